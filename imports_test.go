@@ -37,6 +37,7 @@ var mayImport = map[string][]string{
 	"internal/backup":           {".", "internal/blob", "internal/db", "internal/db/schema", "internal/stores"},
 	"internal/blob":             {"."},
 	"internal/bus":              {".", "internal/audit", "internal/db", "internal/db/driver", "internal/db/schema", "internal/filter", "internal/limits", "internal/memory", "internal/queue", "internal/turns"},
+	"internal/command":          {".", "client"},
 	"internal/config":           {".", "server"},
 	"internal/db":               {".", "internal/db/driver", "internal/db/postgres", "internal/db/schema", "internal/db/sqlite", "internal/panics", "internal/sleep", "internal/turns"},
 	"internal/db/dbtest":        {"internal/db", "internal/db/driver", "internal/db/postgres", "internal/pgtest"},

@@ -10,8 +10,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Audit returns what operators did, newest first, reading page after page as they are asked for.
-// limit is the size of a page; 0 leaves it to the server.
+// Audit returns what operators did, newest first. It reads pages as they are needed. limit is the
+// page size; 0 leaves it to the server.
 func (c *Client) Audit(ctx context.Context, f forebay.AuditFilter, limit int) iter.Seq2[forebay.AuditEntry, error] {
 	query := url.Values{}
 	set(query, "tenant", f.Tenant)
@@ -23,8 +23,9 @@ func (c *Client) Audit(ctx context.Context, f forebay.AuditFilter, limit int) it
 	return pages[forebay.AuditEntry](ctx, c, path("audit"), query)
 }
 
-// VerifyAudit has the server check the chain of its audit log, part by part, from a head on ("": from
-// the first entry) to the end or to the first entry that is not as it was written.
+// VerifyAudit makes the server check the chain of its audit log in parts. The check begins at the
+// head from, or at the first entry if from is "". It stops at the end or at the first entry that
+// was changed.
 func (c *Client) VerifyAudit(ctx context.Context, from string) (forebay.AuditVerification, error) {
 	var whole forebay.AuditVerification
 	for {
@@ -36,7 +37,7 @@ func (c *Client) VerifyAudit(ctx context.Context, from string) (forebay.AuditVer
 		}
 		part.Checked += whole.Checked
 		if whole.Checked > 0 {
-			part.Checked-- // the entry of the head that this part began with
+			part.Checked-- // the part before has counted this entry
 		}
 		stuck := part.Head == from
 		whole, from = part, part.Head

@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// bulkWindow and bulkWindowBytes bound what is sent and not yet answered: it is kept to be sent again.
+	// bulkWindow and bulkWindowBytes bound the requests without an answer. They are kept in memory
+	// to be sent again.
 	bulkWindow      = 4096
 	bulkWindowBytes = 16 << 20
 	// maxResultBytes limits one line of the answer: a job with its metadata and an inline result.
@@ -26,14 +27,16 @@ const (
 
 const ndjson = "application/x-ndjson"
 
-// SubmitBulk submits any number of jobs over a stream and yields a result for each as soon as it is
-// on disk. Line is the request's number, from 1. Results come in order, except for requests the
-// server was too busy for, which are sent again. Requests without an idempotency key get a random
-// one, so that what a broken connection left unanswered is sent again without making second jobs.
+// SubmitBulk submits any number of jobs over a stream. It yields a result for each job as soon as
+// the job is on disk. Line is the number of the request, from 1. Results come in order, except for
+// requests that the busy server refused, which are sent again. A request without an idempotency
+// key gets a random one. So the client can repeat requests after a broken connection without
+// creating jobs twice.
 //
-// requests is drawn from in a goroutine of its own, no faster than the server stores. When the caller
-// stops early it is drawn from at most once more, and waited for; it should end when ctx does. An error ends the sequence: the
-// requests without a result may or may not have been stored.
+// A goroutine reads requests, no faster than the server stores them. If the caller stops early,
+// the goroutine reads at most one more request, and SubmitBulk waits for that. So requests should
+// end when ctx ends. An error ends the sequence. The requests without a result may or may not have
+// been stored.
 func (c *Client) SubmitBulk(ctx context.Context, requests iter.Seq[forebay.SubmitRequest]) iter.Seq2[forebay.SubmitResult, error] {
 	return func(yield func(forebay.SubmitResult, error) bool) {
 		next, stop := iter.Pull(requests)
@@ -64,37 +67,37 @@ func (c *Client) SubmitBulk(ctx context.Context, requests iter.Seq[forebay.Submi
 	}
 }
 
-// bulkLine is one request on its way.
+// bulkLine is a request that was sent or will be sent again.
 type bulkLine struct {
 	number int
 	data   []byte
 }
 
-// bulk is the state of one SubmitBulk over its connections.
+// bulk is the state of one SubmitBulk across its connections.
 type bulk struct {
 	client *Client
 	next   func() (forebay.SubmitRequest, bool)
 	yield  func(forebay.SubmitResult, error) bool
 
-	settled int  // results handed on
-	stopped bool // the caller wants no more
+	settled int  // results that were yielded
+	stopped bool // the caller has stopped
 
-	// The sender's, between rounds nobody's.
+	// These belong to the sender while a round runs.
 	drawn     int
 	exhausted bool
 
 	mu     sync.Mutex
 	room   *sync.Cond
-	sent   []bulkLine // in this round, unanswered
-	bytes  int        // of sent
+	sent   []bulkLine // sent in this round and unanswered
+	bytes  int        // size of sent
 	again  []bulkLine // to be sent in the next round
 	closed bool       // the round is over
 }
 
 func (b *bulk) finished() bool { return b.exhausted && len(b.again) == 0 }
 
-// round opens one connection, sends what is to be sent again and then new requests, and yields the
-// results. What stays unanswered waits for the next round.
+// round opens one connection, sends the pending requests and then new ones, and yields the
+// results. Requests without an answer remain for the next round.
 func (b *bulk) round(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	body, pipe := io.Pipe()
@@ -145,12 +148,12 @@ func (b *bulk) round(ctx context.Context) error {
 	return nil
 }
 
-// answer matches one result with the oldest unanswered request. It reports whether to read on.
+// answer matches a result with the oldest unanswered request. It reports whether to go on reading.
 func (b *bulk) answer(result forebay.SubmitResult) bool {
 	b.mu.Lock()
 	if len(b.sent) == 0 {
 		b.mu.Unlock()
-		return true // such as a closing word after the last line
+		return true // such as a message after the last line
 	}
 	line := b.sent[0]
 	b.sent = b.sent[1:]
@@ -169,14 +172,14 @@ func (b *bulk) answer(result forebay.SubmitResult) bool {
 	return !b.stopped
 }
 
-// unread reports an answer that is not about the line itself: the server was too busy for it, stops,
-// or gave up reading. A line that is a JSON object, as ours are, is not wrong as a whole.
+// unread reports an error that is not about the line itself: the server was busy, is stopping or
+// stopped reading. Lines of this client are JSON objects, so none is malformed as a whole.
 func unread(e *forebay.Error) bool {
 	return e != nil && (e.Code == forebay.CodeTooManyRequests || e.Code == forebay.CodeUnavailable ||
 		e.Code == forebay.CodeInvalidRequest && e.Field == "body")
 }
 
-// send writes lines until there are no more, or the server's limit for one request is reached.
+// send writes lines until there are no more or the server's limit for one request is reached.
 func (b *bulk) send(w io.Writer, resend *[]bulkLine) error {
 	for range forebay.MaxBulkLines {
 		if !b.wait() {
@@ -202,8 +205,8 @@ func (b *bulk) send(w io.Writer, resend *[]bulkLine) error {
 	return nil
 }
 
-// wait blocks until there is room in the window. It reports false when the round shall end: it is
-// over, or so much was refused that it is better to come again.
+// wait blocks until there is room in the window. It returns false if the round must end: it is
+// over, or the server refused so much that a new connection is better.
 func (b *bulk) wait() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -213,7 +216,7 @@ func (b *bulk) wait() bool {
 	return !b.closed && len(b.again) < bulkWindow
 }
 
-// draw takes the next request of the caller's.
+// draw takes the next request of the caller.
 func (b *bulk) draw() (bulkLine, bool) {
 	if b.exhausted {
 		return bulkLine{}, false
@@ -229,7 +232,7 @@ func (b *bulk) draw() (bulkLine, bool) {
 	b.drawn++
 	data, err := json.Marshal(req)
 	if err != nil {
-		// Only an input that is not JSON cannot be written. The server's answer to this line says that.
+		// Encoding fails only if the input is not JSON. The server's answer to this line says so.
 		data = []byte(`{"input":}`)
 	}
 	return bulkLine{number: b.drawn, data: append(data, '\n')}, true

@@ -1,10 +1,11 @@
 // Package client is the Go SDK of a Forebay server.
 //
-// Every method is one operation of the HTTP interface and speaks the types of package forebay.
-// Errors the server answers with are *forebay.Error values with its stable code; a server that
-// cannot be reached is CodeUnavailable. What is safe to repeat is repeated by itself, with growing
-// delays, while the server cannot be reached or says it is busy: that includes submits, because each
-// carries an idempotency key.
+// Every method is one operation of the HTTP interface and uses the types of package forebay.
+// Errors of the server are *forebay.Error values with its stable code. A server that cannot be
+// reached is CodeUnavailable.
+//
+// The client repeats safe requests with growing delays while the server cannot be reached or says
+// that it is busy. Submits are safe, because each carries an idempotency key.
 package client
 
 import (
@@ -20,7 +21,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// DefaultBaseURL is where a server without configuration listens.
+// DefaultBaseURL is the address of a server without configuration.
 const DefaultBaseURL = "http://127.0.0.1:8080"
 
 const (
@@ -28,19 +29,19 @@ const (
 	defaultMaxResponseBytes = 64 << 20 // a page of 500 jobs with a 64 KiB result each, and room
 )
 
-// Options configures a Client. The zero value talks to a server on this machine that has no keys.
+// Options configures a Client. The zero value is for a server on this machine without API keys.
 type Options struct {
 	BaseURL    string         // "" is DefaultBaseURL
 	Key        forebay.Secret // an API key, fb_…
-	HTTPClient *http.Client   // "" is one of the package's own; a Timeout of it also ends long polls and streams
+	HTTPClient *http.Client   // nil: the package's own; a Timeout also ends long polls and streams
 
-	// RetryTime is how long one call goes on repeating what may be repeated. 0 is 30 s; negative: nothing
-	// is repeated.
+	// RetryTime is how long one call is repeated. 0 is 30 s. A negative value means no repetition.
 	RetryTime time.Duration
-	// MaxResponseBytes limits what is read into memory of one answer. 0 is 64 MiB. Streams are limited
-	// by line, and Result is not limited.
+	// MaxResponseBytes limits how much of one answer is read into memory. 0 is 64 MiB. Streams are
+	// limited by line, and Result is not limited.
 	MaxResponseBytes int64
-	// CACertificates are PEM certificates of authorities that are trusted beside the system's. Not with HTTPClient.
+	// CACertificates are PEM certificates of authorities to trust in addition to the system's.
+	// They do not combine with HTTPClient.
 	CACertificates []byte
 }
 
@@ -87,8 +88,8 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// newTransport gives up on a server that accepts a connection and then says nothing. The longest long
-// poll is a minute.
+// newTransport returns a transport that gives up on a server that accepts a connection and then
+// says nothing. The longest long poll takes a minute.
 func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -124,7 +125,7 @@ func (c *Client) url(path string, query url.Values) string {
 	return s
 }
 
-// checkID refuses what would address something else than one thing below its parent.
+// checkID refuses an id that would address anything but one thing below its parent.
 func checkID(field, id string) error {
 	if id == "" || id == "." || id == ".." {
 		return forebay.Invalid(field, "must not be %s", quoteOrEmpty(id))

@@ -10,18 +10,18 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Deployments returns what calls go to: the deployments of models, and HTTP functions.
+// Deployments returns what calls go to: deployments of models, and HTTP functions.
 func (c *Client) Deployments(ctx context.Context) ([]forebay.Deployment, error) {
 	return items[forebay.Deployment](ctx, c, path("deployments"))
 }
 
-// Deployment returns one of them.
+// Deployment returns one deployment.
 func (c *Client) Deployment(ctx context.Context, name string) (forebay.Deployment, error) {
 	return c.deployment(ctx, http.MethodGet, name)
 }
 
-// PauseDeployment keeps further calls away from a deployment, in all processes, and returns it. Those that
-// are under way go on.
+// PauseDeployment stops new calls to a deployment in all processes and returns the deployment.
+// Running calls continue.
 func (c *Client) PauseDeployment(ctx context.Context, name string) (forebay.Deployment, error) {
 	return c.deployment(ctx, http.MethodPost, name, "pause")
 }
@@ -31,8 +31,9 @@ func (c *Client) ResumeDeployment(ctx context.Context, name string) (forebay.Dep
 	return c.deployment(ctx, http.MethodPost, name, "resume")
 }
 
-// ForgetDeployment begins anew to learn of a deployment, in all processes, and returns it: its limit, its breaker, the
-// pauses that its provider asked for. A pause by an operator stays.
+// ForgetDeployment discards what all processes have learned about a deployment, and returns it.
+// That is its limit, its breaker and the pauses its provider asked for. A pause by an operator
+// stays.
 func (c *Client) ForgetDeployment(ctx context.Context, name string) (forebay.Deployment, error) {
 	return c.deployment(ctx, http.MethodPost, name, "forget")
 }
@@ -46,8 +47,8 @@ func (c *Client) deployment(ctx context.Context, method, name string, verb ...st
 	return d, err
 }
 
-// DeploymentChanges returns what happened to a deployment, newest first, reading page after page as they
-// are asked for.
+// DeploymentChanges returns the changes of a deployment, newest first. It reads pages as they are
+// needed.
 func (c *Client) DeploymentChanges(ctx context.Context, name string) iter.Seq2[forebay.DeploymentChange, error] {
 	if err := checkID("deployment", name); err != nil {
 		return failed[forebay.DeploymentChange](err)
@@ -55,7 +56,7 @@ func (c *Client) DeploymentChanges(ctx context.Context, name string) iter.Seq2[f
 	return pages[forebay.DeploymentChange](ctx, c, path("deployments", name, "changes"), url.Values{})
 }
 
-// SimFaults returns how difficult a simulated deployment is at the moment, as one JSON object.
+// SimFaults returns the faults of a simulated deployment as one JSON object.
 func (c *Client) SimFaults(ctx context.Context, deployment string) (json.RawMessage, error) {
 	var faults json.RawMessage
 	if err := checkID("deployment", deployment); err != nil {
@@ -65,7 +66,7 @@ func (c *Client) SimFaults(ctx context.Context, deployment string) (json.RawMess
 	return faults, err
 }
 
-// SetSimFaults replaces the faults of a simulated deployment, from its next call on.
+// SetSimFaults replaces the faults of a simulated deployment from the next call on.
 func (c *Client) SetSimFaults(ctx context.Context, deployment string, faults json.RawMessage) error {
 	if err := checkID("deployment", deployment); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// AddDocument stores a document, or gives it other content; its pipeline goes on by itself. existing tells
-// that the document had this very content already.
+// AddDocument stores a document or replaces its content. The server then processes it. existing
+// reports that the document already had this content.
 func (c *Client) AddDocument(ctx context.Context, n forebay.NewDocument, content []byte) (d forebay.Document, existing bool, err error) {
 	query := url.Values{}
 	set(query, "id", n.ID)
@@ -28,7 +28,8 @@ func (c *Client) AddDocument(ctx context.Context, n forebay.NewDocument, content
 	return c.addDocument(ctx, request{method: http.MethodPost, path: path("documents"), query: query, raw: content, header: http.Header{"Content-Type": {contentType}}})
 }
 
-// AddDocumentByURL is AddDocument for an object in a blob storage that the server's configuration names.
+// AddDocumentByURL is AddDocument for an object in a blob storage that the server's configuration
+// names.
 func (c *Client) AddDocumentByURL(ctx context.Context, n forebay.DocumentByURL) (d forebay.Document, existing bool, err error) {
 	return c.addDocument(ctx, request{method: http.MethodPost, path: path("documents"), body: n})
 }
@@ -47,8 +48,8 @@ func (c *Client) Document(ctx context.Context, id string) (forebay.Document, err
 	return c.document(ctx, http.MethodGet, id, "", nil)
 }
 
-// WaitDocument returns the document once it is no longer being processed. It waits for as long as ctx lives;
-// when that ends it returns the document as last seen and the context's error.
+// WaitDocument returns the document when its processing is over. If ctx ends first, it returns the
+// last known document and the context's error.
 func (c *Client) WaitDocument(ctx context.Context, id string) (forebay.Document, error) {
 	return waitUntil(ctx, func() (forebay.Document, bool, error) {
 		d, err := c.document(ctx, http.MethodGet, id, "", url.Values{"wait": {longPoll.String()}})
@@ -56,13 +57,13 @@ func (c *Client) WaitDocument(ctx context.Context, id string) (forebay.Document,
 	})
 }
 
-// RetryDocument has what failed of a document's pipeline done again. One of which nothing has failed is
-// CodeConflict.
+// RetryDocument repeats the failed parts of a document's processing. If nothing has failed, the
+// error is CodeConflict.
 func (c *Client) RetryDocument(ctx context.Context, id string) (forebay.Document, error) {
 	return c.document(ctx, http.MethodPost, id, "retry", nil)
 }
 
-// DeleteDocument removes a document with all that was made of it.
+// DeleteDocument removes a document and everything that was made from it.
 func (c *Client) DeleteDocument(ctx context.Context, id string) error {
 	if err := checkID("document", id); err != nil {
 		return err
@@ -70,15 +71,15 @@ func (c *Client) DeleteDocument(ctx context.Context, id string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: path("documents", id)}, nil)
 }
 
-// Documents returns the documents the filter selects, newest first, reading page after page as they are asked for.
-// f.Limit is the size of a page.
+// Documents returns the documents that the filter selects, newest first. It reads pages as they
+// are needed. f.Limit is the page size.
 func (c *Client) Documents(ctx context.Context, f forebay.DocumentFilter) iter.Seq2[forebay.Document, error] {
 	query := url.Values{}
 	setPage(query, f.CreatedAfter, f.CreatedBefore, f.Limit, f.Cursor)
 	return pages[forebay.Document](ctx, c, path("documents"), query)
 }
 
-// Search returns the chunks that fit best, of documents that are ready.
+// Search returns the best matching chunks of ready documents.
 func (c *Client) Search(ctx context.Context, req forebay.SearchRequest) (results forebay.SearchResults, err error) {
 	return results, c.call(ctx, request{method: http.MethodPost, path: path("search"), body: req}, &results)
 }

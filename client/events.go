@@ -18,9 +18,9 @@ import (
 // maxEventBytes limits one server-sent event.
 const maxEventBytes = 1 << 20
 
-// Events follows a job from the event after the given number (0: from its first) until its last, as
-// they happen. A broken stream is taken up again where it broke. The sequence ends when the server
-// ends the stream of a job that is done, or with an error.
+// Events yields the events of a job as they happen, from the event after the given number (0: from
+// the first) to the last. It resumes a broken stream. The sequence ends when the job has ended, or
+// with an error.
 func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[forebay.Event, error] {
 	return func(yield func(forebay.Event, error) bool) {
 		if err := checkID("job id", id); err != nil {
@@ -39,7 +39,8 @@ func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[f
 				retry = c.newRetry()
 			}
 			if err == nil {
-				// The server closed the stream of a job that goes on, as it does when it stops.
+				// The server closed the stream although the job has not ended, as it does when it
+				// stops.
 				err = &transportError{err: forebay.Errorf(forebay.CodeUnavailable, "the server ended the event stream")}
 			}
 			if e, ok := errors.AsType[*transportError](err); ok {
@@ -56,18 +57,18 @@ func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[f
 	}
 }
 
-// follower is the state of one Events sequence over its connections.
+// follower is the state of one Events sequence across its connections.
 type follower struct {
 	client    *Client
 	id        string
 	last      int64 // number of the last event seen
-	terminal  bool  // it left the job in a terminal status
+	terminal  bool  // that event left the job in a terminal status
 	reconnect time.Duration
 	yield     func(forebay.Event, error) bool
 }
 
-// stream reads one connection. end tells that the sequence is over: the job is done, or the caller
-// wants no more.
+// stream reads one connection. end reports that the sequence is over: the job has ended or the
+// caller has stopped.
 func (f *follower) stream(ctx context.Context) (end bool, err error) {
 	header := http.Header{"Accept": {"text/event-stream"}}
 	if f.last > 0 {
@@ -78,7 +79,7 @@ func (f *follower) stream(ctx context.Context) (end bool, err error) {
 		return false, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusNoContent { // the protocol's "do not come back"
+	if resp.StatusCode == http.StatusNoContent { // the protocol's "do not reconnect"
 		return true, nil
 	}
 
@@ -113,7 +114,7 @@ func (f *follower) stream(ctx context.Context) (end bool, err error) {
 				f.reconnect = time.Duration(ms) * time.Millisecond
 			}
 		}
-		// Ids repeat what the data says; names do too. A comment has no name.
+		// The fields id and event repeat what the data says. A comment has an empty name.
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
@@ -126,7 +127,7 @@ func (f *follower) stream(ctx context.Context) (end bool, err error) {
 
 var errEventTooLarge = forebay.Errorf(forebay.CodePayloadTooLarge, "an event has more than %d bytes", maxEventBytes)
 
-// event hands one event on, unless it was seen before.
+// event yields an event, unless it was yielded before.
 func (f *follower) event(data []byte) (end bool, err error) {
 	var e forebay.Event
 	if err := json.Unmarshal(data, &e); err != nil || e.Number <= 0 {
@@ -139,8 +140,8 @@ func (f *follower) event(data []byte) (end bool, err error) {
 	return !f.yield(e, nil), nil
 }
 
-// eventLines splits at CR LF, LF or CR, as the event stream format allows. An unfinished last line
-// is dropped with the event it belongs to.
+// eventLines splits at CR LF, LF or CR, as the format allows. It drops an unfinished last line,
+// whose event is incomplete.
 func eventLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	i := bytes.IndexAny(data, "\r\n")
 	switch {
@@ -155,5 +156,5 @@ func eventLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 	case i+1 < len(data) || atEOF:
 		return i + 1, data[:i], nil
 	}
-	return 0, nil, nil // is an LF to follow?
+	return 0, nil, nil // an LF may follow
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
-// longPoll is how long one request of Wait waits.
+// longPoll is the duration of one request of Wait.
 const longPoll = 30 * time.Second
 
-// Submit has the server store a job and returns it, in whatever status it is by then. Without an
-// idempotency key of the request's own it gets a random one, so that repeating it after a broken
-// connection makes no second job. existing tells that the key had already made this job.
+// Submit stores a job and returns it with its current status. A request without an idempotency key
+// gets a random one, so repeating it after a broken connection makes no second job. existing
+// reports that a job with this key was already there.
 func (c *Client) Submit(ctx context.Context, req forebay.SubmitRequest) (job forebay.Job, existing bool, err error) {
 	header := http.Header{}
 	if req.IdempotencyKey == "" {
@@ -43,14 +43,14 @@ func (c *Client) Get(ctx context.Context, id string) (forebay.Job, error) {
 	return c.job(ctx, http.MethodGet, id, "", nil)
 }
 
-// Poll returns a job once its status is terminal, at the latest after wait: up to a minute. A server
-// that stops answers early.
+// Poll returns a job when its status is terminal, or after wait, which is a minute at most. A
+// server that is stopping answers early.
 func (c *Client) Poll(ctx context.Context, id string, wait time.Duration) (forebay.Job, error) {
 	return c.job(ctx, http.MethodGet, id, "", url.Values{"wait": {wait.String()}})
 }
 
-// Wait returns the job once its status is terminal. It waits for as long as ctx lives; when that ends
-// it returns the job as last seen and the context's error.
+// Wait returns the job when its status is terminal. If ctx ends first, it returns the last known
+// job and the context's error.
 func (c *Client) Wait(ctx context.Context, id string) (forebay.Job, error) {
 	return waitUntil(ctx, func() (forebay.Job, bool, error) {
 		job, err := c.Poll(ctx, id, longPoll)
@@ -58,7 +58,7 @@ func (c *Client) Wait(ctx context.Context, id string) (forebay.Job, error) {
 	})
 }
 
-// waitUntil polls until what it gets is over, and returns it as last seen.
+// waitUntil polls until the thing is over and returns its last known state.
 func waitUntil[T any](ctx context.Context, poll func() (v T, over bool, err error)) (last T, err error) {
 	for {
 		start := time.Now()
@@ -69,14 +69,14 @@ func waitUntil[T any](ctx context.Context, poll func() (v T, over bool, err erro
 		if last = v; over {
 			return last, nil
 		}
-		// A server that stops ends long polls early; it must not be asked in a tight loop.
+		// A server that is stopping ends long polls early. Do not ask it in a tight loop.
 		if time.Since(start) < time.Second && sleep.For(ctx, time.Second) != nil {
 			return last, ctx.Err()
 		}
 	}
 }
 
-// Cancel stops a job and aborts its call in flight. A job that ended otherwise is CodeConflict.
+// Cancel stops a job and aborts its running call. A job that has ended otherwise is CodeConflict.
 func (c *Client) Cancel(ctx context.Context, id string) (forebay.Job, error) {
 	return c.job(ctx, http.MethodPost, id, "cancel", nil)
 }
@@ -99,7 +99,7 @@ func (c *Client) job(ctx context.Context, method, id, verb string, query url.Val
 	return job, err
 }
 
-// Attempts returns the calls made for a job, oldest first, over all its generations.
+// Attempts returns the calls made for a job in all its generations, oldest first.
 func (c *Client) Attempts(ctx context.Context, id string) ([]forebay.Attempt, error) {
 	if err := checkID("job id", id); err != nil {
 		return nil, err
@@ -109,8 +109,8 @@ func (c *Client) Attempts(ctx context.Context, id string) ([]forebay.Attempt, er
 	return page.Items, err
 }
 
-// Result returns a succeeded job's result, of whatever size, as JSON. The caller closes it. A job
-// without a result is CodeConflict or CodeNotFound.
+// Result returns the result of a succeeded job as JSON, whatever its size. The caller must close
+// it. A job without a result is CodeConflict or CodeNotFound.
 func (c *Client) Result(ctx context.Context, id string) (io.ReadCloser, error) {
 	if err := checkID("job id", id); err != nil {
 		return nil, err
@@ -122,8 +122,8 @@ func (c *Client) Result(ctx context.Context, id string) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// List returns the jobs the filter selects, newest first, reading page after page as they are asked
-// for. f.Limit is the size of a page. The sequence ends after an error.
+// List returns the jobs that the filter selects, newest first. It reads pages as they are needed.
+// f.Limit is the page size. The sequence ends after an error.
 func (c *Client) List(ctx context.Context, f forebay.JobFilter) iter.Seq2[forebay.Job, error] {
 	query := url.Values{}
 	for _, s := range f.Status {
@@ -136,7 +136,7 @@ func (c *Client) List(ctx context.Context, f forebay.JobFilter) iter.Seq2[foreba
 	return pages[forebay.Job](ctx, c, path("jobs"), query)
 }
 
-// setPage says which page of what was created when.
+// setPage adds the page and the bounds of creation time to a query.
 func setPage(query url.Values, after, before *time.Time, limit int, cursor string) {
 	for name, at := range map[string]*time.Time{"created_after": after, "created_before": before} {
 		if at != nil {
@@ -182,8 +182,8 @@ func set(query url.Values, name, value string) {
 	}
 }
 
-// Purge deletes jobs that are over for good, from req.Cursor to the end, and counts them. What was
-// deleted before an error is in the report, which then says where to go on.
+// Purge deletes jobs that are over for good, from req.Cursor to the end, and counts them. After an
+// error, the report holds what was deleted and where to continue.
 func (c *Client) Purge(ctx context.Context, req forebay.PurgeJobsRequest) (forebay.PurgeJobsReport, error) {
 	total := forebay.PurgeJobsReport{DryRun: req.DryRun, NextCursor: req.Cursor}
 	for {

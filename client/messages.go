@@ -20,7 +20,7 @@ func (c *Client) MessageQueues(ctx context.Context) ([]forebay.MessageQueue, err
 	return page.Items, err
 }
 
-// FindQueue returns the queue of that name: one for jobs, or one of plain messages.
+// FindQueue returns the queue of that name: a queue of jobs or of plain messages.
 func (c *Client) FindQueue(ctx context.Context, name string) (jobs *forebay.QueueInfo, messages *forebay.MessageQueue, err error) {
 	if err := checkID("queue", name); err != nil {
 		return nil, nil, err
@@ -41,7 +41,7 @@ func (c *Client) FindQueue(ctx context.Context, name string) (jobs *forebay.Queu
 	return jobs, nil, nil
 }
 
-// PutMessageQueue makes a queue of plain messages, or gives it new settings.
+// PutMessageQueue creates a queue of plain messages or replaces its settings.
 func (c *Client) PutMessageQueue(ctx context.Context, name string, settings forebay.MessageQueueSettings) (q forebay.MessageQueue, err error) {
 	if err := checkID("queue", name); err != nil {
 		return q, err
@@ -58,15 +58,15 @@ func (c *Client) DeleteMessageQueue(ctx context.Context, name string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: path("queues", name), once: true}, nil)
 }
 
-// Messages is the messages of one queue, or of its dead-letter subqueue. What changes something is sent
-// once: when its answer is lost, what became of it is not known.
+// Messages works on the messages of one queue or of its dead-letter subqueue. Requests that change
+// something are sent only once. If the answer is lost, the outcome is unknown.
 type Messages struct {
 	c     *Client
 	parts []string
 }
 
-// Messages returns the messages of an entity: "<queue>", "<topic>/subscriptions/<subscription>", or either
-// with "/$deadletterqueue" behind it.
+// Messages returns the messages of an entity: "<queue>", "<topic>/subscriptions/<subscription>",
+// or either followed by "/$deadletterqueue".
 func (c *Client) Messages(entity string) Messages {
 	name, subscription, subqueue := forebay.CutEntityPath(entity)
 	parts := []string{"queues", name}
@@ -104,7 +104,7 @@ type messageList struct {
 	Messages []forebay.Message `json:"messages"`
 }
 
-// Send stores the messages, all or none of them.
+// Send stores all of the messages or none of them.
 func (m Messages) Send(ctx context.Context, messages ...forebay.NewMessage) ([]forebay.SentMessage, error) {
 	var sent struct {
 		Messages []forebay.SentMessage `json:"messages"`
@@ -113,12 +113,12 @@ func (m Messages) Send(ctx context.Context, messages ...forebay.NewMessage) ([]f
 	return sent.Messages, err
 }
 
-// CancelScheduled cancels a scheduled message by the number that sending it returned.
+// CancelScheduled cancels a scheduled message by the sequence number that Send returned.
 func (m Messages) CancelScheduled(ctx context.Context, number int64) error {
 	return m.call(ctx, http.MethodPost, nil, nil, "messages", strconv.FormatInt(number, 10), "cancel")
 }
 
-// Get returns one message by its number, whatever its state, without receiving it.
+// Get returns one message by its sequence number, in any state, without receiving it.
 func (m Messages) Get(ctx context.Context, number int64) (got forebay.Message, err error) {
 	err = m.call(ctx, http.MethodGet, nil, &got, "messages", strconv.FormatInt(number, 10))
 	return got, err
@@ -143,12 +143,12 @@ func (m Messages) Receive(ctx context.Context, req forebay.ReceiveRequest) ([]fo
 	return got.Messages, err
 }
 
-// Peek yields messages from a sequence number on, whatever their state, without receiving them.
+// Peek yields messages from a sequence number on, in any state, without receiving them.
 func (m Messages) Peek(ctx context.Context, from int64) iter.Seq2[forebay.Message, error] {
 	return m.PeekReason(ctx, "", from)
 }
 
-// PeekReason yields only those of a dead-letter subqueue's messages that have this reason.
+// PeekReason is Peek for the messages of a dead-letter subqueue with this reason.
 func (m Messages) PeekReason(ctx context.Context, reason string, from int64) iter.Seq2[forebay.Message, error] {
 	query := url.Values{}
 	if reason != "" {
@@ -167,22 +167,22 @@ func (m Messages) DeleteBefore(ctx context.Context, req forebay.DeleteMessagesRe
 	return d.Deleted, err
 }
 
-// Complete removes a message that has been dealt with.
+// Complete removes a message that was processed.
 func (m Messages) Complete(ctx context.Context, lockToken string) error {
 	return m.call(ctx, http.MethodPost, nil, nil, "locks", lockToken, "complete")
 }
 
-// Abandon gives a message back at once. The delivery counts.
+// Abandon returns a message to the queue at once. The delivery counts.
 func (m Messages) Abandon(ctx context.Context, lockToken string, how forebay.Settlement) error {
 	return m.call(ctx, http.MethodPost, how, nil, "locks", lockToken, "abandon")
 }
 
-// Release gives a message back at once, as if it had not been delivered.
+// Release returns a message to the queue at once. The delivery does not count.
 func (m Messages) Release(ctx context.Context, lockToken string) error {
 	return m.call(ctx, http.MethodPost, nil, nil, "locks", lockToken, "release")
 }
 
-// Defer keeps a message for receiving by its sequence number only.
+// Defer sets a message aside. From then on it can only be received by its sequence number.
 func (m Messages) Defer(ctx context.Context, lockToken string, how forebay.Settlement) error {
 	return m.call(ctx, http.MethodPost, how, nil, "locks", lockToken, "defer")
 }
@@ -192,7 +192,7 @@ func (m Messages) DeadLetter(ctx context.Context, lockToken string, how forebay.
 	return m.call(ctx, http.MethodPost, how, nil, "locks", lockToken, "dead-letter")
 }
 
-// Renew holds a message for another lock duration and returns until when.
+// Renew extends a lock by another lock duration and returns its new end.
 func (m Messages) Renew(ctx context.Context, lockToken string) (time.Time, error) {
 	return m.renew(ctx, "locks", lockToken, "renew")
 }

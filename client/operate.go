@@ -13,7 +13,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Queues returns all queues with what stands in them.
+// Queues returns all queues with the numbers of their jobs.
 func (c *Client) Queues(ctx context.Context) ([]forebay.QueueInfo, error) {
 	return items[forebay.QueueInfo](ctx, c, path("queues"))
 }
@@ -28,7 +28,7 @@ func (c *Client) Queue(ctx context.Context, name string) (forebay.QueueInfo, err
 	return queue, err
 }
 
-// PauseQueue lets no further job of the queue start. Those that run go on.
+// PauseQueue stops new jobs of the queue from starting. Running jobs continue.
 func (c *Client) PauseQueue(ctx context.Context, name string) error {
 	return c.verb(ctx, name, "pause")
 }
@@ -51,19 +51,19 @@ type Task struct {
 	Description string `json:"description"`
 	Queue       string `json:"queue"`
 	MaxAttempts int    `json:"max_attempts"` // 0: the queue's
-	// What a job of the task takes and returns, as JSON schemas, and an example of an input. Only Task tells them; nil:
-	// the task is not described.
+	// The JSON schemas of the task's input and output, and an example of an input. Only Task
+	// returns them. They are nil if the task has no description.
 	InputSchema  json.RawMessage `json:"input_schema,omitempty"`
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
 	Example      json.RawMessage `json:"example,omitempty"`
 }
 
-// Tasks returns what jobs may ask for.
+// Tasks returns the tasks that jobs may ask for.
 func (c *Client) Tasks(ctx context.Context) ([]Task, error) {
 	return items[Task](ctx, c, path("tasks"))
 }
 
-// Task returns one task, with what it takes and returns.
+// Task returns one task with its schemas.
 func (c *Client) Task(ctx context.Context, name string) (Task, error) {
 	var task Task
 	if err := checkID("task", name); err != nil {
@@ -73,7 +73,8 @@ func (c *Client) Task(ctx context.Context, name string) (Task, error) {
 	return task, err
 }
 
-// RetryReport answers how attempts ended between two times. A zero time leaves that end to the server.
+// RetryReport returns how attempts ended between two times. The server chooses a bound that is
+// zero.
 func (c *Client) RetryReport(ctx context.Context, since, until time.Time) (forebay.RetryReport, error) {
 	query := url.Values{}
 	setTime(query, "since", since)
@@ -88,8 +89,8 @@ func (c *Client) Keys(ctx context.Context) ([]forebay.APIKey, error) {
 	return items[forebay.APIKey](ctx, c, path("keys"))
 }
 
-// CreateKey makes an API key. Its Key is in this answer only. expires may be nil: never. Its budget is set
-// by SetKeyBudget.
+// CreateKey makes an API key. Only this answer contains the key itself. expires may be nil, for a
+// key that never expires. SetKeyBudget sets its budget.
 func (c *Client) CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time) (forebay.APIKey, error) {
 	body := struct {
 		Tenant    string          `json:"tenant"`
@@ -101,7 +102,7 @@ func (c *Client) CreateKey(ctx context.Context, tenant string, scopes []forebay.
 	return key, err
 }
 
-// RevokeKey makes a key useless. Revoking it again changes nothing.
+// RevokeKey revokes a key. Revoking it again changes nothing.
 func (c *Client) RevokeKey(ctx context.Context, id string) error {
 	if err := checkID("key id", id); err != nil {
 		return err
@@ -109,7 +110,7 @@ func (c *Client) RevokeKey(ctx context.Context, id string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: path("keys", id)}, nil)
 }
 
-// SetAside is one queue's dead-letter or quarantine subqueue.
+// SetAside is the dead-letter or the quarantine subqueue of one queue.
 type SetAside struct {
 	client *Client
 	queue  string
@@ -126,8 +127,8 @@ func (s SetAside) path(segments ...string) string {
 	return path(append([]string{"queues", s.queue, s.place}, segments...)...)
 }
 
-// List returns the set-aside jobs the filter selects, reading page after page as they are asked for.
-// limit is the size of a page; 0 leaves it to the server.
+// List returns the jobs of the subqueue that the filter selects. It reads pages as they are
+// needed. limit is the page size; 0 leaves it to the server.
 func (s SetAside) List(ctx context.Context, f forebay.SetAsideFilter, limit int) iter.Seq2[forebay.SetAsideJob, error] {
 	if err := s.check(f); err != nil {
 		return failed[forebay.SetAsideJob](err)
@@ -151,7 +152,7 @@ func (s SetAside) List(ctx context.Context, f forebay.SetAsideFilter, limit int)
 	return pages[forebay.SetAsideJob](ctx, s.client, s.path(), query)
 }
 
-// Peek returns one set-aside job with its input, and leaves it where it is.
+// Peek returns one job of the subqueue with its input. The job stays there.
 func (s SetAside) Peek(ctx context.Context, jobID string) (forebay.SetAsideJob, error) {
 	var job forebay.SetAsideJob
 	if err := errors.Join(checkID("queue", s.queue), checkID("job id", jobID)); err != nil {
@@ -161,7 +162,7 @@ func (s SetAside) Peek(ctx context.Context, jobID string) (forebay.SetAsideJob, 
 	return job, err
 }
 
-// Redrive sends set-aside jobs back as their next generation.
+// Redrive sends jobs of the subqueue back as their next generation.
 func (s SetAside) Redrive(ctx context.Context, req forebay.RedriveRequest) (forebay.RedriveReport, error) {
 	var report forebay.RedriveReport
 	if err := s.check(req.Filter); err != nil {
@@ -171,7 +172,8 @@ func (s SetAside) Redrive(ctx context.Context, req forebay.RedriveRequest) (fore
 	return report, err
 }
 
-// Purge removes for good the set-aside jobs the filter selects; a zero filter selects all of them.
+// Purge removes the jobs that the filter selects from the subqueue for good. A zero filter selects
+// all jobs.
 func (s SetAside) Purge(ctx context.Context, f forebay.SetAsideFilter) (forebay.PurgeReport, error) {
 	var report forebay.PurgeReport
 	if err := s.check(f); err != nil {
@@ -190,8 +192,8 @@ func (s SetAside) Purge(ctx context.Context, f forebay.SetAsideFilter) (forebay.
 	return report, err
 }
 
-// check refuses a list of ids that is there but empty: it was meant to select nothing, and on the wire
-// would select everything.
+// check refuses an empty list of ids. It was meant to select nothing, but on the wire it would
+// select everything.
 func (s SetAside) check(f forebay.SetAsideFilter) error {
 	if f.JobIDs != nil && len(f.JobIDs) == 0 {
 		return forebay.Invalid("filter.job_ids", "must not be empty; leave it out to select any job")
@@ -199,7 +201,7 @@ func (s SetAside) check(f forebay.SetAsideFilter) error {
 	return checkID("queue", s.queue)
 }
 
-// items reads a list that is never cut into pages.
+// items reads a list that has only one page.
 func items[T any](ctx context.Context, c *Client, path string) ([]T, error) {
 	var page forebay.Page[T]
 	err := c.call(ctx, request{method: http.MethodGet, path: path}, &page)

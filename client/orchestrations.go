@@ -13,7 +13,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// continuation is the header by which lists of instances go on.
+// continuation is the header for the next page of a list of instances.
 const continuation = "x-ms-continuation-token"
 
 // instancePath joins escaped segments below the address of instances.
@@ -21,9 +21,9 @@ func instancePath(segments ...string) string {
 	return "/runtime/webhooks/durabletask/instances" + strings.TrimPrefix(path(segments...), "/v1")
 }
 
-// StartOrchestration starts an instance of an orchestrator and returns its id; it is on disk then. An empty id has the
-// server make one. An instance that has the id already and is not over is CodeConflict; one that is over is
-// purged. A nil input is none.
+// StartOrchestration starts an instance of an orchestrator and returns its id. The instance is
+// then on disk. The server makes an id if id is empty. If an instance with the id is running, the
+// error is CodeConflict. One that is over is purged. input may be nil.
 func (c *Client) StartOrchestration(ctx context.Context, name, id string, input json.RawMessage) (string, error) {
 	if err := checkID("orchestrator", name); err != nil {
 		return "", err
@@ -46,7 +46,7 @@ func (c *Client) started(ctx context.Context, r request) (string, error) {
 	return uris.ID, err
 }
 
-// orNil makes no JSON no body.
+// orNil turns absent JSON into an absent body.
 func orNil(v json.RawMessage) any {
 	if v == nil {
 		return nil
@@ -59,13 +59,14 @@ func (c *Client) Orchestration(ctx context.Context, id string) (forebay.Orchestr
 	return ofInstance[forebay.Orchestration](ctx, c, id, "", nil)
 }
 
-// PollOrchestration returns an instance once it is over, at the latest after wait: up to a minute. A server that stops answers early.
+// PollOrchestration returns an instance when it is over, or after wait, which is a minute at most.
+// A server that is stopping answers early.
 func (c *Client) PollOrchestration(ctx context.Context, id string, wait time.Duration) (forebay.Orchestration, error) {
 	return ofInstance[forebay.Orchestration](ctx, c, id, "", url.Values{"timeout": {strconv.FormatFloat(wait.Seconds(), 'f', -1, 64)}})
 }
 
-// WaitOrchestration returns an instance once it is over. It waits for as long as ctx lives; when that ends it returns the instance as
-// last seen and the context's error.
+// WaitOrchestration returns an instance when it is over. If ctx ends first, it returns the last
+// known instance and the context's error.
 func (c *Client) WaitOrchestration(ctx context.Context, id string) (forebay.Orchestration, error) {
 	return waitUntil(ctx, func() (forebay.Orchestration, bool, error) {
 		o, err := c.PollOrchestration(ctx, id, longPoll)
@@ -73,8 +74,8 @@ func (c *Client) WaitOrchestration(ctx context.Context, id string) (forebay.Orch
 	})
 }
 
-// OrchestrationHistory returns what has happened in an instance's current execution: what was called is told by the event
-// that ended it, once there is one.
+// OrchestrationHistory returns the history of an instance's current execution. The event that
+// ended a call stands for the call, once there is one.
 func (c *Client) OrchestrationHistory(ctx context.Context, id string) ([]forebay.OrchestrationEvent, error) {
 	shown, err := ofInstance[struct{ HistoryEvents []forebay.OrchestrationEvent }](ctx, c, id, "",
 		url.Values{"showHistory": {"true"}, "showHistoryOutput": {"true"}, "showInput": {"false"}})
@@ -86,7 +87,8 @@ func (c *Client) ActivityAttempts(ctx context.Context, id string) ([]forebay.Act
 	return ofInstance[[]forebay.ActivityAttempt](ctx, c, id, "attempts", nil)
 }
 
-// RaiseEvent sends an instance an event. One that it does not wait for yet is kept until it does. An instance that is over is CodeGone.
+// RaiseEvent sends an event to an instance. The event is kept until the instance waits for it. An
+// instance that is over is CodeGone.
 func (c *Client) RaiseEvent(ctx context.Context, id, event string, data json.RawMessage) error {
 	if err := checkID("instance id", id); err != nil {
 		return err
@@ -97,28 +99,30 @@ func (c *Client) RaiseEvent(ctx context.Context, id, event string, data json.Raw
 	return c.call(ctx, request{method: http.MethodPost, path: instancePath(id, "raiseEvent", event), body: orNil(data), once: true}, nil)
 }
 
-// SuspendOrchestration keeps an instance from going on until it is resumed. This and the following ask for something that is done
-// soon after; an instance that is over is CodeGone.
+// SuspendOrchestration suspends an instance until it is resumed. This and the methods below
+// request a change that happens soon after. An instance that is over is CodeGone.
 func (c *Client) SuspendOrchestration(ctx context.Context, id, reason string) error {
-	return c.tell(ctx, id, "suspend", reason)
+	return c.control(ctx, id, "suspend", reason)
 }
 
-// ResumeOrchestration lets a suspended instance go on.
+// ResumeOrchestration resumes a suspended instance.
 func (c *Client) ResumeOrchestration(ctx context.Context, id, reason string) error {
-	return c.tell(ctx, id, "resume", reason)
+	return c.control(ctx, id, "resume", reason)
 }
 
-// TerminateOrchestration ends an instance, and those that it has called.
+// TerminateOrchestration ends an instance and its sub-orchestrations.
 func (c *Client) TerminateOrchestration(ctx context.Context, id, reason string) error {
-	return c.tell(ctx, id, "terminate", reason)
+	return c.control(ctx, id, "terminate", reason)
 }
 
-// RewindOrchestration lets an instance that has failed go on: what failed in it is done again. Any other is CodeConflict.
+// RewindOrchestration continues a failed instance and repeats what failed in it. Any other
+// instance is CodeConflict.
 func (c *Client) RewindOrchestration(ctx context.Context, id, reason string) error {
-	return c.tell(ctx, id, "rewind", reason)
+	return c.control(ctx, id, "rewind", reason)
 }
 
-func (c *Client) tell(ctx context.Context, id, verb, reason string) error {
+// control sends a request that changes the course of an instance.
+func (c *Client) control(ctx context.Context, id, verb, reason string) error {
 	if err := checkID("instance id", id); err != nil {
 		return err
 	}
@@ -127,8 +131,8 @@ func (c *Client) tell(ctx context.Context, id, verb, reason string) error {
 	return c.call(ctx, request{method: http.MethodPost, path: instancePath(id, verb), query: query, once: true}, nil)
 }
 
-// RestartOrchestration starts an instance anew with its input: under a new id, or under its own, which it has to be over for. It
-// returns the id.
+// RestartOrchestration starts an instance again with its input and returns the id. The id is new,
+// or the same one. To keep its id the instance must be over.
 func (c *Client) RestartOrchestration(ctx context.Context, id string, newID bool) (string, error) {
 	if err := checkID("instance id", id); err != nil {
 		return "", err
@@ -137,7 +141,8 @@ func (c *Client) RestartOrchestration(ctx context.Context, id string, newID bool
 		query: url.Values{"restartWithNewInstanceId": {strconv.FormatBool(newID)}}, once: true})
 }
 
-// PurgeOrchestration deletes an instance with its history. One that is not over is CodeConflict.
+// PurgeOrchestration deletes an instance with its history. An instance that is not over is
+// CodeConflict.
 func (c *Client) PurgeOrchestration(ctx context.Context, id string) error {
 	if err := checkID("instance id", id); err != nil {
 		return err
@@ -147,11 +152,11 @@ func (c *Client) PurgeOrchestration(ctx context.Context, id string) error {
 
 // OrchestrationFilter selects instances.
 type OrchestrationFilter struct {
-	Prefix   string                        // of their ids
+	Prefix   string                        // prefix of their ids
 	Name     string                        // of their orchestrator; a purge does not take it
 	Statuses []forebay.OrchestrationStatus // none: all
-	From     time.Time                     // not made before
-	Until    time.Time                     // not made after; zero: no bound
+	From     time.Time                     // created at this time or later
+	Until    time.Time                     // created at this time or earlier; zero: no bound
 	Limit    int                           // size of a page; 0 leaves it to the server
 }
 
@@ -167,8 +172,8 @@ func (f OrchestrationFilter) query() url.Values {
 	return query
 }
 
-// Orchestrations returns the instances that the filter selects, newest first, reading page after page as they are asked for.
-// The sequence ends after an error.
+// Orchestrations returns the instances that the filter selects, newest first. It reads pages as
+// they are needed. The sequence ends after an error.
 func (c *Client) Orchestrations(ctx context.Context, f OrchestrationFilter) iter.Seq2[forebay.Orchestration, error] {
 	query := f.query()
 	if f.Limit > 0 {
@@ -209,11 +214,12 @@ func (c *Client) instances(ctx context.Context, query url.Values, token string) 
 	return page, resp.Header.Get(continuation), err
 }
 
-// PurgeOrchestrations deletes the instances that the filter selects and that are over, and returns how many those were.
+// PurgeOrchestrations deletes the instances that the filter selects and that are over. It returns
+// their number.
 func (c *Client) PurgeOrchestrations(ctx context.Context, f OrchestrationFilter) (int, error) {
 	query := f.query()
 	if f.From.IsZero() {
-		setTime(query, "createdTimeFrom", time.Unix(0, 0)) // the server insists on one
+		setTime(query, "createdTimeFrom", time.Unix(0, 0)) // the server requires this parameter
 	}
 	var purged struct{ InstancesDeleted int }
 	err := c.call(ctx, request{method: http.MethodDelete, path: instancePath(), query: query, once: true}, &purged)

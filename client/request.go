@@ -33,11 +33,11 @@ type request struct {
 	header http.Header
 	body   any    // marshalled as JSON unless nil
 	raw    []byte // sent as it is, instead of body
-	// once is for what must not be done twice: it is not repeated when its answer was lost.
+	// once is for requests that must not be repeated when their answer is lost.
 	once bool
 }
 
-// call does the operation and decodes its answer into out, which may be nil.
+// call sends the request and decodes its answer into out, which may be nil.
 func (c *Client) call(ctx context.Context, r request, out any) error {
 	resp, err := c.send(ctx, r)
 	if err != nil {
@@ -65,7 +65,8 @@ func (c *Client) decode(ctx context.Context, resp *http.Response, out any) error
 
 var errNotForebay = forebay.Errorf(forebay.CodeUnavailable, "the answer is not a Forebay server's; check the address")
 
-// send does the operation, repeating it where that is safe. The caller closes the answer's body.
+// send sends the request and repeats it where that is safe. The caller must close the body of the
+// answer.
 func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	body := r.raw
 	if r.body != nil {
@@ -93,7 +94,7 @@ func bodyReader(body []byte) io.Reader {
 	return bytes.NewReader(body)
 }
 
-// try sends once. An answer that is no success is an error.
+// try sends the request once. An answer without success is an error.
 func (c *Client) try(ctx context.Context, r request, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, r.method, c.url(r.path, r.query), body)
 	if err != nil {
@@ -122,7 +123,7 @@ func (c *Client) try(ctx context.Context, r request, body io.Reader) (*http.Resp
 	return nil, problem(resp)
 }
 
-// unreachable is the error of a connection that could not be made, or broke.
+// unreachable returns the error of a connection that could not be made or broke.
 func (c *Client) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -134,8 +135,8 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	return &transportError{err: e.Caused(err)}
 }
 
-// transportError marks an error after which the request may be sent again: the connection failed, or
-// the server asked to come back.
+// transportError marks an error after which the request may be repeated: the connection failed, or
+// the server asked for it.
 type transportError struct {
 	err *forebay.Error
 }
@@ -143,7 +144,7 @@ type transportError struct {
 func (e *transportError) Error() string { return e.err.Error() }
 func (e *transportError) Unwrap() error { return e.err }
 
-// problem reads an error answer (RFC 9457).
+// problem reads the answer of an error (RFC 9457).
 func problem(resp *http.Response) error {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxProblemBytes))
 	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -156,7 +157,7 @@ func problem(resp *http.Response) error {
 	e := &forebay.Error{Code: codeOfStatus(resp.StatusCode), Message: fmt.Sprintf("the server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))}
 	if err == nil && mediaType == "application/problem+json" && json.Unmarshal(data, &p) == nil && p.Code != "" {
 		e = &forebay.Error{Code: p.Code, Message: p.Detail, Field: p.Field, JobID: p.JobID}
-		// The detail is the whole sentence; Error puts the field in front again.
+		// The detail begins with the field, and Error() adds the field again.
 		if p.Field != "" {
 			e.Message = strings.TrimPrefix(p.Detail, p.Field+": ")
 		}
@@ -171,7 +172,8 @@ func problem(resp *http.Response) error {
 	return e
 }
 
-// codeOfStatus names an answer that came from something else than Forebay, such as a proxy.
+// codeOfStatus returns the code of an answer that did not come from Forebay but from a proxy or
+// the like.
 func codeOfStatus(status int) forebay.Code {
 	switch status {
 	case http.StatusUnauthorized:
@@ -217,8 +219,9 @@ func (c *Client) newRetry() *retry {
 	return &retry{until: time.Now().Add(c.retryTime), delay: firstDelay}
 }
 
-// wait sleeps before the next try. It reports false when there shall be none: the error is final, the
-// time is up, or ctx ended. The delay is what the server asked for, else it doubles, with jitter.
+// wait sleeps before the next try. It returns false if there must be none: the error is final, the
+// time is up or ctx ended. The delay is the one that the server asked for, or else doubles, with
+// jitter.
 func (r *retry) wait(ctx context.Context, err error) bool {
 	e, ok := errors.AsType[*transportError](err)
 	if !ok || ctx.Err() != nil {

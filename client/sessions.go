@@ -10,7 +10,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// AcceptSession accepts a session of a queue that requires them. found is false when none has messages.
+// AcceptSession accepts a session of a queue that requires sessions. found is false if no session
+// has messages.
 func (m Messages) AcceptSession(ctx context.Context, req forebay.AcceptSessionRequest) (session forebay.Session, found bool, err error) {
 	resp, err := m.c.send(ctx, request{method: http.MethodPost, path: m.path("sessions", "accept"), body: req, once: true})
 	if err != nil {
@@ -23,36 +24,36 @@ func (m Messages) AcceptSession(ctx context.Context, req forebay.AcceptSessionRe
 	return session, err == nil, err
 }
 
-// Sessions yields the sessions of a queue that requires them, by id.
+// Sessions yields the sessions of a queue that requires sessions, by id.
 func (m Messages) Sessions(ctx context.Context) iter.Seq2[forebay.SessionInfo, error] {
 	return pages[forebay.SessionInfo](ctx, m.c, m.path("sessions"), url.Values{})
 }
 
-// ReceiveSession takes the next messages of an accepted session.
+// ReceiveSession receives the next messages of an accepted session.
 func (m Messages) ReceiveSession(ctx context.Context, sessionToken string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
 	var got messageList
 	err := m.call(ctx, http.MethodPost, req, &got, "sessions", sessionToken, "receive")
 	return got.Messages, err
 }
 
-// RenewSession holds a session for another lock duration and returns until when.
+// RenewSession extends the lock of a session by another lock duration and returns its new end.
 func (m Messages) RenewSession(ctx context.Context, sessionToken string) (time.Time, error) {
 	return m.renew(ctx, "sessions", sessionToken, "renew")
 }
 
-// CloseSession gives a session back.
+// CloseSession releases a session.
 func (m Messages) CloseSession(ctx context.Context, sessionToken string) error {
 	return m.call(ctx, http.MethodPost, nil, nil, "sessions", sessionToken, "close")
 }
 
-// SessionState returns what the receivers of the session last set, nil if nothing.
+// SessionState returns the state that receivers of the session have set, or nil.
 func (m Messages) SessionState(ctx context.Context, sessionToken string) ([]byte, error) {
 	var state forebay.SessionState
 	err := m.call(ctx, http.MethodGet, nil, &state, "sessions", sessionToken, "state")
 	return state.State, err
 }
 
-// SetSessionState keeps a state for the receivers of the session; nil clears it.
+// SetSessionState stores a state for receivers of the session. nil clears it.
 func (m Messages) SetSessionState(ctx context.Context, sessionToken string, state []byte) error {
 	return m.call(ctx, http.MethodPut, forebay.SessionState{State: state}, nil, "sessions", sessionToken, "state")
 }

@@ -12,33 +12,35 @@ func (c *Client) Tenants(ctx context.Context) ([]forebay.Tenant, error) {
 	return items[forebay.Tenant](ctx, c, path("tenants"))
 }
 
-// Tenant returns one tenant: its budget, what is used of it and how many jobs wait for it.
+// Tenant returns one tenant with its budget, its usage and the number of jobs that wait for the
+// budget.
 func (c *Client) Tenant(ctx context.Context, name string) (forebay.Tenant, error) {
 	return c.tenant(ctx, http.MethodGet, name, nil)
 }
 
-// SetBudget replaces the budget of a tenant; a limit that is nil is none.
+// SetBudget replaces the budget of a tenant. A nil field means no limit.
 func (c *Client) SetBudget(ctx context.Context, tenant string, budget forebay.Budget) (forebay.Tenant, error) {
 	return c.tenant(ctx, http.MethodPut, tenant, forebay.TenantSettings{Budget: &budget})
 }
 
-// SetConcurrency limits how many of a tenant's jobs run at once, over all queues and processes; 0: as many
-// as there are workers. Calls in flight finish.
+// SetConcurrency limits how many jobs of a tenant run at once in all queues and processes. 0 means
+// no limit. Running calls finish.
 func (c *Client) SetConcurrency(ctx context.Context, tenant string, most int) (forebay.Tenant, error) {
 	return c.tenant(ctx, http.MethodPut, tenant, forebay.TenantSettings{Concurrency: &most})
 }
 
-// SetLimits replaces the limits that are set for a tenant: one that is nil is the default, 0 is no limit.
+// SetLimits replaces the limits that are set for a tenant. A nil field means the default, and 0
+// means no limit.
 func (c *Client) SetLimits(ctx context.Context, tenant string, limits forebay.TenantLimits) (forebay.Tenant, error) {
 	return c.tenant(ctx, http.MethodPut, tenant, forebay.TenantSettings{Limits: &limits})
 }
 
-// PauseTenant lets no further job of a tenant start; calls in flight finish.
+// PauseTenant stops new jobs of a tenant from starting. Running calls finish.
 func (c *Client) PauseTenant(ctx context.Context, name string) (forebay.Tenant, error) {
 	return c.tenant(ctx, http.MethodPost, name, nil, "pause")
 }
 
-// ResumeTenant lets the jobs of a paused tenant start again.
+// ResumeTenant undoes PauseTenant.
 func (c *Client) ResumeTenant(ctx context.Context, name string) (forebay.Tenant, error) {
 	return c.tenant(ctx, http.MethodPost, name, nil, "resume")
 }
@@ -52,7 +54,8 @@ func (c *Client) tenant(ctx context.Context, method, name string, body any, verb
 	return tenant, err
 }
 
-// SetKeyBudget replaces the budget of an API key. It counts jobs that are submitted with it from then on.
+// SetKeyBudget replaces the budget of an API key. It applies to jobs that are submitted with the
+// key from then on.
 func (c *Client) SetKeyBudget(ctx context.Context, id string, budget forebay.Budget) (forebay.APIKey, error) {
 	var key forebay.APIKey
 	if err := checkID("key id", id); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// PutTopic makes a topic, or gives an existing one these settings.
+// PutTopic creates a topic or replaces its settings.
 func (c *Client) PutTopic(ctx context.Context, name string, settings forebay.TopicSettings) (forebay.Topic, error) {
 	return one[forebay.Topic](ctx, c, http.MethodPut, settings, "topics", name)
 }
@@ -28,8 +28,9 @@ func (c *Client) DeleteTopic(ctx context.Context, name string) error {
 	return c.remove(ctx, "topics", name)
 }
 
-// Publish sends messages to a topic, all of them or none. It is not repeated when its answer
-// is lost: repeat it yourself where the topic detects duplicates and each message has an id.
+// Publish sends all of the messages to a topic, or none of them. The client does not repeat it
+// when the answer is lost. If the topic detects duplicates and each message has an id, repeat it
+// yourself.
 func (c *Client) Publish(ctx context.Context, topic string, messages ...forebay.NewMessage) ([]forebay.SentMessage, error) {
 	if err := checkID("topic", topic); err != nil {
 		return nil, err
@@ -44,13 +45,13 @@ func (c *Client) Publish(ctx context.Context, topic string, messages ...forebay.
 	return answer.Messages, err
 }
 
-// PutSubscription makes a subscription of a topic, or gives an existing one these settings and leaves its
-// rules alone. It is received from as the queue that [forebay.SubscriptionPath] names.
+// PutSubscription creates a subscription or replaces its settings, but not its rules. Receive its
+// messages from the queue that [forebay.SubscriptionPath] names.
 func (c *Client) PutSubscription(ctx context.Context, topic, name string, settings forebay.SubscriptionSettings) (forebay.Subscription, error) {
 	return one[forebay.Subscription](ctx, c, http.MethodPut, settings, "topics", topic, "subscriptions", name)
 }
 
-// Subscriptions returns a topic's subscriptions with what stands in them.
+// Subscriptions returns the subscriptions of a topic with the numbers of their messages.
 func (c *Client) Subscriptions(ctx context.Context, topic string) ([]forebay.Subscription, error) {
 	if err := checkID("topic", topic); err != nil {
 		return nil, err
@@ -86,7 +87,8 @@ func (c *Client) DeleteRule(ctx context.Context, topic, subscription, name strin
 	return c.remove(ctx, "topics", topic, "subscriptions", subscription, "rules", name)
 }
 
-// one does an operation on what the segments lead to: names of kinds, each with a name of its own.
+// one sends a request about the entity that the segments name. Segments alternate between kinds
+// and names.
 func one[T any](ctx context.Context, c *Client, method string, body any, segments ...string) (T, error) {
 	var v T
 	if err := checkSegments(segments); err != nil {

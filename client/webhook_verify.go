@@ -12,13 +12,13 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// WebhookTolerance is how far the time of a webhook may be from the receiver's clock; an older one may
-// be a replay.
+// WebhookTolerance is the largest accepted difference between the time of a webhook and the
+// receiver's clock. An older webhook may be a replay.
 const WebhookTolerance = 5 * time.Minute
 
-// VerifyWebhook reports why a request is not a webhook signed with this secret, whsec_…, or nil
-// (Standard Webhooks 1.0.0). body is the body as it came, unchanged. The header webhook-id is the same
-// when an event is delivered again; a receiver remembers the ids it has dealt with.
+// VerifyWebhook returns nil if the request is a webhook signed with this secret, whsec_… (Standard
+// Webhooks 1.0.0). body must be the unchanged body. The header webhook-id is the same if an event
+// is delivered again, so receivers should remember the ids of processed events.
 func VerifyWebhook(header http.Header, body []byte, secret string) error {
 	return verifyWebhook(header, body, secret, time.Now())
 }

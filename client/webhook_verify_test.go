@@ -61,7 +61,8 @@ func TestVerifyWebhook(t *testing.T) {
 	}
 }
 
-// The receiver in Python that the guide shows does what VerifyWebhook does, also with what somebody else sends.
+// The receiver in Python that the guide shows does what VerifyWebhook does, also with what
+// somebody else sends.
 func TestGuidesPythonVerification(t *testing.T) {
 	guide, err := os.ReadFile("../docs/guide.md")
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Webhooks returns the tenant's webhooks by name.
+// Webhooks returns the tenant's webhooks, by name.
 func (c *Client) Webhooks(ctx context.Context) ([]forebay.Webhook, error) {
 	return items[forebay.Webhook](ctx, c, path("webhooks"))
 }
 
-// CreateWebhook makes a webhook. Its Secret is in this answer only.
+// CreateWebhook makes a webhook. Only this answer contains its Secret.
 func (c *Client) CreateWebhook(ctx context.Context, wanted forebay.NewWebhook) (forebay.Webhook, error) {
 	var w forebay.Webhook
 	err := c.call(ctx, request{method: http.MethodPost, path: path("webhooks"), body: wanted, once: true}, &w)
@@ -27,13 +27,13 @@ func (c *Client) Webhook(ctx context.Context, name string) (forebay.Webhook, err
 	return ofWebhook[forebay.Webhook](ctx, c, http.MethodGet, name, "", nil, false)
 }
 
-// UpdateWebhook replaces a webhook's settings; it enables one that was disabled, unless they say
-// otherwise.
+// UpdateWebhook replaces the settings of a webhook. It enables a disabled webhook, unless the
+// settings disable it.
 func (c *Client) UpdateWebhook(ctx context.Context, name string, settings forebay.WebhookSettings) (forebay.Webhook, error) {
 	return ofWebhook[forebay.Webhook](ctx, c, http.MethodPut, name, "", settings, false)
 }
 
-// DeleteWebhook removes a webhook, with every event that waits for it.
+// DeleteWebhook removes a webhook and all its pending events.
 func (c *Client) DeleteWebhook(ctx context.Context, name string) error {
 	if err := checkID("webhook", name); err != nil {
 		return err
@@ -41,24 +41,24 @@ func (c *Client) DeleteWebhook(ctx context.Context, name string) error {
 	return c.call(ctx, request{method: http.MethodDelete, path: path("webhooks", name)}, nil)
 }
 
-// TestWebhook sends a webhook a test event, once, and returns how that went.
+// TestWebhook sends one test event to a webhook and returns the outcome.
 func (c *Client) TestWebhook(ctx context.Context, name string) (forebay.WebhookTry, error) {
 	return ofWebhook[forebay.WebhookTry](ctx, c, http.MethodPost, name, "test", nil, true)
 }
 
-// RotateWebhookSecret gives a webhook another secret, which is in this answer only.
+// RotateWebhookSecret replaces the secret of a webhook. Only this answer contains the new one.
 func (c *Client) RotateWebhookSecret(ctx context.Context, name string, req forebay.RotateSecretRequest) (forebay.Webhook, error) {
 	return ofWebhook[forebay.Webhook](ctx, c, http.MethodPost, name, "rotate-secret", req, true)
 }
 
-// WebhookTries returns the latest tries to deliver, newest first.
+// WebhookTries returns the latest delivery attempts, newest first.
 func (c *Client) WebhookTries(ctx context.Context, name string) ([]forebay.WebhookTry, error) {
 	page, err := ofWebhook[forebay.Page[forebay.WebhookTry]](ctx, c, http.MethodGet, name, "tries", nil, false)
 	return page.Items, err
 }
 
-// WebhookDeadLetters returns the events that were given up, oldest first, reading page after page as
-// they are asked for. limit is the size of a page; 0 leaves it to the server.
+// WebhookDeadLetters returns the dead-lettered events, oldest first. It reads pages as they are
+// needed. limit is the page size; 0 leaves it to the server.
 func (c *Client) WebhookDeadLetters(ctx context.Context, name string, limit int) iter.Seq2[forebay.WebhookDeadLetter, error] {
 	if err := checkID("webhook", name); err != nil {
 		return failed[forebay.WebhookDeadLetter](err)
@@ -70,7 +70,7 @@ func (c *Client) WebhookDeadLetters(ctx context.Context, name string, limit int)
 	return pages[forebay.WebhookDeadLetter](ctx, c, path("webhooks", name, "dead-letters"), query)
 }
 
-// Redeliver has events tried again that were given up: those with these sequence numbers, or all.
+// Redeliver delivers dead-lettered events again: those with the given sequence numbers, or all.
 func (c *Client) Redeliver(ctx context.Context, name string, req forebay.RedeliverRequest) (forebay.RedeliverReport, error) {
 	return ofWebhook[forebay.RedeliverReport](ctx, c, http.MethodPost, name, "redeliver", req, true)
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
-// Keys works on a database's API keys directly, also while a server runs on it.
+// Keys works directly on the API keys of a database. A server may run on it meanwhile.
 type Keys struct {
 	store *stores.Stores
 	jobs  *jobs.Service
 }
 
-// OpenKeys opens the database for its keys, making it if it does not exist.
+// OpenKeys opens the database for its keys. It creates a database that does not exist.
 func OpenKeys(ctx context.Context, database string) (*Keys, error) {
 	where, err := databaseOf(or(database, Options{}.WithDefaults().Database))
 	if err != nil {
@@ -37,7 +37,7 @@ func OpenKeys(ctx context.Context, database string) (*Keys, error) {
 	return &Keys{store: st, jobs: svc}, nil
 }
 
-// Create makes a key and returns it with the key itself, which is stored only as a hash.
+// Create makes a key and returns it. The database keeps only a hash of the key itself.
 func (k *Keys) Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget) (forebay.APIKey, error) {
 	return k.jobs.CreateKey(ctx, tenant, scopes, expires, budget, forebay.LocalActor)
 }
@@ -45,7 +45,7 @@ func (k *Keys) Create(ctx context.Context, tenant string, scopes []forebay.Scope
 // List returns all keys, oldest first.
 func (k *Keys) List(ctx context.Context) ([]forebay.APIKey, error) { return k.jobs.Keys(ctx) }
 
-// Revoke ends a key.
+// Revoke revokes a key.
 func (k *Keys) Revoke(ctx context.Context, id string) (forebay.APIKey, error) {
 	return k.jobs.RevokeKey(ctx, id, forebay.LocalActor)
 }
@@ -65,9 +65,9 @@ type Check struct {
 	Detail string
 }
 
-// CheckDatabase looks whether a server could run on the database: that its file opens, is Forebay's,
-// durable and writable, how long a durable write takes, and whether a server has it now. It makes no
-// file that is not there.
+// CheckDatabase checks whether a server could run on the database. It checks that the file opens,
+// belongs to Forebay, and is durable and writable. It measures a durable write and finds out
+// whether a server uses the database now. It creates no file.
 func CheckDatabase(ctx context.Context, database string) (checks []Check, inUse bool) {
 	where, err := databaseOf(or(database, Options{}.WithDefaults().Database))
 	if err != nil {
@@ -97,7 +97,7 @@ func CheckDatabase(ctx context.Context, database string) (checks []Check, inUse 
 	took := time.Since(start) / writes
 	checks = append(checks, Check{"durable write", took < 100*time.Millisecond, fmt.Sprintf("takes %s", took.Round(10*time.Microsecond))})
 	if where.URL != "" {
-		return checks, false // any number of processes may run on it
+		return checks, false // any number of processes may use it
 	}
 	checks = append(checks, checkSpace(ctx, st))
 	running := "no server is running on this database"
@@ -107,7 +107,7 @@ func CheckDatabase(ctx context.Context, database string) (checks []Check, inUse 
 	return append(checks, Check{"server", true, running}), inUse
 }
 
-// checkSpace tells the size of a SQLite file. That much of it is free is no fault.
+// checkSpace reports the size of a SQLite file. Free space in it is no fault.
 func checkSpace(ctx context.Context, st *stores.Stores) Check {
 	space, _, err := st.DB.Space(ctx)
 	if err != nil {

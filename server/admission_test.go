@@ -38,8 +38,9 @@ const (
 	meteredRate  = 1.25 * meteredTokens / 60 / meteredCost // a second
 	meteredBurst = 12                                      // jobs
 	meteredSlack = 4 * time.Second
-	// A strict model is a bucket that holds so much of its limit. Calls at the pace fill it to 7.5 seconds' worth in ten, and to 11.5
-	// if the first are late by the slack; more jobs than strictHolds are refused if they come at once.
+	// A strict model is a bucket that holds this many seconds of its limit. Calls at the pace fill it
+	// to 7.5 seconds' worth in ten seconds, and to 11.5 if the first are late by the slack. If more
+	// than strictHolds jobs come at once, some are refused.
 	strictSeconds = 14
 	strictHolds   = strictSeconds * meteredTokens / 60 / meteredCost
 )
@@ -49,7 +50,8 @@ func startMetered(t *testing.T, names ...string) *metered {
 	return startModel(t, func(*modelsim.Deployment) {}, names...)
 }
 
-// startStrict is startMetered for a model that enforces its quota within seconds, and tells nothing of it but with a refusal.
+// startStrict is startMetered for a model that enforces its quota within seconds, and tells
+// nothing of it but with a refusal.
 func startStrict(t *testing.T, names ...string) *metered {
 	t.Helper()
 	return startModel(t, func(d *modelsim.Deployment) {
@@ -115,9 +117,10 @@ func (m *metered) await(t *testing.T, calls int) {
 	}
 }
 
-// checkPace makes sure that in no span of time more calls came than one ledger for everybody lets go. Calls are
-// under way for different times, on a busy machine for seconds, so the span may seem shorter than it was by
-// meteredSlack. That allows ten calls more, so a run shows something only if it has many more than the burst.
+// checkPace makes sure that in no span of time more calls came than one ledger for everybody lets
+// go. Calls are under way for different times, on a busy machine for seconds, so the span may seem
+// shorter than it was by meteredSlack. That allows ten calls more, so a run shows something only
+// if it has many more than the burst.
 func (m *metered) checkPace(t *testing.T) {
 	t.Helper()
 	m.mu.Lock()
@@ -152,8 +155,8 @@ func onServers(t *testing.T, f func(t *testing.T, database string)) {
 	}
 }
 
-// TestJobsWaitForTheQuota: more jobs than may go at once wait, unlocked, and go as the quota lets them; none
-// is refused, none loses an attempt, and none comes late.
+// TestJobsWaitForTheQuota: more jobs than the quota allows wait without a lock and go as the quota
+// allows. None is refused, none loses an attempt and none comes late.
 func TestJobsWaitForTheQuota(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, database string) {
@@ -190,8 +193,8 @@ func TestJobsWaitForTheQuota(t *testing.T) {
 	})
 }
 
-// waitsForQuota makes sure that a job is not called yet, and that clients are told why. On a machine that stands still for a
-// moment it may be the workers that are scarce just then.
+// waitsForQuota makes sure that a job is not called yet, and that clients are told why. On a
+// machine that stands still for a moment it may be the workers that are scarce just then.
 func (r remote) waitsForQuota(t *testing.T, id string) {
 	t.Helper()
 	eventually(t, 10*time.Second, func() error {
@@ -204,8 +207,9 @@ func (r remote) waitsForQuota(t *testing.T, id string) {
 	})
 }
 
-// TestHeldJobsHoldUpNobodyElse: jobs that call nothing, or another deployment, pass those that wait for theirs, however many these are:
-// here minutes' worth, and each has half a minute.
+// TestHeldJobsHoldUpNobodyElse: jobs that call nothing, or another deployment, overtake those that
+// wait for their deployment. Minutes' worth of jobs wait here, and each of the others has half a
+// minute.
 func TestHeldJobsHoldUpNobodyElse(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, database string) {
@@ -237,8 +241,8 @@ func TestHeldJobsHoldUpNobodyElse(t *testing.T) {
 	})
 }
 
-// TestOneLedgerForAllProcesses: two processes on one database keep to one quota together; when one is killed in the
-// middle, nothing is lost and the other goes on within the same quota.
+// TestOneLedgerForAllProcesses: two processes on one database share one quota. When one is killed,
+// nothing is lost and the other continues within the same quota.
 func TestOneLedgerForAllProcesses(t *testing.T) {
 	t.Parallel()
 	const jobs = strictHolds + 14 // two ledgers would let go too much as well

@@ -8,10 +8,12 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Audit says what the audit log holds beside what operators do and what is told of budgets.
+// Audit selects the events of jobs for the audit log. Acts of operators and events of budgets are
+// always there.
 type Audit struct {
-	// JobEvents are the types, of [forebay.JobEventTypes], of which this process appends each event of a job that it
-	// makes. An empty list is none. Default: dead_lettered and quarantined, one of which a job has when it fails for good.
+	// JobEvents are types of [forebay.JobEventTypes]. Each event of these types that this process
+	// makes is appended. An empty list means none. The default is dead_lettered and quarantined: a
+	// job that fails for good has one of them.
 	JobEvents []forebay.EventType `koanf:"job_events"`
 }
 

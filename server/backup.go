@@ -9,14 +9,14 @@ import (
 )
 
 type (
-	// Backup tells what a backup holds.
+	// Backup describes the content of a backup.
 	Backup = backup.Manifest
-	// BackupProgress is where a backup or a restore is.
+	// BackupProgress is the progress of a backup or a restore.
 	BackupProgress = backup.Progress
 )
 
-// MakeBackup writes the database and the payloads that it refers to into a new folder, as they are at one moment, and
-// reads them back. Servers may go on to work. Of the options it reads Database, Blob and Version.
+// MakeBackup writes the database and its payloads, as of one moment, into a new folder. Then it
+// reads them back. Servers may run meanwhile. It uses the options Database, Blob and Version.
 func MakeBackup(ctx context.Context, o Options, folder string, progress func(BackupProgress)) (Backup, error) {
 	database, blobs, err := o.storage(ctx)
 	if err != nil {
@@ -26,8 +26,8 @@ func MakeBackup(ctx context.Context, o Options, folder string, progress func(Bac
 	return backup.Make(ctx, backup.Source{Database: database, Payloads: blobs, Program: o.Version}, folder, progress)
 }
 
-// RestoreBackup brings a backup back into an empty database and a blob storage, those of the options. No server may run
-// on them. Interrupted, it goes on where it was when it is called again.
+// RestoreBackup copies a backup into the empty database and the blob storage of the options. No
+// server may run on them. After an interruption, the next call continues.
 func RestoreBackup(ctx context.Context, o Options, folder string, progress func(BackupProgress)) (Backup, error) {
 	database, blobs, err := o.storage(ctx)
 	if err != nil {
@@ -42,7 +42,7 @@ func CheckBackup(ctx context.Context, folder string, progress func(BackupProgres
 	return backup.Check(ctx, folder, progress)
 }
 
-// storage opens what the options keep things in.
+// storage opens the database options and the blob storage.
 func (o Options) storage(ctx context.Context) (db.Options, *blob.Store, error) {
 	o = o.WithDefaults()
 	database, err := databaseOf(o.Database)

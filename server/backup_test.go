@@ -33,8 +33,8 @@ func echoing(t *testing.T, database string) server.Options {
 	}
 }
 
-// A backup that is taken while jobs come and end has everything that was acknowledged before, on either kind of database,
-// and what is brought back of it goes on.
+// A backup during submits and endings of jobs contains everything that was acknowledged before, on
+// either kind of database. The restored database works.
 func TestBackupWhileServing(t *testing.T) {
 	t.Parallel()
 	engines := map[string]func(*testing.T) string{

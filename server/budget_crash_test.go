@@ -21,10 +21,10 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// TestBudgetHoldsThroughCrashes lets 1,000 jobs loose on a budget that fits some 300 of them, kills the
-// processes that call, cuts answers off and cancels jobs. Never more may be spent than the budget has, nor
-// less be counted than was billed; nothing is held in the end; the rest waits, and goes on when the
-// budget is raised.
+// TestBudgetHoldsThroughCrashes runs 1,000 jobs on a budget that fits some 300 of them. It kills
+// the processes that call, cuts answers off and cancels jobs. The spending never exceeds the
+// budget, and it covers everything that was billed. In the end nothing is reserved. The rest
+// waits, and continues when the budget is raised.
 func TestBudgetHoldsThroughCrashes(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"sqlite", "postgresql"} {
@@ -199,8 +199,8 @@ func (b *spender) submit() {
 // api talks to the process that has the API now.
 func (b *spender) api() *client.Client { return b.front.Load() }
 
-// cancelSome cancels jobs, early ones that may be called right now and late ones that will wait. What is
-// asked of a server that is killed meanwhile comes to nothing.
+// cancelSome cancels jobs, early ones that may be called right now and late ones that will wait.
+// What is asked of a server that is killed meanwhile comes to nothing.
 func (b *spender) cancelSome() {
 	for n := 5; n < len(b.jobs); n += 25 {
 		ctx, cancel := context.WithTimeout(b.Context(), time.Second)

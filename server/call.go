@@ -9,12 +9,12 @@ import (
 	"github.com/forebayhq/forebay/internal/model"
 )
 
-// DeploymentCall is how one call of a deployment went.
+// DeploymentCall is the outcome of one call of a deployment.
 type DeploymentCall struct {
 	Deployment string
 	Took       time.Duration
-	Err        string // why it failed, without a secret; "": it did not
-	Denied     bool   // the provider refuses the key, or what it may do
+	Err        string // the error without secrets; "": success
+	Denied     bool   // the provider refuses the key or its permissions
 }
 
 // embedTask is the built-in task that embeds texts.
@@ -23,7 +23,7 @@ const embedTask = "embed"
 // callTime bounds one call of CallDeployments.
 const callTime = 30 * time.Second
 
-// CallDeployments calls each deployment of the options once that is not simulated, with a few tokens, one after
+// CallDeployments calls each deployment that is not simulated once, with a few tokens, one after
 // the other. The options must be valid.
 func CallDeployments(ctx context.Context, opts Options) (calls []DeploymentCall) {
 	o := opts.WithDefaults()
@@ -62,7 +62,7 @@ func callOnce(ctx context.Context, provider model.Provider, embeds bool) (err er
 	return err
 }
 
-// embedsOnly reports whether only tasks that embed texts call a deployment.
+// embedsOnly reports whether only embedding tasks call a deployment.
 func (o Options) embedsOnly(deployment string, known map[string]forebay.Task) bool {
 	embeds := false
 	for name, task := range known {

@@ -47,7 +47,8 @@ func execute(t *testing.T, database, sql string) {
 	}
 }
 
-// A job that an orchestration calls is submitted once, whatever happens to the processes, and its end reaches the instance.
+// A job that an orchestration calls is submitted once, whatever happens to the processes, and its
+// end reaches the instance.
 func TestCalledJobs(t *testing.T) {
 	for kind, database := range map[string]func(t *testing.T) string{
 		"sqlite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "forebay.db") },
@@ -134,8 +135,10 @@ func testCalledJobs(t *testing.T, database string) {
 	ends(begin("work", "fail"), forebay.OrchestrationFailed, "it was refused")
 	ends(begin("unknown", ""), forebay.OrchestrationFailed, "there is no task unknown")
 
-	// What is large goes by blob storage. Once the job is over there are the instance's input and output, and what each of its two turns saw, which no
-	// sweep takes. What nothing refers to is swept; what started the instance, and what was asked of the activity, is freed and goes an hour later.
+	// What is large goes by blob storage. Once the job is over there are the instance's input and
+	// output, and what each of its two turns saw, which no sweep takes. What nothing refers to is
+	// swept; what started the instance, and what was asked of the activity, is freed and goes an hour
+	// later.
 	long := "long" + strings.Repeat("g", forebay.InlineBytes)
 	id := begin("work", long)
 	ends(id, forebay.OrchestrationCompleted, `{"how":"`+long+`"}`)
@@ -176,7 +179,8 @@ func testCalledJobs(t *testing.T, database string) {
 	stored(kept)
 	ends(id, forebay.OrchestrationCompleted, `{"how":"`+long+`"}`)
 
-	// A server that stops while a job runs: the job goes on in the next one, and is not submitted again.
+	// A server that stops while a job runs: the job goes on in the next one, and is not submitted
+	// again.
 	runs.Store(0)
 	id = begin("work", "wait")
 	<-begun

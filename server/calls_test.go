@@ -173,8 +173,8 @@ func TestCancelBeforeTheCall(t *testing.T) {
 	}
 }
 
-// An endpoint that says 429 for a while costs no attempt, is not asked again before it said, and is
-// not asked by everybody at once.
+// An endpoint that answers 429 for a while costs no attempt. It is not called before the time it
+// named, nor by all jobs at once.
 func TestThrottledJobsWaitUncharged(t *testing.T) {
 	t.Parallel()
 	const jobs, places = 24, 8
@@ -209,8 +209,8 @@ func TestThrottledJobsWaitUncharged(t *testing.T) {
 	}
 }
 
-// One owner of retries: an endpoint that fails is called once for each attempt. There are too few calls to
-// open its breaker.
+// One owner of retries: an endpoint that fails is called once for each attempt. There are too few
+// calls to open its breaker.
 func TestEachAttemptIsOneCall(t *testing.T) {
 	t.Parallel()
 	const jobs, attemptsEach = 3, 3
@@ -246,8 +246,8 @@ func TestEachAttemptIsOneCall(t *testing.T) {
 	}
 }
 
-// A job that keeps failing while many calls of its deployment do has as many attempts left as before; one whose own calls
-// alone fail has not.
+// A job that fails while many calls of its deployment fail keeps its attempts. A job whose calls
+// alone fail loses them.
 func TestFailuresOfADeploymentChargeNoAttempts(t *testing.T) {
 	t.Parallel()
 	const failing = 10

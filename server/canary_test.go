@@ -38,8 +38,8 @@ const (
 
 var canarySigning = "whsec_" + base64.StdEncoding.EncodeToString([]byte("canary-signing-secret-012345"))
 
-// A server at debug level goes through what can go wrong, and nothing that it logs, measures, traces or
-// answers with an error holds what must not be seen.
+// A server at debug level goes through many failures. Nothing that it logs, measures, traces or
+// answers with an error contains a secret or a payload.
 func TestNothingSecretIsSeen(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		folder := filepath.Join(t.TempDir(), canaryFolder)

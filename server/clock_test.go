@@ -16,8 +16,8 @@ import (
 // clockVariable tells a process built by skewable by how many seconds its clock is wrong.
 const clockVariable = "FOREBAY_TEST_CLOCK_SKEW"
 
-// What the time package gets: the wall clock is ahead by that, the monotonic one is left alone, as on a
-// machine whose clock is set wrong.
+// The change of the time package: the wall clock is ahead by this, and the monotonic clock is not.
+// That is a machine whose clock is set wrong.
 const (
 	readClock   = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
 	readSkewed  = readClock + "\tsec += clockSkew()\n"
@@ -43,8 +43,9 @@ var clockSkew = sync.OnceValue(func() (seconds int64) {
 `
 )
 
-// skewable builds this test binary, in that folder, with a time package whose clock can be set wrong for
-// one process, and returns its path. The first time that takes minutes, for everything is compiled anew.
+// skewable builds this test binary, in that folder, with a time package whose clock can be set
+// wrong for one process, and returns its path. The first time that takes minutes, for everything
+// is compiled anew.
 func skewable(ctx context.Context, dir string) (string, error) {
 	goRoot, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {

@@ -65,8 +65,9 @@ func (g *gate) await(t *testing.T, calls int) {
 	}
 }
 
-// TestConcurrencyOfAllProcesses: processes together call a function, and call for a tenant, no more often at
-// once than they may; when one is killed its calls' places are free again once its locks have ended.
+// TestConcurrencyOfAllProcesses: processes together call a function, and call for a tenant, within
+// the limit of concurrent calls. When one is killed, the slots of its calls are free again after
+// its locks have expired.
 func TestConcurrencyOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	const jobs, narrow, tenant = 10, 3, 5

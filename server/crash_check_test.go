@@ -19,8 +19,8 @@ import (
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
-// followToTheEnd reads a job's events as they come, again and again from where the stream broke: they
-// count up by one, whatever happens to the server in between.
+// followToTheEnd reads a job's events as they come and resumes where the stream broke. Their
+// numbers count up by one, whatever happens to the server.
 func (c *crash) followToTheEnd(j *crashJob) {
 	err := c.persist(c.Context(), func(s remote) error {
 		err := s.follow(c.Context(), j.id, int64(len(j.events)), func(e forebay.Event) {
@@ -149,7 +149,8 @@ func (c *crash) checkAll() {
 	}
 }
 
-// checkAudit checks that the audit log is whole and has one entry for each event that it is to have.
+// checkAudit checks that the audit log is whole and has one entry for each event that it is to
+// have.
 func (c *crash) checkAudit(s remote) {
 	c.Helper()
 	api, err := client.New(client.Options{BaseURL: s.url})
@@ -196,8 +197,8 @@ func (c *crash) checkPeak(processes int) {
 	}
 }
 
-// checkSessions checks that the jobs of a session ran one after the other, in the order in which they
-// were stored; the newest is listed first.
+// checkSessions checks that the jobs of a session ran one after the other, in the order in which
+// they were stored. The newest is listed first.
 func (c *crash) checkSessions(listed []forebay.Job) {
 	c.Helper()
 	began := map[string]time.Time{}
@@ -259,8 +260,8 @@ func (c *crash) check(s remote, j *crashJob) error {
 	return checkEvents(events)
 }
 
-// checkAttempts compares the attempts with the calls that the model saw: each call has a row, and
-// each row whose call was answered has a call.
+// checkAttempts compares the attempts with the calls that the model saw. Each call has a row. Each
+// row whose call was answered has a call.
 func checkAttempts(attempts []forebay.Attempt, charged, calls int) error {
 	counts := map[forebay.Outcome]int{}
 	for i, a := range attempts {
@@ -275,7 +276,8 @@ func checkAttempts(attempts []forebay.Attempt, charged, calls int) error {
 		return fmt.Errorf("its attempts ended as %v, not once and last in success", outcomes(attempts))
 	case answered+counts[forebay.OutcomeLost] != len(attempts):
 		return fmt.Errorf("its attempts ended as %v", outcomes(attempts))
-	case charged < counts[forebay.OutcomeSucceeded], charged > counts[forebay.OutcomeSucceeded]+counts[forebay.OutcomeRetried]: // a failed probe is not charged
+	// A failed probe is not charged.
+	case charged < counts[forebay.OutcomeSucceeded], charged > counts[forebay.OutcomeSucceeded]+counts[forebay.OutcomeRetried]:
 		return fmt.Errorf("%d attempts were charged, of %v", charged, outcomes(attempts))
 	case calls < answered || calls > len(attempts):
 		return fmt.Errorf("the model was called %d times, the attempts say %v", calls, outcomes(attempts))

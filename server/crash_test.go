@@ -30,8 +30,8 @@ import (
 // crashSeedVariable repeats a crash test's choices; what the scheduler does it cannot repeat.
 const crashSeedVariable = "FOREBAY_CRASH_SEED"
 
-// TestSurvivesCrashes kills, stops and freezes a server process at random moments while clients keep
-// submitting, and then looks at every job: whatever was acknowledged ends, with exactly one result.
+// TestSurvivesCrashes kills, stops and freezes a server process at random moments while clients
+// submit. Then it checks every job: each acknowledged job ends, with exactly one result.
 func TestSurvivesCrashes(t *testing.T) {
 	t.Parallel()
 	c := newCrash(t, size(2000, 400))
@@ -66,10 +66,12 @@ const (
 	crashRetries    = 8                          // of the retry lane
 	crashLanes      = crashPlaces + crashRetries // of both
 	crashBacklog    = 60                         // jobs that are submitted and not called yet
-	crashFollowed   = 25                         // one job of so many has a client that follows its events
-	crashSessions   = 20                         // sessions that one job of so many belongs to
-	crashAudited    = forebay.EventAttemptFailed // the events of which the audit log is to have each
-	crashLooks      = 10                         // times that jobs are looked at between two disturbances, at least
+	// One job of this many has a client that follows its events.
+	crashFollowed = 25
+	crashSessions = 20                         // sessions that one job of so many belongs to
+	crashAudited  = forebay.EventAttemptFailed // the events of which the audit log is to have each
+	// The minimum number of checks between two disturbances.
+	crashLooks = 10
 )
 
 // crash is one run of the crash test.
@@ -191,7 +193,8 @@ func (c *crash) script(call modelsim.Call) modelsim.Reply {
 	return r
 }
 
-// disturb carries the plan out, each step after a random number of calls, and returns the last process.
+// disturb carries the plan out, each step after a random number of calls, and returns the last
+// process.
 func (c *crash) disturb() *process {
 	c.Helper()
 	draw := c.random(1)

@@ -10,15 +10,15 @@ import (
 )
 
 type (
-	// Schema compares a database's tables with those that this program needs.
+	// Schema compares the tables of a database with those that this program needs.
 	Schema = db.Schema
-	// CopyProgress is where a copy is.
+	// CopyProgress is the progress of a copy.
 	CopyProgress = db.CopyProgress
-	// CopyReport is what a copy has done.
+	// CopyReport is the result of a copy.
 	CopyReport = db.CopyReport
 )
 
-// ReadSchema looks at a database without making or changing anything, also while servers run on it.
+// ReadSchema reads the schema of a database without changing anything. Servers may run on it.
 func ReadSchema(ctx context.Context, database string) (Schema, error) {
 	where, err := databaseOf(database)
 	if err != nil {
@@ -27,8 +27,8 @@ func ReadSchema(ctx context.Context, database string) (Schema, error) {
 	return db.ReadSchema(ctx, where)
 }
 
-// Migrate brings a database's tables up to date, as a server does when it starts, making the database
-// if it does not exist. It returns what was there before.
+// Migrate updates the tables of a database, as a server does at its start. It creates a database
+// that does not exist. It returns the schema from before.
 func Migrate(ctx context.Context, database string) (before Schema, err error) {
 	where, err := databaseOf(database)
 	if err != nil {
@@ -45,8 +45,8 @@ func Migrate(ctx context.Context, database string) (before Schema, err error) {
 }
 
 // Copy copies a database into an empty one, of the same or the other kind, and compares both. No
-// server may run on either. After an interruption it goes on where it was; until it is complete no
-// server runs on the target. Payloads in the blob storage are not part of a database.
+// server may run on either. After an interruption, the next call continues. No server runs on the
+// target until the copy is complete. Payloads in the blob storage are not copied.
 func Copy(ctx context.Context, from, to string, progress func(CopyProgress)) (CopyReport, error) {
 	source, err := sideOf("from", from)
 	if err != nil {
@@ -68,10 +68,10 @@ func AbandonCopy(ctx context.Context, to string) error {
 	return db.AbandonCopy(ctx, target)
 }
 
-// Compacted is what a compaction has done.
+// Compacted is the result of a compaction.
 type Compacted = db.Compacted
 
-// Compact gives the disk back what deleted rows have left in a SQLite file. No server may run on it.
+// Compact returns the space of deleted rows in a SQLite file to the disk. No server may run on it.
 func Compact(ctx context.Context, database string) (Compacted, error) {
 	where, err := databaseOf(database)
 	if err != nil {

@@ -153,7 +153,8 @@ func TestDatabaseWithoutRights(t *testing.T) {
 	}
 }
 
-// The check of a database tells its size, and of a file that cannot shrink while it is served what to do about that.
+// The check of a database tells its size, and of a file that cannot shrink while it is served what
+// to do about that.
 func TestCheckTellsTheSpaceOfAFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "forebay.db")

@@ -9,14 +9,14 @@ import (
 	"github.com/forebayhq/forebay/internal/retry"
 )
 
-// The logical models that the built-in tasks call.
+// The logical models of the built-in tasks.
 const (
 	ModelChat      = "chat"
 	ModelEmbedding = "embedding"
 )
 
-// WithDefaults returns the options with every value set that was left out. It is the one place where
-// defaults are applied.
+// WithDefaults returns the options with a value for each option that was left out. No other place
+// applies defaults.
 func (o Options) WithDefaults() Options {
 	o.Database = or(o.Database, "sqlite:forebay.db")
 	o.Role = or(o.Role, RoleAll)
@@ -53,7 +53,7 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// defaultModels serves the built-in tasks by the simulated deployment when nothing else is
+// defaultModels makes the simulated deployment serve the built-in tasks if no deployment is
 // configured.
 func (o *Options) defaultModels() {
 	if len(o.Deployments) == 0 {

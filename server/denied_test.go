@@ -57,8 +57,9 @@ func (r remote) denied(t *testing.T, name, why string) {
 	})
 }
 
-// TestRouteOutlivesARevokedKey: the first deployment of a route turns every call away. All jobs go to the second and lose no
-// attempt, the first is hardly called, operators are told, and it is used again when they say so.
+// TestRouteOutlivesARevokedKey: the first deployment of a route refuses every call. All jobs go to
+// the second one and lose no attempt. The first is hardly called, and operators are told. It is
+// used again when they say so.
 func TestRouteOutlivesARevokedKey(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, database string) {
@@ -126,8 +127,8 @@ func TestRouteOutlivesARevokedKey(t *testing.T) {
 	})
 }
 
-// TestJobsWaitForCredit: where no other deployment is left, jobs wait and none is lost; a start of the server, which may have
-// another key, has one call try at once.
+// TestJobsWaitForCredit: without another deployment, jobs wait and none is lost. A start of the
+// server, which may have another key, makes one call try at once.
 func TestJobsWaitForCredit(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, database string) {
@@ -171,8 +172,9 @@ func TestJobsWaitForCredit(t *testing.T) {
 	})
 }
 
-// TestTurnedAwayByEveryProvider: the simulated endpoint turns calls away in the words of three providers, each for another
-// reason. Operators are told which, jobs wait without losing an attempt, and when it takes calls again all of them succeed.
+// TestTurnedAwayByEveryProvider: the simulated endpoint turns calls away in the words of three
+// providers, each for another reason. Operators are told which, jobs wait without losing an
+// attempt, and when it takes calls again all of them succeed.
 func TestTurnedAwayByEveryProvider(t *testing.T) {
 	t.Parallel()
 	reasons := map[string]modelsim.Denial{"openai": modelsim.Unauthorized, "azure": modelsim.InsufficientQuota, "anthropic": modelsim.NotFound}
@@ -235,8 +237,8 @@ func TestTurnedAwayByEveryProvider(t *testing.T) {
 	})
 }
 
-// TestDoubtfulRefusals: a 403 that may be about the prompt is permanent and costs its job alone; after three in a row it is
-// the deployment, and the others wait.
+// TestDoubtfulRefusals: a 403 that may be about the prompt is permanent and fails only its job.
+// After three in a row it counts as the deployment's, and the others wait.
 func TestDoubtfulRefusals(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, database string) {

@@ -18,7 +18,7 @@ import (
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
-// deployments is what operators see of what calls go to, and do with it.
+// deployments shows operators what calls go to, and carries out their changes.
 type deployments struct {
 	store  *stores.Stores
 	jobs   *jobs.Service
@@ -26,7 +26,7 @@ type deployments struct {
 	called atomic.Pointer[called]
 }
 
-// called is what calls go to. It is never changed, but replaced.
+// called lists what calls go to. It is replaced and never changed.
 type called struct {
 	*models
 	tasks map[string]forebay.Task
@@ -37,17 +37,17 @@ func (d *deployments) SimFaults(name string) (json.RawMessage, error) {
 	return d.called.Load().simFaults(name)
 }
 
-// SetSimFaults replaces them; it takes effect with the next call.
+// SetSimFaults replaces the faults from the next call on.
 func (d *deployments) SetSimFaults(name string, faults json.RawMessage) error {
 	return d.called.Load().setSimFaults(name, faults)
 }
 
-// admission lists where a call of a model may go.
+// admission lists the deployments that a call of a model may use.
 func (d *deployments) admission(name string, need forebay.CallEstimate) []admission.Option {
 	return d.called.Load().admission(name, need)
 }
 
-// inFlight returns the calls under way from this process, by deployment.
+// inFlight returns the running calls of this process by deployment.
 func (d *deployments) inFlight() map[string]int64 {
 	calls := map[string]int64{}
 	for _, served := range d.called.Load().router.Deployments() {
@@ -58,13 +58,13 @@ func (d *deployments) inFlight() map[string]int64 {
 
 var _ api.Deployments = (*deployments)(nil)
 
-// configured is a deployment with its quota as it is configured.
+// configured is a deployment with its configured quota.
 type configured struct {
 	forebay.Deployment
 	limits quota.Limits
 }
 
-// configured lists the deployments, then the HTTP functions, each by name.
+// configured lists the deployments and then the HTTP functions, each sorted by name.
 func (d *called) configured() []configured {
 	var list []configured
 	for _, served := range d.router.Deployments() {
@@ -88,7 +88,7 @@ func (d *called) configured() []configured {
 	return list
 }
 
-// List returns the deployments with what all processes know of them.
+// List returns the deployments with what all processes know about them.
 func (d *deployments) List(ctx context.Context) ([]forebay.Deployment, error) {
 	holding, err := d.store.Admission.Holding(ctx)
 	if err != nil {
@@ -132,7 +132,7 @@ func withStatus(d forebay.Deployment, st quota.Status) forebay.Deployment {
 	return d
 }
 
-// Get returns one, or CodeNotFound.
+// Get returns one deployment, or CodeNotFound.
 func (d *deployments) Get(ctx context.Context, name string) (forebay.Deployment, error) {
 	list, err := d.List(ctx)
 	if err != nil {
@@ -145,7 +145,7 @@ func (d *deployments) Get(ctx context.Context, name string) (forebay.Deployment,
 	return list[i], nil
 }
 
-// SetPaused keeps calls away from a deployment, or ends that, in all processes.
+// SetPaused pauses or resumes a deployment in all processes.
 func (d *deployments) SetPaused(ctx context.Context, name string, paused bool, actor string) error {
 	if !d.has(name) {
 		return forebay.ErrNotFound
@@ -157,7 +157,7 @@ func (d *deployments) SetPaused(ctx context.Context, name string, paused bool, a
 	return d.store.Admission.PauseDeployment(ctx, name, paused, audit.Act{Actor: actor, Action: action, Target: name})
 }
 
-// Forget begins anew to learn of a deployment, in all processes.
+// Forget discards what all processes have learned about a deployment.
 func (d *deployments) Forget(ctx context.Context, name, actor string) error {
 	if !d.has(name) {
 		return forebay.ErrNotFound
@@ -165,18 +165,19 @@ func (d *deployments) Forget(ctx context.Context, name, actor string) error {
 	return d.store.Admission.ForgetDeployment(ctx, name, audit.Act{Actor: actor, Action: "forget-deployment", Target: name})
 }
 
-// retryDenied has deployments that turned calls away tried again: whoever starts the server may have given them another key.
+// retryDenied makes calls go again to deployments that refused them. A start of the server may
+// have given them another key.
 func (d *deployments) retryDenied(ctx context.Context) {
 	var names []string
 	for _, served := range d.called.Load().router.Deployments() {
 		names = append(names, served.Name)
 	}
 	if err := d.store.Admission.RetryDenied(ctx, names); err != nil && ctx.Err() == nil {
-		d.log.Warn("cannot have deployments tried again that turned calls away; they are when it is time", slog.Any("error", err))
+		d.log.Warn("cannot retry the deployments that refused calls; they are retried when their pause ends", slog.Any("error", err))
 	}
 }
 
-// Changes returns what happened to a deployment, newest first.
+// Changes returns the changes of a deployment, newest first.
 func (d *deployments) Changes(ctx context.Context, name string, limit int, cursor string) (forebay.Page[forebay.DeploymentChange], error) {
 	if !d.has(name) {
 		return forebay.Page[forebay.DeploymentChange]{}, forebay.ErrNotFound
@@ -188,7 +189,7 @@ func (d *deployments) has(name string) bool {
 	return slices.ContainsFunc(d.called.Load().configured(), func(c configured) bool { return c.Name == name })
 }
 
-// changed logs what happened to a deployment: the process whose transaction it was does.
+// changed logs a change of a deployment. Only the process that made the change logs it.
 func (s *Server) changed(c forebay.DeploymentChange) {
 	level := slog.LevelInfo
 	if c.Type == string(quota.BreakerOpened) {

@@ -2,5 +2,5 @@
 
 package server
 
-// fileDescriptors returns 0: how many descriptors this process may have open is not known.
+// fileDescriptors returns 0: the limit of open descriptors is unknown.
 func fileDescriptors() uint64 { return 0 }

@@ -4,7 +4,7 @@ package server
 
 import "syscall"
 
-// fileDescriptors returns how many descriptors this process may have open; 0: not known.
+// fileDescriptors returns how many descriptors this process may open, or 0 if that is unknown.
 func fileDescriptors() uint64 {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {

@@ -13,27 +13,39 @@ import (
 	"github.com/forebayhq/forebay/internal/documents"
 )
 
-// Documents says how documents are made searchable. Zero numbers are the defaults.
+// Documents configures the document pipeline. Zero numbers mean the defaults.
 type Documents struct {
-	MaxBytes      int64                     `koanf:"max_bytes"`      // of one document; default 32 MiB
-	ChunkTokens   int                       `koanf:"chunk_tokens"`   // of one chunk at most; default 400
-	OverlapTokens int                       `koanf:"overlap_tokens"` // that chunks have in common at most; default 60
-	BatchInputs   int                       `koanf:"batch_inputs"`   // chunks that one call embeds at most; default 128
-	BatchTokens   int                       `koanf:"batch_tokens"`   // the same in tokens; default 60,000
-	EmbedTask     string                    `koanf:"embed_task"`     // turns texts into vectors; default embed
-	ExtractTask   string                    `koanf:"extract_task"`   // fills a schema from a text; default extract, none: nothing is asked about documents
-	Queue         string                    `koanf:"queue"`          // of the pipeline's jobs; default: the default queue
-	IndexBytes    int64                     `koanf:"index_bytes"`    // memory for the indexes of all tenants; default 512 MiB
-	Sources       map[string]DocumentSource `koanf:"sources"`        // blob storages that documents may be added from by URL
+	// MaxBytes limits one document; default 32 MiB.
+	MaxBytes int64 `koanf:"max_bytes"`
+	// ChunkTokens limits one chunk; default 400.
+	ChunkTokens int `koanf:"chunk_tokens"`
+	// OverlapTokens limits the tokens that neighbouring chunks share; default 60.
+	OverlapTokens int `koanf:"overlap_tokens"`
+	// BatchInputs limits the chunks that one call embeds; default 128.
+	BatchInputs int `koanf:"batch_inputs"`
+	// BatchTokens limits the tokens that one call embeds; default 60,000.
+	BatchTokens int `koanf:"batch_tokens"`
+	// EmbedTask turns texts into vectors; default embed.
+	EmbedTask string `koanf:"embed_task"`
+	// ExtractTask fills a schema from a text; default extract. With none, documents have no
+	// extracted metadata.
+	ExtractTask string `koanf:"extract_task"`
+	// Queue is for the jobs of the pipeline; default: the default queue.
+	Queue string `koanf:"queue"`
+	// IndexBytes is the memory for the indexes of all tenants; default 512 MiB.
+	IndexBytes int64 `koanf:"index_bytes"`
+	// Sources are blob storages from which documents may be added by URL.
+	Sources map[string]DocumentSource `koanf:"sources"`
 }
 
-// DocumentSource is a blob storage that is only read. In the file its URL stands for it.
+// DocumentSource is a blob storage that is only read. In the file, a plain URL can stand for the
+// section.
 type DocumentSource struct {
 	URL     string   `koanf:"url" short:"true"` // s3://bucket, azblob://container, file:///folder
 	Tenants []string `koanf:"tenants"`          // if set, only these may add documents from it
 }
 
-// noTask switches a task of the pipeline off.
+// noTask disables a task of the pipeline.
 const noTask = "none"
 
 func (d Documents) withDefaults() Documents {
@@ -89,8 +101,8 @@ func (o Options) validateDocuments(known map[string]forebay.Task, bad func(field
 	}
 }
 
-// embeddingBatch is how many texts and tokens one call may embed: a job goes to any deployment of its model, so each of
-// their limits holds.
+// embeddingBatch returns the most texts and tokens for one embedding call. A job may go to any
+// deployment of its model, so the smallest limits apply.
 func (o Options) embeddingBatch(model string) (inputs, tokens int) {
 	inputs, tokens = o.Documents.BatchInputs, o.Documents.BatchTokens
 	for _, d := range o.Deployments {
@@ -105,7 +117,7 @@ func (o Options) serves(deployment, model string) bool {
 	return slices.ContainsFunc(o.Models[model].Deployments, func(d ModelDeployment) bool { return d.Name == deployment })
 }
 
-// openDocuments makes the service of documents and adds its tasks to the others.
+// openDocuments creates the service of documents and adds its tasks to the known ones.
 func (s *Server) openDocuments(ctx context.Context, known map[string]forebay.Task) error {
 	o := s.options.Documents
 	options := documents.Options{
@@ -134,7 +146,7 @@ func (s *Server) openDocuments(ctx context.Context, known map[string]forebay.Tas
 	return nil
 }
 
-// documentCalls are what the pipeline of documents calls, among the tasks that are known.
+// documentCalls returns the known tasks that the document pipeline calls.
 func (o Options) documentCalls(known map[string]forebay.Task) (calls documents.Calls) {
 	if task, ok := known[o.Documents.EmbedTask]; ok {
 		calls.Embed = &task

@@ -23,9 +23,9 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// TestDocumentsSurviveCrashes kills a server again and again while documents go through its pipeline. A
-// chunk whose vector is on disk is never embedded again, no document is found before it is whole, and all
-// get there.
+// TestDocumentsSurviveCrashes kills a server again and again while documents go through its
+// pipeline. A chunk whose vector is on disk is never embedded again, no document is found before
+// it is whole, and all get there.
 func TestDocumentsSurviveCrashes(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
@@ -113,7 +113,8 @@ func (c *documentCrash) run() {
 		}
 		calls := int(c.model.Stats().Calls) + 2 + rand.IntN(12)
 		within, cancel := context.WithTimeout(c.Context(), 3*time.Second)
-		_ = c.model.Await(within, func(st modelsim.Stats) bool { return int(st.Calls) >= calls }) // the last round may have too little left
+		// The last round may have too few calls left.
+		_ = c.model.Await(within, func(st modelsim.Stats) bool { return int(st.Calls) >= calls })
 		cancel()
 		c.whole(s, rand.IntN(sent))
 		p.kill()

@@ -259,7 +259,8 @@ func (l *library) pipeline(t *testing.T) {
 	}
 }
 
-// A call embeds no more than each deployment of its route takes; what failed because it was more is done again in such parts.
+// A call embeds no more than each deployment of its route takes; what failed because it was more
+// is done again in such parts.
 func TestEmbeddingOfDeployments(t *testing.T) {
 	t.Parallel()
 	content := strings.Repeat("Herons stand in shallow water and wait for what comes by. ", 20)
@@ -362,7 +363,8 @@ func (l *library) replace(t *testing.T) {
 	}
 }
 
-// The same bytes are another content where they are read in another way; another name costs nothing.
+// The same bytes are another content where they are read in another way; another name costs
+// nothing.
 func (l *library) correct(t *testing.T) {
 	const content = "# Gnus\n\nThe gnu of the caf\xe9 wanders."
 	steps := []struct {
@@ -523,7 +525,9 @@ func (l *library) badRequests(t *testing.T) {
 	}
 }
 
-// Of what is deleted nothing is found, soon nothing is left in the database and the blob storage, and the dimension of the index goes with the last document, not when its remains do.
+// Deleted documents are not found. Soon nothing of them is left in the database and the blob
+// storage. The dimension of the index ends with the last document, even before the remains are
+// removed.
 func (l *library) deleteAll(t *testing.T) {
 	var page forebay.Page[forebay.Document]
 	if err := l.get(t.Context(), "/v1/documents?limit=500", &page); err != nil || len(page.Items) < 6 {

@@ -13,53 +13,57 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate"
 )
 
-// Orchestration is what an orchestrator sees of the instance that it is. The function is run again from its beginning whenever
-// something has happened to the instance; what it did before is not done again, but its results are given anew. So it
-// must do the same each time: no clock but [Orchestration.Now], nothing random, no input or output but by
-// activities, and no goroutines. It must not recover from panics.
+// Orchestration is an instance, as its orchestrator function sees it. The function runs again from
+// the beginning whenever something happens to the instance. Earlier steps are not repeated; their
+// recorded results are returned.
+//
+// So the function must be deterministic. It must use no clock but [Orchestration.Now], no random
+// values, no input or output outside activities, and no goroutines. It must not recover from
+// panics.
 type Orchestration struct{ engine *task.WorkflowContext }
 
 // ID returns the instance's id.
 func (o *Orchestration) ID() string { return string(o.engine.ID) }
 
-// Now returns the time, the same whenever this place is run again.
+// Now returns the time. A replay returns the same time at the same place.
 func (o *Orchestration) Now() time.Time { return o.engine.CurrentTimeUtc }
 
-// Replaying reports whether this place was run before: a program that logs may leave it out then.
+// Replaying reports whether this place has run before. A program can skip its log output then.
 func (o *Orchestration) Replaying() bool { return o.engine.IsReplaying }
 
-// SetStatus shows a value to whoever asks how the instance is getting on.
+// SetStatus sets a custom status that clients can read.
 func (o *Orchestration) SetStatus(status any) {
 	encoded, err := json.Marshal(status)
 	if err != nil {
-		panic("the custom status is no JSON: " + err.Error()) // which fails the instance
+		panic("the custom status is no JSON: " + err.Error()) // the panic fails the instance
 	}
 	o.engine.SetCustomStatus(string(encoded))
 }
 
-// Sleep lets the time pass, if need be for months: nothing is held meanwhile.
+// Sleep waits for the duration, which may be months. The instance holds no resources meanwhile.
 func (o *Orchestration) Sleep(d time.Duration) error {
 	return awaited(o.engine.CreateTimer(d).Await(nil))
 }
 
-// ErrTimeout is that an event did not come in time.
+// ErrTimeout means that an event did not arrive in time.
 var ErrTimeout = errors.New("the event did not come in time")
 
-// WaitForEvent waits for an event of that name, in upper or lower case, and returns what it brings. One that came earlier is
-// taken at once. A negative timeout waits for ever.
+// WaitForEvent waits for an event of that name, in any letter case, and returns its data. An event
+// that arrived earlier is returned at once. A negative timeout means no timeout.
 func WaitForEvent[T any](o *Orchestration, name string, timeout time.Duration) (v T, err error) {
 	err = awaited(o.engine.WaitForSingleEvent(name, timeout).Await(&v))
 	return v, err
 }
 
-// ContinueAsNew is what an orchestrator returns to begin anew with another input and an empty history. What it has started and not awaited
-// is forgotten; events that it has not taken are kept.
+// ContinueAsNew is for the return statement of an orchestrator. The instance restarts with the new
+// input and an empty history. Work that it started and did not await is forgotten. Events that it
+// did not receive are kept.
 func ContinueAsNew[Out any](o *Orchestration, input any) (nothing Out, err error) {
 	o.engine.ContinueAsNew(input, task.WithKeepUnprocessedEvents())
 	return nothing, nil
 }
 
-// Future is the result of something that has been started.
+// Future is the pending result of something that was started.
 type Future[T any] struct{ task task.Task }
 
 // Await waits for the result.
@@ -68,7 +72,7 @@ func (f Future[T]) Await() (v T, err error) {
 	return v, err
 }
 
-// AwaitAll waits for all results. If some failed it returns the first error, once all are there.
+// AwaitAll waits for all results. If some failed, it returns the first error after all have ended.
 func AwaitAll[T any](futures []Future[T]) ([]T, error) {
 	results := make([]T, len(futures))
 	var first error
@@ -82,12 +86,12 @@ func AwaitAll[T any](futures []Future[T]) ([]T, error) {
 	return results, first
 }
 
-// CallError is that an activity or a sub-orchestration failed, for good.
+// CallError means that an activity or a sub-orchestration has failed for good.
 type CallError struct{ Message string }
 
 func (e *CallError) Error() string { return e.Message }
 
-// engineFailure begins the engine's words for it.
+// engineFailure is the prefix of the engine's message.
 const engineFailure = "task failed with an error: "
 
 func awaited(err error) error {
@@ -103,26 +107,28 @@ func awaited(err error) error {
 	return err
 }
 
-// Activity is a function that an orchestrator calls: it may do whatever it likes, once or, if its process dies, more than once.
+// Activity is a function that an orchestrator calls. It may do input and output. It runs once, or
+// again if its process dies.
 type Activity[In, Out any] struct {
 	name  string
 	f     func(context.Context, In) (Out, error)
 	retry forebay.RetryPolicy
 }
 
-// NewActivity gives an activity a name. The function must honour its context, which ends when the instance does or the server stops.
+// NewActivity names an activity. The function must honour its context, which ends when the
+// instance ends or the server stops.
 func NewActivity[In, Out any](name string, f func(context.Context, In) (Out, error)) Activity[In, Out] {
 	return Activity[In, Out]{name: name, f: f}
 }
 
-// WithRetry returns the activity with a policy for when it fails. Each attempt is recorded; the orchestrator sees
-// the last one's outcome.
+// WithRetry returns the activity with a retry policy. Each attempt is recorded. The orchestrator
+// sees the outcome of the last one.
 func (a Activity[In, Out]) WithRetry(p forebay.RetryPolicy) Activity[In, Out] {
 	a.retry = p
 	return a
 }
 
-// Start calls the activity and goes on.
+// Start starts the activity and returns at once.
 func (a Activity[In, Out]) Start(o *Orchestration, in In) Future[Out] {
 	return Future[Out]{o.engine.CallActivity(a.name, task.WithRawActivityInput(orchestrate.ActivityInput(in, a.retry)))}
 }
@@ -142,41 +148,43 @@ func (a Activity[In, Out]) register(r *orchestrate.Registry) error {
 	})
 }
 
-// NonRetryable marks an error of an activity after which it is not tried again.
+// NonRetryable marks an error after which an activity is not retried.
 func NonRetryable(err error) error { return &orchestrate.NonRetryable{Err: err} }
 
-// ActivityCall is which call of an activity a function is carrying out.
+// ActivityCall identifies the call that an activity function carries out.
 type ActivityCall struct {
 	InstanceID string
-	EventID    int // with the instance the identity of the call, the same in every attempt
+	EventID    int // identifies the call within the instance, the same in every attempt
 	Attempt    int // from 1
 }
 
-// ActivityCallOf returns the call that an activity's context belongs to.
+// ActivityCallOf returns the call of an activity's context.
 func ActivityCallOf(ctx context.Context) ActivityCall {
 	c, _ := orchestrate.CallOf(ctx)
 	return ActivityCall(c)
 }
 
-// Orchestrator is a function whose steps are kept.
+// Orchestrator is a function whose steps are durable.
 type Orchestrator[In, Out any] struct {
 	name, version string
 	f             func(*Orchestration, In) (Out, error)
 }
 
-// NewOrchestrator gives an orchestrator a name.
+// NewOrchestrator names an orchestrator.
 func NewOrchestrator[In, Out any](name string, f func(*Orchestration, In) (Out, error)) Orchestrator[In, Out] {
 	return Orchestrator[In, Out]{name: name, f: f}
 }
 
-// Version returns the orchestrator as a version of its name. New instances run the version that stands last in
-// [Options.Durable]; those that have begun go on with the one they began with, for as long as it is there.
+// Version returns the orchestrator as a version of its name. New instances use the version that is
+// last in [Options.Durable]. Running instances keep the version they began with, as long as it is
+// there.
 func (d Orchestrator[In, Out]) Version(version string) Orchestrator[In, Out] {
 	d.version = version
 	return d
 }
 
-// Start starts an instance as a sub-orchestration and goes on. An empty id has one made.
+// Start starts an instance as a sub-orchestration and returns at once. An empty id means a
+// generated one.
 func (d Orchestrator[In, Out]) Start(o *Orchestration, id string, in In) Future[Out] {
 	options := []task.ChildWorkflowOption{task.WithChildWorkflowInput(in)}
 	if id != "" {
@@ -200,7 +208,7 @@ func (d Orchestrator[In, Out]) register(r *orchestrate.Registry) error {
 	})
 }
 
-// TaskOptions are what a job that an orchestrator calls may say besides its input.
+// TaskOptions are the options of a job that an orchestrator calls, besides its input.
 type TaskOptions struct {
 	Queue          string
 	Priority       *int
@@ -211,12 +219,12 @@ type TaskOptions struct {
 	Metadata       map[string]string
 }
 
-// StartTask calls a task as an activity and goes on. It becomes a job, which waits for quota, budget and breaker and is retried
-// as every job is; the instance sleeps meanwhile.
+// StartTask calls a task as an activity and returns at once. The call becomes a job. Like every
+// job it waits for quota, budget and breaker, and is retried. The instance sleeps meanwhile.
 func StartTask[Out any](o *Orchestration, name string, input any, options TaskOptions) Future[Out] {
 	encoded, err := json.Marshal(input)
 	if err != nil {
-		panic("the input of a task is no JSON: " + err.Error()) // which fails the instance
+		panic("the input of a task is no JSON: " + err.Error()) // the panic fails the instance
 	}
 	req := orchestrate.TaskRequest{Task: name, Input: encoded, Queue: options.Queue, Priority: options.Priority, SessionID: options.SessionID,
 		MaxAttempts: options.MaxAttempts, MaxCostUSD: options.MaxCostUSD, MaxTotalTokens: options.MaxTotalTokens, Metadata: options.Metadata}

@@ -19,8 +19,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// managed is a server with orchestrators for clients to manage, and the log of it. With a key it takes that in queries as well; without, it
-// has none.
+// managed is a server with orchestrators for clients to manage, and the log of it. With a key it
+// takes that in queries as well; without, it has none.
 func managed(t *testing.T, withKey bool) (base, key string, log *syncBuffer) {
 	t.Helper()
 	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
@@ -86,7 +86,8 @@ func (b *syncBuffer) text() string {
 	return b.String()
 }
 
-// Microsoft's clients for Durable Functions, of npm and of PyPI, manage instances here as they do in Azure.
+// Microsoft's clients for Durable Functions, of npm and of PyPI, manage instances here as they do
+// in Azure.
 func TestDurableFunctionsClients(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join("testdata", "durablefunctions")

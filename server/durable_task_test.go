@@ -27,8 +27,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// installed installs what a folder of tests lists in a file, once for all runs, and returns where. What it needs and does not find, a program or
-// the network, fails the test and says so.
+// installed installs what a folder of tests lists in a file, once for all runs, and returns where.
+// What it needs and does not find, a program or the network, fails the test and says so.
 func installed(t *testing.T, source, list string, files []string, program string, args ...string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(source, list))
@@ -146,7 +146,8 @@ func startDurableTask(t *testing.T) *sdk {
 	return &sdk{Server: s, address: s.GRPCAddr(t.Context()).String(), key: made.Key}
 }
 
-// The example's program does everything that an ordinary one does, with the version of Microsoft's SDK that it names.
+// The example's program does everything that an ordinary one does, with the version of Microsoft's
+// SDK that it names.
 func TestDurableTaskSDKForPython(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join("..", "examples", "durabletask")
@@ -328,7 +329,8 @@ func testDurableTaskSDK(t *testing.T, environment ...string) {
 	}
 }
 
-// worker starts a worker, and returns it and what it says. It is killed at the end of the test at the latest.
+// worker starts a worker, and returns it and what it says. It is killed at the end of the test at
+// the latest.
 func (s *sdk) worker(t *testing.T, args ...string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
 	command := s.node(t.Context(), "worker.js", s.key, args...)
@@ -347,7 +349,8 @@ func (s *sdk) worker(t *testing.T, args ...string) (*exec.Cmd, *bufio.Reader) {
 	return command, bufio.NewReader(out)
 }
 
-// What a worker has begun that is killed with SIGKILL is carried out by another, and each result is recorded once.
+// What a worker has begun that is killed with SIGKILL is carried out by another, and each result
+// is recorded once.
 func TestDurableTaskWorkerIsKilled(t *testing.T) {
 	const n = 3
 	s := startSDK(t)

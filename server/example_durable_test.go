@@ -112,7 +112,8 @@ func ExampleNewOrchestrator_fanOut() {
 	// Output: Completed 6
 }
 
-// Async HTTP: a client starts an instance, is told at once where to ask, and asks there until it is over.
+// Async HTTP: a client starts an instance, is told at once where to ask, and asks there until it
+// is over.
 func ExampleNewOrchestrator_asyncHTTP() {
 	report := server.NewOrchestrator("report", func(o *server.Orchestration, month string) (string, error) {
 		o.SetStatus("waits for the figures")
@@ -149,7 +150,8 @@ func ExampleNewOrchestrator_asyncHTTP() {
 
 	send("POST", strings.Replace(manage["sendEventPostUri"].(string), "{eventName}", "figures", 1), "42")
 	for resp.StatusCode == http.StatusAccepted {
-		resp, o = send("GET", status+"?timeout=10", "") // with timeout, the answer comes as soon as the instance is over
+		// With a timeout, the answer comes when the instance is over.
+		resp, o = send("GET", status+"?timeout=10", "")
 	}
 	fmt.Println(resp.StatusCode, o["runtimeStatus"], o["output"])
 	// Output:
@@ -217,9 +219,9 @@ func ExampleWaitForEvent_approval() {
 	// Completed "escalated"
 }
 
-// An activity that fails is tried again, also across a restart of the server: here the first attempt fails, the server stops,
-// and another one goes on. The half second between attempts is for the example, which shall end soon; with First at five seconds they are five
-// seconds apart.
+// An activity that fails is retried, also across a restart of the server. Here the first attempt
+// fails, the server stops, and another one continues. The half second between attempts keeps the
+// example short. With First at five seconds they are five seconds apart.
 func ExampleActivity_WithRetry() {
 	attempts := make(chan int, 10)
 	flaky := server.NewActivity("flaky", func(ctx context.Context, _ struct{}) (string, error) {
@@ -262,7 +264,8 @@ func ExampleActivity_WithRetry() {
 	// <nil>
 }
 
-// A task is called as an activity: its job waits for quota, budget and breaker while the instance sleeps.
+// A task is called as an activity: its job waits for quota, budget and breaker while the instance
+// sleeps.
 func ExampleCallTask() {
 	shout := forebay.Task{
 		Name: "shout",

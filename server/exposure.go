@@ -6,8 +6,8 @@ import (
 	"net"
 )
 
-// warnExposed logs what the addresses that other machines reach leave unprotected. A setup with a proxy
-// in front of it may be right all the same, so nothing is refused here.
+// warnExposed warns about addresses that other machines can reach without protection. A proxy in
+// front may protect them, so nothing is refused.
 func (s *Server) warnExposed(ctx context.Context) {
 	for _, at := range []struct {
 		what string
@@ -29,7 +29,7 @@ func (s *Server) warnExposed(ctx context.Context) {
 	}
 }
 
-// onLoopback reports whether only this machine reaches the address.
+// onLoopback reports whether only this machine can reach the address.
 func onLoopback(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()

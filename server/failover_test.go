@@ -14,7 +14,8 @@ import (
 	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
-// inBubble runs a server that carries out jobs and listens nowhere, in virtual time, until the test ends.
+// inBubble runs a server that carries out jobs and listens nowhere, in virtual time, until the
+// test ends.
 func inBubble(t *testing.T, o Options, f func(t *testing.T, s *Server)) {
 	synctest.Test(t, func(t *testing.T) {
 		o.Database, o.Role, o.Logger = "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"), RoleWorker, slog.New(slog.DiscardHandler)
@@ -103,8 +104,8 @@ func twoSims(concurrency int) Options {
 	}
 }
 
-// All deployments of a model are down for two minutes: jobs wait and lose nothing, only probes are made,
-// and the work goes on soon after.
+// All deployments of a model are down for two minutes. Jobs wait and lose nothing, only probes are
+// made, and the work continues soon after.
 func TestJobsOutliveAnOutage(t *testing.T) {
 	inBubble(t, twoSims(8), func(t *testing.T, s *Server) {
 		calls := func() int64 {

@@ -187,7 +187,8 @@ func TestForecastByRetryBudget(t *testing.T) {
 	})
 }
 
-// What a budget has no room for starts when its period ends and those before it have gone; what it never has room for, never.
+// What a budget has no room for starts when its period ends and those before it have gone; what it
+// never has room for, never.
 func TestForecastByBudget(t *testing.T) {
 	o := twoSims(8)
 	o.Deployments[0].RequestsPerMinute, o.Deployments[1].RequestsPerMinute = 60, 60

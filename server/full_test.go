@@ -64,8 +64,8 @@ func fill(t *testing.T, name string) {
 	}
 }
 
-// testFullDisk runs jobs into a disk that takes no more: submits are refused with the code, results
-// wait, and once there is space again everything acknowledged ends, without another call.
+// testFullDisk runs jobs on a disk that is full. Submits are refused with the code, and results
+// wait. When there is space again, everything acknowledged ends without another call.
 func testFullDisk(t *testing.T, o childOptions, code forebay.Code, full, free func(*process)) {
 	const calls = 8
 	release := make(chan struct{})

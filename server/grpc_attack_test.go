@@ -22,7 +22,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// startGRPC runs a server with keys, and returns its database, where it answers by gRPC, and a key that may do everything.
+// startGRPC runs a server with keys, and returns its database, where it answers by gRPC, and a key
+// that may do everything.
 func startGRPC(t *testing.T) (keys *server.Keys, address string, key forebay.APIKey) {
 	t.Helper()
 	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
@@ -50,7 +51,8 @@ func startGRPC(t *testing.T) (keys *server.Keys, address string, key forebay.API
 	return keys, s.GRPCAddr(t.Context()).String(), key
 }
 
-// A worker's stream ends when another process, here the one that works on the keys, revokes its key.
+// A worker's stream ends when another process, here the one that works on the keys, revokes its
+// key.
 func TestWorkersStreamEndsWithItsKey(t *testing.T) {
 	keys, address, key := startGRPC(t)
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -11,8 +11,8 @@ import (
 	"github.com/forebayhq/forebay/internal/api"
 )
 
-// serveHTTP answers requests until ctx ends, then lets those under way finish; event streams and
-// long polls end at once.
+// serveHTTP answers requests until ctx ends. Then it ends event streams and long polls, and lets
+// other requests finish.
 func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -49,12 +49,12 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// maxConnections is how many connections there may be where nothing else limits them.
+// maxConnections is the limit of connections if nothing else limits them.
 const maxConnections = 8192
 
-// connections returns how many HTTP connections may be open at once. By default a third of the descriptors
-// is for them, a third for the payloads that they read and write, and a third for the rest: the database,
-// calls to models, blob storage.
+// connections returns how many HTTP connections may be open at once. The default is a third of the
+// file descriptors. Another third is for the payloads of requests. The rest is for the database,
+// calls to models and blob storage.
 func (l Limits) connections() int {
 	if l.Connections > 0 {
 		return l.Connections

@@ -206,8 +206,8 @@ func outcomes(attempts []forebay.Attempt) []forebay.Outcome {
 	return list
 }
 
-// eventually calls f, at most every 10 ms, until it returns nil or limit has passed, and once more then: the
-// test itself may have stood still.
+// eventually calls f, at most every 10 ms, until it returns nil or limit has passed. Then it calls
+// f once more, because the test itself may have been suspended.
 func eventually(t testing.TB, limit time.Duration, f func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

@@ -9,12 +9,14 @@ import (
 	"github.com/forebayhq/forebay/internal/intake"
 )
 
-// Intake is a queue of plain messages that become jobs. It need not exist yet.
+// Intake is a queue of plain messages that become jobs. The queue need not exist yet.
 type Intake struct {
 	Tenant string `koanf:"tenant"` // whose messages and jobs they are; default "default"
-	From   string `koanf:"from"`   // the queue of messages, or TOPIC/subscriptions/NAME; default: the intake's name
-	Task   string `koanf:"task"`   // default: each message's subject names its task
-	Queue  string `koanf:"queue"`  // of the jobs; default: the task's
+	// From is the queue of messages, or TOPIC/subscriptions/NAME. The default is the name of the
+	// intake.
+	From  string `koanf:"from"`
+	Task  string `koanf:"task"`  // default: each message's subject names its task
+	Queue string `koanf:"queue"` // of the jobs; default: the task's
 }
 
 func (o Options) validateIntake(known map[string]forebay.Task, bad func(field, format string, args ...any)) {
@@ -44,7 +46,7 @@ func (o Options) validateIntake(known map[string]forebay.Task, bad func(field, f
 	}
 }
 
-// intakes makes what the configuration says of each.
+// intakes creates the configured intakes.
 func (s *Server) intakes() (list []*intake.Intake) {
 	for _, in := range s.options.Intake {
 		list = append(list, intake.New(intake.Options{

@@ -14,8 +14,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// However often processes are killed while messages become jobs, each message makes one job, and none is
-// left over.
+// However often processes are killed while messages become jobs, each message makes one job, and
+// none is left over.
 func TestIntakeUnderKills(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// Events say what job they are of, what it was given and, if that is small, what has come of it: the same by SSE and as messages.
+// Events contain their job, its input and, if it is small, its result. They are the same by SSE
+// and as messages.
 func TestEventsTellOfTheirJob(t *testing.T) {
 	t.Parallel()
 	s := start(t, server.Options{Functions: []forebay.Task{{Name: "repeat", Run: func(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {

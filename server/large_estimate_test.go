@@ -12,8 +12,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// TestLargeInputsAreReserved: what a chat asks for is set aside though its input lies in blob storage, and again after
-// its input was edited.
+// TestLargeInputsAreReserved: what a chat asks for is set aside though its input lies in blob
+// storage, and again after its input was edited.
 func TestLargeInputsAreReserved(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, database string) {
@@ -35,7 +35,8 @@ func TestLargeInputsAreReserved(t *testing.T) {
 			}
 			return d.Used.Tokens
 		}
-		// The prompt is about as many tokens as a fourth of its bytes; what is not asked for would be 4,096.
+		// The prompt is about as many tokens as a fourth of its bytes; what is not asked for would be
+		// 4,096.
 		reserved := func(what string, got, output int64) {
 			t.Helper()
 			if least := int64(prompt/4) + output; got < least || got > least+200 {

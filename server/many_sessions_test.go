@@ -26,8 +26,8 @@ const (
 	sessionReceivers = 4
 )
 
-// sessions sends numbered messages in sessions while a fleet is disturbed, and receives them: each
-// session's in order, by one receiver at a time, and each message completed once.
+// sessions sends numbered messages in sessions while a fleet is disturbed, and receives them. Each
+// session's messages come in order, to one receiver at a time. Each message is completed once.
 type sessions struct {
 	*fleet
 	each int // messages of a session
@@ -102,7 +102,8 @@ func uncertain(err error) bool {
 	return code == forebay.CodeUnavailable || code == ""
 }
 
-// send sends a session's messages, each once the one before was acknowledged, spread over the test.
+// send sends a session's messages, each once the one before was acknowledged, spread over the
+// test.
 func (s *sessions) send(ctx context.Context, session int) error {
 	for n := 1; n <= s.each; n++ {
 		if err := s.model.Await(ctx, func(stats modelsim.Stats) bool { return int(stats.Calls) >= s.total*9/10*n/s.each }); err != nil {

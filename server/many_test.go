@@ -25,9 +25,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// TestManyProcesses runs three worker and two API processes on one PostgreSQL whose clock differs from
-// theirs by 90 s, and disturbs everything there is: processes, connections, the server, the network.
-// Then it looks at every job: whatever was acknowledged ends, with exactly one result.
+// TestManyProcesses runs three worker and two API processes on one PostgreSQL whose clock differs
+// from theirs by 90 s. It disturbs processes, connections, the server and the network.
 func TestManyProcesses(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -231,8 +230,8 @@ func (f *fleet) endConnections() {
 	}
 }
 
-// partition keeps one worker from the server for longer than its locks last, and until the others
-// have made so many calls that they cannot all be what they had already claimed.
+// partition cuts one worker off the server for longer than its locks last. It goes on until the
+// others have made more calls than they could have claimed before.
 func (f *fleet) partition(begin func()) {
 	f.Helper()
 	f.awaitStarts()
@@ -242,7 +241,8 @@ func (f *fleet) partition(begin func()) {
 	f.proxy.Heal()
 }
 
-// checkTables looks into the database itself: one result for each job, nothing hot left, nothing twice.
+// checkTables looks into the database itself: one result for each job, nothing hot left, nothing
+// twice.
 func (f *fleet) checkTables() {
 	f.Helper()
 	conn, err := pgx.Connect(f.Context(), f.database)
@@ -265,9 +265,9 @@ func (f *fleet) checkTables() {
 	}
 }
 
-// TestClocksThatDiffer runs calls on a database whose clock differs from ours, and in processes whose
-// clocks differ from each other: a lock that is renewed must not end early because of it, that of a killed
-// process must end in time, and schedules and deadlines are the database's.
+// TestClocksThatDiffer runs calls on a database whose clock differs from ours, and in processes
+// whose clocks differ from each other. A renewed lock must not end early. The lock of a killed
+// process must end in time. Schedules and deadlines follow the database's clock.
 func TestClocksThatDiffer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

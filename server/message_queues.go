@@ -11,19 +11,25 @@ import (
 	"github.com/forebayhq/forebay/internal/bus"
 )
 
-// MessageQueue is a queue of plain messages that the configuration declares. It is made at start-up, or
-// brought to this.
+// MessageQueue is a declared queue of plain messages. The server creates or updates it when it
+// starts.
 type MessageQueue struct {
-	Tenant                 string        `koanf:"tenant"`                            // default: default
-	LockDuration           time.Duration `koanf:"lock_duration"`                     // default 1 min
-	MaxDeliveryCount       int           `koanf:"max_delivery_count"`                // default 10
-	DefaultMessageTTL      time.Duration `koanf:"default_message_ttl"`               // default: unlimited
-	DeadLetterOnExpiration bool          `koanf:"dead_letter_on_expiration"`         //
-	DuplicateDetection     time.Duration `koanf:"duplicate_detection_window"`        // default: duplicates are not detected; whether they are stays as the queue was made
-	RequiresSession        *bool         `koanf:"requires_session"`                  // default false; stays as the queue was made
-	ForwardTo              string        `koanf:"forward_to"`                        // a queue of messages or a topic
-	ForwardDeadLettersTo   string        `koanf:"forward_dead_lettered_messages_to"` // the same
-	AutoDeleteOnIdle       time.Duration `koanf:"auto_delete_on_idle"`               // default: never
+	// Tenant owns the queue; default: default.
+	Tenant           string        `koanf:"tenant"`
+	LockDuration     time.Duration `koanf:"lock_duration"`      // default 1 min
+	MaxDeliveryCount int           `koanf:"max_delivery_count"` // default 10
+	// DefaultMessageTTL is unlimited by default.
+	DefaultMessageTTL      time.Duration `koanf:"default_message_ttl"`
+	DeadLetterOnExpiration bool          `koanf:"dead_letter_on_expiration"`
+	// DuplicateDetection is off by default. It cannot be switched on or off after the queue was
+	// created.
+	DuplicateDetection time.Duration `koanf:"duplicate_detection_window"`
+	// RequiresSession is false by default. It cannot change after the queue was created.
+	RequiresSession *bool `koanf:"requires_session"`
+	// ForwardTo is a queue of messages or a topic.
+	ForwardTo            string        `koanf:"forward_to"`
+	ForwardDeadLettersTo string        `koanf:"forward_dead_lettered_messages_to"` // likewise
+	AutoDeleteOnIdle     time.Duration `koanf:"auto_delete_on_idle"`               // default: never
 }
 
 func (q MessageQueue) settings() forebay.MessageQueueSettings {
@@ -37,7 +43,7 @@ func (q MessageQueue) settings() forebay.MessageQueueSettings {
 	return s
 }
 
-// validateMessageQueues checks what can be known without the database.
+// validateMessageQueues checks what needs no database.
 func (o Options) validateMessageQueues(bad func(field, format string, args ...any)) {
 	for _, name := range slices.Sorted(maps.Keys(o.MessageQueues)) {
 		q, at := o.MessageQueues[name], "message_queues."+name
@@ -57,8 +63,7 @@ func (o Options) validateMessageQueues(bad func(field, format string, args ...an
 	}
 }
 
-// declare makes what the configuration declares, or brings it to that, in an order in which whatever is
-// forwarded to is there.
+// declare creates or updates the declared entities. Targets of forwarding come first.
 func (s *Server) declare(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{s.makeForwarding, s.declareTopics, s.declareMessageQueues, s.declareSubscriptions} {
 		if err := step(ctx); err != nil {
@@ -68,13 +73,13 @@ func (s *Server) declare(ctx context.Context) error {
 	return nil
 }
 
-// makeForwarding makes the missing queues of messages without what they forward to, for that may be
-// any of the others.
+// makeForwarding creates the missing queues without forwarding, because a target may be any of the
+// others.
 func (s *Server) makeForwarding(ctx context.Context) error {
 	return s.eachMessageQueue(func(tenant, name string, settings forebay.MessageQueueSettings) error {
 		_, err := s.bus.Queue(ctx, tenant, name)
 		if forebay.CodeOf(err) != forebay.CodeUnknownQueue {
-			return nil // what else is wrong shows when it is declared
+			return nil // other errors appear when it is declared
 		}
 		settings.ForwardTo, settings.ForwardDeadLettersTo = "", ""
 		_, _, err = s.bus.PutQueue(ctx, tenant, name, settings)
@@ -82,8 +87,8 @@ func (s *Server) makeForwarding(ctx context.Context) error {
 	})
 }
 
-// declareMessageQueues brings queues of messages to what stands in the configuration. The store leaves
-// alone what is as it should be, so that restarts change nothing.
+// declareMessageQueues updates the queues to the configuration. The store ignores unchanged
+// settings, so a restart changes nothing.
 func (s *Server) declareMessageQueues(ctx context.Context) error {
 	return s.eachMessageQueue(func(tenant, name string, settings forebay.MessageQueueSettings) error {
 		_, _, err := s.bus.PutQueue(ctx, tenant, name, settings)

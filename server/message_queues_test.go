@@ -12,8 +12,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// Declared queues of messages are made once, whatever forwards to what, brought to a changed declaration,
-// and left alone otherwise.
+// Declared queues of messages are made once, whatever forwards to what, brought to a changed
+// declaration, and left alone otherwise.
 func TestDeclaredMessageQueues(t *testing.T) {
 	t.Parallel()
 	for engine, database := range map[string]string{

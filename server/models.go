@@ -17,14 +17,14 @@ import (
 	"github.com/forebayhq/forebay/internal/telemetry"
 )
 
-// models is the deployments of one server, and what the API shows of them.
+// models holds the deployments of one server and what the API shows of them.
 type models struct {
 	router     *model.Router
 	options    map[string]Deployment
 	simulators map[string]*modelsim.Provider
 }
 
-// models makes the deployments and the tasks that the options describe. It calls nothing. watch may be nil.
+// models creates the deployments and tasks of the options. It calls nothing. watch may be nil.
 func (o Options) models(watch *telemetry.Telemetry) (*models, map[string]forebay.Task, error) {
 	m, err := newModels(o, watch)
 	if err != nil {
@@ -63,7 +63,7 @@ func newModels(o Options, watch *telemetry.Telemetry) (*models, error) {
 	return m, nil
 }
 
-// accounting is how a deployment's provider counts.
+// accounting returns how the provider of a deployment counts usage.
 func accounting(d Deployment) quota.Accounting {
 	switch {
 	case d.Provider == ProviderAzure && d.Provisioned:
@@ -78,7 +78,7 @@ func accounting(d Deployment) quota.Accounting {
 	return quota.AccountNone
 }
 
-// admission lists where a call of a model may go.
+// admission lists the deployments that a call of a model may use.
 func (m *models) admission(name string, need forebay.CallEstimate) []admission.Option {
 	deployments := m.router.Options(name, need)
 	options := make([]admission.Option, len(deployments))
@@ -89,7 +89,7 @@ func (m *models) admission(name string, need forebay.CallEstimate) []admission.O
 	return options
 }
 
-// identities tell what is called by the names of deployments and HTTP functions.
+// identities identifies what the names of deployments and HTTP functions refer to.
 func (o Options) identities() admission.Identities {
 	ids := admission.Identities{}
 	for _, d := range o.Deployments {
@@ -103,7 +103,7 @@ func (o Options) identities() admission.Identities {
 	return ids
 }
 
-// identity is a digest of what is called.
+// identity returns a digest of what is called.
 func identity(parts ...string) string {
 	h := sha256.New()
 	for _, part := range parts {
@@ -112,7 +112,7 @@ func identity(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// bare is an address without what may be a secret in it: a user and a query.
+// bare returns an address without its user and query, which may be secret.
 func bare(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -121,7 +121,7 @@ func bare(address string) string {
 	return strings.ToLower(u.Scheme+"://"+u.Host) + strings.TrimRight(u.Path, "/")
 }
 
-// modelName is what the provider calls the model.
+// modelName returns the name of the model at the provider.
 func (d Deployment) modelName() string {
 	switch d.Provider {
 	case ProviderAzure:
@@ -159,7 +159,7 @@ func (m *models) provider(d Deployment, maxOutput int64) (model.Provider, error)
 	return provider, err
 }
 
-// tasks are the built-in and configured tasks, by name.
+// tasks returns the built-in and configured tasks by name.
 func (m *models) tasks(o Options) (map[string]forebay.Task, error) {
 	config := tasks.Config{Models: m.router, MaxOutputBytes: o.Limits.MaxOutputBytes, Tasks: map[string]tasks.Option{}}
 	for name := range o.Models {

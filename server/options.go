@@ -7,41 +7,50 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Options configures a server. The zero value is useful: SQLite in ./forebay.db, loopback only, the
-// simulated deployment and the built-in tasks. The koanf tags are the names in the YAML file;
-// what is short there may stand for the section that it is in.
+// Options configures a server. The zero value is useful: SQLite in ./forebay.db, loopback only,
+// the simulated deployment and the built-in tasks. The koanf tags are the names in the YAML file.
+// In a file, the value of a field with the tag short can stand for its section.
 type Options struct {
-	Database    string                `koanf:"database"`    // sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE; default sqlite:forebay.db
-	Role        string                `koanf:"role"`        // what this process does: all (default), api, worker, retry-worker
-	Listen      string                `koanf:"listen"`      // host:port; default 127.0.0.1:8080
-	Blob        string                `koanf:"blob"`        // gocloud.dev URL (file://, s3://, azblob://); default: a folder beside the database
-	TLS         TLS                   `koanf:"tls"`         //
-	Log         Log                   `koanf:"log"`         //
-	Limits      Limits                `koanf:"limits"`      //
-	Retention   Retention             `koanf:"retention"`   //
-	Audit       Audit                 `koanf:"audit"`       //
-	Deployments []Deployment          `koanf:"deployments"` //
-	Models      map[string]Model      `koanf:"models"`      // by logical name
-	Tasks       map[string]TaskOption `koanf:"tasks"`       //
-	Tenants     map[string]Tenant     `koanf:"tenants"`     //
-	Queues      map[string]Queue      `koanf:"queues"`      //
-	// MessageQueues are queues of plain messages, made at start-up; what is not declared is left alone.
-	MessageQueues  map[string]MessageQueue `koanf:"message_queues"`
-	Topics         map[string]Topic        `koanf:"topics"`         // made at start-up; what is not declared is left alone
-	Intake         map[string]Intake       `koanf:"intake"`         // messages that become jobs
-	Documents      Documents               `koanf:"documents"`      //
-	Webhooks       Webhooks                `koanf:"webhooks"`       //
-	Orchestrations Orchestrations          `koanf:"orchestrations"` //
-	Workflows      []string                `koanf:"workflows"`      // their files
-	Metrics        Metrics                 `koanf:"metrics"`        //
-	Telemetry      Telemetry               `koanf:"telemetry"`      //
-	// ShutdownTimeout is how long a graceful stop lets calls in flight finish; then they are
-	// cancelled and returned to the queue without charging an attempt. Default 30 s.
+	// Database is sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE; default
+	// sqlite:forebay.db.
+	Database string `koanf:"database"`
+	// Role says what this process does: all (default), api, worker, retry-worker.
+	Role   string `koanf:"role"`
+	Listen string `koanf:"listen"` // host:port; default 127.0.0.1:8080
+	// Blob is a gocloud.dev URL (file://, s3://, azblob://). The default is a folder beside the
+	// database.
+	Blob        string                `koanf:"blob"`
+	TLS         TLS                   `koanf:"tls"`
+	Log         Log                   `koanf:"log"`
+	Limits      Limits                `koanf:"limits"`
+	Retention   Retention             `koanf:"retention"`
+	Audit       Audit                 `koanf:"audit"`
+	Deployments []Deployment          `koanf:"deployments"`
+	Models      map[string]Model      `koanf:"models"` // by logical name
+	Tasks       map[string]TaskOption `koanf:"tasks"`
+	Tenants     map[string]Tenant     `koanf:"tenants"`
+	Queues      map[string]Queue      `koanf:"queues"`
+	// MessageQueues are created or updated at start-up. Queues that are not declared stay as they
+	// are.
+	MessageQueues map[string]MessageQueue `koanf:"message_queues"`
+	// Topics are created or updated at start-up. Topics that are not declared stay as they are.
+	Topics         map[string]Topic  `koanf:"topics"`
+	Intake         map[string]Intake `koanf:"intake"` // messages that become jobs
+	Documents      Documents         `koanf:"documents"`
+	Webhooks       Webhooks          `koanf:"webhooks"`
+	Orchestrations Orchestrations    `koanf:"orchestrations"`
+	Workflows      []string          `koanf:"workflows"` // their files
+	Metrics        Metrics           `koanf:"metrics"`
+	Telemetry      Telemetry         `koanf:"telemetry"`
+	// ShutdownTimeout is how long a graceful stop lets running calls finish. Then they are
+	// cancelled, and their jobs return to the queue without charging an attempt. The default is 30
+	// s.
 	ShutdownTimeout time.Duration `koanf:"shutdown_timeout"`
 
-	// Functions are tasks of the embedding program, beside the configured ones.
+	// Functions are tasks of the embedding program, in addition to the configured ones.
 	Functions []forebay.Task `koanf:"-"`
-	// Durable are orchestrators and activities of the embedding program, made by [NewOrchestrator] and [NewActivity].
+	// Durable are orchestrators and activities of the embedding program, made by [NewOrchestrator]
+	// and [NewActivity].
 	Durable []DurableFunction `koanf:"-"`
 	// Logger replaces the one that Log describes.
 	Logger *slog.Logger `koanf:"-"`
@@ -55,112 +64,147 @@ type TLS struct {
 	KeyFile  string `koanf:"key_file"`
 }
 
-// Log says how logs are written, to standard error.
+// Log configures the log, which goes to standard error.
 type Log struct {
 	Level  string `koanf:"level"`  // debug, info (default), warn, error
 	Format string `koanf:"format"` // json, text; default text on a terminal, else json
 }
 
-// Limits bounds what comes from outside and what is held in memory.
+// Limits bounds requests and the memory for payloads.
 type Limits struct {
-	MaxInputBytes    int64 `koanf:"max_input_bytes"`   // of one job; default 10 MiB
-	MaxMessageBytes  int64 `koanf:"max_message_bytes"` // of one plain message, with its properties; default 1 MiB
-	MaxOutputBytes   int64 `koanf:"max_output_bytes"`  // of one model response; default 10 MiB
-	MemoryBytes      int64 `koanf:"memory_bytes"`      // payloads held at once by requests and by running jobs, each; default 64 MiB
-	Connections      int   `koanf:"connections"`       // of HTTP clients at once; default a third of the file descriptors there may be, at most 8,192
-	IdempotencyHours int   `koanf:"idempotency_hours"` // how long an Idempotency-Key is remembered; default 168
-	// Tenant are the limits on each tenant of which nothing else is said. What is left out has its default; 0 is no limit.
+	MaxInputBytes int64 `koanf:"max_input_bytes"` // of one job; default 10 MiB
+	// MaxMessageBytes limits one plain message with its properties; default 1 MiB.
+	MaxMessageBytes int64 `koanf:"max_message_bytes"`
+	MaxOutputBytes  int64 `koanf:"max_output_bytes"` // of one model response; default 10 MiB
+	// MemoryBytes limits the payloads held at once by requests, and those held by running jobs;
+	// default 64 MiB each.
+	MemoryBytes int64 `koanf:"memory_bytes"`
+	// Connections limits concurrent HTTP connections. The default is a third of the file
+	// descriptors, at most 8,192.
+	Connections int `koanf:"connections"`
+	// IdempotencyHours is how long an Idempotency-Key is remembered; default 168.
+	IdempotencyHours int `koanf:"idempotency_hours"`
+	// Tenant are the limits of each tenant without limits of its own. A field that is left out has
+	// its default. 0 means no limit.
 	Tenant forebay.TenantLimits `koanf:"tenant"`
 }
 
-// Webhooks says where the webhooks of tenants may lead. The zero value: to public addresses, by https.
+// Webhooks says where webhooks of tenants may go. The zero value allows public addresses over
+// https.
 type Webhooks struct {
-	AllowHTTP      bool     `koanf:"allow_http"`      // plain http as well
-	AllowAddresses []string `koanf:"allow_addresses"` // addresses or CIDR ranges that are not public and may be reached all the same
-	DenyAddresses  []string `koanf:"deny_addresses"`  // public ones that may not; wins over AllowAddresses
+	AllowHTTP bool `koanf:"allow_http"` // plain http as well
+	// AllowAddresses are addresses or CIDR ranges that are allowed although they are not public.
+	AllowAddresses []string `koanf:"allow_addresses"`
+	// DenyAddresses are public addresses that are not allowed. They take precedence over
+	// AllowAddresses.
+	DenyAddresses []string `koanf:"deny_addresses"`
 }
 
-// Orchestrations says how durable orchestrations are carried out.
+// Orchestrations configures durable orchestrations.
 type Orchestrations struct {
-	ConcurrentTurns      int                       `koanf:"concurrent_turns"`      // in this process at once; default 64
-	ConcurrentActivities int                       `koanf:"concurrent_activities"` // in this process at once; default 256
-	LockDuration         time.Duration             `koanf:"lock_duration"`         // 1 s to 5 min; default 60 s
-	Activities           map[string]ActivityOption `koanf:"activities"`            // by name
-	CodeInQuery          bool                      `koanf:"code_in_query"`         // an API key may come as ?code= in addresses, as in Azure Functions
-	GRPC                 OrchestrationsGRPC        `koanf:"grpc"`
+	// ConcurrentTurns limits concurrent orchestrator work items of this process; default 64.
+	ConcurrentTurns int `koanf:"concurrent_turns"`
+	// ConcurrentActivities limits concurrent activities of this process; default 256.
+	ConcurrentActivities int `koanf:"concurrent_activities"`
+	// LockDuration is from 1 s to 5 min; default 60 s.
+	LockDuration time.Duration             `koanf:"lock_duration"`
+	Activities   map[string]ActivityOption `koanf:"activities"` // by name
+	// CodeInQuery accepts an API key as ?code=, as in Azure Functions.
+	CodeInQuery bool               `koanf:"code_in_query"`
+	GRPC        OrchestrationsGRPC `koanf:"grpc"`
 }
 
-// OrchestrationsGRPC is the endpoint of the Durable Task protocol, for clients and workers in other languages.
+// OrchestrationsGRPC is the endpoint of the Durable Task protocol, for clients and workers in
+// other languages.
 type OrchestrationsGRPC struct {
-	Address         string `koanf:"address"`           // host:port; default: it is not served
-	MaxMessageBytes int    `koanf:"max_message_bytes"` // that a worker is sent at once: a turn with its history, an activity with its input; default 4 MiB
+	Address string `koanf:"address"` // host:port; default: it is not served
+	// MaxMessageBytes limits one message to a worker: a work item with its history, or an activity
+	// with its input. The default is 4 MiB.
+	MaxMessageBytes int `koanf:"max_message_bytes"`
 }
 
-// ActivityOption is what holds for an activity, in whatever language it is written.
+// ActivityOption configures an activity in any language.
 type ActivityOption struct {
 	Retry ActivityRetry `koanf:"retry"` // for calls that do not say
 }
 
-// ActivityRetry is how an activity is repeated when it fails.
+// ActivityRetry is the retry policy of an activity.
 type ActivityRetry struct {
-	Attempts     int           `koanf:"attempts"`      // in all, the first included; default 1
-	First        time.Duration `koanf:"first"`         // before the first repeat; default 1 s
-	Coefficient  float64       `koanf:"coefficient"`   // growth of the delay; default 2
-	Max          time.Duration `koanf:"max"`           // longest delay; default 1 min
-	Jitter       float64       `koanf:"jitter"`        // share of each delay that is drawn at random, 0 to 1
-	Timeout      time.Duration `koanf:"timeout"`       // no repeat begins later than this after the activity was scheduled; 0: no limit
+	Attempts    int           `koanf:"attempts"`    // in all, the first included; default 1
+	First       time.Duration `koanf:"first"`       // before the first repeat; default 1 s
+	Coefficient float64       `koanf:"coefficient"` // growth of the delay; default 2
+	Max         time.Duration `koanf:"max"`         // longest delay; default 1 min
+	// Jitter is the share of each delay that is drawn at random, 0 to 1.
+	Jitter float64 `koanf:"jitter"`
+	// Timeout is measured from when the activity was scheduled. No retry begins later; 0 means no
+	// limit.
+	Timeout      time.Duration `koanf:"timeout"`
 	NonRetryable []string      `koanf:"non_retryable"` // types of errors that end it at once
 }
 
-// Metrics is where Prometheus may scrape.
+// Metrics configures the address for Prometheus.
 type Metrics struct {
 	Listen string `koanf:"listen"` // host:port of its own; default: metrics are not served
 }
 
-// Telemetry says where traces and metrics are sent by OTLP over HTTP. What it does not say the standard
-// OTEL_… variables may; with no endpoint in either nothing is sent.
+// Telemetry says where OTLP over HTTP sends traces and metrics. The standard OTEL_… variables
+// supply what is not set here. Without an endpoint in either nothing is sent.
 type Telemetry struct {
-	OTLPEndpoint   string                    `koanf:"otlp_endpoint"`   // base URL of a collector
-	OTLPHeaders    map[string]forebay.Secret `koanf:"otlp_headers"`    // sent to it
-	CaptureContent bool                      `koanf:"capture_content"` // prompts and outputs become attributes of spans
+	OTLPEndpoint string                    `koanf:"otlp_endpoint"` // base URL of a collector
+	OTLPHeaders  map[string]forebay.Secret `koanf:"otlp_headers"`  // sent to it
+	// CaptureContent makes prompts and outputs attributes of spans.
+	CaptureContent bool `koanf:"capture_content"`
 }
 
 // Deployment is one endpoint, model and region.
 type Deployment struct {
-	Name                  string         `koanf:"name"`
-	Provider              string         `koanf:"provider"`   // openai, azure-openai, anthropic, sim
-	Endpoint              string         `koanf:"endpoint"`   // base URL; required for azure-openai
-	Model                 string         `koanf:"model"`      // openai, anthropic: the model's name
-	Deployment            string         `koanf:"deployment"` // azure-openai: the deployment's name
-	APIVersion            string         `koanf:"api_version"`
-	APIKey                forebay.Secret `koanf:"api_key"`
-	EntraID               bool           `koanf:"entra_id"`                 // azure-openai: authenticate with DefaultAzureCredential instead of a key
-	Provisioned           bool           `koanf:"provisioned"`              // azure-openai: provisioned throughput (PTU), which counts in another way
-	TokensPerMinute       int            `koanf:"tokens_per_minute"`        // 0: unknown, then learned; anthropic: of input
-	OutputTokensPerMinute int            `koanf:"output_tokens_per_minute"` // only for anthropic
-	MaxOutputTokens       int            `koanf:"max_output_tokens"`        // of calls that ask for no limit; 0: the provider's own
-	RequestsPerMinute     int            `koanf:"requests_per_minute"`
-	Concurrency           int            `koanf:"concurrency"`      // calls at once from all processes together; 0: any number
-	EmbeddingInputs       int            `koanf:"embedding_inputs"` // texts that one call of the document pipeline embeds, at most; 0: documents.batch_inputs
-	EmbeddingTokens       int            `koanf:"embedding_tokens"` // the same in tokens; 0: documents.batch_tokens
-	Price                 forebay.Price  `koanf:"price"`
-	IdleTimeout           time.Duration  `koanf:"idle_timeout"` // longest silence of a streamed answer; default 30 s
-	Sim                   Sim            `koanf:"sim"`          // only for provider sim
+	Name       string         `koanf:"name"`
+	Provider   string         `koanf:"provider"`   // openai, azure-openai, anthropic, sim
+	Endpoint   string         `koanf:"endpoint"`   // base URL; required for azure-openai
+	Model      string         `koanf:"model"`      // openai, anthropic: the model's name
+	Deployment string         `koanf:"deployment"` // azure-openai: the deployment's name
+	APIVersion string         `koanf:"api_version"`
+	APIKey     forebay.Secret `koanf:"api_key"`
+	// EntraID (azure-openai) authenticates with DefaultAzureCredential instead of a key.
+	EntraID bool `koanf:"entra_id"`
+	// Provisioned (azure-openai) means provisioned throughput (PTU), whose usage is counted
+	// differently.
+	Provisioned bool `koanf:"provisioned"`
+	// TokensPerMinute is learned if it is 0. For anthropic it limits the input only.
+	TokensPerMinute       int `koanf:"tokens_per_minute"`
+	OutputTokensPerMinute int `koanf:"output_tokens_per_minute"` // only for anthropic
+	// MaxOutputTokens is for calls without a limit; 0: the provider's own.
+	MaxOutputTokens   int `koanf:"max_output_tokens"`
+	RequestsPerMinute int `koanf:"requests_per_minute"`
+	// Concurrency limits concurrent calls of all processes together; 0 means no limit.
+	Concurrency int `koanf:"concurrency"`
+	// EmbeddingInputs limits the texts that one call of the document pipeline embeds; 0:
+	// documents.batch_inputs.
+	EmbeddingInputs int `koanf:"embedding_inputs"`
+	// EmbeddingTokens limits the tokens of such a call; 0: documents.batch_tokens.
+	EmbeddingTokens int           `koanf:"embedding_tokens"`
+	Price           forebay.Price `koanf:"price"`
+	// IdleTimeout is the longest silence of a streamed answer; default 30 s.
+	IdleTimeout time.Duration `koanf:"idle_timeout"`
+	Sim         Sim           `koanf:"sim"` // only for provider sim
 }
 
-// Model is what serves a logical model. In the file a list stands for its deployments alone.
+// Model lists the deployments of a logical model. In the file, a plain list can stand for the
+// section.
 type Model struct {
 	Deployments []ModelDeployment `koanf:"deployments" short:"true"`
-	Route       string            `koanf:"route"` // order (default), weighted, price, latency: which is tried first
+	// Route says which deployment is tried first: order (default), weighted, price or latency.
+	Route string `koanf:"route"`
 }
 
-// ModelDeployment is one of them. In the file its name stands for it.
+// ModelDeployment is one deployment of a model. In the file, its plain name can stand for the
+// section.
 type ModelDeployment struct {
 	Name   string `koanf:"name" short:"true"`
 	Weight int    `koanf:"weight"` // for the route weighted: 1 (default) to 1000
 }
 
-// InOrder returns a model that is served by the first of these deployments that admits a call.
+// InOrder returns a model whose calls go to the first of these deployments that admits them.
 func InOrder(deployments ...string) Model {
 	var m Model
 	for _, name := range deployments {
@@ -169,24 +213,27 @@ func InOrder(deployments ...string) Model {
 	return m
 }
 
-// Sim makes the simulated deployment difficult. Rates are shares of calls from 0 to 1; faults are
-// drawn from a generator seeded with Seed, so that a sequence of calls repeats.
+// Sim adds faults to the simulated deployment. Rates are shares of calls from 0 to 1. A generator
+// with the seed Seed draws the faults, so a sequence of calls is repeatable.
 type Sim struct {
-	Seed              uint64        `koanf:"seed"`
-	Latency           time.Duration `koanf:"latency"` // of every answer
-	Jitter            time.Duration `koanf:"jitter"`  // added, uniform from 0
-	ThrottleRate      float64       `koanf:"throttle_rate"`
-	RetryAfter        time.Duration `koanf:"retry_after"` // sent with injected 429s
-	ErrorRate         float64       `koanf:"error_rate"`
-	HangRate          float64       `koanf:"hang_rate"`
-	MalformedRate     float64       `koanf:"malformed_rate"`
-	RequestsPerMinute int           `koanf:"requests_per_minute"` // a real quota: 429 above it; 0: none
-	RefusePhrases     []string      `koanf:"refuse_phrases"`      // what its content filter looks for
+	Seed          uint64        `koanf:"seed"`
+	Latency       time.Duration `koanf:"latency"` // of every answer
+	Jitter        time.Duration `koanf:"jitter"`  // added, uniform from 0
+	ThrottleRate  float64       `koanf:"throttle_rate"`
+	RetryAfter    time.Duration `koanf:"retry_after"` // sent with injected 429s
+	ErrorRate     float64       `koanf:"error_rate"`
+	HangRate      float64       `koanf:"hang_rate"`
+	MalformedRate float64       `koanf:"malformed_rate"`
+	// RequestsPerMinute is a real quota, with 429 above it; 0 means none.
+	RequestsPerMinute int      `koanf:"requests_per_minute"`
+	RefusePhrases     []string `koanf:"refuse_phrases"` // what its content filter looks for
 }
 
-// TaskOption overrides a built-in task, or defines one: by a prompt, or by HTTP.
+// TaskOption changes a built-in task, or defines one by a prompt or by HTTP.
 type TaskOption struct {
-	Extends         string        `koanf:"extends"` // the built-in task a new one is made from; default: of its own name, else chat
+	// Extends is the built-in task that this one changes. The default is the one of its name, else
+	// chat.
+	Extends         string        `koanf:"extends"`
 	Model           string        `koanf:"model"`
 	System          string        `koanf:"system"` // system prompt, a text/template over the input
 	Prompt          string        `koanf:"prompt"` // user prompt, a text/template over the input
@@ -199,18 +246,21 @@ type TaskOption struct {
 	HTTP            *HTTPTask     `koanf:"http"`
 }
 
-// Tenant is what holds for one tenant.
+// Tenant configures one tenant.
 type Tenant struct {
-	Weight float64 `koanf:"weight"` // its share of what a queue delivers, beside others with jobs in it; default 1
-	// Concurrency is how many of its jobs run at once, over all queues and processes; 0: as many as there
-	// are workers. Like a budget that is set while the server runs, another holds until this is changed.
+	// Weight is its share of what a queue delivers, relative to other tenants with jobs; default
+	// 1.
+	Weight float64 `koanf:"weight"`
+	// Concurrency is how many of its jobs run at once in all queues and processes; 0 means no
+	// limit. A value that is set while the server runs stays in force until this option changes.
 	Concurrency int    `koanf:"concurrency"`
 	Budget      Budget `koanf:"budget"`
-	// Limits are those that differ from limits.tenant. Others that are set while the server runs hold until this is changed.
+	// Limits override limits.tenant. A limit that is set while the server runs stays in force
+	// until this option changes.
 	Limits forebay.TenantLimits `koanf:"limits"`
 }
 
-// weights are the tenants' shares that are not 1.
+// weights returns the weights of tenants that are not 1.
 func (o Options) weights() map[string]float64 {
 	weights := map[string]float64{}
 	for name, t := range o.Tenants {
@@ -221,8 +271,9 @@ func (o Options) weights() map[string]float64 {
 	return weights
 }
 
-// Budget is what a tenant may use in a calendar day and a calendar month of UTC. What is left out is not
-// limited. A budget that is set while the server runs holds until this is changed.
+// Budget limits the usage of a tenant in a calendar day and a calendar month of UTC. A field that
+// is left out means no limit. A budget that is set while the server runs stays in force until this
+// option changes.
 type Budget struct {
 	DailyUSD      *float64 `koanf:"daily_usd"`
 	MonthlyUSD    *float64 `koanf:"monthly_usd"`
@@ -230,12 +281,14 @@ type Budget struct {
 	MonthlyTokens *int64   `koanf:"monthly_tokens"`
 }
 
-// HTTPTask makes the task an HTTP function of the user's.
+// HTTPTask defines a task as an HTTP function of the user.
 type HTTPTask struct {
-	URL               string                    `koanf:"url"`
-	Headers           map[string]forebay.Secret `koanf:"headers"`
-	RequestsPerMinute int                       `koanf:"requests_per_minute"` // from all processes together; 0: as many as come
-	Concurrency       int                       `koanf:"concurrency"`         // calls at once, likewise
+	URL     string                    `koanf:"url"`
+	Headers map[string]forebay.Secret `koanf:"headers"`
+	// RequestsPerMinute limits the calls of all processes together; 0 means no limit.
+	RequestsPerMinute int `koanf:"requests_per_minute"`
+	// Concurrency limits concurrent calls of all processes together; 0 means no limit.
+	Concurrency int `koanf:"concurrency"`
 }
 
 // Queue configures one queue and its retry lane.
@@ -245,17 +298,21 @@ type Queue struct {
 	MaxDeliveryCount int           `koanf:"max_delivery_count"` // default 10
 	Retry            Retry         `koanf:"retry"`
 	OnFailure        string        `koanf:"on_failure"` // dead-letter (default), quarantine
-	Tenants          []string      `koanf:"tenants"`    // if set, only these tenants may use the queue
+	// Tenants, if set, are the only tenants that may use the queue.
+	Tenants []string `koanf:"tenants"`
 }
 
 // Retry is a queue's retry policy and its retry lane.
 type Retry struct {
-	Policy      string        `koanf:"policy"`      // exponential (default, full jitter), linear, fixed
+	// Policy is exponential (default, full jitter), linear or fixed.
+	Policy      string        `koanf:"policy"`
 	First       time.Duration `koanf:"first"`       // default 2 s
 	Coefficient float64       `koanf:"coefficient"` // exponential: growth per attempt; default 2
 	Max         time.Duration `koanf:"max"`         // longest delay; default 60 s
 	Attempts    int           `koanf:"attempts"`    // in all, the first included; default 5
-	Timeout     time.Duration `koanf:"timeout"`     // no retry later than this after the generation began; 0: none
+	// Timeout is measured from the beginning of the generation. No retry begins later; 0 means no
+	// limit.
+	Timeout     time.Duration `koanf:"timeout"`
 	Concurrency int           `koanf:"concurrency"` // of the retry lane; default 4
 	Rate        float64       `koanf:"rate"`        // starts a second in the retry lane; 0: no limit
 	Budget      float64       `koanf:"budget"`      // retries as a share of all calls; default 0.2

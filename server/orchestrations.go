@@ -48,10 +48,10 @@ func (s *Server) openOrchestrations() error {
 	return nil
 }
 
-// minGRPCConnections is how many connections there may be by gRPC at least.
+// minGRPCConnections is the lowest limit of gRPC connections.
 const minGRPCConnections = 16
 
-// serveDurableTask answers the Durable Task protocol until ctx ends.
+// serveDurableTask serves the Durable Task protocol until ctx ends.
 func (s *Server) serveDurableTask(ctx context.Context, listener net.Listener) error {
 	g := orchestrate.GRPC{Authenticate: s.jobs.Authenticate, Hold: s.jobs.Hold, Grace: max(time.Second, s.options.ShutdownTimeout), Connections: max(minGRPCConnections, s.options.Limits.connections()/4)}
 	if s.certificate.Load() != nil {
@@ -60,7 +60,8 @@ func (s *Server) serveDurableTask(ctx context.Context, listener net.Listener) er
 	return s.orchestrations.Serve(ctx, listener, g)
 }
 
-// GRPCAddr waits until Run listens and returns the address of the Durable Task protocol; nil when that is not served, or ctx ends first.
+// GRPCAddr waits until Run listens and returns the address of the Durable Task protocol. It
+// returns nil if the protocol is not served or ctx ends first.
 func (s *Server) GRPCAddr(ctx context.Context) net.Addr {
 	select {
 	case <-s.ready:
@@ -108,7 +109,7 @@ func (o Orchestrations) validate(bad func(field, format string, args ...any)) {
 type calledJobs struct {
 	jobs  *jobs.Service
 	store *stores.Stores
-	limit int64 // bytes of a result
+	limit int64 // largest result, in bytes
 }
 
 func (c calledJobs) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, caller *orchestrate.Activity) error {
@@ -140,7 +141,7 @@ func (c calledJobs) Outcome(ctx context.Context, tenant int64, id string) (json.
 		return nil, nil, err
 	case job.Error != nil:
 		return nil, &forebay.OrchestrationFailure{Type: job.Error.Code, Message: job.Error.Message}, nil
-	case job.Status != forebay.StatusSucceeded: // cancelled, or redriven since it failed
+	case job.Status != forebay.StatusSucceeded: // cancelled, or redriven after a failure
 		return nil, &forebay.OrchestrationFailure{Type: string(job.Status), Message: "the job is " + string(job.Status)}, nil
 	case job.Result != nil:
 		return job.Result, nil, nil
@@ -158,8 +159,9 @@ func (c calledJobs) Outcome(ctx context.Context, tenant int64, id string) (json.
 	return result, nil, err
 }
 
-// StartOrchestration starts an instance of an orchestrator; it is on disk when StartOrchestration returns its id. An empty id has one made. An
-// instance that has the id already and is not over is CodeConflict; one that is over is purged.
+// StartOrchestration starts an instance of an orchestrator and returns its id. The instance is
+// then on disk. An empty id means a generated one. If an instance with the id is running, the
+// error is CodeConflict. One that is over is purged.
 func (s *Server) StartOrchestration(ctx context.Context, tenant, name, id string, input any) (string, error) {
 	encoded, err := encodeInput(input)
 	if err != nil {
@@ -168,17 +170,18 @@ func (s *Server) StartOrchestration(ctx context.Context, tenant, name, id string
 	return s.orchestrations.Start(ctx, tenant, orchestrate.StartRequest{Name: name, ID: id, Input: encoded})
 }
 
-// Orchestration returns an instance as it stands.
+// Orchestration returns the current state of an instance.
 func (s *Server) Orchestration(ctx context.Context, tenant, id string) (forebay.Orchestration, error) {
 	return s.orchestrations.Get(ctx, tenant, id)
 }
 
-// WaitOrchestration returns an instance once it is over, or as it stands when ctx or the timeout ends first.
+// WaitOrchestration returns an instance when it is over. If ctx or the timeout ends first, it
+// returns the current state.
 func (s *Server) WaitOrchestration(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Orchestration, error) {
 	return s.orchestrations.Wait(ctx, tenant, id, timeout)
 }
 
-// RaiseEvent sends an instance an event. One that it does not wait for yet is kept until it does.
+// RaiseEvent sends an event to an instance. The event is kept until the instance waits for it.
 func (s *Server) RaiseEvent(ctx context.Context, tenant, id, event string, data any) error {
 	encoded, err := encodeInput(data)
 	if err != nil {
@@ -187,7 +190,7 @@ func (s *Server) RaiseEvent(ctx context.Context, tenant, id, event string, data 
 	return s.orchestrations.Raise(ctx, tenant, id, event, encoded)
 }
 
-// TerminateOrchestration ends an instance, those that it has called and the jobs that it waits for.
+// TerminateOrchestration ends an instance, its sub-orchestrations and the jobs it waits for.
 func (s *Server) TerminateOrchestration(ctx context.Context, tenant, id, reason string) error {
 	return s.orchestrations.Terminate(ctx, tenant, id, reason)
 }

@@ -32,8 +32,8 @@ func (m *metered) faults(t *testing.T, script string) {
 	}
 }
 
-// TestOutageOfAllDeployments: while nothing can be called only probes are; jobs are taken in and wait, and
-// when the models are back all of them succeed, within the quota.
+// TestOutageOfAllDeployments: while no deployment works, only probes are made and jobs are
+// accepted. When the models are back, all jobs succeed within the quota.
 func TestOutageOfAllDeployments(t *testing.T) {
 	t.Parallel()
 	onServers(t, func(t *testing.T, database string) {
@@ -100,8 +100,8 @@ func TestOutageOfAllDeployments(t *testing.T) {
 	})
 }
 
-// TestRecoveryIsSeenByAllProcesses: a breaker that one server's probes have closed is closed to the other in less than
-// a second.
+// TestRecoveryIsSeenByAllProcesses: a breaker that one server's probes have closed is closed to
+// the other in less than a second.
 func TestRecoveryIsSeenByAllProcesses(t *testing.T) {
 	t.Parallel()
 	const (
@@ -110,7 +110,8 @@ func TestRecoveryIsSeenByAllProcesses(t *testing.T) {
 	)
 	model := startMetered(t, "east")
 	database := pgtest.Database(t)
-	doors := []*metered{model.door("first"), model.door("second")} // the same model, by another key for each server
+	// Each server has another key for the same model.
+	doors := []*metered{model.door("first"), model.door("second")}
 	var r remote
 	for i := range doors {
 		r = over(t, start(t, server.Options{Database: database, Deployments: doors[i].configured(), Models: map[string]server.Model{"chat": server.InOrder("east")},
@@ -192,8 +193,8 @@ func (r remote) closedAfter(t *testing.T, deployment string, at time.Time) (clos
 	return closed
 }
 
-// door is the same model at the same address, with a key and calls of its own. What calls it has to be
-// started afterwards.
+// door is the same model at the same address, with a key and calls of its own. What calls it has
+// to be started afterwards.
 func (m *metered) door(key string) *metered {
 	d := &metered{Server: m.Server, url: m.url, key: key, arrived: make(chan struct{}, cap(m.arrived))}
 	if m.doors == nil {

@@ -80,10 +80,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runChild is the main function of a server process. It says "listening URL" on standard output, or
-// "listening nowhere" once the database of a worker is open,
-// stops gracefully at SIGTERM, and takes commands from standard input, whose end means that the
-// tests are gone.
+// runChild is the main function of a server process. It prints "listening URL", or "listening
+// nowhere" when the database of a worker is open. It stops gracefully at SIGTERM. It takes
+// commands from standard input, whose end means that the test process is gone.
 func runChild(raw string) int {
 	var o childOptions
 	if err := json.Unmarshal([]byte(raw), &o); err != nil {
@@ -96,7 +95,8 @@ func runChild(raw string) int {
 			return 2
 		}
 	}
-	// Beyond RLIMIT_FSIZE a write then fails, as it does on a full disk, instead of ending the process.
+	// Beyond RLIMIT_FSIZE a write then fails, as it does on a full disk, instead of ending the
+	// process.
 	signal.Ignore(syscall.SIGXFSZ)
 	go obey()
 	s, err := server.New(o.options())
@@ -265,8 +265,8 @@ func (p *process) limit(t testing.TB, bytes int64) {
 
 func (p *process) signal(s os.Signal) { _ = p.cmd.Process.Signal(s) } // it may be gone already
 
-// kill ends the process at once and waits until it is gone. It returns the exit code of one that had
-// ended by itself, else -1.
+// kill ends the process at once and waits until it is gone. It returns the exit code of one that
+// had ended by itself, else -1.
 func (p *process) kill() int {
 	p.signal(syscall.SIGKILL)
 	return p.wait()

@@ -11,10 +11,10 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 )
 
-// Reload takes in changed options while the server runs: deployments, models, tasks, tenants, limits.tenant and the
-// TLS files. Calls under way end with what they began with. Either all of it is taken in or nothing: the error is
-// what [New] would say of these options. Other fields that differ need a restart; Reload returns their keys
-// and leaves them as they are.
+// Reload applies changed options while the server runs: deployments, models, tasks, tenants,
+// limits.tenant and the TLS files. Running calls keep the old options. Either all changes are
+// applied or none. The error is the one that [New] would return for these options. Other changed
+// options need a restart: Reload returns their keys and does not apply them.
 func (s *Server) Reload(ctx context.Context, opts Options) (restart []string, err error) {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
@@ -27,7 +27,8 @@ func (s *Server) Reload(ctx context.Context, opts Options) (restart []string, er
 	if (o.TLS.CertFile == "") == (wanted.TLS.CertFile == "") {
 		o.TLS = wanted.TLS
 	}
-	if err := o.Validate(); err != nil { // what needs a restart may name what is not there any more
+	// Options that need a restart may name something that is gone.
+	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	models, known, err := o.models(s.telemetry)
@@ -59,12 +60,12 @@ func (s *Server) Reload(ctx context.Context, opts Options) (restart []string, er
 	s.reloaded = o
 	s.deployments.retryDenied(ctx)
 	if err := s.store.Admission.ReconsiderCalls(ctx); err != nil {
-		s.log.Warn("jobs that wait may notice only later that the configuration has changed", slog.Any("error", err))
+		s.log.Warn("waiting jobs may notice the new configuration only later", slog.Any("error", err))
 	}
 	return restart, nil
 }
 
-// differences are the keys of what differs between options.
+// differences returns the keys of options that differ.
 func differences(a, b Options) (keys []string) {
 	x, y := reflect.ValueOf(a), reflect.ValueOf(b)
 	for i := range x.NumField() {
@@ -77,7 +78,7 @@ func differences(a, b Options) (keys []string) {
 	return keys
 }
 
-// load reads the certificate; nil: there is none.
+// load reads the certificate. It returns nil if none is configured.
 func (t TLS) load() (*tls.Certificate, error) {
 	if t.CertFile == "" {
 		return nil, nil
@@ -89,7 +90,7 @@ func (t TLS) load() (*tls.Certificate, error) {
 	return &certificate, nil
 }
 
-// certificateNow is for tls.Config: a new connection gets the certificate that was loaded last.
+// certificateNow returns the newest certificate for a new connection. It is for tls.Config.
 func (s *Server) certificateNow(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return s.certificate.Load(), nil
 }

@@ -41,8 +41,8 @@ func certify(t *testing.T, files server.TLS, number int64) {
 	}
 }
 
-// A certificate that was renewed is shown to new connections after a reload, by HTTP and by gRPC; one that cannot be read is refused
-// with all that came with it.
+// A renewed certificate is used for new connections after a reload, by HTTP and by gRPC. One that
+// cannot be read is refused, with all other changes of that reload.
 func TestReloadCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -54,7 +54,8 @@ func TestReloadCertificate(t *testing.T) {
 	shown := func() (numbers []int64) {
 		t.Helper()
 		for _, address := range []string{s.Addr(t.Context()).String(), s.GRPCAddr(t.Context()).String()} {
-			conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) // which one is all that matters
+			// Only the identity of the certificate matters.
+			conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 			if err != nil {
 				t.Fatal(err)
 			}

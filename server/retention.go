@@ -8,15 +8,19 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 )
 
-// Retention says how long jobs and orchestrations are kept once they are over. 0 is for ever, nil the default.
+// Retention says how long jobs and orchestrations are kept after their end. 0 means for ever, and
+// nil means the default.
 type Retention struct {
-	Succeeded      *time.Duration `koanf:"succeeded"`      // default 2160h, 90 days
-	Failed         *time.Duration `koanf:"failed"`         // also cancelled and expired jobs; default 2160h
-	SetAside       *time.Duration `koanf:"set_aside"`      // jobs in dead-letter and quarantine subqueues; default 0
+	Succeeded *time.Duration `koanf:"succeeded"` // default 2160h, 90 days
+	// Failed also covers cancelled and expired jobs; default 2160h.
+	Failed *time.Duration `koanf:"failed"`
+	// SetAside covers jobs in dead-letter and quarantine subqueues; default 0.
+	SetAside       *time.Duration `koanf:"set_aside"`
 	Orchestrations *time.Duration `koanf:"orchestrations"` // instances that are over; default 2160h
 }
 
-// defaultRetention keeps a database from growing without end, and jobs for as long as people ask for them.
+// defaultRetention keeps jobs for as long as people ask for them, and bounds the size of the
+// database.
 const defaultRetention = 90 * 24 * time.Hour
 
 func (r Retention) withDefaults() Retention {
@@ -41,7 +45,7 @@ func (r Retention) jobs() jobs.Retention {
 	return jobs.Retention{Succeeded: *r.Succeeded, Failed: *r.Failed, SetAside: *r.SetAside}
 }
 
-// purge deletes the jobs and orchestrations that are kept no longer.
+// purge deletes jobs and orchestrations whose retention has ended.
 func (s *Server) purge(ctx context.Context, every time.Duration) {
 	if keep := *s.options.Retention.Orchestrations; keep > 0 {
 		purged, err := s.orchestrations.PurgeExpired(ctx, keep, every)

@@ -16,8 +16,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// A job that ended longer ago than it is to be kept is gone after the next start; one that is set aside
-// stays, and so does one that is kept for ever.
+// A job whose retention has ended is gone after the next start. A job that is dead-lettered stays,
+// and so does one with unlimited retention.
 func TestOldJobsArePurged(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/forebayhq/forebay/internal/dispatch"
 )
 
-// What Options.Role can be. Each process does the upkeep of the database as well (expiry, scheduled
-// messages, retention), whoever comes first.
+// Values of Options.Role. Each process also maintains the database (expiry, scheduled messages,
+// retention). The first one that comes does it.
 const (
 	RoleAll         = "all"          // HTTP and what a worker does
 	RoleAPI         = "api"          // HTTP, but carries no jobs out
@@ -33,11 +33,11 @@ func (o Options) validateRole(bad func(field, format string, args ...any)) {
 
 func (o Options) servesHTTP() bool { return o.Role == RoleAll || o.Role == RoleAPI }
 
-// works reports whether the process does all that is done without a request.
+// works reports whether the process does work without requests.
 func (o Options) works() bool { return o.Role == RoleAll || o.Role == RoleWorker }
 
-// answers is what requests the process answers, for db.Options: whoever answers HTTP shares rates with the others that do,
-// and a worker that answers the Durable Task protocol alone with its likes.
+// answers says which requests the process answers, for db.Options. Processes that answer HTTP
+// share rate limits with each other. Workers that answer only the Durable Task protocol do so too.
 func (o Options) answers() string {
 	switch {
 	case o.servesHTTP():

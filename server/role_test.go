@@ -15,8 +15,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// An API process takes jobs and carries none out; one for retries carries out what has failed before, and
-// nothing else.
+// An API process takes jobs and carries none out; one for retries carries out what has failed
+// before, and nothing else.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply {

@@ -1,5 +1,5 @@
-// Package server assembles Forebay for embedding in a program: options in, [Server.Run] serves until
-// its context ends. The command forebay is a thin layer over it.
+// Package server assembles Forebay for embedding in a program. It takes options, and [Server.Run]
+// serves until its context ends. The command forebay is a thin layer over it.
 package server
 
 import (
@@ -30,8 +30,8 @@ import (
 	"golang.org/x/term"
 )
 
-// Server is an opened Forebay: its database is taken and its tasks are known. Jobs can be submitted
-// at once; they run while Run does.
+// Server is an opened Forebay with its database and tasks. Jobs can be submitted at once. They run
+// while Run runs.
 type Server struct {
 	options        Options
 	log            *slog.Logger
@@ -43,11 +43,11 @@ type Server struct {
 	webhooks       *webhook.Service
 	orchestrations *orchestrate.Service
 	documents      *documents.Service
-	sources        []*blob.Source // of documents
+	sources        []*blob.Source // sources of documents
 	deployments    *deployments
 	certificate    atomic.Pointer[tls.Certificate] // nil: plain HTTP
 	reloading      sync.Mutex
-	reloaded       Options // the last ones that were taken in; guarded by reloading
+	reloaded       Options // the options in force; guarded by reloading
 	dispatch       *dispatch.Dispatcher
 	telemetry      *telemetry.Telemetry // nil: none
 	ready          chan struct{}        // closed once the addresses are set
@@ -58,7 +58,7 @@ type Server struct {
 	ran            atomic.Bool
 }
 
-// New opens the database and everything else the options name. Close or Run releases it.
+// New opens the database and everything else in the options. Close or Run releases it.
 func New(opts Options) (*Server, error) {
 	o := opts.WithDefaults()
 	if err := o.Validate(); err != nil {
@@ -93,7 +93,9 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 		return err
 	}
 	database.Serve, database.ServerKind = true, s.options.answers()
-	database.Warn = func(message string) { s.log.Warn(message) } //nolint:sloglint // one of a few fixed sentences
+	database.Warn = func(message string) {
+		s.log.Warn(message) //nolint:sloglint // one of a few fixed sentences
+	}
 	if s.store, err = stores.Open(ctx, database, stores.Settings{AuditEvents: s.options.Audit.JobEvents, Identities: s.options.identities()}); err != nil {
 		return err
 	}
@@ -148,8 +150,9 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	return nil
 }
 
-// blobURL is where large payloads go: as configured, else a folder beside the database file, or for
-// PostgreSQL in the current folder, which does for the processes of one machine.
+// blobURL returns the blob storage for large payloads. The default is a folder beside the database
+// file. For PostgreSQL it is in the current folder, which suffices for the processes of one
+// machine.
 func blobURL(configured string, database db.Options) string {
 	switch {
 	case configured != "":
@@ -160,7 +163,7 @@ func blobURL(configured string, database db.Options) string {
 	return database.Path + ".blobs"
 }
 
-// withUnits writes durations with their unit, such as 1.2s, in JSON as in text.
+// withUnits writes durations with their unit, such as 1.2s, in JSON too.
 func withUnits(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		return slog.String(a.Key, a.Value.Duration().String())
@@ -168,7 +171,7 @@ func withUnits(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// NewLogger returns the logger that the options describe, writing to w: text on a terminal, else JSON.
+// NewLogger returns the logger of the options. It writes to w: text on a terminal, else JSON.
 func NewLogger(w io.Writer, o Log) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(o.Level)) // validated
@@ -180,10 +183,10 @@ func NewLogger(w io.Writer, o Log) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, options))
 }
 
-// Close releases the database without running. Run does so itself.
+// Close releases the database of a server that has not run. Run releases it itself.
 func (s *Server) Close() (err error) {
 	s.once.Do(func() {
-		s.telemetry.Shutdown(context.Background()) // which counts what stands in the queues once more
+		s.telemetry.Shutdown(context.Background()) // this counts the queues once more
 		s.limits.Close()
 		if s.store != nil {
 			err = s.store.DB.Close()
@@ -196,18 +199,19 @@ func (s *Server) Close() (err error) {
 	return err
 }
 
-// Submit stores a job of the tenant; it is on disk when Submit returns.
+// Submit stores a job of the tenant. The job is on disk when Submit returns.
 func (s *Server) Submit(ctx context.Context, tenant string, req forebay.SubmitRequest) (forebay.Job, error) {
 	job, _, err := s.jobs.Submit(ctx, tenant, req)
 	return job, err
 }
 
-// Wait returns the job once it is terminal, or as it stands when ctx or the timeout ends first.
+// Wait returns the job when its status is terminal. If ctx or the timeout ends first, it returns
+// the current state.
 func (s *Server) Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Job, error) {
 	return s.jobs.Wait(ctx, tenant, id, timeout)
 }
 
-// Addr waits until Run listens and returns its address; nil when ctx ends first.
+// Addr waits until Run listens and returns the address. It returns nil if ctx ends first.
 func (s *Server) Addr(ctx context.Context) net.Addr {
 	select {
 	case <-s.ready:
@@ -217,8 +221,9 @@ func (s *Server) Addr(ctx context.Context) net.Addr {
 	}
 }
 
-// Run serves HTTP and carries out jobs, as far as that is its role, until ctx ends, then stops gracefully: it takes no more work,
-// lets calls in flight finish for up to ShutdownTimeout and returns the rest to their queues.
+// Run serves HTTP and carries out jobs, as its role says, until ctx ends. Then it stops
+// gracefully. It takes no more work, lets running calls finish for up to ShutdownTimeout and
+// returns the other jobs to their queues.
 func (s *Server) Run(ctx context.Context) (err error) {
 	if s.ran.Swap(true) {
 		return errors.New("the server has run already")
@@ -308,7 +313,7 @@ func listen(address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// rootCause is the innermost error's words, such as "address already in use".
+// rootCause returns the text of the innermost error, such as "address already in use".
 func rootCause(err error) error {
 	for {
 		inner := errors.Unwrap(err)
@@ -319,10 +324,11 @@ func rootCause(err error) error {
 	}
 }
 
-// reportsKept is how far back reports go.
+// reportsKept is the longest period of reports.
 const reportsKept = 90 * 24 * time.Hour
 
-// removeDoubtful removes large inputs of requests that failed while the database was away, soon after it is back.
+// removeDoubtful removes large inputs of requests that failed during an outage of the database,
+// soon after it ends.
 func (s *Server) removeDoubtful(ctx context.Context) {
 	const every = time.Minute
 	for sleep.For(ctx, every) == nil {
@@ -332,8 +338,9 @@ func (s *Server) removeDoubtful(ctx context.Context) {
 	}
 }
 
-// sweepBlobs removes blobs that nothing refers to: at start-up, then every hour. Where it cannot, for a transaction is under way, it
-// tries again soon: on a PostgreSQL server that others use as well there nearly always is one.
+// sweepBlobs removes unreferenced blobs at start-up and then every hour. It cannot do so while a
+// transaction is running, and then tries again soon. On a PostgreSQL server with other users there
+// is nearly always one.
 func (s *Server) sweepBlobs(ctx context.Context) {
 	const every, soon = time.Hour, 5 * time.Second
 	for again := soon; ; {
@@ -353,7 +360,7 @@ func (s *Server) sweepBlobs(ctx context.Context) {
 	}
 }
 
-// maintain removes what time makes needless: at start-up, then every hour.
+// maintain removes obsolete data at start-up and then every hour.
 func (s *Server) maintain(ctx context.Context) {
 	const every = time.Hour
 	for {
@@ -362,13 +369,13 @@ func (s *Server) maintain(ctx context.Context) {
 		}
 		before := s.store.DB.Now().Add(-time.Duration(s.options.Limits.IdempotencyHours) * time.Hour)
 		if err := s.jobs.ForgetIdempotencyKeys(ctx, before); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot forget old idempotency keys", slog.Any("error", err))
+			s.log.Warn("cannot remove old idempotency keys", slog.Any("error", err))
 		}
 		if err := s.jobs.TidyBudgets(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot forget what is over of budgets", slog.Any("error", err))
+			s.log.Warn("cannot remove budget periods that are over", slog.Any("error", err))
 		}
 		if err := s.store.Jobs.ForgetAttemptHours(ctx, s.store.DB.Now().Add(-reportsKept)); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot forget old sums of attempts", slog.Any("error", err))
+			s.log.Warn("cannot remove old statistics of attempts", slog.Any("error", err))
 		}
 		s.purge(ctx, every)
 		if sleep.For(ctx, every) != nil {

@@ -39,7 +39,7 @@ func (o Options) validateTelemetry(bad func(field, format string, args ...any)) 
 	}
 }
 
-// sameAddress reports whether two listeners could not have both addresses. Port 0 is always another.
+// sameAddress reports whether two listeners would conflict. Port 0 never conflicts.
 func sameAddress(a, b string) bool {
 	hostA, portA, errA := net.SplitHostPort(a)
 	hostB, portB, errB := net.SplitHostPort(b)
@@ -56,7 +56,7 @@ func everywhere(host string) bool {
 
 func loopback(host string) bool { return host == "localhost" || host == "127.0.0.1" || host == "::1" }
 
-// watch sets up what is measured and traced, if anything is.
+// watch sets up telemetry, if it is configured.
 func (s *Server) watch() (err error) {
 	o := s.options
 	s.telemetry, err = telemetry.New(telemetry.Options{
@@ -72,7 +72,7 @@ func (s *Server) watch() (err error) {
 	return nil
 }
 
-// watchStore begins to measure the store, its queues and the deployments.
+// watchStore starts to measure the store, its queues and the deployments.
 func (s *Server) watchStore() error {
 	if s.telemetry == nil {
 		return nil
@@ -95,7 +95,7 @@ func (s *Server) watchStore() error {
 	return s.telemetry.Deployments(s.deployments.inFlight, s.deployments.List)
 }
 
-// listenMetrics opens the address at which metrics are served; nil if they are not.
+// listenMetrics listens on the address of metrics. It returns nil if metrics are not served.
 func (s *Server) listenMetrics() (net.Listener, error) {
 	if s.options.Metrics.Listen == "" {
 		return nil, nil
@@ -109,7 +109,7 @@ func (s *Server) listenMetrics() (net.Listener, error) {
 	return api.BoundedListener(listener, maxMetricsConnections), nil
 }
 
-// maxMetricsConnections bounds the connections that are open where metrics are served.
+// maxMetricsConnections is the limit of connections for metrics.
 const maxMetricsConnections = 32
 
 func closeIf(l net.Listener) error {
@@ -119,8 +119,8 @@ func closeIf(l net.Listener) error {
 	return l.Close()
 }
 
-// MetricsAddr waits until Run listens and returns the address at which metrics are served; nil when they
-// are not, or ctx ends first.
+// MetricsAddr waits until Run listens and returns the address of metrics. It returns nil if
+// metrics are not served or ctx ends first.
 func (s *Server) MetricsAddr(ctx context.Context) net.Addr {
 	select {
 	case <-s.ready:

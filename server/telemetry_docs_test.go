@@ -149,7 +149,8 @@ func documented(t *testing.T) (metrics, values map[string][]string) {
 	return metrics, values
 }
 
-// The table of metrics is what a server shows, and the dashboard and the alerts ask for nothing else.
+// The table of metrics is what a server shows, and the dashboard and the alerts ask for nothing
+// else.
 func TestDashboardAlertsAndDocsAreOfTheRealMetrics(t *testing.T) {
 	got := everyMetric(t)
 	metrics, values := documented(t)

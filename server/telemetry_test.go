@@ -158,7 +158,8 @@ func TestMetricsOfManyJobs(t *testing.T) {
 			t.Log(got.text)
 		}
 	})
-	eventually(t, time.Minute, func() (wrong error) { // a job is seen to have ended a moment before it is measured
+	// The end of a job is visible a moment before it is measured.
+	eventually(t, time.Minute, func() (wrong error) {
 		got = scrapeOf(t, s.Server)
 		for _, want := range wants {
 			if sum := got.sum(want.name, want.labels...); sum != want.value {
@@ -175,8 +176,8 @@ func TestMetricsOfManyJobs(t *testing.T) {
 	}
 }
 
-// A client's trace leads to the submit's span, and from there by links to each attempt and, within it,
-// to the call of the model; a function gets the attempt's context.
+// A client's trace leads to the span of the submit. Links lead from there to each attempt and,
+// within it, to the call of the model. A function gets the context of the attempt.
 func TestTraceOfAJob(t *testing.T) {
 	model := modelsim.StartTest(unruly)
 	t.Cleanup(model.Close)

@@ -18,7 +18,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// Limits hold over single submits, bulk submits and intakes together, over processes and kills. What was acknowledged is carried out.
+// Limits hold over single submits, bulk submits and intakes together, over processes and kills.
+// What was acknowledged is carried out.
 func TestLimitsUnderKills(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/forebayhq/forebay/internal/telemetry"
 )
 
-// check also refuses what would not survive becoming an amount of money.
+// check also refuses values that cannot become an amount of money.
 func (b Budget) check(field string) error {
 	const most = float64(forebay.MaxBudgetUSD) / float64(forebay.Dollar)
 	for name, usd := range map[string]*float64{"daily_usd": b.DailyUSD, "monthly_usd": b.MonthlyUSD} {
@@ -30,7 +30,7 @@ func (b Budget) stated() forebay.Budget {
 	return forebay.Budget{DailyUSD: usd(b.DailyUSD), MonthlyUSD: usd(b.MonthlyUSD), DailyTokens: b.DailyTokens, MonthlyTokens: b.MonthlyTokens}
 }
 
-// watchTenants logs what is told of budgets, and takes in what is configured of tenants.
+// watchTenants logs events of budgets and applies the configuration of tenants.
 func (s *Server) watchTenants(ctx context.Context) error {
 	s.store.Admission.OnBudgetEvent(func(e forebay.BudgetEvent) {
 		about := []any{slog.String("tenant", e.Tenant), slog.String("key_id", e.KeyID), slog.String("period", string(e.Period)),
@@ -44,7 +44,7 @@ func (s *Server) watchTenants(ctx context.Context) error {
 	return s.configureTenants(ctx, s.options.Tenants)
 }
 
-// configureTenants takes in what is configured of tenants.
+// configureTenants applies the configuration of tenants.
 func (s *Server) configureTenants(ctx context.Context, tenants map[string]Tenant) error {
 	budgets, concurrency, limits := map[string]forebay.Budget{}, map[string]int{}, map[string]forebay.TenantLimits{}
 	for name, t := range tenants {
@@ -61,7 +61,7 @@ func (s *Server) configureTenants(ctx context.Context, tenants map[string]Tenant
 	return s.jobs.ConfigureTenants(ctx, budgets, concurrency, limits)
 }
 
-// budgetUse is what is measured of the budgets of tenants and of their keys.
+// budgetUse returns the measurements of the budgets of tenants and their keys.
 func (s *Server) budgetUse(ctx context.Context) (all []telemetry.BudgetUse, err error) {
 	rows, _, err := s.store.Admission.BudgetRows(ctx, "", true)
 	for _, row := range rows {

@@ -8,7 +8,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// A job keeps to its own limit in tokens over all that is done for it, and says so when it cannot go on.
+// A job keeps to its own limit in tokens over all that is done for it, and says so when it cannot
+// go on.
 func TestJobKeepsToItsTokens(t *testing.T) {
 	s := start(t, server.Options{Deployments: []server.Deployment{{Name: "east", Provider: server.ProviderSim}},
 		Models: map[string]server.Model{"chat": {Deployments: []server.ModelDeployment{{Name: "east"}}}}})

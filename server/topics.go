@@ -14,30 +14,43 @@ import (
 	"github.com/forebayhq/forebay/internal/bus"
 )
 
-// Topic is a topic that the configuration declares. It is made at start-up, or brought to this.
+// Topic is a declared topic. The server creates or updates it when it starts.
 type Topic struct {
-	Tenant             string                  `koanf:"tenant"`                     // default: default
-	DefaultMessageTTL  time.Duration           `koanf:"default_message_ttl"`        // default: unlimited
-	DuplicateDetection time.Duration           `koanf:"duplicate_detection_window"` // default: duplicates are not detected; whether they are stays as the topic was made
-	AutoDeleteOnIdle   time.Duration           `koanf:"auto_delete_on_idle"`        // default: never
-	Subscriptions      map[string]Subscription `koanf:"subscriptions"`              // by name; others are left alone
+	// Tenant owns the topic; default: default.
+	Tenant string `koanf:"tenant"`
+	// DefaultMessageTTL is unlimited by default.
+	DefaultMessageTTL time.Duration `koanf:"default_message_ttl"`
+	// DuplicateDetection is off by default. It cannot be switched on or off after the topic was
+	// created.
+	DuplicateDetection time.Duration `koanf:"duplicate_detection_window"`
+	AutoDeleteOnIdle   time.Duration `koanf:"auto_delete_on_idle"` // default: never
+	// Subscriptions are declared by name. Others stay as they are.
+	Subscriptions map[string]Subscription `koanf:"subscriptions"`
 }
 
-// Subscription is a subscription of such a topic.
+// Subscription is a subscription of a declared topic.
 type Subscription struct {
-	LockDuration            time.Duration   `koanf:"lock_duration"`                     // default 1 min
-	MaxDeliveryCount        int             `koanf:"max_delivery_count"`                // default 10
-	DefaultMessageTTL       time.Duration   `koanf:"default_message_ttl"`               // default: the topic's
-	DeadLetterOnExpiration  bool            `koanf:"dead_letter_on_expiration"`         //
-	DeadLetterOnFilterError *bool           `koanf:"dead_letter_on_filter_error"`       // default true
-	RequiresSession         *bool           `koanf:"requires_session"`                  // default false; stays as the subscription was made
-	ForwardTo               string          `koanf:"forward_to"`                        // a queue of messages or a topic
-	ForwardDeadLettersTo    string          `koanf:"forward_dead_lettered_messages_to"` // the same
-	AutoDeleteOnIdle        time.Duration   `koanf:"auto_delete_on_idle"`               // default: never
-	Rules                   map[string]Rule `koanf:"rules"`                             // all its rules, by name; default: $Default when it is made, else as they are
+	// LockDuration is 1 min by default.
+	LockDuration     time.Duration `koanf:"lock_duration"`
+	MaxDeliveryCount int           `koanf:"max_delivery_count"` // default 10
+	// DefaultMessageTTL is that of the topic by default.
+	DefaultMessageTTL      time.Duration `koanf:"default_message_ttl"`
+	DeadLetterOnExpiration bool          `koanf:"dead_letter_on_expiration"`
+	// DeadLetterOnFilterError is true by default.
+	DeadLetterOnFilterError *bool `koanf:"dead_letter_on_filter_error"`
+	// RequiresSession is false by default. It cannot change after the subscription was created.
+	RequiresSession *bool `koanf:"requires_session"`
+	// ForwardTo is a queue of messages or a topic.
+	ForwardTo            string `koanf:"forward_to"`
+	ForwardDeadLettersTo string `koanf:"forward_dead_lettered_messages_to"` // likewise
+	// AutoDeleteOnIdle is off by default.
+	AutoDeleteOnIdle time.Duration `koanf:"auto_delete_on_idle"`
+	// Rules are all rules of the subscription, by name. Without them a new subscription has
+	// $Default, and an existing one keeps its rules.
+	Rules map[string]Rule `koanf:"rules"`
 }
 
-// Rule is a rule of such a subscription. Without a filter it selects all messages.
+// Rule is a rule of a declared subscription. Without a filter it selects all messages.
 type Rule struct {
 	SQLFilter         string             `koanf:"sql_filter"`
 	CorrelationFilter *CorrelationFilter `koanf:"correlation_filter"`
@@ -45,17 +58,18 @@ type Rule struct {
 	SQLAction         string             `koanf:"sql_action"`
 }
 
-// CorrelationFilter names values that properties must have.
+// CorrelationFilter lists the values that properties must have.
 type CorrelationFilter struct {
-	CorrelationID    string            `koanf:"correlation_id"`
-	MessageID        string            `koanf:"message_id"`
-	SessionID        string            `koanf:"session_id"`
-	Subject          string            `koanf:"subject"`
-	To               string            `koanf:"to"`
-	ReplyTo          string            `koanf:"reply_to"`
-	ReplyToSessionID string            `koanf:"reply_to_session_id"`
-	ContentType      string            `koanf:"content_type"`
-	Properties       map[string]string `koanf:"application_properties"` // text; a SQL filter compares other types
+	CorrelationID    string `koanf:"correlation_id"`
+	MessageID        string `koanf:"message_id"`
+	SessionID        string `koanf:"session_id"`
+	Subject          string `koanf:"subject"`
+	To               string `koanf:"to"`
+	ReplyTo          string `koanf:"reply_to"`
+	ReplyToSessionID string `koanf:"reply_to_session_id"`
+	ContentType      string `koanf:"content_type"`
+	// Properties are texts. A SQL filter can compare other types.
+	Properties map[string]string `koanf:"application_properties"`
 }
 
 func (t Topic) settings() forebay.TopicSettings {
@@ -99,7 +113,7 @@ func (r Rule) settings() forebay.RuleSettings {
 	return s
 }
 
-// validateTopics checks what can be known without the database.
+// validateTopics checks what needs no database.
 func (o Options) validateTopics(bad func(field, format string, args ...any)) {
 	reject := func(at string, err error) {
 		var e *forebay.Error
@@ -119,7 +133,7 @@ func (o Options) validateTopics(bad func(field, format string, args ...any)) {
 		for _, name := range slices.Sorted(maps.Keys(topic.Subscriptions)) {
 			sub, at := topic.Subscriptions[name], at+".subscriptions."+name
 			settings := sub.settings()
-			settings.Rules = nil // one by one, so that the error can name them
+			settings.Rules = nil // set separately, so that an error can name them
 			reject(at, bus.CheckSubscription(or(topic.Tenant, forebay.DefaultTenant), name, settings))
 			for _, name := range slices.Sorted(maps.Keys(sub.Rules)) {
 				reject(at+".rules."+name, bus.CheckRule(name, sub.Rules[name].settings()))
@@ -128,15 +142,16 @@ func (o Options) validateTopics(bad func(field, format string, args ...any)) {
 	}
 }
 
-// configKeys are the options whose names in the configuration are not those of the HTTP contract.
+// configKeys maps fields of the HTTP contract to options with another name.
 var configKeys = map[string]string{
 	"lock_seconds": "lock_duration", "default_message_ttl_seconds": "default_message_ttl",
 	"duplicate_detection_window_seconds": "duplicate_detection_window", "requires_duplicate_detection": "duplicate_detection_window",
 	"auto_delete_on_idle_seconds": "auto_delete_on_idle",
-	"topic":                       "", "queue": "", "subscription": "", "name": "", // their names are in the path
+	// The path contains the names of these.
+	"topic": "", "queue": "", "subscription": "", "name": "",
 }
 
-// inOption says which option of the configuration an error is about.
+// inOption adds to an error which option of the configuration it is about.
 func inOption(at string, err error) error {
 	if err == nil {
 		return nil
@@ -154,7 +169,7 @@ func inOption(at string, err error) error {
 	return &in
 }
 
-// declareTopics makes the topics of the configuration, or brings them to what stands there.
+// declareTopics creates or updates the declared topics.
 func (s *Server) declareTopics(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(s.options.Topics)) {
 		topic := s.options.Topics[name]
@@ -165,7 +180,8 @@ func (s *Server) declareTopics(ctx context.Context) error {
 	return nil
 }
 
-// declareSubscriptions does the same for their subscriptions, which may forward to any of them.
+// declareSubscriptions creates or updates their subscriptions. A subscription may forward to any
+// topic.
 func (s *Server) declareSubscriptions(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(s.options.Topics)) {
 		topic := s.options.Topics[name]
@@ -178,7 +194,7 @@ func (s *Server) declareSubscriptions(ctx context.Context) error {
 	return nil
 }
 
-// declareSubscription leaves alone what is as it should be, so that restarts change nothing.
+// declareSubscription does not touch unchanged settings, so a restart changes nothing.
 func (s *Server) declareSubscription(ctx context.Context, tenant, topic, name string, settings forebay.SubscriptionSettings) error {
 	_, created, err := s.bus.PutSubscription(ctx, tenant, topic, name, settings)
 	if err != nil || created || settings.Rules == nil {
@@ -204,7 +220,7 @@ func (s *Server) declareSubscription(ctx context.Context, tenant, topic, name st
 	}
 	for _, other := range slices.Sorted(maps.Keys(stored)) {
 		if err := s.bus.DeleteRule(ctx, tenant, topic, name, other); err != nil && forebay.CodeOf(err) != forebay.CodeNotFound {
-			return err // a process that starts beside this one may have been faster
+			return err // another process that starts now may have been faster
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 	"github.com/forebayhq/forebay/internal/retry"
 )
 
-// What Deployment.Provider can be.
+// Values of Deployment.Provider.
 const (
 	ProviderOpenAI    = "openai"
 	ProviderAzure     = "azure-openai"
@@ -27,14 +27,14 @@ const (
 	ProviderSim       = "sim"
 )
 
-// What Queue.OnFailure can be.
+// Values of Queue.OnFailure.
 const (
 	OnFailureDeadLetter = "dead-letter"
 	OnFailureQuarantine = "quarantine"
 )
 
-// Validate returns everything that is wrong with the options (with their defaults applied), each
-// error a *forebay.Error whose Field is the option's path in the configuration file, or nil.
+// Validate returns all problems of the options with their defaults applied, or nil. Each error is
+// a *forebay.Error whose Field is the path of the option in the configuration file.
 func (o Options) Validate() error {
 	var errs []error
 	bad := func(field, format string, args ...any) { errs = append(errs, forebay.Invalid(field, format, args...)) }
@@ -98,7 +98,7 @@ func (o Options) Validate() error {
 	o.validateMessageQueues(bad)
 	o.validateTopics(bad)
 	if len(errs) == 0 {
-		// Endpoints, credentials, prompts and the models that tasks name are checked where they are used.
+		// Endpoints, credentials, prompts and the models of tasks are checked where they are used.
 		_, known, err := o.models(nil)
 		if err != nil {
 			errs = append(errs, err)
@@ -201,7 +201,8 @@ func (q Queue) validate(at, name string, bad func(field, format string, args ...
 	if q.Concurrency < 1 || q.Concurrency > 10_000 {
 		bad(at+".concurrency", "goes from 1 to 10000")
 	}
-	// Five minutes is also Service Bus's longest lock; work may take longer, for locks renew.
+	// Service Bus allows at most five minutes, too. Work may take longer, because locks are
+	// renewed.
 	if q.LockDuration < time.Second || q.LockDuration > 5*time.Minute {
 		bad(at+".lock_duration", "goes from 1s to 5m")
 	}
@@ -238,8 +239,8 @@ func (q Queue) validate(at, name string, bad func(field, format string, args ...
 	}
 }
 
-// databaseOf returns what a database URL names: a SQLite file, or a PostgreSQL database. No error
-// quotes the latter, which may hold a password.
+// databaseOf parses a database URL: a SQLite file or a PostgreSQL database. Errors do not quote a
+// URL of PostgreSQL, which may contain a password.
 func databaseOf(database string) (db.Options, error) {
 	scheme, path, ok := strings.Cut(database, ":")
 	switch {
@@ -256,7 +257,8 @@ func databaseOf(database string) (db.Options, error) {
 	return db.Options{Path: strings.TrimPrefix(path, "//")}, nil
 }
 
-// databaseName is how a log names a database: without its folder, or its server, user and password.
+// databaseName returns the name of a database for logs, without its folder, server, user and
+// password.
 func databaseName(database string) string {
 	o, err := databaseOf(database)
 	if err != nil || o.URL == "" {
@@ -269,7 +271,7 @@ func databaseName(database string) string {
 	return "postgres " + strings.TrimPrefix(u.Path, "/")
 }
 
-// jobsQueues is the queues as package jobs knows them.
+// jobsQueues converts the queues for package jobs.
 func (o Options) jobsQueues() []jobs.Queue {
 	var list []jobs.Queue
 	for name, q := range o.Queues {

@@ -7,7 +7,7 @@ import (
 	"github.com/forebayhq/forebay/internal/webhook"
 )
 
-// policy is where webhooks may lead.
+// policy returns where webhooks may go.
 func (w Webhooks) policy() (webhook.Policy, error) {
 	allow, err := parsePrefixes("webhooks.allow_addresses", w.AllowAddresses)
 	if err != nil {
@@ -17,8 +17,8 @@ func (w Webhooks) policy() (webhook.Policy, error) {
 	return webhook.Policy{AllowHTTP: w.AllowHTTP, Allow: allow, Deny: deny}, err
 }
 
-// parsePrefixes reads addresses and CIDR ranges. A range must begin where its mask says, for else it is
-// not clear what was meant.
+// parsePrefixes parses addresses and CIDR ranges. A range with bits below its mask is an error,
+// because its meaning is unclear.
 func parsePrefixes(field string, list []string) ([]netip.Prefix, error) {
 	var prefixes []netip.Prefix
 	for _, text := range list {

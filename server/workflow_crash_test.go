@@ -37,8 +37,8 @@ output:
   both: ${steps.both.result.text}
 `
 
-// Server processes are killed again and again while workflows run. Each ends with the results of all its steps, each recorded once, and few
-// calls are made again.
+// Server processes are killed again and again while workflows run. Each ends with the results of
+// all its steps, each recorded once, and few calls are made again.
 func TestWorkflowsSurviveKills(t *testing.T) {
 	for kind, database := range map[string]func() string{
 		"sqlite":     func() string { return filepath.Join(t.TempDir(), "forebay.db") },

@@ -143,7 +143,8 @@ func testWorkflowRewind(t *testing.T, database string, workflows ...string) {
 	if !maps.Equal(called(), want) {
 		t.Errorf("called %v, want %v", calls, want)
 	}
-	page, err := s.jobs.List(ctx, forebay.DefaultTenant, forebay.JobFilter{Limit: 10}) // the newest first
+	// The newest comes first.
+	page, err := s.jobs.List(ctx, forebay.DefaultTenant, forebay.JobFilter{Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,18 +19,19 @@ import (
 	"github.com/forebayhq/forebay/internal/workflow"
 )
 
-// Workflow describes a declared workflow. It is started as an orchestration of its name.
+// Workflow describes a declared workflow. It is started as an orchestration of the same name.
 type Workflow struct {
 	Name        string   `json:"name"`
 	Description string   `json:"description,omitempty"`
-	Version     string   `json:"version"` // of its text
+	Version     string   `json:"version"` // digest of its text
 	File        string   `json:"file,omitempty"`
 	Steps       []string `json:"steps"`
-	Tasks       []string `json:"tasks"` // that it calls, each once
+	Tasks       []string `json:"tasks"` // the tasks that it calls, each once
 }
 
-// DeclaredWorkflows returns the workflows of the options (with their defaults applied), sorted by name: those of the files, and
-// the built-in ones that no file replaces and whose tasks there are. An error holds all that is wrong with the files.
+// DeclaredWorkflows returns the workflows of the options with their defaults applied, sorted by
+// name. They are those of the files, and the built-in ones whose tasks exist and which no file
+// replaces. An error lists all problems of the files.
 func (o Options) DeclaredWorkflows() ([]Workflow, error) {
 	definitions, err := o.workflows()
 	if err != nil {
@@ -43,8 +44,8 @@ func (o Options) DeclaredWorkflows() ([]Workflow, error) {
 	return all, nil
 }
 
-// CheckWorkflow reads a workflow's file and compares it with the options (with their defaults applied). The error holds all that is wrong
-// with it, each in a line of its own that begins with FILE:LINE:COLUMN.
+// CheckWorkflow checks a workflow file against the options with their defaults applied. The error
+// lists all problems, each in a line that begins with FILE:LINE:COLUMN.
 func (o Options) CheckWorkflow(file string) (Workflow, error) {
 	known, err := o.known()
 	if err != nil {
@@ -57,7 +58,7 @@ func (o Options) CheckWorkflow(file string) (Workflow, error) {
 	return declared{d, file}.describe(), nil
 }
 
-// declared is a workflow and the file that it is from; "": it is built in.
+// declared is a workflow and its file, which is "" for a built-in one.
 type declared struct {
 	*workflow.Definition
 	file string
@@ -74,7 +75,7 @@ func (d declared) describe() Workflow {
 	return w
 }
 
-// known is what workflows may name.
+// known returns the names that workflows may use.
 func (o Options) known() (workflow.Known, error) {
 	_, tasks, err := o.models(nil)
 	return workflow.Known{
@@ -139,8 +140,9 @@ func readWorkflow(file string, known workflow.Known) (*workflow.Definition, erro
 	return d, err
 }
 
-// workflowActivity begins the names of the activities that give the text of a workflow. An instance asks for it first, so that its history
-// holds what it began with, and a process that has no such workflow is not asked.
+// workflowActivity is the prefix of the activities that return the text of a workflow. An instance
+// calls its activity first. So its history contains the text it began with, and only processes
+// with the workflow take the call.
 const workflowActivity = "forebay.workflow/"
 
 // begunWith is the result of that activity.
@@ -149,10 +151,10 @@ type begunWith struct {
 	Definition string `json:"definition"`
 }
 
-// workflows carries declared workflows out.
+// workflows runs declared workflows.
 type workflows struct {
-	limit int64    // bytes of an input
-	read  sync.Map // definitions by text: the few that instances have begun with
+	limit int64    // largest input, in bytes
+	read  sync.Map // definitions by text, for the few texts of running instances
 }
 
 func (w *workflows) register(r *orchestrate.Registry, all map[string]declared) error {
@@ -163,7 +165,7 @@ func (w *workflows) register(r *orchestrate.Registry, all map[string]declared) e
 		if err == nil {
 			err = r.AddActivity(workflowActivity+name, func(context.Context, json.RawMessage) (any, error) { return begunWith{d.Version, d.Text}, nil })
 		}
-		if err != nil && d.file != "" { // a function takes the place of a built-in one
+		if err != nil && d.file != "" { // a function may replace a built-in workflow
 			return err
 		}
 	}
@@ -182,7 +184,7 @@ func (w *workflows) definition(name, text string) (*workflow.Definition, error) 
 	return d, nil
 }
 
-// run is the orchestrator of every workflow. It must do the same whenever it is replayed.
+// run is the orchestrator of every workflow. It must be deterministic, because it is replayed.
 func (w *workflows) run(ctx *task.WorkflowContext, name string, ended []orchestrate.Ended, now time.Time) (any, error) {
 	var began begunWith
 	if err := ctx.CallActivity(workflowActivity + name).Await(&began); err != nil {
@@ -203,12 +205,12 @@ func (w *workflows) run(ctx *task.WorkflowContext, name string, ended []orchestr
 			begun = append(begun, ctx.CallActivity(orchestrate.TaskActivity, requestOf(now, call)))
 		}
 	}
-	const first = 1 // number of the first call in the history, after that for the definition
+	const first = 1 // number of the first call in the history; 0 is the definition
 	begin()
 	for i, e := range ended {
 		number := int(e.ID) - first
 		if number < 0 || number >= len(begun) || begun[number] == nil {
-			continue // the definition; or what the comparison with the history will complain of
+			continue // the definition, or an error that the replay will report
 		}
 		var result json.RawMessage
 		err := awaited(begun[number].Await(&result))
@@ -231,13 +233,13 @@ func (w *workflows) run(ctx *task.WorkflowContext, name string, ended []orchestr
 	}
 	for _, call := range begun {
 		if call != nil {
-			return nil, call.Await(nil) // has not ended, so this ends the turn
+			return nil, call.Await(nil) // it has not ended, so this ends the work item
 		}
 	}
 	return nil, forebay.Errorf(forebay.CodeInternal, "the workflow waits for nothing")
 }
 
-// requestOf is the job that a call becomes if it is made now.
+// requestOf returns the job of a call that is made now.
 func requestOf(now time.Time, call workflow.Call) task.CallActivityOption {
 	o := call.Step.Options
 	req := orchestrate.TaskRequest{Task: call.Step.Task, Input: call.Input, Queue: o.Queue, Priority: o.Priority, MaxAttempts: o.MaxAttempts,
@@ -249,11 +251,11 @@ func requestOf(now time.Time, call workflow.Call) task.CallActivityOption {
 	return task.WithRawActivityInput(orchestrate.ActivityInput(req, forebay.RetryPolicy{}))
 }
 
-// statusOf is the instance's custom status.
+// statusOf returns the custom status of the instance.
 func statusOf(d *workflow.Definition, run *workflow.Run) string {
 	status, _ := json.Marshal(struct {
 		Version string                     `json:"workflow_version"`
 		Steps   map[string]workflow.Status `json:"steps"`
-	}{d.Version, run.Statuses()}) // texts alone
+	}{d.Version, run.Statuses()}) // it has only texts
 	return string(status)
 }

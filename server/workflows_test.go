@@ -172,8 +172,9 @@ steps:
 output: ${steps.joined.result}
 `
 
-// A list is gone through with no more calls at once than the step says, also when the server restarts in the middle with another
-// definition: the instance goes on with the one that it began with, and what had ended is not called again.
+// A step over a list makes no more concurrent calls than it says, also when the server restarts in
+// the middle with another definition. The instance keeps the definition it began with, and calls
+// that had ended are not repeated.
 func TestWorkflowAcrossARestart(t *testing.T) {
 	onBothDatabases(t, func(t *testing.T, database string) {
 		blob := "file://" + t.TempDir()
@@ -204,7 +205,8 @@ func TestWorkflowAcrossARestart(t *testing.T) {
 	})
 }
 
-// A step that fails fails the workflow with its name and type, once what is under way has ended, and nothing begins any more.
+// A step that fails fails the workflow with its name and type, once what is under way has ended,
+// and nothing begins any more.
 func TestWorkflowFails(t *testing.T) {
 	const text = `
 workflow: fails

@@ -6,10 +6,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 func (a *app) audit() *cobra.Command {
-	return group(&cobra.Command{
+	return command.Group(&cobra.Command{
 		Use: "audit", Short: "See what operators did and which jobs failed, and whether that record is whole",
 		Long: `Every act of an operator is recorded in the same transaction as the act: keys, pauses, redrives,
 purges, changes of queues, topics and webhooks. So is each job that fails for good.
@@ -20,15 +21,15 @@ is a chain of hashes and is only ever added to.`,
 
 func (a *app) auditList() *cobra.Command {
 	var f forebay.AuditFilter
-	c := pageCommand(a, &cobra.Command{
+	c := command.Page(a.App, &cobra.Command{
 		Use: "list", Short: "List what operators did and what happened to jobs, newest first",
 		Example: "  forebay audit list --action purge --limit 0 -o jsonl\n  forebay audit list --action dead_lettered",
-	}, func(c *call, pageSize int) iter.Seq2[forebay.AuditEntry, error] {
-		return c.api.Audit(c.ctx, f, pageSize)
-	}, func(e forebay.AuditEntry) []field {
-		return []field{
-			{"NO", count(e.Number)}, {"AT", a.instant(e.At)}, {"TENANT", e.Tenant}, {"ACTOR", e.Actor},
-			{"ACTION", e.Action}, {"TARGET", e.Target}, {"DETAIL", shorten(e.Detail, 60)},
+	}, func(c *command.Call, pageSize int) iter.Seq2[forebay.AuditEntry, error] {
+		return c.API.Audit(c.Ctx, f, pageSize)
+	}, func(e forebay.AuditEntry) []command.Field {
+		return []command.Field{
+			{"NO", command.Count(e.Number)}, {"AT", a.Instant(e.At)}, {"TENANT", e.Tenant}, {"ACTOR", e.Actor},
+			{"ACTION", e.Action}, {"TARGET", e.Target}, {"DETAIL", command.Shorten(e.Detail, 60)},
 		}
 	})
 	c.Flags().StringVar(&f.Tenant, "tenant", "", "only of this tenant")
@@ -39,7 +40,7 @@ func (a *app) auditList() *cobra.Command {
 
 func (a *app) auditVerify() *cobra.Command {
 	var from string
-	c := a.apiCommand(&cobra.Command{
+	c := a.APICommand(&cobra.Command{
 		Use: "verify", Short: "Check that no entry of the audit log was changed or removed",
 		Long: `Follow the chain of the audit log and name the first entry that is not as it was written. The
 exit code is 1 then.
@@ -48,8 +49,8 @@ Keep the printed head somewhere else. Given by --from, it proves later that noth
 was changed since, not even by somebody who can write to the database.`,
 		Example: `  forebay audit verify
   forebay audit verify --from 412:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08`,
-	}, func(c *call) error {
-		found, err := c.api.VerifyAudit(c.ctx, from)
+	}, func(c *command.Call) error {
+		found, err := c.API.VerifyAudit(c.Ctx, from)
 		if err != nil {
 			return err
 		}
@@ -57,11 +58,11 @@ was changed since, not even by somebody who can write to the database.`,
 		if !found.Intact {
 			state = "broken"
 		}
-		if err := a.printOne(found, []field{{"audit log", state}, {"checked", count(found.Checked)}, {"head", found.Head}}); err != nil {
+		if err := a.PrintOne(found, []command.Field{{"audit log", state}, {"checked", command.Count(found.Checked)}, {"head", found.Head}}); err != nil {
 			return err
 		}
 		if found.Broken != nil {
-			return failf("the audit log is broken at entry %d: %s", found.Broken.Number, found.Broken.Reason)
+			return command.Failf("the audit log is broken at entry %d: %s", found.Broken.Number, found.Broken.Reason)
 		}
 		return nil
 	})

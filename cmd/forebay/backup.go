@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/config"
 	"github.com/forebayhq/forebay/server"
 )
@@ -14,7 +15,7 @@ import (
 func (a *app) backup() *cobra.Command {
 	var s storage
 	var check bool
-	c := a.localCommand(&cobra.Command{
+	c := a.LocalCommand(&cobra.Command{
 		Use:   "backup FOLDER",
 		Short: "Write everything that is kept into a new folder, while the server works",
 		Long: `Write the database and the payloads of the blob storage into a new folder, as they were at one
@@ -26,18 +27,18 @@ it so.`,
 		Example: `  forebay backup --config forebay.yaml /backups/2026-11-23
   forebay backup --database sqlite:forebay.db /backups/2026-11-23
   forebay backup --check /backups/2026-11-23`,
-	}, func(c *call) error {
+	}, func(c *command.Call) error {
 		if check {
-			return c.withBackup("checked", "", func(progress backupProgress) (server.Backup, error) {
-				return server.CheckBackup(c.ctx, c.args[0], progress)
+			return withBackup(c, "checked", "", func(progress backupProgress) (server.Backup, error) {
+				return server.CheckBackup(c.Ctx, c.Args[0], progress)
 			})
 		}
 		o, err := s.options(a)
 		if err != nil {
 			return err
 		}
-		return c.withBackup("saved", "nothing is left of the backup", func(progress backupProgress) (server.Backup, error) {
-			return server.MakeBackup(c.ctx, o, c.args[0], progress)
+		return withBackup(c, "saved", "nothing is left of the backup", func(progress backupProgress) (server.Backup, error) {
+			return server.MakeBackup(c.Ctx, o, c.Args[0], progress)
 		})
 	})
 	s.add(c.Flags())
@@ -47,7 +48,7 @@ it so.`,
 
 func (a *app) restore() *cobra.Command {
 	var s storage
-	c := a.localCommand(&cobra.Command{
+	c := a.LocalCommand(&cobra.Command{
 		Use:   "restore FOLDER",
 		Short: "Bring a backup back into an empty database",
 		Long: `Bring a backup back into an empty database, SQLite or PostgreSQL, and its payloads into the blob
@@ -60,13 +61,13 @@ webhooks are sent again. Keys that were revoked since are valid again: revoke th
 start a server.`,
 		Example: `  forebay restore --database sqlite:new.db /backups/2026-11-23
   forebay restore --database postgres://db.example.com/f --blob s3://payloads /backups/2026-11-23`,
-	}, func(c *call) error {
+	}, func(c *command.Call) error {
 		o, err := s.options(a)
 		if err != nil {
 			return err
 		}
-		return c.withBackup("restored", goOn, func(progress backupProgress) (server.Backup, error) {
-			return server.RestoreBackup(c.ctx, o, c.args[0], progress)
+		return withBackup(c, "restored", goOn, func(progress backupProgress) (server.Backup, error) {
+			return server.RestoreBackup(c.Ctx, o, c.Args[0], progress)
 		})
 	})
 	s.add(c.Flags())
@@ -95,21 +96,21 @@ func (s *storage) options(a *app) (server.Options, error) {
 
 type backupProgress = func(server.BackupProgress)
 
-// withBackup does something with a backup, shows its progress on a terminal, and prints what the
-// backup holds. advice is what an interrupted user may want to know, if anything.
-func (c *call) withBackup(done, advice string, do func(backupProgress) (server.Backup, error)) error {
-	line, finish := c.progressLine()
+// withBackup does something with a backup, shows progress on a terminal and prints what the backup
+// holds. advice is for an interrupted user; it may be "".
+func withBackup(c *command.Call, done, advice string, do func(backupProgress) (server.Backup, error)) error {
+	line, finish := c.ProgressLine()
 	m, err := do(func(p server.BackupProgress) { line(fmt.Sprintf("%s: %d", p.What, p.Done)) })
 	finish()
 	if err != nil {
 		if advice == "" {
 			return err
 		}
-		return interrupted(c.ctx, err, advice)
+		return command.Interrupted(c.Ctx, err, advice)
 	}
-	return c.printOne(m, []field{
+	return c.PrintOne(m, []command.Field{
 		{done, fmt.Sprintf("%d rows of %d tables, %d payloads of %d bytes", m.Rows, len(m.Tables), m.Payloads, m.PayloadBytes)},
-		{"as of", m.TakenAt.In(c.zone).Format(time.RFC3339)},
+		{"as of", m.TakenAt.In(c.Zone).Format(time.RFC3339)},
 		{"verified", "row counts and checksums are the same"},
 	})
 }

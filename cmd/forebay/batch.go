@@ -15,12 +15,13 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 func (a *app) batch() *cobra.Command {
 	var o batchOptions
-	run := a.command(&cobra.Command{
+	run := a.Command(&cobra.Command{
 		Use:   "run FILE.jsonl",
 		Short: "Run a file of jobs and collect their results",
 		Long: `Submit every line of a JSONL file as a job. Append each result to the output file as soon as the
@@ -35,17 +36,17 @@ if every job succeeded.`,
 		Example: `  forebay batch run documents.jsonl -o results.jsonl
   forebay batch run texts.jsonl -o vectors.jsonl --task embed --queue slow
   jq -r 'select(.status != "succeeded") | .line' results.jsonl`,
-	}, func(c *call) error {
-		o.file = c.args[0]
-		return a.runBatch(c.ctx, o)
+	}, func(c *command.Call) error {
+		o.file = c.Args[0]
+		return a.runBatch(c.Ctx, o)
 	})
 	flags := run.Flags()
-	// It has the name of the global flag, and takes its place.
+	// This flag replaces the global flag of the same name.
 	flags.StringVarP(&o.out, "output", "o", "", "file the results are appended to (required)")
 	flags.StringVar(&o.task, "task", "", "task of the lines that name none")
 	flags.StringVar(&o.queue, "queue", "", "queue of the lines that name none")
 	flags.IntVar(&o.waiters, "waiters", 32, "jobs waited for at once")
-	return group(&cobra.Command{Use: "batch", Short: "Run many jobs from a file"}, run)
+	return command.Group(&cobra.Command{Use: "batch", Short: "Run many jobs from a file"}, run)
 }
 
 type batchOptions struct {
@@ -56,17 +57,17 @@ type batchOptions struct {
 
 func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
 	if o.out == "" {
-		return usagef("--output is required: the file for the results")
+		return command.Usagef("--output is required: the file for the results")
 	}
 	switch o.out {
-	case outputTable, outputJSON, outputJSONL:
-		return usagef("--output of batch run is the file for the results, such as results.jsonl; "+
+	case command.OutputTable, command.OutputJSON, command.OutputJSONL:
+		return command.Usagef("--output of batch run is the file for the results, such as results.jsonl; "+
 			"for a file of this name say ./%s", o.out)
 	}
 	if o.waiters < 1 || o.waiters > 1000 {
-		return usagef("--waiters must be 1 to 1000")
+		return command.Usagef("--waiters must be 1 to 1000")
 	}
-	api, err := a.patient()
+	api, err := a.Patient()
 	if err != nil {
 		return err
 	}
@@ -77,9 +78,9 @@ func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
 	defer file.Close()
 	lock := flock.New(o.out+".lock", flock.SetPermissions(0o600))
 	if locked, err := lock.TryLock(); err != nil {
-		return usagef("cannot lock %s: %s", o.out, cause(err))
+		return command.Usagef("cannot lock %s: %s", o.out, command.Cause(err))
 	} else if !locked {
-		return &failure{exitConflict, "another batch run is writing " + o.out}
+		return command.ExitError(command.ExitConflict, "another batch run is writing "+o.out)
 	}
 	defer func() { err = errors.Join(err, os.Remove(lock.Path()), lock.Unlock()) }()
 	_, missing := os.Lstat(o.out)
@@ -90,43 +91,44 @@ func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
 	defer func() {
 		err = errors.Join(err, results.Close())
 		if err != nil && len(results.done) == 0 && errors.Is(missing, fs.ErrNotExist) {
-			err = errors.Join(err, os.Remove(o.out)) // nothing came of it: leave nothing
+			err = errors.Join(err, os.Remove(o.out)) // no results: leave no empty file
 		}
 	}()
 	if err := a.reachable(ctx); err != nil {
 		return a.unfinished(ctx, err, results, file)
 	}
-	b := &batchRun{api: api, file: file, results: results, bar: a.bar(file.jobs, len(results.done))}
+	b := &batchRun{api: api, file: file, results: results, bar: a.Bar("jobs", file.jobs, len(results.done))}
 	b.changed = sync.NewCond(&b.mu)
 	err = b.run(ctx, o.waiters)
-	b.bar.finish()
+	b.bar.Finish()
 	if err != nil {
 		return a.unfinished(ctx, err, results, file)
 	}
 	if err := results.Sync(); err != nil {
-		return a.unfinished(ctx, failf("cannot write %s: %s", o.out, cause(err)), results, file)
+		return a.unfinished(ctx, command.Failf("cannot write %s: %s", o.out, command.Cause(err)), results, file)
 	}
-	fmt.Fprintf(a.err, "%d jobs: %d succeeded, %d did not\n", file.jobs, results.succeeded, file.jobs-results.succeeded)
+	fmt.Fprintf(a.Err, "%d jobs: %d succeeded, %d did not\n", file.jobs, results.succeeded, file.jobs-results.succeeded)
 	if results.succeeded < file.jobs {
-		return &failure{code: exitFailed}
+		return command.ExitError(command.ExitFailed)
 	}
 	return nil
 }
 
-// unfinished says how far the run came, and that it can go on.
+// unfinished adds to an error how far the run came and that it can be resumed.
 func (a *app) unfinished(ctx context.Context, err error, results *resultsFile, file *batchFile) error {
 	if ctx.Err() != nil {
-		err = &failure{exitInterrupted, "interrupted"}
+		err = command.ExitError(command.ExitInterrupted, "interrupted")
 	}
-	if a.exitCode(ctx, err) == exitUsage {
-		return err // the same command would meet it again
+	if a.ExitCode(ctx, err) == command.ExitUsage {
+		return err // running the same command again would not help
 	}
-	return a.advise(ctx, err, fmt.Sprintf("%d of %d done; run the same command again to go on", len(results.done), file.jobs))
+	return a.Advise(ctx, err, fmt.Sprintf("%d of %d done; run the same command again to go on", len(results.done), file.jobs))
 }
 
-// reachable finds out soon that a long run could not even begin.
+// reachable fails quickly if the server cannot be reached. The client of the run itself waits much
+// longer.
 func (a *app) reachable(ctx context.Context) error {
-	api, err := a.client()
+	api, err := a.Client()
 	if err != nil {
 		return err
 	}
@@ -134,19 +136,20 @@ func (a *app) reachable(ctx context.Context) error {
 	return err
 }
 
-// batchRun submits the lines that have no result yet, waits for their jobs and records them. One
-// goroutine submits. Others wait, each for one job at a time, and put back a job that takes long.
+// batchRun submits the lines that have no result yet, waits for their jobs and records the
+// results. One goroutine submits. The others each wait for one job at a time and put back a job
+// that takes long.
 type batchRun struct {
 	api     *client.Client
 	file    *batchFile
 	results *resultsFile
-	bar     *progress
+	bar     *command.Progress
 
 	mu        sync.Mutex
 	changed   *sync.Cond
 	pending   []pendingJob
-	waiting   int  // jobs in the hands of waiters
-	submitted bool // no more will come
+	waiting   int  // jobs that waiters have taken
+	submitted bool // all lines have been submitted
 	err       error
 }
 
@@ -158,7 +161,7 @@ type pendingJob struct {
 func (b *batchRun) run(ctx context.Context, waiters int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// A waiter blocked on the condition must see the end too.
+	// The end of the context must wake the waiters, which block on the condition.
 	stop := context.AfterFunc(ctx, func() {
 		b.mu.Lock()
 		b.changed.Broadcast()
@@ -186,7 +189,7 @@ func (b *batchRun) run(ctx context.Context, waiters int) error {
 	return b.err
 }
 
-// submit sends what has no result yet.
+// submit sends the lines that have no result yet.
 func (b *batchRun) submit(ctx context.Context) error {
 	defer func() {
 		b.mu.Lock()
@@ -197,8 +200,8 @@ func (b *batchRun) submit(ctx context.Context) error {
 	if len(b.results.done) == b.file.jobs {
 		return nil
 	}
-	// The first results are recorded while the file is still read, so what was done before is
-	// looked up in a copy.
+	// Waiters add results while this goroutine still reads the file, so it looks up done lines in
+	// a copy.
 	lines := b.file.requests(b.results.doneLines())
 	for result, err := range b.api.SubmitBulk(ctx, lines.each) {
 		if err != nil {
@@ -227,11 +230,11 @@ func (b *batchRun) submit(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// aboutLine reports whether an error is the line's own fault, and not one that would meet them
-// all.
+// aboutLine reports whether an error is the fault of one line. Any other error would fail every
+// line.
 func aboutLine(e *forebay.Error) bool {
-	switch exitCodeOf(e.Code) {
-	case exitUsage, exitConflict, exitNotFound:
+	switch command.ExitCodeOf(e.Code) {
+	case command.ExitUsage, command.ExitConflict, command.ExitNotFound:
 		return true
 	}
 	return false
@@ -244,7 +247,7 @@ func (b *batchRun) push(job pendingJob) {
 	b.changed.Signal()
 }
 
-// next takes the job that waited longest. It reports false when there will be none.
+// next takes the job that has waited longest. It returns false when there are no more jobs.
 func (b *batchRun) next(ctx context.Context) (job pendingJob, crowded, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -279,8 +282,8 @@ func (b *batchRun) wait(ctx context.Context) error {
 	}
 }
 
-// follow waits for one job and records it. It does not wait long while other jobs wait for a
-// waiter: those may have ended before.
+// follow waits for one job and records its result. If other jobs need a waiter it waits only
+// briefly, because one of those may have ended already.
 func (b *batchRun) follow(ctx context.Context, p pendingJob, crowded bool) error {
 	patience := 30 * time.Second
 	if crowded {
@@ -292,7 +295,8 @@ func (b *batchRun) follow(ctx context.Context, p pendingJob, crowded bool) error
 		return err
 	}
 	if !job.Status.Terminal() {
-		if err := sleep.For(ctx, time.Second-time.Since(start)); err != nil { // a server that stops does not wait
+		// A server that is shutting down answers long polls at once.
+		if err := sleep.For(ctx, time.Second-time.Since(start)); err != nil {
 			return err
 		}
 		b.push(p)
@@ -330,6 +334,6 @@ func (b *batchRun) record(r batchResult) error {
 	if err := b.results.append(r); err != nil {
 		return err
 	}
-	b.bar.add()
+	b.bar.Add()
 	return nil
 }

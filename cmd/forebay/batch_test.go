@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 // fakeServer takes bulk submits and finishes each job when it is first asked for.
@@ -153,8 +154,8 @@ func TestBatchIsTakenUpAgain(t *testing.T) {
 		}
 	}
 	args := []string{"batch", "run", file, "-o", out, "--task", "chat", "--waiters", "4"}
-	got := command{url: url}.run(ctx, args...)
-	if got.code != exitInterrupted || !strings.Contains(got.err, "of 500 done; run the same command again") {
+	got := commandLine{url: url}.run(ctx, args...)
+	if got.code != command.ExitInterrupted || !strings.Contains(got.err, "of 500 done; run the same command again") {
 		t.Fatalf("first run: %+v", got)
 	}
 	before := len(results(t, out))
@@ -171,7 +172,7 @@ func TestBatchIsTakenUpAgain(t *testing.T) {
 	f.Close()
 
 	url = server.restart()
-	if got = (command{url: url}).run(t.Context(), args...); got.code != exitOK || got.err != "500 jobs: 500 succeeded, 0 did not\n" {
+	if got = (commandLine{url: url}).run(t.Context(), args...); got.code != command.ExitOK || got.err != "500 jobs: 500 succeeded, 0 did not\n" {
 		t.Fatalf("second run: %+v", got)
 	}
 	all := results(t, out)
@@ -187,7 +188,7 @@ func TestBatchIsTakenUpAgain(t *testing.T) {
 	}
 
 	url = server.restart()
-	if got = (command{url: url}).run(t.Context(), args...); got.code != exitOK || server.asked != 0 {
+	if got = (commandLine{url: url}).run(t.Context(), args...); got.code != command.ExitOK || server.asked != 0 {
 		t.Errorf("a run with nothing to do: %+v, asked for %d jobs", got, server.asked)
 	}
 	if _, err := os.Stat(out + ".lock"); !os.IsNotExist(err) {
@@ -217,8 +218,8 @@ func TestBatchSaysWhatFailed(t *testing.T) {
 			server.large[job.ID] = "{\n \"text\": \"long\"\n}"
 		}
 	}
-	got := command{url: url}.run(t.Context(), "batch", "run", file, "-o", out)
-	if got.code != exitFailed || got.err != "4 jobs: 2 succeeded, 2 did not\n" {
+	got := commandLine{url: url}.run(t.Context(), "batch", "run", file, "-o", out)
+	if got.code != command.ExitFailed || got.err != "4 jobs: 2 succeeded, 2 did not\n" {
 		t.Errorf("%+v", got)
 	}
 	all := results(t, out)
@@ -249,8 +250,8 @@ func TestBatchFileErrors(t *testing.T) {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got := command{url: "http://127.0.0.1:1"}.run(t.Context(), "batch", "run", file, "-o", out)
-		if got.code != exitUsage || !strings.Contains(got.err, want) {
+		got := commandLine{url: "http://127.0.0.1:1"}.run(t.Context(), "batch", "run", file, "-o", out)
+		if got.code != command.ExitUsage || !strings.Contains(got.err, want) {
 			t.Errorf("%q: %+v, want %q", content, got, want)
 		}
 		if _, err := os.Stat(out); err == nil {
@@ -261,8 +262,8 @@ func TestBatchFileErrors(t *testing.T) {
 
 func TestBatchWithoutAServer(t *testing.T) {
 	file, out := batchFileOf(t, 3)
-	got := command{url: "http://127.0.0.1:1"}.run(t.Context(), "batch", "run", file, "-o", out, "--task", "chat")
-	if got.code != exitUnavailable || !strings.HasSuffix(got.err, "; 0 of 3 done; run the same command again to go on\n") {
+	got := commandLine{url: "http://127.0.0.1:1"}.run(t.Context(), "batch", "run", file, "-o", out, "--task", "chat")
+	if got.code != command.ExitUnavailable || !strings.HasSuffix(got.err, "; 0 of 3 done; run the same command again to go on\n") {
 		t.Errorf("%+v", got)
 	}
 	if _, err := os.Stat(out); !os.IsNotExist(err) {
@@ -273,12 +274,12 @@ func TestBatchWithoutAServer(t *testing.T) {
 func TestBatchOutputOfAnotherFile(t *testing.T) {
 	file, out := batchFileOf(t, 3)
 	_, url := newFakeServer(t)
-	if got := (command{url: url}).run(t.Context(), "batch", "run", file, "-o", out, "--task", "chat"); got.code != exitOK {
+	if got := (commandLine{url: url}).run(t.Context(), "batch", "run", file, "-o", out, "--task", "chat"); got.code != command.ExitOK {
 		t.Fatalf("%+v", got)
 	}
 	before, _ := os.ReadFile(out)
-	got := command{url: url}.run(t.Context(), "batch", "run", file, "-o", out, "--task", "embed")
-	if got.code != exitConflict || !strings.Contains(got.err, "out.jsonl:1: is the result of another batch file") {
+	got := commandLine{url: url}.run(t.Context(), "batch", "run", file, "-o", out, "--task", "embed")
+	if got.code != command.ExitConflict || !strings.Contains(got.err, "out.jsonl:1: is the result of another batch file") {
 		t.Errorf("another task: %+v", got)
 	}
 	after, _ := os.ReadFile(out)
@@ -288,7 +289,7 @@ func TestBatchOutputOfAnotherFile(t *testing.T) {
 	if err := os.WriteFile(out, []byte("my notes\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := (command{url: url}).run(t.Context(), "batch", "run", file, "-o", out, "--task", "chat"); got.code != exitConflict {
+	if got := (commandLine{url: url}).run(t.Context(), "batch", "run", file, "-o", out, "--task", "chat"); got.code != command.ExitConflict {
 		t.Errorf("a file that is no output: %+v", got)
 	}
 	if left, _ := os.ReadFile(out); string(left) != "my notes\n" {

@@ -16,11 +16,12 @@ import (
 	"sync"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 )
 
-// maxLineBytes limits a line of a batch or results file. It holds an input or a result and some
-// more.
+// maxLineBytes limits a line of a batch or results file. A line holds an input or a result and
+// some more.
 const maxLineBytes = maxInputBytes + 1<<20
 
 // batchFile is a checked file of submit requests.
@@ -32,12 +33,12 @@ type batchFile struct {
 	task, queue string
 }
 
-// openBatchFile reads the whole file once, so that a wrong line is known before anything is
+// openBatchFile reads the whole file once, so that a wrong line is found before any job is
 // submitted.
 func openBatchFile(ctx context.Context, o batchOptions) (*batchFile, error) {
 	f, err := os.Open(o.file)
 	if err != nil {
-		return nil, usagef("cannot read %s: %s", o.file, cause(err))
+		return nil, command.Usagef("cannot read %s: %s", o.file, command.Cause(err))
 	}
 	b := &batchFile{File: f, task: o.task, queue: o.queue, lines: map[int]bool{}}
 	hash := sha256.New()
@@ -51,7 +52,7 @@ func openBatchFile(ctx context.Context, o batchOptions) (*batchFile, error) {
 		return ctx.Err()
 	})
 	if err == nil && b.jobs == 0 {
-		err = usagef("%s holds no jobs", filepath.Base(o.file))
+		err = command.Usagef("%s holds no jobs", filepath.Base(o.file))
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -82,16 +83,16 @@ func (b *batchFile) each(r io.Reader, visit func(number int, line []byte) error)
 	case errors.Is(err, bufio.ErrTooLong):
 		return b.wrong(number+1, "has more than %d bytes", maxLineBytes)
 	case err != nil:
-		return usagef("cannot read %s: %s", b.Name(), cause(err))
+		return command.Usagef("cannot read %s: %s", b.Name(), command.Cause(err))
 	}
 	return nil
 }
 
 func (b *batchFile) wrong(number int, format string, args ...any) error {
-	return usagef("%s:%d: %s", filepath.Base(b.Name()), number, fmt.Sprintf(format, args...))
+	return command.Usagef("%s:%d: %s", filepath.Base(b.Name()), number, fmt.Sprintf(format, args...))
 }
 
-// request reads one line, strictly.
+// request parses one line. Unknown fields are errors.
 func (b *batchFile) request(number int, line []byte) (forebay.SubmitRequest, error) {
 	var req forebay.SubmitRequest
 	if err := jsoncheck.Check("line", line); err != nil {
@@ -134,10 +135,10 @@ func (b *batchFile) requests(done map[int]bool) *batchRequests {
 	return &batchRequests{file: b, done: done}
 }
 
-// each is the sequence. What goes wrong on the way is in err when it has ended.
+// each is the sequence of requests. After it has ended, err holds what went wrong.
 func (r *batchRequests) each(yield func(forebay.SubmitRequest) bool) {
 	if _, err := r.file.Seek(0, io.SeekStart); err != nil {
-		r.err = usagef("cannot read %s a second time: %s", r.file.Name(), cause(err))
+		r.err = command.Usagef("cannot read %s a second time: %s", r.file.Name(), command.Cause(err))
 		return
 	}
 	errStop := errors.New("stop")
@@ -169,7 +170,7 @@ func (r *batchRequests) number(n int) int {
 	return r.numbers[n-1]
 }
 
-// statusRejected is the status of a line that the server did not take. It has no job.
+// statusRejected is the status of a line that the server refused. Such a line has no job.
 const statusRejected forebay.Status = "rejected"
 
 // batchResult is one line of a results file.
@@ -185,7 +186,7 @@ type batchResult struct {
 	Metadata      map[string]string `json:"metadata,omitempty"`
 }
 
-// resultsFile is appended to, a whole line at a time.
+// resultsFile appends whole lines to the output file.
 type resultsFile struct {
 	*os.File
 	batch     string
@@ -194,12 +195,12 @@ type resultsFile struct {
 	succeeded int
 }
 
-// openResults opens a results file and reads what it already has. A line that a crash cut off is
-// removed.
+// openResults opens a results file and reads its lines. It removes an incomplete last line, which
+// a crash can leave.
 func openResults(name, batch string, lines map[int]bool) (*resultsFile, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600) // it has what models answer
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600) // answers of models are private
 	if err != nil {
-		return nil, usagef("cannot write %s: %s", name, cause(err))
+		return nil, command.Usagef("cannot write %s: %s", name, command.Cause(err))
 	}
 	r := &resultsFile{File: f, batch: batch, done: map[int]bool{}}
 	if err := r.load(lines); err != nil {
@@ -210,8 +211,8 @@ func openResults(name, batch string, lines map[int]bool) (*resultsFile, error) {
 
 func (r *resultsFile) load(lines map[int]bool) error {
 	foreign := func(number int, what string) error {
-		return &failure{exitConflict, fmt.Sprintf("%s:%d: %s; choose another output file, or remove this one",
-			filepath.Base(r.Name()), number, what)}
+		return command.ExitError(command.ExitConflict, fmt.Sprintf("%s:%d: %s; choose another output file, or remove this one",
+			filepath.Base(r.Name()), number, what))
 	}
 	var end int64 // of the last whole line
 	in := bufio.NewReaderSize(r.File, 64<<10)
@@ -224,7 +225,7 @@ func (r *resultsFile) load(lines map[int]bool) error {
 			return foreign(number, "is no result of a batch")
 		}
 		if err != nil {
-			return usagef("cannot read %s: %s", r.Name(), cause(err))
+			return command.Usagef("cannot read %s: %s", r.Name(), command.Cause(err))
 		}
 		end += int64(len(line))
 		var result batchResult
@@ -239,13 +240,13 @@ func (r *resultsFile) load(lines map[int]bool) error {
 		r.note(result)
 	}
 	if err := r.Truncate(end); err != nil {
-		return failf("cannot write %s: %s", r.Name(), cause(err))
+		return command.Failf("cannot write %s: %s", r.Name(), command.Cause(err))
 	}
 	_, err := r.Seek(end, io.SeekStart)
 	return err
 }
 
-// readLine reads a whole line with its line feed. What has none is io.EOF.
+// readLine reads a line with its line feed. It returns io.EOF for a line without one.
 func readLine(in *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
@@ -277,7 +278,8 @@ func (r *resultsFile) doneLines() map[int]bool {
 func (r *resultsFile) append(result batchResult) error {
 	result.Batch = r.batch
 	var b bytes.Buffer
-	if err := writeJSON(&b, result, ""); err != nil { // this also puts the result on one line
+	// WriteJSON also puts the result on one line.
+	if err := command.WriteJSON(&b, result, ""); err != nil {
 		return fmt.Errorf("write result of line %d: %w", result.Line, err)
 	}
 	r.mu.Lock()
@@ -286,7 +288,7 @@ func (r *resultsFile) append(result batchResult) error {
 		return nil
 	}
 	if _, err := r.Write(b.Bytes()); err != nil {
-		return failf("cannot write %s: %s", filepath.Base(r.Name()), cause(err))
+		return command.Failf("cannot write %s: %s", filepath.Base(r.Name()), command.Cause(err))
 	}
 	r.note(result)
 	return nil

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 // visit calls do for each command.
@@ -43,7 +45,7 @@ func TestFormerNames(t *testing.T) {
 		{"config print", "config show"}, {"config check", "config validate"}, {"workflows check f", "workflows validate"},
 		{"tenants get t", "tenants show"}, {"messages get q 1", "messages show"},
 	} {
-		found, _, err := (&app{}).root().Find(strings.Fields(c.former))
+		found, _, err := (&app{&command.App{}}).root().Find(strings.Fields(c.former))
 		if err != nil || found.CommandPath() != "forebay "+c.path {
 			t.Errorf("%s is %s (%v), want %s", c.former, found.CommandPath(), err, c.path)
 		}
@@ -52,13 +54,13 @@ func TestFormerNames(t *testing.T) {
 		"orchestrations list --created-after 24h --created-before 1h", "queues create q --delete-when-idle 10m",
 		"subscriptions create t s --session", "webhooks redeliver w --number 1,2",
 	} {
-		if got := (command{url: url}).run(t.Context(), strings.Fields(args)...); got.code != exitOK {
+		if got := (commandLine{url: url}).run(t.Context(), strings.Fields(args)...); got.code != command.ExitOK {
 			t.Errorf("%s: exit code %d, %s", args, got.code, got.err)
 		}
 	}
 }
 
-// A flag has one type and one default everywhere, and those that mean the same everywhere one help.
+// A flag has one type and one default everywhere. Some flags also have one help text everywhere.
 func TestFlagsAreTheSameEverywhere(t *testing.T) {
 	differs := map[string][]string{
 		"after":  {"jobs watch"},
@@ -78,7 +80,7 @@ func TestFlagsAreTheSameEverywhere(t *testing.T) {
 	}
 	type seen struct{ path, kind, initial, help string }
 	first := map[string]seen{}
-	visit((&app{}).root(), func(c *cobra.Command) {
+	visit((&app{&command.App{}}).root(), func(c *cobra.Command) {
 		path := strings.TrimPrefix(c.CommandPath(), "forebay ")
 		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 			if f.Name == "help" || slices.Contains(differs[f.Name], path) {
@@ -107,8 +109,8 @@ func TestEmptyListsHaveTitles(t *testing.T) {
 		"orchestrations list", "quarantine list", "queues list", "rules list t s", "search q", "subscriptions list t", "tasks",
 		"tasks list", "tenants list", "topics list", "webhooks dead-letters w", "webhooks list", "webhooks tries w",
 	} {
-		got := command{url: url}.run(t.Context(), strings.Fields(args)...)
-		if got.code != exitOK || strings.Count(got.out, "\n") != 1 || got.out != strings.ToUpper(got.out) {
+		got := commandLine{url: url}.run(t.Context(), strings.Fields(args)...)
+		if got.code != command.ExitOK || strings.Count(got.out, "\n") != 1 || got.out != strings.ToUpper(got.out) {
 			t.Errorf("%s: exit code %d, %q, %s", args, got.code, got.out, got.err)
 		}
 	}
@@ -116,7 +118,7 @@ func TestEmptyListsHaveTitles(t *testing.T) {
 
 // Each command has a section, so that none is lost below the others.
 func TestCommandsHaveSections(t *testing.T) {
-	for _, c := range (&app{}).root().Commands() {
+	for _, c := range (&app{&command.App{}}).root().Commands() {
 		if c.GroupID == "" && c.Runnable() {
 			t.Errorf("%s has no section", c.Name())
 		}

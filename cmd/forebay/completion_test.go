@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 func TestCompletion(t *testing.T) {
@@ -46,7 +48,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"serve", "--role", ""}, []string{"api", "worker", noFiles}},
 		{[]string{"workflows", "validate", "a.yaml", ""}, []string{files}},
 	} {
-		got := command{url: server.URL}.run(t.Context(), append([]string{"__completeNoDesc"}, c.args...)...)
+		got := commandLine{url: server.URL}.run(t.Context(), append([]string{"__completeNoDesc"}, c.args...)...)
 		offered := strings.Fields(got.out)
 		for _, want := range c.want {
 			if !strings.Contains("\n"+strings.Join(offered, "\n")+"\n", "\n"+want+"\n") {
@@ -57,8 +59,8 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%q offers %q, want nothing", c.args, offered)
 		}
 	}
-	got := command{}.run(t.Context(), "completion", "bash")
-	if got.code != exitOK || !strings.Contains(got.out, "__start_forebay") {
+	got := commandLine{}.run(t.Context(), "completion", "bash")
+	if got.code != command.ExitOK || !strings.Contains(got.out, "__start_forebay") {
 		t.Errorf("exit code %d, %d bytes", got.code, len(got.out))
 	}
 }

@@ -8,11 +8,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/config"
 )
 
 func (a *app) config() *cobra.Command {
-	return group(&cobra.Command{
+	return command.Group(&cobra.Command{
 		Use: "config", Short: "Check and print the configuration",
 		Long: `The configuration is one YAML file, then FOREBAY_… variables, then flags. In the name of a
 variable "__" steps into a section, as in FOREBAY_LIMITS__MAX_INPUT_BYTES.`,
@@ -22,28 +23,28 @@ variable "__" steps into a section, as in FOREBAY_LIMITS__MAX_INPUT_BYTES.`,
 			Long: `Print the configuration as it takes effect: file, environment, flags and defaults together.
 Secrets are masked.`,
 			Example: "  forebay config show --config forebay.yaml",
-		}, func(_ *call, loaded config.Loaded) error {
+		}, func(_ *command.Call, loaded config.Loaded) error {
 			text, err := config.Print(loaded.Options)
 			if err != nil {
 				return err
 			}
-			_, err = a.out.Write(text)
+			_, err = a.Out.Write(text)
 			return err
 		}),
 		a.configFileCommand(&cobra.Command{
 			Use: "validate", Aliases: []string{"check"}, Short: "Check the configuration and say everything that is wrong with it",
 			Example: "  forebay config validate --config forebay.yaml",
-		}, func(_ *call, loaded config.Loaded) error {
+		}, func(_ *command.Call, loaded config.Loaded) error {
 			for _, note := range loaded.Notes {
-				fmt.Fprintln(a.err, "forebay: "+note)
+				fmt.Fprintln(a.Err, "forebay: "+note)
 			}
-			_, err := fmt.Fprintln(a.out, "the configuration is valid")
+			_, err := fmt.Fprintln(a.Out, "the configuration is valid")
 			return err
 		}),
 	)
 }
 
-func (a *app) configFileCommand(c *cobra.Command, run func(*call, config.Loaded) error) *cobra.Command {
+func (a *app) configFileCommand(c *cobra.Command, run func(*command.Call, config.Loaded) error) *cobra.Command {
 	source := &config.Source{}
 	sourceFlags(c.Flags(), source)
 	listenFlag(c.Flags(), source)
@@ -64,20 +65,20 @@ func buildVersion() string {
 }
 
 func (a *app) version() *cobra.Command {
-	return a.localCommand(&cobra.Command{Use: "version", Short: "Print the version"}, func(*call) error {
+	return a.LocalCommand(&cobra.Command{Use: "version", Short: "Print the version"}, func(*command.Call) error {
 		v := struct {
 			Version  string `json:"version"`
 			Go       string `json:"go"`
 			Platform string `json:"platform"`
 		}{buildVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-		if a.output == outputTable {
-			return a.say("forebay %s %s %s", v.Version, v.Go, v.Platform)
+		if a.Output == command.OutputTable {
+			return a.Say("forebay %s %s %s", v.Version, v.Go, v.Platform)
 		}
-		return a.printJSON(v)
+		return a.PrintJSON(v)
 	})
 }
 
-// sourceFlags adds the flags that say which configuration holds, and which database.
+// sourceFlags adds the flags that name the configuration and the database.
 func sourceFlags(flags *pflag.FlagSet, source *config.Source) {
 	configFlag(flags, source)
 	flags.StringVar(&source.Database, "database", "", "sqlite:PATH or postgres://… (default: configured or sqlite:forebay.db)")
@@ -91,10 +92,10 @@ func listenFlag(flags *pflag.FlagSet, source *config.Source) {
 	flags.StringVar(&source.Listen, "listen", "", "address to answer on (default: configured or 127.0.0.1:8080)")
 }
 
-// configCommand is a command that goes by the server's configuration. What flags say of it is in
-// source.
-func (a *app) configCommand(c *cobra.Command, source *config.Source, run func(*call, config.Loaded) error) *cobra.Command {
-	return a.localCommand(c, func(c *call) error {
+// configCommand is a command that reads the server's configuration. The flags of the command have
+// put their values into source.
+func (a *app) configCommand(c *cobra.Command, source *config.Source, run func(*command.Call, config.Loaded) error) *cobra.Command {
+	return a.LocalCommand(c, func(c *command.Call) error {
 		loaded, err := a.load(source)
 		if err != nil {
 			return err
@@ -103,17 +104,18 @@ func (a *app) configCommand(c *cobra.Command, source *config.Source, run func(*c
 	})
 }
 
-// load reads the configuration. The source is complete then, for whoever reads it again.
+// load reads the configuration. It also sets source.Environ, so that the caller can load source
+// again.
 func (a *app) load(source *config.Source) (config.Loaded, error) {
-	source.Environ = a.environ
+	source.Environ = a.Environ
 	loaded, err := config.Load(*source)
 	loaded.Options.Version = buildVersion()
-	return loaded, err
+	return loaded, misconfigured(err)
 }
 
 // databaseCommand is a command about the configured database.
-func (a *app) databaseCommand(c *cobra.Command, run func(c *call, database string) error) *cobra.Command {
+func (a *app) databaseCommand(c *cobra.Command, run func(c *command.Call, database string) error) *cobra.Command {
 	source := &config.Source{}
 	sourceFlags(c.Flags(), source)
-	return a.configCommand(c, source, func(c *call, loaded config.Loaded) error { return run(c, loaded.Options.Database) })
+	return a.configCommand(c, source, func(c *command.Call, loaded config.Loaded) error { return run(c, loaded.Options.Database) })
 }

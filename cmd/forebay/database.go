@@ -7,11 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/server"
 )
 
 func (a *app) migrate() *cobra.Command {
-	return group(&cobra.Command{
+	return command.Group(&cobra.Command{
 		Use: "migrate", Short: "Show and apply changes of the database's tables",
 		Long: `The database's tables change with versions of Forebay. A server brings them up to date when it
 starts. These commands do so, or look, without one.`,
@@ -29,8 +30,8 @@ func (a *app) migrateUp() *cobra.Command {
 		Long: `Apply the migrations that the database lacks, in one transaction. If there is no database, make
 it. A server does the same when it starts.`,
 		Example: "  forebay migrate up --database postgres://forebay@db.example.com/forebay",
-	}, func(c *call, database string) error {
-		before, err := server.Migrate(c.ctx, database)
+	}, func(c *command.Call, database string) error {
+		before, err := server.Migrate(c.Ctx, database)
 		if err != nil {
 			return err
 		}
@@ -39,7 +40,7 @@ it. A server does the same when it starts.`,
 			state = "up to date"
 		}
 		now := before.Program
-		return a.printOne(migrated{before.Database, now, before.Pending}, migrationFields(now, now, state, before.Pending))
+		return a.PrintOne(migrated{before.Database, now, before.Pending}, migrationFields(now, now, state, before.Pending))
 	})
 }
 
@@ -49,8 +50,8 @@ func (a *app) migrateStatus() *cobra.Command {
 		Long: `Show the version of the database's tables, that of this program, and the migrations between them.
 Nothing is made or changed. The exit code is 7 when this program cannot bring it up to date.`,
 		Example: "  forebay migrate status --config forebay.yaml",
-	}, func(c *call, database string) error {
-		schema, err := server.ReadSchema(c.ctx, database)
+	}, func(c *command.Call, database string) error {
+		schema, err := server.ReadSchema(c.Ctx, database)
 		if err != nil {
 			return err
 		}
@@ -63,18 +64,18 @@ Nothing is made or changed. The exit code is 7 when this program cannot bring it
 		case schema.Database != schema.Program:
 			state = "from before the first release; this program cannot use it"
 		}
-		if err := a.printOne(schema, migrationFields(schema.Database, schema.Program, state, schema.Pending)); err != nil {
+		if err := a.PrintOne(schema, migrationFields(schema.Database, schema.Program, state, schema.Pending)); err != nil {
 			return err
 		}
 		if schema.Database != schema.Program && len(schema.Pending) == 0 {
-			return &failure{code: exitStorage}
+			return command.ExitError(command.ExitStorage)
 		}
 		return nil
 	})
 }
 
-func migrationFields(database, program int64, state string, migrations []string) []field {
-	return []field{
+func migrationFields(database, program int64, state string, migrations []string) []command.Field {
+	return []command.Field{
 		{"database", fmt.Sprintf("schema %d", database)},
 		{"this program", fmt.Sprintf("schema %d", program)},
 		{"state", state},
@@ -91,12 +92,12 @@ server does while it runs. A file of an earlier version then also shrinks while 
 Stop the server first. The command needs as much free disk as the rows take. Interrupted, it
 leaves the file as it was.`,
 		Example: "  forebay compact --database sqlite:forebay.db",
-	}, func(c *call, database string) error {
-		done, err := server.Compact(c.ctx, database)
+	}, func(c *command.Call, database string) error {
+		done, err := server.Compact(c.Ctx, database)
 		if err != nil {
 			return err
 		}
-		return a.printOne(done, []field{
+		return a.PrintOne(done, []command.Field{
 			{"before", fmt.Sprintf("%d bytes", done.Before)},
 			{"after", fmt.Sprintf("%d bytes", done.After)},
 		})
@@ -106,7 +107,7 @@ leaves the file as it was.`,
 func (a *app) copy() *cobra.Command {
 	var from, to string
 	var abandon bool
-	c := a.localCommand(&cobra.Command{
+	c := a.LocalCommand(&cobra.Command{
 		Use:   "copy",
 		Short: "Copy everything in a database into another one",
 		Long: `Copy everything in a database into an empty one, then read both and compare them. It copies from
@@ -122,18 +123,18 @@ A password is better in PGPASSWORD or ~/.pgpass than in a URL, where other users
 see it.`,
 		Example: `  forebay copy --from sqlite:forebay.db --to postgres://forebay@db.example.com/forebay
   forebay copy --to postgres://forebay@db.example.com/forebay --abandon`,
-	}, func(c *call) error {
+	}, func(c *command.Call) error {
 		switch {
 		case to == "":
-			return usagef("--to is missing: the database to copy into, sqlite:PATH or postgres://…")
+			return command.Usagef("--to is missing: the database to copy into, sqlite:PATH or postgres://…")
 		case abandon && from != "":
-			return usagef("--abandon needs only --to")
+			return command.Usagef("--abandon needs only --to")
 		case abandon:
-			return server.AbandonCopy(c.ctx, to)
+			return server.AbandonCopy(c.Ctx, to)
 		case from == "":
-			return usagef("--from is missing: the database to copy, sqlite:PATH or postgres://…")
+			return command.Usagef("--from is missing: the database to copy, sqlite:PATH or postgres://…")
 		}
-		return a.copyDatabase(c.ctx, from, to)
+		return a.copyDatabase(c.Ctx, from, to)
 	})
 	c.Flags().StringVar(&from, "from", "", "the database to copy, sqlite:PATH or postgres://…")
 	c.Flags().StringVar(&to, "to", "", "the empty database to copy into, sqlite:PATH or postgres://…")
@@ -141,11 +142,11 @@ see it.`,
 	return c
 }
 
-// goOn is what to do about an interruption.
+// goOn is the advice after an interruption.
 const goOn = "run the same command again to go on"
 
 func (a *app) copyDatabase(ctx context.Context, from, to string) error {
-	line, finish := a.progressLine()
+	line, finish := a.ProgressLine()
 	report, err := server.Copy(ctx, from, to, func(p server.CopyProgress) {
 		what := "copying"
 		if p.Verifying {
@@ -155,16 +156,16 @@ func (a *app) copyDatabase(ctx context.Context, from, to string) error {
 	})
 	finish()
 	switch {
-	case err != nil && ctx.Err() == nil && a.exitCode(ctx, err) == exitUnavailable:
-		return a.advise(ctx, err, "the same command goes on where it was")
+	case err != nil && ctx.Err() == nil && a.ExitCode(ctx, err) == command.ExitUnavailable:
+		return a.Advise(ctx, err, "the same command goes on where it was")
 	case err != nil:
-		return interrupted(ctx, err, goOn)
+		return command.Interrupted(ctx, err, goOn)
 	}
 	if report.Blobs > 0 {
-		fmt.Fprintf(a.err, "%d payloads are in the blob storage, which is not copied: "+
+		fmt.Fprintf(a.Err, "%d payloads are in the blob storage, which is not copied: "+
 			"configure the same \"blob\" for the new database.\n", report.Blobs)
 	}
-	return a.printOne(report, []field{
+	return a.PrintOne(report, []command.Field{
 		{"copied", fmt.Sprintf("%d rows of %d tables", report.Rows, len(report.Tables))},
 		{"verified", "row counts and checksums are the same"},
 	})

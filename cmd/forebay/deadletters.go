@@ -11,14 +11,15 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
-// subqueue is one of the two subqueues for failed jobs, with the commands about it.
+// subqueue is the dead-letter or the quarantine subqueue of jobs, with the commands about it.
 type subqueue struct {
 	app  *app
 	use  string
-	name string // of a job in it
-	did  string // what happened to such a job
+	name string // such as "dead-letter"
+	did  string // such as "dead-lettered"
 	of   func(api *client.Client, queue string) client.SetAside
 }
 
@@ -33,7 +34,7 @@ func (a *app) quarantine() *cobra.Command {
 }
 
 func (s subqueue) commands() *cobra.Command {
-	return group(&cobra.Command{
+	return command.Group(&cobra.Command{
 		Use: s.use, Short: "See, redrive and purge " + s.name + " jobs",
 		Long: "Jobs that cannot succeed stand in a queue's " + s.name + ` subqueue until they are redriven or
 purged.`,
@@ -44,7 +45,7 @@ func (s subqueue) queueFlag(c *cobra.Command) *string {
 	return c.Flags().String("queue", forebay.DefaultQueue, "the queue")
 }
 
-// jobSelection is the flags that select jobs of the subqueue.
+// jobSelection holds the flags that select jobs of the subqueue.
 type jobSelection struct {
 	subqueue
 	queue  *string
@@ -63,7 +64,7 @@ func (s subqueue) selection(c *cobra.Command) *jobSelection {
 	return f
 }
 
-// get is what the flags select.
+// get returns the filter that the flags make.
 func (f *jobSelection) get() forebay.SetAsideFilter {
 	if len(f.filter.JobIDs) == 0 {
 		f.filter.JobIDs = nil // an empty list would select nothing
@@ -71,15 +72,15 @@ func (f *jobSelection) get() forebay.SetAsideFilter {
 	return f.filter
 }
 
-// choose takes in the jobs that the command line names. It wants a selection or --all.
-func (f *jobSelection) choose(c *call) error {
-	f.filter.JobIDs = append(f.filter.JobIDs, c.args...)
+// choose adds the jobs that are named as arguments. It requires a selection or --all.
+func (f *jobSelection) choose(c *command.Call) error {
+	f.filter.JobIDs = append(f.filter.JobIDs, c.Args...)
 	s := f.get()
 	selects := len(s.JobIDs) > 0 || s.Task != "" || s.Reason != "" || s.CorrelationID != "" || s.Before != nil || s.After != nil
-	return exactlyOne("name jobs, select them by flags, or say --all", "--all and a selection exclude each other", selects, f.all)
+	return command.ExactlyOne("name jobs, select them by flags, or say --all", "--all and a selection exclude each other", selects, f.all)
 }
 
-// found is an error if jobs were named and none of them was there.
+// found returns an error if jobs were named and none of them was found.
 func (f *jobSelection) found(n int) error {
 	switch named := f.filter.JobIDs; {
 	case n > 0 || len(named) == 0:
@@ -89,7 +90,7 @@ func (f *jobSelection) found(n int) error {
 		if len(named) > 1 {
 			which = fmt.Sprintf("none of the %d named jobs is", len(named))
 		}
-		return &failure{exitNotFound, fmt.Sprintf("%s a %s job of queue %s that the selection matches", which, f.name, *f.queue)}
+		return command.ExitError(command.ExitNotFound, fmt.Sprintf("%s a %s job of queue %s that the selection matches", which, f.name, *f.queue))
 	}
 }
 
@@ -99,13 +100,13 @@ func (s subqueue) list() *cobra.Command {
 		Example: "  forebay " + s.use + " list --reason MaxAttemptsExceeded --after 24h",
 	}
 	f := s.selection(c)
-	return aboutQueue(pageCommand(s.app, c, func(c *call, pageSize int) iter.Seq2[forebay.SetAsideJob, error] {
-		return s.of(c.api, *f.queue).List(c.ctx, f.get(), pageSize)
-	}, func(j forebay.SetAsideJob) []field {
-		return []field{
+	return aboutQueue(command.Page(s.app.App, c, func(c *command.Call, pageSize int) iter.Seq2[forebay.SetAsideJob, error] {
+		return s.of(c.API, *f.queue).List(c.Ctx, f.get(), pageSize)
+	}, func(j forebay.SetAsideJob) []command.Field {
+		return []command.Field{
 			{"JOB", j.JobID}, {"TASK", j.Task}, {"REASON", j.Reason},
 			{"ATTEMPTS", strconv.Itoa(j.Attempt)}, {"DELIVERIES", strconv.Itoa(j.DeliveryCount)},
-			{"SINCE", s.app.age(j.SetAsideAt)}, {"DESCRIPTION", shorten(j.Description, 60)},
+			{"SINCE", s.app.Age(j.SetAsideAt)}, {"DESCRIPTION", command.Shorten(j.Description, 60)},
 		}
 	}))
 }
@@ -116,33 +117,33 @@ func (s subqueue) show() *cobra.Command {
 		Example: "  forebay " + s.use + " show job_0123456789abcdefghjkmnpqrs -o json",
 	}
 	queue := s.queueFlag(c)
-	return aboutQueue(showCommand(s.app, c, func(c *call) (forebay.SetAsideJob, error) {
-		return s.of(c.api, *queue).Peek(c.ctx, c.args[0])
+	return aboutQueue(command.Show(s.app.App, c, func(c *command.Call) (forebay.SetAsideJob, error) {
+		return s.of(c.API, *queue).Peek(c.Ctx, c.Args[0])
 	}, s.fields))
 }
 
-func (s subqueue) fields(j forebay.SetAsideJob) []field {
-	return slices.Concat([]field{
+func (s subqueue) fields(j forebay.SetAsideJob) []command.Field {
+	return slices.Concat([]command.Field{
 		{"job", j.JobID},
 		{"task", j.Task},
 		{"queue", j.Queue},
 		{"reason", j.Reason},
-		{"description", shorten(j.Description, 400)},
+		{"description", command.Shorten(j.Description, 400)},
 		{"error class", string(j.ErrorClass)},
 		{"generation", strconv.Itoa(j.Generation)},
 		{"attempts", strconv.Itoa(j.Attempt)},
 		{"deliveries", strconv.Itoa(j.DeliveryCount)},
 		{"correlation id", j.CorrelationID},
-		{"created", s.app.when(j.CreatedAt)},
-		{"set aside", s.app.when(j.SetAsideAt)},
-		{"input bytes", count(j.InputBytes)},
-	}, mapFields("metadata", j.Metadata), mapFields("property", j.Properties), []field{{"input", shorten(string(j.Input), 400)}})
+		{"created", s.app.When(j.CreatedAt)},
+		{"set aside", s.app.When(j.SetAsideAt)},
+		{"input bytes", command.Count(j.InputBytes)},
+	}, command.MapFields("metadata", j.Metadata), command.MapFields("property", j.Properties), []command.Field{{"input", command.Shorten(string(j.Input), 400)}})
 }
 
 func (s subqueue) redrive() *cobra.Command {
 	var req forebay.RedriveRequest
 	var edit forebay.RedriveEdit
-	var input content
+	var input command.Content
 	var isJSON bool
 	c := &cobra.Command{
 		Use:   "redrive [JOB_ID...]",
@@ -160,20 +161,20 @@ A new input is JSON with --json, or if its file's name ends in .json.`,
 	dryRunFlag(flags, &req.DryRun)
 	maxFlag(flags, &req.Max)
 	flags.Float64Var(&req.RatePerSecond, "rate", 0, "new starts a second; 0: at once")
-	input.add(flags, "new input", "set-input", "set-input-file", "one job: replace the input")
+	input.Add(flags, "new input", "set-input", "set-input-file", "one job: replace the input")
 	flags.BoolVar(&isJSON, "json", false, "the new input is JSON, not text")
 	flags.StringVar(&edit.Task, "set-task", "", "one job: replace the task")
-	optionalFlag(flags, &edit.MaxAttempts, "set-max-attempts", wholeNumber, "one job: replace the number of attempts")
-	return aboutQueue(showCommand(s.app, c, func(c *call) (report forebay.RedriveReport, err error) {
+	command.OptionalFlag(flags, &edit.MaxAttempts, "set-max-attempts", command.WholeNumber, "one job: replace the number of attempts")
+	return aboutQueue(command.Show(s.app.App, c, func(c *command.Call) (report forebay.RedriveReport, err error) {
 		if err := f.choose(c); err != nil {
 			return report, err
 		}
-		data, given, err := input.read(c, maxInputBytes)
+		data, given, err := input.Read(c, maxInputBytes)
 		if err != nil {
 			return report, err
 		}
 		if given {
-			if edit.Input, err = asInput(data, isJSON || namesJSON(input.file)); err != nil {
+			if edit.Input, err = asInput(data, isJSON || namesJSON(input.File)); err != nil {
 				return report, err
 			}
 		}
@@ -182,24 +183,24 @@ A new input is JSON with --json, or if its file's name ends in .json.`,
 			req.Edit = &edit
 		}
 		if req.Edit != nil && len(req.Filter.JobIDs) != 1 {
-			return report, usagef("only exactly one job can be changed")
+			return report, command.Usagef("only exactly one job can be changed")
 		}
-		if report, err = s.of(c.api, *f.queue).Redrive(c.ctx, req); err != nil {
+		if report, err = s.of(c.API, *f.queue).Redrive(c.Ctx, req); err != nil {
 			return report, err
 		}
 		return report, f.found(report.Matched)
 	}, redriveFields))
 }
 
-func redriveFields(r forebay.RedriveReport) []field {
-	fields := []field{{"matched", strconv.Itoa(r.Matched)}}
+func redriveFields(r forebay.RedriveReport) []command.Field {
+	fields := []command.Field{{"matched", strconv.Itoa(r.Matched)}}
 	if r.DryRun {
-		fields = append(fields, field{"redriven", "0 (dry run)"})
+		fields = append(fields, command.Field{"redriven", "0 (dry run)"})
 	} else {
-		fields = append(fields, field{"redriven", strconv.Itoa(r.Redriven)}, field{"skipped", strconv.Itoa(r.Skipped)})
+		fields = append(fields, command.Field{"redriven", strconv.Itoa(r.Redriven)}, command.Field{"skipped", strconv.Itoa(r.Skipped)})
 	}
 	for _, reason := range slices.Sorted(maps.Keys(r.Reasons)) {
-		fields = append(fields, field{"  " + reason, strconv.Itoa(r.Reasons[reason])})
+		fields = append(fields, command.Field{"  " + reason, strconv.Itoa(r.Reasons[reason])})
 	}
 	return fields
 }
@@ -213,13 +214,15 @@ or say --all. The job records stay.`,
 	}
 	f := s.selection(c)
 	allFlag(c.Flags(), &f.all, "jobs of the subqueue")
-	return aboutQueue(showCommand(s.app, c, func(c *call) (report forebay.PurgeReport, err error) {
+	return aboutQueue(command.Show(s.app.App, c, func(c *command.Call) (report forebay.PurgeReport, err error) {
 		if err := f.choose(c); err != nil {
 			return report, err
 		}
-		if report, err = s.of(c.api, *f.queue).Purge(c.ctx, f.filter); err != nil {
+		if report, err = s.of(c.API, *f.queue).Purge(c.Ctx, f.filter); err != nil {
 			return report, err
 		}
 		return report, f.found(report.Purged)
-	}, func(r forebay.PurgeReport) []field { return []field{{"purged", strconv.Itoa(r.Purged)}} }))
+	}, func(r forebay.PurgeReport) []command.Field {
+		return []command.Field{{"purged", strconv.Itoa(r.Purged)}}
+	}))
 }

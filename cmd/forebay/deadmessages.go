@@ -8,26 +8,27 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
-// deadLetters are the messages of the dead-letter subqueue of the queue that the command names, or
-// names itself.
-func (c *call) deadLetters() client.Messages {
-	name, subscription, subqueue := forebay.CutEntityPath(c.args[0])
+// deadMessagesOf returns the client of the dead-letter subqueue of the queue that the command
+// names. The command may name the subqueue itself.
+func deadMessagesOf(c *command.Call) client.Messages {
+	name, subscription, subqueue := forebay.CutEntityPath(c.Args[0])
 	if subqueue != "" {
-		return c.messages()
+		return messagesOf(c)
 	}
 	if subscription != "" {
 		name += "/subscriptions/" + subscription
 	}
-	return c.api.Messages(name + "/" + forebay.SubqueueDeadLetter)
+	return c.API.Messages(name + "/" + forebay.SubqueueDeadLetter)
 }
 
 // deadFlags select dead-lettered messages.
 type deadFlags struct {
 	filter forebay.DeadMessageFilter
 	max    int
-	more   bool // a dry run did not count all
+	more   bool // a dry run stopped counting early
 }
 
 func (f *deadFlags) add(flags *pflag.FlagSet) {
@@ -37,22 +38,24 @@ func (f *deadFlags) add(flags *pflag.FlagSet) {
 	maxFlag(flags, &f.max)
 }
 
-// choose reads the numbers that the command line names. It wants one way to select messages.
-func (f *deadFlags) choose(c *call) (err error) {
-	if f.filter.SequenceNumbers, err = sequenceNumbers(c.args[1:]); err != nil {
+// choose adds the sequence numbers given as arguments. It requires exactly one way to select
+// messages.
+func (f *deadFlags) choose(c *command.Call) (err error) {
+	if f.filter.SequenceNumbers, err = sequenceNumbers(c.Args[1:]); err != nil {
 		return err
 	}
 	if f.max < 0 {
-		return usagef("--max must be at least 1")
+		return command.Usagef("--max must be at least 1")
 	}
-	return exactlyOne("name messages by their sequence numbers, select them by --reason, or say --all",
+	return command.ExactlyOne("name messages by their sequence numbers, select them by --reason, or say --all",
 		"sequence numbers, --reason and --all exclude each other",
 		len(f.filter.SequenceNumbers) > 0, f.filter.Reason != "", f.filter.All)
 }
 
-// each repeats a call, which takes only so many messages at once. If upTo is not 0 there may be
-// more. A message that was sent back and died again has a higher number, and is not taken again.
-func (f *deadFlags) each(c *call, do func(forebay.DeadMessageFilter) (n int, upTo int64, err error)) (total int, err error) {
+// each repeats a call that handles a limited number of messages. If the call returns upTo, there
+// may be more. A message that was redriven and dead-lettered again has a higher number, so it is
+// not handled twice.
+func (f *deadFlags) each(c *command.Call, do func(forebay.DeadMessageFilter) (n int, upTo int64, err error)) (total int, err error) {
 	var upTo int64
 	for {
 		filter := f.filter
@@ -72,25 +75,25 @@ func (f *deadFlags) each(c *call, do func(forebay.DeadMessageFilter) (n int, upT
 		}
 	}
 	if total == 0 && len(f.filter.SequenceNumbers) > 0 {
-		err = &failure{exitNotFound, "none of the named messages is a dead letter of " + c.args[0] + " that is not locked"}
+		err = command.ExitError(command.ExitNotFound, "none of the named messages is a dead letter of "+c.Args[0]+" that is not locked")
 	}
 	return total, err
 }
 
-// done says what was done, and with how many messages.
-func (f *deadFlags) done(verb string, n int) []field {
+// done writes how many messages were handled.
+func (f *deadFlags) done(verb string, n int) []command.Field {
 	number := strconv.Itoa(n)
 	if f.more {
 		number += " or more"
 	}
-	return []field{done(verb, f.filter.DryRun, number)}
+	return []command.Field{done(verb, f.filter.DryRun, number)}
 }
 
 func (a *app) messagesRedrive() *cobra.Command {
 	var f deadFlags
-	var body content
+	var body command.Content
 	var properties forebay.Properties
-	c := showCommand(a, &cobra.Command{
+	c := command.Show(a.App, &cobra.Command{
 		Use: "redrive QUEUE [SEQUENCE_NUMBER...]", Short: "Send dead-lettered messages back to their queue",
 		Long: `Send dead-lettered messages back to their queue, or to their subscription, as new messages. Name
 them by their sequence numbers, select them by --reason, or say --all. The body or the properties
@@ -99,30 +102,30 @@ of exactly one may be changed.`,
   forebay messages redrive mail --all
   forebay messages redrive mail 4711 --set-body-file corrected.json
   forebay messages redrive orders/subscriptions/eu 4711 --set-property region=eu`,
-	}, func(c *call) (report forebay.RedrivenMessages, err error) {
+	}, func(c *command.Call) (report forebay.RedrivenMessages, err error) {
 		if err := f.choose(c); err != nil {
 			return report, err
 		}
 		edit := &forebay.MessageEdit{Properties: properties}
-		if edit.Body, edit.BodyBase64, err = body.readBody(c); err != nil {
+		if edit.Body, edit.BodyBase64, err = readBody(&body, c); err != nil {
 			return report, err
 		}
 		if edit.Body == nil && edit.BodyBase64 == nil && edit.Properties == nil {
 			edit = nil
 		}
 		if edit != nil && len(f.filter.SequenceNumbers) != 1 {
-			return report, usagef("only one message at a time can be changed: name it by its sequence number")
+			return report, command.Usagef("only one message at a time can be changed: name it by its sequence number")
 		}
 		report.Redriven, err = f.each(c, func(filter forebay.DeadMessageFilter) (int, int64, error) {
-			r, err := c.deadLetters().Redrive(c.ctx, forebay.RedriveMessagesRequest{DeadMessageFilter: filter, Edit: edit})
+			r, err := deadMessagesOf(c).Redrive(c.Ctx, forebay.RedriveMessagesRequest{DeadMessageFilter: filter, Edit: edit})
 			return r.Redriven, r.UpTo, err
 		})
 		report.More = f.more
 		return report, err
-	}, func(r forebay.RedrivenMessages) []field { return f.done("redriven", r.Redriven) })
+	}, func(r forebay.RedrivenMessages) []command.Field { return f.done("redriven", r.Redriven) })
 	f.add(c.Flags())
-	body.add(c.Flags(), "new body", "set-body", "set-body-file", "one message: replace the body by this text")
-	pairsFlag(c.Flags(), "set-property", "name=value", ", a text; all given ones replace the message's properties",
+	body.Add(c.Flags(), "new body", "set-body", "set-body-file", "one message: replace the body by this text")
+	command.PairsFlag(c.Flags(), "set-property", "name=value", ", a text; all given ones replace the message's properties",
 		func(name, value string) error {
 			if properties == nil {
 				properties = forebay.Properties{}
@@ -135,24 +138,24 @@ of exactly one may be changed.`,
 
 func (a *app) messagesPurge() *cobra.Command {
 	var f deadFlags
-	c := showCommand(a, &cobra.Command{
+	c := command.Show(a.App, &cobra.Command{
 		Use: "purge QUEUE [SEQUENCE_NUMBER...]", Short: "Remove dead-lettered messages for good",
 		Long: `Remove dead-lettered messages of a queue or a subscription for good. Name them by their sequence
 numbers, select them by --reason, or say --all.`,
 		Example: `  forebay messages purge mail 4711 4712
   forebay messages purge mail --reason TTLExpiredException
   forebay messages purge orders/subscriptions/eu --all`,
-	}, func(c *call) (report forebay.PurgedMessages, err error) {
+	}, func(c *command.Call) (report forebay.PurgedMessages, err error) {
 		if err := f.choose(c); err != nil {
 			return report, err
 		}
 		report.Purged, err = f.each(c, func(filter forebay.DeadMessageFilter) (int, int64, error) {
-			r, err := c.deadLetters().PurgeDead(c.ctx, filter)
+			r, err := deadMessagesOf(c).PurgeDead(c.Ctx, filter)
 			return r.Purged, r.UpTo, err
 		})
 		report.More = f.more
 		return report, err
-	}, func(r forebay.PurgedMessages) []field { return f.done("purged", r.Purged) })
+	}, func(r forebay.PurgedMessages) []command.Field { return f.done("purged", r.Purged) })
 	f.add(c.Flags())
 	return aboutQueue(c)
 }

@@ -11,13 +11,14 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 )
 
 func (a *app) deployments() *cobra.Command {
-	return group(&cobra.Command{Use: "deployments", Short: "See what calls go to, pause and resume it, forget what was learned"},
-		listCommand(a, &cobra.Command{Use: "list", Short: "List the deployments of models, and HTTP functions"},
-			func(c *call) ([]forebay.Deployment, error) { return c.api.Deployments(c.ctx) }, a.deploymentColumns),
+	return command.Group(&cobra.Command{Use: "deployments", Short: "See what calls go to, pause and resume it, forget what was learned"},
+		command.List(a.App, &cobra.Command{Use: "list", Short: "List the deployments of models, and HTTP functions"},
+			func(c *command.Call) ([]forebay.Deployment, error) { return c.API.Deployments(c.Ctx) }, a.deploymentColumns),
 		a.deploymentCommand("show", "Show a deployment: quota, use, pauses, breaker", (*client.Client).Deployment),
 		a.deploymentCommand("pause", "Let no further call go to a deployment; calls in flight finish",
 			(*client.Client).PauseDeployment),
@@ -28,23 +29,23 @@ func (a *app) deployments() *cobra.Command {
 		a.deploymentsChanges(), a.deploymentsSim())
 }
 
-func (a *app) deploymentCommand(verb, short string, ask byName[forebay.Deployment]) *cobra.Command {
-	return showCommand(a, &cobra.Command{Use: verb + " DEPLOYMENT", Short: short}, ofArgument(ask), a.deploymentFields)
+func (a *app) deploymentCommand(verb, short string, ask command.ByName[forebay.Deployment]) *cobra.Command {
+	return command.Show(a.App, &cobra.Command{Use: verb + " DEPLOYMENT", Short: short}, command.OfArgument(ask), a.deploymentFields)
 }
 
-func (a *app) deploymentColumns(d forebay.Deployment) []field {
-	return []field{
+func (a *app) deploymentColumns(d forebay.Deployment) []command.Field {
+	return []command.Field{
 		{"DEPLOYMENT", d.Name}, {"PROVIDER", d.Provider}, {"MODELS", strings.Join(d.Models, ", ")},
 		{"STATE", a.deploymentState(d)}, {"TPM USED", usedOf(d.Used.Tokens, d.Limit.Tokens)},
 		{"RPM USED", usedOf(d.Used.Requests, d.Limit.Requests)},
 		{"IN FLIGHT", usedOf(d.InFlight, int64(d.Concurrency))},
-		{"LEARNED SINCE", a.whenPtr(d.LearnedSince)},
+		{"LEARNED SINCE", a.WhenPtr(d.LearnedSince)},
 		{"PRICE IN/OUT", fmt.Sprintf("$%g/$%g", d.Price.Input, d.Price.Output)},
 	}
 }
 
-func (a *app) deploymentFields(d forebay.Deployment) []field {
-	return []field{
+func (a *app) deploymentFields(d forebay.Deployment) []command.Field {
+	return []command.Field{
 		{"deployment", d.Name},
 		{"kind", d.Kind},
 		{"provider", d.Provider},
@@ -58,7 +59,7 @@ func (a *app) deploymentFields(d forebay.Deployment) []field {
 		{"calls", fmt.Sprintf("%d, throttled %d, failed %d", d.Calls, d.Throttled, d.Failed)},
 		{"prompt tokens", fmt.Sprintf("%.2f times the estimate, ± %.0f%%", d.PromptFactor, 100*d.PromptSpread)},
 		{"output if not named", unnamedOutput(d.UnnamedOutputTokens)},
-		{"learned since", a.whenPtr(d.LearnedSince)},
+		{"learned since", a.WhenPtr(d.LearnedSince)},
 		{"price in/out", fmt.Sprintf("$%g/$%g", d.Price.Input, d.Price.Output)},
 	}
 }
@@ -70,10 +71,10 @@ func unnamedOutput(tokens int64) string {
 	return fmt.Sprintf("%d tokens reserved", tokens)
 }
 
-// deploymentState is the one thing that keeps calls away, if anything does.
+// deploymentState says what prevents calls to the deployment, if anything does.
 func (a *app) deploymentState(d forebay.Deployment) string {
 	until := func(what string, at *time.Time) string {
-		return what + ifSet(at, func(t time.Time) string { return " until " + a.when(t) })
+		return what + command.IfSet(at, func(t time.Time) string { return " until " + a.When(t) })
 	}
 	switch {
 	case d.Paused:
@@ -90,12 +91,12 @@ func (a *app) deploymentState(d forebay.Deployment) string {
 	return "available"
 }
 
-// usedOf is a use and the limit that holds it, if one does.
+// usedOf writes a number and its limit, if there is one.
 func usedOf(used, limit int64) string {
 	if limit == 0 {
-		return count(used)
+		return command.Count(used)
 	}
-	return count(used) + "/" + count(limit)
+	return command.Count(used) + "/" + command.Count(limit)
 }
 
 func quotaLine(used, limit, quota int64) string {
@@ -111,23 +112,23 @@ func quotaLine(used, limit, quota int64) string {
 }
 
 func (a *app) deploymentsChanges() *cobra.Command {
-	return pageCommand(a, &cobra.Command{
+	return command.Page(a.App, &cobra.Command{
 		Use: "changes DEPLOYMENT", Short: "List what happened to a deployment, newest first",
 		Long: `List what happened to a deployment, newest first: to its breaker, to its learned limit, and
 pauses that its provider asked for.`,
-	}, func(c *call, _ int) iter.Seq2[forebay.DeploymentChange, error] {
-		return c.api.DeploymentChanges(c.ctx, c.args[0])
-	}, func(d forebay.DeploymentChange) []field {
-		return []field{
-			{"AT", a.when(d.At)}, {"CHANGE", d.Type}, {"REASON", d.Reason},
-			{"UNTIL", a.whenPtr(d.Until)},
-			{"TPM", yes(d.TokensPerMinute != 0, fmt.Sprint(d.TokensPerMinute))},
+	}, func(c *command.Call, _ int) iter.Seq2[forebay.DeploymentChange, error] {
+		return c.API.DeploymentChanges(c.Ctx, c.Args[0])
+	}, func(d forebay.DeploymentChange) []command.Field {
+		return []command.Field{
+			{"AT", a.When(d.At)}, {"CHANGE", d.Type}, {"REASON", d.Reason},
+			{"UNTIL", a.WhenPtr(d.Until)},
+			{"TPM", command.IfTrue(d.TokensPerMinute != 0, fmt.Sprint(d.TokensPerMinute))},
 		}
 	})
 }
 
 func (a *app) deploymentsSim() *cobra.Command {
-	return a.apiCommand(&cobra.Command{
+	return a.APICommand(&cobra.Command{
 		Use:   "sim DEPLOYMENT [FAULTS]",
 		Short: "Show or set how difficult a simulated deployment is",
 		Long: `Show how difficult a simulated deployment is, or replace it by a JSON object. It holds from the
@@ -135,19 +136,19 @@ next call on, until the server stops.`,
 		Example: `  forebay deployments sim simulated
   forebay deployments sim simulated '{"throttle_rate":0.2,"latency":"300ms"}'
   forebay deployments sim simulated '{}'`,
-	}, func(c *call) error {
-		if len(c.args) == 2 {
-			if err := jsoncheck.Check("faults", []byte(c.args[1])); err != nil {
+	}, func(c *command.Call) error {
+		if len(c.Args) == 2 {
+			if err := jsoncheck.Check("faults", []byte(c.Args[1])); err != nil {
 				return err
 			}
-			if err := c.api.SetSimFaults(c.ctx, c.args[0], json.RawMessage(c.args[1])); err != nil {
+			if err := c.API.SetSimFaults(c.Ctx, c.Args[0], json.RawMessage(c.Args[1])); err != nil {
 				return err
 			}
 		}
-		faults, err := c.api.SimFaults(c.ctx, c.args[0])
+		faults, err := c.API.SimFaults(c.Ctx, c.Args[0])
 		if err != nil {
 			return err
 		}
-		return a.printJSON(faults)
+		return a.PrintJSON(faults)
 	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/config"
 	"github.com/forebayhq/forebay/server"
 )
@@ -29,7 +30,7 @@ const (
 func (a *app) doctor() *cobra.Command {
 	var source config.Source
 	callEach := false
-	c := a.command(&cobra.Command{
+	c := a.Command(&cobra.Command{
 		Use:   "doctor",
 		Short: "Check whether a server could run here",
 		Long: `Check whether a server could run here: its configuration, database, disk, ports, blob storage,
@@ -43,9 +44,9 @@ The exit code is that of the worst check:
   6  a port is taken, or a deployment does not answer
   1  anything else is wrong`,
 		Example: "  forebay doctor --config forebay.yaml\n  forebay doctor --config forebay.yaml --call",
-	}, func(c *call) error {
+	}, func(c *command.Call) error {
 		d := &doctor{app: a, call: callEach}
-		d.examine(c.ctx, &source)
+		d.examine(c.Ctx, &source)
 		return d.finish()
 	})
 	sourceFlags(c.Flags(), &source)
@@ -64,7 +65,7 @@ type finding struct {
 
 type doctor struct {
 	app      *app
-	call     bool // deployments
+	call     bool // also call each deployment
 	findings []finding
 }
 
@@ -76,8 +77,8 @@ func (d *doctor) examine(ctx context.Context, source *config.Source) {
 	d.clock()
 	loaded, err := d.app.load(source)
 	if err != nil {
-		for _, line := range lines(ctx, err) {
-			d.found("configuration", false, exitConfiguration, "%s", line)
+		for _, line := range command.Lines(ctx, err) {
+			d.found("configuration", false, command.ExitConfiguration, "%s", line)
 		}
 		return
 	}
@@ -86,7 +87,7 @@ func (d *doctor) examine(ctx context.Context, source *config.Source) {
 	d.deployments(ctx, o, loaded.Notes)
 	checks, running := server.CheckDatabase(ctx, o.Database)
 	for _, check := range checks {
-		d.found(check.Name, check.OK, exitStorage, "%s", check.Detail)
+		d.found(check.Name, check.OK, command.ExitStorage, "%s", check.Detail)
 	}
 	if file, ok := strings.CutPrefix(o.Database, "sqlite:"); ok {
 		d.disk(filepath.Dir(strings.TrimPrefix(file, "//")))
@@ -96,11 +97,11 @@ func (d *doctor) examine(ctx context.Context, source *config.Source) {
 	d.grpc(o, running)
 }
 
-// clock finds clocks that were never set. It knows no true time.
+// clock finds a clock that was never set. It cannot find one that is slightly wrong.
 func (d *doctor) clock() {
-	now := d.app.now()
+	now := d.app.Now()
 	ok := now.Year() >= 2025 && now.Year() < 2100
-	d.found("clock", ok, exitFailed, "%s", now.In(d.app.zone).Format(time.RFC3339))
+	d.found("clock", ok, command.ExitFailed, "%s", now.In(d.app.Zone).Format(time.RFC3339))
 }
 
 func (d *doctor) deployments(ctx context.Context, o server.Options, notes []string) {
@@ -122,13 +123,13 @@ func (d *doctor) deployments(ctx context.Context, o server.Options, notes []stri
 		if deployment.Provider == server.ProviderSim || deployment.APIKey != "" || deployment.EntraID || ownEndpoint {
 			continue
 		}
-		d.found("deployment "+deployment.Name, false, exitConfiguration, "has no api_key")
+		d.found("deployment "+deployment.Name, false, command.ExitConfiguration, "has no api_key")
 	}
 	if d.call {
 		for _, c := range server.CallDeployments(ctx, o) {
-			code := exitUnavailable
+			code := command.ExitUnavailable
 			if c.Denied {
-				code = exitConfiguration
+				code = command.ExitConfiguration
 			}
 			answer := "answered in " + c.Took.Round(time.Millisecond).String()
 			d.found("deployment "+c.Deployment, c.Err == "", code, "%s", cmp.Or(c.Err, answer))
@@ -139,22 +140,22 @@ func (d *doctor) deployments(ctx context.Context, o server.Options, notes []stri
 	}
 }
 
-// disk measures what every acknowledged job waits for.
+// disk measures the free space and the time of an fsync, which every acknowledged job waits for.
 func (d *doctor) disk(folder string) {
 	if free, err := freeBytes(folder); err == nil {
-		d.found("free space", free >= minFreeBytes, exitStorage, "%.1f GiB", float64(free)/(1<<30))
+		d.found("free space", free >= minFreeBytes, command.ExitStorage, "%.1f GiB", float64(free)/(1<<30))
 	} else if !errors.Is(err, errors.ErrUnsupported) {
-		d.found("free space", false, exitStorage, "cannot be seen: %s", cause(err))
+		d.found("free space", false, command.ExitStorage, "cannot be seen: %s", command.Cause(err))
 	}
 	took, err := syncTime(folder)
 	if err != nil {
-		d.found("fsync", false, exitStorage, "the database's folder cannot be written to: %s", cause(err))
+		d.found("fsync", false, command.ExitStorage, "the database's folder cannot be written to: %s", command.Cause(err))
 		return
 	}
-	d.found("fsync", took < maxSync, exitStorage, "takes %s", took.Round(10*time.Microsecond))
+	d.found("fsync", took < maxSync, command.ExitStorage, "takes %s", took.Round(10*time.Microsecond))
 }
 
-// syncTime is the mean of some small durable writes.
+// syncTime returns the mean time of some small durable writes.
 func syncTime(folder string) (took time.Duration, err error) {
 	f, err := os.CreateTemp(folder, ".forebay-doctor-*")
 	if err != nil {
@@ -186,13 +187,13 @@ func (d *doctor) blobs(ctx context.Context, o server.Options) {
 		err = store.Check(ctx)
 	}
 	if err != nil {
-		d.found("blob storage", false, exitStorage, "%s", err)
+		d.found("blob storage", false, command.ExitStorage, "%s", err)
 		return
 	}
 	d.found("blob storage", true, 0, "reachable")
 }
 
-// tryListen is what keeps a server from listening on an address.
+// tryListen returns the error that a server would get when listening on an address.
 func tryListen(address string) error {
 	listener, err := net.Listen("tcp", address)
 	if err == nil {
@@ -201,7 +202,7 @@ func tryListen(address string) error {
 	return err
 }
 
-// grpc tries to listen where the Durable Task protocol is to be served.
+// grpc tries to listen on the address of the Durable Task protocol.
 func (d *doctor) grpc(o server.Options, running bool) {
 	address := o.Orchestrations.GRPC.Address
 	if address == "" {
@@ -210,20 +211,20 @@ func (d *doctor) grpc(o server.Options, running bool) {
 	}
 	switch err := tryListen(address); {
 	case err == nil && running:
-		d.found("gRPC", false, exitUnavailable,
+		d.found("gRPC", false, command.ExitUnavailable,
 			"%s is free, though a server is running: it was started with another configuration", address)
 	case err == nil:
 		d.found("gRPC", true, 0, "%s is free", address)
 	case running:
 		d.found("gRPC", true, 0, "%s is taken, as a server is running", address)
 	default:
-		d.found("gRPC", false, exitUnavailable, "%s: %s", address, innermost(err))
+		d.found("gRPC", false, command.ExitUnavailable, "%s: %s", address, innermost(err))
 	}
 }
 
-// apiKey tries the caller's key on the server that runs.
+// apiKey tries the caller's key on the running server.
 func (d *doctor) apiKey(ctx context.Context) {
-	api, err := d.app.client()
+	api, err := d.app.Client()
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
@@ -231,21 +232,21 @@ func (d *doctor) apiKey(ctx context.Context) {
 	}
 	switch forebay.CodeOf(err) {
 	case forebay.CodeUnauthorized, forebay.CodeForbidden:
-		d.found("API key", false, exitConfiguration, "%s", err)
+		d.found("API key", false, command.ExitConfiguration, "%s", err)
 	case "":
 		d.found("API key", true, 0, "works")
 	}
 }
 
-// port tries to listen. A server that has the database should also have the port. Then its clock
-// is compared.
+// port tries to listen on the server's address. A running server on this database should have that
+// port. Then port compares its clock.
 func (d *doctor) port(ctx context.Context, o server.Options, running bool) {
 	switch err := tryListen(o.Listen); {
 	case err == nil:
 		d.found("port", true, 0, "%s is free", o.Listen)
 		return
 	case !running:
-		d.found("port", false, exitUnavailable, "%s: %s", o.Listen, innermost(err))
+		d.found("port", false, command.ExitUnavailable, "%s: %s", o.Listen, innermost(err))
 		return
 	}
 	d.found("port", true, 0, "%s is taken, as a server is running", o.Listen)
@@ -258,7 +259,7 @@ func (d *doctor) port(ctx context.Context, o server.Options, running bool) {
 		if skew.Abs() < maxSkew {
 			d.found("server clock", true, 0, "agrees")
 		} else {
-			d.found("server clock", false, exitFailed, "differs by %s", skew.Abs().Round(time.Second))
+			d.found("server clock", false, command.ExitFailed, "differs by %s", skew.Abs().Round(time.Second))
 		}
 	}
 }
@@ -289,23 +290,23 @@ func innermost(err error) error {
 	}
 }
 
-// finish prints the findings. The exit code is that of the worst.
+// finish prints the findings. The exit code is that of the worst one.
 func (d *doctor) finish() error {
-	code := exitOK
+	code := command.ExitOK
 	for _, f := range d.findings {
 		if !f.OK {
 			code = max(code, f.code)
 		}
 	}
-	err := printList(d.app, all(d.findings), 0, func(f finding) []field {
+	err := command.PrintList(d.app.App, command.All(d.findings), 0, func(f finding) []command.Field {
 		state := "ok"
 		if !f.OK {
 			state = "WRONG"
 		}
-		return []field{{"CHECK", f.Name}, {"STATE", state}, {"DETAIL", f.Detail}}
+		return []command.Field{{"CHECK", f.Name}, {"STATE", state}, {"DETAIL", f.Detail}}
 	})
-	if err != nil || code == exitOK {
+	if err != nil || code == command.ExitOK {
 		return err
 	}
-	return &failure{code: code}
+	return command.ExitError(code)
 }

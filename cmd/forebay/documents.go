@@ -12,35 +12,36 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
-// maxDocumentBytes is the most that a server can be configured to take.
+// maxDocumentBytes is the highest limit of documents that a server can be configured with.
 const maxDocumentBytes = 256 << 20
 
 func (a *app) documents() *cobra.Command {
-	return group(&cobra.Command{
+	return command.Group(&cobra.Command{
 		Use: "documents", Short: "Add documents for searches, see and delete them",
 		Long: `A document is text, Markdown, HTML or PDF. It is split into chunks, which are embedded. It
 becomes searchable as soon as all of it is done.`,
 	},
 		a.documentsList(),
-		showCommand(a, &cobra.Command{Use: "show DOCUMENT", Short: "Show a document"},
-			ofArgument((*client.Client).Document), a.documentFields),
+		command.Show(a.App, &cobra.Command{Use: "show DOCUMENT", Short: "Show a document"},
+			command.OfArgument((*client.Client).Document), a.documentFields),
 		a.documentsAdd(),
-		a.apiCommand(&cobra.Command{Use: "delete DOCUMENT", Short: "Delete a document with all that was made of it"},
-			func(c *call) error { return c.api.DeleteDocument(c.ctx, c.args[0]) }),
-		showCommand(a, &cobra.Command{Use: "retry DOCUMENT", Short: "Do again what failed of a document"},
-			ofArgument((*client.Client).RetryDocument), a.documentFields))
+		a.APICommand(&cobra.Command{Use: "delete DOCUMENT", Short: "Delete a document with all that was made of it"},
+			func(c *command.Call) error { return c.API.DeleteDocument(c.Ctx, c.Args[0]) }),
+		command.Show(a.App, &cobra.Command{Use: "retry DOCUMENT", Short: "Do again what failed of a document"},
+			command.OfArgument((*client.Client).RetryDocument), a.documentFields))
 }
 
 func (a *app) documentsList() *cobra.Command {
 	var f forebay.DocumentFilter
-	c := pageCommand(a, &cobra.Command{Use: "list", Short: "List documents, newest first"},
-		func(c *call, _ int) iter.Seq2[forebay.Document, error] { return c.api.Documents(c.ctx, f) },
-		func(d forebay.Document) []field {
-			return []field{
-				{"DOCUMENT", d.ID}, {"STATUS", string(d.Status)}, {"CHUNKS", count(d.Chunks)},
-				{"TITLE", d.Title}, {"UPLOADED", a.when(d.UploadedAt)},
+	c := command.Page(a.App, &cobra.Command{Use: "list", Short: "List documents, newest first"},
+		func(c *command.Call, _ int) iter.Seq2[forebay.Document, error] { return c.API.Documents(c.Ctx, f) },
+		func(d forebay.Document) []command.Field {
+			return []command.Field{
+				{"DOCUMENT", d.ID}, {"STATUS", string(d.Status)}, {"CHUNKS", command.Count(d.Chunks)},
+				{"TITLE", d.Title}, {"UPLOADED", a.When(d.UploadedAt)},
 			}
 		})
 	a.periodFlags(c.Flags(), &f.CreatedBefore, &f.CreatedAfter, "added")
@@ -48,8 +49,8 @@ func (a *app) documentsList() *cobra.Command {
 	return c
 }
 
-func (a *app) documentFields(d forebay.Document) []field {
-	fields := []field{
+func (a *app) documentFields(d forebay.Document) []command.Field {
+	fields := []command.Field{
 		{"document", d.ID},
 		{"status", string(d.Status)},
 		{"searchable", strconv.FormatBool(d.Searchable)},
@@ -58,22 +59,22 @@ func (a *app) documentFields(d forebay.Document) []field {
 		{"name", d.Name},
 		{"content type", d.ContentType},
 		{"content hash", d.ContentHash},
-		{"size", count(d.SizeBytes) + " bytes"},
-		{"chunks", count(d.Chunks)},
-		{"tokens", count(d.Tokens)},
-		{"uploaded", a.when(d.UploadedAt)},
-		{"ready", a.whenPtr(d.ReadyAt)},
+		{"size", command.Count(d.SizeBytes) + " bytes"},
+		{"chunks", command.Count(d.Chunks)},
+		{"tokens", command.Count(d.Tokens)},
+		{"uploaded", a.When(d.UploadedAt)},
+		{"ready", a.WhenPtr(d.ReadyAt)},
 		{"split", branchText(d.Branches.Split)},
 		{"embedding", branchText(d.Branches.Embedding)},
 		{"metadata", branchText(d.Branches.Metadata)},
 	}
 	for _, e := range d.Entities {
-		fields = append(fields, field{e.Type, e.Text})
+		fields = append(fields, command.Field{e.Type, e.Text})
 	}
 	return fields
 }
 
-// branchText is how far a branch of a document's processing is, and what failed in it.
+// branchText writes how far a branch of the processing is, and its errors.
 func branchText(b forebay.DocumentBranch) string {
 	text := b.Status
 	if b.Total > 1 {
@@ -89,30 +90,30 @@ func (a *app) documentsAdd() *cobra.Command {
 	var n forebay.NewDocument
 	var from string
 	var wait bool
-	c := a.apiCommand(&cobra.Command{
+	c := a.APICommand(&cobra.Command{
 		Use: "add [FILE]", Aliases: []string{"create"}, Short: "Add a document, or give it other content",
 		Long: `Add a document from a file, from standard input ("-") or from a blob storage that the server's
 configuration names. Without an id the same content is the same document.`,
 		Example: `  forebay documents add report.pdf --wait
   forebay documents add notes.md --id notes --metadata shelf=3
   forebay documents add --from s3://inbox/2026/report.pdf`,
-	}, func(c *call) error {
+	}, func(c *command.Call) error {
 		const one = "name a file, or --from a URL"
-		if err := exactlyOne(one, one, len(c.args) > 0, from != ""); err != nil {
+		if err := command.ExactlyOne(one, one, len(c.Args) > 0, from != ""); err != nil {
 			return err
 		}
-		d, err := c.addDocument(n, from)
+		d, err := addDocument(c, n, from)
 		if err == nil && wait {
-			d, err = c.awaitDocument(d.ID)
+			d, err = awaitDocument(c, d.ID)
 		}
 		if err != nil {
 			return err
 		}
-		if err := a.printOne(d, a.documentFields(d)); err != nil {
+		if err := a.PrintOne(d, a.documentFields(d)); err != nil {
 			return err
 		}
 		if d.Status == forebay.DocumentFailed {
-			return &failure{code: exitFailed}
+			return command.ExitError(command.ExitFailed)
 		}
 		return nil
 	})
@@ -126,59 +127,59 @@ configuration names. Without an id the same content is the same document.`,
 	return c
 }
 
-// addDocument adds a document from a URL, or else from the file that the command names.
-func (c *call) addDocument(n forebay.NewDocument, from string) (d forebay.Document, err error) {
+// addDocument adds a document from a URL, or from the file that the command names.
+func addDocument(c *command.Call, n forebay.NewDocument, from string) (d forebay.Document, err error) {
 	if from != "" {
-		d, _, err = c.api.AddDocumentByURL(c.ctx, forebay.DocumentByURL{NewDocument: n, URL: from})
+		d, _, err = c.API.AddDocumentByURL(c.Ctx, forebay.DocumentByURL{NewDocument: n, URL: from})
 		return d, err
 	}
-	content, err := c.readFile(c.ctx, c.args[0], maxDocumentBytes)
+	content, err := c.ReadFile(c.Ctx, c.Args[0], maxDocumentBytes)
 	if err != nil {
 		return d, err
 	}
-	if c.args[0] != "-" {
-		n.Name = cmp.Or(n.Name, filepath.Base(c.args[0]))
+	if c.Args[0] != "-" {
+		n.Name = cmp.Or(n.Name, filepath.Base(c.Args[0]))
 	}
-	d, _, err = c.api.AddDocument(c.ctx, n, content)
+	d, _, err = c.API.AddDocument(c.Ctx, n, content)
 	return d, err
 }
 
-func (c *call) awaitDocument(id string) (forebay.Document, error) {
-	api, err := c.patient()
+func awaitDocument(c *command.Call, id string) (forebay.Document, error) {
+	api, err := c.Patient()
 	if err != nil {
 		return forebay.Document{}, err
 	}
-	return api.WaitDocument(c.ctx, id)
+	return api.WaitDocument(c.Ctx, id)
 }
 
-// maxShownText is how much of a chunk a table shows.
+// maxShownText is how many characters of a chunk a table shows.
 const maxShownText = 100
 
 func (a *app) search() *cobra.Command {
 	var req forebay.SearchRequest
 	var mode string
-	c := a.apiCommand(&cobra.Command{
+	c := a.APICommand(&cobra.Command{
 		Use: "search QUERY", Short: "Search the documents that are ready",
 		Example: `  forebay search "who pays for repairs?"
   forebay search invoice --mode keyword --limit 20 -o json`,
-	}, func(c *call) error {
-		req.Query, req.Mode = c.args[0], forebay.SearchMode(mode)
-		found, err := c.api.Search(c.ctx, req)
+	}, func(c *command.Call) error {
+		req.Query, req.Mode = c.Args[0], forebay.SearchMode(mode)
+		found, err := c.API.Search(c.Ctx, req)
 		if err != nil {
 			return err
 		}
-		return printList(a, all(found.Items), 0, searchColumns)
+		return command.PrintList(a.App, command.All(found.Items), 0, searchColumns)
 	})
 	c.Flags().StringVar(&mode, "mode", "", "hybrid, vector (by meaning) or keyword (default hybrid)")
 	c.Flags().IntVar(&req.Limit, "limit", 0, "at most this many chunks, up to 100 (default 10)")
 	return c
 }
 
-func searchColumns(r forebay.SearchResult) []field {
-	return []field{
+func searchColumns(r forebay.SearchResult) []command.Field {
+	return []command.Field{
 		{"DOCUMENT", r.DocumentID}, {"SCORE", strconv.FormatFloat(r.Score, 'f', 4, 64)},
 		{"CHUNK", strconv.Itoa(r.Position.Chunk)},
 		{"BYTES", fmt.Sprintf("%d-%d", r.Position.StartByte, r.Position.EndByte)},
-		{"TEXT", shorten(strings.Join(strings.Fields(r.Text), " "), maxShownText+1)},
+		{"TEXT", command.Shorten(strings.Join(strings.Fields(r.Text), " "), maxShownText+1)},
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/extract"
 )
 
@@ -89,7 +90,7 @@ func (s *shelf) watch(t *testing.T, dir string) *watching {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &app{out: &w.output, err: &w.errors, now: func() time.Time { return w.now }, output: outputTable}
+	a := &app{&command.App{Out: &w.output, Err: &w.errors, Now: func() time.Time { return w.now }, Output: command.OutputTable}}
 	w.watcher = &watcher{app: a, api: api, dir: dir, settle: 2 * time.Second, files: map[string]*watchedFile{}}
 	return w
 }
@@ -114,7 +115,7 @@ func (w *watching) write(name, content string) {
 func (w *watching) after(d time.Duration) {
 	w.t.Helper()
 	w.now = w.now.Add(d)
-	if err := w.look(w.t.Context()); err != nil {
+	if err := w.scan(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -214,15 +215,15 @@ func TestWatchOnce(t *testing.T) {
 	dir := t.TempDir()
 	w := watching{watcher: &watcher{dir: dir}, t: t, now: testNow.Add(-time.Hour)}
 	w.write("a.txt", "one")
-	got := command{url: s.URL}.run(t.Context(), "watch", dir, "--once")
-	if got.code != exitOK || len(s.uploads) != 1 || !strings.HasPrefix(got.out, "a.txt  file:a.txt-") {
+	got := commandLine{url: s.URL}.run(t.Context(), "watch", dir, "--once")
+	if got.code != command.ExitOK || len(s.uploads) != 1 || !strings.HasPrefix(got.out, "a.txt  file:a.txt-") {
 		t.Errorf("%+v, %q", got, s.uploads)
 	}
 	w.write("b.txt", "")
-	if got = (command{url: s.URL}).run(t.Context(), "watch", dir, "--once"); got.code != exitFailed || len(s.uploads) != 1 {
+	if got = (commandLine{url: s.URL}).run(t.Context(), "watch", dir, "--once"); got.code != command.ExitFailed || len(s.uploads) != 1 {
 		t.Errorf("%+v, %q", got, s.uploads)
 	}
-	if got = (command{url: s.URL}).run(t.Context(), "watch", filepath.Join(dir, "a.txt")); got.code != exitUsage {
+	if got = (commandLine{url: s.URL}).run(t.Context(), "watch", filepath.Join(dir, "a.txt")); got.code != command.ExitUsage {
 		t.Errorf("%+v", got)
 	}
 }

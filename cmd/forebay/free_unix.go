@@ -4,7 +4,7 @@ package main
 
 import "syscall"
 
-// freeBytes is what an unprivileged process may still write below folder.
+// freeBytes returns how much an unprivileged process can still write below folder.
 func freeBytes(folder string) (uint64, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(folder, &s); err != nil {

@@ -12,15 +12,16 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 func (a *app) jobs() *cobra.Command {
-	return group(&cobra.Command{Use: "jobs", Short: "See jobs, cancel, redrive and purge them"},
+	return command.Group(&cobra.Command{Use: "jobs", Short: "See jobs, cancel, redrive and purge them"},
 		a.jobsList(), a.jobsShow(),
-		a.apiCommand(&cobra.Command{
+		a.APICommand(&cobra.Command{
 			Use: "result JOB_ID", Short: "Print a job's result, of whatever size, as JSON",
 			Example: "  forebay jobs result job_0123456789abcdefghjkmnpqrs | jq -r .summary",
-		}, func(c *call) error { return a.copyResult(c.ctx, c.api, c.args[0]) }),
+		}, func(c *command.Call) error { return a.copyResult(c.Ctx, c.API, c.Args[0]) }),
 		a.jobsWatch(), a.jobsAttempts(),
 		a.jobChange(&cobra.Command{Use: "cancel JOB_ID", Short: "Cancel a job and abort its call"}, (*client.Client).Cancel),
 		a.jobChange(&cobra.Command{Use: "redrive JOB_ID", Short: "Start the next generation of a failed job"},
@@ -30,17 +31,17 @@ func (a *app) jobs() *cobra.Command {
 
 func (a *app) jobsList() *cobra.Command {
 	var f forebay.JobFilter
-	c := pageCommand(a, &cobra.Command{
+	c := command.Page(a.App, &cobra.Command{
 		Use: "list", Short: "List jobs, newest first",
 		Example: `  forebay jobs list --status queued,retrying
   forebay jobs list --task summarize --limit 0 -o jsonl
   forebay jobs list --status failed --after 24h`,
-	}, func(c *call, pageSize int) iter.Seq2[forebay.Job, error] {
+	}, func(c *command.Call, pageSize int) iter.Seq2[forebay.Job, error] {
 		f.Limit = pageSize
-		return c.api.List(c.ctx, f)
+		return c.API.List(c.Ctx, f)
 	}, a.jobColumns)
 	flags := c.Flags()
-	statusFlag(flags, &f.Status, forebay.Statuses)
+	command.StatusFlag(flags, &f.Status, forebay.Statuses)
 	flags.StringVar(&f.Queue, "queue", "", "only of this queue")
 	flags.StringVar(&f.Task, "task", "", "only of this task")
 	flags.StringVar(&f.CorrelationID, "correlation-id", "", "only with this correlation id")
@@ -48,118 +49,118 @@ func (a *app) jobsList() *cobra.Command {
 	return c
 }
 
-func (a *app) jobColumns(j forebay.Job) []field {
-	return []field{
-		{"ID", j.ID}, {"STATUS", string(j.Status)}, {"WAITING FOR", orEmpty(j.WaitingFor)},
+func (a *app) jobColumns(j forebay.Job) []command.Field {
+	return []command.Field{
+		{"ID", j.ID}, {"STATUS", string(j.Status)}, {"WAITING FOR", command.OrEmpty(j.WaitingFor)},
 		{"TASK", j.Task}, {"QUEUE", j.Queue},
-		{"ATTEMPT", fmt.Sprintf("%d/%d", j.Attempt, j.MaxAttempts)}, {"CREATED", a.age(j.CreatedAt)},
-		{"ERROR", ifSet(j.Error, func(e forebay.JobError) string { return e.Code })},
+		{"ATTEMPT", fmt.Sprintf("%d/%d", j.Attempt, j.MaxAttempts)}, {"CREATED", a.Age(j.CreatedAt)},
+		{"ERROR", command.IfSet(j.Error, func(e forebay.JobError) string { return e.Code })},
 	}
 }
 
 func (a *app) jobsShow() *cobra.Command {
 	var wait bool
-	c := showCommand(a, &cobra.Command{
+	c := command.Show(a.App, &cobra.Command{
 		Use: "show JOB_ID", Short: "Show a job", Example: "  forebay jobs show job_0123456789abcdefghjkmnpqrs --wait",
-	}, func(c *call) (forebay.Job, error) {
-		job, err := c.api.Get(c.ctx, c.args[0])
+	}, func(c *command.Call) (forebay.Job, error) {
+		job, err := c.API.Get(c.Ctx, c.Args[0])
 		if err != nil || !wait || job.Status.Terminal() {
 			return job, err
 		}
-		patient, err := a.patient()
+		patient, err := a.Patient()
 		if err != nil {
 			return job, err
 		}
-		return patient.Wait(c.ctx, c.args[0])
+		return patient.Wait(c.Ctx, c.Args[0])
 	}, a.jobFields)
 	c.Flags().BoolVar(&wait, "wait", false, "wait until the job has ended")
 	return c
 }
 
-func (a *app) jobFields(j forebay.Job) []field {
-	fields := []field{
+func (a *app) jobFields(j forebay.Job) []command.Field {
+	fields := []command.Field{
 		{"id", j.ID},
 		{"status", string(j.Status)},
-		{"waiting for", orEmpty(j.WaitingFor)},
+		{"waiting for", command.OrEmpty(j.WaitingFor)},
 		{"position", position(j)},
-		{"expected start", a.whenPtr(j.ExpectedStartAt)},
+		{"expected start", a.WhenPtr(j.ExpectedStartAt)},
 		{"task", j.Task},
 		{"queue", j.Queue},
 		{"tenant", j.Tenant},
 		{"priority", strconv.Itoa(j.Priority)},
-		{"session", orEmpty(j.SessionID)},
+		{"session", command.OrEmpty(j.SessionID)},
 		{"correlation id", j.CorrelationID},
 		{"generation", strconv.Itoa(j.Generation)},
 		{"attempt", fmt.Sprintf("%d of %d", j.Attempt, j.MaxAttempts)},
-		{"created", a.when(j.CreatedAt)},
-		{"scheduled", a.whenPtr(j.ScheduledAt)},
-		{"deadline", a.whenPtr(j.Deadline)},
-		{"started", a.whenPtr(j.StartedAt)},
-		{"completed", a.whenPtr(j.CompletedAt)},
+		{"created", a.When(j.CreatedAt)},
+		{"scheduled", a.WhenPtr(j.ScheduledAt)},
+		{"deadline", a.WhenPtr(j.Deadline)},
+		{"started", a.WhenPtr(j.StartedAt)},
+		{"completed", a.WhenPtr(j.CompletedAt)},
 		{"tokens", fmt.Sprintf("%d in, %d out", j.Usage.InputTokens, j.Usage.OutputTokens)},
 		{"cost", "$" + j.Usage.CostUSD.String()},
-		{"cost limit", ifSet(j.MaxCostUSD, func(m forebay.Money) string { return "$" + m.String() })},
-		{"token limit", ifSet(j.MaxTotalTokens, count)},
+		{"cost limit", command.IfSet(j.MaxCostUSD, func(m forebay.Money) string { return "$" + m.String() })},
+		{"token limit", command.IfSet(j.MaxTotalTokens, command.Count)},
 	}
-	fields = append(fields, mapFields("metadata", j.Metadata)...)
+	fields = append(fields, command.MapFields("metadata", j.Metadata)...)
 	if j.Error != nil {
-		text := fmt.Sprintf("%s (%s): %s", j.Error.Code, j.Error.Class, shorten(j.Error.Message, 400))
-		fields = append(fields, field{"error", text})
+		text := fmt.Sprintf("%s (%s): %s", j.Error.Code, j.Error.Class, command.Shorten(j.Error.Message, 400))
+		fields = append(fields, command.Field{"error", text})
 	}
 	if j.Status == forebay.StatusSucceeded {
 		result := "over the inline limit; forebay jobs result " + j.ID
 		if hasResult(j) {
-			result = shorten(string(j.Result), 400)
+			result = command.Shorten(string(j.Result), 400)
 		}
-		fields = append(fields, field{"result", result})
+		fields = append(fields, command.Field{"result", result})
 	}
 	return fields
 }
 
-// position is where a job stands among those that are ready.
+// position writes the queue position of a job that is ready.
 func position(j forebay.Job) string {
 	switch {
 	case j.QueuePosition == nil:
 		return ""
 	case j.QueuePositionAtLeast != nil:
-		return fmt.Sprintf("about %s, at least %s", count(*j.QueuePosition), count(*j.QueuePositionAtLeast))
+		return fmt.Sprintf("about %s, at least %s", command.Count(*j.QueuePosition), command.Count(*j.QueuePositionAtLeast))
 	}
-	return count(*j.QueuePosition)
+	return command.Count(*j.QueuePosition)
 }
 
 func (a *app) jobsAttempts() *cobra.Command {
-	return listCommand(a, &cobra.Command{Use: "attempts JOB_ID", Short: "List the calls made for a job, oldest first"},
-		ofArgument((*client.Client).Attempts),
-		func(t forebay.Attempt) []field {
-			return []field{
+	return command.List(a.App, &cobra.Command{Use: "attempts JOB_ID", Short: "List the calls made for a job, oldest first"},
+		command.OfArgument((*client.Client).Attempts),
+		func(t forebay.Attempt) []command.Field {
+			return []command.Field{
 				{"GENERATION", strconv.Itoa(t.Generation)}, {"ATTEMPT", strconv.Itoa(t.Number)},
 				{"OUTCOME", string(t.Outcome)}, {"DEPLOYMENT", t.Deployment},
-				{"STARTED", a.age(t.StartedAt)}, {"TOOK", took(t.StartedAt, t.FinishedAt)},
+				{"STARTED", a.Age(t.StartedAt)}, {"TOOK", command.Took(t.StartedAt, t.FinishedAt)},
 				{"TOKENS", fmt.Sprintf("%d+%d", t.Usage.InputTokens, t.Usage.OutputTokens)},
-				{"COST", "$" + t.CostUSD.String()}, {"NEXT", seconds(t.RetryDelaySeconds)},
-				{"ERROR", ifSet(t.ErrorCode, func(code string) string { return code + ": " + shorten(orEmpty(t.ErrorMessage), 60) })},
+				{"COST", "$" + t.CostUSD.String()}, {"NEXT", command.Seconds(t.RetryDelaySeconds)},
+				{"ERROR", command.IfSet(t.ErrorCode, func(code string) string { return code + ": " + command.Shorten(command.OrEmpty(t.ErrorMessage), 60) })},
 			}
 		})
 }
 
-// jobChange is a command that changes a job and says what it has become.
-func (a *app) jobChange(c *cobra.Command, change byName[forebay.Job]) *cobra.Command {
-	return a.apiCommand(c, func(c *call) error {
-		job, err := change(c.api, c.ctx, c.args[0])
+// jobChange is a command that changes a job and prints its new status.
+func (a *app) jobChange(c *cobra.Command, change command.ByName[forebay.Job]) *cobra.Command {
+	return a.APICommand(c, func(c *command.Call) error {
+		job, err := change(c.API, c.Ctx, c.Args[0])
 		if err != nil {
 			return err
 		}
-		if a.output != outputTable {
-			return a.printJSON(job)
+		if a.Output != command.OutputTable {
+			return a.PrintJSON(job)
 		}
-		return a.say("%s %s (generation %d)", job.ID, job.Status, job.Generation)
+		return a.Say("%s %s (generation %d)", job.ID, job.Status, job.Generation)
 	})
 }
 
 func (a *app) jobsPurge() *cobra.Command {
 	var req forebay.PurgeJobsRequest
 	var before *time.Time
-	c := showCommand(a, &cobra.Command{
+	c := command.Show(a.App, &cobra.Command{
 		Use:   "purge --before TIME",
 		Short: "Delete jobs that are over for good",
 		Long: `Delete jobs that are over for good, with their results, attempts and events. Dead-lettered and
@@ -167,38 +168,38 @@ quarantined jobs stay until they are purged from their subqueue. The server dele
 itself: see retention in its configuration.`,
 		Example: `  forebay jobs purge --before 30d --dry-run
   forebay jobs purge --before 2030-01-01T00:00:00Z --status failed,cancelled`,
-	}, func(c *call) (report forebay.PurgeJobsReport, err error) {
+	}, func(c *command.Call) (report forebay.PurgeJobsReport, err error) {
 		if before == nil {
-			return report, usagef("--before is missing: a time, or how long ago")
+			return report, command.Usagef("--before is missing: a time, or how long ago")
 		}
 		req.Before = *before
-		return c.api.Purge(c.ctx, req)
-	}, func(r forebay.PurgeJobsReport) []field {
-		return []field{done("purged", req.DryRun, strconv.Itoa(r.Purged))}
+		return c.API.Purge(c.Ctx, req)
+	}, func(r forebay.PurgeJobsReport) []command.Field {
+		return []command.Field{done("purged", req.DryRun, strconv.Itoa(r.Purged))}
 	})
 	a.beforeFlag(c.Flags(), &before, "jobs that ended")
-	statusFlag(c.Flags(), &req.Status, []forebay.Status{
+	command.StatusFlag(c.Flags(), &req.Status, []forebay.Status{
 		forebay.StatusSucceeded, forebay.StatusFailed, forebay.StatusCancelled, forebay.StatusExpired,
 	})
 	dryRunFlag(c.Flags(), &req.DryRun)
 	return c
 }
 
-// done says how many things were changed, or would be.
-func done(verb string, dryRun bool, number string) field {
+// done writes how many things were changed, or would be in a dry run.
+func done(verb string, dryRun bool, number string) command.Field {
 	if dryRun {
 		verb = "would be " + verb
 	}
-	return field{verb, number}
+	return command.Field{verb, number}
 }
 
-// hasResult reports whether a job carries its result, which a large one does not.
+// hasResult reports whether a job carries its result. A large result must be fetched separately.
 func hasResult(j forebay.Job) bool { return len(j.Result) > 0 && string(j.Result) != "null" }
 
 // printResult writes a succeeded job's result and a line end.
 func (a *app) printResult(ctx context.Context, api *client.Client, job forebay.Job) error {
 	if hasResult(job) {
-		return writeLine(plainJSON(a.out), job.Result)
+		return command.WriteLine(command.PlainJSON(a.Out), job.Result)
 	}
 	return a.copyResult(ctx, api, job.ID)
 }
@@ -209,9 +210,9 @@ func (a *app) copyResult(ctx context.Context, api *client.Client, id string) err
 		return err
 	}
 	defer result.Close()
-	if _, err := io.Copy(plainJSON(a.out), result); err != nil {
+	if _, err := io.Copy(command.PlainJSON(a.Out), result); err != nil {
 		return fmt.Errorf("read result: %w", err)
 	}
-	_, err = fmt.Fprintln(a.out)
+	_, err = fmt.Fprintln(a.Out)
 	return err
 }

@@ -11,24 +11,25 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 func (a *app) jobsWatch() *cobra.Command {
 	var after int64
-	c := a.apiCommand(&cobra.Command{
+	c := a.APICommand(&cobra.Command{
 		Use: "watch JOB_ID", Short: "Follow a job's events until it has ended",
 		Long: "Follow a job's events until it has ended. The exit code is 0 only if it succeeded.",
-	}, func(c *call) error {
-		id := c.args[0]
-		if _, err := c.api.Get(c.ctx, id); err != nil {
+	}, func(c *command.Call) error {
+		id := c.Args[0]
+		if _, err := c.API.Get(c.Ctx, id); err != nil {
 			return err
 		}
-		patient, err := a.patient()
+		patient, err := a.Patient()
 		if err != nil {
 			return err
 		}
-		for e, err := range patient.Events(c.ctx, id, after) {
+		for e, err := range patient.Events(c.Ctx, id, after) {
 			if err != nil {
 				return err
 			}
@@ -36,7 +37,7 @@ func (a *app) jobsWatch() *cobra.Command {
 				return err
 			}
 		}
-		job, err := c.api.Get(c.ctx, id)
+		job, err := c.API.Get(c.Ctx, id)
 		if err != nil {
 			return err
 		}
@@ -47,10 +48,10 @@ func (a *app) jobsWatch() *cobra.Command {
 }
 
 func (a *app) printEvent(e forebay.Event) error {
-	if a.output != outputTable {
-		return writeJSON(a.out, e, "")
+	if a.Output != command.OutputTable {
+		return command.WriteJSON(a.Out, e, "")
 	}
-	line := fmt.Sprintf("%s  %-16s", e.At.In(a.zone).Format("15:04:05.000"), e.Type)
+	line := fmt.Sprintf("%s  %-16s", e.At.In(a.Zone).Format("15:04:05.000"), e.Type)
 	if e.Attempt > 0 {
 		line += fmt.Sprintf(" attempt %d", e.Attempt)
 	}
@@ -58,19 +59,20 @@ func (a *app) printEvent(e forebay.Event) error {
 		line += " " + e.ErrorCode
 	}
 	if e.RetryDelaySeconds != nil {
-		line += " again in " + seconds(e.RetryDelaySeconds)
+		line += " again in " + command.Seconds(e.RetryDelaySeconds)
 	}
-	return a.say("%s", strings.TrimRight(line, " "))
+	return a.Say("%s", strings.TrimRight(line, " "))
 }
 
 const (
-	// firstPoll is how long a job may take before the command says what it waits for.
+	// firstPoll is how long the command waits before it says what the job waits for.
 	firstPoll = 2 * time.Second
-	// laterPolls are how often that is looked at again.
+	// laterPolls is how often the command checks that again.
 	laterPolls = 10 * time.Second
 )
 
-// awaitJob waits for the end of a job, and says on standard error what the job waits for.
+// awaitJob waits for the end of a job. Meanwhile it writes to standard error what the job waits
+// for.
 func (a *app) awaitJob(ctx context.Context, api *client.Client, id string) (forebay.Job, error) {
 	said := ""
 	for patience := firstPoll; ; patience = laterPolls {
@@ -80,17 +82,17 @@ func (a *app) awaitJob(ctx context.Context, api *client.Client, id string) (fore
 			return job, err
 		}
 		if why := waitsFor(job); why != said {
-			fmt.Fprintf(a.err, "forebay: %s %s\n", id, why)
+			fmt.Fprintf(a.Err, "forebay: %s %s\n", id, why)
 			said = why
 		}
-		// A server that stops ends long polls early. It must not be asked in a tight loop.
+		// A server that is shutting down ends long polls early. Do not ask it in a tight loop.
 		if time.Since(begun) < time.Second && sleep.For(ctx, time.Second) != nil {
 			return job, ctx.Err()
 		}
 	}
 }
 
-// waitReasons say what a job waits for.
+// waitReasons are the texts of the reasons for which a job waits.
 var waitReasons = map[forebay.WaitReason]string{
 	forebay.WaitQuota:       "waits for the provider's quota",
 	forebay.WaitBreaker:     "waits for its deployment, whose circuit breaker is open (forebay deployments list)",
@@ -102,7 +104,7 @@ var waitReasons = map[forebay.WaitReason]string{
 	forebay.WaitWorker:      "waits for a worker that knows its task",
 }
 
-// waitsFor says what a job that is not over waits for, and what went wrong before.
+// waitsFor says what a job waits for and what went wrong before. The job has not ended.
 func waitsFor(job forebay.Job) string {
 	why := "is " + string(job.Status)
 	if job.WaitingFor != nil {

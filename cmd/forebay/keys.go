@@ -12,12 +12,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/config"
 	"github.com/forebayhq/forebay/server"
 )
 
 func (a *app) keys() *cobra.Command {
-	return group(&cobra.Command{
+	return command.Group(&cobra.Command{
 		Use: "keys", Short: "Make, list and revoke API keys",
 		Long: `API keys are kept in the database, as hashes. These commands work on the database itself, before
 a server runs and beside a running one. From the first key on, a server answers only requests
@@ -25,12 +26,13 @@ that carry one.`,
 	}, a.keysList(), a.keysCreate(), a.keysSetBudget(), a.keysRevoke())
 }
 
-// keyCommand works on the API keys of the configured database. Only one that creates may make it.
-func (a *app) keyCommand(c *cobra.Command, creates bool, run func(*call, *server.Keys) error) *cobra.Command {
+// keyCommand is a command that works on the API keys in the configured database. creates says that
+// it may create the database.
+func (a *app) keyCommand(c *cobra.Command, creates bool, run func(*command.Call, *server.Keys) error) *cobra.Command {
 	source := &config.Source{}
 	sourceFlags(c.Flags(), source)
-	return a.configCommand(c, source, func(c *call, loaded config.Loaded) (err error) {
-		keys, err := a.openKeys(c.ctx, source, loaded.Options.Database, creates)
+	return a.configCommand(c, source, func(c *command.Call, loaded config.Loaded) (err error) {
+		keys, err := a.openKeys(c.Ctx, source, loaded.Options.Database, creates)
 		if err != nil {
 			return err
 		}
@@ -41,14 +43,14 @@ func (a *app) keyCommand(c *cobra.Command, creates bool, run func(*call, *server
 
 // keyShowCommand is a keyCommand that prints one key.
 func (a *app) keyShowCommand(
-	c *cobra.Command, creates bool, ask func(*call, *server.Keys) (forebay.APIKey, error), fields view[forebay.APIKey],
+	c *cobra.Command, creates bool, ask func(*command.Call, *server.Keys) (forebay.APIKey, error), fields command.View[forebay.APIKey],
 ) *cobra.Command {
-	return a.keyCommand(c, creates, func(c *call, keys *server.Keys) error {
+	return a.keyCommand(c, creates, func(c *command.Call, keys *server.Keys) error {
 		key, err := ask(c, keys)
 		if err != nil {
 			return err
 		}
-		return a.printOne(key, fields(key))
+		return a.PrintOne(key, fields(key))
 	})
 }
 
@@ -57,30 +59,30 @@ func (a *app) openKeys(ctx context.Context, source *config.Source, database stri
 	_, missing := os.Stat(strings.TrimPrefix(path, "//"))
 	isNew := isFile && path != "" && errors.Is(missing, fs.ErrNotExist)
 	if isNew && !creates {
-		return nil, &failure{exitStorage, fmt.Sprintf("there is no database %s; name it by --database or --config", path)}
+		return nil, command.ExitError(command.ExitStorage, fmt.Sprintf("there is no database %s; name it by --database or --config", path))
 	}
-	if isNew && a.getenv("FOREBAY_URL") != "" && source.Database == "" && source.File == "" && a.getenv("FOREBAY_DATABASE") == "" {
-		return nil, usagef("FOREBAY_URL names a server, but keys are made in its database: name that by --database or --config")
+	if isNew && a.Getenv("FOREBAY_URL") != "" && source.Database == "" && source.File == "" && a.Getenv("FOREBAY_DATABASE") == "" {
+		return nil, command.Usagef("FOREBAY_URL names a server, but keys are made in its database: name that by --database or --config")
 	}
 	keys, err := server.OpenKeys(ctx, database)
 	if err == nil && isNew {
-		fmt.Fprintf(a.err, "Made a new database, %s; the server must use the same.\n", path)
+		fmt.Fprintf(a.Err, "Made a new database, %s; the server must use the same.\n", path)
 	}
 	return keys, err
 }
 
 func (a *app) keysList() *cobra.Command {
 	list := &cobra.Command{Use: "list", Short: "List API keys, oldest first"}
-	return a.keyCommand(list, false, func(c *call, keys *server.Keys) error {
-		list, err := keys.List(c.ctx)
+	return a.keyCommand(list, false, func(c *command.Call, keys *server.Keys) error {
+		list, err := keys.List(c.Ctx)
 		if err != nil {
 			return err
 		}
-		return printList(a, all(list), 0, func(k forebay.APIKey) []field {
-			return []field{
-				{"ID", k.ID}, {"TENANT", k.Tenant}, {"SCOPES", joined(k.Scopes)},
-				{"STATE", a.keyState(k)}, {"CREATED", a.age(k.CreatedAt)},
-				{"EXPIRES", a.agePtr(k.ExpiresAt)}, {"BUDGET", ifSet(k.Budget, budgetText)},
+		return command.PrintList(a.App, command.All(list), 0, func(k forebay.APIKey) []command.Field {
+			return []command.Field{
+				{"ID", k.ID}, {"TENANT", k.Tenant}, {"SCOPES", command.Joined(k.Scopes)},
+				{"STATE", a.keyState(k)}, {"CREATED", a.Age(k.CreatedAt)},
+				{"EXPIRES", a.AgePtr(k.ExpiresAt)}, {"BUDGET", command.IfSet(k.Budget, budgetText)},
 			}
 		})
 	})
@@ -90,7 +92,7 @@ func (a *app) keyState(k forebay.APIKey) string {
 	switch {
 	case k.RevokedAt != nil:
 		return "revoked"
-	case k.ExpiresAt != nil && !k.ExpiresAt.After(a.now()):
+	case k.ExpiresAt != nil && !k.ExpiresAt.After(a.Now()):
 		return "expired"
 	}
 	return "valid"
@@ -107,31 +109,31 @@ func (a *app) keysCreate() *cobra.Command {
 		Example: `  forebay keys create --tenant acme --scopes submit,read --expires 90d
   forebay keys create --tenant acme --daily-usd 5 --monthly-usd 100
   forebay keys create --scopes admin -o json`,
-	}, true, func(c *call, keys *server.Keys) (forebay.APIKey, error) {
+	}, true, func(c *command.Call, keys *server.Keys) (forebay.APIKey, error) {
 		scopes := make([]forebay.Scope, len(names))
 		for i, name := range names {
 			scopes[i] = forebay.Scope(name)
 		}
-		key, err := keys.Create(c.ctx, tenant, scopes, expires, budget)
+		key, err := keys.Create(c.Ctx, tenant, scopes, expires, budget)
 		if err == nil {
-			a.note("This is the only time the key is shown; the database keeps a hash.")
+			a.Note("This is the only time the key is shown; the database keeps a hash.")
 		}
 		return key, err
-	}, func(k forebay.APIKey) []field {
-		return []field{
+	}, func(k forebay.APIKey) []command.Field {
+		return []command.Field{
 			{"key", k.Key},
 			{"id", k.ID},
 			{"tenant", k.Tenant},
-			{"scopes", joined(k.Scopes)},
-			{"expires", a.whenPtr(k.ExpiresAt)},
-			{"budget", ifSet(k.Budget, budgetText)},
+			{"scopes", command.Joined(k.Scopes)},
+			{"expires", a.WhenPtr(k.ExpiresAt)},
+			{"budget", command.IfSet(k.Budget, budgetText)},
 		}
 	})
 	flags := c.Flags()
 	flags.StringVar(&tenant, "tenant", forebay.DefaultTenant, "the tenant whose jobs the key is for")
-	flags.StringSliceVar(&names, "scopes", texts([]forebay.Scope{forebay.ScopeSubmit, forebay.ScopeRead}),
-		"what the key allows: "+joined(forebay.Scopes))
-	a.timeFlag(flags, &expires, "expires", "when it ends: after 90d or 12h, or at a time (default: never)")
+	flags.StringSliceVar(&names, "scopes", command.Texts([]forebay.Scope{forebay.ScopeSubmit, forebay.ScopeRead}),
+		"what the key allows: "+command.Joined(forebay.Scopes))
+	a.TimeFlag(flags, &expires, "expires", "when it ends: after 90d or 12h, or at a time (default: never)")
 	budgetFlags(flags, &budget)
 	return c
 }
@@ -145,10 +147,10 @@ on.`,
 		Example: "  forebay keys set-budget key_01h… --daily-usd 5 --monthly-tokens 10000000",
 	}
 	budget := newBudget(c)
-	return a.keyShowCommand(c, false, func(c *call, keys *server.Keys) (forebay.APIKey, error) {
-		return keys.SetBudget(c.ctx, c.args[0], *budget)
-	}, func(k forebay.APIKey) []field {
-		return []field{{"id", k.ID}, {"tenant", k.Tenant}, {"budget", ifSet(k.Budget, budgetText)}}
+	return a.keyShowCommand(c, false, func(c *command.Call, keys *server.Keys) (forebay.APIKey, error) {
+		return keys.SetBudget(c.Ctx, c.Args[0], *budget)
+	}, func(k forebay.APIKey) []command.Field {
+		return []command.Field{{"id", k.ID}, {"tenant", k.Tenant}, {"budget", command.IfSet(k.Budget, budgetText)}}
 	})
 }
 
@@ -156,6 +158,8 @@ func (a *app) keysRevoke() *cobra.Command {
 	return a.keyShowCommand(&cobra.Command{
 		Use: "revoke KEY_ID", Short: "Make an API key useless",
 		Long: "Make an API key useless. A running server refuses it within a second.",
-	}, false, func(c *call, keys *server.Keys) (forebay.APIKey, error) { return keys.Revoke(c.ctx, c.args[0]) },
-		func(k forebay.APIKey) []field { return []field{{"revoked", k.ID}, {"tenant", k.Tenant}} })
+	}, false, func(c *command.Call, keys *server.Keys) (forebay.APIKey, error) { return keys.Revoke(c.Ctx, c.Args[0]) },
+		func(k forebay.APIKey) []command.Field {
+			return []command.Field{{"revoked", k.ID}, {"tenant", k.Tenant}}
+		})
 }

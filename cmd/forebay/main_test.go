@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"io"
 	"net"
@@ -19,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -31,17 +31,17 @@ type ran struct {
 	out, err string
 }
 
-type command struct {
+type commandLine struct {
 	url     string
 	in      string
 	environ []string
 }
 
-func (c command) run(ctx context.Context, args ...string) ran {
+func (c commandLine) run(ctx context.Context, args ...string) ran {
 	var out, err bytes.Buffer
-	a := &app{in: strings.NewReader(c.in), out: &out, err: &err, environ: c.environ, now: func() time.Time { return testNow }, zone: time.UTC}
+	a := &app{&command.App{In: strings.NewReader(c.in), Out: &out, Err: &err, Environ: c.environ, Now: func() time.Time { return testNow }, Zone: time.UTC}}
 	if c.url != "" {
-		a.environ = append(a.environ, "FOREBAY_URL="+c.url)
+		a.Environ = append(a.Environ, "FOREBAY_URL="+c.url)
 	}
 	code := a.run(ctx, args)
 	return ran{code, out.String(), err.String()}
@@ -69,13 +69,13 @@ func golden(t *testing.T, name, got string) {
 
 func TestHelp(t *testing.T) {
 	var all strings.Builder
-	visit((&app{}).root(), func(c *cobra.Command) {
+	visit((&app{&command.App{}}).root(), func(c *cobra.Command) {
 		if c.Name() == "help" {
 			return
 		}
 		path := strings.Fields(c.CommandPath())[1:]
-		got := command{}.run(t.Context(), append([]string{"help"}, path...)...)
-		if got.code != exitOK || got.err != "" {
+		got := commandLine{}.run(t.Context(), append([]string{"help"}, path...)...)
+		if got.code != command.ExitOK || got.err != "" {
 			t.Errorf("help %s: exit code %d, %q", path, got.code, got.err)
 		}
 		all.WriteString("$ forebay help " + strings.Join(path, " ") + "\n" + got.out + "\n")
@@ -181,8 +181,8 @@ func TestUsageErrors(t *testing.T) {
 		{"--key fb_x migrate status", "--key is for commands that talk to a server; forebay migrate status does not"},
 		{"keys create", "FOREBAY_URL names a server, but keys are made in its database"},
 	} {
-		got := command{url: server.URL}.run(t.Context(), strings.Fields(c.args)...)
-		if got.code != exitUsage || got.out != "" || !strings.HasPrefix(got.err, "forebay: ") ||
+		got := commandLine{url: server.URL}.run(t.Context(), strings.Fields(c.args)...)
+		if got.code != command.ExitUsage || got.out != "" || !strings.HasPrefix(got.err, "forebay: ") ||
 			!strings.Contains(got.err, c.want) || strings.Count(got.err, "\n") != 1 {
 			t.Errorf("forebay %s: exit code %d, output %q, error %q; want 2 and one line with %q", c.args, got.code, got.out, got.err, c.want)
 		}
@@ -204,7 +204,7 @@ func TestExitCodesOfAnswers(t *testing.T) {
 			w.WriteHeader(http.StatusTeapot)
 			json.NewEncoder(w).Encode(map[string]any{"code": code, "detail": "two\nlines \x1b[31m"})
 		}))
-		got := command{url: server.URL}.run(t.Context(), "jobs", "get", "job_1")
+		got := commandLine{url: server.URL}.run(t.Context(), "jobs", "get", "job_1")
 		if got.code != want || got.out != "" || got.err != "forebay: two; lines \uFFFD[31m\n" {
 			t.Errorf("%s: exit code %d, output %q, error %q; want %d", code, got.code, got.out, got.err, want)
 		}
@@ -221,8 +221,8 @@ func TestNamesWhatIsNotFound(t *testing.T) {
 	}))
 	defer server.Close()
 	for _, args := range []string{"jobs get nope", "tenants show nope", "tenants pause nope", "deployments show nope", "deployments changes nope"} {
-		got := command{url: server.URL}.run(t.Context(), strings.Fields(args)...)
-		if got.code != exitNotFound || got.err != "forebay: \"nope\": not found\n" {
+		got := commandLine{url: server.URL}.run(t.Context(), strings.Fields(args)...)
+		if got.code != command.ExitNotFound || got.err != "forebay: \"nope\": not found\n" {
 			t.Errorf("%s: exit code %d, error %q", args, got.code, got.err)
 		}
 	}
@@ -236,7 +236,7 @@ func TestQueueThatDoesNotExist(t *testing.T) {
 	}))
 	defer server.Close()
 	for _, args := range []string{"queues get q", "queues pause q", "dlq list --queue q", "quarantine peek job_1 --queue q"} {
-		if got := (command{url: server.URL}).run(t.Context(), strings.Fields(args)...); got.code != exitNotFound {
+		if got := (commandLine{url: server.URL}).run(t.Context(), strings.Fields(args)...); got.code != command.ExitNotFound {
 			t.Errorf("%s: exit code %d, want 3", args, got.code)
 		}
 	}
@@ -244,13 +244,13 @@ func TestQueueThatDoesNotExist(t *testing.T) {
 
 func TestUnreachableAndInterrupted(t *testing.T) {
 	const nobody = "http://127.0.0.1:1"
-	got := command{url: nobody}.run(t.Context(), "jobs", "list")
-	if got.code != exitUnavailable || !strings.HasPrefix(got.err, "forebay: cannot reach the server at "+nobody) {
+	got := commandLine{url: nobody}.run(t.Context(), "jobs", "list")
+	if got.code != command.ExitUnavailable || !strings.HasPrefix(got.err, "forebay: cannot reach the server at "+nobody) {
 		t.Errorf("exit code %d, error %q", got.code, got.err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := (command{url: nobody}).run(ctx, "jobs", "list"); got.code != exitInterrupted || got.err != "forebay: interrupted\n" {
+	if got := (commandLine{url: nobody}).run(ctx, "jobs", "list"); got.code != command.ExitInterrupted || got.err != "forebay: interrupted\n" {
 		t.Errorf("exit code %d, error %q", got.code, got.err)
 	}
 }
@@ -261,8 +261,8 @@ func TestInterruptedWhileReadingStandardInput(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var stderr bytes.Buffer
-	a := &app{in: in, out: io.Discard, err: &stderr, now: time.Now, zone: time.UTC}
-	if code := a.run(ctx, []string{"submit", "chat", "-"}); code != exitInterrupted || stderr.String() != "forebay: interrupted\n" {
+	a := &app{&command.App{In: in, Out: io.Discard, Err: &stderr, Now: time.Now, Zone: time.UTC}}
+	if code := a.run(ctx, []string{"submit", "chat", "-"}); code != command.ExitInterrupted || stderr.String() != "forebay: interrupted\n" {
 		t.Errorf("exit code %d, error %q", code, stderr.String())
 	}
 }
@@ -279,8 +279,8 @@ func TestLostServerNamesTheJob(t *testing.T) {
 		json.NewEncoder(w).Encode(map[string]any{"code": forebay.CodeForbidden, "detail": "no"})
 	}))
 	defer server.Close()
-	got := command{url: server.URL}.run(t.Context(), "submit", "chat", "--input", "x", "--wait")
-	if got.code != exitUnauthorized || got.err != "forebay: no; the job is on disk: forebay jobs show job_1\n" {
+	got := commandLine{url: server.URL}.run(t.Context(), "submit", "chat", "--input", "x", "--wait")
+	if got.code != command.ExitUnauthorized || got.err != "forebay: no; the job is on disk: forebay jobs show job_1\n" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -289,8 +289,8 @@ func TestNamedJobThatIsNotSetAside(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{}`)) }))
 	defer server.Close()
 	for _, verb := range []string{"redrive", "purge"} {
-		got := command{url: server.URL}.run(t.Context(), "dlq", verb, "job_1")
-		if got.code != exitNotFound || got.out != "" || !strings.Contains(got.err, "job_1 is not a dead-letter job of queue default") {
+		got := commandLine{url: server.URL}.run(t.Context(), "dlq", verb, "job_1")
+		if got.code != command.ExitNotFound || got.out != "" || !strings.Contains(got.err, "job_1 is not a dead-letter job of queue default") {
 			t.Errorf("%s: %+v", verb, got)
 		}
 	}
@@ -307,8 +307,8 @@ func TestRedriveTakesAJSONFileAsJSON(t *testing.T) {
 		w.Write([]byte(`{"matched":1,"redriven":1}`))
 	}))
 	defer server.Close()
-	got := command{url: server.URL}.run(t.Context(), "dlq", "redrive", "job_1", "--set-input-file", file)
-	if got.code != exitOK || req.Edit == nil || string(req.Edit.Input) != `{"text":"x"}` {
+	got := commandLine{url: server.URL}.run(t.Context(), "dlq", "redrive", "job_1", "--set-input-file", file)
+	if got.code != command.ExitOK || req.Edit == nil || string(req.Edit.Input) != `{"text":"x"}` {
 		t.Errorf("%+v sent %+v", got, req.Edit)
 	}
 }
@@ -316,13 +316,13 @@ func TestRedriveTakesAJSONFileAsJSON(t *testing.T) {
 func TestKeysOfNoDatabase(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "none.db")
 	for _, args := range []string{"keys list", "keys revoke key_1"} {
-		got := command{}.run(t.Context(), append(strings.Fields(args), "--database", "sqlite:"+file)...)
-		if _, err := os.Stat(file); got.code != exitStorage || !os.IsNotExist(err) {
+		got := commandLine{}.run(t.Context(), append(strings.Fields(args), "--database", "sqlite:"+file)...)
+		if _, err := os.Stat(file); got.code != command.ExitStorage || !os.IsNotExist(err) {
 			t.Errorf("%s: %+v, file: %v", args, got, err)
 		}
 	}
-	got := command{}.run(t.Context(), "keys", "create", "--database", "sqlite:"+file)
-	if got.code != exitOK || !strings.Contains(got.err, "Made a new database, "+file) {
+	got := commandLine{}.run(t.Context(), "keys", "create", "--database", "sqlite:"+file)
+	if got.code != command.ExitOK || !strings.Contains(got.err, "Made a new database, "+file) {
 		t.Errorf("create: %+v", got)
 	}
 }
@@ -334,7 +334,7 @@ func TestKeyComesFromFlagOrEnvironment(t *testing.T) {
 		w.Write([]byte(`{"items":[]}`))
 	}))
 	defer server.Close()
-	c := command{url: server.URL, environ: []string{"FOREBAY_API_KEY=fb_env"}}
+	c := commandLine{url: server.URL, environ: []string{"FOREBAY_API_KEY=fb_env"}}
 	if c.run(t.Context(), "queues", "list"); got != "Bearer fb_env" {
 		t.Errorf("sent %q", got)
 	}
@@ -352,22 +352,22 @@ func TestConfigurationCommands(t *testing.T) {
 		}
 	}
 	write("deployments: [{name: a, provider: openai, model: m, api_key: sk-secret}]\n")
-	if got := (command{}).run(t.Context(), "config", "validate", "--config", file); got.code != exitOK || got.out != "the configuration is valid\n" {
+	if got := (commandLine{}).run(t.Context(), "config", "validate", "--config", file); got.code != command.ExitOK || got.out != "the configuration is valid\n" {
 		t.Errorf("validate: %+v", got)
 	}
-	got := command{}.run(t.Context(), "config", "print", "--config", file, "--listen", ":1")
-	if got.code != exitOK || !strings.Contains(got.out, "api_key: '***'") || !strings.Contains(got.out, "lock_duration: 1m0s") || !strings.Contains(got.out, "listen: :1") {
+	got := commandLine{}.run(t.Context(), "config", "print", "--config", file, "--listen", ":1")
+	if got.code != command.ExitOK || !strings.Contains(got.out, "api_key: '***'") || !strings.Contains(got.out, "lock_duration: 1m0s") || !strings.Contains(got.out, "listen: :1") {
 		t.Errorf("print: %+v", got)
 	}
 	write("lisen: x\nlimits: 3\n")
 	for _, args := range []string{"config validate", "config print", "serve", "worker", "keys list"} {
-		got := command{}.run(t.Context(), append(strings.Fields(args), "--config", file)...)
+		got := commandLine{}.run(t.Context(), append(strings.Fields(args), "--config", file)...)
 		want := "forebay: limits: must be a section of keys and values, not a whole number\nforebay: lisen: unknown key \"lisen\"; did you mean listen?\n"
-		if got.code != exitConfiguration || got.err != want {
+		if got.code != command.ExitConfiguration || got.err != want {
 			t.Errorf("%s: %+v", args, got)
 		}
 	}
-	if got := (command{}).run(t.Context(), "doctor", "--config", file); got.code != exitConfiguration || !strings.Contains(got.out, "lisen") {
+	if got := (commandLine{}).run(t.Context(), "doctor", "--config", file); got.code != command.ExitConfiguration || !strings.Contains(got.out, "lisen") {
 		t.Errorf("doctor: %+v", got)
 	}
 }
@@ -380,32 +380,24 @@ func TestServeErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	got := command{}.run(t.Context(), "serve", "--database", database, "--listen", taken.Addr().String())
-	if got.code != exitUnavailable || !strings.Contains(got.err, "address already in use") || !strings.Contains(got.err, "\nforebay: ") && !strings.HasPrefix(got.err, "forebay: ") {
+	got := commandLine{}.run(t.Context(), "serve", "--database", database, "--listen", taken.Addr().String())
+	if got.code != command.ExitUnavailable || !strings.Contains(got.err, "address already in use") || !strings.Contains(got.err, "\nforebay: ") && !strings.HasPrefix(got.err, "forebay: ") {
 		t.Errorf("taken port: %+v", got)
 	}
 	notOurs := filepath.Join(dir, "notours.db")
 	if err := os.WriteFile(notOurs, bytes.Repeat([]byte("not a database "), 1000), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got = command{}.run(t.Context(), "serve", "--database", "sqlite:"+notOurs, "--listen", "127.0.0.1:0")
-	if got.code != exitStorage || strings.Contains(got.err, dir) {
+	got = commandLine{}.run(t.Context(), "serve", "--database", "sqlite:"+notOurs, "--listen", "127.0.0.1:0")
+	if got.code != command.ExitStorage || strings.Contains(got.err, dir) {
 		t.Errorf("not a database: %+v", got)
 	}
-	got = command{}.run(t.Context(), "serve", "--database", "postgres://me:hunter2@127.0.0.1:1/x", "--listen", "127.0.0.1:0")
-	if got.code != exitStorage || strings.Contains(got.err, "hunter2") {
+	got = commandLine{}.run(t.Context(), "serve", "--database", "postgres://me:hunter2@127.0.0.1:1/x", "--listen", "127.0.0.1:0")
+	if got.code != command.ExitStorage || strings.Contains(got.err, "hunter2") {
 		t.Errorf("no PostgreSQL there: %+v", got)
 	}
-	got = command{}.run(t.Context(), "serve", "--database", "postgres:x", "--listen", "127.0.0.1:0")
-	if got.code != exitConfiguration {
+	got = commandLine{}.run(t.Context(), "serve", "--database", "postgres:x", "--listen", "127.0.0.1:0")
+	if got.code != command.ExitConfiguration {
 		t.Errorf("no URL: %+v", got)
-	}
-}
-
-func TestUnforeseenErrorsAreFailures(t *testing.T) {
-	var out bytes.Buffer
-	a := &app{err: &out, running: true}
-	if code := a.report(t.Context(), errors.New("odd\nthing")); code != exitFailed || out.String() != "forebay: odd; thing\n" {
-		t.Errorf("exit code %d, %q", code, out.String())
 	}
 }

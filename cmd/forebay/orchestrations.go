@@ -15,10 +15,11 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 func (a *app) orchestrations() *cobra.Command {
-	return group(&cobra.Command{
+	return command.Group(&cobra.Command{
 		Use: "orchestrations", Short: "Start orchestrations, see them, send them events, end and purge them",
 		Long: `An orchestration is a function whose steps are recorded. It survives crashes, and may wait for
 months. The functions are those of a program that embeds the server, or of workers that connect
@@ -45,12 +46,12 @@ type instanceFlags struct {
 }
 
 func (f *instanceFlags) add(a *app, flags *pflag.FlagSet, statuses []forebay.OrchestrationStatus) {
-	statusFlag(flags, &f.filter.Statuses, statuses)
+	command.StatusFlag(flags, &f.filter.Statuses, statuses)
 	flags.StringVar(&f.filter.Prefix, "prefix", "", "only ids that begin so")
 	a.periodFlags(flags, &f.before, &f.after, "created")
 }
 
-// selection is what the flags select.
+// selection returns the filter that the flags make.
 func (f *instanceFlags) selection() client.OrchestrationFilter {
 	filter := f.filter
 	if f.after != nil {
@@ -64,20 +65,20 @@ func (f *instanceFlags) selection() client.OrchestrationFilter {
 
 func (a *app) orchestrationsList() *cobra.Command {
 	var f instanceFlags
-	c := pageCommand(a, &cobra.Command{
+	c := command.Page(a.App, &cobra.Command{
 		Use: "list", Short: "List instances, newest first",
 		Example: `  forebay orchestrations list --status running,suspended
   forebay orchestrations list --name order --after 24h --limit 0 -o jsonl`,
-	}, func(c *call, pageSize int) iter.Seq2[forebay.Orchestration, error] {
+	}, func(c *command.Call, pageSize int) iter.Seq2[forebay.Orchestration, error] {
 		filter := f.selection()
 		filter.Limit = pageSize
-		return c.api.Orchestrations(c.ctx, filter)
-	}, func(o forebay.Orchestration) []field {
-		return []field{
+		return c.API.Orchestrations(c.Ctx, filter)
+	}, func(o forebay.Orchestration) []command.Field {
+		return []command.Field{
 			{"INSTANCE", o.ID}, {"STATUS", string(o.Status)}, {"ORCHESTRATOR", o.Name},
-			{"CREATED", a.age(o.CreatedAt)}, {"UPDATED", a.age(o.UpdatedAt)},
-			{"CUSTOM STATUS", shortJSON(o.CustomStatus, 40)},
-			{"ERROR", shorten(failureText(o.Failure), 60)},
+			{"CREATED", a.Age(o.CreatedAt)}, {"UPDATED", a.Age(o.UpdatedAt)},
+			{"CUSTOM STATUS", command.ShortJSON(o.CustomStatus, 40)},
+			{"ERROR", command.Shorten(failureText(o.Failure), 60)},
 		}
 	})
 	f.add(a, c.Flags(), forebay.OrchestrationStatuses)
@@ -87,42 +88,42 @@ func (a *app) orchestrationsList() *cobra.Command {
 
 func (a *app) orchestrationsShow() *cobra.Command {
 	var wait bool
-	c := showCommand(a, &cobra.Command{
+	c := command.Show(a.App, &cobra.Command{
 		Use: "show INSTANCE", Short: "Show an instance", Example: "  forebay orchestrations show order-4711 --wait",
-	}, func(c *call) (forebay.Orchestration, error) {
-		o, err := c.api.Orchestration(c.ctx, c.args[0])
+	}, func(c *command.Call) (forebay.Orchestration, error) {
+		o, err := c.API.Orchestration(c.Ctx, c.Args[0])
 		if err != nil || !wait || o.Status.Terminal() {
 			return o, err
 		}
-		return a.awaitInstance(c.ctx, c.args[0])
+		return awaitInstance(c, c.Args[0])
 	}, a.instanceFields)
 	c.Flags().BoolVar(&wait, "wait", false, "wait until the instance is over")
 	return c
 }
 
-func (a *app) instanceFields(o forebay.Orchestration) []field {
+func (a *app) instanceFields(o forebay.Orchestration) []command.Field {
 	output := ""
 	if o.Failure == nil {
-		output = shortJSON(o.Output, 400)
+		output = command.ShortJSON(o.Output, 400)
 	}
-	return []field{
+	return []command.Field{
 		{"instance", o.ID},
 		{"status", string(o.Status)},
 		{"orchestrator", o.Name},
 		{"version", o.Version},
 		{"called by", o.ParentID},
-		{"created", a.when(o.CreatedAt)},
-		{"started", a.whenPtr(o.StartedAt)},
-		{"updated", a.when(o.UpdatedAt)},
-		{"completed", a.whenPtr(o.CompletedAt)},
-		{"input", shortJSON(o.Input, 400)},
-		{"custom status", shortJSON(o.CustomStatus, 400)},
-		{"error", shorten(failureText(o.Failure), 400)},
+		{"created", a.When(o.CreatedAt)},
+		{"started", a.WhenPtr(o.StartedAt)},
+		{"updated", a.When(o.UpdatedAt)},
+		{"completed", a.WhenPtr(o.CompletedAt)},
+		{"input", command.ShortJSON(o.Input, 400)},
+		{"custom status", command.ShortJSON(o.CustomStatus, 400)},
+		{"error", command.Shorten(failureText(o.Failure), 400)},
 		{"output", output},
 	}
 }
 
-// failureText says why something failed. A type that is one of Go's tells a user nothing.
+// failureText says why something failed. It leaves out types of Go, which tell a user nothing.
 func failureText(f *forebay.OrchestrationFailure) string {
 	switch {
 	case f == nil:
@@ -133,28 +134,28 @@ func failureText(f *forebay.OrchestrationFailure) string {
 	return f.Type + ": " + f.Message
 }
 
-// payload is the JSON that an instance or an event is given. It may be left out.
+// payload is the optional JSON input of an instance or an event.
 type payload struct {
-	content
+	command.Content
 	isText bool
 }
 
 func (p *payload) add(flags *pflag.FlagSet, what string) {
-	p.content.add(flags, what, "input", "file", "the "+what+": JSON")
+	p.Content.Add(flags, what, "input", "file", "the "+what+": JSON")
 	flags.BoolVar(&p.isText, "text", false, "it is text, not JSON")
 }
 
-func (p *payload) read(c *call) (json.RawMessage, error) {
-	data, given, err := p.content.read(c, maxInputBytes)
+func (p *payload) read(c *command.Call) (json.RawMessage, error) {
+	data, given, err := p.Content.Read(c, maxInputBytes)
 	switch {
 	case err != nil:
 		return nil, err
 	case !given && p.isText:
-		return nil, usagef("--text says that there is a text; give it by --input or --file")
+		return nil, command.Usagef("--text says that there is a text; give it by --input or --file")
 	case !given:
 		return nil, nil
 	case !p.isText && !json.Valid(bytes.TrimSpace(data)):
-		return nil, usagef("that is not valid JSON; say --text to send it as a text")
+		return nil, command.Usagef("that is not valid JSON; say --text to send it as a text")
 	}
 	return asInput(data, !p.isText)
 }
@@ -163,23 +164,23 @@ func (a *app) orchestrationsStart() *cobra.Command {
 	var input payload
 	var id string
 	var wait bool
-	c := a.apiCommand(&cobra.Command{
+	c := a.APICommand(&cobra.Command{
 		Use: "start ORCHESTRATOR", Short: "Start an instance of an orchestrator",
 		Long: `Start an instance of an orchestrator and print its id. It is on disk when the command returns.
 With --wait the command stays until the instance is over and prints its output.`,
 		Example: `  forebay orchestrations start order --input '{"number":4711}' --id order-4711
   forebay orchestrations start greet --text --input world --wait
   forebay orchestrations start report --file request.json`,
-	}, func(c *call) error {
+	}, func(c *command.Call) error {
 		data, err := input.read(c)
 		if err != nil {
 			return err
 		}
-		started, err := c.api.StartOrchestration(c.ctx, c.args[0], id, data)
+		started, err := c.API.StartOrchestration(c.Ctx, c.Args[0], id, data)
 		if err != nil {
 			return err
 		}
-		return c.printStarted(started, wait)
+		return printStarted(c, started, wait)
 	})
 	input.add(c.Flags(), "input")
 	c.Flags().StringVar(&id, "id", "", "id of the instance (default: a new one)")
@@ -187,26 +188,26 @@ With --wait the command stays until the instance is over and prints its output.`
 	return c
 }
 
-// printStarted prints an instance that has just been started: its id, or how it ended.
-func (c *call) printStarted(id string, wait bool) error {
+// printStarted prints the id of an instance that has just started. With wait it prints the output.
+func printStarted(c *command.Call, id string, wait bool) error {
 	switch {
-	case !wait && c.output == outputTable:
-		return c.say("%s", id)
+	case !wait && c.Output == command.OutputTable:
+		return c.Say("%s", id)
 	case !wait:
-		o, err := c.api.Orchestration(c.ctx, id)
+		o, err := c.API.Orchestration(c.Ctx, id)
 		if err != nil {
-			return c.advise(c.ctx, err, "the instance is on disk: "+id)
+			return c.Advise(c.Ctx, err, "the instance is on disk: "+id)
 		}
-		return c.printJSON(o)
+		return c.PrintJSON(o)
 	}
-	o, err := c.awaitInstance(c.ctx, id)
+	o, err := awaitInstance(c, id)
 	switch {
 	case err != nil:
 		return err
-	case c.output != outputTable:
-		err = c.printJSON(o)
+	case c.Output != command.OutputTable:
+		err = c.PrintJSON(o)
 	case o.Status == forebay.OrchestrationCompleted:
-		err = writeLine(plainJSON(c.out), orNull(o.Output))
+		err = command.WriteLine(command.PlainJSON(c.Out), orNull(o.Output))
 	}
 	if err != nil {
 		return err
@@ -214,14 +215,15 @@ func (c *call) printStarted(id string, wait bool) error {
 	return endedInstance(o)
 }
 
-func (a *app) awaitInstance(ctx context.Context, id string) (forebay.Orchestration, error) {
-	api, err := a.patient()
+// awaitInstance waits until an instance is over.
+func awaitInstance(c *command.Call, id string) (forebay.Orchestration, error) {
+	api, err := c.Patient()
 	if err != nil {
 		return forebay.Orchestration{}, err
 	}
-	o, err := api.WaitOrchestration(ctx, id)
+	o, err := api.WaitOrchestration(c.Ctx, id)
 	if err != nil {
-		err = a.stillThere(ctx, err, "the instance", "forebay orchestrations show "+id)
+		err = c.StillThere(c.Ctx, err, "the instance", "forebay orchestrations show "+id)
 	}
 	return o, err
 }
@@ -233,47 +235,47 @@ func orNull(v json.RawMessage) json.RawMessage {
 	return v
 }
 
-// endedInstance is the error of an instance that did not complete.
+// endedInstance returns the error of an instance that did not complete.
 func endedInstance(o forebay.Orchestration) error {
 	switch {
 	case o.Status == forebay.OrchestrationCompleted:
 		return nil
 	case o.Failure != nil:
-		return failf("%s %s: %s", o.ID, o.Status, failureText(o.Failure))
+		return command.Failf("%s %s: %s", o.ID, o.Status, failureText(o.Failure))
 	case len(o.Output) > 0 && string(o.Output) != "null":
-		return failf("%s %s: %s", o.ID, o.Status, o.Output)
+		return command.Failf("%s %s: %s", o.ID, o.Status, o.Output)
 	}
-	return failf("%s %s", o.ID, o.Status)
+	return command.Failf("%s %s", o.ID, o.Status)
 }
 
 func (a *app) orchestrationsRaise() *cobra.Command {
 	var event payload
-	c := a.apiCommand(&cobra.Command{
+	c := a.APICommand(&cobra.Command{
 		Use: "raise INSTANCE EVENT", Short: "Send an instance an event",
 		Long:    "Send an instance an event. One that it does not wait for yet is kept until it does.",
 		Example: "  forebay orchestrations raise order-4711 approved --input true",
-	}, func(c *call) error {
+	}, func(c *command.Call) error {
 		data, err := event.read(c)
 		if err != nil {
 			return err
 		}
-		if err := c.api.RaiseEvent(c.ctx, c.args[0], c.args[1], data); err != nil {
+		if err := c.API.RaiseEvent(c.Ctx, c.Args[0], c.Args[1], data); err != nil {
 			return err
 		}
-		return a.say("%s was sent %s", c.args[0], c.args[1])
+		return a.Say("%s was sent %s", c.Args[0], c.Args[1])
 	})
 	event.add(c.Flags(), "event's data")
 	return aboutRunning(c)
 }
 
-// instanceVerb is a command that asks for something that is done soon after.
+// instanceVerb is a command that requests a change of an instance. The change happens soon after.
 func (a *app) instanceVerb(c *cobra.Command, done string, do func(*client.Client, context.Context, string, string) error) *cobra.Command {
 	var reason string
-	a.apiCommand(c, func(c *call) error {
-		if err := do(c.api, c.ctx, c.args[0], reason); err != nil {
+	a.APICommand(c, func(c *command.Call) error {
+		if err := do(c.API, c.Ctx, c.Args[0], reason); err != nil {
 			return err
 		}
-		return a.say("%s will be %s", c.args[0], done)
+		return a.Say("%s will be %s", c.Args[0], done)
 	})
 	c.Example = "  forebay orchestrations " + c.Name() + ` order-4711 --reason "as the customer wishes"`
 	c.Flags().StringVar(&reason, "reason", "", "why; it is kept in the history")
@@ -282,16 +284,16 @@ func (a *app) instanceVerb(c *cobra.Command, done string, do func(*client.Client
 
 func (a *app) orchestrationsRestart() *cobra.Command {
 	var sameID, wait bool
-	c := a.apiCommand(&cobra.Command{
+	c := a.APICommand(&cobra.Command{
 		Use: "restart INSTANCE", Short: "Start an instance anew, with its input",
 		Long:    "Start an instance anew, with its input, and print the id: a new one, unless --same-id is given.",
 		Example: "  forebay orchestrations restart order-4711 --same-id",
-	}, func(c *call) error {
-		started, err := c.api.RestartOrchestration(c.ctx, c.args[0], !sameID)
+	}, func(c *command.Call) error {
+		started, err := c.API.RestartOrchestration(c.Ctx, c.Args[0], !sameID)
 		if err != nil {
 			return err
 		}
-		return c.printStarted(started, wait)
+		return printStarted(c, started, wait)
 	})
 	c.Flags().BoolVar(&sameID, "same-id", false, "under its own id: it has to be over, and its history is deleted")
 	c.Flags().BoolVar(&wait, "wait", false, "wait until the instance is over and print its output")
@@ -304,26 +306,27 @@ func (a *app) orchestrationsPurge() *cobra.Command {
 	type purged struct {
 		Instances int `json:"instancesDeleted"`
 	}
-	c := showCommand(a, &cobra.Command{
+	c := command.Show(a.App, &cobra.Command{
 		Use: "purge [INSTANCE]", Short: "Delete instances that are over, with their histories",
 		Long: `Delete instances that are over, with their histories: one, or those that flags select. The server
 deletes old ones by itself: see retention in its configuration.`,
 		Example: `  forebay orchestrations purge order-4711
   forebay orchestrations purge --before 30d --status completed
   forebay orchestrations purge --all`,
-	}, func(c *call) (p purged, err error) {
-		// A selection that is empty is one, too. A mistake in it must not delete more.
-		selected := slices.ContainsFunc([]string{"status", "prefix", "before", "after"}, c.flags.Changed)
-		if err := exactlyOne("name an instance, select some by flags, or say --all",
-			"an instance, a selection and --all exclude each other", len(c.args) > 0, selected, everything); err != nil {
+	}, func(c *command.Call) (p purged, err error) {
+		// An empty value, such as --prefix=, still counts as a selection. Such a mistake must not
+		// delete more.
+		selected := slices.ContainsFunc([]string{"status", "prefix", "before", "after"}, c.Flags.Changed)
+		if err := command.ExactlyOne("name an instance, select some by flags, or say --all",
+			"an instance, a selection and --all exclude each other", len(c.Args) > 0, selected, everything); err != nil {
 			return p, err
 		}
-		if len(c.args) == 1 {
-			return purged{1}, c.api.PurgeOrchestration(c.ctx, c.args[0])
+		if len(c.Args) == 1 {
+			return purged{1}, c.API.PurgeOrchestration(c.Ctx, c.Args[0])
 		}
-		p.Instances, err = c.api.PurgeOrchestrations(c.ctx, f.selection())
+		p.Instances, err = c.API.PurgeOrchestrations(c.Ctx, f.selection())
 		return p, err
-	}, func(p purged) []field { return []field{{"purged", strconv.Itoa(p.Instances)}} })
+	}, func(p purged) []command.Field { return []command.Field{{"purged", strconv.Itoa(p.Instances)}} })
 	f.add(a, c.Flags(), []forebay.OrchestrationStatus{
 		forebay.OrchestrationCompleted, forebay.OrchestrationFailed, forebay.OrchestrationTerminated, forebay.OrchestrationCanceled,
 	})

@@ -17,17 +17,19 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/server"
 )
 
-// embeddingVariable makes this test binary a program that embeds a server with orchestrators: it holds the database.
+// embeddingVariable turns this test binary into a program that embeds a server with orchestrators.
+// It holds the database.
 const embeddingVariable = "FOREBAY_TEST_EMBEDDING"
 
 func TestMain(m *testing.M) {
 	if database := os.Getenv(embeddingVariable); database != "" {
 		if err := embedding(database); err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			os.Exit(exitFailed)
+			os.Exit(command.ExitFailed)
 		}
 		return
 	}
@@ -102,7 +104,7 @@ func TestOrchestrationsAgainstAServer(t *testing.T) {
 	url := startEmbedding(t, "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"))
 	run := func(want int, args ...string) ran {
 		t.Helper()
-		got := command{url: url, in: `"from standard input"`}.run(t.Context(), append([]string{"orchestrations"}, args...)...)
+		got := commandLine{url: url, in: `"from standard input"`}.run(t.Context(), append([]string{"orchestrations"}, args...)...)
 		if got.code != want {
 			t.Fatalf("forebay orchestrations %s: exit code %d, want %d; %s%s", strings.Join(args, " "), got.code, want, got.out, got.err)
 		}
@@ -114,15 +116,15 @@ func TestOrchestrationsAgainstAServer(t *testing.T) {
 			t.Errorf("printed %q and %q; want %q and %q", got.out, got.err, out, err)
 		}
 	}
-	says(run(exitUsage, "start", "ordr"), "", "there is no orchestrator ordr; there are: analyze-document, greet, order")
+	says(run(command.ExitUsage, "start", "ordr"), "", "there is no orchestrator ordr; there are: analyze-document, greet, order")
 	says(run(0, "start", "greet", "--text", "--input", "you", "--wait"), `"hello you"`+"\n", "")
 	says(run(0, "start", "greet", "--file", "-", "--wait"), `"hello from standard input"`, "")
-	says(run(exitFailed, "start", "greet", "--input", "1", "--wait"), "", "Failed: input: is not what the orchestrator takes")
+	says(run(command.ExitFailed, "start", "greet", "--input", "1", "--wait"), "", "Failed: input: is not what the orchestrator takes")
 	says(run(0, "start", "order", "--input", `{"number":7}`, "--id", "o/1"), "o/1\n", "")
-	says(run(exitConflict, "start", "order", "--id", "o/1"), "", "there is an instance o/1 already")
-	says(run(exitConflict, "restart", "o/1", "--same-id"), "", "not over")
-	says(run(exitConflict, "purge", "o/1"), "", "not over")
-	says(run(exitConflict, "rewind", "o/1"), "", "only an instance that has failed")
+	says(run(command.ExitConflict, "start", "order", "--id", "o/1"), "", "there is an instance o/1 already")
+	says(run(command.ExitConflict, "restart", "o/1", "--same-id"), "", "not over")
+	says(run(command.ExitConflict, "purge", "o/1"), "", "not over")
+	says(run(command.ExitConflict, "rewind", "o/1"), "", "only an instance that has failed")
 
 	says(run(0, "suspend", "o/1", "--reason", "lunch"), "o/1 will be suspended", "")
 	says(run(0, "raise", "o/1", "approved", "--input", "true"), "o/1 was sent approved", "")
@@ -136,8 +138,8 @@ func TestOrchestrationsAgainstAServer(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.out), &o); err != nil || o.Status != forebay.OrchestrationCompleted || string(o.Output) != `"charged for 7"` {
 		t.Fatalf("rewound: %s", got.out)
 	}
-	says(run(exitConflict, "terminate", "o/1"), "", "is over")
-	says(run(exitConflict, "raise", "o/1", "approved"), "", "is over")
+	says(run(command.ExitConflict, "terminate", "o/1"), "", "is over")
+	says(run(command.ExitConflict, "raise", "o/1", "approved"), "", "is over")
 
 	again := strings.TrimSpace(run(0, "restart", "o/1").out)
 	says(run(0, "list", "--status", "pending,running", "-o", "jsonl"), again, "")
@@ -152,7 +154,7 @@ func TestOrchestrationsAgainstAServer(t *testing.T) {
 	}
 	says(run(0, "purge", "--status", "terminated", "--prefix", again), "purged  1", "")
 	run(0, "purge", "o/1")
-	says(run(exitNotFound, "get", "o/1"), "", "there is no instance o/1")
+	says(run(command.ExitNotFound, "get", "o/1"), "", "there is no instance o/1")
 	says(run(0, "purge", "--created-before", "2020-01-01T00:00:00Z"), "purged  0", "")
 	says(run(0, "purge", "--all"), "purged  3", "")
 	if got := run(0, "list", "-o", "json"); got.out != "[]\n" {
@@ -163,8 +165,8 @@ func TestOrchestrationsAgainstAServer(t *testing.T) {
 // A server of the command alone has the built-in workflows.
 func TestUnknownOrchestrator(t *testing.T) {
 	url, _, _ := startServer(t)
-	got := command{url: url}.run(t.Context(), "orchestrations", "start", "order")
-	if got.code != exitUsage || !strings.Contains(got.err, "there is no orchestrator order; there are: analyze-document") {
+	got := commandLine{url: url}.run(t.Context(), "orchestrations", "start", "order")
+	if got.code != command.ExitUsage || !strings.Contains(got.err, "there is no orchestrator order; there are: analyze-document") {
 		t.Errorf("exit code %d, %s", got.code, got.err)
 	}
 }

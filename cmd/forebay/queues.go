@@ -11,9 +11,10 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
-// anyQueue is a queue for jobs or one of messages.
+// anyQueue is a queue of jobs or a queue of messages.
 type anyQueue struct {
 	jobs     *forebay.QueueInfo
 	messages *forebay.MessageQueue
@@ -28,39 +29,39 @@ func (q anyQueue) MarshalJSON() ([]byte, error) {
 }
 
 func (a *app) queues() *cobra.Command {
-	return group(&cobra.Command{Use: "queues", Short: "See queues, pause and resume them, make queues of plain messages"},
-		listCommand(a, &cobra.Command{Use: "list", Short: "List queues with what stands in them"}, allQueues, queueColumns),
+	return command.Group(&cobra.Command{Use: "queues", Short: "See queues, pause and resume them, make queues of plain messages"},
+		command.List(a.App, &cobra.Command{Use: "list", Short: "List queues with what stands in them"}, allQueues, queueColumns),
 		a.queueCommand("show", "Show a queue", nil),
 		a.queuesCreate(),
-		aboutQueue(a.apiCommand(&cobra.Command{Use: "delete QUEUE", Short: "Delete a queue of plain messages, with all its messages"},
-			func(c *call) error { return c.api.DeleteMessageQueue(c.ctx, c.args[0]) })),
+		aboutQueue(a.APICommand(&cobra.Command{Use: "delete QUEUE", Short: "Delete a queue of plain messages, with all its messages"},
+			func(c *command.Call) error { return c.API.DeleteMessageQueue(c.Ctx, c.Args[0]) })),
 		a.queueCommand("pause", "Let no further job of a queue start; calls in flight finish", (*client.Client).PauseQueue),
 		a.queueCommand("resume", "Let a paused queue go on", (*client.Client).ResumeQueue),
 	)
 }
 
-// queueCommand changes a queue, if there is something to change, and shows it.
+// queueCommand changes a queue, unless change is nil, and shows it.
 func (a *app) queueCommand(verb, short string, change func(*client.Client, context.Context, string) error) *cobra.Command {
-	return aboutQueue(showCommand(a, &cobra.Command{
+	return aboutQueue(command.Show(a.App, &cobra.Command{
 		Use: verb + " QUEUE", Short: short, Example: "  forebay queues " + verb + " default",
-	}, func(c *call) (q anyQueue, err error) {
+	}, func(c *command.Call) (q anyQueue, err error) {
 		if change != nil {
-			if err := change(c.api, c.ctx, c.args[0]); err != nil {
+			if err := change(c.API, c.Ctx, c.Args[0]); err != nil {
 				return q, err
 			}
 		}
-		q.jobs, q.messages, err = c.api.FindQueue(c.ctx, c.args[0])
+		q.jobs, q.messages, err = c.API.FindQueue(c.Ctx, c.Args[0])
 		return q, err
 	}, a.queueFields))
 }
 
-// allQueues are those for jobs, then those of messages.
-func allQueues(c *call) (queues []anyQueue, err error) {
-	jobs, err := c.api.Queues(c.ctx)
+// allQueues returns the queues of jobs, then the queues of messages.
+func allQueues(c *command.Call) (queues []anyQueue, err error) {
+	jobs, err := c.API.Queues(c.Ctx)
 	if err != nil {
 		return nil, err
 	}
-	messages, err := c.api.MessageQueues(c.ctx)
+	messages, err := c.API.MessageQueues(c.Ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -73,11 +74,11 @@ func allQueues(c *call) (queues []anyQueue, err error) {
 	return queues, nil
 }
 
-func queueColumns(q anyQueue) []field {
+func queueColumns(q anyQueue) []command.Field {
 	kind, info, retrying, quarantine := "jobs", forebay.QueueInfo{}, "", ""
 	if q.jobs != nil {
 		info = *q.jobs
-		retrying, quarantine = counted(info.Retrying, info.CountsCapped), counted(info.Quarantine, info.CountsCapped)
+		retrying, quarantine = command.Counted(info.Retrying, info.CountsCapped), command.Counted(info.Quarantine, info.CountsCapped)
 	}
 	if m := q.messages; m != nil {
 		kind = forebay.KindMessages
@@ -86,13 +87,13 @@ func queueColumns(q anyQueue) []field {
 			CountsCapped: m.CountsCapped, OldestAgeSeconds: m.OldestAgeSeconds,
 		}
 	}
-	return []field{
+	return []command.Field{
 		{"QUEUE", info.Name}, {"KIND", kind}, {"STATE", queueState(info)},
-		{"ACTIVE", counted(info.Active, info.CountsCapped)},
-		{"LOCKED", counted(info.Locked, info.CountsCapped)},
-		{"SCHEDULED", counted(info.Scheduled, info.CountsCapped)}, {"RETRYING", retrying},
-		{"DEAD-LETTER", counted(info.DeadLetter, info.CountsCapped)}, {"QUARANTINE", quarantine},
-		{"OLDEST", seconds(info.OldestAgeSeconds)},
+		{"ACTIVE", command.Counted(info.Active, info.CountsCapped)},
+		{"LOCKED", command.Counted(info.Locked, info.CountsCapped)},
+		{"SCHEDULED", command.Counted(info.Scheduled, info.CountsCapped)}, {"RETRYING", retrying},
+		{"DEAD-LETTER", command.Counted(info.DeadLetter, info.CountsCapped)}, {"QUARANTINE", quarantine},
+		{"OLDEST", command.Seconds(info.OldestAgeSeconds)},
 	}
 }
 
@@ -103,53 +104,53 @@ func queueState(q forebay.QueueInfo) string {
 	return "running"
 }
 
-func (a *app) queueFields(q anyQueue) []field {
+func (a *app) queueFields(q anyQueue) []command.Field {
 	if q.messages != nil {
 		return a.messageQueueFields(*q.messages)
 	}
 	j := *q.jobs
-	return []field{
+	return []command.Field{
 		{"queue", j.Name},
 		{"state", queueState(j)},
-		{"active", counted(j.Active, j.CountsCapped)},
-		{"locked", counted(j.Locked, j.CountsCapped)},
-		{"scheduled", counted(j.Scheduled, j.CountsCapped)},
-		{"retrying", counted(j.Retrying, j.CountsCapped)},
-		{"dead-letter", counted(j.DeadLetter, j.CountsCapped)},
-		{"quarantine", counted(j.Quarantine, j.CountsCapped)},
-		{"oldest", seconds(j.OldestAgeSeconds)},
+		{"active", command.Counted(j.Active, j.CountsCapped)},
+		{"locked", command.Counted(j.Locked, j.CountsCapped)},
+		{"scheduled", command.Counted(j.Scheduled, j.CountsCapped)},
+		{"retrying", command.Counted(j.Retrying, j.CountsCapped)},
+		{"dead-letter", command.Counted(j.DeadLetter, j.CountsCapped)},
+		{"quarantine", command.Counted(j.Quarantine, j.CountsCapped)},
+		{"oldest", command.Seconds(j.OldestAgeSeconds)},
 		{"concurrency", fmt.Sprintf("%d, retries %d", j.Concurrency, j.RetryConcurrency)},
 		{"lock", fmt.Sprintf("%gs", j.LockSeconds)},
 		{"max deliveries", strconv.Itoa(j.MaxDeliveryCount)},
 	}
 }
 
-func (a *app) messageQueueFields(q forebay.MessageQueue) []field {
-	return []field{
+func (a *app) messageQueueFields(q forebay.MessageQueue) []command.Field {
+	return []command.Field{
 		{"queue", q.Name},
 		{"kind", q.Kind},
-		{"active", counted(q.Active, q.CountsCapped)},
-		{"locked", counted(q.Locked, q.CountsCapped)},
-		{"scheduled", counted(q.Scheduled, q.CountsCapped)},
-		{"deferred", counted(q.Deferred, q.CountsCapped)},
-		{"dead-letter", counted(q.DeadLetter, q.CountsCapped)},
-		{"oldest", seconds(q.OldestAgeSeconds)},
+		{"active", command.Counted(q.Active, q.CountsCapped)},
+		{"locked", command.Counted(q.Locked, q.CountsCapped)},
+		{"scheduled", command.Counted(q.Scheduled, q.CountsCapped)},
+		{"deferred", command.Counted(q.Deferred, q.CountsCapped)},
+		{"dead-letter", command.Counted(q.DeadLetter, q.CountsCapped)},
+		{"oldest", command.Seconds(q.OldestAgeSeconds)},
 		{"lock", fmt.Sprintf("%gs", q.LockSeconds)},
 		{"max deliveries", strconv.Itoa(q.MaxDeliveryCount)},
-		{"time to live", seconds(q.DefaultTTLSeconds)},
-		{"expired are", yes(q.DeadLetterOnExpiration, "dead-lettered")},
-		{"duplicate window", seconds(q.DuplicateWindowSeconds)},
-		{"sessions", yes(q.RequiresSession, "required")},
+		{"time to live", command.Seconds(q.DefaultTTLSeconds)},
+		{"expired are", command.IfTrue(q.DeadLetterOnExpiration, "dead-lettered")},
+		{"duplicate window", command.Seconds(q.DuplicateWindowSeconds)},
+		{"sessions", command.IfTrue(q.RequiresSession, "required")},
 		{"forwards to", q.ForwardTo},
 		{"forwards dead letters to", q.ForwardDeadLettersTo},
-		{"deleted when idle for", seconds(q.AutoDeleteOnIdleSeconds)},
-		{"created", a.when(q.CreatedAt)},
+		{"deleted when idle for", command.Seconds(q.AutoDeleteOnIdleSeconds)},
+		{"created", a.When(q.CreatedAt)},
 	}
 }
 
 func (a *app) queuesCreate() *cobra.Command {
 	var s forebay.MessageQueueSettings
-	c := showCommand(a, &cobra.Command{
+	c := command.Show(a.App, &cobra.Command{
 		Use: "create QUEUE", Short: "Make a queue of plain messages, or change its settings",
 		Long: `Make a queue of plain messages, or give one that exists these settings. A setting without a flag
 gets its default. Whether a queue requires sessions, and whether it detects duplicates, stays as
@@ -157,42 +158,42 @@ it was made. The server's configuration makes queues for jobs.`,
 		Example: `  forebay queues create mail --lock 30s --max-deliveries 5
   forebay queues create steps --require-session
   forebay queues create orders --detect-duplicates --ttl 24h --dead-letter-expired`,
-	}, func(c *call) (forebay.MessageQueue, error) {
+	}, func(c *command.Call) (forebay.MessageQueue, error) {
 		s.DetectsDuplicates = impliedDuplicates(s.DetectsDuplicates, s.DuplicateWindowSeconds)
-		return c.api.PutMessageQueue(c.ctx, c.args[0], s)
+		return c.API.PutMessageQueue(c.Ctx, c.Args[0], s)
 	}, a.messageQueueFields)
 	receiverFlags(c.Flags(), &s, "queue")
 	duplicateFlags(c.Flags(), &s.DetectsDuplicates, &s.DuplicateWindowSeconds, "queue")
 	return c
 }
 
-// receiverFlags are the settings of queues and of subscriptions, which are queues too.
+// receiverFlags adds the settings that queues and subscriptions share.
 func receiverFlags(flags *pflag.FlagSet, s *forebay.MessageQueueSettings, thing string) {
-	secondsFlag(flags, &s.LockSeconds, "lock", forebay.DefaultLockDuration, "how long a receiver holds a message or a session: 1s to 5m")
+	command.SecondsFlag(flags, &s.LockSeconds, "lock", forebay.DefaultLockDuration, "how long a receiver holds a message or a session: 1s to 5m")
 	flags.IntVar(&s.MaxDeliveryCount, "max-deliveries", forebay.DefaultMaxDeliveryCount, "deliveries after which a message is dead-lettered")
 	ttlFlag(flags, &s.DefaultTTLSeconds)
 	flags.BoolVar(&s.DeadLetterOnExpiration, "dead-letter-expired", false, "dead-letter expired messages instead of dropping them")
-	optionalBool(flags, &s.RequiresSession, "require-session", "receive session by session; only when the "+thing+" is made")
+	command.OptionalBool(flags, &s.RequiresSession, "require-session", "receive session by session; only when the "+thing+" is made")
 	flags.StringVar(&s.ForwardTo, "forward-to", "", "queue or topic to which all that arrives goes on")
 	flags.StringVar(&s.ForwardDeadLettersTo, "forward-dead-letters-to", "", "queue or topic to which dead letters go on")
 	idleFlag(flags, &s.AutoDeleteOnIdleSeconds, thing)
 }
 
-// ttlFlag, idleFlag and duplicateFlags are settings of queues and topics.
+// ttlFlag, idleFlag and duplicateFlags add settings that queues and topics share.
 func ttlFlag(flags *pflag.FlagSet, to *float64) {
-	secondsFlag(flags, to, "ttl", 0, "default and longest time to live of a message (default: unlimited)")
+	command.SecondsFlag(flags, to, "ttl", 0, "default and longest time to live of a message (default: unlimited)")
 }
 
 func idleFlag(flags *pflag.FlagSet, to *float64, thing string) {
-	secondsFlag(flags, to, "auto-delete-on-idle", 0, "delete the "+thing+" after so long without use: at least 5m (default: never)")
+	command.SecondsFlag(flags, to, "auto-delete-on-idle", 0, "delete the "+thing+" after so long without use: at least 5m (default: never)")
 }
 
 func duplicateFlags(flags *pflag.FlagSet, detects **bool, window *float64, thing string) {
-	optionalBool(flags, detects, "detect-duplicates", "drop messages that repeat a message id; only when the "+thing+" is made")
-	secondsFlag(flags, window, "duplicate-window", 0, "how long to remember message ids: 20s to 7d; detects duplicates (default 10m)")
+	command.OptionalBool(flags, detects, "detect-duplicates", "drop messages that repeat a message id; only when the "+thing+" is made")
+	command.SecondsFlag(flags, window, "duplicate-window", 0, "how long to remember message ids: 20s to 7d; detects duplicates (default 10m)")
 }
 
-// impliedDuplicates has a window of message ids mean that duplicates are detected.
+// impliedDuplicates turns duplicate detection on if its window is given.
 func impliedDuplicates(detects *bool, window float64) *bool {
 	if window > 0 {
 		return new(true)

@@ -18,9 +18,10 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
-// A server takes in what has changed in its file when it gets SIGHUP, and a broken file changes nothing.
+// At SIGHUP a server applies the changes of its file. A broken file changes nothing.
 func TestReloadOnSIGHUP(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "forebay.yaml")
 	write := func(content string) {
@@ -39,7 +40,7 @@ tasks: {ask: {extends: chat, model: small}}
 	ctx, cancel := context.WithCancel(t.Context())
 	log, stderr := io.Pipe()
 	exited := make(chan int, 1)
-	a := &app{in: strings.NewReader(""), out: io.Discard, err: stderr, now: time.Now, zone: time.UTC}
+	a := &app{&command.App{In: strings.NewReader(""), Out: io.Discard, Err: stderr, Now: time.Now, Zone: time.UTC}}
 	go func() {
 		code := a.run(ctx, []string{"serve", "--config", file, "--listen", "127.0.0.1:0", "--database", "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")})
 		stderr.Close()
@@ -82,15 +83,15 @@ tasks: {ask: {extends: chat, model: small}}
 		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		return await("the configuration was read again")
+		return await("the new configuration is")
 	}
 	run := func(task string) (deployment string) {
 		t.Helper()
-		out := command{url: url}.run(t.Context(), "submit", task, "--input", "x", "--wait", "-o", "json")
+		out := commandLine{url: url}.run(t.Context(), "submit", task, "--input", "x", "--wait", "-o", "json")
 		if out.code != 0 {
 			t.Fatalf("%s: exit code %d, %s%s", task, out.code, out.out, out.err)
 		}
-		shown := command{url: url}.run(t.Context(), "jobs", "list", "-o", "json", "--limit", "1")
+		shown := commandLine{url: url}.run(t.Context(), "jobs", "list", "-o", "json", "--limit", "1")
 		var list []forebay.Job
 		if err := json.Unmarshal([]byte(shown.out), &list); err != nil || len(list) != 1 {
 			t.Fatalf("%v: %s", err, shown.out)

@@ -8,27 +8,28 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/filter"
 )
 
 func (a *app) rules() *cobra.Command {
-	return group(&cobra.Command{
+	return command.Group(&cobra.Command{
 		Use: "rules", Short: "Say what a subscription selects",
 		Long: `Rules without an action make one copy together of each message that one of them selects. Each
 rule with an action makes a copy of its own. A subscription without any rule gets nothing.`,
 	},
-		listCommand(a, &cobra.Command{Use: "list TOPIC SUBSCRIPTION", Short: "List a subscription's rules"},
-			func(c *call) ([]forebay.Rule, error) { return c.api.Rules(c.ctx, c.args[0], c.args[1]) },
-			func(r forebay.Rule) []field {
-				return []field{{"RULE", r.Name}, {"FILTER", describeFilter(r.RuleSettings)}, {"ACTION", r.SQLAction}}
+		command.List(a.App, &cobra.Command{Use: "list TOPIC SUBSCRIPTION", Short: "List a subscription's rules"},
+			func(c *command.Call) ([]forebay.Rule, error) { return c.API.Rules(c.Ctx, c.Args[0], c.Args[1]) },
+			func(r forebay.Rule) []command.Field {
+				return []command.Field{{"RULE", r.Name}, {"FILTER", describeFilter(r.RuleSettings)}, {"ACTION", r.SQLAction}}
 			}),
 		a.rulesCreate(),
-		a.apiCommand(&cobra.Command{Use: "delete TOPIC SUBSCRIPTION RULE", Short: "Delete a rule"},
-			func(c *call) error { return c.api.DeleteRule(c.ctx, c.args[0], c.args[1], c.args[2]) }),
+		a.APICommand(&cobra.Command{Use: "delete TOPIC SUBSCRIPTION RULE", Short: "Delete a rule"},
+			func(c *command.Call) error { return c.API.DeleteRule(c.Ctx, c.Args[0], c.Args[1], c.Args[2]) }),
 		a.rulesTest())
 }
 
-// ruleFlags say what a rule selects and does.
+// ruleFlags describe the filter and the action of a rule.
 type ruleFlags struct {
 	sql, correlation, action string
 	none                     bool
@@ -41,7 +42,7 @@ func (f *ruleFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.action, "action", "", `change the copy, such as "SET quantity = quantity / 2; REMOVE color"`)
 }
 
-// settings returns the rule, and whether any flag speaks of it.
+// settings returns the rule, and whether any flag describes one.
 func (f *ruleFlags) settings() (s forebay.RuleSettings, given bool, err error) {
 	s = forebay.RuleSettings{SQLFilter: f.sql, SQLAction: f.action}
 	if f.none {
@@ -52,12 +53,12 @@ func (f *ruleFlags) settings() (s forebay.RuleSettings, given bool, err error) {
 		d := json.NewDecoder(strings.NewReader(f.correlation))
 		d.DisallowUnknownFields()
 		if err := d.Decode(s.CorrelationFilter); err != nil {
-			return s, false, usagef("--correlation must be a JSON object of properties " +
+			return s, false, command.Usagef("--correlation must be a JSON object of properties " +
 				"such as subject and application_properties")
 		}
 	}
 	if _, err := filter.Compile("rule", s); err != nil {
-		return s, false, err // before anything is asked of a server
+		return s, false, err // before any request
 	}
 	return s, f.sql != "" || f.correlation != "" || f.none || f.action != "", nil
 }
@@ -77,37 +78,37 @@ func describeFilter(s forebay.RuleSettings) string {
 
 func (a *app) rulesCreate() *cobra.Command {
 	var f ruleFlags
-	c := showCommand(a, &cobra.Command{
+	c := command.Show(a.App, &cobra.Command{
 		Use: "create TOPIC SUBSCRIPTION RULE", Aliases: []string{"add"}, Short: "Give a subscription a rule, or replace it",
 		Long: `Give a subscription a rule, or replace the one of this name. Without --sql, --correlation or
 --none it selects everything.`,
 		Example: `  forebay rules create orders large big --sql "quantity > 100"
   forebay rules create orders audit copy --correlation '{"subject":"new"}' --action "SET a = TRUE"`,
-	}, func(c *call) (rule forebay.Rule, err error) {
+	}, func(c *command.Call) (rule forebay.Rule, err error) {
 		settings, _, err := f.settings()
 		if err != nil {
 			return rule, err
 		}
-		return c.api.PutRule(c.ctx, c.args[0], c.args[1], c.args[2], settings)
-	}, func(r forebay.Rule) []field {
-		return []field{{"rule", r.Name}, {"filter", describeFilter(r.RuleSettings)}, {"action", r.SQLAction}}
+		return c.API.PutRule(c.Ctx, c.Args[0], c.Args[1], c.Args[2], settings)
+	}, func(r forebay.Rule) []command.Field {
+		return []command.Field{{"rule", r.Name}, {"filter", describeFilter(r.RuleSettings)}, {"action", r.SQLAction}}
 	})
 	f.add(c.Flags())
 	return c
 }
 
-// verdict is what one rule makes of a message.
+// verdict is the result of one rule for a message.
 type verdict struct {
 	Rule   string              `json:"rule"`
 	Result string              `json:"result"` // selected, not selected or error
 	Error  string              `json:"error,omitempty"`
-	Copy   *forebay.NewMessage `json:"copy,omitempty"` // where an action makes one
+	Copy   *forebay.NewMessage `json:"copy,omitempty"` // the changed copy, if the rule has an action
 }
 
 func (a *app) rulesTest() *cobra.Command {
 	var f ruleFlags
 	var m messageFlags
-	c := a.command(&cobra.Command{
+	c := a.Command(&cobra.Command{
 		Use:   "test [TOPIC SUBSCRIPTION]",
 		Short: "Show what rules make of a message, without sending it",
 		Long: `Show what the rules of a subscription make of a message, without sending it. Without a
@@ -115,21 +116,21 @@ subscription show what one rule does. --sql, --correlation, --none and --action 
 no server is needed.`,
 		Example: `  forebay rules test orders large --property quantity=12
   forebay rules test --sql "quantity > 10" --action "REMOVE color" --property quantity=12`,
-	}, func(c *call) error {
+	}, func(c *command.Call) error {
 		settings, given, err := f.settings()
 		switch {
 		case err != nil:
 			return err
-		case given == (len(c.args) > 0) || len(c.args) == 1:
-			return usagef("name a topic and a subscription, or describe a rule by --sql, --correlation, --none or --action")
+		case given == (len(c.Args) > 0) || len(c.Args) == 1:
+			return command.Usagef("name a topic and a subscription, or describe a rule by --sql, --correlation, --none or --action")
 		}
 		rules := []forebay.Rule{{Name: "-", RuleSettings: settings}}
-		if len(c.args) == 2 {
-			api, err := a.client()
+		if len(c.Args) == 2 {
+			api, err := a.Client()
 			if err != nil {
 				return err
 			}
-			if rules, err = api.Rules(c.ctx, c.args[0], c.args[1]); err != nil {
+			if rules, err = api.Rules(c.Ctx, c.Args[0], c.Args[1]); err != nil {
 				return err
 			}
 		}
@@ -152,17 +153,17 @@ func (a *app) printVerdicts(rules []forebay.Rule, m forebay.NewMessage) error {
 			return err
 		}
 	}
-	return printList(a, all(verdicts), 0, func(v verdict) []field {
+	return command.PrintList(a.App, command.All(verdicts), 0, func(v verdict) []command.Field {
 		copied := v.Error
 		if v.Copy != nil {
 			data, _ := json.Marshal(v.Copy) // its properties were checked
 			copied = string(data)
 		}
-		return []field{{"RULE", v.Rule}, {"RESULT", v.Result}, {"COPY", copied}}
+		return []command.Field{{"RULE", v.Rule}, {"RESULT", v.Result}, {"COPY", copied}}
 	})
 }
 
-// judge asks one rule about the message.
+// judge applies one rule to the message.
 func judge(r forebay.Rule, m forebay.NewMessage) (verdict, error) {
 	compiled, err := filter.Compile(r.Name, r.RuleSettings)
 	if err != nil {

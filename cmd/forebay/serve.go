@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/config"
 	"github.com/forebayhq/forebay/server"
 )
@@ -65,12 +66,12 @@ is short for serve --role worker. With --retries-only it is short for serve --ro
 
 func (a *app) serverCommand(c *cobra.Command, source *config.Source) *cobra.Command {
 	sourceFlags(c.Flags(), source)
-	return a.configCommand(c, source, func(c *call, loaded config.Loaded) error { return a.runServer(c.ctx, *source, loaded) })
+	return a.configCommand(c, source, func(c *command.Call, loaded config.Loaded) error { return a.runServer(c.Ctx, *source, loaded) })
 }
 
 func (a *app) runServer(ctx context.Context, source config.Source, loaded config.Loaded) error {
 	o := loaded.Options
-	o.Logger = server.NewLogger(a.err, o.Log)
+	o.Logger = server.NewLogger(a.Err, o.Log)
 	for _, note := range loaded.Notes {
 		o.Logger.Info(note) //nolint:sloglint // one of a few fixed sentences
 	}
@@ -106,8 +107,8 @@ func (a *app) runServer(ctx context.Context, source config.Source, loaded config
 	return nil
 }
 
-// reload reads the configuration again and has the server take it in. If it is refused, that is
-// logged and the server goes on as it was.
+// reload reads the configuration again and passes it to the server. If the server refuses it,
+// reload logs that and the server keeps its configuration.
 func reload(ctx context.Context, s *server.Server, source config.Source, log *slog.Logger) {
 	loaded, err := config.Load(source)
 	var restart []string
@@ -117,13 +118,13 @@ func reload(ctx context.Context, s *server.Server, source config.Source, log *sl
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		log.ErrorContext(ctx, "the configuration was read again and is refused; the one before goes on",
+		log.ErrorContext(ctx, "the new configuration is refused; the server keeps the old one",
 			slog.String("problems", strings.ReplaceAll(configured(err).Error(), "\n", "; ")))
 	case len(restart) > 0:
-		log.WarnContext(ctx, "the configuration was read again and taken in; some of what has changed needs a restart",
+		log.WarnContext(ctx, "the new configuration is in force; some changes need a restart",
 			slog.Any("restart", restart))
 	default:
-		log.InfoContext(ctx, "the configuration was read again and taken in")
+		log.InfoContext(ctx, "the new configuration is in force")
 	}
 }
 

@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/server"
 )
 
-// startServer runs the serve command on a new database. stop ends it as a signal does and returns its
-// exit code; it may be called again.
+// startServer runs the serve command on a new database. stop ends it as a signal does and returns
+// its exit code; it may be called again.
 func startServer(t *testing.T) (url, database string, stop func() int) {
 	t.Helper()
 	database = "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
@@ -42,7 +43,7 @@ func serveWith(t *testing.T, arguments ...string) (url string, stop func() int) 
 	ctx, cancel := context.WithCancel(context.Background())
 	log, stderr := io.Pipe()
 	exited := make(chan int, 1)
-	a := &app{in: strings.NewReader(""), out: io.Discard, err: stderr, now: time.Now, zone: time.UTC}
+	a := &app{&command.App{In: strings.NewReader(""), Out: io.Discard, Err: stderr, Now: time.Now, Zone: time.UTC}}
 	go func() {
 		code := a.run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0"}, arguments...))
 		stderr.Close()
@@ -77,7 +78,7 @@ func TestAgainstAServer(t *testing.T) {
 	url, database, stop := startServer(t)
 	run := func(want int, args ...string) string {
 		t.Helper()
-		got := command{url: url, in: "From standard input."}.run(t.Context(), args...)
+		got := commandLine{url: url, in: "From standard input."}.run(t.Context(), args...)
 		if got.code != want {
 			t.Fatalf("forebay %s: exit code %d, want %d; %s%s", strings.Join(args, " "), got.code, want, got.out, got.err)
 		}
@@ -106,16 +107,16 @@ func TestAgainstAServer(t *testing.T) {
 	if out := run(0, "jobs", "list", "--status", "succeeded", "--limit", "1", "-o", "json"); strings.Count(out, `"id"`) != 1 {
 		t.Errorf("list printed %q", out)
 	}
-	run(exitNotFound, "jobs", "get", "job_00000000000000000000000000")
-	run(exitConflict, "jobs", "redrive", job.ID)
+	run(command.ExitNotFound, "jobs", "get", "job_00000000000000000000000000")
+	run(command.ExitConflict, "jobs", "redrive", job.ID)
 	run(0, "submit", "chat", "--input", "a", "--idempotency-key", "same")
-	run(exitConflict, "submit", "chat", "--input", "b", "--idempotency-key", "same")
-	run(exitUsage, "submit", "nosuchtask", "--input", "a")
-	run(exitUsage, "submit", "chat", "--input", "a", "--deadline", "2020-01-02T15:04:05Z")
+	run(command.ExitConflict, "submit", "chat", "--input", "b", "--idempotency-key", "same")
+	run(command.ExitUsage, "submit", "nosuchtask", "--input", "a")
+	run(command.ExitUsage, "submit", "chat", "--input", "a", "--deadline", "2020-01-02T15:04:05Z")
 
 	// A job that cannot succeed is set aside, inspected, changed and redriven.
 	run(0, "deployments", "sim", "simulated", `{"refuse_phrases":["forbidden"]}`)
-	if out := (command{url: url}).run(t.Context(), "submit", "chat", "--input", "a forbidden thing", "--wait"); out.code != exitFailed || !strings.Contains(out.err, "failed: ") {
+	if out := (commandLine{url: url}).run(t.Context(), "submit", "chat", "--input", "a forbidden thing", "--wait"); out.code != command.ExitFailed || !strings.Contains(out.err, "failed: ") {
 		t.Errorf("refused job: %+v", out)
 	}
 	var set []forebay.SetAsideJob
@@ -161,15 +162,15 @@ func TestAgainstAServer(t *testing.T) {
 	if out := run(0, "messages", "peek", "mail/$deadletterqueue"); !strings.Contains(out, "illegible") {
 		t.Errorf("peek printed %q", out)
 	}
-	run(exitConflict, "messages", "complete", "mail", letters[0].LockToken)
+	run(command.ExitConflict, "messages", "complete", "mail", letters[0].LockToken)
 	var later forebay.SentMessage
 	if err := json.Unmarshal([]byte(run(0, "messages", "send", "mail", "--body", "later", "--scheduled-at", "1h", "-o", "json")), &later); err != nil {
 		t.Fatal(err)
 	}
 	run(0, "messages", "cancel", "mail", strconv.FormatInt(later.SequenceNumber, 10))
-	run(exitNotFound, "messages", "cancel", "mail", strconv.FormatInt(later.SequenceNumber, 10))
+	run(command.ExitNotFound, "messages", "cancel", "mail", strconv.FormatInt(later.SequenceNumber, 10))
 	run(0, "queues", "create", "steps", "--require-session")
-	run(exitNotFound, "messages", "accept-session", "steps")
+	run(command.ExitNotFound, "messages", "accept-session", "steps")
 	run(0, "messages", "send", "steps", "--body", "1", "--session-id", "order-7")
 	var session forebay.Session
 	if err := json.Unmarshal([]byte(run(0, "messages", "accept-session", "steps", "-o", "json")), &session); err != nil || session.SessionID != "order-7" {
@@ -189,8 +190,8 @@ func TestAgainstAServer(t *testing.T) {
 	if out := run(0, "messages", "get-state", "steps", session.SessionToken, "-o", "json"); !strings.Contains(out, "RnJvbSBzdGFuZGFyZCBpbnB1dC4=") {
 		t.Errorf("get-state printed %q", out)
 	}
-	run(exitUsage, "messages", "set-state", "steps", session.SessionToken)
-	run(exitUsage, "messages", "set-state", "steps", session.SessionToken, "--clear", "--state", "x")
+	run(command.ExitUsage, "messages", "set-state", "steps", session.SessionToken)
+	run(command.ExitUsage, "messages", "set-state", "steps", session.SessionToken, "--clear", "--state", "x")
 	if out := run(0, "messages", "renew-session", "steps", session.SessionToken); !strings.Contains(out, "locked until") {
 		t.Errorf("renew-session printed %q", out)
 	}
@@ -201,9 +202,9 @@ func TestAgainstAServer(t *testing.T) {
 		held[1].SessionID != "order-8" || held[1].LockedUntil != nil || held[1].StateBytes != 0 || !held[1].HasMessages {
 		t.Errorf("sessions are %+v, %v", held, err)
 	}
-	run(exitConflict, "messages", "sessions", "mail")
+	run(command.ExitConflict, "messages", "sessions", "mail")
 	run(0, "messages", "close-session", "steps", session.SessionToken)
-	run(exitConflict, "messages", "set-state", "steps", session.SessionToken, "--clear")
+	run(command.ExitConflict, "messages", "set-state", "steps", session.SessionToken, "--clear")
 	for range 3 {
 		run(0, "messages", "send", "mail", "--body", "old")
 	}
@@ -216,22 +217,22 @@ func TestAgainstAServer(t *testing.T) {
 	if out := run(0, "messages", "delete", "mail", "--all"); !strings.HasSuffix(strings.TrimSpace(out), "1") {
 		t.Errorf("delete printed %q", out)
 	}
-	run(exitUsage, "messages", "delete", "mail")
-	run(exitUsage, "messages", "delete", "mail", "--before", "")
+	run(command.ExitUsage, "messages", "delete", "mail")
+	run(command.ExitUsage, "messages", "delete", "mail", "--before", "")
 	if out := run(0, "queues", "list"); !strings.Contains(out, "steps") || !strings.Contains(out, "default") {
 		t.Errorf("list printed %q", out)
 	}
 	run(0, "queues", "delete", "mail")
-	run(exitNotFound, "messages", "peek", "mail")
+	run(command.ExitNotFound, "messages", "peek", "mail")
 
 	// A second server on the same database is refused; doctor says who has it.
-	if got := (command{}).run(t.Context(), "serve", "--listen", "127.0.0.1:0", "--database", database); got.code != exitStorage {
+	if got := (commandLine{}).run(t.Context(), "serve", "--listen", "127.0.0.1:0", "--database", database); got.code != command.ExitStorage {
 		t.Errorf("a second server: %+v", got)
 	}
-	if got := (command{}).run(t.Context(), "doctor", "--listen", strings.TrimPrefix(url, "http://"), "--database", database); !strings.Contains(got.out, "is running on this database") || !strings.Contains(got.out, "taken, as a server is running") {
+	if got := (commandLine{}).run(t.Context(), "doctor", "--listen", strings.TrimPrefix(url, "http://"), "--database", database); !strings.Contains(got.out, "is running on this database") || !strings.Contains(got.out, "taken, as a server is running") {
 		t.Errorf("doctor: %+v", got)
 	}
-	if code := stop(); code != exitOK {
+	if code := stop(); code != command.ExitOK {
 		t.Errorf("serve ended with %d after being asked to stop, want 0", code)
 	}
 }
@@ -239,8 +240,8 @@ func TestAgainstAServer(t *testing.T) {
 func TestBatchAgainstAServer(t *testing.T) {
 	url, _, _ := startServer(t)
 	file, out := batchFileOf(t, 300)
-	got := command{url: url}.run(t.Context(), "batch", "run", file, "-o", out, "--task", "embed")
-	if got.code != exitOK {
+	got := commandLine{url: url}.run(t.Context(), "batch", "run", file, "-o", out, "--task", "embed")
+	if got.code != command.ExitOK {
 		t.Fatalf("%+v", got)
 	}
 	if all := results(t, out); len(all) != 300 {
@@ -250,10 +251,10 @@ func TestBatchAgainstAServer(t *testing.T) {
 	if err := os.Remove(out); err != nil {
 		t.Fatal(err)
 	}
-	if got = (command{url: url}).run(t.Context(), "batch", "run", file, "-o", out, "--task", "embed"); got.code != exitOK {
+	if got = (commandLine{url: url}).run(t.Context(), "batch", "run", file, "-o", out, "--task", "embed"); got.code != command.ExitOK {
 		t.Fatalf("%+v", got)
 	}
-	list := command{url: url}.run(t.Context(), "jobs", "list", "--limit", "0", "-o", "jsonl")
+	list := commandLine{url: url}.run(t.Context(), "jobs", "list", "--limit", "0", "-o", "jsonl")
 	if n := strings.Count(list.out, "\n"); n != 300 {
 		t.Errorf("%d jobs after running 300 lines twice", n)
 	}
@@ -264,9 +265,9 @@ func TestKeysBeforeAServerAndBeside(t *testing.T) {
 	create := func(scopes string, args ...string) forebay.APIKey {
 		t.Helper()
 		args = append([]string{"keys", "create", "--tenant", "acme", "--scopes", scopes, "--database", database, "-o", "json"}, args...)
-		got := command{}.run(t.Context(), args...)
+		got := commandLine{}.run(t.Context(), args...)
 		var key forebay.APIKey
-		if err := json.Unmarshal([]byte(got.out), &key); err != nil || got.code != exitOK || got.err != "" || !strings.HasPrefix(key.Key, "fb_") {
+		if err := json.Unmarshal([]byte(got.out), &key); err != nil || got.code != command.ExitOK || got.err != "" || !strings.HasPrefix(key.Key, "fb_") {
 			t.Fatalf("%+v: %v", got, err)
 		}
 		return key
@@ -275,40 +276,40 @@ func TestKeysBeforeAServerAndBeside(t *testing.T) {
 	if reader.Tenant != "acme" || reader.ExpiresAt == nil || reader.ExpiresAt.Year() != 2999 {
 		t.Errorf("key is %+v", reader)
 	}
-	with := func(key forebay.APIKey) command {
-		return command{url: url, environ: []string{"FOREBAY_API_KEY=" + key.Key}}
+	with := func(key forebay.APIKey) commandLine {
+		return commandLine{url: url, environ: []string{"FOREBAY_API_KEY=" + key.Key}}
 	}
-	if got := with(reader).run(t.Context(), "jobs", "list"); got.code != exitOK {
+	if got := with(reader).run(t.Context(), "jobs", "list"); got.code != command.ExitOK {
 		t.Errorf("with the key: %+v", got)
 	}
-	if got := with(reader).run(t.Context(), "submit", "chat", "--input", "a"); got.code != exitUnauthorized {
+	if got := with(reader).run(t.Context(), "submit", "chat", "--input", "a"); got.code != command.ExitUnauthorized {
 		t.Errorf("without the scope: %+v", got)
 	}
-	if got := with(forebay.APIKey{Key: "fb_wrong"}).run(t.Context(), "jobs", "list"); got.code != exitUnauthorized {
+	if got := with(forebay.APIKey{Key: "fb_wrong"}).run(t.Context(), "jobs", "list"); got.code != command.ExitUnauthorized {
 		t.Errorf("with a wrong key: %+v", got)
 	}
 
-	list := command{}.run(t.Context(), "keys", "list", "--database", database)
+	list := commandLine{}.run(t.Context(), "keys", "list", "--database", database)
 	if !strings.Contains(list.out, reader.ID) || !strings.Contains(list.out, "valid") || strings.Contains(list.out, reader.Key) {
 		t.Errorf("list: %+v", list)
 	}
 	stop()
-	if got := (command{}).run(t.Context(), "keys", "revoke", reader.ID, "--database", database); got.code != exitOK {
+	if got := (commandLine{}).run(t.Context(), "keys", "revoke", reader.ID, "--database", database); got.code != command.ExitOK {
 		t.Errorf("revoke without a server: %+v", got)
 	}
-	if got := (command{}).run(t.Context(), "keys", "list", "--database", database); !strings.Contains(got.out, "revoked") {
+	if got := (commandLine{}).run(t.Context(), "keys", "list", "--database", database); !strings.Contains(got.out, "revoked") {
 		t.Errorf("list: %+v", got)
 	}
-	if got := (command{}).run(t.Context(), "keys", "revoke", "key_unknown", "--database", database); got.code != exitNotFound {
+	if got := (commandLine{}).run(t.Context(), "keys", "revoke", "key_unknown", "--database", database); got.code != command.ExitNotFound {
 		t.Errorf("revoke of an unknown key: %+v", got)
 	}
-	if got := (command{}).run(t.Context(), "keys", "create", "--scopes", "everything", "--database", database); got.code != exitUsage {
+	if got := (commandLine{}).run(t.Context(), "keys", "create", "--scopes", "everything", "--database", database); got.code != command.ExitUsage {
 		t.Errorf("unknown scope: %+v", got)
 	}
 }
 
 func TestDoctorOnAFreshFolder(t *testing.T) {
-	got := command{}.run(t.Context(), "doctor", "--database", "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"), "--listen", "127.0.0.1:0", "-o", "jsonl")
+	got := commandLine{}.run(t.Context(), "doctor", "--database", "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"), "--listen", "127.0.0.1:0", "-o", "jsonl")
 	for _, line := range bytes.Split(bytes.TrimSpace([]byte(got.out)), []byte("\n")) {
 		var f finding
 		// How fast and how full this machine's disk is, is no matter of the test.
@@ -316,8 +317,8 @@ func TestDoctorOnAFreshFolder(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
-	missing := command{}.run(t.Context(), "doctor", "--database", "sqlite:/nowhere/forebay.db", "--listen", "127.0.0.1:0")
-	if missing.code != exitStorage || !strings.Contains(missing.out, "WRONG") {
+	missing := commandLine{}.run(t.Context(), "doctor", "--database", "sqlite:/nowhere/forebay.db", "--listen", "127.0.0.1:0")
+	if missing.code != command.ExitStorage || !strings.Contains(missing.out, "WRONG") {
 		t.Errorf("folder that does not exist: %+v", missing)
 	}
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
 const defaultSimListen = "127.0.0.1:8090"
 
-// simFlags is what the flags of sim say.
+// simFlags holds the flags of sim.
 type simFlags struct {
 	file       string
 	options    modelsim.ServerOptions
@@ -27,7 +28,7 @@ type simFlags struct {
 	faults     string
 }
 
-// serverFlags are those that also hold with a file; the last three are the root's.
+// serverFlags are the flags that are allowed together with --config. The last three are global.
 var serverFlags = []string{"config", "listen", "api-key", "seed", "log", "url", "key", "output"}
 
 func (a *app) sim() *cobra.Command {
@@ -58,14 +59,14 @@ script. With --config it runs several deployments; see docs/sim.md for the file.
 	flags.StringVar((*string)(&f.options.APIKey), "api-key", "", "key that calls must have; without one any goes")
 	flags.Uint64Var(&f.options.Seed, "seed", 0, "for everything random")
 	flags.StringVar(&f.options.Log, "log", "", "file to append a line of JSON to for each call")
-	flags.StringVar((*string)(&f.deployment.Kind), "kind", string(d.Kind), "count as "+joined(modelsim.Kinds))
+	flags.StringVar((*string)(&f.deployment.Kind), "kind", string(d.Kind), "count as "+command.Joined(modelsim.Kinds))
 	flags.IntVar(&f.deployment.TokensPerMinute, "tokens-per-minute", d.TokensPerMinute, "the quota; 0 is none")
 	flags.IntVar(&f.deployment.RequestsPerMinute, "requests-per-minute", d.RequestsPerMinute, "the quota; 0 is none, -1 is 6 for each 1,000 tokens per minute")
 	durationFlag(flags, &f.deployment.RequestSlice, "request-slice", "over which requests are counted (default 10s for azure-openai, else 1m)")
 	durationFlag(flags, &f.deployment.TokenSlice, "token-slice", "over which tokens are counted, by the kinds with windows (default 1m)")
 	durationFlag(flags, &f.deployment.Burst, "burst", "what a bucket holds, as time (default 10s for bucket, else 1m)")
 	durationFlag(flags, &f.deployment.Phase, "phase", "when after the start the first window ends (default: by the seed)")
-	flags.StringVar((*string)(&f.deployment.Headers), "headers", string(d.Headers), "what answers say of it: "+joined(modelsim.HeaderKinds))
+	flags.StringVar((*string)(&f.deployment.Headers), "headers", string(d.Headers), "what answers say of it: "+command.Joined(modelsim.HeaderKinds))
 	flags.Float64Var(&f.deployment.EstimateFactor, "estimate-factor", d.EstimateFactor, "what prompts are charged, by their tokens in the usage")
 	flags.Float64Var(&f.deployment.ForeignShare, "foreign-share", 0, "share of the tokens per minute that another client asks for")
 	flags.Float64Var(&f.deployment.SpentShare, "spent-share", 0, "share of the quota that was used before the start")
@@ -76,17 +77,17 @@ script. With --config it runs several deployments; see docs/sim.md for the file.
 	flags.StringVar((*string)(&f.deployment.Content), "content", string(d.Content), "what answers hold: text, or the work of the simulated model")
 	flags.StringVar(&f.faults, "faults", "none", "script of faults: "+strings.Join(modelsim.ScriptNames(), ", ")+", or a YAML file")
 	flags.Float64Var(&f.deployment.FaultsScale, "faults-scale", d.FaultsScale, "factor for the times of the script")
-	return a.localCommand(c, func(c *call) error {
+	return a.LocalCommand(c, func(c *command.Call) error {
 		o, err := f.resolve(flags)
 		if err != nil {
 			return err
 		}
-		return a.runSim(c.ctx, o)
+		return a.runSim(c.Ctx, o)
 	})
 }
 
-// durationFlag adds a flag for a duration that has its default. What is not positive is said in
-// help.
+// durationFlag adds a flag for a duration whose default is in to. A negative default means that
+// the help text explains it.
 func durationFlag(flags *pflag.FlagSet, to *modelsim.Duration, name, help string) {
 	flags.DurationVar((*time.Duration)(to), name, time.Duration(*to), help)
 	if *to < 0 {
@@ -94,7 +95,7 @@ func durationFlag(flags *pflag.FlagSet, to *modelsim.Duration, name, help string
 	}
 }
 
-// resolve makes one set of options of the file and the flags.
+// resolve makes the options from the file or the flags.
 func (f *simFlags) resolve(flags *pflag.FlagSet) (modelsim.ServerOptions, error) {
 	resolve := f.fromFlags
 	if f.file != "" {
@@ -116,12 +117,12 @@ func (f *simFlags) fromFlags(flags *pflag.FlagSet) (modelsim.ServerOptions, erro
 	}
 	o.Deployments = []modelsim.Deployment{d}
 	if err := o.Validate(); err != nil {
-		return o, usagef("%s", flagNamed(err))
+		return o, command.Usagef("%s", flagNamed(err))
 	}
 	return o, nil
 }
 
-// fromFile reads the file; what flags say of the server goes before it.
+// fromFile reads the file. Flags about the server take precedence.
 func (f *simFlags) fromFile(flags *pflag.FlagSet) (modelsim.ServerOptions, error) {
 	var stray string
 	flags.Visit(func(flag *pflag.Flag) {
@@ -130,7 +131,7 @@ func (f *simFlags) fromFile(flags *pflag.FlagSet) (modelsim.ServerOptions, error
 		}
 	})
 	if stray != "" {
-		return modelsim.ServerOptions{}, usagef("--%s and --config exclude each other: say it in the file", stray)
+		return modelsim.ServerOptions{}, command.Usagef("--%s and --config exclude each other: say it in the file", stray)
 	}
 	o, err := readSimFile(f.file, modelsim.ReadServerOptions)
 	if err != nil {
@@ -149,7 +150,7 @@ func (f *simFlags) fromFile(flags *pflag.FlagSet) (modelsim.ServerOptions, error
 		o.Log = f.options.Log
 	}
 	if err := o.Validate(); err != nil {
-		return o, &failure{exitConfiguration, f.file + ": " + err.Error()}
+		return o, command.ExitError(command.ExitConfiguration, f.file+": "+err.Error())
 	}
 	return o, nil
 }
@@ -170,29 +171,30 @@ func readScript(name string) (modelsim.Script, error) {
 		return script, nil
 	}
 	if !strings.ContainsAny(name, "./") {
-		return nil, usagef("--faults: there is no script %q; there are %s, or give a YAML file",
+		return nil, command.Usagef("--faults: there is no script %q; there are %s, or give a YAML file",
 			name, strings.Join(modelsim.ScriptNames(), ", "))
 	}
 	return readSimFile(name, modelsim.ReadScript)
 }
 
-// maxSimFile is more than is read of any file; what is too large for it says so itself.
+// maxSimFile limits how much of a file is read. Parsers have lower limits and report files that
+// exceed them.
 const maxSimFile = 2 << 20
 
 func readSimFile[T any](name string, read func([]byte) (T, error)) (T, error) {
 	var none T
 	file, err := os.Open(name)
 	if err != nil {
-		return none, &failure{exitConfiguration, err.Error()}
+		return none, command.ExitError(command.ExitConfiguration, err.Error())
 	}
 	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, maxSimFile))
 	if err != nil {
-		return none, &failure{exitConfiguration, err.Error()}
+		return none, command.ExitError(command.ExitConfiguration, err.Error())
 	}
 	v, err := read(data)
 	if err != nil {
-		return none, &failure{exitConfiguration, name + ": " + err.Error()}
+		return none, command.ExitError(command.ExitConfiguration, name+": "+err.Error())
 	}
 	return v, nil
 }
@@ -202,7 +204,7 @@ func (a *app) runSim(ctx context.Context, o modelsim.ServerOptions) (err error) 
 	if o.Log != "" {
 		file, err := os.OpenFile(o.Log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
-			return &failure{exitConfiguration, err.Error()}
+			return command.ExitError(command.ExitConfiguration, err.Error())
 		}
 		defer func() { err = errors.Join(err, file.Close()) }()
 		log = file
@@ -213,19 +215,19 @@ func (a *app) runSim(ctx context.Context, o modelsim.ServerOptions) (err error) 
 	}
 	listener, err := net.Listen("tcp", o.Listen)
 	if err != nil {
-		return &failure{exitUnavailable, err.Error()}
+		return command.ExitError(command.ExitUnavailable, err.Error())
 	}
 	url := "http://" + listener.Addr().String()
 	started := struct {
 		URL         string   `json:"url"`
 		Deployments []string `json:"deployments"`
 	}{url, nil}
-	rows := []field{{"URL", url}}
+	rows := []command.Field{{"URL", url}}
 	for _, d := range o.Deployments {
 		started.Deployments = append(started.Deployments, d.Name)
-		rows = append(rows, field{"DEPLOYMENT", fmt.Sprintf("%s (%s, %s)", d.Name, d.Kind, perMinute(d.TokensPerMinute))})
+		rows = append(rows, command.Field{"DEPLOYMENT", fmt.Sprintf("%s (%s, %s)", d.Name, d.Kind, perMinute(d.TokensPerMinute))})
 	}
-	if err := a.printOne(started, rows); err != nil {
+	if err := a.PrintOne(started, rows); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	if err := s.Run(ctx, listener); err != nil {

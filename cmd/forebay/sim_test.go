@@ -13,16 +13,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/modelsim"
 )
 
-// startSim runs the sim command. stop ends it as a signal does and returns its exit code and errors.
+// startSim runs the sim command. stop ends it as a signal does and returns its exit code and
+// errors.
 func startSim(t *testing.T, args ...string) (url string, stop func() ran) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	out, stdout := io.Pipe()
 	var stderr bytes.Buffer
-	a := &app{in: strings.NewReader(""), out: stdout, err: &stderr, now: time.Now, zone: time.UTC}
+	a := &app{&command.App{In: strings.NewReader(""), Out: stdout, Err: &stderr, Now: time.Now, Zone: time.UTC}}
 	exited := make(chan int, 1)
 	go func() {
 		code := a.run(ctx, append([]string{"sim", "--listen", "127.0.0.1:0", "-o", "jsonl"}, args...))
@@ -66,7 +68,7 @@ func TestSim(t *testing.T) {
 	if one, two := ask(t, url, "anything"), ask(t, url, "else"); one != 200 || two != 429 {
 		t.Errorf("%d, then %d", one, two)
 	}
-	if got := stop(); got.code != exitOK || got.err != "" {
+	if got := stop(); got.code != command.ExitOK || got.err != "" {
 		t.Errorf("%+v", got)
 	}
 	lines, err := os.ReadFile(log)
@@ -94,7 +96,7 @@ func TestSimWithAFile(t *testing.T) {
 	if known, unknown := ask(t, url, "east"), ask(t, url, "north"); known != 200 || unknown != 404 {
 		t.Errorf("%d and %d", known, unknown)
 	}
-	if got := stop(); got.code != exitOK {
+	if got := stop(); got.code != command.ExitOK {
 		t.Errorf("%+v", got)
 	}
 }
@@ -121,21 +123,21 @@ func TestSimErrors(t *testing.T) {
 		code int
 		want string
 	}{
-		{"--kind rollin", exitUsage, `--kind must be one of [azure-openai rolling`},
-		{"--tokens-per-minute -5", exitUsage, "--tokens-per-minute must be 0 to"},
-		{"--headers some", exitUsage, "--headers must be one of [full"},
-		{"--first-token soon", exitUsage, `--first-token takes a duration such as 90s or 24h, not "soon"`},
-		{"--faults nope", exitUsage, `--faults: there is no script "nope"; there are none, reference`},
-		{"--faults " + filepath.Join(dir, "absent.yaml"), exitConfiguration, "no such file"},
-		{"--faults " + write("f.yaml", "- from: 1s\n  hangs: 1"), exitConfiguration, `f.yaml: line 2: unknown key "hangs"`},
-		{"--config " + bad, exitConfiguration, `bad.yaml: line 3: unknown key "kid"`},
-		{"--config " + none, exitConfiguration, "none.yaml: deployments: there must be one at least"},
-		{"--config " + bad + " --kind openai", exitUsage, "--kind and --config exclude each other"},
-		{"--listen " + taken.Addr().String(), exitUnavailable, "address already in use"},
-		{"--log " + dir, exitConfiguration, "is a directory"},
-		{"extra", exitUsage, `unexpected argument "extra"`},
+		{"--kind rollin", command.ExitUsage, `--kind must be one of [azure-openai rolling`},
+		{"--tokens-per-minute -5", command.ExitUsage, "--tokens-per-minute must be 0 to"},
+		{"--headers some", command.ExitUsage, "--headers must be one of [full"},
+		{"--first-token soon", command.ExitUsage, `--first-token takes a duration such as 90s or 24h, not "soon"`},
+		{"--faults nope", command.ExitUsage, `--faults: there is no script "nope"; there are none, reference`},
+		{"--faults " + filepath.Join(dir, "absent.yaml"), command.ExitConfiguration, "no such file"},
+		{"--faults " + write("f.yaml", "- from: 1s\n  hangs: 1"), command.ExitConfiguration, `f.yaml: line 2: unknown key "hangs"`},
+		{"--config " + bad, command.ExitConfiguration, `bad.yaml: line 3: unknown key "kid"`},
+		{"--config " + none, command.ExitConfiguration, "none.yaml: deployments: there must be one at least"},
+		{"--config " + bad + " --kind openai", command.ExitUsage, "--kind and --config exclude each other"},
+		{"--listen " + taken.Addr().String(), command.ExitUnavailable, "address already in use"},
+		{"--log " + dir, command.ExitConfiguration, "is a directory"},
+		{"extra", command.ExitUsage, `unexpected argument "extra"`},
 	} {
-		got := command{}.run(t.Context(), append([]string{"sim"}, strings.Fields(c.args)...)...)
+		got := commandLine{}.run(t.Context(), append([]string{"sim"}, strings.Fields(c.args)...)...)
 		if got.code != c.code || !strings.HasPrefix(got.err, "forebay: ") || !strings.Contains(got.err, c.want) || strings.Count(got.err, "\n") != 1 {
 			t.Errorf("sim %s: exit code %d, %q; want %d with %q", c.args, got.code, got.err, c.code, c.want)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 func pointer[T any](v T) *T { return &v }
@@ -153,8 +154,8 @@ func TestTables(t *testing.T) {
 		"orchestrations raise order-4711 approved --input true", "orchestrations restart order-4711", "orchestrations purge order-4711",
 		"queues get default -o jsonl", "tasks -o json", "tasks -o jsonl",
 	} {
-		got := command{url: server.URL}.run(t.Context(), strings.Fields(args)...)
-		if got.code != exitOK || got.err != "" {
+		got := commandLine{url: server.URL}.run(t.Context(), strings.Fields(args)...)
+		if got.code != command.ExitOK || got.err != "" {
 			t.Errorf("%s: exit code %d, %s", args, got.code, got.err)
 		}
 		if strings.Contains(got.out, "\x1b") && !strings.Contains(args, "json") {
@@ -165,20 +166,10 @@ func TestTables(t *testing.T) {
 	golden(t, "tables", all.String())
 }
 
-func TestSpans(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		0: "0ms", 999 * time.Millisecond: "999ms", 59 * time.Second: "59s", 90 * time.Second: "1m", 47 * time.Hour: "47h", 48 * time.Hour: "2d",
-	} {
-		if got := span(d); got != want {
-			t.Errorf("span(%s) is %s, want %s", d, got, want)
-		}
-	}
-}
-
 func TestEmptyListIsAnArray(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"items":[]}`)) }))
 	defer server.Close()
-	if got := (command{url: server.URL}).run(t.Context(), "jobs", "list", "-o", "json"); got.out != "[]\n" {
+	if got := (commandLine{url: server.URL}).run(t.Context(), "jobs", "list", "-o", "json"); got.out != "[]\n" {
 		t.Errorf("printed %q", got.out)
 	}
 }

@@ -7,23 +7,24 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 func (a *app) tasks() *cobra.Command {
 	list := func(use string) *cobra.Command {
-		return listCommand(a, &cobra.Command{Use: use, Short: "List the tasks that jobs may ask for"},
-			func(c *call) ([]client.Task, error) { return c.api.Tasks(c.ctx) },
-			func(t client.Task) []field {
-				return []field{{"TASK", t.Name}, {"QUEUE", t.Queue}, {"DESCRIPTION", shorten(t.Description, 100)}}
+		return command.List(a.App, &cobra.Command{Use: use, Short: "List the tasks that jobs may ask for"},
+			func(c *command.Call) ([]client.Task, error) { return c.API.Tasks(c.Ctx) },
+			func(t client.Task) []command.Field {
+				return []command.Field{{"TASK", t.Name}, {"QUEUE", t.Queue}, {"DESCRIPTION", command.Shorten(t.Description, 100)}}
 			})
 	}
-	tasks := list("tasks") // without a further word it lists
+	tasks := list("tasks") // "tasks" alone lists, too
 	tasks.Aliases = []string{"task"}
 	show := &cobra.Command{Use: "show TASK", Short: "Show what a task takes and returns"}
-	return withCommands(tasks, list("list"), showCommand(a, show,
-		ofArgument((*client.Client).Task),
-		func(t client.Task) []field {
-			return []field{
+	return command.WithCommands(tasks, list("list"), command.Show(a.App, show,
+		command.OfArgument((*client.Client).Task),
+		func(t client.Task) []command.Field {
+			return []command.Field{
 				{"task", t.Name},
 				{"description", t.Description},
 				{"queue", t.Queue},
@@ -34,7 +35,7 @@ func (a *app) tasks() *cobra.Command {
 		}))
 }
 
-// indented is a JSON text for people. Other texts stay as they are.
+// indented indents a JSON text. It returns other texts as they are.
 func indented(text json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Indent(&b, text, "", "  ") != nil {

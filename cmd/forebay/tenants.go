@@ -9,41 +9,42 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 func (a *app) tenants() *cobra.Command {
-	return group(&cobra.Command{Use: "tenants", Short: "See tenants, pause and resume them, set their budgets and limits"},
-		listCommand(a, &cobra.Command{Use: "list", Short: "List tenants, with what they have used of their budgets"},
-			func(c *call) ([]forebay.Tenant, error) { return c.api.Tenants(c.ctx) }, tenantColumns),
+	return command.Group(&cobra.Command{Use: "tenants", Short: "See tenants, pause and resume them, set their budgets and limits"},
+		command.List(a.App, &cobra.Command{Use: "list", Short: "List tenants, with what they have used of their budgets"},
+			func(c *command.Call) ([]forebay.Tenant, error) { return c.API.Tenants(c.Ctx) }, tenantColumns),
 		a.tenantCommand("show", "Show a tenant's budget, those of its keys, its limits, and their use", (*client.Client).Tenant),
 		a.tenantCommand("pause", "Let no further job of a tenant start; calls in flight finish", (*client.Client).PauseTenant),
 		a.tenantCommand("resume", "Let a paused tenant's jobs start again", (*client.Client).ResumeTenant),
 		a.tenantsSetBudget(), a.tenantsSetConcurrency(), a.tenantsSetLimits())
 }
 
-func (a *app) tenantCommand(verb, short string, ask byName[forebay.Tenant]) *cobra.Command {
-	return showCommand(a, &cobra.Command{Use: verb + " TENANT", Short: short}, ofArgument(ask), a.tenantFields)
+func (a *app) tenantCommand(verb, short string, ask command.ByName[forebay.Tenant]) *cobra.Command {
+	return command.Show(a.App, &cobra.Command{Use: verb + " TENANT", Short: short}, command.OfArgument(ask), a.tenantFields)
 }
 
-func tenantColumns(t forebay.Tenant) []field {
-	return []field{
+func tenantColumns(t forebay.Tenant) []command.Field {
+	return []command.Field{
 		{"TENANT", t.Name}, {"STATE", tenantState(t)}, {"RUNNING", runningText(t)},
 		{"BUDGET", budgetText(t.Budget)}, {"TODAY", usedIn(t.BudgetState, 0)},
-		{"MONTH", usedIn(t.BudgetState, 1)}, {"WAIT FOR BUDGET", count(t.Waiting)},
+		{"MONTH", usedIn(t.BudgetState, 1)}, {"WAIT FOR BUDGET", command.Count(t.Waiting)},
 	}
 }
 
-func (a *app) tenantFields(t forebay.Tenant) []field {
-	fields := []field{{"tenant", t.Name}, {"state", tenantState(t)}, {"running", runningText(t)}}
+func (a *app) tenantFields(t forebay.Tenant) []command.Field {
+	fields := []command.Field{{"tenant", t.Name}, {"state", tenantState(t)}, {"running", runningText(t)}}
 	fields = append(fields, budgetFields("", t.BudgetState)...)
 	if t.SetBy != "" {
-		fields = append(fields, field{"budget set by", t.SetBy + ", " + a.agePtr(t.UpdatedAt)})
+		fields = append(fields, command.Field{"budget set by", t.SetBy + ", " + a.AgePtr(t.UpdatedAt)})
 	}
 	for _, k := range t.Keys {
 		fields = append(fields, budgetFields(k.KeyID+" ", k.BudgetState)...)
 	}
 	for _, l := range t.Limits {
-		fields = append(fields, field{strings.ReplaceAll(string(l.Name), "_", " "), limitText(l)})
+		fields = append(fields, command.Field{strings.ReplaceAll(string(l.Name), "_", " "), limitText(l)})
 	}
 	return fields
 }
@@ -55,12 +56,12 @@ func tenantState(t forebay.Tenant) string {
 	return "active"
 }
 
-// runningText is how many of a tenant's jobs run, and how many may, where that is limited.
+// runningText writes how many jobs of a tenant run, and their limit if there is one.
 func runningText(t forebay.Tenant) string {
-	return ifSet(t.Running, func(running int64) string { return fmt.Sprintf("%d of %d", running, t.Concurrency) })
+	return command.IfSet(t.Running, func(running int64) string { return fmt.Sprintf("%d of %d", running, t.Concurrency) })
 }
 
-// limitText is what is used of a limit.
+// limitText writes how much of a limit is used.
 func limitText(l forebay.LimitUse) string {
 	switch {
 	case l.Limit == 0 && l.Used == nil:
@@ -81,46 +82,46 @@ before: a limit that is not given is none. Jobs that wait for it go on if there 
 		Example: "  forebay tenants set-budget acme --daily-usd 50 --monthly-usd 1000",
 	}
 	budget := newBudget(c)
-	return showCommand(a, c, func(c *call) (forebay.Tenant, error) {
-		return c.api.SetBudget(c.ctx, c.args[0], *budget)
+	return command.Show(a.App, c, func(c *command.Call) (forebay.Tenant, error) {
+		return c.API.SetBudget(c.Ctx, c.Args[0], *budget)
 	}, a.tenantFields)
 }
 
 func (a *app) tenantsSetConcurrency() *cobra.Command {
-	return showCommand(a, &cobra.Command{
+	return command.Show(a.App, &cobra.Command{
 		Use: "set-concurrency TENANT NUMBER", Short: "Set how many of a tenant's jobs run at once",
 		Long: `Set how many of a tenant's jobs run at once, over all queues and processes; 0 is no limit. Jobs
 beyond it wait; calls in flight finish.`,
 		Example: "  forebay tenants set-concurrency acme 8",
-	}, func(c *call) (t forebay.Tenant, err error) {
-		most, err := strconv.Atoi(c.args[1])
+	}, func(c *command.Call) (t forebay.Tenant, err error) {
+		most, err := strconv.Atoi(c.Args[1])
 		if err != nil || most < 0 || most > forebay.MaxTenantConcurrency {
-			return t, usagef("NUMBER goes from 0, which is no limit, to %d; %.40q does not",
-				forebay.MaxTenantConcurrency, c.args[1])
+			return t, command.Usagef("NUMBER goes from 0, which is no limit, to %d; %.40q does not",
+				forebay.MaxTenantConcurrency, c.Args[1])
 		}
-		return c.api.SetConcurrency(c.ctx, c.args[0], most)
+		return c.API.SetConcurrency(c.Ctx, c.Args[0], most)
 	}, a.tenantFields)
 }
 
 func (a *app) tenantsSetLimits() *cobra.Command {
 	var limits forebay.TenantLimits
 	var standard bool
-	c := showCommand(a, &cobra.Command{
+	c := command.Show(a.App, &cobra.Command{
 		Use: "set-limits TENANT", Short: "Set what a tenant may have and do",
 		Long: `Set what a tenant may have and do. It replaces what was set before: a limit that is not given is
 the default, or what limits.tenant in the configuration says. 0 is no limit. What is there
 already stays.`,
 		Example: "  forebay tenants set-limits acme --waiting-jobs 50000 --key-requests-per-second 100",
-	}, func(c *call) (t forebay.Tenant, err error) {
-		if err := exactlyOne("say which limits to set, such as --waiting-jobs 50000, or --default for the defaults of all",
+	}, func(c *command.Call) (t forebay.Tenant, err error) {
+		if err := command.ExactlyOne("say which limits to set, such as --waiting-jobs 50000, or --default for the defaults of all",
 			"--default goes with no limit", limits != forebay.TenantLimits{}, standard); err != nil {
 			return t, err
 		}
-		return c.api.SetLimits(c.ctx, c.args[0], limits)
+		return c.API.SetLimits(c.Ctx, c.Args[0], limits)
 	}, a.tenantFields)
-	limit := upTo(forebay.MaxTenantLimit, ", which is no limit,")
+	limit := command.UpTo(forebay.MaxTenantLimit, ", which is no limit,")
 	for _, name := range forebay.LimitNames() {
-		optionalFlag(c.Flags(), limits.Field(name), strings.ReplaceAll(string(name), "_", "-"), limit,
+		command.OptionalFlag(c.Flags(), limits.Field(name), strings.ReplaceAll(string(name), "_", "-"), limit,
 			fmt.Sprintf("%s (default %d)", name.About(), forebay.TenantLimits{}.Of(name)))
 	}
 	c.Flags().BoolVar(&standard, "default", false, "the defaults of all limits")

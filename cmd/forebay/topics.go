@@ -7,52 +7,53 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 func (a *app) topics() *cobra.Command {
-	return group(&cobra.Command{
+	return command.Group(&cobra.Command{
 		Use: "topics", Short: "Make topics and send to them",
 		Long: `A topic gives every message that is sent to it to its subscriptions. Each of them keeps the
 copies that its rules select until they are received.`,
 	},
-		listCommand(a, &cobra.Command{Use: "list", Short: "List topics"},
-			func(c *call) ([]forebay.Topic, error) { return c.api.Topics(c.ctx) }, a.topicColumns),
-		showCommand(a, &cobra.Command{Use: "show TOPIC", Short: "Show a topic"},
-			ofArgument((*client.Client).Topic), a.topicFields),
+		command.List(a.App, &cobra.Command{Use: "list", Short: "List topics"},
+			func(c *command.Call) ([]forebay.Topic, error) { return c.API.Topics(c.Ctx) }, a.topicColumns),
+		command.Show(a.App, &cobra.Command{Use: "show TOPIC", Short: "Show a topic"},
+			command.OfArgument((*client.Client).Topic), a.topicFields),
 		a.topicsCreate(),
-		a.apiCommand(&cobra.Command{Use: "delete TOPIC", Short: "Delete a topic with its subscriptions and their messages"},
-			func(c *call) error { return c.api.DeleteTopic(c.ctx, c.args[0]) }),
+		a.APICommand(&cobra.Command{Use: "delete TOPIC", Short: "Delete a topic with its subscriptions and their messages"},
+			func(c *command.Call) error { return c.API.DeleteTopic(c.Ctx, c.Args[0]) }),
 		a.topicsSend())
 }
 
-func (a *app) topicColumns(t forebay.Topic) []field {
-	return []field{
-		{"TOPIC", t.Name}, {"SUBSCRIPTIONS", count(t.Subscriptions)},
-		{"SCHEDULED", counted(t.Scheduled, t.CountsCapped)}, {"CREATED", a.when(t.CreatedAt)},
+func (a *app) topicColumns(t forebay.Topic) []command.Field {
+	return []command.Field{
+		{"TOPIC", t.Name}, {"SUBSCRIPTIONS", command.Count(t.Subscriptions)},
+		{"SCHEDULED", command.Counted(t.Scheduled, t.CountsCapped)}, {"CREATED", a.When(t.CreatedAt)},
 	}
 }
 
-func (a *app) topicFields(t forebay.Topic) []field {
-	return []field{
+func (a *app) topicFields(t forebay.Topic) []command.Field {
+	return []command.Field{
 		{"topic", t.Name},
-		{"subscriptions", count(t.Subscriptions)},
-		{"scheduled", counted(t.Scheduled, t.CountsCapped)},
-		{"time to live", seconds(t.DefaultTTLSeconds)},
-		{"duplicate window", seconds(t.DuplicateWindowSeconds)},
-		{"deleted when idle", seconds(t.AutoDeleteOnIdleSeconds)},
-		{"created", a.when(t.CreatedAt)},
+		{"subscriptions", command.Count(t.Subscriptions)},
+		{"scheduled", command.Counted(t.Scheduled, t.CountsCapped)},
+		{"time to live", command.Seconds(t.DefaultTTLSeconds)},
+		{"duplicate window", command.Seconds(t.DuplicateWindowSeconds)},
+		{"deleted when idle", command.Seconds(t.AutoDeleteOnIdleSeconds)},
+		{"created", a.When(t.CreatedAt)},
 	}
 }
 
 func (a *app) topicsCreate() *cobra.Command {
 	var s forebay.TopicSettings
-	c := showCommand(a, &cobra.Command{
+	c := command.Show(a.App, &cobra.Command{
 		Use: "create TOPIC", Short: "Make a topic, or change its settings",
 		Long:    `Make a topic, or give one that exists these settings. A setting without a flag gets its default.`,
 		Example: "  forebay topics create orders --ttl 24h --duplicate-window 10m",
-	}, func(c *call) (forebay.Topic, error) {
+	}, func(c *command.Call) (forebay.Topic, error) {
 		s.DetectsDuplicates = impliedDuplicates(s.DetectsDuplicates, s.DuplicateWindowSeconds)
-		return c.api.PutTopic(c.ctx, c.args[0], s)
+		return c.API.PutTopic(c.Ctx, c.Args[0], s)
 	}, a.topicFields)
 	ttlFlag(c.Flags(), &s.DefaultTTLSeconds)
 	duplicateFlags(c.Flags(), &s.DetectsDuplicates, &s.DuplicateWindowSeconds, "topic")
@@ -62,58 +63,60 @@ func (a *app) topicsCreate() *cobra.Command {
 
 func (a *app) topicsSend() *cobra.Command {
 	var m messageFlags
-	c := showCommand(a, &cobra.Command{
+	c := command.Show(a.App, &cobra.Command{
 		Use: "send TOPIC", Short: "Send a message to a topic",
 		Long: "Send a message to a topic. The subscriptions' copies are on disk when the command returns.",
 		Example: `  forebay topics send orders --body "a dozen" --subject new --property quantity=12
   forebay topics send orders --file order.json --content-type application/json`,
-	}, m.send(func(c *call, m forebay.NewMessage) ([]forebay.SentMessage, error) {
-		return c.api.Publish(c.ctx, c.args[0], m)
+	}, m.send(func(c *command.Call, m forebay.NewMessage) ([]forebay.SentMessage, error) {
+		return c.API.Publish(c.Ctx, c.Args[0], m)
 	}), sentFields)
 	m.add(a, c.Flags())
 	return aboutQueue(c)
 }
 
 func (a *app) subscriptions() *cobra.Command {
-	return group(&cobra.Command{
+	return command.Group(&cobra.Command{
 		Use: "subscriptions", Short: "Make subscriptions of topics",
 		Long: `A subscription is a queue that its topic fills. Messages are received from it as from the queue
 TOPIC/subscriptions/SUBSCRIPTION.`,
 	},
-		listCommand(a, &cobra.Command{Use: "list TOPIC", Short: "List a topic's subscriptions with what stands in them"},
-			ofArgument((*client.Client).Subscriptions), subscriptionColumns),
-		showCommand(a, &cobra.Command{Use: "show TOPIC SUBSCRIPTION", Short: "Show a subscription"},
-			func(c *call) (forebay.Subscription, error) { return c.api.Subscription(c.ctx, c.args[0], c.args[1]) }, a.subscriptionFields),
+		command.List(a.App, &cobra.Command{Use: "list TOPIC", Short: "List a topic's subscriptions with what stands in them"},
+			command.OfArgument((*client.Client).Subscriptions), subscriptionColumns),
+		command.Show(a.App, &cobra.Command{Use: "show TOPIC SUBSCRIPTION", Short: "Show a subscription"},
+			func(c *command.Call) (forebay.Subscription, error) {
+				return c.API.Subscription(c.Ctx, c.Args[0], c.Args[1])
+			}, a.subscriptionFields),
 		a.subscriptionsCreate(),
-		a.apiCommand(&cobra.Command{Use: "delete TOPIC SUBSCRIPTION", Short: "Delete a subscription with its messages"},
-			func(c *call) error { return c.api.DeleteSubscription(c.ctx, c.args[0], c.args[1]) }))
+		a.APICommand(&cobra.Command{Use: "delete TOPIC SUBSCRIPTION", Short: "Delete a subscription with its messages"},
+			func(c *command.Call) error { return c.API.DeleteSubscription(c.Ctx, c.Args[0], c.Args[1]) }))
 }
 
-func subscriptionColumns(s forebay.Subscription) []field {
-	return []field{
-		{"SUBSCRIPTION", s.Name}, {"ACTIVE", counted(s.Active, s.CountsCapped)},
-		{"LOCKED", counted(s.Locked, s.CountsCapped)},
-		{"DEFERRED", counted(s.Deferred, s.CountsCapped)},
-		{"DEAD-LETTER", counted(s.DeadLetter, s.CountsCapped)}, {"OLDEST", seconds(s.OldestAgeSeconds)},
+func subscriptionColumns(s forebay.Subscription) []command.Field {
+	return []command.Field{
+		{"SUBSCRIPTION", s.Name}, {"ACTIVE", command.Counted(s.Active, s.CountsCapped)},
+		{"LOCKED", command.Counted(s.Locked, s.CountsCapped)},
+		{"DEFERRED", command.Counted(s.Deferred, s.CountsCapped)},
+		{"DEAD-LETTER", command.Counted(s.DeadLetter, s.CountsCapped)}, {"OLDEST", command.Seconds(s.OldestAgeSeconds)},
 	}
 }
 
-func (a *app) subscriptionFields(s forebay.Subscription) []field {
-	return []field{
+func (a *app) subscriptionFields(s forebay.Subscription) []command.Field {
+	return []command.Field{
 		{"subscription", s.Name},
 		{"topic", s.Topic},
-		{"active", counted(s.Active, s.CountsCapped)},
-		{"locked", counted(s.Locked, s.CountsCapped)},
-		{"deferred", counted(s.Deferred, s.CountsCapped)},
-		{"dead-letter", counted(s.DeadLetter, s.CountsCapped)},
-		{"oldest", seconds(s.OldestAgeSeconds)},
+		{"active", command.Counted(s.Active, s.CountsCapped)},
+		{"locked", command.Counted(s.Locked, s.CountsCapped)},
+		{"deferred", command.Counted(s.Deferred, s.CountsCapped)},
+		{"dead-letter", command.Counted(s.DeadLetter, s.CountsCapped)},
+		{"oldest", command.Seconds(s.OldestAgeSeconds)},
 		{"lock", fmt.Sprintf("%gs", s.LockSeconds)},
 		{"max deliveries", fmt.Sprint(s.MaxDeliveryCount)},
-		{"time to live", seconds(s.DefaultTTLSeconds)},
+		{"time to live", command.Seconds(s.DefaultTTLSeconds)},
 		{"forward to", s.ForwardTo},
 		{"dead letters to", s.ForwardDeadLettersTo},
-		{"deleted when idle", seconds(s.AutoDeleteOnIdleSeconds)},
-		{"created", a.when(s.CreatedAt)},
+		{"deleted when idle", command.Seconds(s.AutoDeleteOnIdleSeconds)},
+		{"created", a.When(s.CreatedAt)},
 	}
 }
 
@@ -121,14 +124,14 @@ func (a *app) subscriptionsCreate() *cobra.Command {
 	var s forebay.SubscriptionSettings
 	var rule ruleFlags
 	var dropErrors bool
-	c := showCommand(a, &cobra.Command{
+	c := command.Show(a.App, &cobra.Command{
 		Use: "create TOPIC SUBSCRIPTION", Short: "Make a subscription, or change its settings",
 		Long: `Make a subscription, or give one that exists these settings. A setting without a flag gets its
 default. A new subscription has one rule, $Default, which selects all messages. --sql,
 --correlation, --none and --action change it. A subscription that exists keeps its rules.`,
 		Example: `  forebay subscriptions create orders audit
   forebay subscriptions create orders large --sql "quantity > 100 AND color = 'red'" --lock 2m`,
-	}, func(c *call) (sub forebay.Subscription, err error) {
+	}, func(c *command.Call) (sub forebay.Subscription, err error) {
 		if dropErrors {
 			s.DeadLetterOnFilterError = new(bool)
 		}
@@ -139,7 +142,7 @@ default. A new subscription has one rule, $Default, which selects all messages. 
 		if given {
 			s.Rules = []forebay.NewRule{{Name: forebay.DefaultRule, RuleSettings: settings}}
 		}
-		return c.api.PutSubscription(c.ctx, c.args[0], c.args[1], s)
+		return c.API.PutSubscription(c.Ctx, c.Args[0], c.Args[1], s)
 	}, a.subscriptionFields)
 	flags := c.Flags()
 	receiverFlags(flags, &s.MessageQueueSettings, "subscription")

@@ -10,13 +10,14 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 func TestTopicsAgainstAServer(t *testing.T) {
 	url, _, _ := startServer(t)
 	run := func(want int, args ...string) string {
 		t.Helper()
-		got := command{url: url, in: "From standard input."}.run(t.Context(), args...)
+		got := commandLine{url: url, in: "From standard input."}.run(t.Context(), args...)
 		if got.code != want {
 			t.Fatalf("forebay %s: exit code %d, want %d; %s%s", strings.Join(args, " "), got.code, want, got.out, got.err)
 		}
@@ -64,12 +65,12 @@ func TestTopicsAgainstAServer(t *testing.T) {
 	run(0, "messages", "peek", "eu/mail/$deadletterqueue")
 	contains(run(0, "queues", "get", "eu/mail"), "eu/mail")
 	run(0, "queues", "delete", "eu/mail")
-	contains(run(exitUsage, "rules", "add", "orders", "large", "x", "--sql", "a ="), "sql_filter: at character 4: expected a value")
+	contains(run(command.ExitUsage, "rules", "add", "orders", "large", "x", "--sql", "a ="), "sql_filter: at character 4: expected a value")
 	run(0, "rules", "delete", "orders", "large", "red")
 	run(0, "subscriptions", "delete", "orders", "large")
-	contains(run(exitNotFound, "subscriptions", "show", "orders", "large"), "there is no such subscription")
+	contains(run(command.ExitNotFound, "subscriptions", "show", "orders", "large"), "there is no such subscription")
 	run(0, "topics", "delete", "orders")
-	contains(run(exitNotFound, "topics", "send", "orders"), "there is no such topic")
+	contains(run(command.ExitNotFound, "topics", "send", "orders"), "there is no such topic")
 }
 
 // rules test judges without any server.
@@ -83,8 +84,8 @@ func TestRulesTest(t *testing.T) {
 		{"--correlation", `{"subject":"new"}`, "--subject", "old"},
 		{"--none", "-o", "jsonl"},
 	} {
-		got := command{}.run(t.Context(), append([]string{"rules", "test", "--message-id", "m"}, args...)...)
-		if got.code != exitOK {
+		got := commandLine{}.run(t.Context(), append([]string{"rules", "test", "--message-id", "m"}, args...)...)
+		if got.code != command.ExitOK {
 			t.Errorf("%s: exit code %d: %s", args, got.code, got.err)
 		}
 		all.WriteString("$ forebay rules test " + strings.Join(args, " ") + "\n" + got.out + "\n")
@@ -109,8 +110,8 @@ func TestRulesTest(t *testing.T) {
 		{[]string{"topics", "create"}, "TOPIC is missing"},
 		{[]string{"subscriptions", "show", "t"}, "SUBSCRIPTION is missing"},
 	} {
-		got := command{url: server.URL}.run(t.Context(), c.args...)
-		if c.want == "" && got.code != exitOK || c.want != "" && (got.code != exitUsage || !strings.Contains(got.err, c.want)) {
+		got := commandLine{url: server.URL}.run(t.Context(), c.args...)
+		if c.want == "" && got.code != command.ExitOK || c.want != "" && (got.code != command.ExitUsage || !strings.Contains(got.err, c.want)) {
 			t.Errorf("%s: exit code %d: %s", c.args, got.code, got.err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/extract"
 )
 
@@ -28,7 +29,7 @@ func (a *app) watch() *cobra.Command {
 	w := &watcher{app: a, files: map[string]*watchedFile{}}
 	var every time.Duration
 	var once bool
-	c := a.apiCommand(&cobra.Command{
+	c := a.APICommand(&cobra.Command{
 		Use: "watch DIR", Short: "Add the documents of a folder, and what changes in it",
 		Long: `Add each text, Markdown, HTML and PDF file below a folder as a document, and again when its
 content changes. A file is taken once it has not changed for a while. Hidden files and links are
@@ -37,15 +38,15 @@ left out. A file that is deleted leaves its document.
 The server knows what it has by its content, its name and its type. So the command can be stopped
 and started at any time.`,
 		Example: "  forebay watch ./inbox\n  forebay watch ./inbox --once",
-	}, func(c *call) error {
+	}, func(c *command.Call) error {
 		if every <= 0 || w.settle < 0 {
-			return usagef("--every must be more than 0, and --settle not less")
+			return command.Usagef("--every must be more than 0, and --settle not less")
 		}
-		if info, err := os.Stat(c.args[0]); err != nil || !info.IsDir() {
-			return usagef("%s is no folder", c.args[0])
+		if info, err := os.Stat(c.Args[0]); err != nil || !info.IsDir() {
+			return command.Usagef("%s is no folder", c.Args[0])
 		}
-		w.api, w.dir = c.api, c.args[0]
-		return w.run(c.ctx, every, once)
+		w.api, w.dir = c.API, c.Args[0]
+		return w.run(c.Ctx, every, once)
 	})
 	flags := c.Flags()
 	flags.DurationVar(&every, "every", 2*time.Second, "how often to look")
@@ -54,7 +55,7 @@ and started at any time.`,
 	return c
 }
 
-// watcher knows what it has seen of a folder. The server knows what it has taken.
+// watcher remembers what it has seen in a folder. The server knows which documents it has.
 type watcher struct {
 	app     *app
 	api     *client.Client
@@ -62,29 +63,29 @@ type watcher struct {
 	settle  time.Duration
 	files   map[string]*watchedFile
 	refused int
-	away    string // why the server takes nothing now, as the user was told; "": it does
+	away    string // why the server accepts nothing now; "": it accepts documents
 }
 
-// watchedFile is a file as it was seen last.
+// watchedFile is a file as the last scan saw it.
 type watchedFile struct {
 	size    int64
-	changed time.Time // by its own clock
-	since   time.Time // when it began to look like this
-	done    bool      // taken, or refused
-	trouble string    // as the user was told
+	changed time.Time // its modification time
+	since   time.Time // when a scan first saw it like this
+	done    bool      // added or refused
+	trouble string    // the last message about it
 }
 
-// run looks again and again until ctx ends, or, if once, until there is nothing to be done.
+// run scans the folder repeatedly until ctx ends. With once it returns when nothing is left to do.
 func (w *watcher) run(ctx context.Context, every time.Duration, once bool) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if err := w.look(ctx); err != nil {
+		if err := w.scan(ctx); err != nil {
 			return err
 		}
 		if once && !slices.ContainsFunc(slices.Collect(maps.Values(w.files)), func(f *watchedFile) bool { return !f.done }) {
 			if w.refused > 0 {
-				return failf("files that were refused: %d", w.refused)
+				return command.Failf("files that were refused: %d", w.refused)
 			}
 			return nil
 		}
@@ -96,17 +97,17 @@ func (w *watcher) run(ctx context.Context, every time.Duration, once bool) error
 	}
 }
 
-// look takes each file that has settled since the last time.
-func (w *watcher) look(ctx context.Context) error {
+// scan goes through the folder and adds each file that has settled.
+func (w *watcher) scan(ctx context.Context) error {
 	there := map[string]bool{}
 	before := w.away
 	w.away = ""
 	err := filepath.WalkDir(w.dir, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			if name == w.dir {
-				return usagef("cannot read %s: %s", name, cause(err))
+				return command.Usagef("cannot read %s: %s", name, command.Cause(err))
 			}
-			return nil // it went, or is not for us
+			return nil // removed meanwhile, or not a document
 		}
 		if name != w.dir && strings.HasPrefix(entry.Name(), ".") {
 			if entry.IsDir() {
@@ -123,24 +124,24 @@ func (w *watcher) look(ctx context.Context) error {
 			return nil
 		}
 		if w.settled(name, info) && w.away == "" {
-			return w.take(ctx, name)
+			return w.add(ctx, name)
 		}
 		return nil
 	})
 	if w.away != "" && w.away != before {
-		fmt.Fprintln(w.app.err, "forebay: "+clean(w.away)+"; trying again")
+		fmt.Fprintln(w.app.Err, "forebay: "+command.Clean(w.away)+"; trying again")
 	}
 	maps.DeleteFunc(w.files, func(name string, _ *watchedFile) bool { return !there[name] })
 	return err
 }
 
-// settled reports whether a file is to be taken: it has looked the same for long enough.
+// settled reports whether a file has stayed the same for long enough.
 func (w *watcher) settled(name string, info fs.FileInfo) bool {
-	now := w.app.now()
+	now := w.app.Now()
 	f := w.files[name]
 	if f == nil || f.size != info.Size() || !f.changed.Equal(info.ModTime()) {
 		f = &watchedFile{size: info.Size(), changed: info.ModTime(), since: now}
-		if quiet := now.Sub(info.ModTime()); quiet > 0 { // also before we came
+		if quiet := now.Sub(info.ModTime()); quiet > 0 { // counts time before the command started
 			f.since = info.ModTime()
 		}
 		w.files[name] = f
@@ -148,14 +149,15 @@ func (w *watcher) settled(name string, info fs.FileInfo) bool {
 	return !f.done && now.Sub(f.since) >= w.settle
 }
 
-// take has the server add a file, unless it has that content already. An error ends the command.
-func (w *watcher) take(ctx context.Context, name string) error {
+// add adds a file as a document, unless the server has that content already. An error ends the
+// command.
+func (w *watcher) add(ctx context.Context, name string) error {
 	relative, err := filepath.Rel(w.dir, name)
 	if err != nil {
 		return err
 	}
 	relative = filepath.ToSlash(relative)
-	content, err := w.app.readFile(ctx, name, maxDocumentBytes)
+	content, err := w.app.ReadFile(ctx, name, maxDocumentBytes)
 	if err != nil {
 		return w.refuse(ctx, name, err)
 	}
@@ -173,7 +175,7 @@ func (w *watcher) take(ctx context.Context, name string) error {
 		if err != nil {
 			return w.refuse(ctx, name, err)
 		}
-		if err := w.told(relative, d); err != nil {
+		if err := w.printAdded(relative, d); err != nil {
 			return err
 		}
 	}
@@ -181,16 +183,16 @@ func (w *watcher) take(ctx context.Context, name string) error {
 	return nil
 }
 
-func (w *watcher) told(relative string, d forebay.Document) error {
-	if w.app.output != outputTable {
-		return writeJSON(w.app.out, d, "")
+func (w *watcher) printAdded(relative string, d forebay.Document) error {
+	if w.app.Output != command.OutputTable {
+		return command.WriteJSON(w.app.Out, d, "")
 	}
-	_, err := fmt.Fprintf(w.app.out, "%s  %s\n", clean(relative), d.ID)
+	_, err := fmt.Fprintf(w.app.Out, "%s  %s\n", command.Clean(relative), d.ID)
 	return err
 }
 
-// refuse tells why a file was not taken. An error that may pass is tried again at the next look.
-// The command ends if the key may not add documents at all.
+// refuse prints why a file was not added. The next scan tries again if the error may be temporary.
+// If the key may not add documents at all, the command ends.
 func (w *watcher) refuse(ctx context.Context, name string, err error) error {
 	code := forebay.CodeOf(err)
 	if ctx.Err() != nil {
@@ -200,7 +202,7 @@ func (w *watcher) refuse(ctx context.Context, name string, err error) error {
 	case forebay.CodeUnauthorized, forebay.CodeForbidden, forebay.CodeNotSupported:
 		return err
 	case forebay.CodeUnavailable, forebay.CodeTooManyRequests, forebay.CodeRateLimited, forebay.CodeTenantLimit:
-		w.away = err.Error() // the rest waits for the next look
+		w.away = err.Error() // the next scan tries the rest
 		return nil
 	}
 	f := w.files[name]
@@ -210,12 +212,12 @@ func (w *watcher) refuse(ctx context.Context, name string, err error) error {
 	}
 	if said := name + ": " + err.Error(); said != f.trouble {
 		f.trouble = said
-		fmt.Fprintln(w.app.err, "forebay: "+clean(said))
+		fmt.Fprintln(w.app.Err, "forebay: "+command.Clean(said))
 	}
 	return nil
 }
 
-// watchedID is the id of a file's document. It is made of the file's path below the folder.
+// watchedID makes the id of a document from the path of its file below the folder.
 func watchedID(relative string) string {
 	const words = 80
 	slug := strings.Map(func(r rune) rune {

@@ -11,10 +11,11 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 func (a *app) webhooks() *cobra.Command {
-	return group(&cobra.Command{
+	return command.Group(&cobra.Command{
 		Use: "webhooks", Short: "Have the events of jobs delivered to HTTP endpoints",
 		Long: `A webhook gets the events of its tenant's jobs as signed POST requests (Standard Webhooks). A
 delivery that fails is tried ten times over three days. Then it stands among the webhook's dead
@@ -23,26 +24,26 @@ letters.
 The types of events: accepted, started, attempt_failed, throttled, retry_scheduled, succeeded,
 failed, dead_lettered, quarantined, cancelled, expired, redriven.`,
 	},
-		listCommand(a, &cobra.Command{Use: "list", Short: "List webhooks"},
-			func(c *call) ([]forebay.Webhook, error) { return c.api.Webhooks(c.ctx) }, webhookColumns),
-		showCommand(a, &cobra.Command{Use: "show WEBHOOK", Short: "Show a webhook"},
-			ofArgument((*client.Client).Webhook), a.webhookFields),
+		command.List(a.App, &cobra.Command{Use: "list", Short: "List webhooks"},
+			func(c *command.Call) ([]forebay.Webhook, error) { return c.API.Webhooks(c.Ctx) }, webhookColumns),
+		command.Show(a.App, &cobra.Command{Use: "show WEBHOOK", Short: "Show a webhook"},
+			command.OfArgument((*client.Client).Webhook), a.webhookFields),
 		a.webhooksCreate(), a.webhooksUpdate(),
-		a.apiCommand(&cobra.Command{Use: "delete WEBHOOK", Short: "Delete a webhook, with every event that waits for it"},
-			func(c *call) error { return c.api.DeleteWebhook(c.ctx, c.args[0]) }),
+		a.APICommand(&cobra.Command{Use: "delete WEBHOOK", Short: "Delete a webhook, with every event that waits for it"},
+			func(c *command.Call) error { return c.API.DeleteWebhook(c.Ctx, c.Args[0]) }),
 		a.webhooksTest(), a.webhooksRotate(), a.webhooksTries(), a.webhooksDeadLetters(), a.webhooksRedeliver())
 }
 
-func webhookColumns(w forebay.Webhook) []field {
-	return []field{
-		{"WEBHOOK", w.Name}, {"STATE", webhookState(w)}, {"PENDING", count(w.Pending)},
-		{"DEAD-LETTER", count(w.DeadLetters)}, {"LAST TRY", ifSet(w.LastTry, tryResult)},
-		{"EVENTS", orAll(w)}, {"URL", shorten(w.URL, 60)},
+func webhookColumns(w forebay.Webhook) []command.Field {
+	return []command.Field{
+		{"WEBHOOK", w.Name}, {"STATE", webhookState(w)}, {"PENDING", command.Count(w.Pending)},
+		{"DEAD-LETTER", command.Count(w.DeadLetters)}, {"LAST TRY", command.IfSet(w.LastTry, tryResult)},
+		{"EVENTS", orAll(w)}, {"URL", command.Shorten(w.URL, 60)},
 	}
 }
 
-func (a *app) webhookFields(w forebay.Webhook) []field {
-	return []field{
+func (a *app) webhookFields(w forebay.Webhook) []command.Field {
+	return []command.Field{
 		{"webhook", w.Name},
 		{"url", w.URL},
 		{"secret", w.Secret},
@@ -50,13 +51,13 @@ func (a *app) webhookFields(w forebay.Webhook) []field {
 		{"events", orAll(w)},
 		{"concurrency", strconv.Itoa(w.Concurrency)},
 		{"secrets", strconv.Itoa(w.Secrets)},
-		{"pending", count(w.Pending)},
-		{"dead-letter", count(w.DeadLetters)},
-		{"delivered", a.whenPtr(w.DeliveredAt)},
-		{"failing since", a.whenPtr(w.FailingSince)},
-		{"paused until", a.whenPtr(w.PausedUntil)},
-		{"last try", ifSet(w.LastTry, tryResult)},
-		{"created", a.when(w.CreatedAt)},
+		{"pending", command.Count(w.Pending)},
+		{"dead-letter", command.Count(w.DeadLetters)},
+		{"delivered", a.WhenPtr(w.DeliveredAt)},
+		{"failing since", a.WhenPtr(w.FailingSince)},
+		{"paused until", a.WhenPtr(w.PausedUntil)},
+		{"last try", command.IfSet(w.LastTry, tryResult)},
+		{"created", a.When(w.CreatedAt)},
 	}
 }
 
@@ -74,10 +75,10 @@ func orAll(w forebay.Webhook) string {
 	if len(w.EventTypes) == 0 {
 		return "all"
 	}
-	return joined(w.EventTypes)
+	return command.Joined(w.EventTypes)
 }
 
-// tryResult is how a try ended, such as "retry: status 503".
+// tryResult writes how a delivery attempt ended, such as "retry: status 503".
 func tryResult(t forebay.WebhookTry) string {
 	result := strings.ReplaceAll(t.Outcome, "_", "-")
 	if t.Detail != "" {
@@ -106,12 +107,12 @@ func (f *webhookFlags) get() forebay.WebhookSettings {
 	return f.settings
 }
 
-// secretCommand prints a webhook whose secret is shown this one time.
-func (a *app) secretCommand(c *cobra.Command, ask func(*call) (forebay.Webhook, error)) *cobra.Command {
-	return showCommand(a, c, func(c *call) (forebay.Webhook, error) {
+// secretCommand is a command that prints a webhook with its secret, which is shown only once.
+func (a *app) secretCommand(c *cobra.Command, ask func(*command.Call) (forebay.Webhook, error)) *cobra.Command {
+	return command.Show(a.App, c, func(c *command.Call) (forebay.Webhook, error) {
 		w, err := ask(c)
 		if err == nil {
-			a.note("This is the only time the secret is shown.")
+			a.Note("This is the only time the secret is shown.")
 		}
 		return w, err
 	}, a.webhookFields)
@@ -127,10 +128,10 @@ func (a *app) webhooksCreate() *cobra.Command {
 	c := a.secretCommand(&cobra.Command{
 		Use: "create WEBHOOK URL", Short: "Make a webhook and print its secret, once",
 		Example: "  forebay webhooks create billing https://billing.example.com/forebay --events succeeded,failed",
-	}, func(c *call) (forebay.Webhook, error) {
-		wanted.Name, wanted.WebhookSettings = c.args[0], f.get()
-		wanted.URL = c.args[1]
-		return c.api.CreateWebhook(c.ctx, wanted)
+	}, func(c *command.Call) (forebay.Webhook, error) {
+		wanted.Name, wanted.WebhookSettings = c.Args[0], f.get()
+		wanted.URL = c.Args[1]
+		return c.API.CreateWebhook(c.Ctx, wanted)
 	})
 	f.add(c.Flags())
 	secretFlag(c.Flags(), &wanted.Secret)
@@ -139,29 +140,29 @@ func (a *app) webhooksCreate() *cobra.Command {
 
 func (a *app) webhooksUpdate() *cobra.Command {
 	var f webhookFlags
-	c := showCommand(a, &cobra.Command{
+	c := command.Show(a.App, &cobra.Command{
 		Use: "update WEBHOOK", Short: "Change a webhook, enable or disable it",
 		Long: `Change a webhook. What no flag names stays as it is, with one exception: a disabled webhook is
 enabled, unless --disabled is given.`,
 		Example: `  forebay webhooks update billing --events succeeded
   forebay webhooks update billing --disabled
   forebay webhooks update billing                     # enables it again`,
-	}, func(c *call) (forebay.Webhook, error) {
-		before, err := c.api.Webhook(c.ctx, c.args[0])
+	}, func(c *command.Call) (forebay.Webhook, error) {
+		before, err := c.API.Webhook(c.Ctx, c.Args[0])
 		if err != nil {
 			return before, err
 		}
 		settings := f.get()
-		if !c.flags.Changed("url") {
+		if !c.Flags.Changed("url") {
 			settings.URL = before.URL
 		}
-		if !c.flags.Changed("events") {
+		if !c.Flags.Changed("events") {
 			settings.EventTypes = before.EventTypes
 		}
-		if !c.flags.Changed("concurrency") {
+		if !c.Flags.Changed("concurrency") {
 			settings.Concurrency = before.Concurrency
 		}
-		return c.api.UpdateWebhook(c.ctx, c.args[0], settings)
+		return c.API.UpdateWebhook(c.Ctx, c.Args[0], settings)
 	}, a.webhookFields)
 	f.add(c.Flags())
 	c.Flags().StringVar(&f.settings.URL, "url", "", "where events go")
@@ -170,8 +171,8 @@ enabled, unless --disabled is given.`,
 
 func (a *app) webhooksTest() *cobra.Command {
 	test := &cobra.Command{Use: "test WEBHOOK", Short: "Send a webhook a test event and say how that went"}
-	return a.apiCommand(test, func(c *call) error {
-		try, err := c.api.TestWebhook(c.ctx, c.args[0])
+	return a.APICommand(test, func(c *command.Call) error {
+		try, err := c.API.TestWebhook(c.Ctx, c.Args[0])
 		if err != nil {
 			return err
 		}
@@ -180,11 +181,11 @@ func (a *app) webhooksTest() *cobra.Command {
 		if !delivered {
 			result = "failed: " + try.Detail
 		}
-		if err := a.printOne(try, []field{{"test", result}, {"message id", try.MessageID}, {"took", tryTime(try)}}); err != nil {
+		if err := a.PrintOne(try, []command.Field{{"test", result}, {"message id", try.MessageID}, {"took", tryTime(try)}}); err != nil {
 			return err
 		}
 		if !delivered {
-			return &failure{code: exitFailed}
+			return command.ExitError(command.ExitFailed)
 		}
 		return nil
 	})
@@ -199,56 +200,60 @@ func (a *app) webhooksRotate() *cobra.Command {
 		Long: `Give a webhook another secret. Deliveries are signed with both until the old one ends, so that
 receivers can change over.`,
 		Example: "  forebay webhooks rotate billing --overlap-hours 48",
-	}, func(c *call) (forebay.Webhook, error) { return c.api.RotateWebhookSecret(c.ctx, c.args[0], req) })
-	optionalFlag(c.Flags(), &req.OverlapHours, "overlap-hours", number,
+	}, func(c *command.Call) (forebay.Webhook, error) {
+		return c.API.RotateWebhookSecret(c.Ctx, c.Args[0], req)
+	})
+	command.OptionalFlag(c.Flags(), &req.OverlapHours, "overlap-hours", command.Number,
 		fmt.Sprintf("how long the old secret goes on signing too: 0 to 168 (default %g)", forebay.DefaultSecretOverlap.Hours()))
 	secretFlag(c.Flags(), &req.Secret)
 	return c
 }
 
 func (a *app) webhooksTries() *cobra.Command {
-	return listCommand(a, &cobra.Command{Use: "tries WEBHOOK", Short: "List the latest hundred tries to deliver, newest first"},
-		ofArgument((*client.Client).WebhookTries),
-		func(t forebay.WebhookTry) []field {
-			return []field{
-				{"AT", a.instant(t.At)}, {"MESSAGE", t.MessageID}, {"EVENT", t.EventType},
-				{"TRY", strconv.Itoa(t.Number)}, {"TOOK", tryTime(t)}, {"NEXT", a.agePtr(t.NextTryAt)},
+	return command.List(a.App, &cobra.Command{Use: "tries WEBHOOK", Short: "List the latest hundred tries to deliver, newest first"},
+		command.OfArgument((*client.Client).WebhookTries),
+		func(t forebay.WebhookTry) []command.Field {
+			return []command.Field{
+				{"AT", a.Instant(t.At)}, {"MESSAGE", t.MessageID}, {"EVENT", t.EventType},
+				{"TRY", strconv.Itoa(t.Number)}, {"TOOK", tryTime(t)}, {"NEXT", a.AgePtr(t.NextTryAt)},
 				{"RESULT", tryResult(t)},
 			}
 		})
 }
 
 func (a *app) webhooksDeadLetters() *cobra.Command {
-	return pageCommand(a, &cobra.Command{Use: "dead-letters WEBHOOK", Short: "List the events that were given up, oldest first"},
-		func(c *call, pageSize int) iter.Seq2[forebay.WebhookDeadLetter, error] {
-			return c.api.WebhookDeadLetters(c.ctx, c.args[0], pageSize)
+	return command.Page(a.App, &cobra.Command{Use: "dead-letters WEBHOOK", Short: "List the events that were given up, oldest first"},
+		func(c *command.Call, pageSize int) iter.Seq2[forebay.WebhookDeadLetter, error] {
+			return c.API.WebhookDeadLetters(c.Ctx, c.Args[0], pageSize)
 		},
-		func(d forebay.WebhookDeadLetter) []field {
-			return []field{
-				{"NUMBER", count(d.SequenceNumber)}, {"MESSAGE", d.MessageID}, {"EVENT", d.EventType},
-				{"SINCE", a.age(d.EnqueuedAt)}, {"TRIES", strconv.Itoa(d.Tries)}, {"REASON", d.Reason},
-				{"DESCRIPTION", shorten(d.Description, 60)},
+		func(d forebay.WebhookDeadLetter) []command.Field {
+			return []command.Field{
+				{"NUMBER", command.Count(d.SequenceNumber)}, {"MESSAGE", d.MessageID}, {"EVENT", d.EventType},
+				{"SINCE", a.Age(d.EnqueuedAt)}, {"TRIES", strconv.Itoa(d.Tries)}, {"REASON", d.Reason},
+				{"DESCRIPTION", command.Shorten(d.Description, 60)},
 			}
 		})
 }
 
 func (a *app) webhooksRedeliver() *cobra.Command {
 	var req forebay.RedeliverRequest
-	c := showCommand(a, &cobra.Command{
+	c := command.Show(a.App, &cobra.Command{
 		Use: "redeliver WEBHOOK [SEQUENCE_NUMBER...]", Aliases: []string{"redrive"}, Short: "Try events again that were given up",
 		Example: "  forebay webhooks redeliver billing --all\n  forebay webhooks redeliver billing 4711",
-	}, func(c *call) (report forebay.RedeliverReport, err error) {
-		numbers, err := sequenceNumbers(c.args[1:])
+	}, func(c *command.Call) (report forebay.RedeliverReport, err error) {
+		numbers, err := sequenceNumbers(c.Args[1:])
 		if err != nil {
 			return report, err
 		}
 		req.SequenceNumbers = append(req.SequenceNumbers, numbers...)
-		if err := exactlyOne("name dead letters by their sequence numbers, or say --all",
+		if err := command.ExactlyOne("name dead letters by their sequence numbers, or say --all",
 			"sequence numbers and --all exclude each other", len(req.SequenceNumbers) > 0, req.All); err != nil {
 			return report, err
 		}
-		return c.api.Redeliver(c.ctx, c.args[0], req)
-	}, func(r forebay.RedeliverReport) []field { return []field{{"redelivered", strconv.Itoa(r.Redelivered)}} })
+		return c.API.Redeliver(c.Ctx, c.Args[0], req)
+	}, func(r forebay.RedeliverReport) []command.Field {
+		return []command.Field{{"redelivered", strconv.Itoa(r.Redelivered)}}
+	})
 	c.Flags().Int64SliceVar(&req.SequenceNumbers, "number", nil, "only the dead letters with these sequence numbers")
 	allFlag(c.Flags(), &req.All, "dead letters")
 	return c

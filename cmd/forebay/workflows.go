@@ -7,25 +7,26 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/config"
 	"github.com/forebayhq/forebay/server"
 )
 
 func (a *app) workflows() *cobra.Command {
-	return group(&cobra.Command{
+	return command.Group(&cobra.Command{
 		Use: "workflows", Short: "Check and list declared workflows",
 		Long: `A workflow is a YAML file of steps that call tasks. The configuration names the files. The server
 runs each workflow as an orchestration of its name.`,
 	},
 		a.workflowCommand(&cobra.Command{
 			Use: "list", Short: "List the workflows of the configuration", Example: "  forebay workflows list --config forebay.yaml",
-		}, func(_ *call, loaded config.Loaded) error {
+		}, func(_ *command.Call, loaded config.Loaded) error {
 			declared, err := loaded.Options.DeclaredWorkflows()
 			if err != nil {
 				return err
 			}
-			return printList(a, all(declared), 0, func(w server.Workflow) []field {
-				return []field{
+			return command.PrintList(a.App, command.All(declared), 0, func(w server.Workflow) []command.Field {
+				return []command.Field{
 					{"WORKFLOW", w.Name}, {"VERSION", w.Version}, {"STEPS", strconv.Itoa(len(w.Steps))},
 					{"TASKS", strings.Join(w.Tasks, ", ")}, {"FILE", cmp.Or(w.File, "built in")},
 				}
@@ -38,17 +39,17 @@ runs each workflow as an orchestration of its name.`,
 FILE:LINE:COLUMN. The tasks and queues that they may name are those of the configuration.`,
 			Example: `  forebay workflows validate review.yaml
   forebay workflows validate --config forebay.yaml workflows/*.yaml`,
-		}, func(c *call, loaded config.Loaded) error { return a.checkWorkflows(loaded.Options, c.args) }),
+		}, func(c *command.Call, loaded config.Loaded) error { return a.checkWorkflows(loaded.Options, c.Args) }),
 	)
 }
 
-func (a *app) workflowCommand(c *cobra.Command, run func(*call, config.Loaded) error) *cobra.Command {
+func (a *app) workflowCommand(c *cobra.Command, run func(*command.Call, config.Loaded) error) *cobra.Command {
 	source := &config.Source{}
 	configFlag(c.Flags(), source)
 	return a.configCommand(c, source, run)
 }
 
-// checkWorkflows checks every file and says all that is wrong.
+// checkWorkflows checks every file and reports all problems.
 func (a *app) checkWorkflows(options server.Options, files []string) error {
 	var problems []string
 	for _, file := range files {
@@ -57,12 +58,12 @@ func (a *app) checkWorkflows(options server.Options, files []string) error {
 			problems = append(problems, strings.Split(err.Error(), "\n")...)
 			continue
 		}
-		if err := writeLine(a.out, []byte(file+": the workflow "+w.Name+" is valid")); err != nil {
+		if err := command.WriteLine(a.Out, []byte(file+": the workflow "+w.Name+" is valid")); err != nil {
 			return err
 		}
 	}
 	if len(problems) > 0 {
-		return &config.Error{Problems: problems}
+		return command.ExitError(command.ExitConfiguration, problems...)
 	}
 	return nil
 }

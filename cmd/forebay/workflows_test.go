@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 func TestWorkflows(t *testing.T) {
@@ -28,16 +30,16 @@ func TestWorkflows(t *testing.T) {
 		out  []string
 		err  []string
 	}{
-		{[]string{"check"}, exitUsage, nil, []string{"FILE is missing"}},
-		{[]string{"check", "--config", configuration, good}, exitOK, []string{good + ": the workflow good is valid"}, nil},
-		{[]string{"check", good}, exitConfiguration, nil, []string{good + ":3:13: there is no task minutes"}},
-		{[]string{"check", "--config", configuration, good, bad}, exitConfiguration, []string{"good is valid"}, places},
-		{[]string{"check", filepath.Join(dir, "missing.yaml")}, exitConfiguration, nil, []string{"missing.yaml cannot be read: no such file"}},
-		{[]string{"list", "--config", configuration}, exitOK, []string{"analyze-document", "built in", "good", "minutes, chat", good}, nil},
-		{[]string{"list", "--config", configuration, "-o", "jsonl"}, exitOK, []string{`"name":"good"`, `"steps":["a","b"]`}, nil},
-		{[]string{"list", "--config", broken}, exitConfiguration, nil, []string{"workflows[0]: " + bad + ":4:29: unknown name nothing"}},
+		{[]string{"check"}, command.ExitUsage, nil, []string{"FILE is missing"}},
+		{[]string{"check", "--config", configuration, good}, command.ExitOK, []string{good + ": the workflow good is valid"}, nil},
+		{[]string{"check", good}, command.ExitConfiguration, nil, []string{good + ":3:13: there is no task minutes"}},
+		{[]string{"check", "--config", configuration, good, bad}, command.ExitConfiguration, []string{"good is valid"}, places},
+		{[]string{"check", filepath.Join(dir, "missing.yaml")}, command.ExitConfiguration, nil, []string{"missing.yaml cannot be read: no such file"}},
+		{[]string{"list", "--config", configuration}, command.ExitOK, []string{"analyze-document", "built in", "good", "minutes, chat", good}, nil},
+		{[]string{"list", "--config", configuration, "-o", "jsonl"}, command.ExitOK, []string{`"name":"good"`, `"steps":["a","b"]`}, nil},
+		{[]string{"list", "--config", broken}, command.ExitConfiguration, nil, []string{"workflows[0]: " + bad + ":4:29: unknown name nothing"}},
 	} {
-		got := command{}.run(t.Context(), append([]string{"workflows"}, c.args...)...)
+		got := commandLine{}.run(t.Context(), append([]string{"workflows"}, c.args...)...)
 		if got.code != c.code {
 			t.Errorf("%s: exit code %d", c.args, got.code)
 		}

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/forebayhq/forebay/internal/command"
 )
 
 // refusing is the address of a provider that knows no key.
@@ -36,7 +38,7 @@ func configuration(t *testing.T, content string) string {
 	return file
 }
 
-// The doctor calls deployments only when it is asked to, and is not content with one that refuses the key.
+// The doctor calls deployments only on request, and reports one that refuses the key.
 func TestDoctorCallsDeployments(t *testing.T) {
 	content := fmt.Sprintf(`
 listen: 127.0.0.1:0
@@ -48,11 +50,11 @@ models: {chat: [east], embedding: [nobody]}
 orchestrations: {grpc: {address: "127.0.0.1:0"}}
 `, filepath.Join(t.TempDir(), "forebay.db"), refusing(t))
 	file := configuration(t, content)
-	if out := (command{}).run(t.Context(), "doctor", "--config", file); out.code != exitOK || !strings.Contains(out.out, "--call tries each one") || !strings.Contains(out.out, "gRPC") {
+	if out := (commandLine{}).run(t.Context(), "doctor", "--config", file); out.code != command.ExitOK || !strings.Contains(out.out, "--call tries each one") || !strings.Contains(out.out, "gRPC") {
 		t.Errorf("without --call: exit code %d\n%s%s", out.code, out.out, out.err)
 	}
-	out := command{}.run(t.Context(), "doctor", "--config", file, "--call")
-	if out.code != exitConfiguration {
+	out := commandLine{}.run(t.Context(), "doctor", "--config", file, "--call")
+	if out.code != command.ExitConfiguration {
 		t.Errorf("with --call: exit code %d", out.code)
 	}
 	for _, want := range []string{"deployment east    WRONG  unauthorized", "deployment nobody  WRONG  connection_failed"} {
@@ -66,8 +68,8 @@ orchestrations: {grpc: {address: "127.0.0.1:0"}}
 func TestDoctorTriesTheKey(t *testing.T) {
 	url, database, _ := startServer(t)
 	file := configuration(t, fmt.Sprintf("listen: %s\ndatabase: %s\n", strings.TrimPrefix(url, "http://"), database))
-	for key, code := range map[string]int{"": exitOK, "fb_wrong": exitConfiguration} {
-		if out := (command{url: url, environ: []string{"FOREBAY_API_KEY=" + key}}).run(t.Context(), "doctor", "--config", file); out.code != code {
+	for key, code := range map[string]int{"": command.ExitOK, "fb_wrong": command.ExitConfiguration} {
+		if out := (commandLine{url: url, environ: []string{"FOREBAY_API_KEY=" + key}}).run(t.Context(), "doctor", "--config", file); out.code != code {
 			t.Errorf("key %q: exit code %d, want %d\n%s", key, out.code, code, out.out)
 		}
 	}
@@ -99,7 +101,7 @@ func TestSubmitSaysWhatItWaitsFor(t *testing.T) {
 	var said buffer
 	done := make(chan int)
 	go func() {
-		a := &app{in: strings.NewReader(""), out: io.Discard, err: &said, environ: []string{"FOREBAY_URL=" + url}, now: time.Now, zone: time.UTC}
+		a := &app{&command.App{In: strings.NewReader(""), Out: io.Discard, Err: &said, Environ: []string{"FOREBAY_URL=" + url}, Now: time.Now, Zone: time.UTC}}
 		done <- a.run(ctx, []string{"submit", "chat", "--input", "hello", "--wait"})
 	}()
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(said.String(), "circuit breaker"); <-time.After(20 * time.Millisecond) {
@@ -111,7 +113,7 @@ func TestSubmitSaysWhatItWaitsFor(t *testing.T) {
 		t.Errorf("it says %q", said.String())
 	}
 	cancel()
-	if code := <-done; code != exitInterrupted {
+	if code := <-done; code != command.ExitInterrupted {
 		t.Errorf("exit code %d", code)
 	}
 }

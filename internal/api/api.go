@@ -1,14 +1,16 @@
-// Package api serves Forebay over HTTP: REST with JSON, server-sent events and NDJSON, described by
-// the OpenAPI document at /openapi.json.
+// Package api serves Forebay over HTTP: REST with JSON, server-sent events and NDJSON, described
+// by the OpenAPI document at /openapi.json.
 //
-// A request passes one chain. [API.ServeHTTP] gives it an id, recovers panics and writes the access
-// log; the mux finds its route; the route's middleware authenticates it and checks the scope; the
-// handler reads the body within limits, decodes it strictly and calls the service as the caller's
-// tenant. Every error, from wherever, leaves as RFC 9457 application/problem+json with a stable code
-// and the request id; what is not a [forebay.Error] is logged and hidden behind CodeInternal.
+// A request passes one chain. [API.ServeHTTP] gives it an id, recovers panics and writes the
+// access log. The mux finds its route. The middleware of the route authenticates the caller and
+// checks the scope. The handler reads the body within limits, decodes it strictly and calls the
+// service as the caller's tenant.
 //
-// Parameters are validated by huma. Bodies are not: they are decoded by this package, once, without
-// copying the job's input, and with errors that name the field.
+// Every error leaves as RFC 9457 application/problem+json, with a stable code and the request id.
+// An error that is not a [forebay.Error] is logged and hidden behind CodeInternal.
+//
+// huma validates parameters, but not bodies. This package decodes bodies once, without copying the
+// job's input, and its errors name the field.
 package api
 
 import (
@@ -29,19 +31,19 @@ import (
 // Options configures an API. Only Service is needed.
 type Options struct {
 	Service        Service
-	Messages       *bus.Service         // nil: no queues of plain messages
+	Messages       *bus.Service         // nil: there are no queues of plain messages
 	Webhooks       *webhook.Service     // nil: none
 	Documents      Documents            // nil: none
 	Deployments    Deployments          // nil: none
 	Orchestrations *orchestrate.Service // nil: none
-	Limits         *limits.Meter        // judges how often requests come; nil: nothing does
+	Limits         *limits.Meter        // limits the rate of requests; nil: no limits
 	Logger         *slog.Logger         // nil: slog.Default
 	Version        string               // shown at / and in the OpenAPI document
 	MaxInputBytes  int64                // of one job; 0: forebay.DefaultMaxInputBytes
 	MaxDocument    int64                // bytes; 0: forebay.DefaultMaxDocumentBytes
 	MemoryBytes    int64                // large bodies and answers held at once; 0: 64 MiB
-	Connections    int                  // open at once; 0: any number
-	CodeInQuery    bool                 // an API key may come as ?code= where orchestrations are managed
+	Connections    int                  // open at once; 0: no limit
+	CodeInQuery    bool                 // routes of orchestrations accept an API key as ?code=
 }
 
 // API is the HTTP interface of one server.
@@ -68,11 +70,12 @@ type API struct {
 	mux  *http.ServeMux
 	huma huma.API
 
-	draining context.Context // done when streams shall end
+	draining context.Context // done when streams must end
 	drain    context.CancelFunc
 }
 
-// envelopeBytes is what a submit may hold besides its input: metadata, ids and their JSON escapes.
+// envelopeBytes bounds what a submit may hold besides its input: metadata, ids and their JSON
+// escapes.
 const envelopeBytes = 128 << 10
 
 // New returns the API with all its routes.
@@ -110,7 +113,7 @@ func New(o Options) *API {
 		o.MemoryBytes = 64 << 20
 	}
 	a.maxBody = a.maxInput + envelopeBytes
-	// The largest body must leave room for others.
+	// The largest body must leave memory for other bodies.
 	a.memory = memory.New(max(o.MemoryBytes, 2*a.maxBody))
 	a.connections = newConnections(o.Connections)
 	a.waiters.tenants = map[string]int{}
@@ -137,8 +140,8 @@ func New(o Options) *API {
 	return a
 }
 
-// Drain ends event streams, long polls and connections without a request, so that a graceful shutdown does not wait
-// for them. Other requests go on.
+// Drain ends event streams, long polls and idle connections, so that a graceful shutdown does not
+// wait for them. Other requests continue.
 func (a *API) Drain() {
 	a.drain()
 	a.connections.endUnused()

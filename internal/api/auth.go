@@ -14,13 +14,13 @@ import (
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
-// open marks routes that need no key.
+// open is the scope of routes that need no key.
 const open forebay.Scope = ""
 
-// maxKeyBytes bounds what is looked up as a key.
+// maxKeyBytes is the longest key that is looked up.
 const maxKeyBytes = 256
 
-// admit lets a request through to a route when its caller has the scope.
+// admit returns the middleware of a route. It lets a request through if the caller has the scope.
 func (a *API) admit(route string, scope forebay.Scope) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		c := callFrom(ctx.Context())
@@ -61,7 +61,7 @@ func (a *API) admit(route string, scope forebay.Scope) func(huma.Context, func(h
 	}
 }
 
-// keyEnded returns why a request ends because its key has been revoked or has expired meanwhile; nil: it has not.
+// keyEnded returns the error of a request whose key was revoked or has expired meanwhile, or nil.
 func keyEnded(ctx context.Context) error {
 	if cause := context.Cause(ctx); forebay.CodeOf(cause) == forebay.CodeUnauthorized {
 		return cause
@@ -69,7 +69,7 @@ func keyEnded(ctx context.Context) error {
 	return nil
 }
 
-// addressOf is the address that a request comes from.
+// addressOf returns the address that a request comes from.
 func addressOf(r *http.Request) string {
 	remote, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -78,7 +78,7 @@ func addressOf(r *http.Request) string {
 	return remote.Addr().Unmap().String()
 }
 
-// authenticate finds out who calls. A server without any key serves its own machine only.
+// authenticate finds out who calls. Without any key, a server serves only its own machine.
 func (a *API) authenticate(ctx context.Context, c *call) error {
 	key, err := bearer(c.r.Header)
 	if err == nil && key == "" && isDurable(c.r.URL.Path) {
@@ -101,7 +101,7 @@ func (a *API) authenticate(ctx context.Context, c *call) error {
 	return nil
 }
 
-// bearer returns the key of an Authorization header (RFC 6750 section 2.1), "" when there is none.
+// bearer returns the key of an Authorization header (RFC 6750 section 2.1), or "".
 func bearer(h http.Header) (string, error) {
 	values := h.Values("Authorization")
 	if len(values) == 0 {
@@ -115,9 +115,9 @@ func bearer(h http.Header) (string, error) {
 	return key, nil
 }
 
-// checkLocal decides whether a server without keys may serve the request. It comes from this
-// machine, not through a proxy, and no web page made the browser send it: neither from another
-// origin, nor from a name that was rebound to the loopback address.
+// checkLocal decides whether a server without keys may serve the request. The request must come
+// from this machine and not through a proxy. It must not come from a web page of another origin,
+// nor through a name that was rebound to the loopback address.
 func checkLocal(r *http.Request) error {
 	for _, forwarded := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via"} {
 		if r.Header.Get(forwarded) != "" {

@@ -17,16 +17,17 @@ import (
 )
 
 const (
-	// freeBytes is the size up to which bodies and lines are read without asking for memory.
+	// freeBytes is the size up to which bodies and lines are read without claiming memory.
 	freeBytes = 64 << 10
-	// smallBody is the limit of bodies that hold no job input.
+	// smallBody is the limit of bodies without a job's input.
 	smallBody = 1 << 20
 
-	// transferTimeout is how long a body or an answer may pause, when it moves no slower than the rates below.
+	// transferTimeout is how long a body or an answer may pause if it is not slower than the rates
+	// below.
 	transferTimeout     = 30 * time.Second
 	readBytesPerSecond  = 64 << 10
 	writeBytesPerSecond = 32 << 10
-	// drainTimeout is how long a transfer may pause when the server stops.
+	// drainTimeout is how long a transfer may pause while the server stops.
 	drainTimeout = 2 * time.Second
 )
 
@@ -35,8 +36,8 @@ var (
 	ndjsonTypes = []string{"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines", "application/json-lines"}
 )
 
-// checkContentType reports a body that is not one of the media types, or is compressed. A client
-// that does not say is believed to send the right thing.
+// checkContentType reports a body that is compressed or is not one of the media types. A body
+// without a content type is accepted.
 func checkContentType(h http.Header, types []string) error {
 	if err := checkEncoding(h); err != nil {
 		return err
@@ -64,9 +65,9 @@ func checkEncoding(h http.Header) error {
 	return nil
 }
 
-// readBody reads a JSON body of at most limit bytes. A large one takes part of the memory that tenants
-// share, which release gives back; until then the body must not be kept. What the client announces
-// earns it neither memory nor time: both come with the bytes.
+// readBody reads a JSON body of at most limit bytes. A large body claims part of the memory that
+// tenants share. release gives it back, and the body must not be kept after that. Memory and time
+// are granted as bytes arrive, not by the announced size.
 func (a *API) readBody(c *call, limit int64) (data []byte, release func(), err error) {
 	if err := checkContentType(c.r.Header, jsonTypes); err != nil {
 		return nil, nil, err
@@ -97,9 +98,9 @@ func (a *API) readAll(c *call, limit int64) (data []byte, release func(), err er
 	return data, claim.Release, nil
 }
 
-// readClaimed reads a body to its end and claims memory as it arrives. The size is -1 if it is not known.
+// readClaimed reads a body to its end and claims memory as it arrives. The size is -1 if unknown.
 func readClaimed(ctx context.Context, body *bodyReader, claim *memory.Claim, size int64) ([]byte, error) {
-	most := body.limit + 1 // at which reading it fails
+	most := body.limit + 1 // the size at which reading fails
 	if size >= 0 {
 		most = size
 	}
@@ -131,8 +132,9 @@ func readClaimed(ctx context.Context, body *bodyReader, claim *memory.Claim, siz
 	return data, nil
 }
 
-// pace is how much time is left for the next part of a transfer. What has arrived gives more of it, but
-// no more than transferTimeout. Time that passes between two parts is not the client's.
+// pace limits how slow a transfer may be. It holds the time left for the next part. Bytes that
+// arrive add time, up to transferTimeout. Time between two parts does not count against the
+// client.
 type pace struct {
 	left           time.Duration
 	bytesPerSecond int
@@ -144,22 +146,22 @@ func (p *pace) moved(n int, took time.Duration) {
 	p.left = min(transferTimeout, p.left-took+time.Duration(n)*time.Second/time.Duration(p.bytesPerSecond))
 }
 
-// bodyReader reads a body of at most limit bytes that must keep its pace. When the server stops it has
-// little time left.
+// bodyReader reads a body of at most limit bytes and enforces its pace. When the server stops, the
+// body has little time left.
 type bodyReader struct {
 	r        io.Reader
 	control  *http.ResponseController
 	limit    int64
 	draining context.Context
 	pace
-	err error // that ended it; nil: none but io.EOF
+	err error // the error that ended it, other than io.EOF
 
-	stop func() bool // of the watch for a stop
+	stop func() bool // stops watching for the server's stop
 	mu   sync.Mutex
-	over bool // a stop concerns it no more
+	over bool // a stop no longer affects it
 }
 
-// openBody begins to read a body. done ends that.
+// openBody begins to read a body. The caller must call done at the end.
 func (a *API) openBody(c *call, limit int64) *bodyReader {
 	b := &bodyReader{
 		r: http.MaxBytesReader(c.w.ResponseWriter, c.r.Body, limit), control: c.w.control, limit: limit, draining: a.draining, pace: newPace(readBytesPerSecond),
@@ -174,7 +176,7 @@ func (a *API) openBody(c *call, limit int64) *bodyReader {
 	return b
 }
 
-// done lifts the deadline: the server goes on reading to notice a client that leaves.
+// done removes the deadline. The server goes on reading, to notice a client that disconnects.
 func (b *bodyReader) done() {
 	b.stop()
 	b.mu.Lock()
@@ -186,7 +188,7 @@ func (b *bodyReader) done() {
 func (b *bodyReader) Read(p []byte) (int, error) {
 	begun := time.Now()
 	b.control.SetReadDeadline(begun.Add(b.left))
-	if b.draining.Err() != nil { // its deadline may just have been overwritten
+	if b.draining.Err() != nil { // the line above may have overwritten its deadline
 		b.left = min(b.left, drainTimeout)
 		b.control.SetReadDeadline(begun.Add(b.left))
 	}
@@ -198,7 +200,8 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// problem says why a body could not be dealt with: because of itself, or for another reason.
+// problem returns the error of a body that could not be handled. The body itself or something else
+// is the cause.
 func (b *bodyReader) problem(err error) error {
 	switch {
 	case err == nil:

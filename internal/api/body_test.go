@@ -15,8 +15,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// slowClient is both ends of a connection whose client sends a part of its body after each pause. A
-// read past the deadline fails as it does on a socket.
+// slowClient is both ends of a connection whose client sends a part of its body after each pause.
+// A read past the deadline fails as it does on a socket.
 type slowClient struct {
 	*httptest.ResponseRecorder
 	deadline time.Time

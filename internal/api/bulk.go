@@ -24,7 +24,7 @@ import (
 const (
 	bulkAhead = 128     // lines read ahead of the store
 	bulkBytes = 1 << 20 // of small lines read ahead of the store
-	// bulkIdle is how long a bulk submit may send nothing.
+	// bulkIdle is how long the client of a bulk submit may send nothing.
 	bulkIdle = 2 * time.Minute
 )
 
@@ -46,7 +46,7 @@ func (a *API) routeBulk() {
 	a.documentBody(op, ndjsonTypes[0], a.schema(reflect.TypeFor[forebay.SubmitRequest]()))
 }
 
-// bulkLine is one line that is not blank, or why it could not be read.
+// bulkLine is a line that is not blank, or the reason why it could not be read.
 type bulkLine struct {
 	number  int
 	data    []byte
@@ -54,13 +54,13 @@ type bulkLine struct {
 	release func() // of the memory the data takes
 }
 
-// bulk answers lines while the client still sends. One goroutine reads ahead while this one stores:
-// the slower the disk, the more lines go into one transaction.
+// bulk answers lines while the client still sends. One goroutine reads ahead while this one
+// stores. The slower the disk is, the more lines go into one transaction.
 func (a *API) bulk(c *call) {
 	c.w.Header().Set("Content-Type", ndjsonTypes[0])
 	c.w.Header().Set("X-Accel-Buffering", "no")
-	// HTTP/1 servers otherwise swallow the rest of the body before the first answer. Other versions
-	// are always duplex.
+	// Without this, an HTTP/1 server reads the rest of the body before the first answer. Other
+	// versions are always duplex.
 	c.w.control.EnableFullDuplex()
 	c.w.duplex = true
 	c.w.untilDrain()
@@ -69,7 +69,7 @@ func (a *API) bulk(c *call) {
 	lines := make(chan bulkLine, bulkAhead)
 	reader := &lineReader{api: a, call: c, ctx: ctx, out: lines, ahead: semaphore.NewWeighted(bulkBytes), claim: a.memory.Claim(c.caller.Tenant)}
 	reader.readAhead()
-	// A read that waits for the client ends with the context.
+	// The end of the context also ends a read that waits for the client.
 	stop := context.AfterFunc(ctx, c.w.unlessOver(func() { c.w.control.SetReadDeadline(time.Unix(1, 0)) }))
 	go reader.run()
 	defer func() {
@@ -78,7 +78,7 @@ func (a *API) bulk(c *call) {
 			line.release()
 		}
 		reader.claim.Release()
-		c.endBody() // some of it may not have been read
+		c.endBody() // part of the body may be unread
 	}()
 
 	for first := range lines {
@@ -90,11 +90,11 @@ func (a *API) bulk(c *call) {
 		c.w.control.SetReadDeadline(time.Time{}) // as in bodyReader.done
 	}
 	if c.w.status == 0 {
-		c.w.WriteHeader(http.StatusOK) // nothing but blank lines
+		c.w.WriteHeader(http.StatusOK) // there were only blank lines
 	}
 }
 
-// collect returns the line and those that wait behind it, so many at most.
+// collect returns the line and those that are ready behind it, at most that many.
 func collect(first bulkLine, lines <-chan bulkLine, most int) []bulkLine {
 	chunk := []bulkLine{first}
 	for len(chunk) < most {
@@ -111,7 +111,8 @@ func collect(first bulkLine, lines <-chan bulkLine, most int) []bulkLine {
 	return chunk
 }
 
-// bulkChunk stores some lines and writes their results. It reports whether the client still listens.
+// bulkChunk stores some lines and writes their results. It reports whether the client still
+// listens.
 func (a *API) bulkChunk(c *call, chunk []bulkLine) bool {
 	defer func() {
 		for _, line := range chunk {
@@ -121,7 +122,7 @@ func (a *API) bulkChunk(c *call, chunk []bulkLine) bool {
 	ctx := c.acting(c.r.Context())
 	results := make([]forebay.SubmitResult, len(chunk))
 	var reqs []forebay.SubmitRequest
-	var places []int // of the requests' results
+	var lines []int // indexes of their lines in chunk
 	for i, line := range chunk {
 		results[i].Line = line.number
 		if line.err != nil {
@@ -135,15 +136,15 @@ func (a *API) bulkChunk(c *call, chunk []bulkLine) bool {
 			results[i].Error = a.lineError(c, err)
 			continue
 		}
-		reqs, places = append(reqs, req), append(places, i)
+		reqs, lines = append(reqs, req), append(lines, i)
 	}
 	if len(reqs) > 0 {
 		for i, result := range a.service.SubmitMany(ctx, c.caller.Tenant, reqs) {
-			result.Line = chunk[places[i]].number
+			result.Line = chunk[lines[i]].number
 			if result.Error != nil {
 				result.Error = a.lineError(c, result.Error)
 			}
-			results[places[i]] = result
+			results[lines[i]] = result
 		}
 	}
 	var answer bytes.Buffer
@@ -162,7 +163,7 @@ func (a *API) bulkChunk(c *call, chunk []bulkLine) bool {
 	return c.w.flush() == nil
 }
 
-// lineError is what the caller may see of an error.
+// lineError returns what the caller may see of an error.
 func (a *API) lineError(c *call, err error) *forebay.Error {
 	if ended := keyEnded(c.r.Context()); ended != nil {
 		err = ended
@@ -179,8 +180,8 @@ func (a *API) lineError(c *call, err error) *forebay.Error {
 	return errInternal(c)
 }
 
-// lineReader cuts a body into lines. Small lines wait in a bounded buffer; a large one takes memory
-// like any large body.
+// lineReader splits a body into lines. Small lines wait in a bounded buffer. A large line claims
+// memory like any large body.
 type lineReader struct {
 	api    *API
 	call   *call
@@ -188,11 +189,11 @@ type lineReader struct {
 	out    chan<- bulkLine
 	ahead  *semaphore.Weighted
 	number int
-	large  *pace         // of the large line being read
-	claim  *memory.Claim // of the memory to read ahead
+	large  *pace         // pace of the large line being read
+	claim  *memory.Claim // the memory for reading ahead
 }
 
-// readAhead reads ahead as much as there is memory for.
+// readAhead reads ahead as far as memory allows.
 func (l *lineReader) readAhead() {
 	if !l.claim.TryGrow(bulkBytes) {
 		l.ahead = semaphore.NewWeighted(freeBytes)
@@ -237,8 +238,8 @@ func (l *lineReader) read() {
 	}
 }
 
-// next reads one line. The error is io.EOF with the last line, which may be empty. A line with an
-// error of its own was skipped.
+// next reads one line. The error is io.EOF with the last line, which may be empty. A line with its
+// own error was skipped.
 func (l *lineReader) next(body *bufio.Reader) (line bulkLine, err error) {
 	line = bulkLine{number: l.number, release: func() {}}
 	part, err := body.ReadSlice('\n')
@@ -276,7 +277,7 @@ func (l *lineReader) nextLarge(body *bufio.Reader, part []byte) (line bulkLine, 
 			}
 		}
 		if refused != nil {
-			line.release() // before it is skipped, which may take long
+			line.release() // skipping the line may take long
 			line = bulkLine{number: l.number, err: refused, release: func() {}}
 			if errors.Is(err, bufio.ErrBufferFull) {
 				err = skipLine(body)
@@ -327,8 +328,8 @@ func (l *lineReader) send(line bulkLine) bool {
 	}
 }
 
-// refuse answers the line at which reading stops. It must arrive even when the context has ended;
-// the receiver reads until the channel closes.
+// refuse answers the line at which reading stops. The answer must arrive even if the context has
+// ended. The receiver reads until the channel closes.
 func (l *lineReader) refuse(err *forebay.Error) {
 	l.out <- bulkLine{number: l.number, err: err, release: func() {}}
 }

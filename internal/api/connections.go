@@ -14,13 +14,16 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// connections bounds how many connections are open at once, so that descriptors are left for the
-// database, models and files. Connections that no caller has authenticated on yet are anonymous: one
-// address has a share of them, and whoever comes when it is used up takes the place of the one that
-// is anonymous for longest. A caller who sends a key at once is so never shut out by others who do not.
+// connections bounds how many connections are open at once, so that descriptors remain for the
+// database, models and files.
+//
+// A connection is anonymous until a caller has authenticated on it. One address may have a share
+// of the anonymous ones; its next one replaces its oldest. If all connections are in use, a new
+// one replaces the oldest anonymous one, or else the one that is idle for longest. So a caller who
+// sends a key at once is never shut out by callers without one.
 type connections struct {
 	limit      int // 0: none
-	perAddress int // anonymous ones
+	perAddress int // limit of anonymous ones
 
 	mu        sync.Mutex
 	open      int
@@ -30,21 +33,21 @@ type connections struct {
 	tenants   map[string]int
 }
 
-// connection is one that was accepted.
+// connection is an accepted connection.
 type connection struct {
 	net.Conn
 	all     *connections
 	address netip.Addr
 
-	// Guarded by all.mu.
-	tenant string        // of its latest caller; "": none yet
+	// The following are guarded by all.mu.
+	tenant string        // tenant of its latest caller; "": no caller yet
 	place  *list.Element // in anonymous or idle; nil: in neither
 	closed bool
-	last   bool // it ends with its request
+	last   bool // it closes after its current request
 	begun  bool // it has had a request
 }
 
-// newConnections returns the bounds for a process. A limit of 0 is none.
+// newConnections returns the bounds of a process. The limit 0 means no limit.
 func newConnections(limit int) *connections {
 	return &connections{
 		limit: limit, perAddress: max(1, limit/4),
@@ -52,11 +55,12 @@ func newConnections(limit int) *connections {
 	}
 }
 
-// errTooManyConnections is what a tenant is told whose connections would leave too few for others.
+// errTooManyConnections is the error for a tenant whose connections would leave too few for
+// others.
 var errTooManyConnections = forebay.Errorf(forebay.CodeTooManyRequests, "the tenant has too many connections open; try again")
 
-// Listener returns a listener that keeps to the limit of connections. Those above it are answered with
-// 503, if they are not encrypted, and closed.
+// Listener returns a listener that enforces the limit of connections. Connections above it are
+// closed. An unencrypted one gets a 503 first.
 func (a *API) Listener(l net.Listener, encrypted bool) net.Listener {
 	if a.connections.limit == 0 {
 		return l
@@ -64,8 +68,8 @@ func (a *API) Listener(l net.Listener, encrypted bool) net.Listener {
 	return &boundedListener{Listener: l, all: a.connections, encrypted: encrypted}
 }
 
-// BoundedListener returns a listener with so many connections at once, a quarter of them for one address.
-// The oldest makes room for a new one. It is for what has no keys.
+// BoundedListener returns a listener with a limit of connections, a quarter of it for one address.
+// A new connection replaces the oldest one. It is for servers without API keys.
 func BoundedListener(l net.Listener, limit int) net.Listener {
 	return &boundedListener{Listener: l, all: newConnections(limit)}
 }
@@ -92,18 +96,18 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// refuse answers a connection that there is no place for.
+// refuse answers a connection above the limit.
 func refuse(c net.Conn) {
 	body := fmt.Sprintf(`{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"the server has too many connections; try again","code":%q}`+"\n",
 		forebay.CodeTooManyRequests)
-	// It fits into the socket's buffer.
+	// The answer fits into the socket's buffer.
 	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 	_, _ = fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: %s\r\nContent-Length: %d\r\nRetry-After: %s\r\nConnection: close\r\n\r\n%s",
 		problemType, len(body), retryAfterSeconds, body)
 }
 
-// admit makes a place for a new connection. It returns nil when there is none: all have requests of
-// callers who are known.
+// admit makes room for a new connection. It returns nil if every other connection is serving a
+// request of an authenticated caller.
 func (all *connections) admit(accepted net.Conn) *connection {
 	c := &connection{Conn: accepted, all: all}
 	if at, err := netip.ParseAddrPort(accepted.RemoteAddr().String()); err == nil {
@@ -137,7 +141,7 @@ func (all *connections) admit(accepted net.Conn) *connection {
 	return c
 }
 
-// oldest returns the first connection of a list that fits.
+// oldest returns the first connection of a list for which fits is true.
 func oldest(in *list.List, fits func(*connection) bool) *connection {
 	for e := in.Front(); e != nil; e = e.Next() {
 		if c := e.Value.(*connection); fits == nil || fits(c) {
@@ -147,7 +151,7 @@ func oldest(in *list.List, fits func(*connection) bool) *connection {
 	return nil
 }
 
-// forget gives up a connection's place.
+// forget removes a connection from the lists.
 func (all *connections) forget(c *connection) {
 	if c.closed {
 		return
@@ -193,8 +197,9 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// belongsTo says that a caller of the tenant uses the connection. A tenant may have three times as many
-// as it leaves free for others; what goes beyond ends one of its idle ones, or is refused.
+// belongsTo records that a caller of the tenant uses the connection. A tenant may have three times
+// as many connections as it leaves for others. Above that, one of its idle connections is ended,
+// or the request is refused.
 func (c *connection) belongsTo(tenant string) error {
 	if c == nil {
 		return nil
@@ -211,7 +216,7 @@ func (c *connection) belongsTo(tenant string) error {
 	if c.tenant == tenant || c.closed {
 		return nil
 	}
-	known := 0 // anonymous ones make room
+	known := 0 // anonymous ones can be replaced
 	for _, n := range all.tenants {
 		known += n
 	}
@@ -233,7 +238,7 @@ func (c *connection) belongsTo(tenant string) error {
 	return nil
 }
 
-// closeWhenIdle ends the connection after the request that it has.
+// closeWhenIdle ends the connection after its current request.
 func (c *connection) closeWhenIdle() {
 	if c == nil {
 		return
@@ -243,7 +248,7 @@ func (c *connection) closeWhenIdle() {
 	c.last = true
 }
 
-// changed notes that a connection has a request, or has none any more.
+// changed records that a request begins or ends on a connection.
 func (c *connection) changed(state http.ConnState) {
 	all := c.all
 	all.mu.Lock()
@@ -261,7 +266,8 @@ func (c *connection) changed(state http.ConnState) {
 	}
 }
 
-// endUnused ends the connections on which no request has begun: for seconds net/http would wait for one.
+// endUnused ends the connections on which no request has begun. net/http would wait seconds for
+// them.
 func (all *connections) endUnused() {
 	var unused []*connection
 	all.mu.Lock()
@@ -278,13 +284,13 @@ func (all *connections) endUnused() {
 
 type connectionKey struct{}
 
-// connectionOf returns the connection of a request, nil if it is not counted.
+// connectionOf returns the connection of a request, or nil if it is not counted.
 func connectionOf(ctx context.Context) *connection {
 	c, _ := ctx.Value(connectionKey{}).(*connection)
 	return c
 }
 
-// counted returns the connection that was accepted, below its encryption; nil if it is not counted.
+// counted returns the accepted connection below any encryption, or nil if it is not counted.
 func counted(c net.Conn) *connection {
 	if encrypted, ok := c.(*tls.Conn); ok {
 		c = encrypted.NetConn()

@@ -47,7 +47,8 @@ func (f *fixture) raw(text string) net.Conn {
 
 const patience = 30 * time.Second
 
-// answerOf reads one answer and waits until the server closes the connection. It returns the status.
+// answerOf reads one answer and waits until the server closes the connection. It returns the
+// status.
 func answerOf(t *testing.T, c net.Conn) int {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(patience))
@@ -119,8 +120,8 @@ func TestConnectionIsKept(t *testing.T) {
 	}
 }
 
-// Strangers, however many connections they hold open, keep nobody with a key out: the oldest of theirs
-// are closed.
+// Strangers, however many connections they hold open, keep nobody with a key out: the oldest of
+// theirs are closed.
 func TestStrangersKeepNobodyOut(t *testing.T) {
 	f := newBounded(t, 16)
 	var strangers []net.Conn
@@ -181,7 +182,8 @@ func TestStopDoesNotWaitForSlowClients(t *testing.T) {
 	}
 }
 
-// A stop ends connections that have sent nothing. net/http alone gives each five seconds for its first request.
+// A stop ends connections that have sent nothing. net/http alone gives each five seconds for its
+// first request.
 func TestStopDoesNotWaitForSilentClients(t *testing.T) {
 	t.Parallel()
 	f := newBounded(t, 100)

@@ -12,8 +12,8 @@ import (
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 )
 
-// decodeSubmit reads one submit request. Input shares memory with data. Only a line of a bulk submit
-// may hold what POST /v1/jobs takes as headers.
+// decodeSubmit reads one submit request. Its Input shares memory with data. Some fields are
+// allowed only in a line of a bulk submit: POST /v1/jobs has headers for them.
 func decodeSubmit(data []byte, line bool) (forebay.SubmitRequest, error) {
 	var req forebay.SubmitRequest
 	if err := checkBody(data); err != nil {
@@ -76,7 +76,7 @@ func setSubmitField(req *forebay.SubmitRequest, name string, value []byte, line 
 
 const wantTime = "an RFC 3339 time such as 2030-01-02T15:04:05Z"
 
-// decodeField decodes a value that is known to be valid JSON; null leaves the field unset.
+// decodeField decodes a value, which must be valid JSON. null leaves the field unset.
 func decodeField(name string, value []byte, into any, want string) error {
 	if text, ok := into.(*string); ok && value[0] == '"' && bytes.IndexByte(value, '\\') < 0 {
 		*text = string(value[1 : len(value)-1])
@@ -101,7 +101,7 @@ func checkBody(data []byte) error {
 	return jsoncheck.Check("body", data)
 }
 
-// bodyField names a member of the body as the service does too; the whole body is "body".
+// bodyField names a member of the body in the way the service does. The whole body is "body".
 func bodyField(name string) string {
 	if name == "" {
 		return "body"
@@ -113,7 +113,7 @@ func unknownField(name, hint string) error {
 	return &forebay.Error{Code: forebay.CodeUnknownField, Field: bodyField(name), Message: fmt.Sprintf("is not a known field%s", hint)}
 }
 
-// shorten keeps a name from outside fit for a message.
+// shorten makes a foreign name fit for a message.
 func shorten(name string) string {
 	if len(name) <= forebay.MaxNameBytes && cleanText(name) {
 		return name
@@ -121,7 +121,8 @@ func shorten(name string) string {
 	return strings.Trim(strconv.QuoteToASCII(name[:min(len(name), forebay.MaxNameBytes)]), `"`)
 }
 
-// members visits the members of the object in data, which must be valid JSON, without copying values.
+// members visits the members of the object in data without copying values. data must be valid
+// JSON.
 func members(data []byte, visit func(name string, value []byte) error) error {
 	i := skipSpace(data, 0)
 	if data[i] != '{' {
@@ -156,7 +157,7 @@ func unquote(quoted []byte) (string, error) {
 	return s, err
 }
 
-// skipSpace returns the index of the first byte at or after i that is no JSON space.
+// skipSpace returns the index of the first byte from i on that is not JSON white space.
 func skipSpace(data []byte, i int) int {
 	for i < len(data) && (data[i] == ' ' || data[i] == '\n' || data[i] == '\r' || data[i] == '\t') {
 		i++
@@ -188,7 +189,7 @@ func valueEnd(data []byte, i int) int {
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return i // of a scalar; the brace is its object's
+				return i // the end of a scalar; the brace belongs to its object
 			}
 			if depth--; depth == 0 {
 				return i + 1

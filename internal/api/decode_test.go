@@ -149,8 +149,8 @@ func (b *blocking) Read(p []byte) (int, error) {
 
 func (b *blocking) Close() error { return nil }
 
-// Large bodies take memory as they arrive, whatever they announce. What one tenant's hold leaves room
-// for another's.
+// Large bodies take memory as they arrive, whatever they announce. What one tenant's hold leaves
+// room for another's.
 func TestMemoryIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New(Options{Service: instant{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20, MemoryBytes: 2560 << 10})

@@ -11,7 +11,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// maxFaultsBytes is far more than a simulated deployment has settings.
+// maxFaultsBytes is far more than the settings of a simulated deployment need.
 const maxFaultsBytes = 16 << 10
 
 // DeploymentPath names the deployment a request is about.
@@ -103,7 +103,8 @@ func (a *API) deployment(ctx context.Context, name string) (*answer[forebay.Depl
 	return answerOf(a.deployments.Get(ctx, name))
 }
 
-// setSimFaults sets faults that are then in the audit log, or none.
+// setSimFaults sets the faults and records them in the audit log. If that fails, it restores the
+// old faults.
 func (a *API) setSimFaults(ctx context.Context, name string, data json.RawMessage, actor string) (*answer[json.RawMessage], error) {
 	before, err := a.deployments.SimFaults(name)
 	if err == nil {

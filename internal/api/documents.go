@@ -34,7 +34,7 @@ type DocumentReader interface {
 	Search(ctx context.Context, tenant string, req forebay.SearchRequest) (forebay.SearchResults, error)
 }
 
-// DocumentOperator changes what is there.
+// DocumentOperator changes documents.
 type DocumentOperator interface {
 	Delete(ctx context.Context, tenant, id string) error
 	Retry(ctx context.Context, tenant, id string) (forebay.Document, error)
@@ -178,7 +178,7 @@ func (a *API) addDocument(ctx context.Context, c *call, in *addDocumentInput) (d
 	return d, existing, body.problem(err)
 }
 
-// openUpload begins to read a body of whatever type.
+// openUpload begins to read a body of any type.
 func (a *API) openUpload(c *call, limit int64) (*bodyReader, error) {
 	if err := checkEncoding(c.r.Header); err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (a *API) openUpload(c *call, limit int64) (*bodyReader, error) {
 	return a.openBody(c, limit), nil
 }
 
-// addForm adds the document of a form: the file, and fields before or after it.
+// addForm adds the document of a form. Fields may come before or after the file.
 func (a *API) addForm(ctx context.Context, c *call, n forebay.NewDocument, boundary string) (d forebay.Document, existing bool, err error) {
 	if boundary == "" {
 		return d, false, forebay.Invalid("body", "is a form without a boundary in its content type")
@@ -237,7 +237,7 @@ func pairs(list []string) (map[string]string, error) {
 
 var errForm = forebay.Invalid("body", "is no form that can be read")
 
-// formPart is a part of a form, with an error that callers may see.
+// formPart is a part of a form. Its errors are fit for callers.
 type formPart struct{ r io.Reader }
 
 func (p formPart) Read(b []byte) (int, error) {
@@ -248,7 +248,7 @@ func (p formPart) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// readFields reads fields in whatever order, up to a file or the end of the form.
+// readFields reads fields in any order, up to a file or the end of the form.
 func readFields(form *multipart.Reader, n *forebay.NewDocument) (file *multipart.Part, err error) {
 	for {
 		part, err := form.NextPart()
@@ -288,5 +288,5 @@ func readFields(form *multipart.Reader, n *forebay.NewDocument) (file *multipart
 	}
 }
 
-// maxField is the size of a form's field, at most.
+// maxField is the maximum size of a form field.
 const maxField = 128 << 10

@@ -12,15 +12,16 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// What clients of Durable Functions send is read as they mean it: letter case does not matter in the words of an address and in the
-// names of parameters, a slash may end the address, and parameters that no route knows are ignored.
+// Requests of Durable Functions clients are read tolerantly. The words of a path and the names of
+// parameters may have any letter case. A slash may end the path. Unknown parameters are ignored.
 
-// durableNames are the words and parameters of the routes below durablePath, by their names in lower case.
+// durableNames are the words and parameters of the routes below durablePath. The keys are in lower
+// case.
 type durableNames struct {
 	words, parameters map[string]string
 }
 
-// durableNamesOf reads them from the description of the routes.
+// durableNamesOf collects them from the description of the routes.
 func durableNamesOf(described *huma.OpenAPI) durableNames {
 	n := durableNames{map[string]string{}, map[string]string{}}
 	for path, item := range described.Paths {
@@ -51,10 +52,11 @@ func isDurable(path string) bool {
 	return len(path) >= len(durablePath) && strings.EqualFold(path[:len(durablePath)], durablePath) && (len(path) == len(durablePath) || path[len(durablePath)] == '/')
 }
 
-// keyParameter is the parameter that brings a key, as in Azure Functions.
+// keyParameter is the query parameter for a key, as in Azure Functions.
 const keyParameter = "code"
 
-// readDurable rewrites the address of a request below durablePath as the routes have it, and takes the key out of its query.
+// readDurable rewrites a request below durablePath to the spelling of the routes. It takes the key
+// out of the query.
 func (a *API) readDurable(c *call) {
 	path := c.r.URL.EscapedPath()
 	if !isDurable(path) {
@@ -62,7 +64,7 @@ func (a *API) readDurable(c *call) {
 	}
 	segments := strings.Split(strings.TrimSuffix(path[len(durablePath):], "/"), "/")
 	a.durable.spell(segments, 1)
-	if len(segments) > 1 && segments[1] == "instances" { // below orchestrators an id stands there
+	if len(segments) > 1 && segments[1] == "instances" { // below orchestrators it is an id
 		a.durable.spell(segments, 3)
 	}
 	u := *c.r.URL
@@ -84,7 +86,7 @@ func (a *API) readDurable(c *call) {
 	c.r.URL, c.r.RequestURI = &u, ""
 }
 
-// spell writes a segment as the routes have it, if it is a word of theirs.
+// spell replaces a segment by its spelling in the routes, if it is one of their words.
 func (n durableNames) spell(segments []string, i int) {
 	if i < len(segments) {
 		if word, ok := n.words[strings.ToLower(segments[i])]; ok {
@@ -93,11 +95,11 @@ func (n durableNames) spell(segments []string, i int) {
 	}
 }
 
-// functionsKeyHeader brings a key, as in Azure Functions.
+// functionsKeyHeader is the header for a key, as in Azure Functions.
 const functionsKeyHeader = "X-Functions-Key"
 
-// functionsKey returns the key that a client of Durable Functions sent, "" when there is none: in a header, or, where that is allowed, in the
-// query.
+// functionsKey returns the key that a client of Durable Functions sent, or "". It may be in a
+// header or, if allowed, in the query.
 func (a *API) functionsKey(c *call) (string, error) {
 	keys := c.r.Header.Values(functionsKeyHeader)
 	if len(keys) == 0 && a.codeInQuery {
@@ -112,7 +114,8 @@ func (a *API) functionsKey(c *call) (string, error) {
 	return keys[0], nil
 }
 
-// durableTimes are the forms of times that clients of Durable Functions send. Without a zone they are UTC.
+// durableTimes are the time formats that clients of Durable Functions send. A time without a zone
+// is UTC.
 var durableTimes = []string{time.RFC3339, "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly}
 
 func parseTime(field, s string) (t time.Time, err error) {
@@ -127,7 +130,7 @@ func parseTime(field, s string) (t time.Time, err error) {
 	return time.Time{}, forebay.Invalid(field, "must be %s; seconds and zone may be left out", wantTime)
 }
 
-// documentKeys describes how a route below durablePath is told a key.
+// documentKeys describes how a route below durablePath takes a key.
 func (a *API) documentKeys(op *huma.Operation) {
 	op.Security = append(op.Security, map[string][]string{"functionsKey": {}})
 	schemes := a.huma.OpenAPI().Components.SecuritySchemes

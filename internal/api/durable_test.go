@@ -30,11 +30,13 @@ func TestDurableFunctionsAddresses(t *testing.T) {
 	if o := into[instance](t, f.do("GET", durable+"/instances/Terminate/?SHOWINPUT=false&"+azure, ""), 200); string(o.Output) != `"out"` || string(o.Input) != "null" {
 		t.Errorf("%+v", o)
 	}
-	f.wantStatus(f.do("POST", durable+"/orchestrators/echo/a%2Fb?timeout=60", "1"), 200) // the slash is the id's
+	// The slash is part of the id.
+	f.wantStatus(f.do("POST", durable+"/orchestrators/echo/a%2Fb?timeout=60", "1"), 200)
 	if o := into[instance](t, f.do("GET", durable+"/instances/a%2Fb/", ""), 200); o.ID != "a/b" {
 		t.Errorf("%+v", o)
 	}
-	for _, path := range []string{"/instances/terminate", "/instances//", "//instances", "instances", "/other/"} { // ids have their letter case
+	// Letter case matters in ids.
+	for _, path := range []string{"/instances/terminate", "/instances//", "//instances", "instances", "/other/"} {
 		wantProblem(t, f.do("GET", durable+path, ""), 404, forebay.CodeNotFound)
 	}
 	wantProblem(t, f.do("GET", "/v1/jobs?taskHub=hub", ""), 422, forebay.CodeUnknownField)
@@ -81,7 +83,8 @@ func TestEmptyBodyOfAnyType(t *testing.T) {
 // A start names the version of the code.
 func TestStartOfAVersion(t *testing.T) {
 	f := newFixture(t, withOrchestrations(t))
-	f.wantStatus(f.do("POST", durable+"/orchestrators/echo/one?version=7", "1"), 202) // nobody has that version: it waits
+	// No worker has that version, so the instance waits.
+	f.wantStatus(f.do("POST", durable+"/orchestrators/echo/one?version=7", "1"), 202)
 	if o := into[instance](t, f.do("GET", durable+"/instances/one", ""), 202); o.Version != "7" {
 		t.Errorf("%+v", o)
 	}
@@ -100,8 +103,8 @@ func TestStartWithAnIDOfBefore(t *testing.T) {
 	wantProblem(t, f.do("POST", durable+"/orchestrators/wait/one", ""), 409, forebay.CodeConflict)
 }
 
-// A key may come as Azure Functions takes it: in a header, and where that is allowed in the query. It is in no log, and nowhere else
-// does either count.
+// A key may come as Azure Functions takes it: in a header, and where that is allowed in the query.
+// It is in no log, and nowhere else does either count.
 func TestFunctionsKeys(t *testing.T) {
 	for name, inQuery := range map[string]bool{"header": false, "query": true} {
 		t.Run(name, func(t *testing.T) {

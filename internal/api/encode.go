@@ -8,8 +8,8 @@ import (
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
-// writeJSON encodes an answer. If many bytes were read for it, it is encoded in a turn of its tenant, once
-// there is memory for it.
+// writeJSON encodes an answer. A large answer is encoded in a turn of its tenant, once there is
+// memory for it.
 func writeJSON(w io.Writer, v any) error {
 	out, ok := w.(*responseWriter)
 	if !ok {
@@ -36,18 +36,18 @@ func writeJSON(w io.Writer, v any) error {
 	return encode(large, v)
 }
 
-// encode writes a value at once.
+// encode writes a value without a turn.
 func encode(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
 }
 
-// largeAnswer ends the turn when the answer is encoded: to write it takes as long as the client likes.
+// largeAnswer ends the turn when the answer is encoded. Writing it depends on the client's speed.
 type largeAnswer struct {
 	out  *responseWriter
 	turn *turns.Turn
-	// input is the last member of the object. It is JSON already, and to check that again would take
+	// input is the last member of the object. It is already JSON. Checking it again would take
 	// longer than everything else.
 	input json.RawMessage
 }

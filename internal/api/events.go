@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// heartbeat keeps proxies from closing a silent stream, and finds clients that are gone.
+	// heartbeat keeps proxies from closing a silent stream, and detects clients that have gone.
 	heartbeat = 15 * time.Second
-	// reconnectMillis is when a client whose stream broke should come back.
+	// reconnectMillis is how long a client waits before it reconnects to a broken stream.
 	reconnectMillis = 2000
 )
 
@@ -48,7 +48,7 @@ func (a *API) events(ctx context.Context, c *call, in *eventsInput) (*stream, er
 	if err != nil {
 		return nil, err
 	}
-	// Watching before reading misses nothing between the two.
+	// Watching begins before reading, so that no event between the two is missed.
 	changes, stop, err := a.service.Watch(ctx, c.caller.Tenant, in.ID)
 	if err != nil {
 		leave()
@@ -93,8 +93,8 @@ func lastEvent(in *eventsInput) (int64, error) {
 	return n, nil
 }
 
-// follow writes the events given and then those that come, until the last one, until the client or
-// the server goes, or until the caller's key ends.
+// follow writes the given events and then new ones. It ends after the last event, or when the
+// client, the server or the caller's key ends.
 func (a *API) follow(ctx context.Context, c *call, id string, changes <-chan struct{}, out *eventStream, events []forebay.Event, done bool) {
 	ctx, cancel := a.untilDrain(ctx)
 	defer cancel()
@@ -111,7 +111,7 @@ func (a *API) follow(ctx context.Context, c *call, id string, changes <-chan str
 				return
 			}
 			select {
-			case <-beat.C: // events may leave no other time for it
+			case <-beat.C: // frequent events may leave no other time for it
 				beaten = true
 			default:
 			}
@@ -141,7 +141,7 @@ func (a *API) follow(ctx context.Context, c *call, id string, changes <-chan str
 	}
 }
 
-// brokenOff logs why a stream ends early; the client comes back for the rest.
+// brokenOff logs why a stream ends early. The client reconnects for the rest.
 func (a *API) brokenOff(ctx context.Context, c *call, err error) {
 	if ctx.Err() == nil && forebay.CodeOf(err) != forebay.CodeNotFound {
 		a.logFailure(ctx, c, err, nil)

@@ -240,7 +240,8 @@ func TestInternalsStayInside(t *testing.T) {
 	})
 }
 
-// Whoever sees that a job has succeeded sees its result, also if that happens between two looks at the database.
+// Whoever sees that a job has succeeded sees its result, also if that happens between two looks at
+// the database.
 func TestSuccessIsSeenWithItsResult(t *testing.T) {
 	f := newFixture(t)
 	for range 40 {

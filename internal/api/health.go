@@ -20,7 +20,7 @@ type readiness struct {
 	Parts  []part `json:"parts"`
 }
 
-// part is a part of the server that can fail by itself.
+// part is a part of the server that can fail alone.
 type part struct {
 	Name   string       `json:"name" doc:"writer, submitter, readers, files or disk"`
 	Status string       `json:"status" enum:"ok,failing"`
@@ -28,8 +28,8 @@ type part struct {
 	Reason string       `json:"reason,omitempty"`
 }
 
-// ready tells of each part whether it works, and of the first that does not what is wrong.
-func ready(parts []jobs.Part) (told []part, wrong error) {
+// ready reports whether each part works. wrong is the error of the first one that does not.
+func ready(parts []jobs.Part) (report []part, wrong error) {
 	for _, p := range parts {
 		one := part{Name: p.Name, Status: "ok"}
 		if p.Err != nil {
@@ -38,9 +38,9 @@ func ready(parts []jobs.Part) (told []part, wrong error) {
 				wrong = p.Err
 			}
 		}
-		told = append(told, one)
+		report = append(report, one)
 	}
-	return told, wrong
+	return report, wrong
 }
 
 type welcome struct {
@@ -50,7 +50,7 @@ type welcome struct {
 	Jobs    string `json:"jobs" doc:"where jobs go"`
 }
 
-// routeHealth registers what is open to everybody.
+// routeHealth registers the routes that are open to everybody.
 func (a *API) routeHealth() {
 	tags := []string{"health"}
 	healthy := &answer[health]{health{"ok"}}

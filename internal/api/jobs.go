@@ -18,7 +18,7 @@ import (
 // maxWait is the longest long poll.
 const maxWait = 60 * time.Second
 
-// retryAfterSubmit is the earliest a client should ask again for a job just accepted.
+// retryAfterSubmit is when a client should first ask for a job that was just accepted, in seconds.
 const retryAfterSubmit = "1"
 
 // JobPath is embedded in inputs, and exported because huma sets only exported fields.
@@ -53,13 +53,13 @@ type listInput struct {
 	PageInput
 }
 
-// CreatedInput bounds when something was created.
+// CreatedInput bounds the time of creation.
 type CreatedInput struct {
 	CreatedAfter  time.Time `query:"created_after" doc:"created at this time or later"`
 	CreatedBefore time.Time `query:"created_before"`
 }
 
-// bounds returns the times that were given; nil: none was.
+// bounds returns the given times. A time that was not given is nil.
 func (in *CreatedInput) bounds() (after, before *time.Time) {
 	if !in.CreatedAfter.IsZero() {
 		after = &in.CreatedAfter
@@ -70,7 +70,7 @@ func (in *CreatedInput) bounds() (after, before *time.Time) {
 	return after, before
 }
 
-// PageInput says which page of a list.
+// PageInput selects a page of a list.
 type PageInput struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"500" doc:"default 50"`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"next_cursor of the page before"`
@@ -114,7 +114,7 @@ func (a *API) routeJobs() {
 	})
 }
 
-// streamed documents an answer that a handler writes by itself.
+// streamed documents an answer that its handler writes itself.
 func streamed(status, description, mediaType string, schema *huma.Schema) map[string]*huma.Response {
 	return map[string]*huma.Response{status: {
 		Description: description,
@@ -122,7 +122,7 @@ func streamed(status, description, mediaType string, schema *huma.Schema) map[st
 	}}
 }
 
-// submitSchema is forebay.SubmitRequest without what travels in headers.
+// submitSchema is the schema of forebay.SubmitRequest without the fields that headers carry.
 func (a *API) submitSchema() *huma.Schema {
 	registry := a.huma.OpenAPI().Components.Schemas
 	whole := *registry.Schema(reflect.TypeFor[forebay.SubmitRequest](), false, "SubmitRequest")
@@ -258,7 +258,7 @@ func (a *API) result(ctx context.Context, c *call, in *JobPath) (*stream, error)
 			return
 		}
 		if _, err := io.CopyN(c.w, result, size); err != nil {
-			// The status is out; a body that is too short is all that can still tell.
+			// The status has been sent. Only a body that is too short can still show the failure.
 			if ctx.Err() == nil {
 				a.logFailure(ctx, c, err, nil)
 			}

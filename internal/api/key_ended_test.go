@@ -11,7 +11,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// open begins a request that goes on until something happens, and returns a channel with what it was answered with in the end.
+// open begins a request that goes on until something happens, and returns a channel with what it
+// was answered with in the end.
 func (f *fixture) open(method, path string, body io.Reader, headers ...string) (begun <-chan struct{}, answer <-chan reply) {
 	f.t.Helper()
 	req := f.request(method, path, body, headers...)
@@ -25,7 +26,8 @@ func (f *fixture) open(method, path string, body io.Reader, headers ...string) (
 		}
 		defer res.Body.Close()
 		close(first)
-		b, _ := io.ReadAll(bufio.NewReader(res.Body)) // a stream that is broken off is one that has ended
+		// A stream that is cut off counts as ended.
+		b, _ := io.ReadAll(bufio.NewReader(res.Body))
 		whole <- reply{res, b}
 	}()
 	return first, whole
@@ -43,8 +45,8 @@ func endsSoon(t *testing.T, what string, answer <-chan reply) reply {
 	}
 }
 
-// What was opened under a key ends when the key is revoked: streams, long polls, receives that wait, bulk submits. An expiry ends the same
-// context: see Hold of package jobs.
+// What was opened under a key ends when the key is revoked: streams, long polls, receives that
+// wait, bulk submits. An expiry ends the same context: see Hold of package jobs.
 func TestWhatIsOpenEndsWithItsKey(t *testing.T) {
 	f := newFixture(t)
 	key, err := f.service.CreateKey(t.Context(), "t", forebay.Scopes, nil, forebay.Budget{}, "test")

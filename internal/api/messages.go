@@ -29,14 +29,14 @@ type peekInput struct {
 	QueuePath
 	Peek string `query:"peek" doc:"says that nothing is received; may be left out"`
 	From int64  `query:"from_sequence_number" minimum:"0" doc:"default: the first; next_cursor of the page before"`
-	// A sequence number too, under the name it has for every other list.
+	// This is a sequence number too, under the name that all other lists use.
 	Cursor string `query:"cursor" maxLength:"20" doc:"next_cursor of the page before; instead of from_sequence_number"`
-	// As a number of messages, not of a page of jobs.
+	// The limit is that of messages, not that of a page of jobs.
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" doc:"default 50"`
 	Reason string `query:"reason" maxLength:"4096" doc:"only dead letters with this dead_letter_reason; a page may have fewer although more follow"`
 }
 
-// from is the sequence number to begin with.
+// from returns the sequence number to begin with.
 func (in *peekInput) from() (int64, error) {
 	if in.Cursor == "" {
 		return in.From, nil
@@ -84,7 +84,7 @@ type putQueueOutput struct {
 	Body   forebay.MessageQueue
 }
 
-// abandonRequest is a forebay.Settlement that explains nothing.
+// abandonRequest is a forebay.Settlement without a reason and a description.
 type abandonRequest struct {
 	Properties forebay.Properties `json:"application_properties,omitempty" doc:"added to the message's, or replacing those of the same name"`
 }
@@ -95,7 +95,7 @@ func (r abandonRequest) settlement() forebay.Settlement {
 
 var messageTags = []string{"messages"}
 
-// routeMessages registers queues of plain messages, which workers in any language receive from.
+// routeMessages registers queues of plain messages, for workers in any language.
 func (a *API) routeMessages() {
 	if a.messages == nil {
 		return
@@ -123,7 +123,8 @@ func (a *API) routeMessages() {
 		OperationID: "send-messages", Method: http.MethodPost, Path: "/v1/queues/{queue}/messages", Tags: messageTags,
 		Summary: "Send a message, or up to 100", Description: "The messages are on disk when the answer comes.", DefaultStatus: http.StatusCreated,
 	}
-	// Text may take up to six bytes a character in JSON, but hardly does; base64 takes four for three.
+	// Text can take up to six bytes a character in JSON, but rarely does. Base64 takes four bytes
+	// for three.
 	routeBody(a, forebay.ScopeSubmit, send, 4*a.messages.MaxMessageBytes()+envelopeBytes, a.send)
 	routeNoBody(a, forebay.ScopeSubmit, huma.Operation{
 		OperationID: "cancel-scheduled-message", Method: http.MethodPost, Path: "/v1/queues/{queue}/messages/{sequence_number}/cancel", Tags: messageTags,
@@ -137,8 +138,8 @@ func (a *API) routeMessages() {
 	a.routeReceiving("/v1/queues/{queue}/"+forebay.SubqueueDeadLetter, "-dead-letter", "/"+forebay.SubqueueDeadLetter)
 }
 
-// routeReceiving registers what a queue and its dead-letter subqueue have in common. infix tells
-// their operations apart, sub is the subqueue's path below the queue.
+// routeReceiving registers the routes that a queue and its dead-letter subqueue share. infix
+// distinguishes their operation ids. sub is the path of the subqueue below the queue.
 func (a *API) routeReceiving(base, infix, sub string) {
 	where := "the queue"
 	if sub != "" {
@@ -194,7 +195,7 @@ func (a *API) routeReceiving(base, infix, sub string) {
 	}
 }
 
-// routeDeadMessages registers what operators do with messages that were dead-lettered.
+// routeDeadMessages registers the operators' routes for dead-lettered messages.
 func (a *API) routeDeadMessages(base, infix string, entity func(string) string) {
 	routeBody(a, forebay.ScopeOperate, huma.Operation{
 		OperationID: "redrive" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/redrive", Tags: messageTags,
@@ -252,7 +253,7 @@ func (a *API) receive(ctx context.Context, c *call, entity string, req forebay.R
 	return notNil(messages), err
 }
 
-// notNil makes a list of nothing an empty array in JSON.
+// notNil turns nil into an empty list, which is an empty array in JSON.
 func notNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -260,8 +261,8 @@ func notNil[T any](list []T) []T {
 	return list
 }
 
-// patiently runs a call that may wait so long as one of the tenant's waiting requests. When the server
-// stops first, nothing was received, and the answer is that.
+// patiently runs a long-polling call and counts it as one of the tenant's waiting requests. If the
+// server stops first, the answer says that nothing was received.
 func patiently[T any](ctx context.Context, a *API, c *call, waits bool, receive func(context.Context) (T, error)) (T, error) {
 	var nothing T
 	if !waits {
@@ -288,7 +289,8 @@ func (a *API) send(ctx context.Context, c *call, in *QueuePath, req sendRequest)
 	return &answer[sendAnswer]{sendAnswer{sent}}, err
 }
 
-// routeOptionalBody is routeBody for a body that may be left out when everything in it has a default.
+// routeOptionalBody is routeBody for a body that may be absent because all its fields have
+// defaults.
 func routeOptionalBody[I, B, O any](a *API, scope forebay.Scope, op huma.Operation, limit int64, handle func(context.Context, *call, *I, B) (*O, error)) {
 	route(a, scope, op, func(ctx context.Context, c *call, in *I) (*O, error) {
 		data, release, err := a.readBody(c, limit)
@@ -313,7 +315,7 @@ func routeOptionalBody[I, B, O any](a *API, scope forebay.Scope, op huma.Operati
 	}
 }
 
-// eitherQueue documents an answer that is about a queue for jobs or about one of messages.
+// eitherQueue documents an answer about a queue of jobs or a queue of messages.
 func (a *API) eitherQueue(jobs, messages reflect.Type) map[string]*huma.Response {
 	return map[string]*huma.Response{"200": {
 		Description: "OK",
@@ -323,9 +325,10 @@ func (a *API) eitherQueue(jobs, messages reflect.Type) map[string]*huma.Response
 	}}
 }
 
-// anyQueue answers with a queue for jobs, or else with one of messages, which says so in its kind.
+// anyQueue answers with a queue of jobs, or with a queue of messages. The kind tells which.
 func (a *API) anyQueue(ctx context.Context, c *call, in *QueuePath) (*answer[any], error) {
-	if a.messages == nil || forebay.ValidName(in.Queue) || !forebay.ValidEntityName(in.Queue) { // else it is no name of a queue of jobs
+	// Any other name cannot be that of a queue of jobs.
+	if a.messages == nil || forebay.ValidName(in.Queue) || !forebay.ValidEntityName(in.Queue) {
 		queue, err := a.service.Queue(ctx, c.caller.Tenant, in.Queue)
 		if err == nil || a.messages == nil || forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 			return &answer[any]{queue}, err

@@ -16,10 +16,11 @@ const description = "Durable jobs for language models. Every error is applicatio
 	"stable `code`. Times are RFC 3339 in UTC. Lists are `{\"items\": […], \"next_cursor\": \"…\"}`; next_cursor is " +
 	"empty on the last page. A server without any API key serves its own machine only, as tenant `default`."
 
-// publish completes the OpenAPI document and serves it. It comes last.
+// publish completes the OpenAPI document and serves it. It must be called after all routes are
+// registered.
 func (a *API) publish() {
 	schemas := a.huma.OpenAPI().Components.Schemas.Map()
-	delete(schemas, "ErrorModel") // huma's own errors never leave
+	delete(schemas, "ErrorModel") // huma's own errors are never sent
 	delete(schemas, "ErrorDetail")
 	for _, name := range []string{"Job", "Event"} {
 		enumerate(schemas[name].Properties["status"], forebay.Statuses)
@@ -30,7 +31,7 @@ func (a *API) publish() {
 	if a.orchestrations != nil {
 		enumerate(schemas["Instance"].Properties["runtimeStatus"], forebay.OrchestrationStatuses)
 	}
-	// A reference cannot say by itself that null may stand in its place.
+	// A reference alone cannot say that null is allowed.
 	job := schemas["Job"]
 	job.Properties["error"] = &huma.Schema{AnyOf: []*huma.Schema{job.Properties["error"], {Type: "null"}}}
 
@@ -42,7 +43,8 @@ func (a *API) publish() {
 		schemas[name] = described
 	}
 
-	// Written when first asked for: it takes longer than all else that a start does here.
+	// The document is written when it is first requested, because that takes longer than the rest
+	// of a start.
 	a.serve("/openapi.json", "application/openapi+json", func() ([]byte, error) { return json.Marshal(a.huma.OpenAPI()) })
 	a.serve("/openapi.yaml", "application/openapi+yaml", a.huma.OpenAPI().YAML)
 }
@@ -53,8 +55,8 @@ func enumerate[S ~string](schema *huma.Schema, values []S) {
 	}
 }
 
-// serve registers a document that is open to everybody and not part of the API's description. It depends on nothing but the code, and is
-// written once.
+// serve registers a document that is open to everybody and is not part of the API's description.
+// It depends only on the code, so it is written once.
 func (a *API) serve(path, mediaType string, write func() ([]byte, error)) {
 	document := sync.OnceValue(func() []byte {
 		b, err := write()

@@ -39,7 +39,7 @@ type InstanceFilter struct {
 	Prefix      string   `query:"instanceIdPrefix" maxLength:"256"`
 }
 
-// continuedAsNew is a status that Durable Functions knows, and that no instance of ours is ever seen in.
+// continuedAsNew is a status of Durable Functions that no instance of Forebay ever shows.
 const continuedAsNew = "ContinuedAsNew"
 
 func (f InstanceFilter) request() (req orchestrate.ListRequest, err error) {
@@ -136,8 +136,9 @@ func (a *API) instances(ctx context.Context, c *call, in *listInstancesInput) (*
 	return out, nil
 }
 
-// summarized is a history as Durable Functions shows it: without turns, and with what was called told by the event that ended
-// it, once there is one. Inputs and results are large, and are left out unless they are asked for.
+// summarized returns a history in the form of Durable Functions. It omits work items. The event
+// that ended a call stands for the call, once there is one. Inputs and results are large, so they
+// are omitted unless payloads is set.
 func summarized(events []forebay.OrchestrationEvent, payloads bool) []forebay.OrchestrationEvent {
 	scheduled := map[int]forebay.OrchestrationEvent{}
 	answered := map[int]bool{}

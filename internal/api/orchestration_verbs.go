@@ -88,7 +88,7 @@ func (a *API) rewind(ctx context.Context, c *call, in *reasonInput) (*none, erro
 	return &none{}, err
 }
 
-// withStatus answers a conflict with the status that Durable Functions has for it.
+// withStatus answers a conflict with the status that Durable Functions uses for it.
 func withStatus(c *call, conflict error, status int) error {
 	p := newProblem(c, forebay.CodeConflict, conflict.Error())
 	p.Status, p.Title = status, http.StatusText(status)
@@ -107,7 +107,8 @@ func (a *API) routeInstancePurges() {
 	})
 	many := durableOperation("purge-instances", http.MethodDelete, "/instances", "Delete the instances that are over and were made in a time")
 	many.Description = "createdTimeFrom is required. If there are none to delete the answer is 404. What selects instances only in the list, such as name, is refused."
-	many.RejectUnknownQueryParameters = true // of those that are parameters of other routes: ignored, they would delete more than was meant
+	// Ignoring the parameters of other routes would delete more than intended.
+	many.RejectUnknownQueryParameters = true
 	route(a, forebay.ScopeOperate, many, a.purgeInstances)
 }
 

@@ -17,13 +17,14 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate"
 )
 
-// durablePath is below what orchestrations are managed, with the addresses, parameters, statuses and bodies of the HTTP
-// API of Durable Functions (durable-functions-http-api). What Forebay adds is said in the descriptions.
+// durablePath is the path below which orchestrations are managed. Paths, parameters, statuses and
+// bodies are those of the HTTP API of Durable Functions (durable-functions-http-api). Descriptions
+// say what Forebay adds.
 const durablePath = "/runtime/webhooks/durabletask"
 
 const (
 	retryAfterStart  = "10" // seconds, after a start
-	retryAfterStatus = "5"  // of an instance that is not over
+	retryAfterStatus = "5"  // seconds, for an instance that is not over
 )
 
 // InstancePath names an instance.
@@ -31,13 +32,13 @@ type InstancePath struct {
 	ID string `path:"instanceId" doc:"id of the instance"`
 }
 
-// instance is a caller's instance as the routes below show it.
+// instance is an instance in the form of the routes below.
 type instance struct {
 	forebay.Orchestration
 	HistoryEvents []forebay.OrchestrationEvent `json:"historyEvents"`
 }
 
-// managementURIs are the addresses at which an instance is managed.
+// managementURIs are the URIs at which an instance is managed.
 type managementURIs struct {
 	ID                    string `json:"id"`
 	StatusQueryGetURI     string `json:"statusQueryGetUri"`
@@ -85,7 +86,7 @@ type startWithIDInput struct {
 	InstancePath
 }
 
-// Patience is how long an answer may wait for an instance to be over.
+// Patience is how long a request waits for the end of an instance.
 type Patience struct {
 	Wait            string  `query:"wait" doc:"how long to wait for the instance to be over, up to 60s" example:"30s"`
 	Timeout         float64 `query:"timeout" doc:"the same as a number of seconds, as clients of Durable Functions say it; not with wait"`
@@ -191,8 +192,8 @@ func urisOf(c *call, id string) managementURIs {
 	}
 }
 
-// origin is how the client addresses the server. A proxy that ends TLS says so in X-Forwarded-Proto; the answer goes to
-// nobody but the caller.
+// origin returns the address under which the client knows the server. A proxy that terminates TLS
+// says so in X-Forwarded-Proto. Only the caller gets the answer.
 func (c *call) origin() string {
 	switch {
 	case c.r.Host == "":
@@ -203,7 +204,8 @@ func (c *call) origin() string {
 	return "http://" + c.r.Host
 }
 
-// readJSON reads a body that is any JSON value, or nothing: nil. Nothing may be of any type.
+// readJSON reads a body that is any JSON value. An empty body is nil and may have any content
+// type.
 func (a *API) readJSON(c *call) (value json.RawMessage, release func(), err error) {
 	kind := checkContentType(c.r.Header, jsonTypes)
 	if kind != nil && c.r.ContentLength > 0 {
@@ -228,7 +230,7 @@ func (a *API) readJSON(c *call) (value json.RawMessage, release func(), err erro
 	return data, release, nil
 }
 
-// await returns an instance once it is over, or as it stands when the time has passed.
+// await returns an instance when it is over, or its current state after the timeout.
 func (a *API) await(ctx context.Context, c *call, id string, timeout time.Duration) (o forebay.Orchestration, err error) {
 	waiting, leave, err := a.waiting(ctx, c)
 	if err != nil {
@@ -238,7 +240,8 @@ func (a *API) await(ctx context.Context, c *call, id string, timeout time.Durati
 	return a.orchestrations.Wait(waiting, c.caller.Tenant, id, timeout)
 }
 
-// shown is an instance as callers see it. The output of one that failed is the message.
+// shown returns an instance in the form for callers. The output of a failed instance is its
+// message.
 func shown(o forebay.Orchestration, withInput bool) instance {
 	if !withInput {
 		o.Input = nil

@@ -24,8 +24,8 @@ import (
 
 const durable = "/runtime/webhooks/durabletask"
 
-// withOrchestrations gives an API orchestrators that run: "echo" returns its input, "wait" what the event "go" brings, and "flaky"
-// fails at its first activity.
+// withOrchestrations gives an API orchestrators that run: "echo" returns its input, "wait" what
+// the event "go" brings, and "flaky" fails at its first activity.
 func withOrchestrations(t *testing.T) func(*api.Options) {
 	t.Helper()
 	s, err := stores.Open(t.Context(), db.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
@@ -403,7 +403,8 @@ func TestOrchestrationScopesAndTenants(t *testing.T) {
 		}
 		wantProblem(t, r, 404, forebay.CodeNotFound)
 	}
-	f.wantStatus(f.do("POST", durable+"/orchestrators/echo/w?timeout=60", "1"), 200) // ids are a tenant's own
+	// Each tenant has its own ids.
+	f.wantStatus(f.do("POST", durable+"/orchestrators/echo/w?timeout=60", "1"), 200)
 	for _, c := range routes {
 		for _, scope := range []forebay.Scope{forebay.ScopeSubmit, forebay.ScopeRead, forebay.ScopeOperate} {
 			if key("acme", scope); scope != c.scope {

@@ -18,11 +18,11 @@ import (
 
 const problemType = "application/problem+json"
 
-// statusCancelled is logged, never sent: the client went away first.
+// statusCancelled is logged and never sent: the client has disconnected.
 const statusCancelled = 499
 
-// statuses is the one place where codes become HTTP statuses. What cannot be read at all is 400,
-// what can be read but is not right is 422.
+// statuses maps codes to HTTP statuses. A request that cannot be read is 400. One that can be read
+// but is wrong is 422.
 var statuses = map[forebay.Code]int{
 	forebay.CodeInvalidJSON:         http.StatusBadRequest,
 	forebay.CodeInvalidRequest:      http.StatusUnprocessableEntity,
@@ -60,11 +60,11 @@ var statuses = map[forebay.Code]int{
 	forebay.CodeInternal:            http.StatusInternalServerError,
 }
 
-// retryAfterSeconds is what a client that was refused for lack of capacity is told to wait.
+// retryAfterSeconds is the Retry-After of a request that was refused for lack of capacity.
 const retryAfterSeconds = "2"
 
-// problem is an RFC 9457 problem detail, the body of every error. Its type is about:blank, so title
-// is the status's phrase; code tells problems apart.
+// problem is an RFC 9457 problem detail, the body of every error. Its type is about:blank, so its
+// title is the phrase of the status. The code tells problems apart.
 type problem struct {
 	Type      string          `json:"type" doc:"always about:blank; code tells errors apart"`
 	Title     string          `json:"title"`
@@ -85,13 +85,14 @@ type problemDetail struct {
 	Message  string `json:"message"`
 }
 
-// These make a problem an error that huma writes as it is.
+// With these methods, huma writes a problem as it is.
 func (p *problem) Error() string           { return p.Detail }
 func (p *problem) GetStatus() int          { return p.Status }
 func (p *problem) GetHeaders() http.Header { return p.header }
 func (*problem) ContentType(string) string { return problemType }
 
-// status is what a refusal has as its status on the route: below durablePath all that is wrong with a request is 400.
+// status adapts the status of a refusal to the route. Below durablePath every wrong request is
+// 400.
 func (c *call) status(status int) int {
 	if (status == http.StatusUnprocessableEntity || status == http.StatusUnsupportedMediaType) && strings.Contains(c.route, durablePath) {
 		return http.StatusBadRequest
@@ -111,7 +112,7 @@ func newProblem(c *call, code forebay.Code, detail string) *problem {
 	return p
 }
 
-// problem turns any error into what the caller may see, and logs what it may not.
+// problem turns any error into one that the caller may see. It logs what the caller may not see.
 func (a *API) problem(ctx context.Context, c *call, err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
@@ -138,18 +139,18 @@ func (a *API) problem(ctx context.Context, c *call, err error) *problem {
 		p.header = http.Header{"Retry-After": {strconv.FormatInt(int64(math.Ceil(e.RetryAfter.Seconds())), 10)}}
 	}
 	if e.Code == forebay.CodeUnknownQueue && c.r.PathValue("queue") != "" {
-		// The queue is the resource itself here, not a part of what was sent.
+		// Here the queue is the resource itself and not part of the body.
 		p.Status, p.Title = http.StatusNotFound, http.StatusText(http.StatusNotFound)
 	}
 	return p
 }
 
-// errInternal says no more than where to look.
+// errInternal only says where to look.
 func errInternal(c *call) *forebay.Error {
 	return forebay.Errorf(forebay.CodeInternal, "an internal error; the server's log has it under request id %s", c.id)
 }
 
-// logFailure logs an error of the server's own, once, with what its message leaves out.
+// logFailure logs an internal error once, with details that its message omits.
 func (a *API) logFailure(ctx context.Context, c *call, err, cause error) {
 	attrs := append(c.attrs(), slog.Any("error", err))
 	if cause != nil && !strings.Contains(err.Error(), cause.Error()) {
@@ -158,7 +159,7 @@ func (a *API) logFailure(ctx context.Context, c *call, err, cause error) {
 	a.log.LogAttrs(ctx, slog.LevelError, "request failed", attrs...)
 }
 
-// fail answers with the problem err is. It is for errors outside a huma handler.
+// fail answers with the problem of an error. It is for errors outside a huma handler.
 func (a *API) fail(c *call, err error) {
 	a.problem(c.r.Context(), c, err).write(c.w)
 }
@@ -176,7 +177,7 @@ func (p *problem) write(w http.ResponseWriter) {
 	w.Write(append(body, '\n'))
 }
 
-// transform replaces huma's own errors, which are all about parameters, by ours.
+// transform replaces huma's own errors, which are all about parameters.
 func transform(ctx huma.Context, _ string, v any) (any, error) {
 	m, ok := v.(*huma.ErrorModel)
 	if !ok {

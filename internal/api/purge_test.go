@@ -11,7 +11,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// A purge counts or deletes what ended as asked, of its tenant alone, and says so in the audit log.
+// A purge counts or deletes what ended as asked, of its tenant alone, and says so in the audit
+// log.
 func TestPurgeJobs(t *testing.T) {
 	f := newFixture(t)
 	f.key = f.newKey("other", forebay.ScopeAdmin)

@@ -17,7 +17,7 @@ type reportInput struct {
 	Until time.Time `query:"until" doc:"default: now"`
 }
 
-// taskInfo is forebay.Task as clients see it.
+// taskInfo is forebay.Task in the form for clients.
 type taskInfo struct {
 	Name        string `json:"name"`
 	Description string `json:"description"`

@@ -21,10 +21,10 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// maxRequestIDBytes bounds an X-Request-Id that is taken over from the client.
+// maxRequestIDBytes bounds an X-Request-Id of a client that the server adopts.
 const maxRequestIDBytes = 128
 
-// call is what the chain knows about one request.
+// call is the state of one request.
 type call struct {
 	id            string
 	api           *API
@@ -33,12 +33,12 @@ type call struct {
 	route         string // the pattern that matched; "" until one has
 	caller        forebay.Caller
 	sentKey       bool     // the client sent a key, right or wrong
-	codes         []string // keys that stood in the query of a request below durablePath
+	codes         []string // keys in the query of a request below durablePath
 	correlationID string   // of the job concerned, once known
-	gone          bool     // the client went away
+	gone          bool     // the client has disconnected
 	body          *requestBody
-	claim         *memory.Claim // of what is read for the answer, and of the answer; nil: none yet
-	waited        bool          // it waited for something: what it was told may be of the time after its key had ended
+	claim         *memory.Claim // for the answer and what is read for it; nil: none yet
+	waited        bool          // it has waited, so its key may have ended before the answer
 }
 
 type callKey struct{}
@@ -53,8 +53,8 @@ func (c *call) actor() string {
 	return c.caller.KeyID
 }
 
-// acting returns a context that says who acts, whose budget pays, and where the payloads that are read
-// for the answer are counted.
+// acting returns a context that carries the actor, the budget that pays and the memory claim for
+// payloads.
 func (c *call) acting(ctx context.Context) context.Context {
 	ctx = forebay.WithActor(ctx, c.actor())
 	ctx = memory.With(ctx, c.memory())
@@ -64,7 +64,7 @@ func (c *call) acting(ctx context.Context) context.Context {
 	return ctx
 }
 
-// memory is the claim of the caller's tenant for this request.
+// memory returns the memory claim of this request.
 func (c *call) memory() *memory.Claim {
 	if c.claim == nil {
 		c.claim = c.api.memory.Claim(c.caller.Tenant)
@@ -80,8 +80,8 @@ func (c *call) challenge() string {
 	return `Bearer realm="forebay"`
 }
 
-// attrs are the log attributes of the request. Paths and queries stay out: they may hold what the
-// client would not want in a log.
+// attrs are the log attributes of the request. Paths and queries may hold private data, so they
+// are left out.
 func (c *call) attrs() []slog.Attr {
 	attrs := []slog.Attr{
 		slog.String("method", c.r.Method),
@@ -132,7 +132,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(c.w, c.r)
 }
 
-// recover answers a panic like any internal error. Once the answer has begun it can only be cut off.
+// recover answers a panic like any internal error. If the answer has begun, recover can only cut
+// it off.
 func (a *API) recover(c *call) {
 	v := recover()
 	if v == nil {
@@ -169,7 +170,7 @@ func (a *API) logAccess(c *call, start time.Time) {
 		slog.Float64("duration_ms", float64(time.Since(start).Microseconds())/1000))...)
 }
 
-// checkURL refuses what no id, name or filter can be, before any route has to think of it.
+// checkURL refuses what no id, name or filter can be, before the routing.
 func checkURL(r *http.Request) error {
 	if !cleanText(r.URL.Path) {
 		return forebay.ErrNotFound
@@ -196,7 +197,7 @@ func cleanText(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r == 0x7f })
 }
 
-// requestBody notes whether a body was read to its end.
+// requestBody records whether a body was read to its end.
 type requestBody struct {
 	io.ReadCloser
 	left int64 // -1: not known
@@ -212,11 +213,11 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unreadTimeout is how long the server goes on to read what a client sends of a body that was answered
-// already. Clients that send all of it first can read the answer then.
+// unreadTimeout is how long the server reads the rest of a body that it has already answered. So a
+// client that sends everything before it reads can still read the answer.
 const unreadTimeout = time.Second
 
-// endBody has the connection closed soon if there is more of the body than was read.
+// endBody makes the connection close soon if part of the body is unread.
 func (c *call) endBody() {
 	if c.body == nil || c.body.over || c.r.ProtoMajor != 1 {
 		return // HTTP/2 resets the stream
@@ -225,9 +226,9 @@ func (c *call) endBody() {
 	connectionOf(c.r.Context()).closeWhenIdle()
 }
 
-// responseWriter notes the status, sends it with the first part of the body, gives the client time by
-// its pace, and turns the mux's own answers (not found, method not allowed, redirects to a cleaned
-// path) into problems.
+// responseWriter records the status and sends it with the first part of the body. It sets
+// deadlines by the client's pace. It turns the mux's own answers (not found, method not allowed,
+// redirects to a cleaned path) into problems.
 type responseWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -236,37 +237,37 @@ type responseWriter struct {
 	sent    bool  // the status is
 	mute    bool  // the body was replaced
 	duplex  bool  // the body is read while the answer is written
-	claimed int64 // memory for what is written is
+	claimed int64 // memory for the answer is claimed
 	written int64
-	stop    func() bool // of the watch for a stop; nil: none
+	stop    func() bool // stops watching for the server's stop; may be nil
 	pace
 
 	mu   sync.Mutex
-	over bool // the request is
+	over bool // the request is over
 }
 
 // Unwrap is for http.ResponseController.
 func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// extend gives the next write its time. Writers without deadlines, as in tests, have no clients
-// that could be gone.
+// extend sets the deadline of the next write. Writers without deadlines occur only in tests.
 func (w *responseWriter) extend() {
 	now := time.Now()
 	w.control.SetWriteDeadline(now.Add(w.left))
-	if w.stop != nil && w.call.api.draining.Err() != nil { // its deadline may just have been overwritten
+	// The line above may have overwritten the deadline of the drain.
+	if w.stop != nil && w.call.api.draining.Err() != nil {
 		w.left = min(w.left, drainTimeout)
 		w.control.SetWriteDeadline(now.Add(w.left))
 	}
 }
 
-// untilDrain leaves the answer little time once the server stops.
+// untilDrain shortens the deadline of the answer when the server stops.
 func (w *responseWriter) untilDrain() {
 	if w.stop == nil {
 		w.stop = context.AfterFunc(w.call.api.draining, w.unlessOver(func() { w.control.SetWriteDeadline(time.Now().Add(drainTimeout)) }))
 	}
 }
 
-// unlessOver makes f do nothing once the request is over: its connection is not its own any more.
+// unlessOver makes f do nothing after the request. The connection may then serve another one.
 func (w *responseWriter) unlessOver(f func()) func() {
 	return func() {
 		w.mu.Lock()
@@ -277,7 +278,7 @@ func (w *responseWriter) unlessOver(f func()) func() {
 	}
 }
 
-// end sends a status that has no body, and ends the watch for a stop.
+// end sends the status of an answer without a body. It also stops watching for the server's stop.
 func (w *responseWriter) end() {
 	w.send()
 	if w.stop != nil {
@@ -299,8 +300,8 @@ func (w *responseWriter) WriteHeader(status int) {
 	w.status = w.call.status(status) // huma sends its own, whatever the problem says
 }
 
-// send sends the status, once it is known. What comes before the body was read ends the connection:
-// else the server would wait for the rest before it answers.
+// send sends the status, if it is known. An answer before the end of the body closes the
+// connection. Otherwise the server would read the rest of the body before it answers.
 func (w *responseWriter) send() {
 	if w.sent || w.status == 0 {
 		return
@@ -315,7 +316,7 @@ func (w *responseWriter) send() {
 	w.ResponseWriter.WriteHeader(w.status)
 }
 
-// unrouted answers a request for which there is no route, and drops what the mux has to say.
+// unrouted answers a request without a route and drops the mux's own answer.
 func (w *responseWriter) unrouted(status int) {
 	code, detail := forebay.CodeNotFound, "there is nothing at this address"
 	if status == http.StatusMethodNotAllowed {
@@ -328,10 +329,11 @@ func (w *responseWriter) unrouted(status int) {
 }
 
 const (
-	// writePart is how much is written with one deadline.
+	// writePart is how many bytes are written under one deadline.
 	writePart = 64 << 10
-	// yieldBytes is how much is written before others come first. The kernel takes several megabytes for a
-	// client that reads nothing, and the runtime interrupts who writes them only after 10 ms.
+	// yieldBytes is how many bytes are written before other goroutines run. The kernel buffers
+	// several megabytes for a client that reads nothing. The runtime would preempt the writer only
+	// after 10 ms.
 	yieldBytes = 16 << 10
 )
 
@@ -374,8 +376,8 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	}
 }
 
-// claim claims memory for a large answer. Where there is none, a read is refused; what has changed
-// something is answered all the same.
+// claim claims memory for a large answer. Without memory, a read is refused. A request that has
+// changed something is answered all the same.
 func (w *responseWriter) claim(size int64) error {
 	c := w.call
 	err := c.memory().Grow(c.r.Context(), size)
@@ -403,12 +405,12 @@ func (w *responseWriter) claim(size int64) error {
 	return nil
 }
 
-// flush sends what was written so far.
+// flush sends the bytes written so far.
 func (w *responseWriter) flush() error {
 	w.send()
 	begun := time.Now()
 	w.extend()
 	err := w.control.Flush()
-	w.moved(0, time.Since(begun)) // what was written has been credited
+	w.moved(0, time.Since(begun)) // the bytes have been counted already
 	return err
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
-// newHuma returns the registrar of routes and of their documentation. huma's own pages are off: its
-// documentation page loads scripts from a third party.
+// newHuma returns the registrar of routes and of their documentation. huma's own pages are off,
+// because its documentation page loads scripts from a third party.
 func newHuma(a *API) huma.API {
 	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
 	// Money is an integer in Go and a decimal number in JSON.
@@ -44,7 +44,7 @@ func newHuma(a *API) huma.API {
 // none is the input of a route without parameters, or the output of one without a body.
 type none struct{}
 
-// answer is an output that is only a body.
+// answer is an output with only a body.
 type answer[T any] struct {
 	Body T
 }
@@ -65,7 +65,7 @@ const tooManyDescription = "`" + string(forebay.CodeRateLimited) + "`: requests 
 	string(forebay.CodeTenantLimit) + "`: the tenant has as much as it may have; with Retry-After if there will be room by itself. " +
 	"The detail names the limit. Nothing was changed."
 
-// route registers a handler for callers with the scope. Whatever error it returns becomes a problem.
+// route registers a handler for callers with the scope. Any error it returns becomes a problem.
 func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func(context.Context, *call, *I) (*O, error)) {
 	if op.Responses == nil {
 		op.Responses = map[string]*huma.Response{}
@@ -98,11 +98,11 @@ func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func
 	})
 }
 
-// maxNoBody is what is read of a body where none is taken, to see whether it is empty or {}.
+// maxNoBody is how much of an unexpected body is read, to see whether it is empty or {}.
 const maxNoBody = 1 << 10
 
-// routeNoBody registers a handler for a method that usually has a body, without one. A body that
-// asks for something is refused rather than ignored.
+// routeNoBody registers a handler without a body, for a method that usually has one. A body with
+// content is refused rather than ignored.
 func routeNoBody[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func(context.Context, *call, *I) (*O, error)) {
 	route(a, scope, op, func(ctx context.Context, c *call, in *I) (*O, error) {
 		if err := a.noBody(c); err != nil {
@@ -157,8 +157,8 @@ func (a *API) schema(t reflect.Type) *huma.Schema {
 	return a.huma.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
 }
 
-// documentBody describes the body of a registered operation. It is not told to huma beforehand
-// because huma would then read and validate the body itself.
+// documentBody describes the body of a registered operation. huma learns of it afterwards, because
+// it would otherwise read and validate the body itself.
 func (a *API) documentBody(op huma.Operation, mediaType string, schema *huma.Schema) {
 	item := a.huma.OpenAPI().Paths[op.Path]
 	registered := item.Post
@@ -171,7 +171,7 @@ func (a *API) documentBody(op huma.Operation, mediaType string, schema *huma.Sch
 	}
 }
 
-// page wraps a list that is never cut into pages.
+// page wraps a complete list as a page.
 func page[T any](items []T) forebay.Page[T] {
 	if items == nil {
 		items = []T{}

@@ -15,18 +15,18 @@ const (
 	maxHeaderBytes    = 16 << 10
 )
 
-// Of HTTP/2, beside what its streams have in common with other requests.
+// Limits of HTTP/2.
 const (
-	maxStreams      = 100       // of a connection at once
-	connectionBytes = 512 << 10 // that a connection's bodies may send ahead of their readers
-	streamBytes     = 256 << 10 // the same of one body
+	maxStreams      = 100       // open at once on a connection
+	connectionBytes = 512 << 10 // unread bytes of a connection's bodies
+	streamBytes     = 256 << 10 // unread bytes of one body
 	pingAfter       = 30 * time.Second
 	pingTimeout     = 15 * time.Second
 )
 
-// Server returns an HTTP server of the API. Requests end with ctx; its Shutdown ends event streams and
-// long polls at once and lets other requests finish. There is no time limit on whole requests, since
-// streams have none: each body has its own, and so has each write.
+// Server returns an HTTP server of the API. Requests end with ctx. Shutdown ends event streams and
+// long polls at once and lets other requests finish. Streams have no time limit, so whole requests
+// have none. Each body and each write has its own.
 func (a *API) Server(ctx context.Context) *http.Server {
 	s := &http.Server{
 		Handler:           a,
@@ -41,7 +41,7 @@ func (a *API) Server(ctx context.Context) *http.Server {
 			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: connectionBytes, MaxReceiveBufferPerStream: streamBytes,
 			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: transferTimeout,
 		},
-		// Mostly clients that break off a TLS handshake.
+		// These are mostly TLS handshakes that clients break off.
 		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
 	s.RegisterOnShutdown(a.Drain)

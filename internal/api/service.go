@@ -10,8 +10,8 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 )
 
-// Service is what the API needs of [jobs.Service], by capability. Errors a caller may see are
-// *forebay.Error values; any other is hidden.
+// Service is the part of [jobs.Service] that the API needs, split by capability. Errors that a
+// caller may see are *forebay.Error values. Any other error is hidden.
 type Service interface {
 	Submitter
 	Reader
@@ -29,7 +29,7 @@ type Service interface {
 type Submitter interface {
 	Submit(ctx context.Context, tenant string, req forebay.SubmitRequest) (job forebay.Job, existing bool, err error)
 	SubmitMany(ctx context.Context, tenant string, reqs []forebay.SubmitRequest) []forebay.SubmitResult
-	// AtOnce is how many requests SubmitMany had best get now.
+	// AtOnce returns the best number of requests for the next SubmitMany.
 	AtOnce() int
 }
 
@@ -77,7 +77,8 @@ type Keys interface {
 	Keys(ctx context.Context) ([]forebay.APIKey, error)
 	RevokeKey(ctx context.Context, id, actor string) (forebay.APIKey, error)
 	Authenticate(ctx context.Context, key string) (caller forebay.Caller, open bool, err error)
-	// Hold returns a context that ends when the caller's key does, with a CodeUnauthorized error as its cause.
+	// Hold returns a context that ends when the caller's key ends. Its cause is then a
+	// CodeUnauthorized error.
 	Hold(ctx context.Context, caller forebay.Caller) (held context.Context, release func())
 }
 
@@ -90,14 +91,14 @@ type Tenants interface {
 	SetKeyBudget(ctx context.Context, keyID string, budget forebay.Budget, actor string) (forebay.APIKey, error)
 }
 
-// AuditLog shows what operators did, and whether that was tampered with.
+// AuditLog shows what operators did and whether the record was changed.
 type AuditLog interface {
 	Audit(ctx context.Context, f forebay.AuditFilter, limit int, cursor string) (forebay.Page[forebay.AuditEntry], error)
 	VerifyAudit(ctx context.Context, from string, limit int) (forebay.AuditVerification, error)
 	RecordSimFaults(ctx context.Context, deployment string, faults json.RawMessage, actor string) error
 }
 
-// Reports answers about the whole.
+// Reports describes the whole server: statistics of attempts, tasks and health.
 type Reports interface {
 	RetryReport(ctx context.Context, tenant string, since, until time.Time) (forebay.RetryReport, error)
 	Tasks() []forebay.Task
@@ -106,28 +107,28 @@ type Reports interface {
 
 var _ Service = (*jobs.Service)(nil)
 
-// Deployments shows what calls go to, and keeps calls away from it. Each is CodeNotFound for a name that
-// is not configured.
+// Deployments shows what calls go to, and pauses it. A name that is not configured is
+// CodeNotFound.
 type Deployments interface {
 	List(ctx context.Context) ([]forebay.Deployment, error)
 	Get(ctx context.Context, name string) (forebay.Deployment, error)
 	SetPaused(ctx context.Context, name string, paused bool, actor string) error
-	// Forget begins anew to learn of it.
+	// Forget discards what was learned about the deployment.
 	Forget(ctx context.Context, name, actor string) error
-	// Changes returns what happened to it, newest first.
+	// Changes returns the changes of the deployment, newest first.
 	Changes(ctx context.Context, name string, limit int, cursor string) (forebay.Page[forebay.DeploymentChange], error)
 	Simulations
 }
 
 // Simulations sets the faults of simulated deployments.
 type Simulations interface {
-	// SimFaults is CodeNotFound for a deployment that does not exist or is not simulated; so is
-	// SetSimFaults, which gets one JSON object and takes effect with the next call.
+	// SimFaults returns the faults of a simulated deployment. Any other name is CodeNotFound, also
+	// in SetSimFaults. SetSimFaults takes one JSON object, which applies from the next call on.
 	SimFaults(name string) (json.RawMessage, error)
 	SetSimFaults(name string, faults json.RawMessage) error
 }
 
-// noDeployments is a server without any.
+// noDeployments stands for a server without deployments.
 type noDeployments struct{}
 
 func (noDeployments) List(context.Context) ([]forebay.Deployment, error) { return nil, nil }

@@ -26,15 +26,15 @@ type acceptOutput struct {
 	Body   *forebay.Session
 }
 
-// maxStateBody is a session's state in base64, and what surrounds it.
+// maxStateBody bounds a body with a session's state in base64.
 const maxStateBody = forebay.MaxSessionStateBytes*4/3 + envelopeBytes
 
 const sessionBase = "/v1/queues/{queue}/sessions/{session_token}/"
 
 const sessionLost = "Answers 409 with the code session_lock_lost, and changes nothing, once the session's lock has ended."
 
-// routeSessions registers the sessions of queues that require them. A session is accepted first; its
-// token then stands in the paths, as a lock token does in those for one message.
+// routeSessions registers the sessions of queues that require them. A client first accepts a
+// session. The token of the session is then part of the paths, like the lock token of a message.
 func (a *API) routeSessions() {
 	routeOptionalBody(a, forebay.ScopeOperate, huma.Operation{
 		OperationID: "accept-session", Method: http.MethodPost, Path: "/v1/queues/{queue}/sessions/accept", Tags: messageTags,

@@ -37,8 +37,8 @@ type setAsidePath struct {
 	JobID string `path:"job_id" doc:"job id"`
 }
 
-// purgeRequest says what to purge. Everything must be asked for by name, so that no mistake in a
-// filter purges it.
+// purgeRequest says what to purge. Purging everything must be requested explicitly, so that a
+// wrong filter cannot do it.
 type purgeRequest struct {
 	Filter *forebay.SetAsideFilter `json:"filter,omitempty" doc:"must select something"`
 	All    bool                    `json:"all,omitempty" doc:"everything in the subqueue; instead of a filter"`
@@ -113,8 +113,8 @@ func (req purgeRequest) check() (forebay.SetAsideFilter, error) {
 	return f, nil
 }
 
-// checkFilter refuses a list of ids that is there but empty: it was meant to select nothing, and
-// would select everything.
+// checkFilter refuses an empty list of ids. It was meant to select nothing but would select
+// everything.
 func checkFilter(f forebay.SetAsideFilter) error {
 	if f.JobIDs != nil && len(f.JobIDs) == 0 {
 		return forebay.Invalid("filter.job_ids", "must not be empty; leave it out to select any job")

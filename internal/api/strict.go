@@ -15,9 +15,9 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// decode reads one JSON object into a T. Unlike encoding/json it knows names in their own letter
-// case only, takes each once, refuses text that it could not keep, and says where in the body the
-// error is.
+// decode reads one JSON object into a T. Unlike encoding/json, it matches names with their letter
+// case and takes each name once. It refuses text that it could not keep. Its errors say where in
+// the body they are.
 func decode[T any](data []byte) (T, error) {
 	var v T
 	if err := checkBody(data); err != nil {
@@ -32,7 +32,7 @@ func decode[T any](data []byte) (T, error) {
 
 var rawType = reflect.TypeFor[json.RawMessage]()
 
-// decodeValue decodes valid JSON that begins at a value. path says where it stands in the body.
+// decodeValue decodes the value at the beginning of valid JSON. path is its place in the body.
 func decodeValue(v reflect.Value, path string, data []byte) error {
 	t := v.Type()
 	_, decodesItself := v.Addr().Interface().(json.Unmarshaler)
@@ -40,7 +40,7 @@ func decodeValue(v reflect.Value, path string, data []byte) error {
 	case t == rawType:
 		v.SetBytes(bytes.Clone(data))
 		return nil
-	case data[0] == 'n': // null instead of a field is the absence of it, which is dealt with there
+	case data[0] == 'n': // a field that is null counts as absent; its struct handles that
 		return mustBe(path, t)
 	case t.Kind() == reflect.Pointer:
 		v.Set(reflect.New(t.Elem()))
@@ -57,7 +57,7 @@ func decodeValue(v reflect.Value, path string, data []byte) error {
 	return decodeLeaf(v, path, data)
 }
 
-// decodeLeaf decodes what has no parts of its own here.
+// decodeLeaf decodes a value without visiting its parts.
 func decodeLeaf(v reflect.Value, path string, data []byte) error {
 	if unpairedSurrogate(data) {
 		return errSurrogate(path)
@@ -68,7 +68,7 @@ func decodeLeaf(v reflect.Value, path string, data []byte) error {
 		}
 	}
 	err := json.Unmarshal(data, v.Addr().Interface())
-	if ours, ok := errors.AsType[*forebay.Error](err); ok { // of a type that names its own field
+	if ours, ok := errors.AsType[*forebay.Error](err); ok { // the type names its own field
 		in := *ours
 		if i := strings.LastIndexByte(path, '.'); i >= 0 {
 			in.Field = path[:i+1] + in.Field
@@ -153,7 +153,7 @@ func decodeMap(v reflect.Value, path string, data []byte) error {
 	})
 }
 
-// checkRepeats reports a name that is twice in an object, at any depth.
+// checkRepeats reports a name that occurs twice in an object, at any depth.
 func checkRepeats(path string, data []byte) error {
 	if data[0] != '{' {
 		return nil
@@ -210,7 +210,7 @@ func bodyPath(path string) string {
 	return path
 }
 
-// below is the path of a member of what stands at path.
+// below returns the path of a member of the value at path.
 func below(path, name string) string {
 	if path == "" {
 		return bodyField(name)
@@ -218,7 +218,7 @@ func below(path, name string) string {
 	return path + "." + shorten(name)
 }
 
-// field is a field of a struct by its name in JSON.
+// field is a field of a struct, found by its JSON name.
 type field struct {
 	number   int
 	index    []int
@@ -244,7 +244,7 @@ func fieldsOf(t reflect.Type) map[string]field {
 	return fields
 }
 
-// elements visits the elements of the array that data, valid JSON, begins with.
+// elements visits the elements of the array at the beginning of data, which must be valid JSON.
 func elements(data []byte, visit func(value []byte) error) error {
 	i := skipSpace(data, 1)
 	for data[i] != ']' {
@@ -261,7 +261,7 @@ func elements(data []byte, visit func(value []byte) error) error {
 }
 
 // unpairedSurrogate reports whether a string in valid JSON escapes half of a surrogate pair. The
-// standard decoder silently reads it as U+FFFD (RFC 8259 section 8.2).
+// standard decoder silently turns that into U+FFFD (RFC 8259 section 8.2).
 func unpairedSurrogate(data []byte) bool {
 	for {
 		i := bytes.IndexByte(data, '\\')
@@ -281,7 +281,8 @@ func unpairedSurrogate(data []byte) bool {
 	}
 }
 
-// escaped returns the UTF-16 unit of an escape, 0 for anything but \uXXXX, and the bytes to go on by.
+// escaped returns the UTF-16 unit of an escape, or 0 if it is not \uXXXX, and the length of the
+// escape.
 func escaped(data []byte) (unit rune, length int) {
 	if len(data) < 6 || data[0] != '\\' || data[1] != 'u' {
 		return 0, min(2, len(data))

@@ -8,7 +8,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// A tenant leaves connections for others. Beyond its share it loses idle ones, and else is refused.
+// A tenant leaves connections for others. Beyond its share it loses idle ones, and else is
+// refused.
 func TestTenantLeavesConnections(t *testing.T) {
 	all := newConnections(16)
 	accept := func() *connection {

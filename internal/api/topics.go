@@ -35,7 +35,7 @@ type topicMessagePath struct {
 	SequenceNumber int64 `path:"sequence_number" doc:"as the answer to the send said"`
 }
 
-// putOutput is the answer to a PUT that may make something.
+// putOutput is the answer to a PUT that may create something.
 type putOutput[T any] struct {
 	Status int
 	Body   T
@@ -72,8 +72,8 @@ const (
 	rulePath         = subscriptionPath + "/rules/{rule}"
 )
 
-// routeTopics registers topics, subscriptions and rules. It comes after routeMessages, whose routes
-// subscriptions have as well.
+// routeTopics registers topics, subscriptions and rules. It must follow routeMessages, whose
+// routes it copies for subscriptions.
 func (a *API) routeTopics() {
 	if a.messages == nil {
 		return
@@ -167,8 +167,8 @@ func (a *API) routeRules() {
 
 const queuePath = "/v1/queues/{queue}"
 
-// routeSubscriptionMessages lets subscriptions be received from by the routes that queues have: what
-// comes to a subscription's path goes on to the queue of that name.
+// routeSubscriptionMessages gives subscriptions the receiving routes of queues. A request for a
+// subscription is forwarded to the queue of that name.
 func (a *API) routeSubscriptionMessages() {
 	paths := a.huma.OpenAPI().Paths
 	for path, item := range maps.Clone(paths) {
@@ -182,7 +182,7 @@ func (a *API) routeSubscriptionMessages() {
 			a.mux.ServeHTTP(w, c.r)
 		})
 		documented := &huma.PathItem{Get: subscriptionOperation(item.Get), Post: subscriptionOperation(item.Post), Put: subscriptionOperation(item.Put), Delete: subscriptionOperation(item.Delete)}
-		if below == "messages" || strings.HasSuffix(below, "/cancel") { // nothing is sent to a subscription
+		if below == "messages" || strings.HasSuffix(below, "/cancel") { // only for topics
 			if documented.Post = nil; documented.Get == nil {
 				continue
 			}
@@ -191,7 +191,7 @@ func (a *API) routeSubscriptionMessages() {
 	}
 }
 
-// forMessages reports whether a path of queues is one of queues of messages.
+// forMessages reports whether a path is about queues of messages.
 func forMessages(item *huma.PathItem) bool {
 	for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Delete} {
 		if op != nil {
@@ -201,7 +201,7 @@ func forMessages(item *huma.PathItem) bool {
 	return false
 }
 
-// subscriptionOperation describes an operation on queues as one on subscriptions.
+// subscriptionOperation turns the description of a queue operation into one about subscriptions.
 func subscriptionOperation(op *huma.Operation) *huma.Operation {
 	if op == nil {
 		return nil
@@ -226,8 +226,8 @@ func subscriptionOperation(op *huma.Operation) *huma.Operation {
 	return &described
 }
 
-// asQueue is the request with the subscription addressed as a queue, whose name its path is. below is the
-// rest of the route.
+// asQueue returns the request with the subscription as a queue, whose name is the subscription's
+// path. below is the rest of the route.
 func asQueue(r *http.Request, below string) *http.Request {
 	name := forebay.SubscriptionPath(r.PathValue("topic"), r.PathValue("subscription"))
 	segments := []string{"", "v1", "queues", url.PathEscape(name)}

@@ -8,23 +8,23 @@ import (
 )
 
 const (
-	// maxWaiters is how many event streams and long polls there may be at once: each holds a
-	// connection and a goroutine for as long as it likes.
+	// maxWaiters limits event streams and long polls at one time. Each holds a connection and a
+	// goroutine for long.
 	maxWaiters = 4096
-	// maxTenantWaiters is how many of them one tenant may have.
+	// maxTenantWaiters is the limit of one tenant.
 	maxTenantWaiters = 512
 )
 
 var errTooManyWaiters = forebay.Errorf(forebay.CodeTooManyRequests, "too many requests are waiting already (event streams, long polls); try again")
 
-// waiters counts the requests that wait for something to happen.
+// waiters counts waiting requests.
 type waiters struct {
 	mu      sync.Mutex
 	all     int
 	tenants map[string]int
 }
 
-// enter admits one more, until leave, which may be called once.
+// enter counts one more until leave is called. leave may be called once.
 func (w *waiters) enter(tenant string) (leave func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,8 +45,8 @@ func (w *waiters) leave(tenant string) {
 	}
 }
 
-// waiting admits a call as one of its tenant's that wait, until leave, and returns a context that also ends when
-// the API drains.
+// waiting counts a call as a waiting request of its tenant until leave. The returned context also
+// ends when the API drains.
 func (a *API) waiting(ctx context.Context, c *call) (waiting context.Context, leave func(), err error) {
 	left, err := a.waiters.enter(c.caller.Tenant)
 	if err != nil {

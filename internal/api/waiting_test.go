@@ -109,8 +109,8 @@ func (s *silent) PeekSetAside(ctx context.Context, _, _ string, _ forebay.SetAsi
 	return forebay.SetAsideJob{Input: input}, memory.Grow(ctx, int64(len(input)))
 }
 
-// What is read for an answer, and the answer until it is written, take memory. Where there is none a
-// read is refused.
+// What is read for an answer, and the answer until it is written, take memory. Where there is none
+// a read is refused.
 func TestAnswersTakeMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := New(Options{Service: &silent{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20, MemoryBytes: 2 << 20})

@@ -30,7 +30,7 @@ func webhookOperation(id, method, path, summary string) huma.Operation {
 	return huma.Operation{OperationID: id, Method: method, Path: "/v1/webhooks" + path, Tags: webhookTags, Summary: summary}
 }
 
-// routeWebhooks registers where the events of a tenant's jobs are delivered to.
+// routeWebhooks registers the webhooks of a tenant.
 func (a *API) routeWebhooks() {
 	if a.webhooks == nil {
 		return

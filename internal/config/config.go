@@ -1,11 +1,11 @@
-// Package config reads the server's options: one YAML file, then FOREBAY_… variables, then flags,
-// each over the one before. It knows the options by reflection over [server.Options], so that an
-// option exists in all three or not at all.
+// Package config reads the server's options: one YAML file, then FOREBAY_… variables, then flags.
+// Each source overrides the one before. The options are found by reflection over [server.Options],
+// so that each option exists in all three sources.
 //
 // In a variable's name "__" steps into a section: FOREBAY_LIMITS__MAX_INPUT_BYTES. A variable for
-// anything but a string holds YAML, such as [a, b]. A secret may be given as a file instead, under
-// its name and _file. Durations are written like 30s. Unknown keys, keys given twice and values of
-// the wrong type are errors that name the key.
+// anything but a string holds YAML, such as [a, b]. A secret may also come from a file, named by
+// the option with the suffix _file. Durations are written like 30s. Unknown keys, repeated keys
+// and values of the wrong type are errors that name the key.
 package config
 
 import (
@@ -31,18 +31,18 @@ const (
 	maxSecretBytes = 64 << 10
 
 	envPrefix = "FOREBAY_"
-	// delimiter separates the parts of a key inside koanf. No name may hold it.
+	// delimiter separates the parts of a key inside koanf. No name may contain it.
 	delimiter = "\x00"
 )
 
-// clientVariables are read by the commands that talk to a server.
+// clientVariables are read by commands that talk to a server.
 var clientVariables = []string{"FOREBAY_URL", "FOREBAY_API_KEY", "FOREBAY_CA_CERT"}
 
 // Source says where options come from.
 type Source struct {
 	File     string   // "": no file
 	Environ  []string // as os.Environ
-	Listen   string   // flags; "": not given
+	Listen   string   // from flags; "": not given
 	Database string
 	Role     string
 }
@@ -50,10 +50,10 @@ type Source struct {
 // Loaded is what Load found.
 type Loaded struct {
 	Options server.Options // complete: with defaults
-	Notes   []string       // what was taken up or left out without being asked, for the log
+	Notes   []string       // for the log: what was added or ignored without being asked
 }
 
-// Error is everything that is wrong with a configuration. Each problem is one line without a secret.
+// Error lists all problems of a configuration. Each problem is one line without secrets.
 type Error struct {
 	Problems []string
 }
@@ -118,7 +118,8 @@ func finish(tree map[string]any, variables map[string]string, environ []string) 
 
 // problems flattens joined errors.
 func problems(err error) []string {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { // a joined error itself, not one inside
+	// A joined error itself, not one inside err.
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []string
 		for _, e := range joined.Unwrap() {
 			all = append(all, problems(e)...)
@@ -153,7 +154,7 @@ func readLimited(name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// pathless is the cause of a file error, without the operation and the path.
+// pathless returns a file error without the operation and the path.
 func pathless(err error) error {
 	if e, ok := errors.AsType[*os.PathError](err); ok {
 		return e.Err
@@ -163,8 +164,8 @@ func pathless(err error) error {
 
 func fileName(name string) string { return filepath.Base(name) }
 
-// parseYAML reads one document that is a mapping. The parser itself refuses keys given twice and
-// aliases that multiply.
+// parseYAML reads one document that is a mapping. The parser refuses repeated keys and aliases
+// that multiply.
 func parseYAML(data []byte) (map[string]any, error) {
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	var document yaml.Node
@@ -186,16 +187,16 @@ func parseYAML(data []byte) (map[string]any, error) {
 	return tree, nil
 }
 
-// yamlError is the parser's message in one line and without its package name.
+// yamlError returns the parser's message in one line, without the package name.
 func yamlError(err error) error {
 	return errors.New(strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " "))
 }
 
-// kubernetes matches what Kubernetes sets in every container for a service whose name begins with
-// "forebay".
+// kubernetes matches the variables that Kubernetes sets in every container for a service whose
+// name begins with "forebay".
 var kubernetes = regexp.MustCompile(`^FOREBAY_(?:[A-Z0-9_]*_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)$`)
 
-// clean drops variables that are not for the server.
+// clean drops variables that are not options of the server.
 func clean(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
@@ -203,24 +204,25 @@ func clean(environ []string) []string {
 	})
 }
 
-// variable is a value from the environment: a string that may stand for anything.
+// variable is a value from the environment: a text whose type is not known yet.
 type variable string
 
-// transform gives the key of a variable. Parts are joined by the delimiter, which overlay takes apart.
+// transform returns the key of a variable. The delimiter joins its parts, and overlay splits them
+// again.
 func transform(variables map[string]string, name, value string) (string, any) {
 	parts := strings.Split(strings.ToLower(strings.TrimPrefix(name, envPrefix)), "__")
 	variables[strings.Join(parts, ".")] = name
 	return strings.Join(parts, delimiter), variable(value)
 }
 
-// overlay sets variables over what the file says. A variable inside a section keeps the section's
-// other keys; one that stands for a whole section replaces it.
+// overlay puts variables over the values of the file. A variable inside a section keeps the other
+// keys of the section. A variable for a whole section replaces it.
 func overlay(from, into map[string]any) error {
 	keys := make([]string, 0, len(from))
 	for key := range from {
 		keys = append(keys, key)
 	}
-	slices.Sort(keys) // a section comes before what is in it
+	slices.Sort(keys) // a section sorts before its keys
 	for _, key := range keys {
 		at := into
 		parts := strings.Split(key, delimiter)
@@ -242,7 +244,7 @@ func overlay(from, into map[string]any) error {
 
 func envName(parts []string) string { return envPrefix + strings.ToUpper(strings.Join(parts, "__")) }
 
-// values is a provider of what is in memory already.
+// values is a koanf provider of values in memory.
 type values map[string]any
 
 func (values) ReadBytes() ([]byte, error)      { return nil, errors.ErrUnsupported }

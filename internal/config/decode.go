@@ -19,8 +19,8 @@ var (
 	secretType   = reflect.TypeFor[forebay.Secret]()
 )
 
-// decoder sets options from a tree of YAML values and collects everything that is wrong. Its messages
-// hold no values: one could be a secret in the wrong place.
+// decoder sets options from a tree of YAML values and collects all problems. Its messages contain
+// no values, because one could be a misplaced secret.
 type decoder struct {
 	variables map[string]string // key → environment variable it came from
 	problems  []string
@@ -45,7 +45,7 @@ func under(key, name string) string {
 	return key + "." + name
 }
 
-// value sets v from raw; null leaves it as it is.
+// value sets v from raw. null leaves it unchanged.
 func (d *decoder) value(v reflect.Value, key string, raw any) {
 	if text, ok := raw.(variable); ok {
 		if raw, ok = d.fromVariable(v.Type(), key, string(text)); !ok {
@@ -95,7 +95,7 @@ func (d *decoder) value(v reflect.Value, key string, raw any) {
 	}
 }
 
-// short is the index of the field that may stand for the whole section in a file; -1: there is none.
+// short returns the index of the field that a plain value of the section sets in a file, or -1.
 func short(t reflect.Type) int {
 	if t.Kind() == reflect.Struct {
 		for i := range t.NumField() {
@@ -107,7 +107,7 @@ func short(t reflect.Type) int {
 	return -1
 }
 
-// isText reports whether text may stand for a value of the type.
+// isText reports whether a value of the type can be given as text.
 func isText(t reflect.Type) bool {
 	if i := short(t); i >= 0 {
 		t = t.Field(i).Type
@@ -115,7 +115,7 @@ func isText(t reflect.Type) bool {
 	return t.Kind() == reflect.String
 }
 
-// fromVariable gives what a variable's text stands for in an option of type t.
+// fromVariable parses the text of a variable for an option of type t.
 func (d *decoder) fromVariable(t reflect.Type, key, text string) (any, bool) {
 	if t.Kind() == reflect.String || t == durationType {
 		return text, true
@@ -182,7 +182,7 @@ func (d *decoder) scalar(v reflect.Value, key string, raw any) {
 		}
 		v.SetFloat(f)
 	default:
-		panic("config: an option of kind " + v.Kind().String()) // TestEveryOption sees every kind
+		panic("config: an option of kind " + v.Kind().String()) // TestEveryOption covers every kind
 	}
 }
 
@@ -270,7 +270,7 @@ func (d *decoder) mapping(v reflect.Value, key string, tree map[string]any) {
 	}
 }
 
-// secretFile sets a secret to a file's content without the line end that editors add.
+// secretFile sets a secret to the content of a file, without the line end that editors add.
 func (d *decoder) secretFile(v reflect.Value, key string, raw any) {
 	var name string
 	d.value(reflect.ValueOf(&name).Elem(), key, raw)
@@ -329,7 +329,7 @@ func kindOf(raw any) string {
 	return "this"
 }
 
-// nearest returns the known name that a misspelt one was probably meant to be, or "".
+// nearest returns the known name that is closest to a misspelt one, or "".
 func nearest(name string, known []string) string {
 	best, limit := "", 1+len(name)/4
 	for _, candidate := range known {
@@ -343,7 +343,7 @@ func nearest(name string, known []string) string {
 	return best
 }
 
-// editDistance is Levenshtein's.
+// editDistance is the Levenshtein distance.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

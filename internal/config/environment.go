@@ -7,15 +7,16 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// The models that are asked for when a provider is picked up from its own variables.
+// The default models of the providers that are configured by their own variables.
 const (
 	openAIChat      = "gpt-4o-mini"
 	openAIEmbedding = "text-embedding-3-small"
 	anthropicChat   = "claude-haiku-5-5"
 )
 
-// pickUp makes deployments of the providers whose own variables are set, when none are configured.
-// Together they serve the models chat and embedding, in the order OpenAI, Azure OpenAI, Anthropic.
+// pickUp makes deployments for the providers whose own variables are set, if no deployments are
+// configured. They serve the models chat and embedding, in the order OpenAI, Azure OpenAI,
+// Anthropic.
 func pickUp(o *server.Options, environ []string) (notes []string) {
 	if len(o.Deployments) > 0 {
 		return nil
@@ -76,7 +77,7 @@ func pickUp(o *server.Options, environ []string) (notes []string) {
 	return notes
 }
 
-// lookup finds variables in a list like os.Environ's, where the last of a name counts.
+// lookup finds variables in a list like os.Environ's. The last entry of a name counts.
 func lookup(environ []string) func(string) string {
 	values := map[string]string{}
 	for _, variable := range environ {

@@ -15,8 +15,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// Print returns the options as the YAML file that would say the same, with secrets masked. What is
-// not set is left out.
+// Print returns the options as a YAML file with masked secrets. It leaves out options that are not
+// set.
 func Print(o server.Options) ([]byte, error) {
 	return write(o, forebay.Secret.String)
 }
@@ -94,7 +94,7 @@ func (p printer) value(v reflect.Value) (*yaml.Node, error) {
 	case reflect.String:
 		return text(v.String()), nil
 	case reflect.Float64:
-		// The encoder would write 1e+06, which the parser takes for text.
+		// The encoder would write 1e+06, which the parser reads as text.
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: strconv.FormatFloat(v.Float(), 'f', -1, 64)}, nil
 	}
 	node := &yaml.Node{}
@@ -112,7 +112,7 @@ func names(v reflect.Value) map[string]bool {
 	return all
 }
 
-// text is a string that the parser takes for one, whatever it looks like.
+// text returns a node that the parser reads as a string, whatever it looks like.
 func text(s string) *yaml.Node {
 	node := &yaml.Node{}
 	node.SetString(s)

@@ -15,12 +15,13 @@ import (
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
-// unknownTaskDelay is how long a job waits whose task no process here knows: a newer worker may.
+// unknownTaskDelay is how long a job waits if no process here knows its task. A newer worker may
+// know it.
 const unknownTaskDelay = 15 * time.Second
 
-// carryOut runs one delivery to its settlement and returns how the call went; errNotCalled if none
-// was made. It always settles, or has lost the lock. called is called once the call is over: the next
-// one need not wait until the disk has this one's outcome.
+// carryOut runs one delivery up to its settlement and returns how the call went, or errNotCalled.
+// It always settles, unless the lock is lost. It calls called when the call is over: the next call
+// need not wait until the outcome is on disk.
 func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called func()) error {
 	task, known := d.jobs.Task(job.Task)
 	if !known {
@@ -43,9 +44,9 @@ func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called f
 	ctx, over := d.jobs.Observe(ctx, job)
 	defer over()
 
-	admitted, told := d.jobs.Admit(ctx, job)
+	admitted, callOver := d.jobs.Admit(ctx, job)
 	result, err := d.call(admitted, task, job)
-	told()
+	callOver()
 	job.Called(err)
 	called()
 	d.conclude(ctx, work, job, result, err)
@@ -79,11 +80,12 @@ func (d *Dispatcher) call(ctx context.Context, task forebay.Task, job *jobs.Deli
 	return task.Run(turns.With(ctx, job.Tenant), input)
 }
 
-// conclude settles the delivery by what the call returned and why its context ended, if it did.
+// conclude settles the delivery by the result of the call. If the call failed because its context
+// ended, the cause of that decides.
 func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, result forebay.TaskResult, err error) {
 	cause := context.Cause(ctx)
 	if err == nil {
-		cause = nil // it finished all the same
+		cause = nil // the call has succeeded all the same
 	}
 	switch {
 	case errors.Is(cause, jobs.ErrCancelled):
@@ -101,11 +103,11 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 		d.settle(work, job, result, func(ctx context.Context) error {
 			failed, settled := d.jobs.Finish(ctx, job, result, err)
 			if failed != "" {
-				code := failed // a result that is none comes without an error
+				code := failed // an invalid result comes without an error
 				if err != nil {
 					code = forebay.AsTaskError(err).Code
 				}
-				d.log.WarnContext(call, "a job failed for good and is set aside", which(job), slog.String("task", job.Task), slog.String("queue", job.Queue.Name),
+				d.log.WarnContext(call, "a job failed for good and was dead-lettered or quarantined", which(job), slog.String("task", job.Task), slog.String("queue", job.Queue.Name),
 					slog.String("tenant", job.Tenant), slog.String("deployment", result.Deployment), slog.String("reason", failed),
 					slog.String("error_code", code))
 			}
@@ -114,7 +116,7 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 	}
 }
 
-// inputError says what a job whose input cannot be loaded has to wait for. No call is charged for it.
+// inputError returns the error of a job whose input cannot be loaded. It charges no attempt.
 func inputError(err error) error {
 	switch forebay.CodeOf(err) {
 	case forebay.CodeNotFound, forebay.CodePayloadTooLarge:
@@ -138,21 +140,22 @@ func (d *Dispatcher) logCall(ctx context.Context, job *jobs.Delivery, result for
 	d.log.DebugContext(ctx, "call failed", append(where, slog.String("error_class", string(failure.Class)), slog.String("error_code", failure.Code))...)
 }
 
-// which names the attempt in a log line.
+// which identifies the attempt in a log line.
 func which(job *jobs.Delivery) slog.Attr {
 	return slog.Group("", slog.String("job_id", job.ID), slog.String("correlation_id", cmp.Or(job.CorrelationID, job.ID)),
 		slog.Int("generation", job.Generation), slog.Int("attempt", job.Number))
 }
 
-// longestSettleDelay is shorter than the store keeps claims waiting after its disk has failed.
+// longestSettleDelay is shorter than the time for which the store delays claims after a disk
+// error.
 const longestSettleDelay = 500 * time.Millisecond
 
-// maxStrangeErrors bounds the repeats of a settlement that fails for no reason that could pass.
+// maxStrangeErrors bounds the retries of a settlement whose error does not look temporary.
 const maxStrangeErrors = 5
 
-// settle repeats a settlement until the store took it or the lock proves lost: while the disk fails
-// nobody else can take the job either. A stop, or an error that will not pass, ends the trying; then
-// the lock brings the job back.
+// settle repeats a settlement until the store accepts it or the lock is lost. While the disk
+// fails, no other process can take the job either. A stop or a permanent error ends the retries.
+// Then the job comes back when its lock expires.
 func (d *Dispatcher) settle(work context.Context, job *jobs.Delivery, result forebay.TaskResult, f func(context.Context) error) {
 	delay, strange := 100*time.Millisecond, 0
 	for {
@@ -177,11 +180,11 @@ func (d *Dispatcher) settle(work context.Context, job *jobs.Delivery, result for
 	}
 }
 
-// mayPass reports whether the error is one that goes away: a full disk, a busy database.
+// mayPass reports whether an error is temporary, such as a full disk or a busy database.
 func mayPass(err error) bool {
 	switch forebay.CodeOf(err) {
 	case forebay.CodeUnavailable, forebay.CodeStorageFull:
 		return true
 	}
-	return errors.Is(err, context.DeadlineExceeded) // of blob storage
+	return errors.Is(err, context.DeadlineExceeded) // from the blob storage
 }

@@ -1,10 +1,10 @@
-// Package dispatch carries jobs out: it claims them, runs their tasks, keeps their locks renewed and
-// settles what came of it.
+// Package dispatch carries jobs out: it claims them, runs their tasks, renews their locks and
+// settles the results.
 //
-// Each queue has two lanes with pools of their own: the main lane, and the smaller retry lane that
-// failed jobs wait in, so that retries never take the places of fresh work. A lane claims only what
-// it has free places for. Stopping is two steps: stop claiming, then, after a grace period, cancel
-// the calls that still run and put their jobs back uncharged.
+// Each queue has two lanes with worker pools of their own: the main lane, and the smaller retry
+// lane for failed jobs. So retries never take slots from new work. A lane claims only as many jobs
+// as it has free slots. Stopping has two steps. The dispatcher first stops claiming. After a grace
+// period it cancels the remaining calls and returns their jobs without a charge.
 package dispatch
 
 import (
@@ -27,7 +27,7 @@ type Options struct {
 	ShutdownTimeout time.Duration // how long a stop lets calls finish
 }
 
-// Lanes are those of its queues that a dispatcher works.
+// Lanes says which lanes of its queues a dispatcher works.
 type Lanes int
 
 const (
@@ -44,10 +44,10 @@ type Dispatcher struct {
 	grace    time.Duration
 	renewer  *renewer
 	lanes    []*lane
-	settling context.Context // of settlements: a stop does not end it
+	settling context.Context // for settlements: a stop does not end it
 }
 
-// New makes a dispatcher for the queues that the service is configured with.
+// New makes a dispatcher for the configured queues of the service.
 func New(opts Options) *Dispatcher {
 	d := &Dispatcher{
 		jobs: opts.Jobs, log: opts.Logger, grace: opts.ShutdownTimeout,
@@ -67,8 +67,9 @@ func New(opts Options) *Dispatcher {
 	return d
 }
 
-// Run claims and carries out jobs until ctx ends, then lets the calls in flight finish within the
-// grace period and returns the rest to their queues. It returns when nothing of it runs any more.
+// Run claims and carries out jobs until ctx ends. Then it lets running calls finish within the
+// grace period and returns the other jobs to their queues. It returns when all its goroutines have
+// ended.
 func (d *Dispatcher) Run(ctx context.Context) {
 	d.settling = context.WithoutCancel(ctx)
 	work, cancel := context.WithCancelCause(d.settling)
@@ -101,8 +102,8 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	renewing.Wait()
 }
 
-// await waits for the calls that were cut off to settle; a function that ignores its context is left
-// behind.
+// await waits until the cancelled calls have settled. It leaves a function behind that ignores its
+// context.
 func (d *Dispatcher) await(finished <-chan struct{}) {
 	const patience = 15 * time.Second
 	timer := time.NewTimer(patience)
@@ -110,6 +111,6 @@ func (d *Dispatcher) await(finished <-chan struct{}) {
 	select {
 	case <-finished:
 	case <-timer.C:
-		d.log.Error("calls ignore the stop; the next start takes their jobs up again")
+		d.log.Error("calls ignore the stop; the next start runs their jobs again")
 	}
 }

@@ -15,37 +15,38 @@ import (
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
-// lane is one pool: as many calls at once as it has slots.
+// lane is one worker pool. The number of its slots limits its concurrent calls.
 type lane struct {
 	d      *Dispatcher
 	queue  *jobs.Queue
 	retry  bool
-	slots  chan struct{}       // free places
-	idle   chan *jobs.Delivery // to a goroutine that has none
-	budget *retry.Budget       // of the queue's retries
-	// fruitless counts deliveries in a row that went back without a call.
+	slots  chan struct{}       // free slots
+	idle   chan *jobs.Delivery // hands a delivery to an idle goroutine
+	budget *retry.Budget       // budget of the queue's retries
+	// fruitless counts consecutive deliveries that were returned without a call.
 	fruitless atomic.Int64
 }
 
-// claimBytes bounds the inline inputs that one claim brings into memory.
+// claimBytes bounds the bytes of inline inputs that one claim loads.
 const claimBytes = 8 << 20
 
 func newLane(d *Dispatcher, q *jobs.Queue, retry bool, budget *retry.Budget) *lane {
 	l := &lane{d: d, queue: q, retry: retry, budget: budget, idle: make(chan *jobs.Delivery)}
-	places := q.Concurrency
+	slots := q.Concurrency
 	if retry {
-		places = q.Retry.Concurrency
+		slots = q.Retry.Concurrency
 	}
-	l.slots = make(chan struct{}, places)
-	for range places {
+	l.slots = make(chan struct{}, slots)
+	for range slots {
 		l.slots <- struct{}{}
 	}
 	return l
 }
 
-// run claims until ctx ends; the calls run under work and are counted in calls.
+// run claims until ctx ends. The calls run under work and are counted in calls.
 func (l *lane) run(ctx, work context.Context, calls *sync.WaitGroup) {
-	const pause = time.Second // after a failed claim, or when nothing that is claimed can be called
+	// The pause after a failed claim, or if no claimed job can be called.
+	const pause = time.Second
 	for ctx.Err() == nil {
 		if l.fruitless.Load() >= int64(cap(l.slots)) {
 			_ = sleep.For(ctx, pause)
@@ -62,7 +63,7 @@ func (l *lane) run(ctx, work context.Context, calls *sync.WaitGroup) {
 	}
 }
 
-// pass claims up to n jobs and starts their calls. Slots that were not used are free again.
+// pass claims up to n jobs and starts their calls. It frees the slots that it did not use.
 func (l *lane) pass(ctx, work context.Context, n int, calls *sync.WaitGroup) error {
 	allowed, err := l.admit(ctx, n)
 	l.giveSlots(n - allowed)
@@ -85,8 +86,8 @@ func (l *lane) pass(ctx, work context.Context, n int, calls *sync.WaitGroup) err
 	return err
 }
 
-// work carries out one delivery after the other and ends when there is none for a while: a goroutine
-// that goes on has the stack already that a call needs.
+// work carries out deliveries one after the other, and ends when none comes for a while. A
+// goroutine that is reused already has the large stack that a call needs.
 func (l *lane) work(ctx, work context.Context, d *jobs.Delivery) {
 	const patience = 5 * time.Second
 	timer := time.NewTimer(patience)
@@ -101,10 +102,11 @@ func (l *lane) work(ctx, work context.Context, d *jobs.Delivery) {
 	for {
 		held.Store(true)
 		if ctx.Err() != nil {
-			// Claimed while the stop came: nothing was called yet.
+			// The stop came during the claim: nothing has been called yet.
 			l.d.settle(work, d, forebay.TaskResult{}, func(ctx context.Context) error { return l.d.jobs.Return(ctx, d, 0, "") })
 		} else {
-			// Should anything around the call panic, the delivery's lock ends, and it counts.
+			// After a panic around the call, the lock of the delivery expires and the delivery
+			// counts.
 			l.note(panics.Run(l.d.log, "the delivery of a job", call))
 		}
 		free()
@@ -119,8 +121,8 @@ func (l *lane) work(ctx, work context.Context, d *jobs.Delivery) {
 	}
 }
 
-// admit waits until the retry lane's budget and rate allow at least one start, and returns how many
-// of n they allow. The main lane is always allowed.
+// admit waits until the budget and the rate of the retry lane allow at least one start. It returns
+// how many of n starts they allow. The main lane has no such limit.
 func (l *lane) admit(ctx context.Context, n int) (int, error) {
 	if !l.retry {
 		return n, nil
@@ -136,14 +138,14 @@ func (l *lane) admit(ctx context.Context, n int) (int, error) {
 	}
 }
 
-// refund gives back what admit took for starts that found no job.
+// refund returns what admit took for starts that found no job.
 func (l *lane) refund(n int) {
 	if l.retry {
 		l.budget.Refund(n)
 	}
 }
 
-// note tells the retry budget how a call went.
+// note reports the outcome of a call to the retry budget.
 func (l *lane) note(err error) {
 	if errors.Is(err, errNotCalled) {
 		l.refund(1)
@@ -154,7 +156,7 @@ func (l *lane) note(err error) {
 	l.budget.Ended(l.retry, err == nil)
 }
 
-// takeSlots waits for one free slot and takes all others that are free; 0 means ctx ended.
+// takeSlots waits for one free slot and takes all other free ones. It returns 0 if ctx ended.
 func (l *lane) takeSlots(ctx context.Context) int {
 	select {
 	case <-l.slots:
@@ -178,5 +180,5 @@ func (l *lane) giveSlots(n int) {
 	}
 }
 
-// errNotCalled is what carryOut returns when the job went back without a call.
+// errNotCalled means that the job was returned without a call.
 var errNotCalled = &forebay.TaskError{Class: forebay.ClassThrottled, Code: "not_called", Message: "nothing was called"}

@@ -9,8 +9,8 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 )
 
-// renewer keeps the locks of all running jobs of a process for as long as their calls take. It works
-// in batches, one transaction per queue and round, and cancels a call whose lock is lost.
+// renewer renews the locks of all running jobs of a process. It works in batches, with one
+// transaction per queue and round. It cancels a call whose lock is lost.
 type renewer struct {
 	jobs     *jobs.Service
 	log      *slog.Logger
@@ -23,14 +23,14 @@ type renewer struct {
 type holding struct {
 	cancel context.CancelCauseFunc
 	due    time.Time
-	until  time.Time // when the lock ends unless it is renewed, by this process's clock
+	until  time.Time // when the lock expires, by this process's clock
 }
 
 func newRenewer(svc *jobs.Service, log *slog.Logger) *renewer {
 	return &renewer{jobs: svc, log: log, held: map[*jobs.Delivery]*holding{}, wake: make(chan struct{}, 1)}
 }
 
-// A lock is renewed after a third of its time, so that two rounds may fail before it is lost.
+// A lock is renewed after a third of its duration, so that two rounds can fail before it is lost.
 func renewAfter(q *jobs.Queue) time.Duration { return q.LockDuration / 3 }
 
 // hold renews the delivery's lock until the returned function is called.
@@ -52,14 +52,14 @@ func (r *renewer) hold(d *jobs.Delivery, cancel context.CancelCauseFunc) (releas
 	}
 }
 
-// holding returns how many deliveries are held right now.
+// holding returns the number of deliveries whose locks are renewed.
 func (r *renewer) holding() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.held)
 }
 
-// run renews until ctx ends. It sleeps while nothing is held.
+// run renews until ctx ends. It sleeps while there are no deliveries.
 func (r *renewer) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -75,7 +75,7 @@ func (r *renewer) run(ctx context.Context) {
 	}
 }
 
-// pass renews what is due and returns how long until the next lock is.
+// pass renews the locks that are due and returns the time until the next one is due.
 func (r *renewer) pass(ctx context.Context, now time.Time) time.Duration {
 	const idle = time.Hour
 	due, next := map[*jobs.Queue][]*jobs.Delivery{}, now.Add(idle)
@@ -93,11 +93,12 @@ func (r *renewer) pass(ctx context.Context, now time.Time) time.Duration {
 	for q, deliveries := range due {
 		r.renewing.Go(func() { r.renew(ctx, q, deliveries) })
 	}
-	// A queue may have shorter locks than all held now: look again when its first could be due.
+	// A new delivery may have a shorter lock than the others, so the sleep is never longer than
+	// the shortest lock allows.
 	return max(10*time.Millisecond, min(next.Sub(now), r.shortest()))
 }
 
-// shortest is the earliest that a lock taken from now on could need renewal.
+// shortest returns the shortest time after which a new lock may need renewal.
 func (r *renewer) shortest() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,9 +144,9 @@ func (r *renewer) renew(ctx context.Context, q *jobs.Queue, deliveries []*jobs.D
 	}
 }
 
-// soon makes the next round try these again. While the only process of a database cannot write,
-// nobody else can take its jobs, so that their calls go on; others could be given them, once the locks
-// have ended.
+// soon makes the next round retry these. If one process uses the database and cannot write, no
+// other can take its jobs, so its calls continue. If several do, another process can take the jobs
+// when their locks expire.
 func (r *renewer) soon(deliveries []*jobs.Delivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,13 +8,13 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// Limits is the deployment's quota, as its provider counts.
+// Limits returns the deployment's quota in the units of its provider.
 func (d *Deployment) Limits() quota.Limits {
 	return quota.Limits{Accounting: d.Accounting, TokensPerMinute: int64(d.TokensPerMinute), OutputTokensPerMinute: int64(d.OutputTokensPerMinute),
 		RequestsPerMinute: int64(d.RequestsPerMinute), DefaultMaxOutputTokens: int64(d.MaxOutputTokens)}
 }
 
-// reportLimits passes what an answer's headers say on to whoever admitted the call.
+// reportLimits also passes the limits in an answer's headers to the admission of the call.
 func reportLimits(ctx context.Context, next func(RateLimits)) func(RateLimits) {
 	call := quota.CallOf(ctx)
 	if call == nil || call.Headers == nil {
@@ -30,7 +30,8 @@ func reportLimits(ctx context.Context, next func(RateLimits)) func(RateLimits) {
 	}
 }
 
-// headers is what the limits say, by dimension. Where input counts apart, that is what Tokens means.
+// headers returns the limits by dimension. If the provider counts input separately, Tokens means
+// input.
 func (l RateLimits) headers() (h quota.Headers) {
 	tokens := l.Tokens
 	if l.InputTokens != (RateLimit{}) {
@@ -42,16 +43,16 @@ func (l RateLimits) headers() (h quota.Headers) {
 	return h
 }
 
-// ReportSent tells whoever admitted a call that it is made now. Unless [ReportOutcome] follows, for whoever
-// made it panicked, it counts and nothing else is known of it.
+// ReportSent tells the admission of a call that the call is sent now. [ReportOutcome] should
+// follow. If the caller panics instead, the call counts and its outcome stays unknown.
 func ReportSent(ctx context.Context) {
 	if call := quota.CallOf(ctx); call != nil {
 		call.Outcome = &quota.Outcome{Kind: quota.Permanent}
 	}
 }
 
-// ReportOutcome tells whoever admitted a call how it ended. cached are those of the input tokens that the provider
-// had in its cache.
+// ReportOutcome tells the admission of a call how the call ended. cached is the number of input
+// tokens that were in the provider's cache.
 func ReportOutcome(ctx context.Context, l RateLimits, used forebay.TokenUsage, cached int64, err error) {
 	call := quota.CallOf(ctx)
 	if call == nil {
@@ -78,14 +79,15 @@ func ReportOutcome(ctx context.Context, l RateLimits, used forebay.TokenUsage, c
 	call.Outcome = &o
 }
 
-// gaveUp reports whether nobody waits for a call's answer any more: its job was cancelled, its deadline passed, or
-// the process stops. That a task's own time limit is over, which ends a context with a failure, tells of what it called.
+// gaveUp reports whether nobody waits for the answer any more: the job was cancelled, its deadline
+// passed or the process stops. The end of a task's own time limit is different. It is a failure
+// that says something about the deployment.
 func gaveUp(ctx context.Context) bool {
 	var failure *forebay.TaskError
 	return ctx.Err() != nil && !errors.As(context.Cause(ctx), &failure)
 }
 
-// within is how many of an input's tokens were cached: what endpoints say of it is believed as far as it can be.
+// within limits the number of cached tokens that an endpoint reports to the possible range.
 func within(cached, input int64) int64 { return min(max(cached, 0), max(input, 0)) }
 
 func outcomeKind(failure *forebay.TaskError, l RateLimits) quota.OutcomeKind {

@@ -14,7 +14,7 @@ import (
 const (
 	defaultAnthropicEndpoint = "https://api.anthropic.com"
 	anthropicVersion         = "2023-06-01"
-	// The messages API insists on a limit.
+	// The messages API requires a limit.
 	defaultAnthropicOutput = 4096
 )
 
@@ -23,7 +23,7 @@ type AnthropicConfig struct {
 	Endpoint string // default https://api.anthropic.com
 	Model    string
 	APIKey   forebay.Secret
-	// MaxOutputTokens is for requests that set none; default 4,096.
+	// MaxOutputTokens is for requests without a limit. The default is 4,096.
 	MaxOutputTokens int
 	HTTPConfig
 }
@@ -84,7 +84,7 @@ type messagesOutput struct {
 	} `json:"format"`
 }
 
-// Chat implements Provider. System messages are lifted out of the conversation, in order.
+// Chat implements Provider. It moves system messages out of the conversation, in order.
 func (p *anthropic) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error) {
 	body := messagesBody{Model: p.model, MaxTokens: req.MaxOutputTokens, Temperature: req.Temperature,
 		TopP: req.TopP, StopSequences: req.Stop, Stream: true, Messages: make([]Message, 0, len(req.Messages))}
@@ -100,7 +100,8 @@ func (p *anthropic) Chat(ctx context.Context, req ChatRequest) (ChatResponse, er
 		}
 	}
 	body.System = strings.Join(system, "\n\n")
-	if req.JSONSchema != nil && strictSchema(req.JSONSchema) { // an open schema it refuses; the task checks the answer anyway
+	// The API refuses an open schema. The task checks the answer in any case.
+	if req.JSONSchema != nil && strictSchema(req.JSONSchema) {
 		body.OutputConfig = &messagesOutput{}
 		body.OutputConfig.Format.Type = "json_schema"
 		body.OutputConfig.Format.Schema = req.JSONSchema
@@ -129,7 +130,7 @@ type messagesUsage struct {
 	OutputTokens        int64 `json:"output_tokens"`
 }
 
-// merge takes what a later event says: its counts are cumulative, and 0 is "not said".
+// merge adds what a later event reports. Its counts are cumulative, and 0 means not reported.
 func (u *messagesUsage) merge(o messagesUsage) {
 	u.InputTokens = max(u.InputTokens, o.InputTokens)
 	u.CacheCreationTokens = max(u.CacheCreationTokens, o.CacheCreationTokens)
@@ -137,7 +138,7 @@ func (u *messagesUsage) merge(o messagesUsage) {
 	u.OutputTokens = max(u.OutputTokens, o.OutputTokens)
 }
 
-// messagesObject is a whole message, as a plain answer or within message_start.
+// messagesObject is a whole message, in a plain answer or in message_start.
 type messagesObject struct {
 	ID      string `json:"id"`
 	Model   string `json:"model"`
@@ -153,7 +154,7 @@ type messagesObject struct {
 type messagesEvent struct {
 	Type    string         `json:"type"`
 	Message messagesObject `json:"message"`
-	// Delta of content_block_delta has text, of message_delta a stop reason.
+	// In content_block_delta, Delta has text. In message_delta it has a stop reason.
 	Delta struct {
 		Text       string `json:"text"`
 		StopReason string `json:"stop_reason"`
@@ -187,7 +188,7 @@ func (c *messagesAnswer) read(a answer) error {
 		_, data, err := stream.next()
 		switch {
 		case err == nil:
-		case c.stop != "": // all that matters was said
+		case c.stop != "": // everything needed has arrived
 			return c.judge()
 		case errors.Is(err, io.EOF) && c.model != "":
 			return streamCut()
@@ -236,7 +237,7 @@ func (c *messagesAnswer) begin(m messagesObject) {
 	c.usage.merge(m.Usage)
 }
 
-// add takes the data of one event; done is message_stop.
+// add processes the data of one event. done reports message_stop.
 func (c *messagesAnswer) add(data []byte) (done bool, err error) {
 	var e messagesEvent
 	if json.Unmarshal(data, &e) != nil {
@@ -296,7 +297,8 @@ func (c *messagesAnswer) response(ctx context.Context, req ChatRequest, ok bool)
 			InputTokens:  max(u.InputTokens+u.CacheCreationTokens+u.CacheReadTokens, 0),
 			OutputTokens: max(u.OutputTokens, 0),
 		}}
-	resp.CachedTokens = within(u.CacheReadTokens, resp.Usage.InputTokens) // what was written to the cache counts as the rest does
+	// Tokens written to the cache count like other input.
+	resp.CachedTokens = within(u.CacheReadTokens, resp.Usage.InputTokens)
 	if !ok {
 		return resp
 	}

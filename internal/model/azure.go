@@ -19,8 +19,7 @@ import (
 const (
 	defaultAzureAPIVersion = "2024-10-21"
 	azureScope             = "https://cognitiveservices.azure.com/.default"
-	// A token is fetched anew this long before it expires, and used for as long as it lasts when
-	// that fails.
+	// A token is renewed this long before it expires. If that fails, it is used until it expires.
 	tokenRefreshBefore = 5 * time.Minute
 	tokenRetryInterval = 30 * time.Second
 )
@@ -30,14 +29,14 @@ type AzureConfig struct {
 	Endpoint   string // https://NAME.openai.azure.com
 	Deployment string
 	APIVersion string         // default 2024-10-21; "v1" for the versionless API
-	APIKey     forebay.Secret // either this
+	APIKey     forebay.Secret // either a key
 	EntraID    bool           // or Microsoft Entra ID, by DefaultAzureCredential
 	Credential azcore.TokenCredential
 	HTTPConfig
 }
 
-// NewAzure returns a provider for one Azure OpenAI deployment: OpenAI's protocol at Azure's
-// addresses, with Azure's credentials.
+// NewAzure returns a provider for one Azure OpenAI deployment. It uses OpenAI's protocol with
+// Azure's URLs and credentials.
 func NewAzure(c AzureConfig) (Provider, error) {
 	if c.Endpoint == "" {
 		return nil, errors.New("endpoint: required")
@@ -88,11 +87,11 @@ func NewAzure(c AzureConfig) (Provider, error) {
 	return p, nil
 }
 
-// bearer keeps one Entra ID token for all calls. One call fetches it while the others wait, each no
-// longer than its own ctx.
+// bearer keeps one Entra ID token for all calls. One call fetches the token while the others wait,
+// each no longer than its own ctx.
 type bearer struct {
 	credential azcore.TokenCredential
-	turn       chan struct{} // holds one value: whoever has it may touch what follows
+	turn       chan struct{} // a mutex with a context, for the fields below
 	token      azcore.AccessToken
 	refreshAt  time.Time
 }
@@ -140,8 +139,8 @@ func (b *bearer) get(ctx context.Context) (string, error) {
 	return token.Token, nil
 }
 
-// credentialError sorts a failure to get a token. Its own words name tenants and files, so they are
-// for the log only.
+// credentialError classifies a failure to get a token. Its text names tenants and files, so it is
+// only for the log.
 func credentialError(err error) error {
 	var refused *azidentity.AuthenticationFailedError
 	if errors.As(err, &refused) && refused.RawResponse != nil {

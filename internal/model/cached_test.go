@@ -8,7 +8,8 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// What an endpoint says of cached tokens reaches whoever admitted the call, as far as it can be true.
+// What an endpoint says of cached tokens reaches whoever admitted the call, as far as it can be
+// true.
 func TestCachedTokens(t *testing.T) {
 	const chat, message = "chat", "message"
 	write := func(contentType, body string) http.HandlerFunc {

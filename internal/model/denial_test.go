@@ -8,8 +8,8 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// TestDenials: what is said of a deployment's key, account or name is told of the deployment; what may be said of a
-// request, of its words or of its size, is not, or is in doubt.
+// TestDenials: an error about a deployment's key, account or name concerns the deployment. An
+// error that may be about a request, its words or its size does not, or is uncertain.
 func TestDenials(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -19,19 +19,19 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// The codes of the errors that providers and the router return, by class.
+// The codes of errors that providers and the router return, by class.
 const (
-	// Throttled: over a quota, comes back by itself.
+	// Throttled: over a quota, which recovers without action.
 	CodeRateLimited         = "rate_limited"
-	CodeRequestExceedsQuota = "request_exceeds_quota" // asked to wait an hour or more: this request, not the deployment
-	CodeDeploymentPaused    = "deployment_paused"     // not called: every deployment of the model was throttled
+	CodeRequestExceedsQuota = "request_exceeds_quota" // told to wait an hour or more
+	CodeDeploymentPaused    = "deployment_paused"     // not called: all deployments were throttled
 
-	// Transient: may succeed later.
+	// Transient: a later call may succeed.
 	CodeIdleTimeout       = "idle_timeout"
 	CodeConnectionFailed  = "connection_failed"  // no connection: nothing was sent
 	CodeConnectionLost    = "connection_lost"    // broke during the call
 	CodeStreamCut         = "stream_cut"         // the stream ended before its answer did
-	CodeMalformedResponse = "malformed_response" // not the JSON it should be
+	CodeMalformedResponse = "malformed_response" // not the expected JSON
 	CodeRequestTimeout    = "request_timeout"    // 408
 	CodeConflict          = "conflict"           // 409
 	CodeServerError       = "server_error"       // 500 and other 5xx
@@ -40,16 +40,17 @@ const (
 	CodeGatewayTimeout    = "gateway_timeout"    // 504
 	CodeOverloaded        = "overloaded"         // 529
 	CodeNoCredential      = "credential_unavailable"
-	CodeParameterLearned  = "parameter_learned" // the endpoint wants a parameter under its other name; the next call uses it
+	// The endpoint wants a parameter under its other name. The next call uses that.
+	CodeParameterLearned = "parameter_learned"
 
-	// Permanent: will never succeed as it is.
+	// Permanent: the same call can never succeed.
 	CodeBadRequest        = "bad_request"
 	CodeContextLength     = "context_length_exceeded"
 	CodeNotFound          = "not_found"
 	CodeRequestTooLarge   = "request_too_large" // 413
 	CodeUnprocessable     = "unprocessable"     // 422
 	CodeUnauthorized      = "unauthorized"
-	CodeInsufficientQuota = "insufficient_quota" // money, not time: credit or spending limit used up
+	CodeInsufficientQuota = "insufficient_quota" // the credit or the spending limit is used up
 	CodeContentFilter     = "content_filter"
 	CodeRefused           = "refused" // the model declined
 	CodeResponseTooLarge  = "response_too_large"
@@ -61,14 +62,14 @@ const (
 
 const (
 	maxMessageBytes  = 500
-	maxProviderBytes = 200 // of the provider's own words
+	maxProviderBytes = 200 // limit of the provider's own text
 	maxRetryAfter    = 7 * 24 * time.Hour
-	// oversizeRetryAfter and more is what Azure answers (86,400 s) to one request larger than the
-	// whole deployment: waiting that long is the job's lot, not everybody's.
+	// Azure answers Retry-After: 86400 to a request that is larger than the whole deployment. A
+	// time from oversizeRetryAfter on therefore concerns only this job and not the deployment.
 	oversizeRetryAfter = time.Hour
 )
 
-// failure is an error as providers report it, in a response of its own or in the middle of a stream.
+// failure is an error that a provider reports, in a response or in the middle of a stream.
 type failure struct {
 	status            int // 0: unknown
 	code, kind, param string
@@ -77,8 +78,9 @@ type failure struct {
 	retryAfter        time.Duration
 }
 
-// parseFailure reads the body of an error response: {"error":{…}} as OpenAI, Azure and Anthropic
-// send it, {"error":"…"}, or the bare object. Anything else, such as a proxy's page, says nothing.
+// parseFailure parses the body of an error response. Its forms are {"error":{…}} of OpenAI, Azure
+// and Anthropic, {"error":"…"}, and the bare object. Any other body, such as a proxy's page, is
+// ignored.
 func parseFailure(body []byte) failure {
 	var outer struct {
 		Error json.RawMessage `json:"error"`
@@ -123,7 +125,7 @@ func scalar(v any) string {
 	return ""
 }
 
-// statusError sorts a response that is not 2xx.
+// statusError classifies a response that is not 2xx.
 func (e *endpoint) statusError(status int, header http.Header, body []byte, texts func() []string) error {
 	f := parseFailure(body)
 	f.status = status
@@ -131,7 +133,7 @@ func (e *endpoint) statusError(status int, header http.Header, body []byte, text
 	return e.taskError(f, texts)
 }
 
-// streamError sorts an error that came inside a 2xx answer.
+// streamError classifies an error inside a 2xx answer.
 func (e *endpoint) streamError(body []byte, texts func() []string) error {
 	return e.taskError(parseFailure(body), texts)
 }
@@ -149,10 +151,10 @@ func (e *endpoint) taskError(f failure, texts func() []string) error {
 	return t
 }
 
-// Error makes a failure the inner error of a TaskError; it says no more than the status.
+// Error makes a failure the inner error of a TaskError. It contains only the status.
 func (f *failure) Error() string { return "status " + strconv.Itoa(f.status) }
 
-// classify sorts by the provider's own code where it says more than the status does.
+// classify uses the provider's own code where it says more than the status.
 func (f failure) classify() (forebay.ErrorClass, string) {
 	says := f.says
 	switch {
@@ -209,10 +211,11 @@ func (f failure) classify() (forebay.ErrorClass, string) {
 	return forebay.ClassPermanent, CodeBadRequest
 }
 
-// anthropicNoCredit begins the message with which Anthropic answers 400 invalid_request_error when an account has none left.
+// anthropicNoCredit begins the message of Anthropic's 400 invalid_request_error for an account
+// without credit.
 const anthropicNoCredit = "Your credit balance is too low"
 
-// deepSeekNoCredit is all that DeepSeek's 402 says of it: its code and its type are those of other errors.
+// deepSeekNoCredit is the message of DeepSeek's 402. Its code and type are those of other errors.
 const deepSeekNoCredit = "Insufficient Balance"
 
 // says reports whether the provider's code or type contains one of the words.
@@ -225,9 +228,10 @@ func (f *failure) says(words ...string) bool {
 	return false
 }
 
-// denial says why the deployment turned a call away that it would turn away whatever it asked for, if that is so. A 403 may be a
-// firewall's, which dislikes the prompt, a 404 somebody's in between, and a 402 for the max_tokens of one request that the credit left
-// does not cover: unless the provider's own code tells, it is not certain.
+// denial says why the deployment would refuse every call, whatever it asks for, if that is the
+// case. The result is certain only if the provider's own code says so. A 403 may come from a
+// firewall that rejects the prompt, and a 404 from a proxy. A 402 may mean that the credit does
+// not cover the max_tokens of this one request.
 func (f *failure) denial() (why quota.Denial, certain bool) {
 	switch _, code := f.classify(); code {
 	case CodeUnauthorized:
@@ -240,8 +244,8 @@ func (f *failure) denial() (why quota.Denial, certain bool) {
 	return quota.NotDenied, false
 }
 
-// describe returns the message of an error: the status, the provider's codes, and its words unless
-// they repeat the prompt.
+// describe returns the message of an error: the status, the provider's codes and its text. It
+// omits a text that repeats the prompt.
 func (e *endpoint) describe(f failure, texts func() []string) string {
 	var b strings.Builder
 	if f.status != 0 {
@@ -263,7 +267,7 @@ func (e *endpoint) describe(f failure, texts func() []string) string {
 		b.WriteString(" (" + strings.Join(names, ", ") + ")")
 	}
 	if message := e.clean(f.message, maxProviderBytes); message != "" {
-		// The whole message is looked at: cut short, a quotation may be too small to notice.
+		// Check the whole message: in a shortened one, a quotation may be too short to notice.
 		if repeats(f.message, said) {
 			message = "(the provider's message repeats the input and is left out)"
 		}
@@ -272,15 +276,16 @@ func (e *endpoint) describe(f failure, texts func() []string) string {
 	return truncate(b.String(), maxMessageBytes)
 }
 
-// keyLike is a word that looks like a credential, whole or masked: OpenAI's 401 shows both ends of
-// the key around asterisks.
+// keyLike matches a word that looks like a credential, whole or masked. OpenAI's 401 shows both
+// ends of the key around asterisks.
 var keyLike = regexp.MustCompile(`\S*(?:\*{3,}|\b[sp]k-|\beyJ)\S*`)
 
-// clean makes provider text fit for a log: no credential, no control characters, at most n bytes.
+// clean makes a provider's text fit for a log: no credentials, no control characters, at most n
+// bytes.
 func (e *endpoint) clean(s string, n int) string {
 	if key := e.key.Reveal(); key != "" {
 		s = strings.ReplaceAll(s, key, "***")
-		if len(key) >= 16 { // cut short, it still shows its first characters
+		if len(key) >= 16 { // a shortened key still shows its first characters
 			s = regexp.MustCompile(regexp.QuoteMeta(key[:8])+`\S*`).ReplaceAllString(s, "***")
 		}
 	}
@@ -303,8 +308,9 @@ func truncate(s string, n int) string {
 	return s[:n] + "…"
 }
 
-// repeats reports whether message quotes one of the texts: a whole short one, or a run of 23 bytes
-// of any (two windows minus one; any such run holds one aligned window).
+// repeats reports whether message quotes one of the texts: a whole short text, or any 23 bytes of
+// a long one. Such a run contains one aligned window of the text, since its length is two windows
+// minus one.
 func repeats(message string, texts []string) bool {
 	const window, shortest = 12, 4
 	for _, text := range texts {
@@ -321,9 +327,9 @@ func repeats(message string, texts []string) bool {
 	return false
 }
 
-// retryAfter reads how long to wait: retry-after-ms (OpenAI, Azure), else Retry-After as seconds or
-// as an HTTP date (RFC 9110, section 10.2.3), against the answer's own Date so that clocks may differ.
-// It is within 0 and a week; 0 is "not said".
+// retryAfter returns how long to wait, from 0 to a week; 0 means not given. It reads
+// retry-after-ms (OpenAI, Azure), else Retry-After in seconds or as an HTTP date (RFC 9110,
+// section 10.2.3). It compares a date with the answer's own Date, because clocks may differ.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, ok := number(h.Get("retry-after-ms")); ok {
 		return bounded(ms * float64(time.Millisecond))
@@ -353,7 +359,7 @@ func bounded(d float64) time.Duration {
 	return time.Duration(min(max(d, 0), float64(maxRetryAfter)))
 }
 
-// callError sorts an error of the call itself, as opposed to one the provider answered with.
+// callError classifies an error of the call itself, not one in the provider's answer.
 func callError(err error) error {
 	var task *forebay.TaskError
 	if errors.As(err, &task) {

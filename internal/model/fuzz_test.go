@@ -53,8 +53,9 @@ func parseHeader(lines string) http.Header {
 	return h
 }
 
-// FuzzProviderAnswer has each provider read an answer that may be anything: headers, an error, an answer in one piece or a stream. None
-// panics or hangs, what is returned is bounded, and errors are of the kinds that retries know and do not show the key.
+// FuzzProviderAnswer has each provider read an answer that may be anything: headers, an error, an
+// answer in one piece or a stream. None panics or hangs, what is returned is bounded, and errors
+// are of the kinds that retries know and do not show the key.
 func FuzzProviderAnswer(f *testing.F) {
 	events := "content-type: text/event-stream"
 	frames := func(data ...string) []byte {

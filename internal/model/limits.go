@@ -6,31 +6,31 @@ import (
 	"time"
 )
 
-// RateLimits is what an answer's headers say of its deployment's quota, whichever provider sent it.
-// The zero value is an answer that says nothing.
+// RateLimits is what the headers of an answer say about the quota of its deployment, for any
+// provider. The zero value is an answer without such headers.
 type RateLimits struct {
 	Requests, Tokens RateLimit
-	// InputTokens and OutputTokens are counted apart by Anthropic only. Its Tokens are those of the
-	// limit that is nearest.
+	// Only Anthropic counts InputTokens and OutputTokens separately. Its Tokens describe the limit
+	// that is closest.
 	InputTokens, OutputTokens RateLimit
-	// Utilization is a provisioned Azure deployment's, 1 when it is full; 0: not said.
+	// Utilization is the load of a provisioned Azure deployment; 1 is full and 0 is unknown.
 	Utilization float64
-	// RetryAfter is how long to stay away; 0: not said.
+	// RetryAfter is how long to wait; 0 means not given.
 	RetryAfter time.Duration
 }
 
 // RateLimit is one dimension of a quota.
 type RateLimit struct {
-	Limit     int64 // a minute; 0: not said
+	Limit     int64 // per minute; 0: not given
 	Remaining int64
-	Known     bool          // Remaining was said
-	Reset     time.Duration // until the quota is whole again; 0: not said, or it is
+	Known     bool          // Remaining was given
+	Reset     time.Duration // until the quota is full again; 0: not given, or full
 }
 
-// Said reports whether the headers said anything.
+// Said reports whether the headers contained anything.
 func (l RateLimits) Said() bool { return l != RateLimits{} }
 
-// into returns a receiver that keeps what an answer says, and passes it on.
+// into returns a function that stores the limits of an answer and passes them on.
 func (l *RateLimits) into(next func(RateLimits)) func(RateLimits) {
 	return func(said RateLimits) {
 		*l = said
@@ -42,13 +42,16 @@ func (l *RateLimits) into(next func(RateLimits)) func(RateLimits) {
 
 const maxRateLimit = 1e15
 
-// readRateLimits reads the headers of any answer: x-ratelimit-… as OpenAI sends them (resets as
-// durations, "6m0s") and as Azure does (resets in seconds), anthropic-ratelimit-… (resets as RFC 3339
-// times). What is not a number, or negative, is not said: some of Azure's APIs answer -1 and 0 for
-// every dimension.
+// readRateLimits reads the headers of an answer:
+//   - x-ratelimit-… of OpenAI, with resets as durations such as "6m0s"
+//   - x-ratelimit-… of Azure, with resets in seconds
+//   - anthropic-ratelimit-…, with resets as RFC 3339 times
+//
+// A value that is negative or not a number counts as absent. Some APIs of Azure answer -1 and 0
+// for every dimension.
 func readRateLimits(h http.Header, status int, now time.Time) RateLimits {
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = date // times in the headers are by the provider's clock
+		now = date // times in headers use the provider's clock
 	}
 	l := RateLimits{
 		Requests: readRateLimit(h, "x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests", now),
@@ -75,7 +78,7 @@ func readRateLimits(h http.Header, status int, now time.Time) RateLimits {
 	return l
 }
 
-// misspelledReset reads what Azure has sent in place of Retry-After, in seconds.
+// misspelledReset reads a header that Azure has sent in place of Retry-After, in seconds.
 func misspelledReset(h http.Header) time.Duration {
 	return resetAfter(h.Get("x-rate-limit-reset-tokens"), time.Time{})
 }
@@ -103,7 +106,7 @@ func readRateLimit(h http.Header, limit, remaining, reset string, now time.Time)
 	return l
 }
 
-// resetAfter reads seconds, a duration such as "6m0s", or a time, into 0 to a week.
+// resetAfter reads seconds, a duration such as "6m0s" or a time. The result is from 0 to a week.
 func resetAfter(value string, now time.Time) time.Duration {
 	value = strings.TrimSpace(value)
 	if len(value) > 64 {

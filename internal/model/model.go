@@ -1,9 +1,9 @@
-// Package model calls language models: OpenAI and everything that speaks its protocol, Azure OpenAI
-// and Anthropic. Package modelsim has a simulated deployment, which needs no network.
+// Package model calls language models of OpenAI and compatible servers, of Azure OpenAI and of
+// Anthropic. Package modelsim has a simulated deployment, which needs no network.
 //
-// A [Deployment] is one endpoint, model and region with its price and quota. A [Provider] makes one
-// call and never retries: the job's retry lane is the only owner of retries. Failures are
-// [forebay.TaskError] values, sorted by what should happen next.
+// A [Deployment] is one endpoint, model and region with its price and quota. A [Provider] makes
+// one call and never retries, because only the job's retry lane retries. Failures are
+// [forebay.TaskError] values, classified by what should happen next.
 package model
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// Role is who said a message.
+// Role is the author of a message.
 type Role string
 
 const (
@@ -23,7 +23,7 @@ const (
 	RoleAssistant Role = "assistant"
 )
 
-// Message is one turn of a conversation.
+// Message is one message of a conversation.
 type Message struct {
 	Role    Role   `json:"role"`
 	Content string `json:"content"`
@@ -36,32 +36,32 @@ type ChatRequest struct {
 	Temperature     *float64
 	TopP            *float64
 	Stop            []string
-	// JSONSchema, when set, asks for structured output that matches it; SchemaName names it.
+	// JSONSchema, if set, asks for structured output that matches it. SchemaName is its name.
 	JSONSchema json.RawMessage
 	SchemaName string
-	// JSONObject asks for a JSON object, whatever is in it. It does not go with JSONSchema. Of a provider without
-	// such a mode nothing is asked.
+	// JSONObject asks for any JSON object. It cannot be combined with JSONSchema. A provider
+	// without such a mode ignores it.
 	JSONObject bool
-	// WantRaw asks for the provider's own response in ChatResponse.Raw: as it came, or put together
-	// from the stream.
+	// WantRaw asks for the provider's own response in ChatResponse.Raw. A streamed response is
+	// assembled.
 	WantRaw bool
-	// CostLeft, if set, is what the call may cost at most, TokensLeft the tokens it may use. The router looks
-	// at them, providers do not.
+	// CostLeft, if set, is the most that the call may cost, and TokensLeft the most tokens it may
+	// use. The router checks them; providers do not.
 	CostLeft   *forebay.Money
 	TokensLeft *int64
-	// OnLimits, if set, is called with what the headers of an answer of any status say, as soon as
-	// they are there: before the text. It is not called when no answer came.
+	// OnLimits, if set, is called with the limits in the headers of an answer, whatever its
+	// status. It is called before the text arrives. Without an answer it is not called.
 	OnLimits func(RateLimits)
 }
 
-// ChatResponse is a completion and what it used.
+// ChatResponse is a completion and its usage.
 type ChatResponse struct {
 	Text         string
 	FinishReason string // stop, length, content_filter, tool_calls
-	Model        string // as the provider names it
+	Model        string // its name at the provider
 	Usage        forebay.TokenUsage
-	CachedTokens int64      // those of Usage.InputTokens that the provider had in its cache, which some quotas do not count
-	Limits       RateLimits // also of an answer that is an error
+	CachedTokens int64      // input tokens from the provider's cache, which some quotas do not count
+	Limits       RateLimits // also set for an answer with an error
 	Raw          json.RawMessage
 }
 
@@ -79,26 +79,26 @@ type EmbedResponse struct {
 	Vectors [][]float32
 	Model   string
 	Usage   forebay.TokenUsage
-	Limits  RateLimits // also of an answer that is an error
+	Limits  RateLimits // also set for an answer with an error
 }
 
-// Provider calls one deployment. An error is a *forebay.TaskError, or ctx's own when ctx ended. The
-// usage of a failed call is returned where it is known.
+// Provider calls one deployment. An error is a *forebay.TaskError, or the error of ctx when ctx
+// has ended. A failed call returns its usage if it is known.
 type Provider interface {
 	Chat(ctx context.Context, req ChatRequest) (ChatResponse, error)
 	Embed(ctx context.Context, req EmbedRequest) (EmbedResponse, error)
 }
 
-// Deployment is a provider with the name, price and limits the configuration gave it.
+// Deployment is a provider with its configured name, price and limits.
 type Deployment struct {
 	Name                  string
-	Kind                  string // of provider, as the configuration names it
+	Kind                  string // the provider's name in the configuration
 	Provider              Provider
 	Price                 forebay.Price
 	Accounting            quota.Accounting
-	TokensPerMinute       int // 0: unknown; where output counts apart, of input
-	OutputTokensPerMinute int // where output counts apart; 0: unknown
+	TokensPerMinute       int // 0: unknown; if output counts separately, input only
+	OutputTokensPerMinute int // if output counts separately; 0: unknown
 	RequestsPerMinute     int // 0: unknown
-	Concurrency           int // calls at once; 0: any number
-	MaxOutputTokens       int // for requests that set none; 0: the provider's own
+	Concurrency           int // calls at once; 0: no limit
+	MaxOutputTokens       int // for requests without a limit; 0: the provider's own
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// The kinds of provider, as the configuration names them.
+// The names of providers in the configuration.
 const (
 	KindOpenAI    = "openai"
 	KindAzure     = "azure-openai"
@@ -23,7 +23,7 @@ const (
 
 const defaultOpenAIEndpoint = "https://api.openai.com/v1"
 
-// OpenAIConfig configures OpenAI, or a server that speaks its protocol.
+// OpenAIConfig configures OpenAI or a compatible server.
 type OpenAIConfig struct {
 	Endpoint string // base URL, such as http://127.0.0.1:11434/v1; default OpenAI's own
 	Model    string
@@ -31,9 +31,9 @@ type OpenAIConfig struct {
 	HTTPConfig
 }
 
-// NewOpenAI returns a provider for the chat completions and embeddings of an OpenAI-compatible API.
-// It speaks HTTP by itself: for a streamed answer of fifty tokens the official SDK takes twelve times
-// the processor time of the bare call.
+// NewOpenAI returns a provider for the chat completions and embeddings of an OpenAI-compatible
+// API. It does not use the official SDK. For a streamed answer of fifty tokens, the SDK takes
+// twelve times the processor time of the bare call.
 func NewOpenAI(c OpenAIConfig) (Provider, error) {
 	if c.Model == "" {
 		return nil, errors.New("model: required")
@@ -64,19 +64,19 @@ func NewOpenAI(c OpenAIConfig) (Provider, error) {
 	return p, nil
 }
 
-// openAI calls OpenAI's protocol, wherever it is served. Two request parameters differ between
-// servers of that protocol, and a server that knows only the other form says so: the provider then
-// learns it, once.
+// openAI implements OpenAI's protocol for all servers. Two request parameters differ between
+// servers. A server that knows only the other form says so, and the provider learns that once.
 type openAI struct {
 	endpoint
 	chatURL  string
 	embedURL string
 	model    string
 
-	// completionTokens: max_completion_tokens, which newer models insist on, instead of max_tokens,
-	// which other servers know.
+	// completionTokens says to send max_completion_tokens, which newer models require, instead of
+	// max_tokens, which other servers know.
 	completionTokens atomic.Bool
-	// noStreamOptions: the server does not know stream_options; its usage is estimated.
+	// noStreamOptions says that the server does not know stream_options. Its usage is then
+	// estimated.
 	noStreamOptions atomic.Bool
 
 	learning      sync.Mutex
@@ -152,16 +152,16 @@ func (p *openAI) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error
 	return resp, nil
 }
 
-// learn looks whether the server refused a parameter for its name, and makes the error transient
-// when the next call will not send it any more.
+// learn checks whether the server refused a parameter by its name. If the next call will use the
+// other name, the error becomes transient.
 func (p *openAI) learn(err error, sentNewName, sentStreamOptions bool) error {
 	var f *failure
 	if !errors.As(err, &f) || f.status != 400 && f.status != 422 {
 		return err
 	}
 	names := func(parameter string) bool {
-		// "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
-		// names both; the refused one comes first.
+		// The message "'max_tokens' is not supported with this model. Use 'max_completion_tokens'
+		// instead." contains both names. The refused one comes first.
 		return f.param == parameter || f.param == "" && firstWordWith(f.message, "max_", "stream_options") == parameter
 	}
 	sentName := "max_tokens"
@@ -175,14 +175,14 @@ func (p *openAI) learn(err error, sentNewName, sentStreamOptions bool) error {
 		p.noStreamOptions.Store(true)
 	case !names(sentName):
 		return err
-	case p.completionTokens.Load() == sentNewName: // else another call has learned it meanwhile
+	case p.completionTokens.Load() == sentNewName: // otherwise another call has learned it
 		if p.tokensLearned || !unknownParameter.MatchString(f.code+" "+f.message) {
-			return err // the value was refused, not the name; or both names were
+			return err // the value was refused, or both names were
 		}
 		p.tokensLearned = true
 		p.completionTokens.Store(!sentNewName)
 	}
-	// Throttled, so that no job pays an attempt for what the server had to learn.
+	// The class is Throttled, so that no job is charged an attempt for this.
 	return &forebay.TaskError{Class: forebay.ClassThrottled, Code: CodeParameterLearned, RetryAfter: 10 * time.Millisecond,
 		Message: "the endpoint refused a parameter that the next call leaves out or renames", Err: err}
 }
@@ -265,11 +265,12 @@ func (p *openAI) parseEmbeddings(ctx context.Context, b []byte, req EmbedRequest
 	return resp, nil
 }
 
-// present reports whether a JSON member was there and not null.
+// present reports whether a JSON member exists and is not null.
 func present(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
-// strictSchema reports whether a schema is within what OpenAI's strict mode accepts: each object
-// closed, all its properties required. Anything else would be refused, and is sent as a wish.
+// strictSchema reports whether OpenAI's strict mode accepts a schema: each object is closed and
+// requires all its properties. Other schemas are sent without strict mode, because it would refuse
+// them.
 func strictSchema(schema json.RawMessage) bool {
 	var v any
 	if json.Unmarshal(schema, &v) != nil {

@@ -19,7 +19,7 @@ type chatAnswer struct {
 	wantRaw  bool
 
 	text, refusal strings.Builder
-	chosen        bool // a choice was seen
+	chosen        bool // a choice has arrived
 	finish        string
 	head          chatHead
 	usage         string // JSON
@@ -28,7 +28,7 @@ type chatAnswer struct {
 	frame textFrame
 }
 
-// read reads an answer of either form: some compatible servers answer a request for a stream with
+// read reads an answer of either form. Some compatible servers answer a request for a stream with
 // one plain object.
 func (c *chatAnswer) read(a answer) error {
 	if kind, _, _ := mime.ParseMediaType(a.header.Get("Content-Type")); kind != "text/event-stream" {
@@ -37,7 +37,8 @@ func (c *chatAnswer) read(a answer) error {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		if first != ':' && first != 'd' && first != 'e' && first != 'i' && first != 'r' { // no field of an event
+		// Not the beginning of a field of an event.
+		if first != ':' && first != 'd' && first != 'e' && first != 'i' && first != 'r' {
 			return c.readPlain(r)
 		}
 		a.body = r
@@ -45,7 +46,7 @@ func (c *chatAnswer) read(a answer) error {
 	return c.readStream(a)
 }
 
-// firstByte peeks at the first byte that is not white space.
+// firstByte returns the first byte that is not white space, without consuming it.
 func firstByte(r *bufio.Reader) (byte, error) {
 	for {
 		b, err := r.ReadByte()
@@ -84,7 +85,7 @@ func (c *chatAnswer) readStream(a answer) error {
 	for {
 		_, data, err := stream.next()
 		if err != nil {
-			if c.finish != "" { // all that matters was said
+			if c.finish != "" { // everything needed has arrived
 				break
 			}
 			if errors.Is(err, io.EOF) && c.chosen {
@@ -108,13 +109,13 @@ func (c *chatAnswer) readStream(a answer) error {
 	if !c.chosen {
 		return malformed("the stream holds no completion")
 	}
-	if c.finish == "" { // said [DONE] and no reason
+	if c.finish == "" { // [DONE] came without a reason
 		c.finish = "stop"
 	}
 	return c.judge()
 }
 
-// add takes the data of one event; done is [DONE].
+// add processes the data of one event. done reports [DONE].
 func (c *chatAnswer) add(data []byte) (done bool, err error) {
 	if string(data) == "[DONE]" {
 		return true, nil
@@ -154,7 +155,7 @@ func (c *chatAnswer) add(data []byte) (done bool, err error) {
 	return false, nil
 }
 
-// judge turns endings that are failures into errors.
+// judge returns an error if the answer ended in a failure.
 func (c *chatAnswer) judge() error {
 	switch {
 	case c.finish == "content_filter":
@@ -169,8 +170,8 @@ func (c *chatAnswer) judge() error {
 	return nil
 }
 
-// response returns what was collected. Tokens that the provider did not report are estimated when
-// the call succeeded.
+// response returns the collected answer. If the call succeeded, tokens that the provider did not
+// report are estimated.
 func (c *chatAnswer) response(ctx context.Context, req ChatRequest, ok bool) ChatResponse {
 	resp := ChatResponse{Text: c.text.String(), FinishReason: c.finish, Model: c.head.model}
 	if usage := parseUsage(c.usage); usage != (chatUsage{}) {
@@ -186,7 +187,7 @@ func (c *chatAnswer) response(ctx context.Context, req ChatRequest, ok bool) Cha
 	return resp
 }
 
-// assemble writes the plain answer that the stream stands for.
+// assemble writes the plain answer that is equivalent to the stream.
 func (c *chatAnswer) assemble(resp ChatResponse) json.RawMessage {
 	object := map[string]any{
 		"id": c.head.id, "object": "chat.completion", "created": c.head.created, "model": c.head.model,
@@ -202,7 +203,7 @@ func (c *chatAnswer) assemble(resp ChatResponse) json.RawMessage {
 		object["usage"] = json.RawMessage(c.usage)
 	}
 	raw, err := forebay.EncodeJSON(object)
-	if err != nil { // the only foreign part is usage, which was parsed
+	if err != nil { // never: the only foreign part is usage, which was parsed
 		return nil
 	}
 	return raw

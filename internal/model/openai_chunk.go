@@ -10,7 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 )
 
-// chatHead is what every event of a stream repeats.
+// chatHead is the part that every event of a stream repeats.
 type chatHead struct {
 	id          string
 	created     int64
@@ -18,20 +18,20 @@ type chatHead struct {
 	fingerprint string
 }
 
-// chatChunk is what matters of one event of a stream, or of a whole plain answer: they differ only in
-// saying delta or message. Of several choices the one with the index 0 counts.
+// chatChunk is the relevant part of one event of a stream, or of a whole plain answer. These
+// differ only in the name delta or message. Of several choices, the one with index 0 counts.
 type chatChunk struct {
 	chatHead
-	chosen           bool // a choice was there
-	other            bool // another choice was there
+	chosen           bool // there is a choice
+	other            bool // there is another choice
 	content, refusal string
 	finish           string
 	usage            string // JSON; "": none
-	failed           bool   // an error was there
+	failed           bool   // there is an error
 }
 
-// parseChunk reads a chunk; ok is false when data is not JSON of the shape that it should have. A
-// stream has one chunk a token, and reflection would be half the cost of a call.
+// parseChunk parses a chunk. ok is false if data is not JSON of the expected shape. A stream has
+// one chunk for each token, and reflection would cost half of a call.
 func parseChunk(data []byte) (c chatChunk, ok bool) {
 	if jsoncheck.Depth(data) > forebay.MaxJSONDepth || !gjson.ValidBytes(data) {
 		return c, false
@@ -90,7 +90,7 @@ func (c *chatChunk) addChoice(m *members, choice gjson.Result) bool {
 	return m.ok
 }
 
-// members reads members of an object; ok turns false at the first with the wrong type.
+// members reads members of an object. ok becomes false at the first one with a wrong type.
 type members struct{ ok bool }
 
 // text reads a string, or null.
@@ -107,28 +107,27 @@ func (m *members) text(value gjson.Result) string {
 type chatUsage struct {
 	PromptTokens     int64 `json:"prompt_tokens"`
 	CompletionTokens int64 `json:"completion_tokens"`
-	CachedTokens     int64 `json:"-"` // of the prompt's
+	CachedTokens     int64 `json:"-"` // tokens of the prompt
 }
 
 func (u chatUsage) tokens() forebay.TokenUsage {
 	return forebay.TokenUsage{InputTokens: max(u.PromptTokens, 0), OutputTokens: max(u.CompletionTokens, 0)}
 }
 
-// parseUsage reads what parseChunk found.
+// parseUsage parses the usage that parseChunk found.
 func parseUsage(usage string) chatUsage {
 	u := chatUsage{PromptTokens: gjson.Get(usage, "prompt_tokens").Int(), CompletionTokens: gjson.Get(usage, "completion_tokens").Int()}
 	u.CachedTokens = within(gjson.Get(usage, "prompt_tokens_details.cached_tokens").Int(), u.PromptTokens)
 	return u
 }
 
-// textFrame is what stands around the text in the events of one stream. Most differ in their text
-// alone: one that has the same frame as an event that was decoded, and a plain string between, needs
-// no decoding.
+// textFrame is the JSON around the text in the events of one stream. Most events differ only in
+// their text. An event with a known frame and a plain string inside needs no decoding.
 type textFrame struct{ before, after []byte }
 
 var contentKey = []byte(`"content":`)
 
-// learn remembers the frame of an event that says nothing but text.
+// learn stores the frame of an event that contains only text.
 func (f *textFrame) learn(data []byte, text string) {
 	at := bytes.Index(data, contentKey)
 	if at < 0 || bytes.LastIndex(data, contentKey) != at {
@@ -141,7 +140,8 @@ func (f *textFrame) learn(data []byte, text string) {
 	}
 }
 
-// text returns the text of an event with the frame: the bytes between its quotes, if they are plain.
+// text returns the text of an event with this frame: the bytes between its quotes, if they are
+// plain.
 func (f *textFrame) text(data []byte) (text []byte, ok bool) {
 	if len(f.before) == 0 || len(data) < len(f.before)+len(f.after)+2 || !bytes.HasPrefix(data, f.before) || !bytes.HasSuffix(data, f.after) {
 		return nil, false

@@ -10,37 +10,37 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Route is the order in which the deployments of a model are tried. Whichever it is, a call goes to the
-// first that admits it now.
+// Route is the order in which the deployments of a model are tried. A call goes to the first one
+// that admits it now.
 type Route string
 
 const (
 	// RouteOrder tries them as they are listed.
 	RouteOrder Route = "order"
-	// RouteWeighted draws the first by the deployments' weights, then the next of those that are left.
+	// RouteWeighted draws the order at random, by the weights of the deployments.
 	RouteWeighted Route = "weighted"
-	// RoutePrice tries the one first at which the call is estimated to cost least.
+	// RoutePrice begins with the deployment that is estimated to be cheapest for the call.
 	RoutePrice Route = "price"
-	// RouteLatency tries the one first that was fastest lately, as this process has seen.
+	// RouteLatency begins with the deployment that was fastest in recent calls of this process.
 	RouteLatency Route = "latency"
 )
 
 // Routes lists them all.
 var Routes = []Route{RouteOrder, RouteWeighted, RoutePrice, RouteLatency}
 
-// Model is what serves a logical model.
+// Model lists the deployments of a logical model.
 type Model struct {
 	Deployments []*Deployment
 	Route       Route // "": RouteOrder
 	Weights     []int // for RouteWeighted, one for each deployment
 }
 
-// explore is the share of calls for which RouteLatency puts another deployment first, so that one that
-// has become faster is noticed.
+// explore is the share of calls for which RouteLatency begins with another deployment, to notice
+// one that has become faster.
 const explore = 0.02
 
-// Options returns the deployments of a model in the order in which a call that needs so much may try
-// them; none for a model that is not known, whose call then says so.
+// Options returns the deployments of a model in the order in which a call with this need may try
+// them. It returns none for an unknown model; the call then reports that.
 func (r *Router) Options(model string, need forebay.CallEstimate) []*Deployment {
 	m := r.models[model]
 	if m == nil {
@@ -68,7 +68,7 @@ func (r *Router) Options(model string, need forebay.CallEstimate) []*Deployment 
 	return deployments
 }
 
-// cost is what a call is thought to cost at most.
+// cost is the estimated maximum cost of a call.
 func (l *lane) cost(need forebay.CallEstimate) forebay.Money {
 	output := need.MaxOutputTokens
 	switch {
@@ -80,7 +80,7 @@ func (l *lane) cost(need forebay.CallEstimate) forebay.Money {
 	return l.Price.Cost(forebay.TokenUsage{InputTokens: need.PromptTokens, OutputTokens: output})
 }
 
-// outputLimit is what stands in a cost for the limit that a request did not set.
+// outputLimit is the output limit that an estimate assumes for a request without one.
 func (l *lane) outputLimit() int {
 	if l.MaxOutputTokens > 0 {
 		return l.MaxOutputTokens
@@ -88,7 +88,7 @@ func (l *lane) outputLimit() int {
 	return assumedOutputTokens
 }
 
-// shuffle draws the order of lanes by their weights.
+// shuffle draws the order of lanes at random by their weights.
 func shuffle(lanes []*lane, weights []int) {
 	total := 0
 	for _, w := range weights {
@@ -106,14 +106,14 @@ func shuffle(lanes []*lane, weights []int) {
 	}
 }
 
-// pace is how long calls took lately for each token of output, in nanoseconds; 0: none was made. It
-// needs no exactness, so calls that end at once may overwrite each other's.
+// pace is the recent average time of calls for each token of output, in nanoseconds; 0 means no
+// calls. It need not be exact, so concurrent updates may overwrite each other.
 type pace struct{ average atomic.Int64 }
 
 func (p *pace) get() int64 { return p.average.Load() }
 
-// add takes in a call that succeeded. Every call has some time that does not depend on its output,
-// which counts as so many tokens.
+// add includes a call that succeeded. Every call takes some time that does not depend on its
+// output, which counts as extra tokens.
 func (p *pace) add(took time.Duration, output int64) {
 	const fixed, memory = 20, 10
 	sample := max(took.Nanoseconds()/(fixed+output), 1)

@@ -9,8 +9,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// routedBy is a router of one model over three deployments: dear and fast, cheap, and free of charge for
-// prompts.
+// routedBy is a router of one model over three deployments: dear and fast, cheap, and free of
+// charge for prompts.
 func routedBy(t *testing.T, route Route, weights ...int) *Router {
 	t.Helper()
 	deployment := func(name string, price forebay.Price) *Deployment {
@@ -47,8 +47,10 @@ func TestRouteByOrderAndPrice(t *testing.T) {
 		{RouteOrder, long, "dear cheap output"},
 		{RoutePrice, short, "cheap output dear"},
 		{RoutePrice, long, "output cheap dear"},
-		{RoutePrice, forebay.CallEstimate{PromptTokens: 100}, "cheap output dear"},                      // the deployments' own limit of output
-		{RoutePrice, forebay.CallEstimate{PromptTokens: 100, MaxOutputTokens: -1}, "output cheap dear"}, // no output at all
+		// With the deployments' own limits of output.
+		{RoutePrice, forebay.CallEstimate{PromptTokens: 100}, "cheap output dear"},
+		// Without output.
+		{RoutePrice, forebay.CallEstimate{PromptTokens: 100, MaxOutputTokens: -1}, "output cheap dear"},
 	} {
 		if got := order(routedBy(t, c.route), c.need); got != c.want {
 			t.Errorf("by %q, %+v: %s, want %s", c.route, c.need, got, c.want)

@@ -19,14 +19,14 @@ import (
 const (
 	defaultPause = time.Second
 	maxPause     = time.Minute
-	// assumedOutputTokens stands in a cost estimate for a limit that nobody set.
+	// assumedOutputTokens is the output limit in a cost estimate if no limit is set.
 	assumedOutputTokens = quota.AssumedOutputTokens
 )
 
-// Router sends a call to the deployment that it was admitted to. It calls once: what to do about a
-// failure is for the job's retry lane to say. A call that nobody has admitted goes to the first
-// deployment of the model that did not throttle this process just now; while all of them did, it fails at
-// once without being sent.
+// Router sends a call to the deployment that it was admitted to. It calls once, because only the
+// job's retry lane retries. A call without admission goes to the first deployment of the model
+// that is not pausing after a throttled call of this process. If all are pausing, the call fails
+// at once without being sent.
 type Router struct {
 	models map[string]*routed
 	lanes  []*lane // by deployment name
@@ -38,7 +38,7 @@ type routed struct {
 	lanes []*lane
 }
 
-// lane is one deployment and what this process knows of it.
+// lane is one deployment with the state of this process about it.
 type lane struct {
 	*Deployment
 	models   []string
@@ -46,11 +46,11 @@ type lane struct {
 	pace     pace
 
 	mu          sync.Mutex
-	pausedUntil time.Time // for calls that nobody has admitted
+	pausedUntil time.Time // for calls without admission
 }
 
-// NewRouter returns a router over logical models. A deployment may serve several of them; its name is
-// its identity.
+// NewRouter returns a router over logical models. A deployment may serve several models. Its name
+// identifies it.
 func NewRouter(models map[string]Model) (*Router, error) {
 	r := &Router{models: make(map[string]*routed, len(models))}
 	byName := map[string]*lane{}
@@ -92,7 +92,7 @@ func NewRouter(models map[string]Model) (*Router, error) {
 	return r, nil
 }
 
-// Chat makes one chat call. The deployment is nil when nothing was called.
+// Chat makes one chat call. The deployment is nil if nothing was called.
 func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatResponse, *Deployment, error) {
 	count := sync.OnceValue(func() int64 { return req.promptTokens(ctx) })
 	l, err := r.admit(ctx, model, func(d *lane, left left) string {
@@ -108,9 +108,11 @@ func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatR
 	switch {
 	case req.MaxOutputTokens > 0:
 	case req.CostLeft != nil || req.TokensLeft != nil:
-		// What was assumed must hold, or the job's own limit would not.
+		// The assumed limit must be enforced, or the job's own limit would not hold.
 		req.MaxOutputTokens = l.outputLimit()
-	default: // for the provider to say: a number of ours could cut off all that a model has to say after it has thought
+	default:
+		// The provider decides. A limit of ours could cut off the whole answer after the model's
+		// reasoning.
 		req.MaxOutputTokens = l.MaxOutputTokens
 	}
 	var resp ChatResponse
@@ -124,7 +126,7 @@ func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatR
 	return resp, l.Deployment, err
 }
 
-// Embed makes one embedding call. The deployment is nil when nothing was called.
+// Embed makes one embedding call. The deployment is nil if nothing was called.
 func (r *Router) Embed(ctx context.Context, model string, req EmbedRequest) (EmbedResponse, *Deployment, error) {
 	count := sync.OnceValue(func() int64 { return req.promptTokens(ctx) })
 	l, err := r.admit(ctx, model, func(d *lane, left left) string {
@@ -140,18 +142,18 @@ func (r *Router) Embed(ctx context.Context, model string, req EmbedRequest) (Emb
 		resp, err = l.Provider.Embed(ctx, req)
 		return 0, err
 	})
-	ReportOutcome(ctx, resp.Limits, resp.Usage, 0, err) // of embeddings nothing is cached
+	ReportOutcome(ctx, resp.Limits, resp.Usage, 0, err) // embeddings are not cached
 	return resp, l.Deployment, err
 }
 
-// left is what its job's own limits leave to a call; nil: there is no such limit.
+// left is what remains of the job's own limits for a call. nil means no limit.
 type left struct {
 	cost   *forebay.Money
 	tokens *int64
 }
 
-// refuses returns the code of the limit that a call may exceed, or "". It tries the free upper bound of the
-// prompt's tokens before it counts them.
+// refuses returns the code of the limit that a call may exceed, or "". Before it counts the tokens
+// of the prompt, it tries their upper bound, which costs nothing.
 func (l left) refuses(price forebay.Price, bound, output int64, count func() int64) (code string) {
 	over := func(input int64) string {
 		switch {
@@ -181,8 +183,8 @@ func (l left) refusal(code string) error {
 	return t
 }
 
-// admit answers which deployment may be called now: the one that the call was admitted to, if it was;
-// else the first that is not paused. Either must be within the job's own limits.
+// admit returns the deployment to call now: the one that the call was admitted to, or else the
+// first that is not paused. The call must be within the job's own limits.
 func (r *Router) admit(ctx context.Context, model string, refuses func(*lane, left) string, left left) (*lane, error) {
 	m := r.models[model]
 	if m == nil {
@@ -199,7 +201,7 @@ func (r *Router) admit(ctx context.Context, model string, refuses func(*lane, le
 			continue
 		}
 		if code := refuses(l, left); code != "" {
-			if ctx.Err() != nil { // what was counted until then says nothing
+			if ctx.Err() != nil { // the count is incomplete
 				return nil, ended(ctx)
 			}
 			refused = cmp.Or(refused, code)
@@ -227,7 +229,7 @@ func (l *lane) paused() time.Time {
 	return l.pausedUntil
 }
 
-// call makes a call, which says how many tokens of output it made.
+// call makes a call. do returns the number of output tokens.
 func (l *lane) call(do func() (output int64, err error)) error {
 	l.inFlight.Add(1)
 	defer l.inFlight.Add(-1)
@@ -247,11 +249,12 @@ func (l *lane) call(do func() (output int64, err error)) error {
 	return err
 }
 
-// cutOff are the codes of calls that were under way when they failed: the provider may have worked, and
-// bill for it.
+// cutOff are the codes of calls that failed while they were running. The provider may have done
+// work and may bill for it.
 var cutOff = []string{CodeIdleTimeout, CodeConnectionLost, CodeStreamCut, CodeMalformedResponse, CodeResponseTooLarge, CodeGatewayTimeout}
 
-// pause keeps calls away for d and up to a tenth more, so that processes do not come back together.
+// pause stops calls for d and up to a tenth more, so that processes do not all return at the same
+// time.
 func (l *lane) pause(d time.Duration) {
 	if d <= 0 {
 		d = defaultPause
@@ -269,7 +272,7 @@ func (l *lane) pause(d time.Duration) {
 type Served struct {
 	*Deployment
 	Models   []string
-	InFlight int64 // calls of this process
+	InFlight int64 // running calls of this process
 }
 
 // Deployments returns every deployment, by name.

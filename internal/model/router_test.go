@@ -216,7 +216,8 @@ func TestTokenLimit(t *testing.T) {
 	}
 }
 
-// A call of a job with a limit of its own asks for no more than was counted with; others leave it to the provider.
+// A call of a job with a limit of its own asks for no more than was counted with; others leave it
+// to the provider.
 func TestAssumedOutputIsAsked(t *testing.T) {
 	r, _, west := twoDeployments(t)
 	tokens, dollars := int64(100_000), forebay.USD(1)
@@ -303,7 +304,8 @@ type panicking struct{}
 func (panicking) Chat(context.Context, ChatRequest) (ChatResponse, error)    { panic("in mid-call") }
 func (panicking) Embed(context.Context, EmbedRequest) (EmbedResponse, error) { panic("in mid-call") }
 
-// That nobody waits for an answer any more says nothing about the deployment; that a task's own time limit is over does.
+// That nobody waits for an answer any more says nothing about the deployment; that a task's own
+// time limit is over does.
 func TestWhoGivesUp(t *testing.T) {
 	limit := &forebay.TaskError{Class: forebay.ClassTransient, Code: "timeout"}
 	for name, c := range map[string]struct {

@@ -10,12 +10,12 @@ import (
 
 var errTooLarge = errors.New("stream too large")
 
-// events reads a stream of server-sent events (WHATWG HTML, section 9.2): fields other than event
-// and data are skipped, as are comments. Lines end in LF or CRLF; a bare CR, which the standard
-// also allows, no model server sends. The last event may lack its blank line.
+// events reads a stream of server-sent events (WHATWG HTML, section 9.2). It skips comments and
+// all fields but event and data. Lines end in LF or CRLF. The standard also allows a bare CR,
+// which no model server sends. The last event may lack its blank line.
 type events struct {
 	r     *bufio.Reader
-	limit int // bytes of one event
+	limit int // of one event, in bytes
 	line  []byte
 	name  []byte
 	data  []byte
@@ -24,7 +24,7 @@ type events struct {
 
 var eventPool = sync.Pool{New: func() any { return &events{r: bufio.NewReaderSize(nil, 8<<10)} }}
 
-// readEvents returns a reader over r that refuses events above limit bytes. Give it back by free.
+// readEvents returns a reader over r that refuses events above limit bytes. Release it with free.
 func readEvents(r io.Reader, limit int) *events {
 	s := eventPool.Get().(*events)
 	s.r.Reset(r)
@@ -39,7 +39,7 @@ func (s *events) free() {
 	}
 }
 
-// next returns the next event that has data; both slices are valid until the next call. The error is
+// next returns the next event with data. Both slices are valid until the next call. The error is
 // io.EOF after the last event.
 func (s *events) next() (name, data []byte, err error) {
 	s.name, s.data = s.name[:0], s.data[:0]
@@ -76,7 +76,7 @@ func (s *events) next() (name, data []byte, err error) {
 	}
 }
 
-// readLine returns the next line without its end. A last line without one is a line.
+// readLine returns the next line without its end. The last line may lack its end.
 func (s *events) readLine() ([]byte, error) {
 	s.line = s.line[:0]
 	for {

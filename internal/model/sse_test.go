@@ -66,8 +66,8 @@ func answerOf(body []byte, contentType string) answer {
 	return answer{header: http.Header{"Content-Type": {contentType}}, body: bytes.NewReader(body), raw: bytes.NewReader(nil), watch: unwatched}
 }
 
-// FuzzAnswers feeds anything to both readers of answers, as a stream and as a plain body: they end,
-// stay within their limits, and a success is a complete answer.
+// FuzzAnswers feeds any input to both readers of answers, as a stream and as a plain body. They
+// end, stay within their limits, and a success is a complete answer.
 func FuzzAnswers(f *testing.F) {
 	for _, s := range []string{
 		"data: " + chunkRole + "\n\ndata: " + chunkHello + "\n\ndata: " + chunkStop + "\n\ndata: " + chunkUsage + "\n\ndata: [DONE]\n\n",

@@ -13,30 +13,32 @@ import (
 )
 
 const (
-	// exactBytes is the longest text that is counted whole: about 20 ms.
+	// exactBytes is the longest text that is counted exactly, which takes about 20 ms.
 	exactBytes = 64 << 10
 	// Longer texts are counted in sampleCount windows of sampleBytes, spread evenly.
 	sampleCount = 8
 	sampleBytes = 4 << 10
-	// The texts of one request are counted one by one while they are at most exactTotal bytes together, and in
-	// totalCount windows above: so a request costs at most about 200 ms.
+	// The texts of one request are counted separately up to exactTotal bytes together, and in
+	// totalCount windows above. So a request costs at most about 200 ms.
 	exactTotal = 512 << 10
 	totalCount = 64
-	// pieceBytes is how much the codec is given at once. What it needs for some mixtures of white space grows with
-	// the square of their length.
+	// pieceBytes is how much text the codec gets at once. For some mixtures of white space, its
+	// time grows with the square of the length.
 	pieceBytes = 512
-	// tokensPerMessage is what a chat format adds around each message, by OpenAI's own account.
+	// tokensPerMessage is what a chat format adds around each message, according to OpenAI.
 	tokensPerMessage = 4
 )
 
-// codec is loaded at the first use: its vocabulary takes 20 ms and some memory.
+// codec is loaded at first use. Its vocabulary takes 20 ms and some memory.
 var codec = sync.OnceValues(func() (tokenizer.Codec, error) { return tokenizer.Get(tokenizer.O200kBase) })
 
-// EstimateTokens counts the o200k_base tokens of text, exactly up to 64 KiB and by samples above. A word, a number or
-// white space of more than 512 bytes is counted in parts, which may be a token more for each. Other models' tokens
-// differ by some ten per cent. It takes time in proportion to the length of text at most, never exceeds that length in
-// bytes, and is safe for concurrent use. It pauses when it is not the turn's time; a turn whose context has ended leaves
-// the rest uncounted, at four bytes a token.
+// EstimateTokens counts the o200k_base tokens of text: exactly up to 64 KiB, and by samples above.
+// Words, numbers and white space of more than 512 bytes are counted in parts, which may add one
+// token for each part. Tokens of other models differ by some ten percent.
+//
+// The time is at most linear in the length of text. The result never exceeds the length in bytes.
+// EstimateTokens is safe for concurrent use. It pauses while the turn must wait. If the context of
+// the turn has ended, the rest of the text counts one token for four bytes.
 func EstimateTokens(turn *turns.Turn, text string) int {
 	if len(text) <= exactBytes {
 		return countTokens(turn, text)
@@ -44,14 +46,14 @@ func EstimateTokens(turn *turns.Turn, text string) int {
 	return sampleTokens(turn, []string{text}, len(text), sampleCount)
 }
 
-// textTokens is EstimateTokens in a turn of its own.
+// textTokens is EstimateTokens with its own turn.
 func textTokens(ctx context.Context, text string) int64 {
 	turn := turns.Begin(ctx)
 	defer turn.End()
 	return int64(EstimateTokens(turn, text))
 }
 
-// estimateAll returns the tokens of all the texts of a request.
+// estimateAll returns the number of tokens in all texts of a request.
 func estimateAll(turn *turns.Turn, texts []string) (tokens int) {
 	total := 0
 	for _, text := range texts {
@@ -66,10 +68,11 @@ func estimateAll(turn *turns.Turn, texts []string) (tokens int) {
 	return tokens
 }
 
-// sampleTokens counts windows that are spread evenly over texts of so many bytes together.
+// sampleTokens counts windows that are spread evenly over texts of total bytes.
 func sampleTokens(turn *turns.Turn, texts []string, total, windows int) int {
 	stride := (total - sampleBytes) / (windows - 1)
-	tokens, sampled, begin, next := 0, 0, 0, 0 // begin: of the text in all of them; next: the window to go on with
+	// begin is the offset of the text in all texts, and next is the next window.
+	tokens, sampled, begin, next := 0, 0, 0, 0
 	for _, text := range texts {
 		end := begin + len(text)
 		for w := next; w < windows && w*stride < end; w++ {
@@ -85,7 +88,7 @@ func sampleTokens(turn *turns.Turn, texts []string, total, windows int) int {
 	return int(float64(tokens) / float64(max(1, sampled)) * float64(total))
 }
 
-// countTokens counts a text piece by piece.
+// countTokens counts a text in pieces.
 func countTokens(turn *turns.Turn, text string) (tokens int) {
 	for len(text) > pieceBytes {
 		if turn.Pause() != nil {
@@ -101,15 +104,15 @@ func countTokens(turn *turns.Turn, text string) (tokens int) {
 func countPiece(text string) int {
 	if c, err := codec(); err == nil {
 		if n, err := c.Count(text); err == nil {
-			// The codec passes over DEL, which is a token of its own.
+			// The codec skips DEL, which is a token of its own.
 			return min(n+strings.Count(text, "\x7f"), len(text))
 		}
 	}
 	return (len(text) + 3) / 4
 }
 
-// pieceEnd returns where the first piece of a text of more than pieceBytes ends: at the last place before at which a token
-// begins in any case, or after pieceBytes if there is none.
+// pieceEnd returns the end of the first piece of a text of more than pieceBytes. That is the last
+// place before pieceBytes where a token surely begins, or else pieceBytes.
 func pieceEnd(text string) int {
 	for i := pieceBytes; i > 0; i-- {
 		if !utf8.RuneStart(text[i]) {
@@ -124,9 +127,10 @@ func pieceEnd(text string) int {
 	return runeStart(text, pieceBytes)
 }
 
-// parts reports whether no token holds these characters one after the other. The vocabulary's pattern takes letters with
-// marks and a contraction behind them, up to three digits, or other characters with line ends behind them. It takes a blank
-// only before these, or among white space.
+// parts reports whether a token boundary surely lies between these characters. The vocabulary's
+// pattern matches letters with marks and a contraction after them, up to three digits, or other
+// characters with line ends after them. It matches a blank only before these or within white
+// space.
 func parts(before, after rune) bool {
 	word := unicode.IsLetter(before) || unicode.IsNumber(before)
 	if after == ' ' || after == '\t' {
@@ -135,7 +139,7 @@ func parts(before, after rune) bool {
 	return word && after != '\'' && !unicode.In(after, unicode.L, unicode.M, unicode.N)
 }
 
-// runeStart returns the start of the rune that byte i of s belongs to.
+// runeStart returns the start of the rune that contains byte i of s.
 func runeStart(s string, i int) int {
 	for j := i; j > 0 && j > i-utf8.UTFMax && j < len(s); j-- {
 		if utf8.RuneStart(s[j]) {
@@ -145,14 +149,14 @@ func runeStart(s string, i int) int {
 	return i
 }
 
-// promptTokens estimates what a request's messages count as input.
+// promptTokens estimates the input tokens of a request's messages.
 func (r ChatRequest) promptTokens(ctx context.Context) int64 {
 	turn := turns.Begin(ctx)
 	defer turn.End()
 	return int64(len(r.JSONSchema)/4 + tokensPerMessage*len(r.Messages) + estimateAll(turn, r.texts()))
 }
 
-// maxPromptTokens is a bound that costs nothing: a token is at least one byte.
+// maxPromptTokens is a bound that costs nothing: a token has at least one byte.
 func (r ChatRequest) maxPromptTokens() int64 {
 	n := len(r.JSONSchema)
 	for _, m := range r.Messages {

@@ -142,8 +142,8 @@ func FuzzEstimateTokens(f *testing.F) {
 	})
 }
 
-// Whoever waits for a count has it only in one of the places that the process has for long work. A call whose context
-// has ended is not refused for what was counted until then.
+// Whoever waits for a count has it only in one of the places that the process has for long work. A
+// call whose context has ended is not refused for what was counted until then.
 func TestTokensAreCountedInTurns(t *testing.T) {
 	countTokens(nil, "") // loads the vocabulary
 	var holders sync.WaitGroup

@@ -4,8 +4,8 @@ import "context"
 
 type firstTokenKey struct{}
 
-// OnFirstToken returns a context under which a provider calls f once, when the first text of a streamed
-// answer has come.
+// OnFirstToken returns a context that makes a provider call f once, when the first text of a
+// streamed answer arrives.
 func OnFirstToken(ctx context.Context, f func()) context.Context {
 	return context.WithValue(ctx, firstTokenKey{}, f)
 }
@@ -15,7 +15,7 @@ func firstToken(ctx context.Context) func() {
 	return f
 }
 
-// began notes how much text of a streamed answer there is by now.
+// began records how much text of a streamed answer has arrived.
 func (a *answer) began(text int) {
 	if text > 0 && a.firstToken != nil {
 		a.firstToken()

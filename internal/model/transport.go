@@ -19,16 +19,18 @@ import (
 const (
 	defaultIdleTimeout    = 30 * time.Second
 	defaultMaxOutputBytes = 10 << 20
-	// maxErrorBytes is read of an error response; the rest is thrown away.
+	// maxErrorBytes is how much of an error response is read. The rest is dropped.
 	maxErrorBytes = 64 << 10
-	// wireFactor bounds a stream's bytes by the text it may hold: a one-token event has some 250
-	// bytes around it, and a stream of events without text must end too.
+	// wireFactor limits the bytes of a stream in relation to the text it may hold. An event of one
+	// token has some 250 bytes around it. A stream of events without text must end too.
 	wireFactor = 256
-	// drainTimeout is how long a finished stream may take to end, so that its connection is reused.
+	// drainTimeout is how long to wait for the end of a finished stream, so that its connection
+	// can be reused.
 	drainTimeout = 50 * time.Millisecond
 )
 
-// sharedTransport serves all providers: one pool of connections, kept open for many calls at once.
+// sharedTransport serves all providers. Its one pool keeps connections open for many calls at
+// once.
 var sharedTransport = &http.Transport{
 	Proxy:                 http.ProxyFromEnvironment,
 	DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
@@ -38,29 +40,31 @@ var sharedTransport = &http.Transport{
 	IdleConnTimeout:       90 * time.Second,
 	TLSHandshakeTimeout:   10 * time.Second,
 	ExpectContinueTimeout: time.Second,
-	DisableCompression:    true, // compressors hold streamed events back
+	DisableCompression:    true, // compressors delay streamed events
 }
 
-// HTTPConfig is common to the providers that are reached by HTTP. The zero value is useful.
+// HTTPConfig is common to all providers over HTTP. The zero value is useful.
 type HTTPConfig struct {
-	// IdleTimeout is the longest silence of the endpoint, before its answer and within it; default
-	// 30 s. There is no total timeout: long answers are normal, and ctx ends them.
+	// IdleTimeout is the longest silence of the endpoint, before its answer and within it. The
+	// default is 30 s. There is no total timeout, because long answers are normal and ctx ends
+	// them.
 	IdleTimeout time.Duration
-	// MaxOutputBytes bounds the text of a streamed answer and the body of any other; default 10 MiB.
+	// MaxOutputBytes bounds the text of a streamed answer and the body of any other. The default
+	// is 10 MiB.
 	MaxOutputBytes int64
 	// Transport replaces the shared connection pool.
 	Transport http.RoundTripper
 }
 
-// endpoint is an HTTP API that speaks JSON: one POST, one answer, no retries, no redirects (a
-// redirect would hand the key to another host).
+// endpoint is an HTTP API with JSON: one POST, one answer, no retries and no redirects. A redirect
+// would give the key to another host.
 type endpoint struct {
 	transport http.RoundTripper
 	idle      time.Duration
 	maxOutput int64
 	header    http.Header
 	key       forebay.Secret
-	// authorize, if set, adds a credential that changes.
+	// authorize, if set, adds a credential that changes over time.
 	authorize func(context.Context, http.Header) error
 }
 
@@ -100,7 +104,7 @@ func baseURL(raw string) (string, error) {
 	return strings.TrimRight(u.String(), "/"), nil
 }
 
-// checkKey refuses a key that HTTP cannot carry, here and not at the first call.
+// checkKey refuses a key that HTTP cannot carry. Otherwise the first call would fail.
 func checkKey(key forebay.Secret) error {
 	for _, c := range []byte(key) {
 		if c <= ' ' || c >= 0x7f {
@@ -110,10 +114,10 @@ func checkKey(key forebay.Secret) error {
 	return nil
 }
 
-// errIdle is the cause of a call's context once the endpoint has been silent for too long.
+// errIdle is the cause of a call's context when the endpoint has been silent for too long.
 var errIdle = errors.New("idle timeout")
 
-// watch is the idle timer of one call: every byte that moves, either way, winds it up again.
+// watch is the idle timer of one call. Every byte in either direction resets it.
 type watch struct {
 	timer *time.Timer
 	idle  time.Duration
@@ -145,27 +149,27 @@ func (e *endpoint) events(body io.Reader) *events {
 	return readEvents(&capped{body, wireFactor * e.maxOutput}, int(e.maxOutput)+maxErrorBytes)
 }
 
-// answer is a 2xx response as its handler sees it.
+// answer is a 2xx response in the form for its handler.
 type answer struct {
 	header http.Header
 	body   io.Reader
-	raw    io.Reader // body, unwatched
+	raw    io.Reader // the body without the idle timer
 	watch  *watch
 
-	firstToken func() // to call with the first text of a stream; nil: nobody asked
+	firstToken func() // called with the first text of a stream; may be nil
 }
 
 // outgoing is one request.
 type outgoing struct {
 	url   string
 	body  []byte
-	texts func() []string // what the caller said to the model: no error message repeats it
-	// limits is called once an answer of any status has begun.
+	texts func() []string // the caller's texts, which no error message may repeat
+	// limits is called when the headers of an answer of any status have arrived.
 	limits func(RateLimits)
 }
 
-// post sends a request and hands a 2xx answer to handle. The error is a *forebay.TaskError, or ctx's
-// own.
+// post sends a request and passes a 2xx answer to handle. The error is a *forebay.TaskError or the
+// error of ctx.
 func (e *endpoint) post(ctx context.Context, out outgoing, handle func(answer) error) error {
 	callCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -186,8 +190,8 @@ func (e *endpoint) post(ctx context.Context, out outgoing, handle func(answer) e
 	return callError(err)
 }
 
-// smallBody is what is sent at once: the transport writes a body that it can see to be in memory
-// together with the header, in one packet. A larger one is watched while it is sent.
+// smallBody is the largest body that is sent at once. The transport writes a body in memory
+// together with the header, in one packet. For a larger body, the idle timer watches the sending.
 const smallBody = 64 << 10
 
 func (e *endpoint) do(ctx context.Context, out outgoing, w *watch, handle func(answer) error) error {
@@ -202,8 +206,8 @@ func (e *endpoint) do(ctx context.Context, out outgoing, w *watch, handle func(a
 	if err != nil {
 		return forebay.Permanent(CodeBadRequest, "the endpoint's address is not valid")
 	}
-	// The transport sends the body again only when a pooled connection turned out to be closed
-	// before the first byte of the request was written.
+	// The transport repeats the body only if a pooled connection was closed before it wrote the
+	// first byte of the request.
 	req.GetBody = func() (io.ReadCloser, error) { return reader(), nil }
 	req.ContentLength = int64(len(body))
 	req.Header = maps.Clone(e.header)
@@ -246,7 +250,8 @@ func (e *endpoint) tooLarge() error {
 	return forebay.Permanent(CodeResponseTooLarge, fmt.Sprintf("the answer is larger than %d bytes", e.maxOutput))
 }
 
-// capped is r up to n bytes; more is errTooLarge, not an end that looks like the stream's own.
+// capped reads up to n bytes of r. More is errTooLarge, and not an end that looks like the end of
+// the stream.
 type capped struct {
 	r io.Reader
 	n int64
@@ -261,14 +266,14 @@ func (c *capped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// drain reads what follows the end of a stream, which should be nothing, so that the connection
-// goes back to the pool. An endpoint that keeps the stream open only loses its connection.
+// drain reads to the end of the stream, where nothing should follow, so that the connection
+// returns to the pool. An endpoint that keeps the stream open only loses its connection.
 func (a answer) drain() {
 	a.watch.timer.Reset(drainTimeout)
 	_, _ = io.CopyN(io.Discard, a.raw, 4<<10)
 }
 
-// ended returns why ctx ended: errors.Is sees ctx.Err() and the cause.
+// ended returns why ctx ended. errors.Is matches both ctx.Err() and the cause.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

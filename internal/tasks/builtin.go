@@ -9,8 +9,8 @@ import (
 	"github.com/forebayhq/forebay/internal/model"
 )
 
-// The tasks every server has. In prompts .Input is the text, and the input's other fields go by
-// their own names. The marks around the document keep what it says apart from what is asked.
+// The built-in tasks. In prompts .Input is the text, and other fields of the input have their own
+// names. The tags around the document separate its text from the instructions.
 const documentPart = "\n\n<document>\n{{.Input}}\n</document>"
 
 const (
@@ -110,7 +110,7 @@ func parseSummarize(o Option, input json.RawMessage) (request, error) {
 	return req, in.err
 }
 
-// summaryTokens is what a summary of so many words is given.
+// summaryTokens returns the token limit for a summary of so many words.
 func summaryTokens(words int) int { return 2*words + 50 }
 
 func summary(resp model.ChatResponse) (any, error) {
@@ -154,7 +154,7 @@ func parseClassify(o Option, input json.RawMessage) (request, error) {
 	return req, nil
 }
 
-// chosen reads the labels an answer names, each as the input wrote it.
+// chosen reads the labels in an answer and returns them as the input spells them.
 func chosen(text string, labels []string, multiple bool) (any, error) {
 	var answer struct {
 		Label  *string   `json:"label"`
@@ -232,7 +232,7 @@ func feeling(resp model.ChatResponse) (any, error) {
 	return answer, nil
 }
 
-// objectSchema is the JSON schema of an object with exactly these properties, all required.
+// objectSchema returns the JSON schema of an object with exactly these properties, all required.
 func objectSchema(properties map[string]any) json.RawMessage {
 	names := []string{}
 	for name := range properties {
@@ -241,12 +241,12 @@ func objectSchema(properties map[string]any) json.RawMessage {
 	slices.Sort(names)
 	b, err := forebay.EncodeJSON(map[string]any{"type": "object", "properties": properties, "required": names, "additionalProperties": false})
 	if err != nil {
-		panic(err) // strings, lists and maps always marshal
+		panic(err) // never: strings, lists and maps can be marshalled
 	}
 	return b
 }
 
-// jsonPart returns the JSON of an answer, without the fence some models put around it.
+// jsonPart returns the JSON of an answer, without the code fence that some models put around it.
 func jsonPart(text string) []byte {
 	text = strings.TrimSpace(text)
 	if inner, ok := strings.CutPrefix(text, "```"); ok {

@@ -79,7 +79,7 @@ func parseMessage(path string, raw json.RawMessage) (model.Message, error) {
 	in := readObject(path, raw, "role", "content")
 	var m model.Message
 	switch role := in.needText("role"); role {
-	case "system", "developer": // what newer models of OpenAI's call it
+	case "system", "developer": // the name in newer models of OpenAI
 		m.Role = model.RoleSystem
 	case "user", "assistant":
 		m.Role = model.Role(role)
@@ -126,7 +126,7 @@ func parseFormat(in *object, chat *model.ChatRequest) bool {
 			return false
 		}
 		schema := readObject("input.response_format.json_schema", nested, "name", "description", "schema", "strict")
-		schema.boolean("strict") // whether a schema can be enforced strictly shows in the schema itself
+		schema.boolean("strict") // ignored: the schema itself shows whether strict mode is possible
 		schema.text("description")
 		chat.SchemaName = schema.text("name")
 		if chat.SchemaName == "" {
@@ -174,7 +174,7 @@ func reply(structured, raw bool) func(model.ChatResponse) (any, error) {
 }
 
 // parseFree reads the input of a task made from a prompt: a text, or an object whose fields the
-// prompt may use. .Input is then the field text, or else the whole object.
+// prompt may use. For an object, .Input is the field text or else the whole object.
 func parseFree(_ Option, input json.RawMessage) (request, error) {
 	if kindOf(input) == "a string" {
 		text, in := textOr(input)
@@ -185,7 +185,7 @@ func parseFree(_ Option, input json.RawMessage) (request, error) {
 	}
 	data := map[string]any{}
 	decoder := json.NewDecoder(bytes.NewReader(input))
-	decoder.UseNumber() // as it was written: 1000000, not 1e+06
+	decoder.UseNumber() // keeps the spelling: 1000000, not 1e+06
 	if err := decoder.Decode(&data); err != nil {
 		return request{}, &forebay.Error{Code: forebay.CodeInvalidJSON, Field: "input", Message: "is not valid JSON"}
 	}

@@ -40,7 +40,7 @@ func parseEmbed(input json.RawMessage) (model.EmbedRequest, error) {
 			in.fail("input", "is missing")
 		}
 	case "a string", "a list":
-		// As if it were the field of an object, but named without it.
+		// Read the input like a field of an object. Its name does not appear in errors.
 		in = &object{values: map[string]json.RawMessage{"input": input}}
 	default:
 		in.err = forebay.Invalid("input", "must be a string, a list of strings or an object, not %s", kindOf(input))
@@ -92,7 +92,7 @@ func (e embedder) run(ctx context.Context, call forebay.TaskCall) (forebay.TaskR
 		Dimensions int         `json:"dimensions"`
 		Model      string      `json:"model"`
 	}{resp.Vectors, dimensions, resp.Model})
-	if err != nil { // NaN and infinity have no JSON
+	if err != nil { // JSON has no NaN and no infinity
 		return result, malformed("the vectors of the answer are no finite numbers")
 	}
 	return result, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// estimate says what a call of the task will need, without making its prompt: it is asked for every
-// job that might be claimed.
+// estimate estimates what a call of the task will need. It does not render the prompt, because it
+// runs for every job that might be claimed.
 func (p *prompted) estimate(around int) func(json.RawMessage, int64) forebay.CallEstimate {
 	own := int64(cmp.Or(p.option.MaxOutputTokens, p.kind.maxTokens))
 	return func(input json.RawMessage, size int64) forebay.CallEstimate {
@@ -22,7 +22,7 @@ func (p *prompted) estimate(around int) func(json.RawMessage, int64) forebay.Cal
 	}
 }
 
-// asksInChat: chat takes it as a field of the input.
+// asksInChat reads the limit from a field of the input.
 func asksInChat(_ Option, input json.RawMessage) int64 {
 	for _, name := range []string{"max_completion_tokens", "max_tokens"} {
 		if n := gjson.GetBytes(input, name).Int(); n > 0 && n <= maxTokens {
@@ -32,7 +32,8 @@ func asksInChat(_ Option, input json.RawMessage) int64 {
 	return 0
 }
 
-// asksInSummarize follows from how many words are wanted, unless the configuration says how many tokens.
+// asksInSummarize computes the limit from the wanted number of words, unless the configuration
+// sets the limit.
 func asksInSummarize(o Option, input json.RawMessage) int64 {
 	words := gjson.GetBytes(input, "max_words").Int()
 	if o.MaxOutputTokens > 0 || words <= 0 || words > maxSummaryWords {
@@ -41,7 +42,7 @@ func asksInSummarize(o Option, input json.RawMessage) int64 {
 	return int64(summaryTokens(int(words)))
 }
 
-// estimateEmbed is the whole input, and no output.
+// estimateEmbed counts the whole input and no output.
 func estimateEmbed(_ json.RawMessage, size int64) forebay.CallEstimate {
 	return forebay.CallEstimate{PromptTokens: size / forebay.BytesPerToken, MaxOutputTokens: -1}
 }

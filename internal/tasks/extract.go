@@ -35,7 +35,7 @@ func parseExtract(_ Option, input json.RawMessage) (request, error) {
 	return req, in.err
 }
 
-// readSchema reads a JSON schema of an object; nil when absent.
+// readSchema reads a JSON schema of an object. It returns nil if the field is absent.
 func readSchema(in *object, name string) json.RawMessage {
 	raw, ok := in.has(name)
 	if !ok || in.err != nil {
@@ -82,7 +82,7 @@ func named(resp model.ChatResponse) (any, error) {
 	return answer, nil
 }
 
-// matching returns the JSON object an answer is, if it has the schema's shape.
+// matching returns the JSON object of an answer, if it matches the schema.
 func matching(text string, schema json.RawMessage) (any, error) {
 	raw := jsonPart(text)
 	if kindOf(raw) != "an object" || jsoncheck.Check("answer", raw) != nil {
@@ -99,8 +99,8 @@ func matching(text string, schema json.RawMessage) (any, error) {
 	return json.RawMessage(raw), nil
 }
 
-// conforms checks the keywords type, enum, properties, required and items of JSON Schema. Others,
-// such as references and combinations, it takes as fulfilled: models enforce them where they can.
+// conforms checks the keywords type, enum, properties, required and items of JSON Schema. It
+// ignores others, such as references and combinations, which models enforce where they can.
 func conforms(value any, schema map[string]any, path string) error {
 	if options, ok := schema["enum"].([]any); ok && !slices.ContainsFunc(options, func(o any) bool { return same(o, value) }) {
 		return fmt.Errorf("%s is none of the values allowed", path)
@@ -140,7 +140,7 @@ func conforms(value any, schema map[string]any, path string) error {
 	return nil
 }
 
-// same compares JSON scalars; lists and objects never match an enum's option here.
+// same compares JSON scalars. Lists and objects never match an option of an enum.
 func same(a, b any) bool {
 	switch a.(type) {
 	case nil, string, float64, bool:

@@ -25,21 +25,21 @@ import (
 
 const (
 	maxRedirects      = 3
-	maxProblemBytes   = 16 << 10 // read of an error's body
-	maxExcerptBytes   = 200      // of it shown
+	maxProblemBytes   = 16 << 10 // how much of an error's body is read
+	maxExcerptBytes   = 200      // how much of it is shown
 	maxRetryAfter     = 24 * time.Hour
 	maxFunctionIdle   = 64
 	functionUserAgent = "Forebay"
 )
 
-// function is a task that is an HTTP function of the user's.
+// function is a task that calls an HTTP function of the user.
 type function struct {
 	name      string
 	url       string
 	headers   http.Header
 	timeout   time.Duration
 	maxOutput int64
-	secrets   secrets // of the headers: no answer may show them
+	secrets   secrets // secrets in the headers, which no answer may show
 	client    *http.Client
 }
 
@@ -77,7 +77,7 @@ func newFunction(name string, o Option, c Config) (*function, error) {
 	return f, nil
 }
 
-// stayHome follows a redirect only to the same host, by the same scheme and method, so that neither
+// stayHome follows a redirect only to the same host with the same scheme and method. So neither
 // the input nor the headers go elsewhere.
 func stayHome(next *http.Request, via []*http.Request) error {
 	first := via[0].URL
@@ -87,7 +87,7 @@ func stayHome(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// check lets every input pass: what fits is for the function to say.
+// check accepts every input. The function decides what it accepts.
 func (f *function) check(json.RawMessage) error { return nil }
 
 func (f *function) run(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
@@ -127,8 +127,8 @@ func (f *function) post(ctx context.Context, call forebay.TaskCall) (json.RawMes
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, text/plain;q=0.9, */*;q=0.1")
 	req.Header.Set("User-Agent", functionUserAgent)
-	// Under its canonical name the transport would take the header as leave to send the request again
-	// by itself when a connection breaks: retries belong to the retry lane.
+	// With this header under its canonical name, the transport would itself repeat the request
+	// after a broken connection. Only the retry lane may repeat calls.
 	req.Header.Del("Idempotency-Key")
 	req.Header["idempotency-key"] = []string{fmt.Sprintf("%s.%d", call.JobID, call.Generation)}
 	req.Header.Set("X-Correlation-Id", call.CorrelationID)
@@ -154,7 +154,7 @@ func (f *function) post(ctx context.Context, call forebay.TaskCall) (json.RawMes
 	return f.output(resp.Header.Get("Content-Type"), answer)
 }
 
-// filled makes an absent map an empty one, so that functions always get an object.
+// filled turns nil into an empty map, so that functions always get an object.
 func filled(m map[string]string) map[string]string {
 	if m == nil {
 		return map[string]string{}
@@ -162,8 +162,8 @@ func filled(m map[string]string) map[string]string {
 	return m
 }
 
-// output makes JSON of an answer: JSON stays, text becomes a string, nothing becomes null. Secrets of the
-// headers that the function echoes are masked.
+// output turns an answer into JSON. JSON stays as it is, a text becomes a string, and an empty
+// answer becomes null. It masks secrets of the headers that the function echoes.
 func (f *function) output(contentType string, answer []byte) (json.RawMessage, error) {
 	if len(bytes.TrimSpace(answer)) == 0 {
 		return json.RawMessage("null"), nil
@@ -179,7 +179,8 @@ func (f *function) output(contentType string, answer []byte) (json.RawMessage, e
 	return forebay.EncodeJSON(f.secrets.mask(string(answer)))
 }
 
-// unreachable sorts the errors of http.Client. Their words hold the URL, which callers do not see.
+// unreachable classifies the errors of http.Client. Their texts contain the URL, which callers
+// must not see.
 func unreachable(err error) error {
 	code, message := model.CodeConnectionLost, "the connection to the function broke"
 	var dial *net.OpError
@@ -189,7 +190,7 @@ func unreachable(err error) error {
 	return &forebay.TaskError{Class: forebay.ClassTransient, Code: code, Message: message, Err: err}
 }
 
-// refusal sorts the answers that are no success.
+// refusal classifies answers without success.
 func (f *function) refusal(resp *http.Response) error {
 	status := resp.StatusCode
 	e := &forebay.TaskError{Class: forebay.ClassPermanent, Code: "http_" + strconv.Itoa(status),
@@ -207,8 +208,8 @@ func (f *function) refusal(resp *http.Response) error {
 	return e
 }
 
-// problem returns the code and title of an RFC 9457 body, or nothing: the rest may hold anything.
-// Secrets are masked before the text is cut, since half a secret is not recognized any more.
+// problem returns the code and title of an RFC 9457 body, or "". Other parts of a body may contain
+// anything. It masks secrets before it cuts the text, because half a secret is not recognized.
 func (f *function) problem(resp *http.Response) string {
 	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if media != "application/json" && !strings.HasSuffix(media, "+json") {
@@ -231,7 +232,7 @@ func (f *function) problem(resp *http.Response) string {
 	return text
 }
 
-// excerpt returns the beginning of s on one line.
+// excerpt returns the beginning of s in one line.
 func excerpt(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -243,7 +244,7 @@ func excerpt(s string) string {
 }
 
 // retryAfter reads Retry-After (RFC 9110, section 10.2.3) in seconds or as a date, or the finer
-// retry-after-ms. 0: it says nothing.
+// retry-after-ms. It returns 0 if there is neither.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	seconds := 0.0
 	if ms, err := strconv.ParseFloat(strings.TrimSpace(h.Get("Retry-After-Ms")), 64); err == nil {

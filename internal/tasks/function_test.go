@@ -197,7 +197,8 @@ func TestFunctionUnreachable(t *testing.T) {
 	}
 }
 
-// hanging serves a function that never answers, and tells when it was called and when its caller left.
+// hanging serves a function that never answers, and tells when it was called and when its caller
+// left.
 func hanging(t *testing.T) (url string, arrived, gone chan struct{}) {
 	arrived, gone = make(chan struct{}, 1), make(chan struct{}, 1)
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -227,7 +228,8 @@ func TestFunctionCancel(t *testing.T) {
 	<-gone // the call itself is aborted, not only no longer waited for
 }
 
-// A connection that breaks is one failed attempt: nothing below the retry lane sends the request again.
+// A connection that breaks is one failed attempt: nothing below the retry lane sends the request
+// again.
 func TestFunctionIsCalledOnceWhenItsConnectionBreaks(t *testing.T) {
 	var calls atomic.Int64
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -17,16 +17,16 @@ const (
 	maxLabelBytes = 200
 )
 
-// object reads the fields of a JSON object. The first that is wrong is kept in err, named by its
-// path; a field that is null counts as absent.
+// object reads the fields of a JSON object. It keeps the first error in err, with the path of the
+// field. A field that is null counts as absent.
 type object struct {
 	path   string
 	values map[string]json.RawMessage
 	err    error
 }
 
-// readObject takes an object apart; a field that is not known is an error. With no known names every
-// field is welcome.
+// readObject parses an object. An unknown field is an error. Without known names, every field is
+// accepted.
 func readObject(path string, raw json.RawMessage, known ...string) *object {
 	o := &object{path: path}
 	if kindOf(raw) != "an object" {
@@ -47,7 +47,7 @@ func readObject(path string, raw json.RawMessage, known ...string) *object {
 	return o
 }
 
-// unquote decodes a JSON string. Most need no decoding: that is cheaper to see than to do.
+// unquote decodes a JSON string. Most strings need no decoding, and checking that is cheaper.
 func unquote(input json.RawMessage) (text string, err error) {
 	if last := len(input) - 1; last > 0 && input[0] == '"' && input[last] == '"' {
 		if plain := input[1:last]; bytes.IndexByte(plain, '\\') < 0 && json.Valid(input) && utf8.Valid(plain) {
@@ -64,13 +64,13 @@ func (o *object) fail(name, format string, args ...any) {
 	}
 }
 
-// has returns a field that is present.
+// has returns a field and whether it is present.
 func (o *object) has(name string) (json.RawMessage, bool) {
 	raw, ok := o.values[name]
 	return raw, ok && kindOf(raw) != "null"
 }
 
-// text reads a string; "" when absent.
+// text reads a string. It returns "" if the field is absent.
 func (o *object) text(name string) (s string) {
 	if raw, ok := o.has(name); ok {
 		if json.Unmarshal(raw, &s) != nil {
@@ -80,7 +80,7 @@ func (o *object) text(name string) (s string) {
 	return s
 }
 
-// needText reads a string that is there and not blank.
+// needText reads a string that must be present and not blank.
 func (o *object) needText(name string) string {
 	s := o.text(name)
 	if blank(s) {
@@ -93,7 +93,7 @@ func (o *object) needText(name string) string {
 	return s
 }
 
-// integer reads a whole number from 1; 0 when absent.
+// integer reads a whole number from 1 to high. It returns 0 if the field is absent.
 func (o *object) integer(name string, high int) (n int) {
 	raw, ok := o.has(name)
 	if ok && (json.Unmarshal(raw, &n) != nil || n < 1 || n > high) {
@@ -102,7 +102,7 @@ func (o *object) integer(name string, high int) (n int) {
 	return n
 }
 
-// number reads a number of that range; nil when absent.
+// number reads a number in the range. It returns nil if the field is absent.
 func (o *object) number(name string, low, high float64) *float64 {
 	raw, ok := o.has(name)
 	if !ok {
@@ -115,7 +115,7 @@ func (o *object) number(name string, low, high float64) *float64 {
 	return &n
 }
 
-// boolean reads true or false; false when absent.
+// boolean reads true or false. It returns false if the field is absent.
 func (o *object) boolean(name string) (b bool) {
 	if raw, ok := o.has(name); ok && json.Unmarshal(raw, &b) != nil {
 		o.fail(name, "must be true or false, not %s", kindOf(raw))
@@ -123,7 +123,7 @@ func (o *object) boolean(name string) (b bool) {
 	return b
 }
 
-// list reads a list of JSON values of that many items.
+// list reads a list with a number of items in the range.
 func (o *object) list(name string, low, high int) (items []json.RawMessage) {
 	raw, ok := o.has(name)
 	if !ok {
@@ -150,7 +150,7 @@ func (o *object) texts(name string, low, high int) (out []string) {
 	return out
 }
 
-// checkLabels reports why these cannot be the labels of a classification, or nil.
+// checkLabels reports why these cannot be labels of a classification, or returns nil.
 func checkLabels(labels []string) error {
 	if len(labels) < 1 || len(labels) > maxLabels {
 		return fmt.Errorf("must have 1 to %d labels, not %d", maxLabels, len(labels))

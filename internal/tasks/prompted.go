@@ -18,21 +18,22 @@ type prompted struct {
 	kind           kind
 	option         Option
 	system, prompt *template.Template   // nil: none
-	own            []*template.Template // those that the configuration gave: they may not fit an input
+	own            []*template.Template // those from the configuration, which may not fit an input
 	models         Models
 	maxOutputBytes int64
 }
 
-// kind is what the tasks made from one built-in task have in common.
+// kind is what all tasks made from one built-in task share.
 type kind struct {
 	description    string
 	model          string
 	system, prompt string
-	maxTokens      int // of the answer; 0: the deployment's
-	// asks reads from an input that is an object how many tokens of output its call asks for; 0: it does not
-	// say. nil: no input does.
+	maxTokens      int // limit of the answer; 0: the deployment's
+	// asks returns how many output tokens an input, which is an object, asks for. 0 means that the
+	// input does not say. asks may be nil.
 	asks func(o Option, input json.RawMessage) int64
-	// sample is data as parse makes it, to try templates on; nil: the fields are not known beforehand.
+	// sample is data in the form that parse returns, for trying templates. It is nil if the fields
+	// are not known beforehand.
 	sample map[string]any
 	// parse checks an input. Its errors are *forebay.Error values that name the field.
 	parse func(o Option, input json.RawMessage) (request, error)
@@ -41,8 +42,8 @@ type kind struct {
 // request is a checked input.
 type request struct {
 	data map[string]any    // for the templates: .Input is the text
-	chat model.ChatRequest // what the input itself says; Messages are those of a conversation
-	// result makes the task's output of the answer.
+	chat model.ChatRequest // from the input; Messages are those of a conversation
+	// result turns the model's answer into the task's output.
 	result func(model.ChatResponse) (any, error)
 }
 
@@ -59,7 +60,8 @@ func (p *prompted) check(input json.RawMessage) error {
 	return nil
 }
 
-// templateError says that an input lacks what the task's prompt needs, without quoting the prompt.
+// templateError says that an input lacks what the prompt of the task needs. It does not quote the
+// prompt.
 func templateError(err error) error {
 	e := forebay.Invalid("input", "does not fit the task's prompt")
 	if _, name, ok := strings.Cut(err.Error(), "map has no entry for key "); ok {

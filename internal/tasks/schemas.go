@@ -8,16 +8,17 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// schemas are what the built-in tasks take and return, by their names. prompt is for tasks whose prompt is their own.
+// schemas are the inputs and outputs of the built-in tasks, by name. prompt is for tasks with
+// prompts of their own.
 //
 //go:embed schemas/*.json
 var schemas embed.FS
 
-// describe gives a task the description of a built-in one's input and output.
+// describe gives a task the descriptions of a built-in task's input and output.
 func describe(task *forebay.Task, name string) {
 	text, err := schemas.ReadFile("schemas/" + name + ".json")
 	if err != nil {
-		panic(err) // it is compiled in, for every built-in task
+		panic(err) // never: it is compiled in for every built-in task
 	}
 	var described struct{ Input, Output, Example json.RawMessage }
 	if err := json.Unmarshal(text, &described); err != nil {
@@ -26,7 +27,8 @@ func describe(task *forebay.Task, name string) {
 	task.InputSchema, task.OutputSchema, task.Example = described.Input, described.Output, described.Example
 }
 
-// Schemas are the JSON schemas of the built-in tasks' inputs and results, under names such as ChatInput and ChatResult.
+// Schemas returns the JSON schemas of the built-in tasks' inputs and results, under names such as
+// ChatInput and ChatResult.
 func Schemas() map[string]json.RawMessage {
 	all := map[string]json.RawMessage{}
 	for name := range builtins {

@@ -12,14 +12,15 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// secrets are the texts of a function's configured headers that no caller may see. The longest comes
-// first, so that a whole header is masked before the token inside it.
+// secrets are the parts of a function's configured headers that no caller may see. The longest
+// comes first, so that a whole header is masked before the token inside it.
 type secrets []string
 
 const (
-	// shortestSecret is the length in bytes below which a credential is not masked: it may be any word.
+	// shortestSecret is the length in bytes from which a credential is masked. A shorter one could
+	// be any word.
 	shortestSecret = 6
-	// shortestRandom is the length from which a value under any header name is taken for a credential.
+	// shortestRandom is the length from which any header value counts as a credential.
 	shortestRandom = 16
 	mask           = "***"
 )
@@ -27,8 +28,8 @@ const (
 // credentialWords are parts of the names of headers that carry credentials.
 var credentialWords = []string{"auth", "key", "token", "secret", "password", "cookie", "credential", "signature"}
 
-// headerSecrets returns what must not be shown of these headers: whole values, the token after a scheme
-// ("Bearer …", "token …"), and the user and password within "Basic …" (RFC 7617).
+// headerSecrets returns the secrets in these headers. They are whole values, the token after a
+// scheme ("Bearer …", "token …"), and the user and password within "Basic …" (RFC 7617).
 func headerSecrets(headers http.Header) secrets {
 	var found secrets
 	add := func(text string, shortest int) {
@@ -65,7 +66,7 @@ func headerSecrets(headers http.Header) secrets {
 	return slices.Compact(found)
 }
 
-// mask replaces each secret within a text.
+// mask replaces each secret in a text.
 func (s secrets) mask(text string) string {
 	for _, secret := range s {
 		text = strings.ReplaceAll(text, secret, mask)
@@ -73,14 +74,14 @@ func (s secrets) mask(text string) string {
 	return text
 }
 
-// maskJSON masks secrets within the strings of a valid JSON text, however those are escaped. A text
-// without a secret is returned as it is, byte for byte.
+// maskJSON masks secrets in the strings of a valid JSON text, however they are escaped. It returns
+// a text without secrets byte for byte.
 func (s secrets) maskJSON(text []byte) []byte {
 	if len(s) == 0 {
 		return text
 	}
 	var out []byte
-	kept := 0 // what of text is in out
+	kept := 0 // how much of text has been copied to out
 	for i := 0; i < len(text); {
 		if text[i] != '"' {
 			i++
@@ -99,7 +100,7 @@ func (s secrets) maskJSON(text []byte) []byte {
 	return append(out, text[kept:]...)
 }
 
-// endOfString returns where the string that begins at a quote ends, behind its closing quote.
+// endOfString returns the index after the closing quote of the string that begins at a quote.
 func endOfString(text []byte, at int) int {
 	for i := at + 1; i < len(text); i++ {
 		switch text[i] {
@@ -112,7 +113,7 @@ func endOfString(text []byte, at int) int {
 	return len(text)
 }
 
-// maskLiteral masks a JSON string with its quotes; not ok means that it holds no secret.
+// maskLiteral masks a JSON string with its quotes. ok is false if it contains no secret.
 func (s secrets) maskLiteral(literal []byte) (masked []byte, ok bool) {
 	plain := string(bytes.Trim(literal, `"`))
 	if bytes.IndexByte(literal, '\\') >= 0 && json.Unmarshal(literal, &plain) != nil {

@@ -1,10 +1,10 @@
-// Package tasks builds the tasks that jobs may ask for: chat, summarize, classify, extract, sentiment
-// and embed, the same with other prompts, models and limits, new ones made from a prompt, and HTTP
-// functions of the user's.
+// Package tasks builds the tasks that jobs may ask for. The built-in ones are chat, summarize,
+// classify, extract, sentiment and embed. A configuration can change their prompts, models and
+// limits, define tasks by a prompt, and add HTTP functions of the user.
 //
-// A task's schema is about the domain (a text, its labels); which model answers, and how it is asked,
-// is configuration. The input is checked when a job is submitted, and the model's answer before it
-// becomes a result: what does not have the shape that was asked for is a transient failure.
+// The schema of a task is about the domain, such as a text and its labels. The configuration
+// decides which model answers and how it is asked. The input is checked when a job is submitted.
+// An answer without the requested shape is a transient failure.
 package tasks
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/forebayhq/forebay/internal/model"
 )
 
-// Defaults and limits of a task's configuration.
+// Defaults and limits of the configuration of tasks.
 const (
 	DefaultTimeout        = 10 * time.Minute
 	DefaultMaxOutputBytes = 10 << 20
@@ -32,29 +32,30 @@ const (
 	maxTemperature        = 2
 )
 
-// Models makes one call of a logical model. The deployment is nil when none was called.
+// Models makes one call of a logical model. The deployment is nil if none was called.
 type Models interface {
 	Chat(ctx context.Context, model string, req model.ChatRequest) (model.ChatResponse, *model.Deployment, error)
 	Embed(ctx context.Context, model string, req model.EmbedRequest) (model.EmbedResponse, *model.Deployment, error)
 }
 
-// Config says which tasks there are. With only Models set these are the built-in ones.
+// Config describes the tasks. With only Models set they are the built-in ones.
 type Config struct {
 	Models Models
-	// ModelNames are the logical models there are. When set, a configured task with any other is an
-	// error, and built-in tasks that need another are left out.
+	// ModelNames are the existing logical models. If set, a configured task with any other model
+	// is an error, and built-in tasks that need another are left out.
 	ModelNames []string
 	Tasks      map[string]Option
-	// MaxOutputBytes limits the answer of an HTTP function and the text of a model; default 10 MiB.
+	// MaxOutputBytes limits the answer of an HTTP function and the text of a model. The default is
+	// 10 MiB.
 	MaxOutputBytes int64
-	// Transport carries the calls of HTTP functions; default: http.DefaultTransport's settings with
-	// more idle connections.
+	// Transport carries the calls of HTTP functions. The default has the settings of
+	// http.DefaultTransport with more idle connections.
 	Transport http.RoundTripper
 }
 
 // Option overrides a built-in task, or defines one.
 type Option struct {
-	Extends         string   // the built-in task a new one is made from; default: of its own name, else chat
+	Extends         string   // the built-in task it changes; default: of its own name, else chat
 	Model           string   // default: chat, or embedding for embed
 	System          string   // system prompt, a text/template over the input
 	Prompt          string   // user prompt, a text/template over the input
@@ -67,15 +68,15 @@ type Option struct {
 	HTTP            *HTTPFunction
 }
 
-// HTTPFunction is where a task that is a function of the user's is called.
+// HTTPFunction is the address of a task that is an HTTP function of the user.
 type HTTPFunction struct {
 	URL               string
 	Headers           map[string]forebay.Secret
-	RequestsPerMinute int // from all processes together; 0: as many as come
-	Concurrency       int // calls at once, likewise
+	RequestsPerMinute int // from all processes together; 0: no limit
+	Concurrency       int // calls at once from all processes together; 0: no limit
 }
 
-// New returns the tasks, by name. An error is a *forebay.Error whose field is the option at fault,
+// New returns the tasks by name. An error is a *forebay.Error whose field is the option at fault,
 // such as tasks.summarize.prompt.
 func New(c Config) ([]forebay.Task, error) {
 	if c.MaxOutputBytes <= 0 {
@@ -209,8 +210,8 @@ func isBuiltin(name string) bool {
 	return ok
 }
 
-// newTemplate parses a prompt and, where the fields of the input are known, tries it. An empty
-// prompt is nil.
+// newTemplate parses a prompt. If the fields of the input are known, it also tries the prompt. It
+// returns nil for an empty prompt.
 func newTemplate(text string, sample map[string]any) (*template.Template, error) {
 	if text == "" {
 		return nil, nil
@@ -222,7 +223,7 @@ func newTemplate(text string, sample map[string]any) (*template.Template, error)
 	return t, t.Execute(&bytes.Buffer{}, sample)
 }
 
-// underTimeout runs call and makes the task's own timeout an error that says so.
+// underTimeout runs call. If the task's own timeout ends it, the error says so.
 func underTimeout(ctx context.Context, limit time.Duration, call func(context.Context) error) error {
 	timeout := &forebay.TaskError{Class: forebay.ClassTransient, Code: "timeout",
 		Message: "the call took longer than " + limit.String(), Unmeasured: true, Err: context.DeadlineExceeded}
@@ -235,7 +236,7 @@ func underTimeout(ctx context.Context, limit time.Duration, call func(context.Co
 	return err
 }
 
-// spent is a result that says what a call used, whether it succeeded or not.
+// spent returns a result with the usage of a call that has succeeded or failed.
 func spent(d *model.Deployment, usage forebay.TokenUsage) forebay.TaskResult {
 	r := forebay.TaskResult{Usage: usage}
 	if d != nil {
@@ -244,7 +245,8 @@ func spent(d *model.Deployment, usage forebay.TokenUsage) forebay.TaskResult {
 	return r
 }
 
-// invalidInput is an input that Run finds wrong: it was checked at submit, by another configuration.
+// invalidInput is the error of an input that Run finds wrong. Submit has accepted it under another
+// configuration.
 func invalidInput(err error) error {
 	return &forebay.TaskError{Class: forebay.ClassPermanent, Code: "invalid_input", Message: err.Error(), Err: err}
 }

@@ -17,16 +17,16 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// destination is where OTLP goes. What it leaves out the exporters read from the environment themselves:
+// destination is where OTLP data goes. The exporters read everything else from the environment:
 // headers, timeouts, compression, certificates, and endpoints of single signals.
 type destination struct {
-	endpoint        string // configured; "": the environment's
+	endpoint        string // from the configuration; "": from the environment
 	headers         map[string]string
 	metrics, traces bool
 }
 
-// destination decides which signals are sent: those for which there is an endpoint, and that
-// OTEL_METRICS_EXPORTER and OTEL_TRACES_EXPORTER do not turn off.
+// destination decides which signals are sent. A signal needs an endpoint, and
+// OTEL_METRICS_EXPORTER or OTEL_TRACES_EXPORTER must not turn it off.
 func (o Options) destination() (destination, error) {
 	d := destination{endpoint: o.Endpoint}
 	if d.endpoint == "" && strings.EqualFold(o.Getenv("OTEL_SDK_DISABLED"), "true") {
@@ -62,7 +62,8 @@ func (o Options) destination() (destination, error) {
 	return d, nil
 }
 
-// headerList reports whether the SDK can read the list. It would print what it cannot read.
+// headerList reports whether the SDK can parse the list. The SDK would print a list that it cannot
+// parse.
 func headerList(list string) bool {
 	for pair := range strings.SplitSeq(list, ",") {
 		if strings.TrimSpace(pair) == "" {
@@ -86,7 +87,7 @@ func speaksHTTP(getenv func(string) string, signal string) bool {
 	return protocol == "" || protocol == "http/protobuf"
 }
 
-// CheckEndpoint reports what is wrong with the base URL of a collector, without quoting it.
+// CheckEndpoint reports what is wrong with the base URL of a collector. It does not quote the URL.
 func CheckEndpoint(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	switch {
@@ -124,8 +125,8 @@ func (d destination) metricExporter(log *slog.Logger) (sdkmetric.Exporter, error
 	return quietMetrics{exporter, &complaints{log: log, signal: "metrics"}}, err
 }
 
-// complaints logs that a collector does not take what it is sent, once a minute at most. The error itself
-// stays out: it may hold the collector's answer, or its URL.
+// complaints logs that a collector does not accept data, at most once a minute. The error is not
+// logged, because it may contain the collector's answer or URL.
 type complaints struct {
 	log    *slog.Logger
 	signal string

@@ -14,13 +14,13 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// gauge is a number that is read when somebody asks for metrics.
+// gauge is a number that is read at each collection.
 type gauge struct {
 	name, unit, description string
 	labels                  []attribute.Key
 }
 
-// gauge registers how a gauge is read: read is called at each collection, with a function that takes one
+// gauge registers how a gauge is read. Each collection calls read with a function that takes one
 // value and its labels, in the gauge's order.
 func (t *Telemetry) gauge(g gauge, read func(observe func(value float64, labels ...string))) error {
 	bounded := map[attribute.Key]*known{keyTenant: newKnown(maxTenants, other), keyID: newKnown(maxTenants, other), keyOrchestrator: newKnown(maxFunctions, other)}
@@ -42,8 +42,8 @@ func (t *Telemetry) gauge(g gauge, read func(observe func(value float64, labels 
 	return err
 }
 
-// Deployments registers the gauges of deployments: the calls of this process under way by name, and
-// what all processes know together, which is looked up when somebody asks.
+// Deployments registers the gauges of deployments: the running calls of this process by
+// deployment, and what all processes know together. list is called at each collection.
 func (t *Telemetry) Deployments(inFlight func() map[string]int64, list func(context.Context) ([]forebay.Deployment, error)) error {
 	if t == nil || t.meter == nil {
 		return nil
@@ -55,14 +55,14 @@ func (t *Telemetry) Deployments(inFlight func() map[string]int64, list func(cont
 			}
 		})
 	known := &remembered[forebay.Deployment]{log: t.log, what: "deployments", read: list}
-	each := func(g gauge, tell func(d *forebay.Deployment, observe func(float64, ...string))) error {
+	each := func(g gauge, read func(d *forebay.Deployment, observe func(float64, ...string))) error {
 		return t.gauge(g, func(observe func(float64, ...string)) {
 			for _, d := range known.get(context.Background()) {
-				tell(&d, observe)
+				read(&d, observe)
 			}
 		})
 	}
-	// Of a dimension whose limit nobody knows nothing is told.
+	// A dimension without a known limit has no value.
 	amounts := func(a, limit forebay.QuotaAmount, name string, observe func(float64, ...string)) {
 		for dimension, n := range map[string][2]int64{
 			"tokens": {a.Tokens, limit.Tokens}, "output_tokens": {a.OutputTokens, limit.OutputTokens}, "requests": {a.Requests, limit.Requests},
@@ -100,7 +100,8 @@ func (t *Telemetry) Deployments(inFlight func() map[string]int64, list func(cont
 		}))
 }
 
-// Database registers the gauges of a SQLite file, which are read when somebody asks. Nothing is told where there is none.
+// Database registers the gauges of a SQLite file, which are read at each collection. Other
+// databases have no values.
 func (t *Telemetry) Database(space func(context.Context) (space db.Space, sqlite bool, err error)) error {
 	if t == nil || t.meter == nil {
 		return nil
@@ -124,16 +125,16 @@ func (t *Telemetry) Database(space func(context.Context) (space db.Space, sqlite
 		each(databaseFree, "Of it, space that deleted rows have left.", func(s db.Space) int64 { return s.FreeBytes }))
 }
 
-// BudgetUse is what a tenant, or one of its API keys, may use in a period (day, month), and what it has used or holds: US
-// dollars or tokens.
+// BudgetUse is the limit, usage and reservation of a tenant or one of its API keys in a period
+// (day, month). The unit is US dollars or tokens.
 type BudgetUse struct {
 	Tenant, Key, Period string // Key "": the tenant's own
 	Tokens              bool
 	Limit, Used         float64
 }
 
-// Budgets registers the gauges of budgets, which are read when somebody asks. Those of keys have metrics of their own: whoever
-// sums tenants' budgets would count a key's twice.
+// Budgets registers the gauges of budgets, which are read at each collection. Budgets of keys have
+// their own metrics. Otherwise a sum over tenants would count the usage of a key twice.
 func (t *Telemetry) Budgets(list func(context.Context) ([]BudgetUse, error)) error {
 	if t == nil || t.meter == nil {
 		return nil
@@ -169,7 +170,7 @@ func (t *Telemetry) Budgets(list func(context.Context) ([]BudgetUse, error)) err
 		each(budgetTokensUsedOfKey, "{token}", "Tokens that the API key has used and holds in the period.", true, used))
 }
 
-// DeploymentChanged counts what happened to a deployment in a transaction of this process.
+// DeploymentChanged counts a change of a deployment that a transaction of this process made.
 func (t *Telemetry) DeploymentChanged(c forebay.DeploymentChange) {
 	if t == nil || t.metrics == nil {
 		return
@@ -178,15 +179,16 @@ func (t *Telemetry) DeploymentChanged(c forebay.DeploymentChange) {
 }
 
 const (
-	// depthLimit is how far a queue's messages are counted, in each lane and priority; it takes some 20 ms.
+	// depthLimit is the largest count of a queue's messages in each lane and priority. Counting
+	// that many takes some 20 ms.
 	depthLimit = 100_000
-	// readAge is how long what was read is used again, so that several who scrape cost no more than one.
+	// readAge is how long a reading is reused, so that several scrapers cost no more than one.
 	readAge     = 5 * time.Second
 	readTimeout = 5 * time.Second
 )
 
-// Queues registers the gauges of what stands in the queues. It is counted when somebody asks, by one
-// look, and not at all while nobody does.
+// Queues registers the gauges of queue depths. One query counts all queues at each collection.
+// Without collections nothing is counted.
 func (t *Telemetry) Queues(count func(ctx context.Context, limit int64) ([]jobs.Depth, error)) error {
 	if t == nil || t.meter == nil {
 		return nil
@@ -222,7 +224,7 @@ func (t *Telemetry) Queues(count func(ctx context.Context, limit int64) ([]jobs.
 	return err
 }
 
-// remembered keeps what was read for a while.
+// remembered caches a reading for readAge.
 type remembered[T any] struct {
 	read func(ctx context.Context) ([]T, error)
 	what string
@@ -233,7 +235,7 @@ type remembered[T any] struct {
 	list []T
 }
 
-// get reads, unless that was done just now. Of what cannot be read there is no number at all.
+// get reads, or returns the cached reading. It returns nothing if reading fails.
 func (r *remembered[T]) get(ctx context.Context) []T {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -244,7 +246,7 @@ func (r *remembered[T]) get(ctx context.Context) []T {
 	defer cancel()
 	list, err := r.read(ctx)
 	if err != nil && ctx.Err() == nil {
-		r.log.Warn("cannot read what gauges show", slog.String("of", r.what), slog.Any("error", err))
+		r.log.Warn("cannot read gauges", slog.String("of", r.what), slog.Any("error", err))
 	}
 	r.at, r.list = time.Now(), list
 	return list

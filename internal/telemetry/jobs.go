@@ -15,13 +15,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Names of the messaging operations.
+// Names of messaging operations.
 const (
 	opSend    = "send"
 	opProcess = "process"
 )
 
-// Jobs is the observer of jobs; nil if there is no telemetry.
+// Jobs returns the observer of jobs, or nil without telemetry.
 func (t *Telemetry) Jobs() jobs.Observer {
 	if t == nil {
 		return nil
@@ -31,7 +31,7 @@ func (t *Telemetry) Jobs() jobs.Observer {
 
 type observer struct{ *Telemetry }
 
-// Submitting begins the PRODUCER span of a job, whose context the job keeps.
+// Submitting begins the PRODUCER span of a job. The job stores its context.
 func (t observer) Submitting(ctx context.Context, s *jobs.Submission) {
 	if t.tracer == nil {
 		return
@@ -48,7 +48,7 @@ func (t observer) Submitting(ctx context.Context, s *jobs.Submission) {
 	}
 }
 
-// Submitted ends it.
+// Submitted ends that span.
 func (t observer) Submitted(s *jobs.Submission, existing bool, err error) {
 	code := ""
 	if err != nil {
@@ -73,26 +73,26 @@ func (t observer) Returned(d *jobs.Delivery, why forebay.WaitReason) {
 	}
 }
 
-// Held counts a look at a queue that found jobs of which none could be called.
+// Held counts a scan of a queue that found jobs but could call none of them.
 func (t observer) Held(queue string, why forebay.WaitReason) {
 	if t.metrics != nil {
 		t.metrics.waits.of(waitLabels{queue, string(why)}).add(1)
 	}
 }
 
-// call is one attempt under observation.
+// call is an attempt that is observed.
 type call struct {
 	t       *Telemetry
 	d       *jobs.Delivery
-	ctx     context.Context // why it ended, if that was from outside
-	span    trace.Span      // nil: no traces
+	ctx     context.Context // its cause says why the attempt was cancelled
+	span    trace.Span      // nil: not traced
 	began   time.Time
 	ended   time.Time
 	err     error
 	settled bool
 }
 
-// Starting begins the CONSUMER span of an attempt, in a trace of its own.
+// Starting begins the CONSUMER span of an attempt, in its own trace.
 func (t observer) Starting(ctx context.Context, d *jobs.Delivery) (context.Context, jobs.ObservedCall) {
 	c := &call{t: t.Telemetry, d: d, began: time.Now()}
 	if t.tracer != nil {
@@ -123,7 +123,7 @@ func (c *call) Traceparent() string {
 
 func (c *call) Called(err error) { c.ended, c.err = time.Now(), err }
 
-// Settled records what an attempt came to, once.
+// Settled records the outcome of an attempt, once.
 func (c *call) Settled(a jobs.AttemptRecord, status forebay.Status) {
 	if c.settled {
 		return
@@ -153,7 +153,8 @@ func (c *call) measure(a jobs.AttemptRecord, outcome forebay.Outcome, code strin
 		m.wait.of(queue).record(d.LockedAt.Sub(d.CreatedAt).Seconds())
 	}
 	switch a.Outcome {
-	case "", forebay.OutcomeLost, forebay.OutcomeCancelled: // the store counts those, with or without their worker
+	case "", forebay.OutcomeLost, forebay.OutcomeCancelled:
+		// The store counts these, even if their worker is gone.
 	default:
 		m.attempts.of(attemptLabels{queue, d.Task, a.Deployment, string(outcome), string(a.ErrorClass)}).add(1)
 	}
@@ -174,8 +175,8 @@ func (c *call) measure(a jobs.AttemptRecord, outcome forebay.Outcome, code strin
 	}
 }
 
-// Over ends the span, also when the outcome could not be recorded. Of a delivery that went back without
-// a call there is none: a span that does not end is not sent.
+// Over ends the span, also if the outcome could not be recorded. A delivery that was returned
+// without a call has no span: a span that never ends is not sent.
 func (c *call) Over() {
 	if c.span == nil {
 		return
@@ -194,7 +195,7 @@ func (c *call) Over() {
 	c.span.End(trace.WithTimestamp(end))
 }
 
-// fail marks a span with the code of what went wrong, and nothing that could hold more; "" is success.
+// fail marks a span with an error code and no other detail. "" is success.
 func fail(span trace.Span, code string) {
 	if code != "" {
 		span.SetStatus(codes.Error, "")
@@ -210,7 +211,7 @@ func messaging(operation, queue, id, correlation string) []attribute.KeyValue {
 
 const traceparentHeader = "traceparent"
 
-// remote reads a traceparent; one that is none gives an invalid context.
+// remote parses a traceparent. The context is invalid if the text is.
 func (t *Telemetry) remote(traceparent string) trace.SpanContext {
 	if traceparent == "" {
 		return trace.SpanContext{}

@@ -8,18 +8,19 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-// Bounds of what a label may be. Queues, tasks and deployments come from the configuration; tenants, the functions of
-// workers, error codes and the combinations of all may grow, so whatever comes after so many is "other".
+// Bounds of label values. Queues, tasks and deployments come from the configuration. Tenants,
+// functions of workers, error codes and combinations of labels can grow without bound. Values
+// above a limit become "other".
 const (
 	maxTenants    = 200
-	maxFunctions  = 200 // orchestrators, and as many activities
+	maxFunctions  = 200 // of orchestrators, and of activities
 	maxErrorTypes = 100
 	maxSeries     = 5000 // of one metric
 	other         = "other"
-	otherError    = "_OTHER" // as the conventions name it
+	otherError    = "_OTHER" // the name in the conventions
 )
 
-// known admits the first so many values of a label.
+// known accepts the first values of a label up to a limit.
 type known struct {
 	mu     sync.Mutex
 	values map[string]bool
@@ -47,31 +48,31 @@ func (k *known) admit(value string) string {
 	return value
 }
 
-// labelling says what a K means as labels.
+// labelling turns a K into labels.
 type labelling[K comparable] struct {
-	bound func(K) K                    // to what they may be; nil: they may be anything
-	rest  K                            // of all series that there is no place for
-	attrs func(K) []attribute.KeyValue // those without a value are left out
+	bound func(K) K                    // limits the values; nil: no limit
+	rest  K                            // labels of all series above the limit
+	attrs func(K) []attribute.KeyValue // labels without a value are omitted
 }
 
-// vector is one metric's series, by their labels.
+// vector holds the series of one metric by their labels.
 type vector[K comparable] struct {
 	*family
 	labels labelling[K]
-	mu     sync.Mutex // held to add one
-	made   atomic.Pointer[map[K]*series]
+	mu     sync.Mutex // held while a series is added
+	all    atomic.Pointer[map[K]*series]
 }
 
 func newVector[K comparable](r *recorder, f spec, l labelling[K]) *vector[K] {
 	v := &vector[K]{family: &family{spec: f}, labels: l}
-	v.made.Store(&map[K]*series{})
+	v.all.Store(&map[K]*series{})
 	r.add(v.family)
 	return v
 }
 
-// of returns the series with those labels, without waiting for anybody once it is there.
+// of returns the series with those labels. It takes no lock for a series that exists.
 func (v *vector[K]) of(key K) *series {
-	if s := (*v.made.Load())[key]; s != nil {
+	if s := (*v.all.Load())[key]; s != nil {
 		return s
 	}
 	if v.labels.bound != nil {
@@ -79,16 +80,16 @@ func (v *vector[K]) of(key K) *series {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	made := *v.made.Load()
-	if len(made) >= maxSeries && made[key] == nil {
+	all := *v.all.Load()
+	if len(all) >= maxSeries && all[key] == nil {
 		key = v.labels.rest
 	}
-	s := made[key]
+	s := all[key]
 	if s == nil {
 		s = v.series(present(v.labels.attrs(key)))
-		made = maps.Clone(made)
-		made[key] = s
-		v.made.Store(&made)
+		all = maps.Clone(all)
+		all[key] = s
+		v.all.Store(&all)
 	}
 	return s
 }

@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Correlate returns a handler that adds trace_id and span_id to what is logged within a span.
+// Correlate returns a handler that adds trace_id and span_id to records logged within a span.
 func Correlate(h slog.Handler) slog.Handler { return correlated{h} }
 
 type correlated struct{ slog.Handler }

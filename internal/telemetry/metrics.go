@@ -7,10 +7,10 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// system is this messaging system's name in the conventions' attributes.
+// system is the name of this messaging system in the attributes of the conventions.
 const system = "forebay"
 
-// metrics are what jobs are measured by, as they happen.
+// metrics are the counters and histograms of jobs.
 type metrics struct {
 	send, process                                    *vector[messagingLabels]
 	attempts                                         *vector[attemptLabels]
@@ -70,7 +70,7 @@ func newMetrics(r *recorder) *metrics {
 	return m
 }
 
-// text is the labelling by one text.
+// text is the labelling by one text attribute.
 func text(key attribute.Key) labelling[string] {
 	return labelling[string]{rest: other, attrs: func(value string) []attribute.KeyValue { return []attribute.KeyValue{key.String(value)} }}
 }
@@ -107,7 +107,8 @@ func (m *metrics) ofJobs(r *recorder) {
 		},
 	})
 	for _, outcome := range []forebay.Outcome{forebay.OutcomeLost, forebay.OutcomeCancelled} {
-		m.attempts.of(attemptLabels{outcome: string(outcome)}) // from the beginning, so that the first is an increase
+		// A series exists from the start, so that its first count is an increase.
+		m.attempts.of(attemptLabels{outcome: string(outcome)})
 	}
 	m.ended = newVector(r, counter(jobsEnded, "{job}", "Jobs that ended, by status."), text(keyStatus))
 	for _, status := range forebay.Statuses {

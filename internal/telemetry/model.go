@@ -15,7 +15,7 @@ import (
 	"github.com/forebayhq/forebay/internal/model"
 )
 
-// What the conventions call the operations of models and the kinds of tokens.
+// The names of model operations and token kinds in the conventions.
 const (
 	opChat       = "chat"
 	opEmbeddings = "embeddings"
@@ -23,22 +23,23 @@ const (
 	tokenOutput  = "output"
 )
 
-// maxContentBytes bounds what one span holds of prompts, and again of outputs.
+// maxContentBytes bounds the bytes of prompts in one span, and those of outputs.
 const maxContentBytes = 32 << 10
 
-// Deployment is what telemetry tells of a model's deployment.
+// Deployment describes a model's deployment to telemetry.
 type Deployment struct {
 	Name     string
-	Provider string // as the configuration names it
-	Model    string // that is asked for
+	Provider string // its name in the configuration
+	Model    string // the requested model
 }
 
-// providerNames are the conventions' names of the configuration's providers.
+// providerNames maps provider names of the configuration to those of the conventions.
 var providerNames = map[string]string{
 	"openai": "openai", "azure-openai": "azure.ai.openai", "anthropic": "anthropic",
 }
 
-// Provider returns the provider with its calls measured and traced; the same if there is no telemetry.
+// Provider wraps the provider to measure and trace its calls. Without telemetry it returns the
+// provider itself.
 func (t *Telemetry) Provider(p model.Provider, d Deployment) model.Provider {
 	if t == nil {
 		return p
@@ -55,7 +56,7 @@ type provider struct {
 	d     Deployment
 }
 
-// modelCall is one call of a model under observation.
+// modelCall is a call of a model that is observed.
 type modelCall struct {
 	*provider
 	operation string
@@ -76,7 +77,7 @@ func (p *provider) begin(ctx context.Context, operation string) (context.Context
 	return model.OnFirstToken(ctx, func() { c.first = time.Since(c.began) }), c
 }
 
-// set adds attributes to a span that is recorded.
+// set adds attributes to the span, if it is recorded.
 func (c *modelCall) set(attrs ...attribute.KeyValue) {
 	if c.span != nil {
 		c.span.SetAttributes(attrs...)
@@ -176,7 +177,8 @@ func (c *modelCall) end(answered string, usage forebay.TokenUsage, err error) {
 	m.genAIDuration.of(of).since(c.began)
 }
 
-// messagesJSON writes messages in the conventions' form, with at most maxContentBytes of text in all.
+// messagesJSON writes messages in the form of the conventions, with at most maxContentBytes of
+// text in all.
 func messagesJSON(messages []model.Message, finish string) string {
 	type part struct {
 		Type    string `json:"type"`
@@ -199,7 +201,7 @@ func messagesJSON(messages []model.Message, finish string) string {
 	}
 	b, err := json.Marshal(list)
 	if err != nil {
-		return "" // strings always marshal
+		return "" // never: strings can be marshalled
 	}
 	return string(b)
 }

@@ -2,7 +2,7 @@ package telemetry
 
 import "go.opentelemetry.io/otel/attribute"
 
-// Metrics that the semantic conventions name.
+// Metrics of the semantic conventions.
 const (
 	sendDuration     = "messaging.client.operation.duration"
 	processDuration  = "messaging.process.duration"
@@ -12,7 +12,7 @@ const (
 	genAIServerFirst = "gen_ai.server.time_to_first_token"
 )
 
-// Metrics that they lack.
+// Metrics that the conventions lack.
 const (
 	queueMessages         = "forebay.queue.messages"
 	queueRetrying         = "forebay.queue.retrying"
@@ -55,7 +55,7 @@ const (
 	orchestrationsEnded     = "forebay.orchestration.ended"
 )
 
-// Attributes beside those of the conventions.
+// Attributes that the conventions lack.
 const (
 	keyQueue      = attribute.Key("forebay.queue")
 	keyState      = attribute.Key("forebay.state")
@@ -79,7 +79,7 @@ const (
 	keyActivity     = attribute.Key("forebay.activity")
 )
 
-// Bucket boundaries; those of the conventions are as these recommend.
+// Bucket boundaries. Those of metrics of the conventions are the recommended ones.
 var (
 	sendBuckets   = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
 	genAIBuckets  = []float64{0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92}

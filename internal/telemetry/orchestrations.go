@@ -29,10 +29,11 @@ func (m *metrics) ofOrchestrations(r *recorder) {
 	m.turns = newVector(r, counter(orchestrationTurns, "{turn}", "Turns of orchestrations that this process took."), labels(keyOrchestrator, keyOutcome))
 	m.activities = newVector(r, counter(orchestrationActivities, "{attempt}", "Attempts of activities that ended. Of those that were lost only that is known."), labels(keyActivity, keyOutcome))
 	m.orchestrationsEnded = newVector(r, counter(orchestrationsEnded, "{instance}", "Orchestrations that ended with a turn of this process."), labels(keyOrchestrator, keyStatus))
-	m.activities.of(functionLabels{result: orchestrate.ActivityLost}) // from the beginning, so that the first is an increase
+	// The series exists from the start, so that its first count is an increase.
+	m.activities.of(functionLabels{result: orchestrate.ActivityLost})
 }
 
-// Orchestrations is the observer of turns and activities; nil if there is no telemetry.
+// Orchestrations returns the observer of work items and activities, or nil without telemetry.
 func (t *Telemetry) Orchestrations() func(orchestrate.Taken) {
 	if t == nil || t.metrics == nil {
 		return nil
@@ -52,10 +53,11 @@ func (t *Telemetry) Orchestrations() func(orchestrate.Taken) {
 
 func statusLabel(s forebay.OrchestrationStatus) string { return strings.ToLower(string(s)) }
 
-// openLimit is how many instances are counted that are not over.
+// openLimit is the largest count of instances that are not over.
 const openLimit = 100_000
 
-// OpenOrchestrations registers the gauges of instances that are not over, which are read when somebody asks.
+// OpenOrchestrations registers the gauges of instances that are not over. They are read at each
+// collection.
 func (t *Telemetry) OpenOrchestrations(count func(ctx context.Context, limit int64) ([]orchestrate.OpenCount, error), oldest func(context.Context) ([]orchestrate.OldestTurn, error)) error {
 	if t == nil || t.meter == nil {
 		return nil
@@ -71,7 +73,7 @@ func (t *Telemetry) OpenOrchestrations(count func(ctx context.Context, limit int
 			}),
 		t.gauge(gauge{orchestrationOldestAge, "s", "Since when the turn of the orchestrator has been ready that has been so longest; 0: none is.", []attribute.Key{keyOrchestrator}},
 			func(observe func(float64, ...string)) {
-				// Of those that share a label the last one counts: the oldest.
+				// If several share a label, the last one counts, which is the oldest.
 				byAge := slices.SortedFunc(slices.Values(turns.get(context.Background())), func(a, b orchestrate.OldestTurn) int { return cmp.Compare(a.Age, b.Age) })
 				for _, o := range byAge {
 					observe(o.Age.Seconds(), o.Orchestrator)

@@ -14,9 +14,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-// recorder keeps the counters and histograms that jobs are measured by, and gives them to the SDK's
-// readers when these collect. The SDK's own instruments would cost a job ten times as much: with the
-// labels known, counting here is an atomic addition.
+// recorder keeps the counters and histograms of jobs and gives them to the SDK's readers at
+// collection. The SDK's own instruments would cost a job ten times as much. With known labels,
+// counting here is an atomic addition.
 type recorder struct {
 	scope instrumentation.Scope
 	began time.Time
@@ -33,7 +33,7 @@ func (r *recorder) add(f *family) {
 	r.families = append(r.families, f)
 }
 
-// spec is what a metric is: a counter, or a histogram if it has bounds.
+// spec describes a metric: a counter, or a histogram if it has bounds.
 type spec struct {
 	name, unit, description string
 	bounds                  []float64
@@ -47,12 +47,12 @@ type family struct {
 	all []*series
 }
 
-// series counts what has one set of labels.
+// series counts what has the same set of labels.
 type series struct {
 	attrs   attribute.Set
 	bounds  []float64
 	sum     atomic.Uint64   // the bits of a float64
-	buckets []atomic.Uint64 // of a histogram; one more than bounds
+	buckets []atomic.Uint64 // for a histogram; one more than bounds
 }
 
 func (f *family) series(attrs attribute.Set) *series {
@@ -66,7 +66,7 @@ func (f *family) series(attrs attribute.Set) *series {
 	return s
 }
 
-// add counts v more.
+// add adds v to a counter.
 func (s *series) add(v float64) {
 	for {
 		old := s.sum.Load()
@@ -76,7 +76,7 @@ func (s *series) add(v float64) {
 	}
 }
 
-// record adds an observation to a histogram. A bucket holds what is at most its bound.
+// record adds an observation to a histogram. A bucket counts values up to and including its bound.
 func (s *series) record(v float64) {
 	at := 0
 	for at < len(s.bounds) && v > s.bounds[at] {
@@ -86,10 +86,10 @@ func (s *series) record(v float64) {
 	s.add(v)
 }
 
-// since records how many seconds have passed.
+// since records the seconds that have passed.
 func (s *series) since(at time.Time) { s.record(time.Since(at).Seconds()) }
 
-// Produce implements sdkmetric.Producer. What has no series is left out.
+// Produce implements sdkmetric.Producer. It leaves out metrics without series.
 func (r *recorder) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	r.mu.Lock()
 	families := slices.Clone(r.families)

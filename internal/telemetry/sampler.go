@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// samplerOf is the sampler that OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG name; those that follow
-// a span's parent follow its link as well.
+// samplerOf returns the sampler that OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG name.
+// Samplers that follow a span's parent also follow its link.
 func samplerOf(getenv func(string) string) (sdktrace.Sampler, error) {
 	name, arg := getenv("OTEL_TRACES_SAMPLER"), getenv("OTEL_TRACES_SAMPLER_ARG")
 	ratio := 1.0
@@ -36,8 +36,8 @@ func samplerOf(getenv func(string) string) (sdktrace.Sampler, error) {
 	return nil, fmt.Errorf("OTEL_TRACES_SAMPLER: %.40q is none of always_on, always_off, traceidratio and these after parentbased_", name)
 }
 
-// linked decides for a span that begins a trace and links to one other as it was decided for that one:
-// an attempt is traced if its submit was.
+// linked samples a root span with one link exactly if the linked span was sampled. So an attempt
+// is traced if its submit was.
 type linked struct{ sdktrace.Sampler }
 
 func (s linked) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {

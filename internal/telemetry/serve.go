@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// maxScrapes bounds the scrapes that are answered at once.
+// maxScrapes is the limit of concurrent scrapes.
 const maxScrapes = 4
 
 // Serve answers GET /metrics until ctx ends.
@@ -28,7 +28,7 @@ func (t *Telemetry) Serve(ctx context.Context, listener net.Listener) error {
 	stopped := make(chan struct{})
 	defer context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		_ = server.Close() // a scrape is not worth waiting for
+		_ = server.Close() // does not wait for scrapes
 	})()
 	err := server.Serve(listener)
 	if !errors.Is(err, http.ErrServerClosed) {
@@ -44,8 +44,8 @@ func (e scrapeErrors) Println(v ...any) {
 	e.log.Warn("metrics cannot be collected", slog.Any("error", v))
 }
 
-// Requests makes the trace that a request says it belongs to its context's, for logs and for jobs that
-// name none themselves.
+// Requests puts the trace that a request names into its context. Logs use it, and so do jobs that
+// name no trace themselves.
 func (t *Telemetry) Requests(next http.Handler) http.Handler {
 	if !t.Traces() {
 		return next

@@ -6,7 +6,7 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate"
 )
 
-// Committed hears of the transactions of the store's writer.
+// Committed counts a transaction of the store's writer.
 func (t *Telemetry) Committed(c db.Commit) {
 	m := t.metrics
 	if m == nil {
@@ -20,7 +20,7 @@ func (t *Telemetry) Committed(c db.Commit) {
 	m.commitOperations.record(float64(c.Operations))
 }
 
-// JobsChanged hears of what those transactions made of jobs.
+// JobsChanged counts the changes of jobs in those transactions.
 func (t *Telemetry) JobsChanged(c db.JobTally) {
 	m := t.metrics
 	if m == nil {
@@ -44,7 +44,7 @@ func (t *Telemetry) JobsChanged(c db.JobTally) {
 	attempts(forebay.OutcomeCancelled, c.AttemptsCancelled)
 }
 
-// ActivitiesLost hears of attempts of activities of which nobody heard again.
+// ActivitiesLost counts attempts of activities whose worker never reported back.
 func (t *Telemetry) ActivitiesLost(n int) {
 	if m := t.metrics; m != nil {
 		m.activities.of(functionLabels{result: orchestrate.ActivityLost}).add(float64(n))

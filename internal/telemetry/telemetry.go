@@ -1,16 +1,18 @@
-// Package telemetry measures and traces what a server does, by OpenTelemetry: metrics for Prometheus to
-// scrape or to be sent by OTLP over HTTP, traces by OTLP over HTTP, and the ids of a trace in the logs.
+// Package telemetry measures and traces a server with OpenTelemetry. Prometheus can scrape
+// metrics, or OTLP over HTTP sends them. OTLP over HTTP sends traces. Logs contain the ids of
+// traces.
 //
-// It hears of things through the observers of the packages that do them, which import nothing of it. Names
-// follow the semantic conventions for messaging and for generative AI, version 1.41.0, where they have
-// one, and begin with "forebay." where they do not.
+// It implements the observers of other packages, which do not import it. Names follow the semantic
+// conventions for messaging and for generative AI, version 1.41.0. Other names begin with
+// "forebay.".
 //
-// A submit is a PRODUCER span that continues the client's trace. The job keeps its context. Each attempt,
-// perhaps days later, is a CONSUMER span in a trace of its own with a link to it, retries too; within it
-// a call of a model is a CLIENT span. A sampler that follows a span's parent follows that link.
+// A submit is a PRODUCER span that continues the client's trace. The job stores its context. Each
+// attempt, perhaps days later, is a CONSUMER span in its own trace with a link to the submit.
+// Within it a call of a model is a CLIENT span. A sampler that follows a span's parent also
+// follows that link.
 //
-// No prompt, output, secret, URL or error message becomes part of telemetry; prompts and outputs do as
-// span attributes when that is asked for. What a label can be is bounded.
+// No prompt, output, secret, URL or error message becomes part of telemetry. Prompts and outputs
+// can become attributes of spans if an option asks for it. The number of label values is bounded.
 package telemetry
 
 import (
@@ -40,8 +42,9 @@ import (
 
 const scopeName = "github.com/forebayhq/forebay"
 
-// Options says what is measured and where it goes. With neither Prometheus nor an endpoint, configured or
-// in the standard OTEL_EXPORTER_OTLP_… variables, there is no telemetry.
+// Options says what is measured and where it goes. There is no telemetry without Prometheus and
+// without an endpoint. The endpoint may be configured or come from the standard
+// OTEL_EXPORTER_OTLP_… variables.
 type Options struct {
 	Prometheus bool                      // metrics are scraped
 	Endpoint   string                    // base URL of an OTLP collector; wins over the environment's
@@ -53,7 +56,7 @@ type Options struct {
 	Getenv         func(string) string // nil: os.Getenv
 }
 
-// Telemetry measures one server.
+// Telemetry is the telemetry of one server.
 type Telemetry struct {
 	log       *slog.Logger
 	capture   bool
@@ -66,7 +69,8 @@ type Telemetry struct {
 	propagate propagation.TraceContext //
 }
 
-// New returns the telemetry that the options ask for, or nil if that is none. It connects to nothing yet.
+// New returns the telemetry that the options ask for, or nil if they ask for none. It does not
+// connect to anything.
 func New(opts Options) (*Telemetry, error) {
 	if opts.Getenv == nil {
 		opts.Getenv = os.Getenv
@@ -83,7 +87,8 @@ func New(opts Options) (*Telemetry, error) {
 		resource.WithAttributes(semconv.ServiceName(system), semconv.ServiceVersion(opts.Version), semconv.ServiceInstanceID(rand.Text())),
 		resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
-		return nil, errors.New("OTEL_RESOURCE_ATTRIBUTES: is not a list of key=value") // err quotes the value
+		// err quotes the value.
+		return nil, errors.New("OTEL_RESOURCE_ATTRIBUTES: is not a list of key=value")
 	}
 	if opts.Prometheus || to.metrics {
 		if err := t.measure(opts, to, of); err != nil {
@@ -139,10 +144,10 @@ func (t *Telemetry) trace(opts Options, to destination, of *resource.Resource) e
 	return nil
 }
 
-// shutdownTimeout bounds what a stop spends on sending the last of it.
+// shutdownTimeout bounds the time for sending the last data.
 const shutdownTimeout = 5 * time.Second
 
-// Shutdown sends what was not sent yet, if the collector takes it in time, and stops.
+// Shutdown sends the remaining data, if the collector accepts it in time, and stops.
 func (t *Telemetry) Shutdown(ctx context.Context) {
 	if t == nil {
 		return
@@ -153,7 +158,7 @@ func (t *Telemetry) Shutdown(ctx context.Context) {
 	stop := func(signal string, shutdown func(context.Context) error) {
 		stopping.Go(func() {
 			if shutdown(ctx) != nil {
-				t.log.Warn("the last of telemetry could not be sent", slog.String("signal", signal))
+				t.log.Warn("the last telemetry data could not be sent", slog.String("signal", signal))
 			}
 		})
 	}
@@ -166,5 +171,5 @@ func (t *Telemetry) Shutdown(ctx context.Context) {
 	stopping.Wait()
 }
 
-// Traces reports whether there are any.
+// Traces reports whether traces are recorded.
 func (t *Telemetry) Traces() bool { return t != nil && t.tracer != nil }

@@ -71,7 +71,8 @@ func TestNamesAreTheConventions(t *testing.T) {
 	}
 }
 
-// However many tenants, errors and combinations come, there are so many series and the sums are right.
+// However many tenants, errors and combinations come, there are so many series and the sums are
+// right.
 func TestLabelsAreBounded(t *testing.T) {
 	r := &recorder{began: time.Now()}
 	m := newMetrics(r)
@@ -227,7 +228,8 @@ func TestEnvironmentDecidesWhatIsSent(t *testing.T) {
 	}
 }
 
-// A retry links to the submit like the attempt before it, and an attempt that called nothing leaves no span.
+// A retry links to the submit like the attempt before it, and an attempt that called nothing
+// leaves no span.
 func TestSpansOfAttempts(t *testing.T) {
 	m := measuring(t)
 	spans := tracing(t, m, sdktrace.AlwaysSample())
@@ -301,7 +303,8 @@ func TestQueuesAreCountedWhenAsked(t *testing.T) {
 	})
 }
 
-// Gauges show what is read, under the first so many tenants' and orchestrators' names; of the others together the oldest turn.
+// Gauges show what is read, under the first so many tenants' and orchestrators' names; of the
+// others together the oldest turn.
 func TestGauges(t *testing.T) {
 	const all = maxTenants + 50
 	var deployments []forebay.Deployment

@@ -10,12 +10,12 @@ import (
 	"github.com/forebayhq/forebay/internal/webhook"
 )
 
-// webhookOutcomes are what becomes of a delivery after a try, in the words of operators.
+// webhookOutcomes are the outcomes of a delivery attempt, in the words of operators.
 var webhookOutcomes = map[webhook.Verb]string{
 	webhook.Complete: "delivered", webhook.Retry: "retried", webhook.Release: "released", webhook.GiveUp: "given_up",
 }
 
-// Webhooks is the observer of deliveries to webhooks; nil if there is no telemetry.
+// Webhooks returns the observer of deliveries to webhooks, or nil without telemetry.
 func (t *Telemetry) Webhooks() func(webhook.Endpoint, webhook.Delivery, webhook.Outcome) {
 	if t == nil {
 		return nil
@@ -23,7 +23,8 @@ func (t *Telemetry) Webhooks() func(webhook.Endpoint, webhook.Delivery, webhook.
 	return t.delivered
 }
 
-// delivered hears of a try to deliver to a webhook. The span shows neither its URL nor its message.
+// delivered records a delivery attempt to a webhook. The span contains neither the URL nor the
+// message.
 func (t *Telemetry) delivered(e webhook.Endpoint, d webhook.Delivery, o webhook.Outcome) {
 	outcome, failure := webhookOutcomes[o.Verb], string(o.Attempt.Failure)
 	if t.tracer != nil {

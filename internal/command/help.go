@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"errors"
@@ -15,19 +15,19 @@ func init() {
 	cobra.EnableCommandSorting = false // help lists commands in the order of their use
 }
 
-// group is a command that only has others.
-func group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+// Group completes a command that only holds other commands.
+func Group(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	c.Args, c.DisableFlagsInUseLine = cobra.ArbitraryArgs, true
 	c.RunE = runGroup
-	// The plural names a resource. Its singular is understood, too.
+	// The plural names a resource. The singular works too.
 	if singular, plural := strings.CutSuffix(c.Name(), "s"); plural {
 		c.Aliases = append(c.Aliases, singular)
 	}
-	return withCommands(c, commands...)
+	return WithCommands(c, commands...)
 }
 
-// withCommands adds commands below one. "get" is another name of "show" everywhere.
-func withCommands(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+// WithCommands adds subcommands to c. "get" is an alias of "show" everywhere.
+func WithCommands(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	for _, child := range commands {
 		if child.Name() == "show" {
 			child.Aliases = append(child.Aliases, "get")
@@ -37,7 +37,7 @@ func withCommands(c *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// runGroup is what a group does by itself: it helps, and says that there is no such command in it.
+// runGroup runs a group itself: without arguments it prints help, else the command is unknown.
 func runGroup(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return c.Help()
@@ -49,14 +49,15 @@ func runGroup(c *cobra.Command, args []string) error {
 		}
 	}
 	if near := nearest(args[0], names); near != "" {
-		return usagef("unknown command %q; did you mean %q?", args[0], c.CommandPath()+" "+near)
+		return Usagef("unknown command %q; did you mean %q?", args[0], c.CommandPath()+" "+near)
 	}
-	return usagef("unknown command %q; see %s --help", args[0], c.CommandPath())
+	return Usagef("unknown command %q; see %s --help", args[0], c.CommandPath())
 }
 
-// nearest is the name that was probably meant, or "".
+// nearest returns the name that was probably meant, or "".
 func nearest(typed string, names []string) string {
-	c := &cobra.Command{SuggestionsMinimumDistance: min(2, len(typed)/2)} // it knows how to compare names
+	// Only for cobra's comparison of names.
+	c := &cobra.Command{SuggestionsMinimumDistance: min(2, len(typed)/2)}
 	for _, name := range names {
 		c.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
 	}
@@ -66,31 +67,23 @@ func nearest(typed string, names []string) string {
 	return ""
 }
 
-// otherCommands is the last section of the command line's help.
-const otherCommands = "Other commands"
+// OtherCommands is the last section of the command line's help.
+const OtherCommands = "Other commands"
 
-// section is a group's commands under one heading of its help.
-type section struct {
-	title    string
-	commands []*cobra.Command
-}
-
-func addSections(group *cobra.Command, sections ...section) {
-	for _, s := range sections {
-		group.AddGroup(&cobra.Group{ID: s.title, Title: s.title + ":"})
-		for _, c := range s.commands {
-			c.GroupID = s.title
-			withCommands(group, c)
-		}
+// AddSection adds commands to a group, under a heading of the group's help.
+func AddSection(group *cobra.Command, title string, commands ...*cobra.Command) {
+	group.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
+	for _, c := range commands {
+		c.GroupID = title
 	}
+	WithCommands(group, commands...)
 }
 
 // addHelp adjusts cobra's help to this command line.
 func addHelp(root *cobra.Command) {
-	root.Version = buildVersion()
-	root.SetVersionTemplate("forebay {{.Version}}\n")
-	root.SetHelpCommandGroupID(otherCommands)
-	root.SetCompletionCommandGroupID(otherCommands)
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.SetHelpCommandGroupID(OtherCommands)
+	root.SetCompletionCommandGroupID(OtherCommands)
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "help" {
@@ -104,27 +97,28 @@ func addHelp(root *cobra.Command) {
 	).Replace(root.UsageTemplate()))
 }
 
-// help is cobra's command. Other than cobra's it fails for a command that does not exist.
+// help replaces cobra's help command, which does not fail for an unknown command.
 func help(c *cobra.Command, args []string) error {
 	topic, rest, err := c.Root().Find(args)
 	switch {
 	case err != nil:
-		return usagef("%s", err)
+		return Usagef("%s", err)
 	case len(rest) > 0 && topic.HasSubCommands() && topic.RunE != nil:
 		return runGroup(topic, rest)
 	case len(rest) > 0:
-		return usagef("unexpected argument %q; see %s --help", rest[0], topic.CommandPath())
+		return Usagef("unexpected argument %q; see %s --help", rest[0], topic.CommandPath())
 	}
 	topic.InitDefaultHelpFlag()
 	return topic.Help()
 }
 
-// flagProblem is what is wrong with a flag's value, said after the flag's name.
+// flagProblem says what is wrong with the value of a flag. The message puts the flag's name before
+// it.
 type flagProblem string
 
 func (p flagProblem) Error() string { return string(p) }
 
-// flagError says what is wrong with a flag in the words of this command line.
+// flagError replaces the wording of pflag's errors.
 func flagError(c *cobra.Command, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		return unknownFlag(c, unknown)
@@ -135,7 +129,7 @@ func flagError(c *cobra.Command, err error) error {
 	}
 	name := invalid.GetFlag().Name
 	if problem, ok := errors.AsType[flagProblem](err); ok {
-		return usagef("--%s %s", name, problem)
+		return Usagef("--%s %s", name, problem)
 	}
 	if refused, ok := errors.AsType[*forebay.Error](err); ok {
 		return refused
@@ -145,23 +139,23 @@ func flagError(c *cobra.Command, err error) error {
 		"duration": "a duration such as 90s or 24h",
 	}
 	if what, known := takes[invalid.GetFlag().Value.Type()]; known {
-		return usagef("--%s takes %s, not %.40q", name, what, invalid.GetValue())
+		return Usagef("--%s takes %s, not %.40q", name, what, invalid.GetValue())
 	}
 	return err
 }
 
-// unknownFlag says which flag was probably meant.
+// unknownFlag adds which flag was probably meant.
 func unknownFlag(c *cobra.Command, unknown *pflag.NotExistError) error {
 	name := unknown.GetSpecifiedName()
 	if unicode.IsDigit([]rune(name)[0]) {
-		return usagef("unexpected %q: no negative number is taken here", "-"+unknown.GetSpecifiedShortnames())
+		return Usagef("unexpected %q: no negative number is taken here", "-"+unknown.GetSpecifiedShortnames())
 	}
 	var names []string
 	if unknown.GetSpecifiedShortnames() == "" {
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	}
 	if near := nearest(name, names); near != "" {
-		return usagef("%s; did you mean --%s?", unknown, near)
+		return Usagef("%s; did you mean --%s?", unknown, near)
 	}
 	return unknown
 }

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"encoding/json"
@@ -10,17 +10,19 @@ import (
 	"unicode/utf8"
 )
 
-func writeJSON(w io.Writer, v any, indent string) error {
-	e := json.NewEncoder(plainJSON(w))
+// WriteJSON writes a value as JSON that is safe to show on a terminal.
+func WriteJSON(w io.Writer, v any, indent string) error {
+	e := json.NewEncoder(PlainJSON(w))
 	e.SetEscapeHTML(false)
 	e.SetIndent("", indent)
 	return e.Encode(v)
 }
 
-// plainJSON returns a writer of JSON text that escapes what would steer a terminal: control
-// characters and those that reorder text (Unicode's Bidi_Control). In valid JSON they stand within
-// strings only, so the text means the same. A character that is cut off at the end is held back.
-func plainJSON(w io.Writer) io.Writer { return &jsonEscaper{to: w} }
+// PlainJSON returns a writer of JSON text that escapes control characters and characters that
+// reorder text (Unicode's Bidi_Control). A terminal could act on these. In valid JSON they occur
+// only within strings, so the text means the same. The writer holds back an incomplete character
+// at the end.
+func PlainJSON(w io.Writer) io.Writer { return &jsonEscaper{to: w} }
 
 type jsonEscaper struct {
 	to   io.Writer
