@@ -63,6 +63,7 @@ var mayImport = map[string][]string{
 	"internal/pgtest":           {"internal/toolchain"},
 	"internal/queue":            {".", "internal/audit", "internal/db", "internal/db/driver", "internal/db/schema"},
 	"internal/quota":            {"."},
+	"internal/raced":            {},
 	"internal/retry":            {"."},
 	"internal/sleep":            {},
 	"internal/stores":           {".", "internal/admission", "internal/audit", "internal/bus", "internal/db", "internal/documents", "internal/jobs", "internal/keys", "internal/orchestrate", "internal/queue", "internal/tenant", "internal/webhook"},

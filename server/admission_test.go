@@ -16,6 +16,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -155,6 +156,7 @@ func onServers(t *testing.T, f func(t *testing.T, database string)) {
 // TestJobsWaitForTheQuota: more jobs than may go at once wait, unlocked, and go as the quota lets them; none
 // is refused, none loses an attempt, and none comes late.
 func TestJobsWaitForTheQuota(t *testing.T) {
+	raced.Skip(t, raced.Waiting)
 	t.Parallel()
 	onServers(t, func(t *testing.T, database string) {
 		const jobs = strictHolds + 9
@@ -240,6 +242,7 @@ func TestHeldJobsHoldUpNobodyElse(t *testing.T) {
 // TestOneLedgerForAllProcesses: two processes on one database keep to one quota together; when one is killed in the
 // middle, nothing is lost and the other goes on within the same quota.
 func TestOneLedgerForAllProcesses(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	const jobs = strictHolds + 14 // two ledgers would let go too much as well
 	model := startStrict(t, "east")

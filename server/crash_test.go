@@ -23,6 +23,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
@@ -33,6 +34,7 @@ const crashSeedVariable = "FOREBAY_CRASH_SEED"
 // TestSurvivesCrashes kills, stops and freezes a server process at random moments while clients keep
 // submitting, and then looks at every job: whatever was acknowledged ends, with exactly one result.
 func TestSurvivesCrashes(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	c := newCrash(t, size(2000, 400))
 	c.options.Database = database(t)

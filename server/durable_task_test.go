@@ -23,6 +23,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/toolchain"
 	"github.com/forebayhq/forebay/server"
 )
@@ -148,6 +149,7 @@ func startDurableTask(t *testing.T) *sdk {
 
 // The example's program does everything that an ordinary one does, with the version of Microsoft's SDK that it names.
 func TestDurableTaskSDKForPython(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	folder := filepath.Join("..", "examples", "durabletask")
 	packages := pythonPackages(t, folder)
@@ -174,6 +176,7 @@ terminated TERMINATED "enough"
 
 // So does the one for JavaScript.
 func TestDurableTaskSDKExampleForJavaScript(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	folder := filepath.Join("..", "examples", "durabletask", "javascript")
 	modules := nodeModules(t, folder)
@@ -192,6 +195,7 @@ func TestDurableTaskSDKExampleForJavaScript(t *testing.T) {
 
 // And the one for Go, with the version of the SDK that go.mod names.
 func TestDurableTaskSDKExampleForGo(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -211,6 +215,7 @@ func TestDurableTaskSDKExampleForGo(t *testing.T) {
 
 // And the one for Java, with the version of Microsoft's SDK that its pom.xml names.
 func TestDurableTaskSDKExampleForJava(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	toolchain.Need(t, toolchain.JDK())
 	folder := filepath.Join("..", "examples", "durabletask", "java")
@@ -273,6 +278,7 @@ func (s *sdk) node(ctx context.Context, script, key string, args ...string) *exe
 
 // A worker and client in another language, with the SDK that npm has, do what Go functions do.
 func TestDurableTaskSDK(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	t.Run("plain", func(t *testing.T) {
 		t.Parallel()

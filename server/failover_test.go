@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 // inBubble runs a server that carries out jobs and listens nowhere, in virtual time, until the test ends.
@@ -106,6 +107,7 @@ func twoSims(concurrency int) Options {
 // All deployments of a model are down for two minutes: jobs wait and lose nothing, only probes are made,
 // and the work goes on soon after.
 func TestJobsOutliveAnOutage(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	inBubble(t, twoSims(8), func(t *testing.T, s *Server) {
 		calls := func() int64 {
 			d := s.deploymentsNow(t)

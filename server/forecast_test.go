@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 // job is what a client is told of a job.
@@ -76,6 +77,7 @@ func TestForecastByRate(t *testing.T) {
 
 // Where the quota is scarce, it tells; also when it has only just begun to be.
 func TestForecastByQuota(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	for _, begun := range []time.Duration{3 * time.Second, 45 * time.Second} {
 		o := twoSims(64)
 		o.Deployments[0].RequestsPerMinute, o.Deployments[1].RequestsPerMinute = 600, 300

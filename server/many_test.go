@@ -21,6 +21,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
@@ -29,6 +30,7 @@ import (
 // theirs by 90 s, and disturbs everything there is: processes, connections, the server, the network.
 // Then it looks at every job: whatever was acknowledged ends, with exactly one result.
 func TestManyProcesses(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	f := newFleet(t)
 	running, stop := context.WithCancel(t.Context())
@@ -269,6 +271,7 @@ func (f *fleet) checkTables() {
 // clocks differ from each other: a lock that is renewed must not end early because of it, that of a killed
 // process must end in time, and schedules and deadlines are the database's.
 func TestClocksThatDiffer(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	dir := t.TempDir()
 	build := sync.OnceValues(func() (string, error) { return skewable(t.Context(), dir) })

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -200,6 +201,7 @@ func TestEventStreamResumesAfterACrash(t *testing.T) {
 
 // A task that this server does not know waits for one that does.
 func TestUnknownTaskWaits(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	knows := childOptions{Database: database(t), Functions: []string{"count"}, Queue: server.Queue{MaxDeliveryCount: 1}}
 	opts := server.Options{Database: "sqlite:" + knows.Database, Functions: []forebay.Task{{Name: "count", Run: childFunctions["count"]}}}
