@@ -5,7 +5,8 @@ package raced
 import "testing"
 
 // Skip skips the test in the short run under the race detector, which is what `make race` does.
-// Without -short the detector watches the test too. The reason says why it would see nothing there.
+// Without -short the detector watches the test too. The reason says why it would see nothing
+// there.
 func Skip(t testing.TB, reason string) {
 	t.Helper()
 	if detector && testing.Short() {
