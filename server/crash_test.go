@@ -36,9 +36,9 @@ const crashSeedVariable = "FOREBAY_CRASH_SEED"
 func TestSurvivesCrashes(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	t.Parallel()
-	c := newCrash(t, size(2000, 400))
+	c := newCrash(t, size(1000, 400))
 	c.options.Database = database(t)
-	c.planDisturbances(size(20, 4), size(5, 1), 1)
+	c.planDisturbances(size(10, 4), size(3, 1), 1)
 	running, stop := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
 	watching.Go(func() { c.watch(running) })

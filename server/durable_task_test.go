@@ -355,6 +355,7 @@ func (s *sdk) worker(t *testing.T, args ...string) (*exec.Cmd, *bufio.Reader) {
 
 // What a worker has begun that is killed with SIGKILL is carried out by another, and each result is recorded once.
 func TestDurableTaskWorkerIsKilled(t *testing.T) {
+	t.Parallel()
 	const n = 3
 	s := startSDK(t)
 	first, says := s.worker(t, "stall")

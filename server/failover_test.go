@@ -17,6 +17,7 @@ import (
 
 // inBubble runs a server that carries out jobs and listens nowhere, in virtual time, until the test ends.
 func inBubble(t *testing.T, o Options, f func(t *testing.T, s *Server)) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o.Database, o.Role, o.Logger = "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"), RoleWorker, slog.New(slog.DiscardHandler)
 		s, err := New(o)

@@ -88,7 +88,7 @@ type step struct {
 }
 
 func newFleet(t *testing.T) *fleet {
-	f := &fleet{crash: newCrash(t, size(3000, 1000))}
+	f := &fleet{crash: newCrash(t, size(1500, 1000))}
 	f.fronts = make([]atomic.Pointer[process], fleetFronts)
 	f.pg = pgtest.New(t, nil)
 	if f.ahead = fleetSkew; f.random(2).IntN(2) == 0 {
@@ -152,27 +152,27 @@ func (f *fleet) plan() {
 		}
 	}
 	worker := func() int { return draw.IntN(fleetWorkers) }
-	add(size(6, 2), "kill a worker", func() {
+	add(size(3, 2), "kill a worker", func() {
 		i := worker()
 		f.kill(f.workers[i])
 		f.launchWorker(i)
 	})
-	add(size(2, 1), "kill an API process", func() {
+	add(1, "kill an API process", func() {
 		i := draw.IntN(fleetFronts)
 		f.kill(f.fronts[i].Load())
 		f.launchFront(i)
 	})
-	add(size(2, 1), "stop a worker", func() {
+	add(1, "stop a worker", func() {
 		i := worker()
 		f.workers[i].mustListen(f)
 		f.workers[i].stop(f.T)
 		f.launchWorker(i)
 	})
-	add(size(3, 1), "freeze a worker past its locks", func() { f.freeze(f.workers[worker()]) })
+	add(size(2, 1), "freeze a worker past its locks", func() { f.freeze(f.workers[worker()]) })
 	add(1, "freeze an API process", func() { f.freeze(f.fronts[draw.IntN(fleetFronts)].Load()) })
-	add(size(3, 1), "end all connections", f.endConnections)
-	add(size(2, 1), "cut a worker off", func() { f.partition(f.proxy.Cut) })
-	add(size(2, 1), "let a worker's packets vanish", func() { f.partition(f.proxy.Stall) })
+	add(size(2, 1), "end all connections", f.endConnections)
+	add(1, "cut a worker off", func() { f.partition(f.proxy.Cut) })
+	add(1, "let a worker's packets vanish", func() { f.partition(f.proxy.Stall) })
 	draw.Shuffle(len(f.steps), func(i, j int) { f.steps[i], f.steps[j] = f.steps[j], f.steps[i] })
 	middle := len(f.steps) / 2
 	restart := step{"restart PostgreSQL", func() {

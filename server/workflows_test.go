@@ -235,6 +235,7 @@ steps:
 
 // A step's timeout ends its job.
 func TestWorkflowStepTimesOut(t *testing.T) {
+	t.Parallel()
 	const text = `
 workflow: slow
 steps:
