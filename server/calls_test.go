@@ -14,7 +14,6 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
-	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -89,21 +88,6 @@ func awaitModel(t *testing.T, model *modelsim.TestServer, wanted func(modelsim.S
 
 func inFlight(n int) func(modelsim.Stats) bool {
 	return func(s modelsim.Stats) bool { return s.InFlight == n }
-}
-
-func TestCallLongerThanItsLockRunsOnce(t *testing.T) {
-	raced.Skip(t, raced.Waiting)
-	t.Parallel()
-	s, model := startOn(t, func(modelsim.Call) modelsim.Reply { return modelsim.Reply{Delay: 10500 * time.Millisecond} },
-		server.Queue{LockDuration: 5 * time.Second})
-	sent := s.send(t, "long")
-	job, attempts := s.mustAwait(t, sent.ID)
-	if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || len(attempts) != 1 || model.Calls("long") != 1 {
-		t.Errorf("%s after %d calls and the attempts %v", job.Status, model.Calls("long"), outcomes(attempts))
-	}
-	if took := job.CompletedAt.Sub(*job.StartedAt); took < 10*time.Second {
-		t.Errorf("the call took only %s", took)
-	}
 }
 
 func TestCancelAbortsTheCallInFlight(t *testing.T) {
