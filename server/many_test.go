@@ -273,8 +273,13 @@ func (f *fleet) checkTables() {
 func TestClocksThatDiffer(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	t.Parallel()
-	dir := t.TempDir()
-	build := sync.OnceValues(func() (string, error) { return skewable(t.Context(), dir) })
+	build := ""
+	if !testing.Short() { // built here, so that only one test waits for it
+		var err error
+		if build, err = skewable(t.Context(), t.TempDir()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct {
 		name   string
 		ahead  time.Duration    // of the database
@@ -292,10 +297,7 @@ func TestClocksThatDiffer(t *testing.T) {
 				if testing.Short() {
 					t.Skip("compiles the standard library anew; run without -short")
 				}
-				var err error
-				if binary, err = build(); err != nil {
-					t.Fatal(err)
-				}
+				binary = build
 			}
 			clocksThatDiffer(t, c.ahead, binary, c.clocks)
 		})
