@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// AuditEntry is one act of an operator, or one event of a job or a budget, as written in the same transaction. Entries form
-// a chain: each holds the hash of the one before, and its own hash covers that and all its fields.
+// AuditEntry is one act of an operator, or one event of a job or a budget. It is written in the
+// transaction of that act or event. Entries form a chain: each holds the hash of the one before,
+// and its own hash covers that and all its fields.
 type AuditEntry struct {
 	Number       int64     `json:"number" doc:"1, 2, 3, …, without gaps"`
 	At           time.Time `json:"at"`
@@ -25,12 +26,13 @@ type AuditEntry struct {
 	Hash         string    `json:"hash" doc:"SHA-256, in hexadecimal"`
 }
 
-// auditTag begins what is hashed, so that the hash of an entry is that of nothing else.
+// auditTag begins the hashed bytes, so that the hash of an entry is the hash of nothing else.
 const auditTag = "forebay audit entry 1\n"
 
-// ComputeHash returns what Hash must be: SHA-256 over a tag, the previous hash, the number and the
-// time in Unix milliseconds as 8 bytes each, and tenant, actor, action, target and detail, each
-// after its length in 8 bytes. Integers are big-endian. It returns "" when PreviousHash is none.
+// ComputeHash returns what Hash must be, the SHA-256 of these fields in this order: a tag, the
+// previous hash, the number, the time in Unix milliseconds, tenant, actor, action, target and
+// detail. Number and time have 8 bytes each, and each text comes after its length in 8 bytes.
+// Integers are big-endian. It returns "" if PreviousHash is no hash.
 func (e AuditEntry) ComputeHash() string {
 	previous, err := hex.DecodeString(e.PreviousHash)
 	if err != nil || len(previous) != sha256.Size {
@@ -54,9 +56,9 @@ func writeInt(h hash.Hash, v int64) {
 	h.Write(b[:])
 }
 
-// AuditHead says how far an audit log goes, as "<number>:<hash>". Whoever keeps one outside of the
-// database can prove later that nothing up to there was changed or removed. The zero value is the
-// head of an empty log.
+// AuditHead identifies the end of an audit log, as "<number>:<hash>". Whoever keeps one outside
+// the database can prove later that no entry up to it was changed or removed. The zero value is
+// the head of an empty log.
 type AuditHead struct {
 	Number int64
 	Hash   string // in hexadecimal
@@ -65,7 +67,7 @@ type AuditHead struct {
 // NoAuditHash is the PreviousHash of the first entry.
 var NoAuditHash = strings.Repeat("0", 2*sha256.Size)
 
-// String is the form in which heads travel.
+// String returns "<number>:<hash>".
 func (h AuditHead) String() string {
 	if h.Number == 0 {
 		return "0:" + NoAuditHash
@@ -73,7 +75,7 @@ func (h AuditHead) String() string {
 	return strconv.FormatInt(h.Number, 10) + ":" + h.Hash
 }
 
-// ParseAuditHead reads what String returned; "" is the head of an empty log.
+// ParseAuditHead parses what String returns. "" is the head of an empty log.
 func ParseAuditHead(s string) (AuditHead, error) {
 	if s == "" || s == (AuditHead{}).String() {
 		return AuditHead{}, nil
@@ -86,7 +88,7 @@ func ParseAuditHead(s string) (AuditHead, error) {
 	return AuditHead{Number: n, Hash: strings.ToLower(hash)}, nil
 }
 
-// AuditVerification is what a look at part of the chain found.
+// AuditVerification is the result of checking a part of the chain.
 type AuditVerification struct {
 	Intact  bool        `json:"intact"`
 	Checked int64       `json:"checked" doc:"entries looked at"`
@@ -109,15 +111,15 @@ const (
 
 type actorKey struct{}
 
-// WithActor returns a context for what somebody does: the id of an API key.
+// WithActor returns a context that says who acts: the id of an API key.
 func WithActor(ctx context.Context, actor string) context.Context {
 	return context.WithValue(ctx, actorKey{}, actor)
 }
 
-// HasActor reports whether somebody acts in the context: otherwise it is the program itself.
+// HasActor reports whether the context has an actor. Without one the program itself acts.
 func HasActor(ctx context.Context) bool { return ctx.Value(actorKey{}) != nil }
 
-// ActorOf returns who acts in the context: LocalActor, unless it says otherwise.
+// ActorOf returns the actor of the context, LocalActor if it has none.
 func ActorOf(ctx context.Context) string {
 	if actor, ok := ctx.Value(actorKey{}).(string); ok && actor != "" {
 		return actor

@@ -2,8 +2,8 @@ package forebay
 
 import "time"
 
-// Budget is what a tenant or an API key may use in a calendar day and a calendar month of UTC. nil: no
-// limit.
+// Budget is what a tenant or an API key may use in a calendar day and a calendar month of UTC. A
+// nil field is no limit.
 type Budget struct {
 	DailyUSD      *Money `json:"daily_usd,omitempty" doc:"US dollars a day"`
 	MonthlyUSD    *Money `json:"monthly_usd,omitempty" doc:"US dollars a month"`
@@ -43,7 +43,7 @@ const (
 	BudgetMonth BudgetPeriod = "month"
 )
 
-// Start is when the period of that kind began that a time is in, and End when it ends.
+// Start returns the beginning of the period that contains the time.
 func (p BudgetPeriod) Start(at time.Time) time.Time {
 	year, month, day := at.UTC().Date()
 	if p == BudgetMonth {
@@ -60,8 +60,8 @@ func (p BudgetPeriod) End(at time.Time) time.Time {
 	return p.Start(at).AddDate(0, 0, 1)
 }
 
-// BudgetUse is what was used in a period, since there has been a budget, and what is held for calls that
-// are not over.
+// BudgetUse is what was used in a period, since the budget exists, and what is reserved for calls
+// under way.
 type BudgetUse struct {
 	Period     BudgetPeriod `json:"period" enum:"day,month"`
 	StartsAt   time.Time    `json:"starts_at"`
@@ -72,7 +72,7 @@ type BudgetUse struct {
 	HeldUSD    Money        `json:"held_usd"`
 }
 
-// BudgetState is a budget and what is left to say of it.
+// BudgetState is a budget with its use.
 type BudgetState struct {
 	Budget    Budget      `json:"budget"`
 	Usage     []BudgetUse `json:"usage" doc:"of the current day and month"`
@@ -98,14 +98,14 @@ type Tenant struct {
 	Limits []LimitUse  `json:"limits,omitempty" doc:"what it may have and do, and what is used; not told in lists"`
 }
 
-// MaxTenantConcurrency bounds what a tenant's concurrency is limited to.
+// MaxTenantConcurrency is the highest concurrency limit that a tenant can have.
 const MaxTenantConcurrency = 1_000_000
 
-// TenantSettings is what can be set of a tenant. What is nil stays as it is.
+// TenantSettings is what can be set for a tenant. A nil field leaves the setting as it is.
 type TenantSettings struct {
 	Budget      *Budget `json:"budget,omitempty" doc:"it replaces the one before: a limit that is left out is none"`
 	Concurrency *int    `json:"concurrency,omitempty" doc:"how many of its jobs run at once, over all queues and processes; 0: as many as there are workers"`
-	// Limits replace those before.
+	// Limits replace all earlier limits.
 	Limits *TenantLimits `json:"limits,omitempty" doc:"they replace those before: a limit that is left out is the default, 0 is none"`
 }
 
@@ -128,8 +128,8 @@ func (s TenantSettings) Check() error {
 	return s.Budget.Check("budget.")
 }
 
-// BudgetEvent tells once in a period that most of a budget is used, and once that a job does not fit into
-// what is left. It is published to the topic of the tenant's job events.
+// BudgetEvent says that most of a budget is used, or that a job does not fit into the rest. Each
+// is published once in a period, to the topic of the tenant's job events.
 type BudgetEvent struct {
 	Type      EventType    `json:"type"`
 	Tenant    string       `json:"tenant"`

@@ -8,10 +8,11 @@ const (
 	EventDocumentFailed EventType = "document.failed" // a part of its pipeline has failed; it can be retried
 )
 
-// DocumentStatus says how far a document is.
+// DocumentStatus says how far a document has come.
 type DocumentStatus string
 
-// The statuses of a document. One whose new content is still on its way is found by what it held before.
+// The statuses of a document. While new content of a document is processed, searches find the
+// old.
 const (
 	DocumentProcessing DocumentStatus = "processing"
 	DocumentReady      DocumentStatus = "ready"
@@ -29,8 +30,8 @@ const (
 	DefaultSearchResults    = 10
 )
 
-// ValidDocumentID reports whether s may be a document's id: 1 to 128 of a-z A-Z 0-9 . _ : - beginning with
-// a letter or digit.
+// ValidDocumentID reports whether s may be a document's id: 1 to 128 of a-z A-Z 0-9 . _ : -
+// beginning with a letter or digit.
 func ValidDocumentID(s string) bool {
 	if s == "" || len(s) > MaxDocumentIDBytes {
 		return false
@@ -47,7 +48,7 @@ func ValidDocumentID(s string) bool {
 	return true
 }
 
-// NewDocument is a document to add, beside its content.
+// NewDocument is a document to add, without its content.
 type NewDocument struct {
 	ID          string            `json:"id,omitempty" doc:"default: made from the content, so that the same content is the same document"`
 	Name        string            `json:"name,omitempty" doc:"of the file"`
@@ -55,13 +56,14 @@ type NewDocument struct {
 	Metadata    map[string]string `json:"metadata,omitempty" doc:"up to 64 entries, which come back with the document"`
 }
 
-// DocumentByURL is a document that the server fetches from a blob storage that its configuration names.
+// DocumentByURL is a document that the server fetches from a blob storage named in its
+// configuration.
 type DocumentByURL struct {
 	NewDocument
 	URL string `json:"url" doc:"below one of the configured documents.sources, such as s3://bucket/report.pdf"`
 }
 
-// Document is what its tenant has under one id.
+// Document is what a tenant has stored under one id.
 type Document struct {
 	ID          string            `json:"id"`
 	Status      DocumentStatus    `json:"status" doc:"of the latest content"`
@@ -88,7 +90,7 @@ type Document struct {
 	Links    DocumentLinks    `json:"links"`
 }
 
-// DocumentEntity is something that a document names.
+// DocumentEntity is something that a document mentions.
 type DocumentEntity struct {
 	Type string `json:"type"`
 	Text string `json:"text"`
@@ -101,7 +103,7 @@ type DocumentBranches struct {
 	Metadata  DocumentBranch `json:"metadata" doc:"title, language, entities"`
 }
 
-// DocumentBranch is how far a part of the pipeline is.
+// DocumentBranch is how far a part of the pipeline has come.
 type DocumentBranch struct {
 	Status string            `json:"status" doc:"waiting, running, done, failed"`
 	Done   int64             `json:"done" doc:"of total"`
@@ -130,7 +132,7 @@ type DocumentLinks struct {
 	Retry string `json:"retry"`
 }
 
-// DocumentEvent is what is told of a document.
+// DocumentEvent is an event of a document.
 type DocumentEvent struct {
 	Type        EventType `json:"type"`
 	DocumentID  string    `json:"document_id"`
@@ -142,7 +144,7 @@ type DocumentEvent struct {
 	Timestamp   time.Time `json:"timestamp"`
 }
 
-// SearchMode says what a search goes by.
+// SearchMode says how a search ranks.
 type SearchMode string
 
 // The modes of a search.
@@ -180,8 +182,8 @@ type SearchResult struct {
 	Position   ChunkPosition     `json:"position"`
 }
 
-// ChunkPosition says where a chunk stands in the text of its document. Of text and Markdown in UTF-8 that is
-// the file itself with line feeds as the ends of lines.
+// ChunkPosition says where a chunk is in the text of its document. For text and Markdown in UTF-8
+// that is the file itself with line feeds as line ends.
 type ChunkPosition struct {
 	Chunk          int      `json:"chunk" doc:"its number, from 0"`
 	StartByte      int64    `json:"start_byte"`

@@ -49,15 +49,16 @@ const (
 	CodeDimensionsChanged Code = "dimensions_changed" // the vectors are not of the index's dimension
 )
 
-// Error is an error a caller may see: its words hold no stack, SQL, path or secret. Everything that
-// leaves Forebay by HTTP or the command line is one of these, or is replaced by CodeInternal.
+// Error is an error that a caller may see: it holds no stack, SQL, path or secret. Every error
+// that leaves Forebay by HTTP or the command line is one of these, or is replaced by
+// CodeInternal.
 type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
 	Field   string `json:"field,omitempty"` // the part of the request it is about, such as "body.priority"
-	// JobID names the job concerned, such as the one an idempotency key already made.
+	// JobID names the job concerned, such as the one that an idempotency key created earlier.
 	JobID string `json:"job_id,omitempty"`
-	// RetryAfter is how long to wait before trying again, where that is known.
+	// RetryAfter is how long to wait before another try. 0: unknown.
 	RetryAfter time.Duration `json:"-"`
 	cause      error
 }
@@ -79,7 +80,7 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Code == e.Code
 }
 
-// Errorf returns an Error with that code and message.
+// Errorf returns an Error with that code and a message in the format of fmt.Sprintf.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
@@ -105,7 +106,7 @@ func CodeOf(err error) Code {
 	return CodeInternal
 }
 
-// ErrLockLost is returned when a lock token no longer holds its message: the lock expired and the
+// ErrLockLost is returned when a lock token no longer holds its message. The lock expired and the
 // message was delivered again, or the job was cancelled. Nothing was changed.
 var ErrLockLost = &Error{Code: CodeLockLost, Message: "the lock on this message is lost; nothing was changed"}
 
@@ -115,5 +116,5 @@ var ErrSessionLockLost = &Error{Code: CodeSessionLockLost, Message: "the lock on
 // ErrSessionLocked is returned while another receiver has the session.
 var ErrSessionLocked = &Error{Code: CodeSessionLocked, Field: "session_id", Message: "another receiver has this session"}
 
-// ErrNotFound is returned for what does not exist in the caller's tenant.
+// ErrNotFound is returned when the caller's tenant has no such thing.
 var ErrNotFound = &Error{Code: CodeNotFound, Message: "not found"}

@@ -22,7 +22,7 @@ const (
 	EventExpired        EventType = "expired"
 	EventRedriven       EventType = "redriven"
 
-	// What is told of a tenant's budget is no job's, but goes to the same subscribers.
+	// Events of a tenant's budget are no job's, but have the same subscribers.
 	EventBudgetWarning   EventType = "budget_warning"   // 80 % of it are used
 	EventBudgetExhausted EventType = "budget_exhausted" // a job does not fit into what is left
 )
@@ -33,8 +33,8 @@ var JobEventTypes = []EventType{
 	EventDeadLettered, EventQuarantined, EventCancelled, EventExpired, EventRedriven,
 }
 
-// TopicJobEvents is the topic of each tenant to which the events of its jobs are published: the body
-// is the event in JSON, the subject its type. Nobody else publishes or forwards to it.
+// TopicJobEvents is a topic of each tenant. The events of its jobs are published to it: the body
+// is the event in JSON, the subject its type. Nobody else can publish or forward to it.
 const TopicJobEvents = "job-events"
 
 // Event is one change in a job's life, written in the transaction that made the change.
@@ -58,16 +58,16 @@ type Event struct {
 	Result   json.RawMessage   `json:"result,omitempty" doc:"of a job that has succeeded, if it has at most 4 KiB; else read links.result"`
 }
 
-// EventLinks are addresses of the job of an event, relative to the server.
+// EventLinks are addresses of the event's job, relative to the server.
 type EventLinks struct {
 	Job    string `json:"job"`
 	Result string `json:"result" doc:"there once the job has succeeded"`
 }
 
-// MaxEventResultBytes is how large a result may be that an event carries.
+// MaxEventResultBytes bounds a result that an event carries.
 const MaxEventResultBytes = 4 << 10
 
-// Describe adds what an event says of its job.
+// Describe adds to an event what it says of its job.
 func (e *Event) Describe(task, queue string, metadata map[string]string) {
 	links := NewLinks(e.JobID)
 	e.Task, e.Queue, e.Metadata, e.Links = task, queue, metadata, EventLinks{Job: links.Self, Result: links.Result}

@@ -16,13 +16,13 @@ import (
 
 const module = "github.com/forebayhq/forebay"
 
-// mayImport says which of our packages each of our packages may import: "." is the root package,
+// mayImport says which of our packages each of our packages may import. "." is the root package,
 // "internal/..." is everything below internal, and "..." is everything. A row whose name ends in
 // "/*" is for each package below a folder. docs/architecture.md explains the arrows.
 //
-// The packages that have SQL stand on each other, in this order: db and what is below it, audit,
-// queue, bus, admission, keys and tenant, jobs, orchestrate and documents. Webhook stands on bus.
-// Stores stands on all. None of them may import one that comes later.
+// The packages with SQL depend on each other in this order: db and what is below it, audit,
+// queue, bus, admission, keys and tenant, jobs, orchestrate and documents. None of them may
+// import a later one. Webhook depends on bus. Stores depends on all.
 var mayImport = map[string][]string{
 	".":                         {},
 	"client":                    {".", "internal/sleep"},
@@ -64,6 +64,7 @@ var mayImport = map[string][]string{
 	"internal/pgtest":           {"internal/toolchain"},
 	"internal/queue":            {".", "internal/audit", "internal/db", "internal/db/driver", "internal/db/schema"},
 	"internal/quota":            {"."},
+	"internal/raced":            {},
 	"internal/retry":            {"."},
 	"internal/sleep":            {},
 	"internal/stores":           {".", "internal/admission", "internal/audit", "internal/bus", "internal/db", "internal/documents", "internal/jobs", "internal/keys", "internal/orchestrate", "internal/queue", "internal/tenant", "internal/webhook"},
@@ -78,14 +79,14 @@ var mayImport = map[string][]string{
 	"internal/workflow":         {"."},
 }
 
-// inOutStandard are the parts of the standard library that do input or output; the root package
+// inOutStandard are the parts of the standard library that do input or output. The root package
 // must do without them.
 var inOutStandard = []string{
 	"bufio", "crypto/tls", "database", "embed", "io/fs", "io/ioutil", "log", "net", "os", "path/filepath", "plugin", "syscall", "testing",
 }
 
-// pureExceptions are below inOutStandard and do nothing themselves: log/slog is what a Secret needs
-// to stay out of logs.
+// pureExceptions are below inOutStandard and do nothing themselves. A Secret needs log/slog to
+// stay out of logs.
 var pureExceptions = []string{"log/slog", "net/netip", "net/url"}
 
 func TestImports(t *testing.T) {

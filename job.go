@@ -53,7 +53,8 @@ const (
 	WaitBreaker WaitReason = "breaker" // the deployment's circuit breaker is open
 	WaitBudget  WaitReason = "budget"  // the budget of its tenant or API key has no room for it
 	WaitPaused  WaitReason = "paused"  // the queue is paused
-	// WaitConcurrency: as many calls are under way as its tenant, or the deployment, may have at once.
+	// WaitConcurrency: its tenant or the deployment has as many calls under way as it may have at
+	// once.
 	WaitConcurrency WaitReason = "concurrency"
 	WaitSession     WaitReason = "session"  // another job of its session runs
 	WaitSchedule    WaitReason = "schedule" // its time has not come: scheduled start or retry delay
@@ -65,8 +66,8 @@ type Job struct {
 	ID         string      `json:"id"`
 	Status     Status      `json:"status"`
 	WaitingFor *WaitReason `json:"waiting_for"`
-	// Where it stands while it is ready and waits for its turn, and when it is expected to start; only in the answer about
-	// one job, and null where that is not known.
+	// QueuePosition and the expected start are set while the job is ready and waits. They are only
+	// in the answer about one job, and null if unknown.
 	QueuePosition        *int64            `json:"queue_position" doc:"1 is next, in its lane of the queue; an estimate with several tenants, and where queue_position_at_least is given; only in the answer about one job that is ready"`
 	QueuePositionAtLeast *int64            `json:"queue_position_at_least,omitempty" doc:"where more are ahead than are counted: queue_position is an estimate then, and this what was counted"`
 	ExpectedStartAt      *time.Time        `json:"expected_start_at" doc:"an estimate for a job that waits, where there is something to tell it by; only in the answer about one job"`
@@ -122,7 +123,7 @@ func NewLinks(id string) Links {
 	return Links{Self: cut(0), Events: cut(len("/events")), Attempts: cut(len("/attempts")), Cancel: cut(len("/cancel")), Result: cut(len("/result"))}
 }
 
-// SubmitRequest is what a client sends to have a job done. Only Task and Input are needed.
+// SubmitRequest is a job to submit. Only Task and Input are required.
 type SubmitRequest struct {
 	Task           string            `json:"task" doc:"a built-in or configured task"`
 	Input          json.RawMessage   `json:"input" doc:"text, or any JSON the task defines"`

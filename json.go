@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 )
 
-// EncodeJSON writes a value as JSON on one line, without the escapes that only HTML needs. Invalid UTF-8 becomes U+FFFD.
+// EncodeJSON returns a value as JSON on one line, without the escapes that only HTML needs.
+// Invalid UTF-8 becomes U+FFFD.
 func EncodeJSON(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -19,7 +19,8 @@ const (
 // Scopes lists every scope.
 var Scopes = []Scope{ScopeSubmit, ScopeRead, ScopeOperate, ScopeAdmin}
 
-// APIKey describes a key; the key itself is shown once, when it is made, and kept only as a hash.
+// APIKey describes a key. The key itself is shown once, when it is created. Only its hash is
+// stored.
 type APIKey struct {
 	ID        string     `json:"id"`
 	Key       string     `json:"key,omitempty" doc:"only in the answer that creates it"`
@@ -43,12 +44,12 @@ type Caller struct {
 
 type budgetKey struct{}
 
-// WithBudgetKey returns a context for what is submitted by an API key that has a budget.
+// WithBudgetKey returns a context for what is submitted with an API key that has a budget.
 func WithBudgetKey(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, budgetKey{}, id)
 }
 
-// BudgetKeyOf returns the id of the API key whose budget pays for what is submitted; "": no key's.
+// BudgetKeyOf returns the id of the API key whose budget pays for what is submitted. "": none.
 func BudgetKeyOf(ctx context.Context) string {
 	id, _ := ctx.Value(budgetKey{}).(string)
 	return id

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limits on what comes from outside. They are checked at submit, never later. Message and session
-// ids follow Azure Service Bus (service-bus-quotas): 128 characters.
+// Limits on input from outside. They are checked at submit, never later. Message and session ids
+// follow Azure Service Bus (service-bus-quotas): 128 characters.
 const (
 	DefaultMaxInputBytes = 10 << 20 // one job's input; the configuration may change it
 	InlineBytes          = 64 << 10 // larger inputs and results live in blob storage (claim-check)
@@ -39,9 +39,10 @@ func ValidName(s string) bool {
 	return len(s) <= MaxNameBytes && validFirst(s) && validCharacters(s)
 }
 
-// ValidEntityName reports whether s may name a queue of messages or a topic: 1 to 260 of a-z A-Z 0-9 . _ - / (service-bus-quotas),
-// starting with a letter or digit. Between slashes stands more than dots, so that no proxy takes a name in a URL for
-// another; and no part after the first is "subscriptions" in any case, which stands between a topic and a subscription.
+// ValidEntityName reports whether s may name a queue of messages or a topic: 1 to 260 of a-z A-Z
+// 0-9 . _ - / starting with a letter or digit (service-bus-quotas). A part between slashes has
+// more than dots, so that no proxy changes the name in a URL. No part after the first is
+// "subscriptions" in any case, because that separates a topic from a subscription.
 func ValidEntityName(s string) bool {
 	if len(s) > MaxEntityBytes {
 		return false
@@ -73,8 +74,8 @@ func validCharacters(s string) bool {
 	return true
 }
 
-// ValidText reports whether s is 1 to max bytes of UTF-8 without control characters: fit for ids
-// and keys that travel in headers and logs.
+// ValidText reports whether s is 1 to max bytes of UTF-8 without control characters. Such texts
+// can be ids and keys in headers and logs.
 func ValidText(s string, max int) bool {
 	if s == "" || len(s) > max || !utf8.ValidString(s) {
 		return false

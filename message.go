@@ -27,7 +27,7 @@ const (
 	MinAutoDelete           = 5 * time.Minute
 )
 
-// The reasons for which a queue dead-letters a message of its own accord, as Service Bus names them
+// The reasons for which a queue itself dead-letters a message, by Service Bus's names
 // (service-bus-dead-letter-queues).
 const (
 	ReasonMaxDeliveries = "MaxDeliveryCountExceeded"    // delivered as often as its queue allows and never completed
@@ -50,8 +50,8 @@ const (
 	MessageScheduled MessageState = "scheduled" // becomes active later
 )
 
-// NewMessage is a message to send. The body is Body or BodyBase64, and comes back in the same form;
-// without either it is the empty text.
+// NewMessage is a message to send. The body is Body or BodyBase64, and is returned in the same
+// form. Without either it is the empty text.
 type NewMessage struct {
 	MessageID         string     `json:"message_id,omitempty" doc:"at most 128 characters; default: a new one"`
 	SessionID         string     `json:"session_id,omitempty" doc:"at most 128 characters; messages of a session are received in order, by one receiver at a time"`
@@ -69,7 +69,7 @@ type NewMessage struct {
 	BodyBase64        []byte     `json:"body_base64,omitzero" doc:"bytes; instead of body"`
 }
 
-// SentMessage says which number a sent message was given.
+// SentMessage is the sequence number that a sent message got.
 type SentMessage struct {
 	SequenceNumber int64  `json:"sequence_number" doc:"unique, and higher than that of any message before; a duplicate, which is dropped, gets that of the message it repeats"`
 	MessageID      string `json:"message_id"`
@@ -110,13 +110,14 @@ type ReceiveRequest struct {
 	DeferredSequenceNumbers []int64 `json:"deferred_sequence_numbers,omitempty" doc:"receive these deferred messages, up to 100, and no others; without max_messages and wait"`
 }
 
-// WaitTime is how long to wait for a first message.
+// WaitTime returns how long to wait for a first message. Its error is CodeInvalidRequest.
 func (r ReceiveRequest) WaitTime() (time.Duration, error) { return waitTime(r.Wait, r.WaitSeconds) }
 
 // maxWait is the longest that a request waits.
 const maxWait = time.Minute
 
-// ParseWait reads how long a request waits, such as 30s: CodeInvalidRequest unless it is a time from 0s to 60s. "" is 0s.
+// ParseWait parses how long a request waits, such as 30s. It returns CodeInvalidRequest unless
+// the time is from 0s to 60s. "" is 0s.
 func ParseWait(s string) (time.Duration, error) {
 	if s == "" {
 		return 0, nil
@@ -141,7 +142,7 @@ func waitTime(wait string, seconds float64) (time.Duration, error) {
 	return ParseWait(wait)
 }
 
-// Settlement is what may be said when a message is given back or set aside.
+// Settlement holds the optional fields of abandoning, deferring or dead-lettering a message.
 type Settlement struct {
 	Properties  Properties `json:"application_properties,omitempty" doc:"added to the message's, or replacing those of the same name"`
 	Reason      string     `json:"reason,omitempty" doc:"only for dead-letter"`
@@ -159,11 +160,11 @@ type DeletedMessages struct {
 	Deleted int `json:"deleted"`
 }
 
-// MaxDeadMessagesPerCall is how many dead letters one call redrives or purges.
+// MaxDeadMessagesPerCall bounds the dead letters that one call redrives or purges.
 const MaxDeadMessagesPerCall = 4000
 
-// DeadMessageFilter selects messages of a dead-letter subqueue: by number, by reason, or all. Locked and deferred ones are left
-// alone.
+// DeadMessageFilter selects messages of a dead-letter subqueue: by number, by reason, or all. It
+// never selects locked and deferred ones.
 type DeadMessageFilter struct {
 	SequenceNumbers []int64 `json:"sequence_numbers,omitempty" doc:"these messages, up to 100, and no others"`
 	Reason          string  `json:"reason,omitempty" doc:"all with this dead_letter_reason"`
@@ -179,7 +180,7 @@ type RedriveMessagesRequest struct {
 	Edit *MessageEdit `json:"edit,omitempty" doc:"what is changed of the message; only with exactly one sequence number"`
 }
 
-// MessageEdit changes what a dead-lettered message holds; what is left out stays.
+// MessageEdit changes a dead-lettered message. A field that is left out stays as it is.
 type MessageEdit struct {
 	Body       *string    `json:"body,omitempty" doc:"text"`
 	BodyBase64 []byte     `json:"body_base64,omitzero" doc:"bytes; instead of body"`

@@ -2,8 +2,8 @@ package forebay
 
 import "time"
 
-// MessageQueueSettings are what a queue of plain messages is made with. Zero values stand for the
-// defaults, nil for what the queue has, if it exists.
+// MessageQueueSettings create or change a queue of plain messages. Zero values stand for the
+// defaults. nil stands for what an existing queue has.
 type MessageQueueSettings struct {
 	LockSeconds             float64 `json:"lock_seconds,omitempty" doc:"how long a receiver holds a message or a session: 1 to 300; default 60"`
 	MaxDeliveryCount        int     `json:"max_delivery_count,omitempty" doc:"deliveries after which a message goes to the dead-letter subqueue: 1 to 2000; default 10"`
@@ -17,7 +17,7 @@ type MessageQueueSettings struct {
 	AutoDeleteOnIdleSeconds float64 `json:"auto_delete_on_idle_seconds,omitempty" doc:"the queue is deleted once it has been idle for so long: no sends, receives, settlements, peeks or changes of it, nothing locked or scheduled in it; a subscription is not kept by the copies it gets. At least 300; default: never"`
 }
 
-// MessageQueue is a queue of plain messages and what stands in it.
+// MessageQueue is a queue of plain messages with its settings and counts.
 type MessageQueue struct {
 	Name                    string    `json:"name"`
 	Kind                    string    `json:"kind" enum:"messages"`

@@ -84,7 +84,8 @@ func TestCostOfTokens(t *testing.T) {
 	}
 }
 
-// What is written is read back: exactly up to two million dollars, and as near as a float64 comes above.
+// Money survives a round trip through JSON: exactly up to two million dollars, and above that as
+// near as a float64 comes.
 func FuzzMoneyJSON(f *testing.F) {
 	for _, m := range []int64{0, 1, -1, 12_500_000, 1 << 51, 1e18, -1e18, math.MaxInt64, math.MinInt64} {
 		f.Add(m)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// OrchestrationStatus says where an orchestration stands, in the words of Durable Functions.
+// OrchestrationStatus is the status of an orchestration, by Durable Functions' names.
 type OrchestrationStatus string
 
 // The statuses of an orchestration. The last four are terminal.
@@ -19,12 +19,12 @@ const (
 	OrchestrationCanceled   OrchestrationStatus = "Canceled"
 )
 
-// OrchestrationStatuses lists all of them.
+// OrchestrationStatuses lists all statuses.
 var OrchestrationStatuses = []OrchestrationStatus{OrchestrationPending, OrchestrationRunning, OrchestrationSuspended,
 	OrchestrationCompleted, OrchestrationFailed, OrchestrationTerminated, OrchestrationCanceled}
 
-// Terminal reports whether the orchestration is over. It never changes again then, but by a restart or
-// a rewind.
+// Terminal reports whether the orchestration is over. Afterwards only a restart or a rewind
+// changes it.
 func (s OrchestrationStatus) Terminal() bool {
 	switch s {
 	case OrchestrationCompleted, OrchestrationFailed, OrchestrationTerminated, OrchestrationCanceled:
@@ -33,7 +33,7 @@ func (s OrchestrationStatus) Terminal() bool {
 	return false
 }
 
-// Orchestration is an instance of an orchestrator. In JSON it has the names that Durable Functions gives its parts.
+// Orchestration is an instance of an orchestrator. Its JSON uses Durable Functions' names.
 type Orchestration struct {
 	ID           string                `json:"instanceId"`
 	Name         string                `json:"name"`    // of the orchestrator
@@ -58,12 +58,13 @@ type OrchestrationFailure struct {
 	Inner        *OrchestrationFailure `json:"inner,omitempty"`
 }
 
-// FailureNonDeterministic is the type of the failure of an orchestration whose code, when it was
-// replayed, did not do again what its history says it did.
+// FailureNonDeterministic is the type of failure of an orchestration whose code, when replayed,
+// did not repeat what its history says.
 const FailureNonDeterministic = "NonDeterministic"
 
-// OrchestrationEvent is an event of an orchestration's history. Which fields are set depends on its
-// type: "TaskScheduled", "TaskCompleted", "TimerFired", "EventRaised" and so on. In JSON, too, it is what Durable Functions shows.
+// OrchestrationEvent is an event of an orchestration's history. The fields that are set depend on
+// its type: "TaskScheduled", "TaskCompleted", "TimerFired", "EventRaised" and so on. Its JSON is
+// that of Durable Functions too.
 type OrchestrationEvent struct {
 	Type        string                `json:"EventType"`
 	Timestamp   time.Time             `json:"Timestamp"`
@@ -95,7 +96,7 @@ type ActivityAttempt struct {
 	RetryDelaySeconds *float64  `json:"retryDelaySeconds"`
 }
 
-// RetryPolicy says how an activity is repeated when it fails. The zero value does not repeat.
+// RetryPolicy says how a failed activity is repeated. The zero value does not repeat it.
 type RetryPolicy struct {
 	MaxAttempts int           // in all, the first included
 	First       time.Duration // before the first repeat; default 1 s
@@ -103,6 +104,6 @@ type RetryPolicy struct {
 	Max         time.Duration // longest delay; default 1 min
 	Jitter      float64       // share of each delay that is drawn at random, 0 to 1
 	Timeout     time.Duration // no repeat begins later than this after the activity was scheduled; 0: no limit
-	// NonRetryable are types of errors that end it at once.
+	// NonRetryable are types of errors after which it is not repeated.
 	NonRetryable []string
 }

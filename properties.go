@@ -13,12 +13,12 @@ import (
 	"unicode/utf8"
 )
 
-// Properties are the application properties of a message. A value is a string, int64, float64, bool,
-// time.Time, []byte or [UUID].
+// Properties are the application properties of a message. A value is a string, int64, float64,
+// bool, time.Time, []byte or [UUID].
 //
-// In JSON strings, booleans and numbers stand for themselves; a number is an int64 unless it has a
-// fraction or an exponent. Everything else, and what JSON numbers cannot carry safely (integers
-// beyond 2^53, NaN, infinities), is {"type": …, "value": "…"}.
+// In JSON strings, booleans and numbers are written as such. A number is an int64 unless it has a
+// fraction or an exponent. Other types are {"type": …, "value": "…"}. So are numbers that JSON
+// cannot carry safely: integers beyond 2^53, NaN and infinities.
 type Properties map[string]any
 
 // UUID is a 16-byte identifier (RFC 9562).
@@ -29,7 +29,7 @@ func (u UUID) String() string {
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
-// ParseUUID reads the form xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx.
+// ParseUUID parses the form xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx.
 func ParseUUID(s string) (u UUID, err error) {
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return u, Invalid("uuid", "must have the form xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx")
@@ -40,7 +40,7 @@ func ParseUUID(s string) (u UUID, err error) {
 	return u, nil
 }
 
-// Check reports what is wrong with the properties: a name, a value of another type, or their size.
+// Check reports what is wrong with the properties: a name, the type of a value, or their size.
 func (p Properties) Check() error {
 	total := 0
 	for name, value := range p {

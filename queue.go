@@ -15,8 +15,7 @@ const (
 // DefaultQueue is used when neither the request nor the task names a queue.
 const DefaultQueue = "default"
 
-// SetAside is one of the two places for jobs that cannot succeed: SubqueueDeadLetter or
-// SubqueueQuarantine.
+// SetAside is a subqueue for jobs that cannot succeed: SubqueueDeadLetter or SubqueueQuarantine.
 type SetAside string
 
 const (
@@ -24,7 +23,7 @@ const (
 	Quarantine  SetAside = SubqueueQuarantine
 )
 
-// QueueInfo is a queue and what stands in it, counted over the caller's tenant.
+// QueueInfo is a queue with the counts of the caller's tenant.
 type QueueInfo struct {
 	Name             string   `json:"name"`
 	Paused           bool     `json:"paused"`
@@ -105,8 +104,9 @@ type RedriveReport struct {
 	JobIDs   []string       `json:"job_ids" doc:"the first hundred"`
 }
 
-// PurgeJobsRequest selects the jobs of a tenant to delete for good, with all that is known of them. Those
-// that are set aside are not among them: they are purged from their subqueue first.
+// PurgeJobsRequest selects the jobs of a tenant to delete for good, with everything known of
+// them. It does not select jobs in the dead-letter and quarantine subqueues, which must be purged
+// there first.
 type PurgeJobsRequest struct {
 	Before time.Time `json:"before" doc:"those that ended before this time"`
 	Status []Status  `json:"status,omitempty" doc:"only those that ended like this; default: succeeded, failed, cancelled and expired"`
@@ -114,8 +114,8 @@ type PurgeJobsRequest struct {
 	Cursor string    `json:"cursor,omitempty" doc:"next_cursor of the answer before"`
 }
 
-// PurgeJobsReport says how many jobs one call deleted, or would have. A call looks at a part of the jobs;
-// the next one goes on at NextCursor, which is empty after the last part.
+// PurgeJobsReport says how many jobs one call deleted, or would have deleted. A call handles a
+// part of the jobs. The next call continues at NextCursor, which is empty after the last part.
 type PurgeJobsReport struct {
 	DryRun     bool   `json:"dry_run"`
 	Purged     int    `json:"purged"`

@@ -2,8 +2,8 @@ package forebay
 
 import "time"
 
-// RetryReport answers, from sums by the hour: how often are jobs retried, do retries succeed,
-// when and where do failures cluster, and how many calls were throttled.
+// RetryReport holds sums by the hour. They tell how often jobs are retried, whether retries
+// succeed, when and where failures cluster, and how many calls were throttled.
 type RetryReport struct {
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`

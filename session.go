@@ -9,13 +9,13 @@ type AcceptSessionRequest struct {
 	WaitSeconds float64 `json:"wait_seconds,omitempty" doc:"the same as a number of seconds; not with wait"`
 }
 
-// WaitTime is how long to wait for a session.
+// WaitTime returns how long to wait for a session. Its error is CodeInvalidRequest.
 func (r AcceptSessionRequest) WaitTime() (time.Duration, error) {
 	return waitTime(r.Wait, r.WaitSeconds)
 }
 
-// Session is a session as it was accepted: its messages come to this receiver alone, those that arrive
-// later too, until its lock ends.
+// Session is an accepted session. Until its lock ends, only this receiver gets the session's
+// messages, later ones too.
 type Session struct {
 	SessionID    string    `json:"session_id"`
 	SessionToken string    `json:"session_token" doc:"proves the lock; part of the paths for receiving, renewing and closing"`
@@ -23,7 +23,7 @@ type Session struct {
 	State        []byte    `json:"state_base64,omitzero" doc:"what its receivers last set"`
 }
 
-// SessionState is what the receivers of a session keep for each other.
+// SessionState is data that a session's receivers store for each other.
 type SessionState struct {
 	State []byte `json:"state_base64" doc:"up to 256 KiB; null: none"`
 }

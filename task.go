@@ -17,34 +17,36 @@ type Task struct {
 	// Model is the logical model that Run calls: a job of the task is claimed when a deployment of it
 	// may be called. "": the task calls none.
 	Model string
-	// Estimate says what a call will need of the model, from a valid input (nil when it is too large to
-	// be kept in the database; what such a one asks for is looked up when it is submitted, and its MaxOutputTokens kept) and its
-	// size in bytes. nil: a token for four bytes, and as much output as
-	// the deployment gives. It is asked while jobs are claimed, so it must be quick.
+	// Estimate returns what a call will need of the model, from a valid input and its size in bytes.
+	// The input is nil if it is too large for the database. Such an input is estimated when it is
+	// submitted, and its MaxOutputTokens is stored. A nil Estimate means a token for four bytes, and
+	// as much output as the deployment gives. It must be fast, because it runs while jobs are
+	// claimed.
 	Estimate func(input json.RawMessage, size int64) CallEstimate
-	// Endpoint names what Run calls when that is no model: it gets a circuit breaker of its own, and no
-	// more than RequestsPerMinute calls, and Concurrency at once, from all processes together; 0: as many as come.
+	// Endpoint names what Run calls, if that is no model. It has a circuit breaker of its own. All
+	// processes together make at most RequestsPerMinute calls, and Concurrency at once. 0: no limit.
 	Endpoint          string
 	RequestsPerMinute int
 	Concurrency       int
-	// Check reports at submit why the input cannot be worked on, or nil. It gets valid JSON.
+	// Check returns at submit why the input cannot be processed, or nil. The input is valid JSON.
 	Check func(input json.RawMessage) error
-	// Run does the work once. It must honour ctx: it is cancelled when the job is cancelled, its
-	// deadline passes, its lock is lost or the server stops. It does not retry by itself.
+	// Run does the work once and does not retry. It must honour ctx, which is cancelled when the job
+	// is cancelled, its deadline passes, its lock is lost or the server stops.
 	Run func(ctx context.Context, call TaskCall) (TaskResult, error)
-	// InputSchema and OutputSchema tell callers what the task takes and returns, as JSON schemas (2020-12), and Example
-	// is an input. nil: not described. Check decides what is let in, not they.
+	// InputSchema and OutputSchema are JSON schemas (2020-12) that describe what the task takes and
+	// returns, and Example is an input. nil: not described. They do not decide which input is valid:
+	// Check does.
 	InputSchema, OutputSchema, Example json.RawMessage
 }
 
-// CallEstimate is what a call is thought to need.
+// CallEstimate is the estimated need of a call.
 type CallEstimate struct {
 	PromptTokens    int64
 	MaxOutputTokens int64 // 0: the deployment's default; < 0: it has no output
 }
 
-// BytesPerToken is how many bytes of a prompt are taken for a token before a deployment has shown its own
-// measure.
+// BytesPerToken is how many bytes of a prompt count as a token before the deployment's own ratio
+// is known.
 const BytesPerToken = 4
 
 // TaskCall is one delivery of a job to the function that does its task.
@@ -62,13 +64,13 @@ type TaskCall struct {
 	EnqueuedAt    time.Time // when it was submitted
 	ScheduledAt   time.Time // when this delivery became due
 	LastError     string    // of the attempt before; "": none
-	// CostLeft is what the job may still spend, if it has a limit, and TokensLeft what it may use.
+	// CostLeft and TokensLeft are what the job may still spend and use. nil: no limit.
 	CostLeft   *Money
 	TokensLeft *int64
 }
 
-// Properties returns the message's application properties, which carry its retry metadata: attempt,
-// original_message_id, scheduled_at, original_enqueued_time, last_error.
+// Properties returns the message's application properties with its retry metadata: attempt,
+// original_message_id, scheduled_at, original_enqueued_time and last_error.
 func (c TaskCall) Properties() map[string]string {
 	return RetryProperties(c.JobID, c.Number, c.ScheduledAt, c.EnqueuedAt, c.LastError)
 }
@@ -87,8 +89,8 @@ func RetryProperties(id string, attempt int, scheduled, enqueued time.Time, last
 	return p
 }
 
-// TaskResult is what one call made and used. When Run returns an error the result still says which
-// deployment was called and what it used.
+// TaskResult is what one call returned and used. If Run returns an error, the result still says
+// which deployment was called and what it used.
 type TaskResult struct {
 	Output     json.RawMessage
 	Deployment string
@@ -96,15 +98,16 @@ type TaskResult struct {
 	Cost       Money
 }
 
-// TaskError is a failed call, sorted by what should happen next. An error that is none is transient.
+// TaskError is a failed call, classified by what should happen next. Any other error counts as
+// transient.
 type TaskError struct {
 	Class      ErrorClass
 	Code       string        // stable and short, such as "rate_limited", "content_filter"
 	Message    string        // for operators; never holds the prompt or a secret
 	RetryAfter time.Duration // what the provider asked for; 0: nothing. It wins over the retry policy
-	// Uncalled says that nothing was sent (a paused deployment): no attempt is recorded at all.
+	// Uncalled says that nothing was sent, such as to a paused deployment. No attempt is recorded.
 	Uncalled bool
-	// Unmeasured says that the call was cut off: the provider may bill for it, but nobody knows how much.
+	// Unmeasured says that the call was cut off. The provider may bill an unknown amount for it.
 	Unmeasured bool
 	Waiting    WaitReason // with ClassThrottled: why; "" is WaitQuota
 	Err        error
@@ -118,7 +121,7 @@ func Permanent(code, message string) *TaskError {
 	return &TaskError{Class: ClassPermanent, Code: code, Message: message}
 }
 
-// AsTaskError returns err as a TaskError: the first in its chain, or a transient one made of it.
+// AsTaskError returns the first TaskError in err's chain, or a transient one that wraps err.
 func AsTaskError(err error) *TaskError {
 	var e *TaskError
 	if errors.As(err, &e) {

@@ -11,7 +11,8 @@ import (
 // LimitName names a limit on what one tenant may have or do.
 type LimitName string
 
-// What is limited. The first two are rates; ScheduleAhead is a time; the others are amounts that are there at once.
+// What is limited. The first two are rates, ScheduleAhead is a time, and the others are amounts
+// that exist at once.
 const (
 	LimitKeyRequests         LimitName = "key_requests_per_second"
 	LimitRequests            LimitName = "requests_per_second"
@@ -53,7 +54,7 @@ type TenantLimits struct {
 	Keys                *int64 `json:"api_keys,omitempty" koanf:"api_keys" doc:"API keys that are not revoked"`
 }
 
-// MaxTenantLimit bounds every limit.
+// MaxTenantLimit is the highest value of any limit.
 const MaxTenantLimit = 1 << 50
 
 // limit is one of a tenant's limits.
@@ -116,7 +117,7 @@ func (name LimitName) About() string {
 	return ""
 }
 
-// Field returns where the limit of that name is; nil: there is none of that name.
+// Field returns the address of the limit's field; nil if there is no limit of that name.
 func (l *TenantLimits) Field(name LimitName) **int64 {
 	if of := limitNamed(name).of; of != nil {
 		return of(l)
@@ -124,7 +125,7 @@ func (l *TenantLimits) Field(name LimitName) **int64 {
 	return nil
 }
 
-// Over returns l with what it leaves out taken from another.
+// Over returns l with unset limits taken from other.
 func (l TenantLimits) Over(other TenantLimits) TenantLimits {
 	for _, one := range tenantLimits {
 		if mine := one.of(&l); *mine == nil {
@@ -134,7 +135,7 @@ func (l TenantLimits) Over(other TenantLimits) TenantLimits {
 	return l
 }
 
-// Of returns the limit of that name, by default if l says nothing of it; 0: no limit.
+// Of returns the limit of that name, its default if l does not set it. 0: no limit.
 func (l TenantLimits) Of(name LimitName) int64 {
 	one := limitNamed(name)
 	if v := *one.of(&l); v != nil {
@@ -153,15 +154,15 @@ func (l TenantLimits) Check(field string) error {
 	return nil
 }
 
-// LimitUse is a limit on a tenant and what is used of it.
+// LimitUse is a tenant's limit and how much of it is used.
 type LimitUse struct {
 	Name  LimitName `json:"name"`
 	Used  *int64    `json:"used,omitempty" doc:"how much there is; not told of rates and times"`
 	Limit int64     `json:"limit" doc:"0: no limit"`
 }
 
-// LimitReached returns the refusal of n more of what would exceed a limit on a tenant. It says when to try again where
-// there will be room by itself.
+// LimitReached returns the error that refuses n more than a tenant's limit allows. It says when
+// to try again if room appears by itself.
 func LimitReached(name LimitName, used, n, most int64) *Error {
 	l := limitNamed(name)
 	e := Errorf(CodeTenantLimit, "the tenant's limit %s is reached: %d of %d are used and %d more were asked for; %s"+operatorRemedy, name, used, most, n, l.remedy)
@@ -171,11 +172,11 @@ func LimitReached(name LimitName, used, n, most int64) *Error {
 	return e
 }
 
-// limitRetry is how long a client waits at least that is refused at a limit.
+// limitRetry is the shortest wait for a client that was refused at a limit.
 const limitRetry = 2 * time.Second
 
-// RateLimited returns the refusal of a request that comes too soon after others. Of several processes each has an equal
-// part of the rate. After so long there is room again.
+// RateLimited returns the error that refuses a request beyond a rate. Each of several processes
+// has an equal part of the rate. after is how long it takes until there is room.
 func RateLimited(name LimitName, most, processes int64, after time.Duration) *Error {
 	shared := ""
 	if processes > 1 {
@@ -186,7 +187,7 @@ func RateLimited(name LimitName, most, processes int64, after time.Duration) *Er
 	return e
 }
 
-// TooFarAhead returns the refusal of what is scheduled later than a tenant may.
+// TooFarAhead returns the error that refuses a time further ahead than the tenant may schedule.
 func TooFarAhead(field string, days int64) *Error {
 	e := Errorf(CodeTenantLimit, "%s", fmt.Sprintf("is more than %d days ahead, the tenant's limit %s; %s", days, LimitScheduleAhead, limitNamed(LimitScheduleAhead).remedy+operatorRemedy))
 	e.Field = field

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// RuleSettings are what a rule of a subscription says: which messages it selects and how it changes its
-// copy of them. At most one of the filters is set; without any, the rule selects all messages.
+// RuleSettings say which messages a subscription's rule selects and how it changes the copy. At
+// most one filter is set. Without a filter the rule selects all messages.
 type RuleSettings struct {
 	SQLFilter         string             `json:"sql_filter,omitempty" doc:"a condition on the message's properties, at most 1,024 characters"`
 	CorrelationFilter *CorrelationFilter `json:"correlation_filter,omitempty" doc:"properties that must have these values, all of them"`
@@ -14,7 +14,7 @@ type RuleSettings struct {
 	SQLAction         string             `json:"sql_action,omitempty" doc:"statements that change the copy, at most 1,024 characters; a rule with an action makes a copy of its own, with the application property RuleName"`
 }
 
-// CorrelationFilter names properties and the values they must have. "" stands for any.
+// CorrelationFilter lists properties and the values they must have. "" matches any value.
 type CorrelationFilter struct {
 	CorrelationID    string     `json:"correlation_id,omitempty"`
 	MessageID        string     `json:"message_id,omitempty"`
@@ -44,12 +44,12 @@ const (
 	MaxSQLFilters        = 2000 // of one topic's subscriptions together
 )
 
-// DefaultRule is the rule that a new subscription has unless it is made with others. It selects all
+// DefaultRule is the rule of a new subscription that is created without rules. It selects all
 // messages.
 const DefaultRule = "$Default"
 
-// TopicSettings are what a topic is made with. Zero values stand for the defaults, nil for what the topic
-// has, if it exists.
+// TopicSettings create or change a topic. Zero values stand for the defaults. nil stands for what
+// an existing topic has.
 type TopicSettings struct {
 	DefaultTTLSeconds       float64 `json:"default_message_ttl_seconds,omitempty" doc:"time to live of messages that ask for none, and the most they may ask for; default: unlimited"`
 	DetectsDuplicates       *bool   `json:"requires_duplicate_detection,omitempty" doc:"a message that repeats a message_id is dropped; settled when the topic is made; default false"`
@@ -57,7 +57,7 @@ type TopicSettings struct {
 	AutoDeleteOnIdleSeconds float64 `json:"auto_delete_on_idle_seconds,omitempty" doc:"the topic is deleted, with its subscriptions, once nobody has sent to it or used a subscription of it for so long: at least 300; default: never"`
 }
 
-// Topic is a topic as it stands.
+// Topic is a topic with its settings and counts.
 type Topic struct {
 	Name                    string    `json:"name"`
 	Subscriptions           int64     `json:"subscriptions"`
@@ -70,30 +70,31 @@ type Topic struct {
 	CreatedAt               time.Time `json:"created_at"`
 }
 
-// SubscriptionSettings are what a subscription is made with: those of a queue of messages, but for the
-// detection of duplicates, which is the topic's, and some of its own.
+// SubscriptionSettings create or change a subscription. They are those of a queue of messages,
+// with some of their own. Duplicate detection is left out because it is the topic's.
 type SubscriptionSettings struct {
 	MessageQueueSettings
 	DeadLetterOnFilterError *bool     `json:"dead_letter_on_filter_error,omitempty" doc:"a message that a rule cannot be evaluated for goes to the dead-letter subqueue; default true"`
 	Rules                   []NewRule `json:"rules,omitzero" maxItems:"100" doc:"when the subscription is made: its rules instead of $Default, which selects all messages"`
 }
 
-// NewRule is a rule to make.
+// NewRule is a rule to create.
 type NewRule struct {
 	Name string `json:"name"`
 	RuleSettings
 }
 
-// Subscription is a subscription and what stands in it.
+// Subscription is a subscription with its settings and counts.
 type Subscription struct {
 	Topic string `json:"topic"`
 	MessageQueue
 	DeadLetterOnFilterError bool `json:"dead_letter_on_filter_error"`
 }
 
-// CutEntityPath splits the path of a queue or, by [SubscriptionPath], of a subscription, or of the subqueue of either:
-// a part that begins with a dollar sign, as no name does. What is not there is "". Like Service Bus it takes
-// "subscriptions" in any case. A path that names nothing comes back as a name that is not valid.
+// CutEntityPath splits the path of a queue, a subscription (see [SubscriptionPath]) or a subqueue
+// of either. The subqueue begins with a dollar sign, as no name does. A missing part is "". Like
+// Service Bus it accepts "subscriptions" in any case. A malformed path is returned whole as the
+// name, which is then not valid.
 func CutEntityPath(path string) (name, subscription, subqueue string) {
 	for at := range len(path) {
 		if path[at] != '/' {
@@ -114,7 +115,7 @@ func CutEntityPath(path string) (name, subscription, subqueue string) {
 	return path, "", ""
 }
 
-// SubscriptionPath is how a subscription is addressed where a queue is.
+// SubscriptionPath returns the path that addresses a subscription where a queue is expected.
 func SubscriptionPath(topic, subscription string) string {
 	return topic + "/subscriptions/" + subscription
 }

@@ -8,7 +8,7 @@ import (
 // EventTypes lists every type of event of a job, of a budget and of a document.
 var EventTypes = slices.Concat(JobEventTypes, []EventType{EventBudgetWarning, EventBudgetExhausted, EventDocumentReady, EventDocumentFailed})
 
-// EventWebhookTest is the type of what the test of a webhook sends.
+// EventWebhookTest is the type of the event that a webhook's test sends.
 const EventWebhookTest = "webhook.test"
 
 // Limits on webhooks.
@@ -24,7 +24,7 @@ const (
 	MaxRedeliveriesPerCall    = 1000 // named ones
 )
 
-// WebhookSettings say where a webhook's events go, and which.
+// WebhookSettings say where a webhook's events go, and which events.
 type WebhookSettings struct {
 	URL         string      `json:"url" doc:"https, at a public address"`
 	EventTypes  []EventType `json:"event_types,omitempty" doc:"default: all"`
@@ -32,7 +32,7 @@ type WebhookSettings struct {
 	Disabled    bool        `json:"disabled,omitempty" doc:"gets no events; what it has waits, for up to four days"`
 }
 
-// NewWebhook is a webhook to make.
+// NewWebhook is a webhook to create.
 type NewWebhook struct {
 	Name string `json:"name" doc:"1 to 40 letters, digits, dots, underscores and hyphens"`
 	WebhookSettings
@@ -67,7 +67,7 @@ const (
 	WebhookSubscriptionDeleted = "subscription_deleted"
 )
 
-// WebhookTry is one try to deliver an event.
+// WebhookTry is one attempt to deliver an event.
 type WebhookTry struct {
 	MessageID       string     `json:"message_id" doc:"the header webhook-id, the same on every try"`
 	EventType       string     `json:"event_type"`
@@ -81,14 +81,14 @@ type WebhookTry struct {
 	NextTryAt       *time.Time `json:"next_try_at,omitempty"`
 }
 
-// The outcomes of tries.
+// The outcomes of attempts to deliver.
 const (
 	WebhookDelivered    = "delivered"
 	WebhookRetry        = "retry"
 	WebhookDeadLettered = "dead_lettered"
 )
 
-// WebhookDeadLetter is an event that was given up.
+// WebhookDeadLetter is an event whose delivery was given up.
 type WebhookDeadLetter struct {
 	SequenceNumber int64     `json:"sequence_number"`
 	MessageID      string    `json:"message_id"`
@@ -100,7 +100,7 @@ type WebhookDeadLetter struct {
 	Description    string    `json:"description"`
 }
 
-// RotateSecretRequest asks for another secret.
+// RotateSecretRequest asks for a new secret.
 type RotateSecretRequest struct {
 	Secret       string   `json:"secret,omitempty" doc:"whsec_ and 24 to 64 bytes in base64; default: a new one"`
 	OverlapHours *float64 `json:"overlap_hours,omitempty" doc:"how long the old ones go on signing too: 0 to 168; default 24"`
@@ -112,7 +112,7 @@ type RedeliverRequest struct {
 	All             bool    `json:"all,omitempty" doc:"all dead letters, instead of numbers"`
 }
 
-// RedeliverReport says how many events will be tried again.
+// RedeliverReport says how many events will be delivered again.
 type RedeliverReport struct {
 	Redelivered int `json:"redelivered"`
 }

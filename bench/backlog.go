@@ -61,7 +61,8 @@ const (
 	otherQueue   = "other"
 )
 
-// backlogs fills a database for each amount and way of waiting, and then measures on all of them in turns.
+// backlogs fills a database for each amount and way of waiting, and then measures all of them in
+// turns.
 func backlogs(ctx context.Context, b *bench, on engine, title, more string, peers ...peer) (t table, err error) {
 	t = table{
 		title: title,

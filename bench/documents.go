@@ -47,7 +47,7 @@ func prose() (paragraphs []string, err error) {
 	return paragraphs, nil
 }
 
-// generated is a text of so many bytes, about, made of paragraphs and a number that no other one has.
+// generated is a text of about so many bytes, made of paragraphs and a unique number.
 func generated(draw *rand.Rand, paragraphs []string, n, size int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Document %d\n", n)

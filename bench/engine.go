@@ -48,8 +48,8 @@ func (e sqliteEngine) place(context.Context) (place, error) {
 func (sqliteEngine) cpu() time.Duration            { return 0 }
 func (sqliteEngine) prepare(context.Context) error { return nil }
 
-// postgresEngine keeps them in databases of one PostgreSQL server, which this program starts. It is
-// the same server, with the same settings, for whoever is measured.
+// postgresEngine keeps them in databases of one PostgreSQL server that this program starts. All
+// contenders share the server and its settings.
 type postgresEngine struct {
 	cluster *pgtest.Cluster
 	dir     string

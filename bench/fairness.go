@@ -161,7 +161,8 @@ func beside(ctx context.Context, b *bench, many int, tenant string, ofMany, ofFe
 	return err
 }
 
-// byPriority has a high priority come faster than the quota allows, beside a few jobs of lower ones.
+// byPriority submits high-priority jobs faster than the quota allows, beside a few jobs of lower
+// priorities.
 func byPriority(ctx context.Context, b *bench, lasting time.Duration, lower []int) (rows []row, err error) {
 	r, err := startFair(ctx, b)
 	if err != nil {

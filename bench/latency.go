@@ -48,8 +48,8 @@ submit and of the claim, after half a second that is not counted. River on SQLit
 	return t, t.takeTurns(ctx, b.rounds, contenders...)
 }
 
-// paced calls f with 0 to n-1, so many a second, each in a goroutine of its own at its time, and waits
-// for all. One slow call does not hold up the next.
+// paced calls f with 0 to n-1, rate times a second, and waits for all calls. Each has a goroutine
+// of its own and starts at its time, so a slow call does not delay the next.
 func paced(ctx context.Context, rate, n int, f func(i int, due time.Time) error) error {
 	var (
 		all    sync.WaitGroup
@@ -97,8 +97,8 @@ func (s *starts) began(i int) {
 	}
 }
 
-// sample waits until all jobs have begun, unless submitting them has failed, and stops who ran them. The
-// first jobs are not counted.
+// sample waits until all jobs have begun, unless submitting failed, and stops the workers. It
+// leaves out the first jobs.
 func (s *starts) sample(ctx context.Context, uncounted int, err error, stop func() error) (sample, error) {
 	if err == nil {
 		select {

@@ -341,8 +341,8 @@ func diskRate(dir string, span time.Duration) (sample, error) {
 	return sample{"fsyncs/s": float64(len(took)) / sum.Seconds()}, nil
 }
 
-// appendAndSync appends 4 KiB to a new file and fsyncs as long as more says so; it returns how long
-// each took.
+// appendAndSync appends 4 KiB to a new file and fsyncs it, for as long as more returns true. It
+// returns how long each took.
 func appendAndSync(dir string, more func(n int, begun time.Time) bool) (took []time.Duration, err error) {
 	f, err := os.CreateTemp(dir, "append-")
 	if err != nil {

@@ -1,9 +1,10 @@
-// Bench measures Forebay beside yardsticks, in one run: River on SQLite and on PostgreSQL, bare HTTP
-// calls, the disk, an idle process. Contenders take turns, round by round, so that whatever else the machine does meets
-// all of them; what is reported is the median of the rounds, with the lowest and the highest.
+// Bench measures Forebay beside yardsticks in one run: River on SQLite and on PostgreSQL, bare
+// HTTP calls, the disk and an idle process. Contenders take turns, round by round, so that other
+// load on the machine affects all of them. The report has the median of the rounds, the lowest
+// and the highest.
 //
-// It prints Markdown and writes the same to results/latest.md. It needs Linux: processor time, memory
-// and system calls are read from /proc.
+// It prints Markdown and writes the same to results/latest.md. It needs Linux, because it reads
+// processor time, memory and system calls from /proc.
 package main
 
 import (

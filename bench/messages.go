@@ -58,8 +58,8 @@ func engines(ctx context.Context, b *bench) (map[string]engine, error) {
 
 var engineNames = []string{"SQLite", "PostgreSQL"}
 
-// drain has 64 receivers call receive, which returns how many messages it has completed, until that
-// were so many in all.
+// drain lets 64 receivers call receive until they have completed so many messages in all. receive
+// returns how many it completed.
 func (m *messaging) drain(b *bench, messages int, receive func(receiver int) (int, error)) (sample, error) {
 	var left atomic.Int64
 	left.Store(int64(messages))

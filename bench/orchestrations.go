@@ -21,8 +21,9 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// What is orchestrated: "fan" calls so many activities that do nothing, "single" one that notes when it began, "flaky" ten that
-// fail twice each and are tried again after half a second.
+// The orchestrators. "fan" calls so many activities that do nothing. "single" calls one that
+// notes when it began. "flaky" calls ten that fail twice each and are retried after half a
+// second.
 const (
 	fanInstances, fanActivities = 100, 100
 	flakyActivities             = 10
@@ -37,8 +38,9 @@ type orchestrator interface {
 	stop() error
 }
 
-// began notes when the activities of single instances began, and hears from the last activity of each instance: the yardstick looks only
-// now and then whether an instance is over, which is not what is to be measured.
+// began notes when the activities of single instances began, and when the last activity of each
+// instance ended. The yardstick polls for ended instances only now and then, and its polling is
+// not to be measured.
 type began struct {
 	at    sync.Map // number of an instance → time.Time
 	ended sync.Map // id of an instance → chan struct{}

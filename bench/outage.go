@@ -238,7 +238,8 @@ func (r *outageRun) run(ctx context.Context, t *table) error {
 	return nil
 }
 
-// untilFull returns how long it takes until calls are admitted at the full rate, in tokens a second.
+// untilFull returns how long it takes until calls are admitted at the full rate, in tokens a
+// second.
 func (r *outageRun) untilFull(ctx context.Context, rate float64) (time.Duration, error) {
 	const (
 		span = 5 * time.Second

@@ -187,7 +187,7 @@ func (c *poisonCell) most() (n int) {
 	return n
 }
 
-// run submits good jobs behind poisoned ones and returns when the last good one has succeeded, or failed.
+// run submits good jobs behind poisoned ones and returns when the last good one has ended.
 func (c *poisonCell) run(ctx context.Context, s *service, round, poisoned int) (time.Duration, error) {
 	var inputs []json.RawMessage
 	input := func(kind string, i int) {

@@ -8,8 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// riverTuned was the fastest of 8 to 64 connections, polling from every 5 ms to every second, also with double
-// the producers and workers; riverWide is what River's own benchmark command uses.
+// riverTuned was the fastest setting tried. Tried were 8 to 64 connections, polling from every 5
+// ms to every second, and double the producers and workers. riverWide is what River's own
+// benchmark command uses.
 var (
 	riverTuned  = riverTuning{producers: workers, workers: workers, conns: 16, poll: time.Second}
 	riverDouble = riverTuning{producers: double, workers: double, conns: 16, poll: time.Second}

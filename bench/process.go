@@ -25,8 +25,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// diskFlushes returns how many flushes the disk under the folder has done, for everybody, and
-// whether it counts them: field 16 of the kernel's block statistics.
+// diskFlushes returns how many flushes the disk under the folder has done, for all processes, and
+// whether the disk counts them. The count is field 16 of the kernel's block statistics.
 func diskFlushes(dir string) (uint64, bool) {
 	var st syscall.Stat_t
 	if err := syscall.Stat(dir, &st); err != nil {

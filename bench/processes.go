@@ -9,7 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// reported is when even an idle connection has told PostgreSQL's statistics what it did: after 10 s.
+// reported is how long to wait until even idle connections have reported to PostgreSQL's
+// statistics, which they do after 10 s.
 const reported = 12 * time.Second
 
 // processes measures what three servers with nothing to do ask of one PostgreSQL.
@@ -117,7 +118,8 @@ func (e *postgresEngine) watch(ctx context.Context, database string, servers []*
 	}, err
 }
 
-// transactions is how many the database has seen. It is asked from another one, so as not to be counted.
+// transactions is how many transactions the database has seen. It asks from another database, so
+// that the question is not counted.
 func (e *postgresEngine) transactions(ctx context.Context, database string) (n float64, err error) {
 	config, err := pgx.ParseConfig(database)
 	if err != nil {

@@ -18,16 +18,16 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// quotaShare is by how many minutes' quota the jobs need more than whole minutes: a little, so that the
-// time that the quota needs when it flows evenly and the earliest end that its windows allow are nearly
-// the same.
+// quotaShare is the part of a minute's quota that the jobs need beyond whole minutes. It is
+// small, so that two times nearly agree: how long the quota takes when it flows evenly, and the
+// earliest end that its windows allow.
 const quotaShare = 0.03
 
 // estimateFactor is by how much the provider's estimate of a prompt is above its tokens.
 const estimateFactor = 1.15
 
-// quotas measures how well a deployment's quota is used, by Forebay and by what people use today, all at
-// the same time at deployments of their own.
+// quotas measures how well Forebay and the usual clients use a deployment's quota. All run at the
+// same time, each at a deployment of its own.
 func quotas(ctx context.Context, b *bench) (t table, err error) {
 	const perMinute = 1_200_000
 	minutes := b.size(2, 1)
@@ -247,8 +247,9 @@ func (s *service) drained(ctx context.Context) (q forebay.QueueInfo, err error) 
 	}
 }
 
-// makePrompts makes jobs that are charged so many tokens together: prompts of lognormal sizes, some of
-// them very large, and answers of up to 200 to 1,600 tokens. They are of about 1,450 tokens each.
+// makePrompts makes jobs that together are charged so many tokens. The sizes of prompts are
+// lognormal, some of them very large, and answers have up to 200 to 1,600 tokens. A job has about
+// 1,450 tokens on average.
 func makePrompts(seed uint64, tokens int64) (p prompts) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for total := 0.0; total < float64(tokens); {

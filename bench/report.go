@@ -153,7 +153,8 @@ func format(v float64) string {
 	return digits
 }
 
-// percentile returns the value that a share p of the sorted durations does not exceed, in milliseconds.
+// percentile returns the value that a share p of the sorted durations does not exceed, in
+// milliseconds.
 func percentile(sorted []time.Duration, p float64) float64 {
 	if len(sorted) == 0 {
 		return math.NaN()

@@ -66,8 +66,8 @@ func (d riverDatabase[T]) migrated(ctx context.Context) (riverDatabase[T], error
 
 var riverLog = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 
-// riverSQLite opens a SQLite database of its own, as durable as Forebay's. An insert through the same
-// client wakes River anyway; polling faster than this slows it down.
+// riverSQLite opens a SQLite database as durable as Forebay's. An insert through the same client
+// wakes River in any case, and faster polling slows it down.
 func (b *bench) riverSQLite(ctx context.Context) (d riverDatabase[*sql.Tx], err error) {
 	dir, err := os.MkdirTemp(b.dir, "river-")
 	if err != nil {

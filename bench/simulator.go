@@ -12,7 +12,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// simulator is the model simulator of "forebay sim" in a process of its own: deployments with real quotas.
+// simulator is the model simulator of "forebay sim" in a process of its own. Its deployments have
+// real quotas.
 type simulator struct {
 	*child
 	client
@@ -36,7 +37,8 @@ func serveSimulator(ctx context.Context, file string) error {
 	return s.Run(ctx, listener)
 }
 
-// simulatedQuota is one deployment. It counts as Azure does, in windows of a minute, unless kind or options say otherwise.
+// simulatedQuota is one deployment. It counts as Azure does, in windows of a minute, unless kind
+// or options say otherwise.
 type simulatedQuota struct {
 	kind            modelsim.Kind // "": KindAzure
 	requests        int           // a minute; 0: what Azure gives with so many tokens

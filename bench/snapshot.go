@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// snapshot measures what a transaction does to claims that somebody has left open: while it lasts, no
-// row that was deleted or replaced can be cleaned away.
+// snapshot measures how a transaction that stays open slows claims. While it lasts, PostgreSQL
+// cannot clean up deleted or replaced rows.
 func snapshot(ctx context.Context, b *bench) (table, error) {
 	const rate = 1000 // jobs a second
 	span := time.Duration(b.size(60, 15)) * time.Second

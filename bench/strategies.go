@@ -15,11 +15,11 @@ import (
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
-// What people write who call a model themselves. Each strategy makes every call itself and gives a job up
-// where such programs do.
+// Strategies are what people write who call a model themselves. Each makes every call itself and
+// gives up a job where such programs do.
 
-// prompts are the jobs of one run: bodies of chat completions, and what a client thinks each is charged
-// that counts the tokens of its prompt exactly.
+// prompts are the jobs of one run: bodies of chat completions with their estimated charges. The
+// estimate is that of a client that counts the prompt's tokens exactly.
 type prompts struct {
 	bodies []json.RawMessage
 	cost   []int64 // tokens
@@ -51,8 +51,8 @@ func (e *endpoint) call(ctx context.Context, body []byte) (status int, retryAfte
 	return 0, 0, nil // no connection, or one that broke: an attempt like any other
 }
 
-// pool is so many workers, each of which takes a job and stays with it until it is over. again says how
-// long to wait before the next try, or that there is none.
+// pool is so many workers, each of which takes a job and stays with it until it has ended. again
+// returns how long to wait before the next attempt, or that there is none.
 func pool(workers int, again func(attempts int, retryAfter time.Duration) (wait time.Duration, ok bool)) strategy {
 	return func(ctx context.Context, e *endpoint, jobs prompts) (int, error) {
 		var failed atomic.Int64
@@ -94,8 +94,8 @@ func obedient(attempts int, retryAfter time.Duration) (time.Duration, bool) {
 	return jitter(time.Second << min(attempts, 6)), attempts < 10
 }
 
-// cookbook keeps count of its own: capacities of tokens and of requests that fill steadily, as many calls at
-// a time as they allow, five attempts for each job, and fifteen seconds of rest for all after a refusal.
+// cookbook keeps its own count: capacities of tokens and of requests refill steadily and bound
+// the calls. Each job has five attempts. After a refusal all calls pause for fifteen seconds.
 func cookbook(ctx context.Context, e *endpoint, jobs prompts) (int, error) {
 	const (
 		attempts = 5

@@ -48,7 +48,8 @@ received, and per copy is the processor time of receiving.`, format(float64(mess
 	return t, nil
 }
 
-// fanOut publishes to a topic with so many subscriptions, or sends to a queue, and receives all copies.
+// fanOut publishes to a topic with so many subscriptions, or sends to a queue, and receives all
+// copies.
 func fanOut(ctx context.Context, b *bench, on engine, messages, subscriptions int, filter bool) (s sample, err error) {
 	m, err := startMessaging(ctx, on)
 	if err != nil {

@@ -34,8 +34,8 @@ var windowCircumstances = []struct{ name, options string }{
 	{"spent", ", spent_share: 1"},
 }
 
-// windows measures what Forebay makes of deployments that count otherwise than it knows of: each kind, circumstance and seed has a
-// deployment and two processes of its own.
+// windows measures how Forebay uses deployments that count otherwise than it was told. Each kind,
+// circumstance and seed has a deployment and two processes of its own.
 func windows(ctx context.Context, b *bench) (t table, err error) {
 	const perMinute = 600_000
 	seeds, minutes := b.size(3, 1), b.size(2, 1)

@@ -31,11 +31,13 @@ type Attack struct {
 	Run func(ctx context.Context, s *Scene) error
 	// MemoryMiB is what the server may reside in at most; 0: payloadMemory.
 	MemoryMiB int
-	// Floor is a tail that is no fault in the short form, however short the usual one; 0: noticeable. It is
-	// longer where the attack moves so much data that the disk takes as long.
+	// Floor is a tail that is no fault in the short form, however short the usual one. 0 is
+	// noticeable. It is longer where the attack moves so much data that the disk alone takes as
+	// long.
 	Floor time.Duration
-	// Reconnects has the victim connect anew, up to twice, where it got no answer at all, as package
-	// client does. A server without a file to spare may hang up before it knows whose connection it is.
+	// Reconnects lets the victim connect again, up to twice, after a request without any answer, as
+	// package client does. A server without a free file descriptor may hang up before it knows the
+	// client.
 	Reconnects bool
 	// Pace and Bytes are of the victim's submits, a second and of one input; 0: 60 and some.
 	Pace, Bytes int
@@ -67,7 +69,8 @@ type Scene struct {
 	done  attackReport
 }
 
-// attackReport is what an attacker did, by what came of it, and how long the answers were together.
+// attackReport counts an attacker's requests by their outcome, and the total length of the
+// answers.
 type attackReport struct {
 	Did   map[string]int
 	Bytes int64
@@ -119,8 +122,8 @@ func (s *Scene) answered(a Answer) {
 	s.Done(what)
 }
 
-// Flood has so many goroutines send requests, each one after the other, as fast as they can. After a
-// refusal each waits a moment, as the machine is not only the attacker's.
+// Flood sends requests from so many goroutines, each one after the other, as fast as they can.
+// After a refusal each waits a moment, because the machine serves others too.
 func (s *Scene) Flood(ctx context.Context, at int, send func(ctx context.Context, i int) Answer) {
 	var running sync.WaitGroup
 	for i := range at {
@@ -230,8 +233,8 @@ func (p *attackerProcess) end(t testing.TB) (did attackReport, took time.Duratio
 	return did, took
 }
 
-// conduct carries the attack out and judges what the victim noticed. When nothing but a tail is over
-// its limit it is carried out once more, with twice as many windows, and that result alone counts.
+// conduct carries out the attack and judges what the victim noticed. If only a tail exceeds its
+// limit it runs again with twice as many windows, and only that result counts.
 func (a Attack) conduct(t *testing.T, postgres bool) {
 	rounds := size(4, 2)
 	m := a.measure(t, postgres, rounds)
@@ -242,9 +245,10 @@ func (a Attack) conduct(t *testing.T, postgres bool) {
 	m.report(t)
 }
 
-// measure carries the attack out on one target and has a second one beside it that nobody attacks,
-// so that what an attack leaves behind does not pass for usual. Windows take turns: nothing is attacked; the target is;
-// and a sink is, in the same way and as often, while the victim works at the second target.
+// measure attacks one target and has a second one beside it that nobody attacks, so that an
+// attack's remains do not pass for usual. Windows take turns. In one kind nothing is attacked. In
+// another the target is. In the third a sink is, in the same way and as often, while the victim
+// works at the second target.
 func (a Attack) measure(t *testing.T, postgres bool, rounds int) *Measurement {
 	o := a.Target
 	o.Postgres = postgres

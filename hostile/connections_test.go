@@ -195,7 +195,8 @@ func owe(ctx context.Context, s *Scene, path string, answered func()) string {
 	return fmt.Sprint(resp.StatusCode)
 }
 
-// holdSilent keeps 300 connections that send nothing: to the API, to the Durable Task protocol, and there with no more than HTTP/2's preface.
+// holdSilent keeps 300 connections that send nothing: to the API, and to the Durable Task
+// protocol. Some of the latter send only HTTP/2's preface.
 func holdSilent(ctx context.Context, s *Scene) error {
 	api := strings.TrimPrefix(s.URL, "http://")
 	var running, opened sync.WaitGroup

@@ -118,8 +118,8 @@ func poisoned(t *testing.T, postgres bool, reply func(modelsim.Call) modelsim.Re
 	target.until("each poisoned job is called", patience, func() bool { return log.count("poison") >= 6 })
 	beside := good()
 	reportTest(t, alone, beside)
-	// A deployment whose calls all fail may be left alone for the first pause of its breaker, 5 s. In the
-	// full form the jobs take long enough alone for half as much again to cover it.
+	// A deployment whose calls all fail may be left alone for the first pause of its breaker, 5 s.
+	// In the full form the jobs alone take long enough that half as much again covers it.
 	if limit := max(alone*3/2, alone+size(noticeable, 8*time.Second)); beside > limit {
 		t.Errorf("%d good jobs took %s beside 12 poisoned ones and %s alone; the limit is %s", goodJobs, short(beside), short(alone), short(limit))
 	}
@@ -128,8 +128,9 @@ func poisoned(t *testing.T, postgres bool, reply func(modelsim.Call) modelsim.Re
 	}
 }
 
-// A tenant that submits jobs that always fail, 20 a second, keeps a deployment from no other tenant. The breaker may open
-// until a call of the other tenant has gone well, so what counts is the time after that.
+// A tenant that submits 20 failing jobs a second does not keep another tenant from the
+// deployment. The breaker may open until a call of the other tenant has succeeded, so only the
+// time after that counts.
 func TestTrickleOfPoison(t *testing.T) {
 	onEngines(t, func(t *testing.T, postgres bool) {
 		var log callLog

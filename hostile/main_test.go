@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// binaryVariable names a forebay binary to attack instead of the one that is built from the checkout.
+// binaryVariable names a forebay binary to attack instead of the one that is built from the
+// checkout.
 const binaryVariable = "FOREBAY_HOSTILE_BINARY"
 
 // binary is the server under attack.

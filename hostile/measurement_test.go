@@ -16,19 +16,20 @@ import (
 )
 
 const (
-	// strictFloor is a tail that is no fault, however short the usual one. No person notices it, and no timeout of a
-	// service: the network between two data centres adds as much, and a call of a model takes many times as long.
+	// strictFloor is a tail that is no fault, however short the usual one. Neither a person nor a
+	// service's timeout notices it. The network between two data centres adds as much, and a model's
+	// call takes many times as long.
 	strictFloor = 25 * time.Millisecond
-	// noticeable is the lax floor of the short form, which has few samples and runs beside other work. It is
-	// that of whole pieces of work in the full form too.
+	// noticeable is the lax floor of the short form, which has few samples and runs beside other
+	// work. In the full form it is the floor of whole pieces of work.
 	noticeable = 250 * time.Millisecond
 	// maxContention bounds by how much a busy machine may raise that.
 	maxContention = 6
 )
 
-// contention is how many times as long the machine takes now for some work as the work's processor
-// time: 1 when nobody else has any. A server that an attack keeps busy waits for the processor that
-// much longer, and one that nobody attacks hardly does.
+// contention is how many times its processor time some work takes on this machine now, 1 on an
+// idle one. A server that an attack keeps busy waits that much longer for the processor. One that
+// nobody attacks hardly does.
 func contention() float64 {
 	const work = 40 * time.Millisecond
 	runtime.LockOSThread()
@@ -159,7 +160,7 @@ func row(name string, submit, start tails, memory string, faults []string) {
 	}
 }
 
-// reportTest adds a row for a test that ends with a verdict alone, or with what the victim's work took
+// reportTest adds a row for a test with only a verdict, or with how long the victim's work took
 // without an attack and with it.
 func reportTest(t *testing.T, took ...time.Duration) {
 	t.Helper()

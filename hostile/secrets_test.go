@@ -201,7 +201,8 @@ func TestTerminalOutput(t *testing.T) {
 	}
 }
 
-// controls reports what a terminal takes for more than text; it turns line ends into CR and LF itself.
+// controls reports characters that a terminal takes for more than text. The terminal itself turns
+// line ends into CR and LF.
 func controls(r rune) bool {
 	return r < ' ' && r != '\n' && r != '\r' && r != '\t' || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
@@ -254,7 +255,8 @@ func TestScopeOfDeletes(t *testing.T) {
 	}
 }
 
-// What a webhook reports is the same for a name that exists inside, one that does not and one that refuses.
+// A webhook reports the same for an internal name that exists, one that does not and one that
+// refuses.
 func TestWebhookErrors(t *testing.T) {
 	reportTest(t)
 	host, err := os.Hostname()

@@ -51,9 +51,10 @@ func (t *traffic) add(r attackReport, took time.Duration) {
 	}
 }
 
-// sink is a bare target for an attack: it reads what comes, unless it is to refuse it, throws it away, and gives as many answers a second as
-// the server did, of the same statuses and as long. It does nothing else, so what others notice while it is
-// attacked is the cost of the traffic to a machine that they share.
+// sink is a bare target for an attack. It reads what comes, unless it is to refuse it, and
+// discards it. It gives as many answers a second as the server did, with the same statuses and
+// lengths. It does nothing else, so the victim notices only what the traffic costs a shared
+// machine.
 type sink struct {
 	traffic
 	mu    sync.Mutex
@@ -62,8 +63,8 @@ type sink struct {
 	times map[int]int // that each status was given
 }
 
-// turn waits until the next answer is due and returns its status and length. Where the server gave none, no
-// answer is due before the client goes.
+// turn waits until the next answer is due and returns its status and length. Where the server
+// gave no answer, none is due before the client leaves.
 func (s *sink) turn(ctx context.Context) (status, length int) {
 	if s.Answers == 0 {
 		<-ctx.Done()

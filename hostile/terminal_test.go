@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// unlockTerminal makes the other side of a pseudo terminal ready and returns its number (man 4 pts).
+// unlockTerminal prepares the other side of a pseudo terminal and returns its number (man 4 pts).
 func unlockTerminal(master *os.File) (number uint32, err error) {
 	const setLock, getNumber = 0x40045431, 0x80045430 // TIOCSPTLCK, TIOCGPTN
 	unlocked := int32(0)

@@ -58,7 +58,7 @@ func completed() []*protos.WorkflowAction {
 		WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED}}}}
 }
 
-// unknownAction is an action of a type that only other engines know: field 8 is a message to an entity.
+// unknownAction is an action that only other engines know: field 8 is a message to an entity.
 func unknownAction(operation protowire.Number) *protos.WorkflowAction {
 	var called, entity, b []byte
 	called = protowire.AppendTag(called, 1, protowire.BytesType)
@@ -74,9 +74,9 @@ func unknownAction(operation protowire.Number) *protos.WorkflowAction {
 	return a
 }
 
-// badActions are answers of an orchestrator by name. An instance that gets one the engine does not
-// know has to fail. What lacks a part may also be understood in some way; the instance then ends by
-// an action of its own.
+// badActions are answers of an orchestrator, by name. An action that the engine does not know
+// must fail the instance. An incomplete one may be understood in some way, and the instance then
+// ends by an action of its own.
 var badActions = map[string]struct {
 	actions  []*protos.WorkflowAction
 	mustFail bool
@@ -150,7 +150,7 @@ func (s *Target) start(client protos.TaskHubSidecarServiceClient, name string) s
 	return started.GetInstanceId()
 }
 
-// endOf waits for an instance's end and returns its status, which is not an end after some seconds.
+// endOf waits some seconds for an instance to end and returns its status, which may not be final.
 func (s *Target) endOf(p Party, id string) (status forebay.OrchestrationStatus) {
 	within(s.Context(), size(30*time.Second, 10*time.Second), func() bool {
 		got := p.call(s.Context(), "GET", fmt.Sprintf("/runtime/webhooks/durabletask/instances/%s", id), nil)

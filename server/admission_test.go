@@ -16,6 +16,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -158,6 +159,7 @@ func onServers(t *testing.T, f func(t *testing.T, database string)) {
 // TestJobsWaitForTheQuota: more jobs than the quota allows wait without a lock and go as the quota
 // allows. None is refused, none loses an attempt and none comes late.
 func TestJobsWaitForTheQuota(t *testing.T) {
+	raced.Skip(t, raced.Waiting)
 	t.Parallel()
 	onServers(t, func(t *testing.T, database string) {
 		const jobs = strictHolds + 9
@@ -244,6 +246,7 @@ func TestHeldJobsHoldUpNobodyElse(t *testing.T) {
 // TestOneLedgerForAllProcesses: two processes on one database share one quota. When one is killed,
 // nothing is lost and the other continues within the same quota.
 func TestOneLedgerForAllProcesses(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	const jobs = strictHolds + 14 // two ledgers would let go too much as well
 	model := startStrict(t, "east")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
@@ -88,8 +89,9 @@ func (i *inputs) add(n int64) (now int64) {
 
 // Many large jobs under a small memory limit: they take turns, and all of them end.
 func TestLargeJobsTakeTurns(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	t.Parallel()
-	const jobs, size, memory = 40, 5 << 20, 12 << 20
+	const jobs, size, memory = 16, 5 << 20, 12 << 20
 	var held inputs
 	together := make(chan struct{}) // closed once two run at once, however slow the machine is
 	meet := sync.OnceFunc(func() { close(together) })
@@ -104,8 +106,7 @@ func TestLargeJobsTakeTurns(t *testing.T) {
 			defer held.add(-int64(len(call.Input)))
 			select {
 			case <-together:
-			case <-time.After(30 * time.Second):
-				meet() // they do not
+			case <-time.After(time.Second): // while the first one runs there may be no room for another
 			case <-ctx.Done():
 				return forebay.TaskResult{}, ctx.Err()
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -26,6 +27,7 @@ import (
 // budget, and it covers everything that was billed. In the end nothing is reserved. The rest
 // waits, and continues when the budget is raised.
 func TestBudgetHoldsThroughCrashes(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	for _, kind := range []string{"sqlite", "postgresql"} {
 		t.Run(kind, func(t *testing.T) {

@@ -90,20 +90,6 @@ func inFlight(n int) func(modelsim.Stats) bool {
 	return func(s modelsim.Stats) bool { return s.InFlight == n }
 }
 
-func TestCallLongerThanItsLockRunsOnce(t *testing.T) {
-	t.Parallel()
-	s, model := startOn(t, func(modelsim.Call) modelsim.Reply { return modelsim.Reply{Delay: 10500 * time.Millisecond} },
-		server.Queue{LockDuration: 5 * time.Second})
-	sent := s.send(t, "long")
-	job, attempts := s.mustAwait(t, sent.ID)
-	if job.Status != forebay.StatusSucceeded || job.Attempt != 1 || len(attempts) != 1 || model.Calls("long") != 1 {
-		t.Errorf("%s after %d calls and the attempts %v", job.Status, model.Calls("long"), outcomes(attempts))
-	}
-	if took := job.CompletedAt.Sub(*job.StartedAt); took < 10*time.Second {
-		t.Errorf("the call took only %s", took)
-	}
-}
-
 func TestCancelAbortsTheCallInFlight(t *testing.T) {
 	t.Parallel()
 	s, model := startOn(t, func(c modelsim.Call) modelsim.Reply { return modelsim.Reply{Hang: c.Marker == "hangs"} },

@@ -41,6 +41,7 @@ var canarySigning = "whsec_" + base64.StdEncoding.EncodeToString([]byte("canary-
 // A server at debug level goes through many failures. Nothing that it logs, measures, traces or
 // answers with an error contains a secret or a payload.
 func TestNothingSecretIsSeen(t *testing.T) {
+	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		folder := filepath.Join(t.TempDir(), canaryFolder)
 		if err := os.Mkdir(folder, 0o700); err != nil {
@@ -267,6 +268,7 @@ func testCanaries(t *testing.T, database string, disturb func()) {
 
 // Prompts and outputs are on spans when that is asked for, cut to a bound, and nowhere else.
 func TestContentIsCapturedOnRequest(t *testing.T) {
+	t.Parallel()
 	model := modelsim.StartTest(func(modelsim.Call) modelsim.Reply { return modelsim.Reply{Text: canaryOutput} })
 	t.Cleanup(model.Close)
 	to := startCollector(t)

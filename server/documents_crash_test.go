@@ -20,6 +20,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -27,6 +28,7 @@ import (
 // pipeline. A chunk whose vector is on disk is never embedded again, no document is found before
 // it is whole, and all get there.
 func TestDocumentsSurviveCrashes(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()

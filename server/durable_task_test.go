@@ -23,6 +23,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/toolchain"
 	"github.com/forebayhq/forebay/server"
 )
@@ -149,6 +150,7 @@ func startDurableTask(t *testing.T) *sdk {
 // The example's program does everything that an ordinary one does, with the version of Microsoft's
 // SDK that it names.
 func TestDurableTaskSDKForPython(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	folder := filepath.Join("..", "examples", "durabletask")
 	packages := pythonPackages(t, folder)
@@ -175,6 +177,7 @@ terminated TERMINATED "enough"
 
 // So does the one for JavaScript.
 func TestDurableTaskSDKExampleForJavaScript(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	folder := filepath.Join("..", "examples", "durabletask", "javascript")
 	modules := nodeModules(t, folder)
@@ -193,6 +196,7 @@ func TestDurableTaskSDKExampleForJavaScript(t *testing.T) {
 
 // And the one for Go, with the version of the SDK that go.mod names.
 func TestDurableTaskSDKExampleForGo(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -212,6 +216,7 @@ func TestDurableTaskSDKExampleForGo(t *testing.T) {
 
 // And the one for Java, with the version of Microsoft's SDK that its pom.xml names.
 func TestDurableTaskSDKExampleForJava(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	toolchain.Need(t, toolchain.JDK())
 	folder := filepath.Join("..", "examples", "durabletask", "java")
@@ -274,6 +279,7 @@ func (s *sdk) node(ctx context.Context, script, key string, args ...string) *exe
 
 // A worker and client in another language, with the SDK that npm has, do what Go functions do.
 func TestDurableTaskSDK(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	t.Run("plain", func(t *testing.T) {
 		t.Parallel()
@@ -352,6 +358,7 @@ func (s *sdk) worker(t *testing.T, args ...string) (*exec.Cmd, *bufio.Reader) {
 // What a worker has begun that is killed with SIGKILL is carried out by another, and each result
 // is recorded once.
 func TestDurableTaskWorkerIsKilled(t *testing.T) {
+	t.Parallel()
 	const n = 3
 	s := startSDK(t)
 	first, says := s.worker(t, "stall")

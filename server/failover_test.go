@@ -12,28 +12,38 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
-// inBubble runs a server that carries out jobs and listens nowhere, in virtual time, until the
-// test ends.
+// inBubble runs a server that carries out jobs and listens nowhere, in virtual time, until the test
+// ends.
 func inBubble(t *testing.T, o Options, f func(t *testing.T, s *Server)) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		o.Database, o.Role, o.Logger = "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"), RoleWorker, slog.New(slog.DiscardHandler)
-		s, err := New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- s.Run(ctx) }()
-		defer func() {
-			stop()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}()
+		o.Database = "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+		s, stop := runWorker(t, o)
+		defer stop()
 		f(t, s)
 	})
+}
+
+// runWorker runs such a server on the options' database until stop is called.
+func runWorker(t *testing.T, o Options) (s *Server, stop func()) {
+	t.Helper()
+	o.Role, o.Logger = RoleWorker, slog.New(slog.DiscardHandler)
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	return s, func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // after lets that much time go by.
@@ -107,6 +117,7 @@ func twoSims(concurrency int) Options {
 // All deployments of a model are down for two minutes. Jobs wait and lose nothing, only probes are
 // made, and the work continues soon after.
 func TestJobsOutliveAnOutage(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	inBubble(t, twoSims(8), func(t *testing.T, s *Server) {
 		calls := func() int64 {
 			d := s.deploymentsNow(t)

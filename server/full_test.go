@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
@@ -27,6 +28,7 @@ func TestFilesThatCannotGrow(t *testing.T) {
 
 // A file system without a free block, where the tests may mount one.
 func TestFullDisk(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	folder := t.TempDir()
 	if err := mountSmall(folder, 16<<20); err != nil {

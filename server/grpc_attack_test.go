@@ -54,6 +54,7 @@ func startGRPC(t *testing.T) (keys *server.Keys, address string, key forebay.API
 // A worker's stream ends when another process, here the one that works on the keys, revokes its
 // key.
 func TestWorkersStreamEndsWithItsKey(t *testing.T) {
+	t.Parallel()
 	keys, address, key := startGRPC(t)
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -129,6 +130,7 @@ func (r *rawGRPC) call(key string) error {
 
 // A connection whose calls have no key is answered each time, and is closed after many.
 func TestConnectionWithoutAKeyIsClosed(t *testing.T) {
+	t.Parallel()
 	_, address, _ := startGRPC(t)
 	r := dialRaw(t, address)
 	go func() {

@@ -11,12 +11,14 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
 
 // However often processes are killed while messages become jobs, each message makes one job, and
 // none is left over.
 func TestIntakeUnderKills(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()

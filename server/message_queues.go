@@ -63,9 +63,16 @@ func (o Options) validateMessageQueues(bad func(field, format string, args ...an
 	}
 }
 
-// declare creates or updates the declared entities. Targets of forwarding come first.
-func (s *Server) declare(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{s.makeForwarding, s.declareTopics, s.declareMessageQueues, s.declareSubscriptions} {
+// declaration creates the message queues, topics and subscriptions that the options declare, and
+// brings those that exist to what the options say.
+type declaration struct {
+	options Options
+	bus     *bus.Service
+}
+
+// apply does so in an order in which every forwarding target exists.
+func (d declaration) apply(ctx context.Context) error {
+	for _, step := range []func(context.Context) error{d.makeForwarding, d.topics, d.messageQueues, d.subscriptions} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -73,32 +80,32 @@ func (s *Server) declare(ctx context.Context) error {
 	return nil
 }
 
-// makeForwarding creates the missing queues without forwarding, because a target may be any of the
-// others.
-func (s *Server) makeForwarding(ctx context.Context) error {
-	return s.eachMessageQueue(func(tenant, name string, settings forebay.MessageQueueSettings) error {
-		_, err := s.bus.Queue(ctx, tenant, name)
+// makeForwarding creates missing message queues without their forwarding targets. A target may be
+// any other of the queues.
+func (d declaration) makeForwarding(ctx context.Context) error {
+	return d.eachMessageQueue(func(tenant, name string, settings forebay.MessageQueueSettings) error {
+		_, err := d.bus.Queue(ctx, tenant, name)
 		if forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 			return nil // other errors appear when it is declared
 		}
 		settings.ForwardTo, settings.ForwardDeadLettersTo = "", ""
-		_, _, err = s.bus.PutQueue(ctx, tenant, name, settings)
+		_, _, err = d.bus.PutQueue(ctx, tenant, name, settings)
 		return err
 	})
 }
 
-// declareMessageQueues updates the queues to the configuration. The store ignores unchanged
-// settings, so a restart changes nothing.
-func (s *Server) declareMessageQueues(ctx context.Context) error {
-	return s.eachMessageQueue(func(tenant, name string, settings forebay.MessageQueueSettings) error {
-		_, _, err := s.bus.PutQueue(ctx, tenant, name, settings)
+// messageQueues brings queues of messages to what the configuration says. The store changes only
+// what differs, so that restarts change nothing.
+func (d declaration) messageQueues(ctx context.Context) error {
+	return d.eachMessageQueue(func(tenant, name string, settings forebay.MessageQueueSettings) error {
+		_, _, err := d.bus.PutQueue(ctx, tenant, name, settings)
 		return err
 	})
 }
 
-func (s *Server) eachMessageQueue(f func(tenant, name string, settings forebay.MessageQueueSettings) error) error {
-	for _, name := range slices.Sorted(maps.Keys(s.options.MessageQueues)) {
-		q := s.options.MessageQueues[name]
+func (d declaration) eachMessageQueue(f func(tenant, name string, settings forebay.MessageQueueSettings) error) error {
+	for _, name := range slices.Sorted(maps.Keys(d.options.MessageQueues)) {
+		q := d.options.MessageQueues[name]
 		if err := f(or(q.Tenant, forebay.DefaultTenant), name, q.settings()); err != nil {
 			return inOption("message_queues."+name, err)
 		}

@@ -27,7 +27,7 @@ func TestRoles(t *testing.T) {
 	})
 	t.Cleanup(model.Close)
 	o := childOptions{Database: pgtest.Database(t), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
-	const delay = 10 * time.Second // in which the worker is killed
+	const delay = 5 * time.Second // in which the worker is killed
 	o.Queue.Retry = server.Retry{Policy: "fixed", First: delay, Max: delay}
 	start := func(role string) *process {
 		o.Role = role

@@ -133,7 +133,8 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 		Taken:  func(_ context.Context, tenant, name string) bool { return s.jobs.Knows(tenant, name) },
 		Limits: s.limits,
 	})
-	if err := s.declare(bus.Configuring(ctx)); err != nil {
+	declared := declaration{s.options, s.bus}
+	if err := declared.apply(bus.Configuring(ctx)); err != nil {
 		return err
 	}
 	policy, err := s.options.Webhooks.policy()

@@ -4,7 +4,6 @@ package server_test
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 	"sync"
@@ -195,38 +194,5 @@ func TestEventStreamResumesAfterACrash(t *testing.T) {
 	want := []forebay.EventType{forebay.EventAccepted, forebay.EventStarted, forebay.EventStarted, forebay.EventSucceeded}
 	if !slices.Equal(seen, want) || last != int64(len(want)) {
 		t.Errorf("the client saw %v, the last numbered %d", seen, last)
-	}
-}
-
-// A task that this server does not know waits for one that does.
-func TestUnknownTaskWaits(t *testing.T) {
-	t.Parallel()
-	knows := childOptions{Database: database(t), Functions: []string{"count"}, Queue: server.Queue{MaxDeliveryCount: 1}}
-	opts := server.Options{Database: "sqlite:" + knows.Database, Functions: []forebay.Task{{Name: "count", Run: childFunctions["count"]}}}
-	s, err := server.New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := submit(t, s, "count", json.RawMessage(`"abc"`)).ID
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-
-	older := knows
-	older.Functions = nil
-	p := launch(t, older)
-	r := remote{p.mustListen(t)}
-	eventually(t, time.Minute, func() error {
-		job, err := r.job(t.Context(), id)
-		if err != nil || job.Status != forebay.StatusQueued || job.WaitingFor == nil || *job.WaitingFor != forebay.WaitWorker {
-			return errNotYet
-		}
-		return nil
-	})
-	p.stop(t)
-
-	r = remote{launch(t, knows).mustListen(t)}
-	if job, attempts := r.mustAwait(t, id); job.Status != forebay.StatusSucceeded || job.Attempt != 1 || len(attempts) != 1 {
-		t.Errorf("%s, charged %d, attempts %v", job.Status, job.Attempt, outcomes(attempts))
 	}
 }

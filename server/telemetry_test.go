@@ -20,6 +20,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -94,6 +95,7 @@ func unruly(c modelsim.Call) modelsim.Reply {
 var quick = map[string]server.Queue{forebay.DefaultQueue: {Retry: server.Retry{First: time.Millisecond, Max: 5 * time.Millisecond, Budget: 0.9}}}
 
 func TestMetricsOfManyJobs(t *testing.T) {
+	t.Parallel()
 	model := modelsim.StartTest(unruly)
 	t.Cleanup(model.Close)
 	deployment := simulatedDeployment(model)
@@ -179,6 +181,7 @@ func TestMetricsOfManyJobs(t *testing.T) {
 // A client's trace leads to the span of the submit. Links lead from there to each attempt and,
 // within it, to the call of the model. A function gets the context of the attempt.
 func TestTraceOfAJob(t *testing.T) {
+	t.Parallel()
 	model := modelsim.StartTest(unruly)
 	t.Cleanup(model.Close)
 	handed := make(chan string, 1)
@@ -274,6 +277,8 @@ func TestTraceOfAJob(t *testing.T) {
 
 // A collector that is down, or takes nothing, neither holds jobs up nor makes the stop an error.
 func TestCollectorThatTakesNothing(t *testing.T) {
+	raced.Skip(t, raced.Waiting)
+	t.Parallel()
 	gone := httptest.NewServer(nil)
 	gone.Close() // nothing listens there any more
 	over := make(chan struct{})

@@ -11,6 +11,7 @@ import (
 // A job keeps to its own limit in tokens over all that is done for it, and says so when it cannot
 // go on.
 func TestJobKeepsToItsTokens(t *testing.T) {
+	t.Parallel()
 	s := start(t, server.Options{Deployments: []server.Deployment{{Name: "east", Provider: server.ProviderSim}},
 		Models: map[string]server.Model{"chat": {Deployments: []server.ModelDeployment{{Name: "east"}}}}})
 	run := func(limit int64) forebay.Job {

@@ -169,24 +169,23 @@ func inOption(at string, err error) error {
 	return &in
 }
 
-// declareTopics creates or updates the declared topics.
-func (s *Server) declareTopics(ctx context.Context) error {
-	for _, name := range slices.Sorted(maps.Keys(s.options.Topics)) {
-		topic := s.options.Topics[name]
-		if _, _, err := s.bus.PutTopic(ctx, or(topic.Tenant, forebay.DefaultTenant), name, topic.settings()); err != nil {
+// topics makes the topics of the configuration, or brings them to what stands there.
+func (d declaration) topics(ctx context.Context) error {
+	for _, name := range slices.Sorted(maps.Keys(d.options.Topics)) {
+		topic := d.options.Topics[name]
+		if _, _, err := d.bus.PutTopic(ctx, or(topic.Tenant, forebay.DefaultTenant), name, topic.settings()); err != nil {
 			return inOption("topics."+name, err)
 		}
 	}
 	return nil
 }
 
-// declareSubscriptions creates or updates their subscriptions. A subscription may forward to any
-// topic.
-func (s *Server) declareSubscriptions(ctx context.Context) error {
-	for _, name := range slices.Sorted(maps.Keys(s.options.Topics)) {
-		topic := s.options.Topics[name]
+// subscriptions does the same for their subscriptions, which may forward to any of them.
+func (d declaration) subscriptions(ctx context.Context) error {
+	for _, name := range slices.Sorted(maps.Keys(d.options.Topics)) {
+		topic := d.options.Topics[name]
 		for _, sub := range slices.Sorted(maps.Keys(topic.Subscriptions)) {
-			if err := s.declareSubscription(ctx, or(topic.Tenant, forebay.DefaultTenant), name, sub, topic.Subscriptions[sub].settings()); err != nil {
+			if err := d.subscription(ctx, or(topic.Tenant, forebay.DefaultTenant), name, sub, topic.Subscriptions[sub].settings()); err != nil {
 				return inOption("topics."+name+".subscriptions."+sub, err)
 			}
 		}
@@ -194,13 +193,13 @@ func (s *Server) declareSubscriptions(ctx context.Context) error {
 	return nil
 }
 
-// declareSubscription does not touch unchanged settings, so a restart changes nothing.
-func (s *Server) declareSubscription(ctx context.Context, tenant, topic, name string, settings forebay.SubscriptionSettings) error {
-	_, created, err := s.bus.PutSubscription(ctx, tenant, topic, name, settings)
+// subscription changes only what differs, so that restarts change nothing.
+func (d declaration) subscription(ctx context.Context, tenant, topic, name string, settings forebay.SubscriptionSettings) error {
+	_, created, err := d.bus.PutSubscription(ctx, tenant, topic, name, settings)
 	if err != nil || created || settings.Rules == nil {
 		return err
 	}
-	rules, err := s.bus.Rules(ctx, tenant, topic, name)
+	rules, err := d.bus.Rules(ctx, tenant, topic, name)
 	if err != nil {
 		return err
 	}
@@ -214,13 +213,13 @@ func (s *Server) declareSubscription(ctx context.Context, tenant, topic, name st
 		if found && reflect.DeepEqual(before, r.RuleSettings) {
 			continue
 		}
-		if _, _, err := s.bus.PutRule(ctx, tenant, topic, name, r.Name, r.RuleSettings); err != nil {
+		if _, _, err := d.bus.PutRule(ctx, tenant, topic, name, r.Name, r.RuleSettings); err != nil {
 			return inOption("rules."+r.Name, err)
 		}
 	}
 	for _, other := range slices.Sorted(maps.Keys(stored)) {
-		if err := s.bus.DeleteRule(ctx, tenant, topic, name, other); err != nil && forebay.CodeOf(err) != forebay.CodeNotFound {
-			return err // another process that starts now may have been faster
+		if err := d.bus.DeleteRule(ctx, tenant, topic, name, other); err != nil && forebay.CodeOf(err) != forebay.CodeNotFound {
+			return err // a process that starts beside this one may have been faster
 		}
 	}
 	return nil

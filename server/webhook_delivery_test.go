@@ -16,6 +16,7 @@ import (
 
 // A job's events arrive at a webhook, signed, also after the receiver has failed once.
 func TestWebhookGetsTheEventsOfAJob(t *testing.T) {
+	t.Parallel()
 	type delivery struct {
 		id     string
 		event  forebay.Event

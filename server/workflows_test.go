@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -176,6 +177,7 @@ output: ${steps.joined.result}
 // the middle with another definition. The instance keeps the definition it began with, and calls
 // that had ended are not repeated.
 func TestWorkflowAcrossARestart(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	onBothDatabases(t, func(t *testing.T, database string) {
 		blob := "file://" + t.TempDir()
 		before, after := newMeasure(), newMeasure()
@@ -235,6 +237,7 @@ steps:
 
 // A step's timeout ends its job.
 func TestWorkflowStepTimesOut(t *testing.T) {
+	t.Parallel()
 	const text = `
 workflow: slow
 steps:

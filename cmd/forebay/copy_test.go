@@ -12,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -73,6 +74,7 @@ func TestFromSQLiteToPostgreSQL(t *testing.T) {
 }
 
 func TestCopyIsInterrupted(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	dir := t.TempDir()
 	from, to := "sqlite:"+filepath.Join(dir, "a.db"), "sqlite:"+filepath.Join(dir, "b.db")
 	if got := (commandLine{}).run(t.Context(), "keys", "create", "--database", from); got.code != command.ExitOK {
@@ -124,6 +126,7 @@ func TestMigrate(t *testing.T) {
 }
 
 func TestCopyKeepsPasswords(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	from := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
 	for _, to := range []string{"postgres://u:hush@127.0.0.1:1/x", "postgres://u:hush@[::1/x", "mysql://u:hush@h/x"} {
 		var all bytes.Buffer

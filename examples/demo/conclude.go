@@ -63,7 +63,7 @@ func (d *demo) conclude(ctx context.Context) error {
 	return nil
 }
 
-// survived names what was broken on the way.
+// survived names what was broken during the run.
 func (d *demo) survived() string {
 	switch {
 	case d.brownedOut && d.killed:
@@ -88,7 +88,7 @@ func (d *demo) deadLetters(ctx context.Context) error {
 	return table.Flush()
 }
 
-// samples shows one result of each task.
+// samples prints one result of each task.
 func (d *demo) samples(ctx context.Context) error {
 	fmt.Println("\nThree results")
 	for i, task := range tasks {
@@ -110,7 +110,8 @@ func (d *demo) samples(ctx context.Context) error {
 	return nil
 }
 
-// readable is a result as a person would tell it: a summary's text, how many vectors, or else its JSON.
+// readable is a result in the form a person would tell it: a summary's text, the number of
+// vectors, or else its JSON.
 func readable(result json.RawMessage) string {
 	var known struct {
 		Summary    string      `json:"summary"`

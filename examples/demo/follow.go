@@ -104,7 +104,7 @@ func (d *demo) follow(ctx context.Context) error {
 	}
 }
 
-// brownOut makes most calls fail and returns how things were before.
+// brownOut makes most calls fail and returns the settings from before.
 func (d *demo) brownOut(ctx context.Context) (before json.RawMessage, err error) {
 	d.say("Now the model gets worse. A brown-out: for four seconds, most calls fail with 503.")
 	if before, err = d.server.client.SimFaults(ctx, "simulated"); err != nil {

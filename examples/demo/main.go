@@ -1,6 +1,6 @@
-// Command demo shows Forebay's main job: it starts a server whose model misbehaves, submits real
-// documents, breaks things while they are worked on, and ends with what became of every job. Its
-// exit code is 0 only if each job ended as it should.
+// Command demo shows Forebay's main job. It starts a server whose model misbehaves, submits real
+// documents and breaks things while they are processed. It ends with what became of every job.
+// Its exit code is 0 only if each job ended as it should.
 package main
 
 import (

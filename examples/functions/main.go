@@ -1,5 +1,5 @@
-// Command functions embeds Forebay in a program and gives it a Go function as a task: the function
-// is retried, rate-limited and recorded like any model call.
+// Command functions embeds Forebay in a program and adds a Go function as a task. The function is
+// retried, rate-limited and recorded like any model call.
 package main
 
 import (

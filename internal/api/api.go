@@ -74,8 +74,14 @@ type API struct {
 	drain    context.CancelFunc
 }
 
-// envelopeBytes bounds what a submit may hold besides its input: metadata, ids and their JSON
-// escapes.
+// The handlers of one subject each: jobs; queues, topics and their messages; orchestrations.
+type (
+	jobRoutes           struct{ *API }
+	queueRoutes         struct{ *API }
+	orchestrationRoutes struct{ *API }
+)
+
+// envelopeBytes is what a submit may hold besides its input: metadata, ids and their JSON escapes.
 const envelopeBytes = 128 << 10
 
 // New returns the API with all its routes.
@@ -120,18 +126,19 @@ func New(o Options) *API {
 	a.draining, a.drain = context.WithCancel(context.Background())
 
 	a.huma = newHuma(a)
-	a.routeJobs()
-	a.routeBulk()
-	a.routeEvents()
-	a.routeQueues()
-	a.routeMessages()
-	a.routeTopics()
+	jobs, queues, orchestrations := jobRoutes{a}, queueRoutes{a}, orchestrationRoutes{a}
+	jobs.routeJobs()
+	jobs.routeBulk()
+	jobs.routeEvents()
+	queues.routeQueues()
+	queues.routeMessages()
+	queues.routeTopics()
 	a.routeWebhooks()
 	a.routeDocuments()
-	a.routeSetAside()
+	jobs.routeSetAside()
 	a.routeReports()
 	a.routeDeployments()
-	a.routeOrchestrations()
+	orchestrations.routeOrchestrations()
 	a.routeKeys()
 	a.routeTenants()
 	a.routeAudit()

@@ -28,7 +28,7 @@ const (
 	bulkIdle = 2 * time.Minute
 )
 
-func (a *API) routeBulk() {
+func (a jobRoutes) routeBulk() {
 	op := huma.Operation{
 		OperationID: "submit-jobs", Method: http.MethodPost, Path: "/v1/jobs/bulk", Tags: []string{"jobs"},
 		Summary: "Submit many jobs",
@@ -37,7 +37,7 @@ func (a *API) routeBulk() {
 			"skipped, but count. At most 100,000 lines.",
 		Responses: streamed("200", "One result a line", ndjsonTypes[0], a.schema(reflect.TypeFor[forebay.SubmitResult]())),
 	}
-	route(a, forebay.ScopeSubmit, op, func(_ context.Context, c *call, _ *none) (*stream, error) {
+	route(a.API, forebay.ScopeSubmit, op, func(_ context.Context, c *call, _ *none) (*stream, error) {
 		if err := checkContentType(c.r.Header, ndjsonTypes); err != nil {
 			return nil, err
 		}
@@ -54,9 +54,9 @@ type bulkLine struct {
 	release func() // of the memory the data takes
 }
 
-// bulk answers lines while the client still sends. One goroutine reads ahead while this one
-// stores. The slower the disk is, the more lines go into one transaction.
-func (a *API) bulk(c *call) {
+// bulk answers lines while the client still sends. One goroutine reads ahead while this one stores:
+// the slower the disk, the more lines go into one transaction.
+func (a jobRoutes) bulk(c *call) {
 	c.w.Header().Set("Content-Type", ndjsonTypes[0])
 	c.w.Header().Set("X-Accel-Buffering", "no")
 	// Without this, an HTTP/1 server reads the rest of the body before the first answer. Other
@@ -67,7 +67,7 @@ func (a *API) bulk(c *call) {
 
 	ctx, cancel := a.untilDrain(c.r.Context())
 	lines := make(chan bulkLine, bulkAhead)
-	reader := &lineReader{api: a, call: c, ctx: ctx, out: lines, ahead: semaphore.NewWeighted(bulkBytes), claim: a.memory.Claim(c.caller.Tenant)}
+	reader := &lineReader{api: a.API, call: c, ctx: ctx, out: lines, ahead: semaphore.NewWeighted(bulkBytes), claim: a.memory.Claim(c.caller.Tenant)}
 	reader.readAhead()
 	// The end of the context also ends a read that waits for the client.
 	stop := context.AfterFunc(ctx, c.w.unlessOver(func() { c.w.control.SetReadDeadline(time.Unix(1, 0)) }))
@@ -111,9 +111,8 @@ func collect(first bulkLine, lines <-chan bulkLine, most int) []bulkLine {
 	return chunk
 }
 
-// bulkChunk stores some lines and writes their results. It reports whether the client still
-// listens.
-func (a *API) bulkChunk(c *call, chunk []bulkLine) bool {
+// bulkChunk stores some lines and writes their results. It reports whether the client still listens.
+func (a jobRoutes) bulkChunk(c *call, chunk []bulkLine) bool {
 	defer func() {
 		for _, line := range chunk {
 			line.release()
@@ -163,8 +162,8 @@ func (a *API) bulkChunk(c *call, chunk []bulkLine) bool {
 	return c.w.flush() == nil
 }
 
-// lineError returns what the caller may see of an error.
-func (a *API) lineError(c *call, err error) *forebay.Error {
+// lineError is what the caller may see of an error.
+func (a jobRoutes) lineError(c *call, err error) *forebay.Error {
 	if ended := keyEnded(c.r.Context()); ended != nil {
 		err = ended
 	}

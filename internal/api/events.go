@@ -28,18 +28,18 @@ type eventsInput struct {
 	After       string `query:"after" doc:"the same, for clients that cannot set the header" example:"3"`
 }
 
-func (a *API) routeEvents() {
+func (a jobRoutes) routeEvents() {
 	responses := streamed("200", "Server-sent events: id is the event's number, event its type, data the event",
 		"text/event-stream", a.schema(reflect.TypeFor[forebay.Event]()))
 	responses["204"] = &huma.Response{Description: "The job is terminal and has no later events: do not reconnect"}
-	route(a, forebay.ScopeRead, huma.Operation{
+	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "follow-job", Method: http.MethodGet, Path: "/v1/jobs/{id}/events", Tags: []string{"jobs"},
 		Summary: "Follow a job's events", Responses: responses,
 		Description: "The stream begins with the events so far and ends after the terminal one.",
 	}, a.events)
 }
 
-func (a *API) events(ctx context.Context, c *call, in *eventsInput) (*stream, error) {
+func (a jobRoutes) events(ctx context.Context, c *call, in *eventsInput) (*stream, error) {
 	after, err := lastEvent(in)
 	if err != nil {
 		return nil, err
@@ -93,9 +93,9 @@ func lastEvent(in *eventsInput) (int64, error) {
 	return n, nil
 }
 
-// follow writes the given events and then new ones. It ends after the last event, or when the
-// client, the server or the caller's key ends.
-func (a *API) follow(ctx context.Context, c *call, id string, changes <-chan struct{}, out *eventStream, events []forebay.Event, done bool) {
+// follow writes the events given and then those that come, until the last one, until the client or
+// the server goes, or until the caller's key ends.
+func (a jobRoutes) follow(ctx context.Context, c *call, id string, changes <-chan struct{}, out *eventStream, events []forebay.Event, done bool) {
 	ctx, cancel := a.untilDrain(ctx)
 	defer cancel()
 	beat := time.NewTicker(heartbeat)
@@ -141,8 +141,8 @@ func (a *API) follow(ctx context.Context, c *call, id string, changes <-chan str
 	}
 }
 
-// brokenOff logs why a stream ends early. The client reconnects for the rest.
-func (a *API) brokenOff(ctx context.Context, c *call, err error) {
+// brokenOff logs why a stream ends early; the client comes back for the rest.
+func (a jobRoutes) brokenOff(ctx context.Context, c *call, err error) {
 	if ctx.Err() == nil && forebay.CodeOf(err) != forebay.CodeNotFound {
 		a.logFailure(ctx, c, err, nil)
 	}

@@ -76,37 +76,37 @@ type PageInput struct {
 	Cursor string `query:"cursor" maxLength:"1024" doc:"next_cursor of the page before"`
 }
 
-func (a *API) routeJobs() {
+func (a jobRoutes) routeJobs() {
 	submit := huma.Operation{
 		OperationID: "submit-job", Method: http.MethodPost, Path: "/v1/jobs", Tags: []string{"jobs"},
 		Summary:     "Submit a job",
 		Description: "The job is on disk when the answer comes.", DefaultStatus: http.StatusAccepted,
 	}
-	route(a, forebay.ScopeSubmit, submit, a.submit)
+	route(a.API, forebay.ScopeSubmit, submit, a.submit)
 	a.documentBody(submit, jsonTypes[0], a.submitSchema())
 
-	route(a, forebay.ScopeRead, huma.Operation{
+	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "get-job", Method: http.MethodGet, Path: "/v1/jobs/{id}", Tags: []string{"jobs"}, Summary: "Get a job",
 	}, a.get)
-	route(a, forebay.ScopeRead, huma.Operation{
+	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "list-jobs", Method: http.MethodGet, Path: "/v1/jobs", Tags: []string{"jobs"}, Summary: "List jobs, newest first",
 	}, a.list)
-	route(a, forebay.ScopeRead, huma.Operation{
+	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "list-attempts", Method: http.MethodGet, Path: "/v1/jobs/{id}/attempts", Tags: []string{"jobs"}, Summary: "List a job's attempts, oldest first",
 	}, a.attempts)
-	route(a, forebay.ScopeRead, huma.Operation{
+	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "get-result", Method: http.MethodGet, Path: "/v1/jobs/{id}/result", Tags: []string{"jobs"}, Summary: "Read a job's result, of whatever size",
 		Responses: streamed("200", "The result", "application/json", &huma.Schema{}),
 	}, a.result)
-	routeNoBody(a, forebay.ScopeSubmit, huma.Operation{
+	routeNoBody(a.API, forebay.ScopeSubmit, huma.Operation{
 		OperationID: "cancel-job", Method: http.MethodPost, Path: "/v1/jobs/{id}/cancel", Tags: []string{"jobs"}, Summary: "Cancel a job",
 		Description: "Aborts its call in flight. Cancelling a cancelled job changes nothing.",
 	}, a.cancel)
-	routeNoBody(a, forebay.ScopeOperate, huma.Operation{
+	routeNoBody(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "redrive-job", Method: http.MethodPost, Path: "/v1/jobs/{id}/redrive", Tags: []string{"jobs"}, Summary: "Start the next generation of a failed job",
 		DefaultStatus: http.StatusAccepted,
 	}, a.redrive)
-	routeBody(a, forebay.ScopeAdmin, huma.Operation{
+	routeBody(a.API, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "purge-jobs", Method: http.MethodPost, Path: "/v1/jobs/purge", Tags: []string{"jobs"}, Summary: "Delete jobs that are over for good",
 		Description: "With their results, attempts and events. One call does a part of it: go on with next_cursor until there is none.",
 	}, smallBody, func(ctx context.Context, c *call, _ *none, req forebay.PurgeJobsRequest) (*answer[forebay.PurgeJobsReport], error) {
@@ -122,8 +122,8 @@ func streamed(status, description, mediaType string, schema *huma.Schema) map[st
 	}}
 }
 
-// submitSchema is the schema of forebay.SubmitRequest without the fields that headers carry.
-func (a *API) submitSchema() *huma.Schema {
+// submitSchema is forebay.SubmitRequest without what travels in headers.
+func (a jobRoutes) submitSchema() *huma.Schema {
 	registry := a.huma.OpenAPI().Components.Schemas
 	whole := *registry.Schema(reflect.TypeFor[forebay.SubmitRequest](), false, "SubmitRequest")
 	properties := map[string]*huma.Schema{}
@@ -136,7 +136,7 @@ func (a *API) submitSchema() *huma.Schema {
 	return &whole
 }
 
-func (a *API) submit(ctx context.Context, c *call, in *submitInput) (*submitOutput, error) {
+func (a jobRoutes) submit(ctx context.Context, c *call, in *submitInput) (*submitOutput, error) {
 	data, release, err := a.readBody(c, a.maxBody)
 	if err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (a *API) submit(ctx context.Context, c *call, in *submitInput) (*submitOutp
 	return out, nil
 }
 
-func (a *API) get(ctx context.Context, c *call, in *getInput) (*answer[forebay.Job], error) {
+func (a jobRoutes) get(ctx context.Context, c *call, in *getInput) (*answer[forebay.Job], error) {
 	var job forebay.Job
 	wait, err := forebay.ParseWait(in.Wait)
 	if err != nil {
@@ -189,7 +189,7 @@ func jobAnswer(c *call, job forebay.Job, err error) (*answer[forebay.Job], error
 	return &answer[forebay.Job]{job}, nil
 }
 
-func (a *API) list(ctx context.Context, c *call, in *listInput) (*answer[forebay.Page[forebay.Job]], error) {
+func (a jobRoutes) list(ctx context.Context, c *call, in *listInput) (*answer[forebay.Page[forebay.Job]], error) {
 	filter := forebay.JobFilter{
 		Queue: in.Queue, Task: in.Task, CorrelationID: in.CorrelationID, Limit: in.Limit, Cursor: in.Cursor,
 	}
@@ -239,12 +239,12 @@ func joined[S ~string](values []S) string {
 	return b.String()
 }
 
-func (a *API) attempts(ctx context.Context, c *call, in *JobPath) (*answer[forebay.Page[forebay.Attempt]], error) {
+func (a jobRoutes) attempts(ctx context.Context, c *call, in *JobPath) (*answer[forebay.Page[forebay.Attempt]], error) {
 	attempts, err := a.service.Attempts(ctx, c.caller.Tenant, in.ID)
 	return pageAnswer(page(attempts), err)
 }
 
-func (a *API) result(ctx context.Context, c *call, in *JobPath) (*stream, error) {
+func (a jobRoutes) result(ctx context.Context, c *call, in *JobPath) (*stream, error) {
 	result, size, err := a.service.Result(ctx, c.caller.Tenant, in.ID)
 	if err != nil {
 		return nil, err
@@ -267,12 +267,12 @@ func (a *API) result(ctx context.Context, c *call, in *JobPath) (*stream, error)
 	}}, nil
 }
 
-func (a *API) cancel(ctx context.Context, c *call, in *JobPath) (*answer[forebay.Job], error) {
+func (a jobRoutes) cancel(ctx context.Context, c *call, in *JobPath) (*answer[forebay.Job], error) {
 	job, err := a.service.Cancel(ctx, c.caller.Tenant, in.ID)
 	return jobAnswer(c, job, err)
 }
 
-func (a *API) redrive(ctx context.Context, c *call, in *JobPath) (*answer[forebay.Job], error) {
+func (a jobRoutes) redrive(ctx context.Context, c *call, in *JobPath) (*answer[forebay.Job], error) {
 	job, err := a.service.Redrive(ctx, c.caller.Tenant, in.ID, c.actor())
 	return jobAnswer(c, job, err)
 }

@@ -95,12 +95,12 @@ func (r abandonRequest) settlement() forebay.Settlement {
 
 var messageTags = []string{"messages"}
 
-// routeMessages registers queues of plain messages, for workers in any language.
-func (a *API) routeMessages() {
+// routeMessages registers queues of plain messages, which workers in any language receive from.
+func (a queueRoutes) routeMessages() {
 	if a.messages == nil {
 		return
 	}
-	routeOptionalBody(a, forebay.ScopeOperate, huma.Operation{
+	routeOptionalBody(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "put-queue", Method: http.MethodPut, Path: "/v1/queues/{queue}", Tags: messageTags,
 		Summary:     "Make a queue of plain messages, or change its settings",
 		Description: "Answers 201 when it made the queue. What is left out gets its default. A queue for jobs is made by the server's configuration only.",
@@ -113,7 +113,7 @@ func (a *API) routeMessages() {
 		}
 		return out, err
 	})
-	route(a, forebay.ScopeOperate, huma.Operation{
+	route(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "delete-queue", Method: http.MethodDelete, Path: "/v1/queues/{queue}", Tags: messageTags,
 		Summary: "Delete a queue of plain messages, with all its messages", DefaultStatus: http.StatusNoContent,
 	}, func(ctx context.Context, c *call, in *QueuePath) (*none, error) {
@@ -123,10 +123,9 @@ func (a *API) routeMessages() {
 		OperationID: "send-messages", Method: http.MethodPost, Path: "/v1/queues/{queue}/messages", Tags: messageTags,
 		Summary: "Send a message, or up to 100", Description: "The messages are on disk when the answer comes.", DefaultStatus: http.StatusCreated,
 	}
-	// Text can take up to six bytes a character in JSON, but rarely does. Base64 takes four bytes
-	// for three.
-	routeBody(a, forebay.ScopeSubmit, send, 4*a.messages.MaxMessageBytes()+envelopeBytes, a.send)
-	routeNoBody(a, forebay.ScopeSubmit, huma.Operation{
+	// Text may take up to six bytes a character in JSON, but hardly does; base64 takes four for three.
+	routeBody(a.API, forebay.ScopeSubmit, send, 4*a.messages.MaxMessageBytes()+envelopeBytes, a.send)
+	routeNoBody(a.API, forebay.ScopeSubmit, huma.Operation{
 		OperationID: "cancel-scheduled-message", Method: http.MethodPost, Path: "/v1/queues/{queue}/messages/{sequence_number}/cancel", Tags: messageTags,
 		Summary: "Cancel a scheduled message", Description: "By the sequence number that sending it returned, until it is active. Answers 404 after that.",
 		DefaultStatus: http.StatusNoContent,
@@ -138,15 +137,15 @@ func (a *API) routeMessages() {
 	a.routeReceiving("/v1/queues/{queue}/"+forebay.SubqueueDeadLetter, "-dead-letter", "/"+forebay.SubqueueDeadLetter)
 }
 
-// routeReceiving registers the routes that a queue and its dead-letter subqueue share. infix
-// distinguishes their operation ids. sub is the path of the subqueue below the queue.
-func (a *API) routeReceiving(base, infix, sub string) {
+// routeReceiving registers what a queue and its dead-letter subqueue have in common. infix tells
+// their operations apart, sub is the subqueue's path below the queue.
+func (a queueRoutes) routeReceiving(base, infix, sub string) {
 	where := "the queue"
 	if sub != "" {
 		where = "the dead-letter subqueue"
 	}
 	entity := func(queue string) string { return queue + sub }
-	routeOptionalBody(a, forebay.ScopeOperate, huma.Operation{
+	routeOptionalBody(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "receive" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/receive", Tags: messageTags,
 		Summary: "Receive messages from " + where,
 		Description: "Under peek-lock, the default, each message is held for the queue's lock duration; settle it with its lock_token before that, or renew the lock. " +
@@ -155,7 +154,7 @@ func (a *API) routeReceiving(base, infix, sub string) {
 		messages, err := a.receive(ctx, c, entity(in.Queue), req)
 		return &answer[receiveAnswer]{receiveAnswer{messages}}, err
 	})
-	route(a, forebay.ScopeRead, huma.Operation{
+	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "peek" + infix + "-messages", Method: http.MethodGet, Path: base + "/messages", Tags: messageTags,
 		Summary: "Look at the messages in " + where + " without receiving them", Description: "In the order of their sequence numbers, whatever their state.",
 	}, func(ctx context.Context, c *call, in *peekInput) (*answer[forebay.Page[forebay.Message]], error) {
@@ -170,14 +169,14 @@ func (a *API) routeReceiving(base, infix, sub string) {
 		}
 		return pageAnswer(p, err)
 	})
-	routeBody(a, forebay.ScopeOperate, huma.Operation{
+	routeBody(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "delete" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/delete", Tags: messageTags,
 		Summary: "Remove the oldest messages from " + where, Description: "Up to 4,000 active messages that were enqueued before a time. Locked, deferred and scheduled ones stay.",
 	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, req forebay.DeleteMessagesRequest) (*answer[forebay.DeletedMessages], error) {
 		deleted, err := a.messages.DeleteBefore(ctx, c.caller.Tenant, entity(in.Queue), req)
 		return &answer[forebay.DeletedMessages]{forebay.DeletedMessages{Deleted: deleted}}, err
 	})
-	route(a, forebay.ScopeRead, huma.Operation{
+	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "get" + infix + "-message", Method: http.MethodGet, Path: base + "/messages/{sequence_number}", Tags: messageTags,
 		Summary: "Look at one message in " + where + " without receiving it", Description: "Whatever its state.",
 	}, func(ctx context.Context, c *call, in *messagePath) (*answer[forebay.Message], error) {
@@ -188,16 +187,16 @@ func (a *API) routeReceiving(base, infix, sub string) {
 		a.routeDeadMessages(base, infix, entity)
 	}
 	if sub == "" {
-		routeOptionalBody(a, forebay.ScopeOperate, settling(base+"/locks/{lock_token}/", "dead-letter", "", "Move a message to the dead-letter subqueue"), smallBody,
+		routeOptionalBody(a.API, forebay.ScopeOperate, settling(base+"/locks/{lock_token}/", "dead-letter", "", "Move a message to the dead-letter subqueue"), smallBody,
 			func(ctx context.Context, c *call, in *LockPath, how forebay.Settlement) (*none, error) {
 				return &none{}, a.messages.DeadLetter(ctx, c.caller.Tenant, in.Queue, in.LockToken, how)
 			})
 	}
 }
 
-// routeDeadMessages registers the operators' routes for dead-lettered messages.
-func (a *API) routeDeadMessages(base, infix string, entity func(string) string) {
-	routeBody(a, forebay.ScopeOperate, huma.Operation{
+// routeDeadMessages registers what operators do with messages that were dead-lettered.
+func (a queueRoutes) routeDeadMessages(base, infix string, entity func(string) string) {
+	routeBody(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "redrive" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/redrive", Tags: messageTags,
 		Summary: "Send dead-lettered messages back to where they came from",
 		Description: "Selected by number, by reason, or all. Each gets a new sequence number, is delivered as if never before, and lives as long as a new message. " +
@@ -205,7 +204,7 @@ func (a *API) routeDeadMessages(base, infix string, entity func(string) string) 
 	}, 4*a.messages.MaxMessageBytes()+envelopeBytes, func(ctx context.Context, c *call, in *QueuePath, req forebay.RedriveMessagesRequest) (*answer[forebay.RedrivenMessages], error) {
 		return answerOf(a.messages.Redrive(ctx, c.caller.Tenant, entity(in.Queue), req))
 	})
-	routeBody(a, forebay.ScopeOperate, huma.Operation{
+	routeBody(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "purge" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/purge", Tags: messageTags,
 		Summary:     "Remove dead-lettered messages for good",
 		Description: "Selected by number, by reason, or all. Locked and deferred ones stay. Repeat the call while the answer says more.",
@@ -221,33 +220,33 @@ func settling(base, verb, infix, summary string) huma.Operation {
 	}
 }
 
-func (a *API) routeSettling(base, infix string, entity func(string) string) {
-	routeNoBody(a, forebay.ScopeOperate, settling(base, "complete", infix, "Remove a message that has been dealt with"),
+func (a queueRoutes) routeSettling(base, infix string, entity func(string) string) {
+	routeNoBody(a.API, forebay.ScopeOperate, settling(base, "complete", infix, "Remove a message that has been dealt with"),
 		func(ctx context.Context, c *call, in *LockPath) (*none, error) {
 			return &none{}, a.messages.Complete(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
 		})
-	routeOptionalBody(a, forebay.ScopeOperate, settling(base, "abandon", infix, "Give a message back at once"), smallBody,
+	routeOptionalBody(a.API, forebay.ScopeOperate, settling(base, "abandon", infix, "Give a message back at once"), smallBody,
 		func(ctx context.Context, c *call, in *LockPath, how abandonRequest) (*none, error) {
 			return &none{}, a.messages.Abandon(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken, how.settlement())
 		})
-	routeNoBody(a, forebay.ScopeOperate, settling(base, "release", infix, "Give a message back at once, as if it had not been delivered"),
+	routeNoBody(a.API, forebay.ScopeOperate, settling(base, "release", infix, "Give a message back at once, as if it had not been delivered"),
 		func(ctx context.Context, c *call, in *LockPath) (*none, error) {
 			return &none{}, a.messages.Release(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
 		})
-	routeOptionalBody(a, forebay.ScopeOperate, settling(base, "defer", infix, "Keep a message for receiving by its sequence number only"), smallBody,
+	routeOptionalBody(a.API, forebay.ScopeOperate, settling(base, "defer", infix, "Keep a message for receiving by its sequence number only"), smallBody,
 		func(ctx context.Context, c *call, in *LockPath, how abandonRequest) (*none, error) {
 			return &none{}, a.messages.Defer(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken, how.settlement())
 		})
 	renew := settling(base, "renew", infix, "Hold a message for another lock duration, from now on")
 	renew.DefaultStatus = http.StatusOK
-	routeNoBody(a, forebay.ScopeOperate, renew, func(ctx context.Context, c *call, in *LockPath) (*answer[renewAnswer], error) {
+	routeNoBody(a.API, forebay.ScopeOperate, renew, func(ctx context.Context, c *call, in *LockPath) (*answer[renewAnswer], error) {
 		until, err := a.messages.Renew(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
 		return &answer[renewAnswer]{renewAnswer{until}}, err
 	})
 }
 
-func (a *API) receive(ctx context.Context, c *call, entity string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
-	messages, err := patiently(ctx, a, c, req.Wait != "" || req.WaitSeconds > 0, func(ctx context.Context) ([]forebay.Message, error) {
+func (a queueRoutes) receive(ctx context.Context, c *call, entity string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
+	messages, err := patiently(ctx, a.API, c, req.Wait != "" || req.WaitSeconds > 0, func(ctx context.Context) ([]forebay.Message, error) {
 		return a.messages.Receive(ctx, c.caller.Tenant, entity, req)
 	})
 	return notNil(messages), err
@@ -280,7 +279,7 @@ func patiently[T any](ctx context.Context, a *API, c *call, waits bool, receive 
 	return got, err
 }
 
-func (a *API) send(ctx context.Context, c *call, in *QueuePath, req sendRequest) (*answer[sendAnswer], error) {
+func (a queueRoutes) send(ctx context.Context, c *call, in *QueuePath, req sendRequest) (*answer[sendAnswer], error) {
 	messages, err := req.messages()
 	if err != nil {
 		return nil, err
@@ -315,8 +314,8 @@ func routeOptionalBody[I, B, O any](a *API, scope forebay.Scope, op huma.Operati
 	}
 }
 
-// eitherQueue documents an answer about a queue of jobs or a queue of messages.
-func (a *API) eitherQueue(jobs, messages reflect.Type) map[string]*huma.Response {
+// eitherQueue documents an answer that is about a queue for jobs or about one of messages.
+func (a queueRoutes) eitherQueue(jobs, messages reflect.Type) map[string]*huma.Response {
 	return map[string]*huma.Response{"200": {
 		Description: "OK",
 		Content: map[string]*huma.MediaType{jsonTypes[0]: {
@@ -325,10 +324,9 @@ func (a *API) eitherQueue(jobs, messages reflect.Type) map[string]*huma.Response
 	}}
 }
 
-// anyQueue answers with a queue of jobs, or with a queue of messages. The kind tells which.
-func (a *API) anyQueue(ctx context.Context, c *call, in *QueuePath) (*answer[any], error) {
-	// Any other name cannot be that of a queue of jobs.
-	if a.messages == nil || forebay.ValidName(in.Queue) || !forebay.ValidEntityName(in.Queue) {
+// anyQueue answers with a queue for jobs, or else with one of messages, which says so in its kind.
+func (a queueRoutes) anyQueue(ctx context.Context, c *call, in *QueuePath) (*answer[any], error) {
+	if a.messages == nil || forebay.ValidName(in.Queue) || !forebay.ValidEntityName(in.Queue) { // else it is no name of a queue of jobs
 		queue, err := a.service.Queue(ctx, c.caller.Tenant, in.Queue)
 		if err == nil || a.messages == nil || forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 			return &answer[any]{queue}, err
@@ -342,7 +340,7 @@ type listQueuesInput struct {
 	Kind string `query:"kind" enum:"jobs,messages" doc:"default jobs"`
 }
 
-func (a *API) listQueues(ctx context.Context, c *call, in *listQueuesInput) (*answer[any], error) {
+func (a queueRoutes) listQueues(ctx context.Context, c *call, in *listQueuesInput) (*answer[any], error) {
 	if in.Kind == forebay.KindMessages && a.messages != nil {
 		queues, err := a.messages.Queues(ctx, c.caller.Tenant)
 		return &answer[any]{page(queues)}, err

@@ -72,23 +72,23 @@ func parseStatus(s string) (forebay.OrchestrationStatus, error) {
 	return "", forebay.Invalid("runtimeStatus", "%q is none of %s", shorten(s), joined(forebay.OrchestrationStatuses))
 }
 
-func (a *API) routeInstances() {
+func (a orchestrationRoutes) routeInstances() {
 	get := durableOperation("get-instance", http.MethodGet, "/instances/{instanceId}", "Get an instance")
 	get.Description = "The status is 202 until the instance is over, then 200."
-	route(a, forebay.ScopeRead, get, a.instance)
+	route(a.API, forebay.ScopeRead, get, a.instance)
 	list := durableOperation("list-instances", http.MethodGet, "/instances", "List instances, newest first")
 	list.Description = "A page may be shorter than top, when its instances are large; x-ms-continuation-token says whether there are more."
-	route(a, forebay.ScopeRead, list, a.instances)
+	route(a.API, forebay.ScopeRead, list, a.instances)
 	attempts := durableOperation("list-activity-attempts", http.MethodGet, "/instances/{instanceId}/attempts", "List the attempts of an instance's activities")
 	attempts.Description = "With when each ran, how it ended and the delay after it. eventId is that of the activity in the history of its run: another begins whenever the instance " +
 		"continues as new or is rewound."
-	route(a, forebay.ScopeRead, attempts, func(ctx context.Context, c *call, in *InstancePath) (*answer[[]forebay.ActivityAttempt], error) {
+	route(a.API, forebay.ScopeRead, attempts, func(ctx context.Context, c *call, in *InstancePath) (*answer[[]forebay.ActivityAttempt], error) {
 		attempts, err := a.orchestrations.Attempts(ctx, c.caller.Tenant, in.ID)
 		return answerOf(notNil(attempts), err)
 	})
 }
 
-func (a *API) instance(ctx context.Context, c *call, in *getInstanceInput) (*durableOutput[instance], error) {
+func (a orchestrationRoutes) instance(ctx context.Context, c *call, in *getInstanceInput) (*durableOutput[instance], error) {
 	wait, err := Patience{Timeout: in.Timeout}.wait()
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (a *API) instance(ctx context.Context, c *call, in *getInstanceInput) (*dur
 	return out, nil
 }
 
-func (a *API) instances(ctx context.Context, c *call, in *listInstancesInput) (*listInstancesOutput, error) {
+func (a orchestrationRoutes) instances(ctx context.Context, c *call, in *listInstancesInput) (*listInstancesOutput, error) {
 	req, err := in.request()
 	if err != nil {
 		return nil, err

@@ -28,11 +28,11 @@ type purged struct {
 	InstancesDeleted int `json:"instancesDeleted"`
 }
 
-func (a *API) routeInstanceVerbs() {
+func (a orchestrationRoutes) routeInstanceVerbs() {
 	raise := instanceVerb("raise-event", "raiseEvent/{eventName}", "Send an instance an event")
 	raise.Description = "The body is what the event brings: any JSON, or nothing. One that the instance does not wait for yet is kept until it does. " +
 		"An instance that is over, or about to be, is 410."
-	route(a, forebay.ScopeSubmit, raise, func(ctx context.Context, c *call, in *raiseInput) (*none, error) {
+	route(a.API, forebay.ScopeSubmit, raise, func(ctx context.Context, c *call, in *raiseInput) (*none, error) {
 		data, release, err := a.readJSON(c)
 		if err != nil {
 			return nil, err
@@ -52,18 +52,18 @@ func (a *API) routeInstanceVerbs() {
 	} {
 		op := instanceVerb(verb.name+"-instance", verb.name, verb.summary)
 		op.Description = "An instance that is over, or about to be, is 410."
-		routeNoBody(a, forebay.ScopeOperate, op, func(ctx context.Context, c *call, in *reasonInput) (*none, error) {
+		routeNoBody(a.API, forebay.ScopeOperate, op, func(ctx context.Context, c *call, in *reasonInput) (*none, error) {
 			return &none{}, verb.do(ctx, c.caller.Tenant, in.ID, in.Reason)
 		})
 	}
 	rewind := instanceVerb("rewind-instance", "rewind", "Let an instance that has failed go on")
 	rewind.Description = "What failed in it is done again, what succeeded is not. An instance that is over and has not failed is 410, one that is not over 409."
-	routeNoBody(a, forebay.ScopeOperate, rewind, a.rewind)
+	routeNoBody(a.API, forebay.ScopeOperate, rewind, a.rewind)
 
 	restart := instanceVerb("restart-instance", "restart", "Start an instance anew, with its input")
 	restart.Description = "The answer is that of a start. An instance that shall keep its id and is not over is 409."
 	restart.Responses = a.startedResponse()
-	routeNoBody(a, forebay.ScopeOperate, restart, func(ctx context.Context, c *call, in *restartInput) (*durableOutput[any], error) {
+	routeNoBody(a.API, forebay.ScopeOperate, restart, func(ctx context.Context, c *call, in *restartInput) (*durableOutput[any], error) {
 		id, err := a.orchestrations.Restart(ctx, c.caller.Tenant, in.ID, in.NewID)
 		if err != nil {
 			return nil, err
@@ -78,7 +78,7 @@ func instanceVerb(id, path, summary string) huma.Operation {
 	return op
 }
 
-func (a *API) rewind(ctx context.Context, c *call, in *reasonInput) (*none, error) {
+func (a orchestrationRoutes) rewind(ctx context.Context, c *call, in *reasonInput) (*none, error) {
 	err := a.orchestrations.Rewind(ctx, c.caller.Tenant, in.ID, in.Reason)
 	if forebay.CodeOf(err) == forebay.CodeConflict {
 		if o, gone := a.orchestrations.Get(ctx, c.caller.Tenant, in.ID); gone == nil && o.Status.Terminal() {
@@ -95,10 +95,10 @@ func withStatus(c *call, conflict error, status int) error {
 	return p
 }
 
-func (a *API) routeInstancePurges() {
+func (a orchestrationRoutes) routeInstancePurges() {
 	one := durableOperation("purge-instance", http.MethodDelete, "/instances/{instanceId}", "Delete an instance with its history")
 	one.Description = "One that is not over is 412."
-	route(a, forebay.ScopeOperate, one, func(ctx context.Context, c *call, in *InstancePath) (*answer[purged], error) {
+	route(a.API, forebay.ScopeOperate, one, func(ctx context.Context, c *call, in *InstancePath) (*answer[purged], error) {
 		err := a.orchestrations.Purge(ctx, c.caller.Tenant, in.ID)
 		if err != nil && forebay.CodeOf(err) == forebay.CodeConflict {
 			err = withStatus(c, err, http.StatusPreconditionFailed)
@@ -107,12 +107,11 @@ func (a *API) routeInstancePurges() {
 	})
 	many := durableOperation("purge-instances", http.MethodDelete, "/instances", "Delete the instances that are over and were made in a time")
 	many.Description = "createdTimeFrom is required. If there are none to delete the answer is 404. What selects instances only in the list, such as name, is refused."
-	// Ignoring the parameters of other routes would delete more than intended.
-	many.RejectUnknownQueryParameters = true
-	route(a, forebay.ScopeOperate, many, a.purgeInstances)
+	many.RejectUnknownQueryParameters = true // of those that are parameters of other routes: ignored, they would delete more than was meant
+	route(a.API, forebay.ScopeOperate, many, a.purgeInstances)
 }
 
-func (a *API) purgeInstances(ctx context.Context, c *call, in *InstanceFilter) (*answer[purged], error) {
+func (a orchestrationRoutes) purgeInstances(ctx context.Context, c *call, in *InstanceFilter) (*answer[purged], error) {
 	req, err := in.request()
 	if err != nil {
 		return nil, err

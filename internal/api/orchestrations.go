@@ -63,7 +63,7 @@ func durableOperation(id, method, path, summary string) huma.Operation {
 	return huma.Operation{OperationID: id, Method: method, Path: durablePath + path, Tags: []string{"orchestrations"}, Summary: summary}
 }
 
-func (a *API) routeOrchestrations() {
+func (a orchestrationRoutes) routeOrchestrations() {
 	if a.orchestrations == nil {
 		return
 	}
@@ -111,7 +111,7 @@ func (p Patience) wait() (time.Duration, error) {
 	return time.Duration(p.Timeout * float64(time.Second)), nil
 }
 
-func (a *API) routeStarts() {
+func (a orchestrationRoutes) routeStarts() {
 	start := durableOperation("start-orchestration", http.MethodPost, "/orchestrators/{name}", "Start an instance")
 	start.Description = "The body is the input: any JSON, or nothing. The instance is on disk when the answer comes. With timeout the answer " +
 		"is its output with status 200 if it completes in time, its status if it ends otherwise, and else the same as without.\n\n" +
@@ -126,24 +126,24 @@ func (a *API) routeStarts() {
 	})
 }
 
-func routeStart[I any](a *API, op huma.Operation, start func(context.Context, *call, *I) (*durableOutput[any], error)) {
+func routeStart[I any](a orchestrationRoutes, op huma.Operation, start func(context.Context, *call, *I) (*durableOutput[any], error)) {
 	op.DefaultStatus = http.StatusAccepted
 	op.Responses = a.startedResponse()
-	route(a, forebay.ScopeSubmit, op, start)
+	route(a.API, forebay.ScopeSubmit, op, start)
 	a.documentValue(op, "the input")
 }
 
-func (a *API) startedResponse() map[string]*huma.Response {
+func (a orchestrationRoutes) startedResponse() map[string]*huma.Response {
 	return streamed("202", "Where the instance is managed", "application/json", a.schema(reflect.TypeFor[managementURIs]()))
 }
 
 // documentValue describes a body that is any JSON value, or nothing.
-func (a *API) documentValue(op huma.Operation, what string) {
+func (a orchestrationRoutes) documentValue(op huma.Operation, what string) {
 	a.documentBody(op, jsonTypes[0], &huma.Schema{Description: what})
 	a.huma.OpenAPI().Paths[op.Path].Post.RequestBody.Required = false
 }
 
-func (a *API) start(ctx context.Context, c *call, in *StartInput, id string) (*durableOutput[any], error) {
+func (a orchestrationRoutes) start(ctx context.Context, c *call, in *StartInput, id string) (*durableOutput[any], error) {
 	wait, err := in.wait()
 	if err != nil {
 		return nil, err
@@ -204,9 +204,8 @@ func (c *call) origin() string {
 	return "http://" + c.r.Host
 }
 
-// readJSON reads a body that is any JSON value. An empty body is nil and may have any content
-// type.
-func (a *API) readJSON(c *call) (value json.RawMessage, release func(), err error) {
+// readJSON reads a body that is any JSON value, or nothing: nil. Nothing may be of any type.
+func (a orchestrationRoutes) readJSON(c *call) (value json.RawMessage, release func(), err error) {
 	kind := checkContentType(c.r.Header, jsonTypes)
 	if kind != nil && c.r.ContentLength > 0 {
 		return nil, nil, kind
@@ -230,8 +229,8 @@ func (a *API) readJSON(c *call) (value json.RawMessage, release func(), err erro
 	return data, release, nil
 }
 
-// await returns an instance when it is over, or its current state after the timeout.
-func (a *API) await(ctx context.Context, c *call, id string, timeout time.Duration) (o forebay.Orchestration, err error) {
+// await returns an instance once it is over, or as it stands when the time has passed.
+func (a orchestrationRoutes) await(ctx context.Context, c *call, id string, timeout time.Duration) (o forebay.Orchestration, err error) {
 	waiting, leave, err := a.waiting(ctx, c)
 	if err != nil {
 		return o, err

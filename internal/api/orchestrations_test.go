@@ -19,6 +19,7 @@ import (
 	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
@@ -285,6 +286,7 @@ func TestInstances(t *testing.T) {
 
 // A page of large instances ends before it takes up the server's memory.
 func TestInstancesThatAreLarge(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	f := newFixture(t, withOrchestrations(t))
 	large := `"` + strings.Repeat("x", maxInput-2) + `"`
 	const n = 10 // with 2 MiB each: input and output

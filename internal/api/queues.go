@@ -15,17 +15,17 @@ type QueuePath struct {
 	Queue string `path:"queue" doc:"name of the queue"`
 }
 
-func (a *API) routeQueues() {
-	route(a, forebay.ScopeRead, huma.Operation{
+func (a queueRoutes) routeQueues() {
+	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "list-queues", Method: http.MethodGet, Path: "/v1/queues", Tags: []string{"queues"},
 		Summary: "List queues, for jobs or of plain messages", Description: "Counts are of the caller's own jobs.",
 		Responses: a.eitherQueue(reflect.TypeFor[forebay.Page[forebay.QueueInfo]](), reflect.TypeFor[forebay.Page[forebay.MessageQueue]]()),
 	}, a.listQueues)
-	route(a, forebay.ScopeRead, huma.Operation{
+	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "get-queue", Method: http.MethodGet, Path: "/v1/queues/{queue}", Tags: []string{"queues"}, Summary: "Get a queue, for jobs or of plain messages",
 		Responses: a.eitherQueue(reflect.TypeFor[forebay.QueueInfo](), reflect.TypeFor[forebay.MessageQueue]()),
 	}, a.anyQueue)
-	routeNoBody(a, forebay.ScopeAdmin, huma.Operation{
+	routeNoBody(a.API, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "pause-queue", Method: http.MethodPost, Path: "/v1/queues/{queue}/pause", Tags: []string{"queues"},
 		Summary: "Pause a queue", Description: "No job of any tenant starts; calls in flight finish. A pause outlives a restart.",
 	}, func(ctx context.Context, c *call, in *QueuePath) (*answer[forebay.QueueInfo], error) {
@@ -34,7 +34,7 @@ func (a *API) routeQueues() {
 		}
 		return a.queue(ctx, c, in.Queue)
 	})
-	routeNoBody(a, forebay.ScopeAdmin, huma.Operation{
+	routeNoBody(a.API, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "resume-queue", Method: http.MethodPost, Path: "/v1/queues/{queue}/resume", Tags: []string{"queues"}, Summary: "Resume a queue",
 	}, func(ctx context.Context, c *call, in *QueuePath) (*answer[forebay.QueueInfo], error) {
 		if err := a.service.ResumeQueue(ctx, in.Queue, c.actor()); err != nil {
@@ -44,6 +44,6 @@ func (a *API) routeQueues() {
 	})
 }
 
-func (a *API) queue(ctx context.Context, c *call, name string) (*answer[forebay.QueueInfo], error) {
+func (a queueRoutes) queue(ctx context.Context, c *call, name string) (*answer[forebay.QueueInfo], error) {
 	return answerOf(a.service.Queue(ctx, c.caller.Tenant, name))
 }

@@ -33,10 +33,10 @@ const sessionBase = "/v1/queues/{queue}/sessions/{session_token}/"
 
 const sessionLost = "Answers 409 with the code session_lock_lost, and changes nothing, once the session's lock has ended."
 
-// routeSessions registers the sessions of queues that require them. A client first accepts a
-// session. The token of the session is then part of the paths, like the lock token of a message.
-func (a *API) routeSessions() {
-	routeOptionalBody(a, forebay.ScopeOperate, huma.Operation{
+// routeSessions registers the sessions of queues that require them. A session is accepted first; its
+// token then stands in the paths, as a lock token does in those for one message.
+func (a queueRoutes) routeSessions() {
+	routeOptionalBody(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "accept-session", Method: http.MethodPost, Path: "/v1/queues/{queue}/sessions/accept", Tags: messageTags,
 		Summary: "Accept a session: have its messages to oneself",
 		Description: "The session with that id, or the one that has waited longest for a receiver; 204 when none has messages. " +
@@ -46,34 +46,34 @@ func (a *API) routeSessions() {
 			"204": {Description: "No session has messages"},
 		},
 	}, smallBody, a.acceptSession)
-	route(a, forebay.ScopeRead, huma.Operation{
+	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "list-sessions", Method: http.MethodGet, Path: "/v1/queues/{queue}/sessions", Tags: messageTags,
 		Summary: "List the sessions of the queue", Description: "By id: those that have messages, a state or a receiver.",
 	}, func(ctx context.Context, c *call, in *listSessionsInput) (*answer[forebay.Page[forebay.SessionInfo]], error) {
 		return pageAnswer(a.messages.Sessions(ctx, c.caller.Tenant, in.Queue, in.Cursor, in.Limit))
 	})
-	routeOptionalBody(a, forebay.ScopeOperate, sessionOperation("receive-session-messages", http.MethodPost, "receive", "Receive the next messages of a session"), smallBody,
+	routeOptionalBody(a.API, forebay.ScopeOperate, sessionOperation("receive-session-messages", http.MethodPost, "receive", "Receive the next messages of a session"), smallBody,
 		func(ctx context.Context, c *call, in *SessionPath, req forebay.ReceiveRequest) (*answer[receiveAnswer], error) {
-			messages, err := patiently(ctx, a, c, req.Wait != "" || req.WaitSeconds > 0, func(ctx context.Context) ([]forebay.Message, error) {
+			messages, err := patiently(ctx, a.API, c, req.Wait != "" || req.WaitSeconds > 0, func(ctx context.Context) ([]forebay.Message, error) {
 				return a.messages.ReceiveSession(ctx, c.caller.Tenant, in.Queue, in.SessionToken, req)
 			})
 			return &answer[receiveAnswer]{receiveAnswer{notNil(messages)}}, err
 		})
-	routeNoBody(a, forebay.ScopeOperate, sessionOperation("renew-session", http.MethodPost, "renew", "Hold a session for another lock duration, from now on"),
+	routeNoBody(a.API, forebay.ScopeOperate, sessionOperation("renew-session", http.MethodPost, "renew", "Hold a session for another lock duration, from now on"),
 		func(ctx context.Context, c *call, in *SessionPath) (*answer[renewAnswer], error) {
 			until, err := a.messages.RenewSession(ctx, c.caller.Tenant, in.Queue, in.SessionToken)
 			return &answer[renewAnswer]{renewAnswer{until}}, err
 		})
-	routeNoBody(a, forebay.ScopeOperate, noContent(sessionOperation("close-session", http.MethodPost, "close", "Give a session back, and the messages of it that are not settled")),
+	routeNoBody(a.API, forebay.ScopeOperate, noContent(sessionOperation("close-session", http.MethodPost, "close", "Give a session back, and the messages of it that are not settled")),
 		func(ctx context.Context, c *call, in *SessionPath) (*none, error) {
 			return &none{}, a.messages.CloseSession(ctx, c.caller.Tenant, in.Queue, in.SessionToken)
 		})
-	route(a, forebay.ScopeOperate, sessionOperation("get-session-state", http.MethodGet, "state", "Get the state of a session"),
+	route(a.API, forebay.ScopeOperate, sessionOperation("get-session-state", http.MethodGet, "state", "Get the state of a session"),
 		func(ctx context.Context, c *call, in *SessionPath) (*answer[forebay.SessionState], error) {
 			state, err := a.messages.SessionState(ctx, c.caller.Tenant, in.Queue, in.SessionToken)
 			return &answer[forebay.SessionState]{state}, err
 		})
-	routeBody(a, forebay.ScopeOperate, noContent(sessionOperation("set-session-state", http.MethodPut, "state", "Set the state of a session, which outlives its messages")), maxStateBody,
+	routeBody(a.API, forebay.ScopeOperate, noContent(sessionOperation("set-session-state", http.MethodPut, "state", "Set the state of a session, which outlives its messages")), maxStateBody,
 		func(ctx context.Context, c *call, in *SessionPath, state forebay.SessionState) (*none, error) {
 			return &none{}, a.messages.SetSessionState(ctx, c.caller.Tenant, in.Queue, in.SessionToken, state)
 		})
@@ -88,8 +88,8 @@ func noContent(op huma.Operation) huma.Operation {
 	return op
 }
 
-func (a *API) acceptSession(ctx context.Context, c *call, in *QueuePath, req forebay.AcceptSessionRequest) (*acceptOutput, error) {
-	session, err := patiently(ctx, a, c, req.Wait != "" || req.WaitSeconds > 0, func(ctx context.Context) (*forebay.Session, error) {
+func (a queueRoutes) acceptSession(ctx context.Context, c *call, in *QueuePath, req forebay.AcceptSessionRequest) (*acceptOutput, error) {
+	session, err := patiently(ctx, a.API, c, req.Wait != "" || req.WaitSeconds > 0, func(ctx context.Context) (*forebay.Session, error) {
 		session, found, err := a.messages.AcceptSession(ctx, c.caller.Tenant, in.Queue, req)
 		if err != nil || !found {
 			return nil, err

@@ -45,21 +45,21 @@ type purgeRequest struct {
 }
 
 // routeSetAside registers the same routes for both subqueues of failed jobs.
-func (a *API) routeSetAside() {
+func (a jobRoutes) routeSetAside() {
 	a.routeSubqueue("dead-letters", "dead-letter", forebay.DeadLetters)
 	a.routeSubqueue("quarantine", "quarantine", forebay.Quarantine)
 }
 
-func (a *API) routeSubqueue(segment, name string, where forebay.SetAside) {
+func (a jobRoutes) routeSubqueue(segment, name string, where forebay.SetAside) {
 	base, tags := "/v1/queues/{queue}/"+segment, []string{segment}
-	route(a, forebay.ScopeOperate, huma.Operation{
+	route(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "list-" + segment, Method: http.MethodGet, Path: base, Tags: tags,
 		Summary: "List the jobs in the " + name + " subqueue, newest first",
 	}, func(ctx context.Context, c *call, in *setAsideQuery) (*answer[forebay.Page[forebay.SetAsideJob]], error) {
 		jobs, err := a.service.SetAside(ctx, c.caller.Tenant, in.Queue, where, in.filter(), in.Limit, in.Cursor)
 		return pageAnswer(jobs, err)
 	})
-	route(a, forebay.ScopeOperate, huma.Operation{
+	route(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "peek-" + segment, Method: http.MethodGet, Path: base + "/{job_id}", Tags: tags,
 		Summary: "Look at one job in the " + name + " subqueue, with its input",
 	}, func(ctx context.Context, c *call, in *setAsidePath) (*answer[forebay.SetAsideJob], error) {
@@ -70,7 +70,7 @@ func (a *API) routeSubqueue(segment, name string, where forebay.SetAside) {
 		c.correlationID = job.CorrelationID
 		return &answer[forebay.SetAsideJob]{job}, nil
 	})
-	routeBody(a, forebay.ScopeOperate, huma.Operation{
+	routeBody(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "redrive-" + segment, Method: http.MethodPost, Path: base + "/redrive", Tags: tags,
 		Summary:     "Send jobs of the " + name + " subqueue back as their next generation",
 		Description: "Without a filter: all of them. Each job goes back at most once, however many redrives run.",
@@ -80,7 +80,7 @@ func (a *API) routeSubqueue(segment, name string, where forebay.SetAside) {
 		}
 		return answerOf(a.service.RedriveSetAside(ctx, c.caller.Tenant, in.Queue, where, req, c.actor()))
 	})
-	routeBody(a, forebay.ScopeOperate, huma.Operation{
+	routeBody(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "purge-" + segment, Method: http.MethodPost, Path: base + "/purge", Tags: tags,
 		Summary:     "Remove jobs from the " + name + " subqueue for good",
 		Description: "Takes a filter that selects something, or all: true. The job records stay, failed.",

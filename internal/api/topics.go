@@ -72,28 +72,28 @@ const (
 	rulePath         = subscriptionPath + "/rules/{rule}"
 )
 
-// routeTopics registers topics, subscriptions and rules. It must follow routeMessages, whose
-// routes it copies for subscriptions.
-func (a *API) routeTopics() {
+// routeTopics registers topics, subscriptions and rules. It comes after routeMessages, whose routes
+// subscriptions have as well.
+func (a queueRoutes) routeTopics() {
 	if a.messages == nil {
 		return
 	}
-	routeOptionalBody(a, forebay.ScopeOperate, putOperation[forebay.Topic](a, "put-topic", topicPath, "Make a topic, or change its settings",
+	routeOptionalBody(a.API, forebay.ScopeOperate, putOperation[forebay.Topic](a.API, "put-topic", topicPath, "Make a topic, or change its settings",
 		"Answers 201 when it made the topic. What is left out gets its default."), smallBody,
 		func(ctx context.Context, c *call, in *TopicPath, settings forebay.TopicSettings) (*putOutput[forebay.Topic], error) {
 			return putAnswer(a.messages.PutTopic(ctx, c.caller.Tenant, in.Topic, settings))
 		})
-	route(a, forebay.ScopeRead, topicOperation(http.MethodGet, "list-topics", "/v1/topics", "List topics"),
+	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "list-topics", "/v1/topics", "List topics"),
 		func(ctx context.Context, c *call, _ *none) (*answer[forebay.Page[forebay.Topic]], error) {
 			topics, err := a.messages.Topics(ctx, c.caller.Tenant)
 			return pageAnswer(page(topics), err)
 		})
-	route(a, forebay.ScopeRead, topicOperation(http.MethodGet, "get-topic", topicPath, "Get a topic"),
+	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "get-topic", topicPath, "Get a topic"),
 		func(ctx context.Context, c *call, in *TopicPath) (*answer[forebay.Topic], error) {
 			topic, err := a.messages.Topic(ctx, c.caller.Tenant, in.Topic)
 			return &answer[forebay.Topic]{topic}, err
 		})
-	route(a, forebay.ScopeOperate, topicOperation(http.MethodDelete, "delete-topic", topicPath, "Delete a topic with its subscriptions and their messages"),
+	route(a.API, forebay.ScopeOperate, topicOperation(http.MethodDelete, "delete-topic", topicPath, "Delete a topic with its subscriptions and their messages"),
 		func(ctx context.Context, c *call, in *TopicPath) (*none, error) {
 			return &none{}, a.messages.DeleteTopic(ctx, c.caller.Tenant, in.Topic)
 		})
@@ -101,10 +101,10 @@ func (a *API) routeTopics() {
 	send.DefaultStatus = http.StatusCreated
 	send.Description = "Each subscription gets the copies that its rules select, all or none of them, and they are on disk when the answer comes. " +
 		"The sequence number of the answer is the enqueued_sequence_number of the copies."
-	routeBody(a, forebay.ScopeSubmit, send, 4*a.messages.MaxMessageBytes()+envelopeBytes, a.publishMessages)
+	routeBody(a.API, forebay.ScopeSubmit, send, 4*a.messages.MaxMessageBytes()+envelopeBytes, a.publishMessages)
 	cancel := topicOperation(http.MethodPost, "cancel-scheduled-published-message", topicPath+"/messages/{sequence_number}/cancel", "Remove a scheduled message before it becomes active")
 	cancel.DefaultStatus = http.StatusNoContent
-	routeNoBody(a, forebay.ScopeSubmit, cancel, func(ctx context.Context, c *call, in *topicMessagePath) (*none, error) {
+	routeNoBody(a.API, forebay.ScopeSubmit, cancel, func(ctx context.Context, c *call, in *topicMessagePath) (*none, error) {
 		return &none{}, a.messages.CancelPublished(ctx, c.caller.Tenant, in.Topic, in.SequenceNumber)
 	})
 	a.routeSubscriptions()
@@ -112,7 +112,7 @@ func (a *API) routeTopics() {
 	a.routeSubscriptionMessages()
 }
 
-func (a *API) publishMessages(ctx context.Context, c *call, in *TopicPath, req sendRequest) (*answer[sendAnswer], error) {
+func (a queueRoutes) publishMessages(ctx context.Context, c *call, in *TopicPath, req sendRequest) (*answer[sendAnswer], error) {
 	messages, err := req.messages()
 	if err != nil {
 		return nil, err
@@ -121,45 +121,45 @@ func (a *API) publishMessages(ctx context.Context, c *call, in *TopicPath, req s
 	return &answer[sendAnswer]{sendAnswer{sent}}, err
 }
 
-func (a *API) routeSubscriptions() {
-	routeOptionalBody(a, forebay.ScopeOperate, putOperation[forebay.Subscription](a, "put-subscription", subscriptionPath, "Make a subscription, or change its settings",
+func (a queueRoutes) routeSubscriptions() {
+	routeOptionalBody(a.API, forebay.ScopeOperate, putOperation[forebay.Subscription](a.API, "put-subscription", subscriptionPath, "Make a subscription, or change its settings",
 		"Answers 201 when it made the subscription, with one rule, $Default, which selects all messages, or with the rules given. An existing subscription keeps its rules."), smallBody,
 		func(ctx context.Context, c *call, in *SubscriptionPath, settings forebay.SubscriptionSettings) (*putOutput[forebay.Subscription], error) {
 			return putAnswer(a.messages.PutSubscription(ctx, c.caller.Tenant, in.Topic, in.Subscription, settings))
 		})
-	route(a, forebay.ScopeRead, topicOperation(http.MethodGet, "list-subscriptions", topicPath+"/subscriptions", "List a topic's subscriptions"),
+	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "list-subscriptions", topicPath+"/subscriptions", "List a topic's subscriptions"),
 		func(ctx context.Context, c *call, in *TopicPath) (*answer[forebay.Page[forebay.Subscription]], error) {
 			subs, err := a.messages.Subscriptions(ctx, c.caller.Tenant, in.Topic)
 			return pageAnswer(page(subs), err)
 		})
-	route(a, forebay.ScopeRead, topicOperation(http.MethodGet, "get-subscription", subscriptionPath, "Get a subscription and what stands in it"),
+	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "get-subscription", subscriptionPath, "Get a subscription and what stands in it"),
 		func(ctx context.Context, c *call, in *SubscriptionPath) (*answer[forebay.Subscription], error) {
 			sub, err := a.messages.Subscription(ctx, c.caller.Tenant, in.Topic, in.Subscription)
 			return &answer[forebay.Subscription]{sub}, err
 		})
-	route(a, forebay.ScopeOperate, topicOperation(http.MethodDelete, "delete-subscription", subscriptionPath, "Delete a subscription with its messages"),
+	route(a.API, forebay.ScopeOperate, topicOperation(http.MethodDelete, "delete-subscription", subscriptionPath, "Delete a subscription with its messages"),
 		func(ctx context.Context, c *call, in *SubscriptionPath) (*none, error) {
 			return &none{}, a.messages.DeleteSubscription(ctx, c.caller.Tenant, in.Topic, in.Subscription)
 		})
 }
 
-func (a *API) routeRules() {
-	routeOptionalBody(a, forebay.ScopeOperate, putOperation[forebay.Rule](a, "put-rule", rulePath, "Add a rule to a subscription, or replace it",
+func (a queueRoutes) routeRules() {
+	routeOptionalBody(a.API, forebay.ScopeOperate, putOperation[forebay.Rule](a.API, "put-rule", rulePath, "Add a rule to a subscription, or replace it",
 		"Rules without an action make one copy together of each message that one of them selects. Each rule with an action makes a copy of its own."), smallBody,
 		func(ctx context.Context, c *call, in *RulePath, settings forebay.RuleSettings) (*putOutput[forebay.Rule], error) {
 			return putAnswer(a.messages.PutRule(ctx, c.caller.Tenant, in.Topic, in.Subscription, in.Rule, settings))
 		})
-	route(a, forebay.ScopeRead, topicOperation(http.MethodGet, "list-rules", subscriptionPath+"/rules", "List a subscription's rules"),
+	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "list-rules", subscriptionPath+"/rules", "List a subscription's rules"),
 		func(ctx context.Context, c *call, in *SubscriptionPath) (*answer[forebay.Page[forebay.Rule]], error) {
 			rules, err := a.messages.Rules(ctx, c.caller.Tenant, in.Topic, in.Subscription)
 			return pageAnswer(page(rules), err)
 		})
-	route(a, forebay.ScopeRead, topicOperation(http.MethodGet, "get-rule", rulePath, "Get a rule"),
+	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "get-rule", rulePath, "Get a rule"),
 		func(ctx context.Context, c *call, in *RulePath) (*answer[forebay.Rule], error) {
 			rule, err := a.messages.Rule(ctx, c.caller.Tenant, in.Topic, in.Subscription, in.Rule)
 			return &answer[forebay.Rule]{rule}, err
 		})
-	route(a, forebay.ScopeOperate, topicOperation(http.MethodDelete, "delete-rule", rulePath, "Delete a rule"),
+	route(a.API, forebay.ScopeOperate, topicOperation(http.MethodDelete, "delete-rule", rulePath, "Delete a rule"),
 		func(ctx context.Context, c *call, in *RulePath) (*none, error) {
 			return &none{}, a.messages.DeleteRule(ctx, c.caller.Tenant, in.Topic, in.Subscription, in.Rule)
 		})
@@ -167,9 +167,9 @@ func (a *API) routeRules() {
 
 const queuePath = "/v1/queues/{queue}"
 
-// routeSubscriptionMessages gives subscriptions the receiving routes of queues. A request for a
-// subscription is forwarded to the queue of that name.
-func (a *API) routeSubscriptionMessages() {
+// routeSubscriptionMessages lets subscriptions be received from by the routes that queues have: what
+// comes to a subscription's path goes on to the queue of that name.
+func (a queueRoutes) routeSubscriptionMessages() {
 	paths := a.huma.OpenAPI().Paths
 	for path, item := range maps.Clone(paths) {
 		below, ok := strings.CutPrefix(path, queuePath+"/")

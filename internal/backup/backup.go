@@ -1,10 +1,11 @@
-// Package backup keeps a database and its payloads in a folder, as they were at one moment, and brings them back.
+// Package backup copies a database and its payloads, as they are at one moment, into a folder, and
+// restores them.
 //
 // The folder holds:
 //
-//	backup.json   what is here, with checksums; written last, so that without it the backup is not complete
-//	forebay.db    the database, as a SQLite file, whatever it was copied from
-//	payloads/     the payloads of the blob storage that the database refers to, a file each
+//	backup.json   the manifest with checksums; written last, so a backup without it is incomplete
+//	forebay.db    the database, as a SQLite file, whichever kind it was copied from
+//	payloads/     the blob storage's payloads that the database refers to, a file each
 //	payloads.txt  one line a payload: the SHA-256, the size in bytes and the key
 package backup
 
@@ -55,7 +56,7 @@ type Manifest struct {
 	PayloadsSHA256 string           `json:"payloads_sha256"` // of payloads.txt
 }
 
-// Progress is where a backup or its return is.
+// Progress is how far a backup or a restore has come.
 type Progress struct {
 	What string // what is done now, such as "copying jobs"
 	Done int64  // so many rows or payloads of it
@@ -68,12 +69,12 @@ type Source struct {
 	Program  string // the version of this Forebay
 }
 
-// tries is how often a snapshot is taken again because retention deleted a payload before it was copied. From the second
-// one on only payloads that came since are to be copied, which takes moments.
+// tries is how often a snapshot is taken again because retention deleted a payload before it was
+// copied. From the second try on only newer payloads are copied, which takes moments.
 const tries = 5
 
-// Make makes a backup in a folder that does not exist yet, or is empty. Servers may go on to work. Interrupted or failed,
-// it leaves no folder of that name.
+// Make creates a backup in a folder that does not exist yet or is empty. Servers may keep
+// working. If it fails or is interrupted it leaves no folder of that name.
 func Make(ctx context.Context, from Source, folder string, progress func(Progress)) (m Manifest, err error) {
 	if err := refuseUsed(folder); err != nil {
 		return m, err
@@ -103,7 +104,7 @@ func Make(ctx context.Context, from Source, folder string, progress func(Progres
 	return m, syncPath(parent)
 }
 
-// refuseUsed refuses a folder in which there is something.
+// refuseUsed refuses a folder that is not empty.
 func refuseUsed(folder string) error {
 	entries, err := os.ReadDir(folder)
 	switch {
@@ -127,7 +128,7 @@ type making struct {
 }
 
 func (b *making) run(ctx context.Context) (m Manifest, err error) {
-	// The first pass keeps no snapshot: to copy many payloads may take hours.
+	// The first pass holds no snapshot open, because copying many payloads may take hours.
 	missing, err := b.firstPayloads(ctx)
 	for try := 0; err == nil && try < tries; try++ {
 		var report db.CopyReport
@@ -185,7 +186,7 @@ func (b *making) firstPayloads(ctx context.Context) (missing int64, err error) {
 	return missing, nil
 }
 
-// snapshot takes a snapshot and copies it, unless payloads of it are missing.
+// snapshot takes a snapshot and copies it, unless some of its payloads are missing.
 func (b *making) snapshot(ctx context.Context) (report db.CopyReport, taken time.Time, missing int64, err error) {
 	s, err := db.OpenSnapshot(ctx, b.from.Database)
 	if err != nil {
@@ -237,7 +238,7 @@ func (b *making) payload(ctx context.Context, key string) (found bool, err error
 	return true, nil
 }
 
-// describe completes the files of a backup and notes their checksums, of what is read back from the disk.
+// describe completes the files of a backup. It reads them back from the disk for their checksums.
 func (b *making) describe(ctx context.Context, m *Manifest) error {
 	database := filepath.Join(b.work, databaseFile)
 	if err := db.OneFile(database); err != nil {
@@ -279,7 +280,7 @@ func (b *making) describe(ctx context.Context, m *Manifest) error {
 	if err != nil {
 		return err
 	}
-	// Payloads of jobs that were purged before the last snapshot.
+	// The last snapshot lacks jobs that were purged before it. Remove their payloads.
 	_, err = b.payloads.Sweep(ctx, time.Now().Add(time.Hour), func(keys []string) (map[string]bool, error) {
 		keep := map[string]bool{}
 		for _, key := range keys {

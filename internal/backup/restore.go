@@ -21,7 +21,7 @@ import (
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
-// maxManifest is far more than the checksums of all tables take.
+// maxManifest is far more than the checksums of all tables need.
 const maxManifest = 1 << 20
 
 // Check reads a whole backup and compares it with its checksums. It writes nothing.
@@ -41,9 +41,10 @@ func Check(ctx context.Context, folder string, progress func(Progress)) (Manifes
 	})
 }
 
-// Restore brings a backup back, into an empty database of either kind and into a blob storage. No server may run on
-// them. Interrupted, it goes on where it was when it is called again; until it is done no server runs on the database.
-// A backup of an older schema is brought up to date on the way, in a copy beside the temporary files.
+// Restore restores a backup into an empty database of either kind and into a blob storage. No
+// server may run on them. If it was interrupted, another call continues where it stopped. Until
+// it is done no server runs on the database. A backup of an older schema is migrated on the way,
+// in a copy beside the temporary files.
 func Restore(ctx context.Context, folder string, to db.Options, blobs *blob.Store, progress func(Progress)) (Manifest, error) {
 	m, err := open(folder)
 	if err != nil {
@@ -83,7 +84,8 @@ func Restore(ctx context.Context, folder string, to db.Options, blobs *blob.Stor
 	return m, nil
 }
 
-// open reads what a backup says of itself, and compares the database and the list of payloads with it.
+// open reads the manifest of a backup and checks the database and the list of payloads against
+// it.
 func open(folder string) (m Manifest, err error) {
 	f, err := os.Open(filepath.Join(folder, manifestFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -129,7 +131,7 @@ func openPayloads(ctx context.Context, folder string) (*blob.Store, error) {
 	return blob.Open(ctx, filepath.Join(folder, payloadsFolder))
 }
 
-// migrated copies a database of an older schema and brings the copy up to date.
+// migrated copies a database of an older schema and migrates the copy.
 func migrated(ctx context.Context, database, work string) (string, error) {
 	from, err := os.Open(database)
 	if err != nil {
@@ -159,7 +161,7 @@ type payload struct {
 	key  string
 }
 
-// eachPayload reads the list, whose own checksum was compared.
+// eachPayload reads the list, whose checksum was already compared.
 func eachPayload(folder string, m Manifest, visit func(done int64, p payload) error) error {
 	f, err := os.Open(filepath.Join(folder, payloadsFile))
 	if err != nil {
@@ -198,7 +200,8 @@ func (p payload) check(sum string, size int64, err error) error {
 	return err
 }
 
-// bring stores a payload of the backup. What is not as it was written is never stored: it is read twice.
+// bring stores a payload of the backup. It reads the payload twice, so that a damaged one is
+// never stored.
 func (p payload) bring(ctx context.Context, from, to *blob.Store) error {
 	if err := p.check(sumPayload(ctx, from, p.key, io.Discard)); err != nil {
 		return err

@@ -2,5 +2,5 @@
 
 package backup
 
-// syncPath has nothing to do where a file that is open for reading cannot be synced.
+// syncPath does nothing where a file that is open for reading cannot be synced.
 func syncPath(string) error { return nil }

@@ -1,6 +1,6 @@
-// Package blob keeps payloads that are too large for the database (claim-check): in a local folder,
-// S3 or Azure Blob, by a gocloud.dev URL. Keys are made by Forebay alone; a key never holds anything
-// a client wrote.
+// Package blob keeps payloads that are too large for the database (claim-check): in a local
+// folder, S3 or Azure Blob, by a gocloud.dev URL. Keys are made by Forebay alone; a key never
+// holds anything a client wrote.
 //
 // A payload is uploaded before the transaction that refers to it commits, and deleted after the
 // transaction that forgets it. A crash in between leaves an orphan, never a dangling reference;
@@ -87,9 +87,9 @@ func openFolder(path string) (*Store, error) {
 // Close releases the store. Readers from Get stay valid.
 func (s *Store) Close() error { return s.backend.close() }
 
-// Put stores exactly size bytes of r under the key, replacing what was there. When it returns nil
-// the payload outlives a power cut; on an error the key holds what it held before or, rarely, the
-// new payload, but never a part of it. An error of r itself is returned unchanged.
+// Put stores exactly size bytes of r under the key, replacing what was there. Once it returns nil
+// the payload survives a power cut. After an error the key holds its old payload or, rarely, the
+// whole new one. An error of r itself is returned unchanged.
 func (s *Store) Put(ctx context.Context, key string, r io.Reader, size int64) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -105,8 +105,9 @@ func (s *Store) Put(ctx context.Context, key string, r io.Reader, size int64) er
 	return coded(ctx, "store payload", err)
 }
 
-// PutStream is Put for a payload of unknown size, of which nothing but a small buffer is held in memory. It
-// returns the size. A payload of more than limit bytes is CodePayloadTooLarge, and nothing is stored.
+// PutStream is Put for a payload of unknown size, and returns the size. It holds only a small
+// buffer in memory. A payload of more than limit bytes is CodePayloadTooLarge, and nothing is
+// stored.
 func (s *Store) PutStream(ctx context.Context, key string, r io.Reader, limit int64) (size int64, err error) {
 	if err := checkKey(key); err != nil {
 		return 0, err
@@ -169,7 +170,7 @@ func (s *Store) ReadAll(ctx context.Context, key string, limit int64) ([]byte, e
 	return b, nil
 }
 
-// readPart is how much ReadAll reads before others come first.
+// readPart is how many bytes ReadAll reads before it lets other goroutines run.
 const readPart = 256 << 10
 
 // Delete removes a payload. Removing what does not exist succeeds, so that it can be repeated. A
@@ -227,7 +228,7 @@ func (s *Store) Sweep(ctx context.Context, olderThan time.Time, keep func(keys [
 	return removed, sweep()
 }
 
-// Check writes, reads and deletes a small payload, and returns why that does not work.
+// Check writes, reads and deletes a small payload, and returns why that fails.
 func (s *Store) Check(ctx context.Context) error {
 	probe := rand.Text()
 	key := Key(0, "probe", probe)
@@ -235,7 +236,7 @@ func (s *Store) Check(ctx context.Context) error {
 		return err
 	}
 	got, err := s.ReadAll(ctx, key, int64(len(probe)))
-	// The probe goes in any case; Sweep gets it if even that fails.
+	// The probe is deleted in any case. If that fails, Sweep removes it later.
 	deleted := s.Delete(context.WithoutCancel(ctx), key)
 	switch {
 	case err != nil:
@@ -339,7 +340,7 @@ func (s *streamReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// payload gives read errors a code.
+// payload gives each read error a code.
 type payload struct {
 	ctx context.Context
 	io.ReadCloser

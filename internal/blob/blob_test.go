@@ -131,7 +131,7 @@ func TestMissingPayload(t *testing.T) {
 	})
 }
 
-// A payload that is not what was announced, or whose source fails, leaves what was there.
+// A Put whose payload differs from the announced size, or whose source fails, changes nothing.
 func TestFailedPutChangesNothing(t *testing.T) {
 	broken := forebay.Errorf(forebay.CodePayloadTooLarge, "the body is over the limit")
 	eachStore(t, func(t *testing.T, s *Store) {

@@ -11,7 +11,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// A FIFO that nobody writes to is no object; to open it must not wait for a writer.
+// A FIFO is no object, and opening it must not wait for a writer.
 func TestFIFOInASource(t *testing.T) {
 	folder := t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(folder, "pipe.txt"), 0o600); err != nil {

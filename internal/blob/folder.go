@@ -20,15 +20,17 @@ import (
 // folder keeps each payload in one file of one local folder. It exists beside gocloud's fileblob
 // because that one never calls fsync: a payload it acknowledged may be empty after a power cut.
 //
-// The folder is flat, a key's slashes being dots in the file name (keys hold no dots). So no folder
-// is ever made or removed beside a write, and one fsync of one folder makes a new entry durable.
+// The folder is flat, a key's slashes being dots in the file name (keys hold no dots). So no
+// folder is ever made or removed beside a write, and one fsync of one folder makes a new entry
+// durable.
 type folder struct {
 	root *os.Root
 	// sync is (*os.File).Sync, except in tests.
 	sync func(*os.File) error
 }
 
-// unfinished begins the name of a file that is being written. No key's file name begins with a dot.
+// unfinished begins the name of a file that is being written. No key's file name begins with a
+// dot.
 const unfinished = ".unfinished-"
 
 // folderPath returns the path in a file URL: file:///absolute or file://./relative.
@@ -60,8 +62,8 @@ func newFolder(path string) (*folder, error) {
 	return f, nil
 }
 
-// tighten keeps others than its owner out of a folder that an older version made. One of another name may be shared
-// on purpose.
+// tighten closes a folder that an older version created to everyone but its owner. A folder of
+// another name may be shared on purpose.
 func tighten(path string, root *os.Root) {
 	const defaultEnd = ".blobs"
 	info, err := root.Stat(".")
@@ -130,8 +132,8 @@ func (f *folder) put(_ context.Context, key string, r io.Reader) (err error) {
 	return f.syncFolder(dir)
 }
 
-// syncBytes is how much of a payload is written before it is synced. A database on the same disk waits for
-// what is left to sync whenever it commits.
+// syncBytes is how much of a payload is written before it is synced. A commit of a database on
+// the same disk waits for unsynced data.
 const syncBytes = 4 << 20
 
 // fill writes r to the file, syncs and closes it. The data must be on disk before the rename: else
@@ -165,8 +167,8 @@ func (f *folder) get(_ context.Context, key string) (io.ReadCloser, int64, error
 	return openRegular(f.root, fileName(key))
 }
 
-// openRegular opens a regular file. Without O_NONBLOCK the open of a FIFO would wait for a writer, for
-// as long as none comes, and no context could end it.
+// openRegular opens a regular file. Opening a FIFO without O_NONBLOCK would wait for a writer,
+// and no context could end that.
 func openRegular(root *os.Root, name string) (_ io.ReadCloser, size int64, err error) {
 	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

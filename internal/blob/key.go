@@ -18,8 +18,8 @@ func Key(tenant int64, jobID, name string) string {
 	return keyPrefix + strconv.FormatInt(tenant, 10) + "/" + jobID + "/" + name
 }
 
-// ValidKey reports whether key begins with "t/" and is made of segments of A-Z a-z 0-9 _ - that are
-// joined by single slashes, at most 200 bytes in all.
+// ValidKey reports whether key is valid. A key begins with "t/" and has segments of A-Z a-z 0-9 _
+// - joined by single slashes. It has at most 200 bytes.
 func ValidKey(key string) bool {
 	if len(key) > maxKeyBytes || !strings.HasPrefix(key, keyPrefix) {
 		return false

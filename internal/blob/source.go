@@ -16,8 +16,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Source is a storage of somebody else's, which is only read: s3://bucket, azblob://container or
-// file:///folder, with gocloud.dev's parameters. Links in a folder lead nowhere outside it.
+// Source is read-only storage of somebody else: s3://bucket, azblob://container or
+// file:///folder, with gocloud.dev's parameters. Links in a folder cannot lead outside it.
 type Source struct {
 	root   *os.Root
 	bucket *gcblob.Bucket
@@ -50,7 +50,7 @@ func OpenSource(ctx context.Context, address string) (*Source, error) {
 	return nil, forebay.Invalid("url", "has the scheme %.20q; known are file, s3 and azblob", u.Scheme)
 }
 
-// Open opens an object and tells its content type, "" if that is not known. The caller closes it.
+// Open opens an object. contentType is "" if unknown. The caller closes r.
 func (s *Source) Open(ctx context.Context, key string) (r io.ReadCloser, contentType string, err error) {
 	r, contentType, err = s.open(ctx, key)
 	if errors.Is(err, fs.ErrNotExist) || gcerrors.Code(err) == gcerrors.NotFound {

@@ -21,7 +21,7 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A stream is stored without being held, however large it is.
+// A stream of any size is stored without holding it in memory.
 func TestPutStream(t *testing.T) {
 	s := open(t, t.TempDir())
 	ctx, key, size := t.Context(), Key(1, "rev_1", "content"), int64(64<<20)
@@ -50,7 +50,7 @@ func TestPutStream(t *testing.T) {
 	}
 }
 
-// What is too large, or cannot be read to its end, leaves nothing behind.
+// A stream that is too large, or whose reader fails, leaves nothing behind.
 func TestPutStreamFails(t *testing.T) {
 	broken := errors.New("broken")
 	for _, address := range []string{"mem://", t.TempDir()} {

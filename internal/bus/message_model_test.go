@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/forebayhq/forebay/internal/raced"
 	"pgregory.net/rapid"
 )
 
@@ -372,6 +373,7 @@ var modelQueues = []MessageQueue{
 
 // TestMessagesAgainstModel drives random operations on queues of all kinds and on the model and compares.
 func TestMessagesAgainstModel(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {
 		d := &postDriver{engine: e, postOffice: postOffice{now: e.Now, sessions: map[sessionKey]*modelSession{}}, s: e.Open(t)}
 		defer func() { d.s.DB.Close() }()

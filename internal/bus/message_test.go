@@ -17,6 +17,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 func openMessages(t testing.TB, path string) (*stores, MessageQueue) {
@@ -277,6 +278,7 @@ func BenchmarkMessageLife(b *testing.B) {
 
 // The statements on messages walk an index; none scans or sorts.
 func TestMessageQueryPlans(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	s, _ := openMessages(t, filepath.Join(t.TempDir(), "f.db"))
 	defer s.DB.Close()
 	for _, sql := range []string{sqlReadyMessages, sqlDeferredMessage, sqlPeek, sqlHeld, sqlUnlock, sqlQueueNo, sqlQueueName, sqlTenantQueues, sqlDueMessages, sqlNextDueMessage, sqlNextForget, sqlNextDueQueue, sqlNextIdleQueue, sqlHeldUntil, sqlSessionHeldUntil, sqlServed, sqlNextSessions, sqlNamedSession, sqlCloseSession, sqlContentsOfSession, sqlReadyInSession, sqlHeldOfSession, sqlNextOfQueue, sqlOldest} {
@@ -315,6 +317,7 @@ func testDeleteBeyondLocked(t *testing.T, s *stores, c *clock) {
 
 // Of many sessions that became ready at the same time the first is found in an index, without a sort.
 func TestSessionQueryPlansOnPostgres(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	s, err := openStores(t.Context(), db.Options{URL: pgtest.Database(t)})
 	if err != nil {
 		t.Fatal(err)

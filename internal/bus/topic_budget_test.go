@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 // makeDue makes everything that is scheduled due now.
@@ -209,6 +210,7 @@ func TestManyPublishTogether(t *testing.T) {
 
 // Judging messages by rules has its limits too: for a call, which is refused, and for a transaction, which ends.
 func TestJudgingIsBounded(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		all := subscribe(t, s, topic, "all")

@@ -12,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/filtertest"
+	"github.com/forebayhq/forebay/internal/raced"
 	"pgregory.net/rapid"
 )
 
@@ -285,6 +286,7 @@ func compareCopies(t *rapid.T, sub *modelSubscription, got []Message, want []mod
 
 // TestTopicModel drives random operations on topics and compares with the plain model.
 func TestTopicModel(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {
 		w := &newsstand{engine: e, s: e.Open(t), subs: []map[string]*modelSubscription{{}, {}}}
 		defer func() { w.s.DB.Close() }()

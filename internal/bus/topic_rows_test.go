@@ -15,6 +15,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 func testTopicFanOut(t *testing.T, s *stores, _ *clock) {
@@ -442,6 +443,7 @@ func testUnreadableRule(t *testing.T, s *stores, _ *clock) {
 }
 
 func TestTopicQueryPlans(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	s, _ := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
 	defer s.DB.Close()
 	for _, sql := range []string{sqlTopicNo, sqlSubscriptions, sqlTopicRules, sqlRules, sqlTenantQueues} {

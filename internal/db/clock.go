@@ -8,15 +8,14 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// A clock that was ahead and is right again has left times behind that are too late: jobs that
-// were to run at once wait until the clock gets there, and locks of the dead last that much
-// longer. Once the writer sees the clock go back, or a process starts and finds the latest job
-// made in the future, all that waits is looked through, a stretch at a time.
+// A clock that was ahead and is corrected leaves times in the database that are too late. Messages
+// that were due at once stay invisible until the clock reaches them, and locks of dead processes
+// last that much longer. The writer notices when the clock goes back, or at start-up when the
+// latest row was created in the future. It then scans everything that waits, a part at a time.
 //
-// A time is brought to the clock where what it was counted from is stored beside it and lies in
-// the future, or where it is further away than such a time can be. To do so twice does no harm.
-// Times that somebody has chosen stay: scheduled starts, deadlines, expiries of keys. Of
-// deployments the state itself follows the clock (internal/quota).
+// A time is corrected if the time it was counted from is stored beside it and lies in the future,
+// or if it is further away than such a time can be. Correcting twice does no harm. Times that
+// somebody chose stay, such as delayed starts, deadlines and the expiry of keys.
 
 // steppedBack is by how many milliseconds a clock must go back to be noticed. Less is waited out.
 const steppedBack = 5 * 60 * 1000

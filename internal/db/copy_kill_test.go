@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 // copyVariable makes this test binary a process that copies: it holds a doomedCopy as JSON.
@@ -84,6 +85,7 @@ func killedCopy(t *testing.T, from, to Options, chunks int) {
 }
 
 func TestKilledCopyGoesOn(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	for _, kinds := range [][2]string{{"sqlite", "postgresql"}, {"postgresql", "sqlite"}} {
 		t.Run(kinds[0]+" to "+kinds[1], func(t *testing.T) {

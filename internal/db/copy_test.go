@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/db/sqlite"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 // fill makes a database with rows in every table: in events so many, in the others a few, with every
@@ -134,6 +135,7 @@ func everything(t testing.TB, where Options) map[string][][]cell {
 func quiet(CopyProgress) {}
 
 func TestCopy(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	t.Parallel()
 	for _, kinds := range [][2]string{{"sqlite", "postgresql"}, {"postgresql", "sqlite"}, {"sqlite", "sqlite"}, {"postgresql", "postgresql"}} {
 		t.Run(kinds[0]+" to "+kinds[1], func(t *testing.T) {
@@ -181,6 +183,7 @@ func TestCopy(t *testing.T) {
 
 // PostgreSQL cannot hold every text that SQLite can.
 func TestCopyOfForeignText(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	t.Parallel()
 	from, to := engines["sqlite"](t), engines["postgresql"](t)
 	s, err := Open(t.Context(), from)
@@ -210,6 +213,7 @@ func TestCopyOfForeignText(t *testing.T) {
 
 // Whatever table or column a database has is copied.
 func TestCopyKnowsEveryTable(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	t.Parallel()
 	tables, err := schemaTables()
 	if err != nil {

@@ -142,8 +142,8 @@ func (n *Notification) again() *Notification {
 	return left
 }
 
-// encode writes the words in as many payloads as needed. Those that give details of others come first:
-// whoever looks when it has heard of a subqueue knows them, though these are several payloads.
+// encode writes the words into as many payloads as needed. Words that give details of others come
+// first, so that a receiver already has them when the word they belong to arrives.
 func (n *Notification) encode() (payloads []string) {
 	var b strings.Builder
 	write := func(w Word, at int64) {

@@ -10,14 +10,14 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// Stage is when in a transaction an operation runs: what makes messages ready comes before what takes them. So a job submitted in a batch
-// can be delivered in the same commit.
+// Stage is when in a transaction an operation runs. Operations that make messages visible run before
+// claims, so a message that arrives in a batch can be delivered in the same commit.
 type Stage int
 
 const (
 	StageSettle Stage = iota
 	StageChange
-	StageSubmit // last, so that nothing comes between a new job and whoever waits for it
+	StageSubmit // last, so that nothing comes between a new message and whoever waits for it
 	Stages
 )
 

@@ -4,7 +4,7 @@ import (
 	"sync"
 )
 
-// Watches tells those who follow a job that it changed, and listeners of what else happens.
+// Watches notifies watchers of a row that it changed, and listeners of commits.
 type Watches struct {
 	mu    sync.Mutex
 	bySeq map[int64][]chan struct{}
@@ -12,8 +12,8 @@ type Watches struct {
 	commits Listener[Commit] // of transactions of this process
 }
 
-// Watch returns a channel that gets a value after each change of the job, never more than one
-// pending, until stop is called.
+// Watch returns a channel that gets a value after each change of the row with that sequence number,
+// until stop is called. At most one value is pending.
 func (s *DB) Watch(seq int64) (changes <-chan struct{}, stop func()) {
 	w := &s.watches
 	c := make(chan struct{}, 1)
@@ -71,7 +71,7 @@ func (w *Watches) wake(seq int64) {
 	}
 }
 
-// Hear passes what another process has done on to whom it concerns.
+// Notified passes a notification of another process on to the watchers and domains it concerns.
 func (s *DB) Notified(n *Notification) {
 	if n.Lost || n.Many[wordChanged] {
 		s.watches.notifyAll()

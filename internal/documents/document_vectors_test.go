@@ -14,6 +14,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/postgres"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/vector"
 )
 
@@ -130,6 +131,7 @@ func randomVectors(draw *rand.Rand, n, dimensions int) [][]float32 {
 
 // pgvector's index follows what is live, for each tenant and dimension, and takes in what was there before.
 func TestPgvector(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	t.Parallel()
 	s, err := openStores(t.Context(), db.Options{URL: pgtest.VectorDatabase(t)})
 	if err != nil {
@@ -203,6 +205,7 @@ func TestPgvectorMissing(t *testing.T) {
 // From so many vectors on there is an index, made of all at once, and again if its making was cut off; what
 // comes later is added to it.
 func TestPgvectorMakesIndexes(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	t.Parallel()
 	s, err := openStores(t.Context(), db.Options{URL: pgtest.VectorDatabase(t)})
 	if err != nil {

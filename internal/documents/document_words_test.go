@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 // lexicon makes texts of words as languages have them: a few that most texts have, some that many have, and
@@ -47,6 +48,7 @@ func wordsTenant(t *testing.T, s *stores) (tenant int64, texts [][]string, chunk
 
 // A search that ranks few chunks finds the text that the words are from, however frequent most of them are.
 func TestWordsFindWhatTheyAreFrom(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenant, texts, chunks := wordsTenant(t, s)
 		find := func(query string, most int) []Match {

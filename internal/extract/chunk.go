@@ -25,9 +25,9 @@ type Chunker struct {
 	Count     func(string) int // of tokens; at most as many as the text has bytes
 }
 
-// Split returns the chunks of a text, in order. They hold all of it but white space. A heading begins a new
-// chunk, unless what stands before it is short; it is never the end of one. Overlap is made of whole
-// sentences and does not reach over a heading.
+// Split returns the chunks of a text, in order. They hold all of it except white space. A heading
+// begins a new chunk, unless the text before it is short. No chunk ends with a heading. An
+// overlap consists of whole sentences and does not cross a heading.
 func (c Chunker) Split(t Text) []Chunk {
 	s := splitting{Chunker: c, text: t}
 	s.units = c.unitsOf(t)
@@ -84,8 +84,8 @@ func (s *splitting) next(i int) int {
 	return s.overlap(i, end)
 }
 
-// overlap goes back from the end of a chunk for what the next one has in common with it: from the beginning
-// of a paragraph, if there is one near enough, else from a sentence's.
+// overlap returns where the next chunk's overlap with this one begins. It prefers the beginning
+// of a paragraph, if there is one near enough, to that of a sentence.
 func (s *splitting) overlap(begin, end int) int {
 	tokens, from, paragraph := s.units[end].tokens, end, -1
 	for j := end - 1; j > begin && s.units[j].heading == 0; j-- {
@@ -111,7 +111,7 @@ func (s *splitting) add(from, to int) {
 	s.chunks = append(s.chunks, c)
 }
 
-// place fills in where the chunks stand: in characters, under headings and on pages.
+// place sets the position of each chunk: characters, headings and pages.
 func (s *splitting) place() {
 	headings := outlineOf(s.text.Headings)
 	at, runes := 0, 0
@@ -158,7 +158,7 @@ func (o outline) pathAt(offset int) (path []string) {
 	return path
 }
 
-// unitsOf takes a text apart.
+// unitsOf splits a text into units.
 func (c Chunker) unitsOf(t Text) (units []unit) {
 	heading, begin, paragraph := 0, 0, true
 	for begin < len(t.Body) {
@@ -185,7 +185,7 @@ func (c Chunker) unitsOf(t Text) (units []unit) {
 	return units
 }
 
-// appendSentences takes a line apart after what ends a sentence.
+// appendSentences splits a line after each end of a sentence.
 func (c Chunker) appendSentences(units []unit, body string, begin, end int, paragraph bool) []unit {
 	from := begin
 	ended := false
@@ -207,13 +207,16 @@ func (c Chunker) appendSentences(units []unit, body string, begin, end int, para
 	return c.appendUnits(units, body, from, end, paragraph && from == begin)
 }
 
-// maxChunkBytes bounds a chunk by so many bytes for each token that it may have: white space may be long.
+// maxChunkBytes bounds a chunk's bytes for each token it may have, because white space may be
+// long.
 const maxChunkBytes = 16
 
-// bytesPerToken bounds what is counted at once: a text of so many bytes a token is taken apart first.
+// bytesPerToken bounds the text whose tokens are counted at once. A text with more bytes for each
+// token is split first.
 const bytesPerToken = 8
 
-// appendUnits adds body[begin:end] without the white space around it, in halves if it has too many tokens.
+// appendUnits adds body[begin:end] without the white space around it. It halves a text with too
+// many tokens.
 func (c Chunker) appendUnits(units []unit, body string, begin, end int, paragraph bool) []unit {
 	begin += len(body[begin:end]) - len(strings.TrimLeftFunc(body[begin:end], unicode.IsSpace))
 	end = begin + len(strings.TrimRightFunc(body[begin:end], unicode.IsSpace))
@@ -232,7 +235,8 @@ func (c Chunker) appendUnits(units []unit, body string, begin, end int, paragrap
 	return c.appendUnits(units, body, middle, end, false)
 }
 
-// middleOf is a place near the middle: at white space, if there is some, else between two characters.
+// middleOf is a place near the middle: at white space if there is some, else between two
+// characters.
 func middleOf(body string, begin, end int) int {
 	middle := begin + (end-begin)/2
 	for i := middle; i > begin+(end-begin)/4; i-- {

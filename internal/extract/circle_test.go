@@ -34,7 +34,7 @@ const (
 	content = "<</Length 0>>\nstream\n\nendstream"
 )
 
-// A small file that leads its reader in a circle is soon known for it.
+// A small PDF whose objects refer to each other in a circle is refused at once.
 func TestPDFInCircles(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -57,12 +57,12 @@ func TestPDFInCircles(t *testing.T) {
 	}
 }
 
-// What takes long in other ways is ended by its processor time, which grows with the size.
+// A PDF that takes long in other ways exceeds its processor time, which grows with its size.
 func TestPDFProcessorTime(t *testing.T) {
 	if small, large := processorSeconds(400), processorSeconds(8<<20); small != 2 || large != 60 {
 		t.Errorf("%d s for 400 bytes, %d s for 8 MiB", small, large)
 	}
-	// An object stream that extends itself, and has not the object that it is asked for.
+	// An object stream that extends itself and lacks the object that is asked for.
 	_, err := readPDFWithin(t.Context(), selfExtending(), 1)
 	if forebay.CodeOf(err) != forebay.CodeDocumentBroken || !strings.Contains(err.Error(), "processor time") {
 		t.Errorf("%v", err)

@@ -1,10 +1,11 @@
-// Package extract reads what documents say: plain text, Markdown, HTML and PDF become one text in UTF-8,
-// with its title, its headings and where pages begin, and a text becomes [Chunk] values of so many tokens
-// with an overlap, cut along headings, paragraphs and sentences.
+// Package extract turns plain text, Markdown, HTML and PDF into one UTF-8 text. With the text
+// come its title, its headings and where pages begin. A [Chunker] splits a text into [Chunk]
+// values of a bounded number of tokens, with an overlap. It cuts at headings, paragraphs and
+// sentences.
 //
-// Every position is an offset into that text. What a hostile document could do is bounded: sizes, pages
-// and headings are counted, and PDF, whose parsers are the intricate ones, is read by a process of its
-// own, which may use so much memory and time and no more.
+// Every position is a byte offset into that text. A hostile document can use only bounded
+// resources: sizes, pages and headings are limited. PDF parsers are intricate, so a PDF is read
+// by a process of its own with limited memory and time.
 package extract
 
 import (
@@ -68,8 +69,8 @@ var extensions = map[string]Kind{
 	".txt": Plain, ".text": Plain, ".log": Plain, ".md": Markdown, ".markdown": Markdown, ".html": HTML, ".htm": HTML, ".xhtml": HTML, ".pdf": PDF,
 }
 
-// KindOf tells what kind of document this is: by its content type, else by its name, else by how it
-// begins, which is guessed. An error is CodeUnsupportedMedia.
+// KindOf returns the kind of a document by its content type, else by its name. Failing both, it
+// guesses from the first bytes and says so. Its error has CodeUnsupportedMedia.
 func KindOf(contentType, name string, data []byte) (k Kind, charset string, guessed bool, err error) {
 	mediaType, params, err := mime.ParseMediaType(contentType)
 	if err == nil && mediaType != "application/octet-stream" && mediaType != "" {
@@ -98,7 +99,8 @@ func unsupported(what string) error {
 	return forebay.Errorf(forebay.CodeUnsupportedMedia, "a document is text/plain, text/markdown, text/html or application/pdf, not %.60s", what)
 }
 
-// Read returns what a document says. Its errors are *forebay.Error values about the document, or of ctx.
+// Read returns the text of a document. Its errors are *forebay.Error values about the document,
+// or the error of ctx.
 func Read(ctx context.Context, s Source) (t Text, err error) {
 	if len(s.Data) == 0 {
 		return t, errEmpty

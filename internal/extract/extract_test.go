@@ -160,7 +160,7 @@ func TestPDF(t *testing.T) {
 	}
 }
 
-// A file that wants more memory than its process may have ends that process alone.
+// A PDF that needs too much memory ends only the process that reads it.
 func TestPDFThatWantsAllMemory(t *testing.T) {
 	whole := fixture(t, "pages.pdf")
 	i := bytes.Index(whole, []byte("xref\n0 "))
@@ -223,7 +223,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// check says whether chunks hold all of a text and are no larger than they may be.
+// check reports chunks that do not hold all of a text or are too large.
 func check(t testing.TB, body string, chunks []Chunk, most int) {
 	t.Helper()
 	at, before := 0, -1
@@ -254,7 +254,7 @@ func TestLongSentences(t *testing.T) {
 	}
 }
 
-// A chunk finds the headings over it without going through all of them.
+// Finding the headings over a chunk does not scan all headings.
 func TestChunksOfManyHeadings(t *testing.T) {
 	const headings = 200_000
 	body := strings.Repeat("## h\n\nsome words\n\n", headings)

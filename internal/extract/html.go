@@ -16,8 +16,8 @@ import (
 // maxTokenBytes bounds one tag or one run of text of an HTML document.
 const maxTokenBytes = 4 << 20
 
-// Elements whose content is no part of what the document says, those that begin a new line, and those that
-// begin a new paragraph.
+// Elements whose content is not text of the document, those that begin a line, and those that
+// begin a paragraph.
 var (
 	unsaid = map[atom.Atom]bool{
 		atom.Script: true, atom.Style: true, atom.Template: true, atom.Noscript: true, atom.Svg: true,
@@ -154,7 +154,7 @@ func (p *page) attribute(wanted string) string {
 	}
 }
 
-// Language returns a language's BCP 47 tag in its usual form; "" for what is none.
+// Language returns a language's BCP 47 tag in its usual form, "" for an invalid one.
 func Language(s string) string {
 	tag, err := language.Parse(strings.TrimSpace(s))
 	if err != nil || tag == language.Und {
@@ -193,7 +193,7 @@ func (p *page) write(s string) {
 	}
 }
 
-// due writes the white space before a word.
+// due writes the pending white space before a word.
 func (p *page) due() {
 	if p.text.Len() > 0 {
 		switch {

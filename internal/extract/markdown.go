@@ -2,8 +2,8 @@ package extract
 
 import "strings"
 
-// markdownHeadings finds the headings of a Markdown text (CommonMark 0.31, sections 4.2, 4.3 and 4.5), which
-// stays as it is. What stands in fenced code is none.
+// markdownHeadings finds the headings of a Markdown text (CommonMark 0.31, sections 4.2, 4.3 and
+// 4.5). It leaves the text as it is and ignores fenced code.
 func markdownHeadings(body string) (list []Heading) {
 	fence, before, beforeAt, offset := "", "", 0, 0 // before is the one line of a paragraph so far
 	further := false                                // the paragraph has more lines
@@ -50,7 +50,7 @@ func markdownHeadings(body string) (list []Heading) {
 	return list
 }
 
-// atxLevel is the level of a heading that begins with number signs; 0: it is none.
+// atxLevel is the level of a heading that begins with number signs, 0 if the line is no heading.
 func atxLevel(text string) int {
 	level := len(text) - len(strings.TrimLeft(text, "#"))
 	if level < 1 || level > 6 || len(text) > level && text[level] != ' ' && text[level] != '\t' {

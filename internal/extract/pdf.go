@@ -13,8 +13,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// A PDF is read by a process of its own, this program again: what a broken or hostile file makes its
-// parser do, endlessly or with all memory there is, ends there.
+// A PDF is read by a process of its own, which runs this program again. A broken or hostile file
+// can make the parser loop or use all memory. Only that process then ends.
 
 // Limits on one PDF.
 const (
@@ -25,14 +25,15 @@ const (
 	maxPDFBytes = 256 << 20
 )
 
-// processorSeconds is how much processor time a PDF of that size may take: what is small is soon read,
-// unless it was made to take long.
+// processorSeconds is how much processor time a PDF of that size may take. Small files are read
+// fast unless they were made to take long.
 func processorSeconds(size int) uint64 {
 	const least, bytesPerSecond, most = 2, 64 << 10, 60
 	return uint64(min(least+size/bytesPerSecond, most))
 }
 
-// pdfVariable makes this program such a process. Its value is the seconds of processor time that it has.
+// pdfVariable makes this program such a process. Its value is the allowed processor time in
+// seconds.
 const pdfVariable = "FOREBAY_READ_PDF"
 
 func init() {
@@ -41,7 +42,7 @@ func init() {
 	}
 }
 
-// pdfAnswer is what the process says.
+// pdfAnswer is what that process writes to its standard output.
 type pdfAnswer struct {
 	Text
 	Code    forebay.Code `json:",omitempty"` // of the error; "": none

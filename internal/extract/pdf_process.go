@@ -18,8 +18,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// servePDF reads a PDF from in, within so many seconds of processor time, and writes a pdfAnswer to out. It
-// returns the exit code.
+// servePDF reads a PDF from in, within so many seconds of processor time. It writes a pdfAnswer
+// to out and returns the exit code.
 func servePDF(in io.Reader, out io.Writer, processorTime string) int {
 	time.AfterFunc(pdfTimeout, func() { os.Exit(3) }) //nolint:forbidigo // nobody may be there any more to end it
 	debug.SetMaxStack(maxStack)
@@ -98,7 +98,8 @@ func parsePDF(data []byte) (t Text, err error) {
 	return t, nil
 }
 
-// Tables of a file that refer to each other in a circle are read again and again.
+// Some files make the parser read the same tables again and again, because these refer to each
+// other in a circle.
 const (
 	maxStack   = 64 << 20 // bytes; objects that stand in each other take all there is
 	tableReads = 1000     // to begin with
@@ -107,7 +108,7 @@ const (
 
 var errCircle = broken("the PDF refers to itself without end")
 
-// countedReader ends the reading of a file that goes on for too long.
+// countedReader fails when the parser has read too often.
 type countedReader struct {
 	r    io.ReaderAt
 	left int
@@ -120,7 +121,7 @@ func (c *countedReader) ReadAt(p []byte, at int64) (int, error) {
 	return c.r.ReadAt(p, at)
 }
 
-// maxPageDepth is how deep the tree of pages may be. Its nodes have dozens of children each, usually.
+// maxPageDepth bounds the depth of the page tree. Usually its nodes have dozens of children each.
 const maxPageDepth = 64
 
 var errEnough = errors.New("enough pages")
@@ -147,8 +148,8 @@ func eachPage(node pdf.Value, depth int, f func(pdf.Page) error) error {
 	return nil
 }
 
-// checkParents makes sure that the parser, which looks for the resources of a page in its parents, comes
-// to an end.
+// checkParents refuses a circle among a page's parents, in which the parser would look for the
+// page's resources for ever.
 func checkParents(page pdf.Value) error {
 	for depth := 0; !page.IsNull() && page.Key("Resources").IsNull(); depth++ {
 		if depth > maxPageDepth {
@@ -159,8 +160,8 @@ func checkParents(page pdf.Value) error {
 	return nil
 }
 
-// pdfFile returns the PDF in a file that may begin with something else and end with more, its header as
-// the parser wants it: the version says nothing that it needs.
+// pdfFile returns the PDF within data, which may begin and end with other bytes. It writes the
+// header the parser expects; the parser does not need the version.
 func pdfFile(data []byte) ([]byte, error) {
 	const nearEnds = 1024 // where readers look (ISO 32000-1, annex H.3)
 	begin := bytes.Index(data[:min(len(data), nearEnds)], []byte("%PDF-"))
@@ -178,7 +179,7 @@ func pdfFile(data []byte) ([]byte, error) {
 	return data, nil
 }
 
-// pageText puts the glyphs of a page, in the order in which they are drawn, into lines and paragraphs.
+// pageText puts the glyphs of a page, in drawing order, into lines and paragraphs.
 func pageText(glyphs []pdf.Text) string {
 	var b strings.Builder
 	var last pdf.Text

@@ -12,9 +12,9 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// decode turns the bytes of a text into UTF-8: by its byte order mark, else by the charset that was
-// declared, else they must be UTF-8 already. Nothing is guessed: a wrong guess would be indexed as if the
-// document said that.
+// decode converts a text to UTF-8. A byte order mark decides the encoding, else the declared
+// charset; without either, the bytes must be UTF-8. It does not guess, because a wrong guess
+// would be indexed as the document's text.
 func decode(data []byte, charset string) (string, error) {
 	var from encoding.Encoding
 	switch {
@@ -45,10 +45,11 @@ func decode(data []byte, charset string) (string, error) {
 	return clean(string(data))
 }
 
-// maxControls is the share of control characters from which on something is no text, one in so many.
+// maxControls is how many characters a text must have for each control character.
 const maxControls = 100
 
-// clean ends lines with a line feed alone and drops control characters. Something full of them is no text.
+// clean ends lines with a line feed alone and drops control characters. It refuses data with too
+// many of them.
 func clean(s string) (string, error) {
 	if len(s) > MaxTextBytes {
 		return "", errLong

@@ -20,6 +20,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/quota"
+	"github.com/forebayhq/forebay/internal/raced"
 	"pgregory.net/rapid"
 )
 
@@ -412,6 +413,7 @@ func (m *treasury) pass(t *rapid.T) {
 }
 
 func TestBudgetsAgainstModel(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	overDays(t, func(t *rapid.T, e engine) {
 		m := &treasury{s: e.Open(t), engine: e, budgets: map[purse]*modelBudget{}, jobs: map[int64]*paidJob{}}
 		defer func() { m.s.DB.Close() }()

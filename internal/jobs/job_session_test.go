@@ -13,6 +13,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/forebayhq/forebay/internal/raced"
 	"pgregory.net/rapid"
 )
 
@@ -207,6 +208,7 @@ func (w *sessionWorld) look(t *rapid.T) {
 // Jobs of one session run one at a time and begin in the order in which they were submitted; whatever
 // happens to some of them, the others get their turn.
 func TestJobSessions(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {
 		w := &sessionWorld{s: e.Open(t), engine: e}
 		defer func() { w.s.DB.Close() }()
@@ -244,6 +246,7 @@ func TestJobSessions(t *testing.T) {
 // The turn of a cancelled job whose worker is never heard of again ends with its lock, for jobs that were
 // there and for those that come later, and a worker that is heard of too late takes no turn away.
 func TestTurnAfterCancelledCall(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {
 		w := &sessionWorld{s: e.Open(t), engine: e}
 		defer func() { w.s.DB.Close() }()

@@ -13,6 +13,7 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/fairqueue"
 	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/forebayhq/forebay/internal/raced"
 	"pgregory.net/rapid"
 )
 
@@ -407,6 +408,7 @@ func (w *world) checkRows(t *rapid.T, j *modelJob) {
 
 // TestStoreAgainstModel drives random operations on the store and on the model and compares.
 func TestStoreAgainstModel(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {
 		s := e.Open(t)
 		defer s.DB.Close()

@@ -47,7 +47,7 @@ type Tx struct {
 	turns     map[jobSession]turn // of the jobs that are being submitted; nil: ask
 	audited   []event             // that the audit log does not have yet
 	hours     map[hourKey]hourSum // what reports count of the attempts that it records
-	tally     db.JobTally
+	tally     Tally
 }
 
 // Words of jobs.

@@ -15,6 +15,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/quota"
+	"github.com/forebayhq/forebay/internal/raced"
 	"pgregory.net/rapid"
 )
 
@@ -349,6 +350,7 @@ func (m *counter) pass(t *rapid.T) {
 }
 
 func TestSlotsAgainstModel(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {
 		m := &counter{engine: e, stores: []*stores{e.Open(t)}, running: map[int64]*LockedJob{}}
 		if _, shared := e.(*dbtest.ClockSchema[*stores]); shared {

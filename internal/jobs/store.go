@@ -14,7 +14,7 @@ type Store struct {
 	Audited   []forebay.EventType         // events that the audit log is to have
 	ended     []func(*db.Tx, Ended) error // called within the transaction that ends a job
 	redriven  []func(t *db.Tx, seq int64) error
-	tallies   db.Listener[db.JobTally]
+	tallies   db.Listener[Tally]
 	cancelled db.Listener[int64] // tokens of locks that a cancel in another process voided
 }
 
@@ -33,7 +33,7 @@ func (s *Store) Received(n *db.Notification) {
 
 // OnJobsChanged makes f hear what each transaction of this process made of jobs. It runs on the goroutine that made it,
 // so it must be quick.
-func (s *Store) OnJobsChanged(f func(db.JobTally)) { s.tallies.Set(f) }
+func (s *Store) OnJobsChanged(f func(Tally)) { s.tallies.Set(f) }
 
 // Ended is a generation of a job that has ended.
 type Ended struct {

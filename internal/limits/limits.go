@@ -1,16 +1,18 @@
-// Package limits judges whether a tenant may have or do more.
+// Package limits decides whether a tenant may have or do more.
 //
-// A [Meter] knows how much of each thing a tenant has by counting it in the database, and adds what it has let
-// through since. It counts again when that says that a limit is reached, when it has let through its share of what was
-// left, and after some seconds. So nothing is written for a limit, and no error grows: what ends, what is purged and
-// what other processes store show in the next count.
+// A [Meter] counts in the database how much of each thing a tenant has, and adds what it has let
+// through since. It counts again when that sum reaches the limit, when it has let through its
+// share of the remainder, and after some seconds. So a limit costs no writes and errors do not
+// accumulate: the next count includes what ended, what was purged and what other processes
+// stored.
 //
-// A process that has the database to itself lets through no more than the limit. Of several, each lets through a
-// sixty-fourth of what was left before it counts again: they exceed a limit by no more than that for each further process,
-// and by the requests that they judge at the same moment. Only requests of clients are judged. What goes on inside counts but is never refused.
+// A process that has the database to itself never exceeds a limit. Each of several processes lets
+// through a sixty-fourth of the remainder before it counts again. Together they exceed a limit by
+// at most that share for each further process, and by the requests they judge at the same moment.
+// Only requests of clients are judged. Internal work counts but is never refused.
 //
-// Rates are token buckets, one for each key and one for each tenant, in each process. Of several processes that answer
-// requests each has an equal part of the rate.
+// Rates are token buckets, one for each key and one for each tenant, in each process. Each of
+// several processes that answer requests has an equal part of the rate.
 package limits
 
 import (
@@ -22,11 +24,11 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Source is where a Meter counts: a *tenant.Store.
+// Source is where a Meter counts.
 type Source interface {
 	EnsureTenant(ctx context.Context, name string) (int64, error)
 	TenantLimits(ctx context.Context, tenant int64) (forebay.TenantLimits, error)
-	// LimitUsed counts what a tenant has, up to most.
+	// LimitUsed counts what a tenant has. It stops counting at most.
 	LimitUsed(ctx context.Context, tenant int64, name forebay.LimitName, most int64) (int64, error)
 	// Shared reports whether there may be other processes.
 	Shared() bool
@@ -34,7 +36,7 @@ type Source interface {
 	CountServers(ctx context.Context) (int64, error)
 }
 
-// Meter judges. The nil Meter lets everything through. It is safe for concurrent use.
+// Meter decides. The nil Meter lets everything through. It is safe for concurrent use.
 type Meter struct {
 	source   Source
 	standard atomic.Pointer[forebay.TenantLimits]
@@ -49,7 +51,8 @@ type Meter struct {
 	answering answering
 }
 
-// New returns a meter, to be closed before its source. standard holds for a tenant of which nothing else is set.
+// New returns a meter that must be closed before its source. Tenants without limits of their own
+// have the standard ones.
 func New(source Source, standard forebay.TenantLimits) *Meter {
 	ctx, stop := context.WithCancel(context.Background())
 	m := &Meter{source: source, ctx: ctx, stop: stop, tenants: map[string]*tenant{}, addresses: map[string]*bucket{}}
@@ -57,19 +60,21 @@ func New(source Source, standard forebay.TenantLimits) *Meter {
 	return m
 }
 
-// SetStandard changes the limits of tenants of which nothing else is set. It takes effect within seconds.
+// SetStandard changes the limits of tenants that have none of their own. It takes effect within
+// seconds.
 func (m *Meter) SetStandard(standard forebay.TenantLimits) { m.standard.Store(&standard) }
 
 const (
-	// limitsFor is how long a process takes limits for those that are set.
+	// limitsFor is how long a process keeps limits that it has read.
 	limitsFor = 2 * time.Second
-	// countFor is how long a count holds at most, if it took no time.
+	// countFor is how long a count is valid, if counting took no time.
 	countFor = 5 * time.Second
-	// countShare is how much longer a count holds than it took.
+	// countShare is how many times as long as it took a count is valid.
 	countShare = 50
-	// cheap is how long a count takes that may be repeated for each request.
+	// cheap is the longest time of a count that may be repeated for each request.
 	cheap = 5 * time.Millisecond
-	// shares is into how many parts what is left of a limit is divided, where there are several processes.
+	// shares is into how many parts the remainder of a limit is divided if there are several
+	// processes.
 	shares = 64
 	// patience is how long a request waits for a count.
 	patience = time.Second
@@ -100,7 +105,7 @@ func amountsOf(limits forebay.TenantLimits) amounts {
 // Of returns the limit of that name; 0: no limit.
 func (a amounts) Of(name forebay.LimitName) int64 { return a[name] }
 
-// count is what is known of how much there is.
+// count is what is known of how much of one thing there is.
 type count struct {
 	mu      sync.Mutex
 	used    int64         // as counted
@@ -124,7 +129,7 @@ func (m *Meter) tenant(name string) *tenant {
 	return t
 }
 
-// Forget has the limits of a tenant read again, which were set.
+// Forget makes the meter read a tenant's limits again after they were set.
 func (m *Meter) Forget(name string) {
 	if m == nil {
 		return
@@ -135,7 +140,7 @@ func (m *Meter) Forget(name string) {
 	t.read = time.Time{}
 }
 
-// of returns the tenant with its limits. Where they cannot be read those that were known hold.
+// of returns the tenant with its limits. If they cannot be read, the ones known before hold.
 func (m *Meter) of(ctx context.Context, name string) (*tenant, amounts, error) {
 	t := m.tenant(name)
 	t.mu.Lock()
@@ -171,8 +176,8 @@ func (t *tenant) count(name forebay.LimitName) *count {
 
 func nothing() {}
 
-// Take asks for n more of what the limit is about. The caller calls done when they are stored, or are not. The error
-// is a *forebay.Error with CodeTenantLimit, or why the limits are not known.
+// Take asks for n more of what the limit bounds. The caller calls done once they are stored or
+// have failed. The error is a *forebay.Error with CodeTenantLimit, or why the limits are unknown.
 func (m *Meter) Take(ctx context.Context, tenant string, name forebay.LimitName, n int64) (done func(), err error) {
 	taken, err := m.TakeOne(ctx, tenant, name, n)
 	if taken.c == nil {
@@ -187,7 +192,7 @@ type Taken struct {
 	n int64
 }
 
-// Done tells that it is stored, or is not. Further calls do nothing.
+// Done says that they are stored or have failed. Further calls do nothing.
 func (k *Taken) Done() {
 	if k.c == nil {
 		return
@@ -197,7 +202,7 @@ func (k *Taken) Done() {
 	k.c.going, k.c.since, k.n = k.c.going-k.n, k.c.since+k.n, 0
 }
 
-// TakeOne is Take, whose result belongs to one goroutine.
+// TakeOne is Take for a result that one goroutine uses.
 func (m *Meter) TakeOne(ctx context.Context, tenant string, name forebay.LimitName, n int64) (taken Taken, err error) {
 	if m == nil || n <= 0 {
 		return Taken{}, nil
@@ -222,7 +227,7 @@ func (m *Meter) TakeOne(ctx context.Context, tenant string, name forebay.LimitNa
 		stale := known && age >= max(countFor, countShare*c.took)
 		within := c.estimate()+n <= most
 		switch {
-		// Right after a count it tells all that can be known.
+		// A count that was just taken decides alone.
 		case within && (known && c.since+c.going+n <= left || counted):
 			c.going += n
 			c.mu.Unlock()
@@ -245,7 +250,8 @@ func (m *Meter) TakeOne(ctx context.Context, tenant string, name forebay.LimitNa
 	}
 }
 
-// start begins to count, unless that is under way, and returns what is closed at its end.
+// start begins to count, unless a count is under way, and returns a channel that is closed at its
+// end.
 func (m *Meter) start(t *tenant, c *count, name forebay.LimitName, most int64) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -267,7 +273,8 @@ func (m *Meter) start(t *tenant, c *count, name forebay.LimitName, most int64) <
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.pending = nil; err == nil {
-			// What was stored meanwhile may be counted already: until the next count it counts twice.
+			// The count may include what was stored meanwhile, which then counts twice until the next
+			// count.
 			c.used, c.since, c.at, c.took = used, c.since-since, time.Now(), time.Since(began)
 		}
 	})
@@ -285,8 +292,8 @@ func (m *Meter) background(f func()) bool {
 	return true
 }
 
-// recount counts, or waits for a count that is under way, but not for ever. Where that takes too long or fails, what is
-// known has to do: a limit does not stop a tenant whose things cannot be counted.
+// recount counts, or waits for a count under way, but not for ever. If that takes too long or
+// fails, the known number has to do: a limit does not stop a tenant that cannot be counted.
 func (m *Meter) recount(ctx context.Context, t *tenant, c *count, name forebay.LimitName, most int64) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -300,7 +307,7 @@ func (m *Meter) recount(ctx context.Context, t *tenant, c *count, name forebay.L
 	}
 }
 
-// Close ends the counts that are under way.
+// Close cancels the counts that are under way.
 func (m *Meter) Close() {
 	if m == nil {
 		return
@@ -311,7 +318,8 @@ func (m *Meter) Close() {
 	m.running.Wait()
 }
 
-// CheckSchedule refuses a time that is further ahead than the tenant may schedule. field is what it is.
+// CheckSchedule refuses a time further ahead than the tenant may schedule. field names it in the
+// error.
 func (m *Meter) CheckSchedule(ctx context.Context, tenant, field string, at *time.Time, now time.Time) error {
 	if m == nil || at == nil {
 		return nil
@@ -356,5 +364,5 @@ func (m *Meter) Used(ctx context.Context, tenant string) (list []forebay.LimitUs
 	return list, nil
 }
 
-// mostShown bounds what is counted to show what is used where there is no limit.
+// mostShown bounds the counting of what is used where there is no limit.
 const mostShown = 10_000_000

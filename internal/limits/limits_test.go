@@ -39,7 +39,8 @@ func (s *truth) LimitUsed(_ context.Context, _ int64, _ forebay.LimitName, most 
 	return min(s.n, most), s.fails
 }
 
-// Whatever comes and goes, one process never exceeds the limit, two do by a part at most, and neither refuses below it.
+// Under any changes one process never exceeds a limit, two exceed it by at most a part, and
+// neither refuses below it.
 func TestTakeRefusesOnlyAtTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.Int64Range(1, 300).Draw(t, "most")
@@ -77,7 +78,7 @@ func TestTakeRefusesOnlyAtTheLimit(t *testing.T) {
 	})
 }
 
-// Far from the limit nothing is counted for each request.
+// Far from the limit requests are not counted one by one.
 func TestTakeCountsSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &truth{}
@@ -96,7 +97,8 @@ func TestTakeCountsSeldom(t *testing.T) {
 	})
 }
 
-// What is being stored counts, so requests at the same moment do not exceed a limit together.
+// Requests at the same moment do not exceed a limit together, because what is being stored
+// counts.
 func TestTakeCountsWhatIsUnderWay(t *testing.T) {
 	most := int64(10)
 	s := &truth{limits: forebay.TenantLimits{WaitingJobs: &most}}
@@ -179,7 +181,7 @@ func TestStrangersAreLimitedByAddress(t *testing.T) {
 	})
 }
 
-// Of several processes each has an equal part of a rate, as soon as it knows of the others.
+// Each of several processes has an equal part of a rate, as soon as it knows of the others.
 func TestProcessesShareRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		perKey, none := int64(30), int64(0)
@@ -224,7 +226,7 @@ func TestProcessesShareRates(t *testing.T) {
 	})
 }
 
-// What cannot be counted stops nobody; what was counted before still holds.
+// A failed count stops nobody; an earlier count still holds.
 func TestTakeWithoutACount(t *testing.T) {
 	most := int64(10)
 	s := &truth{limits: forebay.TenantLimits{WaitingJobs: &most}, fails: errors.New("the statement took too long")}

@@ -17,7 +17,7 @@ type bucket struct {
 // burstSeconds is how many seconds' worth of requests may come at once.
 const burstSeconds = 2
 
-// take takes a token, or tells how long it is until there is one.
+// take takes a token, or returns how long it is until there is one.
 func (b *bucket) take(rate float64, now time.Time) (wait time.Duration) {
 	b.fill(rate, now)
 	if b.tokens < 1 {
@@ -40,7 +40,8 @@ func (b *bucket) fill(rate float64, now time.Time) {
 // maxBuckets bounds the keys of a tenant, and the addresses, whose requests are remembered.
 const maxBuckets = 10_000
 
-// bucketOf returns the bucket of a key or an address. Where there are too many it drops half of them.
+// bucketOf returns the bucket of a key or an address. If there are too many it drops half of
+// them.
 func bucketOf(of map[string]*bucket, name string) *bucket {
 	b := of[name]
 	if b == nil {
@@ -57,8 +58,8 @@ func bucketOf(of map[string]*bucket, name string) *bucket {
 	return b
 }
 
-// Request asks whether a request of a tenant may be served. The error is a *forebay.Error with CodeRateLimited, which
-// tells when there is room again, or why the limits are not known.
+// Request asks whether a tenant's request may be served. The error is a *forebay.Error with
+// CodeRateLimited that says when to try again, or why the limits are unknown.
 func (m *Meter) Request(ctx context.Context, tenantName, key string) error {
 	if m == nil || key == "" { // a server without keys serves its own machine only
 		return nil
@@ -130,11 +131,11 @@ func (m *Meter) processes(ctx context.Context) int64 {
 	return max(a.n, 1)
 }
 
-// strangerRate is how many requests a second one address may send without a key that is known.
+// strangerRate is how many requests a second one address may send without a valid key.
 const strangerRate = 500
 
-// Stranger asks whether a request without a key that is known may be served. The error is a *forebay.Error with
-// CodeRateLimited.
+// Stranger asks whether a request without a valid key may be served. The error is a
+// *forebay.Error with CodeRateLimited.
 func (m *Meter) Stranger(address string) error {
 	if m == nil {
 		return nil

@@ -1,13 +1,14 @@
 // Package memory shares a bounded amount of memory for large payloads between tenants.
 //
-// A [Pool] has a capacity in bytes. Whoever holds a payload has a [Claim] of its tenant, which grows
-// as bytes arrive and is released as a whole. A tenant may hold as much as it leaves free, so a lone
-// tenant gets half of the pool, and each of n busy tenants about 1/(n+1) (dynamic thresholds,
-// Choudhury and Hahne, IEEE/ACM Transactions on Networking, 1998). There is always room for one more.
+// A [Pool] has a capacity in bytes. Whoever holds a payload has a [Claim] of its tenant. It grows
+// as bytes arrive and is released as a whole. A tenant may hold as much as it leaves free. So a
+// lone tenant gets half of the pool, and each of n busy tenants about 1/(n+1). There is always
+// room for one more. (Dynamic thresholds: Choudhury and Hahne, IEEE/ACM Transactions on
+// Networking, 1998.)
 //
-// Claims of one tenant are served by age: a younger one leaves what its elders may still need. The
-// eldest may go beyond the tenant's share, up to seven eighths of the pool together with all others,
-// so that tenants which all hold a part of a payload do not wait for each other.
+// Claims of one tenant are served by age. A younger one leaves what its elders may still need.
+// The eldest may exceed the tenant's share, up to seven eighths of the pool together with all
+// others. So tenants that each hold a part of a payload do not wait for each other.
 package memory
 
 import (
@@ -18,10 +19,10 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Wait is how long the eldest claim of a tenant waits for room; others give up after half of it.
+// Wait is how long the eldest claim of a tenant waits for room. Others give up after half of it.
 const Wait = 10 * time.Second
 
-// ErrFull is what a claim that found no room in time returns: CodeTooManyRequests.
+// ErrFull says that a claim found no room in time. Its code is CodeTooManyRequests.
 var ErrFull = forebay.Errorf(forebay.CodeTooManyRequests, "the server is busy with other large payloads; try again")
 
 // Pool is memory that tenants share. It is safe for concurrent use.
@@ -74,7 +75,8 @@ func (c *Claim) Held() int64 {
 	return c.held
 }
 
-// Expect says how much the claim may come to. Younger claims of the tenant leave room for it.
+// Expect announces the bytes that the claim may grow to. Younger claims of the tenant leave room
+// for them.
 func (c *Claim) Expect(size int64) {
 	if c == nil {
 		return
@@ -84,8 +86,8 @@ func (c *Claim) Expect(size int64) {
 	c.most = min(size, c.pool.capacity)
 }
 
-// Grow claims n more bytes. It waits for room, not longer than Wait, and returns ErrFull when there
-// is none, or the error of ctx. A claim for more than the pool has is one for all of it.
+// Grow claims n more bytes. It waits for room, at most for Wait, and then returns ErrFull, or the
+// error of ctx. A claim of more than the pool's capacity is one for all of it.
 func (c *Claim) Grow(ctx context.Context, n int64) error {
 	return c.grow(ctx, n, Wait)
 }
@@ -95,7 +97,7 @@ func (c *Claim) GrowPatiently(ctx context.Context, n int64) error {
 	return c.grow(ctx, n, 0)
 }
 
-// TryGrow claims n more bytes if there is room now.
+// TryGrow claims n more bytes and reports whether there was room now.
 func (c *Claim) TryGrow(n int64) bool {
 	if c == nil {
 		return true
@@ -121,7 +123,7 @@ func (c *Claim) grow(ctx context.Context, n int64, patience time.Duration) error
 		return nil
 	}
 	if patience > 0 {
-		// What waits may be in memory already, such as an answer that is to be written.
+		// Waiting payloads may already be in memory, such as an answer that is to be written.
 		if p.waiting+n > p.capacity {
 			c.unlist()
 			return ErrFull
@@ -148,7 +150,8 @@ func (c *Claim) grow(ctx context.Context, n int64, patience time.Duration) error
 	}
 }
 
-// await waits until memory was freed, or returns why it will not: ErrFull after the limit, if there is one.
+// await waits until memory was freed, or returns why it will not be: ErrFull after the limit, if
+// there is one.
 func await(ctx context.Context, freed <-chan struct{}, limited bool, limit time.Duration) error {
 	var over <-chan time.Time
 	if limited {
@@ -236,7 +239,7 @@ func (c *Claim) Shrink(n int64) {
 	}
 }
 
-// unlist takes a claim that holds nothing out of the line.
+// unlist removes a claim that holds nothing from its tenant's line.
 func (c *Claim) unlist() {
 	if c.listed && c.held == 0 {
 		c.leave(c.pool.tenants[c.tenant])
@@ -270,8 +273,8 @@ func With(ctx context.Context, c *Claim) context.Context {
 	return context.WithValue(ctx, claimKey{}, c)
 }
 
-// Grow counts n bytes of a payload that is about to be read in the claim of ctx, if it has one. They
-// are given back with the rest of the claim.
+// Grow counts n bytes of a payload that is about to be read in the claim of ctx, if it has one.
+// They are released with the rest of the claim.
 func Grow(ctx context.Context, n int64) error {
 	c, _ := ctx.Value(claimKey{}).(*Claim)
 	return c.Grow(ctx, n)

@@ -46,7 +46,7 @@ func TestLonePayload(t *testing.T) {
 	}
 }
 
-// What a younger claim takes is not what an elder one still needs.
+// A younger claim does not take what an elder one still needs.
 func TestElderFirst(t *testing.T) {
 	p := memory.New(64)
 	elder, younger := p.Claim("a"), p.Claim("a")
@@ -127,7 +127,7 @@ func TestWaitEnds(t *testing.T) {
 	})
 }
 
-// What waits is bounded as well: more is refused at once.
+// The bytes of waiting claims are bounded too; more are refused at once.
 func TestWaitingIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := memory.New(64)

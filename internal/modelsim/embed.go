@@ -2,9 +2,9 @@ package modelsim
 
 import "math"
 
-// embed hashes words, pairs of words and letter trigrams into a signed vector of that many
-// dimensions and scales it to length 1 (feature hashing: Weinberger et al., 2009). Texts that
-// share words, or parts of words, point the same way.
+// embed hashes words, pairs of words and letter trigrams into a signed vector and scales it to
+// length 1 (feature hashing: Weinberger et al., 2009). Texts that share words, or parts of words,
+// have similar vectors.
 func embed(text string, dimensions int) []float32 {
 	sum := make([]float64, dimensions)
 	add := func(h uint64, weight float64) {

@@ -32,8 +32,8 @@ func ExampleMeter() {
 	// Output: 6660 admitted, 360 refused
 }
 
-// A service is driven the same way, in the order of time: one call every ten seconds for two and
-// a half hours, in one of which half of them fail.
+// A service is driven the same way, in the order of time. This makes one call every ten seconds
+// for two and a half hours. In one of the hours half of them fail.
 func ExampleService() {
 	d := modelsim.DefaultDeployment()
 	d.Faults = modelsim.Script{{From: modelsim.Duration(time.Hour), To: modelsim.Duration(2 * time.Hour), Errors: modelsim.Rates{503: 0.5}}}

@@ -30,8 +30,8 @@ func TestForeignClient(t *testing.T) {
 	}
 }
 
-// What was used before the start is missing at first. A rolling window gets it back evenly, a fixed
-// one at its end.
+// Quota that was used before the start is missing at first. A rolling window regains it evenly, a
+// fixed one at its end.
 func TestSpentQuota(t *testing.T) {
 	for _, c := range []struct {
 		kind Kind

@@ -153,7 +153,7 @@ func (p *piped) Close() error {
 
 func (p *piped) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// A client that reads nothing does not keep its call for ever. One that reads slowly gets the whole
+// A client that reads nothing does not keep its call open for ever. A slow reader gets the whole
 // answer, even if that takes longer than one write may.
 func TestClientsThatReadNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -12,8 +12,8 @@ type Kind string
 // admit a call. They give nothing back, whatever becomes of the call.
 const (
 	// KindAzure counts in windows of a minute of unknown phase, as standard deployments of Azure
-	// OpenAI do ("the counter is reset each minute"; Manage Azure OpenAI quota, "Understanding
-	// rate limits").
+	// OpenAI do. "The counter is reset each minute" (Manage Azure OpenAI quota, "Understanding rate
+	// limits").
 	KindAzure Kind = "azure-openai"
 	// KindRolling counts the last 60 seconds.
 	KindRolling Kind = "rolling"

@@ -204,8 +204,8 @@ func TestAQuotaThatIsCut(t *testing.T) {
 	})
 }
 
-// For every kind, what is admitted in a window stays within the quota, and whoever waits as long as a
-// refusal says is admitted.
+// For every kind, a window admits no more than the quota, and whoever waits as long as a refusal
+// says is admitted.
 func TestEveryKindKeepsItsWord(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kind := rapid.SampledFrom(Kinds).Draw(t, "kind")

@@ -44,8 +44,8 @@ type Deployment struct {
 	// half before its answer.
 	RoundTrip Duration `yaml:"round_trip"`
 
-	// EstimateFactor and EstimateSpread say how the estimate of a prompt differs from the tokens
-	// that the usage reports: a factor for all prompts, and a standard deviation among them.
+	// EstimateFactor and EstimateSpread say how the estimate of a prompt differs from the reported
+	// tokens. The first is a factor for all prompts, the second a standard deviation among them.
 	EstimateFactor float64 `yaml:"estimate_factor"`
 	EstimateSpread float64 `yaml:"estimate_spread"`
 	// CachedShare is the share of each prompt that is in the service's cache.

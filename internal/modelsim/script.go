@@ -24,9 +24,8 @@ type Fault struct {
 	Errors Rates `yaml:"errors" json:"errors,omitempty"`
 	// RetryAfter is sent with those errors.
 	RetryAfter Duration `yaml:"retry_after" json:"retry_after,omitempty"`
-	// ContentFilter, Hang, Cut and Malformed are rates of calls that the filter refuses, that
-	// are never answered, that break off in the middle, and that get something that is no
-	// answer.
+	// ContentFilter, Hang, Cut and Malformed are shares of calls. The filter refuses them, they are
+	// never answered, they break off in the middle, or their answer is invalid.
 	ContentFilter float64 `yaml:"content_filter" json:"content_filter,omitempty"`
 	Hang          float64 `yaml:"hang" json:"hang,omitempty"`
 	Cut           float64 `yaml:"cut" json:"cut,omitempty"`

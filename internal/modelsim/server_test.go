@@ -116,8 +116,8 @@ func TestOurProvidersUnderstandEveryShape(t *testing.T) {
 	}
 }
 
-// Our providers understand every denial in every shape, and are certain of it. Nothing is charged, and
-// the denial ends when the script says so.
+// Our providers recognise every denial in every shape with certainty. A denied call is not
+// charged, and the denial ends when the script says so.
 func TestOurProvidersUnderstandEveryDenial(t *testing.T) {
 	s, url := start(t, fast(nil))
 	for name, p := range providers(t, url) {
@@ -289,8 +289,8 @@ func TestFaultsThroughOurProviders(t *testing.T) {
 	}
 }
 
-// watched returns a function that waits until the statistics are as wanted, as a call ends a moment
-// after its client knows. Call it before the first call.
+// watched returns a function that waits until the statistics are as wanted, because a call ends a
+// moment after its client knows. Call it before the first call.
 func watched(t testing.TB, s *Server) func(func(Stats) bool) Stats {
 	changes := make(chan struct{}, 1)
 	s.changed = func() {

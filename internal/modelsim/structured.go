@@ -13,9 +13,9 @@ const (
 	maxPairs       = 1000
 )
 
-// structured fills the response schema from the document. A property gets its value from a
-// "Name: value" line of the document, from work such as a summary or a label, or from an entity
-// of the type that its name suggests.
+// structured fills the response schema from the document. A property gets its value from a "Name:
+// value" line, or from a task such as a summary or a label. Else it gets an entity of the type
+// that its name suggests.
 func (a ask) structured() string {
 	f := filler{ask: a, pairs: pairs(a.document)}
 	for f.maxItems = maxEntities; ; f.maxItems /= 2 { // shorter lists until the answer fits

@@ -11,9 +11,9 @@ const (
 	replyWords       = 60
 )
 
-// summarize returns the best sentences of the document, in their order. A sentence scores by how
-// frequent its terms are in the whole document (damped by its length), by its place, and by
-// terms of the focus.
+// summarize returns the best sentences of the document, in their order. A sentence's score
+// depends on its place, on the focus's terms in it, and on how frequent its terms are in the
+// document, damped by its length.
 func summarize(document string, maxTokens, maxWords int, focus string) string {
 	list := sentences(document)
 	if len(list) == 0 {

@@ -200,8 +200,8 @@ func TestNewRefusesBadOptions(t *testing.T) {
 	}
 }
 
-// Time is linear in the length of a text: eight times the text may not take thirty times as long. The
-// bound is wide, and counts only after repeated measurements, as the machine may be busy.
+// Time is linear in the length of a text: eight times the text may not take thirty times as long.
+// The bound is wide and counts only after repeated measurements, because the machine may be busy.
 func TestTimeIsLinear(t *testing.T) {
 	p := newProvider(t, ProviderOptions{})
 	for _, unit := range []string{"a", " ", "\n", "\n ", ". ", "A ", "A. ", "\" ", "a\u00a0", "a:\n", "1-", "$1,", "<document>", "a@b.", "Labels: a,\n", "-", "\x00", "\xff", "字", "not good "} {

@@ -12,10 +12,12 @@ import (
 	"github.com/dapr/durabletask-go/task"
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 // What somebody does to instances is in the audit log, without what it carries; what is refused is not, nor what the program does itself.
 func TestAudit(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "waiting", waiting)

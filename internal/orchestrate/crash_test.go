@@ -21,6 +21,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 // childVariable makes this test binary a process that carries orchestrations out: it holds a child as JSON.
@@ -183,6 +184,7 @@ func (p *childProcess) kill() {
 // TestSurvivesKills kills processes at random moments while instances fan out over activities of which some fail. Each instance
 // completes, and each activity has one result in its history. Of large results each that is in use is there, and the sweep finds all others.
 func TestSurvivesKills(t *testing.T) {
+	raced.Skip(t, raced.Processes)
 	onBoth(t, func(t *testing.T, where db.Options) {
 		c := child{Where: where, Instances: 200, FanOut: 50, Log: filepath.Join(t.TempDir(), "calls"), Blobs: t.TempDir()}
 		kills, processes := 10, 1

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// account is whom a server runs as. PostgreSQL refuses to run as root, so that root's tests run it as
-// somebody else; everybody else's run it as themselves.
+// account is whom a server runs as. PostgreSQL refuses to run as root, so root's tests use
+// another account. Other users' tests use their own.
 type account struct {
 	credential *syscall.Credential // nil: the tests' own
 }
@@ -37,8 +37,8 @@ func unprivileged() (account, error) {
 	return account{}, errors.New("PostgreSQL does not run as root, and there is no account postgres or nobody to run it as")
 }
 
-// command prepares a program to run as the account, in a session of its own so that an interrupt on
-// the terminal leaves stopping to its owner, and with no variable that could configure it.
+// command prepares a program to run as the account. It has a session of its own, so that only its
+// owner stops it when the terminal interrupts. No environment variable configures it.
 func (a account) command(dir, program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(program, args...)
 	cmd.Dir = dir

@@ -46,8 +46,8 @@ func Ensure(ctx context.Context) error {
 	return nil
 }
 
-// binaries returns the folder of initdb and postgres, installing them when they are missing and that
-// is allowed.
+// binaries returns the folder of initdb and postgres. It installs them if they are missing and it
+// may.
 func binaries(ctx context.Context) (string, error) {
 	if dir := installed(ctx); dir != "" {
 		return dir, nil
@@ -80,7 +80,7 @@ func installed(ctx context.Context) string {
 	return slices.MaxFunc(found, func(a, b string) int { return cmp.Compare(majorVersion(a), majorVersion(b)) })
 }
 
-// complete tells whether a folder has the programs of a server; some packages have only clients.
+// complete reports whether a folder has a server's programs. Some packages have only clients.
 func complete(dir string) bool {
 	for _, program := range []string{"initdb", "postgres"} {
 		if info, err := os.Stat(filepath.Join(dir, program)); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// lookOnlyIn makes a folder the only place where programs are looked for.
+// lookOnlyIn makes a folder the only one that is searched for programs.
 func lookOnlyIn(t *testing.T, dir string) {
 	t.Helper()
 	t.Setenv("PATH", dir)

@@ -18,8 +18,9 @@ import (
 	"github.com/forebayhq/forebay/internal/toolchain"
 )
 
-// Bouncer starts a PgBouncer in front of the server of that URL, for one test, and returns the URL of the same database
-// through it. mode is its pool_mode: session, transaction or statement. ignored is its ignore_startup_parameters.
+// Bouncer starts a PgBouncer in front of the server of that URL for one test, and returns the
+// same database's URL through it. mode is its pool_mode: session, transaction or statement.
+// ignored is its ignore_startup_parameters.
 func Bouncer(t testing.TB, database, mode, ignored string) string {
 	t.Helper()
 	u, err := url.Parse(database)

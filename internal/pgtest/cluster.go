@@ -20,9 +20,9 @@ import (
 	"time"
 )
 
-// Options are those of a server of one's own.
+// Options configure a server that a test does not share.
 type Options struct {
-	// Dir is where the server's folder is made; it decides which disk is used. The default is the
+	// Dir is where the server's folder is created, and so which disk it uses. The default is the
 	// folder for temporary files.
 	Dir string
 	// Settings are PostgreSQL's, such as "fsync": "off", on top of the package's own.
@@ -51,8 +51,8 @@ const (
 	stopTimeout  = 30 * time.Second
 )
 
-// Cluster is a PostgreSQL server that can be stopped, killed and configured. Its address stays the
-// same for life. A Cluster's methods are for one goroutine at a time.
+// Cluster is a PostgreSQL server that can be stopped, killed and configured. Its address never
+// changes. A Cluster is not safe for concurrent use.
 type Cluster struct {
 	folder   *folder // nil when it is another's to keep
 	dir      string
@@ -67,7 +67,8 @@ type Cluster struct {
 	killed bool          // since the last start
 }
 
-// New starts a server for one test; it is gone when the test ends. Failing tests show the end of its log.
+// New starts a server for one test and removes it when the test ends. A failing test shows the
+// end of its log.
 func New(t testing.TB, settings map[string]string) *Cluster {
 	t.Helper()
 	c, err := Open(t.Context(), Options{Settings: settings})
@@ -85,7 +86,7 @@ func New(t testing.TB, settings map[string]string) *Cluster {
 	return c
 }
 
-// Open starts a server. If the process ends without Close, the server ends all the same.
+// Open starts a server. The server ends with this process, even without Close.
 func Open(ctx context.Context, o Options) (*Cluster, error) {
 	f, err := openFolder(o.Dir)
 	if err != nil {
@@ -99,7 +100,7 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Close ends the server and removes everything of it.
+// Close stops the server and removes its folder.
 func (c *Cluster) Close() error { return errors.Join(c.Stop(Immediate), c.folder.close()) }
 
 // create makes a cluster in the folder and starts it.
@@ -167,8 +168,8 @@ func (c *Cluster) URL() string {
 	}).String()
 }
 
-// Database makes an empty database for one test and returns its URL; it is dropped when the test ends,
-// if the server still runs then.
+// Database creates an empty database for one test and returns its URL. It is dropped when the
+// test ends, if the server still runs.
 func (c *Cluster) Database(t testing.TB) string {
 	t.Helper()
 	address, drop, err := CreateDatabase(t.Context(), c.URL())
@@ -188,7 +189,7 @@ func (c *Cluster) Database(t testing.TB) string {
 // Set changes a setting from the next start on.
 func (c *Cluster) Set(name, value string) { c.settings[name] = value }
 
-// Running tells whether the server's process exists.
+// Running reports whether the server's process exists.
 func (c *Cluster) Running() bool {
 	if c.server == nil {
 		return false
@@ -209,8 +210,8 @@ func (c *Cluster) PID() int {
 	return c.server.Process.Pid
 }
 
-// Start starts the server if it does not run, and returns once it answers: after a crash, once it has
-// recovered.
+// Start starts the server if it does not run. It returns once the server answers: after a crash,
+// once it has recovered.
 func (c *Cluster) Start(ctx context.Context) error {
 	if c.Running() {
 		return nil
@@ -235,7 +236,7 @@ func (c *Cluster) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return errors.Join(fmt.Errorf("PostgreSQL does not answer: %w: %s", err, c.Log()), c.Stop(Immediate))
 		}
-		// After a kill, what the old server's processes held stays taken until they notice.
+		// After a kill, the old server's processes hold its resources until they notice.
 		if !c.Running() && !c.killed {
 			return fmt.Errorf("PostgreSQL does not start: %s", c.Log())
 		}
@@ -303,7 +304,7 @@ func (c *Cluster) Restart(ctx context.Context, mode Mode) error {
 	return errors.Join(c.Stop(mode), c.Start(ctx))
 }
 
-// Log is the end of what the server has said.
+// Log is the end of the server's log.
 func (c *Cluster) Log() string {
 	said, err := os.ReadFile(c.log())
 	if err != nil {

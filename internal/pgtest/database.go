@@ -19,13 +19,15 @@ import (
 // Variable names the environment variable with the URL of a server to use.
 const Variable = "FOREBAY_TEST_POSTGRES"
 
-// databasePrefix begins the name of every database that is made here; the second at which it was made follows.
+// databasePrefix begins the name of every database of this package. The second of its creation
+// follows.
 const databasePrefix = "forebay_test_"
 
-// abandoned is the age at which a database is nobody's any more: its test binary was killed.
+// abandoned is the age from which a database has no owner: its test binary was killed.
 const abandoned = 24 * time.Hour
 
-// Server returns the URL of the server for tests, starting it if need be. Its user may create databases.
+// Server returns the URL of the server for tests, and starts it if necessary. Its user may create
+// databases.
 func Server(t testing.TB) string {
 	t.Helper()
 	address := os.Getenv(Variable)
@@ -42,8 +44,8 @@ func Server(t testing.TB) string {
 
 var swept sync.Once
 
-// sweepDatabases drops what killed test binaries have left on a server that outlives them. What it
-// may not drop is another's.
+// sweepDatabases drops databases that killed test binaries left on a server that outlives them.
+// One that it may not drop belongs to somebody else.
 func sweepDatabases(ctx context.Context, server string) {
 	conn, err := pgx.Connect(ctx, server)
 	if err != nil {
@@ -61,7 +63,8 @@ func sweepDatabases(ctx context.Context, server string) {
 	}
 }
 
-// Database makes an empty database for one test and returns its URL; it is dropped when the test ends.
+// Database creates an empty database for one test and returns its URL. It is dropped when the
+// test ends.
 func Database(t testing.TB) string {
 	t.Helper()
 	return databaseOn(t, Server(t))
@@ -81,8 +84,8 @@ func databaseOn(t testing.TB, server string) string {
 	return address
 }
 
-// CreateDatabase makes an empty database on a server and returns its URL and what drops it again,
-// ending the connections that are still open.
+// CreateDatabase creates an empty database on a server and returns its URL. drop drops it and
+// ends the connections that are still open.
 func CreateDatabase(ctx context.Context, server string) (address string, drop func(context.Context) error, err error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -103,8 +106,8 @@ func dropDatabase(ctx context.Context, server, name string) error {
 	return nil
 }
 
-// Terminate ends all connections to the database of that URL, as an administrator would, and returns
-// how many there were.
+// Terminate ends all connections to the database of that URL, as an administrator would. It
+// returns how many there were.
 func Terminate(ctx context.Context, database string) (n int, err error) {
 	conn, err := pgx.Connect(ctx, database)
 	if err != nil {

@@ -17,10 +17,11 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// A server's folder stands in a root folder and holds, beside its data, two lock files. Whoever uses
-// the server shares the lock on usersFile; the janitor that will clean up holds the one on
-// janitorFile. The kernel releases a lock when its holder ends, however that happens, so locks, unlike
-// files with process ids, cannot be left behind. Folders come and go under the lock on startFile.
+// A server's folder is below a root folder. Beside its data it holds two lock files. Whoever uses
+// the server shares the lock on usersFile. The janitor that will clean up holds the lock on
+// janitorFile. The kernel releases a lock when its holder ends in any way. So a lock, unlike a
+// file with a process id, is never left behind. Folders are created and removed under the lock on
+// startFile.
 const (
 	folderPrefix = "server-"
 	dataFolder   = "data"
@@ -52,7 +53,7 @@ func defaultRoot() (string, error) {
 	return root, nil
 }
 
-// openFolder makes a folder for a server of one's own.
+// openFolder creates a folder for a server that is not shared.
 func openFolder(root string) (*folder, error) {
 	if root == "" {
 		var err error
@@ -79,7 +80,7 @@ func openFolder(root string) (*folder, error) {
 	return f, nil
 }
 
-// lockStart lets one process at a time make, adopt or remove servers.
+// lockStart lets one process at a time create, adopt or remove servers.
 func lockStart(root string) (unlock func(), err error) {
 	start := flock.New(filepath.Join(root, startFile))
 	if err := start.Lock(); err != nil {
@@ -88,7 +89,7 @@ func lockStart(root string) (unlock func(), err error) {
 	return func() { start.Unlock() }, nil
 }
 
-// makeFolder makes a folder that this process uses from the beginning. The caller holds startFile.
+// makeFolder creates a folder that this process uses from the start. The caller holds startFile.
 func makeFolder(root string) (*folder, error) {
 	sweep(root)
 	path, err := os.MkdirTemp(root, folderPrefix)
@@ -111,7 +112,7 @@ func use(path string) (*flock.Flock, error) {
 	return users, nil
 }
 
-// close removes the folder, whose server has ended, and waits for the janitor.
+// close removes the folder, whose server has stopped, and waits for the janitor.
 func (f *folder) close() error {
 	err := errors.Join(os.RemoveAll(f.path), f.users.Close())
 	if f.janitor != nil {
@@ -120,8 +121,8 @@ func (f *folder) close() error {
 	return err
 }
 
-// sweep removes what nobody uses and nobody will clean up: after a crash of the machine, say. The
-// caller holds startFile.
+// sweep removes folders without users and without a janitor, such as after a crash of the
+// machine. The caller holds startFile.
 func sweep(root string) {
 	folders, _ := filepath.Glob(filepath.Join(root, folderPrefix+"*"))
 	for _, path := range folders {
@@ -136,7 +137,7 @@ func sweep(root string) {
 	}
 }
 
-// destroy ends the server of a folder, started by another process, and removes the folder.
+// destroy stops the server of a folder that another process started, and removes the folder.
 func destroy(path string) {
 	data := filepath.Join(path, dataFolder)
 	for _, signal := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGKILL} {
@@ -144,14 +145,14 @@ func destroy(path string) {
 			awaitEnd(data, 10*time.Second)
 		}
 	}
-	// Other processes of the server may still be writing when it was killed.
+	// Other processes of a killed server may still be writing.
 	for deadline := time.Now().Add(10 * time.Second); os.RemoveAll(path) != nil && time.Now().Before(deadline); {
 		wait(50 * time.Millisecond)
 	}
 }
 
-// postmaster is the id of the process that serves a data folder, 0 if there is none. A number in a
-// file may have become another process's, so that process has to work in the folder.
+// postmaster is the id of the process that serves a data folder, 0 if there is none. Another
+// process may have got a stale id, so the process must work in the folder.
 func postmaster(data string) int {
 	content, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
 	if err != nil {
@@ -180,12 +181,13 @@ func awaitEnd(data string, atMost time.Duration) {
 	}
 }
 
-// wait lets other processes get on.
+// wait lets other processes run.
 func wait(d time.Duration) { <-time.NewTimer(d).C }
 
 var errNotFound = errors.New("no shared server runs")
 
-// ping connects once. A server on a busy machine may be slow, and is taken for none if it is given up.
+// ping connects once. It waits long, because a slow server on a busy machine must not be taken
+// for none.
 func ping(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

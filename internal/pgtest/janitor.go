@@ -26,8 +26,8 @@ type duty struct {
 	Linger time.Duration // how long the server stays when nobody uses it
 }
 
-// A janitor is this very program, run once more, because only a process of its own outlives the tests.
-// It cannot wait for main: a test binary's main runs tests.
+// A janitor is this program, run once more, because only a process of its own outlives the tests.
+// It starts in init, because a test binary's main runs tests.
 func init() {
 	raw, ok := os.LookupEnv(janitorVariable)
 	if !ok {
@@ -45,7 +45,7 @@ func init() {
 	os.Exit(0) //nolint:forbidigo // as above
 }
 
-// startJanitor starts a janitor for a folder; what it says goes to out.
+// startJanitor starts a janitor for a folder. Its output goes to out.
 func startJanitor(path string, d duty, out *os.File) (*exec.Cmd, error) {
 	d.Path = path
 	raw, err := json.Marshal(d)

@@ -47,7 +47,7 @@ func child(role string) string {
 	return c.URL()
 }
 
-// launch starts a child whose servers stand below the folder, and returns what it says.
+// launch starts a child whose servers are below the folder, and returns its output.
 func launch(t *testing.T, role, folder string) (*exec.Cmd, string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -86,7 +86,7 @@ func openFolders(t *testing.T) string {
 	return folder
 }
 
-// awaitGone waits until no server's folder is left below the folder, and the server does not answer.
+// awaitGone waits until the folder holds no server's folder and the server does not answer.
 func awaitGone(t *testing.T, folder, address string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -147,7 +147,7 @@ func TestSharedServer(t *testing.T) {
 	awaitGone(t, folder, other) // before the test's folder is removed
 }
 
-// What a machine leaves behind that lost its power: folders without processes.
+// A machine that lost its power leaves folders without processes.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -159,7 +159,7 @@ func TestSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The number of a process that has nothing to do with it.
+	// The id of an unrelated process.
 	if err := os.Mkdir(filepath.Join(left, dataFolder), 0o700); err != nil {
 		t.Fatal(err)
 	}

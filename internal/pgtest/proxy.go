@@ -49,7 +49,7 @@ func NewProxy(t testing.TB, server string) *Proxy {
 	return p
 }
 
-// URL is a URL of the server with the proxy in place of its address.
+// URL returns the database's URL with the proxy's address in it.
 func (p *Proxy) URL(database string) string {
 	u, err := url.Parse(database)
 	if err != nil {
@@ -59,7 +59,7 @@ func (p *Proxy) URL(database string) string {
 	return u.String()
 }
 
-// Cut breaks all connections, and each new one at once: a server whose machine refuses.
+// Cut resets all connections and every new one, like a machine that refuses them.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,8 +67,8 @@ func (p *Proxy) Cut() {
 	p.breakAll()
 }
 
-// Stall holds all bytes back, in both directions, and the ends of connections too: a network that
-// drops everything. Neither side is told.
+// Stall holds back all bytes in both directions, and the ends of connections too. It is like a
+// network that drops everything: neither side is told.
 func (p *Proxy) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func (p *Proxy) Stall() {
 	}
 }
 
-// Heal ends what Cut or Stall began. Bytes that were held back arrive now.
+// Heal ends a Cut or a Stall. Bytes that were held back arrive now.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +91,7 @@ func (p *Proxy) Heal() {
 	}
 }
 
-// Close ends the proxy and its connections.
+// Close closes the proxy and its connections.
 func (p *Proxy) Close() {
 	p.stop()
 	p.listener.Close()
@@ -148,7 +148,8 @@ func (p *Proxy) serve(client net.Conn) {
 	both.Wait()
 }
 
-// RoundTrips returns how often a client has spoken after the server, over all connections.
+// RoundTrips returns how often a client has sent something after the server had, over all
+// connections.
 func (p *Proxy) RoundTrips() int64 { return p.trips.Load() }
 
 // pump copies one direction and passes its end on. It calls passing before it passes bytes.
@@ -191,7 +192,7 @@ func (p *Proxy) await() error {
 	}
 }
 
-// add registers a connection, or breaks it when there is to be none.
+// add registers a connection, or resets it while the proxy is cut or closed.
 func (p *Proxy) add(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

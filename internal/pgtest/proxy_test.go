@@ -55,7 +55,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// A cut ends what a stall has held back, too.
+// A cut also drops the bytes that a stall held back.
 func TestProxyCutWhileStalled(t *testing.T) {
 	t.Parallel()
 	direct := Database(t)

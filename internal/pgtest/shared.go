@@ -22,7 +22,7 @@ const (
 	readyLine  = "ready"
 )
 
-// linger bridges the time from one test binary to the next.
+// linger is how long a server lives without users, so that the next test binary finds it.
 var linger = 10 * time.Second
 
 // published is what sharedFile holds.
@@ -45,7 +45,7 @@ func shared(ctx context.Context) (string, error) {
 	return share.url, share.err
 }
 
-// join adopts the server that runs, else starts one.
+// join uses the running server, or starts one.
 func join(ctx context.Context) (string, *flock.Flock, error) {
 	root, err := defaultRoot()
 	if err != nil {
@@ -66,7 +66,7 @@ func join(ctx context.Context) (string, *flock.Flock, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	// Usually there is one, and this one ends at once; but processes get killed.
+	// Usually a janitor exists, and this one exits at once. But processes get killed.
 	janitor, err := startJanitor(at.Path, duty{Linger: linger}, nil)
 	if err != nil {
 		return "", nil, err
@@ -88,7 +88,7 @@ func running(ctx context.Context, root string) (at published, err error) {
 	return at, nil
 }
 
-// start has a janitor start the server, so that it need not be a child of a test.
+// start makes a janitor start the server, so that it is not a child of a test.
 func start(root string) (string, *flock.Flock, error) {
 	f, err := makeFolder(root)
 	if err != nil {

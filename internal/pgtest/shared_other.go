@@ -9,12 +9,12 @@ import (
 	"runtime"
 )
 
-// shared says what to do where no server is started.
+// shared fails with advice, because no server can be started here.
 func shared(context.Context) (string, error) {
 	return "", fmt.Errorf("on %s set %s to the URL of a server on which databases may be created", runtime.GOOS, Variable)
 }
 
-// Ensure tells whether the package can be used here.
+// Ensure fails if the package cannot be used here.
 func Ensure(ctx context.Context) error {
 	if os.Getenv(Variable) != "" {
 		return nil

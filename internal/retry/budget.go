@@ -18,7 +18,8 @@ func newBucket(capacity, rate float64) *bucket {
 	return &bucket{tokens: capacity, capacity: capacity, rate: rate}
 }
 
-// take takes up to n whole tokens; when there is not one, it says how long until there is.
+// take takes up to n whole tokens. If there is none, it returns how long it is until there is
+// one.
 func (b *bucket) take(now time.Time, n int) (taken int, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -40,11 +41,12 @@ func (b *bucket) give(tokens float64) {
 	b.tokens = min(b.capacity, b.tokens+tokens)
 }
 
-// Budget bounds what begins in a queue's retry lane: retries that fail to a share of all calls, so that an
-// outage cannot multiply load, and all of them to the lane's rate. A retry costs a token, and each call outside
-// the retry lane earns the share. A success earns tokens back, so that a backlog of retries drains at
-// full speed once the model has recovered. A trickle keeps probing when there is no other traffic. (The idea is
-// gRPC's retry throttling, proposal A6, and Finagle's RetryBudget.) It is safe for concurrent use.
+// Budget bounds what starts in a queue's retry lane. It limits retries that fail to a share of
+// all calls, so that an outage cannot multiply load, and all retries to the lane's rate. A retry
+// costs a token, and each call outside the retry lane earns the share. A success earns tokens
+// back, so that a backlog of retries drains at full speed once the model has recovered. Without
+// other traffic a trickle of retries keeps probing. The idea is that of gRPC's retry throttling,
+// proposal A6, and Finagle's RetryBudget. It is safe for concurrent use.
 type Budget struct {
 	stock   *bucket
 	rate    *bucket // starts a second; nil: no limit
@@ -56,7 +58,8 @@ const (
 	onSuccess = 2.0 // tokens that a success earns
 )
 
-// NewBudget makes the budget of a queue in one process; the policy's share is 0 to below 1.
+// NewBudget returns the budget of a queue in one process. The policy's share is at least 0 and
+// below 1.
 func NewBudget(p Policy) *Budget {
 	b := &Budget{
 		stock:   newBucket(10+2*float64(p.Concurrency), trickle),
@@ -68,7 +71,8 @@ func NewBudget(p Policy) *Budget {
 	return b
 }
 
-// Take takes up to n starts in the retry lane; when there is none, it says how long until there may be.
+// Take takes up to n starts in the retry lane. If there is none, it returns how long until there
+// may be one.
 func (b *Budget) Take(now time.Time, n int) (taken int, wait time.Duration) {
 	taken, wait = b.stock.take(now, n)
 	if taken > 0 && b.rate != nil {
@@ -87,7 +91,7 @@ func (b *Budget) Refund(n int) {
 	}
 }
 
-// Ended notes a call that is over, and whether it was one of the retry lane and went well.
+// Ended records the end of a call, whether it was in the retry lane and whether it succeeded.
 func (b *Budget) Ended(retry, ok bool) {
 	switch {
 	case !retry:
@@ -97,7 +101,7 @@ func (b *Budget) Ended(retry, ok bool) {
 	}
 }
 
-// Pace is how many retries a second the budget allows while it is used up; 0: it is not.
+// Pace is how many retries a second a budget without tokens allows; 0 while it has some.
 func (b *Budget) Pace(now time.Time) float64 {
 	b.stock.mu.Lock()
 	defer b.stock.mu.Unlock()

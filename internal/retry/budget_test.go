@@ -78,7 +78,7 @@ func TestBucketSaysHowLongToWait(t *testing.T) {
 	}
 }
 
-// A budget holds retries back at its trickle while it has not a whole token, and not before it was asked.
+// A budget paces retries at its trickle while it has no whole token, and not before it was asked.
 func TestBudgetPace(t *testing.T) {
 	start := time.Unix(0, 0)
 	b := NewBudget(Default)

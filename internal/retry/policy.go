@@ -1,6 +1,7 @@
-// Package retry decides what becomes of a job whose call failed: whether it is called again, when, in which
-// lane, and whether the failure counts as an attempt ([Policy.Next]); and how many such calls may begin, so that
-// an outage does not multiply load ([Budget]). It knows neither a store nor a clock.
+// Package retry decides what follows a failed call of a job. [Policy.Next] says whether the job
+// is called again, when, in which lane, and whether the failure counts as an attempt. [Budget]
+// bounds how many such calls may start, so that an outage does not multiply load. The package
+// knows neither a store nor a clock.
 package retry
 
 import (
@@ -41,8 +42,8 @@ var Default = Policy{
 type Random func() float64
 
 // Delay returns the wait after the n-th charged attempt failed, n from 1. Exponential delays are
-// drawn uniformly from zero to the grown value ("full jitter": Brooker, "Exponential Backoff And
-// Jitter", AWS Architecture Blog 2015), which spreads jobs that failed together.
+// drawn uniformly from zero to the grown value. That spreads jobs that failed together. ("Full
+// jitter": Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.)
 func (p Policy) Delay(n int, rnd Random) time.Duration {
 	switch p.Backoff {
 	case Fixed:
@@ -58,12 +59,12 @@ func (p Policy) Delay(n int, rnd Random) time.Duration {
 	return time.Duration(rnd() * float64(ceiling+1))
 }
 
-// longestRetryAfter bounds what a provider can ask for: some answer "retry after a day" to a request
-// that will never fit (Azure OpenAI, quota documentation).
+// longestRetryAfter bounds the delay a provider asks for. Some answer "retry after a day" to a
+// request that will never fit (Azure OpenAI, quota documentation).
 const longestRetryAfter = time.Hour
 
-// after returns the delay a provider asked for, else the policy's. The provider's is never undercut;
-// up to a tenth is added, so that those told the same do not all come back at once.
+// after returns the delay a provider asked for, else the policy's. It adds up to a tenth to the
+// provider's, so that those told the same do not all come back at once.
 func (p Policy) after(asked time.Duration, n int, rnd Random) time.Duration {
 	if asked <= 0 {
 		return p.Delay(n, rnd)
@@ -89,15 +90,16 @@ type Failed struct {
 	Failures    int           // calls before this one that failed, charged or not; more do no harm below Excused times MaxAttempts
 	MaxAttempts int           // of the job
 	Age         time.Duration // since its generation began
-	// Probe: the call was to find out whether its deployment works again. That it does not is no fault of the job's.
+	// Probe: the call tested whether its deployment works again. Its failure is not the job's fault.
 	Probe bool
-	// Mixed: other calls of its deployment had gone well since the outage began.
+	// Mixed: other calls of its deployment have succeeded since the outage began.
 	Mixed bool
-	// Unwell: so many other calls of its deployment had failed when it was made that this may be no fault of the job's either.
+	// Unwell: so many other calls of its deployment had failed when it was made that the failure may
+	// not be the job's fault.
 	Unwell bool
 }
 
-// Next is what becomes of it.
+// Next is what follows the failure.
 type Next struct {
 	Step    Step
 	Delay   time.Duration      // before it may be called again
@@ -106,14 +108,14 @@ type Next struct {
 	Reason  string             // why it is set aside
 }
 
-// Excused is up to how many times as many failures as it has attempts are laid to a job's deployment. They
-// may be its own fault after all, as those of many jobs may be that ask for the same impossible thing. A job with a single attempt
-// is called once.
+// Excused bounds the failures that are blamed on a job's deployment, as a multiple of the job's
+// attempts. They may be the job's fault after all, for many jobs may ask for the same impossible
+// thing. A job with a single attempt is called once.
 const Excused = 2
 
-// Probes is up to how many times as many failures as it has attempts are laid to a job's deployment where none of its
-// calls has gone well since it began to fail. A job that is alone with a deployment that is away probes it some
-// thirty times in the first five minutes and twice a minute later.
+// Probes is that bound while no call of the deployment has succeeded since it began to fail. A
+// job that is alone with an unreachable deployment probes it some thirty times in the first five
+// minutes and then twice a minute.
 const Probes = 40
 
 // Next decides what follows a failure. Without a class it is a transient one.
@@ -140,7 +142,7 @@ func (p Policy) Next(f Failed, failure *forebay.TaskError, rnd Random) Next {
 	return p.inTime(f, Next{Step: Retry, Charged: true, Delay: p.after(failure.RetryAfter, f.Charged+1, rnd)})
 }
 
-// inTime sets a job aside whose next start would be past the policy's timeout.
+// inTime dead-letters a job whose next start would be past the policy's timeout.
 func (p Policy) inTime(f Failed, next Next) Next {
 	if p.Timeout > 0 && f.Age+next.Delay > p.Timeout {
 		return Next{Step: SetAside, Reason: "RetryTimeout"}

@@ -97,7 +97,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// A lane's rate bounds its starts beside the budget, and takes none of it.
+// A lane's rate bounds its starts beside the budget, and does not use the budget up.
 func TestRate(t *testing.T) {
 	p := Default
 	p.Rate = 2

@@ -10,10 +10,14 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 // An act that is refused, and one whose transaction fails, leave no entry.
-func TestAuditFollowsTheAct(t *testing.T) { fixture.FromOutside(t, testAuditFollowsTheAct) }
+func TestAuditFollowsTheAct(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
+	fixture.FromOutside(t, testAuditFollowsTheAct)
+}
 
 func testAuditFollowsTheAct(t *testing.T, e outside) {
 	s := e.Open()
@@ -52,6 +56,7 @@ func testAuditFollowsTheAct(t *testing.T, e outside) {
 
 // Changes of queues, topics, subscriptions and rules are recorded, and what changes nothing is not.
 func TestAuditOfEntities(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	fixture.FromOutside(t, func(t *testing.T, e outside) {
 		s := e.Open()
 		ctx := forebay.WithActor(t.Context(), "key_1")

@@ -59,7 +59,7 @@ func life(ctx context.Context, o jobs.Observer, p model.Provider, m *Telemetry) 
 	c.Settled(jobs.AttemptRecord{Deployment: "east", Outcome: forebay.OutcomeSucceeded, Usage: resp.Usage, Cost: 1000}, forebay.StatusSucceeded)
 	c.Over()
 	m.Committed(db.Commit{Operations: 3, Duration: time.Millisecond})
-	m.JobsChanged(db.JobTally{Succeeded: 1})
+	m.JobsChanged(jobs.Tally{Succeeded: 1})
 }
 
 // BenchmarkJob is what telemetry costs a job, all its metrics and spans together.

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 )
 
@@ -20,8 +21,8 @@ func (t *Telemetry) Committed(c db.Commit) {
 	m.commitOperations.record(float64(c.Operations))
 }
 
-// JobsChanged counts the changes of jobs in those transactions.
-func (t *Telemetry) JobsChanged(c db.JobTally) {
+// JobsChanged hears of what those transactions made of jobs.
+func (t *Telemetry) JobsChanged(c jobs.Tally) {
 	m := t.metrics
 	if m == nil {
 		return

@@ -1,8 +1,9 @@
-// Package toolchain finds the programs besides Go that tests need: Node.js, Python, a JDK, bash, curl, PostgreSQL.
+// Package toolchain finds the programs besides Go that tests need: Node.js, Python, a JDK, bash,
+// curl and PostgreSQL.
 //
-// What is not on PATH is installed from the distribution's packages, where this user may do so: as root,
-// or through a sudo that asks for no password. Otherwise the error names what is missing and how to get it.
-// The command in the folder ensure does this for all tests before the first one is compiled.
+// It installs a program that is not on PATH from the distribution's packages. This user must be
+// root, or have a sudo that asks for no password. Otherwise the error names what is missing and
+// how to get it. The command in the folder ensure does this for all tests before any is compiled.
 package toolchain
 
 import (
@@ -40,8 +41,8 @@ func Node() Tool {
 	}, nil}
 }
 
-// Python runs the Python SDKs; its pip installs them, and a PostgreSQL with pgvector. The documents' commands
-// make virtual environments, which Debian packs apart.
+// Python runs the Python SDKs. Its pip installs them, and a PostgreSQL with pgvector. The
+// documents' commands make virtual environments, for which Debian has a package of its own.
 func Python() Tool {
 	return Tool{"Python 3 with pip and venv", []string{"python3"}, Packages{
 		"apt-get": {"python3", "python3-pip", "python3-venv"}, "apk": {"python3", "py3-pip"}, "dnf": {"python3", "python3-pip"},
@@ -83,7 +84,7 @@ func (tool Tool) missing(ctx context.Context) error {
 	return nil
 }
 
-// Ensure installs those tools that are missing. Its error names each one that still is, in one line.
+// Ensure installs missing tools. Its error names each one that is still missing, in one line.
 func Ensure(ctx context.Context, tools ...Tool) error {
 	var still []string
 	for _, tool := range tools {
@@ -144,8 +145,8 @@ func manager() string {
 // unattended keeps apt-get from asking.
 const unattended = "DEBIAN_FRONTEND=noninteractive"
 
-// Install installs packages of the distribution and tells so on standard error. One process of a user
-// does so at a time.
+// Install installs packages of the distribution and says so on standard error. One process of a
+// user does so at a time.
 func Install(ctx context.Context, packages Packages) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
@@ -192,8 +193,8 @@ func Run(ctx context.Context, command ...string) error {
 	return nil
 }
 
-// Folder is where tests keep for later runs what they install: the user's cache, or without a home the
-// folder for temporary files.
+// Folder is where tests keep installed packages for later runs: the user's cache folder, or
+// without a home the folder for temporary files.
 func Folder() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -222,7 +223,8 @@ var pip struct {
 	command []string
 }
 
-// Pip returns the command that runs pip: python3's own, else that of a virtual environment, which it makes.
+// Pip returns the command that runs pip: python3's own, else that of a virtual environment, which
+// it creates.
 func Pip(ctx context.Context) ([]string, error) {
 	pip.Lock()
 	defer pip.Unlock()
@@ -243,7 +245,7 @@ func Pip(ctx context.Context) ([]string, error) {
 	return slices.Clone(pip.command), nil
 }
 
-// environment makes a virtual environment, or finds the one made before, and returns its Python.
+// environment creates a virtual environment, or finds an existing one, and returns its Python.
 func environment(ctx context.Context, python string) (string, error) {
 	unlock, err := lock("python")
 	if err != nil {
@@ -262,7 +264,7 @@ func environment(ctx context.Context, python string) (string, error) {
 	return own, Run(ctx, python, "-m", "venv", "--clear", folder)
 }
 
-// oneLine makes one line of what a program said, with the end of it if it is long.
+// oneLine turns a program's output into one line, keeping the end if it is long.
 func oneLine(said string) string {
 	said = strings.Join(strings.Fields(said), " ")
 	const most = 300

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Line is a number of places and those who wait for one. Tenants are served in rotation, each one's calls in
-// the order in which they came. It is safe for concurrent use.
+// Line is a number of places and the calls that wait for one. It serves tenants in rotation, and
+// each tenant's calls in order of arrival. It is safe for concurrent use.
 type Line struct {
 	most int // places of one tenant
 
@@ -20,13 +20,14 @@ type Line struct {
 
 type waiter struct{ ready chan struct{} }
 
-// NewLine returns a line with that many places, of which a tenant holds at most so many at once. What belongs
-// to no tenant, "", may have them all.
+// NewLine returns a line with that many places, of which one tenant holds at most so many at
+// once. Calls of no tenant, "", may hold all of them.
 func NewLine(places, most int) *Line {
 	return &Line{most: most, free: places, held: map[string]int{}, waiting: map[string][]*waiter{}}
 }
 
-// Enter waits for a place. The error is the context's, if that ends first; otherwise Leave must be called.
+// Enter waits for a place. Its error is that of ctx, if that ends first. Otherwise the caller
+// must call Leave.
 func (l *Line) Enter(ctx context.Context, tenant string) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -43,7 +44,8 @@ func (l *Line) Enter(ctx context.Context, tenant string) error {
 	return l.wait(ctx, tenant, w)
 }
 
-// rotate gives a place of the tenant back if anybody waits, and waits for another: those who wait come first.
+// rotate gives the tenant's place back if another call waits, and waits for the next free one
+// after those.
 func (l *Line) rotate(ctx context.Context, tenant string) (waited bool, err error) {
 	l.mu.Lock()
 	if len(l.next) == 0 {
@@ -103,7 +105,7 @@ func (l *Line) release(tenant string) {
 	l.serve()
 }
 
-// serve gives free places to those who are next.
+// serve gives free places to the next waiting calls.
 func (l *Line) serve() {
 	for i := 0; l.free > 0 && i < len(l.next); {
 		tenant := l.next[i]

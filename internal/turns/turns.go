@@ -1,13 +1,13 @@
-// Package turns shares the processor between tenants where requests compute for long.
+// Package turns shares the processors between tenants whose requests compute for long.
 //
-// Go's scheduler takes a processor from a goroutine only after 10 ms. So a few goroutines that compute make
-// everything else wait for that long at each step: the network, the store's writer, other requests. A request
-// takes many such steps.
+// Go's scheduler preempts a goroutine only after 10 ms. So a few goroutines that compute delay
+// everything else by that much at each step: the network, the store's writer, other requests. A
+// request takes many such steps.
 //
-// Who computes for long begins a [Turn] and calls its Pause again and again. The first milliseconds are free.
-// What needs longer goes on in one of a few places, half as many as there are processors. Nobody keeps a place
-// for more than a slice while others wait for one. Tenants are served in rotation, whoever has the most to
-// compute.
+// A long computation begins a [Turn] and calls its Pause again and again. The first milliseconds
+// are free. After them it needs one of a few places, half as many as there are processors. Nobody
+// keeps a place for more than a slice while others wait for one. Tenants are served in rotation,
+// however much each has to compute.
 package turns
 
 import (
@@ -17,17 +17,18 @@ import (
 	"time"
 )
 
-// slice is for how long a turn computes before it needs a place, and then between two rotations.
+// slice is how long a turn computes before it needs a place, and then between two rotations.
 const slice = 2 * time.Millisecond
 
 type tenantKey struct{}
 
-// With returns a context whose turns are those of a tenant. Turns of other contexts share one rotation.
+// With returns a context whose turns belong to a tenant. Turns of other contexts share one
+// rotation.
 func With(ctx context.Context, tenant string) context.Context {
 	return context.WithValue(ctx, tenantKey{}, tenant)
 }
 
-// Tenant returns the tenant of [With], "" where there is none.
+// Tenant returns the tenant that [With] set, "" if there is none.
 func Tenant(ctx context.Context) string {
 	tenant, _ := ctx.Value(tenantKey{}).(string)
 	return tenant
@@ -52,8 +53,8 @@ func (l *Line) begin(ctx context.Context) *Turn {
 	return &Turn{line: l, ctx: ctx, tenant: Tenant(ctx), since: time.Now()}
 }
 
-// Take begins a turn with a place. It is for what takes long and cannot pause. The error is the context's,
-// if that ends before there is a place; otherwise End must be called.
+// Take begins a turn with a place. It is for long computations that cannot pause. Its error is
+// that of ctx, if that ends before there is a place. Otherwise the caller must call End.
 func Take(ctx context.Context) (*Turn, error) {
 	t := Begin(ctx)
 	if err := t.take(); err != nil {
@@ -73,10 +74,10 @@ func Run(ctx context.Context, f func()) error {
 	return nil
 }
 
-// LargeBytes of JSON take about a millisecond to check.
+// LargeBytes is the size of JSON that takes about a millisecond to check.
 const LargeBytes = 256 << 10
 
-// Parse calls f, which goes through so many bytes: in a turn as [Run] does if they are many.
+// Parse calls f, which reads so many bytes. If they are many it does so in a turn, as [Run] does.
 func Parse(ctx context.Context, bytes int, f func()) error {
 	if bytes < LargeBytes {
 		f()
@@ -85,8 +86,9 @@ func Parse(ctx context.Context, bytes int, f func()) error {
 	return Run(ctx, f)
 }
 
-// Pause is to be called about every tenth of a millisecond. It waits if it is somebody else's turn. The error
-// is the context's: nobody wants what is computed any more, and to go on would be to compute without a place.
+// Pause must be called about every tenth of a millisecond. It waits while it is another's turn.
+// Its error is that of the context: nobody needs the result any more, and the turn has no place
+// to go on in.
 func (t *Turn) Pause() error {
 	if t == nil || time.Since(t.since) < slice {
 		return nil
@@ -122,7 +124,8 @@ func (t *Turn) End() {
 	}
 }
 
-// breathe lets other goroutines run. A lone processor looks at the network only when nothing else is to be done.
+// breathe lets other goroutines run. A lone processor polls the network only when nothing else is
+// runnable.
 func breathe() {
 	if runtime.GOMAXPROCS(0) == 1 {
 		<-time.After(slice / 10)

@@ -22,7 +22,7 @@ func compute(t *Turn, slicesOf int, each func()) error {
 	return nil
 }
 
-// However many computations one tenant has, another's are every second one.
+// Between two computations of one tenant another tenant has its turn, however many the first has.
 func TestTenantsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLine(1, 1)
@@ -59,7 +59,7 @@ func TestTenantsTakeTurns(t *testing.T) {
 	})
 }
 
-// No more compute at once than there are places, but for the first slice of each.
+// At most as many compute at once as there are places, except for the first slice of each.
 func TestOnlySomeComputeAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLine(2, 2)
@@ -116,7 +116,8 @@ func TestATurnThatIsNotNeededNeverWaits(t *testing.T) {
 	none.End()
 }
 
-// A tenant leaves a place to the others, however many of its calls wait; what is no tenant's takes all.
+// A tenant leaves a place to the others however many of its calls wait. Calls of no tenant take
+// all places.
 func TestATenantLeavesAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLine(3, 2)

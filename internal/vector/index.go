@@ -38,8 +38,7 @@ func CodeBytes(dimension int) int { return 4 + 8*wordsOf(dimension) }
 
 func wordsOf(dimension int) int { return (dimension + 63) / 64 }
 
-// Index holds codes of vectors of one dimension. It is not safe for concurrent use, but for several calls of
-// Nearest.
+// Index holds codes of vectors of one dimension. Only Nearest may be called concurrently.
 type Index struct {
 	dimension int
 	words     int
@@ -55,10 +54,10 @@ func NewIndex(dimension int) *Index { return &Index{dimension: dimension, words:
 // Len is how many vectors it holds.
 func (x *Index) Len() int { return len(x.ids) }
 
-// Dimension is that of its vectors.
+// Dimension is the dimension of its vectors.
 func (x *Index) Dimension() int { return x.dimension }
 
-// Bytes is the memory that it takes, about.
+// Bytes is about how much memory it takes.
 func (x *Index) Bytes() int64 { return int64(cap(x.ids))*14 + int64(cap(x.codes))*8 }
 
 // Add adds a vector by its code.
@@ -77,7 +76,7 @@ func (x *Index) Add(id int64, code []byte) error {
 	return nil
 }
 
-// Remove takes those vectors out.
+// Remove removes those vectors.
 func (x *Index) Remove(gone map[int64]bool) {
 	kept := 0
 	for i, id := range x.ids {
@@ -91,7 +90,7 @@ func (x *Index) Remove(gone map[int64]bool) {
 	x.ids, x.factors, x.ones, x.codes = x.ids[:kept], x.factors[:kept], x.ones[:kept], x.codes[:kept*x.words]
 }
 
-// planes is a query of four bits a dimension: plane j holds bit j of each.
+// planes is the bits of each dimension of a query. Plane j holds bit j of all dimensions.
 const planes = 4
 
 // query is a unit vector to compare codes with.
@@ -117,10 +116,10 @@ func newQuery(unit []float32) query {
 	return q
 }
 
-// parallelFrom is how many codes make another goroutine worth while.
+// parallelFrom is how many codes are worth another goroutine.
 const parallelFrom = 8192
 
-// Nearest returns the ids of up to n vectors that are thought to be nearest to a unit vector, the nearest
+// Nearest returns the ids of up to n vectors that are probably nearest to a unit vector, nearest
 // first.
 func (x *Index) Nearest(unit []float32, n int) ([]int64, error) {
 	if len(unit) != x.dimension {
@@ -154,7 +153,7 @@ func (x *Index) Nearest(unit []float32, n int) ([]int64, error) {
 	return ids, nil
 }
 
-// scan estimates the products of a stretch of codes with the query and returns the n highest.
+// scan estimates the products of a range of codes with the query and returns the n highest.
 func (x *Index) scan(q *query, from, to, n int) candidates {
 	best := make(candidates, 0, n)
 	p0, p1, p2, p3 := q.planes[0], q.planes[1], q.planes[2], q.planes[3]
@@ -167,7 +166,7 @@ func (x *Index) scan(q *query, from, to, n int) candidates {
 			n2 += bits.OnesCount64(bitsOf & p2[w])
 			n3 += bits.OnesCount64(bitsOf & p3[w])
 		}
-		// The sum of the query's numbers where the vector's are positive, twice, less the sum of all.
+		// Twice the sum of the query's numbers where the vector's are positive, less the sum of all.
 		positive := q.low*float32(x.ones[i]) + q.step*float32(n0+2*n1+4*n2+8*n3)
 		score := (2*positive - q.sum) * x.factors[i]
 		switch {

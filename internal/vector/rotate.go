@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// rotation mixes the numbers of a vector and keeps its length: twice, it permutes them, turns the signs of
-// some and adds and subtracts them in blocks (Hadamard transforms).
+// rotation mixes the numbers of a vector and keeps its length. It does the following twice:
+// permute the numbers, flip the signs of some, and apply Hadamard transforms to blocks.
 type rotation struct {
 	rounds [2]struct {
 		from  []int32

@@ -1,10 +1,10 @@
-// Package vector finds the vectors nearest to one, by their cosine. An [Index] holds a code of one bit for
-// each dimension of each vector and looks at all of them, at a few nanoseconds each: what it returns are
-// candidates, and whoever has the vectors themselves puts the best of them in order.
+// Package vector finds the vectors nearest to one, by cosine. An [Index] holds one bit for each
+// dimension of each vector and scans all of them, at a few nanoseconds each. It returns
+// candidates. The caller, who has the vectors themselves, ranks them.
 //
-// A code is the signs of the vector after a fixed random rotation, with the number that makes the estimate
-// of a product from it unbiased (RaBitQ: Gao and Long, SIGMOD 2024, sections 3.1 to 3.3). The rotation
-// depends on the dimension alone, so that codes can be stored.
+// A code is the signs of the vector after a fixed random rotation, with a factor that makes the
+// estimated product unbiased. (RaBitQ: Gao and Long, SIGMOD 2024, sections 3.1 to 3.3.) The
+// rotation depends only on the dimension, so codes can be stored.
 package vector
 
 import (
@@ -19,8 +19,8 @@ const MaxDimensions = 8192
 // ErrLength is returned for vectors and codes of different dimensions.
 var ErrLength = errors.New("the vectors are not of one dimension")
 
-// Unit returns v with the length 1. It reports false for one that has no direction: of zeros, or with a
-// number that is none.
+// Unit returns v scaled to length 1. It reports false for a vector without a direction: all
+// zeros, or one with a number that is not finite.
 func Unit(v []float32) ([]float32, bool) {
 	sum := 0.0
 	for _, x := range v {
@@ -45,7 +45,7 @@ func Dot(a, b []float32) float64 {
 	return sum
 }
 
-// Bytes is a vector as it is stored: each number as a little-endian float32.
+// Bytes returns a vector as it is stored: each number as a little-endian float32.
 func Bytes(v []float32) []byte {
 	b := make([]byte, 0, 4*len(v))
 	for _, x := range v {
@@ -54,7 +54,7 @@ func Bytes(v []float32) []byte {
 	return b
 }
 
-// FromBytes is the opposite.
+// FromBytes is the inverse of Bytes.
 func FromBytes(b []byte) []float32 {
 	v := make([]float32, len(b)/4)
 	for i := range v {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// clustered makes unit vectors around so many centres, which all lean to one side, as embeddings do.
+// clustered makes unit vectors around so many centres. All lean to one side, as embeddings do.
 func clustered(draw *rand.Rand, n, dimension, centres int) [][]float32 {
 	lean := make([]float32, dimension)
 	for i := range lean {
@@ -120,7 +120,8 @@ func TestDimensionsAreChecked(t *testing.T) {
 	}
 }
 
-// Codes are stored: a version that makes others would not find what an earlier one indexed.
+// Codes are stored, so a version that computes others could not search what an earlier one
+// indexed.
 func TestCodesNeverChange(t *testing.T) {
 	unit, _ := Unit([]float32{1, -2, 3, -4, 5, -6, 7, -8, 9, 10})
 	if got, want := hex.EncodeToString(Code(unit)), "440aba3e3603000000000000"; got != want {

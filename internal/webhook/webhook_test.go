@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 // webhookStore is a store with a webhook of the types succeeded and failed.
@@ -125,6 +126,7 @@ func TestWebhookDeliveries(t *testing.T) {
 }
 
 func TestWebhookTriesAreBounded(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	fixture.FromOutside(t, func(t *testing.T, e outside) {
 		s, w := webhookStore(t, e)
 		publishEvents(t, s, forebay.EventSucceeded)

@@ -5,7 +5,7 @@ import _ "embed"
 //go:embed analyze-document.yaml
 var analyzeDocument []byte
 
-// Builtin returns the workflows that there are without any configuration.
+// Builtin returns the workflows that exist without any configuration.
 func Builtin() []*Definition {
 	d, err := Parse("analyze-document.yaml", analyzeDocument)
 	if err != nil {

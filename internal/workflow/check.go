@@ -48,7 +48,7 @@ func (p *parser) link(d *Definition) {
 	p.refuseCycle(d)
 }
 
-// expressions are all that must be known before the step begins.
+// expressions are those that must be evaluated before the step begins.
 func (s *Step) expressions() []*expression {
 	all := append(s.each.expressions(), s.input.expressions()...)
 	if s.condition != nil {
@@ -108,12 +108,12 @@ func (p *parser) names(n *yaml.Node) []*yaml.Node {
 	return n.Content
 }
 
-// Known is what there is in a configuration.
+// Known is the tasks and queues that a configuration has.
 type Known struct {
 	Task, Queue func(name string) bool
 }
 
-// Check finds the tasks and queues that there are not. The error is Problems.
+// Check finds tasks and queues that do not exist. The error is Problems.
 func (d *Definition) Check(known Known) error {
 	var problems Problems
 	for _, s := range d.Steps {

@@ -23,9 +23,11 @@ const (
 	nameIndex = "index"
 )
 
-// functions are the library's that expressions may call: what takes time and memory in proportion to its arguments, needs nothing from outside
-// and always gives the same. Those over the keys of an object are not among them, whose order is random. The library bounds neither time nor the size of texts, so
-// whatever multiplies is refused or, as join, our own.
+// functions are the library's functions that expressions may call. Each takes time and memory in
+// proportion to its arguments, needs nothing from outside and always gives the same result.
+// Functions over an object's keys are left out because their order is random. The library bounds
+// neither time nor the size of texts, so functions that multiply are refused or, as join, our
+// own.
 var functions = []string{
 	"all", "any", "one", "none", "filter", "map", "count", "sum", "len", "first", "last", "split", "trim", "upper", "lower",
 	"hasPrefix", "hasSuffix", "indexOf", "min", "max", "abs", "ceil", "floor", "round", "int", "float", "string", "type", "concat", "flatten", "fromJSON",
@@ -81,7 +83,7 @@ var ownFunctions = []expr.Option{
 	expr.Function("toJSON", toJSON, new(func(any) string)),
 }
 
-// expression is a piece of text that gives a value.
+// expression is a piece of text that evaluates to a value.
 type expression struct {
 	program  *vm.Program
 	at       Position
@@ -90,7 +92,8 @@ type expression struct {
 	useInput bool
 }
 
-// compile reads an expression that stands at a position. With item it belongs to a step that goes through a list.
+// compile reads an expression at a position. With item, it belongs to a step that runs over a
+// list.
 func compile(text string, at Position, item bool) (*expression, *Problem) {
 	if len(text) > maxExpression {
 		return nil, &Problem{Position: at, Message: "the expression is too long"}
@@ -128,7 +131,7 @@ func compile(text string, at Position, item bool) (*expression, *Problem) {
 	return e, nil
 }
 
-// within is the place of a character of a text that begins at a position.
+// within is the position of a character of a text that begins at a position.
 func within(at Position, text string, offset int) Position {
 	for i, r := range []rune(text) {
 		if i == offset {
@@ -142,7 +145,7 @@ func within(at Position, text string, offset int) Position {
 	return at
 }
 
-// visitor sees the parts of an expression, inner ones first.
+// visitor visits the parts of an expression, inner ones first.
 type visitor struct {
 	input         bool
 	bare, members int // how often steps is named, and how often as the owner of a name
@@ -153,7 +156,7 @@ type visitor struct {
 	refusedAt     int
 }
 
-// outside reports what would make going through a list take longer than in proportion to it.
+// outside reports what would make iterating over a list take more than linear time.
 func outside(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.PredicateNode:
@@ -211,7 +214,7 @@ func (v *visitor) Visit(node *ast.Node) {
 	}
 }
 
-// evaluate gives the value. An error says nothing of the values that were met.
+// evaluate returns the value. An error reveals nothing of the values.
 func (e *expression) evaluate(env map[string]any) (any, error) {
 	v, err := expr.Run(e.program, env)
 	if err != nil {
@@ -220,7 +223,7 @@ func (e *expression) evaluate(env map[string]any) (any, error) {
 	return v, nil
 }
 
-// evaluationError is that an expression or what it stands in gave no value.
+// evaluationError says that an expression, or what contains it, has no value.
 type evaluationError struct {
 	at      Position
 	message string

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Whatever a file holds: it is refused with places inside of it, or it can be run, twice in the same way.
+// Any file is either refused with positions inside it, or runs, twice in the same way.
 func FuzzWorkflow(f *testing.F) {
 	f.Add(string(analyzeDocument), `"a text"`)
 	f.Add("workflow: w\nsteps:\n  a: {task: t, for_each: input, input: \"${index} ${item}\"}\n  b: {task: t, if: len(steps.a.result) > 1}\noutput: ${steps.b}\n", `[1, "x", null]`)

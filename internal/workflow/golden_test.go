@@ -30,8 +30,10 @@ type goldenLine struct {
 	Ended *int            `json:"ended,omitempty"`
 }
 
-// A running instance is replayed by the number of each call: what an earlier build recorded, ends of calls among their beginnings, leads to
-// the same calls in the same order. If this fails, instances that have begun cannot go on after an upgrade; recording it anew does not help them.
+// A running instance is replayed by the number of each call. What an earlier build recorded, with
+// ends of calls among their beginnings, must lead to the same calls in the same order. If this
+// fails, running instances cannot continue after an upgrade; recording the file anew does not
+// help them.
 func TestGoldenCalls(t *testing.T) {
 	const file = "testdata/calls.jsonl"
 	r := NewRun(parse(t, goldenText), json.RawMessage(goldenInput), 1000)

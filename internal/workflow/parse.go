@@ -21,7 +21,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Parse reads a workflow. The error is Problems; file is what they call the text.
+// Parse reads a workflow. The error is Problems, which call the text file.
 func Parse(file string, text []byte) (*Definition, error) {
 	p := &parser{file: file}
 	if len(text) > MaxBytes {
@@ -61,7 +61,7 @@ func (p *parser) bad(at Position, format string, args ...any) {
 
 func positionOf(n *yaml.Node) Position { return Position{n.Line, n.Column} }
 
-// lineOf finds the line in the YAML parser's words.
+// lineOf matches the line number in the YAML parser's messages.
 var lineOf = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
 
 func (p *parser) document(text []byte) *yaml.Node {
@@ -96,7 +96,7 @@ func (p *parser) document(text []byte) *yaml.Node {
 	return root
 }
 
-// plain refuses what makes a text other than it looks, and too deep ones.
+// plain refuses YAML that makes a text other than it looks, and nesting that is too deep.
 func (p *parser) plain(n *yaml.Node, depth int) bool {
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
@@ -111,7 +111,7 @@ func (p *parser) plain(n *yaml.Node, depth int) bool {
 	return false
 }
 
-// entries are the keys and values of a mapping, each key once.
+// entries returns the keys and values of a mapping, each key once.
 func (p *parser) entries(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
 	return func(yield func(key, value *yaml.Node) bool) {
 		seen := map[string]int{}
@@ -260,7 +260,7 @@ func (p *parser) field(s *Step, name string, n *yaml.Node) {
 	}
 }
 
-// list reads what a step goes through: an expression, or a list.
+// list reads what a step runs over: an expression, or a list.
 func (p *parser) list(n *yaml.Node) *template {
 	switch n.Kind {
 	case yaml.SequenceNode:
@@ -308,7 +308,8 @@ func (p *parser) expression(text string, at Position, item bool) (*expression, b
 	return e, true
 }
 
-// inside is the place of a byte of a scalar's value. Of texts that YAML folds or unescapes it is the place where the scalar begins.
+// inside is the position of a byte of a scalar's value. For texts that YAML folds or unescapes it
+// is where the scalar begins.
 func (p *parser) inside(n *yaml.Node, offset int) Position {
 	before := n.Value[:offset]
 	runes := len([]rune(before[strings.LastIndexByte(before, '\n')+1:]))
@@ -328,7 +329,7 @@ func (p *parser) inside(n *yaml.Node, offset int) Position {
 	return Position{n.Line, n.Column + runes}
 }
 
-// oneLine reports whether a scalar's value stands in the text as it is.
+// oneLine reports whether the text holds a scalar's value unchanged.
 func (p *parser) oneLine(n *yaml.Node) bool {
 	return n.Line >= 1 && n.Line <= len(p.lines) && strings.Contains(p.lines[n.Line-1], n.Value)
 }

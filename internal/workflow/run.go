@@ -45,14 +45,15 @@ func (f *Failure) Error() string {
 // FailureType is the type of the failure that the instance has.
 func (f *Failure) FailureType() string { return f.Type }
 
-// Call is a call of a task that may begin.
+// Call is a call of a task that may begin now.
 type Call struct {
 	Number int // from 0, in the order in which calls begin
 	Step   *Step
 	Input  json.RawMessage
 }
 
-// Run is how far an instance has come. It must be told of its calls' ends in the order in which they happened.
+// Run is the state of an instance. It must be told of the ends of its calls in the order in which
+// they happened.
 type Run struct {
 	definition *Definition
 	input      json.RawMessage
@@ -64,12 +65,12 @@ type Run struct {
 	decoded    map[string]any // the workflow's input and steps' results as expressions see them
 }
 
-// progress is how far a step has come.
+// progress is the state of a step.
 type progress struct {
 	status  Status
 	result  json.RawMessage
 	failure *Failure
-	// Of a step that goes through a list:
+	// For a step that runs over a list:
 	items   []any
 	results []json.RawMessage
 	begun   int // how many items
@@ -122,7 +123,7 @@ func (r *Run) ready(n int) bool {
 	return !slices.ContainsFunc(r.definition.Steps[n].After, func(before int) bool { return !r.steps[before].status.final() })
 }
 
-// begin starts a step whose turn it is. It may have ended thereby.
+// begin starts a step that is ready. The step may already have ended when it returns.
 func (r *Run) begin(n int) (call Call, ok bool) {
 	s, p := r.definition.Steps[n], &r.steps[n]
 	if s.condition != nil {
@@ -154,7 +155,7 @@ func (r *Run) begin(n int) (call Call, ok bool) {
 	return Call{}, false
 }
 
-// list gives what a step goes through.
+// list returns what a step runs over.
 func (r *Run) list(s *Step) ([]any, error) {
 	raw, err := s.each.json(r.env(s.each.expressions()...), r.limit)
 	if err != nil {
@@ -181,7 +182,8 @@ func (r *Run) beginItem(n int) (Call, bool) {
 	return r.call(n, p.begun-1)
 }
 
-// call makes a call of a step, for an item if that is not negative. If its input cannot be made, the call has failed already.
+// call makes a call of a step, for an item if item is not negative. A call whose input cannot be
+// rendered has already failed.
 func (r *Run) call(n, item int) (Call, bool) {
 	s := r.definition.Steps[n]
 	input, err := r.inputOf(n, item)
@@ -222,7 +224,7 @@ func (r *Run) Ended(number int, result json.RawMessage, failure *Failure) {
 	r.end(c.step, c.item, result, failure)
 }
 
-// Tolerates reports whether a failure of a call is none of the workflow.
+// Tolerates reports whether the workflow goes on after a failure of that call.
 func (r *Run) Tolerates(number int) bool {
 	return r.definition.Steps[r.calls[number].step].ContinueOnError
 }
@@ -264,7 +266,7 @@ func (r *Run) finishList(n int) {
 	p.items, p.results = nil, nil
 }
 
-// fail notes a failure. That of an item is the step's, which goes on if the workflow does.
+// fail records a failure. A failure of an item is its step's, and the workflow may tolerate it.
 func (r *Run) fail(n, item int, f *Failure) {
 	s, p := r.definition.Steps[n], &r.steps[n]
 	f.Step, f.Item = s.Name, item
@@ -279,7 +281,7 @@ func (r *Run) fail(n, item int, f *Failure) {
 	}
 }
 
-// failed is the failure of an expression, with its place in the file.
+// failed is the failure of an expression, with its position in the file.
 func (r *Run) failed(err error, at Position) *Failure {
 	message := "gives no JSON"
 	if e, ok := errors.AsType[*evaluationError](err); ok {
@@ -288,7 +290,8 @@ func (r *Run) failed(err error, at Position) *Failure {
 	return &Failure{Item: -1, Type: TypeExpression, Message: Problem{r.definition.file, at, message}.Error()}
 }
 
-// Done reports whether nothing begins and nothing is awaited any more. After a failure the calls under way are still awaited.
+// Done reports whether nothing begins and nothing is awaited any more. After a failure, calls
+// under way are still awaited.
 func (r *Run) Done() bool {
 	if r.open > 0 {
 		return false
@@ -296,7 +299,7 @@ func (r *Run) Done() bool {
 	return r.failure != nil || !slices.ContainsFunc(r.steps, func(p progress) bool { return !p.status.final() })
 }
 
-// Output returns what the workflow gives once it is done, or its first failure.
+// Output returns the output of the workflow once it is done, or its first failure.
 func (r *Run) Output() (json.RawMessage, *Failure) {
 	if r.failure != nil {
 		return nil, r.failure
@@ -317,7 +320,7 @@ func (r *Run) Output() (json.RawMessage, *Failure) {
 	return raw, nil
 }
 
-// Statuses returns how the steps stand, by name.
+// Statuses returns the status of each step, by name.
 func (r *Run) Statuses() map[string]Status {
 	all := map[string]Status{}
 	for i, s := range r.definition.Steps {
@@ -326,7 +329,7 @@ func (r *Run) Statuses() map[string]Status {
 	return all
 }
 
-// env gives the expressions the names that they use.
+// env returns the names that the expressions use, with their values.
 func (r *Run) env(expressions ...*expression) map[string]any {
 	steps := map[string]any{}
 	env := map[string]any{nameSteps: steps}

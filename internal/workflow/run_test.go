@@ -19,7 +19,8 @@ func parse(t testing.TB, text string) *Definition {
 	return d
 }
 
-// complete runs a workflow whose calls answer at once, and returns its output or failure and the calls.
+// complete runs a workflow whose calls end at once. It returns the calls, and the output or the
+// failure.
 func complete(d *Definition, input string, answer func(Call) (string, *Failure)) (output string, calls []string) {
 	r := NewRun(d, json.RawMessage(input), 1000)
 	for queue := r.Next(); len(queue) > 0; queue = append(queue[1:], r.Next()...) {
@@ -46,7 +47,8 @@ func echo(c Call) (string, *Failure) {
 	return string(c.Input), nil
 }
 
-// The orders of calls are what the histories of running instances hold: a change of them needs to leave those alone.
+// The orders of calls are in the histories of running instances. A change of them must not break
+// those.
 func TestRun(t *testing.T) {
 	for _, c := range []struct{ name, text, input, output, calls string }{
 		{"one step", "steps: {a: {task: t}}", `{"b":1}`, `{"a":{"b":1}}`, `a {"b":1}`},
@@ -104,7 +106,7 @@ func TestListsHaveALimit(t *testing.T) {
 	}
 }
 
-// What multiplies the size of a text is refused before it has it.
+// An expression that multiplies the size of a text is refused before it builds the text.
 func TestTextsDoNotMultiply(t *testing.T) {
 	input, _ := json.Marshal(map[string]any{"long": strings.Repeat("x", 1<<20), "list": make([]string, 1<<10)})
 	for _, e := range []string{"join(input.list, input.long)", "replace(input.long, 'x', input.long)", "replace(input.long, '', 'a text of some length')"} {
@@ -117,9 +119,10 @@ func TestTextsDoNotMultiply(t *testing.T) {
 	}
 }
 
-// However steps depend on each other and in whatever order calls end: each step is called once for each of its items, after
-// all that it waits for, within its bound; the same order gives the same calls again, and so it does without the failures that are
-// not tolerated: then the workflow goes on.
+// For any graph of steps and any order in which calls end, each step is called once for each of
+// its items. It begins after all steps it waits for and keeps its bound. The same order leads to
+// the same calls. Without the failures that stopped a workflow (a rewind) it makes the same calls
+// and goes on.
 func TestAnyGraph(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 12).Draw(t, "steps")

@@ -10,7 +10,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// template is a value with expressions in it: one of literal, list, object and parts.
+// template is a value with expressions in it: exactly one of literal, list, object and parts.
 type template struct {
 	at      Position
 	literal any
@@ -89,7 +89,7 @@ func (r *templates) scalar(t *template, n *yaml.Node) {
 	}
 }
 
-// text takes a text apart: ${…} is an expression, $${ stands for ${.
+// text parses a text: ${…} is an expression, and $${ stands for ${.
 func (r *templates) text(t *template, n *yaml.Node) {
 	var literal strings.Builder
 	flush := func() {
@@ -126,7 +126,7 @@ func (r *templates) text(t *template, n *yaml.Node) {
 	}
 }
 
-// closing is where the brace is that ends an expression; -1: nowhere.
+// closing is the index of the brace that ends an expression, -1 if there is none.
 func closing(s string) int {
 	depth, quote := 0, byte(0)
 	for i := 0; i < len(s); i++ {
@@ -150,7 +150,8 @@ func closing(s string) int {
 	return -1
 }
 
-// render gives the template's value with the names of env; bytes is what it may still have, and is reduced by what it has.
+// render evaluates the template with the names of env. It subtracts the size of the value from
+// bytes, which is what may still be used.
 func (t *template) render(env map[string]any, bytes *int64) (any, error) {
 	if t.keys != nil {
 		object := make(map[string]any, len(t.keys))
@@ -219,7 +220,7 @@ func (e *expression) value(env map[string]any, bytes *int64) (any, error) {
 	return raw, nil
 }
 
-// json gives the template's value as JSON of at most so many bytes.
+// json returns the template's value as JSON of at most so many bytes.
 func (t *template) json(env map[string]any, limit int64) (json.RawMessage, error) {
 	left := limit
 	v, err := t.render(env, &left)

@@ -9,7 +9,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// decodeValue reads JSON as expressions see it: whole numbers that fit are ints.
+// decodeValue reads JSON for expressions: whole numbers that fit become ints.
 func decodeValue(raw json.RawMessage) (v any, err error) {
 	if len(raw) == 0 {
 		return nil, nil
@@ -42,7 +42,7 @@ func numbers(v any) any {
 	return v
 }
 
-// textOf is a value inside a text.
+// textOf is a value as part of a text.
 func textOf(v any) (string, error) {
 	if s, ok := v.(string); ok {
 		return s, nil

@@ -1,10 +1,12 @@
-// Package workflow reads declared workflows, checks them and plans what they do.
+// Package workflow reads declared workflows, checks them and plans their calls.
 //
-// A workflow is a YAML file of steps. Each step calls a task once, or once for every item of a list; which steps wait for which others
-// follows from the results that their expressions use. Parse gives a Definition or every problem of the text with its line and
-// column, Check compares it with the tasks there are, and a Run carries an instance's state: told in which order calls have ended it says which
-// begin next, always the same for the same order. Nothing here does input or output, tells the time or
-// draws at random, so an orchestrator can be built on it.
+// A workflow is a YAML file of steps. Each step calls a task once, or once for every item of a
+// list. A step waits for the steps whose results its expressions use. [Parse] returns a
+// [Definition], or every problem of the text with its line and column. [Definition.Check]
+// compares it with the existing tasks. A [Run] is the state of an instance. It is told in which
+// order calls have ended and says which begin next, always the same for the same order. The
+// package does no input or output, reads no clock and draws no random numbers, so an orchestrator
+// can replay it.
 package workflow
 
 import (
@@ -61,7 +63,7 @@ type Step struct {
 	input               *template // nil: the item, or the workflow's input
 }
 
-// Options are what the jobs of a step may say besides their input.
+// Options are what a step may set on its jobs besides their input.
 type Options struct {
 	Queue          string
 	Priority       *int
@@ -71,7 +73,7 @@ type Options struct {
 	Timeout        time.Duration // of each call, from when its job is made to its end; 0: none
 }
 
-// Position is a place in a text, both from 1.
+// Position is a place in a text. Both numbers begin at 1.
 type Position struct{ Line, Column int }
 
 // Problem is something wrong with a text.

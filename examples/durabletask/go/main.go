@@ -3,8 +3,9 @@
 //	forebay serve                      # with orchestrations.grpc.address: 127.0.0.1:4001
 //	go run ./examples/durabletask/go 127.0.0.1:4001 [KEY]
 //
-// It is a worker and a client in one process. Each line that it prints says what became of one orchestration. A program that may
-// run beside the server's database needs none of this: github.com/forebayhq/forebay/server has orchestrators as typed functions.
+// It is a worker and a client in one process. Each line that it prints says what became of one
+// orchestration. A program that can embed the server needs none of this:
+// github.com/forebayhq/forebay/server has orchestrators as typed functions.
 package main
 
 import (

@@ -14,6 +14,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/db/schema"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -26,6 +27,7 @@ func mustDo(t *testing.T, err error) {
 
 // A migration may take longer than any transaction, and is given up only when its caller does.
 func TestSlowMigration(t *testing.T) {
+	raced.Skip(t, raced.Waiting)
 	t.Parallel()
 	const usual = 2 * time.Second
 	slow := func(t *testing.T, takes string) *Conn {

@@ -16,7 +16,7 @@ import (
 // clock is the database's.
 type Conn struct {
 	*sqlite.Conn
-	statements map[*sqlite.Stmt]*statement // made once: each job takes ten
+	statements map[*sqlite.Stmt]*statement // made once for each prepared statement
 	File       *File                       // that this process has taken; nil: it has not
 }
 

@@ -19,7 +19,7 @@ const (
 	ShmSuffix  = "-shm"
 )
 
-// privateMode is the mode of all of them: they hold secrets of webhooks, and prompts.
+// privateMode is the mode of all these files, because they hold secrets.
 const privateMode = 0o600
 
 // File is a database file that this process has taken. Two locks keep it: one on a file beside it and, where the

@@ -1,5 +1,5 @@
-// Command ensure finds or installs the programs that the tests of this module need. If it cannot, it names
-// in one line what is missing, and ends with status 1.
+// Command ensure finds or installs the programs that the tests of this module need. If it cannot,
+// it names what is missing in one line and exits with status 1.
 package main
 
 import (

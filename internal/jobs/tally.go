@@ -1,0 +1,34 @@
+package jobs
+
+import "github.com/forebayhq/forebay"
+
+// Tally counts the jobs and attempts that a transaction ended.
+type Tally struct {
+	Succeeded, Failed, Cancelled, Expired int // jobs that ended
+	// Attempts that ended without their worker: its lock expired, it stopped, or the job was cancelled.
+	AttemptsLost, AttemptsCancelled int
+}
+
+// Count adds a job that ended.
+func (c *Tally) Count(status forebay.Status) {
+	switch status {
+	case forebay.StatusSucceeded:
+		c.Succeeded++
+	case forebay.StatusFailed:
+		c.Failed++
+	case forebay.StatusCancelled:
+		c.Cancelled++
+	case forebay.StatusExpired:
+		c.Expired++
+	}
+}
+
+// CountAttempt adds an attempt, if no worker will report it.
+func (c *Tally) CountAttempt(outcome forebay.Outcome) {
+	switch outcome {
+	case forebay.OutcomeLost:
+		c.AttemptsLost++
+	case forebay.OutcomeCancelled:
+		c.AttemptsCancelled++
+	}
+}
