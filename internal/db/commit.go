@@ -1,6 +1,10 @@
 package db
 
-import "time"
+import (
+	"time"
+
+	"github.com/forebayhq/forebay/internal/db/postgres"
+)
 
 // Commit is one transaction of the writer, once it is over.
 type Commit struct {
