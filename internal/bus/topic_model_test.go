@@ -11,7 +11,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/forebayhq/forebay/internal/filtertest"
+	"github.com/forebayhq/forebay/internal/filter/filtertest"
 	"pgregory.net/rapid"
 )
 

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/filtertest"
+	"github.com/forebayhq/forebay/internal/filter/filtertest"
 )
 
 // drawMessage draws a message, as this package sees it and as the reference does.

@@ -1,11 +1,13 @@
-// Package intake turns the messages of a queue of plain messages into jobs.
+// Package trigger turns the messages of a queue or a subscription into jobs.
 //
-// An [Intake] receives under peek-lock, submits and completes, so a crash in between repeats a message
-// but not its job: the message id is the job's idempotency key. What can never become a job is
-// dead-lettered with the reason; what cannot right now is given back, uncounted, and the intake pauses.
-// Any number of processes may run the same intake. A queue that requires sessions is received session by
-// session, in order.
-package intake
+// A [Trigger] receives a message under peek-lock, submits its job and completes the message. The
+// message id is the job's idempotency key. So a crash in between repeats the message, not the job.
+// A message that can never become a job is dead-lettered with the reason. One that cannot become a
+// job now is given back, uncounted, and the trigger pauses. Several processes may run the same
+// trigger. A queue that requires sessions is received session by session, in order.
+//
+// Users call this an intake: in the configuration, and in the idempotency keys of the jobs.
+package trigger
 
 import (
 	"context"
@@ -25,7 +27,7 @@ type Jobs interface {
 	SubmitRepeatable(ctx context.Context, tenant string, reqs []forebay.SubmitRequest, fingerprints [][]byte) []forebay.SubmitResult
 }
 
-// Options makes an Intake.
+// Options are the settings of a Trigger.
 type Options struct {
 	Bus    *bus.Service
 	Jobs   Jobs
@@ -36,19 +38,19 @@ type Options struct {
 	Queue  string // of the jobs; "": the task's
 }
 
-// Intake is one such queue.
-type Intake struct {
+// Trigger makes jobs of the messages of one queue or subscription.
+type Trigger struct {
 	Options
 	wait float64 // seconds that a pass waits for messages
 }
 
-// New returns an intake, to be run.
-func New(opts Options) *Intake { return &Intake{opts, 60} }
+// New returns a trigger. [Trigger.Run] starts it.
+func New(opts Options) *Trigger { return &Trigger{opts, 60} }
 
 const (
-	// settleTime bounds what is done with messages already received once the intake is to stop.
+	// settleTime bounds what is done with messages already received once the trigger is to stop.
 	settleTime = 30 * time.Second
-	// sessionBatches is how often a session is received from before others have their turn.
+	// sessionBatches is how many batches of one session are received before another session is accepted.
 	sessionBatches = 10
 
 	shortestPause = time.Second
@@ -56,20 +58,20 @@ const (
 )
 
 // Run takes messages until ctx ends.
-func (i *Intake) Run(ctx context.Context) {
-	log := i.Logger.With(slog.String("intake", i.Tenant+"/"+i.From))
-	for said, pause := "", shortestPause; ctx.Err() == nil; {
-		err := panics.Run(log, "an intake", func() error { return i.pass(ctx) })
+func (t *Trigger) Run(ctx context.Context) {
+	log := t.Logger.With(slog.String("trigger", t.Tenant+"/"+t.From))
+	for lastError, pause := "", shortestPause; ctx.Err() == nil; {
+		err := panics.Run(log, "a trigger", func() error { return t.pass(ctx) })
 		if err == nil {
-			said, pause = "", shortestPause
+			lastError, pause = "", shortestPause
 			continue
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		if err.Error() != said {
-			said = err.Error()
-			log.Warn("the intake pauses", slog.Any("error", err))
+		if err.Error() != lastError {
+			lastError = err.Error()
+			log.Warn("the trigger pauses", slog.Any("error", err))
 		}
 		if sleep.For(ctx, pause) != nil {
 			return
@@ -80,38 +82,38 @@ func (i *Intake) Run(ctx context.Context) {
 
 // pass takes the messages that are there, after waiting for some. Its error says why the next pass
 // would meet the same.
-func (i *Intake) pass(ctx context.Context) error {
-	sessions, err := i.Bus.RequiresSession(ctx, i.Tenant, i.From)
+func (t *Trigger) pass(ctx context.Context) error {
+	sessions, err := t.Bus.RequiresSession(ctx, t.Tenant, t.From)
 	if err != nil {
 		return err
 	}
 	if sessions {
-		return i.session(ctx)
+		return t.session(ctx)
 	}
-	got, err := i.Bus.Receive(ctx, i.Tenant, i.From, forebay.ReceiveRequest{MaxMessages: forebay.MaxMessagesPerCall, WaitSeconds: i.wait})
+	got, err := t.Bus.Receive(ctx, t.Tenant, t.From, forebay.ReceiveRequest{MaxMessages: forebay.MaxMessagesPerCall, WaitSeconds: t.wait})
 	if err != nil {
 		return err
 	}
-	return i.take(ctx, got)
+	return t.take(ctx, got)
 }
 
 // session takes the messages of the next session.
-func (i *Intake) session(ctx context.Context) (err error) {
-	session, found, err := i.Bus.AcceptSession(ctx, i.Tenant, i.From, forebay.AcceptSessionRequest{WaitSeconds: i.wait})
+func (t *Trigger) session(ctx context.Context) (err error) {
+	session, found, err := t.Bus.AcceptSession(ctx, t.Tenant, t.From, forebay.AcceptSessionRequest{WaitSeconds: t.wait})
 	if err != nil || !found {
 		return err
 	}
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 		defer cancel()
-		err = unlessLost(errors.Join(err, i.Bus.CloseSession(closing, i.Tenant, i.From, session.SessionToken)))
+		err = unlessLost(errors.Join(err, t.Bus.CloseSession(closing, t.Tenant, t.From, session.SessionToken)))
 	}()
 	for range sessionBatches {
-		got, err := i.Bus.ReceiveSession(ctx, i.Tenant, i.From, session.SessionToken, forebay.ReceiveRequest{MaxMessages: forebay.MaxMessagesPerCall})
+		got, err := t.Bus.ReceiveSession(ctx, t.Tenant, t.From, session.SessionToken, forebay.ReceiveRequest{MaxMessages: forebay.MaxMessagesPerCall})
 		if err != nil || len(got) == 0 {
 			return err
 		}
-		if err := i.take(ctx, got); err != nil {
+		if err := t.take(ctx, got); err != nil {
 			return err
 		}
 	}
@@ -127,13 +129,13 @@ func unlessLost(err error) error {
 }
 
 // take makes jobs of the messages, in their order: if one has to be given back, so are all after it.
-func (i *Intake) take(ctx context.Context, messages []forebay.Message) error {
+func (t *Trigger) take(ctx context.Context, messages []forebay.Message) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	for len(messages) > 0 {
 		n := together(messages)
-		if err := i.submit(ctx, messages[:n]); err != nil {
-			return errors.Join(err, i.giveBack(ctx, messages[n:]))
+		if err := t.submit(ctx, messages[:n]); err != nil {
+			return errors.Join(err, t.giveBack(ctx, messages[n:]))
 		}
 		messages = messages[n:]
 	}
@@ -151,49 +153,49 @@ func together(messages []forebay.Message) int {
 	return len(messages)
 }
 
-func (i *Intake) submit(ctx context.Context, messages []forebay.Message) error {
+func (t *Trigger) submit(ctx context.Context, messages []forebay.Message) error {
 	refusals := make([]error, len(messages))
 	var reqs []forebay.SubmitRequest
 	var prints [][]byte
-	var places []int // of the requests in messages
+	var indexes []int // of reqs: where in messages each stands
 	for n := range messages {
 		var req forebay.SubmitRequest
 		var print []byte
-		err := panics.Run(i.Logger, "a message of an intake", func() (err error) {
-			req, print, err = i.request(&messages[n])
+		err := panics.Run(t.Logger, "a message of a trigger", func() (err error) {
+			req, print, err = t.request(&messages[n])
 			return err
 		})
 		if err != nil {
 			refusals[n] = err
 			continue
 		}
-		reqs, prints, places = append(reqs, req), append(prints, print), append(places, n)
+		reqs, prints, indexes = append(reqs, req), append(prints, print), append(indexes, n)
 	}
 	if len(reqs) > 0 {
-		for n, result := range i.Jobs.SubmitRepeatable(ctx, i.Tenant, reqs, prints) {
+		for n, result := range t.Jobs.SubmitRepeatable(ctx, t.Tenant, reqs, prints) {
 			if result.Error != nil {
-				refusals[places[n]] = result.Error
+				refusals[indexes[n]] = result.Error
 			}
 		}
 	}
-	return i.settleAll(ctx, messages, refusals)
+	return t.settleAll(ctx, messages, refusals)
 }
 
 // settleAll settles the messages at once, so that they share a transaction.
-func (i *Intake) settleAll(ctx context.Context, messages []forebay.Message, refusals []error) error {
+func (t *Trigger) settleAll(ctx context.Context, messages []forebay.Message, refusals []error) error {
 	errs := make([]error, len(messages))
 	var settling sync.WaitGroup
 	for n := range messages {
-		settling.Go(func() { errs[n] = i.settle(ctx, &messages[n], refusals[n]) })
+		settling.Go(func() { errs[n] = t.settle(ctx, &messages[n], refusals[n]) })
 	}
 	settling.Wait()
 	return errors.Join(errs...)
 }
 
 // settle completes a message whose job exists. A refusal that is not the message's fault is returned.
-func (i *Intake) settle(ctx context.Context, m *forebay.Message, refusal error) error {
+func (t *Trigger) settle(ctx context.Context, m *forebay.Message, refusal error) error {
 	if refusal == nil {
-		return unlessLost(i.Bus.Complete(ctx, i.Tenant, i.From, m.LockToken))
+		return unlessLost(t.Bus.Complete(ctx, t.Tenant, t.From, m.LockToken))
 	}
 	var why *forebay.Error
 	if !errors.As(refusal, &why) {
@@ -201,23 +203,23 @@ func (i *Intake) settle(ctx context.Context, m *forebay.Message, refusal error) 
 	}
 	switch why.Code {
 	case forebay.CodeGone: // its job was there, and was purged since
-		return unlessLost(i.Bus.Complete(ctx, i.Tenant, i.From, m.LockToken))
+		return unlessLost(t.Bus.Complete(ctx, t.Tenant, t.From, m.LockToken))
 	case forebay.CodeUnavailable, forebay.CodeStorageFull, forebay.CodeTooManyRequests, forebay.CodeTenantLimit, forebay.CodeDatabaseUnusable:
-		return errors.Join(refusal, i.giveBack(ctx, []forebay.Message{*m}))
+		return errors.Join(refusal, t.giveBack(ctx, []forebay.Message{*m}))
 	case forebay.CodeInternal: // it counts, lest a message for which this always happens comes for ever
-		return errors.Join(refusal, unlessLost(i.Bus.Abandon(ctx, i.Tenant, i.From, m.LockToken, forebay.Settlement{})))
+		return errors.Join(refusal, unlessLost(t.Bus.Abandon(ctx, t.Tenant, t.From, m.LockToken, forebay.Settlement{})))
 	}
 	reason := string(why.Code)
 	if why.Field == "deadline" {
 		reason = forebay.ReasonExpired
 	}
-	return unlessLost(i.Bus.DeadLetter(ctx, i.Tenant, i.From, m.LockToken, forebay.Settlement{Reason: reason, Description: why.Error()}))
+	return unlessLost(t.Bus.DeadLetter(ctx, t.Tenant, t.From, m.LockToken, forebay.Settlement{Reason: reason, Description: why.Error()}))
 }
 
-func (i *Intake) giveBack(ctx context.Context, messages []forebay.Message) error {
+func (t *Trigger) giveBack(ctx context.Context, messages []forebay.Message) error {
 	tokens := make([]string, len(messages))
 	for n, m := range messages {
 		tokens[n] = m.LockToken
 	}
-	return i.Bus.Return(ctx, i.Tenant, i.From, tokens)
+	return t.Bus.Return(ctx, t.Tenant, t.From, tokens)
 }

@@ -1,4 +1,4 @@
-package intake
+package trigger
 
 import (
 	"crypto/sha256"
@@ -21,8 +21,8 @@ const maxDeadline = 9 * 365 * 24 * time.Hour
 
 // request is the job that the message asks for, and a fingerprint of the message: what was sent twice has
 // the same, whatever its times.
-func (i *Intake) request(m *forebay.Message) (req forebay.SubmitRequest, fingerprint []byte, err error) {
-	req = forebay.SubmitRequest{Task: i.Task, Queue: i.Queue, IdempotencyKey: i.key(m.MessageID)}
+func (t *Trigger) request(m *forebay.Message) (req forebay.SubmitRequest, fingerprint []byte, err error) {
+	req = forebay.SubmitRequest{Task: t.Task, Queue: t.Queue, IdempotencyKey: t.key(m.MessageID)}
 	if req.Task == "" {
 		req.Task = m.Subject
 	}
@@ -44,9 +44,9 @@ func (i *Intake) request(m *forebay.Message) (req forebay.SubmitRequest, fingerp
 			req.Metadata[name] = format(value)
 		}
 	}
-	said := m.NewMessage
-	said.ScheduledTime = nil
-	b, err := json.Marshal(said)
+	sent := m.NewMessage
+	sent.ScheduledTime = nil
+	b, err := json.Marshal(sent)
 	if err != nil {
 		return req, nil, err
 	}
@@ -55,8 +55,8 @@ func (i *Intake) request(m *forebay.Message) (req forebay.SubmitRequest, fingerp
 }
 
 // key is "intake/<queue>/<message id>", with a hash for an id that is too long for a key.
-func (i *Intake) key(messageID string) string {
-	prefix := "intake/" + i.From + "/"
+func (t *Trigger) key(messageID string) string {
+	prefix := "intake/" + t.From + "/"
 	if len(prefix)+len(messageID) > forebay.MaxIdempotencyKeyBytes {
 		sum := sha256.Sum256([]byte(messageID))
 		messageID = "sha256:" + hex.EncodeToString(sum[:])
