@@ -11,9 +11,6 @@ package bus
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
-	"encoding/binary"
 	"strings"
 	"sync"
 	"time"
@@ -152,37 +149,6 @@ func (s *Service) changed(key string) {
 	s.changes++
 	delete(s.queues, key)
 }
-
-// A token is what a receiver settles a delivery with, or uses a session: opaque to it, a sequence
-// number, or that of the session, and the random number of the lock in truth.
-const tokenBytes = 16
-
-var tokenEncoding = base64.RawURLEncoding.Strict()
-
-func newToken(number, secret int64) string {
-	var b [tokenBytes]byte
-	binary.BigEndian.PutUint64(b[:8], uint64(number))
-	binary.BigEndian.PutUint64(b[8:], uint64(secret))
-	return tokenEncoding.EncodeToString(b[:])
-}
-
-func parseToken(field, token string) (number, secret int64, err error) {
-	var b [tokenBytes]byte
-	if len(token) == tokenEncoding.EncodedLen(tokenBytes) {
-		// The decoder skips line ends, so it may have found fewer bytes.
-		if n, err := tokenEncoding.Decode(b[:], []byte(token)); err == nil && n == tokenBytes {
-			return int64(binary.BigEndian.Uint64(b[:8])), int64(binary.BigEndian.Uint64(b[8:])), nil
-		}
-	}
-	return 0, 0, forebay.Invalid(field, "is not such a token")
-}
-
-func tokenOf(l queue.Lock) string { return newToken(l.Seq, l.Token) }
-
-// newMessageID names a message whose sender did not.
-func newMessageID() string { return "msg_" + strings.ToLower(rand.Text()) }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // secondsOrNil is nil for none.
 func secondsOrNil(d time.Duration) *float64 {

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // suite is what a service does whatever database its store is in. Each test gets one whose tenant "acme" has
@@ -99,23 +99,6 @@ func serviceOn(t *testing.T, s *stores) *Service {
 
 func text(s string) forebay.NewMessage { return forebay.NewMessage{Body: &s} }
 
-// FuzzParseToken: what is taken for a token is the token of that lock, and of no other.
-func FuzzParseToken(f *testing.F) {
-	f.Add(tokenOf(queue.Lock{Seq: 1, Token: -1}))
-	f.Add("")
-	f.Add("AAAAAAAAAAEAAAAAAAAAAR")
-	f.Add(strings.Repeat("\n", 22))
-	f.Fuzz(func(t *testing.T, token string) {
-		number, secret, err := parseToken("lock_token", token)
-		if err == nil && newToken(number, secret) != token {
-			t.Errorf("%q is taken for %q", token, newToken(number, secret))
-		}
-		if err != nil && forebay.CodeOf(err) != forebay.CodeInvalidRequest {
-			t.Errorf("%q: %v", token, err)
-		}
-	})
-}
-
 func testEntities(t *testing.T, b *Service) {
 	ctx := t.Context()
 	for path, want := range map[string]forebay.Code{
@@ -199,7 +182,7 @@ func testUndeliver(t *testing.T, b *Service) {
 	if err != nil || len(again) != 2 || again[0].DeliveryCount != 1 || *again[0].Body != "1" {
 		t.Errorf("received %+v (%v)", again, err)
 	}
-	if err := b.Complete(t.Context(), "acme", "orders", tokenOf(got[0].Lock)); !errors.Is(err, forebay.ErrLockLost) {
+	if err := b.Complete(t.Context(), "acme", "orders", message.NewToken(got[0].Seq, got[0].Token)); !errors.Is(err, forebay.ErrLockLost) {
 		t.Errorf("the lock given back settled: %v", err)
 	}
 

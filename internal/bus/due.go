@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -57,7 +58,7 @@ func (t *Tx) tendMessages() error {
 	if err != nil {
 		return err
 	}
-	t.copied, t.dueDone = spread{}, false // a share of its own: what callers publish must not hold up what is due
+	t.copied, t.dueDone = rules.FanOut{}, false // a share of its own: what callers publish must not hold up what is due
 	for _, m := range due {
 		if !t.takesMore() {
 			break // what is left is still due, and so next
@@ -69,7 +70,7 @@ func (t *Tx) tendMessages() error {
 	if err := t.forgetMessageIDs(); err != nil {
 		return err
 	}
-	t.copied, t.dueDone = spread{}, false
+	t.copied, t.dueDone = rules.FanOut{}, false
 	return t.tendQueues()
 }
 
@@ -77,7 +78,7 @@ func (t *Tx) tendMessages() error {
 // follow from. It may always do one, whatever else it has done: else what is due would wait for as long as
 // callers publish much.
 func (t *Tx) takesMore() bool {
-	if t.dueDone && t.copied.full() {
+	if t.dueDone && t.copied.Full() {
 		return false
 	}
 	t.dueDone = true
@@ -139,10 +140,10 @@ func (t *Tx) activate(m dueMessage) error {
 		return err
 	}
 	if q.IsTopic {
-		a.spread = &spread{}
-		switch a.picks, err = t.pickDue(q, a.MessageContent, a.spread); {
-		case errors.Is(err, errFanOut), errors.Is(err, errNotReady):
-			t.judgeLater(err, slowMessage{q.Tenant, q.No, m.seq})
+		a.fanOut = &rules.FanOut{}
+		switch a.picks, err = t.pickDue(q, a.MessageContent, a.fanOut); {
+		case errors.Is(err, rules.ErrFanOut), errors.Is(err, errNotReady):
+			t.judgeLater(err, rules.SlowMessage{Tenant: q.Tenant, Topic: q.No, Seq: m.seq})
 			waited := int64(0)
 			if a.ScheduledAt != nil {
 				waited = t.Now - driver.Millis(a.ScheduledAt)
@@ -164,29 +165,29 @@ func (t *Tx) activate(m dueMessage) error {
 
 // pickDue is pick for a message that can be judged later. Of a topic whose rules took too long for another message it is, as long as
 // there is room: to find out again and again would keep everybody waiting.
-func (t *Tx) pickDue(topic MessageQueue, message *MessageContent, made *spread) ([]picked, error) {
+func (t *Tx) pickDue(topic MessageQueue, message *MessageContent, made *rules.FanOut) ([]pick, error) {
 	c, err := t.readyTopic(topic)
 	if err != nil {
 		return nil, err
 	}
-	if c.costly.Load() && t.W.slow.room(topic.Tenant) {
-		return nil, errSteps
+	if c.Costly.Load() && t.W.slow.Room(topic.Tenant) {
+		return nil, rules.ErrSteps
 	}
 	picks, err := t.pick(topic, message, made)
 	var refused *forebay.Error
-	if errors.As(err, &refused) && refused == errSteps {
-		c.costly.Store(true)
+	if errors.As(err, &refused) && refused == rules.ErrSteps {
+		c.Costly.Store(true)
 	}
 	return picks, err
 }
 
 // judgeLater has a message judged outside the transaction if judging it within takes too long.
-func (t *Tx) judgeLater(why error, m slowMessage) {
+func (t *Tx) judgeLater(why error, m rules.SlowMessage) {
 	var refused *forebay.Error
-	if errors.As(why, &refused); refused != errSteps && !errors.Is(why, errNotReady) {
+	if errors.As(why, &refused); refused != rules.ErrSteps && !errors.Is(why, errNotReady) {
 		return
 	}
-	t.After = append(t.After, func() { t.W.slow.put(m) })
+	t.After = append(t.After, func() { t.W.slow.Put(m) })
 }
 
 // makeActive makes a message of the queue that was scheduled under that number active.
@@ -197,7 +198,7 @@ func (t *Tx) makeActive(q MessageQueue, scheduled int64, a arrival) error {
 	if err := t.keepShare(&a); err != nil {
 		return err
 	}
-	t.copied.add(1, a.Size())
+	t.copied.Add(1, a.Size())
 	seq, err := t.Queue.NewSeq()
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -35,14 +36,14 @@ func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 		return t.insertDead(q, seq, a)
 	}
 	if target.IsTopic {
-		if a.spread == nil {
-			a.spread = &spread{}
+		if a.fanOut == nil {
+			a.fanOut = &rules.FanOut{}
 		}
-		switch a.picks, err = t.pick(target, a.MessageContent, a.spread); {
+		switch a.picks, err = t.pick(target, a.MessageContent, a.fanOut); {
 		case errors.Is(err, errNotReady): // it is judged once they are
 			a.picks = nil
-		case errors.Is(err, errFanOut):
-			refused := errFanOut
+		case errors.Is(err, rules.ErrFanOut):
+			refused := rules.ErrFanOut
 			errors.As(err, &refused)
 			a.why = DeadLettering{Reason: forebay.ReasonFanOut, Description: refused.Message}
 			return t.insertDead(q, seq, a)
@@ -50,7 +51,7 @@ func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 			return err
 		}
 	}
-	t.copied.add(1, a.Size())
+	t.copied.Add(1, a.Size())
 	a.hops++
 	a.inParts, a.bySender = false, false
 	_, err = t.arrive(target, a)
@@ -143,7 +144,7 @@ func arrivalOf(c driver.Conn, seq, at int64) (a arrival, err error) {
 	_, err = c.Prep(sqlWholeMessage).Int(seq).One(func(r driver.Row) {
 		m := readMessage(r, at)
 		a = arrival{MessageContent: &m.MessageContent, first: m.EnqueuedSeq, hops: m.hops, source: m.DeadLetterSource,
-			why: DeadLettering{m.DeadLetterReason, m.DeadLetterDescription}}
+			why: DeadLettering{Reason: m.DeadLetterReason, Description: m.DeadLetterDescription}}
 		if m.shared != 0 {
 			a.share = &sharing{no: m.shared, stored: true}
 		}

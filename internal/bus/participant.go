@@ -3,6 +3,7 @@ package bus
 import (
 	"slices"
 
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -15,8 +16,8 @@ type Participant struct {
 	queue     *queue.Participant
 	Webhooks  gate
 	impatient []*Receiver // that want an answer at once
-	topics    *topicRules
-	slow      *slowMessages // to be judged outside of transactions
+	topics    *rules.Cache[MessageQueue]
+	slow      *rules.Slow // to be judged outside of transactions
 	followed  *FollowedTenants
 	Resting   map[queue.Subqueue]int64 // of webhooks → until when nothing is sent to their endpoints
 	nextTask  int64                    // when something is to be done about messages; 0: nothing
@@ -34,9 +35,9 @@ type Tx struct {
 	W        *Participant
 	Queue    *queue.Tx
 	topics   topicMemory
-	counter  *int64 // of changes of topics; nil: ask when you need it
-	copied   spread // copies that topics and forwarding have made
-	dueDone  bool   // something that was due is done
+	counter  *int64       // of changes of topics; nil: ask when you need it
+	copied   rules.FanOut // copies that topics and forwarding have made
+	dueDone  bool         // something that was due is done
 	sessions sessionMemory
 	served   []*Receiver
 	wake     int64 // when something is to be done that was not before; 0: nothing
@@ -45,7 +46,7 @@ type Tx struct {
 // wordMessages says when something is to be done about messages, for the writers of this process.
 var wordMessages = db.NewWordKind('e', db.ToWriters)
 
-func newBusPart(w *db.Writer, queues *queue.Participant, topics *topicRules) *Participant {
+func newBusPart(w *db.Writer, queues *queue.Participant, topics *rules.Cache[MessageQueue]) *Participant {
 	p := &Participant{Writer: w, Waiting: queue.NewWaiting[*Receiver](), queue: queues, topics: topics, Resting: map[queue.Subqueue]int64{}}
 	queues.Sets = append(queues.Sets, p)
 	return p
@@ -53,7 +54,7 @@ func newBusPart(w *db.Writer, queues *queue.Participant, topics *topicRules) *Pa
 
 func newBusTx(t *db.Tx, p *Participant) *Tx {
 	b := &Tx{Tx: t, W: p, Queue: queue.Key.Of(t)}
-	t.Full = b.copied.full
+	t.Full = b.copied.Full
 	return b
 }
 

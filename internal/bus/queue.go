@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
 )
 
 // PutQueue makes a queue of messages, or gives an existing one these settings. They apply to what is
@@ -82,7 +83,7 @@ func apply(settings forebay.MessageQueueSettings, tenant string, q *MessageQueue
 		if !(d.given >= d.min.Seconds() && d.given <= d.max.Seconds()) {
 			return forebay.Invalid(d.field, "goes from %g to %g", d.min.Seconds(), d.max.Seconds())
 		}
-		*d.set = seconds(d.given)
+		*d.set = message.Seconds(d.given)
 	}
 	q.MaxDeliveries = cmp.Or(settings.MaxDeliveryCount, forebay.DefaultMaxDeliveryCount)
 	if q.MaxDeliveries < 1 || q.MaxDeliveries > forebay.MaxMaxDeliveryCount {

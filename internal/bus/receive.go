@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/turns"
@@ -201,7 +202,7 @@ func messageOf(s *Message) (forebay.Message, error) {
 		m.State = forebay.MessageLocked
 	}
 	if s.Token != 0 {
-		m.LockToken = tokenOf(s.Lock)
+		m.LockToken = message.NewToken(s.Seq, s.Token)
 	}
 	if s.Text {
 		body := string(s.Body)

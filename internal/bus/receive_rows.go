@@ -238,7 +238,7 @@ func (t *Tx) TakeReady(from Source, c *Receiver) error {
 		if !elsewhere || !tooLarge && len(found) < limit {
 			return nil
 		}
-		if !from.session && t.copied.full() { // the next look goes on
+		if !from.session && t.copied.Full() { // the next look goes on
 			return nil
 		}
 	}

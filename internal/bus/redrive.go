@@ -3,7 +3,6 @@ package bus
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
@@ -122,10 +121,6 @@ func (s *Service) edit(req forebay.RedriveMessagesRequest) (func(*MessageContent
 				return err
 			}
 		}
-		if c.Size() > s.maxBytes {
-			return &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "edit",
-				Message: fmt.Sprintf("makes the message %d bytes, with its properties; it may have at most %d", c.Size(), s.maxBytes)}
-		}
-		return nil
+		return c.CheckSize("edit", s.maxBytes)
 	}, nil
 }

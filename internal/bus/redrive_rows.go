@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
 
@@ -80,7 +79,7 @@ func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessage
 			return err
 		}
 		a.why, a.source, a.hops = DeadLettering{}, "", 0
-		t.copied.add(1, a.Size()) // so that a transaction of large messages ends sooner
+		t.copied.Add(1, a.Size()) // so that a transaction of large messages ends sooner
 		number, err := t.Queue.NewSeq()
 		if err != nil {
 			return err
@@ -169,13 +168,4 @@ func deadMessages(c driver.Conn, subqueue queue.Subqueue, sel DeadMessages, at i
 	})
 	step.More = step.More || looked == oldestAtOnce
 	return seqs, step, driver.UnlessStopped(err)
-}
-
-// SetProperties replaces a message's application properties.
-func (m *MessageContent) SetProperties(p forebay.Properties) (err error) {
-	m.Properties = nil
-	if len(p) > 0 {
-		m.Properties, err = json.Marshal(p)
-	}
-	return err
 }

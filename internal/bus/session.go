@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
 )
 
 // AcceptSession locks the session asked for, or else the one that has waited longest for a receiver. It
@@ -29,7 +30,7 @@ func (s *Service) AcceptSession(ctx context.Context, tenant, path string, req fo
 			field = "wait_seconds"
 		}
 		return session, false, forebay.Invalid(field, "does not go with session_id: a session that is free is accepted at once")
-	case !validID(req.SessionID):
+	case !message.ValidID(req.SessionID):
 		return session, false, forebay.Invalid("session_id", "must be at most %d characters, none of them a control character", forebay.MaxIDCharacters)
 	}
 	done, err := s.takeSession(ctx, tenant, e.MessageQueue, req.SessionID)
@@ -68,7 +69,7 @@ func (s *Service) acceptNext(ctx context.Context, e entity, limit time.Duration)
 }
 
 func sessionOf(s Session) forebay.Session {
-	return forebay.Session{SessionID: s.ID, SessionToken: newToken(s.No, s.Token), LockedUntil: s.LockedUntil, State: s.State}
+	return forebay.Session{SessionID: s.ID, SessionToken: message.NewToken(s.No, s.Token), LockedUntil: s.LockedUntil, State: s.State}
 }
 
 // session finds what a session's token is about.
@@ -76,7 +77,7 @@ func (s *Service) session(ctx context.Context, tenant, path, token string) (e en
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err
 	}
-	lock.No, lock.Token, err = parseToken("session_token", token)
+	lock.No, lock.Token, err = message.ParseToken("session_token", token)
 	return e, lock, err
 }
 

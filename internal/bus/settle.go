@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -88,7 +89,7 @@ func (s *Service) delivery(ctx context.Context, tenant, path, token string, how 
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err
 	}
-	if lock.Seq, lock.Token, err = parseToken("lock_token", token); err != nil {
+	if lock.Seq, lock.Token, err = message.ParseToken("lock_token", token); err != nil {
 		return e, lock, err
 	}
 	if err := how.Properties.Check(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -89,10 +90,8 @@ func (s *Store) Defer(ctx context.Context, subqueue queue.Subqueue, l queue.Lock
 	})
 }
 
-// DeadLettering says why a message is set aside.
-type DeadLettering struct {
-	Reason, Description string
-}
+// DeadLettering says why a message is dead-lettered.
+type DeadLettering = message.DeadLettering
 
 // DeadLetter moves a message to its queue's dead-letter subqueue. It keeps its sequence number and
 // its delivery count.
@@ -168,7 +167,7 @@ func (t *Tx) changeProperties(seq int64, changed forebay.Properties) error {
 	if _, err := t.Prep(sqlProperties).Int(seq).One(func(r driver.Row) { properties = r.Blob(0) }); err != nil {
 		return err
 	}
-	merged, err := mergeProperties(properties, changed)
+	merged, err := message.MergeProperties(properties, changed)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 )
 
 var (
@@ -25,14 +26,7 @@ func validSubscription(s string) bool {
 	return forebay.ValidName(s) && len(s) <= forebay.MaxSubscriptionBytes
 }
 
-func checkName(field, name string, max int) error {
-	if forebay.ValidName(name) && len(name) <= max {
-		return nil
-	}
-	return forebay.Invalid(field, "must be 1 to %d letters, digits, dots, underscores and hyphens, beginning with a letter or digit", max)
-}
-
-// checkEntity is checkName for a queue or a topic.
+// checkEntity reports what is wrong with the name of a queue or a topic.
 func checkEntity(field, name string) error {
 	if forebay.ValidEntityName(name) {
 		return nil
@@ -188,7 +182,7 @@ func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name strin
 	if err := checkSubscription(name, settings); err != nil {
 		return sub, false, err
 	}
-	rules, err := firstRules(settings.Rules)
+	first, err := rules.First(settings.Rules)
 	if err != nil {
 		return sub, false, err
 	}
@@ -201,12 +195,12 @@ func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name strin
 	if OnlyForebayPublishes(t.Name) {
 		limit = forebay.MaxEventListeners
 	}
-	done, err := s.takeNew(ctx, tenant, wanted.Name, want{forebay.LimitSubscriptions, 1}, want{forebay.LimitRules, int64(len(rules))})
+	done, err := s.takeNew(ctx, tenant, wanted.Name, want{forebay.LimitSubscriptions, 1}, want{forebay.LimitRules, int64(len(first))})
 	if err != nil {
 		return sub, false, err
 	}
 	defer done()
-	stored, created, err := s.store.PutSubscription(ctx, t, wanted, rules, limit)
+	stored, created, err := s.store.PutSubscription(ctx, t, wanted, first, limit)
 	s.changed(wanted.Name)
 	if err != nil {
 		return sub, false, err
@@ -216,7 +210,7 @@ func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name strin
 }
 
 func checkSubscription(name string, settings forebay.SubscriptionSettings) error {
-	if err := checkName("subscription", name, forebay.MaxSubscriptionBytes); err != nil {
+	if err := rules.CheckName("subscription", name); err != nil {
 		return err
 	}
 	if settings.DuplicateWindowSeconds != 0 || settings.DetectsDuplicates != nil && *settings.DetectsDuplicates {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -59,7 +60,7 @@ func wantOnce(t *testing.T, s *stores, subs []MessageQueue, messages, atOnce int
 				return err
 			}
 		}
-		most := 3*fullCopies + atOnce // of callers, of what was due, and of what stood in queues
+		most := 3*rules.FullCopies + atOnce // of callers, of what was due, and of what stood in queues
 		transactions := 0
 		err := c.Prep("SELECT enqueued_at, count(*) FROM bodies GROUP BY enqueued_at").Each(func(r driver.Row) error {
 			if transactions++; r.Int(1) > int64(most) {

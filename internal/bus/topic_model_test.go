@@ -131,7 +131,7 @@ func (w *newsstand) changeRules(t *rapid.T) {
 		return
 	}
 	r := drawRule(t)
-	if _, created, err := w.s.Bus.PutRule(background, sub.queue, Rule{Name: name, Settings: r.settings}, RuleLimits{10, 100}); err != nil || created == found {
+	if _, created, err := w.s.Bus.PutRule(background, sub.queue, Rule{Name: name, Settings: r.settings}, RuleLimits{PerSubscription: 10, SQLPerTopic: 100}); err != nil || created == found {
 		t.Fatalf("created %t: %v", created, err)
 	}
 	sub.rules[name] = r

@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -86,7 +85,7 @@ func (t *Tx) ChangeTopic(no int64) error {
 		return err
 	}
 	t.forgetTopics()
-	t.After = append(t.After, func() { t.W.topics.forget(no) })
+	t.After = append(t.After, func() { t.W.topics.Forget(no) })
 	if err := t.Prep(schema.SQLCount).Text(topicsCounter).Int(version).Exec(); err != nil {
 		return err
 	}
@@ -148,7 +147,7 @@ func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, ru
 			return p, err
 		}
 		sub.Topic, sub.TopicIdle = topic.No, topic.Idle
-		if err := t.checkFirstRules(sub, rules, RuleLimits{forebay.MaxRules, forebay.MaxSQLFilters}); err != nil {
+		if err := t.checkFirstRules(sub, rules, RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters}); err != nil {
 			return p, err
 		}
 		if p, err = t.PutMessageQueue(sub, limit); err != nil || p.same {
@@ -205,10 +204,3 @@ func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue, limit int64
 func SubscriptionOf(q MessageQueue) string {
 	return q.Name[strings.LastIndex(q.Name, subscriptionInfix)+len(subscriptionInfix):]
 }
-
-// errSteps has the code of errFanOut, so that either is the other to errors.Is: what must not be made at once.
-var errSteps = &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "body",
-	Message: "the rules of the subscriptions take too long to judge this at once; send fewer messages at a time, or ones with shorter properties, or make the rules simpler"}
-
-var errFanOut = &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "body",
-	Message: fmt.Sprintf("the subscriptions would store more than %d copies or %d MiB at once; send fewer messages at a time, or smaller ones", maxCopies, maxCopyBytes>>20)}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -177,7 +178,7 @@ func testForwardingThroughTopics(t *testing.T, s *stores, _ *clock) {
 			return nil
 		})
 	})
-	if err != nil || bodies > maxCopies+100 || !slices.Equal(reasons, []string{forebay.ReasonMaxHops, forebay.ReasonFanOut}) {
+	if err != nil || bodies > rules.MaxCopies+100 || !slices.Equal(reasons, []string{forebay.ReasonMaxHops, forebay.ReasonFanOut}) {
 		t.Errorf("%d copies, set aside for %v (%v)", bodies, reasons, err)
 	}
 }
@@ -466,7 +467,7 @@ func BenchmarkFanOut(b *testing.B) {
 	for i := range 20 {
 		sub := subscribe(b, s, topic, fmt.Sprint("s", i))
 		if i%2 == 0 {
-			if _, _, err := s.Bus.PutRule(b.Context(), sub, Rule{Name: "$Default", Settings: forebay.RuleSettings{SQLFilter: "n >= 0 AND sys.Label LIKE 'm%'"}}, RuleLimits{5, 100}); err != nil {
+			if _, _, err := s.Bus.PutRule(b.Context(), sub, Rule{Name: "$Default", Settings: forebay.RuleSettings{SQLFilter: "n >= 0 AND sys.Label LIKE 'm%'"}}, RuleLimits{PerSubscription: 5, SQLPerTopic: 100}); err != nil {
 				b.Fatal(err)
 			}
 		}

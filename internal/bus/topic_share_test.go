@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -57,7 +58,7 @@ func TestDueHasAShareOfItsOwn(t *testing.T) {
 			return err
 		}, func() error {
 			_, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
-				t.copied.add(fullCopies, 1)
+				t.copied.Add(rules.FullCopies, 1)
 				return 0, nil
 			})
 			return err
@@ -78,7 +79,7 @@ func TestForwardingHasAShareOfItsOwn(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		subs := manySubscriptions(t, s, topic, 50)
-		send(t, s, topic, scheduled(fullCopies/50+1)...)
+		send(t, s, topic, scheduled(rules.FullCopies/50+1)...)
 		there, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/there", Lock: testLock, MaxDeliveries: 1}, 10)
 		if err != nil {
 			t.Fatal(err)
@@ -115,7 +116,7 @@ func TestReceivingIsBounded(t *testing.T) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		subs := manySubscriptions(t, s, topic, 50)
 		q := putQueue(t, s, MessageQueue{MaxDeliveries: 1, ForwardDeadLettersTo: topic.Name})
-		const messages = 2 * fullCopies / 50
+		const messages = 2 * rules.FullCopies / 50
 		send(t, s, q, numbered(0, messages)...)
 		_, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
 			return 0, t.Prep("UPDATE messages SET deliveries = 1 WHERE lane = ?").Int(int64(q.Subqueue(false))).Exec()
@@ -133,7 +134,7 @@ func TestReceivingIsBounded(t *testing.T) {
 		}
 		err = s.DB.Read(t.Context(), func(c driver.Conn) error {
 			return c.Prep("SELECT count(*) FROM bodies GROUP BY enqueued_at").Each(func(r driver.Row) error {
-				if r.Int(0) > fullCopies+50 {
+				if r.Int(0) > rules.FullCopies+50 {
 					t.Errorf("one transaction has made %d copies", r.Int(0))
 				}
 				return nil
@@ -151,7 +152,7 @@ func TestSendThroughQueueKeepsTheOrder(t *testing.T) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		subs := manySubscriptions(t, s, topic, 50)
 		q := putQueue(t, s, MessageQueue{ForwardTo: topic.Name})
-		const first, all = 4 * fullCopies / 50, 4*fullCopies/50 + 10
+		const first, all = 4 * rules.FullCopies / 50, 4*rules.FullCopies/50 + 10
 		for _, err := range dbtest.InOneTransaction(t, s.DB, func() error {
 			_, err := s.Bus.Send(t.Context(), q, numbered(0, first))
 			return err
@@ -183,7 +184,7 @@ func TestPostponedCallsGoNext(t *testing.T) {
 			calls = append(calls, func() error { // the second of two fills a batch, and one all that a transaction should make
 				_, err := db.TransactIn(context.Background(), Key, s.DB.Writer, db.Op{Stage: db.StageChange, Size: i % 2 * fullBatch}, func(t *Tx) (int, error) {
 					done = append(done, i)
-					t.copied.add(fullCopies, 1)
+					t.copied.Add(rules.FullCopies, 1)
 					return 0, nil
 				})
 				return err
@@ -217,7 +218,7 @@ func TestPostponedCallsAreDoneAtTheClose(t *testing.T) {
 						closing.Go(func() { _ = s.DB.Close() })
 						synctest.Wait() // until it waits for the writer
 					}
-					t.copied.add(fullCopies, 1)
+					t.copied.Add(rules.FullCopies, 1)
 					return 0, nil
 				})
 				return err

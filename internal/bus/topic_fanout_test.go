@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -44,7 +45,7 @@ func TestSendInParts(t *testing.T) {
 		}
 		err := s.DB.Read(t.Context(), func(c driver.Conn) error {
 			return c.Prep("SELECT enqueued_at, lane % 4, count(*), count(DISTINCT message_id) FROM bodies GROUP BY 1, 2").Each(func(r driver.Row) error {
-				if r.Int(2) > 2*fullCopies+listeners || r.Int(2) != r.Int(3)*listeners {
+				if r.Int(2) > 2*rules.FullCopies+listeners || r.Int(2) != r.Int(3)*listeners {
 					t.Errorf("there are %d copies of %d messages of one time", r.Int(2), r.Int(3))
 				}
 				return nil
@@ -160,7 +161,7 @@ func TestOneMessageInParts(t *testing.T) {
 			t.Errorf("a duplicate has the number %d, not %d", again[0], first[0])
 		}
 		send(t, s, topic, content("second", 2))
-		if n := count("SELECT max(n) FROM (SELECT count(*) AS n FROM bodies GROUP BY enqueued_at) x"); n == 0 || n > partCopies+manyCopies {
+		if n := count("SELECT max(n) FROM (SELECT count(*) AS n FROM bodies GROUP BY enqueued_at) x"); n == 0 || n > rules.PartCopies+manyCopies {
 			t.Errorf("a transaction has made %d copies", n)
 		}
 		wantManifold(t, s, subs, manyCopies, "large", "second")

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
@@ -28,7 +29,7 @@ func (f *FollowedTenants) MostOps() int {
 	if f == nil || f.most == 0 {
 		return db.MaxBatchOps
 	}
-	return min(db.MaxBatchOps, max(fullCopies/int(f.most), 1))
+	return min(db.MaxBatchOps, max(rules.FullCopies/int(f.most), 1))
 }
 
 func (t *Tx) Followed() (*FollowedTenants, error) {

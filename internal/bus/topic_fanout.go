@@ -1,11 +1,11 @@
 package bus
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
 
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/turns"
@@ -17,8 +17,6 @@ import (
 // theirs: copies are made in the order of the subscriptions' numbers, all that one gets in one transaction.
 
 const (
-	// partCopies is how many copies of a message one transaction makes, but for those that one subscription gets more.
-	partCopies = 500
 	// handOutTime is how long a sender has for one transaction, in milliseconds, before the writer helps.
 	handOutTime = 10_000
 	// partPause is how long the writer leaves a message alone whose rules are judged, or made ready, outside of transactions, in
@@ -32,11 +30,8 @@ func (a *arrival) partMost() int {
 	if a.share != nil || len(a.Body)+len(a.Properties) >= sharedLeast {
 		size -= int64(len(a.Body))
 	}
-	return int(min(partCopies, max(1, fullCopyBytes/max(1, size))))
+	return int(min(rules.PartCopies, max(1, rules.FullCopyBytes/max(1, size))))
 }
-
-// inParts reports whether messages that were judged so are too much for one transaction.
-func (j *judgement) inParts() bool { return j != nil && len(j.picks) > 1 && j.made.copies > fullCopies }
 
 // handsOut reports whether messages wait in the topic for their copies.
 func (t *Tx) handsOut(topic MessageQueue) bool { return topic.HandsOut || t.topics.parts[topic.No] }
@@ -49,10 +44,10 @@ func (t *Tx) storePart(topic MessageQueue, seq int64, a arrival, picks int) erro
 	}
 	t.DueBy(at)
 	copies := int64(0)
-	if a.spread != nil {
-		copies = int64(max(a.spread.copies-picks, 0))
+	if a.fanOut != nil {
+		copies = int64(max(a.fanOut.Copies-picks, 0))
 	}
-	a.shareAmong(seq, partCopies)
+	a.shareAmong(seq, rules.PartCopies)
 	if t.topics.parts == nil {
 		t.topics.parts = map[int64]bool{}
 	}
@@ -63,27 +58,27 @@ func (t *Tx) storePart(topic MessageQueue, seq int64, a arrival, picks int) erro
 // handOut makes the copies of messages that wait in a topic, and of those before them. What it leaves, for the database fails or the
 // caller is gone, the writer does.
 func (s *Store) handOut(ctx context.Context, topic MessageQueue, sent sent, judged *judgement) {
-	picks := map[int64][]picked{}
+	picks := map[int64][]pick{}
 	if judged != nil {
 		for i, seq := range sent.seqs {
 			if picks[seq] == nil && seq > sent.below { // else it is a duplicate
-				picks[seq] = bySubscription(judged.picks[i])
+				picks[seq] = rules.InOrder(judged.Copies[i])
 			}
 		}
 	}
 	for last := slices.Max(sent.seqs); ; {
-		next, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: topic.Tenant, Rows: partCopies}, func(t *Tx) (int64, error) {
+		next, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: topic.Tenant, Rows: rules.PartCopies}, func(t *Tx) (int64, error) {
 			q, found, err := t.MessageQueue(topic.No)
 			if err != nil || !found {
 				return 0, err // they go with it
 			}
 			of := picks
-			if judged == nil || judged.version != q.Version {
+			if judged == nil || judged.Version != q.Version {
 				of = nil
 			}
 			next, err := t.handOutSome(q, of)
-			if errors.Is(err, errSteps) {
-				t.judgeLater(err, slowMessage{q.Tenant, q.No, next})
+			if errors.Is(err, rules.ErrSteps) {
+				t.judgeLater(err, rules.SlowMessage{Tenant: q.Tenant, Topic: q.No, Seq: next})
 				return 0, nil
 			}
 			return next, err
@@ -94,28 +89,21 @@ func (s *Store) handOut(ctx context.Context, topic MessageQueue, sent sent, judg
 	}
 }
 
-// bySubscription returns the picks of a message in the order in which the copies are made.
-func bySubscription(picks []picked) []picked {
-	picks = slices.Clone(picks)
-	slices.SortStableFunc(picks, func(a, b picked) int { return cmp.Compare(a.sub.No, b.sub.No) })
-	return picks
-}
-
 // Visible is 0 for all of these.
 const sqlNextPart = "SELECT seq FROM messages WHERE lane = ? AND rank = ? ORDER BY visible, seq LIMIT 1"
 
 // handOutSome makes some copies of what has waited longest in the topic. picks are what is known of some by their numbers. It returns
-// the number of the next that has copies to make, 0: there is none. If that takes too long to judge it returns errSteps.
-func (t *Tx) handOutSome(topic MessageQueue, picks map[int64][]picked) (next int64, err error) {
+// the number of the next that has copies to make, 0: there is none. If that takes too long to judge it returns rules.ErrSteps.
+func (t *Tx) handOutSome(topic MessageQueue, picks map[int64][]pick) (next int64, err error) {
 	for made := 0; ; {
 		next = 0
 		_, err := t.Prep(sqlNextPart).Int(int64(topic.Subqueue(false))).Int(partRank).One(func(r driver.Row) { next = r.Int(0) })
-		if err != nil || next == 0 || made >= partCopies || made > 0 && t.copied.full() {
+		if err != nil || next == 0 || made >= rules.PartCopies || made > 0 && t.copied.Full() {
 			return next, err
 		}
 		n, err := t.handOutPart(topic, next, picks[next])
 		if err != nil {
-			if made > 0 && errors.Is(err, errSteps) {
+			if made > 0 && errors.Is(err, rules.ErrSteps) {
 				err = nil
 			}
 			return next, err
@@ -124,14 +112,14 @@ func (t *Tx) handOutSome(topic MessageQueue, picks map[int64][]picked) (next int
 	}
 }
 
-// part is a message that waits in its topic, and how far it has come.
-type part struct {
+// partial is a message that waits in its topic, and how far it has come.
+type partial struct {
 	arrival
 	seq, handed, copies, at int64
 }
 
 // partNo reads such a message. It is not found once it has all its copies.
-func partNo(c driver.Conn, seq int64) (p part, found bool, err error) {
+func partNo(c driver.Conn, seq int64) (p partial, found bool, err error) {
 	p.seq = seq
 	found, err = c.Prep("SELECT handed, copies, enqueued_at FROM bodies WHERE seq = ? AND handed IS NOT NULL").Int(seq).One(func(r driver.Row) {
 		p.handed, p.copies, p.at = r.Int(0), r.Int(1), r.Int(2)
@@ -144,7 +132,7 @@ func partNo(c driver.Conn, seq int64) (p part, found bool, err error) {
 
 // handOutPart makes as many copies of a message as one transaction should and returns how many, at least 1. What is to be made is judged
 // unless it is known.
-func (t *Tx) handOutPart(topic MessageQueue, seq int64, picks []picked) (made int, err error) {
+func (t *Tx) handOutPart(topic MessageQueue, seq int64, picks []pick) (made int, err error) {
 	p, found, err := partNo(t.Conn, seq)
 	if err != nil || !found {
 		return 1, err
@@ -153,7 +141,7 @@ func (t *Tx) handOutPart(topic MessageQueue, seq int64, picks []picked) (made in
 	if picks == nil {
 		picks, more, err = t.pickPart(topic, &p)
 	} else {
-		picks, more = nextPart(picks, p.handed, p.partMost())
+		picks, more = rules.From(picks, p.handed, p.partMost())
 	}
 	if err != nil {
 		return 0, err
@@ -162,75 +150,38 @@ func (t *Tx) handOutPart(topic MessageQueue, seq int64, picks []picked) (made in
 }
 
 // copyPart makes these copies of a message; more: it has others to make.
-func (t *Tx) copyPart(seq int64, p part, picks []picked, more bool) error {
+func (t *Tx) copyPart(seq int64, p partial, picks []pick, more bool) error {
 	a := p.arrival
 	if a.share != nil && a.share.no == seq {
 		a.share.properties = a.Properties
 	}
 	made := int(p.copies) + len(picks)
-	a.spread = &spread{copies: made, bytes: int64(made) * a.Size()}
+	a.fanOut = &rules.FanOut{Copies: made, Bytes: int64(made) * a.Size()}
 	if err := t.copyTo(picks, seq, a); err != nil {
 		return err
 	}
 	if !more {
 		return t.DeleteMessage(seq)
 	}
-	return t.Prep("UPDATE bodies SET handed = ?, copies = ? WHERE seq = ?").Int(picks[len(picks)-1].sub.No + 1).Int(int64(a.spread.copies)).Int(seq).Exec()
-}
-
-// nextPart returns those of the picks, which stand in their order, that come after some subscriptions, and whether there are more.
-func nextPart(picks []picked, handed int64, most int) (part []picked, more bool) {
-	from, _ := slices.BinarySearchFunc(picks, handed, func(p picked, handed int64) int { return cmp.Compare(p.sub.No, handed) })
-	picks = picks[from:]
-	to := min(most, len(picks))
-	for to < len(picks) && picks[to].sub.No == picks[to-1].sub.No {
-		to++
-	}
-	return picks[:to], to < len(picks)
+	return t.Prep("UPDATE bodies SET handed = ?, copies = ? WHERE seq = ?").Int(picks[len(picks)-1].To.No + 1).Int(int64(a.fanOut.Copies)).Int(seq).Exec()
 }
 
 // pickPart chooses the next copies of a message, as far as judging them is for a transaction.
-func (t *Tx) pickPart(topic MessageQueue, p *part) (picks []picked, more bool, err error) {
+func (t *Tx) pickPart(topic MessageQueue, p *partial) (picks []pick, more bool, err error) {
 	c, err := t.readyTopic(topic)
 	if errors.Is(err, errNotReady) {
-		err = errSteps
+		err = rules.ErrSteps
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	if t.W.slow.has(slowMessage{topic.Tenant, topic.No, p.seq}) {
-		return nil, false, errSteps
+	if t.W.slow.Has(rules.SlowMessage{Tenant: topic.Tenant, Topic: topic.No, Seq: p.seq}) {
+		return nil, false, rules.ErrSteps
 	}
-	left := txSteps
-	picks, more, err = c.pickPart(p, &left, false, nil)
-	t.copied.steps += txSteps - left
+	left := rules.TxSteps
+	picks, more, err = c.PickSome(p.MessageContent, p.at, p.handed, p.partMost(), &left, false, nil)
+	t.copied.Steps += rules.TxSteps - left
 	return picks, more, err
-}
-
-// pickPart chooses the next copies of a message. Where the steps that are left do not do for the rules of a subscription it goes on
-// without that one, if it may, or ends with those before it, or with errSteps if they get nothing.
-func (c *compiledTopic) pickPart(p *part, left *int, goesOn bool, turn *turns.Turn) (picks []picked, more bool, err error) {
-	rest := &compiledTopic{topic: c.topic}
-	for i := range c.subscriptions {
-		if c.subscriptions[i].queue.No >= p.handed {
-			rest.subscriptions = append(rest.subscriptions, c.subscriptions[i])
-		}
-	}
-	slices.SortFunc(rest.subscriptions, func(a, b compiledSubscription) int { return cmp.Compare(a.queue.No, b.queue.No) })
-	content := *p.MessageContent
-	content.TTL = lifetime(c.topic.DefaultTTL, content.TTL)
-	most := p.partMost()
-	err = rest.selectCopies(&content, p.at, left, goesOn, turn, func(sub *MessageQueue, copied *MessageContent, why *DeadLettering) error {
-		if len(picks) >= most && picks[len(picks)-1].sub.No != sub.No {
-			return driver.ErrStop
-		}
-		picks = append(picks, picked{sub, copied, why})
-		return nil
-	})
-	if errors.Is(err, driver.ErrStop) || errors.Is(err, errSteps) && len(picks) > 0 {
-		return picks, true, nil
-	}
-	return picks, false, err
 }
 
 // tendPart makes copies in a topic where a message is due that has some to make: first of those before it.
@@ -244,8 +195,8 @@ func (t *Tx) tendPart(m dueMessage) error {
 	}
 	at := t.Now
 	switch next, err := t.handOutSome(topic, nil); {
-	case errors.Is(err, errSteps):
-		t.judgeLater(err, slowMessage{topic.Tenant, topic.No, next})
+	case errors.Is(err, rules.ErrSteps):
+		t.judgeLater(err, rules.SlowMessage{Tenant: topic.Tenant, Topic: topic.No, Seq: next})
 		at += partPause
 	case err != nil:
 		return err
@@ -256,39 +207,39 @@ func (t *Tx) tendPart(m dueMessage) error {
 
 // handOutSlow makes the next copies of a message that takes too long to judge for a transaction. What takes too long even so counts as
 // what a rule cannot judge: no message keeps those behind it waiting.
-func (s *Store) handOutSlow(ctx context.Context, m slowMessage, p part) error {
-	c, err := s.readTopic(ctx, m.topic)
+func (s *Store) handOutSlow(ctx context.Context, m rules.SlowMessage, p partial) error {
+	c, err := s.readTopic(ctx, m.Topic)
 	if c == nil || err != nil {
 		return err
 	}
-	left := maxSteps
+	left := rules.MaxSteps
 	turn := turns.Begin(ctx)
-	picks, more, err := func() ([]picked, bool, error) {
+	picks, more, err := func() ([]pick, bool, error) {
 		defer turn.End()
-		return c.pickPart(&p, &left, true, turn)
+		return c.PickSome(p.MessageContent, p.at, p.handed, p.partMost(), &left, true, turn)
 	}()
 	if err != nil {
 		return err
 	}
 	_, err = db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
-		topic, found, err := topicNo(t.Conn, m.topic)
-		if err != nil || !found || topic.Version != c.topic.Version {
+		topic, found, err := topicNo(t.Conn, m.Topic)
+		if err != nil || !found || topic.Version != c.Version {
 			return struct{}{}, err
 		}
-		now, found, err := partNo(t.Conn, m.seq)
+		now, found, err := partNo(t.Conn, m.Seq)
 		if err != nil || !found || now.handed != p.handed {
 			return struct{}{}, err
 		}
 		first := false
-		_, err = t.Prep(sqlNextPart).Int(int64(topic.Subqueue(false))).Int(partRank).One(func(r driver.Row) { first = r.Int(0) == m.seq })
+		_, err = t.Prep(sqlNextPart).Int(int64(topic.Subqueue(false))).Int(partRank).One(func(r driver.Row) { first = r.Int(0) == m.Seq })
 		if err != nil || !first {
 			return struct{}{}, err
 		}
 		t.DueBy(t.Now)
-		if err := t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(t.Now).Int(m.seq).Exec(); err != nil {
+		if err := t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(t.Now).Int(m.Seq).Exec(); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, t.copyPart(m.seq, now, picks, more)
+		return struct{}{}, t.copyPart(m.Seq, now, picks, more)
 	})
 	return err
 }

@@ -1,38 +1,16 @@
 package bus
 
 import (
-	"encoding/json"
-	"maps"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// MessageContent is what the sender of a plain message says. "", nil and 0 stand for nothing.
-type MessageContent struct {
-	MessageID        string
-	SessionID        string
-	CorrelationID    string
-	Subject          string
-	To               string
-	ReplyTo          string
-	ReplyToSessionID string
-	ContentType      string
-	PartitionKey     string
-	TTL              time.Duration // from when the message becomes active
-	ScheduledAt      *time.Time    // when it becomes active; a time that has passed: at once
-	Properties       []byte        // forebay.Properties in JSON
-	Text             bool          // the body was sent as text
-	Body             []byte
-}
-
-// Size is what the message counts for, in bytes.
-func (c *MessageContent) Size() int64 {
-	return int64(len(c.MessageID) + len(c.SessionID) + len(c.CorrelationID) + len(c.Subject) + len(c.To) + len(c.ReplyTo) +
-		len(c.ReplyToSessionID) + len(c.ContentType) + len(c.PartitionKey) + len(c.Properties) + len(c.Body))
-}
+// MessageContent is what the sender of a plain message says.
+type MessageContent = message.Content
 
 // Message is a plain message in a queue.
 type Message struct {
@@ -106,19 +84,4 @@ func (t *Tx) DeleteMessage(seq int64) error {
 		return err
 	}
 	return t.Prep("DELETE FROM bodies WHERE seq = ?").Int(seq).Exec()
-}
-
-// mergeProperties returns the message's properties with the changed ones in their place.
-func mergeProperties(stored []byte, changed forebay.Properties) ([]byte, error) {
-	merged := forebay.Properties{}
-	if stored != nil {
-		if err := json.Unmarshal(stored, &merged); err != nil {
-			return nil, err
-		}
-	}
-	maps.Copy(merged, changed)
-	if err := merged.Check(); err != nil {
-		return nil, err
-	}
-	return json.Marshal(merged)
 }

@@ -3,9 +3,10 @@ package bus
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -50,7 +51,7 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 // sendJudged is Send for messages that a topic's rules have judged. It returns errTopicChanged, and stores nothing, if others
 // stand now.
 func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []MessageContent, size int, judged *judgement) (sent, error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: judged.rows(len(messages)), Size: size}, func(t *Tx) (sent, error) {
+	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: judged.Rows(len(messages)), Size: size}, func(t *Tx) (sent, error) {
 		// As it stands now: the caller may remember older settings.
 		q, found, err := t.MessageQueue(q.No)
 		if err != nil {
@@ -64,8 +65,8 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 				return sent{}, ErrNoSessionID
 			}
 		}
-		picks := make([][]picked, len(messages))
-		var made *spread
+		picks := make([][]pick, len(messages))
+		var made *rules.FanOut
 		if q.IsTopic {
 			if picks, made, err = t.judged(q, messages, judged); err != nil {
 				return sent{}, err
@@ -92,12 +93,12 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 		}
 		for i := range messages {
 			// Of what is sent on to a topic, the rest waits in the queue where this is all that a transaction should make.
-			if !waits && i > 0 && q.ForwardTo != "" && !q.RequiresSession && t.copied.full() {
+			if !waits && i > 0 && q.ForwardTo != "" && !q.RequiresSession && t.copied.Full() {
 				if waits, err = true, t.lookAgain(q.No, t.Now); err != nil {
 					return sent{}, err
 				}
 			}
-			if all.seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID], picks: picks[i], spread: made, waits: waits, inParts: judged.inParts(), bySender: q.IsTopic}); err != nil {
+			if all.seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID], picks: picks[i], fanOut: made, waits: waits, inParts: judged.InParts(), bySender: q.IsTopic}); err != nil {
 				return sent{}, err
 			}
 		}
@@ -114,18 +115,18 @@ type sent struct {
 }
 
 // judged returns what was judged before the transaction if it still holds. What was not is judged now.
-func (t *Tx) judged(topic MessageQueue, messages []MessageContent, j *judgement) (picks [][]picked, made *spread, err error) {
+func (t *Tx) judged(topic MessageQueue, messages []MessageContent, j *judgement) (picks [][]pick, made *rules.FanOut, err error) {
 	if j != nil {
-		if j.version != topic.Version {
+		if j.Version != topic.Version {
 			return nil, nil, errTopicChanged
 		}
-		all := j.made // the transaction may be tried again
-		return j.picks, &all, nil
+		all := j.FanOut // the transaction may be tried again
+		return j.Copies, &all, nil
 	}
-	picks, made = make([][]picked, len(messages)), &spread{}
+	picks, made = make([][]pick, len(messages)), &rules.FanOut{}
 	for i := range messages {
-		if made.steps > txSteps {
-			return nil, nil, errSteps
+		if made.Steps > rules.TxSteps {
+			return nil, nil, rules.ErrSteps
 		}
 		picks[i], err = t.pick(topic, &messages[i], made)
 		if errors.Is(err, errNotReady) {
@@ -148,13 +149,13 @@ type arrival struct {
 	hops     int
 	source   string // the queue it was dead-lettered in
 	why      DeadLettering
-	spread   *spread  // what topics have made of it on the way; nil: nothing yet
-	inParts  bool     // it waits in the topic for its copies, however few
-	bySender bool     // which its sender makes
-	waits    bool     // in the queue that it is sent to, though that forwards
-	picks    []picked // what the topic it comes to makes of it; nil: not chosen yet
-	share    *sharing // what it has in common with other copies; nil: nothing
-	session  int64    // the number of its session in the queue it is sent to; 0: not made yet
+	fanOut   *rules.FanOut // what topics have made of it on the way; nil: nothing yet
+	inParts  bool          // it waits in the topic for its copies, however few
+	bySender bool          // which its sender makes
+	waits    bool          // in the queue that it is sent to, though that forwards
+	picks    []pick        // what the topic it comes to makes of it; nil: not chosen yet
+	share    *sharing      // what it has in common with other copies; nil: nothing
+	session  int64         // the number of its session in the queue it is sent to; 0: not made yet
 }
 
 // arrive gives a message that comes to the queue its number.
@@ -201,7 +202,7 @@ func (t *Tx) enter(q MessageQueue, seq int64, a arrival) error {
 		}
 		st.rank, st.visible = firstSessionRank+no, sessionFree
 	}
-	if ttl := lifetime(q.DefaultTTL, a.TTL); ttl > 0 {
+	if ttl := message.Lifetime(q.DefaultTTL, a.TTL); ttl > 0 {
 		st.expiresAt = t.Now + ttl.Milliseconds()
 		st.dueAt = st.expiresAt
 		t.DueBy(st.dueAt)
@@ -210,14 +211,6 @@ func (t *Tx) enter(q MessageQueue, seq int64, a arrival) error {
 		t.Queue.WakeAt(st.subqueue, t.Now)
 	}
 	return t.insertArrival(q, seq, a, st)
-}
-
-// lifetime is a message's time to live: what it asks for, capped by its queue's default.
-func lifetime(byDefault, own time.Duration) time.Duration {
-	if own == 0 || byDefault > 0 && byDefault < own {
-		return byDefault
-	}
-	return own
 }
 
 // standing is where a message stands in its queue.

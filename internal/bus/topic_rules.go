@@ -1,0 +1,141 @@
+package bus
+
+import (
+	"context"
+	"errors"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/turns"
+)
+
+// Rules are judged by whoever sends, before the transaction that stores the copies: rules may take long, and that
+// transaction keeps everybody else waiting. The transaction compares the topic's version with that of the rules that were
+// asked, and has them asked again if it is another.
+
+// judgeTries is how often a send is judged before its transaction if the topic changes each time.
+const judgeTries = 4
+
+// errTopicChanged ends a transaction whose messages were judged by rules that no longer stand.
+var errTopicChanged = forebay.Errorf(forebay.CodeUnavailable, "the topic is being changed; try again")
+
+// judge asks the rules of a topic, all or none of the messages. With fresh it reads the topic's version first; a refusal holds
+// for the topic as it stands in any case. It returns nil if there is no such topic.
+func (s *Store) judge(ctx context.Context, no int64, messages []MessageContent, fresh bool) (*judgement, error) {
+	c := s.topics.Get(no)
+	for {
+		if fresh || c == nil {
+			known, err := s.readTopic(ctx, no)
+			if known == nil || err != nil {
+				return nil, err
+			}
+			c, fresh = known, true
+		}
+		j, err := c.Judge(ctx, messages, s.Writer.Conn.Now())
+		var refused *forebay.Error
+		if fresh || !errors.As(err, &refused) {
+			return j, err
+		}
+		now, readErr := s.readTopic(ctx, no)
+		switch {
+		case now == nil || readErr != nil:
+			return nil, readErr
+		case now.Version == c.Version:
+			return nil, err
+		}
+		c, fresh = now, true
+	}
+}
+
+// readTopic returns the topic with its rules as they stand, nil if there is none.
+func (s *Store) readTopic(ctx context.Context, no int64) (*compiledTopic, error) {
+	// Of several who need them one compiles the rules.
+	leave, err := s.topics.Enter(ctx, no)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	var c *compiledTopic
+	known := false
+	err = s.Read(ctx, func(r driver.Conn) error {
+		for {
+			topic, found, err := topicNo(r, no)
+			if c = nil; err != nil || !found {
+				return err
+			}
+			if c = s.topics.Get(no); c != nil && c.Version == topic.Version {
+				known = true
+				return nil
+			}
+			if c, err = readRules(r, topic); err != nil {
+				return err
+			}
+			// What is read by several statements is of one version if that is the same afterwards.
+			after, found, err := topicNo(r, no)
+			if err != nil || found && after.Version == topic.Version {
+				return err
+			}
+			if err := r.Limit(); err != nil {
+				return err
+			}
+		}
+	})
+	if c == nil || known || err != nil {
+		return c, err
+	}
+	// This takes long, so the connection is for others.
+	turn := turns.Begin(ctx)
+	defer turn.End()
+	if err := c.Compile(s.topics.Former(no), turn); err != nil {
+		return nil, err
+	}
+	s.topics.Put(c)
+	return c, nil
+}
+
+func topicNo(c driver.Conn, no int64) (topic MessageQueue, found bool, err error) {
+	found, err = c.Prep(sqlTopicNo).Int(no).One(func(r driver.Row) { topic = readMessageQueue(r) })
+	return topic, found, err
+}
+
+// activateSlow judges a scheduled message and then activates it, unless it or its topic has changed meanwhile.
+func (s *Store) activateSlow(ctx context.Context, m rules.SlowMessage) error {
+	var a arrival
+	var p partial
+	waits := false
+	err := s.Read(ctx, func(c driver.Conn) (err error) {
+		if p, waits, err = partNo(c, m.Seq); err != nil || waits {
+			a = p.arrival
+			return err
+		}
+		a, err = arrivalOf(c, m.Seq, c.Now())
+		return err
+	})
+	if err != nil || a.MessageContent == nil {
+		return err
+	}
+	if waits {
+		return s.handOutSlow(ctx, m, p)
+	}
+	j, err := s.judge(ctx, m.Topic, []MessageContent{*a.MessageContent}, true)
+	if j == nil || err != nil {
+		return err
+	}
+	_, err = db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
+		topic, found, err := topicNo(t.Conn, m.Topic)
+		if err != nil || !found || topic.Version != j.Version {
+			return struct{}{}, err
+		}
+		waits, err := t.any("SELECT 1 FROM messages WHERE seq = ? AND lane + 0 = ? AND rank = ?", m.Seq, int64(topic.Subqueue(false)), scheduledRank)
+		if err != nil || !waits {
+			return struct{}{}, err
+		}
+		a := a // the transaction may be tried again
+		made := j.FanOut
+		a.picks, a.fanOut = j.Copies[0], &made
+		return struct{}{}, t.makeActive(topic, m.Seq, a)
+	})
+	return err
+}
