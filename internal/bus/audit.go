@@ -44,6 +44,6 @@ func (q MessageQueue) auditDetail() any {
 // sameSettings reports whether a put changed nothing, as when a program makes sure at its start that
 // its queue is there.
 func sameSettings(before, after MessageQueue) bool {
-	before.No, before.CreatedAt, before.Version, before.TopicIdle, before.HandsOut = after.No, after.CreatedAt, after.Version, after.TopicIdle, after.HandsOut
+	before.No, before.CreatedAt, before.Version, before.TopicIdle, before.CopiesPending = after.No, after.CreatedAt, after.Version, after.TopicIdle, after.CopiesPending
 	return before == after
 }

@@ -65,7 +65,7 @@ type entity struct {
 	deadLetter bool
 }
 
-func (e entity) lane() queue.Subqueue { return e.Subqueue(e.deadLetter) }
+func (e entity) subqueue() queue.Subqueue { return e.Subqueue(e.deadLetter) }
 
 // entity finds what a path names. Like Service Bus it takes the subqueue's name in any case.
 func (s *Service) entity(ctx context.Context, tenant, path string) (entity, error) {

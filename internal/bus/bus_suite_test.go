@@ -137,7 +137,7 @@ func (c *clock) parked(s *stores, receivers int) {
 	c.t.Helper()
 	for {
 		waiting, err := db.TransactIn(background, Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (n int, err error) {
-			for _, claims := range t.W.Parked {
+			for _, claims := range t.W.Waiters {
 				n += len(claims)
 			}
 			return n, nil

@@ -175,7 +175,7 @@ func testUndeliver(t *testing.T, b *Service) {
 		t.Fatal(got, err)
 	}
 	cancel()
-	if handed, err := b.hand(ctx, want, got); !errors.Is(err, context.Canceled) || handed != nil {
+	if handed, err := b.answer(ctx, want, got); !errors.Is(err, context.Canceled) || handed != nil {
 		t.Fatalf("handed %+v to a caller that left (%v)", handed, err)
 	}
 	again, err := b.Receive(t.Context(), "acme", "orders", forebay.ReceiveRequest{MaxMessages: 5, WaitSeconds: 10})
@@ -194,7 +194,7 @@ func testUndeliver(t *testing.T, b *Service) {
 	if got, err = b.store.ReceiveDeferred(t.Context(), want, deferred.DeferredSequenceNumbers); err != nil || len(got) != 1 {
 		t.Fatal(got, err)
 	}
-	if _, err := b.hand(ctx, want, got); !errors.Is(err, context.Canceled) {
+	if _, err := b.answer(ctx, want, got); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	if again, err = b.Receive(t.Context(), "acme", "orders", deferred); err != nil || len(again) != 1 || again[0].State != forebay.MessageDeferred || again[0].DeliveryCount != 2 {

@@ -13,7 +13,7 @@ import (
 // time, and records are mended that are more than a day, 86400000, ahead. ?1 is the time, ?2 and ?3 are the
 // numbers of the rows: above one, up to another.
 const (
-	sqlMessageMadeAhead = "SELECT 1 FROM (SELECT enqueued_at AS at FROM bodies ORDER BY seq DESC LIMIT 1) b WHERE b.at > ?1"
+	sqlMessageAhead = "SELECT 1 FROM (SELECT enqueued_at AS at FROM bodies ORDER BY seq DESC LIMIT 1) b WHERE b.at > ?1"
 
 	sqlBodyAhead = `
 UPDATE bodies SET enqueued_at = ?1, expires_at = expires_at - (enqueued_at - ?1),
@@ -46,16 +46,16 @@ UPDATE sessions SET visible = CASE WHEN token IS NULL THEN ?1 ELSE ?1 + 300000 E
   locked_until = CASE WHEN token IS NULL THEN NULL ELSE ?1 + 300000 END
 WHERE no > ?2 AND no <= ?3 AND visible > ?1 + CASE WHEN token IS NULL THEN 0 ELSE 300000 END`
 
-	sqlIdleAhead = "UPDATE queues SET delete_at = ?1 + idle + idle / 60 WHERE delete_at > ?1 + idle + idle / 60"
-	sqlTendAhead = "UPDATE queues SET due_at = ?1 WHERE due_at > ?1"
+	sqlIdleAhead     = "UPDATE queues SET delete_at = ?1 + idle + idle / 60 WHERE delete_at > ?1 + idle + idle / 60"
+	sqlQueueDueAhead = "UPDATE queues SET due_at = ?1 WHERE due_at > ?1"
 
 	// Message ids are remembered for the window of their queue.
-	sqlIDStretch = "SELECT max(id) FROM (SELECT id FROM message_ids WHERE queue = ? AND id > ? ORDER BY id LIMIT ? + 0) x"
-	sqlIDsAhead  = "UPDATE message_ids SET forget_at = ?1 WHERE queue = ?2 AND id > ?3 AND id <= ?4 AND forget_at > ?1"
+	sqlIDRange  = "SELECT max(id) FROM (SELECT id FROM message_ids WHERE queue = ? AND id > ? ORDER BY id LIMIT ? + 0) x"
+	sqlIDsAhead = "UPDATE message_ids SET forget_at = ?1 WHERE queue = ?2 AND id > ?3 AND id <= ?4 AND forget_at > ?1"
 )
 
 func (p *Participant) ClockMend() db.ClockMend {
-	return db.ClockMend{MadeAhead: sqlMessageMadeAhead, Few: []string{sqlIdleAhead, sqlTendAhead}, Others: mendAllIDs, Walks: []db.ClockWalk{
+	return db.ClockMend{MadeAhead: sqlMessageAhead, Few: []string{sqlIdleAhead, sqlQueueDueAhead}, Others: mendAllIDs, Walks: []db.ClockWalk{
 		{Table: "messages", Number: "seq", Statements: []string{sqlBodyAhead, sqlDueAhead, sqlPutOffAhead, sqlPlainAhead}, More: nil},
 		{Table: "sessions", Number: "no", Statements: []string{sqlSessionsAhead}, More: nil},
 	}}
@@ -83,7 +83,7 @@ func mendAllIDs(ctx context.Context, s *db.DB, step func(func(*db.Tx) (int, erro
 
 // mendIDs mends the message ids of a queue that come next after one.
 func (t *Tx) mendIDs(queue, window int64, after string) (changed int, last string, more bool, err error) {
-	_, err = t.Prep(sqlIDStretch).Int(queue).Text(after).Int(db.ClockStretch).One(func(r driver.Row) { last, more = r.Text(0), !r.IsNull(0) })
+	_, err = t.Prep(sqlIDRange).Int(queue).Text(after).Int(db.ClockStretch).One(func(r driver.Row) { last, more = r.Text(0), !r.IsNull(0) })
 	if err != nil || !more {
 		return 0, "", false, err
 	}

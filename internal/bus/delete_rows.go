@@ -23,15 +23,15 @@ const oldestAtOnce = 1000
 func (s *Store) DeleteBefore(ctx context.Context, subqueue queue.Subqueue, before time.Time, limit int) (deleted int, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
 		var seqs []int64
-		for last, looked := int64(0), oldestAtOnce; looked == oldestAtOnce; {
-			looked = 0
+		for last, scanned := int64(0), oldestAtOnce; scanned == oldestAtOnce; {
+			scanned = 0
 			err := t.Prep(sqlOldest).Int(int64(subqueue)).Int(t.Now).Int(last).Int(oldestAtOnce).Each(func(r driver.Row) error {
 				// Numbers are given in the order of enqueuing.
 				if r.Int(1) >= before.UnixMilli() || len(seqs) == limit {
-					looked = 0
+					scanned = 0
 					return driver.ErrStop
 				}
-				if last, looked = r.Int(0), looked+1; r.Int(2) != 0 {
+				if last, scanned = r.Int(0), scanned+1; r.Int(2) != 0 {
 					seqs = append(seqs, last)
 				}
 				return nil

@@ -33,21 +33,21 @@ func (t *Tx) DropMessageQueue(no int64) (dropped bool, err error) {
 	}
 	t.DueBy(t.Now)
 	t.Notify(db.WordSettings, 0, 0, 0)
-	t.After = append(t.After, func() { t.W.forgetQueue(no) })
+	t.After = append(t.After, func() { t.W.dropQueue(no) })
 	if err := t.Prep(schema.SQLCount).Text("queue").Int(no + 1).Exec(); err != nil {
 		return false, err
 	}
-	return true, t.leaveTopic(no)
+	return true, t.dropFromTopic(no)
 }
 
 // forgetQueue refuses the receivers that wait for a queue and drops what is remembered of its subqueues.
-func (w *Participant) forgetQueue(no int64) {
+func (w *Participant) dropQueue(no int64) {
 	for kind := range queue.SubqueueKind(queue.SubqueueKinds) {
 		subqueue := queue.SubqueueOf(no, kind)
 		w.Drop(subqueue, ErrNoQueue)
-		delete(w.Resting, subqueue)
+		delete(w.Paused, subqueue)
 	}
-	for subqueue, receivers := range w.Parked {
+	for subqueue, receivers := range w.Waiters {
 		if !subqueue.IsOfQueue() && receivers[0].Queue.No == no {
 			w.Drop(subqueue, ErrNoQueue)
 		}

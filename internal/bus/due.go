@@ -45,7 +45,7 @@ type dueMessage struct {
 
 // tendMessages does what is due in queues of messages: it activates, expires, forwards and forgets,
 // each in batches.
-func (t *Tx) tendMessages() error {
+func (t *Tx) processDueMessages() error {
 	var due []dueMessage
 	most := int64(dueBatch)
 	if t.W.Parties.Now() {
@@ -63,7 +63,7 @@ func (t *Tx) tendMessages() error {
 		if !t.takesMore() {
 			break // what is left is still due, and so next
 		}
-		if err := t.tend(m); err != nil {
+		if err := t.processDue(m); err != nil {
 			return err
 		}
 	}
@@ -71,7 +71,7 @@ func (t *Tx) tendMessages() error {
 		return err
 	}
 	t.copied, t.dueDone = rules.FanOut{}, false
-	return t.tendQueues()
+	return t.processDueQueues()
 }
 
 // takesMore reports whether the transaction may do one more thing that is due, which copies of a message may
@@ -85,13 +85,13 @@ func (t *Tx) takesMore() bool {
 	return true
 }
 
-func (t *Tx) tend(m dueMessage) error {
+func (t *Tx) processDue(m dueMessage) error {
 	deferred, lockEnded := m.subqueue.Deferred() == m.subqueue, m.lockedUntil > 0 && m.lockedUntil <= t.Now
 	switch {
 	case m.rank == scheduledRank:
 		return t.activate(m)
-	case m.rank == partRank:
-		return t.tendPart(m)
+	case m.rank == pendingRank:
+		return t.continueFanOut(m)
 	case m.lockedUntil > t.Now:
 		return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(m.lockedUntil).Int(m.seq).Exec()
 	case deferred && !lockEnded: // expires, or has had its deliveries, when somebody asks for it
@@ -119,8 +119,8 @@ func (t *Tx) tend(m dueMessage) error {
 // where it can be cancelled. It is looked at again when it has waited for as long once more: within these, in
 // milliseconds, for judging it may be what takes too long.
 const (
-	postponedLeast = 60_000
-	postponedMost  = 3_600_000
+	minPostponed = 60_000
+	maxPostponed = 3_600_000
 )
 
 // activate makes a scheduled message active, under a new number.
@@ -148,9 +148,9 @@ func (t *Tx) activate(m dueMessage) error {
 			if a.ScheduledAt != nil {
 				waited = t.Now - driver.Millis(a.ScheduledAt)
 			}
-			at := t.Now + min(max(postponedLeast, waited), postponedMost)
+			at := t.Now + min(max(minPostponed, waited), maxPostponed)
 			if errors.Is(err, errNotReady) { // which does not last
-				at = t.Now + partPause
+				at = t.Now + slowPause
 			}
 			if err := t.Prep("UPDATE messages SET visible = ? WHERE seq = ?").Int(at).Int(m.seq).Exec(); err != nil { // so that its topic is not idle
 				return err
@@ -160,12 +160,12 @@ func (t *Tx) activate(m dueMessage) error {
 			return err
 		}
 	}
-	return t.makeActive(q, m.seq, a)
+	return t.activateScheduled(q, m.seq, a)
 }
 
 // pickDue is pick for a message that can be judged later. Of a topic whose rules took too long for another message it is, as long as
 // there is room: to find out again and again would keep everybody waiting.
-func (t *Tx) pickDue(topic MessageQueue, message *MessageContent, made *rules.FanOut) ([]pick, error) {
+func (t *Tx) pickDue(topic MessageQueue, message *MessageContent, fanOut *rules.FanOut) ([]pick, error) {
 	c, err := t.readyTopic(topic)
 	if err != nil {
 		return nil, err
@@ -173,7 +173,7 @@ func (t *Tx) pickDue(topic MessageQueue, message *MessageContent, made *rules.Fa
 	if c.Costly.Load() && t.W.slow.Room(topic.Tenant) {
 		return nil, rules.ErrSteps
 	}
-	picks, err := t.pick(topic, message, made)
+	picks, err := t.pick(topic, message, fanOut)
 	var refused *forebay.Error
 	if errors.As(err, &refused) && refused == rules.ErrSteps {
 		c.Costly.Store(true)
@@ -191,7 +191,7 @@ func (t *Tx) judgeLater(why error, m rules.SlowMessage) {
 }
 
 // makeActive makes a message of the queue that was scheduled under that number active.
-func (t *Tx) makeActive(q MessageQueue, scheduled int64, a arrival) error {
+func (t *Tx) activateScheduled(q MessageQueue, scheduled int64, a arrival) error {
 	if err := t.DeleteMessage(scheduled); err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 	}
 	t.copied.Add(1, a.Size())
 	a.hops++
-	a.inParts, a.bySender = false, false
+	a.inBatches, a.bySender = false, false
 	_, err = t.arrive(target, a)
 	return err
 }
@@ -83,7 +83,7 @@ func (t *Tx) arriveDead(q MessageQueue, seq int64, a arrival, why DeadLettering)
 }
 
 func (t *Tx) insertDead(q MessageQueue, seq int64, a arrival) error {
-	st := standing{subqueue: q.Subqueue(true), visible: t.Now}
+	st := position{subqueue: q.Subqueue(true), visible: t.Now}
 	t.Queue.WakeAt(st.subqueue, t.Now)
 	return t.insertArrival(q, seq, a, st)
 }
@@ -182,5 +182,5 @@ func (t *Tx) forwardBacklog(q MessageQueue) error {
 			return err
 		}
 	}
-	return t.lookAgain(q.No, next)
+	return t.markQueueDue(q.No, next)
 }

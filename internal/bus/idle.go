@@ -47,14 +47,14 @@ func (s *Store) noteUse(ctx context.Context, q MessageQueue) error {
 }
 
 // lookAgain notes when something is to be done about a queue; 0: nothing.
-func (t *Tx) lookAgain(no, at int64) error {
+func (t *Tx) markQueueDue(no, at int64) error {
 	t.DueBy(at)
 	return t.Prep("UPDATE queues SET due_at = ? WHERE no = ?").IntOrNull(at).Int(no).Exec()
 }
 
 // tendQueues deletes queues that nobody has used for long, purges dropped ones and forwards from those
 // that began to.
-func (t *Tx) tendQueues() error {
+func (t *Tx) processDueQueues() error {
 	idle, err := t.numbers("SELECT no FROM queues WHERE delete_at <= ? ORDER BY delete_at LIMIT 16")
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (t *Tx) tendQueues() error {
 		case q.ForwardTo != "":
 			err = t.forwardBacklog(q)
 		default:
-			err = t.lookAgain(no, 0)
+			err = t.markQueueDue(no, 0)
 		}
 		if err != nil {
 			return err
@@ -120,7 +120,7 @@ func (t *Tx) stillUsed(no int64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if until <= t.Now && !served && !q.HandsOut {
+	if until <= t.Now && !served && !q.CopiesPending {
 		return false, nil
 	}
 	return true, t.Prep("UPDATE queues SET delete_at = ? WHERE no = ?").Int(max(until, t.Now) + q.Idle.Milliseconds()).Int(no).Exec()

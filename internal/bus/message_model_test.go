@@ -117,7 +117,7 @@ func (p *postOffice) enter(m *modelMessage) {
 		p.transfer(m, q.ForwardTo)
 		return
 	case q.RequiresSession && m.session == "":
-		p.setAside(m, forebay.ReasonNoSession)
+		p.deadLetter(m, forebay.ReasonNoSession)
 		return
 	}
 	ttl := m.ttl
@@ -145,7 +145,7 @@ func (p *postOffice) transfer(m *modelMessage, to string) {
 	}
 }
 
-func (p *postOffice) setAside(m *modelMessage, reason string) {
+func (p *postOffice) deadLetter(m *modelMessage, reason string) {
 	if to := p.queues[m.queue].ForwardDeadLettersTo; to != "" && !m.deadLetter {
 		m.reason, m.source = reason, p.queues[m.queue].entity()
 		p.transfer(m, to)
@@ -163,7 +163,7 @@ func (p *postOffice) expire(m *modelMessage) {
 		m.gone = true
 		return
 	}
-	p.setAside(m, forebay.ReasonExpired)
+	p.deadLetter(m, forebay.ReasonExpired)
 }
 
 // deliver does what a delivery does before its lock and reports whether there is one.
@@ -175,7 +175,7 @@ func (p *postOffice) deliver(m *modelMessage) bool {
 		p.expire(m)
 		return false
 	case m.deliveries >= p.queues[m.queue].MaxDeliveries:
-		p.setAside(m, forebay.ReasonMaxDeliveries)
+		p.deadLetter(m, forebay.ReasonMaxDeliveries)
 		return false
 	}
 	m.deliveries++
@@ -222,7 +222,7 @@ func (p *postOffice) tend() {
 		if !next.deferred && next.expires > 0 && next.expires <= p.now() {
 			p.expire(next)
 		} else {
-			p.setAside(next, forebay.ReasonMaxDeliveries)
+			p.deadLetter(next, forebay.ReasonMaxDeliveries)
 		}
 	}
 }
@@ -265,7 +265,7 @@ func (p *postOffice) ready(queue int, deadLetter bool, session string) (ready []
 }
 
 // standing returns what stands in a queue or its dead-letter subqueue, in the order of its numbers.
-func (p *postOffice) standing(queue int, deadLetter bool) (messages []*modelMessage) {
+func (p *postOffice) messagesIn(queue int, deadLetter bool) (messages []*modelMessage) {
 	for _, m := range p.messages {
 		if !m.gone && m.queue == queue && m.deadLetter == deadLetter {
 			messages = append(messages, m)
@@ -276,7 +276,7 @@ func (p *postOffice) standing(queue int, deadLetter bool) (messages []*modelMess
 }
 
 func (p *postOffice) counts(queue int) (c MessageCounts) {
-	for _, m := range p.standing(queue, false) {
+	for _, m := range p.messagesIn(queue, false) {
 		switch {
 		case p.lockedUntil(m) > 0:
 			c.Locked++
@@ -288,7 +288,7 @@ func (p *postOffice) counts(queue int) (c MessageCounts) {
 			c.Active++
 		}
 	}
-	c.DeadLetter = int64(len(p.standing(queue, true)))
+	c.DeadLetter = int64(len(p.messagesIn(queue, true)))
 	return c
 }
 
@@ -297,7 +297,7 @@ func (d *postDriver) check(t *rapid.T) {
 	highest := d.highest
 	for i, queue := range d.queues {
 		for _, deadLetter := range []bool{false, true} {
-			d.peek(t, queue.Subqueue(deadLetter), d.standing(i, deadLetter), highest)
+			d.peek(t, queue.Subqueue(deadLetter), d.messagesIn(i, deadLetter), highest)
 		}
 		want := d.counts(i)
 		got, err := d.s.Bus.MessageCounts(background, queue, CountLimit)

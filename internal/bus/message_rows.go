@@ -66,7 +66,7 @@ func readMessage(r driver.Row, at int64) Message {
 	switch {
 	case subqueue.Deferred() == subqueue:
 		m.State = forebay.MessageDeferred
-	case m.rank == scheduledRank, m.rank == partRank:
+	case m.rank == scheduledRank, m.rank == pendingRank:
 		m.State = forebay.MessageScheduled
 	}
 	if later && locked {

@@ -93,7 +93,7 @@ func testSessionReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 	last := accepted(third, begun.Add(testLock))
 	// Nothing of a session stays in memory once nobody waits for its messages.
 	_, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(tx *Tx) (struct{}, error) {
-		remembered := slices.Concat(slices.Collect(maps.Keys(tx.W.DueAt)), slices.Collect(maps.Keys(tx.W.Parked)))
+		remembered := slices.Concat(slices.Collect(maps.Keys(tx.W.DueAt)), slices.Collect(maps.Keys(tx.W.Waiters)))
 		if slices.ContainsFunc(remembered, func(subqueue queue.Subqueue) bool { return subqueue < 0 }) {
 			t.Errorf("of the lanes %d something is remembered", remembered)
 		}

@@ -79,10 +79,10 @@ func testReceiversThatGiveUpLeaveNothing(t *testing.T, s *stores, _ *clock) {
 	if err := s.DB.Close(); err != nil { // the writer has stopped: its memory can be read
 		t.Fatal(err)
 	}
-	if n := len(Key.In(s.DB.Writer).Parked[q.Subqueue(false)]); n > 20 {
+	if n := len(Key.In(s.DB.Writer).Waiters[q.Subqueue(false)]); n > 20 {
 		t.Errorf("%d receivers are remembered that have gone", n)
 	}
-	if n := len(Key.In(s.DB.Writer).impatient); n != 0 {
+	if n := len(Key.In(s.DB.Writer).noWait); n != 0 {
 		t.Errorf("%d impatient receivers are remembered", n)
 	}
 }
@@ -130,13 +130,13 @@ func testDropMessageQueue(t *testing.T, s *stores, c *clock) {
 	if _, err := s.Bus.Receive(ctx, ReceiveRequest{Queue: q, Max: 10, MaxBytes: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	told := inBackground(c, s, 1, func() ([]Message, error) {
+	answers := inBackground(c, s, 1, func() ([]Message, error) {
 		return s.Bus.Receive(ctx, ReceiveRequest{Queue: q, DeadLetter: true, Max: 1, MaxBytes: 1, Wait: true})
 	})
 	if dropped, err := s.Bus.DropMessageQueue(ctx, q); err != nil || !dropped {
 		t.Fatal(dropped, err)
 	}
-	if a := <-told; forebay.CodeOf(a.err) != forebay.CodeUnknownQueue {
+	if a := <-answers; forebay.CodeOf(a.err) != forebay.CodeUnknownQueue {
 		t.Errorf("the waiting receiver got %v", a.err)
 	}
 	if dropped, err := s.Bus.DropMessageQueue(ctx, q); err != nil || dropped {

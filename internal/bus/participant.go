@@ -15,13 +15,13 @@ type Participant struct {
 	queue.Waiting[*Receiver]
 	queue     *queue.Participant
 	Webhooks  gate
-	impatient []*Receiver // that want an answer at once
+	noWait    []*Receiver // that want an answer at once
 	topics    *rules.Cache[MessageQueue]
 	slow      *rules.Slow // to be judged outside of transactions
 	followed  *FollowedTenants
-	Resting   map[queue.Subqueue]int64 // of webhooks → until when nothing is sent to their endpoints
+	Paused    map[queue.Subqueue]int64 // of webhooks → until when nothing is sent to their endpoints
 	nextTask  int64                    // when something is to be done about messages; 0: nothing
-	tended    int64                    // when it last looked for what others have left
+	checkedAt int64                    // when it last looked for what others have left
 }
 
 // gate lets receivers that deliver to an endpoint have a message once that may be sent one.
@@ -46,13 +46,13 @@ type Tx struct {
 // wordMessages says when something is to be done about messages, for the writers of this process.
 var wordMessages = db.NewWordKind('e', db.ToWriters)
 
-func newBusPart(w *db.Writer, queues *queue.Participant, topics *rules.Cache[MessageQueue]) *Participant {
-	p := &Participant{Writer: w, Waiting: queue.NewWaiting[*Receiver](), queue: queues, topics: topics, Resting: map[queue.Subqueue]int64{}}
+func newParticipant(w *db.Writer, queues *queue.Participant, topics *rules.Cache[MessageQueue]) *Participant {
+	p := &Participant{Writer: w, Waiting: queue.NewWaiting[*Receiver](), queue: queues, topics: topics, Paused: map[queue.Subqueue]int64{}}
 	queues.Sets = append(queues.Sets, p)
 	return p
 }
 
-func newBusTx(t *db.Tx, p *Participant) *Tx {
+func newTx(t *db.Tx, p *Participant) *Tx {
 	b := &Tx{Tx: t, W: p, Queue: queue.Key.Of(t)}
 	t.Full = b.copied.Full
 	return b
@@ -66,7 +66,7 @@ func (p *Participant) Load() (err error) {
 // Refresh turns those away who wait for queues that are gone.
 func (p *Participant) Refresh() error {
 	gone := map[int64]bool{}
-	for subqueue := range p.Parked {
+	for subqueue := range p.Waiters {
 		if subqueue.IsOfQueue() { // a session's lock ends by itself
 			gone[subqueue.Queue()] = true
 		}
@@ -82,7 +82,7 @@ func (p *Participant) Refresh() error {
 		return err
 	}
 	for no := range gone {
-		p.forgetQueue(no)
+		p.dropQueue(no)
 	}
 	return nil
 }
@@ -90,8 +90,8 @@ func (p *Participant) Refresh() error {
 func (p *Participant) MarkAllDue(all bool) {
 	p.AllDue(0)
 	at := p.Clock()
-	if p.Serving && (all || p.Shared() && at-p.tended >= db.Tending.Milliseconds()) {
-		p.nextTask, p.tended = 1, at
+	if p.Serving && (all || p.Shared() && at-p.checkedAt >= db.Tending.Milliseconds()) {
+		p.nextTask, p.checkedAt = 1, at
 	}
 }
 
@@ -107,22 +107,22 @@ func (p *Participant) dueBy(at int64) {
 }
 
 func (p *Participant) Ready(subqueue queue.Subqueue, at int64) {
-	if at == RoomAgain {
-		delete(p.Resting, subqueue)
+	if at == ReadyDespitePause {
+		delete(p.Paused, subqueue)
 	}
 	if p.Tracks(subqueue) {
-		p.ScanAt(subqueue, max(at, p.rests(subqueue)))
+		p.ScanAt(subqueue, max(at, p.pausedUntil(subqueue)))
 	}
 }
 
 // RoomAgain is a time at which a subqueue is told to be ready: now, however long receivers there were to rest.
-const RoomAgain = 0
+const ReadyDespitePause = 0
 
 // rests returns until when a subqueue need not be looked at, because its webhook's endpoint is left alone and nobody
 // else waits; 0: it is not so.
-func (p *Participant) rests(subqueue queue.Subqueue) int64 {
-	until, ok := p.Resting[subqueue]
-	if !ok || slices.ContainsFunc(p.Parked[subqueue], func(c *Receiver) bool { return c.Waits() && !c.Webhook }) {
+func (p *Participant) pausedUntil(subqueue queue.Subqueue) int64 {
+	until, ok := p.Paused[subqueue]
+	if !ok || slices.ContainsFunc(p.Waiters[subqueue], func(c *Receiver) bool { return c.Waits() && !c.Webhook }) {
 		return 0
 	}
 	return until
@@ -153,7 +153,7 @@ func (p *Participant) MayStoreBeside() bool { return p.followed != nil && len(p.
 func (p *Participant) Serve(t *db.Tx) error {
 	if p.Serving && p.nextTask > 0 && p.nextTask <= t.Now {
 		b := Key.Of(t)
-		if err := b.tendMessages(); err != nil {
+		if err := b.processDueMessages(); err != nil {
 			return err
 		}
 		next, err := nextDueMessages(b.Conn)
@@ -185,7 +185,7 @@ func (p *Participant) Invalidate(t *db.Tx, at int64) {
 			c.unserve()
 		}
 	}
-	clear(p.Resting)
+	clear(p.Paused)
 	p.AllDue(at)
 	p.nextTask = at
 }
@@ -196,19 +196,19 @@ func (p *Participant) RoundEnded(err error) {
 	if err != nil && p.Isolates(err) {
 		return
 	}
-	for _, c := range p.impatient {
+	for _, c := range p.noWait {
 		if !c.Begin() {
 			continue // served, or gone
 		}
 		c.Err = p.Conn.UserError(err)
 		c.Deliver()
-		p.Parked[c.Subqueue] = slices.DeleteFunc(p.Parked[c.Subqueue], func(other *Receiver) bool { return other == c })
-		if len(p.Parked[c.Subqueue]) == 0 {
+		p.Waiters[c.Subqueue] = slices.DeleteFunc(p.Waiters[c.Subqueue], func(other *Receiver) bool { return other == c })
+		if len(p.Waiters[c.Subqueue]) == 0 {
 			p.Leave(c.Subqueue)
 		}
 	}
-	clear(p.impatient)
-	p.impatient = p.impatient[:0]
+	clear(p.noWait)
+	p.noWait = p.noWait[:0]
 }
 
 // DueBy notes that something is to be done about messages at that time; 0: nothing.

@@ -69,12 +69,12 @@ func (s *Service) receive(ctx context.Context, e entity, session *SessionLock, r
 	if err != nil {
 		return nil, err
 	}
-	return s.hand(ctx, want, got)
+	return s.answer(ctx, want, got)
 }
 
 // hand returns what was received, unless the caller left while it was served: nobody would ever see
 // these locks.
-func (s *Service) hand(ctx context.Context, want ReceiveRequest, got []Message) ([]forebay.Message, error) {
+func (s *Service) answer(ctx context.Context, want ReceiveRequest, got []Message) ([]forebay.Message, error) {
 	if ctx.Err() != nil && !want.Delete {
 		return nil, errors.Join(ctx.Err(), s.undeliver(ctx, want, got))
 	}
@@ -154,7 +154,7 @@ func (s *Service) Peek(ctx context.Context, tenant, path string, f PeekFilter) (
 	if f.Reason != "" && !e.deadLetter {
 		return nil, 0, forebay.Invalid("reason", "is only for dead letters: look at the queue's %s", forebay.SubqueueDeadLetter)
 	}
-	got, next, err := s.peek(ctx, PeekQuery{Subqueue: e.lane(), From: f.From, Reason: f.Reason, Limit: cmp.Or(f.Limit, forebay.DefaultPageSize), MaxBytes: freeBytes})
+	got, next, err := s.peek(ctx, PeekQuery{Subqueue: e.subqueue(), From: f.From, Reason: f.Reason, Limit: cmp.Or(f.Limit, forebay.DefaultPageSize), MaxBytes: freeBytes})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -236,5 +236,5 @@ func (s *Service) DeleteBefore(ctx context.Context, tenant, path string, req for
 	if err := s.store.Used(ctx, e.MessageQueue); err != nil {
 		return 0, err
 	}
-	return s.store.DeleteBefore(ctx, e.lane(), req.Before, limit)
+	return s.store.DeleteBefore(ctx, e.subqueue(), req.Before, limit)
 }

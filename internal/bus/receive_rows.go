@@ -28,10 +28,10 @@ type ReceiveRequest struct {
 type Receiver struct {
 	ReceiveRequest
 	queue.Waiter
-	part     *Participant
-	Subqueue queue.Subqueue // where it waits
-	Messages []Message
-	bytes    int64 // of these
+	participant *Participant
+	Subqueue    queue.Subqueue // where it waits
+	Messages    []Message
+	bytes       int64 // of these
 
 	accept   bool // a session is wanted, not messages
 	accepted *Session
@@ -45,8 +45,8 @@ func (c *Receiver) Visit() {
 	if !c.Webhook { // who delivers to an endpoint that rests holds up nobody else
 		after = func(other *Receiver) bool { return other.Webhook }
 	}
-	if c.part.Park(c.Subqueue, c, after); !c.Wait {
-		c.part.impatient = append(c.part.impatient, c)
+	if c.participant.Add(c.Subqueue, c, after); !c.Wait {
+		c.participant.noWait = append(c.participant.noWait, c)
 	}
 }
 
@@ -62,7 +62,7 @@ func (req ReceiveRequest) receiver(p *Participant) *Receiver {
 	if req.Session != nil {
 		subqueue = req.Session.subqueue()
 	}
-	return &Receiver{ReceiveRequest: req, part: p, Subqueue: subqueue, Waiter: queue.NewWaiter()}
+	return &Receiver{ReceiveRequest: req, participant: p, Subqueue: subqueue, Waiter: queue.NewWaiter()}
 }
 
 // Receive takes the messages that became ready first, of a session those with the lowest numbers. Each
@@ -81,7 +81,7 @@ func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, err
 
 // serveReceivers gives what is ready to those who wait, oldest first.
 func (w *Participant) serveReceivers(t *db.Tx) error {
-	for subqueue, waiting := range w.Parked {
+	for subqueue, waiting := range w.Waiters {
 		// A look for nobody would let the next one wait for the one after.
 		if !w.HasWaiters(subqueue) || !w.Due(subqueue, t.Now) {
 			continue
@@ -109,7 +109,7 @@ func (w *Participant) serveReceivers(t *db.Tx) error {
 		if err := w.updateDue(b, subqueue, len(rest) > 0); err != nil {
 			return err
 		}
-		t.After = append(t.After, func() { w.Unpark(subqueue, len(waiting)-len(rest)) })
+		t.After = append(t.After, func() { w.RemoveFirst(subqueue, len(waiting)-len(rest)) })
 	}
 	return nil
 }
@@ -124,7 +124,7 @@ func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool)
 		w.DueAt[subqueue] = t.Now
 		return nil
 	}
-	if until := w.rests(subqueue); until > 0 {
+	if until := w.pausedUntil(subqueue); until > 0 {
 		w.DueAt[subqueue] = until
 		return nil
 	}

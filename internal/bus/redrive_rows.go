@@ -154,18 +154,18 @@ func deadMessages(c driver.Conn, subqueue queue.Subqueue, sel DeadMessages, at i
 			return nil, step, err
 		}
 	}
-	looked := 0
+	scanned := 0
 	step.After = sel.After
 	err = c.Prep(sqlDeadMessages).Int(int64(subqueue)).Int(at).Int(sel.After).Int(oldestAtOnce).Int(step.Until).Each(func(r driver.Row) error {
 		if len(seqs) == sel.Limit {
 			step.More = true
 			return driver.ErrStop
 		}
-		looked++
+		scanned++
 		step.After = r.Int(0)
 		take(r)
 		return nil
 	})
-	step.More = step.More || looked == oldestAtOnce
+	step.More = step.More || scanned == oldestAtOnce
 	return seqs, step, driver.UnlessStopped(err)
 }

@@ -16,7 +16,7 @@ import (
 // each session has a rank of its own, so that one index finds the next message of a session.
 const (
 	scheduledRank    = 1
-	partRank         = 2 // of what waits in a topic for its copies, or for others to have theirs
+	pendingRank      = 2 // of what waits in a topic for its copies, or for others to have theirs
 	firstSessionRank = 16
 )
 
@@ -38,8 +38,8 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 		}
 		var all sent
 		all, err = s.sendJudged(ctx, q, messages, size, judged)
-		if err == nil && all.waits && len(messages) > 0 {
-			s.handOut(ctx, q, all, judged)
+		if err == nil && all.pending && len(messages) > 0 {
+			s.makeCopies(ctx, q, all, judged)
 		}
 		seqs = all.seqs
 		if !errors.Is(err, errTopicChanged) || judged == nil {
@@ -66,13 +66,13 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 			}
 		}
 		picks := make([][]pick, len(messages))
-		var made *rules.FanOut
+		var fanOut *rules.FanOut
 		if q.IsTopic {
-			if picks, made, err = t.judged(q, messages, judged); err != nil {
+			if picks, fanOut, err = t.judged(q, messages, judged); err != nil {
 				return sent{}, err
 			}
 		}
-		sessions, err := t.makeSessions(q, messages)
+		sessions, err := t.createSessions(q, messages)
 		if err != nil {
 			return sent{}, err
 		}
@@ -85,7 +85,7 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 		waits := false
 		if q.ForwardTo != "" && !q.RequiresSession { // behind what waits there already
 			if waits, err = t.any(sqlWaiting, int64(q.Subqueue(false)), t.Now); err == nil && waits {
-				err = t.lookAgain(q.No, t.Now)
+				err = t.markQueueDue(q.No, t.Now)
 			}
 			if err != nil {
 				return sent{}, err
@@ -94,28 +94,28 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 		for i := range messages {
 			// Of what is sent on to a topic, the rest waits in the queue where this is all that a transaction should make.
 			if !waits && i > 0 && q.ForwardTo != "" && !q.RequiresSession && t.copied.Full() {
-				if waits, err = true, t.lookAgain(q.No, t.Now); err != nil {
+				if waits, err = true, t.markQueueDue(q.No, t.Now); err != nil {
 					return sent{}, err
 				}
 			}
-			if all.seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID], picks: picks[i], fanOut: made, waits: waits, inParts: judged.InParts(), bySender: q.IsTopic}); err != nil {
+			if all.seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID], picks: picks[i], fanOut: fanOut, waits: waits, inBatches: judged.InBatches(), bySender: q.IsTopic}); err != nil {
 				return sent{}, err
 			}
 		}
-		all.waits = t.topics.parts[q.No]
+		all.pending = t.topics.pending[q.No]
 		return all, nil
 	})
 }
 
 // sent is what came of a send.
 type sent struct {
-	seqs  []int64
-	below int64 // those of messages that are no duplicates are higher
-	waits bool  // messages wait in the topic for their copies
+	seqs    []int64
+	below   int64 // those of messages that are no duplicates are higher
+	pending bool  // messages wait in the topic for their copies
 }
 
 // judged returns what was judged before the transaction if it still holds. What was not is judged now.
-func (t *Tx) judged(topic MessageQueue, messages []MessageContent, j *judgement) (picks [][]pick, made *rules.FanOut, err error) {
+func (t *Tx) judged(topic MessageQueue, messages []MessageContent, j *judgement) (picks [][]pick, fanOut *rules.FanOut, err error) {
 	if j != nil {
 		if j.Version != topic.Version {
 			return nil, nil, errTopicChanged
@@ -123,12 +123,12 @@ func (t *Tx) judged(topic MessageQueue, messages []MessageContent, j *judgement)
 		all := j.FanOut // the transaction may be tried again
 		return j.Copies, &all, nil
 	}
-	picks, made = make([][]pick, len(messages)), &rules.FanOut{}
+	picks, fanOut = make([][]pick, len(messages)), &rules.FanOut{}
 	for i := range messages {
-		if made.Steps > rules.TxSteps {
+		if fanOut.Steps > rules.TxSteps {
 			return nil, nil, rules.ErrSteps
 		}
-		picks[i], err = t.pick(topic, &messages[i], made)
+		picks[i], err = t.pick(topic, &messages[i], fanOut)
 		if errors.Is(err, errNotReady) {
 			err = errTopicChanged
 		}
@@ -136,7 +136,7 @@ func (t *Tx) judged(topic MessageQueue, messages []MessageContent, j *judgement)
 			return nil, nil, err
 		}
 	}
-	return picks, made, nil
+	return picks, fanOut, nil
 }
 
 // ErrNoSessionID refuses a message for a queue that requires sessions.
@@ -145,17 +145,17 @@ var ErrNoSessionID = forebay.Invalid("session_id", "was not set on the message: 
 // arrival is a message on its way into a queue: sent, activated or forwarded.
 type arrival struct {
 	*MessageContent
-	first    int64 // the number it was given first; 0: none yet
-	hops     int
-	source   string // the queue it was dead-lettered in
-	why      DeadLettering
-	fanOut   *rules.FanOut // what topics have made of it on the way; nil: nothing yet
-	inParts  bool          // it waits in the topic for its copies, however few
-	bySender bool          // which its sender makes
-	waits    bool          // in the queue that it is sent to, though that forwards
-	picks    []pick        // what the topic it comes to makes of it; nil: not chosen yet
-	share    *sharing      // what it has in common with other copies; nil: nothing
-	session  int64         // the number of its session in the queue it is sent to; 0: not made yet
+	first     int64 // the number it was given first; 0: none yet
+	hops      int
+	source    string // the queue it was dead-lettered in
+	why       DeadLettering
+	fanOut    *rules.FanOut // what topics have made of it on the way; nil: nothing yet
+	inBatches bool          // it waits in the topic for its copies, however few
+	bySender  bool          // which its sender makes
+	waits     bool          // in the queue that it is sent to, though that forwards
+	picks     []pick        // what the topic it comes to makes of it; nil: not chosen yet
+	share     *sharing      // what it has in common with other copies; nil: nothing
+	session   int64         // the number of its session in the queue it is sent to; 0: not made yet
 }
 
 // arrive gives a message that comes to the queue its number.
@@ -175,14 +175,14 @@ func (t *Tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
 	}
 	if at := driver.Millis(a.ScheduledAt); at > t.Now {
 		t.DueBy(at)
-		return seq, t.insertArrival(q, seq, a, standing{subqueue: q.Subqueue(false), rank: scheduledRank, visible: at, dueAt: at})
+		return seq, t.insertArrival(q, seq, a, position{subqueue: q.Subqueue(false), rank: scheduledRank, visible: at, dueAt: at})
 	}
 	return seq, t.enter(q, seq, a)
 }
 
 // enter makes a message of that number active in the queue, or sends it on.
 func (t *Tx) enter(q MessageQueue, seq int64, a arrival) error {
-	made := a.session
+	sessionNo := a.session
 	waits := a.waits
 	a.session, a.waits = 0, false // which is not so of the queues that the message is sent on to
 	if q.IsTopic {
@@ -194,9 +194,9 @@ func (t *Tx) enter(q MessageQueue, seq int64, a arrival) error {
 	if q.RequiresSession && a.SessionID == "" {
 		return t.arriveDead(q, seq, a, DeadLettering{Reason: forebay.ReasonNoSession, Description: "a queue that requires sessions takes no message whose session id is null"})
 	}
-	st := standing{subqueue: q.Subqueue(false), visible: t.Now}
+	st := position{subqueue: q.Subqueue(false), visible: t.Now}
 	if q.RequiresSession {
-		no, err := t.messageForSession(q, a.SessionID, made)
+		no, err := t.sessionFor(q, a.SessionID, sessionNo)
 		if err != nil {
 			return err
 		}
@@ -214,7 +214,7 @@ func (t *Tx) enter(q MessageQueue, seq int64, a arrival) error {
 }
 
 // standing is where a message stands in its queue.
-type standing struct {
+type position struct {
 	subqueue  queue.Subqueue
 	rank      int64
 	visible   int64
@@ -230,7 +230,7 @@ INSERT INTO bodies (seq, lane, enqueued_at, message_id, correlation_id, subject,
   dead_letter_source, dead_letter_reason, dead_letter_description, shared, handed, copies)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-func (t *Tx) insertArrival(q MessageQueue, seq int64, a arrival, st standing) error {
+func (t *Tx) insertArrival(q MessageQueue, seq int64, a arrival, st position) error {
 	properties, body, shared, err := t.shares(a)
 	if err != nil {
 		return err

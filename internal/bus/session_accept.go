@@ -59,25 +59,25 @@ type foundSession struct {
 }
 
 // maxSessionsAhead bounds the states that are read at once.
-const maxSessionsAhead = 64
+const maxSessionsRead = 64
 
 // nextSession returns the session that has waited longest for a receiver. It looks once for all that wait.
 func (t *Tx) nextSession(c *Receiver) (next foundSession, found bool, err error) {
-	q, ahead := c.Queue, &t.sessions
-	if ahead.queue != q.No {
-		ahead.queue, ahead.found = q.No, nil
+	q, memory := c.Queue, &t.sessions
+	if memory.queue != q.No {
+		memory.queue, memory.found = q.No, nil
 	}
-	if len(ahead.found) == 0 {
-		waiting := min(len(t.W.Parked[c.Subqueue]), maxSessionsAhead)
+	if len(memory.found) == 0 {
+		waiting := min(len(t.W.Waiters[c.Subqueue]), maxSessionsRead)
 		err := t.prepSession(sqlNextSessions, q).Int(q.No).Int(t.Now).Int(int64(waiting)).Each(func(r driver.Row) error {
-			ahead.found = append(ahead.found, foundSession{Session{SessionLock: SessionLock{No: r.Int(3)}, ID: r.Text(4), State: r.Blob(5)}, readContents(r)})
+			memory.found = append(memory.found, foundSession{Session{SessionLock: SessionLock{No: r.Int(3)}, ID: r.Text(4), State: r.Blob(5)}, readContents(r)})
 			return nil
 		})
-		if err != nil || len(ahead.found) == 0 {
+		if err != nil || len(memory.found) == 0 {
 			return next, false, err
 		}
 	}
-	next, ahead.found = ahead.found[0], ahead.found[1:]
+	next, memory.found = memory.found[0], memory.found[1:]
 	return next, true, nil
 }
 
@@ -203,7 +203,7 @@ func (s *Store) AcceptNextSession(ctx context.Context, q MessageQueue, wait bool
 	if err := s.Used(ctx, q); err != nil {
 		return nil, err
 	}
-	c := &Receiver{ReceiveRequest: ReceiveRequest{Queue: q, Wait: wait}, part: Key.In(s.Writer), Subqueue: queue.SubqueueOf(q.No, subqueueSessions),
+	c := &Receiver{ReceiveRequest: ReceiveRequest{Queue: q, Wait: wait}, participant: Key.In(s.Writer), Subqueue: queue.SubqueueOf(q.No, subqueueSessions),
 		accept: true, Waiter: queue.NewWaiter()}
 	if err := queue.Await(ctx, s.Writer, c, &c.Waiter); err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ func (s *Service) Complete(ctx context.Context, tenant, path, token string) erro
 	if err != nil {
 		return err
 	}
-	return s.store.Complete(ctx, e.lane(), lock)
+	return s.store.Complete(ctx, e.subqueue(), lock)
 }
 
 // Abandon gives a message back at once. The delivery counts.
@@ -33,7 +33,7 @@ func (s *Service) Abandon(ctx context.Context, tenant, path, token string, how f
 	if err := unexplained(how); err != nil {
 		return err
 	}
-	return s.store.Abandon(ctx, e.MessageQueue, e.lane(), lock, how.Properties)
+	return s.store.Abandon(ctx, e.MessageQueue, e.subqueue(), lock, how.Properties)
 }
 
 // Release gives a message back at once, as if it had not been delivered.
@@ -42,7 +42,7 @@ func (s *Service) Release(ctx context.Context, tenant, path, token string) error
 	if err != nil {
 		return err
 	}
-	return s.store.ReleaseMessage(ctx, e.lane(), lock)
+	return s.store.ReleaseMessage(ctx, e.subqueue(), lock)
 }
 
 // Defer keeps a message in its queue, where it can be received by its sequence number only.
@@ -54,7 +54,7 @@ func (s *Service) Defer(ctx context.Context, tenant, path, token string, how for
 	if err := unexplained(how); err != nil {
 		return err
 	}
-	return s.store.Defer(ctx, e.lane(), lock, how.Properties)
+	return s.store.Defer(ctx, e.subqueue(), lock, how.Properties)
 }
 
 // DeadLetter moves a message to the dead-letter subqueue, with a reason and a description.
@@ -71,7 +71,7 @@ func (s *Service) DeadLetter(ctx context.Context, tenant, path, token string, ho
 			return forebay.Invalid(name, "must be at most %d bytes of UTF-8", maxDescriptionBytes)
 		}
 	}
-	return s.store.DeadLetter(ctx, e.lane(), lock, DeadLettering{Reason: how.Reason, Description: how.Description}, how.Properties)
+	return s.store.DeadLetter(ctx, e.subqueue(), lock, DeadLettering{Reason: how.Reason, Description: how.Description}, how.Properties)
 }
 
 // Renew extends the lock by the queue's lock duration from now and returns when it will end.
@@ -80,7 +80,7 @@ func (s *Service) Renew(ctx context.Context, tenant, path, token string) (until 
 	if err != nil {
 		return until, err
 	}
-	return s.store.RenewMessage(ctx, e.lane(), lock, e.Lock)
+	return s.store.RenewMessage(ctx, e.subqueue(), lock, e.Lock)
 }
 
 // delivery finds what a settlement is about, and notes that its queue is in use. Changed properties are checked with the message's own,
@@ -115,7 +115,7 @@ func (s *Service) Return(ctx context.Context, tenant, path string, tokens []stri
 		if err != nil {
 			return err
 		}
-		lane, locks[i] = e.lane(), lock
+		lane, locks[i] = e.subqueue(), lock
 	}
 	if len(locks) == 0 {
 		return nil

@@ -3,7 +3,7 @@ package bus
 import "bytes"
 
 // sharedLeast is from how many bytes on copies have their body, and the properties that they have in common, in one row.
-const sharedLeast = 4 << 10
+const minSharedBytes = 4 << 10
 
 // sharing is what the copies of a message have in common.
 type sharing struct {
@@ -20,7 +20,7 @@ func (a *arrival) shareAmong(no int64, copies int) (size int64) {
 	switch {
 	case a.share != nil: // with those that it comes from
 		return size - int64(len(a.Body))
-	case copies < 2 || common < sharedLeast:
+	case copies < 2 || common < minSharedBytes:
 		return size
 	}
 	a.share = &sharing{no: no, properties: a.Properties}

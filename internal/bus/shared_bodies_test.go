@@ -28,7 +28,7 @@ func sharedBodies(t *testing.T, s *stores) (rows, own int64) {
 func TestCopiesShareTheirBody(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic, second := putTopic(t, s, MessageQueue{Name: "t/topic"}), putTopic(t, s, MessageQueue{Name: "t/second"})
-		far := manySubscriptions(t, s, second, 2)
+		forwarded := manySubscriptions(t, s, second, 2)
 		subs := manySubscriptions(t, s, topic, 8)
 		forwards := subscribe(t, s, topic, "forwards", func(q *MessageQueue) { q.ForwardTo = second.Name })
 		changes := subscribe(t, s, topic, "changes")
@@ -47,7 +47,7 @@ func TestCopiesShareTheirBody(t *testing.T) {
 				t.Errorf("%s: %d messages, or another one", what, len(got))
 			}
 		}
-		for _, sub := range append(far, subs...) {
+		for _, sub := range append(forwarded, subs...) {
 			whole(sub.Name, peekAll(t, s, sub.Subqueue(false)))
 		}
 		if got := peekAll(t, s, changes.Subqueue(false)); len(got) != 1 || !bytes.Equal(got[0].Body, m.Body) || !bytes.Contains(got[0].Properties, []byte(`"n":7`)) {
@@ -85,7 +85,7 @@ func TestCopiesShareTheirBody(t *testing.T) {
 		must(err)
 		must(s.Bus.PurgeDropped(t.Context()))
 		receive(changes, false, true)
-		for _, sub := range far {
+		for _, sub := range forwarded {
 			receive(sub, false, true)
 		}
 		if rows, _ := sharedBodies(t, s); rows != 1 {
@@ -115,11 +115,11 @@ func TestSmallCopiesShareNothing(t *testing.T) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		subscribe(t, s, topic, "one")
 		m := content("one", 1)
-		m.Body = make([]byte, sharedLeast)
+		m.Body = make([]byte, minSharedBytes)
 		send(t, s, topic, m)
 		subscribe(t, s, topic, "two")
 		send(t, s, topic, content("small", 1))
-		if rows, own := sharedBodies(t, s); rows != 0 || own < sharedLeast {
+		if rows, own := sharedBodies(t, s); rows != 0 || own < minSharedBytes {
 			t.Errorf("%d bodies are shared, %d bytes are not", rows, own)
 		}
 	})

@@ -16,7 +16,7 @@ type Store struct {
 }
 
 func (s *Store) Attach(*db.DB)     {}
-func (s *Store) Join(w *db.Writer) { Key.Join(w, newBusPart(w, queue.Key.In(w), &s.topics)) }
+func (s *Store) Join(w *db.Writer) { Key.Join(w, newParticipant(w, queue.Key.In(w), &s.topics)) }
 
 func (s *Store) Start(ctx context.Context, opts db.Options) error {
 	slow := rules.NewSlow()
@@ -36,4 +36,4 @@ func (s *Store) Stop() {
 	}
 }
 
-var Key = db.NewKey(newBusTx)
+var Key = db.NewKey(newTx)

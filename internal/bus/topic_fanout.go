@@ -18,46 +18,48 @@ import (
 
 const (
 	// handOutTime is how long a sender has for one transaction, in milliseconds, before the writer helps.
-	handOutTime = 10_000
+	senderTime = 10_000
 	// partPause is how long the writer leaves a message alone whose rules are judged, or made ready, outside of transactions, in
 	// milliseconds.
-	partPause = 1_000
+	slowPause = 1_000
 )
 
 // partMost is how many copies of a message one transaction makes.
-func (a *arrival) partMost() int {
+func (a *arrival) batchSize() int {
 	size := a.Size()
-	if a.share != nil || len(a.Body)+len(a.Properties) >= sharedLeast {
+	if a.share != nil || len(a.Body)+len(a.Properties) >= minSharedBytes {
 		size -= int64(len(a.Body))
 	}
-	return int(min(rules.PartCopies, max(1, rules.FullCopyBytes/max(1, size))))
+	return int(min(rules.BatchCopies, max(1, rules.FullCopyBytes/max(1, size))))
 }
 
 // handsOut reports whether messages wait in the topic for their copies.
-func (t *Tx) handsOut(topic MessageQueue) bool { return topic.HandsOut || t.topics.parts[topic.No] }
+func (t *Tx) copiesPending(topic MessageQueue) bool {
+	return topic.CopiesPending || t.topics.pending[topic.No]
+}
 
 // storePart stores a message in the topic that has many copies to make of it, or others before it.
-func (t *Tx) storePart(topic MessageQueue, seq int64, a arrival, picks int) error {
+func (t *Tx) storePending(topic MessageQueue, seq int64, a arrival, picks int) error {
 	at := t.Now
 	if a.bySender {
-		at += handOutTime
+		at += senderTime
 	}
 	t.DueBy(at)
 	copies := int64(0)
 	if a.fanOut != nil {
 		copies = int64(max(a.fanOut.Copies-picks, 0))
 	}
-	a.shareAmong(seq, rules.PartCopies)
-	if t.topics.parts == nil {
-		t.topics.parts = map[int64]bool{}
+	a.shareAmong(seq, rules.BatchCopies)
+	if t.topics.pending == nil {
+		t.topics.pending = map[int64]bool{}
 	}
-	t.topics.parts[topic.No] = true
-	return t.insertArrival(topic, seq, a, standing{subqueue: topic.Subqueue(false), rank: partRank, dueAt: at, handed: 1, copies: copies})
+	t.topics.pending[topic.No] = true
+	return t.insertArrival(topic, seq, a, position{subqueue: topic.Subqueue(false), rank: pendingRank, dueAt: at, handed: 1, copies: copies})
 }
 
 // handOut makes the copies of messages that wait in a topic, and of those before them. What it leaves, for the database fails or the
 // caller is gone, the writer does.
-func (s *Store) handOut(ctx context.Context, topic MessageQueue, sent sent, judged *judgement) {
+func (s *Store) makeCopies(ctx context.Context, topic MessageQueue, sent sent, judged *judgement) {
 	picks := map[int64][]pick{}
 	if judged != nil {
 		for i, seq := range sent.seqs {
@@ -67,7 +69,7 @@ func (s *Store) handOut(ctx context.Context, topic MessageQueue, sent sent, judg
 		}
 	}
 	for last := slices.Max(sent.seqs); ; {
-		next, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: topic.Tenant, Rows: rules.PartCopies}, func(t *Tx) (int64, error) {
+		next, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: topic.Tenant, Rows: rules.BatchCopies}, func(t *Tx) (int64, error) {
 			q, found, err := t.MessageQueue(topic.No)
 			if err != nil || !found {
 				return 0, err // they go with it
@@ -76,7 +78,7 @@ func (s *Store) handOut(ctx context.Context, topic MessageQueue, sent sent, judg
 			if judged == nil || judged.Version != q.Version {
 				of = nil
 			}
-			next, err := t.handOutSome(q, of)
+			next, err := t.copyNext(q, of)
 			if errors.Is(err, rules.ErrSteps) {
 				t.judgeLater(err, rules.SlowMessage{Tenant: q.Tenant, Topic: q.No, Seq: next})
 				return 0, nil
@@ -90,36 +92,36 @@ func (s *Store) handOut(ctx context.Context, topic MessageQueue, sent sent, judg
 }
 
 // Visible is 0 for all of these.
-const sqlNextPart = "SELECT seq FROM messages WHERE lane = ? AND rank = ? ORDER BY visible, seq LIMIT 1"
+const sqlNextPending = "SELECT seq FROM messages WHERE lane = ? AND rank = ? ORDER BY visible, seq LIMIT 1"
 
 // handOutSome makes some copies of what has waited longest in the topic. picks are what is known of some by their numbers. It returns
 // the number of the next that has copies to make, 0: there is none. If that takes too long to judge it returns rules.ErrSteps.
-func (t *Tx) handOutSome(topic MessageQueue, picks map[int64][]pick) (next int64, err error) {
-	for made := 0; ; {
+func (t *Tx) copyNext(topic MessageQueue, picks map[int64][]pick) (next int64, err error) {
+	for copies := 0; ; {
 		next = 0
-		_, err := t.Prep(sqlNextPart).Int(int64(topic.Subqueue(false))).Int(partRank).One(func(r driver.Row) { next = r.Int(0) })
-		if err != nil || next == 0 || made >= rules.PartCopies || made > 0 && t.copied.Full() {
+		_, err := t.Prep(sqlNextPending).Int(int64(topic.Subqueue(false))).Int(pendingRank).One(func(r driver.Row) { next = r.Int(0) })
+		if err != nil || next == 0 || copies >= rules.BatchCopies || copies > 0 && t.copied.Full() {
 			return next, err
 		}
-		n, err := t.handOutPart(topic, next, picks[next])
+		n, err := t.copyMessage(topic, next, picks[next])
 		if err != nil {
-			if made > 0 && errors.Is(err, rules.ErrSteps) {
+			if copies > 0 && errors.Is(err, rules.ErrSteps) {
 				err = nil
 			}
 			return next, err
 		}
-		made += n
+		copies += n
 	}
 }
 
 // partial is a message that waits in its topic, and how far it has come.
-type partial struct {
+type pendingMessage struct {
 	arrival
 	seq, handed, copies, at int64
 }
 
 // partNo reads such a message. It is not found once it has all its copies.
-func partNo(c driver.Conn, seq int64) (p partial, found bool, err error) {
+func readPending(c driver.Conn, seq int64) (p pendingMessage, found bool, err error) {
 	p.seq = seq
 	found, err = c.Prep("SELECT handed, copies, enqueued_at FROM bodies WHERE seq = ? AND handed IS NOT NULL").Int(seq).One(func(r driver.Row) {
 		p.handed, p.copies, p.at = r.Int(0), r.Int(1), r.Int(2)
@@ -132,31 +134,31 @@ func partNo(c driver.Conn, seq int64) (p partial, found bool, err error) {
 
 // handOutPart makes as many copies of a message as one transaction should and returns how many, at least 1. What is to be made is judged
 // unless it is known.
-func (t *Tx) handOutPart(topic MessageQueue, seq int64, picks []pick) (made int, err error) {
-	p, found, err := partNo(t.Conn, seq)
+func (t *Tx) copyMessage(topic MessageQueue, seq int64, picks []pick) (copies int, err error) {
+	p, found, err := readPending(t.Conn, seq)
 	if err != nil || !found {
 		return 1, err
 	}
 	more := false
 	if picks == nil {
-		picks, more, err = t.pickPart(topic, &p)
+		picks, more, err = t.pickBatch(topic, &p)
 	} else {
-		picks, more = rules.From(picks, p.handed, p.partMost())
+		picks, more = rules.From(picks, p.handed, p.batchSize())
 	}
 	if err != nil {
 		return 0, err
 	}
-	return len(picks) + 1, t.copyPart(seq, p, picks, more)
+	return len(picks) + 1, t.copyBatch(seq, p, picks, more)
 }
 
 // copyPart makes these copies of a message; more: it has others to make.
-func (t *Tx) copyPart(seq int64, p partial, picks []pick, more bool) error {
+func (t *Tx) copyBatch(seq int64, p pendingMessage, picks []pick, more bool) error {
 	a := p.arrival
 	if a.share != nil && a.share.no == seq {
 		a.share.properties = a.Properties
 	}
-	made := int(p.copies) + len(picks)
-	a.fanOut = &rules.FanOut{Copies: made, Bytes: int64(made) * a.Size()}
+	copies := int(p.copies) + len(picks)
+	a.fanOut = &rules.FanOut{Copies: copies, Bytes: int64(copies) * a.Size()}
 	if err := t.copyTo(picks, seq, a); err != nil {
 		return err
 	}
@@ -167,7 +169,7 @@ func (t *Tx) copyPart(seq int64, p partial, picks []pick, more bool) error {
 }
 
 // pickPart chooses the next copies of a message, as far as judging them is for a transaction.
-func (t *Tx) pickPart(topic MessageQueue, p *partial) (picks []pick, more bool, err error) {
+func (t *Tx) pickBatch(topic MessageQueue, p *pendingMessage) (picks []pick, more bool, err error) {
 	c, err := t.readyTopic(topic)
 	if errors.Is(err, errNotReady) {
 		err = rules.ErrSteps
@@ -179,13 +181,13 @@ func (t *Tx) pickPart(topic MessageQueue, p *partial) (picks []pick, more bool, 
 		return nil, false, rules.ErrSteps
 	}
 	left := rules.TxSteps
-	picks, more, err = c.PickSome(p.MessageContent, p.at, p.handed, p.partMost(), &left, false, nil)
+	picks, more, err = c.PickSome(p.MessageContent, p.at, p.handed, p.batchSize(), &left, false, nil)
 	t.copied.Steps += rules.TxSteps - left
 	return picks, more, err
 }
 
 // tendPart makes copies in a topic where a message is due that has some to make: first of those before it.
-func (t *Tx) tendPart(m dueMessage) error {
+func (t *Tx) continueFanOut(m dueMessage) error {
 	topic, found, err := t.MessageQueue(m.subqueue.Queue())
 	if err != nil {
 		return err
@@ -194,10 +196,10 @@ func (t *Tx) tendPart(m dueMessage) error {
 		return t.DeleteMessage(m.seq)
 	}
 	at := t.Now
-	switch next, err := t.handOutSome(topic, nil); {
+	switch next, err := t.copyNext(topic, nil); {
 	case errors.Is(err, rules.ErrSteps):
 		t.judgeLater(err, rules.SlowMessage{Tenant: topic.Tenant, Topic: topic.No, Seq: next})
-		at += partPause
+		at += slowPause
 	case err != nil:
 		return err
 	}
@@ -207,7 +209,7 @@ func (t *Tx) tendPart(m dueMessage) error {
 
 // handOutSlow makes the next copies of a message that takes too long to judge for a transaction. What takes too long even so counts as
 // what a rule cannot judge: no message keeps those behind it waiting.
-func (s *Store) handOutSlow(ctx context.Context, m rules.SlowMessage, p partial) error {
+func (s *Store) copySlow(ctx context.Context, m rules.SlowMessage, p pendingMessage) error {
 	c, err := s.readTopic(ctx, m.Topic)
 	if c == nil || err != nil {
 		return err
@@ -216,7 +218,7 @@ func (s *Store) handOutSlow(ctx context.Context, m rules.SlowMessage, p partial)
 	turn := turns.Begin(ctx)
 	picks, more, err := func() ([]pick, bool, error) {
 		defer turn.End()
-		return c.PickSome(p.MessageContent, p.at, p.handed, p.partMost(), &left, true, turn)
+		return c.PickSome(p.MessageContent, p.at, p.handed, p.batchSize(), &left, true, turn)
 	}()
 	if err != nil {
 		return err
@@ -226,12 +228,12 @@ func (s *Store) handOutSlow(ctx context.Context, m rules.SlowMessage, p partial)
 		if err != nil || !found || topic.Version != c.Version {
 			return struct{}{}, err
 		}
-		now, found, err := partNo(t.Conn, m.Seq)
+		now, found, err := readPending(t.Conn, m.Seq)
 		if err != nil || !found || now.handed != p.handed {
 			return struct{}{}, err
 		}
 		first := false
-		_, err = t.Prep(sqlNextPart).Int(int64(topic.Subqueue(false))).Int(partRank).One(func(r driver.Row) { first = r.Int(0) == m.Seq })
+		_, err = t.Prep(sqlNextPending).Int(int64(topic.Subqueue(false))).Int(pendingRank).One(func(r driver.Row) { first = r.Int(0) == m.Seq })
 		if err != nil || !first {
 			return struct{}{}, err
 		}
@@ -239,7 +241,7 @@ func (s *Store) handOutSlow(ctx context.Context, m rules.SlowMessage, p partial)
 		if err := t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(t.Now).Int(m.Seq).Exec(); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, t.copyPart(m.Seq, now, picks, more)
+		return struct{}{}, t.copyBatch(m.Seq, now, picks, more)
 	})
 	return err
 }

@@ -68,7 +68,7 @@ func TestSendInPartsWithoutItsSender(t *testing.T) {
 		judged, err := s.Bus.judge(t.Context(), topic.No, all, true)
 		mustDo(t, err)
 		stored, err := s.Bus.sendJudged(t.Context(), topic, all, 0, judged)
-		if err != nil || !stored.waits {
+		if err != nil || !stored.pending {
 			t.Fatal(stored, err)
 		}
 		fresh := subscribe(t, s, topic, "fresh")
@@ -147,7 +147,7 @@ func TestOneMessageInParts(t *testing.T) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic", DuplicateWindow: time.Hour})
 		subs := subscribeManifold(t, s, topic, manySubs, manyCopies)
 		large := content("large", 1)
-		large.Body = make([]byte, 2*sharedLeast)
+		large.Body = make([]byte, 2*minSharedBytes)
 		count := func(sql string) (n int64) {
 			t.Helper()
 			mustDo(t, s.DB.Read(t.Context(), func(c driver.Conn) error {
@@ -161,7 +161,7 @@ func TestOneMessageInParts(t *testing.T) {
 			t.Errorf("a duplicate has the number %d, not %d", again[0], first[0])
 		}
 		send(t, s, topic, content("second", 2))
-		if n := count("SELECT max(n) FROM (SELECT count(*) AS n FROM bodies GROUP BY enqueued_at) x"); n == 0 || n > rules.PartCopies+manyCopies {
+		if n := count("SELECT max(n) FROM (SELECT count(*) AS n FROM bodies GROUP BY enqueued_at) x"); n == 0 || n > rules.BatchCopies+manyCopies {
 			t.Errorf("a transaction has made %d copies", n)
 		}
 		wantManifold(t, s, subs, manyCopies, "large", "second")

@@ -16,7 +16,7 @@ import (
 )
 
 // newsstand is the plain model of two topics and their subscriptions.
-type newsstand struct {
+type topicModel struct {
 	engine    engine
 	s         *stores
 	topics    []MessageQueue
@@ -81,7 +81,7 @@ func drawRule(t *rapid.T) (r modelRule) {
 	return r
 }
 
-func (w *newsstand) drawSub(t *rapid.T) (topic int, sub *modelSubscription) {
+func (w *topicModel) drawSub(t *rapid.T) (topic int, sub *modelSubscription) {
 	topic = rapid.IntRange(0, 1).Draw(t, "topic")
 	names := make([]string, 0, len(w.subs[topic]))
 	for name := range w.subs[topic] {
@@ -94,7 +94,7 @@ func (w *newsstand) drawSub(t *rapid.T) (topic int, sub *modelSubscription) {
 	return topic, w.subs[topic][rapid.SampledFrom(names).Draw(t, "subscription")]
 }
 
-func (w *newsstand) subscribe(t *rapid.T) {
+func (w *topicModel) subscribe(t *rapid.T) {
 	topic := rapid.IntRange(0, 1).Draw(t, "topic")
 	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
 	strict := rapid.Bool().Draw(t, "strict")
@@ -111,7 +111,7 @@ func (w *newsstand) subscribe(t *rapid.T) {
 	before.strict = strict
 }
 
-func (w *newsstand) unsubscribe(t *rapid.T) {
+func (w *topicModel) unsubscribe(t *rapid.T) {
 	topic, sub := w.drawSub(t)
 	if dropped, err := w.s.Bus.DropMessageQueue(background, sub.queue); err != nil || !dropped {
 		t.Fatal(dropped, err)
@@ -119,7 +119,7 @@ func (w *newsstand) unsubscribe(t *rapid.T) {
 	delete(w.subs[topic], SubscriptionOf(sub.queue))
 }
 
-func (w *newsstand) changeRules(t *rapid.T) {
+func (w *topicModel) changeRules(t *rapid.T) {
 	_, sub := w.drawSub(t)
 	name := rapid.SampledFrom([]string{"$Default", "r1"}).Draw(t, "rule")
 	_, found := sub.rules[name]
@@ -137,7 +137,7 @@ func (w *newsstand) changeRules(t *rapid.T) {
 	sub.rules[name] = r
 }
 
-func (w *newsstand) send(t *rapid.T) {
+func (w *topicModel) send(t *rapid.T) {
 	topic := rapid.IntRange(0, 1).Draw(t, "topic")
 	var messages []MessageContent
 	for i := range rapid.IntRange(1, 3).Draw(t, "messages") {
@@ -171,7 +171,7 @@ func (w *newsstand) send(t *rapid.T) {
 // publish does to the model what a message that becomes active should do: each subscription gets one copy for all rules
 // without an action that select the message, and one for each of the others that does. A rule without an action is not
 // asked once another has selected it.
-func (w *newsstand) publish(t *rapid.T, topic int, seq int64, m MessageContent) {
+func (w *topicModel) publish(t *rapid.T, topic int, seq int64, m MessageContent) {
 	sent := &filtertest.Message{User: propertiesOf(t, m.Properties), System: map[string]string{
 		"MessageId": m.MessageID, "Label": m.Subject, "CorrelationId": m.CorrelationID, "To": m.To, "ContentType": m.ContentType}}
 	for _, sub := range w.subs[topic] {
@@ -218,7 +218,7 @@ func propertiesOf(t *rapid.T, stored []byte) map[string]any {
 	return by
 }
 
-func (w *newsstand) receive(t *rapid.T) {
+func (w *topicModel) receive(t *rapid.T) {
 	_, sub := w.drawSub(t)
 	n := rapid.IntRange(1, 3).Draw(t, "max")
 	got, err := w.s.Bus.Receive(background, ReceiveRequest{Queue: sub.queue, Max: n, MaxBytes: 1 << 20, Delete: true})
@@ -230,7 +230,7 @@ func (w *newsstand) receive(t *rapid.T) {
 	compareCopies(t, sub, got, want)
 }
 
-func (w *newsstand) passTime(t *rapid.T) {
+func (w *topicModel) passTime(t *rapid.T) {
 	w.engine.Pass(w.s, time.Duration(rapid.IntRange(1, 15_000).Draw(t, "ms"))*time.Millisecond)
 	slices.SortStableFunc(w.scheduled, func(a, b modelScheduled) int { return int(a.at - b.at) })
 	for len(w.scheduled) > 0 && w.scheduled[0].at <= w.engine.Now() {
@@ -240,14 +240,14 @@ func (w *newsstand) passTime(t *rapid.T) {
 	}
 }
 
-func (w *newsstand) restart(t *rapid.T) {
+func (w *topicModel) restart(t *rapid.T) {
 	if err := w.s.DB.Close(); err != nil {
 		t.Fatal(err)
 	}
 	w.s = w.engine.Reopen(t)
 }
 
-func (w *newsstand) check(t *rapid.T) {
+func (w *topicModel) check(t *rapid.T) {
 	for topic, subs := range w.subs {
 		for _, sub := range subs {
 			for deadLetter, want := range map[bool][]modelCopy{false: sub.active, true: sub.dead} {
@@ -286,7 +286,7 @@ func compareCopies(t *rapid.T, sub *modelSubscription, got []Message, want []mod
 // TestTopicModel drives random operations on topics and compares with the plain model.
 func TestTopicModel(t *testing.T) {
 	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {
-		w := &newsstand{engine: e, s: e.Open(t), subs: []map[string]*modelSubscription{{}, {}}}
+		w := &topicModel{engine: e, s: e.Open(t), subs: []map[string]*modelSubscription{{}, {}}}
 		defer func() { w.s.DB.Close() }()
 		for i := range 2 {
 			topic, _, err := w.s.Bus.PutMessageQueue(background, MessageQueue{Tenant: 1, Name: fmt.Sprint("t/", i), topicPart: topicPart{IsTopic: true}}, 10)

@@ -20,7 +20,7 @@ type topicMemory struct {
 	compiled map[int64]*compiledTopic
 	followed *FollowedTenants // nil: not looked up yet
 	judging  map[int64]int    // steps that events have taken, by their topics
-	parts    map[int64]bool   // topics in which it has stored what waits for its copies
+	pending  map[int64]bool   // topics in which it has stored what waits for its copies
 }
 
 // topicNamed returns a topic, from the transaction's memory where possible.
@@ -143,16 +143,16 @@ func readRules(db driver.Conn, topic MessageQueue) (*compiledTopic, error) {
 
 // pick chooses the copies that the topic's subscriptions get of a message, as [rules.Topic.Pick] does, and notes that
 // the transaction has spent time on it. The error is errNotReady if the rules are to be compiled outside of transactions.
-func (t *Tx) pick(topic MessageQueue, message *MessageContent, made *rules.FanOut) ([]pick, error) {
+func (t *Tx) pick(topic MessageQueue, message *MessageContent, fanOut *rules.FanOut) ([]pick, error) {
 	c, err := t.readyTopic(topic)
 	if err != nil {
 		return nil, err
 	}
-	may := min(rules.MaxSteps-made.Steps, rules.TxSteps)
+	may := min(rules.MaxSteps-fanOut.Steps, rules.TxSteps)
 	left := may
-	picks, err := c.Pick(message, t.Now, made, &left, nil)
+	picks, err := c.Pick(message, t.Now, fanOut, &left, nil)
 	t.copied.Steps += may - left
-	made.Steps += may - left // judging is paid for, whatever came of it
+	fanOut.Steps += may - left // judging is paid for, whatever came of it
 	return picks, err
 }
 
@@ -181,21 +181,21 @@ func (t *Tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 	if a.first == 0 {
 		a.first = seq
 	}
-	if t.handsOut(topic) || a.inParts {
-		return t.storePart(topic, seq, a, len(picks))
+	if t.copiesPending(topic) || a.inBatches {
+		return t.storePending(topic, seq, a, len(picks))
 	}
 	if picks == nil {
 		var err error
 		picks, err = t.pickEvent(topic, a.MessageContent)
 		if errors.Is(err, errNotReady) { // it waits for them, and others behind it
-			return t.storePart(topic, seq, a, 0)
+			return t.storePending(topic, seq, a, 0)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if len(picks) > a.partMost() {
-		return t.storePart(topic, seq, a, len(picks))
+	if len(picks) > a.batchSize() {
+		return t.storePending(topic, seq, a, len(picks))
 	}
 	if a.fanOut == nil {
 		a.fanOut = &rules.FanOut{Copies: len(picks), Bytes: int64(len(picks)) * a.Size()}
@@ -205,7 +205,7 @@ func (t *Tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 
 // copyTo makes copies of the message that became active in a topic under that number.
 func (t *Tx) copyTo(picks []pick, seq int64, a arrival) error {
-	a.inParts, a.bySender = false, false // which is not so of a topic that a copy is forwarded to
+	a.inBatches, a.bySender = false, false // which is not so of a topic that a copy is forwarded to
 	t.copied.Add(len(picks), a.shareAmong(seq, len(picks)))
 	missing := len(picks) - len(t.Queue.Seqs)
 	for _, p := range picks {

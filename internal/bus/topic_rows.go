@@ -22,7 +22,7 @@ type topicPart struct {
 	Version                int64         // of a topic: no other state of it, its subscriptions and their rules has had it
 	DeadLetterFilterErrors bool          // of a subscription: what its rules cannot judge is dead-lettered, else left out
 	TopicIdle              time.Duration // of a subscription: Idle of its topic, which is used where it is
-	HandsOut               bool          // of a topic: messages wait in it for their copies
+	CopiesPending          bool          // of a topic: messages wait in it for their copies
 }
 
 // subscriptionInfix stands between the names of a topic and its subscription.
@@ -93,7 +93,7 @@ func (t *Tx) ChangeTopic(no int64) error {
 }
 
 // leaveTopic is the part of dropping a queue that only concerns topics and subscriptions.
-func (t *Tx) leaveTopic(no int64) error {
+func (t *Tx) dropFromTopic(no int64) error {
 	t.forgetTopics()
 	var topic int64
 	if _, err := t.Prep("SELECT topic FROM queues WHERE no = ? AND topic IS NOT NULL").Int(no).One(func(r driver.Row) { topic = r.Int(0) }); err != nil {
@@ -194,7 +194,7 @@ type TopicCounts struct{ Subscriptions, Scheduled int64 }
 func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue, limit int64) (counts TopicCounts, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		_, err := c.Prep(`SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), (SELECT count(*) FROM (SELECT 1 FROM messages WHERE lane = ?2 AND rank >= ?3 AND rank <= ?5 LIMIT ?4 + 0) m)`).
-			Int(topic.No).Int(int64(topic.Subqueue(false))).Int(scheduledRank).Int(limit).Int(partRank).One(func(r driver.Row) { counts = TopicCounts{r.Int(0), r.Int(1)} })
+			Int(topic.No).Int(int64(topic.Subqueue(false))).Int(scheduledRank).Int(limit).Int(pendingRank).One(func(r driver.Row) { counts = TopicCounts{r.Int(0), r.Int(1)} })
 		return err
 	})
 	return counts, err

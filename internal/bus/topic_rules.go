@@ -103,10 +103,10 @@ func topicNo(c driver.Conn, no int64) (topic MessageQueue, found bool, err error
 // activateSlow judges a scheduled message and then activates it, unless it or its topic has changed meanwhile.
 func (s *Store) activateSlow(ctx context.Context, m rules.SlowMessage) error {
 	var a arrival
-	var p partial
+	var p pendingMessage
 	waits := false
 	err := s.Read(ctx, func(c driver.Conn) (err error) {
-		if p, waits, err = partNo(c, m.Seq); err != nil || waits {
+		if p, waits, err = readPending(c, m.Seq); err != nil || waits {
 			a = p.arrival
 			return err
 		}
@@ -117,7 +117,7 @@ func (s *Store) activateSlow(ctx context.Context, m rules.SlowMessage) error {
 		return err
 	}
 	if waits {
-		return s.handOutSlow(ctx, m, p)
+		return s.copySlow(ctx, m, p)
 	}
 	j, err := s.judge(ctx, m.Topic, []MessageContent{*a.MessageContent}, true)
 	if j == nil || err != nil {
@@ -133,9 +133,9 @@ func (s *Store) activateSlow(ctx context.Context, m rules.SlowMessage) error {
 			return struct{}{}, err
 		}
 		a := a // the transaction may be tried again
-		made := j.FanOut
-		a.picks, a.fanOut = j.Copies[0], &made
-		return struct{}{}, t.makeActive(topic, m.Seq, a)
+		fanOut := j.FanOut
+		a.picks, a.fanOut = j.Copies[0], &fanOut
+		return struct{}{}, t.activateScheduled(topic, m.Seq, a)
 	})
 	return err
 }

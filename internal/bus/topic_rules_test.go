@@ -188,7 +188,7 @@ func TestWhatFindsNoRulesReadyWaitsShortly(t *testing.T) {
 			now = c.Now()
 			_, err := c.Prep("SELECT due_at FROM bodies WHERE seq = ?").Int(seq).One(func(r driver.Row) { due = r.Int(0) })
 			return err
-		}); err != nil || due == 0 || due > now+partPause {
+		}); err != nil || due == 0 || due > now+slowPause {
 			t.Errorf("it is due in %d ms (%v)", due-now, err)
 		}
 		if _, err := s.Bus.readTopic(t.Context(), topic.No); err != nil {
@@ -203,7 +203,7 @@ func TestWhatFindsNoRulesReadyWaitsShortly(t *testing.T) {
 }
 
 // Rules that take long are judged only in one of the places that the process has for such work, and by nobody who has gone.
-func TestSendersJudgeInTurns(t *testing.T) {
+func TestJudgingTakesTurns(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		subscribeSlowly(t, s, topic, "slow", 100)

@@ -76,9 +76,9 @@ type Service struct {
 	calls      atomic.Pointer[Calls]
 	jobs       *jobs.Service
 	indexes    indexes
-	extracting *places       // where texts are taken apart, which takes memory and processors
-	fetching   *places       // of documents from sources, which takes the disk
-	changed    chan struct{} // holds a token when there may be something for Run to do
+	extracting *concurrencyLimit // where texts are taken apart, which takes memory and processors
+	fetching   *concurrencyLimit // of documents from sources, which takes the disk
+	changed    chan struct{}     // holds a token when there may be something for Run to do
 }
 
 // New returns the service. It can be used once it knows the jobs, which its own tasks are among.
@@ -92,8 +92,8 @@ func New(o Options) *Service {
 	}
 	readers := max(1, runtime.GOMAXPROCS(0)/2) // of a tenant: requests need processors too
 	s := &Service{Options: o, indexes: indexes{limit: o.IndexBytes, dropEvery: dropEvery, watch: o.Store.WatchDropped, byTenant: map[int64]*tenantIndex{}},
-		extracting: newPlaces(readers+1, readers, readingLine),
-		fetching:   newPlaces(fetchingAll, fetchingEach, fetchingLine), changed: make(chan struct{}, 1)}
+		extracting: newConcurrencyLimit(readers+1, readers, maxWaitingToRead),
+		fetching:   newConcurrencyLimit(fetchingAll, fetchingEach, maxWaitingToFetch), changed: make(chan struct{}, 1)}
 	s.SetCalls(o.Calls)
 	return s
 }
@@ -250,11 +250,11 @@ func (s *Service) AddURL(ctx context.Context, tenant string, n forebay.DocumentB
 // dropped aborts the calls whose locks a transition has voided, and has what it dropped removed.
 func (s *Service) dropped(voided []int64) {
 	s.jobs.Abort(voided)
-	s.poke()
+	s.wake()
 }
 
 // poke has Run look at once.
-func (s *Service) poke() {
+func (s *Service) wake() {
 	select {
 	case s.changed <- struct{}{}:
 	default:
@@ -282,7 +282,7 @@ func (s *Service) row(ctx context.Context, tenant, id string) (DocumentRow, erro
 }
 
 // lookAgain is how often a wait looks: not everything that a document shows is told.
-const lookAgain = time.Second
+const pollEvery = time.Second
 
 // Wait returns a document once it is no longer being processed, or as it stands when ctx or the timeout ends
 // first.
@@ -295,8 +295,8 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 	defer stop()
 	over := time.NewTimer(timeout)
 	defer over.Stop()
-	look := time.NewTicker(lookAgain)
-	defer look.Stop()
+	poll := time.NewTicker(pollEvery)
+	defer poll.Stop()
 	for {
 		row, err := s.row(context.WithoutCancel(ctx), tenant, id)
 		if err != nil {
@@ -308,7 +308,7 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 		}
 		select {
 		case <-changes:
-		case <-look.C:
+		case <-poll.C:
 		case <-over.C:
 			return d, nil
 		case <-ctx.Done():

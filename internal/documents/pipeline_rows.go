@@ -342,11 +342,11 @@ func (t *tx) advance(no int64) error {
 	if err != nil {
 		return err
 	}
-	return t.tellDocument(rev, rev.ID+"-ready", forebay.DocumentEvent{Type: forebay.EventDocumentReady, DocumentID: id})
+	return t.publishDocument(rev, rev.ID+"-ready", forebay.DocumentEvent{Type: forebay.EventDocumentReady, DocumentID: id})
 }
 
 // tellDocument publishes what became of a document, under an id that is that event's alone.
-func (t *tx) tellDocument(rev Revision, messageID string, e forebay.DocumentEvent) error {
+func (t *tx) publishDocument(rev Revision, messageID string, e forebay.DocumentEvent) error {
 	f, err := bus.Key.Of(t.Tx).Followed()
 	if err != nil || f.Topics[rev.Tenant] == "" {
 		return err
@@ -391,6 +391,6 @@ func (t *tx) documentJobFailed(e jobs.Ended) error {
 	if err != nil || !found || !first {
 		return err
 	}
-	return t.tellDocument(rev, fmt.Sprintf("%s-failed-%d-%d", rev.ID, e.Seq, e.Generation),
+	return t.publishDocument(rev, fmt.Sprintf("%s-failed-%d-%d", rev.ID, e.Seq, e.Generation),
 		forebay.DocumentEvent{Type: forebay.EventDocumentFailed, DocumentID: id, ErrorCode: jobs.Bounded(code)})
 }

@@ -79,10 +79,10 @@ func createVectors(c driver.Conn, v VectorSupport) error {
 // pgvector finds the extension, or makes it in the database if the server has it.
 func pgvector(c driver.Conn) (v VectorSupport, err error) {
 	const installed = "SELECT e.extversion, quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
-	look := func() (bool, error) {
+	scan := func() (bool, error) {
 		return c.Prep(installed).One(func(r driver.Row) { v.Pgvector, v.schema = r.Text(0), r.Text(1) })
 	}
-	found, err := look()
+	found, err := scan()
 	if err == nil && !found {
 		if found, err = c.Prep("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").One(func(driver.Row) {}); err != nil || !found {
 			v.Missing = "the database server does not have the extension pgvector"
@@ -96,7 +96,7 @@ func pgvector(c driver.Conn) (v VectorSupport, err error) {
 			}
 			return v, err
 		}
-		_, err = look()
+		_, err = scan()
 	}
 	if err == nil && olderThan(v.Pgvector, minPgvector) {
 		v.Missing = "the database has pgvector " + v.Pgvector + ", and " + minPgvector + " or newer is needed"

@@ -184,15 +184,15 @@ type DocumentJob struct {
 }
 
 func (t *tx) submitDocumentJob(revision int64, j DocumentJob) error {
-	made, err := t.jobs.Submit(&j.Job)
+	submitted, err := t.jobs.Submit(&j.Job)
 	if err == nil {
-		err = made.Err
+		err = submitted.Err
 	}
 	if err != nil {
 		return err
 	}
 	return t.Prep("INSERT INTO document_jobs (seq, revision, branch, first, last) VALUES (?, ?, ?, ?, ?)").
-		Int(made.Seq).Int(revision).Text(j.Branch).Int(j.First).Int(j.Last).Exec()
+		Int(submitted.Seq).Int(revision).Text(j.Branch).Int(j.First).Int(j.Last).Exec()
 }
 
 // dropJobs is how many jobs of a dropped revision are cancelled in one transaction.

@@ -47,9 +47,9 @@ func (s *Service) Search(ctx context.Context, tenant string, req forebay.SearchR
 	if req.Mode == forebay.SearchHybrid {
 		depth = max(minDepth, depthEach*req.Limit)
 	}
-	var near, said []found
+	var nearest, matching []found
 	if req.Mode != forebay.SearchKeyword {
-		if near, err = s.near(ctx, tenant, no, req, depth); err != nil {
+		if nearest, err = s.nearest(ctx, tenant, no, req, depth); err != nil {
 			return results, err
 		}
 	}
@@ -59,18 +59,18 @@ func (s *Service) Search(ctx context.Context, tenant string, req forebay.SearchR
 			return results, err
 		}
 		for _, m := range matches {
-			said = append(said, found{chunk: m.Chunk, score: m.Score, keyword: &m.Score})
+			matching = append(matching, found{chunk: m.Chunk, score: m.Score, keyword: &m.Score})
 		}
-		if said, _, err = s.live(ctx, no, said, depth); err != nil {
+		if matching, _, err = s.live(ctx, no, matching, depth); err != nil {
 			return results, err
 		}
 	}
-	best := near
+	best := nearest
 	switch req.Mode {
 	case forebay.SearchKeyword:
-		best = said
+		best = matching
 	case forebay.SearchHybrid:
-		best = fuse(near, said)
+		best = fuse(nearest, matching)
 	}
 	results.Items, err = s.results(ctx, no, best[:min(len(best), req.Limit)])
 	return results, err
@@ -115,7 +115,7 @@ func fuse(lists ...[]found) []found {
 }
 
 // near returns the chunks nearest to the query, by the cosine of their vectors.
-func (s *Service) near(ctx context.Context, tenant string, no int64, req forebay.SearchRequest, n int) ([]found, error) {
+func (s *Service) nearest(ctx context.Context, tenant string, no int64, req forebay.SearchRequest, n int) ([]found, error) {
 	dimensions, err := s.Store.Dimensions(ctx, no)
 	if err != nil || dimensions == 0 {
 		return nil, err
@@ -241,13 +241,13 @@ func (s *Service) embedQuery(ctx context.Context, tenant, query string) ([]float
 		return nil, err
 	}
 	defer r.Close()
-	var made struct {
+	var answer struct {
 		Embeddings [][]float32 `json:"embeddings"`
 	}
-	if err := json.NewDecoder(io.LimitReader(r, maxAnswerBytes)).Decode(&made); err != nil || len(made.Embeddings) != 1 {
+	if err := json.NewDecoder(io.LimitReader(r, maxAnswerBytes)).Decode(&answer); err != nil || len(answer.Embeddings) != 1 {
 		return nil, forebay.Errorf(forebay.CodeUnavailable, "the query was embedded into something that is no vector (job %s)", job.ID)
 	}
-	return made.Embeddings[0], nil
+	return answer.Embeddings[0], nil
 }
 
 // results reads what a search shows of its chunks.

@@ -105,9 +105,9 @@ func (s *Service) batches(revision string, first int64, tokens []int) (list []ta
 // embedJobs are the jobs that embed such chunks.
 func (s *Service) embedJobs(ctx context.Context, tenant, revision string, first int64, tokens []int) ([]DocumentJob, error) {
 	batches := s.batches(revision, first, tokens)
-	made, err := s.newJobs(ctx, tenant, batches, taskEmbed)
-	list := make([]DocumentJob, len(made))
-	for i, job := range made {
+	created, err := s.newJobs(ctx, tenant, batches, taskEmbed)
+	list := make([]DocumentJob, len(created))
+	for i, job := range created {
 		list[i] = DocumentJob{Branch: BranchEmbedding, First: batches[i].First, Last: batches[i].Last, Job: job}
 	}
 	return list, err
@@ -127,11 +127,11 @@ func (s *Service) again(ctx context.Context, tenant string, rev Revision, f Fail
 	case BranchMetadata:
 		in.Tokens = describeTokens
 	}
-	made, err := s.newJobs(ctx, tenant, []taskInput{in}, tasksOf[f.Branch])
+	created, err := s.newJobs(ctx, tenant, []taskInput{in}, tasksOf[f.Branch])
 	if err != nil {
 		return nil, err
 	}
-	return []DocumentJob{{Branch: f.Branch, Job: made[0]}}, nil
+	return []DocumentJob{{Branch: f.Branch, Job: created[0]}}, nil
 }
 
 // recordFor bounds what follows a call that is paid for.
@@ -322,28 +322,28 @@ func (s *Service) runEmbed(ctx context.Context, call forebay.TaskCall) (res fore
 	case err != nil:
 		return res, failure(err)
 	}
-	s.poke() // it may be ready
+	s.wake() // it may be ready
 	res.Output = said(map[string]int{"embedded": len(vectors)})
 	return res, nil
 }
 
 // vectorsOf reads what the task that embeds made of chunks.
 func vectorsOf(output json.RawMessage, chunks []ChunkText) ([]ChunkVector, int, error) {
-	var made struct {
+	var answer struct {
 		Embeddings [][]float32 `json:"embeddings"`
 	}
 	malformed := func(message string) ([]ChunkVector, int, error) {
 		return nil, 0, &forebay.TaskError{Class: forebay.ClassTransient, Code: model.CodeMalformedResponse, Message: message}
 	}
-	if json.Unmarshal(output, &made) != nil || len(made.Embeddings) != len(chunks) {
+	if json.Unmarshal(output, &answer) != nil || len(answer.Embeddings) != len(chunks) {
 		return malformed("the answer has not one vector for each text")
 	}
-	dimensions := len(made.Embeddings[0])
+	dimensions := len(answer.Embeddings[0])
 	if dimensions == 0 || dimensions > vector.MaxDimensions {
 		return malformed("the answer's vectors are too long, or empty")
 	}
 	vectors := make([]ChunkVector, len(chunks))
-	for i, v := range made.Embeddings {
+	for i, v := range answer.Embeddings {
 		unit, ok := vector.Unit(v)
 		if !ok || len(v) != dimensions {
 			return malformed("the answer has a vector of another dimension, or without direction")

@@ -182,7 +182,7 @@ func Select(rules []*Rule, m *Message) (copies []Copy, err error) {
 		if r.Action == nil && plain {
 			continue
 		}
-		made, ruleErr := r.apply(m)
+		changed, ruleErr := r.apply(m)
 		var outgrown *EvaluationError
 		switch {
 		case errors.Is(ruleErr, ErrStopped):
@@ -193,12 +193,12 @@ func Select(rules []*Rule, m *Message) (copies []Copy, err error) {
 			if err == nil {
 				err = ruleErr
 			}
-		case made == nil:
+		case changed == nil:
 		case r.Action == nil:
 			plain = true
 			copies = append(copies, Copy{Message: m})
 		default:
-			copies = append(copies, Copy{Rule: r.Name, Message: made})
+			copies = append(copies, Copy{Rule: r.Name, Message: changed})
 		}
 	}
 	return copies, err

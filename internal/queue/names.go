@@ -20,11 +20,11 @@ type names struct {
 	tenantNames map[int64]string
 
 	flights singleflight.Group
-	making  *newTenants // those that the next transaction makes; nil: none
+	batch   *tenantBatch // those that the next transaction makes; nil: none
 }
 
 // newTenants are tenants that one transaction makes.
-type newTenants struct {
+type tenantBatch struct {
 	names []string
 	nos   map[string]int64 // once done
 	err   error
@@ -42,7 +42,7 @@ const (
 
 // EnsureQueue returns the number of the queue with that name, making it if it does not exist.
 func (s *Store) EnsureQueue(ctx context.Context, name string) (int64, error) {
-	return s.ensureName(ctx, "queue", name, &s.names.queues, sqlQueueNoNamed, s.makeQueue)
+	return s.ensureName(ctx, "queue", name, &s.names.queues, sqlQueueNoNamed, s.createQueue)
 }
 
 // EnsureTenant returns the number of the tenant with that name, making it if it does not exist.
@@ -53,7 +53,7 @@ func (s *Store) EnsureTenant(ctx context.Context, name string) (int64, error) {
 	if ok { // as a rule, and then nothing is allocated
 		return no, nil
 	}
-	return s.ensureName(ctx, "tenant", name, &s.names.tenants, sqlTenantNo, s.makeTenant)
+	return s.ensureName(ctx, "tenant", name, &s.names.tenants, sqlTenantNo, s.createTenant)
 }
 
 // ensureName returns the number of a name. Callers who ask for the same name at once share the answer; each waits for as long as its own
@@ -101,7 +101,7 @@ func (s *Store) numberOf(ctx context.Context, find, name string) (no int64, foun
 	return no, found, err
 }
 
-func (s *Store) makeQueue(ctx context.Context, name string) (int64, error) {
+func (s *Store) createQueue(ctx context.Context, name string) (int64, error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (no int64, err error) {
 		found, err := t.Prep(sqlQueueNoNamed).Text(name).One(func(r driver.Row) { no = r.Int(0) })
 		if err != nil || found {
@@ -114,14 +114,14 @@ func (s *Store) makeQueue(ctx context.Context, name string) (int64, error) {
 }
 
 // makeTenant makes a tenant, together with all others that are asked for until the writer comes to it.
-func (s *Store) makeTenant(ctx context.Context, name string) (int64, error) {
+func (s *Store) createTenant(ctx context.Context, name string) (int64, error) {
 	n := &s.names
 	n.mu.Lock()
-	batch := n.making
+	batch := n.batch
 	first := batch == nil || len(batch.names) == maxNewTenants
 	if first {
-		batch = &newTenants{done: make(chan struct{})}
-		n.making = batch
+		batch = &tenantBatch{done: make(chan struct{})}
+		n.batch = batch
 	}
 	batch.names = append(batch.names, name)
 	n.mu.Unlock()
@@ -130,9 +130,9 @@ func (s *Store) makeTenant(ctx context.Context, name string) (int64, error) {
 			defer close(batch.done)
 			batch.err = errors.New("making tenants was cut off") // by a panic
 			// Others wait for it too, whatever becomes of this caller.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), makeTenantsFor)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTenantsTimeout)
 			defer cancel()
-			batch.nos, batch.err = s.makeTenants(ctx, batch)
+			batch.nos, batch.err = s.createTenants(ctx, batch)
 		}()
 	}
 	<-batch.done
@@ -150,11 +150,11 @@ func (s *Store) makeTenant(ctx context.Context, name string) (int64, error) {
 }
 
 // makeTenantsFor bounds the wait for new tenants.
-const makeTenantsFor = 30 * time.Second
+const createTenantsTimeout = 30 * time.Second
 
 // makeTenants makes tenants in one transaction, which waits for no answer but that of its commit, and returns the numbers of those that
 // are new.
-func (s *Store) makeTenants(ctx context.Context, batch *newTenants) (map[string]int64, error) {
+func (s *Store) createTenants(ctx context.Context, batch *tenantBatch) (map[string]int64, error) {
 	defer s.closeBatch(batch) // should the writer never come to it
 	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (struct{}, error) {
 		for _, name := range s.closeBatch(batch) {
@@ -178,11 +178,11 @@ func (s *Store) makeTenants(ctx context.Context, batch *newTenants) (map[string]
 }
 
 // closeBatch takes no more tenants into a batch and returns those that are in it.
-func (s *Store) closeBatch(batch *newTenants) []string {
+func (s *Store) closeBatch(batch *tenantBatch) []string {
 	s.names.mu.Lock()
 	defer s.names.mu.Unlock()
-	if s.names.making == batch {
-		s.names.making = nil
+	if s.names.batch == batch {
+		s.names.batch = nil
 	}
 	return batch.names
 }

@@ -78,8 +78,8 @@ func TestManyAskForNames(t *testing.T) {
 		all.Go(func() { askAll(t, callers, func(i int) string { return fmt.Sprint("new", i/2) }, tenant) })
 		for gathered := 0; gathered < callers/2; runtime.Gosched() {
 			s.Queues.names.mu.RLock()
-			if s.Queues.names.making != nil {
-				gathered = len(s.Queues.names.making.names)
+			if s.Queues.names.batch != nil {
+				gathered = len(s.Queues.names.batch.names)
 			}
 			s.Queues.names.mu.RUnlock()
 		}

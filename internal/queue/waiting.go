@@ -79,7 +79,7 @@ func (c *Waiter) Refuse(err error) {
 }
 
 // parkable is a claim that waits for a subqueue.
-type parkable interface {
+type claimant interface {
 	comparable
 	Waits() bool
 	Gone() bool
@@ -87,22 +87,22 @@ type parkable interface {
 }
 
 // Waiting are those who wait for subqueues, and when each subqueue is worth a look.
-type Waiting[C parkable] struct {
-	Parked map[Subqueue][]C   // oldest first
-	DueAt  map[Subqueue]int64 // when a message of it may become ready; absent: none will
+type Waiting[C claimant] struct {
+	Waiters map[Subqueue][]C   // oldest first
+	DueAt   map[Subqueue]int64 // when a message of it may become ready; absent: none will
 	// seen are the subqueues that somebody has waited for. Not before that it matters when one is worth a look,
 	// for the first to come looks anyway.
 	seen map[Subqueue]bool
 }
 
 // NewWaiting is where nobody waits yet.
-func NewWaiting[C parkable]() Waiting[C] {
-	return Waiting[C]{Parked: map[Subqueue][]C{}, DueAt: map[Subqueue]int64{}, seen: map[Subqueue]bool{}}
+func NewWaiting[C claimant]() Waiting[C] {
+	return Waiting[C]{Waiters: map[Subqueue][]C{}, DueAt: map[Subqueue]int64{}, seen: map[Subqueue]bool{}}
 }
 
 // Park has somebody wait: before those of whom after says so.
-func (w *Waiting[C]) Park(subqueue Subqueue, c C, after func(C) bool) {
-	list := w.Parked[subqueue]
+func (w *Waiting[C]) Add(subqueue Subqueue, c C, after func(C) bool) {
+	list := w.Waiters[subqueue]
 	if len(list) == cap(list) { // who waits in vain comes and goes for as long as the subqueue is empty
 		list = slices.DeleteFunc(list, C.Gone)
 	}
@@ -113,37 +113,37 @@ func (w *Waiting[C]) Park(subqueue Subqueue, c C, after func(C) bool) {
 		}
 	}
 	if after != nil {
-		if place := slices.IndexFunc(list, after); place >= 0 {
-			w.Parked[subqueue] = slices.Insert(list, place, c)
+		if i := slices.IndexFunc(list, after); i >= 0 {
+			w.Waiters[subqueue] = slices.Insert(list, i, c)
 			w.DueAt[subqueue] = 0
 			return
 		}
 	}
-	w.Parked[subqueue] = append(list, c)
+	w.Waiters[subqueue] = append(list, c)
 }
 
 // Leave forgets who waited for a subqueue.
 func (w *Waiting[C]) Leave(subqueue Subqueue) {
-	delete(w.Parked, subqueue)
+	delete(w.Waiters, subqueue)
 	if !subqueue.IsOfQueue() {
 		delete(w.DueAt, subqueue)
 	}
 }
 
 // Unpark forgets the first n who waited for a subqueue, once they were served for good.
-func (w *Waiting[C]) Unpark(subqueue Subqueue, n int) {
-	list, ok := w.Parked[subqueue]
+func (w *Waiting[C]) RemoveFirst(subqueue Subqueue, n int) {
+	list, ok := w.Waiters[subqueue]
 	if !ok {
 		return // its queue was dropped in the same transaction
 	}
-	if w.Parked[subqueue] = list[n:]; len(w.Parked[subqueue]) == 0 {
+	if w.Waiters[subqueue] = list[n:]; len(w.Waiters[subqueue]) == 0 {
 		w.Leave(subqueue)
 	}
 }
 
 // Drop refuses those who wait for a subqueue and forgets it.
 func (w *Waiting[C]) Drop(subqueue Subqueue, err error) {
-	for _, c := range w.Parked[subqueue] {
+	for _, c := range w.Waiters[subqueue] {
 		c.Refuse(err)
 	}
 	w.Leave(subqueue)
@@ -153,7 +153,7 @@ func (w *Waiting[C]) Drop(subqueue Subqueue, err error) {
 
 // Refuse answers all with an error.
 func (w *Waiting[C]) Refuse(err error) {
-	for subqueue, list := range w.Parked {
+	for subqueue, list := range w.Waiters {
 		for _, c := range list {
 			c.Refuse(err)
 		}
@@ -163,7 +163,7 @@ func (w *Waiting[C]) Refuse(err error) {
 
 // Anybody reports whether somebody still waits for a subqueue; else it forgets who did.
 func (w *Waiting[C]) HasWaiters(subqueue Subqueue) bool {
-	if slices.ContainsFunc(w.Parked[subqueue], C.Waits) {
+	if slices.ContainsFunc(w.Waiters[subqueue], C.Waits) {
 		return true
 	}
 	w.Leave(subqueue)
@@ -172,7 +172,7 @@ func (w *Waiting[C]) HasWaiters(subqueue Subqueue) bool {
 
 // Heeds reports whether it matters when a subqueue is worth a look.
 func (w *Waiting[C]) Tracks(subqueue Subqueue) bool {
-	return w.seen[subqueue] || len(w.Parked[subqueue]) > 0
+	return w.seen[subqueue] || len(w.Waiters[subqueue]) > 0
 }
 
 // LookBy notes that a subqueue is worth another look at that time.
@@ -190,7 +190,7 @@ func (w *Waiting[C]) Due(subqueue Subqueue, now int64) bool {
 
 // AllDue makes all subqueues worth a look at that time.
 func (w *Waiting[C]) AllDue(at int64) {
-	for subqueue := range w.Parked {
+	for subqueue := range w.Waiters {
 		w.DueAt[subqueue] = at
 	}
 	for subqueue := range w.seen { // also for whoever comes to wait
@@ -201,7 +201,7 @@ func (w *Waiting[C]) AllDue(at int64) {
 // NextDue returns when a subqueue is worth a look that somebody waits for.
 func (w *Waiting[C]) NextDue(paused map[int64]bool) int64 {
 	next := int64(db.Never)
-	for subqueue, list := range w.Parked {
+	for subqueue, list := range w.Waiters {
 		if due, ok := w.DueAt[subqueue]; ok && len(list) > 0 && !paused[subqueue.Queue()] {
 			next = min(next, due)
 		}

@@ -117,9 +117,9 @@ func TestSubjectNamesTheTask(t *testing.T) {
 			w.send(m)
 		}
 		w.ok(w.trigger(func(o *Options) { o.Task, o.Queue = "", "slow" }).pass(t.Context()))
-		made, dead := w.all(), w.deadLetters()
-		if len(made) != 1 || made[0].Task != "echo" || made[0].Queue != "slow" {
-			t.Errorf("jobs %+v", made)
+		jobs, dead := w.all(), w.deadLetters()
+		if len(jobs) != 1 || jobs[0].Task != "echo" || jobs[0].Queue != "slow" {
+			t.Errorf("jobs %+v", jobs)
 		}
 		for id, want := range map[string]string{"to picky": "nothing is good enough", "to none": "unknown_task: ", "to ": "invalid_request: task"} {
 			if !strings.Contains(dead[id], want) {

@@ -15,7 +15,7 @@ import (
 )
 
 // Another process hears of a changed webhook at once, whatever its tables' schema is called.
-func TestWebhookChangesAreTold(t *testing.T) {
+func TestWebhookChangesArePublished(t *testing.T) {
 	t.Parallel()
 	for name, schema := range map[string]string{"plain": "hooks", "long": strings.Repeat("x", 60), "quoted": `"Hooks"`} {
 		t.Run(name, func(t *testing.T) {

@@ -40,7 +40,7 @@ func (s *Service) Run(ctx context.Context) {
 }
 
 // poke has Run look at the webhooks again.
-func (s *Service) poke() {
+func (s *Service) wake() {
 	select {
 	case s.changed <- struct{}{}:
 	default:
@@ -157,7 +157,7 @@ func (s subscription) Settle(ctx context.Context, d Delivery, o Outcome) error {
 	disabled, err := s.service.store.SettleWebhook(ctx, s.queue.No, d.Lock, stored)
 	if disabled {
 		s.service.log.Warn("a webhook was disabled", slog.Int64("subscription", s.queue.No), slog.Bool("gone", o.Disable))
-		s.service.poke()
+		s.service.wake()
 	}
 	return err
 }

@@ -116,7 +116,7 @@ func (d *deliveries) waiting(process int) <-chan bus.Message {
 	}
 	for { // until its claim has been looked at
 		n, err := db.TransactIn(background, bus.Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *bus.Tx) (int, error) {
-			return len(t.W.Parked[queue.SubqueueOf(d.w.Queue, queue.SubqueueMain)]), nil
+			return len(t.W.Waiters[queue.SubqueueOf(d.w.Queue, queue.SubqueueMain)]), nil
 		})
 		if err != nil {
 			d.Fatal(err)

@@ -16,34 +16,34 @@ import (
 // settlement, a change of the webhook, or news of one makes some.
 
 // webhookRoom is what a webhook's endpoint takes now.
-type webhookRoom struct {
+type capacity struct {
 	breaker
 	disabled    bool
 	concurrency int64
-	n           int64 // deliveries under way
-	ends        int64 // when the first of their locks does
-	probed      int64 // when the probe's does; 0: none is under way
-	left        int64 // rows that count for nothing
+	underWay    int64 // deliveries under way
+	firstEnds   int64 // when the first of their locks does
+	probeEnds   int64 // when the probe's does; 0: none is under way
+	stale       int64 // rows that count for nothing
 }
 
 // rests returns until when nothing may be sent; 0: something may.
-func (r *webhookRoom) rests(now int64) int64 {
+func (r *capacity) busyUntil(now int64) int64 {
 	switch {
 	case r.disabled:
 		return db.Never
 	case r.until > now:
 		return r.until
-	case r.open() && r.probed > 0:
-		return r.probed
-	case r.n >= r.concurrency:
-		return r.ends
+	case r.open() && r.probeEnds > 0:
+		return r.probeEnds
+	case r.underWay >= r.concurrency:
+		return r.firstEnds
 	}
 	return 0
 }
 
 // These find each lock by the messages' key, whatever a planner thinks of the tables' sizes.
 const (
-	sqlWebhookRoom = `
+	sqlWebhookCapacity = `
 SELECT w.failures, coalesce(w.paused_until, 0), coalesce(w.disabled_at, 0), w.concurrency,
   count(d.until), coalesce(min(d.until), 0), coalesce(max(d.until * d.probe), 0), count(d.seq) - count(d.until)
 FROM webhooks w LEFT JOIN (
@@ -61,30 +61,30 @@ DELETE FROM webhook_deliveries WHERE queue = ?
 )
 
 // maxLeftDeliveries is how many rows of a webhook that count for nothing are left lying.
-const maxLeftDeliveries = 32
+const maxStaleDeliveries = 32
 
 // roomOf reads once in a transaction what a webhook's endpoint takes; nil: there is no such webhook.
-func (t *tx) roomOf(queue int64) (*webhookRoom, error) {
-	if r := t.rooms[queue]; r != nil {
+func (t *tx) capacityOf(queue int64) (*capacity, error) {
+	if r := t.capacities[queue]; r != nil {
 		return r, nil
 	}
-	r := &webhookRoom{}
-	found, err := t.Prep(sqlWebhookRoom).Int(queue).Int(t.Now).One(func(row driver.Row) {
+	r := &capacity{}
+	found, err := t.Prep(sqlWebhookCapacity).Int(queue).Int(t.Now).One(func(row driver.Row) {
 		r.failures, r.until, r.disabled, r.concurrency = row.Int(0), row.Int(1), row.Int(2) != 0, row.Int(3)
-		r.n, r.ends, r.probed, r.left = row.Int(4), row.Int(5), row.Int(6), row.Int(7)
+		r.underWay, r.firstEnds, r.probeEnds, r.stale = row.Int(4), row.Int(5), row.Int(6), row.Int(7)
 	})
 	if err != nil || !found {
 		return nil, err
 	}
-	if r.left > maxLeftDeliveries {
+	if r.stale > maxStaleDeliveries {
 		if err := t.Prep(sqlSweepWebhookDeliveries).Int(queue).Int(t.Now).Exec(); err != nil {
 			return nil, err
 		}
 	}
-	if t.rooms == nil {
-		t.rooms = map[int64]*webhookRoom{}
+	if t.capacities == nil {
+		t.capacities = map[int64]*capacity{}
 	}
-	t.rooms[queue] = r
+	t.capacities[queue] = r
 	return r, nil
 }
 
@@ -97,8 +97,8 @@ type participant struct {
 // tx is its part of a transaction.
 type tx struct {
 	*bus.Tx
-	rooms     map[int64]*webhookRoom  // by subscription, as far as read
-	placeOnly map[queue.Subqueue]bool // subqueues that have room again; true: only for as many deliveries as ended
+	capacities map[int64]*capacity     // by subscription, as far as read
+	slotOnly   map[queue.Subqueue]bool // subqueues that have room again; true: only for as many deliveries as ended
 }
 
 // wordWebhooks says that a webhook was made, changed, disabled or deleted.
@@ -113,7 +113,7 @@ func (p *participant) TakeOver(t *db.Tx) error { return key.Of(t).endWebhookDeli
 // serveWebhook takes one message for a receiver that delivers to a webhook, if its endpoint has room.
 func (t *tx) serveWebhook(c *bus.Receiver, from bus.Source) error {
 	queue, subqueue := c.Queue.No, c.Subqueue
-	r, err := t.roomOf(queue)
+	r, err := t.capacityOf(queue)
 	if err != nil {
 		return err
 	}
@@ -121,22 +121,22 @@ func (t *tx) serveWebhook(c *bus.Receiver, from bus.Source) error {
 		c.Err = bus.ErrNoQueue
 		return nil
 	}
-	if at := r.rests(t.Now); at > 0 {
-		t.W.Resting[subqueue] = at
+	if at := r.busyUntil(t.Now); at > 0 {
+		t.W.Paused[subqueue] = at
 		return nil
 	}
-	delete(t.W.Resting, subqueue)
+	delete(t.W.Paused, subqueue)
 	if err := t.TakeReady(from, c); err != nil || len(c.Messages) == 0 {
 		return err
 	}
 	probe := int64(0)
 	if r.open() {
-		probe, r.probed = 1, from.Until
+		probe, r.probeEnds = 1, from.Until
 	}
-	if r.n++; r.n == 1 || from.Until < r.ends {
-		r.ends = from.Until
+	if r.underWay++; r.underWay == 1 || from.Until < r.firstEnds {
+		r.firstEnds = from.Until
 	}
-	if r.n >= r.concurrency && t.placeOnly[subqueue] {
+	if r.underWay >= r.concurrency && t.slotOnly[subqueue] {
 		t.Queue.Earlier[subqueue] = t.Now
 	}
 	return t.Prep(sqlInsertWebhookDelivery).Int(queue).Int(c.Messages[0].Seq).Int(c.Messages[0].Token).Int(probe).Exec()
@@ -144,13 +144,13 @@ func (t *tx) serveWebhook(c *bus.Receiver, from bus.Source) error {
 
 // roomForWebhook has those looked at again that wait to deliver to a webhook, here and in other processes.
 // place: there is only a place more, about which those need not know if it is taken at once.
-func (t *tx) roomForWebhook(queueID int64, place bool) {
+func (t *tx) wakeReceivers(queueID int64, slotOnly bool) {
 	subqueue := queue.SubqueueOf(queueID, queue.SubqueueMain)
-	if t.placeOnly == nil {
-		t.placeOnly = map[queue.Subqueue]bool{}
+	if t.slotOnly == nil {
+		t.slotOnly = map[queue.Subqueue]bool{}
 	}
-	only, before := t.placeOnly[subqueue]
-	t.placeOnly[subqueue] = place && (only || !before)
-	delete(t.W.Resting, subqueue)
-	t.Queue.WakeAt(subqueue, bus.RoomAgain)
+	only, before := t.slotOnly[subqueue]
+	t.slotOnly[subqueue] = slotOnly && (only || !before)
+	delete(t.W.Paused, subqueue)
+	t.Queue.WakeAt(subqueue, bus.ReadyDespitePause)
 }

@@ -3,5 +3,5 @@ package webhook
 import "testing"
 
 func TestPlansOnPostgres(t *testing.T) {
-	fixture.PlansOnPostgres(t, sqlWebhookRoom, sqlSweepWebhookDeliveries, sqlEndedDelivery)
+	fixture.PlansOnPostgres(t, sqlWebhookCapacity, sqlSweepWebhookDeliveries, sqlEndedDelivery)
 }

@@ -200,11 +200,11 @@ func (t *tx) subscribeWebhook(w Webhook) (int64, error) {
 	if !found {
 		wanted := settings
 		wanted.Name, wanted.IsTopic = topicName, true
-		made, err := t.PutMessageQueue(wanted, forebay.MaxTopics)
+		put, err := t.PutMessageQueue(wanted, forebay.MaxTopics)
 		if err != nil {
 			return 0, err
 		}
-		topic = made.MessageQueue
+		topic = put.MessageQueue
 	}
 	settings.Name, settings.Topic, settings.DefaultTTL, settings.DeadLetterExpired = name, topic.No, webhookTTL, true
 	sub, err := t.PutMessageQueue(settings, forebay.MaxEventListeners)
@@ -275,7 +275,7 @@ func (s *Store) UpdateWebhook(ctx context.Context, w Webhook, audit audit.Act) (
 			IntOrNull(disabledAt).TextOrNull(reason).IntOrNull(failing).Int(known.failures).Int(known.openings).IntOrNull(known.until).Int(w.Tenant).Text(w.Name).Exec(); err != nil {
 			return w, err
 		}
-		t.roomForWebhook(w.Queue, false)
+		t.wakeReceivers(w.Queue, false)
 		return t.changedWebhook(w, audit)
 	})
 }

@@ -47,7 +47,7 @@ func New(opts Options) *Service {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	s.store.OnWebhooksChanged(s.poke)
+	s.store.OnWebhooksChanged(s.wake)
 	return s
 }
 
@@ -77,10 +77,10 @@ func (s *Service) Create(ctx context.Context, tenant string, wanted forebay.NewW
 	if err != nil {
 		return forebay.Webhook{}, err
 	}
-	s.poke()
-	made, err := s.view(ctx, w)
-	made.Secret = secret.Reveal()
-	return made, err
+	s.wake()
+	created, err := s.view(ctx, w)
+	created.Secret = secret.Reveal()
+	return created, err
 }
 
 // Update gives a webhook other settings; what is left out gets its default.
@@ -96,7 +96,7 @@ func (s *Service) Update(ctx context.Context, tenant, name string, settings fore
 	if w, err = s.store.UpdateWebhook(ctx, w, act(tenant, actor, "update-webhook", name, settings)); err != nil {
 		return forebay.Webhook{}, err
 	}
-	s.poke()
+	s.wake()
 	return s.view(ctx, w)
 }
 
@@ -164,7 +164,7 @@ func (s *Service) Delete(ctx context.Context, tenant, name, actor string) error 
 	if err := s.store.DeleteWebhook(ctx, no, name, act(tenant, actor, "delete-webhook", name, nil)); err != nil {
 		return err
 	}
-	s.poke()
+	s.wake()
 	return nil
 }
 
@@ -191,7 +191,7 @@ func (s *Service) RotateSecret(ctx context.Context, tenant, name string, req for
 	if err != nil {
 		return forebay.Webhook{}, err
 	}
-	s.poke()
+	s.wake()
 	rotated, err := s.view(ctx, w)
 	rotated.Secret = secret.Reveal()
 	return rotated, err

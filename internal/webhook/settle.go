@@ -105,7 +105,7 @@ func (t *tx) endDelivery(queue int64, l queue.Lock, o WebhookOutcome) (disabled 
 		}
 	}
 	if changed := probe || b.open() != before.open() || b.until > before.until; changed || underWay >= concurrency {
-		t.roomForWebhook(queue, !changed)
+		t.wakeReceivers(queue, !changed)
 	}
 	if o.Release {
 		return false, nil

@@ -234,7 +234,7 @@ func TestWebhookFailingForDays(t *testing.T) {
 
 // A process that knows only how long a probe may take hears when it has failed, and tries by itself when the
 // pause is over.
-func TestWebhookBreakerIsTold(t *testing.T) {
+func TestBreakerChangesArePublished(t *testing.T) {
 	onDeliveries(t, 4, 10, func(d *deliveries) {
 		for range breakerFailures {
 			d.settle(0, d.take(0, true, "closed"), WebhookOutcome{})
@@ -245,7 +245,7 @@ func TestWebhookBreakerIsTold(t *testing.T) {
 		rests := func() (until int64) {
 			d.Helper()
 			until, err := db.TransactIn(background, bus.Key, d.stores[1].DB.Writer, db.Op{Stage: db.StageChange}, func(t *bus.Tx) (int64, error) {
-				return t.W.Resting[queue.SubqueueOf(d.w.Queue, queue.SubqueueMain)], nil
+				return t.W.Paused[queue.SubqueueOf(d.w.Queue, queue.SubqueueMain)], nil
 			})
 			if err != nil {
 				d.Fatal(err)
@@ -326,9 +326,9 @@ func TestWebhookBreakerIsReset(t *testing.T) {
 
 // Rows of deliveries that nobody settled do not gather.
 func TestLostWebhookDeliveriesAreForgotten(t *testing.T) {
-	onDeliveries(t, 32, 3*maxLeftDeliveries, func(d *deliveries) {
+	onDeliveries(t, 32, 3*maxStaleDeliveries, func(d *deliveries) {
 		for range 3 {
-			for range maxLeftDeliveries {
+			for range maxStaleDeliveries {
 				got, err := d.stores[0].Bus.Receive(background, bus.ReceiveRequest{
 					Queue: bus.MessageQueue{No: d.w.Queue, Tenant: d.w.Tenant, Lock: webhookLock, MaxDeliveries: 1}, Max: 1, MaxBytes: 1, Webhook: true})
 				if err != nil || len(got) != 1 {
@@ -341,7 +341,7 @@ func TestLostWebhookDeliveriesAreForgotten(t *testing.T) {
 			_, err = t.Prep("SELECT count(*) FROM webhook_deliveries").One(func(r driver.Row) { n = r.Int(0) })
 			return n, err
 		})
-		if err != nil || rows > 2*maxLeftDeliveries {
+		if err != nil || rows > 2*maxStaleDeliveries {
 			d.Errorf("%d rows are left (%v)", rows, err)
 		}
 	})

@@ -27,7 +27,7 @@ const (
 
 // PartCopies is how many copies of a message one transaction makes. Only the copies for a single
 // subscription may be more.
-const PartCopies = 500
+const BatchCopies = 500
 
 // FanOut counts what topics have made of one message, of one call, or in one transaction.
 type FanOut struct {

@@ -22,11 +22,11 @@ type Judgement[Q any] struct {
 // Rows is how many rows so many messages become in one transaction. Messages with many copies wait in
 // the topic, so their copies do not count.
 func (j *Judgement[Q]) Rows(messages int) int {
-	if j == nil || j.InParts() {
+	if j == nil || j.InBatches() {
 		return messages
 	}
 	for _, copies := range j.Copies {
-		if len(copies) <= PartCopies {
+		if len(copies) <= BatchCopies {
 			messages += len(copies)
 		}
 	}
@@ -34,7 +34,7 @@ func (j *Judgement[Q]) Rows(messages int) int {
 }
 
 // InParts reports whether the copies of several messages are too many for one transaction.
-func (j *Judgement[Q]) InParts() bool {
+func (j *Judgement[Q]) InBatches() bool {
 	return j != nil && len(j.Copies) > 1 && j.FanOut.Copies > FullCopies
 }
 

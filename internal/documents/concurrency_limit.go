@@ -12,63 +12,63 @@ import (
 // places are shared by tenants. One tenant does not have all of them, so that another's document finds one
 // however many of its neighbour's take their time. When none is free the tenant with the fewest is next,
 // and of those the one that waits for longest.
-type places struct {
-	mu      sync.Mutex
-	free    int
-	each    int // that a tenant has, at most
-	line    int // documents of a tenant that wait, at most
-	tenants map[string]*placesOf
-	waiting []*placed // in the order in which they came
+type concurrencyLimit struct {
+	mu         sync.Mutex
+	free       int
+	each       int // that a tenant has, at most
+	maxWaiting int // documents of a tenant that wait, at most
+	tenants    map[string]*tenantUse
+	waiting    []*waitingDocument // in the order in which they came
 }
 
 // placesOf is what a tenant has.
-type placesOf struct {
+type tenantUse struct {
 	taken, waiting int
 	again          time.Time // when the latest document that was sent away is to come again
 }
 
 // placed is a document that waits.
-type placed struct {
+type waitingDocument struct {
 	tenant string
 	ready  chan struct{} // closed when it has its place
 }
 
 const (
 	// readingLine is how many documents of a tenant wait to be read: each holds one of the queue's workers.
-	readingLine = 8
+	maxWaitingToRead = 8
 	// fetchingLine is how many wait to be fetched from a source, each for fetchingWait at most.
-	fetchingLine = 64
-	fetchingWait = 30 * time.Second
-	fetchingEach = 1 // of a tenant at once: what they write slows the database down
-	fetchingAll  = 3
+	maxWaitingToFetch = 64
+	fetchingWait      = 30 * time.Second
+	fetchingEach      = 1 // of a tenant at once: what they write slows the database down
+	fetchingAll       = 3
 	// Documents that are sent away come again after a while, one after another.
 	sentAway    = 2 * time.Second
 	sentApart   = 100 * time.Millisecond
 	maxSentAway = time.Minute
 )
 
-func newPlaces(all, each, line int) *places {
-	return &places{free: all, each: each, line: line, tenants: map[string]*placesOf{}}
+func newConcurrencyLimit(all, each, line int) *concurrencyLimit {
+	return &concurrencyLimit{free: all, each: each, maxWaiting: line, tenants: map[string]*tenantUse{}}
 }
 
 // take waits for a place, until leave. A document of a tenant of which many wait is sent away: the error is
 // a *forebay.TaskError.
-func (p *places) take(ctx context.Context, tenant string) (leave func(), err error) {
+func (p *concurrencyLimit) take(ctx context.Context, tenant string) (leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.tenants[tenant]
 	if t == nil {
-		t = &placesOf{}
+		t = &tenantUse{}
 		p.tenants[tenant] = t
 	}
 	if p.free > 0 && t.taken < p.each && t.waiting == 0 {
 		p.give(tenant)
 		return func() { p.leave(tenant) }, nil
 	}
-	if t.waiting >= p.line {
+	if t.waiting >= p.maxWaiting {
 		return nil, t.sendAway(time.Now())
 	}
-	d := &placed{tenant, make(chan struct{})}
+	d := &waitingDocument{tenant, make(chan struct{})}
 	p.waiting = append(p.waiting, d)
 	t.waiting++
 	p.mu.Unlock()
@@ -87,7 +87,7 @@ func (p *places) take(ctx context.Context, tenant string) (leave func(), err err
 }
 
 // sendAway says when a document is to come again.
-func (t *placesOf) sendAway(now time.Time) error {
+func (t *tenantUse) sendAway(now time.Time) error {
 	earliest := now.Add(sentAway)
 	if t.again = t.again.Add(sentApart); t.again.Before(earliest) {
 		t.again = earliest
@@ -96,13 +96,13 @@ func (t *placesOf) sendAway(now time.Time) error {
 		Uncalled: true, Waiting: forebay.WaitWorker, RetryAfter: min(t.again.Sub(now), maxSentAway)}
 }
 
-func (p *places) give(tenant string) {
+func (p *concurrencyLimit) give(tenant string) {
 	p.free--
 	p.tenants[tenant].taken++
 }
 
 // leave frees a place and gives it, and whatever else is free, to those who wait.
-func (p *places) leave(tenant string) {
+func (p *concurrencyLimit) leave(tenant string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free++
@@ -129,7 +129,7 @@ func (p *places) leave(tenant string) {
 
 // forget drops what is kept of a tenant that has and wants nothing. When those that were sent away come
 // again is then asked anew.
-func (p *places) forget(tenant string) {
+func (p *concurrencyLimit) forget(tenant string) {
 	if t := p.tenants[tenant]; t.taken == 0 && t.waiting == 0 {
 		delete(p.tenants, tenant)
 	}
