@@ -1,12 +1,15 @@
-// Package bus is queues of plain messages with the semantics of Azure Service Bus: a message is
-// received under a lock with a token of its own (peek-lock), and then completed, abandoned, deferred,
-// dead-lettered, or left until the lock ends. Every queue has a dead-letter subqueue at
-// "<queue>/$deadletterqueue", which is received from like a queue and not sent to. A queue may require
-// sessions; then a receiver accepts a session first, and has its messages to itself.
+// Package bus provides queues of plain messages with the semantics of Azure Service Bus. A
+// message is received under a lock with a token of its own (peek-lock). It is then completed,
+// abandoned, deferred or dead-lettered, or left until the lock ends.
 //
-// A [Service] validates, applies limits and defaults, and keeps tenants apart: a queue belongs to the
-// tenant that made it, and its name is the tenant's own. The store makes each step durable before it
-// returns.
+// Every queue has a dead-letter subqueue at "<queue>/$deadletterqueue". Receivers read it like a
+// queue; nobody can send to it. A queue may require sessions. Then a receiver first accepts a
+// session, and gets its messages to itself.
+//
+// A [Service] validates, applies limits and defaults, and keeps tenants apart. A queue belongs to
+// the tenant that created it, and its name is unique within the tenant. The [Store] makes each
+// step durable before it returns. Package message has the content of messages, package rules the
+// rules of subscriptions.
 package bus
 
 import (
@@ -20,7 +23,7 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Options makes a Service.
+// Options are the settings of a Service.
 type Options struct {
 	Store           *Store
 	MaxMessageBytes int64 // 0: forebay.DefaultMaxMessageBytes
@@ -30,9 +33,9 @@ type Options struct {
 	Limits *limits.Meter
 }
 
-// Service answers everything about queues of messages. All methods are safe for concurrent use and
-// return *forebay.Error values for what a caller did wrong. An entity is a queue's name or the path
-// of its dead-letter subqueue.
+// Service answers everything about queues of messages. All methods are safe for concurrent use.
+// They return *forebay.Error values for a caller's mistakes. An entity is a queue's name or the
+// path of its dead-letter subqueue.
 type Service struct {
 	store    *Store
 	maxBytes int64
@@ -67,7 +70,7 @@ type entity struct {
 
 func (e entity) subqueue() queue.Subqueue { return e.Subqueue(e.deadLetter) }
 
-// entity finds what a path names. Like Service Bus it takes the subqueue's name in any case.
+// entity finds what a path names. Like Service Bus, it ignores the case of the subqueue's name.
 func (s *Service) entity(ctx context.Context, tenant, path string) (entity, error) {
 	name, subscription, sub := forebay.CutEntityPath(path)
 	if sub != "" && !strings.EqualFold(sub, forebay.SubqueueDeadLetter) {
@@ -80,8 +83,8 @@ func (s *Service) entity(ctx context.Context, tenant, path string) (entity, erro
 	return entity{q, sub != ""}, err
 }
 
-// remembered is a queue as it was read at that time. It does not count for long: another process may
-// have changed it, or the store may have deleted it for want of use.
+// remembered is a queue as it was read at that time. It is used for a short time only: another
+// process may have changed the queue, or the store may have deleted it as idle.
 type remembered struct {
 	MessageQueue
 	at time.Time
@@ -133,7 +136,7 @@ func (s *Service) stored(ctx context.Context, key string) (MessageQueue, error) 
 	return q, nil
 }
 
-// remember keeps what was read of a queue, unless one has changed since: it may be older than that.
+// remember keeps what was read of a queue, unless a queue has changed since the read began.
 func (s *Service) remember(key string, q MessageQueue, changes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +145,7 @@ func (s *Service) remember(key string, q MessageQueue, changes int) {
 	}
 }
 
-// changed forgets what is remembered of a queue, and what is being read now.
+// changed forgets a queue, and keeps reads that are under way from being remembered.
 func (s *Service) changed(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

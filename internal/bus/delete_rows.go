@@ -15,11 +15,11 @@ SELECT b.seq, b.enqueued_at, CASE WHEN m.rank IN (1, 2) OR m.lane <> b.lane THEN
   WHEN m.rank >= 16 AND (SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16) <= ?2 THEN 1 ELSE 0 END
 FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.lane = ?1 AND b.seq > ?3 ORDER BY b.seq LIMIT ?4 + 0`
 
-// oldestAtOnce is how many messages are looked at together.
+// oldestAtOnce is how many messages one statement reads.
 const oldestAtOnce = 1000
 
-// DeleteBefore removes up to limit active messages of the subqueue that were enqueued before that time,
-// the oldest first, and returns how many. Locked, deferred and scheduled ones stay.
+// DeleteBefore deletes up to limit active messages of the subqueue that were enqueued before that
+// time, the oldest first, and returns how many. Locked, deferred and scheduled messages stay.
 func (s *Store) DeleteBefore(ctx context.Context, subqueue queue.Subqueue, before time.Time, limit int) (deleted int, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
 		var seqs []int64
@@ -56,8 +56,8 @@ func (s *Store) DeleteBefore(ctx context.Context, subqueue queue.Subqueue, befor
 	})
 }
 
-// CancelScheduled removes a message that was scheduled under that number and is not active yet. It
-// reports whether there was one.
+// CancelScheduled deletes the message that is scheduled under that number. It reports whether
+// there was one that was not active yet.
 func (s *Store) CancelScheduled(ctx context.Context, q MessageQueue, seq int64) (cancelled bool, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: 1}, func(t *Tx) (bool, error) {
 		rows, err := t.Prep("DELETE FROM messages WHERE seq = ? AND lane + 0 = ? AND rank = ?").Int(seq).Int(int64(q.Subqueue(false))).Int(scheduledRank).Count()

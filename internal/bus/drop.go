@@ -11,8 +11,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// DropMessageQueue makes the queue unknown and turns its receivers away; its messages go with
-// [Store.PurgeDropped]. It reports whether the queue was there.
+// DropMessageQueue makes the queue unknown and refuses its receivers. [Store.PurgeDropped]
+// removes its messages. It reports whether the queue existed.
 func (s *Store) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped bool, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (bool, error) {
 		dropped, err := t.DropMessageQueue(q.No)
@@ -40,7 +40,7 @@ func (t *Tx) DropMessageQueue(no int64) (dropped bool, err error) {
 	return true, t.dropFromTopic(no)
 }
 
-// forgetQueue refuses the receivers that wait for a queue and drops what is remembered of its subqueues.
+// dropQueue refuses the receivers that wait for a queue and forgets its subqueues.
 func (w *Participant) dropQueue(no int64) {
 	for kind := range queue.SubqueueKind(queue.SubqueueKinds) {
 		subqueue := queue.SubqueueOf(no, kind)
@@ -59,7 +59,7 @@ var ErrNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", 
 const purgeBatch = 500
 
 // PurgeDropped removes the messages of dropped queues in small transactions, then the queues. The
-// writer does the same when it finds the time, so that nothing depends on the caller.
+// writer does the same in the background, so nothing depends on the caller.
 func (s *Store) PurgeDropped(ctx context.Context) error {
 	for {
 		more, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (bool, error) {
@@ -76,7 +76,7 @@ func (s *Store) PurgeDropped(ctx context.Context) error {
 	}
 }
 
-// purge removes a batch of what is left of a dropped queue and, once nothing is, the queue.
+// purge removes a batch of the rows of a dropped queue and, once there are none, the queue.
 func (t *Tx) purge(no int64) error {
 	var seqs []int64
 	err := t.Prep("SELECT seq FROM bodies WHERE lane BETWEEN ?1 AND ?1 + 3 LIMIT ?2 + 0").Int(no * queue.SubqueueKinds).Int(purgeBatch).Each(func(r driver.Row) error {

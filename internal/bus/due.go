@@ -9,14 +9,14 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// dueBatch is how many messages of a kind one transaction activates or expires.
+// dueBatch is how many messages one transaction activates, expires or dead-letters.
 const (
 	dueBatch       = 256
 	sharedDueBatch = 64 // while tenants share the writer
 )
 
-// A message with a due time is one that is scheduled, may expire or has its last delivery. One that is locked is looked at
-// again when its lock ends: until then it does not expire.
+// A message has a due time if it is scheduled, may expire or has had its last delivery. A locked
+// message is due again when its lock ends: it does not expire before.
 const (
 	sqlNextDueMessage = "SELECT due_at FROM bodies WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"
 	sqlNextDueQueue   = "SELECT due_at FROM queues WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"
@@ -29,22 +29,22 @@ SELECT b.seq, m.lane, m.rank, CASE WHEN m.token IS NULL THEN 0 WHEN m.rank < 16 
 FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at <= ? ORDER BY b.due_at, b.seq LIMIT ? + 0`
 )
 
-// nextDueMessages returns when something is to be done about messages or their queues; 0: nothing.
+// nextDueMessages returns when messages or queues are next due; 0: never.
 func nextDueMessages(c driver.Conn) (next int64, err error) {
 	return c.Earliest(sqlNextDueMessage, sqlNextForget, sqlNextDueQueue, sqlNextIdleQueue)
 }
 
-// dueMessage is a message whose time has come.
+// dueMessage is a message whose due time has come.
 type dueMessage struct {
 	seq, rank, lockedUntil int64
 	subqueue               queue.Subqueue
 	deliveries             int
 	expiresAt              int64 // 0: never
-	deadLetters            bool  // its queue does so with what has expired
+	deadLetters            bool  // its queue dead-letters expired messages
 }
 
-// tendMessages does what is due in queues of messages: it activates, expires, forwards and forgets,
-// each in batches.
+// processDueMessages processes what is due in queues of messages: it activates, expires, forwards
+// and forgets, each in batches.
 func (t *Tx) processDueMessages() error {
 	var due []dueMessage
 	most := int64(dueBatch)
@@ -58,10 +58,10 @@ func (t *Tx) processDueMessages() error {
 	if err != nil {
 		return err
 	}
-	t.copied, t.dueDone = rules.FanOut{}, false // a share of its own: what callers publish must not hold up what is due
+	t.copied, t.dueDone = rules.FanOut{}, false // due messages have a limit of their own: callers must not delay them
 	for _, m := range due {
 		if !t.takesMore() {
-			break // what is left is still due, and so next
+			break // the rest is still due in the next transaction
 		}
 		if err := t.processDue(m); err != nil {
 			return err
@@ -74,9 +74,9 @@ func (t *Tx) processDueMessages() error {
 	return t.processDueQueues()
 }
 
-// takesMore reports whether the transaction may do one more thing that is due, which copies of a message may
-// follow from. It may always do one, whatever else it has done: else what is due would wait for as long as
-// callers publish much.
+// takesMore reports whether the transaction may process one more due message, which may lead to
+// copies. It always allows one. Otherwise callers that publish much would delay due messages for
+// ever.
 func (t *Tx) takesMore() bool {
 	if t.dueDone && t.copied.Full() {
 		return false
@@ -94,7 +94,7 @@ func (t *Tx) processDue(m dueMessage) error {
 		return t.continueFanOut(m)
 	case m.lockedUntil > t.Now:
 		return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(m.lockedUntil).Int(m.seq).Exec()
-	case deferred && !lockEnded: // expires, or has had its deliveries, when somebody asks for it
+	case deferred && !lockEnded: // it expires, or exceeds its deliveries, when somebody receives it
 		return t.Prep("UPDATE bodies SET due_at = NULL WHERE seq = ?").Int(m.seq).Exec()
 	case !deferred && m.expiresAt > 0 && m.expiresAt <= t.Now && !m.deadLetters:
 		return t.DeleteMessage(m.seq)
@@ -111,13 +111,14 @@ func (t *Tx) processDue(m dueMessage) error {
 	case deferred:
 		return t.Prep("UPDATE bodies SET due_at = NULL WHERE seq = ?").Int(m.seq).Exec()
 	}
-	// What was its last delivery does not count, or its queue allows more now.
+	// The last delivery was given back uncounted, or the queue allows more deliveries now.
 	return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").IntOrNull(m.expiresAt).Int(m.seq).Exec()
 }
 
-// A scheduled message of which its topic would make too much, for subscriptions have come since it was sent, stays
-// where it can be cancelled. It is looked at again when it has waited for as long once more: within these, in
-// milliseconds, for judging it may be what takes too long.
+// A scheduled message may become too much for its topic, for example because subscriptions were
+// added. It then stays scheduled, so that it can still be cancelled. It is due again when it has
+// waited as long once more, within these bounds in milliseconds. Judging it may be what takes too
+// long.
 const (
 	minPostponed = 60_000
 	maxPostponed = 3_600_000
@@ -132,7 +133,7 @@ func (t *Tx) activate(m dueMessage) error {
 	if !found { // it is being deleted
 		return t.DeleteMessage(m.seq)
 	}
-	if err := t.used(q); err != nil { // until now it had something scheduled
+	if err := t.used(q); err != nil { // a scheduled message kept the queue from being idle
 		return err
 	}
 	a, err := arrivalOf(t.Conn, m.seq, t.Now)
@@ -149,10 +150,10 @@ func (t *Tx) activate(m dueMessage) error {
 				waited = t.Now - driver.Millis(a.ScheduledAt)
 			}
 			at := t.Now + min(max(minPostponed, waited), maxPostponed)
-			if errors.Is(err, errNotReady) { // which does not last
+			if errors.Is(err, errNotReady) { // the rules will be compiled soon
 				at = t.Now + slowPause
 			}
-			if err := t.Prep("UPDATE messages SET visible = ? WHERE seq = ?").Int(at).Int(m.seq).Exec(); err != nil { // so that its topic is not idle
+			if err := t.Prep("UPDATE messages SET visible = ? WHERE seq = ?").Int(at).Int(m.seq).Exec(); err != nil { // keeps its topic from being idle
 				return err
 			}
 			return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(at).Int(m.seq).Exec()
@@ -163,8 +164,9 @@ func (t *Tx) activate(m dueMessage) error {
 	return t.activateScheduled(q, m.seq, a)
 }
 
-// pickDue is pick for a message that can be judged later. Of a topic whose rules took too long for another message it is, as long as
-// there is room: to find out again and again would keep everybody waiting.
+// pickDue is pick for a message that can be judged later. If the topic's rules took too long for
+// another message, it returns rules.ErrSteps at once as long as messages can be judged outside.
+// Trying again and again would delay everybody.
 func (t *Tx) pickDue(topic MessageQueue, message *MessageContent, fanOut *rules.FanOut) ([]pick, error) {
 	c, err := t.readyTopic(topic)
 	if err != nil {
@@ -181,7 +183,8 @@ func (t *Tx) pickDue(topic MessageQueue, message *MessageContent, fanOut *rules.
 	return picks, err
 }
 
-// judgeLater has a message judged outside the transaction if judging it within takes too long.
+// judgeLater has a message judged outside the transaction if the error says that judging takes
+// too long within.
 func (t *Tx) judgeLater(why error, m rules.SlowMessage) {
 	var refused *forebay.Error
 	if errors.As(why, &refused); refused != rules.ErrSteps && !errors.Is(why, errNotReady) {
@@ -190,7 +193,8 @@ func (t *Tx) judgeLater(why error, m rules.SlowMessage) {
 	t.After = append(t.After, func() { t.W.slow.Put(m) })
 }
 
-// makeActive makes a message of the queue that was scheduled under that number active.
+// activateScheduled makes a scheduled message active. It gets a new number in place of the given
+// one.
 func (t *Tx) activateScheduled(q MessageQueue, scheduled int64, a arrival) error {
 	if err := t.DeleteMessage(scheduled); err != nil {
 		return err
@@ -206,7 +210,7 @@ func (t *Tx) activateScheduled(q MessageQueue, scheduled int64, a arrival) error
 	return t.enter(q, seq, a)
 }
 
-// ExpireMessage drops or dead-letters a message whose time is over.
+// ExpireMessage deletes or dead-letters a message whose time to live has ended.
 func (t *Tx) ExpireMessage(seq int64, subqueue queue.Subqueue) error {
 	q, _, err := t.MessageQueue(subqueue.Queue())
 	if err != nil {

@@ -10,11 +10,12 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// maxHops is how often a message may be forwarded (service-bus-auto-forwarding).
+// maxHops is how often a message may be forwarded (Service Bus documentation,
+// "service-bus-auto-forwarding").
 const maxHops = 4
 
-// forward sends a message that has that number in the queue on to another. One that cannot go there is
-// dead-lettered where it is.
+// forward sends a message, which has that number in the queue, to another queue. A message that
+// cannot go there is dead-lettered where it is.
 func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 	if a.first == 0 {
 		a.first = seq
@@ -31,7 +32,7 @@ func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "the queue that this one forwards to does not exist"}
 		return t.insertDead(q, seq, a)
 	}
-	if target.IsTopic && OnlyForebayPublishes(target.Name) { // by settings from before that was refused
+	if target.IsTopic && OnlyForebayPublishes(target.Name) { // older settings may still say so
 		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "this queue forwards to a topic that only Forebay publishes to"}
 		return t.insertDead(q, seq, a)
 	}
@@ -40,7 +41,7 @@ func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 			a.fanOut = &rules.FanOut{}
 		}
 		switch a.picks, err = t.pick(target, a.MessageContent, a.fanOut); {
-		case errors.Is(err, errNotReady): // it is judged once they are
+		case errors.Is(err, errNotReady): // it is judged once the rules are compiled
 			a.picks = nil
 		case errors.Is(err, rules.ErrFanOut):
 			refused := rules.ErrFanOut
@@ -58,7 +59,8 @@ func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 	return err
 }
 
-// forwardTarget returns the queue of that name, which the transaction reads once however many messages go there.
+// forwardTarget returns the queue of that name. The transaction reads it once, however many
+// messages go there.
 func (t *Tx) forwardTarget(name string) (q MessageQueue, found bool, err error) {
 	if q, found = t.topics.targets[name]; found {
 		return q, true, nil
@@ -72,7 +74,7 @@ func (t *Tx) forwardTarget(name string) (q MessageQueue, found bool, err error) 
 	return q, found, err
 }
 
-// arriveDead dead-letters a message that has that number in the queue but never was active in it.
+// arriveDead dead-letters a message that never became active in the queue.
 func (t *Tx) arriveDead(q MessageQueue, seq int64, a arrival, why DeadLettering) error {
 	a.why = why
 	if q.ForwardDeadLettersTo != "" {
@@ -114,7 +116,7 @@ func (t *Tx) DeadLetter(seq int64, from queue.Subqueue, why DeadLettering) error
 
 const sqlWholeMessage = messageColumns + "WHERE m.seq = ?"
 
-// takeOut removes a message from its queue so that it can arrive elsewhere.
+// takeOut removes a message from its queue so that it can enter another.
 func (t *Tx) takeOut(seq int64) (arrival, error) {
 	a, err := arrivalOf(t.Conn, seq, t.Now)
 	if err != nil {
@@ -126,8 +128,8 @@ func (t *Tx) takeOut(seq int64) (arrival, error) {
 	return a, t.keepShare(&a)
 }
 
-// keepShare has a message that was just removed, and arrives anew, share its body as before, unless the body
-// went with it as the last of its copies.
+// keepShare lets a message that was just deleted, and enters a queue again, share its body as
+// before. The body may be gone with the message if that was its last copy.
 func (t *Tx) keepShare(a *arrival) error {
 	if a.share == nil {
 		return nil
@@ -139,7 +141,7 @@ func (t *Tx) keepShare(a *arrival) error {
 	return err
 }
 
-// arrivalOf reads a message as it can arrive elsewhere.
+// arrivalOf reads a stored message so that it can enter another queue.
 func arrivalOf(c driver.Conn, seq, at int64) (a arrival, err error) {
 	_, err = c.Prep(sqlWholeMessage).Int(seq).One(func(r driver.Row) {
 		m := readMessage(r, at)
@@ -154,8 +156,9 @@ func arrivalOf(c driver.Conn, seq, at int64) (a arrival, err error) {
 
 const sqlNextOfQueue = "SELECT seq, visible FROM messages WHERE lane = ? AND rank = 0 ORDER BY visible, seq LIMIT ? + 0"
 
-// forwardBacklog sends on what stands in a queue that began to forward only later, as much as the transaction
-// takes. It looks again at once if there is more, else when a lock ends.
+// forwardBacklog forwards the messages that were in a queue before it began to forward, as many
+// as the transaction takes. The queue is due again at once if there are more, otherwise when a
+// lock ends.
 func (t *Tx) forwardBacklog(q MessageQueue) error {
 	var seqs []int64
 	next := int64(0)

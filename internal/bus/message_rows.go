@@ -16,18 +16,18 @@ type MessageContent = message.Content
 type Message struct {
 	queue.Lock // the token is 0 where there is no lock to settle with
 	MessageContent
-	EnqueuedSeq           int64 // the number it was given first: before it became active, or was forwarded
+	EnqueuedSeq           int64 // its first number: before it was activated or forwarded
 	LockedUntil           *time.Time
 	State                 forebay.MessageState
 	Deliveries            int
 	EnqueuedAt            time.Time
 	ExpiresAt             *time.Time
-	DeadLetterSource      string // the queue it was dead-lettered in, if that forwarded it
+	DeadLetterSource      string // the queue that dead-lettered it and forwarded it here
 	DeadLetterReason      string
 	DeadLetterDescription string
 	hops                  int // how often it was forwarded
 	rank                  int64
-	shared                int64 // the row of shared_bodies that has its body; 0: none
+	shared                int64 // row in shared_bodies with its body; 0: it has its own
 }
 
 // The lock of a session's message lasts as long as that of its session.
@@ -42,14 +42,14 @@ SELECT m.seq, m.lane, CASE WHEN m.rank < 16 THEN m.visible ELSE (SELECT s.locked
 
 const messageColumns = messageSelect + "FROM messages m JOIN bodies b ON b.seq = m.seq\n"
 
-// The columns that a reader of rows asks for before it reads the whole.
+// The columns that are read before the whole row is.
 const (
 	columnSeq   = 0
 	columnUntil = 2
 	columnSize  = 5
 )
 
-// readMessage reads the row as a peek at that time sees it.
+// readMessage reads the row; at is the time by which a lock counts as held.
 func readMessage(r driver.Row, at int64) Message {
 	m := Message{
 		Lock: queue.Lock{Seq: r.Int(0)}, State: forebay.MessageActive, Deliveries: int(r.Int(4)),
@@ -75,10 +75,10 @@ func readMessage(r driver.Row, at int64) Message {
 	return m
 }
 
-// expired reports whether the message's time is over. In the dead-letter subqueue nobody asks.
+// expired reports whether the message's time to live has ended. It is not asked for dead letters.
 func (m *Message) expired(at int64) bool { return m.ExpiresAt != nil && m.ExpiresAt.UnixMilli() <= at }
 
-// DeleteMessage removes a plain message for good.
+// DeleteMessage deletes a plain message.
 func (t *Tx) DeleteMessage(seq int64) error {
 	if err := t.Prep("DELETE FROM messages WHERE seq = ?").Int(seq).Exec(); err != nil {
 		return err

@@ -9,41 +9,43 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Participant hands plain messages to their receivers, and does what is due in queues of messages.
+// Participant delivers plain messages to receivers and processes what is due in queues of
+// messages.
 type Participant struct {
 	*db.Writer
 	queue.Waiting[*Receiver]
 	queue     *queue.Participant
 	Webhooks  gate
-	noWait    []*Receiver // that want an answer at once
+	noWait    []*Receiver // receivers that want an answer at once
 	topics    *rules.Cache[MessageQueue]
-	slow      *rules.Slow // to be judged outside of transactions
+	slow      *rules.Slow // messages to be judged outside of transactions
 	followed  *FollowedTenants
-	Paused    map[queue.Subqueue]int64 // of webhooks → until when nothing is sent to their endpoints
-	nextTask  int64                    // when something is to be done about messages; 0: nothing
-	checkedAt int64                    // when it last looked for what others have left
+	Paused    map[queue.Subqueue]int64 // webhooks' subqueues → until when nothing is sent to the endpoint
+	nextTask  int64                    // when messages or queues are next due; 0: never
+	checkedAt int64                    // when it last checked for work that other processes left
 }
 
-// gate lets receivers that deliver to an endpoint have a message once that may be sent one.
+// gate gives a message to a receiver that delivers to an endpoint, if the endpoint may be sent
+// one.
 type gate interface {
 	TakeFor(t *Tx, c *Receiver, from Source) error
 }
 
-// Tx is its part of a transaction.
+// Tx is the part of a transaction that belongs to package bus.
 type Tx struct {
 	*db.Tx
 	W        *Participant
 	Queue    *queue.Tx
 	topics   topicMemory
-	counter  *int64       // of changes of topics; nil: ask when you need it
-	copied   rules.FanOut // copies that topics and forwarding have made
-	dueDone  bool         // something that was due is done
+	counter  *int64       // the counter of changes of topics; nil: not read yet
+	copied   rules.FanOut // what topics and forwarding have copied
+	dueDone  bool         // one due message or queue was processed
 	sessions sessionMemory
 	served   []*Receiver
-	wake     int64 // when something is to be done that was not before; 0: nothing
+	wake     int64 // the earliest due time that this transaction has set; 0: none
 }
 
-// wordMessages says when something is to be done about messages, for the writers of this process.
+// wordMessages tells the writers of this process when messages or queues are next due.
 var wordMessages = db.NewWordKind('e', db.ToWriters)
 
 func newParticipant(w *db.Writer, queues *queue.Participant, topics *rules.Cache[MessageQueue]) *Participant {
@@ -63,11 +65,11 @@ func (p *Participant) Load() (err error) {
 	return err
 }
 
-// Refresh turns those away who wait for queues that are gone.
+// Refresh refuses receivers that wait for queues that no longer exist.
 func (p *Participant) Refresh() error {
 	gone := map[int64]bool{}
 	for subqueue := range p.Waiters {
-		if subqueue.IsOfQueue() { // a session's lock ends by itself
+		if subqueue.IsOfQueue() { // a session's receivers give up when its lock ends
 			gone[subqueue.Queue()] = true
 		}
 	}
@@ -99,7 +101,7 @@ func (p *Participant) Notified(n *db.Notification) {
 	n.Each(wordMessages, func(_, _, at int64) { p.dueBy(at) })
 }
 
-// dueBy notes that something is to be done at that time.
+// dueBy notes that messages or queues are due at that time.
 func (p *Participant) dueBy(at int64) {
 	if at > 0 && (p.nextTask == 0 || at < p.nextTask) {
 		p.nextTask = at
@@ -115,11 +117,12 @@ func (p *Participant) Ready(subqueue queue.Subqueue, at int64) {
 	}
 }
 
-// RoomAgain is a time at which a subqueue is told to be ready: now, however long receivers there were to rest.
+// ReadyDespitePause is a time for [queue.Tx.WakeAt]: the subqueue is ready now, even if its
+// webhook was paused.
 const ReadyDespitePause = 0
 
-// rests returns until when a subqueue need not be looked at, because its webhook's endpoint is left alone and nobody
-// else waits; 0: it is not so.
+// pausedUntil returns until when a subqueue need not be scanned, because its webhook's endpoint
+// is paused and only the webhook waits; 0: scan it.
 func (p *Participant) pausedUntil(subqueue queue.Subqueue) int64 {
 	until, ok := p.Paused[subqueue]
 	if !ok || slices.ContainsFunc(p.Waiters[subqueue], func(c *Receiver) bool { return c.Waits() && !c.Webhook }) {
@@ -147,7 +150,7 @@ func (p *Participant) Opens(t *db.Tx, _ []db.Operation, _ bool) []driver.Pipelin
 
 func (p *Participant) MostOps() int { return p.followed.MostOps() }
 
-// MayStoreBeside says that nobody subscribes to events, who would get copies.
+// MayStoreBeside reports that nobody subscribes to events, so no copies of them are needed.
 func (p *Participant) MayStoreBeside() bool { return p.followed != nil && len(p.followed.Topics) == 0 }
 
 func (p *Participant) Serve(t *db.Tx) error {
@@ -190,8 +193,8 @@ func (p *Participant) Invalidate(t *db.Tx, at int64) {
 	p.nextTask = at
 }
 
-// RoundEnded answers the receivers that do not wait and found nothing. err is why the last transaction
-// failed, if it did: when that was an operation's fault, they are served by the next one.
+// RoundEnded answers the receivers that do not wait and found nothing. err is why the last
+// transaction failed. If one operation caused that, the next transaction serves the receivers.
 func (p *Participant) RoundEnded(err error) {
 	if err != nil && p.Isolates(err) {
 		return
@@ -211,7 +214,7 @@ func (p *Participant) RoundEnded(err error) {
 	p.noWait = p.noWait[:0]
 }
 
-// DueBy notes that something is to be done about messages at that time; 0: nothing.
+// DueBy notes that messages or queues are due at that time; 0: never.
 func (t *Tx) DueBy(at int64) {
 	if at > 0 && (t.wake == 0 || at < t.wake) {
 		t.wake = at

@@ -12,37 +12,38 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// ReceiveRequest asks for messages of one queue, of one of its sessions, or of its dead-letter subqueue.
+// ReceiveRequest asks for messages of a queue, of one of its sessions, or of its dead-letter
+// subqueue.
 type ReceiveRequest struct {
 	Queue      MessageQueue
 	DeadLetter bool
 	Session    *SessionLock // of a queue that requires sessions; its dead-letter subqueue does not
 	Max        int          // messages, at least 1
-	MaxBytes   int64        // together; the first message is delivered whatever its size
-	Wait       bool         // for a first message, as long as ctx allows; else the answer may be empty
-	Delete     bool         // each message is gone once it is received; else it is locked
-	Webhook    bool         // one message for the webhook whose subscription it is, once its endpoint may be sent one
+	MaxBytes   int64        // of all messages together; the first is delivered whatever its size
+	Wait       bool         // wait for a first message as long as ctx allows
+	Delete     bool         // delete messages as they are received; otherwise lock them
+	Webhook    bool         // one message for the subscription's webhook, once its endpoint has capacity
 }
 
-// Receiver waits for what it asks for, or for a session.
+// Receiver is a request for messages, or for a session, that waits in the writer.
 type Receiver struct {
 	ReceiveRequest
 	queue.Waiter
 	participant *Participant
-	Subqueue    queue.Subqueue // where it waits
+	Subqueue    queue.Subqueue // the subqueue where it waits
 	Messages    []Message
-	bytes       int64 // of these
+	bytes       int64 // size of Messages
 
 	accept   bool // a session is wanted, not messages
 	accepted *Session
 }
 
-// empty reports whether the receiver has nothing to answer yet.
+// empty reports whether the receiver has no answer yet.
 func (c *Receiver) empty() bool { return len(c.Messages) == 0 && c.accepted == nil && c.Err == nil }
 
 func (c *Receiver) Visit() {
 	var after func(*Receiver) bool
-	if !c.Webhook { // who delivers to an endpoint that rests holds up nobody else
+	if !c.Webhook { // a webhook whose endpoint is paused must not delay other receivers
 		after = func(other *Receiver) bool { return other.Webhook }
 	}
 	if c.participant.Add(c.Subqueue, c, after); !c.Wait {
@@ -50,13 +51,13 @@ func (c *Receiver) Visit() {
 	}
 }
 
-// unserve puts a receiver back that found nothing, or whose transaction failed.
+// unserve makes a receiver wait again: it found nothing, or its transaction failed.
 func (c *Receiver) unserve() {
 	c.Messages, c.bytes, c.accepted, c.Err = nil, 0, nil, nil
 	c.State.Store(queue.ClaimWaiting)
 }
 
-// receiver is the request as the writer keeps it.
+// receiver returns the request in the form that waits in the writer.
 func (req ReceiveRequest) receiver(p *Participant) *Receiver {
 	subqueue := req.Queue.Subqueue(req.DeadLetter)
 	if req.Session != nil {
@@ -65,9 +66,9 @@ func (req ReceiveRequest) receiver(p *Participant) *Receiver {
 	return &Receiver{ReceiveRequest: req, participant: p, Subqueue: subqueue, Waiter: queue.NewWaiter()}
 }
 
-// Receive takes the messages that became ready first, of a session those with the lowest numbers. Each
-// delivery counts, except in the dead-letter subqueue; a message that has had all its deliveries goes
-// there instead, and one whose time is over is not delivered.
+// Receive takes the messages that became ready first, in a session those with the lowest numbers.
+// Each delivery counts, except in the dead-letter subqueue. A message that has had all its
+// deliveries is dead-lettered instead, and one whose time to live has ended is not delivered.
 func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, error) {
 	if err := s.Used(ctx, req.Queue); err != nil {
 		return nil, err
@@ -79,10 +80,11 @@ func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, err
 	return c.Messages, nil
 }
 
-// serveReceivers gives what is ready to those who wait, oldest first.
+// serveReceivers gives ready messages and sessions to waiting receivers, oldest receiver first.
 func (w *Participant) serveReceivers(t *db.Tx) error {
 	for subqueue, waiting := range w.Waiters {
-		// A look for nobody would let the next one wait for the one after.
+		// A scan without a receiver would mark the subqueue as scanned too early for the next
+		// one.
 		if !w.HasWaiters(subqueue) || !w.Due(subqueue, t.Now) {
 			continue
 		}
@@ -91,7 +93,7 @@ func (w *Participant) serveReceivers(t *db.Tx) error {
 		for len(rest) > 0 {
 			c := rest[0]
 			if !c.Begin() {
-				rest = rest[1:] // its caller has gone
+				rest = rest[1:] // its caller is gone
 				continue
 			}
 			if err := w.serveMessages(b, c); err != nil {
@@ -114,8 +116,8 @@ func (w *Participant) serveReceivers(t *db.Tx) error {
 	return nil
 }
 
-// updateDue notes when the subqueue is worth another look: now while it was not found empty, else when
-// its earliest message becomes visible.
+// updateDue notes when the subqueue is to be scanned again. That is now, unless it was found
+// empty. Otherwise it is when its earliest message becomes visible.
 func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool) error {
 	if !subqueue.IsOfQueue() || foundEmpty && subqueue.Kind() == subqueueSessions {
 		return w.updateSessionDue(t, subqueue, foundEmpty)
@@ -149,13 +151,13 @@ func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool)
 const sqlReadyMessages = messageColumns + `
 WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3 ORDER BY m.visible, m.seq LIMIT ?4 + 0`
 
-// sqlReadyInSession finds them while the session is locked.
+// sqlReadyInSession finds the ready messages of a session while the session is locked.
 const sqlReadyInSession = messageColumns + `
 WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3
   AND EXISTS (SELECT 1 FROM sessions s WHERE s.no = ?2 - 16 AND s.queue = ?5 AND s.token = ?6 AND s.locked_until > ?7)
 ORDER BY m.visible, m.seq LIMIT ?4 + 0`
 
-// prepReady begins the statement that finds what is ready for a receiver.
+// prepReady prepares the statement that finds messages for a receiver.
 func (t *Tx) prepReady(from Source, c *Receiver, limit int) driver.Statement {
 	sql, session := sqlReadyMessages, c.Session
 	if session != nil {
@@ -168,7 +170,7 @@ func (t *Tx) prepReady(from Source, c *Receiver, limit int) driver.Statement {
 	return st
 }
 
-// serveMessages takes what one receiver of plain messages waits for.
+// serveMessages takes the messages, or the session, that one receiver waits for.
 func (w *Participant) serveMessages(t *Tx, c *Receiver) error {
 	if c.accept {
 		return t.acceptNext(c)
@@ -182,10 +184,10 @@ func (w *Participant) serveMessages(t *Tx, c *Receiver) error {
 		if err := t.TakeReady(from, c); err != nil || len(c.Messages) > 0 {
 			return err
 		}
-		// There is nothing, or the lock has ended.
+		// The session has no messages, or its lock has ended.
 		until, err := t.sessionHeld(c.Queue, *l)
 		if errors.Is(err, forebay.ErrSessionLockLost) {
-			c.Err = err // to be told, not to be tried again
+			c.Err = err // the receiver's answer: it need not wait any longer
 			return nil
 		}
 		if err != nil {
@@ -201,8 +203,8 @@ func (w *Participant) serveMessages(t *Tx, c *Receiver) error {
 type Source struct {
 	subqueue queue.Subqueue
 	rank     int64
-	before   int64 // what is visible by then is ready
-	Until    int64 // when a lock on them ends
+	before   int64 // messages visible by then are ready
+	Until    int64 // when locks taken now end
 	session  bool
 }
 
@@ -233,18 +235,18 @@ func (t *Tx) TakeReady(from Source, c *Receiver) error {
 				return err
 			}
 		}
-		// What went elsewhere instead frees its place for others.
+		// Messages that expired or were dead-lettered leave room for others.
 		elsewhere := taken+len(found) > len(c.Messages)
 		if !elsewhere || !tooLarge && len(found) < limit {
 			return nil
 		}
-		if !from.session && t.copied.Full() { // the next look goes on
+		if !from.session && t.copied.Full() { // the next scan continues
 			return nil
 		}
 	}
 }
 
-// takeMessage hands a message that nobody holds to the receiver, unless its time or its deliveries
+// takeMessage gives a ready message to the receiver, unless its time to live or its deliveries
 // have run out.
 func (t *Tx) takeMessage(m *Message, from Source, c *Receiver) error {
 	inDeadLetter := from.subqueue.Kind() == queue.SubqueueDeadLetter
@@ -274,7 +276,8 @@ func (t *Tx) takeMessage(m *Message, from Source, c *Receiver) error {
 	return nil
 }
 
-// lastDelivery has a message looked at when its lock ends: nobody may ever receive from its queue again.
+// lastDelivery makes a message due when its lock ends, in case nobody receives from its queue
+// again.
 func (t *Tx) lastDelivery(seq, until int64) error {
 	t.DueBy(until)
 	return t.Prep("UPDATE bodies SET due_at = ?1 WHERE seq = ?2 AND (due_at IS NULL OR due_at > ?1)").Int(until).Int(seq).Exec()
@@ -299,8 +302,8 @@ func exceeded(deliveries int) DeadLettering {
 
 const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.lane + 0 = ?"
 
-// ReceiveDeferred takes those of the messages that are deferred in the subqueue and not locked, in the
-// order given. Only the receiver of their session gets those of a session.
+// ReceiveDeferred takes deferred messages of the subqueue that are not locked, in the order
+// given. The messages of a session are only for the receiver of the session.
 func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []int64) ([]Message, error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: req.Queue.Tenant, Rows: len(seqs)}, func(t *Tx) ([]Message, error) {
 		c, subqueue := req.receiver(t.W), req.Queue.Subqueue(req.DeadLetter)

@@ -9,8 +9,8 @@ import (
 
 var errNoRule = &forebay.Error{Code: forebay.CodeNotFound, Field: "rule", Message: "there is no such rule"}
 
-// PutRule adds a rule to a subscription, or replaces the one of that name. It judges what is sent from
-// then on.
+// PutRule adds a rule to a subscription, or replaces the one of that name. It applies to messages
+// sent from then on.
 func (s *Service) PutRule(ctx context.Context, tenant, topic, subscription, name string, settings forebay.RuleSettings) (rule forebay.Rule, created bool, err error) {
 	q, err := s.subscription(ctx, tenant, topic, subscription)
 	if err != nil {

@@ -76,8 +76,8 @@ func (t *Tx) checkRuleLimits(sub MessageQueue, r Rule, limits RuleLimits) error 
 	return err
 }
 
-// checkFirstRules is checkRuleLimits for the rules that a subscription is made with. It comes before anything is
-// changed, and has nothing to say of a subscription that exists: that one keeps the rules it has.
+// checkFirstRules is checkRuleLimits for the rules of a new subscription, before anything is
+// written. It accepts any rules for an existing subscription, which keeps those it has.
 func (t *Tx) checkFirstRules(sub MessageQueue, rules []Rule, limits RuleLimits) error {
 	var sql int64
 	for _, r := range rules {

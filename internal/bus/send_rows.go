@@ -12,18 +12,18 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Ranks of plain messages. What waits for a receiver has rank 0, but in a queue that requires sessions
-// each session has a rank of its own, so that one index finds the next message of a session.
+// Ranks of plain messages. Messages for receivers have rank 0. In a queue that requires sessions
+// each session has a rank of its own, so that one index finds its next message.
 const (
 	scheduledRank    = 1
-	pendingRank      = 2 // of what waits in a topic for its copies, or for others to have theirs
+	pendingRank      = 2 // messages that wait in a topic for their copies
 	firstSessionRank = 16
 )
 
 const sqlWaiting = "SELECT 1 FROM messages WHERE lane = ? AND rank = 0 AND visible <= ? LIMIT 1"
 
-// Send stores the messages, all or none of them. It returns their sequence numbers; a duplicate,
-// which is dropped, has that of the message that came first.
+// Send stores the messages, all or none. It returns their sequence numbers. A duplicate is
+// dropped, and gets the number of the message that came first.
 func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageContent) (seqs []int64, err error) {
 	size := 0
 	for i := range messages {
@@ -31,7 +31,7 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 	}
 	for try := 1; ; try++ {
 		var judged *judgement
-		if q.IsTopic && try <= judgeTries { // else the transaction judges, within narrower limits
+		if q.IsTopic && try <= judgeTries { // later tries judge in the transaction, within narrower limits
 			if judged, err = s.judge(ctx, q.No, messages, try > 1); err != nil {
 				return nil, err
 			}
@@ -48,11 +48,11 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 	}
 }
 
-// sendJudged is Send for messages that a topic's rules have judged. It returns errTopicChanged, and stores nothing, if others
-// stand now.
+// sendJudged is Send for messages that a topic's rules have judged. It returns errTopicChanged,
+// and stores nothing, if the topic has changed since.
 func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []MessageContent, size int, judged *judgement) (sent, error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: judged.Rows(len(messages)), Size: size}, func(t *Tx) (sent, error) {
-		// As it stands now: the caller may remember older settings.
+		// The caller may remember older settings.
 		q, found, err := t.MessageQueue(q.No)
 		if err != nil {
 			return sent{}, err
@@ -83,7 +83,7 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 			}
 		}
 		waits := false
-		if q.ForwardTo != "" && !q.RequiresSession { // behind what waits there already
+		if q.ForwardTo != "" && !q.RequiresSession { // messages that wait there already go first
 			if waits, err = t.any(sqlWaiting, int64(q.Subqueue(false)), t.Now); err == nil && waits {
 				err = t.markQueueDue(q.No, t.Now)
 			}
@@ -92,7 +92,8 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 			}
 		}
 		for i := range messages {
-			// Of what is sent on to a topic, the rest waits in the queue where this is all that a transaction should make.
+			// When the transaction has made enough copies in a topic, the other messages wait in
+			// the queue that forwards.
 			if !waits && i > 0 && q.ForwardTo != "" && !q.RequiresSession && t.copied.Full() {
 				if waits, err = true, t.markQueueDue(q.No, t.Now); err != nil {
 					return sent{}, err
@@ -107,14 +108,15 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 	})
 }
 
-// sent is what came of a send.
+// sent is the result of a send.
 type sent struct {
 	seqs    []int64
-	below   int64 // those of messages that are no duplicates are higher
+	below   int64 // messages with higher numbers are no duplicates
 	pending bool  // messages wait in the topic for their copies
 }
 
-// judged returns what was judged before the transaction if it still holds. What was not is judged now.
+// judged returns what was judged before the transaction, if the topic has not changed. Without a
+// judgement it judges now.
 func (t *Tx) judged(topic MessageQueue, messages []MessageContent, j *judgement) (picks [][]pick, fanOut *rules.FanOut, err error) {
 	if j != nil {
 		if j.Version != topic.Version {
@@ -145,25 +147,25 @@ var ErrNoSessionID = forebay.Invalid("session_id", "was not set on the message: 
 // arrival is a message on its way into a queue: sent, activated or forwarded.
 type arrival struct {
 	*MessageContent
-	first     int64 // the number it was given first; 0: none yet
+	first     int64 // its first number; 0: none yet
 	hops      int
 	source    string // the queue it was dead-lettered in
 	why       DeadLettering
-	fanOut    *rules.FanOut // what topics have made of it on the way; nil: nothing yet
+	fanOut    *rules.FanOut // copies that topics have made of it; nil: none yet
 	inBatches bool          // it waits in the topic for its copies, however few
-	bySender  bool          // which its sender makes
-	waits     bool          // in the queue that it is sent to, though that forwards
-	picks     []pick        // what the topic it comes to makes of it; nil: not chosen yet
-	share     *sharing      // what it has in common with other copies; nil: nothing
-	session   int64         // the number of its session in the queue it is sent to; 0: not made yet
+	bySender  bool          // its sender makes the copies
+	waits     bool          // it stays in the queue for now, although the queue forwards
+	picks     []pick        // its copies in the topic; nil: not judged yet
+	share     *sharing      // the body it shares with other copies; nil: none
+	session   int64         // number of its session in the queue; 0: not created yet
 }
 
-// arrive gives a message that comes to the queue its number.
+// arrive gives a message a number in the queue and enters it there.
 func (t *Tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
 	if seq, err = t.Queue.NewSeq(); err != nil {
 		return 0, err
 	}
-	if q.Topic == 0 { // a subscription is kept by its receivers, not by what comes
+	if q.Topic == 0 { // copies do not keep a subscription from being idle
 		if err := t.used(q); err != nil {
 			return 0, err
 		}
@@ -180,11 +182,11 @@ func (t *Tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
 	return seq, t.enter(q, seq, a)
 }
 
-// enter makes a message of that number active in the queue, or sends it on.
+// enter makes a message of that number active in the queue, or forwards it.
 func (t *Tx) enter(q MessageQueue, seq int64, a arrival) error {
 	sessionNo := a.session
 	waits := a.waits
-	a.session, a.waits = 0, false // which is not so of the queues that the message is sent on to
+	a.session, a.waits = 0, false // these do not hold for the queues it is forwarded to
 	if q.IsTopic {
 		return t.fanOut(q, seq, a)
 	}
@@ -213,14 +215,14 @@ func (t *Tx) enter(q MessageQueue, seq int64, a arrival) error {
 	return t.insertArrival(q, seq, a, st)
 }
 
-// standing is where a message stands in its queue.
+// position is where a message is in its queue.
 type position struct {
 	subqueue  queue.Subqueue
 	rank      int64
 	visible   int64
 	expiresAt int64 // 0: never
-	dueAt     int64 // when the writer looks at it; 0: never
-	handed    int64 // of what waits in a topic: see topic_parts.go
+	dueAt     int64 // when it is due; 0: never
+	handed    int64 // of a pending message: see topic_fanout.go
 	copies    int64
 }
 

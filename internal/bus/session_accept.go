@@ -9,15 +9,15 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// sessionContents is what a session has.
+// sessionContents says what messages a session has.
 type sessionContents struct {
 	held     bool // messages that a receiver has, or had when its lock ended
 	active   bool // messages to receive, held ones too
 	deferred bool
 }
 
-// sqlSessionContents are its columns, of sessions s. They take the main subqueue as ?1 and that of deferred
-// messages as ?2.
+// sqlSessionContents are the columns of sessionContents, of sessions s. ?1 is the main subqueue,
+// ?2 that of deferred messages.
 const sqlSessionContents = `
   CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?1 AND m.rank = s.no + 16 AND m.visible = 4611686018427387904)
     OR EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?2 AND m.rank = s.no + 16 AND m.visible = 4611686018427387904) THEN 1 ELSE 0 END,
@@ -40,12 +40,12 @@ FROM sessions s WHERE s.queue = ?3 AND s.visible <= ?4 ORDER BY s.visible, s.no 
 
 // sessionMemory is what a transaction has read of sessions.
 type sessionMemory struct {
-	queue int64 // whose sessions are found, for the receivers that wait for one
+	queue int64 // the queue whose sessions are in found
 	found []foundSession
 	until map[int64]int64 // session → the end of its lock
 }
 
-// lockEnds notes the end of a session's lock.
+// lockEnds records the end of a session's lock.
 func (m *sessionMemory) lockEnds(no, at int64) {
 	if m.until == nil {
 		m.until = map[int64]int64{}
@@ -58,10 +58,11 @@ type foundSession struct {
 	has sessionContents
 }
 
-// maxSessionsAhead bounds the states that are read at once.
+// maxSessionsRead is how many sessions, with their states, one statement reads.
 const maxSessionsRead = 64
 
-// nextSession returns the session that has waited longest for a receiver. It looks once for all that wait.
+// nextSession returns the session that has waited longest for a receiver. One statement serves
+// all waiting receivers.
 func (t *Tx) nextSession(c *Receiver) (next foundSession, found bool, err error) {
 	q, memory := c.Queue, &t.sessions
 	if memory.queue != q.No {
@@ -92,7 +93,7 @@ func (t *Tx) acceptNext(c *Receiver) error {
 		if err := t.giveBackHeld(q, s.No, &s.has, 0); err != nil {
 			return err
 		}
-		if !s.has.active { // its messages have expired or been deleted since
+		if !s.has.active { // its messages have expired or were deleted
 			if err := t.releaseSession(s.No, s.has); err != nil {
 				return err
 			}
@@ -122,8 +123,8 @@ SELECT m.seq, m.lane, b.expires_at FROM messages m JOIN bodies b ON b.seq = m.se
 	sqlContentsOfSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE s.no = ?3"
 )
 
-// giveBackHeld frees what the receiver of a session held, with so many deliveries less, and looks again
-// what it has.
+// giveBackHeld unlocks the messages that the receiver of a session held. It takes so many
+// deliveries off their counts and updates has.
 func (t *Tx) giveBackHeld(q MessageQueue, no int64, has *sessionContents, deliveries int) error {
 	if !has.held {
 		return nil
@@ -148,7 +149,8 @@ func (t *Tx) giveBackHeld(q MessageQueue, no int64, has *sessionContents, delive
 
 const sqlReleaseSession = "UPDATE sessions SET token = NULL, locked_until = NULL, visible = ? WHERE no = ?"
 
-// releaseSession ends a session's lock, if there is one. A session that has nothing at all is forgotten.
+// releaseSession ends a session's lock, if there is one. A session without messages and state is
+// deleted.
 func (t *Tx) releaseSession(no int64, has sessionContents) error {
 	var visible int64 // none
 	if has.active {
@@ -162,7 +164,7 @@ func (t *Tx) releaseSession(no int64, has sessionContents) error {
 
 const sqlNamedSession = "SELECT " + sqlSessionContents + ", s.no, s.state, s.locked_until FROM sessions s WHERE s.queue = ?3 AND s.id = ?4"
 
-// AcceptSession locks the session of that id, whether it has messages or not. It is
+// AcceptSession locks the session of that id, whether it has messages or not. It returns
 // forebay.ErrSessionLocked while another receiver has it.
 func (s *Store) AcceptSession(ctx context.Context, q MessageQueue, id string) (Session, error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (Session, error) {
@@ -184,7 +186,7 @@ func (s *Store) AcceptSession(ctx context.Context, q MessageQueue, id string) (S
 		}
 		if !found {
 			_, err = t.Prep("INSERT INTO sessions (queue, id) VALUES (?, ?) RETURNING no").Int(q.No).Text(id).One(func(r driver.Row) { session.No = r.Int(0) })
-		} else { // what the last receiver held, if its lock expired
+		} else { // the last receiver's messages, if its lock expired
 			err = t.giveBackHeld(q, session.No, &has, 0)
 		}
 		if err != nil {
@@ -197,8 +199,8 @@ func (s *Store) AcceptSession(ctx context.Context, q MessageQueue, id string) (S
 	})
 }
 
-// AcceptNextSession locks the session that has waited longest for a receiver. If there is none it
-// waits, as long as ctx allows, or returns nil.
+// AcceptNextSession locks the session that has waited longest for a receiver. If there is none,
+// it waits as long as ctx allows, or returns nil without wait.
 func (s *Store) AcceptNextSession(ctx context.Context, q MessageQueue, wait bool) (*Session, error) {
 	if err := s.Used(ctx, q); err != nil {
 		return nil, err

@@ -10,12 +10,13 @@ import (
 const sqlCreateSession = `INSERT INTO sessions (queue, id, visible) VALUES (?, ?, ?)
 ON CONFLICT (queue, id) DO UPDATE SET visible = coalesce(sessions.visible, excluded.visible) RETURNING no, id`
 
-// sqlMakeSessions is the same for so many.
+// sqlCreateSessions does the same for sessionsAtOnce sessions.
 var sqlCreateSessions = strings.Replace(sqlCreateSession, "(?, ?, ?)", "(?, ?, ?)"+strings.Repeat(", (?, ?, ?)", sessionsAtOnce-1), 1)
 
 const sessionsAtOnce = 16
 
-// messageForSession returns the number of the session that gets a message, making it unless it was made.
+// sessionFor returns the number of the session that gets a message. It creates the session unless
+// its number is known.
 func (t *Tx) sessionFor(q MessageQueue, id string, known int64) (no int64, err error) {
 	if no = known; no == 0 {
 		_, err = t.Prep(sqlCreateSession).Int(q.No).Text(id).Int(t.Now).One(func(r driver.Row) { no = r.Int(0) })
@@ -24,8 +25,9 @@ func (t *Tx) sessionFor(q MessageQueue, id string, known int64) (no int64, err e
 	return no, err
 }
 
-// makeSessions makes the sessions of messages that are about to enter the queue, as far as that can be
-// done for many at once, and returns their numbers.
+// createSessions creates the sessions of messages that are about to enter the queue,
+// sessionsAtOnce at a time, and returns their numbers. Sessions that are left over are created
+// one by one later.
 func (t *Tx) createSessions(q MessageQueue, messages []MessageContent) (nos map[string]int64, err error) {
 	if !q.RequiresSession || q.IsTopic || q.ForwardTo != "" || q.DuplicateWindow > 0 || len(messages) < sessionsAtOnce {
 		return nil, nil
@@ -51,7 +53,8 @@ func (t *Tx) createSessions(q MessageQueue, messages []MessageContent) (nos map[
 	return nos, nil
 }
 
-// wakeSession wakes who waits for a session of the queue, and who waits for messages of this one.
+// wakeSession wakes receivers that wait for a session of the queue, and the receiver of this
+// session.
 func (t *Tx) wakeSession(queueID, no int64) {
 	t.Queue.WakeAt(queue.SubqueueOf(queueID, subqueueSessions), t.Now)
 	t.Queue.WakeAt(SessionLock{No: no}.subqueue(), t.Now)

@@ -12,10 +12,11 @@ import (
 
 // Settlements return forebay.ErrLockLost, and change nothing, once the lock has ended.
 
-// maxDescriptionBytes bounds a dead-letter reason and its description (service-bus-dead-letter-queues).
+// maxDescriptionBytes bounds a dead-letter reason and its description (Service Bus documentation,
+// "service-bus-dead-letter-queues").
 const maxDescriptionBytes = 4096
 
-// Complete removes a message that has been dealt with.
+// Complete deletes a message that has been processed.
 func (s *Service) Complete(ctx context.Context, tenant, path, token string) error {
 	e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
 	if err != nil {
@@ -36,7 +37,7 @@ func (s *Service) Abandon(ctx context.Context, tenant, path, token string, how f
 	return s.store.Abandon(ctx, e.MessageQueue, e.subqueue(), lock, how.Properties)
 }
 
-// Release gives a message back at once, as if it had not been delivered.
+// Release gives a message back at once. The delivery does not count.
 func (s *Service) Release(ctx context.Context, tenant, path, token string) error {
 	e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
 	if err != nil {
@@ -45,7 +46,7 @@ func (s *Service) Release(ctx context.Context, tenant, path, token string) error
 	return s.store.ReleaseMessage(ctx, e.subqueue(), lock)
 }
 
-// Defer keeps a message in its queue, where it can be received by its sequence number only.
+// Defer keeps a message in its queue, where only its sequence number finds it.
 func (s *Service) Defer(ctx context.Context, tenant, path, token string, how forebay.Settlement) error {
 	e, lock, err := s.delivery(ctx, tenant, path, token, how)
 	if err != nil {
@@ -83,8 +84,9 @@ func (s *Service) Renew(ctx context.Context, tenant, path, token string) (until 
 	return s.store.RenewMessage(ctx, e.subqueue(), lock, e.Lock)
 }
 
-// delivery finds what a settlement is about, and notes that its queue is in use. Changed properties are checked with the message's own,
-// but here first, so that nothing large reaches the store.
+// delivery finds the queue and the lock of a settlement, and records that the queue is in use.
+// Changed properties are checked with the message's own later. Checking them here first keeps
+// anything large from the store.
 func (s *Service) delivery(ctx context.Context, tenant, path, token string, how forebay.Settlement) (e entity, lock queue.Lock, err error) {
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err
@@ -105,8 +107,8 @@ func unexplained(how forebay.Settlement) error {
 	return nil
 }
 
-// Return gives messages back at once, as if they had not been delivered. Those whose lock has ended are
-// left as they are.
+// Return gives messages back at once; their deliveries do not count. Messages whose lock has
+// ended stay as they are.
 func (s *Service) Return(ctx context.Context, tenant, path string, tokens []string) error {
 	var lane queue.Subqueue
 	locks := make([]queue.Lock, len(tokens))

@@ -11,11 +11,12 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// A settlement of a plain message takes the subqueue it was received from (a queue's main or dead-letter
-// subqueue) and the lock of that delivery. It returns forebay.ErrLockLost and changes nothing once the
-// lock has ended, even if nobody else has received the message since.
+// A settlement takes the subqueue that the message was received from, main or dead-letter, and
+// the lock of that delivery. It returns forebay.ErrLockLost and changes nothing once the lock has
+// ended, even if nobody has received the message since.
 
-// sqlHeldWhere finds what a lock holds, by its number and not along its subqueue; a session's message only while its session is held too.
+// sqlHeldWhere finds the message that a lock holds, by its number and not along its subqueue. A
+// session's message counts only while its session is held too.
 const sqlHeldWhere = `seq = ?1 AND token = ?2 AND visible + 0 > ?3 AND lane + 0 IN (?4, ?5)
   AND (rank < 16 OR EXISTS (SELECT 1 FROM sessions s WHERE s.no = rank - 16 AND s.locked_until > ?3))`
 
@@ -24,7 +25,7 @@ func (t *Tx) bindHeld(sql string, subqueue queue.Subqueue, l queue.Lock) driver.
 	return t.Prep(sql).Int(l.Seq).Int(l.Token).Int(t.Now).Int(int64(subqueue)).Int(int64(subqueue.Deferred()))
 }
 
-// Complete removes a message that has been dealt with.
+// Complete deletes a message that has been processed.
 func (s *Store) Complete(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
 	return s.settleMessage(ctx, func(t *Tx) error {
 		if err := t.bindHeld("DELETE FROM messages WHERE "+sqlHeldWhere, subqueue, l).Fenced(); err != nil {
@@ -34,8 +35,8 @@ func (s *Store) Complete(ctx context.Context, subqueue queue.Subqueue, l queue.L
 	})
 }
 
-// Abandon gives a message back at once, in its old place; the delivery counts. A message that has had
-// all its deliveries goes to the dead-letter subqueue.
+// Abandon gives a message back at once, in its old position; the delivery counts. A message that
+// has had all its deliveries is dead-lettered.
 func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) error {
 	return s.settleMessage(ctx, func(t *Tx) error {
 		m, err := t.Held(subqueue, l, changed)
@@ -49,8 +50,8 @@ func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue queue.Subq
 	})
 }
 
-// Undeliver gives messages back as if they had not been delivered: their receiver never learned of
-// them. A lock that has ended is left as it is.
+// Undeliver gives messages back because their receiver never saw them. The deliveries do not
+// count. Messages whose lock has ended stay as they are.
 func (s *Store) Undeliver(ctx context.Context, subqueue queue.Subqueue, locks []queue.Lock) error {
 	return s.settleMessage(ctx, func(t *Tx) error {
 		for _, l := range locks {
@@ -62,7 +63,7 @@ func (s *Store) Undeliver(ctx context.Context, subqueue queue.Subqueue, locks []
 	})
 }
 
-// ReleaseMessage gives a message back at once, in its old place, as if it had not been delivered.
+// ReleaseMessage gives a message back at once, in its old position. The delivery does not count.
 func (s *Store) ReleaseMessage(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
 	return s.settleMessage(ctx, func(t *Tx) error { return t.undeliver(subqueue, l) })
 }
@@ -79,7 +80,7 @@ func (t *Tx) undeliver(subqueue queue.Subqueue, l queue.Lock) error {
 	return t.GiveBack(m, counted)
 }
 
-// Defer keeps a message in its queue, where it can be received by its sequence number only.
+// Defer keeps a message in its queue, where only its sequence number finds it.
 func (s *Store) Defer(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) error {
 	return s.settleMessage(ctx, func(t *Tx) error {
 		m, err := t.Held(subqueue, l, changed)
@@ -93,8 +94,8 @@ func (s *Store) Defer(ctx context.Context, subqueue queue.Subqueue, l queue.Lock
 // DeadLettering says why a message is dead-lettered.
 type DeadLettering = message.DeadLettering
 
-// DeadLetter moves a message to its queue's dead-letter subqueue. It keeps its sequence number and
-// its delivery count.
+// DeadLetter moves a message to its queue's dead-letter subqueue. The message keeps its sequence
+// number and its delivery count.
 func (s *Store) DeadLetter(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, why DeadLettering, changed forebay.Properties) error {
 	return s.settleMessage(ctx, func(t *Tx) error {
 		if _, err := t.Held(subqueue, l, changed); err != nil {
@@ -104,8 +105,8 @@ func (s *Store) DeadLetter(ctx context.Context, subqueue queue.Subqueue, l queue
 	})
 }
 
-// RenewMessage extends a lock to now + lock and returns when it will end. A session's message has the
-// lock of its session.
+// RenewMessage extends a lock to now + lock and returns when it will end. It refuses a session's
+// message, which has the lock of its session.
 func (s *Store) RenewMessage(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, lock time.Duration) (until time.Time, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (time.Time, error) {
 		m, err := t.Held(subqueue, l, nil)
@@ -130,7 +131,7 @@ func (s *Store) settleMessage(ctx context.Context, f func(*Tx) error) error {
 // HeldMessage is what a settlement needs to know of a message.
 type HeldMessage struct {
 	Seq        int64
-	Subqueue   queue.Subqueue // where it stands: the subqueue it was received from, or that one's deferred messages
+	Subqueue   queue.Subqueue // the subqueue it was received from, or that one's deferred messages
 	rank       int64
 	deliveries int
 	expiresAt  int64 // 0: never
@@ -143,7 +144,7 @@ func (m HeldMessage) Expired(at int64) bool {
 const sqlHeld = `
 SELECT lane, deliveries, rank, (SELECT b.expires_at FROM bodies b WHERE b.seq = messages.seq) FROM messages WHERE ` + sqlHeldWhere
 
-// Held returns the message that the lock holds, and changes its properties.
+// Held returns the message that the lock holds, after changing its properties.
 func (t *Tx) Held(subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) (m HeldMessage, err error) {
 	found, err := t.bindHeld(sqlHeld, subqueue, l).One(func(r driver.Row) {
 		m = HeldMessage{Seq: l.Seq, Subqueue: queue.Subqueue(r.Int(0)), deliveries: int(r.Int(1)), rank: r.Int(2), expiresAt: r.Int(3)}
@@ -177,8 +178,8 @@ func (t *Tx) changeProperties(seq int64, changed forebay.Properties) error {
 	return t.Prep("UPDATE messages SET size = size + ? WHERE seq = ?").Int(int64(len(merged) - len(properties))).Int(seq).Exec()
 }
 
-// GiveBack ends a lock and takes so many deliveries off the count. A message whose time has ended
-// while it was locked expires now.
+// GiveBack ends a lock and takes so many deliveries off the count. A message whose time to live
+// ended while it was locked expires now.
 func (t *Tx) GiveBack(m HeldMessage, deliveries int) error {
 	if err := t.unlock(m.Seq, m.Subqueue, deliveries); err != nil || !m.Expired(t.Now) {
 		return err

@@ -12,7 +12,7 @@ import (
 type Store struct {
 	*queue.Store
 	topics  rules.Cache[MessageQueue]
-	endSlow func() // ends the goroutines that judge what takes long; nil: there are none
+	endSlow func() // stops the goroutines that judge slow messages; nil: not started
 }
 
 func (s *Store) Attach(*db.DB)     {}

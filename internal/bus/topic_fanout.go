@@ -11,20 +11,25 @@ import (
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
-// A message of which a topic would make too many copies for one transaction is stored once, in the topic, and its copies are made in
-// several transactions, a part in each. So is what comes to the topic meanwhile, for no message overtakes another. The sender makes the
-// copies before it has its answer; should it not come to the end, the writer does. The row of the message says which subscriptions have
-// theirs: copies are made in the order of the subscriptions' numbers, all that one gets in one transaction.
+// A topic may have to make too many copies of a message for one transaction. The message is then
+// stored once, in the topic, and is pending: its copies are made in several transactions.
+// Messages that come to the topic meanwhile are pending too, so that no message overtakes
+// another.
+//
+// The sender makes the copies before it has its answer. If it fails, the writer does. Copies are
+// made in the order of the subscriptions' numbers, all copies of one subscription in one
+// transaction. The message's row says which subscription is next.
 
 const (
-	// handOutTime is how long a sender has for one transaction, in milliseconds, before the writer helps.
-	senderTime = 10_000
-	// partPause is how long the writer leaves a message alone whose rules are judged, or made ready, outside of transactions, in
+	// senderTime is how long a sender has for one transaction before the writer helps, in
 	// milliseconds.
+	senderTime = 10_000
+	// slowPause is how long the writer leaves a message alone while it is judged, or its rules
+	// are compiled, outside of transactions. It is in milliseconds.
 	slowPause = 1_000
 )
 
-// partMost is how many copies of a message one transaction makes.
+// batchSize is how many copies of a message one transaction makes.
 func (a *arrival) batchSize() int {
 	size := a.Size()
 	if a.share != nil || len(a.Body)+len(a.Properties) >= minSharedBytes {
@@ -33,12 +38,13 @@ func (a *arrival) batchSize() int {
 	return int(min(rules.BatchCopies, max(1, rules.FullCopyBytes/max(1, size))))
 }
 
-// handsOut reports whether messages wait in the topic for their copies.
+// copiesPending reports whether messages wait in the topic for their copies.
 func (t *Tx) copiesPending(topic MessageQueue) bool {
 	return topic.CopiesPending || t.topics.pending[topic.No]
 }
 
-// storePart stores a message in the topic that has many copies to make of it, or others before it.
+// storePending stores a message in the topic that needs many copies, or waits for other pending
+// messages.
 func (t *Tx) storePending(topic MessageQueue, seq int64, a arrival, picks int) error {
 	at := t.Now
 	if a.bySender {
@@ -57,13 +63,13 @@ func (t *Tx) storePending(topic MessageQueue, seq int64, a arrival, picks int) e
 	return t.insertArrival(topic, seq, a, position{subqueue: topic.Subqueue(false), rank: pendingRank, dueAt: at, handed: 1, copies: copies})
 }
 
-// handOut makes the copies of messages that wait in a topic, and of those before them. What it leaves, for the database fails or the
-// caller is gone, the writer does.
+// makeCopies makes the copies of a send's messages that wait in a topic, and of those before
+// them. The writer makes the rest if the database fails or the caller is gone.
 func (s *Store) makeCopies(ctx context.Context, topic MessageQueue, sent sent, judged *judgement) {
 	picks := map[int64][]pick{}
 	if judged != nil {
 		for i, seq := range sent.seqs {
-			if picks[seq] == nil && seq > sent.below { // else it is a duplicate
+			if picks[seq] == nil && seq > sent.below { // it is no duplicate
 				picks[seq] = rules.InOrder(judged.Copies[i])
 			}
 		}
@@ -72,7 +78,7 @@ func (s *Store) makeCopies(ctx context.Context, topic MessageQueue, sent sent, j
 		next, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: topic.Tenant, Rows: rules.BatchCopies}, func(t *Tx) (int64, error) {
 			q, found, err := t.MessageQueue(topic.No)
 			if err != nil || !found {
-				return 0, err // they go with it
+				return 0, err // the topic is gone, and its messages with it
 			}
 			of := picks
 			if judged == nil || judged.Version != q.Version {
@@ -91,11 +97,13 @@ func (s *Store) makeCopies(ctx context.Context, topic MessageQueue, sent sent, j
 	}
 }
 
-// Visible is 0 for all of these.
+// The visible time of pending messages is 0.
 const sqlNextPending = "SELECT seq FROM messages WHERE lane = ? AND rank = ? ORDER BY visible, seq LIMIT 1"
 
-// handOutSome makes some copies of what has waited longest in the topic. picks are what is known of some by their numbers. It returns
-// the number of the next that has copies to make, 0: there is none. If that takes too long to judge it returns rules.ErrSteps.
+// copyNext makes copies of the messages that have waited longest in the topic, as many as one
+// transaction should. picks has known copies by message number. It returns the number of the next
+// pending message; 0: there is none. It returns rules.ErrSteps if that message takes too long to
+// judge.
 func (t *Tx) copyNext(topic MessageQueue, picks map[int64][]pick) (next int64, err error) {
 	for copies := 0; ; {
 		next = 0
@@ -114,13 +122,14 @@ func (t *Tx) copyNext(topic MessageQueue, picks map[int64][]pick) (next int64, e
 	}
 }
 
-// partial is a message that waits in its topic, and how far it has come.
+// pendingMessage is a message that waits in its topic for its copies. handed is the number of the
+// next subscription, copies how many copies exist, at when the message was enqueued.
 type pendingMessage struct {
 	arrival
 	seq, handed, copies, at int64
 }
 
-// partNo reads such a message. It is not found once it has all its copies.
+// readPending reads a pending message. It is not found once it has all its copies.
 func readPending(c driver.Conn, seq int64) (p pendingMessage, found bool, err error) {
 	p.seq = seq
 	found, err = c.Prep("SELECT handed, copies, enqueued_at FROM bodies WHERE seq = ? AND handed IS NOT NULL").Int(seq).One(func(r driver.Row) {
@@ -132,8 +141,8 @@ func readPending(c driver.Conn, seq int64) (p pendingMessage, found bool, err er
 	return p, found, err
 }
 
-// handOutPart makes as many copies of a message as one transaction should and returns how many, at least 1. What is to be made is judged
-// unless it is known.
+// copyMessage makes as many copies of a message as one transaction should and returns how many,
+// at least 1. It judges the message unless picks are known.
 func (t *Tx) copyMessage(topic MessageQueue, seq int64, picks []pick) (copies int, err error) {
 	p, found, err := readPending(t.Conn, seq)
 	if err != nil || !found {
@@ -151,7 +160,7 @@ func (t *Tx) copyMessage(topic MessageQueue, seq int64, picks []pick) (copies in
 	return len(picks) + 1, t.copyBatch(seq, p, picks, more)
 }
 
-// copyPart makes these copies of a message; more: it has others to make.
+// copyBatch makes these copies of a message. more: others are to be made later.
 func (t *Tx) copyBatch(seq int64, p pendingMessage, picks []pick, more bool) error {
 	a := p.arrival
 	if a.share != nil && a.share.no == seq {
@@ -168,7 +177,7 @@ func (t *Tx) copyBatch(seq int64, p pendingMessage, picks []pick, more bool) err
 	return t.Prep("UPDATE bodies SET handed = ?, copies = ? WHERE seq = ?").Int(picks[len(picks)-1].To.No + 1).Int(int64(a.fanOut.Copies)).Int(seq).Exec()
 }
 
-// pickPart chooses the next copies of a message, as far as judging them is for a transaction.
+// pickBatch picks the next copies of a message, as far as it can be judged in a transaction.
 func (t *Tx) pickBatch(topic MessageQueue, p *pendingMessage) (picks []pick, more bool, err error) {
 	c, err := t.readyTopic(topic)
 	if errors.Is(err, errNotReady) {
@@ -186,13 +195,14 @@ func (t *Tx) pickBatch(topic MessageQueue, p *pendingMessage) (picks []pick, mor
 	return picks, more, err
 }
 
-// tendPart makes copies in a topic where a message is due that has some to make: first of those before it.
+// continueFanOut makes copies in a topic where a pending message is due. Earlier messages come
+// first.
 func (t *Tx) continueFanOut(m dueMessage) error {
 	topic, found, err := t.MessageQueue(m.subqueue.Queue())
 	if err != nil {
 		return err
 	}
-	if !found { // it is being deleted
+	if !found { // the topic is being deleted
 		return t.DeleteMessage(m.seq)
 	}
 	at := t.Now
@@ -207,8 +217,9 @@ func (t *Tx) continueFanOut(m dueMessage) error {
 	return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(at).Int(m.seq).Exec()
 }
 
-// handOutSlow makes the next copies of a message that takes too long to judge for a transaction. What takes too long even so counts as
-// what a rule cannot judge: no message keeps those behind it waiting.
+// copySlow makes the next copies of a message that takes too long to judge in a transaction. A
+// subscription whose rules take too long even here counts as one whose rules cannot judge the
+// message. So no message delays those behind it for ever.
 func (s *Store) copySlow(ctx context.Context, m rules.SlowMessage, p pendingMessage) error {
 	c, err := s.readTopic(ctx, m.Topic)
 	if c == nil || err != nil {

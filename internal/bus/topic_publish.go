@@ -15,15 +15,15 @@ type (
 
 // topicMemory is what a transaction has read of topics.
 type topicMemory struct {
-	named    map[string]MessageQueue // by their names; a zero queue: there is none
-	targets  map[string]MessageQueue // of forwarding, by their names
+	named    map[string]MessageQueue // topics by name; a zero queue: there is none
+	targets  map[string]MessageQueue // queues that others forward to, by name
 	compiled map[int64]*compiledTopic
-	followed *FollowedTenants // nil: not looked up yet
-	judging  map[int64]int    // steps that events have taken, by their topics
-	pending  map[int64]bool   // topics in which it has stored what waits for its copies
+	followed *FollowedTenants // nil: not read yet
+	judging  map[int64]int    // steps that judging events took, by topic
+	pending  map[int64]bool   // topics in which it has stored pending messages
 }
 
-// topicNamed returns a topic, from the transaction's memory where possible.
+// topicNamed returns a topic. The transaction reads it once.
 func (t *Tx) topicNamed(name string) (topic MessageQueue, found bool, err error) {
 	topic, known := t.topics.named[name]
 	if !known {
@@ -41,9 +41,9 @@ func (t *Tx) topicNamed(name string) (topic MessageQueue, found bool, err error)
 	return topic, topic.IsTopic, nil
 }
 
-// Publish sends a message to a topic, by its name in the store, as a part of the transaction under way.
-// Where there is no such topic, or nobody subscribes to it, it does nothing and does not ask for the
-// message; it has read the topic once then, however often the transaction publishes.
+// Publish sends a message to a topic, by its stored name, as a part of the transaction. It does
+// nothing, and does not ask for the message, if there is no such topic or no subscription. It
+// reads the topic once a transaction.
 func (t *Tx) Publish(name string, message func() (MessageContent, error)) error {
 	topic, found, err := t.topicNamed(name)
 	if err != nil || !found {
@@ -61,16 +61,17 @@ func (t *Tx) Publish(name string, message func() (MessageContent, error)) error 
 	return err
 }
 
-// errNotReady says that rules are to be compiled outside of transactions. It never reaches a caller.
+// errNotReady says that rules must be compiled outside of transactions. It never reaches a
+// caller.
 var errNotReady = errors.New("the rules of the topic are not ready")
 
-// txRules is how many subscriptions and rules a transaction reads and compiles, of a topic of which it does not have them ready.
+// txRules is how many subscriptions and rules of a topic a transaction reads and compiles.
 const txRules = 64
 
 const sqlManyRules = "SELECT count(*) FROM (SELECT 1 FROM queues q LEFT JOIN rules r ON r.queue = q.no WHERE q.topic = ? LIMIT ? + 0) x"
 
-// readyTopic is compiledTopic for what can wait. Of a topic with many rules that are not ready it returns errNotReady: they
-// are read and compiled outside of transactions.
+// readyTopic returns the topic with its compiled rules. If there are many and they are not
+// compiled yet, it returns errNotReady: that is then done outside of transactions.
 func (t *Tx) readyTopic(topic MessageQueue) (*compiledTopic, error) {
 	if c := t.knownTopic(topic); c != nil {
 		return c, nil
@@ -85,7 +86,7 @@ func (t *Tx) readyTopic(topic MessageQueue) (*compiledTopic, error) {
 	return t.compiledTopic(topic)
 }
 
-// knownTopic returns the topic with its rules if they are in memory; nil: they are not.
+// knownTopic returns the topic with its rules if they are in memory, or nil.
 func (t *Tx) knownTopic(topic MessageQueue) *compiledTopic {
 	if c := t.topics.compiled[topic.No]; c != nil && c.Version == topic.Version {
 		return c
@@ -96,8 +97,8 @@ func (t *Tx) knownTopic(topic MessageQueue) *compiledTopic {
 	return nil
 }
 
-// compiledTopic returns the topic's subscriptions and rules as of its version: from memory, or else
-// from the database. The writer's memory only takes in what was committed.
+// compiledTopic returns the topic's subscriptions and rules as of its version, from memory or
+// from the database. The writer's memory takes in only what was committed.
 func (t *Tx) compiledTopic(topic MessageQueue) (*compiledTopic, error) {
 	if c := t.knownTopic(topic); c != nil {
 		return c, nil
@@ -119,7 +120,7 @@ func (t *Tx) compiledTopic(topic MessageQueue) (*compiledTopic, error) {
 
 const sqlTopicRules = "SELECT r.queue, r.name, r.settings FROM queues q JOIN rules r ON r.queue = q.no WHERE q.topic = ?"
 
-// readRules reads the topic's subscriptions and their rules, which are to be compiled.
+// readRules reads the topic's subscriptions and their rules, which are still to be compiled.
 func readRules(db driver.Conn, topic MessageQueue) (*compiledTopic, error) {
 	c := &compiledTopic{No: topic.No, Version: topic.Version, DefaultTTL: topic.DefaultTTL}
 	indexes := map[int64]int{} // of subscriptions, by their numbers
@@ -141,8 +142,9 @@ func readRules(db driver.Conn, topic MessageQueue) (*compiledTopic, error) {
 	return c, err
 }
 
-// pick chooses the copies that the topic's subscriptions get of a message, as [rules.Topic.Pick] does, and notes that
-// the transaction has spent time on it. The error is errNotReady if the rules are to be compiled outside of transactions.
+// pick picks the copies that the topic's subscriptions get of a message, like [rules.Topic.Pick],
+// and counts the steps that it takes. It returns errNotReady if the rules must be compiled
+// outside of transactions.
 func (t *Tx) pick(topic MessageQueue, message *MessageContent, fanOut *rules.FanOut) ([]pick, error) {
 	c, err := t.readyTopic(topic)
 	if err != nil {
@@ -152,12 +154,12 @@ func (t *Tx) pick(topic MessageQueue, message *MessageContent, fanOut *rules.Fan
 	left := may
 	picks, err := c.Pick(message, t.Now, fanOut, &left, nil)
 	t.copied.Steps += may - left
-	fanOut.Steps += may - left // judging is paid for, whatever came of it
+	fanOut.Steps += may - left // steps count even if judging failed
 	return picks, err
 }
 
-// pickEvent is pick for a message that cannot be refused. What takes too long to judge counts as what a rule
-// cannot judge.
+// pickEvent is pick for a message that cannot be refused. A subscription whose rules take too
+// long counts as one whose rules cannot judge the message.
 func (t *Tx) pickEvent(topic MessageQueue, message *MessageContent) ([]pick, error) {
 	c, err := t.readyTopic(topic)
 	if err != nil {
@@ -177,7 +179,7 @@ func (t *Tx) pickEvent(topic MessageQueue, message *MessageContent) ([]pick, err
 // fanOut gives the topic's subscriptions their copies of a message that became active in it.
 func (t *Tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 	picks := a.picks
-	a.picks = nil // they are not those of a topic that a copy is forwarded to
+	a.picks = nil // they do not hold for a topic that a copy is forwarded to
 	if a.first == 0 {
 		a.first = seq
 	}
@@ -187,7 +189,7 @@ func (t *Tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 	if picks == nil {
 		var err error
 		picks, err = t.pickEvent(topic, a.MessageContent)
-		if errors.Is(err, errNotReady) { // it waits for them, and others behind it
+		if errors.Is(err, errNotReady) { // it waits for its rules, and later messages wait for it
 			return t.storePending(topic, seq, a, 0)
 		}
 		if err != nil {
@@ -205,11 +207,11 @@ func (t *Tx) fanOut(topic MessageQueue, seq int64, a arrival) error {
 
 // copyTo makes copies of the message that became active in a topic under that number.
 func (t *Tx) copyTo(picks []pick, seq int64, a arrival) error {
-	a.inBatches, a.bySender = false, false // which is not so of a topic that a copy is forwarded to
+	a.inBatches, a.bySender = false, false // these do not hold for a topic that a copy is forwarded to
 	t.copied.Add(len(picks), a.shareAmong(seq, len(picks)))
 	missing := len(picks) - len(t.Queue.Seqs)
 	for _, p := range picks {
-		missing += int(driver.BoolInt(p.To.Queue.ForwardTo != "")) // where it goes it gets another
+		missing += int(driver.BoolInt(p.To.Queue.ForwardTo != "")) // it gets another number where it is forwarded to
 	}
 	if missing > 1 {
 		if err := t.Queue.ReserveSeqs(missing); err != nil {

@@ -11,18 +11,19 @@ import (
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
-// Rules are judged by whoever sends, before the transaction that stores the copies: rules may take long, and that
-// transaction keeps everybody else waiting. The transaction compares the topic's version with that of the rules that were
-// asked, and has them asked again if it is another.
+// Senders judge messages before the transaction that stores the copies. Rules may be slow, and
+// the transaction keeps everybody else waiting. The transaction compares the topic's version with
+// the one that was judged, and the sender judges again if it differs.
 
 // judgeTries is how often a send is judged before its transaction if the topic changes each time.
 const judgeTries = 4
 
-// errTopicChanged ends a transaction whose messages were judged by rules that no longer stand.
+// errTopicChanged ends a transaction whose messages were judged by rules that have changed since.
 var errTopicChanged = forebay.Errorf(forebay.CodeUnavailable, "the topic is being changed; try again")
 
-// judge asks the rules of a topic, all or none of the messages. With fresh it reads the topic's version first; a refusal holds
-// for the topic as it stands in any case. It returns nil if there is no such topic.
+// judge applies a topic's rules to all messages, or to none. With fresh it reads the topic's
+// version first. A refusal always holds for the current version. It returns nil if there is no
+// such topic.
 func (s *Store) judge(ctx context.Context, no int64, messages []MessageContent, fresh bool) (*judgement, error) {
 	c := s.topics.Get(no)
 	for {
@@ -49,9 +50,9 @@ func (s *Store) judge(ctx context.Context, no int64, messages []MessageContent, 
 	}
 }
 
-// readTopic returns the topic with its rules as they stand, nil if there is none.
+// readTopic returns the current topic with its compiled rules, or nil if there is none.
 func (s *Store) readTopic(ctx context.Context, no int64) (*compiledTopic, error) {
-	// Of several who need them one compiles the rules.
+	// If several callers need the rules, one compiles them.
 	leave, err := s.topics.Enter(ctx, no)
 	if err != nil {
 		return nil, err
@@ -72,7 +73,8 @@ func (s *Store) readTopic(ctx context.Context, no int64) (*compiledTopic, error)
 			if c, err = readRules(r, topic); err != nil {
 				return err
 			}
-			// What is read by several statements is of one version if that is the same afterwards.
+			// The rules are read by several statements. They belong to one version if the version
+			// is the same afterwards.
 			after, found, err := topicNo(r, no)
 			if err != nil || found && after.Version == topic.Version {
 				return err
@@ -85,7 +87,7 @@ func (s *Store) readTopic(ctx context.Context, no int64) (*compiledTopic, error)
 	if c == nil || known || err != nil {
 		return c, err
 	}
-	// This takes long, so the connection is for others.
+	// Compiling takes long, so it does not hold the connection.
 	turn := turns.Begin(ctx)
 	defer turn.End()
 	if err := c.Compile(s.topics.Former(no), turn); err != nil {
@@ -100,7 +102,8 @@ func topicNo(c driver.Conn, no int64) (topic MessageQueue, found bool, err error
 	return topic, found, err
 }
 
-// activateSlow judges a scheduled message and then activates it, unless it or its topic has changed meanwhile.
+// activateSlow judges a scheduled message and then activates it, unless the message or its topic
+// has changed meanwhile.
 func (s *Store) activateSlow(ctx context.Context, m rules.SlowMessage) error {
 	var a arrival
 	var p pendingMessage

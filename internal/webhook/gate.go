@@ -7,26 +7,27 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// A webhook's endpoint gets only so many deliveries at once, from all processes together. Which are under
-// way is known: those whose locks hold their messages. So a row finds the lock, as with slots; it is
-// written with the lock and removed with the settlement, and one that is left over counts for nothing. That one
-// is the breaker's probe is said by its row too, so a probe whose process dies is over when its lock is.
+// A webhook's endpoint gets only so many deliveries at once, from all processes together. A
+// delivery is under way while its lock holds its message. A row of webhook_deliveries refers to
+// the lock. It is written with the lock and removed by the settlement. A row without a lock is
+// stale and counts for nothing. The row also says whether the delivery is the breaker's probe. So
+// a probe whose process dies is over when its lock ends.
 //
-// A receiver for which the endpoint has no room waits until the time at which it has, or until a
-// settlement, a change of the webhook, or news of one makes some.
+// A receiver waits while the endpoint has no capacity. It is scanned again at the time when there
+// is some, or after a settlement or a change of the webhook, also in another process.
 
-// webhookRoom is what a webhook's endpoint takes now.
+// capacity is what a webhook's endpoint may be sent now.
 type capacity struct {
 	breaker
 	disabled    bool
 	concurrency int64
 	underWay    int64 // deliveries under way
-	firstEnds   int64 // when the first of their locks does
-	probeEnds   int64 // when the probe's does; 0: none is under way
-	stale       int64 // rows that count for nothing
+	firstEnds   int64 // when the first of their locks ends
+	probeEnds   int64 // when the probe's lock ends; 0: none is under way
+	stale       int64 // stale rows
 }
 
-// rests returns until when nothing may be sent; 0: something may.
+// busyUntil returns until when nothing may be sent; 0: something may.
 func (r *capacity) busyUntil(now int64) int64 {
 	switch {
 	case r.disabled:
@@ -41,7 +42,7 @@ func (r *capacity) busyUntil(now int64) int64 {
 	return 0
 }
 
-// These find each lock by the messages' key, whatever a planner thinks of the tables' sizes.
+// These find each lock by the messages' key, whatever the planner thinks of the tables' sizes.
 const (
 	sqlWebhookCapacity = `
 SELECT w.failures, coalesce(w.paused_until, 0), coalesce(w.disabled_at, 0), w.concurrency,
@@ -60,10 +61,11 @@ DELETE FROM webhook_deliveries WHERE queue = ?
   AND coalesce((SELECT m.visible FROM messages m WHERE m.seq = webhook_deliveries.seq AND m.token = webhook_deliveries.token), 0) <= ?`
 )
 
-// maxLeftDeliveries is how many rows of a webhook that count for nothing are left lying.
+// maxStaleDeliveries is how many stale rows of a webhook are left in the table.
 const maxStaleDeliveries = 32
 
-// roomOf reads once in a transaction what a webhook's endpoint takes; nil: there is no such webhook.
+// capacityOf reads once in a transaction what a webhook's endpoint may be sent; nil: there is no
+// such webhook.
 func (t *tx) capacityOf(queue int64) (*capacity, error) {
 	if r := t.capacities[queue]; r != nil {
 		return r, nil
@@ -88,20 +90,21 @@ func (t *tx) capacityOf(queue int64) (*capacity, error) {
 	return r, nil
 }
 
-// participant lets receivers that deliver to a webhook have a message if its endpoint has room.
+// participant gives a message to a receiver that delivers to a webhook, if the endpoint has
+// capacity.
 type participant struct {
 	db.Passive
 	bus *bus.Participant
 }
 
-// tx is its part of a transaction.
+// tx is the part of a transaction that belongs to package webhook.
 type tx struct {
 	*bus.Tx
 	capacities map[int64]*capacity     // by subscription, as far as read
-	slotOnly   map[queue.Subqueue]bool // subqueues that have room again; true: only for as many deliveries as ended
+	slotOnly   map[queue.Subqueue]bool // subqueues with capacity again; true: only for as many deliveries as ended
 }
 
-// wordWebhooks says that a webhook was made, changed, disabled or deleted.
+// wordWebhooks tells all processes that a webhook was created, changed, disabled or deleted.
 var wordWebhooks = db.NewWordKind('w', db.ToAll)
 
 func (p *participant) TakeFor(b *bus.Tx, c *bus.Receiver, from bus.Source) error {
@@ -110,7 +113,8 @@ func (p *participant) TakeFor(b *bus.Tx, c *bus.Receiver, from bus.Source) error
 
 func (p *participant) TakeOver(t *db.Tx) error { return key.Of(t).endWebhookDeliveries() }
 
-// serveWebhook takes one message for a receiver that delivers to a webhook, if its endpoint has room.
+// serveWebhook takes one message for a receiver that delivers to a webhook, if the endpoint has
+// capacity.
 func (t *tx) serveWebhook(c *bus.Receiver, from bus.Source) error {
 	queue, subqueue := c.Queue.No, c.Subqueue
 	r, err := t.capacityOf(queue)
@@ -142,8 +146,9 @@ func (t *tx) serveWebhook(c *bus.Receiver, from bus.Source) error {
 	return t.Prep(sqlInsertWebhookDelivery).Int(queue).Int(c.Messages[0].Seq).Int(c.Messages[0].Token).Int(probe).Exec()
 }
 
-// roomForWebhook has those looked at again that wait to deliver to a webhook, here and in other processes.
-// place: there is only a place more, about which those need not know if it is taken at once.
+// wakeReceivers lets receivers that deliver to a webhook scan again, here and in other processes.
+// slotOnly: a delivery ended, and nothing else changed. Other processes need not know if its slot
+// is taken at once.
 func (t *tx) wakeReceivers(queueID int64, slotOnly bool) {
 	subqueue := queue.SubqueueOf(queueID, queue.SubqueueMain)
 	if t.slotOnly == nil {
