@@ -113,7 +113,8 @@ func (s *Service) queue(ctx context.Context, tenant, name string) (MessageQueue,
 	return q, err
 }
 
-// stored finds a queue, a topic or a subscription by its name in the store, from memory if possible.
+// stored finds a queue, a topic or a subscription by its name in the store, from memory if
+// possible.
 func (s *Service) stored(ctx context.Context, key string) (MessageQueue, error) {
 	s.mu.RLock()
 	known, ok := s.queues[key]

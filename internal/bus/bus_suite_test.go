@@ -12,8 +12,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 )
 
-// busSuite is what queues of messages, sessions and topics keep to whatever database they are in. Each test
-// gets an empty store and the clock that it goes by.
+// busSuite is what queues of messages, sessions and topics keep to whatever database they are in.
+// Each test gets an empty store and the clock that it goes by.
 var busSuite = map[string]func(*testing.T, *stores, *clock){
 	"Receivers are woken":                  testReceiversAreWoken,
 	"Receivers that give up leave nothing": testReceiversThatGiveUpLeaveNothing,
@@ -86,7 +86,8 @@ func TestBus(t *testing.T) {
 	})
 }
 
-// emptyBus removes what a test of the suite has left: to make all tables anew would take longer than most tests.
+// emptyBus removes what a test of the suite has left: to make all tables anew would take longer
+// than most tests.
 const emptyBus = `SET search_path = bus;
 DELETE FROM messages; DELETE FROM bodies; DELETE FROM sessions; DELETE FROM message_ids; DELETE FROM rules; DELETE FROM queues`
 
@@ -122,7 +123,8 @@ func (c *clock) quiet() {
 	}
 }
 
-// rest returns once a store finds that nothing is left for it to do at this time without being asked.
+// rest returns once a store finds that nothing is left for it to do at this time without being
+// asked.
 func rest(s *stores) error {
 	for {
 		due, err := db.TransactIn(background, Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (bool, error) { return t.W.nextTask > 0 && t.W.nextTask <= t.Now, nil })

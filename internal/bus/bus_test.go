@@ -16,8 +16,8 @@ import (
 	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
-// suite is what a service does whatever database its store is in. Each test gets one whose tenant "acme" has
-// the queue "orders", and nothing else.
+// suite is what a service does whatever database its store is in. Each test gets one whose tenant
+// "acme" has the queue "orders", and nothing else.
 var suite = map[string]func(*testing.T, *Service){
 	"Entities":                        testEntities,
 	"Send all or none":                testSendAllOrNone,
@@ -140,7 +140,8 @@ func testCorrelationIDs(t *testing.T, b *Service) {
 	}
 }
 
-// Either all messages of a call are stored or none is, and the limit counts everything in a message.
+// Either all messages of a call are stored or none is, and the limit counts everything in a
+// message.
 func testSendAllOrNone(t *testing.T, b *Service) {
 	ctx := t.Context()
 	large := text(strings.Repeat("x", 900))

@@ -90,8 +90,8 @@ func (t *Tx) insertDead(q MessageQueue, seq int64, a arrival) error {
 	return t.insertArrival(q, seq, a, st)
 }
 
-// DeadLetter moves a message from a queue's subqueue to its dead-letter subqueue, or to where the queue
-// forwards its dead letters.
+// DeadLetter moves a message from a queue's subqueue to its dead-letter subqueue, or to where the
+// queue forwards its dead letters.
 func (t *Tx) DeadLetter(seq int64, from queue.Subqueue, why DeadLettering) error {
 	q, found, err := t.MessageQueue(from.Queue())
 	if err != nil {

@@ -21,7 +21,8 @@ var all = dbtest.Fixture[*stores.Stores]{
 	DB:   func(s *stores.Stores) *db.DB { return s.DB },
 }
 
-// What subscriptions of the events of jobs make of many changes is stored in several transactions, too.
+// What subscriptions of the events of jobs make of many changes is stored in several
+// transactions, too.
 func TestManyListeners(t *testing.T) {
 	all.WithStores(t, func(t *testing.T, s *stores.Stores) {
 		tenant, err := s.Queues.EnsureTenant(t.Context(), "t")

@@ -328,7 +328,8 @@ func (d *postDriver) compare(t *rapid.T, got []Message, expected []*modelMessage
 	}
 }
 
-// settle ends a delivery, current, expired or stale, in a random way, sometimes through the wrong queue.
+// settle ends a delivery, current, expired or stale, in a random way, sometimes through the wrong
+// queue.
 func (d *postDriver) settle(t *rapid.T) {
 	if len(d.held) == 0 {
 		t.Skip("nothing held")

@@ -13,7 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// postOffice is the plain model of queues of messages: what they must do, in memory and without haste.
+// postOffice is the model of queues of messages: what they must do, in memory and as simply as
+// possible.
 type postOffice struct {
 	now      func() int64
 	queues   []MessageQueue
@@ -195,8 +196,8 @@ func (p *postOffice) giveBack(m *modelMessage, counted bool) {
 	}
 }
 
-// tend does what time alone does, at each time something is due: activation, expiry and the end of a last
-// delivery.
+// tend does what happens by time alone, at each time something is due: activation, expiry and the
+// end of a last delivery.
 func (p *postOffice) tend() {
 	for {
 		var next *modelMessage
@@ -244,8 +245,8 @@ func (p *postOffice) due(m *modelMessage) int64 {
 	return max(m.expires, p.lockedUntil(m))
 }
 
-// ready returns the messages that a receiver may get, in their order. An empty session stands for a
-// receiver without one.
+// ready returns the messages that a receiver may get, in their order. An empty session stands for
+// a receiver without one.
 func (p *postOffice) ready(queue int, deadLetter bool, session string) (ready []*modelMessage) {
 	for _, m := range p.messages {
 		if m.gone || m.queue != queue || m.deadLetter != deadLetter || m.deferred || m.scheduled || p.lockedUntil(m) > 0 {
@@ -264,7 +265,8 @@ func (p *postOffice) ready(queue int, deadLetter bool, session string) (ready []
 	return ready
 }
 
-// standing returns what stands in a queue or its dead-letter subqueue, in the order of its numbers.
+// messagesIn returns the messages in a queue or its dead-letter subqueue, in the order of their
+// numbers.
 func (p *postOffice) messagesIn(queue int, deadLetter bool) (messages []*modelMessage) {
 	for _, m := range p.messages {
 		if !m.gone && m.queue == queue && m.deadLetter == deadLetter {
@@ -308,8 +310,8 @@ func (d *postDriver) check(t *rapid.T) {
 	}
 }
 
-// peek compares a subqueue with what should stand there. A number that is not known yet must be higher than
-// all that were given before.
+// peek compares a subqueue with the messages that should be there. A number that is not known yet
+// must be higher than all earlier ones.
 func (d *postDriver) peek(t *rapid.T, subqueue queue.Subqueue, expected []*modelMessage, highest int64) {
 	var got []Message
 	for from := int64(1); from > 0; {
@@ -370,7 +372,8 @@ var modelQueues = []MessageQueue{
 	{Name: "t/there", ForwardTo: "t/back"},
 }
 
-// TestMessagesAgainstModel drives random operations on queues of all kinds and on the model and compares.
+// TestMessagesAgainstModel drives random operations on queues of all kinds and on the model and
+// compares.
 func TestMessagesAgainstModel(t *testing.T) {
 	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {
 		d := &postDriver{engine: e, postOffice: postOffice{now: e.Now, sessions: map[sessionKey]*modelSession{}}, s: e.Open(t)}

@@ -45,8 +45,8 @@ func sendTo(t testing.TB, s *stores, q MessageQueue, messages ...MessageContent)
 	return seqs
 }
 
-// Who waits for a session, or for messages of one, is woken: by a send, by a closed session, by the end
-// of a lock. A receiver whose session is lost learns it.
+// Receivers that wait for a session, or for messages of one, are woken by a send, by a closed
+// session and by the end of a lock. A receiver whose session is lost gets an error.
 func testSessionReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{RequiresSession: true})
 	accept := func(receivers int) <-chan waited[*Session] {
@@ -109,7 +109,8 @@ func testSessionReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 	}
 }
 
-// With the lock of a session end those of its messages, though nobody has received them since.
+// When the lock of a session ends, so do those of its messages, even if nobody has received them
+// since.
 func testSessionLockEnds(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{RequiresSession: true})
 	sendTo(t, s, q, MessageContent{MessageID: "1", SessionID: "x"})
@@ -184,7 +185,7 @@ func testSessionsAreForgotten(t *testing.T, s *stores, _ *clock) {
 	}
 }
 
-// Of many receivers each session has one at a time, which gets its messages in order, each once.
+// Each session has one of many receivers at a time, which gets its messages in order, each once.
 func testSessionsInOrder(t *testing.T, s *stores, _ *clock) {
 	q := putQueue(t, s, MessageQueue{RequiresSession: true})
 	const sessions, each = 20, 10
@@ -244,7 +245,7 @@ func testSessionsInOrder(t *testing.T, s *stores, _ *clock) {
 	}
 }
 
-// A queue that is dropped turns away who waits for its sessions and their messages.
+// A queue that is dropped refuses receivers that wait for its sessions and their messages.
 func testDropQueueWithSessions(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{RequiresSession: true})
 	x, err := s.Bus.AcceptSession(t.Context(), q, "x")

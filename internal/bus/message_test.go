@@ -33,8 +33,8 @@ func sendBodies(t testing.TB, s *stores, q MessageQueue, bodies ...string) {
 	}
 }
 
-// Receivers wait in the store: for a send, for the end of a lock, and in the dead-letter subqueue for
-// a message whose deliveries run out while another receiver is served.
+// Receivers wait in the store for a send and for the end of a lock. In the dead-letter subqueue
+// they wait for a message whose deliveries run out while another receiver is served.
 func testReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	wait := func(deadLetter bool, receivers int) <-chan waited[[]Message] {
@@ -87,8 +87,8 @@ func testReceiversThatGiveUpLeaveNothing(t *testing.T, s *stores, _ *clock) {
 	}
 }
 
-// A receive stops before the message that would make it too large, but always delivers one; messages
-// that are set aside on the way count for nothing.
+// A receive stops before the message that would make it too large, but always delivers one.
+// Messages that are dead-lettered on the way do not count.
 func testReceiveIsBoundedInBytes(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	receive := func() (bodies []string) {
@@ -145,7 +145,7 @@ func testDropMessageQueue(t *testing.T, s *stores, c *clock) {
 	if _, err := s.Bus.Send(ctx, q, make([]MessageContent, 1)); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 		t.Errorf("sending to a dropped queue: %v", err)
 	}
-	// The process stops before it could purge: the next one does.
+	// The process stops before it could purge. The next process does.
 	if err := s.DB.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func testMessageQueueLimit(t *testing.T, s *stores, _ *clock) {
 	}
 }
 
-// Of many receivers each message has exactly one.
+// Each message goes to exactly one of many receivers.
 func testConcurrentReceivers(t *testing.T, s *stores, _ *clock) {
 	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	const messages = 1000
@@ -275,7 +275,7 @@ func BenchmarkMessageLife(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "messages/s")
 }
 
-// The statements on messages walk an index; none scans or sorts.
+// The statements on messages use an index; none scans a table or sorts.
 func TestMessageQueryPlans(t *testing.T) {
 	s, _ := openMessages(t, filepath.Join(t.TempDir(), "f.db"))
 	defer s.DB.Close()
@@ -295,7 +295,7 @@ func TestMessageQueryPlans(t *testing.T) {
 	}
 }
 
-// Removing the oldest messages passes over those that are held, however many.
+// Deleting the oldest messages skips any number of held ones.
 func testDeleteBeyondLocked(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	const held, free = oldestAtOnce + 50, 30
@@ -313,7 +313,8 @@ func testDeleteBeyondLocked(t *testing.T, s *stores, c *clock) {
 	}
 }
 
-// Of many sessions that became ready at the same time the first is found in an index, without a sort.
+// The first of many sessions that became ready at the same time is found in an index, without a
+// sort.
 func TestSessionQueryPlansOnPostgres(t *testing.T) {
 	s, err := openStores(t.Context(), db.Options{URL: pgtest.Database(t)})
 	if err != nil {
@@ -376,7 +377,8 @@ func testDropWhileReceiving(t *testing.T, s *stores, _ *clock) {
 	}
 }
 
-// A queue for jobs may come after queues of messages, and gets the number of none, even of one deleted.
+// A queue for jobs that is created after queues of messages gets a number of its own, also after
+// one was deleted.
 func TestQueueNumbersAreNotGivenTwice(t *testing.T) {
 	fixture.FromOutside(t, func(t *testing.T, e dbtest.Outside[*stores]) {
 		s := e.Open()
@@ -406,7 +408,7 @@ func TestQueueNumbersAreNotGivenTwice(t *testing.T) {
 	})
 }
 
-// A page that ended because of its bytes is read again elsewhere; others are as long as they get.
+// A page that was cut because of its bytes is read again, in a turn. Others are not.
 func TestPeekSaysWhyAPageEnded(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})

@@ -26,9 +26,9 @@ type PeekQuery struct {
 	AtLeast  int
 }
 
-// Peek returns messages in any state, in the order of their sequence numbers. next is the number
-// to continue with, 0 at the end. cut says that MaxBytes ended the page. Messages that are left
-// out are not read. With a reason a page may be empty although more follow.
+// Peek returns messages in any state, in the order of their sequence numbers. The result next is
+// the number to continue with, 0 at the end; cut says that MaxBytes ended the page. Messages that
+// are left out are not read. With a reason a page may be empty although more follow.
 func (s *Store) Peek(ctx context.Context, q PeekQuery) (messages []Message, next int64, cut bool, err error) {
 	return s.peek(ctx, q, func() (*turns.Turn, error) { return nil, nil })
 }

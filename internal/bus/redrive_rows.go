@@ -39,7 +39,8 @@ WHERE b.lane = ?1 AND b.seq > ?3 AND b.seq <= ?5 ORDER BY b.seq LIMIT ?4 + 0`
 	sqlLastDead    = `SELECT seq FROM bodies WHERE lane = ? ORDER BY seq DESC LIMIT 1 + 0`
 )
 
-// CountDead counts the selected messages, up to the selection's limit. The step's Done is their number.
+// CountDead counts the selected messages, up to the selection's limit. The step's Done is their
+// number.
 func (s *Store) CountDead(ctx context.Context, q MessageQueue, sel DeadMessages) (step DeadStep, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		var seqs []int64

@@ -95,8 +95,8 @@ func (s *Service) ReceiveSession(ctx context.Context, tenant, path, token string
 	return s.receive(ctx, e, &lock, req)
 }
 
-// RenewSession extends the session's lock by the queue's lock duration from now and returns when it
-// will end.
+// RenewSession extends the session's lock by the queue's lock duration from now and returns when
+// it will end.
 func (s *Service) RenewSession(ctx context.Context, tenant, path, token string) (until time.Time, err error) {
 	e, lock, err := s.session(ctx, tenant, path, token)
 	if err != nil {

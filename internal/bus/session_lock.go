@@ -82,8 +82,8 @@ func (t *Tx) sessionHeld(q MessageQueue, l SessionLock) (until int64, err error)
 	return until, t.used(q)
 }
 
-// RenewSession extends a session's lock, and those on its messages, by the queue's lock duration from
-// now and returns when it will end.
+// RenewSession extends a session's lock, and those on its messages, by the queue's lock duration
+// from now and returns when it will end.
 func (s *Store) RenewSession(ctx context.Context, q MessageQueue, l SessionLock) (until time.Time, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (time.Time, error) {
 		if _, err := t.sessionHeld(q, l); err != nil {

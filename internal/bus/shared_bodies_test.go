@@ -10,7 +10,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// sharedBodies counts the rows that copies share, and the bytes that copies have in rows of their own.
+// sharedBodies counts the rows that copies share, and the bytes that copies have in rows of their
+// own.
 func sharedBodies(t *testing.T, s *stores) (rows, own int64) {
 	t.Helper()
 	err := s.DB.Read(t.Context(), func(c driver.Conn) error {
@@ -24,7 +25,8 @@ func sharedBodies(t *testing.T, s *stores) (rows, own int64) {
 	return rows, own
 }
 
-// The copies of a large message have one body. Each is the whole message, wherever it goes, and the body is removed with the last.
+// The copies of a large message have one body. Each is the whole message, wherever it goes, and
+// the body is removed with the last.
 func TestCopiesShareTheirBody(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic, second := putTopic(t, s, MessageQueue{Name: "t/topic"}), putTopic(t, s, MessageQueue{Name: "t/second"})
@@ -91,7 +93,8 @@ func TestCopiesShareTheirBody(t *testing.T) {
 		if rows, _ := sharedBodies(t, s); rows != 1 {
 			t.Errorf("%d bodies are shared while two copies are left", rows)
 		}
-		// What stands in a subscription that begins to forward shares it still, and has it back when it is the last.
+		// What stands in a subscription that begins to forward shares it still, and has it back
+		// when it is the last.
 		q, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1}, 10)
 		must(err)
 		for _, sub := range subs[6:] {

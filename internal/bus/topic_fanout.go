@@ -101,9 +101,9 @@ func (s *Store) makeCopies(ctx context.Context, topic MessageQueue, sent sent, j
 const sqlNextPending = "SELECT seq FROM messages WHERE lane = ? AND rank = ? ORDER BY visible, seq LIMIT 1"
 
 // copyNext makes copies of the messages that have waited longest in the topic, as many as one
-// transaction should. picks has known copies by message number. It returns the number of the next
-// pending message; 0: there is none. It returns rules.ErrSteps if that message takes too long to
-// judge.
+// transaction should. Known copies are in picks, by message number. It returns the number of the
+// next pending message; 0: there is none. It returns rules.ErrSteps if that message takes too
+// long to judge.
 func (t *Tx) copyNext(topic MessageQueue, picks map[int64][]pick) (next int64, err error) {
 	for copies := 0; ; {
 		next = 0
@@ -122,8 +122,9 @@ func (t *Tx) copyNext(topic MessageQueue, picks map[int64][]pick) (next int64, e
 	}
 }
 
-// pendingMessage is a message that waits in its topic for its copies. handed is the number of the
-// next subscription, copies how many copies exist, at when the message was enqueued.
+// pendingMessage is a message that waits in its topic for its copies. The next copy is for
+// subscription number handed or a higher one. The message has so many copies already, and was
+// enqueued at that time.
 type pendingMessage struct {
 	arrival
 	seq, handed, copies, at int64

@@ -19,7 +19,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// A send whose copies are too many for one transaction makes them in several, each message with all its copies at once.
+// A send whose copies are too many for one transaction makes them in several, each message with
+// all its copies at once.
 func TestSendInParts(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		const messages, listeners = 60, 50
@@ -57,8 +58,8 @@ func TestSendInParts(t *testing.T) {
 	})
 }
 
-// What a sender does not hand out becomes active by itself, once, and what comes to the topic meanwhile comes after it, though it
-// makes few copies.
+// Messages whose sender does not make the copies become active by themselves, once. Later
+// messages come after them, even if these make few copies.
 func TestSendInPartsWithoutItsSender(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		const messages = 40
@@ -96,8 +97,9 @@ func TestSendInPartsWithoutItsSender(t *testing.T) {
 	})
 }
 
-// subscribeManifold makes so many subscriptions that each get so many copies of every message, by rules with actions. It
-// returns them in the order of their numbers, which is not that of their names.
+// subscribeManifold makes so many subscriptions that each get so many copies of every message, by
+// rules with actions. It returns them in the order of their numbers, which is not that of their
+// names.
 func subscribeManifold(t *testing.T, s *stores, topic MessageQueue, n, copies int) (subs []MessageQueue) {
 	t.Helper()
 	var rules []Rule
@@ -113,7 +115,8 @@ func subscribeManifold(t *testing.T, s *stores, topic MessageQueue, n, copies in
 	return subs
 }
 
-// wantManifold checks that each of the subscriptions has all copies of each of the messages, one message after the other.
+// wantManifold checks that each of the subscriptions has all copies of each of the messages, one
+// message after the other.
 func wantManifold(t *testing.T, s *stores, subs []MessageQueue, copies int, messages ...string) {
 	t.Helper()
 	for _, sub := range subs {
@@ -140,8 +143,8 @@ const (
 	manyCopies = 100 // of each
 )
 
-// One message of which a topic makes many copies is stored in several transactions, each of bounded size, and what is shared is
-// stored once.
+// One message of which a topic makes many copies is stored in several transactions, each of
+// bounded size, and what is shared is stored once.
 func TestOneMessageInParts(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic", DuplicateWindow: time.Hour})
@@ -180,8 +183,8 @@ func TestOneMessageInParts(t *testing.T) {
 	})
 }
 
-// sendVariable makes this test binary a process that sends a message and stops after so many transactions: it holds a doomedSend
-// as JSON.
+// sendVariable makes this test binary a process that sends a message and stops after so many
+// transactions: it holds a doomedSend as JSON.
 const sendVariable = "FOREBAY_TEST_SEND"
 
 type doomedSend struct {
@@ -225,8 +228,8 @@ func (d doomedSend) run(ctx context.Context) error {
 	return err
 }
 
-// A process that is killed while it hands a message out leaves no copy out, and makes none twice, nor does the sender's repeat; and
-// what is sent after it comes after it.
+// A process is killed while it makes the copies of a message. No copy is missing or made twice,
+// not even if the sender repeats the send. Later messages come after it.
 func TestKilledWhileHandingOut(t *testing.T) {
 	t.Parallel()
 	for kind, database := range dbtest.Databases {

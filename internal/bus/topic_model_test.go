@@ -168,9 +168,9 @@ func (w *topicModel) send(t *rapid.T) {
 	}
 }
 
-// publish does to the model what a message that becomes active should do: each subscription gets one copy for all rules
-// without an action that select the message, and one for each of the others that does. A rule without an action is not
-// asked once another has selected it.
+// publish does to the model what a message that becomes active should do. Each subscription gets
+// one copy for all selecting rules without an action, and one for each selecting rule with an
+// action.
 func (w *topicModel) publish(t *rapid.T, topic int, seq int64, m MessageContent) {
 	sent := &filtertest.Message{User: propertiesOf(t, m.Properties), System: map[string]string{
 		"MessageId": m.MessageID, "Label": m.Subject, "CorrelationId": m.CorrelationID, "To": m.To, "ContentType": m.ContentType}}

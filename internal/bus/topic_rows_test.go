@@ -81,8 +81,9 @@ func testFilterErrors(t *testing.T, s *stores, _ *clock) {
 	}
 }
 
-// A copy whose properties an action would make too large is dead-lettered as it was sent, whatever the
-// subscription does with what its rules cannot judge; those of other rules are not.
+// A copy whose properties an action would make too large is dead-lettered as it was sent. It does
+// not matter what the subscription does with messages that its rules cannot judge. Copies of
+// other rules are not affected.
 func TestActionsThatMakeACopyTooLarge(t *testing.T) {
 	s, topic := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
 	defer s.DB.Close()
@@ -308,7 +309,8 @@ func TestFirstRulesAreBounded(t *testing.T) {
 	})
 }
 
-// A dropped topic takes its subscriptions and their rules along; a dropped subscription leaves at once.
+// A dropped topic takes its subscriptions and their rules along; a dropped subscription leaves at
+// once.
 func testDropTopic(t *testing.T, s *stores, _ *clock) {
 	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	a, b := subscribe(t, s, topic, "a"), subscribe(t, s, topic, "b")
@@ -374,7 +376,8 @@ func testRulesOfAnotherProcess(t *testing.T, s *stores, c *clock) {
 	}
 }
 
-// A transition publishes as a part of its own transaction, and reads a topic once however often it does.
+// A transition publishes as a part of its own transaction, and reads a topic once however often
+// it does.
 func testPublish(t *testing.T, s *stores, _ *clock) {
 	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	sub := subscribe(t, s, topic, "s")
@@ -430,7 +433,8 @@ func testPublish(t *testing.T, s *stores, _ *clock) {
 	}
 }
 
-// A rule that another version wrote and this one cannot read judges nothing, and nothing else suffers.
+// A rule that another version wrote and this one cannot read judges nothing, and nothing else
+// suffers.
 func testUnreadableRule(t *testing.T, s *stores, _ *clock) {
 	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	sub := subscribe(t, s, topic, "s", func(q *MessageQueue) { q.DeadLetterFilterErrors = true })

@@ -19,7 +19,8 @@ import (
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
-// subscribeSlowly makes a subscription with so many rules each of which takes all the steps that one may, for the messages of slow.
+// subscribeSlowly makes a subscription with so many rules each of which takes all the steps that
+// one may, for the messages of slow.
 func subscribeSlowly(t *testing.T, s *stores, topic MessageQueue, name string, rules int) MessageQueue {
 	t.Helper()
 	sub := MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}
@@ -41,8 +42,8 @@ func slow(subject string) MessageContent {
 	return m
 }
 
-// Rules are judged before the transaction: what is refused never gets there, and what is not may take longer than
-// a transaction may.
+// Senders judge messages before their transaction. A refused message never gets there, and an
+// accepted one may take longer than a transaction may.
 func TestSendersJudgeBeforeTheirTransaction(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
@@ -66,7 +67,7 @@ func TestSendersJudgeBeforeTheirTransaction(t *testing.T) {
 	})
 }
 
-// What was judged by rules that no longer stand is judged again.
+// A message that was judged by former rules is judged again.
 func TestSentByTheRulesThatStand(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
@@ -98,7 +99,8 @@ func TestSentByTheRulesThatStand(t *testing.T) {
 	})
 }
 
-// Events of jobs are stored with the change, so they are judged in its transaction; rules that take long do not hold it up.
+// Events of jobs are stored with the change, so they are judged in its transaction. Slow rules do
+// not delay it.
 func TestJudgingEventsIsBounded(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
@@ -127,7 +129,8 @@ func TestJudgingEventsIsBounded(t *testing.T) {
 	})
 }
 
-// What comes to a topic with many rules, of which none is ready, waits for them outside of the transaction, in its order.
+// Messages to a topic with many rules that are not compiled wait for them outside of the
+// transaction, in order.
 func TestTransactionsCompileFewRules(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
@@ -165,7 +168,8 @@ func TestTransactionsCompileFewRules(t *testing.T) {
 	})
 }
 
-// A scheduled message whose topic's rules are not ready is soon looked at again, also where no more may wait for a judge.
+// A scheduled message whose topic's rules are not compiled is soon tried again, even if no more
+// messages may wait to be judged.
 func TestWhatFindsNoRulesReadyWaitsShortly(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
@@ -202,7 +206,7 @@ func TestWhatFindsNoRulesReadyWaitsShortly(t *testing.T) {
 	})
 }
 
-// Rules that take long are judged only in one of the places that the process has for such work, and by nobody who has gone.
+// Slow rules are judged only in a turn, and for no caller that has gone.
 func TestJudgingTakesTurns(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
@@ -224,7 +228,7 @@ func TestJudgingTakesTurns(t *testing.T) {
 	})
 }
 
-// Scheduled messages of one tenant whose rules are costly do not delay another's that take long too.
+// One tenant's scheduled messages with slow rules do not delay another's slow ones.
 func TestCostlyRulesDelayTheirTenantAlone(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		const many = 12

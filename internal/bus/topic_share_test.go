@@ -19,7 +19,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// enqueued are the times at which what stands in these subqueues came there: a transaction has one.
+// enqueued are the times at which what stands in these subqueues came there: a transaction has
+// one.
 func enqueued(t *testing.T, s *stores, subqueues ...queue.Subqueue) (times []int64) {
 	t.Helper()
 	for _, subqueue := range subqueues {
@@ -110,7 +111,8 @@ func TestForwardingHasAShareOfItsOwn(t *testing.T) {
 	})
 }
 
-// A receiver that finds only what goes elsewhere ends its transaction where topics have made enough of that.
+// A receiver that finds only what goes elsewhere ends its transaction where topics have made
+// enough of that.
 func TestReceivingIsBounded(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
@@ -175,7 +177,8 @@ func TestSendThroughQueueKeepsTheOrder(t *testing.T) {
 	})
 }
 
-// Calls that a transaction leaves for the next one wait for nothing else, and those that come after them do not overtake them.
+// Calls that a transaction leaves for the next one wait for nothing else, and those that come
+// after them do not overtake them.
 func TestPostponedCallsGoNext(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stores) {
 		var done []int
@@ -205,7 +208,8 @@ func TestPostponedCallsGoNext(t *testing.T) {
 	})
 }
 
-// Calls that were left for the next transaction are carried out, and answered, by a store that is closed meanwhile.
+// Calls that were left for the next transaction are carried out, and answered, by a store that is
+// closed meanwhile.
 func TestPostponedCallsAreDoneAtTheClose(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stores) {
 		var closing sync.WaitGroup

@@ -9,39 +9,41 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// places are shared by tenants. One tenant does not have all of them, so that another's document finds one
-// however many of its neighbour's take their time. When none is free the tenant with the fewest is next,
-// and of those the one that waits for longest.
+// concurrencyLimit bounds how many documents are processed at once, for all tenants and for each.
+// No tenant has all slots, so another's document finds one soon. A free slot goes to the waiting
+// tenant that has the fewest, and among those to the one that has waited longest.
 type concurrencyLimit struct {
 	mu         sync.Mutex
 	free       int
-	each       int // that a tenant has, at most
+	each       int // slots of a tenant, at most
 	maxWaiting int // documents of a tenant that wait, at most
 	tenants    map[string]*tenantUse
 	waiting    []*waitingDocument // in the order in which they came
 }
 
-// placesOf is what a tenant has.
+// tenantUse is what a tenant has and waits for.
 type tenantUse struct {
 	taken, waiting int
-	again          time.Time // when the latest document that was sent away is to come again
+	again          time.Time // when the latest document that was sent away is to be tried again
 }
 
-// placed is a document that waits.
+// waitingDocument is a document that waits for a slot.
 type waitingDocument struct {
 	tenant string
-	ready  chan struct{} // closed when it has its place
+	ready  chan struct{} // closed when it has a slot
 }
 
 const (
-	// readingLine is how many documents of a tenant wait to be read: each holds one of the queue's workers.
+	// maxWaitingToRead is how many documents of a tenant may wait to be read. Each holds one of
+	// the queue's workers.
 	maxWaitingToRead = 8
-	// fetchingLine is how many wait to be fetched from a source, each for fetchingWait at most.
+	// maxWaitingToFetch is how many may wait to be fetched from a source, each for fetchingWait
+	// at most.
 	maxWaitingToFetch = 64
 	fetchingWait      = 30 * time.Second
 	fetchingEach      = 1 // of a tenant at once: what they write slows the database down
 	fetchingAll       = 3
-	// Documents that are sent away come again after a while, one after another.
+	// Documents that are sent away are tried again after a while, one after another.
 	sentAway    = 2 * time.Second
 	sentApart   = 100 * time.Millisecond
 	maxSentAway = time.Minute
@@ -51,8 +53,8 @@ func newConcurrencyLimit(all, each, line int) *concurrencyLimit {
 	return &concurrencyLimit{free: all, each: each, maxWaiting: line, tenants: map[string]*tenantUse{}}
 }
 
-// take waits for a place, until leave. A document of a tenant of which many wait is sent away: the error is
-// a *forebay.TaskError.
+// take waits for a slot, which leave frees. If too many documents of the tenant wait, the
+// document is sent away with a *forebay.TaskError.
 func (p *concurrencyLimit) take(ctx context.Context, tenant string) (leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +88,7 @@ func (p *concurrencyLimit) take(ctx context.Context, tenant string) (leave func(
 	return func() { p.leave(tenant) }, nil
 }
 
-// sendAway says when a document is to come again.
+// sendAway returns the error that says when to try the document again.
 func (t *tenantUse) sendAway(now time.Time) error {
 	earliest := now.Add(sentAway)
 	if t.again = t.again.Add(sentApart); t.again.Before(earliest) {
@@ -101,7 +103,7 @@ func (p *concurrencyLimit) give(tenant string) {
 	p.tenants[tenant].taken++
 }
 
-// leave frees a place and gives it, and whatever else is free, to those who wait.
+// leave frees a slot and gives all free slots to those who wait.
 func (p *concurrencyLimit) leave(tenant string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,8 +129,7 @@ func (p *concurrencyLimit) leave(tenant string) {
 	p.forget(tenant)
 }
 
-// forget drops what is kept of a tenant that has and wants nothing. When those that were sent away come
-// again is then asked anew.
+// forget drops the record of a tenant that neither has nor waits for slots.
 func (p *concurrencyLimit) forget(tenant string) {
 	if t := p.tenants[tenant]; t.taken == 0 && t.waiting == 0 {
 		delete(p.tenants, tenant)

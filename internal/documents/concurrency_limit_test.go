@@ -11,7 +11,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// However many documents of one tenant take their time, another's is read at once, and a third's next.
+// If many documents of one tenant take their time, another's is read at once, and a third's next.
 func TestConcurrencyLimitIsFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const killer = 2 * time.Second
@@ -49,7 +49,7 @@ func TestConcurrencyLimitIsFair(t *testing.T) {
 	})
 }
 
-// Only so many wait for a place; others come again, one after another.
+// Only so many documents wait for a slot. Others are tried again later, one after another.
 func TestConcurrencyLimitSendsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newConcurrencyLimit(2, 1, 8)

@@ -17,7 +17,8 @@ import (
 	"github.com/forebayhq/forebay/internal/vector"
 )
 
-// liveDocument puts a document with these vectors straight among what is live, and returns its chunks.
+// liveDocument makes a document with these vectors live without a pipeline, and returns its
+// chunks.
 func liveDocument(t testing.TB, s *stores, tenant int64, id string, vectors [][]float32) (chunks []int64) {
 	t.Helper()
 	texts := make([]string, len(vectors))
@@ -128,7 +129,8 @@ func randomVectors(draw *rand.Rand, n, dimensions int) [][]float32 {
 	return vectors
 }
 
-// pgvector's index follows what is live, for each tenant and dimension, and takes in what was there before.
+// pgvector's index follows what is live, for each tenant and dimension, and takes in what was
+// there before.
 func TestPgvector(t *testing.T) {
 	t.Parallel()
 	s, err := openStores(t.Context(), db.Options{URL: pgtest.VectorDatabase(t)})
@@ -200,8 +202,8 @@ func TestPgvectorMissing(t *testing.T) {
 	}
 }
 
-// From so many vectors on there is an index, made of all at once, and again if its making was cut off; what
-// comes later is added to it.
+// An index is built once there are enough vectors, from all at once, and again if building was
+// interrupted. Later vectors are added to it.
 func TestPgvectorMakesIndexes(t *testing.T) {
 	t.Parallel()
 	s, err := openStores(t.Context(), db.Options{URL: pgtest.VectorDatabase(t)})
@@ -286,7 +288,8 @@ func withPgvector(t *testing.T) *stores {
 	return s
 }
 
-// Vectors of another dimension are taken as soon as no document holds any of the one before, though all of these are there still.
+// Vectors of another dimension are accepted once no document has vectors of the former one, even
+// if these are not removed yet.
 func TestDimensionIsForgotten(t *testing.T) {
 	fixture.WithStores(t, forgetsDimension)
 	t.Run("pgvector", func(t *testing.T) {
@@ -367,7 +370,8 @@ func forgetsDimension(t *testing.T, s *stores) {
 	}
 }
 
-// A tenant with few of the vectors gets as many candidates as it has, though the index gives up before it comes to them.
+// A tenant with few of the vectors gets all its candidates, even if the index gives up before it
+// finds them.
 func TestPgvectorFindsASmallShare(t *testing.T) {
 	t.Parallel()
 	s, err := openStores(t.Context(), db.Options{URL: pgtest.VectorDatabase(t)})

@@ -91,7 +91,8 @@ func TestFailuresAreSorted(t *testing.T) {
 	}
 }
 
-// The indexes of those who search stay within their memory: who has not searched for longest gives way.
+// The indexes in memory stay within their limit: the one that was not used for longest is
+// discarded.
 func TestIndexesAreBounded(t *testing.T) {
 	stopped := 0
 	x := indexes{limit: 100, watch: func(int64) (<-chan struct{}, func()) { return nil, func() { stopped++ } }, byTenant: map[int64]*tenantIndex{}}

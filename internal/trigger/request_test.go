@@ -10,7 +10,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// What a message says becomes what its job is.
+// The fields of a message become those of its job.
 func TestRequest(t *testing.T) {
 	i := &Trigger{Options: Options{From: "orders", Task: "echo", Queue: "slow"}}
 	at := time.Date(2030, 1, 2, 3, 4, 5, 6000, time.UTC)
@@ -106,8 +106,8 @@ func TestMessagesBecomeJobs(t *testing.T) {
 	})
 }
 
-// A subject names the task when the configuration does not; there may be none of that name, and one that
-// there is may refuse the input.
+// Without a configured task the subject names the task. The task may not exist, or may refuse the
+// input.
 func TestSubjectNamesTheTask(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, w *world) {
 		w.queue(forebay.MessageQueueSettings{})
@@ -129,7 +129,7 @@ func TestSubjectNamesTheTask(t *testing.T) {
 	})
 }
 
-// A queue that is not there, or was deleted, is waited for.
+// The trigger waits for a queue that does not exist, or was deleted.
 func TestQueueIsMissing(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, w *world) {
 		i := w.trigger()

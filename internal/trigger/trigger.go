@@ -32,10 +32,10 @@ type Options struct {
 	Bus    *bus.Service
 	Jobs   Jobs
 	Logger *slog.Logger
-	Tenant string // whose messages they are, and whose jobs they become
+	Tenant string // owner of the messages and of the jobs
 	From   string // the queue of messages, or "<topic>/subscriptions/<name>"
-	Task   string // of the jobs; "": a message's subject names it
-	Queue  string // of the jobs; "": the task's
+	Task   string // task of the jobs; "": the message's subject
+	Queue  string // queue of the jobs; "": the task's
 }
 
 // Trigger makes jobs of the messages of one queue or subscription.
@@ -48,9 +48,10 @@ type Trigger struct {
 func New(opts Options) *Trigger { return &Trigger{opts, 60} }
 
 const (
-	// settleTime bounds what is done with messages already received once the trigger is to stop.
+	// settleTime bounds the settling of received messages once the trigger is to stop.
 	settleTime = 30 * time.Second
-	// sessionBatches is how many batches of one session are received before another session is accepted.
+	// sessionBatches is how many batches of one session are received before another session is
+	// accepted.
 	sessionBatches = 10
 
 	shortestPause = time.Second
@@ -80,8 +81,8 @@ func (t *Trigger) Run(ctx context.Context) {
 	}
 }
 
-// pass takes the messages that are there, after waiting for some. Its error says why the next pass
-// would meet the same.
+// pass waits for messages and takes those that are there. Its error says why the next pass would
+// fail as well.
 func (t *Trigger) pass(ctx context.Context) error {
 	sessions, err := t.Bus.RequiresSession(ctx, t.Tenant, t.From)
 	if err != nil {
@@ -120,7 +121,7 @@ func (t *Trigger) session(ctx context.Context) (err error) {
 	return nil
 }
 
-// unlessLost passes over a lock that has ended: whoever has it now goes on, and makes no job twice.
+// unlessLost ignores a lock that has ended: whoever has it now goes on, and submits no job twice.
 func unlessLost(err error) error {
 	if errors.Is(err, forebay.ErrLockLost) || errors.Is(err, forebay.ErrSessionLockLost) {
 		return nil
@@ -128,7 +129,8 @@ func unlessLost(err error) error {
 	return err
 }
 
-// take makes jobs of the messages, in their order: if one has to be given back, so are all after it.
+// take submits jobs for the messages, in their order. If one has to be given back, so are all
+// after it.
 func (t *Trigger) take(ctx context.Context, messages []forebay.Message) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
@@ -142,8 +144,8 @@ func (t *Trigger) take(ctx context.Context, messages []forebay.Message) error {
 	return nil
 }
 
-// together is how many of the messages are submitted in one transaction. A large body, which goes to blob
-// storage first, may fail by itself, so nothing is submitted along with it.
+// together returns how many of the messages are submitted in one transaction. A large body goes
+// to blob storage first, which may fail, so it is submitted alone.
 func together(messages []forebay.Message) int {
 	for n := range messages {
 		if bodyBytes(&messages[n]) > forebay.InlineBytes/2 {
@@ -181,7 +183,7 @@ func (t *Trigger) submit(ctx context.Context, messages []forebay.Message) error 
 	return t.settleAll(ctx, messages, refusals)
 }
 
-// settleAll settles the messages at once, so that they share a transaction.
+// settleAll settles the messages concurrently, so that they share a transaction.
 func (t *Trigger) settleAll(ctx context.Context, messages []forebay.Message, refusals []error) error {
 	errs := make([]error, len(messages))
 	var settling sync.WaitGroup
@@ -192,7 +194,8 @@ func (t *Trigger) settleAll(ctx context.Context, messages []forebay.Message, ref
 	return errors.Join(errs...)
 }
 
-// settle completes a message whose job exists. A refusal that is not the message's fault is returned.
+// settle completes a message whose job exists. It returns a refusal that is not the message's
+// fault.
 func (t *Trigger) settle(ctx context.Context, m *forebay.Message, refusal error) error {
 	if refusal == nil {
 		return unlessLost(t.Bus.Complete(ctx, t.Tenant, t.From, m.LockToken))
@@ -202,11 +205,11 @@ func (t *Trigger) settle(ctx context.Context, m *forebay.Message, refusal error)
 		why = forebay.Errorf(forebay.CodeInternal, "something went wrong here").Caused(refusal)
 	}
 	switch why.Code {
-	case forebay.CodeGone: // its job was there, and was purged since
+	case forebay.CodeGone: // its job existed, and was purged since
 		return unlessLost(t.Bus.Complete(ctx, t.Tenant, t.From, m.LockToken))
 	case forebay.CodeUnavailable, forebay.CodeStorageFull, forebay.CodeTooManyRequests, forebay.CodeTenantLimit, forebay.CodeDatabaseUnusable:
 		return errors.Join(refusal, t.giveBack(ctx, []forebay.Message{*m}))
-	case forebay.CodeInternal: // it counts, lest a message for which this always happens comes for ever
+	case forebay.CodeInternal: // it counts, so that a message that always fails ends up dead-lettered
 		return errors.Join(refusal, unlessLost(t.Bus.Abandon(ctx, t.Tenant, t.From, m.LockToken, forebay.Settlement{})))
 	}
 	reason := string(why.Code)

@@ -223,8 +223,8 @@ func TestDeathBetweenSubmitAndComplete(t *testing.T) {
 	}
 }
 
-// Triggers that run at the same time, one of which hears of nothing but trouble, make one job of each
-// message, and those of a session in its order.
+// Two triggers run at the same time, and one gets nothing but errors. Each message makes one job,
+// and those of a session in their order.
 func TestManyTriggers(t *testing.T) {
 	for name, settings := range map[string]forebay.MessageQueueSettings{"messages": {LockSeconds: 3}, "sessions": {RequiresSession: new(true), LockSeconds: 3}} {
 		t.Run(name, func(t *testing.T) {
@@ -290,7 +290,7 @@ func (w *world) until(done func(forebay.MessageQueue) bool) {
 	}
 }
 
-// failing refuses a number of times what it is not the message's fault.
+// failing refuses a number of submits for reasons that are not the message's fault.
 type failing struct {
 	Jobs
 	times int
@@ -313,7 +313,7 @@ func (f *failing) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 	return results
 }
 
-// An outage costs a message nothing. What goes wrong for reasons unknown counts, and ends.
+// An outage uses up no deliveries of a message. Unknown errors count, so they end.
 func TestOutage(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, w *world) {
 		w.queue(forebay.MessageQueueSettings{MaxDeliveryCount: 3})
@@ -343,7 +343,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// At a limit of the tenant a message waits, uncounted, and none of its session overtakes it, whatever limit that is.
+// At a tenant's limit a message waits, and its deliveries do not count. No later message of its
+// session overtakes it. This holds for every limit.
 func TestLimitKeepsTheOrder(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, w *world) {
 		w.ok(w.store.DB.Close())

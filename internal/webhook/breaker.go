@@ -6,8 +6,8 @@ import (
 )
 
 // A breaker opens after breakerFailures failures in a row. It then lets one delivery at a time
-// through, as a probe: first after breakerFirst, then after twice as long for each probe that
-// fails, up to breakerLongest.
+// through, as a probe. The first probe comes after breakerFirst, and each later one after twice
+// the former pause, up to breakerLongest.
 const (
 	breakerFailures = 5
 	breakerFirst    = 15 * time.Second

@@ -13,8 +13,8 @@ import (
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
-// DefaultGrace is how long deliveries under way may take once a Runner is to stop. giveBackFor is
-// how long it may then take to give back the others.
+// DefaultGrace is how long deliveries under way may take once a Runner is to stop. The Runner
+// then has giveBackFor to give back the others.
 const (
 	DefaultGrace = 5 * time.Second
 	giveBackFor  = 2 * time.Second

@@ -83,9 +83,9 @@ func setSignature(header http.Header, secrets []SigningSecret, id string, at tim
 	return nil
 }
 
-// deliveryID is the webhook-id of a message: its own id if that can stand in a header and holds
-// no dot, since dots separate what is signed. Otherwise it is a digest of the id. It is the same
-// on every try.
+// deliveryID is the webhook-id of a message. It is the message's own id if that can stand in a
+// header and holds no dot, since dots separate what is signed. Otherwise it is a digest of the
+// id. It is the same on every try.
 func deliveryID(messageID string) string {
 	fits := messageID != "" && len(messageID) <= maxIDBytes
 	for i := 0; i < len(messageID) && fits; i++ {

@@ -12,8 +12,9 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// places is a domain that keeps nothing. It counts how often other processes are told of a place
-// that is free. It joins first, so that it has counted before anybody here gets an answer.
+// publishedSlots is a domain that stores nothing. It counts how often other processes are
+// notified of a free slot. It joins first, so that it has counted before anybody here gets an
+// answer.
 type publishedSlots struct {
 	db.Passive
 	mu     sync.Mutex
@@ -45,7 +46,7 @@ func (p *publishedSlots) of(w Webhook) int {
 	return p.counts[queue.SubqueueOf(w.Queue, queue.SubqueueMain)]
 }
 
-// Other processes are told of a place that is free, and not of one that is taken again at once.
+// Other processes are notified of a free slot, and not of one that is taken again at once.
 func TestFreeSlotsArePublished(t *testing.T) {
 	t.Parallel()
 	free, f := &publishedSlots{counts: map[queue.Subqueue]int{}}, fixture

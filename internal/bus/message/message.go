@@ -1,5 +1,5 @@
-// Package message is what a sender says in a plain message: its content, the checks on what comes from
-// outside, and the message as rules see it. It does no I/O.
+// Package message has the content of plain messages: what the sender says, the checks on it, and
+// the message as rules see it. It does no I/O.
 package message
 
 import (
@@ -85,7 +85,8 @@ func (c *Content) Changed(m *filter.Message) (*Content, error) {
 	return &d, err
 }
 
-// Lifetime is a message's time to live: its own, but at most its queue's default; 0: it does not expire.
+// Lifetime is a message's time to live: its own, but at most its queue's default; 0: it does not
+// expire.
 func Lifetime(byDefault, own time.Duration) time.Duration {
 	if own == 0 || byDefault > 0 && byDefault < own {
 		return byDefault

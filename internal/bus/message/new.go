@@ -11,8 +11,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// New checks a message from outside and returns its content. A message without an id gets one. With its
-// properties it may have at most maxBytes.
+// New checks a message from outside and returns its content. A message without an id gets one.
+// With its properties it may have at most maxBytes.
 func New(m *forebay.NewMessage, maxBytes int64) (c Content, err error) {
 	if err := checkFields(m); err != nil {
 		return c, err

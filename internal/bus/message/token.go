@@ -7,8 +7,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// A token lets a receiver settle a delivery or use a session. Receivers must not read anything into it.
-// It holds the number of the message or session and the random number of the lock.
+// A token lets a receiver settle a delivery or use a session. Receivers must not read anything
+// into it. It holds the number of the message or session and the random number of the lock.
 const tokenBytes = 16
 
 var tokenEncoding = base64.RawURLEncoding.Strict()

@@ -17,7 +17,8 @@ type Rule struct {
 	CreatedAt time.Time
 }
 
-// First returns the rules of a new subscription: those wanted or, if that is nil, the default rule.
+// First returns the rules of a new subscription: those wanted or, if that is nil, the default
+// rule.
 func First(wanted []forebay.NewRule) ([]Rule, error) {
 	if wanted == nil {
 		return []Rule{{Name: forebay.DefaultRule}}, nil
@@ -52,7 +53,8 @@ func Check(name string, settings forebay.RuleSettings) error {
 	return err
 }
 
-// CheckName reports what is wrong with the name of a rule or a subscription, which came in that field.
+// CheckName reports what is wrong with the name of a rule or a subscription, which came in that
+// field.
 func CheckName(field, name string) error {
 	if forebay.ValidName(name) && len(name) <= forebay.MaxSubscriptionBytes {
 		return nil

@@ -1,24 +1,26 @@
 package rules
 
-// Limits on what topics make of the messages of one call. Forwarding multiplies: a subscription may
-// forward to another topic, whose subscriptions may forward again.
+// Limits on what topics make of the messages of one call. Forwarding multiplies: a subscription
+// may forward to another topic, whose subscriptions may forward again.
 const (
 	MaxCopies    = 10_000
 	MaxCopyBytes = 256 << 20
-	// MaxSteps takes about a second: a step takes some 15 ns. Rules that are not made to be slow need
-	// far fewer.
+	// MaxSteps takes about a second: a step takes some 15 ns. Rules that are not made to be slow
+	// need far fewer.
 	MaxSteps = 1 << 26
 	// TxSteps bounds judging within a transaction to some 8 ms. It is for one message that becomes
 	// active or is forwarded, and for all events that the transaction publishes to one topic.
 	TxSteps = 1 << 19
-	// EventSteps is what each event may take, however many the transaction publishes: some 50 rules.
+	// EventSteps is what each event may take, however many the transaction publishes: some 50
+	// rules.
 	EventSteps = 1 << 13
 )
 
-// A transaction that has made this much starts nothing more; the rest goes into the next one. It may
-// make this much for callers, as much again of due messages, and as much of what forwarding queues
-// hold. The last call or message of each kind may add what one may make at most. PostgreSQL stores all
-// that in half of the time after which a transaction is given up, even at one round trip a copy.
+// A transaction that has made this much starts nothing more; the rest goes into the next one. It
+// may make this much for callers, as much again of due messages, and as much of what forwarding
+// queues hold. The last call or message of each kind may add what one may make at most.
+// PostgreSQL stores all that in half of the time after which a transaction is given up, even at
+// one round trip a copy.
 const (
 	FullCopies    = 1_000
 	FullCopyBytes = 16 << 20

@@ -19,8 +19,8 @@ type Judgement[Q any] struct {
 	FanOut  FanOut
 }
 
-// Rows is how many rows so many messages become in one transaction. Messages with many copies wait in
-// the topic, so their copies do not count.
+// Rows is how many rows so many messages become in one transaction. Messages with many copies
+// wait in the topic, so their copies do not count.
 func (j *Judgement[Q]) Rows(messages int) int {
 	if j == nil || j.InBatches() {
 		return messages
@@ -38,8 +38,8 @@ func (j *Judgement[Q]) InBatches() bool {
 	return j != nil && len(j.Copies) > 1 && j.FanOut.Copies > FullCopies
 }
 
-// Judge applies the rules to messages that arrive at that time, in Unix milliseconds. All of them are
-// judged, or none. It pauses when its turn is over.
+// Judge applies the rules to messages that arrive at that time, in Unix milliseconds. All of them
+// are judged, or none. It pauses when its turn is over.
 func (t *Topic[Q]) Judge(ctx context.Context, messages []message.Content, at int64) (*Judgement[Q], error) {
 	j := &Judgement[Q]{Version: t.Version, Copies: make([][]Copy[Q], len(messages))}
 	turn := turns.Begin(ctx)
@@ -59,13 +59,13 @@ func (t *Topic[Q]) Judge(ctx context.Context, messages []message.Content, at int
 	return j, nil
 }
 
-// Pick returns the copies that the subscriptions get of a message at that time. It adds them to made
-// and takes the steps that judging needs off left. It adds no copies and returns ErrFanOut or ErrSteps
-// if that would be too much.
+// Pick returns the copies that the subscriptions get of a message at that time. It adds them to
+// made and takes the steps that judging needs off left. It adds no copies and returns ErrFanOut
+// or ErrSteps if that would be too much.
 //
-// Without made it picks any number. A subscription whose rules need more steps than are left then
-// counts as one whose rules cannot judge the message. turn is nil within transactions; elsewhere Pick
-// pauses when the turn is over.
+// Without made it picks any number. Then a subscription whose rules need more steps than are left
+// counts as one whose rules cannot judge the message. Within transactions turn is nil. Elsewhere
+// Pick pauses when the turn is over.
 func (t *Topic[Q]) Pick(m *message.Content, at int64, made *FanOut, left *int, turn *turns.Turn) ([]Copy[Q], error) {
 	picks := []Copy[Q]{}
 	if len(t.Subscriptions) == 0 {
@@ -98,10 +98,11 @@ func (t *Topic[Q]) Pick(m *message.Content, at int64, made *FanOut, left *int, t
 // errEnough ends a selection that has all the copies it may take.
 var errEnough = errors.New("enough copies")
 
-// PickSome returns the copies for the subscriptions from that number on, in the order of their numbers.
-// It returns at most most of them, but always all for one subscription, and whether there are more.
-// Where the rules of a subscription need more steps than are left, it skips that subscription if skips
-// says so. Otherwise it returns the copies found before, or ErrSteps if there are none.
+// PickSome returns the copies for the subscriptions from that number on, in the order of their
+// numbers. It returns at most most of them, but always all for one subscription, and whether
+// there are more. Where the rules of a subscription need more steps than are left, it skips that
+// subscription if skips says so. Otherwise it returns the copies found before, or ErrSteps if
+// there are none.
 func (t *Topic[Q]) PickSome(m *message.Content, at, from int64, most int, left *int, skips bool, turn *turns.Turn) (picks []Copy[Q], more bool, err error) {
 	var rest []*Subscription[Q]
 	for i := range t.Subscriptions {
@@ -139,7 +140,8 @@ func InOrder[Q any](copies []Copy[Q]) []Copy[Q] {
 }
 
 // From returns those of the copies, which are in order, whose subscriptions have that number or a
-// higher one. It returns at most most of them, but all for one subscription, and whether there are more.
+// higher one. It returns at most most of them, but all for one subscription, and whether there
+// are more.
 func From[Q any](copies []Copy[Q], no int64, most int) (some []Copy[Q], more bool) {
 	from, _ := slices.BinarySearchFunc(copies, no, func(c Copy[Q], no int64) int { return cmp.Compare(c.To.No, no) })
 	copies = copies[from:]

@@ -11,17 +11,18 @@ import (
 const (
 	// slowWorkers is how many goroutines judge slow messages.
 	slowWorkers = 4
-	// maxSlow is how many messages of a tenant may wait to be judged. Others are tried again later.
+	// maxSlow is how many messages of a tenant may wait to be judged. Others are tried again
+	// later.
 	maxSlow = 256
 )
 
-// SlowMessage is a message that takes too long to judge in a transaction, or whose rules take too long
-// to compile there. It is due, or waits in its topic for its copies.
+// SlowMessage is a message that takes too long to judge in a transaction, or whose rules take too
+// long to compile there. It is due, or waits in its topic for its copies.
 type SlowMessage struct{ Tenant, Topic, Seq int64 }
 
-// Slow is the queue of slow messages. One message of each tenant is judged at a time, and tenants take
-// turns. So a tenant with many messages, or with slow rules, delays each other tenant by one message.
-// It is safe for concurrent use.
+// Slow is the queue of slow messages. One message of each tenant is judged at a time, and tenants
+// take turns. So a tenant with many messages, or with slow rules, delays each other tenant by one
+// message. It is safe for concurrent use.
 type Slow struct {
 	mu      sync.Mutex
 	waiting map[int64][]SlowMessage // by tenant, oldest first
@@ -121,8 +122,8 @@ func (s *Slow) judged(m SlowMessage) {
 	s.wake()
 }
 
-// Start has a few goroutines call judge for the messages of the queue. Its context has the turns of the
-// message's tenant. stop ends the context and waits for the goroutines.
+// Start has a few goroutines call judge for the messages of the queue. Its context has the turns
+// of the message's tenant. stop ends the context and waits for the goroutines.
 func (s *Slow) Start(judge func(context.Context, SlowMessage)) (stop func()) {
 	var running sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())

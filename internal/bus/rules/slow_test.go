@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A tenant with many messages to judge, again and again, has one judged for each of another's.
+// A tenant with many messages to judge, again and again, has one judged for each message of
+// another tenant.
 func TestTenantsTakeTurnsInJudging(t *testing.T) {
 	slow := NewSlow()
 	for range 2 {
@@ -45,7 +46,7 @@ func TestTenantsTakeTurnsInJudging(t *testing.T) {
 	}
 }
 
-// Several are judged at once, but of each tenant one.
+// Several messages are judged at once, but only one of each tenant.
 func TestATenantsMessagesAreJudgedOneByOne(t *testing.T) {
 	slow := NewSlow()
 	for seq := range int64(3) {

@@ -1,14 +1,14 @@
-// Package rules decides which subscriptions of a topic get a copy of a message, and what each copy
-// holds.
+// Package rules decides which subscriptions of a topic get a copy of a message, and what each
+// copy holds.
 //
-// A [Topic] is a version of a topic with its subscriptions and their compiled rules. A [Cache] keeps
-// the topics of a process. [Topic.Judge] applies the rules to the messages of one call, and
-// [Topic.Pick] and [Topic.PickSome] to one message. Applying rules costs steps. Every caller brings a
-// number of steps, so that slow rules end with [ErrSteps]. A message that needs more steps than a
-// transaction may take goes to [Slow], whose goroutines judge it outside.
+// A [Topic] is a version of a topic with its subscriptions and their compiled rules. A [Cache]
+// keeps the topics of a process. [Topic.Judge] applies the rules to the messages of one call, and
+// [Topic.Pick] and [Topic.PickSome] to one message. Applying rules costs steps. Every caller
+// brings a number of steps, so that slow rules end with [ErrSteps]. A message that needs more
+// steps than a transaction may take goes to [Slow], whose goroutines judge it outside.
 //
-// The package does no I/O. Package bus reads topics and rules from the database and stores the copies.
-// Q is what bus needs to know of a subscription to store a copy in it.
+// The package does no I/O. Package bus reads topics and rules from the database and stores the
+// copies. Q is what bus needs to know of a subscription to store a copy in it.
 package rules
 
 import (
@@ -34,7 +34,8 @@ type Topic[Q any] struct {
 	Costly        atomic.Bool // the rules took too many steps for a message in a transaction
 }
 
-// Subscription is a subscription of a topic. Its rules apply once [Topic.Compile] has made them ready.
+// Subscription is a subscription of a topic. Its rules apply once [Topic.Compile] has made them
+// ready.
 type Subscription[Q any] struct {
 	No                     int64
 	Queue                  Q
@@ -53,9 +54,9 @@ func (s *Subscription[Q]) AddRule(name string, settings []byte) {
 	s.stored = append(s.stored, storedRule{name, string(settings)})
 }
 
-// Compile makes the rules of all subscriptions ready. Compiling thousands takes long, so it takes over
-// the rules that former has compiled already; nil: there are none. It pauses when the turn is over and
-// returns an error if nobody wants the rules any more.
+// Compile makes the rules of all subscriptions ready. Compiling thousands takes long, so it takes
+// over the rules that former has compiled already; nil: there are none. It pauses when the turn
+// is over and returns an error if nobody wants the rules any more.
 func (t *Topic[Q]) Compile(former *Topic[Q], turn *turns.Turn) error {
 	known := map[int64]*Subscription[Q]{}
 	if former != nil {
@@ -92,8 +93,8 @@ func (s *Subscription[Q]) compile(former *Subscription[Q], turn *turns.Turn) err
 	return nil
 }
 
-// compileRule compiles a rule. A rule that this version of Forebay cannot read, though another version
-// wrote it, fails for every message. The other rules of the topic still work.
+// compileRule compiles a rule. A rule that this version of Forebay cannot read, though another
+// version wrote it, fails for every message. The other rules of the topic still work.
 func compileRule(name string, stored []byte) *filter.Rule {
 	var settings forebay.RuleSettings
 	err := json.Unmarshal(stored, &settings)
@@ -120,8 +121,8 @@ type Copy[Q any] struct {
 	Why     *message.DeadLettering
 }
 
-// ErrSteps says that judging would take more steps than there are. It has the code of ErrFanOut, so
-// errors.Is takes either for the other: both say that this is too much at once.
+// ErrSteps says that judging would take more steps than there are. It has the code of ErrFanOut,
+// so errors.Is takes either for the other: both say that this is too much at once.
 var ErrSteps = &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "body",
 	Message: "the rules of the subscriptions take too long to judge this at once; send fewer messages at a time, or ones with shorter properties, or make the rules simpler"}
 

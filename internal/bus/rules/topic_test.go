@@ -53,8 +53,8 @@ func TestRulesAreCompiledOnce(t *testing.T) {
 	}
 }
 
-// A full cache starts anew, an older version replaces no later one, and what was forgotten can still be
-// taken over.
+// A full cache starts anew, an older version replaces no later one, and what was forgotten can
+// still be taken over.
 func TestCacheKeepsTheLatestVersion(t *testing.T) {
 	var c Cache[string]
 	c.Put(&Topic[string]{No: 1, Version: 2})
