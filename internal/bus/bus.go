@@ -29,7 +29,7 @@ type Options struct {
 	MaxMessageBytes int64 // 0: forebay.DefaultMaxMessageBytes
 	// Taken reports whether the tenant already knows a queue for jobs by that name; nil: never.
 	Taken func(ctx context.Context, tenant, name string) bool
-	// Limits judges what is sent and made; nil: nothing does.
+	// Limits bounds what tenants send and create; nil: nothing is limited.
 	Limits *limits.Meter
 }
 

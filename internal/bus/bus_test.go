@@ -213,7 +213,7 @@ func TestErrorInMessage(t *testing.T) {
 	}
 }
 
-// What is read of a queue while it changes is not remembered.
+// A queue that was read while it changed is not remembered.
 func testChangedQueueIsNotRemembered(t *testing.T, b *Service) {
 	ctx := t.Context()
 	want := func(lock float64) {
@@ -244,7 +244,7 @@ func testChangedQueueIsNotRemembered(t *testing.T, b *Service) {
 	}
 }
 
-// A queue made again under the name of a deleted one is another queue.
+// A queue that is created under the name of a deleted one is another queue.
 func testDeletedQueue(t *testing.T, b *Service) {
 	ctx := t.Context()
 	if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{text("old")}); err != nil {

@@ -35,10 +35,10 @@ func TestManyListeners(t *testing.T) {
 		}
 		const many = 120
 		for i := range many {
-			made, err := s.Jobs.Submit(t.Context(), []jobs.NewJob{{ID: fmt.Sprint("job_", i), Tenant: tenant, Queue: queueID, Task: "echo", Priority: 5,
+			submitted, err := s.Jobs.Submit(t.Context(), []jobs.NewJob{{ID: fmt.Sprint("job_", i), Tenant: tenant, Queue: queueID, Task: "echo", Priority: 5,
 				MaxAttempts: 3, Input: []byte("1"), InputSize: 1}})
-			if err != nil || made[0].Err != nil {
-				t.Fatal(err, made)
+			if err != nil || submitted[0].Err != nil {
+				t.Fatal(err, submitted)
 			}
 		}
 		got, err := s.Jobs.Claim(t.Context(), jobs.ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: many, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3})

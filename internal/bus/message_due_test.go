@@ -122,7 +122,7 @@ func testActivationWakes(t *testing.T, s *stores, c *clock) {
 		return s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 5, MaxBytes: 1 << 20, Wait: true})
 	})
 	c.pass(time.Hour - time.Millisecond)
-	c.parked(s, 1)
+	c.awaitReceivers(s, 1)
 	c.pass(time.Millisecond)
 	a := <-active
 	if a.err != nil || len(a.got) != 1 || !c.time().Equal(at) {

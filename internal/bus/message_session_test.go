@@ -45,8 +45,8 @@ func sendTo(t testing.TB, s *stores, q MessageQueue, messages ...MessageContent)
 	return seqs
 }
 
-// Receivers that wait for a session, or for messages of one, are woken by a send, by a closed
-// session and by the end of a lock. A receiver whose session is lost gets an error.
+// Receivers wait for a session, or for messages of one. A send, a closed session and the end of a
+// lock wake them. A receiver whose session is lost gets an error.
 func testSessionReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{RequiresSession: true})
 	accept := func(receivers int) <-chan waited[*Session] {
@@ -80,7 +80,7 @@ func testSessionReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 	}
 	lost := inBackground(c, s, 2, func() ([]Message, error) { return receive(x) })
 	c.pass(testLock - 3*time.Second - time.Millisecond)
-	c.parked(s, 2)
+	c.awaitReceivers(s, 2)
 	c.pass(time.Millisecond)
 	if a := <-lost; !errors.Is(a.err, forebay.ErrSessionLockLost) || c.time().Sub(begun) != testLock {
 		t.Fatalf("after %v: %v", c.time().Sub(begun), a.err)
@@ -261,7 +261,7 @@ func testDropQueueWithSessions(t *testing.T, s *stores, c *clock) {
 	}
 	for _, err := range []error{(<-next).err, (<-message).err} {
 		if forebay.CodeOf(err) != forebay.CodeUnknownQueue {
-			t.Errorf("a receiver was told %v", err)
+			t.Errorf("a receiver got %v", err)
 		}
 	}
 	if err := s.Bus.PurgeDropped(t.Context()); err != nil {

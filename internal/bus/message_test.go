@@ -51,7 +51,7 @@ func testReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 	}
 	second := wait(false, 2) // has nothing to get: the message's one delivery is spent
 	c.pass(testLock - time.Millisecond)
-	c.parked(s, 2)
+	c.awaitReceivers(s, 2)
 	c.pass(time.Millisecond)
 	if a := <-dead; a.err != nil || len(a.got) != 1 || a.got[0].DeadLetterReason != forebay.ReasonMaxDeliveries || c.time().Sub(begun) != testLock {
 		t.Fatalf("the dead-letter receiver got %+v after %v, %v", a.got, c.time().Sub(begun), a.err)
@@ -422,7 +422,7 @@ func TestPeekSaysWhyAPageEnded(t *testing.T) {
 			q         PeekQuery
 			n         int
 			more, cut bool
-		}{"its limit": {few, 3, true, false}, "its bytes": {bytes, 4, true, true}, "the end": {last, 1100, false, false}, "a look at many": {rare, 0, true, false}} {
+		}{"its limit": {few, 3, true, false}, "its bytes": {bytes, 4, true, true}, "the end": {last, 1100, false, false}, "a scan of many": {rare, 0, true, false}} {
 			got, next, cut, err := s.Bus.Peek(t.Context(), c.q)
 			if err != nil || len(got) != c.n || next != 0 != c.more || cut != c.cut {
 				t.Errorf("%s: %d messages, next %d, cut %v (%v)", name, len(got), next, cut, err)

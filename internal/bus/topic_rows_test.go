@@ -165,7 +165,7 @@ func testForwardingThroughTopics(t *testing.T, s *stores, _ *clock) {
 			t.Errorf("%d messages ended in the circle", len(dead))
 		}
 	}
-	// What would multiply without end is set aside where it is.
+	// Messages that would multiply without end are dead-lettered where they are.
 	for i := range 20 {
 		subscribe(t, s, circle, fmt.Sprint("more", i), func(sub *MessageQueue) { sub.ForwardTo = circle.Name })
 	}
@@ -180,7 +180,7 @@ func testForwardingThroughTopics(t *testing.T, s *stores, _ *clock) {
 		})
 	})
 	if err != nil || bodies > rules.MaxCopies+100 || !slices.Equal(reasons, []string{forebay.ReasonMaxHops, forebay.ReasonFanOut}) {
-		t.Errorf("%d copies, set aside for %v (%v)", bodies, reasons, err)
+		t.Errorf("%d copies, dead-lettered for %v (%v)", bodies, reasons, err)
 	}
 }
 
@@ -273,7 +273,7 @@ func testSubscriptionsAndRulesAreBounded(t *testing.T, s *stores, _ *clock) {
 	}
 }
 
-// The rules that a subscription is made with count as those that are put later do.
+// The rules of a new subscription count like those that are added later.
 func TestFirstRulesAreBounded(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})

@@ -223,7 +223,7 @@ func TestJudgingTakesTurns(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		if _, err := s.Bus.judge(ctx, topic.No, []MessageContent{slow("one")}, true); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("it was judged while others had all the places: %v", err)
+			t.Errorf("it was judged while others had all the turns: %v", err)
 		}
 	})
 }

@@ -46,7 +46,7 @@ func inBubble(t *testing.T, test func(*testing.T, *stores)) {
 	})
 }
 
-// What callers have made of a transaction leaves a whole share of it to what is due.
+// Copies made for callers leave due messages a full share of the transaction.
 func TestDueHasAShareOfItsOwn(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		q := putQueue(t, s, MessageQueue{})
@@ -111,8 +111,8 @@ func TestForwardingHasAShareOfItsOwn(t *testing.T) {
 	})
 }
 
-// A receiver that finds only what goes elsewhere ends its transaction where topics have made
-// enough of that.
+// A receiver may find only messages that go elsewhere. Its transaction then ends when topics have
+// made enough copies.
 func TestReceivingIsBounded(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
@@ -148,7 +148,7 @@ func TestReceivingIsBounded(t *testing.T) {
 	})
 }
 
-// What is sent through a queue goes behind what waits there.
+// Messages sent through a queue go behind the messages that wait there.
 func TestSendThroughQueueKeepsTheOrder(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})

@@ -44,7 +44,7 @@ func TestConcurrencyLimitIsFair(t *testing.T) {
 		}
 		all.Wait()
 		if p.free != 3 || len(p.tenants) != 0 {
-			t.Errorf("%d places are free at the end, and %d tenants are remembered", p.free, len(p.tenants))
+			t.Errorf("%d slots are free at the end, and %d tenants are remembered", p.free, len(p.tenants))
 		}
 	})
 }

@@ -66,7 +66,7 @@ func splitTexts(t testing.TB, s *stores, tenant int64, id string, said []string)
 	if _, err := s.Documents.AddRevision(ctx, NewRevision{Revision: rev, DocumentID: id, Split: job("split")}); err != nil {
 		t.Fatal(err)
 	}
-	made, err := s.Documents.RevisionOf(ctx, tenant, rev.ID)
+	revision, err := s.Documents.RevisionOf(ctx, tenant, rev.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +74,13 @@ func splitTexts(t testing.TB, s *stores, tenant int64, id string, said []string)
 	for n, text := range said {
 		result.Rest = append(result.Rest, NewChunk{Number: n, Text: text})
 	}
-	if err := s.Documents.BeginSplit(ctx, made.Tenant, made.No, 7); err != nil {
+	if err := s.Documents.BeginSplit(ctx, revision.Tenant, revision.No, 7); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Documents.EndSplit(ctx, tenant, made.No, 7, "job_"+id+"split", result); err != nil {
+	if err := s.Documents.EndSplit(ctx, tenant, revision.No, 7, "job_"+id+"split", result); err != nil {
 		t.Fatal(err)
 	}
-	texts, err := s.Documents.Unembedded(ctx, made.No, 0, int64(len(said)))
+	texts, err := s.Documents.Unembedded(ctx, revision.No, 0, int64(len(said)))
 	if err != nil || len(texts) != len(said) {
 		t.Fatalf("%d chunks, %v", len(texts), err)
 	}
@@ -333,17 +333,17 @@ func forgetsDimension(t *testing.T, s *stores) {
 			t.Fatal(err)
 		}
 	}
-	made := randomVectors(draw, 5, after)
+	vectors := randomVectors(draw, 5, after)
 	texts := splitTexts(t, s, tenant, "anew", []string{"a", "b", "c", "d", "e"})
 	remove("many")
-	if err := embedTexts(t, s, tenant, "anew", texts, made); forebay.CodeOf(err) != forebay.CodeDimensionsChanged {
+	if err := embedTexts(t, s, tenant, "anew", texts, vectors); forebay.CodeOf(err) != forebay.CodeDimensionsChanged {
 		t.Errorf("beside a document with other vectors: %v", err)
 	}
 	dimensions("with one document", before)
 	remove("few")
 	dimensions("without documents", 0)
 	for range 2 {
-		if err := embedTexts(t, s, tenant, "anew", texts, made); err != nil {
+		if err := embedTexts(t, s, tenant, "anew", texts, vectors); err != nil {
 			t.Fatalf("after all others were deleted: %v", err)
 		}
 	}
@@ -359,11 +359,11 @@ func forgetsDimension(t *testing.T, s *stores) {
 		if names := indexes(); len(names) != 0 {
 			t.Errorf("%s: there are indexes: %v", when, names)
 		}
-		if codes, err := s.Documents.Codes(t.Context(), tenant, 0); err != nil || len(codes) != len(made) {
+		if codes, err := s.Documents.Codes(t.Context(), tenant, 0); err != nil || len(codes) != len(vectors) {
 			t.Errorf("%s: %d codes, %v", when, len(codes), err)
 		}
-		found, indexed, err := s.Documents.IndexedNearest(t.Context(), tenant, made[0], 100)
-		if err != nil || indexed != 0 && (len(found) != len(made) || found[0] != texts[0].No) {
+		found, indexed, err := s.Documents.IndexedNearest(t.Context(), tenant, vectors[0], 100)
+		if err != nil || indexed != 0 && (len(found) != len(vectors) || found[0] != texts[0].No) {
 			t.Errorf("%s: %v are nearest, %v", when, found, err)
 		}
 		purgeAll(t, s)

@@ -116,8 +116,8 @@ func documentID(hash []byte) string { return "doc_" + jobs.IDEncoding.EncodeToSt
 // Add stores a document; its jobs do the rest. existing says that the document has this very
 // content already. The document then gets the upload's name and metadata, if that has any.
 //
-// The content goes to blob storage as it arrives. then is called after that with what is known of
-// the document so far, and may change it; nil: it is not called.
+// The content goes to blob storage as it arrives. After that, the function then is called with
+// what is known of the document so far, and may change it. It may be nil.
 func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument, content io.Reader, then func(*forebay.NewDocument) error) (d forebay.Document, existing bool, err error) {
 	if s.calls.Load().Embed == nil {
 		return d, false, forebay.Errorf(forebay.CodeNotSupported, "documents need a task that embeds texts, and no model is configured for one")

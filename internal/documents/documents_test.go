@@ -15,9 +15,9 @@ import (
 
 func TestFuse(t *testing.T) {
 	cosine, keyword := 0.9, 3.5
-	near := []found{{chunk: 1, score: cosine, cosine: &cosine}, {chunk: 2, score: 0.8}}
-	said := []found{{chunk: 2, score: keyword, keyword: &keyword}, {chunk: 3, score: 1}}
-	got := fuse(near, said)
+	nearest := []found{{chunk: 1, score: cosine, cosine: &cosine}, {chunk: 2, score: 0.8}}
+	matching := []found{{chunk: 2, score: keyword, keyword: &keyword}, {chunk: 3, score: 1}}
+	got := fuse(nearest, matching)
 	want := []struct {
 		chunk int64
 		score float64

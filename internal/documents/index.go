@@ -65,9 +65,9 @@ func (x *indexes) of(tenant int64) *tenantIndex {
 	}
 }
 
-// nearest returns chunks that are probably nearest to a unit vector: up to n from the database's
-// own index, if it has one, and up to n from this one. stale says that some may have been
-// dropped. With fresh, all live contents are read first and none is stale.
+// nearest returns chunks that are probably nearest to a unit vector. Up to n are from the
+// database's own index, if it has one, and up to n from this one. If stale is true, some may have
+// been dropped. With fresh, all live contents are read first and no chunk is stale.
 func (t *tenantIndex) nearest(ctx context.Context, s *Service, tenant int64, unit []float32, n int, fresh bool) (found []int64, stale bool, err error) {
 	indexed, until, err := s.Store.IndexedNearest(ctx, tenant, unit, n)
 	if err != nil {
@@ -93,8 +93,8 @@ func (t *tenantIndex) nearest(ctx context.Context, s *Service, tenant int64, uni
 // maxOverlap is how many codes are kept that the database's index has as well.
 const maxOverlap = 50_000
 
-// refresh removes dropped contents and adds those that went live since the last time, but only
-// those after the number until, which the database's index has.
+// refresh removes dropped contents and adds those that went live since the last time. Contents up
+// to the number until are in the database's index and are left out.
 func (t *tenantIndex) refresh(ctx context.Context, s *Service, tenant int64, dimensions int, until int64, fresh bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/forebayhq/forebay/internal/vector"
 )
 
-// shelf is a store with documents that no pipeline has made.
+// shelf is a store with documents that came without a pipeline.
 type shelf struct {
 	*testing.T
 	*stores
@@ -83,7 +83,7 @@ func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
 	const many = 4*minCandidates + 100 // more than the rounds of a search pass over
 	run := func(t *testing.T, ours shelf, searching shelf) {
 		s := New(Options{Store: searching.Documents})
-		told, stop := searching.Documents.WatchDropped(searching.tenant)
+		notified, stop := searching.Documents.WatchDropped(searching.tenant)
 		defer stop()
 		find := func() string {
 			t.Helper()
@@ -107,7 +107,7 @@ func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
 			t.Helper()
 			for found := ""; found != want; {
 				select {
-				case <-told:
+				case <-notified:
 				case <-time.After(20 * time.Second):
 					t.Fatalf("found %s, want %s", found, want)
 				}

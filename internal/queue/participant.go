@@ -19,7 +19,7 @@ type Participant struct {
 	Sets        []readySet
 }
 
-// readySet is told when messages of subqueues become ready.
+// readySet is notified when messages of subqueues become ready.
 type readySet interface {
 	Ready(subqueue Subqueue, at int64)
 }

@@ -92,7 +92,7 @@ func (d *deliveries) take(process int, found bool, when string) (m bus.Message) 
 	return m
 }
 
-// waiting has a process receive as soon as it may, told by others alone: it does not look by
+// waiting lets a process receive as soon as it may, by notifications alone: it does not scan by
 // itself.
 func (d *deliveries) waiting(process int) <-chan bus.Message {
 	d.Helper()

@@ -100,7 +100,7 @@ type participant struct {
 // tx is the part of a transaction that belongs to package webhook.
 type tx struct {
 	*bus.Tx
-	capacities map[int64]*capacity     // by subscription, as far as read
+	capacities map[int64]*capacity     // by subscription
 	slotOnly   map[queue.Subqueue]bool // subqueues with capacity again; true: only for as many deliveries as ended
 }
 

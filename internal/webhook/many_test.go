@@ -25,7 +25,7 @@ type process struct {
 	name  string
 }
 
-// processHeader tells a test's endpoint whose a request is.
+// processHeader tells the endpoint of a test which process sent a request.
 const processHeader = "X-Process"
 
 func startProcess(t *testing.T, name string, where db.Options) *process {
@@ -45,7 +45,7 @@ func startProcess(t *testing.T, name string, where db.Options) *process {
 	return p
 }
 
-// call is a delivery that has arrived at a test's endpoint, which answers when it is told how.
+// call is a delivery that has arrived at a test's endpoint, which answers when the test says so.
 type call struct {
 	id, process string
 	answer      chan int
@@ -284,7 +284,7 @@ func TestBreakerOfAllProcesses(t *testing.T) {
 	}
 	recorded(processes["one"], before)
 	extra := 0
-	// kick lets a process learn the time, and look at what is there.
+	// kick lets a process read the time and scan.
 	kick := func(p *process) {
 		t.Helper()
 		publish(t, p.store, "acme", fmt.Sprint("extra_", extra), forebay.EventSucceeded)

@@ -51,7 +51,7 @@ func TestFreeSlotsArePublished(t *testing.T) {
 	t.Parallel()
 	free, f := &publishedSlots{counts: map[queue.Subqueue]int{}}, fixture
 	f.Open = func(ctx context.Context, opts db.Options) (*stores, error) { return openBeside(ctx, opts, free) }
-	d := &deliveries{T: t, engine: f.ClockSchema(dbtest.NewClockServer(t), "told")}
+	d := &deliveries{T: t, engine: f.ClockSchema(dbtest.NewClockServer(t), "slots")}
 	s := d.Open(t)
 	defer s.DB.Close()
 	d.stores = [2]*stores{s, s}
@@ -68,10 +68,10 @@ func TestFreeSlotsArePublished(t *testing.T) {
 	d.settle(0, first, WebhookOutcome{Delivered: true})
 	second := <-next
 	if n := free.of(d.w); n != 0 {
-		t.Errorf("a place that was taken again was told %d times", n)
+		t.Errorf("a slot that was taken again was published %d times", n)
 	}
 	d.settle(0, second, WebhookOutcome{Delivered: true})
 	if n := free.of(d.w); n != 1 {
-		t.Errorf("a free place was told %d times", n)
+		t.Errorf("a free slot was published %d times", n)
 	}
 }

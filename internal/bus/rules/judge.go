@@ -60,13 +60,13 @@ func (t *Topic[Q]) Judge(ctx context.Context, messages []message.Content, at int
 }
 
 // Pick returns the copies that the subscriptions get of a message at that time. It adds them to
-// made and takes the steps that judging needs off left. It adds no copies and returns ErrFanOut
+// fanOut and takes the steps that judging needs off left. It adds no copies and returns ErrFanOut
 // or ErrSteps if that would be too much.
 //
-// Without made it picks any number. Then a subscription whose rules need more steps than are left
+// Without fanOut it picks any number. Then a subscription whose rules need more steps than are left
 // counts as one whose rules cannot judge the message. Within transactions turn is nil. Elsewhere
 // Pick pauses when the turn is over.
-func (t *Topic[Q]) Pick(m *message.Content, at int64, made *FanOut, left *int, turn *turns.Turn) ([]Copy[Q], error) {
+func (t *Topic[Q]) Pick(m *message.Content, at int64, fanOut *FanOut, left *int, turn *turns.Turn) ([]Copy[Q], error) {
 	picks := []Copy[Q]{}
 	if len(t.Subscriptions) == 0 {
 		return picks, nil
@@ -74,13 +74,13 @@ func (t *Topic[Q]) Pick(m *message.Content, at int64, made *FanOut, left *int, t
 	content := *m
 	content.TTL = message.Lifetime(t.DefaultTTL, m.TTL)
 	var total FanOut
-	if made != nil {
-		total = *made
+	if fanOut != nil {
+		total = *fanOut
 	}
 	size := content.Size()
-	j := judging[Q]{at: at, left: left, skips: made == nil, turn: turn}
+	j := judging[Q]{at: at, left: left, skips: fanOut == nil, turn: turn}
 	err := j.each(t.Subscriptions, &content, func(c Copy[Q]) error {
-		if total.Add(1, size); made != nil && total.Exhausted() {
+		if total.Add(1, size); fanOut != nil && total.Exhausted() {
 			return ErrFanOut
 		}
 		picks = append(picks, c)
@@ -89,8 +89,8 @@ func (t *Topic[Q]) Pick(m *message.Content, at int64, made *FanOut, left *int, t
 	if err != nil {
 		return nil, err
 	}
-	if made != nil {
-		*made = total
+	if fanOut != nil {
+		*fanOut = total
 	}
 	return picks, nil
 }
@@ -192,14 +192,14 @@ func (j *judging[Q]) sub(sub *Subscription[Q], content *message.Content, give fu
 	if errors.Is(ruleErr, filter.ErrStopped) {
 		return ruleErr
 	}
-	for _, made := range copies {
+	for _, selected := range copies {
 		c := Copy[Q]{To: sub, Content: content}
 		switch {
-		case made.TooLarge != "":
-			c.Why = &message.DeadLettering{Reason: forebay.ReasonHeaderSize, Description: made.TooLarge}
-		case made.Rule != "":
+		case selected.TooLarge != "":
+			c.Why = &message.DeadLettering{Reason: forebay.ReasonHeaderSize, Description: selected.TooLarge}
+		case selected.Rule != "":
 			var err error
-			if c.Content, err = content.Changed(made.Message); err != nil {
+			if c.Content, err = content.Changed(selected.Message); err != nil {
 				return err
 			}
 		}
