@@ -6,7 +6,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
-	"github.com/forebayhq/forebay/internal/intake"
+	"github.com/forebayhq/forebay/internal/trigger"
 )
 
 // Intake is a queue of plain messages that become jobs. The queue need not exist yet.
@@ -46,10 +46,10 @@ func (o Options) validateIntake(known map[string]forebay.Task, bad func(field, f
 	}
 }
 
-// intakes creates the configured intakes.
-func (s *Server) intakes() (list []*intake.Intake) {
+// triggers returns the triggers that the configuration declares as intakes.
+func (s *Server) triggers() (list []*trigger.Trigger) {
 	for _, in := range s.options.Intake {
-		list = append(list, intake.New(intake.Options{
+		list = append(list, trigger.New(trigger.Options{
 			Bus: s.bus, Jobs: s.jobs, Logger: s.log, Tenant: in.Tenant, From: in.From, Task: in.Task, Queue: in.Queue,
 		}))
 	}

@@ -279,7 +279,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if s.options.works() {
 		running.Go(func() { s.webhooks.Run(ctx) })
 		running.Go(func() { s.orchestrations.Run(ctx) })
-		for _, in := range s.intakes() {
+		for _, in := range s.triggers() {
 			running.Go(func() { in.Run(ctx) })
 		}
 	}

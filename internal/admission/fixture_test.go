@@ -42,7 +42,7 @@ func (noJobs) Released(*db.Tx, queue.Subqueue, int64, int64, ...int64) {}
 var fixture = dbtest.Fixture[*stores]{
 	Open:   openStores,
 	DB:     func(s *stores) *db.DB { return s.DB },
-	Parked: func(s *stores, t *db.Tx) int { return len(bus.Key.In(s.DB.Writer).Parked) },
+	Parked: func(s *stores, t *db.Tx) int { return len(bus.Key.In(s.DB.Writer).Waiters) },
 }
 
 func mustDo(t testing.TB, err error) {

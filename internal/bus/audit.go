@@ -9,8 +9,8 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 )
 
-// entityAudit is the audit row of a change to a queue of messages, a topic or a subscription, or to
-// what is in it.
+// entityAudit returns the audit row of a change to a queue of messages, a topic or a
+// subscription, or to its messages.
 func entityAudit(ctx context.Context, verb string, q MessageQueue, detail any) audit.Act {
 	tenant, name, _ := strings.Cut(q.Name, "/")
 	kind := "queue"
@@ -29,7 +29,7 @@ func entityAudit(ctx context.Context, verb string, q MessageQueue, detail any) a
 	return a
 }
 
-// auditDetail is what the audit log says of a queue's settings.
+// auditDetail returns a queue's settings as the audit log shows them.
 func (q MessageQueue) auditDetail() any {
 	return struct {
 		forebay.MessageQueueSettings
@@ -41,9 +41,9 @@ func (q MessageQueue) auditDetail() any {
 	}, q.DeadLetterFilterErrors}
 }
 
-// sameSettings reports whether a put changed nothing, as when a program makes sure at its start that
-// its queue is there.
+// sameSettings reports whether a put changes nothing. Programs often put their queue each time
+// they start.
 func sameSettings(before, after MessageQueue) bool {
-	before.No, before.CreatedAt, before.Version, before.TopicIdle, before.HandsOut = after.No, after.CreatedAt, after.Version, after.TopicIdle, after.HandsOut
+	before.No, before.CreatedAt, before.Version, before.TopicIdle, before.CopiesPending = after.No, after.CreatedAt, after.Version, after.TopicIdle, after.CopiesPending
 	return before == after
 }

@@ -1,19 +1,19 @@
-// Package bus is queues of plain messages with the semantics of Azure Service Bus: a message is
-// received under a lock with a token of its own (peek-lock), and then completed, abandoned, deferred,
-// dead-lettered, or left until the lock ends. Every queue has a dead-letter subqueue at
-// "<queue>/$deadletterqueue", which is received from like a queue and not sent to. A queue may require
-// sessions; then a receiver accepts a session first, and has its messages to itself.
+// Package bus provides queues of plain messages with the semantics of Azure Service Bus. A
+// message is received under a lock with a token of its own (peek-lock). It is then completed,
+// abandoned, deferred or dead-lettered, or left until the lock ends.
 //
-// A [Service] validates, applies limits and defaults, and keeps tenants apart: a queue belongs to the
-// tenant that made it, and its name is the tenant's own. The store makes each step durable before it
-// returns.
+// Every queue has a dead-letter subqueue at "<queue>/$deadletterqueue". Receivers read it like a
+// queue; nobody can send to it. A queue may require sessions. Then a receiver first accepts a
+// session, and gets its messages to itself.
+//
+// A [Service] validates, applies limits and defaults, and keeps tenants apart. A queue belongs to
+// the tenant that created it, and its name is unique within the tenant. The [Store] makes each
+// step durable before it returns. Package message has the content of messages, package rules the
+// rules of subscriptions.
 package bus
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
-	"encoding/binary"
 	"strings"
 	"sync"
 	"time"
@@ -23,19 +23,19 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Options makes a Service.
+// Options are the settings of a Service.
 type Options struct {
 	Store           *Store
 	MaxMessageBytes int64 // 0: forebay.DefaultMaxMessageBytes
 	// Taken reports whether the tenant already knows a queue for jobs by that name; nil: never.
 	Taken func(ctx context.Context, tenant, name string) bool
-	// Limits judges what is sent and made; nil: nothing does.
+	// Limits bounds what tenants send and create; nil: nothing is limited.
 	Limits *limits.Meter
 }
 
-// Service answers everything about queues of messages. All methods are safe for concurrent use and
-// return *forebay.Error values for what a caller did wrong. An entity is a queue's name or the path
-// of its dead-letter subqueue.
+// Service answers everything about queues of messages. All methods are safe for concurrent use.
+// They return *forebay.Error values for a caller's mistakes. An entity is a queue's name or the
+// path of its dead-letter subqueue.
 type Service struct {
 	store    *Store
 	maxBytes int64
@@ -68,9 +68,9 @@ type entity struct {
 	deadLetter bool
 }
 
-func (e entity) lane() queue.Subqueue { return e.Subqueue(e.deadLetter) }
+func (e entity) subqueue() queue.Subqueue { return e.Subqueue(e.deadLetter) }
 
-// entity finds what a path names. Like Service Bus it takes the subqueue's name in any case.
+// entity finds what a path names. Like Service Bus, it ignores the case of the subqueue's name.
 func (s *Service) entity(ctx context.Context, tenant, path string) (entity, error) {
 	name, subscription, sub := forebay.CutEntityPath(path)
 	if sub != "" && !strings.EqualFold(sub, forebay.SubqueueDeadLetter) {
@@ -83,8 +83,8 @@ func (s *Service) entity(ctx context.Context, tenant, path string) (entity, erro
 	return entity{q, sub != ""}, err
 }
 
-// remembered is a queue as it was read at that time. It does not count for long: another process may
-// have changed it, or the store may have deleted it for want of use.
+// remembered is a queue as it was read at that time. It is used for a short time only: another
+// process may have changed the queue, or the store may have deleted it as idle.
 type remembered struct {
 	MessageQueue
 	at time.Time
@@ -113,7 +113,8 @@ func (s *Service) queue(ctx context.Context, tenant, name string) (MessageQueue,
 	return q, err
 }
 
-// stored finds a queue, a topic or a subscription by its name in the store, from memory if possible.
+// stored finds a queue, a topic or a subscription by its name in the store, from memory if
+// possible.
 func (s *Service) stored(ctx context.Context, key string) (MessageQueue, error) {
 	s.mu.RLock()
 	known, ok := s.queues[key]
@@ -136,7 +137,7 @@ func (s *Service) stored(ctx context.Context, key string) (MessageQueue, error) 
 	return q, nil
 }
 
-// remember keeps what was read of a queue, unless one has changed since: it may be older than that.
+// remember keeps what was read of a queue, unless a queue has changed since the read began.
 func (s *Service) remember(key string, q MessageQueue, changes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,44 +146,13 @@ func (s *Service) remember(key string, q MessageQueue, changes int) {
 	}
 }
 
-// changed forgets what is remembered of a queue, and what is being read now.
+// changed forgets a queue, and keeps reads that are under way from being remembered.
 func (s *Service) changed(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes++
 	delete(s.queues, key)
 }
-
-// A token is what a receiver settles a delivery with, or uses a session: opaque to it, a sequence
-// number, or that of the session, and the random number of the lock in truth.
-const tokenBytes = 16
-
-var tokenEncoding = base64.RawURLEncoding.Strict()
-
-func newToken(number, secret int64) string {
-	var b [tokenBytes]byte
-	binary.BigEndian.PutUint64(b[:8], uint64(number))
-	binary.BigEndian.PutUint64(b[8:], uint64(secret))
-	return tokenEncoding.EncodeToString(b[:])
-}
-
-func parseToken(field, token string) (number, secret int64, err error) {
-	var b [tokenBytes]byte
-	if len(token) == tokenEncoding.EncodedLen(tokenBytes) {
-		// The decoder skips line ends, so it may have found fewer bytes.
-		if n, err := tokenEncoding.Decode(b[:], []byte(token)); err == nil && n == tokenBytes {
-			return int64(binary.BigEndian.Uint64(b[:8])), int64(binary.BigEndian.Uint64(b[8:])), nil
-		}
-	}
-	return 0, 0, forebay.Invalid(field, "is not such a token")
-}
-
-func tokenOf(l queue.Lock) string { return newToken(l.Seq, l.Token) }
-
-// newMessageID names a message whose sender did not.
-func newMessageID() string { return "msg_" + strings.ToLower(rand.Text()) }
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // secondsOrNil is nil for none.
 func secondsOrNil(d time.Duration) *float64 {

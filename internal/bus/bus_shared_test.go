@@ -11,8 +11,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 )
 
-// Several processes serve one database: each activates, expires and forwards what is due, at once with the
-// others, and delivers. Every message comes to one receiver, once.
+// Several processes serve one database: each activates, expires and forwards what is due, at once
+// with the others, and delivers. Every message comes to one receiver, once.
 func TestBusOfSeveralProcesses(t *testing.T) {
 	t.Parallel()
 	e := fixture.ClockSchema(dbtest.NewClockServer(t), "shared")
@@ -53,7 +53,8 @@ func TestBusOfSeveralProcesses(t *testing.T) {
 	})
 	backlog := put("t/backlog", func(*MessageQueue) {})
 
-	// What each process sends. Of what is due, and of the backlog, one transaction cannot take all.
+	// What each process sends. Of what is due, and of the backlog, one transaction cannot take
+	// all.
 	const ofDue, ofBacklog, ofPlain = dueBatch / 3, purgeBatch / 2, 50
 	at := c.time().Add(time.Minute)
 	together(func(n int, s *stores) error {

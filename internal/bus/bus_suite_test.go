@@ -13,8 +13,8 @@ import (
 	"github.com/forebayhq/forebay/internal/raced"
 )
 
-// busSuite is what queues of messages, sessions and topics keep to whatever database they are in. Each test
-// gets an empty store and the clock that it goes by.
+// busSuite is what queues of messages, sessions and topics must do on every database. Each test
+// gets an empty store and a clock of its own.
 var busSuite = map[string]func(*testing.T, *stores, *clock){
 	"Receivers are woken":                  testReceiversAreWoken,
 	"Receivers that give up leave nothing": testReceiversThatGiveUpLeaveNothing,
@@ -99,7 +99,8 @@ func TestBus(t *testing.T) {
 	})
 }
 
-// emptyBus removes what a test of the suite has left: to make all tables anew would take longer than most tests.
+// emptyBus removes what a test of the suite has left: to make all tables anew would take longer
+// than most tests.
 const emptyBus = `SET search_path = bus;
 DELETE FROM messages; DELETE FROM bodies; DELETE FROM sessions; DELETE FROM message_ids; DELETE FROM rules; DELETE FROM queues`
 
@@ -124,7 +125,7 @@ func (c *clock) pass(d time.Duration) {
 	c.quiet()
 }
 
-// quiet returns once nothing is left that the stores have to do at this time.
+// quiet returns once the stores have nothing to do at this time.
 func (c *clock) quiet() {
 	c.t.Helper()
 	for _, s := range c.stores {
@@ -135,7 +136,7 @@ func (c *clock) quiet() {
 	}
 }
 
-// rest returns once a store finds that nothing is left for it to do at this time without being asked.
+// rest returns once a store finds nothing to do at this time.
 func rest(s *stores) error {
 	for {
 		due, err := db.TransactIn(background, Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (bool, error) { return t.W.nextTask > 0 && t.W.nextTask <= t.Now, nil })
@@ -145,12 +146,12 @@ func rest(s *stores) error {
 	}
 }
 
-// parked returns once that many receivers wait in the store.
-func (c *clock) parked(s *stores, receivers int) {
+// awaitReceivers returns once that many receivers wait in the store.
+func (c *clock) awaitReceivers(s *stores, receivers int) {
 	c.t.Helper()
 	for {
 		waiting, err := db.TransactIn(background, Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (n int, err error) {
-			for _, claims := range t.W.Parked {
+			for _, claims := range t.W.Waiters {
 				n += len(claims)
 			}
 			return n, nil
@@ -164,13 +165,13 @@ func (c *clock) parked(s *stores, receivers int) {
 	}
 }
 
-// waited is what a receiver that has waited got.
+// waited is the answer to a receiver that has waited.
 type waited[T any] struct {
 	got T
 	err error
 }
 
-// inBackground has a receiver wait, as one of that many in the store.
+// inBackground lets a receiver wait, as one of that many in the store.
 func inBackground[T any](c *clock, s *stores, receivers int, receive func() (T, error)) <-chan waited[T] {
 	c.t.Helper()
 	answers := make(chan waited[T], 1)
@@ -178,11 +179,11 @@ func inBackground[T any](c *clock, s *stores, receivers int, receive func() (T, 
 		got, err := receive()
 		answers <- waited[T]{got, err}
 	}()
-	c.parked(s, receivers)
+	c.awaitReceivers(s, receivers)
 	return answers
 }
 
-// beside opens the database in what might be another process.
+// beside opens the database as another process would.
 func (c *clock) beside(serve bool) *stores {
 	c.t.Helper()
 	where := c.Options()

@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// suite is what a service does whatever database its store is in. Each test gets one whose tenant "acme" has
-// the queue "orders", and nothing else.
+// suite is what a service does whatever database its store is in. Each test gets one whose tenant
+// "acme" has the queue "orders", and nothing else.
 var suite = map[string]func(*testing.T, *Service){
 	"Entities":                        testEntities,
 	"Send all or none":                testSendAllOrNone,
@@ -99,23 +99,6 @@ func serviceOn(t *testing.T, s *stores) *Service {
 
 func text(s string) forebay.NewMessage { return forebay.NewMessage{Body: &s} }
 
-// FuzzParseToken: what is taken for a token is the token of that lock, and of no other.
-func FuzzParseToken(f *testing.F) {
-	f.Add(tokenOf(queue.Lock{Seq: 1, Token: -1}))
-	f.Add("")
-	f.Add("AAAAAAAAAAEAAAAAAAAAAR")
-	f.Add(strings.Repeat("\n", 22))
-	f.Fuzz(func(t *testing.T, token string) {
-		number, secret, err := parseToken("lock_token", token)
-		if err == nil && newToken(number, secret) != token {
-			t.Errorf("%q is taken for %q", token, newToken(number, secret))
-		}
-		if err != nil && forebay.CodeOf(err) != forebay.CodeInvalidRequest {
-			t.Errorf("%q: %v", token, err)
-		}
-	})
-}
-
 func testEntities(t *testing.T, b *Service) {
 	ctx := t.Context()
 	for path, want := range map[string]forebay.Code{
@@ -157,7 +140,8 @@ func testCorrelationIDs(t *testing.T, b *Service) {
 	}
 }
 
-// Either all messages of a call are stored or none is, and the limit counts everything in a message.
+// Either all messages of a call are stored or none is, and the limit counts everything in a
+// message.
 func testSendAllOrNone(t *testing.T, b *Service) {
 	ctx := t.Context()
 	large := text(strings.Repeat("x", 900))
@@ -192,14 +176,14 @@ func testUndeliver(t *testing.T, b *Service) {
 		t.Fatal(got, err)
 	}
 	cancel()
-	if handed, err := b.hand(ctx, want, got); !errors.Is(err, context.Canceled) || handed != nil {
+	if handed, err := b.answer(ctx, want, got); !errors.Is(err, context.Canceled) || handed != nil {
 		t.Fatalf("handed %+v to a caller that left (%v)", handed, err)
 	}
 	again, err := b.Receive(t.Context(), "acme", "orders", forebay.ReceiveRequest{MaxMessages: 5, WaitSeconds: 10})
 	if err != nil || len(again) != 2 || again[0].DeliveryCount != 1 || *again[0].Body != "1" {
 		t.Errorf("received %+v (%v)", again, err)
 	}
-	if err := b.Complete(t.Context(), "acme", "orders", tokenOf(got[0].Lock)); !errors.Is(err, forebay.ErrLockLost) {
+	if err := b.Complete(t.Context(), "acme", "orders", message.NewToken(got[0].Seq, got[0].Token)); !errors.Is(err, forebay.ErrLockLost) {
 		t.Errorf("the lock given back settled: %v", err)
 	}
 
@@ -211,7 +195,7 @@ func testUndeliver(t *testing.T, b *Service) {
 	if got, err = b.store.ReceiveDeferred(t.Context(), want, deferred.DeferredSequenceNumbers); err != nil || len(got) != 1 {
 		t.Fatal(got, err)
 	}
-	if _, err := b.hand(ctx, want, got); !errors.Is(err, context.Canceled) {
+	if _, err := b.answer(ctx, want, got); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	if again, err = b.Receive(t.Context(), "acme", "orders", deferred); err != nil || len(again) != 1 || again[0].State != forebay.MessageDeferred || again[0].DeliveryCount != 2 {
@@ -229,7 +213,7 @@ func TestErrorInMessage(t *testing.T) {
 	}
 }
 
-// What is read of a queue while it changes is not remembered.
+// A queue that was read while it changed is not remembered.
 func testChangedQueueIsNotRemembered(t *testing.T, b *Service) {
 	ctx := t.Context()
 	want := func(lock float64) {
@@ -260,7 +244,7 @@ func testChangedQueueIsNotRemembered(t *testing.T, b *Service) {
 	}
 }
 
-// A queue made again under the name of a deleted one is another queue.
+// A queue that is created under the name of a deleted one is another queue.
 func testDeletedQueue(t *testing.T, b *Service) {
 	ctx := t.Context()
 	if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{text("old")}); err != nil {

@@ -7,34 +7,34 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// What a clock that was ahead has left of plain messages: see clock.go.
+// Repairs of plain messages after the database's clock was ahead.
 
-// Numbers in these statements: 300000 is forebay.MaxLockDuration, 4611686018427387904 stands for the end of
-// time, and records are mended that are more than a day, 86400000, ahead. ?1 is the time, ?2 and ?3 are the
-// numbers of the rows: above one, up to another.
+// Numbers in these statements: 300000 is forebay.MaxLockDuration in milliseconds, and
+// 4611686018427387904 stands for the end of time. Records more than a day, 86400000, ahead are
+// repaired. ?1 is the time. ?2 and ?3 bound the row numbers: above ?2, up to ?3.
 const (
-	sqlMessageMadeAhead = "SELECT 1 FROM (SELECT enqueued_at AS at FROM bodies ORDER BY seq DESC LIMIT 1) b WHERE b.at > ?1"
+	sqlMessageAhead = "SELECT 1 FROM (SELECT enqueued_at AS at FROM bodies ORDER BY seq DESC LIMIT 1) b WHERE b.at > ?1"
 
 	sqlBodyAhead = `
 UPDATE bodies SET enqueued_at = ?1, expires_at = expires_at - (enqueued_at - ?1),
   due_at = CASE WHEN due_at = expires_at THEN due_at - (enqueued_at - ?1) ELSE due_at END
 WHERE seq > ?2 AND seq <= ?3 AND enqueued_at > ?1`
 
-	// A message that is not scheduled is looked at again when it expires or when its lock ends;
-	// whoever looks finds out.
+	// A message that is not scheduled is due when it expires or when its lock ends. Making it due
+	// now is safe: whoever processes it checks.
 	sqlDueAhead = `
 UPDATE bodies SET due_at = ?1 WHERE seq > ?2 AND seq <= ?3 AND due_at > ?1 AND (expires_at IS NULL OR due_at <> expires_at)
   AND EXISTS (SELECT 1 FROM messages m WHERE m.seq = bodies.seq AND m.rank <> 1)`
 
-	// One that its sender was to hand out, or that was put off, is scheduled for no later than
-	// that.
+	// A message whose sender was to copy it, or that was postponed, is scheduled for that time or
+	// earlier.
 	sqlPutOffAhead = `
 UPDATE bodies SET due_at = CASE WHEN scheduled_at > ?1 THEN scheduled_at ELSE ?1 END
 WHERE seq > ?2 AND seq <= ?3 AND due_at > ?1 + 10000 AND (scheduled_at IS NULL OR due_at > scheduled_at)
   AND EXISTS (SELECT 1 FROM messages m WHERE m.seq = bodies.seq AND m.rank = 1)`
 
-	// Plain messages wait for nothing but their time, which has another rank, and for another try
-	// of a webhook.
+	// Plain messages are invisible only while they are scheduled, which is another rank, or wait
+	// for the next try of a webhook.
 	sqlPlainAhead = `
 UPDATE messages SET visible = ?1 WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 AND token IS NULL AND rank = 0
   AND EXISTS (SELECT 1 FROM bodies b WHERE b.seq = messages.seq)
@@ -46,22 +46,22 @@ UPDATE sessions SET visible = CASE WHEN token IS NULL THEN ?1 ELSE ?1 + 300000 E
   locked_until = CASE WHEN token IS NULL THEN NULL ELSE ?1 + 300000 END
 WHERE no > ?2 AND no <= ?3 AND visible > ?1 + CASE WHEN token IS NULL THEN 0 ELSE 300000 END`
 
-	sqlIdleAhead = "UPDATE queues SET delete_at = ?1 + idle + idle / 60 WHERE delete_at > ?1 + idle + idle / 60"
-	sqlTendAhead = "UPDATE queues SET due_at = ?1 WHERE due_at > ?1"
+	sqlIdleAhead     = "UPDATE queues SET delete_at = ?1 + idle + idle / 60 WHERE delete_at > ?1 + idle + idle / 60"
+	sqlQueueDueAhead = "UPDATE queues SET due_at = ?1 WHERE due_at > ?1"
 
-	// Message ids are remembered for the window of their queue.
-	sqlIDStretch = "SELECT max(id) FROM (SELECT id FROM message_ids WHERE queue = ? AND id > ? ORDER BY id LIMIT ? + 0) x"
-	sqlIDsAhead  = "UPDATE message_ids SET forget_at = ?1 WHERE queue = ?2 AND id > ?3 AND id <= ?4 AND forget_at > ?1"
+	// Message ids are remembered for the duplicate window of their queue.
+	sqlIDRange  = "SELECT max(id) FROM (SELECT id FROM message_ids WHERE queue = ? AND id > ? ORDER BY id LIMIT ? + 0) x"
+	sqlIDsAhead = "UPDATE message_ids SET forget_at = ?1 WHERE queue = ?2 AND id > ?3 AND id <= ?4 AND forget_at > ?1"
 )
 
 func (p *Participant) ClockMend() db.ClockMend {
-	return db.ClockMend{MadeAhead: sqlMessageMadeAhead, Few: []string{sqlIdleAhead, sqlTendAhead}, Others: mendAllIDs, Walks: []db.ClockWalk{
+	return db.ClockMend{MadeAhead: sqlMessageAhead, Few: []string{sqlIdleAhead, sqlQueueDueAhead}, Others: mendAllIDs, Walks: []db.ClockWalk{
 		{Table: "messages", Number: "seq", Statements: []string{sqlBodyAhead, sqlDueAhead, sqlPutOffAhead, sqlPlainAhead}, More: nil},
 		{Table: "sessions", Number: "no", Statements: []string{sqlSessionsAhead}, More: nil},
 	}}
 }
 
-// mendAllIDs mends the message ids of all queues.
+// mendAllIDs repairs the message ids of all queues.
 func mendAllIDs(ctx context.Context, s *db.DB, step func(func(*db.Tx) (int, error)) error) error {
 	windows := map[int64]int64{}
 	err := s.Read(ctx, func(c driver.Conn) error {
@@ -81,9 +81,9 @@ func mendAllIDs(ctx context.Context, s *db.DB, step func(func(*db.Tx) (int, erro
 	return err
 }
 
-// mendIDs mends the message ids of a queue that come next after one.
+// mendIDs repairs the message ids of a queue that come next after one.
 func (t *Tx) mendIDs(queue, window int64, after string) (changed int, last string, more bool, err error) {
-	_, err = t.Prep(sqlIDStretch).Int(queue).Text(after).Int(db.ClockStretch).One(func(r driver.Row) { last, more = r.Text(0), !r.IsNull(0) })
+	_, err = t.Prep(sqlIDRange).Int(queue).Text(after).Int(db.ClockStretch).One(func(r driver.Row) { last, more = r.Text(0), !r.IsNull(0) })
 	if err != nil || !more {
 		return 0, "", false, err
 	}

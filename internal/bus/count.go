@@ -7,23 +7,23 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// MessageCounts is what stands in a queue of messages.
+// MessageCounts counts the messages of a queue by state.
 type MessageCounts struct {
 	Active, Scheduled, Locked, Deferred, DeadLetter int64
-	OldestActive                                    int64 // since when; 0: none is active
-	Capped                                          bool  // a count stopped at its limit: there are at least so many
+	OldestActive                                    int64 // time of the oldest active message; 0: there is none
+	Capped                                          bool  // a count stopped at its limit, so it is a lower bound
 }
 
-// CountLimit is how many of a kind are counted of one queue or topic.
+// CountLimit is the highest count of messages of one state in one queue or topic.
 const CountLimit = 10_000
 
-// CountLimitOf is how many of a kind are counted of each of so many queues or topics that are listed together.
+// CountLimitOf is the limit where so many queues or topics are listed together.
 func CountLimitOf(listed int) int64 {
 	return min(CountLimit, max(100, 4*CountLimit/int64(max(1, listed))))
 }
 
-// What stands in each subqueue, by state. Each part walks the index of hot rows, and stops at the limit
-// ?3: without sessions active and locked messages, and the scheduled ones, then those of sessions.
+// The messages of each subqueue by state. Each part reads the index of messages and stops at the
+// limit ?3: active and locked messages without sessions, scheduled ones, then those of sessions.
 const sqlMessageCounts = `
 SELECT lane % 4, count(*),
   count(*) FILTER (WHERE rank <> 1 AND until <= ?2),

@@ -11,8 +11,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// DropMessageQueue makes the queue unknown and turns its receivers away; its messages go with
-// [Store.PurgeDropped]. It reports whether the queue was there.
+// DropMessageQueue makes the queue unknown and refuses its receivers. [Store.PurgeDropped]
+// removes its messages. It reports whether the queue existed.
 func (s *Store) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped bool, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (bool, error) {
 		dropped, err := t.DropMessageQueue(q.No)
@@ -33,21 +33,21 @@ func (t *Tx) DropMessageQueue(no int64) (dropped bool, err error) {
 	}
 	t.DueBy(t.Now)
 	t.Notify(db.WordSettings, 0, 0, 0)
-	t.After = append(t.After, func() { t.W.forgetQueue(no) })
+	t.After = append(t.After, func() { t.W.dropQueue(no) })
 	if err := t.Prep(schema.SQLCount).Text("queue").Int(no + 1).Exec(); err != nil {
 		return false, err
 	}
-	return true, t.leaveTopic(no)
+	return true, t.dropFromTopic(no)
 }
 
-// forgetQueue refuses the receivers that wait for a queue and drops what is remembered of its subqueues.
-func (w *Participant) forgetQueue(no int64) {
+// dropQueue refuses the receivers that wait for a queue and forgets its subqueues.
+func (w *Participant) dropQueue(no int64) {
 	for kind := range queue.SubqueueKind(queue.SubqueueKinds) {
 		subqueue := queue.SubqueueOf(no, kind)
 		w.Drop(subqueue, ErrNoQueue)
-		delete(w.Resting, subqueue)
+		delete(w.Paused, subqueue)
 	}
-	for subqueue, receivers := range w.Parked {
+	for subqueue, receivers := range w.Waiters {
 		if !subqueue.IsOfQueue() && receivers[0].Queue.No == no {
 			w.Drop(subqueue, ErrNoQueue)
 		}
@@ -59,7 +59,7 @@ var ErrNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", 
 const purgeBatch = 500
 
 // PurgeDropped removes the messages of dropped queues in small transactions, then the queues. The
-// writer does the same when it finds the time, so that nothing depends on the caller.
+// writer does the same in the background, so nothing depends on the caller.
 func (s *Store) PurgeDropped(ctx context.Context) error {
 	for {
 		more, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (bool, error) {
@@ -76,7 +76,7 @@ func (s *Store) PurgeDropped(ctx context.Context) error {
 	}
 }
 
-// purge removes a batch of what is left of a dropped queue and, once nothing is, the queue.
+// purge removes a batch of the rows of a dropped queue and, once there are none, the queue.
 func (t *Tx) purge(no int64) error {
 	var seqs []int64
 	err := t.Prep("SELECT seq FROM bodies WHERE lane BETWEEN ?1 AND ?1 + 3 LIMIT ?2 + 0").Int(no * queue.SubqueueKinds).Int(purgeBatch).Each(func(r driver.Row) error {

@@ -4,18 +4,19 @@ import (
 	"errors"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// dueBatch is how many messages of a kind one transaction activates or expires.
+// dueBatch is how many messages one transaction activates, expires or dead-letters.
 const (
 	dueBatch       = 256
 	sharedDueBatch = 64 // while tenants share the writer
 )
 
-// A message with a due time is one that is scheduled, may expire or has its last delivery. One that is locked is looked at
-// again when its lock ends: until then it does not expire.
+// A message has a due time if it is scheduled, may expire or has had its last delivery. A locked
+// message is due again when its lock ends: it does not expire before.
 const (
 	sqlNextDueMessage = "SELECT due_at FROM bodies WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"
 	sqlNextDueQueue   = "SELECT due_at FROM queues WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"
@@ -28,23 +29,23 @@ SELECT b.seq, m.lane, m.rank, CASE WHEN m.token IS NULL THEN 0 WHEN m.rank < 16 
 FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at <= ? ORDER BY b.due_at, b.seq LIMIT ? + 0`
 )
 
-// nextDueMessages returns when something is to be done about messages or their queues; 0: nothing.
+// nextDueMessages returns when messages or queues are next due; 0: never.
 func nextDueMessages(c driver.Conn) (next int64, err error) {
 	return c.Earliest(sqlNextDueMessage, sqlNextForget, sqlNextDueQueue, sqlNextIdleQueue)
 }
 
-// dueMessage is a message whose time has come.
+// dueMessage is a message whose due time has come.
 type dueMessage struct {
 	seq, rank, lockedUntil int64
 	subqueue               queue.Subqueue
 	deliveries             int
 	expiresAt              int64 // 0: never
-	deadLetters            bool  // its queue does so with what has expired
+	deadLetters            bool  // its queue dead-letters expired messages
 }
 
-// tendMessages does what is due in queues of messages: it activates, expires, forwards and forgets,
-// each in batches.
-func (t *Tx) tendMessages() error {
+// processDueMessages processes what is due in queues of messages: it activates, expires, forwards
+// and forgets, each in batches.
+func (t *Tx) processDueMessages() error {
 	var due []dueMessage
 	most := int64(dueBatch)
 	if t.W.Parties.Now() {
@@ -57,43 +58,43 @@ func (t *Tx) tendMessages() error {
 	if err != nil {
 		return err
 	}
-	t.copied, t.dueDone = spread{}, false // a share of its own: what callers publish must not hold up what is due
+	t.copied, t.dueDone = rules.FanOut{}, false // due messages have a limit of their own: callers must not delay them
 	for _, m := range due {
 		if !t.takesMore() {
-			break // what is left is still due, and so next
+			break // the rest is still due in the next transaction
 		}
-		if err := t.tend(m); err != nil {
+		if err := t.processDue(m); err != nil {
 			return err
 		}
 	}
 	if err := t.forgetMessageIDs(); err != nil {
 		return err
 	}
-	t.copied, t.dueDone = spread{}, false
-	return t.tendQueues()
+	t.copied, t.dueDone = rules.FanOut{}, false
+	return t.processDueQueues()
 }
 
-// takesMore reports whether the transaction may do one more thing that is due, which copies of a message may
-// follow from. It may always do one, whatever else it has done: else what is due would wait for as long as
-// callers publish much.
+// takesMore reports whether the transaction may process one more due message, which may lead to
+// copies. It always allows one. Otherwise callers that publish much would delay due messages for
+// ever.
 func (t *Tx) takesMore() bool {
-	if t.dueDone && t.copied.full() {
+	if t.dueDone && t.copied.Full() {
 		return false
 	}
 	t.dueDone = true
 	return true
 }
 
-func (t *Tx) tend(m dueMessage) error {
+func (t *Tx) processDue(m dueMessage) error {
 	deferred, lockEnded := m.subqueue.Deferred() == m.subqueue, m.lockedUntil > 0 && m.lockedUntil <= t.Now
 	switch {
 	case m.rank == scheduledRank:
 		return t.activate(m)
-	case m.rank == partRank:
-		return t.tendPart(m)
+	case m.rank == pendingRank:
+		return t.continueFanOut(m)
 	case m.lockedUntil > t.Now:
 		return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(m.lockedUntil).Int(m.seq).Exec()
-	case deferred && !lockEnded: // expires, or has had its deliveries, when somebody asks for it
+	case deferred && !lockEnded: // it expires, or exceeds its deliveries, when somebody receives it
 		return t.Prep("UPDATE bodies SET due_at = NULL WHERE seq = ?").Int(m.seq).Exec()
 	case !deferred && m.expiresAt > 0 && m.expiresAt <= t.Now && !m.deadLetters:
 		return t.DeleteMessage(m.seq)
@@ -110,16 +111,17 @@ func (t *Tx) tend(m dueMessage) error {
 	case deferred:
 		return t.Prep("UPDATE bodies SET due_at = NULL WHERE seq = ?").Int(m.seq).Exec()
 	}
-	// What was its last delivery does not count, or its queue allows more now.
+	// The last delivery was given back uncounted, or the queue allows more deliveries now.
 	return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").IntOrNull(m.expiresAt).Int(m.seq).Exec()
 }
 
-// A scheduled message of which its topic would make too much, for subscriptions have come since it was sent, stays
-// where it can be cancelled. It is looked at again when it has waited for as long once more: within these, in
-// milliseconds, for judging it may be what takes too long.
+// A scheduled message may become too much for its topic, for example because subscriptions were
+// added. It then stays scheduled, so that it can still be cancelled. It is due again when it has
+// waited as long once more, within these bounds in milliseconds. Judging it may be what takes too
+// long.
 const (
-	postponedLeast = 60_000
-	postponedMost  = 3_600_000
+	minPostponed = 60_000
+	maxPostponed = 3_600_000
 )
 
 // activate makes a scheduled message active, under a new number.
@@ -131,7 +133,7 @@ func (t *Tx) activate(m dueMessage) error {
 	if !found { // it is being deleted
 		return t.DeleteMessage(m.seq)
 	}
-	if err := t.used(q); err != nil { // until now it had something scheduled
+	if err := t.used(q); err != nil { // a scheduled message kept the queue from being idle
 		return err
 	}
 	a, err := arrivalOf(t.Conn, m.seq, t.Now)
@@ -139,19 +141,19 @@ func (t *Tx) activate(m dueMessage) error {
 		return err
 	}
 	if q.IsTopic {
-		a.spread = &spread{}
-		switch a.picks, err = t.pickDue(q, a.MessageContent, a.spread); {
-		case errors.Is(err, errFanOut), errors.Is(err, errNotReady):
-			t.judgeLater(err, slowMessage{q.Tenant, q.No, m.seq})
+		a.fanOut = &rules.FanOut{}
+		switch a.picks, err = t.pickDue(q, a.MessageContent, a.fanOut); {
+		case errors.Is(err, rules.ErrFanOut), errors.Is(err, errNotReady):
+			t.judgeLater(err, rules.SlowMessage{Tenant: q.Tenant, Topic: q.No, Seq: m.seq})
 			waited := int64(0)
 			if a.ScheduledAt != nil {
 				waited = t.Now - driver.Millis(a.ScheduledAt)
 			}
-			at := t.Now + min(max(postponedLeast, waited), postponedMost)
-			if errors.Is(err, errNotReady) { // which does not last
-				at = t.Now + partPause
+			at := t.Now + min(max(minPostponed, waited), maxPostponed)
+			if errors.Is(err, errNotReady) { // the rules will be compiled soon
+				at = t.Now + slowPause
 			}
-			if err := t.Prep("UPDATE messages SET visible = ? WHERE seq = ?").Int(at).Int(m.seq).Exec(); err != nil { // so that its topic is not idle
+			if err := t.Prep("UPDATE messages SET visible = ? WHERE seq = ?").Int(at).Int(m.seq).Exec(); err != nil { // keeps its topic from being idle
 				return err
 			}
 			return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(at).Int(m.seq).Exec()
@@ -159,45 +161,48 @@ func (t *Tx) activate(m dueMessage) error {
 			return err
 		}
 	}
-	return t.makeActive(q, m.seq, a)
+	return t.activateScheduled(q, m.seq, a)
 }
 
-// pickDue is pick for a message that can be judged later. Of a topic whose rules took too long for another message it is, as long as
-// there is room: to find out again and again would keep everybody waiting.
-func (t *Tx) pickDue(topic MessageQueue, message *MessageContent, made *spread) ([]picked, error) {
+// pickDue is pick for a message that can be judged later. If the topic's rules took too long for
+// another message, it returns rules.ErrSteps at once as long as messages can be judged outside.
+// Trying again and again would delay everybody.
+func (t *Tx) pickDue(topic MessageQueue, message *MessageContent, fanOut *rules.FanOut) ([]pick, error) {
 	c, err := t.readyTopic(topic)
 	if err != nil {
 		return nil, err
 	}
-	if c.costly.Load() && t.W.slow.room(topic.Tenant) {
-		return nil, errSteps
+	if c.Costly.Load() && t.W.slow.Room(topic.Tenant) {
+		return nil, rules.ErrSteps
 	}
-	picks, err := t.pick(topic, message, made)
+	picks, err := t.pick(topic, message, fanOut)
 	var refused *forebay.Error
-	if errors.As(err, &refused) && refused == errSteps {
-		c.costly.Store(true)
+	if errors.As(err, &refused) && refused == rules.ErrSteps {
+		c.Costly.Store(true)
 	}
 	return picks, err
 }
 
-// judgeLater has a message judged outside the transaction if judging it within takes too long.
-func (t *Tx) judgeLater(why error, m slowMessage) {
+// judgeLater has a message judged outside the transaction if the error says that judging takes
+// too long within.
+func (t *Tx) judgeLater(why error, m rules.SlowMessage) {
 	var refused *forebay.Error
-	if errors.As(why, &refused); refused != errSteps && !errors.Is(why, errNotReady) {
+	if errors.As(why, &refused); refused != rules.ErrSteps && !errors.Is(why, errNotReady) {
 		return
 	}
-	t.After = append(t.After, func() { t.W.slow.put(m) })
+	t.After = append(t.After, func() { t.W.slow.Put(m) })
 }
 
-// makeActive makes a message of the queue that was scheduled under that number active.
-func (t *Tx) makeActive(q MessageQueue, scheduled int64, a arrival) error {
+// activateScheduled makes a scheduled message active. It gets a new number in place of the given
+// one.
+func (t *Tx) activateScheduled(q MessageQueue, scheduled int64, a arrival) error {
 	if err := t.DeleteMessage(scheduled); err != nil {
 		return err
 	}
 	if err := t.keepShare(&a); err != nil {
 		return err
 	}
-	t.copied.add(1, a.Size())
+	t.copied.Add(1, a.Size())
 	seq, err := t.Queue.NewSeq()
 	if err != nil {
 		return err
@@ -205,7 +210,7 @@ func (t *Tx) makeActive(q MessageQueue, scheduled int64, a arrival) error {
 	return t.enter(q, seq, a)
 }
 
-// ExpireMessage drops or dead-letters a message whose time is over.
+// ExpireMessage deletes or dead-letters a message whose time to live has ended.
 func (t *Tx) ExpireMessage(seq int64, subqueue queue.Subqueue) error {
 	q, _, err := t.MessageQueue(subqueue.Queue())
 	if err != nil {

@@ -4,8 +4,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// remember notes that the queue has seen a message id. It returns the number of the message that came
-// first: seq itself, unless another came within the window.
+// remember records that the queue has seen a message id. It returns the number of the first
+// message with that id: seq itself, unless another came within the window.
 func (t *Tx) remember(q MessageQueue, id string, seq int64) (first int64, err error) {
 	until := t.Now + q.DuplicateWindow.Milliseconds()
 	isFirst, err := t.Prep(`INSERT INTO message_ids (queue, id, seq, forget_at) VALUES (?1, ?2, ?3, ?4)
@@ -19,7 +19,7 @@ ON CONFLICT (queue, id) DO UPDATE SET seq = excluded.seq, forget_at = excluded.f
 	return first, err
 }
 
-// forgetEvery is how often ids are forgotten: many at once, rather than each when its time is over.
+// forgetEvery rounds up the time at which ids are forgotten, so that many go at once.
 const forgetEvery = 10_000 // milliseconds
 
 func forgetTime(at int64) int64 { return (at/forgetEvery + 1) * forgetEvery }
@@ -29,7 +29,7 @@ const (
 	sqlNextForget = "SELECT (forget_at / 10000 + 1) * 10000 FROM message_ids WHERE forget_at > 0 ORDER BY forget_at LIMIT 1"
 )
 
-// forgetMessageIDs drops ids whose window is over.
+// forgetMessageIDs deletes ids whose window has passed.
 func (t *Tx) forgetMessageIDs() error {
 	return t.Prep(`DELETE FROM message_ids WHERE (queue, id) IN
 (SELECT queue, id FROM message_ids WHERE forget_at <= ? ORDER BY forget_at LIMIT ? + 0)`).Int(t.Now).Int(forgetBatch).Exec()

@@ -32,7 +32,7 @@ func openStores(ctx context.Context, opts db.Options) (*stores, error) {
 var fixture = dbtest.Fixture[*stores]{
 	Open:   openStores,
 	DB:     func(s *stores) *db.DB { return s.DB },
-	Parked: func(s *stores, t *db.Tx) int { return len(Key.In(s.DB.Writer).Parked) },
+	Parked: func(s *stores, t *db.Tx) int { return len(Key.In(s.DB.Writer).Waiters) },
 }
 
 type engine = dbtest.Engine[*stores]

@@ -5,15 +5,17 @@ import (
 	"fmt"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// maxHops is how often a message may be forwarded (service-bus-auto-forwarding).
+// maxHops is how often a message may be forwarded (Service Bus documentation,
+// "service-bus-auto-forwarding").
 const maxHops = 4
 
-// forward sends a message that has that number in the queue on to another. One that cannot go there is
-// dead-lettered where it is.
+// forward sends a message, which has that number in the queue, to another queue. A message that
+// cannot go there is dead-lettered where it is.
 func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 	if a.first == 0 {
 		a.first = seq
@@ -30,19 +32,19 @@ func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "the queue that this one forwards to does not exist"}
 		return t.insertDead(q, seq, a)
 	}
-	if target.IsTopic && OnlyForebayPublishes(target.Name) { // by settings from before that was refused
+	if target.IsTopic && OnlyForebayPublishes(target.Name) { // older settings may still say so
 		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "this queue forwards to a topic that only Forebay publishes to"}
 		return t.insertDead(q, seq, a)
 	}
 	if target.IsTopic {
-		if a.spread == nil {
-			a.spread = &spread{}
+		if a.fanOut == nil {
+			a.fanOut = &rules.FanOut{}
 		}
-		switch a.picks, err = t.pick(target, a.MessageContent, a.spread); {
-		case errors.Is(err, errNotReady): // it is judged once they are
+		switch a.picks, err = t.pick(target, a.MessageContent, a.fanOut); {
+		case errors.Is(err, errNotReady): // it is judged once the rules are compiled
 			a.picks = nil
-		case errors.Is(err, errFanOut):
-			refused := errFanOut
+		case errors.Is(err, rules.ErrFanOut):
+			refused := rules.ErrFanOut
 			errors.As(err, &refused)
 			a.why = DeadLettering{Reason: forebay.ReasonFanOut, Description: refused.Message}
 			return t.insertDead(q, seq, a)
@@ -50,14 +52,15 @@ func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 			return err
 		}
 	}
-	t.copied.add(1, a.Size())
+	t.copied.Add(1, a.Size())
 	a.hops++
-	a.inParts, a.bySender = false, false
+	a.inBatches, a.bySender = false, false
 	_, err = t.arrive(target, a)
 	return err
 }
 
-// forwardTarget returns the queue of that name, which the transaction reads once however many messages go there.
+// forwardTarget returns the queue of that name. The transaction reads it once, however many
+// messages go there.
 func (t *Tx) forwardTarget(name string) (q MessageQueue, found bool, err error) {
 	if q, found = t.topics.targets[name]; found {
 		return q, true, nil
@@ -75,7 +78,7 @@ func (t *Tx) rememberTarget(name string, q MessageQueue) {
 	t.topics.targets[name] = q
 }
 
-// arriveDead dead-letters a message that has that number in the queue but never was active in it.
+// arriveDead dead-letters a message that never became active in the queue.
 func (t *Tx) arriveDead(q MessageQueue, seq int64, a arrival, why DeadLettering) error {
 	a.why = why
 	if q.ForwardDeadLettersTo != "" {
@@ -86,13 +89,13 @@ func (t *Tx) arriveDead(q MessageQueue, seq int64, a arrival, why DeadLettering)
 }
 
 func (t *Tx) insertDead(q MessageQueue, seq int64, a arrival) error {
-	st := standing{subqueue: q.Subqueue(true), visible: t.Now}
+	st := position{subqueue: q.Subqueue(true), visible: t.Now}
 	t.Queue.WakeAt(st.subqueue, t.Now)
 	return t.insertArrival(q, seq, a, st)
 }
 
-// DeadLetter moves a message from a queue's subqueue to its dead-letter subqueue, or to where the queue
-// forwards its dead letters.
+// DeadLetter moves a message from a queue's subqueue to its dead-letter subqueue, or to where the
+// queue forwards its dead letters.
 func (t *Tx) DeadLetter(seq int64, from queue.Subqueue, why DeadLettering) error {
 	q, found, err := t.MessageQueue(from.Queue())
 	if err != nil {
@@ -155,8 +158,8 @@ func (t *Tx) takeOut(seq int64, a *arrival) error {
 	return t.keepShare(a)
 }
 
-// keepShare has a message that was just removed, and arrives anew, share its body as before, unless the body
-// went with it as the last of its copies.
+// keepShare lets a message that was just deleted, and enters a queue again, share its body as
+// before. The body may be gone with the message if that was its last copy.
 func (t *Tx) keepShare(a *arrival) error {
 	if a.share == nil {
 		return nil
@@ -168,7 +171,7 @@ func (t *Tx) keepShare(a *arrival) error {
 	return err
 }
 
-// arrivalOf reads a message as it can arrive elsewhere.
+// arrivalOf reads a stored message so that it can enter another queue.
 func arrivalOf(c driver.Conn, seq, at int64) (a arrival, err error) {
 	_, err = c.Prep(sqlWholeMessage).Int(seq).One(func(r driver.Row) { a = arriving(r, at) })
 	return a, err
@@ -178,7 +181,7 @@ func arrivalOf(c driver.Conn, seq, at int64) (a arrival, err error) {
 func arriving(r driver.Row, at int64) arrival {
 	m := readMessage(r, at)
 	a := arrival{MessageContent: &m.MessageContent, first: m.EnqueuedSeq, hops: m.hops, source: m.DeadLetterSource,
-		why: DeadLettering{m.DeadLetterReason, m.DeadLetterDescription}}
+		why: DeadLettering{Reason: m.DeadLetterReason, Description: m.DeadLetterDescription}}
 	if m.shared != 0 {
 		a.share = &sharing{no: m.shared, stored: true}
 	}
@@ -187,8 +190,9 @@ func arriving(r driver.Row, at int64) arrival {
 
 const sqlNextOfQueue = "SELECT seq, visible FROM messages WHERE lane = ? AND rank = 0 ORDER BY visible, seq LIMIT ? + 0"
 
-// forwardBacklog sends on what stands in a queue that began to forward only later, as much as the transaction
-// takes. It looks again at once if there is more, else when a lock ends.
+// forwardBacklog forwards the messages that were in a queue before it began to forward, as many
+// as the transaction takes. The queue is due again at once if there are more, otherwise when a
+// lock ends.
 func (t *Tx) forwardBacklog(q MessageQueue) error {
 	var seqs []int64
 	next := int64(0)
@@ -218,5 +222,5 @@ func (t *Tx) forwardBacklog(q MessageQueue) error {
 			return err
 		}
 	}
-	return t.lookAgain(q.No, next)
+	return t.markQueueDue(q.No, next)
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// What keeps a queue that is deleted when idle is in message-expiration, "Idleness": sends, receives, peeks and
-// updates, and what is scheduled in it. A topic is kept by use of its subscriptions too, and a subscription
-// not by the copies that it gets.
+// A queue that is deleted when idle is kept by sends, receives, peeks, updates and scheduled
+// messages (Service Bus documentation, "message-expiration", section "Idleness"). Use of a
+// subscription keeps its topic too. The copies that a subscription gets do not keep it.
 
-// used notes that a queue that is deleted when idle is in use, and its topic with it. The note is renewed
-// only now and then, so such a queue lives up to a sixtieth longer than it must.
+// used records that a queue that is deleted when idle is in use, and its topic with it. The
+// record is renewed only now and then, so such a queue lives up to a sixtieth too long.
 func (t *Tx) used(q MessageQueue) error {
 	if err := t.keep(q.No, q.Idle); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (t *Tx) keep(no int64, after time.Duration) error {
 	return t.Prep("UPDATE queues SET delete_at = ? WHERE no = ? AND delete_at < ? AND kind = 'messages'").Int(at).Int(no).Int(t.Now + idle).Exec()
 }
 
-// Used notes that somebody uses the queue, if that matters to it.
+// Used records that somebody uses the queue, if it is deleted when idle.
 func (s *Store) Used(ctx context.Context, q MessageQueue) error {
 	if q.Idle == 0 && q.TopicIdle == 0 {
 		return nil
@@ -40,21 +40,22 @@ func (s *Store) Used(ctx context.Context, q MessageQueue) error {
 	return s.noteUse(ctx, q)
 }
 
-// noteUse is apart from Used, so that what matters to no queue, with every settlement, costs no memory.
+// noteUse is a function of its own so that Used allocates nothing for other queues. Every
+// settlement calls Used.
 func (s *Store) noteUse(ctx context.Context, q MessageQueue) error {
 	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Local: true, Interleaves: true}, func(t *Tx) (struct{}, error) { return struct{}{}, t.used(q) })
 	return err
 }
 
-// lookAgain notes when something is to be done about a queue; 0: nothing.
-func (t *Tx) lookAgain(no, at int64) error {
+// markQueueDue sets when a queue is due; 0: never.
+func (t *Tx) markQueueDue(no, at int64) error {
 	t.DueBy(at)
 	return t.Prep("UPDATE queues SET due_at = ? WHERE no = ?").IntOrNull(at).Int(no).Exec()
 }
 
-// tendQueues deletes queues that nobody has used for long, purges dropped ones and forwards from those
-// that began to.
-func (t *Tx) tendQueues() error {
+// processDueQueues deletes idle queues, purges dropped ones and forwards the backlog of those
+// that began to forward.
+func (t *Tx) processDueQueues() error {
 	idle, err := t.numbers("SELECT no FROM queues WHERE delete_at <= ? ORDER BY delete_at LIMIT 16")
 	if err != nil {
 		return err
@@ -81,7 +82,7 @@ func (t *Tx) tendQueues() error {
 		case q.ForwardTo != "":
 			err = t.forwardBacklog(q)
 		default:
-			err = t.lookAgain(no, 0)
+			err = t.markQueueDue(no, 0)
 		}
 		if err != nil {
 			return err
@@ -91,8 +92,8 @@ func (t *Tx) tendQueues() error {
 }
 
 const (
-	// The end of the last lock, or of the last wait, in a kind of subqueues of a queue, or of a topic and its
-	// subscriptions, and of the last lock of a session. What is free has been visible for a while.
+	// The end of the last lock, or of the last schedule, in one kind of subqueue. It counts a
+	// queue, or a topic with its subscriptions. A free message has been visible for a while.
 	sqlHeldUntil = `
 SELECT max((SELECT m.visible FROM messages m WHERE m.lane = q.no * 4 + ?2 AND m.rank = ?3 ORDER BY m.visible DESC LIMIT 1))
 FROM queues q WHERE q.no = ?1 OR q.topic = ?1`
@@ -100,13 +101,14 @@ FROM queues q WHERE q.no = ?1 OR q.topic = ?1`
 SELECT max((SELECT s.visible FROM sessions s WHERE s.queue = q.no AND s.visible IS NOT NULL ORDER BY s.visible DESC LIMIT 1))
 FROM queues q WHERE q.no = ?1 OR q.topic = ?1`
 
-	// Forwarding is receiving, and so is a webhook.
+	// A queue that forwards, or has a webhook, is in use.
 	sqlServed = `
 SELECT 1 FROM queues q WHERE (q.no = ?1 OR q.topic = ?1)
   AND (q.forward_to IS NOT NULL OR EXISTS (SELECT 1 FROM webhooks w WHERE w.queue = q.no)) LIMIT 1`
 )
 
-// stillUsed reports whether a queue that nobody seems to have used is not idle, and then looks again later.
+// stillUsed reports whether a queue that seems unused is not idle after all, and then checks it
+// again later.
 func (t *Tx) stillUsed(no int64) (bool, error) {
 	q, _, err := t.MessageQueue(no)
 	if err != nil {
@@ -120,13 +122,13 @@ func (t *Tx) stillUsed(no int64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if until <= t.Now && !served && !q.HandsOut {
+	if until <= t.Now && !served && !q.CopiesPending {
 		return false, nil
 	}
 	return true, t.Prep("UPDATE queues SET delete_at = ? WHERE no = ?").Int(max(until, t.Now) + q.Idle.Milliseconds()).Int(no).Exec()
 }
 
-// heldUntil returns when nothing will be locked or scheduled any more in a queue, or in a topic and its
+// heldUntil returns the end of the last lock or schedule in a queue, or in a topic and its
 // subscriptions.
 func (t *Tx) heldUntil(no int64) (until int64, err error) {
 	later := func(r driver.Row) { until = max(until, r.Int(0)) }
@@ -144,7 +146,7 @@ func (t *Tx) heldUntil(no int64) (until int64, err error) {
 	return until, nil
 }
 
-// numbers returns what a statement that takes the time selects.
+// numbers returns the numbers that a statement selects; its parameter is the time.
 func (t *Tx) numbers(sql string) (numbers []int64, err error) {
 	err = t.Prep(sql).Int(t.Now).Each(func(r driver.Row) error {
 		numbers = append(numbers, r.Int(0))

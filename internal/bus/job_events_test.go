@@ -21,7 +21,8 @@ var all = dbtest.Fixture[*stores.Stores]{
 	DB:   func(s *stores.Stores) *db.DB { return s.DB },
 }
 
-// What subscriptions of the events of jobs make of many changes is stored in several transactions, too.
+// What subscriptions of the events of jobs make of many changes is stored in several
+// transactions, too.
 func TestManyListeners(t *testing.T) {
 	all.WithStores(t, func(t *testing.T, s *stores.Stores) {
 		tenant, err := s.Queues.EnsureTenant(t.Context(), "t")
@@ -34,10 +35,10 @@ func TestManyListeners(t *testing.T) {
 		}
 		const many = 120
 		for i := range many {
-			made, err := s.Jobs.Submit(t.Context(), []jobs.NewJob{{ID: fmt.Sprint("job_", i), Tenant: tenant, Queue: queueID, Task: "echo", Priority: 5,
+			submitted, err := s.Jobs.Submit(t.Context(), []jobs.NewJob{{ID: fmt.Sprint("job_", i), Tenant: tenant, Queue: queueID, Task: "echo", Priority: 5,
 				MaxAttempts: 3, Input: []byte("1"), InputSize: 1}})
-			if err != nil || made[0].Err != nil {
-				t.Fatal(err, made)
+			if err != nil || submitted[0].Err != nil {
+				t.Fatal(err, submitted)
 			}
 		}
 		got, err := s.Jobs.Claim(t.Context(), jobs.ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: many, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3})

@@ -6,7 +6,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// takeMessages takes what messages need of the tenant's limits. What topics and forwarding make of them counts once it is there.
+// takeMessages reserves what messages need of the tenant's limits. Copies made by topics and
+// forwarding count once they are stored.
 func (s *Service) takeMessages(ctx context.Context, tenant string, q MessageQueue, messages []MessageContent) (done func(), err error) {
 	if s.limits == nil {
 		return func() {}, nil
@@ -37,7 +38,8 @@ func (s *Service) takeMessages(ctx context.Context, tenant string, q MessageQueu
 	})
 }
 
-// takeSession takes what a receiver needs that accepts a session by its id, which makes one that is not there.
+// takeSession reserves what accepting a session by its id needs: the session is created if it
+// does not exist.
 func (s *Service) takeSession(ctx context.Context, tenant string, q MessageQueue, id string) (done func(), err error) {
 	if s.limits == nil {
 		return func() {}, nil
@@ -49,7 +51,8 @@ func (s *Service) takeSession(ctx context.Context, tenant string, q MessageQueue
 	return s.limits.Take(ctx, tenant, forebay.LimitSessions, fresh)
 }
 
-// takeState takes what the state of a session needs. One that is no larger than the state before is never refused.
+// takeState reserves what the state of a session needs. A state that is no larger than the one
+// before is never refused.
 func (s *Service) takeState(ctx context.Context, tenant string, q MessageQueue, lock SessionLock, size int64) (done func(), err error) {
 	done, refusal := s.limits.Take(ctx, tenant, forebay.LimitStoredBytes, size)
 	if refusal == nil {
@@ -62,13 +65,13 @@ func (s *Service) takeState(ctx context.Context, tenant string, q MessageQueue, 
 	return done, err
 }
 
-// want is so much of what a limit is about.
+// want is an amount of one limit.
 type want struct {
 	name forebay.LimitName
 	n    int64
 }
 
-// takeAll takes all, or nothing.
+// takeAll reserves all amounts, or none.
 func (s *Service) takeAll(ctx context.Context, tenant string, wants []want) (done func(), err error) {
 	var ends []func()
 	done = func() {
@@ -87,7 +90,7 @@ func (s *Service) takeAll(ctx context.Context, tenant string, wants []want) (don
 	return done, nil
 }
 
-// takeNew takes what something new needs that is put under a key of the store, and nothing if it is there already.
+// takeNew reserves what a new entity needs, and nothing if the entity exists already.
 func (s *Service) takeNew(ctx context.Context, tenant, key string, wants ...want) (done func(), err error) {
 	if s.limits == nil || configuring(ctx) {
 		return func() {}, nil
@@ -98,7 +101,7 @@ func (s *Service) takeNew(ctx context.Context, tenant, key string, wants ...want
 	return s.takeAll(ctx, tenant, wants)
 }
 
-// takeRule takes what a rule needs, unless it is there already.
+// takeRule reserves what a rule needs, unless the rule exists already.
 func (s *Service) takeRule(ctx context.Context, tenant string, q MessageQueue, name string) (done func(), err error) {
 	if s.limits == nil || configuring(ctx) {
 		return func() {}, nil
@@ -111,7 +114,8 @@ func (s *Service) takeRule(ctx context.Context, tenant string, q MessageQueue, n
 
 type configuringKey struct{}
 
-// Configuring returns a context for what the configuration declares: a limit of the tenant does not refuse it.
+// Configuring returns a context for entities that the configuration declares. The tenant's limits
+// do not refuse them.
 func Configuring(ctx context.Context) context.Context {
 	return context.WithValue(ctx, configuringKey{}, true)
 }

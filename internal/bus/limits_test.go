@@ -34,7 +34,7 @@ func accept(t *testing.T, b *bus.Service, id string) (forebay.Session, error) {
 	return session, err
 }
 
-// A session counts however it is made: by a message or by a receiver that asks for it.
+// A session counts whether a message creates it or a receiver that asks for it.
 func TestAcceptedSessionsAreLimited(t *testing.T) {
 	most := int64(2)
 	b := limited(t, forebay.TenantLimits{Sessions: &most})

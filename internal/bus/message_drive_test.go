@@ -147,7 +147,7 @@ func (d *postDriver) take(ready []*modelMessage, limit int) (taken []*modelMessa
 func (d *postDriver) acceptNext(t *rapid.T) {
 	q := d.sessionQueue(t)
 	available := map[string]bool{}
-	for _, m := range d.standing(q, false) {
+	for _, m := range d.messagesIn(q, false) {
 		s := d.session(m)
 		if s != nil && !m.scheduled && !m.deferred && (s.closed || s.until <= d.now()) {
 			available[m.session] = true
@@ -228,7 +228,7 @@ func (d *postDriver) useSession(t *rapid.T) {
 	case 0:
 		err = d.s.Bus.CloseSession(background, queue, h.lock)
 		if err == nil && current {
-			for _, m := range d.standing(h.key.queue, false) {
+			for _, m := range d.messagesIn(h.key.queue, false) {
 				if d.session(m) == s && d.lockedUntil(m) > 0 {
 					d.giveBack(m, false)
 				}
@@ -328,7 +328,8 @@ func (d *postDriver) compare(t *rapid.T, got []Message, expected []*modelMessage
 	}
 }
 
-// settle ends a delivery, current, expired or stale, in a random way, sometimes through the wrong queue.
+// settle ends a delivery, current, expired or stale, in a random way, sometimes through the wrong
+// queue.
 func (d *postDriver) settle(t *rapid.T) {
 	if len(d.held) == 0 {
 		t.Skip("nothing held")
@@ -357,7 +358,7 @@ func (d *postDriver) settle(t *rapid.T) {
 			change()
 			expired := !m.deferred && m.expires > 0 && m.expires <= d.now()
 			if !m.deadLetter && !expired && m.deliveries >= testMaxDeliveries {
-				d.setAside(m, forebay.ReasonMaxDeliveries)
+				d.deadLetter(m, forebay.ReasonMaxDeliveries)
 				return
 			}
 			d.giveBack(m, true)
@@ -367,7 +368,7 @@ func (d *postDriver) settle(t *rapid.T) {
 		apply = func() { change(); m.deferred = true; d.giveBack(m, true) }
 	case 3:
 		err = d.s.Bus.DeadLetter(background, subqueue, h.lock, DeadLettering{Reason: "r", Description: "d"}, changed)
-		apply = func() { change(); d.setAside(m, "r") }
+		apply = func() { change(); d.deadLetter(m, "r") }
 	case 4:
 		until, renewErr := d.s.Bus.RenewMessage(background, subqueue, h.lock, testLock)
 		if err = renewErr; current && d.session(m) != nil {
@@ -405,7 +406,7 @@ func (d *postDriver) deleteBefore(t *rapid.T) {
 	q, deadLetter := d.anyQueue(t), rapid.Bool().Draw(t, "where")
 	before, limit := time.UnixMilli(d.now()).Add(-time.Duration(rapid.IntRange(0, 30_000).Draw(t, "age"))*time.Millisecond), rapid.IntRange(1, 3).Draw(t, "limit")
 	want := 0
-	for _, m := range d.standing(q, deadLetter) {
+	for _, m := range d.messagesIn(q, deadLetter) {
 		if want < limit && m.enqueued < before.UnixMilli() && !m.deferred && !m.scheduled && d.lockedUntil(m) == 0 {
 			m.gone = true
 			want++

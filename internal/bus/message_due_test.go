@@ -46,8 +46,8 @@ func testExpiryWaitsForTheLock(t *testing.T, s *stores, c *clock) {
 	}
 }
 
-// So is a deferred one, of a session too, and one whose time to live ended before the lock; one that was deferred again by
-// who held it stays.
+// The same holds for deferred messages, also of a session, and for messages that expired before
+// their lock ended. A message that its receiver deferred again stays.
 func testTheLastLockOfADeferredMessageEnds(t *testing.T, s *stores, c *clock) {
 	d := idleQueues{t, c, s}
 	plain := d.put("t/plain", func(q *MessageQueue) { q.Idle, q.MaxDeliveries = 0, 2 })
@@ -108,7 +108,7 @@ func testTheLastLockOfADeferredMessageEnds(t *testing.T, s *stores, c *clock) {
 	}
 }
 
-// A message becomes active when its time comes, though nobody does anything, and wakes who waits.
+// A message becomes active when its time comes, without any call, and wakes waiting receivers.
 func testActivationWakes(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{})
 	at := c.time().Add(time.Hour)
@@ -122,7 +122,7 @@ func testActivationWakes(t *testing.T, s *stores, c *clock) {
 		return s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Max: 5, MaxBytes: 1 << 20, Wait: true})
 	})
 	c.pass(time.Hour - time.Millisecond)
-	c.parked(s, 1)
+	c.awaitReceivers(s, 1)
 	c.pass(time.Millisecond)
 	a := <-active
 	if a.err != nil || len(a.got) != 1 || !c.time().Equal(at) {
@@ -175,7 +175,8 @@ func testMessageIDsAreForgotten(t *testing.T, s *stores, c *clock) {
 	}
 }
 
-// A queue that nobody uses is deleted; one that is used, or that a message was forwarded to, is not.
+// A queue that nobody uses is deleted; one that is used, or that a message was forwarded to, is
+// not.
 func testIdleQueues(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{Idle: 5 * time.Minute})
 	exists := func() bool {
@@ -204,7 +205,8 @@ func testIdleQueues(t *testing.T, s *stores, c *clock) {
 	}
 }
 
-// What stood in a queue before it began to forward is forwarded too, what is locked once it is free.
+// Messages that were in a queue before it began to forward are forwarded too, locked ones once
+// they are free.
 func testForwardingOfABacklog(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{})
 	target, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/target", Lock: testLock, MaxDeliveries: 3}, 10)
@@ -275,7 +277,8 @@ func testQueueSettingsThatStay(t *testing.T, s *stores, _ *clock) {
 	}
 }
 
-// Over a network messages that expire go together, each of another queue's: everybody waits for the transaction.
+// Over a network, messages that expire go together, each of another queue: everybody waits for
+// the transaction.
 func TestExpiredMessagesTakeFewRoundTrips(t *testing.T) {
 	t.Parallel()
 	s, few := fixture.OverANetwork(t)

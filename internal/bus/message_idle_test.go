@@ -50,7 +50,7 @@ func (d idleQueues) receive(q MessageQueue, want int) []Message {
 	return got
 }
 
-// What is locked or scheduled keeps its queue, and the idle time begins when it no longer is.
+// Locked and scheduled messages keep their queue. The idle time begins when there are none left.
 func testHeldAndScheduledKeepTheirQueue(t *testing.T, s *stores, c *clock) {
 	d := idleQueues{t, c, s}
 	locked := d.put("t/locked", func(q *MessageQueue) { q.Lock = 20 * time.Minute })
@@ -89,7 +89,7 @@ func testHeldAndScheduledKeepTheirQueue(t *testing.T, s *stores, c *clock) {
 	}
 }
 
-// Who renews a session or cancels what is scheduled uses the queue; forwarding is use, too.
+// Renewing a session and cancelling a scheduled message use the queue. So does forwarding.
 func testUseKeepsAQueue(t *testing.T, s *stores, c *clock) {
 	d := idleQueues{t, c, s}
 	session := d.put("t/session", func(q *MessageQueue) { q.RequiresSession = true })
@@ -117,7 +117,7 @@ func testUseKeepsAQueue(t *testing.T, s *stores, c *clock) {
 	d.want(forwards, true, "forwarding")
 }
 
-// A topic lives while its subscriptions are in use or it is sent to; a subscription by its receivers only.
+// Sends and the use of its subscriptions keep a topic. Only its receivers keep a subscription.
 func testIdleTopics(t *testing.T, s *stores, c *clock) {
 	d := idleQueues{t, c, s}
 	topic := func(name string, idle time.Duration) MessageQueue {
@@ -146,8 +146,9 @@ func testIdleTopics(t *testing.T, s *stores, c *clock) {
 	}
 }
 
-// A message whose last delivery ends with its lock is dead-lettered then, though nobody receives: not
-// before, also when the lock is renewed, and not when the delivery does not count.
+// A message is dead-lettered when the lock of its last delivery ends, even if nobody receives.
+// This happens not before, also if the lock is renewed. It does not happen if the delivery does
+// not count.
 func testTheLastLockEnds(t *testing.T, s *stores, c *clock) {
 	d := idleQueues{t, c, s}
 	plain := d.put("t/plain", func(q *MessageQueue) { q.Idle, q.MaxDeliveries = 0, 1 })
@@ -191,7 +192,7 @@ func testTheLastLockEnds(t *testing.T, s *stores, c *clock) {
 	}
 }
 
-// Every settlement asks whether its queue is to be kept, which most queues need not be.
+// Every settlement checks whether its queue is deleted when idle; most queues are not.
 func TestUseOfAQueueThatStaysCostsNothing(t *testing.T) {
 	s, q := new(stores), MessageQueue{No: 7}
 	if allocs := testing.AllocsPerRun(100, func() {

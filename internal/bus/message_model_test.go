@@ -14,7 +14,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// postOffice is the plain model of queues of messages: what they must do, in memory and without haste.
+// postOffice is the model of queues of messages: what they must do, in memory and as simply as
+// possible.
 type postOffice struct {
 	now      func() int64
 	queues   []MessageQueue
@@ -118,7 +119,7 @@ func (p *postOffice) enter(m *modelMessage) {
 		p.transfer(m, q.ForwardTo)
 		return
 	case q.RequiresSession && m.session == "":
-		p.setAside(m, forebay.ReasonNoSession)
+		p.deadLetter(m, forebay.ReasonNoSession)
 		return
 	}
 	ttl := m.ttl
@@ -146,7 +147,7 @@ func (p *postOffice) transfer(m *modelMessage, to string) {
 	}
 }
 
-func (p *postOffice) setAside(m *modelMessage, reason string) {
+func (p *postOffice) deadLetter(m *modelMessage, reason string) {
 	if to := p.queues[m.queue].ForwardDeadLettersTo; to != "" && !m.deadLetter {
 		m.reason, m.source = reason, p.queues[m.queue].entity()
 		p.transfer(m, to)
@@ -164,7 +165,7 @@ func (p *postOffice) expire(m *modelMessage) {
 		m.gone = true
 		return
 	}
-	p.setAside(m, forebay.ReasonExpired)
+	p.deadLetter(m, forebay.ReasonExpired)
 }
 
 // deliver does what a delivery does before its lock and reports whether there is one.
@@ -176,7 +177,7 @@ func (p *postOffice) deliver(m *modelMessage) bool {
 		p.expire(m)
 		return false
 	case m.deliveries >= p.queues[m.queue].MaxDeliveries:
-		p.setAside(m, forebay.ReasonMaxDeliveries)
+		p.deadLetter(m, forebay.ReasonMaxDeliveries)
 		return false
 	}
 	m.deliveries++
@@ -196,8 +197,8 @@ func (p *postOffice) giveBack(m *modelMessage, counted bool) {
 	}
 }
 
-// tend does what time alone does, at each time something is due: activation, expiry and the end of a last
-// delivery.
+// tend does what happens by time alone, at each time something is due: activation, expiry and the
+// end of a last delivery.
 func (p *postOffice) tend() {
 	for {
 		var next *modelMessage
@@ -223,7 +224,7 @@ func (p *postOffice) tend() {
 		if !next.deferred && next.expires > 0 && next.expires <= p.now() {
 			p.expire(next)
 		} else {
-			p.setAside(next, forebay.ReasonMaxDeliveries)
+			p.deadLetter(next, forebay.ReasonMaxDeliveries)
 		}
 	}
 }
@@ -245,8 +246,8 @@ func (p *postOffice) due(m *modelMessage) int64 {
 	return max(m.expires, p.lockedUntil(m))
 }
 
-// ready returns the messages that a receiver may get, in their order. An empty session stands for a
-// receiver without one.
+// ready returns the messages that a receiver may get, in their order. An empty session stands for
+// a receiver without one.
 func (p *postOffice) ready(queue int, deadLetter bool, session string) (ready []*modelMessage) {
 	for _, m := range p.messages {
 		if m.gone || m.queue != queue || m.deadLetter != deadLetter || m.deferred || m.scheduled || p.lockedUntil(m) > 0 {
@@ -265,8 +266,9 @@ func (p *postOffice) ready(queue int, deadLetter bool, session string) (ready []
 	return ready
 }
 
-// standing returns what stands in a queue or its dead-letter subqueue, in the order of its numbers.
-func (p *postOffice) standing(queue int, deadLetter bool) (messages []*modelMessage) {
+// messagesIn returns the messages in a queue or its dead-letter subqueue, in the order of their
+// numbers.
+func (p *postOffice) messagesIn(queue int, deadLetter bool) (messages []*modelMessage) {
 	for _, m := range p.messages {
 		if !m.gone && m.queue == queue && m.deadLetter == deadLetter {
 			messages = append(messages, m)
@@ -277,7 +279,7 @@ func (p *postOffice) standing(queue int, deadLetter bool) (messages []*modelMess
 }
 
 func (p *postOffice) counts(queue int) (c MessageCounts) {
-	for _, m := range p.standing(queue, false) {
+	for _, m := range p.messagesIn(queue, false) {
 		switch {
 		case p.lockedUntil(m) > 0:
 			c.Locked++
@@ -289,7 +291,7 @@ func (p *postOffice) counts(queue int) (c MessageCounts) {
 			c.Active++
 		}
 	}
-	c.DeadLetter = int64(len(p.standing(queue, true)))
+	c.DeadLetter = int64(len(p.messagesIn(queue, true)))
 	return c
 }
 
@@ -298,7 +300,7 @@ func (d *postDriver) check(t *rapid.T) {
 	highest := d.highest
 	for i, queue := range d.queues {
 		for _, deadLetter := range []bool{false, true} {
-			d.peek(t, queue.Subqueue(deadLetter), d.standing(i, deadLetter), highest)
+			d.peek(t, queue.Subqueue(deadLetter), d.messagesIn(i, deadLetter), highest)
 		}
 		want := d.counts(i)
 		got, err := d.s.Bus.MessageCounts(background, queue, CountLimit)
@@ -309,8 +311,8 @@ func (d *postDriver) check(t *rapid.T) {
 	}
 }
 
-// peek compares a subqueue with what should stand there. A number that is not known yet must be higher than
-// all that were given before.
+// peek compares a subqueue with the messages that should be there. A number that is not known yet
+// must be higher than all earlier ones.
 func (d *postDriver) peek(t *rapid.T, subqueue queue.Subqueue, expected []*modelMessage, highest int64) {
 	var got []Message
 	for from := int64(1); from > 0; {
@@ -371,7 +373,8 @@ var modelQueues = []MessageQueue{
 	{Name: "t/there", ForwardTo: "t/back"},
 }
 
-// TestMessagesAgainstModel drives random operations on queues of all kinds and on the model and compares.
+// TestMessagesAgainstModel drives random operations on queues of all kinds and on the model and
+// compares.
 func TestMessagesAgainstModel(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {

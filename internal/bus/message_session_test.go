@@ -45,8 +45,8 @@ func sendTo(t testing.TB, s *stores, q MessageQueue, messages ...MessageContent)
 	return seqs
 }
 
-// Who waits for a session, or for messages of one, is woken: by a send, by a closed session, by the end
-// of a lock. A receiver whose session is lost learns it.
+// Receivers wait for a session, or for messages of one. A send, a closed session and the end of a
+// lock wake them. A receiver whose session is lost gets an error.
 func testSessionReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{RequiresSession: true})
 	accept := func(receivers int) <-chan waited[*Session] {
@@ -80,7 +80,7 @@ func testSessionReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 	}
 	lost := inBackground(c, s, 2, func() ([]Message, error) { return receive(x) })
 	c.pass(testLock - 3*time.Second - time.Millisecond)
-	c.parked(s, 2)
+	c.awaitReceivers(s, 2)
 	c.pass(time.Millisecond)
 	if a := <-lost; !errors.Is(a.err, forebay.ErrSessionLockLost) || c.time().Sub(begun) != testLock {
 		t.Fatalf("after %v: %v", c.time().Sub(begun), a.err)
@@ -93,7 +93,7 @@ func testSessionReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 	last := accepted(third, begun.Add(testLock))
 	// Nothing of a session stays in memory once nobody waits for its messages.
 	_, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(tx *Tx) (struct{}, error) {
-		remembered := slices.Concat(slices.Collect(maps.Keys(tx.W.DueAt)), slices.Collect(maps.Keys(tx.W.Parked)))
+		remembered := slices.Concat(slices.Collect(maps.Keys(tx.W.DueAt)), slices.Collect(maps.Keys(tx.W.Waiters)))
 		if slices.ContainsFunc(remembered, func(subqueue queue.Subqueue) bool { return subqueue < 0 }) {
 			t.Errorf("of the lanes %d something is remembered", remembered)
 		}
@@ -109,7 +109,8 @@ func testSessionReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 	}
 }
 
-// With the lock of a session end those of its messages, though nobody has received them since.
+// When the lock of a session ends, so do those of its messages, even if nobody has received them
+// since.
 func testSessionLockEnds(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{RequiresSession: true})
 	sendTo(t, s, q, MessageContent{MessageID: "1", SessionID: "x"})
@@ -184,7 +185,7 @@ func testSessionsAreForgotten(t *testing.T, s *stores, _ *clock) {
 	}
 }
 
-// Of many receivers each session has one at a time, which gets its messages in order, each once.
+// Each session has one of many receivers at a time, which gets its messages in order, each once.
 func testSessionsInOrder(t *testing.T, s *stores, _ *clock) {
 	q := putQueue(t, s, MessageQueue{RequiresSession: true})
 	const sessions, each = 20, 10
@@ -244,7 +245,7 @@ func testSessionsInOrder(t *testing.T, s *stores, _ *clock) {
 	}
 }
 
-// A queue that is dropped turns away who waits for its sessions and their messages.
+// A queue that is dropped refuses receivers that wait for its sessions and their messages.
 func testDropQueueWithSessions(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{RequiresSession: true})
 	x, err := s.Bus.AcceptSession(t.Context(), q, "x")
@@ -260,7 +261,7 @@ func testDropQueueWithSessions(t *testing.T, s *stores, c *clock) {
 	}
 	for _, err := range []error{(<-next).err, (<-message).err} {
 		if forebay.CodeOf(err) != forebay.CodeUnknownQueue {
-			t.Errorf("a receiver was told %v", err)
+			t.Errorf("a receiver got %v", err)
 		}
 	}
 	if err := s.Bus.PurgeDropped(t.Context()); err != nil {

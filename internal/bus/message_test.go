@@ -34,8 +34,8 @@ func sendBodies(t testing.TB, s *stores, q MessageQueue, bodies ...string) {
 	}
 }
 
-// Receivers wait in the store: for a send, for the end of a lock, and in the dead-letter subqueue for
-// a message whose deliveries run out while another receiver is served.
+// Receivers wait in the store for a send and for the end of a lock. In the dead-letter subqueue
+// they wait for a message whose deliveries run out while another receiver is served.
 func testReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	wait := func(deadLetter bool, receivers int) <-chan waited[[]Message] {
@@ -52,7 +52,7 @@ func testReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 	}
 	second := wait(false, 2) // has nothing to get: the message's one delivery is spent
 	c.pass(testLock - time.Millisecond)
-	c.parked(s, 2)
+	c.awaitReceivers(s, 2)
 	c.pass(time.Millisecond)
 	if a := <-dead; a.err != nil || len(a.got) != 1 || a.got[0].DeadLetterReason != forebay.ReasonMaxDeliveries || c.time().Sub(begun) != testLock {
 		t.Fatalf("the dead-letter receiver got %+v after %v, %v", a.got, c.time().Sub(begun), a.err)
@@ -80,16 +80,16 @@ func testReceiversThatGiveUpLeaveNothing(t *testing.T, s *stores, _ *clock) {
 	if err := s.DB.Close(); err != nil { // the writer has stopped: its memory can be read
 		t.Fatal(err)
 	}
-	if n := len(Key.In(s.DB.Writer).Parked[q.Subqueue(false)]); n > 20 {
+	if n := len(Key.In(s.DB.Writer).Waiters[q.Subqueue(false)]); n > 20 {
 		t.Errorf("%d receivers are remembered that have gone", n)
 	}
-	if n := len(Key.In(s.DB.Writer).impatient); n != 0 {
+	if n := len(Key.In(s.DB.Writer).noWait); n != 0 {
 		t.Errorf("%d impatient receivers are remembered", n)
 	}
 }
 
-// A receive stops before the message that would make it too large, but always delivers one; messages
-// that are set aside on the way count for nothing.
+// A receive stops before the message that would make it too large, but always delivers one.
+// Messages that are dead-lettered on the way do not count.
 func testReceiveIsBoundedInBytes(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	receive := func() (bodies []string) {
@@ -131,13 +131,13 @@ func testDropMessageQueue(t *testing.T, s *stores, c *clock) {
 	if _, err := s.Bus.Receive(ctx, ReceiveRequest{Queue: q, Max: 10, MaxBytes: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	told := inBackground(c, s, 1, func() ([]Message, error) {
+	answers := inBackground(c, s, 1, func() ([]Message, error) {
 		return s.Bus.Receive(ctx, ReceiveRequest{Queue: q, DeadLetter: true, Max: 1, MaxBytes: 1, Wait: true})
 	})
 	if dropped, err := s.Bus.DropMessageQueue(ctx, q); err != nil || !dropped {
 		t.Fatal(dropped, err)
 	}
-	if a := <-told; forebay.CodeOf(a.err) != forebay.CodeUnknownQueue {
+	if a := <-answers; forebay.CodeOf(a.err) != forebay.CodeUnknownQueue {
 		t.Errorf("the waiting receiver got %v", a.err)
 	}
 	if dropped, err := s.Bus.DropMessageQueue(ctx, q); err != nil || dropped {
@@ -146,7 +146,7 @@ func testDropMessageQueue(t *testing.T, s *stores, c *clock) {
 	if _, err := s.Bus.Send(ctx, q, make([]MessageContent, 1)); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 		t.Errorf("sending to a dropped queue: %v", err)
 	}
-	// The process stops before it could purge: the next one does.
+	// The process stops before it could purge. The next process does.
 	if err := s.DB.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func testMessageQueueLimit(t *testing.T, s *stores, _ *clock) {
 	}
 }
 
-// Of many receivers each message has exactly one.
+// Each message goes to exactly one of many receivers.
 func testConcurrentReceivers(t *testing.T, s *stores, _ *clock) {
 	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	const messages = 1000
@@ -276,7 +276,7 @@ func BenchmarkMessageLife(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "messages/s")
 }
 
-// The statements on messages walk an index; none scans or sorts.
+// The statements on messages use an index; none scans a table or sorts.
 func TestMessageQueryPlans(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	s, _ := openMessages(t, filepath.Join(t.TempDir(), "f.db"))
@@ -297,7 +297,7 @@ func TestMessageQueryPlans(t *testing.T) {
 	}
 }
 
-// Removing the oldest messages passes over those that are held, however many.
+// Deleting the oldest messages skips any number of held ones.
 func testDeleteBeyondLocked(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	const held, free = oldestAtOnce + 50, 30
@@ -315,7 +315,8 @@ func testDeleteBeyondLocked(t *testing.T, s *stores, c *clock) {
 	}
 }
 
-// Of many sessions that became ready at the same time the first is found in an index, without a sort.
+// The first of many sessions that became ready at the same time is found in an index, without a
+// sort.
 func TestSessionQueryPlansOnPostgres(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	s, err := openStores(t.Context(), db.Options{URL: pgtest.Database(t)})
@@ -379,7 +380,8 @@ func testDropWhileReceiving(t *testing.T, s *stores, _ *clock) {
 	}
 }
 
-// A queue for jobs may come after queues of messages, and gets the number of none, even of one deleted.
+// A queue for jobs that is created after queues of messages gets a number of its own, also after
+// one was deleted.
 func TestQueueNumbersAreNotGivenTwice(t *testing.T) {
 	fixture.FromOutside(t, func(t *testing.T, e dbtest.Outside[*stores]) {
 		s := e.Open()
@@ -409,7 +411,7 @@ func TestQueueNumbersAreNotGivenTwice(t *testing.T) {
 	})
 }
 
-// A page that ended because of its bytes is read again elsewhere; others are as long as they get.
+// A page that was cut because of its bytes is read again, in a turn. Others are not.
 func TestPeekSaysWhyAPageEnded(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
@@ -423,7 +425,7 @@ func TestPeekSaysWhyAPageEnded(t *testing.T) {
 			q         PeekQuery
 			n         int
 			more, cut bool
-		}{"its limit": {few, 3, true, false}, "its bytes": {bytes, 4, true, true}, "the end": {last, 1100, false, false}, "a look at many": {rare, 0, true, false}} {
+		}{"its limit": {few, 3, true, false}, "its bytes": {bytes, 4, true, true}, "the end": {last, 1100, false, false}, "a scan of many": {rare, 0, true, false}} {
 			got, next, cut, err := s.Bus.Peek(t.Context(), c.q)
 			if err != nil || len(got) != c.n || next != 0 != c.more || cut != c.cut {
 				t.Errorf("%s: %d messages, next %d, cut %v (%v)", name, len(got), next, cut, err)

@@ -3,58 +3,61 @@ package bus
 import (
 	"slices"
 
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Participant hands plain messages to their receivers, and does what is due in queues of messages.
+// Participant delivers plain messages to receivers and processes what is due in queues of
+// messages.
 type Participant struct {
 	*db.Writer
 	queue.Waiting[*Receiver]
 	queue     *queue.Participant
 	Webhooks  gate
-	impatient []*Receiver // that want an answer at once
-	topics    *topicRules
-	slow      *slowMessages // to be judged outside of transactions
+	noWait    []*Receiver // receivers that want an answer at once
+	topics    *rules.Cache[MessageQueue]
+	slow      *rules.Slow // messages to be judged outside of transactions
 	followed  *FollowedTenants
-	Resting   map[queue.Subqueue]int64 // of webhooks → until when nothing is sent to their endpoints
-	nextTask  int64                    // when something is to be done about messages; 0: nothing
-	tended    int64                    // when it last looked for what others have left
+	Paused    map[queue.Subqueue]int64 // webhooks' subqueues → until when nothing is sent to the endpoint
+	nextTask  int64                    // when messages or queues are next due; 0: never
+	checkedAt int64                    // when it last checked for work that other processes left
 }
 
-// gate lets receivers that deliver to an endpoint have a message once that may be sent one.
+// gate gives a message to a receiver that delivers to an endpoint, if the endpoint may be sent
+// one.
 type gate interface {
 	TakeFor(t *Tx, c *Receiver, from Source) error
 }
 
-// Tx is its part of a transaction.
+// Tx is the part of a transaction that belongs to package bus.
 type Tx struct {
 	*db.Tx
 	W        *Participant
 	Queue    *queue.Tx
 	topics   topicMemory
-	counter  *int64 // of changes of topics; nil: ask when you need it
-	copied   spread // copies that topics and forwarding have made
-	dueDone  bool   // something that was due is done
+	counter  *int64       // the counter of changes of topics; nil: not read yet
+	copied   rules.FanOut // what topics and forwarding have copied
+	dueDone  bool         // one due message or queue was processed
 	sessions sessionMemory
 	ready    map[queue.Subqueue]*readyMessages // read for several receivers; nil: none
 	served   []*Receiver
-	wake     int64 // when something is to be done that was not before; 0: nothing
+	wake     int64 // the earliest due time that this transaction has set; 0: none
 }
 
-// wordMessages says when something is to be done about messages, for the writers of this process.
+// wordMessages tells the writers of this process when messages or queues are next due.
 var wordMessages = db.NewWordKind('e', db.ToWriters)
 
-func newBusPart(w *db.Writer, queues *queue.Participant, topics *topicRules) *Participant {
-	p := &Participant{Writer: w, Waiting: queue.NewWaiting[*Receiver](), queue: queues, topics: topics, Resting: map[queue.Subqueue]int64{}}
+func newParticipant(w *db.Writer, queues *queue.Participant, topics *rules.Cache[MessageQueue]) *Participant {
+	p := &Participant{Writer: w, Waiting: queue.NewWaiting[*Receiver](), queue: queues, topics: topics, Paused: map[queue.Subqueue]int64{}}
 	queues.Sets = append(queues.Sets, p)
 	return p
 }
 
-func newBusTx(t *db.Tx, p *Participant) *Tx {
+func newTx(t *db.Tx, p *Participant) *Tx {
 	b := &Tx{Tx: t, W: p, Queue: queue.Key.Of(t)}
-	t.Full = b.copied.full
+	t.Full = b.copied.Full
 	return b
 }
 
@@ -63,11 +66,11 @@ func (p *Participant) Load() (err error) {
 	return err
 }
 
-// Refresh turns those away who wait for queues that are gone.
+// Refresh refuses receivers that wait for queues that no longer exist.
 func (p *Participant) Refresh() error {
 	gone := map[int64]bool{}
-	for subqueue := range p.Parked {
-		if subqueue.IsOfQueue() { // a session's lock ends by itself
+	for subqueue := range p.Waiters {
+		if subqueue.IsOfQueue() { // a session's receivers give up when its lock ends
 			gone[subqueue.Queue()] = true
 		}
 	}
@@ -82,7 +85,7 @@ func (p *Participant) Refresh() error {
 		return err
 	}
 	for no := range gone {
-		p.forgetQueue(no)
+		p.dropQueue(no)
 	}
 	return nil
 }
@@ -90,8 +93,8 @@ func (p *Participant) Refresh() error {
 func (p *Participant) MarkAllDue(all bool) {
 	p.AllDue(0)
 	at := p.Clock()
-	if p.Serving && (all || p.Shared() && at-p.tended >= db.Tending.Milliseconds()) {
-		p.nextTask, p.tended = 1, at
+	if p.Serving && (all || p.Shared() && at-p.checkedAt >= db.Tending.Milliseconds()) {
+		p.nextTask, p.checkedAt = 1, at
 	}
 }
 
@@ -99,7 +102,7 @@ func (p *Participant) Notified(n *db.Notification) {
 	n.Each(wordMessages, func(_, _, at int64) { p.dueBy(at) })
 }
 
-// dueBy notes that something is to be done at that time.
+// dueBy notes that messages or queues are due at that time.
 func (p *Participant) dueBy(at int64) {
 	if at > 0 && (p.nextTask == 0 || at < p.nextTask) {
 		p.nextTask = at
@@ -107,22 +110,23 @@ func (p *Participant) dueBy(at int64) {
 }
 
 func (p *Participant) Ready(subqueue queue.Subqueue, at int64) {
-	if at == RoomAgain {
-		delete(p.Resting, subqueue)
+	if at == ReadyDespitePause {
+		delete(p.Paused, subqueue)
 	}
 	if p.Tracks(subqueue) {
-		p.ScanAt(subqueue, max(at, p.rests(subqueue)))
+		p.ScanAt(subqueue, max(at, p.pausedUntil(subqueue)))
 	}
 }
 
-// RoomAgain is a time at which a subqueue is told to be ready: now, however long receivers there were to rest.
-const RoomAgain = 0
+// ReadyDespitePause is a time for [queue.Tx.WakeAt]: the subqueue is ready now, even if its
+// webhook was paused.
+const ReadyDespitePause = 0
 
-// rests returns until when a subqueue need not be looked at, because its webhook's endpoint is left alone and nobody
-// else waits; 0: it is not so.
-func (p *Participant) rests(subqueue queue.Subqueue) int64 {
-	until, ok := p.Resting[subqueue]
-	if !ok || slices.ContainsFunc(p.Parked[subqueue], func(c *Receiver) bool { return c.Waits() && !c.Webhook }) {
+// pausedUntil returns until when a subqueue need not be scanned, because its webhook's endpoint
+// is paused and only the webhook waits; 0: scan it.
+func (p *Participant) pausedUntil(subqueue queue.Subqueue) int64 {
+	until, ok := p.Paused[subqueue]
+	if !ok || slices.ContainsFunc(p.Waiters[subqueue], func(c *Receiver) bool { return c.Waits() && !c.Webhook }) {
 		return 0
 	}
 	return until
@@ -147,13 +151,13 @@ func (p *Participant) Opens(t *db.Tx, _ []db.Operation, _ bool) []driver.Pipelin
 
 func (p *Participant) MostOps() int { return p.followed.MostOps() }
 
-// MayStoreBeside says that nobody subscribes to events, who would get copies.
+// MayStoreBeside reports that nobody subscribes to events, so no copies of them are needed.
 func (p *Participant) MayStoreBeside() bool { return p.followed != nil && len(p.followed.Topics) == 0 }
 
 func (p *Participant) Serve(t *db.Tx) error {
 	if p.Serving && p.nextTask > 0 && p.nextTask <= t.Now {
 		b := Key.Of(t)
-		if err := b.tendMessages(); err != nil {
+		if err := b.processDueMessages(); err != nil {
 			return err
 		}
 		next, err := nextDueMessages(b.Conn)
@@ -185,33 +189,33 @@ func (p *Participant) Invalidate(t *db.Tx, at int64) {
 			c.unserve()
 		}
 	}
-	clear(p.Resting)
+	clear(p.Paused)
 	p.AllDue(at)
 	p.nextTask = at
 }
 
-// RoundEnded answers the receivers that do not wait and found nothing. err is why the last transaction
-// failed, if it did: when that was an operation's fault, they are served by the next one.
+// RoundEnded answers the receivers that do not wait and found nothing. err is why the last
+// transaction failed. If one operation caused that, the next transaction serves the receivers.
 func (p *Participant) RoundEnded(err error) {
 	if err != nil && p.Isolates(err) {
 		return
 	}
-	for _, c := range p.impatient {
+	for _, c := range p.noWait {
 		if !c.Begin() {
 			continue // served, or gone
 		}
 		c.Err = p.Conn.UserError(err)
 		c.Deliver()
-		p.Parked[c.Subqueue] = slices.DeleteFunc(p.Parked[c.Subqueue], func(other *Receiver) bool { return other == c })
-		if len(p.Parked[c.Subqueue]) == 0 {
+		p.Waiters[c.Subqueue] = slices.DeleteFunc(p.Waiters[c.Subqueue], func(other *Receiver) bool { return other == c })
+		if len(p.Waiters[c.Subqueue]) == 0 {
 			p.Leave(c.Subqueue)
 		}
 	}
-	clear(p.impatient)
-	p.impatient = p.impatient[:0]
+	clear(p.noWait)
+	p.noWait = p.noWait[:0]
 }
 
-// DueBy notes that something is to be done about messages at that time; 0: nothing.
+// DueBy notes that messages or queues are due at that time; 0: never.
 func (t *Tx) DueBy(at int64) {
 	if at > 0 && (t.wake == 0 || at < t.wake) {
 		t.wake = at

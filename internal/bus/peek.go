@@ -16,28 +16,29 @@ WHERE b.lane = ?1 AND b.seq >= ?2 AND b.seq < ?4 AND b.dead_letter_reason = ?5 O
 	sqlNextPeek = `SELECT seq FROM bodies WHERE lane = ? AND seq >= ? ORDER BY seq LIMIT 1 OFFSET ? + 0`
 )
 
-// PeekQuery says which messages of a subqueue to look at.
+// PeekQuery selects messages of a subqueue.
 type PeekQuery struct {
 	Subqueue queue.Subqueue
 	From     int64  // the first sequence number
 	Reason   string // only dead letters with this reason; "": all messages
 	Limit    int
-	MaxBytes int64 // of all messages but the first AtLeast
+	MaxBytes int64 // of all messages together; the first AtLeast may exceed it
 	AtLeast  int
 }
 
-// Peek returns messages, whatever their state, in the order of their sequence numbers, and the number to go on from,
-// 0 when there is no more. cut says that MaxBytes ended the page. What is left out is not read. With a reason a page may
-// be empty although more follow.
+// Peek returns messages in any state, in the order of their sequence numbers. The result next is
+// the number to continue with, 0 at the end; cut says that MaxBytes ended the page. Messages that
+// are left out are not read. With a reason a page may be empty although more follow.
 func (s *Store) Peek(ctx context.Context, q PeekQuery) (messages []Message, next int64, cut bool, err error) {
 	return s.peek(ctx, q, func() (*turns.Turn, error) { return nil, nil })
 }
 
-// PeekMany is Peek of many bytes. On SQLite it computes for as long as it reads them, so it does that in a turn; not before it
-// has its connection, for nobody else could compute while it waits for that.
+// PeekMany is Peek for many bytes. On SQLite, reading them takes the processor, so it takes a
+// turn. It does so only once it has a connection: nobody else could compute while it waits for
+// that.
 func (s *Store) PeekMany(ctx context.Context, q PeekQuery) (messages []Message, next int64, cut bool, err error) {
 	return s.peek(ctx, q, func() (*turns.Turn, error) {
-		if s.Shared() { // the database is another process, and to wait for it takes no processor
+		if s.Shared() { // waiting for another process takes no processor
 			return nil, nil
 		}
 		return turns.Take(ctx)
@@ -51,7 +52,7 @@ func (s *Store) peek(ctx context.Context, q PeekQuery, take func() (*turns.Turn,
 			return err
 		}
 		defer turn.End()
-		messages, next, cut = nil, 0, false // it may be the second time
+		messages, next, cut = nil, 0, false // it may be the second attempt
 		at := c.Now()
 		found := c.Prep(sqlPeek).Int(int64(q.Subqueue)).Int(q.From).Int(int64(q.Limit) + 1)
 		if q.Reason != "" {

@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
 )
 
-// PutQueue makes a queue of messages, or gives an existing one these settings. They apply to what is
-// sent and received from then on; a receiver already waiting keeps those it began with.
+// PutQueue creates a queue of messages, or changes its settings. New settings apply to what is
+// sent and received from then on. A receiver that waits already keeps the old ones.
 func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings forebay.MessageQueueSettings) (q forebay.MessageQueue, created bool, err error) {
 	if err := checkEntity("queue", name); err != nil {
 		return q, false, err
@@ -28,7 +29,7 @@ func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings fo
 	}
 	defer done()
 	stored, created, err := s.store.PutMessageQueue(ctx, wanted, forebay.MaxMessageQueues)
-	s.changed(wanted.Name) // whatever became of it
+	s.changed(wanted.Name) // even if it failed
 	if err != nil {
 		return q, false, err
 	}
@@ -36,7 +37,7 @@ func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings fo
 	return q, created, err
 }
 
-// wanted is the queue of that name in the store as the settings would have it.
+// wanted returns the queue with the settings that are asked for.
 func (s *Service) wanted(ctx context.Context, tenant, key string, settings forebay.MessageQueueSettings) (q MessageQueue, err error) {
 	q.Name = key
 	if q.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
@@ -52,7 +53,7 @@ func (s *Service) wanted(ctx context.Context, tenant, key string, settings foreb
 	return q, apply(settings, tenant, &q)
 }
 
-// apply checks settings and fills in the queue as the store keeps it, with their defaults.
+// apply checks settings and sets them, with their defaults, on the queue.
 func apply(settings forebay.MessageQueueSettings, tenant string, q *MessageQueue) (err error) {
 	detects := q.DuplicateWindow > 0
 	if settings.DetectsDuplicates != nil {
@@ -82,7 +83,7 @@ func apply(settings forebay.MessageQueueSettings, tenant string, q *MessageQueue
 		if !(d.given >= d.min.Seconds() && d.given <= d.max.Seconds()) {
 			return forebay.Invalid(d.field, "goes from %g to %g", d.min.Seconds(), d.max.Seconds())
 		}
-		*d.set = seconds(d.given)
+		*d.set = message.Seconds(d.given)
 	}
 	q.MaxDeliveries = cmp.Or(settings.MaxDeliveryCount, forebay.DefaultMaxDeliveryCount)
 	if q.MaxDeliveries < 1 || q.MaxDeliveries > forebay.MaxMaxDeliveryCount {
@@ -99,7 +100,7 @@ func apply(settings forebay.MessageQueueSettings, tenant string, q *MessageQueue
 	return err
 }
 
-// target returns the store's name of a queue to forward to.
+// target returns the stored name of a queue to forward to.
 func target(field, name, tenant string, from *MessageQueue) (string, error) {
 	switch {
 	case name == "":
@@ -116,7 +117,7 @@ func target(field, name, tenant string, from *MessageQueue) (string, error) {
 
 var errJobsQueue = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "this queue is for jobs, as configured; a queue of messages needs another name"}
 
-// Queue returns a queue and what stands in it.
+// Queue returns a queue with counts of its messages.
 func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.MessageQueue, error) {
 	q, err := s.queue(ctx, tenant, name)
 	if err != nil {
@@ -161,8 +162,9 @@ func (s *Service) info(ctx context.Context, name string, q MessageQueue, limit i
 	return info, err
 }
 
-// DeleteQueue removes a queue with all its messages. Nobody can use it any more once its first
-// transaction is over; the messages go in small ones after that, whether the caller waits or not.
+// DeleteQueue removes a queue with all its messages. Nobody can use it once the first transaction
+// is committed. Its messages go in small transactions after that, whether the caller waits or
+// not.
 func (s *Service) DeleteQueue(ctx context.Context, tenant, name string) error {
 	q, err := s.queue(ctx, tenant, name)
 	if err != nil {

@@ -12,26 +12,26 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// MessageQueue is a queue of plain messages as stored, with its settings. A duration of 0 stands for
-// none.
+// MessageQueue is a queue of plain messages as stored, with its settings. It may be a topic or a
+// subscription. A duration of 0 stands for none.
 type MessageQueue struct {
-	No                   int64 // given once, never again, even after the queue is deleted
+	No                   int64 // never given again, even after the queue is deleted
 	Tenant               int64
 	Name                 string // "<tenant>/<name>": no name of a queue of jobs holds a slash
 	Lock                 time.Duration
 	MaxDeliveries        int
-	DefaultTTL           time.Duration // the most a message may ask for, and what it gets if it asks for none
+	DefaultTTL           time.Duration // the longest time to live, and the one of messages that ask for none
 	DeadLetterExpired    bool          // else expired messages are dropped
-	DuplicateWindow      time.Duration // how long message ids are remembered to find duplicates
+	DuplicateWindow      time.Duration // how long duplicates are detected
 	RequiresSession      bool
 	ForwardTo            string // a name like Name; "": nowhere
 	ForwardDeadLettersTo string
-	Idle                 time.Duration // after so long without use it is deleted
+	Idle                 time.Duration // it is deleted after that long without use; 0: never
 	CreatedAt            time.Time
 	topicPart
 }
 
-// Subqueue returns the subqueue of the queue itself or of its dead-letter subqueue.
+// Subqueue returns the main subqueue of the queue, or its dead-letter subqueue.
 func (q MessageQueue) Subqueue(deadLetter bool) queue.Subqueue {
 	if deadLetter {
 		return queue.SubqueueOf(q.No, queue.SubqueueDeadLetter)
@@ -89,12 +89,13 @@ const sqlUpdateQueue = `
 UPDATE queues SET lock = ?, max_deliveries = ?, default_ttl = ?, dead_letter_expired = ?, duplicate_window = ?, requires_session = ?,
   forward_to = ?, forward_dead_letters_to = ?, idle = ?, delete_at = ?, due_at = ? WHERE no = ?`
 
-// entityRows is what making or changing a queue, a topic or a subscription adds and looks at, about.
+// entityRows is about how many rows it takes to create or change a queue, a topic or a
+// subscription.
 const entityRows = 4
 
-// PutMessageQueue makes the queue of that name and tenant, or gives it new settings. A tenant may
-// have at most limit of them. Whether a queue requires sessions, and whether it detects duplicates,
-// is settled once it is made; what it forwards to must exist.
+// PutMessageQueue creates the queue of that name and tenant, or changes its settings. A tenant
+// may have at most limit queues. Whether a queue requires sessions or detects duplicates cannot
+// be changed later. The queue that it forwards to must exist.
 func (s *Store) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) (stored MessageQueue, created bool, err error) {
 	p, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (Put, error) {
 		p, err := t.PutMessageQueue(q, limit)
@@ -106,14 +107,14 @@ func (s *Store) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) 
 	return p.MessageQueue, p.created, err
 }
 
-// Put is what putting a queue, a topic or a subscription has made.
+// Put is the result of putting a queue, a topic or a subscription.
 type Put struct {
 	MessageQueue
 	created bool
-	same    bool // it was so before
+	same    bool // nothing changed
 }
 
-// PutMessageQueue makes or changes a queue, a topic or a subscription.
+// PutMessageQueue creates or changes a queue, a topic or a subscription.
 func (t *Tx) PutMessageQueue(q MessageQueue, limit int) (p Put, err error) {
 	before, found, err := t.MessageQueueNamed(q.Name)
 	if err != nil {
@@ -149,7 +150,7 @@ func (t *Tx) updateMessageQueue(q MessageQueue) error {
 		deleteAt = t.Now + q.Idle.Milliseconds()
 		t.DueBy(deleteAt)
 	}
-	if q.ForwardTo != "" { // what it holds goes there too
+	if q.ForwardTo != "" { // its messages are forwarded too
 		dueAt = t.Now
 		t.DueBy(dueAt)
 	}
@@ -158,7 +159,7 @@ func (t *Tx) updateMessageQueue(q MessageQueue) error {
 		TextOrNull(q.ForwardTo).TextOrNull(q.ForwardDeadLettersTo).IntOrNull(q.Idle.Milliseconds()).IntOrNull(deleteAt).IntOrNull(dueAt).Int(q.No).Exec()
 }
 
-// unchangeable refuses what would make the messages that a queue holds contradict its settings.
+// unchangeable refuses changes after which the messages of a queue would contradict its settings.
 func unchangeable(before, after MessageQueue) error {
 	field := ""
 	switch {

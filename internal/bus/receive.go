@@ -9,22 +9,24 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
 const (
-	// maxAnswerBytes is where a receive or a peek stops adding messages to the first.
+	// maxAnswerBytes is the size at which a receive or a peek adds no more messages.
 	maxAnswerBytes = 2 << 20
-	// freeBytes is how many bytes of messages a peek reads without asking for memory and for a turn.
+	// freeBytes is how many bytes a peek reads without asking for memory or a turn.
 	freeBytes     = turns.LargeBytes
 	undeliverTime = 10 * time.Second
 )
 
-// Receive takes up to MaxMessages messages, those that became ready first; fewer when there are
-// fewer, or when they are large. It waits for a first one for up to the time it says, and returns none
-// when there is none. Under peek-lock each message carries the token that settles it.
+// Receive takes up to MaxMessages messages, those that became ready first. It returns fewer if
+// there are fewer, or if they are large. It waits for a first message as long as the request
+// says, and returns none if none comes. Under peek-lock each message carries the token that
+// settles it.
 func (s *Service) Receive(ctx context.Context, tenant, path string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
@@ -68,12 +70,12 @@ func (s *Service) receive(ctx context.Context, e entity, session *SessionLock, r
 	if err != nil {
 		return nil, err
 	}
-	return s.hand(ctx, want, got)
+	return s.answer(ctx, want, got)
 }
 
-// hand returns what was received, unless the caller left while it was served: nobody would ever see
-// these locks.
-func (s *Service) hand(ctx context.Context, want ReceiveRequest, got []Message) ([]forebay.Message, error) {
+// answer returns what was received. If the caller has gone it gives the messages back: nobody
+// would ever see their locks.
+func (s *Service) answer(ctx context.Context, want ReceiveRequest, got []Message) ([]forebay.Message, error) {
 	if ctx.Err() != nil && !want.Delete {
 		return nil, errors.Join(ctx.Err(), s.undeliver(ctx, want, got))
 	}
@@ -103,7 +105,7 @@ func checkReceive(req forebay.ReceiveRequest) error {
 	return nil
 }
 
-// wait receives until there is a message, the time is over, or the caller is gone.
+// wait receives until there is a message, the time has passed, or the caller is gone.
 func (s *Service) wait(ctx context.Context, want ReceiveRequest, limit time.Duration) ([]Message, error) {
 	waiting, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -127,15 +129,15 @@ func (s *Service) undeliver(ctx context.Context, want ReceiveRequest, messages [
 	return s.store.Undeliver(ctx, want.Queue.Subqueue(want.DeadLetter), locks)
 }
 
-// PeekFilter says which messages to look at.
+// PeekFilter selects messages to peek at.
 type PeekFilter struct {
 	From   int64  // the first sequence number
 	Reason string // only dead letters with this dead_letter_reason; "": all messages
 	Limit  int    // 0: DefaultPageSize
 }
 
-// Peek returns messages without locking them, whatever their state, and the number to go on from, 0 when there is no
-// more. A page may be empty although more follow.
+// Peek returns messages in any state without locking them. next is the number to continue with, 0
+// at the end. A page may be empty although more follow.
 func (s *Service) Peek(ctx context.Context, tenant, path string, f PeekFilter) (messages []forebay.Message, next int64, err error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
@@ -153,7 +155,7 @@ func (s *Service) Peek(ctx context.Context, tenant, path string, f PeekFilter) (
 	if f.Reason != "" && !e.deadLetter {
 		return nil, 0, forebay.Invalid("reason", "is only for dead letters: look at the queue's %s", forebay.SubqueueDeadLetter)
 	}
-	got, next, err := s.peek(ctx, PeekQuery{Subqueue: e.lane(), From: f.From, Reason: f.Reason, Limit: cmp.Or(f.Limit, forebay.DefaultPageSize), MaxBytes: freeBytes})
+	got, next, err := s.peek(ctx, PeekQuery{Subqueue: e.subqueue(), From: f.From, Reason: f.Reason, Limit: cmp.Or(f.Limit, forebay.DefaultPageSize), MaxBytes: freeBytes})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -161,8 +163,8 @@ func (s *Service) Peek(ctx context.Context, tenant, path string, f PeekFilter) (
 	return messages, next, err
 }
 
-// peek reads a page. What is larger than freeBytes is read again, where it takes nobody's processor: no more
-// such pages are read at once than there are turns, and than there is memory for.
+// peek reads a page. A page larger than freeBytes is read again, with memory reserved and in a
+// turn. So only so many large pages are read at once.
 func (s *Service) peek(ctx context.Context, q PeekQuery) (messages []Message, next int64, err error) {
 	messages, next, cut, err := s.store.Peek(ctx, q)
 	if err != nil || !cut {
@@ -196,12 +198,13 @@ func messageOf(s *Message) (forebay.Message, error) {
 		EnqueuedTime: s.EnqueuedAt, ExpiresAt: s.ExpiresAt, DeliveryCount: s.Deliveries, State: s.State, LockedUntil: s.LockedUntil,
 		DeadLetterSource: s.DeadLetterSource, DeadLetterReason: s.DeadLetterReason, DeadLetterDescription: s.DeadLetterDescription,
 	}
-	// Who looks at a deferred one that is under lock reads so; who has received it reads where it came from, and goes back to.
+	// A peek shows a locked deferred message as locked. Its receiver sees it as deferred, the
+	// state it returns to.
 	if m.State == forebay.MessageActive && s.Token != 0 || m.State != forebay.MessageScheduled && s.Token == 0 && s.LockedUntil != nil {
 		m.State = forebay.MessageLocked
 	}
 	if s.Token != 0 {
-		m.LockToken = tokenOf(s.Lock)
+		m.LockToken = message.NewToken(s.Seq, s.Token)
 	}
 	if s.Text {
 		body := string(s.Body)
@@ -218,8 +221,8 @@ func messageOf(s *Message) (forebay.Message, error) {
 	return m, json.Unmarshal(s.Properties, &m.Properties)
 }
 
-// DeleteBefore removes active messages that were enqueued before a time, the oldest first, and returns
-// how many.
+// DeleteBefore deletes active messages that were enqueued before a time, the oldest first, and
+// returns how many.
 func (s *Service) DeleteBefore(ctx context.Context, tenant, path string, req forebay.DeleteMessagesRequest) (deleted int, err error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
@@ -235,5 +238,5 @@ func (s *Service) DeleteBefore(ctx context.Context, tenant, path string, req for
 	if err := s.store.Used(ctx, e.MessageQueue); err != nil {
 		return 0, err
 	}
-	return s.store.DeleteBefore(ctx, e.lane(), req.Before, limit)
+	return s.store.DeleteBefore(ctx, e.subqueue(), req.Before, limit)
 }

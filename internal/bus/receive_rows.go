@@ -13,62 +13,63 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// ReceiveRequest asks for messages of one queue, of one of its sessions, or of its dead-letter subqueue.
+// ReceiveRequest asks for messages of a queue, of one of its sessions, or of its dead-letter
+// subqueue.
 type ReceiveRequest struct {
 	Queue      MessageQueue
 	DeadLetter bool
 	Session    *SessionLock // of a queue that requires sessions; its dead-letter subqueue does not
 	Max        int          // messages, at least 1
-	MaxBytes   int64        // together; the first message is delivered whatever its size
-	Wait       bool         // for a first message, as long as ctx allows; else the answer may be empty
-	Delete     bool         // each message is gone once it is received; else it is locked
-	Webhook    bool         // one message for the webhook whose subscription it is, once its endpoint may be sent one
+	MaxBytes   int64        // of all messages together; the first is delivered whatever its size
+	Wait       bool         // wait for a first message as long as ctx allows
+	Delete     bool         // delete messages as they are received; otherwise lock them
+	Webhook    bool         // one message for the subscription's webhook, once its endpoint has capacity
 }
 
-// Receiver waits for what it asks for, or for a session.
+// Receiver is a request for messages, or for a session, that waits in the writer.
 type Receiver struct {
 	ReceiveRequest
 	queue.Waiter
-	part     *Participant
-	Subqueue queue.Subqueue // where it waits
-	Messages []Message
-	bytes    int64 // of these
+	participant *Participant
+	Subqueue    queue.Subqueue // the subqueue where it waits
+	Messages    []Message
+	bytes       int64 // size of Messages
 
 	accept   bool // a session is wanted, not messages
 	accepted *Session
 }
 
-// empty reports whether the receiver has nothing to answer yet.
+// empty reports whether the receiver has no answer yet.
 func (c *Receiver) empty() bool { return len(c.Messages) == 0 && c.accepted == nil && c.Err == nil }
 
 func (c *Receiver) Visit() {
 	var after func(*Receiver) bool
-	if !c.Webhook { // who delivers to an endpoint that rests holds up nobody else
+	if !c.Webhook { // a webhook whose endpoint is paused must not delay other receivers
 		after = func(other *Receiver) bool { return other.Webhook }
 	}
-	if c.part.Park(c.Subqueue, c, after); !c.Wait {
-		c.part.impatient = append(c.part.impatient, c)
+	if c.participant.Add(c.Subqueue, c, after); !c.Wait {
+		c.participant.noWait = append(c.participant.noWait, c)
 	}
 }
 
-// unserve puts a receiver back that found nothing, or whose transaction failed.
+// unserve makes a receiver wait again: it found nothing, or its transaction failed.
 func (c *Receiver) unserve() {
 	c.Messages, c.bytes, c.accepted, c.Err = nil, 0, nil, nil
 	c.State.Store(queue.ClaimWaiting)
 }
 
-// receiver is the request as the writer keeps it.
+// receiver returns the request in the form that waits in the writer.
 func (req ReceiveRequest) receiver(p *Participant) *Receiver {
 	subqueue := req.Queue.Subqueue(req.DeadLetter)
 	if req.Session != nil {
 		subqueue = req.Session.subqueue()
 	}
-	return &Receiver{ReceiveRequest: req, part: p, Subqueue: subqueue, Waiter: queue.NewWaiter()}
+	return &Receiver{ReceiveRequest: req, participant: p, Subqueue: subqueue, Waiter: queue.NewWaiter()}
 }
 
-// Receive takes the messages that became ready first, of a session those with the lowest numbers. Each
-// delivery counts, except in the dead-letter subqueue; a message that has had all its deliveries goes
-// there instead, and one whose time is over is not delivered.
+// Receive takes the messages that became ready first, in a session those with the lowest numbers.
+// Each delivery counts, except in the dead-letter subqueue. A message that has had all its
+// deliveries is dead-lettered instead, and one whose time to live has ended is not delivered.
 func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, error) {
 	if err := s.Used(ctx, req.Queue); err != nil {
 		return nil, err
@@ -80,10 +81,10 @@ func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, err
 	return c.Messages, nil
 }
 
-// serveReceivers gives what is ready to those who wait, oldest first.
+// serveReceivers gives ready messages and sessions to waiting receivers, oldest receiver first.
 func (w *Participant) serveReceivers(t *db.Tx) error {
 	var due []queue.Subqueue
-	for subqueue := range w.Parked {
+	for subqueue := range w.Waiters {
 		// A look for nobody would let the next one wait for the one after.
 		if w.HasWaiters(subqueue) && w.Due(subqueue, t.Now) {
 			due = append(due, subqueue)
@@ -94,7 +95,7 @@ func (w *Participant) serveReceivers(t *db.Tx) error {
 
 // serveSubqueue gives what is ready in one subqueue to those who wait there.
 func (w *Participant) serveSubqueue(t *Tx, subqueue queue.Subqueue) error {
-	waiting := w.Parked[subqueue]
+	waiting := w.Waiters[subqueue]
 	rest := waiting
 	for len(rest) > 0 {
 		c := rest[0]
@@ -117,12 +118,12 @@ func (w *Participant) serveSubqueue(t *Tx, subqueue queue.Subqueue) error {
 	if err := w.updateDue(t, subqueue, len(rest) > 0); err != nil {
 		return err
 	}
-	t.After = append(t.After, func() { w.Unpark(subqueue, len(waiting)-len(rest)) })
+	t.After = append(t.After, func() { w.RemoveFirst(subqueue, len(waiting)-len(rest)) })
 	return nil
 }
 
-// updateDue notes when the subqueue is worth another look: now while it was not found empty, else when
-// its earliest message becomes visible.
+// updateDue notes when the subqueue is to be scanned again. That is now, unless it was found
+// empty. Otherwise it is when its earliest message becomes visible.
 func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool) error {
 	if !subqueue.IsOfQueue() || foundEmpty && subqueue.Kind() == subqueueSessions {
 		return w.updateSessionDue(t, subqueue, foundEmpty)
@@ -131,7 +132,7 @@ func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool)
 		w.DueAt[subqueue] = t.Now
 		return nil
 	}
-	if until := w.rests(subqueue); until > 0 {
+	if until := w.pausedUntil(subqueue); until > 0 {
 		w.DueAt[subqueue] = until
 		return nil
 	}
@@ -159,13 +160,13 @@ func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool)
 const sqlReadyMessages = messageColumns + `
 WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3 ORDER BY m.visible, m.seq LIMIT ?4 + 0`
 
-// sqlReadyInSession finds them while the session is locked.
+// sqlReadyInSession finds the ready messages of a session while the session is locked.
 const sqlReadyInSession = messageColumns + `
 WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3
   AND EXISTS (SELECT 1 FROM sessions s WHERE s.no = ?2 - 16 AND s.queue = ?5 AND s.token = ?6 AND s.locked_until > ?7)
 ORDER BY m.visible, m.seq LIMIT ?4 + 0`
 
-// prepReady begins the statement that finds what is ready for a receiver.
+// prepReady prepares the statement that finds messages for a receiver.
 func (t *Tx) prepReady(from Source, c *Receiver, limit int) driver.Statement {
 	sql, session := sqlReadyMessages, c.Session
 	if session != nil {
@@ -178,7 +179,7 @@ func (t *Tx) prepReady(from Source, c *Receiver, limit int) driver.Statement {
 	return st
 }
 
-// serveMessages takes what one receiver of plain messages waits for.
+// serveMessages takes the messages, or the session, that one receiver waits for.
 func (w *Participant) serveMessages(t *Tx, c *Receiver) error {
 	if c.accept {
 		return t.acceptNext(c)
@@ -192,10 +193,10 @@ func (w *Participant) serveMessages(t *Tx, c *Receiver) error {
 		if err := t.TakeReady(from, c); err != nil || len(c.Messages) > 0 {
 			return err
 		}
-		// There is nothing, or the lock has ended.
+		// The session has no messages, or its lock has ended.
 		until, err := t.sessionHeld(c.Queue, *l)
 		if errors.Is(err, forebay.ErrSessionLockLost) {
-			c.Err = err // to be told, not to be tried again
+			c.Err = err // the receiver's answer: it need not wait any longer
 			return nil
 		}
 		if err != nil {
@@ -211,8 +212,8 @@ func (w *Participant) serveMessages(t *Tx, c *Receiver) error {
 type Source struct {
 	subqueue queue.Subqueue
 	rank     int64
-	before   int64 // what is visible by then is ready
-	Until    int64 // when a lock on them ends
+	before   int64 // messages visible by then are ready
+	Until    int64 // when locks taken now end
 	session  bool
 }
 
@@ -237,12 +238,12 @@ func (t *Tx) TakeReady(from Source, c *Receiver) error {
 				return err
 			}
 		}
-		// What went elsewhere instead frees its place for others.
+		// Messages that expired or were dead-lettered leave room for others.
 		elsewhere := taken+len(found) > len(c.Messages)
 		if !elsewhere || !tooLarge && len(found) < limit {
 			return nil
 		}
-		if !from.session && t.copied.full() { // the next look goes on
+		if !from.session && t.copied.Full() { // the next scan continues
 			return nil
 		}
 	}
@@ -318,7 +319,7 @@ func (t *Tx) readyForMany(from Source, c *Receiver, limit int) (found []Message,
 
 func (t *Tx) readReady(from Source, c *Receiver, ready *readyMessages) error {
 	wanted, bytes := c.Max, c.MaxBytes
-	for _, other := range t.W.Parked[c.Subqueue] {
+	for _, other := range t.W.Waiters[c.Subqueue] {
 		if other != c && other.Waits() {
 			wanted, bytes = wanted+other.Max, bytes+other.MaxBytes
 		}
@@ -335,7 +336,7 @@ func (t *Tx) readReady(from Source, c *Receiver, ready *readyMessages) error {
 	return err
 }
 
-// takeMessage hands a message that nobody holds to the receiver, unless its time or its deliveries
+// takeMessage gives a ready message to the receiver, unless its time to live or its deliveries
 // have run out.
 func (t *Tx) takeMessage(m *Message, from Source, c *Receiver) error {
 	inDeadLetter := from.subqueue.Kind() == queue.SubqueueDeadLetter
@@ -365,7 +366,8 @@ func (t *Tx) takeMessage(m *Message, from Source, c *Receiver) error {
 	return nil
 }
 
-// lastDelivery has a message looked at when its lock ends: nobody may ever receive from its queue again.
+// lastDelivery makes a message due when its lock ends, in case nobody receives from its queue
+// again.
 func (t *Tx) lastDelivery(seq, until int64) error {
 	t.DueBy(until)
 	return t.Prep(sqlLastDelivery).Int(until).Int(seq).Int(until).Exec()
@@ -395,8 +397,8 @@ func exceeded(deliveries int) DeadLettering {
 
 const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.lane + 0 = ?"
 
-// ReceiveDeferred takes those of the messages that are deferred in the subqueue and not locked, in the
-// order given. Only the receiver of their session gets those of a session.
+// ReceiveDeferred takes deferred messages of the subqueue that are not locked, in the order
+// given. The messages of a session are only for the receiver of the session.
 func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []int64) ([]Message, error) {
 	o := db.Op{Stage: db.StageChange, Party: req.Queue.Tenant, Rows: len(seqs), Interleaves: true}
 	for _, seq := range seqs {

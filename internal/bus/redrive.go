@@ -3,7 +3,6 @@ package bus
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
@@ -12,7 +11,7 @@ import (
 // deadStep is how many dead letters one transaction redrives or purges.
 const deadStep = 200
 
-// Message returns one message of an entity, whatever its state, without receiving it.
+// Message returns one message of an entity, in any state, without receiving it.
 func (s *Service) Message(ctx context.Context, tenant, path string, seq int64) (m forebay.Message, err error) {
 	messages, _, err := s.Peek(ctx, tenant, path, PeekFilter{From: seq, Limit: 1})
 	if err == nil && (len(messages) == 0 || messages[0].SequenceNumber != seq) {
@@ -24,8 +23,8 @@ func (s *Service) Message(ctx context.Context, tenant, path string, seq int64) (
 	return messages[0], nil
 }
 
-// Redrive sends dead letters of a queue or subscription back to it. Each gets a new sequence number and is delivered as if never
-// before. path may name the entity or its dead-letter subqueue.
+// Redrive sends dead letters of a queue or subscription back to it. Each gets a new sequence
+// number and a delivery count of 0. path may name the entity or its dead-letter subqueue.
 func (s *Service) Redrive(ctx context.Context, tenant, path string, req forebay.RedriveMessagesRequest) (report forebay.RedrivenMessages, err error) {
 	edit, err := s.edit(req)
 	if err != nil {
@@ -38,7 +37,7 @@ func (s *Service) Redrive(ctx context.Context, tenant, path string, req forebay.
 	return report, err
 }
 
-// PurgeDead removes dead letters of a queue or subscription for good.
+// PurgeDead deletes dead letters of a queue or subscription.
 func (s *Service) PurgeDead(ctx context.Context, tenant, path string, filter forebay.DeadMessageFilter) (report forebay.PurgedMessages, err error) {
 	report.Purged, report.UpTo, err = s.eachDead(ctx, tenant, path, filter, func(q MessageQueue, sel DeadMessages) (DeadStep, error) {
 		return s.store.PurgeDead(ctx, q, sel)
@@ -47,8 +46,8 @@ func (s *Service) PurgeDead(ctx context.Context, tenant, path string, filter for
 	return report, err
 }
 
-// eachDead takes steps over the selected dead letters until they are done, or as many as the call may take. If there may be
-// more, upTo is the highest number that they can have.
+// eachDead takes steps over the selected dead letters until all are done, or as many as one call
+// may take. If more may be left, upTo is the highest number that they can have.
 func (s *Service) eachDead(ctx context.Context, tenant, path string, f forebay.DeadMessageFilter, do func(MessageQueue, DeadMessages) (DeadStep, error)) (done int, upTo int64, err error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
@@ -94,7 +93,7 @@ func (s *Service) eachDead(ctx context.Context, tenant, path string, f forebay.D
 	}
 }
 
-// edit returns what changes a message as is asked for; nil: nothing does.
+// edit returns the function that changes a message as asked for; nil: nothing is to be changed.
 func (s *Service) edit(req forebay.RedriveMessagesRequest) (func(*MessageContent) error, error) {
 	e := req.Edit
 	switch {
@@ -122,10 +121,6 @@ func (s *Service) edit(req forebay.RedriveMessagesRequest) (func(*MessageContent
 				return err
 			}
 		}
-		if c.Size() > s.maxBytes {
-			return &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "edit",
-				Message: fmt.Sprintf("makes the message %d bytes, with its properties; it may have at most %d", c.Size(), s.maxBytes)}
-		}
-		return nil
+		return c.CheckSize("edit", s.maxBytes)
 	}, nil
 }

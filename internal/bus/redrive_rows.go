@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
 
@@ -13,21 +12,21 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// DeadMessages select messages of a dead-letter subqueue: those with these numbers or, without any, all that have the
-// reason, or all. Locked and deferred ones are left alone.
+// DeadMessages selects messages of a dead-letter subqueue: those with these numbers or, without
+// numbers, those with the reason, or all. It leaves out locked and deferred messages.
 type DeadMessages struct {
 	Numbers []int64
-	Reason  string // "": whatever it is
+	Reason  string // "": any
 	After   int64  // only higher numbers
 	Until   int64  // only numbers up to this one; 0: up to the highest there is
-	Limit   int    // messages of one step
+	Limit   int    // of one step
 }
 
-// DeadStep is what one step over dead messages came to.
+// DeadStep is the result of one step over dead messages.
 type DeadStep struct {
 	Done  int
-	After int64 // where the next step goes on
-	Until int64 // and where the last one ends: what is dead-lettered later is not taken
+	After int64 // the next step takes higher numbers
+	Until int64 // the last step ends here: later dead letters are left out
 	More  bool
 }
 
@@ -40,7 +39,8 @@ WHERE b.lane = ?1 AND b.seq > ?3 AND b.seq <= ?5 ORDER BY b.seq LIMIT ?4 + 0`
 	sqlLastDead    = `SELECT seq FROM bodies WHERE lane = ? ORDER BY seq DESC LIMIT 1 + 0`
 )
 
-// CountDead counts the selected messages, up to the selection's limit. The step's Done is their number.
+// CountDead counts the selected messages, up to the selection's limit. The step's Done is their
+// number.
 func (s *Store) CountDead(ctx context.Context, q MessageQueue, sel DeadMessages) (step DeadStep, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		var seqs []int64
@@ -51,14 +51,15 @@ func (s *Store) CountDead(ctx context.Context, q MessageQueue, sel DeadMessages)
 	return step, err
 }
 
-// PurgeDead removes selected messages of the queue's dead-letter subqueue for good, as many as one step takes.
+// PurgeDead deletes selected messages of the queue's dead-letter subqueue, as many as one step
+// takes.
 func (s *Store) PurgeDead(ctx context.Context, q MessageQueue, sel DeadMessages) (DeadStep, error) {
 	return s.eachDead(ctx, "purge", q, sel, nil, func(t *Tx, _ MessageQueue, seq int64) error { return t.DeleteMessage(seq) })
 }
 
-// RedriveDead sends selected messages of the queue's dead-letter subqueue back to the queue, as many as one step takes. Each
-// gets a new number, is delivered as if never before, and lives as long as a new one. edit, if it is not nil, changes
-// what it holds.
+// RedriveDead sends selected messages of the queue's dead-letter subqueue back to the queue, as
+// many as one step takes. Each gets a new number, a delivery count of 0 and a new time to live.
+// edit, if not nil, changes its content.
 func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessages, edit func(*MessageContent) error) (DeadStep, error) {
 	var changed map[string]any
 	if edit != nil {
@@ -68,7 +69,7 @@ func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessage
 		a, err := arrivalOf(t.Conn, seq, t.Now)
 		if err == nil && edit != nil {
 			a.share = nil
-			err = edit(a.MessageContent) // before anything is written: what an operation is refused for does not undo that
+			err = edit(a.MessageContent) // before any write: a refused operation is not rolled back
 		}
 		if err == nil {
 			err = t.DeleteMessage(seq)
@@ -80,7 +81,7 @@ func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessage
 			return err
 		}
 		a.why, a.source, a.hops = DeadLettering{}, "", 0
-		t.copied.add(1, a.Size()) // so that a transaction of large messages ends sooner
+		t.copied.Add(1, a.Size()) // ends a transaction of large messages sooner
 		number, err := t.Queue.NewSeq()
 		if err != nil {
 			return err
@@ -89,7 +90,7 @@ func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessage
 	})
 }
 
-// eachDead does one step; also is what its audit entry tells besides.
+// eachDead does one step. also is added to the detail of its audit entry.
 func (s *Store) eachDead(ctx context.Context, verb string, q MessageQueue, sel DeadMessages, also map[string]any, do func(*Tx, MessageQueue, int64) error) (DeadStep, error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: sel.Limit}, func(t *Tx) (step DeadStep, err error) {
 		now, found, err := t.MessageQueue(q.No)
@@ -134,7 +135,8 @@ func (s *Store) eachDead(ctx context.Context, verb string, q MessageQueue, sel D
 	})
 }
 
-// deadMessages finds what is selected, in the order of numbers. No step looks at more than so many messages.
+// deadMessages finds the selected messages in the order of their numbers. One step scans at most
+// oldestAtOnce messages.
 func deadMessages(c driver.Conn, subqueue queue.Subqueue, sel DeadMessages, at int64) (seqs []int64, step DeadStep, err error) {
 	step.Until = sel.Until
 	take := func(r driver.Row) {
@@ -155,27 +157,18 @@ func deadMessages(c driver.Conn, subqueue queue.Subqueue, sel DeadMessages, at i
 			return nil, step, err
 		}
 	}
-	looked := 0
+	scanned := 0
 	step.After = sel.After
 	err = c.Prep(sqlDeadMessages).Int(int64(subqueue)).Int(at).Int(sel.After).Int(oldestAtOnce).Int(step.Until).Each(func(r driver.Row) error {
 		if len(seqs) == sel.Limit {
 			step.More = true
 			return driver.ErrStop
 		}
-		looked++
+		scanned++
 		step.After = r.Int(0)
 		take(r)
 		return nil
 	})
-	step.More = step.More || looked == oldestAtOnce
+	step.More = step.More || scanned == oldestAtOnce
 	return seqs, step, driver.UnlessStopped(err)
-}
-
-// SetProperties replaces a message's application properties.
-func (m *MessageContent) SetProperties(p forebay.Properties) (err error) {
-	m.Properties = nil
-	if len(p) > 0 {
-		m.Properties, err = json.Marshal(p)
-	}
-	return err
 }

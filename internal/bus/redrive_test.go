@@ -178,7 +178,8 @@ func testDeadLettersAreMended(t *testing.T, b *Service) {
 		}
 	}
 	again := deadLetterAll(t, b, "orders", "Again")
-	// What is sent back and dies again before the next call is not taken again: a repeated redrive ends.
+	// What is sent back and dies again before the next call is not taken again: a repeated
+	// redrive ends.
 	r := redrive(forebay.DeadMessageFilter{Reason: "Again", MaxMessages: len(again) - 10}, nil)
 	if r.Redriven != len(again)-10 || !r.More || r.UpTo < again[len(again)-1] {
 		t.Errorf("redrove %+v of %d", r, len(again))
@@ -204,7 +205,8 @@ func bodiesOf(messages []forebay.NewMessage) (list []string) {
 	return list
 }
 
-// What is mended of one subscription's copy is not changed in another's, with which it shares its body.
+// What is mended of one subscription's copy is not changed in another's, with which it shares its
+// body.
 func testDeadLettersOfSubscriptions(t *testing.T, b *Service) {
 	ctx := t.Context()
 	if _, _, err := b.PutTopic(ctx, "acme", "news", forebay.TopicSettings{}); err != nil {

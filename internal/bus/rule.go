@@ -2,58 +2,21 @@ package bus
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/filter"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 )
-
-// firstRules are the rules a subscription is made with.
-func firstRules(wanted []forebay.NewRule) ([]Rule, error) {
-	if wanted == nil {
-		return []Rule{{Name: forebay.DefaultRule}}, nil
-	}
-	if len(wanted) > forebay.MaxRules {
-		return nil, forebay.Invalid("rules", "may be at most %d", forebay.MaxRules)
-	}
-	rules := make([]Rule, len(wanted))
-	seen := map[string]bool{}
-	for i, r := range wanted {
-		err := checkRule(r.Name, r.RuleSettings)
-		if err == nil && seen[r.Name] {
-			err = forebay.Invalid("name", "is another rule's already")
-		}
-		if err != nil {
-			return nil, inRule(err, i)
-		}
-		seen[r.Name] = true
-		rules[i] = Rule{Name: r.Name, Settings: r.RuleSettings}
-	}
-	return rules, nil
-}
-
-func inRule(err error, i int) error { return inField(fmt.Sprintf("rules[%d]", i), err) }
-
-func checkRule(name string, settings forebay.RuleSettings) error {
-	if name != forebay.DefaultRule {
-		if err := checkName("name", name, forebay.MaxSubscriptionBytes); err != nil {
-			return err
-		}
-	}
-	_, err := filter.Compile(name, settings)
-	return err
-}
 
 var errNoRule = &forebay.Error{Code: forebay.CodeNotFound, Field: "rule", Message: "there is no such rule"}
 
-// PutRule adds a rule to a subscription, or replaces the one of that name. It judges what is sent from
-// then on.
+// PutRule adds a rule to a subscription, or replaces the one of that name. It applies to messages
+// sent from then on.
 func (s *Service) PutRule(ctx context.Context, tenant, topic, subscription, name string, settings forebay.RuleSettings) (rule forebay.Rule, created bool, err error) {
 	q, err := s.subscription(ctx, tenant, topic, subscription)
 	if err != nil {
 		return rule, false, err
 	}
-	if err := checkRule(name, settings); err != nil {
+	if err := rules.Check(name, settings); err != nil {
 		return rule, false, err
 	}
 	done, err := s.takeRule(ctx, tenant, q, name)
@@ -115,4 +78,4 @@ func (s *Service) DeleteRule(ctx context.Context, tenant, topic, subscription, n
 }
 
 // CheckRule does the same as [CheckTopic] for a rule.
-func CheckRule(name string, settings forebay.RuleSettings) error { return checkRule(name, settings) }
+func CheckRule(name string, settings forebay.RuleSettings) error { return rules.Check(name, settings) }

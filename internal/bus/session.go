@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
 )
 
-// AcceptSession locks the session asked for, or else the one that has waited longest for a receiver. It
-// waits for one for up to the time it says; found is false when there is none.
+// AcceptSession locks the session asked for, or else the one that has waited longest for a
+// receiver. It waits for a session as long as the request says. found is false if there is none.
 func (s *Service) AcceptSession(ctx context.Context, tenant, path string, req forebay.AcceptSessionRequest) (session forebay.Session, found bool, err error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
@@ -29,7 +30,7 @@ func (s *Service) AcceptSession(ctx context.Context, tenant, path string, req fo
 			field = "wait_seconds"
 		}
 		return session, false, forebay.Invalid(field, "does not go with session_id: a session that is free is accepted at once")
-	case !validID(req.SessionID):
+	case !message.ValidID(req.SessionID):
 		return session, false, forebay.Invalid("session_id", "must be at most %d characters, none of them a control character", forebay.MaxIDCharacters)
 	}
 	done, err := s.takeSession(ctx, tenant, e.MessageQueue, req.SessionID)
@@ -68,20 +69,21 @@ func (s *Service) acceptNext(ctx context.Context, e entity, limit time.Duration)
 }
 
 func sessionOf(s Session) forebay.Session {
-	return forebay.Session{SessionID: s.ID, SessionToken: newToken(s.No, s.Token), LockedUntil: s.LockedUntil, State: s.State}
+	return forebay.Session{SessionID: s.ID, SessionToken: message.NewToken(s.No, s.Token), LockedUntil: s.LockedUntil, State: s.State}
 }
 
-// session finds what a session's token is about.
+// session finds the queue and the lock that a session token stands for.
 func (s *Service) session(ctx context.Context, tenant, path, token string) (e entity, lock SessionLock, err error) {
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err
 	}
-	lock.No, lock.Token, err = parseToken("session_token", token)
+	lock.No, lock.Token, err = message.ParseToken("session_token", token)
 	return e, lock, err
 }
 
-// ReceiveSession is Receive for the messages of a session, in the order of their numbers. They are
-// locked as long as the session is. It returns forebay.ErrSessionLockLost once that lock has ended.
+// ReceiveSession is Receive for the messages of a session, in the order of their numbers. Their
+// locks last as long as the session's. It returns forebay.ErrSessionLockLost once that lock has
+// ended.
 func (s *Service) ReceiveSession(ctx context.Context, tenant, path, token string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
 	e, lock, err := s.session(ctx, tenant, path, token)
 	if err != nil {
@@ -93,8 +95,8 @@ func (s *Service) ReceiveSession(ctx context.Context, tenant, path, token string
 	return s.receive(ctx, e, &lock, req)
 }
 
-// RenewSession extends the session's lock by the queue's lock duration from now and returns when it
-// will end.
+// RenewSession extends the session's lock by the queue's lock duration from now and returns when
+// it will end.
 func (s *Service) RenewSession(ctx context.Context, tenant, path, token string) (until time.Time, err error) {
 	e, lock, err := s.session(ctx, tenant, path, token)
 	if err != nil {
@@ -103,8 +105,8 @@ func (s *Service) RenewSession(ctx context.Context, tenant, path, token string) 
 	return s.store.RenewSession(ctx, e.MessageQueue, lock)
 }
 
-// CloseSession gives a session back. Messages that were received and not settled can be received again
-// at once, as if they had not been delivered.
+// CloseSession gives a session back. Messages that were received and not settled can be received
+// again at once, as if never delivered.
 func (s *Service) CloseSession(ctx context.Context, tenant, path, token string) error {
 	e, lock, err := s.session(ctx, tenant, path, token)
 	if err != nil {
@@ -123,7 +125,7 @@ func (s *Service) SessionState(ctx context.Context, tenant, path, token string) 
 	return forebay.SessionState{State: state}, err
 }
 
-// SetSessionState keeps a state for the receivers of the session.
+// SetSessionState stores a state for the receivers of the session.
 func (s *Service) SetSessionState(ctx context.Context, tenant, path, token string, state forebay.SessionState) error {
 	e, lock, err := s.session(ctx, tenant, path, token)
 	if err != nil {
@@ -140,7 +142,7 @@ func (s *Service) SetSessionState(ctx context.Context, tenant, path, token strin
 	return s.store.SetSessionState(ctx, e.MessageQueue, lock, state.State)
 }
 
-// RequiresSession reports whether the messages of a queue or subscription are received session by session.
+// RequiresSession reports whether a queue or subscription requires sessions.
 func (s *Service) RequiresSession(ctx context.Context, tenant, path string) (bool, error) {
 	e, err := s.entity(ctx, tenant, path)
 	return e.RequiresSession && !e.deadLetter, err

@@ -9,15 +9,15 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// sessionContents is what a session has.
+// sessionContents says what messages a session has.
 type sessionContents struct {
 	held     bool // messages that a receiver has, or had when its lock ended
 	active   bool // messages to receive, held ones too
 	deferred bool
 }
 
-// sqlSessionContents are its columns, of sessions s. They take the main subqueue as ?1 and that of deferred
-// messages as ?2.
+// sqlSessionContents are the columns of sessionContents, of sessions s. ?1 is the main subqueue,
+// ?2 that of deferred messages.
 const sqlSessionContents = `
   CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?1 AND m.rank = s.no + 16 AND m.visible = 4611686018427387904)
     OR EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?2 AND m.rank = s.no + 16 AND m.visible = 4611686018427387904) THEN 1 ELSE 0 END,
@@ -44,7 +44,7 @@ type sessionMemory struct {
 	until map[int64]int64          // session → the end of its lock
 }
 
-// lockEnds notes the end of a session's lock.
+// lockEnds records the end of a session's lock.
 func (m *sessionMemory) lockEnds(no, at int64) {
 	if m.until == nil {
 		m.until = map[int64]int64{}
@@ -57,14 +57,15 @@ type foundSession struct {
 	has sessionContents
 }
 
-// maxSessionsAhead bounds the states that are read at once.
-const maxSessionsAhead = 64
+// maxSessionsRead is how many sessions, with their states, one statement reads.
+const maxSessionsRead = 64
 
-// nextSession returns the session that has waited longest for a receiver. It looks once for all that wait.
+// nextSession returns the session that has waited longest for a receiver. One statement serves
+// all waiting receivers.
 func (t *Tx) nextSession(c *Receiver) (next foundSession, found bool, err error) {
 	q, ahead := c.Queue, t.sessions.found[c.Queue.No]
 	if len(ahead) == 0 {
-		waiting := min(len(t.W.Parked[c.Subqueue]), maxSessionsAhead)
+		waiting := min(len(t.W.Waiters[c.Subqueue]), maxSessionsRead)
 		err := t.prepSession(sqlNextSessions, q).Int(q.No).Int(t.Now).Int(int64(waiting)).Each(func(r driver.Row) error {
 			ahead = append(ahead, foundSession{Session{SessionLock: SessionLock{No: r.Int(3)}, ID: r.Text(4), State: r.Blob(5)}, readContents(r)})
 			return nil
@@ -91,7 +92,7 @@ func (t *Tx) acceptNext(c *Receiver) error {
 		if err := t.giveBackHeld(q, s.No, &s.has, 0); err != nil {
 			return err
 		}
-		if !s.has.active { // its messages have expired or been deleted since
+		if !s.has.active { // its messages have expired or were deleted
 			if err := t.releaseSession(s.No, s.has); err != nil {
 				return err
 			}
@@ -121,8 +122,8 @@ SELECT m.seq, m.lane, b.expires_at FROM messages m JOIN bodies b ON b.seq = m.se
 	sqlContentsOfSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE s.no = ?3"
 )
 
-// giveBackHeld frees what the receiver of a session held, with so many deliveries less, and looks again
-// what it has.
+// giveBackHeld unlocks the messages that the receiver of a session held. It takes so many
+// deliveries off their counts and updates has.
 func (t *Tx) giveBackHeld(q MessageQueue, no int64, has *sessionContents, deliveries int) error {
 	if !has.held {
 		return nil
@@ -165,7 +166,8 @@ func (t *Tx) giveBack(held heldMessages, q MessageQueue, no int64, has *sessionC
 
 const sqlReleaseSession = "UPDATE sessions SET token = NULL, locked_until = NULL, visible = ? WHERE no = ?"
 
-// releaseSession ends a session's lock, if there is one. A session that has nothing at all is forgotten.
+// releaseSession ends a session's lock, if there is one. A session without messages and state is
+// deleted.
 func (t *Tx) releaseSession(no int64, has sessionContents) error {
 	var visible int64 // none
 	if has.active {
@@ -179,7 +181,7 @@ func (t *Tx) releaseSession(no int64, has sessionContents) error {
 
 const sqlNamedSession = "SELECT " + sqlSessionContents + ", s.no, s.state, s.locked_until FROM sessions s WHERE s.queue = ?3 AND s.id = ?4"
 
-// AcceptSession locks the session of that id, whether it has messages or not. It is
+// AcceptSession locks the session of that id, whether it has messages or not. It returns
 // forebay.ErrSessionLocked while another receiver has it.
 func (s *Store) AcceptSession(ctx context.Context, q MessageQueue, id string) (Session, error) {
 	subqueue := q.Subqueue(false)
@@ -205,7 +207,7 @@ func (s *Store) AcceptSession(ctx context.Context, q MessageQueue, id string) (S
 		}
 		if !found {
 			_, err = t.Prep("INSERT INTO sessions (queue, id) VALUES (?, ?) RETURNING no").Int(q.No).Text(id).One(func(r driver.Row) { session.No = r.Int(0) })
-		} else { // what the last receiver held, if its lock expired
+		} else { // the last receiver's messages, if its lock expired
 			err = t.giveBackHeld(q, session.No, &has, 0)
 		}
 		if err != nil {
@@ -218,13 +220,13 @@ func (s *Store) AcceptSession(ctx context.Context, q MessageQueue, id string) (S
 	})
 }
 
-// AcceptNextSession locks the session that has waited longest for a receiver. If there is none it
-// waits, as long as ctx allows, or returns nil.
+// AcceptNextSession locks the session that has waited longest for a receiver. If there is none,
+// it waits as long as ctx allows, or returns nil without wait.
 func (s *Store) AcceptNextSession(ctx context.Context, q MessageQueue, wait bool) (*Session, error) {
 	if err := s.Used(ctx, q); err != nil {
 		return nil, err
 	}
-	c := &Receiver{ReceiveRequest: ReceiveRequest{Queue: q, Wait: wait}, part: Key.In(s.Writer), Subqueue: queue.SubqueueOf(q.No, subqueueSessions),
+	c := &Receiver{ReceiveRequest: ReceiveRequest{Queue: q, Wait: wait}, participant: Key.In(s.Writer), Subqueue: queue.SubqueueOf(q.No, subqueueSessions),
 		accept: true, Waiter: queue.NewWaiter()}
 	if err := queue.Await(ctx, s.Writer, c, &c.Waiter); err != nil {
 		return nil, err

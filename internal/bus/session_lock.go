@@ -10,7 +10,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// SessionLock is the right of one receiver to a session. A token is new each time it is accepted.
+// SessionLock is one receiver's lock on a session. The token is new each time the session is
+// accepted.
 type SessionLock struct {
 	No    int64
 	Token int64
@@ -24,13 +25,15 @@ type Session struct {
 	State       []byte
 }
 
-// A session's message is free or held; for how long it is held the session knows.
+// The visible time of a session's message only says whether it is free or held. How long it is
+// held is in the session's row.
 const (
 	sessionFree = 0
 	sessionHeld = 1 << 62
 )
 
-// subqueueSessions is where receivers wait for a session: nobody waits in the subqueue of deferred messages.
+// subqueueSessions is where receivers wait for a session. Nobody waits in the subqueue of
+// deferred messages, so it is free for this.
 const subqueueSessions = queue.SubqueueRetry
 
 // row names the session.
@@ -46,7 +49,8 @@ const sqlSessionState = "SELECT state FROM sessions WHERE no = ?"
 
 const sqlSessionLock = "SELECT locked_until FROM sessions WHERE no = ? AND queue = ? AND token = ?"
 
-// subqueue is where a receiver waits for messages of its session. The number is no queue's.
+// subqueue is where a receiver waits for messages of its session. Its negative number belongs to
+// no queue.
 func (l SessionLock) subqueue() queue.Subqueue { return queue.Subqueue(-l.No) }
 
 // any reports whether the statement finds a row.
@@ -58,14 +62,15 @@ func (t *Tx) any(sql string, args ...int64) (bool, error) {
 	return st.One(func(driver.Row) {})
 }
 
-// updateSessionDue is updateDue for receivers that wait for a session, or for messages of theirs.
+// updateSessionDue is updateDue for receivers that wait for a session, or for messages of their
+// session.
 func (w *Participant) updateSessionDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool) error {
 	delete(w.DueAt, subqueue)
 	if !foundEmpty {
 		return nil
 	}
 	sql, no := "SELECT visible FROM sessions WHERE queue = ? AND visible IS NOT NULL ORDER BY visible LIMIT 1", subqueue.Queue()
-	if !subqueue.IsOfQueue() { // to be told when the lock ends
+	if !subqueue.IsOfQueue() { // the receiver gets an error when the lock ends
 		if until, known := t.sessions.until[int64(-subqueue)]; known {
 			w.DueAt[subqueue] = until
 			return nil
@@ -76,7 +81,8 @@ func (w *Participant) updateSessionDue(t *Tx, subqueue queue.Subqueue, foundEmpt
 	return err
 }
 
-// sessionHeld returns when a session's lock ends, or forebay.ErrSessionLockLost. Who asks uses the queue.
+// sessionHeld returns when a session's lock ends, or forebay.ErrSessionLockLost. It records that
+// the queue is in use.
 func (t *Tx) sessionHeld(q MessageQueue, l SessionLock) (until int64, err error) {
 	_, err = t.Prep(sqlSessionLock).Int(l.No).Int(q.No).Int(l.Token).One(func(r driver.Row) { until = r.Int(0) })
 	if err == nil && until <= t.Now {
@@ -88,8 +94,8 @@ func (t *Tx) sessionHeld(q MessageQueue, l SessionLock) (until int64, err error)
 	return until, t.used(q)
 }
 
-// RenewSession extends a session's lock, and those on its messages, by the queue's lock duration from
-// now and returns when it will end.
+// RenewSession extends a session's lock, and those on its messages, by the queue's lock duration
+// from now and returns when it will end.
 func (s *Store) RenewSession(ctx context.Context, q MessageQueue, l SessionLock) (until time.Time, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, l.operation(q), func(t *Tx) (time.Time, error) {
 		if _, err := t.sessionHeld(q, l); err != nil {
@@ -102,8 +108,8 @@ func (s *Store) RenewSession(ctx context.Context, q MessageQueue, l SessionLock)
 
 const sqlCloseSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE s.no = ?3 AND s.queue = ?4 AND s.token = ?5 AND s.locked_until > ?6"
 
-// CloseSession ends a session's lock. What its receiver holds is free again, as if it had not been
-// delivered.
+// CloseSession ends a session's lock. The messages that its receiver holds are free again, as if
+// never delivered.
 func (s *Store) CloseSession(ctx context.Context, q MessageQueue, l SessionLock) error {
 	// After what settles its messages, some of which it gives back.
 	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Touches: l.row()}
@@ -147,7 +153,7 @@ func (s *Store) SessionState(ctx context.Context, q MessageQueue, l SessionLock)
 	})
 }
 
-// SetSessionState keeps state for the receivers of a session, those that come later too; nil clears it.
+// SetSessionState stores the state of a session for this receiver and later ones; nil clears it.
 func (s *Store) SetSessionState(ctx context.Context, q MessageQueue, l SessionLock, state []byte) error {
 	_, err := db.TransactIn(ctx, Key, s.Writer, l.operation(q), func(t *Tx) (struct{}, error) {
 		if _, err := t.sessionHeld(q, l); err != nil {

@@ -10,12 +10,12 @@ import (
 // SessionRow is a session as a list shows it.
 type SessionRow struct {
 	ID          string
-	HasMessages bool       // to receive, or held; deferred ones do not count
+	HasMessages bool       // active or held; deferred ones do not count
 	LockedUntil *time.Time // nil: nobody has it
 	StateBytes  int
 }
 
-// A session whose last message has expired keeps its row until somebody would accept it.
+// A session whose last message has expired keeps its row until a receiver would accept it.
 const sqlSessions = `
 SELECT s.id, s.active, s.locked_until, s.state_bytes FROM (
   SELECT s.id, CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?1 AND m.rank = s.no + 16) THEN 1 ELSE 0 END AS active,
@@ -24,7 +24,7 @@ SELECT s.id, s.active, s.locked_until, s.state_bytes FROM (
   FROM sessions s WHERE s.queue = ?3 AND s.id > ?5 ORDER BY s.id) s
 WHERE s.active + s.deferred + s.state_bytes > 0 OR s.locked_until IS NOT NULL ORDER BY s.id LIMIT ?6 + 0`
 
-// Sessions returns the sessions of the queue by id, those after one.
+// Sessions returns the queue's sessions whose ids come after the given one, by id.
 func (s *Store) Sessions(ctx context.Context, q MessageQueue, after string, limit int) (sessions []SessionRow, err error) {
 	subqueue := q.Subqueue(false)
 	err = s.Read(ctx, func(c driver.Conn) error {

@@ -6,21 +6,23 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // Settlements return forebay.ErrLockLost, and change nothing, once the lock has ended.
 
-// maxDescriptionBytes bounds a dead-letter reason and its description (service-bus-dead-letter-queues).
+// maxDescriptionBytes bounds a dead-letter reason and its description (Service Bus documentation,
+// "service-bus-dead-letter-queues").
 const maxDescriptionBytes = 4096
 
-// Complete removes a message that has been dealt with.
+// Complete deletes a message that has been processed.
 func (s *Service) Complete(ctx context.Context, tenant, path, token string) error {
 	e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
 	if err != nil {
 		return err
 	}
-	return s.store.Complete(ctx, e.lane(), lock)
+	return s.store.Complete(ctx, e.subqueue(), lock)
 }
 
 // Abandon gives a message back at once. The delivery counts.
@@ -32,19 +34,19 @@ func (s *Service) Abandon(ctx context.Context, tenant, path, token string, how f
 	if err := unexplained(how); err != nil {
 		return err
 	}
-	return s.store.Abandon(ctx, e.MessageQueue, e.lane(), lock, how.Properties)
+	return s.store.Abandon(ctx, e.MessageQueue, e.subqueue(), lock, how.Properties)
 }
 
-// Release gives a message back at once, as if it had not been delivered.
+// Release gives a message back at once. The delivery does not count.
 func (s *Service) Release(ctx context.Context, tenant, path, token string) error {
 	e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
 	if err != nil {
 		return err
 	}
-	return s.store.ReleaseMessage(ctx, e.lane(), lock)
+	return s.store.ReleaseMessage(ctx, e.subqueue(), lock)
 }
 
-// Defer keeps a message in its queue, where it can be received by its sequence number only.
+// Defer keeps a message in its queue, where only its sequence number finds it.
 func (s *Service) Defer(ctx context.Context, tenant, path, token string, how forebay.Settlement) error {
 	e, lock, err := s.delivery(ctx, tenant, path, token, how)
 	if err != nil {
@@ -53,7 +55,7 @@ func (s *Service) Defer(ctx context.Context, tenant, path, token string, how for
 	if err := unexplained(how); err != nil {
 		return err
 	}
-	return s.store.Defer(ctx, e.lane(), lock, how.Properties)
+	return s.store.Defer(ctx, e.subqueue(), lock, how.Properties)
 }
 
 // DeadLetter moves a message to the dead-letter subqueue, with a reason and a description.
@@ -70,7 +72,7 @@ func (s *Service) DeadLetter(ctx context.Context, tenant, path, token string, ho
 			return forebay.Invalid(name, "must be at most %d bytes of UTF-8", maxDescriptionBytes)
 		}
 	}
-	return s.store.DeadLetter(ctx, e.lane(), lock, DeadLettering{Reason: how.Reason, Description: how.Description}, how.Properties)
+	return s.store.DeadLetter(ctx, e.subqueue(), lock, DeadLettering{Reason: how.Reason, Description: how.Description}, how.Properties)
 }
 
 // Renew extends the lock by the queue's lock duration from now and returns when it will end.
@@ -79,16 +81,17 @@ func (s *Service) Renew(ctx context.Context, tenant, path, token string) (until 
 	if err != nil {
 		return until, err
 	}
-	return s.store.RenewMessage(ctx, e.lane(), lock, e.Lock)
+	return s.store.RenewMessage(ctx, e.subqueue(), lock, e.Lock)
 }
 
-// delivery finds what a settlement is about, and notes that its queue is in use. Changed properties are checked with the message's own,
-// but here first, so that nothing large reaches the store.
+// delivery finds the queue and the lock of a settlement, and records that the queue is in use.
+// Changed properties are checked with the message's own later. Checking them here first keeps
+// anything large from the store.
 func (s *Service) delivery(ctx context.Context, tenant, path, token string, how forebay.Settlement) (e entity, lock queue.Lock, err error) {
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err
 	}
-	if lock.Seq, lock.Token, err = parseToken("lock_token", token); err != nil {
+	if lock.Seq, lock.Token, err = message.ParseToken("lock_token", token); err != nil {
 		return e, lock, err
 	}
 	if err := how.Properties.Check(); err != nil {
@@ -104,8 +107,8 @@ func unexplained(how forebay.Settlement) error {
 	return nil
 }
 
-// Return gives messages back at once, as if they had not been delivered. Those whose lock has ended are
-// left as they are.
+// Return gives messages back at once; their deliveries do not count. Messages whose lock has
+// ended stay as they are.
 func (s *Service) Return(ctx context.Context, tenant, path string, tokens []string) error {
 	var lane queue.Subqueue
 	locks := make([]queue.Lock, len(tokens))
@@ -114,7 +117,7 @@ func (s *Service) Return(ctx context.Context, tenant, path string, tokens []stri
 		if err != nil {
 			return err
 		}
-		lane, locks[i] = e.lane(), lock
+		lane, locks[i] = e.subqueue(), lock
 	}
 	if len(locks) == 0 {
 		return nil

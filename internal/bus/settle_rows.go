@@ -5,16 +5,17 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// A settlement of a plain message takes the subqueue it was received from (a queue's main or dead-letter
-// subqueue) and the lock of that delivery. It returns forebay.ErrLockLost and changes nothing once the
-// lock has ended, even if nobody else has received the message since.
+// A settlement takes the subqueue that the message was received from, main or dead-letter, and
+// the lock of that delivery. It returns forebay.ErrLockLost and changes nothing once the lock has
+// ended, even if nobody has received the message since.
 
-// Complete removes a message that has been dealt with.
+// Complete deletes a message that has been processed.
 func (s *Store) Complete(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
 	return s.settleMessage(ctx, Settling(subqueue, l), func(t *Tx) error {
 		if _, err := t.Held(subqueue, l, nil); err != nil {
@@ -24,8 +25,8 @@ func (s *Store) Complete(ctx context.Context, subqueue queue.Subqueue, l queue.L
 	})
 }
 
-// Abandon gives a message back at once, in its old place; the delivery counts. A message that has had
-// all its deliveries goes to the dead-letter subqueue.
+// Abandon gives a message back at once, in its old position; the delivery counts. A message that
+// has had all its deliveries is dead-lettered.
 func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) error {
 	o := Settling(subqueue, l)
 	o.Numbers = 1 // if it is dead-lettered and sent on
@@ -41,8 +42,8 @@ func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue queue.Subq
 	})
 }
 
-// Undeliver gives messages back as if they had not been delivered: their receiver never learned of
-// them. A lock that has ended is left as it is.
+// Undeliver gives messages back because their receiver never saw them. The deliveries do not
+// count. Messages whose lock has ended stay as they are.
 func (s *Store) Undeliver(ctx context.Context, subqueue queue.Subqueue, locks []queue.Lock) error {
 	return s.settleMessage(ctx, Settling(subqueue, locks...), func(t *Tx) error {
 		return t.Interleave(len(locks), func(i int) error {
@@ -54,7 +55,7 @@ func (s *Store) Undeliver(ctx context.Context, subqueue queue.Subqueue, locks []
 	})
 }
 
-// ReleaseMessage gives a message back at once, in its old place, as if it had not been delivered.
+// ReleaseMessage gives a message back at once, in its old position. The delivery does not count.
 func (s *Store) ReleaseMessage(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
 	return s.settleMessage(ctx, Settling(subqueue, l), func(t *Tx) error { return t.undeliver(subqueue, l) })
 }
@@ -71,7 +72,7 @@ func (t *Tx) undeliver(subqueue queue.Subqueue, l queue.Lock) error {
 	return t.GiveBack(m, counted)
 }
 
-// Defer keeps a message in its queue, where it can be received by its sequence number only.
+// Defer keeps a message in its queue, where only its sequence number finds it.
 func (s *Store) Defer(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) error {
 	return s.settleMessage(ctx, Settling(subqueue, l), func(t *Tx) error {
 		m, err := t.Held(subqueue, l, changed)
@@ -82,13 +83,11 @@ func (s *Store) Defer(ctx context.Context, subqueue queue.Subqueue, l queue.Lock
 	})
 }
 
-// DeadLettering says why a message is set aside.
-type DeadLettering struct {
-	Reason, Description string
-}
+// DeadLettering says why a message is dead-lettered.
+type DeadLettering = message.DeadLettering
 
-// DeadLetter moves a message to its queue's dead-letter subqueue. It keeps its sequence number and
-// its delivery count.
+// DeadLetter moves a message to its queue's dead-letter subqueue. The message keeps its sequence
+// number and its delivery count.
 func (s *Store) DeadLetter(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, why DeadLettering, changed forebay.Properties) error {
 	o := Settling(subqueue, l)
 	o.Numbers = 1 // if it is dead-lettered and sent on
@@ -100,8 +99,8 @@ func (s *Store) DeadLetter(ctx context.Context, subqueue queue.Subqueue, l queue
 	})
 }
 
-// RenewMessage extends a lock to now + lock and returns when it will end. A session's message has the
-// lock of its session.
+// RenewMessage extends a lock to now + lock and returns when it will end. It refuses a session's
+// message, which has the lock of its session.
 func (s *Store) RenewMessage(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, lock time.Duration) (until time.Time, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, Settling(subqueue, l), func(t *Tx) (time.Time, error) {
 		m, err := t.Held(subqueue, l, nil)
@@ -136,7 +135,7 @@ func Settling(subqueue queue.Subqueue, locks ...queue.Lock) db.Op {
 // HeldMessage is what a settlement needs to know of a message.
 type HeldMessage struct {
 	Seq        int64
-	Subqueue   queue.Subqueue // where it stands: the subqueue it was received from, or that one's deferred messages
+	Subqueue   queue.Subqueue // the subqueue it was received from, or that one's deferred messages
 	rank       int64
 	deliveries int
 	until      int64 // when the lock ends
@@ -183,7 +182,7 @@ func (t *Tx) changeProperties(seq int64, changed forebay.Properties) error {
 	if _, err := t.Prep(sqlProperties).Int(seq).One(func(r driver.Row) { properties = r.Blob(0) }); err != nil {
 		return err
 	}
-	merged, err := mergeProperties(properties, changed)
+	merged, err := message.MergeProperties(properties, changed)
 	if err != nil {
 		return err
 	}
@@ -193,8 +192,8 @@ func (t *Tx) changeProperties(seq int64, changed forebay.Properties) error {
 	return t.Prep("UPDATE messages SET size = size + ? WHERE seq = ?").Int(int64(len(merged) - len(properties))).Int(seq).Exec()
 }
 
-// GiveBack ends a lock and takes so many deliveries off the count. A message whose time has ended
-// while it was locked expires now.
+// GiveBack ends a lock and takes so many deliveries off the count. A message whose time to live
+// ended while it was locked expires now.
 func (t *Tx) GiveBack(m HeldMessage, deliveries int) error {
 	if err := t.unlock(m, m.Subqueue, deliveries); err != nil || !m.Expired(t.Now) {
 		return err

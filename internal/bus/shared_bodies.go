@@ -2,33 +2,34 @@ package bus
 
 import "bytes"
 
-// sharedLeast is from how many bytes on copies have their body, and the properties that they have in common, in one row.
-const sharedLeast = 4 << 10
+// minSharedBytes is the size from which copies share one row for their body and their common
+// properties.
+const minSharedBytes = 4 << 10
 
-// sharing is what the copies of a message have in common.
+// sharing is the row that copies of a message share.
 type sharing struct {
 	no         int64 // of its row in shared_bodies
 	properties []byte
-	stored     bool // it stands there already
+	stored     bool // the row exists
 }
 
-// shareAmong has so many copies of a message share its body if that is worth a row of its own, under that number. It returns
-// how many bytes each copy then takes, the body counted once.
+// shareAmong lets so many copies of a message share its body, if that is worth a row of its own
+// under that number. It returns the size of each copy, with the body counted once for all.
 func (a *arrival) shareAmong(no int64, copies int) (size int64) {
 	size = a.Size()
 	common := int64(len(a.Body) + len(a.Properties))
 	switch {
-	case a.share != nil: // with those that it comes from
+	case a.share != nil: // it shares with the copies it was forwarded from
 		return size - int64(len(a.Body))
-	case copies < 2 || common < sharedLeast:
+	case copies < 2 || common < minSharedBytes:
 		return size
 	}
 	a.share = &sharing{no: no, properties: a.Properties}
 	return size - common + common/int64(copies)
 }
 
-// shares returns what the row of a copy is to hold of its properties and body, and the row that it shares; 0: none. The first
-// copy stores that row, so that there is none without a copy.
+// shares returns the properties and body that a copy stores itself, and the row that it shares;
+// 0: none. The first copy creates the shared row, so that no row is without a copy.
 func (t *Tx) shares(a arrival) (properties, body []byte, no int64, err error) {
 	s := a.share
 	if s == nil {

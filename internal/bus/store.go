@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -10,15 +11,19 @@ import (
 // Store keeps plain messages, their queues and topics.
 type Store struct {
 	*queue.Store
-	topics  topicRules
-	endSlow func() // ends the goroutines that judge what takes long; nil: there are none
+	topics  rules.Cache[MessageQueue]
+	endSlow func() // stops the goroutines that judge slow messages; nil: not started
 }
 
 func (s *Store) Attach(*db.DB)     {}
-func (s *Store) Join(w *db.Writer) { Key.Join(w, newBusPart(w, queue.Key.In(w), &s.topics)) }
+func (s *Store) Join(w *db.Writer) { Key.Join(w, newParticipant(w, queue.Key.In(w), &s.topics)) }
 
 func (s *Store) Start(ctx context.Context, opts db.Options) error {
-	s.startJudging()
+	slow := rules.NewSlow()
+	Key.In(s.Writer).slow = slow
+	s.endSlow = slow.Start(func(ctx context.Context, m rules.SlowMessage) {
+		_ = s.activateSlow(ctx, m) // if it fails the writer tries the message again later
+	})
 	if opts.Serve {
 		return s.PurgeDropped(ctx)
 	}
@@ -31,4 +36,4 @@ func (s *Store) Stop() {
 	}
 }
 
-var Key = db.NewKey(newBusTx)
+var Key = db.NewKey(newTx)

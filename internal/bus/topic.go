@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 )
 
 var (
@@ -25,14 +26,7 @@ func validSubscription(s string) bool {
 	return forebay.ValidName(s) && len(s) <= forebay.MaxSubscriptionBytes
 }
 
-func checkName(field, name string, max int) error {
-	if forebay.ValidName(name) && len(name) <= max {
-		return nil
-	}
-	return forebay.Invalid(field, "must be 1 to %d letters, digits, dots, underscores and hyphens, beginning with a letter or digit", max)
-}
-
-// checkEntity is checkName for a queue or a topic.
+// checkEntity reports what is wrong with the name of a queue or a topic.
 func checkEntity(field, name string) error {
 	if forebay.ValidEntityName(name) {
 		return nil
@@ -41,7 +35,7 @@ func checkEntity(field, name string) error {
 		"with more than dots between slashes, and without /subscriptions", forebay.MaxEntityBytes)
 }
 
-// PutTopic makes a topic, or gives an existing one these settings.
+// PutTopic creates a topic, or changes its settings.
 func (s *Service) PutTopic(ctx context.Context, tenant, name string, settings forebay.TopicSettings) (topic forebay.Topic, created bool, err error) {
 	if err := checkEntity("topic", name); err != nil {
 		return topic, false, err
@@ -68,7 +62,8 @@ func (s *Service) PutTopic(ctx context.Context, tenant, name string, settings fo
 	return topic, created, err
 }
 
-// queueSettings are a topic's settings as those of the queue that it is to the store.
+// queueSettings returns a topic's settings as those of a queue: the store keeps a topic as a
+// queue.
 func queueSettings(t forebay.TopicSettings) forebay.MessageQueueSettings {
 	return forebay.MessageQueueSettings{DefaultTTLSeconds: t.DefaultTTLSeconds, DetectsDuplicates: t.DetectsDuplicates,
 		DuplicateWindowSeconds: t.DuplicateWindowSeconds, AutoDeleteOnIdleSeconds: t.AutoDeleteOnIdleSeconds}
@@ -132,7 +127,7 @@ func (s *Service) DeleteTopic(ctx context.Context, tenant, name string) error {
 	return s.drop(ctx, q, errNoTopic)
 }
 
-// changedBelow forgets what is remembered of a topic's subscriptions.
+// changedBelow forgets the subscriptions of a topic.
 func (s *Service) changedBelow(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +135,7 @@ func (s *Service) changedBelow(topic string) {
 	maps.DeleteFunc(s.queues, func(key string, _ remembered) bool { return strings.HasPrefix(key, topic+"/") })
 }
 
-// drop removes what is a queue to the store, and says missing if it was gone.
+// drop removes a topic or a subscription, and returns missing if it was gone.
 func (s *Service) drop(ctx context.Context, q MessageQueue, missing error) error {
 	dropped, err := s.store.DropMessageQueue(ctx, q)
 	s.changed(q.Name)
@@ -153,8 +148,8 @@ func (s *Service) drop(ctx context.Context, q MessageQueue, missing error) error
 	return s.store.PurgeDropped(context.WithoutCancel(ctx))
 }
 
-// Publish sends messages to a topic, all or none, and returns once the subscriptions' copies are on disk.
-// Each message's number is the enqueued sequence number of its copies.
+// Publish sends messages to a topic, all or none, and returns once the subscriptions' copies are
+// on disk. Each message's number is the enqueued sequence number of its copies.
 func (s *Service) Publish(ctx context.Context, tenant, name string, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
 	if OnlyForebayPublishes(storeName(tenant, name)) {
 		return nil, errOurTopic
@@ -166,7 +161,8 @@ func (s *Service) Publish(ctx context.Context, tenant, name string, messages []f
 	return s.sendTo(ctx, tenant, q, messages)
 }
 
-// CancelPublished removes a message that was scheduled in a topic under that number and is not active yet.
+// CancelPublished deletes a message that is scheduled in a topic under that number and is not
+// active yet.
 func (s *Service) CancelPublished(ctx context.Context, tenant, topic string, seq int64) error {
 	q, err := s.topic(ctx, tenant, topic)
 	if err != nil {
@@ -179,7 +175,7 @@ func (s *Service) CancelPublished(ctx context.Context, tenant, topic string, seq
 	return err
 }
 
-// PutSubscription makes a subscription, or gives an existing one these settings and leaves its rules.
+// PutSubscription creates a subscription, or changes its settings and leaves its rules.
 func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name string, settings forebay.SubscriptionSettings) (sub forebay.Subscription, created bool, err error) {
 	t, err := s.topic(ctx, tenant, topic)
 	if err != nil {
@@ -188,7 +184,7 @@ func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name strin
 	if err := checkSubscription(name, settings); err != nil {
 		return sub, false, err
 	}
-	rules, err := firstRules(settings.Rules)
+	first, err := rules.First(settings.Rules)
 	if err != nil {
 		return sub, false, err
 	}
@@ -201,12 +197,12 @@ func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name strin
 	if OnlyForebayPublishes(t.Name) {
 		limit = forebay.MaxEventListeners
 	}
-	done, err := s.takeNew(ctx, tenant, wanted.Name, want{forebay.LimitSubscriptions, 1}, want{forebay.LimitRules, int64(len(rules))})
+	done, err := s.takeNew(ctx, tenant, wanted.Name, want{forebay.LimitSubscriptions, 1}, want{forebay.LimitRules, int64(len(first))})
 	if err != nil {
 		return sub, false, err
 	}
 	defer done()
-	stored, created, err := s.store.PutSubscription(ctx, t, wanted, rules, limit)
+	stored, created, err := s.store.PutSubscription(ctx, t, wanted, first, limit)
 	s.changed(wanted.Name)
 	if err != nil {
 		return sub, false, err
@@ -216,7 +212,7 @@ func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name strin
 }
 
 func checkSubscription(name string, settings forebay.SubscriptionSettings) error {
-	if err := checkName("subscription", name, forebay.MaxSubscriptionBytes); err != nil {
+	if err := rules.CheckName("subscription", name); err != nil {
 		return err
 	}
 	if settings.DuplicateWindowSeconds != 0 || settings.DetectsDuplicates != nil && *settings.DetectsDuplicates {
@@ -237,7 +233,7 @@ func (s *Service) subscription(ctx context.Context, tenant, topic, name string) 
 	return q, err
 }
 
-// Subscription returns a subscription and what stands in it.
+// Subscription returns a subscription with counts of its messages.
 func (s *Service) Subscription(ctx context.Context, tenant, topic, name string) (forebay.Subscription, error) {
 	q, err := s.subscription(ctx, tenant, topic, name)
 	if err != nil {
@@ -279,7 +275,8 @@ func (s *Service) DeleteSubscription(ctx context.Context, tenant, topic, name st
 	return s.drop(ctx, q, errNoSubscription)
 }
 
-// CheckTopic reports what is wrong with the declaration of a topic, without looking at what there is.
+// CheckTopic reports what is wrong with the declaration of a topic. It does not look at existing
+// entities.
 func CheckTopic(name string, settings forebay.TopicSettings) error {
 	if err := checkEntity("topic", name); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -25,8 +26,8 @@ func makeDue(t *testing.T, s *stores) {
 	}
 }
 
-// untilEmpty has the writer make transactions, each of which does something that is due, until nothing is left of
-// what the statement counts.
+// untilEmpty lets the writer make transactions until the statement counts nothing. Each
+// transaction processes something that is due.
 func untilEmpty(t *testing.T, s *stores, sql string) {
 	t.Helper()
 	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
@@ -44,8 +45,8 @@ func untilEmpty(t *testing.T, s *stores, sql string) {
 	t.Fatal("something is still to be done")
 }
 
-// wantOnce checks that each subscription has each message once, and that no transaction has made more than it should,
-// where one message or call makes atOnce copies.
+// wantOnce checks that each subscription has each message once, and that no transaction has made
+// too many copies. One message or call makes atOnce copies.
 func wantOnce(t *testing.T, s *stores, subs []MessageQueue, messages, atOnce int) {
 	t.Helper()
 	err := s.DB.Read(t.Context(), func(c driver.Conn) error {
@@ -60,7 +61,7 @@ func wantOnce(t *testing.T, s *stores, subs []MessageQueue, messages, atOnce int
 				return err
 			}
 		}
-		most := 3*fullCopies + atOnce // of callers, of what was due, and of what stood in queues
+		most := 3*rules.FullCopies + atOnce // of callers, of what was due, and of what stood in queues
 		transactions := 0
 		err := c.Prep("SELECT enqueued_at, count(*) FROM bodies GROUP BY enqueued_at").Each(func(r driver.Row) error {
 			if transactions++; r.Int(1) > int64(most) {
@@ -85,7 +86,7 @@ func manySubscriptions(t *testing.T, s *stores, topic MessageQueue, n int) (subs
 	return subs
 }
 
-// scheduled are so many messages of an hour later.
+// scheduled returns so many messages that are due an hour later.
 func scheduled(n int) (messages []MessageContent) {
 	at := time.Now().Add(time.Hour)
 	for i := range n {
@@ -96,8 +97,8 @@ func scheduled(n int) (messages []MessageContent) {
 	return messages
 }
 
-// Messages that are due at once are activated in as many transactions as their copies need, though the subscriptions
-// came after them.
+// Messages that are due at once are activated in as many transactions as their copies need, even
+// if the subscriptions are newer.
 func TestMassActivation(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
@@ -110,7 +111,8 @@ func TestMassActivation(t *testing.T) {
 	})
 }
 
-// A scheduled message of which subscriptions that came later would make too much waits until they do not.
+// A scheduled message for which newer subscriptions would make too many copies waits until they
+// do not.
 func TestActivationWithinTheLimit(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
@@ -138,7 +140,8 @@ func TestActivationWithinTheLimit(t *testing.T) {
 	})
 }
 
-// What stands in a queue that begins to forward to a topic goes there in as many transactions as it needs.
+// Messages of a queue that begins to forward to a topic go there in as many transactions as
+// needed.
 func TestBacklogToTopic(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
@@ -158,7 +161,7 @@ func TestBacklogToTopic(t *testing.T) {
 	})
 }
 
-// numbered are so many messages, from that number on.
+// numbered returns so many messages, from that number on.
 func numbered(from, n int) (messages []MessageContent) {
 	for i := range n {
 		messages = append(messages, content(fmt.Sprint("m", from+i), int64(from+i)))
@@ -166,7 +169,7 @@ func numbered(from, n int) (messages []MessageContent) {
 	return messages
 }
 
-// Of what is sent to a queue that forwards to a topic the rest waits in the queue where it would be too much for one
+// A queue that forwards to a topic keeps the messages of a send that would be too much for one
 // transaction.
 func TestSendThroughQueue(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
@@ -208,7 +211,8 @@ func TestManyPublishTogether(t *testing.T) {
 	})
 }
 
-// Judging messages by rules has its limits too: for a call, which is refused, and for a transaction, which ends.
+// Judging messages by rules is limited too. A call beyond the limit is refused, and a transaction
+// ends.
 func TestJudgingIsBounded(t *testing.T) {
 	raced.Skip(t, raced.MuchData)
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
@@ -249,7 +253,7 @@ func TestJudgingIsBounded(t *testing.T) {
 			}
 		}
 
-		// One that alone takes too long waits.
+		// A single message that takes too long waits.
 		send(t, s, topic, messages[0])
 		put("slower")
 		put("slowest")

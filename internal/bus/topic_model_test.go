@@ -11,13 +11,13 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/forebayhq/forebay/internal/filtertest"
+	"github.com/forebayhq/forebay/internal/filter/filtertest"
 	"github.com/forebayhq/forebay/internal/raced"
 	"pgregory.net/rapid"
 )
 
 // newsstand is the plain model of two topics and their subscriptions.
-type newsstand struct {
+type topicModel struct {
 	engine    engine
 	s         *stores
 	topics    []MessageQueue
@@ -82,7 +82,7 @@ func drawRule(t *rapid.T) (r modelRule) {
 	return r
 }
 
-func (w *newsstand) drawSub(t *rapid.T) (topic int, sub *modelSubscription) {
+func (w *topicModel) drawSub(t *rapid.T) (topic int, sub *modelSubscription) {
 	topic = rapid.IntRange(0, 1).Draw(t, "topic")
 	names := make([]string, 0, len(w.subs[topic]))
 	for name := range w.subs[topic] {
@@ -95,7 +95,7 @@ func (w *newsstand) drawSub(t *rapid.T) (topic int, sub *modelSubscription) {
 	return topic, w.subs[topic][rapid.SampledFrom(names).Draw(t, "subscription")]
 }
 
-func (w *newsstand) subscribe(t *rapid.T) {
+func (w *topicModel) subscribe(t *rapid.T) {
 	topic := rapid.IntRange(0, 1).Draw(t, "topic")
 	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
 	strict := rapid.Bool().Draw(t, "strict")
@@ -112,7 +112,7 @@ func (w *newsstand) subscribe(t *rapid.T) {
 	before.strict = strict
 }
 
-func (w *newsstand) unsubscribe(t *rapid.T) {
+func (w *topicModel) unsubscribe(t *rapid.T) {
 	topic, sub := w.drawSub(t)
 	if dropped, err := w.s.Bus.DropMessageQueue(background, sub.queue); err != nil || !dropped {
 		t.Fatal(dropped, err)
@@ -120,7 +120,7 @@ func (w *newsstand) unsubscribe(t *rapid.T) {
 	delete(w.subs[topic], SubscriptionOf(sub.queue))
 }
 
-func (w *newsstand) changeRules(t *rapid.T) {
+func (w *topicModel) changeRules(t *rapid.T) {
 	_, sub := w.drawSub(t)
 	name := rapid.SampledFrom([]string{"$Default", "r1"}).Draw(t, "rule")
 	_, found := sub.rules[name]
@@ -132,13 +132,13 @@ func (w *newsstand) changeRules(t *rapid.T) {
 		return
 	}
 	r := drawRule(t)
-	if _, created, err := w.s.Bus.PutRule(background, sub.queue, Rule{Name: name, Settings: r.settings}, RuleLimits{10, 100}); err != nil || created == found {
+	if _, created, err := w.s.Bus.PutRule(background, sub.queue, Rule{Name: name, Settings: r.settings}, RuleLimits{PerSubscription: 10, SQLPerTopic: 100}); err != nil || created == found {
 		t.Fatalf("created %t: %v", created, err)
 	}
 	sub.rules[name] = r
 }
 
-func (w *newsstand) send(t *rapid.T) {
+func (w *topicModel) send(t *rapid.T) {
 	topic := rapid.IntRange(0, 1).Draw(t, "topic")
 	var messages []MessageContent
 	for i := range rapid.IntRange(1, 3).Draw(t, "messages") {
@@ -169,10 +169,10 @@ func (w *newsstand) send(t *rapid.T) {
 	}
 }
 
-// publish does to the model what a message that becomes active should do: each subscription gets one copy for all rules
-// without an action that select the message, and one for each of the others that does. A rule without an action is not
-// asked once another has selected it.
-func (w *newsstand) publish(t *rapid.T, topic int, seq int64, m MessageContent) {
+// publish does to the model what a message that becomes active should do. Each subscription gets
+// one copy for all selecting rules without an action, and one for each selecting rule with an
+// action.
+func (w *topicModel) publish(t *rapid.T, topic int, seq int64, m MessageContent) {
 	sent := &filtertest.Message{User: propertiesOf(t, m.Properties), System: map[string]string{
 		"MessageId": m.MessageID, "Label": m.Subject, "CorrelationId": m.CorrelationID, "To": m.To, "ContentType": m.ContentType}}
 	for _, sub := range w.subs[topic] {
@@ -219,7 +219,7 @@ func propertiesOf(t *rapid.T, stored []byte) map[string]any {
 	return by
 }
 
-func (w *newsstand) receive(t *rapid.T) {
+func (w *topicModel) receive(t *rapid.T) {
 	_, sub := w.drawSub(t)
 	n := rapid.IntRange(1, 3).Draw(t, "max")
 	got, err := w.s.Bus.Receive(background, ReceiveRequest{Queue: sub.queue, Max: n, MaxBytes: 1 << 20, Delete: true})
@@ -231,7 +231,7 @@ func (w *newsstand) receive(t *rapid.T) {
 	compareCopies(t, sub, got, want)
 }
 
-func (w *newsstand) passTime(t *rapid.T) {
+func (w *topicModel) passTime(t *rapid.T) {
 	w.engine.Pass(w.s, time.Duration(rapid.IntRange(1, 15_000).Draw(t, "ms"))*time.Millisecond)
 	slices.SortStableFunc(w.scheduled, func(a, b modelScheduled) int { return int(a.at - b.at) })
 	for len(w.scheduled) > 0 && w.scheduled[0].at <= w.engine.Now() {
@@ -241,14 +241,14 @@ func (w *newsstand) passTime(t *rapid.T) {
 	}
 }
 
-func (w *newsstand) restart(t *rapid.T) {
+func (w *topicModel) restart(t *rapid.T) {
 	if err := w.s.DB.Close(); err != nil {
 		t.Fatal(err)
 	}
 	w.s = w.engine.Reopen(t)
 }
 
-func (w *newsstand) check(t *rapid.T) {
+func (w *topicModel) check(t *rapid.T) {
 	for topic, subs := range w.subs {
 		for _, sub := range subs {
 			for deadLetter, want := range map[bool][]modelCopy{false: sub.active, true: sub.dead} {
@@ -288,7 +288,7 @@ func compareCopies(t *rapid.T, sub *modelSubscription, got []Message, want []mod
 func TestTopicModel(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {
-		w := &newsstand{engine: e, s: e.Open(t), subs: []map[string]*modelSubscription{{}, {}}}
+		w := &topicModel{engine: e, s: e.Open(t), subs: []map[string]*modelSubscription{{}, {}}}
 		defer func() { w.s.DB.Close() }()
 		for i := range 2 {
 			topic, _, err := w.s.Bus.PutMessageQueue(background, MessageQueue{Tenant: 1, Name: fmt.Sprint("t/", i), topicPart: topicPart{IsTopic: true}}, 10)

@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -13,37 +12,37 @@ import (
 	"github.com/forebayhq/forebay/internal/db/schema"
 )
 
-// topicPart is what a MessageQueue has more where it is a topic or a subscription.
+// topicPart is the part of a MessageQueue that only topics and subscriptions use.
 //
-// A topic is a queue that keeps only what is scheduled: what becomes active in it goes to its
-// subscriptions at once. A subscription is a queue that is not sent to.
+// A topic is a queue that keeps only scheduled and pending messages: active ones go to its
+// subscriptions at once. A subscription is a queue that cannot be sent to.
 type topicPart struct {
 	IsTopic                bool
-	Topic                  int64         // of a subscription: the number of its topic
-	Version                int64         // of a topic: no other state of it, its subscriptions and their rules has had it
-	DeadLetterFilterErrors bool          // of a subscription: what its rules cannot judge is dead-lettered, else left out
-	TopicIdle              time.Duration // of a subscription: Idle of its topic, which is used where it is
-	HandsOut               bool          // of a topic: messages wait in it for their copies
+	Topic                  int64         // of a subscription: its topic's number
+	Version                int64         // of a topic: new with every change of it, its subscriptions or their rules
+	DeadLetterFilterErrors bool          // of a subscription: dead-letter messages that its rules cannot judge
+	TopicIdle              time.Duration // of a subscription: Idle of its topic, whose use is recorded with its own
+	CopiesPending          bool          // of a topic: messages wait in it for their copies
 }
 
 // subscriptionInfix stands between the names of a topic and its subscription.
 const subscriptionInfix = "/subscriptions/"
 
-// SubscriptionName is how the store knows a subscription of the topic it knows by that name.
+// SubscriptionName returns the stored name of a subscription of the topic with that stored name.
 func SubscriptionName(topic, subscription string) string {
 	return topic + subscriptionInfix + subscription
 }
 
-// OperationsTopicStore is the topic of what happens to deployments.
+// OperationsTopicStore is the stored name of the topic for events of deployments.
 const OperationsTopicStore = forebay.DefaultTenant + "/" + forebay.TopicOperations
 
-// OnlyForebayPublishes reports whether the topic that the store knows by that name is closed to everybody else: who
-// follows it, a webhook with our signature too, takes what stands there for the truth.
+// OnlyForebayPublishes reports whether only Forebay may publish to the topic of that stored name.
+// Subscribers, and receivers of signed webhooks, rely on what it holds.
 func OnlyForebayPublishes(name string) bool {
 	return name == OperationsTopicStore || entityOf(name) == forebay.TopicJobEvents
 }
 
-// ErrOtherKind says that what has the name is a queue and not a topic, or the other way round.
+// ErrOtherKind says that the name belongs to a queue and not a topic, or the other way round.
 func ErrOtherKind(q MessageQueue) error {
 	kind := "queue of messages"
 	if q.IsTopic {
@@ -62,7 +61,7 @@ func errTooMany(q MessageQueue, limit int) error {
 	return forebay.Errorf(forebay.CodeConflict, "a tenant may have at most %d queues of messages", limit)
 }
 
-// updateTopicPart writes what updateMessageQueue does not.
+// updateTopicPart writes the columns that updateMessageQueue does not.
 func (t *Tx) updateTopicPart(q MessageQueue) error {
 	if !q.IsTopic && q.Topic == 0 {
 		return nil
@@ -78,23 +77,23 @@ func (t *Tx) updateTopicPart(q MessageQueue) error {
 	return t.ChangeTopic(q.Topic)
 }
 
-// ChangeTopic gives the topic a new version, so that everybody reads it anew. Versions are sequence
-// numbers, for those are never given twice.
+// ChangeTopic gives the topic a new version, so that every process reads it again. Versions are
+// sequence numbers, which are never given twice.
 func (t *Tx) ChangeTopic(no int64) error {
 	version, err := t.Queue.NewSeq()
 	if err != nil {
 		return err
 	}
 	t.forgetTopics()
-	t.After = append(t.After, func() { t.W.topics.forget(no) })
+	t.After = append(t.After, func() { t.W.topics.Forget(no) })
 	if err := t.Prep(schema.SQLCount).Text(topicsCounter).Int(version).Exec(); err != nil {
 		return err
 	}
 	return t.Prep("UPDATE queues SET version = ? WHERE no = ? AND is_topic = 1").Int(version).Int(no).Exec()
 }
 
-// leaveTopic is the part of dropping a queue that only concerns topics and subscriptions.
-func (t *Tx) leaveTopic(no int64) error {
+// dropFromTopic does what only topics and subscriptions need when they are dropped.
+func (t *Tx) dropFromTopic(no int64) error {
 	t.forgetTopics()
 	var topic int64
 	if _, err := t.Prep("SELECT topic FROM queues WHERE no = ? AND topic IS NOT NULL").Int(no).One(func(r driver.Row) { topic = r.Int(0) }); err != nil {
@@ -133,8 +132,8 @@ const (
 	sqlSubscriptions = messageQueueColumns + "AND topic = ? ORDER BY name"
 )
 
-// PutSubscription makes a subscription of the topic, with these rules, or changes the settings of one
-// that exists and leaves its rules alone. A topic may have at most limit of them.
+// PutSubscription creates a subscription of the topic with these rules, or changes the settings
+// of an existing one and leaves its rules. A topic may have at most limit subscriptions.
 func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, rules []Rule, limit int) (stored MessageQueue, created bool, err error) {
 	p, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: topic.Tenant, Rows: entityRows}, func(t *Tx) (p Put, err error) {
 		known, err := t.Prep(sqlTopicNo).Int(topic.No).One(func(r driver.Row) { topic = readMessageQueue(r) })
@@ -148,7 +147,7 @@ func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, ru
 			return p, err
 		}
 		sub.Topic, sub.TopicIdle = topic.No, topic.Idle
-		if err := t.checkFirstRules(sub, rules, RuleLimits{forebay.MaxRules, forebay.MaxSQLFilters}); err != nil {
+		if err := t.checkFirstRules(sub, rules, RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters}); err != nil {
 			return p, err
 		}
 		if p, err = t.PutMessageQueue(sub, limit); err != nil || p.same {
@@ -188,14 +187,14 @@ func (s *Store) Subscriptions(ctx context.Context, topic MessageQueue) (subscrip
 	return subscriptions, err
 }
 
-// TopicCounts is what a topic has.
+// TopicCounts counts the subscriptions and scheduled messages of a topic.
 type TopicCounts struct{ Subscriptions, Scheduled int64 }
 
-// TopicCounts counts what a topic has, up to limit messages.
+// TopicCounts counts a topic's subscriptions and scheduled messages, up to limit messages.
 func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue, limit int64) (counts TopicCounts, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		_, err := c.Prep(`SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), (SELECT count(*) FROM (SELECT 1 FROM messages WHERE lane = ?2 AND rank >= ?3 AND rank <= ?5 LIMIT ?4 + 0) m)`).
-			Int(topic.No).Int(int64(topic.Subqueue(false))).Int(scheduledRank).Int(limit).Int(partRank).One(func(r driver.Row) { counts = TopicCounts{r.Int(0), r.Int(1)} })
+			Int(topic.No).Int(int64(topic.Subqueue(false))).Int(scheduledRank).Int(limit).Int(pendingRank).One(func(r driver.Row) { counts = TopicCounts{r.Int(0), r.Int(1)} })
 		return err
 	})
 	return counts, err
@@ -205,10 +204,3 @@ func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue, limit int64
 func SubscriptionOf(q MessageQueue) string {
 	return q.Name[strings.LastIndex(q.Name, subscriptionInfix)+len(subscriptionInfix):]
 }
-
-// errSteps has the code of errFanOut, so that either is the other to errors.Is: what must not be made at once.
-var errSteps = &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "body",
-	Message: "the rules of the subscriptions take too long to judge this at once; send fewer messages at a time, or ones with shorter properties, or make the rules simpler"}
-
-var errFanOut = &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "body",
-	Message: fmt.Sprintf("the subscriptions would store more than %d copies or %d MiB at once; send fewer messages at a time, or smaller ones", maxCopies, maxCopyBytes>>20)}

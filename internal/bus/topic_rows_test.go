@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -81,8 +82,9 @@ func testFilterErrors(t *testing.T, s *stores, _ *clock) {
 	}
 }
 
-// A copy whose properties an action would make too large is dead-lettered as it was sent, whatever the
-// subscription does with what its rules cannot judge; those of other rules are not.
+// A copy whose properties an action would make too large is dead-lettered as it was sent. It does
+// not matter what the subscription does with messages that its rules cannot judge. Copies of
+// other rules are not affected.
 func TestActionsThatMakeACopyTooLarge(t *testing.T) {
 	s, topic := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
 	defer s.DB.Close()
@@ -164,7 +166,7 @@ func testForwardingThroughTopics(t *testing.T, s *stores, _ *clock) {
 			t.Errorf("%d messages ended in the circle", len(dead))
 		}
 	}
-	// What would multiply without end is set aside where it is.
+	// Messages that would multiply without end are dead-lettered where they are.
 	for i := range 20 {
 		subscribe(t, s, circle, fmt.Sprint("more", i), func(sub *MessageQueue) { sub.ForwardTo = circle.Name })
 	}
@@ -178,8 +180,8 @@ func testForwardingThroughTopics(t *testing.T, s *stores, _ *clock) {
 			return nil
 		})
 	})
-	if err != nil || bodies > maxCopies+100 || !slices.Equal(reasons, []string{forebay.ReasonMaxHops, forebay.ReasonFanOut}) {
-		t.Errorf("%d copies, set aside for %v (%v)", bodies, reasons, err)
+	if err != nil || bodies > rules.MaxCopies+100 || !slices.Equal(reasons, []string{forebay.ReasonMaxHops, forebay.ReasonFanOut}) {
+		t.Errorf("%d copies, dead-lettered for %v (%v)", bodies, reasons, err)
 	}
 }
 
@@ -272,7 +274,7 @@ func testSubscriptionsAndRulesAreBounded(t *testing.T, s *stores, _ *clock) {
 	}
 }
 
-// The rules that a subscription is made with count as those that are put later do.
+// The rules of a new subscription count like those that are added later.
 func TestFirstRulesAreBounded(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
@@ -308,7 +310,8 @@ func TestFirstRulesAreBounded(t *testing.T) {
 	})
 }
 
-// A dropped topic takes its subscriptions and their rules along; a dropped subscription leaves at once.
+// A dropped topic takes its subscriptions and their rules along; a dropped subscription leaves at
+// once.
 func testDropTopic(t *testing.T, s *stores, _ *clock) {
 	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	a, b := subscribe(t, s, topic, "a"), subscribe(t, s, topic, "b")
@@ -374,7 +377,8 @@ func testRulesOfAnotherProcess(t *testing.T, s *stores, c *clock) {
 	}
 }
 
-// A transition publishes as a part of its own transaction, and reads a topic once however often it does.
+// A transition publishes as a part of its own transaction, and reads a topic once however often
+// it does.
 func testPublish(t *testing.T, s *stores, _ *clock) {
 	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	sub := subscribe(t, s, topic, "s")
@@ -430,7 +434,8 @@ func testPublish(t *testing.T, s *stores, _ *clock) {
 	}
 }
 
-// A rule that another version wrote and this one cannot read judges nothing, and nothing else suffers.
+// A rule that another version wrote and this one cannot read judges nothing, and nothing else
+// suffers.
 func testUnreadableRule(t *testing.T, s *stores, _ *clock) {
 	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	sub := subscribe(t, s, topic, "s", func(q *MessageQueue) { q.DeadLetterFilterErrors = true })
@@ -468,7 +473,7 @@ func BenchmarkFanOut(b *testing.B) {
 	for i := range 20 {
 		sub := subscribe(b, s, topic, fmt.Sprint("s", i))
 		if i%2 == 0 {
-			if _, _, err := s.Bus.PutRule(b.Context(), sub, Rule{Name: "$Default", Settings: forebay.RuleSettings{SQLFilter: "n >= 0 AND sys.Label LIKE 'm%'"}}, RuleLimits{5, 100}); err != nil {
+			if _, _, err := s.Bus.PutRule(b.Context(), sub, Rule{Name: "$Default", Settings: forebay.RuleSettings{SQLFilter: "n >= 0 AND sys.Label LIKE 'm%'"}}, RuleLimits{PerSubscription: 5, SQLPerTopic: 100}); err != nil {
 				b.Fatal(err)
 			}
 		}

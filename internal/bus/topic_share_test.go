@@ -12,13 +12,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// enqueued are the times at which what stands in these subqueues came there: a transaction has one.
+// enqueued are the times at which what stands in these subqueues came there: a transaction has
+// one.
 func enqueued(t *testing.T, s *stores, subqueues ...queue.Subqueue) (times []int64) {
 	t.Helper()
 	for _, subqueue := range subqueues {
@@ -44,7 +46,7 @@ func inBubble(t *testing.T, test func(*testing.T, *stores)) {
 	})
 }
 
-// What callers have made of a transaction leaves a whole share of it to what is due.
+// Copies made for callers leave due messages a full share of the transaction.
 func TestDueHasAShareOfItsOwn(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		q := putQueue(t, s, MessageQueue{})
@@ -57,7 +59,7 @@ func TestDueHasAShareOfItsOwn(t *testing.T) {
 			return err
 		}, func() error {
 			_, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
-				t.copied.add(fullCopies, 1)
+				t.copied.Add(rules.FullCopies, 1)
 				return 0, nil
 			})
 			return err
@@ -78,7 +80,7 @@ func TestForwardingHasAShareOfItsOwn(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		subs := manySubscriptions(t, s, topic, 50)
-		send(t, s, topic, scheduled(fullCopies/50+1)...)
+		send(t, s, topic, scheduled(rules.FullCopies/50+1)...)
 		there, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/there", Lock: testLock, MaxDeliveries: 1}, 10)
 		if err != nil {
 			t.Fatal(err)
@@ -109,13 +111,14 @@ func TestForwardingHasAShareOfItsOwn(t *testing.T) {
 	})
 }
 
-// A receiver that finds only what goes elsewhere ends its transaction where topics have made enough of that.
+// A receiver may find only messages that go elsewhere. Its transaction then ends when topics have
+// made enough copies.
 func TestReceivingIsBounded(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		subs := manySubscriptions(t, s, topic, 50)
 		q := putQueue(t, s, MessageQueue{MaxDeliveries: 1, ForwardDeadLettersTo: topic.Name})
-		const messages = 2 * fullCopies / 50
+		const messages = 2 * rules.FullCopies / 50
 		send(t, s, q, numbered(0, messages)...)
 		_, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
 			return 0, t.Prep("UPDATE messages SET deliveries = 1 WHERE lane = ?").Int(int64(q.Subqueue(false))).Exec()
@@ -133,7 +136,7 @@ func TestReceivingIsBounded(t *testing.T) {
 		}
 		err = s.DB.Read(t.Context(), func(c driver.Conn) error {
 			return c.Prep("SELECT count(*) FROM bodies GROUP BY enqueued_at").Each(func(r driver.Row) error {
-				if r.Int(0) > fullCopies+50 {
+				if r.Int(0) > rules.FullCopies+50 {
 					t.Errorf("one transaction has made %d copies", r.Int(0))
 				}
 				return nil
@@ -145,13 +148,13 @@ func TestReceivingIsBounded(t *testing.T) {
 	})
 }
 
-// What is sent through a queue goes behind what waits there.
+// Messages sent through a queue go behind the messages that wait there.
 func TestSendThroughQueueKeepsTheOrder(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		subs := manySubscriptions(t, s, topic, 50)
 		q := putQueue(t, s, MessageQueue{ForwardTo: topic.Name})
-		const first, all = 4 * fullCopies / 50, 4*fullCopies/50 + 10
+		const first, all = 4 * rules.FullCopies / 50, 4*rules.FullCopies/50 + 10
 		for _, err := range dbtest.InOneTransaction(t, s.DB, func() error {
 			_, err := s.Bus.Send(t.Context(), q, numbered(0, first))
 			return err
@@ -174,7 +177,8 @@ func TestSendThroughQueueKeepsTheOrder(t *testing.T) {
 	})
 }
 
-// Calls that a transaction leaves for the next one wait for nothing else, and those that come after them do not overtake them.
+// Calls that a transaction leaves for the next one wait for nothing else, and those that come
+// after them do not overtake them.
 func TestPostponedCallsGoNext(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stores) {
 		var done []int
@@ -183,7 +187,7 @@ func TestPostponedCallsGoNext(t *testing.T) {
 			calls = append(calls, func() error { // the second of two fills a batch, and one all that a transaction should make
 				_, err := db.TransactIn(context.Background(), Key, s.DB.Writer, db.Op{Stage: db.StageChange, Size: i % 2 * fullBatch}, func(t *Tx) (int, error) {
 					done = append(done, i)
-					t.copied.add(fullCopies, 1)
+					t.copied.Add(rules.FullCopies, 1)
 					return 0, nil
 				})
 				return err
@@ -204,7 +208,8 @@ func TestPostponedCallsGoNext(t *testing.T) {
 	})
 }
 
-// Calls that were left for the next transaction are carried out, and answered, by a store that is closed meanwhile.
+// Calls that were left for the next transaction are carried out, and answered, by a store that is
+// closed meanwhile.
 func TestPostponedCallsAreDoneAtTheClose(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stores) {
 		var closing sync.WaitGroup
@@ -217,7 +222,7 @@ func TestPostponedCallsAreDoneAtTheClose(t *testing.T) {
 						closing.Go(func() { _ = s.DB.Close() })
 						synctest.Wait() // until it waits for the writer
 					}
-					t.copied.add(fullCopies, 1)
+					t.copied.Add(rules.FullCopies, 1)
 					return 0, nil
 				})
 				return err

@@ -134,8 +134,8 @@ func testSubscriptionIsAQueue(t *testing.T, b *Service) {
 	}
 }
 
-// What stands in the topics of job events and of operations is Forebay's word: nobody else can publish or forward to
-// them, and their subscriptions forward as others do.
+// Subscribers rely on the topics of job events and of operations, so nobody else can publish or
+// forward to them. Their subscriptions forward like others.
 func testWhatForebayPublishesIsNotForged(t *testing.T, b *Service) {
 	for tenant, topic := range map[string]string{"acme": forebay.TopicJobEvents, forebay.DefaultTenant: forebay.TopicOperations} {
 		testNotForged(t, b, tenant, topic)

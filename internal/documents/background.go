@@ -9,13 +9,13 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// Run removes what is left of documents that were deleted or replaced, and keeps the database's own index of
-// vectors if it has one, until ctx ends.
+// Run works in the background until ctx ends. It removes deleted and replaced documents and keeps
+// the database's own index of vectors up to date, if it has one.
 func (s *Service) Run(ctx context.Context) {
-	const every = 30 * time.Second // it may be another process that dropped some, or let some go live
+	const every = 30 * time.Second // another process may have dropped some, or made some live
 	live := make(chan struct{}, 1)
 	var indexing sync.WaitGroup
-	indexing.Go(func() { s.keepIndex(ctx, live) }) // to make an index may take minutes
+	indexing.Go(func() { s.keepIndex(ctx, live) }) // building an index may take minutes
 	defer indexing.Wait()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -36,7 +36,8 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// keepIndex brings the database's own index of vectors up to date whenever some may have gone live, until ctx ends.
+// keepIndex brings the database's own index of vectors up to date whenever vectors may have gone
+// live, until ctx ends.
 func (s *Service) keepIndex(ctx context.Context, live <-chan struct{}) {
 	for prepared := false; ; {
 		select {
@@ -51,7 +52,7 @@ func (s *Service) keepIndex(ctx context.Context, live <-chan struct{}) {
 	}
 }
 
-// prepare finds out how the database searches for vectors, and reports whether it has.
+// prepare finds out how the database searches for vectors, and reports whether it could.
 func (s *Service) prepare(ctx context.Context) bool {
 	found, err := s.Store.PrepareVectors(ctx)
 	switch {
@@ -77,7 +78,7 @@ func (s *Service) Index(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Purge removes all that is left of dropped contents, in small transactions.
+// Purge removes all dropped contents, in small transactions.
 func (s *Service) Purge(ctx context.Context) error {
 	for ctx.Err() == nil {
 		key, more, err := s.Store.PurgeDocuments(ctx)

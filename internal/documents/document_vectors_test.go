@@ -18,7 +18,8 @@ import (
 	"github.com/forebayhq/forebay/internal/vector"
 )
 
-// liveDocument puts a document with these vectors straight among what is live, and returns its chunks.
+// liveDocument makes a document with these vectors live without a pipeline, and returns its
+// chunks.
 func liveDocument(t testing.TB, s *stores, tenant int64, id string, vectors [][]float32) (chunks []int64) {
 	t.Helper()
 	texts := make([]string, len(vectors))
@@ -66,7 +67,7 @@ func splitTexts(t testing.TB, s *stores, tenant int64, id string, said []string)
 	if _, err := s.Documents.AddRevision(ctx, NewRevision{Revision: rev, DocumentID: id, Split: job("split")}); err != nil {
 		t.Fatal(err)
 	}
-	made, err := s.Documents.RevisionOf(ctx, tenant, rev.ID)
+	revision, err := s.Documents.RevisionOf(ctx, tenant, rev.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +75,13 @@ func splitTexts(t testing.TB, s *stores, tenant int64, id string, said []string)
 	for n, text := range said {
 		result.Rest = append(result.Rest, NewChunk{Number: n, Text: text})
 	}
-	if err := s.Documents.BeginSplit(ctx, made.Tenant, made.No, 7); err != nil {
+	if err := s.Documents.BeginSplit(ctx, revision.Tenant, revision.No, 7); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Documents.EndSplit(ctx, tenant, made.No, 7, "job_"+id+"split", result); err != nil {
+	if err := s.Documents.EndSplit(ctx, tenant, revision.No, 7, "job_"+id+"split", result); err != nil {
 		t.Fatal(err)
 	}
-	texts, err := s.Documents.Unembedded(ctx, made.No, 0, int64(len(said)))
+	texts, err := s.Documents.Unembedded(ctx, revision.No, 0, int64(len(said)))
 	if err != nil || len(texts) != len(said) {
 		t.Fatalf("%d chunks, %v", len(texts), err)
 	}
@@ -129,7 +130,8 @@ func randomVectors(draw *rand.Rand, n, dimensions int) [][]float32 {
 	return vectors
 }
 
-// pgvector's index follows what is live, for each tenant and dimension, and takes in what was there before.
+// pgvector's index follows what is live, for each tenant and dimension, and takes in what was
+// there before.
 func TestPgvector(t *testing.T) {
 	raced.Skip(t, raced.MuchData)
 	t.Parallel()
@@ -202,8 +204,8 @@ func TestPgvectorMissing(t *testing.T) {
 	}
 }
 
-// From so many vectors on there is an index, made of all at once, and again if its making was cut off; what
-// comes later is added to it.
+// An index is built once there are enough vectors, from all at once, and again if building was
+// interrupted. Later vectors are added to it.
 func TestPgvectorMakesIndexes(t *testing.T) {
 	raced.Skip(t, raced.MuchData)
 	t.Parallel()
@@ -289,7 +291,8 @@ func withPgvector(t *testing.T) *stores {
 	return s
 }
 
-// Vectors of another dimension are taken as soon as no document holds any of the one before, though all of these are there still.
+// Vectors of another dimension are accepted once no document has vectors of the former one, even
+// if these are not removed yet.
 func TestDimensionIsForgotten(t *testing.T) {
 	fixture.WithStores(t, forgetsDimension)
 	t.Run("pgvector", func(t *testing.T) {
@@ -333,17 +336,17 @@ func forgetsDimension(t *testing.T, s *stores) {
 			t.Fatal(err)
 		}
 	}
-	made := randomVectors(draw, 5, after)
+	vectors := randomVectors(draw, 5, after)
 	texts := splitTexts(t, s, tenant, "anew", []string{"a", "b", "c", "d", "e"})
 	remove("many")
-	if err := embedTexts(t, s, tenant, "anew", texts, made); forebay.CodeOf(err) != forebay.CodeDimensionsChanged {
+	if err := embedTexts(t, s, tenant, "anew", texts, vectors); forebay.CodeOf(err) != forebay.CodeDimensionsChanged {
 		t.Errorf("beside a document with other vectors: %v", err)
 	}
 	dimensions("with one document", before)
 	remove("few")
 	dimensions("without documents", 0)
 	for range 2 {
-		if err := embedTexts(t, s, tenant, "anew", texts, made); err != nil {
+		if err := embedTexts(t, s, tenant, "anew", texts, vectors); err != nil {
 			t.Fatalf("after all others were deleted: %v", err)
 		}
 	}
@@ -359,18 +362,19 @@ func forgetsDimension(t *testing.T, s *stores) {
 		if names := indexes(); len(names) != 0 {
 			t.Errorf("%s: there are indexes: %v", when, names)
 		}
-		if codes, err := s.Documents.Codes(t.Context(), tenant, 0); err != nil || len(codes) != len(made) {
+		if codes, err := s.Documents.Codes(t.Context(), tenant, 0); err != nil || len(codes) != len(vectors) {
 			t.Errorf("%s: %d codes, %v", when, len(codes), err)
 		}
-		found, indexed, err := s.Documents.IndexedNearest(t.Context(), tenant, made[0], 100)
-		if err != nil || indexed != 0 && (len(found) != len(made) || found[0] != texts[0].No) {
+		found, indexed, err := s.Documents.IndexedNearest(t.Context(), tenant, vectors[0], 100)
+		if err != nil || indexed != 0 && (len(found) != len(vectors) || found[0] != texts[0].No) {
 			t.Errorf("%s: %v are nearest, %v", when, found, err)
 		}
 		purgeAll(t, s)
 	}
 }
 
-// A tenant with few of the vectors gets as many candidates as it has, though the index gives up before it comes to them.
+// A tenant with few of the vectors gets all its candidates, even if the index gives up before it
+// finds them.
 func TestPgvectorFindsASmallShare(t *testing.T) {
 	t.Parallel()
 	s, err := openStores(t.Context(), db.Options{URL: pgtest.VectorDatabase(t)})

@@ -12,8 +12,8 @@ import (
 	"github.com/forebayhq/forebay/internal/raced"
 )
 
-// lexicon makes texts of words as languages have them: a few that most texts have, some that many have, and
-// very many rare ones.
+// lexicon makes texts of words as languages have them: a few that most texts have, some that many
+// have, and very many rare ones.
 type lexicon struct{ *rand.Rand }
 
 func (l lexicon) some(kind string, of, n int) (words []string) {
@@ -27,7 +27,8 @@ func (l lexicon) text() []string {
 	return slices.Concat(l.some("stop", 8, 10), l.some("usual", 40, 6), l.some("uncommon", 1500, 6))
 }
 
-// wordsTenant has texts to be searched for, and beside it stands another tenant with the same words.
+// wordsTenant has texts to be searched for, and beside it stands another tenant with the same
+// words.
 func wordsTenant(t *testing.T, s *stores) (tenant int64, texts [][]string, chunks []int64) {
 	t.Helper()
 	l := lexicon{rand.New(rand.NewPCG(5, 5))}
@@ -46,7 +47,8 @@ func wordsTenant(t *testing.T, s *stores) (tenant int64, texts [][]string, chunk
 	return tenant, texts, chunks
 }
 
-// A search that ranks few chunks finds the text that the words are from, however frequent most of them are.
+// A search that ranks few chunks finds the text that the words are from, however frequent most of
+// them are.
 func TestWordsFindWhatTheyAreFrom(t *testing.T) {
 	raced.Skip(t, raced.MuchData)
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
@@ -126,7 +128,8 @@ func TestWordsFindWhatTheyAreFrom(t *testing.T) {
 	})
 }
 
-// What is not live takes nothing from what is: of documents on their way and of what is left of deleted ones far more may hold the words.
+// Chunks that are not live take no rank from live ones, even if far more of them hold the words.
+// They may belong to documents being processed or deleted.
 func TestWordsPassOverWhatIsNotLive(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		draw := rand.New(rand.NewPCG(7, 7))

@@ -1,12 +1,14 @@
-// Package documents makes documents searchable: an upload becomes text, chunks, vectors and words, and
-// searches find the chunks by meaning, by words or by both.
+// Package documents makes documents searchable. An upload becomes text, chunks, vectors and
+// words, and searches find the chunks by meaning, by words or by both.
 //
-// The pipeline is made of jobs. The first splits the content into chunks, in so many transactions, and
-// submits the others with the last one: some that embed a batch of chunks each, one that describes the
-// document. What a job has made is on disk before it succeeds, so that one that is delivered again, because
-// its process died, finds that and makes only what is missing. The transaction that records the last thing
-// missing takes the document's former content out of searches, puts this one in and tells it. The store has
-// these transitions; this package decides what they hold.
+// The pipeline consists of jobs. The first job splits the content into chunks, in several
+// transactions. The last of these submits the other jobs. Some embed a batch of chunks each, and
+// one describes the document. The output of a job is on disk before the job succeeds. So a job
+// that is delivered again finds it and makes only what is missing.
+//
+// The transaction that records the last missing output makes the content live. It takes the
+// document's former content out of searches and publishes an event. The store has these
+// transitions; this package decides what they hold.
 package documents
 
 import (
@@ -31,7 +33,7 @@ import (
 	"github.com/forebayhq/forebay/internal/memory"
 )
 
-// Options makes a Service. Zero numbers are the defaults.
+// Options are the settings of a Service. Zero numbers stand for defaults.
 type Options struct {
 	Store *Store
 	Blobs *blob.Store
@@ -40,17 +42,17 @@ type Options struct {
 
 	MaxBytes      int64 // of one document
 	ChunkTokens   int
-	OverlapTokens int   // that a chunk has in common with the one before, at most
+	OverlapTokens int   // tokens that a chunk repeats from the one before, at most
 	IndexBytes    int64 // memory for the indexes of tenants, all together
 	Sources       []Source
 	Logger        *slog.Logger
-	Limits        *limits.Meter // judges what is added; nil: nothing does
+	Limits        *limits.Meter // limits on what tenants add; nil: none
 }
 
-// Calls are what the pipeline calls. They can be changed while the service is in use.
+// Calls are the tasks that the pipeline calls. They can be changed while the service is in use.
 type Calls struct {
-	Embed   *forebay.Task // turns texts into vectors, as the built-in embed does; nil: documents cannot be added
-	Extract *forebay.Task // fills a schema from a text, as the built-in extract does; nil: nothing is found out by a model
+	Embed   *forebay.Task // turns texts into vectors, like the built-in embed; nil: documents cannot be added
+	Extract *forebay.Task // fills a schema from a text, like the built-in extract; nil: no model describes documents
 
 	BatchInputs int // chunks that one call embeds, at most
 	BatchTokens int
@@ -69,19 +71,19 @@ const (
 	MaxChunks            = 15_000 // of one document
 )
 
-// Service answers everything about documents. All methods are safe for concurrent use, return
-// *forebay.Error values for what a caller did wrong, and see only the given tenant's documents.
+// Service answers everything about documents. All methods are safe for concurrent use and see
+// only the given tenant's documents. They return *forebay.Error values for a caller's mistakes.
 type Service struct {
 	Options    // but for its Calls: those are in calls
 	calls      atomic.Pointer[Calls]
 	jobs       *jobs.Service
 	indexes    indexes
-	extracting *places       // where texts are taken apart, which takes memory and processors
-	fetching   *places       // of documents from sources, which takes the disk
-	changed    chan struct{} // holds a token when there may be something for Run to do
+	extracting *concurrencyLimit // bounds parsing, which takes memory and processors
+	fetching   *concurrencyLimit // bounds fetching from sources, which takes the disk
+	changed    chan struct{}     // holds a token when there may be something for Run to do
 }
 
-// New returns the service. It can be used once it knows the jobs, which its own tasks are among.
+// New returns the service. It can be used after [Service.Use].
 func New(o Options) *Service {
 	o.MaxBytes = cmp.Or(o.MaxBytes, forebay.DefaultMaxDocumentBytes)
 	o.ChunkTokens = cmp.Or(o.ChunkTokens, DefaultChunkTokens)
@@ -92,30 +94,30 @@ func New(o Options) *Service {
 	}
 	readers := max(1, runtime.GOMAXPROCS(0)/2) // of a tenant: requests need processors too
 	s := &Service{Options: o, indexes: indexes{limit: o.IndexBytes, dropEvery: dropEvery, watch: o.Store.WatchDropped, byTenant: map[int64]*tenantIndex{}},
-		extracting: newPlaces(readers+1, readers, readingLine),
-		fetching:   newPlaces(fetchingAll, fetchingEach, fetchingLine), changed: make(chan struct{}, 1)}
+		extracting: newConcurrencyLimit(readers+1, readers, maxWaitingToRead),
+		fetching:   newConcurrencyLimit(fetchingAll, fetchingEach, maxWaitingToFetch), changed: make(chan struct{}, 1)}
 	s.SetCalls(o.Calls)
 	return s
 }
 
-// SetCalls changes what the pipeline calls. Jobs under way end with what they began with.
+// SetCalls changes the tasks that the pipeline calls. Jobs under way keep the former ones.
 func (s *Service) SetCalls(c Calls) {
 	c.BatchInputs = cmp.Or(c.BatchInputs, DefaultBatchInputs)
 	c.BatchTokens = cmp.Or(c.BatchTokens, DefaultBatchTokens)
 	s.calls.Store(&c)
 }
 
-// Use tells the service of the jobs.
+// Use sets the service of the jobs. Its own tasks are among theirs.
 func (s *Service) Use(j *jobs.Service) { s.jobs = j }
 
-// documentID is the id of a document that is known by its content alone.
+// documentID returns the id of a document that is known by its content alone.
 func documentID(hash []byte) string { return "doc_" + jobs.IDEncoding.EncodeToString(hash)[:26] }
 
-// Add stores a document; its pipeline goes on by itself. existing says that the document had this very
-// content already; its name and its metadata are the upload's then, if that has any.
+// Add stores a document; its jobs do the rest. existing says that the document has this very
+// content already. The document then gets the upload's name and metadata, if that has any.
 //
-// The content goes to blob storage as it comes. then is called once it has, with what is known of the
-// document so far, and may change that; nil: nothing does.
+// The content goes to blob storage as it arrives. After that, the function then is called with
+// what is known of the document so far, and may change it. It may be nil.
 func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument, content io.Reader, then func(*forebay.NewDocument) error) (d forebay.Document, existing bool, err error) {
 	if s.calls.Load().Embed == nil {
 		return d, false, forebay.Errorf(forebay.CodeNotSupported, "documents need a task that embeds texts, and no model is configured for one")
@@ -188,7 +190,7 @@ func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument,
 	defer stored()
 	added, err := s.Store.AddRevision(ctx, upload)
 	if err != nil {
-		kept = true // it may have come about; else the sweep finds what was stored
+		kept = true // it may be committed; if not, the sweep finds the blob
 		return d, false, err
 	}
 	kept = !added.Existing
@@ -200,10 +202,11 @@ func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument,
 	return view(row), added.Existing, nil
 }
 
-// sniffed is how many bytes of a document may tell what it is.
+// sniffed is how many bytes of a document are read to guess its media type.
 const sniffed = 512
 
-// describe checks what is said of an upload that begins so, and fills in what is left out.
+// describe checks the description of an upload that begins with those bytes, and fills in what is
+// left out.
 func describe(upload *NewRevision, n forebay.NewDocument, begins []byte) error {
 	switch {
 	case len(begins) == 0:
@@ -225,7 +228,7 @@ func describe(upload *NewRevision, n forebay.NewDocument, begins []byte) error {
 	return err
 }
 
-// AddURL is Add for a document that stands in a blob storage.
+// AddURL is Add for a document in a blob storage.
 func (s *Service) AddURL(ctx context.Context, tenant string, n forebay.DocumentByURL) (d forebay.Document, existing bool, err error) {
 	waiting, cancel := context.WithTimeout(ctx, fetchingWait)
 	defer cancel()
@@ -247,21 +250,22 @@ func (s *Service) AddURL(ctx context.Context, tenant string, n forebay.DocumentB
 	return s.Add(ctx, tenant, n.NewDocument, content, nil)
 }
 
-// dropped aborts the calls whose locks a transition has voided, and has what it dropped removed.
+// dropped aborts the calls whose locks a transition has voided, and wakes Run to remove the
+// dropped content.
 func (s *Service) dropped(voided []int64) {
 	s.jobs.Abort(voided)
-	s.poke()
+	s.wake()
 }
 
-// poke has Run look at once.
-func (s *Service) poke() {
+// wake makes Run check for work at once.
+func (s *Service) wake() {
 	select {
 	case s.changed <- struct{}{}:
 	default:
 	}
 }
 
-// Document returns a document as it stands.
+// Document returns a document.
 func (s *Service) Document(ctx context.Context, tenant, id string) (forebay.Document, error) {
 	row, err := s.row(ctx, tenant, id)
 	if err != nil {
@@ -281,11 +285,10 @@ func (s *Service) row(ctx context.Context, tenant, id string) (DocumentRow, erro
 	return s.Store.Document(ctx, no, id)
 }
 
-// lookAgain is how often a wait looks: not everything that a document shows is told.
-const lookAgain = time.Second
+// pollEvery is how often Wait reads the document: not all changes are notified.
+const pollEvery = time.Second
 
-// Wait returns a document once it is no longer being processed, or as it stands when ctx or the timeout ends
-// first.
+// Wait returns a document once it is no longer being processed, or when ctx or the timeout ends.
 func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Document, error) {
 	row, err := s.row(ctx, tenant, id)
 	if err != nil {
@@ -295,8 +298,8 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 	defer stop()
 	over := time.NewTimer(timeout)
 	defer over.Stop()
-	look := time.NewTicker(lookAgain)
-	defer look.Stop()
+	poll := time.NewTicker(pollEvery)
+	defer poll.Stop()
 	for {
 		row, err := s.row(context.WithoutCancel(ctx), tenant, id)
 		if err != nil {
@@ -308,7 +311,7 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 		}
 		select {
 		case <-changes:
-		case <-look.C:
+		case <-poll.C:
 		case <-over.C:
 			return d, nil
 		case <-ctx.Done():
@@ -341,7 +344,8 @@ func (s *Service) Documents(ctx context.Context, tenant string, f forebay.Docume
 	return page, err
 }
 
-// Delete removes a document with all that was made of it. Searches find it no more when it returns.
+// Delete removes a document and everything made from it. Searches no longer find it when Delete
+// returns.
 func (s *Service) Delete(ctx context.Context, tenant, id string) error {
 	row, err := s.row(ctx, tenant, id)
 	if err != nil {
@@ -355,13 +359,14 @@ func (s *Service) Delete(ctx context.Context, tenant, id string) error {
 	return err
 }
 
-// Retry has what failed of a document's pipeline done again. It is CodeConflict if nothing has failed.
+// Retry repeats the failed jobs of a document's pipeline. It returns CodeConflict if none has
+// failed.
 func (s *Service) Retry(ctx context.Context, tenant, id string) (forebay.Document, error) {
 	row, err := s.row(ctx, tenant, id)
 	if err != nil {
 		return forebay.Document{}, err
 	}
-	ctx = forebay.WithBudgetKey(ctx, row.Latest.KeyID) // whoever asks, the key that uploaded it pays, if it has a budget
+	ctx = forebay.WithBudgetKey(ctx, row.Latest.KeyID) // the key that uploaded the document pays, if it has a budget
 	again := make([][]DocumentJob, len(row.Failed))
 	for i, f := range row.Failed {
 		if again[i], err = s.again(ctx, tenant, row.Latest, f); err != nil {

@@ -15,9 +15,9 @@ import (
 
 func TestFuse(t *testing.T) {
 	cosine, keyword := 0.9, 3.5
-	near := []found{{chunk: 1, score: cosine, cosine: &cosine}, {chunk: 2, score: 0.8}}
-	said := []found{{chunk: 2, score: keyword, keyword: &keyword}, {chunk: 3, score: 1}}
-	got := fuse(near, said)
+	nearest := []found{{chunk: 1, score: cosine, cosine: &cosine}, {chunk: 2, score: 0.8}}
+	matching := []found{{chunk: 2, score: keyword, keyword: &keyword}, {chunk: 3, score: 1}}
+	got := fuse(nearest, matching)
 	want := []struct {
 		chunk int64
 		score float64
@@ -91,7 +91,8 @@ func TestFailuresAreSorted(t *testing.T) {
 	}
 }
 
-// The indexes of those who search stay within their memory: who has not searched for longest gives way.
+// The indexes in memory stay within their limit: the one that was not used for longest is
+// discarded.
 func TestIndexesAreBounded(t *testing.T) {
 	stopped := 0
 	x := indexes{limit: 100, watch: func(int64) (<-chan struct{}, func()) { return nil, func() { stopped++ } }, byTenant: map[int64]*tenantIndex{}}

@@ -10,13 +10,13 @@ import (
 	"github.com/forebayhq/forebay/internal/vector"
 )
 
-// indexes are the codes of tenants' vectors in memory. They are a hint: before each search what went live
-// since is read from the store. When the store tells that something was dropped, all that is live is read to take the rest out, but
-// not more often than every so often; meanwhile whoever searches looks for all that it was given in the store, and what is not
-// live any more goes then. So it is with what another process has dropped just now.
+// indexes have the codes of tenants' vectors in memory. They may lag behind the database. Each
+// search first reads what went live since the last one. When the store notifies that contents
+// were dropped, all live contents are read and the others removed, at most every dropEvery. In
+// between, searches check their results in the store and remove contents that are no longer live.
 type indexes struct {
 	limit     int64         // bytes
-	dropEvery time.Duration // between readings of all that is live
+	dropEvery time.Duration // between two reads of all live contents
 	watch     func(tenant int64) (drops <-chan struct{}, stop func())
 
 	mu       sync.Mutex
@@ -25,19 +25,20 @@ type indexes struct {
 
 type tenantIndex struct {
 	mu    sync.RWMutex
-	index *vector.Index     // nil: nothing was read
-	begin int64             // it has what went live after this number
-	after int64             // up to this one
+	index *vector.Index     // nil: nothing was read yet
+	begin int64             // it has contents that went live after this number
+	after int64             // and up to this one
 	went  map[int64][]int64 // chunks by the number under which their revision went live
-	stale bool              // something was dropped that may be in it
-	swept time.Time         // when all that is not live was last taken out
+	stale bool              // it may have dropped contents
+	swept time.Time         // when dropped contents were last removed
 	drops <-chan struct{}
 	stop  func()    // of drops
 	used  time.Time // guarded by indexes.mu
 	bytes int64     // the same
 }
 
-// of returns a tenant's index. The ones that were not used for longest go when there are too many.
+// of returns a tenant's index. If the indexes are too large together, those unused for longest
+// are discarded.
 func (x *indexes) of(tenant int64) *tenantIndex {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -64,9 +65,9 @@ func (x *indexes) of(tenant int64) *tenantIndex {
 	}
 }
 
-// nearest returns chunks that are thought to be nearest to a unit vector: up to n of what the database's own
-// index has, if it has one, and up to n of what that has not. stale: something was dropped that may be among them, unless fresh asks for
-// what is live alone, which takes reading all that is.
+// nearest returns chunks that are probably nearest to a unit vector. Up to n are from the
+// database's own index, if it has one, and up to n from this one. If stale is true, some may have
+// been dropped. With fresh, all live contents are read first and no chunk is stale.
 func (t *tenantIndex) nearest(ctx context.Context, s *Service, tenant int64, unit []float32, n int, fresh bool) (found []int64, stale bool, err error) {
 	indexed, until, err := s.Store.IndexedNearest(ctx, tenant, unit, n)
 	if err != nil {
@@ -78,7 +79,7 @@ func (t *tenantIndex) nearest(ctx context.Context, s *Service, tenant int64, uni
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	found, err = t.index.Nearest(unit, n)
-	if errors.Is(err, vector.ErrLength) { // somebody has begun with vectors of another dimension
+	if errors.Is(err, vector.ErrLength) { // the tenant has begun with vectors of another dimension
 		return nil, false, nil
 	}
 	for _, chunk := range indexed {
@@ -89,10 +90,11 @@ func (t *tenantIndex) nearest(ctx context.Context, s *Service, tenant int64, uni
 	return found, t.stale, err
 }
 
-// maxOverlap is how many codes are kept at most of what the database's index has as well.
+// maxOverlap is how many codes are kept that the database's index has as well.
 const maxOverlap = 50_000
 
-// refresh takes out what was dropped and reads what went live since the last time, and after that number at the earliest.
+// refresh removes dropped contents and adds those that went live since the last time. Contents up
+// to the number until are in the database's index and are left out.
 func (t *tenantIndex) refresh(ctx context.Context, s *Service, tenant int64, dimensions int, until int64, fresh bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -117,16 +119,17 @@ func (t *tenantIndex) refresh(ctx context.Context, s *Service, tenant int64, dim
 func (t *tenantIndex) add(codes []LiveCode) {
 	for _, c := range codes {
 		t.after = c.Live
-		if t.index.Add(c.Chunk, c.Code) == nil { // one of another dimension belongs to what is being removed
+		if t.index.Add(c.Chunk, c.Code) == nil { // a code of another dimension belongs to contents that are being removed
 			t.went[c.Live] = append(t.went[c.Live], c.Chunk)
 		}
 	}
 }
 
-// dropEvery is how often all that is live of a tenant is read at most, however much is dropped.
+// dropEvery is the shortest time between two reads of all live contents of a tenant.
 const dropEvery = 5 * time.Second
 
-// drop takes out what is not live any more, if the store has told that something was dropped and it is time again, or at once.
+// drop removes dropped contents after a notification. It does so at most every dropEvery, or now
+// if atOnce is set.
 func (t *tenantIndex) drop(ctx context.Context, s *Service, tenant int64, atOnce bool) error {
 	select {
 	case <-t.drops:
@@ -145,7 +148,7 @@ func (t *tenantIndex) drop(ctx context.Context, s *Service, tenant int64, atOnce
 	return nil
 }
 
-// remove takes contents out and reports whether there were any.
+// remove removes contents and reports whether there were any.
 func (t *tenantIndex) remove(dropped func(number int64, chunks []int64) bool) bool {
 	gone := map[int64]bool{}
 	for number, chunks := range t.went {
@@ -163,7 +166,8 @@ func (t *tenantIndex) remove(dropped func(number int64, chunks []int64) bool) bo
 	return len(gone) > 0
 }
 
-// forget takes the contents out of which no search finds these chunks any more, for none is dropped in part. It reports whether it had any.
+// forget removes the contents with these chunks, which searches no longer find. Contents are only
+// dropped as a whole. It reports whether there were any.
 func (t *tenantIndex) forget(gone map[int64]bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

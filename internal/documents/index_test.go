@@ -13,7 +13,7 @@ import (
 	"github.com/forebayhq/forebay/internal/vector"
 )
 
-// shelf is a store with documents that no pipeline has made.
+// shelf is a store with documents that came without a pipeline.
 type shelf struct {
 	*testing.T
 	*stores
@@ -37,7 +37,8 @@ func (s shelf) check(err error) {
 	}
 }
 
-// split makes a content of a document that is to be embedded, in so many chunks. A key pays for it.
+// split makes a content of a document that is to be embedded, in so many chunks. A key pays for
+// it.
 func (s shelf) split(document, content string, chunks int, key string) Revision {
 	s.Helper()
 	ctx := s.Context()
@@ -74,15 +75,15 @@ func (s shelf) add(document, content string, chunks int, unit []float32) {
 	s.check(s.Documents.RecordMetadata(ctx, s.tenant, rev.ID, "job_"+content+"metadata", Described{}))
 }
 
-// However much that is nearer was deleted or replaced, the first search after that finds what is there: in the process that did it at once, in others once
-// they were told.
+// Many nearer chunks may be deleted or replaced. The first search after that still finds the live
+// ones: at once in the process that did it, and in others once they are notified.
 func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
 	t.Parallel()
 	query, other := []float32{1, 0, 0, 0}, []float32{0, 1, 0, 0}
 	const many = 4*minCandidates + 100 // more than the rounds of a search pass over
 	run := func(t *testing.T, ours shelf, searching shelf) {
 		s := New(Options{Store: searching.Documents})
-		told, stop := searching.Documents.WatchDropped(searching.tenant)
+		notified, stop := searching.Documents.WatchDropped(searching.tenant)
 		defer stop()
 		find := func() string {
 			t.Helper()
@@ -101,12 +102,12 @@ func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
 				t.Fatalf("found %s, want %s", found, want)
 			}
 		}
-		// Another process is told a moment later, and may be told to look without a reason.
+		// Another process is notified a moment later, and may be notified without a reason.
 		dropped := func(want string) {
 			t.Helper()
 			for found := ""; found != want; {
 				select {
-				case <-told:
+				case <-notified:
 				case <-time.After(20 * time.Second):
 					t.Fatalf("found %s, want %s", found, want)
 				}
@@ -148,8 +149,9 @@ func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
 	})
 }
 
-// While contents are dropped one after the other not every search reads all that is live; what it finds is live nevertheless, and if too many that are nearer
-// are gone it reads what is live all the same.
+// While contents are dropped one after the other, not every search reads all live contents. A
+// search finds only live ones nevertheless. If too many nearer ones are gone, it reads all live
+// contents.
 func TestDropsOneAfterTheOther(t *testing.T) {
 	query, other := []float32{1, 0, 0, 0}, []float32{-1, 0, 0, 0} // whose code is the farthest
 	run := func(t *testing.T, shelf shelf) {

@@ -45,7 +45,7 @@ func (s *Service) runMetadata(ctx context.Context, call forebay.TaskCall) (res f
 		res.Output = outputGone
 		return res, nil
 	}
-	s.poke() // it may be ready
+	s.wake() // it may be ready
 	res.Output = said(map[string]bool{"described": true})
 	return res, failure(err)
 }

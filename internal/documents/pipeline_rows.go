@@ -13,10 +13,10 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 )
 
-// errRevisionGone is for whoever works on a revision that was replaced, or deleted, meanwhile.
+// errRevisionGone says that the revision was replaced or deleted meanwhile.
 var errRevisionGone = forebay.Errorf(forebay.CodeGone, "this content of the document was replaced or deleted")
 
-// errTakenOver is for whoever stores chunks while another one does: the latest who began goes on.
+// errTakenOver says that another job stores the chunks now: the latest one to begin goes on.
 var errTakenOver = forebay.Errorf(forebay.CodeConflict, "another process has begun to split this document")
 
 // RevisionOf returns the revision with that id if it is the tenant's, or errRevisionGone.
@@ -37,10 +37,10 @@ func revisionOf(c driver.Conn, tenant int64, id string) (rev Revision, err error
 	return rev, err
 }
 
-// BeginSplit makes the caller the one who stores a revision's chunks, by a number that nobody else has, and
-// removes those that another one may have left, in several transactions.
+// BeginSplit lets the caller store a revision's chunks, under a number that nobody else has. It
+// removes chunks that another job may have left, in several transactions.
 func (s *Store) BeginSplit(ctx context.Context, tenant, revision, splitter int64) error {
-	for step := int64(0); ; step = purgeChunks { // as a rule there are none
+	for step := int64(0); ; step = purgeChunks { // usually there are none
 		more, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange, Party: tenant, Rows: revisionRows + int(step)}, func(t *tx) (bool, error) {
 			n, err := t.Prep("UPDATE document_revisions SET splitter = ? WHERE no = ? AND dropped = 0 AND split_at IS NULL").Int(splitter).Int(revision).Count()
 			if err != nil {
@@ -68,7 +68,7 @@ type NewChunk struct {
 	Text               string
 }
 
-// splitBy refuses whoever is not, or no longer, the one who stores the revision's chunks.
+// splitBy refuses a job that does not, or no longer, store the revision's chunks.
 func (t *tx) splitBy(revision, splitter int64) error {
 	mine := false
 	_, err := t.Prep("SELECT splitter FROM document_revisions WHERE no = ? AND dropped = 0 AND split_at IS NULL").Int(revision).
@@ -106,18 +106,18 @@ func (t *tx) addChunks(tenant, revision int64, chunks []NewChunk) error {
 	return nil
 }
 
-// SplitResult is what splitting has found of a document.
+// SplitResult is the result of splitting a document.
 type SplitResult struct {
 	Title, Language string
 	TextBytes       int
 	Pages           int
 	Tokens          int
 	Chunks          int
-	Rest            []NewChunk    // that are not stored yet
-	Jobs            []DocumentJob // that go on with it
+	Rest            []NewChunk    // chunks that are not stored yet
+	Jobs            []DocumentJob // the jobs that follow
 }
 
-// EndSplit stores the rest of the chunks and submits the jobs that go on with them.
+// EndSplit stores the rest of the chunks and submits the jobs that follow.
 func (s *Store) EndSplit(ctx context.Context, tenant, revision, splitter int64, jobID string, r SplitResult) error {
 	size := 0
 	for i := range r.Rest {
@@ -148,8 +148,8 @@ func (s *Store) EndSplit(ctx context.Context, tenant, revision, splitter int64, 
 	return err
 }
 
-// documentJobDone notes that a job has recorded what it was for, and lets the revision go live if that was
-// the last.
+// documentJobDone records that a job has stored its output. The revision goes live if that was
+// the last one missing.
 func (t *tx) documentJobDone(revision int64, jobID string) error {
 	err := t.Prep("UPDATE document_jobs SET done = 1, error_code = NULL, error_message = NULL WHERE seq = (SELECT seq FROM jobs WHERE id = ?) AND revision = ?").
 		Text(jobID).Int(revision).Exec()
@@ -202,8 +202,9 @@ type ChunkVector struct {
 	Vector, Code []byte
 }
 
-// RecordVectors stores the vectors of chunks, each once, for the job with that id, which has none left to
-// make then. Vectors of another dimension than the tenant's others are CodeDimensionsChanged.
+// RecordVectors stores the vectors of chunks, each once, for the job with that id, which then has
+// none left to make. It returns CodeDimensionsChanged if the tenant has vectors of another
+// dimension.
 func (s *Store) RecordVectors(ctx context.Context, tenant int64, revisionID, jobID string, dimensions int, vectors []ChunkVector) error {
 	size := 0
 	for i := range vectors {
@@ -250,13 +251,14 @@ func (s *Store) RecordVectors(ctx context.Context, tenant int64, revisionID, job
 	return err
 }
 
-// sqlEmbedded finds a vector that a tenant's documents hold. Those of documents that were deleted do not count:
-// removing them takes a while, and the model may be another one meanwhile.
+// sqlEmbedded finds a vector of a tenant's documents. Deleted documents do not count: removing
+// them takes a while, and the model may have changed meanwhile.
 const sqlEmbedded = `
 SELECT 1 WHERE EXISTS (SELECT 1 FROM document_revisions WHERE tenant = ?1 AND live IS NOT NULL AND embedded > 0)
   OR EXISTS (SELECT 1 FROM documents d JOIN document_revisions r ON r.no = d.latest WHERE d.tenant = ?1 AND r.embedded > 0)`
 
-// checkDimensions refuses vectors of another dimension than those of the tenant's documents; the first ones decide about it.
+// checkDimensions refuses vectors of another dimension than those of the tenant's documents. The
+// first vectors decide.
 func (t *tx) checkDimensions(tenant int64, dimensions int) error {
 	known := int64(0)
 	if _, err := t.Prep("SELECT dimensions FROM document_indexes WHERE tenant = ?").Int(tenant).One(func(r driver.Row) { known = r.Int(0) }); err != nil || known == int64(dimensions) {
@@ -278,13 +280,13 @@ func errDimensions(index, given int64) error {
 		"the model makes vectors of %d dimensions, and the index has %d: use the model that made it, or delete all documents and add them again", given, index)
 }
 
-// Described is what the metadata branch has found. Empty values change nothing.
+// Described is the output of the metadata branch. Empty values change nothing.
 type Described struct {
 	Title, Language string
 	Entities        []byte // JSON
 }
 
-// RecordMetadata stores it for the job with that id.
+// RecordMetadata stores the description for the job with that id.
 func (s *Store) RecordMetadata(ctx context.Context, tenant int64, revisionID, jobID string, d Described) error {
 	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange, Party: tenant, Rows: revisionRows, Size: len(d.Entities)}, func(t *tx) (struct{}, error) {
 		rev, err := revisionOf(t.Conn, tenant, revisionID)
@@ -306,8 +308,8 @@ func (s *Store) RecordMetadata(ctx context.Context, tenant int64, revisionID, jo
 // liveCounter counts the revisions that went live.
 const liveCounter = "live"
 
-// advance lets a revision go live if nothing of it is missing: in the same transaction what was live
-// before is not any more.
+// advance makes a revision live if nothing of it is missing. In the same transaction the former
+// one stops being live.
 func (t *tx) advance(no int64) error {
 	var rev Revision
 	var id string
@@ -342,11 +344,11 @@ func (t *tx) advance(no int64) error {
 	if err != nil {
 		return err
 	}
-	return t.tellDocument(rev, rev.ID+"-ready", forebay.DocumentEvent{Type: forebay.EventDocumentReady, DocumentID: id})
+	return t.publishDocument(rev, rev.ID+"-ready", forebay.DocumentEvent{Type: forebay.EventDocumentReady, DocumentID: id})
 }
 
-// tellDocument publishes what became of a document, under an id that is that event's alone.
-func (t *tx) tellDocument(rev Revision, messageID string, e forebay.DocumentEvent) error {
+// publishDocument publishes an event of a document. The message id is unique to the event.
+func (t *tx) publishDocument(rev Revision, messageID string, e forebay.DocumentEvent) error {
 	f, err := bus.Key.Of(t.Tx).Followed()
 	if err != nil || f.Topics[rev.Tenant] == "" {
 		return err
@@ -365,8 +367,8 @@ func (t *tx) tellDocument(rev Revision, messageID string, e forebay.DocumentEven
 // sqlDocumentJobAgain is for a job that is sent back.
 const sqlDocumentJobAgain = "UPDATE document_jobs SET error_code = NULL, error_message = NULL WHERE seq = ?"
 
-// documentJobFailed shows on its document, if it belongs to one, that a job has ended without success. Of
-// other jobs it only finds out where somebody subscribes to what is told.
+// documentJobFailed records on its document that a job has ended without success. It does nothing
+// for other jobs.
 func (t *tx) documentJobFailed(e jobs.Ended) error {
 	code, message := e.Failure.Code, e.Failure.Message
 	if code == "" {
@@ -391,6 +393,6 @@ func (t *tx) documentJobFailed(e jobs.Ended) error {
 	if err != nil || !found || !first {
 		return err
 	}
-	return t.tellDocument(rev, fmt.Sprintf("%s-failed-%d-%d", rev.ID, e.Seq, e.Generation),
+	return t.publishDocument(rev, fmt.Sprintf("%s-failed-%d-%d", rev.ID, e.Seq, e.Generation),
 		forebay.DocumentEvent{Type: forebay.EventDocumentFailed, DocumentID: id, ErrorCode: jobs.Bounded(code)})
 }

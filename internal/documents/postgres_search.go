@@ -16,8 +16,9 @@ type postgresWords struct {
 	others bool // have documents too
 }
 
-// sqlWordsPostgres takes a query apart and tells in how many chunks each word is, if it is one of the frequent
-// ones in the planner's statistics, and how many chunks there are in these; NULL: there are none yet.
+// sqlWordsPostgres splits a query into words. For each word it returns in how many chunks the
+// word is, if it is one of the frequent ones in the planner's statistics. It also returns how
+// many chunks these cover; NULL: there are no statistics yet.
 const sqlWordsPostgres = `
 WITH s AS MATERIALIZED (
   SELECT c.reltuples AS chunks, CAST(CAST(p.most_common_elems AS TEXT) AS TEXT[]) AS words, p.most_common_elem_freqs AS shares
@@ -39,7 +40,7 @@ func (x postgresWords) words(query string, most int) (words []queryWord, err err
 		return nil
 	})
 	words = words[:min(len(words), maxQueryWords)]
-	if !known { // the three longest are taken for the rarest
+	if !known { // the three longest words count as the rarest
 		slices.SortStableFunc(words, func(a, b queryWord) int { return cmp.Compare(len(b.text), len(a.text)) })
 	}
 	for i, w := range words {
@@ -57,7 +58,7 @@ func (x postgresWords) mark() string { return "#" + strconv.FormatInt(x.tenant, 
 
 var quoteLexeme = strings.NewReplacer("'", "''", `\`, `\\`)
 
-// query is a tsquery of words between which an operator stands.
+// query returns a tsquery of words joined by an operator.
 func (x postgresWords) query(words []queryWord, operator string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
@@ -66,7 +67,7 @@ func (x postgresWords) query(words []queryWord, operator string) string {
 	return strings.Join(quoted, operator)
 }
 
-// of is a tsquery of what matches another one in the tenant's chunks.
+// of returns a tsquery that limits another one to the tenant's chunks.
 func (x postgresWords) of(query string) string {
 	if !x.others {
 		return query
@@ -74,7 +75,8 @@ func (x postgresWords) of(query string) string {
 	return "'" + x.mark() + "' & (" + query + ")"
 }
 
-// sqlLiveRowPostgres is sqlLiveRow. No join is made of it, which could begin with what is live and read all of that.
+// sqlLiveRowPostgres is sqlLiveRow. It is no join: the planner could begin a join with all live
+// chunks.
 const sqlLiveRowPostgres = " AND ?3 = (SELECT r.tenant FROM document_revisions r WHERE r.no = chunks.revision AND r.live IS NOT NULL)"
 
 func (x postgresWords) whole(words []queryWord, limit int) (chunks []int64, err error) {

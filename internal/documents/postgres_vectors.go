@@ -13,38 +13,43 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// With pgvector PostgreSQL keeps the vectors of what is live in HNSW indexes, one for each dimension. A row
-// in one costs milliseconds, far too much for a transaction that holds up all others: so one process copies
-// them there afterwards, revision by revision, and a counter says how far it is. An index is made once there
-// is enough for one and all has been copied, for it takes in many vectors at a fraction of what they cost
-// singly. A search asks the table for what is in it and looks at the codes of what is not. Without pgvector
-// the counter does not exist and a search looks at all codes.
+// With pgvector, PostgreSQL keeps the vectors of live contents in HNSW indexes, one for each
+// dimension. Adding a row costs milliseconds, too much for a transaction that delays all others.
+// So one process copies the vectors afterwards, revision by revision, and a counter says how far
+// it is.
+//
+// An index is built once there are enough vectors and all are copied: building it costs a
+// fraction of adding them one by one. A search asks the table for vectors that are in it, and
+// uses the codes of the others. Without pgvector the counter does not exist and a search uses all
+// codes.
 
 const (
-	// indexedCounter is the number of the last revision that went live whose vectors are in the indexes.
+	// indexedCounter is the last revision that went live whose vectors are in the indexes.
 	indexedCounter = "live_indexed"
-	// minPgvector has searches that go on if too few of what an index returns is the tenant's. It has halfvec too, whose
-	// indexes take up to maxHalfvec dimensions.
+	// minPgvector can continue a search if too few of the vectors found are the tenant's. It has
+	// halfvec too, whose indexes take up to maxHalfvec dimensions.
 	minPgvector = "0.8"
 	maxHalfvec  = 4000
 	// indexingLock is held by the process that copies.
 	indexingLock = 1180844410
 	// indexedAtOnce is how many vectors one statement copies.
 	indexedAtOnce = 100
-	// indexFrom is how many vectors of a tenant make an index worth while: fewer are compared one by one.
+	// indexFrom is how many vectors of a tenant make an index worthwhile. Fewer are compared one
+	// by one.
 	indexFrom = 1000
-	// indexMemory is what an index is made in at least: a graph that does not fit is made many times slower.
+	// indexMemory is the least memory for building an index: a graph that does not fit takes many
+	// times longer.
 	indexMemory = "256MB"
 )
 
-// VectorSupport says how searches for vectors go on a database.
+// VectorSupport says how a database searches for vectors.
 type VectorSupport struct {
 	Pgvector string // version that is used; "": none
 	Missing  string // why there is none, on PostgreSQL
 	schema   string
 }
 
-// PrepareVectors makes use of pgvector where it is, and reports whether that is so.
+// PrepareVectors uses pgvector if the database has it, and reports whether it does.
 func (s *Store) PrepareVectors(ctx context.Context) (v VectorSupport, err error) {
 	if s.Searchers == nil {
 		return v, nil
@@ -64,7 +69,7 @@ func (s *Store) PrepareVectors(ctx context.Context) (v VectorSupport, err error)
 	return v, err
 }
 
-// createVectors makes the table; nothing is in it, whatever another one, before a copy, had.
+// createVectors creates the table, empty. A copied database may have brought an older one.
 func createVectors(c driver.Conn, v VectorSupport) error {
 	if err := c.Prep("INSERT INTO counters (name, value) VALUES (?, 0) ON CONFLICT (name) DO UPDATE SET value = 0").Text(indexedCounter).Exec(); err != nil {
 		return err
@@ -76,13 +81,13 @@ func createVectors(c driver.Conn, v VectorSupport) error {
 	return c.Prep("CREATE INDEX IF NOT EXISTS chunk_halfvecs_tenant ON chunk_halfvecs (tenant, dimensions)").Exec()
 }
 
-// pgvector finds the extension, or makes it in the database if the server has it.
+// pgvector finds the extension, or creates it in the database if the server has it.
 func pgvector(c driver.Conn) (v VectorSupport, err error) {
 	const installed = "SELECT e.extversion, quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
-	look := func() (bool, error) {
+	scan := func() (bool, error) {
 		return c.Prep(installed).One(func(r driver.Row) { v.Pgvector, v.schema = r.Text(0), r.Text(1) })
 	}
-	found, err := look()
+	found, err := scan()
 	if err == nil && !found {
 		if found, err = c.Prep("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'").One(func(driver.Row) {}); err != nil || !found {
 			v.Missing = "the database server does not have the extension pgvector"
@@ -96,7 +101,7 @@ func pgvector(c driver.Conn) (v VectorSupport, err error) {
 			}
 			return v, err
 		}
-		_, err = look()
+		_, err = scan()
 	}
 	if err == nil && olderThan(v.Pgvector, minPgvector) {
 		v.Missing = "the database has pgvector " + v.Pgvector + ", and " + minPgvector + " or newer is needed"
@@ -119,8 +124,8 @@ func olderThan(version, other string) bool {
 	return major < otherMajor || major == otherMajor && minor < otherMinor
 }
 
-// IndexVectors copies the vectors of revisions that are live into pgvector's indexes, some at a time, and
-// returns whether there may be more. Another process may be doing so.
+// IndexVectors copies vectors of live revisions into pgvector's indexes, some at a time, and
+// returns whether there may be more. Only one process does so at a time.
 func (s *Store) IndexVectors(ctx context.Context) (more bool, err error) {
 	v := s.vectors.Load()
 	if v == nil || v.Pgvector == "" {
@@ -179,26 +184,28 @@ func indexNext(c driver.Conn, v *VectorSupport) (bool, error) {
 }
 
 func indexVectors(c driver.Conn, v *VectorSupport, tenant int64, dimensions int, chunks []int64, vectors []string) error {
-	// Of what was deleted meanwhile there is nothing to refer to; nor is what is being deleted waited for, in whatever order that goes.
+	// Vectors of deleted chunks are left out. A deletion under way is not waited for.
 	return c.Prep(fmt.Sprintf(`INSERT INTO chunk_halfvecs (chunk, tenant, dimensions, embedding)
 		SELECT x.chunk, ?, ?, CAST(x.v AS %s.halfvec) FROM unnest(CAST(? AS bigint[]), CAST(? AS text[])) AS x(chunk, v)
 		WHERE EXISTS (SELECT 1 FROM chunk_vectors o WHERE o.chunk = x.chunk FOR KEY SHARE SKIP LOCKED) ON CONFLICT (chunk) DO NOTHING`, v.schema)).
 		Int(tenant).Int(int64(dimensions)).Text(driver.ArrayOf(chunks)).Text(driver.ArrayOfTexts(vectors)).Exec()
 }
 
-// sqlUnindexed finds the dimensions that need an index and have none, or one whose making was interrupted.
+// sqlUnindexed finds the dimensions that need an index and have none, or one whose building was
+// interrupted.
 const sqlUnindexed = `
 SELECT DISTINCT i.dimensions FROM document_indexes i WHERE i.dimensions <= ?1
 AND NOT EXISTS (SELECT 1 FROM pg_index x WHERE x.indexrelid = to_regclass('chunk_halfvecs_' || CAST(i.dimensions AS TEXT)) AND x.indisvalid)
 AND (SELECT count(*) FROM (SELECT 1 FROM chunk_halfvecs h WHERE h.tenant = i.tenant AND h.dimensions = i.dimensions LIMIT ?2 + 0) AS few) = ?2`
 
-// sqlUnused finds the indexes of dimensions that no tenant's vectors have any more.
+// sqlUnused finds the indexes of dimensions that no tenant's vectors have.
 const sqlUnused = `
 SELECT c.relname FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid
 WHERE x.indrelid = to_regclass('chunk_halfvecs') AND c.relname ~ '^chunk_halfvecs_[0-9]+$'
 AND NOT EXISTS (SELECT 1 FROM document_indexes i WHERE c.relname = 'chunk_halfvecs_' || CAST(i.dimensions AS TEXT))`
 
-// dropIndexes drops the indexes that all tenants have left for another dimension: what is still in them is being removed.
+// dropIndexes drops the indexes of dimensions that no tenant uses any more. Rows still in them
+// are being removed.
 func dropIndexes(ctx context.Context, c driver.Conn) error {
 	var unused []string
 	if err := c.Prep(sqlUnused).Each(func(r driver.Row) error { unused = append(unused, r.Text(0)); return nil }); err != nil || len(unused) == 0 {
@@ -216,7 +223,7 @@ func dropIndexes(ctx context.Context, c driver.Conn) error {
 	})
 }
 
-// makeIndexes makes the indexes that are due. Nobody is held up meanwhile.
+// makeIndexes builds the indexes that are due. It blocks nobody.
 func makeIndexes(ctx context.Context, c driver.Conn, v *VectorSupport) error {
 	var due []int64
 	err := c.Prep(sqlUnindexed).Int(maxHalfvec).Int(indexFrom).Each(func(r driver.Row) error { due = append(due, r.Int(0)); return nil })
@@ -229,7 +236,8 @@ func makeIndexes(ctx context.Context, c driver.Conn, v *VectorSupport) error {
 		err = pg.ExecSimple("SET statement_timeout = 0; SELECT set_config('maintenance_work_mem', '" + indexMemory + "', false) WHERE " + less)
 		for i := 0; i < len(due) && err == nil; i++ {
 			err = makeIndex(pg, v, due[i])
-			// Several processes make it in shared memory, of which a container has 64 MB as a rule; one has its own.
+			// Parallel workers build it in shared memory, of which a container usually has 64 MB.
+			// A single one has memory of its own.
 			if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == postgres.NoSpace {
 				if err = pg.ExecSimple("SET max_parallel_maintenance_workers = 0"); err == nil {
 					err = makeIndex(pg, v, due[i])
@@ -260,8 +268,8 @@ func vectorText(v []float32) string {
 	return string(append(b, ']'))
 }
 
-// IndexedNearest returns up to n chunks of the tenant that pgvector's index thinks nearest to a vector, and
-// the number of the last revision that is in it; 0: there is no index.
+// IndexedNearest returns up to n chunks of the tenant that pgvector's index finds nearest to a
+// vector. It also returns the number of the last revision in the index; 0: there is no index.
 func (s *Store) IndexedNearest(ctx context.Context, tenant int64, unit []float32, n int) (chunks []int64, indexed int64, err error) {
 	v := s.vectors.Load()
 	if v == nil || v.Pgvector == "" {
@@ -269,7 +277,8 @@ func (s *Store) IndexedNearest(ctx context.Context, tenant int64, unit []float32
 	}
 	err = s.Search(ctx, func(c driver.Conn) error {
 		chunks, indexed = nil, 0
-		// The number first: what is copied after that is looked for twice, not never.
+		// The number is read first. A revision that is copied after that is searched twice rather
+		// than never.
 		if _, err := c.Prep("SELECT value FROM counters WHERE name = ?").Text(indexedCounter).One(func(r driver.Row) { indexed = r.Int(0) }); err != nil || indexed == 0 {
 			return err
 		}
@@ -279,15 +288,16 @@ func (s *Store) IndexedNearest(ctx context.Context, tenant int64, unit []float32
 	return chunks, indexed, err
 }
 
-// indexedNearest asks the index, and where that gives up before it has n looks at all of the tenant's vectors: of a tenant with a
-// small share of them, for others have the nearer ones, or with fewer than n. Either is soon done.
+// indexedNearest searches the index. The index may give up before it has n chunks, if others'
+// vectors are nearer or the tenant has fewer than n. Then all of the tenant's vectors are
+// compared, which are few in either case.
 func indexedNearest(c driver.Conn, v *VectorSupport, tenant int64, unit []float32, n int) (chunks []int64, err error) {
 	column := "embedding"
-	if len(unit) <= maxHalfvec { // as the index has it
+	if len(unit) <= maxHalfvec { // the same type as in the index
 		column = fmt.Sprintf("(embedding::%s.halfvec(%d))", v.schema, len(unit))
 	}
 	distance := fmt.Sprintf("%s OPERATOR(%s.<=>) CAST(?2 AS %s.halfvec)", column, v.schema, v.schema)
-	for _, order := range []string{distance, "(" + distance + ") + 0"} { // no index has the second
+	for _, order := range []string{distance, "(" + distance + ") + 0"} { // no index serves the second
 		chunks = nil
 		err = c.Prep(fmt.Sprintf("SELECT chunk FROM chunk_halfvecs WHERE tenant = ?1 AND dimensions = %d ORDER BY %s LIMIT ?3 + 0", len(unit), order)).
 			Int(tenant).Text(vectorText(unit)).Int(int64(n)).Each(func(r driver.Row) error { chunks = append(chunks, r.Int(0)); return nil })

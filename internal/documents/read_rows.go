@@ -12,13 +12,14 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 )
 
-// documentWatch is what a document is watched by: jobs have numbers above 0.
+// documentWatch is the key by which a document is watched. Jobs have numbers above 0.
 func documentWatch(no int64) int64 { return -no }
 
-// droppedWatch is what the contents that a tenant drops are watched by: no document has such a number.
+// droppedWatch is the key by which a tenant's dropped contents are watched. No document has such
+// a number.
 func droppedWatch(tenant int64) int64 { return math.MinInt64 + tenant }
 
-// DocumentRow is a document, with its latest revision and what failed of that.
+// DocumentRow is a document with its latest revision and the failed jobs of that.
 type DocumentRow struct {
 	No         int64
 	ID         string
@@ -68,14 +69,14 @@ const maxFailed = 1000
 // DocumentQuery selects documents of a tenant.
 type DocumentQuery struct {
 	Tenant        int64
-	Below         int64 // a number: 0 begins with the newest
+	Below         int64 // only lower numbers; 0: begin with the newest
 	Limit         int
 	CreatedAfter  int64 // in milliseconds; 0: since ever
 	CreatedBefore int64 // 0: until now
 }
 
-// Documents returns documents, newest first, and where the next page starts: the number to go below, 0 when there
-// is no more. Of a tenant's history it reads what the times leave.
+// Documents returns documents, newest first, and the number to go on below; 0: there is no more.
+// It reads only the part of the history that the times select.
 func (s *Store) Documents(ctx context.Context, q DocumentQuery) (list []DocumentRow, next int64, err error) {
 	const noBound = 1 << 62
 	limit := q.Limit
@@ -126,8 +127,9 @@ func failedJobs(c driver.Conn, rev Revision, limit int) (failed []FailedJob, err
 	return failed, err
 }
 
-// RetryDocument sends failed jobs of a document's revision back, a few in a transaction. One that cannot be, or that is to be
-// several now, is replaced by what stands for it in again. It returns how many of them had failed still.
+// RetryDocument sends failed jobs of a document's revision back, a few in a transaction. A job
+// that cannot be sent back, or must now be several, is replaced by its jobs in again. It returns
+// how many jobs were still failed.
 func (s *Store) RetryDocument(ctx context.Context, tenant int64, revisionID string, failed []FailedJob, again [][]DocumentJob) (retried int, err error) {
 	for len(failed) > 0 {
 		n, rows := 0, revisionRows
@@ -173,7 +175,7 @@ func (t *tx) retryDocument(tenant int64, revisionID string, failed []FailedJob, 
 		if err := t.Prep("DELETE FROM document_jobs WHERE seq = ?").Int(f.Seq).Exec(); err != nil {
 			return retried, err
 		}
-		if _, err := t.jobs.PurgeSetAside(f.Seq); err != nil { // a redrive would do once more what the others do
+		if _, err := t.jobs.PurgeSetAside(f.Seq); err != nil { // a redrive would repeat the work of the jobs that replace it
 			return retried, err
 		}
 		for _, j := range again[i] {
@@ -186,17 +188,18 @@ func (t *tx) retryDocument(tenant int64, revisionID string, failed []FailedJob, 
 	return retried, nil
 }
 
-// WatchDocument is Watch for what happens to a document.
+// WatchDocument is Watch for changes of a document.
 func (s *Store) WatchDocument(no int64) (changes <-chan struct{}, stop func()) {
 	return s.Watch(documentWatch(no))
 }
 
-// WatchDropped is Watch for contents of a tenant's documents that searches find no more.
+// WatchDropped is Watch for contents of a tenant's documents that are no longer live.
 func (s *Store) WatchDropped(tenant int64) (drops <-chan struct{}, stop func()) {
 	return s.Watch(droppedWatch(tenant))
 }
 
-// BlobsInUse calls used with those of the keys that the revision with the id under which the key stands refers to.
+// BlobsInUse calls used with those keys that their revision refers to. A key contains the id of
+// its revision.
 func (s *Store) BlobsInUse(ctx context.Context, ids map[string]string, used func(key string)) error {
 	return s.Read(ctx, func(c driver.Conn) error {
 		for key, id := range ids {

@@ -12,8 +12,8 @@ import (
 	"github.com/forebayhq/forebay/internal/retry"
 )
 
-// Whoever retries a document, the key that uploaded it pays for what is done again, if one does; and the job that others stand in for is gone from the
-// dead letters, from where it could be sent back to do the same once more.
+// The key that uploaded a document pays for a retry, whoever asks for it. A job that is replaced
+// by others is removed from the dead letters, from where a redrive would repeat its work.
 func TestRetryInParts(t *testing.T) {
 	run := func(t *testing.T, s shelf) {
 		service := New(Options{Store: s.Documents, Calls: Calls{BatchInputs: 2, Embed: &forebay.Task{Name: "embed"}}})
@@ -21,10 +21,10 @@ func TestRetryInParts(t *testing.T) {
 		for _, task := range service.Tasks(Calls{}) {
 			tasks[task.Name] = task
 		}
-		made, err := jobs.New(t.Context(), jobs.Options{Store: s.Jobs, Log: s.Audit, APIKeys: s.Keys, Settings: jobs.Settings{Tasks: tasks}, MaxInputBytes: 1 << 20,
+		submitter, err := jobs.New(t.Context(), jobs.Options{Store: s.Jobs, Log: s.Audit, APIKeys: s.Keys, Settings: jobs.Settings{Tasks: tasks}, MaxInputBytes: 1 << 20,
 			Queues: []jobs.Queue{{Name: forebay.DefaultQueue, Retry: retry.Policy{Attempts: 1}}}})
 		s.check(err)
-		service.Use(made)
+		service.Use(submitter)
 		no, err := s.Queues.EnsureQueue(t.Context(), forebay.DefaultQueue)
 		s.check(err)
 		claim := func(most int) (taken []jobs.LockedJob) {

@@ -14,10 +14,10 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 )
 
-// A document's pipeline is driven by its jobs: one cuts the content into chunks, others embed these, one
-// describes the document. What a job has made is recorded in one transaction before the job succeeds, and
-// each of these looks whether that was the last thing missing: then the revision goes live in it. A job
-// that is delivered again finds what was recorded and does not do it twice.
+// Jobs drive a document's pipeline. One splits the content into chunks, others embed these, and
+// one describes the document. Each job's output is recorded in one transaction before the job
+// succeeds. If nothing else is missing, that transaction makes the revision live. A job that is
+// delivered again finds its output and does not repeat the work.
 
 // Revision is one content of a document.
 type Revision struct {
@@ -75,18 +75,18 @@ const (
 type NewRevision struct {
 	Revision
 	DocumentID string
-	Guessed    bool        // the media type: nobody said it
-	Split      jobs.NewJob // that begins its pipeline
+	Guessed    bool        // the media type is a guess
+	Split      jobs.NewJob // the first job of its pipeline
 }
 
-// AddedRevision says what became of an upload.
+// AddedRevision is the result of an upload.
 type AddedRevision struct {
-	Existing bool    // the document has this content already: at most its name and its metadata were stored
-	Voided   []int64 // tokens of locks of calls for content that was replaced before it was ready
+	Existing bool    // the document has this content already; only name and metadata may be new
+	Voided   []int64 // lock tokens of calls for content that was replaced before it was ready
 }
 
-// Over returns an upload with what it leaves out, if the bytes are the same, as the revision has it; so is what was only
-// guessed of it.
+// Over returns an upload completed with what the revision has, if the bytes are the same. Values
+// of the revision also replace guesses.
 func (n NewRevision) Over(r Revision) NewRevision {
 	if !bytes.Equal(n.Hash, r.Hash) {
 		return n
@@ -101,27 +101,28 @@ func (n NewRevision) Over(r Revision) NewRevision {
 	return n
 }
 
-// SameText reports whether two revisions say the same: the same bytes, read in the same way. A text of which no charset
-// is known is read as UTF-8.
+// SameText reports whether two revisions have the same text: the same bytes in the same charset.
+// Text without a known charset is read as UTF-8.
 func (r Revision) SameText(o Revision) bool {
 	return bytes.Equal(r.Hash, o.Hash) && r.MediaType == o.MediaType && strings.EqualFold(cmp.Or(r.Charset, "utf-8"), cmp.Or(o.Charset, "utf-8"))
 }
 
-// SameLabels reports whether two revisions are called the same.
+// SameLabels reports whether two revisions have the same name and metadata.
 func (r Revision) SameLabels(o Revision) bool {
 	return r.Name == o.Name && bytes.Equal(r.Metadata, o.Metadata)
 }
 
-// revisionRows is what a step of a document looks at, adds and changes, about: with its job, without its chunks.
+// revisionRows is about how many rows a step of a document reads and writes, with its job and
+// without its chunks.
 const revisionRows = 8
 
-// AddRevision stores an upload and its first job. The document's content before stays live until this one
-// is ready; one that was still on its way is dropped. Where only the name or the metadata are others, the document
-// gets these, and nothing is made anew: neither is in what is split or embedded.
+// AddRevision stores an upload and its first job. The document's former content stays live until
+// this one is ready. Content that was still being processed is dropped. If only the name or the
+// metadata are new, only these are stored: chunks and vectors do not depend on them.
 func (s *Store) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, error) {
-	var left int64 // the revision before, which has jobs left
+	var left int64 // the former revision, which has jobs left
 	added, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSubmit, Party: n.Tenant, Rows: revisionRows, Size: len(n.Metadata)}, func(t *tx) (a AddedRevision, err error) {
-		left = 0 // it may be the second time
+		left = 0 // it may be the second attempt
 		var document int64
 		var latest Revision
 		found, err := t.Prep("SELECT " + revisionColumns + ", d.no FROM documents d JOIN document_revisions r ON r.no = d.latest WHERE d.tenant = ? AND d.id = ?").
@@ -184,23 +185,23 @@ type DocumentJob struct {
 }
 
 func (t *tx) submitDocumentJob(revision int64, j DocumentJob) error {
-	made, err := t.jobs.Submit(&j.Job)
+	submitted, err := t.jobs.Submit(&j.Job)
 	if err == nil {
-		err = made.Err
+		err = submitted.Err
 	}
 	if err != nil {
 		return err
 	}
 	return t.Prep("INSERT INTO document_jobs (seq, revision, branch, first, last) VALUES (?, ?, ?, ?, ?)").
-		Int(made.Seq).Int(revision).Text(j.Branch).Int(j.First).Int(j.Last).Exec()
+		Int(submitted.Seq).Int(revision).Text(j.Branch).Int(j.First).Int(j.Last).Exec()
 }
 
 // dropJobs is how many jobs of a dropped revision are cancelled in one transaction.
 const dropJobs = 16
 
-// dropRevision takes a revision out of searches and out of its pipeline: it cancels the first of its jobs, those that
-// run first. cancelDropped does the rest, and PurgeDocuments removes what is left then. It returns the tokens of locks
-// that it voided, and whether it is to go on.
+// dropRevision takes a revision out of searches and out of its pipeline. It cancels the first of
+// its jobs. cancelDropped cancels the others, and PurgeDocuments removes the rest. It returns the
+// tokens of locks that it voided, and whether there are more jobs.
 func (t *tx) dropRevision(no int64) (d dropped, err error) {
 	_, err = t.Prep("UPDATE document_revisions SET dropped = 1, live = NULL WHERE no = ? RETURNING tenant").Int(no).
 		One(func(r driver.Row) { t.Changed(droppedWatch(r.Int(0))) })
@@ -210,7 +211,7 @@ func (t *tx) dropRevision(no int64) (d dropped, err error) {
 	return t.cancelDropped(no)
 }
 
-// dropped is what came of a part of a revision's jobs.
+// dropped is the result of cancelling some of a revision's jobs.
 type dropped struct {
 	voided []int64 // tokens of locks
 	more   bool    // others are left
@@ -245,8 +246,8 @@ func (t *tx) cancelDropped(no int64) (d dropped, err error) {
 	return d, t.Prep("DELETE FROM document_jobs WHERE revision = ?").Int(no).Exec()
 }
 
-// cancelDropped cancels, step by step, the jobs of a revision that have not been yet, and adds the tokens of locks.
-// Those that are left when it fails go with PurgeDocuments.
+// cancelDropped cancels the remaining jobs of a revision, step by step, and adds the tokens of
+// voided locks. If it fails, PurgeDocuments handles the others.
 func (s *Store) cancelDropped(ctx context.Context, tenant, no int64, voided []int64) []int64 {
 	for {
 		d, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange, Party: tenant, Rows: revisionRows + dropJobs}, func(t *tx) (dropped, error) { return t.cancelDropped(no) })
@@ -259,8 +260,9 @@ func (s *Store) cancelDropped(ctx context.Context, tenant, no int64, voided []in
 	}
 }
 
-// DeleteDocument takes a document out of searches at once; its rows and contents go with PurgeDocuments. It
-// returns the tokens of locks that it voided, or forebay.ErrNotFound. The audit row is written with it.
+// DeleteDocument takes a document out of searches at once. PurgeDocuments removes its rows and
+// contents. It returns the tokens of locks that it voided, or forebay.ErrNotFound. The audit row
+// is written with it.
 func (s *Store) DeleteDocument(ctx context.Context, tenant int64, id string, entry audit.Act) (voided []int64, err error) {
 	type deleted struct {
 		voided []int64
@@ -300,11 +302,12 @@ func (s *Store) DeleteDocument(ctx context.Context, tenant int64, id string, ent
 	return d.voided, err
 }
 
-// purgeChunks is how many chunks go in one transaction.
+// purgeChunks is how many chunks one transaction removes.
 const purgeChunks = 100
 
-// PurgeDocuments removes a part of what is left of dropped revisions, oldest first, and returns whether
-// there may be more, and the content of a revision that is gone now: the caller deletes it.
+// PurgeDocuments removes some of the rows of dropped revisions, oldest first, and returns whether
+// there may be more. It also returns the content of a revision that is gone now, for the caller
+// to delete.
 func (s *Store) PurgeDocuments(ctx context.Context) (blob string, more bool, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		more, err = c.Prep("SELECT 1 FROM document_revisions WHERE dropped = 1 LIMIT 1").One(func(driver.Row) {})
@@ -338,7 +341,8 @@ func (s *Store) PurgeDocuments(ctx context.Context) (blob string, more bool, err
 	return p.blob, p.more, err
 }
 
-// removeChunks removes the first chunks of a revision, at most so many, and returns how many there were.
+// removeChunks removes the first chunks of a revision, at most so many, and returns how many
+// there were.
 func (t *tx) removeChunks(revision, most int64) (removed int, err error) {
 	const first = "(SELECT no FROM chunks WHERE revision = ?1 ORDER BY number LIMIT ?2 + 0)"
 	for _, of := range []string{"chunk_vectors WHERE ", "chunk_codes WHERE revision = ?1 AND "} {

@@ -13,15 +13,15 @@ import (
 	"github.com/forebayhq/forebay/internal/vector"
 )
 
-// How a search goes.
+// Parameters of searches.
 const (
-	minCandidates   = 400 // codes choose so many chunks at least, which their vectors then put in order
+	minCandidates   = 400 // chunks that codes select at least, to be ordered by their vectors
 	candidatesEach  = 8   // for each result that is wanted
-	minDepth        = 50  // results of each kind that a hybrid search puts together, at least
+	minDepth        = 50  // results of each kind in a hybrid search, at least
 	depthEach       = 4
 	reciprocalRanks = 60 // k of reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009)
 	embedFor        = 30 * time.Second
-	maxAnswerBytes  = 4 << 20 // of the vector of a query
+	maxAnswerBytes  = 4 << 20 // of an answer with the vector of a query
 )
 
 // found is a chunk that a search has found.
@@ -31,8 +31,8 @@ type found struct {
 	cosine, keyword *float64
 }
 
-// Search returns the chunks that fit best, of documents that are ready. Without a vector of the caller's it
-// embeds the query, by a job of the tenant's.
+// Search returns the best matching chunks of documents that are ready. If the caller gives no
+// vector, a job of the tenant embeds the query.
 func (s *Service) Search(ctx context.Context, tenant string, req forebay.SearchRequest) (results forebay.SearchResults, err error) {
 	results.Items = []forebay.SearchResult{}
 	if err := check(&req); err != nil {
@@ -47,9 +47,9 @@ func (s *Service) Search(ctx context.Context, tenant string, req forebay.SearchR
 	if req.Mode == forebay.SearchHybrid {
 		depth = max(minDepth, depthEach*req.Limit)
 	}
-	var near, said []found
+	var nearest, matching []found
 	if req.Mode != forebay.SearchKeyword {
-		if near, err = s.near(ctx, tenant, no, req, depth); err != nil {
+		if nearest, err = s.nearest(ctx, tenant, no, req, depth); err != nil {
 			return results, err
 		}
 	}
@@ -59,18 +59,18 @@ func (s *Service) Search(ctx context.Context, tenant string, req forebay.SearchR
 			return results, err
 		}
 		for _, m := range matches {
-			said = append(said, found{chunk: m.Chunk, score: m.Score, keyword: &m.Score})
+			matching = append(matching, found{chunk: m.Chunk, score: m.Score, keyword: &m.Score})
 		}
-		if said, _, err = s.live(ctx, no, said, depth); err != nil {
+		if matching, _, err = s.live(ctx, no, matching, depth); err != nil {
 			return results, err
 		}
 	}
-	best := near
+	best := nearest
 	switch req.Mode {
 	case forebay.SearchKeyword:
-		best = said
+		best = matching
 	case forebay.SearchHybrid:
-		best = fuse(near, said)
+		best = fuse(nearest, matching)
 	}
 	results.Items, err = s.results(ctx, no, best[:min(len(best), req.Limit)])
 	return results, err
@@ -94,7 +94,7 @@ func check(req *forebay.SearchRequest) error {
 	return nil
 }
 
-// fuse puts two orders together by what rank a chunk has in each.
+// fuse merges two rankings by the rank of each chunk in both.
 func fuse(lists ...[]found) []found {
 	at := map[int64]int{}
 	var all []found
@@ -114,8 +114,8 @@ func fuse(lists ...[]found) []found {
 	return all
 }
 
-// near returns the chunks nearest to the query, by the cosine of their vectors.
-func (s *Service) near(ctx context.Context, tenant string, no int64, req forebay.SearchRequest, n int) ([]found, error) {
+// nearest returns the chunks nearest to the query, by the cosine of their vectors.
+func (s *Service) nearest(ctx context.Context, tenant string, no int64, req forebay.SearchRequest, n int) ([]found, error) {
 	dimensions, err := s.Store.Dimensions(ctx, no)
 	if err != nil || dimensions == 0 {
 		return nil, err
@@ -133,7 +133,7 @@ func (s *Service) near(ctx context.Context, tenant string, no int64, req forebay
 	if !ok {
 		return nil, forebay.Invalid("vector", "has no direction: it is all zeros, or not finite")
 	}
-	const rounds = 4 // candidates that are gone make room for others; when that is not enough what is live is read
+	const rounds = 4 // each round replaces candidates that are no longer live; then all live contents are read
 	for round := 1; ; round++ {
 		fresh := round > rounds
 		candidates, stale, err := s.indexes.of(no).nearest(ctx, s, no, unit, max(minCandidates, candidatesEach*n), fresh)
@@ -146,7 +146,7 @@ func (s *Service) near(ctx context.Context, tenant string, no int64, req forebay
 		}
 		list, among := order(unit, vectors), n
 		if stale {
-			among = max(n, len(list)) // the others too: each that is gone stands where a live one should
+			among = max(n, len(list)) // the dropped ones take the ranks of live ones
 		}
 		best, gone, err := s.live(ctx, no, list, among)
 		if err != nil {
@@ -168,7 +168,8 @@ func (s *Service) near(ctx context.Context, tenant string, no int64, req forebay
 	}
 }
 
-// live returns the first n of a list that searches find, and what is before them and is not found any more.
+// live returns the first n chunks of a list that are live, and the chunks before them that are
+// not.
 func (s *Service) live(ctx context.Context, tenant int64, list []found, n int) (best []found, gone map[int64]bool, err error) {
 	gone = map[int64]bool{}
 	for len(list) > 0 && len(best) < n {
@@ -197,7 +198,7 @@ func chunksOf(list []found) []int64 {
 	return chunks
 }
 
-// order returns chunks by how near their vectors are to the query.
+// order returns chunks by the cosine of their vectors and the query.
 func order(unit []float32, vectors map[int64][]byte) []found {
 	list := make([]found, 0, len(vectors))
 	for chunk, b := range vectors {
@@ -210,8 +211,8 @@ func order(unit []float32, vectors map[int64][]byte) []found {
 	return list
 }
 
-// embedQuery has a job of the tenant's embed the query, so that its quota, its budget and its breaker hold
-// for it as for any other call.
+// embedQuery embeds the query by a job of the tenant. So the tenant's quota, budget and breaker
+// hold as for any other call.
 func (s *Service) embedQuery(ctx context.Context, tenant, query string) ([]float32, error) {
 	embed := s.calls.Load().Embed
 	if embed == nil {
@@ -241,16 +242,16 @@ func (s *Service) embedQuery(ctx context.Context, tenant, query string) ([]float
 		return nil, err
 	}
 	defer r.Close()
-	var made struct {
+	var answer struct {
 		Embeddings [][]float32 `json:"embeddings"`
 	}
-	if err := json.NewDecoder(io.LimitReader(r, maxAnswerBytes)).Decode(&made); err != nil || len(made.Embeddings) != 1 {
+	if err := json.NewDecoder(io.LimitReader(r, maxAnswerBytes)).Decode(&answer); err != nil || len(answer.Embeddings) != 1 {
 		return nil, forebay.Errorf(forebay.CodeUnavailable, "the query was embedded into something that is no vector (job %s)", job.ID)
 	}
-	return made.Embeddings[0], nil
+	return answer.Embeddings[0], nil
 }
 
-// results reads what a search shows of its chunks.
+// results reads the passages of a search's chunks.
 func (s *Service) results(ctx context.Context, tenant int64, best []found) ([]forebay.SearchResult, error) {
 	passages, err := s.Store.Passages(ctx, tenant, chunksOf(best))
 	if err != nil {
@@ -260,7 +261,7 @@ func (s *Service) results(ctx context.Context, tenant int64, best []found) ([]fo
 	for _, f := range best {
 		p, still := passages[f.chunk]
 		if !still {
-			continue // it went meanwhile
+			continue // it was dropped meanwhile
 		}
 		items = append(items, result(f, p))
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// ofLive is for chunks that searches of a tenant find.
+// ofLive limits a statement to chunks that searches of a tenant find.
 const ofLive = " JOIN chunks c ON c.no = x.no JOIN document_revisions r ON r.no = c.revision WHERE r.tenant = ?2 AND r.live IS NOT NULL"
 
 // Live returns those of the chunks that searches of the tenant find.
@@ -65,11 +65,11 @@ type LiveCode struct {
 	Code  []byte
 }
 
-// codesPage is how many codes are read at once. It is more than a revision has chunks.
+// codesPage is how many codes are read at once, more than a revision has chunks.
 const codesPage = 20_000
 
-// Codes returns codes of what went live after that number, whole revisions in order. There may be more as
-// long as there are any.
+// Codes returns codes of revisions that went live after that number, whole revisions in order.
+// There may be more unless none are returned.
 func (s *Store) Codes(ctx context.Context, tenant, after int64) (codes []LiveCode, err error) {
 	err = s.Search(ctx, func(c driver.Conn) error {
 		codes = codes[:0]
@@ -88,7 +88,7 @@ func (s *Store) Codes(ctx context.Context, tenant, after int64) (codes []LiveCod
 	return codes, err
 }
 
-// LiveNumbers returns the numbers under which what searches of the tenant find went live.
+// LiveNumbers returns the numbers under which the live contents of a tenant went live.
 func (s *Store) LiveNumbers(ctx context.Context, tenant int64) (live map[int64]bool, err error) {
 	err = s.Search(ctx, func(c driver.Conn) error {
 		live = map[int64]bool{}
@@ -98,7 +98,7 @@ func (s *Store) LiveNumbers(ctx context.Context, tenant int64) (live map[int64]b
 	return live, err
 }
 
-// Dimensions returns those of a tenant's vectors; 0: it has none that searches could find.
+// Dimensions returns the dimension of a tenant's vectors; 0: it has none.
 func (s *Store) Dimensions(ctx context.Context, tenant int64) (dimensions int, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		_, err := c.Prep(`SELECT dimensions FROM document_indexes WHERE tenant = ?1

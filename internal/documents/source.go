@@ -19,7 +19,7 @@ type Source struct {
 	Tenants []string // if not empty, only these may
 }
 
-// open opens a document in the source that its URL is of. The caller closes it.
+// open opens a document in the source that its URL belongs to. The caller closes it.
 func (s *Service) open(ctx context.Context, tenant, address string) (content io.ReadCloser, contentType, name string, err error) {
 	if !forebay.ValidText(address, forebay.MaxDocumentURLBytes) {
 		return nil, "", "", forebay.Invalid("url", "must be 1 to %d bytes of text without control characters", forebay.MaxDocumentURLBytes)

@@ -12,7 +12,7 @@ import (
 // Store keeps documents.
 type Store struct {
 	*queue.Store
-	vectors atomic.Pointer[VectorSupport] // nil: not looked for yet
+	vectors atomic.Pointer[VectorSupport] // nil: not determined yet
 }
 
 func (s *Store) Attach(*db.DB) {}

@@ -25,7 +25,7 @@ const (
 // tasksOf are the tasks of the branches.
 var tasksOf = map[string]string{BranchSplit: taskSplit, BranchEmbedding: taskEmbed, BranchMetadata: taskMetadata}
 
-// taskInput is the input of all of them.
+// taskInput is the input of all these tasks.
 type taskInput struct {
 	Revision string `json:"revision"`
 	First    int64  `json:"first,omitempty"` // chunk
@@ -33,10 +33,10 @@ type taskInput struct {
 	Tokens   int    `json:"tokens,omitempty"` // of what is sent to a model, about
 }
 
-// describeTokens is how much of a document is read to describe it, from its beginning.
+// describeTokens is how many tokens from the beginning of a document describe it.
 const describeTokens = 1500
 
-// Tasks returns the tasks that the pipeline's jobs ask for, where it calls what is given.
+// Tasks returns the tasks of the pipeline's jobs, which make the given calls.
 func (s *Service) Tasks(calls Calls) []forebay.Task {
 	split := forebay.Task{Name: taskSplit, Description: "Splits a document into chunks.", Run: s.runSplit}
 	embed := forebay.Task{Name: taskEmbed, Description: "Embeds chunks of a document.", Run: s.runEmbed}
@@ -50,7 +50,7 @@ func (s *Service) Tasks(calls Calls) []forebay.Task {
 	return tasks
 }
 
-// calling makes a task go where another one goes.
+// calling routes a task like another one.
 func calling(task, inner *forebay.Task) {
 	if inner == nil {
 		return
@@ -73,7 +73,7 @@ func checkInput(input json.RawMessage) error {
 	return nil
 }
 
-// newJobs makes jobs of one task. They carry the revision as their correlation id.
+// newJobs returns jobs of one task. Their correlation id is the revision.
 func (s *Service) newJobs(ctx context.Context, tenant string, inputs []taskInput, task string) ([]jobs.NewJob, error) {
 	reqs := make([]forebay.SubmitRequest, len(inputs))
 	for i, in := range inputs {
@@ -86,8 +86,8 @@ func (s *Service) newJobs(ctx context.Context, tenant string, inputs []taskInput
 	return s.jobs.NewJobs(ctx, tenant, reqs)
 }
 
-// batches are the inputs of the jobs that embed chunks of these tokens each, from the chunk first on: as many in each as one
-// call takes.
+// batches returns the inputs of the jobs that embed chunks of these tokens each, beginning with
+// the chunk first. Each has as many chunks as one call takes.
 func (s *Service) batches(revision string, first int64, tokens []int) (list []taskInput) {
 	calls := s.calls.Load()
 	for i, n := range tokens {
@@ -102,19 +102,19 @@ func (s *Service) batches(revision string, first int64, tokens []int) (list []ta
 	return list
 }
 
-// embedJobs are the jobs that embed such chunks.
+// embedJobs returns the jobs that embed such chunks.
 func (s *Service) embedJobs(ctx context.Context, tenant, revision string, first int64, tokens []int) ([]DocumentJob, error) {
 	batches := s.batches(revision, first, tokens)
-	made, err := s.newJobs(ctx, tenant, batches, taskEmbed)
-	list := make([]DocumentJob, len(made))
-	for i, job := range made {
+	created, err := s.newJobs(ctx, tenant, batches, taskEmbed)
+	list := make([]DocumentJob, len(created))
+	for i, job := range created {
 		list[i] = DocumentJob{Branch: BranchEmbedding, First: batches[i].First, Last: batches[i].Last, Job: job}
 	}
 	return list, err
 }
 
-// again are the jobs that do what a failed one should have done: more than one if one call embeds less than it did when the
-// document was split.
+// again returns the jobs that repeat a failed one. They are several if one call embeds fewer
+// chunks than when the document was split.
 func (s *Service) again(ctx context.Context, tenant string, rev Revision, f FailedJob) ([]DocumentJob, error) {
 	in := taskInput{Revision: rev.ID}
 	switch f.Branch {
@@ -127,14 +127,14 @@ func (s *Service) again(ctx context.Context, tenant string, rev Revision, f Fail
 	case BranchMetadata:
 		in.Tokens = describeTokens
 	}
-	made, err := s.newJobs(ctx, tenant, []taskInput{in}, tasksOf[f.Branch])
+	created, err := s.newJobs(ctx, tenant, []taskInput{in}, tasksOf[f.Branch])
 	if err != nil {
 		return nil, err
 	}
-	return []DocumentJob{{Branch: f.Branch, Job: made[0]}}, nil
+	return []DocumentJob{{Branch: f.Branch, Job: created[0]}}, nil
 }
 
-// recordFor bounds what follows a call that is paid for.
+// recordFor bounds recording the result of a call that is paid for.
 const recordFor = 30 * time.Second
 
 // work is a delivery of one of the pipeline's jobs.
@@ -144,7 +144,7 @@ type work struct {
 	rev    Revision
 }
 
-// begin finds what a job is about. gone: nothing, any more.
+// begin reads the revision of a job. gone: the revision no longer exists.
 func (s *Service) begin(ctx context.Context, call forebay.TaskCall) (w work, gone bool, err error) {
 	if err := json.Unmarshal(call.Input, &w.in); err != nil {
 		return w, false, forebay.Permanent("invalid_input", "the input is not what a document's pipeline submits")
@@ -159,7 +159,7 @@ func (s *Service) begin(ctx context.Context, call forebay.TaskCall) (w work, gon
 	return w, false, err
 }
 
-// said is the output of a job.
+// said returns the output of a job.
 func said(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -170,7 +170,7 @@ func said(v any) json.RawMessage {
 
 var outputGone = said(map[string]bool{"replaced_or_deleted": true})
 
-// failure sorts an error: what is wrong with a document stays wrong.
+// failure classifies an error. Errors of the document are permanent.
 func failure(err error) error {
 	var known *forebay.Error
 	if !errors.As(err, &known) {
@@ -196,7 +196,7 @@ func (s *Service) runSplit(ctx context.Context, call forebay.TaskCall) (res fore
 	if err != nil {
 		return res, err
 	}
-	defer leave() // once nothing of the text is held any more
+	defer leave() // after the text is freed
 	text, chunks, err := s.chunks(ctx, w.rev)
 	if err != nil {
 		return res, failure(err)
@@ -228,7 +228,7 @@ func (s *Service) runSplit(ctx context.Context, call forebay.TaskCall) (res fore
 	return forebay.TaskResult{Output: said(map[string]int{"chunks": len(chunks), "tokens": result.Tokens})}, nil
 }
 
-// chunks reads a document and cuts it.
+// chunks reads a document and splits it.
 func (s *Service) chunks(ctx context.Context, rev Revision) (extract.Text, []extract.Chunk, error) {
 	content, err := s.Blobs.ReadAll(ctx, rev.Blob, rev.Size)
 	if err != nil {
@@ -242,7 +242,7 @@ func (s *Service) chunks(ctx context.Context, rev Revision) (extract.Text, []ext
 	defer turn.End()
 	count := func(text string) int { return model.EstimateTokens(turn, text) }
 	chunks := extract.Chunker{MaxTokens: s.ChunkTokens, Overlap: s.OverlapTokens, Count: count}.Split(text)
-	if err := ctx.Err(); err != nil { // what was counted until then says nothing
+	if err := ctx.Err(); err != nil { // an interrupted count is useless
 		return text, nil, err
 	}
 	if len(chunks) > MaxChunks {
@@ -262,7 +262,7 @@ func newChunks(text extract.Text, chunks []extract.Chunk) []NewChunk {
 	return list
 }
 
-// followers are the jobs that go on with the chunks.
+// followers returns the jobs that follow the split.
 func (s *Service) followers(ctx context.Context, tenant string, rev Revision, chunks []extract.Chunk) (list []DocumentJob, err error) {
 	if rev.KeyID != "" {
 		ctx = forebay.WithBudgetKey(ctx, rev.KeyID)
@@ -311,7 +311,7 @@ func (s *Service) runEmbed(ctx context.Context, call forebay.TaskCall) (res fore
 			return res, err
 		}
 	}
-	// It is paid for: also when the lock was lost meanwhile it is recorded, once.
+	// The call is paid for, so its result is recorded, once, even if the lock was lost.
 	recording, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
 	defer cancel()
 	err = s.Store.RecordVectors(recording, w.tenant, w.rev.ID, call.JobID, dimensions, vectors)
@@ -322,28 +322,28 @@ func (s *Service) runEmbed(ctx context.Context, call forebay.TaskCall) (res fore
 	case err != nil:
 		return res, failure(err)
 	}
-	s.poke() // it may be ready
+	s.wake() // it may be ready
 	res.Output = said(map[string]int{"embedded": len(vectors)})
 	return res, nil
 }
 
-// vectorsOf reads what the task that embeds made of chunks.
+// vectorsOf reads the vectors of chunks from the output of the embedding task.
 func vectorsOf(output json.RawMessage, chunks []ChunkText) ([]ChunkVector, int, error) {
-	var made struct {
+	var answer struct {
 		Embeddings [][]float32 `json:"embeddings"`
 	}
 	malformed := func(message string) ([]ChunkVector, int, error) {
 		return nil, 0, &forebay.TaskError{Class: forebay.ClassTransient, Code: model.CodeMalformedResponse, Message: message}
 	}
-	if json.Unmarshal(output, &made) != nil || len(made.Embeddings) != len(chunks) {
+	if json.Unmarshal(output, &answer) != nil || len(answer.Embeddings) != len(chunks) {
 		return malformed("the answer has not one vector for each text")
 	}
-	dimensions := len(made.Embeddings[0])
+	dimensions := len(answer.Embeddings[0])
 	if dimensions == 0 || dimensions > vector.MaxDimensions {
 		return malformed("the answer's vectors are too long, or empty")
 	}
 	vectors := make([]ChunkVector, len(chunks))
-	for i, v := range made.Embeddings {
+	for i, v := range answer.Embeddings {
 		unit, ok := vector.Unit(v)
 		if !ok || len(v) != dimensions {
 			return malformed("the answer has a vector of another dimension, or without direction")

@@ -7,7 +7,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// view is a document as its tenant sees it.
+// view returns a document as its tenant sees it.
 func view(row DocumentRow) forebay.Document {
 	rev := row.Latest
 	d := forebay.Document{
@@ -32,7 +32,7 @@ func view(row DocumentRow) forebay.Document {
 	return d
 }
 
-// decodeInto reads JSON of our own making; nothing changes what is there already.
+// decodeInto reads JSON that this package wrote. Without any it leaves the value as it is.
 func decodeInto(b []byte, into any) {
 	if len(b) > 0 {
 		_ = json.Unmarshal(b, into)

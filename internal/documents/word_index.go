@@ -16,17 +16,18 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// A search by words finds the chunks that hold all the words of a query, and after them those that hold some.
-// Ranking reads something of each chunk, and most words of a sentence stand in a large part of all chunks. So
-// the rarest words choose what is ranked, as many of them as mostRanked chunks hold together. What the others
-// would add to a rank is little: a word is weighed by how rare it is.
+// A search by words returns the chunks with all the words of a query, and after them chunks with
+// some of the words. Ranking reads every chunk that it ranks, and most words of a sentence are in
+// a large part of all chunks. So only chunks with the rarest words are ranked: as many of these
+// words as mostRanked chunks hold together. The other words would add little to a rank, because
+// rare words weigh more.
 
 const (
-	// maxQueryWords bounds what a search by words looks for.
+	// maxQueryWords bounds the words of a search.
 	maxQueryWords = 32
 	// mostRanked is how many chunks one search ranks at most.
 	mostRanked = 8192
-	// rankScale makes a whole number of a rank.
+	// rankScale turns a rank into a whole number.
 	rankScale = 1e6
 )
 
@@ -39,22 +40,23 @@ type Match struct {
 // queryWord is a word of a query.
 type queryWord struct {
 	text   string
-	chunks int // that hold it, or so many of them that it is too frequent to be ranked by
+	chunks int // chunks that hold it, or a lower bound if it is too frequent to rank by
 }
 
-// wordIndex is an engine's index of the words of a tenant's chunks, live or not.
+// wordIndex is the index of an engine for the words of a tenant's chunks, live or not.
 type wordIndex interface {
-	// words takes a query apart into different words. One that is in more than most chunks may be said to be in
-	// any larger number.
+	// words splits a query into different words. The count of a word that is in more than most
+	// chunks may be any larger number.
 	words(query string, most int) ([]queryWord, error)
 	// whole returns up to limit of the live chunks that hold all the words.
 	whole(words []queryWord, limit int) ([]int64, error)
-	// ranked returns up to limit of the live chunks that hold all the words, or any of them, with their ranks.
+	// ranked returns up to limit of the live chunks that hold all the words, or any of them, with
+	// their ranks.
 	ranked(words []queryWord, all bool, limit int) ([]Match, error)
 }
 
-// Words returns the chunks that hold all the words of a query, best first, and if these are fewer than limit
-// those that hold some of the rarer ones after. There may be more than limit.
+// Words returns the chunks that hold all the words of a query, best first. If these are fewer
+// than limit, chunks with some of the rarer words follow. There may be more than limit.
 func (s *Store) Words(ctx context.Context, tenant int64, query string, limit int) (matches []Match, err error) {
 	err = s.Search(ctx, func(c driver.Conn) error {
 		index, err := readWordIndex(c, tenant)
@@ -66,8 +68,8 @@ func (s *Store) Words(ctx context.Context, tenant int64, query string, limit int
 	return matches, err
 }
 
-// wordIndex finds out whether other tenants have documents: where they have none the word that stands for the
-// tenant says nothing, and is the one that costs most.
+// wordIndex finds out whether other tenants have documents. If none has, the word that stands for
+// the tenant selects nothing and would cost most, so it is left out.
 func readWordIndex(c driver.Conn, tenant int64) (wordIndex, error) {
 	others, err := c.Prep("SELECT 1 FROM document_indexes WHERE tenant <> ? LIMIT 1").Int(tenant).One(func(driver.Row) {})
 	if _, is := c.Driver.(*postgres.Conn); is {
@@ -95,7 +97,7 @@ func matching(index wordIndex, query string, limit, most int) ([]Match, error) {
 			return nil, err
 		}
 	}
-	all := len(whole) >= limit // then nothing else is asked for
+	all := len(whole) >= limit // no others are needed
 	ranked := telling(held, most)
 	if all && ranked[0].chunks > most {
 		ranked = held
@@ -104,7 +106,8 @@ func matching(index wordIndex, query string, limit, most int) ([]Match, error) {
 	return inOrder(best, whole), err
 }
 
-// telling returns the rarest of the words: as many as most chunks hold together, and one at least.
+// telling returns the rarest of the words: as many as most chunks hold together, and at least
+// one.
 func telling(words []queryWord, most int) []queryWord {
 	chunks := words[0].chunks
 	for i, w := range words[1:] {
@@ -115,7 +118,7 @@ func telling(words []queryWord, most int) []queryWord {
 	return words
 }
 
-// inOrder puts matches in the order of their ranks, but before them the chunks that hold all the words.
+// inOrder returns matches by rank, but first the chunks that hold all the words.
 func inOrder(matches []Match, whole []int64) []Match {
 	before := make(map[int64]int, len(whole))
 	for _, chunk := range whole {
@@ -126,7 +129,7 @@ func inOrder(matches []Match, whole []int64) []Match {
 		ranked[m.Chunk] = true
 	}
 	for _, chunk := range whole {
-		if !ranked[chunk] { // there was more than is ranked
+		if !ranked[chunk] { // there were more chunks than are ranked
 			matches = append(matches, Match{Chunk: chunk})
 		}
 	}
@@ -136,14 +139,14 @@ func inOrder(matches []Match, whole []int64) []Match {
 	return matches
 }
 
-// sqliteWords asks FTS5.
+// sqliteWords searches with FTS5.
 type sqliteWords struct {
 	driver.Conn
 	tenant int64
 	others bool // have documents too
 }
 
-// words splits a query where the tokenizer of chunk_words does.
+// words splits a query like the tokenizer of chunk_words.
 func (x sqliteWords) words(query string, most int) (words []queryWord, err error) {
 	seen := map[string]bool{}
 	for text := range wordsOf(strings.ToLower(query)) {
@@ -153,7 +156,8 @@ func (x sqliteWords) words(query string, most int) (words []queryWord, err error
 		seen[text] = true
 		words = append(words, queryWord{text: text})
 	}
-	// Counting takes as long as the number is high: it ends when no further word can be among the rarest.
+	// Counting a frequent word takes long. It ends when the word cannot be among the rarest any
+	// more.
 	for before, limit := 0, max(1, most/16); ; before, limit = limit, min(4*limit, most+1) {
 		room, unknown := most, false
 		for i := range words {
@@ -181,7 +185,7 @@ func (x sqliteWords) count(w queryWord, limit int) (n int, err error) {
 	return n, err
 }
 
-// match is what FTS5 takes: words between which an operator stands, in the tenant's chunks.
+// match returns an FTS5 query: words joined by an operator, in the tenant's chunks.
 func (x sqliteWords) match(words []queryWord, operator string) string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
@@ -194,8 +198,8 @@ func (x sqliteWords) match(words []queryWord, operator string) string {
 	return match
 }
 
-// sqlLiveRow looks each chunk that is found up, for one that is not live must not take the place of one that is. That
-// is little beside ranking it.
+// sqlLiveRow checks that a chunk is live, so that a dropped one takes no live one's rank. That
+// costs little beside ranking.
 const sqlLiveRow = " AND ?3 = (SELECT r.tenant FROM chunks c CROSS JOIN document_revisions r ON r.no = c.revision WHERE c.no = chunk_words.rowid AND r.live IS NOT NULL)"
 
 func (x sqliteWords) whole(words []queryWord, limit int) (chunks []int64, err error) {
@@ -204,9 +208,9 @@ func (x sqliteWords) whole(words []queryWord, limit int) (chunks []int64, err er
 	return chunks, err
 }
 
-// ranked ranks by the tenant's own chunks alone. FTS5's bm25() would not: it weighs a word by the rows of
-// all tenants that hold it, so a score would tell of other tenants' words. The words of a chunk choose
-// which are ranked; how often the best of these hold them, and their length, then puts these in order.
+// ranked ranks by the tenant's own chunks alone. FTS5's bm25() weighs a word by the rows of all
+// tenants, so its scores would reveal other tenants' words. Chunks are first ordered by which
+// words they hold. The best are then ordered by how often they hold them and by their length.
 func (x sqliteWords) ranked(words []queryWord, all bool, limit int) (matches []Match, err error) {
 	scores := map[int64]float64{}
 	lists, operator := make([][]queryWord, len(words)), " OR "
@@ -235,20 +239,21 @@ func (x sqliteWords) ranked(words []queryWord, all bool, limit int) (matches []M
 	return matches, x.weigh(words, matches[:min(len(matches), mostWeighed)])
 }
 
-// weight is a word's inverse document frequency. What it is measured against is a constant: only the
-// differences between words count, and the number of a tenant's chunks is not at hand.
+// weight is a word's inverse document frequency, for a constant number of chunks. Only the
+// differences between words matter, and the tenant's number of chunks is not known here.
 func (w queryWord) weight() float64 { return math.Log(1 + 16*mostRanked/float64(max(1, w.chunks))) }
 
-// mostWeighed is of how many matches the text is read.
+// mostWeighed is how many matches are read to count their words.
 const mostWeighed = 200
 
-// The parameters of BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009, section 3.4).
+// The parameters of BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009,
+// section 3.4).
 const (
 	bm25K1 = 1.2
 	bm25B  = 0.75
 )
 
-// weigh replaces the scores of matches by BM25 over their texts: the mean length is theirs.
+// weigh replaces the scores of matches by BM25 over their texts, whose mean length it uses.
 func (x sqliteWords) weigh(words []queryWord, matches []Match) error {
 	counts, lengths, sum := make([][]int, len(matches)), make([]float64, len(matches)), 0.0
 	for i, m := range matches {
@@ -272,7 +277,7 @@ func (x sqliteWords) weigh(words []queryWord, matches []Match) error {
 	return nil
 }
 
-// occurrences counts in a text each of the words, and all words.
+// occurrences counts each of the words in a text, and all its words.
 func occurrences(text string, words []queryWord) (counts []int, length float64) {
 	at := make(map[string]int, len(words))
 	for i, w := range words {
@@ -288,7 +293,8 @@ func occurrences(text string, words []queryWord) (counts []int, length float64) 
 	return counts, length
 }
 
-// folded is text in lower case without diacritics, as the tokenizer of chunk_words stores it.
+// folded returns text in lower case without diacritics, as the tokenizer of chunk_words stores
+// it.
 func folded(text string) string {
 	if strings.IndexFunc(text, func(r rune) bool { return r >= utf8.RuneSelf }) < 0 {
 		return strings.ToLower(text)
@@ -301,7 +307,7 @@ func folded(text string) string {
 	}, norm.NFD.String(strings.ToLower(text)))
 }
 
-// wordsOf splits a text where the tokenizer of chunk_words does.
+// wordsOf splits a text like the tokenizer of chunk_words.
 func wordsOf(text string) iter.Seq[string] {
 	return strings.FieldsFuncSeq(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) && !unicode.IsMark(r) })
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Action is a SQL rule action: statements that change a copy of a message, in their order. It may be used
-// concurrently.
+// Action is a SQL rule action: statements that change a copy of a message, in their order. It may
+// be used concurrently.
 type Action struct{ statements []statement }
 
 // statement is SET target = value, or REMOVE target where value is nil.

@@ -245,7 +245,7 @@ func TestSyntaxErrors(t *testing.T) {
 	}
 }
 
-// The tables of three-valued logic, every operand in every place.
+// The tables of three-valued logic, with every operand on either side.
 func TestThreeValuedLogic(t *testing.T) {
 	values := map[string]string{"T": "1 = 1", "F": "1 = 2", "U": "missing = 1"}
 	names := map[string]string{"T": "true", "F": "false", "U": "unknown"}
@@ -319,7 +319,7 @@ func TestCanonicalForm(t *testing.T) {
 	}
 }
 
-// A pattern made to be slow ends with an error soon.
+// A pattern that is slow on purpose soon ends with an error.
 func TestSlowPattern(t *testing.T) {
 	m := &Message{Properties: forebay.Properties{"a": strings.Repeat("x", forebay.MaxPropertyBytes)}}
 	pattern := "%" + strings.Repeat("_", 500) + "y"

@@ -7,8 +7,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// expr is a node of a parsed text. Its value is a string, int64, float64, bool, time.Time, []byte or
-// forebay.UUID, or nil for unknown, which NULL is too.
+// expr is a node of a parsed text. Its value is a string, int64, float64, bool, time.Time, []byte
+// or forebay.UUID, or nil for unknown, which NULL is too.
 type expr interface {
 	eval(*evaluation) (any, error)
 	kind() kind
@@ -26,7 +26,7 @@ func newEvaluation(m *Message) *evaluation { return &evaluation{message: m, step
 
 func (e *evaluation) spent() { e.message.spend(evaluationSteps + e.other + maxLikeSteps - e.steps) }
 
-// passes counts what going through values takes.
+// passes counts the steps of reading through values.
 func (e *evaluation) passes(values ...any) {
 	for _, v := range values {
 		switch v := v.(type) {
@@ -210,7 +210,7 @@ func (x *binary) eval(e *evaluation) (any, error) {
 	return compare(x.op, a, b)
 }
 
-// connect is AND and OR. The right side is not evaluated where the left one decides.
+// connect is AND or OR. It does not evaluate the right side if the left one decides.
 func (x *binary) connect(e *evaluation) (any, error) {
 	decides := False
 	if x.op == opOr {

@@ -1,17 +1,20 @@
-// Package filter holds what the rules of a subscription say: which messages they select and what their
-// actions change.
+// Package filter evaluates the rules of a subscription: filters select messages, and actions
+// change the copies.
 //
-// A rule has one filter (SQL, correlation or constant) and may have a SQL action. Both SQL languages are
-// those of Azure Service Bus (service-bus-messaging-sql-filter, service-bus-messaging-sql-rule-action).
-// A condition is true, false or unknown: a property that a message lacks, and NULL, make what they take
-// part in unknown, and only true selects. Operators bind as in C#: int64 with float64 is float64, and other
-// types do not mix; such a mixture is an [EvaluationError], not false.
+// A rule has one filter (SQL, correlation or constant) and may have a SQL action. Both SQL
+// languages are those of Azure Service Bus (service-bus-messaging-sql-filter,
+// service-bus-messaging-sql-rule-action). A condition is true, false or unknown, and only true
+// selects. A property that a message lacks, and NULL, make an expression unknown. Operators bind
+// as in C#. An int64 with a float64 is a float64. Other types do not mix: that is an
+// [EvaluationError], not false.
 //
-// AND and OR do not evaluate what stands on the right of what decides, nor LIKE and IN what stands on the right of what is unknown.
+// AND and OR do not evaluate their right side if the left one decides. LIKE and IN do not
+// evaluate it if the left one is unknown.
 //
-// Where the documentation leaves room: strings also compare by <, in the order of their bytes, and + joins
-// two of them; a time or a UUID compares with a string that holds one, since neither has a literal of its
-// own; integer overflow is an error; and TRUE, FALSE or a property that holds a boolean is a condition.
+// Where the documentation leaves room, this package decides as follows. Strings also compare by
+// <, in the order of their bytes, and + joins two of them. A time or a UUID compares with a
+// string that holds one, since neither has a literal of its own. Integer overflow is an error.
+// TRUE, FALSE and a boolean property are conditions.
 package filter
 
 import (
@@ -46,7 +49,7 @@ func (t Truth) String() string {
 	return "unknown"
 }
 
-// SyntaxError says why a text is no condition or action, and where.
+// SyntaxError says why a text is not a condition or action, and where.
 type SyntaxError struct {
 	At      int // the character, counted from 1
 	Message string
@@ -54,8 +57,8 @@ type SyntaxError struct {
 
 func (e *SyntaxError) Error() string { return fmt.Sprintf("at character %d: %s", e.At, e.Message) }
 
-// EvaluationError says why a condition or action cannot be evaluated for a message. It names no value of
-// the message.
+// EvaluationError says why a condition or action cannot be evaluated for a message. It contains
+// no value of the message.
 type EvaluationError struct {
 	Message  string
 	TooLarge bool // a value, or all properties together, would outgrow what a message may have
@@ -98,7 +101,7 @@ func (c *Condition) Matches(m *Message) (bool, error) {
 // String returns the condition in its canonical form, with no more parentheses than it needs.
 func (c *Condition) String() string { return formatExpr(c.root) }
 
-// checkSource refuses what is too long, and what not every database can keep.
+// checkSource refuses a text that is too long, or that some database cannot store.
 func checkSource(source string) error {
 	at := 0
 	for i, r := range source {

@@ -2,8 +2,7 @@ package filter
 
 import "unicode/utf8"
 
-// maxLikeSteps bounds what all LIKE of one evaluation may cost: many times what a pattern needs that is
-// not made to be slow.
+// maxLikeSteps bounds all LIKE of one evaluation. It is many times what ordinary patterns need.
 const maxLikeSteps = 1 << 18
 
 // pauseSteps take about a tenth of a millisecond.
@@ -119,8 +118,9 @@ func (x *like) compile(e *evaluation) (likePattern, error) {
 	return compileLike(pattern, escape)
 }
 
-// match reports whether the pattern covers the whole text. On a mismatch only the latest % has to take one
-// more rune: whatever an earlier one could take, the latest can reach as well. It calls pause now and then.
+// match reports whether the pattern covers the whole text. On a mismatch only the latest % takes
+// one more rune: whatever an earlier one could reach, the latest can too. It calls pause now and
+// then.
 func (p likePattern) match(text string, steps *int, pause func() error) (bool, error) {
 	at, next := 0, 0         // in text and pattern
 	retryAt, retry := -1, -1 // where the latest % is tried again

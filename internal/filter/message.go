@@ -8,8 +8,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Message is what rules see of a message. "" and zero times stand for nothing. A Message must not be
-// used concurrently.
+// Message is a message as rules see it. "" and zero times mean that a field is not set. A Message
+// must not be used concurrently.
 type Message struct {
 	MessageID            string
 	CorrelationID        string
@@ -26,14 +26,15 @@ type Message struct {
 	Size                 int64
 	Properties           forebay.Properties
 	Steps                *int // that judging it, and others with the same, may still take; nil: any number
-	// Pause is called between rules, and within those that take long, while somebody judges the message. If it fails, nobody wants the answer; nil: not called.
+	// Pause is called between rules, and within slow ones, while a message is judged. If it
+	// fails, nobody needs the result; nil: not called.
 	Pause func() error
 
 	names map[string]string // the properties' names by their lower-case form, once asked for
 }
 
-// find returns the name under which the message has the user property. Of names that differ only in
-// their letters' case, the one as written comes first, then the smallest.
+// find returns the name under which the message has the user property. If several names differ
+// only in case, the exact one comes first, then the smallest.
 func (m *Message) find(name, folded string) (string, bool) {
 	if _, ok := m.Properties[name]; ok {
 		return name, true
@@ -59,14 +60,14 @@ func (m *Message) user(name, folded string) any {
 	return nil
 }
 
-// Steps that are not LIKE's, each about as long as one of those: of any rule, and of evaluating a text.
+// Steps besides those of LIKE, each about as long: for each rule, and for evaluating a text.
 const (
 	ruleSteps       = 16
 	evaluationSteps = 128
 	bytesPerStep    = 64 // of long strings, which are joined and compared
 )
 
-// spend takes steps off those that judging the message may take.
+// spend takes steps off those that are left for the message.
 func (m *Message) spend(steps int) {
 	if m.Steps != nil {
 		*m.Steps -= steps
@@ -93,8 +94,8 @@ type systemProperty struct {
 	need  bool                   // may not be without a value
 }
 
-// systemProperties are found by lower-case names without underscores, so that both Service Bus's names
-// and those of the HTTP contract work.
+// systemProperties have lower-case keys without underscores, so that Service Bus's names and
+// those of the HTTP contract both work.
 var systemProperties = func() map[string]*systemProperty {
 	table := map[string]*systemProperty{}
 	text := func(name string, isID, need bool, field func(*Message) *string) {

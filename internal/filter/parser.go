@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// parser is a recursive descent over the tokens. The levels, from the loosest: OR, AND, NOT, comparisons,
-// sums, products, signs.
+// parser is a recursive descent over the tokens. The levels, from the loosest: OR, AND, NOT,
+// comparisons, sums, products, signs.
 type parser struct {
 	tokens []token
 	pos    int
@@ -238,8 +238,8 @@ func (p *parser) product() (operand, error) {
 	return p.chain(p.sign, asValue, opMultiply, opDivide, opModulo)
 }
 
-// sign parses + and -. A minus directly before a number belongs to it, so that the smallest integer can be
-// written.
+// sign parses + and -. A minus directly before a number belongs to it, so that the smallest
+// integer can be written.
 func (p *parser) sign() (operand, error) {
 	t := p.peek()
 	var op operator

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/filtertest"
+	"github.com/forebayhq/forebay/internal/filter/filtertest"
 )
 
 // drawMessage draws a message, as this package sees it and as the reference does.
@@ -32,7 +32,8 @@ func lowered(p forebay.Properties) map[string]any {
 	return by
 }
 
-// Conditions select what the reference says, and cannot be evaluated where it says so; also in their canonical form.
+// Conditions select what the reference says, and cannot be evaluated where it says so; also in
+// their canonical form.
 func TestConditionsAgainstTheReference(t *testing.T) {
 	outcomes := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {

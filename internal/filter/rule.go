@@ -22,8 +22,8 @@ type Constant bool
 // Matches returns the constant.
 func (c Constant) Matches(*Message) (bool, error) { return bool(c), nil }
 
-// Correlation selects messages whose properties equal those it names. Strings are equal when all their
-// letters are, in their case too; names of properties are not case-sensitive.
+// Correlation selects messages whose properties equal the given ones. Strings compare
+// case-sensitively, names of properties do not.
 type Correlation struct {
 	fields     []fieldValue
 	properties []propertyValue
@@ -39,7 +39,7 @@ type propertyValue struct {
 	want         any
 }
 
-// NewCorrelation prepares a correlation filter; one that names nothing is refused.
+// NewCorrelation prepares a correlation filter. It refuses one without conditions.
 func NewCorrelation(f forebay.CorrelationFilter) (*Correlation, error) {
 	c := &Correlation{}
 	for _, part := range []struct {
@@ -91,7 +91,7 @@ func (c *Correlation) Matches(m *Message) (bool, error) {
 	return true, nil
 }
 
-// Rule is a rule that is ready to be asked.
+// Rule is a compiled rule.
 type Rule struct {
 	Name   string
 	Filter Filter
@@ -159,15 +159,18 @@ type Copy struct {
 // ErrSteps says that judging messages has taken more steps than it may.
 var ErrSteps = errors.New("judging the messages takes too long")
 
-// ErrStopped says that nobody wants to know any more what rules make of a message. It wraps what Pause returned.
+// ErrStopped says that nobody needs the result any more. It wraps the error of Pause.
 var ErrStopped = errors.New("judging the messages was stopped")
 
 func stopped(why error) error { return fmt.Errorf("%w: %w", ErrStopped, why) }
 
-// Select applies the rules of one subscription to a message: one copy for all rules without an action that
-// select it, and one for each rule with an action, also where the action makes it too large. A rule that cannot be
-// evaluated selects nothing; the error, which does not void the copies, is that of the first such rule. If the
-// message's steps are used up, the error is ErrSteps and there are no copies; nor are there with ErrStopped.
+// Select applies the rules of one subscription to a message. All selecting rules without an
+// action make one copy together. Each selecting rule with an action makes a copy of its own, even
+// if the action makes it too large.
+//
+// A rule that cannot be evaluated selects nothing. The error is that of the first such rule, and
+// the copies are valid beside it. With ErrSteps, when the message's steps are used up, and with
+// ErrStopped there are no copies.
 func Select(rules []*Rule, m *Message) (copies []Copy, err error) {
 	plain := false
 	for _, r := range rules {
@@ -182,7 +185,7 @@ func Select(rules []*Rule, m *Message) (copies []Copy, err error) {
 		if r.Action == nil && plain {
 			continue
 		}
-		made, ruleErr := r.apply(m)
+		changed, ruleErr := r.apply(m)
 		var outgrown *EvaluationError
 		switch {
 		case errors.Is(ruleErr, ErrStopped):
@@ -193,18 +196,19 @@ func Select(rules []*Rule, m *Message) (copies []Copy, err error) {
 			if err == nil {
 				err = ruleErr
 			}
-		case made == nil:
+		case changed == nil:
 		case r.Action == nil:
 			plain = true
 			copies = append(copies, Copy{Message: m})
 		default:
-			copies = append(copies, Copy{Rule: r.Name, Message: made})
+			copies = append(copies, Copy{Rule: r.Name, Message: changed})
 		}
 	}
 	return copies, err
 }
 
-// apply returns the message as the rule selects it, nil if it does not.
+// apply returns the message as the rule's action leaves it, or nil if the rule does not select
+// it.
 func (r *Rule) apply(m *Message) (changed *Message, err error) {
 	defer func() {
 		if v := recover(); v != nil { // it would end the writer of the store, and the process

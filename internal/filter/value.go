@@ -207,7 +207,8 @@ func arithmeticInt(op operator, a, b int64) (any, error) {
 	return v, nil
 }
 
-// sameValue is the equality of correlation filters: the types must go together, and a mismatch is no error.
+// sameValue is the equality of correlation filters: the types must go together, and a mismatch is
+// no error.
 func sameValue(a, b any) bool {
 	if _, ok := a.(string); ok != isString(b) {
 		return false

@@ -79,7 +79,7 @@ type claim struct {
 	deliveries []LockedJob
 }
 
-func (c *claim) Visit() { c.part.Park(c.Subqueue, c, nil) }
+func (c *claim) Visit() { c.part.Add(c.Subqueue, c, nil) }
 
 // unserve puts a claim back that found nothing, or whose transaction failed.
 func (c *claim) unserve() {
@@ -89,7 +89,7 @@ func (c *claim) unserve() {
 
 // serveClaims gives ready jobs to the claims that wait, oldest first.
 func (w *participant) serveClaims(t *Tx) error {
-	for subqueue, waiting := range w.Parked {
+	for subqueue, waiting := range w.Waiters {
 		// A look for nobody would let the next one wait for the one after.
 		if w.queue.Paused[subqueue.Queue()] || !w.HasWaiters(subqueue) {
 			continue
@@ -132,7 +132,7 @@ func (w *participant) serveClaims(t *Tx) error {
 			return err
 		}
 		found.lines.keepFloors(found.taken, found.found, found.later, found.held)
-		t.After = append(t.After, func() { w.Unpark(subqueue, len(waiting)-len(rest)) })
+		t.After = append(t.After, func() { w.RemoveFirst(subqueue, len(waiting)-len(rest)) })
 	}
 	for subqueue, fresh := range t.fresh { // their queue was paused, or is not waited for any more
 		if err := t.storeFresh(subqueue, fresh); err != nil {

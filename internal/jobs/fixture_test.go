@@ -58,7 +58,7 @@ var fixture = dbtest.Fixture[*stores]{
 	Open: openStores,
 	DB:   func(s *stores) *db.DB { return s.DB },
 	Parked: func(s *stores, t *db.Tx) int {
-		return len(Key.In(s.DB.Writer).Parked) + len(bus.Key.In(s.DB.Writer).Parked)
+		return len(Key.In(s.DB.Writer).Waiters) + len(bus.Key.In(s.DB.Writer).Waiters)
 	},
 }
 

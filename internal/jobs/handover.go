@@ -14,7 +14,7 @@ import (
 // handsOver reports whether a new job that is ready may be kept back for a claim that waits. A batch's
 // submissions come last, so nothing else in the transaction looks for its message.
 func (t *Tx) handsOver(subqueue queue.Subqueue, j *NewJob) bool {
-	waiting := t.w.Parked[subqueue]
+	waiting := t.w.Waiters[subqueue]
 	if _, blocked := t.w.blocked[subqueue]; blocked && j.Class != 0 {
 		return false
 	}

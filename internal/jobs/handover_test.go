@@ -108,7 +108,7 @@ func TestHandedOverAsStored(t *testing.T) {
 			served := make(chan error, 1)
 			go func() { served <- queue.Await(t.Context(), s.DB.Writer, waits, &waits.Waiter) }()
 			for parked := 0; parked < 2; { // the later one comes after a look that found nothing
-				waiting, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (bool, error) { return len(t.w.Parked) > 0, nil })
+				waiting, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (bool, error) { return len(t.w.Waiters) > 0, nil })
 				if err != nil {
 					t.Fatal(err)
 				}

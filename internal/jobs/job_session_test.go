@@ -351,7 +351,7 @@ func TestJobsOfASessionComeTogether(t *testing.T) {
 		}()
 		for parked := false; !parked; {
 			var err error
-			if parked, err = db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (bool, error) { return len(t.w.Parked) > 0, nil }); err != nil {
+			if parked, err = db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (bool, error) { return len(t.w.Waiters) > 0, nil }); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -463,7 +463,7 @@ func TestNotificationsOfManyLines(t *testing.T) {
 	said := hearing(t)
 	hear := func(lines int) *participant {
 		p := newTestPart()
-		p.Parked[subqueue] = []*claim{{}}
+		p.Waiters[subqueue] = []*claim{{}}
 		p.linesOf(subqueue).known = true
 		n := said(func(x *Tx) {
 			for no := range int64(lines) {

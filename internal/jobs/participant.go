@@ -163,7 +163,7 @@ func (p *participant) Opens(t *db.Tx, _ []db.Operation, local bool) (questions [
 		return nil
 	}
 	now := p.Clock()
-	for subqueue, claims := range p.Parked {
+	for subqueue, claims := range p.Waiters {
 		if p.Due(subqueue, now) && !p.queue.Paused[subqueue.Queue()] && p.linesOf(subqueue).known {
 			l, j := p.newLook(subqueue, claims, now), Key.Of(t)
 			j.looks = append(j.looks, l)
@@ -246,7 +246,7 @@ func (p *participant) RoundEnded(error) {
 		return
 	}
 	var now map[queue.Subqueue]bool
-	for subqueue, claims := range p.Parked {
+	for subqueue, claims := range p.Waiters {
 		_, blocked := p.blocked[subqueue]
 		if subqueue.Kind() == queue.SubqueueMain && !blocked && slices.ContainsFunc(claims, (*claim).Waits) {
 			if now == nil {

@@ -249,7 +249,7 @@ func (l *look) arrange(fresh []candidate, t *Tx) {
 // and new jobs. It is nil if there is nothing.
 func (w *participant) lookAt(t *Tx, subqueue queue.Subqueue, looks bool) (*look, error) {
 	var l *look
-	fresh, claims := t.fresh[subqueue], w.Parked[subqueue]
+	fresh, claims := t.fresh[subqueue], w.Waiters[subqueue]
 	switch {
 	case looks:
 		if l = t.lookedAhead(subqueue); l == nil {
@@ -356,7 +356,7 @@ func (w *participant) serveFrom(t *Tx, l *look, c *claim) error {
 			if err := l.now(t, nil); err != nil {
 				return err
 			}
-			if err := t.admit(l, []*claim{c}, c.Max-len(c.deliveries)+wanted(w.Parked[l.subqueue])); err != nil {
+			if err := t.admit(l, []*claim{c}, c.Max-len(c.deliveries)+wanted(w.Waiters[l.subqueue])); err != nil {
 				return err
 			}
 			continue

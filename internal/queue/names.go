@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// names caches the numbers of tenants and queues, which never change. A name that is not in memory is looked for once, however
-// many ask for it, and outside of the transactions that exclude each other. Only one that nobody has is written.
+// names caches the numbers of tenants and queues, which never change. A name that is not in
+// memory is read once, however many callers ask for it. The read is outside of the write
+// transactions, which exclude each other. Only a new name is written.
 type names struct {
 	mu          sync.RWMutex
 	tenants     map[string]int64
@@ -20,18 +21,18 @@ type names struct {
 	tenantNames map[int64]string
 
 	flights singleflight.Group
-	making  *newTenants // those that the next transaction makes; nil: none
+	batch   *tenantBatch // tenants that the next transaction creates; nil: none
 }
 
-// newTenants are tenants that one transaction makes.
-type newTenants struct {
+// tenantBatch has tenants that one transaction creates.
+type tenantBatch struct {
 	names []string
 	nos   map[string]int64 // once done
 	err   error
 	done  chan struct{}
 }
 
-// maxNewTenants is how many tenants one transaction makes.
+// maxNewTenants is how many tenants one transaction creates.
 const maxNewTenants = 1000
 
 const (
@@ -40,24 +41,24 @@ const (
 	sqlLatest       = "SELECT name, no FROM tenants ORDER BY no DESC LIMIT ? + 0"
 )
 
-// EnsureQueue returns the number of the queue with that name, making it if it does not exist.
+// EnsureQueue returns the number of the queue with that name, creating it if it does not exist.
 func (s *Store) EnsureQueue(ctx context.Context, name string) (int64, error) {
-	return s.ensureName(ctx, "queue", name, &s.names.queues, sqlQueueNoNamed, s.makeQueue)
+	return s.ensureName(ctx, "queue", name, &s.names.queues, sqlQueueNoNamed, s.createQueue)
 }
 
-// EnsureTenant returns the number of the tenant with that name, making it if it does not exist.
+// EnsureTenant returns the number of the tenant with that name, creating it if it does not exist.
 func (s *Store) EnsureTenant(ctx context.Context, name string) (int64, error) {
 	s.names.mu.RLock()
 	no, ok := s.names.tenants[name]
 	s.names.mu.RUnlock()
-	if ok { // as a rule, and then nothing is allocated
+	if ok { // the usual case, which allocates nothing
 		return no, nil
 	}
-	return s.ensureName(ctx, "tenant", name, &s.names.tenants, sqlTenantNo, s.makeTenant)
+	return s.ensureName(ctx, "tenant", name, &s.names.tenants, sqlTenantNo, s.createTenant)
 }
 
-// ensureName returns the number of a name. Callers who ask for the same name at once share the answer; each waits for as long as its own
-// context allows.
+// ensureName returns the number of a name. Callers who ask for the same name at once share the
+// answer. Each waits as long as its own context allows.
 func (s *Store) ensureName(ctx context.Context, kind, name string, cache *map[string]int64, find string, make func(context.Context, string) (int64, error)) (int64, error) {
 	s.names.mu.RLock()
 	no, ok := (*cache)[name]
@@ -101,7 +102,7 @@ func (s *Store) numberOf(ctx context.Context, find, name string) (no int64, foun
 	return no, found, err
 }
 
-func (s *Store) makeQueue(ctx context.Context, name string) (int64, error) {
+func (s *Store) createQueue(ctx context.Context, name string) (int64, error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (no int64, err error) {
 		found, err := t.Prep(sqlQueueNoNamed).Text(name).One(func(r driver.Row) { no = r.Int(0) })
 		if err != nil || found {
@@ -113,15 +114,16 @@ func (s *Store) makeQueue(ctx context.Context, name string) (int64, error) {
 	})
 }
 
-// makeTenant makes a tenant, together with all others that are asked for until the writer comes to it.
-func (s *Store) makeTenant(ctx context.Context, name string) (int64, error) {
+// createTenant creates a tenant, in one transaction with all others that are asked for before the
+// writer begins it.
+func (s *Store) createTenant(ctx context.Context, name string) (int64, error) {
 	n := &s.names
 	n.mu.Lock()
-	batch := n.making
+	batch := n.batch
 	first := batch == nil || len(batch.names) == maxNewTenants
 	if first {
-		batch = &newTenants{done: make(chan struct{})}
-		n.making = batch
+		batch = &tenantBatch{done: make(chan struct{})}
+		n.batch = batch
 	}
 	batch.names = append(batch.names, name)
 	n.mu.Unlock()
@@ -129,10 +131,10 @@ func (s *Store) makeTenant(ctx context.Context, name string) (int64, error) {
 		func() {
 			defer close(batch.done)
 			batch.err = errors.New("making tenants was cut off") // by a panic
-			// Others wait for it too, whatever becomes of this caller.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), makeTenantsFor)
+			// Other callers wait for this too, even if this one is cancelled.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTenantsTimeout)
 			defer cancel()
-			batch.nos, batch.err = s.makeTenants(ctx, batch)
+			batch.nos, batch.err = s.createTenants(ctx, batch)
 		}()
 	}
 	<-batch.done
@@ -142,20 +144,20 @@ func (s *Store) makeTenant(ctx context.Context, name string) (int64, error) {
 	if no, ok := batch.nos[name]; ok {
 		return no, nil
 	}
-	no, found, err := s.numberOf(ctx, sqlTenantNo, name) // another process had made it
+	no, found, err := s.numberOf(ctx, sqlTenantNo, name) // another process has created it
 	if err == nil && !found {
 		err = errors.New("a tenant that was made is not there")
 	}
 	return no, err
 }
 
-// makeTenantsFor bounds the wait for new tenants.
-const makeTenantsFor = 30 * time.Second
+// createTenantsTimeout bounds the wait for new tenants.
+const createTenantsTimeout = 30 * time.Second
 
-// makeTenants makes tenants in one transaction, which waits for no answer but that of its commit, and returns the numbers of those that
-// are new.
-func (s *Store) makeTenants(ctx context.Context, batch *newTenants) (map[string]int64, error) {
-	defer s.closeBatch(batch) // should the writer never come to it
+// createTenants creates tenants in one transaction and returns the numbers of the new ones. The
+// transaction waits for no answer but that of its commit.
+func (s *Store) createTenants(ctx context.Context, batch *tenantBatch) (map[string]int64, error) {
+	defer s.closeBatch(batch) // in case the writer never begins it
 	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageSettle}, func(t *Tx) (struct{}, error) {
 		for _, name := range s.closeBatch(batch) {
 			if err := t.Prep("INSERT INTO tenants (name, created_at) VALUES (?, ?) ON CONFLICT (name) DO NOTHING").Text(name).Int(t.Now).Exec(); err != nil {
@@ -177,15 +179,15 @@ func (s *Store) makeTenants(ctx context.Context, batch *newTenants) (map[string]
 	return nos, err
 }
 
-// closeBatch takes no more tenants into a batch and returns those that are in it.
-func (s *Store) closeBatch(batch *newTenants) []string {
+// closeBatch keeps further tenants out of a batch and returns those in it.
+func (s *Store) closeBatch(batch *tenantBatch) []string {
 	s.names.mu.Lock()
 	defer s.names.mu.Unlock()
-	if s.names.making == batch {
-		s.names.making = nil
+	if s.names.batch == batch {
+		s.names.batch = nil
 	}
 	return batch.names
 }
 
-// UnusedQueueNo is what the number of the next queue is the maximum of.
+// UnusedQueueNo selects numbers whose maximum is the number of the next queue.
 const UnusedQueueNo = "(SELECT coalesce(max(no), 0) + 1 AS no FROM queues UNION ALL SELECT value FROM counters WHERE name = 'queue') AS used"

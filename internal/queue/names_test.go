@@ -12,7 +12,8 @@ import (
 	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
-// askAll has many callers ask for a number at once and checks that all of the same name get the same.
+// askAll has many callers ask for a number at once and checks that all of the same name get the
+// same.
 func askAll(t *testing.T, callers int, name func(i int) string, ask func(string) (int64, error)) {
 	t.Helper()
 	var mu sync.Mutex
@@ -41,8 +42,8 @@ func askAll(t *testing.T, callers int, name func(i int) string, ask func(string)
 	}
 }
 
-// However many ask for names that are not in memory, few statements exclude others: a name that is known is read, one that is
-// new is written once, and new ones together.
+// Few write transactions serve many callers with names that are not in memory. Known names are
+// only read. Each new name is written once, together with other new ones.
 func TestManyAskForNames(t *testing.T) {
 	const callers = 200
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
@@ -66,7 +67,7 @@ func TestManyAskForNames(t *testing.T) {
 		askAll(t, callers, one("new"), tenant)
 		took("a known tenant", 0)
 
-		// As many as come while the writer is busy are one.
+		// Names that come while the writer is busy share a transaction.
 		begun, gate := make(chan struct{}), make(chan struct{})
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -78,8 +79,8 @@ func TestManyAskForNames(t *testing.T) {
 		all.Go(func() { askAll(t, callers, func(i int) string { return fmt.Sprint("new", i/2) }, tenant) })
 		for gathered := 0; gathered < callers/2; runtime.Gosched() {
 			s.Queues.names.mu.RLock()
-			if s.Queues.names.making != nil {
-				gathered = len(s.Queues.names.making.names)
+			if s.Queues.names.batch != nil {
+				gathered = len(s.Queues.names.batch.names)
 			}
 			s.Queues.names.mu.RUnlock()
 		}
@@ -89,7 +90,8 @@ func TestManyAskForNames(t *testing.T) {
 	})
 }
 
-// The same through a network: what counts there is how often somebody waits for an answer while holding the lock.
+// The same through a network: what counts there is how often somebody waits for an answer while
+// holding the lock.
 func TestManyAskForANewTenantOverANetwork(t *testing.T) {
 	t.Parallel()
 	s, few := overANetwork(t)
@@ -101,7 +103,8 @@ func TestManyAskForANewTenantOverANetwork(t *testing.T) {
 	})
 }
 
-// overANetwork opens a store that reaches its PostgreSQL through a proxy. few fails if something takes more round trips.
+// overANetwork opens a store that reaches its PostgreSQL through a proxy. few fails if something
+// takes more round trips.
 func overANetwork(t *testing.T) (s *stores, few func(most int64, what string, do func())) {
 	t.Helper()
 	direct := dbtest.Databases["postgresql"](t).URL

@@ -8,32 +8,32 @@ import (
 	"github.com/forebayhq/forebay/internal/db/schema"
 )
 
-// Participant knows which queues are paused, gives messages their numbers and tells who waits for a
-// subqueue that a message of it became ready.
+// Participant knows which queues are paused, gives messages their numbers, and wakes those who
+// wait for a subqueue when a message becomes ready.
 type Participant struct {
 	*db.Writer
 	db.Passive
 	Paused      map[int64]bool // by queue
 	nextSeq     int64
-	reservedSeq int64 // numbers below it are marked on disk as given
+	reservedSeq int64 // the counter on disk; numbers below it are never given again
 	Sets        []readySet
 }
 
-// readySet is somebody who wants to know when messages of subqueues become ready.
+// readySet is notified when messages of subqueues become ready.
 type readySet interface {
 	Ready(subqueue Subqueue, at int64)
 }
 
-// Tx is its part of a transaction.
+// Tx is the part of a transaction that belongs to package queue.
 type Tx struct {
 	*db.Tx
 	w       *Participant
-	Earlier map[Subqueue]int64 // the earliest time at which a message of it became ready
+	Earlier map[Subqueue]int64 // the earliest time at which a message of the subqueue is ready
 	Seqs    []int64            // numbers that nobody has taken yet
-	Paused  bool               // a queue is, and it may be that nobody here was told
+	Paused  bool               // some queue is paused; Participant.Paused may not have it yet
 }
 
-// WordReady tells of a subqueue from when on a message of it is ready.
+// WordReady tells all processes when a message of a subqueue is ready.
 var WordReady = db.NewWordKind('r', db.ToAll)
 
 const (
@@ -87,10 +87,11 @@ func (p *Participant) Committed(t *db.Tx) {
 	}
 }
 
-// Invalidate has no number given twice: those that the transaction took are left out.
+// Invalidate makes sure that no number is given twice: those that the transaction took are
+// skipped.
 func (p *Participant) Invalidate(*db.Tx, int64) { p.reservedSeq = 0 }
 
-// Wakes has whoever waits for the subqueue look at it from that time on.
+// WakeAt lets those who wait for the subqueue scan it from that time on.
 func (t *Tx) WakeAt(subqueue Subqueue, at int64) {
 	if earliest, ok := t.Earlier[subqueue]; !ok || at < earliest {
 		if t.Earlier == nil {

@@ -5,11 +5,12 @@ import (
 	"github.com/forebayhq/forebay/internal/db/schema"
 )
 
-// seqBlock is how many sequence numbers are counted ahead.
+// seqBlock is how many sequence numbers are reserved at once.
 const seqBlock = 1 << 12
 
-// NewSeq gives a message its sequence number. A completed message leaves no trace by which a restart
-// could tell that its number was given, so the counter on disk is kept ahead of them, block by block.
+// NewSeq returns a message's sequence number. A completed message leaves no row by which a
+// restart could tell that its number was given. So the counter on disk is kept ahead, block by
+// block.
 func (t *Tx) NewSeq() (int64, error) {
 	if t.w.Shared() {
 		return t.sharedSeq()
@@ -27,8 +28,8 @@ func (t *Tx) NewSeq() (int64, error) {
 
 const sqlNumbers = "SELECT nextval('seqs') FROM generate_series(1, ?)"
 
-// JobSeq gives a job its number. Of a file there is one writer, which counts; rows of jobs tell a
-// restart how far it came.
+// JobSeq returns a job's number. A database file has one writer, which counts in memory. After a
+// restart the rows of jobs say where it was.
 func (t *Tx) JobSeq() (int64, error) {
 	if t.w.Shared() {
 		return t.sharedSeq()
@@ -37,8 +38,8 @@ func (t *Tx) JobSeq() (int64, error) {
 	return t.w.nextSeq - 1, nil
 }
 
-// sharedSeq takes a number from the sequence that all processes share. Most were taken at the beginning
-// of the transaction; what it does not use of those is never given.
+// sharedSeq takes a number from the sequence that all processes share. Most numbers were taken at
+// the beginning of the transaction. Those that it does not use are never given.
 func (t *Tx) sharedSeq() (seq int64, err error) {
 	if len(t.Seqs) > 0 {
 		seq, t.Seqs = t.Seqs[0], t.Seqs[1:]
@@ -48,7 +49,7 @@ func (t *Tx) sharedSeq() (seq int64, err error) {
 	return seq, err
 }
 
-// ReserveSeqs takes so many numbers more at once, where the next ones would take a round trip each.
+// ReserveSeqs takes so many more numbers in one round trip.
 func (t *Tx) ReserveSeqs(n int) error {
 	if !t.w.Shared() {
 		return nil

@@ -4,7 +4,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 )
 
-// Store knows tenants and queues by name.
+// Store has the numbers of tenants and queues by name.
 type Store struct {
 	*db.DB
 	names names

@@ -11,7 +11,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// Subqueue is one ordered set of messages: a queue's main subqueue or one of its subqueues.
+// Subqueue is one ordered set of messages: the main one of a queue, or another one.
 type Subqueue int64
 
 // SubqueueKind says which of a queue's subqueues.
@@ -33,10 +33,12 @@ func SubqueueOf(queue int64, kind SubqueueKind) Subqueue {
 // Queue returns the number of the subqueue's queue.
 func (l Subqueue) Queue() int64 { return int64(l) / SubqueueKinds }
 
-// Lasts reports whether the subqueue is a queue's. Others, with negative numbers, are sessions': they come and go.
+// IsOfQueue reports whether the subqueue belongs to a queue. Negative numbers are for the
+// receivers of sessions, which come and go.
 func (l Subqueue) IsOfQueue() bool { return l >= 0 }
 
-// Deferred returns the subqueue of the deferred messages of a subqueue, and of that subqueue itself.
+// Deferred returns the subqueue for the deferred messages of a subqueue. It is its own deferred
+// subqueue.
 func (l Subqueue) Deferred() Subqueue { return l | 1 }
 
 // Kind returns which of its queue's subqueues it is.
@@ -107,7 +109,7 @@ func (s *Store) SetPaused(ctx context.Context, queue int64, paused bool, entry a
 	return err
 }
 
-// Lock is the right to settle one delivery. A token is new at each delivery.
+// Lock is the right to settle one delivery. The token is new at each delivery.
 type Lock struct {
 	Seq   int64
 	Token int64

@@ -9,15 +9,15 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 )
 
-// Waiter is somebody who waits in the writer for something that a transaction finds. It belongs to its caller
-// while it waits, to the writer while it is served.
+// Waiter waits in the writer for something that a transaction finds. It belongs to its caller
+// while it waits, and to the writer while it is served.
 type Waiter struct {
 	State  atomic.Int32
 	Err    error
 	answer chan struct{}
 }
 
-// NewWaiter is somebody who has just come.
+// NewWaiter returns a waiter that is not served yet.
 func NewWaiter() Waiter { return Waiter{answer: make(chan struct{})} }
 
 const (
@@ -50,14 +50,14 @@ func Await(ctx context.Context, w *db.Writer, v db.Visitor, its *Waiter) error {
 	}
 }
 
-// abandon gives up waiting, unless the writer is serving the claim right now: what it takes must
-// not be lost.
+// abandon gives up waiting, unless the writer serves the waiter right now: what it takes must not
+// be lost.
 func (c *Waiter) abandon(why error) error {
 	for !c.State.CompareAndSwap(ClaimWaiting, claimGone) {
 		select {
 		case <-c.answer:
 			return c.Err
-		case <-time.After(time.Millisecond): // its transaction may fail, which puts it back to waiting
+		case <-time.After(time.Millisecond): // its transaction may fail, and it waits again
 		}
 	}
 	return why
@@ -66,7 +66,7 @@ func (c *Waiter) abandon(why error) error {
 func (c *Waiter) Waits() bool { return c.State.Load() == ClaimWaiting }
 func (c *Waiter) Gone() bool  { return c.State.Load() == claimGone }
 
-// Begin reports whether the claim still waits, and if so begins to serve it.
+// Begin reports whether the waiter still waits, and if so begins to serve it.
 func (c *Waiter) Begin() bool { return c.State.CompareAndSwap(ClaimWaiting, claimServing) }
 
 func (c *Waiter) Deliver() { close(c.answer) }
@@ -78,72 +78,72 @@ func (c *Waiter) Refuse(err error) {
 	}
 }
 
-// parkable is a claim that waits for a subqueue.
-type parkable interface {
+// claimant waits for a subqueue.
+type claimant interface {
 	comparable
 	Waits() bool
 	Gone() bool
 	Refuse(error)
 }
 
-// Waiting are those who wait for subqueues, and when each subqueue is worth a look.
-type Waiting[C parkable] struct {
-	Parked map[Subqueue][]C   // oldest first
-	DueAt  map[Subqueue]int64 // when a message of it may become ready; absent: none will
-	// seen are the subqueues that somebody has waited for. Not before that it matters when one is worth a look,
-	// for the first to come looks anyway.
+// Waiting has those who wait for subqueues, and when each subqueue is to be scanned.
+type Waiting[C claimant] struct {
+	Waiters map[Subqueue][]C   // oldest first
+	DueAt   map[Subqueue]int64 // when to scan; absent: no message will become ready
+	// seen has the subqueues that somebody has waited for. The first to wait scans anyway, so
+	// DueAt is not kept before.
 	seen map[Subqueue]bool
 }
 
-// NewWaiting is where nobody waits yet.
-func NewWaiting[C parkable]() Waiting[C] {
-	return Waiting[C]{Parked: map[Subqueue][]C{}, DueAt: map[Subqueue]int64{}, seen: map[Subqueue]bool{}}
+// NewWaiting returns a Waiting without waiters.
+func NewWaiting[C claimant]() Waiting[C] {
+	return Waiting[C]{Waiters: map[Subqueue][]C{}, DueAt: map[Subqueue]int64{}, seen: map[Subqueue]bool{}}
 }
 
-// Park has somebody wait: before those of whom after says so.
-func (w *Waiting[C]) Park(subqueue Subqueue, c C, after func(C) bool) {
-	list := w.Parked[subqueue]
-	if len(list) == cap(list) { // who waits in vain comes and goes for as long as the subqueue is empty
+// Add lets c wait for a subqueue, before those for which after is true.
+func (w *Waiting[C]) Add(subqueue Subqueue, c C, after func(C) bool) {
+	list := w.Waiters[subqueue]
+	if len(list) == cap(list) { // waiters that time out at an empty subqueue would pile up
 		list = slices.DeleteFunc(list, C.Gone)
 	}
-	if !w.seen[subqueue] { // what is ready was not noted
+	if !w.seen[subqueue] { // DueAt was not kept
 		w.DueAt[subqueue] = 0
 		if subqueue.IsOfQueue() {
 			w.seen[subqueue] = true
 		}
 	}
 	if after != nil {
-		if place := slices.IndexFunc(list, after); place >= 0 {
-			w.Parked[subqueue] = slices.Insert(list, place, c)
+		if i := slices.IndexFunc(list, after); i >= 0 {
+			w.Waiters[subqueue] = slices.Insert(list, i, c)
 			w.DueAt[subqueue] = 0
 			return
 		}
 	}
-	w.Parked[subqueue] = append(list, c)
+	w.Waiters[subqueue] = append(list, c)
 }
 
-// Leave forgets who waited for a subqueue.
+// Leave forgets the waiters of a subqueue.
 func (w *Waiting[C]) Leave(subqueue Subqueue) {
-	delete(w.Parked, subqueue)
+	delete(w.Waiters, subqueue)
 	if !subqueue.IsOfQueue() {
 		delete(w.DueAt, subqueue)
 	}
 }
 
-// Unpark forgets the first n who waited for a subqueue, once they were served for good.
-func (w *Waiting[C]) Unpark(subqueue Subqueue, n int) {
-	list, ok := w.Parked[subqueue]
+// RemoveFirst forgets the first n waiters of a subqueue, once they were served for good.
+func (w *Waiting[C]) RemoveFirst(subqueue Subqueue, n int) {
+	list, ok := w.Waiters[subqueue]
 	if !ok {
 		return // its queue was dropped in the same transaction
 	}
-	if w.Parked[subqueue] = list[n:]; len(w.Parked[subqueue]) == 0 {
+	if w.Waiters[subqueue] = list[n:]; len(w.Waiters[subqueue]) == 0 {
 		w.Leave(subqueue)
 	}
 }
 
-// Drop refuses those who wait for a subqueue and forgets it.
+// Drop refuses the waiters of a subqueue and forgets it.
 func (w *Waiting[C]) Drop(subqueue Subqueue, err error) {
-	for _, c := range w.Parked[subqueue] {
+	for _, c := range w.Waiters[subqueue] {
 		c.Refuse(err)
 	}
 	w.Leave(subqueue)
@@ -151,9 +151,9 @@ func (w *Waiting[C]) Drop(subqueue Subqueue, err error) {
 	delete(w.seen, subqueue)
 }
 
-// Refuse answers all with an error.
+// Refuse answers all waiters with an error.
 func (w *Waiting[C]) Refuse(err error) {
-	for subqueue, list := range w.Parked {
+	for subqueue, list := range w.Waiters {
 		for _, c := range list {
 			c.Refuse(err)
 		}
@@ -161,47 +161,47 @@ func (w *Waiting[C]) Refuse(err error) {
 	}
 }
 
-// Anybody reports whether somebody still waits for a subqueue; else it forgets who did.
+// HasWaiters reports whether somebody still waits for a subqueue; if not, it forgets the others.
 func (w *Waiting[C]) HasWaiters(subqueue Subqueue) bool {
-	if slices.ContainsFunc(w.Parked[subqueue], C.Waits) {
+	if slices.ContainsFunc(w.Waiters[subqueue], C.Waits) {
 		return true
 	}
 	w.Leave(subqueue)
 	return false
 }
 
-// Heeds reports whether it matters when a subqueue is worth a look.
+// Tracks reports whether DueAt is kept for a subqueue.
 func (w *Waiting[C]) Tracks(subqueue Subqueue) bool {
-	return w.seen[subqueue] || len(w.Parked[subqueue]) > 0
+	return w.seen[subqueue] || len(w.Waiters[subqueue]) > 0
 }
 
-// LookBy notes that a subqueue is worth another look at that time.
+// ScanAt notes that a subqueue is to be scanned at that time.
 func (w *Waiting[C]) ScanAt(subqueue Subqueue, at int64) {
 	if due, ok := w.DueAt[subqueue]; !ok || at < due {
 		w.DueAt[subqueue] = at
 	}
 }
 
-// Due reports whether a subqueue is worth a look now.
+// Due reports whether a subqueue is to be scanned now.
 func (w *Waiting[C]) Due(subqueue Subqueue, now int64) bool {
 	at, ok := w.DueAt[subqueue]
 	return ok && at <= now
 }
 
-// AllDue makes all subqueues worth a look at that time.
+// AllDue lets all subqueues be scanned at that time.
 func (w *Waiting[C]) AllDue(at int64) {
-	for subqueue := range w.Parked {
+	for subqueue := range w.Waiters {
 		w.DueAt[subqueue] = at
 	}
-	for subqueue := range w.seen { // also for whoever comes to wait
+	for subqueue := range w.seen { // for later waiters too
 		w.DueAt[subqueue] = at
 	}
 }
 
-// NextDue returns when a subqueue is worth a look that somebody waits for.
+// NextDue returns the earliest time at which a subqueue with waiters is to be scanned.
 func (w *Waiting[C]) NextDue(paused map[int64]bool) int64 {
 	next := int64(db.Never)
-	for subqueue, list := range w.Parked {
+	for subqueue, list := range w.Waiters {
 		if due, ok := w.DueAt[subqueue]; ok && len(list) > 0 && !paused[subqueue.Queue()] {
 			next = min(next, due)
 		}

@@ -16,7 +16,7 @@ var fixture = dbtest.Fixture[*stores.Stores]{
 	Open: func(ctx context.Context, opts db.Options) (*stores.Stores, error) { return stores.Open(ctx, opts) },
 	DB:   func(s *stores.Stores) *db.DB { return s.DB },
 	Parked: func(s *stores.Stores, _ *db.Tx) int {
-		return len(jobs.Key.In(s.DB.Writer).Parked) + len(bus.Key.In(s.DB.Writer).Parked)
+		return len(jobs.Key.In(s.DB.Writer).Waiters) + len(bus.Key.In(s.DB.Writer).Waiters)
 	},
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// While an endpoint fails, one delivery after the other probes it, ever more seldom; the rest wait and
-// lose no tries. Once it works, everything goes out.
+// While an endpoint fails, one delivery after the other probes it, ever more seldom; the rest
+// wait and lose no tries. Once it works, everything goes out.
 func TestBreaker(t *testing.T) {
 	const events = 200
 	path := filepath.Join(t.TempDir(), "f.db")
@@ -60,7 +60,8 @@ func TestBreaker(t *testing.T) {
 		if err != nil || w.PausedUntil != nil || w.FailingSince != nil || w.DeadLetters != 0 || w.Pending > int64(len(failed)) {
 			t.Errorf("once it worked: %+v (%v)", w, err)
 		}
-		// Each event was sent as often as its message says, and none but the probes more than once meanwhile.
+		// Each event was sent as often as its message says, and none but the probes more than
+		// once meanwhile.
 		<-time.After(4 * time.Hour)
 		if w, err = s.Webhook(t.Context(), "acme", "w"); err != nil || w.Pending != 0 || w.DeadLetters != 0 || stub.count() != events+opened+probes {
 			t.Errorf("%d calls for %d events, of which %d failed: %+v (%v)", stub.count(), events, opened+probes, w, err)
@@ -68,8 +69,8 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
-// An endpoint that says when to come back is left alone until then, also if something that was under way
-// arrives meanwhile.
+// An endpoint that says when to come back is left alone until then, also if something that was
+// under way arrives meanwhile.
 func TestRetryAfterHoldsAll(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -102,8 +103,8 @@ func TestRetryAfterHoldsAll(t *testing.T) {
 	})
 }
 
-// A new URL gets a chance at once, and so does one that is enabled again; what was sent to the one before
-// tells nothing of the new one.
+// A new URL begins without failures, and so does a webhook that is enabled again. Deliveries to
+// the former URL say nothing about the new one.
 func TestBreakerReset(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f.db")
 	synctest.Test(t, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Another process hears of a changed webhook at once, whatever its tables' schema is called.
-func TestWebhookChangesAreTold(t *testing.T) {
+// Another process is notified of a changed webhook at once, whatever its schema is called.
+func TestWebhookChangesArePublished(t *testing.T) {
 	t.Parallel()
 	for name, schema := range map[string]string{"plain": "hooks", "long": strings.Repeat("x", 60), "quoted": `"Hooks"`} {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestWebhookChangesAreTold(t *testing.T) {
 			}
 			heard := make(chan struct{}, 100)
 			both[1].Webhooks.OnWebhooksChanged(func() { heard <- struct{}{} })
-			// When it begins to listen it looks once anyway.
+			// A process that begins to listen reads the webhooks once anyway.
 			for i := range 3 {
 				w := Webhook{Tenant: 1, TenantName: "t", Name: fmt.Sprint("w", i), URL: "https://example.com/", Concurrency: 1, Secrets: []WebhookSecret{{Secret: "s"}}}
 				if i == 0 {

@@ -13,11 +13,12 @@ import (
 	"github.com/forebayhq/forebay/internal/bus"
 )
 
-// refresh is how often the list of webhooks is read again: the news of a change may have been missed.
+// refresh is how often the list of webhooks is read again, in case the notification of a change
+// was lost.
 const refresh = 30 * time.Second
 
-// Run delivers to all webhooks until ctx ends, and then lets what is under way end for the time of
-// grace.
+// Run delivers to all webhooks until ctx ends. Deliveries under way may then end within the grace
+// period.
 func (s *Service) Run(ctx context.Context) {
 	f := fleet{service: s, runners: map[int64]*running{}}
 	defer s.sender.Close()
@@ -39,15 +40,15 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// poke has Run look at the webhooks again.
-func (s *Service) poke() {
+// wake makes Run read the webhooks again.
+func (s *Service) wake() {
 	select {
 	case s.changed <- struct{}{}:
 	default:
 	}
 }
 
-// fleet is a runner for each webhook that is to be delivered to.
+// fleet has a runner for each webhook that gets deliveries.
 type fleet struct {
 	service *Service
 	runners map[int64]*running // by subscription
@@ -61,7 +62,7 @@ type running struct {
 	done        chan struct{}
 }
 
-// adjust starts, changes and stops runners so that they fit the webhooks as stored.
+// adjust starts, changes and stops runners to match the stored webhooks.
 func (f *fleet) adjust(ctx context.Context) error {
 	active, err := f.service.store.ActiveWebhooks(ctx)
 	if err != nil {
@@ -109,7 +110,7 @@ func (r *running) ended() bool {
 	}
 }
 
-// stop has a runner take nothing more. Its deliveries under way end on their own.
+// stop lets a runner take nothing more. Its deliveries under way end on their own.
 func (f *fleet) stop(queue int64) {
 	f.runners[queue].stop()
 	delete(f.runners, queue)
@@ -157,7 +158,7 @@ func (s subscription) Settle(ctx context.Context, d Delivery, o Outcome) error {
 	disabled, err := s.service.store.SettleWebhook(ctx, s.queue.No, d.Lock, stored)
 	if disabled {
 		s.service.log.Warn("a webhook was disabled", slog.Int64("subscription", s.queue.No), slog.Bool("gone", o.Disable))
-		s.service.poke()
+		s.service.wake()
 	}
 	return err
 }
@@ -181,7 +182,7 @@ func tryOf(d Delivery, o Outcome) forebay.WebhookTry {
 // newTestID names a test event.
 func newTestID() string { return "test_" + strings.ToLower(rand.Text()) }
 
-// hostOf is what the audit log shows of a URL: its path and query may be a secret.
+// hostOf returns the part of a URL that the audit log shows: the path and query may be secret.
 func hostOf(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {

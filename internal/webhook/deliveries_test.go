@@ -92,7 +92,8 @@ func (d *deliveries) take(process int, found bool, when string) (m bus.Message) 
 	return m
 }
 
-// waiting has a process receive as soon as it may, told by others alone: it does not look by itself.
+// waiting lets a process receive as soon as it may, by notifications alone: it does not scan by
+// itself.
 func (d *deliveries) waiting(process int) <-chan bus.Message {
 	d.Helper()
 	s := d.stores[process]
@@ -116,7 +117,7 @@ func (d *deliveries) waiting(process int) <-chan bus.Message {
 	}
 	for { // until its claim has been looked at
 		n, err := db.TransactIn(background, bus.Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *bus.Tx) (int, error) {
-			return len(t.W.Parked[queue.SubqueueOf(d.w.Queue, queue.SubqueueMain)]), nil
+			return len(t.W.Waiters[queue.SubqueueOf(d.w.Queue, queue.SubqueueMain)]), nil
 		})
 		if err != nil {
 			d.Fatal(err)

@@ -36,7 +36,7 @@ func openBeside(ctx context.Context, opts db.Options, others ...db.Domain) (*sto
 var fixture = dbtest.Fixture[*stores]{
 	Open:   openStores,
 	DB:     func(s *stores) *db.DB { return s.DB },
-	Parked: func(s *stores, t *db.Tx) int { return len(bus.Key.In(s.DB.Writer).Parked) },
+	Parked: func(s *stores, t *db.Tx) int { return len(bus.Key.In(s.DB.Writer).Waiters) },
 }
 
 type (

@@ -7,43 +7,44 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// A webhook's endpoint gets only so many deliveries at once, from all processes together. Which are under
-// way is known: those whose locks hold their messages. So a row finds the lock, as with slots; it is
-// written with the lock and removed with the settlement, and one that is left over counts for nothing. That one
-// is the breaker's probe is said by its row too, so a probe whose process dies is over when its lock is.
+// A webhook's endpoint gets only so many deliveries at once, from all processes together. A
+// delivery is under way while its lock holds its message. A row of webhook_deliveries refers to
+// the lock. It is written with the lock and removed by the settlement. A row without a lock is
+// stale and counts for nothing. The row also says whether the delivery is the breaker's probe. So
+// a probe whose process dies is over when its lock ends.
 //
-// A receiver for which the endpoint has no room waits until the time at which it has, or until a
-// settlement, a change of the webhook, or news of one makes some.
+// A receiver waits while the endpoint has no capacity. It is scanned again at the time when there
+// is some, or after a settlement or a change of the webhook, also in another process.
 
-// webhookRoom is what a webhook's endpoint takes now.
-type webhookRoom struct {
+// capacity is what a webhook's endpoint may be sent now.
+type capacity struct {
 	breaker
 	disabled    bool
 	concurrency int64
-	n           int64 // deliveries under way
-	ends        int64 // when the first of their locks does
-	probed      int64 // when the probe's does; 0: none is under way
-	left        int64 // rows that count for nothing
+	underWay    int64 // deliveries under way
+	firstEnds   int64 // when the first of their locks ends
+	probeEnds   int64 // when the probe's lock ends; 0: none is under way
+	stale       int64 // stale rows
 }
 
-// rests returns until when nothing may be sent; 0: something may.
-func (r *webhookRoom) rests(now int64) int64 {
+// busyUntil returns until when nothing may be sent; 0: something may.
+func (r *capacity) busyUntil(now int64) int64 {
 	switch {
 	case r.disabled:
 		return db.Never
 	case r.until > now:
 		return r.until
-	case r.open() && r.probed > 0:
-		return r.probed
-	case r.n >= r.concurrency:
-		return r.ends
+	case r.open() && r.probeEnds > 0:
+		return r.probeEnds
+	case r.underWay >= r.concurrency:
+		return r.firstEnds
 	}
 	return 0
 }
 
-// These find each lock by the messages' key, whatever a planner thinks of the tables' sizes.
+// These find each lock by the messages' key, whatever the planner thinks of the tables' sizes.
 const (
-	sqlWebhookRoom = `
+	sqlWebhookCapacity = `
 SELECT w.failures, coalesce(w.paused_until, 0), coalesce(w.disabled_at, 0), w.concurrency,
   count(d.until), coalesce(min(d.until), 0), coalesce(max(d.until * d.probe), 0), count(d.seq) - count(d.until)
 FROM webhooks w LEFT JOIN (
@@ -60,49 +61,51 @@ DELETE FROM webhook_deliveries WHERE queue = ?
   AND coalesce((SELECT m.visible FROM messages m WHERE m.seq = webhook_deliveries.seq AND m.token = webhook_deliveries.token), 0) <= ?`
 )
 
-// maxLeftDeliveries is how many rows of a webhook that count for nothing are left lying.
-const maxLeftDeliveries = 32
+// maxStaleDeliveries is how many stale rows of a webhook are left in the table.
+const maxStaleDeliveries = 32
 
-// roomOf reads once in a transaction what a webhook's endpoint takes; nil: there is no such webhook.
-func (t *tx) roomOf(queue int64) (*webhookRoom, error) {
-	if r := t.rooms[queue]; r != nil {
+// capacityOf reads once in a transaction what a webhook's endpoint may be sent; nil: there is no
+// such webhook.
+func (t *tx) capacityOf(queue int64) (*capacity, error) {
+	if r := t.capacities[queue]; r != nil {
 		return r, nil
 	}
-	r := &webhookRoom{}
-	found, err := t.Prep(sqlWebhookRoom).Int(queue).Int(t.Now).One(func(row driver.Row) {
+	r := &capacity{}
+	found, err := t.Prep(sqlWebhookCapacity).Int(queue).Int(t.Now).One(func(row driver.Row) {
 		r.failures, r.until, r.disabled, r.concurrency = row.Int(0), row.Int(1), row.Int(2) != 0, row.Int(3)
-		r.n, r.ends, r.probed, r.left = row.Int(4), row.Int(5), row.Int(6), row.Int(7)
+		r.underWay, r.firstEnds, r.probeEnds, r.stale = row.Int(4), row.Int(5), row.Int(6), row.Int(7)
 	})
 	if err != nil || !found {
 		return nil, err
 	}
-	if r.left > maxLeftDeliveries {
+	if r.stale > maxStaleDeliveries {
 		if err := t.Prep(sqlSweepWebhookDeliveries).Int(queue).Int(t.Now).Exec(); err != nil {
 			return nil, err
 		}
 	}
-	if t.rooms == nil {
-		t.rooms = map[int64]*webhookRoom{}
+	if t.capacities == nil {
+		t.capacities = map[int64]*capacity{}
 	}
-	t.rooms[queue] = r
+	t.capacities[queue] = r
 	return r, nil
 }
 
-// participant lets receivers that deliver to a webhook have a message if its endpoint has room.
+// participant gives a message to a receiver that delivers to a webhook, if the endpoint has
+// capacity.
 type participant struct {
 	db.Passive
 	bus *bus.Participant
 }
 
-// tx is its part of a transaction.
+// tx is the part of a transaction that belongs to package webhook.
 type tx struct {
 	*bus.Tx
-	rooms     map[int64]*webhookRoom  // by subscription, as far as read
-	ending    map[int64]*endingHook   // by subscription, of which deliveries have ended
-	placeOnly map[queue.Subqueue]bool // subqueues that have room again; true: only for as many deliveries as ended
+	ending     map[int64]*endingHook   // webhooks of which deliveries have ended, by subscription
+	capacities map[int64]*capacity     // by subscription
+	slotOnly   map[queue.Subqueue]bool // subqueues with capacity again; true: only for as many deliveries as ended
 }
 
-// wordWebhooks says that a webhook was made, changed, disabled or deleted.
+// wordWebhooks tells all processes that a webhook was created, changed, disabled or deleted.
 var wordWebhooks = db.NewWordKind('w', db.ToAll)
 
 func (p *participant) TakeFor(b *bus.Tx, c *bus.Receiver, from bus.Source) error {
@@ -111,10 +114,11 @@ func (p *participant) TakeFor(b *bus.Tx, c *bus.Receiver, from bus.Source) error
 
 func (p *participant) TakeOver(t *db.Tx) error { return key.Of(t).endWebhookDeliveries() }
 
-// serveWebhook takes one message for a receiver that delivers to a webhook, if its endpoint has room.
+// serveWebhook takes one message for a receiver that delivers to a webhook, if the endpoint has
+// capacity.
 func (t *tx) serveWebhook(c *bus.Receiver, from bus.Source) error {
 	queue, subqueue := c.Queue.No, c.Subqueue
-	r, err := t.roomOf(queue)
+	r, err := t.capacityOf(queue)
 	if err != nil {
 		return err
 	}
@@ -122,36 +126,37 @@ func (t *tx) serveWebhook(c *bus.Receiver, from bus.Source) error {
 		c.Err = bus.ErrNoQueue
 		return nil
 	}
-	if at := r.rests(t.Now); at > 0 {
-		t.W.Resting[subqueue] = at
+	if at := r.busyUntil(t.Now); at > 0 {
+		t.W.Paused[subqueue] = at
 		return nil
 	}
-	delete(t.W.Resting, subqueue)
+	delete(t.W.Paused, subqueue)
 	if err := t.TakeReady(from, c); err != nil || len(c.Messages) == 0 {
 		return err
 	}
 	probe := int64(0)
 	if r.open() {
-		probe, r.probed = 1, from.Until
+		probe, r.probeEnds = 1, from.Until
 	}
-	if r.n++; r.n == 1 || from.Until < r.ends {
-		r.ends = from.Until
+	if r.underWay++; r.underWay == 1 || from.Until < r.firstEnds {
+		r.firstEnds = from.Until
 	}
-	if r.n >= r.concurrency && t.placeOnly[subqueue] {
+	if r.underWay >= r.concurrency && t.slotOnly[subqueue] {
 		t.Queue.Earlier[subqueue] = t.Now
 	}
 	return t.Prep(sqlInsertWebhookDelivery).Int(queue).Int(c.Messages[0].Seq).Int(c.Messages[0].Token).Int(probe).Exec()
 }
 
-// roomForWebhook has those looked at again that wait to deliver to a webhook, here and in other processes.
-// place: there is only a place more, about which those need not know if it is taken at once.
-func (t *tx) roomForWebhook(queueID int64, place bool) {
+// wakeReceivers lets receivers that deliver to a webhook scan again, here and in other processes.
+// slotOnly: a delivery ended, and nothing else changed. Other processes need not know if its slot
+// is taken at once.
+func (t *tx) wakeReceivers(queueID int64, slotOnly bool) {
 	subqueue := queue.SubqueueOf(queueID, queue.SubqueueMain)
-	if t.placeOnly == nil {
-		t.placeOnly = map[queue.Subqueue]bool{}
+	if t.slotOnly == nil {
+		t.slotOnly = map[queue.Subqueue]bool{}
 	}
-	only, before := t.placeOnly[subqueue]
-	t.placeOnly[subqueue] = place && (only || !before)
-	delete(t.W.Resting, subqueue)
-	t.Queue.WakeAt(subqueue, bus.RoomAgain)
+	only, before := t.slotOnly[subqueue]
+	t.slotOnly[subqueue] = slotOnly && (only || !before)
+	delete(t.W.Paused, subqueue)
+	t.Queue.WakeAt(subqueue, bus.ReadyDespitePause)
 }

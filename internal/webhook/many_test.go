@@ -25,7 +25,7 @@ type process struct {
 	name  string
 }
 
-// processHeader tells a test's endpoint whose a request is.
+// processHeader tells the endpoint of a test which process sent a request.
 const processHeader = "X-Process"
 
 func startProcess(t *testing.T, name string, where db.Options) *process {
@@ -45,7 +45,7 @@ func startProcess(t *testing.T, name string, where db.Options) *process {
 	return p
 }
 
-// call is a delivery that has arrived at a test's endpoint, which answers when it is told how.
+// call is a delivery that has arrived at a test's endpoint, which answers when the test says so.
 type call struct {
 	id, process string
 	answer      chan int
@@ -143,8 +143,8 @@ func until(t *testing.T, s *Service, name string, ok func(forebay.Webhook) bool)
 	}
 }
 
-// However many processes deliver, an endpoint has no more deliveries at once than its concurrency, and as
-// many as that while there are events. Each event is sent once.
+// However many processes deliver, an endpoint has no more deliveries at once than its
+// concurrency, and as many as that while there are events. Each event is sent once.
 func TestConcurrencyOfAllProcesses(t *testing.T) {
 	const concurrency, events = 3, 40
 	test := func(t *testing.T, processes ...*process) {
@@ -193,8 +193,8 @@ func TestConcurrencyOfAllProcesses(t *testing.T) {
 	})
 }
 
-// settableClock is a PostgreSQL database whose clock the test sets: its clock_timestamp stands before the
-// server's own in the search path.
+// settableClock is a PostgreSQL database whose clock the test sets: its clock_timestamp stands
+// before the server's own in the search path.
 type settableClock struct {
 	t  *testing.T
 	pg *pgconn.PgConn
@@ -232,8 +232,8 @@ func (c settableClock) pass(d time.Duration) {
 	c.run(fmt.Sprintf("UPDATE test.clock SET at = at + interval '%d milliseconds'", d.Milliseconds()))
 }
 
-// The breaker that one process has opened holds the other; one of them probes; when that one is killed the
-// other probes once its lock has ended; and when that works all goes out. Each event has as many tries as were sent.
+// A breaker that one process opened holds for the other. One of them sends the probe. If it is
+// killed, the other sends one once the lock has ended. When a probe succeeds all events go out.
 func TestBreakerOfAllProcesses(t *testing.T) {
 	const events = 20
 	clock, where := newSettableClock(t)
@@ -254,7 +254,8 @@ func TestBreakerOfAllProcesses(t *testing.T) {
 		stops[name] = sync.OnceFunc(run(p.Service))
 		defer stops[name]()
 	}
-	// Four are under way at any time, and of those that are when it opens nothing more is to be known.
+	// Four are under way at any time, and of those that are when it opens nothing more is to be
+	// known.
 	var kept []call
 	for range forebay.DefaultWebhookConcurrency {
 		kept = append(kept, g.next(t))
@@ -283,7 +284,7 @@ func TestBreakerOfAllProcesses(t *testing.T) {
 	}
 	recorded(processes["one"], before)
 	extra := 0
-	// kick lets a process learn the time, and look at what is there.
+	// kick lets a process read the time and scan.
 	kick := func(p *process) {
 		t.Helper()
 		publish(t, p.store, "acme", fmt.Sprint("extra_", extra), forebay.EventSucceeded)
@@ -330,7 +331,8 @@ func TestBreakerOfAllProcesses(t *testing.T) {
 	second.answer <- http.StatusOK
 	recorded(survivor, before+1)
 
-	// All that waits goes out, at most so many at once, and what has failed follows when its time has come.
+	// All that waits goes out, at most so many at once, and what has failed follows when its time
+	// has come.
 	done := make(chan struct{})
 	answered := make(chan struct{})
 	go func() {

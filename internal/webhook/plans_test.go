@@ -10,5 +10,5 @@ import (
 func TestPlansOnPostgres(t *testing.T) {
 	hook := driver.NewPrefetch(sqlEndedHook, driver.RowName{}).Int(1)
 	delivery := driver.NewPrefetch(sqlEndedDelivery, driver.RowName{}).Int(1).Int(1).Int(1)
-	fixture.PlansOnPostgres(t, sqlWebhookRoom, sqlSweepWebhookDeliveries, postgres.AheadForm(hook), postgres.AheadForm(delivery))
+	fixture.PlansOnPostgres(t, sqlWebhookCapacity, sqlSweepWebhookDeliveries, postgres.AheadForm(hook), postgres.AheadForm(delivery))
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Policy says where webhooks may go. Its zero value: to public addresses, by https.
+// Policy says where webhooks may go. The zero value allows public addresses by https.
 type Policy struct {
 	AllowHTTP bool           // plain http as well
-	Allow     []netip.Prefix // addresses that would be refused, of receivers in the operator's own network
-	Deny      []netip.Prefix // further addresses to refuse, public ones of the operator's; wins over Allow
+	Allow     []netip.Prefix // otherwise refused addresses of receivers in the operator's own network
+	Deny      []netip.Prefix // more addresses to refuse, such as public ones of the operator; wins over Allow
 	Resolver  *net.Resolver  // nil: the system's
 }
 
-// reserved are the parts of the IPv4 space, and of the one part of the IPv6 space in use (2000::/3),
-// that are not public hosts: the registries of RFC 6890, the addresses that carry others within them,
-// and those at which clouds serve their machines.
+// reserved are address ranges that are not public hosts, in IPv4 and in 2000::/3, the part of
+// IPv6 in use. They come from the registries of RFC 6890. Added are addresses that contain other
+// addresses, and those at which clouds serve their machines.
 var reserved = prefixes(
 	"0.0.0.0/8",        // this network
 	"10.0.0.0/8",       // private
@@ -71,7 +71,7 @@ func (e errAddress) Error() string { return fmt.Sprintf("%s is not a public addr
 func (p *Policy) permits(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	if addr.Zone() != "" {
-		return false // of one link; and a prefix contains no address with a zone
+		return false // an address of one link; prefixes contain no address with a zone
 	}
 	if contains(p.Deny, addr) {
 		return false
@@ -90,8 +90,8 @@ func contains(list []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// control is called by the dialer with the address it is about to connect to, after the name was
-// resolved: whatever the name meant when the webhook was set.
+// control checks the address that the dialer is about to connect to. The name was resolved just
+// now, so it does not matter what it meant when the webhook was created.
 func (p *Policy) control(_ context.Context, _, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -103,11 +103,11 @@ func (p *Policy) control(_ context.Context, _, address string, _ syscall.RawConn
 	return nil
 }
 
-// resolveTimeout bounds the look-up when a webhook is set.
+// resolveTimeout bounds the DNS lookup when a webhook is created or changed.
 const resolveTimeout = 5 * time.Second
 
-// CheckURL reports why a webhook may not have that URL, or nil: each address of its host must be one
-// that may be sent to. Errors do not quote the URL, whose path or query may be a secret.
+// CheckURL reports why a webhook may not have that URL, or nil. Webhooks must be allowed to each
+// address of its host. Errors do not quote the URL, whose path or query may be a secret.
 func (p *Policy) CheckURL(ctx context.Context, raw string) error {
 	u, err := p.parseURL(raw)
 	if err != nil {
@@ -137,8 +137,8 @@ func (p *Policy) CheckURL(ctx context.Context, raw string) error {
 	return nil
 }
 
-// errNoAddress is the same for a name that does not exist and for one that leads inside: whoever may
-// set a webhook must not learn which names the operator's network has.
+// errNoAddress is the same for a name that does not exist and for one with an internal address.
+// Tenants must not learn which names the operator's network has.
 func errNoAddress() *forebay.Error {
 	return forebay.Invalid("url", "the host has no public address; webhooks are not sent to private, local or reserved ones")
 }

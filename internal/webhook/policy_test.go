@@ -48,8 +48,8 @@ func TestPermits(t *testing.T) {
 	}
 }
 
-// FuzzPermits: whatever form an address has, one that is permitted is a public host's, by the standard
-// library's judgement too.
+// FuzzPermits: whatever form an address has, one that is permitted is a public host's, by the
+// standard library's judgement too.
 func FuzzPermits(f *testing.F) {
 	for _, seed := range []string{"8.8.8.8", "127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::808:808", "2606:4700::1", "fe80::1"} {
 		f.Add(netip.MustParseAddr(seed).AsSlice())
@@ -139,8 +139,8 @@ func (f *fakeDNS) resolver() *net.Resolver {
 	}}
 }
 
-// serve answers the questions of one connection, which like DNS over TCP frames each message by its
-// length.
+// serve answers the questions of one connection, which like DNS over TCP frames each message by
+// its length.
 func (f *fakeDNS) serve(c net.Conn) {
 	defer c.Close()
 	for {

@@ -30,18 +30,18 @@ type Webhook struct {
 	DisabledReason string
 	DeliveredAt    *time.Time
 	FailingSince   *time.Time
-	PausedUntil    *time.Time // nothing is sent before; it may have passed
+	PausedUntil    *time.Time // nothing is sent before; may be in the past
 	breaker        breaker
 }
 
-// WebhookSecret is one of the secrets that sign.
+// WebhookSecret is one of the secrets that sign deliveries.
 type WebhookSecret struct {
 	Secret string     `json:"secret"`
 	Until  *time.Time `json:"until,omitempty"` // nil: for good
 }
 
-// What the subscription of a webhook is like. What could not be delivered for so long is given up,
-// also while the breaker keeps tries from being made.
+// Settings of a webhook's subscription. An event that could not be delivered for webhookTTL is
+// given up, even if the breaker allowed no try.
 const (
 	webhookTTL           = 4 * 24 * time.Hour
 	webhookSubscriptions = "webhook-" // and the webhook's name
@@ -84,7 +84,7 @@ func (s *Store) Webhooks(ctx context.Context, tenant int64) (list []Webhook, err
 	return list, err
 }
 
-// ActiveWebhooks returns every tenant's webhooks that are to be delivered to.
+// ActiveWebhooks returns the webhooks of all tenants that get deliveries.
 func (s *Store) ActiveWebhooks(ctx context.Context) (list []Webhook, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		list, err = readWebhooks(c, "JOIN queues q ON q.no = w.queue WHERE w.disabled_at IS NULL AND q.kind = 'messages' ORDER BY w.queue",
@@ -120,8 +120,8 @@ const sqlInsertWebhook = `
 INSERT INTO webhooks (tenant, name, queue, url, event_types, concurrency, secrets, created_at, updated_at, disabled_at, disabled_reason)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-// CreateWebhook makes a webhook and its subscription, and the tenant's topic of job events where that
-// does not exist yet.
+// CreateWebhook creates a webhook and its subscription, and the tenant's topic of job events if
+// it does not exist.
 func (s *Store) CreateWebhook(ctx context.Context, w Webhook, audit audit.Act) (Webhook, error) {
 	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (Webhook, error) {
 		var count, same int64
@@ -154,7 +154,7 @@ func (s *Store) CreateWebhook(ctx context.Context, w Webhook, audit audit.Act) (
 	})
 }
 
-// changedWebhook ends a change: it writes the audit row and returns the webhook as it stands.
+// changedWebhook ends a change: it writes the audit row and returns the webhook as it is stored.
 func (t *tx) changedWebhook(w Webhook, entry audit.Act) (Webhook, error) {
 	t.Notify(wordWebhooks, 0, 0, 0)
 	if err := audit.Append(t.Tx.Tx, entry); err != nil {
@@ -171,7 +171,7 @@ func eventTypes(w Webhook) string {
 	return strings.Join(names, " ")
 }
 
-// disabling is what a webhook's row says of being disabled on request.
+// disabling returns what a webhook's row says of being disabled on request.
 func (t *tx) disabling(w Webhook) (at int64, reason string) {
 	if w.DisabledAt == nil {
 		return 0, ""
@@ -179,7 +179,7 @@ func (t *tx) disabling(w Webhook) (at int64, reason string) {
 	return t.Now, forebay.WebhookDisabled
 }
 
-// subscribeWebhook makes the subscription of a webhook and returns its number.
+// subscribeWebhook creates the subscription of a webhook and returns its number.
 func (t *tx) subscribeWebhook(w Webhook) (int64, error) {
 	topicName := w.TenantName + "/" + forebay.TopicJobEvents
 	name := bus.SubscriptionName(topicName, WebhookSubscription(w.Name))
@@ -200,11 +200,11 @@ func (t *tx) subscribeWebhook(w Webhook) (int64, error) {
 	if !found {
 		wanted := settings
 		wanted.Name, wanted.IsTopic = topicName, true
-		made, err := t.PutMessageQueue(wanted, forebay.MaxTopics)
+		put, err := t.PutMessageQueue(wanted, forebay.MaxTopics)
 		if err != nil {
 			return 0, err
 		}
-		topic = made.MessageQueue
+		topic = put.MessageQueue
 	}
 	settings.Name, settings.Topic, settings.DefaultTTL, settings.DeadLetterExpired = name, topic.No, webhookTTL, true
 	sub, err := t.PutMessageQueue(settings, forebay.MaxEventListeners)
@@ -214,8 +214,8 @@ func (t *tx) subscribeWebhook(w Webhook) (int64, error) {
 	return sub.No, t.webhookRules(sub.MessageQueue, w)
 }
 
-// webhookRules makes the subscription select the webhook's events: those of its types, else all; none
-// while it is disabled.
+// webhookRules makes the subscription select the webhook's events: those of its types, or all if
+// it names none. A disabled webhook gets none.
 func (t *tx) webhookRules(sub bus.MessageQueue, w Webhook) error {
 	if err := t.Prep("DELETE FROM rules WHERE queue = ?").Int(sub.No).Exec(); err != nil {
 		return err
@@ -244,7 +244,7 @@ UPDATE webhooks SET queue = ?, url = ?, event_types = ?, concurrency = ?, update
   failing_since = ?, failures = ?, openings = ?, paused_until = ?
 WHERE tenant = ? AND name = ?`
 
-// UpdateWebhook gives a webhook other settings. If its subscription was deleted it gets a new one.
+// UpdateWebhook changes a webhook's settings. If its subscription was deleted it gets a new one.
 func (s *Store) UpdateWebhook(ctx context.Context, w Webhook, audit audit.Act) (Webhook, error) {
 	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (Webhook, error) {
 		before, err := webhookNamed(t.Conn, w.Tenant, w.Name)
@@ -252,11 +252,11 @@ func (s *Store) UpdateWebhook(ctx context.Context, w Webhook, audit audit.Act) (
 			return w, err
 		}
 		disabledAt, reason := t.disabling(w)
-		if w.DisabledAt != nil && before.DisabledAt != nil { // it stays disabled, since when and why it was
+		if w.DisabledAt != nil && before.DisabledAt != nil { // it stays disabled, with the former time and reason
 			disabledAt, reason = before.DisabledAt.UnixMilli(), before.DisabledReason
 		}
 		failing, known := driver.Millis(before.FailingSince), before.breaker
-		if before.URL != w.URL || before.DisabledAt != nil { // a new address, or a new start, gets its time
+		if before.URL != w.URL || before.DisabledAt != nil { // a new address, or a fresh start, begins without failures
 			failing, known = 0, breaker{}
 		}
 		w.Queue = before.Queue
@@ -275,20 +275,20 @@ func (s *Store) UpdateWebhook(ctx context.Context, w Webhook, audit audit.Act) (
 			IntOrNull(disabledAt).TextOrNull(reason).IntOrNull(failing).Int(known.failures).Int(known.openings).IntOrNull(known.until).Int(w.Tenant).Text(w.Name).Exec(); err != nil {
 			return w, err
 		}
-		t.roomForWebhook(w.Queue, false)
+		t.wakeReceivers(w.Queue, false)
 		return t.changedWebhook(w, audit)
 	})
 }
 
 const sqlDeleteWebhookDeliveries = "DELETE FROM webhook_deliveries WHERE queue = ?"
 
-// endWebhookDeliveries is for when the process is dead whose deliveries are noted. Their messages stay locked,
-// for what was sent of them is not known.
+// endWebhookDeliveries deletes the deliveries of a process that is dead. Their messages stay
+// locked, because nobody knows what was sent.
 func (t *tx) endWebhookDeliveries() error {
 	return t.Prep("DELETE FROM webhook_deliveries").Exec()
 }
 
-// DeleteWebhook removes a webhook with its subscription and everything that waits there.
+// DeleteWebhook deletes a webhook with its subscription and every event in it.
 func (s *Store) DeleteWebhook(ctx context.Context, tenant int64, name string, entry audit.Act) error {
 	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (struct{}, error) {
 		w, err := webhookNamed(t.Conn, tenant, name)
@@ -312,8 +312,8 @@ func (s *Store) DeleteWebhook(ctx context.Context, tenant int64, name string, en
 	return err
 }
 
-// RotateWebhookSecret makes a new secret the current one. The others go on signing for the overlap, at
-// most; those that have ended are forgotten.
+// RotateWebhookSecret makes a new secret the current one. The others go on signing for the
+// overlap at most. Secrets that have ended are deleted.
 func (s *Store) RotateWebhookSecret(ctx context.Context, tenant int64, name, secret string, overlap time.Duration, audit audit.Act) (Webhook, error) {
 	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (Webhook, error) {
 		w, err := webhookNamed(t.Conn, tenant, name)

@@ -13,15 +13,15 @@ import (
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
-// How long deliveries under way may take once a Runner is told to stop, unless the options say
-// otherwise, and how long it may then take to give back those that did not end.
+// DefaultGrace is how long deliveries under way may take once a Runner is to stop. The Runner
+// then has giveBackFor to give back the others.
 const (
 	DefaultGrace = 5 * time.Second
 	giveBackFor  = 2 * time.Second
 )
 
-// How long settling is tried again when the database cannot be written to, and the waits between two
-// tries. Meanwhile the worker sends nothing: what it sends could not be recorded either.
+// How long settling is tried again while the database cannot be written, and the waits between
+// tries. Meanwhile the worker sends nothing: that could not be recorded either.
 const (
 	settleFor  = 30 * time.Second
 	retryFirst = 100 * time.Millisecond
@@ -37,20 +37,19 @@ type Runner struct {
 	grace    time.Duration
 }
 
-// NewRunner returns a runner that sends what the source holds to the endpoint. When it is told to stop
-// it gives deliveries under way that time of grace.
+// NewRunner returns a runner that sends the source's messages to the endpoint. When it stops,
+// deliveries under way get that grace period.
 func NewRunner(e Endpoint, source Source, sender *Sender, log *slog.Logger, grace time.Duration) *Runner {
 	r := &Runner{source: source, sender: sender, grace: grace, log: log.With(slog.String("tenant", e.Tenant), slog.String("webhook", e.Name))}
 	r.endpoint.Store(&e)
 	return r
 }
 
-// Update changes where deliveries go from the next on, and with which secrets. The number of workers
-// stays as it was.
+// Update changes where later deliveries go, and their secrets. The number of workers stays.
 func (r *Runner) Update(e Endpoint) { r.endpoint.Store(&e) }
 
-// Run delivers until ctx ends. Deliveries under way then have the grace to end; those that do not are
-// given back uncounted.
+// Run delivers until ctx ends. Deliveries under way then have the grace period to end. Those that
+// do not end are given back uncounted.
 func (r *Runner) Run(ctx context.Context) {
 	sending, abort := context.WithCancel(context.WithoutCancel(ctx))
 	defer abort()
@@ -70,7 +69,7 @@ func (r *Runner) Run(ctx context.Context) {
 // work delivers one message after the other, and pauses while the source cannot be read.
 func (r *Runner) work(ctx, sending context.Context) {
 	for wait := retryFirst; ; {
-		// What panics is tried again when its lock has ended, and counts.
+		// A delivery that panics is tried again when its lock has ended, and counts.
 		err := panics.Run(r.log, "a webhook delivery", func() error { return r.deliver(ctx, sending) })
 		switch {
 		case ctx.Err() != nil:
@@ -89,8 +88,8 @@ func (r *Runner) work(ctx, sending context.Context) {
 	}
 }
 
-// deliver waits for one message and sends it. Receiving ends with ctx, sending with the other. An error
-// is the source's.
+// deliver waits for one message and sends it. Receiving ends with ctx, sending with the context
+// of that name. Its error is the source's.
 func (r *Runner) deliver(ctx, sending context.Context) error {
 	d, err := r.source.Receive(ctx)
 	if err != nil {
@@ -109,8 +108,8 @@ func (r *Runner) deliver(ctx, sending context.Context) error {
 	return r.settle(sending, d, outcome)
 }
 
-// settle ends the delivery, also while the runner stops. It does not give up before settleFor: until
-// then nobody else can have the message. Once sending has ended it hurries.
+// settle ends the delivery, also while the runner stops. It tries for settleFor, since nobody
+// else can have the message before. Once sending has ended it has giveBackFor.
 func (r *Runner) settle(sending context.Context, d Delivery, o Outcome) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(sending), settleFor)
 	defer cancel()
@@ -129,8 +128,8 @@ func (r *Runner) settle(sending context.Context, d Delivery, o Outcome) error {
 	}
 }
 
-// report logs a try, without its URL, which may hold a secret. The error names hosts and addresses:
-// it is for whoever asks for every detail.
+// report logs a try without its URL, which may hold a secret. Errors name hosts and addresses, so
+// only the debug level logs them.
 func (r *Runner) report(d Delivery, o Outcome) {
 	attributes := []any{
 		slog.String("message_id", d.ID), slog.Int("try", d.Count), slog.Int("status", o.Attempt.Status),

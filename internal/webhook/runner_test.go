@@ -101,7 +101,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// An endpoint never gets more at once than it may, and other deliveries do not wait for a slow one.
+// An endpoint never gets more at once than it may, and other deliveries do not wait for a slow
+// one.
 func TestConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stub := &endpointStub{answer: func(call int, r *http.Request) (int, http.Header) {
@@ -226,7 +227,8 @@ func TestStopWhileWritesFail(t *testing.T) {
 	})
 }
 
-// A lock that was lost is no reason to stop, and neither is the end of the endpoint's source an error.
+// A lock that was lost is no reason to stop, and neither is the end of the endpoint's source an
+// error.
 func TestSettleLockLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newSource("a", "b")

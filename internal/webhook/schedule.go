@@ -9,9 +9,10 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Schedule is how long a message waits after each try that failed: ten tries, the last some three
-// days (75 h 35 min 5 s) after the first. Each wait is up to a tenth shorter or longer, so that an
-// endpoint that comes back does not meet everything at once. It is the example of the specification.
+// Schedule is how long a message waits after each try that failed. There are ten tries, the last
+// some three days (75 h 35 min 5 s) after the first. Each wait varies by a tenth, so that an
+// endpoint that recovers does not get everything at once. The schedule is the example of the
+// specification.
 var Schedule = []time.Duration{
 	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
 	10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
@@ -26,7 +27,7 @@ const maxRetryAfter = 24 * time.Hour
 // Dead-letter reasons of messages that were not delivered, beside forebay.ReasonMaxDeliveries.
 const ReasonEndpointGone = "EndpointGone" // the endpoint answered 410
 
-// decide says what becomes of a message after its try.
+// decide returns what becomes of a message after its try.
 func decide(count int, a Attempt) Outcome {
 	o := Outcome{Attempt: a, Hold: hold(a)}
 	switch {
@@ -58,8 +59,8 @@ func hold(a Attempt) time.Duration {
 	return 0
 }
 
-// delay is the wait after try number count. An endpoint can make it longer, not shorter: the tries
-// would be spent before it has recovered.
+// delay is the wait after try number count. An endpoint can make it longer, not shorter: it would
+// use up the tries before it has recovered.
 func delay(count int, asked time.Duration) time.Duration {
 	const jitter = 0.1
 	planned := Schedule[max(0, min(count, len(Schedule))-1)]
@@ -67,7 +68,7 @@ func delay(count int, asked time.Duration) time.Duration {
 	return max(planned, min(asked, maxRetryAfter))
 }
 
-// describe says what went wrong, in words for the endpoint's owner: without addresses.
+// describe says what went wrong, without addresses: the endpoint's owner reads it.
 func (a Attempt) describe() string {
 	switch a.Failure {
 	case "":
@@ -88,5 +89,5 @@ func (a Attempt) describe() string {
 	return "the connection failed"
 }
 
-// String is describe: what was met, without addresses.
+// String returns the result of the try, without addresses.
 func (a Attempt) String() string { return a.describe() }

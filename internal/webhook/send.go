@@ -16,12 +16,12 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// SenderOptions makes a Sender. The zero value is useful.
+// SenderOptions are the settings of a Sender. The zero value is useful.
 type SenderOptions struct {
 	Policy    Policy
 	RootCAs   *x509.CertPool // nil: the system's
 	UserAgent string         // default "Forebay-Webhooks"
-	// Observe hears of each delivery that was tried and what becomes of it; it must be quick.
+	// Observe is called for each delivery that was tried, with its outcome. It must be quick.
 	Observe func(Endpoint, Delivery, Outcome)
 }
 
@@ -30,7 +30,7 @@ type Sender struct {
 	policy    Policy
 	transport http.RoundTripper
 	userAgent string
-	observe   func(Endpoint, Delivery, Outcome) // nil: nobody watches
+	observe   func(Endpoint, Delivery, Outcome) // may be nil
 }
 
 // NewSender returns a sender with a pool of connections of its own.
@@ -38,7 +38,7 @@ func NewSender(opts SenderOptions) *Sender {
 	s := &Sender{policy: opts.Policy, userAgent: cmp.Or(opts.UserAgent, "Forebay-Webhooks"), observe: opts.Observe}
 	dialer := net.Dialer{Timeout: 10 * time.Second, Resolver: opts.Policy.Resolver, ControlContext: s.policy.control}
 	s.transport = &http.Transport{
-		Proxy:                  nil, // a proxy would reach what the policy refuses
+		Proxy:                  nil, // a proxy could reach addresses that the policy refuses
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        &tls.Config{RootCAs: opts.RootCAs},
 		TLSHandshakeTimeout:    10 * time.Second,
@@ -52,7 +52,7 @@ func NewSender(opts SenderOptions) *Sender {
 	return s
 }
 
-// Policy is where the sender may send to.
+// Policy returns where the sender may send to.
 func (s *Sender) Policy() *Policy { return &s.policy }
 
 // Close closes the connections that are not in use.
@@ -81,8 +81,8 @@ func (s *Sender) try(ctx context.Context, e Endpoint, m Message, a *Attempt) {
 		a.Failure, a.Err = FailedConfig, err
 		return
 	}
-	// A round trip alone follows no redirect and keeps no cookie. A POST of which anything was written
-	// is not written again.
+	// A round trip follows no redirect and keeps no cookie. A POST of which anything was written
+	// is not sent again.
 	resp, err := s.transport.RoundTrip(req)
 	if err != nil {
 		a.Failure, a.Err = classify(ctx, err), err
@@ -94,7 +94,7 @@ func (s *Sender) try(ctx context.Context, e Endpoint, m Message, a *Attempt) {
 		a.Failure = FailedStatus
 		a.RetryAfter = retryAfter(resp.Header.Get("Retry-After"), a.At)
 	}
-	// The status has decided; the rest is read so that the connection can be used again.
+	// Only the status counts. The rest is read so that the connection can be used again.
 	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswerBytes)
 }
 

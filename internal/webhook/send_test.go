@@ -179,7 +179,8 @@ func TestRebinding(t *testing.T) {
 			t.Errorf("%v: got %+v, and %d requests arrived", inside, a, hits.Load())
 		}
 	}
-	// The same name, server and address arrive once the operator allows them: the guard was what stopped it.
+	// The same name, server and address arrive once the operator allows them: the guard was what
+	// stopped it.
 	p.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	names.set("receiver.example.", "127.0.0.1")
 	if a := newSender(t, SenderOptions{Policy: p}).Send(t.Context(), endpointAt(url), Message{ID: "e"}); a.Failure != "" || hits.Load() != 1 {

@@ -17,19 +17,19 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Options makes a Service.
+// Options are the settings of a Service.
 type Options struct {
 	Store  *Store
 	Bus    *bus.Store // has the subscriptions
 	Sender SenderOptions
 	Logger *slog.Logger  // nil: slog.Default
-	Limits *limits.Meter // judges what is made; nil: nothing does
-	Grace  time.Duration // how long a stop lets deliveries end; default DefaultGrace, and at most that
+	Limits *limits.Meter // limits on what tenants create; nil: none
+	Grace  time.Duration // how long deliveries may take to end at a stop; default and maximum DefaultGrace
 }
 
-// Service keeps the webhooks of all tenants and, while Run does, delivers to them. All methods are
-// safe for concurrent use and return *forebay.Error values for what a caller did wrong. actor is who
-// does something, for the audit log.
+// Service keeps the webhooks of all tenants, and delivers to them while Run runs. All methods are
+// safe for concurrent use. They return *forebay.Error values for a caller's mistakes. actor names
+// who acts, for the audit log.
 type Service struct {
 	store   *Store
 	bus     *bus.Store
@@ -47,11 +47,11 @@ func New(opts Options) *Service {
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	s.store.OnWebhooksChanged(s.poke)
+	s.store.OnWebhooksChanged(s.wake)
 	return s
 }
 
-// Create makes a webhook. The answer alone shows its secret.
+// Create creates a webhook. Only its answer shows the secret.
 func (s *Service) Create(ctx context.Context, tenant string, wanted forebay.NewWebhook, actor string) (forebay.Webhook, error) {
 	if !forebay.ValidName(wanted.Name) || len(wanted.Name) > forebay.MaxWebhookNameBytes {
 		return forebay.Webhook{}, forebay.Invalid("name", "must be 1 to %d letters, digits, dots, underscores and hyphens, beginning with a letter or digit", forebay.MaxWebhookNameBytes)
@@ -77,13 +77,13 @@ func (s *Service) Create(ctx context.Context, tenant string, wanted forebay.NewW
 	if err != nil {
 		return forebay.Webhook{}, err
 	}
-	s.poke()
-	made, err := s.view(ctx, w)
-	made.Secret = secret.Reveal()
-	return made, err
+	s.wake()
+	created, err := s.view(ctx, w)
+	created.Secret = secret.Reveal()
+	return created, err
 }
 
-// Update gives a webhook other settings; what is left out gets its default.
+// Update changes a webhook's settings. A setting that is left out gets its default.
 func (s *Service) Update(ctx context.Context, tenant, name string, settings forebay.WebhookSettings, actor string) (forebay.Webhook, error) {
 	w, err := s.settings(ctx, settings)
 	if err != nil {
@@ -96,11 +96,11 @@ func (s *Service) Update(ctx context.Context, tenant, name string, settings fore
 	if w, err = s.store.UpdateWebhook(ctx, w, act(tenant, actor, "update-webhook", name, settings)); err != nil {
 		return forebay.Webhook{}, err
 	}
-	s.poke()
+	s.wake()
 	return s.view(ctx, w)
 }
 
-// act is the audit row of a change. Of a URL it shows the host alone.
+// act returns the audit row of a change. It shows only the host of a URL.
 func act(tenant, actor, action, name string, detail any) audit.Act {
 	if settings, ok := detail.(forebay.WebhookSettings); ok {
 		settings.URL = hostOf(settings.URL)
@@ -115,7 +115,7 @@ func act(tenant, actor, action, name string, detail any) audit.Act {
 	return audit.Act{Tenant: tenant, Actor: actor, Action: action, Target: name, Detail: text}
 }
 
-// settings checks what a caller wants of a webhook.
+// settings checks the settings that a caller asks for.
 func (s *Service) settings(ctx context.Context, wanted forebay.WebhookSettings) (w Webhook, err error) {
 	for i, name := range wanted.EventTypes {
 		if !slices.Contains(forebay.EventTypes, name) {
@@ -129,8 +129,8 @@ func (s *Service) settings(ctx context.Context, wanted forebay.WebhookSettings) 
 	if concurrency < 1 || concurrency > forebay.MaxWebhookConcurrency {
 		return w, forebay.Invalid("concurrency", "goes from 1 to %d", forebay.MaxWebhookConcurrency)
 	}
-	// One that is disabled is checked when it is enabled: a name that no longer leads anywhere must not
-	// keep it from being disabled.
+	// A disabled webhook is checked when it is enabled. A host name that no longer exists must
+	// not keep it from being disabled.
 	if wanted.Disabled {
 		_, err = s.sender.Policy().parseURL(wanted.URL)
 	} else {
@@ -141,7 +141,7 @@ func (s *Service) settings(ctx context.Context, wanted forebay.WebhookSettings) 
 	}
 	w = Webhook{URL: wanted.URL, EventTypes: wanted.EventTypes, Concurrency: concurrency}
 	if wanted.Disabled {
-		w.DisabledAt = &time.Time{} // the store says when
+		w.DisabledAt = &time.Time{} // the store sets the time
 	}
 	return w, nil
 }
@@ -155,7 +155,7 @@ func secretOrNew(given string) (forebay.Secret, error) {
 	return secret, err
 }
 
-// Delete removes a webhook and every event that waits for it, its dead letters included.
+// Delete deletes a webhook and every event that waits for it, its dead letters included.
 func (s *Service) Delete(ctx context.Context, tenant, name, actor string) error {
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
@@ -164,12 +164,12 @@ func (s *Service) Delete(ctx context.Context, tenant, name, actor string) error 
 	if err := s.store.DeleteWebhook(ctx, no, name, act(tenant, actor, "delete-webhook", name, nil)); err != nil {
 		return err
 	}
-	s.poke()
+	s.wake()
 	return nil
 }
 
-// RotateSecret gives a webhook another secret and shows it. The one before goes on signing too for a
-// while, so that receivers can change over.
+// RotateSecret gives a webhook another secret and returns it. The former secret goes on signing
+// for a while, so that receivers can change over.
 func (s *Service) RotateSecret(ctx context.Context, tenant, name string, req forebay.RotateSecretRequest, actor string) (forebay.Webhook, error) {
 	overlap := forebay.DefaultSecretOverlap
 	if req.OverlapHours != nil {
@@ -191,7 +191,7 @@ func (s *Service) RotateSecret(ctx context.Context, tenant, name string, req for
 	if err != nil {
 		return forebay.Webhook{}, err
 	}
-	s.poke()
+	s.wake()
 	rotated, err := s.view(ctx, w)
 	rotated.Secret = secret.Reveal()
 	return rotated, err
@@ -233,7 +233,7 @@ func (s *Service) Webhooks(ctx context.Context, tenant string) ([]forebay.Webhoo
 	return list, nil
 }
 
-// view is the webhook as its tenant sees it.
+// view returns the webhook as its tenant sees it.
 func (s *Service) view(ctx context.Context, w Webhook) (forebay.Webhook, error) {
 	v := forebay.Webhook{
 		Name: w.Name, URL: w.URL, EventTypes: w.EventTypes, Concurrency: w.Concurrency, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
@@ -308,7 +308,7 @@ func (s *Service) DeadLetters(ctx context.Context, tenant, name string, limit in
 // redeliverStep is how many events one transaction sends back.
 const redeliverStep = 500
 
-// Redeliver has dead letters of a webhook tried again, from the first try on.
+// Redeliver sends dead letters of a webhook again, beginning with the first try.
 func (s *Service) Redeliver(ctx context.Context, tenant, name string, req forebay.RedeliverRequest, actor string) (report forebay.RedeliverReport, err error) {
 	switch {
 	case req.All == (len(req.SequenceNumbers) > 0):
@@ -325,7 +325,7 @@ func (s *Service) Redeliver(ctx context.Context, tenant, name string, req foreba
 		report.Redelivered, err = s.store.Redeliver(ctx, w.Queue, req.SequenceNumbers, 0, audit)
 		return report, err
 	}
-	// Those that fail again meanwhile are not taken a second time: there are only so many now.
+	// Events that fail again meanwhile are not sent a second time: only the present number is.
 	counts, err := s.bus.MessageCounts(ctx, bus.MessageQueue{No: w.Queue}, math.MaxInt64>>1)
 	for left := int(counts.DeadLetter); err == nil && left > 0; {
 		var moved int
@@ -338,11 +338,11 @@ func (s *Service) Redeliver(ctx context.Context, tenant, name string, req foreba
 	return report, err
 }
 
-// testJob is the job that a test event tells of: there is none of that id.
+// testJob is the id of the job in a test event. No job has it.
 const testJob = "job_00000000000000000000000000"
 
-// Test sends a webhook an event of the type webhook.test, once and at once, also while it is disabled. It has what the event of a
-// job has, and the webhook's name.
+// Test sends a webhook an event of the type webhook.test, once and at once, even while the
+// webhook is disabled. It looks like the event of a job and names the webhook.
 func (s *Service) Test(ctx context.Context, tenant, name string) (forebay.WebhookTry, error) {
 	w, err := s.find(ctx, tenant, name)
 	if err != nil {

@@ -233,7 +233,8 @@ func bubble(t *testing.T, path string, stub http.RoundTripper) (*Service, *store
 	return s, st
 }
 
-// On the real store: ten tries over three days, the dead letters, redelivery, and what is seen of it.
+// On the real store: ten tries over three days, the dead letters, redelivery, and what is seen of
+// it.
 func TestServiceGivesUpAndRedelivers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -291,8 +292,8 @@ func TestServiceGivesUpAndRedelivers(t *testing.T) {
 	})
 }
 
-// The delivery count is on disk before anything is sent: a process that dies while it sends has spent
-// a try.
+// The delivery count is on disk before anything is sent: a process that dies while it sends has
+// spent a try.
 func TestCrashCounts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f.db")
 	synctest.Test(t, func(t *testing.T) {

@@ -15,25 +15,25 @@ import (
 // WebhookOutcome is how a delivery to a webhook ended, and what becomes of its message.
 type WebhookOutcome struct {
 	Delivered  bool
-	Release    bool              // nothing was sent: the message goes back at once, and the delivery does not count
-	Delay      time.Duration     // else: to be tried again after that
-	DeadLetter bus.DeadLettering // else, if it has a reason: given up
-	Gone       bool              // the endpoint wants to be disabled
-	Hold       time.Duration     // it wants to be left alone for that long: ten minutes at most
-	URL        string            // that was sent to; of one that the webhook does not have any more little is told
+	Release    bool              // nothing was sent: give the message back at once, uncounted
+	Delay      time.Duration     // otherwise: try again after that
+	DeadLetter bus.DeadLettering // otherwise, with a reason: give up
+	Gone       bool              // the endpoint asks to be disabled
+	Hold       time.Duration     // it asks for no deliveries for that long, ten minutes at most
+	URL        string            // where it was sent; a former URL changes neither breaker nor webhook
 	Try        forebay.WebhookTry
 }
 
 // maxWebhookTries is how many of a webhook's latest tries are kept.
 const maxWebhookTries = 100
 
-// webhookPatience is how long a webhook may fail without a success; the next message that is given up
-// then disables it.
+// webhookPatience is how long a webhook may fail without a success. The next message that is
+// given up then disables it.
 const webhookPatience = 5 * 24 * time.Hour
 
-// SettleWebhook ends a delivery of the webhook that this subscription belongs to: it settles the
-// message, notes the try, changes the breaker, and disables the webhook if that is due, which disabled
-// reports. It returns forebay.ErrLockLost and changes nothing once the lock has ended.
+// SettleWebhook ends a delivery of the webhook of this subscription. It settles the message,
+// records the try, changes the breaker, and disables the webhook if that is due. disabled reports
+// the latter. It returns forebay.ErrLockLost and changes nothing once the lock has ended.
 func (s *Store) SettleWebhook(ctx context.Context, queueID int64, l queue.Lock, o WebhookOutcome) (disabled bool, err error) {
 	subqueue := queue.SubqueueOf(queueID, queue.SubqueueMain)
 	operation := bus.Settling(subqueue, l)
@@ -88,7 +88,7 @@ INSERT INTO webhook_tries (queue, no, message_id, event_type, at, number, status
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 )
 
-// endDelivery makes room for another delivery, and notes the try if one was made.
+// endDelivery frees the delivery's slot, and records the try if there was one.
 func (t *tx) endDelivery(queue int64, l queue.Lock, o WebhookOutcome) (disabled bool, err error) {
 	h, err := t.endingHook(queue)
 	if err != nil || h == nil {
@@ -112,7 +112,7 @@ func (t *tx) endDelivery(queue int64, l queue.Lock, o WebhookOutcome) (disabled 
 		}
 	}
 	if changed := probe || h.open() != before.open() || h.until > before.until; changed || h.underWay >= h.concurrency {
-		t.roomForWebhook(queue, !changed)
+		t.wakeReceivers(queue, !changed)
 	}
 	if known {
 		h.underWay--
@@ -188,7 +188,7 @@ func (t *tx) noteTry(queue, no int64, o WebhookOutcome) error {
 	return t.Prep("DELETE FROM webhook_tries WHERE queue = ? AND no <= ?").Int(queue).Int(no - maxWebhookTries).Exec()
 }
 
-// disableWebhook stops a webhook's deliveries and takes it off the topic, so that nothing more gathers.
+// disableWebhook stops a webhook's deliveries. Its subscription selects nothing from then on.
 func (t *tx) disableWebhook(queue int64, reason string) (disabled bool, err error) {
 	err = t.Alone(func() error {
 		disabled, err = t.disable(queue, reason)
@@ -229,8 +229,8 @@ const sqlRedeliver = `
 UPDATE messages SET lane = ?1, visible = ?2, deliveries = 0, token = NULL, locked_at = NULL
 WHERE seq = ?3 AND lane + 0 = ?4 AND (token IS NULL OR visible <= ?2)`
 
-// Redeliver sends dead letters of a webhook back to be tried anew: those with these numbers, or,
-// without any, the oldest up to limit. It returns how many it found there and not locked.
+// Redeliver sends dead letters of a webhook back to be tried anew: those with these numbers or,
+// without numbers, the oldest up to limit. It returns how many it moved. Locked ones stay.
 func (s *Store) Redeliver(ctx context.Context, queueID int64, seqs []int64, limit int, entry audit.Act) (moved int, err error) {
 	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (int, error) {
 		from, to := queue.SubqueueOf(queueID, queue.SubqueueDeadLetter), queue.SubqueueOf(queueID, queue.SubqueueMain)

@@ -61,7 +61,7 @@ func sign(key []byte, id string, timestamp int64, body []byte) string {
 	return signaturePrefix + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// setSignature adds the three headers. Every secret valid at that time signs.
+// setSignature adds the three headers. Every secret that is valid at that time signs.
 func setSignature(header http.Header, secrets []SigningSecret, id string, at time.Time, body []byte) error {
 	var signatures []string
 	for _, s := range secrets {
@@ -83,8 +83,9 @@ func setSignature(header http.Header, secrets []SigningSecret, id string, at tim
 	return nil
 }
 
-// deliveryID is the webhook-id of a message: its own id, unless that could not stand in a header or
-// holds the dot that separates what is signed; then a digest of it. It is the same on every try.
+// deliveryID is the webhook-id of a message. It is the message's own id if that can stand in a
+// header and holds no dot, since dots separate what is signed. Otherwise it is a digest of the
+// id. It is the same on every try.
 func deliveryID(messageID string) string {
 	fits := messageID != "" && len(messageID) <= maxIDBytes
 	for i := 0; i < len(messageID) && fits; i++ {

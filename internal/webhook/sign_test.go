@@ -89,8 +89,8 @@ func TestParseSecret(t *testing.T) {
 	}
 }
 
-// An id that could not stand in the header, or could be mistaken for another part of what is signed,
-// is replaced by one that is the same every time.
+// An id is replaced if it could not stand in the header, or could be mistaken for another part of
+// what is signed. The replacement is always the same.
 func TestDeliveryID(t *testing.T) {
 	for id, same := range map[string]bool{
 		"evt_1-A:x": true, strings.Repeat("a", 128): true,

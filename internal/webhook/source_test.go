@@ -114,7 +114,7 @@ func (q *source) last(id string) Outcome {
 	return Outcome{}
 }
 
-// endpointStub is an endpoint that answers as told, and the times at which it was called.
+// endpointStub is an endpoint that gives set answers, and records when it was called.
 type endpointStub struct {
 	mu     sync.Mutex
 	calls  []time.Time

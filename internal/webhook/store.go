@@ -6,10 +6,10 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Store keeps webhooks, and what became of their deliveries.
+// Store keeps webhooks and the records of their deliveries.
 type Store struct {
 	*queue.Store
-	changes db.Listener[struct{}] // in other processes
+	changes db.Listener[struct{}] // changes made by other processes
 }
 
 func (s *Store) Attach(*db.DB) {}
@@ -27,7 +27,8 @@ func (s *Store) Received(n *db.Notification) {
 	}
 }
 
-// OnWebhooksChanged makes f hear of it when another process has changed the webhooks, or may have.
+// OnWebhooksChanged sets the function that is called when another process has changed the
+// webhooks, or may have.
 func (s *Store) OnWebhooksChanged(f func()) { s.changes.Set(func(struct{}) { f() }) }
 
 var key = db.NewKey(func(t *db.Tx, _ *participant) *tx { return &tx{Tx: bus.Key.Of(t)} })

@@ -1,19 +1,21 @@
-// Package webhook delivers messages to HTTP endpoints as Standard Webhooks (specification 1.0.0): a
-// POST whose body is the message's, with an id that is the same on every try, the time of the try,
-// and an HMAC-SHA256 signature over both and the body.
+// Package webhook delivers messages to HTTP endpoints as Standard Webhooks (specification 1.0.0).
+// A delivery is a POST with the message's body. It has an id that is the same on every try, the
+// time of the try, and an HMAC-SHA256 signature over id, time and body.
 //
-// A [Service] keeps the webhooks of tenants, each with a subscription of its tenant's topic of job
-// events, and has a [Runner] for each. A Runner takes the messages of one endpoint from its [Source],
-// one at a time in each of a few workers: receive under a lock, which counts the delivery before
-// anything is sent; send; settle. A try that fails goes back with the delay of the published
-// [Schedule]; the last goes to the dead letters. A message can therefore arrive more than once, and
-// out of order; receivers tell repeats by the id. While an endpoint keeps failing, a breaker lets one
-// delivery through now and then, and the others wait without losing tries. The breaker, and how many
-// deliveries are under way, is the Source's: of a webhook's it stands in the database, for all processes.
+// A [Service] keeps the webhooks of tenants and has a [Runner] for each. Each webhook has a
+// subscription to its tenant's topic of job events. A Runner takes the messages of one endpoint
+// from its [Source]. Each of its workers handles one message at a time: it receives the message
+// under a lock, sends it and settles it. The delivery is counted before anything is sent.
 //
-// Whoever may set a webhook chooses where the server sends requests. The [Policy] keeps these off
-// the server's own network: the address is checked when the URL is set and again when it is dialled;
-// nothing is redirected or proxied, and nothing of an answer but its status is shown.
+// A try that fails goes back with the delay of the published [Schedule]; the last goes to the
+// dead letters. So a message can arrive more than once and out of order. Receivers recognise
+// repeats by the id. While an endpoint keeps failing, a breaker lets one delivery through now and
+// then, and the others wait without losing tries. The Source keeps the breaker and counts
+// deliveries under way. A webhook's source keeps both in the database, for all processes.
+//
+// Whoever creates a webhook can aim the server at any address (SSRF). The [Policy] keeps requests
+// off the server's own network. It checks the address when the URL is set and again when it is
+// dialled. Redirects and proxies are off, and only the status of an answer is shown.
 package webhook
 
 import (
@@ -34,8 +36,8 @@ type Endpoint struct {
 	Concurrency int             // deliveries at once; 0: forebay.DefaultWebhookConcurrency
 }
 
-// SigningSecret is one of an endpoint's secrets. During a rotation every delivery is signed with
-// each that is still valid.
+// SigningSecret is one of an endpoint's secrets. During a rotation every valid secret signs each
+// delivery.
 type SigningSecret struct {
 	Secret forebay.Secret
 	Until  time.Time // zero: for good
@@ -47,26 +49,26 @@ const (
 	SendTimeout = 15 * time.Second
 	// MinLock is how long a Source must hold a message for its worker: a try and settling it.
 	MinLock = 60 * time.Second
-	// maxAnswerBytes is read of an answer, so that its connection can be used again.
+	// maxAnswerBytes is how much of an answer is read, so that its connection can be used again.
 	maxAnswerBytes = 64 << 10
 )
 
-// Source is where an endpoint's messages stand.
+// Source has an endpoint's messages.
 type Source interface {
 	// Receive waits for a message that the endpoint may be sent now, by its concurrency and its
-	// breaker, and locks it for at least MinLock. The delivery is counted, and that is on disk, when
-	// Receive returns.
+	// breaker. It locks the message for at least MinLock. When it returns, the delivery is
+	// counted on disk.
 	Receive(ctx context.Context) (Delivery, error)
-	// Settle ends a delivery in one transaction, which tells the breaker too. It returns forebay.ErrLockLost, and has changed
-	// nothing, when the lock has ended.
+	// Settle ends a delivery in one transaction, and records its outcome for the breaker. It
+	// returns forebay.ErrLockLost, and has changed nothing, if the lock has ended.
 	Settle(ctx context.Context, d Delivery, o Outcome) error
 }
 
 // Delivery is a message on its way to an endpoint.
 type Delivery struct {
 	Message
-	Lock  queue.Lock // what the Source settles it by
-	Count int        // deliveries so far with this one, from 1
+	Lock  queue.Lock // the lock that Settle needs
+	Count int        // deliveries so far, including this one
 }
 
 // Message is what an endpoint gets.
@@ -77,7 +79,7 @@ type Message struct {
 	Body        []byte
 }
 
-// Outcome says what becomes of a message after a delivery.
+// Outcome is what becomes of a message after a delivery.
 type Outcome struct {
 	Verb    Verb
 	Delay   time.Duration // of Retry
@@ -99,7 +101,7 @@ const (
 	GiveUp   Verb = "give_up"  // to the dead letters
 )
 
-// Attempt is what one try met.
+// Attempt is the result of one try.
 type Attempt struct {
 	At         time.Time
 	Duration   time.Duration
@@ -115,8 +117,8 @@ type Failure string
 const (
 	FailedStatus  Failure = "status"  // an answer other than 2xx
 	FailedTimeout Failure = "timeout" // no answer within SendTimeout
-	// FailedAddress is both a name without an address and an address that the Policy refuses. A tenant
-	// who could tell them apart would learn the names of the operator's network.
+	// FailedAddress is both a name without an address and an address that the Policy refuses. If
+	// tenants could tell these apart they would learn the names of the operator's network.
 	FailedAddress    Failure = "address"
 	FailedTLS        Failure = "tls"        // the certificate or the handshake
 	FailedConnection Failure = "connection" // refused, reset, or not HTTP

@@ -16,7 +16,7 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// An endpoint is left alone after five failures in a row, and for as long as it asks.
+// An endpoint gets nothing for a while after five failures in a row, or for as long as it asks.
 func TestBreakerNotes(t *testing.T) {
 	const now = 1_000_000
 	failed := func(hold time.Duration) WebhookOutcome { return WebhookOutcome{Hold: hold} }
@@ -58,8 +58,9 @@ func TestBreakerNotes(t *testing.T) {
 	}
 }
 
-// An endpoint gets as many deliveries at once as it may, whichever processes they are of. Each that ends, by
-// a settlement or because its process has died, lets the next begin, in whichever process waits.
+// An endpoint gets only so many deliveries at once from all processes. Each that ends lets the
+// next begin, in whichever process waits. A delivery ends by a settlement or because its process
+// has died.
 func TestWebhookConcurrency(t *testing.T) {
 	onDeliveries(t, 2, 9, func(d *deliveries) {
 		first, second := d.take(0, true, "at first"), d.take(1, true, "at first")
@@ -76,7 +77,7 @@ func TestWebhookConcurrency(t *testing.T) {
 			first, second = second, m
 			d.take(0, false, "with two under way again")
 		}
-		// Neither is heard of again.
+		// Neither is settled.
 		d.pass(webhookLock - time.Second)
 		d.take(0, false, "before the locks end")
 		d.pass(2 * time.Second)
@@ -88,7 +89,7 @@ func TestWebhookConcurrency(t *testing.T) {
 			d.Errorf("settled after its lock: %v", err)
 		}
 		d.take(1, false, "after a settlement that came too late")
-		// A limit that is changed holds at once.
+		// A changed limit holds at once.
 		w := d.w
 		w.Concurrency = 3
 		next := d.waiting(1)
@@ -102,7 +103,8 @@ func TestWebhookConcurrency(t *testing.T) {
 	})
 }
 
-// Failures count whichever process met them, and the breaker holds all: one probe at a time, until one works.
+// Failures in all processes count. The breaker holds for all, with one probe at a time until one
+// succeeds.
 func TestWebhookBreaker(t *testing.T) {
 	onDeliveries(t, 4, 40, func(d *deliveries) {
 		late := []bus.Message{d.take(0, true, "at first"), d.take(1, true, "at first")}
@@ -122,7 +124,8 @@ func TestWebhookBreaker(t *testing.T) {
 			}
 		}
 		nothing("open")
-		// What began before tells nothing of the endpoint, but what it asks for holds.
+		// Deliveries that began before say nothing about the endpoint, but a pause that they ask
+		// for holds.
 		d.settle(1, late[0], WebhookOutcome{Delivered: true})
 		nothing("open, and a success from before")
 		d.settle(1, late[1], WebhookOutcome{Hold: 20 * time.Second})
@@ -134,7 +137,7 @@ func TestWebhookBreaker(t *testing.T) {
 		d.pass(2 * time.Second)
 		d.take(0, true, "half-open")
 		nothing("with a probe under way")
-		// The prober dies; its probe is over with its lock.
+		// The process with the probe dies. The probe is over when its lock ends.
 		d.pass(webhookLock - 2*time.Second)
 		nothing("before the lock of the dead prober ends")
 		d.pass(3 * time.Second)
@@ -146,7 +149,7 @@ func TestWebhookBreaker(t *testing.T) {
 		}
 		nothing("open again")
 		d.pass(34 * time.Second)
-		// A probe that was not sent lets another one be, in whichever process waits.
+		// A probe that was not sent makes room for another one, in whichever process waits.
 		probe := d.take(0, true, "half-open again")
 		next := d.waiting(1)
 		d.settle(0, probe, WebhookOutcome{Release: true})
@@ -155,7 +158,7 @@ func TestWebhookBreaker(t *testing.T) {
 			d.Fatalf("after a probe that was not sent: %+v", m)
 		}
 		nothing("with a third probe under way")
-		// One that works closes it for all, and tells them.
+		// A probe that succeeds closes the breaker, and all processes are notified.
 		next = d.waiting(0)
 		d.settle(1, m, WebhookOutcome{Delivered: true})
 		if m, ok = <-next; !ok {
@@ -172,8 +175,8 @@ func TestWebhookBreaker(t *testing.T) {
 	})
 }
 
-// While an endpoint is left alone, others receive from its subscription as from any, at once and when something comes; and they
-// do not keep what is for the endpoint from it.
+// While an endpoint gets nothing, other receivers still get messages of its subscription, at once
+// and when one comes. They do not keep the endpoint's deliveries from it later.
 func TestOthersReceiveBesideWebhook(t *testing.T) {
 	onDeliveries(t, 4, breakerFailures+1, func(d *deliveries) {
 		for range breakerFailures {
@@ -211,7 +214,8 @@ func TestOthersReceiveBesideWebhook(t *testing.T) {
 	})
 }
 
-// An endpoint that has failed for five days is not tried any more, though so many events come that none is tried ten times.
+// An endpoint that has failed for five days is disabled, even if there are so many events that
+// none is tried ten times.
 func TestWebhookFailingForDays(t *testing.T) {
 	onDeliveries(t, 4, 0, func(d *deliveries) {
 		for day := range 6 {
@@ -232,9 +236,9 @@ func TestWebhookFailingForDays(t *testing.T) {
 	})
 }
 
-// A process that knows only how long a probe may take hears when it has failed, and tries by itself when the
-// pause is over.
-func TestWebhookBreakerIsTold(t *testing.T) {
+// A process knows only how long a probe may take. It is notified when the probe has failed, and
+// sends one itself when the pause is over.
+func TestBreakerChangesArePublished(t *testing.T) {
 	onDeliveries(t, 4, 10, func(d *deliveries) {
 		for range breakerFailures {
 			d.settle(0, d.take(0, true, "closed"), WebhookOutcome{})
@@ -245,7 +249,7 @@ func TestWebhookBreakerIsTold(t *testing.T) {
 		rests := func() (until int64) {
 			d.Helper()
 			until, err := db.TransactIn(background, bus.Key, d.stores[1].DB.Writer, db.Op{Stage: db.StageChange}, func(t *bus.Tx) (int64, error) {
-				return t.W.Resting[queue.SubqueueOf(d.w.Queue, queue.SubqueueMain)], nil
+				return t.W.Paused[queue.SubqueueOf(d.w.Queue, queue.SubqueueMain)], nil
 			})
 			if err != nil {
 				d.Fatal(err)
@@ -274,8 +278,8 @@ func TestWebhookBreakerIsTold(t *testing.T) {
 	})
 }
 
-// A disabled webhook gets nothing from that very transaction on; enabled again, or at a new address, it
-// begins anew, and an answer from the old address tells nothing of the new one.
+// A disabled webhook gets nothing from that transaction on. When it is enabled again, or has a
+// new address, it begins without failures. An answer from the old address changes nothing.
 func TestWebhookBreakerIsReset(t *testing.T) {
 	onDeliveries(t, 4, 40, func(d *deliveries) {
 		update := func(change func(*Webhook)) {
@@ -324,11 +328,11 @@ func TestWebhookBreakerIsReset(t *testing.T) {
 	})
 }
 
-// Rows of deliveries that nobody settled do not gather.
+// Rows of deliveries that nobody settled do not pile up.
 func TestLostWebhookDeliveriesAreForgotten(t *testing.T) {
-	onDeliveries(t, 32, 3*maxLeftDeliveries, func(d *deliveries) {
+	onDeliveries(t, 32, 3*maxStaleDeliveries, func(d *deliveries) {
 		for range 3 {
-			for range maxLeftDeliveries {
+			for range maxStaleDeliveries {
 				got, err := d.stores[0].Bus.Receive(background, bus.ReceiveRequest{
 					Queue: bus.MessageQueue{No: d.w.Queue, Tenant: d.w.Tenant, Lock: webhookLock, MaxDeliveries: 1}, Max: 1, MaxBytes: 1, Webhook: true})
 				if err != nil || len(got) != 1 {
@@ -341,13 +345,13 @@ func TestLostWebhookDeliveriesAreForgotten(t *testing.T) {
 			_, err = t.Prep("SELECT count(*) FROM webhook_deliveries").One(func(r driver.Row) { n = r.Int(0) })
 			return n, err
 		})
-		if err != nil || rows > 2*maxLeftDeliveries {
+		if err != nil || rows > 2*maxStaleDeliveries {
 			d.Errorf("%d rows are left (%v)", rows, err)
 		}
 	})
 }
 
-// Where one process alone has the database, deliveries of the one before it are over.
+// If one process alone has the database, the deliveries of the process before it are over.
 func TestWebhookDeliveriesOfDeadProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f.db")
 	synctest.Test(t, func(t *testing.T) {

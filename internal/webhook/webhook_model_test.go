@@ -24,7 +24,7 @@ type modelEvent struct {
 	at    int64 // not received before
 }
 
-// modelDelivery is one that was not settled, by whichever process.
+// modelDelivery is a delivery that was not settled yet, by any process.
 type modelDelivery struct {
 	id    string
 	lock  queue.Lock
@@ -135,7 +135,7 @@ func (m *hookModel) settle(t *rapid.T) {
 	m.end(t, rapid.IntRange(0, len(m.started)-1).Draw(t, "delivery"), o)
 }
 
-// outage has as many deliveries fail as open the breaker, or as there are.
+// outage lets as many deliveries fail as open the breaker, or as there are.
 func (m *hookModel) outage(t *rapid.T) {
 	for range breakerFailures {
 		began := len(m.started)
@@ -146,7 +146,7 @@ func (m *hookModel) outage(t *rapid.T) {
 	}
 }
 
-// end settles one that was begun.
+// end settles a delivery.
 func (m *hookModel) end(t *rapid.T, i int, o WebhookOutcome) {
 	s, d := m.store(t), m.started[i]
 	m.started = slices.Delete(m.started, i, i+1)
@@ -171,7 +171,7 @@ func (m *hookModel) end(t *rapid.T, i int, o WebhookOutcome) {
 	}
 }
 
-// learn is what the guide says of failures, pauses and Retry-After.
+// learn does to the model what the guide says of failures, pauses and Retry-After.
 func (m *hookModel) learn(t *rapid.T, d *modelDelivery, o WebhookOutcome) {
 	w, err := m.latest.Webhooks.Webhook(context.Background(), m.w.Tenant, "w")
 	if err != nil {
@@ -232,8 +232,9 @@ func (m *hookModel) wait(t *rapid.T) {
 	}
 }
 
-// Whatever processes do, an endpoint gets what it may get: no more at once, nothing while it is paused, one
-// probe after that; and no event is lost, nor a try counted that was not begun.
+// Whatever processes do, an endpoint gets no more deliveries at once than it may, none while it
+// is paused, and one probe after that. No event is lost, and no try is counted that was not
+// begun.
 func TestWebhookAgainstModel(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {

@@ -163,7 +163,8 @@ func TestWebhookChanges(t *testing.T) {
 		if _, err := s.Webhooks.CreateWebhook(ctx, w, audit.Act{}); forebay.CodeOf(err) != forebay.CodeConflict {
 			t.Errorf("made twice: %v", err)
 		}
-		// A subscription of the name that one would need is in its way, and nothing is left behind.
+		// A subscription of the name that one would need is in its way, and nothing is left
+		// behind.
 		topic, _, err := s.Bus.MessageQueue(ctx, "acme/"+forebay.TopicJobEvents)
 		if err != nil {
 			t.Fatal(err)

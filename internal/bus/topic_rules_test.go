@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,14 +12,15 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/forebayhq/forebay/internal/filter"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
-// subscribeSlowly makes a subscription with so many rules each of which takes all the steps that one may, for the messages of slow.
+// subscribeSlowly makes a subscription with so many rules each of which takes all the steps that
+// one may, for the messages of slow.
 func subscribeSlowly(t *testing.T, s *stores, topic MessageQueue, name string, rules int) MessageQueue {
 	t.Helper()
 	sub := MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}
@@ -42,13 +42,13 @@ func slow(subject string) MessageContent {
 	return m
 }
 
-// Rules are judged before the transaction: what is refused never gets there, and what is not may take longer than
-// a transaction may.
+// Senders judge messages before their transaction. A refused message never gets there, and an
+// accepted one may take longer than a transaction may.
 func TestSendersJudgeBeforeTheirTransaction(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		all := subscribe(t, s, topic, "all")
-		subscribeSlowly(t, s, topic, "slow", 2*txSteps/(1<<18))
+		subscribeSlowly(t, s, topic, "slow", 2*rules.TxSteps/(1<<18))
 		send(t, s, topic, slow("one"))
 		if got := subjects(t, s, all.Subqueue(false)); got != "one" {
 			t.Errorf("the subscription has %q", got)
@@ -67,7 +67,7 @@ func TestSendersJudgeBeforeTheirTransaction(t *testing.T) {
 	})
 }
 
-// What was judged by rules that no longer stand is judged again.
+// A message that was judged by former rules is judged again.
 func TestSentByTheRulesThatStand(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
@@ -99,7 +99,8 @@ func TestSentByTheRulesThatStand(t *testing.T) {
 	})
 }
 
-// Events of jobs are stored with the change, so they are judged in its transaction; rules that take long do not hold it up.
+// Events of jobs are stored with the change, so they are judged in its transaction. Slow rules do
+// not delay it.
 func TestJudgingEventsIsBounded(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
@@ -115,9 +116,9 @@ func TestJudgingEventsIsBounded(t *testing.T) {
 					return 0, err
 				}
 			}
-			return t.copied.steps, nil
+			return t.copied.Steps, nil
 		})
-		if most := txSteps + events*(eventSteps+1<<19); err != nil || steps > most {
+		if most := rules.TxSteps + events*(rules.EventSteps+1<<19); err != nil || steps > most {
 			t.Errorf("judging took %d steps, not %d (%v)", steps, most, err)
 		}
 		for subqueue, sub := range map[queue.Subqueue]string{all.Subqueue(false): "all", costly.Subqueue(true): "slow"} {
@@ -128,7 +129,8 @@ func TestJudgingEventsIsBounded(t *testing.T) {
 	})
 }
 
-// What comes to a topic with many rules, of which none is ready, waits for them outside of the transaction, in its order.
+// Messages to a topic with many rules that are not compiled wait for them outside of the
+// transaction, in order.
 func TestTransactionsCompileFewRules(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
@@ -166,7 +168,8 @@ func TestTransactionsCompileFewRules(t *testing.T) {
 	})
 }
 
-// A scheduled message whose topic's rules are not ready is soon looked at again, also where no more may wait for a judge.
+// A scheduled message whose topic's rules are not compiled is soon tried again, even if no more
+// messages may wait to be judged.
 func TestWhatFindsNoRulesReadyWaitsShortly(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
@@ -177,19 +180,19 @@ func TestWhatFindsNoRulesReadyWaitsShortly(t *testing.T) {
 		m.ScheduledAt = &later
 		seq := send(t, s, topic, m)[0]
 		if _, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
-			t.W.slow = newSlowMessages() // of which nobody takes any
+			t.W.slow = rules.NewSlow() // of which nobody takes any
 			return 0, nil
 		}); err != nil {
 			t.Fatal(err)
 		}
-		s.Bus.topics.forget(topic.No)
+		s.Bus.topics.Forget(topic.No)
 		makeDue(t, s)
 		var due, now int64
 		if err := s.DB.Read(t.Context(), func(c driver.Conn) error {
 			now = c.Now()
 			_, err := c.Prep("SELECT due_at FROM bodies WHERE seq = ?").Int(seq).One(func(r driver.Row) { due = r.Int(0) })
 			return err
-		}); err != nil || due == 0 || due > now+partPause {
+		}); err != nil || due == 0 || due > now+slowPause {
 			t.Errorf("it is due in %d ms (%v)", due-now, err)
 		}
 		if _, err := s.Bus.readTopic(t.Context(), topic.No); err != nil {
@@ -203,8 +206,8 @@ func TestWhatFindsNoRulesReadyWaitsShortly(t *testing.T) {
 	})
 }
 
-// Rules that take long are judged only in one of the places that the process has for such work, and by nobody who has gone.
-func TestSendersJudgeInTurns(t *testing.T) {
+// Slow rules are judged only in a turn, and for no caller that has gone.
+func TestJudgingTakesTurns(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		subscribeSlowly(t, s, topic, "slow", 100)
@@ -220,39 +223,50 @@ func TestSendersJudgeInTurns(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		if _, err := s.Bus.judge(ctx, topic.No, []MessageContent{slow("one")}, true); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("it was judged while others had all the places: %v", err)
+			t.Errorf("it was judged while others had all the turns: %v", err)
 		}
 	})
 }
 
-// A topic that changes costs the rules that are new.
-func TestRulesAreCompiledOnce(t *testing.T) {
+// One tenant's scheduled messages with slow rules do not delay another's slow ones.
+func TestCostlyRulesDelayTheirTenantAlone(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
-		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
-		first := subscribeSlowly(t, s, topic, "first", 3)
-		of := func(c *compiledTopic, sub MessageQueue) []*filter.Rule {
-			at := slices.IndexFunc(c.subscriptions, func(one compiledSubscription) bool { return one.queue.No == sub.No })
-			return c.subscriptions[at].rules
+		const many = 12
+		tenants := []int64{tenantOf(t, s, "costly"), tenantOf(t, s, "other")}
+		var listeners []MessageQueue
+		for i, tenant := range tenants {
+			topic := putTopic(t, s, MessageQueue{Tenant: tenant, Name: fmt.Sprint("t", i, "/topic")})
+			listeners = append(listeners, subscribe(t, s, topic, "all"))
+			subscribeSlowly(t, s, topic, "slow", 2*rules.TxSteps/(1<<18))
+			for j := range []int{many, 1}[i] {
+				m := slow(fmt.Sprint("m", j))
+				later := time.Now().Add(time.Hour)
+				m.ScheduledAt = &later
+				send(t, s, topic, m)
+			}
 		}
-		before, err := s.Bus.readTopic(t.Context(), topic.No)
-		if err != nil {
+		if _, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
+			t.DueBy(t.Now)
+			return 0, t.Prep("UPDATE bodies SET due_at = ?1, scheduled_at = ?1 WHERE due_at > ?1").Int(t.Now).Exec()
+		}); err != nil {
 			t.Fatal(err)
 		}
-		second := subscribeSlowly(t, s, topic, "second", 2)
-		if _, _, err := s.Bus.PutRule(t.Context(), second, Rule{Name: "r1", Settings: forebay.RuleSettings{SQLFilter: "p = 'new'"}}, RuleLimits{100, 100}); err != nil {
-			t.Fatal(err)
+		var before int
+		for start := time.Now(); ; <-time.After(time.Millisecond) {
+			before = len(peekAll(t, s, listeners[0].Subqueue(false)))
+			if len(peekAll(t, s, listeners[1].Subqueue(false))) == 1 {
+				break
+			}
+			if time.Since(start) > time.Minute {
+				t.Fatal("the other tenant's message did not come")
+			}
 		}
-		after, err := s.Bus.readTopic(t.Context(), topic.No)
-		if err != nil || len(after.subscriptions) != 2 {
-			t.Fatal(len(after.subscriptions), err)
+		if before > many/2 {
+			t.Errorf("%d of %d messages of the other tenant came first", before, many)
 		}
-		if was, is := of(before, first), of(after, first); len(is) != 3 || !slices.Equal(was, is) {
-			t.Errorf("of %d rules that have not changed some were compiled again: %v, %v", len(is), was, is)
-		}
-		if m := (&filter.Message{Properties: forebay.Properties{"p": "new"}}); len(of(after, second)) != 2 {
-			t.Errorf("the second subscription has %d rules", len(of(after, second)))
-		} else if selects, err := of(after, second)[1].Filter.Matches(m); err != nil || !selects {
-			t.Errorf("the rule that has changed selects as before: %v, %v", selects, err)
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
+		if got := len(peekAll(t, s, listeners[0].Subqueue(false))); got != many {
+			t.Errorf("%d of %d messages came", got, many)
 		}
 	})
 }

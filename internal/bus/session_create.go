@@ -7,26 +7,28 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-const sqlMakeSession = `INSERT INTO sessions (queue, id, visible) VALUES (?, ?, ?)
+const sqlCreateSession = `INSERT INTO sessions (queue, id, visible) VALUES (?, ?, ?)
 ON CONFLICT (queue, id) DO UPDATE SET visible = coalesce(sessions.visible, excluded.visible) RETURNING no, id`
 
-// sqlMakeSessions is the same for so many.
-var sqlMakeSessions = strings.Replace(sqlMakeSession, "(?, ?, ?)", "(?, ?, ?)"+strings.Repeat(", (?, ?, ?)", sessionsAtOnce-1), 1)
+// sqlCreateSessions does the same for sessionsAtOnce sessions.
+var sqlCreateSessions = strings.Replace(sqlCreateSession, "(?, ?, ?)", "(?, ?, ?)"+strings.Repeat(", (?, ?, ?)", sessionsAtOnce-1), 1)
 
 const sessionsAtOnce = 16
 
-// messageForSession returns the number of the session that gets a message, making it unless it was made.
-func (t *Tx) messageForSession(q MessageQueue, id string, made int64) (no int64, err error) {
-	if no = made; no == 0 {
-		_, err = t.Prep(sqlMakeSession).Int(q.No).Text(id).Int(t.Now).One(func(r driver.Row) { no = r.Int(0) })
+// sessionFor returns the number of the session that gets a message. It creates the session unless
+// its number is known.
+func (t *Tx) sessionFor(q MessageQueue, id string, known int64) (no int64, err error) {
+	if no = known; no == 0 {
+		_, err = t.Prep(sqlCreateSession).Int(q.No).Text(id).Int(t.Now).One(func(r driver.Row) { no = r.Int(0) })
 	}
 	t.wakeSession(q.No, no)
 	return no, err
 }
 
-// makeSessions makes the sessions of messages that are about to enter the queue, as far as that can be
-// done for many at once, and returns their numbers.
-func (t *Tx) makeSessions(q MessageQueue, messages []MessageContent) (nos map[string]int64, err error) {
+// createSessions creates the sessions of messages that are about to enter the queue,
+// sessionsAtOnce at a time, and returns their numbers. Sessions that are left over are created
+// one by one later.
+func (t *Tx) createSessions(q MessageQueue, messages []MessageContent) (nos map[string]int64, err error) {
 	if !q.RequiresSession || q.IsTopic || q.ForwardTo != "" || q.DuplicateWindow > 0 || len(messages) < sessionsAtOnce {
 		return nil, nil
 	}
@@ -40,7 +42,7 @@ func (t *Tx) makeSessions(q MessageQueue, messages []MessageContent) (nos map[st
 		}
 	}
 	for ; len(ids) >= sessionsAtOnce; ids = ids[sessionsAtOnce:] {
-		st := t.Prep(sqlMakeSessions)
+		st := t.Prep(sqlCreateSessions)
 		for _, id := range ids[:sessionsAtOnce] {
 			st = st.Int(q.No).Text(id).Int(t.Now)
 		}
@@ -51,7 +53,8 @@ func (t *Tx) makeSessions(q MessageQueue, messages []MessageContent) (nos map[st
 	return nos, nil
 }
 
-// wakeSession wakes who waits for a session of the queue, and who waits for messages of this one.
+// wakeSession wakes receivers that wait for a session of the queue, and the receiver of this
+// session.
 func (t *Tx) wakeSession(queueID, no int64) {
 	t.Queue.WakeAt(queue.SubqueueOf(queueID, subqueueSessions), t.Now)
 	t.Queue.WakeAt(SessionLock{No: no}.subqueue(), t.Now)

@@ -11,11 +11,11 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// However many documents of one tenant take their time, another's is read at once, and a third's next.
-func TestPlacesAreFair(t *testing.T) {
+// If many documents of one tenant take their time, another's is read at once, and a third's next.
+func TestConcurrencyLimitIsFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const killer = 2 * time.Second
-		p := newPlaces(3, 2, 8)
+		p := newConcurrencyLimit(3, 2, 8)
 		begun := time.Now()
 		read := func(tenant string, took time.Duration) (waited time.Duration) {
 			leave, err := p.take(t.Context(), tenant)
@@ -44,22 +44,22 @@ func TestPlacesAreFair(t *testing.T) {
 		}
 		all.Wait()
 		if p.free != 3 || len(p.tenants) != 0 {
-			t.Errorf("%d places are free at the end, and %d tenants are remembered", p.free, len(p.tenants))
+			t.Errorf("%d slots are free at the end, and %d tenants are remembered", p.free, len(p.tenants))
 		}
 	})
 }
 
-// Only so many wait for a place; others come again, one after another.
-func TestPlacesSendAway(t *testing.T) {
+// Only so many documents wait for a slot. Others are tried again later, one after another.
+func TestConcurrencyLimitSendsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPlaces(2, 1, 8)
+		p := newConcurrencyLimit(2, 1, 8)
 		ctx, cancel := context.WithCancel(t.Context())
 		leave, err := p.take(ctx, "greedy")
 		if err != nil {
 			t.Fatal(err)
 		}
 		var waiting sync.WaitGroup
-		for range p.line {
+		for range p.maxWaiting {
 			waiting.Go(func() {
 				if _, err := p.take(ctx, "greedy"); !errors.Is(err, context.Canceled) {
 					t.Errorf("a wait that was cancelled ended with %v", err)

@@ -13,12 +13,14 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// A send whose copies are too many for one transaction makes them in several, each message with all its copies at once.
+// A send whose copies are too many for one transaction makes them in several, each message with
+// all its copies at once.
 func TestSendInParts(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		const messages, listeners = 60, 50
@@ -44,7 +46,7 @@ func TestSendInParts(t *testing.T) {
 		}
 		err := s.DB.Read(t.Context(), func(c driver.Conn) error {
 			return c.Prep("SELECT enqueued_at, lane % 4, count(*), count(DISTINCT message_id) FROM bodies GROUP BY 1, 2").Each(func(r driver.Row) error {
-				if r.Int(2) > 2*fullCopies+listeners || r.Int(2) != r.Int(3)*listeners {
+				if r.Int(2) > 2*rules.FullCopies+listeners || r.Int(2) != r.Int(3)*listeners {
 					t.Errorf("there are %d copies of %d messages of one time", r.Int(2), r.Int(3))
 				}
 				return nil
@@ -56,8 +58,8 @@ func TestSendInParts(t *testing.T) {
 	})
 }
 
-// What a sender does not hand out becomes active by itself, once, and what comes to the topic meanwhile comes after it, though it
-// makes few copies.
+// Messages whose sender does not make the copies become active by themselves, once. Later
+// messages come after them, even if these make few copies.
 func TestSendInPartsWithoutItsSender(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		const messages = 40
@@ -67,7 +69,7 @@ func TestSendInPartsWithoutItsSender(t *testing.T) {
 		judged, err := s.Bus.judge(t.Context(), topic.No, all, true)
 		mustDo(t, err)
 		stored, err := s.Bus.sendJudged(t.Context(), topic, all, 0, judged)
-		if err != nil || !stored.waits {
+		if err != nil || !stored.pending {
 			t.Fatal(stored, err)
 		}
 		fresh := subscribe(t, s, topic, "fresh")
@@ -95,8 +97,9 @@ func TestSendInPartsWithoutItsSender(t *testing.T) {
 	})
 }
 
-// subscribeManifold makes so many subscriptions that each get so many copies of every message, by rules with actions. It
-// returns them in the order of their numbers, which is not that of their names.
+// subscribeManifold makes so many subscriptions that each get so many copies of every message, by
+// rules with actions. It returns them in the order of their numbers, which is not that of their
+// names.
 func subscribeManifold(t *testing.T, s *stores, topic MessageQueue, n, copies int) (subs []MessageQueue) {
 	t.Helper()
 	var rules []Rule
@@ -112,7 +115,8 @@ func subscribeManifold(t *testing.T, s *stores, topic MessageQueue, n, copies in
 	return subs
 }
 
-// wantManifold checks that each of the subscriptions has all copies of each of the messages, one message after the other.
+// wantManifold checks that each of the subscriptions has all copies of each of the messages, one
+// message after the other.
 func wantManifold(t *testing.T, s *stores, subs []MessageQueue, copies int, messages ...string) {
 	t.Helper()
 	for _, sub := range subs {
@@ -139,14 +143,14 @@ const (
 	manyCopies = 100 // of each
 )
 
-// One message of which a topic makes many copies is stored in several transactions, each of bounded size, and what is shared is
-// stored once.
+// One message of which a topic makes many copies is stored in several transactions, each of
+// bounded size, and what is shared is stored once.
 func TestOneMessageInParts(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic", DuplicateWindow: time.Hour})
 		subs := subscribeManifold(t, s, topic, manySubs, manyCopies)
 		large := content("large", 1)
-		large.Body = make([]byte, 2*sharedLeast)
+		large.Body = make([]byte, 2*minSharedBytes)
 		count := func(sql string) (n int64) {
 			t.Helper()
 			mustDo(t, s.DB.Read(t.Context(), func(c driver.Conn) error {
@@ -160,7 +164,7 @@ func TestOneMessageInParts(t *testing.T) {
 			t.Errorf("a duplicate has the number %d, not %d", again[0], first[0])
 		}
 		send(t, s, topic, content("second", 2))
-		if n := count("SELECT max(n) FROM (SELECT count(*) AS n FROM bodies GROUP BY enqueued_at) x"); n == 0 || n > partCopies+manyCopies {
+		if n := count("SELECT max(n) FROM (SELECT count(*) AS n FROM bodies GROUP BY enqueued_at) x"); n == 0 || n > rules.BatchCopies+manyCopies {
 			t.Errorf("a transaction has made %d copies", n)
 		}
 		wantManifold(t, s, subs, manyCopies, "large", "second")
@@ -179,8 +183,8 @@ func TestOneMessageInParts(t *testing.T) {
 	})
 }
 
-// sendVariable makes this test binary a process that sends a message and stops after so many transactions: it holds a doomedSend
-// as JSON.
+// sendVariable makes this test binary a process that sends a message and stops after so many
+// transactions: it holds a doomedSend as JSON.
 const sendVariable = "FOREBAY_TEST_SEND"
 
 type doomedSend struct {
@@ -224,8 +228,8 @@ func (d doomedSend) run(ctx context.Context) error {
 	return err
 }
 
-// A process that is killed while it hands a message out leaves no copy out, and makes none twice, nor does the sender's repeat; and
-// what is sent after it comes after it.
+// A process is killed while it makes the copies of a message. No copy is missing or made twice,
+// not even if the sender repeats the send. Later messages come after it.
 func TestKilledWhileHandingOut(t *testing.T) {
 	t.Parallel()
 	for kind, database := range dbtest.Databases {

@@ -2,16 +2,18 @@ package bus
 
 import (
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// topicsCounter is the counter that goes up with every change of a topic, a subscription or a rule.
+// topicsCounter names the counter that rises with every change of a topic, a subscription or a
+// rule.
 const topicsCounter = "topics"
 
-// FollowedTenants is whose job events somebody subscribes to: the name of each tenant's topic.
+// FollowedTenants has the topics of job events that have subscriptions, by tenant.
 type FollowedTenants struct {
-	version int64 // of all topics
+	version int64 // of all topics, when this was read
 	Topics  map[int64]string
 	most    int64 // subscriptions of one of them
 }
@@ -22,13 +24,13 @@ SELECT tenant, name, n FROM (
   FROM queues t WHERE t.is_topic = 1 AND t.kind = 'messages' AND t.name LIKE ?) x
 WHERE n > 0`
 
-// MostOps is how many operations one transaction takes. Each may tell two events or so, and what topics make of those
-// cannot be put off as what callers send to them can: it is stored with the change.
+// MostOps is how many operations one transaction takes. Each may publish a few events. Their
+// copies cannot be postponed like those of callers: they are stored with the change.
 func (f *FollowedTenants) MostOps() int {
 	if f == nil || f.most == 0 {
 		return db.MaxBatchOps
 	}
-	return min(db.MaxBatchOps, max(fullCopies/int(f.most), 1))
+	return min(db.MaxBatchOps, max(rules.FullCopies/int(f.most), 1))
 }
 
 func (t *Tx) Followed() (f *FollowedTenants, err error) {
@@ -67,7 +69,7 @@ func (t *Tx) readFollowed() (*FollowedTenants, error) {
 	return f, nil
 }
 
-// forgetTopics is for a transaction that has changed one.
+// forgetTopics discards what the transaction has read of topics, because it has changed one.
 func (t *Tx) forgetTopics() {
 	t.topics.named, t.topics.targets, t.topics.followed, t.counter = nil, nil, nil, nil
 }

@@ -1,55 +1,33 @@
 package bus
 
 import (
-	"encoding/json"
-	"maps"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// MessageContent is what the sender of a plain message says. "", nil and 0 stand for nothing.
-type MessageContent struct {
-	MessageID        string
-	SessionID        string
-	CorrelationID    string
-	Subject          string
-	To               string
-	ReplyTo          string
-	ReplyToSessionID string
-	ContentType      string
-	PartitionKey     string
-	TTL              time.Duration // from when the message becomes active
-	ScheduledAt      *time.Time    // when it becomes active; a time that has passed: at once
-	Properties       []byte        // forebay.Properties in JSON
-	Text             bool          // the body was sent as text
-	Body             []byte
-}
-
-// Size is what the message counts for, in bytes.
-func (c *MessageContent) Size() int64 {
-	return int64(len(c.MessageID) + len(c.SessionID) + len(c.CorrelationID) + len(c.Subject) + len(c.To) + len(c.ReplyTo) +
-		len(c.ReplyToSessionID) + len(c.ContentType) + len(c.PartitionKey) + len(c.Properties) + len(c.Body))
-}
+// MessageContent is what the sender of a plain message says.
+type MessageContent = message.Content
 
 // Message is a plain message in a queue.
 type Message struct {
 	queue.Lock // the token is 0 where there is no lock to settle with
 	MessageContent
-	EnqueuedSeq           int64 // the number it was given first: before it became active, or was forwarded
+	EnqueuedSeq           int64 // its first number: before it was activated or forwarded
 	LockedUntil           *time.Time
 	State                 forebay.MessageState
 	Deliveries            int
 	EnqueuedAt            time.Time
 	ExpiresAt             *time.Time
-	DeadLetterSource      string // the queue it was dead-lettered in, if that forwarded it
+	DeadLetterSource      string // the queue that dead-lettered it and forwarded it here
 	DeadLetterReason      string
 	DeadLetterDescription string
 	hops                  int // how often it was forwarded
 	rank                  int64
-	shared                int64 // the row of shared_bodies that has its body; 0: none
+	shared                int64 // row in shared_bodies with its body; 0: it has its own
 }
 
 // The lock of a session's message lasts as long as that of its session.
@@ -64,7 +42,7 @@ SELECT m.seq, m.lane, CASE WHEN m.rank < 16 THEN m.visible ELSE (SELECT s.locked
 
 const messageColumns = messageSelect + "FROM messages m JOIN bodies b ON b.seq = m.seq\n"
 
-// The columns that a reader of rows asks for before it reads the whole.
+// The columns that are read before the whole row is.
 const (
 	columnSeq   = 0
 	columnUntil = 2
@@ -72,7 +50,7 @@ const (
 	columnPlace = 29 // of sqlReadyForMany
 )
 
-// readMessage reads the row as a peek at that time sees it.
+// readMessage reads the row; at is the time by which a lock counts as held.
 func readMessage(r driver.Row, at int64) Message {
 	m := Message{
 		Lock: queue.Lock{Seq: r.Int(0)}, State: forebay.MessageActive, Deliveries: int(r.Int(4)),
@@ -89,7 +67,7 @@ func readMessage(r driver.Row, at int64) Message {
 	switch {
 	case subqueue.Deferred() == subqueue:
 		m.State = forebay.MessageDeferred
-	case m.rank == scheduledRank, m.rank == partRank:
+	case m.rank == scheduledRank, m.rank == pendingRank:
 		m.State = forebay.MessageScheduled
 	}
 	if later && locked {
@@ -98,10 +76,10 @@ func readMessage(r driver.Row, at int64) Message {
 	return m
 }
 
-// expired reports whether the message's time is over. In the dead-letter subqueue nobody asks.
+// expired reports whether the message's time to live has ended. It is not asked for dead letters.
 func (m *Message) expired(at int64) bool { return m.ExpiresAt != nil && m.ExpiresAt.UnixMilli() <= at }
 
-// DeleteMessage removes a plain message for good.
+// DeleteMessage deletes a plain message.
 func (t *Tx) DeleteMessage(seq int64) error {
 	if err := t.Prep(queue.SQLDeleteMessage).Int(seq).Exec(); err != nil {
 		return err
@@ -110,18 +88,3 @@ func (t *Tx) DeleteMessage(seq int64) error {
 }
 
 var sqlDeleteBody = driver.BatchForm("DELETE FROM bodies WHERE seq = ?", "DELETE FROM bodies b USING %s WHERE b.seq = ANY (ARRAY[p1])")
-
-// mergeProperties returns the message's properties with the changed ones in their place.
-func mergeProperties(stored []byte, changed forebay.Properties) ([]byte, error) {
-	merged := forebay.Properties{}
-	if stored != nil {
-		if err := json.Unmarshal(stored, &merged); err != nil {
-			return nil, err
-		}
-	}
-	maps.Copy(merged, changed)
-	if err := merged.Check(); err != nil {
-		return nil, err
-	}
-	return json.Marshal(merged)
-}

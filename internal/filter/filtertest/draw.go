@@ -19,7 +19,8 @@ var systemNames = map[string][]string{
 	"CorrelationId": {"sys.CorrelationId"}, "To": {"sys.To", "sys.\"to\""}, "ContentType": {"sys.ContentType", "sys.content_type"},
 }
 
-// userNames are the user properties, each as it may be written, and what they hold as a rule. No message has the one that holds nothing.
+// userNames are the user properties, each as it may be written, and what they hold as a rule. No
+// message has the one that holds nothing.
 var userNames = map[string]struct {
 	holds   string
 	written []string
@@ -132,7 +133,8 @@ func drawCondition(t *rapid.T, depth int) *Expr {
 	return e
 }
 
-// drawPattern draws a pattern; one that is written out must not end in what may be its escape character, which no parser takes.
+// drawPattern draws a pattern; one that is written out must not end in what may be its escape
+// character, which no parser takes.
 func drawPattern(t *rapid.T) *Expr {
 	if oneIn(t, 4) {
 		return drawProperty(t, kindOf(t, "text"))

@@ -10,7 +10,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// sharedBodies counts the rows that copies share, and the bytes that copies have in rows of their own.
+// sharedBodies counts the rows that copies share, and the bytes that copies have in rows of their
+// own.
 func sharedBodies(t *testing.T, s *stores) (rows, own int64) {
 	t.Helper()
 	err := s.DB.Read(t.Context(), func(c driver.Conn) error {
@@ -24,11 +25,12 @@ func sharedBodies(t *testing.T, s *stores) (rows, own int64) {
 	return rows, own
 }
 
-// The copies of a large message have one body. Each is the whole message, wherever it goes, and the body is removed with the last.
+// The copies of a large message have one body. Each is the whole message, wherever it goes, and
+// the body is removed with the last.
 func TestCopiesShareTheirBody(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		topic, second := putTopic(t, s, MessageQueue{Name: "t/topic"}), putTopic(t, s, MessageQueue{Name: "t/second"})
-		far := manySubscriptions(t, s, second, 2)
+		forwarded := manySubscriptions(t, s, second, 2)
 		subs := manySubscriptions(t, s, topic, 8)
 		forwards := subscribe(t, s, topic, "forwards", func(q *MessageQueue) { q.ForwardTo = second.Name })
 		changes := subscribe(t, s, topic, "changes")
@@ -47,7 +49,7 @@ func TestCopiesShareTheirBody(t *testing.T) {
 				t.Errorf("%s: %d messages, or another one", what, len(got))
 			}
 		}
-		for _, sub := range append(far, subs...) {
+		for _, sub := range append(forwarded, subs...) {
 			whole(sub.Name, peekAll(t, s, sub.Subqueue(false)))
 		}
 		if got := peekAll(t, s, changes.Subqueue(false)); len(got) != 1 || !bytes.Equal(got[0].Body, m.Body) || !bytes.Contains(got[0].Properties, []byte(`"n":7`)) {
@@ -85,13 +87,14 @@ func TestCopiesShareTheirBody(t *testing.T) {
 		must(err)
 		must(s.Bus.PurgeDropped(t.Context()))
 		receive(changes, false, true)
-		for _, sub := range far {
+		for _, sub := range forwarded {
 			receive(sub, false, true)
 		}
 		if rows, _ := sharedBodies(t, s); rows != 1 {
 			t.Errorf("%d bodies are shared while two copies are left", rows)
 		}
-		// What stands in a subscription that begins to forward shares it still, and has it back when it is the last.
+		// What stands in a subscription that begins to forward shares it still, and has it back
+		// when it is the last.
 		q, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1}, 10)
 		must(err)
 		for _, sub := range subs[6:] {
@@ -115,11 +118,11 @@ func TestSmallCopiesShareNothing(t *testing.T) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		subscribe(t, s, topic, "one")
 		m := content("one", 1)
-		m.Body = make([]byte, sharedLeast)
+		m.Body = make([]byte, minSharedBytes)
 		send(t, s, topic, m)
 		subscribe(t, s, topic, "two")
 		send(t, s, topic, content("small", 1))
-		if rows, own := sharedBodies(t, s); rows != 0 || own < sharedLeast {
+		if rows, own := sharedBodies(t, s); rows != 0 || own < minSharedBytes {
 			t.Errorf("%d bodies are shared, %d bytes are not", rows, own)
 		}
 	})

@@ -12,20 +12,21 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// places is a domain that keeps nothing. It counts how often other processes are told of a place
-// that is free. It joins first, so that it has counted before anybody here gets an answer.
-type places struct {
+// publishedSlots is a domain that stores nothing. It counts how often other processes are
+// notified of a free slot. It joins first, so that it has counted before anybody here gets an
+// answer.
+type publishedSlots struct {
 	db.Passive
-	mu   sync.Mutex
-	told map[queue.Subqueue]int
+	mu     sync.Mutex
+	counts map[queue.Subqueue]int
 }
 
-var placesKey = db.NewKey(func(*db.Tx, *places) *struct{} { return nil })
+var publishedSlotsKey = db.NewKey(func(*db.Tx, *publishedSlots) *struct{} { return nil })
 
-func (p *places) Attach(*db.DB)     {}
-func (p *places) Join(w *db.Writer) { placesKey.Join(w, p) }
+func (p *publishedSlots) Attach(*db.DB)     {}
+func (p *publishedSlots) Join(w *db.Writer) { publishedSlotsKey.Join(w, p) }
 
-func (p *places) Committed(t *db.Tx) {
+func (p *publishedSlots) Committed(t *db.Tx) {
 	q := queue.Key.Begun(t)
 	if q == nil {
 		return
@@ -33,24 +34,24 @@ func (p *places) Committed(t *db.Tx) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for subqueue, at := range q.Earlier {
-		if at == bus.RoomAgain {
-			p.told[subqueue]++
+		if at == bus.ReadyDespitePause {
+			p.counts[subqueue]++
 		}
 	}
 }
 
-func (p *places) of(w Webhook) int {
+func (p *publishedSlots) of(w Webhook) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.told[queue.SubqueueOf(w.Queue, queue.SubqueueMain)]
+	return p.counts[queue.SubqueueOf(w.Queue, queue.SubqueueMain)]
 }
 
-// Other processes are told of a place that is free, and not of one that is taken again at once.
-func TestWebhookPlacesAreTold(t *testing.T) {
+// Other processes are notified of a free slot, and not of one that is taken again at once.
+func TestFreeSlotsArePublished(t *testing.T) {
 	t.Parallel()
-	free, f := &places{told: map[queue.Subqueue]int{}}, fixture
+	free, f := &publishedSlots{counts: map[queue.Subqueue]int{}}, fixture
 	f.Open = func(ctx context.Context, opts db.Options) (*stores, error) { return openBeside(ctx, opts, free) }
-	d := &deliveries{T: t, engine: f.ClockSchema(dbtest.NewClockServer(t), "told")}
+	d := &deliveries{T: t, engine: f.ClockSchema(dbtest.NewClockServer(t), "slots")}
 	s := d.Open(t)
 	defer s.DB.Close()
 	d.stores = [2]*stores{s, s}
@@ -67,10 +68,10 @@ func TestWebhookPlacesAreTold(t *testing.T) {
 	d.settle(0, first, WebhookOutcome{Delivered: true})
 	second := <-next
 	if n := free.of(d.w); n != 0 {
-		t.Errorf("a place that was taken again was told %d times", n)
+		t.Errorf("a slot that was taken again was published %d times", n)
 	}
 	d.settle(0, second, WebhookOutcome{Delivered: true})
 	if n := free.of(d.w); n != 1 {
-		t.Errorf("a free place was told %d times", n)
+		t.Errorf("a free slot was published %d times", n)
 	}
 }

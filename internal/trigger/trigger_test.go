@@ -1,4 +1,4 @@
-package intake
+package trigger
 
 import (
 	"cmp"
@@ -95,7 +95,7 @@ func (w *world) queue(settings forebay.MessageQueueSettings) {
 	w.ok(err)
 }
 
-func (w *world) intake(change ...func(*Options)) *Intake {
+func (w *world) trigger(change ...func(*Options)) *Trigger {
 	opts := Options{Bus: w.bus, Jobs: w.jobs, Logger: slog.New(slog.DiscardHandler), Tenant: tenant, From: "orders", Task: "echo"}
 	for _, f := range change {
 		f(&opts)
@@ -202,7 +202,7 @@ func TestDeathBetweenSubmitAndComplete(t *testing.T) {
 					w.send(m)
 				}
 				for n := range 4 {
-					i := w.intake(func(o *Options) { o.Jobs = dying{w, n%2 == 0} })
+					i := w.trigger(func(o *Options) { o.Jobs = dying{w, n%2 == 0} })
 					i.wait = 30 // until the lock of the one before has ended
 					if err := i.pass(w.t.Context()); err == nil {
 						t.Fatal("a dead process completed its messages")
@@ -212,7 +212,7 @@ func TestDeathBetweenSubmitAndComplete(t *testing.T) {
 						t.Fatalf("%d jobs after death %d", submitted, n+1)
 					}
 				}
-				i := w.intake()
+				i := w.trigger()
 				i.wait = 30
 				w.ok(i.pass(t.Context()))
 				if q := w.counts(); len(w.all()) != 5 || q.Active+q.Locked+q.DeadLetter != 0 {
@@ -223,9 +223,9 @@ func TestDeathBetweenSubmitAndComplete(t *testing.T) {
 	}
 }
 
-// Intakes that run at the same time, one of which hears of nothing but trouble, make one job of each
-// message, and those of a session in its order.
-func TestManyIntakes(t *testing.T) {
+// Two triggers run at the same time, and one gets nothing but errors. Each message makes one job,
+// and those of a session in their order.
+func TestManyTriggers(t *testing.T) {
 	for name, settings := range map[string]forebay.MessageQueueSettings{"messages": {LockSeconds: 3}, "sessions": {RequiresSession: new(true), LockSeconds: 3}} {
 		t.Run(name, func(t *testing.T) {
 			onBothEngines(t, func(t *testing.T, w *world) {
@@ -246,7 +246,7 @@ func TestManyIntakes(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				var running sync.WaitGroup
 				for n := range 4 {
-					i := w.intake(func(o *Options) {
+					i := w.trigger(func(o *Options) {
 						if n == 0 {
 							o.Jobs = &failing{Jobs: w.jobs, times: 3}
 						}
@@ -290,7 +290,7 @@ func (w *world) until(done func(forebay.MessageQueue) bool) {
 	}
 }
 
-// failing refuses a number of times what it is not the message's fault.
+// failing refuses a number of submits for reasons that are not the message's fault.
 type failing struct {
 	Jobs
 	times int
@@ -313,13 +313,13 @@ func (f *failing) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 	return results
 }
 
-// An outage costs a message nothing. What goes wrong for reasons unknown counts, and ends.
+// An outage uses up no deliveries of a message. Unknown errors count, so they end.
 func TestOutage(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, w *world) {
 		w.queue(forebay.MessageQueueSettings{MaxDeliveryCount: 3})
 		w.send(text("m", "x"), text("n", "y"))
 		outage := &failing{Jobs: w.jobs, times: 10}
-		i := w.intake(func(o *Options) { o.Jobs = outage })
+		i := w.trigger(func(o *Options) { o.Jobs = outage })
 		for outage.times > 0 {
 			if err := i.pass(t.Context()); forebay.CodeOf(err) != forebay.CodeUnavailable {
 				t.Fatal(err)
@@ -330,7 +330,7 @@ func TestOutage(t *testing.T) {
 			t.Fatalf("%d jobs", n)
 		}
 		w.send(text("o", "z"))
-		i = w.intake(func(o *Options) { o.Jobs = &failing{w.jobs, 10, forebay.CodeInternal} })
+		i = w.trigger(func(o *Options) { o.Jobs = &failing{w.jobs, 10, forebay.CodeInternal} })
 		for range 3 {
 			if err := i.pass(t.Context()); forebay.CodeOf(err) != forebay.CodeInternal {
 				t.Fatal(err)
@@ -343,7 +343,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// At a limit of the tenant a message waits, uncounted, and none of its session overtakes it, whatever limit that is.
+// At a tenant's limit a message waits, and its deliveries do not count. No later message of its
+// session overtakes it. This holds for every limit.
 func TestLimitKeepsTheOrder(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, w *world) {
 		w.ok(w.store.DB.Close())
@@ -359,7 +360,7 @@ func TestLimitKeepsTheOrder(t *testing.T) {
 		last.MessageID = "c"
 		w.send(small, large, last)
 		for range 3 { // more than it may be delivered
-			if err := w.intake().pass(t.Context()); forebay.CodeOf(err) != forebay.CodeTenantLimit {
+			if err := w.trigger().pass(t.Context()); forebay.CodeOf(err) != forebay.CodeTenantLimit {
 				t.Fatalf("at the limit: %v", err)
 			}
 			if n := len(w.all()); n != 1 {
@@ -373,7 +374,7 @@ func TestLimitKeepsTheOrder(t *testing.T) {
 		w.ok(w.store.Tenants.SetTenant(t.Context(), w.tenantNo(), forebay.TenantSettings{Limits: &forebay.TenantLimits{StoredBytes: &bytes}}))
 		w.ok(w.store.DB.Close()) // another process knows at once
 		w.open()
-		w.ok(w.intake().pass(t.Context()))
+		w.ok(w.trigger().pass(t.Context()))
 		var order []string
 		for _, job := range w.all() {
 			order = append(order, job.Metadata["id"])

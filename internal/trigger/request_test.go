@@ -1,4 +1,4 @@
-package intake
+package trigger
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// What a message says becomes what its job is.
+// The fields of a message become those of its job.
 func TestRequest(t *testing.T) {
-	i := &Intake{Options: Options{From: "orders", Task: "echo", Queue: "slow"}}
+	i := &Trigger{Options: Options{From: "orders", Task: "echo", Queue: "slow"}}
 	at := time.Date(2030, 1, 2, 3, 4, 5, 6000, time.UTC)
 	soon, never := time.Now().Add(time.Hour), time.Now().Add(50*365*24*time.Hour)
 	m := forebay.Message{ExpiresAt: &soon, NewMessage: forebay.NewMessage{
@@ -45,7 +45,7 @@ func TestRequest(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
-	i := &Intake{Options: Options{From: strings.Repeat("t", 64) + "/subscriptions/" + strings.Repeat("s", 50)}}
+	i := &Trigger{Options: Options{From: strings.Repeat("t", 64) + "/subscriptions/" + strings.Repeat("s", 50)}}
 	keys := map[string]bool{}
 	for _, id := range []string{"1", strings.Repeat("x", 120), strings.Repeat("\U0001F600", 128), strings.Repeat("\U0001F600", 127) + "x"} {
 		key := i.key(id)
@@ -79,7 +79,7 @@ func TestMessagesBecomeJobs(t *testing.T) {
 			with(text("correlated", "x"), func(m *forebay.NewMessage) { m.CorrelationID = strings.Repeat("é", 128) }),
 			with(text("properties", "x"), func(m *forebay.NewMessage) { m.Properties = forebay.Properties{"p": strings.Repeat("x", 20<<10)} }),
 		)
-		w.ok(w.intake().pass(t.Context()))
+		w.ok(w.trigger().pass(t.Context()))
 		want := map[string]string{
 			"text": `"a \"text\"\n"`, "json": `{"a":1}`, "large": fmt.Sprintf("%d bytes elsewhere", len(large)+2), "utf-8": `"bytes"`, "lives": `"x"`, "again": `"x"`,
 		}
@@ -106,8 +106,8 @@ func TestMessagesBecomeJobs(t *testing.T) {
 	})
 }
 
-// A subject names the task when the configuration does not; there may be none of that name, and one that
-// there is may refuse the input.
+// Without a configured task the subject names the task. The task may not exist, or may refuse the
+// input.
 func TestSubjectNamesTheTask(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, w *world) {
 		w.queue(forebay.MessageQueueSettings{})
@@ -116,10 +116,10 @@ func TestSubjectNamesTheTask(t *testing.T) {
 			m.Subject = task
 			w.send(m)
 		}
-		w.ok(w.intake(func(o *Options) { o.Task, o.Queue = "", "slow" }).pass(t.Context()))
-		made, dead := w.all(), w.deadLetters()
-		if len(made) != 1 || made[0].Task != "echo" || made[0].Queue != "slow" {
-			t.Errorf("jobs %+v", made)
+		w.ok(w.trigger(func(o *Options) { o.Task, o.Queue = "", "slow" }).pass(t.Context()))
+		jobs, dead := w.all(), w.deadLetters()
+		if len(jobs) != 1 || jobs[0].Task != "echo" || jobs[0].Queue != "slow" {
+			t.Errorf("jobs %+v", jobs)
 		}
 		for id, want := range map[string]string{"to picky": "nothing is good enough", "to none": "unknown_task: ", "to ": "invalid_request: task"} {
 			if !strings.Contains(dead[id], want) {
@@ -129,10 +129,10 @@ func TestSubjectNamesTheTask(t *testing.T) {
 	})
 }
 
-// A queue that is not there, or was deleted, is waited for.
+// The trigger waits for a queue that does not exist, or was deleted.
 func TestQueueIsMissing(t *testing.T) {
 	onBothEngines(t, func(t *testing.T, w *world) {
-		i := w.intake()
+		i := w.trigger()
 		if err := i.pass(t.Context()); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 			t.Fatal(err)
 		}

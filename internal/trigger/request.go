@@ -1,4 +1,4 @@
-package intake
+package trigger
 
 import (
 	"crypto/sha256"
@@ -15,14 +15,14 @@ import (
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 )
 
-// maxDeadline is how far ahead a message's end of life counts as its job's deadline. A job's deadline can
-// be ten years ahead, a message's end of life a hundred.
+// maxDeadline is how far ahead a message's expiry counts as its job's deadline. A deadline may be
+// ten years ahead, an expiry a hundred.
 const maxDeadline = 9 * 365 * 24 * time.Hour
 
-// request is the job that the message asks for, and a fingerprint of the message: what was sent twice has
-// the same, whatever its times.
-func (i *Intake) request(m *forebay.Message) (req forebay.SubmitRequest, fingerprint []byte, err error) {
-	req = forebay.SubmitRequest{Task: i.Task, Queue: i.Queue, IdempotencyKey: i.key(m.MessageID)}
+// request returns the job for a message, and a fingerprint of the message. A message that is sent
+// again has the same fingerprint, whatever its times.
+func (t *Trigger) request(m *forebay.Message) (req forebay.SubmitRequest, fingerprint []byte, err error) {
+	req = forebay.SubmitRequest{Task: t.Task, Queue: t.Queue, IdempotencyKey: t.key(m.MessageID)}
 	if req.Task == "" {
 		req.Task = m.Subject
 	}
@@ -44,9 +44,9 @@ func (i *Intake) request(m *forebay.Message) (req forebay.SubmitRequest, fingerp
 			req.Metadata[name] = format(value)
 		}
 	}
-	said := m.NewMessage
-	said.ScheduledTime = nil
-	b, err := json.Marshal(said)
+	sent := m.NewMessage
+	sent.ScheduledTime = nil
+	b, err := json.Marshal(sent)
 	if err != nil {
 		return req, nil, err
 	}
@@ -54,9 +54,10 @@ func (i *Intake) request(m *forebay.Message) (req forebay.SubmitRequest, fingerp
 	return req, sum[:], nil
 }
 
-// key is "intake/<queue>/<message id>", with a hash for an id that is too long for a key.
-func (i *Intake) key(messageID string) string {
-	prefix := "intake/" + i.From + "/"
+// key returns the job's idempotency key: "intake/<queue>/<message id>". An id that is too long
+// for a key is hashed.
+func (t *Trigger) key(messageID string) string {
+	prefix := "intake/" + t.From + "/"
 	if len(prefix)+len(messageID) > forebay.MaxIdempotencyKeyBytes {
 		sum := sha256.Sum256([]byte(messageID))
 		messageID = "sha256:" + hex.EncodeToString(sum[:])
@@ -71,7 +72,7 @@ func bodyBytes(m *forebay.Message) int {
 	return len(m.BodyBase64)
 }
 
-// input is the message's body: as it is if that is JSON, else as a JSON string.
+// input returns the message's body: as it is if it is JSON, otherwise as a JSON string.
 func input(m *forebay.Message) (json.RawMessage, error) {
 	body := m.BodyBase64
 	if m.Body != nil {
@@ -92,7 +93,7 @@ func isJSON(contentType string) bool {
 	return err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
 }
 
-// format writes a property as text, as its JSON does within the typed form.
+// format writes a property as text, the same as in the JSON of typed properties.
 func format(value any) string {
 	switch v := value.(type) {
 	case time.Time:

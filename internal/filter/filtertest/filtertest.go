@@ -1,7 +1,7 @@
-// Package filtertest says for tests what SQL filters and actions of rules must come to. A random condition is a tree
-// that is printed as SQL and evaluated as the tree it is, value by value, as Service Bus documents its language
-// (service-bus-messaging-sql-filter, service-bus-messaging-sql-rule-action). It knows nothing of the code that is
-// tested: no lexer, no parser, and LIKE and arithmetic of its own.
+// Package filtertest is a reference for tests of SQL filters and actions. A random condition is a
+// tree. It is printed as SQL, and evaluated as a tree, as Service Bus documents its language
+// (service-bus-messaging-sql-filter, service-bus-messaging-sql-rule-action). The package shares
+// no code with what it tests. It has no lexer and no parser, and its own LIKE and arithmetic.
 package filtertest
 
 import (
@@ -33,10 +33,11 @@ type Expr struct {
 	wrapped bool // in parentheses that it may not need
 }
 
-// ErrEvaluation is that of whatever cannot be evaluated: values whose types do not go together, an overflow.
+// ErrEvaluation says that something cannot be evaluated: types that do not go together, or an
+// overflow.
 var ErrEvaluation = errors.New("cannot be evaluated")
 
-// levels say what binds how strongly; whatever is not there stands by itself.
+// levels are the precedences of operators. An expression without one needs no parentheses.
 var levels = map[string]int{
 	"OR": 1, "AND": 2, "NOT": 3, "=": 4, "<>": 4, "<": 4, "<=": 4, ">": 4, ">=": 4, "LIKE": 4, "IN": 4, "IS NULL": 4,
 	"+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negative": 7,
@@ -58,7 +59,7 @@ func (e *Expr) level() int {
 // String is the condition as SQL.
 func (e *Expr) String() string { return e.within(0) }
 
-// within prints the expression where it must bind at least so strongly.
+// within prints the expression, in parentheses if it binds less strongly than the level.
 func (e *Expr) within(level int) string {
 	text := e.text()
 	if e.wrapped || e.level() < level {
@@ -102,7 +103,8 @@ func (e *Expr) text() string {
 	return e.args[0].within(level) + " " + e.spelled + " " + e.args[1].within(level+1) // joins from the left
 }
 
-// Truth is the value of a condition for the message: true, false, or nil where it is unknown; the error is ErrEvaluation.
+// Truth returns the value of a condition for the message: true, false, or nil if it is unknown.
+// The error is ErrEvaluation.
 func (e *Expr) Truth(m *Message) (any, error) {
 	v, err := e.Value(m)
 	if _, is := v.(bool); err == nil && v != nil && !is {
@@ -182,7 +184,8 @@ func negate(truth any) any {
 	return nil
 }
 
-// connect goes by the tables of three-valued logic. What stands on the right of what decides is not looked at.
+// connect follows the tables of three-valued logic. It does not evaluate the right side if the
+// left one decides.
 func (e *Expr) connect(m *Message) (any, error) {
 	decides := e.op == "OR"
 	a, err := e.args[0].Truth(m)
@@ -201,7 +204,7 @@ func (e *Expr) connect(m *Message) (any, error) {
 	return !decides, nil
 }
 
-// in is = with each of the list, joined by OR; of what is unknown it is not asked.
+// in compares with each of the list by =, joined by OR. An unknown value compares with none.
 func (e *Expr) in(m *Message) (any, error) {
 	x, err := e.args[0].Value(m)
 	if x == nil || err != nil {
@@ -224,7 +227,7 @@ func (e *Expr) in(m *Message) (any, error) {
 	return found, nil
 }
 
-// like asks nothing more once one of text, pattern and escape character is unknown.
+// like is unknown once text, pattern or escape character is.
 func (e *Expr) like(m *Message) (any, error) {
 	var texts []any
 	for _, arg := range e.args {
@@ -283,8 +286,8 @@ func covers(pattern, text []rune, escape rune) bool {
 	return len(text) > 0 && pattern[0] == text[0] && covers(pattern[1:], text[1:], escape)
 }
 
-// compare compares two known values. Numbers compare as such, strings by their bytes; a time and a UUID also compare with a
-// string that holds one.
+// compare compares two known values. Numbers compare as such, strings by their bytes; a time and
+// a UUID also compare with a string that holds one.
 func compare(op string, a, b any) (any, error) {
 	order, ordered, known := 0, true, true
 	if x, ok := asFloat(a); ok {
@@ -385,7 +388,8 @@ func asUUID(v any) (forebay.UUID, error) {
 	return forebay.UUID{}, ErrEvaluation
 }
 
-// calculate does arithmetic with two known values: of integers without bounds, whose result must fit.
+// calculate does arithmetic with two known values. Integers have no bounds, but their result must
+// fit.
 func calculate(op string, a, b any) (any, error) {
 	s, text := a.(string)
 	if t, both := b.(string); text && both && op == "+" {
@@ -433,7 +437,8 @@ func calculate(op string, a, b any) (any, error) {
 	return math.Mod(x, y), nil
 }
 
-// SameProperties reports whether both have the same names with the same values, where NaN is the same as NaN.
+// SameProperties reports whether both have the same names with the same values, where NaN is the
+// same as NaN.
 func SameProperties(a, b map[string]any) bool {
 	return maps.EqualFunc(a, b, func(v, w any) bool {
 		switch x := v.(type) {

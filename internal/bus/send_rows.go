@@ -3,26 +3,27 @@ package bus
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Ranks of plain messages. What waits for a receiver has rank 0, but in a queue that requires sessions
-// each session has a rank of its own, so that one index finds the next message of a session.
+// Ranks of plain messages. Messages for receivers have rank 0. In a queue that requires sessions
+// each session has a rank of its own, so that one index finds its next message.
 const (
 	scheduledRank    = 1
-	partRank         = 2 // of what waits in a topic for its copies, or for others to have theirs
+	pendingRank      = 2 // messages that wait in a topic for their copies
 	firstSessionRank = 16
 )
 
 const sqlWaiting = "SELECT 1 FROM messages WHERE lane = ? AND rank = 0 AND visible <= ? LIMIT 1"
 
-// Send stores the messages, all or none of them. It returns their sequence numbers; a duplicate,
-// which is dropped, has that of the message that came first.
+// Send stores the messages, all or none. It returns their sequence numbers. A duplicate is
+// dropped, and gets the number of the message that came first.
 func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageContent) (seqs []int64, err error) {
 	size := 0
 	for i := range messages {
@@ -30,15 +31,15 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 	}
 	for try := 1; ; try++ {
 		var judged *judgement
-		if q.IsTopic && try <= judgeTries { // else the transaction judges, within narrower limits
+		if q.IsTopic && try <= judgeTries { // later tries judge in the transaction, within narrower limits
 			if judged, err = s.judge(ctx, q.No, messages, try > 1); err != nil {
 				return nil, err
 			}
 		}
 		var all sent
 		all, err = s.sendJudged(ctx, q, messages, size, judged)
-		if err == nil && all.waits && len(messages) > 0 {
-			s.handOut(ctx, q, all, judged)
+		if err == nil && all.pending && len(messages) > 0 {
+			s.makeCopies(ctx, q, all, judged)
 		}
 		seqs = all.seqs
 		if !errors.Is(err, errTopicChanged) || judged == nil {
@@ -47,10 +48,10 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 	}
 }
 
-// sendJudged is Send for messages that a topic's rules have judged. It returns errTopicChanged, and stores nothing, if others
-// stand now.
+// sendJudged is Send for messages that a topic's rules have judged. It returns errTopicChanged,
+// and stores nothing, if the topic has changed since.
 func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []MessageContent, size int, judged *judgement) (sent, error) {
-	rows := judged.rows(len(messages))
+	rows := judged.Rows(len(messages))
 	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: rows, Numbers: rows, Size: size, Local: true, Interleaves: true, Prefetch: prefetchQueue(q.No)}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (all sent, err error) {
 		// As it stands now: the caller may remember older settings.
@@ -79,7 +80,7 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 
 // sendToQueue is sendJudged for a queue that keeps what comes.
 func (t *Tx) sendToQueue(q MessageQueue, messages []MessageContent) (all sent, err error) {
-	sessions, err := t.makeSessions(q, messages)
+	sessions, err := t.createSessions(q, messages)
 	if err != nil {
 		return sent{}, err
 	}
@@ -93,10 +94,10 @@ func (t *Tx) sendToQueue(q MessageQueue, messages []MessageContent) (all sent, e
 
 // sendOn is sendJudged for a topic, or a queue that forwards.
 func (t *Tx) sendOn(q MessageQueue, messages []MessageContent, judged *judgement) (all sent, err error) {
-	picks := make([][]picked, len(messages))
-	var made *spread
+	picks := make([][]pick, len(messages))
+	var fanOut *rules.FanOut
 	if q.IsTopic {
-		if picks, made, err = t.judged(q, messages, judged); err != nil {
+		if picks, fanOut, err = t.judged(q, messages, judged); err != nil {
 			return sent{}, err
 		}
 	}
@@ -109,7 +110,7 @@ func (t *Tx) sendOn(q MessageQueue, messages []MessageContent, judged *judgement
 	waits := false
 	if q.ForwardTo != "" && !q.RequiresSession { // behind what waits there already
 		if waits, err = t.any(sqlWaiting, int64(q.Subqueue(false)), t.Now); err == nil && waits {
-			err = t.lookAgain(q.No, t.Now)
+			err = t.markQueueDue(q.No, t.Now)
 		}
 		if err != nil {
 			return sent{}, err
@@ -117,41 +118,42 @@ func (t *Tx) sendOn(q MessageQueue, messages []MessageContent, judged *judgement
 	}
 	for i := range messages {
 		// Of what is sent on to a topic, the rest waits in the queue where this is all that a transaction should make.
-		if !waits && i > 0 && q.ForwardTo != "" && !q.RequiresSession && t.copied.full() {
-			if waits, err = true, t.lookAgain(q.No, t.Now); err != nil {
+		if !waits && i > 0 && q.ForwardTo != "" && !q.RequiresSession && t.copied.Full() {
+			if waits, err = true, t.markQueueDue(q.No, t.Now); err != nil {
 				return sent{}, err
 			}
 		}
-		if all.seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], picks: picks[i], spread: made, waits: waits, inParts: judged.inParts(), bySender: q.IsTopic}); err != nil {
+		if all.seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], picks: picks[i], fanOut: fanOut, waits: waits, inBatches: judged.InBatches(), bySender: q.IsTopic}); err != nil {
 			return sent{}, err
 		}
 	}
-	all.waits = t.topics.parts[q.No]
+	all.pending = t.topics.pending[q.No]
 	return all, nil
 }
 
-// sent is what came of a send.
+// sent is the result of a send.
 type sent struct {
-	seqs  []int64
-	below int64 // those of messages that are no duplicates are higher
-	waits bool  // messages wait in the topic for their copies
+	seqs    []int64
+	below   int64 // messages with higher numbers are no duplicates
+	pending bool  // messages wait in the topic for their copies
 }
 
-// judged returns what was judged before the transaction if it still holds. What was not is judged now.
-func (t *Tx) judged(topic MessageQueue, messages []MessageContent, j *judgement) (picks [][]picked, made *spread, err error) {
+// judged returns what was judged before the transaction, if the topic has not changed. Without a
+// judgement it judges now.
+func (t *Tx) judged(topic MessageQueue, messages []MessageContent, j *judgement) (picks [][]pick, fanOut *rules.FanOut, err error) {
 	if j != nil {
-		if j.version != topic.Version {
+		if j.Version != topic.Version {
 			return nil, nil, errTopicChanged
 		}
-		all := j.made // the transaction may be tried again
-		return j.picks, &all, nil
+		all := j.FanOut // the transaction may be tried again
+		return j.Copies, &all, nil
 	}
-	picks, made = make([][]picked, len(messages)), &spread{}
+	picks, fanOut = make([][]pick, len(messages)), &rules.FanOut{}
 	for i := range messages {
-		if made.steps > txSteps {
-			return nil, nil, errSteps
+		if fanOut.Steps > rules.TxSteps {
+			return nil, nil, rules.ErrSteps
 		}
-		picks[i], err = t.pick(topic, &messages[i], made)
+		picks[i], err = t.pick(topic, &messages[i], fanOut)
 		if errors.Is(err, errNotReady) {
 			err = errTopicChanged
 		}
@@ -159,7 +161,7 @@ func (t *Tx) judged(topic MessageQueue, messages []MessageContent, j *judgement)
 			return nil, nil, err
 		}
 	}
-	return picks, made, nil
+	return picks, fanOut, nil
 }
 
 // ErrNoSessionID refuses a message for a queue that requires sessions.
@@ -168,25 +170,25 @@ var ErrNoSessionID = forebay.Invalid("session_id", "was not set on the message: 
 // arrival is a message on its way into a queue: sent, activated or forwarded.
 type arrival struct {
 	*MessageContent
-	first    int64 // the number it was given first; 0: none yet
-	hops     int
-	source   string // the queue it was dead-lettered in
-	why      DeadLettering
-	spread   *spread  // what topics have made of it on the way; nil: nothing yet
-	inParts  bool     // it waits in the topic for its copies, however few
-	bySender bool     // which its sender makes
-	waits    bool     // in the queue that it is sent to, though that forwards
-	picks    []picked // what the topic it comes to makes of it; nil: not chosen yet
-	share    *sharing // what it has in common with other copies; nil: nothing
-	session  int64    // the number of its session in the queue it is sent to; 0: not made yet
+	first     int64 // its first number; 0: none yet
+	hops      int
+	source    string // the queue it was dead-lettered in
+	why       DeadLettering
+	fanOut    *rules.FanOut // copies that topics have made of it; nil: none yet
+	inBatches bool          // it waits in the topic for its copies, however few
+	bySender  bool          // its sender makes the copies
+	waits     bool          // it stays in the queue for now, although the queue forwards
+	picks     []pick        // its copies in the topic; nil: not judged yet
+	share     *sharing      // the body it shares with other copies; nil: none
+	session   int64         // number of its session in the queue; 0: not created yet
 }
 
-// arrive gives a message that comes to the queue its number.
+// arrive gives a message a number in the queue and enters it there.
 func (t *Tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
 	if seq, err = t.Queue.NewSeq(); err != nil {
 		return 0, err
 	}
-	if q.Topic == 0 { // a subscription is kept by its receivers, not by what comes
+	if q.Topic == 0 { // copies do not keep a subscription from being idle
 		if err := t.used(q); err != nil {
 			return 0, err
 		}
@@ -198,16 +200,16 @@ func (t *Tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
 	}
 	if at := driver.Millis(a.ScheduledAt); at > t.Now {
 		t.DueBy(at)
-		return seq, t.insertArrival(q, seq, a, standing{subqueue: q.Subqueue(false), rank: scheduledRank, visible: at, dueAt: at})
+		return seq, t.insertArrival(q, seq, a, position{subqueue: q.Subqueue(false), rank: scheduledRank, visible: at, dueAt: at})
 	}
 	return seq, t.enter(q, seq, a)
 }
 
-// enter makes a message of that number active in the queue, or sends it on.
+// enter makes a message of that number active in the queue, or forwards it.
 func (t *Tx) enter(q MessageQueue, seq int64, a arrival) error {
-	made := a.session
+	sessionNo := a.session
 	waits := a.waits
-	a.session, a.waits = 0, false // which is not so of the queues that the message is sent on to
+	a.session, a.waits = 0, false // these do not hold for the queues it is forwarded to
 	if q.IsTopic {
 		return t.fanOut(q, seq, a)
 	}
@@ -217,15 +219,15 @@ func (t *Tx) enter(q MessageQueue, seq int64, a arrival) error {
 	if q.RequiresSession && a.SessionID == "" {
 		return t.arriveDead(q, seq, a, DeadLettering{Reason: forebay.ReasonNoSession, Description: "a queue that requires sessions takes no message whose session id is null"})
 	}
-	st := standing{subqueue: q.Subqueue(false), visible: t.Now}
+	st := position{subqueue: q.Subqueue(false), visible: t.Now}
 	if q.RequiresSession {
-		no, err := t.messageForSession(q, a.SessionID, made)
+		no, err := t.sessionFor(q, a.SessionID, sessionNo)
 		if err != nil {
 			return err
 		}
 		st.rank, st.visible = firstSessionRank+no, sessionFree
 	}
-	if ttl := lifetime(q.DefaultTTL, a.TTL); ttl > 0 {
+	if ttl := message.Lifetime(q.DefaultTTL, a.TTL); ttl > 0 {
 		st.expiresAt = t.Now + ttl.Milliseconds()
 		st.dueAt = st.expiresAt
 		t.DueBy(st.dueAt)
@@ -236,22 +238,14 @@ func (t *Tx) enter(q MessageQueue, seq int64, a arrival) error {
 	return t.insertArrival(q, seq, a, st)
 }
 
-// lifetime is a message's time to live: what it asks for, capped by its queue's default.
-func lifetime(byDefault, own time.Duration) time.Duration {
-	if own == 0 || byDefault > 0 && byDefault < own {
-		return byDefault
-	}
-	return own
-}
-
-// standing is where a message stands in its queue.
-type standing struct {
+// position is where a message is in its queue.
+type position struct {
 	subqueue  queue.Subqueue
 	rank      int64
 	visible   int64
 	expiresAt int64 // 0: never
-	dueAt     int64 // when the writer looks at it; 0: never
-	handed    int64 // of what waits in a topic: see topic_parts.go
+	dueAt     int64 // when it is due; 0: never
+	handed    int64 // of a pending message: see topic_fanout.go
 	copies    int64
 }
 
@@ -261,7 +255,7 @@ INSERT INTO bodies (seq, lane, enqueued_at, message_id, correlation_id, subject,
   dead_letter_source, dead_letter_reason, dead_letter_description, shared, handed, copies)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-func (t *Tx) insertArrival(q MessageQueue, seq int64, a arrival, st standing) error {
+func (t *Tx) insertArrival(q MessageQueue, seq int64, a arrival, st position) error {
 	properties, body, shared, err := t.shares(a)
 	if err != nil {
 		return err

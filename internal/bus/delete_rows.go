@@ -15,23 +15,23 @@ SELECT b.seq, b.enqueued_at, CASE WHEN m.rank IN (1, 2) OR m.lane <> b.lane THEN
   WHEN m.rank >= 16 AND (SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16) <= ?2 THEN 1 ELSE 0 END
 FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.lane = ?1 AND b.seq > ?3 ORDER BY b.seq LIMIT ?4 + 0`
 
-// oldestAtOnce is how many messages are looked at together.
+// oldestAtOnce is how many messages one statement reads.
 const oldestAtOnce = 1000
 
-// DeleteBefore removes up to limit active messages of the subqueue that were enqueued before that time,
-// the oldest first, and returns how many. Locked, deferred and scheduled ones stay.
+// DeleteBefore deletes up to limit active messages of the subqueue that were enqueued before that
+// time, the oldest first, and returns how many. Locked, deferred and scheduled messages stay.
 func (s *Store) DeleteBefore(ctx context.Context, subqueue queue.Subqueue, before time.Time, limit int) (deleted int, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
 		var seqs []int64
-		for last, looked := int64(0), oldestAtOnce; looked == oldestAtOnce; {
-			looked = 0
+		for last, scanned := int64(0), oldestAtOnce; scanned == oldestAtOnce; {
+			scanned = 0
 			err := t.Prep(sqlOldest).Int(int64(subqueue)).Int(t.Now).Int(last).Int(oldestAtOnce).Each(func(r driver.Row) error {
 				// Numbers are given in the order of enqueuing.
 				if r.Int(1) >= before.UnixMilli() || len(seqs) == limit {
-					looked = 0
+					scanned = 0
 					return driver.ErrStop
 				}
-				if last, looked = r.Int(0), looked+1; r.Int(2) != 0 {
+				if last, scanned = r.Int(0), scanned+1; r.Int(2) != 0 {
 					seqs = append(seqs, last)
 				}
 				return nil
@@ -56,8 +56,8 @@ func (s *Store) DeleteBefore(ctx context.Context, subqueue queue.Subqueue, befor
 	})
 }
 
-// CancelScheduled removes a message that was scheduled under that number and is not active yet. It
-// reports whether there was one.
+// CancelScheduled deletes the message that is scheduled under that number. It reports whether
+// there was one that was not active yet.
 func (s *Store) CancelScheduled(ctx context.Context, q MessageQueue, seq int64) (cancelled bool, err error) {
 	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: 1, Local: true, Interleaves: true, Touches: queue.MessageRow(seq)}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (bool, error) {

@@ -3,26 +3,18 @@ package bus
 import (
 	"context"
 	"encoding/json"
-	"time"
 
-	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
 // Rule is a rule of a subscription as stored.
-type Rule struct {
-	Name      string
-	Settings  forebay.RuleSettings
-	CreatedAt time.Time
-}
+type Rule = rules.Rule
 
 // RuleLimits is how many rules there may be.
-type RuleLimits struct {
-	PerSubscription int
-	SQLPerTopic     int // with a SQL filter: those are what costs time when a message is sent
-}
+type RuleLimits = rules.Limits
 
 // PutRule adds a rule to a subscription, or replaces the one of that name. created reports which.
 func (s *Store) PutRule(ctx context.Context, sub MessageQueue, r Rule, limits RuleLimits) (stored Rule, created bool, err error) {
@@ -71,7 +63,7 @@ func (t *Tx) checkRuleLimits(sub MessageQueue, r Rule, limits RuleLimits) error 
 		return err
 	}
 	if others >= int64(limits.PerSubscription) {
-		return limits.errRules()
+		return limits.ErrRules()
 	}
 	if r.Settings.SQLFilter == "" {
 		return nil
@@ -79,13 +71,13 @@ func (t *Tx) checkRuleLimits(sub MessageQueue, r Rule, limits RuleLimits) error 
 	_, err := t.Prep("SELECT count(*) FROM queues q JOIN rules r ON r.queue = q.no WHERE q.topic = ? AND r.is_sql = 1 AND (r.queue <> ? OR r.name <> ?)").
 		Int(sub.Topic).Int(sub.No).Text(r.Name).One(func(row driver.Row) { sql = row.Int(0) })
 	if err == nil && sql >= int64(limits.SQLPerTopic) {
-		return limits.errSQL()
+		return limits.ErrSQL()
 	}
 	return err
 }
 
-// checkFirstRules is checkRuleLimits for the rules that a subscription is made with. It comes before anything is
-// changed, and has nothing to say of a subscription that exists: that one keeps the rules it has.
+// checkFirstRules is checkRuleLimits for the rules of a new subscription, before anything is
+// written. It accepts any rules for an existing subscription, which keeps those it has.
 func (t *Tx) checkFirstRules(sub MessageQueue, rules []Rule, limits RuleLimits) error {
 	var sql int64
 	for _, r := range rules {
@@ -98,22 +90,14 @@ func (t *Tx) checkFirstRules(sub MessageQueue, rules []Rule, limits RuleLimits) 
 		return err
 	}
 	if len(rules) > limits.PerSubscription {
-		return limits.errRules()
+		return limits.ErrRules()
 	}
 	_, err := t.Prep("SELECT count(*) FROM queues q JOIN rules r ON r.queue = q.no WHERE q.topic = ? AND r.is_sql = 1").
 		Int(sub.Topic).One(func(row driver.Row) { sql += row.Int(0) })
 	if err == nil && sql > int64(limits.SQLPerTopic) {
-		return limits.errSQL()
+		return limits.ErrSQL()
 	}
 	return err
-}
-
-func (l RuleLimits) errRules() error {
-	return forebay.Errorf(forebay.CodeConflict, "a subscription may have at most %d rules", l.PerSubscription)
-}
-
-func (l RuleLimits) errSQL() error {
-	return forebay.Errorf(forebay.CodeConflict, "the subscriptions of a topic may have at most %d rules with SQL filters", l.SQLPerTopic)
 }
 
 func (t *Tx) InsertRule(queue int64, r Rule) error {

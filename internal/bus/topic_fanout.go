@@ -1,0 +1,259 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/forebayhq/forebay/internal/bus/rules"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/turns"
+)
+
+// A topic may have to make too many copies of a message for one transaction. The message is then
+// stored once, in the topic, and is pending: its copies are made in several transactions.
+// Messages that come to the topic meanwhile are pending too, so that no message overtakes
+// another.
+//
+// The sender makes the copies before it has its answer. If it fails, the writer does. Copies are
+// made in the order of the subscriptions' numbers, all copies of one subscription in one
+// transaction. The message's row says which subscription is next.
+
+const (
+	// senderTime is how long a sender has for one transaction before the writer helps, in
+	// milliseconds.
+	senderTime = 10_000
+	// slowPause is how long the writer leaves a message alone while it is judged, or its rules
+	// are compiled, outside of transactions. It is in milliseconds.
+	slowPause = 1_000
+)
+
+// batchSize is how many copies of a message one transaction makes.
+func (a *arrival) batchSize() int {
+	size := a.Size()
+	if a.share != nil || len(a.Body)+len(a.Properties) >= minSharedBytes {
+		size -= int64(len(a.Body))
+	}
+	return int(min(rules.BatchCopies, max(1, rules.FullCopyBytes/max(1, size))))
+}
+
+// copiesPending reports whether messages wait in the topic for their copies.
+func (t *Tx) copiesPending(topic MessageQueue) bool {
+	return topic.CopiesPending || t.topics.pending[topic.No]
+}
+
+// storePending stores a message in the topic that needs many copies, or waits for other pending
+// messages.
+func (t *Tx) storePending(topic MessageQueue, seq int64, a arrival, picks int) error {
+	at := t.Now
+	if a.bySender {
+		at += senderTime
+	}
+	t.DueBy(at)
+	copies := int64(0)
+	if a.fanOut != nil {
+		copies = int64(max(a.fanOut.Copies-picks, 0))
+	}
+	a.shareAmong(seq, rules.BatchCopies)
+	if t.topics.pending == nil {
+		t.topics.pending = map[int64]bool{}
+	}
+	t.topics.pending[topic.No] = true
+	return t.insertArrival(topic, seq, a, position{subqueue: topic.Subqueue(false), rank: pendingRank, dueAt: at, handed: 1, copies: copies})
+}
+
+// makeCopies makes the copies of a send's messages that wait in a topic, and of those before
+// them. The writer makes the rest if the database fails or the caller is gone.
+func (s *Store) makeCopies(ctx context.Context, topic MessageQueue, sent sent, judged *judgement) {
+	picks := map[int64][]pick{}
+	if judged != nil {
+		for i, seq := range sent.seqs {
+			if picks[seq] == nil && seq > sent.below { // it is no duplicate
+				picks[seq] = rules.InOrder(judged.Copies[i])
+			}
+		}
+	}
+	for last := slices.Max(sent.seqs); ; {
+		next, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: topic.Tenant, Rows: rules.BatchCopies}, func(t *Tx) (int64, error) {
+			q, found, err := t.MessageQueue(topic.No)
+			if err != nil || !found {
+				return 0, err // the topic is gone, and its messages with it
+			}
+			of := picks
+			if judged == nil || judged.Version != q.Version {
+				of = nil
+			}
+			next, err := t.copyNext(q, of)
+			if errors.Is(err, rules.ErrSteps) {
+				t.judgeLater(err, rules.SlowMessage{Tenant: q.Tenant, Topic: q.No, Seq: next})
+				return 0, nil
+			}
+			return next, err
+		})
+		if err != nil || next == 0 || next > last {
+			return
+		}
+	}
+}
+
+// The visible time of pending messages is 0.
+const sqlNextPending = "SELECT seq FROM messages WHERE lane = ? AND rank = ? ORDER BY visible, seq LIMIT 1"
+
+// copyNext makes copies of the messages that have waited longest in the topic, as many as one
+// transaction should. Known copies are in picks, by message number. It returns the number of the
+// next pending message; 0: there is none. It returns rules.ErrSteps if that message takes too
+// long to judge.
+func (t *Tx) copyNext(topic MessageQueue, picks map[int64][]pick) (next int64, err error) {
+	for copies := 0; ; {
+		next = 0
+		_, err := t.Prep(sqlNextPending).Int(int64(topic.Subqueue(false))).Int(pendingRank).One(func(r driver.Row) { next = r.Int(0) })
+		if err != nil || next == 0 || copies >= rules.BatchCopies || copies > 0 && t.copied.Full() {
+			return next, err
+		}
+		n, err := t.copyMessage(topic, next, picks[next])
+		if err != nil {
+			if copies > 0 && errors.Is(err, rules.ErrSteps) {
+				err = nil
+			}
+			return next, err
+		}
+		copies += n
+	}
+}
+
+// pendingMessage is a message that waits in its topic for its copies. The next copy is for
+// subscription number handed or a higher one. The message has so many copies already, and was
+// enqueued at that time.
+type pendingMessage struct {
+	arrival
+	seq, handed, copies, at int64
+}
+
+// readPending reads a pending message. It is not found once it has all its copies.
+func readPending(c driver.Conn, seq int64) (p pendingMessage, found bool, err error) {
+	p.seq = seq
+	found, err = c.Prep("SELECT handed, copies, enqueued_at FROM bodies WHERE seq = ? AND handed IS NOT NULL").Int(seq).One(func(r driver.Row) {
+		p.handed, p.copies, p.at = r.Int(0), r.Int(1), r.Int(2)
+	})
+	if err == nil && found {
+		p.arrival, err = arrivalOf(c, seq, p.at)
+	}
+	return p, found, err
+}
+
+// copyMessage makes as many copies of a message as one transaction should and returns how many,
+// at least 1. It judges the message unless picks are known.
+func (t *Tx) copyMessage(topic MessageQueue, seq int64, picks []pick) (copies int, err error) {
+	p, found, err := readPending(t.Conn, seq)
+	if err != nil || !found {
+		return 1, err
+	}
+	more := false
+	if picks == nil {
+		picks, more, err = t.pickBatch(topic, &p)
+	} else {
+		picks, more = rules.From(picks, p.handed, p.batchSize())
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(picks) + 1, t.copyBatch(seq, p, picks, more)
+}
+
+// copyBatch makes these copies of a message. more: others are to be made later.
+func (t *Tx) copyBatch(seq int64, p pendingMessage, picks []pick, more bool) error {
+	a := p.arrival
+	if a.share != nil && a.share.no == seq {
+		a.share.properties = a.Properties
+	}
+	copies := int(p.copies) + len(picks)
+	a.fanOut = &rules.FanOut{Copies: copies, Bytes: int64(copies) * a.Size()}
+	if err := t.copyTo(picks, seq, a); err != nil {
+		return err
+	}
+	if !more {
+		return t.DeleteMessage(seq)
+	}
+	return t.Prep("UPDATE bodies SET handed = ?, copies = ? WHERE seq = ?").Int(picks[len(picks)-1].To.No + 1).Int(int64(a.fanOut.Copies)).Int(seq).Exec()
+}
+
+// pickBatch picks the next copies of a message, as far as it can be judged in a transaction.
+func (t *Tx) pickBatch(topic MessageQueue, p *pendingMessage) (picks []pick, more bool, err error) {
+	c, err := t.readyTopic(topic)
+	if errors.Is(err, errNotReady) {
+		err = rules.ErrSteps
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if t.W.slow.Has(rules.SlowMessage{Tenant: topic.Tenant, Topic: topic.No, Seq: p.seq}) {
+		return nil, false, rules.ErrSteps
+	}
+	left := rules.TxSteps
+	picks, more, err = c.PickSome(p.MessageContent, p.at, p.handed, p.batchSize(), &left, false, nil)
+	t.copied.Steps += rules.TxSteps - left
+	return picks, more, err
+}
+
+// continueFanOut makes copies in a topic where a pending message is due. Earlier messages come
+// first.
+func (t *Tx) continueFanOut(m dueMessage) error {
+	topic, found, err := t.MessageQueue(m.subqueue.Queue())
+	if err != nil {
+		return err
+	}
+	if !found { // the topic is being deleted
+		return t.DeleteMessage(m.seq)
+	}
+	at := t.Now
+	switch next, err := t.copyNext(topic, nil); {
+	case errors.Is(err, rules.ErrSteps):
+		t.judgeLater(err, rules.SlowMessage{Tenant: topic.Tenant, Topic: topic.No, Seq: next})
+		at += slowPause
+	case err != nil:
+		return err
+	}
+	t.DueBy(at)
+	return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(at).Int(m.seq).Exec()
+}
+
+// copySlow makes the next copies of a message that takes too long to judge in a transaction. A
+// subscription whose rules take too long even here counts as one whose rules cannot judge the
+// message. So no message delays those behind it for ever.
+func (s *Store) copySlow(ctx context.Context, m rules.SlowMessage, p pendingMessage) error {
+	c, err := s.readTopic(ctx, m.Topic)
+	if c == nil || err != nil {
+		return err
+	}
+	left := rules.MaxSteps
+	turn := turns.Begin(ctx)
+	picks, more, err := func() ([]pick, bool, error) {
+		defer turn.End()
+		return c.PickSome(p.MessageContent, p.at, p.handed, p.batchSize(), &left, true, turn)
+	}()
+	if err != nil {
+		return err
+	}
+	_, err = db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
+		topic, found, err := topicNo(t.Conn, m.Topic)
+		if err != nil || !found || topic.Version != c.Version {
+			return struct{}{}, err
+		}
+		now, found, err := readPending(t.Conn, m.Seq)
+		if err != nil || !found || now.handed != p.handed {
+			return struct{}{}, err
+		}
+		first := false
+		_, err = t.Prep(sqlNextPending).Int(int64(topic.Subqueue(false))).Int(pendingRank).One(func(r driver.Row) { first = r.Int(0) == m.Seq })
+		if err != nil || !first {
+			return struct{}{}, err
+		}
+		t.DueBy(t.Now)
+		if err := t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(t.Now).Int(m.Seq).Exec(); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, t.copyBatch(m.Seq, now, picks, more)
+	})
+	return err
+}

@@ -1,0 +1,144 @@
+package bus
+
+import (
+	"context"
+	"errors"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/turns"
+)
+
+// Senders judge messages before the transaction that stores the copies. Rules may be slow, and
+// the transaction keeps everybody else waiting. The transaction compares the topic's version with
+// the one that was judged, and the sender judges again if it differs.
+
+// judgeTries is how often a send is judged before its transaction if the topic changes each time.
+const judgeTries = 4
+
+// errTopicChanged ends a transaction whose messages were judged by rules that have changed since.
+var errTopicChanged = forebay.Errorf(forebay.CodeUnavailable, "the topic is being changed; try again")
+
+// judge applies a topic's rules to all messages, or to none. With fresh it reads the topic's
+// version first. A refusal always holds for the current version. It returns nil if there is no
+// such topic.
+func (s *Store) judge(ctx context.Context, no int64, messages []MessageContent, fresh bool) (*judgement, error) {
+	c := s.topics.Get(no)
+	for {
+		if fresh || c == nil {
+			known, err := s.readTopic(ctx, no)
+			if known == nil || err != nil {
+				return nil, err
+			}
+			c, fresh = known, true
+		}
+		j, err := c.Judge(ctx, messages, s.Writer.Conn.Now())
+		var refused *forebay.Error
+		if fresh || !errors.As(err, &refused) {
+			return j, err
+		}
+		now, readErr := s.readTopic(ctx, no)
+		switch {
+		case now == nil || readErr != nil:
+			return nil, readErr
+		case now.Version == c.Version:
+			return nil, err
+		}
+		c, fresh = now, true
+	}
+}
+
+// readTopic returns the current topic with its compiled rules, or nil if there is none.
+func (s *Store) readTopic(ctx context.Context, no int64) (*compiledTopic, error) {
+	// If several callers need the rules, one compiles them.
+	leave, err := s.topics.Enter(ctx, no)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	var c *compiledTopic
+	known := false
+	err = s.Read(ctx, func(r driver.Conn) error {
+		for {
+			topic, found, err := topicNo(r, no)
+			if c = nil; err != nil || !found {
+				return err
+			}
+			if c = s.topics.Get(no); c != nil && c.Version == topic.Version {
+				known = true
+				return nil
+			}
+			if c, err = readRules(r, topic); err != nil {
+				return err
+			}
+			// The rules are read by several statements. They belong to one version if the version
+			// is the same afterwards.
+			after, found, err := topicNo(r, no)
+			if err != nil || found && after.Version == topic.Version {
+				return err
+			}
+			if err := r.Limit(); err != nil {
+				return err
+			}
+		}
+	})
+	if c == nil || known || err != nil {
+		return c, err
+	}
+	// Compiling takes long, so it does not hold the connection.
+	turn := turns.Begin(ctx)
+	defer turn.End()
+	if err := c.Compile(s.topics.Former(no), turn); err != nil {
+		return nil, err
+	}
+	s.topics.Put(c)
+	return c, nil
+}
+
+func topicNo(c driver.Conn, no int64) (topic MessageQueue, found bool, err error) {
+	found, err = c.Prep(sqlTopicNo).Int(no).One(func(r driver.Row) { topic = readMessageQueue(r) })
+	return topic, found, err
+}
+
+// activateSlow judges a scheduled message and then activates it, unless the message or its topic
+// has changed meanwhile.
+func (s *Store) activateSlow(ctx context.Context, m rules.SlowMessage) error {
+	var a arrival
+	var p pendingMessage
+	waits := false
+	err := s.Read(ctx, func(c driver.Conn) (err error) {
+		if p, waits, err = readPending(c, m.Seq); err != nil || waits {
+			a = p.arrival
+			return err
+		}
+		a, err = arrivalOf(c, m.Seq, c.Now())
+		return err
+	})
+	if err != nil || a.MessageContent == nil {
+		return err
+	}
+	if waits {
+		return s.copySlow(ctx, m, p)
+	}
+	j, err := s.judge(ctx, m.Topic, []MessageContent{*a.MessageContent}, true)
+	if j == nil || err != nil {
+		return err
+	}
+	_, err = db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
+		topic, found, err := topicNo(t.Conn, m.Topic)
+		if err != nil || !found || topic.Version != j.Version {
+			return struct{}{}, err
+		}
+		waits, err := t.any("SELECT 1 FROM messages WHERE seq = ? AND lane + 0 = ? AND rank = ?", m.Seq, int64(topic.Subqueue(false)), scheduledRank)
+		if err != nil || !waits {
+			return struct{}{}, err
+		}
+		a := a // the transaction may be tried again
+		fanOut := j.FanOut
+		a.picks, a.fanOut = j.Copies[0], &fanOut
+		return struct{}{}, t.activateScheduled(topic, m.Seq, a)
+	})
+	return err
+}
