@@ -10,7 +10,11 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/listing"
 )
+
+// documentsInOrder: documents are numbered in the order of their creation.
+var documentsInOrder = listing.NewChronology("documents", "no")
 
 // documentWatch is what a document is watched by: jobs have numbers above 0.
 func documentWatch(no int64) int64 { return -no }
@@ -84,12 +88,12 @@ func (s *Store) Documents(ctx context.Context, q DocumentQuery) (list []Document
 		from, below, before := int64(0), cmp.Or(q.Below, noBound), cmp.Or(q.CreatedBefore, noBound)
 		var err error
 		if q.CreatedAfter > 0 {
-			if from, err = jobs.FirstSince(c, jobs.DocumentsInOrder, q.Tenant, q.CreatedAfter-jobs.CreatedSlack); err != nil {
+			if from, err = documentsInOrder.FirstSince(c, q.Tenant, q.CreatedAfter-listing.CreatedSlack); err != nil {
 				return err
 			}
 		}
 		if q.CreatedBefore > 0 {
-			first, err := jobs.FirstSince(c, jobs.DocumentsInOrder, q.Tenant, before+jobs.CreatedSlack)
+			first, err := documentsInOrder.FirstSince(c, q.Tenant, before+listing.CreatedSlack)
 			if err != nil {
 				return err
 			}

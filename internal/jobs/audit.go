@@ -7,11 +7,12 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/listing"
 )
 
 // Audit returns what operators did, newest first. With a filter a page may hold fewer than limit, or nothing, and not be the last.
 func (s *Service) Audit(ctx context.Context, f forebay.AuditFilter, limit int, cursor string) (forebay.Page[forebay.AuditEntry], error) {
-	return pageBelow(limit, cursor, func(below int64, limit int) ([]forebay.AuditEntry, int64, error) {
+	return listing.Below(limit, cursor, func(below int64, limit int) ([]forebay.AuditEntry, int64, error) {
 		return s.log.Entries(ctx, f, below, limit)
 	})
 }

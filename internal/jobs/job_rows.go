@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/listing"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -188,7 +189,7 @@ func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64
 		at, seen, below := c.Now(), 0, below
 		if q.CreatedBefore > 0 && q.Below == 0 {
 			var err error
-			if below, err = FirstSince(c, jobsInOrder, q.Tenant, q.CreatedBefore+CreatedSlack); err != nil {
+			if below, err = jobsInOrder.FirstSince(c, q.Tenant, q.CreatedBefore+listing.CreatedSlack); err != nil {
 				return err
 			}
 		}
@@ -199,7 +200,7 @@ func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64
 		err := st.Each(func(r driver.Row) error {
 			seen++
 			job := readJob(r, at)
-			if job.CreatedAt.UnixMilli() < q.CreatedAfter-CreatedSlack {
+			if job.CreatedAt.UnixMilli() < q.CreatedAfter-listing.CreatedSlack {
 				next = 0
 				return driver.ErrStop
 			}
@@ -223,46 +224,8 @@ func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64
 	return jobs, next, err
 }
 
-// CreatedSlack is how far a row may have been created before one with a lower number, in milliseconds: clocks are set.
-const CreatedSlack = 60_000
-
-// chronology reads a table of a tenant's rows whose numbers were given in the order of time.
-type chronology struct{ last, from string }
-
-func rowsInOrder(table, number string) chronology {
-	return chronology{
-		last: "SELECT " + number + " FROM " + table + " WHERE tenant = ? ORDER BY " + number + " DESC LIMIT 1 + 0",
-		from: "SELECT " + number + ", created_at FROM " + table + " WHERE tenant = ? AND " + number + " >= ? ORDER BY " + number + " LIMIT 1 + 0",
-	}
-}
-
-var (
-	jobsInOrder      = rowsInOrder("jobs", "seq")
-	DocumentsInOrder = rowsInOrder("documents", "no")
-)
-
-// FirstSince returns the number below which all rows of a tenant were created before that time. A few looks along
-// an index find it among any number of rows.
-func FirstSince(c driver.Conn, table chronology, tenant, at int64) (int64, error) {
-	low, high := int64(0), int64(0)
-	if _, err := c.Prep(table.last).Int(tenant).One(func(r driver.Row) { high = r.Int(0) + 1 }); err != nil {
-		return 0, err
-	}
-	for low < high {
-		middle := low + (high-low)/2
-		var number, created int64
-		found, err := c.Prep(table.from).Int(tenant).Int(middle).One(func(r driver.Row) { number, created = r.Int(0), r.Int(1) })
-		switch {
-		case err != nil:
-			return 0, err
-		case !found || created >= at:
-			high = middle
-		default:
-			low = number + 1
-		}
-	}
-	return low, nil
-}
+// jobsInOrder: jobs are numbered in the order of their creation.
+var jobsInOrder = listing.NewChronology("jobs", "seq")
 
 // scan is how many jobs to look at for a page: no more than it has if every job is wanted.
 func (q *JobQuery) scan() int {

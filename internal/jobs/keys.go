@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/ids"
 )
 
 // keyPrefix marks an API key, so that a leaked one can be recognised by scanners.
@@ -67,11 +68,11 @@ func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay
 	defer done()
 	var secret [20]byte
 	rand.Read(secret[:])
-	key := forebay.APIKey{ID: NewID("key_"), Tenant: tenant, Scopes: scopes, CreatedAt: now.Truncate(time.Millisecond), ExpiresAt: stored(expires)}
+	key := forebay.APIKey{ID: ids.New("key_"), Tenant: tenant, Scopes: scopes, CreatedAt: now.Truncate(time.Millisecond), ExpiresAt: stored(expires)}
 	if !budget.Empty() {
 		key.Budget = &budget
 	}
-	plain := keyPrefix + IDEncoding.EncodeToString(secret[:])
+	plain := keyPrefix + ids.Encoding.EncodeToString(secret[:])
 	hash := sha256.Sum256([]byte(plain))
 	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "create-key", Target: key.ID, Detail: keyDetail(key)}
 	if err := s.apiKeys.Insert(ctx, key, no, hash[:], audit); err != nil {

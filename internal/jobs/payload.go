@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/ids"
 	"github.com/forebayhq/forebay/internal/memory"
 )
 
@@ -39,7 +40,7 @@ func (s *Service) checkInOnce(ctx context.Context, u *upload, tenant int64, id, 
 		return payload, "", nil
 	}
 	if u.key == "" { // a new one for each upload: a late writer can never change what another one recorded
-		u.key = blob.Key(tenant, id, kind+"-"+NewID(""))
+		u.key = blob.Key(tenant, id, kind+"-"+ids.New(""))
 	}
 	if u.stored {
 		return nil, u.key, nil

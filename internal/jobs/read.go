@@ -2,8 +2,6 @@ package jobs
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -11,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/listing"
 )
 
 func (s *Service) row(ctx context.Context, tenant, id string) (JobRow, error) {
@@ -121,22 +120,6 @@ func (s *Service) Watch(ctx context.Context, tenant, id string) (changes <-chan 
 	return changes, stop, nil
 }
 
-// Created returns the bounds of when something was created, in milliseconds; 0: there is none.
-func Created(after, before *time.Time) (from, until int64, err error) {
-	for field, at := range map[string]*time.Time{"created_after": after, "created_before": before} {
-		if at != nil && (at.Year() < 1970 || at.Year() > 9999) {
-			return 0, 0, forebay.Invalid(field, "lies outside the years 1970 to 9999")
-		}
-	}
-	if after != nil {
-		from = after.UnixMilli()
-	}
-	if before != nil {
-		until = max(before.UnixMilli(), 1)
-	}
-	return from, until, nil
-}
-
 // List returns the tenant's jobs, newest first, without their results.
 func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) (forebay.Page[forebay.Job], error) {
 	page := forebay.Page[forebay.Job]{Items: []forebay.Job{}}
@@ -145,7 +128,7 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 		return page, err
 	}
 	q := JobQuery{Tenant: no, Statuses: f.Status, Task: f.Task, CorrelationID: f.CorrelationID}
-	if q.CreatedAfter, q.CreatedBefore, err = Created(f.CreatedAfter, f.CreatedBefore); err != nil {
+	if q.CreatedAfter, q.CreatedBefore, err = listing.Created(f.CreatedAfter, f.CreatedBefore); err != nil {
 		return page, err
 	}
 	for _, status := range f.Status {
@@ -160,10 +143,10 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 		}
 		q.Queue = queue.no
 	}
-	if q.Limit, err = PageSize(f.Limit); err != nil {
+	if q.Limit, err = listing.PageSize(f.Limit); err != nil {
 		return page, err
 	}
-	if q.Below, err = DecodeCursor(f.Cursor); err != nil {
+	if q.Below, err = listing.DecodeCursor(f.Cursor); err != nil {
 		return page, err
 	}
 	rows, next, err := s.store.Jobs(ctx, q)
@@ -171,71 +154,8 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 		return page, err
 	}
 	page.Items, err = s.views(ctx, tenant, rows)
-	page.NextCursor = EncodeCursor(next)
+	page.NextCursor = listing.EncodeCursor(next)
 	return page, err
-}
-
-// numberedPage returns a page of a list that is read below a number (0: from the newest on), newest first.
-func numberedPage[T any](limit int, cursor string, read func(below int64, limit int) ([]T, error), number func(*T) int64) (forebay.Page[T], error) {
-	return pageBelow(limit, cursor, func(below int64, limit int) (items []T, next int64, err error) {
-		if items, err = read(below, limit); len(items) == limit {
-			next = number(&items[limit-1])
-		}
-		return items, next, err
-	})
-}
-
-// pageBelow is numberedPage for a list that says itself below which number it goes on; 0: nowhere.
-func pageBelow[T any](limit int, cursor string, read func(below int64, limit int) (items []T, next int64, err error)) (forebay.Page[T], error) {
-	page := forebay.Page[T]{Items: []T{}}
-	limit, err := PageSize(limit)
-	if err != nil {
-		return page, err
-	}
-	below, err := DecodeCursor(cursor)
-	if err != nil {
-		return page, err
-	}
-	items, next, err := read(below, limit)
-	page.Items, page.NextCursor = append(page.Items, items...), EncodeCursor(next)
-	return page, err
-}
-
-// PageSize checks how many items a list is asked for; 0 is the default.
-func PageSize(limit int) (int, error) {
-	switch {
-	case limit == 0:
-		return forebay.DefaultPageSize, nil
-	case limit < 0 || limit > forebay.MaxPageSize:
-		return 0, forebay.Invalid("limit", "is %d; it goes from 1 to %d", limit, forebay.MaxPageSize)
-	}
-	return limit, nil
-}
-
-// cursorVersion is a cursor's leading byte; the sequence number to go below follows.
-const cursorVersion = 1
-
-// EncodeCursor is the cursor of a list that goes on below a number; "" for 0.
-func EncodeCursor(seq int64) string {
-	if seq == 0 {
-		return ""
-	}
-	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{cursorVersion}, uint64(seq)))
-}
-
-// DecodeCursor is the opposite. An error is CodeInvalidCursor.
-func DecodeCursor(cursor string) (int64, error) {
-	if cursor == "" {
-		return 0, nil
-	}
-	b, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err == nil && len(b) == 9 && b[0] == cursorVersion {
-		seq := int64(binary.BigEndian.Uint64(b[1:]))
-		if seq > 0 && EncodeCursor(seq) == cursor {
-			return seq, nil
-		}
-	}
-	return 0, &forebay.Error{Code: forebay.CodeInvalidCursor, Field: "cursor", Message: "is not a cursor that a list returned"}
 }
 
 // view is the job as clients see it.

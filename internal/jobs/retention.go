@@ -7,6 +7,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/listing"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
@@ -103,7 +104,7 @@ func (s *Service) PurgeJobs(ctx context.Context, tenant string, req forebay.Purg
 		}
 		q.Ended[status] = req.Before
 	}
-	above, err := DecodeCursor(req.Cursor)
+	above, err := listing.DecodeCursor(req.Cursor)
 	if err != nil {
 		return report, err
 	}
@@ -127,7 +128,7 @@ func (s *Service) PurgeJobs(ctx context.Context, tenant string, req forebay.Purg
 		}
 	}
 	if step.More {
-		report.NextCursor = EncodeCursor(step.Last)
+		report.NextCursor = listing.EncodeCursor(step.Last)
 	}
 	return report, nil
 }

@@ -7,9 +7,6 @@ package jobs
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base32"
-	"encoding/binary"
 	"slices"
 	"strings"
 	"sync"
@@ -159,18 +156,6 @@ type Part = db.Part
 
 // Health tells which parts of the store work right now, within seconds and at little cost.
 func (s *Service) Health(ctx context.Context) []Part { return s.store.Health(ctx) }
-
-// IDEncoding writes what tells things apart in ids: without letters that are taken for others.
-var IDEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
-
-// NewID returns a prefix and 26 characters: 48 bits of time in milliseconds, so that ids made
-// together stand together in an index, then 80 random bits, so that none can be guessed.
-func NewID(prefix string) string {
-	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], uint64(time.Now().UnixMilli())<<16)
-	rand.Read(b[6:])
-	return prefix + IDEncoding.EncodeToString(b[:])
-}
 
 const jobPrefix = "job_"
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/listing"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -43,10 +44,10 @@ func (s *Service) SetAside(ctx context.Context, tenant, queue string, where fore
 	if err != nil {
 		return page, err
 	}
-	if q.Limit, err = PageSize(limit); err != nil {
+	if q.Limit, err = listing.PageSize(limit); err != nil {
 		return page, err
 	}
-	if q.Below, err = DecodeCursor(cursor); err != nil {
+	if q.Below, err = listing.DecodeCursor(cursor); err != nil {
 		return page, err
 	}
 	rows, err := s.store.SetAsideRows(ctx, q)
@@ -54,7 +55,7 @@ func (s *Service) SetAside(ctx context.Context, tenant, queue string, where fore
 		page.Items = append(page.Items, setAsideView(tenant, queue, row))
 	}
 	if len(rows) == q.Limit {
-		page.NextCursor = EncodeCursor(rows[len(rows)-1].Seq)
+		page.NextCursor = listing.EncodeCursor(rows[len(rows)-1].Seq)
 	}
 	return page, err
 }

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/ids"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/turns"
@@ -167,7 +168,7 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 	}
 	scheduled, deadline := stored(req.ScheduledAt), stored(req.Deadline)
 	job := NewJob{
-		ID: NewID(jobPrefix), Tenant: tenantNo, Queue: queue.no, Task: req.Task, Class: class(&task),
+		ID: ids.New(jobPrefix), Tenant: tenantNo, Queue: queue.no, Task: req.Task, Class: class(&task),
 		Priority: orDefault(req.Priority, forebay.DefaultPriority), MaxAttempts: orDefault(req.MaxAttempts, queue.attempts(&task)),
 		MaxCost: req.MaxCostUSD, MaxTotalTokens: req.MaxTotalTokens, ScheduledAt: scheduled, Deadline: deadline, CorrelationID: orDefault(req.CorrelationID, ""), SessionID: orDefault(req.SessionID, ""),
 		KeyID: forebay.BudgetKeyOf(ctx), Caller: callerOf(ctx),
