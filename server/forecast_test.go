@@ -18,7 +18,7 @@ func (s *Server) job(t *testing.T, id string) (job forebay.Job) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/v1/jobs/"+id, nil)
 	r.RemoteAddr = "127.0.0.1:1"
 	w := httptest.NewRecorder()
-	api.New(api.Options{Service: s.jobs, Logger: slog.New(slog.DiscardHandler)}).ServeHTTP(w, r)
+	api.New(api.Options{Service: s.jobs, Keys: s.keys, Logger: slog.New(slog.DiscardHandler)}).ServeHTTP(w, r)
 	if err := json.Unmarshal(w.Body.Bytes(), &job); err != nil || w.Code != http.StatusOK {
 		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
 	}
@@ -111,7 +111,7 @@ func TestForecastBehindMany(t *testing.T) {
 func TestForecastBehindConcurrency(t *testing.T) {
 	inBubble(t, twoSims(8), func(t *testing.T, s *Server) {
 		two := 2
-		if _, err := s.jobs.SetTenant(t.Context(), forebay.DefaultTenant, forebay.TenantSettings{Concurrency: &two}, "me"); err != nil {
+		if _, err := s.tenants.Set(t.Context(), forebay.DefaultTenant, forebay.TenantSettings{Concurrency: &two}, "me"); err != nil {
 			t.Fatal(err)
 		}
 		ids := s.submitMany(t, 400)
@@ -194,7 +194,7 @@ func TestForecastByBudget(t *testing.T) {
 	inBubble(t, o, func(t *testing.T, s *Server) {
 		limit := func(tokens int64) {
 			t.Helper()
-			if _, err := s.jobs.SetTenant(t.Context(), forebay.DefaultTenant, forebay.TenantSettings{Budget: &forebay.Budget{DailyTokens: &tokens}}, "me"); err != nil {
+			if _, err := s.tenants.Set(t.Context(), forebay.DefaultTenant, forebay.TenantSettings{Budget: &forebay.Budget{DailyTokens: &tokens}}, "me"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -223,7 +223,7 @@ func TestForecastByBudget(t *testing.T) {
 		}
 		limit(1_000_000_000)
 		s.await(t, ids, time.Hour)
-		tenant, err := s.jobs.Tenant(t.Context(), forebay.DefaultTenant)
+		tenant, err := s.tenants.Get(t.Context(), forebay.DefaultTenant)
 		if err != nil {
 			t.Fatal(err)
 		}

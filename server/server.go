@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/bus"
@@ -21,13 +23,14 @@ import (
 	"github.com/forebayhq/forebay/internal/dispatch"
 	"github.com/forebayhq/forebay/internal/documents"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/stores"
 	"github.com/forebayhq/forebay/internal/telemetry"
+	"github.com/forebayhq/forebay/internal/tenant"
 	"github.com/forebayhq/forebay/internal/webhook"
-	"golang.org/x/term"
 )
 
 // Server is an opened Forebay: its database is taken and its tasks are known. Jobs can be submitted
@@ -39,6 +42,8 @@ type Server struct {
 	limits         *limits.Meter
 	blobs          *blob.Store
 	jobs           *jobs.Service
+	keys           *keys.Service
+	tenants        *tenant.Service
 	bus            *bus.Service
 	webhooks       *webhook.Service
 	orchestrations *orchestrate.Service
@@ -104,6 +109,8 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 		return err
 	}
 	s.limits = limits.New(s.store.Tenants, s.options.Limits.Tenant)
+	s.keys = keys.NewService(s.store.Keys, s.limits)
+	s.tenants = tenant.NewService(s.store.Tenants, s.store.Admission, s.limits)
 	if err := s.openDocuments(ctx, known); err != nil {
 		return err
 	}
@@ -117,7 +124,6 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	if err != nil {
 		return err
 	}
-	s.deployments.jobs = s.jobs
 	s.documents.Use(s.jobs)
 	s.store.Admission.OnDeploymentChange(s.changed)
 	if err := s.watchStore(); err != nil {
@@ -364,7 +370,7 @@ func (s *Server) maintain(ctx context.Context) {
 		if err := s.jobs.ForgetIdempotencyKeys(ctx, before); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot forget old idempotency keys", slog.Any("error", err))
 		}
-		if err := s.jobs.TidyBudgets(ctx); err != nil && ctx.Err() == nil {
+		if err := s.store.Admission.TidyBudgets(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot forget what is over of budgets", slog.Any("error", err))
 		}
 		if err := s.store.Jobs.ForgetAttemptHours(ctx, s.store.DB.Now().Add(-reportsKept)); err != nil && ctx.Err() == nil {

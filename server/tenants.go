@@ -58,7 +58,7 @@ func (s *Server) configureTenants(ctx context.Context, tenants map[string]Tenant
 			limits[name] = t.Limits
 		}
 	}
-	return s.jobs.ConfigureTenants(ctx, budgets, concurrency, limits)
+	return s.tenants.Configure(ctx, budgets, concurrency, limits)
 }
 
 // budgetUse is what is measured of the budgets of tenants and of their keys.

@@ -26,9 +26,12 @@ import (
 	"github.com/forebayhq/forebay/internal/webhook"
 )
 
-// Options configures an API. Only Service is needed.
+// Options configures an API. Only Service and Keys are needed for requests about jobs.
 type Options struct {
 	Service        Service
+	Keys           Keys
+	Tenants        Tenants
+	Audit          AuditLog
 	Messages       *bus.Service         // nil: no queues of plain messages
 	Webhooks       *webhook.Service     // nil: none
 	Documents      Documents            // nil: none
@@ -47,6 +50,9 @@ type Options struct {
 // API is the HTTP interface of one server.
 type API struct {
 	service        Service
+	keys           Keys
+	tenants        Tenants
+	audit          AuditLog
 	messages       *bus.Service
 	webhooks       *webhook.Service
 	documents      Documents
@@ -79,6 +85,9 @@ const envelopeBytes = 128 << 10
 func New(o Options) *API {
 	a := &API{
 		service:        o.Service,
+		keys:           o.Keys,
+		tenants:        o.Tenants,
+		audit:          o.Audit,
 		messages:       o.Messages,
 		webhooks:       o.Webhooks,
 		documents:      o.Documents,

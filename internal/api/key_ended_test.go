@@ -47,7 +47,7 @@ func endsSoon(t *testing.T, what string, answer <-chan reply) reply {
 // context: see Hold of package jobs.
 func TestWhatIsOpenEndsWithItsKey(t *testing.T) {
 	f := newFixture(t)
-	key, err := f.service.CreateKey(t.Context(), "t", forebay.Scopes, nil, forebay.Budget{}, "test")
+	key, err := f.keys.Create(t.Context(), "t", forebay.Scopes, nil, forebay.Budget{}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestWhatIsOpenEndsWithItsKey(t *testing.T) {
 	}
 	<-streaming
 	<-submitting
-	if _, err := f.service.RevokeKey(t.Context(), key.ID, "test"); err != nil {
+	if _, err := f.keys.Revoke(t.Context(), key.ID, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if r := endsSoon(t, "the stream", stream); r.StatusCode != http.StatusOK {

@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/keys"
+	"github.com/forebayhq/forebay/internal/tenant"
 )
 
 // Service is what the API needs of [jobs.Service], by capability. Errors a caller may see are
@@ -19,9 +22,6 @@ type Service interface {
 	Controller
 	Queues
 	SetAsides
-	Keys
-	Tenants
-	AuditLog
 	Reports
 }
 
@@ -73,28 +73,29 @@ type SetAsides interface {
 
 // Keys makes, lists, revokes and checks API keys.
 type Keys interface {
-	CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget, actor string) (forebay.APIKey, error)
-	Keys(ctx context.Context) ([]forebay.APIKey, error)
-	RevokeKey(ctx context.Context, id, actor string) (forebay.APIKey, error)
+	Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget, actor string) (forebay.APIKey, error)
+	List(ctx context.Context) ([]forebay.APIKey, error)
+	Revoke(ctx context.Context, id, actor string) (forebay.APIKey, error)
+	SetBudget(ctx context.Context, id string, budget forebay.Budget, actor string) (forebay.APIKey, error)
 	Authenticate(ctx context.Context, key string) (caller forebay.Caller, open bool, err error)
-	// Hold returns a context that ends when the caller's key does, with a CodeUnauthorized error as its cause.
+	// Hold returns a context that ends when the caller's key does, with a CodeUnauthorized error as
+	// its cause.
 	Hold(ctx context.Context, caller forebay.Caller) (held context.Context, release func())
 }
 
-// Tenants shows and pauses tenants, and sets budgets.
+// Tenants shows and pauses tenants, and changes their settings.
 type Tenants interface {
-	Tenants(ctx context.Context) ([]forebay.Tenant, error)
-	Tenant(ctx context.Context, name string) (forebay.Tenant, error)
-	SetTenant(ctx context.Context, name string, settings forebay.TenantSettings, actor string) (forebay.Tenant, error)
-	PauseTenant(ctx context.Context, name string, paused bool, actor string) (forebay.Tenant, error)
-	SetKeyBudget(ctx context.Context, keyID string, budget forebay.Budget, actor string) (forebay.APIKey, error)
+	List(ctx context.Context) ([]forebay.Tenant, error)
+	Get(ctx context.Context, name string) (forebay.Tenant, error)
+	Set(ctx context.Context, name string, settings forebay.TenantSettings, actor string) (forebay.Tenant, error)
+	Pause(ctx context.Context, name string, paused bool, actor string) (forebay.Tenant, error)
 }
 
 // AuditLog shows what operators did, and whether that was tampered with.
 type AuditLog interface {
-	Audit(ctx context.Context, f forebay.AuditFilter, limit int, cursor string) (forebay.Page[forebay.AuditEntry], error)
-	VerifyAudit(ctx context.Context, from string, limit int) (forebay.AuditVerification, error)
-	RecordSimFaults(ctx context.Context, deployment string, faults json.RawMessage, actor string) error
+	Page(ctx context.Context, f forebay.AuditFilter, limit int, cursor string) (forebay.Page[forebay.AuditEntry], error)
+	VerifyFrom(ctx context.Context, from string, limit int) (forebay.AuditVerification, error)
+	Record(ctx context.Context, act audit.Act) error
 }
 
 // Reports answers about the whole.
@@ -104,7 +105,12 @@ type Reports interface {
 	Health(ctx context.Context) []jobs.Part
 }
 
-var _ Service = (*jobs.Service)(nil)
+var (
+	_ Service  = (*jobs.Service)(nil)
+	_ Keys     = (*keys.Service)(nil)
+	_ Tenants  = (*tenant.Service)(nil)
+	_ AuditLog = (*audit.Store)(nil)
+)
 
 // Deployments shows what calls go to, and keeps calls away from it. Each is CodeNotFound for a name that
 // is not configured.

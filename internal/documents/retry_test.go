@@ -21,7 +21,7 @@ func TestRetryInParts(t *testing.T) {
 		for _, task := range service.Tasks(Calls{}) {
 			tasks[task.Name] = task
 		}
-		made, err := jobs.New(t.Context(), jobs.Options{Store: s.Jobs, Log: s.Audit, APIKeys: s.Keys, Settings: jobs.Settings{Tasks: tasks}, MaxInputBytes: 1 << 20,
+		made, err := jobs.New(t.Context(), jobs.Options{Store: s.Jobs, Settings: jobs.Settings{Tasks: tasks}, MaxInputBytes: 1 << 20,
 			Queues: []jobs.Queue{{Name: forebay.DefaultQueue, Retry: retry.Policy{Attempts: 1}}}})
 		s.check(err)
 		service.Use(made)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
-	"github.com/forebayhq/forebay/internal/listing"
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
@@ -102,11 +101,4 @@ func (s *Service) Admit(ctx context.Context, d *Delivery) (admitted context.Cont
 		s.store.Admission.Tell(told)
 	}}
 	return quota.WithCall(ctx, call), func() { d.Admission.Outcome = call.Outcome }
-}
-
-// DeploymentChanges returns what happened to a deployment, newest first.
-func (s *Service) DeploymentChanges(ctx context.Context, name string, limit int, cursor string) (forebay.Page[forebay.DeploymentChange], error) {
-	return listing.Numbered(limit, cursor, func(below int64, limit int) ([]forebay.DeploymentChange, error) {
-		return s.store.Admission.DeploymentChanges(ctx, name, below, limit)
-	}, func(c *forebay.DeploymentChange) int64 { return c.Number })
 }

@@ -50,7 +50,7 @@ func (s *stores) options() Options {
 	inUse := func(ctx context.Context, ids map[string]string, _ []string, used func(key string)) error {
 		return s.Jobs.BlobsInUse(ctx, ids, used)
 	}
-	return Options{Store: s.Jobs, Log: s.Audit, APIKeys: s.Keys, Tenants: s.Tenants, BlobsInUse: inUse}
+	return Options{Store: s.Jobs, BlobsInUse: inUse}
 }
 
 // fixture opens them on every engine.

@@ -17,18 +17,17 @@ import (
 type participant struct {
 	*db.Writer
 	queue.Waiting[*claim]
-	queue         *queue.Participant
-	admission     *admission.Participant
-	store         *Store
-	lines         map[queue.Subqueue]*lines // of subqueues that somebody has waited for
-	blocked       map[queue.Subqueue]blocked
-	pausedTenants map[int64]bool
-	deadline      int64 // the next deadline; 0: none
-	tended        int64 // when it last looked for others' deadlines
-	searched      int64 // when it last made the lines of all subqueues unknown
-	pace          pace
-	wanted        atomic.Pointer[map[queue.Subqueue]bool] // in which subqueues claims wait for jobs that are not there
-	hourCodes     map[tenantHour]map[string]bool          // codes of errors that reports tell apart; nil: none is read yet
+	queue     *queue.Participant
+	admission *admission.Participant
+	store     *Store
+	lines     map[queue.Subqueue]*lines // of subqueues that somebody has waited for
+	blocked   map[queue.Subqueue]blocked
+	deadline  int64 // the next deadline; 0: none
+	tended    int64 // when it last looked for others' deadlines
+	searched  int64 // when it last made the lines of all subqueues unknown
+	pace      pace
+	wanted    atomic.Pointer[map[queue.Subqueue]bool] // in which subqueues claims wait for jobs that are not there
+	hourCodes map[tenantHour]map[string]bool          // codes of errors that reports tell apart; nil: none is read yet
 }
 
 // Tx is its part of a transaction.
@@ -60,7 +59,7 @@ var (
 
 func newJobsPart(w *db.Writer, queues *queue.Participant, admission *admission.Participant, store *Store) *participant {
 	p := &participant{Writer: w, Waiting: queue.NewWaiting[*claim](), queue: queues, admission: admission, store: store,
-		lines: map[queue.Subqueue]*lines{}, blocked: map[queue.Subqueue]blocked{}, pausedTenants: map[int64]bool{}}
+		lines: map[queue.Subqueue]*lines{}, blocked: map[queue.Subqueue]blocked{}}
 	queues.Sets = append(queues.Sets, p)
 	w.Racing["idempotency"] = true
 	return p
@@ -74,23 +73,10 @@ func newJobsTx(t *db.Tx, p *participant) *Tx {
 	return j
 }
 
-func (p *participant) Load() error {
-	err := p.loadPausedTenants()
-	if err == nil {
-		p.deadline, err = nextDeadline(p.Conn)
-	}
+func (p *participant) Load() (err error) {
+	p.deadline, err = nextDeadline(p.Conn)
 	return err
 }
-
-func (p *participant) loadPausedTenants() error {
-	clear(p.pausedTenants)
-	return p.Conn.Prep("SELECT no FROM tenants WHERE paused <> 0").Each(func(r driver.Row) error {
-		p.pausedTenants[r.Int(0)] = true
-		return nil
-	})
-}
-
-func (p *participant) Refresh() error { return p.loadPausedTenants() }
 
 func (p *participant) MarkAllDue(all bool) {
 	p.AllDue(0)
@@ -298,7 +284,7 @@ func (p *participant) Released(t *db.Tx, subqueue queue.Subqueue, line, at int64
 
 // restsUntil is until when none of a tenant's jobs is delivered; 0: they are.
 func (p *participant) restsUntil(tenant int64) int64 {
-	if p.pausedTenants[tenant] {
+	if p.queue.PausedTenants[tenant] {
 		return db.Never
 	}
 	return p.admission.Full[tenant]

@@ -14,13 +14,10 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/retry"
-	"github.com/forebayhq/forebay/internal/tenant"
 )
 
 // Queue is the configuration of one queue, with every value set.
@@ -43,11 +40,8 @@ func (q *Queue) PaceRetries(pace func() float64) { q.pace = pace }
 
 // Options makes a Service.
 type Options struct {
-	Store   *Store
-	Log     *audit.Store
-	APIKeys *keys.Store
-	Tenants *tenant.Store
-	Blobs   *blob.Store
+	Store *Store
+	Blobs *blob.Store
 	// BlobsInUse calls used with those of the keys that something refers to: a job or a document with the id under which the key
 	// stands, or an orchestration. Blobs are swept by it.
 	BlobsInUse    func(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error
@@ -77,9 +71,6 @@ type settings struct {
 // *forebay.Error values for what a caller did wrong, and see only the given tenant's jobs.
 type Service struct {
 	store      *Store
-	log        *audit.Store
-	apiKeys    *keys.Store
-	tenants    *tenant.Store
 	blobs      *blob.Store
 	blobsInUse func(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error
 	queues     map[string]*Queue
@@ -89,23 +80,17 @@ type Service struct {
 	settings   atomic.Pointer[settings]
 	limits     *limits.Meter
 	running    sync.Map // lock token → context.CancelCauseFunc of the calls of this process
-	keys       keyCache
 	doubtfulMu sync.Mutex
 	doubtful   []doubtful
-	holds      holds
 }
 
 // New makes the service and the queues it is configured with.
 func New(ctx context.Context, opts Options) (*Service, error) {
 	s := &Service{
-		store: opts.Store, log: opts.Log, apiKeys: opts.APIKeys, tenants: opts.Tenants, blobs: opts.Blobs, blobsInUse: opts.BlobsInUse, maxInput: opts.MaxInputBytes, observer: opts.Observer, limits: opts.Limits,
+		store: opts.Store, blobs: opts.Blobs, blobsInUse: opts.BlobsInUse, maxInput: opts.MaxInputBytes, observer: opts.Observer, limits: opts.Limits,
 		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
 	}
 	s.store.OnCancelled(s.abortRunning)
-	s.apiKeys.OnChange(func() {
-		s.keys.clear()
-		s.holds.schedule(0, s.pollKeys)
-	})
 	apply, err := s.Prepare(ctx, opts.Settings)
 	if err != nil {
 		return nil, err

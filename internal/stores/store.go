@@ -66,7 +66,7 @@ func Open(ctx context.Context, opts db.Options, with ...Settings) (*Stores, erro
 
 // ForJobs are the options of the service for jobs over these stores.
 func (s *Stores) ForJobs() jobs.Options {
-	return jobs.Options{Store: s.Jobs, Log: s.Audit, APIKeys: s.Keys, Tenants: s.Tenants, BlobsInUse: s.BlobsInUse}
+	return jobs.Options{Store: s.Jobs, BlobsInUse: s.BlobsInUse}
 }
 
 // BlobsInUse calls used with those of the keys that something refers to: a job or a document with the id under which

@@ -1,4 +1,4 @@
-package jobs
+package tenant
 
 import (
 	"context"
@@ -8,19 +8,32 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/limits"
 )
 
-// Tenants returns all tenants by name, each with its budget and those of its keys.
-func (s *Service) Tenants(ctx context.Context) ([]forebay.Tenant, error) {
-	return s.tenantsNamed(ctx, "")
+// Service shows tenants, changes their settings and pauses them.
+type Service struct {
+	store     *Store
+	admission *admission.Store
+	limits    *limits.Meter // nil: no tenant has limits
 }
 
-// Tenant returns one; CodeNotFound if nothing was ever done in its name.
-func (s *Service) Tenant(ctx context.Context, name string) (forebay.Tenant, error) {
+// NewService returns the service of a store. limits may be nil.
+func NewService(store *Store, admission *admission.Store, limits *limits.Meter) *Service {
+	return &Service{store: store, admission: admission, limits: limits}
+}
+
+// List returns all tenants by name, each with its budget and those of its keys.
+func (s *Service) List(ctx context.Context) ([]forebay.Tenant, error) {
+	return s.named(ctx, "")
+}
+
+// Get returns one; CodeNotFound if nothing was ever done in its name.
+func (s *Service) Get(ctx context.Context, name string) (forebay.Tenant, error) {
 	if name == "" {
 		return forebay.Tenant{}, forebay.ErrNotFound
 	}
-	list, err := s.tenantsNamed(ctx, name)
+	list, err := s.named(ctx, name)
 	if err == nil && len(list) == 0 {
 		err = forebay.ErrNotFound
 	}
@@ -31,13 +44,13 @@ func (s *Service) Tenant(ctx context.Context, name string) (forebay.Tenant, erro
 	return list[0], err
 }
 
-// tenantsNamed returns the tenant of that name, or all ("").
-func (s *Service) tenantsNamed(ctx context.Context, name string) ([]forebay.Tenant, error) {
-	known, err := s.tenants.Tenants(ctx, name)
+// named returns the tenant of that name, or all ("").
+func (s *Service) named(ctx context.Context, name string) ([]forebay.Tenant, error) {
+	known, err := s.store.Tenants(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	rows, now, err := s.store.Admission.BudgetRows(ctx, name, true)
+	rows, now, err := s.admission.BudgetRows(ctx, name, true)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +58,7 @@ func (s *Service) tenantsNamed(ctx context.Context, name string) ([]forebay.Tena
 	for _, row := range rows {
 		byTenant[row.Tenant] = append(byTenant[row.Tenant], row)
 	}
-	holding, err := s.store.Admission.Holding(ctx)
+	holding, err := s.admission.Holding(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -61,9 +74,9 @@ func (s *Service) tenantsNamed(ctx context.Context, name string) ([]forebay.Tena
 	return list, nil
 }
 
-// PauseTenant lets no further job of a tenant start, or lets them start again.
-func (s *Service) PauseTenant(ctx context.Context, name string, paused bool, actor string) (forebay.Tenant, error) {
-	t, err := s.Tenant(ctx, name)
+// Pause lets no further job of a tenant start, or lets them start again.
+func (s *Service) Pause(ctx context.Context, name string, paused bool, actor string) (forebay.Tenant, error) {
+	t, err := s.Get(ctx, name)
 	if err != nil || t.Paused == paused {
 		return t, err
 	}
@@ -94,8 +107,8 @@ func tenantOf(name string, rows []admission.BudgetRow, now int64) forebay.Tenant
 	return t
 }
 
-// SetTenant sets what settings says of a tenant, which need not exist before.
-func (s *Service) SetTenant(ctx context.Context, name string, settings forebay.TenantSettings, actor string) (forebay.Tenant, error) {
+// Set sets what settings says of a tenant, which need not exist before.
+func (s *Service) Set(ctx context.Context, name string, settings forebay.TenantSettings, actor string) (forebay.Tenant, error) {
 	if !forebay.ValidName(name) {
 		return forebay.Tenant{}, forebay.Invalid("tenant", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
 	}
@@ -108,7 +121,7 @@ func (s *Service) SetTenant(ctx context.Context, name string, settings forebay.T
 	}
 	var entries []audit.Act
 	if settings.Budget != nil {
-		entries = append(entries, audit.Act{Tenant: name, Actor: actor, Action: "set-budget", Target: "tenant " + name, Detail: budgetDetail(*settings.Budget)})
+		entries = append(entries, audit.Act{Tenant: name, Actor: actor, Action: "set-budget", Target: "tenant " + name, Detail: admission.BudgetDetail(*settings.Budget)})
 	}
 	if settings.Concurrency != nil {
 		entries = append(entries, audit.Act{Tenant: name, Actor: actor, Action: "set-concurrency", Target: "tenant " + name, Detail: strconv.Itoa(*settings.Concurrency)})
@@ -120,33 +133,15 @@ func (s *Service) SetTenant(ctx context.Context, name string, settings forebay.T
 		}
 		entries = append(entries, audit.Act{Tenant: name, Actor: actor, Action: "set-limits", Target: "tenant " + name, Detail: string(detail)})
 	}
-	if err := s.tenants.SetTenant(ctx, no, settings, entries...); err != nil {
+	if err := s.store.SetTenant(ctx, no, settings, entries...); err != nil {
 		return forebay.Tenant{}, err
 	}
 	s.limits.Forget(name)
-	return s.Tenant(ctx, name)
+	return s.Get(ctx, name)
 }
 
-// SetKeyBudget replaces the budget of an API key: it counts jobs that are submitted with it from then on.
-func (s *Service) SetKeyBudget(ctx context.Context, id string, budget forebay.Budget, actor string) (forebay.APIKey, error) {
-	if err := budget.Check(""); err != nil {
-		return forebay.APIKey{}, err
-	}
-	key, err := s.apiKeys.SetKeyBudget(ctx, id, budget, audit.Act{Actor: actor, Action: "set-budget", Target: id, Detail: budgetDetail(budget)})
-	s.keys.clear()
-	return key, err
-}
-
-func budgetDetail(b forebay.Budget) string {
-	text, err := json.Marshal(b)
-	if err != nil {
-		return ""
-	}
-	return string(text)
-}
-
-// ConfigureTenants takes in what the configuration says of tenants' budgets, concurrency and limits.
-func (s *Service) ConfigureTenants(ctx context.Context, budgets map[string]forebay.Budget, concurrency map[string]int, limits map[string]forebay.TenantLimits) error {
+// Configure takes in what the configuration says of tenants' budgets, concurrency and limits.
+func (s *Service) Configure(ctx context.Context, budgets map[string]forebay.Budget, concurrency map[string]int, limits map[string]forebay.TenantLimits) error {
 	byNo, most, limited := map[int64]forebay.Budget{}, map[int64]int64{}, map[int64]forebay.TenantLimits{}
 	for name, l := range limits {
 		no, err := s.store.EnsureTenant(ctx, name)
@@ -169,14 +164,11 @@ func (s *Service) ConfigureTenants(ctx context.Context, budgets map[string]foreb
 		}
 		most[no] = int64(n)
 	}
-	if err := s.store.Admission.ConfigureBudgets(ctx, byNo); err != nil {
+	if err := s.admission.ConfigureBudgets(ctx, byNo); err != nil {
 		return err
 	}
-	if err := s.store.Admission.ConfigureConcurrency(ctx, most); err != nil {
+	if err := s.admission.ConfigureConcurrency(ctx, most); err != nil {
 		return err
 	}
-	return s.tenants.ConfigureLimits(ctx, limited)
+	return s.store.ConfigureLimits(ctx, limited)
 }
-
-// TidyBudgets forgets what nobody asks for any more.
-func (s *Service) TidyBudgets(ctx context.Context) error { return s.store.Admission.TidyBudgets(ctx) }

@@ -1,4 +1,4 @@
-package jobs
+package queue
 
 import (
 	"context"
@@ -18,8 +18,8 @@ func (s *Store) SetTenantPaused(ctx context.Context, tenant int64, paused bool, 
 			return struct{}{}, err
 		}
 		t.After = append(t.After, func() {
-			if delete(t.w.pausedTenants, tenant); paused {
-				t.w.pausedTenants[tenant] = true
+			if delete(t.w.PausedTenants, tenant); paused {
+				t.w.PausedTenants[tenant] = true
 			}
 			t.w.RescanAll(true)
 		})

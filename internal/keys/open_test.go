@@ -1,4 +1,4 @@
-package jobs
+package keys
 
 import (
 	"context"
@@ -7,24 +7,27 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/admission"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // twoServices are of two processes that share a database, as far as SQLite lets them: there the second is an administrator's.
 func twoServices(t *testing.T, where db.Options) (serving, other *Service) {
 	t.Helper()
 	open := func(o db.Options) *Service {
-		s, err := openStores(t.Context(), o)
+		queues := &queue.Store{}
+		store := &Store{Store: queues}
+		admissions := &admission.Store{Store: queues}
+		d, err := db.Open(t.Context(), o, queues, &audit.Store{}, &bus.Store{Store: queues}, admissions, noJobs{}, store)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.DB.Close() })
-		service, err := New(t.Context(), s.options())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return service
+		t.Cleanup(func() { _ = d.Close() })
+		return NewService(store, nil)
 	}
 	where.Serve = true
 	serving = open(where)
@@ -32,9 +35,18 @@ func twoServices(t *testing.T, where db.Options) (serving, other *Service) {
 	return serving, open(where)
 }
 
+// noJobs is a domain that holds no jobs.
+type noJobs struct{}
+
+func (noJobs) Attach(*db.DB)                                           {}
+func (noJobs) Join(w *db.Writer)                                       { admission.Key.In(w).Jobs = noJobs{} }
+func (noJobs) Unblock(string, int64)                                   {}
+func (noJobs) MayGo(map[int64]int64)                                   {}
+func (noJobs) Released(*db.Tx, queue.Subqueue, int64, int64, ...int64) {}
+
 func newTestKey(t *testing.T, s *Service) forebay.APIKey {
 	t.Helper()
-	key, err := s.CreateKey(t.Context(), "t", []forebay.Scope{forebay.ScopeRead}, nil, forebay.Budget{}, "test")
+	key, err := s.Create(t.Context(), "t", []forebay.Scope{forebay.ScopeRead}, nil, forebay.Budget{}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +87,7 @@ func TestRevocationElsewhereEndsWhatIsOpen(t *testing.T) {
 			defer releaseSecond()
 			others, releaseOthers := open(kept)
 			defer releaseOthers()
-			if _, err := other.RevokeKey(t.Context(), revoked.ID, "test"); err != nil {
+			if _, err := other.Revoke(t.Context(), revoked.ID, "test"); err != nil {
 				t.Fatal(err)
 			}
 			endsUnauthorized(t, "the first", first)
@@ -106,7 +118,7 @@ func TestFirstKeyEndsWhatIsOpenWithoutOne(t *testing.T) {
 func TestExpiryEndsWhatIsOpen(t *testing.T) {
 	serving, _ := twoServices(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
 	expires := serving.store.DB.Now().Add(time.Hour)
-	key, err := serving.CreateKey(t.Context(), "t", []forebay.Scope{forebay.ScopeRead}, &expires, forebay.Budget{}, "test")
+	key, err := serving.Create(t.Context(), "t", []forebay.Scope{forebay.ScopeRead}, &expires, forebay.Budget{}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,10 +143,10 @@ func TestReleasedIsForgotten(t *testing.T) {
 	for _, release := range releases {
 		release()
 	}
-	serving.pollKeys()
-	serving.holds.mu.Lock()
-	defer serving.holds.mu.Unlock()
-	if len(serving.holds.byKey) != 0 || serving.holds.next != nil {
-		t.Errorf("still open: %v; the next look is taken: %t", serving.holds.byKey, serving.holds.next != nil)
+	serving.poll()
+	serving.open.mu.Lock()
+	defer serving.open.mu.Unlock()
+	if len(serving.open.byKey) != 0 || serving.open.next != nil {
+		t.Errorf("still open: %v; the next look is taken: %t", serving.open.byKey, serving.open.next != nil)
 	}
 }

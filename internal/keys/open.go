@@ -1,4 +1,4 @@
-package jobs
+package keys
 
 import (
 	"context"
@@ -16,8 +16,8 @@ const keyPoll = 500 * time.Millisecond
 // with a key out of memory.
 const revokedWithin = 10 * time.Minute
 
-// holds are what is open under keys: requests, streams, calls.
-type holds struct {
+// opened is what is open under keys: requests, streams, calls.
+type opened struct {
 	mu    sync.Mutex
 	byKey map[string]map[*hold]struct{} // "": opened while there was no key
 	next  *time.Timer                   // of the next look; nil: none is to be taken
@@ -35,18 +35,18 @@ func (s *Service) Hold(ctx context.Context, caller forebay.Caller) (held context
 		expiry = time.AfterFunc(time.Until(caller.ExpiresAt), func() { end(errUnauthorized) })
 	}
 	h := &hold{end}
-	s.holds.add(caller.KeyID, h)
-	s.holds.schedule(keyPoll, s.pollKeys)
+	s.open.add(caller.KeyID, h)
+	s.open.schedule(keyPoll, s.poll)
 	return held, func() {
 		if expiry != nil {
 			expiry.Stop()
 		}
-		s.holds.remove(caller.KeyID, h)
+		s.open.remove(caller.KeyID, h)
 		end(context.Canceled)
 	}
 }
 
-func (o *holds) add(key string, h *hold) {
+func (o *opened) add(key string, h *hold) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.byKey == nil {
@@ -58,7 +58,7 @@ func (o *holds) add(key string, h *hold) {
 	o.byKey[key][h] = struct{}{}
 }
 
-func (o *holds) remove(key string, h *hold) {
+func (o *opened) remove(key string, h *hold) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if delete(o.byKey[key], h); len(o.byKey[key]) == 0 {
@@ -67,7 +67,7 @@ func (o *holds) remove(key string, h *hold) {
 }
 
 // schedule has the next look taken after a while, unless nothing is open. One that is to be taken anyway may only become earlier.
-func (o *holds) schedule(after time.Duration, look func()) {
+func (o *opened) schedule(after time.Duration, look func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
@@ -80,14 +80,14 @@ func (o *holds) schedule(after time.Duration, look func()) {
 }
 
 // looked notes that a look is over.
-func (o *holds) looked() {
+func (o *opened) looked() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.next = nil
 }
 
 // end ends all that is open under a key.
-func (o *holds) end(key string) {
+func (o *opened) end(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for h := range o.byKey[key] {
@@ -96,19 +96,19 @@ func (o *holds) end(key string) {
 }
 
 // keyless reports whether something is open that was opened without a key.
-func (o *holds) keyless() bool {
+func (o *opened) keyless() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.byKey[""]) > 0
 }
 
-// pollKeys looks once, and again later if anything is still open.
-func (s *Service) pollKeys() {
+// poll looks once, and again later if anything is still open.
+func (s *Service) poll() {
 	ctx, cancel := context.WithTimeout(context.Background(), keyPollTime)
 	s.endRevoked(ctx)
 	cancel()
-	s.holds.looked()
-	s.holds.schedule(keyPoll, s.pollKeys)
+	s.open.looked()
+	s.open.schedule(keyPoll, s.poll)
 }
 
 // keyPollTime bounds one look.
@@ -117,16 +117,16 @@ const keyPollTime = 5 * time.Second
 // endRevoked ends what is open under keys that were revoked lately. While the database cannot be read nobody can know of a revocation:
 // the next look finds it.
 func (s *Service) endRevoked(ctx context.Context) {
-	revoked, anyKey, err := s.apiKeys.Revoked(ctx, s.store.Now().Add(-revokedWithin))
+	revoked, anyKey, err := s.store.Revoked(ctx, s.store.Now().Add(-revokedWithin))
 	if err != nil {
 		return
 	}
 	for _, key := range revoked {
-		s.keys.forget(key)
-		s.holds.end(key)
+		s.cache.forget(key)
+		s.open.end(key)
 	}
-	if anyKey && s.holds.keyless() {
-		s.keys.clear()
-		s.holds.end("")
+	if anyKey && s.open.keyless() {
+		s.cache.clear()
+		s.open.end("")
 	}
 }

@@ -1,4 +1,4 @@
-package jobs
+package keys
 
 import (
 	"context"
@@ -11,22 +11,43 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/ids"
+	"github.com/forebayhq/forebay/internal/limits"
 )
 
 // keyPrefix marks an API key, so that a leaked one can be recognised by scanners.
 const keyPrefix = "fb_"
 
-// keyCacheFor is how long a key is taken from memory: a revoked key stops working within it.
-const keyCacheFor = time.Second
+// cacheFor is how long a key is taken from memory: a revoked key stops working within it.
+const cacheFor = time.Second
 
-type keyCache struct {
-	mu      sync.Mutex
-	entries map[[32]byte]cachedKey
+// Service makes, checks and revokes API keys. Its methods are safe for concurrent use and return
+// *forebay.Error values for what a caller did wrong.
+type Service struct {
+	store  *Store
+	limits *limits.Meter // nil: no tenant has limits
+	cache  cache
+	open   opened
 }
 
-type cachedKey struct {
+// NewService returns the service of a store. limits may be nil.
+func NewService(store *Store, limits *limits.Meter) *Service {
+	s := &Service{store: store, limits: limits}
+	store.OnChange(func() {
+		s.cache.clear()
+		s.open.schedule(0, s.poll)
+	})
+	return s
+}
+
+type cache struct {
+	mu      sync.Mutex
+	entries map[[32]byte]cached
+}
+
+type cached struct {
 	caller  forebay.Caller
 	open    bool
 	err     error
@@ -36,9 +57,9 @@ type cachedKey struct {
 // maxCachedKeys bounds the cache against a flood of wrong keys.
 const maxCachedKeys = 10_000
 
-// CreateKey makes an API key and returns it with the key itself, which is stored only as a hash. A
+// Create makes an API key and returns it with the key itself, which is stored only as a hash. A
 // key has 160 random bits, so a plain SHA-256 of it cannot be reversed by guessing.
-func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget, actor string) (forebay.APIKey, error) {
+func (s *Service) Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget, actor string) (forebay.APIKey, error) {
 	if !forebay.ValidName(tenant) {
 		return forebay.APIKey{}, forebay.Invalid("tenant", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
 	}
@@ -57,6 +78,10 @@ func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay
 	if err := budget.Check("budget."); err != nil {
 		return forebay.APIKey{}, err
 	}
+	if expires != nil {
+		at := expires.UTC().Truncate(time.Millisecond) // as it is stored
+		expires = &at
+	}
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return forebay.APIKey{}, err
@@ -68,18 +93,18 @@ func (s *Service) CreateKey(ctx context.Context, tenant string, scopes []forebay
 	defer done()
 	var secret [20]byte
 	rand.Read(secret[:])
-	key := forebay.APIKey{ID: ids.New("key_"), Tenant: tenant, Scopes: scopes, CreatedAt: now.Truncate(time.Millisecond), ExpiresAt: stored(expires)}
+	key := forebay.APIKey{ID: ids.New("key_"), Tenant: tenant, Scopes: scopes, CreatedAt: now.Truncate(time.Millisecond), ExpiresAt: expires}
 	if !budget.Empty() {
 		key.Budget = &budget
 	}
 	plain := keyPrefix + ids.Encoding.EncodeToString(secret[:])
 	hash := sha256.Sum256([]byte(plain))
 	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "create-key", Target: key.ID, Detail: keyDetail(key)}
-	if err := s.apiKeys.Insert(ctx, key, no, hash[:], audit); err != nil {
+	if err := s.store.Insert(ctx, key, no, hash[:], audit); err != nil {
 		return forebay.APIKey{}, err
 	}
-	s.keys.clear() // the first key closes the server
-	s.holds.end("")
+	s.cache.clear() // the first key closes the server
+	s.open.end("")
 	key.Key = plain
 	return key, nil
 }
@@ -97,16 +122,26 @@ func keyDetail(key forebay.APIKey) string {
 	return string(b)
 }
 
-// Keys returns all API keys, oldest first, without the keys themselves.
-func (s *Service) Keys(ctx context.Context) ([]forebay.APIKey, error) { return s.apiKeys.List(ctx) }
+// List returns all API keys, oldest first, without the keys themselves.
+func (s *Service) List(ctx context.Context) ([]forebay.APIKey, error) { return s.store.List(ctx) }
 
-// RevokeKey is idempotent; an unknown id is CodeNotFound.
-func (s *Service) RevokeKey(ctx context.Context, id, actor string) (forebay.APIKey, error) {
-	key, err := s.apiKeys.Revoke(ctx, id, audit.Act{Actor: actor, Action: "revoke-key", Target: id})
-	s.keys.clear()
+// Revoke is idempotent; an unknown id is CodeNotFound.
+func (s *Service) Revoke(ctx context.Context, id, actor string) (forebay.APIKey, error) {
+	key, err := s.store.Revoke(ctx, id, audit.Act{Actor: actor, Action: "revoke-key", Target: id})
+	s.cache.clear()
 	if err == nil {
-		s.holds.end(id)
+		s.open.end(id)
 	}
+	return key, err
+}
+
+// SetBudget replaces the budget of an API key: it counts jobs that are submitted with it from then on.
+func (s *Service) SetBudget(ctx context.Context, id string, budget forebay.Budget, actor string) (forebay.APIKey, error) {
+	if err := budget.Check(""); err != nil {
+		return forebay.APIKey{}, err
+	}
+	key, err := s.store.SetKeyBudget(ctx, id, budget, audit.Act{Actor: actor, Action: "set-budget", Target: id, Detail: admission.BudgetDetail(budget)})
+	s.cache.clear()
 	return key, err
 }
 
@@ -114,22 +149,22 @@ func (s *Service) RevokeKey(ctx context.Context, id, actor string) (forebay.APIK
 // An empty key is the default tenant with every scope while no key exists at all (open is true).
 func (s *Service) Authenticate(ctx context.Context, key string) (caller forebay.Caller, open bool, err error) {
 	hash := sha256.Sum256([]byte(key))
-	if c, ok := s.keys.get(hash); ok {
+	if c, ok := s.cache.get(hash); ok {
 		return c.caller, c.open, c.err
 	}
 	c, err := s.lookUp(ctx, key, hash)
 	if err != nil {
 		return forebay.Caller{}, false, err
 	}
-	s.keys.put(hash, c)
+	s.cache.put(hash, c)
 	return c.caller, c.open, c.err
 }
 
 var errUnauthorized = forebay.Errorf(forebay.CodeUnauthorized, "the API key is missing, unknown, expired or revoked")
 
-func (s *Service) lookUp(ctx context.Context, key string, hash [32]byte) (cachedKey, error) {
-	c := cachedKey{expires: time.Now().Add(keyCacheFor)}
-	row, found, anyKey, err := s.apiKeys.ByHash(ctx, hash[:])
+func (s *Service) lookUp(ctx context.Context, key string, hash [32]byte) (cached, error) {
+	c := cached{expires: time.Now().Add(cacheFor)}
+	row, found, anyKey, err := s.store.ByHash(ctx, hash[:])
 	switch {
 	case err != nil:
 		return c, err
@@ -150,30 +185,30 @@ func (s *Service) lookUp(ctx context.Context, key string, hash [32]byte) (cached
 	return c, nil
 }
 
-func (k *keyCache) get(hash [32]byte) (cachedKey, bool) {
+func (k *cache) get(hash [32]byte) (cached, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c, ok := k.entries[hash]
 	return c, ok && time.Now().Before(c.expires)
 }
 
-func (k *keyCache) put(hash [32]byte, c cachedKey) {
+func (k *cache) put(hash [32]byte, c cached) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.entries == nil || len(k.entries) >= maxCachedKeys {
-		k.entries = map[[32]byte]cachedKey{}
+		k.entries = map[[32]byte]cached{}
 	}
 	k.entries[hash] = c
 }
 
 // forget drops a key by its id.
-func (k *keyCache) forget(id string) {
+func (k *cache) forget(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	maps.DeleteFunc(k.entries, func(_ [32]byte, c cachedKey) bool { return c.caller.KeyID == id })
+	maps.DeleteFunc(k.entries, func(_ [32]byte, c cached) bool { return c.caller.KeyID == id })
 }
 
-func (k *keyCache) clear() {
+func (k *cache) clear() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.entries = nil
