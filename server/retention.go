@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/retention"
 )
 
 // Retention says how long jobs and orchestrations are kept once they are over. 0 is for ever, nil the default.
@@ -37,8 +37,8 @@ func (r Retention) validate(bad func(field, format string, args ...any)) {
 	}
 }
 
-func (r Retention) jobs() jobs.Retention {
-	return jobs.Retention{Succeeded: *r.Succeeded, Failed: *r.Failed, SetAside: *r.SetAside}
+func (r Retention) jobs() retention.Policy {
+	return retention.Policy{Succeeded: *r.Succeeded, Failed: *r.Failed, SetAside: *r.SetAside}
 }
 
 // purge deletes the jobs and orchestrations that are kept no longer.
@@ -50,7 +50,7 @@ func (s *Server) purge(ctx context.Context, every time.Duration) {
 		}
 		s.log.Debug("purged old orchestrations", slog.Int("count", purged))
 	}
-	purged, err := s.jobs.PurgeExpired(ctx, s.options.Retention.jobs(), every)
+	purged, err := s.retention.PurgeExpired(ctx, s.options.Retention.jobs(), every)
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("cannot purge old jobs", slog.Any("error", err))
 		return

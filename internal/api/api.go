@@ -32,6 +32,8 @@ type Options struct {
 	Keys           Keys
 	Tenants        Tenants
 	Audit          AuditLog
+	Reports        Reports
+	Purger         Purger
 	Messages       *bus.Service         // nil: no queues of plain messages
 	Webhooks       *webhook.Service     // nil: none
 	Documents      Documents            // nil: none
@@ -53,6 +55,8 @@ type API struct {
 	keys           Keys
 	tenants        Tenants
 	audit          AuditLog
+	reports        Reports
+	purger         Purger
 	messages       *bus.Service
 	webhooks       *webhook.Service
 	documents      Documents
@@ -88,6 +92,8 @@ func New(o Options) *API {
 		keys:           o.Keys,
 		tenants:        o.Tenants,
 		audit:          o.Audit,
+		reports:        o.Reports,
+		purger:         o.Purger,
 		messages:       o.Messages,
 		webhooks:       o.Webhooks,
 		documents:      o.Documents,

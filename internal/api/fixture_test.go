@@ -24,6 +24,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/keys"
+	"github.com/forebayhq/forebay/internal/retention"
 	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/stores"
 	"github.com/forebayhq/forebay/internal/tenant"
@@ -77,8 +78,8 @@ func newServices(t *testing.T) (*stores.Stores, *jobs.Service, *bus.Service, *we
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { blobs.Close() })
-	o := s.ForJobs()
-	o.Blobs, o.MaxInputBytes = blobs, maxInput
+	o := jobs.Options{Store: s.Jobs, Payloads: s.Payloads(blobs)}
+	o.MaxInputBytes = maxInput
 	o.Settings = jobs.Settings{Tasks: map[string]forebay.Task{
 		"echo": {Name: "echo", Description: "returns its input"},
 		"picky": {Name: "picky", Check: func(json.RawMessage) error {
@@ -172,7 +173,7 @@ func newFixture(t *testing.T, change ...func(*api.Options)) *fixture {
 	s, f.service, f.bus, f.webhooks = newServices(t)
 	f.keys = keys.NewService(s.Keys, nil)
 	o := api.Options{
-		Service: f.service, Keys: f.keys, Tenants: tenant.NewService(s.Tenants, s.Admission, nil), Audit: s.Audit, Messages: f.bus, Webhooks: f.webhooks, Deployments: f.sims, MaxInputBytes: maxInput, Version: "test",
+		Service: f.service, Keys: f.keys, Tenants: tenant.NewService(s.Tenants, s.Admission, nil), Audit: s.Audit, Reports: s.Reports, Purger: retention.New(s.Jobs, nil), Messages: f.bus, Webhooks: f.webhooks, Deployments: f.sims, MaxInputBytes: maxInput, Version: "test",
 		Logger: slog.New(slog.NewJSONHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, c := range change {

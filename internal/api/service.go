@@ -10,6 +10,8 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/keys"
+	"github.com/forebayhq/forebay/internal/report"
+	"github.com/forebayhq/forebay/internal/retention"
 	"github.com/forebayhq/forebay/internal/tenant"
 )
 
@@ -22,7 +24,7 @@ type Service interface {
 	Controller
 	Queues
 	SetAsides
-	Reports
+	Overview
 }
 
 // Submitter stores jobs.
@@ -52,7 +54,6 @@ type Follower interface {
 type Controller interface {
 	Cancel(ctx context.Context, tenant, id string) (forebay.Job, error)
 	Redrive(ctx context.Context, tenant, id, actor string) (forebay.Job, error)
-	PurgeJobs(ctx context.Context, tenant string, req forebay.PurgeJobsRequest, actor string) (forebay.PurgeJobsReport, error)
 }
 
 // Queues shows and pauses queues.
@@ -98,9 +99,18 @@ type AuditLog interface {
 	Record(ctx context.Context, act audit.Act) error
 }
 
-// Reports answers about the whole.
+// Purger deletes jobs that are over.
+type Purger interface {
+	PurgeJobs(ctx context.Context, tenant string, req forebay.PurgeJobsRequest, actor string) (forebay.PurgeJobsReport, error)
+}
+
+// Reports tells how attempts ended.
 type Reports interface {
 	RetryReport(ctx context.Context, tenant string, since, until time.Time) (forebay.RetryReport, error)
+}
+
+// Overview shows what the server runs and how it is.
+type Overview interface {
 	Tasks() []forebay.Task
 	Health(ctx context.Context) []jobs.Part
 }
@@ -110,6 +120,8 @@ var (
 	_ Keys     = (*keys.Service)(nil)
 	_ Tenants  = (*tenant.Service)(nil)
 	_ AuditLog = (*audit.Store)(nil)
+	_ Purger   = (*retention.Service)(nil)
+	_ Reports  = (*report.Store)(nil)
 )
 
 // Deployments shows what calls go to, and keeps calls away from it. Each is CodeNotFound for a name that

@@ -32,8 +32,8 @@ func serve(t *testing.T, queue jobs.Queue, run func(context.Context, forebay.Tas
 		t.Fatal(err)
 	}
 	queue.Name = forebay.DefaultQueue
-	o := st.ForJobs()
-	o.Blobs, o.Queues, o.MaxInputBytes = blobs, []jobs.Queue{queue}, 1<<20
+	o := jobs.Options{Store: st.Jobs, Payloads: st.Payloads(blobs)}
+	o.Queues, o.MaxInputBytes = []jobs.Queue{queue}, 1<<20
 	o.Tasks = map[string]forebay.Task{"work": {Name: "work", Run: run}}
 	svc, err = jobs.New(context.Background(), o)
 	if err != nil {

@@ -10,13 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Each event of a listed type is one entry of the log, whoever of several processes made it, whatever ran beside it,
@@ -167,7 +168,7 @@ func testAuditOfJobEvents(t *testing.T, processes []*stores, listed []forebay.Ev
 	checkChain(t, s)
 }
 
-// An entry is of the job as it was: it may be changed, and purged, in the same transaction.
+// An entry is of the job as it was: it may be changed in the same transaction.
 func TestAuditOfAJobThatGoesOn(t *testing.T) {
 	t.Parallel()
 	for kind, database := range dbtest.Databases {
@@ -187,13 +188,6 @@ func TestAuditOfAJobThatGoesOn(t *testing.T) {
 			}, func() error {
 				_, err := s.Jobs.Cancel(t.Context(), jobs[1].Seq)
 				return err
-			}, func() error {
-				soon := PurgeQuery{Ended: map[forebay.Status]time.Time{forebay.StatusCancelled: time.Now().Add(time.Hour)}}
-				purged, err := s.Jobs.PurgeStep(t.Context(), soon, PurgeStep{First: jobs[1].Seq, Last: jobs[1].Seq}, &audit.Act{Action: "purge"})
-				if err == nil && purged.Jobs != 1 {
-					err = fmt.Errorf("purged %+v", purged)
-				}
-				return err
 			})
 			for _, err := range ends {
 				if err != nil {
@@ -210,7 +204,7 @@ func TestAuditOfAJobThatGoesOn(t *testing.T) {
 				_ = json.Unmarshal([]byte(e.Detail), &detail) // an act's may be empty
 				got = append(got, fmt.Sprint(e.Action, " ", e.Target, " ", detail.Task, " ", e.At.UnixMilli() == entries[0].At.UnixMilli()))
 			}
-			want := []string{"dead_lettered " + jobs[0].ID + " echo true", "redrive   true", "cancelled " + jobs[1].ID + " echo true", "purge   true"}
+			want := []string{"dead_lettered " + jobs[0].ID + " echo true", "redrive   true", "cancelled " + jobs[1].ID + " echo true"}
 			if !slices.Equal(got, want) {
 				t.Errorf("got %q\nwant %q", got, want)
 			}

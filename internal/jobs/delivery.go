@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
+	"github.com/forebayhq/forebay/internal/payload"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/quota"
 	"github.com/forebayhq/forebay/internal/retry"
@@ -22,8 +23,8 @@ type Delivery struct {
 	Queue    *Queue
 	Received time.Time // by this process's clock; LockedAt is the same by the database's
 
-	observed ObservedCall // nil: nobody watches
-	upload   upload       // of its result
+	observed ObservedCall   // nil: nobody watches
+	upload   payload.Upload // of its result
 }
 
 // Here is a time of the database's clock by this process's.
@@ -131,7 +132,7 @@ func (s *Service) Task(name string) (forebay.Task, bool) {
 
 // Call loads what a task's function gets.
 func (s *Service) Call(ctx context.Context, d *Delivery) (forebay.TaskCall, error) {
-	input, err := s.checkOut(ctx, d.Input, d.InputBlob, d.InputSize)
+	input, err := s.payloads.Get(ctx, d.Input, d.InputBlob, d.InputSize)
 	if err != nil {
 		return forebay.TaskCall{}, err
 	}
@@ -272,7 +273,7 @@ func (s *Service) fail(ctx context.Context, d *Delivery, record AttemptRecord, r
 
 func (s *Service) succeed(ctx context.Context, d *Delivery, record AttemptRecord, output json.RawMessage) (setAside string, settled error) {
 	if len(output) == 0 {
-		output = null
+		output = json.RawMessage("null")
 	}
 	if !jsoncheck.Valid(output) {
 		record.ErrorClass, record.ErrorCode = forebay.ClassPermanent, "invalid_result"
@@ -282,14 +283,14 @@ func (s *Service) succeed(ctx context.Context, d *Delivery, record AttemptRecord
 	if !utf8.Valid(output) { // that is let pass, and no client could read it
 		output = json.RawMessage(text(output))
 	}
-	inline, key, err := s.checkInOnce(ctx, &d.upload, d.LockedJob.Tenant, d.ID, "result", output)
+	inline, key, err := s.payloads.PutOnce(ctx, &d.upload, d.LockedJob.Tenant, d.ID, "result", output)
 	if err != nil {
 		return "", err
 	}
 	record.Outcome = forebay.OutcomeSucceeded
 	err = s.store.Succeed(ctx, &d.LockedJob, record, Output{Inline: inline, Blob: key, Size: int64(len(output))})
 	if key != "" && errors.Is(err, forebay.ErrLockLost) {
-		s.removeUnrecorded(ctx, d.ID, key) // an earlier try may have been recorded, though it failed
+		s.payloads.RemoveUnrecorded(ctx, d.ID, key) // an earlier try may have been recorded, though it failed
 	}
 	return "", d.settled(record, forebay.StatusSucceeded, err)
 }

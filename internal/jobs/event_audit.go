@@ -32,8 +32,8 @@ const (
 	ofAuditedJobs  = " JOIN jobs j ON j.seq = x.no JOIN queues q ON q.no = j.queue JOIN tenants t ON t.no = j.tenant"
 )
 
-// auditEvents appends the events that happened since it was last called. A job must not be changed or go before.
-func (t *Tx) auditEvents() error {
+// AuditEvents appends the events that happened since it was last called. A job must not be changed or go before.
+func (t *Tx) AuditEvents() error {
 	if len(t.audited) == 0 {
 		return nil
 	}

@@ -27,7 +27,6 @@ type participant struct {
 	searched  int64 // when it last made the lines of all subqueues unknown
 	pace      pace
 	wanted    atomic.Pointer[map[queue.Subqueue]bool] // in which subqueues claims wait for jobs that are not there
-	hourCodes map[tenantHour]map[string]bool          // codes of errors that reports tell apart; nil: none is read yet
 }
 
 // Tx is its part of a transaction.
@@ -45,7 +44,6 @@ type Tx struct {
 	leaving   []leaving           // jobs that have ended and are in their sessions still
 	turns     map[jobSession]turn // of the jobs that are being submitted; nil: ask
 	audited   []event             // that the audit log does not have yet
-	hours     map[hourKey]hourSum // what reports count of the attempts that it records
 	tally     db.JobTally
 }
 
@@ -170,7 +168,7 @@ func (p *participant) StageEnded(t *db.Tx, at db.Stage) error {
 	if err := j.passTurns(); err != nil {
 		return err
 	}
-	return j.auditEvents()
+	return j.AuditEvents()
 }
 
 func (p *participant) Serve(t *db.Tx) error {
@@ -181,12 +179,12 @@ func (p *participant) Serve(t *db.Tx) error {
 	if err := p.serveClaims(j); err != nil {
 		return err
 	}
-	return j.auditEvents()
+	return j.AuditEvents()
 }
 
 func (p *participant) Closes(t *db.Tx) error {
 	if j := Key.Begun(t); j != nil {
-		return errors.Join(j.auditEvents(), j.storeHours())
+		return j.AuditEvents()
 	}
 	return nil
 }

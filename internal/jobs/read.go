@@ -1,8 +1,10 @@
 package jobs
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -226,4 +228,20 @@ func text(b []byte) string {
 		return string(b)
 	}
 	return strings.ToValidUTF8(string(b), "\uFFFD")
+}
+
+// Result opens the result of a succeeded job, of whatever size: JSON of that many bytes. It is
+// CodeConflict while the job has not succeeded.
+func (s *Service) Result(ctx context.Context, tenant, id string) (r io.ReadCloser, size int64, err error) {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	if row.Status != forebay.StatusSucceeded {
+		return nil, 0, forebay.Errorf(forebay.CodeConflict, "the job has no result: it is %s", row.Status)
+	}
+	if row.ResultBlob != "" {
+		return s.payloads.Open(ctx, row.ResultBlob)
+	}
+	return io.NopCloser(bytes.NewReader(row.Result)), int64(len(row.Result)), nil
 }

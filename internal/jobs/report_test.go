@@ -26,13 +26,13 @@ GROUP BY 1, 2, 3, 4, 5, 6, 7, 8`
 
 // hourSumsDiffer compares the sums by the hour with the attempts.
 func hourSumsDiffer(s *stores) error {
-	var want, got map[hourKey]hourSum
+	var want, got map[string][2]int64
 	err := s.DB.Read(context.Background(), func(c driver.Conn) error {
-		read := func(sql string) (map[hourKey]hourSum, error) {
-			sums := map[hourKey]hourSum{}
+		read := func(sql string) (map[string][2]int64, error) {
+			sums := map[string][2]int64{}
 			err := c.Prep(sql).Each(func(r driver.Row) error {
-				key := hourKey{r.Int(0), r.Int(1), r.Text(2), r.Text(3), int(r.Int(4)), forebay.Outcome(r.Text(5)), forebay.ErrorClass(r.Text(6)), r.Text(7)}
-				if sum := (hourSum{r.Int(8), r.Int(9)}); sum.attempts != 0 {
+				key := fmt.Sprintf("%d %d %q %q %d %q %q %q", r.Int(0), r.Int(1), r.Text(2), r.Text(3), r.Int(4), r.Text(5), r.Text(6), r.Text(7))
+				if sum := [2]int64{r.Int(8), r.Int(9)}; sum[0] != 0 {
 					sums[key] = sum
 				}
 				return nil
@@ -96,7 +96,7 @@ func TestRetryReport(t *testing.T) {
 		ok(hourSumsDiffer(s))
 
 		now := s.DB.Now()
-		report, err := s.Jobs.RetryReport(t.Context(), tenant, now.Add(-time.Hour), now.Add(time.Minute))
+		report, err := s.Reports.RetryReport(t.Context(), "acme", now.Add(-time.Hour), now.Add(time.Minute))
 		ok(err)
 		if report.Attempts != 9 || report.Succeeded != 2 || report.Retried != 4 || report.Failed != 2 || report.Cancelled != 1 ||
 			report.JobsRetried != 3 || report.JobsRetriedSucceeded != 1 || report.JobsRetriedFailed != 1 {
@@ -111,62 +111,13 @@ func TestRetryReport(t *testing.T) {
 		if report.Since.Minute() != 0 || report.Until.Minute() != 0 || report.Until.Before(now) {
 			t.Errorf("the report is of %s to %s", report.Since, report.Until)
 		}
-		ok(s.Jobs.ForgetAttemptHours(t.Context(), now.Add(-time.Hour)))
-		if after, err := s.Jobs.RetryReport(t.Context(), tenant, now.Add(-time.Hour), now.Add(time.Minute)); err != nil || after.Attempts != 9 {
+		ok(s.Reports.Forget(t.Context(), now.Add(-time.Hour)))
+		if after, err := s.Reports.RetryReport(t.Context(), "acme", now.Add(-time.Hour), now.Add(time.Minute)); err != nil || after.Attempts != 9 {
 			t.Errorf("after young hours were to be forgotten: %+v, %v", after, err)
 		}
-		ok(s.Jobs.ForgetAttemptHours(t.Context(), now.Add(2*time.Hour)))
-		if after, err := s.Jobs.RetryReport(t.Context(), tenant, now.Add(-time.Hour), now.Add(time.Minute)); err != nil || after.Attempts != 0 {
+		ok(s.Reports.Forget(t.Context(), now.Add(2*time.Hour)))
+		if after, err := s.Reports.RetryReport(t.Context(), "acme", now.Add(-time.Hour), now.Add(time.Minute)); err != nil || after.Attempts != 0 {
 			t.Errorf("after all was to be forgotten: %+v, %v", after, err)
-		}
-	})
-}
-
-// However many codes of errors are made up, reports tell a bounded number apart of a tenant in an hour, and count all.
-func TestErrorCodesOfReportsAreBounded(t *testing.T) {
-	fixture.WithStores(t, func(t *testing.T, s *stores) {
-		tenant, queueID := tenantNamed(t, s, "acme"), queueOf(t, s, "default")
-		const jobs, failures = 20, 3 * maxHourCodes
-		put(t, s, tenant, queueID, jobs, nil)
-		got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: jobs, MaxBytes: 1 << 20, Lock: time.Minute})
-		if err != nil || len(got) != jobs {
-			t.Fatal(len(got), err)
-		}
-		hour := s.DB.Now().UnixMilli() / hourMillis
-		fail := func(from, to int, aside func(*Tx)) {
-			t.Helper()
-			_, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(tx *Tx) (struct{}, error) {
-				aside(tx)
-				for i := from; i < to; i++ {
-					for range 2 {
-						tx.countHour(got[i%jobs].attempted(), hour*hourMillis, AttemptRecord{Deployment: "east", Outcome: forebay.OutcomeFailed,
-							ErrorClass: forebay.ClassPermanent, ErrorCode: fmt.Sprint("code ", i)}, 1)
-					}
-				}
-				return struct{}{}, nil
-			})
-			mustDo(t, err)
-		}
-		keep := func(*Tx) {}
-		fail(0, maxHourCodes/2, keep)
-		fail(maxHourCodes/2, failures/2, func(tx *Tx) { tx.w.hourCodes = nil }) // as after a restart
-		fail(failures/2, failures, keep)
-		fail(0, 1, keep)
-		fail(failures, failures+1, func(tx *Tx) { tx.w.hourCodes = nil })
-		report, err := s.Jobs.RetryReport(t.Context(), tenant, driver.FromMillis(hour*hourMillis), driver.FromMillis((hour+1)*hourMillis))
-		mustDo(t, err)
-		if report.Attempts != 2*(failures+2) || report.Failed != report.Attempts {
-			t.Errorf("%d attempts of %d, %d failed", report.Attempts, 2*(failures+2), report.Failed)
-		}
-		if len(report.ByDeployment) != maxHourCodes+1 {
-			t.Fatalf("%d codes are told apart", len(report.ByDeployment))
-		}
-		want := forebay.ErrorCount{Name: "east", Class: forebay.ClassPermanent, Code: otherCode, Count: 2 * (failures + 1 - maxHourCodes)}
-		if first := report.ByDeployment[0]; first != want {
-			t.Errorf("first are %+v, not %+v", first, want)
-		}
-		if second := report.ByDeployment[1]; second.Code != "code 0" || second.Count != 4 {
-			t.Errorf("then come %+v", second)
 		}
 	})
 }

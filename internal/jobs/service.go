@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/limits"
+	"github.com/forebayhq/forebay/internal/payload"
 	"github.com/forebayhq/forebay/internal/retry"
 )
 
@@ -40,11 +40,8 @@ func (q *Queue) PaceRetries(pace func() float64) { q.pace = pace }
 
 // Options makes a Service.
 type Options struct {
-	Store *Store
-	Blobs *blob.Store
-	// BlobsInUse calls used with those of the keys that something refers to: a job or a document with the id under which the key
-	// stands, or an orchestration. Blobs are swept by it.
-	BlobsInUse    func(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error
+	Store         *Store
+	Payloads      *payload.Store
 	Queues        []Queue // DefaultQueue must be among them
 	MaxInputBytes int64
 	Observer      Observer      // nil: nobody watches
@@ -70,24 +67,21 @@ type settings struct {
 // Service answers everything about jobs. All methods are safe for concurrent use, return
 // *forebay.Error values for what a caller did wrong, and see only the given tenant's jobs.
 type Service struct {
-	store      *Store
-	blobs      *blob.Store
-	blobsInUse func(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error
-	queues     map[string]*Queue
-	byNo       map[int64]*Queue
-	maxInput   int64
-	observer   Observer
-	settings   atomic.Pointer[settings]
-	limits     *limits.Meter
-	running    sync.Map // lock token → context.CancelCauseFunc of the calls of this process
-	doubtfulMu sync.Mutex
-	doubtful   []doubtful
+	store    *Store
+	payloads *payload.Store
+	queues   map[string]*Queue
+	byNo     map[int64]*Queue
+	maxInput int64
+	observer Observer
+	settings atomic.Pointer[settings]
+	limits   *limits.Meter
+	running  sync.Map // lock token → context.CancelCauseFunc of the calls of this process
 }
 
 // New makes the service and the queues it is configured with.
 func New(ctx context.Context, opts Options) (*Service, error) {
 	s := &Service{
-		store: opts.Store, blobs: opts.Blobs, blobsInUse: opts.BlobsInUse, maxInput: opts.MaxInputBytes, observer: opts.Observer, limits: opts.Limits,
+		store: opts.Store, payloads: opts.Payloads, maxInput: opts.MaxInputBytes, observer: opts.Observer, limits: opts.Limits,
 		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
 	}
 	s.store.OnCancelled(s.abortRunning)

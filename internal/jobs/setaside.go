@@ -75,7 +75,7 @@ func (s *Service) PeekSetAside(ctx context.Context, tenant, queue string, where 
 		return forebay.SetAsideJob{}, forebay.ErrNotFound
 	}
 	view := setAsideView(tenant, queue, rows[0])
-	view.Input, err = s.checkOut(ctx, rows[0].Input, rows[0].InputBlob, rows[0].InputSize)
+	view.Input, err = s.payloads.Get(ctx, rows[0].Input, rows[0].InputBlob, rows[0].InputSize)
 	return view, err
 }
 
@@ -178,7 +178,7 @@ func (s *Service) prepareEdit(ctx context.Context, q SetAsideQuery, req forebay.
 	}
 	input := req.Edit.Input
 	if input == nil {
-		if input, err = s.checkOut(ctx, rows[0].Input, rows[0].InputBlob, rows[0].InputSize); err != nil {
+		if input, err = s.payloads.Get(ctx, rows[0].Input, rows[0].InputBlob, rows[0].InputSize); err != nil {
 			return nil, err
 		}
 	}
@@ -191,7 +191,7 @@ func (s *Service) prepareEdit(ctx context.Context, q SetAsideQuery, req forebay.
 	}
 	if req.Edit.Input != nil && !req.DryRun {
 		edit.InputSize = int64(len(input))
-		edit.Input, edit.InputBlob, err = s.checkIn(ctx, q.Tenant, rows[0].ID, "input", input)
+		edit.Input, edit.InputBlob, err = s.payloads.Put(ctx, q.Tenant, rows[0].ID, "input", input)
 		if edit.InputBlob != "" {
 			edit.MaxOutputTokens = maxOutput(&task, input)
 		}
@@ -244,26 +244,4 @@ func (s *Service) PurgeSetAside(ctx context.Context, tenant, queue string, where
 		report.Purged += purged
 		return err
 	})
-}
-
-// reportSpan is what a report covers when its beginning is not given.
-const reportSpan = 24 * time.Hour
-
-// RetryReport answers how retries went for attempts that finished in the hours of [since, until). Zero times are a day
-// before until, and now.
-func (s *Service) RetryReport(ctx context.Context, tenant string, since, until time.Time) (forebay.RetryReport, error) {
-	if until.IsZero() {
-		until = s.store.Now()
-	}
-	if since.IsZero() {
-		since = until.Add(-reportSpan)
-	}
-	if !since.Before(until) {
-		return forebay.RetryReport{}, forebay.Invalid("since", "must be before until")
-	}
-	no, err := s.store.EnsureTenant(ctx, tenant)
-	if err != nil {
-		return forebay.RetryReport{}, err
-	}
-	return s.store.RetryReport(ctx, no, since, until)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -124,17 +125,15 @@ func (s *Service) submitted(ctx context.Context, tenant string, job *NewJob, sto
 func (s *Service) removeInput(ctx context.Context, id, key string, answered bool, err error) {
 	switch code := forebay.CodeOf(err); {
 	case answered, code != "" && code != forebay.CodeUnavailable && code != forebay.CodeInternal:
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
-		defer cancel()
-		_ = s.blobs.Delete(limited, key) // the sweep would find it too
+		s.payloads.Remove(ctx, key)
 	case ctx.Err() == nil: // else the transaction may be still to come
-		s.doubt(id, key)
+		s.payloads.Doubt(id, key)
 	}
 }
 
 func asError(err error) *forebay.Error {
 	var known *forebay.Error
-	if asForebay(err, &known) {
+	if errors.As(err, &known) {
 		return known
 	}
 	return forebay.Errorf(forebay.CodeInternal, "something went wrong here").Caused(err)
@@ -182,7 +181,7 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 			return NewJob{}, err
 		}
 	}
-	job.Input, job.InputBlob, err = s.checkIn(ctx, tenantNo, job.ID, "input", req.Input)
+	job.Input, job.InputBlob, err = s.payloads.Put(ctx, tenantNo, job.ID, "input", req.Input)
 	if job.InputBlob != "" {
 		job.MaxOutputTokens = maxOutput(&task, req.Input)
 	}
@@ -242,7 +241,7 @@ func (s *Service) checkInputNow(task *forebay.Task, input json.RawMessage) error
 	}
 	if err := task.Check(input); err != nil {
 		var known *forebay.Error
-		if asForebay(err, &known) {
+		if errors.As(err, &known) {
 			return err
 		}
 		return forebay.Invalid("input", "%s", err.Error())

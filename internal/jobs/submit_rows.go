@@ -236,12 +236,3 @@ func (t *Tx) deadlineAt(at int64) {
 		t.wake = at
 	}
 }
-
-// ForgetIdempotencyKeys drops up to limit keys made before that time and returns how many it dropped.
-func (s *Store) ForgetIdempotencyKeys(ctx context.Context, before time.Time, limit int) (int, error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
-		return t.Prep(`DELETE FROM idempotency WHERE no IN
-			(SELECT no FROM (SELECT no, created_at FROM idempotency ORDER BY no LIMIT ? + 0) AS oldest WHERE created_at < ?)`).
-			Int(int64(limit)).Int(before.UnixMilli()).Count()
-	})
-}

@@ -19,6 +19,7 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/forebayhq/forebay/internal/retention"
 	"github.com/forebayhq/forebay/internal/stores"
 	"github.com/forebayhq/forebay/internal/webhook"
 )
@@ -374,11 +375,23 @@ func TestRecordsOfTheFutureAreRemoved(t *testing.T) {
 		err = s.DB.MendClock(t.Context())
 		noError(t, err)
 		soon := s.DB.Now().Add(time.Hour)
-		if step, err := s.Jobs.NextPurge(t.Context(), jobs.PurgeQuery{Ended: map[forebay.Status]time.Time{forebay.StatusSucceeded: soon}}, 0); err != nil || step.Count != 1 {
-			t.Errorf("jobs: %+v %v", step, err)
+		kept := retention.New(s.Jobs, nil)
+		over := forebay.PurgeJobsRequest{Before: soon, Status: []forebay.Status{forebay.StatusSucceeded}, DryRun: true}
+		if report, err := kept.PurgeJobs(t.Context(), "t", over, "test"); err != nil || report.Purged != 1 {
+			t.Errorf("jobs: %+v %v", report, err)
 		}
-		if dropped, err := s.Jobs.ForgetIdempotencyKeys(t.Context(), soon, 10); err != nil || dropped != 1 {
-			t.Errorf("%d keys, %v", dropped, err)
+		keys := func() (n int64) {
+			t.Helper()
+			noError(t, s.DB.Read(t.Context(), func(c driver.Conn) error {
+				_, err := c.Prep("SELECT count(*) FROM idempotency").One(func(r driver.Row) { n = r.Int(0) })
+				return err
+			}))
+			return n
+		}
+		before := keys()
+		noError(t, kept.ForgetIdempotencyKeys(t.Context(), soon))
+		if after := keys(); before != 1 || after != 0 {
+			t.Errorf("%d keys, then %d", before, after)
 		}
 		if purged, _, err := s.Orchestrations.PurgeOrchestrations(t.Context(), soon, 0); err != nil || purged != 1 {
 			t.Errorf("%d instances of the future were purged: %v", purged, err)

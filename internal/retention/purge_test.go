@@ -1,23 +1,40 @@
-package jobs
+package retention
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/queue"
-	"pgregory.net/rapid"
+	"github.com/forebayhq/forebay/internal/stores"
 )
+
+// fixture opens all stores on every engine.
+var fixture = dbtest.Fixture[*stores.Stores]{
+	Open: func(ctx context.Context, opts db.Options) (*stores.Stores, error) { return stores.Open(ctx, opts) },
+	DB:   func(s *stores.Stores) *db.DB { return s.DB },
+	Parked: func(s *stores.Stores, _ *db.Tx) int {
+		return len(jobs.Key.In(s.DB.Writer).Parked) + len(bus.Key.In(s.DB.Writer).Parked)
+	},
+}
+
+type engine = dbtest.Engine[*stores.Stores]
 
 // lived is what the model knows of a job: how it ended, if it did, and when.
 type lived struct {
-	NewJob
+	jobs.NewJob
 	seq      int64
 	status   forebay.Status // "": it is not over
 	setAside bool
@@ -62,7 +79,7 @@ func TestPurge(t *testing.T) {
 
 type historian struct {
 	t       *rapid.T
-	s       *stores
+	s       *stores.Stores
 	e       engine
 	tenants [2]int64
 	queues  map[string]int64
@@ -70,6 +87,8 @@ type historian struct {
 	serial  int
 	highest int64
 }
+
+func (h *historian) service() *Service { return New(h.s.Jobs, nil) }
 
 func (h *historian) number(n int64, err error) int64 {
 	h.ok(err)
@@ -90,7 +109,7 @@ func (h *historian) live(life string) {
 	queueID := h.number(h.s.Queues.EnsureQueue(ctx, life))
 	h.serial++
 	id := fmt.Sprintf("job_%d", h.serial)
-	j := &lived{NewJob: NewJob{
+	j := &lived{NewJob: jobs.NewJob{
 		ID: id, Tenant: rapid.SampledFrom(h.tenants[:]).Draw(h.t, "tenant"), Queue: queueID, Task: "echo", MaxAttempts: 5, Input: []byte("1"), InputSize: 1,
 		InputBlob: "in/" + id, IdempotencyKey: "key " + id, BodyHash: []byte(id),
 	}}
@@ -99,19 +118,19 @@ func (h *historian) live(life string) {
 		j.Deadline = &at
 	}
 	h.jobs = append(h.jobs, j)
-	got, err := h.s.Jobs.Submit(ctx, []NewJob{j.NewJob})
+	got, err := h.s.Jobs.Submit(ctx, []jobs.NewJob{j.NewJob})
 	h.ok(errors.Join(err, got[0].Err))
 	row, err := h.s.Jobs.Job(ctx, j.Tenant, id)
 	h.ok(err)
 	j.seq, h.highest = row.Seq, max(h.highest, row.Seq)
 	j.ended = h.e.Now()
-	failed := AttemptRecord{Outcome: forebay.OutcomeFailed, ErrorClass: forebay.ClassPermanent}
+	failed := jobs.AttemptRecord{Outcome: forebay.OutcomeFailed, ErrorClass: forebay.ClassPermanent}
 	switch life {
 	case "waits":
 	case "runs":
 		h.claim(queueID)
 	case "succeeds":
-		h.ok(h.s.Jobs.Succeed(ctx, h.claim(queueID), AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Blob: "out/" + id, Size: 100_000}))
+		h.ok(h.s.Jobs.Succeed(ctx, h.claim(queueID), jobs.AttemptRecord{Outcome: forebay.OutcomeSucceeded}, jobs.Output{Blob: "out/" + id, Size: 100_000}))
 		j.status = forebay.StatusSucceeded
 	case "is cancelled":
 		_, err := h.s.Jobs.Cancel(ctx, j.seq)
@@ -131,16 +150,16 @@ func (h *historian) live(life string) {
 			j.setAside = false
 		}
 		if life == "is redriven" {
-			_, err := h.s.Jobs.Redrive(ctx, []Redrive{{Seq: j.seq, Delay: 10_000 * time.Hour}}, audit.Act{})
+			_, err := h.s.Jobs.Redrive(ctx, []jobs.Redrive{{Seq: j.seq, Delay: 10_000 * time.Hour}}, audit.Act{})
 			h.ok(err)
 			j.status, j.setAside = "", false
 		}
 	}
 }
 
-func (h *historian) claim(queueID int64) *LockedJob {
+func (h *historian) claim(queueID int64) *jobs.LockedJob {
 	h.t.Helper()
-	got, err := h.s.Jobs.Claim(h.t.Context(), ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 100, MaxBytes: 1 << 20, Lock: 10_000 * time.Hour, MaxDeliveries: 10, SetAside: queue.SubqueueDeadLetter})
+	got, err := h.s.Jobs.Claim(h.t.Context(), jobs.ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 100, MaxBytes: 1 << 20, Lock: 10_000 * time.Hour, MaxDeliveries: 10, SetAside: queue.SubqueueDeadLetter})
 	h.ok(err)
 	if len(got) != 1 {
 		h.t.Fatalf("%d deliveries", len(got))
@@ -148,7 +167,7 @@ func (h *historian) claim(queueID int64) *LockedJob {
 	return &got[0]
 }
 
-func (h *historian) query() (q PurgeQuery) {
+func (h *historian) query() (q query) {
 	before := func(name string) time.Time {
 		if rapid.Bool().Draw(h.t, name+" stays") {
 			return time.Time{}
@@ -166,7 +185,7 @@ func (h *historian) query() (q PurgeQuery) {
 	return q
 }
 
-func (h *historian) remaining(q PurgeQuery) (stay []*lived) {
+func (h *historian) remaining(q query) (stay []*lived) {
 	for _, j := range h.jobs {
 		before := q.Ended[j.status]
 		if j.setAside {
@@ -180,17 +199,17 @@ func (h *historian) remaining(q PurgeQuery) (stay []*lived) {
 }
 
 // purge follows the steps to their end and checks that each blob is named that has no job any more.
-func (h *historian) purge(q PurgeQuery) (removed int) {
+func (h *historian) purge(q query) (removed int) {
 	blobs := map[string]bool{}
-	for step := (PurgeStep{More: true}); step.More; {
+	for step := (stretch{More: true}); step.More; {
 		var err error
-		step, err = h.s.Jobs.NextPurge(h.t.Context(), q, step.Last)
+		step, err = h.service().next(h.t.Context(), q, step.Last)
 		h.ok(err)
 		if step.Count == 0 {
 			continue
 		}
 		for range 2 { // the second time there is nothing left
-			done, err := h.s.Jobs.PurgeStep(h.t.Context(), q, step, nil)
+			done, err := h.service().remove(h.t.Context(), q, step, nil)
 			h.ok(err)
 			if done.Jobs != step.Count {
 				h.t.Fatalf("%d jobs of %d", done.Jobs, step.Count)
@@ -222,7 +241,7 @@ func (h *historian) check(stay []*lived) {
 	}
 	for _, j := range h.jobs {
 		row, err := h.s.Jobs.Job(h.t.Context(), j.Tenant, j.ID)
-		again, submitErr := h.s.Jobs.Submit(h.t.Context(), []NewJob{j.NewJob})
+		again, submitErr := h.s.Jobs.Submit(h.t.Context(), []jobs.NewJob{j.NewJob})
 		h.ok(submitErr)
 		if there[j.ID] {
 			h.ok(err)
@@ -275,7 +294,7 @@ func TestPurgeLeavesMessagesAlone(t *testing.T) {
 		before, err := s.Bus.MessageCounts(t.Context(), q, bus.CountLimit)
 		h.ok(err)
 		e.Pass(s, time.Hour)
-		if n := h.purge(PurgeQuery{SetAside: time.UnixMilli(e.Now())}); n != 2 {
+		if n := h.purge(query{SetAside: time.UnixMilli(e.Now())}); n != 2 {
 			t.Fatalf("%d jobs", n)
 		}
 		after, err := s.Bus.MessageCounts(t.Context(), q, bus.CountLimit)
@@ -286,32 +305,90 @@ func TestPurgeLeavesMessagesAlone(t *testing.T) {
 	})
 }
 
-// Of those who come in the same time one gets the turn.
-func TestTakeTurn(t *testing.T) {
-	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {
-		s := e.Open(t)
-		defer s.DB.Close()
-		turns := 0
-		var next int64
-		for range rapid.IntRange(1, 20).Draw(t, "times") {
-			mine, err := s.Jobs.ClaimChore(t.Context(), "chore", time.Hour)
-			if err != nil {
-				t.Fatal(err)
+// open opens stores with some jobs of one queue, all of them with a worker.
+func open(t *testing.T, opts db.Options, settings stores.Settings, n int) (*stores.Stores, []jobs.LockedJob) {
+	t.Helper()
+	s, err := stores.Open(t.Context(), opts, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.DB.Close() })
+	tenant, err := s.Queues.EnsureTenant(t.Context(), "acme")
+	mustDo(t, err)
+	queueID, err := s.Queues.EnsureQueue(t.Context(), "q")
+	mustDo(t, err)
+	list := make([]jobs.NewJob, n)
+	for i := range list {
+		list[i] = jobs.NewJob{ID: fmt.Sprint("job_", i), Tenant: tenant, Queue: queueID, Task: "echo", MaxAttempts: 5, Input: []byte("1"), InputSize: 1}
+	}
+	_, err = s.Jobs.Submit(t.Context(), list)
+	mustDo(t, err)
+	got, err := s.Jobs.Claim(t.Context(), jobs.ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: n, MaxBytes: 1 << 20, Lock: time.Minute})
+	if err != nil || len(got) != n {
+		t.Fatalf("claimed %d of %d jobs: %v", len(got), n, err)
+	}
+	return s, got
+}
+
+func mustDo(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An entry of the audit log is of the job as it was, though the same transaction purges it.
+func TestAuditOfAPurgedJob(t *testing.T) {
+	t.Parallel()
+	for kind, database := range dbtest.Databases {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			opts := database(t)
+			opts.Serve = true
+			s, got := open(t, opts, stores.Settings{AuditEvents: []forebay.EventType{forebay.EventCancelled}}, 1)
+			ends := dbtest.InOneTransaction(t, s.DB, func() error {
+				_, err := s.Jobs.Cancel(t.Context(), got[0].Seq)
+				return err
+			}, func() error {
+				soon := query{Ended: map[forebay.Status]time.Time{forebay.StatusCancelled: time.Now().Add(time.Hour)}}
+				done, err := New(s.Jobs, nil).remove(t.Context(), soon, stretch{First: got[0].Seq, Last: got[0].Seq}, &audit.Act{Action: "purge"})
+				if err == nil && done.Jobs != 1 {
+					err = fmt.Errorf("purged %+v", done)
+				}
+				return err
+			})
+			for _, err := range ends {
+				mustDo(t, err)
 			}
-			if mine != (e.Now() >= next) {
-				t.Fatalf("at %d: %t, the next turn is at %d", e.Now(), mine, next)
+			entries, _, err := s.Audit.Entries(t.Context(), forebay.AuditFilter{}, 0, 10)
+			mustDo(t, err)
+			if len(entries) != 2 || entries[1].Action != "cancelled" || entries[1].Target != got[0].ID || entries[0].Action != "purge" || !entries[0].At.Equal(entries[1].At) {
+				t.Errorf("got %+v", entries)
 			}
-			if mine {
-				next = e.Now() + time.Hour.Milliseconds()
-				turns++
+		})
+	}
+}
+
+// Jobs that a wrong clock has made in the future, or late, do not keep older ones behind them from being purged.
+func TestRetentionPassesTheFuture(t *testing.T) {
+	s, got := open(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true}, stores.Settings{}, 3)
+	for _, d := range got {
+		mustDo(t, s.Jobs.Succeed(t.Context(), &d, jobs.AttemptRecord{Outcome: forebay.OutcomeSucceeded}, jobs.Output{Inline: []byte("1"), Size: 1}))
+	}
+	day := 24 * time.Hour
+	_, err := db.Transact(t.Context(), s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {
+		for seq, at := range map[int64]int64{1: t.Now + day.Milliseconds(), 2: t.Now - time.Hour.Milliseconds(), 3: t.Now - 2*day.Milliseconds()} {
+			for _, sql := range []string{"UPDATE jobs SET created_at = ? WHERE seq = ?", "UPDATE outcomes SET completed_at = ? WHERE seq = ?"} {
+				if err := t.Prep(sql).Int(at).Int(seq).Exec(); err != nil {
+					return struct{}{}, err
+				}
 			}
-			e.Pass(s, time.Duration(rapid.IntRange(0, 90).Draw(t, "minutes"))*time.Minute)
 		}
-		if turns == 0 {
-			t.Fatal("nobody got a turn")
-		}
-		if mine, err := s.Jobs.ClaimChore(t.Context(), "other", time.Hour); err != nil || !mine {
-			t.Fatalf("another chore: %t (%v)", mine, err)
-		}
+		return struct{}{}, nil
 	})
+	mustDo(t, err)
+	step, err := New(s.Jobs, nil).next(t.Context(), query{Ended: map[forebay.Status]time.Time{forebay.StatusSucceeded: time.Now().Add(-day)}}, 0)
+	if err != nil || step.Count != 1 || step.First != 3 || step.Last != 3 {
+		t.Errorf("%+v %v", step, err)
+	}
 }

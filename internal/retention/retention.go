@@ -1,4 +1,4 @@
-package jobs
+package retention
 
 import (
 	"context"
@@ -7,19 +7,30 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/listing"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
-// Retention says how long jobs are kept once they are over; 0: for ever.
-type Retention struct {
+// Service deletes old jobs.
+type Service struct {
+	store *jobs.Store
+	blobs *blob.Store
+}
+
+// New returns the service of a store whose payloads are in blobs.
+func New(store *jobs.Store, blobs *blob.Store) *Service { return &Service{store, blobs} }
+
+// Policy says how long jobs are kept once they are over; 0: for ever.
+type Policy struct {
 	Succeeded time.Duration
 	Failed    time.Duration // and cancelled, and expired
 	SetAside  time.Duration // in a dead-letter or quarantine subqueue, from when they came there
 }
 
 // query selects what is kept no longer at that time.
-func (r Retention) query(now time.Time) (q PurgeQuery) {
+func (r Policy) query(now time.Time) (q query) {
 	q.Ended = map[forebay.Status]time.Time{}
 	if r.Succeeded > 0 {
 		q.Ended[forebay.StatusSucceeded] = now.Add(-r.Succeeded)
@@ -37,8 +48,8 @@ func (r Retention) query(now time.Time) (q PurgeQuery) {
 
 // PurgeExpired deletes the jobs that are kept no longer and returns how many. All processes that share
 // a database call it every so often; in that time it does something in one of them.
-func (s *Service) PurgeExpired(ctx context.Context, r Retention, every time.Duration) (purged int, err error) {
-	if r == (Retention{}) {
+func (s *Service) PurgeExpired(ctx context.Context, r Policy, every time.Duration) (purged int, err error) {
+	if r == (Policy{}) {
 		return 0, nil
 	}
 	// A little less, so that a process that is alone does not come just too early.
@@ -50,11 +61,11 @@ func (s *Service) PurgeExpired(ctx context.Context, r Retention, every time.Dura
 }
 
 // purge deletes what the query selects in short transactions, oldest first.
-func (s *Service) purge(ctx context.Context, q PurgeQuery) (purged int, err error) {
-	for step := (PurgeStep{More: true}); step.More; {
+func (s *Service) purge(ctx context.Context, q query) (purged int, err error) {
+	for step := (stretch{More: true}); step.More; {
 		var n int
-		if step, n, err = s.purgeStep(ctx, q, step.Last, func(step PurgeStep) (Purged, error) {
-			return s.store.PurgeStep(ctx, q, step, nil)
+		if step, n, err = s.purgeStep(ctx, q, step.Last, func(step stretch) (removed, error) {
+			return s.remove(ctx, q, step, nil)
 		}); err != nil {
 			return purged, err
 		}
@@ -64,8 +75,8 @@ func (s *Service) purge(ctx context.Context, q PurgeQuery) (purged int, err erro
 }
 
 // purgeStep deletes the next stretch of jobs above a number, and pauses if there may be more.
-func (s *Service) purgeStep(ctx context.Context, q PurgeQuery, above int64, remove func(PurgeStep) (Purged, error)) (step PurgeStep, purged int, err error) {
-	if step, err = s.store.NextPurge(ctx, q, above); err != nil {
+func (s *Service) purgeStep(ctx context.Context, q query, above int64, remove func(stretch) (removed, error)) (step stretch, purged int, err error) {
+	if step, err = s.next(ctx, q, above); err != nil {
 		return step, 0, err
 	}
 	began := time.Now()
@@ -91,7 +102,7 @@ const purgeSteps = 10
 // PurgeJobs deletes jobs that are over, as an operator asks. One call does a part of it.
 func (s *Service) PurgeJobs(ctx context.Context, tenant string, req forebay.PurgeJobsRequest, actor string) (forebay.PurgeJobsReport, error) {
 	report := forebay.PurgeJobsReport{DryRun: req.DryRun}
-	q := PurgeQuery{Ended: map[forebay.Status]time.Time{}}
+	q := query{Ended: map[forebay.Status]time.Time{}}
 	if req.Before.Year() < 1970 || req.Before.Year() > 9999 {
 		return report, forebay.Invalid("before", "is required: a time from 1970 on")
 	}
@@ -112,13 +123,13 @@ func (s *Service) PurgeJobs(ctx context.Context, tenant string, req forebay.Purg
 		return report, err
 	}
 	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "purge-jobs", Target: tenant, Detail: purgeDetail(req)}
-	remove := func(step PurgeStep) (Purged, error) {
+	remove := func(step stretch) (removed, error) {
 		if req.DryRun {
-			return Purged{Jobs: step.Count}, nil
+			return removed{Jobs: step.Count}, nil
 		}
-		return s.store.PurgeStep(ctx, q, step, &audit)
+		return s.remove(ctx, q, step, &audit)
 	}
-	step := PurgeStep{Last: above, More: true}
+	step := stretch{Last: above, More: true}
 	for n := 0; n < purgeSteps && step.More; n++ {
 		var purged int
 		step, purged, err = s.purgeStep(ctx, q, step.Last, remove)
@@ -140,4 +151,15 @@ func purgeDetail(req forebay.PurgeJobsRequest) string {
 		return ""
 	}
 	return string(b)
+}
+
+// ForgetIdempotencyKeys removes keys made before that time, in short transactions.
+func (s *Service) ForgetIdempotencyKeys(ctx context.Context, before time.Time) error {
+	const step = 1000
+	for {
+		n, err := s.forgetKeys(ctx, before, step)
+		if err != nil || n < step {
+			return err
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package jobs
+package payload_test
 
 import (
 	"context"
@@ -10,33 +10,39 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/blob"
-	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/jackc/pgx/v5"
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/payload"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/retry"
+	"github.com/forebayhq/forebay/internal/stores"
 )
 
 // refusing is a service over a database that can be made to refuse rows.
 type refusing struct {
-	*Service
-	file string
+	*jobs.Service
+	blobs    *blob.Store
+	payloads *payload.Store
+	file     string
 }
 
 func newRefusing(t *testing.T) refusing {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "forebay.db")
-	st, err := openStores(t.Context(), db.Options{Path: file, Serve: true})
+	st, err := stores.Open(t.Context(), db.Options{Path: file, Serve: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return newRefusingOn(t, file, st)
 }
 
-func newRefusingOn(t *testing.T, file string, st *stores) refusing {
+func newRefusingOn(t *testing.T, file string, st *stores.Stores) refusing {
 	t.Helper()
 	blobs, err := blob.Open(t.Context(), filepath.Join(t.TempDir(), "blobs"))
 	if err != nil {
@@ -47,15 +53,16 @@ func newRefusingOn(t *testing.T, file string, st *stores) refusing {
 			t.Error(err)
 		}
 	})
-	opts := st.options()
-	opts.Blobs, opts.MaxInputBytes, opts.Tasks = blobs, 1<<20, map[string]forebay.Task{"work": {Name: "work"}}
-	opts.Queues = []Queue{{Name: forebay.DefaultQueue, Concurrency: 8, LockDuration: time.Minute, MaxDeliveryCount: 3, OnFailure: forebay.DeadLetters,
+	payloads := st.Payloads(blobs)
+	opts := jobs.Options{Store: st.Jobs, Payloads: payloads}
+	opts.MaxInputBytes, opts.Tasks = 1<<20, map[string]forebay.Task{"work": {Name: "work"}}
+	opts.Queues = []jobs.Queue{{Name: forebay.DefaultQueue, Concurrency: 8, LockDuration: time.Minute, MaxDeliveryCount: 3, OnFailure: forebay.DeadLetters,
 		Retry: retry.Policy{Backoff: retry.Fixed, First: time.Minute, Max: time.Hour, Coefficient: 2, Attempts: 3}}}
-	svc, err := New(t.Context(), opts)
+	svc, err := jobs.New(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return refusing{svc, file}
+	return refusing{svc, blobs, payloads, file}
 }
 
 // run runs SQL beside the service.
@@ -90,11 +97,11 @@ func (r refusing) keys(t *testing.T) (keys []string) {
 
 func large(size int) json.RawMessage { return json.RawMessage(`"` + strings.Repeat("x", size) + `"`) }
 
-func (r refusing) claim(t *testing.T) *Delivery {
+func (r refusing) claim(t *testing.T) *jobs.Delivery {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	got, err := r.Claim(ctx, r.queues[forebay.DefaultQueue], false, 1, 1<<20)
+	got, err := r.Claim(ctx, r.Configured()[0], false, 1, 1<<20)
 	if err != nil || len(got) != 1 {
 		t.Fatalf("claimed %d jobs: %v", len(got), err)
 	}
@@ -166,21 +173,21 @@ func TestInputsOfRefusedJobsAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	stored := s.keys(t)
-	s.doubt(job.ID, stored[0])
+	s.payloads.Doubt(job.ID, stored[0])
 	s.run(t, "CREATE TRIGGER refuse BEFORE INSERT ON jobs BEGIN SELECT RAISE(ABORT, 'refused'); END")
 	for range 5 {
 		if _, err := submit(); err == nil {
 			t.Fatal("the database took what it refuses")
 		}
 	}
-	if removed, err := s.RemoveDoubtful(t.Context(), time.Now()); err != nil || removed != 0 {
+	if removed, err := s.payloads.RemoveDoubtful(t.Context(), time.Now()); err != nil || removed != 0 {
 		t.Errorf("removed %d at once: %v", removed, err)
 	}
-	if removed, err := s.RemoveDoubtful(t.Context(), time.Now().Add(2*doubtfulAfter)); err != nil || removed != 5 {
+	if removed, err := s.payloads.RemoveDoubtful(t.Context(), time.Now().Add(2*payload.DoubtfulAfter)); err != nil || removed != 5 {
 		t.Errorf("removed %d, not 5: %v", removed, err)
 	}
-	if keys := s.keys(t); len(keys) != 1 || keys[0] != stored[0] || len(s.doubtful) != 0 {
-		t.Errorf("%d blobs are left, and %d in doubt", len(keys), len(s.doubtful))
+	if keys := s.keys(t); len(keys) != 1 || keys[0] != stored[0] || s.payloads.Doubtful() != 0 {
+		t.Errorf("%d blobs are left, and %d in doubt", len(keys), s.payloads.Doubtful())
 	}
 }
 
@@ -194,12 +201,12 @@ func TestInputOfACommitThatWaitsForAStandby(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { admin.Close(context.WithoutCancel(t.Context())) })
-	st, err := openStores(t.Context(), db.Options{URL: cluster.Database(t), Serve: true})
+	st, err := stores.Open(t.Context(), db.Options{URL: cluster.Database(t), Serve: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := newRefusingOn(t, "", st)
-	if removed, err := s.SweepBlobs(t.Context()); err != nil || removed != 0 {
+	if removed, err := s.payloads.Sweep(t.Context()); err != nil || removed != 0 {
 		t.Errorf("swept %d: %v", removed, err)
 	}
 	standby := func(name string) {
@@ -248,25 +255,25 @@ func TestInputOfACommitThatWaitsForAStandby(t *testing.T) {
 	all := s.keys(t)
 	for _, key := range all {
 		if !slices.Contains(before, key) { // as after its connection was lost
-			s.doubt(strings.Split(key, "/")[2], key)
+			s.payloads.Doubt(strings.Split(key, "/")[2], key)
 		}
 	}
-	if len(s.doubtful) != 1 {
-		t.Fatalf("%d payloads are in doubt", len(s.doubtful))
+	if s.payloads.Doubtful() != 1 {
+		t.Fatalf("%d payloads are in doubt", s.payloads.Doubtful())
 	}
-	if removed, err := s.RemoveDoubtful(t.Context(), time.Now().Add(100*doubtfulAfter)); err != nil || removed != 0 || len(s.doubtful) != 1 {
-		t.Errorf("while the commit waits: removed %d, %d are in doubt: %v", removed, len(s.doubtful), err)
+	if removed, err := s.payloads.RemoveDoubtful(t.Context(), time.Now().Add(100*payload.DoubtfulAfter)); err != nil || removed != 0 || s.payloads.Doubtful() != 1 {
+		t.Errorf("while the commit waits: removed %d, %d are in doubt: %v", removed, s.payloads.Doubtful(), err)
 	}
-	if _, err := s.SweepBlobs(t.Context()); forebay.CodeOf(err) != forebay.CodeUnavailable {
+	if _, err := s.payloads.Sweep(t.Context()); forebay.CodeOf(err) != forebay.CodeUnavailable {
 		t.Errorf("swept while the commit waits: %v", err)
 	}
 	standby("")
 	if err := <-submitted; err != nil {
 		t.Fatal(err)
 	}
-	s.doubt("job_none", "t/1/none/input")
-	if removed, err := s.RemoveDoubtful(t.Context(), time.Now().Add(2*doubtfulAfter)); err != nil || removed != 1 || len(s.doubtful) != 0 {
-		t.Errorf("when the wait is over: removed %d, %d are in doubt: %v", removed, len(s.doubtful), err)
+	s.payloads.Doubt("job_none", "t/1/none/input")
+	if removed, err := s.payloads.RemoveDoubtful(t.Context(), time.Now().Add(2*payload.DoubtfulAfter)); err != nil || removed != 1 || s.payloads.Doubtful() != 0 {
+		t.Errorf("when the wait is over: removed %d, %d are in doubt: %v", removed, s.payloads.Doubtful(), err)
 	}
 	if after := s.keys(t); !slices.Equal(after, all) {
 		t.Errorf("%d of %d payloads are left", len(after), len(all))

@@ -1,4 +1,4 @@
-package jobs
+package retention
 
 import (
 	"context"
@@ -9,10 +9,11 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/db/schema"
+	"github.com/forebayhq/forebay/internal/jobs"
 )
 
-// PurgeQuery selects jobs by when they ended.
-type PurgeQuery struct {
+// query selects jobs by when they ended.
+type query struct {
 	Tenant int64 // 0: every tenant's
 	// Ended gives for a terminal status the time before which a job must have ended with it. Jobs of
 	// other statuses are kept, and so are those that are set aside.
@@ -22,31 +23,23 @@ type PurgeQuery struct {
 }
 
 // newest is the time from which on no job can be selected: one is made before it ends.
-func (q *PurgeQuery) newest() int64 {
+func (q *query) newest() int64 {
 	newest := q.SetAside
 	for _, at := range q.Ended {
 		if at.After(newest) {
 			newest = at
 		}
 	}
-	return EndedBefore(newest)
-}
-
-// EndedBefore is a time as the statements take it; 0 for none.
-func EndedBefore(at time.Time) int64 {
-	if at.IsZero() {
-		return 0
-	}
-	return at.UnixMilli()
+	return driver.MillisOrZero(newest)
 }
 
 // bind binds ?3, the tenant, and the parameters of sqlSelected.
-func (q *PurgeQuery) bind(st driver.Statement) driver.Statement {
+func (q *query) bind(st driver.Statement) driver.Statement {
 	st = st.Int(q.Tenant)
 	for _, status := range []forebay.Status{forebay.StatusSucceeded, forebay.StatusFailed, forebay.StatusCancelled, forebay.StatusExpired} {
-		st = st.Int(EndedBefore(q.Ended[status]))
+		st = st.Int(driver.MillisOrZero(q.Ended[status]))
 	}
-	return st.Int(EndedBefore(q.SetAside))
+	return st.Int(driver.MillisOrZero(q.SetAside))
 }
 
 // sqlSelected is the condition on a job's outcome o and its message m, if it has one. A redrive deletes
@@ -62,8 +55,8 @@ SELECT j.seq, j.created_at, CASE WHEN (?3 = 0 OR j.tenant = ?3) AND ` + sqlSelec
 FROM jobs j LEFT JOIN outcomes o ON o.seq = j.seq LEFT JOIN messages m ON m.seq = j.seq
 WHERE j.seq > ?1 ORDER BY j.seq LIMIT ?2 + 0`
 
-// PurgeStep is a stretch of jobs by their numbers, some of which can be purged.
-type PurgeStep struct {
+// stretch is a range of jobs by their numbers, some of which can be purged.
+type stretch struct {
 	First, Last int64
 	Count       int  // how many were found in it
 	More        bool // there may be others after Last
@@ -72,18 +65,18 @@ type PurgeStep struct {
 // Bounds of one step: of what is read and of what one transaction deletes.
 const (
 	purgeScan    = 5000
-	PurgedAtOnce = 200
+	purgedAtOnce = 200
 	// After so many jobs that are too young, one after the other, all are: one or a few more may have been stored by a
 	// clock that was wrong.
 	youngInARow = 500
 )
 
-// NextPurge finds the next jobs of the query above a number. It only reads.
-func (s *Store) NextPurge(ctx context.Context, q PurgeQuery, above int64) (step PurgeStep, err error) {
+// next finds the next jobs of the query above a number. It only reads.
+func (s *Service) next(ctx context.Context, q query, above int64) (step stretch, err error) {
 	newest := q.newest()
-	err = s.Read(ctx, func(c driver.Conn) error {
-		seen, young, now := 0, 0, s.Now().UnixMilli()
-		step = PurgeStep{First: above + 1, Last: above}
+	err = s.store.Read(ctx, func(c driver.Conn) error {
+		seen, young, now := 0, 0, s.store.Now().UnixMilli()
+		step = stretch{First: above + 1, Last: above}
 		st := q.bind(c.Prep(sqlPurgeable).Int(above).Int(purgeScan))
 		err := driver.UnlessStopped(st.Each(func(r driver.Row) error {
 			seen++
@@ -102,7 +95,7 @@ func (s *Store) NextPurge(ctx context.Context, q PurgeQuery, above int64) (step 
 			if step.Count++; step.Count == 1 {
 				step.First = step.Last
 			}
-			if step.Count == PurgedAtOnce {
+			if step.Count == purgedAtOnce {
 				step.More = true
 				return driver.ErrStop
 			}
@@ -141,22 +134,22 @@ DELETE FROM messages WHERE seq >= ?1 AND seq <= ?2 AND lane % 4 >= 2
   AND NOT EXISTS (SELECT 1 FROM bodies b WHERE b.seq = messages.seq AND b.seq >= ?1 AND b.seq <= ?2)`
 )
 
-// Purged is what a purge removed.
-type Purged struct {
+// removed is what a purge removed.
+type removed struct {
 	Jobs  int
 	Blobs []string // keys that nothing refers to any more
 }
 
-// PurgeStep deletes those jobs of the stretch that the query selects, with their outcomes, attempts and
+// remove deletes those jobs of the stretch that the query selects, with their outcomes, attempts and
 // events. Their idempotency keys stay until they are forgotten, so that no repeat makes the job again.
 // If audit is not nil it is written in the same transaction, unless nothing was there to delete.
-func (s *Store) PurgeStep(ctx context.Context, q PurgeQuery, step PurgeStep, entry *audit.Act) (Purged, error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (p Purged, err error) {
-		if err := t.auditEvents(); err != nil { // of jobs that go
+func (s *Service) remove(ctx context.Context, q query, step stretch, entry *audit.Act) (removed, error) {
+	return db.TransactIn(ctx, jobs.Key, s.store.Writer, db.Op{Stage: db.StageChange}, func(t *jobs.Tx) (p removed, err error) {
+		if err := t.AuditEvents(); err != nil { // of jobs that go
 			return p, err
 		}
-		stretch := func(sql string) driver.Statement { return t.Prep(sql).Int(step.First).Int(step.Last) }
-		err = q.bind(stretch(sqlPurgeJobs)).Each(func(r driver.Row) error {
+		rows := func(sql string) driver.Statement { return t.Prep(sql).Int(step.First).Int(step.Last) }
+		err = q.bind(rows(sqlPurgeJobs)).Each(func(r driver.Row) error {
 			p.Jobs++
 			p.addBlob(r.Text(0))
 			return nil
@@ -164,7 +157,7 @@ func (s *Store) PurgeStep(ctx context.Context, q PurgeQuery, step PurgeStep, ent
 		if err != nil || p.Jobs == 0 {
 			return p, err
 		}
-		err = stretch(sqlPurgeOutcomes).Each(func(r driver.Row) error {
+		err = rows(sqlPurgeOutcomes).Each(func(r driver.Row) error {
 			p.addBlob(r.Text(0))
 			return nil
 		})
@@ -176,11 +169,11 @@ func (s *Store) PurgeStep(ctx context.Context, q PurgeQuery, step PurgeStep, ent
 			rest = append(rest, sqlPurgeSetAside)
 		}
 		for _, sql := range rest {
-			if err := stretch(sql).Exec(); err != nil {
+			if err := rows(sql).Exec(); err != nil {
 				return p, err
 			}
 		}
-		if !t.w.Shared() { // a restart counts on from the highest number that it finds
+		if !s.store.Shared() { // a restart counts on from the highest number that it finds
 			if err := t.Prep(schema.SQLCount).Text("seq").Int(step.Last + 1).Exec(); err != nil {
 				return p, err
 			}
@@ -192,8 +185,17 @@ func (s *Store) PurgeStep(ctx context.Context, q PurgeQuery, step PurgeStep, ent
 	})
 }
 
-func (p *Purged) addBlob(key string) {
+func (p *removed) addBlob(key string) {
 	if key != "" {
 		p.Blobs = append(p.Blobs, key)
 	}
+}
+
+// forgetKeys removes up to limit idempotency keys made before that time and returns their number.
+func (s *Service) forgetKeys(ctx context.Context, before time.Time, limit int) (int, error) {
+	return db.Transact(ctx, s.store.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (int, error) {
+		return t.Prep(`DELETE FROM idempotency WHERE no IN
+			(SELECT no FROM (SELECT no, created_at FROM idempotency ORDER BY no LIMIT ? + 0) AS oldest WHERE created_at < ?)`).
+			Int(int64(limit)).Int(before.UnixMilli()).Count()
+	})
 }
