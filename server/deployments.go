@@ -106,7 +106,7 @@ func (d *deployments) List(ctx context.Context) ([]forebay.Deployment, error) {
 			deployment.LearnedSince = &at
 		}
 		if c.Concurrency > 0 {
-			deployment.InFlight = holding.Slots.OfDeployment(c.Name)
+			deployment.InFlight = holding.Concurrency.OfDeployment(c.Name)
 		}
 		list = append(list, deployment)
 	}

@@ -14,20 +14,20 @@ import (
 // and one that is left over counts for nothing. Nothing is asked or written where nobody is capped.
 
 // SlotUse is how many of a holder's slots are in use.
-type SlotUse struct {
+type ConcurrencyUse struct {
 	most  int64 // of a tenant: how many there are; 0: any number
 	N     int64
 	Until int64 // when the first of the locks ends
 	Going int64 // candidates of the look under way that are to be called and are not locked yet
 }
 
-func (u *SlotUse) Free() int64 { return max(u.most-u.N-u.Going, 0) }
+func (u *ConcurrencyUse) Free() int64 { return max(u.most-u.N-u.Going, 0) }
 
 // TenantHolder names the calls for a tenant among what has a limit of concurrency.
-func TenantHolder(no int64) string { return "tenant/" + strconv.FormatInt(no, 10) }
+func TenantResource(no int64) string { return "tenant/" + strconv.FormatInt(no, 10) }
 
 // DeploymentHolder names the calls of a deployment.
-func DeploymentHolder(name string) string { return "deployment/" + name }
+func DeploymentResource(name string) string { return "deployment/" + name }
 
 // The inner query finds each lock by the messages' key, whatever a planner thinks of the tables' sizes.
 const sqlSlots = `
@@ -38,12 +38,12 @@ UNION ALL
 SELECT 'tenant/' || CAST(no AS TEXT), concurrency, 0, 0, 0 FROM tenants WHERE concurrency IS NOT NULL`
 
 // readSlots returns what is in use, by holder, and how many rows count for nothing.
-func readSlots(c driver.Conn, now int64) (use map[string]*SlotUse, left int64, err error) {
-	use = map[string]*SlotUse{}
+func readConcurrency(c driver.Conn, now int64) (use map[string]*ConcurrencyUse, left int64, err error) {
+	use = map[string]*ConcurrencyUse{}
 	err = c.Prep(sqlSlots).Int(now).Each(func(r driver.Row) error {
 		u := use[r.Text(0)]
 		if u == nil {
-			u = &SlotUse{}
+			u = &ConcurrencyUse{}
 			use[r.Text(0)] = u
 		}
 		u.most, u.N, u.Until = u.most+r.Int(1), u.N+r.Int(2), max(u.Until, r.Int(3))
@@ -59,21 +59,21 @@ const maxLeftSlots = 256
 const sqlSweepSlots = "DELETE FROM slots WHERE coalesce((SELECT m.seq FROM messages m WHERE m.seq = slots.seq AND m.token = slots.token), 0) = 0"
 
 // SlotsOf returns what a holder has in use.
-func (t *Tx) SlotsOf(holder string) (*SlotUse, error) {
-	if t.Slots == nil {
-		use, left, err := readSlots(t.Conn, t.Now)
+func (t *Tx) ConcurrencyOf(holder string) (*ConcurrencyUse, error) {
+	if t.Concurrency == nil {
+		use, left, err := readConcurrency(t.Conn, t.Now)
 		if err == nil && left > maxLeftSlots {
 			err = t.Prep(sqlSweepSlots).Exec()
 		}
 		if err != nil {
 			return nil, err
 		}
-		t.Slots = use
+		t.Concurrency = use
 	}
-	u := t.Slots[holder]
+	u := t.Concurrency[holder]
 	if u == nil {
-		u = &SlotUse{}
-		t.Slots[holder] = u
+		u = &ConcurrencyUse{}
+		t.Concurrency[holder] = u
 	}
 	return u, nil
 }
@@ -82,11 +82,11 @@ func (t *Tx) SlotsOf(holder string) (*SlotUse, error) {
 func (t *Tx) AnyCapped() bool { return t.someCapped || len(t.W.Caps) > 0 }
 
 // SlotsOfTenant returns nil for a tenant that is not capped.
-func (t *Tx) SlotsOfTenant(no int64) (*SlotUse, error) {
+func (t *Tx) TenantConcurrency(no int64) (*ConcurrencyUse, error) {
 	if !t.AnyCapped() {
 		return nil, nil
 	}
-	u, err := t.SlotsOf(TenantHolder(no))
+	u, err := t.ConcurrencyOf(TenantResource(no))
 	if err != nil || u.most == 0 {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (t *Tx) SlotsOfTenant(no int64) (*SlotUse, error) {
 }
 
 // Rest keeps looks away from the jobs of a tenant that has no slot left.
-func (t *Tx) Rest(tenant int64, u *SlotUse) {
+func (t *Tx) Rest(tenant int64, u *ConcurrencyUse) {
 	if u.N >= u.most {
 		t.W.Full[tenant] = u.Until
 	}
@@ -102,9 +102,9 @@ func (t *Tx) Rest(tenant int64, u *SlotUse) {
 
 // SlotFreed has those looked at again that wait for a slot of the tenant, and in other processes for one of
 // a deployment.
-func (t *Tx) SlotFreed(tenant int64) {
-	t.Slots = nil
-	t.Notify(wordSlots, 0, 0, 0)
+func (t *Tx) ConcurrencyFreed(tenant int64) {
+	t.Concurrency = nil
+	t.Notify(wordConcurrency, 0, 0, 0)
 	if _, full := t.W.Full[tenant]; full {
 		t.W.Jobs.MayGo(map[int64]int64{tenant: 0})
 		delete(t.W.Full, tenant)
@@ -125,13 +125,13 @@ func (t *Tx) SetConcurrency(tenant, most int64) error {
 	}
 	if most > 0 {
 		t.someCapped = true
-		if err := t.Prep(sqlSlotsUnderWay).Text(TenantHolder(tenant)).Int(tenant).Int(t.Now).Exec(); err != nil {
+		if err := t.Prep(sqlSlotsUnderWay).Text(TenantResource(tenant)).Int(tenant).Int(t.Now).Exec(); err != nil {
 			return err
 		}
-	} else if err := t.Prep("DELETE FROM slots WHERE holder = ?").Text(TenantHolder(tenant)).Exec(); err != nil {
+	} else if err := t.Prep("DELETE FROM slots WHERE holder = ?").Text(TenantResource(tenant)).Exec(); err != nil {
 		return err
 	}
-	t.SlotFreed(tenant)
+	t.ConcurrencyFreed(tenant)
 	t.Notify(db.WordSettings, 0, 0, 0)
 	t.After = append(t.After, func() {
 		if delete(t.W.Caps, tenant); most > 0 {
@@ -173,15 +173,15 @@ func (s *Store) ConfigureConcurrency(ctx context.Context, wanted map[int64]int64
 }
 
 // Slots is how many calls are under way where only so many may be.
-type Slots struct{ use map[string]*SlotUse }
+type Concurrency struct{ use map[string]*ConcurrencyUse }
 
 // OfDeployment returns how many a deployment has; that is known only of those with a limit.
-func (s Slots) OfDeployment(name string) int64 { return s.of(DeploymentHolder(name)) }
+func (s Concurrency) OfDeployment(name string) int64 { return s.of(DeploymentResource(name)) }
 
 // OfTenant returns how many a tenant has whose concurrency is limited.
-func (s Slots) OfTenant(no int64) int64 { return s.of(TenantHolder(no)) }
+func (s Concurrency) OfTenant(no int64) int64 { return s.of(TenantResource(no)) }
 
-func (s Slots) of(holder string) int64 {
+func (s Concurrency) of(holder string) int64 {
 	if u := s.use[holder]; u != nil {
 		return u.N
 	}
@@ -189,14 +189,14 @@ func (s Slots) of(holder string) int64 {
 }
 
 // Full reports whether a tenant has as many under way as it may.
-func (s Slots) Full(tenant int64) bool {
-	u := s.use[TenantHolder(tenant)]
+func (s Concurrency) Full(tenant int64) bool {
+	u := s.use[TenantResource(tenant)]
 	return u != nil && u.most > 0 && u.N >= u.most
 }
 
 // Most is how many a tenant may have; 0: any number.
-func (s Slots) Most(tenant int64) int64 {
-	if u := s.use[TenantHolder(tenant)]; u != nil {
+func (s Concurrency) Most(tenant int64) int64 {
+	if u := s.use[TenantResource(tenant)]; u != nil {
 		return u.most
 	}
 	return 0

@@ -177,7 +177,7 @@ func (t *tx) retryDocument(tenant int64, revisionID string, failed []FailedJob, 
 		if err := t.Prep("DELETE FROM document_jobs WHERE seq = ?").Int(f.Seq).Exec(); err != nil {
 			return retried, err
 		}
-		if _, err := t.jobs.PurgeSetAside(f.Seq); err != nil { // a redrive would do once more what the others do
+		if _, err := t.jobs.PurgeDeadLetter(f.Seq); err != nil { // a redrive would do once more what the others do
 			return retried, err
 		}
 		for _, j := range again[i] {

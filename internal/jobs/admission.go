@@ -6,6 +6,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
@@ -86,7 +87,7 @@ func class(t *forebay.Task) int {
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(called))
-	return 1 + int(h.Sum32()%(Classes-1))
+	return 1 + int(h.Sum32()%(flows.Classes-1))
 }
 
 // Admit returns a context that carries where the delivery's call was admitted to, and what is to be

@@ -11,7 +11,7 @@ import (
 
 // admit decides which of the jobs that a look found are called now: at most as many as the claims
 // want. The others stay as they are; the look knows when it is worth asking again.
-func (t *Tx) admit(l *look, claims []*claim, slots int) error {
+func (t *Tx) admit(l *scan, claims []*claim, slots int) error {
 	plan := claims[0].Plan
 	if len(l.found) == 0 || plan == nil && !t.admission.AnyCapped() {
 		return nil
@@ -41,15 +41,15 @@ func (t *Tx) admit(l *look, claims []*claim, slots int) error {
 	if err := a.part(); err != nil {
 		return err
 	}
-	if told := claims[0].Held; told != nil && l.why != "" {
-		told(l.why)
+	if told := claims[0].Held; told != nil && l.heldFor != "" {
+		told(l.heldFor)
 	}
 	return nil
 }
 
 // callable returns the deployments where those that were found could be called. The next look at the subqueue asks
 // for the same as it begins.
-func (l *look) callable(options [][]admission.Option) []string {
+func (l *scan) callable(options [][]admission.Option) []string {
 	seen := map[string]bool{}
 	for _, name := range l.called {
 		seen[name] = true
@@ -62,7 +62,7 @@ func (l *look) callable(options [][]admission.Option) []string {
 			}
 		}
 	}
-	l.lines.called = l.called
+	l.flows.Called = l.called
 	return l.called
 }
 
@@ -73,7 +73,7 @@ type blocked struct {
 	by    []string // deployments that hold them
 }
 
-func (t *Tx) block(l *look) {
+func (t *Tx) block(l *scan) {
 	t.w.blocked[l.subqueue] = blocked{since: t.Now, until: t.Now + blockedPause, by: l.heldBy}
 }
 
@@ -84,7 +84,7 @@ const (
 )
 
 // askAgain notes when a job that was held may be called; 0: not before somebody does something.
-func (l *look) askAgain(at int64) {
+func (l *scan) scanAgain(at int64) {
 	if at > 0 && (l.retryAt == 0 || at < l.retryAt) {
 		l.retryAt = at
 	}
@@ -115,7 +115,7 @@ func (t *Tx) withdraw(candidates []candidate) error {
 // admitting is the decision about the candidates of a look.
 type admitting struct {
 	t       *Tx
-	l       *look
+	l       *scan
 	options [][]admission.Option
 	fates   []fate
 	slots   int // how many more the claims want
@@ -186,7 +186,7 @@ func (a *admitting) turn() (turn []int, err error) {
 			continue
 		}
 		tenant := a.l.found[i].Tenant
-		u, err := a.t.admission.SlotsOfTenant(tenant)
+		u, err := a.t.admission.TenantConcurrency(tenant)
 		if err != nil {
 			return nil, err
 		}
@@ -207,7 +207,7 @@ func (a *admitting) turn() (turn []int, err error) {
 // goes lets a candidate be called.
 func (a *admitting) goes(i int) error {
 	a.fates[i] = goes
-	u, err := a.t.admission.SlotsOfTenant(a.l.found[i].Tenant)
+	u, err := a.t.admission.TenantConcurrency(a.l.found[i].Tenant)
 	if u != nil {
 		u.Going++
 	}
@@ -236,9 +236,9 @@ func (a *admitting) ask(name string, line []int, choice int) error {
 		return nil
 	}
 	first := a.options[line[0]][choice]
-	room, use := a.slots, &admission.SlotUse{}
+	room, use := a.slots, &admission.ConcurrencyUse{}
 	if first.Concurrency > 0 {
-		if use, err = a.t.admission.SlotsOf(admission.DeploymentHolder(name)); err != nil {
+		if use, err = a.t.admission.ConcurrencyOf(admission.DeploymentResource(name)); err != nil {
 			return err
 		}
 		room = int(min(int64(room), max(first.Concurrency-use.N-use.Going, 0)))
@@ -296,8 +296,8 @@ func (a *admitting) refuse(i int, by string, why forebay.WaitReason, retryAt int
 	if a.fates[i] = refused; !slices.Contains(a.l.heldBy, by) {
 		a.l.heldBy = append(a.l.heldBy, by)
 	}
-	a.l.askAgain(retryAt)
-	a.l.why = why
+	a.l.scanAgain(retryAt)
+	a.l.heldFor = why
 }
 
 // part leaves to the look what goes, and puts the others where they wait.
@@ -313,11 +313,11 @@ func (a *admitting) part() error {
 			continue
 		case refused:
 			l.held = append(l.held, m)
-			l.lines.lacks(m.options[0].Deployment, a.t.Now)
+			l.flows.NoteScarce(m.options[0].Deployment, a.t.Now)
 			continue
 		}
 		l.later = append(l.later, m)
-		u, err := a.t.admission.SlotsOfTenant(m.Tenant)
+		u, err := a.t.admission.TenantConcurrency(m.Tenant)
 		switch {
 		case err != nil:
 			return err
@@ -326,9 +326,9 @@ func (a *admitting) part() error {
 			continue
 		}
 		a.t.admission.Rest(m.Tenant, u)
-		l.why = forebay.WaitConcurrency
-		if one := l.lines.of[m.rank]; one != nil && !m.fresh {
-			one.next = 0
+		l.heldFor = forebay.WaitConcurrency
+		if !m.isNew {
+			l.flows.Due(m.flow)
 		}
 	}
 	if l.found = going; len(l.held) > 0 {

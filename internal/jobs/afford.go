@@ -8,7 +8,7 @@ import (
 
 // afford leaves to each candidate of a look the options that its budgets, and its job's own limits, have
 // room for. Candidates without any are taken out: they wait.
-func (t *Tx) afford(l *look, options [][]admission.Option) ([][]admission.Option, error) {
+func (t *Tx) afford(l *scan, options [][]admission.Option) ([][]admission.Option, error) {
 	for _, b := range t.admission.Budgets.ByNo {
 		b.Tentative = admission.Amount{}
 	}
@@ -36,7 +36,7 @@ func (t *Tx) afford(l *look, options [][]admission.Option) ([][]admission.Option
 
 // affordable is afford for one candidate. Of options that all may take more than the job has left the
 // last one stays, for whoever makes the call counts better, and refuses it.
-func (t *Tx) affordable(l *look, m *candidate, options []admission.Option) (fit []admission.Option, going bool, err error) {
+func (t *Tx) affordable(l *scan, m *candidate, options []admission.Option) (fit []admission.Option, going bool, err error) {
 	left, err := t.jobLeft(m)
 	if err != nil {
 		return nil, false, err
@@ -68,7 +68,7 @@ func (t *Tx) affordable(l *look, m *candidate, options []admission.Option) (fit 
 		return nil, false, t.park(l, m, least)
 	case len(fit) == 0: // if those before it are not called after all, it may go
 		l.held = append(l.held, *m)
-		l.askAgain(t.Now + blockedPause)
+		l.scanAgain(t.Now + blockedPause)
 		t.block(l)
 		return nil, false, nil
 	}
@@ -184,7 +184,7 @@ func (t *Tx) endHoldsOf(d *LockedJob, a *AttemptRecord) (was admission.Amount, e
 }
 
 // park makes a candidate wait until its budgets have room for that much.
-func (t *Tx) park(l *look, m *candidate, need admission.Amount) error {
+func (t *Tx) park(l *scan, m *candidate, need admission.Amount) error {
 	if err := t.forgetLock(m); err != nil {
 		return err
 	}
@@ -198,8 +198,8 @@ func (t *Tx) park(l *look, m *candidate, need admission.Amount) error {
 			return err
 		}
 	}
-	if m.fresh {
-		err := t.Prep(sqlInsertMessage).Int(m.Seq).Int(int64(l.subqueue)).Int(m.rank).Int(until).
+	if m.isNew {
+		err := t.Prep(sqlInsertMessage).Int(m.Seq).Int(int64(l.subqueue)).Int(m.flow).Int(until).
 			Int(m.InputSize).Int(m.Tenant).IntOrNull(m.deadline).Text(string(forebay.WaitBudget)).Exec()
 		if err != nil {
 			return err
@@ -207,31 +207,31 @@ func (t *Tx) park(l *look, m *candidate, need admission.Amount) error {
 	} else if err := t.Prep(admission.SQLPark).Int(until).Int(m.Seq).Exec(); err != nil {
 		return err
 	}
-	t.due(l.subqueue, m.rank, until)
+	t.due(l.subqueue, m.flow, until)
 	t.deadlineAt(m.deadline)
 	t.Changed(m.Seq)
 	// Behind it there may be many more; the next look shall find others' jobs, or those.
-	l.limit = maxLook
+	l.limit = maxScan
 	if t.admission.Budgets.Parked++; t.admission.Budgets.Parked >= admission.MaxParked && l.more {
 		l.more = false
-		l.lines.note(m.rank, t.Now, t.Now)
+		l.flows.Note(m.flow, t.Now, t.Now)
 	}
-	return t.Prep(admission.SQLWait).Int(m.Seq).Int(short.No).Int(m.rank).Text(m.KeyID).Int(until).Int(need.Tokens).Int(need.Cost).Exec()
+	return t.Prep(admission.SQLWait).Int(m.Seq).Int(short.No).Int(m.flow).Text(m.KeyID).Int(until).Int(need.Tokens).Int(need.Cost).Exec()
 }
 
 // takeSlots notes that a candidate was locked.
-func (t *Tx) takeSlots(m *candidate) error {
-	put := func(holder string, u *admission.SlotUse) error {
+func (t *Tx) takeConcurrency(m *candidate) error {
+	put := func(holder string, u *admission.ConcurrencyUse) error {
 		u.Going = max(u.Going-1, 0)
 		if u.N++; u.Until == 0 || m.LockedUntil.UnixMilli() < u.Until {
 			u.Until = m.LockedUntil.UnixMilli()
 		}
-		m.Slotted = true
+		m.ConcurrencyLimited = true
 		return t.Prep("INSERT INTO slots (seq, token, holder) VALUES (?, ?, ?)").Int(m.Seq).Int(m.Token).Text(holder).Exec()
 	}
 	if m.Admission != nil && m.Admission.Concurrency > 0 {
-		holder := admission.DeploymentHolder(m.Admission.Deployment)
-		u, err := t.admission.SlotsOf(holder)
+		holder := admission.DeploymentResource(m.Admission.Deployment)
+		u, err := t.admission.ConcurrencyOf(holder)
 		if err == nil {
 			err = put(holder, u)
 		}
@@ -239,20 +239,20 @@ func (t *Tx) takeSlots(m *candidate) error {
 			return err
 		}
 	}
-	u, err := t.admission.SlotsOfTenant(m.Tenant)
+	u, err := t.admission.TenantConcurrency(m.Tenant)
 	if err != nil || u == nil {
 		return err
 	}
-	err = put(admission.TenantHolder(m.Tenant), u)
+	err = put(admission.TenantResource(m.Tenant), u)
 	t.admission.Rest(m.Tenant, u)
 	return err
 }
 
 // leaveSlots is for a delivery that was settled.
-func (t *Tx) leaveSlots(d *LockedJob) error {
-	if !d.Slotted && t.admission.W.Caps[d.Tenant] == 0 {
+func (t *Tx) releaseConcurrency(d *LockedJob) error {
+	if !d.ConcurrencyLimited && t.admission.W.Caps[d.Tenant] == 0 {
 		return nil
 	}
-	t.admission.SlotFreed(d.Tenant)
+	t.admission.ConcurrencyFreed(d.Tenant)
 	return t.Prep("DELETE FROM slots WHERE seq = ? AND token = ?").Int(d.Seq).Int(d.Token).Exec()
 }

@@ -93,9 +93,9 @@ func testAuditOfJobEvents(t *testing.T, processes []*stores, listed []forebay.Ev
 		case "throttle":
 			return s.Jobs.Throttle(ctx, d, failed(forebay.OutcomeThrottled), forebay.WaitSchedule)
 		case "dead-letter":
-			return s.Jobs.SetAside(ctx, d, failed(forebay.OutcomeFailed), queue.SubqueueDeadLetter, "it failed")
+			return s.Jobs.DeadLetter(ctx, d, failed(forebay.OutcomeFailed), queue.SubqueueDeadLetter, "it failed")
 		case "quarantine":
-			return s.Jobs.SetAside(ctx, d, failed(forebay.OutcomeFailed), queue.SubqueueQuarantine, "it failed")
+			return s.Jobs.DeadLetter(ctx, d, failed(forebay.OutcomeFailed), queue.SubqueueQuarantine, "it failed")
 		case "cancel":
 			_, err := s.Jobs.Cancel(ctx, d.Seq)
 			return err
@@ -181,7 +181,7 @@ func TestAuditOfAJobThatGoesOn(t *testing.T) {
 			put(t, s, tenant, queueID, 2, nil)
 			jobs := take(t, s, queue.SubqueueOf(queueID, queue.SubqueueMain), 2, time.Minute)
 			ends := dbtest.InOneTransaction(t, s.DB, func() error {
-				return s.Jobs.SetAside(t.Context(), &jobs[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "it failed")
+				return s.Jobs.DeadLetter(t.Context(), &jobs[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "it failed")
 			}, func() error {
 				_, err := s.Jobs.Redrive(t.Context(), []Redrive{{Seq: jobs[0].Seq, Edit: &RedriveEdit{Task: "another"}}}, audit.Act{Action: "redrive"})
 				return err
@@ -299,7 +299,7 @@ func TestAuditOfABrokenTransaction(t *testing.T) {
 			d := take(t, s, queue.SubqueueOf(queueID, queue.SubqueueMain), 1, time.Minute)
 			broken := fmt.Errorf("the transaction breaks")
 			ends := dbtest.InOneTransaction(t, s.DB, func() error {
-				return s.Jobs.SetAside(t.Context(), &d[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "it failed")
+				return s.Jobs.DeadLetter(t.Context(), &d[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "it failed")
 			}, func() error {
 				_, err := db.Transact(context.Background(), s.DB.Writer, db.Op{Stage: db.StageChange}, func(*db.Tx) (int, error) { return 0, broken })
 				return err

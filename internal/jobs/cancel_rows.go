@@ -71,7 +71,7 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 		if err := t.attempt(call, AttemptRecord{Outcome: outcome, Cost: forebay.Money(held.Cost), assumed: held.Tokens}); err != nil {
 			return c, err
 		}
-		t.admission.SlotFreed(m.tenant)
+		t.admission.ConcurrencyFreed(m.tenant)
 		t.w.Unblock("", t.Now)
 	}
 	if c.Token == 0 {

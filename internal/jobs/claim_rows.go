@@ -8,6 +8,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/quota"
 )
@@ -19,10 +20,10 @@ type ClaimRequest struct {
 	MaxBytes int64         // of input together; the first message is delivered whatever its size
 	Lock     time.Duration //
 	// A message delivered this often is not delivered again: it goes to the SetAside subqueue.
-	MaxDeliveries int
-	SetAside      queue.SubqueueKind
-	Share         Share          // nil: all tenants are equal
-	Plan          admission.Plan // nil: nothing holds calls back
+	MaxDeliveries   int
+	FailureSubqueue queue.SubqueueKind
+	Share           flows.Shares   // nil: all tenants are equal
+	Plan            admission.Plan // nil: nothing holds calls back
 	// Held, if set, is told why jobs could not be called, once for each look. It must be quick.
 	Held func(why forebay.WaitReason)
 }
@@ -30,36 +31,36 @@ type ClaimRequest struct {
 // LockedJob is a job handed to a worker under a lock.
 type LockedJob struct {
 	queue.Lock
-	LockedUntil    time.Time
-	LockedAt       time.Time
-	ID             string
-	Tenant         int64
-	Subqueue       queue.Subqueue
-	Task           string
-	Generation     int
-	Number         int // of this attempt
-	Attempt        int // charged before this one, in this generation
-	Deliveries     int // this one included
-	Version        int64
-	MaxAttempts    int
-	MaxCost        *forebay.Money
-	MaxTotalTokens *int64
-	CreatedAt      time.Time
-	ScheduledAt    time.Time // when it became ready
-	StartedAt      time.Time // of the generation
-	Deadline       *time.Time
-	CorrelationID  string
-	SessionID      string
-	KeyID          string // that pays for it; "": only its tenant does
-	Traceparent    string
-	Metadata       []byte
-	Input          []byte // nil when InputBlob is set
-	InputBlob      string
-	InputSize      int64
-	LastError      []byte
-	Admission      *admission.Admission // nil: nothing was reserved for it
-	Held           bool                 // a budget holds what it may use
-	Slotted        bool                 // it is one of a limited number of calls at once
+	LockedUntil        time.Time
+	LockedAt           time.Time
+	ID                 string
+	Tenant             int64
+	Subqueue           queue.Subqueue
+	Task               string
+	Generation         int
+	Number             int // of this attempt
+	Attempt            int // charged before this one, in this generation
+	Deliveries         int // this one included
+	Version            int64
+	MaxAttempts        int
+	MaxCost            *forebay.Money
+	MaxTotalTokens     *int64
+	CreatedAt          time.Time
+	ScheduledAt        time.Time // when it became ready
+	StartedAt          time.Time // of the generation
+	Deadline           *time.Time
+	CorrelationID      string
+	SessionID          string
+	KeyID              string // that pays for it; "": only its tenant does
+	Traceparent        string
+	Metadata           []byte
+	Input              []byte // nil when InputBlob is set
+	InputBlob          string
+	InputSize          int64
+	LastError          []byte
+	Admission          *admission.Admission // nil: nothing was reserved for it
+	Held               bool                 // a budget holds what it may use
+	ConcurrencyLimited bool                 // it is one of a limited number of calls at once
 }
 
 // Claim waits until at least one message of the subqueue is ready and returns up to Max under new locks.
@@ -96,7 +97,7 @@ func (w *participant) serveClaims(t *Tx) error {
 		}
 		due, ok := w.DueAt[subqueue]
 		looks := ok && due <= t.Now
-		found, err := w.lookAt(t, subqueue, looks)
+		found, err := w.scanSubqueue(t, subqueue, looks)
 		switch {
 		case err != nil:
 			return err
@@ -131,11 +132,11 @@ func (w *participant) serveClaims(t *Tx) error {
 		if err := t.leave(found); err != nil {
 			return err
 		}
-		found.lines.keepFloors(found.taken, found.found, found.later, found.held)
+		found.keepFloors(found.found, found.later, found.held)
 		t.After = append(t.After, func() { w.Unpark(subqueue, len(waiting)-len(rest)) })
 	}
-	for subqueue, fresh := range t.fresh { // their queue was paused, or is not waited for any more
-		if err := t.storeFresh(subqueue, fresh); err != nil {
+	for subqueue, fresh := range t.newJobs { // their queue was paused, or is not waited for any more
+		if err := t.storeNew(subqueue, fresh); err != nil {
 			return err
 		}
 	}
@@ -157,8 +158,8 @@ type candidate struct {
 	lostToken bool  // its lock has expired
 	lostAt    int64 // when that delivery was locked
 	deadline  int64
-	rank      int64 // the number of its line
-	fresh     bool  // its message is not stored yet
+	flow      int64 // the number of its line
+	isNew     bool  // its message is not stored yet
 	behind    bool  // it goes before a job of its tenant's that is of the first level
 	announced int   // the latest attempt number whose start an event tells
 	budgets   []*admission.Budget
@@ -223,7 +224,7 @@ func (t *Tx) take(m *candidate, c *claim) error {
 		return t.expire(m.Seq, m.Generation, m.Attempt, m.Version)
 	}
 	if c.MaxDeliveries > 0 && m.Deliveries >= c.MaxDeliveries {
-		return t.exceedDeliveries(m, c.SetAside)
+		return t.exceedDeliveries(m, c.FailureSubqueue)
 	}
 	m.Token = queue.NewToken()
 	m.LockedAt = driver.FromMillis(t.Now)
@@ -245,7 +246,7 @@ func (t *Tx) take(m *candidate, c *claim) error {
 	if err := t.hold(m); err != nil {
 		return err
 	}
-	if err := t.takeSlots(m); err != nil {
+	if err := t.takeConcurrency(m); err != nil {
 		return err
 	}
 	c.deliveries = append(c.deliveries, m.LockedJob)
@@ -256,7 +257,7 @@ func (t *Tx) take(m *candidate, c *claim) error {
 	started := event{seq: m.Seq, number: m.Version, kind: forebay.EventStarted, status: forebay.StatusRunning, generation: m.Generation, attempt: m.Number}
 	if m.Version == firstStart {
 		t.Changed(m.Seq)
-		return t.tell(started)
+		return t.publish(started)
 	}
 	return t.event(started)
 }
@@ -264,7 +265,7 @@ func (t *Tx) take(m *candidate, c *claim) error {
 // lock writes the lock that a candidate now has.
 func (t *Tx) lock(m *candidate) error {
 	until := m.LockedUntil.UnixMilli()
-	if m.fresh {
+	if m.isNew {
 		return t.storeLocked(m, until)
 	}
 	return t.Prep(sqlLock).Int(until).Int(m.Token).Int(t.Now).Int(int64(m.Number)).Int(m.Version).Int(t.Now).Int(int64(m.announced)).Int(m.Seq).Exec()
@@ -290,7 +291,7 @@ func (t *Tx) exceedDeliveries(m *candidate, kind queue.SubqueueKind) error {
 	if !m.StartedAt.IsZero() {
 		started = m.StartedAt.UnixMilli()
 	}
-	return t.setAside(setAside{
+	return t.deadLetter(deadLetter{
 		seq: m.Seq, to: queue.SubqueueOf(m.Subqueue.Queue(), kind), generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version, started: started,
 		failure: Failure{Class: forebay.ClassTransient, Code: "MaxDeliveryCountExceeded",
 			Message: []byte("delivered as often as the queue allows without an outcome: its worker may be dying of it")},

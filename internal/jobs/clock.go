@@ -16,7 +16,7 @@ const (
 	latestEvent = "FROM events e WHERE e.seq = messages.seq AND e.number = messages.version"
 
 	// Jobs that are set aside: since when.
-	sqlSetAsideAhead = "UPDATE messages SET visible = ?1 WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 AND token IS NULL AND lane % 4 >= 2"
+	sqlDeadLettersAhead = "UPDATE messages SET visible = ?1 WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 AND token IS NULL AND lane % 4 >= 2"
 
 	// A retry, or a pause, that the latest event tells the length of.
 	sqlRetryAhead = `
@@ -81,7 +81,7 @@ WHERE seq > ?2 AND seq <= ?3 AND completed_at > ?1 + 86400000`
 
 func (p *participant) ClockMend() db.ClockMend {
 	return db.ClockMend{MadeAhead: sqlJobMadeAhead, Few: []string{sqlHoldsAhead}, Walks: []db.ClockWalk{
-		{Table: "messages", Number: "seq", Statements: []string{sqlSetAsideAhead, sqlRetryAhead, sqlRedriveAhead, sqlNotBeforeAhead, sqlRedrivenAhead, sqlReadyAhead,
+		{Table: "messages", Number: "seq", Statements: []string{sqlDeadLettersAhead, sqlRetryAhead, sqlRedriveAhead, sqlNotBeforeAhead, sqlRedrivenAhead, sqlReadyAhead,
 			sqlBudgetAhead, sqlSessionAhead, sqlLockAhead, sqlRenewedAhead, sqlStartedAhead},
 			More: map[string]func(int64) []int64{sqlBudgetAhead: func(now int64) []int64 { return []int64{admission.PeriodEnd(0, now), admission.PeriodEnd(1, now)} }}},
 		{Table: "idempotency", Number: "no", Statements: []string{sqlKeysAhead}, More: nil},

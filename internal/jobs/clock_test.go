@@ -55,7 +55,7 @@ func TestClockThatGoesBack(t *testing.T) {
 		c.Advance(-ahead)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: 10, MaxBytes: 1 << 20, Lock: time.Second, MaxDeliveries: 3, SetAside: queue.SubqueueDeadLetter})
+		got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: 10, MaxBytes: 1 << 20, Lock: time.Second, MaxDeliveries: 3, FailureSubqueue: queue.SubqueueDeadLetter})
 		if err != nil || len(got) != 1 {
 			t.Fatalf("with the clock right again: %d jobs, %v", len(got), err)
 		}
@@ -91,7 +91,7 @@ func TestClockThatGoesBack(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for n := 0; n < 2; {
-			got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3, SetAside: queue.SubqueueDeadLetter})
+			got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3, FailureSubqueue: queue.SubqueueDeadLetter})
 			if err != nil {
 				t.Fatalf("%d jobs: %v", n, err)
 			}

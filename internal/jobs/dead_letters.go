@@ -14,7 +14,7 @@ import (
 )
 
 // SetAsideRow is a job in a dead-letter or quarantine subqueue.
-type SetAsideRow struct {
+type DeadLetter struct {
 	Seq           int64
 	ID            string
 	Task          string
@@ -34,7 +34,7 @@ type SetAsideRow struct {
 }
 
 // SetAsideQuery selects set-aside jobs of one tenant, newest first.
-type SetAsideQuery struct {
+type DeadLetterQuery struct {
 	Subqueue queue.Subqueue
 	Tenant   int64
 	Filter   forebay.SetAsideFilter
@@ -44,7 +44,7 @@ type SetAsideQuery struct {
 }
 
 // The rows of one subqueue are few beside the live ones, and are read along the subqueue's index.
-const sqlSetAsideRows = `
+const sqlDeadLetters = `
 SELECT m.seq, j.id, j.task, m.reason, o.error_class, o.error_code, o.error_message, m.generation, m.attempt, m.deliveries,
   j.correlation_id, j.created_at, m.visible, CASE WHEN ?8 <> 0 THEN j.input END, j.input_blob, j.input_size, j.metadata, m.last_error
 FROM messages m JOIN jobs j ON j.seq = m.seq LEFT JOIN outcomes o ON o.seq = m.seq
@@ -55,15 +55,15 @@ WHERE m.lane = ?1 AND m.lane % 4 >= 2 AND j.tenant = ?2 AND m.seq < ?3
 ORDER BY m.seq DESC LIMIT ?11 + 0`
 
 // SetAsideRows returns the jobs that the query selects.
-func (s *Store) SetAsideRows(ctx context.Context, q SetAsideQuery) (rows []SetAsideRow, err error) {
+func (s *Store) DeadLetters(ctx context.Context, q DeadLetterQuery) (rows []DeadLetter, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		rows, err = setAsideRows(c, q)
+		rows, err = readDeadLetters(c, q)
 		return err
 	})
 	return rows, err
 }
 
-func setAsideRows(c driver.Conn, q SetAsideQuery) (rows []SetAsideRow, err error) {
+func readDeadLetters(c driver.Conn, q DeadLetterQuery) (rows []DeadLetter, err error) {
 	const endOfTime = 1 << 62
 	below, before, after := int64(endOfTime), int64(endOfTime), int64(0)
 	if q.Below > 0 {
@@ -84,10 +84,10 @@ func setAsideRows(c driver.Conn, q SetAsideQuery) (rows []SetAsideRow, err error
 		ids = []string{""} // any
 	}
 	for _, id := range ids {
-		err = c.Prep(sqlSetAsideRows).Int(int64(q.Subqueue)).Int(q.Tenant).Int(below).
+		err = c.Prep(sqlDeadLetters).Int(int64(q.Subqueue)).Int(q.Tenant).Int(below).
 			Text(q.Filter.Task).Text(q.Filter.Reason).Text(q.Filter.CorrelationID).Text(id).Int(body).Int(after).Int(before).Int(int64(q.Limit)).
 			Each(func(r driver.Row) error {
-				rows = append(rows, SetAsideRow{
+				rows = append(rows, DeadLetter{
 					Seq: r.Int(0), ID: r.Text(1), Task: r.Text(2), Reason: r.Text(3),
 					Failure:    Failure{Class: forebay.ErrorClass(r.Text(4)), Code: r.Text(5), Message: r.Blob(6)},
 					Generation: int(r.Int(7)), Attempt: int(r.Int(8)), Deliveries: int(r.Int(9)),
@@ -100,7 +100,7 @@ func setAsideRows(c driver.Conn, q SetAsideQuery) (rows []SetAsideRow, err error
 			return nil, err
 		}
 	}
-	slices.SortFunc(rows, func(a, b SetAsideRow) int { return cmp.Compare(b.Seq, a.Seq) })
+	slices.SortFunc(rows, func(a, b DeadLetter) int { return cmp.Compare(b.Seq, a.Seq) })
 	return rows[:min(len(rows), q.Limit)], nil
 }
 
@@ -216,11 +216,11 @@ func (t *Tx) edit(seq int64, e *RedriveEdit) error {
 
 // Purge takes set-aside jobs out of their subqueue for good and reports how many it found there. The job
 // records stay, failed.
-func (s *Store) Purge(ctx context.Context, seqs []int64, entry audit.Act) (purged int, err error) {
+func (s *Store) PurgeDeadLetters(ctx context.Context, seqs []int64, entry audit.Act) (purged int, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
 		purged := 0
 		for _, seq := range seqs {
-			rows, err := t.PurgeSetAside(seq)
+			rows, err := t.PurgeDeadLetter(seq)
 			if err != nil {
 				return 0, err
 			}
@@ -230,7 +230,7 @@ func (s *Store) Purge(ctx context.Context, seqs []int64, entry audit.Act) (purge
 	})
 }
 
-func (t *Tx) PurgeSetAside(seq int64) (purged int, err error) {
+func (t *Tx) PurgeDeadLetter(seq int64) (purged int, err error) {
 	t.Changed(seq)
 	return t.Prep("DELETE FROM messages WHERE seq = ? AND lane % 4 >= 2").Int(seq).Count()
 }

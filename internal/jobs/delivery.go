@@ -56,7 +56,7 @@ func (s *Service) Claim(ctx context.Context, q *Queue, retryLane bool, limit int
 	}
 	rows, err := s.store.Claim(ctx, ClaimRequest{
 		Subqueue: queue.SubqueueOf(q.no, kind), Max: limit, MaxBytes: maxBytes,
-		Lock: q.LockDuration, MaxDeliveries: q.MaxDeliveryCount, SetAside: q.setAsideLane(), Share: s.share, Plan: s.plan, Held: s.held(q),
+		Lock: q.LockDuration, MaxDeliveries: q.MaxDeliveryCount, FailureSubqueue: q.failureSubqueue(), Share: s.share, Plan: s.plan, Held: s.held(q),
 	})
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (s *Service) releaseAll(ctx context.Context, rows []LockedJob) (err error) 
 	return err
 }
 
-func (q *Queue) setAsideLane() queue.SubqueueKind {
+func (q *Queue) failureSubqueue() queue.SubqueueKind {
 	if q.OnFailure == forebay.Quarantine {
 		return queue.SubqueueQuarantine
 	}
@@ -244,7 +244,7 @@ func (s *Service) denied(ctx context.Context, d *Delivery, record AttemptRecord,
 		return "", d.settled(back, "", s.store.Throttle(ctx, &d.LockedJob, back, ""))
 	}
 	record.Outcome = forebay.OutcomeFailed
-	failed, err := s.store.SetAsideUnlessDenied(ctx, &d.LockedJob, record, back, d.Queue.setAsideLane(), reason)
+	failed, err := s.store.DeadLetterUnlessDenied(ctx, &d.LockedJob, record, back, d.Queue.failureSubqueue(), reason)
 	if !failed {
 		return "", d.settled(back, "", err)
 	}
@@ -264,7 +264,7 @@ func (d *Delivery) atFault(before int) (is, perhaps bool) {
 
 func (s *Service) fail(ctx context.Context, d *Delivery, record AttemptRecord, reason string) (setAside string, settled error) {
 	record.Outcome = forebay.OutcomeFailed
-	err := s.store.SetAside(ctx, &d.LockedJob, record, d.Queue.setAsideLane(), reason)
+	err := s.store.DeadLetter(ctx, &d.LockedJob, record, d.Queue.failureSubqueue(), reason)
 	if d.settled(record, forebay.StatusFailed, err) != nil {
 		return "", err
 	}

@@ -10,9 +10,10 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/backlog"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/quota"
 )
@@ -51,7 +52,7 @@ func TestStatesThatAreRead(t *testing.T) {
 
 // A job's position is by what is claimed before it: those of its line, those of a higher priority, and of
 // other tenants as many as have their turn meanwhile.
-func TestStanding(t *testing.T) {
+func TestPosition(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenant := tenantNamed(t, s, "default")
 		other := tenantNamed(t, s, "other")
@@ -65,18 +66,18 @@ func TestStanding(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		estimated := func(tenant int64, id string, share Share, limit, want, counted int64) {
+		estimated := func(tenant int64, id string, share flows.Shares, limit, want, counted int64) {
 			t.Helper()
 			row, err := s.Jobs.Job(t.Context(), tenant, id)
 			if err != nil || !row.Ready {
 				t.Fatalf("%+v (%v)", row, err)
 			}
-			at, err := s.Jobs.Standing(t.Context(), &row, share, limit)
+			at, err := position(t, s, &row, share, limit)
 			if err != nil || at.Jobs != want || at.Counted != counted {
 				t.Errorf("%s: %+v (%v); want %d ahead, %d of them counted", id, at.Ahead, err, want, counted)
 			}
 		}
-		standing := func(tenant int64, id string, share Share, limit, want int64) {
+		standing := func(tenant int64, id string, share flows.Shares, limit, want int64) {
 			t.Helper()
 			estimated(tenant, id, share, limit, want, 0)
 		}
@@ -112,7 +113,7 @@ func TestStanding(t *testing.T) {
 
 // More jobs than are counted are estimated, also those of other lines; and of those that became ready in the same millisecond, or will, the
 // ones with lower numbers go first. A lock that ends before a job is ready is nobody ahead of it.
-func TestStandingOfMany(t *testing.T) {
+func TestPositionAmongMany(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		const jobs, tenants, limit = 20_000, 5, 100
 		queueID := queueOf(t, s, "q")
@@ -132,23 +133,23 @@ func TestStandingOfMany(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		standing := func(seq, line, visible int64) Standing {
+		standing := func(seq, line, visible int64) backlog.Position {
 			t.Helper()
-			at, err := s.Jobs.Standing(t.Context(), &JobRow{Seq: seq, Tenant: line / ranksOfTenant, subqueue: subqueue, line: line, visible: visible}, noShare, limit)
+			at, err := s.Backlog.Position(t.Context(), &backlog.Job{Seq: seq, Tenant: line / flows.PerTenant, Subqueue: queue.Subqueue(subqueue), Flow: line, Visible: visible}, noShare, limit)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return at
 		}
-		near := func(what string, a Ahead, want, counted int64) {
+		near := func(what string, a backlog.Ahead, want, counted int64) {
 			t.Helper()
 			if a.Jobs < want*9/10 || a.Jobs > want*11/10 || a.Counted != counted {
 				t.Errorf("%s: %+v; want about %d, and %d counted", what, a, want, counted)
 			}
 		}
-		const line = ranksOfTenant + 4
+		const line = flows.PerTenant + 4
 		fill("1024 + 4", "?2 - 60000 + i")
-		if at := standing(limit, line, now-60_000+limit); at.Ahead != (Ahead{Jobs: limit - 1, Own: limit - 1}) {
+		if at := standing(limit, line, now-60_000+limit); at.Ahead != (backlog.Ahead{Jobs: limit - 1, Own: limit - 1}) {
 			t.Errorf("of one line, few: %+v", at.Ahead)
 		}
 		near("of one line", standing(15_000, line, now-60_000+15_000).Ahead, 15_000, limit)
@@ -166,7 +167,7 @@ func TestStandingOfMany(t *testing.T) {
 			if name == "ready tomorrow" {
 				at = now + 86_400_000
 			}
-			if got := standing(50, line, at); got.Ahead != (Ahead{Jobs: 49, Own: 49}) || at > now != (got.With == got.Ahead) {
+			if got := standing(50, line, at); got.Ahead != (backlog.Ahead{Jobs: 49, Own: 49}) || at > now != (got.With == got.Ahead) {
 				t.Errorf("%s: %+v with %+v", name, got.Ahead, got.With)
 			}
 			near(name, standing(15_000, line, at).Ahead, 15_000, limit)
@@ -183,48 +184,14 @@ func TestStandingOfMany(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if got := standing(jobs+1, line, now+60_000); got.Ahead != (Ahead{Jobs: 50, Own: 50}) || got.With != (Ahead{}) {
+		if got := standing(jobs+1, line, now+60_000); got.Ahead != (backlog.Ahead{Jobs: 50, Own: 50}) || got.With != (backlog.Ahead{}) {
 			t.Errorf("behind locks: %+v with %+v", got.Ahead, got.With)
 		}
 	})
 }
 
-// However many lines a subqueue has, few of them are visited to tell what is ahead of a job, and what was not counted is told as such.
-func TestStandingVisitsFewLines(t *testing.T) {
-	fixture.WithStores(t, func(t *testing.T, s *stores) {
-		const tenants, jobs, limit = 700, 14_000, 100
-		subqueue := int64(queue.SubqueueOf(queueOf(t, s, "q"), queue.SubqueueMain))
-		var now int64
-		// Each tenant has two jobs of each of ten priorities, of its own one of 40 classes or of class 1.
-		_, err := db.TransactIn(t.Context(), admission.Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(tx *admission.Tx) (struct{}, error) {
-			now = tx.Now
-			return struct{}{}, tx.Prep("INSERT INTO messages (seq, lane, rank, visible, size) WITH RECURSIVE c(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM c WHERE i < ?3)" +
-				" SELECT i, ?1 + 0, (1 + i % 700) * 1024 + CASE WHEN i % 2 = 0 THEN 16 ELSE 32 + i % 40 * 16 END + i / 700 % 10, ?2 - 14000 + i, 1 FROM c").Int(subqueue).Int(now).Int(jobs).Exec()
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, seq := range []int64{2, jobs / 2, jobs} {
-			line := (1+seq%tenants)*ranksOfTenant + ranksOfClass + seq/tenants%10
-			job := JobRow{Seq: seq, Tenant: tenantOfLine(line), subqueue: subqueue, line: line, visible: now - jobs + seq}
-			visited := 0
-			err := s.DB.Read(t.Context(), func(c driver.Conn) error {
-				visited = 0
-				return c.Prep(sqlListBeside).Int(subqueue).Int(line).Int(ranksOfClass).Int(db.Never).Int(maxAheadSteps).Each(func(driver.Row) error { visited++; return nil })
-			})
-			if err != nil || visited != maxAheadSteps {
-				t.Errorf("%d lines are visited (%v)", visited, err)
-			}
-			at, err := s.Jobs.Standing(t.Context(), &job, noShare, limit)
-			if err != nil || at.Counted == 0 || at.Counted > at.Jobs || at.Own > jobs/tenants || at.Jobs > (at.Own+1)*tenants {
-				t.Errorf("job %d: %+v (%v)", seq, at.Ahead, err)
-			}
-		}
-	})
-}
-
 // Of a tenant with a limit, and of retries, it is told how long calls take; of a job that waits for a budget, whether that can ever pay.
-func TestStandingOfCalls(t *testing.T) {
+func TestPositionKnowsCalls(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		capped, free, queueID := tenantNamed(t, s, "default"), tenantNamed(t, s, "other"), queueOf(t, s, "q")
 		capTenant(t, s, capped, 2)
@@ -235,13 +202,13 @@ func TestStandingOfCalls(t *testing.T) {
 		later := s.DB.Now().Add(time.Hour)
 		jobs = append(jobs, NewJob{ID: "free-0", Tenant: free, Queue: queueID, Task: "t", MaxAttempts: 3, ScheduledAt: &later})
 		submitAll(t, s, jobs...)
-		standing := func(tenant int64, id string) Standing {
+		standing := func(tenant int64, id string) backlog.Position {
 			t.Helper()
 			row, err := s.Jobs.Job(t.Context(), tenant, id)
 			if err != nil {
 				t.Fatal(err)
 			}
-			at, err := s.Jobs.Standing(t.Context(), &row, noShare, 100)
+			at, err := position(t, s, &row, noShare, 100)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -376,4 +343,11 @@ func TestDeploymentChangesAreTold(t *testing.T) {
 			t.Errorf("heard more: %+v", <-heard)
 		}
 	})
+}
+
+// position returns where a job stands.
+func position(t *testing.T, s *stores, row *JobRow, shares flows.Shares, limit int64) (backlog.Position, error) {
+	t.Helper()
+	job := row.backlogJob()
+	return s.Backlog.Position(t.Context(), &job, shares, limit)
 }

@@ -17,7 +17,7 @@ import (
 // transaction, whether that is still so.
 
 // tell publishes an event, and notes it for the audit log if that is to have it.
-func (t *Tx) tell(e event) error {
+func (t *Tx) publish(e event) error {
 	if slices.Contains(t.w.store.Audited, e.kind) {
 		t.audited = append(t.audited, e)
 	}
@@ -29,11 +29,11 @@ func (t *Tx) tell(e event) error {
 	if t.Concurrent {
 		return db.ErrNotAlone
 	}
-	return t.tellFollowers(bus, f, e)
+	return t.publishToTopic(bus, f, e)
 }
 
 // tellFollowers is apart from tell, so that what nobody follows costs no memory.
-func (t *Tx) tellFollowers(topics *bus.Tx, f *bus.FollowedTenants, e event) error {
+func (t *Tx) publishToTopic(topics *bus.Tx, f *bus.FollowedTenants, e event) error {
 	var topic, task, queue string
 	metadata := map[string]string{}
 	var told forebay.Event

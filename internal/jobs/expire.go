@@ -46,7 +46,7 @@ func (w *participant) expireDue(t *Tx) error {
 			return err
 		}
 	}
-	t.ended = len(overdue) > 0
+	t.endedJobs = len(overdue) > 0
 	for i := range overdue {
 		m := &overdue[i]
 		if m.lostToken {
@@ -58,7 +58,7 @@ func (w *participant) expireDue(t *Tx) error {
 			return err
 		}
 	}
-	if t.ended {
+	if t.endedJobs {
 		w.admission.Sweeps = true // the room in a budget that some were made ready for is others' now
 		if err := t.admission.ResumeWaiting(); err != nil {
 			return err

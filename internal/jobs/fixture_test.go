@@ -8,6 +8,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/backlog"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
@@ -29,6 +30,7 @@ type stores struct {
 	Tenants   *tenant.Store
 	Jobs      *Store
 	Reports   *report.Store
+	Backlog   *backlog.Reader
 }
 
 // openStores opens a database with them.
@@ -43,6 +45,7 @@ func openAudited(ctx context.Context, opts db.Options, audited []forebay.EventTy
 		Keys: &keys.Store{Store: queues}, Tenants: &tenant.Store{Store: queues}, Jobs: &Store{Store: queues, Audited: audited},
 		Reports: &report.Store{Store: queues}}
 	s.Jobs.Admission = s.Admission
+	s.Backlog = &backlog.Reader{Queues: queues, Admission: s.Admission}
 	var err error
 	s.DB, err = db.Open(ctx, opts, append([]db.Domain{s.Queues, s.Audit, s.Bus, s.Admission, s.Jobs, s.Reports, s.Keys, s.Tenants}, more...)...)
 	return s, err

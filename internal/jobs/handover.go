@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -13,15 +14,15 @@ import (
 
 // handsOver reports whether a new job that is ready may be kept back for a claim that waits. A batch's
 // submissions come last, so nothing else in the transaction looks for its message.
-func (t *Tx) handsOver(subqueue queue.Subqueue, j *NewJob) bool {
+func (t *Tx) handsOff(subqueue queue.Subqueue, j *NewJob) bool {
 	waiting := t.w.Parked[subqueue]
 	if _, blocked := t.w.blocked[subqueue]; blocked && j.Class != 0 {
 		return false
 	}
-	return t.fresh != nil && !t.Queue.Paused && len(waiting) > 0 && !t.w.queue.Paused[subqueue.Queue()] && t.w.restsUntil(j.Tenant) <= t.Now
+	return t.newJobs != nil && !t.Queue.Paused && len(waiting) > 0 && !t.w.queue.Paused[subqueue.Queue()] && t.w.restsUntil(j.Tenant) <= t.Now
 }
 
-func freshCandidate(j *NewJob, seq int64, subqueue queue.Subqueue, now int64) candidate {
+func newCandidate(j *NewJob, seq int64, subqueue queue.Subqueue, now int64) candidate {
 	m := candidate{
 		LockedJob: LockedJob{
 			Lock: queue.Lock{Seq: seq}, Subqueue: subqueue, Generation: 1, Version: 1,
@@ -30,7 +31,7 @@ func freshCandidate(j *NewJob, seq int64, subqueue queue.Subqueue, now int64) ca
 			// The caller may use these again once it has its answer.
 			Metadata: bytes.Clone(j.Metadata), Input: bytes.Clone(j.Input), InputBlob: j.InputBlob, InputSize: j.InputSize,
 		},
-		deadline: driver.Millis(j.Deadline), rank: lineOf(j.Tenant, j.Class, j.Priority), fresh: true, maxOutput: j.MaxOutputTokens,
+		deadline: driver.Millis(j.Deadline), flow: flows.ID(j.Tenant, j.Class, j.Priority), isNew: true, maxOutput: j.MaxOutputTokens,
 	}
 	if j.Deadline != nil { // to the millisecond, as it is stored
 		at := driver.FromMillis(m.deadline)
@@ -48,9 +49,9 @@ func freshCandidate(j *NewJob, seq int64, subqueue queue.Subqueue, now int64) ca
 }
 
 // leave is for what a look found and no claim took.
-func (t *Tx) leave(l *look) error {
+func (t *Tx) leave(l *scan) error {
 	for _, jobs := range [][]candidate{l.found, l.later, l.held} {
-		if err := t.storeFresh(l.subqueue, jobs); err != nil {
+		if err := t.storeNew(l.subqueue, jobs); err != nil {
 			return err
 		}
 	}
@@ -58,20 +59,20 @@ func (t *Tx) leave(l *look) error {
 }
 
 // storeFresh stores the messages of new jobs that were not handed over; the others are stored already.
-func (t *Tx) storeFresh(subqueue queue.Subqueue, jobs []candidate) error {
+func (t *Tx) storeNew(subqueue queue.Subqueue, jobs []candidate) error {
 	for i := range jobs {
 		m := &jobs[i]
-		if !m.fresh {
+		if !m.isNew {
 			continue
 		}
-		err := t.Prep(sqlInsertMessage).Int(m.Seq).Int(int64(subqueue)).Int(m.rank).Int(m.ScheduledAt.UnixMilli()).
+		err := t.Prep(sqlInsertMessage).Int(m.Seq).Int(int64(subqueue)).Int(m.flow).Int(m.ScheduledAt.UnixMilli()).
 			Int(m.InputSize).Int(m.Tenant).IntOrNull(m.deadline).Null(driver.KindText).Exec()
 		if err != nil {
 			return err
 		}
-		t.due(subqueue, m.rank, m.ScheduledAt.UnixMilli())
+		t.due(subqueue, m.flow, m.ScheduledAt.UnixMilli())
 	}
-	delete(t.fresh, subqueue)
+	delete(t.newJobs, subqueue)
 	return nil
 }
 
@@ -83,6 +84,6 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 1, 2, ?, 1)`
 func (t *Tx) storeLocked(m *candidate, until int64) error {
 	// Nobody but the writer will remember when the lock ends: whoever is handed a job makes no look.
 	t.w.ScanAt(m.Subqueue, until)
-	return t.Prep(sqlInsertLocked).Int(m.Seq).Int(int64(m.Subqueue)).Int(m.rank).Int(until).Int(m.InputSize).Int(m.Tenant).IntOrNull(m.deadline).
+	return t.Prep(sqlInsertLocked).Int(m.Seq).Int(int64(m.Subqueue)).Int(m.flow).Int(until).Int(m.InputSize).Int(m.Tenant).IntOrNull(m.deadline).
 		Int(m.Token).Int(t.Now).Int(t.Now).Exec()
 }

@@ -75,7 +75,7 @@ func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 func TestJobsBehindHeldOnesGo(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		queueID, tenant := queueOf(t, s, "q"), tenantNamed(t, s, "default")
-		const before, behind = walkPiece + 2*maxLook, 7
+		const before, behind = backfillPiece + 2*maxScan, 7
 		var jobs []NewJob
 		for i := range before + behind + quota.Backfill {
 			job := NewJob{ID: fmt.Sprint("held-", i), Tenant: tenant, Queue: queueID, Task: "held", Class: 1, Priority: 5}

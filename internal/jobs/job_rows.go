@@ -142,8 +142,6 @@ func (j *JobRow) readMessage(r driver.Row, at int64) {
 }
 
 // Retry reports whether a live job is in the retry subqueue.
-func (j *JobRow) Retry() bool { return queue.Subqueue(j.subqueue).Kind() == queue.SubqueueRetry }
-
 // JobQuery selects jobs of one tenant, newest first.
 type JobQuery struct {
 	Tenant        int64
@@ -176,7 +174,7 @@ var (
 
 // maxScan bounds how many of the tenant's jobs one list call looks at, so that a rare task or status
 // cannot hold a read transaction open for long.
-const maxScan = 5000
+const maxListScan = 5000
 
 // Jobs returns up to q.Limit jobs and where the next page starts: the sequence number to go below, 0
 // when there is no more. A page may be short of the limit, even empty, and still have a next one.
@@ -232,7 +230,7 @@ func (q *JobQuery) scan() int {
 	if q.Queue == 0 && q.Task == "" && len(q.Statuses) == 0 && q.CreatedAfter == 0 && q.CreatedBefore == 0 {
 		return q.Limit + 1
 	}
-	return maxScan
+	return maxListScan
 }
 
 func (q *JobQuery) wants(job *JobRow) bool {

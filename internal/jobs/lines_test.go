@@ -14,6 +14,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/db/postgres"
 	"github.com/forebayhq/forebay/internal/fairqueue"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/quota"
 )
@@ -143,14 +144,14 @@ func TestGivenBackIsNotCharged(t *testing.T) {
 		submitAll(t, s, NewJob{ID: "1", Tenant: tenant, Queue: queueID, Task: "t", Priority: 5})
 		served := func() (tokens float64) {
 			tokens, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (float64, error) {
-				return t.w.linesOf(queue.SubqueueOf(queueID, queue.SubqueueMain)).shares.Start(tenant), nil
+				return t.w.flowsOf(queue.SubqueueOf(queueID, queue.SubqueueMain)).Shares.Start(tenant), nil
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return tokens
 		}
-		request := ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Second, MaxDeliveries: 1, SetAside: queue.SubqueueDeadLetter,
+		request := ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Second, MaxDeliveries: 1, FailureSubqueue: queue.SubqueueDeadLetter,
 			Plan: func(string, []byte, int64) []admission.Option {
 				return []admission.Option{{Deployment: "d", Limits: quota.Limits{Accounting: quota.AccountAzureOpenAI}, Request: quota.Request{MaxOutputTokens: 16_000}}}
 			}}
@@ -170,11 +171,11 @@ func TestGivenBackIsNotCharged(t *testing.T) {
 func TestNoPriorityStarves(t *testing.T) {
 	open := func(priority int, waited time.Duration) candidate {
 		at := time.UnixMilli(1e12)
-		return candidate{LockedJob: LockedJob{Tenant: 1, ScheduledAt: at.Add(-waited), Lock: queue.Lock{Seq: int64(priority)}}, rank: lineOf(1, 0, priority)}
+		return candidate{LockedJob: LockedJob{Tenant: 1, ScheduledAt: at.Add(-waited), Lock: queue.Lock{Seq: int64(priority)}}, flow: flows.ID(1, 0, priority)}
 	}
-	l := newLines()
+	l := flows.NewSet()
 	for waited, first := range map[time.Duration]int{time.Minute: forebay.MaxPriority, 9*30*time.Second + time.Second: 0} {
-		ordered, _ := l.order([]candidate{open(forebay.MaxPriority, time.Second), open(0, waited)}, nil, nil, (*candidate).roughly, 1e12)
+		ordered, _ := orderBy(&l.Shares, []candidate{open(forebay.MaxPriority, time.Second), open(0, waited)}, nil, nil, (*candidate).roughly, 1e12)
 		if got := ordered[0].Seq; got != int64(first) {
 			t.Errorf("after %s priority %d goes first", waited, got)
 		}
@@ -336,14 +337,14 @@ func TestReservedShare(t *testing.T) {
 func TestReservedShareOfAClass(t *testing.T) {
 	at := time.UnixMilli(1e12)
 	job := func(seq int64, class, priority int) candidate {
-		return candidate{LockedJob: LockedJob{Tenant: 1, ScheduledAt: at, Lock: queue.Lock{Seq: seq}}, rank: lineOf(1, class, priority)}
+		return candidate{LockedJob: LockedJob{Tenant: 1, ScheduledAt: at, Lock: queue.Lock{Seq: seq}}, flow: flows.ID(1, class, priority)}
 	}
-	l := newLines()
+	l := flows.NewSet()
 	for range fairqueue.Reserved - 1 {
-		l.shares.Charge(1, 1, false, 0)
-		l.shares.Charge(1, 3, true, 0) // the turn of the classes together is over
+		l.Shares.Charge(1, 1, false, 0)
+		l.Shares.Charge(1, 3, true, 0) // the turn of the classes together is over
 	}
-	ordered, _ := l.order([]candidate{job(1, 1, 9), job(2, 1, 3), job(3, 2, 3)}, nil, nil, (*candidate).roughly, 1e12)
+	ordered, _ := orderBy(&l.Shares, []candidate{job(1, 1, 9), job(2, 1, 3), job(3, 2, 3)}, nil, nil, (*candidate).roughly, 1e12)
 	if ordered[0].Seq != 2 || ordered[1].Seq != 1 {
 		t.Errorf("in this order: %+v", ordered)
 	}
@@ -353,8 +354,8 @@ func TestReservedShareOfAClass(t *testing.T) {
 func TestLooksForWhatWaitsFromWhereItWas(t *testing.T) {
 	const subqueue, no, now = 4, 85, 1_000
 	w := newTestPart()
-	l := w.linesOf(subqueue)
-	l.known, l.of[no] = true, &line{}
+	l := w.flowsOf(subqueue)
+	l.Known, l.Flows[no] = true, &flows.Flow{}
 	claims := []*claim{{ClaimRequest: ClaimRequest{Subqueue: subqueue, Max: 1}}}
 	for i, step := range []struct {
 		at, before, within int64 // when it looks, and what is noted before that, and before its end
@@ -366,28 +367,28 @@ func TestLooksForWhatWaitsFromWhereItWas(t *testing.T) {
 		{at: now + 3, before: now + 3, from: 55_000, near: now + 3, finds: 70_000}, // what is ready is no reason
 		{at: now + 4, within: 65_000, from: 70_000, near: now + 3, finds: db.Never},
 		{at: now + 5, from: 65_000, near: now + 3, finds: 65_000},
-		{at: now + sweeping.Milliseconds(), from: 0, near: now + 3, finds: 65_000}, // from the very beginning, once in a while
+		{at: now + flows.SweepPause.Milliseconds(), from: 0, near: now + 3, finds: 65_000}, // from the very beginning, once in a while
 	} {
 		if step.before > 0 {
-			l.note(no, step.before, step.at)
+			l.Note(no, step.before, step.at)
 		}
-		x := w.newLook(subqueue, claims, step.at)
-		if a := x.asks[0]; a.waits != step.from || a.near != step.near {
-			t.Errorf("look %d begins at %d instead of %d, after %d instead of %d", i, a.waits, step.from, a.near, step.near)
+		x := w.newScan(subqueue, claims, step.at)
+		if a := x.flowQueries[0]; a.SeenNext != step.from || a.NewDue != step.near {
+			t.Errorf("look %d begins at %d instead of %d, after %d instead of %d", i, a.SeenNext, step.from, a.NewDue, step.near)
 		}
 		if step.within > 0 {
-			l.note(no, step.within, step.at)
+			l.Note(no, step.within, step.at)
 		}
-		x.asks[0].next = step.finds
+		x.flowQueries[0].NextReady = step.finds
 		x.arrange(nil, &Tx{Tx: &db.Tx{Now: step.at}, w: w, admission: &admission.Tx{W: w.admission}})
 	}
 }
 
 // Looks that pass much keep their distance, and one that is slow alone is no reason to.
 func TestPace(t *testing.T) {
-	var p pace
+	var p flows.Pace
 	for range 100 {
-		p.note(2*time.Millisecond, 0)
+		p.Note(2*time.Millisecond, 0)
 	}
 	for i, step := range []struct {
 		took, want time.Duration
@@ -398,8 +399,8 @@ func TestPace(t *testing.T) {
 		{time.Minute, 10 * time.Second, 1}, {time.Minute, 15 * time.Second, 1},
 		{202 * time.Millisecond, time.Second, 200},
 	} {
-		if p.note(step.took, step.looks); p.every(time.Second) != step.want {
-			t.Errorf("after %d it is %v instead of %v", i, p.every(time.Second), step.want)
+		if p.Note(step.took, step.looks); p.Every(time.Second) != step.want {
+			t.Errorf("after %d it is %v instead of %v", i, p.Every(time.Second), step.want)
 		}
 	}
 }
@@ -411,15 +412,15 @@ func TestHeardOfWhatIsReady(t *testing.T) {
 	for ahead, later := range map[int64]bool{-1: false, 0: false, db.Inexact: false, 1000 * db.Inexact: true} {
 		w := newTestPart()
 		now := w.Clock()
-		l := w.linesOf(subqueue)
-		l.known, l.swept, l.of[no] = true, now, &line{waits: now + 300_000, far: db.Never, noted: db.Never}
+		l := w.flowsOf(subqueue)
+		l.Known, l.SweptAt, l.Flows[no] = true, now, &flows.Flow{SeenNext: now + 300_000, NewNext: db.Never, NewReady: db.Never}
 		w.Notified(said(func(x *Tx) {
 			x.Notify(queue.WordReady, subqueue, 0, now+ahead)
-			x.Notify(wordLine, subqueue, no, 0)
+			x.Notify(wordFlow, subqueue, no, 0)
 		}))
-		asks := w.newLook(subqueue, []*claim{{ClaimRequest: ClaimRequest{Subqueue: subqueue, Max: 1}}}, now).asks
-		if found := asks[0].waits == now+ahead; found != later || !found && asks[0].near != now+ahead {
-			t.Errorf("told of %d ms ahead, the next look begins %d ms ahead, unless it is before %d ms", ahead, asks[0].waits-now, asks[0].near-now)
+		asks := w.newScan(subqueue, []*claim{{ClaimRequest: ClaimRequest{Subqueue: subqueue, Max: 1}}}, now).flowQueries
+		if found := asks[0].SeenNext == now+ahead; found != later || !found && asks[0].NewDue != now+ahead {
+			t.Errorf("told of %d ms ahead, the next look begins %d ms ahead, unless it is before %d ms", ahead, asks[0].SeenNext-now, asks[0].NewDue-now)
 		}
 	}
 }
@@ -431,20 +432,20 @@ func TestHeardOfWhatWaits(t *testing.T) {
 	for name, split := range map[string]bool{"in one piece": false, "lines before times": true} {
 		w := newTestPart()
 		now := w.Clock()
-		l := w.linesOf(subqueue)
-		l.known, l.of[no] = true, &line{waits: now + 300_000, far: db.Never, next: now + 300_000, noted: db.Never}
-		l.swept = now
+		l := w.flowsOf(subqueue)
+		l.Known, l.Flows[no] = true, &flows.Flow{SeenNext: now + 300_000, NewNext: db.Never, NextReady: now + 300_000, NewReady: db.Never}
+		l.SweptAt = now
 		if split {
 			w.Notified(said(func(x *Tx) {
-				x.Notify(wordLine, subqueue, no, 0)
-				x.Notify(wordLine, subqueue, other, 0)
+				x.Notify(wordFlow, subqueue, no, 0)
+				x.Notify(wordFlow, subqueue, other, 0)
 			}))
 		} else {
 			w.Notified(said(func(x *Tx) { x.due(subqueue, other, now+later) }, func(x *Tx) { x.due(subqueue, no, now-1) }))
 		}
-		for _, a := range w.newLook(subqueue, []*claim{{ClaimRequest: ClaimRequest{Subqueue: subqueue, Max: 1}}}, now).asks {
-			if a.waits > now+later {
-				t.Errorf("%s: of line %d what waits is looked for from %d ms on", name, a.no, a.waits-now)
+		for _, a := range w.newScan(subqueue, []*claim{{ClaimRequest: ClaimRequest{Subqueue: subqueue, Max: 1}}}, now).flowQueries {
+			if a.SeenNext > now+later {
+				t.Errorf("%s: of line %d what waits is looked for from %d ms on", name, a.Flow, a.SeenNext-now)
 			}
 		}
 	}
@@ -464,10 +465,10 @@ func TestNotificationsOfManyLines(t *testing.T) {
 	hear := func(lines int) *participant {
 		p := newTestPart()
 		p.Parked[subqueue] = []*claim{{}}
-		p.linesOf(subqueue).known = true
+		p.flowsOf(subqueue).Known = true
 		n := said(func(x *Tx) {
 			for no := range int64(lines) {
-				x.Notify(wordLine, subqueue, 1<<40+no, 0)
+				x.Notify(wordFlow, subqueue, 1<<40+no, 0)
 			}
 			x.Notify(queue.WordReady, subqueue, 0, 1e12)
 		})
@@ -476,10 +477,10 @@ func TestNotificationsOfManyLines(t *testing.T) {
 		return p
 	}
 	p := hear(kept)
-	if known := len(p.lines[subqueue].of); known != kept || p.DueAt[subqueue] != 1e12 || !p.lines[subqueue].known {
+	if known := len(p.flows[subqueue].Flows); known != kept || p.DueAt[subqueue] != 1e12 || !p.flows[subqueue].Known {
 		t.Errorf("%d lines are known, the subqueue is due at %d", known, p.DueAt[subqueue])
 	}
-	if p = hear(kept + 1); p.lines[subqueue].known {
+	if p = hear(kept + 1); p.flows[subqueue].Known {
 		t.Error("all lines are known, it seems")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -43,7 +44,7 @@ func submitAll(t *testing.T, s *stores, jobs ...NewJob) {
 // each when it is ready.
 func TestMoreLinesThanALookAsks(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stores, queueID int64) {
-		const tenants, locked = 3 * maxLines, maxLines
+		const tenants, locked = 3 * flows.MaxFlows, flows.MaxFlows
 		began := time.Now()
 		for i := range tenants {
 			job := NewJob{ID: fmt.Sprint(i), Tenant: tenantNamed(t, s, fmt.Sprint("t", i)), Queue: queueID, Task: "t", Priority: i % 10}
@@ -140,11 +141,11 @@ func TestReadyDuringALook(t *testing.T) {
 	server.Run(t, fmt.Sprintf("UPDATE ticking.clock SET at = %d; ALTER SEQUENCE ticking.ticks RESTART", first.UnixMilli()))
 	_, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(tx *Tx) (struct{}, error) {
 		for range 10 {
-			l := tx.w.newLook(queue.SubqueueOf(queueID, queue.SubqueueMain), []*claim{{ClaimRequest: ClaimRequest{Max: 2 * jobs}}}, tx.Now)
-			if err := l.now(tx, nil); err != nil {
+			l := tx.w.newScan(queue.SubqueueOf(queueID, queue.SubqueueMain), []*claim{{ClaimRequest: ClaimRequest{Max: 2 * jobs}}}, tx.Now)
+			if err := l.run(tx, nil); err != nil {
 				return struct{}{}, err
 			}
-			next := l.lines.nextDue(tx.w.restsUntil, func(int64) bool { return false })
+			next := l.flows.NextReady(tx.w.restsUntil, func(int64) bool { return false })
 			if left := first.UnixMilli() + int64(len(l.found)); len(l.found) < jobs && next > left {
 				t.Errorf("the next is noted for %d, and is ready at %d", next, left)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -17,16 +18,16 @@ import (
 type participant struct {
 	*db.Writer
 	queue.Waiting[*claim]
-	queue     *queue.Participant
-	admission *admission.Participant
-	store     *Store
-	lines     map[queue.Subqueue]*lines // of subqueues that somebody has waited for
-	blocked   map[queue.Subqueue]blocked
-	deadline  int64 // the next deadline; 0: none
-	tended    int64 // when it last looked for others' deadlines
-	searched  int64 // when it last made the lines of all subqueues unknown
-	pace      pace
-	wanted    atomic.Pointer[map[queue.Subqueue]bool] // in which subqueues claims wait for jobs that are not there
+	queue           *queue.Participant
+	admission       *admission.Participant
+	store           *Store
+	flows           map[queue.Subqueue]*flows.Set // of subqueues that somebody has waited for
+	blocked         map[queue.Subqueue]blocked
+	deadline        int64 // the next deadline; 0: none
+	tendedAt        int64 // when it last looked for others' deadlines
+	searchedAt      int64 // when it last made the lines of all subqueues unknown
+	pace            flows.Pace
+	wantedSubqueues atomic.Pointer[map[queue.Subqueue]bool] // in which subqueues claims wait for jobs that are not there
 }
 
 // Tx is its part of a transaction.
@@ -36,10 +37,10 @@ type Tx struct {
 	Queue     *queue.Tx
 	admission *admission.Tx
 	wake      int64                          // the earliest new deadline; 0: none
-	fresh     map[queue.Subqueue][]candidate // new jobs whose messages are not stored yet; nil: store them at once
-	looks     []*look                        // made as it began
-	anew      int                            // how many of its looks began from the very beginning
-	ended     bool                           // jobs whose deadline had passed were
+	newJobs   map[queue.Subqueue][]candidate // new jobs whose messages are not stored yet; nil: store them at once
+	scans     []*scan                        // made as it began
+	fullScans int                            // how many of its looks began from the very beginning
+	endedJobs bool                           // jobs whose deadline had passed were
 	served    []*claim
 	leaving   []leaving           // jobs that have ended and are in their sessions still
 	turns     map[jobSession]turn // of the jobs that are being submitted; nil: ask
@@ -49,7 +50,7 @@ type Tx struct {
 
 // Words of jobs.
 var (
-	wordLine      = db.NewWordKind('l', db.ToAllFirst) // of a subqueue a line in which a message became ready
+	wordFlow      = db.NewWordKind('l', db.ToAllFirst) // of a subqueue a line in which a message became ready
 	wordLater     = db.NewWordKind('t', db.ToAll)      // of a subqueue when the first of those is ready that are not yet
 	wordCancelled = db.NewWordKind('x', db.ToAllAgain) // the token of a lock that a cancel voided
 	wordDeadline  = db.NewWordKind('d', db.ToWriters)  // the earliest new deadline
@@ -57,7 +58,7 @@ var (
 
 func newJobsPart(w *db.Writer, queues *queue.Participant, admission *admission.Participant, store *Store) *participant {
 	p := &participant{Writer: w, Waiting: queue.NewWaiting[*claim](), queue: queues, admission: admission, store: store,
-		lines: map[queue.Subqueue]*lines{}, blocked: map[queue.Subqueue]blocked{}}
+		flows: map[queue.Subqueue]*flows.Set{}, blocked: map[queue.Subqueue]blocked{}}
 	queues.Sets = append(queues.Sets, p)
 	w.Racing["idempotency"] = true
 	return p
@@ -66,7 +67,7 @@ func newJobsPart(w *db.Writer, queues *queue.Participant, admission *admission.P
 func newJobsTx(t *db.Tx, p *participant) *Tx {
 	j := &Tx{Tx: t, w: p, Queue: queue.Key.Of(t), admission: admission.Key.Of(t)}
 	if t.WithDue {
-		j.fresh = map[queue.Subqueue][]candidate{}
+		j.newJobs = map[queue.Subqueue][]candidate{}
 	}
 	return j
 }
@@ -79,35 +80,35 @@ func (p *participant) Load() (err error) {
 func (p *participant) MarkAllDue(all bool) {
 	p.AllDue(0)
 	at := p.Clock()
-	if since := at - p.searched; all || since < 0 || since >= p.pace.every(p.Polling).Milliseconds() {
-		p.searched = at
-		for _, l := range p.lines {
-			l.known, l.swept = false, 0
+	if since := at - p.searchedAt; all || since < 0 || since >= p.pace.Every(p.Polling).Milliseconds() {
+		p.searchedAt = at
+		for _, l := range p.flows {
+			l.Forget()
 		}
 	}
-	if p.Serving && (all || p.Shared() && at-p.tended >= db.Tending.Milliseconds()) {
-		p.deadline, p.tended = 1, at
+	if p.Serving && (all || p.Shared() && at-p.tendedAt >= db.Tending.Milliseconds()) {
+		p.deadline, p.tendedAt = 1, at
 	}
 }
 
 func (p *participant) Notified(n *db.Notification) {
-	n.Each(wordLine, func(subqueue, no, _ int64) {
-		known := p.lines[queue.Subqueue(subqueue)]
+	n.Each(wordFlow, func(subqueue, no, _ int64) {
+		known := p.flows[queue.Subqueue(subqueue)]
 		if known == nil {
 			return
 		}
 		at, told := n.Words[db.Word{Kind: queue.WordReady, A: subqueue, B: 0}]
-		known.note(no, at, p.Clock()+db.Inexact)
-		one := known.of[no]
+		known.Note(no, at, p.Clock()+db.Inexact)
+		one := known.Flows[no]
 		if !told { // that comes apart
-			one.waits = 0
+			one.SeenNext = 0
 		} else if later, some := n.Words[db.Word{Kind: wordLater, A: subqueue, B: 0}]; some {
-			one.far = min(one.far, later)
+			one.NewNext = min(one.NewNext, later)
 		}
 	})
-	if n.Many[wordLine] {
-		for _, l := range p.lines {
-			l.known, l.swept = false, 0
+	if n.Many[wordFlow] {
+		for _, l := range p.flows {
+			l.Forget()
 		}
 	}
 	n.Each(wordDeadline, func(_, _, at int64) { p.deadlineBy(at) })
@@ -148,12 +149,12 @@ func (p *participant) Opens(t *db.Tx, _ []db.Operation, local bool) (questions [
 	}
 	now := p.Clock()
 	for subqueue, claims := range p.Parked {
-		if p.Due(subqueue, now) && !p.queue.Paused[subqueue.Queue()] && p.linesOf(subqueue).known {
-			l, j := p.newLook(subqueue, claims, now), Key.Of(t)
-			j.looks = append(j.looks, l)
-			questions = append(questions, l.questions()...)
-			if len(l.lines.called) > 0 {
-				questions = append(questions, j.admission.StatesOf(l.lines.called)...)
+		if p.Due(subqueue, now) && !p.queue.Paused[subqueue.Queue()] && p.flowsOf(subqueue).Known {
+			l, j := p.newScan(subqueue, claims, now), Key.Of(t)
+			j.scans = append(j.scans, l)
+			questions = append(questions, l.queries()...)
+			if len(l.flows.Called) > 0 {
+				questions = append(questions, j.admission.StatesOf(l.flows.Called)...)
 			}
 		}
 	}
@@ -192,10 +193,10 @@ func (p *participant) Closes(t *db.Tx) error {
 func (p *participant) Committed(t *db.Tx) {
 	j := Key.Begun(t)
 	if j == nil {
-		p.pace.note(t.Took, 0)
+		p.pace.Note(t.Took, 0)
 		return
 	}
-	p.pace.note(t.Took, j.anew)
+	p.pace.Note(t.Took, j.fullScans)
 	p.deadlineBy(j.wake)
 	for _, c := range j.served {
 		c.Deliver()
@@ -215,8 +216,8 @@ func (p *participant) Invalidate(t *db.Tx, at int64) {
 		}
 	}
 	clear(p.blocked)
-	for subqueue := range p.lines {
-		p.lines[subqueue] = newLines()
+	for subqueue := range p.flows {
+		p.flows[subqueue] = flows.NewSet()
 	}
 	p.AllDue(at)
 	p.deadline = at
@@ -237,8 +238,8 @@ func (p *participant) RoundEnded(error) {
 			now[subqueue] = true
 		}
 	}
-	if before := p.wanted.Load(); before == nil || !maps.Equal(*before, now) {
-		p.wanted.Store(&now)
+	if before := p.wantedSubqueues.Load(); before == nil || !maps.Equal(*before, now) {
+		p.wantedSubqueues.Store(&now)
 	}
 }
 
@@ -261,9 +262,9 @@ func (p *participant) MayGo(tenants map[int64]int64) {
 	if len(tenants) == 0 {
 		return
 	}
-	for subqueue, l := range p.lines {
-		for no := range l.of {
-			if _, ok := tenants[tenantOfLine(no)]; ok {
+	for subqueue, l := range p.flows {
+		for no := range l.Flows {
+			if _, ok := tenants[flows.TenantOf(no)]; ok {
 				p.DueAt[subqueue] = 0
 				break
 			}
@@ -290,10 +291,10 @@ func (p *participant) restsUntil(tenant int64) int64 {
 
 // due notes that a message of that line of the subqueue can be delivered from that time on.
 func (t *Tx) due(subqueue queue.Subqueue, line, at int64) {
-	if known := t.w.lines[subqueue]; known != nil {
-		known.note(line, at, t.Now)
+	if known := t.w.flows[subqueue]; known != nil {
+		known.Note(line, at, t.Now)
 	}
-	if t.Notify(wordLine, int64(subqueue), line, 0); at > t.Now {
+	if t.Notify(wordFlow, int64(subqueue), line, 0); at > t.Now {
 		t.Notify(wordLater, int64(subqueue), 0, at)
 	}
 	t.Queue.WakeAt(subqueue, at)

@@ -9,16 +9,14 @@ import (
 
 func TestPlansOnSQLite(t *testing.T) {
 	allowed := []string{"SCAN messages USING INDEX messages_deadline", "SCAN messages USING COVERING INDEX messages_deadline",
-		"SCAN messages USING COVERING INDEX messages_locked_deadline", "SCAN json_each VIRTUAL TABLE INDEX 1:",
-		"SCAN l", "SCAN a", "SCAN b", "SCAN x", "SCAN tenants USING INDEX tenants_paused"}
-	fixture.PlansOnSQLite(t, allowed, sqlJob, sqlJobsOfTenant, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy, sqlSetAsideRows, sqlReady,
-		sqlFreeOverdue, sqlLockedOverdue, sqlNextFreeDeadline, sqlNextLockedDeadline, sqlAheadInLine,
-		sqlAheadInLineLater, sqlListBeside, sqlAheadOfOwn, sqlAheadOfOwnLater, sqlAheadOfOthers, sqlAheadOfOthersLater)
+		"SCAN messages USING COVERING INDEX messages_locked_deadline", "SCAN json_each VIRTUAL TABLE INDEX 1:"}
+	fixture.PlansOnSQLite(t, allowed, sqlJob, sqlJobsOfTenant, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy, sqlDeadLetters, sqlReady,
+		sqlFreeOverdue, sqlLockedOverdue, sqlNextFreeDeadline, sqlNextLockedDeadline)
 }
 
 func TestPlansOnPostgres(t *testing.T) {
 	madeBefore := driver.NewPrefetch(sqlMadeBefore, driver.RowName{}).Int(1).Text("")
-	fixture.PlansOnPostgres(t, sqlRenewShared, sqlReadyShared, sqlNextShared, sqlAheadOfOwn, sqlAheadOfOwnLater, sqlAheadOfOthers, sqlAheadOfOthersLater,
-		auditedColumns+driver.OfNumbersShared+ofAuditedJobs, sqlBehind, sqlSetAsideRows, sqlJobsByCorrelation,
+	fixture.PlansOnPostgres(t, sqlRenewShared, sqlReadyShared, sqlNextShared,
+		auditedColumns+driver.OfNumbersShared+ofAuditedJobs, sqlBackfill, sqlDeadLetters, sqlJobsByCorrelation,
 		sqlJobsAlive, sqlJobsUnhappy, postgres.AheadForm(madeBefore))
 }

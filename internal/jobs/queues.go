@@ -48,7 +48,7 @@ func (s *Service) queueInfo(ctx context.Context, tenant, name string, limit int6
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
-	counts, err := s.store.TenantDepth(ctx, q.no, no, limit)
+	counts, err := s.backlog.TenantDepth(ctx, q.no, no, limit)
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/backlog"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -58,7 +59,7 @@ func TestRetryReport(t *testing.T) {
 		put(t, s, tenantNamed(t, s, "other"), queueID, 1, nil)
 		claim := func(kind queue.SubqueueKind, most int) []LockedJob {
 			t.Helper()
-			got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: queue.SubqueueOf(queueID, kind), Max: most, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3, SetAside: queue.SubqueueDeadLetter})
+			got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: queue.SubqueueOf(queueID, kind), Max: most, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3, FailureSubqueue: queue.SubqueueDeadLetter})
 			if err != nil || len(got) != most {
 				t.Fatalf("%d deliveries, want %d: %v", len(got), most, err)
 			}
@@ -87,9 +88,9 @@ func TestRetryReport(t *testing.T) {
 		again := claim(queue.SubqueueRetry, 3)
 		ok(s.Jobs.Retry(t.Context(), &again[2], retried)) // a second time
 		ok(s.Jobs.Succeed(t.Context(), &again[0], succeeded, Output{}))
-		ok(s.Jobs.SetAside(t.Context(), &again[1], failed, queue.SubqueueDeadLetter, "x"))
+		ok(s.Jobs.DeadLetter(t.Context(), &again[1], failed, queue.SubqueueDeadLetter, "x"))
 		ok(s.Jobs.Succeed(t.Context(), mine["3"], succeeded, Output{}))
-		ok(s.Jobs.SetAside(t.Context(), mine["4"], failed, queue.SubqueueDeadLetter, "x"))
+		ok(s.Jobs.DeadLetter(t.Context(), mine["4"], failed, queue.SubqueueDeadLetter, "x"))
 		_, err := s.Jobs.Cancel(t.Context(), mine["5"].Seq)
 		ok(err)
 		ok(s.Jobs.Amend(t.Context(), mine["5"], AttemptRecord{Deployment: "west"}))
@@ -129,8 +130,8 @@ func TestTenantDepthIsBounded(t *testing.T) {
 		put(t, s, tenant, queue, 50, func(j *NewJob) { j.Priority = 5 })
 		put(t, s, tenant, queue, 3, func(j *NewJob) { j.Priority = 2 })
 		put(t, s, tenantNamed(t, s, "other"), queue, 20, nil)
-		for limit, want := range map[int64]Depth{200: {Ready: 53}, 20: {Ready: 13, Capped: true}} {
-			got, err := s.Jobs.TenantDepth(t.Context(), queue, tenant, limit)
+		for limit, want := range map[int64]backlog.Depth{200: {Ready: 53}, 20: {Ready: 13, Capped: true}} {
+			got, err := s.Backlog.TenantDepth(t.Context(), queue, tenant, limit)
 			got.OldestAge = 0
 			if err != nil || got != want {
 				t.Errorf("to %d: %+v, %v, want %+v", limit, got, err, want)
@@ -164,7 +165,7 @@ func BenchmarkTenantDepth(b *testing.B) {
 					b.Fatal(err)
 				}
 				for b.Loop() {
-					if d, err := s.Jobs.TenantDepth(b.Context(), queueID, tenant, bus.CountLimit); err != nil || d.Ready != bus.CountLimit {
+					if d, err := s.Backlog.TenantDepth(b.Context(), queueID, tenant, bus.CountLimit); err != nil || d.Ready != bus.CountLimit {
 						b.Fatal(err, d)
 					}
 				}

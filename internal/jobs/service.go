@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/backlog"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/payload"
@@ -68,6 +69,7 @@ type settings struct {
 // *forebay.Error values for what a caller did wrong, and see only the given tenant's jobs.
 type Service struct {
 	store    *Store
+	backlog  *backlog.Reader
 	payloads *payload.Store
 	queues   map[string]*Queue
 	byNo     map[int64]*Queue
@@ -81,7 +83,7 @@ type Service struct {
 // New makes the service and the queues it is configured with.
 func New(ctx context.Context, opts Options) (*Service, error) {
 	s := &Service{
-		store: opts.Store, payloads: opts.Payloads, maxInput: opts.MaxInputBytes, observer: opts.Observer, limits: opts.Limits,
+		store: opts.Store, backlog: &backlog.Reader{Queues: opts.Store.Store, Admission: opts.Store.Admission}, payloads: opts.Payloads, maxInput: opts.MaxInputBytes, observer: opts.Observer, limits: opts.Limits,
 		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
 	}
 	s.store.OnCancelled(s.abortRunning)

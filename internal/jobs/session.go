@@ -66,7 +66,7 @@ func (s jobSession) askTurn(is *turn) driver.PipelineQuery {
 
 // lookTurns asks about the sessions of all these jobs, which are about to be stored, at once. Nobody else may change
 // a session before t.turns is nil again.
-func (t *Tx) lookTurns(jobs []NewJob) error {
+func (t *Tx) readTurns(jobs []NewJob) error {
 	if err := t.passTurns(); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-func setAsideKind(where forebay.SetAside) queue.SubqueueKind {
+func subqueueKind(where forebay.SetAside) queue.SubqueueKind {
 	if where == forebay.Quarantine {
 		return queue.SubqueueQuarantine
 	}
@@ -20,19 +20,19 @@ func setAsideKind(where forebay.SetAside) queue.SubqueueKind {
 }
 
 // query resolves the names of a request for set-aside jobs.
-func (s *Service) setAsideQuery(ctx context.Context, tenant, name string, where forebay.SetAside, f forebay.SetAsideFilter) (SetAsideQuery, error) {
+func (s *Service) deadLetterQuery(ctx context.Context, tenant, name string, where forebay.SetAside, f forebay.SetAsideFilter) (DeadLetterQuery, error) {
 	q, err := s.queue(tenant, name)
 	if err != nil {
-		return SetAsideQuery{}, err
+		return DeadLetterQuery{}, err
 	}
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
-		return SetAsideQuery{}, err
+		return DeadLetterQuery{}, err
 	}
 	if len(f.JobIDs) > maxFilterIDs {
-		return SetAsideQuery{}, forebay.Invalid("filter.job_ids", "has %d ids; the limit is %d", len(f.JobIDs), maxFilterIDs)
+		return DeadLetterQuery{}, forebay.Invalid("filter.job_ids", "has %d ids; the limit is %d", len(f.JobIDs), maxFilterIDs)
 	}
-	return SetAsideQuery{Subqueue: queue.SubqueueOf(q.no, setAsideKind(where)), Tenant: no, Filter: f}, nil
+	return DeadLetterQuery{Subqueue: queue.SubqueueOf(q.no, subqueueKind(where)), Tenant: no, Filter: f}, nil
 }
 
 const maxFilterIDs = 1000
@@ -40,7 +40,7 @@ const maxFilterIDs = 1000
 // SetAside lists the jobs in a queue's dead-letter or quarantine subqueue, newest first.
 func (s *Service) SetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, limit int, cursor string) (forebay.Page[forebay.SetAsideJob], error) {
 	page := forebay.Page[forebay.SetAsideJob]{Items: []forebay.SetAsideJob{}}
-	q, err := s.setAsideQuery(ctx, tenant, queue, where, f)
+	q, err := s.deadLetterQuery(ctx, tenant, queue, where, f)
 	if err != nil {
 		return page, err
 	}
@@ -50,9 +50,9 @@ func (s *Service) SetAside(ctx context.Context, tenant, queue string, where fore
 	if q.Below, err = listing.DecodeCursor(cursor); err != nil {
 		return page, err
 	}
-	rows, err := s.store.SetAsideRows(ctx, q)
+	rows, err := s.store.DeadLetters(ctx, q)
 	for _, row := range rows {
-		page.Items = append(page.Items, setAsideView(tenant, queue, row))
+		page.Items = append(page.Items, deadLetterView(tenant, queue, row))
 	}
 	if len(rows) == q.Limit {
 		page.NextCursor = listing.EncodeCursor(rows[len(rows)-1].Seq)
@@ -62,24 +62,24 @@ func (s *Service) SetAside(ctx context.Context, tenant, queue string, where fore
 
 // PeekSetAside returns one such job with its input.
 func (s *Service) PeekSetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, jobID string) (forebay.SetAsideJob, error) {
-	q, err := s.setAsideQuery(ctx, tenant, queue, where, forebay.SetAsideFilter{JobIDs: []string{jobID}})
+	q, err := s.deadLetterQuery(ctx, tenant, queue, where, forebay.SetAsideFilter{JobIDs: []string{jobID}})
 	if err != nil {
 		return forebay.SetAsideJob{}, err
 	}
 	q.Limit, q.ReadBody = 1, true
-	rows, err := s.store.SetAsideRows(ctx, q)
+	rows, err := s.store.DeadLetters(ctx, q)
 	if err != nil {
 		return forebay.SetAsideJob{}, err
 	}
 	if len(rows) == 0 {
 		return forebay.SetAsideJob{}, forebay.ErrNotFound
 	}
-	view := setAsideView(tenant, queue, rows[0])
+	view := deadLetterView(tenant, queue, rows[0])
 	view.Input, err = s.payloads.Get(ctx, rows[0].Input, rows[0].InputBlob, rows[0].InputSize)
 	return view, err
 }
 
-func setAsideView(tenant, queue string, row SetAsideRow) forebay.SetAsideJob {
+func deadLetterView(tenant, queue string, row DeadLetter) forebay.SetAsideJob {
 	return forebay.SetAsideJob{
 		JobID: row.ID, Tenant: tenant, Task: row.Task, Queue: queue, Reason: row.Reason,
 		Description: text(row.Failure.Message), ErrorClass: row.Failure.Class, Generation: row.Generation, Attempt: row.Attempt,
@@ -96,7 +96,7 @@ const redriveStep = 500
 // many redrives run at the same time.
 func (s *Service) RedriveSetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, req forebay.RedriveRequest, actor string) (forebay.RedriveReport, error) {
 	report := forebay.RedriveReport{DryRun: req.DryRun, Reasons: map[string]int{}, JobIDs: []string{}}
-	q, err := s.setAsideQuery(ctx, tenant, queue, where, req.Filter)
+	q, err := s.deadLetterQuery(ctx, tenant, queue, where, req.Filter)
 	if err != nil {
 		return report, err
 	}
@@ -108,7 +108,7 @@ func (s *Service) RedriveSetAside(ctx context.Context, tenant, queue string, whe
 		return report, err
 	}
 	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "redrive", Target: queue + "/" + string(where), Detail: filterDetail(req.Filter)}
-	err = s.eachSetAside(ctx, q, req.Max, func(rows []SetAsideRow) error {
+	err = s.eachDeadLetter(ctx, q, req.Max, func(rows []DeadLetter) error {
 		batch := make([]Redrive, len(rows))
 		for i, row := range rows {
 			if req.RatePerSecond > 0 {
@@ -159,12 +159,12 @@ func checkRedrive(req forebay.RedriveRequest) error {
 }
 
 // prepareEdit checks an edit against the job's task as if it were submitted.
-func (s *Service) prepareEdit(ctx context.Context, q SetAsideQuery, req forebay.RedriveRequest) (*RedriveEdit, error) {
+func (s *Service) prepareEdit(ctx context.Context, q DeadLetterQuery, req forebay.RedriveRequest) (*RedriveEdit, error) {
 	if req.Edit == nil {
 		return nil, nil
 	}
 	q.Limit, q.ReadBody = 1, true
-	rows, err := s.store.SetAsideRows(ctx, q)
+	rows, err := s.store.DeadLetters(ctx, q)
 	if err != nil || len(rows) == 0 {
 		return nil, err // nothing will match
 	}
@@ -208,13 +208,13 @@ func filterDetail(f forebay.SetAsideFilter) string {
 }
 
 // eachSetAside calls f with the matching rows in steps, newest first, until limit rows (0: all).
-func (s *Service) eachSetAside(ctx context.Context, q SetAsideQuery, limit int, f func([]SetAsideRow) error) error {
+func (s *Service) eachDeadLetter(ctx context.Context, q DeadLetterQuery, limit int, f func([]DeadLetter) error) error {
 	for seen := 0; limit == 0 || seen < limit; {
 		q.Limit = redriveStep
 		if limit > 0 {
 			q.Limit = min(redriveStep, limit-seen)
 		}
-		rows, err := s.store.SetAsideRows(ctx, q)
+		rows, err := s.store.DeadLetters(ctx, q)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
@@ -230,17 +230,17 @@ func (s *Service) eachSetAside(ctx context.Context, q SetAsideQuery, limit int, 
 // PurgeSetAside removes the matching jobs from the subqueue for good; the job records stay, failed.
 func (s *Service) PurgeSetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, actor string) (forebay.PurgeReport, error) {
 	var report forebay.PurgeReport
-	q, err := s.setAsideQuery(ctx, tenant, queue, where, f)
+	q, err := s.deadLetterQuery(ctx, tenant, queue, where, f)
 	if err != nil {
 		return report, err
 	}
 	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "purge", Target: queue + "/" + string(where), Detail: filterDetail(f)}
-	return report, s.eachSetAside(ctx, q, 0, func(rows []SetAsideRow) error {
+	return report, s.eachDeadLetter(ctx, q, 0, func(rows []DeadLetter) error {
 		seqs := make([]int64, len(rows))
 		for i, row := range rows {
 			seqs[i] = row.Seq
 		}
-		purged, err := s.store.Purge(ctx, seqs, audit)
+		purged, err := s.store.PurgeDeadLetters(ctx, seqs, audit)
 		report.Purged += purged
 		return err
 	})

@@ -151,13 +151,13 @@ func (s *Store) Interrupt(ctx context.Context, d *LockedJob, a AttemptRecord) er
 
 // SetAside records the failed attempt, ends the job as failed and moves its message to the
 // dead-letter or quarantine subqueue, where it waits for a redrive or a purge.
-func (s *Store) SetAside(ctx context.Context, d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason string) error {
+func (s *Store) DeadLetter(ctx context.Context, d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason string) error {
 	return s.settle(ctx, d, a, func(t *Tx) error { return t.fail(d, a, to, reason) })
 }
 
 // SetAsideUnlessDenied is SetAside for a call that was turned away, perhaps for the job's own fault: unless its deployment
 // takes calls, and took them when this one began, it records the attempt as back and is Throttle.
-func (s *Store) SetAsideUnlessDenied(ctx context.Context, d *LockedJob, a, back AttemptRecord, to queue.SubqueueKind, reason string) (setAside bool, err error) {
+func (s *Store) DeadLetterUnlessDenied(ctx context.Context, d *LockedJob, a, back AttemptRecord, to queue.SubqueueKind, reason string) (setAside bool, err error) {
 	err = s.settle(ctx, d, a, func(t *Tx) error {
 		deployment, err := t.admission.Deployment(d.Admission.Deployment)
 		if err != nil {
@@ -179,7 +179,7 @@ func (t *Tx) fail(d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason s
 	if err := t.attempt(d.attempted(), a); err != nil {
 		return err
 	}
-	return t.setAside(setAside{
+	return t.deadLetter(deadLetter{
 		seq: d.Seq, to: queue.SubqueueOf(d.Subqueue.Queue(), to), generation: d.Generation, attempt: d.Attempt + 1, number: d.Number, version: d.Version,
 		started: d.StartedAt.UnixMilli(), failure: Failure{Class: a.ErrorClass, Code: a.ErrorCode, Message: a.ErrorMessage}, reason: reason,
 	})
@@ -225,7 +225,7 @@ func (s *Store) settled(ctx context.Context, d *LockedJob, a AttemptRecord, o db
 			err = t.settleHolds(d, a)
 		}
 		if err == nil {
-			err = t.leaveSlots(d)
+			err = t.releaseConcurrency(d)
 		}
 		if err == nil {
 			t.Changed(d.Seq)
@@ -338,7 +338,7 @@ const firstStart = 2
 
 func (t *Tx) event(e event) error {
 	t.Changed(e.seq)
-	if err := t.tell(e); err != nil {
+	if err := t.publish(e); err != nil {
 		return err
 	}
 	return t.Prep(sqlEvent).Int(e.seq).Int(e.number).Text(string(e.kind)).Int(t.Now).Text(string(e.status)).
@@ -388,7 +388,7 @@ func (t *Tx) end(e ending, kind forebay.EventType) error {
 	ended := event{seq: e.seq, number: e.version, kind: kind, status: e.status, generation: e.generation,
 		attempt: e.number, class: e.failure.Class, code: e.failure.Code, result: e.out.Inline}
 	if e.status == forebay.StatusSucceeded { // its row follows from the outcome
-		return t.tell(ended)
+		return t.publish(ended)
 	}
 	return t.event(ended)
 }
@@ -407,7 +407,7 @@ func (t *Tx) expire(seq int64, generation, attempt int, version int64) error {
 }
 
 // setAside is a job that failed for good.
-type setAside struct {
+type deadLetter struct {
 	seq        int64
 	to         queue.Subqueue
 	generation int
@@ -419,16 +419,16 @@ type setAside struct {
 	reason     string
 }
 
-const sqlSetAside = `
+const sqlDeadLetter = `
 UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, version = ?, deadline = NULL, waiting = NULL,
   attempt = ?, reason = ? WHERE seq = ?`
 
-func (t *Tx) setAside(s setAside) error {
+func (t *Tx) deadLetter(s deadLetter) error {
 	kind := forebay.EventDeadLettered
 	if s.to.Kind() == queue.SubqueueQuarantine {
 		kind = forebay.EventQuarantined
 	}
-	err := t.Prep(sqlSetAside).Int(int64(s.to)).Int(t.Now).Int(s.version + 2).Int(int64(s.attempt)).Text(Bounded(s.reason)).Int(s.seq).Exec()
+	err := t.Prep(sqlDeadLetter).Int(int64(s.to)).Int(t.Now).Int(s.version + 2).Int(int64(s.attempt)).Text(Bounded(s.reason)).Int(s.seq).Exec()
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/audit"
@@ -15,7 +17,6 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/quota"
-	"pgregory.net/rapid"
 )
 
 func capTenant(t rapid.TB, s *stores, tenant int64, most int) {
@@ -55,8 +56,8 @@ func TestTenantConcurrency(t *testing.T) {
 			t.Fatalf("claimed %s", ids)
 		}
 		holding, err := s.Admission.Holding(t.Context())
-		if err != nil || !holding.Slots.Full(capped) || holding.Slots.OfTenant(capped) != 2 || holding.Slots.Full(other) {
-			t.Errorf("%+v %v", holding.Slots, err)
+		if err != nil || !holding.Concurrency.Full(capped) || holding.Concurrency.OfTenant(capped) != 2 || holding.Concurrency.Full(other) {
+			t.Errorf("%+v %v", holding.Concurrency, err)
 		}
 		waiting := make(chan string)
 		go func() {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
@@ -17,7 +19,6 @@ import (
 	"github.com/forebayhq/forebay/internal/db/schema"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Jobs are submitted while others are claimed and settled, several times under the same key: each is made once

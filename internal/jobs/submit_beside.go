@@ -11,7 +11,7 @@ func (s *Store) writerFor(jobs []NewJob) *db.Writer {
 	if s.Inserter == nil {
 		return s.Writer
 	}
-	wanted := Key.In(s.Writer).wanted.Load()
+	wanted := Key.In(s.Writer).wantedSubqueues.Load()
 	for i := range jobs {
 		if jobs[i].SessionID != "" || jobs[i].Caller != nil || wanted != nil && (*wanted)[queue.SubqueueOf(jobs[i].Queue, queue.SubqueueMain)] {
 			return s.Writer

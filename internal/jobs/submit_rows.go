@@ -9,6 +9,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -81,7 +82,7 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 		o.Key = keys[0].Args[1].Text
 	}
 	return db.TransactIn(ctx, Key, s.writerFor(jobs), o, func(t *Tx) ([]Submitted, error) {
-		if err := t.lookTurns(jobs); err != nil {
+		if err := t.readTurns(jobs); err != nil {
 			return nil, err
 		}
 		defer func() { t.turns = nil }()
@@ -165,15 +166,15 @@ func (t *Tx) Submit(j *NewJob) (Submitted, error) {
 		made.Held = waiting != ""
 	}
 	// Whether it is the turn of a job of a session shows in the messages that are stored.
-	if visible == t.Now && j.SessionID == "" && t.handsOver(subqueue, j) {
-		t.fresh[subqueue] = append(t.fresh[subqueue], freshCandidate(j, seq, subqueue, t.Now))
+	if visible == t.Now && j.SessionID == "" && t.handsOff(subqueue, j) {
+		t.newJobs[subqueue] = append(t.newJobs[subqueue], newCandidate(j, seq, subqueue, t.Now))
 	} else {
-		err = t.Prep(sqlInsertMessage).Int(seq).Int(int64(subqueue)).Int(lineOf(j.Tenant, j.Class, j.Priority)).Int(visible).
+		err = t.Prep(sqlInsertMessage).Int(seq).Int(int64(subqueue)).Int(flows.ID(j.Tenant, j.Class, j.Priority)).Int(visible).
 			Int(j.InputSize).Int(j.Tenant).IntOrNull(driver.Millis(j.Deadline)).TextOrNull(waiting).Exec()
 		if err != nil {
 			return Submitted{}, err
 		}
-		t.due(subqueue, lineOf(j.Tenant, j.Class, j.Priority), visible)
+		t.due(subqueue, flows.ID(j.Tenant, j.Class, j.Priority), visible)
 	}
 	if j.IdempotencyKey != "" {
 		err := t.Prep("INSERT INTO idempotency (tenant, key, body_hash, seq, created_at) VALUES (?, ?, ?, ?, ?)").
@@ -187,7 +188,7 @@ func (t *Tx) Submit(j *NewJob) (Submitted, error) {
 	if visible > t.Now && !made.Held {
 		accepted.status = forebay.StatusScheduled
 	}
-	if err := t.tell(accepted); err != nil {
+	if err := t.publish(accepted); err != nil {
 		return Submitted{}, err
 	}
 	return made, nil

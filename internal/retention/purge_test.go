@@ -142,10 +142,10 @@ func (h *historian) live(life string) {
 		h.ok(err)
 		j.status, j.ended = row.Status, row.CompletedAt.UnixMilli()
 	default:
-		h.ok(h.s.Jobs.SetAside(ctx, h.claim(queueID), failed, rapid.SampledFrom([]queue.SubqueueKind{queue.SubqueueDeadLetter, queue.SubqueueQuarantine}).Draw(h.t, "where"), "broken"))
+		h.ok(h.s.Jobs.DeadLetter(ctx, h.claim(queueID), failed, rapid.SampledFrom([]queue.SubqueueKind{queue.SubqueueDeadLetter, queue.SubqueueQuarantine}).Draw(h.t, "where"), "broken"))
 		j.status, j.setAside = forebay.StatusFailed, true
 		if life == "fails" {
-			_, err := h.s.Jobs.Purge(ctx, []int64{j.seq}, audit.Act{})
+			_, err := h.s.Jobs.PurgeDeadLetters(ctx, []int64{j.seq}, audit.Act{})
 			h.ok(err)
 			j.setAside = false
 		}
@@ -159,7 +159,7 @@ func (h *historian) live(life string) {
 
 func (h *historian) claim(queueID int64) *jobs.LockedJob {
 	h.t.Helper()
-	got, err := h.s.Jobs.Claim(h.t.Context(), jobs.ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 100, MaxBytes: 1 << 20, Lock: 10_000 * time.Hour, MaxDeliveries: 10, SetAside: queue.SubqueueDeadLetter})
+	got, err := h.s.Jobs.Claim(h.t.Context(), jobs.ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 100, MaxBytes: 1 << 20, Lock: 10_000 * time.Hour, MaxDeliveries: 10, FailureSubqueue: queue.SubqueueDeadLetter})
 	h.ok(err)
 	if len(got) != 1 {
 		h.t.Fatalf("%d deliveries", len(got))

@@ -73,7 +73,7 @@ func takeJob(t testing.TB, s *stores.Stores, from string) *jobs.LockedJob {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	got, err := s.Jobs.Claim(ctx, jobs.ClaimRequest{Subqueue: queue.SubqueueOf(queueNumber(t, s, from), queue.SubqueueMain), Max: 1, MaxBytes: 1 << 20,
-		Lock: time.Minute, MaxDeliveries: 3, SetAside: queue.SubqueueDeadLetter})
+		Lock: time.Minute, MaxDeliveries: 3, FailureSubqueue: queue.SubqueueDeadLetter})
 	noError(t, err)
 	return &got[0]
 }
@@ -161,7 +161,7 @@ func (c *clockTrial) before() {
 		c.heldRetries[id] = c.job(id)
 	}
 	for _, id := range []string{"redriven", "redriven_later"} {
-		noError(c.T, s.Jobs.SetAside(ctx, c.job(id), jobs.AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "x"))
+		noError(c.T, s.Jobs.DeadLetter(ctx, c.job(id), jobs.AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "x"))
 	}
 	var err error
 	c.plain, _, err = s.Bus.PutMessageQueue(ctx, bus.MessageQueue{Tenant: c.tenant, Name: "t/plain", Lock: time.Minute, MaxDeliveries: 5,
@@ -178,7 +178,7 @@ func (c *clockTrial) whileAhead() {
 	noError(c.T, s.Jobs.Retry(ctx, c.heldRetries["retried"], jobs.AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: 30 * time.Second}))
 	noError(c.T, s.Jobs.Throttle(ctx, c.heldRetries["throttled"], jobs.AttemptRecord{Outcome: forebay.OutcomeThrottled, RetryDelay: 20 * time.Second}, ""))
 	noError(c.T, s.Jobs.Release(ctx, c.heldRetries["released"], 0, ""))
-	noError(c.T, s.Jobs.SetAside(ctx, c.job("set_aside"), jobs.AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "x"))
+	noError(c.T, s.Jobs.DeadLetter(ctx, c.job("set_aside"), jobs.AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "x"))
 	for id, delay := range map[string]time.Duration{"redriven": 0, "redriven_later": time.Hour} {
 		_, err := s.Jobs.Redrive(ctx, []jobs.Redrive{{Seq: c.number("SELECT seq FROM jobs WHERE id = '" + id + "'"), Delay: delay}}, audit.Act{Action: "redrive"})
 		noError(c.T, err)

@@ -6,6 +6,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/backlog"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
@@ -38,6 +39,7 @@ type Stores struct {
 	Admission      *admission.Store
 	Jobs           *jobs.Store
 	Reports        *report.Store
+	Backlog        *backlog.Reader
 	Orchestrations *orchestrate.Store
 	Documents      *documents.Store
 	Keys           *keys.Store
@@ -55,6 +57,7 @@ func Open(ctx context.Context, opts db.Options, with ...Settings) (*Stores, erro
 		Jobs: &jobs.Store{Store: queues, Audited: settings.AuditEvents}, Orchestrations: &orchestrate.Store{Store: queues}, Documents: &documents.Store{Store: queues},
 		Reports: &report.Store{Store: queues}, Keys: &keys.Store{Store: queues}, Tenants: &tenant.Store{Store: queues}}
 	s.Jobs.Admission = s.Admission
+	s.Backlog = &backlog.Reader{Queues: queues, Admission: s.Admission}
 	s.Orchestrations.Follow(s.Jobs)
 	s.Documents.Follow(s.Jobs)
 	s.Webhooks = &webhook.Store{Store: queues}

@@ -66,7 +66,7 @@ func (s *Service) named(ctx context.Context, name string) ([]forebay.Tenant, err
 	for i, row := range known {
 		t := tenantOf(row.Name, byTenant[row.Name], now)
 		if t.Paused, t.Concurrency = row.Paused, int(row.Concurrency); row.Concurrency > 0 {
-			running := holding.Slots.OfTenant(row.No)
+			running := holding.Concurrency.OfTenant(row.No)
 			t.Running = &running
 		}
 		list[i] = t

@@ -1,4 +1,4 @@
-package jobs
+package backlog
 
 import (
 	"context"
@@ -10,17 +10,32 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/fairqueue"
+	"github.com/forebayhq/forebay/internal/flows"
+	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Standing is where a job stands that waits, and what holds jobs back.
-type Standing struct {
+// Job is a live job and its message's place in the backlog.
+type Job struct {
+	Seq      int64
+	Tenant   int64
+	Subqueue queue.Subqueue
+	Flow     int64
+	Visible  int64 // when it is ready
+	Waiting  forebay.WaitReason
+}
+
+// Retry reports whether the job is in the retry subqueue.
+func (j *Job) Retry() bool { return j.Subqueue.Kind() == queue.SubqueueRetry }
+
+// Position is a waiting job's position in its subqueue, and what holds jobs back.
+type Position struct {
 	Ahead
-	// Of those ahead of a job that becomes ready later, the ones that do so within a moment before it: whatever is ready
-	// sooner may have gone by then.
+	// With counts, for a job that becomes ready later, the jobs ahead of it that do so in the last moment
+	// before. Jobs that are ready sooner may have gone by then.
 	With Ahead
-	// Calls is set if the job's tenant may have only so many calls at once, or the job is in the retry subqueue.
+	// Calls is set if the job's tenant has a concurrency limit, or the job is in the retry subqueue.
 	Calls Calls
-	// Unaffordable tells that no period of the budget that the job waits for has room for it.
+	// Unaffordable tells that the budget that the job waits for can never pay for it.
 	Unaffordable bool
 	admission.Holding
 }
@@ -40,13 +55,13 @@ type Calls struct {
 }
 
 const (
-	// maxAheadSteps is how many lines of a subqueue are visited to find those that call the same.
-	maxAheadSteps = 128
-	// together is what becomes ready at once, in milliseconds.
-	together = 1000
-	// places is how many numbers are looked up for an estimate. The standard deviation is 4 % for a line that has half of the jobs, and
+	// maxFlowSteps is how many lines of a subqueue are visited to find those that call the same.
+	maxFlowSteps = 128
+	// atOnce is what becomes ready at once, in milliseconds.
+	atOnce = 1000
+	// samples is how many numbers are looked up for an estimate. The standard deviation is 4 % for a line that has half of the jobs, and
 	// 30 % for one of fifty that have as many.
-	places = 512
+	samples = 512
 	// latestCalls are those whose duration is typical of a tenant's, if they ended within latestSpan milliseconds.
 	latestCalls = 64
 	latestSpan  = 10 * 60_000
@@ -58,11 +73,11 @@ const sqlNotLocked = " AND (m.visible <= ?%d OR m.token IS NULL)"
 // Of the job's own line, in two parts, for any number of jobs may have become ready in the same millisecond: these are in the order
 // of their numbers in the index. The last column is the largest number near the end.
 var (
-	sqlAheadInLine      = aheadInLine("")
-	sqlAheadInLineLater = aheadInLine(fmt.Sprintf(sqlNotLocked, 7))
+	sqlAheadInFlow      = aheadInFlow("")
+	sqlAheadInFlowLater = aheadInFlow(fmt.Sprintf(sqlNotLocked, 7))
 )
 
-func aheadInLine(and string) string {
+func aheadInFlow(and string) string {
 	const line = "FROM messages m WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible > ?3 AND m.visible "
 	return `
 SELECT a.n + b.n, CASE WHEN a.lowest < b.lowest OR b.lowest IS NULL THEN a.lowest ELSE b.lowest END, CASE WHEN a.n = ?6 OR b.n = ?6 THEN 1 ELSE 0 END,
@@ -71,71 +86,71 @@ FROM (SELECT count(*) AS n, min(seq) AS lowest FROM (SELECT m.seq ` + line + "< 
   (SELECT count(*) AS n, min(seq) AS lowest FROM (SELECT m.seq ` + line + "= ?4" + and + ` ORDER BY m.visible LIMIT ?6 + 0) x WHERE seq < ?5) b`
 }
 
-// sqlBeforeIt is the time to which jobs of another line of its tenant go before one of line ?2 that is ready since visible, at then: those
+// sqlGoesBefore is the time to which jobs of another line of its tenant go before one of line ?2 that is ready since visible, at then: those
 // whose level is before the job's, by priority and age.
-func sqlBeforeIt(line, then, visible, step string) string {
+func sqlGoesBefore(line, then, visible, step string) string {
 	return fmt.Sprintf("CASE WHEN %[1]s = %[2]s THEN %[4]s WHEN %[1]s < %[2]s THEN %[5]s + (%[2]s - %[1]s) * %[6]s ELSE %[5]s - (%[1]s - %[2]s) * %[3]d END",
-		sqlLevelOf(line), sqlLevelOf("?2"), fairqueue.Ageing, then, visible, step)
+		flows.SQLRankOf(line), flows.SQLRankOf("?2"), fairqueue.Ageing, then, visible, step)
 }
 
 const sqlPausedTenants = "(SELECT no FROM tenants WHERE paused <> 0)"
 
-// sqlLinesOfClass makes l, the lines of subqueue ?1 from ?3 to before ?4 that are of the class of line ?2, and some others: each step skips to the
+// sqlFlowsOfClass makes l, the lines of subqueue ?1 from ?3 to before ?4 that are of the class of line ?2, and some others: each step skips to the
 // class's first line of the same tenant, or of the next one. There are ?5 steps at most.
-var sqlLinesOfClass = fmt.Sprintf(`
+var sqlFlowsOfClass = fmt.Sprintf(`
 WITH RECURSIVE l(line, n) AS (SELECT min(rank), 1 FROM messages WHERE lane = ?1 AND rank >= ?3 AND rank < ?4
   UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank < ?4 AND m.rank >= CASE
     WHEN %[1]s < %[2]s THEN l.line - l.line %% %[3]d + %[2]s * %[4]d
     WHEN %[1]s > %[2]s THEN l.line - l.line %% %[3]d + %[3]d + %[2]s * %[4]d
     ELSE l.line + 1 END), n + 1
-  FROM l WHERE l.line IS NOT NULL AND n < ?5)`, sqlClassOf("l.line"), sqlClassOf("?2"), ranksOfTenant, ranksOfClass)
+  FROM l WHERE l.line IS NOT NULL AND n < ?5)`, flows.SQLClassOf("l.line"), flows.SQLClassOf("?2"), flows.PerTenant, flows.PerClass)
 
 var (
-	sqlListBeside = sqlLinesOfClass + `
-SELECT line, n, CASE WHEN ` + sqlTenantOf("line") + " IN " + sqlPausedTenants + " THEN 1 ELSE 0 END FROM l WHERE line IS NOT NULL"
+	sqlListOthers = sqlFlowsOfClass + `
+SELECT line, n, CASE WHEN ` + flows.SQLTenantOf("line") + " IN " + sqlPausedTenants + " THEN 1 ELSE 0 END FROM l WHERE line IS NOT NULL"
 	// Of those of the job's tenant what goes before it, of those of others all that is ready then.
-	sqlAheadOfOwn         = aheadInLines("m.visible <= "+sqlBeforeIt("l.line", "?6", "?9", "?10"), "")
-	sqlAheadOfOwnLater    = aheadInLines("m.visible <= "+sqlBeforeIt("l.line", "?6", "?9", "?10"), fmt.Sprintf(sqlNotLocked, 11))
-	sqlAheadOfOthers      = aheadInLines("m.visible <= ?6", "")
-	sqlAheadOfOthersLater = aheadInLines("m.visible <= ?6", fmt.Sprintf(sqlNotLocked, 9))
+	sqlAheadOfOwn         = aheadInFlows("m.visible <= "+sqlGoesBefore("l.line", "?6", "?9", "?10"), "")
+	sqlAheadOfOwnLater    = aheadInFlows("m.visible <= "+sqlGoesBefore("l.line", "?6", "?9", "?10"), fmt.Sprintf(sqlNotLocked, 11))
+	sqlAheadOfOthers      = aheadInFlows("m.visible <= ?6", "")
+	sqlAheadOfOthersLater = aheadInFlows("m.visible <= ?6", fmt.Sprintf(sqlNotLocked, 9))
 )
 
-// aheadInLines counts what became ready after ?7 and until ?6, up to ?8 in each line.
-func aheadInLines(before, and string) string {
+// aheadInFlows counts what became ready after ?7 and until ?6, up to ?8 in each line.
+func aheadInFlows(before, and string) string {
 	within := "FROM messages m WHERE m.lane = ?1 AND m.rank = l.line AND m.visible > ?7 AND m.visible <= ?6 AND " + before + and
-	return sqlLinesOfClass + `
+	return sqlFlowsOfClass + `
 SELECT line, (SELECT count(*) FROM (SELECT m.visible ` + within + ` ORDER BY m.visible LIMIT ?8 + 0) x),
   (SELECT m.seq ` + within + ` ORDER BY m.visible LIMIT 1)
-FROM l WHERE line IS NOT NULL AND line <> ?2 AND ` + sqlClassOf("line") + " = " + sqlClassOf("?2")
+FROM l WHERE line IS NOT NULL AND line <> ?2 AND ` + flows.SQLClassOf("line") + " = " + flows.SQLClassOf("?2")
 }
 
 // How many of some jobs go before that one, by line: of stretches of numbers ?9 long from ?8 on one each is looked up, not always the same
 // place, for tenants may take turns in submitting.
-var sqlAheadByPlaces = fmt.Sprintf(`
+var sqlAheadBySample = fmt.Sprintf(`
 WITH RECURSIVE s(i) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT i + 1 FROM s WHERE i < %d),
 found(rank) AS MATERIALIZED (SELECT (SELECT m.rank FROM messages m WHERE m.seq = ?8 + s.i * ?9 + (s.i * 2654435761) %% ?9 AND m.lane = ?1
     AND m.visible > ?6 AND m.visible <= ?3 AND (%s <> %s OR m.visible <= %s) AND (m.rank <> ?2 OR m.visible < ?4 OR m.visible = ?4 AND m.seq < ?10)
     AND %s = %s`+fmt.Sprintf(sqlNotLocked, 7)+`) FROM s)
 SELECT rank, count(*) FROM found WHERE rank IS NOT NULL AND %s NOT IN %s GROUP BY rank`,
-	places-1, sqlTenantOf("m.rank"), sqlTenantOf("?2"), sqlBeforeIt("m.rank", "?3", "?4", "?5"), sqlClassOf("m.rank"), sqlClassOf("?2"), sqlTenantOf("rank"), sqlPausedTenants)
+	samples-1, flows.SQLTenantOf("m.rank"), flows.SQLTenantOf("?2"), sqlGoesBefore("m.rank", "?3", "?4", "?5"), flows.SQLClassOf("m.rank"), flows.SQLClassOf("?2"), flows.SQLTenantOf("rank"), sqlPausedTenants)
 
 // Standing tells how many jobs go before one that waits, as things are: to one that is ready, now; to one that becomes ready later, then.
 // In its own line up to limit are counted by walking an index, and about as many in the others of its tenant, and in those of other
 // tenants. What is behind is estimated by looking up some hundred numbers. So it costs the same however many jobs and lines there
 // are. Between tenants it is an estimate: while the job's tenant has its turns, each other one has as many, by their shares.
-func (s *Store) Standing(ctx context.Context, job *JobRow, share Share, limit int64) (at Standing, err error) {
-	err = s.Read(ctx, func(c driver.Conn) error {
-		at = Standing{}
-		if at.Holding, err = s.Admission.ReadHolding(c); err != nil {
+func (r *Reader) Position(ctx context.Context, job *Job, shares flows.Shares, limit int64) (at Position, err error) {
+	err = r.Queues.Read(ctx, func(c driver.Conn) error {
+		at = Position{}
+		if at.Holding, err = r.Admission.ReadHolding(c); err != nil {
 			return err
 		}
-		w := watcher{c, job, share, limit, at.Now}
+		w := counter{c, job, shares, limit, at.Now}
 		var lowest int64
 		if at.Ahead, lowest, err = w.ahead(0); err != nil {
 			return err
 		}
-		if job.visible > at.Now {
-			if at.With, _, err = w.ahead(max(at.Now, job.visible-together)); err != nil {
+		if job.Visible > at.Now {
+			if at.With, _, err = w.ahead(max(at.Now, job.Visible-atOnce)); err != nil {
 				return err
 			}
 		}
@@ -146,53 +161,46 @@ func (s *Store) Standing(ctx context.Context, job *JobRow, share Share, limit in
 		}
 		if job.Retry() { // it was called itself
 			lowest = job.Seq + 1
-		} else if at.Slots.Most(job.Tenant) == 0 {
+		} else if at.Concurrency.Most(job.Tenant) == 0 {
 			return nil
 		}
-		at.Calls, err = w.calls(at.Slots.Most(job.Tenant), lowest)
+		at.Calls, err = w.calls(at.Concurrency.Most(job.Tenant), lowest)
 		return err
 	})
 	return at, err
 }
 
-// watcher looks at what is before a job.
-type watcher struct {
+// counter counts at what is before a job.
+type counter struct {
 	driver.Conn
-	job   *JobRow
-	share Share
-	limit int64
-	now   int64
-}
-
-func (w *watcher) weight(tenant int64) float64 {
-	if weight := w.share(tenant); weight > 0 {
-		return weight
-	}
-	return 1
+	job    *Job
+	shares flows.Shares
+	limit  int64
+	now    int64
 }
 
 // then is when the job is ready.
-func (w *watcher) then() int64 { return max(w.now, w.job.visible) }
+func (w *counter) then() int64 { return max(w.now, w.job.Visible) }
 
 // step is how much later a job of the next higher priority may have come and still go before the job.
-func (w *watcher) step() int64 {
-	if (w.then()-w.job.visible)/fairqueue.Ageing >= w.job.line%ranksOfClass { // it has come to the first level, where the oldest goes first
+func (w *counter) step() int64 {
+	if (w.then()-w.job.Visible)/fairqueue.Ageing >= w.job.Flow%flows.PerClass { // it has come to the first level, where the oldest goes first
 		return 0
 	}
 	return fairqueue.Ageing
 }
 
 // ahead counts what became ready after a time and goes before the job. lowest is the lowest number among the first.
-func (w *watcher) ahead(from int64) (a Ahead, lowest int64, err error) {
-	job, later := w.job, w.job.visible > w.now
+func (w *counter) ahead(from int64) (a Ahead, lowest int64, err error) {
+	job, later := w.job, w.job.Visible > w.now
 	lowest = job.Seq
 	var highest int64
 	var full bool
-	text := sqlAheadInLine
+	text := sqlAheadInFlow
 	if later {
-		text = sqlAheadInLineLater
+		text = sqlAheadInFlowLater
 	}
-	st := w.Prep(text).Int(job.subqueue).Int(job.line).Int(from).Int(job.visible).Int(job.Seq).Int(w.limit)
+	st := w.Prep(text).Int(int64(job.Subqueue)).Int(job.Flow).Int(from).Int(job.Visible).Int(job.Seq).Int(w.limit)
 	if later {
 		st = st.Int(w.now)
 	}
@@ -208,46 +216,46 @@ func (w *watcher) ahead(from int64) (a Ahead, lowest int64, err error) {
 	}
 	counted := a.Own
 	if full {
-		of, err := w.byPlaces(from, lowest, highest)
+		of, err := w.bySample(from, lowest, highest)
 		if err != nil {
 			return a, lowest, err
 		}
-		a.Own = max(a.Own, of[job.line])
+		a.Own = max(a.Own, of[job.Flow])
 	}
-	b := besides{lines: map[int64]int64{}, first: job.Seq}
-	if err := w.countBeside(&b, from, true, 0); err != nil {
+	b := otherFlows{counts: map[int64]int64{}, first: job.Seq}
+	if err := w.countOthers(&b, from, true, 0); err != nil {
 		return a, lowest, err
 	}
-	if err := w.countBeside(&b, from, false, w.sum(a.Own, b.lines).Jobs+1); err != nil {
+	if err := w.countOthers(&b, from, false, w.sum(a.Own, b.counts).Jobs+1); err != nil {
 		return a, lowest, err
 	}
-	exact := w.sum(counted, b.lines)
+	exact := w.sum(counted, b.counts)
 	if b.more {
 		var last int64
 		if _, err := w.Prep("SELECT max(seq) FROM messages").One(func(r driver.Row) { last = r.Int(0) }); err != nil {
 			return a, lowest, err
 		}
-		of, err := w.byPlaces(from, b.first, last)
+		of, err := w.bySample(from, b.first, last)
 		if err != nil {
 			return a, lowest, err
 		}
-		delete(of, job.line)
-		for line, n := range of {
-			b.lines[line] = max(b.lines[line], n)
+		delete(of, job.Flow)
+		for flow, n := range of {
+			b.counts[flow] = max(b.counts[flow], n)
 		}
 	}
-	all := w.sum(a.Own, b.lines)
+	all := w.sum(a.Own, b.counts)
 	if a.Jobs, a.Own = all.Jobs, all.Own; full || b.more {
 		a.Counted = exact.Jobs
 	}
 	return a, lowest, nil
 }
 
-// sum puts together what is before the job in its own line and in others. Each other tenant has its turns while these have theirs.
-func (w *watcher) sum(own int64, lines map[int64]int64) Ahead {
+// sum puts atOnce what is before the job in its own line and in others. Each other tenant has its turns while these have theirs.
+func (w *counter) sum(own int64, counts map[int64]int64) Ahead {
 	tenants := map[int64]int64{}
-	for line, n := range lines {
-		tenants[tenantOfLine(line)] += n
+	for flow, n := range counts {
+		tenants[flows.TenantOf(flow)] += n
 	}
 	own += tenants[w.job.Tenant]
 	a := Ahead{Jobs: own, Own: own}
@@ -260,35 +268,35 @@ func (w *watcher) sum(own int64, lines map[int64]int64) Ahead {
 }
 
 // turns is how many turns another tenant has while the job's has so many.
-func (w *watcher) turns(tenant, own int64) int64 {
-	return int64(min(math.Ceil(float64(own)*w.weight(tenant)/w.weight(w.job.Tenant)), math.MaxInt32))
+func (w *counter) turns(tenant, own int64) int64 {
+	return int64(min(math.Ceil(float64(own)*w.shares.Weight(tenant)/w.shares.Weight(w.job.Tenant)), math.MaxInt32))
 }
 
-// besides is what is ahead of a job in the lines beside its own.
-type besides struct {
-	lines map[int64]int64 // line → how many
-	first int64           // the lowest number of those that are first in theirs
-	more  bool            // there are more than were counted
+// otherFlows is what is ahead of a job in the lines beside its own.
+type otherFlows struct {
+	counts map[int64]int64 // flow → how many
+	first  int64           // the lowest number of those that are first in theirs
+	more   bool            // there are more than were counted
 }
 
-// countBeside counts in the other lines of the job's tenant, or in those of others as far as matters while its tenant has so many turns.
-func (w *watcher) countBeside(b *besides, from int64, own bool, turns int64) error {
-	class := classOf(w.job.line)
-	low, high := class*ranksOfClass, int64(math.MaxInt64)
+// countOthers counts in the other lines of the job's tenant, or in those of others as far as matters while its tenant has so many turns.
+func (w *counter) countOthers(b *otherFlows, from int64, own bool, turns int64) error {
+	class := flows.ClassOf(w.job.Flow)
+	low, high := class*flows.PerClass, int64(math.MaxInt64)
 	if own {
-		low += w.job.line - w.job.line%ranksOfTenant
-		high = low + ranksOfClass
+		low += w.job.Flow - w.job.Flow%flows.PerTenant
+		high = low + flows.PerClass
 	}
 	count, most := int64(0), int64(1)
 	skipped := map[int64]bool{}
-	err := w.Prep(sqlListBeside).Int(w.job.subqueue).Int(w.job.line).Int(low).Int(high).Int(maxAheadSteps).Each(func(r driver.Row) error {
-		line, paused := r.Int(0), r.Int(2) != 0
-		b.more = b.more || r.Int(1) == maxAheadSteps
-		tenant := tenantOfLine(line)
+	err := w.Prep(sqlListOthers).Int(int64(w.job.Subqueue)).Int(w.job.Flow).Int(low).Int(high).Int(maxFlowSteps).Each(func(r driver.Row) error {
+		flow, paused := r.Int(0), r.Int(2) != 0
+		b.more = b.more || r.Int(1) == maxFlowSteps
+		tenant := flows.TenantOf(flow)
 		switch {
-		case classOf(line) != class || line == w.job.line:
+		case flows.ClassOf(flow) != class || flow == w.job.Flow:
 		case !own && (paused || tenant == w.job.Tenant):
-			skipped[line] = true
+			skipped[flow] = true
 		case own:
 			count, most = count+1, w.limit
 		default:
@@ -300,20 +308,20 @@ func (w *watcher) countBeside(b *besides, from int64, own bool, turns int64) err
 		return err
 	}
 	most = min(most, max(w.limit/count, 1), w.limit)
-	later := w.job.visible > w.now
+	later := w.job.Visible > w.now
 	text := map[bool]map[bool]string{true: {true: sqlAheadOfOwnLater, false: sqlAheadOfOwn}, false: {true: sqlAheadOfOthersLater, false: sqlAheadOfOthers}}[own][later]
-	st := w.Prep(text).Int(w.job.subqueue).Int(w.job.line).Int(low).Int(high).Int(maxAheadSteps).Int(w.then()).Int(from).Int(most)
+	st := w.Prep(text).Int(int64(w.job.Subqueue)).Int(w.job.Flow).Int(low).Int(high).Int(maxFlowSteps).Int(w.then()).Int(from).Int(most)
 	if own {
-		st = st.Int(w.job.visible).Int(w.step())
+		st = st.Int(w.job.Visible).Int(w.step())
 	}
 	if later {
 		st = st.Int(w.now)
 	}
 	tenants, full := map[int64]int64{}, map[int64]bool{}
 	err = st.Each(func(r driver.Row) error {
-		if line, n := r.Int(0), r.Int(1); n > 0 && !skipped[line] {
-			b.lines[line], b.first = n, min(b.first, r.Int(2))
-			tenant := tenantOfLine(line)
+		if flow, n := r.Int(0), r.Int(1); n > 0 && !skipped[flow] {
+			b.counts[flow], b.first = n, min(b.first, r.Int(2))
+			tenant := flows.TenantOf(flow)
 			tenants[tenant], full[tenant] = tenants[tenant]+n, full[tenant] || n == most
 		}
 		return nil
@@ -324,22 +332,22 @@ func (w *watcher) countBeside(b *besides, from int64, own bool, turns int64) err
 	return err
 }
 
-// byPlaces estimates, by line, how many go before the job of those with numbers from first to last.
-func (w *watcher) byPlaces(from, first, last int64) (lines map[int64]int64, err error) {
-	lines = map[int64]int64{}
-	every := (last-first)/places + 1
-	err = w.Prep(sqlAheadByPlaces).Int(w.job.subqueue).Int(w.job.line).Int(w.then()).Int(w.job.visible).Int(w.step()).Int(from).Int(w.now).
+// bySample estimates, by line, how many go before the job of those with numbers from first to last.
+func (w *counter) bySample(from, first, last int64) (counts map[int64]int64, err error) {
+	counts = map[int64]int64{}
+	every := (last-first)/samples + 1
+	err = w.Prep(sqlAheadBySample).Int(int64(w.job.Subqueue)).Int(w.job.Flow).Int(w.then()).Int(w.job.Visible).Int(w.step()).Int(from).Int(w.now).
 		Int(first).Int(every).Int(w.job.Seq).Each(func(r driver.Row) error {
-		lines[r.Int(0)] = r.Int(1) * every
+		counts[r.Int(0)] = r.Int(1) * every
 		return nil
 	})
-	return lines, err
+	return counts, err
 }
 
 const sqlNeed = "SELECT " + admission.LimitColumns + ", w.tokens, w.cost FROM budget_waits w JOIN budgets b ON b.no = w.budget WHERE w.seq = ?"
 
 // unaffordable tells whether the budget that the job waits for could never pay for it.
-func (w *watcher) unaffordable() (never bool, err error) {
+func (w *counter) unaffordable() (never bool, err error) {
 	_, err = w.Prep(sqlNeed).Int(w.job.Seq).One(func(r driver.Row) {
 		for _, l := range admission.ReadLimits(r, 0) {
 			never = never || !l.Allows(admission.Amount{}, admission.Amount{Tokens: r.Int(4), Cost: r.Int(5)})
@@ -359,9 +367,9 @@ WHERE a.outcome IN ('succeeded', 'retried', 'failed') AND a.finished_at > ?`
 )
 
 // calls reads what is known of the tenant's calls: jobs with numbers below the first that waits were called last.
-func (w *watcher) calls(most, first int64) (calls Calls, err error) {
+func (w *counter) calls(most, first int64) (calls Calls, err error) {
 	calls.Most = most
-	err = w.Prep(sqlRunning).Int(w.now).Text(admission.TenantHolder(w.job.Tenant)).Each(func(r driver.Row) error {
+	err = w.Prep(sqlRunning).Int(w.now).Text(admission.TenantResource(w.job.Tenant)).Each(func(r driver.Row) error {
 		calls.Running = append(calls.Running, time.Duration(w.now-r.Int(0))*time.Millisecond)
 		return nil
 	})

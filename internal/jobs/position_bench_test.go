@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebayhq/forebay/internal/backlog"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -42,10 +44,10 @@ func BenchmarkStanding(b *testing.B) {
 			b.Fatal(err)
 		}
 		for _, place := range []int64{10, jobs / 2, jobs - 10} {
-			var job JobRow
+			var job backlog.Job
 			err := s.DB.Read(b.Context(), func(c driver.Conn) error {
 				_, err := c.Prep("SELECT seq, rank, visible FROM messages WHERE seq = ?").Int(place).One(func(r driver.Row) {
-					job = JobRow{Seq: r.Int(0), Tenant: tenantOfLine(r.Int(1)), subqueue: subqueue, line: r.Int(1), visible: r.Int(2)}
+					job = backlog.Job{Seq: r.Int(0), Tenant: flows.TenantOf(r.Int(1)), Subqueue: queue.Subqueue(subqueue), Flow: r.Int(1), Visible: r.Int(2)}
 				})
 				return err
 			})
@@ -56,7 +58,7 @@ func BenchmarkStanding(b *testing.B) {
 				var took []time.Duration
 				for b.Loop() {
 					begun := time.Now()
-					if _, err := s.Jobs.Standing(b.Context(), &job, noShare, 1000); err != nil {
+					if _, err := s.Backlog.Position(b.Context(), &job, noShare, 1000); err != nil {
 						b.Fatal(err)
 					}
 					took = append(took, time.Since(begun))

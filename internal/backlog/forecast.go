@@ -1,4 +1,4 @@
-package jobs
+package backlog
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
@@ -53,7 +54,7 @@ func (f forecast) options(list []admission.Option) []option {
 func (f forecast) holds(options []option) (reason forebay.WaitReason) {
 	for _, o := range options {
 		_, v := o.state.Clone().Reserve(f.Now, o.Limits, o.Request)
-		if v.Admitted() && o.Concurrency > 0 && f.Slots.OfDeployment(o.Deployment) >= o.Concurrency {
+		if v.Admitted() && o.Concurrency > 0 && f.Concurrency.OfDeployment(o.Deployment) >= o.Concurrency {
 			v.Reason = forebay.WaitConcurrency
 		}
 		switch {
@@ -86,18 +87,18 @@ func (f forecast) rate(options []option) float64 {
 	return float64(starts) / float64(f.Now-since)
 }
 
-// outlook is in how long a job is started.
-type outlook struct {
+// start is in how long a job is started.
+type start struct {
 	in    time.Duration
 	known bool // else there is nothing to tell it by
 	held  bool // it is the quotas that it waits for
 }
 
 // atLeast has the start wait for something else too that takes so long.
-func (e *outlook) atLeast(in time.Duration) { e.in, e.known = max(e.in, in), true }
+func (e *start) atLeast(in time.Duration) { e.in, e.known = max(e.in, in), true }
 
-// start estimates it for a job that has so many ahead of it, by the quotas and the rate at which jobs start.
-func (f forecast) start(options []option, ahead int64, rate float64) outlook {
+// byQuota estimates the start for a job that has so many ahead of it, by the quotas and the rate at which jobs start.
+func (f forecast) byQuota(options []option, ahead int64, rate float64) start {
 	var able []option
 	// A limit is known; a deployment is not held back by its own. How long one is paused, or turns calls away, nobody knows.
 	limited, free, called := false, false, false
@@ -111,10 +112,10 @@ func (f forecast) start(options []option, ahead int64, rate float64) outlook {
 		free = free || !o.tight(f.Now, ahead)
 	}
 	if len(able) == 0 {
-		return outlook{}
+		return start{}
 	}
 	in := f.drain(able, ahead+1)
-	e := outlook{in: in, held: limited && !free, known: limited && (!free || called || in > 0)}
+	e := start{in: in, held: limited && !free, known: limited && (!free || called || in > 0)}
 	if rate > 0 {
 		e.atLeast(time.Duration(float64(ahead)/rate) * time.Millisecond)
 	}
@@ -122,52 +123,55 @@ func (f forecast) start(options []option, ahead int64, rate float64) outlook {
 }
 
 // expect estimates when a job is started that has so many ahead of it in its lane.
-func (f forecast) expect(row *JobRow, q *Queue, options []option, ahead Ahead, calls Calls, rate float64) outlook {
-	if row.Retry() {
-		e := f.start(options, ahead.Jobs, 0) // the main lane's jobs start at another rate
-		if q != nil {
-			q.retry(&e, ahead.Jobs, calls.Duration)
-		}
+func (f forecast) expect(job *Job, retry RetryLimits, options []option, ahead Ahead, calls Calls, rate float64) start {
+	if job.Retry() {
+		e := f.byQuota(options, ahead.Jobs, 0) // the main lane's jobs start at another rate
+		retry.delay(&e, ahead.Jobs, calls.Duration)
 		return e
 	}
 	if calls.Most == 0 {
-		return f.start(options, ahead.Jobs, rate)
+		return f.byQuota(options, ahead.Jobs, rate)
 	}
 	full := int64(len(calls.Running)) >= calls.Most
 	if full { // others' jobs pass it
 		ahead.Jobs = ahead.Own
 	}
-	e := f.start(options, ahead.Jobs, rate)
+	e := f.byQuota(options, ahead.Jobs, rate)
 	if calls.Duration > 0 {
-		e.atLeast(slotIn(calls, ahead.Own))
+		e.atLeast(freeIn(calls, ahead.Own))
 	} else if full {
 		e.known = false
 	}
 	return e
 }
 
-// retry takes in what bounds the starts in the queue's retry lane: its rate, its places, and the retry budget.
-func (q *Queue) retry(e *outlook, ahead int64, duration time.Duration) {
-	places := int64(max(q.Retry.Concurrency, 1))
+// RetryLimits bound the starts of a queue's retries.
+type RetryLimits struct {
+	Concurrency int
+	Rate        float64 // a second; 0: unlimited
+	Budget      float64 // retries a second that the retry budget allows now; 0: unlimited
+}
+
+// delay makes the start wait for the limits of the retry subqueue.
+func (l RetryLimits) delay(e *start, ahead int64, duration time.Duration) {
+	places := int64(max(l.Concurrency, 1))
 	if ahead < places {
 		e.atLeast(0)
 	}
 	if duration > 0 {
 		e.atLeast(times(float64(ahead/places), duration))
 	}
-	if q.Retry.Rate > 0 {
-		e.atLeast(times(float64(ahead)/q.Retry.Rate, time.Second))
+	if l.Rate > 0 {
+		e.atLeast(times(float64(ahead)/l.Rate, time.Second))
 	}
-	if q.pace != nil {
-		if most := q.pace(); most > 0 {
-			e.atLeast(times(float64(ahead+1)/most, time.Second))
-		}
+	if l.Budget > 0 {
+		e.atLeast(times(float64(ahead+1)/l.Budget, time.Second))
 	}
 }
 
-// slotIn is in how long the tenant has a slot for a job of which so many others have theirs before, if each call takes as long as
+// freeIn is in how long the tenant has a slot for a job of which so many others have theirs before, if each call takes as long as
 // the latest did.
-func slotIn(calls Calls, ahead int64) time.Duration {
+func freeIn(calls Calls, ahead int64) time.Duration {
 	free := make([]time.Duration, calls.Most) // in how long the slots are free, those first that are soonest
 	running := calls.Running
 	if over := len(running) - len(free); over > 0 { // it may have fewer than it had: the first to end are nobody's
@@ -234,89 +238,73 @@ func (o option) tight(now, ahead int64) bool {
 	return false
 }
 
-// planOf is plan for a job whose input is not at hand.
-func (s *Service) planOf(row *JobRow) []admission.Option {
-	return admission.Asking(s.plan(row.Task, nil, row.InputSize), row.MaxOutputTokens)
+// Outlook is what can be said of a waiting job.
+type Outlook struct {
+	Waiting  forebay.WaitReason // what it waits for; "": nothing
+	Position int64              // 1: it is next
+	AtLeast  int64              // if Position is an estimate: the jobs that were counted; else 0
+	Start    *time.Time         // when it may start; nil: nobody knows
 }
 
-// whole is the view of one job, with what holds it back and when it may start if it waits.
-func (s *Service) whole(ctx context.Context, tenant string, row JobRow) (forebay.Job, error) {
-	if !row.Ready && !awaited(&row) {
-		return s.view(tenant, row), nil
-	}
-	at, err := s.store.Standing(ctx, &row, s.share, countedAhead)
+// Query is a waiting job, and what the caller knows of it.
+type Query struct {
+	Job
+	Ready   bool // it could start now
+	Paused  bool // its queue or tenant is
+	Options []admission.Option
+	Shares  flows.Shares
+	Retry   RetryLimits
+}
+
+// Outlook returns what can be said of a waiting job.
+func (r *Reader) Outlook(ctx context.Context, q *Query) (o Outlook, err error) {
+	at, err := r.Position(ctx, &q.Job, q.Shares, countedAhead)
 	if err != nil {
-		return forebay.Job{}, err
+		return o, err
 	}
 	f := forecast{at.Holding}
-	list := s.planOf(&row)
-	options := f.options(list)
+	options := f.options(q.Options)
 	holds, rate := f.holds(options), f.rate(options)
-	start := f.expect(&row, s.byNo[row.Queue], options, at.Ahead, at.Calls, rate)
-	if row.Ready {
-		if row.Waiting == "" && f.Slots.Full(row.Tenant) {
-			row.Waiting = forebay.WaitConcurrency
-		} else if row.Waiting == "" {
-			row.Waiting = holds
-		}
-		if row.Waiting == "" && start.held && start.in > 0 {
-			row.Waiting = forebay.WaitQuota
-		}
+	start := f.expect(&q.Job, q.Retry, options, at.Ahead, at.Calls, rate)
+	o.Waiting, o.Position = q.Waiting, at.Jobs+1
+	if at.Counted > 0 {
+		o.AtLeast = at.Counted + 1
 	}
-	job := s.view(tenant, row)
-	if row.Ready {
-		position := at.Jobs + 1
-		job.QueuePosition = &position
-		if at.Counted > 0 {
-			counted := at.Counted + 1
-			job.QueuePositionAtLeast = &counted
+	if q.Ready {
+		if o.Waiting == "" && f.Concurrency.Full(q.Tenant) {
+			o.Waiting = forebay.WaitConcurrency
+		} else if o.Waiting == "" {
+			o.Waiting = holds
+		}
+		if o.Waiting == "" && start.held && start.in > 0 {
+			o.Waiting = forebay.WaitQuota
 		}
 	}
 	begins := at.Now
 	if start.known {
 		begins += start.in.Milliseconds()
 	}
-	if !row.Ready {
-		// What is ahead of it now may have gone by then, but for what becomes ready together with it.
+	if !q.Ready {
+		// What is ahead of it now may have gone by then, except what becomes ready together with it.
 		then := forecast{at.Holding}
-		then.Now = row.VisibleAt.UnixMilli()
+		then.Now = q.Visible
 		calls := at.Calls
 		calls.Running = nil
-		last := then.expect(&row, s.byNo[row.Queue], then.options(list), at.With, calls, rate)
+		last := then.expect(&q.Job, q.Retry, then.options(q.Options), at.With, calls, rate)
 		begins, start.known = max(begins, then.Now+last.in.Milliseconds()), true
 	}
-	if start.known && !row.Paused && holds != forebay.WaitPaused && !at.Unaffordable {
+	if start.known && !q.Paused && holds != forebay.WaitPaused && !at.Unaffordable {
 		at := time.UnixMilli(begins).UTC()
-		job.ExpectedStartAt = &at
+		o.Start = &at
 	}
-	return job, nil
+	return o, nil
 }
 
-// awaited reports whether a job that is not ready waits only for its time.
-func awaited(row *JobRow) bool {
-	return row.VisibleAt != nil && row.Waiting != forebay.WaitWorker && !row.Paused
-}
-
-// views are those of a list of jobs, with what would hold those that are ready back if it were their turn.
-func (s *Service) views(ctx context.Context, tenant string, rows []JobRow) ([]forebay.Job, error) {
-	list := make([]forebay.Job, len(rows))
-	var f forecast
-	for i := range rows {
-		row := &rows[i]
-		if row.Ready && row.Waiting == "" {
-			if f.Deployments == nil {
-				var err error
-				if f.Holding, err = s.store.Admission.Holding(ctx); err != nil {
-					return nil, err
-				}
-			}
-			if f.Slots.Full(row.Tenant) {
-				row.Waiting = forebay.WaitConcurrency
-			} else {
-				row.Waiting = f.holds(f.options(s.planOf(row)))
-			}
-		}
-		list[i] = s.view(tenant, *row)
+// Holds returns what would hold a job back that is ready, if it were next; "": nothing would.
+func Holds(h admission.Holding, tenant int64, list []admission.Option) forebay.WaitReason {
+	if h.Concurrency.Full(tenant) {
+		return forebay.WaitConcurrency
 	}
-	return list, nil
+	f := forecast{h}
+	return f.holds(f.options(list))
 }

@@ -1,4 +1,4 @@
-package jobs
+package backlog
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -40,16 +41,16 @@ SELECT (SELECT count(*) FROM (SELECT m.visible FROM messages m
   (SELECT count(x.token) FROM (SELECT m.token FROM messages m
     WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible > ?3 AND m.visible <= ?4 ORDER BY m.visible LIMIT ?5 + 0) x)`
 
-// maxDepthLines bounds the lines of a subqueue that are counted: tenants times priorities.
-const maxDepthLines = 1000
+// maxDepthFlows bounds the ids of a subqueue that are counted: tenants times priorities.
+const maxDepthFlows = 1000
 
 // Depths counts what stands in every queue for jobs, up to limit in each line of a subqueue.
-func (s *Store) Depths(ctx context.Context, limit int64) (depths []Depth, err error) {
-	err = s.Read(ctx, func(c driver.Conn) error {
+func (r *Reader) Depths(ctx context.Context, limit int64) (depths []Depth, err error) {
+	err = r.Queues.Read(ctx, func(c driver.Conn) error {
 		depths = nil
 		var queues []int64
-		err := c.Prep("SELECT no, name FROM queues WHERE kind = 'jobs' ORDER BY no").Each(func(r driver.Row) error {
-			queues, depths = append(queues, r.Int(0)), append(depths, Depth{Queue: r.Text(1)})
+		err := c.Prep("SELECT no, name FROM queues WHERE kind = 'jobs' ORDER BY no").Each(func(row driver.Row) error {
+			queues, depths = append(queues, row.Int(0)), append(depths, Depth{Queue: row.Text(1)})
 			return nil
 		})
 		if err != nil {
@@ -59,9 +60,9 @@ func (s *Store) Depths(ctx context.Context, limit int64) (depths []Depth, err er
 		for i, no := range queues {
 			for _, kind := range jobSubqueues {
 				subqueue := queue.SubqueueOf(no, kind)
-				lines, err := depthLines(c, sqlLines, subqueue)
+				ids, err := depthFlows(c, flows.SQLList, subqueue)
 				if err == nil {
-					err = depths[i].count(c, subqueue, lines, now, limit)
+					err = depths[i].count(c, subqueue, ids, now, limit)
 				}
 				if err != nil {
 					return err
@@ -74,16 +75,16 @@ func (s *Store) Depths(ctx context.Context, limit int64) (depths []Depth, err er
 }
 
 // TenantDepth counts what stands of one tenant in a queue for jobs: about limit of each kind in each
-// subqueue at most, shared by the tenant's lines.
-func (s *Store) TenantDepth(ctx context.Context, queueID, tenant, limit int64) (depth Depth, err error) {
-	err = s.Read(ctx, func(c driver.Conn) error {
+// subqueue at most, shared by the tenant's ids.
+func (r *Reader) TenantDepth(ctx context.Context, queueID, tenant, limit int64) (depth Depth, err error) {
+	err = r.Queues.Read(ctx, func(c driver.Conn) error {
 		depth = Depth{}
 		now := c.Now()
 		for _, kind := range jobSubqueues {
 			subqueue := queue.SubqueueOf(queueID, kind)
-			lines, err := depthLines(c, sqlTenantLines, subqueue, lineOf(tenant, 0, forebay.MaxPriority), lineOf(tenant+1, 0, forebay.MaxPriority))
+			ids, err := depthFlows(c, sqlTenantFlows, subqueue, flows.ID(tenant, 0, forebay.MaxPriority), flows.ID(tenant+1, 0, forebay.MaxPriority))
 			if err == nil {
-				err = depth.count(c, subqueue, lines, now, max(limit/32, limit/int64(max(1, len(lines)))))
+				err = depth.count(c, subqueue, ids, now, max(limit/32, limit/int64(max(1, len(ids)))))
 			}
 			if err != nil {
 				return err
@@ -96,32 +97,32 @@ func (s *Store) TenantDepth(ctx context.Context, queueID, tenant, limit int64) (
 
 var jobSubqueues = []queue.SubqueueKind{queue.SubqueueMain, queue.SubqueueRetry, queue.SubqueueDeadLetter, queue.SubqueueQuarantine}
 
-// sqlTenantLines is sqlLines for the lines of subqueue ?1 from ?2 on and below ?3.
-const sqlTenantLines = `
+// sqlTenantFlows is sqlLines for the ids of subqueue ?1 from ?2 on and below ?3.
+const sqlTenantFlows = `
 WITH RECURSIVE l(line) AS (SELECT min(rank) FROM messages WHERE lane = ?1 AND rank >= ?2 AND rank < ?3
   UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank > l.line AND m.rank < ?3) FROM l WHERE l.line IS NOT NULL)
 SELECT line FROM l WHERE line IS NOT NULL`
 
-// depthLines returns the first lines that are to be counted.
-func depthLines(c driver.Conn, sql string, subqueue queue.Subqueue, bounds ...int64) (lines []int64, err error) {
+// depthFlows returns the first ids that are to be counted.
+func depthFlows(c driver.Conn, sql string, subqueue queue.Subqueue, bounds ...int64) (ids []int64, err error) {
 	st := c.Prep(sql).Int(int64(subqueue))
 	for _, bound := range bounds {
 		st = st.Int(bound)
 	}
-	err = st.Each(func(r driver.Row) error {
-		if lines = append(lines, r.Int(0)); len(lines) == maxDepthLines {
+	err = st.Each(func(row driver.Row) error {
+		if ids = append(ids, row.Int(0)); len(ids) == maxDepthFlows {
 			return driver.ErrStop
 		}
 		return nil
 	})
-	return lines, driver.UnlessStopped(err)
+	return ids, driver.UnlessStopped(err)
 }
 
-// count adds what stands in lines of a subqueue.
-func (d *Depth) count(c driver.Conn, subqueue queue.Subqueue, lines []int64, now, limit int64) error {
-	for _, line := range lines {
-		_, err := c.Prep(sqlDepth).Int(int64(subqueue)).Int(line).Int(now).Int(now + longestLock.Milliseconds()).Int(limit).One(func(r driver.Row) {
-			ready, oldest, later, locked := r.Int(0), r.Int(1), r.Int(2), r.Int(3)
+// count adds what stands in ids of a subqueue.
+func (d *Depth) count(c driver.Conn, subqueue queue.Subqueue, ids []int64, now, limit int64) error {
+	for _, flow := range ids {
+		_, err := c.Prep(sqlDepth).Int(int64(subqueue)).Int(flow).Int(now).Int(now + longestLock.Milliseconds()).Int(limit).One(func(row driver.Row) {
+			ready, oldest, later, locked := row.Int(0), row.Int(1), row.Int(2), row.Int(3)
 			d.Capped = d.Capped || ready >= limit || later >= limit
 			switch kind := subqueue.Kind(); kind {
 			case queue.SubqueueDeadLetter:

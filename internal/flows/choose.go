@@ -1,11 +1,10 @@
-package jobs
+package flows
 
 import (
 	"cmp"
 	"math"
 	"slices"
 
-	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/fairqueue"
 )
 
@@ -14,49 +13,37 @@ import (
 // maxLines is how many lines one look asks. leastRecent of them are those asked longest ago, if there are more.
 // maxHeld is how many are asked in classes in which jobs may not be called, so that the others have room.
 const (
-	maxLines    = 32
+	MaxFlows    = 32
 	leastRecent = 8
 	maxHeld     = 8
 )
 
 // lineAsk is how much a look asks of a line.
-type lineAsk struct {
-	no, floor, limit int64
-	waits, near      int64 // see line
+type Query struct {
+	Flow, Floor, Limit int64
+	SeenNext, NewDue   int64 // see line
 	// informs tells that the line is asked only to know about it. Others of its tenant that go before it are not asked.
-	informs   bool
-	got, next int64 // how many are ready, and when the earliest is that is not; never: there is none
-}
-
-// sweep has the next look begin from the very beginning, if the last that did is long ago.
-func (l *lines) sweep(now, every int64) (sweeps bool) {
-	if since := now - l.swept; since >= 0 && since < every {
-		return false
-	}
-	l.swept = now
-	for _, one := range l.of {
-		one.floor, one.waits = 0, 0
-	}
-	return true
+	Informs        bool
+	Got, NextReady int64 // how many are ready, and when the earliest is that is not; never: there is none
 }
 
 // lineEntry is a line that a look may ask.
-type lineEntry struct {
-	no    int64
-	one   *line
-	flow  int // index
-	level int64
-	waits bool // nothing of it is believed to be ready
-	asked bool
+type entry struct {
+	id     int64
+	flow   *Flow
+	tenant int // index
+	level  int64
+	waits  bool // nothing of it is believed to be ready
+	asked  bool
 }
 
 // before reports whether a line's jobs go before those of another of its tenant, as far as is known.
-func (e *lineEntry) before(o *lineEntry) bool {
-	return cmp.Or(cmp.Compare(e.level, o.level), cmp.Compare(e.one.head, o.one.head), cmp.Compare(e.no, o.no)) < 0
+func (e *entry) before(o *entry) bool {
+	return cmp.Or(cmp.Compare(e.level, o.level), cmp.Compare(e.flow.Oldest, o.flow.Oldest), cmp.Compare(e.id, o.id)) < 0
 }
 
 // flowEntry is a tenant with lines that a look may ask.
-type flowEntry struct {
+type tenantEntry struct {
 	tenant     int64
 	start      float64
 	rests      bool
@@ -68,23 +55,23 @@ type flowEntry struct {
 
 // chooser chooses what to ask.
 type chooser struct {
-	*lines
+	*Set
 	now     int64
 	limit   int
-	entries []lineEntry
-	flows   []flowEntry
+	entries []entry
+	tenants []tenantEntry
 	asks    []int // indexes of entries
 }
 
 // choose says what to ask so that so many can be served. It asks the lines of the tenants whose turn is next, the first of
 // each class, and those asked longest ago. The horizon says, by class, from where on the turn may be a tenant's that is not asked.
-func (l *lines) choose(limit int, now int64, share Share, restsUntil func(tenant int64) int64) (asks []lineAsk, horizon *fairqueue.Horizon) {
-	c := chooser{lines: l, now: now, limit: limit, entries: make([]lineEntry, 0, len(l.of))}
+func (l *Set) Choose(limit int, now int64, shares Shares, restsUntil func(tenant int64) int64) (asks []Query, horizon *fairqueue.Horizon) {
+	c := chooser{Set: l, now: now, limit: limit, entries: make([]entry, 0, len(l.Flows))}
 	c.list(restsUntil)
-	if len(c.entries) <= maxLines {
+	if len(c.entries) <= MaxFlows {
 		for i := range c.entries {
 			if e := &c.entries[i]; !e.waits {
-				c.flows[e.flow].chosen = true
+				c.tenants[e.tenant].chosen = true
 			}
 			c.ask(i)
 		}
@@ -93,24 +80,24 @@ func (l *lines) choose(limit int, now int64, share Share, restsUntil func(tenant
 		c.askLeastRecent()
 		horizon = c.horizon()
 	}
-	return c.limits(share), horizon
+	return c.limits(shares), horizon
 }
 
 // list finds what may be asked, and of each tenant what goes first.
 func (c *chooser) list(restsUntil func(tenant int64) int64) {
 	at := map[int64]int{}
-	for no, one := range c.of {
-		tenant := tenantOfLine(no)
+	for no, one := range c.Flows {
+		tenant := TenantOf(no)
 		i, ok := at[tenant]
 		if !ok {
-			i, at[tenant] = len(c.flows), len(c.flows)
-			c.flows = append(c.flows, flowEntry{tenant: tenant, start: c.shares.Start(tenant), rests: restsUntil(tenant) > c.now, best: -1, free: -1})
+			i, at[tenant] = len(c.tenants), len(c.tenants)
+			c.tenants = append(c.tenants, tenantEntry{tenant: tenant, start: c.Shares.Start(tenant), rests: restsUntil(tenant) > c.now, best: -1, free: -1})
 		}
-		f := &c.flows[i]
+		f := &c.tenants[i]
 		if f.rests {
 			continue
 		}
-		c.entries = append(c.entries, lineEntry{no: no, one: one, flow: i, level: fairqueue.Level(rankOf(no), one.head, c.now), waits: one.next > c.now})
+		c.entries = append(c.entries, entry{id: no, flow: one, tenant: i, level: fairqueue.Level(RankOf(no), one.Oldest, c.now), waits: one.NextReady > c.now})
 		n := len(c.entries) - 1
 		e := &c.entries[n]
 		if e.waits {
@@ -119,7 +106,7 @@ func (c *chooser) list(restsUntil func(tenant int64) int64) {
 		if f.best < 0 || e.before(&c.entries[f.best]) {
 			f.best = n
 		}
-		if !c.held[classOf(no)] && (f.free < 0 || e.before(&c.entries[f.free])) {
+		if !c.HeldClasses[ClassOf(no)] && (f.free < 0 || e.before(&c.entries[f.free])) {
 			f.free = n
 		}
 	}
@@ -134,48 +121,48 @@ func (c *chooser) ask(i int) {
 
 // plan asks the tenants whose turn is next.
 func (c *chooser) plan() {
-	most := maxLines - leastRecent
+	most := MaxFlows - leastRecent
 	var free, held []int
-	for i := range c.flows {
-		f := &c.flows[i]
+	for i := range c.tenants {
+		f := &c.tenants[i]
 		if f.free >= 0 {
-			free = c.keepFirst(free, i, most, func(f *flowEntry) int { return f.free })
+			free = c.keepFirst(free, i, most, func(f *tenantEntry) int { return f.free })
 		}
 		if f.best >= 0 && f.best != f.free {
-			held = c.keepFirst(held, i, most, func(f *flowEntry) int { return f.best })
+			held = c.keepFirst(held, i, most, func(f *tenantEntry) int { return f.best })
 		}
 	}
 	held = held[:min(len(held), max(maxHeld, most-len(free)))]
 	c.gather(held, free)
 	firsts := c.firstOfClasses(held, free)
 	most -= len(firsts)
-	c.askFirst(held, max(maxHeld, most-len(free)), func(f *flowEntry) int { return f.best })
-	c.askFirst(free, most, func(f *flowEntry) int { return f.free })
+	c.askFirst(held, max(maxHeld, most-len(free)), func(f *tenantEntry) int { return f.best })
+	c.askFirst(free, most, func(f *tenantEntry) int { return f.free })
 	for n, more := 0, true; more && len(c.asks) < most; n++ {
 		more = false
 		for _, i := range slices.Concat(held, free) {
-			if f := &c.flows[i]; f.chosen && n < len(f.lines) && len(c.asks) < most {
+			if f := &c.tenants[i]; f.chosen && n < len(f.lines) && len(c.asks) < most {
 				more = true
 				c.ask(f.lines[n])
 			}
 		}
 	}
 	for _, i := range firsts {
-		c.flows[c.entries[i].flow].chosen = true
+		c.tenants[c.entries[i].tenant].chosen = true
 		c.ask(i)
 	}
 }
 
 // askFirst asks the first line of each tenant, and one behind it if that may have its turn, until so many lines are asked.
-func (c *chooser) askFirst(flows []int, most int, line func(*flowEntry) int) {
+func (c *chooser) askFirst(flows []int, most int, line func(*tenantEntry) int) {
 	for _, i := range flows {
 		if len(c.asks) >= most {
 			return
 		}
-		f := &c.flows[i]
+		f := &c.tenants[i]
 		f.chosen = true
 		c.ask(line(f))
-		if turns := c.limit/len(flows) + 1; len(f.lines) > 0 && c.shares.BehindDue(f.tenant, int64(turns)) {
+		if turns := c.limit/len(flows) + 1; len(f.lines) > 0 && c.Shares.BehindDue(f.tenant, int64(turns)) {
 			c.ask(c.oldestBehind(f))
 		}
 	}
@@ -185,19 +172,19 @@ func (c *chooser) askFirst(flows []int, most int, line func(*flowEntry) int) {
 func (c *chooser) firstOfClasses(held, free []int) (firsts []int) {
 	covered := [Classes]bool{}
 	for _, i := range held {
-		covered[classOf(c.entries[c.flows[i].best].no)] = true
+		covered[ClassOf(c.entries[c.tenants[i].best].id)] = true
 	}
 	for _, i := range free {
-		covered[classOf(c.entries[c.flows[i].free].no)] = true
+		covered[ClassOf(c.entries[c.tenants[i].free].id)] = true
 	}
 	best := [Classes]int{} // 1 + index
 	for i := range c.entries {
 		e := &c.entries[i]
-		class := classOf(e.no)
+		class := ClassOf(e.id)
 		if e.waits || covered[class] {
 			continue
 		}
-		if b := best[class]; b == 0 || c.flows[e.flow].start < c.flows[c.entries[b-1].flow].start || c.entries[b-1].flow == e.flow && e.before(&c.entries[b-1]) {
+		if b := best[class]; b == 0 || c.tenants[e.tenant].start < c.tenants[c.entries[b-1].tenant].start || c.entries[b-1].tenant == e.tenant && e.before(&c.entries[b-1]) {
 			best[class] = i + 1
 		}
 	}
@@ -208,16 +195,16 @@ func (c *chooser) firstOfClasses(held, free []int) (firsts []int) {
 	}
 	slices.SortFunc(firsts, func(a, b int) int {
 		x, y := &c.entries[a], &c.entries[b]
-		return cmp.Or(cmp.Compare(c.flows[x.flow].start, c.flows[y.flow].start), cmp.Compare(x.one.asked, y.one.asked), cmp.Compare(x.no, y.no))
+		return cmp.Or(cmp.Compare(c.tenants[x.tenant].start, c.tenants[y.tenant].start), cmp.Compare(x.flow.AskedAt, y.flow.AskedAt), cmp.Compare(x.id, y.id))
 	})
 	return firsts[:min(len(firsts), leastRecent)]
 }
 
 // keepFirst adds a tenant to those that go first, at most so many, in their order. line returns the index of the line that it goes with.
-func (c *chooser) keepFirst(first []int, i, most int, line func(*flowEntry) int) []int {
+func (c *chooser) keepFirst(first []int, i, most int, line func(*tenantEntry) int) []int {
 	before := func(a, b int) int {
-		x, y := &c.flows[a], &c.flows[b]
-		return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(c.entries[line(x)].one.head, c.entries[line(y)].one.head), cmp.Compare(x.tenant, y.tenant))
+		x, y := &c.tenants[a], &c.tenants[b]
+		return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(c.entries[line(x)].flow.Oldest, c.entries[line(y)].flow.Oldest), cmp.Compare(x.tenant, y.tenant))
 	}
 	if len(first) == most {
 		if before(i, first[most-1]) > 0 {
@@ -231,18 +218,18 @@ func (c *chooser) keepFirst(first []int, i, most int, line func(*flowEntry) int)
 
 // gather lists the other ready lines of some tenants, in the order in which they are worth asking.
 func (c *chooser) gather(held, free []int) {
-	some := make([]bool, len(c.flows))
+	some := make([]bool, len(c.tenants))
 	for _, i := range slices.Concat(held, free) {
 		some[i] = true
 	}
 	for i := range c.entries {
 		e := &c.entries[i]
-		if f := &c.flows[e.flow]; some[e.flow] && !e.waits && i != f.free && i != f.best {
+		if f := &c.tenants[e.tenant]; some[e.tenant] && !e.waits && i != f.free && i != f.best {
 			f.lines = append(f.lines, i)
 		}
 	}
-	for i := range c.flows {
-		slices.SortFunc(c.flows[i].lines, func(a, b int) int {
+	for i := range c.tenants {
+		slices.SortFunc(c.tenants[i].lines, func(a, b int) int {
 			if c.entries[a].before(&c.entries[b]) {
 				return -1
 			}
@@ -252,11 +239,11 @@ func (c *chooser) gather(held, free []int) {
 }
 
 // oldestBehind returns the line with the oldest job, of those behind a tenant's first.
-func (c *chooser) oldestBehind(f *flowEntry) int {
+func (c *chooser) oldestBehind(f *tenantEntry) int {
 	return slices.MinFunc(f.lines, func(a, b int) int {
 		x, y := &c.entries[a], &c.entries[b]
 		level := c.entries[f.best].level
-		return cmp.Or(compareBool(x.level == level, y.level == level), cmp.Compare(x.one.head, y.one.head), cmp.Compare(x.no, y.no))
+		return cmp.Or(compareBool(x.level == level, y.level == level), cmp.Compare(x.flow.Oldest, y.flow.Oldest), cmp.Compare(x.id, y.id))
 	})
 }
 
@@ -264,9 +251,9 @@ func (c *chooser) oldestBehind(f *flowEntry) int {
 func (c *chooser) askLeastRecent() {
 	before := func(a, b int) int {
 		x, y := &c.entries[a], &c.entries[b]
-		return cmp.Or(cmp.Compare(x.one.asked, y.one.asked), cmp.Compare(x.no, y.no))
+		return cmp.Or(cmp.Compare(x.flow.AskedAt, y.flow.AskedAt), cmp.Compare(x.id, y.id))
 	}
-	most := maxLines - len(c.asks)
+	most := MaxFlows - len(c.asks)
 	rest := make([]int, 0, most)
 	for i := range c.entries {
 		if c.entries[i].asked {
@@ -294,8 +281,8 @@ func (c *chooser) horizon() *fairqueue.Horizon {
 	}
 	for i := range c.entries {
 		e := &c.entries[i]
-		if f := &c.flows[e.flow]; !e.waits && !f.chosen {
-			start := &h.Starts[classOf(e.no)]
+		if f := &c.tenants[e.tenant]; !e.waits && !f.chosen {
+			start := &h.Starts[ClassOf(e.id)]
 			*start = min(*start, f.start)
 		}
 	}
@@ -304,46 +291,46 @@ func (c *chooser) horizon() *fairqueue.Horizon {
 
 // limits says how much to ask of each line. The tenants share one and a half times what can be served, half by their weights and half
 // evenly, for jobs differ in size. The lines of a tenant's first level share that; each other one has the reserved share.
-func (c *chooser) limits(share Share) []lineAsk {
+func (c *chooser) limits(shares Shares) []Query {
 	flows, weights := 0.0, 0.0
-	for i := range c.flows {
-		if f := &c.flows[i]; f.chosen {
-			flows, weights = flows+1, weights+share.weight(f.tenant)
+	for i := range c.tenants {
+		if f := &c.tenants[i]; f.chosen {
+			flows, weights = flows+1, weights+shares.Weight(f.tenant)
 		}
 	}
-	level := func(e *lineEntry) int64 {
-		if f := &c.flows[e.flow]; f.best >= 0 {
+	level := func(e *entry) int64 {
+		if f := &c.tenants[e.tenant]; f.best >= 0 {
 			return c.entries[f.best].level
 		}
 		return -1
 	}
 	for _, i := range c.asks {
 		e := &c.entries[i]
-		if f := &c.flows[e.flow]; f.chosen && !e.waits && e.level == level(e) {
+		if f := &c.tenants[e.tenant]; f.chosen && !e.waits && e.level == level(e) {
 			f.first++
 		}
 	}
-	asks := make([]lineAsk, len(c.asks))
+	asks := make([]Query, len(c.asks))
 	for n, i := range c.asks {
 		e := &c.entries[i]
-		f := &c.flows[e.flow]
-		one := e.one
-		one.waits, one.far = min(one.waits, one.far), db.Never
-		a := lineAsk{no: e.no, floor: one.floor, waits: one.waits, near: one.near, informs: !f.chosen && f.best >= 0}
-		one.asked, one.noted = c.now, db.Never
+		f := &c.tenants[e.tenant]
+		one := e.flow
+		one.SeenNext, one.NewNext = min(one.SeenNext, one.NewNext), never
+		a := Query{Flow: e.id, Floor: one.Floor, SeenNext: one.SeenNext, NewDue: one.NewDue, Informs: !f.chosen && f.best >= 0}
+		one.AskedAt, one.NewReady = c.now, never
 		part := c.limit
 		if f.chosen {
-			part = int(math.Ceil(1.5*float64(c.limit)*(1/flows+share.weight(f.tenant)/weights)/2)) + 1
+			part = int(math.Ceil(1.5*float64(c.limit)*(1/flows+shares.Weight(f.tenant)/weights)/2)) + 1
 		}
 		switch {
-		case a.informs:
-			a.limit = 1
+		case a.Informs:
+			a.Limit = 1
 		case f.chosen && !e.waits && e.level == level(e):
-			a.limit = int64((part+f.first-1)/f.first) + 1
+			a.Limit = int64((part+f.first-1)/f.first) + 1
 		default:
-			a.limit = int64(part/fairqueue.Reserved + 2)
+			a.Limit = int64(part/fairqueue.Reserved + 2)
 		}
-		a.limit = min(a.limit, int64(c.limit))
+		a.Limit = min(a.Limit, int64(c.limit))
 		asks[n] = a
 	}
 	return asks
