@@ -18,7 +18,7 @@ import (
 type Holding struct {
 	Deployments map[string]*quota.State // by name: those of which anything is known
 	Since       map[string]int64        // when what is known of one began to be learned; 0: nobody knows
-	Concurrency       Concurrency
+	Concurrency Concurrency
 	Now         int64 // by the database's clock
 }
 

@@ -38,9 +38,9 @@ type Tx struct {
 	*db.Tx
 	W           *Participant
 	identities  Identities
-	Deployments map[string]*Deployment // the states of some
-	someCapped  bool                   // a tenant is, and it may be that nobody here was told
-	Concurrency       map[string]*ConcurrencyUse    // by holder; nil: not read yet
+	Deployments map[string]*Deployment     // the states of some
+	someCapped  bool                       // a tenant is, and it may be that nobody here was told
+	Concurrency map[string]*ConcurrencyUse // by holder; nil: not read yet
 	Budgets     budgetMemory
 }
 

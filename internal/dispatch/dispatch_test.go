@@ -145,7 +145,7 @@ func TestFailuresRetryInTheRetryLaneAndThenDeadLetter(t *testing.T) {
 				t.Errorf("retry %d came after %s", i, delay)
 			}
 		}
-		page, err := svc.SetAside(t.Context(), forebay.DefaultTenant, forebay.DefaultQueue, forebay.DeadLetters, forebay.SetAsideFilter{}, 10, "")
+		page, err := svc.DeadLetters(t.Context(), forebay.DefaultTenant, forebay.DefaultQueue, forebay.DeadLetters, forebay.SetAsideFilter{}, 10, "")
 		if err != nil || len(page.Items) != 1 || page.Items[0].Reason != "MaxAttemptsExceeded" {
 			t.Fatalf("dead letters: %+v %v", page, err)
 		}

@@ -39,7 +39,7 @@ func TestCallToldOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got[0].Admission != nil { // whose settlement told nothing
-			if err := s.Admission.Tells(t.Context(), *got[0].Admission); err != nil {
+			if err := s.Admission.RecordOutcome(t.Context(), *got[0].Admission); err != nil {
 				t.Fatal(err)
 			}
 		}

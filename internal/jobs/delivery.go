@@ -325,7 +325,7 @@ func (s *Service) Expired(ctx context.Context, d *Delivery, res forebay.TaskResu
 // worker, what the call had used.
 func (s *Service) NoteUsed(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
 	if d.Admission != nil {
-		if err := s.store.Admission.Tells(ctx, *d.Admission); err != nil {
+		if err := s.store.Admission.RecordOutcome(ctx, *d.Admission); err != nil {
 			return err
 		}
 		d.Admission = nil // what follows may have to be tried again

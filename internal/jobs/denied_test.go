@@ -46,7 +46,7 @@ func TestDeniedDeployments(t *testing.T) {
 		deny := func(name string, r quota.Reservation) {
 			t.Helper()
 			o := quota.Outcome{Kind: quota.Denied, Denial: quota.Unpaid, Certain: true}
-			if err := s.Admission.Tells(ctx, admission.Admission{Option: admission.Option{Deployment: name}, Reservation: r, Outcome: &o}); err != nil {
+			if err := s.Admission.RecordOutcome(ctx, admission.Admission{Option: admission.Option{Deployment: name}, Reservation: r, Outcome: &o}); err != nil {
 				t.Fatal(err)
 			}
 		}

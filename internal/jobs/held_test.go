@@ -53,7 +53,7 @@ func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 		begun := time.Now()
 		planned.Store(0)
 		for range calls {
-			if err := s.Admission.Tells(t.Context(), admission.Admission{Option: option("west"), Outcome: &quota.Outcome{Kind: quota.Succeeded}}); err != nil {
+			if err := s.Admission.RecordOutcome(t.Context(), admission.Admission{Option: option("west"), Outcome: &quota.Outcome{Kind: quota.Succeeded}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -62,7 +62,7 @@ func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 		if n := planned.Load(); n > calls/10+2*looks {
 			t.Errorf("while %d calls of another deployment ended, jobs were tried %d times, at %d looks by itself", calls, n, looks)
 		}
-		if err := s.Admission.Tells(t.Context(), *first[0].Admission); err != nil { // it was not sent
+		if err := s.Admission.RecordOutcome(t.Context(), *first[0].Admission); err != nil { // it was not sent
 			t.Fatal(err)
 		}
 		if got := <-second; got != "1" {

@@ -50,7 +50,7 @@ type JobRow struct {
 	LastError   []byte
 	Usage       forebay.Usage
 
-	subqueue, line, visible int64 // where it stands, if it is live
+	subqueue, flow, visible int64 // where it stands, if it is live
 }
 
 const jobColumns = `
@@ -111,7 +111,7 @@ func (j *JobRow) readOutcome(r driver.Row) {
 // readMessage derives the status of a live job from its message.
 func (j *JobRow) readMessage(r driver.Row, at int64) {
 	subqueue, visible, locked := queue.Subqueue(r.Int(13)), r.Int(14), !r.IsNull(15)
-	j.subqueue, j.line, j.visible = int64(subqueue), r.Int(37), visible
+	j.subqueue, j.flow, j.visible = int64(subqueue), r.Int(37), visible
 	j.Generation, j.Attempt = int(r.Int(16)), int(r.Int(17))
 	j.StartedAt = driver.FromMillisOrNil(r, 18)
 	j.LastError = r.Blob(20)

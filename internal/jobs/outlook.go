@@ -40,7 +40,7 @@ func (s *Service) whole(ctx context.Context, tenant string, row JobRow) (forebay
 
 // backlogJob is the job as package backlog knows it.
 func (j *JobRow) backlogJob() backlog.Job {
-	return backlog.Job{Seq: j.Seq, Tenant: j.Tenant, Subqueue: queue.Subqueue(j.subqueue), Flow: j.line, Visible: j.visible, Waiting: j.Waiting}
+	return backlog.Job{Seq: j.Seq, Tenant: j.Tenant, Subqueue: queue.Subqueue(j.subqueue), Flow: j.flow, Visible: j.visible, Waiting: j.Waiting}
 }
 
 // retryLimits are what bounds the queue's retries now.

@@ -97,10 +97,10 @@ func (p *participant) Notified(n *db.Notification) {
 		if known == nil {
 			return
 		}
-		at, told := n.Words[db.Word{Kind: queue.WordReady, A: subqueue, B: 0}]
+		at, timed := n.Words[db.Word{Kind: queue.WordReady, A: subqueue, B: 0}]
 		known.Note(no, at, p.Clock()+db.Inexact)
 		one := known.Flows[no]
-		if !told { // that comes apart
+		if !timed { // that comes apart
 			one.SeenNext = 0
 		} else if later, some := n.Words[db.Word{Kind: wordLater, A: subqueue, B: 0}]; some {
 			one.NewNext = min(one.NewNext, later)

@@ -216,7 +216,7 @@ func settling(d *LockedJob) db.Op {
 func (s *Store) settled(ctx context.Context, d *LockedJob, a AttemptRecord, o db.Op, f func(*Tx) error) error {
 	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) {
 		if d.Admission != nil { // whoever has the job now
-			if err := t.admission.Told(d.Admission); err != nil {
+			if err := t.admission.NoteOutcome(d.Admission); err != nil {
 				return struct{}{}, err
 			}
 		}

@@ -36,11 +36,11 @@ func (t *Tx) publish(e event) error {
 func (t *Tx) publishToTopic(topics *bus.Tx, f *bus.FollowedTenants, e event) error {
 	var topic, task, queue string
 	metadata := map[string]string{}
-	var told forebay.Event
+	var published forebay.Event
 	found, err := t.Prep("SELECT j.tenant, j.id, coalesce(j.correlation_id, j.id), j.task, q.name, j.metadata FROM jobs j JOIN queues q ON q.no = j.queue WHERE j.seq = ?").
 		Int(e.seq).One(func(r driver.Row) {
 		topic, task, queue = f.Topics[r.Int(0)], r.Text(3), r.Text(4)
-		told = forebay.Event{Number: e.number, Type: e.kind, JobID: r.Text(1), CorrelationID: r.Text(2), At: driver.FromMillis(t.Now), Status: e.status,
+		published = forebay.Event{Number: e.number, Type: e.kind, JobID: r.Text(1), CorrelationID: r.Text(2), At: driver.FromMillis(t.Now), Status: e.status,
 			Generation: e.generation, Attempt: e.attempt, ErrorCode: Bounded(e.code)}
 		if encoded := r.Blob(5); len(encoded) > 0 {
 			_ = json.Unmarshal(encoded, &metadata) // encoded by ourselves
@@ -50,17 +50,17 @@ func (t *Tx) publishToTopic(topics *bus.Tx, f *bus.FollowedTenants, e event) err
 		return err
 	}
 	if e.class != "" {
-		told.ErrorClass = &e.class
+		published.ErrorClass = &e.class
 	}
 	if e.delay > 0 {
 		seconds := float64(e.delay) / 1000
-		told.RetryDelaySeconds = &seconds
+		published.RetryDelaySeconds = &seconds
 	}
-	told.Describe(task, queue, metadata)
+	published.Describe(task, queue, metadata)
 	if len(e.result) <= forebay.MaxEventResultBytes {
-		told.Result = e.result
+		published.Result = e.result
 	}
-	return topics.Publish(topic, func() (bus.MessageContent, error) { return eventMessage(told) })
+	return topics.Publish(topic, func() (bus.MessageContent, error) { return eventMessage(published) })
 }
 
 // publishedEvent is an event as subscribers get it. Standard Webhooks wants its time under that name

@@ -38,7 +38,7 @@ func (s *Service) deadLetterQuery(ctx context.Context, tenant, name string, wher
 const maxFilterIDs = 1000
 
 // SetAside lists the jobs in a queue's dead-letter or quarantine subqueue, newest first.
-func (s *Service) SetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, limit int, cursor string) (forebay.Page[forebay.SetAsideJob], error) {
+func (s *Service) DeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, limit int, cursor string) (forebay.Page[forebay.SetAsideJob], error) {
 	page := forebay.Page[forebay.SetAsideJob]{Items: []forebay.SetAsideJob{}}
 	q, err := s.deadLetterQuery(ctx, tenant, queue, where, f)
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *Service) SetAside(ctx context.Context, tenant, queue string, where fore
 }
 
 // PeekSetAside returns one such job with its input.
-func (s *Service) PeekSetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, jobID string) (forebay.SetAsideJob, error) {
+func (s *Service) PeekDeadLetter(ctx context.Context, tenant, queue string, where forebay.SetAside, jobID string) (forebay.SetAsideJob, error) {
 	q, err := s.deadLetterQuery(ctx, tenant, queue, where, forebay.SetAsideFilter{JobIDs: []string{jobID}})
 	if err != nil {
 		return forebay.SetAsideJob{}, err
@@ -94,7 +94,7 @@ const redriveStep = 500
 
 // RedriveSetAside sends the matching jobs back as their next generation, each at most once however
 // many redrives run at the same time.
-func (s *Service) RedriveSetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, req forebay.RedriveRequest, actor string) (forebay.RedriveReport, error) {
+func (s *Service) RedriveDeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, req forebay.RedriveRequest, actor string) (forebay.RedriveReport, error) {
 	report := forebay.RedriveReport{DryRun: req.DryRun, Reasons: map[string]int{}, JobIDs: []string{}}
 	q, err := s.deadLetterQuery(ctx, tenant, queue, where, req.Filter)
 	if err != nil {
@@ -228,7 +228,7 @@ func (s *Service) eachDeadLetter(ctx context.Context, q DeadLetterQuery, limit i
 }
 
 // PurgeSetAside removes the matching jobs from the subqueue for good; the job records stay, failed.
-func (s *Service) PurgeSetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, actor string) (forebay.PurgeReport, error) {
+func (s *Service) PurgeDeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, actor string) (forebay.PurgeReport, error) {
 	var report forebay.PurgeReport
 	q, err := s.deadLetterQuery(ctx, tenant, queue, where, f)
 	if err != nil {

@@ -299,7 +299,7 @@ func TestDeploymentChangesAreTold(t *testing.T) {
 		s.Admission.OnDeploymentChange(func(c forebay.DeploymentChange) { heard <- c })
 		fail := func(name string, n int) {
 			for range n {
-				if err := s.Admission.Tells(ctx, admission.Admission{Option: admission.Option{Deployment: name}, Reservation: quota.Reservation{Seq: 1}, Outcome: &quota.Outcome{Kind: quota.Transient}}); err != nil {
+				if err := s.Admission.RecordOutcome(ctx, admission.Admission{Option: admission.Option{Deployment: name}, Reservation: quota.Reservation{Seq: 1}, Outcome: &quota.Outcome{Kind: quota.Transient}}); err != nil {
 					t.Fatal(err)
 				}
 			}

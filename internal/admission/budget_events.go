@@ -14,38 +14,38 @@ import (
 // log, and to whoever listens in this process, which logs it.
 
 const (
-	toldMost      = 1
-	toldExhausted = 2
-	mostOfIt      = 0.8
+	notifiedMost      = 1
+	notifiedExhausted = 2
+	mostOfIt          = 0.8
 )
 
 // warn tells that most of a budget is used.
 func (t *Tx) warn(b *Budget, s *Spending) error {
 	l := b.Limits[s.kind]
 	most := func(limit, used int64) bool { return limit > 0 && float64(used) >= mostOfIt*float64(limit) }
-	if s.told&toldMost != 0 || !most(l.Tokens, s.settled.Tokens) && !most(l.Cost, s.settled.Cost) {
+	if s.notified&notifiedMost != 0 || !most(l.Tokens, s.settled.Tokens) && !most(l.Cost, s.settled.Cost) {
 		return nil
 	}
-	s.told |= toldMost
-	return t.tellBudget(b, s, forebay.EventBudgetWarning)
+	s.notified |= notifiedMost
+	return t.publishBudget(b, s, forebay.EventBudgetWarning)
 }
 
 // WarnExhausted tells that there is no room for a job, even if no call in flight used anything.
 func (t *Tx) WarnExhausted(b *Budget, need Amount) error {
 	for kind, s := range b.Current {
-		if s.told&toldExhausted != 0 || b.Limits[kind].Allows(s.certain(), need) {
+		if s.notified&notifiedExhausted != 0 || b.Limits[kind].Allows(s.certain(), need) {
 			continue
 		}
-		s.told |= toldExhausted
+		s.notified |= notifiedExhausted
 		s.Changed = true
-		if err := t.tellBudget(b, s, forebay.EventBudgetExhausted); err != nil {
+		if err := t.publishBudget(b, s, forebay.EventBudgetExhausted); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *Tx) tellBudget(b *Budget, s *Spending, kind forebay.EventType) error {
+func (t *Tx) publishBudget(b *Budget, s *Spending, kind forebay.EventType) error {
 	use := s.use()
 	e := forebay.BudgetEvent{Type: kind, KeyID: b.key, Period: use.Period, StartsAt: use.StartsAt, EndsAt: use.EndsAt,
 		Timestamp: driver.FromMillis(t.Now), Tokens: use.Tokens, CostUSD: use.CostUSD, Budget: b.Stated()}

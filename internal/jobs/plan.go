@@ -77,7 +77,7 @@ func (s *Service) held(q *Queue) func(forebay.WaitReason) {
 
 // class is that of what a task calls. Tasks whose calls are admitted together have the same one in all
 // processes; others may share it, and then wait in one line.
-func class(t *forebay.Task) int {
+func classOf(t *forebay.Task) int {
 	called := t.Model
 	if t.Endpoint != "" {
 		called = "/" + t.Endpoint // a name that no model has
@@ -96,10 +96,10 @@ func (s *Service) Admit(ctx context.Context, d *Delivery) (admitted context.Cont
 	if d.Admission == nil {
 		return ctx, func() {}
 	}
-	told := *d.Admission // of its own: it may be told while the call goes on
-	call := &quota.Call{Deployment: told.Deployment, Headers: func(h quota.Headers) {
-		told.Outcome = &quota.Outcome{Kind: quota.HeadersArrived, Headers: h}
-		s.store.Admission.Tell(told)
+	update := *d.Admission // of its own: it may be told while the call goes on
+	call := &quota.Call{Deployment: update.Deployment, Headers: func(h quota.Headers) {
+		update.Outcome = &quota.Outcome{Kind: quota.HeadersArrived, Headers: h}
+		s.store.Admission.SendOutcome(update)
 	}}
 	return quota.WithCall(ctx, call), func() { d.Admission.Outcome = call.Outcome }
 }
