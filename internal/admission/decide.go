@@ -19,7 +19,7 @@ type Candidate struct {
 type Fate uint8
 
 const (
-	Unasked Fate = iota // the claims want no more jobs, or its tenant is at its concurrency limit
+	Unasked Fate = iota // the claims want no more jobs jobs, or its tenant is at its concurrency limit
 	Refused             // no deployment takes the call now
 	Goes
 )
@@ -52,8 +52,8 @@ func (t *Tx) Decide(candidates []Candidate, wanted int) (*Decision, error) {
 	return &d.Decision, d.decide()
 }
 
-// decide asks in turns, for each tenant about as many candidates as it has slots: a slot that one of them
-// does not need, because no deployment takes it, is for the next.
+// decide asks in turns, for each tenant about as many candidates as it has free calls. If no
+// deployment takes one of them, its turn goes to the tenant's next.
 func (a *decider) decide() error {
 	for {
 		turn, err := a.turn()
@@ -98,8 +98,8 @@ func (a *decider) decide() error {
 	}
 }
 
-// turn returns the candidates, as indexes into the look's, that were not asked about and have a slot of
-// their tenant.
+// turn returns the indexes of candidates that were not asked about and whose tenants have free
+// calls.
 func (a *decider) turn() (turn []int, err error) {
 	var picked map[int64]int64
 	turn = make([]int, 0, len(a.Fates))
@@ -185,15 +185,15 @@ func (a *decider) ask(name string, group []int, choice int) error {
 			use.Going++
 		case full:
 			a.refuse(i, name, forebay.WaitConcurrency, use.Until)
-		default: // whatever others said, this one was not asked
+		default: // whatever others refused, this one was not asked
 			a.Fates[i] = Unasked
 		}
 	}
 	return nil
 }
 
-// tooLarge reports whether a candidate's call is larger than the deployment's quota and another that takes calls has room
-// for it.
+// tooLarge reports whether a candidate's call is larger than the deployment's quota, and another
+// that takes calls has room for it.
 func (a *decider) tooLarge(i, choice int, d *Deployment) (bool, error) {
 	options := a.candidates[i].Options
 	if len(options) < 2 || d.Holds(a.Now, options[choice].Limits, options[choice].Request) {

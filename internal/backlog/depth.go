@@ -10,27 +10,26 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Depth is what stands in the subqueues of one queue for jobs, of all tenants. Each number is exact while no
-// subqueue holds more of a kind at one priority than were counted; else there are at least so many.
+// Depth counts the messages of one queue for jobs, of all tenants or one. Each number is exact
+// unless Capped is set; then there are at least so many.
 type Depth struct {
 	Queue      string
-	Ready      int64 // may be delivered now, from either subqueue
+	Ready      int64 // may be delivered now, from the main or the retry subqueue
 	Scheduled  int64 // wait for a time: a scheduled start, a retry delay, a pause, their session's turn
 	Locked     int64 // with a worker
 	Retrying   int64 // in the retry subqueue, whatever they wait for there
 	DeadLetter int64
 	Quarantine int64
 	OldestAge  time.Duration // of the message that has been ready longest; 0: none is
-	Capped     bool          // a count stopped at its limit: there are at least so many
+	Capped     bool          // a count stopped at its limit
 }
 
-// longestLock bounds how far ahead the end of a lock can be: an index that does not know what is locked
-// need not be read further.
+// longestLock bounds how far ahead a lock can end. The index does not tell what is locked, so
+// rows are read only within that time.
 const longestLock = 5 * time.Minute
 
-// What stands in one line of a subqueue. Each part walks the index and stops at the limit ?5, so that a million
-// jobs that wait cost no more than as many as are counted. Rows themselves are looked up only where their
-// time is within a lock's.
+// Counts of one flow. Each part reads along the index and stops at the limit ?5, so that a
+// backlog of any length costs the same. Rows are read only where their time is within a lock's.
 const sqlDepth = `
 SELECT (SELECT count(*) FROM (SELECT m.visible FROM messages m
     WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3 ORDER BY m.visible LIMIT ?5 + 0) x),
@@ -41,10 +40,10 @@ SELECT (SELECT count(*) FROM (SELECT m.visible FROM messages m
   (SELECT count(x.token) FROM (SELECT m.token FROM messages m
     WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible > ?3 AND m.visible <= ?4 ORDER BY m.visible LIMIT ?5 + 0) x)`
 
-// maxDepthFlows bounds the ids of a subqueue that are counted: tenants times priorities.
+// maxDepthFlows bounds the flows of a subqueue that are counted.
 const maxDepthFlows = 1000
 
-// Depths counts what stands in every queue for jobs, up to limit in each line of a subqueue.
+// Depths counts the messages of every queue for jobs, up to limit in each flow.
 func (r *Reader) Depths(ctx context.Context, limit int64) (depths []Depth, err error) {
 	err = r.Queues.Read(ctx, func(c driver.Conn) error {
 		depths = nil
@@ -74,8 +73,8 @@ func (r *Reader) Depths(ctx context.Context, limit int64) (depths []Depth, err e
 	return depths, err
 }
 
-// TenantDepth counts what stands of one tenant in a queue for jobs: about limit of each kind in each
-// subqueue at most, shared by the tenant's ids.
+// TenantDepth counts one tenant's messages in a queue for jobs: about limit of each kind in each
+// subqueue at most, shared by the tenant's flows.
 func (r *Reader) TenantDepth(ctx context.Context, queueID, tenant, limit int64) (depth Depth, err error) {
 	err = r.Queues.Read(ctx, func(c driver.Conn) error {
 		depth = Depth{}
@@ -97,13 +96,13 @@ func (r *Reader) TenantDepth(ctx context.Context, queueID, tenant, limit int64) 
 
 var jobSubqueues = []queue.SubqueueKind{queue.SubqueueMain, queue.SubqueueRetry, queue.SubqueueDeadLetter, queue.SubqueueQuarantine}
 
-// sqlTenantFlows is sqlLines for the ids of subqueue ?1 from ?2 on and below ?3.
+// sqlTenantFlows is flows.SQLList for the flows of subqueue ?1 from ?2 on and below ?3.
 const sqlTenantFlows = `
 WITH RECURSIVE l(line) AS (SELECT min(rank) FROM messages WHERE lane = ?1 AND rank >= ?2 AND rank < ?3
   UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank > l.line AND m.rank < ?3) FROM l WHERE l.line IS NOT NULL)
 SELECT line FROM l WHERE line IS NOT NULL`
 
-// depthFlows returns the first ids that are to be counted.
+// depthFlows returns the first flows, which are to be counted.
 func depthFlows(c driver.Conn, sql string, subqueue queue.Subqueue, bounds ...int64) (ids []int64, err error) {
 	st := c.Prep(sql).Int(int64(subqueue))
 	for _, bound := range bounds {
@@ -118,7 +117,7 @@ func depthFlows(c driver.Conn, sql string, subqueue queue.Subqueue, bounds ...in
 	return ids, driver.UnlessStopped(err)
 }
 
-// count adds what stands in ids of a subqueue.
+// count adds the messages of some flows.
 func (d *Depth) count(c driver.Conn, subqueue queue.Subqueue, ids []int64, now, limit int64) error {
 	for _, flow := range ids {
 		_, err := c.Prep(sqlDepth).Int(int64(subqueue)).Int(flow).Int(now).Int(now + longestLock.Milliseconds()).Int(limit).One(func(row driver.Row) {

@@ -10,27 +10,26 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// Why a job that is ready does not run, and when it will, nobody writes down: it is worked out when
-// somebody asks, from what is known of the deployments, on copies of it.
-
 const (
-	// countedAhead is how many jobs are counted that go before another one, in each line. Of more there is an estimate.
+	// countedAhead is how many jobs ahead of another one are counted in each flow. Beyond that
+	// their number is estimated.
 	countedAhead = 1000
-	// rateSpan is over how long the rate at which jobs start is measured, rateStarts the fewest of them.
+	// rateSpan is over how long the rate of starts is measured; rateStarts is the fewest starts
+	// that tell a rate.
 	rateSpan   = 15 * time.Second
 	rateStarts = 5
-	// nearly is from which share of its limit on a deployment is held back by it.
+	// nearly is the share of its limit from which on a deployment counts as held back by it.
 	nearly = 0.8
-	// fewCalls is from how many calls in the last minute on these tell what the jobs ahead will need.
+	// fewCalls is how many calls of the last minute tell what the jobs ahead will need.
 	fewCalls = 10
 	// portions is into how many parts the work ahead is cut, to be spread over deployments.
 	portions = 16
 )
 
-// forecast is what can be said of jobs that are ready.
+// forecast is made from what holds jobs back now.
 type forecast struct{ admission.Holding }
 
-// option is a deployment that a job could go to, with a copy of what is known of it.
+// option is a deployment that a job could call, with a copy of its state.
 type option struct {
 	admission.Option
 	state  *quota.State
@@ -49,8 +48,8 @@ func (f forecast) options(list []admission.Option) []option {
 	return options
 }
 
-// holds says why none of the deployments would take the job if it were its turn now; "": one would, or
-// the job needs none. Of several reasons it is the one that is over soonest, as a rule.
+// holds returns why none of the deployments would take the job if it were next; "": one would, or
+// the job needs none. Of several reasons it prefers the one that usually ends soonest.
 func (f forecast) holds(options []option) (reason forebay.WaitReason) {
 	for _, o := range options {
 		_, v := o.state.Clone().Reserve(f.Now, o.Limits, o.Request)
@@ -67,10 +66,11 @@ func (f forecast) holds(options []option) (reason forebay.WaitReason) {
 	return reason
 }
 
-// rate is how many jobs a millisecond the deployments have begun lately, together; 0: nobody knows.
+// rate returns how many jobs a millisecond the deployments have begun lately, together; 0: nobody
+// knows.
 func (f forecast) rate(options []option) float64 {
 	var starts, since int64
-	blocked := true // all are left alone for a while, so that what was says nothing
+	blocked := true // no deployment takes calls for a while, so the past tells nothing
 	for _, o := range options {
 		n, from := o.state.Starts(f.Now, rateSpan)
 		starts += n
@@ -90,17 +90,19 @@ func (f forecast) rate(options []option) float64 {
 // start is in how long a job is started.
 type start struct {
 	in    time.Duration
-	known bool // else there is nothing to tell it by
-	held  bool // it is the quotas that it waits for
+	known bool // else nothing tells
+	held  bool // it waits for quotas
 }
 
-// atLeast has the start wait for something else too that takes so long.
+// atLeast makes the start wait for something else that takes so long.
 func (e *start) atLeast(in time.Duration) { e.in, e.known = max(e.in, in), true }
 
-// byQuota estimates the start for a job that has so many ahead of it, by the quotas and the rate at which jobs start.
+// byQuota estimates the start of a job with so many ahead, by the quotas and the rate at which
+// jobs start.
 func (f forecast) byQuota(options []option, ahead int64, rate float64) start {
 	var able []option
-	// A limit is known; a deployment is not held back by its own. How long one is paused, or turns calls away, nobody knows.
+	// It is known how long a limit holds jobs back. Nobody knows how long a deployment is paused
+	// or turns calls away.
 	limited, free, called := false, false, false
 	for _, o := range options {
 		n, _ := o.state.Starts(f.Now, rateSpan)
@@ -122,10 +124,10 @@ func (f forecast) byQuota(options []option, ahead int64, rate float64) start {
 	return e
 }
 
-// expect estimates when a job is started that has so many ahead of it in its lane.
+// expect estimates when a job with so many ahead in its subqueue is started.
 func (f forecast) expect(job *Job, retry RetryLimits, options []option, ahead Ahead, calls Calls, rate float64) start {
 	if job.Retry() {
-		e := f.byQuota(options, ahead.Jobs, 0) // the main lane's jobs start at another rate
+		e := f.byQuota(options, ahead.Jobs, 0) // jobs of the main subqueue start at another rate
 		retry.delay(&e, ahead.Jobs, calls.Duration)
 		return e
 	}
@@ -133,7 +135,7 @@ func (f forecast) expect(job *Job, retry RetryLimits, options []option, ahead Ah
 		return f.byQuota(options, ahead.Jobs, rate)
 	}
 	full := int64(len(calls.Running)) >= calls.Most
-	if full { // others' jobs pass it
+	if full { // jobs of other tenants pass it
 		ahead.Jobs = ahead.Own
 	}
 	e := f.byQuota(options, ahead.Jobs, rate)
@@ -169,12 +171,12 @@ func (l RetryLimits) delay(e *start, ahead int64, duration time.Duration) {
 	}
 }
 
-// freeIn is in how long the tenant has a slot for a job of which so many others have theirs before, if each call takes as long as
-// the latest did.
+// freeIn returns in how long the tenant has a free call for a job with so many ahead, if calls
+// take as long as the latest did.
 func freeIn(calls Calls, ahead int64) time.Duration {
-	free := make([]time.Duration, calls.Most) // in how long the slots are free, those first that are soonest
+	free := make([]time.Duration, calls.Most) // in how long each call is free, the soonest first
 	running := calls.Running
-	if over := len(running) - len(free); over > 0 { // it may have fewer than it had: the first to end are nobody's
+	if over := len(running) - len(free); over > 0 { // its limit was lowered, so the first calls to end free nothing
 		running = running[over:]
 	}
 	for i, since := range running {
@@ -183,13 +185,13 @@ func freeIn(calls Calls, ahead int64) time.Duration {
 	return free[ahead%calls.Most] + times(float64(ahead/calls.Most), calls.Duration)
 }
 
-// times is so many times d, at most some years.
+// times returns n times d, but at most some years.
 func times(n float64, d time.Duration) time.Duration {
 	return time.Duration(min(n*float64(d), float64(1e8*time.Second)))
 }
 
-// drain is in how long the deployments have begun so many jobs together, if each portion goes to the one
-// that is done with it first.
+// drain returns in how long the deployments have begun so many jobs together. Each portion goes
+// to the one that is done with it first.
 func (f forecast) drain(options []option, jobs int64) (in time.Duration) {
 	given := make([]int64, len(options))
 	for left := jobs; left > 0; {
@@ -208,7 +210,8 @@ func (f forecast) drain(options []option, jobs int64) (in time.Duration) {
 	return in
 }
 
-// size is what a job ahead will be charged in tokens: as much as those of the last minute, or else as this one.
+// size is the tokens that a job ahead will be charged: the mean of the last minute, else the
+// estimate of this one.
 func (o option) size() int64 {
 	if used := o.status.Used; used[quota.Requests] >= fewCalls {
 		return (used[quota.Tokens] + used[quota.OutputTokens]) / used[quota.Requests]
@@ -220,8 +223,8 @@ func (o option) limited() bool {
 	return o.status.Limit[quota.Tokens] > 0 || o.status.Limit[quota.Requests] > 0
 }
 
-// tight reports whether the deployment's own limits hold calls back, not the workers: then there is no
-// room for even a few of those that wait.
+// tight reports whether the deployment's own limits hold calls back, not the workers. Then there
+// is no room for even a few of the waiting jobs.
 func (o option) tight(now, ahead int64) bool {
 	const few = 4
 	state := o.state.Clone()

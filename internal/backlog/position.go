@@ -40,38 +40,39 @@ type Position struct {
 	admission.Holding
 }
 
-// Ahead is how many jobs of its subqueue that call the same go before one.
+// Ahead counts the jobs of a subqueue and class that go before one.
 type Ahead struct {
 	Jobs    int64 // an estimate if Counted is set
 	Own     int64 // those of them that are its tenant's
-	Counted int64 // there are at least so many, and more than were counted; 0: Jobs were counted
+	Counted int64 // how many were counted if there are more; 0: all were
 }
 
 // Calls is what is known of calls for one tenant.
 type Calls struct {
 	Most     int64           // may be under way at once; 0: any number
-	Running  []time.Duration // for how long those have been that are under way, longest first; of a tenant with a limit
+	Running  []time.Duration // for how long its calls have run, longest first, if its tenant has a limit
 	Duration time.Duration   // of the latest that have ended, on average; 0: not known
 }
 
 const (
-	// maxFlowSteps is how many lines of a subqueue are visited to find those that call the same.
+	// maxFlowSteps is how many flows of a subqueue are visited to find those of one class.
 	maxFlowSteps = 128
-	// atOnce is what becomes ready at once, in milliseconds.
+	// atOnce is within how many milliseconds jobs count as ready together.
 	atOnce = 1000
-	// samples is how many numbers are looked up for an estimate. The standard deviation is 4 % for a line that has half of the jobs, and
-	// 30 % for one of fifty that have as many.
+	// samples is how many sequence numbers an estimate looks up. Its standard deviation is 4 %
+	// for a flow with half of the jobs, and 30 % for one of fifty flows that share them.
 	samples = 512
-	// latestCalls are those whose duration is typical of a tenant's, if they ended within latestSpan milliseconds.
+	// latestCalls are typical of a tenant's calls, if they ended within latestSpan milliseconds.
 	latestCalls = 64
 	latestSpan  = 10 * 60_000
 )
 
-// What becomes visible after now is ahead of a job that does so later only if it is no lock that ends then.
+// A message that becomes visible after now is ahead of a later one unless it is locked.
 const sqlNotLocked = " AND (m.visible <= ?%d OR m.token IS NULL)"
 
-// Of the job's own line, in two parts, for any number of jobs may have become ready in the same millisecond: these are in the order
-// of their numbers in the index. The last column is the largest number near the end.
+// Jobs ahead in the job's own flow. The two parts are for jobs ready earlier and in the same
+// millisecond, since any number can be ready then. The last column is the largest number near the
+// end.
 var (
 	sqlAheadInFlow      = aheadInFlow("")
 	sqlAheadInFlowLater = aheadInFlow(fmt.Sprintf(sqlNotLocked, 7))
@@ -86,8 +87,8 @@ FROM (SELECT count(*) AS n, min(seq) AS lowest FROM (SELECT m.seq ` + line + "< 
   (SELECT count(*) AS n, min(seq) AS lowest FROM (SELECT m.seq ` + line + "= ?4" + and + ` ORDER BY m.visible LIMIT ?6 + 0) x WHERE seq < ?5) b`
 }
 
-// sqlGoesBefore is the time to which jobs of another line of its tenant go before one of line ?2 that is ready since visible, at then: those
-// whose level is before the job's, by priority and age.
+// sqlGoesBefore is the time until which jobs of another flow of its tenant go before one of flow
+// ?2 that is ready since visible, at then. These have an earlier level, by priority and age.
 func sqlGoesBefore(line, then, visible, step string) string {
 	return fmt.Sprintf("CASE WHEN %[1]s = %[2]s THEN %[4]s WHEN %[1]s < %[2]s THEN %[5]s + (%[2]s - %[1]s) * %[6]s ELSE %[5]s - (%[1]s - %[2]s) * %[3]d END",
 		flows.SQLRankOf(line), flows.SQLRankOf("?2"), fairqueue.Ageing, then, visible, step)
@@ -95,8 +96,9 @@ func sqlGoesBefore(line, then, visible, step string) string {
 
 const sqlPausedTenants = "(SELECT no FROM tenants WHERE paused <> 0)"
 
-// sqlFlowsOfClass makes l, the lines of subqueue ?1 from ?3 to before ?4 that are of the class of line ?2, and some others: each step skips to the
-// class's first line of the same tenant, or of the next one. There are ?5 steps at most.
+// sqlFlowsOfClass makes l: the flows of subqueue ?1 from ?3 to before ?4 of the class of flow ?2,
+// and some others. Each step skips to the class's first flow of the same tenant or the next one.
+// There are ?5 steps at most.
 var sqlFlowsOfClass = fmt.Sprintf(`
 WITH RECURSIVE l(line, n) AS (SELECT min(rank), 1 FROM messages WHERE lane = ?1 AND rank >= ?3 AND rank < ?4
   UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank < ?4 AND m.rank >= CASE
@@ -108,14 +110,15 @@ WITH RECURSIVE l(line, n) AS (SELECT min(rank), 1 FROM messages WHERE lane = ?1 
 var (
 	sqlListOthers = sqlFlowsOfClass + `
 SELECT line, n, CASE WHEN ` + flows.SQLTenantOf("line") + " IN " + sqlPausedTenants + " THEN 1 ELSE 0 END FROM l WHERE line IS NOT NULL"
-	// Of those of the job's tenant what goes before it, of those of others all that is ready then.
+	// Of the job's own tenant these count what goes before it, of other tenants all that is ready
+	// then.
 	sqlAheadOfOwn         = aheadInFlows("m.visible <= "+sqlGoesBefore("l.line", "?6", "?9", "?10"), "")
 	sqlAheadOfOwnLater    = aheadInFlows("m.visible <= "+sqlGoesBefore("l.line", "?6", "?9", "?10"), fmt.Sprintf(sqlNotLocked, 11))
 	sqlAheadOfOthers      = aheadInFlows("m.visible <= ?6", "")
 	sqlAheadOfOthersLater = aheadInFlows("m.visible <= ?6", fmt.Sprintf(sqlNotLocked, 9))
 )
 
-// aheadInFlows counts what became ready after ?7 and until ?6, up to ?8 in each line.
+// aheadInFlows counts what became ready after ?7 and until ?6, up to ?8 in each flow.
 func aheadInFlows(before, and string) string {
 	within := "FROM messages m WHERE m.lane = ?1 AND m.rank = l.line AND m.visible > ?7 AND m.visible <= ?6 AND " + before + and
 	return sqlFlowsOfClass + `
@@ -124,8 +127,9 @@ SELECT line, (SELECT count(*) FROM (SELECT m.visible ` + within + ` ORDER BY m.v
 FROM l WHERE line IS NOT NULL AND line <> ?2 AND ` + flows.SQLClassOf("line") + " = " + flows.SQLClassOf("?2")
 }
 
-// How many of some jobs go before that one, by line: of stretches of numbers ?9 long from ?8 on one each is looked up, not always the same
-// place, for tenants may take turns in submitting.
+// Estimates how many jobs go before one, by flow. One sequence number is looked up in each
+// stretch of ?9 numbers from ?8 on. Its place in the stretch varies, because tenants may submit
+// in turns.
 var sqlAheadBySample = fmt.Sprintf(`
 WITH RECURSIVE s(i) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT i + 1 FROM s WHERE i < %d),
 found(rank) AS MATERIALIZED (SELECT (SELECT m.rank FROM messages m WHERE m.seq = ?8 + s.i * ?9 + (s.i * 2654435761) %% ?9 AND m.lane = ?1
@@ -134,10 +138,11 @@ found(rank) AS MATERIALIZED (SELECT (SELECT m.rank FROM messages m WHERE m.seq =
 SELECT rank, count(*) FROM found WHERE rank IS NOT NULL AND %s NOT IN %s GROUP BY rank`,
 	samples-1, flows.SQLTenantOf("m.rank"), flows.SQLTenantOf("?2"), sqlGoesBefore("m.rank", "?3", "?4", "?5"), flows.SQLClassOf("m.rank"), flows.SQLClassOf("?2"), flows.SQLTenantOf("rank"), sqlPausedTenants)
 
-// Standing tells how many jobs go before one that waits, as things are: to one that is ready, now; to one that becomes ready later, then.
-// In its own line up to limit are counted by walking an index, and about as many in the others of its tenant, and in those of other
-// tenants. What is behind is estimated by looking up some hundred numbers. So it costs the same however many jobs and lines there
-// are. Between tenants it is an estimate: while the job's tenant has its turns, each other one has as many, by their shares.
+// Position returns how many jobs go before a waiting one: now if it is ready, else when it
+// becomes ready. It counts up to limit jobs in the job's own flow, about as many in its tenant's
+// other flows, and in other tenants' flows. Beyond that it estimates from some hundred sequence
+// numbers. So the cost does not depend on the number of jobs and flows. Between tenants it is an
+// estimate: each gets turns by its share.
 func (r *Reader) Position(ctx context.Context, job *Job, shares flows.Shares, limit int64) (at Position, err error) {
 	err = r.Queues.Read(ctx, func(c driver.Conn) error {
 		at = Position{}
@@ -170,7 +175,7 @@ func (r *Reader) Position(ctx context.Context, job *Job, shares flows.Shares, li
 	return at, err
 }
 
-// counter counts at what is before a job.
+// counter counts what is ahead of a job.
 type counter struct {
 	driver.Conn
 	job    *Job
@@ -182,15 +187,16 @@ type counter struct {
 // then is when the job is ready.
 func (w *counter) then() int64 { return max(w.now, w.job.Visible) }
 
-// step is how much later a job of the next higher priority may have come and still go before the job.
+// step is how much later a job of the next higher priority can come and still go before the job.
 func (w *counter) step() int64 {
-	if (w.then()-w.job.Visible)/fairqueue.Ageing >= w.job.Flow%flows.PerClass { // it has come to the first level, where the oldest goes first
+	if (w.then()-w.job.Visible)/fairqueue.Ageing >= w.job.Flow%flows.PerClass { // it has reached the first level, where the oldest goes first
 		return 0
 	}
 	return fairqueue.Ageing
 }
 
-// ahead counts what became ready after a time and goes before the job. lowest is the lowest number among the first.
+// ahead counts what became ready after a time and goes before the job. lowest is the lowest
+// sequence number among the first.
 func (w *counter) ahead(from int64) (a Ahead, lowest int64, err error) {
 	job, later := w.job, w.job.Visible > w.now
 	lowest = job.Seq
@@ -251,8 +257,9 @@ func (w *counter) ahead(from int64) (a Ahead, lowest int64, err error) {
 	return a, lowest, nil
 }
 
-// sum puts atOnce what is before the job in its own line and in others. Each other tenant has its turns while these have theirs.
-func (w *counter) sum(own int64, counts map[int64]int64) Ahead {
+// sum adds up what is ahead in the job's own flow and in others. Other tenants have their turns
+// meanwhile.
+func (w *counter) sum(own int64, counts map[int64]int64) Ahead { // flow → how many
 	tenants := map[int64]int64{}
 	for flow, n := range counts {
 		tenants[flows.TenantOf(flow)] += n
@@ -267,19 +274,20 @@ func (w *counter) sum(own int64, counts map[int64]int64) Ahead {
 	return a
 }
 
-// turns is how many turns another tenant has while the job's has so many.
+// turns is how many turns another tenant has while the job's tenant has so many.
 func (w *counter) turns(tenant, own int64) int64 {
 	return int64(min(math.Ceil(float64(own)*w.shares.Weight(tenant)/w.shares.Weight(w.job.Tenant)), math.MaxInt32))
 }
 
-// otherFlows is what is ahead of a job in the lines beside its own.
+// otherFlows counts what is ahead of a job in flows beside its own.
 type otherFlows struct {
 	counts map[int64]int64 // flow → how many
-	first  int64           // the lowest number of those that are first in theirs
+	first  int64           // the lowest sequence number of those that are first in their flow
 	more   bool            // there are more than were counted
 }
 
-// countOthers counts in the other lines of the job's tenant, or in those of others as far as matters while its tenant has so many turns.
+// countOthers counts in the other flows of the job's tenant, or in those of other tenants while
+// its tenant has so many turns.
 func (w *counter) countOthers(b *otherFlows, from int64, own bool, turns int64) error {
 	class := flows.ClassOf(w.job.Flow)
 	low, high := class*flows.PerClass, int64(math.MaxInt64)
@@ -332,7 +340,7 @@ func (w *counter) countOthers(b *otherFlows, from int64, own bool, turns int64) 
 	return err
 }
 
-// bySample estimates, by line, how many go before the job of those with numbers from first to last.
+// bySample estimates, by flow, how many jobs with numbers from first to last go before the job.
 func (w *counter) bySample(from, first, last int64) (counts map[int64]int64, err error) {
 	counts = map[int64]int64{}
 	every := (last-first)/samples + 1
@@ -346,7 +354,7 @@ func (w *counter) bySample(from, first, last int64) (counts map[int64]int64, err
 
 const sqlNeed = "SELECT " + admission.LimitColumns + ", w.tokens, w.cost FROM budget_waits w JOIN budgets b ON b.no = w.budget WHERE w.seq = ?"
 
-// unaffordable tells whether the budget that the job waits for could never pay for it.
+// unaffordable reports whether the budget that the job waits for can never pay for it.
 func (w *counter) unaffordable() (never bool, err error) {
 	_, err = w.Prep(sqlNeed).Int(w.job.Seq).One(func(r driver.Row) {
 		for _, l := range admission.ReadLimits(r, 0) {
@@ -366,7 +374,8 @@ FROM (SELECT seq FROM jobs WHERE tenant = ? AND seq < ? ORDER BY seq DESC LIMIT 
 WHERE a.outcome IN ('succeeded', 'retried', 'failed') AND a.finished_at > ?`
 )
 
-// calls reads what is known of the tenant's calls: jobs with numbers below the first that waits were called last.
+// calls reads what is known of the tenant's calls. The latest were of jobs with numbers below
+// first, the first job that waits.
 func (w *counter) calls(most, first int64) (calls Calls, err error) {
 	calls.Most = most
 	err = w.Prep(sqlRunning).Int(w.now).Text(admission.TenantResource(w.job.Tenant)).Each(func(r driver.Row) error {

@@ -8,52 +8,53 @@ import (
 	"github.com/forebayhq/forebay/internal/fairqueue"
 )
 
-// Which lines a look asks, out of thousands. There is no I/O here.
-
-// maxLines is how many lines one look asks. leastRecent of them are those asked longest ago, if there are more.
-// maxHeld is how many are asked in classes in which jobs may not be called, so that the others have room.
+// MaxFlows is how many flows one scan asks. leastRecent of them are those asked longest ago, if
+// there are more. maxHeld of them are of classes in which jobs may not be called, so that the
+// others have room.
 const (
 	MaxFlows    = 32
 	leastRecent = 8
 	maxHeld     = 8
 )
 
-// lineAsk is how much a look asks of a line.
+// Query is what a scan asks of a flow, and the answer.
 type Query struct {
 	Flow, Floor, Limit int64
-	SeenNext, NewDue   int64 // see line
-	// informs tells that the line is asked only to know about it. Others of its tenant that go before it are not asked.
+	SeenNext, NewDue   int64 // see Flow
+	// Informs tells that the flow is asked only to learn about it. Flows of its tenant that go
+	// before it are not asked.
 	Informs        bool
-	Got, NextReady int64 // how many are ready, and when the earliest is that is not; never: there is none
+	Got, NextReady int64 // how many jobs are ready, and when the next one is; never: none is
 }
 
-// lineEntry is a line that a look may ask.
+// entry is a flow that a scan may ask.
 type entry struct {
 	id     int64
 	flow   *Flow
-	tenant int // index
+	tenant int // index of its tenantEntry
 	level  int64
-	waits  bool // nothing of it is believed to be ready
+	waits  bool // none of its jobs is believed to be ready
 	asked  bool
 }
 
-// before reports whether a line's jobs go before those of another of its tenant, as far as is known.
+// before reports whether a flow's jobs go before those of another of its tenant, as far as is
+// known.
 func (e *entry) before(o *entry) bool {
 	return cmp.Or(cmp.Compare(e.level, o.level), cmp.Compare(e.flow.Oldest, o.flow.Oldest), cmp.Compare(e.id, o.id)) < 0
 }
 
-// flowEntry is a tenant with lines that a look may ask.
+// tenantEntry is a tenant with flows that a scan may ask.
 type tenantEntry struct {
 	tenant     int64
 	start      float64
 	rests      bool
-	best, free int // indexes of its first line, and of the first in a class in which jobs may be called; -1: none
+	best, free int // indexes of its first flow, and of the first in a class that is not held; -1: none
 	chosen     bool
-	lines      []int // the ready lines of one that was chosen, but for best and free
-	first      int   // how many of its lines that are asked are of its first level
+	flows      []int // the ready flows of a chosen tenant, except best and free
+	first      int   // how many of its asked flows are of its first level
 }
 
-// chooser chooses what to ask.
+// chooser chooses which flows a scan asks.
 type chooser struct {
 	*Set
 	now     int64
@@ -63,8 +64,9 @@ type chooser struct {
 	asks    []int // indexes of entries
 }
 
-// choose says what to ask so that so many can be served. It asks the lines of the tenants whose turn is next, the first of
-// each class, and those asked longest ago. The horizon says, by class, from where on the turn may be a tenant's that is not asked.
+// Choose returns which flows to ask so that limit jobs can be served. These are the flows of the
+// tenants whose turn is next, the first of each class, and those asked longest ago. The horizon
+// says, by class, from where on a tenant may be next that is not asked.
 func (l *Set) Choose(limit int, now int64, shares Shares, restsUntil func(tenant int64) int64) (asks []Query, horizon *fairqueue.Horizon) {
 	c := chooser{Set: l, now: now, limit: limit, entries: make([]entry, 0, len(l.Flows))}
 	c.list(restsUntil)
@@ -83,11 +85,11 @@ func (l *Set) Choose(limit int, now int64, shares Shares, restsUntil func(tenant
 	return c.limits(shares), horizon
 }
 
-// list finds what may be asked, and of each tenant what goes first.
+// list lists the flows that may be asked, and finds the first of each tenant.
 func (c *chooser) list(restsUntil func(tenant int64) int64) {
 	at := map[int64]int{}
-	for no, one := range c.Flows {
-		tenant := TenantOf(no)
+	for id, flow := range c.Flows {
+		tenant := TenantOf(id)
 		i, ok := at[tenant]
 		if !ok {
 			i, at[tenant] = len(c.tenants), len(c.tenants)
@@ -97,7 +99,7 @@ func (c *chooser) list(restsUntil func(tenant int64) int64) {
 		if f.rests {
 			continue
 		}
-		c.entries = append(c.entries, entry{id: no, flow: one, tenant: i, level: fairqueue.Level(RankOf(no), one.Oldest, c.now), waits: one.NextReady > c.now})
+		c.entries = append(c.entries, entry{id: id, flow: flow, tenant: i, level: fairqueue.Level(RankOf(id), flow.Oldest, c.now), waits: flow.NextReady > c.now})
 		n := len(c.entries) - 1
 		e := &c.entries[n]
 		if e.waits {
@@ -106,7 +108,7 @@ func (c *chooser) list(restsUntil func(tenant int64) int64) {
 		if f.best < 0 || e.before(&c.entries[f.best]) {
 			f.best = n
 		}
-		if !c.HeldClasses[ClassOf(no)] && (f.free < 0 || e.before(&c.entries[f.free])) {
+		if !c.HeldClasses[ClassOf(id)] && (f.free < 0 || e.before(&c.entries[f.free])) {
 			f.free = n
 		}
 	}
@@ -141,9 +143,9 @@ func (c *chooser) plan() {
 	for n, more := 0, true; more && len(c.asks) < most; n++ {
 		more = false
 		for _, i := range slices.Concat(held, free) {
-			if f := &c.tenants[i]; f.chosen && n < len(f.lines) && len(c.asks) < most {
+			if f := &c.tenants[i]; f.chosen && n < len(f.flows) && len(c.asks) < most {
 				more = true
-				c.ask(f.lines[n])
+				c.ask(f.flows[n])
 			}
 		}
 	}
@@ -153,22 +155,23 @@ func (c *chooser) plan() {
 	}
 }
 
-// askFirst asks the first line of each tenant, and one behind it if that may have its turn, until so many lines are asked.
-func (c *chooser) askFirst(flows []int, most int, line func(*tenantEntry) int) {
+// askFirst asks the first flow of each tenant, up to most in all. It also asks a flow behind the
+// first level if its reserved turn may come.
+func (c *chooser) askFirst(flows []int, most int, flow func(*tenantEntry) int) {
 	for _, i := range flows {
 		if len(c.asks) >= most {
 			return
 		}
 		f := &c.tenants[i]
 		f.chosen = true
-		c.ask(line(f))
-		if turns := c.limit/len(flows) + 1; len(f.lines) > 0 && c.Shares.BehindDue(f.tenant, int64(turns)) {
+		c.ask(flow(f))
+		if turns := c.limit/len(flows) + 1; len(f.flows) > 0 && c.Shares.BehindDue(f.tenant, int64(turns)) {
 			c.ask(c.oldestBehind(f))
 		}
 	}
 }
 
-// firstOfClasses returns the first line of each class that those of the tenants leave out.
+// firstOfClasses returns the first flow of each class that the tenants' flows leave out.
 func (c *chooser) firstOfClasses(held, free []int) (firsts []int) {
 	covered := [Classes]bool{}
 	for _, i := range held {
@@ -200,11 +203,12 @@ func (c *chooser) firstOfClasses(held, free []int) (firsts []int) {
 	return firsts[:min(len(firsts), leastRecent)]
 }
 
-// keepFirst adds a tenant to those that go first, at most so many, in their order. line returns the index of the line that it goes with.
-func (c *chooser) keepFirst(first []int, i, most int, line func(*tenantEntry) int) []int {
+// keepFirst inserts a tenant into the list of those that go first, which holds at most most. flow
+// returns the index of the flow that it goes with.
+func (c *chooser) keepFirst(first []int, i, most int, flow func(*tenantEntry) int) []int {
 	before := func(a, b int) int {
 		x, y := &c.tenants[a], &c.tenants[b]
-		return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(c.entries[line(x)].flow.Oldest, c.entries[line(y)].flow.Oldest), cmp.Compare(x.tenant, y.tenant))
+		return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(c.entries[flow(x)].flow.Oldest, c.entries[flow(y)].flow.Oldest), cmp.Compare(x.tenant, y.tenant))
 	}
 	if len(first) == most {
 		if before(i, first[most-1]) > 0 {
@@ -216,7 +220,8 @@ func (c *chooser) keepFirst(first []int, i, most int, line func(*tenantEntry) in
 	return slices.Insert(first, at, i)
 }
 
-// gather lists the other ready lines of some tenants, in the order in which they are worth asking.
+// gather lists the other ready flows of some tenants, in the order in which they are worth
+// asking.
 func (c *chooser) gather(held, free []int) {
 	some := make([]bool, len(c.tenants))
 	for _, i := range slices.Concat(held, free) {
@@ -225,11 +230,11 @@ func (c *chooser) gather(held, free []int) {
 	for i := range c.entries {
 		e := &c.entries[i]
 		if f := &c.tenants[e.tenant]; some[e.tenant] && !e.waits && i != f.free && i != f.best {
-			f.lines = append(f.lines, i)
+			f.flows = append(f.flows, i)
 		}
 	}
 	for i := range c.tenants {
-		slices.SortFunc(c.tenants[i].lines, func(a, b int) int {
+		slices.SortFunc(c.tenants[i].flows, func(a, b int) int {
 			if c.entries[a].before(&c.entries[b]) {
 				return -1
 			}
@@ -238,16 +243,16 @@ func (c *chooser) gather(held, free []int) {
 	}
 }
 
-// oldestBehind returns the line with the oldest job, of those behind a tenant's first.
+// oldestBehind returns the flow with the oldest job behind a tenant's first level.
 func (c *chooser) oldestBehind(f *tenantEntry) int {
-	return slices.MinFunc(f.lines, func(a, b int) int {
+	return slices.MinFunc(f.flows, func(a, b int) int {
 		x, y := &c.entries[a], &c.entries[b]
 		level := c.entries[f.best].level
 		return cmp.Or(compareBool(x.level == level, y.level == level), cmp.Compare(x.flow.Oldest, y.flow.Oldest), cmp.Compare(x.id, y.id))
 	})
 }
 
-// askLeastRecent fills up with the lines that were asked longest ago.
+// askLeastRecent fills up with the flows that were asked longest ago.
 func (c *chooser) askLeastRecent() {
 	before := func(a, b int) int {
 		x, y := &c.entries[a], &c.entries[b]
@@ -273,7 +278,8 @@ func (c *chooser) askLeastRecent() {
 	}
 }
 
-// horizon returns where the turns of tenants begin of which no line is asked for its turn.
+// horizon returns, by class, the earliest turn of a tenant of which no flow is asked for its
+// turn.
 func (c *chooser) horizon() *fairqueue.Horizon {
 	h := fairqueue.Horizon{Jobs: c.limit}
 	for i := range h.Starts {
@@ -289,8 +295,9 @@ func (c *chooser) horizon() *fairqueue.Horizon {
 	return &h
 }
 
-// limits says how much to ask of each line. The tenants share one and a half times what can be served, half by their weights and half
-// evenly, for jobs differ in size. The lines of a tenant's first level share that; each other one has the reserved share.
+// limits says how many jobs to ask of each flow. The tenants share one and a half times what can
+// be served: half by their weights and half evenly, because jobs differ in size. A tenant's share
+// goes to the flows of its first level. Each other flow has the reserved share.
 func (c *chooser) limits(shares Shares) []Query {
 	flows, weights := 0.0, 0.0
 	for i := range c.tenants {
@@ -314,10 +321,10 @@ func (c *chooser) limits(shares Shares) []Query {
 	for n, i := range c.asks {
 		e := &c.entries[i]
 		f := &c.tenants[e.tenant]
-		one := e.flow
-		one.SeenNext, one.NewNext = min(one.SeenNext, one.NewNext), never
-		a := Query{Flow: e.id, Floor: one.Floor, SeenNext: one.SeenNext, NewDue: one.NewDue, Informs: !f.chosen && f.best >= 0}
-		one.AskedAt, one.NewReady = c.now, never
+		flow := e.flow
+		flow.SeenNext, flow.NewNext = min(flow.SeenNext, flow.NewNext), never
+		a := Query{Flow: e.id, Floor: flow.Floor, SeenNext: flow.SeenNext, NewDue: flow.NewDue, Informs: !f.chosen && f.best >= 0}
+		flow.AskedAt, flow.NewReady = c.now, never
 		part := c.limit
 		if f.chosen {
 			part = int(math.Ceil(1.5*float64(c.limit)*(1/flows+shares.Weight(f.tenant)/weights)/2)) + 1

@@ -8,8 +8,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// admit decides which of the jobs that a look found are called now: at most as many as the claims
-// want. The others stay as they are; the look knows when it is worth asking again.
+// admit decides which of the jobs that a scan found are called now, at most as many as the claims
+// want. The others stay where they are, and the scan knows when to ask again.
 func (t *Tx) admit(l *scan, claims []*claim, slots int) error {
 	plan := claims[0].Plan
 	if len(l.found) == 0 || plan == nil && !t.admission.AnyCapped() {
@@ -58,8 +58,8 @@ func (t *Tx) admit(l *scan, claims []*claim, slots int) error {
 	return nil
 }
 
-// callable returns the deployments where those that were found could be called. The next look at the subqueue asks
-// for the same as it begins.
+// callable returns the deployments that the found jobs could call. The subqueue's next scan reads
+// their states in its first round trip.
 func (l *scan) callable(options [][]admission.Option) []string {
 	seen := map[string]bool{}
 	for _, name := range l.called {
@@ -77,10 +77,10 @@ func (l *scan) callable(options [][]admission.Option) []string {
 	return l.called
 }
 
-// blocked is what the latest look at a subqueue has found of jobs that may not be called now.
+// blocked is what the latest scan of a subqueue found of jobs that may not be called now.
 type blocked struct {
-	since int64    // the time of the look
-	until int64    // new ones alone are no reason to look again before
+	since int64    // the time of the scan
+	until int64    // new jobs alone are no reason for a scan before
 	by    []string // deployments that hold them
 }
 
@@ -88,20 +88,20 @@ func (t *Tx) block(l *scan) {
 	t.w.blocked[l.subqueue] = blocked{since: t.Now, until: t.Now + blockedPause, by: l.heldBy}
 }
 
-// Milliseconds between looks at a subqueue in which jobs are held: for new jobs alone, and at all.
+// Milliseconds between scans of a subqueue with held jobs: for new jobs alone, and at all.
 const (
 	blockedPause = 100
 	heldPause    = 10
 )
 
-// askAgain notes when a job that was held may be called; 0: not before somebody does something.
+// scanAgain records when a held job may be called; 0: not before something else happens.
 func (l *scan) scanAgain(at int64) {
 	if at > 0 && (l.retryAt == 0 || at < l.retryAt) {
 		l.retryAt = at
 	}
 }
 
-// wanted is how many messages the claims that wait want together.
+// wanted is how many jobs the waiting claims want together.
 func wanted(claims []*claim) (n int) {
 	for _, c := range claims {
 		if c.Waits() {

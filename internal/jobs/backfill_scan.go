@@ -7,18 +7,19 @@ import (
 	"github.com/forebayhq/forebay/internal/flows"
 )
 
-// A line that begins with more jobs that may not go than a look tries would hide those behind them that call
-// something else: there are few classes, and a task's model may have changed since its jobs came. So what
-// stands behind is walked through, a piece at a time, for tasks of which none is held.
+// A flow's first jobs may be held, while jobs behind them call something else and could go. There
+// are few classes, and a task's model may have changed since its jobs came. A backfill scan
+// searches behind the held jobs, piece by piece, for tasks of which no job is held.
 
 const (
 	backfillPiece = 1000 // messages
-	// Milliseconds after a piece in which nothing may go, and after a walk that found no other task.
+	// Milliseconds after a piece in which nothing may go, and after a search that found no other
+	// task.
 	backfillPause = 250
 	backfillAgain = 2000
 )
 
-// maxPassed is how many tasks a walk passes over.
+// maxSkippedTasks is how many tasks a backfill scan leaves out.
 const maxSkippedTasks = 4
 
 const (
@@ -30,7 +31,7 @@ WHERE j.task NOT IN (?7, ?8, ?9, ?10) ORDER BY m.visible, m.place LIMIT ?11 + 0`
 	sqlBackfillEnd = "SELECT visible, seq" + sqlBackfillPiece + "1 OFFSET ?6"
 )
 
-// lookBehind adds what may go from behind the beginnings of lines that are held.
+// backfill adds jobs that may go from behind the held beginnings of flows.
 func (t *Tx) backfill(l *scan, claims []*claim) error {
 	held := map[int64][]candidate{}
 	for i := range l.held {
@@ -56,7 +57,8 @@ func (t *Tx) backfill(l *scan, claims []*claim) error {
 	return nil
 }
 
-// walk takes the next piece of a line. What may go of it is what the look has found then.
+// backfillScan scans the next piece of a flow. The scan's found jobs are those of the piece that
+// may go.
 func (t *Tx) backfillScan(l *scan, no int64, w *flows.Backfill, held []candidate, claims []*claim, slots int) error {
 	last := &held[len(held)-1]
 	if from := last.ScheduledAt.UnixMilli(); !w.More || w.Visible < from || w.Visible == from && w.Seq < last.Seq {

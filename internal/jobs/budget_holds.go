@@ -6,8 +6,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// afford leaves to each candidate of a look the options that its budgets, and its job's own limits, have
-// room for. Candidates without any are taken out: they wait.
+// afford leaves to each candidate of a scan the options that its budgets and its own limits have
+// room for. It takes out candidates without any; they wait.
 func (t *Tx) afford(l *scan, options [][]admission.Option) ([][]admission.Option, error) {
 	for _, b := range t.admission.Budgets.ByNo {
 		b.Tentative = admission.Amount{}
@@ -34,8 +34,8 @@ func (t *Tx) afford(l *scan, options [][]admission.Option) ([][]admission.Option
 	return options[:n], nil
 }
 
-// affordable is afford for one candidate. Of options that all may take more than the job has left the
-// last one stays, for whoever makes the call counts better, and refuses it.
+// affordable is afford for one candidate. If all options may take more than the job's own limits
+// leave, the last one stays: whoever makes the call counts exactly, and refuses it.
 func (t *Tx) affordable(l *scan, m *candidate, options []admission.Option) (fit []admission.Option, going bool, err error) {
 	left, err := t.jobLeft(m)
 	if err != nil {
@@ -45,7 +45,7 @@ func (t *Tx) affordable(l *scan, m *candidate, options []admission.Option) (fit 
 		return nil, false, err
 	}
 	bare := len(options) == 0
-	if bare { // it needs nothing that is known beforehand
+	if bare { // nothing is known beforehand of what it needs
 		options = []admission.Option{{}}
 	}
 	least, most, waits := options[0].Hold, admission.Amount{}, true
@@ -66,7 +66,7 @@ func (t *Tx) affordable(l *scan, m *candidate, options []admission.Option) (fit 
 	switch {
 	case waits:
 		return nil, false, t.park(l, m, least)
-	case len(fit) == 0: // if those before it are not called after all, it may go
+	case len(fit) == 0: // it may go if the candidates before it do not
 		l.held = append(l.held, *m)
 		l.scanAgain(t.Now + blockedPause)
 		t.block(l)
@@ -81,10 +81,10 @@ func (t *Tx) affordable(l *scan, m *candidate, options []admission.Option) (fit 
 	return fit, true, nil
 }
 
-// limited reports whether the job has a limit of its own.
+// limited reports whether the job has limits of its own.
 func (m *candidate) limited() bool { return m.MaxCost != nil || m.MaxTotalTokens != nil }
 
-// jobLeft is what a job's own limits leave to its calls.
+// jobLeft is what a job's own limits leave for its calls.
 func (t *Tx) jobLeft(m *candidate) (left admission.Limit, err error) {
 	left = admission.Limit{Tokens: -1, Cost: -1}
 	var spent admission.Amount
@@ -102,12 +102,12 @@ func (t *Tx) jobLeft(m *candidate) (left admission.Limit, err error) {
 	return left, nil
 }
 
-// What a job has used, and what its call may that was lost and is not recorded yet.
+// What a job has used, including what its lost call may have used that is not recorded yet.
 const sqlSpentAndHeld = `
 SELECT a.tokens + coalesce(h.tokens, 0), a.cost + coalesce(h.cost, 0) FROM (` + sqlSpent + `) AS a,
   (SELECT max(tokens) AS tokens, max(cost) AS cost FROM budget_holds WHERE seq = ?1 AND lost = 0) AS h`
 
-// forgetLock records the attempt of a job whose lock has expired and that cannot be claimed again soon.
+// forgetLock records the lost attempt of a job that cannot be claimed again soon.
 func (t *Tx) forgetLock(m *candidate) error {
 	if !m.lostToken {
 		return nil
@@ -121,7 +121,7 @@ func (t *Tx) forgetLock(m *candidate) error {
 
 const sqlHold = "INSERT INTO budget_holds (seq, token, budget, at, tokens, cost) VALUES (?, ?, ?, ?, ?, ?)"
 
-// hold keeps what a delivery may use from others.
+// hold reserves in its budgets what a delivery may use.
 func (t *Tx) hold(m *candidate) error {
 	var a admission.Amount
 	if m.Admission != nil {
@@ -153,8 +153,8 @@ func (a *AttemptRecord) used() (used admission.Amount, known bool) {
 	return used, used != admission.Amount{} || !a.Unmeasured
 }
 
-// settleHolds books what a delivery has used instead of what was held for it; what was held, if nobody
-// knows better.
+// settleHolds books what a delivery has used instead of what was held for it. If its use is
+// unknown, it books what was held.
 func (t *Tx) settleHolds(d *LockedJob, a AttemptRecord) error {
 	held, err := t.endHoldsOf(d, &a)
 	if _, known := a.used(); err != nil || known || held == (admission.Amount{}) {
@@ -164,7 +164,8 @@ func (t *Tx) settleHolds(d *LockedJob, a AttemptRecord) error {
 		Int(held.Cost).IntOrNull(held.Tokens).Int(d.Seq).Int(int64(d.Generation)).Int(int64(d.Number)).Exec()
 }
 
-// endHoldsOf ends the holds of a delivery, corrects what was booked if it was lost, and returns what was held.
+// endHoldsOf ends the holds of a delivery and returns what was held. If the delivery was lost, it
+// corrects what was booked.
 func (t *Tx) endHoldsOf(d *LockedJob, a *AttemptRecord) (was admission.Amount, err error) {
 	list, err := admission.ReadHolds(t.Prep(admission.SQLEndHolds).Int(d.Seq).Int(d.Token))
 	if err != nil {
@@ -210,7 +211,7 @@ func (t *Tx) park(l *scan, m *candidate, need admission.Amount) error {
 	t.due(l.subqueue, m.flow, until)
 	t.deadlineAt(m.deadline)
 	t.Changed(m.Seq)
-	// Behind it there may be many more; the next look shall find others' jobs, or those.
+	// Behind it there may be many jobs of the same budget; the next scan reaches those of others.
 	l.limit = maxScan
 	if t.admission.Budgets.Parked++; t.admission.Budgets.Parked >= admission.MaxParked && l.more {
 		l.more = false
@@ -219,7 +220,7 @@ func (t *Tx) park(l *scan, m *candidate, need admission.Amount) error {
 	return t.Prep(admission.SQLWait).Int(m.Seq).Int(short.No).Int(m.flow).Text(m.KeyID).Int(until).Int(need.Tokens).Int(need.Cost).Exec()
 }
 
-// takeSlots notes that a candidate was locked.
+// takeConcurrency counts a locked candidate in its concurrency limits.
 func (t *Tx) takeConcurrency(m *candidate) error {
 	put := func(holder string, u *admission.ConcurrencyUse) error {
 		u.Going = max(u.Going-1, 0)
@@ -248,7 +249,7 @@ func (t *Tx) takeConcurrency(m *candidate) error {
 	return err
 }
 
-// leaveSlots is for a delivery that was settled.
+// releaseConcurrency is for a delivery that was settled.
 func (t *Tx) releaseConcurrency(d *LockedJob) error {
 	if !d.ConcurrencyLimited && t.admission.W.Caps[d.Tenant] == 0 {
 		return nil

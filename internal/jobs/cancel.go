@@ -7,14 +7,14 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 )
 
-// Cancel ends a job that is not terminal and aborts its call in flight. A terminal job is
-// CodeConflict, but for one already cancelled, which is returned as it is.
+// Cancel ends a job that is not terminal and aborts its call in flight. A job that is cancelled
+// already is returned as it is. Any other terminal job is CodeConflict.
 func (s *Service) Cancel(ctx context.Context, tenant, id string) (forebay.Job, error) {
 	row, err := s.row(ctx, tenant, id)
 	if err != nil {
 		return forebay.Job{}, err
 	}
-	// A client that goes away must not leave the call running whose job it cancelled.
+	// The call of a cancelled job must not go on because the client goes away.
 	done, err := s.store.Cancel(context.WithoutCancel(ctx), row.Seq)
 	if err != nil {
 		return forebay.Job{}, err
@@ -29,7 +29,8 @@ func (s *Service) Cancel(ctx context.Context, tenant, id string) (forebay.Job, e
 	return job, err
 }
 
-// Redrive starts the next generation of a failed (set-aside) job; any other is CodeConflict.
+// Redrive starts the next generation of a dead-lettered or quarantined job; any other is
+// CodeConflict.
 func (s *Service) Redrive(ctx context.Context, tenant, id, actor string) (forebay.Job, error) {
 	row, err := s.row(ctx, tenant, id)
 	if err != nil {

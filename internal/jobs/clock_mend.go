@@ -5,20 +5,20 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 )
 
-// What a clock that was ahead has left of jobs: see clock.go.
+// These statements mend what a clock that was ahead has left of jobs; see clock.go of package db.
+// 300000 is forebay.MaxLockDuration, and 4611686018427387904 stands for the end of time. Records
+// are mended that are more than a day, 86400000, ahead. ?1 is the time; ?2 and ?3 bound the
+// numbers of the rows, the first exclusively.
 
-// Numbers in these statements: 300000 is forebay.MaxLockDuration, 4611686018427387904 stands for the end of
-// time, and records are mended that are more than a day, 86400000, ahead. ?1 is the time, ?2 and ?3 are the
-// numbers of the rows: above one, up to another.
 const (
 	sqlJobMadeAhead = "SELECT 1 FROM (SELECT created_at AS at FROM jobs ORDER BY seq DESC LIMIT 1) j WHERE j.at > ?1"
 
 	latestEvent = "FROM events e WHERE e.seq = messages.seq AND e.number = messages.version"
 
-	// Jobs that are set aside: since when.
+	// Since when jobs are dead-lettered or quarantined.
 	sqlDeadLettersAhead = "UPDATE messages SET visible = ?1 WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 AND token IS NULL AND lane % 4 >= 2"
 
-	// A retry, or a pause, that the latest event tells the length of.
+	// A retry or a pause whose length the latest event tells.
 	sqlRetryAhead = `
 UPDATE messages SET visible = ?1 + (SELECT e.retry_delay ` + latestEvent + `)
 WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 AND visible < 4611686018427387904 AND token IS NULL AND lane % 4 < 2
@@ -38,7 +38,7 @@ WHERE seq > ?2 AND seq <= ?3 AND not_before > ?1
 UPDATE events SET at = ?1 WHERE type = 'redriven' AND at > ?1
   AND (seq, number) IN (SELECT m.seq, m.version FROM messages m WHERE m.seq > ?2 AND m.seq <= ?3)`
 
-	// What nothing explains is ready: it was so when it was stored, or given back.
+	// Anything else is ready: it was so when it was stored or given back.
 	sqlReadyAhead = `
 UPDATE messages SET visible = ?1
 WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 AND visible < 4611686018427387904 AND token IS NULL AND lane % 4 < 2
@@ -52,7 +52,7 @@ WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 AND visible < 4611686018427387904 
 UPDATE messages SET visible = ?1
 WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 AND visible <> ?4 AND visible <> ?5 AND token IS NULL AND waiting = 'budget'`
 
-	// The turn of a session comes when the lock of a call that was cancelled would have ended.
+	// The turn of a session comes when the lock of a cancelled call would have ended.
 	sqlSessionAhead = `
 UPDATE messages SET visible = CASE WHEN coalesce((SELECT coalesce(s.not_before, j.scheduled_at) FROM job_sessions s JOIN jobs j ON j.seq = s.seq
     WHERE s.seq = messages.seq), 0) > ?1 + 300000
@@ -63,14 +63,14 @@ WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 + 300000 AND visible < 46116860184
 	sqlLockAhead = `
 UPDATE messages SET visible = CASE WHEN visible < locked_at + 300000 THEN ?1 + visible - locked_at ELSE ?1 + 300000 END, locked_at = ?1
 WHERE seq > ?2 AND seq <= ?3 AND token IS NOT NULL AND locked_at > ?1 AND visible > locked_at AND visible < 4611686018427387904`
-	// It was renewed by a clock that was ahead.
+	// The lock was renewed by a clock that was ahead.
 	sqlRenewedAhead = `
 UPDATE messages SET visible = ?1 + 300000
 WHERE seq > ?2 AND seq <= ?3 AND token IS NOT NULL AND visible > ?1 + 300000 AND visible < 4611686018427387904`
 
 	sqlStartedAhead = "UPDATE messages SET started_at = ?1 WHERE seq > ?2 AND seq <= ?3 AND started_at > ?1"
 
-	// By these records are removed once they are old enough.
+	// Records are removed by these times.
 	sqlOutcomesAhead = `
 UPDATE outcomes SET completed_at = ?1, started_at = CASE WHEN started_at > ?1 THEN ?1 ELSE started_at END
 WHERE seq > ?2 AND seq <= ?3 AND completed_at > ?1 + 86400000`

@@ -19,7 +19,7 @@ func subqueueKind(where forebay.SetAside) queue.SubqueueKind {
 	return queue.SubqueueDeadLetter
 }
 
-// query resolves the names of a request for set-aside jobs.
+// deadLetterQuery resolves the names in a request for dead-lettered or quarantined jobs.
 func (s *Service) deadLetterQuery(ctx context.Context, tenant, name string, where forebay.SetAside, f forebay.SetAsideFilter) (DeadLetterQuery, error) {
 	q, err := s.queue(tenant, name)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *Service) deadLetterQuery(ctx context.Context, tenant, name string, wher
 
 const maxFilterIDs = 1000
 
-// SetAside lists the jobs in a queue's dead-letter or quarantine subqueue, newest first.
+// DeadLetters lists the jobs in a queue's dead-letter or quarantine subqueue, newest first.
 func (s *Service) DeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, limit int, cursor string) (forebay.Page[forebay.SetAsideJob], error) {
 	page := forebay.Page[forebay.SetAsideJob]{Items: []forebay.SetAsideJob{}}
 	q, err := s.deadLetterQuery(ctx, tenant, queue, where, f)
@@ -60,7 +60,7 @@ func (s *Service) DeadLetters(ctx context.Context, tenant, queue string, where f
 	return page, err
 }
 
-// PeekSetAside returns one such job with its input.
+// PeekDeadLetter returns one such job with its input.
 func (s *Service) PeekDeadLetter(ctx context.Context, tenant, queue string, where forebay.SetAside, jobID string) (forebay.SetAsideJob, error) {
 	q, err := s.deadLetterQuery(ctx, tenant, queue, where, forebay.SetAsideFilter{JobIDs: []string{jobID}})
 	if err != nil {
@@ -92,8 +92,8 @@ func deadLetterView(tenant, queue string, row DeadLetter) forebay.SetAsideJob {
 // redriveStep is how many jobs one redrive or purge transaction moves.
 const redriveStep = 500
 
-// RedriveSetAside sends the matching jobs back as their next generation, each at most once however
-// many redrives run at the same time.
+// RedriveDeadLetters sends the matching jobs back as their next generation. Each follows at most
+// one of several redrives at the same time.
 func (s *Service) RedriveDeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, req forebay.RedriveRequest, actor string) (forebay.RedriveReport, error) {
 	report := forebay.RedriveReport{DryRun: req.DryRun, Reasons: map[string]int{}, JobIDs: []string{}}
 	q, err := s.deadLetterQuery(ctx, tenant, queue, where, req.Filter)
@@ -207,7 +207,8 @@ func filterDetail(f forebay.SetAsideFilter) string {
 	return string(b)
 }
 
-// eachSetAside calls f with the matching rows in steps, newest first, until limit rows (0: all).
+// eachDeadLetter calls f with the matching rows in steps, newest first, until limit rows (0:
+// all).
 func (s *Service) eachDeadLetter(ctx context.Context, q DeadLetterQuery, limit int, f func([]DeadLetter) error) error {
 	for seen := 0; limit == 0 || seen < limit; {
 		q.Limit = redriveStep
@@ -227,7 +228,8 @@ func (s *Service) eachDeadLetter(ctx context.Context, q DeadLetterQuery, limit i
 	return nil
 }
 
-// PurgeSetAside removes the matching jobs from the subqueue for good; the job records stay, failed.
+// PurgeDeadLetters removes the matching jobs from the subqueue for good. The job records stay,
+// failed.
 func (s *Service) PurgeDeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, actor string) (forebay.PurgeReport, error) {
 	var report forebay.PurgeReport
 	q, err := s.deadLetterQuery(ctx, tenant, queue, where, f)

@@ -13,7 +13,7 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// SetAsideRow is a job in a dead-letter or quarantine subqueue.
+// DeadLetter is a job in a dead-letter or quarantine subqueue.
 type DeadLetter struct {
 	Seq           int64
 	ID            string
@@ -26,14 +26,14 @@ type DeadLetter struct {
 	CorrelationID string
 	CreatedAt     time.Time
 	SetAsideAt    time.Time
-	Input         []byte // only when one is read
+	Input         []byte // only if the query reads it
 	InputBlob     string
 	InputSize     int64
 	Metadata      []byte
 	LastError     []byte
 }
 
-// SetAsideQuery selects set-aside jobs of one tenant, newest first.
+// DeadLetterQuery selects dead-lettered or quarantined jobs of one tenant, newest first.
 type DeadLetterQuery struct {
 	Subqueue queue.Subqueue
 	Tenant   int64
@@ -43,7 +43,7 @@ type DeadLetterQuery struct {
 	ReadBody bool
 }
 
-// The rows of one subqueue are few beside the live ones, and are read along the subqueue's index.
+// A subqueue has few rows beside the live ones. They are read along its index.
 const sqlDeadLetters = `
 SELECT m.seq, j.id, j.task, m.reason, o.error_class, o.error_code, o.error_message, m.generation, m.attempt, m.deliveries,
   j.correlation_id, j.created_at, m.visible, CASE WHEN ?8 <> 0 THEN j.input END, j.input_blob, j.input_size, j.metadata, m.last_error
@@ -54,7 +54,7 @@ WHERE m.lane = ?1 AND m.lane % 4 >= 2 AND j.tenant = ?2 AND m.seq < ?3
   AND (?7 = '' OR j.id = ?7)
 ORDER BY m.seq DESC LIMIT ?11 + 0`
 
-// SetAsideRows returns the jobs that the query selects.
+// DeadLetters returns the jobs that the query selects.
 func (s *Store) DeadLetters(ctx context.Context, q DeadLetterQuery) (rows []DeadLetter, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		rows, err = readDeadLetters(c, q)
@@ -111,14 +111,14 @@ type Redrive struct {
 	Edit  *RedriveEdit
 }
 
-// RedriveEdit replaces parts of the job; zero fields stay as they are.
+// RedriveEdit replaces parts of the job. Zero fields stay as they are.
 type RedriveEdit struct {
 	Task            string
 	MaxAttempts     int
 	Input           []byte
 	InputBlob       string
 	InputSize       int64 // 0: the input stays
-	MaxOutputTokens int64 // as in NewJob; of the input that stays, where only the task is another
+	MaxOutputTokens int64 // as in NewJob; set if the task or the input changes
 }
 
 const sqlRedrive = `
@@ -126,15 +126,16 @@ UPDATE messages SET lane = lane - lane % 4, visible = ?1, generation = generatio
   version = version + 1, started_at = NULL, reason = NULL, last_error = NULL, waiting = NULL
 WHERE seq = ?2 AND lane % 4 >= 2 RETURNING lane, rank, generation, version`
 
-// What tells the start of the first attempt goes with a redrive.
+// The row that the first attempt's "started" event follows from goes with a redrive. So the event
+// gets a row of its own.
 const sqlKeepFirstStart = `
 INSERT INTO events (seq, number, type, at, status, generation, attempt)
 SELECT seq, 2, 'started', started_at, 'running', 1, 1 FROM messages
 WHERE seq = ?1 AND generation = 1 AND lane % 4 >= 2 AND started_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM events WHERE seq = ?1 AND number = 2)`
 
-// Redrive sends set-aside jobs back to the main subqueue of their queue and reports which it found still
-// set aside: of several redrives at once each job follows exactly one. The audit row is written in
-// the same transaction.
+// Redrive sends jobs back to the main subqueue of their queue and reports which were still
+// dead-lettered or quarantined. A job follows exactly one of several redrives at once. The audit
+// row is written in the same transaction.
 func (s *Store) Redrive(ctx context.Context, jobs []Redrive, entry audit.Act) (redriven []bool, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) ([]bool, error) {
 		redriven := make([]bool, len(jobs))
@@ -214,8 +215,8 @@ func (t *Tx) edit(seq int64, e *RedriveEdit) error {
 	return t.Prep("UPDATE messages SET size = ? WHERE seq = ?").Int(e.InputSize).Int(seq).Exec()
 }
 
-// Purge takes set-aside jobs out of their subqueue for good and reports how many it found there. The job
-// records stay, failed.
+// PurgeDeadLetters removes jobs from their dead-letter or quarantine subqueue for good and
+// returns how many were there. The job records stay, failed.
 func (s *Store) PurgeDeadLetters(ctx context.Context, seqs []int64, entry audit.Act) (purged int, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
 		purged := 0

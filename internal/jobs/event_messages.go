@@ -12,11 +12,11 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// Every event of a job is published to the topic job-events of its tenant in the transaction that made
-// the change, if somebody subscribes to it. What no subscription wants costs nothing but a look, once a
-// transaction, whether that is still so.
+// Every event of a job is published to the topic job-events of its tenant, in the transaction of
+// the change, if somebody subscribes to it. An event without subscribers costs only the check,
+// once a transaction.
 
-// tell publishes an event, and notes it for the audit log if that is to have it.
+// publish publishes an event, and notes it for the audit log if its type is audited.
 func (t *Tx) publish(e event) error {
 	if slices.Contains(t.w.store.Audited, e.kind) {
 		t.audited = append(t.audited, e)
@@ -32,7 +32,7 @@ func (t *Tx) publish(e event) error {
 	return t.publishToTopic(bus, f, e)
 }
 
-// tellFollowers is apart from tell, so that what nobody follows costs no memory.
+// publishToTopic is apart from publish, so that an event without subscribers allocates nothing.
 func (t *Tx) publishToTopic(topics *bus.Tx, f *bus.FollowedTenants, e event) error {
 	var topic, task, queue string
 	metadata := map[string]string{}
@@ -63,15 +63,15 @@ func (t *Tx) publishToTopic(topics *bus.Tx, f *bus.FollowedTenants, e event) err
 	return topics.Publish(topic, func() (bus.MessageContent, error) { return eventMessage(published) })
 }
 
-// publishedEvent is an event as subscribers get it. Standard Webhooks wants its time under that name
-// (specification, "Payload structure").
+// publishedEvent is an event as subscribers get it. Standard Webhooks prescribes the name of its
+// time (specification, "Payload structure").
 type publishedEvent struct {
 	forebay.Event
 	Timestamp time.Time `json:"timestamp"`
 }
 
-// eventMessage is the message that tells an event. Its id is the same however often it is delivered,
-// and has no dot, which separates the parts that a webhook signs.
+// eventMessage is the message of an event. Its id is the same however often it is delivered, and
+// has no dot, which separates the parts that a webhook signs.
 func eventMessage(e forebay.Event) (m bus.MessageContent, err error) {
 	m = bus.MessageContent{
 		MessageID: fmt.Sprintf("%s-%d", e.JobID, e.Number), CorrelationID: e.CorrelationID, Subject: string(e.Type),

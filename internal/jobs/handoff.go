@@ -8,12 +8,12 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// A job that is submitted while somebody waits for its subqueue, in which nothing else is ready, is handed
-// over: its message is stored as one that is locked already. That saves storing it as ready, finding
-// it, reading the job back and changing the row, which is a third of what a job costs.
+// A job that is submitted while a claim waits for its subqueue is handed off, if nothing else is
+// ready there: its message is stored locked. That saves storing it as ready, finding it, reading
+// the job back and changing the row, a third of what a job costs.
 
-// handsOver reports whether a new job that is ready may be kept back for a claim that waits. A batch's
-// submissions come last, so nothing else in the transaction looks for its message.
+// handsOff reports whether a ready new job may be kept back for a claim that waits. Submissions
+// come last in a transaction, so nothing else in it needs the message.
 func (t *Tx) handsOff(subqueue queue.Subqueue, j *NewJob) bool {
 	waiting := t.w.Parked[subqueue]
 	if _, blocked := t.w.blocked[subqueue]; blocked && j.Class != 0 {
@@ -48,7 +48,7 @@ func newCandidate(j *NewJob, seq int64, subqueue queue.Subqueue, now int64) cand
 	return m
 }
 
-// leave is for what a look found and no claim took.
+// leave is for what a scan found and no claim took.
 func (t *Tx) leave(l *scan) error {
 	for _, jobs := range [][]candidate{l.found, l.later, l.held} {
 		if err := t.storeNew(l.subqueue, jobs); err != nil {
@@ -58,7 +58,8 @@ func (t *Tx) leave(l *scan) error {
 	return t.withdraw(l.found)
 }
 
-// storeFresh stores the messages of new jobs that were not handed over; the others are stored already.
+// storeNew stores the messages of new jobs that were not handed off. The messages of the others
+// are stored already.
 func (t *Tx) storeNew(subqueue queue.Subqueue, jobs []candidate) error {
 	for i := range jobs {
 		m := &jobs[i]
@@ -82,7 +83,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 1, 2, ?, 1)`
 
 // storeLocked stores the message of a new job under its first lock.
 func (t *Tx) storeLocked(m *candidate, until int64) error {
-	// Nobody but the writer will remember when the lock ends: whoever is handed a job makes no look.
+	// No scan has seen the lock, so nothing else would note when it ends.
 	t.w.ScanAt(m.Subqueue, until)
 	return t.Prep(sqlInsertLocked).Int(m.Seq).Int(int64(m.Subqueue)).Int(m.flow).Int(until).Int(m.InputSize).Int(m.Tenant).IntOrNull(m.deadline).
 		Int(m.Token).Int(t.Now).Int(t.Now).Exec()

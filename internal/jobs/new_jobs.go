@@ -6,8 +6,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// NewJobs validates requests whose jobs the caller stores as a part of a transition of its own. Their inputs
-// must be small enough to stay in the database.
+// NewJobs validates requests whose jobs the caller stores in a transaction of its own. Their
+// inputs must be small enough to stay in the database.
 func (s *Service) NewJobs(ctx context.Context, tenant string, reqs []forebay.SubmitRequest) ([]NewJob, error) {
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
@@ -22,7 +22,7 @@ func (s *Service) NewJobs(ctx context.Context, tenant string, reqs []forebay.Sub
 	return list, nil
 }
 
-// Abort ends the calls of this process whose locks a transition of the caller's voided.
+// Abort ends the calls of this process whose locks a transaction of the caller's voided.
 func (s *Service) Abort(tokens []int64) {
 	for _, token := range tokens {
 		s.abort(token)

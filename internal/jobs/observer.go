@@ -7,29 +7,33 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Observer hears what happens to jobs, on the goroutines that do the work: it must be quick. Without one
-// nothing is spent on it.
+// Observer is notified of what happens to jobs, on the goroutines that do the work. Its methods
+// must be quick. Without an observer nothing is spent on it.
 type Observer interface {
-	// Submitting hears of a job that is about to be stored and may give it another trace context to keep.
+	// Submitting is called for a job that is about to be stored. It may replace the trace context
+	// that the job keeps.
 	Submitting(ctx context.Context, s *Submission)
-	// Submitted hears how that ended, once it is on disk.
+	// Submitted is called with the outcome, once it is on disk.
 	Submitted(s *Submission, existing bool, err error)
-	// Starting hears of a call that is about to be made. The call runs under the returned context.
+	// Starting is called for a call that is about to be made. The call runs under the returned
+	// context.
 	Starting(ctx context.Context, d *Delivery) (context.Context, ObservedCall)
-	// Returned hears of a delivery that went back without a call.
+	// Returned is called for a delivery that went back without a call.
 	Returned(d *Delivery, why forebay.WaitReason)
-	// Held hears that jobs of a queue were found ready and could not be called. It runs in transactions.
+	// Held is called when jobs of a queue were ready and could not be called. It runs in
+	// transactions.
 	Held(queue string, why forebay.WaitReason)
 }
 
-// ObservedCall hears of one call.
+// ObservedCall is notified about one call.
 type ObservedCall interface {
 	// Traceparent is the trace context of the call; "": none.
 	Traceparent() string
-	// Called hears that the call is over.
+	// Called is called when the call is over.
 	Called(err error)
-	// Settled hears what the call led to, once that is on disk; status is the job's if it has ended, and
-	// the outcome is "" when another has settled the delivery: a cancel, or the end of its lock.
+	// Settled is called with what the call led to, once that is on disk. status is the job's if
+	// it has ended. The outcome is "" if a cancel or the end of its lock has settled the
+	// delivery.
 	Settled(a AttemptRecord, status forebay.Status)
 	// Over is called last, whatever happened.
 	Over()
@@ -41,10 +45,10 @@ type Submission struct {
 	Traceparent                               string // the client's, then the one that the job keeps
 	InputBytes                                int64
 	Began                                     time.Time
-	Trace                                     any // the observer's own
+	Trace                                     any // the observer's own data
 }
 
-// submissions are those of one batch; nil when nobody watches.
+// submissions are those of one batch; nil without an observer.
 type submissions struct {
 	observer Observer
 	began    time.Time
@@ -58,7 +62,7 @@ func (s *Service) observeSubmits(n int) *submissions {
 	return &submissions{observer: s.observer, began: time.Now(), list: make([]Submission, n)}
 }
 
-// storing tells that the request has become a job that will be stored.
+// storing is called when the request has become a job that will be stored.
 func (o *submissions) storing(ctx context.Context, i int, tenant, queue string, job *NewJob) {
 	if o == nil {
 		return
@@ -69,14 +73,14 @@ func (o *submissions) storing(ctx context.Context, i int, tenant, queue string, 
 	job.Traceparent = o.list[i].Traceparent
 }
 
-// ended tells what became of all requests.
+// ended is called with the results of all requests.
 func (o *submissions) ended(tenant string, results []forebay.SubmitResult) {
 	if o == nil {
 		return
 	}
 	for i := range results {
 		s := &o.list[i]
-		s.Tenant, s.Began = tenant, o.began // of one that was refused nothing else is known to be so
+		s.Tenant, s.Began = tenant, o.began // nothing else is known of a refused one
 		var err error
 		if results[i].Error != nil {
 			err = results[i].Error
@@ -85,7 +89,7 @@ func (o *submissions) ended(tenant string, results []forebay.SubmitResult) {
 	}
 }
 
-// Observe tells whoever watches that the delivery's call begins, which is to run under the returned
+// Observe notifies the observer that the delivery's call begins. The call runs under the returned
 // context; over must be called when nothing more will come of it.
 func (s *Service) Observe(ctx context.Context, d *Delivery) (_ context.Context, over func()) {
 	if s.observer == nil {
@@ -95,7 +99,7 @@ func (s *Service) Observe(ctx context.Context, d *Delivery) (_ context.Context, 
 	return ctx, d.observed.Over
 }
 
-// Called tells whoever watches that the delivery's call is over.
+// Called notifies the observer that the delivery's call is over.
 func (d *Delivery) Called(err error) {
 	if d.observed != nil {
 		d.observed.Called(err)
@@ -109,7 +113,8 @@ func (d *Delivery) settled(a AttemptRecord, status forebay.Status, err error) er
 	return err
 }
 
-// traceparent is what a call hands on: its own trace context, else the one that the job came with.
+// traceparent is the trace context for the call: the call's own, else the one that the job came
+// with.
 func (d *Delivery) traceparent() string {
 	if d.observed != nil {
 		if own := d.observed.Traceparent(); own != "" {

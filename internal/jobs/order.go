@@ -10,7 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// linesOf returns what is remembered of a subqueue.
+// flowsOf returns what the writer remembers of a subqueue.
 func (w *participant) flowsOf(subqueue queue.Subqueue) *flows.Set {
 	l := w.flows[subqueue]
 	if l == nil {
@@ -20,15 +20,15 @@ func (w *participant) flowsOf(subqueue queue.Subqueue) *flows.Set {
 	return l
 }
 
-// roughly is about the tokens of a job of which nothing better is known.
+// roughly estimates the tokens of a job when nothing better is known.
 func (m *candidate) roughly() float64 {
-	const base = 250 // of the prompt around an input, and of the answer
+	const base = 250 // tokens of the prompt around an input, and of the answer
 	return base + float64(m.InputSize)/forebay.BytesPerToken
 }
 
-// expected is the tokens that will be reserved for a job, if that is where its call is tried first. It is what
-// order goes by: did that count otherwise than charge does, a tenant would be served ahead of its turn, and those
-// whose turn it was would lose it, for nobody is served at a time before the clock.
+// expected is the tokens that will be reserved for a job if its first choice takes it. The order
+// of jobs must count the same as charge does. Otherwise a tenant would be served too early, at
+// the cost of another's turn.
 func (t *Tx) expected(m *candidate, plan admission.Plan) float64 {
 	if options := m.planned(plan); len(options) > 0 {
 		if size := t.stateSoFar(options[0].Deployment).Size(options[0].Limits, options[0].Request); size > 0 {
@@ -38,7 +38,7 @@ func (t *Tx) expected(m *candidate, plan admission.Plan) float64 {
 	return m.roughly()
 }
 
-// stateSoFar is what is known of a deployment without a statement.
+// stateSoFar is what is known of a deployment without a query.
 func (t *Tx) stateSoFar(name string) *quota.State {
 	if d := t.admission.Deployments[name]; d != nil {
 		return &d.State
@@ -61,7 +61,7 @@ func (m *candidate) tokens() float64 {
 	return m.roughly()
 }
 
-// charge notes that a job was taken.
+// charge records that a job was taken.
 func (t *Tx) charge(l *flows.Set, m *candidate, share flows.Shares) {
 	l.Shares.Charge(m.Tenant, int(flows.ClassOf(m.flow)), m.behind, share.Cost(m.Tenant, m.tokens()))
 	t.chargeScarce(l, m, share)

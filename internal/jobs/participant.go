@@ -14,7 +14,7 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// participant finds jobs for those who claim some, and ends those whose deadline has passed.
+// participant serves claims for jobs, and ends jobs whose deadline has passed.
 type participant struct {
 	*db.Writer
 	queue.Waiting[*claim]
@@ -24,10 +24,10 @@ type participant struct {
 	flows           map[queue.Subqueue]*flows.Set // of subqueues that somebody has waited for
 	blocked         map[queue.Subqueue]blocked
 	deadline        int64 // the next deadline; 0: none
-	tendedAt        int64 // when it last looked for others' deadlines
-	searchedAt      int64 // when it last made the lines of all subqueues unknown
+	tendedAt        int64 // when it last looked for deadlines that other processes stored
+	searchedAt      int64 // when it last forgot the flows of all subqueues
 	pace            flows.Pace
-	wantedSubqueues atomic.Pointer[map[queue.Subqueue]bool] // in which subqueues claims wait for jobs that are not there
+	wantedSubqueues atomic.Pointer[map[queue.Subqueue]bool] // main subqueues where claims wait in vain
 }
 
 // Tx is its part of a transaction.
@@ -38,20 +38,20 @@ type Tx struct {
 	admission *admission.Tx
 	wake      int64                          // the earliest new deadline; 0: none
 	newJobs   map[queue.Subqueue][]candidate // new jobs whose messages are not stored yet; nil: store them at once
-	scans     []*scan                        // made as it began
-	fullScans int                            // how many of its looks began from the very beginning
-	endedJobs bool                           // jobs whose deadline had passed were
+	scans     []*scan                        // made as the transaction began
+	fullScans int                            // how many of its scans were full ones
+	endedJobs bool                           // it has ended jobs whose deadline had passed
 	served    []*claim
-	leaving   []leaving           // jobs that have ended and are in their sessions still
-	turns     map[jobSession]turn // of the jobs that are being submitted; nil: ask
-	audited   []event             // that the audit log does not have yet
+	leaving   []leaving           // jobs that have ended and are still in their sessions
+	turns     map[jobSession]turn // of the jobs that are being submitted; nil: read them
+	audited   []event             // events that the audit log does not have yet
 	tally     db.JobTally
 }
 
-// Words of jobs.
+// Kinds of notifications about jobs.
 var (
-	wordFlow      = db.NewWordKind('l', db.ToAllFirst) // of a subqueue a line in which a message became ready
-	wordLater     = db.NewWordKind('t', db.ToAll)      // of a subqueue when the first of those is ready that are not yet
+	wordFlow      = db.NewWordKind('l', db.ToAllFirst) // subqueue and flow in which a message became ready
+	wordLater     = db.NewWordKind('t', db.ToAll)      // subqueue, and when the first of the flows' later messages is ready
 	wordCancelled = db.NewWordKind('x', db.ToAllAgain) // the token of a lock that a cancel voided
 	wordDeadline  = db.NewWordKind('d', db.ToWriters)  // the earliest new deadline
 )
@@ -100,7 +100,7 @@ func (p *participant) Notified(n *db.Notification) {
 		at, timed := n.Words[db.Word{Kind: queue.WordReady, A: subqueue, B: 0}]
 		known.Note(no, at, p.Clock()+db.Inexact)
 		one := known.Flows[no]
-		if !timed { // that comes apart
+		if !timed { // the time comes in another notification
 			one.SeenNext = 0
 		} else if later, some := n.Words[db.Word{Kind: wordLater, A: subqueue, B: 0}]; some {
 			one.NewNext = min(one.NewNext, later)
@@ -114,7 +114,7 @@ func (p *participant) Notified(n *db.Notification) {
 	n.Each(wordDeadline, func(_, _, at int64) { p.deadlineBy(at) })
 }
 
-// deadlineBy notes that there is a deadline at that time.
+// deadlineBy records that there is a deadline at that time.
 func (p *participant) deadlineBy(at int64) {
 	if at > 0 && (p.deadline == 0 || at < p.deadline) {
 		p.deadline = at
@@ -135,14 +135,14 @@ func (p *participant) NextDue(int64) int64 {
 	return next
 }
 
-// MayStoreBeside says that new jobs are only rows: subscribers of events would get copies, and the audit log has one
-// order.
+// MayStoreBeside reports whether new jobs are nothing but rows. They are not if accepting one is
+// audited: the audit log has one order.
 func (p *participant) MayStoreBeside() bool {
 	return !slices.Contains(p.store.Audited, forebay.EventAccepted)
 }
 
-// Opens makes the looks that a transaction can make as it begins, because its operations leave alone what waits in
-// subqueues.
+// Opens prepares the scans that a transaction can make as it begins. That works if its operations
+// leave alone what waits in subqueues.
 func (p *participant) Opens(t *db.Tx, _ []db.Operation, local bool) (questions []driver.PipelineQuery) {
 	if !local {
 		return nil
@@ -223,7 +223,7 @@ func (p *participant) Invalidate(t *db.Tx, at int64) {
 	p.deadline = at
 }
 
-// RoundEnded tells in which subqueues claims wait for jobs that are not there.
+// RoundEnded publishes in which subqueues claims wait in vain.
 func (p *participant) RoundEnded(error) {
 	if !p.Shared() {
 		return
@@ -248,7 +248,7 @@ func (p *participant) TakeOver(t *db.Tx) error {
 	return errors.Join(j.releaseOrphans(), j.endHolds())
 }
 
-// Unblock has subqueues looked at again in which jobs are held: for the deployment of that name; "": for any.
+// Unblock has subqueues scanned again in which jobs are held for that deployment; "": for any.
 func (p *participant) Unblock(deployment string, at int64) {
 	for subqueue, b := range p.blocked {
 		if deployment == "" || slices.Contains(b.by, deployment) {
@@ -257,7 +257,7 @@ func (p *participant) Unblock(deployment string, at int64) {
 	}
 }
 
-// MayGo makes the subqueues due in which these tenants have jobs, also for whoever comes to wait.
+// MayGo has the subqueues scanned in which these tenants have jobs, now or for the next claim.
 func (p *participant) MayGo(tenants map[int64]int64) {
 	if len(tenants) == 0 {
 		return
@@ -272,7 +272,7 @@ func (p *participant) MayGo(tenants map[int64]int64) {
 	}
 }
 
-// Released notes that jobs that waited for a budget are ready at that time.
+// Released records that jobs which waited for a budget are ready at that time.
 func (p *participant) Released(t *db.Tx, subqueue queue.Subqueue, line, at int64, seqs ...int64) {
 	j := Key.Of(t)
 	j.due(subqueue, line, at)
@@ -281,7 +281,7 @@ func (p *participant) Released(t *db.Tx, subqueue queue.Subqueue, line, at int64
 	}
 }
 
-// restsUntil is until when none of a tenant's jobs is delivered; 0: they are.
+// restsUntil is when a tenant's jobs may be delivered again; 0: now.
 func (p *participant) restsUntil(tenant int64) int64 {
 	if p.queue.PausedTenants[tenant] {
 		return db.Never
@@ -289,7 +289,7 @@ func (p *participant) restsUntil(tenant int64) int64 {
 	return p.admission.Full[tenant]
 }
 
-// due notes that a message of that line of the subqueue can be delivered from that time on.
+// due records that a message of the flow can be delivered from that time on.
 func (t *Tx) due(subqueue queue.Subqueue, line, at int64) {
 	if known := t.w.flows[subqueue]; known != nil {
 		known.Note(line, at, t.Now)

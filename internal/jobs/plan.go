@@ -10,11 +10,11 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// Deployments lists where a call of a model that needs so much may go, in the order in which to try.
+// Deployments lists where a call of a model with this need may go, in the order in which to try.
 type Deployments func(model string, need forebay.CallEstimate) []admission.Option
 
-// plan lists where a job of a task could be called, and what the call would need there. Functions of the
-// embedding program, and tasks that this process does not know, are not held back.
+// plan lists where a job of a task could be called, and what the call would need there. Functions
+// of the embedding program, and tasks that this process does not know, are not held back.
 func (s *Service) plan(task string, input []byte, size int64) []admission.Option {
 	now := s.settings.Load()
 	t, known := now.tasks[task]
@@ -29,8 +29,8 @@ func (s *Service) plan(task string, input []byte, size int64) []admission.Option
 	return now.deployments(t.Model, estimate(&t, input, size))
 }
 
-// estimate is what a call of the task is thought to need. It runs while the store is claiming, so a task's own
-// estimate that panics must not take the process down: its call will tell.
+// estimate is what a call of the task will need. It runs within a claim, so a panic of the task's
+// own estimate must not take the process down. The call itself will show the fault.
 func estimate(t *forebay.Task, input []byte, size int64) (need forebay.CallEstimate) {
 	plain := forebay.CallEstimate{PromptTokens: size / forebay.BytesPerToken}
 	if t.Estimate == nil {
@@ -44,8 +44,8 @@ func estimate(t *forebay.Task, input []byte, size int64) (need forebay.CallEstim
 	return t.Estimate(input, size)
 }
 
-// maxOutput is how much output an input asks for, as the task's estimate says, if that is more or less than of any input of its size;
-// 0: it is not. It is kept with jobs whose input is not.
+// maxOutput is how much output an input asks for by the task's estimate. It is 0 if any input of
+// the size asks for the same. It is kept with jobs whose input is in blob storage.
 func maxOutput(t *forebay.Task, input []byte) int64 {
 	asks := estimate(t, input, int64(len(input))).MaxOutputTokens
 	if asks == estimate(t, nil, int64(len(input))).MaxOutputTokens {
@@ -67,7 +67,7 @@ func (s *Service) share(tenant int64) float64 {
 	return 1
 }
 
-// held tells the observer why jobs of a queue could not be called.
+// held notifies the observer why jobs of a queue could not be called.
 func (s *Service) held(q *Queue) func(forebay.WaitReason) {
 	if s.observer == nil {
 		return nil
@@ -75,8 +75,8 @@ func (s *Service) held(q *Queue) func(forebay.WaitReason) {
 	return func(why forebay.WaitReason) { s.observer.Held(q.Name, why) }
 }
 
-// class is that of what a task calls. Tasks whose calls are admitted together have the same one in all
-// processes; others may share it, and then wait in one line.
+// classOf returns the class of what a task calls. Tasks whose calls are admitted together have
+// the same class in all processes. Others may share it, and then wait in one flow.
 func classOf(t *forebay.Task) int {
 	called := t.Model
 	if t.Endpoint != "" {
@@ -90,13 +90,13 @@ func classOf(t *forebay.Task) int {
 	return 1 + int(h.Sum32()%(flows.Classes-1))
 }
 
-// Admit returns a context that carries where the delivery's call was admitted to, and what is to be
+// Admit returns a context that carries where the delivery's call was admitted to. over is to be
 // called when the call is over, before its outcome is settled.
 func (s *Service) Admit(ctx context.Context, d *Delivery) (admitted context.Context, over func()) {
 	if d.Admission == nil {
 		return ctx, func() {}
 	}
-	update := *d.Admission // of its own: it may be told while the call goes on
+	update := *d.Admission // a copy, because its outcome is sent while the call goes on
 	call := &quota.Call{Deployment: update.Deployment, Headers: func(h quota.Headers) {
 		update.Outcome = &quota.Outcome{Kind: quota.HeadersArrived, Headers: h}
 		s.store.Admission.SendOutcome(update)

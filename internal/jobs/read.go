@@ -36,7 +36,7 @@ func (s *Service) Get(ctx context.Context, tenant, id string) (forebay.Job, erro
 
 // Wait returns the job once it is terminal, or as it stands when ctx or the timeout ends first.
 func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Job, error) {
-	// Also when ctx has ended already: whoever may not wait is told how the job stands.
+	// Also when ctx has ended already: a caller that may not wait gets the job as it stands.
 	row, err := s.row(context.WithoutCancel(ctx), tenant, id)
 	if err != nil || row.Status.Terminal() {
 		return s.view(tenant, row), err
@@ -78,17 +78,17 @@ func (s *Service) Attempts(ctx context.Context, tenant, id string) ([]forebay.At
 // maxEvents is the most that Events returns at once.
 const maxEvents = 1000
 
-// Events returns the events numbered above after, oldest first, at most 1,000; done says that the
-// job is terminal and these are its last.
+// Events returns the events numbered above after, oldest first, at most 1,000. done says that the
+// job is terminal and that these are its last.
 func (s *Service) Events(ctx context.Context, tenant, id string, after int64) (events []forebay.Event, done bool, err error) {
-	// The job first: what is terminal now has all its events written.
+	// The job comes first: a job that is terminal now has all its events written.
 	row, err := s.row(ctx, tenant, id)
 	if err != nil {
 		return nil, false, err
 	}
 	events, err = s.store.Events(ctx, row.Seq, after, maxEvents)
 	done = row.Status.Terminal() && len(events) < maxEvents
-	// It may have succeeded between the two: the event is to have its result all the same.
+	// The job may have succeeded between the two reads. The event has its result all the same.
 	if err == nil && row.Status != forebay.StatusSucceeded && slices.ContainsFunc(events, func(e forebay.Event) bool { return e.Type == forebay.EventSucceeded }) {
 		row, err = s.row(ctx, tenant, id)
 	}
@@ -111,8 +111,8 @@ func (s *Service) Events(ctx context.Context, tenant, id string, after int64) (e
 	return events, done, nil
 }
 
-// Watch returns a channel that gets a value (never more than one pending) after each change of the
-// job, until stop is called. Register before reading Events, so that no change is missed.
+// Watch returns a channel that gets a value after each change of the job, until stop is called.
+// At most one value is pending. Register before reading Events, so that no change is missed.
 func (s *Service) Watch(ctx context.Context, tenant, id string) (changes <-chan struct{}, stop func(), err error) {
 	row, err := s.row(ctx, tenant, id)
 	if err != nil {
@@ -230,8 +230,8 @@ func text(b []byte) string {
 	return strings.ToValidUTF8(string(b), "\uFFFD")
 }
 
-// Result opens the result of a succeeded job, of whatever size: JSON of that many bytes. It is
-// CodeConflict while the job has not succeeded.
+// Result opens the result of a succeeded job, which is size bytes of JSON. It is CodeConflict
+// while the job has not succeeded.
 func (s *Service) Result(ctx context.Context, tenant, id string) (r io.ReadCloser, size int64, err error) {
 	row, err := s.row(ctx, tenant, id)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// All claims that wait for a subqueue are served from one look at its lines. Where processes share a database
-// that is one round trip to the server, and as a rule none of its own.
+// One scan of a subqueue's flows serves all claims that wait for it. Where processes share a
+// database, the scan is part of the transaction's first round trip where possible.
 
-// What is asked of lines is given as arrays in PostgreSQL's notation.
+// flowsFrom is what a scan asks of each flow, as arrays in PostgreSQL's notation.
 const flowsFrom = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS bigint[])) AS r"
 
 var sqlReadyShared = `
@@ -30,46 +30,48 @@ FROM (SELECT first.* FROM ` + flowsFrom + `(line, floor, most),
       AND NOT EXISTS (SELECT 1 FROM tenants WHERE no = ` + flows.SQLTenantOf("r.line") + ` AND paused <> 0)) AS m
   JOIN jobs j ON j.seq = m.seq`
 
-// The earliest of each line that is not ready yet, from waits on if near has passed.
+// The earliest message of each flow that is not ready yet. The search starts at SeenNext once
+// NewDue has passed; see flows.Flow.
 const sqlNextShared = `
 SELECT r.line, first.visible FROM ` + flowsFrom + `(line, waits, near),
   LATERAL (SELECT visible FROM messages WHERE lane = ? AND rank = r.line AND visible > (` + postgres.SQLNow + `)
       AND visible >= CASE WHEN r.near <= (` + postgres.SQLNow + `) THEN r.waits ELSE 0 END
     ORDER BY visible LIMIT 1) AS first`
 
-// maxLook bounds what one look reads, inputs included.
+// maxScan bounds how many jobs one scan reads, with their inputs.
 const maxScan = 256
 
-// look is what is ready in a subqueue and was not taken yet.
+// scan is a search for the ready jobs of a subqueue, and what is left of them.
 type scan struct {
 	subqueue    queue.Subqueue
 	flows       *flows.Set
 	flowQueries []flows.Query
-	horizon     *fairqueue.Horizon // see choose
-	fromStart   bool               // it begins from the very beginning, or finds the lines
-	readyOnly   bool               // it does not ask what is not ready yet, for it expects to find enough
+	horizon     *fairqueue.Horizon // see flows.Set.Choose
+	fromStart   bool               // it is a full scan, or it lists the flows
+	readyOnly   bool               // it does not ask what is not ready yet, because it expects to find enough
 	limit       int
 	share       flows.Shares
 	plan        admission.Plan
 	found       []candidate
-	more        bool               // may be ready than was found
-	cut         map[int64]bool     // lines of which only the beginning was found
-	taken       map[int64]int64    // line → "visible" of the latest that was taken
-	later       []candidate        // whose turn is after what was found
-	held        []candidate        // ready, but not to be called now
-	retryAt     int64              // when one of those may be called; 0: nobody knows
-	heldFor     forebay.WaitReason // the last of them is held
-	called      []string           // deployments where those that were found could be called
-	heldBy      []string           // those of them that refused some
+	more        bool               // more jobs may be ready than were found
+	cut         map[int64]bool     // flows of which only the beginning was found
+	taken       map[int64]int64    // flow → "visible" of the latest job that was taken
+	later       []candidate        // jobs whose turn is after those that were found
+	held        []candidate        // ready jobs that may not be called now
+	retryAt     int64              // when a held job may be called; 0: nobody knows
+	heldFor     forebay.WaitReason // why the last of them is held
+	called      []string           // deployments that the found jobs could call
+	heldBy      []string           // deployments that refused some of them
 	unasked     bool               // some may go as soon as another claim wants them
-	backfills   bool               // it looked at those behind that may go in their place
+	backfills   bool               // it searches behind held jobs for some that may go
 }
 
-// newLook looks for as much as the claims want together, from where the last look at the subqueue ended.
+// newScan prepares a scan for as many jobs as the claims want together. It starts where the
+// latest scan of the subqueue ended.
 func (w *participant) newScan(subqueue queue.Subqueue, claims []*claim, now int64) *scan {
 	l := &scan{subqueue: subqueue, flows: w.flowsOf(subqueue), share: claims[0].Share, plan: claims[0].Plan, taken: map[int64]int64{}}
 	l.limit = wanted(claims)
-	if _, l.backfills = w.blocked[subqueue]; l.backfills { // a smaller one may fit
+	if _, l.backfills = w.blocked[subqueue]; l.backfills { // a smaller job may fit
 		l.limit += quota.Backfill
 	}
 	l.limit = min(max(l.limit, 1), maxScan)
@@ -79,7 +81,7 @@ func (w *participant) newScan(subqueue queue.Subqueue, claims []*claim, now int6
 	return l
 }
 
-// questions are what the look asks.
+// queries returns the scan's SQL queries.
 func (l *scan) queries() []driver.PipelineQuery {
 	l.found = l.found[:0]
 	at := map[int64]int{}
@@ -98,7 +100,8 @@ func (l *scan) queries() []driver.PipelineQuery {
 	if l.readyOnly {
 		return []driver.PipelineQuery{ready}
 	}
-	// What is not ready comes first: what becomes ready between the two is then in both, and not in neither.
+	// Jobs that are not ready are asked for first. A job that becomes ready between the two
+	// queries is then in both answers, not in neither.
 	return []driver.PipelineQuery{
 		{SQL: sqlNextShared, Bind: func(st driver.Statement) driver.Statement {
 			return l.bindFlows(st, func(a *flows.Query) (int64, int64) { return a.SeenNext, a.NewDue }).Int(int64(l.subqueue))
@@ -107,7 +110,7 @@ func (l *scan) queries() []driver.PipelineQuery {
 	}
 }
 
-// asked binds the numbers of the lines and what else is asked of each.
+// bindFlows binds the ids of the flows and two values of each.
 func (l *scan) bindFlows(st driver.Statement, of func(*flows.Query) (int64, int64)) driver.Statement {
 	var numbers, firsts, seconds []int64
 	for i := range l.flowQueries {
@@ -117,7 +120,7 @@ func (l *scan) bindFlows(st driver.Statement, of func(*flows.Query) (int64, int6
 	return st.Text(driver.ArrayOf(numbers)).Text(driver.ArrayOf(firsts)).Text(driver.ArrayOf(seconds))
 }
 
-// now looks in the middle of a transaction.
+// run runs the scan in the middle of a transaction.
 func (l *scan) run(t *Tx, fresh []candidate) error {
 	if !l.flows.Known {
 		l.fromStart = true
@@ -144,7 +147,8 @@ func (l *scan) run(t *Tx, fresh []candidate) error {
 	return nil
 }
 
-// keepFloors records up to where each flow was served, once the scan is over. left are jobs that stay.
+// keepFloors records up to where each flow was served, once the scan is over. left are jobs that
+// stay.
 func (l *scan) keepFloors(left ...[]candidate) {
 	for flow, ready := range l.taken {
 		l.flows.Served(flow, ready)
@@ -158,12 +162,12 @@ func (l *scan) keepFloors(left ...[]candidate) {
 	}
 }
 
-// again forgets what the last look left for later, but for new jobs: they have no row yet.
+// forgetLater drops what the latest run left for later, except new jobs: they have no row yet.
 func (l *scan) forgetLater() {
 	l.later = slices.DeleteFunc(l.later, func(c candidate) bool { return !c.isNew })
 }
 
-// lineByLine looks where a statement costs little.
+// runByFlow asks flow by flow, where a statement costs little.
 func (l *scan) runByFlow(t *Tx) error {
 	l.found = l.found[:0]
 	for i := range l.flowQueries {
@@ -194,7 +198,7 @@ func (l *scan) runByFlow(t *Tx) error {
 	return nil
 }
 
-// inLine compares by line and, within it, by whose turn it is.
+// byFlow compares by flow, and within a flow by the order of service.
 func byFlow(a, b candidate) int {
 	return cmp.Or(cmp.Compare(a.flow, b.flow), a.ScheduledAt.Compare(b.ScheduledAt), cmp.Compare(a.Seq, b.Seq))
 }
@@ -226,13 +230,13 @@ func (l *scan) arrange(fresh []candidate, t *Tx) {
 	unasked := len(l.flowQueries) == flows.MaxFlows && l.flows.NextReady(t.w.restsUntil, func(no int64) bool { return asked[no] }) <= t.Now
 	for i := range fresh {
 		no := fresh[i].flow
-		if one := l.flows.Flows[no]; l.cut[no] || !asked[no] && one != nil && one.NextReady <= t.Now { // others of its line come before it
+		if one := l.flows.Flows[no]; l.cut[no] || !asked[no] && one != nil && one.NextReady <= t.Now { // others of its flow come before it
 			l.later = append(l.later, fresh[i])
 		} else {
 			l.found = append(l.found, fresh[i])
 		}
 	}
-	for i := len(l.found) - 1; i >= 0; i-- { // the first of each line comes last
+	for i := len(l.found) - 1; i >= 0; i-- { // the first of each flow comes last
 		if one := l.flows.Flows[l.found[i].flow]; one != nil {
 			one.Oldest = l.found[i].ScheduledAt.UnixMilli()
 		}
@@ -260,13 +264,14 @@ func (l *scan) arrange(fresh []candidate, t *Tx) {
 	}
 }
 
-// lookAt returns what is ready for the claims that wait for a subqueue and may be called: what is stored,
-// and new jobs. It is nil if there is nothing.
-func (w *participant) scanSubqueue(t *Tx, subqueue queue.Subqueue, looks bool) (*scan, error) {
+// scanSubqueue returns what is ready for the claims that wait for a subqueue and may be called.
+// It includes new jobs that are not stored yet. It returns nil if there is nothing. scans tells
+// that stored jobs may be ready.
+func (w *participant) scanSubqueue(t *Tx, subqueue queue.Subqueue, stored bool) (*scan, error) {
 	var l *scan
 	fresh, claims := t.newJobs[subqueue], w.Parked[subqueue]
 	switch {
-	case looks:
+	case stored:
 		if l = t.preparedScan(subqueue); l == nil {
 			l = w.newScan(subqueue, claims, t.Now)
 			if err := l.run(t, fresh); err != nil {
@@ -286,7 +291,7 @@ func (w *participant) scanSubqueue(t *Tx, subqueue queue.Subqueue, looks bool) (
 		t.fullScans++
 	}
 	delete(t.newJobs, subqueue)
-	for _, u := range t.admission.Concurrency { // what the looks before have let go is locked by now, or stays
+	for _, u := range t.admission.Concurrency { // what the scans before let go is locked by now, or stays
 		u.Going = 0
 	}
 	if err := t.admit(l, claims, wanted(claims)); err != nil || !l.backfills {
@@ -295,16 +300,17 @@ func (w *participant) scanSubqueue(t *Tx, subqueue queue.Subqueue, looks bool) (
 	return l, t.backfill(l, claims)
 }
 
-// lookedAhead returns what the transaction found in a subqueue as it began, unless it may not be true any more.
+// preparedScan returns the scan that the transaction made as it began, or nil if its result may
+// be outdated.
 func (t *Tx) preparedScan(subqueue queue.Subqueue) *scan {
-	if t.endedJobs { // jobs whose deadline had passed, which may be among them
+	if t.endedJobs { // the scan may have found jobs that have expired since
 		return nil
 	}
 	for _, l := range t.scans {
 		if l.subqueue == subqueue {
 			l.found = slices.DeleteFunc(l.found, func(c candidate) bool {
 				settled := t.Touches(messageRow(c.Seq))
-				if settled { // or not: it may be that its lock was lost
+				if settled { // or not: its lock may have been lost
 					l.later = append(l.later, c)
 					l.flows.Note(c.flow, t.Now, t.Now)
 				}
@@ -316,7 +322,7 @@ func (t *Tx) preparedScan(subqueue queue.Subqueue) *scan {
 	return nil
 }
 
-// noteDue notes when the subqueue is worth another look.
+// noteDue records when the subqueue is worth another scan.
 func (l *scan) noteDue(w *participant, now int64) {
 	held := map[int64]bool{}
 	clear(l.flows.HeldClasses[:])
@@ -328,7 +334,7 @@ func (l *scan) noteDue(w *participant, now int64) {
 	case len(l.found) > 0, l.unasked, l.more && (len(l.held) == 0 || !l.backfills), l.moreOfFreeClasses():
 		next = now
 	case len(l.held) == 0:
-	case next <= now: // in lines that were not asked
+	case next <= now: // in flows that were not asked
 		next = now + blockedPause
 	}
 	if len(l.held) > 0 && l.retryAt > 0 {
@@ -346,7 +352,7 @@ func (l *scan) noteDue(w *participant, now int64) {
 	}
 }
 
-// passes reports whether there are more jobs of a class of which none is held.
+// moreOfFreeClasses reports whether there are more jobs of a class of which none is held.
 func (l *scan) moreOfFreeClasses() bool {
 	held := map[int64]bool{}
 	for i := range l.held {
@@ -360,7 +366,7 @@ func (l *scan) moreOfFreeClasses() bool {
 	return false
 }
 
-// serveFrom takes ready messages for one claim.
+// serveFrom takes ready jobs for one claim.
 func (w *participant) serveFrom(t *Tx, l *scan, c *claim) error {
 	var bytes int64
 	for len(c.deliveries) < c.Max {
@@ -389,11 +395,11 @@ func (w *participant) serveFrom(t *Tx, l *scan, c *claim) error {
 		if err := t.take(m, c); err != nil {
 			return err
 		}
-		if len(c.deliveries) == before { // it was too late for it
+		if len(c.deliveries) == before { // it had expired, or had too many deliveries
 			if err := t.withdraw(l.found[:1]); err != nil {
 				return err
 			}
-			m.Admission = nil // its tenant does not pay for what it gave back
+			m.Admission = nil // its tenant is not charged for it
 		}
 		t.charge(l.flows, m, l.share)
 		l.found = l.found[1:]

@@ -6,10 +6,11 @@ import (
 	"github.com/forebayhq/forebay/internal/flows"
 )
 
-// What a deployment gives is shared among those that wait for it. Within a subqueue, tenants share what is delivered. That alone
-// would leave a tenant little of a scarce deployment whose other jobs call one that has much to give, and it counts
-// tokens where requests may be what is scarce. So each deployment that lately held jobs of the subqueue has shares of its own.
-// They order the jobs that are to call it, in the places that these have in the order of the subqueue.
+// Tenants share what a subqueue delivers, counted in tokens. That alone would leave a tenant
+// little of a scarce deployment if its other jobs call one that is not scarce. It would also
+// count tokens where requests are scarce. So each deployment that lately held jobs of the
+// subqueue has shares of its own. They order the jobs that are to call it, in the places that
+// these have in the order of the subqueue.
 
 // scarceOf returns the deployment that a candidate's call is tried at first, if it is scarce.
 func scarceOf(s *flows.Set, m *candidate) (string, *flows.Scarce) {
@@ -20,7 +21,7 @@ func scarceOf(s *flows.Set, m *candidate) (string, *flows.Scarce) {
 	return name, s.ScarceOf(name)
 }
 
-// chargeScarce notes that a job has taken a part of what is scarce.
+// chargeScarce records that a job has taken a part of what is scarce.
 func (t *Tx) chargeScarce(l *flows.Set, m *candidate, share flows.Shares) {
 	if m.Admission == nil {
 		return
@@ -31,16 +32,17 @@ func (t *Tx) chargeScarce(l *flows.Set, m *candidate, share flows.Shares) {
 	}
 }
 
-// contenders are the jobs that a look found for one scarce deployment.
+// scarceGroup are the jobs that a scan found for one scarce deployment.
 type scarceGroup struct {
 	*flows.Scarce
 	name string
-	jobs []candidate // each line's in their order
-	next int         // of the jobs, once they are in order
+	jobs []candidate // each flow's in their order
+	next int         // the next of the jobs, once they are in order
 }
 
-// shareScarce puts the jobs that are to call scarce deployments into the order of those. ordered is in the order of the
-// subqueue, found by lines. Where some lines were not asked, only those take part that are in ordered.
+// shareScarce puts the jobs that are to call scarce deployments into the order of those. found is
+// in the order of flows, ordered in that of the subqueue. If some flows were not asked, only jobs
+// in ordered take part.
 func (l *scan) shareScarce(t *Tx, found, ordered []candidate) []candidate {
 	scarce := l.flows.Scarce(t.Now)
 	if len(scarce) == 0 {
@@ -90,7 +92,7 @@ func (l *scan) shareScarce(t *Tx, found, ordered []candidate) []candidate {
 	return result
 }
 
-// order puts the jobs into their order, and reports whether there are more.
+// order puts the jobs in order, and reports whether there are more.
 func (g *scarceGroup) order(t *Tx, l *scan) (more bool) {
 	waits := map[int64]bool{}
 	for i := range g.jobs {

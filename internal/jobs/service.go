@@ -1,8 +1,13 @@
-// Package jobs is the life of a job: submit, claim, attempt, settle, retry, set aside, redrive, cancel.
+// Package jobs is the life of a job: submit, claim, attempt, settle, retry, dead-letter, redrive,
+// cancel.
 //
-// A [Service] is the one place that decides: what a valid job is, what a failed call leads to, which
-// payloads go to blob storage. The store makes each decision durable in one transaction; dispatch
-// carries the calls out; the API shows the rest.
+// A [Service] decides what a valid job is, what a failed call leads to and which payloads go to
+// blob storage. The [Store] makes each decision durable in one transaction. Package dispatch
+// makes the calls, and the API shows the rest.
+//
+// Which ready job goes next is decided in three steps. A scan of a subqueue (scan.go) finds ready
+// jobs in the order of package flows. Package admission decides which of them may be called now.
+// The claim locks those (claim_rows.go).
 package jobs
 
 import (
@@ -35,8 +40,8 @@ type Queue struct {
 	pace func() float64 // see PaceRetries
 }
 
-// PaceRetries lets estimates know how many retries a second the queue's retry budget allows in this process just now; 0: it
-// does not hold them back. It is called before anything is asked of the service.
+// PaceRetries sets the function that returns how many retries a second the queue's retry budget
+// allows now, for estimates. 0: any number. It must be set before the service is used.
 func (q *Queue) PaceRetries(pace func() float64) { q.pace = pace }
 
 // Options makes a Service.
@@ -46,7 +51,7 @@ type Options struct {
 	Queues        []Queue // DefaultQueue must be among them
 	MaxInputBytes int64
 	Observer      Observer      // nil: nobody watches
-	Limits        *limits.Meter // judges what clients submit; nil: nothing does
+	Limits        *limits.Meter // judges what clients submit; nil: no limits
 	Settings
 }
 
@@ -54,18 +59,18 @@ type Options struct {
 type Settings struct {
 	Tasks       map[string]forebay.Task
 	Deployments Deployments // nil: nothing holds calls back
-	// Weights are the tenants' shares of what a queue delivers, by name; others have 1.
+	// Weights are the tenants' shares of what a queue delivers, by name. Other tenants have 1.
 	Weights map[string]float64
 }
 
-// settings are Settings with numbers for names. They are never changed, but replaced.
+// settings are Settings with numbers for names. They are never changed, only replaced.
 type settings struct {
 	tasks       map[string]forebay.Task
 	deployments Deployments
 	weights     map[int64]float64
 }
 
-// Service answers everything about jobs. All methods are safe for concurrent use, return
+// Service answers everything about jobs. All methods are safe for concurrent use. They return
 // *forebay.Error values for what a caller did wrong, and see only the given tenant's jobs.
 type Service struct {
 	store    *Store
@@ -104,8 +109,8 @@ func New(ctx context.Context, opts Options) (*Service, error) {
 	return s, nil
 }
 
-// Prepare makes ready to change the settings, which the returned function does. Calls under way end with what they
-// began with.
+// Prepare returns a function that changes the settings. Calls under way end with the settings
+// they began with.
 func (s *Service) Prepare(ctx context.Context, to Settings) (apply func(), err error) {
 	next := &settings{tasks: to.Tasks, deployments: to.Deployments, weights: map[int64]float64{}}
 	for name, weight := range to.Weights {
@@ -135,7 +140,7 @@ func (s *Service) Tasks() []forebay.Task {
 // Part is a part of the store, and whether it works.
 type Part = db.Part
 
-// Health tells which parts of the store work right now, within seconds and at little cost.
+// Health reports which parts of the store work right now, within seconds and at little cost.
 func (s *Service) Health(ctx context.Context) []Part { return s.store.Health(ctx) }
 
 const jobPrefix = "job_"

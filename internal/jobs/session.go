@@ -6,12 +6,12 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Jobs of one session, of one tenant in one queue, run one after the other. The one whose turn it is
-// stands in the queue like any other; the rest is held, invisible, until it has ended for good. A
-// retry, a throttle or a lost lock keeps the turn. So does a call whose job was cancelled, as long as it may
-// still run.
+// Jobs of one session, of one tenant in one queue, run one after the other. The job whose turn it
+// is waits in the queue like any other. The others are invisible until it has ended for good. A
+// retry, a throttle or a lost lock keeps the turn. So does a call of a cancelled job for as long
+// as it may still run.
 
-// heldUntil is the "visible" of a job that waits for its turn.
+// heldUntil is the "visible" of a job that waits for its session's turn.
 const heldUntil = 1 << 62
 
 // jobSession is a session that a job belongs to.
@@ -20,15 +20,16 @@ type jobSession struct {
 	id            string
 }
 
-// Whether it is the turn of a job of the session, and until when a call may run whose job was cancelled.
+// Whether a job of the session has the turn, and until when the call of a cancelled job may run.
 const sqlTurn = `
 SELECT CASE WHEN EXISTS (SELECT 1 FROM job_sessions s JOIN messages m ON m.seq = s.seq
     WHERE s.tenant = ?1 AND s.queue = ?2 AND s.session_id = ?3 AND m.visible < ?4) THEN 1 ELSE 0 END,
   coalesce((SELECT h.ends_at FROM job_session_holds h WHERE h.tenant = ?1 AND h.queue = ?2 AND h.session_id = ?3), 0)`
 
-// joinSession makes a job that is about to be stored, or redriven, the session's latest. It may begin at
-// that time at the earliest; notBefore is that time if it is not when the job was submitted for, else 0.
-// It returns when the job becomes visible and what it waits for until then, if that is its session.
+// joinSession makes a job that is about to be stored, or redriven, the session's last. The job
+// may begin at that time at the earliest. notBefore is that time if it differs from the submitted
+// one, else 0. joinSession returns when the job becomes visible, and what it waits for if that is
+// its session.
 func (t *Tx) joinSession(s jobSession, seq, at, notBefore int64) (visible int64, waiting string, err error) {
 	if err := t.passTurns(); err != nil {
 		return 0, "", err
@@ -51,10 +52,10 @@ func (t *Tx) joinSession(s jobSession, seq, at, notBefore int64) (visible int64,
 	return visible, waiting, err
 }
 
-// turn is whose turn it is in a session.
+// turn is who has the turn in a session.
 type turn struct {
-	taken bool  // it is a job's
-	until int64 // until when a call may run whose job was cancelled
+	taken bool  // a job has it
+	until int64 // until when the call of a cancelled job may run
 }
 
 func (s jobSession) askTurn(is *turn) driver.PipelineQuery {
@@ -64,8 +65,8 @@ func (s jobSession) askTurn(is *turn) driver.PipelineQuery {
 		OnRow: func(r driver.Row) { *is = turn{r.Int(0) != 0, r.Int(1)} }}
 }
 
-// lookTurns asks about the sessions of all these jobs, which are about to be stored, at once. Nobody else may change
-// a session before t.turns is nil again.
+// readTurns reads at once the turns of the sessions of all these new jobs. Nobody else may change
+// a session until t.turns is nil again.
 func (t *Tx) readTurns(jobs []NewJob) error {
 	if err := t.passTurns(); err != nil {
 		return err
@@ -92,8 +93,8 @@ func (t *Tx) readTurns(jobs []NewJob) error {
 	return nil
 }
 
-// afterCall is when a job becomes visible that has its turn and may begin at that time, while a call that
-// was cancelled may run until then.
+// afterCall returns when a job with the turn becomes visible, which may begin at that time. The
+// call of a cancelled job may run until the other time.
 func afterCall(at, until int64) (visible int64, waiting string) {
 	if until > at {
 		return until, string(forebay.WaitSession)
@@ -115,8 +116,8 @@ type leaving struct {
 	held bool
 }
 
-// leaveSession is for a job that has ended. Unless it was held, it was its turn, and the next one's comes: at the
-// end of the stage, together with those of others, or earlier if anything else is done to a session.
+// leaveSession is for a job that has ended. Unless it was held, it had the turn, which passes on
+// at the end of the stage. It passes on earlier if anything else is done to a session.
 func (t *Tx) leaveSession(seq int64, held bool) error {
 	t.leaving = append(t.leaving, leaving{seq, held})
 	if t.Together {
@@ -125,7 +126,7 @@ func (t *Tx) leaveSession(seq int64, held bool) error {
 	return t.passTurns()
 }
 
-// passTurns has jobs that have ended leave their sessions, and gives the next ones their turns.
+// passTurns lets ended jobs leave their sessions and gives the turn to the next jobs.
 func (t *Tx) passTurns() error {
 	if len(t.leaving) == 0 {
 		return nil
@@ -157,10 +158,10 @@ func (t *Tx) passTurns() error {
 	return nil
 }
 
-// nextTurn is the job whose turn comes.
+// nextTurn is the job that gets the turn.
 type nextTurn struct {
 	seq, rank, at, deadline int64 // seq 0: there is none
-	until                   int64 // as of turn
+	until                   int64 // as in turn
 	subqueue                queue.Subqueue
 }
 
@@ -168,7 +169,7 @@ func (n *nextTurn) read(r driver.Row) {
 	*n = nextTurn{seq: r.Int(0), subqueue: queue.Subqueue(r.Int(1)), rank: r.Int(2), at: r.Int(3), deadline: r.Int(4), until: r.Int(5)}
 }
 
-// give gives the job, if there is one, its turn.
+// give gives the turn to the job, if there is one.
 func (t *Tx) give(n *nextTurn) error {
 	if n.seq == 0 {
 		return nil
@@ -180,7 +181,7 @@ func (t *Tx) give(n *nextTurn) error {
 	return t.Prep("UPDATE messages SET visible = ?, waiting = ? WHERE seq = ?").Int(visible).TextOrNull(waiting).Int(n.seq).Exec()
 }
 
-// rejoinSession holds a job that was redriven, to begin at that time, while it is another's turn.
+// rejoinSession holds a redriven job, to begin at that time, while another job has the turn.
 func (t *Tx) rejoinSession(seq, at int64) error {
 	var s jobSession
 	found, err := t.Prep("SELECT tenant, queue, session_id FROM jobs WHERE seq = ? AND session_id IS NOT NULL").Int(seq).
@@ -203,8 +204,8 @@ ON CONFLICT (tenant, queue, session_id) DO UPDATE SET token = excluded.token, en
 	sqlDropHolds = "DELETE FROM job_session_holds WHERE ends_at <= ?"
 )
 
-// holdSession keeps the turn of a job's session, if it has one, until the end of the lock that a cancel
-// voids, or until callOver.
+// holdSession keeps the turn of a job's session until the end of the lock that a cancel voids, or
+// until callOver. It does nothing for a job without a session.
 func (t *Tx) holdSession(seq, token, until int64) error {
 	if err := t.passTurns(); err != nil {
 		return err
@@ -217,15 +218,15 @@ func (t *Tx) holdSession(seq, token, until int64) error {
 
 const (
 	sqlEndHold = "DELETE FROM job_session_holds WHERE tenant = ? AND queue = ? AND session_id = ? AND token = ?"
-	// The job whose turn it is, if it waits for the call alone.
+	// The job with the turn, if it waits only for the call.
 	sqlWaitsForCall = `
 SELECT m.seq, m.lane, m.rank, coalesce(s.not_before, j.scheduled_at, 0), m.deadline, 0
 FROM job_sessions s JOIN messages m ON m.seq = s.seq JOIN jobs j ON j.seq = s.seq
 WHERE s.tenant = ? AND s.queue = ? AND s.session_id = ? AND m.visible < ? AND m.token IS NULL AND m.waiting = 'session' LIMIT 1`
 )
 
-// callOver tells that a call is over whose lock a cancel may have voided: the next job of its session need
-// not wait for the end of that lock.
+// callOver records that a call is over whose lock a cancel may have voided. The next job of its
+// session need not wait for the end of that lock.
 func (t *Tx) callOver(s jobSession, token int64) error {
 	if err := t.passTurns(); err != nil {
 		return err
@@ -241,7 +242,7 @@ func (t *Tx) callOver(s jobSession, token int64) error {
 	return t.give(&n)
 }
 
-// endHolds is for a start after which no call of before can run.
+// endHolds is for a start after which no earlier call can run.
 func (t *Tx) endHolds() error {
 	held := map[jobSession]int64{}
 	err := t.Prep("SELECT tenant, queue, session_id, token FROM job_session_holds").Each(func(r driver.Row) error {

@@ -23,13 +23,13 @@ type AttemptRecord struct {
 	Usage        forebay.TokenUsage
 	Cost         forebay.Money
 	RetryDelay   time.Duration // before the next attempt, when one follows
-	Uncharged    bool          // by Retry: the failure is laid to the deployment
-	Unmeasured   bool          // the call was cut off: what it used is known only if Usage or Cost say so
+	Uncharged    bool          // by Retry: the failure is blamed on the deployment
+	Unmeasured   bool          // the call was cut off: its use is known only if Usage or Cost say so
 
-	assumed int64 // tokens that count as used, for nobody knows
+	assumed int64 // tokens that count as used, because the use is unknown
 }
 
-// Failure is why a job was set aside or expired.
+// Failure is why a job was dead-lettered or expired.
 type Failure struct {
 	Class   forebay.ErrorClass
 	Code    string
@@ -44,7 +44,7 @@ type Output struct {
 }
 
 // Succeed records the attempt and the result and ends the job. Like all settlements it returns
-// forebay.ErrLockLost, and changes nothing, when the lock no longer holds the message.
+// forebay.ErrLockLost, and changes nothing, if the lock no longer holds the message.
 func (s *Store) Succeed(ctx context.Context, d *LockedJob, a AttemptRecord, out Output) error {
 	o := settling(d)
 	o.Size, o.Prefetch, o.Touches = len(out.Inline), d.askRelease(), driver.RowName{}
@@ -66,8 +66,9 @@ const sqlRetry = `
 UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, attempt = attempt + ?, version = version + 2,
   waiting = 'schedule', last_error = ?, deliveries = 0 WHERE seq = ? AND token = ?`
 
-// Retry records the failed attempt, charges it unless a.Uncharged, and moves the message to its queue's retry subqueue for the delay
-// a.RetryDelay. The delivery count starts anew: it counts deliveries without an outcome.
+// Retry records the failed attempt and moves the message to its queue's retry subqueue for the
+// delay a.RetryDelay. It charges the attempt unless a.Uncharged. The delivery count starts anew,
+// because it counts deliveries without an outcome.
 func (s *Store) Retry(ctx context.Context, d *LockedJob, a AttemptRecord) error {
 	return s.settle(ctx, d, a, func(t *Tx) error {
 		subqueue := queue.SubqueueOf(d.Subqueue.Queue(), queue.SubqueueRetry)
@@ -97,8 +98,8 @@ const sqlThrottle = `
 UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, version = version + 1,
   waiting = ?, last_error = ? WHERE seq = ? AND token = ?`
 
-// Throttle records a call that the provider turned away and puts the message back into its subqueue for
-// the delay a.RetryDelay. It charges neither an attempt nor a delivery.
+// Throttle records a call that the provider turned away and puts the message back into its
+// subqueue for the delay a.RetryDelay. It charges neither an attempt nor a delivery.
 func (s *Store) Throttle(ctx context.Context, d *LockedJob, a AttemptRecord, waiting forebay.WaitReason) error {
 	return s.settle(ctx, d, a, func(t *Tx) error { return t.throttle(d, a, waiting) })
 }
@@ -122,8 +123,8 @@ const sqlRelease = `
 UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, number = number - 1,
   waiting = ? WHERE seq = ? AND token = ?`
 
-// Release puts the message back into its subqueue as if it had not been delivered: nothing was called,
-// or the call was interrupted by a stop. waiting may be "".
+// Release puts the message back into its subqueue as if it had not been delivered: nothing was
+// called, or a stop interrupted the call. waiting may be "".
 func (s *Store) Release(ctx context.Context, d *LockedJob, delay time.Duration, waiting forebay.WaitReason) error {
 	return s.settle(ctx, d, AttemptRecord{}, func(t *Tx) error {
 		visible := t.Now + delay.Milliseconds()
@@ -134,7 +135,7 @@ func (s *Store) Release(ctx context.Context, d *LockedJob, delay time.Duration, 
 	})
 }
 
-// Interrupt is Release for a call that a stop cut off: its attempt is recorded, but not charged.
+// Interrupt is Release for a call that a stop cut off. The attempt is recorded, but not charged.
 func (s *Store) Interrupt(ctx context.Context, d *LockedJob, a AttemptRecord) error {
 	return s.settle(ctx, d, a, func(t *Tx) error {
 		err := t.Prep("UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL WHERE seq = ? AND token = ?").
@@ -149,14 +150,15 @@ func (s *Store) Interrupt(ctx context.Context, d *LockedJob, a AttemptRecord) er
 	})
 }
 
-// SetAside records the failed attempt, ends the job as failed and moves its message to the
-// dead-letter or quarantine subqueue, where it waits for a redrive or a purge.
+// DeadLetter records the failed attempt, ends the job as failed and moves its message to the
+// dead-letter or quarantine subqueue. There it waits for a redrive or a purge.
 func (s *Store) DeadLetter(ctx context.Context, d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason string) error {
 	return s.settle(ctx, d, a, func(t *Tx) error { return t.fail(d, a, to, reason) })
 }
 
-// SetAsideUnlessDenied is SetAside for a call that was turned away, perhaps for the job's own fault: unless its deployment
-// takes calls, and took them when this one began, it records the attempt as back and is Throttle.
+// DeadLetterUnlessDenied is for a call that was turned away, perhaps because of the job itself.
+// It is DeadLetter if the deployment takes calls now and took them when this call began.
+// Otherwise it is Throttle with the attempt back.
 func (s *Store) DeadLetterUnlessDenied(ctx context.Context, d *LockedJob, a, back AttemptRecord, to queue.SubqueueKind, reason string) (setAside bool, err error) {
 	err = s.settle(ctx, d, a, func(t *Tx) error {
 		deployment, err := t.admission.Deployment(d.Admission.Deployment)
@@ -199,12 +201,12 @@ func (s *Store) Expire(ctx context.Context, d *LockedJob, a AttemptRecord) error
 	})
 }
 
-// settle is what f does with a delivery, and what follows from the attempt.
+// settle runs f on a delivery in a transaction, and does what every settlement does.
 func (s *Store) settle(ctx context.Context, d *LockedJob, a AttemptRecord, f func(*Tx) error) error {
 	return s.settled(ctx, d, a, settling(d), f)
 }
 
-// settling is what is known of the settlement of a delivery.
+// settling describes the settlement of a delivery to the writer.
 func settling(d *LockedJob) db.Op {
 	o := db.Op{Stage: db.StageSettle, Local: true, Touches: messageRow(d.Seq)}
 	if d.Admission != nil {
@@ -232,7 +234,7 @@ func (s *Store) settled(ctx context.Context, d *LockedJob, a AttemptRecord, o db
 		}
 		return struct{}{}, err
 	})
-	if err == nil || errors.Is(err, forebay.ErrLockLost) { // it is told once
+	if err == nil || errors.Is(err, forebay.ErrLockLost) { // its outcome is recorded only once
 		d.Admission = nil
 	}
 	return err
@@ -269,7 +271,8 @@ func lost(err error) error {
 	return forebay.ErrLockLost
 }
 
-// dueOf is due for a message that is free again; its deadline may have passed while it was locked.
+// dueOf is due for a message that is free again. Its deadline may have passed while it was
+// locked.
 func (t *Tx) dueOf(seq int64, subqueue queue.Subqueue, visible int64) error {
 	_, err := t.Prep("SELECT rank, deadline FROM messages WHERE seq = ?").Int(seq).One(func(r driver.Row) {
 		t.due(subqueue, r.Int(0), visible)
@@ -287,7 +290,7 @@ func waitingStatus(l queue.Subqueue) forebay.Status {
 
 const maxLastErrorBytes = 512
 
-// lastError is what the message carries of a failed attempt for whoever receives it next.
+// lastError is what the message carries of a failed attempt for the next call.
 func lastError(a AttemptRecord) []byte {
 	text := append([]byte(a.ErrorCode+": "), a.ErrorMessage...)
 	return text[:min(len(text), maxLastErrorBytes)]
@@ -309,7 +312,7 @@ func (t *Tx) attempt(c attempted, a AttemptRecord) error {
 		Int(admission.Plausible(int64(a.Cost), admission.MaxCost)).IntOrNull(a.RetryDelay.Milliseconds()).IntOrNull(a.assumed).Exec()
 }
 
-// Bounded cuts a short name, such as an error code, to the length of names.
+// Bounded cuts a short name, such as an error code, to the length of its column.
 func Bounded(name string) string { return name[:min(len(name), maxCodeBytes)] }
 
 const maxCodeBytes = 128
@@ -332,8 +335,8 @@ const sqlEvent = `
 INSERT INTO events (seq, number, type, at, status, generation, attempt, error_class, error_code, retry_delay)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-// firstStart is the number of the event that a job's first attempt has started. As a rule it has no row: it
-// follows from the message or the outcome.
+// firstStart is the number of the "started" event of a job's first attempt. It usually has no
+// row, because it follows from the message or the outcome.
 const firstStart = 2
 
 func (t *Tx) event(e event) error {
@@ -356,9 +359,9 @@ type ending struct {
 	started    int64 // 0: never
 	out        Output
 	failure    Failure
-	alone      bool // it is known to belong to no session
+	alone      bool // it is known to have no session
 	uncalled   bool // it is known to be no activity of an orchestration
-	held       bool // it was not its turn in its session
+	held       bool // it was waiting for its session's turn
 }
 
 const sqlOutcome = `
@@ -366,8 +369,8 @@ INSERT INTO outcomes (seq, status, generation, attempt, version, started_at, com
   result, result_blob, result_size, error_class, error_code, error_message)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-// end records the outcome and its event. The primary key of outcomes is the last guard of "one
-// result a job": a second outcome for a generation cannot be inserted.
+// end records the outcome and its event. The primary key of outcomes is the last guard of one
+// result per job: a second outcome for a generation cannot be inserted.
 func (t *Tx) end(e ending, kind forebay.EventType) error {
 	err := t.Prep(sqlOutcome).Int(e.seq).Text(string(e.status)).Int(int64(e.generation)).Int(int64(e.attempt)).Int(e.version).
 		IntOrNull(e.started).Int(t.Now).Blob(e.out.Inline).TextOrNull(e.out.Blob).Int(e.out.Size).
@@ -387,7 +390,7 @@ func (t *Tx) end(e ending, kind forebay.EventType) error {
 	}
 	ended := event{seq: e.seq, number: e.version, kind: kind, status: e.status, generation: e.generation,
 		attempt: e.number, class: e.failure.Class, code: e.failure.Code, result: e.out.Inline}
-	if e.status == forebay.StatusSucceeded { // its row follows from the outcome
+	if e.status == forebay.StatusSucceeded { // the event has no row, because it follows from the outcome
 		return t.publish(ended)
 	}
 	return t.event(ended)
@@ -406,7 +409,7 @@ func (t *Tx) expire(seq int64, generation, attempt int, version int64) error {
 	}, forebay.EventExpired)
 }
 
-// setAside is a job that failed for good.
+// deadLetter is a job that failed for good.
 type deadLetter struct {
 	seq        int64
 	to         queue.Subqueue

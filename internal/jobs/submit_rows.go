@@ -19,7 +19,7 @@ type NewJob struct {
 	Tenant         int64
 	Queue          int64
 	Task           string
-	Class          int // of what it calls, below Classes
+	Class          int // of what it calls, below flows.Classes
 	Priority       int
 	MaxAttempts    int
 	MaxCost        *forebay.Money
@@ -32,7 +32,8 @@ type NewJob struct {
 	Input          []byte // nil when InputBlob is set
 	InputBlob      string
 	InputSize      int64
-	// MaxOutputTokens is what an input in blob storage asks for, where a claim cannot look; 0: no more is known than of any.
+	// MaxOutputTokens is what an input in blob storage asks for, which a claim cannot read. 0: as
+	// much as any input.
 	MaxOutputTokens int64
 	SessionID       string // "": none
 	KeyID           string // the API key whose budget pays as well; "": none
@@ -42,28 +43,28 @@ type NewJob struct {
 	Refusal         error  // of what is not a repeat of a key; nil: it is not refused
 }
 
-// Caller waits for a job: an activity of an orchestration.
+// Caller is an activity of an orchestration that waits for a job.
 type Caller interface {
-	// Await has it rest until the job with that number has ended. It returns forebay.ErrLockLost if it does not wait for it any
-	// more.
+	// Await makes it wait until the job with that number has ended. It returns
+	// forebay.ErrLockLost if the activity does not wait any more.
 	Await(t *db.Tx, seq int64) error
 }
 
 // Submitted says what became of a NewJob.
 type Submitted struct {
-	Seq       int64 // 0: of a job that existed
+	Seq       int64 // 0: the job existed before
 	ID        string
 	CreatedAt time.Time
-	Existing  bool // the idempotency key had made the job with this ID already
+	Existing  bool // the idempotency key had made the job with this ID before
 	Held      bool // another job of its session comes first
 	Err       error
 }
 
-// rowBytes is what the rows of a job take, about, beside what it brings.
+// rowBytes is about what the rows of a job take beside its payload.
 const rowBytes = 512
 
-// Submit stores the jobs, each with its message, its idempotency key and its first event, and puts
-// them in line. Each job's Err is its own: a key used with another body refuses that job alone.
+// Submit stores the jobs, each with its message, its idempotency key and its first event. Each
+// job has its own Err: a key used with another body refuses that job alone.
 func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) {
 	size := 0
 	var keys []driver.Prefetch
@@ -97,7 +98,8 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 	})
 }
 
-// AtOnce is how many jobs one call of Submit had best store: a transaction takes all of a call, and others wait for it.
+// AtOnce is how many jobs one call of Submit should store. A transaction takes all jobs of a
+// call, and others wait for it.
 func (s *Store) AtOnce() int {
 	if s.Writer.Parties.Now() {
 		return db.SharedRows
@@ -125,7 +127,7 @@ func (t *Tx) Submit(j *NewJob) (Submitted, error) {
 	if j.Refusal != nil {
 		return Submitted{Err: j.Refusal}, nil
 	}
-	// Only now: a repeat of a key gets its job though the deadline it names has passed.
+	// Only now, because a repeat of a key gets its job even after the deadline has passed.
 	if at := driver.Millis(j.Deadline); at > 0 && at <= t.Now {
 		return Submitted{Err: forebay.Invalid("deadline", "has passed already")}, nil
 	}
@@ -165,7 +167,7 @@ func (t *Tx) Submit(j *NewJob) (Submitted, error) {
 		}
 		made.Held = waiting != ""
 	}
-	// Whether it is the turn of a job of a session shows in the messages that are stored.
+	// Which job of a session has the turn shows only in stored messages.
 	if visible == t.Now && j.SessionID == "" && t.handsOff(subqueue, j) {
 		t.newJobs[subqueue] = append(t.newJobs[subqueue], newCandidate(j, seq, subqueue, t.Now))
 	} else {
@@ -197,20 +199,21 @@ func (t *Tx) Submit(j *NewJob) (Submitted, error) {
 // madeBefore is the job that an idempotency key has made.
 type madeBefore struct {
 	hash      []byte
-	id        string // "": it was purged
+	id        string // "": the job was purged
 	createdAt int64
 }
 
 const sqlMadeBefore = "SELECT i.body_hash, j.id, j.created_at FROM idempotency i LEFT JOIN jobs j ON j.seq = i.seq WHERE i.tenant = ? AND i.key = ?"
 
-// askMadeBefore asks what the job's idempotency key has made.
+// askMadeBefore reads what the job's idempotency key has made.
 func (j *NewJob) askMadeBefore() driver.Prefetch {
 	return driver.NewPrefetch(sqlMadeBefore, driver.RowName{Of: "idempotency", No: j.Tenant, ID: j.IdempotencyKey}).Int(j.Tenant).Text(j.IdempotencyKey)
 }
 
 func readMadeBefore(r driver.Row) madeBefore { return madeBefore{r.Blob(0), r.Text(1), r.Int(2)} }
 
-// madeBefore looks the idempotency key up: the job it made, or a refusal if that was another request.
+// madeBefore returns the job that the idempotency key has made, or a refusal if that was another
+// request.
 func (t *Tx) madeBefore(j *NewJob) (made Submitted, found bool, err error) {
 	var before madeBefore
 	found, err = t.Prep(sqlMadeBefore).Int(j.Tenant).Text(j.IdempotencyKey).One(func(r driver.Row) { before = readMadeBefore(r) })
@@ -228,7 +231,7 @@ func (t *Tx) madeBefore(j *NewJob) (made Submitted, found bool, err error) {
 	return made, found, err
 }
 
-// A key outlives its job, so that within its time it never makes a second one.
+// A key outlives its job, so that it never makes a second one.
 var errJobPurged = forebay.Errorf(forebay.CodeGone, "this idempotency key made a job that was purged since")
 
 // deadlineAt has deadlines looked at at that time; 0: there is none.

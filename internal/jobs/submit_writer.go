@@ -5,8 +5,9 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// writerFor returns who stores these jobs: the writer beside the first, if they only add rows. While claims wait for jobs
-// that are not there, the first writer stores them, for it hands them over in the same transaction. The turn of a job of a session depends on others, and one that an orchestration calls changes rows.
+// writerFor returns the writer that stores these jobs: the inserter if they only add rows. While
+// claims wait in vain for such jobs, it is the main writer, which hands the jobs to them in the
+// same transaction. A job with a session depends on others, and a caller's job changes rows.
 func (s *Store) writerFor(jobs []NewJob) *db.Writer {
 	if s.Inserter == nil {
 		return s.Writer

@@ -10,14 +10,14 @@ import (
 // taken is what requests have taken of a tenant's limits.
 type taken struct{ of []limits.Taken }
 
-// done tells that what was taken is stored, or is not.
+// done ends the reservations: what was taken is stored by now, or is not.
 func (k *taken) done() {
 	for i := range k.of {
 		k.of[i].Done()
 	}
 }
 
-// job takes what a job needs, or says why it is refused.
+// job takes what a job needs, or returns why it is refused.
 func (k *taken) job(ctx context.Context, s *Service, tenant string, req *forebay.SubmitRequest) error {
 	if s.limits == nil || ctx.Value(continuingKey{}) != nil {
 		return nil

@@ -8,26 +8,27 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// keyPoll is how often this process looks for keys that were revoked elsewhere, while anything is open under a key. Processes that share
-// a PostgreSQL database also tell each other.
+// keyPoll is how often this process looks for keys that another process revoked, while anything
+// is open under a key. Processes that share a PostgreSQL database also notify each other.
 const keyPoll = 500 * time.Millisecond
 
-// revokedWithin is how far back a look goes: a revocation is seen some time after its own, and what is open may have begun after it,
-// with a key out of memory.
+// revokedWithin is how far back that reads. A revocation can be seen some time after its own
+// time, and a cached key can open something after it.
 const revokedWithin = 10 * time.Minute
 
 // opened is what is open under keys: requests, streams, calls.
 type opened struct {
 	mu    sync.Mutex
 	byKey map[string]map[*hold]struct{} // "": opened while there was no key
-	next  *time.Timer                   // of the next look; nil: none is to be taken
+	next  *time.Timer                   // of the next read; nil: none is due
 }
 
 type hold struct{ end context.CancelCauseFunc }
 
-// Hold returns a context for what a caller has opened. It ends, with an error of [forebay.CodeUnauthorized] as its cause, when the
-// caller's key expires or is revoked by whatever process, within about a second; for a caller without a key, when there is a first one. Release is to
-// be called when it is closed.
+// Hold returns a context for what a caller has opened. It ends when the caller's key expires or
+// any process revokes it, within about a second. For a caller without a key it ends when the
+// first key is made. Its cause is an error of [forebay.CodeUnauthorized]. release must be called
+// when it is closed.
 func (s *Service) Hold(ctx context.Context, caller forebay.Caller) (held context.Context, release func()) {
 	held, end := context.WithCancelCause(ctx)
 	var expiry *time.Timer
@@ -66,7 +67,8 @@ func (o *opened) remove(key string, h *hold) {
 	}
 }
 
-// schedule has the next look taken after a while, unless nothing is open. One that is to be taken anyway may only become earlier.
+// schedule has the next read made after a while, unless nothing is open. It makes a scheduled
+// read only earlier.
 func (o *opened) schedule(after time.Duration, look func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -79,7 +81,7 @@ func (o *opened) schedule(after time.Duration, look func()) {
 	}
 }
 
-// looked notes that a look is over.
+// looked notes that a read is over.
 func (o *opened) looked() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,7 +104,7 @@ func (o *opened) keyless() bool {
 	return len(o.byKey[""]) > 0
 }
 
-// poll looks once, and again later if anything is still open.
+// poll reads once, and again later if anything is still open.
 func (s *Service) poll() {
 	ctx, cancel := context.WithTimeout(context.Background(), keyPollTime)
 	s.endRevoked(ctx)
@@ -111,11 +113,11 @@ func (s *Service) poll() {
 	s.open.schedule(keyPoll, s.poll)
 }
 
-// keyPollTime bounds one look.
+// keyPollTime bounds one read.
 const keyPollTime = 5 * time.Second
 
-// endRevoked ends what is open under keys that were revoked lately. While the database cannot be read nobody can know of a revocation:
-// the next look finds it.
+// endRevoked ends what is open under keys that were revoked lately. While the database cannot be
+// read nobody can know of a revocation; the next read finds it.
 func (s *Service) endRevoked(ctx context.Context) {
 	revoked, anyKey, err := s.store.Revoked(ctx, s.store.Now().Add(-revokedWithin))
 	if err != nil {

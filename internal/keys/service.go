@@ -58,7 +58,7 @@ type cached struct {
 const maxCachedKeys = 10_000
 
 // Create makes an API key and returns it with the key itself, which is stored only as a hash. A
-// key has 160 random bits, so a plain SHA-256 of it cannot be reversed by guessing.
+// key has 160 random bits, so its plain SHA-256 cannot be reversed by guessing.
 func (s *Service) Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget, actor string) (forebay.APIKey, error) {
 	if !forebay.ValidName(tenant) {
 		return forebay.APIKey{}, forebay.Invalid("tenant", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
@@ -109,7 +109,7 @@ func (s *Service) Create(ctx context.Context, tenant string, scopes []forebay.Sc
 	return key, nil
 }
 
-// keyDetail is what the audit log tells of a new key.
+// keyDetail is what the audit log keeps of a new key.
 func keyDetail(key forebay.APIKey) string {
 	b, err := json.Marshal(struct {
 		Scopes    []forebay.Scope `json:"scopes"`
@@ -135,7 +135,8 @@ func (s *Service) Revoke(ctx context.Context, id, actor string) (forebay.APIKey,
 	return key, err
 }
 
-// SetBudget replaces the budget of an API key: it counts jobs that are submitted with it from then on.
+// SetBudget replaces the budget of an API key. It counts jobs that are submitted with the key
+// from then on.
 func (s *Service) SetBudget(ctx context.Context, id string, budget forebay.Budget, actor string) (forebay.APIKey, error) {
 	if err := budget.Check(""); err != nil {
 		return forebay.APIKey{}, err
@@ -145,8 +146,9 @@ func (s *Service) SetBudget(ctx context.Context, id string, budget forebay.Budge
 	return key, err
 }
 
-// Authenticate returns whose key this is; CodeUnauthorized when it is unknown, expired or revoked.
-// An empty key is the default tenant with every scope while no key exists at all (open is true).
+// Authenticate returns whose key this is; CodeUnauthorized if it is unknown, expired or revoked.
+// While no key exists at all, the empty key is the default tenant with every scope (open is
+// true).
 func (s *Service) Authenticate(ctx context.Context, key string) (caller forebay.Caller, open bool, err error) {
 	hash := sha256.Sum256([]byte(key))
 	if c, ok := s.cache.get(hash); ok {

@@ -7,14 +7,14 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// hourMillis is the length of the time that one sum is about.
+// hourMillis is the length of the hour that a sum counts.
 const hourMillis = int64(time.Hour / time.Millisecond)
 
 // maxSummedNumber stands for all higher numbers of attempts.
 const maxSummedNumber = 100
 
-// maxHourCodes is how many codes of errors are told apart of a tenant in an hour: what is called may make up any number. All
-// others are counted as otherCode.
+// maxHourCodes is how many error codes are told apart of a tenant in an hour, since what is
+// called can make up any number. All others count as otherCode.
 const (
 	maxHourCodes = 200
 	otherCode    = "other"
@@ -66,7 +66,7 @@ const (
   DO UPDATE SET attempts = attempt_hours.attempts + excluded.attempts, retries = attempt_hours.retries + excluded.retries`
 )
 
-// A transaction has each key once, as ON CONFLICT asks of the rows of one statement.
+// A transaction has each key once, as ON CONFLICT requires of the rows of one statement.
 var sqlAddHour = driver.BatchForm(sqlAddHourValues+"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"+sqlAddHourSums,
 	sqlAddHourValues+"SELECT p1, p2, p3, p4, p5, p6, p7, p8, p9, p10 FROM %s"+sqlAddHourSums)
 
@@ -99,8 +99,9 @@ const maxKnownHours = 1000
 
 const sqlHourCodes = "SELECT DISTINCT error_code FROM attempt_hours WHERE tenant = ? AND hour = ? AND error_code <> ''"
 
-// code returns the code under which the attempts are counted. What the writer remembers may hold codes of a transaction
-// that failed, and lack those of other processes. Only a code that it lacks has it look.
+// code returns the code under which attempts are counted. The writer's memory may have codes of a
+// failed transaction and lack those of other processes. It is read again only for a code that it
+// lacks.
 func (t *Tx) code(key hourKey) (string, error) {
 	of := tenantHour{key.tenant, key.hour}
 	known := t.w.codes[of]
@@ -118,7 +119,7 @@ func (t *Tx) code(key hourKey) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		for code := range known { // those of this transaction are not stored yet
+		for code := range known { // codes of this transaction are not stored yet
 			read[code] = true
 		}
 		if known = read; t.w.codes == nil || len(t.w.codes) >= maxKnownHours {

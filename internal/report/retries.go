@@ -86,7 +86,7 @@ func (b *reportBuilder) add(key hourKey, sum hourSum) {
 		failed = false
 	case forebay.OutcomeRetried:
 		b.report.Retried += count
-		b.report.JobsRetried += count - sum.retries // a generation's first
+		b.report.JobsRetried += count - sum.retries // the first of a generation
 	case forebay.OutcomeFailed:
 		b.report.Failed += count
 		b.report.JobsRetriedFailed += sum.retries
@@ -140,7 +140,7 @@ func (b *reportBuilder) finish() forebay.RetryReport {
 func ranked(counts map[failureKey]int64) []forebay.ErrorCount {
 	list := []forebay.ErrorCount{}
 	for key, n := range counts {
-		if n > 0 { // what a worker added later is counted elsewhere
+		if n > 0 { // a worker may have moved it to another sum
 			list = append(list, forebay.ErrorCount{Name: key.name, Class: key.class, Code: key.code, Count: n})
 		}
 	}

@@ -40,7 +40,7 @@ func (p *participant) Closes(t *db.Tx) error {
 	return nil
 }
 
-// forgetHours is how many hours of a tenant one transaction forgets.
+// forgetHours is how many hours of a tenant one transaction removes.
 const forgetHours = 1000
 
 const sqlForgetHours = `DELETE FROM attempt_hours WHERE tenant = ?1 AND hour < ?2

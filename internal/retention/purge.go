@@ -15,14 +15,15 @@ import (
 // query selects jobs by when they ended.
 type query struct {
 	Tenant int64 // 0: every tenant's
-	// Ended gives for a terminal status the time before which a job must have ended with it. Jobs of
-	// other statuses are kept, and so are those that are set aside.
+	// Ended has, for a terminal status, the time before which a job must have ended with it. Jobs
+	// of other statuses are kept. So are dead-lettered and quarantined jobs.
 	Ended map[forebay.Status]time.Time
-	// SetAside is the time before which a job must have been set aside; zero: all of those are kept.
+	// SetAside is the time before which a job must have been dead-lettered or quarantined; zero:
+	// all of those are kept.
 	SetAside time.Time
 }
 
-// newest is the time from which on no job can be selected: one is made before it ends.
+// newest is the time from which on no job can be selected, because a job is made before it ends.
 func (q *query) newest() int64 {
 	newest := q.SetAside
 	for _, at := range q.Ended {
@@ -42,13 +43,13 @@ func (q *query) bind(st driver.Statement) driver.Statement {
 	return st.Int(driver.MillisOrZero(q.SetAside))
 }
 
-// sqlSelected is the condition on a job's outcome o and its message m, if it has one. A redrive deletes
-// the outcome, so what has one is over.
+// sqlSelected is the condition on a job's outcome o and its message m, if it has one. A redrive
+// deletes the outcome, so a job that has one is over.
 const sqlSelected = `
 (m.seq IS NULL AND o.completed_at < CASE o.status WHEN 'succeeded' THEN ?4 WHEN 'failed' THEN ?5 WHEN 'cancelled' THEN ?6 ELSE ?7 END
   OR m.lane % 4 >= 2 AND m.visible < ?8)`
 
-// Jobs are numbered in the order in which they were made, so the oldest are found without an index by
+// Jobs are numbered in the order of their creation, so the oldest are found without an index by
 // time.
 const sqlPurgeable = `
 SELECT j.seq, j.created_at, CASE WHEN (?3 = 0 OR j.tenant = ?3) AND ` + sqlSelected + ` THEN 1 ELSE 0 END
@@ -62,12 +63,12 @@ type stretch struct {
 	More        bool // there may be others after Last
 }
 
-// Bounds of one step: of what is read and of what one transaction deletes.
+// Bounds of one step: of what it reads, and of what one transaction deletes.
 const (
 	purgeScan    = 5000
 	purgedAtOnce = 200
-	// After so many jobs that are too young, one after the other, all are: one or a few more may have been stored by a
-	// clock that was wrong.
+	// After so many young jobs in a row, all later ones are young. A few may be out of order,
+	// stored by a clock that was wrong.
 	youngInARow = 500
 )
 
@@ -81,7 +82,7 @@ func (s *Service) next(ctx context.Context, q query, above int64) (step stretch,
 		err := driver.UnlessStopped(st.Each(func(r driver.Row) error {
 			seen++
 			switch at := r.Int(1); {
-			case at > now: // by a clock that was ahead: it says nothing of those that come after it
+			case at > now: // by a clock that was ahead; it tells nothing of later jobs
 			case at >= newest:
 				if young++; young >= youngInARow {
 					return driver.ErrStop
@@ -107,8 +108,7 @@ func (s *Service) next(ctx context.Context, q query, above int64) (step stretch,
 	return step, err
 }
 
-// Each statement names the stretch for every table, so that none of them is ever looked through as a
-// whole.
+// Each statement bounds every table by the stretch, so that none is scanned as a whole.
 const (
 	sqlPurgeJobs = `
 DELETE FROM jobs WHERE seq >= ?1 AND seq <= ?2 AND (?3 = 0 OR tenant = ?3) AND EXISTS (
@@ -140,12 +140,13 @@ type removed struct {
 	Blobs []string // keys that nothing refers to any more
 }
 
-// remove deletes those jobs of the stretch that the query selects, with their outcomes, attempts and
-// events. Their idempotency keys stay until they are forgotten, so that no repeat makes the job again.
-// If audit is not nil it is written in the same transaction, unless nothing was there to delete.
+// remove deletes those jobs of the stretch that the query selects, with their outcomes, attempts
+// and events. Their idempotency keys stay until they are forgotten, so that no repeat makes the
+// job again. If entry is not nil, it is written in the same transaction, unless nothing was
+// deleted.
 func (s *Service) remove(ctx context.Context, q query, step stretch, entry *audit.Act) (removed, error) {
 	return db.TransactIn(ctx, jobs.Key, s.store.Writer, db.Op{Stage: db.StageChange}, func(t *jobs.Tx) (p removed, err error) {
-		if err := t.AuditEvents(); err != nil { // of jobs that go
+		if err := t.AuditEvents(); err != nil { // of jobs that are deleted
 			return p, err
 		}
 		rows := func(sql string) driver.Statement { return t.Prep(sql).Int(step.First).Int(step.Last) }
@@ -173,7 +174,7 @@ func (s *Service) remove(ctx context.Context, q query, step stretch, entry *audi
 				return p, err
 			}
 		}
-		if !s.store.Shared() { // a restart counts on from the highest number that it finds
+		if !s.store.Shared() { // a restart continues from the highest number that it finds
 			if err := t.Prep(schema.SQLCount).Text("seq").Int(step.Last + 1).Exec(); err != nil {
 				return p, err
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
-// Service deletes old jobs.
+// Service deletes old jobs, with all that belongs to them.
 type Service struct {
 	store *jobs.Store
 	blobs *blob.Store
@@ -25,8 +25,8 @@ func New(store *jobs.Store, blobs *blob.Store) *Service { return &Service{store,
 // Policy says how long jobs are kept once they are over; 0: for ever.
 type Policy struct {
 	Succeeded time.Duration
-	Failed    time.Duration // and cancelled, and expired
-	SetAside  time.Duration // in a dead-letter or quarantine subqueue, from when they came there
+	Failed    time.Duration // also cancelled and expired
+	SetAside  time.Duration // in a dead-letter or quarantine subqueue, since they came there
 }
 
 // query selects what is kept no longer at that time.
@@ -46,8 +46,8 @@ func (r Policy) query(now time.Time) (q query) {
 	return q
 }
 
-// PurgeExpired deletes the jobs that are kept no longer and returns how many. All processes that share
-// a database call it every so often; in that time it does something in one of them.
+// PurgeExpired deletes the jobs that are kept no longer and returns how many. All processes that
+// share a database call it at the same interval. It does its work in one of them.
 func (s *Service) PurgeExpired(ctx context.Context, r Policy, every time.Duration) (purged int, err error) {
 	if r == (Policy{}) {
 		return 0, nil
@@ -60,7 +60,7 @@ func (s *Service) PurgeExpired(ctx context.Context, r Policy, every time.Duratio
 	return s.purge(ctx, r.query(s.store.Now()))
 }
 
-// purge deletes what the query selects in short transactions, oldest first.
+// purge deletes what the query selects, oldest first, in short transactions.
 func (s *Service) purge(ctx context.Context, q query) (purged int, err error) {
 	for step := (stretch{More: true}); step.More; {
 		var n int
@@ -91,7 +91,7 @@ func (s *Service) purgeStep(ctx context.Context, q query, above int64, remove fu
 		}
 	}
 	if step.More {
-		err = sleep.For(ctx, max(10*time.Millisecond, 3*time.Since(began))) // and the database is others' for as long
+		err = sleep.For(ctx, max(10*time.Millisecond, 3*time.Since(began))) // and others have the database for as long
 	}
 	return step, purged, err
 }

@@ -28,7 +28,7 @@ func (s *Service) List(ctx context.Context) ([]forebay.Tenant, error) {
 	return s.named(ctx, "")
 }
 
-// Get returns one; CodeNotFound if nothing was ever done in its name.
+// Get returns a tenant; CodeNotFound if nothing was ever done in its name.
 func (s *Service) Get(ctx context.Context, name string) (forebay.Tenant, error) {
 	if name == "" {
 		return forebay.Tenant{}, forebay.ErrNotFound
@@ -74,7 +74,7 @@ func (s *Service) named(ctx context.Context, name string) ([]forebay.Tenant, err
 	return list, nil
 }
 
-// Pause lets no further job of a tenant start, or lets them start again.
+// Pause stops new jobs of a tenant from starting, or lets them start again.
 func (s *Service) Pause(ctx context.Context, name string, paused bool, actor string) (forebay.Tenant, error) {
 	t, err := s.Get(ctx, name)
 	if err != nil || t.Paused == paused {
@@ -107,7 +107,7 @@ func tenantOf(name string, rows []admission.BudgetRow, now int64) forebay.Tenant
 	return t
 }
 
-// Set sets what settings says of a tenant, which need not exist before.
+// Set changes a tenant's settings. The tenant need not exist before.
 func (s *Service) Set(ctx context.Context, name string, settings forebay.TenantSettings, actor string) (forebay.Tenant, error) {
 	if !forebay.ValidName(name) {
 		return forebay.Tenant{}, forebay.Invalid("tenant", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
@@ -140,7 +140,7 @@ func (s *Service) Set(ctx context.Context, name string, settings forebay.TenantS
 	return s.Get(ctx, name)
 }
 
-// Configure takes in what the configuration says of tenants' budgets, concurrency and limits.
+// Configure takes in the configured budgets, concurrency limits and limits of tenants.
 func (s *Service) Configure(ctx context.Context, budgets map[string]forebay.Budget, concurrency map[string]int, limits map[string]forebay.TenantLimits) error {
 	byNo, most, limited := map[int64]forebay.Budget{}, map[int64]int64{}, map[int64]forebay.TenantLimits{}
 	for name, l := range limits {
