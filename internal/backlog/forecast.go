@@ -288,7 +288,8 @@ func (r *Reader) Outlook(ctx context.Context, q *Query) (o Outlook, err error) {
 		begins += start.in.Milliseconds()
 	}
 	if !q.Ready {
-		// What is ahead of it now may have gone by then, except what becomes ready together with it.
+		// What is ahead of it now may have gone by then, except what becomes ready together with
+		// it.
 		then := forecast{at.Holding}
 		then.Now = q.Visible
 		calls := at.Calls

@@ -30,10 +30,11 @@ func (j *Job) Retry() bool { return j.Subqueue.Kind() == queue.SubqueueRetry }
 // Position is a waiting job's position in its subqueue, and what holds jobs back.
 type Position struct {
 	Ahead
-	// With counts, for a job that becomes ready later, the jobs ahead of it that do so in the last moment
-	// before. Jobs that are ready sooner may have gone by then.
+	// With counts, for a job that becomes ready later, the jobs ahead of it that do so in the
+	// last moment before. Jobs that are ready sooner may have gone by then.
 	With Ahead
-	// Calls is set if the job's tenant has a concurrency limit, or the job is in the retry subqueue.
+	// Calls is set if the job's tenant has a concurrency limit, or the job is in the retry
+	// subqueue.
 	Calls Calls
 	// Unaffordable tells that the budget that the job waits for can never pay for it.
 	Unaffordable bool

@@ -5,8 +5,9 @@ import "time"
 // SweepPause is the shortest time between two full scans of a subqueue.
 const SweepPause = time.Second
 
-// Pace keeps full scans rare. A full scan passes the index entries of all removed messages. These are
-// few, unless somebody keeps an old snapshot: then each full scan takes longer than the one before.
+// Pace keeps full scans rare. A full scan passes the index entries of all removed messages. These
+// are few, unless somebody keeps an old snapshot: then each full scan takes longer than the one
+// before.
 type Pace struct {
 	usual  time.Duration    // of a transaction
 	excess [2]time.Duration // per full scan, of the latest two transactions with some

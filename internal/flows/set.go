@@ -19,16 +19,19 @@ type Set struct {
 // NewSet returns a Set that knows no flow.
 func NewSet() *Set { return &Set{Flows: map[int64]*Flow{}} }
 
-// Flow is what a process remembers of a flow. Times are in milliseconds, as in the column "visible".
+// Flow is what a process remembers of a flow. Times are in milliseconds, as in the column
+// "visible".
 type Flow struct {
-	// Floor is where a scan for ready jobs begins: all that became ready before was taken. So the scan
-	// skips the index entries of taken jobs, which an old snapshot on the server keeps from being
-	// removed. A job can still become ready before Floor if the clock is set back; a full scan finds it.
+	// Floor is where a scan for ready jobs begins: all that became ready before was taken. So the
+	// scan skips the index entries of taken jobs, which an old snapshot on the server keeps from
+	// being removed. A job can still become ready before Floor if the clock is set back; a full
+	// scan finds it.
 	Floor int64
-	// These say where a scan for jobs that are not ready begins, so that it skips the index entries of
-	// finished jobs. Messages that the latest scan saw, locked ones included, become visible at SeenNext
-	// or later. Newer ones become visible at NewNext or later, or by NewDue if they were due already. A
-	// full scan finds locks of other processes, which are not notified.
+	// These say where a scan for jobs that are not ready begins, so that it skips the index
+	// entries of finished jobs. Messages that the latest scan saw, locked ones included, become
+	// visible at SeenNext or later. Newer ones become visible at NewNext or later, or by NewDue
+	// if they were due already. A full scan finds locks of other processes, which are not
+	// notified.
 	SeenNext, NewNext, NewDue int64
 
 	NextReady int64 // no job is ready before
@@ -126,7 +129,8 @@ func (s *Set) NextReady(restsUntil func(tenant int64) int64, skip func(flow int6
 	return next
 }
 
-// scarceFor is for how many milliseconds a deployment counts as scarce after jobs were held for it.
+// scarceFor is for how many milliseconds a deployment counts as scarce after jobs were held for
+// it.
 const scarceFor = 60_000
 
 // Scarce is a deployment that does not take all the jobs that wait for it. Tenants share what it

@@ -18,7 +18,8 @@ func (d *LockedJob) attempted() attempted {
 	return attempted{d.Seq, d.Tenant, d.Task, d.Subqueue, d.Generation, d.Number, d.LockedAt.UnixMilli()}
 }
 
-// countHour adds an attempt to reports n times. Only jobs of the retry subqueue were retried before.
+// countHour adds an attempt to reports n times. Only jobs of the retry subqueue were retried
+// before.
 func (t *Tx) countHour(c attempted, finishedAt int64, a AttemptRecord, n int64) {
 	report.Key.Of(t.Tx).Count(report.Attempt{
 		Tenant: c.tenant, FinishedAt: finishedAt, Task: c.task, Deployment: Bounded(a.Deployment), Number: c.number, Outcome: a.Outcome,

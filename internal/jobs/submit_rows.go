@@ -234,7 +234,7 @@ func (t *Tx) madeBefore(j *NewJob) (made Submitted, found bool, err error) {
 // A key outlives its job, so that it never makes a second one.
 var errJobPurged = forebay.Errorf(forebay.CodeGone, "this idempotency key made a job that was purged since")
 
-// deadlineAt has deadlines looked at at that time; 0: there is none.
+// deadlineAt records that a deadline is due at that time; 0: there is none.
 func (t *Tx) deadlineAt(at int64) {
 	if at > 0 && (t.wake == 0 || at < t.wake) {
 		t.wake = at

@@ -15,7 +15,7 @@ import (
 // wordKeys says that an API key was made or revoked.
 var wordKeys = db.NewWordKind('k', db.ToAll)
 
-// InsertKey stores an API key of a tenant by its hash, with its budget if it has one.
+// Insert stores an API key of a tenant by its hash, with its budget if it has one.
 func (s *Store) Insert(ctx context.Context, key forebay.APIKey, tenant int64, hash []byte, entry audit.Act) error {
 	_, err := db.Transact(ctx, s.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {
 		scopes := make([]string, len(key.Scopes))
@@ -59,7 +59,7 @@ func readKey(r driver.Row) forebay.APIKey {
 	return key
 }
 
-// Keys returns all API keys, oldest first.
+// List returns all API keys, oldest first.
 func (s *Store) List(ctx context.Context) (keys []forebay.APIKey, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		err := c.Prep(keyColumns + "ORDER BY k.created_at, k.id").Each(func(r driver.Row) error {
@@ -71,7 +71,8 @@ func (s *Store) List(ctx context.Context) (keys []forebay.APIKey, err error) {
 	return keys, err
 }
 
-// RevokedKeys returns the ids of keys that were revoked since a time, and whether there is any key at all.
+// Revoked returns the ids of keys that were revoked since a time, and whether there is any
+// key at all.
 func (s *Store) Revoked(ctx context.Context, since time.Time) (ids []string, anyKey bool, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		err := c.Prep("SELECT id FROM api_keys WHERE revoked_at >= ?").Int(since.UnixMilli()).Each(func(r driver.Row) error {
@@ -87,7 +88,7 @@ func (s *Store) Revoked(ctx context.Context, since time.Time) (ids []string, any
 	return ids, anyKey, err
 }
 
-// KeyByHash returns the key with that hash, whatever its state, and whether any key exists at all.
+// ByHash returns the key with that hash, whatever its state, and whether any key exists at all.
 func (s *Store) ByHash(ctx context.Context, hash []byte) (key forebay.APIKey, found, any bool, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		if found, err = c.Prep(keyColumns + "WHERE k.hash = ?").Blob(hash).One(func(r driver.Row) { key = readKey(r) }); err != nil || found {
@@ -100,7 +101,7 @@ func (s *Store) ByHash(ctx context.Context, hash []byte) (key forebay.APIKey, fo
 	return key, found, any, err
 }
 
-// RevokeKey ends a key; one already revoked keeps its time. The audit row gets the key's tenant.
+// Revoke ends a key; one already revoked keeps its time. The audit row gets the key's tenant.
 func (s *Store) Revoke(ctx context.Context, id string, entry audit.Act) (key forebay.APIKey, err error) {
 	return db.Transact(ctx, s.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (forebay.APIKey, error) {
 		revoked, err := t.Prep("UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL").Int(t.Now).Text(id).Count()

@@ -11,8 +11,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// Numbered returns a page of a list that read gives below a number, newest first; below 0 it starts
-// at the newest. number returns an item's number.
+// Numbered returns a page of a list that read gives below a number, newest first; below 0 it
+// starts at the newest. number returns an item's number.
 func Numbered[T any](limit int, cursor string, read func(below int64, limit int) ([]T, error), number func(*T) int64) (forebay.Page[T], error) {
 	return Below(limit, cursor, func(below int64, limit int) (items []T, next int64, err error) {
 		if items, err = read(below, limit); len(items) == limit {
@@ -22,7 +22,8 @@ func Numbered[T any](limit int, cursor string, read func(below int64, limit int)
 	})
 }
 
-// Below is Numbered for a list that returns itself the number to continue below; 0: it is complete.
+// Below is Numbered for a list that returns itself the number to continue below; 0: it is
+// complete.
 func Below[T any](limit int, cursor string, read func(below int64, limit int) (items []T, next int64, err error)) (forebay.Page[T], error) {
 	page := forebay.Page[T]{Items: []T{}}
 	limit, err := PageSize(limit)
@@ -106,8 +107,8 @@ func NewChronology(table, number string) Chronology {
 	}
 }
 
-// FirstSince returns a number: all rows of the tenant below it were created before that time. It is
-// a binary search along an index.
+// FirstSince returns a number: all rows of the tenant below it were created before that time. It
+// is a binary search along an index.
 func (table Chronology) FirstSince(c driver.Conn, tenant, at int64) (int64, error) {
 	low, high := int64(0), int64(0)
 	if _, err := c.Prep(table.last).Int(tenant).One(func(r driver.Row) { high = r.Int(0) + 1 }); err != nil {

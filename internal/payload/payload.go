@@ -1,9 +1,9 @@
 // Package payload keeps large payloads of jobs outside the database (claim check). A payload over
 // the inline limit goes to blob storage, and the database keeps its key.
 //
-// The upload comes before the transaction that records its key. So a crash or a failed transaction
-// leaves a blob that nothing refers to. Store removes such blobs: at once where it is certain, after
-// some minutes where the transaction's fate is unknown, and by an hourly sweep.
+// The upload comes before the transaction that records its key. So a crash or a failed
+// transaction leaves a blob that nothing refers to. Store removes such blobs: at once where it is
+// certain, after some minutes where the transaction's fate is unknown, and by an hourly sweep.
 package payload
 
 import (
@@ -28,8 +28,8 @@ type Options struct {
 	Recorded func(ctx context.Context, id, key string) (bool, error)
 	// Settled reports whether every transaction that may record a key has ended.
 	Settled func(ctx context.Context) (bool, error)
-	// InUse calls used with each of the keys that something refers to. ids maps a key to the id of its
-	// job or document; orchestrations are keys of orchestrations.
+	// InUse calls used with each of the keys that something refers to. ids maps a key to the id
+	// of its job or document; orchestrations are keys of orchestrations.
 	InUse func(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error
 }
 
@@ -43,7 +43,8 @@ type Store struct {
 // New returns a Store.
 func New(o Options) *Store { return &Store{Options: o} }
 
-// uploadTimeout is the longest that an upload takes. The sweep leaves blobs of the last hour alone.
+// uploadTimeout is the longest that an upload takes. The sweep leaves blobs of the last hour
+// alone.
 const uploadTimeout = 5 * time.Minute
 
 // Put stores a payload and returns what the database keeps of it: the bytes, or the key of a blob.
@@ -102,8 +103,8 @@ func (s *Store) Remove(ctx context.Context, key string) {
 	_ = s.Blobs.Delete(ctx, key)
 }
 
-// RemoveUnrecorded removes a payload unless the database refers to it. Every transaction that could
-// record the payload must have ended. If it fails, the sweep removes the payload.
+// RemoveUnrecorded removes a payload unless the database refers to it. Every transaction that
+// could record the payload must have ended. If it fails, the sweep removes the payload.
 func (s *Store) RemoveUnrecorded(ctx context.Context, id, key string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
@@ -132,9 +133,9 @@ func (s *Store) Doubt(id, key string) {
 	}
 }
 
-// RemoveDoubtful removes the payloads that were doubted five minutes or more before now and that the
-// database does not refer to. They stay while the database cannot be read, or while a transaction is
-// under way that may record them.
+// RemoveDoubtful removes the payloads that were doubted five minutes or more before now and that
+// the database does not refer to. They stay while the database cannot be read, or while a
+// transaction is under way that may record them.
 func (s *Store) RemoveDoubtful(ctx context.Context, now time.Time) (removed int, err error) {
 	s.mu.Lock()
 	all := s.doubtful
@@ -170,9 +171,9 @@ func (s *Store) RemoveDoubtful(ctx context.Context, now time.Time) (removed int,
 	return removed, err
 }
 
-// Sweep removes blobs that nothing refers to and that are older than an hour: every transaction that
-// could record them has begun by then. It removes nothing while such a transaction is still under
-// way, for example because its commit waits for a standby.
+// Sweep removes blobs that nothing refers to and that are older than an hour: every transaction
+// that could record them has begun by then. It removes nothing while such a transaction is still
+// under way, for example because its commit waits for a standby.
 func (s *Store) Sweep(ctx context.Context) (removed int, err error) {
 	if settled, err := s.Settled(ctx); err != nil || !settled {
 		if err == nil {

@@ -16,8 +16,8 @@ FROM attempt_hours WHERE tenant = ? AND hour >= ? AND hour < ?`
 // span is what a report covers when its beginning is not given.
 const span = 24 * time.Hour
 
-// RetryReport reports on the attempts that finished in the hours of [since, until). The zero until is
-// now; the zero since is a day before until.
+// RetryReport reports on the attempts that finished in the hours of [since, until). The zero
+// until is now; the zero since is a day before until.
 func (s *Store) RetryReport(ctx context.Context, tenant string, since, until time.Time) (forebay.RetryReport, error) {
 	if until.IsZero() {
 		until = s.Now()
