@@ -20,9 +20,9 @@ const module = "github.com/forebayhq/forebay"
 // "internal/..." is everything below internal, and "..." is everything. A row whose name ends in
 // "/*" is for each package below a folder. docs/architecture.md explains the arrows.
 //
-// The packages that have SQL stand on each other, in this order: db and what is below it, audit,
-// queue, bus, admission, keys and tenant, jobs, orchestrate and documents. Webhook stands on bus.
-// Stores stands on all. None of them may import one that comes later.
+// The packages that have SQL import each other in this order only: db and what is below it, audit,
+// queue, bus and report, admission, keys and tenant, backlog, jobs, orchestrate and documents,
+// retention. Webhook imports bus. Stores imports all but retention.
 var mayImport = map[string][]string{
 	".":                         {},
 	"client":                    {".", "internal/sleep"},
