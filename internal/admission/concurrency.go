@@ -8,25 +8,27 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// A tenant, or a deployment, may take only so many calls at once. Which are under way needs no book of
-// its own: a call is, for as long as its lock holds the job's message, however its process fares. So a
-// slot is only a row that finds the lock. It is written with the lock and removed with the settlement,
-// and one that is left over counts for nothing. Nothing is asked or written where nobody is capped.
+// A tenant, or a deployment, can have a concurrency limit. Nothing counts its calls: a call is
+// under way for as long as its lock holds the job's message, whatever happens to its process. A
+// row of the table slots finds that lock. It is written with the lock and removed with the
+// settlement; one that is left over counts for nothing. Nothing is read or written where nobody
+// has a limit.
 
-// SlotUse is how many of a holder's slots are in use.
+// ConcurrencyUse is how much of a resource's concurrency limit is in use. A resource is a tenant
+// or a deployment.
 type ConcurrencyUse struct {
-	most  int64 // of a tenant: how many there are; 0: any number
+	most  int64 // of a tenant: its limit; 0: none
 	N     int64
 	Until int64 // when the first of the locks ends
-	Going int64 // candidates of the look under way that are to be called and are not locked yet
+	Going int64 // candidates of the current scan that are to be called and are not locked yet
 }
 
 func (u *ConcurrencyUse) Free() int64 { return max(u.most-u.N-u.Going, 0) }
 
-// TenantHolder names the calls for a tenant among what has a limit of concurrency.
+// TenantResource names a tenant among the resources with a concurrency limit.
 func TenantResource(no int64) string { return "tenant/" + strconv.FormatInt(no, 10) }
 
-// DeploymentHolder names the calls of a deployment.
+// DeploymentResource names a deployment among them.
 func DeploymentResource(name string) string { return "deployment/" + name }
 
 // The inner query finds each lock by the messages' key, whatever a planner thinks of the tables' sizes.
@@ -37,7 +39,7 @@ GROUP BY holder
 UNION ALL
 SELECT 'tenant/' || CAST(no AS TEXT), concurrency, 0, 0, 0 FROM tenants WHERE concurrency IS NOT NULL`
 
-// readSlots returns what is in use, by holder, and how many rows count for nothing.
+// readConcurrency returns what is in use, by resource, and how many rows count for nothing.
 func readConcurrency(c driver.Conn, now int64) (use map[string]*ConcurrencyUse, left int64, err error) {
 	use = map[string]*ConcurrencyUse{}
 	err = c.Prep(sqlSlots).Int(now).Each(func(r driver.Row) error {
@@ -58,7 +60,7 @@ const maxLeftSlots = 256
 
 const sqlSweepSlots = "DELETE FROM slots WHERE coalesce((SELECT m.seq FROM messages m WHERE m.seq = slots.seq AND m.token = slots.token), 0) = 0"
 
-// SlotsOf returns what a holder has in use.
+// ConcurrencyOf returns what a resource has in use.
 func (t *Tx) ConcurrencyOf(holder string) (*ConcurrencyUse, error) {
 	if t.Concurrency == nil {
 		use, left, err := readConcurrency(t.Conn, t.Now)
@@ -81,7 +83,7 @@ func (t *Tx) ConcurrencyOf(holder string) (*ConcurrencyUse, error) {
 // AnyCapped reports whether a tenant may be capped.
 func (t *Tx) AnyCapped() bool { return t.someCapped || len(t.W.Caps) > 0 }
 
-// SlotsOfTenant returns nil for a tenant that is not capped.
+// TenantConcurrency returns nil for a tenant without a limit.
 func (t *Tx) TenantConcurrency(no int64) (*ConcurrencyUse, error) {
 	if !t.AnyCapped() {
 		return nil, nil
@@ -93,15 +95,15 @@ func (t *Tx) TenantConcurrency(no int64) (*ConcurrencyUse, error) {
 	return u, nil
 }
 
-// Rest keeps looks away from the jobs of a tenant that has no slot left.
+// Rest keeps scans away from the jobs of a tenant that is at its limit.
 func (t *Tx) Rest(tenant int64, u *ConcurrencyUse) {
 	if u.N >= u.most {
 		t.W.Full[tenant] = u.Until
 	}
 }
 
-// SlotFreed has those looked at again that wait for a slot of the tenant, and in other processes for one of
-// a deployment.
+// ConcurrencyFreed has the jobs scanned again that wait for the tenant's limit, and in other
+// processes those that wait for a deployment's.
 func (t *Tx) ConcurrencyFreed(tenant int64) {
 	t.Concurrency = nil
 	t.Notify(wordConcurrency, 0, 0, 0)
@@ -172,7 +174,7 @@ func (s *Store) ConfigureConcurrency(ctx context.Context, wanted map[int64]int64
 	return err
 }
 
-// Slots is how many calls are under way where only so many may be.
+// Concurrency is how many calls the resources with a concurrency limit have under way.
 type Concurrency struct{ use map[string]*ConcurrencyUse }
 
 // OfDeployment returns how many a deployment has; that is known only of those with a limit.

@@ -64,7 +64,7 @@ type Queues interface {
 	ResumeQueue(ctx context.Context, name, actor string) error
 }
 
-// SetAsides works on the dead-letter and quarantine subqueues.
+// DeadLetters works on the dead-letter and quarantine subqueues.
 type DeadLetters interface {
 	DeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, limit int, cursor string) (forebay.Page[forebay.SetAsideJob], error)
 	PeekDeadLetter(ctx context.Context, tenant, queue string, where forebay.SetAside, jobID string) (forebay.SetAsideJob, error)
