@@ -10,14 +10,14 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/sqlite"
-	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
 // Keys works directly on the API keys of a database. A server may run on it meanwhile.
 type Keys struct {
 	store *stores.Stores
-	jobs  *jobs.Service
+	keys  *keys.Service
 }
 
 // OpenKeys opens the database for its keys. It creates a database that does not exist.
@@ -30,29 +30,25 @@ func OpenKeys(ctx context.Context, database string) (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	svc, err := jobs.New(ctx, st.ForJobs())
-	if err != nil {
-		return nil, errors.Join(err, st.DB.Close())
-	}
-	return &Keys{store: st, jobs: svc}, nil
+	return &Keys{store: st, keys: keys.NewService(st.Keys, nil)}, nil
 }
 
 // Create makes a key and returns it. The database keeps only a hash of the key itself.
 func (k *Keys) Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget) (forebay.APIKey, error) {
-	return k.jobs.CreateKey(ctx, tenant, scopes, expires, budget, forebay.LocalActor)
+	return k.keys.Create(ctx, tenant, scopes, expires, budget, forebay.LocalActor)
 }
 
 // List returns all keys, oldest first.
-func (k *Keys) List(ctx context.Context) ([]forebay.APIKey, error) { return k.jobs.Keys(ctx) }
+func (k *Keys) List(ctx context.Context) ([]forebay.APIKey, error) { return k.keys.List(ctx) }
 
 // Revoke revokes a key.
 func (k *Keys) Revoke(ctx context.Context, id string) (forebay.APIKey, error) {
-	return k.jobs.RevokeKey(ctx, id, forebay.LocalActor)
+	return k.keys.Revoke(ctx, id, forebay.LocalActor)
 }
 
 // SetBudget replaces the budget of a key.
 func (k *Keys) SetBudget(ctx context.Context, id string, budget forebay.Budget) (forebay.APIKey, error) {
-	return k.jobs.SetKeyBudget(ctx, id, budget, forebay.LocalActor)
+	return k.keys.SetBudget(ctx, id, budget, forebay.LocalActor)
 }
 
 // Close releases the database.

@@ -14,6 +14,7 @@ import (
 	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/listing"
 	"github.com/forebayhq/forebay/internal/quota"
 	"github.com/forebayhq/forebay/internal/stores"
 )
@@ -21,7 +22,6 @@ import (
 // deployments shows operators what calls go to, and carries out their changes.
 type deployments struct {
 	store  *stores.Stores
-	jobs   *jobs.Service
 	log    *slog.Logger
 	called atomic.Pointer[called]
 }
@@ -106,7 +106,7 @@ func (d *deployments) List(ctx context.Context) ([]forebay.Deployment, error) {
 			deployment.LearnedSince = &at
 		}
 		if c.Concurrency > 0 {
-			deployment.InFlight = holding.Slots.OfDeployment(c.Name)
+			deployment.InFlight = holding.Concurrency.OfDeployment(c.Name)
 		}
 		list = append(list, deployment)
 	}
@@ -182,7 +182,9 @@ func (d *deployments) Changes(ctx context.Context, name string, limit int, curso
 	if !d.has(name) {
 		return forebay.Page[forebay.DeploymentChange]{}, forebay.ErrNotFound
 	}
-	return d.jobs.DeploymentChanges(ctx, name, limit, cursor)
+	return listing.Numbered(limit, cursor, func(below int64, limit int) ([]forebay.DeploymentChange, error) {
+		return d.store.Admission.DeploymentChanges(ctx, name, below, limit)
+	}, func(c *forebay.DeploymentChange) int64 { return c.Number })
 }
 
 func (d *deployments) has(name string) bool {

@@ -20,7 +20,7 @@ func (s *Server) warnExposed(ctx context.Context) {
 		if s.certificate.Load() == nil {
 			s.log.Warn("other machines reach this address without TLS: API keys and prompts can be read on the way", where...)
 		}
-		if _, open, err := s.jobs.Authenticate(ctx, ""); err == nil && open {
+		if _, open, err := s.keys.Authenticate(ctx, ""); err == nil && open {
 			s.log.Warn("there is no API key yet: requests of other machines are refused; make a key with forebay keys create", where...)
 		}
 	}

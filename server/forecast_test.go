@@ -108,7 +108,7 @@ func TestForecastBehindMany(t *testing.T) {
 func TestForecastBehindConcurrency(t *testing.T) {
 	inBubble(t, twoSims(8), func(t *testing.T, s *Server) {
 		two := 2
-		if _, err := s.jobs.SetTenant(t.Context(), forebay.DefaultTenant, forebay.TenantSettings{Concurrency: &two}, "me"); err != nil {
+		if _, err := s.tenants.Set(t.Context(), forebay.DefaultTenant, forebay.TenantSettings{Concurrency: &two}, "me"); err != nil {
 			t.Fatal(err)
 		}
 		ids := s.submitMany(t, 400)
@@ -192,7 +192,7 @@ func TestForecastByBudget(t *testing.T) {
 	inBubble(t, o, func(t *testing.T, s *Server) {
 		limit := func(tokens int64) {
 			t.Helper()
-			if _, err := s.jobs.SetTenant(t.Context(), forebay.DefaultTenant, forebay.TenantSettings{Budget: &forebay.Budget{DailyTokens: &tokens}}, "me"); err != nil {
+			if _, err := s.tenants.Set(t.Context(), forebay.DefaultTenant, forebay.TenantSettings{Budget: &forebay.Budget{DailyTokens: &tokens}}, "me"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -221,7 +221,7 @@ func TestForecastByBudget(t *testing.T) {
 		}
 		limit(1_000_000_000)
 		s.await(t, ids, time.Hour)
-		tenant, err := s.jobs.Tenant(t.Context(), forebay.DefaultTenant)
+		tenant, err := s.tenants.Get(t.Context(), forebay.DefaultTenant)
 		if err != nil {
 			t.Fatal(err)
 		}

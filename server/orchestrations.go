@@ -53,7 +53,7 @@ const minGRPCConnections = 16
 
 // serveDurableTask serves the Durable Task protocol until ctx ends.
 func (s *Server) serveDurableTask(ctx context.Context, listener net.Listener) error {
-	g := orchestrate.GRPC{Authenticate: s.jobs.Authenticate, Hold: s.jobs.Hold, Grace: max(time.Second, s.options.ShutdownTimeout), Connections: max(minGRPCConnections, s.options.Limits.connections()/4)}
+	g := orchestrate.GRPC{Authenticate: s.keys.Authenticate, Hold: s.keys.Hold, Grace: max(time.Second, s.options.ShutdownTimeout), Connections: max(minGRPCConnections, s.options.Limits.connections()/4)}
 	if s.certificate.Load() != nil {
 		g.TLS = &tls.Config{GetCertificate: s.certificateNow, MinVersion: tls.VersionTLS12}
 	}

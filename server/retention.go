@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/retention"
 )
 
 // Retention says how long jobs and orchestrations are kept after their end. 0 means for ever, and
@@ -41,8 +41,8 @@ func (r Retention) validate(bad func(field, format string, args ...any)) {
 	}
 }
 
-func (r Retention) jobs() jobs.Retention {
-	return jobs.Retention{Succeeded: *r.Succeeded, Failed: *r.Failed, SetAside: *r.SetAside}
+func (r Retention) jobs() retention.Policy {
+	return retention.Policy{Succeeded: *r.Succeeded, Failed: *r.Failed, SetAside: *r.SetAside}
 }
 
 // purge deletes jobs and orchestrations whose retention has ended.
@@ -54,7 +54,7 @@ func (s *Server) purge(ctx context.Context, every time.Duration) {
 		}
 		s.log.Debug("purged old orchestrations", slog.Int("count", purged))
 	}
-	purged, err := s.jobs.PurgeExpired(ctx, s.options.Retention.jobs(), every)
+	purged, err := s.retention.PurgeExpired(ctx, s.options.Retention.jobs(), every)
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("cannot purge old jobs", slog.Any("error", err))
 		return

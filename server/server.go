@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/bus"
@@ -21,13 +23,16 @@ import (
 	"github.com/forebayhq/forebay/internal/dispatch"
 	"github.com/forebayhq/forebay/internal/documents"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/payload"
+	"github.com/forebayhq/forebay/internal/retention"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/stores"
 	"github.com/forebayhq/forebay/internal/telemetry"
+	"github.com/forebayhq/forebay/internal/tenant"
 	"github.com/forebayhq/forebay/internal/webhook"
-	"golang.org/x/term"
 )
 
 // Server is an opened Forebay with its database and tasks. Jobs can be submitted at once. They run
@@ -39,6 +44,10 @@ type Server struct {
 	limits         *limits.Meter
 	blobs          *blob.Store
 	jobs           *jobs.Service
+	payloads       *payload.Store
+	retention      *retention.Service
+	keys           *keys.Service
+	tenants        *tenant.Service
 	bus            *bus.Service
 	webhooks       *webhook.Service
 	orchestrations *orchestrate.Service
@@ -106,20 +115,23 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 		return err
 	}
 	s.limits = limits.New(s.store.Tenants, s.options.Limits.Tenant)
+	s.keys = keys.NewService(s.store.Keys, s.limits)
+	s.tenants = tenant.NewService(s.store.Tenants, s.store.Admission, s.limits)
 	if err := s.openDocuments(ctx, known); err != nil {
 		return err
 	}
 	s.deployments = &deployments{store: s.store, log: s.log}
 	s.deployments.called.Store(&called{models, known})
-	options := s.store.ForJobs()
-	options.Blobs, options.Queues, options.MaxInputBytes = s.blobs, s.options.jobsQueues(), s.options.Limits.MaxInputBytes
+	s.payloads = s.store.Payloads(s.blobs)
+	options := jobs.Options{Store: s.store.Jobs, Payloads: s.payloads}
+	options.Queues, options.MaxInputBytes = s.options.jobsQueues(), s.options.Limits.MaxInputBytes
 	options.Observer, options.Limits = s.telemetry.Jobs(), s.limits
 	options.Settings = jobs.Settings{Tasks: known, Deployments: s.deployments.admission, Weights: s.options.weights()}
 	s.jobs, err = jobs.New(ctx, options)
 	if err != nil {
 		return err
 	}
-	s.deployments.jobs = s.jobs
+	s.retention = retention.New(s.store.Jobs, s.blobs)
 	s.documents.Use(s.jobs)
 	s.store.Admission.OnDeploymentChange(s.changed)
 	if err := s.watchStore(); err != nil {
@@ -333,7 +345,7 @@ const reportsKept = 90 * 24 * time.Hour
 func (s *Server) removeDoubtful(ctx context.Context) {
 	const every = time.Minute
 	for sleep.For(ctx, every) == nil {
-		if _, err := s.jobs.RemoveDoubtful(ctx, time.Now()); err != nil && ctx.Err() == nil {
+		if _, err := s.payloads.RemoveDoubtful(ctx, time.Now()); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot remove payloads of requests that failed; trying again", slog.Any("error", err))
 		}
 	}
@@ -346,7 +358,7 @@ func (s *Server) sweepBlobs(ctx context.Context) {
 	const every, soon = time.Hour, 5 * time.Second
 	for again := soon; ; {
 		next := every
-		switch removed, err := s.jobs.SweepBlobs(ctx); {
+		switch removed, err := s.payloads.Sweep(ctx); {
 		case err == nil:
 			if again = soon; removed > 0 {
 				s.log.Info("removed blobs that nothing refers to", slog.Int("count", removed))
@@ -369,14 +381,14 @@ func (s *Server) maintain(ctx context.Context) {
 			s.log.Warn("cannot remove payloads of orchestrations that are over", slog.Any("error", err))
 		}
 		before := s.store.DB.Now().Add(-time.Duration(s.options.Limits.IdempotencyHours) * time.Hour)
-		if err := s.jobs.ForgetIdempotencyKeys(ctx, before); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot remove old idempotency keys", slog.Any("error", err))
+		if err := s.retention.ForgetIdempotencyKeys(ctx, before); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot forget old idempotency keys", slog.Any("error", err))
 		}
-		if err := s.jobs.TidyBudgets(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot remove budget periods that are over", slog.Any("error", err))
+		if err := s.store.Admission.TidyBudgets(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot forget what is over of budgets", slog.Any("error", err))
 		}
-		if err := s.store.Jobs.ForgetAttemptHours(ctx, s.store.DB.Now().Add(-reportsKept)); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot remove old statistics of attempts", slog.Any("error", err))
+		if err := s.store.Reports.Forget(ctx, s.store.DB.Now().Add(-reportsKept)); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot forget old sums of attempts", slog.Any("error", err))
 		}
 		s.purge(ctx, every)
 		if sleep.For(ctx, every) != nil {

@@ -80,7 +80,7 @@ func (s *Server) watchStore() error {
 	s.store.DB.OnCommit(s.telemetry.Committed)
 	s.store.Jobs.OnJobsChanged(s.telemetry.JobsChanged)
 	s.store.Orchestrations.OnActivitiesLost(s.telemetry.ActivitiesLost)
-	if err := s.telemetry.Queues(s.store.Jobs.Depths); err != nil {
+	if err := s.telemetry.Queues(s.store.Backlog.Depths); err != nil {
 		return err
 	}
 	if err := s.telemetry.Database(s.store.DB.Space); err != nil {

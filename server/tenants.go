@@ -58,7 +58,7 @@ func (s *Server) configureTenants(ctx context.Context, tenants map[string]Tenant
 			limits[name] = t.Limits
 		}
 	}
-	return s.jobs.ConfigureTenants(ctx, budgets, concurrency, limits)
+	return s.tenants.Configure(ctx, budgets, concurrency, limits)
 }
 
 // budgetUse returns the measurements of the budgets of tenants and their keys.

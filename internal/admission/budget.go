@@ -62,7 +62,7 @@ type Spending struct {
 	kind          int
 	starts        int64
 	settled, Held Amount
-	told          int64 // bits
+	notified      int64 // bits
 	Changed       bool
 }
 
@@ -213,7 +213,7 @@ func (t *Tx) readBudget(st driver.Statement) (b *Budget, err error) {
 }
 
 func readSpending(r driver.Row, i, kind int, starts int64) *Spending {
-	return &Spending{kind: kind, starts: starts, settled: Amount{r.Int(i), r.Int(i + 1)}, Held: Amount{r.Int(i + 2), r.Int(i + 3)}, told: r.Int(i + 4)}
+	return &Spending{kind: kind, starts: starts, settled: Amount{r.Int(i), r.Int(i + 1)}, Held: Amount{r.Int(i + 2), r.Int(i + 3)}, notified: r.Int(i + 4)}
 }
 
 // spendingAt returns what was used of a budget in the period of that kind that a time is in.
@@ -258,7 +258,7 @@ func (t *Tx) storeSpending() error {
 				continue
 			}
 			err := t.Prep(sqlSpending).Int(b.No).Int(int64(s.kind)).Int(s.starts).Int(s.settled.Tokens).Int(s.settled.Cost).
-				Int(s.Held.Tokens).Int(s.Held.Cost).Int(s.told).Exec()
+				Int(s.Held.Tokens).Int(s.Held.Cost).Int(s.notified).Exec()
 			if err != nil {
 				return err
 			}

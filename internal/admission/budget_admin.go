@@ -146,3 +146,12 @@ func NoUse(now int64) []forebay.BudgetUse {
 	}
 	return list
 }
+
+// BudgetDetail is what the audit log keeps of a budget that was set.
+func BudgetDetail(b forebay.Budget) string {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}

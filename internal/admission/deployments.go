@@ -18,7 +18,7 @@ import (
 type Holding struct {
 	Deployments map[string]*quota.State // by name: those of which anything is known
 	Since       map[string]int64        // when what is known of one began to be learned; 0: nobody knows
-	Slots       Slots
+	Concurrency Concurrency
 	Now         int64 // by the database's clock
 }
 
@@ -33,7 +33,7 @@ func (s *Store) Holding(ctx context.Context) (h Holding, err error) {
 
 func (s *Store) ReadHolding(c driver.Conn) (h Holding, err error) {
 	h = Holding{Deployments: map[string]*quota.State{}, Since: map[string]int64{}, Now: c.Now()}
-	if h.Slots.use, _, err = readSlots(c, h.Now); err != nil {
+	if h.Concurrency.use, _, err = readConcurrency(c, h.Now); err != nil {
 		return h, err
 	}
 	known := map[string]*Deployment{}

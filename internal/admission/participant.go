@@ -38,14 +38,14 @@ type Tx struct {
 	*db.Tx
 	W           *Participant
 	identities  Identities
-	Deployments map[string]*Deployment // the states of some
-	someCapped  bool                   // a tenant is, and it may be that nobody here was told
-	Slots       map[string]*SlotUse    // by holder; nil: not read yet
+	Deployments map[string]*Deployment     // the states of some
+	someCapped  bool                       // a tenant is, and it may be that nobody here was told
+	Concurrency map[string]*ConcurrencyUse // by holder; nil: not read yet
 	Budgets     budgetMemory
 }
 
 // wordSlots says that a call is over that was one of a limited number.
-var wordSlots = db.NewWordKind('s', db.ToAll)
+var wordConcurrency = db.NewWordKind('s', db.ToAll)
 
 func newAdmissionPart(w *db.Writer, queue *queue.Participant, store *Store) *Participant {
 	p := &Participant{Writer: w, queue: queue, store: store, Caps: map[int64]int64{}, Full: map[int64]int64{}}
@@ -101,7 +101,7 @@ func (p *Participant) MarkAllDue(bool) {
 }
 
 func (p *Participant) Notified(n *db.Notification) {
-	if n.Has(wordSlots) {
+	if n.Has(wordConcurrency) {
 		p.Jobs.Unblock("", p.Clock())
 		p.Jobs.MayGo(p.Full)
 		clear(p.Full)

@@ -219,7 +219,7 @@ func (t *Tx) storeDeployment(name string, d *Deployment) error {
 }
 
 // Told takes in what came of a call. Jobs that the deployment holds are looked at again.
-func (t *Tx) Told(a *Admission) error {
+func (t *Tx) NoteOutcome(a *Admission) error {
 	d, err := t.Deployment(a.Deployment)
 	if err != nil {
 		return err
@@ -235,8 +235,8 @@ func (t *Tx) Told(a *Admission) error {
 
 // Tell takes in what a call told before it is over, its first headers. It does not wait for that, and
 // may come to nothing when the writer has much to do.
-func (s *Store) Tell(a Admission) {
-	r := &db.Request[struct{}]{Op: a.telling(), Ctx: context.Background(), Done: make(chan struct{}), Run: a.tell}
+func (s *Store) SendOutcome(a Admission) {
+	r := &db.Request[struct{}]{Op: a.telling(), Ctx: context.Background(), Done: make(chan struct{}), Run: a.record}
 	select {
 	case s.Writer.Ops <- r:
 	default:
@@ -244,8 +244,8 @@ func (s *Store) Tell(a Admission) {
 }
 
 // Tells is Tell for what must not be lost: how a call ended whose delivery somebody else has settled.
-func (s *Store) Tells(ctx context.Context, a Admission) error {
-	_, err := db.Transact(ctx, s.Writer, a.telling(), a.tell)
+func (s *Store) RecordOutcome(ctx context.Context, a Admission) error {
+	_, err := db.Transact(ctx, s.Writer, a.telling(), a.record)
 	return err
 }
 
@@ -253,4 +253,4 @@ func (a *Admission) telling() db.Op {
 	return db.Op{Stage: db.StageSettle, Local: true, Hints: DeploymentHint(a.Deployment)}
 }
 
-func (a *Admission) tell(t *db.Tx) (struct{}, error) { return struct{}{}, Key.Of(t).Told(a) }
+func (a *Admission) record(t *db.Tx) (struct{}, error) { return struct{}{}, Key.Of(t).NoteOutcome(a) }

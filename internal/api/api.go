@@ -28,10 +28,15 @@ import (
 	"github.com/forebayhq/forebay/internal/webhook"
 )
 
-// Options configures an API. Only Service is needed.
+// Options configures an API. Only Service and Keys are needed for requests about jobs.
 type Options struct {
 	Service        Service
-	Messages       *bus.Service         // nil: there are no queues of plain messages
+	Keys           Keys
+	Tenants        Tenants
+	Audit          AuditLog
+	Reports        Reports
+	Purger         Purger
+	Messages       *bus.Service         // nil: no queues of plain messages
 	Webhooks       *webhook.Service     // nil: none
 	Documents      Documents            // nil: none
 	Deployments    Deployments          // nil: none
@@ -49,6 +54,11 @@ type Options struct {
 // API is the HTTP interface of one server.
 type API struct {
 	service        Service
+	keys           Keys
+	tenants        Tenants
+	audit          AuditLog
+	reports        Reports
+	purger         Purger
 	messages       *bus.Service
 	webhooks       *webhook.Service
 	documents      Documents
@@ -88,6 +98,11 @@ const envelopeBytes = 128 << 10
 func New(o Options) *API {
 	a := &API{
 		service:        o.Service,
+		keys:           o.Keys,
+		tenants:        o.Tenants,
+		audit:          o.Audit,
+		reports:        o.Reports,
+		purger:         o.Purger,
 		messages:       o.Messages,
 		webhooks:       o.Webhooks,
 		documents:      o.Documents,

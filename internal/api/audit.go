@@ -28,7 +28,7 @@ func (a *API) routeAudit() {
 		Summary: "List what operators did and what happened to jobs, newest first", Description: "Of all tenants. Entries are only ever added. One call looks at 100,000 entries at most: a page may hold few or none and " +
 			"have a next_cursor all the same.",
 	}, func(ctx context.Context, _ *call, in *auditQuery) (*answer[forebay.Page[forebay.AuditEntry]], error) {
-		entries, err := a.service.Audit(ctx, forebay.AuditFilter{Tenant: in.Tenant, Actor: in.Actor, Action: in.Action}, in.Limit, in.Cursor)
+		entries, err := a.audit.Page(ctx, forebay.AuditFilter{Tenant: in.Tenant, Actor: in.Actor, Action: in.Action}, in.Limit, in.Cursor)
 		return pageAnswer(entries, err)
 	})
 	route(a, forebay.ScopeAdmin, huma.Operation{
@@ -37,6 +37,6 @@ func (a *API) routeAudit() {
 		Description: "Each entry's hash covers the entry and the hash before it. Go on from head until done. A head that was kept elsewhere " +
 			"proves that nothing before it was changed or removed since, not even by who can write to the database.",
 	}, func(ctx context.Context, _ *call, in *verifyAuditQuery) (*answer[forebay.AuditVerification], error) {
-		return answerOf(a.service.VerifyAudit(ctx, in.From, in.Limit))
+		return answerOf(a.audit.VerifyFrom(ctx, in.From, in.Limit))
 	})
 }

@@ -49,7 +49,7 @@ func (a *API) admit(route string, scope forebay.Scope) func(huma.Context, func(h
 				a.fail(c, forebay.Errorf(forebay.CodeForbidden, "this needs a key with the scope %q", scope))
 				return
 			}
-			held, release := a.service.Hold(tenant, c.caller)
+			held, release := a.keys.Hold(tenant, c.caller)
 			defer release()
 			c.r = c.r.WithContext(held)
 			ctx = huma.WithContext(ctx, held)
@@ -88,7 +88,7 @@ func (a *API) authenticate(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	caller, isOpen, err := a.service.Authenticate(ctx, key)
+	caller, isOpen, err := a.keys.Authenticate(ctx, key)
 	if err != nil {
 		return err
 	}

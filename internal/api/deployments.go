@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
 )
 
 // maxFaultsBytes is far more than the settings of a simulated deployment need.
@@ -115,7 +116,7 @@ func (a *API) setSimFaults(ctx context.Context, name string, data json.RawMessag
 	}
 	after, err := a.simFaults(name)
 	if err == nil {
-		err = a.service.RecordSimFaults(ctx, name, after.Body, actor)
+		err = a.audit.Record(ctx, audit.Act{Actor: actor, Action: "set-sim-faults", Target: name, Detail: string(after.Body)})
 	}
 	if err != nil {
 		return nil, errors.Join(err, a.deployments.SetSimFaults(name, before))

@@ -17,6 +17,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/keys"
 )
 
 type sse struct {
@@ -128,11 +129,14 @@ type quiet struct {
 	reads int
 }
 
-func (*quiet) Authenticate(context.Context, string) (forebay.Caller, bool, error) {
+// anyCaller takes any key for one of the same tenant.
+type anyCaller struct{ *keys.Service }
+
+func (anyCaller) Authenticate(context.Context, string) (forebay.Caller, bool, error) {
 	return forebay.Caller{Tenant: "t", Scopes: forebay.Scopes}, false, nil
 }
 
-func (*quiet) Hold(ctx context.Context, _ forebay.Caller) (context.Context, func()) {
+func (anyCaller) Hold(ctx context.Context, _ forebay.Caller) (context.Context, func()) {
 	return ctx, func() {}
 }
 
@@ -150,7 +154,7 @@ func (q *quiet) Events(_ context.Context, _, _ string, after int64) ([]forebay.E
 func TestHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := &quiet{}
-		a := api.New(api.Options{Service: service})
+		a := api.New(api.Options{Service: service, Keys: anyCaller{}})
 		ctx, cancel := context.WithCancel(t.Context())
 		w := httptest.NewRecorder()
 		var done sync.WaitGroup

@@ -23,8 +23,11 @@ import (
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/keys"
+	"github.com/forebayhq/forebay/internal/retention"
 	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/stores"
+	"github.com/forebayhq/forebay/internal/tenant"
 	"github.com/forebayhq/forebay/internal/webhook"
 )
 
@@ -34,6 +37,7 @@ const maxInput = 1 << 20
 type fixture struct {
 	t        *testing.T
 	service  *jobs.Service
+	keys     *keys.Service
 	bus      *bus.Service
 	webhooks *webhook.Service
 	api      *api.API
@@ -60,7 +64,7 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-func newServices(t *testing.T) (*jobs.Service, *bus.Service, *webhook.Service) {
+func newServices(t *testing.T) (*stores.Stores, *jobs.Service, *bus.Service, *webhook.Service) {
 	t.Helper()
 	ctx := context.Background()
 	dir := t.TempDir()
@@ -74,8 +78,8 @@ func newServices(t *testing.T) (*jobs.Service, *bus.Service, *webhook.Service) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { blobs.Close() })
-	o := s.ForJobs()
-	o.Blobs, o.MaxInputBytes = blobs, maxInput
+	o := jobs.Options{Store: s.Jobs, Payloads: s.Payloads(blobs)}
+	o.MaxInputBytes = maxInput
 	o.Settings = jobs.Settings{Tasks: map[string]forebay.Task{
 		"echo": {Name: "echo", Description: "returns its input"},
 		"picky": {Name: "picky", Check: func(json.RawMessage) error {
@@ -94,7 +98,7 @@ func newServices(t *testing.T) (*jobs.Service, *bus.Service, *webhook.Service) {
 	hooks := webhook.New(webhook.Options{
 		Store: s.Webhooks, Bus: s.Bus, Sender: webhook.SenderOptions{Policy: local}, Logger: slog.New(slog.DiscardHandler),
 	})
-	return service, bus.New(bus.Options{Store: s.Bus, Taken: func(ctx context.Context, tenant, name string) bool {
+	return s, service, bus.New(bus.Options{Store: s.Bus, Taken: func(ctx context.Context, tenant, name string) bool {
 		_, err := service.Queue(ctx, tenant, name)
 		return err == nil
 	}}), hooks
@@ -165,9 +169,11 @@ func (s *sims) SetSimFaults(name string, faults json.RawMessage) error {
 func newFixture(t *testing.T, change ...func(*api.Options)) *fixture {
 	t.Helper()
 	f := &fixture{t: t, logs: &logBuffer{}, sims: &sims{faults: json.RawMessage(`{}`)}}
-	f.service, f.bus, f.webhooks = newServices(t)
+	var s *stores.Stores
+	s, f.service, f.bus, f.webhooks = newServices(t)
+	f.keys = keys.NewService(s.Keys, nil)
 	o := api.Options{
-		Service: f.service, Messages: f.bus, Webhooks: f.webhooks, Deployments: f.sims, MaxInputBytes: maxInput, Version: "test",
+		Service: f.service, Keys: f.keys, Tenants: tenant.NewService(s.Tenants, s.Admission, nil), Audit: s.Audit, Reports: s.Reports, Purger: retention.New(s.Jobs, nil), Messages: f.bus, Webhooks: f.webhooks, Deployments: f.sims, MaxInputBytes: maxInput, Version: "test",
 		Logger: slog.New(slog.NewJSONHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, c := range change {
@@ -288,7 +294,7 @@ func (f *fixture) settle(output string, failure error) {
 
 func (f *fixture) newKey(tenant string, scopes ...forebay.Scope) string {
 	f.t.Helper()
-	key, err := f.service.CreateKey(f.t.Context(), tenant, scopes, nil, forebay.Budget{}, "test")
+	key, err := f.keys.Create(f.t.Context(), tenant, scopes, nil, forebay.Budget{}, "test")
 	if err != nil {
 		f.t.Fatal(err)
 	}

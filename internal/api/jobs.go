@@ -110,7 +110,7 @@ func (a jobRoutes) routeJobs() {
 		OperationID: "purge-jobs", Method: http.MethodPost, Path: "/v1/jobs/purge", Tags: []string{"jobs"}, Summary: "Delete jobs that are over for good",
 		Description: "With their results, attempts and events. One call does a part of it: go on with next_cursor until there is none.",
 	}, smallBody, func(ctx context.Context, c *call, _ *none, req forebay.PurgeJobsRequest) (*answer[forebay.PurgeJobsReport], error) {
-		return answerOf(a.service.PurgeJobs(ctx, c.caller.Tenant, req, c.actor()))
+		return answerOf(a.purger.PurgeJobs(ctx, c.caller.Tenant, req, c.actor()))
 	})
 }
 

@@ -49,7 +49,7 @@ func endsSoon(t *testing.T, what string, answer <-chan reply) reply {
 // wait, bulk submits. An expiry ends the same context: see Hold of package jobs.
 func TestWhatIsOpenEndsWithItsKey(t *testing.T) {
 	f := newFixture(t)
-	key, err := f.service.CreateKey(t.Context(), "t", forebay.Scopes, nil, forebay.Budget{}, "test")
+	key, err := f.keys.Create(t.Context(), "t", forebay.Scopes, nil, forebay.Budget{}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestWhatIsOpenEndsWithItsKey(t *testing.T) {
 	}
 	<-streaming
 	<-submitting
-	if _, err := f.service.RevokeKey(t.Context(), key.ID, "test"); err != nil {
+	if _, err := f.keys.Revoke(t.Context(), key.ID, "test"); err != nil {
 		t.Fatal(err)
 	}
 	if r := endsSoon(t, "the stream", stream); r.StatusCode != http.StatusOK {

@@ -32,7 +32,7 @@ func (a *API) routeKeys() {
 	route(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "list-keys", Method: http.MethodGet, Path: "/v1/keys", Tags: tags, Summary: "List API keys, of all tenants",
 	}, func(ctx context.Context, _ *call, _ *none) (*answer[forebay.Page[forebay.APIKey]], error) {
-		keys, err := a.service.Keys(ctx)
+		keys, err := a.keys.List(ctx)
 		return pageAnswer(page(keys), err)
 	})
 	routeBody(a, forebay.ScopeAdmin, huma.Operation{
@@ -41,7 +41,7 @@ func (a *API) routeKeys() {
 		DefaultStatus: http.StatusCreated,
 	}, smallBody, func(ctx context.Context, c *call, _ *none, req createKeyRequest) (*createKeyOutput, error) {
 		tenant := cmp.Or(req.Tenant, c.caller.Tenant)
-		key, err := a.service.CreateKey(ctx, tenant, req.Scopes, req.ExpiresAt, req.Budget, c.actor())
+		key, err := a.keys.Create(ctx, tenant, req.Scopes, req.ExpiresAt, req.Budget, c.actor())
 		if err != nil {
 			return nil, err
 		}
@@ -51,6 +51,6 @@ func (a *API) routeKeys() {
 		OperationID: "revoke-key", Method: http.MethodDelete, Path: "/v1/keys/{id}", Tags: tags,
 		Summary: "Revoke an API key", Description: "Revoking it again changes nothing.",
 	}, func(ctx context.Context, c *call, in *keyPath) (*answer[forebay.APIKey], error) {
-		return answerOf(a.service.RevokeKey(ctx, in.ID, c.actor()))
+		return answerOf(a.keys.Revoke(ctx, in.ID, c.actor()))
 	})
 }

@@ -18,7 +18,7 @@ func TestLargeAnswers(t *testing.T) {
 	input := fmt.Sprintf(`{"text":%q}`, strings.Repeat("<é>", 100<<10))
 	job := f.submit(jobBody(input))
 	f.settle("", forebay.Permanent("wrong", "it is wrong"))
-	want, err := f.service.PeekSetAside(t.Context(), forebay.DefaultTenant, forebay.DefaultQueue, forebay.DeadLetters, job.ID)
+	want, err := f.service.PeekDeadLetter(t.Context(), forebay.DefaultTenant, forebay.DefaultQueue, forebay.DeadLetters, job.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestPayloadsAreCounted(t *testing.T) {
 	f.settle("", forebay.Permanent("wrong", "it is wrong"))
 	pool := memory.New(1 << 20)
 	claim := pool.Claim("default")
-	peeked, err := f.service.PeekSetAside(memory.With(t.Context(), claim), forebay.DefaultTenant, forebay.DefaultQueue, forebay.DeadLetters, job.ID)
+	peeked, err := f.service.PeekDeadLetter(memory.With(t.Context(), claim), forebay.DefaultTenant, forebay.DefaultQueue, forebay.DeadLetters, job.ID)
 	if err != nil || string(peeked.Input) != input {
 		t.Fatalf("%d bytes of input, %v", len(peeked.Input), err)
 	}

@@ -45,7 +45,7 @@ func (a *API) routeReports() {
 		OperationID: "report-retries", Method: http.MethodGet, Path: "/v1/reports/retries", Tags: []string{"reports"},
 		Summary: "Report how retries went", Description: "Of attempts that finished in the hours from the one of `since` to the one of `until`, as far as 90 days back.",
 	}, func(ctx context.Context, c *call, in *reportInput) (*answer[forebay.RetryReport], error) {
-		return answerOf(a.service.RetryReport(ctx, c.caller.Tenant, in.Since, in.Until))
+		return answerOf(a.reports.RetryReport(ctx, c.caller.Tenant, in.Since, in.Until))
 	})
 	route(a, forebay.ScopeRead, huma.Operation{
 		OperationID: "list-tasks", Method: http.MethodGet, Path: "/v1/tasks", Tags: []string{"tasks"}, Summary: "List the tasks jobs may ask for",

@@ -7,7 +7,12 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/keys"
+	"github.com/forebayhq/forebay/internal/report"
+	"github.com/forebayhq/forebay/internal/retention"
+	"github.com/forebayhq/forebay/internal/tenant"
 )
 
 // Service is the part of [jobs.Service] that the API needs, split by capability. Errors that a
@@ -18,11 +23,8 @@ type Service interface {
 	Follower
 	Controller
 	Queues
-	SetAsides
-	Keys
-	Tenants
-	AuditLog
-	Reports
+	DeadLetters
+	Overview
 }
 
 // Submitter stores jobs.
@@ -52,7 +54,6 @@ type Follower interface {
 type Controller interface {
 	Cancel(ctx context.Context, tenant, id string) (forebay.Job, error)
 	Redrive(ctx context.Context, tenant, id, actor string) (forebay.Job, error)
-	PurgeJobs(ctx context.Context, tenant string, req forebay.PurgeJobsRequest, actor string) (forebay.PurgeJobsReport, error)
 }
 
 // Queues shows and pauses queues.
@@ -63,49 +64,65 @@ type Queues interface {
 	ResumeQueue(ctx context.Context, name, actor string) error
 }
 
-// SetAsides works on the dead-letter and quarantine subqueues.
-type SetAsides interface {
-	SetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, limit int, cursor string) (forebay.Page[forebay.SetAsideJob], error)
-	PeekSetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, jobID string) (forebay.SetAsideJob, error)
-	RedriveSetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, req forebay.RedriveRequest, actor string) (forebay.RedriveReport, error)
-	PurgeSetAside(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, actor string) (forebay.PurgeReport, error)
+// DeadLetters works on the dead-letter and quarantine subqueues.
+type DeadLetters interface {
+	DeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, limit int, cursor string) (forebay.Page[forebay.SetAsideJob], error)
+	PeekDeadLetter(ctx context.Context, tenant, queue string, where forebay.SetAside, jobID string) (forebay.SetAsideJob, error)
+	RedriveDeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, req forebay.RedriveRequest, actor string) (forebay.RedriveReport, error)
+	PurgeDeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, actor string) (forebay.PurgeReport, error)
 }
 
 // Keys makes, lists, revokes and checks API keys.
 type Keys interface {
-	CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget, actor string) (forebay.APIKey, error)
-	Keys(ctx context.Context) ([]forebay.APIKey, error)
-	RevokeKey(ctx context.Context, id, actor string) (forebay.APIKey, error)
+	Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget, actor string) (forebay.APIKey, error)
+	List(ctx context.Context) ([]forebay.APIKey, error)
+	Revoke(ctx context.Context, id, actor string) (forebay.APIKey, error)
+	SetBudget(ctx context.Context, id string, budget forebay.Budget, actor string) (forebay.APIKey, error)
 	Authenticate(ctx context.Context, key string) (caller forebay.Caller, open bool, err error)
 	// Hold returns a context that ends when the caller's key ends. Its cause is then a
 	// CodeUnauthorized error.
 	Hold(ctx context.Context, caller forebay.Caller) (held context.Context, release func())
 }
 
-// Tenants shows and pauses tenants, and sets budgets.
+// Tenants shows and pauses tenants, and changes their settings.
 type Tenants interface {
-	Tenants(ctx context.Context) ([]forebay.Tenant, error)
-	Tenant(ctx context.Context, name string) (forebay.Tenant, error)
-	SetTenant(ctx context.Context, name string, settings forebay.TenantSettings, actor string) (forebay.Tenant, error)
-	PauseTenant(ctx context.Context, name string, paused bool, actor string) (forebay.Tenant, error)
-	SetKeyBudget(ctx context.Context, keyID string, budget forebay.Budget, actor string) (forebay.APIKey, error)
+	List(ctx context.Context) ([]forebay.Tenant, error)
+	Get(ctx context.Context, name string) (forebay.Tenant, error)
+	Set(ctx context.Context, name string, settings forebay.TenantSettings, actor string) (forebay.Tenant, error)
+	Pause(ctx context.Context, name string, paused bool, actor string) (forebay.Tenant, error)
 }
 
 // AuditLog shows what operators did and whether the record was changed.
 type AuditLog interface {
-	Audit(ctx context.Context, f forebay.AuditFilter, limit int, cursor string) (forebay.Page[forebay.AuditEntry], error)
-	VerifyAudit(ctx context.Context, from string, limit int) (forebay.AuditVerification, error)
-	RecordSimFaults(ctx context.Context, deployment string, faults json.RawMessage, actor string) error
+	Page(ctx context.Context, f forebay.AuditFilter, limit int, cursor string) (forebay.Page[forebay.AuditEntry], error)
+	VerifyFrom(ctx context.Context, from string, limit int) (forebay.AuditVerification, error)
+	Record(ctx context.Context, act audit.Act) error
 }
 
-// Reports describes the whole server: statistics of attempts, tasks and health.
+// Purger deletes jobs that are over.
+type Purger interface {
+	PurgeJobs(ctx context.Context, tenant string, req forebay.PurgeJobsRequest, actor string) (forebay.PurgeJobsReport, error)
+}
+
+// Reports tells how attempts ended.
 type Reports interface {
 	RetryReport(ctx context.Context, tenant string, since, until time.Time) (forebay.RetryReport, error)
+}
+
+// Overview shows what the server runs and how it is.
+type Overview interface {
 	Tasks() []forebay.Task
 	Health(ctx context.Context) []jobs.Part
 }
 
-var _ Service = (*jobs.Service)(nil)
+var (
+	_ Service  = (*jobs.Service)(nil)
+	_ Keys     = (*keys.Service)(nil)
+	_ Tenants  = (*tenant.Service)(nil)
+	_ AuditLog = (*audit.Store)(nil)
+	_ Purger   = (*retention.Service)(nil)
+	_ Reports  = (*report.Store)(nil)
+)
 
 // Deployments shows what calls go to, and pauses it. A name that is not configured is
 // CodeNotFound.

@@ -23,14 +23,6 @@ type silent struct {
 	*jobs.Service
 }
 
-func (*silent) Authenticate(_ context.Context, key string) (forebay.Caller, bool, error) {
-	return forebay.Caller{KeyID: "k", Tenant: key, Scopes: forebay.Scopes}, false, nil
-}
-
-func (*silent) Hold(ctx context.Context, _ forebay.Caller) (context.Context, func()) {
-	return ctx, func() {}
-}
-
 func (*silent) Watch(context.Context, string, string) (<-chan struct{}, func(), error) {
 	return nil, func() {}, nil
 }
@@ -52,7 +44,7 @@ func (*silent) Wait(ctx context.Context, _, _ string, timeout time.Duration) (fo
 
 func TestWaitersAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := New(Options{Service: &silent{}, Logger: slog.New(slog.DiscardHandler)})
+		a := New(Options{Service: &silent{}, Keys: anyKey{}, Logger: slog.New(slog.DiscardHandler)})
 		get := func(ctx context.Context, tenant, path string) *httptest.ResponseRecorder {
 			r := httptest.NewRequestWithContext(ctx, "GET", path, nil)
 			r.Header.Set("Authorization", "Bearer "+tenant)
@@ -113,7 +105,7 @@ func (s *silent) PeekSetAside(ctx context.Context, _, _ string, _ forebay.SetAsi
 // a read is refused.
 func TestAnswersTakeMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := New(Options{Service: &silent{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20, MemoryBytes: 2 << 20})
+		a := New(Options{Service: &silent{}, Keys: anyKey{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20, MemoryBytes: 2 << 20})
 		get := func(tenant string, w http.ResponseWriter) {
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "/v1/queues/q/dead-letters/j", nil)
 			r.Header.Set("Authorization", "Bearer "+tenant)

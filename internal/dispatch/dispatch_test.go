@@ -32,8 +32,8 @@ func serve(t *testing.T, queue jobs.Queue, run func(context.Context, forebay.Tas
 		t.Fatal(err)
 	}
 	queue.Name = forebay.DefaultQueue
-	o := st.ForJobs()
-	o.Blobs, o.Queues, o.MaxInputBytes = blobs, []jobs.Queue{queue}, 1<<20
+	o := jobs.Options{Store: st.Jobs, Payloads: st.Payloads(blobs)}
+	o.Queues, o.MaxInputBytes = []jobs.Queue{queue}, 1<<20
 	o.Tasks = map[string]forebay.Task{"work": {Name: "work", Run: run}}
 	svc, err = jobs.New(context.Background(), o)
 	if err != nil {
@@ -145,7 +145,7 @@ func TestFailuresRetryInTheRetryLaneAndThenDeadLetter(t *testing.T) {
 				t.Errorf("retry %d came after %s", i, delay)
 			}
 		}
-		page, err := svc.SetAside(t.Context(), forebay.DefaultTenant, forebay.DefaultQueue, forebay.DeadLetters, forebay.SetAsideFilter{}, 10, "")
+		page, err := svc.DeadLetters(t.Context(), forebay.DefaultTenant, forebay.DefaultQueue, forebay.DeadLetters, forebay.SetAsideFilter{}, 10, "")
 		if err != nil || len(page.Items) != 1 || page.Items[0].Reason != "MaxAttemptsExceeded" {
 			t.Fatalf("dead letters: %+v %v", page, err)
 		}

@@ -28,8 +28,10 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/extract"
+	"github.com/forebayhq/forebay/internal/ids"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/limits"
+	"github.com/forebayhq/forebay/internal/listing"
 	"github.com/forebayhq/forebay/internal/memory"
 )
 
@@ -110,8 +112,8 @@ func (s *Service) SetCalls(c Calls) {
 // Use sets the service of the jobs. Its own tasks are among theirs.
 func (s *Service) Use(j *jobs.Service) { s.jobs = j }
 
-// documentID returns the id of a document that is known by its content alone.
-func documentID(hash []byte) string { return "doc_" + jobs.IDEncoding.EncodeToString(hash)[:26] }
+// documentID is the id of a document that is known by its content alone.
+func documentID(hash []byte) string { return "doc_" + ids.Encoding.EncodeToString(hash)[:26] }
 
 // Add stores a document; its jobs do the rest. existing says that the document has this very
 // content already. The document then gets the upload's name and metadata, if that has any.
@@ -134,7 +136,7 @@ func (s *Service) Add(ctx context.Context, tenant string, n forebay.NewDocument,
 	if err != nil && !errors.Is(err, io.EOF) {
 		return d, false, err
 	}
-	upload := NewRevision{Revision: Revision{ID: jobs.NewID("rev_"), Tenant: no, KeyID: forebay.BudgetKeyOf(ctx)}}
+	upload := NewRevision{Revision: Revision{ID: ids.New("rev_"), Tenant: no, KeyID: forebay.BudgetKeyOf(ctx)}}
 	if then == nil {
 		if err := describe(&upload, n, begins); err != nil {
 			return d, false, err
@@ -323,13 +325,13 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 // Documents returns a page of a tenant's documents, newest first.
 func (s *Service) Documents(ctx context.Context, tenant string, f forebay.DocumentFilter) (page forebay.Page[forebay.Document], err error) {
 	var q DocumentQuery
-	if q.Limit, err = jobs.PageSize(f.Limit); err != nil {
+	if q.Limit, err = listing.PageSize(f.Limit); err != nil {
 		return page, err
 	}
-	if q.Below, err = jobs.DecodeCursor(f.Cursor); err != nil {
+	if q.Below, err = listing.DecodeCursor(f.Cursor); err != nil {
 		return page, err
 	}
-	if q.CreatedAfter, q.CreatedBefore, err = jobs.Created(f.CreatedAfter, f.CreatedBefore); err != nil {
+	if q.CreatedAfter, q.CreatedBefore, err = listing.Created(f.CreatedAfter, f.CreatedBefore); err != nil {
 		return page, err
 	}
 	if q.Tenant, err = s.Store.EnsureTenant(ctx, tenant); err != nil {
@@ -340,7 +342,7 @@ func (s *Service) Documents(ctx context.Context, tenant string, f forebay.Docume
 	for i, row := range rows {
 		page.Items[i] = view(row)
 	}
-	page.NextCursor = jobs.EncodeCursor(next)
+	page.NextCursor = listing.EncodeCursor(next)
 	return page, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/forebayhq/forebay/internal/report"
 )
 
 // stores are those that the tests of this package need.
@@ -33,7 +34,7 @@ func openStores(ctx context.Context, opts db.Options) (*stores, error) {
 	s.Jobs.Admission = s.Admission
 	s.Documents.Follow(s.Jobs)
 	var err error
-	s.DB, err = db.Open(ctx, opts, s.Queues, s.Audit, s.Bus, s.Admission, s.Jobs, s.Documents, s.Keys)
+	s.DB, err = db.Open(ctx, opts, s.Queues, s.Audit, s.Bus, s.Admission, s.Jobs, &report.Store{Store: queues}, s.Documents, s.Keys)
 	return s, err
 }
 

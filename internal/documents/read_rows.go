@@ -10,9 +10,13 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/listing"
 )
 
-// documentWatch is the key by which a document is watched. Jobs have numbers above 0.
+// documentsInOrder: documents are numbered in the order of their creation.
+var documentsInOrder = listing.NewChronology("documents", "no")
+
+// documentWatch is what a document is watched by: jobs have numbers above 0.
 func documentWatch(no int64) int64 { return -no }
 
 // droppedWatch is the key by which a tenant's dropped contents are watched. No document has such
@@ -85,12 +89,12 @@ func (s *Store) Documents(ctx context.Context, q DocumentQuery) (list []Document
 		from, below, before := int64(0), cmp.Or(q.Below, noBound), cmp.Or(q.CreatedBefore, noBound)
 		var err error
 		if q.CreatedAfter > 0 {
-			if from, err = jobs.FirstSince(c, jobs.DocumentsInOrder, q.Tenant, q.CreatedAfter-jobs.CreatedSlack); err != nil {
+			if from, err = documentsInOrder.FirstSince(c, q.Tenant, q.CreatedAfter-listing.CreatedSlack); err != nil {
 				return err
 			}
 		}
 		if q.CreatedBefore > 0 {
-			first, err := jobs.FirstSince(c, jobs.DocumentsInOrder, q.Tenant, before+jobs.CreatedSlack)
+			first, err := documentsInOrder.FirstSince(c, q.Tenant, before+listing.CreatedSlack)
 			if err != nil {
 				return err
 			}
@@ -175,7 +179,7 @@ func (t *tx) retryDocument(tenant int64, revisionID string, failed []FailedJob, 
 		if err := t.Prep("DELETE FROM document_jobs WHERE seq = ?").Int(f.Seq).Exec(); err != nil {
 			return retried, err
 		}
-		if _, err := t.jobs.PurgeSetAside(f.Seq); err != nil { // a redrive would repeat the work of the jobs that replace it
+		if _, err := t.jobs.PurgeDeadLetter(f.Seq); err != nil { // a redrive would do once more what the others do
 			return retried, err
 		}
 		for _, j := range again[i] {

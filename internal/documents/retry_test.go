@@ -21,7 +21,7 @@ func TestRetryInParts(t *testing.T) {
 		for _, task := range service.Tasks(Calls{}) {
 			tasks[task.Name] = task
 		}
-		submitter, err := jobs.New(t.Context(), jobs.Options{Store: s.Jobs, Log: s.Audit, APIKeys: s.Keys, Settings: jobs.Settings{Tasks: tasks}, MaxInputBytes: 1 << 20,
+		submitter, err := jobs.New(t.Context(), jobs.Options{Store: s.Jobs, Settings: jobs.Settings{Tasks: tasks}, MaxInputBytes: 1 << 20,
 			Queues: []jobs.Queue{{Name: forebay.DefaultQueue, Retry: retry.Policy{Attempts: 1}}}})
 		s.check(err)
 		service.Use(submitter)
@@ -31,7 +31,7 @@ func TestRetryInParts(t *testing.T) {
 			t.Helper()
 			for len(taken) < most {
 				some, err := s.Jobs.Claim(t.Context(), jobs.ClaimRequest{Subqueue: queue.SubqueueOf(no, queue.SubqueueMain), Max: most - len(taken), MaxBytes: 1 << 20, Lock: time.Hour,
-					MaxDeliveries: 10, SetAside: queue.SubqueueDeadLetter})
+					MaxDeliveries: 10, FailureSubqueue: queue.SubqueueDeadLetter})
 				s.check(err)
 				taken = append(taken, some...)
 			}
@@ -42,7 +42,7 @@ func TestRetryInParts(t *testing.T) {
 			s.split(document, "content"+payer, 5, payer)
 			for _, job := range claim(3) {
 				if job.Task == "embed" {
-					s.check(s.Jobs.SetAside(t.Context(), &job, jobs.AttemptRecord{Outcome: forebay.OutcomeFailed, ErrorClass: forebay.ClassPermanent, ErrorCode: "bad"}, queue.SubqueueDeadLetter, "bad"))
+					s.check(s.Jobs.DeadLetter(t.Context(), &job, jobs.AttemptRecord{Outcome: forebay.OutcomeFailed, ErrorClass: forebay.ClassPermanent, ErrorCode: "bad"}, queue.SubqueueDeadLetter, "bad"))
 				}
 			}
 			_, err := service.Retry(forebay.WithBudgetKey(t.Context(), "key_retrier"), "default", document)
@@ -55,7 +55,7 @@ func TestRetryInParts(t *testing.T) {
 				t.Errorf("done again: %q, want 3 times %q", again, want)
 			}
 		}
-		left, err := s.Jobs.SetAsideRows(t.Context(), jobs.SetAsideQuery{Subqueue: queue.SubqueueOf(no, queue.SubqueueDeadLetter), Tenant: s.tenant, Limit: 10})
+		left, err := s.Jobs.DeadLetters(t.Context(), jobs.DeadLetterQuery{Subqueue: queue.SubqueueOf(no, queue.SubqueueDeadLetter), Tenant: s.tenant, Limit: 10})
 		if err != nil || len(left) != 0 {
 			t.Errorf("%d jobs are left among the dead letters: %v", len(left), err)
 		}

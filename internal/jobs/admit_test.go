@@ -39,7 +39,7 @@ func TestCallToldOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got[0].Admission != nil { // whose settlement told nothing
-			if err := s.Admission.Tells(t.Context(), *got[0].Admission); err != nil {
+			if err := s.Admission.RecordOutcome(t.Context(), *got[0].Admission); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -181,7 +181,7 @@ func TestOutputOfInputsElsewhere(t *testing.T) {
 			{RedriveEdit{InputBlob: "b", InputSize: 200_000, MaxOutputTokens: 99}, 99},
 			{RedriveEdit{Input: []byte("1"), InputSize: 1}, 1},
 		} {
-			if err := s.Jobs.SetAside(t.Context(), &first, AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "because"); err != nil {
+			if err := s.Jobs.DeadLetter(t.Context(), &first, AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "because"); err != nil {
 				t.Fatal(err)
 			}
 			if moved, err := s.Jobs.Redrive(t.Context(), []Redrive{{Seq: first.Seq, Edit: &edit.RedriveEdit}}, audit.Act{Actor: "a", Action: "redrive", Target: "1"}); err != nil || !moved[0] {
@@ -279,7 +279,7 @@ func TestComebacks(t *testing.T) {
 			{forebay.OutcomeLost, forebay.ClassTransient, s.Jobs.Interrupt, 1, 0},
 			{forebay.OutcomeRetried, forebay.ClassTransient, s.Jobs.Retry, 1, 1},
 			{forebay.OutcomeFailed, forebay.ClassPermanent, func(ctx context.Context, d *LockedJob, r AttemptRecord) error {
-				return s.Jobs.SetAside(ctx, d, r, queue.SubqueueDeadLetter, "because")
+				return s.Jobs.DeadLetter(ctx, d, r, queue.SubqueueDeadLetter, "because")
 			}, 1, 1},
 		} {
 			d := claimed(subqueue)

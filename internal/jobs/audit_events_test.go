@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
@@ -17,7 +19,6 @@ import (
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/raced"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Each event of a listed type is one entry of the log, whoever of several processes made it, whatever ran beside it,
@@ -94,9 +95,9 @@ func testAuditOfJobEvents(t *testing.T, processes []*stores, listed []forebay.Ev
 		case "throttle":
 			return s.Jobs.Throttle(ctx, d, failed(forebay.OutcomeThrottled), forebay.WaitSchedule)
 		case "dead-letter":
-			return s.Jobs.SetAside(ctx, d, failed(forebay.OutcomeFailed), queue.SubqueueDeadLetter, "it failed")
+			return s.Jobs.DeadLetter(ctx, d, failed(forebay.OutcomeFailed), queue.SubqueueDeadLetter, "it failed")
 		case "quarantine":
-			return s.Jobs.SetAside(ctx, d, failed(forebay.OutcomeFailed), queue.SubqueueQuarantine, "it failed")
+			return s.Jobs.DeadLetter(ctx, d, failed(forebay.OutcomeFailed), queue.SubqueueQuarantine, "it failed")
 		case "cancel":
 			_, err := s.Jobs.Cancel(ctx, d.Seq)
 			return err
@@ -169,7 +170,7 @@ func testAuditOfJobEvents(t *testing.T, processes []*stores, listed []forebay.Ev
 	checkChain(t, s)
 }
 
-// An entry is of the job as it was: it may be changed, and purged, in the same transaction.
+// An entry is of the job as it was: it may be changed in the same transaction.
 func TestAuditOfAJobThatGoesOn(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	t.Parallel()
@@ -183,19 +184,12 @@ func TestAuditOfAJobThatGoesOn(t *testing.T) {
 			put(t, s, tenant, queueID, 2, nil)
 			jobs := take(t, s, queue.SubqueueOf(queueID, queue.SubqueueMain), 2, time.Minute)
 			ends := dbtest.InOneTransaction(t, s.DB, func() error {
-				return s.Jobs.SetAside(t.Context(), &jobs[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "it failed")
+				return s.Jobs.DeadLetter(t.Context(), &jobs[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "it failed")
 			}, func() error {
 				_, err := s.Jobs.Redrive(t.Context(), []Redrive{{Seq: jobs[0].Seq, Edit: &RedriveEdit{Task: "another"}}}, audit.Act{Action: "redrive"})
 				return err
 			}, func() error {
 				_, err := s.Jobs.Cancel(t.Context(), jobs[1].Seq)
-				return err
-			}, func() error {
-				soon := PurgeQuery{Ended: map[forebay.Status]time.Time{forebay.StatusCancelled: time.Now().Add(time.Hour)}}
-				purged, err := s.Jobs.PurgeStep(t.Context(), soon, PurgeStep{First: jobs[1].Seq, Last: jobs[1].Seq}, &audit.Act{Action: "purge"})
-				if err == nil && purged.Jobs != 1 {
-					err = fmt.Errorf("purged %+v", purged)
-				}
 				return err
 			})
 			for _, err := range ends {
@@ -213,7 +207,7 @@ func TestAuditOfAJobThatGoesOn(t *testing.T) {
 				_ = json.Unmarshal([]byte(e.Detail), &detail) // an act's may be empty
 				got = append(got, fmt.Sprint(e.Action, " ", e.Target, " ", detail.Task, " ", e.At.UnixMilli() == entries[0].At.UnixMilli()))
 			}
-			want := []string{"dead_lettered " + jobs[0].ID + " echo true", "redrive   true", "cancelled " + jobs[1].ID + " echo true", "purge   true"}
+			want := []string{"dead_lettered " + jobs[0].ID + " echo true", "redrive   true", "cancelled " + jobs[1].ID + " echo true"}
 			if !slices.Equal(got, want) {
 				t.Errorf("got %q\nwant %q", got, want)
 			}
@@ -311,7 +305,7 @@ func TestAuditOfABrokenTransaction(t *testing.T) {
 			d := take(t, s, queue.SubqueueOf(queueID, queue.SubqueueMain), 1, time.Minute)
 			broken := fmt.Errorf("the transaction breaks")
 			ends := dbtest.InOneTransaction(t, s.DB, func() error {
-				return s.Jobs.SetAside(t.Context(), &d[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "it failed")
+				return s.Jobs.DeadLetter(t.Context(), &d[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "it failed")
 			}, func() error {
 				_, err := db.Transact(context.Background(), s.DB.Writer, db.Op{Stage: db.StageChange}, func(*db.Tx) (int, error) { return 0, broken })
 				return err

@@ -4,58 +4,52 @@ import (
 	"slices"
 
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/flows"
 )
 
-// A line that begins with more jobs that may not go than a look tries would hide those behind them that call
-// something else: there are few classes, and a task's model may have changed since its jobs came. So what
-// stands behind is walked through, a piece at a time, for tasks of which none is held.
+// A flow's first jobs may be held, while jobs behind them call something else and could go. There
+// are few classes, and a task's model may have changed since its jobs came. A backfill scan
+// searches behind the held jobs, piece by piece, for tasks of which no job is held.
 
 const (
-	walkPiece = 1000 // messages
-	// Milliseconds after a piece in which nothing may go, and after a walk that found no other task.
-	walkPause = 250
-	walkAgain = 2000
+	backfillPiece = 1000 // messages
+	// Milliseconds after a piece in which nothing may go, and after a search that found no other
+	// task.
+	backfillPause = 250
+	backfillAgain = 2000
 )
 
-// walk is how far a line was walked through.
-type walk struct {
-	next         int64 // when the next piece may be taken
-	visible, seq int64 // it begins behind this
-	more         bool  // there is one; else it is the first again
-	others       bool  // there are jobs of other tasks, and they are held too
-}
-
-// maxPassed is how many tasks a walk passes over.
-const maxPassed = 4
+// maxSkippedTasks is how many tasks a backfill scan leaves out.
+const maxSkippedTasks = 4
 
 const (
-	sqlPiece = `
+	sqlBackfillPiece = `
 FROM messages WHERE lane = ?1 AND rank = ?2 AND visible <= ?3 AND (visible, seq) > (?4, ?5) ORDER BY visible, seq LIMIT `
-	sqlBehind = "SELECT " + readyColumns + `
-FROM (SELECT *, seq + 0 AS place` + sqlPiece + `?6 + 0) m JOIN jobs j ON j.seq = m.seq
+	sqlBackfill = "SELECT " + readyColumns + `
+FROM (SELECT *, seq + 0 AS place` + sqlBackfillPiece + `?6 + 0) m JOIN jobs j ON j.seq = m.seq
 WHERE j.task NOT IN (?7, ?8, ?9, ?10) ORDER BY m.visible, m.place LIMIT ?11 + 0`
-	sqlPieceEnd = "SELECT visible, seq" + sqlPiece + "1 OFFSET ?6"
+	sqlBackfillEnd = "SELECT visible, seq" + sqlBackfillPiece + "1 OFFSET ?6"
 )
 
-// lookBehind adds what may go from behind the beginnings of lines that are held.
-func (t *Tx) lookBehind(l *look, claims []*claim) error {
+// backfill adds jobs that may go from behind the held beginnings of flows.
+func (t *Tx) backfill(l *scan, claims []*claim) error {
 	held := map[int64][]candidate{}
 	for i := range l.held {
-		if no := l.held[i].rank; l.cut[no] && !l.held[i].fresh && l.lines.of[no] != nil {
+		if no := l.held[i].flow; l.cut[no] && !l.held[i].isNew && l.flows.Flows[no] != nil {
 			held[no] = append(held[no], l.held[i])
 		}
 	}
 	for no, list := range held {
-		slots, w := wanted(claims)-len(l.found), &l.lines.of[no].walk
+		slots, w := wanted(claims)-len(l.found), &l.flows.Flows[no].Backfill
 		if slots <= 0 {
 			return nil
 		}
-		if pause := w.next - t.Now; pause > 0 && pause <= walkAgain {
-			l.askAgain(w.next)
+		if pause := w.Next - t.Now; pause > 0 && pause <= backfillAgain {
+			l.scanAgain(w.Next)
 			continue
 		}
 		going := l.found
-		if err := t.walk(l, no, w, list, claims, slots); err != nil {
+		if err := t.backfillScan(l, no, w, list, claims, slots); err != nil {
 			return err
 		}
 		l.found = append(going, l.found...)
@@ -63,29 +57,30 @@ func (t *Tx) lookBehind(l *look, claims []*claim) error {
 	return nil
 }
 
-// walk takes the next piece of a line. What may go of it is what the look has found then.
-func (t *Tx) walk(l *look, no int64, w *walk, held []candidate, claims []*claim, slots int) error {
+// backfillScan scans the next piece of a flow. The scan's found jobs are those of the piece that
+// may go.
+func (t *Tx) backfillScan(l *scan, no int64, w *flows.Backfill, held []candidate, claims []*claim, slots int) error {
 	last := &held[len(held)-1]
-	if from := last.ScheduledAt.UnixMilli(); !w.more || w.visible < from || w.visible == from && w.seq < last.Seq {
-		w.visible, w.seq = from, last.Seq
+	if from := last.ScheduledAt.UnixMilli(); !w.More || w.Visible < from || w.Visible == from && w.Seq < last.Seq {
+		w.Visible, w.Seq = from, last.Seq
 	}
 	var passed []string
 	for i := range held {
-		if task := held[i].Task; len(passed) < maxPassed && !slices.Contains(passed, task) {
+		if task := held[i].Task; len(passed) < maxSkippedTasks && !slices.Contains(passed, task) {
 			passed = append(passed, task)
 		}
 	}
 	piece := func(sql string) driver.Statement {
-		return t.Prep(sql).Int(int64(l.subqueue)).Int(no).Int(t.Now).Int(w.visible).Int(w.seq)
+		return t.Prep(sql).Int(int64(l.subqueue)).Int(no).Int(t.Now).Int(w.Visible).Int(w.Seq)
 	}
-	st := piece(sqlBehind).Int(walkPiece)
-	for i := range maxPassed {
+	st := piece(sqlBackfill).Int(backfillPiece)
+	for i := range maxSkippedTasks {
 		st = st.Text(passed[min(i, len(passed)-1)])
 	}
 	var found []candidate
 	err := st.Int(int64(l.limit)).Each(func(r driver.Row) error {
 		c := readCandidate(r, l.subqueue)
-		c.rank = no
+		c.flow = no
 		found = append(found, c)
 		return nil
 	})
@@ -98,24 +93,24 @@ func (t *Tx) walk(l *look, no int64, w *walk, held []candidate, claims []*claim,
 		return err
 	}
 	if len(l.found) > 0 { // there may be more there
-		l.askAgain(t.Now)
+		l.scanAgain(t.Now)
 		return nil
 	}
-	w.others = w.others && w.more || len(found) > 0
+	w.OthersHeld = w.OthersHeld && w.More || len(found) > 0
 	if len(found) == limit {
 		last := &found[len(found)-1]
-		w.visible, w.seq, w.more = last.ScheduledAt.UnixMilli(), last.Seq, true
-	} else if w.more, err = piece(sqlPieceEnd).Int(walkPiece - 1).One(func(r driver.Row) { w.visible, w.seq = r.Int(0), r.Int(1) }); err != nil {
+		w.Visible, w.Seq, w.More = last.ScheduledAt.UnixMilli(), last.Seq, true
+	} else if w.More, err = piece(sqlBackfillEnd).Int(backfillPiece - 1).One(func(r driver.Row) { w.Visible, w.Seq = r.Int(0), r.Int(1) }); err != nil {
 		return err
 	}
 	switch {
-	case w.more:
-		w.next = t.Now + walkPause
-		l.askAgain(w.next)
-	case w.others:
-		w.next = t.Now + walkPause
+	case w.More:
+		w.Next = t.Now + backfillPause
+		l.scanAgain(w.Next)
+	case w.OthersHeld:
+		w.Next = t.Now + backfillPause
 	default:
-		w.next = t.Now + walkAgain
+		w.Next = t.Now + backfillAgain
 	}
 	return nil
 }

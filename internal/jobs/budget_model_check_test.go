@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"pgregory.net/rapid"
 )
 
 // check compares what is stored with the model.

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/audit"
@@ -21,7 +23,6 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/quota"
 	"github.com/forebayhq/forebay/internal/raced"
-	"pgregory.net/rapid"
 )
 
 // treasury is the plain model of budgets: what each call of each job holds, was booked with or has used.

@@ -16,8 +16,8 @@ type Cancellation struct {
 	Token     int64 // of the lock that it voided; 0: none
 }
 
-// Cancel ends the job as cancelled if it is not terminal yet. The lock of a worker is void from then
-// on; its attempt is recorded, to which Amend can add what the worker knows.
+// Cancel ends the job as cancelled if it is not terminal yet. A worker's lock is void from then
+// on. Its attempt is recorded, and Amend can add what the worker knows.
 func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
 	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Prefetch: driver.NewPrefetch(sqlCancelled, queue.MessageRow(seq)).Int(seq),
 		MorePrefetch: []driver.Prefetch{admission.PrefetchLiveHolds(seq, queue.MessageRow(seq))}}
@@ -62,7 +62,7 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 		t.Notify(wordCancelled, c.Token, 0, 0)
 		outcome := forebay.OutcomeCancelled
 		if m.visible <= t.Now {
-			outcome = forebay.OutcomeLost // its worker had gone before
+			outcome = forebay.OutcomeLost // its worker had gone before the cancel
 		} else if err := t.holdSession(its, seq, c.Token, m.visible); err != nil {
 			return c, err
 		}
@@ -74,11 +74,11 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 		if err := t.attempt(call, AttemptRecord{Outcome: outcome, Cost: forebay.Money(held.Cost), assumed: held.Tokens}); err != nil {
 			return c, err
 		}
-		t.admission.SlotFreed(m.tenant)
+		t.admission.ConcurrencyFreed(m.tenant)
 		t.w.Unblock("", t.Now)
 	}
 	if c.Token == 0 {
-		t.admission.W.Sweeps = true // the room in a budget that it was made ready for is others' now
+		t.admission.W.Sweeps = true // others can have the room in a budget that was meant for it
 	}
 	c.Cancelled = true
 	return c, t.end(ending{
@@ -88,9 +88,9 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 	}, forebay.EventCancelled)
 }
 
-// Amend is for a worker whose call is over and whose lock was lost: it adds to an attempt that ended
-// without it, cancelled or lost, what only it knew, the deployment and what the call had used. It changes
-// no other attempt.
+// Amend is for a worker whose call is over and whose lock was lost. Its attempt ended without it,
+// cancelled or lost. Amend adds what only the worker knew: the deployment and what the call had
+// used. It changes no other attempt.
 func (s *Store) Amend(ctx context.Context, d *LockedJob, a AttemptRecord) error {
 	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Touches: queue.MessageRow(d.Seq)}
 	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) {
@@ -107,7 +107,7 @@ func (s *Store) Amend(ctx context.Context, d *LockedJob, a AttemptRecord) error 
 			return struct{}{}, nil
 		}
 		st := t.Prep("UPDATE attempts SET deployment = ?" + sqlLostAttempt).Text(Bounded(a.Deployment))
-		if _, known := a.used(); known { // else it goes on to count as what was held
+		if _, known := a.used(); known { // else what was held goes on to count
 			st = t.Prep("UPDATE attempts SET deployment = ?, input_tokens = ?, output_tokens = ?, cost = ?, assumed_tokens = NULL" + sqlLostAttempt).
 				Text(Bounded(a.Deployment)).Int(admission.Plausible(a.Usage.InputTokens, admission.MaxTokens)).Int(admission.Plausible(a.Usage.OutputTokens, admission.MaxTokens)).
 				Int(admission.Plausible(int64(a.Cost), admission.MaxCost))
@@ -118,7 +118,7 @@ func (s *Store) Amend(ctx context.Context, d *LockedJob, a AttemptRecord) error 
 			ended.Outcome, finishedAt = forebay.Outcome(r.Text(0)), r.Int(1)
 			ended.ErrorClass, ended.ErrorCode = forebay.ErrorClass(r.Text(2)), r.Text(3)
 		})
-		if found { // reports count it by the deployment that is known now
+		if found { // reports count it under the deployment that is known now
 			t.countHour(d.attempted(), finishedAt, ended, -1)
 			ended.Deployment = a.Deployment
 			t.countHour(d.attempted(), finishedAt, ended, 1)

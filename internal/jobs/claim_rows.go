@@ -8,6 +8,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/quota"
 )
@@ -16,54 +17,55 @@ import (
 type ClaimRequest struct {
 	Subqueue queue.Subqueue
 	Max      int           // messages, at least 1
-	MaxBytes int64         // of input together; the first message is delivered whatever its size
+	MaxBytes int64         // of input together; the first job is delivered whatever its size
 	Lock     time.Duration //
-	// A message delivered this often is not delivered again: it goes to the SetAside subqueue.
-	MaxDeliveries int
-	SetAside      queue.SubqueueKind
-	Share         Share          // nil: all tenants are equal
-	Plan          admission.Plan // nil: nothing holds calls back
-	// Held, if set, is told why jobs could not be called, once for each look. It must be quick.
+	// A job that was delivered this often goes to FailureSubqueue instead.
+	MaxDeliveries   int
+	FailureSubqueue queue.SubqueueKind
+	Share           flows.Shares   // nil: all tenants are equal
+	Plan            admission.Plan // nil: nothing holds calls back
+	// Held, if set, is called with why jobs could not be called, once for each scan. It must be
+	// quick.
 	Held func(why forebay.WaitReason)
 }
 
 // LockedJob is a job handed to a worker under a lock.
 type LockedJob struct {
 	queue.Lock
-	LockedUntil    time.Time
-	LockedAt       time.Time
-	ID             string
-	Tenant         int64
-	Subqueue       queue.Subqueue
-	Task           string
-	Generation     int
-	Number         int // of this attempt
-	Attempt        int // charged before this one, in this generation
-	Deliveries     int // this one included
-	Version        int64
-	MaxAttempts    int
-	MaxCost        *forebay.Money
-	MaxTotalTokens *int64
-	CreatedAt      time.Time
-	ScheduledAt    time.Time // when it became ready
-	StartedAt      time.Time // of the generation
-	Deadline       *time.Time
-	CorrelationID  string
-	SessionID      string
-	KeyID          string // that pays for it; "": only its tenant does
-	Traceparent    string
-	Metadata       []byte
-	Input          []byte // nil when InputBlob is set
-	InputBlob      string
-	InputSize      int64
-	LastError      []byte
-	Admission      *admission.Admission // nil: nothing was reserved for it
-	Held           bool                 // a budget holds what it may use
-	Slotted        bool                 // it is one of a limited number of calls at once
+	LockedUntil        time.Time
+	LockedAt           time.Time
+	ID                 string
+	Tenant             int64
+	Subqueue           queue.Subqueue
+	Task               string
+	Generation         int
+	Number             int // of this attempt
+	Attempt            int // how many were charged before this one, in this generation
+	Deliveries         int // this one included
+	Version            int64
+	MaxAttempts        int
+	MaxCost            *forebay.Money
+	MaxTotalTokens     *int64
+	CreatedAt          time.Time
+	ScheduledAt        time.Time // when it became ready
+	StartedAt          time.Time // of its generation
+	Deadline           *time.Time
+	CorrelationID      string
+	SessionID          string
+	KeyID              string // the API key whose budget pays too; "": only the tenant's does
+	Traceparent        string
+	Metadata           []byte
+	Input              []byte // nil when InputBlob is set
+	InputBlob          string
+	InputSize          int64
+	LastError          []byte
+	Admission          *admission.Admission // nil: nothing was reserved for it
+	Held               bool                 // a budget holds what it may use
+	ConcurrencyLimited bool                 // it counts in a concurrency limit
 }
 
-// Claim waits until at least one message of the subqueue is ready and returns up to Max under new locks.
-// Each delivery counts; a lock that had expired becomes an attempt with outcome "lost".
+// Claim waits until at least one job of the subqueue is ready and returns up to Max under new
+// locks. Each delivery counts. A job whose lock had expired gets an attempt with outcome "lost".
 func (s *Store) Claim(ctx context.Context, req ClaimRequest) ([]LockedJob, error) {
 	c := &claim{ClaimRequest: req, part: Key.In(s.Writer), Waiter: queue.NewWaiter()}
 	if err := queue.Await(ctx, s.Writer, c, &c.Waiter); err != nil {
@@ -81,7 +83,7 @@ type claim struct {
 
 func (c *claim) Visit() { c.part.Add(c.Subqueue, c, nil) }
 
-// unserve puts a claim back that found nothing, or whose transaction failed.
+// unserve makes a claim wait again that found nothing, or whose transaction failed.
 func (c *claim) unserve() {
 	c.deliveries = nil
 	c.State.Store(queue.ClaimWaiting)
@@ -90,13 +92,13 @@ func (c *claim) unserve() {
 // serveClaims gives ready jobs to the claims that wait, oldest first.
 func (w *participant) serveClaims(t *Tx) error {
 	for subqueue, waiting := range w.Waiters {
-		// A look for nobody would let the next one wait for the one after.
+		// A scan for nobody would delay the next one.
 		if w.queue.Paused[subqueue.Queue()] || !w.HasWaiters(subqueue) {
 			continue
 		}
 		due, ok := w.DueAt[subqueue]
-		looks := ok && due <= t.Now
-		found, err := w.lookAt(t, subqueue, looks)
+		stored := ok && due <= t.Now
+		found, err := w.scanSubqueue(t, subqueue, stored)
 		switch {
 		case err != nil:
 			return err
@@ -122,20 +124,20 @@ func (w *participant) serveClaims(t *Tx) error {
 			t.served = append(t.served, c)
 			t.Served++
 		}
-		if looks || found.retryAt > 0 {
+		if stored || found.retryAt > 0 {
 			found.noteDue(w, t.Now)
-			if ok && !looks {
+			if ok && !stored {
 				w.ScanAt(subqueue, due)
 			}
 		}
 		if err := t.leave(found); err != nil {
 			return err
 		}
-		found.lines.keepFloors(found.taken, found.found, found.later, found.held)
+		found.keepFloors(found.found, found.later, found.held)
 		t.After = append(t.After, func() { w.RemoveFirst(subqueue, len(waiting)-len(rest)) })
 	}
-	for subqueue, fresh := range t.fresh { // their queue was paused, or is not waited for any more
-		if err := t.storeFresh(subqueue, fresh); err != nil {
+	for subqueue, fresh := range t.newJobs { // their queue was paused, or nobody waits for it any more
+		if err := t.storeNew(subqueue, fresh); err != nil {
 			return err
 		}
 	}
@@ -151,23 +153,24 @@ const sqlReady = "SELECT " + readyColumns + `
 FROM messages m JOIN jobs j ON j.seq = m.seq
 WHERE m.lane = ? AND m.rank = ? AND m.visible <= ? ORDER BY m.visible, m.seq LIMIT ? + 0`
 
-// A candidate is a ready message before anything was decided about it.
+// candidate is a ready job before anything was decided about it.
 type candidate struct {
 	LockedJob
 	lostToken bool  // its lock has expired
-	lostAt    int64 // when that delivery was locked
+	lostAt    int64 // when the lost delivery was locked
 	deadline  int64
-	rank      int64 // the number of its line
-	fresh     bool  // its message is not stored yet
-	behind    bool  // it goes before a job of its tenant's that is of the first level
-	announced int   // the latest attempt number whose start an event tells
+	flow      int64 // the id of its flow
+	isNew     bool  // its message is not stored yet
+	behind    bool  // it goes in the reserved share, before a job of its tenant's first level
+	announced int   // the latest attempt number with a "started" event
 	budgets   []*admission.Budget
 	options   []admission.Option // where it could be called, once that was asked
 	asked     bool
-	maxOutput int64 // that its input asks for, which is not inline; 0: not known
+	maxOutput int64 // that an input in blob storage asks for; 0: not known
 }
 
-// planned asks once where a candidate could be called: that may read its input.
+// planned returns where a candidate could be called. It asks once, because that may read the
+// input.
 func (m *candidate) planned(plan admission.Plan) []admission.Option {
 	if !m.asked && plan != nil {
 		m.options, m.asked = admission.Asking(plan(m.Task, m.Input, m.InputSize), m.maxOutput), true
@@ -175,7 +178,7 @@ func (m *candidate) planned(plan admission.Plan) []admission.Option {
 		for i := range m.options {
 			r := &m.options[i].Request
 			r.Source = source
-			if r.MaxOutputTokens == 0 && m.limited() { // the router names it, so that the job's own limit holds
+			if r.MaxOutputTokens == 0 && m.limited() { // the router sets a limit, so that the job's own limits hold
 				r.MaxOutputTokens = cmp.Or(max(m.options[i].Limits.DefaultMaxOutputTokens, 0), quota.AssumedOutputTokens)
 			}
 		}
@@ -212,7 +215,7 @@ UPDATE messages SET visible = ?, token = ?, locked_at = ?, deliveries = deliveri
 	`UPDATE messages m SET visible = p1, token = p2, locked_at = p3, deliveries = deliveries + 1, number = p4, version = p5,
   started_at = coalesce(started_at, p6), announced = p7, waiting = NULL FROM %s WHERE m.seq = ANY (ARRAY[p8])`)
 
-// take locks a candidate for the claim, unless its time or its deliveries have run out.
+// take locks a candidate for the claim, unless it has expired or had too many deliveries.
 func (t *Tx) take(m *candidate, c *claim) error {
 	if m.lostToken {
 		if err := t.recordLost(m); err != nil {
@@ -224,14 +227,15 @@ func (t *Tx) take(m *candidate, c *claim) error {
 			session: m.session()})
 	}
 	if c.MaxDeliveries > 0 && m.Deliveries >= c.MaxDeliveries {
-		return t.exceedDeliveries(m, c.SetAside)
+		return t.exceedDeliveries(m, c.FailureSubqueue)
 	}
 	m.Token = queue.NewToken()
 	m.LockedAt = driver.FromMillis(t.Now)
 	m.LockedUntil = m.LockedAt.Add(c.Lock)
 	m.Deliveries++
 	m.Number++
-	// A delivery that was released without a call gave its number back: its start is told once.
+	// A delivery that was released without a call gave its number back. Its start has an event
+	// already.
 	first := m.Number > m.announced
 	if first {
 		m.announced = m.Number
@@ -246,7 +250,7 @@ func (t *Tx) take(m *candidate, c *claim) error {
 	if err := t.hold(m); err != nil {
 		return err
 	}
-	if err := t.takeSlots(m); err != nil {
+	if err := t.takeConcurrency(m); err != nil {
 		return err
 	}
 	c.deliveries = append(c.deliveries, m.LockedJob)
@@ -257,21 +261,21 @@ func (t *Tx) take(m *candidate, c *claim) error {
 	started := event{seq: m.Seq, number: m.Version, kind: forebay.EventStarted, status: forebay.StatusRunning, generation: m.Generation, attempt: m.Number}
 	if m.Version == firstStart {
 		t.Changed(m.Seq)
-		return t.tell(started)
+		return t.publish(started)
 	}
 	return t.event(started)
 }
 
-// lock writes the lock that a candidate now has.
+// lock writes a candidate's new lock.
 func (t *Tx) lock(m *candidate) error {
 	until := m.LockedUntil.UnixMilli()
-	if m.fresh {
+	if m.isNew {
 		return t.storeLocked(m, until)
 	}
 	return t.Prep(sqlLock).Int(until).Int(m.Token).Int(t.Now).Int(int64(m.Number)).Int(m.Version).Int(t.Now).Int(int64(m.announced)).Int(m.Seq).Exec()
 }
 
-// recordLost writes the attempt whose worker was never heard of again.
+// recordLost records the attempt of a worker that was never heard from again.
 func (t *Tx) recordLost(m *candidate) error {
 	class, code := forebay.ClassTransient, "lock_lost"
 	held, err := t.admission.LoseHolds(m.Seq)
@@ -295,7 +299,7 @@ func (m *candidate) started() int64 {
 }
 
 func (t *Tx) exceedDeliveries(m *candidate, kind queue.SubqueueKind) error {
-	return t.setAside(setAside{
+	return t.deadLetter(deadLetter{
 		seq: m.Seq, to: queue.SubqueueOf(m.Subqueue.Queue(), kind), generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version, started: m.started(),
 		failure: Failure{Class: forebay.ClassTransient, Code: "MaxDeliveryCountExceeded",
 			Message: []byte("delivered as often as the queue allows without an outcome: its worker may be dying of it")},
@@ -303,8 +307,9 @@ func (t *Tx) exceedDeliveries(m *candidate, kind queue.SubqueueKind) error {
 	})
 }
 
-// releaseOrphans makes every locked job ready at once: the process that held the locks is dead. The
-// next claim records the lost attempts. Plain messages are left to their receivers, which live on.
+// releaseOrphans makes every locked job ready at once: the process that held the locks is dead.
+// The next claim records the lost attempts. Locks of plain messages stay, because their receivers
+// are other processes.
 func (t *Tx) releaseOrphans() error {
 	return t.Prep("UPDATE messages SET visible = ? WHERE token IS NOT NULL AND visible > ? AND lane / 4 NOT IN (SELECT no FROM queues WHERE kind = 'messages')").
 		Int(t.Now).Int(t.Now).Exec()

@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forebayhq/forebay"
+	"pgregory.net/rapid"
+
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -54,7 +55,7 @@ func TestClockThatGoesBack(t *testing.T) {
 		c.Advance(-ahead)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: 10, MaxBytes: 1 << 20, Lock: time.Second, MaxDeliveries: 3, SetAside: queue.SubqueueDeadLetter})
+		got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: 10, MaxBytes: 1 << 20, Lock: time.Second, MaxDeliveries: 3, FailureSubqueue: queue.SubqueueDeadLetter})
 		if err != nil || len(got) != 1 {
 			t.Fatalf("with the clock right again: %d jobs, %v", len(got), err)
 		}
@@ -90,7 +91,7 @@ func TestClockThatGoesBack(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for n := 0; n < 2; {
-			got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3, SetAside: queue.SubqueueDeadLetter})
+			got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: 10, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3, FailureSubqueue: queue.SubqueueDeadLetter})
 			if err != nil {
 				t.Fatalf("%d jobs: %v", n, err)
 			}
@@ -102,27 +103,32 @@ func TestClockThatGoesBack(t *testing.T) {
 	})
 }
 
-// Jobs that a wrong clock has made in the future, or late, do not keep older ones behind them from being purged.
-func TestRetentionPassesTheFuture(t *testing.T) {
-	s, tenant, queueID := open(t)
-	put(t, s, tenant, queueID, 3, nil)
-	for _, d := range take(t, s, queue.SubqueueOf(queueID, queue.SubqueueMain), 3, time.Minute) {
-		mustDo(t, s.Jobs.Succeed(t.Context(), &d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1}))
-	}
-	day := 24 * time.Hour
-	_, err := db.Transact(t.Context(), s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {
-		for seq, at := range map[int64]int64{1: t.Now + day.Milliseconds(), 2: t.Now - time.Hour.Milliseconds(), 3: t.Now - 2*day.Milliseconds()} {
-			for _, sql := range []string{"UPDATE jobs SET created_at = ? WHERE seq = ?", "UPDATE outcomes SET completed_at = ? WHERE seq = ?"} {
-				if err := t.Prep(sql).Int(at).Int(seq).Exec(); err != nil {
-					return struct{}{}, err
-				}
+// Of those who come in the same time one gets the turn.
+func TestTakeTurn(t *testing.T) {
+	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {
+		s := e.Open(t)
+		defer s.DB.Close()
+		turns := 0
+		var next int64
+		for range rapid.IntRange(1, 20).Draw(t, "times") {
+			mine, err := s.Jobs.ClaimChore(t.Context(), "chore", time.Hour)
+			if err != nil {
+				t.Fatal(err)
 			}
+			if mine != (e.Now() >= next) {
+				t.Fatalf("at %d: %t, the next turn is at %d", e.Now(), mine, next)
+			}
+			if mine {
+				next = e.Now() + time.Hour.Milliseconds()
+				turns++
+			}
+			e.Pass(s, time.Duration(rapid.IntRange(0, 90).Draw(t, "minutes"))*time.Minute)
 		}
-		return struct{}{}, nil
+		if turns == 0 {
+			t.Fatal("nobody got a turn")
+		}
+		if mine, err := s.Jobs.ClaimChore(t.Context(), "other", time.Hour); err != nil || !mine {
+			t.Fatalf("another chore: %t (%v)", mine, err)
+		}
 	})
-	mustDo(t, err)
-	step, err := s.Jobs.NextPurge(t.Context(), PurgeQuery{Ended: map[forebay.Status]time.Time{forebay.StatusSucceeded: time.Now().Add(-day)}}, 0)
-	if err != nil || step.Count != 1 || step.First != 3 || step.Last != 3 {
-		t.Errorf("%+v %v", step, err)
-	}
 }

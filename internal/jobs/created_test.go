@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/listing"
 )
 
 // Lists by the time of creation hold what a look at every job finds, page after page.
@@ -21,7 +22,7 @@ func TestJobsByTimeOfCreation(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			const count, apart = 200, 10 * CreatedSlack
+			const count, apart = 200, 10 * listing.CreatedSlack
 			var seqs []int64
 			for i := range count {
 				owner := tenant
@@ -42,7 +43,7 @@ func TestJobsByTimeOfCreation(t *testing.T) {
 			created := map[int64]int64{}
 			_, err = db.Transact(t.Context(), s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {
 				for i, seq := range seqs {
-					at := int64(1e12) + int64(i)*apart + rand.Int64N(CreatedSlack/2) // clocks are set a little
+					at := int64(1e12) + int64(i)*apart + rand.Int64N(listing.CreatedSlack/2) // clocks are set a little
 					if i%5 != 0 {
 						created[seq] = at
 					}

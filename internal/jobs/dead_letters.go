@@ -13,8 +13,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// SetAsideRow is a job in a dead-letter or quarantine subqueue.
-type SetAsideRow struct {
+// DeadLetter is a job in a dead-letter or quarantine subqueue.
+type DeadLetter struct {
 	Seq           int64
 	ID            string
 	Task          string
@@ -26,15 +26,15 @@ type SetAsideRow struct {
 	CorrelationID string
 	CreatedAt     time.Time
 	SetAsideAt    time.Time
-	Input         []byte // only when one is read
+	Input         []byte // only if the query reads it
 	InputBlob     string
 	InputSize     int64
 	Metadata      []byte
 	LastError     []byte
 }
 
-// SetAsideQuery selects set-aside jobs of one tenant, newest first.
-type SetAsideQuery struct {
+// DeadLetterQuery selects dead-lettered or quarantined jobs of one tenant, newest first.
+type DeadLetterQuery struct {
 	Subqueue queue.Subqueue
 	Tenant   int64
 	Filter   forebay.SetAsideFilter
@@ -43,8 +43,8 @@ type SetAsideQuery struct {
 	ReadBody bool
 }
 
-// The rows of one subqueue are few beside the live ones, and are read along the subqueue's index.
-const sqlSetAsideRows = `
+// A subqueue has few rows beside the live ones. They are read along its index.
+const sqlDeadLetters = `
 SELECT m.seq, j.id, j.task, m.reason, o.error_class, o.error_code, o.error_message, m.generation, m.attempt, m.deliveries,
   j.correlation_id, j.created_at, m.visible, CASE WHEN ?8 <> 0 THEN j.input END, j.input_blob, j.input_size, j.metadata, m.last_error
 FROM messages m JOIN jobs j ON j.seq = m.seq LEFT JOIN outcomes o ON o.seq = m.seq
@@ -54,16 +54,16 @@ WHERE m.lane = ?1 AND m.lane % 4 >= 2 AND j.tenant = ?2 AND m.seq < ?3
   AND (?7 = '' OR j.id = ?7)
 ORDER BY m.seq DESC LIMIT ?11 + 0`
 
-// SetAsideRows returns the jobs that the query selects.
-func (s *Store) SetAsideRows(ctx context.Context, q SetAsideQuery) (rows []SetAsideRow, err error) {
+// DeadLetters returns the jobs that the query selects.
+func (s *Store) DeadLetters(ctx context.Context, q DeadLetterQuery) (rows []DeadLetter, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		rows, err = setAsideRows(c, q)
+		rows, err = readDeadLetters(c, q)
 		return err
 	})
 	return rows, err
 }
 
-func setAsideRows(c driver.Conn, q SetAsideQuery) (rows []SetAsideRow, err error) {
+func readDeadLetters(c driver.Conn, q DeadLetterQuery) (rows []DeadLetter, err error) {
 	const endOfTime = 1 << 62
 	below, before, after := int64(endOfTime), int64(endOfTime), int64(0)
 	if q.Below > 0 {
@@ -84,10 +84,10 @@ func setAsideRows(c driver.Conn, q SetAsideQuery) (rows []SetAsideRow, err error
 		ids = []string{""} // any
 	}
 	for _, id := range ids {
-		err = c.Prep(sqlSetAsideRows).Int(int64(q.Subqueue)).Int(q.Tenant).Int(below).
+		err = c.Prep(sqlDeadLetters).Int(int64(q.Subqueue)).Int(q.Tenant).Int(below).
 			Text(q.Filter.Task).Text(q.Filter.Reason).Text(q.Filter.CorrelationID).Text(id).Int(body).Int(after).Int(before).Int(int64(q.Limit)).
 			Each(func(r driver.Row) error {
-				rows = append(rows, SetAsideRow{
+				rows = append(rows, DeadLetter{
 					Seq: r.Int(0), ID: r.Text(1), Task: r.Text(2), Reason: r.Text(3),
 					Failure:    Failure{Class: forebay.ErrorClass(r.Text(4)), Code: r.Text(5), Message: r.Blob(6)},
 					Generation: int(r.Int(7)), Attempt: int(r.Int(8)), Deliveries: int(r.Int(9)),
@@ -100,7 +100,7 @@ func setAsideRows(c driver.Conn, q SetAsideQuery) (rows []SetAsideRow, err error
 			return nil, err
 		}
 	}
-	slices.SortFunc(rows, func(a, b SetAsideRow) int { return cmp.Compare(b.Seq, a.Seq) })
+	slices.SortFunc(rows, func(a, b DeadLetter) int { return cmp.Compare(b.Seq, a.Seq) })
 	return rows[:min(len(rows), q.Limit)], nil
 }
 
@@ -111,14 +111,14 @@ type Redrive struct {
 	Edit  *RedriveEdit
 }
 
-// RedriveEdit replaces parts of the job; zero fields stay as they are.
+// RedriveEdit replaces parts of the job. Zero fields stay as they are.
 type RedriveEdit struct {
 	Task            string
 	MaxAttempts     int
 	Input           []byte
 	InputBlob       string
 	InputSize       int64 // 0: the input stays
-	MaxOutputTokens int64 // as in NewJob; of the input that stays, where only the task is another
+	MaxOutputTokens int64 // as in NewJob; set if the task or the input changes
 }
 
 const sqlRedrive = `
@@ -126,15 +126,16 @@ UPDATE messages SET lane = lane - lane % 4, visible = ?1, generation = generatio
   version = version + 1, started_at = NULL, reason = NULL, last_error = NULL, waiting = NULL
 WHERE seq = ?2 AND lane % 4 >= 2 RETURNING lane, rank, generation, version`
 
-// What tells the start of the first attempt goes with a redrive.
+// The row that the first attempt's "started" event follows from goes with a redrive. So the event
+// gets a row of its own.
 const sqlKeepFirstStart = `
 INSERT INTO events (seq, number, type, at, status, generation, attempt)
 SELECT seq, 2, 'started', started_at, 'running', 1, 1 FROM messages
 WHERE seq = ?1 AND generation = 1 AND lane % 4 >= 2 AND started_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM events WHERE seq = ?1 AND number = 2)`
 
-// Redrive sends set-aside jobs back to the main subqueue of their queue and reports which it found still
-// set aside: of several redrives at once each job follows exactly one. The audit row is written in
-// the same transaction.
+// Redrive sends jobs back to the main subqueue of their queue and reports which were still
+// dead-lettered or quarantined. A job follows exactly one of several redrives at once. The audit
+// row is written in the same transaction.
 func (s *Store) Redrive(ctx context.Context, jobs []Redrive, entry audit.Act) (redriven []bool, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) ([]bool, error) {
 		redriven := make([]bool, len(jobs))
@@ -214,13 +215,13 @@ func (t *Tx) edit(seq int64, e *RedriveEdit) error {
 	return t.Prep("UPDATE messages SET size = ? WHERE seq = ?").Int(e.InputSize).Int(seq).Exec()
 }
 
-// Purge takes set-aside jobs out of their subqueue for good and reports how many it found there. The job
-// records stay, failed.
-func (s *Store) Purge(ctx context.Context, seqs []int64, entry audit.Act) (purged int, err error) {
+// PurgeDeadLetters removes jobs from their dead-letter or quarantine subqueue for good and
+// returns how many were there. The job records stay, failed.
+func (s *Store) PurgeDeadLetters(ctx context.Context, seqs []int64, entry audit.Act) (purged int, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
 		purged := 0
 		for _, seq := range seqs {
-			rows, err := t.PurgeSetAside(seq)
+			rows, err := t.PurgeDeadLetter(seq)
 			if err != nil {
 				return 0, err
 			}
@@ -230,7 +231,7 @@ func (s *Store) Purge(ctx context.Context, seqs []int64, entry audit.Act) (purge
 	})
 }
 
-func (t *Tx) PurgeSetAside(seq int64) (purged int, err error) {
+func (t *Tx) PurgeDeadLetter(seq int64) (purged int, err error) {
 	t.Changed(seq)
 	return t.Prep("DELETE FROM messages WHERE seq = ? AND lane % 4 >= 2").Int(seq).Count()
 }

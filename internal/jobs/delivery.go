@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
+	"github.com/forebayhq/forebay/internal/payload"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/quota"
 	"github.com/forebayhq/forebay/internal/retry"
@@ -22,11 +23,11 @@ type Delivery struct {
 	Queue    *Queue
 	Received time.Time // by this process's clock; LockedAt is the same by the database's
 
-	observed ObservedCall // nil: nobody watches
-	upload   upload       // of its result
+	observed ObservedCall   // nil: there is no observer
+	upload   payload.Upload // of its result
 }
 
-// Here is a time of the database's clock by this process's.
+// Here converts a time of the database's clock to this process's clock.
 func (d *Delivery) Here(at time.Time) time.Time { return d.Received.Add(at.Sub(d.LockedAt)) }
 
 // Why a call's context was cancelled.
@@ -37,7 +38,8 @@ var (
 	ErrDeadline  = errors.New("the job's deadline passed")
 )
 
-// Queues of this process, by name; the dispatcher runs a main and a retry lane for each.
+// Configured returns the queues of this process. The dispatcher runs a main and a retry lane for
+// each.
 func (s *Service) Configured() []*Queue {
 	var list []*Queue
 	for _, q := range s.queues {
@@ -46,8 +48,8 @@ func (s *Service) Configured() []*Queue {
 	return list
 }
 
-// Claim waits until at least one job of the lane is ready and returns up to limit of them, locked;
-// their inputs are together at most maxBytes, unless the first alone is larger.
+// Claim waits until at least one job of the lane is ready and returns up to limit of them,
+// locked. Their inputs have at most maxBytes together, unless the first alone is larger.
 func (s *Service) Claim(ctx context.Context, q *Queue, retryLane bool, limit int, maxBytes int64) ([]*Delivery, error) {
 	kind := queue.SubqueueMain
 	if retryLane {
@@ -55,7 +57,7 @@ func (s *Service) Claim(ctx context.Context, q *Queue, retryLane bool, limit int
 	}
 	rows, err := s.store.Claim(ctx, ClaimRequest{
 		Subqueue: queue.SubqueueOf(q.no, kind), Max: limit, MaxBytes: maxBytes,
-		Lock: q.LockDuration, MaxDeliveries: q.MaxDeliveryCount, SetAside: q.setAsideLane(), Share: s.share, Plan: s.plan, Held: s.held(q),
+		Lock: q.LockDuration, MaxDeliveries: q.MaxDeliveryCount, FailureSubqueue: q.failureSubqueue(), Share: s.share, Plan: s.plan, Held: s.held(q),
 	})
 	if err != nil {
 		return nil, err
@@ -72,7 +74,7 @@ func (s *Service) Claim(ctx context.Context, q *Queue, retryLane bool, limit int
 	return deliveries, nil
 }
 
-// releaseAll puts claimed rows back that cannot be delivered.
+// releaseAll puts claimed jobs back that cannot be delivered.
 func (s *Service) releaseAll(ctx context.Context, rows []LockedJob) (err error) {
 	for i := range rows {
 		err = errors.Join(err, s.store.Release(context.WithoutCancel(ctx), &rows[i], time.Second, ""))
@@ -80,7 +82,7 @@ func (s *Service) releaseAll(ctx context.Context, rows []LockedJob) (err error) 
 	return err
 }
 
-func (q *Queue) setAsideLane() queue.SubqueueKind {
+func (q *Queue) failureSubqueue() queue.SubqueueKind {
 	if q.OnFailure == forebay.Quarantine {
 		return queue.SubqueueQuarantine
 	}
@@ -96,8 +98,9 @@ func (s *Service) Renew(ctx context.Context, q *Queue, deliveries []*Delivery) (
 	return s.store.Renew(ctx, locks, q.LockDuration)
 }
 
-// Begin makes cancel the way to abort this process's call for the delivery; the returned function
-// ends that. It goes by the lock's token, for an older call of the same job may still be running.
+// Begin registers cancel as the way to abort this process's call for the delivery, until end is
+// called. The key is the lock's token, because an older call of the same job may still be
+// running.
 func (s *Service) Begin(d *Delivery, cancel context.CancelCauseFunc) (end func()) {
 	if _, early := s.running.LoadOrStore(d.Token, cancel); early {
 		cancel(ErrCancelled)
@@ -105,8 +108,8 @@ func (s *Service) Begin(d *Delivery, cancel context.CancelCauseFunc) (end func()
 	return func() { s.running.Delete(d.Token) }
 }
 
-// abort ends the call whose lock a cancel voided. If the call has not begun yet it leaves a note for
-// Begin, for a while: perhaps no call ever begins.
+// abort ends the call whose lock a cancel voided. If the call has not begun yet, it leaves a note
+// for Begin for a while. Perhaps no call ever begins.
 func (s *Service) abort(token int64) {
 	const keep = time.Minute
 	if cancel, begun := s.running.LoadOrStore(token, context.CancelCauseFunc(func(error) {})); begun {
@@ -131,7 +134,7 @@ func (s *Service) Task(name string) (forebay.Task, bool) {
 
 // Call loads what a task's function gets.
 func (s *Service) Call(ctx context.Context, d *Delivery) (forebay.TaskCall, error) {
-	input, err := s.checkOut(ctx, d.Input, d.InputBlob, d.InputSize)
+	input, err := s.payloads.Get(ctx, d.Input, d.InputBlob, d.InputSize)
 	if err != nil {
 		return forebay.TaskCall{}, err
 	}
@@ -159,10 +162,10 @@ func (s *Service) Call(ctx context.Context, d *Delivery) (forebay.TaskCall, erro
 	return call, nil
 }
 
-// Finish settles a delivery by what its call returned: it records the result, or schedules a retry,
-// or puts the message back when the provider throttled, or sets the job aside. It returns
-// forebay.ErrLockLost when the lock no longer held the message; then nothing was recorded. setAside is
-// the reason why the job was set aside, if it was.
+// Finish settles a delivery by what its call returned. It records the result, schedules a retry,
+// puts the message back if the provider throttled, or dead-letters the job. setAside is the
+// reason why it dead-lettered or quarantined the job, if it did. It returns forebay.ErrLockLost,
+// and records nothing, if the lock no longer held the message.
 func (s *Service) Finish(ctx context.Context, d *Delivery, res forebay.TaskResult, err error) (setAside string, settled error) {
 	record := AttemptRecord{Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost}
 	if err == nil {
@@ -203,14 +206,14 @@ func (s *Service) failed(ctx context.Context, d *Delivery) retry.Failed {
 		r := d.Admission.Reservation
 		f.Probe, f.Unwell, f.Mixed = r.Probe, r.Unwell, r.Mixed
 	}
-	if f.Failures = d.Number - 1; (f.Unwell || f.Probe) && d.Number >= retry.Excused*d.MaxAttempts { // else it makes no difference what they were
+	if f.Failures = d.Number - 1; (f.Unwell || f.Probe) && d.Number >= retry.Excused*d.MaxAttempts { // their kinds matter only then
 		_, f.Failures = s.comebacks(ctx, d)
 	}
 	return f
 }
 
-// comebacks returns how many calls before this one turned the job away, and how many failed. What cannot be read is left out: then the
-// job is called once more than it would be.
+// comebacks returns how many earlier calls turned the job away, and how many failed. It returns
+// none if they cannot be read: the job is then called once more.
 func (s *Service) comebacks(ctx context.Context, d *Delivery) (denied, failed int) {
 	denied, failed, err := s.store.Comebacks(ctx, d.Seq, d.Generation)
 	if err != nil {
@@ -219,16 +222,17 @@ func (s *Service) comebacks(ctx context.Context, d *Delivery) (denied, failed in
 	return denied, failed
 }
 
-// After so many calls that turned a job away, it is thought to be at fault itself: of a certain denial it
-// is when its call was no probe, so that nobody before had found the deployment to deny calls.
+// A job that so many calls have turned away is held to be at fault itself. For certain denials,
+// only a call that was no probe decides: then nobody had found the deployment to deny calls.
 const (
 	certainDenials  = 10
 	doubtfulDenials = 3
 )
 
-// denied settles a delivery whose deployment turned the call away for its key, its account or its name. That is no fault of the
-// job's: it goes back at once, to another deployment of its model or until this one takes calls. What may be the job's
-// own fault is permanent unless others were turned away too, or the deployment was failing anyway.
+// denied settles a delivery whose deployment turned the call away for its key, its account or its
+// name. That is not the job's fault: the job goes back at once, for another deployment or until
+// this one takes calls. A denial that may be the job's own fault is permanent, unless others were
+// denied too or the deployment was failing.
 func (s *Service) denied(ctx context.Context, d *Delivery, record AttemptRecord, reason string) (setAside string, settled error) {
 	back := record
 	back.Outcome = forebay.OutcomeRetried
@@ -243,7 +247,7 @@ func (s *Service) denied(ctx context.Context, d *Delivery, record AttemptRecord,
 		return "", d.settled(back, "", s.store.Throttle(ctx, &d.LockedJob, back, ""))
 	}
 	record.Outcome = forebay.OutcomeFailed
-	failed, err := s.store.SetAsideUnlessDenied(ctx, &d.LockedJob, record, back, d.Queue.setAsideLane(), reason)
+	failed, err := s.store.DeadLetterUnlessDenied(ctx, &d.LockedJob, record, back, d.Queue.failureSubqueue(), reason)
 	if !failed {
 		return "", d.settled(back, "", err)
 	}
@@ -253,7 +257,8 @@ func (s *Service) denied(ctx context.Context, d *Delivery, record AttemptRecord,
 	return reason, nil
 }
 
-// atFault judges a job whose call was denied, as so many before it: whether that is for the job itself, or may be.
+// atFault judges a job whose call was denied, like so many before. is: the job itself is at
+// fault; perhaps: it may be.
 func (d *Delivery) atFault(before int) (is, perhaps bool) {
 	if d.Admission.Outcome.Certain {
 		return !d.Admission.Reservation.Probe && before >= certainDenials, false
@@ -263,7 +268,7 @@ func (d *Delivery) atFault(before int) (is, perhaps bool) {
 
 func (s *Service) fail(ctx context.Context, d *Delivery, record AttemptRecord, reason string) (setAside string, settled error) {
 	record.Outcome = forebay.OutcomeFailed
-	err := s.store.SetAside(ctx, &d.LockedJob, record, d.Queue.setAsideLane(), reason)
+	err := s.store.DeadLetter(ctx, &d.LockedJob, record, d.Queue.failureSubqueue(), reason)
 	if d.settled(record, forebay.StatusFailed, err) != nil {
 		return "", err
 	}
@@ -272,24 +277,24 @@ func (s *Service) fail(ctx context.Context, d *Delivery, record AttemptRecord, r
 
 func (s *Service) succeed(ctx context.Context, d *Delivery, record AttemptRecord, output json.RawMessage) (setAside string, settled error) {
 	if len(output) == 0 {
-		output = null
+		output = json.RawMessage("null")
 	}
 	if !jsoncheck.Valid(output) {
 		record.ErrorClass, record.ErrorCode = forebay.ClassPermanent, "invalid_result"
 		record.ErrorMessage = []byte("the task's function returned a result that is not JSON")
 		return s.fail(ctx, d, record, "invalid_result")
 	}
-	if !utf8.Valid(output) { // that is let pass, and no client could read it
+	if !utf8.Valid(output) { // the check lets it pass, but no client could read it
 		output = json.RawMessage(text(output))
 	}
-	inline, key, err := s.checkInOnce(ctx, &d.upload, d.LockedJob.Tenant, d.ID, "result", output)
+	inline, key, err := s.payloads.PutOnce(ctx, &d.upload, d.LockedJob.Tenant, d.ID, "result", output)
 	if err != nil {
 		return "", err
 	}
 	record.Outcome = forebay.OutcomeSucceeded
 	err = s.store.Succeed(ctx, &d.LockedJob, record, Output{Inline: inline, Blob: key, Size: int64(len(output))})
 	if key != "" && errors.Is(err, forebay.ErrLockLost) {
-		s.removeUnrecorded(ctx, d.ID, key) // an earlier try may have been recorded, though it failed
+		s.payloads.RemoveUnrecorded(ctx, d.ID, key) // an earlier attempt may have recorded it, though it reported a failure
 	}
 	return "", d.settled(record, forebay.StatusSucceeded, err)
 }
@@ -299,8 +304,8 @@ func (s *Service) Return(ctx context.Context, d *Delivery, delay time.Duration, 
 	return s.release(ctx, d, delay, why)
 }
 
-// Interrupted puts a delivery back whose call a stop cut off: recorded, but charged neither as an
-// attempt nor as a delivery.
+// Interrupted puts a delivery back whose call a stop cut off. It is recorded, but charged neither
+// as an attempt nor as a delivery.
 func (s *Service) Interrupted(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
 	record := AttemptRecord{
 		Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost, Outcome: forebay.OutcomeLost,
@@ -320,14 +325,14 @@ func (s *Service) Expired(ctx context.Context, d *Delivery, res forebay.TaskResu
 	return d.settled(record, forebay.StatusExpired, s.store.Expire(ctx, &d.LockedJob, record))
 }
 
-// NoteUsed tells that a call is over whose lock was lost, and adds to its attempt, which ended without its
-// worker, what the call had used.
+// NoteUsed is for a call that is over and whose lock was lost. It adds what the call has used to
+// its attempt, which ended without its worker.
 func (s *Service) NoteUsed(ctx context.Context, d *Delivery, res forebay.TaskResult) error {
 	if d.Admission != nil {
-		if err := s.store.Admission.Tells(ctx, *d.Admission); err != nil {
+		if err := s.store.Admission.RecordOutcome(ctx, *d.Admission); err != nil {
 			return err
 		}
-		d.Admission = nil // what follows may have to be tried again
+		d.Admission = nil // so that a retry of what follows does not record it again
 	}
 	used := AttemptRecord{Deployment: res.Deployment, Usage: res.Usage, Cost: res.Cost, Unmeasured: res.Deployment != ""}
 	if res.Deployment == "" && d.SessionID == "" && !d.Held {

@@ -46,7 +46,7 @@ func TestDeniedDeployments(t *testing.T) {
 		deny := func(name string, r quota.Reservation) {
 			t.Helper()
 			o := quota.Outcome{Kind: quota.Denied, Denial: quota.Unpaid, Certain: true}
-			if err := s.Admission.Tells(ctx, admission.Admission{Option: admission.Option{Deployment: name}, Reservation: r, Outcome: &o}); err != nil {
+			if err := s.Admission.RecordOutcome(ctx, admission.Admission{Option: admission.Option{Deployment: name}, Reservation: r, Outcome: &o}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -136,7 +136,7 @@ func TestRefusalsOfAnOutageCostNoJob(t *testing.T) {
 		for i := range calls[failing:] {
 			d := &calls[failing+i]
 			a, back := turnedAway(d, quota.NotFound)
-			if failed, err := s.Jobs.SetAsideUnlessDenied(ctx, d, a, back, queue.SubqueueDeadLetter, "not_found"); err != nil || failed {
+			if failed, err := s.Jobs.DeadLetterUnlessDenied(ctx, d, a, back, queue.SubqueueDeadLetter, "not_found"); err != nil || failed {
 				t.Errorf("job %s failed for good: %t (%v)", d.ID, failed, err)
 			}
 		}
@@ -200,9 +200,9 @@ func TestRefusedPromptsKeepNoOtherTenantAway(t *testing.T) {
 				record, back := turnedAway(d, quota.Unauthorized)
 				failed := d.Number-1 >= forgiven
 				if failed {
-					err = s.Jobs.SetAside(t.Context(), d, record, queue.SubqueueDeadLetter, "unauthorized")
+					err = s.Jobs.DeadLetter(t.Context(), d, record, queue.SubqueueDeadLetter, "unauthorized")
 				} else {
-					failed, err = s.Jobs.SetAsideUnlessDenied(t.Context(), d, record, back, queue.SubqueueDeadLetter, "unauthorized")
+					failed, err = s.Jobs.DeadLetterUnlessDenied(t.Context(), d, record, back, queue.SubqueueDeadLetter, "unauthorized")
 				}
 				if err != nil {
 					t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/backlog"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/pgtest"
@@ -36,7 +37,7 @@ func testDepths(t *testing.T, opts db.Options) {
 			t.Fatal(err, made)
 		}
 	}
-	claimed, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 6, MaxBytes: 1 << 20, Lock: longestLock, MaxDeliveries: 10})
+	claimed, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 6, MaxBytes: 1 << 20, Lock: forebay.MaxLockDuration, MaxDeliveries: 10})
 	if err != nil || len(claimed) != 6 {
 		t.Fatal(err, len(claimed))
 	}
@@ -47,14 +48,14 @@ func testDepths(t *testing.T, opts db.Options) {
 			t.Fatal(err)
 		}
 	}
-	ok(s.Jobs.SetAside(t.Context(), &claimed[0], failed, queue.SubqueueDeadLetter, "x"))
-	ok(s.Jobs.SetAside(t.Context(), &claimed[1], failed, queue.SubqueueQuarantine, "x"))
+	ok(s.Jobs.DeadLetter(t.Context(), &claimed[0], failed, queue.SubqueueDeadLetter, "x"))
+	ok(s.Jobs.DeadLetter(t.Context(), &claimed[1], failed, queue.SubqueueQuarantine, "x"))
 	ok(s.Jobs.Retry(t.Context(), &claimed[2], AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: time.Hour}))
 	ok(s.Jobs.Succeed(t.Context(), &claimed[3], AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{}))
 
-	got, err := s.Jobs.Depths(t.Context(), 100)
+	got, err := s.Backlog.Depths(t.Context(), 100)
 	ok(err)
-	want := []Depth{
+	want := []backlog.Depth{
 		{Queue: "default", Ready: 7, Scheduled: 4, Locked: 2, Retrying: 1, DeadLetter: 1, Quarantine: 1},
 		{Queue: "idle"},
 	}
@@ -68,7 +69,7 @@ func testDepths(t *testing.T, opts db.Options) {
 	if got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	limited, err := s.Jobs.Depths(t.Context(), 1)
+	limited, err := s.Backlog.Depths(t.Context(), 1)
 	ok(err)
 	if d := limited[0]; d.Ready > want[0].Ready || d.Ready < 1 || d.Scheduled > want[0].Scheduled || d.Locked > want[0].Locked {
 		t.Errorf("counted to a limit of 1 each: %+v", d)
@@ -111,7 +112,7 @@ func TestOnCommit(t *testing.T) {
 		request.Max = 1
 		if again, err := s.Jobs.Claim(t.Context(), request); err != nil || again[0].Seq != claimed[2].Seq {
 			t.Fatal(err, again)
-		} else if err := s.Jobs.SetAside(t.Context(), &again[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "x"); err != nil {
+		} else if err := s.Jobs.DeadLetter(t.Context(), &again[0], AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "x"); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(2 * time.Minute) // the fourth was never claimed
@@ -138,7 +139,7 @@ func BenchmarkDepths(b *testing.B) {
 		for _, limit := range []int64{1000, 10_000, 100_000, 1_000_000} {
 			b.Run(fmt.Sprint(limit), func(b *testing.B) {
 				for b.Loop() {
-					if got, err := s.Jobs.Depths(b.Context(), limit); err != nil || got[0].Ready != limit {
+					if got, err := s.Backlog.Depths(b.Context(), limit); err != nil || got[0].Ready != limit {
 						b.Fatal(err, got)
 					}
 				}
@@ -146,7 +147,7 @@ func BenchmarkDepths(b *testing.B) {
 		}
 		b.Run("Counts", func(b *testing.B) {
 			for b.Loop() {
-				if _, err := s.Jobs.TenantDepth(b.Context(), queueID, tenant, bus.CountLimit); err != nil {
+				if _, err := s.Backlog.TenantDepth(b.Context(), queueID, tenant, bus.CountLimit); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -10,10 +10,11 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// Events of jobs, of the types that Options.AuditEvents names, are entries of the audit log, appended in the
-// transaction of the change. Those of a stage are appended together, once it is over.
+// Events of the types that Store.Audited names become entries of the audit log, in the
+// transaction of the change. Those of a stage are appended together at its end.
 
-// auditedEvent is the Detail of such an entry. It holds names and codes, nothing of what a job was given or made.
+// auditedEvent is the Detail of such an entry. It holds names and codes, nothing of a job's input
+// or result.
 type auditedEvent struct {
 	Number     int64              `json:"number"` // of the event within its job
 	Queue      string             `json:"queue"`
@@ -32,8 +33,9 @@ const (
 	ofAuditedJobs  = " JOIN jobs j ON j.seq = x.no JOIN queues q ON q.no = j.queue JOIN tenants t ON t.no = j.tenant"
 )
 
-// auditEvents appends the events that happened since it was last called. A job must not be changed or go before.
-func (t *Tx) auditEvents() error {
+// AuditEvents appends the events since the last call. It must come before a job of theirs is
+// changed or removed.
+func (t *Tx) AuditEvents() error {
 	if len(t.audited) == 0 {
 		return nil
 	}

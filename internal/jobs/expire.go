@@ -5,8 +5,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// A message that is locked past its deadline is left to its worker, which cuts the call off itself;
-// when the lock has expired too, nobody is coming.
+// A message that is locked past its deadline is left to its worker, which cuts the call off. Once
+// the lock has expired too, the worker is gone.
 const (
 	overdueColumns = `SELECT seq, lane, generation, attempt, number, version, token, locked_at, tenant,
   (SELECT j.task FROM jobs j WHERE j.seq = messages.seq), visible, started_at,
@@ -15,20 +15,19 @@ const (
 	sqlLockedOverdue = overdueColumns + `WHERE deadline <= ?1 AND token IS NOT NULL AND visible <= ?1 ORDER BY deadline LIMIT 256`
 )
 
-// A locked message is looked at when its lock ends, if that is after its deadline. The two are asked
-// for apart, so that many locked ones cannot hide a free one.
+// A locked message is due when its lock ends, if that is after its deadline. The two queries are
+// separate, so that many locked messages cannot hide a free one.
 const (
 	sqlNextFreeDeadline   = `SELECT deadline FROM messages WHERE deadline IS NOT NULL AND token IS NULL ORDER BY deadline LIMIT 1`
 	sqlNextLockedDeadline = `SELECT min(CASE WHEN deadline > visible THEN deadline ELSE visible END) FROM messages WHERE deadline IS NOT NULL AND token IS NOT NULL`
 )
 
-// nextDeadline returns when the next deadline has to be looked at; 0: there is none.
+// nextDeadline returns when a deadline is due next; 0: there is none.
 func nextDeadline(c driver.Conn) (next int64, err error) {
 	return c.Earliest(sqlNextFreeDeadline, sqlNextLockedDeadline)
 }
 
-// expireDue ends the jobs whose deadline has passed while nobody was working on them, and does what is
-// due in queues of messages.
+// expireDue ends the jobs whose deadline has passed while nobody was working on them.
 func (w *participant) expireDue(t *Tx) error {
 	if !w.Serving || w.deadline == 0 || w.deadline > t.Now {
 		return nil
@@ -51,7 +50,7 @@ func (w *participant) expireDue(t *Tx) error {
 			return err
 		}
 	}
-	t.ended = len(overdue) > 0
+	t.endedJobs = len(overdue) > 0
 	err := t.Interleave(len(overdue), func(i int) error {
 		m := &overdue[i]
 		if m.lostToken {
@@ -68,8 +67,8 @@ func (w *participant) expireDue(t *Tx) error {
 	if err != nil {
 		return err
 	}
-	if t.ended {
-		w.admission.Sweeps = true // the room in a budget that some were made ready for is others' now
+	if t.endedJobs {
+		w.admission.Sweeps = true // others can have the room in a budget that was meant for them
 		if err := t.admission.ResumeWaiting(); err != nil {
 			return err
 		}

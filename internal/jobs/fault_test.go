@@ -43,7 +43,7 @@ func take(t *testing.T, s *stores, subqueue queue.Subqueue, n int, lock time.Dur
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: n, MaxBytes: 1 << 20, Lock: lock, MaxDeliveries: 3, SetAside: queue.SubqueueDeadLetter})
+	got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: n, MaxBytes: 1 << 20, Lock: lock, MaxDeliveries: 3, FailureSubqueue: queue.SubqueueDeadLetter})
 	if err != nil || len(got) != n {
 		t.Fatalf("claimed %d, expected %d: %v", len(got), n, err)
 	}
@@ -193,7 +193,7 @@ func TestExceededDeliveriesKeepTheStart(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: 1, MaxBytes: 1, Lock: time.Second, MaxDeliveries: 3, SetAside: queue.SubqueueDeadLetter}); err == nil {
+		if got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: subqueue, Max: 1, MaxBytes: 1, Lock: time.Second, MaxDeliveries: 3, FailureSubqueue: queue.SubqueueDeadLetter}); err == nil {
 			t.Fatalf("delivered a fourth time: %+v", got)
 		}
 		job, err := s.Jobs.Job(t.Context(), tenant, "job_a")

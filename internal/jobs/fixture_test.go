@@ -8,12 +8,14 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/backlog"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/forebayhq/forebay/internal/report"
 	"github.com/forebayhq/forebay/internal/tenant"
 )
 
@@ -27,6 +29,8 @@ type stores struct {
 	Keys      *keys.Store
 	Tenants   *tenant.Store
 	Jobs      *Store
+	Reports   *report.Store
+	Backlog   *backlog.Reader
 }
 
 // openStores opens a database with them.
@@ -38,19 +42,13 @@ func openStores(ctx context.Context, opts db.Options) (*stores, error) {
 func openAudited(ctx context.Context, opts db.Options, audited []forebay.EventType, more ...db.Domain) (*stores, error) {
 	queues := &queue.Store{}
 	s := &stores{Queues: queues, Audit: &audit.Store{}, Bus: &bus.Store{Store: queues}, Admission: &admission.Store{Store: queues},
-		Keys: &keys.Store{Store: queues}, Tenants: &tenant.Store{Store: queues}, Jobs: &Store{Store: queues, Audited: audited}}
+		Keys: &keys.Store{Store: queues}, Tenants: &tenant.Store{Store: queues}, Jobs: &Store{Store: queues, Audited: audited},
+		Reports: &report.Store{Store: queues}}
 	s.Jobs.Admission = s.Admission
+	s.Backlog = &backlog.Reader{Queues: queues, Admission: s.Admission}
 	var err error
-	s.DB, err = db.Open(ctx, opts, append([]db.Domain{s.Queues, s.Audit, s.Bus, s.Admission, s.Jobs, s.Keys, s.Tenants}, more...)...)
+	s.DB, err = db.Open(ctx, opts, append([]db.Domain{s.Queues, s.Audit, s.Bus, s.Admission, s.Jobs, s.Reports, s.Keys, s.Tenants}, more...)...)
 	return s, err
-}
-
-// options are those of a service over the stores.
-func (s *stores) options() Options {
-	inUse := func(ctx context.Context, ids map[string]string, _ []string, used func(key string)) error {
-		return s.Jobs.BlobsInUse(ctx, ids, used)
-	}
-	return Options{Store: s.Jobs, Log: s.Audit, APIKeys: s.Keys, Tenants: s.Tenants, BlobsInUse: inUse}
 }
 
 // fixture opens them on every engine.

@@ -53,7 +53,7 @@ func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 		begun := time.Now()
 		planned.Store(0)
 		for range calls {
-			if err := s.Admission.Tells(t.Context(), admission.Admission{Option: option("west"), Outcome: &quota.Outcome{Kind: quota.Succeeded}}); err != nil {
+			if err := s.Admission.RecordOutcome(t.Context(), admission.Admission{Option: option("west"), Outcome: &quota.Outcome{Kind: quota.Succeeded}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -62,7 +62,7 @@ func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 		if n := planned.Load(); n > calls/10+2*looks {
 			t.Errorf("while %d calls of another deployment ended, jobs were tried %d times, at %d looks by itself", calls, n, looks)
 		}
-		if err := s.Admission.Tells(t.Context(), *first[0].Admission); err != nil { // it was not sent
+		if err := s.Admission.RecordOutcome(t.Context(), *first[0].Admission); err != nil { // it was not sent
 			t.Fatal(err)
 		}
 		if got := <-second; got != "1" {
@@ -75,7 +75,7 @@ func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 func TestJobsBehindHeldOnesGo(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		queueID, tenant := queueOf(t, s, "q"), tenantNamed(t, s, "default")
-		const before, behind = walkPiece + 2*maxLook, 7
+		const before, behind = backfillPiece + 2*maxScan, 7
 		var jobs []NewJob
 		for i := range before + behind + quota.Backfill {
 			job := NewJob{ID: fmt.Sprint("held-", i), Tenant: tenant, Queue: queueID, Task: "held", Class: 1, Priority: 5}

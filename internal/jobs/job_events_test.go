@@ -6,11 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/queue"
-	"pgregory.net/rapid"
 )
 
 // What happens to a job is told to the subscribers of its tenant, and to nobody else, in order.

@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/listing"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -38,7 +39,7 @@ type JobRow struct {
 	Generation  int
 	Attempt     int
 	VisibleAt   *time.Time // when it may start next, if it waits for that
-	Ready       bool       // its turn comes as soon as those ahead of it have gone
+	Ready       bool       // it starts as soon as those ahead of it have
 	Paused      bool       // its queue or its tenant is
 	StartedAt   *time.Time
 	CompletedAt *time.Time
@@ -49,7 +50,7 @@ type JobRow struct {
 	LastError   []byte
 	Usage       forebay.Usage
 
-	subqueue, line, visible int64 // where it stands, if it is live
+	subqueue, flow, visible int64 // its place in the queue, if it is live
 }
 
 const jobColumns = `
@@ -110,7 +111,7 @@ func (j *JobRow) readOutcome(r driver.Row) {
 // readMessage derives the status of a live job from its message.
 func (j *JobRow) readMessage(r driver.Row, at int64) {
 	subqueue, visible, locked := queue.Subqueue(r.Int(13)), r.Int(14), !r.IsNull(15)
-	j.subqueue, j.line, j.visible = int64(subqueue), r.Int(37), visible
+	j.subqueue, j.flow, j.visible = int64(subqueue), r.Int(37), visible
 	j.Generation, j.Attempt = int(r.Int(16)), int(r.Int(17))
 	j.StartedAt = driver.FromMillisOrNil(r, 18)
 	j.LastError = r.Blob(20)
@@ -140,9 +141,6 @@ func (j *JobRow) readMessage(r driver.Row, at int64) {
 	}
 }
 
-// Retry reports whether a live job is in the retry subqueue.
-func (j *JobRow) Retry() bool { return queue.Subqueue(j.subqueue).Kind() == queue.SubqueueRetry }
-
 // JobQuery selects jobs of one tenant, newest first.
 type JobQuery struct {
 	Tenant        int64
@@ -150,8 +148,8 @@ type JobQuery struct {
 	Queue         int64 // 0: all
 	Task          string
 	CorrelationID string
-	CreatedAfter  int64 // in milliseconds; 0: since ever
-	CreatedBefore int64 // in milliseconds; 0: no end
+	CreatedAfter  int64 // in milliseconds; 0: unbounded
+	CreatedBefore int64 // in milliseconds; 0: unbounded
 	Below         int64 // only jobs with a lower sequence number; 0: from the newest
 	Limit         int
 }
@@ -159,8 +157,8 @@ type JobQuery struct {
 // sqlJob reads one job.
 const sqlJob = jobColumns + jobTables + "WHERE j.id = ? AND j.tenant = ?"
 
-// A list walks the shortest index that holds all it wants, from the newest job down. It leaves
-// results out: a page of them could be large.
+// A list reads along the shortest index that holds all it wants, from the newest job down. It
+// leaves out results, because a page of them could be large.
 var (
 	listColumns = strings.Replace(jobColumns, "o.result,", "NULL,", 1)
 	listEnd     = " AND j.tenant = ?1 ORDER BY j.seq DESC LIMIT ?3 + 0"
@@ -173,12 +171,12 @@ var (
 		"WHERE o.seq < ?2 AND o.status <> 'succeeded'" + strings.Replace(listEnd, "j.seq DESC", "o.seq DESC", 1)
 )
 
-// maxScan bounds how many of the tenant's jobs one list call looks at, so that a rare task or status
-// cannot hold a read transaction open for long.
-const maxScan = 5000
+// maxListScan bounds how many of the tenant's jobs one list call reads, so that a rare task or
+// status cannot hold a read transaction open for long.
+const maxListScan = 5000
 
-// Jobs returns up to q.Limit jobs and where the next page starts: the sequence number to go below, 0
-// when there is no more. A page may be short of the limit, even empty, and still have a next one.
+// Jobs returns up to q.Limit jobs, and the sequence number that the next page is below; 0: there
+// is no next page. A page may be short of the limit, even empty, and still have a next one.
 func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64, err error) {
 	below := q.Below
 	if below == 0 {
@@ -188,7 +186,7 @@ func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64
 		at, seen, below := c.Now(), 0, below
 		if q.CreatedBefore > 0 && q.Below == 0 {
 			var err error
-			if below, err = FirstSince(c, jobsInOrder, q.Tenant, q.CreatedBefore+CreatedSlack); err != nil {
+			if below, err = jobsInOrder.FirstSince(c, q.Tenant, q.CreatedBefore+listing.CreatedSlack); err != nil {
 				return err
 			}
 		}
@@ -199,7 +197,7 @@ func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64
 		err := st.Each(func(r driver.Row) error {
 			seen++
 			job := readJob(r, at)
-			if job.CreatedAt.UnixMilli() < q.CreatedAfter-CreatedSlack {
+			if job.CreatedAt.UnixMilli() < q.CreatedAfter-listing.CreatedSlack {
 				next = 0
 				return driver.ErrStop
 			}
@@ -223,53 +221,15 @@ func (s *Store) Jobs(ctx context.Context, q JobQuery) (jobs []JobRow, next int64
 	return jobs, next, err
 }
 
-// CreatedSlack is how far a row may have been created before one with a lower number, in milliseconds: clocks are set.
-const CreatedSlack = 60_000
+// jobsInOrder: jobs are numbered in the order of their creation.
+var jobsInOrder = listing.NewChronology("jobs", "seq")
 
-// chronology reads a table of a tenant's rows whose numbers were given in the order of time.
-type chronology struct{ last, from string }
-
-func rowsInOrder(table, number string) chronology {
-	return chronology{
-		last: "SELECT " + number + " FROM " + table + " WHERE tenant = ? ORDER BY " + number + " DESC LIMIT 1 + 0",
-		from: "SELECT " + number + ", created_at FROM " + table + " WHERE tenant = ? AND " + number + " >= ? ORDER BY " + number + " LIMIT 1 + 0",
-	}
-}
-
-var (
-	jobsInOrder      = rowsInOrder("jobs", "seq")
-	DocumentsInOrder = rowsInOrder("documents", "no")
-)
-
-// FirstSince returns the number below which all rows of a tenant were created before that time. A few looks along
-// an index find it among any number of rows.
-func FirstSince(c driver.Conn, table chronology, tenant, at int64) (int64, error) {
-	low, high := int64(0), int64(0)
-	if _, err := c.Prep(table.last).Int(tenant).One(func(r driver.Row) { high = r.Int(0) + 1 }); err != nil {
-		return 0, err
-	}
-	for low < high {
-		middle := low + (high-low)/2
-		var number, created int64
-		found, err := c.Prep(table.from).Int(tenant).Int(middle).One(func(r driver.Row) { number, created = r.Int(0), r.Int(1) })
-		switch {
-		case err != nil:
-			return 0, err
-		case !found || created >= at:
-			high = middle
-		default:
-			low = number + 1
-		}
-	}
-	return low, nil
-}
-
-// scan is how many jobs to look at for a page: no more than it has if every job is wanted.
+// scan is how many jobs to read for a page: only as many as it has, if every job is wanted.
 func (q *JobQuery) scan() int {
 	if q.Queue == 0 && q.Task == "" && len(q.Statuses) == 0 && q.CreatedAfter == 0 && q.CreatedBefore == 0 {
 		return q.Limit + 1
 	}
-	return maxScan
+	return maxListScan
 }
 
 func (q *JobQuery) wants(job *JobRow) bool {
@@ -278,7 +238,7 @@ func (q *JobQuery) wants(job *JobRow) bool {
 		(len(q.Statuses) == 0 || slices.Contains(q.Statuses, job.Status))
 }
 
-// sql chooses the way to walk.
+// sql chooses the index.
 func (q *JobQuery) sql() string {
 	alive, unhappy := len(q.Statuses) > 0, len(q.Statuses) > 0
 	for _, status := range q.Statuses {
@@ -363,7 +323,7 @@ func secondsOrNil(r driver.Row, i int) *float64 {
 	return &seconds
 }
 
-// What a job's attempts have used. What is not known of a call counts as what was held for it.
+// What a job's attempts have used. A call whose use is unknown counts as what was held for it.
 const sqlSpent = `
 SELECT coalesce(CAST(sum(input_tokens + output_tokens + coalesce(assumed_tokens, 0)) AS BIGINT), 0) AS tokens,
   coalesce(CAST(sum(cost) AS BIGINT), 0) AS cost
@@ -378,13 +338,14 @@ func (s *Store) Spent(ctx context.Context, seq int64) (spent admission.Amount, e
 	return spent, err
 }
 
-// sqlComebacks counts the attempts of a generation after which its job went back, by their class of error.
+// sqlComebacks counts the attempts of a generation after which its job went back, by class of
+// error.
 const sqlComebacks = `
 SELECT count(CASE WHEN error_class = 'permanent' THEN 1 END), count(CASE WHEN error_class = 'transient' THEN 1 END)
 FROM attempts WHERE seq = ? AND generation = ? AND outcome = 'retried'`
 
-// Comebacks returns how many calls of a job's generation turned it away, for which its deployment was held to be at fault, and
-// how many failed in passing. Refusals for lack of quota are neither.
+// Comebacks returns how many calls of a job's generation its deployment denied, and how many
+// failed in passing. Refusals for lack of quota are neither.
 func (s *Store) Comebacks(ctx context.Context, seq int64, generation int) (denied, failed int, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		_, err := c.Prep(sqlComebacks).Int(seq).Int(int64(generation)).One(func(r driver.Row) { denied, failed = int(r.Int(0)), int(r.Int(1)) })
@@ -393,7 +354,8 @@ func (s *Store) Comebacks(ctx context.Context, seq int64, generation int) (denie
 	return denied, failed, err
 }
 
-// BlobsInUse calls used with those of the keys that the job with the id under which the key stands refers to.
+// BlobsInUse calls used with each key that the key's job refers to. ids maps keys to the ids of
+// their jobs.
 func (s *Store) BlobsInUse(ctx context.Context, ids map[string]string, used func(key string)) error {
 	return s.Read(ctx, func(c driver.Conn) error {
 		for key, id := range ids {

@@ -8,13 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/raced"
-	"pgregory.net/rapid"
 )
 
 // sessionWorld drives jobs of a few sessions and watches that they take turns.
@@ -114,7 +115,7 @@ func (w *sessionWorld) end(t *rapid.T, i, how int) {
 	case 2:
 		err = w.s.Jobs.Retry(context.Background(), &d, AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: time.Second})
 	case 3:
-		err = w.s.Jobs.SetAside(context.Background(), &d, AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "r")
+		err = w.s.Jobs.DeadLetter(context.Background(), &d, AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "r")
 		j.over, j.failed = true, true
 	case 4:
 		err = w.s.Jobs.Release(context.Background(), &d, time.Second, "")

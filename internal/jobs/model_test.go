@@ -9,12 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/fairqueue"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/raced"
-	"pgregory.net/rapid"
 )
 
 // world is the plain model that the store is compared with: what each job should be after the same
@@ -192,7 +193,7 @@ func (w *world) claim(t *rapid.T) {
 	go func() {
 		defer close(done)
 		got, err = w.s.Jobs.Claim(ctx, ClaimRequest{Subqueue: queue.SubqueueOf(w.queue, subqueue), Max: limit, MaxBytes: 1 << 20, Lock: testLock,
-			MaxDeliveries: testMaxDeliveries, SetAside: queue.SubqueueDeadLetter})
+			MaxDeliveries: testMaxDeliveries, FailureSubqueue: queue.SubqueueDeadLetter})
 	}()
 	w.engine.Settle(w.s, done)
 	cancel() // whoever still waits now found nothing
@@ -254,7 +255,7 @@ func (w *world) settle(t *rapid.T) {
 		apply = func() { j.deliveries--; j.number--; free(j.subqueue, now+delay.Milliseconds()) }
 	case 4:
 		record.Outcome = forebay.OutcomeFailed
-		err = w.s.Jobs.SetAside(ctx, &d, record, queue.SubqueueQuarantine, "reason")
+		err = w.s.Jobs.DeadLetter(ctx, &d, record, queue.SubqueueQuarantine, "reason")
 		apply = func() { j.rows++; j.attempt++; j.setAside(queue.SubqueueQuarantine, now) }
 	case 5:
 		record.Outcome = forebay.OutcomeLost
@@ -320,7 +321,7 @@ func (w *world) redrive(t *rapid.T) {
 
 func (w *world) purge(t *rapid.T) {
 	j := w.any(t)
-	purged, err := w.s.Jobs.Purge(context.Background(), []int64{j.seq}, audit.Act{})
+	purged, err := w.s.Jobs.PurgeDeadLetters(context.Background(), []int64{j.seq}, audit.Act{})
 	if err != nil {
 		t.Fatalf("purge: %v", err)
 	}

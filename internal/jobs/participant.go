@@ -10,25 +10,24 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// participant finds jobs for those who claim some, and ends those whose deadline has passed.
+// participant serves claims for jobs, and ends jobs whose deadline has passed.
 type participant struct {
 	*db.Writer
 	queue.Waiting[*claim]
-	queue         *queue.Participant
-	admission     *admission.Participant
-	store         *Store
-	lines         map[queue.Subqueue]*lines // of subqueues that somebody has waited for
-	blocked       map[queue.Subqueue]blocked
-	pausedTenants map[int64]bool
-	deadline      int64 // the next deadline; 0: none
-	tended        int64 // when it last looked for others' deadlines
-	searched      int64 // when it last made the lines of all subqueues unknown
-	pace          pace
-	wanted        atomic.Pointer[map[queue.Subqueue]bool] // in which subqueues claims wait for jobs that are not there
-	hourCodes     map[tenantHour]map[string]bool          // codes of errors that reports tell apart; nil: none is read yet
+	queue           *queue.Participant
+	admission       *admission.Participant
+	store           *Store
+	flows           map[queue.Subqueue]*flows.Set // of subqueues that somebody has waited for
+	blocked         map[queue.Subqueue]blocked
+	deadline        int64 // the next deadline; 0: none
+	tendedAt        int64 // when it last looked for deadlines that other processes stored
+	searchedAt      int64 // when it last forgot the flows of all subqueues
+	pace            flows.Pace
+	wantedSubqueues atomic.Pointer[map[queue.Subqueue]bool] // main subqueues where claims wait in vain
 }
 
 // Tx is its part of a transaction.
@@ -38,29 +37,28 @@ type Tx struct {
 	Queue     *queue.Tx
 	admission *admission.Tx
 	wake      int64                          // the earliest new deadline; 0: none
-	fresh     map[queue.Subqueue][]candidate // new jobs whose messages are not stored yet; nil: store them at once
-	looks     []*look                        // made as it began
-	anew      int                            // how many of its looks began from the very beginning
-	ended     bool                           // jobs whose deadline had passed were
+	newJobs   map[queue.Subqueue][]candidate // new jobs whose messages are not stored yet; nil: store them at once
+	scans     []*scan                        // made as the transaction began
+	fullScans int                            // how many of its scans were full ones
+	endedJobs bool                           // it has ended jobs whose deadline had passed
 	served    []*claim
-	leaving   []leaving           // jobs that have ended and are in their sessions still
-	turns     map[jobSession]turn // of the jobs that are being submitted; nil: ask
-	audited   []event             // that the audit log does not have yet
-	hours     map[hourKey]hourSum // what reports count of the attempts that it records
+	leaving   []leaving           // jobs that have ended and are still in their sessions
+	turns     map[jobSession]turn // of the jobs that are being submitted; nil: read them
+	audited   []event             // events that the audit log does not have yet
 	tally     Tally
 }
 
-// Words of jobs.
+// Kinds of notifications about jobs.
 var (
-	wordLine      = db.NewWordKind('l', db.ToAllFirst) // of a subqueue a line in which a message became ready
-	wordLater     = db.NewWordKind('t', db.ToAll)      // of a subqueue when the first of those is ready that are not yet
+	wordFlow      = db.NewWordKind('l', db.ToAllFirst) // subqueue and flow in which a message became ready
+	wordLater     = db.NewWordKind('t', db.ToAll)      // subqueue, and when the first of the flows' later messages is ready
 	wordCancelled = db.NewWordKind('x', db.ToAllAgain) // the token of a lock that a cancel voided
 	wordDeadline  = db.NewWordKind('d', db.ToWriters)  // the earliest new deadline
 )
 
 func newJobsPart(w *db.Writer, queues *queue.Participant, admission *admission.Participant, store *Store) *participant {
 	p := &participant{Writer: w, Waiting: queue.NewWaiting[*claim](), queue: queues, admission: admission, store: store,
-		lines: map[queue.Subqueue]*lines{}, blocked: map[queue.Subqueue]blocked{}, pausedTenants: map[int64]bool{}}
+		flows: map[queue.Subqueue]*flows.Set{}, blocked: map[queue.Subqueue]blocked{}}
 	queues.Sets = append(queues.Sets, p)
 	w.Racing["idempotency"] = true
 	return p
@@ -69,67 +67,54 @@ func newJobsPart(w *db.Writer, queues *queue.Participant, admission *admission.P
 func newJobsTx(t *db.Tx, p *participant) *Tx {
 	j := &Tx{Tx: t, w: p, Queue: queue.Key.Of(t), admission: admission.Key.Of(t)}
 	if t.WithDue {
-		j.fresh = map[queue.Subqueue][]candidate{}
+		j.newJobs = map[queue.Subqueue][]candidate{}
 	}
 	return j
 }
 
-func (p *participant) Load() error {
-	err := p.loadPausedTenants()
-	if err == nil {
-		p.deadline, err = nextDeadline(p.Conn)
-	}
+func (p *participant) Load() (err error) {
+	p.deadline, err = nextDeadline(p.Conn)
 	return err
 }
-
-func (p *participant) loadPausedTenants() error {
-	clear(p.pausedTenants)
-	return p.Conn.Prep("SELECT no FROM tenants WHERE paused <> 0").Each(func(r driver.Row) error {
-		p.pausedTenants[r.Int(0)] = true
-		return nil
-	})
-}
-
-func (p *participant) Refresh() error { return p.loadPausedTenants() }
 
 func (p *participant) MarkAllDue(all bool) {
 	p.AllDue(0)
 	at := p.Clock()
-	if since := at - p.searched; all || since < 0 || since >= p.pace.every(p.Polling).Milliseconds() {
-		p.searched = at
-		for _, l := range p.lines {
-			l.known, l.swept = false, 0
+	if since := at - p.searchedAt; all || since < 0 || since >= p.pace.Every(p.Polling).Milliseconds() {
+		p.searchedAt = at
+		for _, l := range p.flows {
+			l.Forget()
 		}
 	}
-	if p.Serving && (all || p.Shared() && at-p.tended >= db.Tending.Milliseconds()) {
-		p.deadline, p.tended = 1, at
+	if p.Serving && (all || p.Shared() && at-p.tendedAt >= db.Tending.Milliseconds()) {
+		p.deadline, p.tendedAt = 1, at
 	}
 }
 
 func (p *participant) Notified(n *db.Notification) {
-	n.Each(wordLine, func(subqueue, no, _ int64) {
-		known := p.lines[queue.Subqueue(subqueue)]
+	n.Each(wordFlow, func(subqueue, no, _ int64) {
+		known := p.flows[queue.Subqueue(subqueue)]
 		if known == nil {
 			return
 		}
-		at, told := n.Words[db.Word{Kind: queue.WordReady, A: subqueue, B: 0}]
-		known.note(no, at, p.Clock()+db.Inexact)
-		one := known.of[no]
-		if !told { // that comes apart
-			one.waits = 0
+		at, timed := n.Words[db.Word{Kind: queue.WordReady, A: subqueue, B: 0}]
+		known.Note(no, at, p.Clock()+db.Inexact)
+		one := known.Flows[no]
+		if !timed { // the time comes in another notification
+			one.SeenNext = 0
 		} else if later, some := n.Words[db.Word{Kind: wordLater, A: subqueue, B: 0}]; some {
-			one.far = min(one.far, later)
+			one.NewNext = min(one.NewNext, later)
 		}
 	})
-	if n.Many[wordLine] {
-		for _, l := range p.lines {
-			l.known, l.swept = false, 0
+	if n.Many[wordFlow] {
+		for _, l := range p.flows {
+			l.Forget()
 		}
 	}
 	n.Each(wordDeadline, func(_, _, at int64) { p.deadlineBy(at) })
 }
 
-// deadlineBy notes that there is a deadline at that time.
+// deadlineBy records that there is a deadline at that time.
 func (p *participant) deadlineBy(at int64) {
 	if at > 0 && (p.deadline == 0 || at < p.deadline) {
 		p.deadline = at
@@ -150,26 +135,26 @@ func (p *participant) NextDue(int64) int64 {
 	return next
 }
 
-// MayStoreBeside says that new jobs are only rows: subscribers of events would get copies, and the audit log has one
-// order.
+// MayStoreBeside reports whether new jobs are nothing but rows. They are not if accepting one is
+// audited: the audit log has one order.
 func (p *participant) MayStoreBeside() bool {
 	return !slices.Contains(p.store.Audited, forebay.EventAccepted)
 }
 
-// Opens makes the looks that a transaction can make as it begins, because its operations leave alone what waits in
-// subqueues.
+// Opens prepares the scans that a transaction can make as it begins. That works if its operations
+// leave alone what waits in subqueues.
 func (p *participant) Opens(t *db.Tx, _ []db.Operation, local bool) (questions []driver.PipelineQuery) {
 	if !local {
 		return nil
 	}
 	now := p.Clock()
 	for subqueue, claims := range p.Waiters {
-		if p.Due(subqueue, now) && !p.queue.Paused[subqueue.Queue()] && p.linesOf(subqueue).known {
-			l, j := p.newLook(subqueue, claims, now), Key.Of(t)
-			j.looks = append(j.looks, l)
-			questions = append(questions, l.questions()...)
-			if len(l.lines.called) > 0 {
-				questions = append(questions, j.admission.StatesOf(l.lines.called)...)
+		if p.Due(subqueue, now) && !p.queue.Paused[subqueue.Queue()] && p.flowsOf(subqueue).Known {
+			l, j := p.newScan(subqueue, claims, now), Key.Of(t)
+			j.scans = append(j.scans, l)
+			questions = append(questions, l.queries()...)
+			if len(l.flows.Called) > 0 {
+				questions = append(questions, j.admission.StatesOf(l.flows.Called)...)
 			}
 		}
 	}
@@ -186,7 +171,7 @@ func (p *participant) StageEnded(t *db.Tx, at db.Stage) error {
 			return err
 		}
 	}
-	return j.auditEvents()
+	return j.AuditEvents()
 }
 
 func (p *participant) Serve(t *db.Tx) error {
@@ -197,12 +182,12 @@ func (p *participant) Serve(t *db.Tx) error {
 	if err := p.serveClaims(j); err != nil {
 		return err
 	}
-	return errors.Join(j.passTurns(), j.auditEvents())
+	return errors.Join(j.passTurns(), j.AuditEvents())
 }
 
 func (p *participant) Closes(t *db.Tx) error {
 	if j := Key.Begun(t); j != nil {
-		return errors.Join(j.passTurns(), j.auditEvents(), j.storeHours())
+		return errors.Join(j.passTurns(), j.AuditEvents())
 	}
 	return nil
 }
@@ -210,10 +195,10 @@ func (p *participant) Closes(t *db.Tx) error {
 func (p *participant) Committed(t *db.Tx) {
 	j := Key.Begun(t)
 	if j == nil {
-		p.pace.note(t.Took, 0)
+		p.pace.Note(t.Took, 0)
 		return
 	}
-	p.pace.note(t.Took, j.anew)
+	p.pace.Note(t.Took, j.fullScans)
 	p.deadlineBy(j.wake)
 	for _, c := range j.served {
 		c.Deliver()
@@ -233,14 +218,14 @@ func (p *participant) Invalidate(t *db.Tx, at int64) {
 		}
 	}
 	clear(p.blocked)
-	for subqueue := range p.lines {
-		p.lines[subqueue] = newLines()
+	for subqueue := range p.flows {
+		p.flows[subqueue] = flows.NewSet()
 	}
 	p.AllDue(at)
 	p.deadline = at
 }
 
-// RoundEnded tells in which subqueues claims wait for jobs that are not there.
+// RoundEnded publishes in which subqueues claims wait in vain.
 func (p *participant) RoundEnded(error) {
 	if !p.Shared() {
 		return
@@ -255,8 +240,8 @@ func (p *participant) RoundEnded(error) {
 			now[subqueue] = true
 		}
 	}
-	if before := p.wanted.Load(); before == nil || !maps.Equal(*before, now) {
-		p.wanted.Store(&now)
+	if before := p.wantedSubqueues.Load(); before == nil || !maps.Equal(*before, now) {
+		p.wantedSubqueues.Store(&now)
 	}
 }
 
@@ -265,7 +250,7 @@ func (p *participant) TakeOver(t *db.Tx) error {
 	return errors.Join(j.releaseOrphans(), j.endHolds())
 }
 
-// Unblock has subqueues looked at again in which jobs are held: for the deployment of that name; "": for any.
+// Unblock has subqueues scanned again in which jobs are held for that deployment; "": for any.
 func (p *participant) Unblock(deployment string, at int64) {
 	for subqueue, b := range p.blocked {
 		if deployment == "" || slices.Contains(b.by, deployment) {
@@ -274,14 +259,14 @@ func (p *participant) Unblock(deployment string, at int64) {
 	}
 }
 
-// MayGo makes the subqueues due in which these tenants have jobs, also for whoever comes to wait.
+// MayGo has the subqueues scanned in which these tenants have jobs, now or for the next claim.
 func (p *participant) MayGo(tenants map[int64]int64) {
 	if len(tenants) == 0 {
 		return
 	}
-	for subqueue, l := range p.lines {
-		for no := range l.of {
-			if _, ok := tenants[tenantOfLine(no)]; ok {
+	for subqueue, l := range p.flows {
+		for no := range l.Flows {
+			if _, ok := tenants[flows.TenantOf(no)]; ok {
 				p.DueAt[subqueue] = 0
 				break
 			}
@@ -289,7 +274,7 @@ func (p *participant) MayGo(tenants map[int64]int64) {
 	}
 }
 
-// Released notes that jobs that waited for a budget are ready at that time.
+// Released records that jobs which waited for a budget are ready at that time.
 func (p *participant) Released(t *db.Tx, subqueue queue.Subqueue, line, at int64, seqs ...int64) {
 	j := Key.Of(t)
 	j.due(subqueue, line, at)
@@ -298,20 +283,20 @@ func (p *participant) Released(t *db.Tx, subqueue queue.Subqueue, line, at int64
 	}
 }
 
-// restsUntil is until when none of a tenant's jobs is delivered; 0: they are.
+// restsUntil is when a tenant's jobs may be delivered again; 0: now.
 func (p *participant) restsUntil(tenant int64) int64 {
-	if p.pausedTenants[tenant] {
+	if p.queue.PausedTenants[tenant] {
 		return db.Never
 	}
 	return p.admission.Full[tenant]
 }
 
-// due notes that a message of that line of the subqueue can be delivered from that time on.
+// due records that a message of the flow can be delivered from that time on.
 func (t *Tx) due(subqueue queue.Subqueue, line, at int64) {
-	if known := t.w.lines[subqueue]; known != nil {
-		known.note(line, at, t.Now)
+	if known := t.w.flows[subqueue]; known != nil {
+		known.Note(line, at, t.Now)
 	}
-	if t.Notify(wordLine, int64(subqueue), line, 0); at > t.Now {
+	if t.Notify(wordFlow, int64(subqueue), line, 0); at > t.Now {
 		t.Notify(wordLater, int64(subqueue), 0, at)
 	}
 	t.Queue.WakeAt(subqueue, at)

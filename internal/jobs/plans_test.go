@@ -10,11 +10,9 @@ import (
 
 func TestPlansOnSQLite(t *testing.T) {
 	allowed := []string{"SCAN messages USING INDEX messages_deadline", "SCAN messages USING COVERING INDEX messages_deadline",
-		"SCAN messages USING COVERING INDEX messages_locked_deadline", "SCAN json_each VIRTUAL TABLE INDEX 1:",
-		"SCAN l", "SCAN a", "SCAN b", "SCAN x", "SCAN tenants USING INDEX tenants_paused"}
-	fixture.PlansOnSQLite(t, allowed, sqlJob, sqlJobsOfTenant, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy, sqlSetAsideRows, sqlReady,
-		sqlFreeOverdue, sqlLockedOverdue, sqlNextFreeDeadline, sqlNextLockedDeadline, sqlReportHours, sqlForgetHours, sqlAheadInLine,
-		sqlAheadInLineLater, sqlListBeside, sqlAheadOfOwn, sqlAheadOfOwnLater, sqlAheadOfOthers, sqlAheadOfOthersLater)
+		"SCAN messages USING COVERING INDEX messages_locked_deadline", "SCAN json_each VIRTUAL TABLE INDEX 1:"}
+	fixture.PlansOnSQLite(t, allowed, sqlJob, sqlJobsOfTenant, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy, sqlDeadLetters, sqlReady,
+		sqlFreeOverdue, sqlLockedOverdue, sqlNextFreeDeadline, sqlNextLockedDeadline)
 }
 
 func TestPlansOnPostgres(t *testing.T) {
@@ -22,8 +20,8 @@ func TestPlansOnPostgres(t *testing.T) {
 	turn := jobSession{1, 1, "s"}.prefetchTurn()
 	locked := driver.NewPrefetch(sqlLocked, driver.RowName{}).Int(1).Int(1)
 	cancelled := driver.NewPrefetch(sqlCancelled, driver.RowName{}).Int(1)
-	fixture.PlansOnPostgres(t, sqlRenewShared, sqlReadyShared, sqlNextShared, sqlAheadOfOwn, sqlAheadOfOwnLater, sqlAheadOfOthers, sqlAheadOfOthersLater,
-		auditedColumns+driver.OfNumbersShared+ofAuditedJobs, sqlBehind, sqlReportHours, sqlHourCodes, sqlSetAsideRows, sqlJobsByCorrelation,
+	fixture.PlansOnPostgres(t, sqlRenewShared, sqlReadyShared, sqlNextShared,
+		auditedColumns+driver.OfNumbersShared+ofAuditedJobs, sqlBackfill, sqlDeadLetters, sqlJobsByCorrelation,
 		sqlJobsAlive, sqlJobsUnhappy, postgres.AheadForm(madeBefore), postgres.AheadForm(turn), postgres.AheadForm(locked),
 		postgres.AheadForm(cancelled), postgres.AheadForm(admission.PrefetchHolds(1, 1, driver.RowName{})),
 		postgres.AheadForm(admission.PrefetchLiveHolds(1, driver.RowName{})))

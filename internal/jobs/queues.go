@@ -28,7 +28,7 @@ func (s *Service) Queues(ctx context.Context, tenant string) ([]forebay.QueueInf
 	return list, nil
 }
 
-// Knows reports whether the tenant may use a queue for jobs of that name.
+// Knows reports whether there is a queue for jobs of that name that the tenant may use.
 func (s *Service) Knows(tenant, name string) bool {
 	_, err := s.queue(tenant, name)
 	return err == nil
@@ -48,7 +48,7 @@ func (s *Service) queueInfo(ctx context.Context, tenant, name string, limit int6
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
-	counts, err := s.store.TenantDepth(ctx, q.no, no, limit)
+	counts, err := s.backlog.TenantDepth(ctx, q.no, no, limit)
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
@@ -69,7 +69,7 @@ func (s *Service) queueInfo(ctx context.Context, tenant, name string, limit int6
 	return info, nil
 }
 
-// PauseQueue stops claims from a queue; calls in flight finish. It outlives a restart.
+// PauseQueue stops claims from a queue, also after a restart. Calls in flight finish.
 func (s *Service) PauseQueue(ctx context.Context, name, actor string) error {
 	return s.setPaused(ctx, name, actor, true)
 }

@@ -1,16 +1,17 @@
 package jobs
 
 import (
+	"bytes"
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
+	"io"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/listing"
 )
 
 func (s *Service) row(ctx context.Context, tenant, id string) (JobRow, error) {
@@ -35,7 +36,7 @@ func (s *Service) Get(ctx context.Context, tenant, id string) (forebay.Job, erro
 
 // Wait returns the job once it is terminal, or as it stands when ctx or the timeout ends first.
 func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Job, error) {
-	// Also when ctx has ended already: whoever may not wait is told how the job stands.
+	// Also when ctx has ended already: a caller that may not wait gets the job as it stands.
 	row, err := s.row(context.WithoutCancel(ctx), tenant, id)
 	if err != nil || row.Status.Terminal() {
 		return s.view(tenant, row), err
@@ -77,17 +78,17 @@ func (s *Service) Attempts(ctx context.Context, tenant, id string) ([]forebay.At
 // maxEvents is the most that Events returns at once.
 const maxEvents = 1000
 
-// Events returns the events numbered above after, oldest first, at most 1,000; done says that the
-// job is terminal and these are its last.
+// Events returns the events numbered above after, oldest first, at most 1,000. done says that the
+// job is terminal and that these are its last.
 func (s *Service) Events(ctx context.Context, tenant, id string, after int64) (events []forebay.Event, done bool, err error) {
-	// The job first: what is terminal now has all its events written.
+	// The job comes first: a job that is terminal now has all its events written.
 	row, err := s.row(ctx, tenant, id)
 	if err != nil {
 		return nil, false, err
 	}
 	events, err = s.store.Events(ctx, row.Seq, after, maxEvents)
 	done = row.Status.Terminal() && len(events) < maxEvents
-	// It may have succeeded between the two: the event is to have its result all the same.
+	// The job may have succeeded between the two reads. The event has its result all the same.
 	if err == nil && row.Status != forebay.StatusSucceeded && slices.ContainsFunc(events, func(e forebay.Event) bool { return e.Type == forebay.EventSucceeded }) {
 		row, err = s.row(ctx, tenant, id)
 	}
@@ -110,8 +111,8 @@ func (s *Service) Events(ctx context.Context, tenant, id string, after int64) (e
 	return events, done, nil
 }
 
-// Watch returns a channel that gets a value (never more than one pending) after each change of the
-// job, until stop is called. Register before reading Events, so that no change is missed.
+// Watch returns a channel that gets a value after each change of the job, until stop is called.
+// At most one value is pending. Register before reading Events, so that no change is missed.
 func (s *Service) Watch(ctx context.Context, tenant, id string) (changes <-chan struct{}, stop func(), err error) {
 	row, err := s.row(ctx, tenant, id)
 	if err != nil {
@@ -119,22 +120,6 @@ func (s *Service) Watch(ctx context.Context, tenant, id string) (changes <-chan 
 	}
 	changes, stop = s.store.Watch(row.Seq)
 	return changes, stop, nil
-}
-
-// Created returns the bounds of when something was created, in milliseconds; 0: there is none.
-func Created(after, before *time.Time) (from, until int64, err error) {
-	for field, at := range map[string]*time.Time{"created_after": after, "created_before": before} {
-		if at != nil && (at.Year() < 1970 || at.Year() > 9999) {
-			return 0, 0, forebay.Invalid(field, "lies outside the years 1970 to 9999")
-		}
-	}
-	if after != nil {
-		from = after.UnixMilli()
-	}
-	if before != nil {
-		until = max(before.UnixMilli(), 1)
-	}
-	return from, until, nil
 }
 
 // List returns the tenant's jobs, newest first, without their results.
@@ -145,7 +130,7 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 		return page, err
 	}
 	q := JobQuery{Tenant: no, Statuses: f.Status, Task: f.Task, CorrelationID: f.CorrelationID}
-	if q.CreatedAfter, q.CreatedBefore, err = Created(f.CreatedAfter, f.CreatedBefore); err != nil {
+	if q.CreatedAfter, q.CreatedBefore, err = listing.Created(f.CreatedAfter, f.CreatedBefore); err != nil {
 		return page, err
 	}
 	for _, status := range f.Status {
@@ -160,10 +145,10 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 		}
 		q.Queue = queue.no
 	}
-	if q.Limit, err = PageSize(f.Limit); err != nil {
+	if q.Limit, err = listing.PageSize(f.Limit); err != nil {
 		return page, err
 	}
-	if q.Below, err = DecodeCursor(f.Cursor); err != nil {
+	if q.Below, err = listing.DecodeCursor(f.Cursor); err != nil {
 		return page, err
 	}
 	rows, next, err := s.store.Jobs(ctx, q)
@@ -171,71 +156,8 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 		return page, err
 	}
 	page.Items, err = s.views(ctx, tenant, rows)
-	page.NextCursor = EncodeCursor(next)
+	page.NextCursor = listing.EncodeCursor(next)
 	return page, err
-}
-
-// numberedPage returns a page of a list that is read below a number (0: from the newest on), newest first.
-func numberedPage[T any](limit int, cursor string, read func(below int64, limit int) ([]T, error), number func(*T) int64) (forebay.Page[T], error) {
-	return pageBelow(limit, cursor, func(below int64, limit int) (items []T, next int64, err error) {
-		if items, err = read(below, limit); len(items) == limit {
-			next = number(&items[limit-1])
-		}
-		return items, next, err
-	})
-}
-
-// pageBelow is numberedPage for a list that says itself below which number it goes on; 0: nowhere.
-func pageBelow[T any](limit int, cursor string, read func(below int64, limit int) (items []T, next int64, err error)) (forebay.Page[T], error) {
-	page := forebay.Page[T]{Items: []T{}}
-	limit, err := PageSize(limit)
-	if err != nil {
-		return page, err
-	}
-	below, err := DecodeCursor(cursor)
-	if err != nil {
-		return page, err
-	}
-	items, next, err := read(below, limit)
-	page.Items, page.NextCursor = append(page.Items, items...), EncodeCursor(next)
-	return page, err
-}
-
-// PageSize checks how many items a list is asked for; 0 is the default.
-func PageSize(limit int) (int, error) {
-	switch {
-	case limit == 0:
-		return forebay.DefaultPageSize, nil
-	case limit < 0 || limit > forebay.MaxPageSize:
-		return 0, forebay.Invalid("limit", "is %d; it goes from 1 to %d", limit, forebay.MaxPageSize)
-	}
-	return limit, nil
-}
-
-// cursorVersion is a cursor's leading byte; the sequence number to go below follows.
-const cursorVersion = 1
-
-// EncodeCursor is the cursor of a list that goes on below a number; "" for 0.
-func EncodeCursor(seq int64) string {
-	if seq == 0 {
-		return ""
-	}
-	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{cursorVersion}, uint64(seq)))
-}
-
-// DecodeCursor is the opposite. An error is CodeInvalidCursor.
-func DecodeCursor(cursor string) (int64, error) {
-	if cursor == "" {
-		return 0, nil
-	}
-	b, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err == nil && len(b) == 9 && b[0] == cursorVersion {
-		seq := int64(binary.BigEndian.Uint64(b[1:]))
-		if seq > 0 && EncodeCursor(seq) == cursor {
-			return seq, nil
-		}
-	}
-	return 0, &forebay.Error{Code: forebay.CodeInvalidCursor, Field: "cursor", Message: "is not a cursor that a list returned"}
 }
 
 // view is the job as clients see it.
@@ -306,4 +228,20 @@ func text(b []byte) string {
 		return string(b)
 	}
 	return strings.ToValidUTF8(string(b), "\uFFFD")
+}
+
+// Result opens the result of a succeeded job, which is size bytes of JSON. It is CodeConflict
+// while the job has not succeeded.
+func (s *Service) Result(ctx context.Context, tenant, id string) (r io.ReadCloser, size int64, err error) {
+	row, err := s.row(ctx, tenant, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	if row.Status != forebay.StatusSucceeded {
+		return nil, 0, forebay.Errorf(forebay.CodeConflict, "the job has no result: it is %s", row.Status)
+	}
+	if row.ResultBlob != "" {
+		return s.payloads.Open(ctx, row.ResultBlob)
+	}
+	return io.NopCloser(bytes.NewReader(row.Result)), int64(len(row.Result)), nil
 }

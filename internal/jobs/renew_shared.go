@@ -5,7 +5,7 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Where processes share a database, which is PostgreSQL, all locks are renewed in one round trip.
+// Where processes share a database (PostgreSQL), one round trip renews all locks.
 
 const sqlRenewShared = `
 UPDATE messages m SET visible = ? FROM unnest(CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(seq, token)

@@ -1,15 +1,17 @@
-// Package jobs is the life of a job: submit, claim, attempt, settle, retry, set aside, redrive, cancel.
+// Package jobs is the life of a job: submit, claim, attempt, settle, retry, dead-letter, redrive,
+// cancel.
 //
-// A [Service] is the one place that decides: what a valid job is, what a failed call leads to, which
-// payloads go to blob storage. The store makes each decision durable in one transaction; dispatch
-// carries the calls out; the API shows the rest.
+// A [Service] decides what a valid job is, what a failed call leads to and which payloads go to
+// blob storage. The [Store] makes each decision durable in one transaction. Package dispatch
+// makes the calls, and the API shows the rest.
+//
+// Which ready job goes next is decided in three steps. A scan of a subqueue (scan.go) finds ready
+// jobs in the order of package flows. Package admission decides which of them may be called now.
+// The claim locks those (claim_rows.go).
 package jobs
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base32"
-	"encoding/binary"
 	"slices"
 	"strings"
 	"sync"
@@ -17,13 +19,11 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/audit"
-	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/backlog"
 	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/limits"
+	"github.com/forebayhq/forebay/internal/payload"
 	"github.com/forebayhq/forebay/internal/retry"
-	"github.com/forebayhq/forebay/internal/tenant"
 )
 
 // Queue is the configuration of one queue, with every value set.
@@ -40,24 +40,18 @@ type Queue struct {
 	pace func() float64 // see PaceRetries
 }
 
-// PaceRetries lets estimates know how many retries a second the queue's retry budget allows in this process just now; 0: it
-// does not hold them back. It is called before anything is asked of the service.
+// PaceRetries sets the function that returns how many retries a second the queue's retry budget
+// allows now, for estimates. 0: any number. It must be set before the service is used.
 func (q *Queue) PaceRetries(pace func() float64) { q.pace = pace }
 
 // Options makes a Service.
 type Options struct {
-	Store   *Store
-	Log     *audit.Store
-	APIKeys *keys.Store
-	Tenants *tenant.Store
-	Blobs   *blob.Store
-	// BlobsInUse calls used with those of the keys that something refers to: a job or a document with the id under which the key
-	// stands, or an orchestration. Blobs are swept by it.
-	BlobsInUse    func(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error
+	Store         *Store
+	Payloads      *payload.Store
 	Queues        []Queue // DefaultQueue must be among them
 	MaxInputBytes int64
 	Observer      Observer      // nil: nobody watches
-	Limits        *limits.Meter // judges what clients submit; nil: nothing does
+	Limits        *limits.Meter // judges what clients submit; nil: no limits
 	Settings
 }
 
@@ -65,50 +59,39 @@ type Options struct {
 type Settings struct {
 	Tasks       map[string]forebay.Task
 	Deployments Deployments // nil: nothing holds calls back
-	// Weights are the tenants' shares of what a queue delivers, by name; others have 1.
+	// Weights are the tenants' shares of what a queue delivers, by name. Other tenants have 1.
 	Weights map[string]float64
 }
 
-// settings are Settings with numbers for names. They are never changed, but replaced.
+// settings are Settings with numbers for names. They are never changed, only replaced.
 type settings struct {
 	tasks       map[string]forebay.Task
 	deployments Deployments
 	weights     map[int64]float64
 }
 
-// Service answers everything about jobs. All methods are safe for concurrent use, return
+// Service answers everything about jobs. All methods are safe for concurrent use. They return
 // *forebay.Error values for what a caller did wrong, and see only the given tenant's jobs.
 type Service struct {
-	store      *Store
-	log        *audit.Store
-	apiKeys    *keys.Store
-	tenants    *tenant.Store
-	blobs      *blob.Store
-	blobsInUse func(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error
-	queues     map[string]*Queue
-	byNo       map[int64]*Queue
-	maxInput   int64
-	observer   Observer
-	settings   atomic.Pointer[settings]
-	limits     *limits.Meter
-	running    sync.Map // lock token → context.CancelCauseFunc of the calls of this process
-	keys       keyCache
-	doubtfulMu sync.Mutex
-	doubtful   []doubtful
-	holds      holds
+	store    *Store
+	backlog  *backlog.Reader
+	payloads *payload.Store
+	queues   map[string]*Queue
+	byNo     map[int64]*Queue
+	maxInput int64
+	observer Observer
+	settings atomic.Pointer[settings]
+	limits   *limits.Meter
+	running  sync.Map // lock token → context.CancelCauseFunc of the calls of this process
 }
 
 // New makes the service and the queues it is configured with.
 func New(ctx context.Context, opts Options) (*Service, error) {
 	s := &Service{
-		store: opts.Store, log: opts.Log, apiKeys: opts.APIKeys, tenants: opts.Tenants, blobs: opts.Blobs, blobsInUse: opts.BlobsInUse, maxInput: opts.MaxInputBytes, observer: opts.Observer, limits: opts.Limits,
+		store: opts.Store, backlog: &backlog.Reader{Queues: opts.Store.Store, Admission: opts.Store.Admission}, payloads: opts.Payloads, maxInput: opts.MaxInputBytes, observer: opts.Observer, limits: opts.Limits,
 		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
 	}
 	s.store.OnCancelled(s.abortRunning)
-	s.apiKeys.OnChange(func() {
-		s.keys.clear()
-		s.holds.schedule(0, s.pollKeys)
-	})
 	apply, err := s.Prepare(ctx, opts.Settings)
 	if err != nil {
 		return nil, err
@@ -126,8 +109,8 @@ func New(ctx context.Context, opts Options) (*Service, error) {
 	return s, nil
 }
 
-// Prepare makes ready to change the settings, which the returned function does. Calls under way end with what they
-// began with.
+// Prepare returns a function that changes the settings. Calls under way end with the settings
+// they began with.
 func (s *Service) Prepare(ctx context.Context, to Settings) (apply func(), err error) {
 	next := &settings{tasks: to.Tasks, deployments: to.Deployments, weights: map[int64]float64{}}
 	for name, weight := range to.Weights {
@@ -157,20 +140,8 @@ func (s *Service) Tasks() []forebay.Task {
 // Part is a part of the store, and whether it works.
 type Part = db.Part
 
-// Health tells which parts of the store work right now, within seconds and at little cost.
+// Health reports which parts of the store work right now, within seconds and at little cost.
 func (s *Service) Health(ctx context.Context) []Part { return s.store.Health(ctx) }
-
-// IDEncoding writes what tells things apart in ids: without letters that are taken for others.
-var IDEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
-
-// NewID returns a prefix and 26 characters: 48 bits of time in milliseconds, so that ids made
-// together stand together in an index, then 80 random bits, so that none can be guessed.
-func NewID(prefix string) string {
-	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], uint64(time.Now().UnixMilli())<<16)
-	rand.Read(b[6:])
-	return prefix + IDEncoding.EncodeToString(b[:])
-}
 
 const jobPrefix = "job_"
 

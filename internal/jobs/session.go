@@ -8,12 +8,12 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Jobs of one session, of one tenant in one queue, run one after the other. The one whose turn it is
-// stands in the queue like any other; the rest is held, invisible, until it has ended for good. A
-// retry, a throttle or a lost lock keeps the turn. So does a call whose job was cancelled, as long as it may
-// still run.
+// Jobs of one session, of one tenant in one queue, run one after the other. The job whose turn it
+// is waits in the queue like any other. The others are invisible until it has ended for good. A
+// retry, a throttle or a lost lock keeps the turn. So does a call of a cancelled job for as long
+// as it may still run.
 
-// heldUntil is the "visible" of a job that waits for its turn.
+// heldUntil is the "visible" of a job that waits for its session's turn.
 const heldUntil = 1 << 62
 
 // jobSession is a session that a job belongs to.
@@ -22,15 +22,16 @@ type jobSession struct {
 	id            string
 }
 
-// Whether it is the turn of a job of the session, and until when a call may run whose job was cancelled.
+// Whether a job of the session has the turn, and until when the call of a cancelled job may run.
 const sqlTurn = `
 SELECT CASE WHEN EXISTS (SELECT 1 FROM job_sessions s JOIN messages m ON m.seq = s.seq
     WHERE s.tenant = ?1 AND s.queue = ?2 AND s.session_id = ?3 AND m.visible < ?4) THEN 1 ELSE 0 END,
   coalesce((SELECT h.ends_at FROM job_session_holds h WHERE h.tenant = ?1 AND h.queue = ?2 AND h.session_id = ?3), 0)`
 
-// joinSession makes a job that is about to be stored, or redriven, the session's latest. It may begin at
-// that time at the earliest; notBefore is that time if it is not when the job was submitted for, else 0.
-// It returns when the job becomes visible and what it waits for until then, if that is its session.
+// joinSession makes a job that is about to be stored, or redriven, the session's last. The job
+// may begin at that time at the earliest. notBefore is that time if it differs from the submitted
+// one, else 0. joinSession returns when the job becomes visible, and what it waits for if that is
+// its session.
 func (t *Tx) joinSession(s jobSession, seq, at, notBefore int64) (visible int64, waiting string, err error) {
 	if err := t.passTurns(); err != nil {
 		return 0, "", err
@@ -55,10 +56,10 @@ func (t *Tx) joinSession(s jobSession, seq, at, notBefore int64) (visible int64,
 	return visible, waiting, err
 }
 
-// turn is whose turn it is in a session.
+// turn is who has the turn in a session.
 type turn struct {
-	taken bool  // it is a job's
-	until int64 // until when a call may run whose job was cancelled
+	taken bool  // a job has it
+	until int64 // until when the call of a cancelled job may run
 }
 
 // prefetchTurn is what joinSession asks.
@@ -78,8 +79,8 @@ func (s jobSession) row() driver.RowName {
 	return driver.RowName{Of: "job_sessions", No: s.queue, ID: strconv.FormatInt(s.tenant, 36) + "/" + s.id}
 }
 
-// afterCall is when a job becomes visible that has its turn and may begin at that time, while a call that
-// was cancelled may run until then.
+// afterCall returns when a job with the turn becomes visible, which may begin at that time. The
+// call of a cancelled job may run until the other time.
 func afterCall(at, until int64) (visible int64, waiting string) {
 	if until > at {
 		return until, string(forebay.WaitSession)
@@ -138,10 +139,10 @@ func (t *Tx) passTurns() error {
 	return nil
 }
 
-// nextTurn is the job whose turn comes.
+// nextTurn is the job that gets the turn.
 type nextTurn struct {
 	seq, rank, at, deadline int64 // seq 0: there is none
-	until                   int64 // as of turn
+	until                   int64 // as in turn
 	subqueue                queue.Subqueue
 }
 
@@ -152,7 +153,7 @@ func (n *nextTurn) read(r driver.Row) {
 	*n = nextTurn{seq: r.Int(0), subqueue: queue.Subqueue(r.Int(1)), rank: r.Int(2), at: r.Int(3), deadline: r.Int(4), until: r.Int(5)}
 }
 
-// give gives the job, if there is one, its turn.
+// give gives the turn to the job, if there is one.
 func (t *Tx) give(n *nextTurn) error {
 	if n.seq == 0 {
 		return nil
@@ -168,7 +169,7 @@ func (t *Tx) give(n *nextTurn) error {
 var sqlGiveTurn = driver.BatchForm("UPDATE messages SET visible = ?, waiting = ? WHERE seq = ?",
 	"UPDATE messages m SET visible = p1, waiting = p2 FROM %s WHERE m.seq = ANY (ARRAY[p3])")
 
-// rejoinSession holds a job that was redriven, to begin at that time, while it is another's turn.
+// rejoinSession holds a redriven job, to begin at that time, while another job has the turn.
 func (t *Tx) rejoinSession(seq, at int64) error {
 	var s jobSession
 	found, err := t.Prep("SELECT tenant, queue, session_id FROM jobs WHERE seq = ? AND session_id IS NOT NULL").Int(seq).
@@ -207,15 +208,15 @@ func (t *Tx) holdSession(s jobSession, seq, token, until int64) error {
 
 const (
 	sqlEndHold = "DELETE FROM job_session_holds WHERE tenant = ? AND queue = ? AND session_id = ? AND token = ?"
-	// The job whose turn it is, if it waits for the call alone.
+	// The job with the turn, if it waits only for the call.
 	sqlWaitsForCall = `
 SELECT m.seq, m.lane, m.rank, coalesce(s.not_before, j.scheduled_at, 0), m.deadline, 0, m.token
 FROM job_sessions s JOIN messages m ON m.seq = s.seq JOIN jobs j ON j.seq = s.seq
 WHERE s.tenant = ? AND s.queue = ? AND s.session_id = ? AND m.visible < ? AND m.token IS NULL AND m.waiting = 'session' LIMIT 1`
 )
 
-// callOver tells that a call is over whose lock a cancel may have voided: the next job of its session need
-// not wait for the end of that lock.
+// callOver records that a call is over whose lock a cancel may have voided. The next job of its
+// session need not wait for the end of that lock.
 func (t *Tx) callOver(s jobSession, token int64) error {
 	delete(t.turns, s)
 	t.DropPrefetched(s.row())
@@ -230,7 +231,7 @@ func (t *Tx) callOver(s jobSession, token int64) error {
 	return t.give(&n)
 }
 
-// endHolds is for a start after which no call of before can run.
+// endHolds is for a start after which no earlier call can run.
 func (t *Tx) endHolds() error {
 	held := map[jobSession]int64{}
 	err := t.Prep("SELECT tenant, queue, session_id, token FROM job_session_holds").Each(func(r driver.Row) error {

@@ -23,13 +23,13 @@ type AttemptRecord struct {
 	Usage        forebay.TokenUsage
 	Cost         forebay.Money
 	RetryDelay   time.Duration // before the next attempt, when one follows
-	Uncharged    bool          // by Retry: the failure is laid to the deployment
-	Unmeasured   bool          // the call was cut off: what it used is known only if Usage or Cost say so
+	Uncharged    bool          // by Retry: the failure is blamed on the deployment
+	Unmeasured   bool          // the call was cut off: its use is known only if Usage or Cost say so
 
-	assumed int64 // tokens that count as used, for nobody knows
+	assumed int64 // tokens that count as used, because the use is unknown
 }
 
-// Failure is why a job was set aside or expired.
+// Failure is why a job was dead-lettered or expired.
 type Failure struct {
 	Class   forebay.ErrorClass
 	Code    string
@@ -44,7 +44,7 @@ type Output struct {
 }
 
 // Succeed records the attempt and the result and ends the job. Like all settlements it returns
-// forebay.ErrLockLost, and changes nothing, when the lock no longer holds the message.
+// forebay.ErrLockLost, and changes nothing, if the lock no longer holds the message.
 func (s *Store) Succeed(ctx context.Context, d *LockedJob, a AttemptRecord, out Output) error {
 	o := settling(d)
 	o.Size, o.Prefetch = len(out.Inline), d.prefetchRelease()
@@ -68,8 +68,9 @@ UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, attem
 UPDATE messages m SET lane = p1, visible = p2, token = NULL, locked_at = NULL, attempt = attempt + p3, version = version + 2,
   waiting = 'schedule', last_error = p4, deliveries = 0 FROM %s WHERE m.seq = ANY (ARRAY[p5]) AND m.token = p6`)
 
-// Retry records the failed attempt, charges it unless a.Uncharged, and moves the message to its queue's retry subqueue for the delay
-// a.RetryDelay. The delivery count starts anew: it counts deliveries without an outcome.
+// Retry records the failed attempt and moves the message to its queue's retry subqueue for the
+// delay a.RetryDelay. It charges the attempt unless a.Uncharged. The delivery count starts anew,
+// because it counts deliveries without an outcome.
 func (s *Store) Retry(ctx context.Context, d *LockedJob, a AttemptRecord) error {
 	return s.settle(ctx, d, a, func(t *Tx) error {
 		m, err := t.locked(d)
@@ -103,8 +104,8 @@ UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = de
 UPDATE messages m SET visible = p1, token = NULL, locked_at = NULL, deliveries = deliveries - 1, version = version + 1,
   waiting = p2, last_error = p3 FROM %s WHERE m.seq = ANY (ARRAY[p4]) AND m.token = p5`)
 
-// Throttle records a call that the provider turned away and puts the message back into its subqueue for
-// the delay a.RetryDelay. It charges neither an attempt nor a delivery.
+// Throttle records a call that the provider turned away and puts the message back into its
+// subqueue for the delay a.RetryDelay. It charges neither an attempt nor a delivery.
 func (s *Store) Throttle(ctx context.Context, d *LockedJob, a AttemptRecord, waiting forebay.WaitReason) error {
 	return s.settle(ctx, d, a, func(t *Tx) error { return t.throttle(d, a, waiting) })
 }
@@ -132,8 +133,8 @@ UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = de
 UPDATE messages m SET visible = p1, token = NULL, locked_at = NULL, deliveries = deliveries - 1, number = number - 1,
   waiting = p2 FROM %s WHERE m.seq = ANY (ARRAY[p3]) AND m.token = p4`)
 
-// Release puts the message back into its subqueue as if it had not been delivered: nothing was called,
-// or the call was interrupted by a stop. waiting may be "".
+// Release puts the message back into its subqueue as if it had not been delivered: nothing was
+// called, or a stop interrupted the call. waiting may be "".
 func (s *Store) Release(ctx context.Context, d *LockedJob, delay time.Duration, waiting forebay.WaitReason) error {
 	return s.settle(ctx, d, AttemptRecord{}, func(t *Tx) error {
 		m, err := t.locked(d)
@@ -166,15 +167,16 @@ func (s *Store) Interrupt(ctx context.Context, d *LockedJob, a AttemptRecord) er
 	})
 }
 
-// SetAside records the failed attempt, ends the job as failed and moves its message to the
-// dead-letter or quarantine subqueue, where it waits for a redrive or a purge.
-func (s *Store) SetAside(ctx context.Context, d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason string) error {
+// DeadLetter records the failed attempt, ends the job as failed and moves its message to the
+// dead-letter or quarantine subqueue. There it waits for a redrive or a purge.
+func (s *Store) DeadLetter(ctx context.Context, d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason string) error {
 	return s.settle(ctx, d, a, func(t *Tx) error { return t.fail(d, a, to, reason) })
 }
 
-// SetAsideUnlessDenied is SetAside for a call that was turned away, perhaps for the job's own fault: unless its deployment
-// takes calls, and took them when this one began, it records the attempt as back and is Throttle.
-func (s *Store) SetAsideUnlessDenied(ctx context.Context, d *LockedJob, a, back AttemptRecord, to queue.SubqueueKind, reason string) (setAside bool, err error) {
+// DeadLetterUnlessDenied is for a call that was turned away, perhaps because of the job itself.
+// It is DeadLetter if the deployment takes calls now and took them when this call began.
+// Otherwise it is Throttle with the attempt back.
+func (s *Store) DeadLetterUnlessDenied(ctx context.Context, d *LockedJob, a, back AttemptRecord, to queue.SubqueueKind, reason string) (setAside bool, err error) {
 	err = s.settle(ctx, d, a, func(t *Tx) error {
 		deployment, err := t.admission.Deployment(d.Admission.Deployment)
 		if err != nil {
@@ -195,7 +197,7 @@ func (t *Tx) fail(d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason s
 	if err := t.attempt(d.attempted(), a); err != nil {
 		return err
 	}
-	return t.setAside(setAside{
+	return t.deadLetter(deadLetter{
 		session: d.session(), uncalled: !mayBeCalled(d.CorrelationID),
 		seq: d.Seq, to: queue.SubqueueOf(d.Subqueue.Queue(), to), generation: d.Generation, attempt: d.Attempt + 1, number: d.Number, version: d.Version,
 		started: d.StartedAt.UnixMilli(), failure: Failure{Class: a.ErrorClass, Code: a.ErrorCode, Message: a.ErrorMessage}, reason: reason,
@@ -217,12 +219,12 @@ func (s *Store) Expire(ctx context.Context, d *LockedJob, a AttemptRecord) error
 	})
 }
 
-// settle is what f does with a delivery, and what follows from the attempt.
+// settle runs f on a delivery in a transaction, and does what every settlement does.
 func (s *Store) settle(ctx context.Context, d *LockedJob, a AttemptRecord, f func(*Tx) error) error {
 	return s.settled(ctx, d, a, settling(d), f)
 }
 
-// settling is what is known of the settlement of a delivery.
+// settling describes the settlement of a delivery to the writer.
 func settling(d *LockedJob) db.Op {
 	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true,
 		Prefetch: driver.NewPrefetch(sqlLocked, queue.MessageRow(d.Seq)).Int(d.Seq).Int(d.Token)}
@@ -238,7 +240,7 @@ func settling(d *LockedJob) db.Op {
 func (s *Store) settled(ctx context.Context, d *LockedJob, a AttemptRecord, o db.Op, f func(*Tx) error) error {
 	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) {
 		if d.Admission != nil { // whoever has the job now
-			if err := t.admission.Told(d.Admission); err != nil {
+			if err := t.admission.NoteOutcome(d.Admission); err != nil {
 				return struct{}{}, err
 			}
 		}
@@ -247,14 +249,14 @@ func (s *Store) settled(ctx context.Context, d *LockedJob, a AttemptRecord, o db
 			err = t.settleHolds(d, a)
 		}
 		if err == nil {
-			err = t.leaveSlots(d)
+			err = t.releaseConcurrency(d)
 		}
 		if err == nil {
 			t.Changed(d.Seq)
 		}
 		return struct{}{}, err
 	})
-	if err == nil || errors.Is(err, forebay.ErrLockLost) { // it is told once
+	if err == nil || errors.Is(err, forebay.ErrLockLost) { // its outcome is recorded only once
 		d.Admission = nil
 	}
 	return err
@@ -304,7 +306,7 @@ func waitingStatus(l queue.Subqueue) forebay.Status {
 
 const maxLastErrorBytes = 512
 
-// lastError is what the message carries of a failed attempt for whoever receives it next.
+// lastError is what the message carries of a failed attempt for the next call.
 func lastError(a AttemptRecord) []byte {
 	text := append([]byte(a.ErrorCode+": "), a.ErrorMessage...)
 	return text[:min(len(text), maxLastErrorBytes)]
@@ -326,7 +328,7 @@ func (t *Tx) attempt(c attempted, a AttemptRecord) error {
 		Int(admission.Plausible(int64(a.Cost), admission.MaxCost)).IntOrNull(a.RetryDelay.Milliseconds()).IntOrNull(a.assumed).Exec()
 }
 
-// Bounded cuts a short name, such as an error code, to the length of names.
+// Bounded cuts a short name, such as an error code, to the length of its column.
 func Bounded(name string) string { return name[:min(len(name), maxCodeBytes)] }
 
 const maxCodeBytes = 128
@@ -349,13 +351,13 @@ const sqlEvent = `
 INSERT INTO events (seq, number, type, at, status, generation, attempt, error_class, error_code, retry_delay)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-// firstStart is the number of the event that a job's first attempt has started. As a rule it has no row: it
-// follows from the message or the outcome.
+// firstStart is the number of the "started" event of a job's first attempt. It usually has no
+// row, because it follows from the message or the outcome.
 const firstStart = 2
 
 func (t *Tx) event(e event) error {
 	t.Changed(e.seq)
-	if err := t.tell(e); err != nil {
+	if err := t.publish(e); err != nil {
 		return err
 	}
 	return t.Prep(sqlEvent).Int(e.seq).Int(e.number).Text(string(e.kind)).Int(t.Now).Text(string(e.status)).
@@ -383,8 +385,8 @@ INSERT INTO outcomes (seq, status, generation, attempt, version, started_at, com
   result, result_blob, result_size, error_class, error_code, error_message)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-// end records the outcome and its event. The primary key of outcomes is the last guard of "one
-// result a job": a second outcome for a generation cannot be inserted.
+// end records the outcome and its event. The primary key of outcomes is the last guard of one
+// result per job: a second outcome for a generation cannot be inserted.
 func (t *Tx) end(e ending, kind forebay.EventType) error {
 	err := t.Prep(sqlOutcome).Int(e.seq).Text(string(e.status)).Int(int64(e.generation)).Int(int64(e.attempt)).Int(e.version).
 		IntOrNull(e.started).Int(t.Now).Blob(e.out.Inline).TextOrNull(e.out.Blob).Int(e.out.Size).
@@ -404,8 +406,8 @@ func (t *Tx) end(e ending, kind forebay.EventType) error {
 	}
 	ended := event{seq: e.seq, number: e.version, kind: kind, status: e.status, generation: e.generation,
 		attempt: e.number, class: e.failure.Class, code: e.failure.Code, result: e.out.Inline}
-	if e.status == forebay.StatusSucceeded { // its row follows from the outcome
-		return t.tell(ended)
+	if e.status == forebay.StatusSucceeded { // the event has no row, because it follows from the outcome
+		return t.publish(ended)
 	}
 	return t.event(ended)
 }
@@ -420,8 +422,8 @@ func (t *Tx) expire(e ending) error {
 	return t.end(e, forebay.EventExpired)
 }
 
-// setAside is a job that failed for good.
-type setAside struct {
+// deadLetter is a job that failed for good.
+type deadLetter struct {
 	seq        int64
 	to         queue.Subqueue
 	generation int
@@ -435,18 +437,18 @@ type setAside struct {
 	uncalled   bool // as in ending
 }
 
-var sqlSetAside = driver.BatchForm(`
+var sqlDeadLetter = driver.BatchForm(`
 UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, version = ?, deadline = NULL, waiting = NULL,
   attempt = ?, reason = ? WHERE seq = ?`, `
 UPDATE messages m SET lane = p1, visible = p2, token = NULL, locked_at = NULL, version = p3, deadline = NULL, waiting = NULL,
   attempt = p4, reason = p5 FROM %s WHERE m.seq = ANY (ARRAY[p6])`)
 
-func (t *Tx) setAside(s setAside) error {
+func (t *Tx) deadLetter(s deadLetter) error {
 	kind := forebay.EventDeadLettered
 	if s.to.Kind() == queue.SubqueueQuarantine {
 		kind = forebay.EventQuarantined
 	}
-	err := t.Prep(sqlSetAside).Int(int64(s.to)).Int(t.Now).Int(s.version + 2).Int(int64(s.attempt)).Text(Bounded(s.reason)).Int(s.seq).Exec()
+	err := t.Prep(sqlDeadLetter).Int(int64(s.to)).Int(t.Now).Int(s.version + 2).Int(int64(s.attempt)).Text(Bounded(s.reason)).Int(s.seq).Exec()
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/quota"
 )
@@ -27,7 +28,7 @@ type flood struct {
 }
 
 // fillBacklogs stores the backlogs, one tenant each, and says how the tenants share.
-func fillBacklogs(t *testing.T, s *stores, queueID int64, floods []flood) (tenants []int64, share Share) {
+func fillBacklogs(t *testing.T, s *stores, queueID int64, floods []flood) (tenants []int64, share flows.Shares) {
 	t.Helper()
 	weights := map[int64]float64{}
 	for i, f := range floods {
@@ -42,10 +43,10 @@ func fillBacklogs(t *testing.T, s *stores, queueID int64, floods []flood) (tenan
 		}
 		submitAll(t, s, jobs...)
 		_, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(tx *Tx) (struct{}, error) {
-			for _, l := range tx.w.lines { // as if they had come then
-				for no, one := range l.of {
-					if tenantOfLine(no) == tenants[i] {
-						one.floor, one.head = 0, 0
+			for _, l := range tx.w.flows { // as if they had come then
+				for no, one := range l.Flows {
+					if flows.TenantOf(no) == tenants[i] {
+						one.Floor, one.Oldest = 0, 0
 					}
 				}
 			}
@@ -181,11 +182,11 @@ func TestSharesOfAQuota(t *testing.T) {
 // Where the jobs of more tenants than a look asks may not be called, those of others that call something else go on.
 func TestManyTenantsThatAreHeldLeaveRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stores, queueID int64) {
-		floods := make([]flood, 3*maxLines)
+		floods := make([]flood, 3*flows.MaxFlows)
 		for i := range floods {
 			floods[i] = flood{weight: 1, priority: 9, class: 1, jobs: 12, age: time.Hour}
 		}
-		const last, jobs = 3*maxLines - 1, 100
+		const last, jobs = 3*flows.MaxFlows - 1, 100
 		floods[last] = flood{weight: 0.01, class: 2, jobs: jobs}
 		_, share := fillBacklogs(t, s, queueID, floods)
 		if err := s.Admission.PauseDeployment(t.Context(), "paused", true, audit.Act{Actor: "a", Action: "pause-deployment", Target: "paused"}); err != nil {

@@ -11,7 +11,7 @@ import (
 type Store struct {
 	*queue.Store
 	Admission *admission.Store
-	Audited   []forebay.EventType         // events that the audit log is to have
+	Audited   []forebay.EventType         // types of events that the audit log gets
 	ended     []func(*db.Tx, Ended) error // called within the transaction that ends a job
 	redriven  []func(t *db.Tx, seq int64) error
 	tallies   db.Listener[Tally]
@@ -31,8 +31,8 @@ func (s *Store) Received(n *db.Notification) {
 	n.Each(wordCancelled, func(token, _, _ int64) { s.cancelled.Notify(token) })
 }
 
-// OnJobsChanged makes f hear what each transaction of this process made of jobs. It runs on the goroutine that made it,
-// so it must be quick.
+// OnJobsChanged sets the function that is called with what each transaction of this process did
+// to jobs. It runs on the writer's goroutine, so it must be quick.
 func (s *Store) OnJobsChanged(f func(Tally)) { s.tallies.Set(f) }
 
 // Ended is a generation of a job that has ended.
@@ -44,14 +44,15 @@ type Ended struct {
 	Uncalled   bool // it is known to be no activity of an orchestration
 }
 
-// WhenEnded has f called in each transaction that ends a generation of a job, before anything else of the database is
-// told. It is called once for each domain that has to know, before the database is opened.
+// WhenEnded has f called in each transaction that ends a generation of a job, before anything
+// else is done about it. Each domain calls it at most once, before the database is opened.
 func (s *Store) WhenEnded(f func(*db.Tx, Ended) error) { s.ended = append(s.ended, f) }
 
-// WhenRedriven is WhenEnded for a job that is sent back.
+// WhenRedriven is WhenEnded for a job that is redriven.
 func (s *Store) WhenRedriven(f func(t *db.Tx, seq int64) error) { s.redriven = append(s.redriven, f) }
 
-// OnCancelled makes f hear of the locks that a cancel in another process voided.
+// OnCancelled sets the function that is called with the token of each lock that a cancel in
+// another process voided.
 func (s *Store) OnCancelled(f func(token int64)) { s.cancelled.Set(f) }
 
 var Key = db.NewKey(newJobsTx)

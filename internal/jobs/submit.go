@@ -5,18 +5,20 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/ids"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
-// Submit validates and stores one job; when it returns the job is on disk. existing says that the
+// Submit validates and stores one job. When it returns the job is on disk. existing says that the
 // idempotency key had already made this very job.
 func (s *Service) Submit(ctx context.Context, tenant string, req forebay.SubmitRequest) (job forebay.Job, existing bool, err error) {
 	result := s.SubmitMany(ctx, tenant, []forebay.SubmitRequest{req})[0]
@@ -26,34 +28,37 @@ func (s *Service) Submit(ctx context.Context, tenant string, req forebay.SubmitR
 	return *result.Job, result.Existing, nil
 }
 
-// SubmitMany stores each request that is valid, all in one transaction, and returns one result per
+// SubmitMany stores each valid request, all in one transaction. It returns one result per
 // request, in order, with Line unset.
 func (s *Service) SubmitMany(ctx context.Context, tenant string, reqs []forebay.SubmitRequest) []forebay.SubmitResult {
 	return s.SubmitRepeatable(ctx, tenant, reqs, nil)
 }
 
-// AtOnce is how many requests SubmitMany had best get now: others wait until all of a call are stored.
+// AtOnce is how many requests a caller should pass to SubmitMany. Others wait until all of a call
+// are stored.
 func (s *Service) AtOnce() int { return s.store.AtOnce() }
 
 type continuingKey struct{}
 
-// Continuing returns a context for what follows from what was acknowledged already: a limit of the tenant does not refuse it.
+// Continuing returns a context for jobs that follow from acknowledged work. The tenant's limits
+// do not refuse them.
 func Continuing(ctx context.Context) context.Context {
 	return context.WithValue(ctx, continuingKey{}, true)
 }
 
-// SubmitRepeatable is SubmitMany for requests that are made of something else, in its order. Two with the same idempotency
-// key are the same request if their fingerprints are; nil: if all they say is. After one that a limit of the tenant refuses
-// no new one is stored, so that none overtakes it.
+// SubmitRepeatable is SubmitMany for requests that are made from something else, such as
+// messages, in their order. Two requests with one idempotency key are the same if their
+// fingerprints are equal; nil: if their contents are. Once a limit of the tenant has refused a
+// request, no later new one is stored, so that none overtakes it.
 func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []forebay.SubmitRequest, fingerprints [][]byte) []forebay.SubmitResult {
 	results := make([]forebay.SubmitResult, len(reqs))
 	batch := make([]NewJob, 0, len(reqs))
-	places := make([]int, 0, len(reqs)) // of the batch in results
+	places := make([]int, 0, len(reqs)) // of the batch's jobs in results
 	observed := s.observeSubmits(len(reqs))
 	defer observed.ended(tenant, results)
 	taken := taken{make([]limits.Taken, 0, 2*len(reqs))}
 	defer taken.done()
-	var limited error // in a sequence, what a limit has refused
+	var limited error // in a sequence, the first refusal by a limit
 	tenantNo, err := s.store.EnsureTenant(ctx, tenant)
 	for i := range reqs {
 		if err != nil {
@@ -67,7 +72,7 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 		if fingerprints != nil {
 			limited = refusal
 		}
-		if refusal != nil && reqs[i].IdempotencyKey == "" { // which makes it no repeat
+		if refusal != nil && reqs[i].IdempotencyKey == "" { // it cannot be a repeat
 			results[i].Error = asError(refusal)
 			continue
 		}
@@ -93,7 +98,8 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 	return results
 }
 
-// submitted fills in what became of one job of a batch and removes the blob of one that was not made.
+// submitted fills in the result of one job of a batch, and removes the blob of a job that was not
+// made.
 func (s *Service) submitted(ctx context.Context, tenant string, job *NewJob, stored []Submitted, n int, err error, result *forebay.SubmitResult) {
 	if err == nil {
 		err = stored[n].Err
@@ -119,21 +125,20 @@ func (s *Service) submitted(ctx context.Context, tenant string, job *NewJob, sto
 	result.Job = &view
 }
 
-// removeInput removes the payload of a job that does not have it, now or when that is certain. answered says that its transaction is on disk.
+// removeInput removes the payload of a job that was not stored with it: now, or once that is
+// certain. answered says that its transaction is on disk.
 func (s *Service) removeInput(ctx context.Context, id, key string, answered bool, err error) {
 	switch code := forebay.CodeOf(err); {
 	case answered, code != "" && code != forebay.CodeUnavailable && code != forebay.CodeInternal:
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
-		defer cancel()
-		_ = s.blobs.Delete(limited, key) // the sweep would find it too
-	case ctx.Err() == nil: // else the transaction may be still to come
-		s.doubt(id, key)
+		s.payloads.Remove(ctx, key)
+	case ctx.Err() == nil: // else the transaction may still be waiting
+		s.payloads.Doubt(id, key)
 	}
 }
 
 func asError(err error) *forebay.Error {
 	var known *forebay.Error
-	if asForebay(err, &known) {
+	if errors.As(err, &known) {
 		return known
 	}
 	return forebay.Errorf(forebay.CodeInternal, "something went wrong here").Caused(err)
@@ -142,7 +147,8 @@ func asError(err error) *forebay.Error {
 // Bounds of times a client may give.
 const maxAhead = 10 * 366 * 24 * time.Hour
 
-// newJob checks the request and makes what is stored of it, its large input already in blob storage.
+// newJob checks the request and returns what is stored of it. Its large input is in blob storage
+// then.
 func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req *forebay.SubmitRequest) (NewJob, error) {
 	task, ok := s.settings.Load().tasks[req.Task]
 	if !ok {
@@ -167,7 +173,7 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 	}
 	scheduled, deadline := stored(req.ScheduledAt), stored(req.Deadline)
 	job := NewJob{
-		ID: NewID(jobPrefix), Tenant: tenantNo, Queue: queue.no, Task: req.Task, Class: class(&task),
+		ID: ids.New(jobPrefix), Tenant: tenantNo, Queue: queue.no, Task: req.Task, Class: classOf(&task),
 		Priority: orDefault(req.Priority, forebay.DefaultPriority), MaxAttempts: orDefault(req.MaxAttempts, queue.attempts(&task)),
 		MaxCost: req.MaxCostUSD, MaxTotalTokens: req.MaxTotalTokens, ScheduledAt: scheduled, Deadline: deadline, CorrelationID: orDefault(req.CorrelationID, ""), SessionID: orDefault(req.SessionID, ""),
 		KeyID: forebay.BudgetKeyOf(ctx), Caller: callerOf(ctx),
@@ -181,7 +187,7 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 			return NewJob{}, err
 		}
 	}
-	job.Input, job.InputBlob, err = s.checkIn(ctx, tenantNo, job.ID, "input", req.Input)
+	job.Input, job.InputBlob, err = s.payloads.Put(ctx, tenantNo, job.ID, "input", req.Input)
 	if job.InputBlob != "" {
 		job.MaxOutputTokens = maxOutput(&task, req.Input)
 	}
@@ -209,7 +215,7 @@ func (q *Queue) attempts(task *forebay.Task) int {
 	return q.Retry.Attempts
 }
 
-// stored is a time as the database keeps it: UTC, in milliseconds.
+// stored returns a time as the database keeps it: UTC, in milliseconds.
 func stored(at *time.Time) *time.Time {
 	if at == nil {
 		return nil
@@ -241,7 +247,7 @@ func (s *Service) checkInputNow(task *forebay.Task, input json.RawMessage) error
 	}
 	if err := task.Check(input); err != nil {
 		var known *forebay.Error
-		if asForebay(err, &known) {
+		if errors.As(err, &known) {
 			return err
 		}
 		return forebay.Invalid("input", "%s", err.Error())
@@ -303,7 +309,7 @@ func checkTimes(req *forebay.SubmitRequest, now time.Time) error {
 	switch {
 	case at == nil:
 		return nil
-	case !at.After(now) && req.IdempotencyKey == "": // with a key it may be a repeat: the store looks
+	case !at.After(now) && req.IdempotencyKey == "": // with a key it may be a repeat, so the store checks it
 		return forebay.Invalid("deadline", "has passed already")
 	case at.After(now.Add(maxAhead)):
 		return forebay.Invalid("deadline", "is more than ten years ahead")
@@ -313,7 +319,7 @@ func checkTimes(req *forebay.SubmitRequest, now time.Time) error {
 	return nil
 }
 
-// EncodeMetadata checks a client's metadata and makes what is stored of it; nil for none.
+// EncodeMetadata checks a client's metadata and returns what is stored of it; nil for none.
 func EncodeMetadata(metadata map[string]string) ([]byte, error) {
 	if len(metadata) == 0 {
 		return nil, nil
@@ -333,8 +339,8 @@ func EncodeMetadata(metadata map[string]string) ([]byte, error) {
 	return b, err
 }
 
-// bodyHash is the same for requests that mean the same: white space and the idempotency key itself
-// do not count.
+// bodyHash is equal for requests that mean the same. White space and the idempotency key do not
+// count.
 func bodyHash(req *forebay.SubmitRequest) ([]byte, error) {
 	bare := *req
 	bare.IdempotencyKey, bare.Traceparent = "", ""
@@ -351,8 +357,8 @@ func bodyHash(req *forebay.SubmitRequest) ([]byte, error) {
 	return sum[:], nil
 }
 
-// validTraceparent reports whether s is a version-00 traceparent (W3C Trace Context, section 3.2).
-// One that is not is ignored, as that specification asks.
+// validTraceparent reports whether s is a version-00 traceparent (W3C Trace Context, section
+// 3.2). That specification asks to ignore any other.
 func validTraceparent(s string) bool {
 	if len(s) != 55 || s[:3] != "00-" || s[35] != '-' || s[52] != '-' {
 		return false

@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -19,7 +20,7 @@ type NewJob struct {
 	Tenant         int64
 	Queue          int64
 	Task           string
-	Class          int // of what it calls, below Classes
+	Class          int // of what it calls, below flows.Classes
 	Priority       int
 	MaxAttempts    int
 	MaxCost        *forebay.Money
@@ -32,7 +33,8 @@ type NewJob struct {
 	Input          []byte // nil when InputBlob is set
 	InputBlob      string
 	InputSize      int64
-	// MaxOutputTokens is what an input in blob storage asks for, where a claim cannot look; 0: no more is known than of any.
+	// MaxOutputTokens is what an input in blob storage asks for, which a claim cannot read. 0: as
+	// much as any input.
 	MaxOutputTokens int64
 	SessionID       string // "": none
 	KeyID           string // the API key whose budget pays as well; "": none
@@ -42,28 +44,28 @@ type NewJob struct {
 	Refusal         error  // of what is not a repeat of a key; nil: it is not refused
 }
 
-// Caller waits for a job: an activity of an orchestration.
+// Caller is an activity of an orchestration that waits for a job.
 type Caller interface {
-	// Await has it rest until the job with that number has ended. It returns forebay.ErrLockLost if it does not wait for it any
-	// more.
+	// Await makes it wait until the job with that number has ended. It returns
+	// forebay.ErrLockLost if the activity does not wait any more.
 	Await(t *db.Tx, seq int64) error
 }
 
 // Submitted says what became of a NewJob.
 type Submitted struct {
-	Seq       int64 // 0: of a job that existed
+	Seq       int64 // 0: the job existed before
 	ID        string
 	CreatedAt time.Time
-	Existing  bool // the idempotency key had made the job with this ID already
+	Existing  bool // the idempotency key had made the job with this ID before
 	Held      bool // another job of its session comes first
 	Err       error
 }
 
-// rowBytes is what the rows of a job take, about, beside what it brings.
+// rowBytes is about what the rows of a job take beside its payload.
 const rowBytes = 512
 
-// Submit stores the jobs, each with its message, its idempotency key and its first event, and puts
-// them in line. Each job's Err is its own: a key used with another body refuses that job alone.
+// Submit stores the jobs, each with its message, its idempotency key and its first event. Each
+// job has its own Err: a key used with another body refuses that job alone.
 func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) {
 	size := 0
 	var ahead []driver.Prefetch
@@ -96,7 +98,8 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 	})
 }
 
-// AtOnce is how many jobs one call of Submit had best store: a transaction takes all of a call, and others wait for it.
+// AtOnce is how many jobs one call of Submit should store. A transaction takes all jobs of a
+// call, and others wait for it.
 func (s *Store) AtOnce() int {
 	if s.Writer.Parties.Now() {
 		return db.SharedRows
@@ -124,7 +127,7 @@ func (t *Tx) Submit(j *NewJob) (Submitted, error) {
 	if j.Refusal != nil {
 		return Submitted{Err: j.Refusal}, nil
 	}
-	// Only now: a repeat of a key gets its job though the deadline it names has passed.
+	// Only now, because a repeat of a key gets its job even after the deadline has passed.
 	if at := driver.Millis(j.Deadline); at > 0 && at <= t.Now {
 		return Submitted{Err: forebay.Invalid("deadline", "has passed already")}, nil
 	}
@@ -164,16 +167,16 @@ func (t *Tx) Submit(j *NewJob) (Submitted, error) {
 		}
 		made.Held = waiting != ""
 	}
-	// Whether it is the turn of a job of a session shows in the messages that are stored.
-	if visible == t.Now && j.SessionID == "" && t.handsOver(subqueue, j) {
-		t.fresh[subqueue] = append(t.fresh[subqueue], freshCandidate(j, seq, subqueue, t.Now))
+	// Which job of a session has the turn shows only in stored messages.
+	if visible == t.Now && j.SessionID == "" && t.handsOff(subqueue, j) {
+		t.newJobs[subqueue] = append(t.newJobs[subqueue], newCandidate(j, seq, subqueue, t.Now))
 	} else {
-		err = t.Prep(sqlInsertMessage).Int(seq).Int(int64(subqueue)).Int(lineOf(j.Tenant, j.Class, j.Priority)).Int(visible).
+		err = t.Prep(sqlInsertMessage).Int(seq).Int(int64(subqueue)).Int(flows.ID(j.Tenant, j.Class, j.Priority)).Int(visible).
 			Int(j.InputSize).Int(j.Tenant).IntOrNull(driver.Millis(j.Deadline)).TextOrNull(waiting).Exec()
 		if err != nil {
 			return Submitted{}, err
 		}
-		t.due(subqueue, lineOf(j.Tenant, j.Class, j.Priority), visible)
+		t.due(subqueue, flows.ID(j.Tenant, j.Class, j.Priority), visible)
 	}
 	if j.IdempotencyKey != "" {
 		err := t.Prep("INSERT INTO idempotency (tenant, key, body_hash, seq, created_at) VALUES (?, ?, ?, ?, ?)").
@@ -187,7 +190,7 @@ func (t *Tx) Submit(j *NewJob) (Submitted, error) {
 	if visible > t.Now && !made.Held {
 		accepted.status = forebay.StatusScheduled
 	}
-	if err := t.tell(accepted); err != nil {
+	if err := t.publish(accepted); err != nil {
 		return Submitted{}, err
 	}
 	return made, nil
@@ -196,20 +199,21 @@ func (t *Tx) Submit(j *NewJob) (Submitted, error) {
 // madeBefore is the job that an idempotency key has made.
 type madeBefore struct {
 	hash      []byte
-	id        string // "": it was purged
+	id        string // "": the job was purged
 	createdAt int64
 }
 
 const sqlMadeBefore = "SELECT i.body_hash, j.id, j.created_at FROM idempotency i LEFT JOIN jobs j ON j.seq = i.seq WHERE i.tenant = ? AND i.key = ?"
 
-// askMadeBefore asks what the job's idempotency key has made.
+// askMadeBefore reads what the job's idempotency key has made.
 func (j *NewJob) askMadeBefore() driver.Prefetch {
 	return driver.NewPrefetch(sqlMadeBefore, driver.RowName{Of: "idempotency", No: j.Tenant, ID: j.IdempotencyKey}).Int(j.Tenant).Text(j.IdempotencyKey)
 }
 
 func readMadeBefore(r driver.Row) madeBefore { return madeBefore{r.Blob(0), r.Text(1), r.Int(2)} }
 
-// madeBefore looks the idempotency key up: the job it made, or a refusal if that was another request.
+// madeBefore returns the job that the idempotency key has made, or a refusal if that was another
+// request.
 func (t *Tx) madeBefore(j *NewJob) (made Submitted, found bool, err error) {
 	var before madeBefore
 	found, err = t.Prep(sqlMadeBefore).Int(j.Tenant).Text(j.IdempotencyKey).One(func(r driver.Row) { before = readMadeBefore(r) })
@@ -227,21 +231,12 @@ func (t *Tx) madeBefore(j *NewJob) (made Submitted, found bool, err error) {
 	return made, found, err
 }
 
-// A key outlives its job, so that within its time it never makes a second one.
+// A key outlives its job, so that it never makes a second one.
 var errJobPurged = forebay.Errorf(forebay.CodeGone, "this idempotency key made a job that was purged since")
 
-// deadlineAt has deadlines looked at at that time; 0: there is none.
+// deadlineAt records that a deadline is due at that time; 0: there is none.
 func (t *Tx) deadlineAt(at int64) {
 	if at > 0 && (t.wake == 0 || at < t.wake) {
 		t.wake = at
 	}
-}
-
-// ForgetIdempotencyKeys drops up to limit keys made before that time and returns how many it dropped.
-func (s *Store) ForgetIdempotencyKeys(ctx context.Context, before time.Time, limit int) (int, error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
-		return t.Prep(`DELETE FROM idempotency WHERE no IN
-			(SELECT no FROM (SELECT no, created_at FROM idempotency ORDER BY no LIMIT ? + 0) AS oldest WHERE created_at < ?)`).
-			Int(int64(limit)).Int(before.UnixMilli()).Count()
-	})
 }

@@ -30,9 +30,9 @@ func TestRoundTripsOfJobs(t *testing.T) {
 		"release":   func(d *LockedJob) error { return s.Jobs.Release(ctx, d, time.Minute, "") },
 		"interrupt": func(d *LockedJob) error { return s.Jobs.Interrupt(ctx, d, attempt) },
 		"dead-letter": func(d *LockedJob) error {
-			return s.Jobs.SetAside(ctx, d, attempt, queue.SubqueueDeadLetter, "max_attempts")
+			return s.Jobs.DeadLetter(ctx, d, attempt, queue.SubqueueDeadLetter, "max_attempts")
 		},
-		"quarantine": func(d *LockedJob) error { return s.Jobs.SetAside(ctx, d, attempt, queue.SubqueueQuarantine, "poison") },
+		"quarantine": func(d *LockedJob) error { return s.Jobs.DeadLetter(ctx, d, attempt, queue.SubqueueQuarantine, "poison") },
 		"expire":     func(d *LockedJob) error { return s.Jobs.Expire(ctx, d, attempt) },
 		"renew": func(d *LockedJob) error {
 			held, err := s.Jobs.Renew(ctx, []queue.Lock{d.Lock}, time.Minute)
@@ -62,7 +62,7 @@ func TestRoundTripsOfJobs(t *testing.T) {
 		i := 0
 		put(t, s, other, q, many, func(j *NewJob) { change(i, j); i++ })
 		got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: queue.SubqueueOf(q, queue.SubqueueMain), Max: many, MaxBytes: 1 << 20,
-			Lock: time.Minute, MaxDeliveries: 3, SetAside: queue.SubqueueDeadLetter, Plan: paidPlan})
+			Lock: time.Minute, MaxDeliveries: 3, FailureSubqueue: queue.SubqueueDeadLetter, Plan: paidPlan})
 		if err != nil || len(got) != many {
 			t.Fatalf("claimed %d of %d: %v", len(got), many, err)
 		}

@@ -1,2 +1,3 @@
-// Package keys stores API keys: the hash of each secret, its tenant and its scopes, and when it was revoked.
+// Package keys makes, checks and revokes API keys. It stores the hash of each key's secret, its
+// tenant, its scopes and when it was revoked.
 package keys

@@ -15,10 +15,11 @@ func (s *Store) Attach(*db.DB)   {}
 func (s *Store) Join(*db.Writer) {}
 
 func (s *Store) Received(n *db.Notification) {
-	if n.Has(wordKeys) { // one that was missed is found by looking
+	if n.Has(wordKeys) { // a missed notification is made up for by polling
 		s.changes.Notify(struct{}{})
 	}
 }
 
-// OnKeysChanged makes f hear of it when another process has made or revoked an API key. It must be quick.
+// OnChange sets the function that is called when another process has made or revoked an API key.
+// It must be quick.
 func (s *Store) OnChange(f func()) { s.changes.Set(func(struct{}) { f() }) }

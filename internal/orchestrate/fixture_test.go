@@ -11,6 +11,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/forebayhq/forebay/internal/report"
 	tenants "github.com/forebayhq/forebay/internal/tenant"
 )
 
@@ -33,7 +34,7 @@ func openStores(ctx context.Context, opts db.Options) (*stores, error) {
 	s.Jobs.Admission = s.Admission
 	s.Orchestrations.Follow(s.Jobs)
 	var err error
-	s.DB, err = db.Open(ctx, opts, s.Queues, s.Audit, s.Bus, s.Admission, s.Jobs, s.Orchestrations, s.Tenants)
+	s.DB, err = db.Open(ctx, opts, s.Queues, s.Audit, s.Bus, s.Admission, s.Jobs, &report.Store{Store: queues}, s.Orchestrations, s.Tenants)
 	return s, err
 }
 

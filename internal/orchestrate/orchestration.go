@@ -12,7 +12,6 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/forebayhq/forebay/internal/jobs"
 )
 
 // An orchestration is a function whose steps are kept as a history of events, from which it is replayed.
@@ -358,7 +357,7 @@ func (s *Store) Orchestrations(ctx context.Context, q OrchestrationQuery) (found
 		for seen == orchestrationPage {
 			seen = 0
 			among, status := q.among()
-			st := c.Prep(sqlOrchestrations + among + " ORDER BY o.no DESC LIMIT ? + 0").Int(q.Tenant).Int(below).Int(jobs.EndedBefore(q.From)).Int(until).Text(q.Name).Text(q.Name).
+			st := c.Prep(sqlOrchestrations + among + " ORDER BY o.no DESC LIMIT ? + 0").Int(q.Tenant).Int(below).Int(driver.MillisOrZero(q.From)).Int(until).Text(q.Name).Text(q.Name).
 				Text(q.Prefix).Int(int64(utf8.RuneCountInString(q.Prefix))).Text(q.Prefix)
 			if status != "" {
 				st = st.Text(status)

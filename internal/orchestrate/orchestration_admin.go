@@ -8,7 +8,6 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/forebayhq/forebay/internal/jobs"
 )
 
 // OrchestrationHistory returns the events of each turn, in order.
@@ -127,6 +126,9 @@ func (t *tx) removeRows(instance int64, tables ...string) error {
 	return nil
 }
 
+// purgeScan is how many instances one transaction of a purge reads.
+const purgeScan = 200
+
 // PurgeOrchestrations deletes instances that ended before a time, some at once. It goes on above a number and returns that of the
 // last one that it looked at; there are no more when that is the same.
 func (s *Store) PurgeOrchestrations(ctx context.Context, before time.Time, above int64) (purged int, last int64, err error) {
@@ -138,7 +140,7 @@ func (s *Store) PurgeOrchestrations(ctx context.Context, before time.Time, above
 		st := step{last: above}
 		var over []int64
 		err := t.Prep("SELECT no, created_at, CASE WHEN status IS NOT NULL AND completed_at < ? THEN 1 ELSE 0 END FROM orchestrations WHERE no > ? ORDER BY no LIMIT ? + 0").
-			Int(before.UnixMilli()).Int(above).Int(jobs.PurgedAtOnce).Each(func(r driver.Row) error {
+			Int(before.UnixMilli()).Int(above).Int(purgeScan).Each(func(r driver.Row) error {
 			// One that a clock that was ahead has made says nothing of those that come after it.
 			if at := r.Int(1); at >= before.UnixMilli() && at <= t.Now {
 				return driver.ErrStop

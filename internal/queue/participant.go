@@ -13,10 +13,11 @@ import (
 type Participant struct {
 	*db.Writer
 	db.Passive
-	Paused      map[int64]bool // by queue
-	nextSeq     int64
-	reservedSeq int64 // the counter on disk; numbers below it are never given again
-	Sets        []readySet
+	Paused        map[int64]bool // by queue
+	PausedTenants map[int64]bool
+	nextSeq       int64
+	reservedSeq   int64 // numbers below it are marked on disk as given
+	Sets          []readySet
 }
 
 // readySet is notified when messages of subqueues become ready.
@@ -37,8 +38,9 @@ type Tx struct {
 var WordReady = db.NewWordKind('r', db.ToAll)
 
 const (
-	sqlPausedQueues = "SELECT no FROM queues WHERE paused <> 0"
-	sqlSomePaused   = "SELECT EXISTS (SELECT 1 FROM queues WHERE paused <> 0)"
+	sqlPausedQueues  = "SELECT no FROM queues WHERE paused <> 0"
+	sqlPausedTenants = "SELECT no FROM tenants WHERE paused <> 0"
+	sqlSomePaused    = "SELECT EXISTS (SELECT 1 FROM queues WHERE paused <> 0)"
 )
 
 func (p *Participant) Load() (err error) {
@@ -49,9 +51,14 @@ func (p *Participant) Load() (err error) {
 }
 
 func (p *Participant) Refresh() error {
-	clear(p.Paused)
-	return p.Conn.Prep(sqlPausedQueues).Each(func(r driver.Row) error {
-		p.Paused[r.Int(0)] = true
+	return errors.Join(p.loadSet(p.Paused, sqlPausedQueues), p.loadSet(p.PausedTenants, sqlPausedTenants))
+}
+
+// loadSet replaces a set by the numbers that a query finds.
+func (p *Participant) loadSet(set map[int64]bool, sql string) error {
+	clear(set)
+	return p.Conn.Prep(sql).Each(func(r driver.Row) error {
+		set[r.Int(0)] = true
 		return nil
 	})
 }

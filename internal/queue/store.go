@@ -12,7 +12,7 @@ type Store struct {
 
 func (s *Store) Attach(d *db.DB) { s.DB = d }
 func (s *Store) Join(w *db.Writer) {
-	Key.Join(w, &Participant{Writer: w, Paused: map[int64]bool{}})
+	Key.Join(w, &Participant{Writer: w, Paused: map[int64]bool{}, PausedTenants: map[int64]bool{}})
 }
 
 var Key = db.NewKey(func(t *db.Tx, p *Participant) *Tx { return &Tx{Tx: t, w: p} })

@@ -19,6 +19,7 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/forebayhq/forebay/internal/retention"
 	"github.com/forebayhq/forebay/internal/stores"
 	"github.com/forebayhq/forebay/internal/webhook"
 )
@@ -72,7 +73,7 @@ func takeJob(t testing.TB, s *stores.Stores, from string) *jobs.LockedJob {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	got, err := s.Jobs.Claim(ctx, jobs.ClaimRequest{Subqueue: queue.SubqueueOf(queueNumber(t, s, from), queue.SubqueueMain), Max: 1, MaxBytes: 1 << 20,
-		Lock: time.Minute, MaxDeliveries: 3, SetAside: queue.SubqueueDeadLetter})
+		Lock: time.Minute, MaxDeliveries: 3, FailureSubqueue: queue.SubqueueDeadLetter})
 	noError(t, err)
 	return &got[0]
 }
@@ -160,7 +161,7 @@ func (c *clockTrial) before() {
 		c.heldRetries[id] = c.job(id)
 	}
 	for _, id := range []string{"redriven", "redriven_later"} {
-		noError(c.T, s.Jobs.SetAside(ctx, c.job(id), jobs.AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "x"))
+		noError(c.T, s.Jobs.DeadLetter(ctx, c.job(id), jobs.AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "x"))
 	}
 	var err error
 	c.plain, _, err = s.Bus.PutMessageQueue(ctx, bus.MessageQueue{Tenant: c.tenant, Name: "t/plain", Lock: time.Minute, MaxDeliveries: 5,
@@ -177,7 +178,7 @@ func (c *clockTrial) whileAhead() {
 	noError(c.T, s.Jobs.Retry(ctx, c.heldRetries["retried"], jobs.AttemptRecord{Outcome: forebay.OutcomeRetried, RetryDelay: 30 * time.Second}))
 	noError(c.T, s.Jobs.Throttle(ctx, c.heldRetries["throttled"], jobs.AttemptRecord{Outcome: forebay.OutcomeThrottled, RetryDelay: 20 * time.Second}, ""))
 	noError(c.T, s.Jobs.Release(ctx, c.heldRetries["released"], 0, ""))
-	noError(c.T, s.Jobs.SetAside(ctx, c.job("set_aside"), jobs.AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "x"))
+	noError(c.T, s.Jobs.DeadLetter(ctx, c.job("set_aside"), jobs.AttemptRecord{Outcome: forebay.OutcomeFailed}, queue.SubqueueDeadLetter, "x"))
 	for id, delay := range map[string]time.Duration{"redriven": 0, "redriven_later": time.Hour} {
 		_, err := s.Jobs.Redrive(ctx, []jobs.Redrive{{Seq: c.number("SELECT seq FROM jobs WHERE id = '" + id + "'"), Delay: delay}}, audit.Act{Action: "redrive"})
 		noError(c.T, err)
@@ -374,11 +375,23 @@ func TestRecordsOfTheFutureAreRemoved(t *testing.T) {
 		err = s.DB.MendClock(t.Context())
 		noError(t, err)
 		soon := s.DB.Now().Add(time.Hour)
-		if step, err := s.Jobs.NextPurge(t.Context(), jobs.PurgeQuery{Ended: map[forebay.Status]time.Time{forebay.StatusSucceeded: soon}}, 0); err != nil || step.Count != 1 {
-			t.Errorf("jobs: %+v %v", step, err)
+		kept := retention.New(s.Jobs, nil)
+		over := forebay.PurgeJobsRequest{Before: soon, Status: []forebay.Status{forebay.StatusSucceeded}, DryRun: true}
+		if report, err := kept.PurgeJobs(t.Context(), "t", over, "test"); err != nil || report.Purged != 1 {
+			t.Errorf("jobs: %+v %v", report, err)
 		}
-		if dropped, err := s.Jobs.ForgetIdempotencyKeys(t.Context(), soon, 10); err != nil || dropped != 1 {
-			t.Errorf("%d keys, %v", dropped, err)
+		keys := func() (n int64) {
+			t.Helper()
+			noError(t, s.DB.Read(t.Context(), func(c driver.Conn) error {
+				_, err := c.Prep("SELECT count(*) FROM idempotency").One(func(r driver.Row) { n = r.Int(0) })
+				return err
+			}))
+			return n
+		}
+		before := keys()
+		noError(t, kept.ForgetIdempotencyKeys(t.Context(), soon))
+		if after := keys(); before != 1 || after != 0 {
+			t.Errorf("%d keys, then %d", before, after)
 		}
 		if purged, _, err := s.Orchestrations.PurgeOrchestrations(t.Context(), soon, 0); err != nil || purged != 1 {
 			t.Errorf("%d instances of the future were purged: %v", purged, err)

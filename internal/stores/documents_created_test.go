@@ -8,6 +8,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/documents"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/listing"
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestDocumentsByTimeOfCreation(t *testing.T) {
 	everything.WithStores(t, func(t *testing.T, s *stores.Stores) {
 		tenant, queue := tenantNumber(t, s, "t"), queueNumber(t, s, "q")
-		const count, apart = 20, 10 * jobs.CreatedSlack
+		const count, apart = 20, 10 * listing.CreatedSlack
 		for i := range count {
 			id := fmt.Sprint("doc", i)
 			rev := documents.Revision{ID: "rev_" + id, Tenant: tenant, Hash: []byte(id), MediaType: "text/plain", Blob: id}

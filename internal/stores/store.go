@@ -6,13 +6,17 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/backlog"
+	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/documents"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/payload"
 	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/forebayhq/forebay/internal/report"
 	"github.com/forebayhq/forebay/internal/tenant"
 	"github.com/forebayhq/forebay/internal/webhook"
 )
@@ -34,6 +38,8 @@ type Stores struct {
 	Webhooks       *webhook.Store
 	Admission      *admission.Store
 	Jobs           *jobs.Store
+	Reports        *report.Store
+	Backlog        *backlog.Reader
 	Orchestrations *orchestrate.Store
 	Documents      *documents.Store
 	Keys           *keys.Store
@@ -49,12 +55,13 @@ func Open(ctx context.Context, opts db.Options, with ...Settings) (*Stores, erro
 	queues := &queue.Store{}
 	s := &Stores{Queues: queues, Audit: &audit.Store{}, Bus: &bus.Store{Store: queues}, Admission: &admission.Store{Store: queues},
 		Jobs: &jobs.Store{Store: queues, Audited: settings.AuditEvents}, Orchestrations: &orchestrate.Store{Store: queues}, Documents: &documents.Store{Store: queues},
-		Keys: &keys.Store{Store: queues}, Tenants: &tenant.Store{Store: queues}}
+		Reports: &report.Store{Store: queues}, Keys: &keys.Store{Store: queues}, Tenants: &tenant.Store{Store: queues}}
 	s.Jobs.Admission = s.Admission
+	s.Backlog = &backlog.Reader{Queues: queues, Admission: s.Admission}
 	s.Orchestrations.Follow(s.Jobs)
 	s.Documents.Follow(s.Jobs)
 	s.Webhooks = &webhook.Store{Store: queues}
-	domains := []db.Domain{s.Queues, s.Audit, s.Bus, s.Webhooks, s.Admission, s.Jobs, s.Orchestrations, s.Documents, s.Keys, s.Tenants}
+	domains := []db.Domain{s.Queues, s.Audit, s.Bus, s.Webhooks, s.Admission, s.Jobs, s.Reports, s.Orchestrations, s.Documents, s.Keys, s.Tenants}
 	d, err := db.Open(ctx, opts, domains...)
 	if err != nil {
 		return nil, err
@@ -64,9 +71,9 @@ func Open(ctx context.Context, opts db.Options, with ...Settings) (*Stores, erro
 	return s, nil
 }
 
-// ForJobs are the options of the service for jobs over these stores.
-func (s *Stores) ForJobs() jobs.Options {
-	return jobs.Options{Store: s.Jobs, Log: s.Audit, APIKeys: s.Keys, Tenants: s.Tenants, BlobsInUse: s.BlobsInUse}
+// Payloads returns the store of jobs' large payloads in blob storage.
+func (s *Stores) Payloads(blobs *blob.Store) *payload.Store {
+	return payload.New(payload.Options{Blobs: blobs, Recorded: s.Jobs.BlobRecorded, Settled: s.DB.Settled, InUse: s.BlobsInUse})
 }
 
 // BlobsInUse calls used with those of the keys that something refers to: a job or a document with the id under which

@@ -7,11 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/jobs"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/backlog"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 // gauge is a number that is read at each collection.
@@ -189,7 +190,7 @@ const (
 
 // Queues registers the gauges of queue depths. One query counts all queues at each collection.
 // Without collections nothing is counted.
-func (t *Telemetry) Queues(count func(ctx context.Context, limit int64) ([]jobs.Depth, error)) error {
+func (t *Telemetry) Queues(count func(ctx context.Context, limit int64) ([]backlog.Depth, error)) error {
 	if t == nil || t.meter == nil {
 		return nil
 	}
@@ -207,7 +208,7 @@ func (t *Telemetry) Queues(count func(ctx context.Context, limit int64) ([]jobs.
 			return err
 		}
 	}
-	c := &remembered[jobs.Depth]{log: t.log, what: "queues", read: func(ctx context.Context) ([]jobs.Depth, error) { return count(ctx, depthLimit) }}
+	c := &remembered[backlog.Depth]{log: t.log, what: "queues", read: func(ctx context.Context) ([]backlog.Depth, error) { return count(ctx, depthLimit) }}
 	_, err := t.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		for _, d := range c.get(ctx) {
 			queue := keyQueue.String(d.Queue)

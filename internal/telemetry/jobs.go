@@ -5,14 +5,16 @@ import (
 	"errors"
 	"time"
 
-	"github.com/forebayhq/forebay/internal/jobs"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 
-	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs"
+
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forebayhq/forebay"
 )
 
 // Names of messaging operations.

@@ -7,9 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/orchestrate"
-	"go.opentelemetry.io/otel/attribute"
 )
 
 func (m *metrics) ofOrchestrations(r *recorder) {

@@ -15,17 +15,20 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/forebayhq/forebay/internal/jobs"
-	"github.com/forebayhq/forebay/internal/orchestrate"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/model"
+	"github.com/forebayhq/forebay/internal/backlog"
+	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/orchestrate"
+
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/semconv/v1.41.0/genaiconv"
 	"go.opentelemetry.io/otel/semconv/v1.41.0/messagingconv"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/model"
 )
 
 var encoder = attribute.DefaultEncoder()
@@ -280,11 +283,11 @@ func TestSpansOfAttempts(t *testing.T) {
 func TestQueuesAreCountedWhenAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := 0
-		c := &remembered[jobs.Depth]{log: slog.New(slog.DiscardHandler), read: func(context.Context) ([]jobs.Depth, error) {
+		c := &remembered[backlog.Depth]{log: slog.New(slog.DiscardHandler), read: func(context.Context) ([]backlog.Depth, error) {
 			if counts++; counts == 3 {
 				return nil, errors.New("no")
 			}
-			return []jobs.Depth{{Queue: "default", Ready: int64(counts)}}, nil
+			return []backlog.Depth{{Queue: "default", Ready: int64(counts)}}, nil
 		}}
 		<-time.After(time.Hour)
 		for range 10 {

@@ -77,8 +77,8 @@ func (w *world) open() {
 	w.t.Cleanup(func() { blobs.Close() })
 	meter := limits.New(w.store.Tenants, w.limits)
 	w.t.Cleanup(meter.Close)
-	o := w.store.ForJobs()
-	o.Blobs, o.MaxInputBytes, o.Limits = blobs, 1<<20, meter
+	o := jobs.Options{Store: w.store.Jobs, Payloads: w.store.Payloads(blobs)}
+	o.MaxInputBytes, o.Limits = 1<<20, meter
 	o.Queues = []jobs.Queue{{Name: forebay.DefaultQueue, Retry: retry.Policy{Attempts: 3}}, {Name: "slow", Retry: retry.Policy{Attempts: 3}}}
 	o.Tasks = map[string]forebay.Task{"echo": {Name: "echo"}, "picky": {Name: "picky", Check: func(json.RawMessage) error {
 		return errors.New("nothing is good enough")

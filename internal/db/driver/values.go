@@ -29,6 +29,14 @@ func Millis(at *time.Time) int64 {
 	return max(1, at.UnixMilli())
 }
 
+// MillisOrZero is a time in milliseconds since 1970; 0 for the zero time.
+func MillisOrZero(at time.Time) int64 {
+	if at.IsZero() {
+		return 0
+	}
+	return at.UnixMilli()
+}
+
 // BoolInt is 1 for true, as a column keeps it.
 func BoolInt(b bool) int64 {
 	if b {

@@ -1,0 +1,15 @@
+// Package backlog answers questions about jobs that wait: how many there are in a queue, how many
+// go before one, what it waits for and when it may start. None of this is stored. It is worked
+// out from the messages and from what is known of deployments when somebody asks.
+package backlog
+
+import (
+	"github.com/forebayhq/forebay/internal/admission"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// Reader reads the backlog.
+type Reader struct {
+	Queues    *queue.Store
+	Admission *admission.Store
+}

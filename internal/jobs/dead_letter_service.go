@@ -1,0 +1,249 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/listing"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+func subqueueKind(where forebay.SetAside) queue.SubqueueKind {
+	if where == forebay.Quarantine {
+		return queue.SubqueueQuarantine
+	}
+	return queue.SubqueueDeadLetter
+}
+
+// deadLetterQuery resolves the names in a request for dead-lettered or quarantined jobs.
+func (s *Service) deadLetterQuery(ctx context.Context, tenant, name string, where forebay.SetAside, f forebay.SetAsideFilter) (DeadLetterQuery, error) {
+	q, err := s.queue(tenant, name)
+	if err != nil {
+		return DeadLetterQuery{}, err
+	}
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return DeadLetterQuery{}, err
+	}
+	if len(f.JobIDs) > maxFilterIDs {
+		return DeadLetterQuery{}, forebay.Invalid("filter.job_ids", "has %d ids; the limit is %d", len(f.JobIDs), maxFilterIDs)
+	}
+	return DeadLetterQuery{Subqueue: queue.SubqueueOf(q.no, subqueueKind(where)), Tenant: no, Filter: f}, nil
+}
+
+const maxFilterIDs = 1000
+
+// DeadLetters lists the jobs in a queue's dead-letter or quarantine subqueue, newest first.
+func (s *Service) DeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, limit int, cursor string) (forebay.Page[forebay.SetAsideJob], error) {
+	page := forebay.Page[forebay.SetAsideJob]{Items: []forebay.SetAsideJob{}}
+	q, err := s.deadLetterQuery(ctx, tenant, queue, where, f)
+	if err != nil {
+		return page, err
+	}
+	if q.Limit, err = listing.PageSize(limit); err != nil {
+		return page, err
+	}
+	if q.Below, err = listing.DecodeCursor(cursor); err != nil {
+		return page, err
+	}
+	rows, err := s.store.DeadLetters(ctx, q)
+	for _, row := range rows {
+		page.Items = append(page.Items, deadLetterView(tenant, queue, row))
+	}
+	if len(rows) == q.Limit {
+		page.NextCursor = listing.EncodeCursor(rows[len(rows)-1].Seq)
+	}
+	return page, err
+}
+
+// PeekDeadLetter returns one such job with its input.
+func (s *Service) PeekDeadLetter(ctx context.Context, tenant, queue string, where forebay.SetAside, jobID string) (forebay.SetAsideJob, error) {
+	q, err := s.deadLetterQuery(ctx, tenant, queue, where, forebay.SetAsideFilter{JobIDs: []string{jobID}})
+	if err != nil {
+		return forebay.SetAsideJob{}, err
+	}
+	q.Limit, q.ReadBody = 1, true
+	rows, err := s.store.DeadLetters(ctx, q)
+	if err != nil {
+		return forebay.SetAsideJob{}, err
+	}
+	if len(rows) == 0 {
+		return forebay.SetAsideJob{}, forebay.ErrNotFound
+	}
+	view := deadLetterView(tenant, queue, rows[0])
+	view.Input, err = s.payloads.Get(ctx, rows[0].Input, rows[0].InputBlob, rows[0].InputSize)
+	return view, err
+}
+
+func deadLetterView(tenant, queue string, row DeadLetter) forebay.SetAsideJob {
+	return forebay.SetAsideJob{
+		JobID: row.ID, Tenant: tenant, Task: row.Task, Queue: queue, Reason: row.Reason,
+		Description: text(row.Failure.Message), ErrorClass: row.Failure.Class, Generation: row.Generation, Attempt: row.Attempt,
+		DeliveryCount: row.Deliveries, CorrelationID: correlation(row.CorrelationID, row.ID),
+		CreatedAt: row.CreatedAt, SetAsideAt: row.SetAsideAt, InputBytes: row.InputSize, Metadata: decodeMetadata(row.Metadata),
+		Properties: forebay.RetryProperties(row.ID, row.Attempt, row.SetAsideAt, row.CreatedAt, text(row.LastError)),
+	}
+}
+
+// redriveStep is how many jobs one redrive or purge transaction moves.
+const redriveStep = 500
+
+// RedriveDeadLetters sends the matching jobs back as their next generation. Each follows at most
+// one of several redrives at the same time.
+func (s *Service) RedriveDeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, req forebay.RedriveRequest, actor string) (forebay.RedriveReport, error) {
+	report := forebay.RedriveReport{DryRun: req.DryRun, Reasons: map[string]int{}, JobIDs: []string{}}
+	q, err := s.deadLetterQuery(ctx, tenant, queue, where, req.Filter)
+	if err != nil {
+		return report, err
+	}
+	if err := checkRedrive(req); err != nil {
+		return report, err
+	}
+	edit, err := s.prepareEdit(ctx, q, req)
+	if err != nil || req.Edit != nil && edit == nil {
+		return report, err
+	}
+	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "redrive", Target: queue + "/" + string(where), Detail: filterDetail(req.Filter)}
+	err = s.eachDeadLetter(ctx, q, req.Max, func(rows []DeadLetter) error {
+		batch := make([]Redrive, len(rows))
+		for i, row := range rows {
+			if req.RatePerSecond > 0 {
+				batch[i].Delay = time.Duration(float64(report.Matched+i) / req.RatePerSecond * float64(time.Second))
+			}
+			batch[i].Seq, batch[i].Edit = row.Seq, edit
+			report.Reasons[row.Reason]++
+			if len(report.JobIDs) < 100 {
+				report.JobIDs = append(report.JobIDs, row.ID)
+			}
+		}
+		report.Matched += len(rows)
+		if req.DryRun {
+			return nil
+		}
+		done, err := s.store.Redrive(ctx, batch, audit)
+		for _, moved := range done {
+			if moved {
+				report.Redriven++
+			} else {
+				report.Skipped++
+			}
+		}
+		return err
+	})
+	if edit != nil && edit.InputBlob != "" && report.Redriven == 0 {
+		s.removeInput(ctx, req.Filter.JobIDs[0], edit.InputBlob, err == nil, err)
+	}
+	return report, err
+}
+
+func checkRedrive(req forebay.RedriveRequest) error {
+	switch {
+	case req.Filter.Empty() && !req.All && !req.DryRun:
+		return forebay.Invalid("filter", "is empty; to redrive everything, say \"all\": true")
+	case !req.Filter.Empty() && req.All:
+		return forebay.Invalid("all", "and a filter exclude each other")
+	case req.RatePerSecond < 0 || req.RatePerSecond > 0 && req.RatePerSecond < 0.001 || req.RatePerSecond > 1e6:
+		return forebay.Invalid("rate_per_second", "goes from 0.001 to 1000000, or is 0 for all at once")
+	case req.Max < 0:
+		return forebay.Invalid("max", "must not be negative")
+	case req.Edit != nil && len(req.Filter.JobIDs) != 1:
+		return forebay.Invalid("edit", "needs filter.job_ids with exactly one id")
+	case req.Edit != nil && req.Edit.MaxAttempts != nil && (*req.Edit.MaxAttempts < 1 || *req.Edit.MaxAttempts > forebay.MaxAttemptsLimit):
+		return forebay.Invalid("edit.max_attempts", "goes from 1 to %d", forebay.MaxAttemptsLimit)
+	}
+	return nil
+}
+
+// prepareEdit checks an edit against the job's task as if it were submitted.
+func (s *Service) prepareEdit(ctx context.Context, q DeadLetterQuery, req forebay.RedriveRequest) (*RedriveEdit, error) {
+	if req.Edit == nil {
+		return nil, nil
+	}
+	q.Limit, q.ReadBody = 1, true
+	rows, err := s.store.DeadLetters(ctx, q)
+	if err != nil || len(rows) == 0 {
+		return nil, err // nothing will match
+	}
+	name := rows[0].Task
+	if req.Edit.Task != "" {
+		name = req.Edit.Task
+	}
+	task, ok := s.settings.Load().tasks[name]
+	if !ok {
+		return nil, unknownTask(name)
+	}
+	input := req.Edit.Input
+	if input == nil {
+		if input, err = s.payloads.Get(ctx, rows[0].Input, rows[0].InputBlob, rows[0].InputSize); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.checkInput(ctx, &task, input); err != nil {
+		return nil, err
+	}
+	edit := &RedriveEdit{Task: req.Edit.Task, MaxAttempts: orDefault(req.Edit.MaxAttempts, 0)}
+	if req.Edit.Input == nil && rows[0].InputBlob != "" {
+		edit.MaxOutputTokens = maxOutput(&task, input)
+	}
+	if req.Edit.Input != nil && !req.DryRun {
+		edit.InputSize = int64(len(input))
+		edit.Input, edit.InputBlob, err = s.payloads.Put(ctx, q.Tenant, rows[0].ID, "input", input)
+		if edit.InputBlob != "" {
+			edit.MaxOutputTokens = maxOutput(&task, input)
+		}
+	}
+	return edit, err
+}
+
+func filterDetail(f forebay.SetAsideFilter) string {
+	b, err := json.Marshal(f)
+	if err != nil || len(b) > 2000 {
+		return fmt.Sprintf(`{"job_ids":"%d ids"}`, len(f.JobIDs))
+	}
+	return string(b)
+}
+
+// eachDeadLetter calls f with the matching rows in steps, newest first, until limit rows (0:
+// all).
+func (s *Service) eachDeadLetter(ctx context.Context, q DeadLetterQuery, limit int, f func([]DeadLetter) error) error {
+	for seen := 0; limit == 0 || seen < limit; {
+		q.Limit = redriveStep
+		if limit > 0 {
+			q.Limit = min(redriveStep, limit-seen)
+		}
+		rows, err := s.store.DeadLetters(ctx, q)
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		if err := f(rows); err != nil {
+			return err
+		}
+		seen += len(rows)
+		q.Below = rows[len(rows)-1].Seq
+	}
+	return nil
+}
+
+// PurgeDeadLetters removes the matching jobs from the subqueue for good. The job records stay,
+// failed.
+func (s *Service) PurgeDeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, actor string) (forebay.PurgeReport, error) {
+	var report forebay.PurgeReport
+	q, err := s.deadLetterQuery(ctx, tenant, queue, where, f)
+	if err != nil {
+		return report, err
+	}
+	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "purge", Target: queue + "/" + string(where), Detail: filterDetail(f)}
+	return report, s.eachDeadLetter(ctx, q, 0, func(rows []DeadLetter) error {
+		seqs := make([]int64, len(rows))
+		for i, row := range rows {
+			seqs[i] = row.Seq
+		}
+		purged, err := s.store.PurgeDeadLetters(ctx, seqs, audit)
+		report.Purged += purged
+		return err
+	})
+}

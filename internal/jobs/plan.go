@@ -1,0 +1,105 @@
+package jobs
+
+import (
+	"context"
+	"hash/fnv"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/admission"
+	"github.com/forebayhq/forebay/internal/flows"
+	"github.com/forebayhq/forebay/internal/quota"
+)
+
+// Deployments lists where a call of a model with this need may go, in the order in which to try.
+type Deployments func(model string, need forebay.CallEstimate) []admission.Option
+
+// plan lists where a job of a task could be called, and what the call would need there. Functions
+// of the embedding program, and tasks that this process does not know, are not held back.
+func (s *Service) plan(task string, input []byte, size int64) []admission.Option {
+	now := s.settings.Load()
+	t, known := now.tasks[task]
+	switch {
+	case !known || now.deployments == nil:
+		return nil
+	case t.Endpoint != "":
+		return []admission.Option{{Deployment: t.Endpoint, Limits: EndpointLimits(t), Concurrency: int64(t.Concurrency), Request: quota.Request{MaxOutputTokens: -1}}}
+	case t.Model == "":
+		return nil
+	}
+	return now.deployments(t.Model, estimate(&t, input, size))
+}
+
+// estimate is what a call of the task will need. It runs within a claim, so a panic of the task's
+// own estimate must not take the process down. The call itself will show the fault.
+func estimate(t *forebay.Task, input []byte, size int64) (need forebay.CallEstimate) {
+	plain := forebay.CallEstimate{PromptTokens: size / forebay.BytesPerToken}
+	if t.Estimate == nil {
+		return plain
+	}
+	defer func() {
+		if recover() != nil {
+			need = plain
+		}
+	}()
+	return t.Estimate(input, size)
+}
+
+// maxOutput is how much output an input asks for by the task's estimate. It is 0 if any input of
+// the size asks for the same. It is kept with jobs whose input is in blob storage.
+func maxOutput(t *forebay.Task, input []byte) int64 {
+	asks := estimate(t, input, int64(len(input))).MaxOutputTokens
+	if asks == estimate(t, nil, int64(len(input))).MaxOutputTokens {
+		return 0
+	}
+	return max(asks, 0)
+}
+
+// EndpointLimits is the quota of a task that calls no model.
+func EndpointLimits(t forebay.Task) quota.Limits {
+	return quota.Limits{RequestsPerMinute: int64(t.RequestsPerMinute)}
+}
+
+// share is a tenant's weight.
+func (s *Service) share(tenant int64) float64 {
+	if weight, set := s.settings.Load().weights[tenant]; set {
+		return weight
+	}
+	return 1
+}
+
+// held notifies the observer why jobs of a queue could not be called.
+func (s *Service) held(q *Queue) func(forebay.WaitReason) {
+	if s.observer == nil {
+		return nil
+	}
+	return func(why forebay.WaitReason) { s.observer.Held(q.Name, why) }
+}
+
+// classOf returns the class of what a task calls. Tasks whose calls are admitted together have
+// the same class in all processes. Others may share it, and then wait in one flow.
+func classOf(t *forebay.Task) int {
+	called := t.Model
+	if t.Endpoint != "" {
+		called = "/" + t.Endpoint // a name that no model has
+	}
+	if called == "" {
+		return 0
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(called))
+	return 1 + int(h.Sum32()%(flows.Classes-1))
+}
+
+// Admit returns a context that carries where the delivery's call was admitted to. over is to be
+// called when the call is over, before its outcome is settled.
+func (s *Service) Admit(ctx context.Context, d *Delivery) (admitted context.Context, over func()) {
+	if d.Admission == nil {
+		return ctx, func() {}
+	}
+	update := *d.Admission // a copy, because its outcome is sent while the call goes on
+	call := &quota.Call{Deployment: update.Deployment, Headers: func(h quota.Headers) {
+		update.Outcome = &quota.Outcome{Kind: quota.HeadersArrived, Headers: h}
+		s.store.Admission.SendOutcome(update)
+	}}
+	return quota.WithCall(ctx, call), func() { d.Admission.Outcome = call.Outcome }
+}

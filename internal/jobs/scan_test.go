@@ -1,0 +1,169 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/flows"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// inBubble tests a store on SQLite with a queue, in a bubble.
+func inBubble(t *testing.T, test func(t *testing.T, s *stores, queue int64)) {
+	path := filepath.Join(t.TempDir(), "forebay.db")
+	synctest.Test(t, func(t *testing.T) {
+		s := fixture.Bubble(path).Open(t)
+		defer s.DB.Close()
+		queue := queueOf(t, s, "q")
+		test(t, s, queue)
+	})
+}
+
+func submitAll(t *testing.T, s *stores, jobs ...NewJob) {
+	t.Helper()
+	for i := range jobs {
+		jobs[i].MaxAttempts, jobs[i].Input = 3, []byte("1")
+		if jobs[i].InputSize == 0 {
+			jobs[i].InputSize = 1
+		}
+	}
+	if made, err := s.Jobs.Submit(t.Context(), jobs); err != nil || made[0].Err != nil {
+		t.Fatal(err, made)
+	}
+}
+
+// More tenants than one look asks have all their jobs with workers, or scheduled: a claim waits, and gets
+// each when it is ready.
+func TestMoreLinesThanALookAsks(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *stores, queueID int64) {
+		const tenants, locked = 3 * flows.MaxFlows, flows.MaxFlows
+		began := time.Now()
+		for i := range tenants {
+			job := NewJob{ID: fmt.Sprint(i), Tenant: tenantNamed(t, s, fmt.Sprint("t", i)), Queue: queueID, Task: "t", Priority: i % 10}
+			if i >= locked {
+				at := began.Add(time.Duration(i) * time.Second)
+				job.ScheduledAt = &at
+			}
+			submitAll(t, s, job)
+		}
+		request := ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 7, MaxBytes: 1 << 20, Lock: time.Hour}
+		for n := 0; n < tenants; {
+			got, err := s.Jobs.Claim(t.Context(), request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range got {
+				if late := time.Since(d.ScheduledAt); n >= locked && late > 0 {
+					t.Errorf("%s is %s late", d.ID, late)
+				}
+			}
+			n += len(got)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if got, err := s.Jobs.Claim(ctx, request); err == nil {
+			t.Errorf("claimed %v", got)
+		}
+	})
+}
+
+// A new job does not go before those of its line that a look has not come to.
+func TestNewJobKeepsItsPlace(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *stores, queueID int64) {
+		tenant := tenantNamed(t, s, "a")
+		job := func(id string, priority int) NewJob {
+			return NewJob{ID: id, Tenant: tenant, Queue: queueID, Task: "t", Priority: priority}
+		}
+		want := []string{"high"}
+		for i := range 10 {
+			want = append(want, fmt.Sprint(i))
+			submitAll(t, s, job(fmt.Sprint(i), 5))
+		}
+		submitAll(t, s, job("high", 9))
+		busy := make(chan struct{})
+		go db.Transact(t.Context(), s.DB.Writer, db.Op{Stage: db.StageChange}, func(*db.Tx) (struct{}, error) { <-busy; return struct{}{}, nil })
+		synctest.Wait()
+		c := &claim{ClaimRequest: ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 20, MaxBytes: 1 << 20, Lock: time.Hour}, Waiter: queue.NewWaiter()}
+		c.part = Key.In(s.DB.Writer)
+		claimed, submitted := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(claimed)
+			if err := queue.Await(t.Context(), s.DB.Writer, c, &c.Waiter); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		go func() {
+			defer close(submitted)
+			if _, err := s.Jobs.Submit(t.Context(), []NewJob{job("new", 5)}); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		close(busy)
+		<-claimed
+		<-submitted
+		var got []string
+		for _, d := range c.deliveries {
+			got = append(got, d.ID)
+		}
+		if got = slices.DeleteFunc(got, func(id string) bool { return id == "new" && id == got[len(got)-1] }); !slices.Equal(got, want) {
+			t.Errorf("delivered %v", got)
+		}
+	})
+}
+
+// What becomes ready while a look is made is either found or noted.
+func TestReadyDuringALook(t *testing.T) {
+	server := dbtest.NewClockServer(t)
+	c := fixture.ClockSchema(server, "ticking")
+	s := c.Open(t)
+	t.Cleanup(func() { s.DB.Close() })
+	queueID := queueOf(t, s, "q")
+	tenant := tenantNamed(t, s, "a")
+	// The clock ticks each time that somebody looks at it.
+	server.Run(t, `CREATE SEQUENCE ticking.ticks; CREATE OR REPLACE FUNCTION ticking.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
+		'SELECT to_timestamp((at + nextval(''ticking.ticks'')) / 1000.0) FROM ticking.clock'`)
+	first := s.DB.Now().Add(time.Second).Truncate(time.Second)
+	const jobs = 40
+	for i := range jobs {
+		at := first.Add(time.Duration(i) * time.Millisecond)
+		submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queueID, Task: "t", Priority: 5, ScheduledAt: &at})
+	}
+	server.Run(t, fmt.Sprintf("UPDATE ticking.clock SET at = %d; ALTER SEQUENCE ticking.ticks RESTART", first.UnixMilli()))
+	_, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(tx *Tx) (struct{}, error) {
+		for range 10 {
+			l := tx.w.newScan(queue.SubqueueOf(queueID, queue.SubqueueMain), []*claim{{ClaimRequest: ClaimRequest{Max: 2 * jobs}}}, tx.Now)
+			if err := l.run(tx, nil); err != nil {
+				return struct{}{}, err
+			}
+			next := l.flows.NextReady(tx.w.restsUntil, func(int64) bool { return false })
+			if left := first.UnixMilli() + int64(len(l.found)); len(l.found) < jobs && next > left {
+				t.Errorf("the next is noted for %d, and is ready at %d", next, left)
+			}
+		}
+		return struct{}{}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Times of a database whose clock is another are told by this process's clock.
+func TestTimesOfTheDatabase(t *testing.T) {
+	c := fixture.ClockSchema(dbtest.NewClockServer(t), "elsewhen")
+	s := c.Open(t)
+	t.Cleanup(func() { s.DB.Close() })
+	const little = time.Minute
+	if off := time.Until(s.DB.ToLocal(driver.FromMillis(c.Now()))).Abs(); off > little || time.Until(s.DB.Now()).Abs() < little {
+		t.Errorf("what is now there is %s away here", off)
+	}
+}

@@ -1,0 +1,146 @@
+package keys
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/admission"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+)
+
+// wordKeys says that an API key was made or revoked.
+var wordKeys = db.NewWordKind('k', db.ToAll)
+
+// Insert stores an API key of a tenant by its hash, with its budget if it has one.
+func (s *Store) Insert(ctx context.Context, key forebay.APIKey, tenant int64, hash []byte, entry audit.Act) error {
+	_, err := db.Transact(ctx, s.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {
+		scopes := make([]string, len(key.Scopes))
+		for i, scope := range key.Scopes {
+			scopes[i] = string(scope)
+		}
+		var expires int64
+		if key.ExpiresAt != nil {
+			expires = key.ExpiresAt.UnixMilli()
+		}
+		err := t.Prep("INSERT INTO api_keys (id, hash, tenant, scopes, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)").
+			Text(key.ID).Blob(hash).Text(key.Tenant).Text(strings.Join(scopes, " ")).Int(key.CreatedAt.UnixMilli()).IntOrNull(expires).Exec()
+		if err != nil {
+			return struct{}{}, err
+		}
+		t.Notify(wordKeys, 0, 0, 0)
+		if key.Budget != nil {
+			if err := admission.Key.Of(t).SetBudget(tenant, key.ID, *key.Budget, entry.Actor, nil); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, audit.Append(t, entry)
+	})
+	return err
+}
+
+const keyColumns = `
+SELECT k.id, k.tenant, k.scopes, k.created_at, k.expires_at, k.revoked_at, ` + admission.LimitColumns + `
+FROM api_keys k LEFT JOIN budgets b ON b.key_id = k.id `
+
+func readKey(r driver.Row) forebay.APIKey {
+	key := forebay.APIKey{ID: r.Text(0), Tenant: r.Text(1), CreatedAt: driver.FromMillis(r.Int(3)), ExpiresAt: driver.FromMillisOrNil(r, 4), RevokedAt: driver.FromMillisOrNil(r, 5)}
+	b := admission.Budget{Limits: admission.ReadLimits(r, 6)}
+	if !b.Limitless() {
+		stated := b.Stated()
+		key.Budget = &stated
+	}
+	for scope := range strings.FieldsSeq(r.Text(2)) {
+		key.Scopes = append(key.Scopes, forebay.Scope(scope))
+	}
+	return key
+}
+
+// List returns all API keys, oldest first.
+func (s *Store) List(ctx context.Context) (keys []forebay.APIKey, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		err := c.Prep(keyColumns + "ORDER BY k.created_at, k.id").Each(func(r driver.Row) error {
+			keys = append(keys, readKey(r))
+			return nil
+		})
+		return err
+	})
+	return keys, err
+}
+
+// Revoked returns the ids of keys that were revoked since a time, and whether there is any
+// key at all.
+func (s *Store) Revoked(ctx context.Context, since time.Time) (ids []string, anyKey bool, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		err := c.Prep("SELECT id FROM api_keys WHERE revoked_at >= ?").Int(since.UnixMilli()).Each(func(r driver.Row) error {
+			ids = append(ids, r.Text(0))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		anyKey, err = c.Prep("SELECT 1 FROM api_keys LIMIT 1").One(func(driver.Row) {})
+		return err
+	})
+	return ids, anyKey, err
+}
+
+// ByHash returns the key with that hash, whatever its state, and whether any key exists at all.
+func (s *Store) ByHash(ctx context.Context, hash []byte) (key forebay.APIKey, found, any bool, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		if found, err = c.Prep(keyColumns + "WHERE k.hash = ?").Blob(hash).One(func(r driver.Row) { key = readKey(r) }); err != nil || found {
+			any = found
+			return err
+		}
+		any, err = c.Prep("SELECT 1 FROM api_keys LIMIT 1").One(func(driver.Row) {})
+		return err
+	})
+	return key, found, any, err
+}
+
+// Revoke ends a key; one already revoked keeps its time. The audit row gets the key's tenant.
+func (s *Store) Revoke(ctx context.Context, id string, entry audit.Act) (key forebay.APIKey, err error) {
+	return db.Transact(ctx, s.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (forebay.APIKey, error) {
+		revoked, err := t.Prep("UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL").Int(t.Now).Text(id).Count()
+		if err != nil {
+			return forebay.APIKey{}, err
+		}
+		var key forebay.APIKey
+		found, err := t.Prep(keyColumns + "WHERE k.id = ?").Text(id).One(func(r driver.Row) { key = readKey(r) })
+		if err == nil && !found {
+			err = forebay.ErrNotFound
+		}
+		if err != nil || revoked == 0 {
+			return key, err
+		}
+		t.Notify(wordKeys, 0, 0, 0)
+		entry.Tenant = key.Tenant
+		return key, audit.Append(t, entry)
+	})
+}
+
+// SetKeyBudget sets the budget of a key. The audit row gets the key's tenant.
+func (s *Store) SetKeyBudget(ctx context.Context, id string, limits forebay.Budget, entry audit.Act) (key forebay.APIKey, err error) {
+	return db.Transact(ctx, s.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (forebay.APIKey, error) {
+		var tenant int64
+		found, err := t.Prep("SELECT t.no FROM api_keys k JOIN tenants t ON t.name = k.tenant WHERE k.id = ?").Text(id).One(func(r driver.Row) { tenant = r.Int(0) })
+		if err == nil && !found {
+			err = forebay.ErrNotFound
+		}
+		if err != nil {
+			return forebay.APIKey{}, err
+		}
+		if err := admission.Key.Of(t).SetBudget(tenant, id, limits, entry.Actor, nil); err != nil {
+			return forebay.APIKey{}, err
+		}
+		var key forebay.APIKey
+		if _, err := t.Prep(keyColumns + "WHERE k.id = ?").Text(id).One(func(r driver.Row) { key = readKey(r) }); err != nil {
+			return key, err
+		}
+		entry.Tenant = key.Tenant
+		return key, audit.Append(t, entry)
+	})
+}

@@ -1,0 +1,281 @@
+package payload_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/payload"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/retry"
+	"github.com/forebayhq/forebay/internal/stores"
+)
+
+// refusing is a service over a database that can be made to refuse rows.
+type refusing struct {
+	*jobs.Service
+	blobs    *blob.Store
+	payloads *payload.Store
+	file     string
+}
+
+func newRefusing(t *testing.T) refusing {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "forebay.db")
+	st, err := stores.Open(t.Context(), db.Options{Path: file, Serve: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newRefusingOn(t, file, st)
+}
+
+func newRefusingOn(t *testing.T, file string, st *stores.Stores) refusing {
+	t.Helper()
+	blobs, err := blob.Open(t.Context(), filepath.Join(t.TempDir(), "blobs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(st.DB.Close(), blobs.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	payloads := st.Payloads(blobs)
+	opts := jobs.Options{Store: st.Jobs, Payloads: payloads}
+	opts.MaxInputBytes, opts.Tasks = 1<<20, map[string]forebay.Task{"work": {Name: "work"}}
+	opts.Queues = []jobs.Queue{{Name: forebay.DefaultQueue, Concurrency: 8, LockDuration: time.Minute, MaxDeliveryCount: 3, OnFailure: forebay.DeadLetters,
+		Retry: retry.Policy{Backoff: retry.Fixed, First: time.Minute, Max: time.Hour, Coefficient: 2, Attempts: 3}}}
+	svc, err := jobs.New(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return refusing{svc, blobs, payloads, file}
+}
+
+// run runs SQL beside the service.
+func (r refusing) run(t *testing.T, sql string) {
+	t.Helper()
+	c, err := sqlite.OpenConn(r.file, sqlite.OpenReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetBlockOnBusy()
+	if err := sqlitex.ExecuteScript(c, sql, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// keys are those of all blobs.
+func (r refusing) keys(t *testing.T) (keys []string) {
+	t.Helper()
+	_, err := r.blobs.Sweep(t.Context(), time.Now().Add(time.Hour), func(some []string) (map[string]bool, error) {
+		used := map[string]bool{}
+		for _, key := range some {
+			keys, used[key] = append(keys, key), true
+		}
+		return used, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+func large(size int) json.RawMessage { return json.RawMessage(`"` + strings.Repeat("x", size) + `"`) }
+
+func (r refusing) claim(t *testing.T) *jobs.Delivery {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	got, err := r.Claim(ctx, r.Configured()[0], false, 1, 1<<20)
+	if err != nil || len(got) != 1 {
+		t.Fatalf("claimed %d jobs: %v", len(got), err)
+	}
+	return got[0]
+}
+
+// However often an outcome is tried to be recorded, its result is stored once, and it is what the job has in the end.
+func TestRepeatedSettlementStoresItsResultOnce(t *testing.T) {
+	s := newRefusing(t)
+	job, _, err := s.Submit(t.Context(), forebay.DefaultTenant, forebay.SubmitRequest{Task: "work", Input: json.RawMessage(`1`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := s.claim(t)
+	s.run(t, "CREATE TRIGGER refuse BEFORE INSERT ON outcomes BEGIN SELECT RAISE(ABORT, 'refused'); END")
+	result := forebay.TaskResult{Output: large(200_000)}
+	for range 10 {
+		if _, err := s.Finish(t.Context(), d, result, nil); err == nil {
+			t.Fatal("the database took what it refuses")
+		}
+	}
+	if keys := s.keys(t); len(keys) != 1 {
+		t.Errorf("ten tries left %d blobs", len(keys))
+	}
+	s.run(t, "DROP TRIGGER refuse")
+	for n := range 2 { // the second: as if the answer to the first had been lost
+		if _, err := s.Finish(t.Context(), d, result, nil); (n == 0) != (err == nil) {
+			t.Fatal(err)
+		}
+	}
+	r, size, err := s.Result(t.Context(), forebay.DefaultTenant, job.ID)
+	if err != nil || size != int64(len(result.Output)) {
+		t.Fatalf("a result of %d bytes: %v", size, err)
+	}
+	r.Close()
+	if keys := s.keys(t); len(keys) != 1 {
+		t.Errorf("%d blobs are left", len(keys))
+	}
+}
+
+// A result that comes too late is removed at once.
+func TestResultOfALostLockIsRemoved(t *testing.T) {
+	s := newRefusing(t)
+	job, _, err := s.Submit(t.Context(), forebay.DefaultTenant, forebay.SubmitRequest{Task: "work", Input: json.RawMessage(`1`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := s.claim(t)
+	if _, err := s.Cancel(t.Context(), forebay.DefaultTenant, job.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Finish(t.Context(), d, forebay.TaskResult{Output: large(200_000)}, nil); !errors.Is(err, forebay.ErrLockLost) {
+		t.Errorf("recorded after a cancel: %v", err)
+	}
+	if keys := s.keys(t); len(keys) != 0 {
+		t.Errorf("%d blobs are left", len(keys))
+	}
+}
+
+// The large input of a job that was not stored is removed soon, and that of one that was stays, whatever its client was told.
+func TestInputsOfRefusedJobsAreRemoved(t *testing.T) {
+	s := newRefusing(t)
+	submit := func() (forebay.Job, error) {
+		job, _, err := s.Submit(t.Context(), forebay.DefaultTenant, forebay.SubmitRequest{Task: "work", Input: large(100_000)})
+		return job, err
+	}
+	job, err := submit()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := s.keys(t)
+	s.payloads.Doubt(job.ID, stored[0])
+	s.run(t, "CREATE TRIGGER refuse BEFORE INSERT ON jobs BEGIN SELECT RAISE(ABORT, 'refused'); END")
+	for range 5 {
+		if _, err := submit(); err == nil {
+			t.Fatal("the database took what it refuses")
+		}
+	}
+	if removed, err := s.payloads.RemoveDoubtful(t.Context(), time.Now()); err != nil || removed != 0 {
+		t.Errorf("removed %d at once: %v", removed, err)
+	}
+	if removed, err := s.payloads.RemoveDoubtful(t.Context(), time.Now().Add(2*payload.DoubtfulAfter)); err != nil || removed != 5 {
+		t.Errorf("removed %d, not 5: %v", removed, err)
+	}
+	if keys := s.keys(t); len(keys) != 1 || keys[0] != stored[0] || s.payloads.Doubtful() != 0 {
+		t.Errorf("%d blobs are left, and %d in doubt", len(keys), s.payloads.Doubtful())
+	}
+}
+
+// The large input of a job whose commit waits for a standby is kept, though its client was told of a failure long ago: the job can be
+// seen once the wait is over.
+func TestInputOfACommitThatWaitsForAStandby(t *testing.T) {
+	t.Parallel()
+	cluster := pgtest.New(t, nil)
+	admin, err := pgx.Connect(t.Context(), cluster.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { admin.Close(context.WithoutCancel(t.Context())) })
+	st, err := stores.Open(t.Context(), db.Options{URL: cluster.Database(t), Serve: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newRefusingOn(t, "", st)
+	if removed, err := s.payloads.Sweep(t.Context()); err != nil || removed != 0 {
+		t.Errorf("swept %d: %v", removed, err)
+	}
+	standby := func(name string) {
+		t.Helper()
+		for _, sql := range []string{"ALTER SYSTEM SET synchronous_standby_names = '" + name + "'", "SELECT pg_reload_conf()"} {
+			if _, err := admin.Exec(context.WithoutCancel(t.Context()), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	submit := func() error {
+		_, _, err := s.Submit(t.Context(), forebay.DefaultTenant, forebay.SubmitRequest{Task: "work", Input: large(100_000)})
+		return err
+	}
+	if err := submit(); err != nil { // what it stores beside the job is there from now on
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { standby("") }) // or the store could not be closed
+	standby("nobody")
+	var before []string
+	submitted := make(chan error, 1)
+	waits := func() bool { // the server takes in its new setting after a while
+		var n int
+		if err := admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND application_name = 'forebay'").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n > 0
+	}
+	for began, waiting := time.Now(), false; !waiting; {
+		if time.Since(began) > time.Minute {
+			t.Fatal("no commit waits")
+		}
+		before = s.keys(t)
+		go func() { submitted <- submit() }()
+		for ended := false; !ended && !waiting; {
+			select {
+			case err := <-submitted:
+				if ended = true; err != nil {
+					t.Fatal(err)
+				}
+			case <-time.After(5 * time.Millisecond):
+				waiting = waits() && len(s.keys(t)) > len(before)
+			}
+		}
+	}
+	all := s.keys(t)
+	for _, key := range all {
+		if !slices.Contains(before, key) { // as after its connection was lost
+			s.payloads.Doubt(strings.Split(key, "/")[2], key)
+		}
+	}
+	if s.payloads.Doubtful() != 1 {
+		t.Fatalf("%d payloads are in doubt", s.payloads.Doubtful())
+	}
+	if removed, err := s.payloads.RemoveDoubtful(t.Context(), time.Now().Add(100*payload.DoubtfulAfter)); err != nil || removed != 0 || s.payloads.Doubtful() != 1 {
+		t.Errorf("while the commit waits: removed %d, %d are in doubt: %v", removed, s.payloads.Doubtful(), err)
+	}
+	if _, err := s.payloads.Sweep(t.Context()); forebay.CodeOf(err) != forebay.CodeUnavailable {
+		t.Errorf("swept while the commit waits: %v", err)
+	}
+	standby("")
+	if err := <-submitted; err != nil {
+		t.Fatal(err)
+	}
+	s.payloads.Doubt("job_none", "t/1/none/input")
+	if removed, err := s.payloads.RemoveDoubtful(t.Context(), time.Now().Add(2*payload.DoubtfulAfter)); err != nil || removed != 1 || s.payloads.Doubtful() != 0 {
+		t.Errorf("when the wait is over: removed %d, %d are in doubt: %v", removed, s.payloads.Doubtful(), err)
+	}
+	if after := s.keys(t); !slices.Equal(after, all) {
+		t.Errorf("%d of %d payloads are left", len(after), len(all))
+	}
+}
