@@ -8,9 +8,12 @@ const (
 	askEvery       = 5 * second  // how often one call finds out whether what others have used is still counted
 	coldCalls      = 2           // so many calls go where nothing is known of the last minute
 
-	// slideAfter is how far apart two headers must be made to tell whether what they name as the reset moves with time.
-	slideAfter = 4 * second
-	slideLeast = 3 * second // by so much at least a reset that moves has moved, beyond rounding and delays
+	// slideAfter is how far apart two headers must be made to tell whether what they name as the
+	// reset moves with time.
+	slideAfter  = 4 * second
+	rollsWithin = second / 2     // by so much at most the reset of a window that rolls differs
+	rollsAfter  = second * 6 / 5 // when the worth of so much time was used or forgotten
+	slideLeast  = 3 * second     // by so much at least a reset that moves has moved, beyond rounding and delays
 )
 
 // How the resets that headers name behave.
@@ -18,15 +21,24 @@ const (
 	windowUnknown = iota
 	windowFixed   // they stay: the counter begins anew at that time
 	windowSlides  // they move with time: what was used is forgotten by and by
+	windowRolls   // the same, and each call is forgotten a minute after it was made
 )
 
-// Calls of the beginning of a full window leave it all at once, and so as many may go within an instant. That they have left the
-// provider's window as well is not certain: they may have reached it late. So where nothing was heard for a while
-// one call goes first, and the others once it was heard of.
+// Calls of the beginning of a full window leave it all at once, and so as many may go within an
+// instant. That they have left the provider's window as well is not certain: they may have reached
+// it late. So where nothing was heard for a while one call goes first, and the others once it was
+// heard of.
 
-// asking is when the next call may go that needs so much of the window: now, or when the one that asks is heard of at the latest.
+// asking is when the next call may go that needs so much of the window: now, or when the one that
+// asks is heard of at the latest.
 func (s *State) asking() (at int64) {
 	m := &s.meters[Tokens]
+	if s.leaps() {
+		if end := s.askedAt + askTimeout; s.askedAt > m.markAt && s.clock < end {
+			return end
+		}
+		return s.clock
+	}
 	stale := s.staleAt(Tokens)
 	switch {
 	case m.limit == 0 || s.headerIsFresh(Tokens):
@@ -55,7 +67,7 @@ func (s *State) asking() (at int64) {
 
 // asked notes that a call goes that needs so much, and may be one that asks.
 func (s *State) asked(need int64) {
-	if room, bounded := s.room(Tokens); bounded && room < need && need > 0 {
+	if room, bounded := s.room(Tokens); bounded && room < need && need > 0 || s.leaps() && s.askedAt <= s.meters[Tokens].markAt {
 		s.askedAt = s.clock
 	}
 	if !s.headerIsFresh(Tokens) && (s.askedAt == 0 || s.askedAt < s.staleAt(Tokens) || s.clock >= s.askedAt+askAgain || s.heardAt >= s.askedAt && s.clock-s.heardAt >= heardLately) {
@@ -75,23 +87,33 @@ func (s *State) unheard(after int64) {
 	s.heardAt, s.askedAt, s.hearAfter = 0, 0, after
 }
 
-// slides learns from the reset that a header of tokens names whether it moves with time. A call is heard of after it was made by
-// a time that varies less from the time at which it was made.
-func (s *State) slides(r Reservation, reset int64) {
-	at := r.At + reset
+// slides learns from the reset that a header of tokens names whether it moves with time. A call is
+// heard of after it was made by a time that varies less from the time at which it was made.
+func (s *State) slides(r Reservation, reset, remaining int64) {
+	at, before := r.At+reset, s.resetWas-s.resetFrom
 	switch since := r.At - s.resetFrom; {
 	case s.resetFrom == 0 || since >= minute || r.At >= s.resetWas-slideLeast: // there is nothing to compare it with
 	case since < slideAfter:
 		return
 	case at-s.resetWas >= max(slideLeast, since/2):
-		s.resets = windowSlides
+		s.resets = max(s.resets, windowSlides)
+		// Where what was used is forgotten steadily, it takes as long as there is to forget.
+		switch differs := max(reset-before, before-reset); {
+		case differs > slideLeast:
+			s.resets = windowSlides
+		case reset >= fixedReset && differs < rollsWithin && max(remaining-s.resetLeft, s.resetLeft-remaining)*minute >= rollsAfter*s.meters[Tokens].cap:
+			s.resets = windowRolls
+		case differs < rollsWithin:
+			return // it is compared with what is left later
+		}
 	case at-s.resetWas < slideLeast && since >= 2*slideAfter:
 		s.resets = windowFixed
 	}
-	s.resetFrom, s.resetWas = r.At, at
+	s.resetFrom, s.resetWas, s.resetLeft = r.At, at, remaining
 }
 
-// mayAsk reports whether a call may find out whether what others have used is still counted, for want of which nothing goes.
+// mayAsk reports whether a call may find out whether what others have used is still counted, for
+// want of which nothing goes.
 func (s *State) mayAsk(d Dimension, need int64) bool {
 	m := &s.meters[d]
 	return d == Tokens && s.unseenOf(d) > 0 && s.unseenUntil-s.clock > shortWait && s.resets == windowUnknown && s.clock-max(m.markAt, s.askedAt) >= askEvery &&

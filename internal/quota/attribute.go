@@ -2,20 +2,16 @@ package quota
 
 import (
 	"cmp"
-	"math"
 	"slices"
 )
 
 const (
-	maxRun        = 24          // calls
-	firstRun      = 6           // until something is known
-	runPatience   = 10 * second // for headers of a run's calls
-	apartMost     = 5 * second  // between two calls that are compared
-	overtakeMost  = second      // by which a call may be ahead of one made earlier
-	resetsDiffer  = 20 * second // those of two windows
-	windowsDiffer = 5 * second  // the same of calls made one after the other, where windows may be of ten seconds
-	othersKept    = 2 * minute
-	underway      = 500 // milliseconds that a call is on its way, about
+	maxRun       = 24          // calls
+	firstRun     = 6           // until something is known
+	runPatience  = 10 * second // for headers of a run's calls
+	apartMost    = 5 * second  // between two calls that are compared
+	overtakeMost = second      // by which a call may be ahead of one made earlier
+	resetsDiffer = 20 * second // those of two windows
 )
 
 // run is a number of calls made one after the other, with what their headers said was left. What a call was
@@ -75,9 +71,6 @@ func (e *estimate) attribute(accounting Accounting) {
 		}
 		return cmp.Or(cmp.Compare(b.remaining, a.remaining), cmp.Compare(a.seq, b.seq))
 	})
-	if !refilled {
-		e.othersTook(calls)
-	}
 	for i := 1; i < len(calls); i++ {
 		a, c := calls[i-1], calls[i]
 		apart := c.at - a.at
@@ -95,79 +88,6 @@ func (e *estimate) attribute(accounting Accounting) {
 			e.charged(c, charged, refilled)
 		}
 	}
-}
-
-// othersTook learns what others take, from those calls of a run that came within one window of the provider, if every call
-// was heard of. The calls are in the order of the provider.
-func (e *estimate) othersTook(calls []runCall) {
-	if !e.factors.enough() && !e.unnamed.enough() {
-		return
-	}
-	made := slices.SortedFunc(slices.Values(calls), func(a, b runCall) int { return cmp.Compare(a.seq, b.seq) })
-	for len(made) > 0 {
-		n := 1
-		for n < len(made) && made[n].seq == made[n-1].seq+1 && sameWindow(made[n-1], made[n]) {
-			n++
-		}
-		e.othersTookOf(made[:n])
-		made = made[n:]
-	}
-}
-
-// sameWindow reports whether a call and the next came within one window: its end is the same, or moves with time.
-func sameWindow(a, b runCall) bool {
-	if a.resetAt == 0 || b.resetAt == 0 {
-		return true
-	}
-	moved, apart := b.resetAt-a.resetAt, max(b.at-a.at, a.at-b.at)
-	return max(moved, -moved) <= apart+windowsDiffer
-}
-
-func (e *estimate) othersTookOf(calls []runCall) {
-	first, last := calls[0], calls[0]
-	for _, c := range calls[1:] {
-		if c.remaining > first.remaining {
-			first = c
-		}
-		if c.remaining < last.remaining {
-			last = c
-		}
-	}
-	span := last.at - first.at
-	if len(calls) < firstRun || span < second { // of few calls it is their own errors
-		return
-	}
-	took := first.remaining - last.remaining
-	unnamed, _, _ := e.unnamed.center(1000)
-	for _, c := range calls {
-		switch {
-		case c.seq == first.seq:
-			continue
-		case c.output < 0:
-			took -= unnamed
-		default:
-			took -= c.output
-		}
-		took -= int64(float64(c.prompt) * e.counting(c.source))
-	}
-	e.others, e.othersIn = max(e.others+took, 0), e.othersIn+span
-	if e.othersIn > othersKept {
-		e.others, e.othersIn = e.others/2, e.othersIn/2
-	}
-}
-
-// atRate is what others may take within so many milliseconds who took so much in a time: as much on average, and 2 σ of that
-// if their calls are as large as ours. It is nothing where it is less than 3 % of the quota, as single errors are.
-func (e *estimate) atRate(took, in, ms, perMinute int64) int64 {
-	if in < 2*second || took*minute/in < perMinute*3/100 {
-		return 0
-	}
-	mean := float64(took) * float64(ms) / float64(in)
-	size := 0.0
-	if e.sizes > 0 {
-		size = float64(e.squares) * 1024 / float64(e.sizes)
-	}
-	return int64(mean + 2*math.Sqrt(mean*size))
 }
 
 // charged learns from what one call was charged, and perhaps others with it.

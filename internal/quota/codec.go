@@ -10,20 +10,20 @@ import (
 // is stored as such, so that processes that know no other can read it.
 const (
 	oldestVersion = 3
-	stateVersion  = 8
+	stateVersion  = 9
 	// learningVersion is the first with what is learned of single calls and sources.
 	learningVersion = 7
 )
 
 const (
 	maxScalar = 1 << 61
-	scalars   = 119 // stored fields that are single numbers
+	scalars   = 149 // stored fields that are single numbers
 	// goneScalars are places among them of what is no longer stored.
 	goneScalars = 13
 )
 
 // scalarsOf are how many of them each version has, from oldestVersion on.
-var scalarsOf = [...]int{80, 82, 86, 90, 108, scalars}
+var scalarsOf = [...]int{80, 82, 86, 90, 108, 119, scalars}
 
 // ErrCorruptState is returned for bytes that are not a state.
 var ErrCorruptState = errors.New("quota: not a stored state, or one of another version")
@@ -35,9 +35,11 @@ func (s *State) MarshalBinary() ([]byte, error) { return s.AppendBinary(make([]b
 // AppendBinary appends what MarshalBinary returns.
 func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	version := byte(oldestVersion)
-	switch bk := &s.breaker; {
-	case s.estimate.mean|s.estimate.guess|s.estimate.guessAt|s.short.length != 0:
+	switch bk, e := &s.breaker, &s.estimate; {
+	case s.short.wide|s.short.ahead|s.short.before|s.short.seenAt|s.short.others|s.short.over|s.short.lag|s.short.peak|s.frees|s.takes|s.trendAt|s.leftMark|s.resetLeft|e.excess|e.base.at|e.last.at != 0:
 		version = stateVersion
+	case s.estimate.mean|s.estimate.guess|s.estimate.guessAt|s.short.length != 0:
+		version = 8
 	case s.estimate.learning() || s.heardAt|s.askedAt|s.hearAfter|s.resets|s.resetFrom|s.margin|s.requestCut != 0:
 		version = learningVersion
 	case bk.blamed != 0:
@@ -160,6 +162,8 @@ func (s *State) scalars() [scalars]*int64 {
 		&s.requestCut, &s.requestStep, &s.slowerAt,
 		&e.answers.value, &e.answers.samples, &e.silent, &e.run.from, &e.run.since, &e.others, &e.othersIn,
 		&e.mean, &e.guess, &e.guessAt, &s.short.length, &s.short.at, &s.short.trip, &s.short.cut, &s.short.met, &s.short.cutAt, &s.short.from, &s.short.used,
+		&s.short.wide, &s.short.ahead, &s.short.before, &s.short.seenAt, &s.short.seenLeft, &s.short.seenMost, &s.short.seenSeq, &s.short.wasAt, &s.short.wasLeft, &s.short.wasSeq, &s.short.others, &s.short.over, &s.short.lag, &s.short.peak, &s.frees, &s.takes, &s.trendAt, &s.trendWas, &s.resetLeft, &s.left, &s.leftMark,
+		&e.excess, &e.base.at, &e.base.left, &e.base.total, &e.base.resetAt, &e.last.at, &e.last.left, &e.last.total, &e.last.resetAt,
 	}
 }
 
@@ -176,7 +180,7 @@ func (s *State) plausible() bool {
 	for _, at := range []int64{s.pauseUntil, s.throttledAt, s.adjustedAt, s.grewAt, s.pacedAt, s.burstCutUntil, s.unseenUntil,
 		s.heardAt, s.askedAt, s.hearAfter, s.resetFrom, s.resetWas, s.widenedAt, s.slowerAt,
 		s.breaker.until, s.breaker.since, s.breaker.closedAt, s.breaker.probeAt, s.breaker.mixed, s.breaker.freshAt, s.breaker.okAt, s.breaker.blamedAt, s.breaker.blamedNow,
-		s.breaker.othersAt, s.estimate.run.since, s.estimate.guessAt, s.short.at, s.short.cutAt, s.short.from} {
+		s.breaker.othersAt, s.estimate.run.since, s.estimate.guessAt, s.short.at, s.short.cutAt, s.short.from, s.short.seenAt, s.short.wasAt} {
 		if at > ahead {
 			return false
 		}
@@ -185,12 +189,13 @@ func (s *State) plausible() bool {
 		return false
 	}
 	e, b := &s.estimate, &s.breaker
-	return s.clock <= maxTime && s.unseen <= maxAmount && s.resets <= windowSlides && s.margin <= maxAmount && s.requestCut <= requestMost && s.requestStep <= requestSteps && b.state <= HalfOpen && b.newest <= s.seq && b.failed|b.silent|b.again < 1<<latestCalls && b.denied < int64(denials) && b.doubts < doubtsToOpen &&
+	return s.clock <= maxTime && s.unseen <= maxAmount && s.frees <= maxAmount && s.takes <= maxAmount && s.trendAt <= ahead && s.trendWas <= maxAmount && s.resets <= windowRolls && s.resetLeft <= maxAmount && s.margin <= maxAmount && s.requestCut <= requestMost && s.requestStep <= requestSteps && b.state <= HalfOpen && b.newest <= s.seq && b.failed|b.silent|b.again < 1<<latestCalls && b.denied < int64(denials) && b.doubts < doubtsToOpen &&
 		(b.denied == 0 || b.state != Closed) &&
 		s.pace <= maxPace && (s.pace == 0 || s.pace >= minPace) && s.paceQuiet <= paceForever &&
 		s.step <= 2*growMost && e.sigma <= 100_000 && e.used.charged <= maxAmount && e.used.guessed <= maxAmount && e.answers.value <= maxSample*quantilePart &&
-		e.mean <= maxSample*quantilePart && e.guess <= longestAnswer && s.short.length <= 10*second && s.short.cut <= maxAmount && s.short.met <= shortMost && s.short.used <= maxAmount &&
-		e.run.from <= s.seq+1 && e.others <= maxAmount && e.othersIn <= 2*othersKept
+		e.mean <= maxSample*quantilePart && e.guess <= longestAnswer && s.short.length <= 10*second && s.short.cut <= maxAmount && s.short.met <= shortMost && s.short.used <= maxAmount && s.short.wide <= s.short.length && s.short.ahead <= maxAmount && s.short.before <= maxAmount &&
+		s.short.seenLeft <= maxAmount && s.short.seenSeq <= s.seq && s.short.wasSeq <= s.seq && s.short.wasLeft <= maxAmount && s.short.seenMost <= maxAmount && s.short.others <= maxAmount && s.short.over <= maxAmount && s.short.lag <= maxTime && s.short.peak <= maxAmount &&
+		e.run.from <= s.seq+1 && e.excess <= maxAmount && e.base.at <= ahead && e.base.left <= maxAmount && e.base.resetAt <= ahead && e.last.at <= ahead && e.last.left <= maxAmount && e.last.resetAt <= ahead && e.others <= maxAmount && e.othersIn <= 2*othersKept
 }
 
 // learning reports whether there is anything that version 7 was the first to store.

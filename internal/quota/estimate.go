@@ -37,6 +37,8 @@ type estimate struct {
 
 	// What others take of the same quota: tokens in so many milliseconds, of the newest minutes.
 	others, othersIn int64
+	excess           int64 // by which ours was thought to be more than was taken, where others is 0
+	base, last       mark
 }
 
 // ratio compares how the provider and how we counted the same prompts.

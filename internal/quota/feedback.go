@@ -159,7 +159,7 @@ func (s *State) explained(r Reservation, o Outcome) bool {
 	if reset := h.Reset[Tokens]; o.RetryAfter > 0 && reset > 0 {
 		switch early := (reset - o.RetryAfter).Milliseconds(); {
 		case early >= slideLeast:
-			s.resets = windowSlides
+			s.resets = max(s.resets, windowSlides)
 		case s.resets == windowUnknown && early > -slideLeast && reset.Milliseconds() > shortWait:
 			s.resets = windowFixed
 		}

@@ -160,6 +160,7 @@ func inSlice(o Outcome, limit, remaining int64) bool {
 
 // read takes in rate-limit headers. Those of a call made before the one last read say nothing new.
 func (s *State) read(l Limits, r Reservation, o Outcome) {
+	ofSecond := s.tells(r, o)
 	for d := range s.meters {
 		m := &s.meters[d]
 		limit, remaining := o.Headers.Limit[d], o.Headers.Remaining[d]
@@ -170,19 +171,24 @@ func (s *State) read(l Limits, r Reservation, o Outcome) {
 			m.headerLimit, m.limitAt = limit, s.clock
 			s.follow(Dimension(d), [dimensions]int64{l.TokensPerMinute, l.RequestsPerMinute, l.OutputTokensPerMinute}[d])
 		}
-		if remaining <= 0 || remaining > maxAmount || limit > 0 && remaining > limit || Dimension(d) == Requests && inSlice(o, limit, remaining) {
+		if remaining <= 0 || remaining > maxAmount || limit > 0 && remaining > limit || Dimension(d) == Requests && (ofSecond || inSlice(o, limit, remaining)) {
 			continue
 		}
 		resetAt := int64(0)
 		if reset := o.Headers.Reset[d].Milliseconds(); reset > 0 && reset < headerKept {
 			resetAt = s.clock + reset + resetLate
 			if Dimension(d) == Tokens && o.Kind != Throttled && o.Kind != ThrottledTokens && o.Kind != ThrottledRequests {
-				s.slides(r, reset)
+				s.slides(r, reset, remaining)
 			}
 		}
 		if Dimension(d) == Tokens && (l.Accounting == AccountAzureOpenAI || l.Accounting == AccountOpenAI) &&
 			(o.Kind == HeadersArrived || o.Kind == Succeeded) {
-			s.estimate.fell(r, l.Accounting, limit, remaining, resetAt, s.clock, s.seq+1)
+			if refilled := l.Accounting == AccountOpenAI; refilled || s.resets < windowSlides {
+				s.estimate.saw(r, remaining, resetAt, m.cap, refilled)
+			}
+			if !s.rises() {
+				s.estimate.fell(r, l.Accounting, limit, remaining, resetAt, s.clock, s.seq+1)
+			}
 		}
 		// As calls overtake each other, each header is read as saying less than there is, so of those of about
 		// the same time the one that says most is right.
@@ -190,6 +196,9 @@ func (s *State) read(l Limits, r Reservation, o Outcome) {
 			continue
 		}
 		m.remaining, m.mark, m.markAt, m.resetAt = remaining, r.Spent[d], r.At, resetAt
+		if Dimension(d) == Tokens {
+			s.leftMark = r.Left
+		}
 		if Dimension(d) == Tokens && l.Accounting == AccountAzureOpenAI {
 			s.compare()
 		}
@@ -206,7 +215,10 @@ func (s *State) compare() {
 		return
 	}
 	ours := s.sum[Tokens] - (m.spent - m.mark)
-	if s.resets == windowFixed && m.resetAt-s.clock > shortWait { // the provider counts ours since its minute began
+	switch {
+	case s.resets == windowRolls:
+		ours += s.left - s.leftMark
+	case s.resets == windowFixed && m.resetAt-s.clock > shortWait: // the provider counts ours since its minute began
 		for _, c := range s.slices {
 			if c.leaves() <= m.resetAt-resetLate {
 				ours -= c.amount[Tokens]
@@ -215,4 +227,5 @@ func (s *State) compare() {
 	}
 	ours = max(ours, 0)
 	s.unseen, s.unseenUntil = max(m.headerLimit-m.remaining-ours, 0), min(m.resetAt, m.markAt+minute)
+	s.trend()
 }

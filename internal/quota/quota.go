@@ -108,6 +108,10 @@ type Reservation struct {
 	// Spent are running totals of the deployment, against which headers are read: this call and those that are
 	// certain to reach the provider before it.
 	Spent Amount
+	// Left are the tokens that had left the window by then, a running total of the deployment.
+	Left int64
+	// Total are the tokens reserved ever, this call's included.
+	Total int64
 }
 
 // Verdict says whether a call was admitted, and if not, why and until when.

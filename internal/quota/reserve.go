@@ -70,7 +70,7 @@ func (s *State) take(r Request, cost, need Amount, probe bool) Reservation {
 	s.asked(need[Tokens])
 	s.reserve(cost)
 	s.estimate.sized(r.PromptTokens, cost[Tokens])
-	res := Reservation{At: s.clock, Seq: s.seq, Amount: cost, Request: r, Probe: probe, Unwell: s.unwell(), Mixed: s.breaker.mixed != 0}
+	res := Reservation{At: s.clock, Seq: s.seq, Amount: cost, Request: r, Probe: probe, Unwell: s.unwell(), Mixed: s.breaker.mixed != 0, Left: s.leftBy(s.clock + sliceMillis), Total: s.meters[Tokens].spent}
 	underWay := s.justSent()
 	for d := range s.meters {
 		// What was settled upwards is in the window and not in the total.
@@ -164,13 +164,23 @@ func (s *State) fits(need Amount) Verdict {
 func (s *State) room(d Dimension) (room int64, bounded bool) {
 	m := &s.meters[d]
 	window := m.limit - s.sum[d] - s.doubt(d) - s.unseenOf(d)
-	if !s.headerIsFresh(d) {
+	if !s.headerHolds(d) {
 		return window, m.limit > 0
 	}
 	said := m.remaining - (m.spent - m.mark)
 	if d == Tokens {
-		said -= s.estimate.deviationOf(m.spent-m.mark) + s.margin
-		said -= s.othersWithin(max(s.clock-m.markAt, 0) + underway)
+		since := max(s.clock-m.markAt, 0)
+		counted := m.spent - m.mark
+		if s.resets == windowRolls {
+			left := s.left - s.leftMark
+			said += left
+			counted += left
+		}
+		if s.evolves() {
+			said += s.freed(since)
+		}
+		said -= s.estimate.deviationOf(counted) + s.margin
+		said -= s.othersWithin(since + underway)
 	}
 	// The provider's own word counts for more than the window, which does not know where the
 	// provider's minute begins. Not so while it refuses less than it says, or has less to give than us.
@@ -186,7 +196,10 @@ func (s *State) room(d Dimension) (room int64, bounded bool) {
 // left says no longer what they take, but they have used of a minute what is not ours.
 func (s *State) othersWithin(ms int64) int64 {
 	perMinute := s.meters[Tokens].cap
-	if s.resets == windowSlides && s.clock < s.unseenUntil {
+	switch {
+	case s.evolves():
+		return s.estimate.varies(s.active(), minute, ms, perMinute)
+	case s.resets >= windowSlides && s.clock < s.unseenUntil:
 		return s.estimate.atRate(s.unseen, minute, ms, perMinute)
 	}
 	return s.estimate.atRate(s.estimate.others, s.estimate.othersIn, ms, perMinute)
@@ -197,7 +210,7 @@ func (s *State) unseenOf(d Dimension) int64 {
 	if d != Tokens || s.clock >= s.unseenUntil {
 		return 0
 	}
-	if s.resets == windowSlides {
+	if s.resets >= windowSlides {
 		// Those who used it may go on doing so: three quarters of what they do would then be new.
 		return s.unseen - s.unseen*min(max(minute-(s.unseenUntil-s.clock), 0), minute)/(4*minute)
 	}
@@ -222,7 +235,7 @@ func (s *State) staleAt(d Dimension) int64 {
 	if m.remaining == 0 {
 		return 0
 	}
-	if d == Tokens && s.resets == windowSlides { // there is more by and by
+	if d == Tokens && s.resets >= windowSlides { // there is more by and by
 		return m.markAt + headerSlides + 1
 	}
 	at := m.markAt + headerFresh + 1
@@ -241,11 +254,18 @@ func (s *State) roomAt(d Dimension, need int64) int64 {
 	if !bounded || need <= room {
 		return s.clock
 	}
-	if s.mayAsk(d, need) {
+	if s.mayAsk(d, need) || s.mayTry(d, need) {
 		return s.clock
 	}
 	m := &s.meters[d]
 	at := s.clock
+	if d == Tokens && s.evolves() {
+		again := s.clock + second/4
+		if s.freed(second) > 0 { // others may leave some sooner
+			return again
+		}
+		return max(again, s.leftAt(d, need, s.sum[d]+room))
+	}
 	if s.headerIsFresh(d) {
 		at = s.staleAt(d)
 	}

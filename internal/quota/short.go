@@ -2,18 +2,31 @@ package quota
 
 import "math"
 
-// shortWindow is what is known of windows of one or ten seconds in which a provider counts requests. A refusal tells to the
-// millisecond when the next begins. Another client's calls come at any time, so a call at the beginning of a window meets
-// few of them, and one at its end may find it full.
+// shortWindow is what is known of windows of one or ten seconds in which a provider counts
+// requests. A refusal tells to the millisecond when the next begins. What headers say is left of a
+// second narrows it down without one. Another client's calls come at any time. So a call at the
+// beginning of a window meets few of them, and one at its end may find it full.
 type shortWindow struct {
 	length int64 // 0: none is known
-	at     int64 // a call made then reaches the provider as a window begins
-	trip   int64 // milliseconds that the call took of which that is known
+	at     int64 // a call made then reaches the provider once a window has begun
+	wide   int64 // and that window may have begun so much earlier
+	trip   int64 // milliseconds that the call took of whose refusal that is known; 0: it is known from headers
 	cut    int64 // calls left to others in each window
 	met    int64 // how often others were met lately
 	cutAt  int64 // when cut or met were raised or lowered
 	from   int64 // when the window began in which a call was made last
 	used   int64 // calls made in it
+	ahead  int64 // of these, those made when the next window may have begun
+	before int64 // calls made before it when it may have begun
+
+	// What headers told of the latest calls made together: when they were made, the least and the
+	// most that was left, and the last of them. Then the same of those before them.
+	seenAt, seenLeft, seenMost, seenSeq int64
+	wasAt, wasLeft, wasSeq              int64
+	others, over                        int64 // calls of others met in so many milliseconds
+	peak                                int64 // calls under way at a time, at most
+	alone                               bool  // no others are known; not stored
+	lag                                 int64 // ms until a call is heard of that meets no delay, about; 0: not known
 }
 
 const (
@@ -22,9 +35,29 @@ const (
 	shortEarly   = 5          // the part of a window in which calls go where others call too
 	shortCutFor  = minute / 2 // doubled for each time that others were met, and after so long one call more goes in a window
 	shortMost    = 5
+
+	// shortRisk is how likely a call may be to be refused that goes late in a window.
+	shortRisk = 0.006
+	// shortDare and shortProbe are the same for a call that tells more, and for those that go
+	// before it.
+	shortDare  = 0.5
+	shortProbe = 0.2
+	// shortKnown is how long others must have been watched for their rate to be known.
+	shortKnown = 2 * second
+	// shortDecay is after how long what was met of others counts half.
+	shortDecay = minute
+	// shortSure is how many milliseconds of doubt about when a window begins do not matter.
+	shortSure = 60
+	// shortApart is by how many milliseconds calls' ways to the provider differ.
+	shortApart = 35
+	// shortTogether is how many milliseconds calls may be apart that overtake each other.
+	shortTogether = 60
+	// aloneAfter is how long tokens must have told of no others for none to be expected.
+	aloneAfter = 5 * second
 )
 
-// shortWindows reports whether calls keep to windows that refusals have told of. Each holds a call at least.
+// shortWindows reports whether calls keep to windows that refusals have told of. Each holds a call
+// at least.
 func (s *State) shortWindows() bool {
 	return s.short.length > 0 && s.clock < s.burstCutUntil && s.meters[Requests].limit*s.short.length >= minute
 }
@@ -46,13 +79,17 @@ func (w *shortWindow) begun(now int64) int64 {
 // inShortWindow is when the next call may go.
 func (s *State) inShortWindow() int64 {
 	w := &s.short
-	from, used := w.begun(s.clock), int64(0)
-	if from == w.from {
-		used = w.used
-	}
-	most := s.meters[Requests].limit * w.length / minute
+	from := w.begun(s.clock)
+	used, _, before := w.usedIn(from)
+	used += before
+	holds := s.meters[Requests].limit * w.length / minute
+	most := holds
 	if needed := s.requestsNeeded(); needed > 0 {
-		most = min(most, int64(math.Ceil(needed*float64(w.length)/second)))
+		most = min(most, max(int64(math.Ceil(needed*float64(w.length)/second)), 1))
+	}
+	if w.told(s.clock) {
+		w.alone = w.met == 0 && s.estimate.othersIn >= aloneAfter && !s.others()
+		return w.atRisk(s.clock, from, used, most, holds, s.underWay() >= w.peak)
 	}
 	early := w.cut > 0 || w.met > 0 && w.length == second // ten seconds are long to wait for nobody
 	if used < max(most-w.cut, 1) && (!early || s.clock-from < w.length/shortEarly) {
@@ -61,19 +98,110 @@ func (s *State) inShortWindow() int64 {
 	return from + w.length
 }
 
+// atRisk is when the next call may go where headers tell how many calls others make: while it is
+// unlikely that they have taken what is left of the window. A call may open a connection (opens) if
+// as many are under way as ever were, and then takes longer to arrive.
+func (w *shortWindow) atRisk(now, from, used, most, holds int64, opens bool) int64 {
+	next := from + w.length
+	doubtful := w.doubtful(from)
+	late := used < holds && w.full(w.length, holds-max(used, 1), holds) <= shortDare
+	learns := late && !w.alone && w.wide > shortSure &&
+		(w.wide > w.length/4 || w.over < shortKnown || w.others > 0)
+	if learns { // a call late in the window is to find room
+		spare := int64(1)
+		for spare < most && w.full(w.length, holds-spare-1, holds) <= shortProbe {
+			spare++
+		}
+		most = spare
+	}
+	since := now - from + shortLate + w.wide/2 + shortApart // in which others may have called
+	if opens || w.wide > 0 && now >= doubtful {
+		since = w.length // it may arrive at any time of a window
+	}
+	if used == 0 && now-from < w.length/shortEarly || used < most && w.full(since, holds-used, holds) <= shortRisk {
+		return now
+	}
+	if opens {
+		return next
+	}
+	if (learns || w.over < shortKnown && holds-used > holds/3) && late { // one call late in the window tells more
+		if middle := doubtful + w.wide/2; now < middle {
+			return middle
+		} else if calls, ahead, _ := w.usedIn(from); ahead == 0 && calls > 0 {
+			return now
+		}
+	}
+	return next
+}
+
+// doubtful is from when on it may be the next window. As long as nothing is known, that is soon
+// after a window began.
+func (w *shortWindow) doubtful(from int64) int64 {
+	return from + w.length - shortLate - min(w.wide, w.length*19/20)
+}
+
+// full is how likely it is that others have made so many calls in so many milliseconds.
+func (w *shortWindow) full(ms, calls, holds int64) float64 {
+	if calls <= 0 {
+		return 1
+	}
+	if w.alone {
+		return 0
+	}
+	met, over := w.latest(holds)
+	others := float64(w.others+met) + math.Sqrt(float64(w.others+met)) + 0.02 // as many as there may be
+	mean := others / float64(w.over+over+second) * float64(ms)
+	term := math.Exp(-mean)
+	less := 0.0
+	for i := range calls {
+		less += term
+		term *= mean / float64(i+1)
+	}
+	return 1 - less
+}
+
+// usedIn returns how many calls were made in a window, how many of these when the next may have
+// begun, and how many were made before it when it may have begun. When it began may be better
+// known by now.
+func (w *shortWindow) usedIn(from int64) (used, ahead, before int64) {
+	switch since := from - w.from; {
+	case since <= w.length/2:
+		return w.used, w.ahead, w.before
+	case since <= w.length*3/2:
+		return 0, 0, w.ahead
+	}
+	return 0, 0, 0
+}
+
+// underWay is how many calls of the last minute are not over.
+func (s *State) underWay() (n int64) {
+	for i := range s.slices {
+		n += s.slices[i].open
+	}
+	return n
+}
+
 // count notes that calls are made.
-func (w *shortWindow) count(now, calls int64) {
+func (w *shortWindow) count(now, calls, underWay int64) {
 	if w.length == 0 {
 		return
 	}
-	if from := w.begun(now); from != w.from {
-		w.from, w.used = from, 0
-	}
+	from := w.begun(now)
+	w.used, w.ahead, w.before = w.usedIn(from)
+	w.from = from
 	w.used += calls
+	if w.seenAt == 0 {
+		return
+	}
+	if w.wide > 0 && now >= w.doubtful(from) || underWay > w.peak {
+		w.ahead += calls
+	}
+	w.peak = max(w.peak, underWay)
 }
 
-// refused learns from a refusal on requests that named a wait. Whole seconds tell nothing of when a window begins, and a
-// call that opened a connection first, nothing of when another would arrive.
+// refused learns from a refusal on requests that named a wait. Whole seconds tell nothing of when
+// a window begins, and a call that opened a connection first, nothing of when another would
+// arrive.
 func (w *shortWindow) refused(r Reservation, now, wait int64, others bool) {
 	if wait <= 0 || wait%second == 0 || wait > 10*second+shortLate {
 		return
@@ -82,7 +210,22 @@ func (w *shortWindow) refused(r Reservation, now, wait int64, others bool) {
 	if wait > second+shortLate {
 		length = 10 * second
 	}
-	at, trip := r.At+wait, max(now-r.At, 0)
+	at, trip := r.At+wait, max(now-r.At, 1)
+	if w.seenAt > 0 && w.length == length { // headers told of it as well
+		w.others++
+		if w.wide <= shortSure {
+			w.met, w.cutAt = min(w.met+1, shortMost), now
+		}
+		switch after, by := at-shortLate/4, at+shortTogether; {
+		case w.trip > 0 && trip > w.trip*5/4+shortDiffers: // it opened a connection
+		case trip < w.trip*3/4: // and the one before did
+			w.at, w.wide, w.trip = by, by-after, trip
+		default:
+			w.narrow(after, by, true)
+			w.trip = trip
+		}
+		return
+	}
 	switch {
 	case w.length < length:
 		*w = shortWindow{length: length, at: at, trip: trip, met: 1, cutAt: now}

@@ -40,12 +40,18 @@ type State struct {
 	burstCutUntil int64 // until when requests go one by one
 	unseen        int64 // tokens that the provider has counted and the window has not
 	unseenUntil   int64 // when it begins to count anew
+	frees, takes  int64 // by how many tokens a minute that falls or rises lately, where the window slides
+	trendAt       int64 // when the call was made whose headers others are compared with
+	trendWas      int64 // unseen then
+	left          int64 // tokens that have left the window ever
+	leftMark      int64 // left when the call was made whose headers tell what is left
 	heardAt       int64 // when a call was heard of that tells how it is now; 0: none was since the last refusal on tokens
 	askedAt       int64 // when the call was made for the word of which others wait, or waited; 0: none was
 	hearAfter     int64 // calls made before it tell nothing of how it is now
 	resets        int64 // how the resets that headers name behave, as far as is known: windowUnknown and others
 	resetFrom     int64 // when the call was made whose reset others are compared with
 	resetWas      int64 // and that reset
+	resetLeft     int64 // and what it said is left
 	margin        int64 // tokens by which what headers say is left has been too much
 	widenedAt     int64 // when that was found, or became less
 	requestCut    int64 // percent by which requests come slower than their limit
@@ -133,8 +139,8 @@ func (s *State) rewind(by int64) {
 			*t = max(*t-by, 0)
 		}
 	}
-	back(&s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.grewAt, &s.pacedAt, &s.burstCutUntil, &s.unseenUntil,
-		&s.heardAt, &s.askedAt, &s.hearAfter, &s.resetFrom, &s.resetWas, &s.widenedAt, &s.slowerAt, &s.estimate.run.since, &s.estimate.guessAt, &s.short.at, &s.short.cutAt, &s.short.from, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt,
+	back(&s.estimate.base.at, &s.estimate.base.resetAt, &s.estimate.last.at, &s.estimate.last.resetAt, &s.trendAt, &s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.grewAt, &s.pacedAt, &s.burstCutUntil, &s.unseenUntil,
+		&s.heardAt, &s.askedAt, &s.hearAfter, &s.resetFrom, &s.resetWas, &s.widenedAt, &s.slowerAt, &s.estimate.run.since, &s.estimate.guessAt, &s.short.at, &s.short.cutAt, &s.short.from, &s.short.seenAt, &s.short.wasAt, &s.breaker.until, &s.breaker.since, &s.breaker.closedAt, &s.breaker.probeAt,
 		&s.breaker.mixed, &s.breaker.freshAt, &s.breaker.okAt, &s.breaker.blamedAt, &s.breaker.blamedNow, &s.breaker.othersAt)
 	for d := range s.meters {
 		m := &s.meters[d]
@@ -168,8 +174,12 @@ func (s *State) rewind(by int64) {
 // expire drops the slices in which nothing is younger than a minute.
 func (s *State) expire(now int64) {
 	n := 0
+	if s.resets == windowRolls {
+		now -= slideLate // calls may have reached it late
+	}
 	for n < len(s.slices) && s.slices[n].leaves() <= now {
 		s.sum.sub(s.slices[n].amount)
+		s.left += s.slices[n].amount[Tokens]
 		n++
 	}
 	if n > 0 {
@@ -190,7 +200,9 @@ func (s *State) reserve(a Amount) {
 	last.amount.add(a)
 	last.open++
 	s.sum.add(a)
-	s.short.count(s.clock, a[Requests])
+	if s.short.length != 0 {
+		s.short.count(s.clock, a[Requests], s.underWay())
+	}
 	for d := range s.meters {
 		m := &s.meters[d]
 		m.spent += a[d]

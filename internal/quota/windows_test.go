@@ -15,8 +15,14 @@ import (
 // windowTPM is the quota of the deployments of TestWindows.
 const windowTPM = 600_000
 
-// fewRequests are those a minute of a kind of which a second holds two.
-const fewRequests = 120
+// foreignTokens are those that each call of the simulator's other client is charged for.
+const foreignTokens = 1500
+
+// Requests a minute of kinds that count them by the second: two in each, and five.
+const (
+	fewRequests  = 120
+	someRequests = 300
+)
 
 // window is a kind of provider, as "forebay sim" has it, and what a client knows of it.
 type window struct {
@@ -43,7 +49,7 @@ func windowKinds() []window {
 		{"token bucket", kind(modelsim.KindOpenAI, 3600, nil), quota.AccountOpenAI},
 		{"bucket of ten seconds", kind(modelsim.KindBucket, 3600, nil), quota.AccountAzureOpenAI},
 		{"slices of ten seconds", kind(modelsim.KindAzure, 3600, tenSeconds), quota.AccountAzureOpenAI},
-		{"requests by the second", kind(modelsim.KindAzure, 300, second), quota.AccountAzureOpenAI},
+		{"requests by the second", kind(modelsim.KindAzure, someRequests, second), quota.AccountAzureOpenAI},
 		{"requests by the second, few", kind(modelsim.KindAzure, fewRequests, second), quota.AccountAzureOpenAI},
 		{"requests by the second, many", kind(modelsim.KindAzure, 900, second), quota.AccountAzureOpenAI},
 	}
@@ -113,7 +119,8 @@ func simulateWindow(t *testing.T, w window, c circumstance, seed uint64, minutes
 		needed += j.charge(v.charging)
 	}
 	bound := float64(needed+service.Stats().ForeignTokens) / windowTPM * 60_000
-	bound = max(bound, float64(len(s.jobs))/float64(d.RequestsPerMinute)*60_000)
+	requests := int64(len(s.jobs)) + service.Stats().ForeignTokens/foreignTokens
+	bound = max(bound, float64(requests)/float64(d.RequestsPerMinute)*60_000)
 	if c.spent > 0 && d.Kind == modelsim.KindAzure {
 		bound += float64(firstReset(d, seed)) // the first window has nothing
 	}
@@ -164,24 +171,22 @@ func TestWindows(t *testing.T) {
 	t.Logf("\n%s", strings.Join(slices.Concat(rows...), "\n"))
 }
 
-// bar is what the control must reach. In a run of four minutes three refused calls are half a percent.
+// bar is what the control must reach in the mean of its seeds. In a run of four minutes three refused
+// calls are half a percent. The exceptions are what it reaches now.
 func (w window) bar(c circumstance) result {
 	bar := result{ratio: 1.05, throttled: 0.005, wasted: 0.02}
+	slow := c.roundTrip >= 400
 	switch d := w.deployment; {
 	case d.RequestsPerMinute == fewRequests && c.foreign > 0:
-		// What the other client does in the time that a call takes to arrive nobody can know: see TestFewRequestsBesideAnother.
-		bar.ratio, bar.throttled = 2.1, 0.022
-	case d.RequestSlice == modelsim.Duration(time.Second) && c.foreign > 0:
-		bar.throttled = 0.018 // what it takes to learn of the seconds, and how many of their calls are others'
-	case d.RequestSlice == modelsim.Duration(time.Second):
-		bar.throttled = 0.008
-	case d.TokenSlice != 0 && c.roundTrip > 0:
-		bar.ratio, bar.throttled = 1.10, 0.01
-	case c.foreign > 0:
-		bar.throttled = 0.008
+		// Nobody can know what the other client does while a call is on its way: see TestFewRequestsBesideAnother.
+		bar.ratio, bar.throttled = 1.085, 0.0135
+	case d.RequestsPerMinute == someRequests && c.foreign > 0 && slow:
+		bar.throttled = 0.009 // while connections are opened, little tells when a second begins
+	case d.TokenSlice != 0 && c.foreign == 0 && slow:
+		bar.ratio = 1.07 // what is on its way when a slice ends is not known to fit
 	}
-	if c.spent > 0 {
-		bar.ratio = 1.10
+	if testing.Short() { // one seed
+		bar.ratio, bar.throttled = bar.ratio+0.05, bar.throttled+0.005
 	}
 	return bar
 }
@@ -249,7 +254,7 @@ func TestFewRequestsBesideAnother(t *testing.T) {
 			if one.ratio < 1.9 || two.throttled < 0.02 {
 				t.Errorf("the bar can be met: one a second %v; two %v", one, two)
 			}
-		case 300:
+		case someRequests:
 			four := run(w, 4)
 			t.Logf("%s: four a second %v", w.name, four)
 			if four.throttled > 0.005 {
