@@ -40,7 +40,7 @@ func (s *Server) openOrchestrations() error {
 		retries[name] = a.Retry.policy()
 	}
 	s.orchestrations = orchestrate.New(orchestrate.Options{
-		Store: s.store.Orchestrations, Blobs: s.blobs, Registry: registry, Logger: s.log, Turns: o.ConcurrentTurns, Activities: o.ConcurrentActivities, Lock: o.LockDuration,
+		Store: s.store.Orchestrations, Blobs: s.blobs, Registry: registry, Logger: s.log, ConcurrentOrchestrations: o.ConcurrentTurns, ConcurrentActivities: o.ConcurrentActivities, Lock: o.LockDuration,
 		Retries: retries, MaxBytes: s.options.Limits.MaxInputBytes, MaxMessage: o.GRPC.MaxMessageBytes, MemoryBytes: s.options.Limits.MemoryBytes, Grace: s.options.ShutdownTimeout,
 		Limits: s.limits, Remote: o.GRPC.Address != "", Observe: s.telemetry.Orchestrations(),
 		Jobs: calledJobs{s.jobs, s.store, s.options.Limits.MaxInputBytes},
@@ -111,7 +111,7 @@ type calledJobs struct {
 	limit int64 // bytes of a result
 }
 
-func (c calledJobs) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, caller *orchestrate.Activity) error {
+func (c calledJobs) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, caller *orchestrate.ActivityItem) error {
 	name, err := c.store.Queues.TenantName(ctx, tenant)
 	if err != nil {
 		return err

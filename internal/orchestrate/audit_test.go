@@ -72,7 +72,7 @@ func TestAudit(t *testing.T) {
 		must(err)
 		must(p.Terminate(t.Context(), tenant, other, ""))
 		p.ends(t, other, forebay.OrchestrationTerminated)
-		_, err = p.hub(no).PurgeWorkflowState(by, api.InstanceID(other), nil, false, false)
+		_, err = p.taskHub(no).PurgeWorkflowState(by, api.InstanceID(other), nil, false, false)
 		must(err)
 
 		entries, _, err := p.store.Audit.Entries(t.Context(), forebay.AuditFilter{}, 0, 100)

@@ -19,30 +19,30 @@ import (
 )
 
 // executor carries turns and activities out: here if the code is known here, else in a process that is connected.
-type executor struct{ *hub }
+type executor struct{ *taskHub }
 
 // remoteTurn bounds how long a connected process may take for a turn: its code only decides, and waits for nothing.
 const remoteTurn = time.Minute
 
-var errNobody = errors.New("no process that is connected can carry it out")
+var ErrNoWorker = errors.New("no process that is connected can carry it out")
 
 func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (resp *protos.WorkflowResponse, err error) {
-	err = panics.Run(x.log, "a turn", func() (err error) {
+	err = panics.Run(x.log, "an orchestration work item", func() (err error) {
 		resp, err = x.executeWorkflow(ctx, id, old, arrived, opts)
 		return err
 	})
-	if err == nil || errors.Is(err, errCutShort) || errors.Is(err, panics.ErrPanicked) {
-		x.tried.Store(string(id), struct{}{})
+	if err == nil || errors.Is(err, ErrWorkerGone) || errors.Is(err, panics.ErrPanicked) {
+		x.poisonSuspects.Store(string(id), struct{}{})
 	}
 	return resp, err
 }
 
 // errCutShort is that a connected process has left in the middle of a turn.
-var errCutShort = errors.New("the process that carried it out is gone")
+var ErrWorkerGone = errors.New("the process that carried it out is gone")
 
 func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.WorkflowResponse, error) {
-	if turn, ok := x.halted.LoadAndDelete(string(id)); ok {
-		return takeIn(turn.(*Turn), old, arrived), nil
+	if item, ok := x.skipsCode.LoadAndDelete(string(id)); ok {
+		return responseWithoutCode(item.(*OrchestrationItem), old, arrived), nil
 	}
 	if name := started(old, arrived).GetName(); x.registry.hasOrchestrator(name) {
 		if f := x.registry.orderedFunc(name); f != nil {
@@ -52,45 +52,45 @@ func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, a
 		}
 		resp, err := replay(ctx, task.NewTaskExecutorWithLogger(x.registry.engine, engineLog{x.log}), id, old, arrived)
 		withoutExecutionIDs(resp)
-		return x.limitAnew(resp), err
+		return x.limitContinuations(resp), err
 	}
-	if again, ok := x.anew.Load(string(id)); ok {
-		again.(*beginning).keepVersion(arrived)
+	if again, ok := x.continuations.Load(string(id)); ok {
+		again.(*continuation).keepVersion(arrived)
 	}
-	old, arrived = effective(old, arrived)
+	old, arrived = withoutRedundantSuspends(old, arrived)
 	if why := x.tooLargeToSend(&protos.WorkflowRequest{InstanceId: string(id), PastEvents: old, NewEvents: arrived}, "the history and what has arrived have"); why != "" {
-		p := newPast()
-		p.without(old)
-		p.without(arrived)
-		return failed(id, p.last+1, failureMessageTooLarge, why), nil
+		p := newScheduled()
+		p.takeFrom(old)
+		p.takeFrom(arrived)
+		return failureResponse(id, p.last+1, failureMessageTooLarge, why), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, remoteTurn)
 	defer cancel()
-	resp, err := handOut(ctx, x.hub, func(ctx context.Context) (*protos.WorkflowResponse, error) {
-		return x.remote.ExecuteWorkflow(ctx, id, asNumbered(old), asNumbered(arrived), opts)
+	resp, err := handOut(ctx, x.taskHub, func(ctx context.Context) (*protos.WorkflowResponse, error) {
+		return x.remote.ExecuteWorkflow(ctx, id, withWorkerStepIDs(old), withWorkerStepIDs(arrived), opts)
 	})
-	if err != nil && ctx.Err() == nil && !errors.Is(err, errNobody) {
-		err = errCutShort
+	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoWorker) {
+		err = ErrWorkerGone
 	}
 	if err != nil {
 		return nil, err
 	}
-	resp = x.limitAnew(x.checked(resp, id, old, arrived))
-	numberAgain(resp, old, arrived)
-	if again, ok := x.anew.Load(string(id)); ok {
-		again.(*beginning).noteVersion(resp, started(old, arrived))
+	resp = x.limitContinuations(x.checkedResponse(resp, id, old, arrived))
+	renumberReusedSteps(resp, old, arrived)
+	if again, ok := x.continuations.Load(string(id)); ok {
+		again.(*continuation).noteVersion(resp, started(old, arrived))
 	}
 	return resp, nil
 }
 
 // beginning is what is known of an instance that continues as new in its turn.
-type beginning struct {
+type continuation struct {
 	times   int
 	version *wrapperspb.StringValue // of the execution that begins
 }
 
 // noteVersion notes the version that an instance of connected processes continues with: its own, or the one that it asks for.
-func (b *beginning) noteVersion(resp *protos.WorkflowResponse, was *protos.ExecutionStartedEvent) {
+func (b *continuation) noteVersion(resp *protos.WorkflowResponse, was *protos.ExecutionStartedEvent) {
 	b.version = was.GetVersion()
 	for _, a := range resp.GetActions() {
 		if version := a.GetCompleteWorkflow().GetNewVersion(); version != nil && forebay.ValidText(version.Value, maxVersion) {
@@ -100,7 +100,7 @@ func (b *beginning) noteVersion(resp *protos.WorkflowResponse, was *protos.Execu
 }
 
 // keepVersion writes it into the event with which the execution begins. The engine makes that without.
-func (b *beginning) keepVersion(arrived []*protos.HistoryEvent) {
+func (b *continuation) keepVersion(arrived []*protos.HistoryEvent) {
 	if begins := started(nil, arrived); begins != nil && begins.Version == nil {
 		begins.Version = b.version
 	}
@@ -108,7 +108,7 @@ func (b *beginning) keepVersion(arrived []*protos.HistoryEvent) {
 
 // effective returns the events without those that resume what is not suspended, as a rewind does, or suspend what is: there are SDKs
 // that fail on them. What it leaves out of a history it leaves out of each longer one.
-func effective(old, arrived []*protos.HistoryEvent) (past, now []*protos.HistoryEvent) {
+func withoutRedundantSuspends(old, arrived []*protos.HistoryEvent) (past, now []*protos.HistoryEvent) {
 	suspended := false
 	changes := func(events []*protos.HistoryEvent) []*protos.HistoryEvent {
 		kept, all := events, true
@@ -132,20 +132,20 @@ func effective(old, arrived []*protos.HistoryEvent) (past, now []*protos.History
 }
 
 // maxAnew is how often an instance may continue as new in one turn, waiting for nothing. The engine would try for ever.
-const maxAnew = 20
+const maxContinuations = 20
 
 // limitAnew fails an instance that does so more often.
-func (x executor) limitAnew(resp *protos.WorkflowResponse) *protos.WorkflowResponse {
+func (x executor) limitContinuations(resp *protos.WorkflowResponse) *protos.WorkflowResponse {
 	for _, a := range resp.GetActions() {
 		if a.GetCompleteWorkflow().GetWorkflowStatus() != protos.OrchestrationStatus_ORCHESTRATION_STATUS_CONTINUED_AS_NEW {
 			continue
 		}
-		again, _ := x.anew.LoadOrStore(resp.InstanceId, new(beginning))
-		if b := again.(*beginning); b.times < maxAnew { // a turn is carried out by one goroutine at a time
+		again, _ := x.continuations.LoadOrStore(resp.InstanceId, new(continuation))
+		if b := again.(*continuation); b.times < maxContinuations { // a turn is carried out by one goroutine at a time
 			b.times++
 			continue
 		}
-		return failed(api.InstanceID(resp.InstanceId), a.Id, "ContinuesForEver", fmt.Sprintf("it continued as new more than %d times without waiting for anything", maxAnew))
+		return failureResponse(api.InstanceID(resp.InstanceId), a.Id, "ContinuesForEver", fmt.Sprintf("it continued as new more than %d times without waiting for anything", maxContinuations))
 	}
 	return resp
 }
@@ -162,13 +162,13 @@ func started(old, arrived []*protos.HistoryEvent) *protos.ExecutionStartedEvent 
 }
 
 func (x executor) ExecuteActivity(ctx context.Context, id api.InstanceID, e *protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.HistoryEvent, error) {
-	carried, ok := x.carried.Load(e)
+	carried, ok := x.inProgress.Load(e)
 	if !ok {
-		return nil, errNobody
+		return nil, ErrNoWorker
 	}
-	a := carried.(*Activity)
+	a := carried.(*ActivityItem)
 	scheduled := e.GetTaskScheduled()
-	if a.Lost >= maxLost {
+	if a.Lost >= maxLostDeliveries {
 		return failedEvent(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: "ActivityLost", IsNonRetriable: true,
 			ErrorMessage: fmt.Sprintf("%d attempts were lost with the process that carried them out", a.Lost)}), nil
 	}
@@ -182,10 +182,10 @@ func (x executor) ExecuteActivity(ctx context.Context, id api.InstanceID, e *pro
 	if why := x.tooLargeToSend(request, "the activity and its input have"); why != "" {
 		return failedEvent(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: failureMessageTooLarge, ErrorMessage: why, IsNonRetriable: true}), nil
 	}
-	result, err := handOut(ctx, x.hub, func(ctx context.Context) (*protos.HistoryEvent, error) {
+	result, err := handOut(ctx, x.taskHub, func(ctx context.Context) (*protos.HistoryEvent, error) {
 		return x.remote.ExecuteActivity(ctx, id, e, opts)
 	})
-	if errors.Is(err, errNobody) {
+	if errors.Is(err, ErrNoWorker) {
 		x.notBegun(a.Token)
 	}
 	return result, err
@@ -196,7 +196,7 @@ func (s *Service) notBegun(token int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if h := s.held[token]; h != nil {
-		h.idle = true
+		h.notBegun = true
 	}
 }
 
@@ -218,7 +218,7 @@ func (s *Service) bound(ctx context.Context, token int64) (context.Context, cont
 }
 
 // call calls a Go function.
-func (x executor) call(ctx context.Context, f ActivityFunc, a *Activity, e *protos.HistoryEvent) (result *protos.HistoryEvent) {
+func (x executor) call(ctx context.Context, f ActivityFunc, a *ActivityItem, e *protos.HistoryEvent) (result *protos.HistoryEvent) {
 	scheduled := e.GetTaskScheduled()
 	fail := func(kind, message string, final bool) *protos.HistoryEvent {
 		return failedEvent(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: kind, ErrorMessage: message, IsNonRetriable: final})

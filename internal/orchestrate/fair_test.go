@@ -74,7 +74,7 @@ func TestTenantsShareActivities(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		const places = 4
 		r, begun, end := blocking(t, forebay.RetryPolicy{MaxAttempts: 2, First: time.Hour, Max: time.Hour})
-		p := run(t, where, Options{Registry: r, Activities: places, Grace: time.Millisecond, Lock: time.Hour}) // no renewal has anything looked at anew
+		p := run(t, where, Options{Registry: r, ConcurrentActivities: places, Grace: time.Millisecond, Lock: time.Hour}) // no renewal has anything looked at anew
 		quick := func() {
 			t.Helper()
 			o, err := p.Wait(t.Context(), "quiet", p.startFor(t, "quiet", "one", "0"), time.Minute)
@@ -102,7 +102,7 @@ func TestTenantsShareActivities(t *testing.T) {
 // refusing refuses all jobs.
 type refusing struct{ Jobs }
 
-func (refusing) Submit(context.Context, int64, forebay.SubmitRequest, *Activity) error {
+func (refusing) Submit(context.Context, int64, forebay.SubmitRequest, *ActivityItem) error {
 	return forebay.Invalid("task", "is not known")
 }
 
@@ -113,7 +113,7 @@ func TestTasksNeedNoPlace(t *testing.T) {
 		addOrchestrator(t, r, "task", func(ctx *task.WorkflowContext) (any, error) {
 			return nil, activity(ctx, TaskActivity, TaskRequest{Task: "none"}, forebay.RetryPolicy{}).Await(nil)
 		})
-		p := run(t, where, Options{Registry: r, Activities: 1, Grace: time.Millisecond, Jobs: refusing{}})
+		p := run(t, where, Options{Registry: r, ConcurrentActivities: 1, Grace: time.Millisecond, Jobs: refusing{}})
 		p.start(t, StartRequest{Name: "many", Input: json.RawMessage("2")})
 		begins(t, begun, 1)
 		p.ends(t, p.start(t, StartRequest{Name: "task"}), forebay.OrchestrationFailed)
@@ -126,7 +126,7 @@ type payers struct {
 	keys chan string
 }
 
-func (p payers) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, a *Activity) error {
+func (p payers) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, a *ActivityItem) error {
 	p.keys <- a.KeyID
 	return p.refusing.Submit(ctx, tenant, req, a)
 }

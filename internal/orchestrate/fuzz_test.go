@@ -134,7 +134,7 @@ type endpointUnderFuzz struct {
 	*process
 	conn   *grpc.ClientConn
 	client protos.TaskHubSidecarServiceClient
-	over   chan Taken // turns of the orchestrator fuzzed
+	over   chan ProcessedItem // turns of the orchestrator fuzzed
 
 	mu      sync.Mutex
 	answers map[string]func(*protos.WorkItem) proto.Message // by instance: what its next turn is answered with
@@ -142,13 +142,13 @@ type endpointUnderFuzz struct {
 
 func startFuzz(f *testing.F) *endpointUnderFuzz {
 	f.Helper()
-	e := &endpointUnderFuzz{over: make(chan Taken, 1000), answers: map[string]func(*protos.WorkItem) proto.Message{}}
+	e := &endpointUnderFuzz{over: make(chan ProcessedItem, 1000), answers: map[string]func(*protos.WorkItem) proto.Message{}}
 	s, err := openStores(f.Context(), db.Options{Path: filepath.Join(f.TempDir(), "forebay.db"), Serve: true})
 	if err != nil {
 		f.Fatal(err)
 	}
-	e.process = &process{Service: New(Options{Store: s.Orchestrations, Remote: true, Observe: func(t Taken) {
-		if t.Kind == WorkTurn && t.Name == fuzzed {
+	e.process = &process{Service: New(Options{Store: s.Orchestrations, Remote: true, Observe: func(t ProcessedItem) {
+		if t.Kind == KindOrchestration && t.Name == fuzzed {
 			e.over <- t
 		}
 	}}), store: s}
@@ -227,7 +227,7 @@ func (e *endpointUnderFuzz) answerWith(t *testing.T, id string, resp *protos.Wor
 	for {
 		select {
 		case turn := <-e.over:
-			if turn.Outcome != TurnStored {
+			if turn.Outcome != ItemStored {
 				t.Fatalf("the turn was %s after the answer %v", turn.Outcome, resp)
 			}
 		case <-time.After(fuzzWait):

@@ -325,7 +325,7 @@ func checkCall(m any) error {
 type createKey struct{}
 
 // beforeEngine is called with each message before the engine is. It answers what the engine does not offer.
-func (h *hub) beforeEngine(ctx context.Context, m any, _ *grpc.UnaryServerInfo, engine grpc.UnaryHandler) (any, error) {
+func (h *taskHub) beforeEngine(ctx context.Context, m any, _ *grpc.UnaryServerInfo, engine grpc.UnaryHandler) (any, error) {
 	switch m := m.(type) {
 	case *protos.CreateInstanceRequest:
 		ctx = context.WithValue(ctx, createKey{}, m)
@@ -338,7 +338,7 @@ func (h *hub) beforeEngine(ctx context.Context, m any, _ *grpc.UnaryServerInfo, 
 }
 
 // purgeFiltered deletes the instances of a filter that are over.
-func (h *hub) purgeFiltered(ctx context.Context, filter *protos.PurgeInstanceFilter) (*protos.PurgeInstancesResponse, error) {
+func (h *taskHub) purgeFiltered(ctx context.Context, filter *protos.PurgeInstanceFilter) (*protos.PurgeInstancesResponse, error) {
 	var req ListRequest
 	if from := filter.GetCreatedTimeFrom(); from != nil {
 		req.From = from.AsTime()
@@ -426,14 +426,16 @@ func endsOf(policy []byte) (ends []forebay.OrchestrationStatus) {
 type bareKey struct{}
 
 // fillAsked is fill, unless the call needs no payloads.
-func (h *hub) fillAsked(ctx context.Context, row *OrchestrationRow) error {
+func (h *taskHub) fillAsked(ctx context.Context, row *OrchestrationRow) error {
 	if bare, _ := ctx.Value(bareKey{}).(*bool); bare != nil && *bare {
 		return nil
 	}
 	return h.fill(ctx, row)
 }
 
-func (s *Service) served(ctx context.Context) *hub { return s.hub(ctx.Value(tenantKey{}).(int64)) }
+func (s *Service) served(ctx context.Context) *taskHub {
+	return s.taskHub(ctx.Value(tenantKey{}).(int64))
+}
 
 // scopes are what methods need; the others, of workers, need to operate.
 var scopes = map[string]forebay.Scope{

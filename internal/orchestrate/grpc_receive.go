@@ -240,10 +240,10 @@ func (t *receipt) keep(from *reservation) {
 type reservationKey struct{}
 
 // expectAnswer has the room of answers to something kept until answered is called for it.
-func (h *hub) expectAnswer(key string) { h.receipts.LoadOrStore(key, &receipt{}) }
+func (h *taskHub) expectAnswer(key string) { h.receipts.LoadOrStore(key, &receipt{}) }
 
 // keepAnswer keeps the room of the message that a call has brought.
-func (h *hub) keepAnswer(ctx context.Context, key string) {
+func (h *taskHub) keepAnswer(ctx context.Context, key string) {
 	reserved, ok := ctx.Value(reservationKey{}).(*reservation)
 	if !ok {
 		return
@@ -253,7 +253,7 @@ func (h *hub) keepAnswer(ctx context.Context, key string) {
 	}
 }
 
-func (h *hub) answered(key string) {
+func (h *taskHub) answered(key string) {
 	t, expected := h.receipts.LoadAndDelete(key)
 	if !expected {
 		return

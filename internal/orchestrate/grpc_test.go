@@ -212,7 +212,7 @@ func TestMessagesAreReadWithinBounds(t *testing.T) {
 
 // The room of an answer is held until the turn is over: the engine has the answer for longer than the call.
 func TestRoomOfAnAnswerIsHeldUntilItsTurnIsOver(t *testing.T) {
-	h := &hub{}
+	h := &taskHub{}
 	given := 0
 	bring := func(key string) {
 		reserved := &reservation{}

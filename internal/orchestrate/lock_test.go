@@ -135,7 +135,7 @@ func TestProcessesShareWork(t *testing.T) {
 		})
 		return r
 	}
-	first, second := run(t, where, Options{Registry: registry(0), Activities: 2, Turns: 2}), run(t, where, Options{Registry: registry(1), Activities: 2, Turns: 2})
+	first, second := run(t, where, Options{Registry: registry(0), ConcurrentActivities: 2, ConcurrentOrchestrations: 2}), run(t, where, Options{Registry: registry(1), ConcurrentActivities: 2, ConcurrentOrchestrations: 2})
 	var ids []string
 	for range 20 {
 		ids = append(ids, first.start(t, StartRequest{Name: "steps"}))

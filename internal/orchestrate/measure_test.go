@@ -46,7 +46,7 @@ func TestOpenOrchestrations(t *testing.T) {
 			t.Errorf("%+v: %v", counts, err)
 		}
 		for begun := time.Now(); ; {
-			oldest, err := p.store.Orchestrations.OldestTurns(t.Context())
+			oldest, err := p.store.Orchestrations.OldestReady(t.Context())
 			if err != nil || len(oldest) != 2 || oldest[0].Orchestrator != "waiting" || oldest[0].Age != 0 || oldest[1].Orchestrator != "gone" {
 				t.Fatalf("%+v: %v", oldest, err)
 			}
@@ -72,7 +72,7 @@ func TestObserve(t *testing.T) {
 		p.store.Orchestrations.OnActivitiesLost(func(n int) { lost += n }) // on the writer's goroutine, which a claim waits for
 		id := p.start(t, StartRequest{Name: "one"})
 		for range 2 { // the second finds the first one's lock ended
-			claimed, err := p.store.Orchestrations.ClaimActivities(t.Context(), WorkRequest{Max: 1, Lock: time.Millisecond, Takes: func(_ int64, name string) bool { return name == "fails" }})
+			claimed, err := p.store.Orchestrations.ClaimActivities(t.Context(), ClaimRequest{Max: 1, Lock: time.Millisecond, Takes: func(_ int64, name string) bool { return name == "fails" }})
 			if err != nil || len(claimed) != 1 || claimed[0].ID != id {
 				t.Fatalf("%+v: %v", claimed, err)
 			}
@@ -83,8 +83,8 @@ func TestObserve(t *testing.T) {
 		}
 
 		var mu sync.Mutex
-		told := map[Taken]int{}
-		options.Observe = func(taken Taken) {
+		told := map[ProcessedItem]int{}
+		options.Observe = func(taken ProcessedItem) {
 			mu.Lock()
 			defer mu.Unlock()
 			told[taken]++
@@ -93,10 +93,10 @@ func TestObserve(t *testing.T) {
 		p = run(t, where, options)
 		p.ends(t, id, forebay.OrchestrationFailed)
 		p.stop()
-		want := map[Taken]int{
-			{Kind: WorkActivity, Name: "fails", Outcome: ActivityRetried}:                          1,
-			{Kind: WorkActivity, Name: "fails", Outcome: ActivityFailed}:                           1,
-			{Kind: WorkTurn, Name: "one", Outcome: TurnStored, Ended: forebay.OrchestrationFailed}: 1,
+		want := map[ProcessedItem]int{
+			{Kind: KindActivity, Name: "fails", Outcome: ActivityRetried}:                                   1,
+			{Kind: KindActivity, Name: "fails", Outcome: ActivityFailed}:                                    1,
+			{Kind: KindOrchestration, Name: "one", Outcome: ItemStored, Ended: forebay.OrchestrationFailed}: 1,
 		}
 		if !maps.Equal(told, want) {
 			t.Errorf("told %v", told)

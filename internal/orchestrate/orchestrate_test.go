@@ -184,9 +184,9 @@ func TestRetriesRunSideBySide(t *testing.T) {
 			}
 			return n, nil
 		})
-		turns := atomic.Int32{}
+		orchestrations := atomic.Int32{}
 		addOrchestrator(t, r, "all", func(ctx *task.WorkflowContext) (any, error) {
-			turns.Add(1)
+			orchestrations.Add(1)
 			var tasks []task.Task
 			for i := range 10 {
 				tasks = append(tasks, activity(ctx, "flaky", i, forebay.RetryPolicy{MaxAttempts: 3, First: 500 * time.Millisecond, Coefficient: 1}))
@@ -221,7 +221,7 @@ func TestRetriesRunSideBySide(t *testing.T) {
 		if took, spread := o.CompletedAt.Sub(o.CreatedAt), seconds[9].Sub(seconds[0]); took < time.Second || spread > 8*time.Second {
 			t.Errorf("took %s, the second attempts began within %s", took, spread)
 		}
-		if n := turns.Load(); n > 12 {
+		if n := orchestrations.Load(); n > 12 {
 			t.Errorf("%d turns: the instance heard of failures that were tried again", n)
 		}
 	})

@@ -37,13 +37,13 @@ type Blobs interface {
 
 // largeTurn is from where on the events of a turn are one payload though none of them is large: many small ones are no reason to wait for
 // blob storage.
-const largeTurn = 1 << 20
+const largeHistory = 1 << 20
 
 // atOnce bounds the payloads that are written, read or removed at once for one turn or request.
-const atOnce = 8
+const maxConcurrent = 8
 
 // keepTime bounds how long the payloads of one turn or request may take. The sweep takes none for forgotten that is younger than an hour.
-const keepTime = 30 * time.Minute
+const storePayloadsTime = 30 * time.Minute
 
 // blobTime bounds how long one payload is written, read or removed, but for slowestRate, in bytes per second, which a large one may take besides: so
 // storage that answers nothing is soon known to be away, and one that is slow is not.
@@ -58,7 +58,7 @@ func within(ctx context.Context, size int) (context.Context, context.CancelFunc)
 }
 
 // keep puts the payloads that are large into blob storage, and names them by their keys, which it returns.
-func (s *Service) keep(ctx context.Context, tenant int64, payloads ...*Payload) (keys []string, err error) {
+func (s *Service) storePayloads(ctx context.Context, tenant int64, payloads ...*Payload) (keys []string, err error) {
 	if s.opts.Blobs == nil {
 		return nil, nil
 	}
@@ -67,8 +67,8 @@ func (s *Service) keep(ctx context.Context, tenant int64, payloads ...*Payload) 
 		return nil, nil
 	}
 	keys = keysOf(tenant, large)
-	if err := s.keepAs(ctx, keys, large); err != nil {
-		s.remove(ctx, keys) // unless the time is up: then the sweep does
+	if err := s.storePayloadsAs(ctx, keys, large); err != nil {
+		s.deleteBlobs(ctx, keys) // unless the time is up: then the sweep does
 		return nil, err
 	}
 	return keys, nil
@@ -84,10 +84,10 @@ func keysOf(tenant int64, large []*Payload) []string {
 }
 
 // keepAs puts payloads into blob storage under these keys.
-func (s *Service) keepAs(ctx context.Context, keys []string, large []*Payload) error {
-	ctx, cancel := context.WithTimeout(ctx, keepTime)
+func (s *Service) storePayloadsAs(ctx context.Context, keys []string, large []*Payload) error {
+	ctx, cancel := context.WithTimeout(ctx, storePayloadsTime)
 	defer cancel()
-	err := each(ctx, len(large), func(ctx context.Context, i int) error {
+	err := forEach(ctx, len(large), func(ctx context.Context, i int) error {
 		ctx, cancel := within(ctx, len(large[i].Bytes))
 		defer cancel()
 		return s.opts.Blobs.Put(ctx, keys[i], bytes.NewReader(large[i].Bytes), int64(len(large[i].Bytes)))
@@ -113,26 +113,26 @@ func largeOf(payloads []*Payload) (large []*Payload) {
 
 // Pauses between tries to store what a turn or an activity has come to, while blob storage cannot be used.
 const (
-	firstKeepPause = 100 * time.Millisecond
-	maxKeepPause   = 5 * time.Second
+	firstStorePause = 100 * time.Millisecond
+	maxStorePause   = 5 * time.Second
 )
 
 // keepTurnTime bounds how long a turn waits for blob storage that is not available. Its code only decides, and others need its place.
-const keepTurnTime = 5 * time.Second
+const orchestrationPatience = 5 * time.Second
 
 // keepTurn is keep for what a turn has led to.
-func (s *Service) keepTurn(ctx context.Context, turn *Turn, r *TurnResult) (keys []string, err error) {
-	return s.keepHeld(ctx, turn.Token, turn.Tenant, keepTurnTime, payloadsOf(r)...)
+func (s *Service) storeResultPayloads(ctx context.Context, item *OrchestrationItem, r *OrchestrationResult) (keys []string, err error) {
+	return s.storeHeld(ctx, item.Token, item.Tenant, orchestrationPatience, payloadsOf(r)...)
 }
 
 // keepResult is keep for the result of an activity. It was paid for, so while blob storage is not available it is not given up, until the activity
 // is not to be carried out here any more.
-func (s *Service) keepResult(ctx context.Context, a *Activity, result *Payload) (keys []string, err error) {
-	return s.keepHeld(ctx, a.Token, a.Tenant, math.MaxInt64, result)
+func (s *Service) storeActivityResult(ctx context.Context, a *ActivityItem, result *Payload) (keys []string, err error) {
+	return s.storeHeld(ctx, a.Token, a.Tenant, math.MaxInt64, result)
 }
 
 // keepHeld is keep for the outcome of what is carried out here under a lock, again and again for that long.
-func (s *Service) keepHeld(ctx context.Context, token, tenant int64, patience time.Duration, payloads ...*Payload) (keys []string, err error) {
+func (s *Service) storeHeld(ctx context.Context, token, tenant int64, patience time.Duration, payloads ...*Payload) (keys []string, err error) {
 	large := largeOf(payloads)
 	if len(large) == 0 || s.opts.Blobs == nil {
 		return nil, nil
@@ -141,12 +141,12 @@ func (s *Service) keepHeld(ctx context.Context, token, tenant int64, patience ti
 	ctx, cancel := s.bound(ctx, token)
 	defer cancel(nil)
 	begun := time.Now()
-	for pause := firstKeepPause; ; pause = min(2*pause, maxKeepPause) {
-		if err = s.keepAs(ctx, keys, large); err == nil {
+	for pause := firstStorePause; ; pause = min(2*pause, maxStorePause) {
+		if err = s.storePayloadsAs(ctx, keys, large); err == nil {
 			return keys, nil
 		}
-		if !passing(err) || time.Since(begun) > patience || sleep.For(ctx, pause) != nil {
-			s.remove(context.WithoutCancel(ctx), keys) // or the sweep does
+		if !isTransient(err) || time.Since(begun) > patience || sleep.For(ctx, pause) != nil {
+			s.deleteBlobs(context.WithoutCancel(ctx), keys) // or the sweep does
 			return nil, err
 		}
 	}
@@ -181,7 +181,7 @@ func (s *Service) loadAll(ctx context.Context, payloads []Payload) (all [][]byte
 			stored = append(stored, i)
 		}
 	}
-	err = each(ctx, len(stored), func(ctx context.Context, i int) (err error) {
+	err = forEach(ctx, len(stored), func(ctx context.Context, i int) (err error) {
 		all[stored[i]], err = s.load(ctx, payloads[stored[i]])
 		return err
 	})
@@ -192,17 +192,17 @@ func (s *Service) loadAll(ctx context.Context, payloads []Payload) (all [][]byte
 const removeTime = 5 * time.Second
 
 // remove deletes blobs that nothing refers to. What it fails to delete the sweep does.
-func (s *Service) remove(ctx context.Context, keys []string) {
+func (s *Service) deleteBlobs(ctx context.Context, keys []string) {
 	if len(keys) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
-	_ = each(ctx, len(keys), func(ctx context.Context, i int) error { return s.opts.Blobs.Delete(ctx, keys[i]) })
+	_ = forEach(ctx, len(keys), func(ctx context.Context, i int) error { return s.opts.Blobs.Delete(ctx, keys[i]) })
 }
 
 // each calls f for 0 to n-1, some at once, until one fails, and returns the first error.
-func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+func forEach(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	switch n {
 	case 0:
 		return nil
@@ -213,7 +213,7 @@ func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) 
 	defer cancel(nil)
 	var calls sync.WaitGroup
 	next := make(chan int)
-	for range min(n, atOnce) {
+	for range min(n, maxConcurrent) {
 		calls.Go(func() {
 			for i := range next {
 				if err := panics.Run(slog.Default(), "one of many payloads", func() error { return f(ctx, i) }); err != nil {
@@ -234,10 +234,10 @@ func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) 
 }
 
 // refused removes the payloads that were put for a transaction, if it was refused. After any other error it may have come about.
-func (s *Service) refused(ctx context.Context, err error, put []string) {
+func (s *Service) deleteIfRefused(ctx context.Context, err error, put []string) {
 	switch forebay.CodeOf(err) {
 	case forebay.CodeLockLost, forebay.CodeConflict, forebay.CodeGone, forebay.CodeNotFound, forebay.CodeStorageFull:
-		s.remove(ctx, put)
+		s.deleteBlobs(ctx, put)
 	}
 }
 
@@ -258,11 +258,11 @@ func (s *Service) removeFreed(ctx context.Context, before time.Time, page int) (
 		}
 		errs := make([]error, len(keys))
 		var silent atomic.Int32
-		if failed := each(ctx, len(keys), func(ctx context.Context, i int) error {
+		if failed := forEach(ctx, len(keys), func(ctx context.Context, i int) error {
 			limited, cancel := within(ctx, 0)
 			defer cancel()
 			errs[i] = s.opts.Blobs.Delete(limited, keys[i])
-			if limited.Err() != nil && silent.Add(1) >= atOnce { // it answers nobody
+			if limited.Err() != nil && silent.Add(1) >= maxConcurrent { // it answers nobody
 				return errs[i]
 			}
 			return ctx.Err()
@@ -289,7 +289,7 @@ func (s *Service) removeFreed(ctx context.Context, before time.Time, page int) (
 }
 
 // payloadsOf are those of a turn's result that may be large. The timers' and the refusals never are.
-func payloadsOf(r *TurnResult) (all []*Payload) {
+func payloadsOf(r *OrchestrationResult) (all []*Payload) {
 	if isLarge(r.History.Bytes) {
 		all = append(all, &r.History)
 	}
@@ -314,7 +314,7 @@ func payloadsOf(r *TurnResult) (all []*Payload) {
 
 // isLarge reports whether events of a history, as appendEvent writes them, are to be kept as a payload.
 func isLarge(events []byte) bool {
-	if len(events) > largeTurn {
+	if len(events) > largeHistory {
 		return true
 	}
 	for len(events) > forebay.InlineBytes {

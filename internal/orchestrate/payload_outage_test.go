@@ -166,11 +166,11 @@ func TestSilentBlobStorage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{Blobs: silent{}})
 		s.running = t.Context()
-		turn, result := &Turn{Token: 1}, &TurnResult{Output: Inline([]byte(large("o"))), Status: forebay.OrchestrationCompleted}
-		s.hold(turn.Token, &held{turn: turn})
+		item, result := &OrchestrationItem{Token: 1}, &OrchestrationResult{Output: Inline([]byte(large("o"))), Status: forebay.OrchestrationCompleted}
+		s.hold(item.Token, &heldItem{orchestration: item})
 		for name, call := range map[string]func() error{
 			"a turn": func() error {
-				_, err := s.keepTurn(t.Context(), turn, result)
+				_, err := s.storeResultPayloads(t.Context(), item, result)
 				return err
 			},
 			"a reader": func() error {
@@ -179,7 +179,7 @@ func TestSilentBlobStorage(t *testing.T) {
 			},
 		} {
 			begun := time.Now()
-			if err := call(); !passing(err) {
+			if err := call(); !isTransient(err) {
 				t.Errorf("%s: %v", name, err)
 			}
 			if waited := time.Since(begun); waited > 20*time.Second {
@@ -211,7 +211,7 @@ func TestFreedBlobsOfSilentStorage(t *testing.T) {
 	r := NewRegistry()
 	addOrchestrator(t, r, "done", func(*task.WorkflowContext) (any, error) { return nil, nil })
 	inBubble(t, func(t *testing.T, p *process) {
-		for range 10 * atOnce {
+		for range 10 * maxConcurrent {
 			id := p.start(t, StartRequest{Name: "done", Input: quoted(large("p"))})
 			p.ends(t, id, forebay.OrchestrationCompleted)
 			if err := p.Purge(t.Context(), tenant, id); err != nil {
@@ -286,8 +286,8 @@ func TestBlobStorageOutOfOrderUntilTheEnd(t *testing.T) {
 		}
 		out.out.Store(true)
 		abandoned := make(chan struct{}, 1000)
-		p := run(t, where, Options{Registry: r, Blobs: out, Observe: func(taken Taken) {
-			if taken.Outcome == TurnAbandoned {
+		p := run(t, where, Options{Registry: r, Blobs: out, Observe: func(taken ProcessedItem) {
+			if taken.Outcome == ItemAbandoned {
 				abandoned <- struct{}{}
 			}
 		}})
@@ -298,8 +298,8 @@ func TestBlobStorageOutOfOrderUntilTheEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if turn := claimOne(t, s, "parent", time.Millisecond); turn.Lost != 0 {
-			t.Errorf("lost %d times", turn.Lost)
+		if item := claimOne(t, s, "parent", time.Millisecond); item.LostDeliveries != 0 {
+			t.Errorf("lost %d times", item.LostDeliveries)
 		}
 		if err := s.DB.Close(); err != nil {
 			t.Fatal(err)
@@ -337,20 +337,20 @@ func TestBlobsAreGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		abandoned := make(chan struct{}, 100)
-		p = run(t, where, Options{Registry: r, Blobs: blobs, Observe: func(Taken) { abandoned <- struct{}{} }})
+		p = run(t, where, Options{Registry: r, Blobs: blobs, Observe: func(ProcessedItem) { abandoned <- struct{}{} }})
 		<-abandoned
 		<-abandoned
 		p.stop()
 		if s, err = openStores(t.Context(), where); err != nil {
 			t.Fatal(err)
 		}
-		first := claimOne(t, s, "waiting", time.Millisecond).Lost // and nobody hears of it again
+		first := claimOne(t, s, "waiting", time.Millisecond).LostDeliveries // and nobody hears of it again
 		if first < 2 {
 			t.Fatalf("lost %d times, though it came to nothing twice", first)
 		}
-		for n := first + 1; n < maxLost; n++ {
-			if turn := claimOne(t, s, "waiting", time.Millisecond); turn.Lost != n {
-				t.Fatalf("lost %d times, not %d", turn.Lost, n)
+		for n := first + 1; n < maxLostDeliveries; n++ {
+			if item := claimOne(t, s, "waiting", time.Millisecond); item.LostDeliveries != n {
+				t.Fatalf("lost %d times, not %d", item.LostDeliveries, n)
 			}
 		}
 		if err := s.DB.Close(); err != nil {
@@ -361,7 +361,7 @@ func TestBlobsAreGone(t *testing.T) {
 		if _, err := p.Get(t.Context(), tenant, id); !errors.Is(err, errHistory) {
 			t.Errorf("its input is missing: %v", err)
 		}
-		if page, _, err := p.List(t.Context(), tenant, ListRequest{}); err != nil || len(page) != 1 || page[0].Failure.Type != failureTurnLost {
+		if page, _, err := p.List(t.Context(), tenant, ListRequest{}); err != nil || len(page) != 1 || page[0].Failure.Type != failurePoison {
 			t.Errorf("listed: %+v, %v", page, err)
 		}
 		if err := p.Purge(t.Context(), tenant, id); err != nil {

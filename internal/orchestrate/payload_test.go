@@ -174,11 +174,11 @@ func TestLargePayloads(t *testing.T) {
 			t.Errorf("listed without what is large: %v", err)
 		}
 
-		anew, err := p.Restart(t.Context(), tenant, "child", true)
+		continues, err := p.Restart(t.Context(), tenant, "child", true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if o := p.ends(t, anew, forebay.OrchestrationCompleted); string(o.Output) != string(quoted(large("c")+first+"i")) {
+		if o := p.ends(t, continues, forebay.OrchestrationCompleted); string(o.Output) != string(quoted(large("c")+first+"i")) {
 			t.Errorf("restarted with another input: %d bytes", len(o.Output))
 		}
 		p.holds(t, blobs, 1+4+1+3+3)

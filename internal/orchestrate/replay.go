@@ -67,17 +67,17 @@ func stepOfAction(a *protos.WorkflowAction) (step, bool) {
 }
 
 // past is a history taken apart.
-type past struct {
+type scheduled struct {
 	steps     map[int32]step
 	last      int32 // the highest number of a step
 	suspended bool
 	rewound   bool // what had failed is missing from its steps, and is asked for again
 }
 
-func newPast() past { return past{steps: map[int32]step{}, last: -1} }
+func newScheduled() scheduled { return scheduled{steps: map[int32]step{}, last: -1} }
 
 // without returns the events that say nothing of what was scheduled, and notes the others.
-func (p *past) without(events []*protos.HistoryEvent) []*protos.HistoryEvent {
+func (p *scheduled) takeFrom(events []*protos.HistoryEvent) []*protos.HistoryEvent {
 	kept := make([]*protos.HistoryEvent, 0, len(events))
 	for _, e := range events {
 		if s, ok := stepOf(e); ok {
@@ -103,12 +103,12 @@ var errVersion = errors.New("the version of the orchestrator that the instance b
 func replay(ctx context.Context, code backend.Executor, id api.InstanceID, old, arrived []*protos.HistoryEvent) (resp *protos.WorkflowResponse, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			resp, err = failed(id, 0, "Panic", fmt.Sprint("the orchestrator panicked: ", v)), nil
+			resp, err = failureResponse(id, 0, "Panic", fmt.Sprint("the orchestrator panicked: ", v)), nil
 		}
 	}()
-	pin(old, arrived)
-	p := newPast()
-	resp, err = code.ExecuteWorkflow(ctx, id, p.without(old), p.without(arrived), backend.ExecuteOptions{})
+	pinVersion(old, arrived)
+	p := newScheduled()
+	resp, err = code.ExecuteWorkflow(ctx, id, p.takeFrom(old), p.takeFrom(arrived), backend.ExecuteOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func replay(ctx context.Context, code backend.Executor, id api.InstanceID, old, 
 		return resp, nil
 	}
 	if why := p.compare(resp.Actions); why != "" {
-		return failed(id, p.last+1, forebay.FailureNonDeterministic, why), nil
+		return failureResponse(id, p.last+1, forebay.FailureNonDeterministic, why), nil
 	}
 	resp.Actions = slices.DeleteFunc(resp.Actions, func(a *protos.WorkflowAction) bool {
 		_, known := p.steps[a.Id]
@@ -129,35 +129,35 @@ func replay(ctx context.Context, code backend.Executor, id api.InstanceID, old, 
 }
 
 // follows reports whether the code of an orchestrator, replayed, asks for all that a history has.
-func follows(ctx context.Context, code backend.Executor, id api.InstanceID, history []*protos.HistoryEvent) (does bool) {
+func matchesHistory(ctx context.Context, code backend.Executor, id api.InstanceID, history []*protos.HistoryEvent) (does bool) {
 	defer func() {
 		if recover() != nil {
 			does = false
 		}
 	}()
-	pin(history, nil)
-	p := newPast()
-	resp, err := code.ExecuteWorkflow(ctx, id, p.without(history), nil, backend.ExecuteOptions{})
+	pinVersion(history, nil)
+	p := newScheduled()
+	resp, err := code.ExecuteWorkflow(ctx, id, p.takeFrom(history), nil, backend.ExecuteOptions{})
 	return err == nil && p.compare(resp.Actions) == ""
 }
 
 // pin has an instance run the version that it was started with, if its caller named one, or else the one that it ran first: its code
 // need not have run in the first turn.
-func pin(old, arrived []*protos.HistoryEvent) {
+func pinVersion(old, arrived []*protos.HistoryEvent) {
 	var first *protos.WorkflowStartedEvent
 	for _, events := range [2][]*protos.HistoryEvent{old, arrived} {
 		for _, e := range events {
-			turn := e.GetWorkflowStarted()
+			item := e.GetWorkflowStarted()
 			switch {
-			case turn == nil:
+			case item == nil:
 				continue
 			case first == nil:
-				if named := started(old, arrived).GetVersion(); named != nil && turn.Version == nil {
-					turn.Version = &protos.WorkflowVersion{Name: &named.Value}
+				if named := started(old, arrived).GetVersion(); named != nil && item.Version == nil {
+					item.Version = &protos.WorkflowVersion{Name: &named.Value}
 				}
-				first = turn
-			case turn.Version != nil:
-				first.Version = turn.Version
+				first = item
+			case item.Version != nil:
+				first.Version = item.Version
 			}
 			if first.Version != nil {
 				return
@@ -167,7 +167,7 @@ func pin(old, arrived []*protos.HistoryEvent) {
 }
 
 // compare returns how what the code asks for differs from the history; "": it does not.
-func (p *past) compare(actions []*protos.WorkflowAction) string {
+func (p *scheduled) compare(actions []*protos.WorkflowAction) string {
 	found := 0
 	for _, a := range actions {
 		now, isStep := stepOfAction(a)
@@ -201,11 +201,11 @@ func (p *past) compare(actions []*protos.WorkflowAction) string {
 }
 
 // asBefore is the custom status of a response that leaves the instance's as it is. It is known by its address.
-var asBefore = wrapperspb.String("")
+var unchangedStatus = wrapperspb.String("")
 
 // failed is the response of code that fails its instance.
-func failed(id api.InstanceID, number int32, kind, message string) *protos.WorkflowResponse {
-	return &protos.WorkflowResponse{InstanceId: string(id), CustomStatus: asBefore, Actions: []*protos.WorkflowAction{{
+func failureResponse(id api.InstanceID, number int32, kind, message string) *protos.WorkflowResponse {
+	return &protos.WorkflowResponse{InstanceId: string(id), CustomStatus: unchangedStatus, Actions: []*protos.WorkflowAction{{
 		Id: number,
 		WorkflowActionType: &protos.WorkflowAction_CompleteWorkflow{CompleteWorkflow: &protos.CompleteWorkflowAction{
 			WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_FAILED,

@@ -12,7 +12,7 @@ import (
 )
 
 // maxRewinds is how often a rewind is planned anew when instances have changed under it.
-const maxRewinds = 10
+const maxRewindAttempts = 10
 
 // Rewind lets an instance that failed go on: the activities that failed, or that its end cut off, are called again, the sub-orchestrations
 // that failed are rewound as well, and what had succeeded is not done again.
@@ -27,7 +27,7 @@ func (s *Service) Rewind(ctx context.Context, tenant, id, reason string) error {
 	if err != nil {
 		return err
 	}
-	for range maxRewinds {
+	for range maxRewindAttempts {
 		plan := rewind{Service: s, tenant: tenant, no: no, again: again, event: event}
 		row, err := s.store.Orchestration(ctx, no, id)
 		if err != nil {
@@ -64,12 +64,12 @@ func (w *rewind) carryOut(ctx context.Context) error {
 			histories = append(histories, h)
 		}
 	}
-	put, err := w.keep(ctx, w.no, histories...)
+	put, err := w.storePayloads(ctx, w.no, histories...)
 	if err != nil {
 		return err
 	}
 	err = w.store.RewindOrchestrations(ctx, w.all)
-	w.refused(ctx, err, put)
+	w.deleteIfRefused(ctx, err, put)
 	return err
 }
 
@@ -79,13 +79,13 @@ func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
 	if err != nil {
 		return err
 	}
-	stays, err := w.tolerated(ctx, row, events)
+	stays, err := w.handledFailures(ctx, row, events)
 	if err != nil {
 		return err
 	}
 	r := Rewound{Tenant: w.no, ID: row.ID, No: row.No, Name: row.Name, Execution: row.Execution, Event: w.event,
 		Audit: act(ctx, w.tenant, "rewind-orchestration", row.ID, nil)}
-	done, undone := succeeded(events), unanswered(events, stays)
+	done, undone := succeeded(events), stepsToRepeat(events, stays)
 	for _, e := range events {
 		c := e.GetChildWorkflowInstanceCreated()
 		if c == nil || done[e.EventId] || stays[e.EventId] {
@@ -101,7 +101,7 @@ func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
 			events = append(events, answer)
 		}
 	}
-	for _, e := range rest(events, undone, stays) {
+	for _, e := range rewoundHistory(events, undone, stays) {
 		if r.History.Bytes, err = appendEvent(r.History.Bytes, e); err != nil {
 			return err
 		}
@@ -171,11 +171,11 @@ func (w *rewind) calledBy(ctx context.Context, row OrchestrationRow, execution s
 
 // startOf returns how an instance began: that stands in its history, or still waits for its first turn.
 func (s *Service) startOf(ctx context.Context, instance int64) (*protos.ExecutionStartedEvent, error) {
-	turn, waiting, err := s.store.OrchestrationStart(ctx, instance)
+	item, waiting, err := s.store.OrchestrationStart(ctx, instance)
 	if err != nil {
 		return nil, err
 	}
-	if turn == nil {
+	if item == nil {
 		if waiting == nil {
 			return nil, nil
 		}
@@ -186,7 +186,7 @@ func (s *Service) startOf(ctx context.Context, instance int64) (*protos.Executio
 		e, err := decodeEvent(event)
 		return e.GetExecutionStarted(), err
 	}
-	first, err := s.load(ctx, *turn)
+	first, err := s.load(ctx, *item)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ type Options struct {
 	Logger   *slog.Logger
 	// Turns and Activities bound what is carried out here at once; default 64 and 256. Where several tenants have activities, none has
 	// more than tenantShare times as many here as there are places left. Activities that are jobs need none of these places.
-	Turns, Activities int
+	ConcurrentOrchestrations, ConcurrentActivities int
 	// Lock is how long a turn or an activity is locked for; it is renewed. Default 60 s.
 	Lock time.Duration
 	// Retries are the policies of activities by name, for calls that come with none.
@@ -48,7 +48,7 @@ type Options struct {
 	// Jobs carries out the activity [TaskActivity]; nil: there is none.
 	Jobs Jobs
 	// Observe hears of what was taken here, once it is over; nil: nobody. It must be quick.
-	Observe func(Taken)
+	Observe func(ProcessedItem)
 	// Remote says that orchestrators may be in processes that are not known yet.
 	Remote bool
 	// Limits judges what clients start and send; nil: nothing does.
@@ -59,8 +59,8 @@ type Options struct {
 const DefaultMaxMessage = 4 << 20
 
 // Taken is a turn or an attempt of an activity that this process took. Attempts that were lost are not told: see [Store.OnActivitiesLost].
-type Taken struct {
-	Kind    WorkKind
+type ProcessedItem struct {
+	Kind    ItemKind
 	Name    string                      // of the orchestrator or of the activity
 	Outcome string                      // of an activity as the store has it
 	Ended   forebay.OrchestrationStatus // with which the turn ended its instance; "": it goes on
@@ -68,52 +68,52 @@ type Taken struct {
 
 // The outcomes of turns.
 const (
-	TurnStored    = "stored"
-	TurnAbandoned = "abandoned" // it came to nothing, and is taken again
-	TurnLost      = "lost"      // another has it by now
+	ItemStored    = "stored"
+	ItemAbandoned = "abandoned" // it came to nothing, and is taken again
+	ItemLockLost  = "lost"      // another has it by now
 )
 
 // Service runs orchestrations, and manages those of all processes.
 type Service struct {
-	store    *Store
-	registry *Registry
-	log      *slog.Logger
-	opts     Options
-	memory   memory
-	turns    chan struct{} // a value for each that may still be taken
-	tasks    chan struct{} // the same of activities
-	submits  chan struct{} // the same of activities that are jobs, while these are submitted
-	awayTime time.Duration
+	store              *Store
+	registry           *Registry
+	log                *slog.Logger
+	opts               Options
+	cache              historyCache
+	orchestrationSlots chan struct{} // a value for each that may still be taken
+	activitySlots      chan struct{} // the same of activities
+	jobSlots           chan struct{} // the same of activities that are jobs, while these are submitted
+	awayTime           time.Duration
 	// beforeApply is called in a turn once its code has decided; tests have it panic.
 	beforeApply func(id string)
 
-	mu      sync.Mutex
-	hubs    map[int64]*hub // by tenant
-	held    map[int64]*held
-	under   int           // activities that are carried out, but for those that are jobs
-	its     map[int64]int // how many of them are a tenant's
-	retake  func()        // has the claim of activities begin anew; nil: that would change nothing
-	running context.Context
-	stopped bool // nothing is taken any more
-	idle    chan struct{}
-	closing chan any // ends the streams of workers that are connected
+	mu             sync.Mutex
+	taskHubs       map[int64]*taskHub // by tenant
+	held           map[int64]*heldItem
+	heldActivities int           // activities that are carried out, but for those that are jobs
+	heldByTenant   map[int64]int // how many of them are a tenant's
+	restartClaim   func()        // has the claim of activities begin anew; nil: that would change nothing
+	running        context.Context
+	stopped        bool // nothing is taken any more
+	idle           chan struct{}
+	closing        chan any // ends the streams of workers that are connected
 }
 
 // held is a turn or an activity that is being carried out here.
-type held struct {
-	turn     *Turn
-	activity *Activity
-	cancel   context.CancelCauseFunc
-	ctx      context.Context
-	idle     bool // the activity was handed to nobody
+type heldItem struct {
+	orchestration *OrchestrationItem
+	activity      *ActivityItem
+	cancel        context.CancelCauseFunc
+	ctx           context.Context
+	notBegun      bool // the activity was handed to nobody
 }
 
 // isPlain reports whether it is an activity that is no job.
-func (h *held) isPlain() bool { return h.activity != nil && h.activity.Name != TaskActivity }
+func (h *heldItem) isPlain() bool { return h.activity != nil && h.activity.Name != TaskActivity }
 
 // New returns a service. Run carries orchestrations out; managing them needs no Run.
 func New(opts Options) *Service {
-	opts.Turns, opts.Activities = cmp.Or(opts.Turns, 64), cmp.Or(opts.Activities, 256)
+	opts.ConcurrentOrchestrations, opts.ConcurrentActivities = cmp.Or(opts.ConcurrentOrchestrations, 64), cmp.Or(opts.ConcurrentActivities, 256)
 	opts.Lock, opts.Grace = cmp.Or(opts.Lock, time.Minute), cmp.Or(opts.Grace, 30*time.Second)
 	opts.MaxBytes, opts.MaxMessage = cmp.Or(opts.MaxBytes, forebay.DefaultMaxInputBytes), cmp.Or(opts.MaxMessage, DefaultMaxMessage)
 	opts.MemoryBytes = cmp.Or(opts.MemoryBytes, 64<<20)
@@ -121,22 +121,22 @@ func New(opts Options) *Service {
 		opts.Registry = NewRegistry()
 	}
 	if opts.Observe == nil {
-		opts.Observe = func(Taken) {}
+		opts.Observe = func(ProcessedItem) {}
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Service{store: opts.Store, registry: opts.Registry, log: opts.Logger, opts: opts,
-		turns: make(chan struct{}, opts.Turns), tasks: make(chan struct{}, opts.Activities),
-		submits: make(chan struct{}, maxSubmits), its: map[int64]int{}, awayTime: awayTime, hubs: map[int64]*hub{}, held: map[int64]*held{}, closing: make(chan any)}
-	for range opts.Turns {
-		s.turns <- struct{}{}
+		orchestrationSlots: make(chan struct{}, opts.ConcurrentOrchestrations), activitySlots: make(chan struct{}, opts.ConcurrentActivities),
+		jobSlots: make(chan struct{}, maxSubmits), heldByTenant: map[int64]int{}, awayTime: awayTime, taskHubs: map[int64]*taskHub{}, held: map[int64]*heldItem{}, closing: make(chan any)}
+	for range opts.ConcurrentOrchestrations {
+		s.orchestrationSlots <- struct{}{}
 	}
-	for range opts.Activities {
-		s.tasks <- struct{}{}
+	for range opts.ConcurrentActivities {
+		s.activitySlots <- struct{}{}
 	}
 	for range maxSubmits {
-		s.submits <- struct{}{}
+		s.jobSlots <- struct{}{}
 	}
 	return s
 }
@@ -149,10 +149,10 @@ func (s *Service) Run(ctx context.Context) {
 	s.running = work
 	s.mu.Unlock()
 	var loops sync.WaitGroup
-	loops.Go(func() { s.take(ctx, s.turns, s.takeTurns) })
-	loops.Go(func() { s.take(ctx, s.tasks, s.takeActivities) })
+	loops.Go(func() { s.take(ctx, s.orchestrationSlots, s.takeOrchestrations) })
+	loops.Go(func() { s.take(ctx, s.activitySlots, s.takeActivities) })
 	if s.opts.Jobs != nil {
-		loops.Go(func() { s.take(ctx, s.submits, s.takeTasks) })
+		loops.Go(func() { s.take(ctx, s.jobSlots, s.takeJobActivities) })
 	}
 	renewing, stopRenewing := context.WithCancel(work)
 	var renewal sync.WaitGroup
@@ -162,7 +162,7 @@ func (s *Service) Run(ctx context.Context) {
 	s.drain()
 	close(s.closing)
 	stop()
-	for _, h := range s.allHubs() {
+	for _, h := range s.startedTaskHubs() {
 		h.stop()
 	}
 	stopRenewing()
@@ -205,14 +205,14 @@ func (s *Service) drain() {
 }
 
 // hold notes that something is carried out here from now on.
-func (s *Service) hold(token int64, h *held) {
+func (s *Service) hold(token int64, h *heldItem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.ctx, h.cancel = context.WithCancelCause(s.running)
 	s.held[token] = h
 	if h.isPlain() {
-		s.under++
-		s.its[h.activity.Tenant]++
+		s.heldActivities++
+		s.heldByTenant[h.activity.Tenant]++
 	}
 }
 
@@ -227,19 +227,19 @@ func (s *Service) release(token int64) {
 	h.cancel(nil)
 	delete(s.held, token)
 	switch {
-	case h.turn != nil:
-		s.turns <- struct{}{}
+	case h.orchestration != nil:
+		s.orchestrationSlots <- struct{}{}
 	case h.isPlain():
-		s.under--
-		if s.its[h.activity.Tenant]--; s.its[h.activity.Tenant] == 0 {
-			delete(s.its, h.activity.Tenant)
+		s.heldActivities--
+		if s.heldByTenant[h.activity.Tenant]--; s.heldByTenant[h.activity.Tenant] == 0 {
+			delete(s.heldByTenant, h.activity.Tenant)
 		}
-		s.tasks <- struct{}{}
-		if s.retake != nil {
-			s.retake()
+		s.activitySlots <- struct{}{}
+		if s.restartClaim != nil {
+			s.restartClaim()
 		}
 	default:
-		s.submits <- struct{}{}
+		s.jobSlots <- struct{}{}
 	}
 	if len(s.held) == 0 && s.idle != nil {
 		close(s.idle)
@@ -248,7 +248,7 @@ func (s *Service) release(token int64) {
 }
 
 // waitFor waits for a place and takes all there are.
-func waitFor(ctx context.Context, places chan struct{}) (n int) {
+func takeSlots(ctx context.Context, places chan struct{}) (n int) {
 	select {
 	case <-places:
 		n = 1
@@ -265,7 +265,7 @@ func waitFor(ctx context.Context, places chan struct{}) (n int) {
 	}
 }
 
-func giveBack(places chan struct{}, n int) {
+func returnSlots(places chan struct{}, n int) {
 	for range n {
 		places <- struct{}{}
 	}
@@ -277,12 +277,12 @@ const unavailablePause = time.Second
 // take takes as much as there is room for, again and again until ctx ends.
 func (s *Service) take(ctx context.Context, places chan struct{}, some func(ctx context.Context, most int) (taken int, err error)) {
 	for {
-		n := waitFor(ctx, places)
+		n := takeSlots(ctx, places)
 		if n == 0 {
 			return
 		}
 		taken, err := some(ctx, n)
-		giveBack(places, n-taken)
+		returnSlots(places, n-taken)
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot take orchestrations", slog.Any("error", err))
 			_ = sleep.For(ctx, unavailablePause) // or until ctx ends
@@ -293,17 +293,17 @@ func (s *Service) take(ctx context.Context, places chan struct{}, some func(ctx 
 	}
 }
 
-func (s *Service) takeTurns(ctx context.Context, most int) (int, error) {
-	turns, err := s.store.ClaimTurns(ctx, WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesTurns})
-	for i := range turns {
-		s.hold(turns[i].Token, &held{turn: &turns[i]})
-		if h := s.hub(turns[i].Tenant); turns[i].Lost >= maxLost {
-			go h.giveUp(ctx, &turns[i]) // drain waits for it
+func (s *Service) takeOrchestrations(ctx context.Context, most int) (int, error) {
+	orchestrations, err := s.store.ClaimOrchestrations(ctx, ClaimRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesOrchestrations})
+	for i := range orchestrations {
+		s.hold(orchestrations[i].Token, &heldItem{orchestration: &orchestrations[i]})
+		if h := s.taskHub(orchestrations[i].Tenant); orchestrations[i].LostDeliveries >= maxLostDeliveries {
+			go h.failPoison(ctx, &orchestrations[i]) // drain waits for it
 		} else {
-			h.turns <- &turns[i]
+			h.orchestrations <- &orchestrations[i]
 		}
 	}
-	return len(turns), err
+	return len(orchestrations), err
 }
 
 // tenantShare bounds the activities of a tenant, by the places that are left beside them: one alone has three quarters of all, each of two has three
@@ -313,7 +313,7 @@ const tenantShare = 3
 // maxSubmits bounds the jobs of activities that are submitted at once.
 const maxSubmits = 256
 
-var errRetake = errors.New("there is more room")
+var errMoreRoom = errors.New("there is more room")
 
 func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
 	waiting, cancel := context.WithCancelCause(ctx)
@@ -322,23 +322,23 @@ func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
 		if waiting.Err() != nil { // the writer may still look at a claim that is over
 			return
 		}
-		s.retake = func() {
-			cancel(errRetake)
-			s.retake = nil
+		s.restartClaim = func() {
+			cancel(errMoreRoom)
+			s.restartClaim = nil
 		}
 	}
-	activities, err := s.store.ClaimActivities(waiting, WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesActivities,
+	activities, err := s.store.ClaimActivities(waiting, ClaimRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesActivities,
 		Room: func(tenant int64, its, all int) int { return s.room(tenant, its, all, full) }})
 	for i := range activities {
 		a := &activities[i]
-		s.hold(a.Token, &held{activity: a})
-		if h := s.hub(a.Tenant); a.Event.Blob != "" && len(a.Event.Bytes) == 0 {
+		s.hold(a.Token, &heldItem{activity: a})
+		if h := s.taskHub(a.Tenant); a.Event.Blob != "" && len(a.Event.Bytes) == 0 {
 			go h.fetch(ctx, a) // drain waits for it
 		} else {
 			h.activities <- a
 		}
 	}
-	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(waiting), errRetake) {
+	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(waiting), errMoreRoom) {
 		err = nil
 	}
 	return len(activities), err
@@ -348,8 +348,8 @@ func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
 func (s *Service) room(tenant int64, its, all int, full func()) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	its += s.its[tenant]
-	left := s.opts.Activities - s.under - all
+	its += s.heldByTenant[tenant]
+	left := s.opts.ConcurrentActivities - s.heldActivities - all
 	n := (tenantShare*left - its) / (tenantShare + 1) // the largest for which its+n is no more than its share of what is left then
 	if its == 0 {
 		n = max(n, min(left, 1))
@@ -360,16 +360,16 @@ func (s *Service) room(tenant int64, its, all int, full func()) int {
 	return n
 }
 
-func (s *Service) takeTasks(ctx context.Context, most int) (int, error) {
-	activities, err := s.store.ClaimActivities(ctx, WorkRequest{Max: most, Lock: s.opts.Lock, Takes: func(_ int64, name string) bool { return name == TaskActivity }})
+func (s *Service) takeJobActivities(ctx context.Context, most int) (int, error) {
+	activities, err := s.store.ClaimActivities(ctx, ClaimRequest{Max: most, Lock: s.opts.Lock, Takes: func(_ int64, name string) bool { return name == TaskActivity }})
 	for i := range activities {
-		s.hold(activities[i].Token, &held{activity: &activities[i]})
-		go s.hub(activities[i].Tenant).callTask(ctx, &activities[i]) // drain waits for it
+		s.hold(activities[i].Token, &heldItem{activity: &activities[i]})
+		go s.taskHub(activities[i].Tenant).callTask(ctx, &activities[i]) // drain waits for it
 	}
 	return len(activities), err
 }
 
-func (s *Service) takesTurns(tenant int64, name string) bool {
+func (s *Service) takesOrchestrations(tenant int64, name string) bool {
 	return s.registry.hasOrchestrator(name) || s.connected(tenant)
 }
 
@@ -381,7 +381,7 @@ func (s *Service) takesActivities(tenant int64, name string) bool {
 func (s *Service) connected(tenant int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.hubs[tenant]
+	h := s.taskHubs[tenant]
 	return h != nil && h.streams > 0
 }
 
@@ -400,23 +400,23 @@ func (s *Service) renew(ctx context.Context) {
 }
 
 func (s *Service) renewOnce(ctx context.Context) {
-	var turns []*Turn
-	var activities []*Activity
+	var orchestrations []*OrchestrationItem
+	var activities []*ActivityItem
 	s.mu.Lock()
 	for _, h := range s.held {
-		if h.turn != nil {
-			turns = append(turns, h.turn)
+		if h.orchestration != nil {
+			orchestrations = append(orchestrations, h.orchestration)
 		} else {
 			activities = append(activities, h.activity)
 		}
 	}
 	s.mu.Unlock()
-	if len(turns)+len(activities) == 0 {
+	if len(orchestrations)+len(activities) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Lock/3)
 	defer cancel()
-	lost, err := s.store.RenewWork(ctx, turns, activities, s.opts.Lock)
+	lost, err := s.store.RenewItems(ctx, orchestrations, activities, s.opts.Lock)
 	if err != nil {
 		s.log.Warn("cannot renew the locks of orchestrations", slog.Any("error", err))
 		return
@@ -431,13 +431,13 @@ func (s *Service) renewOnce(ctx context.Context) {
 }
 
 // hub returns the hub of a tenant, making it if there is none.
-func (s *Service) hub(tenant int64) *hub {
+func (s *Service) taskHub(tenant int64) *taskHub {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.hubs[tenant]
+	h := s.taskHubs[tenant]
 	if h == nil {
-		h = newHub(s, tenant)
-		s.hubs[tenant] = h
+		h = newTaskHub(s, tenant)
+		s.taskHubs[tenant] = h
 	}
 	if s.running != nil && !h.started && !s.stopped {
 		h.start(s.running)
@@ -445,10 +445,10 @@ func (s *Service) hub(tenant int64) *hub {
 	return h
 }
 
-func (s *Service) allHubs() (hubs []*hub) {
+func (s *Service) startedTaskHubs() (hubs []*taskHub) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, h := range s.hubs {
+	for _, h := range s.taskHubs {
 		if h.started {
 			hubs = append(hubs, h)
 		}

@@ -1,0 +1,378 @@
+package orchestrate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/backend/local"
+	"github.com/dapr/durabletask-go/task"
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// serve has a process answer by gRPC, to anybody, and returns where.
+func (p *process) serve(t *testing.T) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return serveAt(ctx, t, &running, p.Service, GRPC{Authenticate: anybody})
+}
+
+func anybody(context.Context, string) (forebay.Caller, bool, error) {
+	return forebay.Caller{Tenant: tenant, Scopes: []forebay.Scope{forebay.ScopeOperate, forebay.ScopeSubmit, forebay.ScopeRead}}, true, nil
+}
+
+// serveAt has a service answer by gRPC until ctx ends, and returns where.
+func serveAt(ctx context.Context, t testing.TB, running *sync.WaitGroup, s *Service, g GRPC) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	running.Go(func() {
+		if err := s.Serve(ctx, listener, g); err != nil {
+			t.Error(err)
+		}
+	})
+	return listener.Addr().String()
+}
+
+// worker connects a process that waits for work. A connection that is closed is what a server sees of a process that is killed.
+func worker(t *testing.T, address string, options ...grpc.DialOption) (*grpc.ClientConn, protos.TaskHubSidecarServiceClient, grpc.ServerStreamingClient[protos.WorkItem]) {
+	t.Helper()
+	// A window of a fixed size, so that what nobody receives stays at the server.
+	conn, err := grpc.NewClient(address, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	client := protos.NewTaskHubSidecarServiceClient(conn)
+	stream, err := client.GetWorkItems(t.Context(), &protos.GetWorkItemsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, client, stream
+}
+
+// until looks again and again until something is so.
+func until(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for begun := time.Now(); !so(); <-time.After(5 * time.Millisecond) {
+		if time.Since(begun) > time.Minute {
+			t.Fatal("not within a minute: ", what)
+		}
+	}
+}
+
+// What is meant for a process that stalls and is killed is carried out by one that is connected to another server, also what the first
+// server had not sent yet; and that it was not does not count as an attempt.
+func TestWorkOfAWorkerThatIsGone(t *testing.T) {
+	t.Parallel()
+	const many = 200
+	where := db.Options{URL: pgtest.Database(t), Serve: true}
+	registry := func() *Registry {
+		r := NewRegistry()
+		addOrchestrator(t, r, "many", func(ctx *task.WorkflowContext) (any, error) {
+			var tasks []task.Task
+			for range many {
+				tasks = append(tasks, activity(ctx, "elsewhere", strings.Repeat("x", 8<<10), forebay.RetryPolicy{}))
+			}
+			for _, t := range tasks {
+				if err := t.Await(nil); err != nil {
+					return nil, err
+				}
+			}
+			return nil, nil
+		})
+		return r
+	}
+	first, second := run(t, where, Options{Registry: registry()}), run(t, where, Options{Registry: registry()})
+	first.awayTime = time.Hour
+	connected := func(p *process) func() bool {
+		return func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			for _, h := range p.taskHubs {
+				if h.streams > 0 {
+					return true
+				}
+			}
+			return false
+		}
+	}
+
+	holds := func() (n int) {
+		first.mu.Lock()
+		defer first.mu.Unlock()
+		for _, h := range first.held {
+			if h.activity != nil {
+				n++
+			}
+		}
+		return n
+	}
+
+	stalled, _, sent := worker(t, first.serve(t))
+	until(t, "the process is connected", connected(first))
+	id := first.start(t, StartRequest{Name: "many"})
+	until(t, "the first server holds all activities", func() bool { return holds() == many })
+	if _, err := sent.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	if err := stalled.Close(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the first server gives back what it had sent", func() bool { return holds() < many })
+	until(t, "the process is gone", func() bool { return !connected(first)() })
+	first.mu.Lock()
+	for _, h := range first.taskHubs {
+		h.away.Reset(0)
+	}
+	first.mu.Unlock()
+
+	_, client, stream := worker(t, second.serve(t))
+	go func() {
+		for {
+			item, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			req := item.GetActivityRequest()
+			_, _ = client.CompleteActivityTask(context.Background(), &protos.ActivityResponse{ // if it fails the instance does not end
+				InstanceId: req.GetWorkflowInstance().GetInstanceId(), TaskId: req.GetTaskId(), CompletionToken: item.GetCompletionToken()})
+		}
+	}()
+	second.ends(t, id, forebay.OrchestrationCompleted)
+	attempts, err := second.Attempts(t.Context(), tenant, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes := map[string]int{}
+	for _, a := range attempts {
+		outcomes[a.Outcome]++
+	}
+	if outcomes[ActivitySucceeded] != many || outcomes[ActivityLost] == 0 || outcomes[ActivityLost] > many/2 || len(outcomes) != 2 {
+		t.Errorf("attempts: %v", outcomes)
+	}
+}
+
+// carryOut connects a process that receives messages of so many bytes, and has it carry out whatever it is sent: an orchestrator or an activity returns its
+// input, but the orchestrator "waits" waits for the event "last", as its custom status says. Its stream has to hold until the test ends.
+func carryOut(t *testing.T, address string, receives int) protos.TaskHubSidecarServiceClient {
+	t.Helper()
+	_, client, stream := worker(t, address, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(receives)))
+	go func() {
+		for {
+			item, err := stream.Recv()
+			if err != nil {
+				if t.Context().Err() == nil && status.Code(err) == codes.ResourceExhausted {
+					t.Error("it was sent more than it receives: ", err)
+				}
+				return
+			}
+			if req := item.GetActivityRequest(); req != nil {
+				_, _ = client.CompleteActivityTask(t.Context(), &protos.ActivityResponse{ // if it fails the instance does not end
+					InstanceId: req.GetWorkflowInstance().GetInstanceId(), TaskId: req.GetTaskId(), Result: req.GetInput(), CompletionToken: item.GetCompletionToken()})
+				continue
+			}
+			req := item.GetWorkflowRequest()
+			resp := &protos.WorkflowResponse{InstanceId: req.GetInstanceId(), CompletionToken: item.GetCompletionToken()}
+			start := started(req.GetPastEvents(), req.GetNewEvents())
+			over := start.GetName() != "waits"
+			if !over {
+				resp.CustomStatus = wrapperspb.String(`"waits"`)
+			}
+			for _, e := range append(req.GetPastEvents(), req.GetNewEvents()...) {
+				over = over || e.GetEventRaised().GetName() == "last"
+			}
+			if over {
+				resp.Actions = []*protos.WorkflowAction{{Id: 0, WorkflowActionType: &protos.WorkflowAction_CompleteWorkflow{CompleteWorkflow: &protos.CompleteWorkflowAction{
+					WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED, Result: start.GetInput()}}}}
+			}
+			_, _ = client.CompleteWorkflowTask(t.Context(), resp)
+		}
+	}()
+	return client
+}
+
+// What is larger than a worker receives is not sent: the activity or the instance fails, and says why. The worker goes on, and gets all
+// that is not too large; an instance that failed so can be rewound once the worker receives more.
+func TestMessageTooLarge(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		const limit = 64 << 10
+		r := NewRegistry()
+		addOrchestrator(t, r, "calls", func(ctx *task.WorkflowContext) (any, error) {
+			var input, output string
+			if err := ctx.GetInput(&input); err != nil {
+				return nil, err
+			}
+			return output, activity(ctx, "elsewhere", input, forebay.RetryPolicy{MaxAttempts: 3}).Await(&output)
+		})
+		p := run(t, where, Options{Registry: r, Remote: true, MaxMessage: limit})
+		carryOut(t, p.serve(t), limit)
+		ended := map[string]int{}
+		for size := limit - 2500; size < limit+500; size += 250 {
+			input := json.RawMessage(`"` + strings.Repeat("x", size-2) + `"`)
+			for _, name := range []string{"remote", "calls"} {
+				o, err := p.Wait(t.Context(), tenant, p.start(t, StartRequest{Name: name, Input: input}), time.Minute)
+				switch {
+				case err != nil || !o.Status.Terminal():
+					t.Fatalf("%s of %d bytes is %s: %v", name, size, o.Status, err)
+				case o.Status == forebay.OrchestrationCompleted && name == "remote" && string(o.Output) != string(input):
+					t.Errorf("%d bytes came back as %d", len(input), len(o.Output))
+				case o.Status == forebay.OrchestrationFailed && name == "remote" && o.Failure.Type != failureMessageTooLarge,
+					o.Status == forebay.OrchestrationFailed && !strings.Contains(o.Failure.Message, "a worker is sent up to 65536"):
+					t.Errorf("%s of %d bytes: %+v", name, size, o.Failure)
+				}
+				ended[name+" "+string(o.Status)]++
+			}
+		}
+		if len(ended) != 4 {
+			t.Errorf("%v", ended)
+		}
+
+		id := p.start(t, StartRequest{Name: "waits"})
+		until(t, "it waits", func() bool {
+			o, err := p.Get(t.Context(), tenant, id)
+			return err == nil && len(o.CustomStatus) > 0
+		})
+		for range 3 {
+			if err := p.Raise(t.Context(), tenant, id, "more", json.RawMessage(`"`+strings.Repeat("x", limit/3)+`"`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if o := p.ends(t, id, forebay.OrchestrationFailed); o.Failure.Type != failureMessageTooLarge || string(o.CustomStatus) != `"waits"` {
+			t.Errorf("%+v, with the custom status %q", o.Failure, o.CustomStatus)
+		}
+		p.stop()
+		p = run(t, where, Options{Registry: r, Remote: true})
+		carryOut(t, p.serve(t), DefaultMaxMessage)
+		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Raise(t.Context(), tenant, id, "last", nil); err != nil {
+			t.Fatal(err)
+		}
+		p.ends(t, id, forebay.OrchestrationCompleted)
+	})
+}
+
+// Clients hear which of what they send is too large, and the server receives whatever the limits allow.
+func TestPayloadTooLargeByGRPC(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		const limit = 1000
+		large := wrapperspb.String(`"` + strings.Repeat("x", limit) + `"`)
+		p := run(t, where, Options{Remote: true, MaxBytes: limit})
+		client := carryOut(t, p.serve(t), DefaultMaxMessage)
+		id := p.start(t, StartRequest{Name: "waits"})
+		_, start := client.StartInstance(t.Context(), &protos.CreateInstanceRequest{InstanceId: "large", Name: "waits", Input: large})
+		_, raise := client.RaiseEvent(t.Context(), &protos.RaiseEventRequest{InstanceId: id, Name: "more", Input: large})
+		for what, err := range map[string]error{"input": start, "data": raise} {
+			if s := status.Convert(err); s.Code() != codes.InvalidArgument || !strings.Contains(s.Message(), what) || !strings.Contains(s.Message(), "too large") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if _, err := p.Get(t.Context(), tenant, "large"); forebay.CodeOf(err) != forebay.CodeNotFound {
+			t.Errorf("it was started: %v", err)
+		}
+	})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{MaxBytes: 70 << 20})
+	_, client, _ := worker(t, p.serve(t))
+	_, err := client.StartInstance(t.Context(), &protos.CreateInstanceRequest{InstanceId: "large", Name: "unknown", Input: wrapperspb.String(`"` + strings.Repeat("x", 69<<20) + `"`)})
+	if status.Code(err) != codes.NotFound {
+		t.Errorf("a payload that the limits allow: %v", err)
+	}
+}
+
+// What a failure says is stored up to a bound, and whatever its bytes are.
+func TestFailureIsBounded(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		why := errors.New("\xff" + strings.Repeat("x", 3*maxFailureText))
+		r := NewRegistry()
+		add(t, r, "fail", func(context.Context, string) (any, error) { return nil, why })
+		addOrchestrator(t, r, "fails", func(*task.WorkflowContext) (any, error) { return nil, why })
+		addOrchestrator(t, r, "child", func(ctx *task.WorkflowContext) (any, error) { return nil, ctx.CallChildWorkflow("fails").Await(nil) })
+		addOrchestrator(t, r, "calls", func(ctx *task.WorkflowContext) (any, error) {
+			return nil, activity(ctx, "fail", "", forebay.RetryPolicy{}).Await(nil)
+		})
+		p := run(t, where, Options{Registry: r})
+		for _, name := range []string{"fails", "child", "calls"} {
+			id := p.start(t, StartRequest{Name: name})
+			o := p.ends(t, id, forebay.OrchestrationFailed)
+			history, err := p.History(t.Context(), tenant, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			failures := []*forebay.OrchestrationFailure{o.Failure}
+			for _, e := range history {
+				if e.Failure != nil {
+					failures = append(failures, e.Failure)
+				}
+			}
+			for _, f := range failures {
+				if n := len(f.Message); f.Type == failurePoison || n < maxFailureText-100 || n > maxFailureText {
+					t.Errorf("%s: a failure %.20s of %d bytes: %.40s", name, f.Type, n, f.Message)
+				}
+			}
+		}
+	})
+}
+
+// sent is a stream that keeps what is sent on it.
+type sent struct {
+	grpc.ServerStream
+	items []any
+}
+
+func (s *sent) SendMsg(m any) error {
+	s.items = append(s.items, m)
+	return nil
+}
+
+// An activity that was given back while it stood in the engine's queue is not sent; all else is, also one that is asked for anew.
+func TestWorkThatWasGivenBackIsNotSent(t *testing.T) {
+	h := &taskHub{TasksBackend: local.NewTasksBackend(), Service: &Service{log: slog.New(slog.DiscardHandler)}}
+	stream := &sent{}
+	w := workItems{stream, h}
+	activity := func(id int32) *protos.WorkItem {
+		return &protos.WorkItem{Request: &protos.WorkItem_ActivityRequest{ActivityRequest: &protos.ActivityRequest{
+			TaskId: id, WorkflowInstance: &protos.WorkflowInstance{InstanceId: "i"},
+		}}}
+	}
+	waitFor := func(item *protos.WorkItem) (giveBack func()) {
+		return h.OnActivityCompletion(item.GetActivityRequest(), func(*protos.ActivityResponse, error) {})
+	}
+	stale, again, open := activity(1), activity(1), activity(2)
+	turn := &protos.WorkItem{Request: &protos.WorkItem_WorkflowRequest{WorkflowRequest: &protos.WorkflowRequest{}}}
+	giveBack := waitFor(stale)
+	defer waitFor(open)()
+	giveBack()
+	defer waitFor(again)()
+	for _, item := range []*protos.WorkItem{stale, again, open, turn} {
+		if err := w.SendMsg(item); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(stream.items) != 3 || stream.items[0] != again || stream.items[1] != open || stream.items[2] != turn {
+		t.Errorf("sent %v", stream.items)
+	}
+}

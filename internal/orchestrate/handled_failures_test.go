@@ -1,0 +1,496 @@
+package orchestrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/task"
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"pgregory.net/rapid"
+)
+
+// works has the activity "work", which fails for what is broken, and counts its calls by their input. For "after X" it is done once
+// the failure of X is in the history.
+type works struct {
+	mu     sync.Mutex
+	broken []string
+	calls  map[string]int
+	p      *process
+}
+
+func (w *works) add(t *testing.T, r *Registry) {
+	add(t, r, "work", func(ctx context.Context, what string) (any, error) {
+		w.mu.Lock()
+		w.calls[what]++
+		broken, p := slices.Contains(w.broken, what), w.p
+		w.mu.Unlock()
+		if failed, waits := strings.CutPrefix(what, "after "); waits {
+			call, _ := CallOf(ctx)
+			for there := false; !there; <-time.After(5 * time.Millisecond) {
+				history, err := p.History(ctx, tenant, call.InstanceID)
+				if err != nil {
+					return nil, err
+				}
+				there = slices.ContainsFunc(history, func(e forebay.OrchestrationEvent) bool {
+					return e.Failure != nil && strings.Contains(e.Failure.Message, failed+" is broken")
+				})
+			}
+		}
+		if broken {
+			return nil, errors.New(what + " is broken")
+		}
+		return what, nil
+	})
+}
+
+// breaks forgets the calls, too.
+func (w *works) breaks(what ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.broken, w.calls = what, map[string]int{}
+}
+
+func (w *works) repairs(what ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.broken = slices.DeleteFunc(slices.Clone(w.broken), func(broken string) bool { return slices.Contains(what, broken) })
+}
+
+// called says which calls there were, and how many if there was not one: "a b×2".
+func (w *works) called() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []string
+	for _, what := range slices.Sorted(maps.Keys(w.calls)) {
+		if n := w.calls[what]; n != 1 {
+			what = fmt.Sprint(what, "×", n)
+		}
+		all = append(all, what)
+	}
+	return strings.Join(all, " ")
+}
+
+func work(ctx *task.WorkflowContext, what string) task.Task {
+	return activity(ctx, "work", what, forebay.RetryPolicy{})
+}
+
+// inOrder calls one after the other, up to the first that fails.
+func inOrder(ctx *task.WorkflowContext, calls ...string) error {
+	for _, what := range calls {
+		if err := work(ctx, what).Await(nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A failure after which the code went on stays when the instance is rewound for another; one that it had not taken notice of does not.
+func TestRewindAfterToleratedFailures(t *testing.T) {
+	cases := []struct {
+		name     string
+		code     task.Workflow
+		broken   []string
+		repaired []string // before the rewind
+		calls    string
+	}{
+		{"caught", func(ctx *task.WorkflowContext) (any, error) {
+			if inOrder(ctx, "a") != nil {
+				return nil, inOrder(ctx, "instead", "c", "d")
+			}
+			return nil, inOrder(ctx, "d")
+		}, []string{"a", "c"}, []string{"a", "c"}, "a c×2 d instead"},
+		{"ignored", func(ctx *task.WorkflowContext) (any, error) {
+			_ = inOrder(ctx, "a")
+			_ = inOrder(ctx, "b")
+			return nil, inOrder(ctx, "good", "c")
+		}, []string{"a", "b", "c"}, []string{"a", "c"}, "a b c×2 good"},
+		{"awaited late", func(ctx *task.WorkflowContext) (any, error) {
+			late := work(ctx, "late")
+			if err := errors.Join(inOrder(ctx, "after late", "good"), late.Await(nil)); err != nil {
+				return nil, err
+			}
+			return nil, inOrder(ctx, "d")
+		}, []string{"late"}, []string{"late"}, "after late d good late×2"},
+		{"caught and awaited late", func(ctx *task.WorkflowContext) (any, error) {
+			late, later := work(ctx, "late"), work(ctx, "later")
+			_ = inOrder(ctx, "a")
+			if err := inOrder(ctx, "after late", "after later", "good"); err != nil {
+				return nil, err
+			}
+			_ = inOrder(ctx, "b")
+			return nil, errors.Join(inOrder(ctx, "good"), late.Await(nil), later.Await(nil))
+		}, []string{"a", "b", "late", "later"}, []string{"late", "later"}, "a after late after later b good×2 late×2 later×2"},
+		{"repeated by the engine", func(ctx *task.WorkflowContext) (any, error) {
+			err := ctx.CallActivity("work", task.WithActivityInput("a"), task.WithActivityRetryPolicy(&task.RetryPolicy{
+				MaxAttempts: 3, InitialRetryInterval: time.Millisecond, BackoffCoefficient: 1, MaxRetryInterval: time.Second})).Await(nil)
+			return nil, err
+		}, []string{"a"}, []string{"a"}, "a×4"},
+		{"of a sub-orchestration", func(ctx *task.WorkflowContext) (any, error) {
+			_ = ctx.CallChildWorkflow("fails").Await(nil)
+			return nil, inOrder(ctx, "good", "c")
+		}, []string{"child", "c"}, []string{"child", "c"}, "c×2 child good"},
+		{"within a sub-orchestration", func(ctx *task.WorkflowContext) (any, error) {
+			return nil, ctx.CallChildWorkflow("caught").Await(nil)
+		}, []string{"a", "c"}, []string{"a", "c"}, "a c×2 d instead"},
+		{"nothing came of it", func(ctx *task.WorkflowContext) (any, error) { // so it may as well be called again
+			if inOrder(ctx, "a") == nil {
+				return nil, nil
+			}
+			return nil, inOrder(ctx, "instead")
+		}, []string{"a", "instead"}, []string{"a"}, "a×2 instead"},
+	}
+	onBoth(t, func(t *testing.T, where db.Options) {
+		r, w := NewRegistry(), works{calls: map[string]int{}}
+		w.add(t, r)
+		addOrchestrator(t, r, "fails", func(ctx *task.WorkflowContext) (any, error) { return nil, inOrder(ctx, "child") })
+		for _, c := range cases {
+			addOrchestrator(t, r, c.name, c.code)
+		}
+		p := run(t, where, Options{Registry: r})
+		w.p = p
+		for _, c := range cases {
+			w.breaks(c.broken...)
+			id := p.start(t, StartRequest{Name: c.name})
+			p.ends(t, id, forebay.OrchestrationFailed)
+			w.repairs(c.repaired...)
+			if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+				t.Fatal(err)
+			}
+			p.ends(t, id, forebay.OrchestrationCompleted)
+			if got := w.called(); got != c.calls {
+				t.Errorf("%s: called %s, want %s", c.name, got, c.calls)
+			}
+		}
+	})
+}
+
+// An instance that compensated for a failure and then failed with it has nothing that could be called again: it ends as it did, and not because its
+// history makes no sense.
+func TestRewindInVain(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		r, w := NewRegistry(), works{calls: map[string]int{}}
+		w.add(t, r)
+		addOrchestrator(t, r, "compensates", func(ctx *task.WorkflowContext) (any, error) {
+			err := inOrder(ctx, "a")
+			if err != nil {
+				err = errors.Join(err, inOrder(ctx, "compensate"))
+			}
+			return nil, err
+		})
+		p := run(t, where, Options{Registry: r})
+		w.breaks("a")
+		id := p.start(t, StartRequest{Name: "compensates"})
+		before := p.ends(t, id, forebay.OrchestrationFailed)
+		w.repairs("a")
+		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		if o := p.ends(t, id, forebay.OrchestrationFailed); *o.Failure != *before.Failure || w.called() != "a compensate" {
+			t.Errorf("%+v after %s", o.Failure, w.called())
+		}
+	})
+}
+
+// A process that does not know the code leaves the failures that the code may have tolerated. None is lost thereby: one that knows it can
+// still rewind the instance.
+func TestRewindWithoutTheCode(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		r, w := NewRegistry(), works{calls: map[string]int{}}
+		w.add(t, r)
+		addOrchestrator(t, r, "caught", func(ctx *task.WorkflowContext) (any, error) {
+			_ = inOrder(ctx, "a")
+			return nil, inOrder(ctx, "good", "c")
+		})
+		addOrchestrator(t, r, "late", func(ctx *task.WorkflowContext) (any, error) {
+			late := work(ctx, "late")
+			return nil, errors.Join(inOrder(ctx, "after late", "good"), late.Await(nil))
+		})
+		p := run(t, where, Options{Registry: r})
+		w.p = p
+		other := New(Options{Store: p.store.Orchestrations, Remote: true})
+		fails := func(name, broken string) string {
+			w.breaks("a", broken)
+			id := p.start(t, StartRequest{Name: name})
+			p.ends(t, id, forebay.OrchestrationFailed)
+			w.repairs("a", broken)
+			if err := other.Rewind(t.Context(), tenant, id, ""); err != nil {
+				t.Fatal(err)
+			}
+			return id
+		}
+		p.ends(t, fails("caught", "c"), forebay.OrchestrationCompleted)
+		if got := w.called(); got != "a c×2 good" {
+			t.Errorf("called %s", got)
+		}
+		id := fails("late", "late")
+		if o := p.ends(t, id, forebay.OrchestrationFailed); !strings.Contains(o.Failure.Message, "late is broken") {
+			t.Errorf("%+v", o.Failure)
+		}
+		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.ends(t, id, forebay.OrchestrationCompleted)
+		if got := w.called(); got != "after late good late×2" {
+			t.Errorf("called %s", got)
+		}
+	})
+}
+
+// Whatever an orchestrator does and in whatever order its activities end: once it has failed and is rewound its code asks for all that has stayed
+// in the history, as often as it fails and is rewound; and no more failures stay than have to.
+func TestRewindOfAnyCode(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type op struct {
+			begin     bool
+			of        int // which of the calls begun so far is awaited, modulo their number
+			onFailure int // 0: goes on; 1: calls another instead and awaits it; 2: fails
+		}
+		ops := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) op {
+			return op{rapid.IntRange(0, 3).Draw(t, "begin") == 3, rapid.IntRange(0, 20).Draw(t, "of"), rapid.IntRange(0, 2).Draw(t, "on failure")}
+		}), 6, 20).Draw(t, "code")
+		r := NewRegistry()
+		if err := r.AddOrchestrator("any", "", func(ctx *task.WorkflowContext) (any, error) {
+			calls := []task.Task{work(ctx, "first"), work(ctx, "first"), work(ctx, "first"), work(ctx, "first")}
+			for _, o := range ops {
+				if o.begin {
+					calls = append(calls, work(ctx, "next"))
+					continue
+				}
+				err := calls[o.of%len(calls)].Await(nil)
+				if err != nil && o.onFailure == 1 {
+					err = work(ctx, "instead").Await(nil)
+				}
+				if err != nil && o.onFailure != 0 {
+					return nil, err
+				}
+			}
+			return nil, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		code := task.NewTaskExecutorWithLogger(r.engine, unlogged)
+		again := newEvent()
+		again.EventType = &protos.HistoryEvent_ExecutionResumed{ExecutionResumed: &protos.ExecutionResumedEvent{}}
+		w := &rewind{Service: New(Options{Registry: r}), again: again}
+		row := OrchestrationRow{}
+		row.Name = "any"
+
+		first := newEvent()
+		first.EventType = &protos.HistoryEvent_ExecutionStarted{ExecutionStarted: &protos.ExecutionStartedEvent{Name: "any"}}
+		var history []*protos.HistoryEvent
+		arrived, open := []*protos.HistoryEvent{first}, []int32{}
+		for rewinds := 0; ; {
+			item := newEvent()
+			item.EventType = &protos.HistoryEvent_WorkflowStarted{WorkflowStarted: &protos.WorkflowStartedEvent{}}
+			arrived = append([]*protos.HistoryEvent{item}, arrived...)
+			resp, err := replay(t.Context(), code, "id", history, arrived)
+			if err != nil {
+				t.Fatal(err)
+			}
+			history = append(history, arrived...)
+			var end *protos.CompleteWorkflowAction
+			for _, a := range resp.Actions {
+				if end = a.GetCompleteWorkflow(); end != nil {
+					break
+				}
+				e := newEvent()
+				e.EventId, e.EventType = a.Id, &protos.HistoryEvent_TaskScheduled{TaskScheduled: &protos.TaskScheduledEvent{Name: "work"}}
+				history, open = append(history, e), append(open, a.Id)
+			}
+			switch {
+			case end.GetFailureDetails().GetErrorType() == forebay.FailureNonDeterministic:
+				t.Fatalf("after %d rewinds: %s", rewinds, end.FailureDetails.ErrorMessage)
+			case end != nil && (rewinds == 3 || end.FailureDetails == nil):
+				return
+			case end != nil:
+				stays, err := w.handledFailures(t.Context(), row, history)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for call := range stays {
+					fewer := maps.Clone(stays)
+					delete(fewer, call)
+					if matchesHistory(t.Context(), code, "id", append(rewoundHistory(history, stepsToRepeat(history, fewer), fewer), again)) {
+						t.Fatalf("the failure of call %d stays", call)
+					}
+				}
+				history, arrived, open = rewoundHistory(history, stepsToRepeat(history, stays), stays), []*protos.HistoryEvent{again}, nil
+				rewinds++
+				continue
+			}
+			arrived = nil
+			for range rapid.IntRange(1, 2).Draw(t, "arrive at once") {
+				if len(open) == 0 {
+					break
+				}
+				i := rapid.IntRange(0, len(open)-1).Draw(t, "which ends")
+				if rapid.IntRange(0, 2).Draw(t, "fails") == 0 {
+					arrived = append(arrived, failedEvent(open[i], "", &protos.TaskFailureDetails{ErrorType: "x", ErrorMessage: "y"}))
+				} else {
+					arrived = append(arrived, completedEvent(open[i], "", nil))
+				}
+				open = slices.Delete(open, i, i+1)
+			}
+		}
+	})
+}
+
+// An ordered orchestrator says itself which failures it tolerates: they stay, also if nothing came of them, and all others are called again.
+func TestRewindOfOrdered(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		r, w := NewRegistry(), works{calls: map[string]int{}}
+		w.add(t, r)
+		// It calls four at once, and a last one when they have ended. It does not mind the failures of the first two.
+		err := r.AddOrdered("ordered", func(ctx *task.WorkflowContext, ended []Ended, now time.Time) (any, error) {
+			names := []string{"first", "tolerated", "cause", "after cause"}
+			var tasks []task.Task
+			for _, what := range names {
+				tasks = append(tasks, work(ctx, what))
+			}
+			var failed error
+			for i, e := range ended {
+				err := tasks[e.ID].Await(nil)
+				if ended[i].Handled = err != nil && e.ID < 2; err != nil && !ended[i].Handled {
+					failed = err
+				}
+				if i == 3 && failed != nil {
+					return nil, failed
+				}
+				if i == 3 {
+					tasks = append(tasks, work(ctx, "last"))
+				}
+			}
+			for n, waits := range tasks {
+				if !slices.ContainsFunc(ended, func(e Ended) bool { return int(e.ID) == n }) {
+					return nil, waits.Await(nil)
+				}
+			}
+			return nil, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := run(t, where, Options{Registry: r})
+		w.p = p
+		w.breaks("first", "tolerated", "cause")
+		id := p.start(t, StartRequest{Name: "ordered"})
+		p.ends(t, id, forebay.OrchestrationFailed)
+		w.repairs("first", "tolerated", "cause")
+		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.ends(t, id, forebay.OrchestrationCompleted)
+		if got := w.called(); got != "after cause cause×2 first last tolerated" {
+			t.Errorf("called %s", got)
+		}
+	})
+}
+
+// Failures that an ordered orchestrator went on after stay too when it cannot say so itself: once its code is mended it goes on.
+func TestRewindOfOrderedWithoutItsCode(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		r, w := NewRegistry(), works{calls: map[string]int{}}
+		w.add(t, r)
+		var lost atomic.Bool
+		err := r.AddOrdered("ordered", func(ctx *task.WorkflowContext, ended []Ended, _ time.Time) (any, error) {
+			if lost.Load() {
+				return nil, errors.New("it cannot be read")
+			}
+			for i, what := range []string{"tolerated", "last"} {
+				asked := work(ctx, what)
+				if len(ended) <= i {
+					return nil, asked.Await(nil)
+				}
+				err := asked.Await(nil)
+				if ended[i].Handled = err != nil && i == 0; err != nil && i > 0 {
+					return nil, err
+				}
+			}
+			return nil, work(ctx, "cause").Await(nil)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := run(t, where, Options{Registry: r})
+		w.p = p
+		w.breaks("tolerated", "cause")
+		id := p.start(t, StartRequest{Name: "ordered"})
+		p.ends(t, id, forebay.OrchestrationFailed)
+		lost.Store(true)
+		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.ends(t, id, forebay.OrchestrationFailed)
+		lost.Store(false)
+		w.repairs("tolerated", "cause")
+		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.ends(t, id, forebay.OrchestrationCompleted)
+		if got := w.called(); got != "cause×2 last tolerated" {
+			t.Errorf("called %s", got)
+		}
+	})
+}
+
+// An ordered orchestrator that failed while it was suspended is asked as if it were not any more.
+func TestRewindOfOrderedSuspended(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		r, w := NewRegistry(), works{calls: map[string]int{}}
+		w.add(t, r)
+		var letsGo atomic.Bool
+		add(t, r, "hold", func(ctx context.Context, _ any) (any, error) {
+			if !letsGo.Load() {
+				<-ctx.Done()
+			}
+			return nil, ctx.Err()
+		})
+		err := r.AddOrdered("ordered", func(ctx *task.WorkflowContext, ended []Ended, _ time.Time) (any, error) {
+			tasks := []task.Task{work(ctx, "tolerated"), activity(ctx, "hold", nil, forebay.RetryPolicy{})}
+			for i, e := range ended {
+				ended[i].Handled = tasks[e.ID].Await(nil) != nil
+			}
+			if len(ended) < len(tasks) {
+				return nil, tasks[1].Await(nil)
+			}
+			return nil, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := run(t, where, Options{Registry: r, Grace: time.Millisecond})
+		w.p = p
+		w.breaks("tolerated")
+		id := p.start(t, StartRequest{Name: "ordered"})
+		p.waitsFor(t, id, "TaskFailed")
+		if err := p.Suspend(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.until(t, id, forebay.OrchestrationSuspended)
+		p.stop()
+		loseTurns(t, where, r, "ordered", id)
+		p = run(t, where, Options{Registry: r, Lock: 6 * time.Second}) // it learns with a third of that that nobody needs "hold" any more
+		if o := p.ends(t, id, forebay.OrchestrationFailed); o.Failure.Type != failurePoison {
+			t.Fatalf("%+v", o.Failure)
+		}
+		letsGo.Store(true)
+		w.repairs("tolerated")
+		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
+			t.Fatal(err)
+		}
+		p.ends(t, id, forebay.OrchestrationCompleted)
+		if got := w.called(); got != "tolerated" {
+			t.Errorf("called %s", got)
+		}
+	})
+}

@@ -1,0 +1,147 @@
+package orchestrate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/dapr/durabletask-go/api/protos"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/panics"
+)
+
+// TaskActivity is the activity that is a job. Its input says which task is called; the instance sleeps while the job waits for
+// quota, budget and breaker, and is retried.
+const TaskActivity = "forebay.task"
+
+// TaskRequest is the input of TaskActivity: what a client would submit.
+type TaskRequest struct {
+	Task           string            `json:"task"`
+	Input          json.RawMessage   `json:"input"`
+	Queue          string            `json:"queue,omitempty"`
+	Priority       *int              `json:"priority,omitempty"`
+	SessionID      *string           `json:"session_id,omitempty"`
+	MaxAttempts    *int              `json:"max_attempts,omitempty"`
+	MaxCostUSD     *forebay.Money    `json:"max_cost_usd,omitempty"`
+	MaxTotalTokens *int64            `json:"max_total_tokens,omitempty"`
+	Deadline       *time.Time        `json:"deadline,omitempty"`
+	Metadata       map[string]string `json:"metadata,omitempty"`
+}
+
+// Jobs submits jobs that are activities, and knows how they ended.
+type Jobs interface {
+	// Submit stores the job and puts the activity to rest, in one transaction.
+	Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, caller *ActivityItem) error
+	// Outcome returns the result of a job that has ended, or why it has none.
+	Outcome(ctx context.Context, tenant int64, job string) (json.RawMessage, *forebay.OrchestrationFailure, error)
+	Cancel(ctx context.Context, tenant int64, job string) error
+}
+
+// callTask makes a job of an activity.
+func (h *taskHub) callTask(ctx context.Context, a *ActivityItem) {
+	defer h.release(a.Token)
+	err := panics.Run(h.log, "submitting the job of an activity", func() error { return h.submit(ctx, a) })
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	var refused *forebay.Error
+	switch {
+	case err == nil, errors.Is(err, forebay.ErrLockLost):
+		return
+	case errors.As(err, &refused) && refused.Code != forebay.CodeUnavailable && refused.Code != forebay.CodeStorageFull && refused.Code != forebay.CodeInternal:
+		err = h.settle(ctx, a, failedEvent(int32(a.EventID), "", &protos.TaskFailureDetails{
+			ErrorType: string(refused.Code), ErrorMessage: refused.Error(), IsNonRetriable: true}))
+	default:
+		err = errors.Join(err, h.store.AbandonActivity(ctx, a, h.backoff(a.Lost+4), false))
+	}
+	if unlessLost(err) != nil {
+		h.log.Warn("cannot submit the job of an orchestration", slog.String("instance", a.ID), slog.Any("error", err))
+	}
+}
+
+func (h *taskHub) submit(ctx context.Context, a *ActivityItem) error {
+	bound, stop := h.bound(ctx, a.Token)
+	event, err := h.load(bound, a.Event)
+	stop(nil)
+	if err != nil && !errors.Is(err, errHistory) {
+		return err
+	}
+	var e *protos.HistoryEvent
+	if err == nil {
+		e, err = decodeEvent(event)
+	}
+	if err != nil {
+		return forebay.Errorf(forebay.CodeInvalidRequest, "the activity cannot be read")
+	}
+	var req TaskRequest
+	decoder := json.NewDecoder(bytes.NewReader([]byte(e.GetTaskScheduled().GetInput().GetValue())))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&req); err != nil {
+		return forebay.Errorf(forebay.CodeInvalidJSON, "the input of %s is not {task, input, …}", TaskActivity)
+	}
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	return h.opts.Jobs.Submit(ctx, h.tenant, forebay.SubmitRequest{Task: req.Task, Input: req.Input, Queue: req.Queue, Priority: req.Priority,
+		SessionID: req.SessionID, MaxAttempts: req.MaxAttempts, MaxCostUSD: req.MaxCostUSD, MaxTotalTokens: req.MaxTotalTokens, Deadline: req.Deadline, Metadata: req.Metadata}, a)
+}
+
+// arrived returns the events that have arrived.
+func (h *taskHub) arrived(ctx context.Context, item *OrchestrationItem) (events []*protos.HistoryEvent, err error) {
+	events = make([]*protos.HistoryEvent, len(item.Arrived))
+	var elsewhere []int
+	for i, a := range item.Arrived {
+		if a.Job != "" || a.Event.Blob != "" {
+			elsewhere = append(elsewhere, i)
+		} else if events[i], err = decodeEvent(a.Event.Bytes); err != nil {
+			return nil, err
+		}
+	}
+	if len(elsewhere) == 0 {
+		return events, nil
+	}
+	ctx, cancel := h.bound(ctx, item.Token)
+	defer cancel(nil)
+	return events, forEach(ctx, len(elsewhere), func(ctx context.Context, i int) (err error) {
+		i = elsewhere[i]
+		events[i], err = h.arrivedEvent(ctx, item.Arrived[i])
+		return err
+	})
+}
+
+// arrivedEvent returns one of them. That a job has ended becomes the outcome of its activity.
+func (h *taskHub) arrivedEvent(ctx context.Context, a Arrived) (*protos.HistoryEvent, error) {
+	if a.Job == "" {
+		event, err := h.load(ctx, a.Event)
+		if err != nil {
+			return nil, err
+		}
+		return decodeEvent(event)
+	}
+	if h.opts.Jobs == nil {
+		return nil, ErrNoWorker
+	}
+	result, failure, err := h.opts.Jobs.Outcome(ctx, h.tenant, a.Job)
+	switch {
+	case err != nil:
+		return nil, err
+	case failure != nil:
+		return failedEvent(int32(a.EventID), "", detailsOf(failure)), nil
+	}
+	return completedEvent(int32(a.EventID), "", wrapperspb.String(string(result))), nil
+}
+
+// cancelJobs ends jobs that nobody waits for any more. One that is missed goes on, and its result is only its own.
+func (h *taskHub) cancelJobs(ctx context.Context, jobs []string) {
+	if h.opts.Jobs == nil {
+		return
+	}
+	for _, id := range jobs {
+		if err := h.opts.Jobs.Cancel(ctx, h.tenant, id); err != nil && forebay.CodeOf(err) != forebay.CodeConflict {
+			h.log.Warn("cannot cancel the job of an orchestration that is over", slog.String("job_id", id), slog.Any("error", err))
+		}
+	}
+}

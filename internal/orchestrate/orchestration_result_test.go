@@ -1,0 +1,94 @@
+package orchestrate
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/backend"
+	"github.com/dapr/durabletask-go/task"
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+)
+
+// A history that is too long fails its instance, but does not keep it from being terminated, sub-orchestrations included.
+func TestEndOfALongHistory(t *testing.T) {
+	h := &taskHub{Service: &Service{opts: Options{MaxBytes: 1 << 20}}}
+	for status, want := range map[protos.OrchestrationStatus]forebay.OrchestrationStatus{
+		protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED:  forebay.OrchestrationFailed,
+		protos.OrchestrationStatus_ORCHESTRATION_STATUS_TERMINATED: forebay.OrchestrationTerminated,
+	} {
+		ended := newEvent()
+		ended.EventType = &protos.HistoryEvent_ExecutionTerminated{ExecutionTerminated: &protos.ExecutionTerminatedEvent{Recurse: true}}
+		result, err := h.resultOf(&OrchestrationItem{ID: "long"}, &backend.WorkflowRuntimeState{
+			StartEvent: &protos.ExecutionStartedEvent{}, OldEvents: make([]*protos.HistoryEvent, maxHistoryEvents), NewEvents: []*protos.HistoryEvent{newEvent()},
+			CompletedEvent:  &protos.ExecutionCompletedEvent{WorkflowStatus: status},
+			PendingMessages: []*protos.WorkflowRuntimeStateMessage{{TargetInstanceId: "called", HistoryEvent: ended}},
+		}, 0)
+		if err != nil || result.Status != want {
+			t.Fatalf("%s: %+v: %v", status, result, err)
+		}
+		if told := len(result.Messages) == 1; told != (want == forebay.OrchestrationTerminated) {
+			t.Errorf("%s: %d messages", want, len(result.Messages))
+		}
+	}
+}
+
+// So does one that has too many bytes, also before it has too many events.
+func TestEndOfALargeHistory(t *testing.T) {
+	h := &taskHub{Service: &Service{opts: Options{MaxBytes: 16 << 20}}}
+	large := completedEvent(1, "", value(make([]byte, 16<<20)))
+	for n, want := range map[int]forebay.OrchestrationStatus{15: forebay.OrchestrationCompleted, 16: forebay.OrchestrationFailed} {
+		old := make([]*protos.HistoryEvent, n)
+		for i := range old {
+			old[i] = large
+		}
+		result, err := h.resultOf(&OrchestrationItem{ID: "large"}, &backend.WorkflowRuntimeState{StartEvent: &protos.ExecutionStartedEvent{}, OldEvents: old,
+			NewEvents: []*protos.HistoryEvent{newEvent()}, CompletedEvent: &protos.ExecutionCompletedEvent{WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED}}, sizeOf(old))
+		if err != nil || result.Status != want {
+			t.Fatalf("%d events: %+v: %v", n, result, err)
+		}
+		if want == forebay.OrchestrationFailed && result.Failure.Type != "HistoryTooLong" {
+			t.Errorf("%+v", result.Failure)
+		}
+	}
+}
+
+// What is kept of a history's size is what it has, however many turns it took, and also once it has begun anew.
+func TestSizesOfHistories(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		r := NewRegistry()
+		add(t, r, "step", func(_ context.Context, n int) (any, error) { return n, nil })
+		addOrchestrator(t, r, "rounds", func(ctx *task.WorkflowContext) (any, error) {
+			var round int
+			if err := ctx.GetInput(&round); err != nil {
+				return nil, err
+			}
+			for range 3 {
+				if err := activity(ctx, "step", round, forebay.RetryPolicy{}).Await(nil); err != nil {
+					return nil, err
+				}
+			}
+			if round < 2 {
+				ctx.ContinueAsNew(round + 1)
+				return nil, nil
+			}
+			ctx.SetCustomStatus("here")
+			return nil, ctx.WaitForSingleEvent("go", -1).Await(nil)
+		})
+		p := run(t, where, Options{Registry: r})
+		id := p.start(t, StartRequest{Name: "rounds", Input: json.RawMessage("0")})
+		var no int64
+		p.sees(t, id, "it waits", func(row OrchestrationRow) bool {
+			no = row.No
+			return string(row.CustomStatus) == `"here"`
+		})
+		p.cache.mu.Lock()
+		defer p.cache.mu.Unlock()
+		past := p.cache.of[no]
+		if len(past.events) == 0 || past.bytes != sizeOf(past.events) {
+			t.Errorf("%d bytes are kept of %d events, which have %d", past.bytes, len(past.events), sizeOf(past.events))
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package orchestrate
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dapr/durabletask-go/api"
+	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/backend"
+	"github.com/dapr/durabletask-go/task"
+
+	"github.com/forebayhq/forebay"
+)
+
+// OrderedFunc is an orchestrator that is told in which order the activities have ended, as far as they have. The engine lets code wait for one
+// of its tasks after the other but not for whichever ends first; with the order from the history it can, and does the same in each replay.
+// Now is when this turn began: what is asked for again after a rewind is asked for now, but stands where ctx has the time of long ago.
+type OrderedFunc func(ctx *task.WorkflowContext, ended []Ended, now time.Time) (any, error)
+
+// Ended is an activity that has ended, for good.
+type Ended struct {
+	ID      int32  // its number among what the orchestrator asked for, from 0
+	Failure string // the type of its failure; "": it succeeded
+	// Tolerated is for the orchestrator to set: the failure is none of its own. Such a failure stays when the instance is rewound; what failed
+	// besides is called again, so after any other failure the orchestrator must ask for nothing.
+	Handled bool
+}
+
+// AddOrdered registers an orchestrator. There is one version of it.
+func (r *Registry) AddOrdered(name string, f OrderedFunc) error {
+	if !forebay.ValidText(name, maxFunctionName) {
+		return forebay.Invalid("orchestrator", "%q cannot be a name", name)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.orchestrators[name] {
+		return forebay.Invalid("orchestrator", "%s is registered twice", name)
+	}
+	r.orchestrators[name], r.ordered[name] = true, f
+	return nil
+}
+
+func (r *Registry) orderedFunc(name string) OrderedFunc {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.ordered[name]
+}
+
+// executeOrdered replays an ordered orchestrator. An error with a FailureType fails the instance with it.
+func (x executor) executeOrdered(ctx context.Context, f OrderedFunc, id api.InstanceID, name string, old, arrived []*protos.HistoryEvent) (*protos.WorkflowResponse, error) {
+	run := newOrderedRun(old, arrived)
+	code, err := run.code(name, f, engineLog{x.log})
+	if err != nil {
+		return nil, err
+	}
+	resp, err := replay(ctx, code, id, old, arrived)
+	var typed interface {
+		error
+		FailureType() string
+	}
+	if errors.As(run.outcome, &typed) {
+		for _, a := range resp.GetActions() {
+			if details := a.GetCompleteWorkflow().GetFailureDetails(); details != nil && details.ErrorMessage == run.outcome.Error() {
+				details.ErrorType = typed.FailureType()
+			}
+		}
+	}
+	return resp, err
+}
+
+// orderedRun is a replay of an ordered orchestrator: what it is told, and what comes of it.
+type orderedRun struct {
+	ended   []Ended
+	now     time.Time
+	outcome error
+}
+
+func newOrderedRun(old, arrived []*protos.HistoryEvent) *orderedRun {
+	r := &orderedRun{ended: endedOf(old, arrived)}
+	for _, events := range [2][]*protos.HistoryEvent{old, arrived} {
+		for _, e := range events {
+			if e.GetWorkflowStarted() != nil {
+				r.now = e.GetTimestamp().AsTime()
+			}
+		}
+	}
+	return r
+}
+
+func (r *orderedRun) code(name string, f OrderedFunc, log engineLog) (backend.Executor, error) {
+	registry := task.NewTaskRegistry()
+	err := registry.AddVersionedWorkflowN(name, "", true, func(ctx *task.WorkflowContext) (v any, err error) {
+		v, r.outcome = f(ctx, r.ended, r.now)
+		return v, r.outcome
+	})
+	return task.NewTaskExecutorWithLogger(registry, log), err
+}
+
+func endedOf(old, arrived []*protos.HistoryEvent) (order []Ended) {
+	for _, events := range [2][]*protos.HistoryEvent{old, arrived} {
+		for _, e := range events {
+			if done := e.GetTaskCompleted(); done != nil {
+				order = append(order, Ended{ID: done.TaskScheduledId})
+			} else if f := e.GetTaskFailed(); f != nil {
+				order = append(order, Ended{ID: f.TaskScheduledId, Failure: f.GetFailureDetails().GetErrorType()})
+			}
+		}
+	}
+	return order
+}

@@ -1,0 +1,102 @@
+package orchestrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/backend"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/panics"
+)
+
+// A turn can kill its process each time, by a stack that overflows or by the memory that it takes, or lead to what can never be stored. It
+// would be repeated for ever, and take everything else that its process does with it. So a turn that was lost maxLost times ends its
+// instance, without its code. What had arrived for it goes into the history: once the code is mended the instance can be rewound.
+
+// failureTurnLost is the type of the failure of such an instance.
+const failurePoison = "TurnLost"
+
+// passing reports whether an error of the store says nothing about what was to be stored.
+func isTransient(err error) bool {
+	switch forebay.CodeOf(err) {
+	case forebay.CodeLockLost, forebay.CodeUnavailable, forebay.CodeStorageFull:
+		return true
+	}
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// unread notes of a turn whether what it needs can never be read.
+func (h *taskHub) noteUnreadable(item *OrchestrationItem, err error) error {
+	if errors.Is(err, errHistory) {
+		h.poisonSuspects.Store(item.ID, struct{}{})
+	}
+	return err
+}
+
+// giveUp fails an instance whose turn was lost too often.
+func (h *taskHub) failPoison(ctx context.Context, item *OrchestrationItem) {
+	defer h.release(item.Token)
+	var orphans, put []string
+	var result *OrchestrationResult
+	err := panics.Run(h.log, "failing an instance", func() (err error) {
+		if result, err = h.poisonResult(ctx, item); err == nil {
+			put, err = h.storeResultPayloads(ctx, item, result)
+		}
+		return err
+	})
+	ctx, cancel := settling(ctx)
+	defer cancel()
+	if err == nil {
+		orphans, err = h.store.CompleteOrchestration(ctx, item, result)
+		h.deleteIfRefused(ctx, err, put)
+	}
+	if err == nil {
+		h.cache.forget(item.Instance)
+		h.cancelJobs(ctx, orphans)
+		h.opts.Observe(ProcessedItem{Kind: KindOrchestration, Name: item.Name, Outcome: ItemStored, Ended: result.Status})
+		return
+	}
+	if err = errors.Join(unlessLost(err), unlessLost(h.store.AbandonOrchestration(ctx, item, h.backoff(item.Deliveries), false))); err != nil {
+		h.log.Warn("cannot fail an orchestration whose work item is poison", slog.String("instance", item.ID), slog.Any("error", err))
+	}
+}
+
+// lostResult is the end of an instance whose turn was lost.
+func (h *taskHub) poisonResult(ctx context.Context, item *OrchestrationItem) (*OrchestrationResult, error) {
+	ctx, cancel := h.bound(ctx, item.Token)
+	defer cancel(nil)
+	start, err := h.startOf(ctx, item.Instance)
+	if err != nil && !errors.Is(err, errHistory) { // and if it is that, nobody can be told
+		return nil, err
+	}
+	begun := newEvent()
+	begun.EventType = &protos.HistoryEvent_WorkflowStarted{WorkflowStarted: &protos.WorkflowStartedEvent{}}
+	seen := []*protos.HistoryEvent{begun}
+	for _, a := range item.Arrived {
+		e, err := h.arrivedEvent(ctx, a)
+		switch {
+		case errors.Is(err, errHistory):
+		case err != nil:
+			return nil, err
+		default:
+			seen = append(seen, e)
+		}
+	}
+	result, err := endAs(&backend.WorkflowRuntimeState{StartEvent: start, CustomStatus: value(item.Custom)}, failurePoison,
+		fmt.Sprintf("%d times in a row its turn took the process with it that carried it out, or could not be stored", item.LostDeliveries))
+	if err != nil {
+		return nil, err
+	}
+	var history []byte
+	for _, e := range seen {
+		if history, err = appendEvent(history, e); err != nil {
+			return nil, err
+		}
+	}
+	result.History.Bytes, result.Events = append(history, result.History.Bytes...), result.Events+len(seen)
+	return result, nil
+}

@@ -1,0 +1,46 @@
+package orchestrate
+
+import (
+	"testing"
+
+	"github.com/dapr/durabletask-go/api/protos"
+)
+
+// A step that is asked for again under the number of one that is over gets a number of its own, and the worker sees its own number.
+func TestStepsAskedForAgain(t *testing.T) {
+	scheduled := func(number int32) *protos.HistoryEvent {
+		return &protos.HistoryEvent{EventId: number, EventType: &protos.HistoryEvent_TaskScheduled{TaskScheduled: &protos.TaskScheduledEvent{Name: "a"}}}
+	}
+	failed := func(number int32) *protos.HistoryEvent {
+		return &protos.HistoryEvent{EventId: -1, EventType: &protos.HistoryEvent_TaskFailed{TaskFailed: &protos.TaskFailedEvent{TaskScheduledId: number}}}
+	}
+	asks := func(numbers ...int32) *protos.WorkflowResponse {
+		resp := &protos.WorkflowResponse{}
+		for _, n := range numbers {
+			resp.Actions = append(resp.Actions, &protos.WorkflowAction{Id: n, WorkflowActionType: &protos.WorkflowAction_ScheduleTask{ScheduleTask: &protos.ScheduleTaskAction{Name: "a"}}})
+		}
+		return resp
+	}
+	history := []*protos.HistoryEvent{scheduled(1), scheduled(2), failed(1)}
+	resp := asks(1, 2, 3) // the second is still under way
+	renumberReusedSteps(resp, history, nil)
+	if a := resp.Actions; a[0].Id != 1+stepIDStride || a[1].Id != 2 || a[2].Id != 3 {
+		t.Errorf("%v", resp)
+	}
+	arrived := []*protos.HistoryEvent{failed(1 + stepIDStride)}
+	history = append(history, scheduled(1+stepIDStride))
+	resp = asks(1)
+	if renumberReusedSteps(resp, history, arrived); resp.Actions[0].Id != 1+2*stepIDStride {
+		t.Errorf("%v", resp)
+	}
+	told := withWorkerStepIDs(history)
+	if told[3].EventId != 1 || history[3].EventId != 1+stepIDStride || told[0] != history[0] {
+		t.Errorf("%v of %v", told, history)
+	}
+	if got := withWorkerStepIDs(arrived)[0].GetTaskFailed().TaskScheduledId; got != 1 || arrived[0].GetTaskFailed().TaskScheduledId != 1+stepIDStride {
+		t.Errorf("the end is that of %d", got)
+	}
+	if len(withWorkerStepIDs(nil)) != 0 {
+		t.Error("there was nothing")
+	}
+}
