@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
@@ -21,7 +22,7 @@ func (h *taskHub) NextActivityWorkItem(ctx context.Context) (*backend.ActivityWo
 		case a := <-h.activities:
 			var e *protos.HistoryEvent
 			err := panics.Run(h.log, "reading an activity", func() (err error) {
-				e, err = decodeEvent(a.Event.Bytes)
+				e, err = history.Decode(a.Event.Bytes)
 				return err
 			})
 			if err != nil || e.GetTaskScheduled() == nil {
@@ -45,7 +46,7 @@ func (h *taskHub) fetch(ctx context.Context, a *ActivityItem) {
 		event, err = h.load(bound, a.Event)
 		return err
 	})
-	if err == nil || errors.Is(err, errHistory) {
+	if err == nil || errors.Is(err, history.ErrUnreadable) {
 		a.Event.Bytes = event
 		h.activities <- a
 		return
@@ -62,7 +63,7 @@ func (h *taskHub) fetch(ctx context.Context, a *ActivityItem) {
 // refuse fails an activity that cannot be read.
 func (h *taskHub) refuse(ctx context.Context, a *ActivityItem) {
 	defer h.release(a.Token)
-	err := h.settle(ctx, a, failedEvent(int32(a.EventID), "", &protos.TaskFailureDetails{ErrorType: "Unreadable", ErrorMessage: "the activity cannot be read", IsNonRetriable: true}))
+	err := h.settle(ctx, a, history.TaskFailed(int32(a.EventID), "", &protos.TaskFailureDetails{ErrorType: "Unreadable", ErrorMessage: "the activity cannot be read", IsNonRetriable: true}))
 	if err != nil {
 		h.log.Error("cannot fail an activity that cannot be read", slog.Any("error", err))
 	}
@@ -110,13 +111,13 @@ func (h *taskHub) settle(ctx context.Context, a *ActivityItem, result *protos.Hi
 
 func (h *taskHub) outcome(a *ActivityItem, result *protos.HistoryEvent) (o ActivityOutcome, err error) {
 	if size := len(result.GetTaskCompleted().GetResult().GetValue()); int64(size) > h.opts.MaxBytes {
-		result = failedEvent(int32(a.EventID), result.GetTaskCompleted().GetTaskExecutionId(), &protos.TaskFailureDetails{
+		result = history.TaskFailed(int32(a.EventID), result.GetTaskCompleted().GetTaskExecutionId(), &protos.TaskFailureDetails{
 			ErrorType: string(forebay.CodePayloadTooLarge), ErrorMessage: fmt.Sprintf("the result has %d bytes; the limit is %d", size, h.opts.MaxBytes), IsNonRetriable: true})
 	}
 	o.Outcome = ActivitySucceeded
 	if failed := result.GetTaskFailed(); failed != nil {
-		boundFailure(failed.GetFailureDetails())
-		why := failureOf(failed.GetFailureDetails())
+		history.BoundFailure(failed.GetFailureDetails())
+		why := history.FailureOf(failed.GetFailureDetails())
 		if why == nil {
 			why = &forebay.OrchestrationFailure{Type: "Unknown", Message: "the activity failed"}
 		}

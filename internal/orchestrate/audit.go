@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 )

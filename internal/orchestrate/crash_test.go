@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/db"
@@ -241,12 +242,12 @@ func checkKilled(t *testing.T, c child, kills int) {
 		if err != nil || o.Status != forebay.OrchestrationCompleted || string(o.Output) != fmt.Sprint(c.FanOut*(c.FanOut-1)/2) {
 			t.Fatalf("%+v: %v", o, err)
 		}
-		history, err := service.History(t.Context(), tenant, id)
+		past, err := service.History(t.Context(), tenant, id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		results := map[int]int{}
-		for _, e := range history {
+		for _, e := range past {
 			switch e.Type {
 			case "TaskCompleted":
 				results[*e.ScheduledID]++

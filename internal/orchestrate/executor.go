@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
@@ -44,13 +45,13 @@ func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, a
 	if item, ok := x.skipsCode.LoadAndDelete(string(id)); ok {
 		return responseWithoutCode(item.(*OrchestrationItem), old, arrived), nil
 	}
-	if name := started(old, arrived).GetName(); x.registry.hasOrchestrator(name) {
+	if name := history.Started(old, arrived).GetName(); x.registry.hasOrchestrator(name) {
 		if f := x.registry.orderedFunc(name); f != nil {
 			resp, err := x.executeOrdered(ctx, f, id, name, old, arrived)
 			withoutExecutionIDs(resp)
 			return resp, err
 		}
-		resp, err := replay(ctx, task.NewTaskExecutorWithLogger(x.registry.engine, engineLog{x.log}), id, old, arrived)
+		resp, err := history.Replay(ctx, task.NewTaskExecutorWithLogger(x.registry.engine, engineLog{x.log}), id, old, arrived)
 		withoutExecutionIDs(resp)
 		return x.limitContinuations(resp), err
 	}
@@ -59,10 +60,10 @@ func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, a
 	}
 	old, arrived = withoutRedundantSuspends(old, arrived)
 	if why := x.tooLargeToSend(&protos.WorkflowRequest{InstanceId: string(id), PastEvents: old, NewEvents: arrived}, "the history and what has arrived have"); why != "" {
-		p := newScheduled()
-		p.takeFrom(old)
-		p.takeFrom(arrived)
-		return failureResponse(id, p.last+1, failureMessageTooLarge, why), nil
+		p := history.NewScheduled()
+		p.TakeFrom(old)
+		p.TakeFrom(arrived)
+		return history.Failed(id, p.Last+1, failureMessageTooLarge, why), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, remoteTurn)
 	defer cancel()
@@ -78,7 +79,7 @@ func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, a
 	resp = x.limitContinuations(x.checkedResponse(resp, id, old, arrived))
 	renumberReusedSteps(resp, old, arrived)
 	if again, ok := x.continuations.Load(string(id)); ok {
-		again.(*continuation).noteVersion(resp, started(old, arrived))
+		again.(*continuation).noteVersion(resp, history.Started(old, arrived))
 	}
 	return resp, nil
 }
@@ -101,7 +102,7 @@ func (b *continuation) noteVersion(resp *protos.WorkflowResponse, was *protos.Ex
 
 // keepVersion writes it into the event with which the execution begins. The engine makes that without.
 func (b *continuation) keepVersion(arrived []*protos.HistoryEvent) {
-	if begins := started(nil, arrived); begins != nil && begins.Version == nil {
+	if begins := history.Started(nil, arrived); begins != nil && begins.Version == nil {
 		begins.Version = b.version
 	}
 }
@@ -145,20 +146,9 @@ func (x executor) limitContinuations(resp *protos.WorkflowResponse) *protos.Work
 			b.times++
 			continue
 		}
-		return failureResponse(api.InstanceID(resp.InstanceId), a.Id, "ContinuesForEver", fmt.Sprintf("it continued as new more than %d times without waiting for anything", maxContinuations))
+		return history.Failed(api.InstanceID(resp.InstanceId), a.Id, "ContinuesForEver", fmt.Sprintf("it continued as new more than %d times without waiting for anything", maxContinuations))
 	}
 	return resp
-}
-
-func started(old, arrived []*protos.HistoryEvent) *protos.ExecutionStartedEvent {
-	for _, events := range [2][]*protos.HistoryEvent{old, arrived} {
-		for _, e := range events {
-			if s := e.GetExecutionStarted(); s != nil {
-				return s
-			}
-		}
-	}
-	return nil
 }
 
 func (x executor) ExecuteActivity(ctx context.Context, id api.InstanceID, e *protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.HistoryEvent, error) {
@@ -169,7 +159,7 @@ func (x executor) ExecuteActivity(ctx context.Context, id api.InstanceID, e *pro
 	a := carried.(*ActivityItem)
 	scheduled := e.GetTaskScheduled()
 	if a.Lost >= maxLostDeliveries {
-		return failedEvent(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: "ActivityLost", IsNonRetriable: true,
+		return history.TaskFailed(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: "ActivityLost", IsNonRetriable: true,
 			ErrorMessage: fmt.Sprintf("%d attempts were lost with the process that carried them out", a.Lost)}), nil
 	}
 	ctx, cancel := x.bound(ctx, a.Token)
@@ -180,7 +170,7 @@ func (x executor) ExecuteActivity(ctx context.Context, id api.InstanceID, e *pro
 	request := &protos.ActivityRequest{Name: scheduled.Name, Version: scheduled.Version, Input: scheduled.Input, TaskExecutionId: scheduled.TaskExecutionId,
 		ParentTraceContext: scheduled.ParentTraceContext, WorkflowInstance: &protos.WorkflowInstance{InstanceId: string(id)}}
 	if why := x.tooLargeToSend(request, "the activity and its input have"); why != "" {
-		return failedEvent(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: failureMessageTooLarge, ErrorMessage: why, IsNonRetriable: true}), nil
+		return history.TaskFailed(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: failureMessageTooLarge, ErrorMessage: why, IsNonRetriable: true}), nil
 	}
 	result, err := handOut(ctx, x.taskHub, func(ctx context.Context) (*protos.HistoryEvent, error) {
 		return x.remote.ExecuteActivity(ctx, id, e, opts)
@@ -221,7 +211,7 @@ func (s *Service) bound(ctx context.Context, token int64) (context.Context, cont
 func (x executor) call(ctx context.Context, f ActivityFunc, a *ActivityItem, e *protos.HistoryEvent) (result *protos.HistoryEvent) {
 	scheduled := e.GetTaskScheduled()
 	fail := func(kind, message string, final bool) *protos.HistoryEvent {
-		return failedEvent(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: kind, ErrorMessage: message, IsNonRetriable: final})
+		return history.TaskFailed(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: kind, ErrorMessage: message, IsNonRetriable: final})
 	}
 	defer func() {
 		if v := recover(); v != nil {
@@ -246,7 +236,7 @@ func (x executor) call(ctx context.Context, f ActivityFunc, a *ActivityItem, e *
 		}
 		output = wrapperspb.String(string(encoded))
 	}
-	return completedEvent(e.EventId, scheduled.TaskExecutionId, output)
+	return history.TaskCompleted(e.EventId, scheduled.TaskExecutionId, output)
 }
 
 // Shutdown is the engine's; nothing here has to be shut down.

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/db"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -22,6 +20,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 // composer makes messages of bytes: each byte decides something.

@@ -14,9 +14,11 @@ import (
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
+	"google.golang.org/protobuf/encoding/protojson"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
-	"google.golang.org/protobuf/encoding/protojson"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
 var update = flag.Bool("update", false, "record the golden history anew")
@@ -96,13 +98,13 @@ func TestGoldenHistory(t *testing.T) {
 	// Of each length of the history, as it was after each turn.
 	for n, e := range events[:len(events)-1] {
 		if e.GetWorkflowStarted() != nil && n > 0 {
-			resp, err := replay(t.Context(), code, "golden", events[:n], nil)
+			resp, err := history.Replay(t.Context(), code, "golden", events[:n], nil)
 			if err != nil || len(resp.Actions) != 0 {
 				t.Fatalf("after %d events the code asks for %v: %v", n, resp.GetActions(), err)
 			}
 		}
 	}
-	resp, err := replay(t.Context(), code, "golden", events[:len(events)-1], nil)
+	resp, err := history.Replay(t.Context(), code, "golden", events[:len(events)-1], nil)
 	if err != nil || len(resp.Actions) != 1 {
 		t.Fatalf("%v: %v", resp, err)
 	}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	bounded "github.com/forebayhq/forebay/internal/memory"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/turns"
@@ -347,7 +348,7 @@ func (h *taskHub) purgeFiltered(ctx context.Context, filter *protos.PurgeInstanc
 		req.Until = until.AsTime()
 	}
 	for _, number := range filter.GetRuntimeStatus() {
-		ended, ok := statuses[number]
+		ended, ok := history.Statuses[number]
 		if !ok || !ended.Terminal() {
 			return nil, status.Errorf(codes.InvalidArgument, "only instances that are over are purged, none with the status %d", number)
 		}
@@ -391,7 +392,7 @@ func replaceable(m *protos.CreateInstanceRequest) (ends []forebay.OrchestrationS
 // endsOf returns the statuses in field 1 of a message, packed or not, that instances end with.
 func endsOf(policy []byte) (ends []forebay.OrchestrationStatus) {
 	add := func(v uint64) {
-		if end, ok := statuses[protos.OrchestrationStatus(v)]; ok && end.Terminal() && !slices.Contains(ends, end) {
+		if end, ok := history.Statuses[protos.OrchestrationStatus(v)]; ok && end.Terminal() && !slices.Contains(ends, end) {
 			ends = append(ends, end)
 		}
 	}

@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/db"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 const largeAnswer = 3 << 20

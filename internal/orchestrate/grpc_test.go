@@ -14,13 +14,12 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
-	"github.com/forebayhq/forebay/internal/db"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/limits"
+	"github.com/forebayhq/forebay/internal/db"
+
 	_ "google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
@@ -30,6 +29,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/limits"
 
 	// what clients may compress with
 

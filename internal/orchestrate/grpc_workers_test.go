@@ -15,14 +15,16 @@ import (
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/backend/local"
 	"github.com/dapr/durabletask-go/task"
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
+	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
 // serve has a process answer by gRPC, to anybody, and returns where.
@@ -196,7 +198,7 @@ func carryOut(t *testing.T, address string, receives int) protos.TaskHubSidecarS
 			}
 			req := item.GetWorkflowRequest()
 			resp := &protos.WorkflowResponse{InstanceId: req.GetInstanceId(), CompletionToken: item.GetCompletionToken()}
-			start := started(req.GetPastEvents(), req.GetNewEvents())
+			start := history.Started(req.GetPastEvents(), req.GetNewEvents())
 			over := start.GetName() != "waits"
 			if !over {
 				resp.CustomStatus = wrapperspb.String(`"waits"`)
@@ -306,7 +308,7 @@ func TestPayloadTooLargeByGRPC(t *testing.T) {
 // What a failure says is stored up to a bound, and whatever its bytes are.
 func TestFailureIsBounded(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
-		why := errors.New("\xff" + strings.Repeat("x", 3*maxFailureText))
+		why := errors.New("\xff" + strings.Repeat("x", 3*history.MaxFailureText))
 		r := NewRegistry()
 		add(t, r, "fail", func(context.Context, string) (any, error) { return nil, why })
 		addOrchestrator(t, r, "fails", func(*task.WorkflowContext) (any, error) { return nil, why })
@@ -318,18 +320,18 @@ func TestFailureIsBounded(t *testing.T) {
 		for _, name := range []string{"fails", "child", "calls"} {
 			id := p.start(t, StartRequest{Name: name})
 			o := p.ends(t, id, forebay.OrchestrationFailed)
-			history, err := p.History(t.Context(), tenant, id)
+			past, err := p.History(t.Context(), tenant, id)
 			if err != nil {
 				t.Fatal(err)
 			}
 			failures := []*forebay.OrchestrationFailure{o.Failure}
-			for _, e := range history {
+			for _, e := range past {
 				if e.Failure != nil {
 					failures = append(failures, e.Failure)
 				}
 			}
 			for _, f := range failures {
-				if n := len(f.Message); f.Type == failurePoison || n < maxFailureText-100 || n > maxFailureText {
+				if n := len(f.Message); f.Type == failurePoison || n < history.MaxFailureText-100 || n > history.MaxFailureText {
 					t.Errorf("%s: a failure %.20s of %d bytes: %.40s", name, f.Type, n, f.Message)
 				}
 			}

@@ -9,6 +9,8 @@ import (
 	"github.com/dapr/durabletask-go/api"
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
+
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
 // An orchestrator may go on after a failure: it compensates, does something else, or does not mind. Replayed without that failure it would not ask
@@ -28,13 +30,13 @@ func (w *rewind) handledFailures(ctx context.Context, row OrchestrationRow, even
 	id, stays := api.InstanceID(row.ID), map[int32]bool{}
 	ordered := w.registry.orderedFunc(row.Name)
 	if ordered != nil { // it says so itself, if it comes as far; where it was suspended, once it is not any more
-		for _, history := range [][]*protos.HistoryEvent{events, append(slices.Clip(events), w.again)} {
-			run := newOrderedRun(history, nil)
+		for _, past := range [][]*protos.HistoryEvent{events, append(slices.Clip(events), w.again)} {
+			run := newOrderedRun(past, nil)
 			code, err := run.code(row.Name, ordered, unlogged)
 			if err != nil {
 				return nil, err
 			}
-			if matchesHistory(ctx, code, id, history) {
+			if history.Matches(ctx, code, id, past) {
 				for _, e := range run.ended {
 					stays[e.ID] = e.Handled
 				}
@@ -42,7 +44,7 @@ func (w *rewind) handledFailures(ctx context.Context, row OrchestrationRow, even
 			}
 		}
 	}
-	doubtful := doubtfulFailures(events)
+	doubtful := history.DoubtfulFailures(events)
 	for _, call := range doubtful {
 		stays[call] = true
 	}
@@ -60,7 +62,7 @@ func (w *rewind) handledFailures(ctx context.Context, row OrchestrationRow, even
 		for _, call := range calls {
 			delete(fewer, call)
 		}
-		if matchesHistory(ctx, code, id, append(rewoundHistory(events, stepsToRepeat(events, fewer), fewer), w.again)) {
+		if history.Matches(ctx, code, id, append(history.Rewind(events, history.StepsToRepeat(events, fewer), fewer), w.again)) {
 			stays = fewer
 		} else if half := len(calls) / 2; half > 0 {
 			take(calls[half:])
@@ -69,55 +71,4 @@ func (w *rewind) handledFailures(ctx context.Context, row OrchestrationRow, even
 	}
 	take(doubtful)
 	return stays, ctx.Err()
-}
-
-// inDoubt returns the calls whose failures had arrived when something was asked for that has succeeded, or that may go on still.
-func doubtfulFailures(events []*protos.HistoryEvent) (calls []int32) {
-	done, settled := succeeded(events), 0
-	for i, e := range events {
-		if _, isStep := stepOf(e); isStep && (done[e.EventId] || e.GetDetachedWorkflowInstanceCreated() != nil || e.GetChildWorkflowInstanceCreated() != nil) {
-			settled = i
-		}
-	}
-	for _, e := range events[:settled] {
-		if call, failed := failedCall(e); failed {
-			calls = append(calls, call)
-		}
-	}
-	return calls
-}
-
-// unanswered returns the activities and timers that are asked for again.
-func stepsToRepeat(events []*protos.HistoryEvent, stays map[int32]bool) map[int32]bool {
-	done, again := succeeded(events), map[int32]bool{}
-	for _, e := range events {
-		if e.GetTaskScheduled() != nil || e.GetTimerCreated() != nil {
-			again[e.EventId] = !done[e.EventId] && !stays[e.EventId]
-		}
-	}
-	return again
-}
-
-// rest returns a history without its end, the steps that are asked for again, and the failures that do not stay.
-func rewoundHistory(events []*protos.HistoryEvent, again, stays map[int32]bool) []*protos.HistoryEvent {
-	kept := make([]*protos.HistoryEvent, 0, len(events)+1)
-	for _, e := range events {
-		_, isStep := stepOf(e)
-		call, failed := failedCall(e)
-		if isStep && again[e.EventId] || failed && !stays[call] || e.GetExecutionCompleted() != nil {
-			continue
-		}
-		kept = append(kept, e)
-	}
-	return kept
-}
-
-func failedCall(e *protos.HistoryEvent) (call int32, failed bool) {
-	switch v := e.GetEventType().(type) {
-	case *protos.HistoryEvent_TaskFailed:
-		return v.TaskFailed.TaskScheduledId, true
-	case *protos.HistoryEvent_ChildWorkflowInstanceFailed:
-		return v.ChildWorkflowInstanceFailed.TaskScheduledId, true
-	}
-	return 0, false
 }

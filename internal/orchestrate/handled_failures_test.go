@@ -14,9 +14,11 @@ import (
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
+	"pgregory.net/rapid"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
-	"pgregory.net/rapid"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
 // works has the activity "work", which fails for what is broken, and counts its calls by their input. For "after X" it is done once
@@ -37,11 +39,11 @@ func (w *works) add(t *testing.T, r *Registry) {
 		if failed, waits := strings.CutPrefix(what, "after "); waits {
 			call, _ := CallOf(ctx)
 			for there := false; !there; <-time.After(5 * time.Millisecond) {
-				history, err := p.History(ctx, tenant, call.InstanceID)
+				past, err := p.History(ctx, tenant, call.InstanceID)
 				if err != nil {
 					return nil, err
 				}
-				there = slices.ContainsFunc(history, func(e forebay.OrchestrationEvent) bool {
+				there = slices.ContainsFunc(past, func(e forebay.OrchestrationEvent) bool {
 					return e.Failure != nil && strings.Contains(e.Failure.Message, failed+" is broken")
 				})
 			}
@@ -279,33 +281,33 @@ func TestRewindOfAnyCode(t *testing.T) {
 			t.Fatal(err)
 		}
 		code := task.NewTaskExecutorWithLogger(r.engine, unlogged)
-		again := newEvent()
+		again := history.NewEvent()
 		again.EventType = &protos.HistoryEvent_ExecutionResumed{ExecutionResumed: &protos.ExecutionResumedEvent{}}
 		w := &rewind{Service: New(Options{Registry: r}), again: again}
 		row := OrchestrationRow{}
 		row.Name = "any"
 
-		first := newEvent()
+		first := history.NewEvent()
 		first.EventType = &protos.HistoryEvent_ExecutionStarted{ExecutionStarted: &protos.ExecutionStartedEvent{Name: "any"}}
-		var history []*protos.HistoryEvent
+		var past []*protos.HistoryEvent
 		arrived, open := []*protos.HistoryEvent{first}, []int32{}
 		for rewinds := 0; ; {
-			item := newEvent()
+			item := history.NewEvent()
 			item.EventType = &protos.HistoryEvent_WorkflowStarted{WorkflowStarted: &protos.WorkflowStartedEvent{}}
 			arrived = append([]*protos.HistoryEvent{item}, arrived...)
-			resp, err := replay(t.Context(), code, "id", history, arrived)
+			resp, err := history.Replay(t.Context(), code, "id", past, arrived)
 			if err != nil {
 				t.Fatal(err)
 			}
-			history = append(history, arrived...)
+			past = append(past, arrived...)
 			var end *protos.CompleteWorkflowAction
 			for _, a := range resp.Actions {
 				if end = a.GetCompleteWorkflow(); end != nil {
 					break
 				}
-				e := newEvent()
+				e := history.NewEvent()
 				e.EventId, e.EventType = a.Id, &protos.HistoryEvent_TaskScheduled{TaskScheduled: &protos.TaskScheduledEvent{Name: "work"}}
-				history, open = append(history, e), append(open, a.Id)
+				past, open = append(past, e), append(open, a.Id)
 			}
 			switch {
 			case end.GetFailureDetails().GetErrorType() == forebay.FailureNonDeterministic:
@@ -313,18 +315,18 @@ func TestRewindOfAnyCode(t *testing.T) {
 			case end != nil && (rewinds == 3 || end.FailureDetails == nil):
 				return
 			case end != nil:
-				stays, err := w.handledFailures(t.Context(), row, history)
+				stays, err := w.handledFailures(t.Context(), row, past)
 				if err != nil {
 					t.Fatal(err)
 				}
 				for call := range stays {
 					fewer := maps.Clone(stays)
 					delete(fewer, call)
-					if matchesHistory(t.Context(), code, "id", append(rewoundHistory(history, stepsToRepeat(history, fewer), fewer), again)) {
+					if history.Matches(t.Context(), code, "id", append(history.Rewind(past, history.StepsToRepeat(past, fewer), fewer), again)) {
 						t.Fatalf("the failure of call %d stays", call)
 					}
 				}
-				history, arrived, open = rewoundHistory(history, stepsToRepeat(history, stays), stays), []*protos.HistoryEvent{again}, nil
+				past, arrived, open = history.Rewind(past, history.StepsToRepeat(past, stays), stays), []*protos.HistoryEvent{again}, nil
 				rewinds++
 				continue
 			}
@@ -335,9 +337,9 @@ func TestRewindOfAnyCode(t *testing.T) {
 				}
 				i := rapid.IntRange(0, len(open)-1).Draw(t, "which ends")
 				if rapid.IntRange(0, 2).Draw(t, "fails") == 0 {
-					arrived = append(arrived, failedEvent(open[i], "", &protos.TaskFailureDetails{ErrorType: "x", ErrorMessage: "y"}))
+					arrived = append(arrived, history.TaskFailed(open[i], "", &protos.TaskFailureDetails{ErrorType: "x", ErrorMessage: "y"}))
 				} else {
-					arrived = append(arrived, completedEvent(open[i], "", nil))
+					arrived = append(arrived, history.TaskCompleted(open[i], "", nil))
 				}
 				open = slices.Delete(open, i, i+1)
 			}

@@ -8,14 +8,16 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/audit"
-	"github.com/forebayhq/forebay/internal/jsoncheck"
-	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/jsoncheck"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // What is done to instances from outside. Tenants are named; nobody sees another's instances.
@@ -82,8 +84,8 @@ func (s *Service) start(ctx context.Context, tenant string, req StartRequest, au
 	if req.ID == "" {
 		req.ID = uuid.NewString()
 	}
-	e := newEvent()
-	started := &protos.ExecutionStartedEvent{Name: req.Name, Input: value(req.Input),
+	e := history.NewEvent()
+	started := &protos.ExecutionStartedEvent{Name: req.Name, Input: history.Value(req.Input),
 		WorkflowInstance: &protos.WorkflowInstance{InstanceId: req.ID, ExecutionId: wrapperspb.String(uuid.NewString())}}
 	if req.Version != "" {
 		started.Version = wrapperspb.String(req.Version)
@@ -233,7 +235,7 @@ func (s *Service) list(ctx context.Context, q OrchestrationQuery, cursor string,
 	rows, more, err := s.store.Orchestrations(ctx, q)
 	if err == nil && filled {
 		err = forEach(ctx, len(rows), func(ctx context.Context, i int) error {
-			if err := s.fill(ctx, &rows[i]); !errors.Is(err, errHistory) { // one whose payloads are lost does not keep the others from being seen
+			if err := s.fill(ctx, &rows[i]); !errors.Is(err, history.ErrUnreadable) { // one whose payloads are lost does not keep the others from being seen
 				return err
 			}
 			return nil
@@ -257,7 +259,7 @@ func (s *Service) History(ctx context.Context, tenant, id string) ([]forebay.Orc
 	events, err := s.history(ctx, row.No)
 	described := make([]forebay.OrchestrationEvent, len(events))
 	for i, e := range events {
-		described[i] = describe(e)
+		described[i] = history.Describe(e)
 	}
 	return described, err
 }
@@ -279,28 +281,28 @@ func (s *Service) Raise(ctx context.Context, tenant, id, name string, data json.
 	if err := s.checkPayload("data", data); err != nil {
 		return err
 	}
-	e := newEvent()
-	e.EventType = &protos.HistoryEvent_EventRaised{EventRaised: &protos.EventRaisedEvent{Name: name, Input: value(data)}}
+	e := history.NewEvent()
+	e.EventType = &protos.HistoryEvent_EventRaised{EventRaised: &protos.EventRaisedEvent{Name: name, Input: history.Value(data)}}
 	return s.sendNamed(ctx, tenant, id, e)
 }
 
 // Suspend keeps an instance from going on until it is resumed. That, too, needs no process that knows its orchestrator.
 func (s *Service) Suspend(ctx context.Context, tenant, id, reason string) error {
-	e := newEvent()
+	e := history.NewEvent()
 	e.EventType = &protos.HistoryEvent_ExecutionSuspended{ExecutionSuspended: &protos.ExecutionSuspendedEvent{Input: textOf(reason)}}
 	return s.sendNamed(ctx, tenant, id, e)
 }
 
 // Resume lets a suspended instance go on, with a process that knows its orchestrator.
 func (s *Service) Resume(ctx context.Context, tenant, id, reason string) error {
-	e := newEvent()
+	e := history.NewEvent()
 	e.EventType = &protos.HistoryEvent_ExecutionResumed{ExecutionResumed: &protos.ExecutionResumedEvent{Input: textOf(reason)}}
 	return s.sendNamed(ctx, tenant, id, e)
 }
 
 // Terminate ends an instance and those that it has called. The reason becomes its output. No process need know the orchestrators.
 func (s *Service) Terminate(ctx context.Context, tenant, id, reason string) error {
-	e := newEvent()
+	e := history.NewEvent()
 	e.EventType = &protos.HistoryEvent_ExecutionTerminated{ExecutionTerminated: &protos.ExecutionTerminatedEvent{Input: textOf(reason), Recurse: true}}
 	return s.sendNamed(ctx, tenant, id, e)
 }

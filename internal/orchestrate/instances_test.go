@@ -12,14 +12,16 @@ import (
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/db"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
 // remoteWorker is a worker whose answers the test gives.
@@ -68,7 +70,7 @@ func (w *remoteWorker) finish(item *protos.WorkItem, result string) error {
 func typesOf(events []*protos.HistoryEvent) string {
 	var types []string
 	for _, e := range events {
-		if kind := describe(e).Type; kind != "OrchestratorStarted" {
+		if kind := history.Describe(e).Type; kind != "OrchestratorStarted" {
 			types = append(types, kind)
 		}
 	}
@@ -286,13 +288,13 @@ func TestWorkersSeeNoResumeOfARewind(t *testing.T) {
 		t.Errorf("the worker was sent %s", got)
 	}
 	p.ends(t, "one", forebay.OrchestrationCompleted)
-	if history := p.types(t, "one"); !strings.Contains(history, "ExecutionResumed") {
-		t.Errorf("the history does not show the rewind: %s", history)
+	if past := p.types(t, "one"); !strings.Contains(past, "ExecutionResumed") {
+		t.Errorf("the history does not show the rewind: %s", past)
 	}
 }
 
 func TestEffectiveEvents(t *testing.T) {
-	suspended, resumed, raised := newEvent(), newEvent(), newEvent()
+	suspended, resumed, raised := history.NewEvent(), history.NewEvent(), history.NewEvent()
 	suspended.EventType = &protos.HistoryEvent_ExecutionSuspended{ExecutionSuspended: &protos.ExecutionSuspendedEvent{}}
 	resumed.EventType = &protos.HistoryEvent_ExecutionResumed{ExecutionResumed: &protos.ExecutionResumedEvent{}}
 	raised.EventType = &protos.HistoryEvent_EventRaised{EventRaised: &protos.EventRaisedEvent{Name: "go"}}
@@ -352,7 +354,7 @@ func TestVersionByGRPC(t *testing.T) {
 		}
 		begins := func(events []*protos.HistoryEvent, want string) {
 			t.Helper()
-			if got := started(nil, events).GetVersion().GetValue(); got != want {
+			if got := history.Started(nil, events).GetVersion().GetValue(); got != want {
 				t.Errorf("the worker is told version %q, not %q", got, want)
 			}
 			if got := p.get(t, "one").Version; got != want && want == "7" {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
@@ -53,7 +54,7 @@ func (h *taskHub) callTask(ctx context.Context, a *ActivityItem) {
 	case err == nil, errors.Is(err, forebay.ErrLockLost):
 		return
 	case errors.As(err, &refused) && refused.Code != forebay.CodeUnavailable && refused.Code != forebay.CodeStorageFull && refused.Code != forebay.CodeInternal:
-		err = h.settle(ctx, a, failedEvent(int32(a.EventID), "", &protos.TaskFailureDetails{
+		err = h.settle(ctx, a, history.TaskFailed(int32(a.EventID), "", &protos.TaskFailureDetails{
 			ErrorType: string(refused.Code), ErrorMessage: refused.Error(), IsNonRetriable: true}))
 	default:
 		err = errors.Join(err, h.store.AbandonActivity(ctx, a, h.backoff(a.Lost+4), false))
@@ -67,12 +68,12 @@ func (h *taskHub) submit(ctx context.Context, a *ActivityItem) error {
 	bound, stop := h.bound(ctx, a.Token)
 	event, err := h.load(bound, a.Event)
 	stop(nil)
-	if err != nil && !errors.Is(err, errHistory) {
+	if err != nil && !errors.Is(err, history.ErrUnreadable) {
 		return err
 	}
 	var e *protos.HistoryEvent
 	if err == nil {
-		e, err = decodeEvent(event)
+		e, err = history.Decode(event)
 	}
 	if err != nil {
 		return forebay.Errorf(forebay.CodeInvalidRequest, "the activity cannot be read")
@@ -96,7 +97,7 @@ func (h *taskHub) arrived(ctx context.Context, item *OrchestrationItem) (events 
 	for i, a := range item.Arrived {
 		if a.Job != "" || a.Event.Blob != "" {
 			elsewhere = append(elsewhere, i)
-		} else if events[i], err = decodeEvent(a.Event.Bytes); err != nil {
+		} else if events[i], err = history.Decode(a.Event.Bytes); err != nil {
 			return nil, err
 		}
 	}
@@ -119,7 +120,7 @@ func (h *taskHub) arrivedEvent(ctx context.Context, a Arrived) (*protos.HistoryE
 		if err != nil {
 			return nil, err
 		}
-		return decodeEvent(event)
+		return history.Decode(event)
 	}
 	if h.opts.Jobs == nil {
 		return nil, ErrNoWorker
@@ -129,9 +130,9 @@ func (h *taskHub) arrivedEvent(ctx context.Context, a Arrived) (*protos.HistoryE
 	case err != nil:
 		return nil, err
 	case failure != nil:
-		return failedEvent(int32(a.EventID), "", detailsOf(failure)), nil
+		return history.TaskFailed(int32(a.EventID), "", history.DetailsOf(failure)), nil
 	}
-	return completedEvent(int32(a.EventID), "", wrapperspb.String(string(result))), nil
+	return history.TaskCompleted(int32(a.EventID), "", wrapperspb.String(string(result))), nil
 }
 
 // cancelJobs ends jobs that nobody waits for any more. One that is missed goes on, and its result is only its own.

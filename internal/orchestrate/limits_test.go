@@ -9,15 +9,16 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/limits"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/limits"
 )
 
 // limitedClient calls a process whose tenants have these limits.

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
@@ -152,8 +154,8 @@ func TestProcessesShareWork(t *testing.T) {
 func TestEngineLogShowsNoPayload(t *testing.T) {
 	var b strings.Builder
 	l := engineLog{newTextLogger(&b)}
-	e := newEvent()
-	e.EventType = completedEvent(1, "", value([]byte(`"secret"`))).EventType
+	e := history.NewEvent()
+	e.EventType = history.TaskCompleted(1, "", history.Value([]byte(`"secret"`))).EventType
 	l.Warnf("%v: dropping duplicate event: %v", "id", e)
 	if strings.Contains(b.String(), "secret") || !strings.Contains(b.String(), "HistoryEvent") {
 		t.Errorf("logged %s", b.String())

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/pgtest"
@@ -95,8 +96,8 @@ func (p *process) ends(t *testing.T, id string, want forebay.OrchestrationStatus
 		t.Fatal(err)
 	}
 	if o.Status != want {
-		history, _ := p.History(t.Context(), tenant, id)
-		for _, e := range history {
+		past, _ := p.History(t.Context(), tenant, id)
+		for _, e := range past {
 			t.Logf("%+v", e)
 		}
 		t.Fatalf("%s is %s (%+v), not %s", id, o.Status, o.Failure, want)

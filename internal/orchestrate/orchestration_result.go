@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
 // maxHistoryEvents bounds the history of one execution. What needs more continues as new.
@@ -18,13 +19,6 @@ const maxHistoryEvents = 100_000
 
 // maxHistoryBytes bounds it as well: a history is read, kept in memory and sent to a worker whole.
 const maxHistoryBytes = 256 << 20
-
-func sizeOf(events []*protos.HistoryEvent) (n int) {
-	for _, e := range events {
-		n += proto.Size(e)
-	}
-	return n
-}
 
 // tooLarge names something that the code wants to have stored and that is over the limit; "": nothing is.
 func (h *taskHub) tooLarge(state *backend.WorkflowRuntimeState) (what string, size int) {
@@ -57,22 +51,22 @@ func (h *taskHub) tooLarge(state *backend.WorkflowRuntimeState) (what string, si
 
 // boundFailures bounds the failure of an instance wherever a turn has it.
 func boundFailures(state *backend.WorkflowRuntimeState) {
-	boundFailure(state.CompletedEvent.GetFailureDetails())
+	history.BoundFailure(state.CompletedEvent.GetFailureDetails())
 	for _, e := range state.NewEvents {
-		boundFailure(e.GetExecutionCompleted().GetFailureDetails())
+		history.BoundFailure(e.GetExecutionCompleted().GetFailureDetails())
 	}
 	for _, m := range state.PendingMessages {
-		boundFailure(m.HistoryEvent.GetChildWorkflowInstanceFailed().GetFailureDetails())
+		history.BoundFailure(m.HistoryEvent.GetChildWorkflowInstanceFailed().GetFailureDetails())
 	}
 }
 
 // turnResult is what the engine has made of a turn, as it is stored. The history has so many bytes with it.
 func (h *taskHub) resultOf(item *OrchestrationItem, state *backend.WorkflowRuntimeState, bytes int) (*OrchestrationResult, error) {
-	status, ok := statuses[runtimestate.RuntimeStatus(state)]
+	status, ok := history.Statuses[runtimestate.RuntimeStatus(state)]
 	if !ok {
 		return nil, fmt.Errorf("unknown status of %s", item.ID)
 	}
-	r := &OrchestrationResult{Status: status, CustomStatus: asJSON(state.CustomStatus), Events: len(state.NewEvents)}
+	r := &OrchestrationResult{Status: status, CustomStatus: history.JSON(state.CustomStatus), Events: len(state.NewEvents)}
 	if len(state.OldEvents)+len(state.NewEvents) > maxHistoryEvents && status != forebay.OrchestrationTerminated {
 		return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", maxHistoryEvents))
 	}
@@ -82,13 +76,13 @@ func (h *taskHub) resultOf(item *OrchestrationItem, state *backend.WorkflowRunti
 		}
 		if what, size := h.tooLarge(state); what != "" {
 			if int64(len(state.CustomStatus.GetValue())) > h.opts.MaxBytes {
-				state.CustomStatus = value(item.Custom) // stays as it was: it is stored with the end
+				state.CustomStatus = history.Value(item.Custom) // stays as it was: it is stored with the end
 			}
 			return endAs(state, string(forebay.CodePayloadTooLarge), fmt.Sprintf("%s has %d bytes; the limit is %d", what, size, h.opts.MaxBytes))
 		}
 	}
 	if state.ContinuedAsNew {
-		r.Reset = &Reset{Execution: state.StartEvent.GetWorkflowInstance().GetExecutionId().GetValue(), Input: Inline(asJSON(state.StartEvent.GetInput())),
+		r.Reset = &Reset{Execution: state.StartEvent.GetWorkflowInstance().GetExecutionId().GetValue(), Input: Inline(history.JSON(state.StartEvent.GetInput())),
 			Version: state.StartEvent.GetVersion().GetValue()}
 	}
 	for _, e := range state.PendingTasks {
@@ -108,12 +102,12 @@ func (h *taskHub) resultOf(item *OrchestrationItem, state *backend.WorkflowRunti
 		if version := e.GetWorkflowStarted().GetVersion(); version != nil {
 			r.Version = version.GetName()
 		}
-		if r.History.Bytes, err = appendEvent(r.History.Bytes, e); err != nil {
+		if r.History.Bytes, err = history.Append(r.History.Bytes, e); err != nil {
 			return nil, err
 		}
 	}
 	if done := state.CompletedEvent; done != nil {
-		r.Output, r.Failure = Inline(asJSON(done.Result)), failureOf(done.FailureDetails)
+		r.Output, r.Failure = Inline(history.JSON(done.Result)), history.FailureOf(done.FailureDetails)
 	}
 	if err := addTimers(r, state.PendingTimers); err != nil {
 		return nil, err
@@ -175,7 +169,7 @@ func received(e *protos.HistoryEvent) *protos.HistoryEvent {
 	if sent == nil {
 		return e
 	}
-	raised := newEvent()
+	raised := history.NewEvent()
 	raised.Timestamp = e.Timestamp
 	raised.EventType = &protos.HistoryEvent_EventRaised{EventRaised: &protos.EventRaisedEvent{Name: sent.Name, Input: sent.Input}}
 	return raised
@@ -190,7 +184,7 @@ func (h *taskHub) addStart(m *OrchestrationMessage, item *OrchestrationItem, sta
 				started.Version = c.Version
 			}
 		}
-		refusal := newEvent()
+		refusal := history.NewEvent()
 		refusal.EventType = &protos.HistoryEvent_ChildWorkflowInstanceFailed{ChildWorkflowInstanceFailed: &protos.ChildWorkflowInstanceFailedEvent{
 			TaskScheduledId: parent.TaskScheduledId,
 			FailureDetails: &protos.TaskFailureDetails{ErrorType: string(forebay.CodeConflict),
@@ -210,7 +204,7 @@ func newOrchestration(tenant int64, e *protos.HistoryEvent) (NewOrchestration, e
 	started := e.GetExecutionStarted()
 	event, err := proto.Marshal(e)
 	o := NewOrchestration{Tenant: tenant, ID: started.GetWorkflowInstance().GetInstanceId(), Execution: started.GetWorkflowInstance().GetExecutionId().GetValue(),
-		Name: started.Name, Version: started.GetVersion().GetValue(), Input: Inline(asJSON(started.Input)), Event: Inline(event)}
+		Name: started.Name, Version: started.GetVersion().GetValue(), Input: Inline(history.JSON(started.Input)), Event: Inline(event)}
 	if at := started.ScheduledStartTimestamp; at != nil {
 		o.StartAt = at.AsTime().UnixMilli()
 	}
@@ -220,21 +214,21 @@ func newOrchestration(tenant int64, e *protos.HistoryEvent) (NewOrchestration, e
 // endAs fails an instance whose turn cannot be stored, and tells whoever has called it.
 func endAs(state *backend.WorkflowRuntimeState, kind, message string) (*OrchestrationResult, error) {
 	failure := &forebay.OrchestrationFailure{Type: kind, Message: message}
-	e := newEvent()
+	e := history.NewEvent()
 	e.EventType = &protos.HistoryEvent_ExecutionCompleted{ExecutionCompleted: &protos.ExecutionCompletedEvent{
-		WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_FAILED, FailureDetails: detailsOf(failure)}}
-	history, err := appendEvent(nil, e)
+		WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_FAILED, FailureDetails: history.DetailsOf(failure)}}
+	past, err := history.Append(nil, e)
 	if err != nil {
 		return nil, err
 	}
-	r := &OrchestrationResult{Status: forebay.OrchestrationFailed, CustomStatus: asJSON(state.CustomStatus), Events: 1, History: Inline(history), Failure: failure}
+	r := &OrchestrationResult{Status: forebay.OrchestrationFailed, CustomStatus: history.JSON(state.CustomStatus), Events: 1, History: Inline(past), Failure: failure}
 	parent := state.StartEvent.GetParentInstance()
 	if parent == nil {
 		return r, nil
 	}
-	answer := newEvent()
+	answer := history.NewEvent()
 	answer.EventType = &protos.HistoryEvent_ChildWorkflowInstanceFailed{ChildWorkflowInstanceFailed: &protos.ChildWorkflowInstanceFailedEvent{
-		TaskScheduledId: parent.TaskScheduledId, FailureDetails: detailsOf(failure)}}
+		TaskScheduledId: parent.TaskScheduledId, FailureDetails: history.DetailsOf(failure)}}
 	m := OrchestrationMessage{To: parent.GetWorkflowInstance().GetInstanceId(), Execution: parent.GetWorkflowInstance().GetExecutionId().GetValue()}
 	m.Event.Bytes, err = proto.Marshal(answer)
 	r.Messages = append(r.Messages, m)

@@ -8,8 +8,10 @@ import (
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/backend"
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
 // A history that is too long fails its instance, but does not keep it from being terminated, sub-orchestrations included.
@@ -19,10 +21,10 @@ func TestEndOfALongHistory(t *testing.T) {
 		protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED:  forebay.OrchestrationFailed,
 		protos.OrchestrationStatus_ORCHESTRATION_STATUS_TERMINATED: forebay.OrchestrationTerminated,
 	} {
-		ended := newEvent()
+		ended := history.NewEvent()
 		ended.EventType = &protos.HistoryEvent_ExecutionTerminated{ExecutionTerminated: &protos.ExecutionTerminatedEvent{Recurse: true}}
 		result, err := h.resultOf(&OrchestrationItem{ID: "long"}, &backend.WorkflowRuntimeState{
-			StartEvent: &protos.ExecutionStartedEvent{}, OldEvents: make([]*protos.HistoryEvent, maxHistoryEvents), NewEvents: []*protos.HistoryEvent{newEvent()},
+			StartEvent: &protos.ExecutionStartedEvent{}, OldEvents: make([]*protos.HistoryEvent, maxHistoryEvents), NewEvents: []*protos.HistoryEvent{history.NewEvent()},
 			CompletedEvent:  &protos.ExecutionCompletedEvent{WorkflowStatus: status},
 			PendingMessages: []*protos.WorkflowRuntimeStateMessage{{TargetInstanceId: "called", HistoryEvent: ended}},
 		}, 0)
@@ -38,14 +40,14 @@ func TestEndOfALongHistory(t *testing.T) {
 // So does one that has too many bytes, also before it has too many events.
 func TestEndOfALargeHistory(t *testing.T) {
 	h := &taskHub{Service: &Service{opts: Options{MaxBytes: 16 << 20}}}
-	large := completedEvent(1, "", value(make([]byte, 16<<20)))
+	large := history.TaskCompleted(1, "", history.Value(make([]byte, 16<<20)))
 	for n, want := range map[int]forebay.OrchestrationStatus{15: forebay.OrchestrationCompleted, 16: forebay.OrchestrationFailed} {
 		old := make([]*protos.HistoryEvent, n)
 		for i := range old {
 			old[i] = large
 		}
 		result, err := h.resultOf(&OrchestrationItem{ID: "large"}, &backend.WorkflowRuntimeState{StartEvent: &protos.ExecutionStartedEvent{}, OldEvents: old,
-			NewEvents: []*protos.HistoryEvent{newEvent()}, CompletedEvent: &protos.ExecutionCompletedEvent{WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED}}, sizeOf(old))
+			NewEvents: []*protos.HistoryEvent{history.NewEvent()}, CompletedEvent: &protos.ExecutionCompletedEvent{WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED}}, history.Size(old))
 		if err != nil || result.Status != want {
 			t.Fatalf("%d events: %+v: %v", n, result, err)
 		}
@@ -84,11 +86,12 @@ func TestSizesOfHistories(t *testing.T) {
 			no = row.No
 			return string(row.CustomStatus) == `"here"`
 		})
-		p.cache.mu.Lock()
-		defer p.cache.mu.Unlock()
-		past := p.cache.of[no]
-		if len(past.events) == 0 || past.bytes != sizeOf(past.events) {
-			t.Errorf("%d bytes are kept of %d events, which have %d", past.bytes, len(past.events), sizeOf(past.events))
+		var past history.Cached
+		for number, ok := int64(0), false; !ok && number < 10; number++ {
+			past, ok = p.cache.Get(no, number)
+		}
+		if len(past.Events) == 0 || past.Bytes != history.Size(past.Events) {
+			t.Errorf("%d bytes are kept of %d events, which have %d", past.Bytes, len(past.Events), history.Size(past.Events))
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/dapr/durabletask-go/task"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
 // OrderedFunc is an orchestrator that is told in which order the activities have ended, as far as they have. The engine lets code wait for one
@@ -54,7 +55,7 @@ func (x executor) executeOrdered(ctx context.Context, f OrderedFunc, id api.Inst
 	if err != nil {
 		return nil, err
 	}
-	resp, err := replay(ctx, code, id, old, arrived)
+	resp, err := history.Replay(ctx, code, id, old, arrived)
 	var typed interface {
 		error
 		FailureType() string

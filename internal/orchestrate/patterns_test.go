@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 )
@@ -46,11 +47,11 @@ func (p *process) until(t *testing.T, id string, want forebay.OrchestrationStatu
 func (p *process) waitsFor(t *testing.T, id, event string) {
 	t.Helper()
 	p.sees(t, id, event, func(OrchestrationRow) bool {
-		history, err := p.History(t.Context(), tenant, id)
+		past, err := p.History(t.Context(), tenant, id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return slices.ContainsFunc(history, func(e forebay.OrchestrationEvent) bool { return e.Type == event })
+		return slices.ContainsFunc(past, func(e forebay.OrchestrationEvent) bool { return e.Type == event })
 	})
 }
 

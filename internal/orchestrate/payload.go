@@ -19,6 +19,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	bounded "github.com/forebayhq/forebay/internal/memory"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
@@ -167,7 +168,7 @@ func (s *Service) load(ctx context.Context, p Payload) ([]byte, error) {
 	defer cancel()
 	b, err := s.opts.Blobs.ReadAll(ctx, p.Blob, int64(p.Size()))
 	if forebay.CodeOf(err) == forebay.CodeNotFound {
-		err = fmt.Errorf("%w: a payload is missing in blob storage", errHistory)
+		err = fmt.Errorf("%w: a payload is missing in blob storage", history.ErrUnreadable)
 	}
 	return b, err
 }

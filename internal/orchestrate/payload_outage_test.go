@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
 // breaksAtAResult returns blob storage that is out of order once the activity of the orchestrator "parent" is called for the first time, and
@@ -358,7 +360,7 @@ func TestBlobsAreGone(t *testing.T) {
 		}
 		p = run(t, where, Options{Registry: r, Blobs: blobs})
 		p.sees(t, id, "its end", func(row OrchestrationRow) bool { return row.Status == forebay.OrchestrationFailed })
-		if _, err := p.Get(t.Context(), tenant, id); !errors.Is(err, errHistory) {
+		if _, err := p.Get(t.Context(), tenant, id); !errors.Is(err, history.ErrUnreadable) {
 			t.Errorf("its input is missing: %v", err)
 		}
 		if page, _, err := p.List(t.Context(), tenant, ListRequest{}); err != nil || len(page) != 1 || page[0].Failure.Type != failurePoison {

@@ -14,12 +14,13 @@ import (
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/blob"
-	"github.com/forebayhq/forebay/internal/db"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/blob"
+	"github.com/forebayhq/forebay/internal/db"
 )
 
 // folder is blob storage of which a test sees what is in it, and which can be out of order.
@@ -143,7 +144,7 @@ func TestLargePayloads(t *testing.T) {
 		// The parent's input and its turns so far: it called the activity, heard of it and called the child, heard of that. The child's input, output and
 		// only turn.
 		p.holds(t, blobs, 1+3+3)
-		history, err := p.History(t.Context(), tenant, id)
+		past, err := p.History(t.Context(), tenant, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,10 +162,10 @@ func TestLargePayloads(t *testing.T) {
 		}
 		p.holds(t, blobs, 1+4+1+3)
 		again, err := p.History(t.Context(), tenant, id)
-		if err != nil || len(again) <= len(history) {
-			t.Fatalf("%d events, %d before: %v", len(again), len(history), err)
+		if err != nil || len(again) <= len(past) {
+			t.Fatalf("%d events, %d before: %v", len(again), len(past), err)
 		}
-		for i, e := range history {
+		for i, e := range past {
 			if string(e.Input) != string(again[i].Input) || string(e.Result) != string(again[i].Result) {
 				t.Errorf("event %d of the history is not what it was", i)
 			}

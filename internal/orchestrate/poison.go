@@ -10,6 +10,7 @@ import (
 	"github.com/dapr/durabletask-go/backend"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
@@ -31,7 +32,7 @@ func isTransient(err error) bool {
 
 // unread notes of a turn whether what it needs can never be read.
 func (h *taskHub) noteUnreadable(item *OrchestrationItem, err error) error {
-	if errors.Is(err, errHistory) {
+	if errors.Is(err, history.ErrUnreadable) {
 		h.poisonSuspects.Store(item.ID, struct{}{})
 	}
 	return err
@@ -55,7 +56,7 @@ func (h *taskHub) failPoison(ctx context.Context, item *OrchestrationItem) {
 		h.deleteIfRefused(ctx, err, put)
 	}
 	if err == nil {
-		h.cache.forget(item.Instance)
+		h.cache.Forget(item.Instance)
 		h.cancelJobs(ctx, orphans)
 		h.opts.Observe(ProcessedItem{Kind: KindOrchestration, Name: item.Name, Outcome: ItemStored, Ended: result.Status})
 		return
@@ -70,33 +71,33 @@ func (h *taskHub) poisonResult(ctx context.Context, item *OrchestrationItem) (*O
 	ctx, cancel := h.bound(ctx, item.Token)
 	defer cancel(nil)
 	start, err := h.startOf(ctx, item.Instance)
-	if err != nil && !errors.Is(err, errHistory) { // and if it is that, nobody can be told
+	if err != nil && !errors.Is(err, history.ErrUnreadable) { // and if it is that, nobody can be told
 		return nil, err
 	}
-	begun := newEvent()
+	begun := history.NewEvent()
 	begun.EventType = &protos.HistoryEvent_WorkflowStarted{WorkflowStarted: &protos.WorkflowStartedEvent{}}
 	seen := []*protos.HistoryEvent{begun}
 	for _, a := range item.Arrived {
 		e, err := h.arrivedEvent(ctx, a)
 		switch {
-		case errors.Is(err, errHistory):
+		case errors.Is(err, history.ErrUnreadable):
 		case err != nil:
 			return nil, err
 		default:
 			seen = append(seen, e)
 		}
 	}
-	result, err := endAs(&backend.WorkflowRuntimeState{StartEvent: start, CustomStatus: value(item.Custom)}, failurePoison,
+	result, err := endAs(&backend.WorkflowRuntimeState{StartEvent: start, CustomStatus: history.Value(item.Custom)}, failurePoison,
 		fmt.Sprintf("%d times in a row its turn took the process with it that carried it out, or could not be stored", item.LostDeliveries))
 	if err != nil {
 		return nil, err
 	}
-	var history []byte
+	var past []byte
 	for _, e := range seen {
-		if history, err = appendEvent(history, e); err != nil {
+		if past, err = history.Append(past, e); err != nil {
 			return nil, err
 		}
 	}
-	result.History.Bytes, result.Events = append(history, result.History.Bytes...), result.Events+len(seen)
+	result.History.Bytes, result.Events = append(past, result.History.Bytes...), result.Events+len(seen)
 	return result, nil
 }

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
@@ -78,7 +79,7 @@ func (p *orchestrationProcessor) process(ctx context.Context, wi *backend.Workfl
 		return nil
 	}
 	// What code sees as the current time.
-	started := newEvent()
+	started := history.NewEvent()
 	started.EventType = &protos.HistoryEvent_WorkflowStarted{WorkflowStarted: &protos.WorkflowStartedEvent{}}
 	_ = runtimestate.AddEvent(wi.State, started)
 	ctx, span := startSpan(ctx, wi)
@@ -155,7 +156,7 @@ func terminateChildren(state *backend.WorkflowRuntimeState, terminated *protos.E
 				continue
 			}
 			seen[created.InstanceId] = true
-			end := newEvent()
+			end := history.NewEvent()
 			end.EventType = &protos.HistoryEvent_ExecutionTerminated{ExecutionTerminated: &protos.ExecutionTerminatedEvent{Input: terminated.Input, Recurse: true}}
 			state.PendingMessages = append(state.PendingMessages, &protos.WorkflowRuntimeStateMessage{TargetInstanceId: created.InstanceId, HistoryEvent: end})
 		}
@@ -164,7 +165,7 @@ func terminateChildren(state *backend.WorkflowRuntimeState, terminated *protos.E
 
 // startSpan continues the trace that the instance was started in. Its span has the same id in each turn.
 func startSpan(ctx context.Context, wi *backend.WorkflowWorkItem) (context.Context, trace.Span) {
-	start := started(wi.State.OldEvents, wi.NewEvents)
+	start := history.Started(wi.State.OldEvents, wi.NewEvents)
 	if wi.State.StartEvent != nil {
 		start = wi.State.StartEvent
 	}

@@ -2,10 +2,14 @@ package orchestrate
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
 )
@@ -56,4 +60,43 @@ func (p policy) next(failures int, why *forebay.OrchestrationFailure, scheduled,
 		return 0, false
 	}
 	return time.Duration(delay), true
+}
+
+// policyField is the number of a field that the protocol does not have. A Go orchestrator's retry policy
+// travels in it, on the activity's input, from the call to the backend, which takes it out.
+const policyField = 50_000
+
+func attachPolicy(input *wrapperspb.StringValue, policy []byte) {
+	input.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, policyField, protowire.BytesType), policy))
+}
+
+// detachPolicy returns nil if there is none.
+func detachPolicy(input *wrapperspb.StringValue) []byte {
+	if input == nil {
+		return nil
+	}
+	unknown := input.ProtoReflect().GetUnknown()
+	if len(unknown) == 0 {
+		return nil
+	}
+	input.ProtoReflect().SetUnknown(nil)
+	if number, kind, n := protowire.ConsumeTag(unknown); n > 0 && number == policyField && kind == protowire.BytesType {
+		if policy, m := protowire.ConsumeBytes(unknown[n:]); m > 0 {
+			return policy
+		}
+	}
+	return nil
+}
+
+// ActivityInput is the input of an activity that a Go orchestrator calls, with how it is retried.
+func ActivityInput(v any, p forebay.RetryPolicy) *wrapperspb.StringValue {
+	encoded, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("the input of an activity is no JSON: %v", err)) // which fails the instance
+	}
+	input := wrapperspb.String(string(encoded))
+	if policy := encodePolicy(p); policy != nil {
+		attachPolicy(input, policy)
+	}
+	return input
 }

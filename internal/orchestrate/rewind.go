@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
 // maxRewinds is how often a rewind is planned anew when instances have changed under it.
@@ -21,7 +22,7 @@ func (s *Service) Rewind(ctx context.Context, tenant, id, reason string) error {
 	if err != nil {
 		return err
 	}
-	again := newEvent() // does nothing but make a turn
+	again := history.NewEvent() // does nothing but make a turn
 	again.EventType = &protos.HistoryEvent_ExecutionResumed{ExecutionResumed: &protos.ExecutionResumedEvent{Input: textOf(reason)}}
 	event, err := proto.Marshal(again)
 	if err != nil {
@@ -85,7 +86,7 @@ func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
 	}
 	r := Rewound{Tenant: w.no, ID: row.ID, No: row.No, Name: row.Name, Execution: row.Execution, Event: w.event,
 		Audit: act(ctx, w.tenant, "rewind-orchestration", row.ID, nil)}
-	done, undone := succeeded(events), stepsToRepeat(events, stays)
+	done, undone := history.Succeeded(events), history.StepsToRepeat(events, stays)
 	for _, e := range events {
 		c := e.GetChildWorkflowInstanceCreated()
 		if c == nil || done[e.EventId] || stays[e.EventId] {
@@ -101,8 +102,8 @@ func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
 			events = append(events, answer)
 		}
 	}
-	for _, e := range rewoundHistory(events, undone, stays) {
-		if r.History.Bytes, err = appendEvent(r.History.Bytes, e); err != nil {
+	for _, e := range history.Rewind(events, undone, stays) {
+		if r.History.Bytes, err = history.Append(r.History.Bytes, e); err != nil {
 			return err
 		}
 		r.Events++
@@ -112,22 +113,6 @@ func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
 	}
 	w.all = append(w.all, r)
 	return nil
-}
-
-// succeeded are the steps that have had a result.
-func succeeded(events []*protos.HistoryEvent) map[int32]bool {
-	done := map[int32]bool{}
-	for _, e := range events {
-		switch v := e.GetEventType().(type) {
-		case *protos.HistoryEvent_TaskCompleted:
-			done[v.TaskCompleted.TaskScheduledId] = true
-		case *protos.HistoryEvent_ChildWorkflowInstanceCompleted:
-			done[v.ChildWorkflowInstanceCompleted.TaskScheduledId] = true
-		case *protos.HistoryEvent_TimerFired:
-			done[v.TimerFired.TimerId] = true
-		}
-	}
-	return done
 }
 
 // child sees to a sub-orchestration that has not answered well. It stays in the history if it is rewound, too, goes on already, or has completed since: then
@@ -152,8 +137,8 @@ func (w *rewind) child(ctx context.Context, parent *Rewound, parentID string, ca
 		if err := w.fill(ctx, &row); err != nil {
 			return nil, false, err
 		}
-		answer = newEvent()
-		answer.EventType = &protos.HistoryEvent_ChildWorkflowInstanceCompleted{ChildWorkflowInstanceCompleted: &protos.ChildWorkflowInstanceCompletedEvent{Result: value(row.Output)}}
+		answer = history.NewEvent()
+		answer.EventType = &protos.HistoryEvent_ChildWorkflowInstanceCompleted{ChildWorkflowInstanceCompleted: &protos.ChildWorkflowInstanceCompletedEvent{Result: history.Value(row.Output)}}
 		return answer, true, nil
 	case row.Status.Terminal():
 		return nil, false, nil
@@ -183,14 +168,14 @@ func (s *Service) startOf(ctx context.Context, instance int64) (*protos.Executio
 		if err != nil {
 			return nil, err
 		}
-		e, err := decodeEvent(event)
+		e, err := history.Decode(event)
 		return e.GetExecutionStarted(), err
 	}
 	first, err := s.load(ctx, *item)
 	if err != nil {
 		return nil, err
 	}
-	events, err := decodeEvents(nil, first)
+	events, err := history.DecodeAll(nil, first)
 	i := slices.IndexFunc(events, func(e *protos.HistoryEvent) bool { return e.GetExecutionStarted() != nil })
 	if i < 0 {
 		return nil, err

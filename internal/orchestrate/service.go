@@ -18,6 +18,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/limits"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
@@ -79,7 +80,7 @@ type Service struct {
 	registry           *Registry
 	log                *slog.Logger
 	opts               Options
-	cache              historyCache
+	cache              history.Cache
 	orchestrationSlots chan struct{} // a value for each that may still be taken
 	activitySlots      chan struct{} // the same of activities
 	jobSlots           chan struct{} // the same of activities that are jobs, while these are submitted

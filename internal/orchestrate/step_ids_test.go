@@ -21,21 +21,21 @@ func TestStepsAskedForAgain(t *testing.T) {
 		}
 		return resp
 	}
-	history := []*protos.HistoryEvent{scheduled(1), scheduled(2), failed(1)}
+	past := []*protos.HistoryEvent{scheduled(1), scheduled(2), failed(1)}
 	resp := asks(1, 2, 3) // the second is still under way
-	renumberReusedSteps(resp, history, nil)
+	renumberReusedSteps(resp, past, nil)
 	if a := resp.Actions; a[0].Id != 1+stepIDStride || a[1].Id != 2 || a[2].Id != 3 {
 		t.Errorf("%v", resp)
 	}
 	arrived := []*protos.HistoryEvent{failed(1 + stepIDStride)}
-	history = append(history, scheduled(1+stepIDStride))
+	past = append(past, scheduled(1+stepIDStride))
 	resp = asks(1)
-	if renumberReusedSteps(resp, history, arrived); resp.Actions[0].Id != 1+2*stepIDStride {
+	if renumberReusedSteps(resp, past, arrived); resp.Actions[0].Id != 1+2*stepIDStride {
 		t.Errorf("%v", resp)
 	}
-	told := withWorkerStepIDs(history)
-	if told[3].EventId != 1 || history[3].EventId != 1+stepIDStride || told[0] != history[0] {
-		t.Errorf("%v of %v", told, history)
+	told := withWorkerStepIDs(past)
+	if told[3].EventId != 1 || past[3].EventId != 1+stepIDStride || told[0] != past[0] {
+		t.Errorf("%v of %v", told, past)
 	}
 	if got := withWorkerStepIDs(arrived)[0].GetTaskFailed().TaskScheduledId; got != 1 || arrived[0].GetTaskFailed().TaskScheduledId != 1+stepIDStride {
 		t.Errorf("the end is that of %d", got)

@@ -2,6 +2,8 @@ package orchestrate
 
 import (
 	"github.com/dapr/durabletask-go/api/protos"
+
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
 // What suspends or terminates an instance must work when no process has its code: after a deploy that left the name out, or with a version
@@ -24,15 +26,15 @@ func effectOf(e *protos.HistoryEvent) Effect {
 
 // takeIn is the response to a turn that needs no code.
 func responseWithoutCode(item *OrchestrationItem, old, arrived []*protos.HistoryEvent) *protos.WorkflowResponse {
-	resp := &protos.WorkflowResponse{InstanceId: item.ID, CustomStatus: value(item.Custom)}
+	resp := &protos.WorkflowResponse{InstanceId: item.ID, CustomStatus: history.Value(item.Custom)}
 	for _, e := range arrived {
 		ended := e.GetExecutionTerminated()
 		if ended == nil {
 			continue
 		}
-		p := newScheduled()
-		p.takeFrom(old)
-		resp.Actions = []*protos.WorkflowAction{{Id: p.last + 1, WorkflowActionType: &protos.WorkflowAction_CompleteWorkflow{
+		p := history.NewScheduled()
+		p.TakeFrom(old)
+		resp.Actions = []*protos.WorkflowAction{{Id: p.Last + 1, WorkflowActionType: &protos.WorkflowAction_CompleteWorkflow{
 			CompleteWorkflow: &protos.CompleteWorkflowAction{WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_TERMINATED, Result: ended.Input}}}}
 		break
 	}

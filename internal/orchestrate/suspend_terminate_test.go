@@ -13,10 +13,12 @@ import (
 	"github.com/dapr/durabletask-go/api"
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/db"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
 // haltingCode is what the tests below take away from instances that have begun.
@@ -52,12 +54,12 @@ func without() Options { return Options{Remote: true} }
 
 func (p *process) types(t *testing.T, id string) string {
 	t.Helper()
-	history, err := p.History(t.Context(), tenant, id)
+	past, err := p.History(t.Context(), tenant, id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var types []string
-	for _, e := range history {
+	for _, e := range past {
 		if e.Type != "OrchestratorStarted" {
 			types = append(types, e.Type)
 		}
@@ -88,7 +90,7 @@ func TestTerminateNeedsNoCode(t *testing.T) {
 			})
 		}
 		raised.Wait()
-		for id, history := range map[string]string{
+		for id, past := range map[string]string{
 			parent:    "ExecutionStarted TaskScheduled SubOrchestrationInstanceCreated ExecutionTerminated ExecutionCompleted",
 			waiting:   "ExecutionStarted TimerCreated " + strings.Repeat("EventRaised ", many) + "ExecutionTerminated ExecutionCompleted",
 			pending:   "ExecutionStarted ExecutionTerminated ExecutionCompleted",
@@ -101,7 +103,7 @@ func TestTerminateNeedsNoCode(t *testing.T) {
 			if string(o.Output) != `"nobody has it"` || id == waiting && string(o.CustomStatus) != `"waits"` {
 				t.Errorf("%+v", o)
 			}
-			if got := p.types(t, id); got != history {
+			if got := p.types(t, id); got != past {
 				t.Errorf("the history of %s is %s", o.Name, got)
 			}
 		}
@@ -220,11 +222,11 @@ func TestTerminateWaitsForTheTurn(t *testing.T) {
 				t.Errorf("%s during the turn: %v", o.Status, err)
 			}
 			result.Timers = nil
-			started, err := decodeEvent(orchestrations[0].Arrived[0].Event.Bytes)
+			started, err := history.Decode(orchestrations[0].Arrived[0].Event.Bytes)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if result.History.Bytes, err = appendEvent(nil, started); err != nil {
+			if result.History.Bytes, err = history.Append(nil, started); err != nil {
 				t.Fatal(err)
 			}
 			result.Events = 1

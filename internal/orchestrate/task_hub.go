@@ -11,10 +11,12 @@ import (
 	"github.com/dapr/durabletask-go/backend"
 	"github.com/dapr/durabletask-go/backend/local"
 	"github.com/dapr/durabletask-go/backend/runtimestate"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/panics"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // hub is the engine's backend for one tenant: an instance id means something only within one. What the service has taken
@@ -113,7 +115,7 @@ func (h *taskHub) itemState(ctx context.Context, wi *backend.WorkflowWorkItem, i
 		return nil, h.noteUnreadable(item, err)
 	}
 	wi.NewEvents = append(wi.NewEvents, arrived...)
-	past, ok := h.cache.get(item.Instance, item.Number)
+	past, ok := h.cache.Get(item.Instance, item.Number)
 	if !ok {
 		ctx, cancel := h.bound(ctx, item.Token)
 		defer cancel(nil)
@@ -124,13 +126,13 @@ func (h *taskHub) itemState(ctx context.Context, wi *backend.WorkflowWorkItem, i
 		if int64(len(events)) != item.Events {
 			return nil, forebay.ErrLockLost // another had a turn since
 		}
-		past = cachedHistory{events: events, bytes: sizeOf(events)}
+		past = history.Cached{Events: events, Bytes: history.Size(events)}
 	}
-	wi.Properties[bytesKey] = past.bytes
+	wi.Properties[bytesKey] = past.Bytes
 	if item.SkipsCode {
 		h.skipsCode.Store(item.ID, item)
 	}
-	return runtimestate.NewWorkflowRuntimeState(item.ID, value(item.Custom), past.events), nil
+	return runtimestate.NewWorkflowRuntimeState(item.ID, history.Value(item.Custom), past.Events), nil
 }
 
 func (s *Service) history(ctx context.Context, instance int64) (events []*protos.HistoryEvent, err error) {
@@ -141,7 +143,7 @@ func (s *Service) history(ctx context.Context, instance int64) (events []*protos
 	orchestrations, err := s.loadAll(ctx, payloads)
 	for _, b := range orchestrations {
 		if err == nil {
-			events, err = decodeEvents(events, b)
+			events, err = history.DecodeAll(events, b)
 		}
 	}
 	return events, err
@@ -157,7 +159,7 @@ func (h *taskHub) stateOf(ctx context.Context, id string) (*backend.WorkflowRunt
 	if err != nil {
 		return nil, err
 	}
-	return runtimestate.NewWorkflowRuntimeState(id, value(row.CustomStatus), events), nil
+	return runtimestate.NewWorkflowRuntimeState(id, history.Value(row.CustomStatus), events), nil
 }
 
 func (h *taskHub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) (err error) {
@@ -166,10 +168,10 @@ func (h *taskHub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Work
 	defer h.answered(item.ID)
 	h.forgetItem(item)
 	boundFailures(wi.State)
-	if wi.State.CustomStatus == unchangedStatus {
-		wi.State.CustomStatus = value(item.Custom)
+	if wi.State.CustomStatus == history.UnchangedStatus {
+		wi.State.CustomStatus = history.Value(item.Custom)
 	}
-	bytes := sizeOf(wi.State.NewEvents)
+	bytes := history.Size(wi.State.NewEvents)
 	if !wi.State.ContinuedAsNew {
 		bytes += wi.Properties[bytesKey].(int)
 	}
@@ -186,7 +188,7 @@ func (h *taskHub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Work
 		h.deleteIfRefused(ctx, err, put)
 	}
 	if err != nil {
-		h.cache.forget(item.Instance)
+		h.cache.Forget(item.Instance)
 		if isTransient(err) {
 			h.poisonSuspects.Delete(item.ID)
 		}
@@ -197,9 +199,9 @@ func (h *taskHub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Work
 	h.cancelJobs(ctx, orphans)
 	if result.Status.Terminal() {
 		taken.Ended = result.Status
-		h.cache.forget(item.Instance)
+		h.cache.Forget(item.Instance)
 	} else {
-		h.cache.put(item.Instance, cachedHistory{item.Number + 1, append(wi.State.OldEvents, wi.State.NewEvents...), bytes})
+		h.cache.Put(item.Instance, history.Cached{Number: item.Number + 1, Events: append(wi.State.OldEvents, wi.State.NewEvents...), Bytes: bytes})
 	}
 	h.opts.Observe(taken)
 	h.release(item.Token)
@@ -268,7 +270,7 @@ func engineError(err error) error {
 
 func (h *taskHub) CreateWorkflowInstance(ctx context.Context, req *backend.CreateWorkflowInstanceRequest) error {
 	started := req.GetStartEvent().GetExecutionStarted()
-	check := StartRequest{Name: started.GetName(), ID: started.GetWorkflowInstance().GetInstanceId(), Input: asJSON(started.GetInput())}
+	check := StartRequest{Name: started.GetName(), ID: started.GetWorkflowInstance().GetInstanceId(), Input: history.JSON(started.GetInput())}
 	if asked, ok := ctx.Value(createKey{}).(*protos.CreateInstanceRequest); ok { // of which the engine hands on neither version nor policy
 		check.Version, check.Replaces = asked.GetVersion().GetValue(), replaceable(asked)
 		if check.Version != "" {
@@ -301,7 +303,7 @@ func (h *taskHub) AddNewWorkflowEvent(ctx context.Context, id api.InstanceID, e 
 	if raised := e.GetEventRaised(); raised != nil && !forebay.ValidText(raised.Name, maxFunctionName) {
 		return forebay.Invalid("event", "must have 1 to %d bytes without control characters", maxFunctionName)
 	}
-	if err := h.checkPayload("data", asJSON(e.GetEventRaised().GetInput())); err != nil {
+	if err := h.checkPayload("data", history.JSON(e.GetEventRaised().GetInput())); err != nil {
 		return err
 	}
 	for _, reason := range []*wrapperspb.StringValue{e.GetExecutionSuspended().GetInput(), e.GetExecutionResumed().GetInput(), e.GetExecutionTerminated().GetInput()} {
@@ -348,9 +350,9 @@ func (h *taskHub) GetWorkflowMetadata(ctx context.Context, id api.InstanceID, _ 
 
 func metadataOf(o OrchestrationRow) *backend.WorkflowMetadata {
 	m := &backend.WorkflowMetadata{
-		InstanceId: o.ID, Name: o.Name, RuntimeStatus: statusNumbers[o.Status], CreatedAt: timestamp(&o.CreatedAt), LastUpdatedAt: timestamp(&o.UpdatedAt),
-		Input: value(o.Input), Output: value(o.Output), CustomStatus: value(o.CustomStatus), FailureDetails: detailsOf(o.Failure),
-		CompletedAt: timestamp(o.CompletedAt), StartedAt: timestamp(o.StartedAt), ParentInstanceId: o.ParentID,
+		InstanceId: o.ID, Name: o.Name, RuntimeStatus: history.StatusNumbers[o.Status], CreatedAt: history.Timestamp(&o.CreatedAt), LastUpdatedAt: history.Timestamp(&o.UpdatedAt),
+		Input: history.Value(o.Input), Output: history.Value(o.Output), CustomStatus: history.Value(o.CustomStatus), FailureDetails: history.DetailsOf(o.Failure),
+		CompletedAt: history.Timestamp(o.CompletedAt), StartedAt: history.Timestamp(o.StartedAt), ParentInstanceId: o.ParentID,
 	}
 	if o.Version != "" {
 		m.Version = wrapperspb.String(o.Version)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
@@ -34,10 +35,10 @@ func (x executor) checkedResponse(resp *protos.WorkflowResponse, id api.Instance
 	if why == "" {
 		return resp
 	}
-	p := newScheduled()
-	p.takeFrom(old)
-	p.takeFrom(arrived)
-	return failureResponse(id, p.last+1, failureInvalidAnswer, "the orchestrator's answer is not valid: "+why)
+	p := history.NewScheduled()
+	p.TakeFrom(old)
+	p.TakeFrom(arrived)
+	return history.Failed(id, p.Last+1, failureInvalidAnswer, "the orchestrator's answer is not valid: "+why)
 }
 
 // plain takes out of an action where else it is to be carried out, and which history it is to take along: there is one server, and
@@ -61,9 +62,9 @@ func stripAction(a *protos.WorkflowAction) {
 // rehearse carries out an answer on a copy of the instance, without its history.
 func (x executor) dryRun(resp *protos.WorkflowResponse, id api.InstanceID, old, arrived []*protos.HistoryEvent) error {
 	return panics.Run(x.log, "the answer of an orchestrator", func() error {
-		start := started(old, arrived)
+		start := history.Started(old, arrived)
 		if start == nil {
-			return errHistory
+			return history.ErrUnreadable
 		}
 		helpers.ActionListSummary(resp.Actions)
 		actions := make([]*protos.WorkflowAction, len(resp.Actions))
@@ -89,7 +90,7 @@ func checkResponse(resp *protos.WorkflowResponse) string {
 		if why := checkAction(a); why != "" {
 			return fmt.Sprintf("action %d %s", i, why)
 		}
-		if _, isStep := stepOfAction(a); !isStep {
+		if _, isStep := history.StepOfAction(a); !isStep {
 			continue
 		}
 		if a.Id < 0 || a.Id >= stepIDStride {

@@ -7,14 +7,16 @@ import (
 	"testing"
 
 	"github.com/dapr/durabletask-go/api/protos"
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/db"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
 // unknownAction is an action with a field that the protocol does not have, as one of an entity has here.
@@ -127,7 +129,7 @@ func TestAnswerIsRehearsed(t *testing.T) {
 	if err := x.dryRun(resp, "i", nil, []*protos.HistoryEvent{start}); err != nil {
 		t.Errorf("a valid answer: %v", err)
 	}
-	if err := x.dryRun(resp, "i", nil, nil); !errors.Is(err, errHistory) {
+	if err := x.dryRun(resp, "i", nil, nil); !errors.Is(err, history.ErrUnreadable) {
 		t.Errorf("an instance without a start: %v", err)
 	}
 	if err := x.dryRun(&protos.WorkflowResponse{Actions: []*protos.WorkflowAction{{}}}, "i", nil, []*protos.HistoryEvent{start}); err == nil {

@@ -1,9 +1,13 @@
-package orchestrate
+// Package history reads, writes, compares and replays the histories of orchestration instances.
+//
+// A history is a list of events of the Durable Task protocol. An orchestrator has no other state:
+// its code is replayed over the history, and what it asks for beyond the history is new work.
+// The package does no I/O.
+package history
 
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -17,21 +21,21 @@ import (
 )
 
 // appendEvent writes an event of the history: its length as a varint, then the event.
-func appendEvent(b []byte, e *protos.HistoryEvent) ([]byte, error) {
+func Append(b []byte, e *protos.HistoryEvent) ([]byte, error) {
 	b = protowire.AppendVarint(b, uint64(proto.Size(e)))
 	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(b, e)
 }
 
-var errHistory = errors.New("the history cannot be read")
+var ErrUnreadable = errors.New("the history cannot be read")
 
 // decodeEvents reads what appendEvent wrote.
-func decodeEvents(events []*protos.HistoryEvent, b []byte) ([]*protos.HistoryEvent, error) {
+func DecodeAll(events []*protos.HistoryEvent, b []byte) ([]*protos.HistoryEvent, error) {
 	for len(b) > 0 {
 		one, n := protowire.ConsumeBytes(b)
 		if n < 0 {
-			return nil, errHistory
+			return nil, ErrUnreadable
 		}
-		e, err := decodeEvent(one)
+		e, err := Decode(one)
 		if err != nil {
 			return nil, err
 		}
@@ -40,59 +44,33 @@ func decodeEvents(events []*protos.HistoryEvent, b []byte) ([]*protos.HistoryEve
 	return events, nil
 }
 
-func decodeEvent(b []byte) (*protos.HistoryEvent, error) {
+func Decode(b []byte) (*protos.HistoryEvent, error) {
 	e := &protos.HistoryEvent{}
 	if err := proto.Unmarshal(b, e); err != nil {
-		return nil, errHistory
+		return nil, ErrUnreadable
 	}
 	return e, nil
 }
 
-// policyField is the number of a field that the protocol does not have. A Go orchestrator's retry policy
-// travels in it, on the activity's input, from the call to the backend, which takes it out.
-const policyField = 50_000
-
-func attachPolicy(input *wrapperspb.StringValue, policy []byte) {
-	input.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, policyField, protowire.BytesType), policy))
-}
-
-// detachPolicy returns nil if there is none.
-func detachPolicy(input *wrapperspb.StringValue) []byte {
-	if input == nil {
-		return nil
-	}
-	unknown := input.ProtoReflect().GetUnknown()
-	if len(unknown) == 0 {
-		return nil
-	}
-	input.ProtoReflect().SetUnknown(nil)
-	if number, kind, n := protowire.ConsumeTag(unknown); n > 0 && number == policyField && kind == protowire.BytesType {
-		if policy, m := protowire.ConsumeBytes(unknown[n:]); m > 0 {
-			return policy
-		}
-	}
-	return nil
-}
-
 // newEvent returns an event that nothing refers to.
-func newEvent() *protos.HistoryEvent {
+func NewEvent() *protos.HistoryEvent {
 	return &protos.HistoryEvent{EventId: -1, Timestamp: timestamppb.Now()}
 }
 
-func failedEvent(taskID int32, executionID string, why *protos.TaskFailureDetails) *protos.HistoryEvent {
-	e := newEvent()
+func TaskFailed(taskID int32, executionID string, why *protos.TaskFailureDetails) *protos.HistoryEvent {
+	e := NewEvent()
 	e.EventType = &protos.HistoryEvent_TaskFailed{TaskFailed: &protos.TaskFailedEvent{TaskScheduledId: taskID, TaskExecutionId: executionID, FailureDetails: why}}
 	return e
 }
 
-func completedEvent(taskID int32, executionID string, result *wrapperspb.StringValue) *protos.HistoryEvent {
-	e := newEvent()
+func TaskCompleted(taskID int32, executionID string, result *wrapperspb.StringValue) *protos.HistoryEvent {
+	e := NewEvent()
 	e.EventType = &protos.HistoryEvent_TaskCompleted{TaskCompleted: &protos.TaskCompletedEvent{TaskScheduledId: taskID, TaskExecutionId: executionID, Result: result}}
 	return e
 }
 
 // asJSON returns what an SDK sent as a value: JSON as it is, anything else as a JSON string.
-func asJSON(v *wrapperspb.StringValue) json.RawMessage {
+func JSON(v *wrapperspb.StringValue) json.RawMessage {
 	switch {
 	case v == nil || v.Value == "":
 		return nil
@@ -104,49 +82,49 @@ func asJSON(v *wrapperspb.StringValue) json.RawMessage {
 }
 
 // value is the other way.
-func value(v json.RawMessage) *wrapperspb.StringValue {
+func Value(v json.RawMessage) *wrapperspb.StringValue {
 	if len(v) == 0 {
 		return nil
 	}
 	return wrapperspb.String(string(v))
 }
 
-func failureOf(d *protos.TaskFailureDetails) *forebay.OrchestrationFailure {
+func FailureOf(d *protos.TaskFailureDetails) *forebay.OrchestrationFailure {
 	if d == nil {
 		return nil
 	}
-	return &forebay.OrchestrationFailure{Type: d.ErrorType, Message: d.ErrorMessage, NonRetryable: d.IsNonRetriable, Inner: failureOf(d.InnerFailure)}
+	return &forebay.OrchestrationFailure{Type: d.ErrorType, Message: d.ErrorMessage, NonRetryable: d.IsNonRetriable, Inner: FailureOf(d.InnerFailure)}
 }
 
 // Bounds of what is kept of a failure.
 const (
-	maxFailureText  = 64 << 10 // bytes of a message or a stack
-	maxFailureDepth = 16
+	MaxFailureText  = 64 << 10 // bytes of a message or a stack
+	MaxFailureDepth = 16
 )
 
 // boundFailure cuts off what is too long of a failure, and what is not UTF-8, which cannot be stored.
-func boundFailure(d *protos.TaskFailureDetails) {
+func BoundFailure(d *protos.TaskFailureDetails) {
 	for depth := 1; d != nil; depth, d = depth+1, d.InnerFailure {
 		d.ErrorType, d.ErrorMessage = cutText(d.ErrorType), cutText(d.ErrorMessage)
 		if d.StackTrace != nil {
 			d.StackTrace.Value = cutText(d.StackTrace.Value)
 		}
-		if depth == maxFailureDepth {
+		if depth == MaxFailureDepth {
 			d.InnerFailure = nil
 		}
 	}
 }
 
-func cutText(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxFailureText)], "") }
+func cutText(s string) string { return strings.ToValidUTF8(s[:min(len(s), MaxFailureText)], "") }
 
-func detailsOf(f *forebay.OrchestrationFailure) *protos.TaskFailureDetails {
+func DetailsOf(f *forebay.OrchestrationFailure) *protos.TaskFailureDetails {
 	if f == nil {
 		return nil
 	}
-	return &protos.TaskFailureDetails{ErrorType: f.Type, ErrorMessage: f.Message, IsNonRetriable: f.NonRetryable, InnerFailure: detailsOf(f.Inner)}
+	return &protos.TaskFailureDetails{ErrorType: f.Type, ErrorMessage: f.Message, IsNonRetriable: f.NonRetryable, InnerFailure: DetailsOf(f.Inner)}
 }
 
-var statuses = map[protos.OrchestrationStatus]forebay.OrchestrationStatus{
+var Statuses = map[protos.OrchestrationStatus]forebay.OrchestrationStatus{
 	protos.OrchestrationStatus_ORCHESTRATION_STATUS_PENDING:          forebay.OrchestrationPending,
 	protos.OrchestrationStatus_ORCHESTRATION_STATUS_RUNNING:          forebay.OrchestrationRunning,
 	protos.OrchestrationStatus_ORCHESTRATION_STATUS_SUSPENDED:        forebay.OrchestrationSuspended,
@@ -158,7 +136,7 @@ var statuses = map[protos.OrchestrationStatus]forebay.OrchestrationStatus{
 	protos.OrchestrationStatus_ORCHESTRATION_STATUS_CANCELED:         forebay.OrchestrationCanceled,
 }
 
-var statusNumbers = map[forebay.OrchestrationStatus]protos.OrchestrationStatus{
+var StatusNumbers = map[forebay.OrchestrationStatus]protos.OrchestrationStatus{
 	forebay.OrchestrationPending:    protos.OrchestrationStatus_ORCHESTRATION_STATUS_PENDING,
 	forebay.OrchestrationRunning:    protos.OrchestrationStatus_ORCHESTRATION_STATUS_RUNNING,
 	forebay.OrchestrationSuspended:  protos.OrchestrationStatus_ORCHESTRATION_STATUS_SUSPENDED,
@@ -168,22 +146,17 @@ var statusNumbers = map[forebay.OrchestrationStatus]protos.OrchestrationStatus{
 	forebay.OrchestrationCanceled:   protos.OrchestrationStatus_ORCHESTRATION_STATUS_CANCELED,
 }
 
-func timestamp(t *time.Time) *timestamppb.Timestamp {
+func Timestamp(t *time.Time) *timestamppb.Timestamp {
 	if t == nil {
 		return nil
 	}
 	return timestamppb.New(*t)
 }
 
-// ActivityInput is the input of an activity that a Go orchestrator calls, with how it is retried.
-func ActivityInput(v any, p forebay.RetryPolicy) *wrapperspb.StringValue {
-	encoded, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("the input of an activity is no JSON: %v", err)) // which fails the instance
+// sizeOf returns the encoded size of events.
+func Size(events []*protos.HistoryEvent) (n int) {
+	for _, e := range events {
+		n += proto.Size(e)
 	}
-	input := wrapperspb.String(string(encoded))
-	if policy := encodePolicy(p); policy != nil {
-		attachPolicy(input, policy)
-	}
-	return input
+	return n
 }

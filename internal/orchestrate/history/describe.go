@@ -1,4 +1,4 @@
-package orchestrate
+package history
 
 import (
 	"strings"
@@ -10,15 +10,15 @@ import (
 )
 
 // describe returns an event of a history as users see it.
-func describe(e *protos.HistoryEvent) forebay.OrchestrationEvent {
+func Describe(e *protos.HistoryEvent) forebay.OrchestrationEvent {
 	d := forebay.OrchestrationEvent{Type: eventType(e), Timestamp: e.GetTimestamp().AsTime(), EventID: int(e.GetEventId())}
 	scheduled := func(id int32) { n := int(id); d.ScheduledID = &n }
 	switch v := e.GetEventType().(type) {
 	case *protos.HistoryEvent_ExecutionStarted:
-		d.Name, d.Input = v.ExecutionStarted.Name, asJSON(v.ExecutionStarted.Input)
+		d.Name, d.Input = v.ExecutionStarted.Name, JSON(v.ExecutionStarted.Input)
 	case *protos.HistoryEvent_ExecutionCompleted:
-		d.Status, d.Result = statuses[v.ExecutionCompleted.WorkflowStatus], asJSON(v.ExecutionCompleted.Result)
-		d.Failure = failureOf(v.ExecutionCompleted.FailureDetails)
+		d.Status, d.Result = Statuses[v.ExecutionCompleted.WorkflowStatus], JSON(v.ExecutionCompleted.Result)
+		d.Failure = FailureOf(v.ExecutionCompleted.FailureDetails)
 	case *protos.HistoryEvent_ExecutionTerminated:
 		d.Reason = v.ExecutionTerminated.Input.GetValue()
 	case *protos.HistoryEvent_ExecutionSuspended:
@@ -26,30 +26,30 @@ func describe(e *protos.HistoryEvent) forebay.OrchestrationEvent {
 	case *protos.HistoryEvent_ExecutionResumed:
 		d.Reason = v.ExecutionResumed.Input.GetValue()
 	case *protos.HistoryEvent_TaskScheduled:
-		d.Name, d.Input = v.TaskScheduled.Name, asJSON(v.TaskScheduled.Input)
+		d.Name, d.Input = v.TaskScheduled.Name, JSON(v.TaskScheduled.Input)
 	case *protos.HistoryEvent_TaskCompleted:
 		scheduled(v.TaskCompleted.TaskScheduledId)
-		d.Result = asJSON(v.TaskCompleted.Result)
+		d.Result = JSON(v.TaskCompleted.Result)
 	case *protos.HistoryEvent_TaskFailed:
 		scheduled(v.TaskFailed.TaskScheduledId)
-		d.Failure = failureOf(v.TaskFailed.FailureDetails)
+		d.Failure = FailureOf(v.TaskFailed.FailureDetails)
 	case *protos.HistoryEvent_ChildWorkflowInstanceCreated:
-		d.Name, d.InstanceID, d.Input = v.ChildWorkflowInstanceCreated.Name, v.ChildWorkflowInstanceCreated.InstanceId, asJSON(v.ChildWorkflowInstanceCreated.Input)
+		d.Name, d.InstanceID, d.Input = v.ChildWorkflowInstanceCreated.Name, v.ChildWorkflowInstanceCreated.InstanceId, JSON(v.ChildWorkflowInstanceCreated.Input)
 	case *protos.HistoryEvent_ChildWorkflowInstanceCompleted:
 		scheduled(v.ChildWorkflowInstanceCompleted.TaskScheduledId)
-		d.Result = asJSON(v.ChildWorkflowInstanceCompleted.Result)
+		d.Result = JSON(v.ChildWorkflowInstanceCompleted.Result)
 	case *protos.HistoryEvent_ChildWorkflowInstanceFailed:
 		scheduled(v.ChildWorkflowInstanceFailed.TaskScheduledId)
-		d.Failure = failureOf(v.ChildWorkflowInstanceFailed.FailureDetails)
+		d.Failure = FailureOf(v.ChildWorkflowInstanceFailed.FailureDetails)
 	case *protos.HistoryEvent_TimerCreated:
 		d.Name, d.FireAt = v.TimerCreated.GetName(), timeOf(v.TimerCreated.FireAt.AsTime())
 	case *protos.HistoryEvent_TimerFired:
 		scheduled(v.TimerFired.TimerId)
 		d.FireAt = timeOf(v.TimerFired.FireAt.AsTime())
 	case *protos.HistoryEvent_EventRaised:
-		d.Name, d.Input = v.EventRaised.Name, asJSON(v.EventRaised.Input)
+		d.Name, d.Input = v.EventRaised.Name, JSON(v.EventRaised.Input)
 	case *protos.HistoryEvent_EventSent:
-		d.Name, d.InstanceID, d.Input = v.EventSent.Name, v.EventSent.InstanceId, asJSON(v.EventSent.Input)
+		d.Name, d.InstanceID, d.Input = v.EventSent.Name, v.EventSent.InstanceId, JSON(v.EventSent.Input)
 	}
 	return d
 }

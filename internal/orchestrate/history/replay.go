@@ -1,4 +1,4 @@
-package orchestrate
+package history
 
 import (
 	"context"
@@ -20,9 +20,9 @@ import (
 // returns everything that the code asks for, the old and the new, and the comparison is ours.
 
 // step is something an orchestrator has asked for.
-type step struct{ kind, name string }
+type Step struct{ kind, name string }
 
-func (s step) String() string {
+func (s Step) String() string {
 	if s.name == "" {
 		return s.kind
 	}
@@ -37,52 +37,52 @@ const (
 )
 
 // stepOf returns what an event of the history says was asked for.
-func stepOf(e *protos.HistoryEvent) (step, bool) {
+func StepOf(e *protos.HistoryEvent) (Step, bool) {
 	switch v := e.GetEventType().(type) {
 	case *protos.HistoryEvent_TaskScheduled:
-		return step{stepActivity, v.TaskScheduled.Name}, true
+		return Step{stepActivity, v.TaskScheduled.Name}, true
 	case *protos.HistoryEvent_TimerCreated:
-		return step{stepTimer, v.TimerCreated.GetName()}, true
+		return Step{stepTimer, v.TimerCreated.GetName()}, true
 	case *protos.HistoryEvent_ChildWorkflowInstanceCreated:
-		return step{stepChild, v.ChildWorkflowInstanceCreated.Name}, true
+		return Step{stepChild, v.ChildWorkflowInstanceCreated.Name}, true
 	case *protos.HistoryEvent_DetachedWorkflowInstanceCreated:
-		return step{stepDetached, v.DetachedWorkflowInstanceCreated.InstanceId}, true
+		return Step{stepDetached, v.DetachedWorkflowInstanceCreated.InstanceId}, true
 	}
-	return step{}, false
+	return Step{}, false
 }
 
 // stepOfAction returns what the code asks for now.
-func stepOfAction(a *protos.WorkflowAction) (step, bool) {
+func StepOfAction(a *protos.WorkflowAction) (Step, bool) {
 	switch v := a.GetWorkflowActionType().(type) {
 	case *protos.WorkflowAction_ScheduleTask:
-		return step{stepActivity, v.ScheduleTask.Name}, true
+		return Step{stepActivity, v.ScheduleTask.Name}, true
 	case *protos.WorkflowAction_CreateTimer:
-		return step{stepTimer, v.CreateTimer.GetName()}, true
+		return Step{stepTimer, v.CreateTimer.GetName()}, true
 	case *protos.WorkflowAction_CreateChildWorkflow:
-		return step{stepChild, v.CreateChildWorkflow.Name}, true
+		return Step{stepChild, v.CreateChildWorkflow.Name}, true
 	case *protos.WorkflowAction_CreateDetachedWorkflow:
-		return step{stepDetached, v.CreateDetachedWorkflow.InstanceId}, true
+		return Step{stepDetached, v.CreateDetachedWorkflow.InstanceId}, true
 	}
-	return step{}, false
+	return Step{}, false
 }
 
 // past is a history taken apart.
-type scheduled struct {
-	steps     map[int32]step
-	last      int32 // the highest number of a step
+type Scheduled struct {
+	steps     map[int32]Step
+	Last      int32 // the highest number of a step
 	suspended bool
 	rewound   bool // what had failed is missing from its steps, and is asked for again
 }
 
-func newScheduled() scheduled { return scheduled{steps: map[int32]step{}, last: -1} }
+func NewScheduled() Scheduled { return Scheduled{steps: map[int32]Step{}, Last: -1} }
 
 // without returns the events that say nothing of what was scheduled, and notes the others.
-func (p *scheduled) takeFrom(events []*protos.HistoryEvent) []*protos.HistoryEvent {
+func (p *Scheduled) TakeFrom(events []*protos.HistoryEvent) []*protos.HistoryEvent {
 	kept := make([]*protos.HistoryEvent, 0, len(events))
 	for _, e := range events {
-		if s, ok := stepOf(e); ok {
+		if s, ok := StepOf(e); ok {
 			p.steps[e.EventId] = s
-			p.last = max(p.last, e.EventId)
+			p.Last = max(p.Last, e.EventId)
 			continue
 		}
 		switch {
@@ -100,15 +100,15 @@ func (p *scheduled) takeFrom(events []*protos.HistoryEvent) []*protos.HistoryEve
 var errVersion = errors.New("the version of the orchestrator that the instance began with is not registered here")
 
 // replay lets the code of an orchestrator see its history and returns what it newly asks for.
-func replay(ctx context.Context, code backend.Executor, id api.InstanceID, old, arrived []*protos.HistoryEvent) (resp *protos.WorkflowResponse, err error) {
+func Replay(ctx context.Context, code backend.Executor, id api.InstanceID, old, arrived []*protos.HistoryEvent) (resp *protos.WorkflowResponse, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			resp, err = failureResponse(id, 0, "Panic", fmt.Sprint("the orchestrator panicked: ", v)), nil
+			resp, err = Failed(id, 0, "Panic", fmt.Sprint("the orchestrator panicked: ", v)), nil
 		}
 	}()
 	pinVersion(old, arrived)
-	p := newScheduled()
-	resp, err = code.ExecuteWorkflow(ctx, id, p.takeFrom(old), p.takeFrom(arrived), backend.ExecuteOptions{})
+	p := NewScheduled()
+	resp, err = code.ExecuteWorkflow(ctx, id, p.TakeFrom(old), p.TakeFrom(arrived), backend.ExecuteOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func replay(ctx context.Context, code backend.Executor, id api.InstanceID, old, 
 		return resp, nil
 	}
 	if why := p.compare(resp.Actions); why != "" {
-		return failureResponse(id, p.last+1, forebay.FailureNonDeterministic, why), nil
+		return Failed(id, p.Last+1, forebay.FailureNonDeterministic, why), nil
 	}
 	resp.Actions = slices.DeleteFunc(resp.Actions, func(a *protos.WorkflowAction) bool {
 		_, known := p.steps[a.Id]
@@ -129,15 +129,15 @@ func replay(ctx context.Context, code backend.Executor, id api.InstanceID, old, 
 }
 
 // follows reports whether the code of an orchestrator, replayed, asks for all that a history has.
-func matchesHistory(ctx context.Context, code backend.Executor, id api.InstanceID, history []*protos.HistoryEvent) (does bool) {
+func Matches(ctx context.Context, code backend.Executor, id api.InstanceID, past []*protos.HistoryEvent) (does bool) {
 	defer func() {
 		if recover() != nil {
 			does = false
 		}
 	}()
-	pinVersion(history, nil)
-	p := newScheduled()
-	resp, err := code.ExecuteWorkflow(ctx, id, p.takeFrom(history), nil, backend.ExecuteOptions{})
+	pinVersion(past, nil)
+	p := NewScheduled()
+	resp, err := code.ExecuteWorkflow(ctx, id, p.TakeFrom(past), nil, backend.ExecuteOptions{})
 	return err == nil && p.compare(resp.Actions) == ""
 }
 
@@ -152,7 +152,7 @@ func pinVersion(old, arrived []*protos.HistoryEvent) {
 			case item == nil:
 				continue
 			case first == nil:
-				if named := started(old, arrived).GetVersion(); named != nil && item.Version == nil {
+				if named := Started(old, arrived).GetVersion(); named != nil && item.Version == nil {
 					item.Version = &protos.WorkflowVersion{Name: &named.Value}
 				}
 				first = item
@@ -167,10 +167,10 @@ func pinVersion(old, arrived []*protos.HistoryEvent) {
 }
 
 // compare returns how what the code asks for differs from the history; "": it does not.
-func (p *scheduled) compare(actions []*protos.WorkflowAction) string {
+func (p *Scheduled) compare(actions []*protos.WorkflowAction) string {
 	found := 0
 	for _, a := range actions {
-		now, isStep := stepOfAction(a)
+		now, isStep := StepOfAction(a)
 		then, was := p.steps[a.Id]
 		switch {
 		case was && (!isStep || now != then):
@@ -181,14 +181,14 @@ func (p *scheduled) compare(actions []*protos.WorkflowAction) string {
 			return fmt.Sprintf("event %d of the history is %s, but the code now asks for %s there: it has changed in a way that this instance cannot follow", a.Id, then, what)
 		case was:
 			found++
-		case isStep && a.Id < p.last && !p.rewound:
+		case isStep && a.Id < p.Last && !p.rewound:
 			return fmt.Sprintf("the code now asks for %s as event %d, which the history does not have: it has changed in a way that this instance cannot follow", now, a.Id)
 		}
 	}
 	if found == len(p.steps) {
 		return ""
 	}
-	missing, asked := p.last, map[int32]bool{}
+	missing, asked := p.Last, map[int32]bool{}
 	for _, a := range actions {
 		asked[a.Id] = true
 	}
@@ -201,15 +201,27 @@ func (p *scheduled) compare(actions []*protos.WorkflowAction) string {
 }
 
 // asBefore is the custom status of a response that leaves the instance's as it is. It is known by its address.
-var unchangedStatus = wrapperspb.String("")
+var UnchangedStatus = wrapperspb.String("")
 
 // failed is the response of code that fails its instance.
-func failureResponse(id api.InstanceID, number int32, kind, message string) *protos.WorkflowResponse {
-	return &protos.WorkflowResponse{InstanceId: string(id), CustomStatus: unchangedStatus, Actions: []*protos.WorkflowAction{{
+func Failed(id api.InstanceID, number int32, kind, message string) *protos.WorkflowResponse {
+	return &protos.WorkflowResponse{InstanceId: string(id), CustomStatus: UnchangedStatus, Actions: []*protos.WorkflowAction{{
 		Id: number,
 		WorkflowActionType: &protos.WorkflowAction_CompleteWorkflow{CompleteWorkflow: &protos.CompleteWorkflowAction{
 			WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_FAILED,
 			FailureDetails: &protos.TaskFailureDetails{ErrorType: kind, ErrorMessage: message, IsNonRetriable: true},
 		}},
 	}}}
+}
+
+// started returns the event that started the execution; nil: there is none.
+func Started(old, arrived []*protos.HistoryEvent) *protos.ExecutionStartedEvent {
+	for _, events := range [2][]*protos.HistoryEvent{old, arrived} {
+		for _, e := range events {
+			if s := e.GetExecutionStarted(); s != nil {
+				return s
+			}
+		}
+	}
+	return nil
 }

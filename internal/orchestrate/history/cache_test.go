@@ -1,4 +1,4 @@
-package orchestrate
+package history
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 
 // Histories are kept up to a number of events and of bytes.
 func TestMemoryIsBounded(t *testing.T) {
-	event := completedEvent(1, "", value(make([]byte, 1000)))
+	event := TaskCompleted(1, "", Value(make([]byte, 1000)))
 	several := func(n int) []*protos.HistoryEvent {
 		events := make([]*protos.HistoryEvent, n)
 		for i := range events {
@@ -16,9 +16,9 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 		return events
 	}
-	kept := func(m *historyCache) (n int) {
+	kept := func(m *Cache) (n int) {
 		for instance := range int64(10) {
-			if _, ok := m.get(instance, 1); ok {
+			if _, ok := m.Get(instance, 1); ok {
 				n++
 			}
 		}
@@ -31,10 +31,10 @@ func TestMemoryIsBounded(t *testing.T) {
 		"too many":       {maxCachedEvents + 1, 1000, 0},
 		"too many bytes": {10, maxCachedBytes + 1, 0},
 	} {
-		var m historyCache
+		var m Cache
 		for range 2 {
 			for instance := range int64(10) {
-				m.put(instance, cachedHistory{1, several(c.events), c.bytes})
+				m.Put(instance, Cached{1, several(c.events), c.bytes})
 			}
 		}
 		if n := kept(&m); n != c.want || m.events != n*c.events || m.bytes != n*c.bytes {
@@ -42,14 +42,14 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	}
 
-	var m historyCache
-	m.put(1, cachedHistory{5, several(3), 77})
-	m.put(2, cachedHistory{1, several(maxCachedEvents), maxCachedBytes}) // which makes room first
-	m.put(1, cachedHistory{5, several(3), 77})
-	if _, ok := m.get(2, 1); ok || len(m.of) != 1 || m.events != 3 || m.bytes != 77 {
+	var m Cache
+	m.Put(1, Cached{5, several(3), 77})
+	m.Put(2, Cached{1, several(maxCachedEvents), maxCachedBytes}) // which makes room first
+	m.Put(1, Cached{5, several(3), 77})
+	if _, ok := m.Get(2, 1); ok || len(m.of) != 1 || m.events != 3 || m.bytes != 77 {
 		t.Errorf("%d histories, %d events, %d bytes are kept", len(m.of), m.events, m.bytes)
 	}
-	m.put(1, cachedHistory{6, several(maxCachedEvents + 1), 1})
+	m.Put(1, Cached{6, several(maxCachedEvents + 1), 1})
 	if len(m.of) != 0 || m.events != 0 || m.bytes != 0 {
 		t.Errorf("what is too long left %d histories, %d events, %d bytes", len(m.of), m.events, m.bytes)
 	}
