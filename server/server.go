@@ -23,6 +23,7 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/orchestrate/durabletask"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/stores"
 	"github.com/forebayhq/forebay/internal/telemetry"
@@ -42,6 +43,7 @@ type Server struct {
 	bus            *bus.Service
 	webhooks       *webhook.Service
 	orchestrations *orchestrate.Service
+	durableTask    *durabletask.Server
 	documents      *documents.Service
 	sources        []*blob.Source // of documents
 	deployments    *deployments

@@ -76,7 +76,7 @@ const maxLostDeliveries = 10
 func (h *taskHub) CompleteActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) (err error) {
 	defer panics.Contain(&err, h.log, "storing an activity's result")
 	a := wi.Properties[itemKey].(*ActivityItem)
-	defer h.answered(backend.GetActivityExecutionKey(a.ID, int32(a.EventID)))
+	defer h.workers.ActivityDone(h.tenant, a.ID, int32(a.EventID))
 	if h.cutOff(a.Token) {
 		return errStopping // which gives it back
 	}
@@ -131,30 +131,14 @@ func (h *taskHub) outcome(a *ActivityItem, result *protos.HistoryEvent) (o Activ
 	return o, err
 }
 
-// cutOff reports whether the attempt was ended because the server stops.
-func (s *Service) cutOff(token int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.held[token]
-	return h != nil && errors.Is(context.Cause(h.ctx), errStopping)
-}
-
 // AbandonActivityWorkItem is for an attempt that came to nothing, such as one whose process has left.
 func (h *taskHub) AbandonActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) (err error) {
 	defer panics.Contain(&err, h.log, "giving an activity back")
 	a := wi.Properties[itemKey].(*ActivityItem)
-	defer h.answered(backend.GetActivityExecutionKey(a.ID, int32(a.EventID)))
+	defer h.workers.ActivityDone(h.tenant, a.ID, int32(a.EventID))
 	h.inProgress.Delete(wi.NewEvent)
 	defer h.release(a.Token)
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	return unlessLost(h.store.AbandonActivity(ctx, a, h.backoff(a.Lost+1), h.mayHaveBegun(a.Token)))
-}
-
-// mayHaveBegun reports whether an attempt that came to nothing counts as one.
-func (s *Service) mayHaveBegun(token int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.held[token]
-	return !s.stopped && (h == nil || !h.notBegun)
 }

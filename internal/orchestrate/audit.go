@@ -30,7 +30,7 @@ func act(ctx context.Context, tenant, action, instance string, detail any) audit
 
 // actOf is the audit row of who sends an instance an event.
 func actOf(ctx context.Context, tenant, instance string, e *protos.HistoryEvent) audit.Act {
-	switch effectOf(e) {
+	switch EffectOf(e) {
 	case Suspends:
 		return act(ctx, tenant, "suspend-orchestration", instance, nil)
 	case Resumes:

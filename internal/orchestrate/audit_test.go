@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dapr/durabletask-go/api"
 	"github.com/dapr/durabletask-go/task"
 
 	"github.com/forebayhq/forebay"
@@ -68,13 +67,9 @@ func TestAudit(t *testing.T) {
 			_, err = p.PurgeMany(by, tenant, ListRequest{Prefix: "bel"})
 			must(err)
 		}
-		// By gRPC.
-		no, err := p.store.Queues.EnsureTenant(t.Context(), tenant)
-		must(err)
 		must(p.Terminate(t.Context(), tenant, other, ""))
 		p.ends(t, other, forebay.OrchestrationTerminated)
-		_, err = p.taskHub(no).PurgeWorkflowState(by, api.InstanceID(other), nil, false, false)
-		must(err)
+		must(p.Purge(by, tenant, other))
 
 		entries, _, err := p.store.Audit.Entries(t.Context(), forebay.AuditFilter{}, 0, 100)
 		must(err)

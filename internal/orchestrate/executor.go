@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/dapr/durabletask-go/api"
 	"github.com/dapr/durabletask-go/api/protos"
@@ -22,11 +20,6 @@ import (
 // executor carries turns and activities out: here if the code is known here, else in a process that is connected.
 type executor struct{ *taskHub }
 
-// remoteTurn bounds how long a connected process may take for a turn: its code only decides, and waits for nothing.
-const remoteTurn = time.Minute
-
-var ErrNoWorker = errors.New("no process that is connected can carry it out")
-
 func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (resp *protos.WorkflowResponse, err error) {
 	err = panics.Run(x.log, "an orchestration work item", func() (err error) {
 		resp, err = x.executeWorkflow(ctx, id, old, arrived, opts)
@@ -38,9 +31,6 @@ func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, a
 	return resp, err
 }
 
-// errCutShort is that a connected process has left in the middle of a turn.
-var ErrWorkerGone = errors.New("the process that carried it out is gone")
-
 func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.WorkflowResponse, error) {
 	if item, ok := x.skipsCode.LoadAndDelete(string(id)); ok {
 		return responseWithoutCode(item.(*OrchestrationItem), old, arrived), nil
@@ -51,33 +41,18 @@ func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, a
 			withoutExecutionIDs(resp)
 			return resp, err
 		}
-		resp, err := history.Replay(ctx, task.NewTaskExecutorWithLogger(x.registry.engine, engineLog{x.log}), id, old, arrived)
+		resp, err := history.Replay(ctx, task.NewTaskExecutorWithLogger(x.registry.engine, EngineLog{x.log}), id, old, arrived)
 		withoutExecutionIDs(resp)
 		return x.limitContinuations(resp), err
 	}
 	if again, ok := x.continuations.Load(string(id)); ok {
 		again.(*continuation).keepVersion(arrived)
 	}
-	old, arrived = withoutRedundantSuspends(old, arrived)
-	if why := x.tooLargeToSend(&protos.WorkflowRequest{InstanceId: string(id), PastEvents: old, NewEvents: arrived}, "the history and what has arrived have"); why != "" {
-		p := history.NewScheduled()
-		p.TakeFrom(old)
-		p.TakeFrom(arrived)
-		return history.Failed(id, p.Last+1, failureMessageTooLarge, why), nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, remoteTurn)
-	defer cancel()
-	resp, err := handOut(ctx, x.taskHub, func(ctx context.Context) (*protos.WorkflowResponse, error) {
-		return x.remote.ExecuteWorkflow(ctx, id, withWorkerStepIDs(old), withWorkerStepIDs(arrived), opts)
-	})
-	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoWorker) {
-		err = ErrWorkerGone
-	}
+	resp, err := x.workers.ExecuteOrchestrator(ctx, x.tenant, string(id), old, arrived)
 	if err != nil {
 		return nil, err
 	}
-	resp = x.limitContinuations(x.checkedResponse(resp, id, old, arrived))
-	renumberReusedSteps(resp, old, arrived)
+	resp = x.limitContinuations(resp)
 	if again, ok := x.continuations.Load(string(id)); ok {
 		again.(*continuation).noteVersion(resp, history.Started(old, arrived))
 	}
@@ -94,7 +69,7 @@ type continuation struct {
 func (b *continuation) noteVersion(resp *protos.WorkflowResponse, was *protos.ExecutionStartedEvent) {
 	b.version = was.GetVersion()
 	for _, a := range resp.GetActions() {
-		if version := a.GetCompleteWorkflow().GetNewVersion(); version != nil && forebay.ValidText(version.Value, maxVersion) {
+		if version := a.GetCompleteWorkflow().GetNewVersion(); version != nil && forebay.ValidText(version.Value, MaxVersionBytes) {
 			b.version = version
 		}
 	}
@@ -105,31 +80,6 @@ func (b *continuation) keepVersion(arrived []*protos.HistoryEvent) {
 	if begins := history.Started(nil, arrived); begins != nil && begins.Version == nil {
 		begins.Version = b.version
 	}
-}
-
-// effective returns the events without those that resume what is not suspended, as a rewind does, or suspend what is: there are SDKs
-// that fail on them. What it leaves out of a history it leaves out of each longer one.
-func withoutRedundantSuspends(old, arrived []*protos.HistoryEvent) (past, now []*protos.HistoryEvent) {
-	suspended := false
-	changes := func(events []*protos.HistoryEvent) []*protos.HistoryEvent {
-		kept, all := events, true
-		for i, e := range events {
-			does := effectOf(e)
-			leave := does == Suspends && suspended || does == Resumes && !suspended
-			if does == Suspends || does == Resumes {
-				suspended = does == Suspends
-			}
-			switch {
-			case leave && all: // the slice is not changed: others have it as well
-				kept, all = slices.Clone(events[:i]), false
-			case !leave && !all:
-				kept = append(kept, e)
-			}
-		}
-		return kept
-	}
-	past = changes(old)
-	return past, changes(arrived)
 }
 
 // maxAnew is how often an instance may continue as new in one turn, waiting for nothing. The engine would try for ever.
@@ -167,44 +117,11 @@ func (x executor) ExecuteActivity(ctx context.Context, id api.InstanceID, e *pro
 	if f := x.registry.activity(a.Name); f != nil {
 		return x.call(ctx, f, a, e), nil
 	}
-	request := &protos.ActivityRequest{Name: scheduled.Name, Version: scheduled.Version, Input: scheduled.Input, TaskExecutionId: scheduled.TaskExecutionId,
-		ParentTraceContext: scheduled.ParentTraceContext, WorkflowInstance: &protos.WorkflowInstance{InstanceId: string(id)}}
-	if why := x.tooLargeToSend(request, "the activity and its input have"); why != "" {
-		return history.TaskFailed(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: failureMessageTooLarge, ErrorMessage: why, IsNonRetriable: true}), nil
-	}
-	result, err := handOut(ctx, x.taskHub, func(ctx context.Context) (*protos.HistoryEvent, error) {
-		return x.remote.ExecuteActivity(ctx, id, e, opts)
-	})
+	result, err := x.workers.ExecuteActivity(ctx, x.tenant, string(id), e)
 	if errors.Is(err, ErrNoWorker) {
 		x.notBegun(a.Token)
 	}
 	return result, err
-}
-
-// notBegun notes of an attempt that it was handed to nobody.
-func (s *Service) notBegun(token int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h := s.held[token]; h != nil {
-		h.notBegun = true
-	}
-}
-
-// bound returns a context that ends when the activity is not to be carried out here any more, and not just because no new ones are taken.
-func (s *Service) bound(ctx context.Context, token int64) (context.Context, context.CancelCauseFunc) {
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	s.mu.Lock()
-	h := s.held[token]
-	s.mu.Unlock()
-	if h == nil {
-		cancel(forebay.ErrLockLost)
-		return ctx, cancel
-	}
-	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
-	return ctx, func(cause error) {
-		stop()
-		cancel(cause)
-	}
 }
 
 // call calls a Go function.
@@ -241,3 +158,14 @@ func (x executor) call(ctx context.Context, f ActivityFunc, a *ActivityItem, e *
 
 // Shutdown is the engine's; nothing here has to be shut down.
 func (x executor) Shutdown(context.Context) error { return nil }
+
+// withoutExecutionIDs takes the execution ids out of what a Go function asks for. The engine makes one up for each activity and nothing
+// here reads it. A worker is sent it as field 7 of an ActivityRequest, where Microsoft's SDKs expect the map of its tags: they cannot
+// read a work item with such an id at all. What a Dapr worker's orchestrator asks for keeps its ids.
+func withoutExecutionIDs(resp *protos.WorkflowResponse) {
+	for _, a := range resp.GetActions() {
+		if t := a.GetScheduleTask(); t != nil {
+			t.TaskExecutionId = ""
+		}
+	}
+}

@@ -94,7 +94,7 @@ func TestGoldenHistory(t *testing.T) {
 		events = append(events, e)
 	}
 	end := events[len(events)-1].GetExecutionCompleted()
-	code := task.NewTaskExecutorWithLogger(r.engine, engineLog{New(Options{}).log})
+	code := task.NewTaskExecutorWithLogger(r.engine, EngineLog{New(Options{}).log})
 	// Of each length of the history, as it was after each turn.
 	for n, e := range events[:len(events)-1] {
 		if e.GetWorkflowStarted() != nil && n > 0 {
@@ -122,11 +122,11 @@ func recordGolden(t *testing.T, r *Registry, file string) {
 		t.Fatal(err)
 	}
 	p.ends(t, id, forebay.OrchestrationCompleted)
-	row, err := p.row(t.Context(), tenant, id)
+	row, err := p.Row(t.Context(), tenant, id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	events, err := p.history(t.Context(), row.No)
+	events, err := p.Events(t.Context(), row.No)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ import (
 // maxReplayed bounds the events of all the replays for one instance; they take about two seconds then. What is in doubt still, stays.
 const maxReplayed = 2_000_000
 
-var unlogged = engineLog{slog.New(slog.DiscardHandler)}
+var unlogged = EngineLog{slog.New(slog.DiscardHandler)}
 
 // tolerated returns the steps whose failures stay.
 func (w *rewind) handledFailures(ctx context.Context, row OrchestrationRow, events []*protos.HistoryEvent) (map[int32]bool, error) {

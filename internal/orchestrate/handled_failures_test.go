@@ -283,7 +283,7 @@ func TestRewindOfAnyCode(t *testing.T) {
 		code := task.NewTaskExecutorWithLogger(r.engine, unlogged)
 		again := history.NewEvent()
 		again.EventType = &protos.HistoryEvent_ExecutionResumed{ExecutionResumed: &protos.ExecutionResumedEvent{}}
-		w := &rewind{Service: New(Options{Registry: r}), again: again}
+		w := &rewind{Instances: &New(Options{Registry: r}).Instances, again: again}
 		row := OrchestrationRow{}
 		row.Name = "any"
 

@@ -153,7 +153,7 @@ func TestProcessesShareWork(t *testing.T) {
 // What the engine logs never shows what users put in.
 func TestEngineLogShowsNoPayload(t *testing.T) {
 	var b strings.Builder
-	l := engineLog{newTextLogger(&b)}
+	l := EngineLog{newTextLogger(&b)}
 	e := history.NewEvent()
 	e.EventType = history.TaskCompleted(1, "", history.Value([]byte(`"secret"`))).EventType
 	l.Warnf("%v: dropping duplicate event: %v", "id", e)

@@ -105,6 +105,16 @@ func (p *process) ends(t *testing.T, id string, want forebay.OrchestrationStatus
 	return o
 }
 
+// until looks again and again until something is so.
+func until(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for begun := time.Now(); !so(); <-time.After(5 * time.Millisecond) {
+		if time.Since(begun) > time.Minute {
+			t.Fatal("not within a minute: ", what)
+		}
+	}
+}
+
 func add[T any](t testing.TB, r *Registry, name string, f func(context.Context, T) (any, error)) {
 	t.Helper()
 	err := r.AddActivity(name, func(ctx context.Context, input json.RawMessage) (any, error) {

@@ -15,7 +15,7 @@ import (
 )
 
 // maxHistoryEvents bounds the history of one execution. What needs more continues as new.
-const maxHistoryEvents = 100_000
+const MaxHistoryEvents = 100_000
 
 // maxHistoryBytes bounds it as well: a history is read, kept in memory and sent to a worker whole.
 const maxHistoryBytes = 256 << 20
@@ -67,8 +67,8 @@ func (h *taskHub) resultOf(item *OrchestrationItem, state *backend.WorkflowRunti
 		return nil, fmt.Errorf("unknown status of %s", item.ID)
 	}
 	r := &OrchestrationResult{Status: status, CustomStatus: history.JSON(state.CustomStatus), Events: len(state.NewEvents)}
-	if len(state.OldEvents)+len(state.NewEvents) > maxHistoryEvents && status != forebay.OrchestrationTerminated {
-		return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", maxHistoryEvents))
+	if len(state.OldEvents)+len(state.NewEvents) > MaxHistoryEvents && status != forebay.OrchestrationTerminated {
+		return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", MaxHistoryEvents))
 	}
 	if status != forebay.OrchestrationTerminated {
 		if bytes > maxHistoryBytes {
@@ -139,7 +139,7 @@ func (h *taskHub) addMessages(r *OrchestrationResult, item *OrchestrationItem, s
 			continue
 		}
 		e := received(m.HistoryEvent)
-		message := OrchestrationMessage{To: m.TargetInstanceId, Effect: effectOf(e)}
+		message := OrchestrationMessage{To: m.TargetInstanceId, Effect: EffectOf(e)}
 		switch started := e.GetExecutionStarted(); {
 		case started != nil:
 			if err := h.addStart(&message, item, state, e); err != nil {

@@ -3,6 +3,8 @@ package orchestrate
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/dapr/durabletask-go/api/protos"
@@ -16,7 +18,7 @@ import (
 
 // A history that is too long fails its instance, but does not keep it from being terminated, sub-orchestrations included.
 func TestEndOfALongHistory(t *testing.T) {
-	h := &taskHub{Service: &Service{opts: Options{MaxBytes: 1 << 20}}}
+	h := &taskHub{Service: New(Options{MaxBytes: 1 << 20})}
 	for status, want := range map[protos.OrchestrationStatus]forebay.OrchestrationStatus{
 		protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED:  forebay.OrchestrationFailed,
 		protos.OrchestrationStatus_ORCHESTRATION_STATUS_TERMINATED: forebay.OrchestrationTerminated,
@@ -24,7 +26,7 @@ func TestEndOfALongHistory(t *testing.T) {
 		ended := history.NewEvent()
 		ended.EventType = &protos.HistoryEvent_ExecutionTerminated{ExecutionTerminated: &protos.ExecutionTerminatedEvent{Recurse: true}}
 		result, err := h.resultOf(&OrchestrationItem{ID: "long"}, &backend.WorkflowRuntimeState{
-			StartEvent: &protos.ExecutionStartedEvent{}, OldEvents: make([]*protos.HistoryEvent, maxHistoryEvents), NewEvents: []*protos.HistoryEvent{history.NewEvent()},
+			StartEvent: &protos.ExecutionStartedEvent{}, OldEvents: make([]*protos.HistoryEvent, MaxHistoryEvents), NewEvents: []*protos.HistoryEvent{history.NewEvent()},
 			CompletedEvent:  &protos.ExecutionCompletedEvent{WorkflowStatus: status},
 			PendingMessages: []*protos.WorkflowRuntimeStateMessage{{TargetInstanceId: "called", HistoryEvent: ended}},
 		}, 0)
@@ -39,7 +41,7 @@ func TestEndOfALongHistory(t *testing.T) {
 
 // So does one that has too many bytes, also before it has too many events.
 func TestEndOfALargeHistory(t *testing.T) {
-	h := &taskHub{Service: &Service{opts: Options{MaxBytes: 16 << 20}}}
+	h := &taskHub{Service: New(Options{MaxBytes: 16 << 20})}
 	large := history.TaskCompleted(1, "", history.Value(make([]byte, 16<<20)))
 	for n, want := range map[int]forebay.OrchestrationStatus{15: forebay.OrchestrationCompleted, 16: forebay.OrchestrationFailed} {
 		old := make([]*protos.HistoryEvent, n)
@@ -87,11 +89,48 @@ func TestSizesOfHistories(t *testing.T) {
 			return string(row.CustomStatus) == `"here"`
 		})
 		var past history.Cached
-		for number, ok := int64(0), false; !ok && number < 10; number++ {
-			past, ok = p.cache.Get(no, number)
-		}
+		until(t, "the history is cached", func() (ok bool) {
+			for number := int64(0); !ok && number < 100; number++ {
+				past, ok = p.cache.Get(no, number)
+			}
+			return ok
+		})
 		if len(past.Events) == 0 || past.Bytes != history.Size(past.Events) {
 			t.Errorf("%d bytes are kept of %d events, which have %d", past.Bytes, len(past.Events), history.Size(past.Events))
+		}
+	})
+}
+
+// What a failure says is stored up to a bound, and whatever its bytes are.
+func TestFailureIsBounded(t *testing.T) {
+	onBoth(t, func(t *testing.T, where db.Options) {
+		why := errors.New("\xff" + strings.Repeat("x", 3*history.MaxFailureText))
+		r := NewRegistry()
+		add(t, r, "fail", func(context.Context, string) (any, error) { return nil, why })
+		addOrchestrator(t, r, "fails", func(*task.WorkflowContext) (any, error) { return nil, why })
+		addOrchestrator(t, r, "child", func(ctx *task.WorkflowContext) (any, error) { return nil, ctx.CallChildWorkflow("fails").Await(nil) })
+		addOrchestrator(t, r, "calls", func(ctx *task.WorkflowContext) (any, error) {
+			return nil, activity(ctx, "fail", "", forebay.RetryPolicy{}).Await(nil)
+		})
+		p := run(t, where, Options{Registry: r})
+		for _, name := range []string{"fails", "child", "calls"} {
+			id := p.start(t, StartRequest{Name: name})
+			o := p.ends(t, id, forebay.OrchestrationFailed)
+			past, err := p.History(t.Context(), tenant, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			failures := []*forebay.OrchestrationFailure{o.Failure}
+			for _, e := range past {
+				if e.Failure != nil {
+					failures = append(failures, e.Failure)
+				}
+			}
+			for _, f := range failures {
+				if n := len(f.Message); f.Type == failurePoison || n < history.MaxFailureText-100 || n > history.MaxFailureText {
+					t.Errorf("%s: a failure %.20s of %d bytes: %.40s", name, f.Type, n, f.Message)
+				}
+			}
 		}
 	})
 }

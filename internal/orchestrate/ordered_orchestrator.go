@@ -30,7 +30,7 @@ type Ended struct {
 
 // AddOrdered registers an orchestrator. There is one version of it.
 func (r *Registry) AddOrdered(name string, f OrderedFunc) error {
-	if !forebay.ValidText(name, maxFunctionName) {
+	if !forebay.ValidText(name, MaxNameBytes) {
 		return forebay.Invalid("orchestrator", "%q cannot be a name", name)
 	}
 	r.mu.Lock()
@@ -51,7 +51,7 @@ func (r *Registry) orderedFunc(name string) OrderedFunc {
 // executeOrdered replays an ordered orchestrator. An error with a FailureType fails the instance with it.
 func (x executor) executeOrdered(ctx context.Context, f OrderedFunc, id api.InstanceID, name string, old, arrived []*protos.HistoryEvent) (*protos.WorkflowResponse, error) {
 	run := newOrderedRun(old, arrived)
-	code, err := run.code(name, f, engineLog{x.log})
+	code, err := run.code(name, f, EngineLog{x.log})
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func newOrderedRun(old, arrived []*protos.HistoryEvent) *orderedRun {
 	return r
 }
 
-func (r *orderedRun) code(name string, f OrderedFunc, log engineLog) (backend.Executor, error) {
+func (r *orderedRun) code(name string, f OrderedFunc, log EngineLog) (backend.Executor, error) {
 	registry := task.NewTaskRegistry()
 	err := registry.AddVersionedWorkflowN(name, "", true, func(ctx *task.WorkflowContext) (v any, err error) {
 		v, r.outcome = f(ctx, r.ended, r.now)

@@ -33,7 +33,7 @@ func (p *process) sees(t *testing.T, id, what string, done func(OrchestrationRow
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := p.watch(ctx, no, id, func(row OrchestrationRow) (bool, error) { return done(row), nil }); err != nil {
+	if err := p.Watch(ctx, no, id, func(row OrchestrationRow) (bool, error) { return done(row), nil }); err != nil {
 		t.Fatalf("%s of %s is not seen: %v", what, id, err)
 	}
 }

@@ -36,6 +36,12 @@ type Blobs interface {
 	Delete(ctx context.Context, key string) error
 }
 
+// payloads keeps payloads in blob storage.
+type payloads struct {
+	blobs Blobs // nil: all payloads stand in the database
+	store *Store
+}
+
 // largeTurn is from where on the events of a turn are one payload though none of them is large: many small ones are no reason to wait for
 // blob storage.
 const largeHistory = 1 << 20
@@ -59,8 +65,8 @@ func within(ctx context.Context, size int) (context.Context, context.CancelFunc)
 }
 
 // keep puts the payloads that are large into blob storage, and names them by their keys, which it returns.
-func (s *Service) storePayloads(ctx context.Context, tenant int64, payloads ...*Payload) (keys []string, err error) {
-	if s.opts.Blobs == nil {
+func (s *payloads) storePayloads(ctx context.Context, tenant int64, payloads ...*Payload) (keys []string, err error) {
+	if s.blobs == nil {
 		return nil, nil
 	}
 	large := largeOf(payloads)
@@ -85,13 +91,13 @@ func keysOf(tenant int64, large []*Payload) []string {
 }
 
 // keepAs puts payloads into blob storage under these keys.
-func (s *Service) storePayloadsAs(ctx context.Context, keys []string, large []*Payload) error {
+func (s *payloads) storePayloadsAs(ctx context.Context, keys []string, large []*Payload) error {
 	ctx, cancel := context.WithTimeout(ctx, storePayloadsTime)
 	defer cancel()
 	err := forEach(ctx, len(large), func(ctx context.Context, i int) error {
 		ctx, cancel := within(ctx, len(large[i].Bytes))
 		defer cancel()
-		return s.opts.Blobs.Put(ctx, keys[i], bytes.NewReader(large[i].Bytes), int64(len(large[i].Bytes)))
+		return s.blobs.Put(ctx, keys[i], bytes.NewReader(large[i].Bytes), int64(len(large[i].Bytes)))
 	})
 	if err != nil {
 		return err
@@ -122,43 +128,43 @@ const (
 const orchestrationPatience = 5 * time.Second
 
 // keepTurn is keep for what a turn has led to.
-func (s *Service) storeResultPayloads(ctx context.Context, item *OrchestrationItem, r *OrchestrationResult) (keys []string, err error) {
-	return s.storeHeld(ctx, item.Token, item.Tenant, orchestrationPatience, payloadsOf(r)...)
+func (h *taskHub) storeResultPayloads(ctx context.Context, item *OrchestrationItem, r *OrchestrationResult) (keys []string, err error) {
+	return h.storeHeld(ctx, item.Token, item.Tenant, orchestrationPatience, payloadsOf(r)...)
 }
 
 // keepResult is keep for the result of an activity. It was paid for, so while blob storage is not available it is not given up, until the activity
 // is not to be carried out here any more.
-func (s *Service) storeActivityResult(ctx context.Context, a *ActivityItem, result *Payload) (keys []string, err error) {
-	return s.storeHeld(ctx, a.Token, a.Tenant, math.MaxInt64, result)
+func (h *taskHub) storeActivityResult(ctx context.Context, a *ActivityItem, result *Payload) (keys []string, err error) {
+	return h.storeHeld(ctx, a.Token, a.Tenant, math.MaxInt64, result)
 }
 
 // keepHeld is keep for the outcome of what is carried out here under a lock, again and again for that long.
-func (s *Service) storeHeld(ctx context.Context, token, tenant int64, patience time.Duration, payloads ...*Payload) (keys []string, err error) {
+func (h *taskHub) storeHeld(ctx context.Context, token, tenant int64, patience time.Duration, payloads ...*Payload) (keys []string, err error) {
 	large := largeOf(payloads)
-	if len(large) == 0 || s.opts.Blobs == nil {
+	if len(large) == 0 || h.blobs == nil {
 		return nil, nil
 	}
 	keys = keysOf(tenant, large) // the same for all tries: what one has left behind is another's
-	ctx, cancel := s.bound(ctx, token)
+	ctx, cancel := h.bound(ctx, token)
 	defer cancel(nil)
 	begun := time.Now()
 	for pause := firstStorePause; ; pause = min(2*pause, maxStorePause) {
-		if err = s.storePayloadsAs(ctx, keys, large); err == nil {
+		if err = h.storePayloadsAs(ctx, keys, large); err == nil {
 			return keys, nil
 		}
 		if !isTransient(err) || time.Since(begun) > patience || sleep.For(ctx, pause) != nil {
-			s.deleteBlobs(context.WithoutCancel(ctx), keys) // or the sweep does
+			h.deleteBlobs(context.WithoutCancel(ctx), keys) // or the sweep does
 			return nil, err
 		}
 	}
 }
 
 // load returns a payload from wherever it is. What comes from blob storage is counted in the context's claim of memory. One that is not there any more is an errHistory.
-func (s *Service) load(ctx context.Context, p Payload) ([]byte, error) {
+func (s *payloads) load(ctx context.Context, p Payload) ([]byte, error) {
 	if p.Blob == "" || len(p.Bytes) > 0 {
 		return p.Bytes, nil
 	}
-	if s.opts.Blobs == nil {
+	if s.blobs == nil {
 		return nil, forebay.Errorf(forebay.CodeUnavailable, "there is no blob storage here to read a payload from")
 	}
 	if err := bounded.Grow(ctx, int64(p.Size())); err != nil {
@@ -166,7 +172,7 @@ func (s *Service) load(ctx context.Context, p Payload) ([]byte, error) {
 	}
 	ctx, cancel := within(ctx, p.Size())
 	defer cancel()
-	b, err := s.opts.Blobs.ReadAll(ctx, p.Blob, int64(p.Size()))
+	b, err := s.blobs.ReadAll(ctx, p.Blob, int64(p.Size()))
 	if forebay.CodeOf(err) == forebay.CodeNotFound {
 		err = fmt.Errorf("%w: a payload is missing in blob storage", history.ErrUnreadable)
 	}
@@ -174,7 +180,7 @@ func (s *Service) load(ctx context.Context, p Payload) ([]byte, error) {
 }
 
 // loadAll is load for many.
-func (s *Service) loadAll(ctx context.Context, payloads []Payload) (all [][]byte, err error) {
+func (s *payloads) loadAll(ctx context.Context, payloads []Payload) (all [][]byte, err error) {
 	all = make([][]byte, len(payloads))
 	var stored []int
 	for i, p := range payloads {
@@ -193,13 +199,13 @@ func (s *Service) loadAll(ctx context.Context, payloads []Payload) (all [][]byte
 const removeTime = 5 * time.Second
 
 // remove deletes blobs that nothing refers to. What it fails to delete the sweep does.
-func (s *Service) deleteBlobs(ctx context.Context, keys []string) {
+func (s *payloads) deleteBlobs(ctx context.Context, keys []string) {
 	if len(keys) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
-	_ = forEach(ctx, len(keys), func(ctx context.Context, i int) error { return s.opts.Blobs.Delete(ctx, keys[i]) })
+	_ = forEach(ctx, len(keys), func(ctx context.Context, i int) error { return s.blobs.Delete(ctx, keys[i]) })
 }
 
 // each calls f for 0 to n-1, some at once, until one fails, and returns the first error.
@@ -235,7 +241,7 @@ func forEach(ctx context.Context, n int, f func(ctx context.Context, i int) erro
 }
 
 // refused removes the payloads that were put for a transaction, if it was refused. After any other error it may have come about.
-func (s *Service) deleteIfRefused(ctx context.Context, err error, put []string) {
+func (s *payloads) deleteIfRefused(ctx context.Context, err error, put []string) {
 	switch forebay.CodeOf(err) {
 	case forebay.CodeLockLost, forebay.CodeConflict, forebay.CodeGone, forebay.CodeNotFound, forebay.CodeStorageFull:
 		s.deleteBlobs(ctx, put)
@@ -247,11 +253,11 @@ const freedAtOnce = 500
 
 // RemoveFreed removes the blobs that no instance has had any use for since before that time, and returns how many. Those that cannot be removed
 // keep no others from it, unless they are all of a page; of them one error is returned.
-func (s *Service) RemoveFreed(ctx context.Context, before time.Time) (removed int, err error) {
+func (s *payloads) RemoveFreed(ctx context.Context, before time.Time) (removed int, err error) {
 	return s.removeFreed(ctx, before, freedAtOnce)
 }
 
-func (s *Service) removeFreed(ctx context.Context, before time.Time, page int) (removed int, err error) {
+func (s *payloads) removeFreed(ctx context.Context, before time.Time, page int) (removed int, err error) {
 	for stuck := 0; ; {
 		keys, failed := s.store.FreedBlobs(ctx, before, stuck, page)
 		if failed != nil || len(keys) == 0 {
@@ -262,7 +268,7 @@ func (s *Service) removeFreed(ctx context.Context, before time.Time, page int) (
 		if failed := forEach(ctx, len(keys), func(ctx context.Context, i int) error {
 			limited, cancel := within(ctx, 0)
 			defer cancel()
-			errs[i] = s.opts.Blobs.Delete(limited, keys[i])
+			errs[i] = s.blobs.Delete(limited, keys[i])
 			if limited.Err() != nil && silent.Add(1) >= maxConcurrent { // it answers nobody
 				return errs[i]
 			}
@@ -329,7 +335,7 @@ func isLarge(events []byte) bool {
 }
 
 // fill reads the input and the output of an instance from blob storage.
-func (s *Service) fill(ctx context.Context, row *OrchestrationRow) error {
+func (s *payloads) Fill(ctx context.Context, row *OrchestrationRow) error {
 	if row.InputBlob == "" && row.OutputBlob == "" {
 		return nil
 	}

@@ -172,7 +172,7 @@ func TestSilentBlobStorage(t *testing.T) {
 		s.hold(item.Token, &heldItem{orchestration: item})
 		for name, call := range map[string]func() error{
 			"a turn": func() error {
-				_, err := s.storeResultPayloads(t.Context(), item, result)
+				_, err := s.taskHub(1).storeResultPayloads(t.Context(), item, result)
 				return err
 			},
 			"a reader": func() error {

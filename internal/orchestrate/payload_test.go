@@ -12,11 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
@@ -303,35 +299,6 @@ func TestLargePayloadsOfASecondTry(t *testing.T) {
 			}
 		}
 		p.holds(t, blobs, 1+3)
-	})
-}
-
-// Who does not ask for payloads by gRPC does not wait for them.
-func TestGetInstanceWithoutPayloads(t *testing.T) {
-	onBoth(t, func(t *testing.T, where db.Options) {
-		r, blobs := NewRegistry(), newFolder(t)
-		addOrchestrator(t, r, "waiting", waiting)
-		p := run(t, where, Options{Registry: r, Blobs: blobs})
-		_, client, _ := worker(t, p.serve(t))
-		id := p.start(t, StartRequest{Name: "waiting", Input: quoted(large("p"))})
-		p.until(t, id, forebay.OrchestrationRunning)
-		blobs.out.Store(true)
-		get := &protos.GetInstanceRequest{InstanceId: id}
-		if _, err := client.TerminateInstance(t.Context(), &protos.TerminateRequest{InstanceId: id}); err != nil {
-			t.Error(err)
-		}
-		for name, read := range map[string]func(context.Context, *protos.GetInstanceRequest, ...grpc.CallOption) (*protos.GetInstanceResponse, error){
-			"GetInstance": client.GetInstance, "WaitForInstanceStart": client.WaitForInstanceStart, "WaitForInstanceCompletion": client.WaitForInstanceCompletion,
-		} {
-			get.GetInputsAndOutputs = false
-			if resp, err := read(t.Context(), get); err != nil || resp.GetWorkflowState().GetInput() != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			get.GetInputsAndOutputs = true
-			if _, err := read(t.Context(), get); status.Code(err) != codes.Unavailable {
-				t.Errorf("%s with payloads that cannot be read: %v", name, err)
-			}
-		}
 	})
 }
 

@@ -32,12 +32,12 @@ func NewRegistry() *Registry {
 }
 
 // maxFunctionName bounds the names of orchestrators and activities: those of other languages are often long.
-const maxFunctionName = 200
+const MaxNameBytes = 200
 
 // AddOrchestrator registers a version of an orchestrator; "" is one as well. New instances run the one that was added last,
 // those that have begun the one they began with.
 func (r *Registry) AddOrchestrator(name, version string, f task.Workflow) error {
-	if !forebay.ValidText(name, maxFunctionName) {
+	if !forebay.ValidText(name, MaxNameBytes) {
 		return forebay.Invalid("orchestrator", "%q cannot be a name", name)
 	}
 	r.mu.Lock()
@@ -51,7 +51,7 @@ func (r *Registry) AddOrchestrator(name, version string, f task.Workflow) error 
 
 // AddActivity registers an activity.
 func (r *Registry) AddActivity(name string, f ActivityFunc) error {
-	if !forebay.ValidText(name, maxFunctionName) {
+	if !forebay.ValidText(name, MaxNameBytes) {
 		return forebay.Invalid("activity", "%q cannot be a name", name)
 	}
 	r.mu.Lock()

@@ -17,7 +17,7 @@ const maxRewindAttempts = 10
 
 // Rewind lets an instance that failed go on: the activities that failed, or that its end cut off, are called again, the sub-orchestrations
 // that failed are rewound as well, and what had succeeded is not done again.
-func (s *Service) Rewind(ctx context.Context, tenant, id, reason string) error {
+func (s *Instances) Rewind(ctx context.Context, tenant, id, reason string) error {
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return err
@@ -29,7 +29,7 @@ func (s *Service) Rewind(ctx context.Context, tenant, id, reason string) error {
 		return err
 	}
 	for range maxRewindAttempts {
-		plan := rewind{Service: s, tenant: tenant, no: no, again: again, event: event}
+		plan := rewind{Instances: s, tenant: tenant, no: no, again: again, event: event}
 		row, err := s.store.Orchestration(ctx, no, id)
 		if err != nil {
 			return err
@@ -49,7 +49,7 @@ func (s *Service) Rewind(ctx context.Context, tenant, id, reason string) error {
 
 // rewind plans which instances go on from where.
 type rewind struct {
-	*Service
+	*Instances
 	tenant string
 	no     int64
 	again  *protos.HistoryEvent
@@ -76,7 +76,7 @@ func (w *rewind) carryOut(ctx context.Context) error {
 
 // add plans for an instance that failed, and for those that it has called.
 func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
-	events, err := w.history(ctx, row.No)
+	events, err := w.Events(ctx, row.No)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (w *rewind) child(ctx context.Context, parent *Rewound, parentID string, ca
 	case row.Status == forebay.OrchestrationFailed:
 		return nil, true, w.add(ctx, row)
 	case row.Status == forebay.OrchestrationCompleted:
-		if err := w.fill(ctx, &row); err != nil {
+		if err := w.Fill(ctx, &row); err != nil {
 			return nil, false, err
 		}
 		answer = history.NewEvent()
@@ -155,7 +155,7 @@ func (w *rewind) calledBy(ctx context.Context, row OrchestrationRow, execution s
 }
 
 // startOf returns how an instance began: that stands in its history, or still waits for its first turn.
-func (s *Service) startOf(ctx context.Context, instance int64) (*protos.ExecutionStartedEvent, error) {
+func (s *Instances) startOf(ctx context.Context, instance int64) (*protos.ExecutionStartedEvent, error) {
 	item, waiting, err := s.store.OrchestrationStart(ctx, instance)
 	if err != nil {
 		return nil, err

@@ -38,12 +38,6 @@ type Options struct {
 	Blobs Blobs
 	// MaxBytes bounds an input, an event's payload, or a result. Default 10 MiB.
 	MaxBytes int64
-	// MaxMessage bounds what a process that is connected by gRPC is sent at once, in bytes: a turn with its whole history, or an
-	// activity with its input. Default 4 MiB, which is what clients of gRPC receive unless they are told otherwise.
-	MaxMessage int
-	// MemoryBytes bounds the large messages of gRPC that are held at once, of those that come in and of those that go out each. Tenants
-	// share them. The largest message always fits. Default 64 MiB.
-	MemoryBytes int64
 	// Grace is how long a stop lets activities finish. Default 30 s.
 	Grace time.Duration
 	// Jobs carries out the activity [TaskActivity]; nil: there is none.
@@ -55,9 +49,6 @@ type Options struct {
 	// Limits judges what clients start and send; nil: nothing does.
 	Limits *limits.Meter
 }
-
-// DefaultMaxMessage is the default of Options.MaxMessage.
-const DefaultMaxMessage = 4 << 20
 
 // Taken is a turn or an attempt of an activity that this process took. Attempts that were lost are not told: see [Store.OnActivitiesLost].
 type ProcessedItem struct {
@@ -76,48 +67,22 @@ const (
 
 // Service runs orchestrations, and manages those of all processes.
 type Service struct {
-	store              *Store
-	registry           *Registry
-	log                *slog.Logger
-	opts               Options
-	cache              history.Cache
-	orchestrationSlots chan struct{} // a value for each that may still be taken
-	activitySlots      chan struct{} // the same of activities
-	jobSlots           chan struct{} // the same of activities that are jobs, while these are submitted
-	awayTime           time.Duration
-	// beforeApply is called in a turn once its code has decided; tests have it panic.
+	Instances
+	*heldItems
+	workers Workers
+	cache   history.Cache
+	// beforeApply is called with each orchestrator's response before that is applied. Tests have it panic.
 	beforeApply func(id string)
 
-	mu             sync.Mutex
-	taskHubs       map[int64]*taskHub // by tenant
-	held           map[int64]*heldItem
-	heldActivities int           // activities that are carried out, but for those that are jobs
-	heldByTenant   map[int64]int // how many of them are a tenant's
-	restartClaim   func()        // has the claim of activities begin anew; nil: that would change nothing
-	running        context.Context
-	stopped        bool // nothing is taken any more
-	idle           chan struct{}
-	closing        chan any // ends the streams of workers that are connected
+	taskHubs map[int64]*taskHub // by tenant, guarded by heldItems.mu
+	drained  chan any
 }
-
-// held is a turn or an activity that is being carried out here.
-type heldItem struct {
-	orchestration *OrchestrationItem
-	activity      *ActivityItem
-	cancel        context.CancelCauseFunc
-	ctx           context.Context
-	notBegun      bool // the activity was handed to nobody
-}
-
-// isPlain reports whether it is an activity that is no job.
-func (h *heldItem) isPlain() bool { return h.activity != nil && h.activity.Name != TaskActivity }
 
 // New returns a service. Run carries orchestrations out; managing them needs no Run.
 func New(opts Options) *Service {
 	opts.ConcurrentOrchestrations, opts.ConcurrentActivities = cmp.Or(opts.ConcurrentOrchestrations, 64), cmp.Or(opts.ConcurrentActivities, 256)
 	opts.Lock, opts.Grace = cmp.Or(opts.Lock, time.Minute), cmp.Or(opts.Grace, 30*time.Second)
-	opts.MaxBytes, opts.MaxMessage = cmp.Or(opts.MaxBytes, forebay.DefaultMaxInputBytes), cmp.Or(opts.MaxMessage, DefaultMaxMessage)
-	opts.MemoryBytes = cmp.Or(opts.MemoryBytes, 64<<20)
+	opts.MaxBytes = cmp.Or(opts.MaxBytes, forebay.DefaultMaxInputBytes)
 	if opts.Registry == nil {
 		opts.Registry = NewRegistry()
 	}
@@ -127,19 +92,11 @@ func New(opts Options) *Service {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Service{store: opts.Store, registry: opts.Registry, log: opts.Logger, opts: opts,
-		orchestrationSlots: make(chan struct{}, opts.ConcurrentOrchestrations), activitySlots: make(chan struct{}, opts.ConcurrentActivities),
-		jobSlots: make(chan struct{}, maxSubmits), heldByTenant: map[int64]int{}, awayTime: awayTime, taskHubs: map[int64]*taskHub{}, held: map[int64]*heldItem{}, closing: make(chan any)}
-	for range opts.ConcurrentOrchestrations {
-		s.orchestrationSlots <- struct{}{}
+	return &Service{
+		Instances: Instances{payloads: payloads{opts.Blobs, opts.Store}, store: opts.Store, registry: opts.Registry, log: opts.Logger, opts: opts},
+		heldItems: newHeldItems(opts.ConcurrentOrchestrations, opts.ConcurrentActivities),
+		workers:   noWorkers{}, taskHubs: map[int64]*taskHub{}, drained: make(chan any),
 	}
-	for range opts.ConcurrentActivities {
-		s.activitySlots <- struct{}{}
-	}
-	for range maxSubmits {
-		s.jobSlots <- struct{}{}
-	}
-	return s
 }
 
 // Run takes turns and activities until ctx ends, then lets those under way finish for a while.
@@ -160,92 +117,14 @@ func (s *Service) Run(ctx context.Context) {
 	renewal.Go(func() { s.renew(renewing) })
 	<-ctx.Done()
 	loops.Wait()
-	s.drain()
-	close(s.closing)
+	s.drain(s.opts.Grace)
+	close(s.drained)
 	stop()
 	for _, h := range s.startedTaskHubs() {
 		h.stop()
 	}
 	stopRenewing()
 	renewal.Wait()
-}
-
-var errStopping = forebay.Errorf(forebay.CodeUnavailable, "the server is stopping")
-
-// cutOffTime bounds how long what is cut off has to be given back before the engine is stopped.
-const cutOffTime = 5 * time.Second
-
-// drain waits for what is being carried out. After the grace period it is cut off, and given back.
-func (s *Service) drain() {
-	s.mu.Lock()
-	s.stopped = true
-	idle := make(chan struct{})
-	s.idle = idle
-	if len(s.held) == 0 {
-		close(idle)
-		s.idle = nil
-	}
-	s.mu.Unlock()
-	timer := time.NewTimer(s.opts.Grace)
-	defer timer.Stop()
-	select {
-	case <-idle:
-		return
-	case <-timer.C:
-	}
-	s.mu.Lock()
-	for _, h := range s.held {
-		h.cancel(errStopping)
-	}
-	s.mu.Unlock()
-	timer.Reset(cutOffTime)
-	select {
-	case <-idle:
-	case <-timer.C:
-	}
-}
-
-// hold notes that something is carried out here from now on.
-func (s *Service) hold(token int64, h *heldItem) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h.ctx, h.cancel = context.WithCancelCause(s.running)
-	s.held[token] = h
-	if h.isPlain() {
-		s.heldActivities++
-		s.heldByTenant[h.activity.Tenant]++
-	}
-}
-
-// release is for what is not carried out any more; its place is free.
-func (s *Service) release(token int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.held[token]
-	if h == nil {
-		return
-	}
-	h.cancel(nil)
-	delete(s.held, token)
-	switch {
-	case h.orchestration != nil:
-		s.orchestrationSlots <- struct{}{}
-	case h.isPlain():
-		s.heldActivities--
-		if s.heldByTenant[h.activity.Tenant]--; s.heldByTenant[h.activity.Tenant] == 0 {
-			delete(s.heldByTenant, h.activity.Tenant)
-		}
-		s.activitySlots <- struct{}{}
-		if s.restartClaim != nil {
-			s.restartClaim()
-		}
-	default:
-		s.jobSlots <- struct{}{}
-	}
-	if len(s.held) == 0 && s.idle != nil {
-		close(s.idle)
-		s.idle = nil
-	}
 }
 
 // waitFor waits for a place and takes all there are.
@@ -345,22 +224,6 @@ func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
 	return len(activities), err
 }
 
-// room is how many more activities of a tenant are taken, beside those that a claim has got already. If there is none, full is called, under s.mu.
-func (s *Service) room(tenant int64, its, all int, full func()) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	its += s.heldByTenant[tenant]
-	left := s.opts.ConcurrentActivities - s.heldActivities - all
-	n := (tenantShare*left - its) / (tenantShare + 1) // the largest for which its+n is no more than its share of what is left then
-	if its == 0 {
-		n = max(n, min(left, 1))
-	}
-	if n <= 0 {
-		full()
-	}
-	return n
-}
-
 func (s *Service) takeJobActivities(ctx context.Context, most int) (int, error) {
 	activities, err := s.store.ClaimActivities(ctx, ClaimRequest{Max: most, Lock: s.opts.Lock, Takes: func(_ int64, name string) bool { return name == TaskActivity }})
 	for i := range activities {
@@ -371,19 +234,11 @@ func (s *Service) takeJobActivities(ctx context.Context, most int) (int, error) 
 }
 
 func (s *Service) takesOrchestrations(tenant int64, name string) bool {
-	return s.registry.hasOrchestrator(name) || s.connected(tenant)
+	return s.registry.hasOrchestrator(name) || s.workers.Connected(tenant)
 }
 
 func (s *Service) takesActivities(tenant int64, name string) bool {
-	return name != TaskActivity && (s.registry.hasActivity(name) || s.connected(tenant))
-}
-
-// connected reports whether a process of the tenant waits for work by gRPC.
-func (s *Service) connected(tenant int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.taskHubs[tenant]
-	return h != nil && h.streams > 0
+	return name != TaskActivity && (s.registry.hasActivity(name) || s.workers.Connected(tenant))
 }
 
 // renew extends the locks of all that is carried out here. What was lost is cut off.

@@ -11,8 +11,8 @@ import (
 // turn that takes it in is any process's, and runs no code, whether it is there or not. What arrived with it is in the history then, and
 // the code sees it once it runs again.
 
-// effectOf returns what an event does to an instance besides what its code makes of it.
-func effectOf(e *protos.HistoryEvent) Effect {
+// EffectOf returns what an event does to an instance besides what its code makes of it.
+func EffectOf(e *protos.HistoryEvent) Effect {
 	switch e.GetEventType().(type) {
 	case *protos.HistoryEvent_ExecutionSuspended:
 		return Suspends

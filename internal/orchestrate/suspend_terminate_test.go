@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dapr/durabletask-go/api"
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -282,13 +281,9 @@ func TestReasonsAreBounded(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		p := run(t, where, without())
 		id := p.start(t, StartRequest{Name: "gone"})
-		no, err := p.store.Queues.EnsureTenant(t.Context(), tenant)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for length, refused := range map[int]bool{maxReasonBytes + 1: true, maxReasonBytes: false} {
+		for length, refused := range map[int]bool{MaxReasonBytes + 1: true, MaxReasonBytes: false} {
 			reason := wrapperspb.String(strings.Repeat("x", length))
-			err := p.taskHub(no).AddNewWorkflowEvent(t.Context(), api.InstanceID(id), &protos.HistoryEvent{EventId: -1, Timestamp: timestamppb.Now(),
+			err := p.Send(t.Context(), tenant, id, &protos.HistoryEvent{EventId: -1, Timestamp: timestamppb.Now(),
 				EventType: &protos.HistoryEvent_ExecutionSuspended{ExecutionSuspended: &protos.ExecutionSuspendedEvent{Input: reason}}})
 			if (forebay.CodeOf(err) == forebay.CodeInvalidRequest) != refused || !refused && err != nil {
 				t.Errorf("%d bytes: %v", length, err)

@@ -1,4 +1,4 @@
-package orchestrate
+package durabletask
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate"
 )
 
 const largeAnswer = 3 << 20
@@ -23,9 +24,9 @@ const largeAnswer = 3 << 20
 // serveLarge has an endpoint answer tenants, whose keys are their names, each of which has a large instance "large".
 func serveLarge(t *testing.T, change func(*endpoint), tenants ...string) (*endpoint, func() protos.TaskHubSidecarServiceClient) {
 	t.Helper()
-	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true, MaxBytes: 4 << 20, MemoryBytes: 1 << 20})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, orchestrate.Options{Remote: true, MaxBytes: 4 << 20}, func(o *Options) { o.MemoryBytes = 1 << 20 })
 	for _, name := range tenants {
-		if _, err := p.Start(t.Context(), name, StartRequest{Name: "remote", ID: "large", Input: []byte(`"` + strings.Repeat("x", largeAnswer) + `"`)}); err != nil {
+		if _, err := p.Start(t.Context(), name, orchestrate.StartRequest{Name: "remote", ID: "large", Input: []byte(`"` + strings.Repeat("x", largeAnswer) + `"`)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -33,7 +34,7 @@ func serveLarge(t *testing.T, change func(*endpoint), tenants ...string) (*endpo
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := p.endpoint(listener, GRPC{Authenticate: func(_ context.Context, key string) (forebay.Caller, bool, error) {
+	e := p.server.endpoint(listener, ServeOptions{Authenticate: func(_ context.Context, key string) (forebay.Caller, bool, error) {
 		return forebay.Caller{KeyID: "key_" + key, Tenant: key, Scopes: forebay.Scopes}, false, nil
 	}})
 	change(e)

@@ -1,4 +1,4 @@
-package orchestrate
+package durabletask
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
-	bounded "github.com/forebayhq/forebay/internal/memory"
+	"github.com/forebayhq/forebay/internal/memory"
 )
 
 // grpc-go accepts a message that is sent as a whole, however large it is, and keeps it until the client has read it. So a large one is
@@ -29,10 +29,10 @@ const (
 // sender sends the messages of a call.
 type sender struct {
 	stream grpc.ServerStream
-	pool   *bounded.Pool
+	pool   *memory.Pool
 	tenant string
-	claim  *bounded.Claim // of what was read for the answer
-	hangUp func()         // closes the connection
+	claim  *memory.Claim // of what was read for the answer
+	hangUp func()        // closes the connection
 
 	answerTime time.Duration
 }
@@ -47,10 +47,10 @@ func (s *sender) send(ctx context.Context, m any) error {
 	if size <= freeWeight {
 		return s.stream.SendMsg(m)
 	}
-	claim, limit, grow := s.claim, s.answerTime, (*bounded.Claim).Grow
+	claim, limit, grow := s.claim, s.answerTime, (*memory.Claim).Grow
 	if _, isWork := m.(*protos.WorkItem); isWork {
 		// It is not lost for want of room: nobody else has it, and its turn or its activity has a time limit of its own.
-		claim, limit, grow = s.pool.Claim(s.tenant), workTime, (*bounded.Claim).GrowPatiently
+		claim, limit, grow = s.pool.Claim(s.tenant), workTime, (*memory.Claim).GrowPatiently
 	}
 	defer claim.Release()
 	if err := grow(claim, ctx, size); err != nil {

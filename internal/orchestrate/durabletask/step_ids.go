@@ -1,4 +1,4 @@
-package orchestrate
+package durabletask
 
 import (
 	"github.com/dapr/durabletask-go/api/protos"

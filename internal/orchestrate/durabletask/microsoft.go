@@ -1,7 +1,6 @@
-package orchestrate
+package durabletask
 
 import (
-	"github.com/dapr/durabletask-go/api/protos"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -40,17 +39,6 @@ func withoutTaskTrace(number protowire.Number, value []byte) ([]byte, bool) {
 		// The first field of a trace context is a text. No id begins with its tag, which is a line feed.
 		return value, number != taskTrace || len(value) > 0 && value[0] != fieldOfBytes
 	}), true
-}
-
-// withoutExecutionIDs takes the execution ids out of what a Go function asks for. The engine makes one up for each activity and nothing
-// here reads it. A worker is sent it as field 7 of an ActivityRequest, where Microsoft's SDKs expect the map of its tags: they cannot
-// read a work item with such an id at all. What a Dapr worker's orchestrator asks for keeps its ids.
-func withoutExecutionIDs(resp *protos.WorkflowResponse) {
-	for _, a := range resp.GetActions() {
-		if t := a.GetScheduleTask(); t != nil {
-			t.TaskExecutionId = ""
-		}
-	}
 }
 
 // isTrace reports whether a field is Microsoft's context of a trace and not the version of an orchestration, whose parts are texts.

@@ -1,10 +1,9 @@
-package orchestrate
+package durabletask
 
 import (
 	"fmt"
 	"strings"
 
-	"github.com/dapr/durabletask-go/api"
 	"github.com/dapr/durabletask-go/api/helpers"
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/backend/runtimestate"
@@ -13,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/panics"
 )
@@ -24,21 +24,18 @@ import (
 const failureInvalidAnswer = "InvalidAnswer"
 
 // checked returns the answer to a turn, or a failure of the instance in its place if it cannot be carried out.
-func (x executor) checkedResponse(resp *protos.WorkflowResponse, id api.InstanceID, old, arrived []*protos.HistoryEvent) *protos.WorkflowResponse {
+func (s *Server) checkedResponse(resp *protos.WorkflowResponse, id string, old, arrived []*protos.HistoryEvent) *protos.WorkflowResponse {
 	for _, a := range resp.GetActions() {
 		stripAction(a)
 	}
 	why := firstOf(checkResponse(resp), checkInProgress(resp, old, arrived))
-	if why == "" && x.dryRun(resp, id, old, arrived) != nil {
+	if why == "" && s.dryRun(resp, id, old, arrived) != nil {
 		why = "what it asks for cannot be carried out"
 	}
 	if why == "" {
 		return resp
 	}
-	p := history.NewScheduled()
-	p.TakeFrom(old)
-	p.TakeFrom(arrived)
-	return history.Failed(id, p.Last+1, failureInvalidAnswer, "the orchestrator's answer is not valid: "+why)
+	return failed(id, old, arrived, failureInvalidAnswer, "the orchestrator's answer is not valid: "+why)
 }
 
 // plain takes out of an action where else it is to be carried out, and which history it is to take along: there is one server, and
@@ -60,8 +57,8 @@ func stripAction(a *protos.WorkflowAction) {
 }
 
 // rehearse carries out an answer on a copy of the instance, without its history.
-func (x executor) dryRun(resp *protos.WorkflowResponse, id api.InstanceID, old, arrived []*protos.HistoryEvent) error {
-	return panics.Run(x.log, "the answer of an orchestrator", func() error {
+func (s *Server) dryRun(resp *protos.WorkflowResponse, id string, old, arrived []*protos.HistoryEvent) error {
+	return panics.Run(s.log, "the answer of an orchestrator", func() error {
 		start := history.Started(old, arrived)
 		if start == nil {
 			return history.ErrUnreadable
@@ -71,14 +68,14 @@ func (x executor) dryRun(resp *protos.WorkflowResponse, id api.InstanceID, old, 
 		for i, a := range resp.Actions {
 			actions[i] = proto.CloneOf(a)
 		}
-		state := &protos.WorkflowRuntimeState{InstanceId: string(id), StartEvent: proto.CloneOf(start)}
+		state := &protos.WorkflowRuntimeState{InstanceId: id, StartEvent: proto.CloneOf(start)}
 		_, err := runtimestate.NewApplier("", "").Actions(state, resp.CustomStatus, actions, nil, nil)
 		return err
 	})
 }
 
 // maxActions bounds what a turn may ask for: more does not go into a history.
-const maxActions = maxHistoryEvents
+const maxActions = orchestrate.MaxHistoryEvents
 
 // checkAnswer says why an answer cannot be carried out; "": it can.
 func checkResponse(resp *protos.WorkflowResponse) string {
@@ -102,11 +99,11 @@ func checkResponse(resp *protos.WorkflowResponse) string {
 		asked[a.Id] = true
 	}
 	if v := resp.GetVersion(); v != nil {
-		if why := checkText("its version", v.GetName(), maxVersion, true); why != "" {
+		if why := checkText("its version", v.GetName(), orchestrate.MaxVersionBytes, true); why != "" {
 			return why
 		}
 		for _, patch := range v.GetPatches() {
-			if why := checkText("a patch of its version", patch, maxVersion, true); why != "" {
+			if why := checkText("a patch of its version", patch, orchestrate.MaxVersionBytes, true); why != "" {
 				return why
 			}
 		}
@@ -143,9 +140,6 @@ func checkInProgress(resp *protos.WorkflowResponse, old, arrived []*protos.Histo
 	return ""
 }
 
-// maxVersion bounds the version of an orchestrator, in bytes.
-const maxVersion = 256
-
 // checkAction says what is wrong with an action; "": nothing is.
 func checkAction(a *protos.WorkflowAction) string {
 	if a == nil {
@@ -156,39 +150,39 @@ func checkAction(a *protos.WorkflowAction) string {
 		t := v.ScheduleTask
 		return firstOf(
 			present(t != nil),
-			checkText("has as the name of an activity", t.GetName(), maxFunctionName, false),
-			checkText("has as its version", t.GetVersion().GetValue(), maxVersion, true),
-			checkText("has as its execution id", t.GetTaskExecutionId(), maxInstanceID, true))
+			checkText("has as the name of an activity", t.GetName(), orchestrate.MaxNameBytes, false),
+			checkText("has as its version", t.GetVersion().GetValue(), orchestrate.MaxVersionBytes, true),
+			checkText("has as its execution id", t.GetTaskExecutionId(), orchestrate.MaxInstanceIDBytes, true))
 	case *protos.WorkflowAction_CreateTimer:
 		return firstOf(
 			present(v.CreateTimer != nil),
-			checkText("has as the name of a timer", v.CreateTimer.GetName(), maxInstanceID, true),
+			checkText("has as the name of a timer", v.CreateTimer.GetName(), orchestrate.MaxInstanceIDBytes, true),
 			checkTime("has a timer", v.CreateTimer.GetFireAt(), true))
 	case *protos.WorkflowAction_CreateChildWorkflow:
 		c := v.CreateChildWorkflow
 		return firstOf(
 			present(c != nil),
-			checkText("has as the name of a sub-orchestration", c.GetName(), maxFunctionName, false),
-			checkText("has as its version", c.GetVersion().GetValue(), maxVersion, true),
-			checkText("has as its instance id", c.GetInstanceId(), maxInstanceID, true))
+			checkText("has as the name of a sub-orchestration", c.GetName(), orchestrate.MaxNameBytes, false),
+			checkText("has as its version", c.GetVersion().GetValue(), orchestrate.MaxVersionBytes, true),
+			checkText("has as its instance id", c.GetInstanceId(), orchestrate.MaxInstanceIDBytes, true))
 	case *protos.WorkflowAction_CreateDetachedWorkflow:
 		c := v.CreateDetachedWorkflow
 		return firstOf(
 			present(c != nil),
-			checkText("has as the name of an orchestration", c.GetName(), maxFunctionName, false),
-			checkText("has as its version", c.GetVersion().GetValue(), maxVersion, true),
-			checkText("has as its instance id", c.GetInstanceId(), maxInstanceID, false),
-			checkText("has as its execution id", c.GetExecutionId().GetValue(), maxInstanceID, true),
+			checkText("has as the name of an orchestration", c.GetName(), orchestrate.MaxNameBytes, false),
+			checkText("has as its version", c.GetVersion().GetValue(), orchestrate.MaxVersionBytes, true),
+			checkText("has as its instance id", c.GetInstanceId(), orchestrate.MaxInstanceIDBytes, false),
+			checkText("has as its execution id", c.GetExecutionId().GetValue(), orchestrate.MaxInstanceIDBytes, true),
 			checkTime("has a start", c.GetScheduledStartTimestamp(), false))
 	case *protos.WorkflowAction_SendEvent:
 		return firstOf(
 			present(v.SendEvent.GetInstance() != nil),
-			checkText("has as the name of an event", v.SendEvent.GetName(), maxFunctionName, false),
-			checkText("has as its instance id", v.SendEvent.GetInstance().GetInstanceId(), maxInstanceID, false))
+			checkText("has as the name of an event", v.SendEvent.GetName(), orchestrate.MaxNameBytes, false),
+			checkText("has as its instance id", v.SendEvent.GetInstance().GetInstanceId(), orchestrate.MaxInstanceIDBytes, false))
 	case *protos.WorkflowAction_TerminateWorkflow:
 		return firstOf(
 			present(v.TerminateWorkflow != nil),
-			checkText("has as its instance id", v.TerminateWorkflow.GetInstanceId(), maxInstanceID, false),
+			checkText("has as its instance id", v.TerminateWorkflow.GetInstanceId(), orchestrate.MaxInstanceIDBytes, false),
 			checkReason(v.TerminateWorkflow.GetReason()))
 	case *protos.WorkflowAction_CompleteWorkflow:
 		return checkEnd(v.CompleteWorkflow)
@@ -249,8 +243,8 @@ func checkTime(what string, at *timestamppb.Timestamp, required bool) string {
 }
 
 func checkReason(reason *wrapperspb.StringValue) string {
-	if len(reason.GetValue()) > maxReasonBytes {
-		return fmt.Sprintf("has a reason of more than %d bytes", maxReasonBytes)
+	if len(reason.GetValue()) > orchestrate.MaxReasonBytes {
+		return fmt.Sprintf("has a reason of more than %d bytes", orchestrate.MaxReasonBytes)
 	}
 	return ""
 }

@@ -1,4 +1,4 @@
-package orchestrate
+package durabletask
 
 import (
 	"fmt"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate"
 )
 
 // shortWorker is worker, for a minute at most.
@@ -60,7 +61,7 @@ func answerTurn(t *testing.T, client protos.TaskHubSidecarServiceClient, item *p
 // way is a second try, which has a number of its own in the history.
 func TestActivityIsScheduledAgainBeforeItHasEnded(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
-		p := run(t, where, Options{Remote: true})
+		p := run(t, where, orchestrate.Options{Remote: true})
 		client, stream := shortWorker(t, p.serve(t))
 		next := func() *protos.WorkItem {
 			item, err := stream.Recv()
@@ -70,7 +71,7 @@ func TestActivityIsScheduledAgainBeforeItHasEnded(t *testing.T) {
 			return item
 		}
 		for _, failures := range []int{0, 1} {
-			id := p.start(t, StartRequest{Name: "remote", ID: fmt.Sprint("after ", failures)})
+			id := p.start(t, orchestrate.StartRequest{Name: "remote", ID: fmt.Sprint("after ", failures)})
 			for range failures {
 				answerTurn(t, client, next(), schedule(1, "slow"))
 				answerActivity(t, client, next(), "")
@@ -93,14 +94,14 @@ func TestActivityIsScheduledAgainBeforeItHasEnded(t *testing.T) {
 
 // Microsoft's SDKs read the field of an execution id as the tags of an activity. What a Go function calls has none.
 func TestActivityOfAGoFunctionHasNoExecutionID(t *testing.T) {
-	r := NewRegistry()
+	r := orchestrate.NewRegistry()
 	addOrchestrator(t, r, "calls", func(ctx *task.WorkflowContext) (any, error) {
 		var got string
 		return nil, activity(ctx, "elsewhere", nil, forebay.RetryPolicy{}).Await(&got)
 	})
-	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Registry: r, Remote: true})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, orchestrate.Options{Registry: r, Remote: true})
 	client, stream := shortWorker(t, p.serve(t))
-	id := p.start(t, StartRequest{Name: "calls"})
+	id := p.start(t, orchestrate.StartRequest{Name: "calls"})
 	item, err := stream.Recv()
 	if err != nil {
 		t.Fatal(err)

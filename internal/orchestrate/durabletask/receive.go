@@ -1,9 +1,10 @@
-package orchestrate
+package durabletask
 
 import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	bounded "github.com/forebayhq/forebay/internal/memory"
+	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
@@ -86,9 +87,9 @@ var errTransport = errors.New("the transport of grpc-go cannot be read from")
 
 // receiver reads the one message of a call.
 type receiver struct {
-	*Service
+	log        *slog.Logger
 	stream     grpc.ServerStream
-	pool       *bounded.Pool
+	pool       *memory.Pool
 	tenant     string
 	maxMessage int
 	reserved   *reservation
@@ -116,7 +117,7 @@ func (r *receiver) receive(ctx context.Context, m any) error {
 			}
 			return err
 		case n := <-begun:
-			timer.Reset(headerTime + 2*bounded.Wait + time.Duration(n)*time.Second/bytesPerSecond)
+			timer.Reset(headerTime + 2*memory.Wait + time.Duration(n)*time.Second/bytesPerSecond)
 			continue
 		case <-timer.C:
 		case <-ctx.Done():

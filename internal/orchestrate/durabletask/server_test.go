@@ -1,9 +1,10 @@
-package orchestrate
+package durabletask
 
 import (
 	"context"
 	"encoding/binary"
 	"io"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"strconv"
@@ -17,10 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-
-	"github.com/forebayhq/forebay/internal/db"
-
-	_ "google.golang.org/grpc/encoding/gzip"
+	_ "google.golang.org/grpc/encoding/gzip" // what clients may compress with
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -31,11 +29,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/limits"
-
-	// what clients may compress with
-
-	bounded "github.com/forebayhq/forebay/internal/memory"
+	"github.com/forebayhq/forebay/internal/memory"
+	"github.com/forebayhq/forebay/internal/orchestrate"
 )
 
 var errKey = forebay.Errorf(forebay.CodeUnauthorized, "the API key is missing, unknown, expired or revoked")
@@ -43,10 +40,10 @@ var errKey = forebay.Errorf(forebay.CodeUnauthorized, "the API key is missing, u
 // serveKeys has a process answer by gRPC to those with the key "good", and returns a connection to it.
 func serveKeys(t *testing.T, hold func(context.Context, forebay.Caller) (context.Context, func())) (*process, *grpc.ClientConn) {
 	t.Helper()
-	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, orchestrate.Options{Remote: true})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	address := serveAt(ctx, t, &running, p.Service, GRPC{Hold: hold, Authenticate: func(_ context.Context, key string) (forebay.Caller, bool, error) {
+	address := serveAt(ctx, t, &running, p.server, ServeOptions{Hold: hold, Authenticate: func(_ context.Context, key string) (forebay.Caller, bool, error) {
 		if key != "good" {
 			return forebay.Caller{}, false, errKey
 		}
@@ -114,7 +111,7 @@ func TestOpenCallsEndWithTheirKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := p.start(t, StartRequest{Name: "remote"})
+	id := p.start(t, orchestrate.StartRequest{Name: "remote"})
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +121,7 @@ func TestOpenCallsEndWithTheirKey(t *testing.T) {
 		waits <- err
 	}()
 	revoke(errKey)
-	p.start(t, StartRequest{Name: "remote", Input: []byte(`"not for the worker"`)})
+	p.start(t, orchestrate.StartRequest{Name: "remote", Input: []byte(`"not for the worker"`)})
 	if item, err := stream.Recv(); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("the worker was sent %v, %v", item, err)
 	}
@@ -198,7 +195,7 @@ func TestMessagesAreReadWithinBounds(t *testing.T) {
 			if strings.Contains(name, "many fields") {
 				limit = 4 * most
 			}
-			r := receiver{Service: New(Options{}), pool: bounded.New(2 * int64(limit)), tenant: tenant, maxMessage: limit}
+			r := receiver{log: slog.New(slog.DiscardHandler), pool: memory.New(2 * int64(limit)), tenant: tenant, maxMessage: limit}
 			own := &reservation{}
 			err := r.read(t.Context(), c.wire, c.into, own, make(chan int, 1))
 			if status.Code(err) != c.want {
@@ -363,7 +360,7 @@ func TestOnlyStrangersHoldUpTheirConnection(t *testing.T) {
 		"keys are not to read": {forebay.Errorf(forebay.CodeUnavailable, "the database is away"), 0, codes.Unavailable},
 		"no such key":          {forebay.Errorf(forebay.CodeUnauthorized, "the API key is not known"), 3, codes.Unauthenticated},
 	} {
-		e := (&Service{}).endpoint(nil, GRPC{Authenticate: func(context.Context, string) (forebay.Caller, bool, error) {
+		e := (&Server{}).endpoint(nil, ServeOptions{Authenticate: func(context.Context, string) (forebay.Caller, bool, error) {
 			return forebay.Caller{KeyID: "key_1"}, false, c.err
 		}})
 		e.opts.Limits = limits.New(nil, forebay.TenantLimits{})
@@ -396,7 +393,7 @@ func TestDrainEndsConnectionsWithoutACall(t *testing.T) {
 }
 
 func TestCallsAreBounded(t *testing.T) {
-	e := (&Service{}).endpoint(nil, GRPC{})
+	e := (&Server{}).endpoint(nil, ServeOptions{})
 	var leaves []func()
 	enter := func(tenant string) error {
 		leave, err := e.enter(tenant)

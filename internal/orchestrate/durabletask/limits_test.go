@@ -1,4 +1,4 @@
-package orchestrate
+package durabletask
 
 import (
 	"context"
@@ -19,19 +19,22 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/limits"
+	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/stores"
 )
 
 // limitedClient calls a process whose tenants have these limits.
 func limitedClient(t *testing.T, l forebay.TenantLimits) (*process, protos.TaskHubSidecarServiceClient) {
 	t.Helper()
-	var meter *limits.Meter
-	p := runWith(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, func(s *stores) Options {
-		meter = limits.New(s.Tenants, l)
-		return Options{Remote: true, Limits: meter}
-	})
+	s, err := stores.Open(t.Context(), db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	meter := limits.New(s.Tenants, l)
+	p := runOn(t, s, orchestrate.Options{Remote: true, Limits: meter})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	address := serveAt(ctx, t, &running, p.Service, GRPC{Authenticate: func(_ context.Context, key string) (forebay.Caller, bool, error) {
+	address := serveAt(ctx, t, &running, p.server, ServeOptions{Authenticate: func(_ context.Context, key string) (forebay.Caller, bool, error) {
 		if key != "good" {
 			return forebay.Caller{}, false, errKey
 		}
@@ -120,7 +123,7 @@ func TestRatesByGRPC(t *testing.T) {
 	defer stop()
 	draining.Go(func() { // others at the same address
 		for drained.Err() == nil {
-			_ = p.opts.Limits.Stranger("127.0.0.1")
+			_ = p.server.opts.Limits.Stranger("127.0.0.1")
 		}
 	})
 	for {

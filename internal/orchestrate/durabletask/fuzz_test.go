@@ -1,4 +1,4 @@
-package orchestrate
+package durabletask
 
 import (
 	"context"
@@ -23,6 +23,8 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/stores"
 )
 
 // composer makes messages of bytes: each byte decides something.
@@ -135,7 +137,7 @@ type endpointUnderFuzz struct {
 	*process
 	conn   *grpc.ClientConn
 	client protos.TaskHubSidecarServiceClient
-	over   chan ProcessedItem // turns of the orchestrator fuzzed
+	over   chan orchestrate.ProcessedItem // turns of the orchestrator fuzzed
 
 	mu      sync.Mutex
 	answers map[string]func(*protos.WorkItem) proto.Message // by instance: what its next turn is answered with
@@ -143,20 +145,21 @@ type endpointUnderFuzz struct {
 
 func startFuzz(f *testing.F) *endpointUnderFuzz {
 	f.Helper()
-	e := &endpointUnderFuzz{over: make(chan ProcessedItem, 1000), answers: map[string]func(*protos.WorkItem) proto.Message{}}
-	s, err := openStores(f.Context(), db.Options{Path: filepath.Join(f.TempDir(), "forebay.db"), Serve: true})
+	e := &endpointUnderFuzz{over: make(chan orchestrate.ProcessedItem, 1000), answers: map[string]func(*protos.WorkItem) proto.Message{}}
+	s, err := stores.Open(f.Context(), db.Options{Path: filepath.Join(f.TempDir(), "forebay.db"), Serve: true})
 	if err != nil {
 		f.Fatal(err)
 	}
-	e.process = &process{Service: New(Options{Store: s.Orchestrations, Remote: true, Observe: func(t ProcessedItem) {
-		if t.Kind == KindOrchestration && t.Name == fuzzed {
+	e.process = &process{Service: orchestrate.New(orchestrate.Options{Store: s.Orchestrations, Remote: true, Observe: func(t orchestrate.ProcessedItem) {
+		if t.Kind == orchestrate.KindOrchestration && t.Name == fuzzed {
 			e.over <- t
 		}
 	}}), store: s}
+	e.server = New(Options{Service: e.Service})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { e.Run(ctx) })
-	address := serveAt(ctx, f, &running, e.Service, GRPC{Authenticate: anybody})
+	address := serveAt(ctx, f, &running, e.server, ServeOptions{Authenticate: anybody})
 	e.conn, err = grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		f.Fatal(err)
@@ -224,11 +227,11 @@ func (e *endpointUnderFuzz) answerWith(t *testing.T, id string, resp *protos.Wor
 	for len(e.over) > 0 {
 		<-e.over
 	}
-	e.start(t, StartRequest{Name: fuzzed, ID: id})
+	e.start(t, orchestrate.StartRequest{Name: fuzzed, ID: id})
 	for {
 		select {
 		case turn := <-e.over:
-			if turn.Outcome != ItemStored {
+			if turn.Outcome != orchestrate.ItemStored {
 				t.Fatalf("the turn was %s after the answer %v", turn.Outcome, resp)
 			}
 		case <-time.After(fuzzWait):
@@ -247,7 +250,7 @@ func (e *endpointUnderFuzz) answerWith(t *testing.T, id string, resp *protos.Wor
 }
 
 // FuzzWorkerMessage sends every message that a worker or a client can send, made of the fuzzer's bytes, to a server with a real
-// database. Nothing panics, no turn hangs or comes to nothing, errors show nothing of the inside, and memory stays bounded.
+// database. Nothing panics, no turn hangs or comes to nothing, errors show nothing of the inside, and memory stays memory.
 func FuzzWorkerMessage(f *testing.F) {
 	methods := protos.File_orchestrator_service_proto.Services().ByName("TaskHubSidecarService").Methods()
 	// The first byte chooses: 0 to 99 answer a turn.

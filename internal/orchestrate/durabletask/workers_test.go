@@ -1,14 +1,11 @@
-package orchestrate
+package durabletask
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,40 +20,10 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/pgtest"
 )
-
-// serve has a process answer by gRPC, to anybody, and returns where.
-func (p *process) serve(t *testing.T) string {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	t.Cleanup(func() {
-		cancel()
-		running.Wait()
-	})
-	return serveAt(ctx, t, &running, p.Service, GRPC{Authenticate: anybody})
-}
-
-func anybody(context.Context, string) (forebay.Caller, bool, error) {
-	return forebay.Caller{Tenant: tenant, Scopes: []forebay.Scope{forebay.ScopeOperate, forebay.ScopeSubmit, forebay.ScopeRead}}, true, nil
-}
-
-// serveAt has a service answer by gRPC until ctx ends, and returns where.
-func serveAt(ctx context.Context, t testing.TB, running *sync.WaitGroup, s *Service, g GRPC) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	running.Go(func() {
-		if err := s.Serve(ctx, listener, g); err != nil {
-			t.Error(err)
-		}
-	})
-	return listener.Addr().String()
-}
 
 // worker connects a process that waits for work. A connection that is closed is what a server sees of a process that is killed.
 func worker(t *testing.T, address string, options ...grpc.DialOption) (*grpc.ClientConn, protos.TaskHubSidecarServiceClient, grpc.ServerStreamingClient[protos.WorkItem]) {
@@ -75,24 +42,14 @@ func worker(t *testing.T, address string, options ...grpc.DialOption) (*grpc.Cli
 	return conn, client, stream
 }
 
-// until looks again and again until something is so.
-func until(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for begun := time.Now(); !so(); <-time.After(5 * time.Millisecond) {
-		if time.Since(begun) > time.Minute {
-			t.Fatal("not within a minute: ", what)
-		}
-	}
-}
-
 // What is meant for a process that stalls and is killed is carried out by one that is connected to another server, also what the first
 // server had not sent yet; and that it was not does not count as an attempt.
 func TestWorkOfAWorkerThatIsGone(t *testing.T) {
 	t.Parallel()
 	const many = 200
 	where := db.Options{URL: pgtest.Database(t), Serve: true}
-	registry := func() *Registry {
-		r := NewRegistry()
+	registry := func() *orchestrate.Registry {
+		r := orchestrate.NewRegistry()
 		addOrchestrator(t, r, "many", func(ctx *task.WorkflowContext) (any, error) {
 			var tasks []task.Task
 			for range many {
@@ -107,35 +64,27 @@ func TestWorkOfAWorkerThatIsGone(t *testing.T) {
 		})
 		return r
 	}
-	first, second := run(t, where, Options{Registry: registry()}), run(t, where, Options{Registry: registry()})
-	first.awayTime = time.Hour
+	first, second := run(t, where, orchestrate.Options{Registry: registry()}), run(t, where, orchestrate.Options{Registry: registry()})
+	first.server.absenceTime = time.Hour
 	connected := func(p *process) func() bool {
 		return func() bool {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			for _, h := range p.taskHubs {
-				if h.streams > 0 {
-					return true
-				}
-			}
-			return false
+			no, err := p.EnsureTenant(t.Context(), tenant)
+			return err == nil && p.server.Connected(no)
 		}
 	}
 
 	holds := func() (n int) {
-		first.mu.Lock()
-		defer first.mu.Unlock()
-		for _, h := range first.held {
-			if h.activity != nil {
-				n++
-			}
+		first.server.mu.Lock()
+		defer first.server.mu.Unlock()
+		for _, h := range first.server.taskHubs {
+			h.open.Range(func(any, any) bool { n++; return true })
 		}
 		return n
 	}
 
 	stalled, _, sent := worker(t, first.serve(t))
 	until(t, "the process is connected", connected(first))
-	id := first.start(t, StartRequest{Name: "many"})
+	id := first.start(t, orchestrate.StartRequest{Name: "many"})
 	until(t, "the first server holds all activities", func() bool { return holds() == many })
 	if _, err := sent.Recv(); err != nil {
 		t.Fatal(err)
@@ -145,11 +94,11 @@ func TestWorkOfAWorkerThatIsGone(t *testing.T) {
 	}
 	until(t, "the first server gives back what it had sent", func() bool { return holds() < many })
 	until(t, "the process is gone", func() bool { return !connected(first)() })
-	first.mu.Lock()
-	for _, h := range first.taskHubs {
-		h.away.Reset(0)
+	first.server.mu.Lock()
+	for _, h := range first.server.taskHubs {
+		h.absence.Reset(0)
 	}
-	first.mu.Unlock()
+	first.server.mu.Unlock()
 
 	_, client, stream := worker(t, second.serve(t))
 	go func() {
@@ -172,7 +121,7 @@ func TestWorkOfAWorkerThatIsGone(t *testing.T) {
 	for _, a := range attempts {
 		outcomes[a.Outcome]++
 	}
-	if outcomes[ActivitySucceeded] != many || outcomes[ActivityLost] == 0 || outcomes[ActivityLost] > many/2 || len(outcomes) != 2 {
+	if outcomes[orchestrate.ActivitySucceeded] != many || outcomes[orchestrate.ActivityLost] == 0 || outcomes[orchestrate.ActivityLost] > many/2 || len(outcomes) != 2 {
 		t.Errorf("attempts: %v", outcomes)
 	}
 }
@@ -221,7 +170,7 @@ func carryOut(t *testing.T, address string, receives int) protos.TaskHubSidecarS
 func TestMessageTooLarge(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		const limit = 64 << 10
-		r := NewRegistry()
+		r := orchestrate.NewRegistry()
 		addOrchestrator(t, r, "calls", func(ctx *task.WorkflowContext) (any, error) {
 			var input, output string
 			if err := ctx.GetInput(&input); err != nil {
@@ -229,13 +178,13 @@ func TestMessageTooLarge(t *testing.T) {
 			}
 			return output, activity(ctx, "elsewhere", input, forebay.RetryPolicy{MaxAttempts: 3}).Await(&output)
 		})
-		p := run(t, where, Options{Registry: r, Remote: true, MaxMessage: limit})
+		p := run(t, where, orchestrate.Options{Registry: r, Remote: true}, func(o *Options) { o.MaxMessage = limit })
 		carryOut(t, p.serve(t), limit)
 		ended := map[string]int{}
 		for size := limit - 2500; size < limit+500; size += 250 {
 			input := json.RawMessage(`"` + strings.Repeat("x", size-2) + `"`)
 			for _, name := range []string{"remote", "calls"} {
-				o, err := p.Wait(t.Context(), tenant, p.start(t, StartRequest{Name: name, Input: input}), time.Minute)
+				o, err := p.Wait(t.Context(), tenant, p.start(t, orchestrate.StartRequest{Name: name, Input: input}), time.Minute)
 				switch {
 				case err != nil || !o.Status.Terminal():
 					t.Fatalf("%s of %d bytes is %s: %v", name, size, o.Status, err)
@@ -252,7 +201,7 @@ func TestMessageTooLarge(t *testing.T) {
 			t.Errorf("%v", ended)
 		}
 
-		id := p.start(t, StartRequest{Name: "waits"})
+		id := p.start(t, orchestrate.StartRequest{Name: "waits"})
 		until(t, "it waits", func() bool {
 			o, err := p.Get(t.Context(), tenant, id)
 			return err == nil && len(o.CustomStatus) > 0
@@ -266,7 +215,7 @@ func TestMessageTooLarge(t *testing.T) {
 			t.Errorf("%+v, with the custom status %q", o.Failure, o.CustomStatus)
 		}
 		p.stop()
-		p = run(t, where, Options{Registry: r, Remote: true})
+		p = run(t, where, orchestrate.Options{Registry: r, Remote: true})
 		carryOut(t, p.serve(t), DefaultMaxMessage)
 		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
 			t.Fatal(err)
@@ -283,9 +232,9 @@ func TestPayloadTooLargeByGRPC(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		const limit = 1000
 		large := wrapperspb.String(`"` + strings.Repeat("x", limit) + `"`)
-		p := run(t, where, Options{Remote: true, MaxBytes: limit})
+		p := run(t, where, orchestrate.Options{Remote: true, MaxBytes: limit})
 		client := carryOut(t, p.serve(t), DefaultMaxMessage)
-		id := p.start(t, StartRequest{Name: "waits"})
+		id := p.start(t, orchestrate.StartRequest{Name: "waits"})
 		_, start := client.StartInstance(t.Context(), &protos.CreateInstanceRequest{InstanceId: "large", Name: "waits", Input: large})
 		_, raise := client.RaiseEvent(t.Context(), &protos.RaiseEventRequest{InstanceId: id, Name: "more", Input: large})
 		for what, err := range map[string]error{"input": start, "data": raise} {
@@ -297,46 +246,12 @@ func TestPayloadTooLargeByGRPC(t *testing.T) {
 			t.Errorf("it was started: %v", err)
 		}
 	})
-	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{MaxBytes: 70 << 20})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, orchestrate.Options{MaxBytes: 70 << 20})
 	_, client, _ := worker(t, p.serve(t))
 	_, err := client.StartInstance(t.Context(), &protos.CreateInstanceRequest{InstanceId: "large", Name: "unknown", Input: wrapperspb.String(`"` + strings.Repeat("x", 69<<20) + `"`)})
 	if status.Code(err) != codes.NotFound {
 		t.Errorf("a payload that the limits allow: %v", err)
 	}
-}
-
-// What a failure says is stored up to a bound, and whatever its bytes are.
-func TestFailureIsBounded(t *testing.T) {
-	onBoth(t, func(t *testing.T, where db.Options) {
-		why := errors.New("\xff" + strings.Repeat("x", 3*history.MaxFailureText))
-		r := NewRegistry()
-		add(t, r, "fail", func(context.Context, string) (any, error) { return nil, why })
-		addOrchestrator(t, r, "fails", func(*task.WorkflowContext) (any, error) { return nil, why })
-		addOrchestrator(t, r, "child", func(ctx *task.WorkflowContext) (any, error) { return nil, ctx.CallChildWorkflow("fails").Await(nil) })
-		addOrchestrator(t, r, "calls", func(ctx *task.WorkflowContext) (any, error) {
-			return nil, activity(ctx, "fail", "", forebay.RetryPolicy{}).Await(nil)
-		})
-		p := run(t, where, Options{Registry: r})
-		for _, name := range []string{"fails", "child", "calls"} {
-			id := p.start(t, StartRequest{Name: name})
-			o := p.ends(t, id, forebay.OrchestrationFailed)
-			past, err := p.History(t.Context(), tenant, id)
-			if err != nil {
-				t.Fatal(err)
-			}
-			failures := []*forebay.OrchestrationFailure{o.Failure}
-			for _, e := range past {
-				if e.Failure != nil {
-					failures = append(failures, e.Failure)
-				}
-			}
-			for _, f := range failures {
-				if n := len(f.Message); f.Type == failurePoison || n < history.MaxFailureText-100 || n > history.MaxFailureText {
-					t.Errorf("%s: a failure %.20s of %d bytes: %.40s", name, f.Type, n, f.Message)
-				}
-			}
-		}
-	})
 }
 
 // sent is a stream that keeps what is sent on it.
@@ -352,7 +267,7 @@ func (s *sent) SendMsg(m any) error {
 
 // An activity that was given back while it stood in the engine's queue is not sent; all else is, also one that is asked for anew.
 func TestWorkThatWasGivenBackIsNotSent(t *testing.T) {
-	h := &taskHub{TasksBackend: local.NewTasksBackend(), Service: &Service{log: slog.New(slog.DiscardHandler)}}
+	h := &taskHub{TasksBackend: local.NewTasksBackend(), Server: &Server{log: slog.New(slog.DiscardHandler)}}
 	stream := &sent{}
 	w := workItems{stream, h}
 	activity := func(id int32) *protos.WorkItem {

@@ -1,4 +1,4 @@
-package orchestrate
+package durabletask
 
 import (
 	"errors"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
@@ -56,7 +57,7 @@ func invalidAnswers(t testing.TB) map[string][]*protos.WorkflowAction {
 		"a timer without a time":        {{WorkflowActionType: &protos.WorkflowAction_CreateTimer{CreateTimer: &protos.CreateTimerAction{}}}},
 		"a timer at no time":            {{WorkflowActionType: &protos.WorkflowAction_CreateTimer{CreateTimer: &protos.CreateTimerAction{FireAt: &timestamppb.Timestamp{Seconds: 1 << 62}}}}},
 		"an activity without a name":    {schedule(0, "")},
-		"an activity with a long name":  {schedule(0, strings.Repeat("x", maxFunctionName+1))},
+		"an activity with a long name":  {schedule(0, strings.Repeat("x", orchestrate.MaxNameBytes+1))},
 		"two actions with one id":       {schedule(1, "a"), {Id: 1, WorkflowActionType: &protos.WorkflowAction_CreateTimer{CreateTimer: &protos.CreateTimerAction{FireAt: fires}}}},
 		"a negative id":                 {schedule(-7, "a")},
 		"a child without a name":        {{WorkflowActionType: &protos.WorkflowAction_CreateChildWorkflow{CreateChildWorkflow: &protos.CreateChildWorkflowAction{}}}},
@@ -75,10 +76,10 @@ func unreadableTrace() *protos.TraceContext {
 // A worker may answer a turn with anything: its instance fails and says why, after one turn, and the process goes on.
 func TestInvalidAnswerFailsItsInstance(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
-		p := run(t, where, Options{Remote: true})
+		p := run(t, where, orchestrate.Options{Remote: true})
 		_, client, stream := worker(t, p.serve(t))
 		for name, actions := range invalidAnswers(t) {
-			id := p.start(t, StartRequest{Name: "remote"})
+			id := p.start(t, orchestrate.StartRequest{Name: "remote"})
 			item, err := stream.Recv()
 			if err != nil {
 				t.Fatal(err)
@@ -100,9 +101,9 @@ func TestInvalidAnswerFailsItsInstance(t *testing.T) {
 
 // A trace context that the engine cannot read is left out: what is started with it runs.
 func TestUnreadableTraceContextIsLeftOut(t *testing.T) {
-	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, orchestrate.Options{Remote: true})
 	_, client, stream := worker(t, p.serve(t))
-	id := p.start(t, StartRequest{Name: "remote"})
+	id := p.start(t, orchestrate.StartRequest{Name: "remote"})
 	detach := &protos.WorkflowAction{WorkflowActionType: &protos.WorkflowAction_CreateDetachedWorkflow{CreateDetachedWorkflow: &protos.CreateDetachedWorkflowAction{
 		Name: "remote", InstanceId: "detached", ParentTraceContext: unreadableTrace()}}}
 	for _, actions := range [][]*protos.WorkflowAction{
@@ -123,23 +124,23 @@ func TestUnreadableTraceContextIsLeftOut(t *testing.T) {
 
 // What the engine cannot carry out though it looked valid fails the instance as well.
 func TestAnswerIsRehearsed(t *testing.T) {
-	x := executor{&taskHub{Service: New(Options{})}}
+	s := New(Options{Service: orchestrate.New(orchestrate.Options{})})
 	start := &protos.HistoryEvent{EventType: &protos.HistoryEvent_ExecutionStarted{ExecutionStarted: &protos.ExecutionStartedEvent{Name: "n"}}}
 	resp := &protos.WorkflowResponse{Actions: []*protos.WorkflowAction{schedule(0, "a")}}
-	if err := x.dryRun(resp, "i", nil, []*protos.HistoryEvent{start}); err != nil {
+	if err := s.dryRun(resp, "i", nil, []*protos.HistoryEvent{start}); err != nil {
 		t.Errorf("a valid answer: %v", err)
 	}
-	if err := x.dryRun(resp, "i", nil, nil); !errors.Is(err, history.ErrUnreadable) {
+	if err := s.dryRun(resp, "i", nil, nil); !errors.Is(err, history.ErrUnreadable) {
 		t.Errorf("an instance without a start: %v", err)
 	}
-	if err := x.dryRun(&protos.WorkflowResponse{Actions: []*protos.WorkflowAction{{}}}, "i", nil, []*protos.HistoryEvent{start}); err == nil {
+	if err := s.dryRun(&protos.WorkflowResponse{Actions: []*protos.WorkflowAction{{}}}, "i", nil, []*protos.HistoryEvent{start}); err == nil {
 		t.Error("the engine's panic is no error")
 	}
 }
 
 // A trace context that the engine cannot read fails the call that brings it, not the process.
 func TestUnreadableTraceContextFailsItsCall(t *testing.T) {
-	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, Options{Remote: true})
+	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, orchestrate.Options{Remote: true})
 	_, client, _ := worker(t, p.serve(t))
 	_, err := client.StartInstance(t.Context(), &protos.CreateInstanceRequest{InstanceId: "i", Name: "n", Input: wrapperspb.String("1"), ParentTraceContext: unreadableTrace()})
 	if code := status.Code(err); code != codes.InvalidArgument {
