@@ -37,7 +37,8 @@ func (h *taskHub) NextActivityWorkItem(ctx context.Context) (*backend.ActivityWo
 	}
 }
 
-// fetch reads an activity from blob storage before it is carried out. One that is not there is refused.
+// fetch loads an activity's event from blob storage before the activity is executed. An activity
+// whose event is gone is refused.
 func (h *taskHub) fetch(ctx context.Context, a *ActivityItem) {
 	var event []byte
 	err := panics.Run(h.log, "reading an activity", func() (err error) {
@@ -69,16 +70,18 @@ func (h *taskHub) refuse(ctx context.Context, a *ActivityItem) {
 	}
 }
 
-// maxLost is how often an activity or a turn may take its process with it.
+// maxLostDeliveries is how often a work item may be lost with its process before it counts as
+// poison.
 const maxLostDeliveries = 10
 
-// CompleteActivityWorkItem stores what came of an attempt: the instance hears of it, or the activity is tried again.
+// CompleteActivityWorkItem stores the outcome of an attempt. The instance gets the final
+// outcome; any other schedules a retry.
 func (h *taskHub) CompleteActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) (err error) {
 	defer panics.Contain(&err, h.log, "storing an activity's result")
 	a := wi.Properties[itemKey].(*ActivityItem)
 	defer h.workers.ActivityDone(h.tenant, a.ID, int32(a.EventID))
 	if h.cutOff(a.Token) {
-		return errStopping // which gives it back
+		return errStopping // the engine then abandons it
 	}
 	if err := h.settle(ctx, a, wi.Result); err != nil {
 		return err
@@ -88,7 +91,7 @@ func (h *taskHub) CompleteActivityWorkItem(ctx context.Context, wi *backend.Acti
 	return nil
 }
 
-// settle stores the outcome of an attempt, unless another has the activity by now.
+// settle stores the outcome of an attempt, unless the lock is lost.
 func (h *taskHub) settle(ctx context.Context, a *ActivityItem, result *protos.HistoryEvent) error {
 	outcome, err := h.outcome(a, result)
 	if err != nil {
@@ -131,7 +134,8 @@ func (h *taskHub) outcome(a *ActivityItem, result *protos.HistoryEvent) (o Activ
 	return o, err
 }
 
-// AbandonActivityWorkItem is for an attempt that came to nothing, such as one whose process has left.
+// AbandonActivityWorkItem returns an attempt without an outcome to its queue, for example when
+// its worker has left.
 func (h *taskHub) AbandonActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) (err error) {
 	defer panics.Contain(&err, h.log, "giving an activity back")
 	a := wi.Properties[itemKey].(*ActivityItem)

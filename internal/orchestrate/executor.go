@@ -17,7 +17,7 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// executor carries turns and activities out: here if the code is known here, else in a process that is connected.
+// executor executes work items: Go functions in this process, all others on connected workers.
 type executor struct{ *taskHub }
 
 func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (resp *protos.WorkflowResponse, err error) {
@@ -59,13 +59,14 @@ func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, a
 	return resp, nil
 }
 
-// beginning is what is known of an instance that continues as new in its turn.
+// continuation records that an instance continued as new within one work item.
 type continuation struct {
 	times   int
-	version *wrapperspb.StringValue // of the execution that begins
+	version *wrapperspb.StringValue // of the next execution
 }
 
-// noteVersion notes the version that an instance of connected processes continues with: its own, or the one that it asks for.
+// noteVersion notes the version that a worker's instance continues with: the version it asks
+// for, or else the one it has.
 func (b *continuation) noteVersion(resp *protos.WorkflowResponse, was *protos.ExecutionStartedEvent) {
 	b.version = was.GetVersion()
 	for _, a := range resp.GetActions() {
@@ -75,24 +76,27 @@ func (b *continuation) noteVersion(resp *protos.WorkflowResponse, was *protos.Ex
 	}
 }
 
-// keepVersion writes it into the event with which the execution begins. The engine makes that without.
+// keepVersion sets the version on the event that starts the new execution. The engine leaves it
+// out.
 func (b *continuation) keepVersion(arrived []*protos.HistoryEvent) {
 	if begins := history.Started(nil, arrived); begins != nil && begins.Version == nil {
 		begins.Version = b.version
 	}
 }
 
-// maxAnew is how often an instance may continue as new in one turn, waiting for nothing. The engine would try for ever.
+// maxContinuations is how often an instance may continue as new within one work item. The engine
+// has no limit.
 const maxContinuations = 20
 
-// limitAnew fails an instance that does so more often.
+// limitContinuations fails an instance that exceeds maxContinuations.
 func (x executor) limitContinuations(resp *protos.WorkflowResponse) *protos.WorkflowResponse {
 	for _, a := range resp.GetActions() {
 		if a.GetCompleteWorkflow().GetWorkflowStatus() != protos.OrchestrationStatus_ORCHESTRATION_STATUS_CONTINUED_AS_NEW {
 			continue
 		}
 		again, _ := x.continuations.LoadOrStore(resp.InstanceId, new(continuation))
-		if b := again.(*continuation); b.times < maxContinuations { // a turn is carried out by one goroutine at a time
+		// One goroutine at a time executes an item.
+		if b := again.(*continuation); b.times < maxContinuations {
 			b.times++
 			continue
 		}
@@ -124,7 +128,7 @@ func (x executor) ExecuteActivity(ctx context.Context, id api.InstanceID, e *pro
 	return result, err
 }
 
-// call calls a Go function.
+// call calls a Go activity.
 func (x executor) call(ctx context.Context, f ActivityFunc, a *ActivityItem, e *protos.HistoryEvent) (result *protos.HistoryEvent) {
 	scheduled := e.GetTaskScheduled()
 	fail := func(kind, message string, final bool) *protos.HistoryEvent {
@@ -156,12 +160,13 @@ func (x executor) call(ctx context.Context, f ActivityFunc, a *ActivityItem, e *
 	return history.TaskCompleted(e.EventId, scheduled.TaskExecutionId, output)
 }
 
-// Shutdown is the engine's; nothing here has to be shut down.
+// Shutdown has nothing to do.
 func (x executor) Shutdown(context.Context) error { return nil }
 
-// withoutExecutionIDs takes the execution ids out of what a Go function asks for. The engine makes one up for each activity and nothing
-// here reads it. A worker is sent it as field 7 of an ActivityRequest, where Microsoft's SDKs expect the map of its tags: they cannot
-// read a work item with such an id at all. What a Dapr worker's orchestrator asks for keeps its ids.
+// withoutExecutionIDs removes the task execution ids from the response of a Go orchestrator. The
+// engine makes up one for each activity, and nothing here reads it. Workers get it as field 7 of
+// ActivityRequest. Microsoft's SDKs expect a map of tags there and fail to read the work item.
+// Ids in the responses of Dapr workers are kept.
 func withoutExecutionIDs(resp *protos.WorkflowResponse) {
 	for _, a := range resp.GetActions() {
 		if t := a.GetScheduleTask(); t != nil {

@@ -13,23 +13,28 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
-// An orchestrator may go on after a failure: it compensates, does something else, or does not mind. Replayed without that failure it would not ask
-// for what it asked for then, and an instance whose history has more than its code asks for cannot go on. So such a failure stays.
+// An orchestrator may handle a failure and go on: it compensates, or takes another path.
+// Replayed without that failure, the code would not ask for the steps that came after it. The
+// history would then hold steps that the code does not ask for, and the instance could not go
+// on. So a rewind keeps handled failures in the history.
 //
-// What failed later is taken away anyway. So in doubt are the failures alone that had arrived when something was asked for that has succeeded.
-// Whether the code had taken notice of them the history does not say: they may be of a fan-out whose results it takes one after the other.
-// The code says it, replayed without them.
+// A rewind removes all failures after the last step that succeeded. So only earlier failures are
+// in doubt. The history does not show whether the code had seen them: they may belong to a
+// fan-out whose results the code awaits one by one. So the code is replayed without them, which
+// tells.
 
-// maxReplayed bounds the events of all the replays for one instance; they take about two seconds then. What is in doubt still, stays.
+// maxReplayed bounds the events of all replays for one instance: about two seconds of work.
+// Failures that are still in doubt then are kept.
 const maxReplayed = 2_000_000
 
 var unlogged = EngineLog{slog.New(slog.DiscardHandler)}
 
-// tolerated returns the steps whose failures stay.
+// handledFailures returns the steps whose failures stay in the history.
 func (w *rewind) handledFailures(ctx context.Context, row OrchestrationRow, events []*protos.HistoryEvent) (map[int32]bool, error) {
 	id, stays := api.InstanceID(row.ID), map[int32]bool{}
 	ordered := w.registry.orderedFunc(row.Name)
-	if ordered != nil { // it says so itself, if it comes as far; where it was suspended, once it is not any more
+	// The code sets Handled itself, if it gets that far; if suspended, once resumed.
+	if ordered != nil {
 		for _, past := range [][]*protos.HistoryEvent{events, append(slices.Clip(events), w.again)} {
 			run := newOrderedRun(past, nil)
 			code, err := run.code(row.Name, ordered, unlogged)
@@ -48,13 +53,14 @@ func (w *rewind) handledFailures(ctx context.Context, row OrchestrationRow, even
 	for _, call := range doubtful {
 		stays[call] = true
 	}
-	// A failure that stays can still be taken away by a later rewind, but none can be brought back. Code that has killed its process is not run here.
+	// A failure that is kept can be removed by a later rewind, but one that is removed cannot
+	// come back. Code of a poison work item is not run here.
 	if ordered != nil || !w.registry.hasOrchestrator(row.Name) || row.Failure != nil && row.Failure.Type == failurePoison {
 		return stays, ctx.Err()
 	}
 	code, left := task.NewTaskExecutorWithLogger(w.registry.engine, unlogged), maxReplayed
 	var take func(calls []int32)
-	take = func(calls []int32) { // away, as many as go
+	take = func(calls []int32) { // removes as many failures as the code allows
 		if left -= len(events); len(calls) == 0 || left < 0 || ctx.Err() != nil {
 			return
 		}

@@ -9,19 +9,19 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// heldItems are the work items that are carried out here, and the slots for more.
+// heldItems are the work items that are executed here under a lock, and the slots for more.
 type heldItems struct {
-	orchestrationSlots chan struct{} // a value for each item that may still be taken
+	orchestrationSlots chan struct{} // one value for each free slot
 	activitySlots      chan struct{}
 	jobSlots           chan struct{} // for activities that are jobs, while these are submitted
 
 	mu             sync.Mutex
 	held           map[int64]*heldItem // by lock token
-	heldActivities int                 // but for those that are jobs
-	heldByTenant   map[int64]int       // the same of each tenant
-	restartClaim   func()              // claims activities anew; nil: that would change nothing
+	heldActivities int                 // without those that are jobs
+	heldByTenant   map[int64]int       // the same, of each tenant
+	restartClaim   func()              // starts the claim of activities again; nil: no need
 	running        context.Context
-	stopped        bool          // nothing is taken any more
+	stopped        bool          // no more items are claimed
 	idle           chan struct{} // closed once nothing is held; nil: nobody waits
 }
 
@@ -35,24 +35,26 @@ func newHeldItems(orchestrations, activities int) *heldItems {
 		held: map[int64]*heldItem{}, heldByTenant: map[int64]int{}}
 }
 
-// held is a turn or an activity that is being carried out here.
+// heldItem is a work item that is executed here.
 type heldItem struct {
 	orchestration *OrchestrationItem
 	activity      *ActivityItem
 	cancel        context.CancelCauseFunc
 	ctx           context.Context
-	notBegun      bool // the activity was handed to nobody
+	notBegun      bool // no worker has begun with the activity
 }
 
-// isPlain reports whether it is an activity that is no job.
+// isPlain reports whether the item is an activity that is not a job.
 func (h *heldItem) isPlain() bool { return h.activity != nil && h.activity.Name != TaskActivity }
 
 var errStopping = forebay.Errorf(forebay.CodeUnavailable, "the server is stopping")
 
-// cutOffTime bounds how long what is cut off has to be given back before the engine is stopped.
+// cutOffTime bounds how long cancelled work items may take to be given back before the engine
+// stops.
 const cutOffTime = 5 * time.Second
 
-// drain waits for what is being carried out. After the grace period it is cut off, and given back.
+// drain waits for the held work items. After the grace period it cancels them, so that they are
+// given back.
 func (s *heldItems) drain(grace time.Duration) {
 	s.mu.Lock()
 	s.stopped = true
@@ -82,7 +84,7 @@ func (s *heldItems) drain(grace time.Duration) {
 	}
 }
 
-// hold notes that something is carried out here from now on.
+// hold registers a work item that is executed here from now on.
 func (s *heldItems) hold(token int64, h *heldItem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +96,7 @@ func (s *heldItems) hold(token int64, h *heldItem) {
 	}
 }
 
-// release is for what is not carried out any more; its place is free.
+// release unregisters a work item and frees its slot.
 func (s *heldItems) release(token int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,13 +127,15 @@ func (s *heldItems) release(token int64) {
 	}
 }
 
-// room is how many more activities of a tenant are taken, beside those that a claim has got already. If there is none, full is called, under s.mu.
+// room is how many more activities of a tenant are claimed, beside those that the claim has got.
+// If there is no room, full is called while s.mu is held.
 func (s *heldItems) room(tenant int64, its, all int, full func()) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	its += s.heldByTenant[tenant]
 	left := cap(s.activitySlots) - s.heldActivities - all
-	n := (tenantShare*left - its) / (tenantShare + 1) // the largest for which its+n is no more than its share of what is left then
+	// The largest n with its+n <= tenantShare*(left-n).
+	n := (tenantShare*left - its) / (tenantShare + 1)
 	if its == 0 {
 		n = max(n, min(left, 1))
 	}
@@ -141,7 +145,7 @@ func (s *heldItems) room(tenant int64, its, all int, full func()) int {
 	return n
 }
 
-// notBegun notes of an attempt that it was handed to nobody.
+// notBegun notes that no worker has begun with an attempt.
 func (s *heldItems) notBegun(token int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +154,8 @@ func (s *heldItems) notBegun(token int64) {
 	}
 }
 
-// bound returns a context that ends when the activity is not to be carried out here any more, and not just because no new ones are taken.
+// bound returns a context that ends when the work item must not be executed here any more. A
+// stop alone does not end it: items may finish.
 func (s *heldItems) bound(ctx context.Context, token int64) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	s.mu.Lock()
@@ -167,7 +172,7 @@ func (s *heldItems) bound(ctx context.Context, token int64) (context.Context, co
 	}
 }
 
-// cutOff reports whether the attempt was ended because the server stops.
+// cutOff reports whether the attempt was cancelled because the server stops.
 func (s *heldItems) cutOff(token int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +180,7 @@ func (s *heldItems) cutOff(token int64) bool {
 	return h != nil && errors.Is(context.Cause(h.ctx), errStopping)
 }
 
-// mayHaveBegun reports whether an attempt that came to nothing counts as one.
+// mayHaveBegun reports whether an attempt without an outcome counts as an attempt.
 func (s *heldItems) mayHaveBegun(token int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/google/uuid"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
-	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 // Instances starts, shows and manages instances. Each call names its tenant and sees only the
@@ -34,11 +32,12 @@ type Instances struct {
 // StartRequest asks for a new instance.
 type StartRequest struct {
 	Name    string
-	ID      string // "": one is made
+	ID      string // "": a random one
 	Version string // of the code; "": the latest
 	Input   json.RawMessage
 	StartAt *time.Time // nil: now
-	// Replaces are the ends of instances whose id can be used again: one with this id that ended so is purged. Nil: any end.
+	// Replaces are the final statuses of instances that a new one may replace: an instance with
+	// this id and such a status is purged. Nil: any final status.
 	Replaces []forebay.OrchestrationStatus
 }
 
@@ -132,11 +131,8 @@ func (s *Instances) create(ctx context.Context, name string, tenant int64, e *pr
 	return err
 }
 
-// maxReasonBytes bounds why an instance is suspended, resumed or terminated, as the HTTP API does.
-const MaxReasonBytes = 4096
-
-// StartFrom makes an instance from the event that starts it. An instance that ended with one of the
-// statuses and has the id is purged; nil: with any.
+// StartFrom makes an instance from its start event. An ended instance with the same id is purged
+// if its status is one of replaces. Nil: any final status.
 func (s *Instances) StartFrom(ctx context.Context, tenant string, e *protos.HistoryEvent, replaces []forebay.OrchestrationStatus) error {
 	started := e.GetExecutionStarted()
 	req := StartRequest{Name: started.GetName(), ID: started.GetWorkflowInstance().GetInstanceId(), Version: started.GetVersion().GetValue(),
@@ -168,7 +164,7 @@ func (s *Instances) Row(ctx context.Context, tenant, id string) (OrchestrationRo
 	return s.store.Orchestration(ctx, no, id)
 }
 
-// filledRow is row with the input and the output, wherever they are.
+// filledRow is Row with the input and the output, which may be in blob storage.
 func (s *Instances) filledRow(ctx context.Context, tenant, id string) (OrchestrationRow, error) {
 	row, err := s.Row(ctx, tenant, id)
 	if err == nil {
@@ -177,7 +173,8 @@ func (s *Instances) filledRow(ctx context.Context, tenant, id string) (Orchestra
 	return row, err
 }
 
-// Wait returns an instance once it is over, or as it stands when ctx or the timeout ends first; if it is ctx, without what is large.
+// Wait returns an instance once it has ended, or its current state when ctx or the timeout ends
+// first. If ctx ends, large payloads are left out.
 func (s *Instances) Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Orchestration, error) {
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
@@ -201,10 +198,11 @@ func (s *Instances) Wait(ctx context.Context, tenant, id string, timeout time.Du
 	return latest.Orchestration, err
 }
 
-// watchPause is how long a watch goes without reading. It may have missed what another process did.
+// watchPause is how long a watch waits before it reads again. It may have missed a change by
+// another process.
 const watchPause = 5 * time.Second
 
-// watch looks at an instance at once and after each change, until done.
+// Watch reads an instance at once and after each change, until done.
 func (s *Instances) Watch(ctx context.Context, tenant int64, id string, done func(OrchestrationRow) (bool, error)) error {
 	var changes <-chan struct{}
 	var following int64
@@ -215,7 +213,7 @@ func (s *Instances) Watch(ctx context.Context, tenant int64, id string, done fun
 		if err != nil {
 			return err
 		}
-		if row.No != following { // a restart gives the id to another instance
+		if row.No != following { // after a restart another instance has the id
 			stop()
 			changes, stop = s.store.Watch(row.No)
 			following = row.No
@@ -241,7 +239,7 @@ type ListRequest struct {
 	Prefix      string // of their ids
 	Name        string
 	Statuses    []forebay.OrchestrationStatus // none: all
-	From, Until time.Time                     // when they were made; zero: no bound
+	From, Until time.Time                     // of their creation; zero: no bound
 	Limit       int                           // default 50, at most 500
 	Cursor      string
 }
@@ -262,7 +260,7 @@ func (req *ListRequest) query(tenant int64) OrchestrationQuery {
 	return OrchestrationQuery{Tenant: tenant, Prefix: req.Prefix, Name: req.Name, Statuses: req.Statuses, From: req.From, Until: req.Until, Limit: req.Limit}
 }
 
-// list returns a page. Only if it is filled, it has what is large of inputs and outputs.
+// list returns a page. Only a filled page has the large inputs and outputs.
 func (s *Instances) list(ctx context.Context, q OrchestrationQuery, cursor string, filled bool) (page []forebay.Orchestration, next string, err error) {
 	if cursor != "" {
 		if q.Below, err = strconv.ParseInt(cursor, 36, 64); err != nil || q.Below <= 0 {
@@ -272,7 +270,8 @@ func (s *Instances) list(ctx context.Context, q OrchestrationQuery, cursor strin
 	rows, more, err := s.store.Orchestrations(ctx, q)
 	if err == nil && filled {
 		err = forEach(ctx, len(rows), func(ctx context.Context, i int) error {
-			if err := s.Fill(ctx, &rows[i]); !errors.Is(err, history.ErrUnreadable) { // one whose payloads are lost does not keep the others from being seen
+			// A lost payload does not fail the list.
+			if err := s.Fill(ctx, &rows[i]); !errors.Is(err, history.ErrUnreadable) {
 				return err
 			}
 			return nil
@@ -287,7 +286,8 @@ func (s *Instances) list(ctx context.Context, q OrchestrationQuery, cursor strin
 	return page, next, err
 }
 
-// IDs returns the ids of instances, the newest first, and where to go on; "": there are no more.
+// IDs returns the ids of instances, the newest first, and the cursor of the next page; "": there
+// is none.
 func (s *Instances) IDs(ctx context.Context, tenant string, limit int, cursor string) (ids []string, next string, err error) {
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
@@ -314,7 +314,8 @@ func (s *Instances) History(ctx context.Context, tenant, id string) ([]forebay.O
 	return described, err
 }
 
-// Attempts returns the attempts of an instance's activities: those of its current execution, and the newest of the ones before.
+// Attempts returns the attempts of an instance's activities: all of its current execution, and
+// the newest of earlier ones.
 func (s *Instances) Attempts(ctx context.Context, tenant, id string) ([]forebay.ActivityAttempt, error) {
 	row, err := s.Row(ctx, tenant, id)
 	if err != nil {
@@ -323,93 +324,8 @@ func (s *Instances) Attempts(ctx context.Context, tenant, id string) ([]forebay.
 	return s.store.ActivityAttempts(ctx, row.No)
 }
 
-// Raise sends an instance an event. One that nobody waits for yet is kept until somebody does.
-func (s *Instances) Raise(ctx context.Context, tenant, id, name string, data json.RawMessage) error {
-	if !forebay.ValidText(name, MaxNameBytes) {
-		return forebay.Invalid("event", "must have 1 to %d bytes without control characters", MaxNameBytes)
-	}
-	if err := s.checkPayload("data", data); err != nil {
-		return err
-	}
-	e := history.NewEvent()
-	e.EventType = &protos.HistoryEvent_EventRaised{EventRaised: &protos.EventRaisedEvent{Name: name, Input: history.Value(data)}}
-	return s.sendNamed(ctx, tenant, id, e)
-}
-
-// Suspend keeps an instance from going on until it is resumed. That, too, needs no process that knows its orchestrator.
-func (s *Instances) Suspend(ctx context.Context, tenant, id, reason string) error {
-	e := history.NewEvent()
-	e.EventType = &protos.HistoryEvent_ExecutionSuspended{ExecutionSuspended: &protos.ExecutionSuspendedEvent{Input: textOf(reason)}}
-	return s.sendNamed(ctx, tenant, id, e)
-}
-
-// Resume lets a suspended instance go on, with a process that knows its orchestrator.
-func (s *Instances) Resume(ctx context.Context, tenant, id, reason string) error {
-	e := history.NewEvent()
-	e.EventType = &protos.HistoryEvent_ExecutionResumed{ExecutionResumed: &protos.ExecutionResumedEvent{Input: textOf(reason)}}
-	return s.sendNamed(ctx, tenant, id, e)
-}
-
-// Terminate ends an instance and those that it has called. The reason becomes its output. No process need know the orchestrators.
-func (s *Instances) Terminate(ctx context.Context, tenant, id, reason string) error {
-	e := history.NewEvent()
-	e.EventType = &protos.HistoryEvent_ExecutionTerminated{ExecutionTerminated: &protos.ExecutionTerminatedEvent{Input: textOf(reason), Recurse: true}}
-	return s.sendNamed(ctx, tenant, id, e)
-}
-
-// Send sends an instance an event that is raised, or that suspends, resumes or terminates it.
-func (s *Instances) Send(ctx context.Context, tenant, id string, e *protos.HistoryEvent) error {
-	if raised := e.GetEventRaised(); raised != nil && !forebay.ValidText(raised.Name, MaxNameBytes) {
-		return forebay.Invalid("event", "must have 1 to %d bytes without control characters", MaxNameBytes)
-	}
-	if err := s.checkPayload("data", history.JSON(e.GetEventRaised().GetInput())); err != nil {
-		return err
-	}
-	for _, reason := range []*wrapperspb.StringValue{e.GetExecutionSuspended().GetInput(), e.GetExecutionResumed().GetInput(), e.GetExecutionTerminated().GetInput()} {
-		if len(reason.GetValue()) > MaxReasonBytes {
-			return forebay.Invalid("reason", "is longer than 4,096 bytes")
-		}
-	}
-	return s.sendNamed(ctx, tenant, id, e)
-}
-
-func textOf(reason string) *wrapperspb.StringValue {
-	if reason == "" {
-		return nil
-	}
-	return wrapperspb.String(reason)
-}
-
-func (s *Instances) sendNamed(ctx context.Context, tenant, id string, e *protos.HistoryEvent) error {
-	no, err := s.store.EnsureTenant(ctx, tenant)
-	if err != nil {
-		return err
-	}
-	return s.send(ctx, tenant, no, id, e)
-}
-
-func (s *Instances) send(ctx context.Context, tenant string, no int64, id string, e *protos.HistoryEvent) error {
-	event, err := proto.Marshal(e)
-	if err != nil {
-		return err
-	}
-	signal := Signal{Tenant: no, ID: id, Event: Inline(event), Effect: EffectOf(e), Audit: actOf(ctx, tenant, id, e)}
-	if raised := e.GetEventRaised(); raised != nil { // what suspends or ends an instance is never refused
-		done, err := s.takeEvent(ctx, tenant, int64(len(event)))
-		if err != nil {
-			return err
-		}
-		defer done()
-	}
-	put, err := s.storePayloads(ctx, no, &signal.Event)
-	if err == nil {
-		err = s.store.SendOrchestration(ctx, signal)
-	}
-	s.deleteIfRefused(ctx, err, put)
-	return err
-}
-
-// Restart starts an instance anew with its input: under its own id, which it has to be over for, or under a new one. It returns the id.
+// Restart starts an ended instance again with its input, or a copy of any instance under a new
+// id. It returns the id.
 func (s *Instances) Restart(ctx context.Context, tenant, id string, newID bool) (string, error) {
 	row, err := s.filledRow(ctx, tenant, id)
 	if err != nil {
@@ -422,7 +338,7 @@ func (s *Instances) Restart(ctx context.Context, tenant, id string, newID bool) 
 		}
 		req.ID = id
 	}
-	if !s.registry.hasOrchestrator(row.Name) { // a Go function begins with its latest version
+	if !s.registry.hasOrchestrator(row.Name) { // a Go function starts with its latest version
 		req.Version = row.Version
 	}
 	return s.start(ctx, tenant, req, func(started string) audit.Act {
@@ -433,82 +349,7 @@ func (s *Instances) Restart(ctx context.Context, tenant, id string, newID bool) 
 	})
 }
 
-// Purge deletes an instance that is over, with its history.
-func (s *Instances) Purge(ctx context.Context, tenant, id string) error {
-	no, err := s.store.EnsureTenant(ctx, tenant)
-	if err != nil {
-		return err
-	}
-	return s.store.PurgeOrchestration(ctx, no, id, false, act(ctx, tenant, "purge-orchestration", id, nil))
-}
-
-// PurgeByForce deletes an instance with its history, also one that is not over.
-func (s *Instances) PurgeByForce(ctx context.Context, tenant, id string) error {
-	no, err := s.store.EnsureTenant(ctx, tenant)
-	if err != nil {
-		return err
-	}
-	return s.store.PurgeOrchestration(ctx, no, id, true, act(ctx, tenant, "purge-orchestration", id, nil))
-}
-
-// purgedAtOnce bounds how many instances one transaction deletes.
-const purgedAtOnce = 200
-
-// PurgeMany deletes the instances of a list that are over, page by page, and returns how many those were.
-func (s *Instances) PurgeMany(ctx context.Context, tenant string, req ListRequest) (purged int, err error) {
-	no, err := s.store.EnsureTenant(ctx, tenant)
-	if err != nil {
-		return 0, err
-	}
-	audit := act(ctx, tenant, "purge-orchestrations", tenant, purgeDetail{req.Prefix, req.Statuses, req.From, req.Until})
-	req.Limit = purgedAtOnce
-	for {
-		page, next, err := s.list(ctx, req.query(no), req.Cursor, false)
-		if err != nil {
-			return purged, err
-		}
-		var ids []string
-		for _, o := range page {
-			if o.Status.Terminal() {
-				ids = append(ids, o.ID)
-			}
-		}
-		if len(ids) > 0 {
-			n, err := s.store.PurgeEnded(ctx, no, ids, audit)
-			if err != nil {
-				return purged, err
-			}
-			purged += n
-		}
-		if req.Cursor = next; next == "" {
-			return purged, nil
-		}
-	}
-}
-
-// PurgeExpired deletes the instances of all tenants that ended before so long, if this process has the turn to do so, and returns how many
-// it deleted. Between two steps it leaves the database to others.
-func (s *Instances) PurgeExpired(ctx context.Context, keep, every time.Duration) (purged int, err error) {
-	mine, err := s.store.ClaimChore(ctx, "purge-orchestrations", every*9/10)
-	if err != nil || !mine {
-		return 0, err
-	}
-	before := s.store.Now().Add(-keep)
-	for last := int64(0); ; {
-		begun := time.Now()
-		n, reached, err := s.store.PurgeOrchestrations(ctx, before, last)
-		purged += n
-		if err != nil || reached == last {
-			return purged, err
-		}
-		last = reached
-		if err := sleep.For(ctx, 3*time.Since(begun)); err != nil {
-			return purged, err
-		}
-	}
-}
-
-// EnsureTenant returns the number of a tenant, making it if there is none.
+// EnsureTenant returns the number of a tenant, and makes the tenant if there is none.
 func (s *Instances) EnsureTenant(ctx context.Context, name string) (int64, error) {
 	return s.store.EnsureTenant(ctx, name)
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// TaskActivity is the activity that is a job. Its input says which task is called; the instance sleeps while the job waits for
-// quota, budget and breaker, and is retried.
+// TaskActivity is the activity that is executed as a job. Its input names the task. The instance
+// waits while the job goes through quota, budget, breaker and retries.
 const TaskActivity = "forebay.task"
 
-// TaskRequest is the input of TaskActivity: what a client would submit.
+// TaskRequest is the input of TaskActivity. Its fields are those of a submitted job.
 type TaskRequest struct {
 	Task           string            `json:"task"`
 	Input          json.RawMessage   `json:"input"`
@@ -34,16 +34,16 @@ type TaskRequest struct {
 	Metadata       map[string]string `json:"metadata,omitempty"`
 }
 
-// Jobs submits jobs that are activities, and knows how they ended.
+// Jobs submits the jobs of activities and returns their outcomes.
 type Jobs interface {
-	// Submit stores the job and puts the activity to rest, in one transaction.
+	// Submit stores the job and detaches the activity from its lock, in one transaction.
 	Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, caller *ActivityItem) error
-	// Outcome returns the result of a job that has ended, or why it has none.
+	// Outcome returns the result of an ended job, or its failure.
 	Outcome(ctx context.Context, tenant int64, job string) (json.RawMessage, *forebay.OrchestrationFailure, error)
 	Cancel(ctx context.Context, tenant int64, job string) error
 }
 
-// callTask makes a job of an activity.
+// callTask submits the job of an activity.
 func (h *taskHub) callTask(ctx context.Context, a *ActivityItem) {
 	defer h.release(a.Token)
 	err := panics.Run(h.log, "submitting the job of an activity", func() error { return h.submit(ctx, a) })
@@ -90,7 +90,7 @@ func (h *taskHub) submit(ctx context.Context, a *ActivityItem) error {
 		SessionID: req.SessionID, MaxAttempts: req.MaxAttempts, MaxCostUSD: req.MaxCostUSD, MaxTotalTokens: req.MaxTotalTokens, Deadline: req.Deadline, Metadata: req.Metadata}, a)
 }
 
-// arrived returns the events that have arrived.
+// arrived returns the new events of a work item.
 func (h *taskHub) arrived(ctx context.Context, item *OrchestrationItem) (events []*protos.HistoryEvent, err error) {
 	events = make([]*protos.HistoryEvent, len(item.Arrived))
 	var elsewhere []int
@@ -113,7 +113,7 @@ func (h *taskHub) arrived(ctx context.Context, item *OrchestrationItem) (events 
 	})
 }
 
-// arrivedEvent returns one of them. That a job has ended becomes the outcome of its activity.
+// arrivedEvent returns one new event. The end of a job becomes the outcome of its activity.
 func (h *taskHub) arrivedEvent(ctx context.Context, a Arrived) (*protos.HistoryEvent, error) {
 	if a.Job == "" {
 		event, err := h.load(ctx, a.Event)
@@ -135,7 +135,8 @@ func (h *taskHub) arrivedEvent(ctx context.Context, a Arrived) (*protos.HistoryE
 	return history.TaskCompleted(int32(a.EventID), "", wrapperspb.String(string(result))), nil
 }
 
-// cancelJobs ends jobs that nobody waits for any more. One that is missed goes on, and its result is only its own.
+// cancelJobs cancels jobs whose instance has ended. A job that is missed goes on, and nobody
+// reads its result.
 func (h *taskHub) cancelJobs(ctx context.Context, jobs []string) {
 	if h.opts.Jobs == nil {
 		return

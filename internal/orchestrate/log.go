@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// engineLog is what the engine logs to. What it tells of every instance is for debugging, and events, which
-// hold what users put in, are named and not shown.
+// EngineLog is the logger of dapr/durabletask-go. Its info lines, which come with each instance,
+// are logged at debug level. Events hold user data: they are logged by their type only.
 type EngineLog struct{ Logger *slog.Logger }
 
 func (l EngineLog) write(level slog.Level, format string, v []any) {

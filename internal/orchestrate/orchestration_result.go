@@ -14,13 +14,14 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
-// maxHistoryEvents bounds the history of one execution. What needs more continues as new.
+// MaxHistoryEvents bounds the history of one execution. An orchestrator that needs more
+// continues as new.
 const MaxHistoryEvents = 100_000
 
-// maxHistoryBytes bounds it as well: a history is read, kept in memory and sent to a worker whole.
+// maxHistoryBytes bounds its size: a history is read, cached and sent to a worker as a whole.
 const maxHistoryBytes = 256 << 20
 
-// tooLarge names something that the code wants to have stored and that is over the limit; "": nothing is.
+// tooLarge names a value in the state that exceeds MaxBytes; "": there is none.
 func (h *taskHub) tooLarge(state *backend.WorkflowRuntimeState) (what string, size int) {
 	check := func(v *wrapperspb.StringValue, name string) {
 		if n := len(v.GetValue()); int64(n) > h.opts.MaxBytes && what == "" {
@@ -30,7 +31,7 @@ func (h *taskHub) tooLarge(state *backend.WorkflowRuntimeState) (what string, si
 	check(state.CompletedEvent.GetResult(), "the output")
 	for _, e := range state.PendingTasks {
 		if e.GetTaskScheduled().GetName() == TaskActivity {
-			continue // it holds more than the job's input, for which jobs have their own limit: only that activity fails
+			continue // jobs have a limit of their own, which fails only the activity
 		}
 		check(e.GetTaskScheduled().GetInput(), "the input of the activity "+e.GetTaskScheduled().GetName())
 	}
@@ -49,7 +50,7 @@ func (h *taskHub) tooLarge(state *backend.WorkflowRuntimeState) (what string, si
 	return what, size
 }
 
-// boundFailures bounds the failure of an instance wherever a turn has it.
+// boundFailures bounds the failure details of an instance wherever the state has them.
 func boundFailures(state *backend.WorkflowRuntimeState) {
 	history.BoundFailure(state.CompletedEvent.GetFailureDetails())
 	for _, e := range state.NewEvents {
@@ -60,7 +61,8 @@ func boundFailures(state *backend.WorkflowRuntimeState) {
 	}
 }
 
-// turnResult is what the engine has made of a turn, as it is stored. The history has so many bytes with it.
+// resultOf converts the engine's state after a work item into what is stored. bytes is the size
+// of the whole history.
 func (h *taskHub) resultOf(item *OrchestrationItem, state *backend.WorkflowRuntimeState, bytes int) (*OrchestrationResult, error) {
 	status, ok := history.Statuses[runtimestate.RuntimeStatus(state)]
 	if !ok {
@@ -76,7 +78,8 @@ func (h *taskHub) resultOf(item *OrchestrationItem, state *backend.WorkflowRunti
 		}
 		if what, size := h.tooLarge(state); what != "" {
 			if int64(len(state.CustomStatus.GetValue())) > h.opts.MaxBytes {
-				state.CustomStatus = history.Value(item.Custom) // stays as it was: it is stored with the end
+				// Unchanged: it is stored with the end.
+				state.CustomStatus = history.Value(item.Custom)
 			}
 			return endAs(state, string(forebay.CodePayloadTooLarge), fmt.Sprintf("%s has %d bytes; the limit is %d", what, size, h.opts.MaxBytes))
 		}
@@ -115,7 +118,7 @@ func (h *taskHub) resultOf(item *OrchestrationItem, state *backend.WorkflowRunti
 	return r, h.addMessages(r, item, state)
 }
 
-// neverFires is the year of the timer by which the engine waits for an event without a limit.
+// neverFires is the year of a timer that the engine sets to await an event without a timeout.
 const neverFires = 9999
 
 func addTimers(r *OrchestrationResult, timers []*protos.HistoryEvent) error {
@@ -135,7 +138,8 @@ func addTimers(r *OrchestrationResult, timers []*protos.HistoryEvent) error {
 
 func (h *taskHub) addMessages(r *OrchestrationResult, item *OrchestrationItem, state *backend.WorkflowRuntimeState) error {
 	for _, m := range state.PendingMessages {
-		if m.TargetInstanceId == "" { // that it stalls: the version of its code is not here
+		// The engine notes that the instance stalls for want of its version.
+		if m.TargetInstanceId == "" {
 			continue
 		}
 		e := received(m.HistoryEvent)
@@ -147,7 +151,8 @@ func (h *taskHub) addMessages(r *OrchestrationResult, item *OrchestrationItem, s
 			}
 		case e.GetChildWorkflowInstanceCompleted() != nil || e.GetChildWorkflowInstanceFailed() != nil:
 			message.Execution = state.StartEvent.GetParentInstance().GetWorkflowInstance().GetExecutionId().GetValue()
-			// The engine answers for one that was terminated without a failure, which its caller takes for a success.
+			// The engine reports a terminated child without failure details. Its caller would
+			// take that for a success.
 			if failed := e.GetChildWorkflowInstanceFailed(); failed != nil && failed.FailureDetails == nil {
 				failed.FailureDetails = &protos.TaskFailureDetails{ErrorType: "Terminated", ErrorMessage: "the sub-orchestration was terminated", IsNonRetriable: true}
 			}
@@ -163,7 +168,8 @@ func (h *taskHub) addMessages(r *OrchestrationResult, item *OrchestrationItem, s
 	return nil
 }
 
-// received is a message as the one whom it is for sees it. The engine sends what it notes of the sender: that an event was sent.
+// received converts an event that was sent into an event that is raised, as its receiver sees
+// it.
 func received(e *protos.HistoryEvent) *protos.HistoryEvent {
 	sent := e.GetEventSent()
 	if sent == nil {
@@ -175,7 +181,8 @@ func received(e *protos.HistoryEvent) *protos.HistoryEvent {
 	return raised
 }
 
-// addStart makes the message start an instance. If another has its id and is not over, the caller hears that the call failed.
+// addStart makes the message start an instance. If an open instance has the id, the caller gets
+// a failure of the call.
 func (h *taskHub) addStart(m *OrchestrationMessage, item *OrchestrationItem, state *backend.WorkflowRuntimeState, e *protos.HistoryEvent) error {
 	started := e.GetExecutionStarted()
 	if parent := started.ParentInstance; parent != nil {
@@ -211,7 +218,7 @@ func newOrchestration(tenant int64, e *protos.HistoryEvent) (NewOrchestration, e
 	return o, err
 }
 
-// endAs fails an instance whose turn cannot be stored, and tells whoever has called it.
+// endAs fails an instance whose work item cannot be stored, and tells its parent.
 func endAs(state *backend.WorkflowRuntimeState, kind, message string) (*OrchestrationResult, error) {
 	failure := &forebay.OrchestrationFailure{Type: kind, Message: message}
 	e := history.NewEvent()

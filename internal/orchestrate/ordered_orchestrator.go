@@ -14,21 +14,25 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
-// OrderedFunc is an orchestrator that is told in which order the activities have ended, as far as they have. The engine lets code wait for one
-// of its tasks after the other but not for whichever ends first; with the order from the history it can, and does the same in each replay.
-// Now is when this turn began: what is asked for again after a rewind is asked for now, but stands where ctx has the time of long ago.
+// OrderedFunc is an orchestrator that gets the order in which its activities ended. The engine
+// lets code await one task after the other, but not whichever ends first. With the order from
+// the history it can, and each replay does the same.
+//
+// now is when this work item began. Steps that are repeated after a rewind are asked for now,
+// but ctx shows the time of the original step.
 type OrderedFunc func(ctx *task.WorkflowContext, ended []Ended, now time.Time) (any, error)
 
-// Ended is an activity that has ended, for good.
+// Ended is an activity that has ended, without further retries.
 type Ended struct {
-	ID      int32  // its number among what the orchestrator asked for, from 0
+	ID      int32  // the id of its step, from 0
 	Failure string // the type of its failure; "": it succeeded
-	// Tolerated is for the orchestrator to set: the failure is none of its own. Such a failure stays when the instance is rewound; what failed
-	// besides is called again, so after any other failure the orchestrator must ask for nothing.
+	// Handled is set by the orchestrator if it handles the failure. A rewind keeps handled
+	// failures and repeats the other failed activities. So after a failure that it does not
+	// handle the orchestrator must ask for nothing.
 	Handled bool
 }
 
-// AddOrdered registers an orchestrator. There is one version of it.
+// AddOrdered registers an orchestrator. It has one version.
 func (r *Registry) AddOrdered(name string, f OrderedFunc) error {
 	if !forebay.ValidText(name, MaxNameBytes) {
 		return forebay.Invalid("orchestrator", "%q cannot be a name", name)
@@ -48,7 +52,8 @@ func (r *Registry) orderedFunc(name string) OrderedFunc {
 	return r.ordered[name]
 }
 
-// executeOrdered replays an ordered orchestrator. An error with a FailureType fails the instance with it.
+// executeOrdered replays an ordered orchestrator. An error that has a FailureType fails the
+// instance with that type.
 func (x executor) executeOrdered(ctx context.Context, f OrderedFunc, id api.InstanceID, name string, old, arrived []*protos.HistoryEvent) (*protos.WorkflowResponse, error) {
 	run := newOrderedRun(old, arrived)
 	code, err := run.code(name, f, EngineLog{x.log})
@@ -70,7 +75,7 @@ func (x executor) executeOrdered(ctx context.Context, f OrderedFunc, id api.Inst
 	return resp, err
 }
 
-// orderedRun is a replay of an ordered orchestrator: what it is told, and what comes of it.
+// orderedRun is one replay of an ordered orchestrator: its arguments, and its outcome.
 type orderedRun struct {
 	ended   []Ended
 	now     time.Time

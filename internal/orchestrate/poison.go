@@ -14,14 +14,16 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// A turn can kill its process each time, by a stack that overflows or by the memory that it takes, or lead to what can never be stored. It
-// would be repeated for ever, and take everything else that its process does with it. So a turn that was lost maxLost times ends its
-// instance, without its code. What had arrived for it goes into the history: once the code is mended the instance can be rewound.
+// A work item is poison if it kills its process each time, by a stack overflow or the memory it
+// takes, or if its result can never be stored. It would be retried for ever, and would take
+// other work items of its process with it. So after maxLostDeliveries lost deliveries the
+// instance fails, and its code is not run. The new events still go into the history, so the
+// instance can be rewound once its code is mended.
 
-// failureTurnLost is the type of the failure of such an instance.
+// failurePoison is the failure type of such an instance.
 const failurePoison = "TurnLost"
 
-// passing reports whether an error of the store says nothing about what was to be stored.
+// isTransient reports whether an error of the store says nothing about what was to be stored.
 func isTransient(err error) bool {
 	switch forebay.CodeOf(err) {
 	case forebay.CodeLockLost, forebay.CodeUnavailable, forebay.CodeStorageFull:
@@ -30,7 +32,7 @@ func isTransient(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// unread notes of a turn whether what it needs can never be read.
+// noteUnreadable blames a work item whose data can never be read.
 func (h *taskHub) noteUnreadable(item *OrchestrationItem, err error) error {
 	if errors.Is(err, history.ErrUnreadable) {
 		h.poisonSuspects.Store(item.ID, struct{}{})
@@ -38,7 +40,7 @@ func (h *taskHub) noteUnreadable(item *OrchestrationItem, err error) error {
 	return err
 }
 
-// giveUp fails an instance whose turn was lost too often.
+// failPoison fails the instance of a poison work item.
 func (h *taskHub) failPoison(ctx context.Context, item *OrchestrationItem) {
 	defer h.release(item.Token)
 	var orphans, put []string
@@ -66,12 +68,12 @@ func (h *taskHub) failPoison(ctx context.Context, item *OrchestrationItem) {
 	}
 }
 
-// lostResult is the end of an instance whose turn was lost.
+// poisonResult is the result with which the instance of a poison work item ends.
 func (h *taskHub) poisonResult(ctx context.Context, item *OrchestrationItem) (*OrchestrationResult, error) {
 	ctx, cancel := h.bound(ctx, item.Token)
 	defer cancel(nil)
 	start, err := h.startOf(ctx, item.Instance)
-	if err != nil && !errors.Is(err, history.ErrUnreadable) { // and if it is that, nobody can be told
+	if err != nil && !errors.Is(err, history.ErrUnreadable) { // otherwise no parent can be told
 		return nil, err
 	}
 	begun := history.NewEvent()

@@ -17,11 +17,12 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// The engine's workers carry each item of work out on a goroutine of their own, where a panic would end this process. So its processors
-// are replaced by these: they do the same with the same parts of the engine, but contained. A turn or an activity that panics comes to
-// nothing, and is given up after maxLost attempts.
+// The engine's workers process each work item on a goroutine of their own, where a panic would
+// end this process. So these processors replace the engine's. They do the same with the same
+// parts of the engine, but contain panics. A work item that panics is abandoned, and counts as
+// poison after maxLostDeliveries attempts.
 
-// turnProcessor carries turns out.
+// orchestrationProcessor processes orchestration work items.
 type orchestrationProcessor struct {
 	*taskHub
 	executor backend.WorkflowExecutor
@@ -46,7 +47,7 @@ func (p *orchestrationProcessor) AbandonWorkItem(ctx context.Context, wi *backen
 	return p.AbandonWorkflowWorkItem(ctx, wi)
 }
 
-// ProcessWorkItemAsync carries a turn out and calls done.
+// ProcessWorkItemAsync processes a work item and calls done.
 func (p *orchestrationProcessor) ProcessWorkItemAsync(ctx context.Context, wi *backend.WorkflowWorkItem, done func(error)) {
 	panicked := true
 	err := panics.Run(p.log, "an orchestration work item of the engine", func() error {
@@ -55,7 +56,7 @@ func (p *orchestrationProcessor) ProcessWorkItemAsync(ctx context.Context, wi *b
 		return err
 	})
 	if panicked {
-		p.poisonSuspects.Store(string(wi.InstanceID), struct{}{}) // it counts against the instance
+		p.poisonSuspects.Store(string(wi.InstanceID), struct{}{}) // the item may be poison
 	}
 	done(err)
 }
@@ -78,13 +79,13 @@ func (p *orchestrationProcessor) process(ctx context.Context, wi *backend.Workfl
 	if !runtimestate.IsValid(wi.State) || runtimestate.IsCompleted(wi.State) {
 		return nil
 	}
-	// What code sees as the current time.
+	// The timestamp of this event is the current time of the orchestrator.
 	started := history.NewEvent()
 	started.EventType = &protos.HistoryEvent_WorkflowStarted{WorkflowStarted: &protos.WorkflowStartedEvent{}}
 	_ = runtimestate.AddEvent(wi.State, started)
 	ctx, span := startSpan(ctx, wi)
 	defer func() { endSpan(wi, span, false) }()
-	runtimestate.AddEvents(wi.State, wi.NewEvents) // without those that it has already
+	runtimestate.AddEvents(wi.State, wi.NewEvents) // duplicates are left out
 	for range maxContinuations + 1 {
 		resp, err := p.executor.ExecuteWorkflow(ctx, wi.InstanceID, wi.State.OldEvents, wi.State.NewEvents, backend.ExecuteOptions{})
 		if err != nil {
@@ -103,7 +104,7 @@ func (p *orchestrationProcessor) process(ctx context.Context, wi *backend.Workfl
 	return fmt.Errorf("it continued as new more than %d times in one work item", maxContinuations)
 }
 
-// apply carries out what code has decided, and reports whether it continues as new.
+// apply applies the actions of a response, and reports whether the instance continues as new.
 func (p *orchestrationProcessor) apply(wi *backend.WorkflowWorkItem, resp *protos.WorkflowResponse, terminated *protos.ExecutionTerminatedEvent, span trace.Span) (again bool, err error) {
 	if v := resp.GetVersion(); v != nil && (v.GetPatches() != nil || v.Name != nil) {
 		for _, e := range wi.State.NewEvents {
@@ -114,7 +115,7 @@ func (p *orchestrationProcessor) apply(wi *backend.WorkflowWorkItem, resp *proto
 		}
 	}
 	if terminated != nil {
-		resp.Actions = withoutContinueAsNew(resp.Actions) // the end is not lost
+		resp.Actions = withoutContinueAsNew(resp.Actions) // the termination must not be lost
 	}
 	applied, err := p.applier.Actions(wi.State, resp.CustomStatus, resp.Actions, helpers.TraceContextFromSpan(span), nil)
 	if err != nil {
@@ -143,7 +144,8 @@ func withoutContinueAsNew(actions []*protos.WorkflowAction) (kept []*protos.Work
 	return kept
 }
 
-// terminateChildren ends the instances that one has called, if its termination says so.
+// terminateChildren terminates the sub-orchestrations of an instance if its termination is
+// recursive.
 func terminateChildren(state *backend.WorkflowRuntimeState, terminated *protos.ExecutionTerminatedEvent) {
 	if !terminated.Recurse {
 		return
@@ -163,7 +165,8 @@ func terminateChildren(state *backend.WorkflowRuntimeState, terminated *protos.E
 	}
 }
 
-// startSpan continues the trace that the instance was started in. Its span has the same id in each turn.
+// startSpan continues the trace that the instance was started in. The span has the same id in
+// each work item.
 func startSpan(ctx context.Context, wi *backend.WorkflowWorkItem) (context.Context, trace.Span) {
 	start := history.Started(wi.State.OldEvents, wi.NewEvents)
 	if wi.State.StartEvent != nil {
@@ -185,7 +188,7 @@ func startSpan(ctx context.Context, wi *backend.WorkflowWorkItem) (context.Conte
 	return ctx, span
 }
 
-// endSpan ends the span of a turn. Only the turn that ends its instance has it published.
+// endSpan ends the span of a work item. Only the work item that ends the instance publishes it.
 func endSpan(wi *backend.WorkflowWorkItem, span trace.Span, continues bool) {
 	switch {
 	case continues:
@@ -201,7 +204,7 @@ func endSpan(wi *backend.WorkflowWorkItem, span trace.Span, continues bool) {
 	span.End()
 }
 
-// activityProcessor carries activities out.
+// activityProcessor processes activity work items.
 type activityProcessor struct {
 	*taskHub
 	executor backend.ActivityExecutor
@@ -224,7 +227,7 @@ func (p *activityProcessor) AbandonWorkItem(ctx context.Context, wi *backend.Act
 	return p.AbandonActivityWorkItem(ctx, wi)
 }
 
-// ProcessWorkItemAsync carries an activity out and calls done.
+// ProcessWorkItemAsync processes a work item and calls done.
 func (p *activityProcessor) ProcessWorkItemAsync(ctx context.Context, wi *backend.ActivityWorkItem, done func(error)) {
 	done(panics.Run(p.log, "an activity work item of the engine", func() (err error) {
 		scheduled := wi.NewEvent.GetTaskScheduled()

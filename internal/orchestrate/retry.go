@@ -14,7 +14,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// policy is a retry policy as it is stored with an activity.
+// policy is a retry policy as stored with an activity.
 type policy struct {
 	MaxAttempts  int           `json:"n"`
 	First        time.Duration `json:"f"`
@@ -25,7 +25,7 @@ type policy struct {
 	NonRetryable []string      `json:"x,omitempty"`
 }
 
-// encodePolicy applies the defaults. It returns nil for a policy that does not repeat.
+// encodePolicy applies the defaults. It returns nil for a policy without retries.
 func encodePolicy(p forebay.RetryPolicy) []byte {
 	if p.MaxAttempts <= 1 {
 		return nil
@@ -49,7 +49,8 @@ func decodePolicy(stored []byte) (p policy) {
 	return p
 }
 
-// next returns the delay before an activity is tried again that has failed so often; false: it is not.
+// next returns the delay before the next attempt after so many failures; false: there is no next
+// attempt.
 func (p policy) next(failures int, why *forebay.OrchestrationFailure, scheduled, now time.Time) (time.Duration, bool) {
 	if failures >= p.MaxAttempts || why.NonRetryable || slices.Contains(p.NonRetryable, why.Type) {
 		return 0, false
@@ -62,15 +63,16 @@ func (p policy) next(failures int, why *forebay.OrchestrationFailure, scheduled,
 	return time.Duration(delay), true
 }
 
-// policyField is the number of a field that the protocol does not have. A Go orchestrator's retry policy
-// travels in it, on the activity's input, from the call to the backend, which takes it out.
+// policyField is a field number that the protocol does not use. The retry policy of a Go
+// orchestrator travels in this field of the activity's input. It is taken out before the event
+// is stored.
 const policyField = 50_000
 
 func attachPolicy(input *wrapperspb.StringValue, policy []byte) {
 	input.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, policyField, protowire.BytesType), policy))
 }
 
-// detachPolicy returns nil if there is none.
+// detachPolicy takes the policy out of an activity's input; nil: there is none.
 func detachPolicy(input *wrapperspb.StringValue) []byte {
 	if input == nil {
 		return nil
@@ -88,11 +90,13 @@ func detachPolicy(input *wrapperspb.StringValue) []byte {
 	return nil
 }
 
-// ActivityInput is the input of an activity that a Go orchestrator calls, with how it is retried.
+// ActivityInput returns the input of an activity that a Go orchestrator calls, with its retry
+// policy.
 func ActivityInput(v any, p forebay.RetryPolicy) *wrapperspb.StringValue {
 	encoded, err := json.Marshal(v)
 	if err != nil {
-		panic(fmt.Sprintf("the input of an activity is no JSON: %v", err)) // which fails the instance
+		// The panic fails the instance.
+		panic(fmt.Sprintf("the input of an activity is no JSON: %v", err))
 	}
 	input := wrapperspb.String(string(encoded))
 	if policy := encodePolicy(p); policy != nil {

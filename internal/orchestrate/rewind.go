@@ -12,17 +12,19 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
-// maxRewinds is how often a rewind is planned anew when instances have changed under it.
+// maxRewindAttempts is how often a rewind is planned again because instances have changed
+// meanwhile.
 const maxRewindAttempts = 10
 
-// Rewind lets an instance that failed go on: the activities that failed, or that its end cut off, are called again, the sub-orchestrations
-// that failed are rewound as well, and what had succeeded is not done again.
+// Rewind lets a failed instance go on. Activities that failed or were dropped at the end are
+// called again. Sub-orchestrations that failed are rewound too. Steps that succeeded are not
+// repeated.
 func (s *Instances) Rewind(ctx context.Context, tenant, id, reason string) error {
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	again := history.NewEvent() // does nothing but make a turn
+	again := history.NewEvent() // only wakes the instance
 	again.EventType = &protos.HistoryEvent_ExecutionResumed{ExecutionResumed: &protos.ExecutionResumedEvent{Input: textOf(reason)}}
 	event, err := proto.Marshal(again)
 	if err != nil {
@@ -47,7 +49,7 @@ func (s *Instances) Rewind(ctx context.Context, tenant, id, reason string) error
 	return ErrChanged
 }
 
-// rewind plans which instances go on from where.
+// rewind plans the new histories of a failed instance and of its failed sub-orchestrations.
 type rewind struct {
 	*Instances
 	tenant string
@@ -74,7 +76,7 @@ func (w *rewind) carryOut(ctx context.Context) error {
 	return err
 }
 
-// add plans for an instance that failed, and for those that it has called.
+// add plans the rewind of a failed instance and of its sub-orchestrations.
 func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
 	events, err := w.Events(ctx, row.No)
 	if err != nil {
@@ -115,8 +117,9 @@ func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
 	return nil
 }
 
-// child sees to a sub-orchestration that has not answered well. It stays in the history if it is rewound, too, goes on already, or has completed since: then
-// its answer, which found nobody, is returned. Otherwise it is called again.
+// child plans for a sub-orchestration without a successful answer. The call stays in the history
+// if the child is rewound, is still open, or has completed since. In the last case child returns
+// the answer, which had found no receiver. Otherwise the call is repeated.
 func (w *rewind) child(ctx context.Context, parent *Rewound, parentID string, call int32, id string) (answer *protos.HistoryEvent, stays bool, err error) {
 	row, err := w.store.Orchestration(ctx, w.no, id)
 	switch {
@@ -124,7 +127,7 @@ func (w *rewind) child(ctx context.Context, parent *Rewound, parentID string, ca
 		return nil, false, nil
 	case err != nil:
 		return nil, false, err
-	case row.ParentID != parentID: // another has its id by now
+	case row.ParentID != parentID: // another instance has the id by now
 		return nil, false, nil
 	}
 	if its, err := w.calledBy(ctx, row, parent.Execution, call); err != nil || !its {
@@ -147,14 +150,15 @@ func (w *rewind) child(ctx context.Context, parent *Rewound, parentID string, ca
 	return nil, true, nil
 }
 
-// calledBy reports whether it was this call that made an instance: its parent may have called the same id again, in this execution or one before.
+// calledBy reports whether this call made the instance. The parent may have called the same id
+// before, in this execution or an earlier one.
 func (w *rewind) calledBy(ctx context.Context, row OrchestrationRow, execution string, call int32) (bool, error) {
 	start, err := w.startOf(ctx, row.No)
 	parent := start.GetParentInstance()
 	return parent.GetTaskScheduledId() == call && parent.GetWorkflowInstance().GetExecutionId().GetValue() == execution, err
 }
 
-// startOf returns how an instance began: that stands in its history, or still waits for its first turn.
+// startOf returns the start event of an instance. It is in the history, or still in the inbox.
 func (s *Instances) startOf(ctx context.Context, instance int64) (*protos.ExecutionStartedEvent, error) {
 	item, waiting, err := s.store.OrchestrationStart(ctx, instance)
 	if err != nil {

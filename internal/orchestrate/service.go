@@ -1,11 +1,15 @@
-// Package orchestrate runs durable orchestrations: functions whose steps are recorded, so that they
-// survive crashes and may take months.
+// Package orchestrate runs durable orchestrations: functions whose steps are recorded, so that
+// they survive crashes and may take months.
 //
-// An orchestrator is replayed from its history whenever something has arrived for it. The engine that does so is
-// dapr/durabletask-go; this package is its backend over our store. It hands out turns of orchestrations
-// and activities under locks that it renews, keeps the history of each, and repeats activities that fail:
-// an orchestrator hears only of the final outcome. Go functions run here, those of other languages in processes
-// that connect by gRPC.
+// An orchestrator is replayed from its history whenever an event has arrived for its instance.
+// The replay engine is dapr/durabletask-go. This package feeds it with work items and stores
+// what they lead to. A work item is either an orchestration item, which runs an orchestrator
+// over new events, or an activity.
+//
+// Processes claim work items from queues in the database, under locks that they renew. Failed
+// activities are retried, and an orchestrator sees only the final outcome. Go functions run in
+// this process. All other work items go to [Workers], which package durabletask implements by
+// gRPC.
 package orchestrate
 
 import (
@@ -27,58 +31,62 @@ type Options struct {
 	Store    *Store
 	Registry *Registry // the Go functions; nil: none
 	Logger   *slog.Logger
-	// Turns and Activities bound what is carried out here at once; default 64 and 256. Where several tenants have activities, none has
-	// more than tenantShare times as many here as there are places left. Activities that are jobs need none of these places.
+	// ConcurrentOrchestrations and ConcurrentActivities bound the work items that are executed
+	// here at once. Defaults are 64 and 256. Where several tenants have activities, each may
+	// have at most tenantShare times as many as there are free slots. Activities that are jobs
+	// need no slot.
 	ConcurrentOrchestrations, ConcurrentActivities int
-	// Lock is how long a turn or an activity is locked for; it is renewed. Default 60 s.
+	// Lock is how long a work item is locked; locks are renewed. Default 60 s.
 	Lock time.Duration
-	// Retries are the policies of activities by name, for calls that come with none.
+	// Retries are retry policies by the activity's name, for calls without one.
 	Retries map[string]forebay.RetryPolicy
-	// Blobs holds the payloads over [forebay.InlineBytes]; nil: they stand in the database.
+	// Blobs holds payloads over [forebay.InlineBytes]; nil: they stay in the database.
 	Blobs Blobs
 	// MaxBytes bounds an input, an event's payload, or a result. Default 10 MiB.
 	MaxBytes int64
 	// Grace is how long a stop lets activities finish. Default 30 s.
 	Grace time.Duration
-	// Jobs carries out the activity [TaskActivity]; nil: there is none.
+	// Jobs executes the activity [TaskActivity]; nil: it is not offered.
 	Jobs Jobs
-	// Observe hears of what was taken here, once it is over; nil: nobody. It must be quick.
+	// Observe is called for each work item that was processed here. It must be quick.
 	Observe func(ProcessedItem)
-	// Remote says that orchestrators may be in processes that are not known yet.
+	// Remote says that orchestrators may be in workers that have not connected yet.
 	Remote bool
-	// Limits judges what clients start and send; nil: nothing does.
+	// Limits meters what clients start and send; nil: there are no limits.
 	Limits *limits.Meter
 }
 
-// Taken is a turn or an attempt of an activity that this process took. Attempts that were lost are not told: see [Store.OnActivitiesLost].
+// ProcessedItem is a work item that this process has processed. Lost attempts are reported by
+// [Store.OnActivitiesLost].
 type ProcessedItem struct {
 	Kind    ItemKind
 	Name    string                      // of the orchestrator or of the activity
-	Outcome string                      // of an activity as the store has it
-	Ended   forebay.OrchestrationStatus // with which the turn ended its instance; "": it goes on
+	Outcome string                      // for an activity one of ActivitySucceeded and so on
+	Ended   forebay.OrchestrationStatus // the status in which the instance ended; "": it goes on
 }
 
-// The outcomes of turns.
+// The outcomes of orchestration work items.
 const (
 	ItemStored    = "stored"
-	ItemAbandoned = "abandoned" // it came to nothing, and is taken again
-	ItemLockLost  = "lost"      // another has it by now
+	ItemAbandoned = "abandoned" // it has no result, and is retried
+	ItemLockLost  = "lost"      // another process has claimed it
 )
 
-// Service runs orchestrations, and manages those of all processes.
+// Service executes orchestrations, and manages the instances of all processes.
 type Service struct {
 	Instances
 	*heldItems
 	workers Workers
 	cache   history.Cache
-	// beforeApply is called with each orchestrator's response before that is applied. Tests have it panic.
+	// beforeApply is called with the id of an instance before a response is applied. Tests make
+	// it panic.
 	beforeApply func(id string)
 
 	taskHubs map[int64]*taskHub // by tenant, guarded by heldItems.mu
 	drained  chan any
 }
 
-// New returns a service. Run carries orchestrations out; managing them needs no Run.
+// New returns a service. Run executes work items; managing instances needs no Run.
 func New(opts Options) *Service {
 	opts.ConcurrentOrchestrations, opts.ConcurrentActivities = cmp.Or(opts.ConcurrentOrchestrations, 64), cmp.Or(opts.ConcurrentActivities, 256)
 	opts.Lock, opts.Grace = cmp.Or(opts.Lock, time.Minute), cmp.Or(opts.Grace, 30*time.Second)
@@ -99,7 +107,8 @@ func New(opts Options) *Service {
 	}
 }
 
-// Run takes turns and activities until ctx ends, then lets those under way finish for a while.
+// Run claims work items until ctx ends, then lets those under way finish within the grace
+// period.
 func (s *Service) Run(ctx context.Context) {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -127,7 +136,7 @@ func (s *Service) Run(ctx context.Context) {
 	renewal.Wait()
 }
 
-// waitFor waits for a place and takes all there are.
+// takeSlots waits for a free slot and takes all that are free.
 func takeSlots(ctx context.Context, places chan struct{}) (n int) {
 	select {
 	case <-places:
@@ -151,10 +160,10 @@ func returnSlots(places chan struct{}, n int) {
 	}
 }
 
-// unavailablePause is between two tries to take work while the database cannot be used.
+// unavailablePause is the time between two claims while the database is not available.
 const unavailablePause = time.Second
 
-// take takes as much as there is room for, again and again until ctx ends.
+// take claims as many work items as there are free slots, repeatedly until ctx ends.
 func (s *Service) take(ctx context.Context, places chan struct{}, some func(ctx context.Context, most int) (taken int, err error)) {
 	for {
 		n := takeSlots(ctx, places)
@@ -186,11 +195,12 @@ func (s *Service) takeOrchestrations(ctx context.Context, most int) (int, error)
 	return len(orchestrations), err
 }
 
-// tenantShare bounds the activities of a tenant, by the places that are left beside them: one alone has three quarters of all, each of two has three
-// sevenths, and somebody else's activity finds a place at once.
+// tenantShare bounds the activities of a tenant by the free slots beside them. A single tenant
+// gets three quarters of all slots, and each of two gets three sevenths. An activity of another
+// tenant always finds a free slot.
 const tenantShare = 3
 
-// maxSubmits bounds the jobs of activities that are submitted at once.
+// maxSubmits bounds the jobs that are submitted at once.
 const maxSubmits = 256
 
 var errMoreRoom = errors.New("there is more room")
@@ -198,7 +208,8 @@ var errMoreRoom = errors.New("there is more room")
 func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	full := func() { // from now on an activity that ends makes room that this claim does not know of
+	// An activity that ends from now on makes room that this claim does not know of.
+	full := func() {
 		if waiting.Err() != nil { // the writer may still look at a claim that is over
 			return
 		}
@@ -241,7 +252,7 @@ func (s *Service) takesActivities(tenant int64, name string) bool {
 	return name != TaskActivity && (s.registry.hasActivity(name) || s.workers.Connected(tenant))
 }
 
-// renew extends the locks of all that is carried out here. What was lost is cut off.
+// renew extends the locks of all held work items. An item whose lock is lost is cancelled.
 func (s *Service) renew(ctx context.Context) {
 	ticker := time.NewTicker(s.opts.Lock / 3)
 	defer ticker.Stop()
@@ -286,7 +297,7 @@ func (s *Service) renewOnce(ctx context.Context) {
 	}
 }
 
-// hub returns the hub of a tenant, making it if there is none.
+// taskHub returns the task hub of a tenant, and makes it if there is none.
 func (s *Service) taskHub(tenant int64) *taskHub {
 	s.mu.Lock()
 	defer s.mu.Unlock()

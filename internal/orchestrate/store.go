@@ -6,7 +6,7 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Store keeps orchestrations.
+// Store stores orchestrations.
 type Store struct {
 	*queue.Store
 	onLost db.Listener[int]
@@ -27,8 +27,8 @@ func (s *Store) Join(w *db.Writer) {
 	key.Join(w, &participant{Writer: w, onLost: &s.onLost})
 }
 
-// OnActivitiesLost makes f hear how many attempts of activities a transaction of this process found lost: of which nobody
-// heard again. It must be quick.
+// OnActivitiesLost calls f with the number of lost attempts that a transaction of this process
+// found. A lost attempt is one whose lock ended without an outcome. f must be quick.
 func (s *Store) OnActivitiesLost(f func(n int)) { s.onLost.Set(f) }
 
 var key = db.NewKey(func(t *db.Tx, p *participant) *tx {

@@ -11,15 +11,15 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// NewActivity is an activity that a turn has scheduled.
+// NewActivity is an activity that an orchestrator has scheduled.
 type NewActivity struct {
 	EventID int
 	Name    string
 	Event   Payload
-	Policy  []byte // how it is retried; nil: it is not
+	Policy  []byte // the encoded retry policy; nil: none
 }
 
-// Activity is the right to carry an activity out.
+// ActivityItem is a claimed activity work item: the right to execute one attempt.
 type ActivityItem struct {
 	Instance    int64
 	Tenant      int64
@@ -30,8 +30,8 @@ type ActivityItem struct {
 	Policy      []byte
 	Number      int    // of this attempt
 	Failures    int    // before it
-	Lost        int    // attempts before it that nobody heard of again
-	KeyID       string // the API key whose budget pays for its job as well; "": none
+	Lost        int    // earlier attempts whose locks ended without an outcome
+	KeyID       string // the API key whose budget its job counts against; "": none
 	ScheduledAt time.Time
 	StartedAt   time.Time
 	Token       int64
@@ -56,7 +56,8 @@ const sqlInsertLargeActivity = `
 INSERT INTO orchestration_activities (instance, event_id, run, pool, turns, visible, token, number, scheduled_at, started_at, policy, event, event_blob)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-// newActivity stores an activity, under a lock if a claim waits for it.
+// newActivity stores an activity. If a claim waits for it, the activity is locked for that claim
+// at once.
 func (t *tx) newActivity(item *OrchestrationItem, run, orchestrations int64, a *NewActivity) error {
 	workQueue, err := t.workQueueOf(item.Tenant, KindActivity, a.Name)
 	if err != nil {
@@ -138,10 +139,10 @@ func (t *tx) takeActivities(p *knownQueue, c *claim, most int) (taken int, err e
 // The outcomes of an attempt of an activity.
 const (
 	ActivitySucceeded = "succeeded"
-	ActivityFailed    = "failed"  // for good
-	ActivityRetried   = "retried" // it failed, and is tried again
-	ActivityLost      = "lost"    // nobody heard of it again
-	ActivityDropped   = "cut_off" // its instance ended, or continued as new, before it did
+	ActivityFailed    = "failed"  // without a further retry
+	ActivityRetried   = "retried" // failed, with a further retry
+	ActivityLost      = "lost"    // its lock ended without an outcome
+	ActivityDropped   = "cut_off" // its instance ended or continued as new before
 )
 
 // ActivityOutcome is how an attempt ended.
@@ -153,8 +154,9 @@ type ActivityOutcome struct {
 	Delay     time.Duration // before the next attempt, if it is retried
 }
 
-// SettleActivity records an attempt. If it was the last one its instance gets the event, else it is ready again after the delay.
-// It returns forebay.ErrLockLost, and changes nothing, when another has the activity or nobody waits for it any more.
+// SettleActivity stores the outcome of an attempt. The final outcome goes to the inbox of the
+// instance; otherwise the activity is ready again after the delay. It returns
+// forebay.ErrLockLost, and changes nothing, if the lock is lost.
 func (s *Store) SettleActivity(ctx context.Context, a *ActivityItem, o ActivityOutcome) error {
 	what := db.Op{Stage: db.StageSettle, Numbers: 1, Size: len(o.Event.inline()), Local: true}
 	if o.Outcome != ActivityRetried {
@@ -193,8 +195,9 @@ func (t *tx) settleActivity(a *ActivityItem, o ActivityOutcome) error {
 	return t.wakeInstance(a.Instance, orchestrations)
 }
 
-// endActivity removes an activity if its lock still holds it, and returns the pool of its instance; 0: it was not asked for, since that
-// would take SQLite longer than to look it up once for all that a transaction ends of an instance.
+// endActivity removes an activity if its lock still holds, and returns the queue of its
+// instance. 0: the queue was not read. For SQLite it is cheaper to look it up once for all
+// activities of a transaction.
 func (t *tx) endActivity(a *ActivityItem) (orchestrations int64, err error) {
 	found, err := t.Prep(sqlEndActivity).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).One(func(r driver.Row) { orchestrations = r.Int(0) })
 	if err == nil && !found {
@@ -229,7 +232,8 @@ INSERT INTO orchestration_attempts (instance, event_id, run, number, pool, start
 SELECT instance, event_id, run, number, pool, started_at, CASE WHEN started_at > ?1 THEN started_at ELSE ?1 END, ?2
 FROM orchestration_activities WHERE instance = ?3 AND (token IS NOT NULL OR job IS NOT NULL)`
 
-// cutOff removes the activities of an instance. The attempts that are under way, by whoever holds them or as a job, go on record.
+// dropActivities removes the activities of an instance. Attempts under way, also jobs, are
+// recorded as dropped.
 func (t *tx) dropActivities(instance int64) error {
 	if err := t.Prep(sqlDropActivities).Int(t.Now).Text(ActivityDropped).Int(instance).Exec(); err != nil {
 		return err
@@ -237,8 +241,8 @@ func (t *tx) dropActivities(instance int64) error {
 	return t.removeRows(instance, "orchestration_activities")
 }
 
-// Attempts of the executions before an instance continued as new: so many are kept, the newest ones. The others are looked for once in so many
-// executions, since it takes reading all.
+// Attempts of earlier executions are kept up to a number, the newest ones. Pruning reads all
+// attempts, so it happens only once in so many executions.
 const (
 	maxEarlierAttempts = 1000
 	pruneAttemptsEvery = 16
@@ -248,8 +252,8 @@ const sqlPruneAttempts = `
 DELETE FROM orchestration_attempts WHERE instance = ?1 AND finished_at < (
   SELECT finished_at FROM orchestration_attempts WHERE instance = ?1 ORDER BY finished_at DESC LIMIT 1 OFFSET ?2 + 0)`
 
-// AbandonActivity puts an activity back whose attempt came to nothing; it is ready again after the delay. The attempt counts as
-// lost if it may have begun, and otherwise leaves no trace.
+// AbandonActivity returns an activity without an outcome to its queue, ready after the delay.
+// The attempt counts as lost if it may have begun. Otherwise it leaves no trace.
 func (s *Store) AbandonActivity(ctx context.Context, a *ActivityItem, delay time.Duration, begun bool) error {
 	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Numbers: 1, Local: true}, func(t *tx) (struct{}, error) {
 		number, lost := a.Number-1, a.Lost
@@ -272,7 +276,7 @@ func (s *Store) AbandonActivity(ctx context.Context, a *ActivityItem, delay time
 	return err
 }
 
-// RenewWork extends the locks of turns and activities to now + lock and returns the tokens of those that were lost.
+// RenewItems extends the locks of work items to now + lock. It returns the tokens of lost locks.
 func (s *Store) RenewItems(ctx context.Context, orchestrations []*OrchestrationItem, activities []*ActivityItem, lock time.Duration) (lost map[int64]bool, err error) {
 	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Numbers: 1, Local: true}, func(t *tx) (map[int64]bool, error) {
 		lost := map[int64]bool{}
@@ -290,7 +294,7 @@ func (s *Store) RenewItems(ctx context.Context, orchestrations []*OrchestrationI
 	})
 }
 
-// renewWork calls held with the token of each lock that still holds.
+// renewItems calls held with the token of each lock that still holds.
 func (t *tx) renewItems(orchestrations []*OrchestrationItem, activities []*ActivityItem, until int64, held func(token int64)) error {
 	renew := func(token int64, st driver.Statement) error {
 		rows, err := st.Count()

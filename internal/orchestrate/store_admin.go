@@ -11,7 +11,8 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 )
 
-// OrchestrationHistory returns the events of each turn, in order.
+// OrchestrationHistory returns the events of an instance, one payload for each work item, in
+// order.
 func (s *Store) OrchestrationHistory(ctx context.Context, no int64) (orchestrations []Payload, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		orchestrations = nil
@@ -25,7 +26,8 @@ const sqlOrchestrationStart = `
 SELECT 1, events, coalesce(events_blob, '') FROM (SELECT events, events_blob FROM orchestration_history WHERE instance = ?1 ORDER BY turn LIMIT 1) h
 UNION ALL SELECT 0, event, coalesce(event_blob, '') FROM (SELECT event, event_blob FROM orchestration_inbox WHERE instance = ?1 ORDER BY no LIMIT 1) i`
 
-// OrchestrationStart returns the events of an instance's first turn, or the event that waits for it.
+// OrchestrationStart returns the events of an instance's first work item, or the inbox event
+// that waits for it.
 func (s *Store) OrchestrationStart(ctx context.Context, no int64) (item, waiting *Payload, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		item, waiting = nil, nil
@@ -46,7 +48,8 @@ const sqlActivityAttempts = `
 SELECT a.event_id, a.number, a.started_at, a.finished_at, a.outcome, a.error_type, a.error, a.retry_delay, a.run, coalesce(p.name, '')
 FROM orchestration_attempts a LEFT JOIN orchestration_pools p ON p.no = a.pool WHERE a.instance = ? ORDER BY a.run, a.event_id, a.number`
 
-// ActivityAttempts returns the attempts of an instance's activities: those of its current execution, and the newest of the ones before.
+// ActivityAttempts returns the attempts of an instance's activities: all of its current
+// execution, and the newest of earlier ones.
 func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []forebay.ActivityAttempt, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		attempts = nil
@@ -64,7 +67,8 @@ func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []fore
 	return attempts, err
 }
 
-// PurgeOrchestration deletes an instance with its history. One that is not over is deleted only by force.
+// PurgeOrchestration deletes an instance with its history. An open instance is deleted only by
+// force.
 func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, entry audit.Act) error {
 	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (struct{}, error) {
 		o, err := t.existing(tenant, id)
@@ -83,7 +87,8 @@ func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string,
 	return err
 }
 
-// PurgeOver deletes those of the instances that are over, in one transaction, and returns how many those were.
+// PurgeEnded deletes those of the instances that have ended, in one transaction, and returns
+// their number.
 func (s *Store) PurgeEnded(ctx context.Context, tenant int64, ids []string, entry audit.Act) (purged int, err error) {
 	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (purged int, err error) {
 		for _, id := range ids {
@@ -91,7 +96,7 @@ func (s *Store) PurgeEnded(ctx context.Context, tenant int64, ids []string, entr
 			if err != nil {
 				return 0, err
 			}
-			if !o.over { // it was restarted since
+			if !o.over { // restarted since
 				continue
 			}
 			t.Changed(o.no)
@@ -117,7 +122,7 @@ func (t *tx) purgeOrchestration(no int64) error {
 	return t.removeRows(no, "orchestration_turns", "orchestration_history", "orchestration_inbox", "orchestration_activities", "orchestration_attempts")
 }
 
-// removeRows removes what tables have of an instance.
+// removeRows deletes the rows of an instance from tables.
 func (t *tx) removeRows(instance int64, tables ...string) error {
 	for _, table := range tables {
 		if err := t.Prep("DELETE FROM " + table + " WHERE instance = ?").Int(instance).Exec(); err != nil {
@@ -127,8 +132,9 @@ func (t *tx) removeRows(instance int64, tables ...string) error {
 	return nil
 }
 
-// PurgeOrchestrations deletes instances that ended before a time, some at once. It goes on above a number and returns that of the
-// last one that it looked at; there are no more when that is the same.
+// PurgeOrchestrations deletes some instances that ended before a time. It looks at instances
+// above a number and returns the last number it has seen. If that is the same, there are no
+// more.
 func (s *Store) PurgeOrchestrations(ctx context.Context, before time.Time, above int64) (purged int, last int64, err error) {
 	type step struct {
 		purged int
@@ -139,7 +145,8 @@ func (s *Store) PurgeOrchestrations(ctx context.Context, before time.Time, above
 		var over []int64
 		err := t.Prep("SELECT no, created_at, CASE WHEN status IS NOT NULL AND completed_at < ? THEN 1 ELSE 0 END FROM orchestrations WHERE no > ? ORDER BY no LIMIT ? + 0").
 			Int(before.UnixMilli()).Int(above).Int(jobs.PurgedAtOnce).Each(func(r driver.Row) error {
-			// One that a clock that was ahead has made says nothing of those that come after it.
+			// An instance that was made while the clock was ahead does not bound the times of
+			// later ones.
 			if at := r.Int(1); at >= before.UnixMilli() && at <= t.Now {
 				return driver.ErrStop
 			}
@@ -162,7 +169,7 @@ func (s *Store) PurgeOrchestrations(ctx context.Context, before time.Time, above
 	return found.purged, found.last, err
 }
 
-// Rewound is an instance that goes on from before it failed.
+// Rewound is an instance with its history before the failure.
 type Rewound struct {
 	Tenant    int64
 	ID        string
@@ -171,17 +178,17 @@ type Rewound struct {
 	Execution string
 	Events    int
 	History   Payload
-	Event     []byte    // that makes it go on
-	Audit     audit.Act // of who asked for it
-	Awaits    []string  // instances whose answers it will get, for they are not over
+	Event     []byte    // wakes it
+	Audit     audit.Act // of the caller
+	Awaits    []string  // open children whose answers it will get
 }
 
-// ErrChanged is that an instance is not any more as it was read.
+// ErrChanged is that an instance has changed since it was read.
 var ErrChanged = forebay.Errorf(forebay.CodeConflict, "the instance has changed in the meantime")
 
-// RewindOrchestrations replaces the histories of instances that failed and makes them ready, all in one transaction: one that answers
-// another must not do so before that one can be answered. It returns ErrChanged if one of them has changed since its history was
-// read, or does not await any more what it is said to.
+// RewindOrchestrations replaces the histories of failed instances and makes these ready, in one
+// transaction. A rewound child must not answer before its parent can be answered. It returns
+// ErrChanged if an instance has changed since it was read, or if one that is awaited has ended.
 func (s *Store) RewindOrchestrations(ctx context.Context, all []Rewound) error {
 	size := 0
 	for i := range all {
@@ -239,7 +246,8 @@ func (t *tx) rewind(r *Rewound) error {
 	if err := t.addHistory(r.No, 0, r.Events, r.History); err != nil {
 		return err
 	}
-	// The number of turns goes on far above those before, so that no memory of them is taken for true.
+	// The item number continues far above those before, so that no cached history of then is
+	// taken for current.
 	err = t.Prep(`INSERT INTO orchestration_turns (instance, pool, visible, number, events, run, status, updated_at, blobs)
 		VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(run), 0) + 1 FROM orchestration_attempts WHERE instance = ?), ?, ?, 1)`).
 		Int(r.No).Int(workQueue).Int(t.Now).Int(t.Now).Int(int64(r.Events)).Int(r.No).Text(string(forebay.OrchestrationRunning)).Int(t.Now).Exec()

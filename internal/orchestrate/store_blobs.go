@@ -10,21 +10,23 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// Payload is a value of an orchestration: its bytes, or the key of the blob that holds them. A blob belongs to the one row that names it; it is
-// written before the transaction that stores the row, and freed by the one that removes it. Both are set of a payload that has just been
-// written: then the row has the key.
+// Payload is a value of an orchestration: its bytes, or the key of the blob that holds them. A
+// blob belongs to exactly one row. It is written before the transaction that stores the row, and
+// freed by the one that removes the row. A payload that was just written has both; then the row
+// has the key.
 type Payload struct {
 	Bytes []byte
 	Blob  string
 }
 
-// Inline is a payload that stands in its row.
+// Inline returns a payload that is stored in its row.
 func Inline(b []byte) Payload { return Payload{Bytes: b} }
 
-// OrchestrationBlobs is the second segment of the keys of orchestrations' blobs, "t/<tenant>/orchestrations/<random>/<bytes>": no job has such an id.
+// OrchestrationBlobs is the second segment of the blob keys of orchestrations,
+// "t/<tenant>/orchestrations/<random>/<bytes>". No job has such an id.
 const OrchestrationBlobs = "orchestrations"
 
-// Size returns how many bytes it has; a blob's key ends in that number.
+// Size returns the number of bytes. A blob's key ends in that number.
 func (p Payload) Size() int {
 	if p.Blob == "" {
 		return len(p.Bytes)
@@ -33,7 +35,7 @@ func (p Payload) Size() int {
 	return n
 }
 
-// inline is what stands in the row.
+// inline returns the bytes that are stored in the row.
 func (p Payload) inline() []byte {
 	if p.Blob == "" {
 		return p.Bytes
@@ -41,12 +43,12 @@ func (p Payload) inline() []byte {
 	return nil
 }
 
-// payload reads one whose bytes and key are in these columns.
+// payloadAt reads a payload from the columns of its bytes and its key.
 func payloadAt(r driver.Row, bytes, blob int) Payload {
 	return Payload{Bytes: r.Blob(bytes), Blob: r.Text(blob)}
 }
 
-// keepBlob notes a blob whose row is stored, and of its instance, unless that is over, that it has one.
+// keepBlob records a blob whose row is stored, and that its instance has blobs.
 func (t *tx) keepBlob(instance int64, p Payload) error {
 	if p.Blob == "" {
 		return nil
@@ -57,7 +59,7 @@ func (t *tx) keepBlob(instance int64, p Payload) error {
 	return t.Prep("UPDATE orchestration_turns SET blobs = 1 WHERE instance = ? AND blobs = 0").Int(instance).Exec()
 }
 
-// Blobs of an instance whose rows are about to go.
+// The blobs of an instance whose rows are about to be removed.
 const (
 	sqlHistoryBlobs  = "SELECT events_blob AS key FROM orchestration_history WHERE instance = ?1 AND events_blob IS NOT NULL"
 	sqlInboxBlobs    = "SELECT event_blob AS key FROM orchestration_inbox WHERE instance = ?1 AND event_blob IS NOT NULL"
@@ -75,12 +77,12 @@ const (
 	sqlFreeOutcome = freeOf + sqlHistoryBlobs + unionAll + sqlOutputBlob + freeEnd
 )
 
-// freeBlobs frees those blobs of an instance that the statement names.
+// freeBlobs frees the blobs of an instance that the statement selects.
 func (t *tx) freeBlobs(instance int64, sql string) error {
 	return t.Prep(sql).Int(instance).Int(t.Now).Exec()
 }
 
-// freePayload is freeBlobs for a payload whose row goes, or does not come about.
+// freePayload frees the blob of a payload whose row is removed or is not stored.
 func (t *tx) freePayload(p Payload) error {
 	if p.Blob == "" {
 		return nil
@@ -88,7 +90,8 @@ func (t *tx) freePayload(p Payload) error {
 	return t.Prep("INSERT INTO orchestration_blobs (key, freed_at) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET freed_at = excluded.freed_at").Text(p.Blob).Int(t.Now).Exec()
 }
 
-// FreedBlobs returns keys of blobs that orchestrations have had no use for since before that time, the oldest first, but for some of these.
+// FreedBlobs returns keys of blobs that were freed before that time, the oldest first, without
+// the first skip ones.
 func (s *Store) FreedBlobs(ctx context.Context, before time.Time, skip, limit int) (keys []string, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		keys = nil
@@ -101,7 +104,7 @@ func (s *Store) FreedBlobs(ctx context.Context, before time.Time, skip, limit in
 	return keys, err
 }
 
-// ForgetFreedBlobs is for those that have been removed.
+// ForgetFreedBlobs removes the records of blobs that have been deleted.
 func (s *Store) ForgetFreedBlobs(ctx context.Context, keys []string) error {
 	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (struct{}, error) {
 		for _, key := range keys {
@@ -114,10 +117,10 @@ func (s *Store) ForgetFreedBlobs(ctx context.Context, keys []string) error {
 	return err
 }
 
-// What is freed is in use as well: it is removed as such.
+// A freed blob counts as in use: RemoveFreed deletes it.
 const sqlOrchestrationBlobInUse = "SELECT 1 FROM orchestration_blobs WHERE key = ?"
 
-// BlobsInUse calls used with those of the keys that an orchestration refers to.
+// BlobsInUse calls used with each of the keys that an orchestration refers to.
 func (s *Store) BlobsInUse(ctx context.Context, keys []string, used func(key string)) error {
 	return s.Read(ctx, func(c driver.Conn) error {
 		for _, key := range keys {

@@ -6,15 +6,15 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 )
 
-// What a clock that was ahead has left of orchestrations: see clock.go.
+// Repairs rows of orchestrations that were written while the clock was ahead: see package db.
 
-// Numbers in these statements: 300000 is forebay.MaxLockDuration, 4611686018427387904 stands for the end of
-// time, and records are mended that are more than a day, 86400000, ahead. ?1 is the time, ?2 and ?3 are the
-// numbers of the rows: above one, up to another.
+// Numbers in these statements: 300000 is forebay.MaxLockDuration. 4611686018427387904 stands for
+// the end of time. Records more than a day, 86400000, ahead are repaired. ?1 is the time. ?2 and
+// ?3 bound the row numbers: above ?2, up to ?3.
 const (
 	sqlInstanceMadeAhead = "SELECT 1 FROM (SELECT created_at AS at FROM orchestrations ORDER BY no DESC LIMIT 1) o WHERE o.at > ?1"
 
-	// A timer keeps its length. What is not asked for by the execution itself may be its scheduled
+	// A timer keeps its duration. An event that the execution did not ask for may be a scheduled
 	// start, which stays.
 	sqlInboxAhead = `
 UPDATE orchestration_inbox SET visible = CASE WHEN visible <= set_at THEN ?1 ELSE ?1 + visible - set_at END, set_at = ?1
@@ -36,7 +36,7 @@ WHERE instance > ?2 AND instance <= ?3 AND visible > ?1 + CASE WHEN token IS NUL
   AND (token IS NOT NULL OR NOT EXISTS (SELECT 1 ` + latestActivity + ` AND t.retry_delay IS NOT NULL
     AND (orchestration_activities.visible <= ?1 + t.retry_delay OR orchestration_activities.visible <= t.finished_at + t.retry_delay)))`
 
-	// By these records are removed once they are old enough.
+	// These records are removed by their age.
 	sqlInstancesAhead = `
 UPDATE orchestrations SET completed_at = ?1, started_at = CASE WHEN started_at > ?1 THEN ?1 ELSE started_at END
 WHERE no > ?2 AND no <= ?3 AND completed_at > ?1 + 86400000`
@@ -52,7 +52,7 @@ func (l *participant) ClockMend() db.ClockMend {
 	}}
 }
 
-// mendFreed mends when payloads were freed.
+// mendFreed repairs the times at which payloads were freed.
 func mendFreed(_ context.Context, _ *db.DB, step func(func(*db.Tx) (int, error)) error) (err error) {
 	for changed := db.ClockStretch; changed == db.ClockStretch && err == nil; {
 		err = step(func(t *db.Tx) (int, error) {

@@ -15,9 +15,8 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 )
 
-// An orchestration is a function whose steps are kept as a history of events, from which it is replayed.
-// The store knows nothing of what the events say: it keeps the history, the events that have arrived
-// since (the inbox), the activities that are under way, and whose turn it is.
+// The store does not interpret events. It keeps the history of an instance, the events that have
+// arrived since (the inbox), its activities, and its orchestration work item.
 
 // NewOrchestration is an instance to store.
 type NewOrchestration struct {
@@ -27,19 +26,20 @@ type NewOrchestration struct {
 	Name      string
 	Version   string
 	Input     Payload
-	Event     Payload   // that starts it
-	StartAt   int64     // milliseconds; 0: now
-	KeyID     string    // the API key whose budget pays for its jobs as well; "": none. Called by another instance, it has that one's
-	Audit     audit.Act // of who starts it
-	Replacing audit.Act // of who starts it where another instance had its id
+	Event     Payload // the start event
+	StartAt   int64   // milliseconds; 0: now
+	// KeyID is the API key whose budget its jobs count against, inherited from the caller; "": none.
+	KeyID     string
+	Audit     audit.Act // of the start
+	Replacing audit.Act // of a start that purges another instance
 	parent    int64
 }
 
-// AnyEnd are the statuses of instances that are over.
+// AnyEnd are the final statuses.
 var AnyEnd = []forebay.OrchestrationStatus{forebay.OrchestrationCompleted, forebay.OrchestrationFailed, forebay.OrchestrationTerminated, forebay.OrchestrationCanceled}
 
-// CreateOrchestration stores an instance. If there is one with its id already it is refused, unless
-// that one ended with one of the statuses to replace: then it is purged in the same transaction.
+// CreateOrchestration stores an instance. An instance with its id must have ended with one of
+// the statuses of replace. It is purged in the same transaction.
 func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace ...forebay.OrchestrationStatus) error {
 	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Party: o.Tenant, Numbers: 2, Rows: 4, Size: len(o.Input.inline()) + len(o.Event.inline()), Local: true}, func(t *tx) (struct{}, error) {
 		made, err := t.createOrchestration(o, replace)
@@ -60,14 +60,15 @@ INSERT INTO orchestrations (no, tenant, id, execution, name, version, parent, cr
 const sqlInsertOrchestrationItem = `
 INSERT INTO orchestration_turns (instance, pool, visible, status, updated_at) VALUES (?, ?, ?, ?, ?)`
 
-// createOrchestration reports whether it could: there was no instance with that id, or one that may be replaced.
+// createOrchestration reports whether the instance was stored: no other has the id, or the other
+// was replaced.
 func (t *tx) createOrchestration(o NewOrchestration, replace []forebay.OrchestrationStatus) (bool, error) {
 	old, err := t.orchestrationOf(o.Tenant, o.ID)
 	if err != nil || old.no != 0 && (!old.over || !slices.Contains(replace, old.end)) {
 		return false, err
 	}
 	if old.no != 0 {
-		t.Changed(old.no) // whoever watches it has another to watch
+		t.Changed(old.no) // watchers look up the new instance
 		if err := errors.Join(t.purgeOrchestration(old.no), audit.Append(t.Tx, o.Replacing)); err != nil {
 			return false, err
 		}
@@ -96,18 +97,19 @@ func (t *tx) createOrchestration(o NewOrchestration, replace []forebay.Orchestra
 	return true, t.addEvent(no, at, false, o.Event)
 }
 
-// orchestrationRef is what most transitions need to know of an instance.
+// orchestrationRef is what most transitions need to know about an instance.
 type orchestrationRef struct {
 	no        int64
 	execution string
 	name      string
 	over      bool
-	end       forebay.OrchestrationStatus // how it ended; "": it is not over
-	queue     int64                       // of its turns, unless it is over
-	begins    int64                       // when it may have its first turn; 0: it has had it, or has it now
-	suspended bool                        // it is, or is about to be
-	ending    bool                        // it is to be terminated
-	parent    int64                       // the instance that called it and hears how it ends; 0: none does
+	end       forebay.OrchestrationStatus // its final status; "": it is open
+	queue     int64                       // of its work item; 0: it has ended
+	// begins is when its first item may be claimed; 0: it was or is claimed.
+	begins    int64
+	suspended bool  // or is about to be
+	ending    bool  // it is to be terminated
+	parent    int64 // the instance that awaits its end; 0: none
 }
 
 func (t *tx) orchestrationOf(tenant int64, id string) (o orchestrationRef, err error) {
@@ -123,7 +125,7 @@ func (t *tx) orchestrationOf(tenant int64, id string) (o orchestrationRef, err e
 	return o, err
 }
 
-// existing is orchestrationOf for an instance that there must be.
+// existing is orchestrationOf for an instance that must exist.
 func (t *tx) existing(tenant int64, id string) (orchestrationRef, error) {
 	o, err := t.orchestrationOf(tenant, id)
 	if err == nil && o.no == 0 {
@@ -132,7 +134,8 @@ func (t *tx) existing(tenant int64, id string) (orchestrationRef, error) {
 	return o, err
 }
 
-// addEvent puts an event into an instance's inbox. answer says that its execution has asked for it.
+// addEvent puts an event into an instance's inbox. answer says that the current execution has
+// asked for it.
 func (t *tx) addEvent(instance, at int64, answer bool, event Payload) error {
 	no, err := t.queue.NewSeq()
 	if err != nil {
@@ -149,7 +152,8 @@ func (t *tx) addEvent(instance, at int64, answer bool, event Payload) error {
 		Int(instance).Int(no).Int(at).Int(driver.BoolInt(answer)).Int(t.Now).Blob(event.Bytes).Exec()
 }
 
-// wakeInstance makes an instance ready for a turn, unless it is having one: that looks again when it ends. A pool of 0 is looked up.
+// wakeInstance makes an instance's work item ready, unless the item is claimed: its completion
+// checks the inbox. A workQueue of 0 is looked up.
 func (t *tx) wakeInstance(instance, workQueue int64) error {
 	if t.woken[instance] {
 		return nil
@@ -169,7 +173,7 @@ func (t *tx) wakeInstance(instance, workQueue int64) error {
 		Int(t.Now).Int(instance).Int(t.Now).Exec()
 }
 
-// Effect is what an event does to an instance besides what the code makes of it.
+// Effect is what an event does to an instance beside what its code makes of it.
 type Effect int
 
 const (
@@ -179,8 +183,9 @@ const (
 	Terminates
 )
 
-// signal puts an event into an instance's inbox and has its next turn taken by whoever can: by any process if the event
-// keeps it from going on. Nothing comes before its start, which an end does not wait for.
+// signal puts an event into an instance's inbox and moves its work item to the right queue. If
+// the event suspends or terminates the instance, any process may claim the item. Events wait for
+// a scheduled start; a termination does not.
 func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event Payload, does Effect) (err error) {
 	at, workQueue := max(t.Now, o.begins), o.queue
 	switch does {
@@ -208,23 +213,23 @@ func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event Payload
 		t.itemReady(workQueue, at)
 		return t.Prep("UPDATE orchestration_turns SET pool = ?, visible = CASE WHEN token IS NULL AND visible > ? THEN ? ELSE visible END WHERE instance = ?").
 			Int(workQueue).Int(at).Int(at).Int(o.no).Exec()
-	case at > t.Now: // it has its first turn then
+	case at > t.Now: // its first item is ready then
 		return nil
 	}
 	return t.wakeInstance(o.no, o.queue)
 }
 
-// Signal is an event that somebody sends an instance.
+// Signal is an event for an instance.
 type Signal struct {
 	Tenant int64
 	ID     string
 	Event  Payload
 	Effect Effect
-	Audit  audit.Act // of who sends it
+	Audit  audit.Act // of the sender
 }
 
-// changesNothing reports whether an instance is already as the event would have it. Some SDKs fail on being resumed without having been
-// suspended.
+// changesNothing reports whether the event has no effect: the instance is already suspended,
+// running or ending. Some SDKs fail on a resume without a suspension.
 func (o orchestrationRef) changesNothing(does Effect) bool {
 	switch does {
 	case Suspends:
@@ -237,8 +242,8 @@ func (o orchestrationRef) changesNothing(does Effect) bool {
 	return false
 }
 
-// SendOrchestration puts an event into the inbox of an instance that is not over, nor about to be. One that would change nothing is
-// left out: it resumes what is not suspended, or suspends what is.
+// SendOrchestration puts an event into the inbox of an open instance that is not being
+// terminated. An event without effect is dropped.
 func (s *Store) SendOrchestration(ctx context.Context, g Signal) error {
 	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Party: g.Tenant, Numbers: 1, Rows: 2, Size: len(g.Event.inline()), Local: true}, func(t *tx) (struct{}, error) {
 		o, err := t.existing(g.Tenant, g.ID)
@@ -267,9 +272,11 @@ func noOrchestration(id string) error {
 // OrchestrationRow is an instance as stored.
 type OrchestrationRow struct {
 	forebay.Orchestration
-	No                    int64
-	Execution             string
-	InputBlob, OutputBlob string // keys of the blobs that hold the input and the output, which are nil then
+	No        int64
+	Execution string
+	// InputBlob and OutputBlob are the keys of an input and an output in blob storage. Input and
+	// Output are nil then.
+	InputBlob, OutputBlob string
 }
 
 const orchestrationColumns = `
@@ -289,7 +296,7 @@ func readOrchestration(r driver.Row) (OrchestrationRow, error) {
 	return o, nil
 }
 
-// size is how many bytes its payloads have, wherever they are.
+// size is the number of bytes of all its payloads, those in blob storage included.
 func (o *OrchestrationRow) size() int {
 	return Payload{o.Input, o.InputBlob}.Size() + Payload{o.Output, o.OutputBlob}.Size() + len(o.CustomStatus)
 }
@@ -314,25 +321,27 @@ func (s *Store) Orchestration(ctx context.Context, tenant int64, id string) (o O
 // OrchestrationQuery selects instances.
 type OrchestrationQuery struct {
 	Tenant      int64
-	Prefix      string // of their ids
+	Prefix      string // of the ids
 	Name        string
 	Statuses    []forebay.OrchestrationStatus // none: all
-	From, Until time.Time                     // when they were made; zero: no bound
-	Below       int64                         // the number of the last one on the page before; 0: none
-	Limit       int
+	From, Until time.Time                     // of their creation; zero: no bound
+	// Below is the number of the last instance of the page before; 0: none.
+	Below int64
+	Limit int
 }
 
 // orchestrationPage is how many instances are read at once.
 const orchestrationPage = 100
 
-// orchestrationPageBytes is where a page ends for the size of its instances.
+// orchestrationPageBytes is the size of the instances at which a page ends.
 const orchestrationPageBytes = 16 << 20
 
 const sqlOrchestrations = orchestrationColumns + `
 WHERE o.tenant = ? AND o.no < ? AND o.created_at >= ? AND o.created_at <= ?
   AND (? = '' OR o.name = ?) AND (? = '' OR substr(o.id, 1, CAST(? AS INTEGER)) = ?)`
 
-// among narrows a list by an index, where there is one for the statuses: for those that are not over, and for one that is not Completed.
+// among narrows a list by an index, where one exists: for open instances, and for a single
+// status other than Completed.
 func (q *OrchestrationQuery) among() (sql, status string) {
 	switch {
 	case len(q.Statuses) > 0 && !slices.ContainsFunc(q.Statuses, forebay.OrchestrationStatus.Terminal):

@@ -7,14 +7,14 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 )
 
-// An activity can be a job: while that goes its way, through quota, budget, breaker and retries, the activity rests
-// without a lock and names it. The transaction that submits the job puts the activity to rest, and the one in which it ends
-// tells the instance, so that neither can happen without the other.
+// An activity can be a job. While the job runs, the activity has no lock and refers to the job.
+// The transaction that submits the job also detaches the activity. The transaction that ends the
+// job also tells the instance. So neither can happen alone.
 
-// Await puts an activity to rest until its job has ended.
+// Await detaches an activity from its lock until its job has ended.
 func (a *ActivityItem) Await(in *db.Tx, seq int64) error {
 	t := key.Of(in)
-	if a.Event.Blob != "" { // which nobody reads any more
+	if a.Event.Blob != "" { // the event is not needed any more
 		err := t.Prep("UPDATE orchestration_activities SET event_blob = NULL WHERE instance = ? AND event_id = ? AND token = ?").
 			Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).Fenced()
 		if err == nil {
@@ -28,12 +28,13 @@ func (a *ActivityItem) Await(in *db.Tx, seq int64) error {
 		Int(neverVisible).Int(seq).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).Fenced()
 }
 
-// The pool of the instance is the one in which it is now; the one in which it was when it called the job is the column turns.
+// The column pool is the queue of the activity, and the column turns the queue of the instance
+// at the time of the call. The subquery reads the current queue of the instance.
 const sqlAnswerCaller = `
 DELETE FROM orchestration_activities WHERE job = ? RETURNING instance, event_id, run, number, started_at,
   (SELECT t.pool FROM orchestration_turns t WHERE t.instance = orchestration_activities.instance), pool`
 
-// answerCaller tells the instance that called a job that it has ended.
+// answerCaller tells an instance that the job it called has ended.
 func (t *tx) answerCaller(e jobs.Ended) error {
 	var a ActivityItem
 	var orchestrations int64
@@ -64,7 +65,7 @@ func (t *tx) answerCaller(e jobs.Ended) error {
 	return t.wakeInstance(a.Instance, orchestrations)
 }
 
-// jobsOf returns the ids of the jobs that an instance waits for.
+// jobsOf returns the ids of the jobs that an instance awaits.
 func (t *tx) jobsOf(instance int64) (ids []string, err error) {
 	err = t.Prep("SELECT j.id FROM orchestration_activities a CROSS JOIN jobs j ON j.seq = a.job WHERE a.instance = ? AND a.job IS NOT NULL").Int(instance).
 		Each(func(r driver.Row) error {

@@ -8,13 +8,13 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// OpenCount is how many instances of all tenants stand in a status.
+// OpenCount is the number of instances of all tenants in a status.
 type OpenCount struct {
 	Status    forebay.OrchestrationStatus
 	Instances int64
 }
 
-// OpenOrchestrations counts the instances that are not over, up to limit of all together.
+// OpenOrchestrations counts the open instances by status, up to limit in total.
 func (s *Store) OpenOrchestrations(ctx context.Context, limit int64) (counts []OpenCount, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		counts = nil
@@ -35,20 +35,21 @@ func (s *Store) OpenOrchestrations(ctx context.Context, limit int64) (counts []O
 	return counts, err
 }
 
-// OldestTurn is how long the turn of an orchestrator has been ready that has been so longest; 0: none is.
+// OldestItem is how long the oldest ready work item of an orchestrator has waited; 0: none is
+// ready.
 type OldestItem struct {
 	Orchestrator string
 	Age          time.Duration
 }
 
-// turnPoolsPage is at the turns of how many orchestrators, those of each tenant by themselves, one read looks.
+// queuesPage is how many queues one read looks at.
 const queuesPage = 1000
 
 const sqlOldestReady = `
 SELECT p.no, p.name, (SELECT t.visible FROM orchestration_turns t WHERE t.pool = p.no AND t.visible <= ? ORDER BY t.visible LIMIT 1)
 FROM orchestration_pools p WHERE p.kind = ? AND p.no > ? ORDER BY p.no LIMIT ? + 0`
 
-// OldestTurns looks at the turns of each orchestrator that has had instances, of all tenants.
+// OldestReady returns the oldest ready work item of each orchestrator that has had instances.
 func (s *Store) OldestReady(ctx context.Context) (orchestrations []OldestItem, err error) {
 	at := map[string]int{}
 	for last, seen := int64(0), queuesPage; err == nil && seen == queuesPage; {

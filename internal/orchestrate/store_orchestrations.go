@@ -13,54 +13,57 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Turn is the right to carry an orchestration on: to let its code see the events that have arrived, and
-// to store what it then wants.
+// OrchestrationItem is a claimed orchestration work item: the right to run the code of an
+// instance over its new events, and to store the result.
 type OrchestrationItem struct {
-	Instance       int64
-	Tenant         int64
-	ID             string
-	Name           string
-	Execution      string
-	Number         int64  // how many are over: a memory of the history is true if it is as old
+	Instance  int64
+	Tenant    int64
+	ID        string
+	Name      string
+	Execution string
+	// Number counts the items completed before. A cached history with this number is current.
+	Number         int64
 	Events         int64  // in the history
-	Deliveries     int    // of this turn, this one included
-	LostDeliveries int    // of these, before this one: their process died, or what they led to could not be stored
-	run            int64  // how often it was rewound or has continued as new
-	Custom         []byte // status, as the latest turn left it
+	Deliveries     int    // of this item, this one included
+	LostDeliveries int    // earlier ones whose process died, or whose result could not be stored
+	run            int64  // how often the instance was rewound or continued as new
+	Custom         []byte // status, as the last item left it
 	Token          int64
 	Queue          int64
-	SkipsCode      bool // once all that has arrived is seen, the instance is suspended or over: its code need not run
+	SkipsCode      bool // the new events suspend or terminate the instance: no code runs
 	Arrived        []Arrived
-	now            int64 // when it was taken
+	now            int64 // when it was claimed
 	keyID          string
-	last           int64 // number of the latest event that it sees
+	last           int64 // the number of its last new event
 }
 
-// Arrived is an event that an instance has not seen. Instead of an event it may be that a job has ended.
+// Arrived is a new event of an instance. Instead of an event it may be the end of a job.
 type Arrived struct {
 	Event   Payload
-	EventID int    // what the job answers
+	EventID int    // of the activity that the job is
 	Job     string // "": there is an event
 }
 
-// Bounds of what one turn sees; the rest is the next one's.
+// Bounds of the new events of one work item. The next item gets the rest.
 const (
 	maxArrivedEvents = 1000
 	maxArrivedBytes  = 16 << 20
 )
 
-// lostDelivery is what a delivery that was lost adds to the column of deliveries besides itself: of a turn that came to nothing again
-// and again both are counted in it, how often, which makes the pauses long, and how often it was lost, which ends the instance.
+// lostDeliveryUnit is what a lost delivery adds to the column deliveries. The lower bits count
+// all deliveries, which lengthens the backoff. The upper bits count lost deliveries, which makes
+// the item poison.
 const lostDeliveryUnit = 1 << 24
 
-// Turns that were lost that often are suspected of killing their process and given out one at a time, suspectPause apart: those that only had
-// the bad luck of being under way beside them are stored then, and counted anew.
+// An item with that many lost deliveries is suspected of killing its process. Suspects are
+// claimed one at a time, poisonSuspectPause apart. An innocent item that ran beside a poison one
+// then gets stored, and its count starts again.
 const (
 	poisonSuspectAfter = 3
 	poisonSuspectPause = 1000 // milliseconds
 )
 
-// ClaimTurns waits until an instance is ready and returns up to Max turns.
+// ClaimOrchestrations waits until an instance is ready and returns up to Max work items.
 func (s *Store) ClaimOrchestrations(ctx context.Context, req ClaimRequest) ([]OrchestrationItem, error) {
 	c, err := s.claimItems(ctx, KindOrchestration, req)
 	if err != nil {
@@ -84,7 +87,7 @@ func (t *tx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken int, e
 		c.orchestrations = append(c.orchestrations, OrchestrationItem{Instance: r.Int(0), Tenant: r.Int(1), ID: r.Text(2), Name: r.Text(3), Execution: r.Text(4),
 			Number: r.Int(5), Events: r.Int(6), Deliveries: int(r.Int(7)%lostDeliveryUnit) + 1, LostDeliveries: int(r.Int(7) / lostDeliveryUnit), Custom: r.Blob(8),
 			run: r.Int(9), keyID: r.Text(11), Queue: p.No, SkipsCode: p.Kind == kindSkipsCode, now: t.Now})
-		if r.Int(10) != 0 { // nobody heard of it again
+		if r.Int(10) != 0 { // its lock ended without a result
 			c.orchestrations[len(c.orchestrations)-1].LostDeliveries++
 		}
 		taken++
@@ -99,7 +102,7 @@ func (t *tx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken int, e
 		if err := t.arrived(&item); err != nil {
 			return 0, err
 		}
-		if len(item.Arrived) == 0 { // what made it ready was seen by a turn before
+		if len(item.Arrived) == 0 { // the last item has seen the event
 			if err := t.unlockInstance(&item, p.No); err != nil {
 				return 0, err
 			}
@@ -126,7 +129,7 @@ func (t *tx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken int, e
 	return taken, nil
 }
 
-// arrived reads what the instance has not seen.
+// arrived reads the new events of an instance.
 func (t *tx) arrived(item *OrchestrationItem) error {
 	size := 0
 	return driver.UnlessStopped(t.Prep(sqlArrived).Int(item.Instance).Int(t.Now).Int(maxArrivedEvents).Each(func(r driver.Row) error {
@@ -144,35 +147,36 @@ const sqlUnlockInstance = `
 UPDATE orchestration_turns SET visible = coalesce((SELECT min(visible) FROM orchestration_inbox WHERE instance = ?1), ?2), token = NULL
 WHERE instance = ?1 RETURNING visible`
 
-// endTurn unlocks the instance: it is ready again once another event is, in the pool in which it is now.
+// unlockInstance unlocks the work item. It is ready again once the inbox has a visible event, in
+// the current queue of the instance.
 func (t *tx) unlockInstance(item *OrchestrationItem, workQueue int64) error {
 	_, err := t.Prep(sqlUnlockInstance).Int(item.Instance).Int(neverVisible).One(func(r driver.Row) { t.itemReady(workQueue, max(r.Int(0), t.Now)) })
 	return err
 }
 
-// TurnResult is what became of a turn.
+// OrchestrationResult is what is stored of an orchestration work item.
 type OrchestrationResult struct {
 	Status       forebay.OrchestrationStatus
 	CustomStatus []byte
 	Version      string  // of the code, once it is known
-	Events       int     // that the history grew by
-	History      Payload // these
-	Reset        *Reset  // it continues as new: its history begins with these
-	Output       Payload // when the status is terminal
+	Events       int     // new in the history
+	History      Payload // the new events
+	Reset        *Reset  // nil unless it continues as new
+	Output       Payload // if the status is final
 	Failure      *forebay.OrchestrationFailure
 	Activities   []NewActivity
 	Timers       []Timer
 	Messages     []OrchestrationMessage
 }
 
-// Reset is the new beginning of an instance that continues as new.
+// Reset is the new execution of an instance that continues as new.
 type Reset struct {
 	Execution string
 	Input     Payload
-	Version   string // of the code that the instance was started with; "": it is not known yet
+	Version   string // that the instance was started with; "": not known yet
 }
 
-// Timer is an event that arrives later.
+// Timer is an event that becomes visible later.
 type Timer struct {
 	At    int64 // milliseconds
 	Event Payload
@@ -181,11 +185,10 @@ type Timer struct {
 // OrchestrationMessage is an event for another instance of the tenant.
 type OrchestrationMessage struct {
 	To        string
-	Execution string // of the one that asked for it; "": it goes to whichever there is
+	Execution string // that awaits it; "": any
 	Event     Payload
 	Effect    Effect
-	// Start makes the instance. If that cannot be, for there is one with its id that is not over, Refusal
-	// goes back to the sender.
+	// Start makes the instance. If an open instance has the id, Refusal goes back to the sender.
 	Start   *NewOrchestration
 	Refusal []byte
 }
@@ -207,11 +210,13 @@ const sqlCompleteOrchestration = `
 UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number = number + 1, events = ?, run = ?, status = ?, custom = ?,
   started_at = coalesce(started_at, ?), updated_at = ? WHERE instance = ? AND token = ? RETURNING pool, blobs`
 
-// CompleteTurn stores what a turn led to: the history grows, activities and timers are set up, messages are sent, and what it
-// saw is gone from the inbox, all or nothing. It returns forebay.ErrLockLost, and changes nothing, when another has the turn. If the instance
-// ends otherwise than well, the jobs that it still waits for are returned: nobody needs them any more.
+// CompleteOrchestration stores the result of a work item, all or nothing. The history grows,
+// activities and timers are stored, messages are delivered, and the events it saw leave the
+// inbox. It returns forebay.ErrLockLost, and changes nothing, if the lock is lost. If the
+// instance does not end as completed, it returns the jobs that the instance still awaits.
 //
-// It comes after the activities that are settled in the same transaction: what it forgets must not be answered.
+// It runs after the activities that are settled in the same transaction: a dropped activity must
+// not be answered.
 func (s *Store) CompleteOrchestration(ctx context.Context, item *OrchestrationItem, r *OrchestrationResult) (orphans []string, err error) {
 	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange, Numbers: r.numbers(), Size: r.bytes(), Local: true}, func(t *tx) (orphans []string, err error) {
 		if r.Status.Terminal() && r.Status != forebay.OrchestrationCompleted {
@@ -295,7 +300,7 @@ func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResu
 	return t.unlockInstance(item, workQueue)
 }
 
-// fencedPool runs a statement about what holds a lock, a turn or an activity, and returns the pool in which the instance is by now.
+// fencedQueue runs a statement that needs a lock, and returns the current queue of the instance.
 func fencedQueue(st driver.Statement) (workQueue int64, err error) {
 	found, err := st.One(func(r driver.Row) { workQueue = r.Int(0) })
 	if err == nil && !found {
@@ -316,7 +321,8 @@ func (t *tx) addHistory(instance, item int64, count int, events Payload) error {
 		Int(instance).Int(item).Int(int64(count)).Blob(events.Bytes).Exec()
 }
 
-// resetOrchestration forgets the execution so far: its history, and whatever would still answer it. Its attempts stay on record.
+// resetOrchestration removes the execution so far: its history, and everything that would still
+// answer it. Its attempts stay on record.
 func (t *tx) resetOrchestration(item *OrchestrationItem, run int64, r *Reset) error {
 	if err := t.forgetExecution(item.Instance); err != nil {
 		return err
@@ -336,7 +342,8 @@ func (t *tx) resetOrchestration(item *OrchestrationItem, run int64, r *Reset) er
 		Text(r.Execution).Blob(r.Input.inline()).TextOrNull(r.Input.Blob).TextOrNull(r.Version).Int(item.Instance).Exec()
 }
 
-// forgetExecution removes what an execution waits for. Whoever carries out an activity of it learns that the lock is lost.
+// forgetExecution removes what an execution awaits. Processes that execute its activities find
+// that the lock is lost.
 func (t *tx) forgetExecution(instance int64) error {
 	if err := t.dropActivities(instance); err != nil {
 		return err
@@ -348,7 +355,8 @@ const sqlEndOrchestration = `
 UPDATE orchestrations SET status = ?, completed_at = ?, output = ?, output_blob = ?, failure = ?, custom = ?,
   started_at = (SELECT started_at FROM orchestration_turns WHERE instance = orchestrations.no) WHERE no = ?`
 
-// endOrchestration writes how it ended and removes everything that was still to happen.
+// endOrchestration stores the end of an instance and removes everything that was still to
+// happen.
 func (t *tx) endOrchestration(item *OrchestrationItem, r *OrchestrationResult) error {
 	var failure []byte
 	if r.Failure != nil {
@@ -370,13 +378,14 @@ func (t *tx) endOrchestration(item *OrchestrationItem, r *OrchestrationResult) e
 	return t.removeRows(item.Instance, "orchestration_turns", "orchestration_inbox")
 }
 
-// sendMessages delivers what a turn wants to tell other instances. What cannot be delivered is dropped: whom it was for is over.
+// sendMessages delivers the messages of a result. A message to an instance that has ended is
+// dropped.
 func (t *tx) sendMessages(item *OrchestrationItem, r *OrchestrationResult) error {
 	for i := range r.Messages {
 		m := &r.Messages[i]
 		if m.Start != nil {
 			m.Start.parent, m.Start.KeyID = item.Instance, item.keyID
-			if m.Refusal == nil { // nobody waits for it
+			if m.Refusal == nil { // a detached one
 				m.Start.parent = 0
 			}
 			made, err := t.createOrchestration(*m.Start, AnyEnd)
@@ -400,7 +409,8 @@ func (t *tx) sendMessages(item *OrchestrationItem, r *OrchestrationResult) error
 			return err
 		}
 		gone := o.no == 0 || o.over || o.ending || o.changesNothing(m.Effect) || m.Execution != "" && m.Execution != o.execution
-		if gone || m.Effect == Terminates && r.Status == forebay.OrchestrationTerminated && o.parent != item.Instance { // another's, which has an id that this one called in vain
+		// The child of another instance, whose id this one tried to use.
+		if gone || m.Effect == Terminates && r.Status == forebay.OrchestrationTerminated && o.parent != item.Instance {
 			if err := t.freePayload(m.Event); err != nil {
 				return err
 			}
@@ -413,7 +423,8 @@ func (t *tx) sendMessages(item *OrchestrationItem, r *OrchestrationResult) error
 	return nil
 }
 
-// AbandonTurn puts a turn back that came to nothing; it is taken again after the delay. It may count as lost.
+// AbandonOrchestration returns a work item without a result to its queue, ready after the delay.
+// It may count as a lost delivery.
 func (s *Store) AbandonOrchestration(ctx context.Context, item *OrchestrationItem, delay time.Duration, lost bool) error {
 	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Numbers: 1, Local: true}, func(t *tx) (struct{}, error) {
 		at, more := t.Now+delay.Milliseconds(), int64(0)

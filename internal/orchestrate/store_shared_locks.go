@@ -4,7 +4,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// Where processes share a database, which is PostgreSQL, one statement ends or renews the locks of many.
+// Where processes share a database, as on PostgreSQL, one statement renews or ends many locks.
 
 // activityLock is the right to settle an attempt of an activity.
 type activityLock struct{ instance, eventID, token int64 }
@@ -29,8 +29,8 @@ func bindActivityLocks(st driver.Statement, locks []activityLock) driver.Stateme
 	return st.Text(driver.ArrayOf(instances)).Text(driver.ArrayOf(events)).Text(driver.ArrayOf(tokens))
 }
 
-// sqlEndActivity removes an activity if its lock still holds it, and returns the pool of its instance; 0: that is to be
-// looked up once for all that a transaction ends of an instance.
+// sqlEndActivity removes an activity if its lock still holds, and returns the queue of its
+// instance. 0: that is looked up once for all activities of a transaction.
 var sqlEndActivity = driver.PrefetchForm("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ? RETURNING 0",
 	`DELETE FROM orchestration_activities o USING %s WHERE o.instance = ANY (ARRAY[x.p1]) AND o.event_id = x.p2 AND o.token = x.p3
 RETURNING x.p1, x.p2, x.p3, (SELECT t.pool FROM orchestration_turns t WHERE t.instance = o.instance)`)
@@ -41,7 +41,7 @@ func (a *ActivityItem) askEnd() driver.Prefetch {
 	return q
 }
 
-// renewWorkShared is renewWork in a round trip each for turns and activities.
+// renewItemsShared is renewItems with one round trip for each kind of work item.
 func (t *tx) renewItemsShared(orchestrations []*OrchestrationItem, activities []*ActivityItem, until int64, held func(token int64)) error {
 	each := func(r driver.Row) error {
 		held(r.Int(0))

@@ -6,12 +6,12 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
-// What suspends or terminates an instance must work when no process has its code: after a deploy that left the name out, or with a version
-// that is gone. It can, for code that is suspended asks for nothing, and code that is terminated has nothing to say. So the
-// turn that takes it in is any process's, and runs no code, whether it is there or not. What arrived with it is in the history then, and
-// the code sees it once it runs again.
+// Suspended and terminated instances run no orchestrator code. So an instance can be suspended
+// or terminated although no process has its code, for example after a deploy without that
+// orchestrator or version. Any process may claim the work item and runs no code for it. New
+// events go into the history, and the code sees them when it runs again.
 
-// EffectOf returns what an event does to an instance besides what its code makes of it.
+// EffectOf returns what an event does to an instance beside what its code makes of it.
 func EffectOf(e *protos.HistoryEvent) Effect {
 	switch e.GetEventType().(type) {
 	case *protos.HistoryEvent_ExecutionSuspended:
@@ -24,7 +24,7 @@ func EffectOf(e *protos.HistoryEvent) Effect {
 	return NoEffect
 }
 
-// takeIn is the response to a turn that needs no code.
+// responseWithoutCode is the response for a work item that needs no code.
 func responseWithoutCode(item *OrchestrationItem, old, arrived []*protos.HistoryEvent) *protos.WorkflowResponse {
 	resp := &protos.WorkflowResponse{InstanceId: item.ID, CustomStatus: history.Value(item.Custom)}
 	for _, e := range arrived {

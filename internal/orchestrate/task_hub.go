@@ -15,14 +15,14 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// hub is the engine's backend for one tenant: an instance id means something only within one. What the service has taken
-// for the tenant waits in its channels for the engine's workers.
+// taskHub executes the work items of one tenant: an instance id is unique only within a tenant.
+// Claimed items wait in its channels for the engine's workers.
 type taskHub struct {
 	*Service
 	tenant         int64
 	orchestrations chan *OrchestrationItem
 	activities     chan *ActivityItem
-	inProgress     sync.Map // *protos.HistoryEvent → *ActivityItem: what is carried out
+	inProgress     sync.Map // *protos.HistoryEvent → *ActivityItem: those that are executed
 	continuations  sync.Map // instance id → *continuation
 	skipsCode      sync.Map // instance id → *OrchestrationItem: items that need no code
 	poisonSuspects sync.Map // instance id → struct{}: if its item fails now, the item is to blame
@@ -35,7 +35,7 @@ func newTaskHub(s *Service, tenant int64) *taskHub {
 		activities: make(chan *ActivityItem, s.opts.ConcurrentActivities)}
 }
 
-// start has the engine carry out what the channels hold.
+// start starts the engine's workers.
 func (h *taskHub) start(ctx context.Context) {
 	h.started = true
 	logger := EngineLog{h.log}
@@ -52,16 +52,16 @@ func (h *taskHub) stop() {
 	}
 }
 
-// turnKey is the property of a work item that holds its turn or activity.
+// itemKey is the property of the engine's work item that holds ours.
 const itemKey = "forebay"
 
-// bytesKey is the property that holds how many bytes the history of a turn had before it.
+// bytesKey is the property that holds the size of the history before the work item.
 const bytesKey = "bytes"
 
 // settleTime bounds how long storing an outcome may take.
 const settleTime = 30 * time.Second
 
-// settling returns a context for storing an outcome, also while the server stops.
+// settling returns a context for storing an outcome, which a stop of the server does not end.
 func settling(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 }
@@ -75,7 +75,7 @@ func (h *taskHub) NextWorkflowWorkItem(ctx context.Context) (*backend.WorkflowWo
 	}
 }
 
-// GetWorkflowRuntimeState returns the history. For a turn it also reads what has arrived, which the engine asks for afterwards.
+// GetWorkflowRuntimeState returns the history. It also adds the new events to the work item.
 func (h *taskHub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowWorkItem) (state *backend.WorkflowRuntimeState, err error) {
 	item := wi.Properties[itemKey].(*OrchestrationItem)
 	err = panics.Run(h.log, "reading an instance", func() (err error) {
@@ -103,7 +103,7 @@ func (h *taskHub) itemState(ctx context.Context, wi *backend.WorkflowWorkItem, i
 			return nil, h.noteUnreadable(item, err)
 		}
 		if int64(len(events)) != item.Events {
-			return nil, forebay.ErrLockLost // another had a turn since
+			return nil, forebay.ErrLockLost // another process has stored an item since
 		}
 		past = history.Cached{Events: events, Bytes: history.Size(events)}
 	}
@@ -160,7 +160,8 @@ func (h *taskHub) CompleteWorkflowWorkItem(ctx context.Context, wi *backend.Work
 	return nil
 }
 
-// AbandonWorkflowWorkItem is for a turn that came to nothing: its process could not be reached, or code of it panicked.
+// AbandonWorkflowWorkItem returns a work item without a result to its queue: its worker has
+// left, or code has panicked.
 func (h *taskHub) AbandonWorkflowWorkItem(ctx context.Context, wi *backend.WorkflowWorkItem) (err error) {
 	defer panics.Contain(&err, h.log, "giving an orchestration work item back")
 	item := wi.Properties[itemKey].(*OrchestrationItem)
@@ -179,13 +180,13 @@ func (h *taskHub) AbandonWorkflowWorkItem(ctx context.Context, wi *backend.Workf
 	return err
 }
 
-// over forgets what is known of a turn.
+// forgetItem drops what is remembered of a work item.
 func (h *taskHub) forgetItem(item *OrchestrationItem) {
 	h.continuations.Delete(item.ID)
 	h.skipsCode.CompareAndDelete(item.ID, item)
 }
 
-// pause is how long what came to nothing rests, by how often it did.
+// backoff is the delay before a work item is ready again after so many failed tries.
 func (h *taskHub) backoff(times int) time.Duration {
 	if h.stopping() {
 		return 0
@@ -193,7 +194,7 @@ func (h *taskHub) backoff(times int) time.Duration {
 	return min(100*time.Millisecond<<min(times, 12), time.Minute)
 }
 
-// unlessLost is for giving back what another may have by now.
+// unlessLost drops the error of a lost lock, when a work item is given back.
 func unlessLost(err error) error {
 	if errors.Is(err, forebay.ErrLockLost) {
 		return nil
@@ -201,7 +202,7 @@ func unlessLost(err error) error {
 	return err
 }
 
-// engineError says what the engine understands.
+// engineError converts an error to one that the engine knows.
 func engineError(err error) error {
 	switch {
 	case err == nil:

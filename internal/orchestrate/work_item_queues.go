@@ -12,27 +12,28 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Work is what orchestrations leave to be done: their turns and their activities. It waits in pools, and
-// claims of it wait in the writer as those of messages do: who makes work ready wakes them in the same
-// transaction, and a new activity goes straight to a claim that waits.
+// Work items wait in queues by tenant, kind and name. Claims wait in the writer, as those of
+// messages do. A transaction that makes an item ready wakes the waiting claims, and hands a new
+// activity directly to a waiting claim.
 
-// WorkKind is a kind of work.
+// ItemKind is a kind of work item.
 type ItemKind int
 
 const (
 	KindOrchestration ItemKind = iota
 	KindActivity
-	// workHalt are turns that whoever takes turns can take: what has arrived keeps the instance from going on, so its code need not see it.
+	// kindSkipsCode are orchestration items that run no code: their instance is suspended or
+	// terminated. Every process claims them.
 	kindSkipsCode
 )
 
-// The pools of a tenant's halts.
+// The names of the queues of kindSkipsCode.
 const (
 	suspendQueue   = "suspend"
 	terminateQueue = "terminate"
 )
 
-// Pool is where work of one kind and name waits, of one tenant.
+// WorkItemQueue is where the work items of one tenant, kind and name wait.
 type WorkItemQueue struct {
 	No     int64
 	Tenant int64
@@ -40,53 +41,57 @@ type WorkItemQueue struct {
 	Name   string
 }
 
-// WorkRequest asks for work.
+// ClaimRequest asks for work items.
 type ClaimRequest struct {
 	Max  int           // at least 1
 	Lock time.Duration //
-	// Takes says whose work is wanted, but for what needs nobody's code. It is asked within transactions and must be quick. Its answers may
-	// change; then somebody has to call Reconsider.
+	// Takes says which names are claimed. Items that need no code are claimed in any case. It is
+	// called within transactions and must be quick. When its answers change, somebody has to
+	// call Reconsider.
 	Takes func(tenant int64, name string) bool
-	// Room says how many more activities of a tenant are wanted beside those that the claim has got already: so many of the tenant, and so many in all.
-	// It is asked as Takes is, but only if activities of more than one tenant are known. nil: as many as there are.
+	// Room says how many more activities of a tenant are claimed. its and all are what the claim
+	// has got already, of the tenant and in total. It is called only if several tenants have had
+	// activities. nil: there is no bound.
 	Room func(tenant int64, its, all int) int
 }
 
-// asleep is the "visible" of a turn for which nothing is known to happen, and of an activity that waits for a job.
+// neverVisible is the column visible of an item that nothing is known to make ready, and of an
+// activity that awaits a job.
 const neverVisible = 1 << 62
 
-// participant hands out work, and knows the pools there are.
+// participant is the part of orchestrations in the writer. It knows the queues and serves the
+// waiting claims.
 type participant struct {
 	*db.Writer
 	queues         map[int64]*knownQueue
-	byName         map[WorkItemQueue]*knownQueue // by what they are, without a number
+	byName         map[WorkItemQueue]*knownQueue // with the number 0
 	withActivities map[int64]bool                // tenants that have had activities
 	waiting        []*claim
-	last           int64 // the pool that was served last
-	stale          bool  // others may have made pools
+	last           int64 // the number of the queue that was served last
+	stale          bool  // other processes may have made queues
 	onLost         *db.Listener[int]
 }
 
-// tx is its part of a transaction.
+// tx is the part of orchestrations in a transaction.
 type tx struct {
 	*db.Tx
 	w            *participant
 	queue        *queue.Tx
-	served       []*claim                // claims of work that this transaction serves
-	woken        map[int64]bool          // orchestrations that it has made ready
-	queues       map[WorkItemQueue]int64 // that it has looked up or made
-	lostAttempts int                     // attempts of activities of which nobody heard again
+	served       []*claim                // by this transaction
+	woken        map[int64]bool          // instances whose items it has made ready
+	queues       map[WorkItemQueue]int64 // numbers of queues that it has read or made
+	lostAttempts int                     // attempts whose locks ended without an outcome
 }
 
-// wordWork tells of a pool from when on work of it is ready.
+// notifyReady tells other processes when an item of a queue becomes ready.
 var notifyReady = db.NewWordKind('o', db.ToAll)
 
 type knownQueue struct {
 	WorkItemQueue
-	due int64 // when something of it may be ready
+	due int64 // when an item may be ready
 }
 
-// workClaim waits for work.
+// claim is a request for work items that waits.
 type claim struct {
 	ClaimRequest
 	queue.Waiter
@@ -98,10 +103,10 @@ type claim struct {
 
 func (c *claim) Visit() { c.part.waiting = append(c.part.waiting, c) }
 
-// room is how much more it takes.
+// room is how many more items the claim takes.
 func (c *claim) room() int { return c.Max - len(c.orchestrations) - len(c.activities) }
 
-// room is how much more of a pool a claim takes.
+// room is how many more items of a queue the claim takes.
 func (l *participant) room(c *claim, p *knownQueue) int {
 	if c.Room == nil || len(l.withActivities) < 2 {
 		return c.room()
@@ -115,7 +120,8 @@ func (l *participant) room(c *claim, p *knownQueue) int {
 	return min(c.room(), c.Room(p.Tenant, its, len(c.activities)))
 }
 
-// serves reports whether the transaction serves the claim: it does already, or the claim still waits.
+// serves reports whether the transaction serves the claim. A waiting claim is served from now
+// on.
 func (t *tx) serves(c *claim) bool {
 	if slices.Contains(t.served, c) {
 		return true
@@ -127,25 +133,25 @@ func (t *tx) serves(c *claim) bool {
 	return true
 }
 
-// unserve puts a claim back that found nothing, or whose transaction failed.
+// unserve returns a claim to waiting: it got nothing, or the transaction failed.
 func (c *claim) unserve() {
 	c.orchestrations, c.activities = nil, nil
 	c.State.Store(queue.ClaimWaiting)
 }
 
-// claimWork waits for work of a kind.
+// claimItems waits for work items of a kind.
 func (s *Store) claimItems(ctx context.Context, kind ItemKind, req ClaimRequest) (*claim, error) {
 	c := &claim{ClaimRequest: req, part: key.In(s.Writer), Waiter: queue.NewWaiter(), kind: kind}
 	return c, queue.Await(ctx, s.Writer, c, &c.Waiter)
 }
 
-// Reconsider has the claims that wait asked again whose work they take.
+// Reconsider has the waiting claims call Takes again.
 func (s *Store) Reconsider(ctx context.Context) error {
 	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(*tx) (struct{}, error) { return struct{}{}, nil })
 	return err
 }
 
-// Load reads the pools there are. Each may have something ready until a look says otherwise.
+// Load reads the queues. Each counts as due until a claim finds nothing in it.
 func (l *participant) Load() error {
 	l.stale = false
 	return l.Conn.Prep("SELECT no, tenant, kind, name FROM orchestration_pools").Each(func(r driver.Row) error {
@@ -169,7 +175,7 @@ func (l *participant) add(p WorkItemQueue) {
 	}
 }
 
-// poolOf returns the pool of that name, making it if there is none.
+// workQueueOf returns the number of a queue, and makes the queue if there is none.
 func (t *tx) workQueueOf(tenant int64, kind ItemKind, name string) (no int64, err error) {
 	what := WorkItemQueue{0, tenant, kind, name}
 	if p := t.w.byName[what]; p != nil {
@@ -195,14 +201,14 @@ func (t *tx) workQueueOf(tenant int64, kind ItemKind, name string) (no int64, er
 	return no, nil
 }
 
-// workReady notes that work of the pool can be taken from that time on.
+// itemReady notes that an item of the queue is ready at that time.
 func (t *tx) itemReady(workQueue, at int64) {
 	if at >= neverVisible {
 		return
 	}
 	if p := t.w.queues[workQueue]; p != nil {
 		p.due = min(p.due, at)
-	} // a new one is looked at once it is known
+	} // a new queue is due once it is known
 	if t.w.Shared() {
 		t.Notify(notifyReady, workQueue, 0, at)
 	}
@@ -223,14 +229,14 @@ func (l *participant) MarkAllDue(bool) {
 	l.stale = l.Shared()
 }
 
-// allDue has every pool looked at, but not before that time.
+// allDue marks every queue as due at that time.
 func (l *participant) allDue(at int64) {
 	for _, p := range l.queues {
 		p.due = at
 	}
 }
 
-// NextDue is when a claim that waits may be served.
+// NextDue is when a waiting claim may be served.
 func (l *participant) NextDue(int64) int64 {
 	next := int64(db.Never)
 	if len(l.waiting) == 0 {
@@ -247,7 +253,7 @@ func (l *participant) NextDue(int64) int64 {
 	return next
 }
 
-// takes reports whether the claim is for work of the pool, and has room for some.
+// takes reports whether the claim takes items of the queue and has room for some.
 func (l *participant) takes(c *claim, p *knownQueue) bool {
 	switch p.Kind {
 	case c.kind:
@@ -258,7 +264,7 @@ func (l *participant) takes(c *claim, p *knownQueue) bool {
 	return false
 }
 
-// Serve gives the claims that wait what is ready.
+// Serve serves the waiting claims.
 func (l *participant) Serve(of *db.Tx) error {
 	if len(l.waiting) == 0 {
 		return nil
@@ -285,7 +291,8 @@ func (l *participant) Serve(of *db.Tx) error {
 	return nil
 }
 
-// serveWorkTo serves one claim from the pools that are due, in turns: first each as much as would be its share.
+// serveClaim fills one claim from the queues that are due: first with an equal share of each,
+// then with what is left.
 func (l *participant) serveClaim(t *tx, c *claim) error {
 	var due []*knownQueue
 	for _, p := range l.queues {
@@ -298,7 +305,7 @@ func (l *participant) serveClaim(t *tx, c *claim) error {
 	}
 	slices.SortFunc(due, func(a, b *knownQueue) int {
 		if (a.No > l.last) != (b.No > l.last) {
-			return cmp.Compare(b.No, a.No) // those after the last one first
+			return cmp.Compare(b.No, a.No) // queues after the last one come first
 		}
 		return cmp.Compare(a.No, b.No)
 	})
@@ -308,7 +315,7 @@ func (l *participant) serveClaim(t *tx, c *claim) error {
 				return nil
 			}
 			most := min(share, l.room(c, p))
-			if most <= 0 { // there may be more of it, for when its tenant has less under way
+			if most <= 0 { // it stays due: its tenant may have more once others end
 				due[i] = nil
 				continue
 			}
@@ -336,7 +343,7 @@ func (t *tx) takeItems(p *knownQueue, c *claim, most int) (taken int, err error)
 	return t.takeActivities(p, c, most)
 }
 
-// restPool notes when a pool in which nothing is ready any more is to be looked at next.
+// noteNextDue notes when a queue without ready items is due next.
 func (t *tx) noteNextDue(p *knownQueue) error {
 	table := "orchestration_turns"
 	if p.Kind == KindActivity {
@@ -348,8 +355,8 @@ func (t *tx) noteNextDue(p *knownQueue) error {
 	return err
 }
 
-// handOver returns a claim that takes a new activity of the pool at once, nil if there is none: nothing
-// else of the pool may be ready.
+// claimFor returns a waiting claim that takes a new activity at once; nil: there is none. No
+// other item of the queue may be ready.
 func (t *tx) claimFor(workQueue int64) *claim {
 	p := t.w.queues[workQueue]
 	if !t.WithDue || p == nil || p.due <= t.Now {
@@ -387,7 +394,7 @@ func (l *participant) Invalidate(of *db.Tx, at int64) {
 	l.allDue(at)
 }
 
-// Refuse answers all that wait with an error.
+// Refuse answers all waiting claims with an error.
 func (l *participant) Refuse(err error) {
 	for _, c := range l.waiting {
 		c.Refuse(err)
@@ -397,7 +404,7 @@ func (l *participant) Refuse(err error) {
 
 func (l *participant) TakeOver(t *db.Tx) error { return key.Of(t).releaseOrphanedItems() }
 
-// releaseOrphanedWork makes ready at once what processes held that are dead. Only for a process that is alone.
+// releaseOrphanedItems makes all locked items ready. Only a process that is alone may call it.
 func (t *tx) releaseOrphanedItems() error {
 	return errors.Join(
 		t.Prep("UPDATE orchestration_turns SET visible = ? WHERE token IS NOT NULL AND visible > ?").Int(t.Now).Int(t.Now).Exec(),

@@ -7,8 +7,8 @@ import (
 	"github.com/dapr/durabletask-go/api/protos"
 )
 
-// Workers are the processes that are connected and carry out work items of functions that this
-// process does not know.
+// Workers are processes that are connected and execute the work items of functions that this
+// process does not have.
 type Workers interface {
 	// Connected reports whether a worker of the tenant waits for work items. It must be quick.
 	Connected(tenant int64) bool
@@ -24,9 +24,9 @@ type Workers interface {
 }
 
 var (
-	// ErrNoWorker is that no worker has begun with a work item, and that none is connected.
+	// ErrNoWorker is that no worker has begun with a work item and that none is connected.
 	ErrNoWorker = errors.New("no process that is connected can carry it out")
-	// ErrWorkerGone is that a worker has left while it carried out a work item.
+	// ErrWorkerGone is that a worker has left while it executed a work item.
 	ErrWorkerGone = errors.New("the process that carried it out is gone")
 )
 
@@ -46,10 +46,11 @@ func (noWorkers) ExecuteActivity(context.Context, int64, string, *protos.History
 func (noWorkers) OrchestrationDone(int64, string)   {}
 func (noWorkers) ActivityDone(int64, string, int32) {}
 
-// UseWorkers has work items of unknown functions carried out by these workers. It is called before Run.
+// UseWorkers sets the workers for functions that this process does not have. It must be called
+// before Run.
 func (s *Service) UseWorkers(w Workers) { s.workers = w }
 
-// WorkersChanged has waiting claims ask again which work items can be carried out here.
+// WorkersChanged has the waiting claims check again which work items can be executed here.
 func (s *Service) WorkersChanged(ctx context.Context) error { return s.store.Reconsider(ctx) }
 
 // Drained is closed once Run has stopped taking work items and those under way are over.

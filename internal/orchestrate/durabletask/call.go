@@ -23,7 +23,7 @@ import (
 
 type callerKey struct{}
 
-// admit decides by its headers alone whether a call is let in, before anything of its message is taken.
+// admit decides by the headers alone whether a call is admitted, before its message is received.
 func (e *endpoint) admit(ctx context.Context, info *tap.Info) (_ context.Context, err error) {
 	defer panics.Contain(&err, e.log, "admitting a call")
 	caller, who, err := e.caller(ctx, info)
@@ -36,16 +36,17 @@ func (e *endpoint) admit(ctx context.Context, info *tap.Info) (_ context.Context
 	return context.WithValue(ctx, callerKey{}, caller), nil
 }
 
-// standing is what is known of who makes a call.
+// standing is what is known about the caller.
 type standing int
 
 const (
 	unchecked standing = iota // the key could not be looked up
-	stranger                  // nobody's key, or none
+	stranger                  // no key, or an unknown one
 	known
 )
 
-// caller finds out whose call it is, by the key in "authorization: Bearer …", and whether it is allowed.
+// caller returns the caller by the key in "authorization: Bearer …", and an error if the call is
+// not allowed.
 func (e *endpoint) caller(ctx context.Context, info *tap.Info) (forebay.Caller, standing, error) {
 	key := ""
 	for _, v := range info.Header.Get("authorization") {
@@ -75,12 +76,12 @@ func (e *endpoint) caller(ctx context.Context, info *tap.Info) (forebay.Caller, 
 		return caller, known, forebay.Errorf(forebay.CodeForbidden, "the API key lacks the scope %s", scope)
 	}
 	if scope == forebay.ScopeOperate {
-		return caller, known, nil // what a worker has done is never refused: it was asked to do it
+		return caller, known, nil // results of workers are never refused
 	}
 	return caller, known, e.opts.Limits.Request(turns.With(limited, caller.Tenant), caller.Tenant, caller.KeyID)
 }
 
-// enter counts a call, until leave.
+// enter counts an open call, until leave.
 func (e *endpoint) enter(tenant string) (leave func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -99,7 +100,7 @@ func (e *endpoint) enter(tenant string) (leave func(), err error) {
 	}, nil
 }
 
-// call is a stream whose context says whose it is, and whose message is received with care.
+// call is a stream whose context names the caller and whose messages are bounded.
 type call struct {
 	grpc.ServerStream
 	ctx      context.Context
@@ -123,7 +124,7 @@ type taskHubKey struct{}
 // taskHubOf returns the task hub that a call is for.
 func taskHubOf(ctx context.Context) *taskHub { return ctx.Value(taskHubKey{}).(*taskHub) }
 
-// serveCall has a call served that was let in.
+// serveCall serves a call that was admitted.
 func (e *endpoint) serveCall(stream grpc.ServerStream, method string, serve func(*call) error) error {
 	err := panics.Run(e.log, "the call "+method, func() error {
 		caller, ok := stream.Context().Value(callerKey{}).(forebay.Caller)
@@ -163,8 +164,8 @@ func (e *endpoint) serveCall(stream grpc.ServerStream, method string, serve func
 	return statusOf(err)
 }
 
-// perTenant describes the engine's service with each call led to the hub of its tenant. All methods are streams here, for those are
-// called before their message is received.
+// perTenant describes the engine's service, with each call routed to the task hub of its tenant.
+// All methods are streams here: grpc-go calls those before it receives the message.
 func (e *endpoint) perTenant() *grpc.ServiceDesc {
 	desc := protos.TaskHubSidecarService_ServiceDesc
 	desc.HandlerType = nil
@@ -188,7 +189,7 @@ func (e *endpoint) perTenant() *grpc.ServiceDesc {
 	return &desc
 }
 
-// unary serves a call that has one message and one answer.
+// unary serves a call with one message and one answer.
 func (e *endpoint) unary(c *call, handler grpc.MethodHandler) error {
 	h, bare := taskHubOf(c.ctx), new(bool)
 	answer, err := handler(h.executor, context.WithValue(c.ctx, bareKey{}, bare), func(m any) error {
@@ -208,7 +209,8 @@ func (e *endpoint) unary(c *call, handler grpc.MethodHandler) error {
 	return c.SendMsg(answer)
 }
 
-// scopes are what methods need; the others, of workers, need to operate.
+// scopes are the scopes that methods need. Methods of workers, which are not listed, need
+// forebay.ScopeOperate.
 var scopes = map[string]forebay.Scope{
 	"Hello": forebay.ScopeRead, "GetInstance": forebay.ScopeRead, "WaitForInstanceStart": forebay.ScopeRead, "WaitForInstanceCompletion": forebay.ScopeRead,
 	"ListInstanceIDs": forebay.ScopeRead, "GetInstanceHistory": forebay.ScopeRead, "StartInstance": forebay.ScopeSubmit, "RaiseEvent": forebay.ScopeSubmit,
@@ -219,7 +221,7 @@ func fromHere(ctx context.Context) bool {
 	return err == nil && addr.IsLoopback()
 }
 
-// addressOf is the address that a call comes from, without its port; "": nobody knows.
+// addressOf returns the client's address without the port; "": it is not known.
 func addressOf(ctx context.Context) string {
 	from, ok := peer.FromContext(ctx)
 	if !ok {

@@ -17,13 +17,15 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// A connected process may answer a turn with anything. The engine carries out what it is told on a goroutine of its own, where a panic
-// would end this process. So an answer is checked before the engine sees it, and then carried out once on a copy.
+// A worker may send anything as its response. The engine applies a response on a goroutine of
+// its own, where a panic would end this process. So a response is checked first, and then
+// applied once to a copy.
 
-// failureInvalidAnswer is the type of the failure of an instance whose orchestrator answered with what cannot be carried out.
+// failureInvalidAnswer is the failure type of an instance whose worker sent an invalid response.
 const failureInvalidAnswer = "InvalidAnswer"
 
-// checked returns the answer to a turn, or a failure of the instance in its place if it cannot be carried out.
+// checkedResponse returns a worker's response, or one that fails the instance if it cannot be
+// applied.
 func (s *Server) checkedResponse(resp *protos.WorkflowResponse, id string, old, arrived []*protos.HistoryEvent) *protos.WorkflowResponse {
 	for _, a := range resp.GetActions() {
 		stripAction(a)
@@ -38,8 +40,9 @@ func (s *Server) checkedResponse(resp *protos.WorkflowResponse, id string, old, 
 	return failed(id, old, arrived, failureInvalidAnswer, "the orchestrator's answer is not valid: "+why)
 }
 
-// plain takes out of an action where else it is to be carried out, and which history it is to take along: there is one server, and
-// nobody reads the history, of which each action would hold a copy. A trace context that cannot be read is left out as well.
+// stripAction removes the routing and the history propagation of an action. There is one server,
+// and nobody reads a propagated history, of which each action would hold a copy. It also removes
+// a trace context that cannot be read.
 func stripAction(a *protos.WorkflowAction) {
 	if a == nil {
 		return
@@ -56,7 +59,7 @@ func stripAction(a *protos.WorkflowAction) {
 	}
 }
 
-// rehearse carries out an answer on a copy of the instance, without its history.
+// dryRun applies a response to a copy of the instance without its history.
 func (s *Server) dryRun(resp *protos.WorkflowResponse, id string, old, arrived []*protos.HistoryEvent) error {
 	return panics.Run(s.log, "the answer of an orchestrator", func() error {
 		start := history.Started(old, arrived)
@@ -74,10 +77,10 @@ func (s *Server) dryRun(resp *protos.WorkflowResponse, id string, old, arrived [
 	})
 }
 
-// maxActions bounds what a turn may ask for: more does not go into a history.
+// maxActions bounds the actions of a response. More would not fit into a history.
 const maxActions = orchestrate.MaxHistoryEvents
 
-// checkAnswer says why an answer cannot be carried out; "": it can.
+// checkResponse says why a response cannot be applied; "": it can.
 func checkResponse(resp *protos.WorkflowResponse) string {
 	if len(resp.Actions) > maxActions {
 		return fmt.Sprintf("it has %d actions; the limit is %d", len(resp.Actions), maxActions)
@@ -111,8 +114,8 @@ func checkResponse(resp *protos.WorkflowResponse) string {
 	return ""
 }
 
-// checkUnderWay refuses an activity with the id of one that has not ended: it could not be stored beside it. Steps are compared by
-// the numbers that the worker gave them, as asNumbered does.
+// checkInProgress refuses an activity with the id of one that is in progress: both could not be
+// stored. Ids are compared as the worker gave them, as in withWorkerStepIDs.
 func checkInProgress(resp *protos.WorkflowResponse, old, arrived []*protos.HistoryEvent) string {
 	var underWay map[int32]bool // made once an activity is asked for
 	for i, a := range resp.Actions {
@@ -140,7 +143,7 @@ func checkInProgress(resp *protos.WorkflowResponse, old, arrived []*protos.Histo
 	return ""
 }
 
-// checkAction says what is wrong with an action; "": nothing is.
+// checkAction says what is wrong with an action; "": nothing.
 func checkAction(a *protos.WorkflowAction) string {
 	if a == nil {
 		return "is missing"
@@ -211,7 +214,7 @@ func checkEnd(end *protos.CompleteWorkflowAction) string {
 	return ""
 }
 
-// firstOf returns the first reason there is.
+// firstOf returns the first reason that is not empty.
 func firstOf(reasons ...string) string {
 	for _, why := range reasons {
 		if why != "" {
@@ -249,8 +252,8 @@ func checkReason(reason *wrapperspb.StringValue) string {
 	return ""
 }
 
-// checkTrace refuses a trace context that the engine cannot read: it takes the first byte of a traceparent's flags without asking
-// whether there is one.
+// checkTrace refuses a trace context that the engine cannot read. The engine reads the first
+// byte of a traceparent's flags without checking that there is one.
 func checkTrace(tc *protos.TraceContext) string {
 	const unreadable = "has a trace context that cannot be read"
 	if tc == nil {

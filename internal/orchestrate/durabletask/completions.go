@@ -10,7 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// OnActivityCompletion also notes that somebody waits for the activity.
+// OnActivityCompletion also records that the activity's result is awaited.
 func (h *taskHub) OnActivityCompletion(req *protos.ActivityRequest, done func(*protos.ActivityResponse, error)) func() {
 	h.open.Store(req, struct{}{})
 	h.expectAnswer(backend.GetActivityExecutionKey(req.GetWorkflowInstance().GetInstanceId(), req.GetTaskId()))
@@ -21,32 +21,32 @@ func (h *taskHub) OnActivityCompletion(req *protos.ActivityRequest, done func(*p
 	}
 }
 
-// OnWorkflowTaskCompletion also has the room of the answer kept until the turn is over.
+// OnWorkflowTaskCompletion also reserves the memory of the response until the work item is done.
 func (h *taskHub) OnWorkflowTaskCompletion(req *protos.WorkflowRequest, done func(*protos.WorkflowResponse, error)) func() {
 	h.expectAnswer(req.GetInstanceId())
 	return h.TasksBackend.OnWorkflowTaskCompletion(req, done)
 }
 
-// CompleteWorkflowTask also keeps the room of the answer.
+// CompleteWorkflowTask also keeps the memory of the response reserved.
 func (h *taskHub) CompleteWorkflowTask(ctx context.Context, resp *protos.WorkflowResponse) error {
 	h.keepAnswer(ctx, resp.GetInstanceId())
 	return h.TasksBackend.CompleteWorkflowTask(ctx, resp)
 }
 
-// CompleteActivityTask also keeps the room of the answer.
+// CompleteActivityTask also keeps the memory of the response reserved.
 func (h *taskHub) CompleteActivityTask(ctx context.Context, resp *protos.ActivityResponse) error {
 	h.keepAnswer(ctx, backend.GetActivityExecutionKey(resp.GetInstanceId(), resp.GetTaskId()))
 	return h.TasksBackend.CompleteActivityTask(ctx, resp)
 }
 
-// workItems is a stream of work that leaves out activities that were given back while they stood in the engine's queue: others
-// carry them out.
+// workItems is a stream of work items. It skips activities that were given back while they
+// waited in the engine's queue: other processes execute those.
 type workItems struct {
 	grpc.ServerStream
 	hub *taskHub
 }
 
-// SendMsg is called by a goroutine of the engine's.
+// SendMsg is called on a goroutine of the engine.
 func (w workItems) SendMsg(m any) (err error) {
 	defer panics.Contain(&err, w.hub.log, "sending a work item")
 	if item, ok := m.(*protos.WorkItem); ok && item.GetActivityRequest() != nil {

@@ -12,23 +12,24 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Bounds of the connections to the endpoint. Those of a proxy all have its address.
+// Bounds of the connections. All connections of a proxy have the proxy's address.
 const (
 	maxConnections        = 1024
 	maxAddressConnections = 256
-	// authenticateTime is how long a connection may go without a call that was let in.
+	// authenticateTime is how long a connection may stay open without an admitted call.
 	authenticateTime = 20 * time.Second
-	// maxRefused is how many calls of a connection may be refused, one after the other, before it is closed: of each that has a deadline
-	// grpc-go keeps a timer until then.
+	// maxRefused is how many calls in a row a connection may have refused before it is closed.
+	// grpc-go keeps a timer for each refused call until the call's deadline.
 	maxRefused = 100
-	// After freeRefused of them each one more holds up its connection for refusalPause: to read headers and to refuse a
-	// call takes the processor longer than to ask for it.
+	// After freeRefused refused calls each further one delays its connection by refusalPause.
+	// Reading headers and refusing a call costs more processor time than making the call.
 	freeRefused  = 10
 	refusalPause = 25 * time.Millisecond
 )
 
-// connections accepts connections up to the bounds. One that is over them takes the place of the oldest that has had no call let in, so
-// that connections which send nothing keep nobody out. If there is none it is closed at once.
+// connections accepts connections within the bounds. A connection over the bound replaces the
+// oldest one without an admitted call, so that silent connections keep nobody out. If there is
+// none, the new connection is closed.
 type connections struct {
 	net.Listener
 	limit            int
@@ -41,19 +42,20 @@ type connections struct {
 	drained   bool                   // no more are taken
 }
 
-// newConnections returns the bounds of a listener. A limit of 0 is maxConnections.
+// newConnections bounds the connections of a listener. A limit of 0 is maxConnections.
 func newConnections(l net.Listener, limit int) *connections {
 	return &connections{Listener: l, limit: min(cmp.Or(limit, maxConnections), maxConnections), authenticateTime: authenticateTime,
 		open: map[string]*connection{}, addresses: map[string]int{}, anonymous: list.New()}
 }
 
-// connection is one that may be closed because of what its calls are.
+// connection is a connection that may be closed because of its calls.
 type connection struct {
 	net.Conn
-	from    string
-	all     *connections
-	timer   *time.Timer
-	place   *list.Element // in anonymous, guarded by all.mu; nil: a call was let in, or it is closed
+	from  string
+	all   *connections
+	timer *time.Timer
+	// place is in anonymous, guarded by all.mu. Nil: a call was admitted, or it is closed.
+	place   *list.Element
 	refused atomic.Int64
 	once    sync.Once
 }
@@ -103,7 +105,8 @@ func (c *connections) admit(conn net.Conn) *connection {
 	return admitted
 }
 
-// oldest returns the oldest connection that had no call let in, of an address or of all; nil: there is none.
+// oldest returns the oldest connection without an admitted call, of one address or of all; nil:
+// there is none.
 func (c *connections) oldest(from string, ofAddress bool) *connection {
 	for e := c.anonymous.Front(); e != nil; e = e.Next() {
 		if conn := e.Value.(*connection); !ofAddress || conn.from == from {
@@ -113,7 +116,8 @@ func (c *connections) oldest(from string, ofAddress bool) *connection {
 	return nil
 }
 
-// drain takes no more connections and ends those that had no call let in: the stop would wait for their handshakes.
+// drain accepts no more connections and closes those without an admitted call. The stop would
+// wait for their handshakes.
 func (c *connections) drain() {
 	var unused []*connection
 	c.mu.Lock()
@@ -127,8 +131,8 @@ func (c *connections) drain() {
 	}
 }
 
-// noteCall notes whether a call of a connection had a key that is known. It returns how long to leave the connection
-// alone now. A known key's call that is refused for another reason holds up nothing: others may share the connection.
+// noteCall notes whether a call had a known key, and returns how long to delay its connection. A
+// refused call with a known key delays nothing: others may share the connection.
 func (c *connections) noteCall(remote string, known bool) time.Duration {
 	c.mu.Lock()
 	conn := c.open[remote]
@@ -146,7 +150,7 @@ func (c *connections) noteCall(remote string, known bool) time.Duration {
 	}
 	refused := conn.refused.Add(1)
 	if refused == maxRefused {
-		// The call's own goroutine holds the connection, and is to answer first.
+		// The call's own goroutine holds the connection and has to answer first.
 		time.AfterFunc(time.Second, func() { _ = conn.Close() })
 	}
 	if refused <= freeRefused {
@@ -169,7 +173,7 @@ func (c *connections) hangUp(ctx context.Context) {
 	}
 }
 
-// known takes the connection out of those that make room. all.mu is held.
+// known removes the connection from those that may be replaced. all.mu must be held.
 func (c *connection) known() {
 	if c.place != nil {
 		c.all.anonymous.Remove(c.place)
@@ -177,7 +181,7 @@ func (c *connection) known() {
 	}
 }
 
-// forget gives up its place. all.mu is held, under which the timer was set.
+// forget removes the connection. all.mu must be held; the timer was set under it.
 func (c *connection) forget() {
 	c.timer.Stop()
 	c.known()

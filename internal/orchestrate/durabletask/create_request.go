@@ -12,7 +12,7 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
-// checkCall says why a message cannot be given to the engine; nil: it can.
+// checkCall says why the engine cannot take a message; nil: it can.
 func checkCall(m any) error {
 	switch m := m.(type) {
 	case *protos.CreateInstanceRequest:
@@ -28,11 +28,12 @@ func checkCall(m any) error {
 	return nil
 }
 
-// reusePolicy is the field of CreateInstanceRequest that says which instances a new one replaces, in Microsoft's edition of the protocol:
-// a message whose field 1 lists statuses. The engine's edition does not have it.
+// reusePolicy is the field of CreateInstanceRequest in Microsoft's edition of the protocol that
+// says which instances a new one replaces. It is a message whose field 1 lists statuses. The
+// engine's edition lacks it.
 const reusePolicy = 6
 
-// replaceable returns the ends of instances that a new one replaces; nil: any.
+// replaceable returns the final statuses of instances that a new one replaces; nil: any.
 func replaceable(m *protos.CreateInstanceRequest) (ends []forebay.OrchestrationStatus) {
 	for b := m.ProtoReflect().GetUnknown(); len(b) > 0; {
 		number, kind, n := protowire.ConsumeTag(b)
@@ -52,7 +53,7 @@ func replaceable(m *protos.CreateInstanceRequest) (ends []forebay.OrchestrationS
 	return ends
 }
 
-// endsOf returns the statuses in field 1 of a message, packed or not, that instances end with.
+// endsOf returns the final statuses in field 1 of a message, packed or not.
 func endsOf(policy []byte) (ends []forebay.OrchestrationStatus) {
 	add := func(v uint64) {
 		if end, ok := history.Statuses[protos.OrchestrationStatus(v)]; ok && end.Terminal() && !slices.Contains(ends, end) {

@@ -8,8 +8,9 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate"
 )
 
-// effective returns the events without those that resume what is not suspended, as a rewind does, or suspend what is: there are SDKs
-// that fail on them. What it leaves out of a history it leaves out of each longer one.
+// withoutRedundantSuspends removes events that resume an instance that is not suspended, as a
+// rewind does, or suspend one that is. Some SDKs fail on them. An event that it removes from a
+// history it also removes from each longer one.
 func withoutRedundantSuspends(old, arrived []*protos.HistoryEvent) (past, now []*protos.HistoryEvent) {
 	suspended := false
 	changes := func(events []*protos.HistoryEvent) []*protos.HistoryEvent {

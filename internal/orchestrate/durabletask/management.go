@@ -18,8 +18,8 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
-// managementOnly are the methods of a backend that the gRPC executor never calls: the engine takes
-// work items from its own queues.
+// managementOnly has the methods of a backend that the gRPC executor never calls: the engine
+// hands out work items by orchestrate.Workers.
 type managementOnly struct{}
 
 var errNoWorkItems = forebay.Errorf(forebay.CodeNotSupported, "work items are handed out by the engine")
@@ -56,7 +56,7 @@ func (managementOnly) DeleteTaskHub(context.Context) error {
 func (managementOnly) Start(context.Context) error { return nil }
 func (managementOnly) Stop(context.Context) error  { return nil }
 
-// engineError says an error in the engine's terms.
+// engineError converts an error to one that the engine knows.
 func engineError(err error) error {
 	if forebay.CodeOf(err) == forebay.CodeNotFound {
 		return api.ErrInstanceNotFound
@@ -162,7 +162,8 @@ func (h *taskHub) GetInstanceHistory(ctx context.Context, req *protos.GetInstanc
 	return &protos.GetInstanceHistoryResponse{Events: events}, err
 }
 
-// GetWorkflowRuntimeState is for a recursive purge, which looks for the instances that this one called.
+// GetWorkflowRuntimeState serves a recursive purge, which reads the instance's children from the
+// history.
 func (h *taskHub) GetWorkflowRuntimeState(ctx context.Context, wi *backend.WorkflowWorkItem) (*backend.WorkflowRuntimeState, error) {
 	row, err := h.service.Row(ctx, h.name, string(wi.InstanceID))
 	if err != nil {
@@ -180,10 +181,12 @@ func (h *taskHub) RerunWorkflowFromEvent(context.Context, *protos.RerunWorkflowF
 	return "", forebay.Errorf(forebay.CodeNotSupported, "an instance cannot be run again from the middle; rewind or restart it")
 }
 
-// createKey is for how an instance is asked for. The engine hands on neither its version nor whose id may be used again.
+// createKey is the context key of a CreateInstanceRequest. The engine passes on neither its
+// version nor its reuse policy.
 type createKey struct{}
 
-// beforeEngine is called with each message before the engine is. It answers what the engine does not offer.
+// beforeEngine handles each message before the engine does. It answers calls that the engine
+// does not offer.
 func (h *taskHub) beforeEngine(ctx context.Context, m any, _ *grpc.UnaryServerInfo, engine grpc.UnaryHandler) (any, error) {
 	switch m := m.(type) {
 	case *protos.CreateInstanceRequest:
@@ -196,7 +199,7 @@ func (h *taskHub) beforeEngine(ctx context.Context, m any, _ *grpc.UnaryServerIn
 	return engine(ctx, m)
 }
 
-// purgeFiltered deletes the instances of a filter that are over.
+// purgeFiltered deletes the ended instances that a filter selects.
 func (h *taskHub) purgeFiltered(ctx context.Context, filter *protos.PurgeInstanceFilter) (*protos.PurgeInstancesResponse, error) {
 	var req orchestrate.ListRequest
 	if from := filter.GetCreatedTimeFrom(); from != nil {
@@ -219,10 +222,11 @@ func (h *taskHub) purgeFiltered(ctx context.Context, filter *protos.PurgeInstanc
 	return &protos.PurgeInstancesResponse{DeletedInstanceCount: int32(min(purged, math.MaxInt32)), IsComplete: wrapperspb.Bool(true)}, nil
 }
 
-// bareKey is for whether a call needs no payloads of the instances that it reads, which the engine does not tell its backend.
+// bareKey is the context key of whether a call needs no payloads. The engine does not tell its
+// backend.
 type bareKey struct{}
 
-// fillAsked is fill, unless the call needs no payloads.
+// fillAsked is Fill, unless the call needs no payloads.
 func (h *taskHub) fillAsked(ctx context.Context, row *orchestrate.OrchestrationRow) error {
 	if bare, _ := ctx.Value(bareKey{}).(*bool); bare != nil && *bare {
 		return nil

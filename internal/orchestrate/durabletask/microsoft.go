@@ -4,20 +4,23 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The engine speaks Dapr's form of the Durable Task protocol. Microsoft's (github.com/microsoft/durabletask-protobuf) gives two fields of
-// a worker's answer another meaning: they tell of traces there. What Microsoft's SDKs put there is left out before the answer is read.
+// The engine uses Dapr's edition of the Durable Task protocol. In Microsoft's
+// (github.com/microsoft/durabletask-protobuf) two fields of a response have other meanings: they
+// hold trace data. These fields are removed before a response is decoded.
 
 const (
-	answerActions      = 2 // OrchestratorResponse.actions
-	answerTrace        = 6 // Microsoft: orchestrationTraceContext; Dapr: version
-	actionTask         = 2 // OrchestratorAction.scheduleTask
-	taskTrace          = 5 // Microsoft: ScheduleTaskAction.parentTraceContext; Dapr: taskExecutionId
-	traceSpan          = 1 // OrchestrationTraceContext.spanID, a StringValue
-	traceStart         = 2 // OrchestrationTraceContext.spanStartTime, a Timestamp
-	fieldOfBytes  byte = 0x0a
+	answerActions = 2 // OrchestratorResponse.actions
+	answerTrace   = 6 // Microsoft: orchestrationTraceContext; Dapr: version
+	actionTask    = 2 // OrchestratorAction.scheduleTask
+	// Microsoft: ScheduleTaskAction.parentTraceContext; Dapr: taskExecutionId.
+	taskTrace         = 5
+	traceSpan         = 1 // OrchestrationTraceContext.spanID, a StringValue
+	traceStart        = 2 // OrchestrationTraceContext.spanStartTime, a Timestamp
+	fieldOfBytes byte = 0x0a
 )
 
-// withoutTraces returns an orchestrator's answer without what only Microsoft's SDKs put into it. The answer is left as it is.
+// withoutTraces returns a response without the fields that only Microsoft's SDKs set. The given
+// bytes are not changed.
 func withoutTraces(answer []byte) []byte {
 	return rewrite(answer, func(number protowire.Number, value []byte) ([]byte, bool) {
 		switch number {
@@ -30,18 +33,20 @@ func withoutTraces(answer []byte) []byte {
 	})
 }
 
-// withoutTaskTrace is for the fields of an action.
+// withoutTaskTrace is withoutTraces for the fields of an action.
 func withoutTaskTrace(number protowire.Number, value []byte) ([]byte, bool) {
 	if number != actionTask {
 		return value, true
 	}
 	return rewrite(value, func(number protowire.Number, value []byte) ([]byte, bool) {
-		// The first field of a trace context is a text. No id begins with its tag, which is a line feed.
+		// A trace context begins with a text field. No id begins with the tag of that, a line
+		// feed.
 		return value, number != taskTrace || len(value) > 0 && value[0] != fieldOfBytes
 	}), true
 }
 
-// isTrace reports whether a field is Microsoft's context of a trace and not the version of an orchestration, whose parts are texts.
+// isTrace reports whether a field is Microsoft's trace context. The other possibility is a
+// version, which has only texts.
 func isTrace(b []byte) bool {
 	for len(b) > 0 {
 		number, kind, value, rest := field(b)
@@ -55,7 +60,7 @@ func isTrace(b []byte) bool {
 	return true
 }
 
-// isStringValue reports whether b can be a StringValue: nothing, or a text.
+// isStringValue reports whether b can be a StringValue: empty, or one text.
 func isStringValue(b []byte) bool {
 	if len(b) == 0 {
 		return true
@@ -76,7 +81,8 @@ func isTimestamp(b []byte) bool {
 	return true
 }
 
-// field returns the first field of a message. Its number is 0 if there is none that can be read, and then there is no rest.
+// field returns the first field of a message. If none can be read, the number is 0 and there is
+// no rest.
 func field(b []byte) (number protowire.Number, kind protowire.Type, value, rest []byte) {
 	number, kind, n := protowire.ConsumeTag(b)
 	if n < 0 {
@@ -93,11 +99,11 @@ func field(b []byte) (number protowire.Number, kind protowire.Type, value, rest 
 	return number, kind, value, rest
 }
 
-// rewrite returns a message whose fields of bytes are what change makes of them, or are left out. The message itself is returned if
-// nothing changes, or if it cannot be read.
+// rewrite returns a message whose length-delimited fields are changed or dropped by change. It
+// returns the message itself if nothing changes or if it cannot be read.
 func rewrite(message []byte, change func(protowire.Number, []byte) (value []byte, kept bool)) []byte {
 	var out []byte
-	copied := 0 // so much of the message is in out
+	copied := 0 // bytes of message that are in out
 	for at := 0; at < len(message); {
 		number, kind, value, rest := field(message[at:])
 		if number == 0 {

@@ -21,34 +21,38 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// grpc-go receives a whole message before anybody is asked, and so many at once as there are streams. So calls are served here as streams
-// whose messages are read by hand: the length comes first, then there must be room, then the message is read. Until it is asked for, a
-// message takes no more than a stream's window.
+// grpc-go receives a whole message before it calls anybody, and as many at once as there are
+// streams. So all calls are served as streams whose messages are read by hand. The length is
+// read first, then memory is reserved, then the message is read. Before that a message takes no
+// more than a stream's window.
 
-// Bounds of what is received.
+// Bounds of received messages.
 const (
-	// streamWindow is what a client may send before it is asked to; it is the least that grpc-go allows.
+	// streamWindow is how much a client may send before the message is read. It is the least
+	// that grpc-go allows.
 	streamWindow = 64 << 10
-	// connectionWindow is the same of all streams of a connection together.
+	// connectionWindow is the same for all streams of a connection together.
 	connectionWindow = 1 << 20
-	// freeWeight is up to which weight messages are read without asking for room.
+	// freeWeight is the weight up to which messages are read without a reservation.
 	freeWeight = 64 << 10
-	// fieldWeight is what a field may take in memory beside its bytes.
+	// fieldWeight is the memory that a field may take beside its bytes.
 	fieldWeight = 128
-	// maxFields bounds the fields of a message, those of its parts included.
+	// maxFields bounds the fields of a message, nested ones included.
 	maxFields = 500_000
-	// maxDepth bounds how deep messages lie in each other.
+	// maxDepth bounds the nesting of messages.
 	maxDepth = 64
 	// headerTime is how long a message may take to begin.
 	headerTime = 10 * time.Second
-	// bytesPerSecond is how fast a message has to come, on the whole.
+	// bytesPerSecond is the lowest rate at which a message may arrive.
 	bytesPerSecond = 256 << 10
 )
 
-// poolMessages is how many of the largest messages the memory for what is received has room for, at least.
+// poolMessages is how many of the largest messages fit into the memory for received messages, at
+// least.
 const poolMessages = 3
 
-// reservation is the room that a message has. It is given back once, when nobody needs the message any more.
+// reservation is the memory that a message holds. It is released once, when nobody needs the
+// message any more.
 type reservation struct {
 	mu       sync.Mutex
 	releases []func()
@@ -62,7 +66,7 @@ func (v *reservation) add(release func()) {
 
 func (v *reservation) release() { giveAllBack(v.taken()) }
 
-// taken returns what is to be given back; the reservation is empty then.
+// taken empties the reservation and returns its release functions.
 func (v *reservation) taken() []func() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -77,7 +81,8 @@ func giveAllBack(releases []func()) {
 	}
 }
 
-// transportStream is what the stream of grpc-go's transport can do besides.
+// transportStream is what the transport streams of grpc-go offer beside
+// grpc.ServerTransportStream.
 type transportStream interface {
 	ReadMessageHeader(header []byte) error
 	Read(n int) (mem.BufferSlice, error)
@@ -85,7 +90,7 @@ type transportStream interface {
 
 var errTransport = errors.New("the transport of grpc-go cannot be read from")
 
-// receiver reads the one message of a call.
+// receiver reads the message of a call.
 type receiver struct {
 	log        *slog.Logger
 	stream     grpc.ServerStream
@@ -95,7 +100,8 @@ type receiver struct {
 	reserved   *reservation
 }
 
-// receive reads the message into m, until ctx ends or it takes too long. What it reserves is for the caller to release.
+// receive reads the message into m, until ctx ends or it takes too long. The caller releases
+// what it reserves.
 func (r *receiver) receive(ctx context.Context, m any) error {
 	message, ok := m.(proto.Message)
 	stream, reads := grpc.ServerTransportStreamFromContext(r.stream.Context()).(transportStream)
@@ -134,7 +140,7 @@ func (r *receiver) receive(ctx context.Context, m any) error {
 	}
 }
 
-// read reads the message, with room for what it weighs.
+// read reads the message and reserves the memory for it.
 func (r *receiver) read(ctx context.Context, stream transportStream, m proto.Message, own *reservation, begun chan<- int) error {
 	var header [5]byte
 	if err := stream.ReadMessageHeader(header[:]); err != nil {
@@ -148,7 +154,7 @@ func (r *receiver) read(ctx context.Context, stream transportStream, m proto.Mes
 		return status.Errorf(codes.ResourceExhausted, "the message has %d bytes; the limit is %d", n, r.maxMessage)
 	}
 	begun <- int(n)
-	// What is received is in memory twice: as it came, and as it is read.
+	// A received message is in memory twice: its bytes, and the decoded message.
 	claim := r.pool.Claim(r.tenant)
 	own.add(claim.Release)
 	if n > freeWeight {
@@ -185,7 +191,8 @@ func (r *receiver) read(ctx context.Context, stream transportStream, m proto.Mes
 
 var errMalformed = status.Error(codes.InvalidArgument, "the message cannot be read")
 
-// countFields takes the fields of a message from how many are left. Two bytes of a message may become a hundred in memory.
+// countFields subtracts the fields of a message from left. Two bytes of a message may become a
+// hundred in memory.
 func countFields(of protoreflect.MessageDescriptor, b []byte, left *int, depth int) error {
 	if depth == 0 {
 		return status.Errorf(codes.InvalidArgument, "the message is more than %d messages deep", maxDepth)
@@ -209,7 +216,7 @@ func countFields(of protoreflect.MessageDescriptor, b []byte, left *int, depth i
 				return err
 			}
 		} else if field != nil && kind == protowire.BytesType && field.IsList() && field.Kind() != protoreflect.StringKind && field.Kind() != protoreflect.BytesKind {
-			// Packed numbers: one byte each may become eight.
+			// Packed numbers: one byte may become eight.
 			if *left -= size / 8; *left < 0 {
 				return status.Errorf(codes.InvalidArgument, "the message has more than %d fields", maxFields)
 			}
@@ -219,14 +226,15 @@ func countFields(of protoreflect.MessageDescriptor, b []byte, left *int, depth i
 	return nil
 }
 
-// receipt holds the room of the answers to a turn or an activity until it is over: the engine has them for longer than their calls last.
+// receipt holds the memory of the response to a work item until the item is done. The engine has
+// the response for longer than the call lasts.
 type receipt struct {
 	mu   sync.Mutex
 	over bool
 	reservation
 }
 
-// keep takes over what a call has reserved, unless all is over.
+// keep takes over the reservation of a call, unless the work item is done.
 func (t *receipt) keep(from *reservation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -240,10 +248,10 @@ func (t *receipt) keep(from *reservation) {
 
 type reservationKey struct{}
 
-// expectAnswer has the room of answers to something kept until answered is called for it.
+// expectAnswer keeps the memory of responses with this key reserved, until answered.
 func (h *taskHub) expectAnswer(key string) { h.receipts.LoadOrStore(key, &receipt{}) }
 
-// keepAnswer keeps the room of the message that a call has brought.
+// keepAnswer keeps the memory of the message that a call has brought.
 func (h *taskHub) keepAnswer(ctx context.Context, key string) {
 	reserved, ok := ctx.Value(reservationKey{}).(*reservation)
 	if !ok {

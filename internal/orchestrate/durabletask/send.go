@@ -15,14 +15,17 @@ import (
 	"github.com/forebayhq/forebay/internal/memory"
 )
 
-// grpc-go accepts a message that is sent as a whole, however large it is, and keeps it until the client has read it. So a large one is
-// counted in the tenant's share of memory before it is encoded, and its call waits until the last byte has left.
+// grpc-go accepts a whole message of any size and keeps it until the client has read it. So a
+// large message is counted against the tenant's memory before it is encoded, and its call waits
+// until the last byte has left.
 
-// Bounds of what is sent.
+// Bounds of sent messages.
 const (
-	// answerTime is how long a client may take to read an answer, beside what its bytes take at bytesPerSecond.
+	// answerTime is how long a client may take to read an answer, beside the time for its bytes
+	// at bytesPerSecond.
 	answerTime = time.Minute
-	// workTime is the same of an item of work. Some workers read the next one only after they have carried one out.
+	// workTime is the same for a work item. Some workers read the next item only after they have
+	// finished one.
 	workTime = 30 * time.Minute
 )
 
@@ -31,13 +34,13 @@ type sender struct {
 	stream grpc.ServerStream
 	pool   *memory.Pool
 	tenant string
-	claim  *memory.Claim // of what was read for the answer
+	claim  *memory.Claim // of the payloads of the answer
 	hangUp func()        // closes the connection
 
 	answerTime time.Duration
 }
 
-// send sends a message. A large one has to find room first, and is gone when send returns nil.
+// send sends a message. A large one waits for memory first, and has left when send returns nil.
 func (s *sender) send(ctx context.Context, m any) error {
 	message, ok := m.(proto.Message)
 	if !ok {
@@ -49,7 +52,8 @@ func (s *sender) send(ctx context.Context, m any) error {
 	}
 	claim, limit, grow := s.claim, s.answerTime, (*memory.Claim).Grow
 	if _, isWork := m.(*protos.WorkItem); isWork {
-		// It is not lost for want of room: nobody else has it, and its turn or its activity has a time limit of its own.
+		// A work item is not dropped for want of memory: no other worker has it, and its
+		// execution has a time limit of its own.
 		claim, limit, grow = s.pool.Claim(s.tenant), workTime, (*memory.Claim).GrowPatiently
 	}
 	defer claim.Release()
@@ -61,7 +65,8 @@ func (s *sender) send(ctx context.Context, m any) error {
 		return err
 	}
 	claim.Shrink(max(size, int64(len(encoded))))
-	// A status would stand behind the message: only the connection's end frees what is not read.
+	// A status would queue behind the message. Only closing the connection frees what is not
+	// read.
 	overdue := time.AfterFunc(limit+time.Duration(size)*time.Second/bytesPerSecond, s.hangUp)
 	defer overdue.Stop()
 	out := &outgoing{bytes: encoded, gone: make(chan struct{})}
@@ -76,7 +81,8 @@ func (s *sender) send(ctx context.Context, m any) error {
 	}
 }
 
-// outgoing is a message that is encoded already. As its buffer's pool it is told when the transport is done with it.
+// outgoing is an encoded message. It is the pool of its own buffer, so it learns when the
+// transport has released that.
 type outgoing struct {
 	bytes []byte
 	gone  chan struct{}

@@ -34,20 +34,22 @@ type Options struct {
 	Logger  *slog.Logger
 	// MaxBytes bounds one payload, as [orchestrate.Options.MaxBytes] does. Default 10 MiB.
 	MaxBytes int64
-	// MaxMessage bounds one message to a worker, in bytes: a work item with its whole history, or an
-	// activity with its input. The default is 4 MiB, which gRPC clients receive unless configured.
+	// MaxMessage bounds one message to a worker, in bytes: an orchestration work item with its
+	// whole history, or an activity with its input. Default 4 MiB, which gRPC clients receive
+	// unless they are configured otherwise.
 	MaxMessage int
-	// MemoryBytes bounds the large messages that are held at once, once for those that come in and once
-	// for those that go out. Tenants share them. The largest message always fits. Default 64 MiB.
+	// MemoryBytes bounds the large messages that are held at once: once for received and once
+	// for sent messages. Tenants share the memory. The largest message always fits. Default 64
+	// MiB.
 	MemoryBytes int64
-	// Limits judges the calls of clients; nil: nothing does.
+	// Limits meters the calls of clients; nil: there are no limits.
 	Limits *limits.Meter
 }
 
 // DefaultMaxMessage is the default of Options.MaxMessage.
 const DefaultMaxMessage = 4 << 20
 
-// Server answers the protocol, and is the workers of an orchestrate.Service.
+// Server serves the protocol, and is the [orchestrate.Workers] of a service.
 type Server struct {
 	service     *orchestrate.Service
 	log         *slog.Logger
@@ -58,7 +60,7 @@ type Server struct {
 	taskHubs map[int64]*taskHub // by tenant
 }
 
-// New returns a server, and has the service use its workers. The service must not run yet.
+// New returns a server and sets it as the workers of the service. The service must not run yet.
 func New(opts Options) *Server {
 	opts.MaxBytes, opts.MaxMessage = cmp.Or(opts.MaxBytes, forebay.DefaultMaxInputBytes), cmp.Or(opts.MaxMessage, DefaultMaxMessage)
 	opts.MemoryBytes = cmp.Or(opts.MemoryBytes, 64<<20)
@@ -72,11 +74,11 @@ func New(opts Options) *Server {
 
 // ServeOptions configures how a listener is served.
 type ServeOptions struct {
-	// Authenticate returns whose key it is. open says that there are no keys at all: then calls from
-	// this machine need none.
+	// Authenticate returns the caller that a key belongs to. open says that there are no keys:
+	// calls from this machine then need none.
 	Authenticate func(ctx context.Context, key string) (caller forebay.Caller, open bool, err error)
-	// Hold returns a context that ends when the caller's key is revoked or expires, until release. Nil:
-	// keys do not end.
+	// Hold returns a context that ends when the caller's key is revoked or expires, until
+	// release. Nil: keys do not end.
 	Hold  func(ctx context.Context, caller forebay.Caller) (held context.Context, release func())
 	TLS   *tls.Config // nil: none
 	Grace time.Duration
@@ -84,11 +86,11 @@ type ServeOptions struct {
 	Connections int
 }
 
-// maxGRPCMessage bounds a message that comes in: an answer of an orchestrator holds the inputs of all that it calls at once. Where
-// one payload may be larger than that the bound is twice as large as that.
+// maxGRPCMessage bounds a received message. A response holds the inputs of all activities it
+// schedules. The bound is raised to twice the bound of one payload, if that is more.
 const maxGRPCMessage = 64 << 20
 
-// Bounds of the calls.
+// Bounds of calls.
 const (
 	maxConnectionCalls = 500
 	maxTenantCalls     = 1000
@@ -96,23 +98,23 @@ const (
 	maxHeaderBytes     = 16 << 10
 	handshakeTime      = 10 * time.Second
 	idleTime           = 5 * time.Minute
-	// authenticationTime bounds the search for a key: its connection waits for it.
+	// authenticationTime bounds the lookup of a key. The connection waits meanwhile.
 	authenticationTime = 2 * time.Second
 )
 
-// endpoint is what serves a listener.
+// endpoint serves one listener.
 type endpoint struct {
 	*Server
 	ServeOptions
 	connections *connections
-	received    *memory.Pool // messages, until what they lead to is over
-	sent        *memory.Pool // messages, until they have left
+	received    *memory.Pool // by received messages
+	sent        *memory.Pool // by sent messages
 	maxMessage  int
 	answerTime  time.Duration
 
 	mu      sync.Mutex
 	calls   int
-	tenants map[string]int // their calls
+	tenants map[string]int // open calls by tenant
 }
 
 func (s *Server) endpoint(listener net.Listener, o ServeOptions) *endpoint {
@@ -132,7 +134,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, o ServeOption
 func (e *endpoint) serve(ctx context.Context) error {
 	options := []grpc.ServerOption{
 		grpc.InTapHandle(e.admit), grpc.ForceServerCodecV2(newCodec()), grpc.MaxSendMsgSize(1 << 30), grpc.MaxConcurrentStreams(maxConnectionCalls), grpc.MaxHeaderListSize(maxHeaderBytes),
-		// Windows that are given do not grow by themselves.
+		// A window that is set is fixed: grpc-go does not enlarge it.
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connectionWindow), grpc.ConnectionTimeout(handshakeTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: 30 * time.Second, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
@@ -146,7 +148,7 @@ func (e *endpoint) serve(ctx context.Context) error {
 	go func() {
 		defer close(stopped)
 		<-ctx.Done()
-		timer := time.AfterFunc(e.Grace, server.Stop) // the streams of workers never end by themselves
+		timer := time.AfterFunc(e.Grace, server.Stop) // streams of workers never end by themselves
 		defer timer.Stop()
 		e.connections.drain()
 		server.GracefulStop()

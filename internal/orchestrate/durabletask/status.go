@@ -19,7 +19,7 @@ var statusCodes = map[forebay.Code]codes.Code{
 	forebay.CodeStorageFull: codes.ResourceExhausted, forebay.CodeTooManyRequests: codes.ResourceExhausted, forebay.CodeTenantLimit: codes.ResourceExhausted, forebay.CodeRateLimited: codes.ResourceExhausted, forebay.CodeUnknownOrchestrator: codes.NotFound, forebay.CodeInvalidCursor: codes.InvalidArgument,
 }
 
-// statusOf says an error in gRPC's codes. What it does not know it does not tell.
+// statusOf converts an error to a gRPC status. It hides the details of unknown errors.
 func statusOf(err error) error {
 	var known *forebay.Error
 	switch {

@@ -5,14 +5,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A worker numbers what its code asks for. Microsoft's Python SDK asks for a step that has failed again under the number that it had.
-// The engine takes the second answer to one number for a repetition of the first and drops it. So a step whose number is that of one
-// that is over gets another in the history, and the worker is told of it under its own.
+// A worker numbers the steps that its code asks for. Microsoft's Python SDK retries a failed
+// step under the same id. The engine takes the second answer to one id for a duplicate of the
+// first and drops it. So a reused id is replaced by another in the history, and the worker is
+// sent its own id.
 
-// numbersApart is by how much they differ. A worker's own numbers are smaller.
+// stepIDStride is what is added to a reused id. A worker's own ids are smaller.
 const stepIDStride = 1 << 24
 
-// answeredStep returns the number of the step that an event is the end of.
+// endedStepID returns the id of the step that an event ends.
 func endedStepID(e *protos.HistoryEvent) (number *int32, ok bool) {
 	switch v := e.GetEventType().(type) {
 	case *protos.HistoryEvent_TaskCompleted:
@@ -27,7 +28,7 @@ func endedStepID(e *protos.HistoryEvent) (number *int32, ok bool) {
 	return nil, false
 }
 
-// numberOf returns the number of the step that an event is about: one that begins, or one that ends.
+// stepIDOf returns the id of the step that an event schedules or ends.
 func stepIDOf(e *protos.HistoryEvent) *int32 {
 	if number, ok := endedStepID(e); ok {
 		return number
@@ -38,7 +39,8 @@ func stepIDOf(e *protos.HistoryEvent) *int32 {
 	return nil
 }
 
-// asNumbered returns events with the numbers that the worker gave. Those given are not changed.
+// withWorkerStepIDs returns events with the ids that the worker gave. The given events are not
+// changed.
 func withWorkerStepIDs(events []*protos.HistoryEvent) []*protos.HistoryEvent {
 	told := events
 	for i, e := range events {
@@ -55,7 +57,7 @@ func withWorkerStepIDs(events []*protos.HistoryEvent) []*protos.HistoryEvent {
 	return told
 }
 
-// numberAgain gives the steps of an answer that have the number of one that is over another.
+// renumberReusedSteps replaces the ids of steps in a response whose id an ended step has.
 func renumberReusedSteps(resp *protos.WorkflowResponse, old, arrived []*protos.HistoryEvent) {
 	var over map[int32]bool // made once a step asks
 	for _, a := range resp.GetActions() {

@@ -15,8 +15,8 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
-// taskHub is what gRPC clients and workers of one tenant see: an instance id means something only
-// within one. It is the backend of the engine's gRPC executor.
+// taskHub serves the clients and workers of one tenant: an instance id is unique only within a
+// tenant. It is the backend of the engine's gRPC executor.
 type taskHub struct {
 	*local.TasksBackend
 	managementOnly
@@ -44,7 +44,7 @@ func newTaskHub(s *Server, tenant int64, name string) *taskHub {
 	return h
 }
 
-// taskHub returns the task hub of a tenant, making it if there is none.
+// taskHub returns the task hub of a tenant, and makes it if there is none.
 func (s *Server) taskHub(tenant int64, name string) *taskHub {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *Server) taskHub(tenant int64, name string) *taskHub {
 	return h
 }
 
-// known returns the task hub of a tenant; nil: nobody of the tenant has called yet.
+// known returns the task hub of a tenant; nil: the tenant has made no call yet.
 func (s *Server) known(tenant int64) *taskHub {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,11 +127,11 @@ func (s *Server) ActivityDone(tenant int64, id string, eventID int32) {
 	}
 }
 
-// orchestratorTime bounds how long a worker may take for an orchestrator: its code only decides, and
-// waits for nothing.
+// orchestratorTime bounds how long a worker may take for an orchestrator. Orchestrator code
+// decides and does not wait.
 const orchestratorTime = time.Minute
 
-// failed is the response in place of a worker's that fails the instance.
+// failed returns a response that fails the instance, in place of a worker's.
 func failed(id string, past, arrived []*protos.HistoryEvent, kind, why string) *protos.WorkflowResponse {
 	p := history.NewScheduled()
 	p.TakeFrom(past)

@@ -11,14 +11,16 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate"
 )
 
-// What is handed to processes that are connected waits in a queue of the engine's for one of their streams. When a stream ends the engine
-// cancels what it had sent by it, but not what is in the queue: that would wait for somebody to connect here again, under locks that are
-// renewed, while processes at another server have nothing to do. So once nobody has been connected for a while it is given back.
+// Work items for workers wait in a queue of the engine for one of their streams. When a stream
+// ends, the engine cancels the items it has sent by it, but not those in the queue. Their locks
+// would be renewed until a worker connects here again, while workers of another server are idle.
+// So once no worker has been connected for a while, queued items are given back.
 
-// absenceTime is how long nobody may be connected: a process that is started anew, or whose connection broke, is back by then.
+// absenceTime is how long no worker may be connected. A worker that restarts or reconnects is
+// back by then.
 const absenceTime = 5 * time.Second
 
-// workerConnected and workerLeft follow how many processes wait for work.
+// workerConnected and workerLeft count the streams of workers.
 func (h *taskHub) workerConnected(ctx context.Context) error { return h.countStreams(ctx, 1) }
 func (h *taskHub) workerLeft(ctx context.Context) error      { return h.countStreams(ctx, -1) }
 
@@ -38,7 +40,7 @@ func (h *taskHub) countStreams(ctx context.Context, change int) error {
 	return h.service.WorkersChanged(context.WithoutCancel(ctx))
 }
 
-// giveBackRemote ends what is handed out, unless somebody is connected again.
+// giveBackRemote cancels the work items of workers, unless one is connected again.
 func (h *taskHub) giveBackRemote() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -47,7 +49,8 @@ func (h *taskHub) giveBackRemote() {
 	}
 }
 
-// handOut lets a process that is connected carry something out. It returns errNobody if none has begun with it and none is there to.
+// handOut has a worker execute something. It returns orchestrate.ErrNoWorker if none has begun
+// with it and none is connected.
 func handOut[T any](ctx context.Context, h *taskHub, call func(context.Context) (T, error)) (result T, err error) {
 	h.mu.Lock()
 	present, streams := h.present, h.streams
@@ -64,14 +67,15 @@ func handOut[T any](ctx context.Context, h *taskHub, call func(context.Context) 
 	return result, err
 }
 
-// failureMessageTooLarge is the type of the failure of what cannot be sent to a process that is connected.
+// failureMessageTooLarge is the failure type of a work item that is too large to send.
 const failureMessageTooLarge = "MessageTooLarge"
 
-// maxEnvelope is more than a work item holds besides its request: tokens and ids.
+// maxEnvelope is more than a work item holds beside its request: tokens and ids.
 const maxEnvelope = 1 << 10
 
-// tooLargeToSend says why a request cannot be sent; "": it can. A process that is sent more than it receives ends its stream, and with
-// it everything that was sent before, as often as that is repeated.
+// tooLargeToSend says why a request cannot be sent; "": it can. A worker that gets more than it
+// accepts ends its stream, and loses all work items it was sent. A retry would do the same
+// again.
 func (s *Server) tooLargeToSend(request proto.Message, what string) string {
 	size := proto.Size(request) + maxEnvelope
 	if size <= s.opts.MaxMessage {

@@ -6,9 +6,9 @@ import (
 	"github.com/dapr/durabletask-go/api/protos"
 )
 
-// memory keeps the histories of instances that had a turn here lately, so that the next one need not read
-// them. What it knows of an instance is true if it is as old as the turn: the number of turns that are
-// over, which each changes.
+// Cache keeps the histories of instances that had a work item here lately, so that the next item
+// need not read them. An entry is current if its number is that of the work item: each item
+// increments it.
 type Cache struct {
 	mu     sync.Mutex
 	of     map[int64]Cached // by instance
@@ -22,7 +22,7 @@ type Cached struct {
 	Bytes  int // of the events
 }
 
-// What is kept is bounded, in events and in bytes.
+// Bounds of the cache, in events and in bytes.
 const (
 	maxCachedEvents = 200_000
 	maxCachedBytes  = 128 << 20
@@ -45,7 +45,7 @@ func (m *Cache) Put(instance int64, r Cached) {
 	if len(r.Events) > maxCachedEvents || r.Bytes > maxCachedBytes {
 		return
 	}
-	for other := range m.of { // any: to read one again costs little
+	for other := range m.of { // any entry: reading a history again is cheap
 		if m.events+len(r.Events) <= maxCachedEvents && m.bytes+r.Bytes <= maxCachedBytes {
 			break
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// appendEvent writes an event of the history: its length as a varint, then the event.
+// Append encodes an event behind b: its length as a varint, then the event.
 func Append(b []byte, e *protos.HistoryEvent) ([]byte, error) {
 	b = protowire.AppendVarint(b, uint64(proto.Size(e)))
 	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(b, e)
@@ -28,7 +28,7 @@ func Append(b []byte, e *protos.HistoryEvent) ([]byte, error) {
 
 var ErrUnreadable = errors.New("the history cannot be read")
 
-// decodeEvents reads what appendEvent wrote.
+// DecodeAll decodes what Append has encoded.
 func DecodeAll(events []*protos.HistoryEvent, b []byte) ([]*protos.HistoryEvent, error) {
 	for len(b) > 0 {
 		one, n := protowire.ConsumeBytes(b)
@@ -52,7 +52,7 @@ func Decode(b []byte) (*protos.HistoryEvent, error) {
 	return e, nil
 }
 
-// newEvent returns an event that nothing refers to.
+// NewEvent returns an event without an id.
 func NewEvent() *protos.HistoryEvent {
 	return &protos.HistoryEvent{EventId: -1, Timestamp: timestamppb.Now()}
 }
@@ -69,7 +69,7 @@ func TaskCompleted(taskID int32, executionID string, result *wrapperspb.StringVa
 	return e
 }
 
-// asJSON returns what an SDK sent as a value: JSON as it is, anything else as a JSON string.
+// JSON returns a value of an SDK: JSON as it is, anything else as a JSON string.
 func JSON(v *wrapperspb.StringValue) json.RawMessage {
 	switch {
 	case v == nil || v.Value == "":
@@ -81,7 +81,7 @@ func JSON(v *wrapperspb.StringValue) json.RawMessage {
 	return quoted
 }
 
-// value is the other way.
+// Value is the inverse of JSON.
 func Value(v json.RawMessage) *wrapperspb.StringValue {
 	if len(v) == 0 {
 		return nil
@@ -96,13 +96,13 @@ func FailureOf(d *protos.TaskFailureDetails) *forebay.OrchestrationFailure {
 	return &forebay.OrchestrationFailure{Type: d.ErrorType, Message: d.ErrorMessage, NonRetryable: d.IsNonRetriable, Inner: FailureOf(d.InnerFailure)}
 }
 
-// Bounds of what is kept of a failure.
+// Bounds of failure details.
 const (
 	MaxFailureText  = 64 << 10 // bytes of a message or a stack
 	MaxFailureDepth = 16
 )
 
-// boundFailure cuts off what is too long of a failure, and what is not UTF-8, which cannot be stored.
+// BoundFailure truncates failure details and removes invalid UTF-8, which cannot be stored.
 func BoundFailure(d *protos.TaskFailureDetails) {
 	for depth := 1; d != nil; depth, d = depth+1, d.InnerFailure {
 		d.ErrorType, d.ErrorMessage = cutText(d.ErrorType), cutText(d.ErrorMessage)
@@ -153,7 +153,7 @@ func Timestamp(t *time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(*t)
 }
 
-// sizeOf returns the encoded size of events.
+// Size returns the encoded size of events.
 func Size(events []*protos.HistoryEvent) (n int) {
 	for _, e := range events {
 		n += proto.Size(e)

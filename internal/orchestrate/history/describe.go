@@ -9,7 +9,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// describe returns an event of a history as users see it.
+// Describe returns an event as users see it.
 func Describe(e *protos.HistoryEvent) forebay.OrchestrationEvent {
 	d := forebay.OrchestrationEvent{Type: eventType(e), Timestamp: e.GetTimestamp().AsTime(), EventID: int(e.GetEventId())}
 	scheduled := func(id int32) { n := int(id); d.ScheduledID = &n }
@@ -56,8 +56,8 @@ func Describe(e *protos.HistoryEvent) forebay.OrchestrationEvent {
 
 func timeOf(t time.Time) *time.Time { return &t }
 
-// eventType names the kind of an event: "TaskScheduled". The words of the protocol for sub-orchestrations and turns are the
-// engine's; these are the ones that users of Durable Functions know.
+// eventType names the type of an event, such as "TaskScheduled". The engine says workflow and
+// child workflow. Users of Durable Functions know orchestrator and sub-orchestration.
 func eventType(e *protos.HistoryEvent) string {
 	which := e.ProtoReflect().WhichOneof(e.ProtoReflect().Descriptor().Oneofs().ByName("eventType"))
 	if which == nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// The engine compares what the code does, when it is replayed, with the history by number and kind, but not by
-// name: an orchestrator that was changed under a running instance may so get one activity's result for that of
-// another. Therefore the history is replayed here without the events that say what was scheduled. The engine then
-// returns everything that the code asks for, the old and the new, and the comparison is ours.
+// The engine compares a replay with the history by step number and kind, but not by name. So
+// after a change of the code an instance could get the result of one activity for another. Here
+// the history is replayed without its scheduling events. The engine then returns all steps that
+// the code asks for, old and new, and this package compares them with the history by name.
 
-// step is something an orchestrator has asked for.
+// Step is something that an orchestrator asks for.
 type Step struct{ kind, name string }
 
 func (s Step) String() string {
@@ -36,7 +36,7 @@ const (
 	stepDetached = "the new orchestration"
 )
 
-// stepOf returns what an event of the history says was asked for.
+// StepOf returns the step that a history event records.
 func StepOf(e *protos.HistoryEvent) (Step, bool) {
 	switch v := e.GetEventType().(type) {
 	case *protos.HistoryEvent_TaskScheduled:
@@ -51,7 +51,7 @@ func StepOf(e *protos.HistoryEvent) (Step, bool) {
 	return Step{}, false
 }
 
-// stepOfAction returns what the code asks for now.
+// StepOfAction returns the step that an action of a response asks for.
 func StepOfAction(a *protos.WorkflowAction) (Step, bool) {
 	switch v := a.GetWorkflowActionType().(type) {
 	case *protos.WorkflowAction_ScheduleTask:
@@ -66,17 +66,17 @@ func StepOfAction(a *protos.WorkflowAction) (Step, bool) {
 	return Step{}, false
 }
 
-// past is a history taken apart.
+// Scheduled are the steps that a history records.
 type Scheduled struct {
 	steps     map[int32]Step
-	Last      int32 // the highest number of a step
+	Last      int32 // the highest id of a step
 	suspended bool
-	rewound   bool // what had failed is missing from its steps, and is asked for again
+	rewound   bool // failed steps are missing and are asked for again
 }
 
 func NewScheduled() Scheduled { return Scheduled{steps: map[int32]Step{}, Last: -1} }
 
-// without returns the events that say nothing of what was scheduled, and notes the others.
+// TakeFrom notes the scheduling events and returns all others.
 func (p *Scheduled) TakeFrom(events []*protos.HistoryEvent) []*protos.HistoryEvent {
 	kept := make([]*protos.HistoryEvent, 0, len(events))
 	for _, e := range events {
@@ -89,7 +89,7 @@ func (p *Scheduled) TakeFrom(events []*protos.HistoryEvent) []*protos.HistoryEve
 		case e.GetExecutionSuspended() != nil:
 			p.suspended = true
 		case e.GetExecutionResumed() != nil:
-			p.rewound = p.rewound || !p.suspended // as Rewind leaves it
+			p.rewound = p.rewound || !p.suspended // a rewind leaves a resume without a suspension
 			p.suspended = false
 		}
 		kept = append(kept, e)
@@ -99,7 +99,7 @@ func (p *Scheduled) TakeFrom(events []*protos.HistoryEvent) []*protos.HistoryEve
 
 var errVersion = errors.New("the version of the orchestrator that the instance began with is not registered here")
 
-// replay lets the code of an orchestrator see its history and returns what it newly asks for.
+// Replay runs the code of an orchestrator over its history and returns the new actions.
 func Replay(ctx context.Context, code backend.Executor, id api.InstanceID, old, arrived []*protos.HistoryEvent) (resp *protos.WorkflowResponse, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -115,7 +115,7 @@ func Replay(ctx context.Context, code backend.Executor, id api.InstanceID, old, 
 	if slices.ContainsFunc(resp.Actions, func(a *protos.WorkflowAction) bool { return a.GetWorkflowVersionNotAvailable() != nil }) {
 		return nil, errVersion
 	}
-	if p.suspended { // what the code asks for is not told then
+	if p.suspended { // the engine drops the actions then
 		return resp, nil
 	}
 	if why := p.compare(resp.Actions); why != "" {
@@ -128,7 +128,7 @@ func Replay(ctx context.Context, code backend.Executor, id api.InstanceID, old, 
 	return resp, nil
 }
 
-// follows reports whether the code of an orchestrator, replayed, asks for all that a history has.
+// Matches reports whether replayed code asks for exactly the steps of a history.
 func Matches(ctx context.Context, code backend.Executor, id api.InstanceID, past []*protos.HistoryEvent) (does bool) {
 	defer func() {
 		if recover() != nil {
@@ -141,8 +141,8 @@ func Matches(ctx context.Context, code backend.Executor, id api.InstanceID, past
 	return err == nil && p.compare(resp.Actions) == ""
 }
 
-// pin has an instance run the version that it was started with, if its caller named one, or else the one that it ran first: its code
-// need not have run in the first turn.
+// pinVersion has an instance run the version that its caller named, or else the one it ran
+// first. The code need not have run in the first work item.
 func pinVersion(old, arrived []*protos.HistoryEvent) {
 	var first *protos.WorkflowStartedEvent
 	for _, events := range [2][]*protos.HistoryEvent{old, arrived} {
@@ -166,7 +166,7 @@ func pinVersion(old, arrived []*protos.HistoryEvent) {
 	}
 }
 
-// compare returns how what the code asks for differs from the history; "": it does not.
+// compare says how the actions differ from the history; "": they do not.
 func (p *Scheduled) compare(actions []*protos.WorkflowAction) string {
 	found := 0
 	for _, a := range actions {
@@ -200,10 +200,11 @@ func (p *Scheduled) compare(actions []*protos.WorkflowAction) string {
 	return fmt.Sprintf("event %d of the history is %s, for which the code does not ask any more: it has changed in a way that this instance cannot follow", missing, p.steps[missing])
 }
 
-// asBefore is the custom status of a response that leaves the instance's as it is. It is known by its address.
+// UnchangedStatus as the custom status of a response leaves the instance's status unchanged. It
+// is recognised by its address.
 var UnchangedStatus = wrapperspb.String("")
 
-// failed is the response of code that fails its instance.
+// Failed is the response that fails an instance.
 func Failed(id api.InstanceID, number int32, kind, message string) *protos.WorkflowResponse {
 	return &protos.WorkflowResponse{InstanceId: string(id), CustomStatus: UnchangedStatus, Actions: []*protos.WorkflowAction{{
 		Id: number,
@@ -214,7 +215,7 @@ func Failed(id api.InstanceID, number int32, kind, message string) *protos.Workf
 	}}}
 }
 
-// started returns the event that started the execution; nil: there is none.
+// Started returns the start event of the execution; nil: there is none.
 func Started(old, arrived []*protos.HistoryEvent) *protos.ExecutionStartedEvent {
 	for _, events := range [2][]*protos.HistoryEvent{old, arrived} {
 		for _, e := range events {

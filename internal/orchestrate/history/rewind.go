@@ -4,7 +4,7 @@ import (
 	"github.com/dapr/durabletask-go/api/protos"
 )
 
-// succeeded are the steps that have had a result.
+// Succeeded returns the steps that have a result.
 func Succeeded(events []*protos.HistoryEvent) map[int32]bool {
 	done := map[int32]bool{}
 	for _, e := range events {
@@ -20,7 +20,8 @@ func Succeeded(events []*protos.HistoryEvent) map[int32]bool {
 	return done
 }
 
-// inDoubt returns the calls whose failures had arrived when something was asked for that has succeeded, or that may go on still.
+// DoubtfulFailures returns the calls that failed before a step was scheduled that has succeeded
+// or may still be open. The code may have handled these failures.
 func DoubtfulFailures(events []*protos.HistoryEvent) (calls []int32) {
 	done, settled := Succeeded(events), 0
 	for i, e := range events {
@@ -36,7 +37,7 @@ func DoubtfulFailures(events []*protos.HistoryEvent) (calls []int32) {
 	return calls
 }
 
-// unanswered returns the activities and timers that are asked for again.
+// StepsToRepeat returns the activities and timers that are scheduled again.
 func StepsToRepeat(events []*protos.HistoryEvent, stays map[int32]bool) map[int32]bool {
 	done, again := Succeeded(events), map[int32]bool{}
 	for _, e := range events {
@@ -47,7 +48,8 @@ func StepsToRepeat(events []*protos.HistoryEvent, stays map[int32]bool) map[int3
 	return again
 }
 
-// rest returns a history without its end, the steps that are asked for again, and the failures that do not stay.
+// Rewind returns a history without its end, without the steps to repeat, and without the
+// failures that do not stay.
 func Rewind(events []*protos.HistoryEvent, again, stays map[int32]bool) []*protos.HistoryEvent {
 	kept := make([]*protos.HistoryEvent, 0, len(events)+1)
 	for _, e := range events {
