@@ -14,7 +14,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 )
 
-// What somebody does to instances is in the audit log, without what it carries; what is refused is not, nor what the program does itself.
+// Actions on instances are in the audit log, without their payloads. Refused actions and those
+// of the program itself are not.
 func TestAudit(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()

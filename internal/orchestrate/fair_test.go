@@ -13,7 +13,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 )
 
-// blocking knows "many", which calls as many activities as its input says, each of which says that it has begun and ends when it may.
+// blocking registers "many", which calls as many activities as its input says. Each activity
+// reports that it has begun, and ends when it is told to.
 func blocking(t *testing.T, again forebay.RetryPolicy) (r *Registry, begun, end chan struct{}) {
 	r, begun, end = NewRegistry(), make(chan struct{}, 100), make(chan struct{})
 	add(t, r, "block", func(ctx context.Context, _ int) (any, error) {
@@ -48,7 +49,8 @@ func blocking(t *testing.T, again forebay.RetryPolicy) (r *Registry, begun, end 
 	return r, begun, end
 }
 
-// begins waits until so many activities have begun, for less than it takes the writer to look by itself for what it may have missed.
+// begins waits until so many activities have begun. It waits less than the writer's interval for
+// missed notifications.
 func begins(t *testing.T, begun <-chan struct{}, n int) {
 	t.Helper()
 	for i := range n {
@@ -69,8 +71,8 @@ func (p *process) startFor(t *testing.T, tenant, name, input string) string {
 	return id
 }
 
-// A tenant whose activities do not end leaves places for those of another, and has more of them begin as some end. One that is alone has all
-// places.
+// A tenant whose activities do not end leaves slots for another tenant, and gets more as some
+// end. A tenant alone gets all slots.
 func TestTenantsShareActivities(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		const places = 4
@@ -107,8 +109,8 @@ func (refusing) Submit(context.Context, int64, forebay.SubmitRequest, *ActivityI
 	return forebay.Invalid("task", "is not known")
 }
 
-// An activity that is a job needs none of the places that activities have.
-func TestTasksNeedNoPlace(t *testing.T) {
+// An activity that is a job needs no slot.
+func TestJobsNeedNoSlot(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, begun, _ := blocking(t, forebay.RetryPolicy{})
 		addOrchestrator(t, r, "task", func(ctx *task.WorkflowContext) (any, error) {
@@ -121,7 +123,7 @@ func TestTasksNeedNoPlace(t *testing.T) {
 	})
 }
 
-// payers says who pays for each job, and refuses it.
+// payers records whose budget pays for each job, and refuses the job.
 type payers struct {
 	refusing
 	keys chan string
@@ -132,7 +134,8 @@ func (p payers) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequ
 	return p.refusing.Submit(ctx, tenant, req, a)
 }
 
-// The budget of the API key that started an instance pays for its jobs, and for those of the instances that it calls.
+// The budget of the API key that started an instance pays for its jobs and for those of its
+// sub-orchestrations.
 func TestWhoPaysForTasks(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()

@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "record the golden history anew")
 
-// golden does something of everything.
+// golden registers an orchestrator that uses every feature.
 func golden(t *testing.T) *Registry {
 	r := NewRegistry()
 	add(t, r, "double", func(_ context.Context, n int) (any, error) { return 2 * n, nil })
@@ -74,7 +74,7 @@ func golden(t *testing.T) *Registry {
 	return r
 }
 
-// A history that an earlier build recorded is replayed by this one to the same end, and asks for nothing new.
+// A history that an earlier build has recorded replays to the same end and asks for nothing new.
 func TestGoldenHistory(t *testing.T) {
 	const file = "testdata/history.jsonl"
 	r := golden(t)
@@ -95,7 +95,7 @@ func TestGoldenHistory(t *testing.T) {
 	}
 	end := events[len(events)-1].GetExecutionCompleted()
 	code := task.NewTaskExecutorWithLogger(r.engine, EngineLog{New(Options{}).log})
-	// Of each length of the history, as it was after each turn.
+	// For each prefix of the history, as it was after each work item.
 	for n, e := range events[:len(events)-1] {
 		if e.GetWorkflowStarted() != nil && n > 0 {
 			resp, err := history.Replay(t.Context(), code, "golden", events[:n], nil)

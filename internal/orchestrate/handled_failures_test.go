@@ -21,8 +21,8 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
-// works has the activity "work", which fails for what is broken, and counts its calls by their input. For "after X" it is done once
-// the failure of X is in the history.
+// works has the activity "work", which fails for broken inputs and counts its calls by input.
+// For "after X" it ends once the failure of X is in the history.
 type works struct {
 	mu     sync.Mutex
 	broken []string
@@ -55,7 +55,7 @@ func (w *works) add(t *testing.T, r *Registry) {
 	})
 }
 
-// breaks forgets the calls, too.
+// breaks marks inputs as broken, and forgets the calls.
 func (w *works) breaks(what ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,7 +68,7 @@ func (w *works) repairs(what ...string) {
 	w.broken = slices.DeleteFunc(slices.Clone(w.broken), func(broken string) bool { return slices.Contains(what, broken) })
 }
 
-// called says which calls there were, and how many if there was not one: "a b×2".
+// called returns the calls with their numbers: "a b×2".
 func (w *works) called() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,7 +86,7 @@ func work(ctx *task.WorkflowContext, what string) task.Task {
 	return activity(ctx, "work", what, forebay.RetryPolicy{})
 }
 
-// inOrder calls one after the other, up to the first that fails.
+// inOrder awaits one call after the other, up to the first failure.
 func inOrder(ctx *task.WorkflowContext, calls ...string) error {
 	for _, what := range calls {
 		if err := work(ctx, what).Await(nil); err != nil {
@@ -96,8 +96,8 @@ func inOrder(ctx *task.WorkflowContext, calls ...string) error {
 	return nil
 }
 
-// A failure after which the code went on stays when the instance is rewound for another; one that it had not taken notice of does not.
-func TestRewindAfterToleratedFailures(t *testing.T) {
+// A rewind keeps a failure that the code has handled, and removes one that it has not noticed.
+func TestRewindAfterHandledFailures(t *testing.T) {
 	cases := []struct {
 		name     string
 		code     task.Workflow
@@ -176,8 +176,8 @@ func TestRewindAfterToleratedFailures(t *testing.T) {
 	})
 }
 
-// An instance that compensated for a failure and then failed with it has nothing that could be called again: it ends as it did, and not because its
-// history makes no sense.
+// An instance that compensated for a failure and then failed with it has nothing to repeat. It
+// fails again with the same failure.
 func TestRewindInVain(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, w := NewRegistry(), works{calls: map[string]int{}}
@@ -203,8 +203,8 @@ func TestRewindInVain(t *testing.T) {
 	})
 }
 
-// A process that does not know the code leaves the failures that the code may have tolerated. None is lost thereby: one that knows it can
-// still rewind the instance.
+// A process without the code keeps all failures that the code may have handled. A later rewind
+// with the code can still remove them.
 func TestRewindWithoutTheCode(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, w := NewRegistry(), works{calls: map[string]int{}}
@@ -248,8 +248,8 @@ func TestRewindWithoutTheCode(t *testing.T) {
 	})
 }
 
-// Whatever an orchestrator does and in whatever order its activities end: once it has failed and is rewound its code asks for all that has stayed
-// in the history, as often as it fails and is rewound; and no more failures stay than have to.
+// For any orchestrator and any order of ends: after a rewind the code asks for all steps in the
+// history, however often it fails. No more failures are kept than necessary.
 func TestRewindOfAnyCode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type op struct {
@@ -347,14 +347,16 @@ func TestRewindOfAnyCode(t *testing.T) {
 	})
 }
 
-// An ordered orchestrator says itself which failures it tolerates: they stay, also if nothing came of them, and all others are called again.
+// An ordered orchestrator says which failures it handles. These are kept, and all others are
+// repeated.
 func TestRewindOfOrdered(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, w := NewRegistry(), works{calls: map[string]int{}}
 		w.add(t, r)
-		// It calls four at once, and a last one when they have ended. It does not mind the failures of the first two.
+		// It calls four at once, and a last one when they have ended. It handles the failures of
+		// the first two.
 		err := r.AddOrdered("ordered", func(ctx *task.WorkflowContext, ended []Ended, now time.Time) (any, error) {
-			names := []string{"first", "tolerated", "cause", "after cause"}
+			names := []string{"first", "handled", "cause", "after cause"}
 			var tasks []task.Task
 			for _, what := range names {
 				tasks = append(tasks, work(ctx, what))
@@ -384,21 +386,22 @@ func TestRewindOfOrdered(t *testing.T) {
 		}
 		p := run(t, where, Options{Registry: r})
 		w.p = p
-		w.breaks("first", "tolerated", "cause")
+		w.breaks("first", "handled", "cause")
 		id := p.start(t, StartRequest{Name: "ordered"})
 		p.ends(t, id, forebay.OrchestrationFailed)
-		w.repairs("first", "tolerated", "cause")
+		w.repairs("first", "handled", "cause")
 		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
 			t.Fatal(err)
 		}
 		p.ends(t, id, forebay.OrchestrationCompleted)
-		if got := w.called(); got != "after cause cause×2 first last tolerated" {
+		if got := w.called(); got != "after cause cause×2 first handled last" {
 			t.Errorf("called %s", got)
 		}
 	})
 }
 
-// Failures that an ordered orchestrator went on after stay too when it cannot say so itself: once its code is mended it goes on.
+// Failures that an ordered orchestrator handled are kept also when it cannot say so. It goes on
+// once its code is mended.
 func TestRewindOfOrderedWithoutItsCode(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, w := NewRegistry(), works{calls: map[string]int{}}
@@ -408,7 +411,7 @@ func TestRewindOfOrderedWithoutItsCode(t *testing.T) {
 			if lost.Load() {
 				return nil, errors.New("it cannot be read")
 			}
-			for i, what := range []string{"tolerated", "last"} {
+			for i, what := range []string{"handled", "last"} {
 				asked := work(ctx, what)
 				if len(ended) <= i {
 					return nil, asked.Await(nil)
@@ -425,7 +428,7 @@ func TestRewindOfOrderedWithoutItsCode(t *testing.T) {
 		}
 		p := run(t, where, Options{Registry: r})
 		w.p = p
-		w.breaks("tolerated", "cause")
+		w.breaks("handled", "cause")
 		id := p.start(t, StartRequest{Name: "ordered"})
 		p.ends(t, id, forebay.OrchestrationFailed)
 		lost.Store(true)
@@ -434,18 +437,18 @@ func TestRewindOfOrderedWithoutItsCode(t *testing.T) {
 		}
 		p.ends(t, id, forebay.OrchestrationFailed)
 		lost.Store(false)
-		w.repairs("tolerated", "cause")
+		w.repairs("handled", "cause")
 		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
 			t.Fatal(err)
 		}
 		p.ends(t, id, forebay.OrchestrationCompleted)
-		if got := w.called(); got != "cause×2 last tolerated" {
+		if got := w.called(); got != "cause×2 handled last" {
 			t.Errorf("called %s", got)
 		}
 	})
 }
 
-// An ordered orchestrator that failed while it was suspended is asked as if it were not any more.
+// An ordered orchestrator that failed while suspended is asked as if it were resumed.
 func TestRewindOfOrderedSuspended(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, w := NewRegistry(), works{calls: map[string]int{}}
@@ -458,7 +461,7 @@ func TestRewindOfOrderedSuspended(t *testing.T) {
 			return nil, ctx.Err()
 		})
 		err := r.AddOrdered("ordered", func(ctx *task.WorkflowContext, ended []Ended, _ time.Time) (any, error) {
-			tasks := []task.Task{work(ctx, "tolerated"), activity(ctx, "hold", nil, forebay.RetryPolicy{})}
+			tasks := []task.Task{work(ctx, "handled"), activity(ctx, "hold", nil, forebay.RetryPolicy{})}
 			for i, e := range ended {
 				ended[i].Handled = tasks[e.ID].Await(nil) != nil
 			}
@@ -472,7 +475,7 @@ func TestRewindOfOrderedSuspended(t *testing.T) {
 		}
 		p := run(t, where, Options{Registry: r, Grace: time.Millisecond})
 		w.p = p
-		w.breaks("tolerated")
+		w.breaks("handled")
 		id := p.start(t, StartRequest{Name: "ordered"})
 		p.waitsFor(t, id, "TaskFailed")
 		if err := p.Suspend(t.Context(), tenant, id, ""); err != nil {
@@ -480,18 +483,18 @@ func TestRewindOfOrderedSuspended(t *testing.T) {
 		}
 		p.until(t, id, forebay.OrchestrationSuspended)
 		p.stop()
-		loseTurns(t, where, r, "ordered", id)
+		loseItems(t, where, r, "ordered", id)
 		p = run(t, where, Options{Registry: r, Lock: 6 * time.Second}) // it learns with a third of that that nobody needs "hold" any more
 		if o := p.ends(t, id, forebay.OrchestrationFailed); o.Failure.Type != failurePoison {
 			t.Fatalf("%+v", o.Failure)
 		}
 		letsGo.Store(true)
-		w.repairs("tolerated")
+		w.repairs("handled")
 		if err := p.Rewind(t.Context(), tenant, id, ""); err != nil {
 			t.Fatal(err)
 		}
 		p.ends(t, id, forebay.OrchestrationCompleted)
-		if got := w.called(); got != "tolerated" {
+		if got := w.called(); got != "handled" {
 			t.Errorf("called %s", got)
 		}
 	})

@@ -129,14 +129,14 @@ func (s *heldItems) release(token int64) {
 
 // room is how many more activities of a tenant are claimed, beside those that the claim has got.
 // If there is no room, full is called while s.mu is held.
-func (s *heldItems) room(tenant int64, its, all int, full func()) int {
+func (s *heldItems) room(tenant int64, held, all int, full func()) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	its += s.heldByTenant[tenant]
+	held += s.heldByTenant[tenant]
 	left := cap(s.activitySlots) - s.heldActivities - all
-	// The largest n with its+n <= tenantShare*(left-n).
-	n := (tenantShare*left - its) / (tenantShare + 1)
-	if its == 0 {
+	// The largest n with held+n <= tenantShare*(left-n).
+	n := (tenantShare*left - held) / (tenantShare + 1)
+	if held == 0 {
 		n = max(n, min(left, 1))
 	}
 	if n <= 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 )
 
-// The id of an instance that is over can be used again, whatever its end. While it runs it cannot.
+// The id of an ended instance can be used again. The id of an open one cannot.
 func TestIDOfAnEndedInstanceIsUsedAgain(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
@@ -62,7 +62,8 @@ func TestIDOfAnEndedInstanceIsUsedAgain(t *testing.T) {
 	})
 }
 
-// Of many starts at once with the id of an instance that is over one wins, also where processes share the database.
+// Of many concurrent starts with the id of an ended instance exactly one succeeds, also across
+// processes.
 func TestOneStartWinsAnID(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
@@ -104,7 +105,8 @@ func TestOneStartWinsAnID(t *testing.T) {
 	})
 }
 
-// An instance is resumed only if it is suspended, and suspended only if it is not: there are SDKs that fail on an event that says otherwise.
+// A resume of a running instance and a suspension of a suspended one are not stored. Some SDKs
+// fail on such events.
 func TestResumeOfWhatIsNotSuspended(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
@@ -151,7 +153,7 @@ func (p *process) get(t *testing.T, id string) forebay.Orchestration {
 	return o
 }
 
-// That an instance is purged for another with its id is in the audit log.
+// A purge for a new instance with the same id is in the audit log.
 func TestReplacementIsAudited(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry()

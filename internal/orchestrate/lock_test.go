@@ -17,7 +17,7 @@ import (
 	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
-// inBubble runs a test on SQLite in a bubble, whose clock is the database's.
+// inBubble runs a test on SQLite in a bubble, whose clock the database uses.
 func inBubble(t *testing.T, test func(*testing.T, *process)) func(r *Registry, opts Options) {
 	path := filepath.Join(t.TempDir(), "forebay.db")
 	return func(r *Registry, opts Options) {
@@ -30,7 +30,7 @@ func inBubble(t *testing.T, test func(*testing.T, *process)) func(r *Registry, o
 	}
 }
 
-// An activity that takes longer than its lock is carried out once: the lock is renewed.
+// An activity that takes longer than its lock is executed once: the lock is renewed.
 func TestLocksAreRenewed(t *testing.T) {
 	var calls atomic.Int32
 	r := NewRegistry()
@@ -51,7 +51,8 @@ func TestLocksAreRenewed(t *testing.T) {
 	})(r, Options{Lock: 2 * time.Second})
 }
 
-// A repeat comes exactly after its delay, and ten that wait wait together: virtual time tells.
+// A retry comes exactly after its delay, and ten retries wait at the same time, as virtual time
+// shows.
 func TestRetriesKeepTime(t *testing.T) {
 	r := NewRegistry()
 	add(t, r, "flaky", func(ctx context.Context, _ any) (any, error) {
@@ -81,7 +82,7 @@ func TestRetriesKeepTime(t *testing.T) {
 	})(r, Options{})
 }
 
-// A timer of three days fires in three days, and nothing is done meanwhile.
+// A timer of three days fires in three days, and nothing happens meanwhile.
 func TestLongTimer(t *testing.T) {
 	const long = 3 * 24 * time.Hour
 	r := NewRegistry()
@@ -109,7 +110,7 @@ func TestLongTimer(t *testing.T) {
 	})(r, Options{})
 }
 
-// Work that another process makes ready is heard of at once.
+// A work item that another process makes ready is claimed at once.
 func TestProcessesShareWork(t *testing.T) {
 	t.Parallel()
 	where := db.Options{URL: pgtest.Database(t), Serve: true}
@@ -150,7 +151,7 @@ func TestProcessesShareWork(t *testing.T) {
 	}
 }
 
-// What the engine logs never shows what users put in.
+// The engine's log never shows user data.
 func TestEngineLogShowsNoPayload(t *testing.T) {
 	var b strings.Builder
 	l := EngineLog{newTextLogger(&b)}

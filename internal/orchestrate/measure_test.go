@@ -16,10 +16,10 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 )
 
-// What stands open is counted by status, and a turn that nobody takes grows old.
+// Open instances are counted by status, and the age of an unclaimed work item grows.
 func TestOpenOrchestrations(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
-		p := run(t, where, haltingCode(t, ""))
+		p := run(t, where, removableCode(t, ""))
 		for n, status := range []forebay.OrchestrationStatus{forebay.OrchestrationRunning, forebay.OrchestrationSuspended, forebay.OrchestrationTerminated, forebay.OrchestrationPending} {
 			name := "waiting"
 			if status == forebay.OrchestrationPending {
@@ -61,10 +61,11 @@ func TestOpenOrchestrations(t *testing.T) {
 	})
 }
 
-// Each turn and each attempt is told once: by the process that took it, or, if it was lost, by the transaction that found that.
+// Each work item is observed once: by the process that had it, or, if it was lost, by the
+// transaction that found that.
 func TestObserve(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
-		options := haltingCode(t, "")
+		options := removableCode(t, "")
 		addOrchestrator(t, options.Registry, "one", func(ctx *task.WorkflowContext) (any, error) {
 			return nil, activity(ctx, "fails", nil, forebay.RetryPolicy{MaxAttempts: 2, First: time.Millisecond}).Await(nil)
 		})

@@ -16,7 +16,8 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
-// A history that is too long fails its instance, but does not keep it from being terminated, sub-orchestrations included.
+// A history with too many events fails its instance. The instance can still be terminated, with
+// its sub-orchestrations.
 func TestEndOfALongHistory(t *testing.T) {
 	h := &taskHub{Service: New(Options{MaxBytes: 1 << 20})}
 	for status, want := range map[protos.OrchestrationStatus]forebay.OrchestrationStatus{
@@ -39,7 +40,7 @@ func TestEndOfALongHistory(t *testing.T) {
 	}
 }
 
-// So does one that has too many bytes, also before it has too many events.
+// A history with too many bytes does the same, even with few events.
 func TestEndOfALargeHistory(t *testing.T) {
 	h := &taskHub{Service: New(Options{MaxBytes: 16 << 20})}
 	large := history.TaskCompleted(1, "", history.Value(make([]byte, 16<<20)))
@@ -59,7 +60,8 @@ func TestEndOfALargeHistory(t *testing.T) {
 	}
 }
 
-// What is kept of a history's size is what it has, however many turns it took, and also once it has begun anew.
+// The cached size of a history is its real size, after many work items and after continuing as
+// new.
 func TestSizesOfHistories(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
@@ -101,7 +103,7 @@ func TestSizesOfHistories(t *testing.T) {
 	})
 }
 
-// What a failure says is stored up to a bound, and whatever its bytes are.
+// Failure details are stored up to a bound, whatever bytes they have.
 func TestFailureIsBounded(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		why := errors.New("\xff" + strings.Repeat("x", 3*history.MaxFailureText))

@@ -13,7 +13,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 )
 
-// An ordered orchestrator takes up whatever ends first, does the same in each replay, and fails with its error's type.
+// An ordered orchestrator takes up the task that ends first, does the same in each replay, and
+// fails with its error's type.
 func TestOrdered(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()

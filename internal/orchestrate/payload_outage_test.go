@@ -21,8 +21,8 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
-// breaksAtAResult returns blob storage that is out of order once the activity of the orchestrator "parent" is called for the first time, and
-// how often that was called.
+// breaksAtAResult returns blob storage that fails once the activity of the orchestrator "parent"
+// is first called, and the number of calls.
 func breaksAtAResult(t *testing.T) (r *Registry, blobs *folder, calls *atomic.Int32) {
 	r, blobs, calls = NewRegistry(), newFolder(t), &atomic.Int32{}
 	add(t, r, "grow", func(context.Context, string) (any, error) {
@@ -40,8 +40,8 @@ func breaksAtAResult(t *testing.T) (r *Registry, blobs *folder, calls *atomic.In
 	return r, blobs, calls
 }
 
-// While blob storage cannot be used nothing is lost: clients are told, the result of an activity is stored once it can be again, without another
-// call, and no attempt and no turn counts as lost.
+// An outage of blob storage loses nothing. Clients get an error. An activity's result is stored
+// after the outage, without another call, and no work item counts as lost.
 func TestBlobStorageOutOfOrder(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs, calls := breaksAtAResult(t)
@@ -66,7 +66,8 @@ func TestBlobStorageOutOfOrder(t *testing.T) {
 	})
 }
 
-// A process that stops while the result of an activity cannot be stored does not wait for that: the activity is called again by another.
+// A process that stops while a result cannot be stored does not wait. Another process calls the
+// activity again.
 func TestBlobStorageOutOfOrderAtAResult(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs, calls := breaksAtAResult(t)
@@ -84,7 +85,7 @@ func TestBlobStorageOutOfOrderAtAResult(t *testing.T) {
 	})
 }
 
-// What cannot be removed keeps nothing else from being removed.
+// A blob that cannot be deleted does not keep others from being deleted.
 func TestFreedBlobsThatStay(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs := NewRegistry(), newFolder(t)
@@ -113,7 +114,7 @@ func TestFreedBlobsThatStay(t *testing.T) {
 	})
 }
 
-// While blob storage cannot be used not all is tried to be removed, however much there is.
+// During an outage of blob storage only some deletions are tried, however many there are.
 func TestFreedBlobsOfAnOutage(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs := NewRegistry(), newFolder(t)
@@ -163,7 +164,7 @@ func (silent) Delete(ctx context.Context, _ string) error {
 	return ctx.Err()
 }
 
-// A turn, and whoever asks, do not wait long for storage that never answers.
+// A work item, and a reader, do not wait long for storage that never answers.
 func TestSilentBlobStorage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{Blobs: silent{}})
@@ -191,7 +192,7 @@ func TestSilentBlobStorage(t *testing.T) {
 	})
 }
 
-// neverRemoves is blob storage that does not answer who removes something.
+// neverRemoves is blob storage whose deletions never return.
 type neverRemoves struct {
 	silent
 	held sync.Map // key → content
@@ -208,7 +209,7 @@ func (n *neverRemoves) ReadAll(_ context.Context, key string, _ int64) ([]byte, 
 	return b.([]byte), nil
 }
 
-// However much is to be removed from storage that never answers, whoever removes it goes on to other things soon.
+// Deletions from storage that never answers return soon, however many there are.
 func TestFreedBlobsOfSilentStorage(t *testing.T) {
 	r := NewRegistry()
 	addOrchestrator(t, r, "done", func(*task.WorkflowContext) (any, error) { return nil, nil })
@@ -228,7 +229,8 @@ func TestFreedBlobsOfSilentStorage(t *testing.T) {
 	})(r, Options{Blobs: &neverRemoves{}})
 }
 
-// What is being read from blob storage when a process stops is given back before it ends.
+// An activity that is read from blob storage when a process stops is given back before the
+// process ends.
 func TestStopWhileAnActivityIsRead(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs := NewRegistry(), newFolder(t)
@@ -253,7 +255,7 @@ func TestStopWhileAnActivityIsRead(t *testing.T) {
 	})
 }
 
-// slowToGiveUp reads nothing, and takes a while to notice that nobody waits for it.
+// slowToGiveUp reads nothing, and returns a while after its context has ended.
 type slowToGiveUp struct {
 	Blobs
 	reads chan struct{}
@@ -266,7 +268,8 @@ func (s *slowToGiveUp) ReadAll(ctx context.Context, _ string, _ int64) ([]byte, 
 	return nil, ctx.Err()
 }
 
-// A process that stops while blob storage cannot be used gives the work back, for others to do once it can be.
+// A process that stops during an outage of blob storage gives its work items back. Others
+// execute them after the outage.
 func TestBlobStorageOutOfOrderUntilTheEnd(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs := NewRegistry(), newFolder(t)
@@ -313,7 +316,8 @@ func TestBlobStorageOutOfOrderUntilTheEnd(t *testing.T) {
 	})
 }
 
-// An instance whose history is gone from blob storage is told to have failed in the end, rather than tried for ever.
+// An instance whose history is missing in blob storage fails in the end, rather than being
+// retried for ever.
 func TestBlobsAreGone(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs := NewRegistry(), newFolder(t)

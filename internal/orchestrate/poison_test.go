@@ -13,7 +13,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 )
 
-// claimOne takes a turn of the orchestrator, as a process does.
+// claimOne claims an orchestration work item, as a process does.
 func claimOne(t *testing.T, s *stores, name string, lock time.Duration) OrchestrationItem {
 	t.Helper()
 	orchestrations, err := s.Orchestrations.ClaimOrchestrations(t.Context(), ClaimRequest{Max: 1, Lock: lock, Takes: func(_ int64, other string) bool { return other == name }})
@@ -23,8 +23,8 @@ func claimOne(t *testing.T, s *stores, name string, lock time.Duration) Orchestr
 	return orchestrations[0]
 }
 
-// loseTurns sends an instance an event, and takes the turn for it as often as it may be lost.
-func loseTurns(t *testing.T, where db.Options, r *Registry, name, id string) {
+// loseItems sends an instance an event, and loses the work item as often as is possible.
+func loseItems(t *testing.T, where db.Options, r *Registry, name, id string) {
 	t.Helper()
 	s, err := openStores(t.Context(), where)
 	if err != nil {
@@ -41,9 +41,9 @@ func loseTurns(t *testing.T, where db.Options, r *Registry, name, id string) {
 	}
 }
 
-// A turn that takes its process with it each time fails its instance in the end, without its code, and its caller hears of it. Once the
-// code is mended the instance can be rewound to before that turn, even if it was its first.
-func TestTurnThatIsLost(t *testing.T) {
+// A poison work item fails its instance without running its code, and the caller learns that.
+// Once the code is mended the instance can be rewound to before that item, even to its first.
+func TestPoisonItem(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "caller", func(ctx *task.WorkflowContext) (any, error) {
@@ -89,8 +89,9 @@ func TestTurnThatIsLost(t *testing.T) {
 	})
 }
 
-// A rewind does not run code that took its process with it, not even to learn which failures it tolerates: those in doubt stay.
-func TestRewindOfATurnThatIsLost(t *testing.T) {
+// A rewind does not run code of a poison work item, not even to learn which failures it handles.
+// Doubtful failures are kept.
+func TestRewindOfAPoisonItem(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		w := &works{}
@@ -108,7 +109,7 @@ func TestRewindOfATurnThatIsLost(t *testing.T) {
 		id := p.start(t, StartRequest{Name: "deadly"})
 		p.waitsFor(t, id, "TimerCreated")
 		p.stop()
-		loseTurns(t, where, r, "deadly", id)
+		loseItems(t, where, r, "deadly", id)
 		p = run(t, where, Options{Registry: r})
 		if o := p.ends(t, id, forebay.OrchestrationFailed); o.Failure.Type != failurePoison {
 			t.Fatalf("%+v", o.Failure)
@@ -137,7 +138,8 @@ func TestRewindOfATurnThatIsLost(t *testing.T) {
 	})
 }
 
-// twiceAbandoned runs a process until the turn of an instance has come to nothing twice, and returns it as the next process gets it.
+// twiceAbandoned runs a process until the work item of an instance was abandoned twice. It
+// returns the item as the next process gets it.
 func twiceAbandoned(t *testing.T, where db.Options, r *Registry, name string, begin func(*process)) OrchestrationItem {
 	t.Helper()
 	abandoned := make(chan struct{}, 100)
@@ -158,8 +160,8 @@ func twiceAbandoned(t *testing.T, where db.Options, r *Registry, name string, be
 	return claimOne(t, s, name, time.Minute)
 }
 
-// A turn whose outcome can never be stored counts as lost each time.
-func TestTurnThatCannotBeStored(t *testing.T) {
+// A work item whose result can never be stored counts as lost each time.
+func TestItemThatCannotBeStored(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
 		addOrchestrator(t, r, "odd", func(ctx *task.WorkflowContext) (any, error) { // a history has no text that is not UTF-8
@@ -172,8 +174,8 @@ func TestTurnThatCannotBeStored(t *testing.T) {
 	})
 }
 
-// A turn that waits for a version of its code does not, however long.
-func TestTurnThatWaitsForItsVersion(t *testing.T) {
+// A work item that waits for a version of its code never counts as lost.
+func TestItemThatWaitsForItsVersion(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		registry := func(version string) *Registry {
 			r := NewRegistry()

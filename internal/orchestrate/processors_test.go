@@ -23,8 +23,8 @@ func (completing) ExecuteOrchestrator(_ context.Context, _ int64, id string, _, 
 		CompleteWorkflow: &protos.CompleteWorkflowAction{WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED}}}}}, nil
 }
 
-// A turn that panics in the engine's part of it is tried again, whoever has its code, and the process lives.
-func TestTurnThatPanicsInTheEngine(t *testing.T) {
+// A work item that panics in the engine is retried, in Go and in workers, and the process lives.
+func TestItemThatPanicsInTheEngine(t *testing.T) {
 	r := NewRegistry()
 	addOrchestrator(t, r, "here", func(*task.WorkflowContext) (any, error) { return "done", nil })
 	var mu sync.Mutex

@@ -130,7 +130,7 @@ func (w *rewind) child(ctx context.Context, parent *Rewound, parentID string, ca
 	case row.ParentID != parentID: // another instance has the id by now
 		return nil, false, nil
 	}
-	if its, err := w.calledBy(ctx, row, parent.Execution, call); err != nil || !its {
+	if same, err := w.calledBy(ctx, row, parent.Execution, call); err != nil || !same {
 		return nil, false, err
 	}
 	switch {

@@ -219,7 +219,7 @@ func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
 		}
 	}
 	activities, err := s.store.ClaimActivities(waiting, ClaimRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesActivities,
-		Room: func(tenant int64, its, all int) int { return s.room(tenant, its, all, full) }})
+		Room: func(tenant int64, held, all int) int { return s.room(tenant, held, all, full) }})
 	for i := range activities {
 		a := &activities[i]
 		s.hold(a.Token, &heldItem{activity: a})

@@ -58,7 +58,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // newActivity stores an activity. If a claim waits for it, the activity is locked for that claim
 // at once.
-func (t *tx) newActivity(item *OrchestrationItem, run, orchestrations int64, a *NewActivity) error {
+func (t *tx) newActivity(item *OrchestrationItem, run, instanceQueue int64, a *NewActivity) error {
 	workQueue, err := t.workQueueOf(item.Tenant, KindActivity, a.Name)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (t *tx) newActivity(item *OrchestrationItem, run, orchestrations int64, a *
 	} else {
 		t.itemReady(workQueue, visible)
 	}
-	st := t.Prep(sql).Int(item.Instance).Int(int64(a.EventID)).Int(run).Int(workQueue).Int(orchestrations).Int(visible).IntOrNull(token).Int(number).Int(t.Now)
+	st := t.Prep(sql).Int(item.Instance).Int(int64(a.EventID)).Int(run).Int(workQueue).Int(instanceQueue).Int(visible).IntOrNull(token).Int(number).Int(t.Now)
 	if token != 0 {
 		st = st.Int(t.Now)
 	} else {
@@ -179,7 +179,7 @@ func (t *tx) settleActivity(a *ActivityItem, o ActivityOutcome) error {
 		t.itemReady(a.queue, at)
 		return t.activityAttempt(a, o)
 	}
-	orchestrations, err := t.endActivity(a)
+	instanceQueue, err := t.endActivity(a)
 	if err != nil {
 		return err
 	}
@@ -192,18 +192,18 @@ func (t *tx) settleActivity(a *ActivityItem, o ActivityOutcome) error {
 	if err := t.addEvent(a.Instance, t.Now, true, o.Event); err != nil {
 		return err
 	}
-	return t.wakeInstance(a.Instance, orchestrations)
+	return t.wakeInstance(a.Instance, instanceQueue)
 }
 
 // endActivity removes an activity if its lock still holds, and returns the queue of its
 // instance. 0: the queue was not read. For SQLite it is cheaper to look it up once for all
 // activities of a transaction.
-func (t *tx) endActivity(a *ActivityItem) (orchestrations int64, err error) {
-	found, err := t.Prep(sqlEndActivity).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).One(func(r driver.Row) { orchestrations = r.Int(0) })
+func (t *tx) endActivity(a *ActivityItem) (instanceQueue int64, err error) {
+	found, err := t.Prep(sqlEndActivity).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).One(func(r driver.Row) { instanceQueue = r.Int(0) })
 	if err == nil && !found {
 		err = forebay.ErrLockLost
 	}
-	return orchestrations, err
+	return instanceQueue, err
 }
 
 const sqlActivityAttempt = `

@@ -14,12 +14,12 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// anyWork asks for work of whatever name.
+// anyWork asks for work items of any name.
 func anyWork(n int) ClaimRequest {
 	return ClaimRequest{Max: n, Lock: time.Minute, Takes: func(int64, string) bool { return true }}
 }
 
-func takeTurn(t *testing.T, s *stores) *OrchestrationItem {
+func takeItem(t *testing.T, s *stores) *OrchestrationItem {
 	t.Helper()
 	orchestrations, err := s.Orchestrations.ClaimOrchestrations(t.Context(), anyWork(1))
 	if err != nil {
@@ -28,7 +28,7 @@ func takeTurn(t *testing.T, s *stores) *OrchestrationItem {
 	return &orchestrations[0]
 }
 
-// underWay makes an instance with so many activities, all of them taken.
+// underWay makes an instance with so many activities, all of them claimed.
 func underWay(t *testing.T, s *stores, n int) (o OrchestrationRow, activities []ActivityItem) {
 	t.Helper()
 	tenant := tenantOf(t, s, "acme")
@@ -40,7 +40,7 @@ func underWay(t *testing.T, s *stores, n int) (o OrchestrationRow, activities []
 	for i := range n {
 		result.Activities = append(result.Activities, NewActivity{EventID: i, Name: "step", Event: Inline([]byte("do"))})
 	}
-	if _, err := s.Orchestrations.CompleteOrchestration(t.Context(), takeTurn(t, s), &result); err != nil {
+	if _, err := s.Orchestrations.CompleteOrchestration(t.Context(), takeItem(t, s), &result); err != nil {
 		t.Fatal(err)
 	}
 	for len(activities) < n {
@@ -75,8 +75,8 @@ const (
 
 var success = ActivityOutcome{Outcome: ActivitySucceeded, Event: Inline([]byte("done"))}
 
-// Of activities that are settled in one transaction those that are held end, each once; whoever has lost its lock,
-// or settles for the second time, is told so and changes nothing.
+// Of activities that are settled in one transaction, those whose locks hold end, each once. Lost
+// locks and second settlements get an error and change nothing.
 func TestSettleActivitiesTogether(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		const n = 12
@@ -123,21 +123,21 @@ func TestSettleActivitiesTogether(t *testing.T) {
 				t.Errorf("%s: %d, want %d", sql, got, want)
 			}
 		}
-		if item := takeTurn(t, s); len(item.Arrived) != n/2 {
+		if item := takeItem(t, s); len(item.Arrived) != n/2 {
 			t.Errorf("the next turn sees %d answers", len(item.Arrived))
 		}
 	})
 }
 
-// An instance that begins anew gets no answer to what it asked for before, though an activity ends in the same
-// transaction.
+// An instance that continues as new gets no answer to its old execution, even from an activity
+// in the same transaction.
 func TestSettleBesideReset(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		o, activities := underWay(t, s, 1)
 		if err := s.Orchestrations.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: Inline([]byte("again"))}); err != nil {
 			t.Fatal(err)
 		}
-		item := takeTurn(t, s)
+		item := takeItem(t, s)
 		ends := dbtest.InOneTransaction(t, s.DB, func() error {
 			_, err := s.Orchestrations.CompleteOrchestration(t.Context(), item, &OrchestrationResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start")), Reset: &Reset{Execution: "second"}})
 			return err
@@ -153,15 +153,16 @@ func TestSettleBesideReset(t *testing.T) {
 	})
 }
 
-// Of the locks of turns and activities those that hold are renewed, and the others are told apart.
-func TestRenewWork(t *testing.T) {
+// Of the locks of work items those that hold are renewed, and the tokens of the others are
+// returned.
+func TestRenewItems(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		const n = 6
 		o, activities := underWay(t, s, n)
 		if err := s.Orchestrations.SettleActivity(t.Context(), &activities[0], success); err != nil {
 			t.Fatal(err)
 		}
-		item := takeTurn(t, s)
+		item := takeItem(t, s)
 		stale := *item
 		stale.Token++
 		activities[1].Token++
@@ -185,7 +186,7 @@ func TestRenewWork(t *testing.T) {
 	})
 }
 
-// attemptsOf shows what is on record of an instance's attempts.
+// attemptsOf shows the recorded attempts of an instance.
 func attemptsOf(t *testing.T, s *stores, instance int64) (shown []string) {
 	t.Helper()
 	attempts, err := s.Orchestrations.ActivityAttempts(t.Context(), instance)
@@ -198,13 +199,13 @@ func attemptsOf(t *testing.T, s *stores, instance int64) (shown []string) {
 	return shown
 }
 
-// anew has an instance continue as new, with an activity, and returns that.
+// anew has an instance continue as new with an activity, and returns that.
 func anew(t *testing.T, s *stores, o OrchestrationRow) ActivityItem {
 	t.Helper()
 	if err := s.Orchestrations.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: Inline([]byte("again"))}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Orchestrations.CompleteOrchestration(t.Context(), takeTurn(t, s), &OrchestrationResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start")),
+	_, err := s.Orchestrations.CompleteOrchestration(t.Context(), takeItem(t, s), &OrchestrationResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start")),
 		Reset: &Reset{Execution: "next"}, Activities: []NewActivity{{EventID: 0, Name: "step", Event: Inline([]byte("do"))}}})
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +217,8 @@ func anew(t *testing.T, s *stores, o OrchestrationRow) ActivityItem {
 	return taken[0]
 }
 
-// Attempts stay on record when their instance continues as new, and those that this, or its end, cuts off are there as well.
+// Attempts stay on record when their instance continues as new. Dropped attempts are recorded
+// too.
 func TestAttemptsOutliveTheirExecution(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		o, activities := underWay(t, s, 3)
@@ -236,7 +238,7 @@ func TestAttemptsOutliveTheirExecution(t *testing.T) {
 		if err := s.Orchestrations.SendOrchestration(t.Context(), Signal{Tenant: tenantOf(t, s, "acme"), ID: o.ID, Event: Inline([]byte("stop")), Effect: Terminates}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Orchestrations.CompleteOrchestration(t.Context(), takeTurn(t, s), &OrchestrationResult{Status: forebay.OrchestrationTerminated, Events: 1, History: Inline([]byte("end"))}); err != nil {
+		if _, err := s.Orchestrations.CompleteOrchestration(t.Context(), takeItem(t, s), &OrchestrationResult{Status: forebay.OrchestrationTerminated, Events: 1, History: Inline([]byte("end"))}); err != nil {
 			t.Fatal(err)
 		}
 		if got := attemptsOf(t, s, o.No); !slices.Equal(got, append(want, "1.0.1 step succeeded", "2.0.1 step cut_off")) {
@@ -251,7 +253,8 @@ func TestAttemptsOutliveTheirExecution(t *testing.T) {
 	})
 }
 
-// An instance that continues as new for ever has no more than so many attempts on record, the newest ones.
+// The recorded attempts of an instance that continues as new for ever are bounded: the newest
+// are kept.
 func TestAttemptsAreBounded(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		o, activities := underWay(t, s, 1)

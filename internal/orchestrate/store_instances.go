@@ -118,9 +118,9 @@ func (t *tx) orchestrationOf(tenant int64, id string) (o orchestrationRef, err e
 		coalesce((SELECT p.name FROM orchestration_pools p WHERE p.no = t.pool AND p.kind = ?), ''), coalesce(o.parent, 0)
 		FROM orchestrations o LEFT JOIN orchestration_turns t ON t.instance = o.no WHERE o.tenant = ? AND o.id = ?`).
 		Int(int64(kindSkipsCode)).Int(tenant).Text(id).One(func(r driver.Row) {
-		end, halt := r.Text(3), r.Text(6)
+		end, queueName := r.Text(3), r.Text(6)
 		o = orchestrationRef{no: r.Int(0), execution: r.Text(1), name: r.Text(2), over: end != "", end: forebay.OrchestrationStatus(end), queue: r.Int(4),
-			begins: r.Int(5), suspended: halt == suspendQueue, ending: halt == terminateQueue, parent: r.Int(7)}
+			begins: r.Int(5), suspended: queueName == suspendQueue, ending: queueName == terminateQueue, parent: r.Int(7)}
 	})
 	return o, err
 }

@@ -37,11 +37,11 @@ DELETE FROM orchestration_activities WHERE job = ? RETURNING instance, event_id,
 // answerCaller tells an instance that the job it called has ended.
 func (t *tx) answerCaller(e jobs.Ended) error {
 	var a ActivityItem
-	var orchestrations int64
+	var instanceQueue int64
 	found, err := t.Prep(sqlAnswerCaller).Int(e.Seq).
 		One(func(r driver.Row) {
 			a = ActivityItem{Instance: r.Int(0), EventID: int(r.Int(1)), run: r.Int(2), Number: int(r.Int(3)), StartedAt: driver.FromMillis(r.Int(4)), queue: r.Int(6)}
-			orchestrations = r.Int(5)
+			instanceQueue = r.Int(5)
 		})
 	if err != nil || !found {
 		return err
@@ -62,7 +62,7 @@ func (t *tx) answerCaller(e jobs.Ended) error {
 	if err != nil {
 		return err
 	}
-	return t.wakeInstance(a.Instance, orchestrations)
+	return t.wakeInstance(a.Instance, instanceQueue)
 }
 
 // jobsOf returns the ids of the jobs that an instance awaits.

@@ -12,7 +12,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// Turns that were lost again and again are given out one at a time, so that the one that kills its process does not take the others with it.
+// Work items with many lost deliveries are claimed one at a time, so that a poison one does not
+// take others with it.
 func TestSuspectsComeAlone(t *testing.T) {
 	fixture.FromOutside(t, func(t *testing.T, e outside) {
 		s := e.Open()
@@ -44,15 +45,15 @@ func TestSuspectsComeAlone(t *testing.T) {
 	})
 }
 
-// The results of jobs count as bytes that a turn sees, like those of other activities.
-func TestTurnSeesResultsOfJobsByTheirSize(t *testing.T) {
+// The results of jobs count in the bytes of a work item, like those of other activities.
+func TestItemSeesResultsOfJobsByTheirSize(t *testing.T) {
 	fixture.FromOutside(t, func(t *testing.T, e outside) {
 		s := e.Open()
 		tenant := tenantOf(t, s, "acme")
 		if err := s.Orchestrations.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start"))}); err != nil {
 			t.Fatal(err)
 		}
-		item := takeTurn(t, s)
+		item := takeItem(t, s)
 		if _, err := s.Orchestrations.CompleteOrchestration(t.Context(), item, &OrchestrationResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("start"))}); err != nil {
 			t.Fatal(err)
 		}
@@ -75,14 +76,15 @@ func TestTurnSeesResultsOfJobsByTheirSize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if item = takeTurn(t, s); len(item.Arrived) != 1 {
+		if item = takeItem(t, s); len(item.Arrived) != 1 {
 			t.Errorf("one turn sees %d results of 8 MiB each", len(item.Arrived))
 		}
 	})
 }
 
-// What an activity answers while its instance is suspended is taken in at once, also if the suspension came in the middle of the turn that called it:
-// that is, in less time than it takes the writer to look by itself for what it may have missed.
+// The result of an activity is handled at once while its instance is suspended, also if the
+// suspension came during the work item that called it. At once means before the writer looks for
+// missed notifications.
 func TestAnswerWhileSuspended(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenant := tenantOf(t, s, "acme")
@@ -138,8 +140,8 @@ func TestAnswerWhileSuspended(t *testing.T) {
 	})
 }
 
-// However many orchestrators there are, the oldest turn of each is known.
-func TestOldestTurnsOfManyPools(t *testing.T) {
+// The oldest work item of each orchestrator is known, however many orchestrators there are.
+func TestOldestReadyOfManyQueues(t *testing.T) {
 	fixture.FromOutside(t, func(t *testing.T, e outside) {
 		s := e.Open()
 		tenant := tenantOf(t, s, "acme")
@@ -165,20 +167,20 @@ func TestOldestTurnsOfManyPools(t *testing.T) {
 	})
 }
 
-// The key whose budget pays for an instance pays for its activities, and for the instances that it calls.
+// The API key of an instance is that of its activities and of its sub-orchestrations.
 func TestKeyOfAnInstance(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenant := tenantOf(t, s, "acme")
 		if err := s.Orchestrations.CreateOrchestration(t.Context(), NewOrchestration{Tenant: tenant, ID: "one", Execution: "first", Name: "fan", Event: Inline([]byte("start")), KeyID: "key_payer"}); err != nil {
 			t.Fatal(err)
 		}
-		item := takeTurn(t, s)
+		item := takeItem(t, s)
 		_, err := s.Orchestrations.CompleteOrchestration(t.Context(), item, &OrchestrationResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("event")), Activities: []NewActivity{{Name: "step", Event: Inline([]byte("do"))}},
 			Messages: []OrchestrationMessage{{To: "two", Start: &NewOrchestration{Tenant: tenant, ID: "two", Execution: "first", Name: "fan", Event: Inline([]byte("start"))}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if item = takeTurn(t, s); item.ID != "two" {
+		if item = takeItem(t, s); item.ID != "two" {
 			t.Fatalf("the turn of %s", item.ID)
 		}
 		claims := make(chan []ActivityItem)
@@ -203,8 +205,9 @@ func TestKeyOfAnInstance(t *testing.T) {
 	})
 }
 
-// What suspends, resumes or terminates an instance writes as much whether it has many activities or none: they, and their inputs, stay as they are.
-func TestHaltingLeavesActivitiesAlone(t *testing.T) {
+// A suspension, resumption or termination writes the same number of rows with and without
+// activities. Activities and their inputs stay as they are.
+func TestSuspendAndTerminateLeaveActivitiesAlone(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		const n, few = 50, 10
 		o, _ := underWay(t, s, n)

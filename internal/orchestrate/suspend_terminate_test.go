@@ -20,8 +20,8 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
-// haltingCode is what the tests below take away from instances that have begun.
-func haltingCode(t *testing.T, versions ...string) Options {
+// removableCode is the code that the tests below take away from open instances.
+func removableCode(t *testing.T, versions ...string) Options {
 	r := NewRegistry()
 	add(t, r, "long", func(ctx context.Context, _ any) (any, error) {
 		<-ctx.Done()
@@ -66,10 +66,11 @@ func (p *process) types(t *testing.T, id string) string {
 	return strings.Join(types, " ")
 }
 
-// What runs, what never began and what is to begin later ends without a process that knows its orchestrator, and can be purged then.
+// A termination needs no process with the orchestrator, whether the instance runs, never began
+// or is scheduled. The instance can be purged afterwards.
 func TestTerminateNeedsNoCode(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
-		p := run(t, where, haltingCode(t, ""))
+		p := run(t, where, removableCode(t, ""))
 		parent, waiting := p.start(t, StartRequest{Name: "parent"}), p.start(t, StartRequest{Name: "waiting"})
 		p.waitsFor(t, parent, "SubOrchestrationInstanceCreated")
 		p.waitsFor(t, "c", "TaskScheduled")
@@ -115,11 +116,11 @@ func TestTerminateNeedsNoCode(t *testing.T) {
 	})
 }
 
-// A suspend takes effect without the code, and what arrives is kept; the code goes on with it, in the version that it began with, once there
-// is a process again that has it.
+// A suspension needs no code, and events that arrive are kept. The code goes on in its version
+// once a process has it.
 func TestSuspendNeedsNoCode(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
-		p := run(t, where, haltingCode(t, "1"))
+		p := run(t, where, removableCode(t, "1"))
 		begun := p.start(t, StartRequest{Name: "waiting"})
 		p.waitsFor(t, begun, "TimerCreated")
 		p.stop()
@@ -147,7 +148,7 @@ func TestSuspendNeedsNoCode(t *testing.T) {
 		}
 		p.stop()
 
-		p = run(t, where, haltingCode(t, "1", "2"))
+		p = run(t, where, removableCode(t, "1", "2"))
 		for id, want := range map[string]string{begun: `["1",7]`, pending: `["2",7]`} {
 			if o := p.ends(t, id, forebay.OrchestrationCompleted); string(o.Output) != want {
 				t.Errorf("%s returned %s, not %s", id, o.Output, want)
@@ -156,7 +157,8 @@ func TestSuspendNeedsNoCode(t *testing.T) {
 	})
 }
 
-// The version of an instance that was suspended before its first turn is the one that its code first ran in.
+// An instance that was suspended before its first work item keeps the version in which its code
+// first ran.
 func TestVersionAfterSuspend(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		p := run(t, where, without())
@@ -166,13 +168,13 @@ func TestVersionAfterSuspend(t *testing.T) {
 		}
 		p.until(t, id, forebay.OrchestrationSuspended)
 		p.stop()
-		p = run(t, where, haltingCode(t, "1"))
+		p = run(t, where, removableCode(t, "1"))
 		if err := p.Resume(t.Context(), tenant, id, ""); err != nil {
 			t.Fatal(err)
 		}
 		p.waitsFor(t, id, "TimerCreated")
 		p.stop()
-		p = run(t, where, haltingCode(t, "1", "2"))
+		p = run(t, where, removableCode(t, "1", "2"))
 		if err := p.Raise(t.Context(), tenant, id, "go", json.RawMessage("7")); err != nil {
 			t.Fatal(err)
 		}
@@ -182,8 +184,9 @@ func TestVersionAfterSuspend(t *testing.T) {
 	})
 }
 
-// An instance ends once, also when a process has a turn of it: that turn is stored if its lock holds, and else it is not.
-func TestTerminateWaitsForTheTurn(t *testing.T) {
+// An instance ends once, also if a process holds its work item. That item is stored only if its
+// lock holds.
+func TestTerminateWaitsForTheItem(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		for _, lost := range []bool{false, true} {
 			p := run(t, where, without())
@@ -241,7 +244,7 @@ func TestTerminateWaitsForTheTurn(t *testing.T) {
 	})
 }
 
-// What is sent to an instance that is to begin later waits with it.
+// Events for an instance with a scheduled start wait for the start.
 func TestEventsBeforeTheStart(t *testing.T) {
 	inBubble(t, func(t *testing.T, p *process) {
 		later := time.Now().Add(time.Hour)
@@ -257,13 +260,13 @@ func TestEventsBeforeTheStart(t *testing.T) {
 		if o, err := p.Get(t.Context(), tenant, id); err != nil || o.CompletedAt.Sub(later) > time.Millisecond {
 			t.Errorf("%+v: %v", o, err)
 		}
-	})(haltingCode(t, "").Registry, Options{})
+	})(removableCode(t, "").Registry, Options{})
 }
 
-// Whoever waits for a sub-orchestration that somebody terminates hears that it failed.
+// The caller of a terminated sub-orchestration gets a failure.
 func TestTerminatedChildFailsItsCaller(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
-		p := run(t, where, haltingCode(t, ""))
+		p := run(t, where, removableCode(t, ""))
 		parent := p.start(t, StartRequest{Name: "parent"})
 		p.waitsFor(t, parent, "SubOrchestrationInstanceCreated")
 		p.waitsFor(t, "c", "TaskScheduled")

@@ -49,10 +49,10 @@ type ClaimRequest struct {
 	// called within transactions and must be quick. When its answers change, somebody has to
 	// call Reconsider.
 	Takes func(tenant int64, name string) bool
-	// Room says how many more activities of a tenant are claimed. its and all are what the claim
+	// Room says how many more activities of a tenant are claimed. held and all are what the claim
 	// has got already, of the tenant and in total. It is called only if several tenants have had
 	// activities. nil: there is no bound.
-	Room func(tenant int64, its, all int) int
+	Room func(tenant int64, held, all int) int
 }
 
 // neverVisible is the column visible of an item that nothing is known to make ready, and of an
@@ -111,13 +111,13 @@ func (l *participant) room(c *claim, p *knownQueue) int {
 	if c.Room == nil || len(l.withActivities) < 2 {
 		return c.room()
 	}
-	its := 0
+	held := 0
 	for i := range c.activities {
 		if c.activities[i].Tenant == p.Tenant {
-			its++
+			held++
 		}
 	}
-	return min(c.room(), c.Room(p.Tenant, its, len(c.activities)))
+	return min(c.room(), c.Room(p.Tenant, held, len(c.activities)))
 }
 
 // serves reports whether the transaction serves the claim. A waiting claim is served from now

@@ -20,7 +20,8 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
-// unknownAction is an action with a field that the protocol does not have, as one of an entity has here.
+// unknownAction is an action with a field that the protocol does not have, such as that of an
+// entity.
 func unknownAction(t testing.TB, field protowire.Number) *protos.WorkflowAction {
 	t.Helper()
 	entity := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte("@counter@c1"))
@@ -45,7 +46,7 @@ func schedule(id int32, name string) *protos.WorkflowAction {
 
 const again = protos.OrchestrationStatus_ORCHESTRATION_STATUS_CONTINUED_AS_NEW
 
-// invalidAnswers are answers to a turn that cannot be carried out.
+// invalidAnswers are responses that cannot be applied.
 func invalidAnswers(t testing.TB) map[string][]*protos.WorkflowAction {
 	t.Helper()
 	fires := timestamppb.Now()
@@ -73,8 +74,9 @@ func unreadableTrace() *protos.TraceContext {
 	return &protos.TraceContext{TraceParent: "00-" + strings.Repeat("1", 32) + "-" + strings.Repeat("1", 16) + "-"}
 }
 
-// A worker may answer a turn with anything: its instance fails and says why, after one turn, and the process goes on.
-func TestInvalidAnswerFailsItsInstance(t *testing.T) {
+// An invalid response of a worker fails its instance after one work item, and says why. The
+// process goes on.
+func TestInvalidResponseFailsItsInstance(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		p := run(t, where, orchestrate.Options{Remote: true})
 		_, client, stream := worker(t, p.serve(t))
@@ -85,7 +87,7 @@ func TestInvalidAnswerFailsItsInstance(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := item.GetWorkflowRequest().GetInstanceId(); got != id {
-				t.Fatalf("%s: the worker was sent a turn of %s, not of %s", name, got, id)
+				t.Fatalf("%s: the worker was sent a work item of %s, not of %s", name, got, id)
 			}
 			_, err = client.CompleteWorkflowTask(t.Context(), &protos.WorkflowResponse{InstanceId: id, Actions: actions, CompletionToken: item.GetCompletionToken()})
 			if err != nil {
@@ -99,7 +101,7 @@ func TestInvalidAnswerFailsItsInstance(t *testing.T) {
 	})
 }
 
-// A trace context that the engine cannot read is left out: what is started with it runs.
+// A trace context that the engine cannot read is removed, and the new instance runs.
 func TestUnreadableTraceContextIsLeftOut(t *testing.T) {
 	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, orchestrate.Options{Remote: true})
 	_, client, stream := worker(t, p.serve(t))
@@ -122,8 +124,8 @@ func TestUnreadableTraceContextIsLeftOut(t *testing.T) {
 	p.ends(t, "detached", forebay.OrchestrationCompleted)
 }
 
-// What the engine cannot carry out though it looked valid fails the instance as well.
-func TestAnswerIsRehearsed(t *testing.T) {
+// A response that passes the checks but cannot be applied fails the instance as well.
+func TestResponseIsTriedOnACopy(t *testing.T) {
 	s := New(Options{Service: orchestrate.New(orchestrate.Options{})})
 	start := &protos.HistoryEvent{EventType: &protos.HistoryEvent_ExecutionStarted{ExecutionStarted: &protos.ExecutionStartedEvent{Name: "n"}}}
 	resp := &protos.WorkflowResponse{Actions: []*protos.WorkflowAction{schedule(0, "a")}}
@@ -138,7 +140,7 @@ func TestAnswerIsRehearsed(t *testing.T) {
 	}
 }
 
-// A trace context that the engine cannot read fails the call that brings it, not the process.
+// A trace context that the engine cannot read fails its call, not the process.
 func TestUnreadableTraceContextFailsItsCall(t *testing.T) {
 	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, orchestrate.Options{Remote: true})
 	_, client, _ := worker(t, p.serve(t))

@@ -36,7 +36,7 @@ func onBoth(t *testing.T, test func(*testing.T, db.Options)) {
 	})
 }
 
-// process is a service and its server over a connection of their own, as in a process of its own.
+// process is a service and its server over their own connection, as in a process of its own.
 type process struct {
 	*orchestrate.Service
 	server *Server
@@ -44,7 +44,7 @@ type process struct {
 	stop   func()
 }
 
-// run runs a process. change may change the options of its server.
+// run starts a process. change may change the options of its server.
 func run(t *testing.T, where db.Options, opts orchestrate.Options, change ...func(*Options)) *process {
 	t.Helper()
 	s, err := stores.Open(t.Context(), where)
@@ -199,7 +199,7 @@ func quoted(s string) json.RawMessage {
 	return encoded
 }
 
-// serve has a process answer by gRPC, to anybody, and returns where.
+// serve has a process answer any caller by gRPC, and returns the address.
 func (p *process) serve(t *testing.T) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -215,7 +215,7 @@ func anybody(context.Context, string) (forebay.Caller, bool, error) {
 	return forebay.Caller{Tenant: tenant, Scopes: []forebay.Scope{forebay.ScopeOperate, forebay.ScopeSubmit, forebay.ScopeRead}}, true, nil
 }
 
-// serveAt has a service answer by gRPC until ctx ends, and returns where.
+// serveAt serves gRPC until ctx ends, and returns the address.
 func serveAt(ctx context.Context, t testing.TB, running *sync.WaitGroup, s *Server, o ServeOptions) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -230,7 +230,7 @@ func serveAt(ctx context.Context, t testing.TB, running *sync.WaitGroup, s *Serv
 	return listener.Addr().String()
 }
 
-// until looks again and again until something is so.
+// until waits until a condition holds.
 func until(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for begun := time.Now(); !so(); <-time.After(5 * time.Millisecond) {
@@ -240,7 +240,7 @@ func until(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// outage is blob storage that can be out of order.
+// outage is blob storage that can fail.
 type outage struct {
 	*blob.Store
 	out atomic.Bool

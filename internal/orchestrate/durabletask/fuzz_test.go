@@ -27,7 +27,7 @@ import (
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
-// composer makes messages of bytes: each byte decides something.
+// composer makes messages from bytes: each byte decides something.
 type composer struct {
 	bytes []byte
 	words []string // what a text may be besides
@@ -69,7 +69,8 @@ func (c *composer) text() string {
 	return strings.ToValidUTF8(s, "?")
 }
 
-// fill sets fields of a message. A byte of 0 ends it, so what is left when the bytes are used up stays empty.
+// fill sets fields of a message. A byte of 0 ends it, so fields stay empty once the bytes are
+// used up.
 func (c *composer) fill(m protoreflect.Message, depth int) {
 	fields := m.Descriptor().Fields()
 	for range 64 {
@@ -129,7 +130,7 @@ func (c *composer) scalar(field protoreflect.FieldDescriptor) protoreflect.Value
 	return protoreflect.ValueOfString(c.text())
 }
 
-// fuzzed is the name of the orchestrator whose turns are answered with what the fuzzer makes.
+// fuzzed is the orchestrator whose responses the fuzzer makes.
 const fuzzed = "fuzzed"
 
 // endpointUnderFuzz is a server with a worker that is connected, and a client.
@@ -137,10 +138,10 @@ type endpointUnderFuzz struct {
 	*process
 	conn   *grpc.ClientConn
 	client protos.TaskHubSidecarServiceClient
-	over   chan orchestrate.ProcessedItem // turns of the orchestrator fuzzed
+	over   chan orchestrate.ProcessedItem // of the orchestrator fuzzed
 
 	mu      sync.Mutex
-	answers map[string]func(*protos.WorkItem) proto.Message // by instance: what its next turn is answered with
+	answers map[string]func(*protos.WorkItem) proto.Message // by instance: the response to its next work item
 }
 
 func startFuzz(f *testing.F) *endpointUnderFuzz {
@@ -180,7 +181,8 @@ func startFuzz(f *testing.F) *endpointUnderFuzz {
 	return e
 }
 
-// answerItems answers what is sent: with what the fuzzer has made if there is something, else so that it ends.
+// answerItems answers work items: with what the fuzzer has made, or else so that the instance
+// ends.
 func (e *endpointUnderFuzz) answerItems(ctx context.Context, stream grpc.ServerStreamingClient[protos.WorkItem]) {
 	for {
 		item, err := stream.Recv()
@@ -210,10 +212,11 @@ func (e *endpointUnderFuzz) answerItems(ctx context.Context, stream grpc.ServerS
 	}
 }
 
-// fuzzWait is how long a turn may take. Longer is a hang.
+// fuzzWait is how long a work item may take. Longer is a hang.
 const fuzzWait = 30 * time.Second
 
-// answerTurn starts an instance, has its first turn answered, and waits until the turn is stored.
+// answerTurn starts an instance, has its first work item answered, and waits until the result is
+// stored.
 func (e *endpointUnderFuzz) answerTurn(t *testing.T, c *composer, id string) {
 	resp := &protos.WorkflowResponse{}
 	c.fill(resp.ProtoReflect(), 8)
@@ -230,12 +233,12 @@ func (e *endpointUnderFuzz) answerWith(t *testing.T, id string, resp *protos.Wor
 	e.start(t, orchestrate.StartRequest{Name: fuzzed, ID: id})
 	for {
 		select {
-		case turn := <-e.over:
-			if turn.Outcome != orchestrate.ItemStored {
-				t.Fatalf("the turn was %s after the answer %v", turn.Outcome, resp)
+		case request := <-e.over:
+			if request.Outcome != orchestrate.ItemStored {
+				t.Fatalf("the work item was %s after the response %v", request.Outcome, resp)
 			}
 		case <-time.After(fuzzWait):
-			t.Fatalf("no turn was over in %v after the answer %v", fuzzWait, resp)
+			t.Fatalf("no work item was done in %v after the response %v", fuzzWait, resp)
 		}
 		e.mu.Lock()
 		_, waits := e.answers[id]
@@ -249,11 +252,12 @@ func (e *endpointUnderFuzz) answerWith(t *testing.T, id string, resp *protos.Wor
 	}
 }
 
-// FuzzWorkerMessage sends every message that a worker or a client can send, made of the fuzzer's bytes, to a server with a real
-// database. Nothing panics, no turn hangs or comes to nothing, errors show nothing of the inside, and memory stays memory.
+// FuzzWorkerMessage sends every message that a worker or a client can send, made from the
+// fuzzer's bytes, to a server with a real database. Nothing panics or hangs, no work item is
+// abandoned, errors show no internals, and memory is bounded.
 func FuzzWorkerMessage(f *testing.F) {
 	methods := protos.File_orchestrator_service_proto.Services().ByName("TaskHubSidecarService").Methods()
-	// The first byte chooses: 0 to 99 answer a turn.
+	// The first byte chooses: 0 to 99 answer a work item.
 	for i := range methods.Len() {
 		f.Add([]byte{byte(100 + i), 1, 100, 2, 100, 3, 100, 4, 1, 101})
 	}
@@ -295,7 +299,7 @@ func FuzzWorkerMessage(f *testing.F) {
 	})
 }
 
-// maxHeap bounds the memory of the process, whatever it was sent.
+// maxHeap bounds the memory of the process.
 const maxHeap = 512 << 20
 
 func checkHeap(t *testing.T) {
@@ -307,7 +311,8 @@ func checkHeap(t *testing.T) {
 	}
 }
 
-// send calls a method with a message made of bytes, and gives it little time: some wait for what does not happen.
+// send calls a method with a message made from bytes, and gives it little time: some methods
+// wait for events.
 func (e *endpointUnderFuzz) send(t *testing.T, c *composer, method protoreflect.MethodDescriptor) {
 	if method.IsStreamingServer() {
 		return // its message says only what a worker can do

@@ -57,7 +57,7 @@ func refusedBy(err error, name forebay.LimitName) bool {
 	return status.Code(err) == codes.ResourceExhausted && strings.Contains(status.Convert(err).Message(), string(name))
 }
 
-// What clients start and send by gRPC is limited. What ends or suspends an instance is not.
+// Starts and events by gRPC are limited. Terminations and suspensions are not.
 func TestLimitsByGRPC(t *testing.T) {
 	instances, events, days := int64(2), int64(3), int64(1)
 	_, client := limitedClient(t, forebay.TenantLimits{Orchestrations: &instances, OrchestrationEvents: &events, ScheduleAhead: &days})
@@ -95,7 +95,8 @@ func TestLimitsByGRPC(t *testing.T) {
 	}
 }
 
-// Rates hold for gRPC, too. Whoever has no key has the rate of an address. What workers say is never refused.
+// Rates hold for gRPC. A caller without a key has the rate of its address. Results of workers
+// are never refused.
 func TestRatesByGRPC(t *testing.T) {
 	perKey := int64(1)
 	p, client := limitedClient(t, forebay.TenantLimits{KeyRequests: &perKey})

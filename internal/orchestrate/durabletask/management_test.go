@@ -24,7 +24,7 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
-// remoteWorker is a worker whose answers the test gives.
+// remoteWorker is a worker whose responses the test gives.
 type remoteWorker struct {
 	t      *testing.T
 	client protos.TaskHubSidecarServiceClient
@@ -46,16 +46,16 @@ func (w *remoteWorker) take() *protos.WorkItem {
 	return item
 }
 
-// answer takes a turn and answers it.
+// answer receives an orchestration work item and responds.
 func (w *remoteWorker) answer(actions ...*protos.WorkflowAction) *protos.WorkflowRequest {
 	w.t.Helper()
 	item := w.take()
-	turn := item.GetWorkflowRequest()
-	_, err := w.client.CompleteWorkflowTask(w.t.Context(), &protos.WorkflowResponse{InstanceId: turn.GetInstanceId(), Actions: actions, CompletionToken: item.GetCompletionToken()})
+	request := item.GetWorkflowRequest()
+	_, err := w.client.CompleteWorkflowTask(w.t.Context(), &protos.WorkflowResponse{InstanceId: request.GetInstanceId(), Actions: actions, CompletionToken: item.GetCompletionToken()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return turn
+	return request
 }
 
 // finish answers an activity.
@@ -66,7 +66,7 @@ func (w *remoteWorker) finish(item *protos.WorkItem, result string) error {
 	return err
 }
 
-// typesOf are the types of events, without what begins turns.
+// typesOf returns the types of events, without those that begin a work item.
 func typesOf(events []*protos.HistoryEvent) string {
 	var types []string
 	for _, e := range events {
@@ -79,7 +79,8 @@ func typesOf(events []*protos.HistoryEvent) string {
 
 var completes = end(protos.OrchestrationStatus_ORCHESTRATION_STATUS_COMPLETED)
 
-// What an activity of an instance returns that is over by then does not reach the instance that has its id now, whoever carries it out.
+// A late result of an ended instance does not reach the next instance with its id, whoever
+// executes the activity.
 func TestLateResultDoesNotReachTheNextInstance(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := orchestrate.NewRegistry()
@@ -131,7 +132,7 @@ func TestLateResultDoesNotReachTheNextInstance(t *testing.T) {
 	})
 }
 
-// A worker is not sent what makes a rewound instance go on, nor what histories of before hold of the kind.
+// A worker is not sent the resume that a rewind stores, nor older redundant ones.
 func TestWorkersSeeNoResumeOfARewind(t *testing.T) {
 	t.Parallel()
 	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, orchestrate.Options{Remote: true})
@@ -148,15 +149,15 @@ func TestWorkersSeeNoResumeOfARewind(t *testing.T) {
 	if err := p.Rewind(t.Context(), tenant, "one", "mended"); err != nil {
 		t.Fatal(err)
 	}
-	turn := w.answer(schedule(0, "bad"))
-	if got := typesOf(turn.PastEvents) + " | " + typesOf(turn.NewEvents); strings.Contains(got, "ExecutionResumed") {
+	request := w.answer(schedule(0, "bad"))
+	if got := typesOf(request.PastEvents) + " | " + typesOf(request.NewEvents); strings.Contains(got, "ExecutionResumed") {
 		t.Errorf("the worker was sent %s", got)
 	}
 	if err := w.finish(w.take(), `"good"`); err != nil {
 		t.Fatal(err)
 	}
-	turn = w.answer(completes)
-	if got := typesOf(turn.PastEvents) + " | " + typesOf(turn.NewEvents); got != "ExecutionStarted TaskScheduled | TaskCompleted" {
+	request = w.answer(completes)
+	if got := typesOf(request.PastEvents) + " | " + typesOf(request.NewEvents); got != "ExecutionStarted TaskScheduled | TaskCompleted" {
 		t.Errorf("the worker was sent %s", got)
 	}
 	p.ends(t, "one", forebay.OrchestrationCompleted)
@@ -165,7 +166,7 @@ func TestWorkersSeeNoResumeOfARewind(t *testing.T) {
 	}
 }
 
-func TestEffectiveEvents(t *testing.T) {
+func TestRedundantSuspendsAreRemoved(t *testing.T) {
 	suspended, resumed, raised := history.NewEvent(), history.NewEvent(), history.NewEvent()
 	suspended.EventType = &protos.HistoryEvent_ExecutionSuspended{ExecutionSuspended: &protos.ExecutionSuspendedEvent{}}
 	resumed.EventType = &protos.HistoryEvent_ExecutionResumed{ExecutionResumed: &protos.ExecutionResumedEvent{}}
@@ -180,7 +181,7 @@ func TestEffectiveEvents(t *testing.T) {
 	}
 }
 
-// An event that one orchestrator sends another arrives there as one that was raised.
+// An event from one orchestrator to another arrives as a raised event.
 func TestEventBetweenOrchestrations(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := orchestrate.NewRegistry()
@@ -196,17 +197,17 @@ func TestEventBetweenOrchestrations(t *testing.T) {
 				Instance: &protos.WorkflowInstance{InstanceId: to}, Name: "go", Data: wrapperspb.String(`{"from":"sender"}`)}}}
 		}
 		p.start(t, orchestrate.StartRequest{Name: "sender", ID: "sender"})
-		if turn := w.answer(send(0, "here"), send(1, "there"), send(2, "nobody"), completes); turn.GetInstanceId() != "sender" {
-			t.Fatalf("a turn of %s", turn.GetInstanceId())
+		if request := w.answer(send(0, "here"), send(1, "there"), send(2, "nobody"), completes); request.GetInstanceId() != "sender" {
+			t.Fatalf("a work item of %s", request.GetInstanceId())
 		}
 		p.ends(t, "sender", forebay.OrchestrationCompleted)
 		if o := p.ends(t, "here", forebay.OrchestrationCompleted); string(o.Output) != `{"from":"sender"}` {
 			t.Errorf("the Go function was told %s", o.Output)
 		}
-		turn := w.answer(completes)
-		raised := turn.NewEvents[len(turn.NewEvents)-1]
-		if turn.GetInstanceId() != "there" || raised.EventId != -1 || raised.GetEventRaised().GetName() != "go" || raised.GetEventRaised().GetInput().GetValue() != `{"from":"sender"}` {
-			t.Errorf("%s was sent %s", turn.GetInstanceId(), raised)
+		request := w.answer(completes)
+		raised := request.NewEvents[len(request.NewEvents)-1]
+		if request.GetInstanceId() != "there" || raised.EventId != -1 || raised.GetEventRaised().GetName() != "go" || raised.GetEventRaised().GetInput().GetValue() != `{"from":"sender"}` {
+			t.Errorf("%s was sent %s", request.GetInstanceId(), raised)
 		}
 		p.ends(t, "there", forebay.OrchestrationCompleted)
 		if got := p.types(t, "sender"); !strings.Contains(got, "EventSent EventSent EventSent") {
@@ -215,8 +216,8 @@ func TestEventBetweenOrchestrations(t *testing.T) {
 	})
 }
 
-// The version that an instance is started with by gRPC is kept: the worker is told it, also when the instance continues as new, and so is
-// who looks.
+// The version of a start by gRPC is kept. The worker and clients see it, also after continuing
+// as new.
 func TestVersionByGRPC(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		p := run(t, where, orchestrate.Options{Remote: true})
@@ -257,7 +258,8 @@ func TestVersionByGRPC(t *testing.T) {
 	})
 }
 
-// A client may say which ends leave an id to be used again, in Microsoft's edition of the protocol or in the engine's.
+// A client may say which final statuses leave an id free, in Microsoft's edition of the protocol
+// and in the engine's.
 func TestReusePolicyByGRPC(t *testing.T) {
 	t.Parallel()
 	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, orchestrate.Options{Remote: true})
@@ -304,7 +306,7 @@ func TestReusePolicyByGRPC(t *testing.T) {
 	}
 }
 
-// Instances are purged by a filter over gRPC as well.
+// Instances can be purged by a filter.
 func TestPurgeByFilterByGRPC(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := orchestrate.NewRegistry()
@@ -344,7 +346,7 @@ func TestPurgeByFilterByGRPC(t *testing.T) {
 	})
 }
 
-// Who does not ask for payloads by gRPC does not wait for them.
+// A call that asks for no payloads does not wait for them.
 func TestGetInstanceWithoutPayloads(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := orchestrate.NewRegistry()
@@ -379,7 +381,7 @@ func TestGetInstanceWithoutPayloads(t *testing.T) {
 	})
 }
 
-// A purge by gRPC is in the audit log, with the key that asked for it.
+// A purge by gRPC is in the audit log, with the caller's key.
 func TestPurgeByGRPCIsAudited(t *testing.T) {
 	p, conn := serveKeys(t, nil)
 	client, ctx := protos.NewTaskHubSidecarServiceClient(conn), withKey(t.Context(), "good")

@@ -10,7 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// What Microsoft's SDKs tell of traces in an answer is left out, and all else stays. Dapr's fields of the same numbers stay.
+// The trace data of Microsoft's SDKs is removed from a response. Everything else stays, also
+// Dapr's fields with the same numbers.
 func TestAnswersOfMicrosoftsSDKs(t *testing.T) {
 	encoded := func(m proto.Message) []byte {
 		b, err := proto.Marshal(m)
@@ -29,7 +30,7 @@ func TestAnswersOfMicrosoftsSDKs(t *testing.T) {
 		b = protowire.AppendBytes(protowire.AppendTag(b, 1, protowire.BytesType), encoded(wrapperspb.String(span)))
 		return protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), encoded(at))
 	}
-	// An execution id is a text on the wire, as the bytes of a trace context are.
+	// On the wire an execution id is text, as a trace context's bytes are.
 	parent := string(encoded(&protos.TraceContext{TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}))
 	version := &protos.WorkflowVersion{Patches: []string{"p1", "\tp2"}, Name: proto.String("v2")}
 	for name, c := range map[string]struct {
@@ -63,7 +64,7 @@ func TestAnswersOfMicrosoftsSDKs(t *testing.T) {
 	}
 }
 
-// Whatever is sent, what is left can be read if all of it could.
+// If the whole message can be decoded, the result can be decoded.
 func FuzzWithoutTraces(f *testing.F) {
 	f.Add([]byte{0x12, 3, 0x12, 1, 0x2a, 0x32, 0})
 	f.Add([]byte{0x32, 2, 0x0a, 0})

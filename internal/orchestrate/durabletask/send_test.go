@@ -21,7 +21,7 @@ import (
 
 const largeAnswer = 3 << 20
 
-// serveLarge has an endpoint answer tenants, whose keys are their names, each of which has a large instance "large".
+// serveLarge serves tenants, whose keys are their names. Each has a large instance "large".
 func serveLarge(t *testing.T, change func(*endpoint), tenants ...string) (*endpoint, func() protos.TaskHubSidecarServiceClient) {
 	t.Helper()
 	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, orchestrate.Options{Remote: true, MaxBytes: 4 << 20}, func(o *Options) { o.MemoryBytes = 1 << 20 })
@@ -81,7 +81,8 @@ func leaveUnread(ctx context.Context, t *testing.T, address string) *grpc.Client
 	return conn
 }
 
-// Answers that nobody reads hold no more than their tenant's share of memory, and others are answered meanwhile.
+// Unread answers hold no more than their tenant's share of memory, and others are answered
+// meanwhile.
 func TestUnreadAnswersAreBounded(t *testing.T) {
 	e, dial := serveLarge(t, func(*endpoint) {}, "greedy", "other")
 	address := e.connections.Addr().String()
@@ -102,7 +103,8 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	until(t, "the memory is given back", func() bool { return e.sent.Held() == 0 })
 }
 
-// A client that does not read its answer in time loses its connection, and the answer its memory.
+// A client that does not read its answer in time loses its connection, and the memory is
+// released.
 func TestAnswerThatIsNotReadInTime(t *testing.T) {
 	e, _ := serveLarge(t, func(e *endpoint) { e.answerTime = -time.Hour }, "greedy")
 	conn := leaveUnread(withKey(t.Context(), "greedy"), t, e.connections.Addr().String())

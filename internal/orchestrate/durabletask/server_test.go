@@ -37,7 +37,7 @@ import (
 
 var errKey = forebay.Errorf(forebay.CodeUnauthorized, "the API key is missing, unknown, expired or revoked")
 
-// serveKeys has a process answer by gRPC to those with the key "good", and returns a connection to it.
+// serveKeys has a process serve callers with the key "good", and returns a connection to it.
 func serveKeys(t *testing.T, hold func(context.Context, forebay.Caller) (context.Context, func())) (*process, *grpc.ClientConn) {
 	t.Helper()
 	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, orchestrate.Options{Remote: true})
@@ -65,7 +65,7 @@ func withKey(ctx context.Context, key string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+key)
 }
 
-// A call without a key is refused by its headers: nothing of its message has been sent.
+// A call without a key is refused by its headers, before its message has been sent.
 func TestCallIsRefusedBeforeItsMessage(t *testing.T) {
 	_, conn := serveKeys(t, nil)
 	for _, m := range protos.TaskHubSidecarService_ServiceDesc.Methods {
@@ -96,7 +96,7 @@ func TestCompressedMessageIsRefused(t *testing.T) {
 	}
 }
 
-// Calls that are open end with their key, and a worker is sent nothing more.
+// Open calls end with their key, and a worker is sent nothing more.
 func TestOpenCallsEndWithTheirKey(t *testing.T) {
 	revoked, revoke := context.WithCancelCause(context.Background())
 	p, conn := serveKeys(t, func(ctx context.Context, _ forebay.Caller) (context.Context, func()) {
@@ -209,8 +209,9 @@ func TestMessagesAreReadWithinBounds(t *testing.T) {
 	}
 }
 
-// The room of an answer is held until the turn is over: the engine has the answer for longer than the call.
-func TestRoomOfAnAnswerIsHeldUntilItsTurnIsOver(t *testing.T) {
+// The memory of a response is held until the work item is done: the engine has the response for
+// longer than the call.
+func TestMemoryOfAResponseIsHeldUntilItsItemIsDone(t *testing.T) {
 	h := &taskHub{}
 	given := 0
 	bring := func(key string) {
@@ -219,8 +220,8 @@ func TestRoomOfAnAnswerIsHeldUntilItsTurnIsOver(t *testing.T) {
 		h.keepAnswer(context.WithValue(t.Context(), reservationKey{}, reserved), key)
 		reserved.release() // as the call does
 	}
-	h.expectAnswer("turn")
-	bring("turn")
+	h.expectAnswer("item")
+	bring("item")
 	if given != 0 {
 		t.Error("the room was given back with the call")
 	}
@@ -228,11 +229,11 @@ func TestRoomOfAnAnswerIsHeldUntilItsTurnIsOver(t *testing.T) {
 	if given != 1 {
 		t.Error("the room of an answer that nobody waits for is kept")
 	}
-	h.answered("turn")
+	h.answered("item")
 	if given != 2 {
-		t.Error("the room was not given back with the turn")
+		t.Error("the room was not given back with the work item")
 	}
-	bring("turn")
+	bring("item")
 	if given != 3 {
 		t.Error("the room of a late answer is kept")
 	}
@@ -300,7 +301,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	})
 }
 
-// Connections that had a call let in are not closed for new ones.
+// Connections with an admitted call are not closed for new ones.
 func TestKnownConnectionsKeepTheirPlaces(t *testing.T) {
 	c := newConnections(nil, 2)
 	first := c.admit(&fakeConn{remote: "192.0.2.1:1"})
@@ -322,7 +323,7 @@ func TestKnownConnectionsKeepTheirPlaces(t *testing.T) {
 	}
 }
 
-// Calls that are refused one after the other hold up their connection, and no other.
+// Refused calls in a row delay their connection, and no other.
 func TestRefusedCallsHoldUpTheirConnection(t *testing.T) {
 	const hostile, other = "192.0.2.1:1", "192.0.2.1:2"
 	c := newConnections(nil, 10)
@@ -342,8 +343,8 @@ func TestRefusedCallsHoldUpTheirConnection(t *testing.T) {
 	}
 }
 
-// Who has a key that is known is refused without holding up those with whom it shares a connection, and so is
-// everybody while keys cannot be looked up.
+// A refused call with a known key does not delay its connection, and neither do calls while keys
+// cannot be looked up.
 func TestOnlyStrangersHoldUpTheirConnection(t *testing.T) {
 	const remote = "192.0.2.1:1"
 	address, err := net.ResolveTCPAddr("tcp", remote)
@@ -377,7 +378,7 @@ func TestOnlyStrangersHoldUpTheirConnection(t *testing.T) {
 	}
 }
 
-// A stop does not wait for connections that send nothing.
+// A stop does not wait for silent connections.
 func TestDrainEndsConnectionsWithoutACall(t *testing.T) {
 	c := newConnections(nil, 10)
 	known, silent := c.admit(&fakeConn{remote: "192.0.2.1:1"}), c.admit(&fakeConn{remote: "192.0.2.2:1"})

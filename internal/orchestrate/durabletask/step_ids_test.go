@@ -6,8 +6,9 @@ import (
 	"github.com/dapr/durabletask-go/api/protos"
 )
 
-// A step that is asked for again under the number of one that is over gets a number of its own, and the worker sees its own number.
-func TestStepsAskedForAgain(t *testing.T) {
+// A step that is retried under the id of an ended one gets another id, and the worker sees its
+// own id.
+func TestReusedStepIDs(t *testing.T) {
 	scheduled := func(number int32) *protos.HistoryEvent {
 		return &protos.HistoryEvent{EventId: number, EventType: &protos.HistoryEvent_TaskScheduled{TaskScheduled: &protos.TaskScheduledEvent{Name: "a"}}}
 	}

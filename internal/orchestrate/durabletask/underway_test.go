@@ -26,7 +26,7 @@ func shortWorker(t *testing.T, address string) (protos.TaskHubSidecarServiceClie
 	return client, stream
 }
 
-// answerActivity answers the activity that a worker is sent next. It fails if there is no result.
+// answerActivity answers the next activity of a worker; without a result it fails.
 func answerActivity(t *testing.T, client protos.TaskHubSidecarServiceClient, item *protos.WorkItem, result string) {
 	t.Helper()
 	req := item.GetActivityRequest()
@@ -44,12 +44,12 @@ func answerActivity(t *testing.T, client protos.TaskHubSidecarServiceClient, ite
 	}
 }
 
-// answerTurn answers the turn that a worker is sent next.
+// answerTurn answers the next orchestration work item of a worker.
 func answerTurn(t *testing.T, client protos.TaskHubSidecarServiceClient, item *protos.WorkItem, actions ...*protos.WorkflowAction) {
 	t.Helper()
 	req := item.GetWorkflowRequest()
 	if req == nil {
-		t.Fatalf("the worker was sent %v, no turn", item)
+		t.Fatalf("the worker was sent %v, no orchestration work item", item)
 	}
 	_, err := client.CompleteWorkflowTask(t.Context(), &protos.WorkflowResponse{InstanceId: req.GetInstanceId(), Actions: actions, CompletionToken: item.GetCompletionToken()})
 	if err != nil {
@@ -57,8 +57,8 @@ func answerTurn(t *testing.T, client protos.TaskHubSidecarServiceClient, item *p
 	}
 }
 
-// An activity with the id of one that has not ended cannot be stored: the instance fails and says why. So it does where the one under
-// way is a second try, which has a number of its own in the history.
+// An activity with the id of a running one cannot be stored: the instance fails and says why.
+// This holds also if the running one is a retry with another id in the history.
 func TestActivityIsScheduledAgainBeforeItHasEnded(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		p := run(t, where, orchestrate.Options{Remote: true})
@@ -92,7 +92,8 @@ func TestActivityIsScheduledAgainBeforeItHasEnded(t *testing.T) {
 	})
 }
 
-// Microsoft's SDKs read the field of an execution id as the tags of an activity. What a Go function calls has none.
+// Microsoft's SDKs read the field of an execution id as the tags of an activity. So activities
+// of Go orchestrators have none.
 func TestActivityOfAGoFunctionHasNoExecutionID(t *testing.T) {
 	r := orchestrate.NewRegistry()
 	addOrchestrator(t, r, "calls", func(ctx *task.WorkflowContext) (any, error) {

@@ -25,10 +25,10 @@ import (
 	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
-// worker connects a process that waits for work. A connection that is closed is what a server sees of a process that is killed.
+// worker connects a worker. To a server, a closed connection looks like a killed process.
 func worker(t *testing.T, address string, options ...grpc.DialOption) (*grpc.ClientConn, protos.TaskHubSidecarServiceClient, grpc.ServerStreamingClient[protos.WorkItem]) {
 	t.Helper()
-	// A window of a fixed size, so that what nobody receives stays at the server.
+	// A window of a fixed size, so that unread messages stay at the server.
 	conn, err := grpc.NewClient(address, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10))...)
 	if err != nil {
 		t.Fatal(err)
@@ -42,9 +42,9 @@ func worker(t *testing.T, address string, options ...grpc.DialOption) (*grpc.Cli
 	return conn, client, stream
 }
 
-// What is meant for a process that stalls and is killed is carried out by one that is connected to another server, also what the first
-// server had not sent yet; and that it was not does not count as an attempt.
-func TestWorkOfAWorkerThatIsGone(t *testing.T) {
+// Work items for a worker that stalls and is killed are executed by a worker of another server,
+// also those that were not sent yet. An item that was not sent does not count as an attempt.
+func TestItemsOfAWorkerThatIsGone(t *testing.T) {
 	t.Parallel()
 	const many = 200
 	where := db.Options{URL: pgtest.Database(t), Serve: true}
@@ -126,8 +126,9 @@ func TestWorkOfAWorkerThatIsGone(t *testing.T) {
 	}
 }
 
-// carryOut connects a process that receives messages of so many bytes, and has it carry out whatever it is sent: an orchestrator or an activity returns its
-// input, but the orchestrator "waits" waits for the event "last", as its custom status says. Its stream has to hold until the test ends.
+// carryOut connects a worker that accepts messages of so many bytes and executes what it is
+// sent. Orchestrators and activities return their input. The orchestrator "waits" awaits the
+// event "last", as its custom status says. Its stream must not end before the test.
 func carryOut(t *testing.T, address string, receives int) protos.TaskHubSidecarServiceClient {
 	t.Helper()
 	_, client, stream := worker(t, address, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(receives)))
@@ -165,8 +166,9 @@ func carryOut(t *testing.T, address string, receives int) protos.TaskHubSidecarS
 	return client
 }
 
-// What is larger than a worker receives is not sent: the activity or the instance fails, and says why. The worker goes on, and gets all
-// that is not too large; an instance that failed so can be rewound once the worker receives more.
+// A work item that is too large for a worker is not sent: the activity or the instance fails and
+// says why. The worker goes on. The instance can be rewound once the worker accepts larger
+// messages.
 func TestMessageTooLarge(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		const limit = 64 << 10
@@ -227,7 +229,7 @@ func TestMessageTooLarge(t *testing.T) {
 	})
 }
 
-// Clients hear which of what they send is too large, and the server receives whatever the limits allow.
+// Clients learn which payload is too large, and the server receives all that the limits allow.
 func TestPayloadTooLargeByGRPC(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		const limit = 1000
@@ -254,7 +256,7 @@ func TestPayloadTooLargeByGRPC(t *testing.T) {
 	}
 }
 
-// sent is a stream that keeps what is sent on it.
+// sent is a stream that records the messages.
 type sent struct {
 	grpc.ServerStream
 	items []any
@@ -265,8 +267,9 @@ func (s *sent) SendMsg(m any) error {
 	return nil
 }
 
-// An activity that was given back while it stood in the engine's queue is not sent; all else is, also one that is asked for anew.
-func TestWorkThatWasGivenBackIsNotSent(t *testing.T) {
+// An activity that was given back while it was queued is not sent. Everything else is, also the
+// same activity again.
+func TestItemThatWasGivenBackIsNotSent(t *testing.T) {
 	h := &taskHub{TasksBackend: local.NewTasksBackend(), Server: &Server{log: slog.New(slog.DiscardHandler)}}
 	stream := &sent{}
 	w := workItems{stream, h}
@@ -279,17 +282,17 @@ func TestWorkThatWasGivenBackIsNotSent(t *testing.T) {
 		return h.OnActivityCompletion(item.GetActivityRequest(), func(*protos.ActivityResponse, error) {})
 	}
 	stale, again, open := activity(1), activity(1), activity(2)
-	turn := &protos.WorkItem{Request: &protos.WorkItem_WorkflowRequest{WorkflowRequest: &protos.WorkflowRequest{}}}
+	request := &protos.WorkItem{Request: &protos.WorkItem_WorkflowRequest{WorkflowRequest: &protos.WorkflowRequest{}}}
 	giveBack := waitFor(stale)
 	defer waitFor(open)()
 	giveBack()
 	defer waitFor(again)()
-	for _, item := range []*protos.WorkItem{stale, again, open, turn} {
+	for _, item := range []*protos.WorkItem{stale, again, open, request} {
 		if err := w.SendMsg(item); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(stream.items) != 3 || stream.items[0] != again || stream.items[1] != open || stream.items[2] != turn {
+	if len(stream.items) != 3 || stream.items[0] != again || stream.items[1] != open || stream.items[2] != request {
 		t.Errorf("sent %v", stream.items)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/dapr/durabletask-go/api/protos"
 )
 
-// Histories are kept up to a number of events and of bytes.
-func TestMemoryIsBounded(t *testing.T) {
+// The cache is bounded in events and in bytes.
+func TestCacheIsBounded(t *testing.T) {
 	event := TaskCompleted(1, "", Value(make([]byte, 1000)))
 	several := func(n int) []*protos.HistoryEvent {
 		events := make([]*protos.HistoryEvent, n)
