@@ -20,9 +20,9 @@ import (
 // executor executes work items: Go functions in this process, all others on connected workers.
 type executor struct{ *taskHub }
 
-func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (resp *protos.WorkflowResponse, err error) {
+func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, _ backend.ExecuteOptions) (resp *protos.WorkflowResponse, err error) {
 	err = panics.Run(x.log, "an orchestration work item", func() (err error) {
-		resp, err = x.executeWorkflow(ctx, id, old, arrived, opts)
+		resp, err = x.executeWorkflow(ctx, id, old, arrived)
 		return err
 	})
 	if err == nil || errors.Is(err, ErrWorkerGone) || errors.Is(err, panics.ErrPanicked) {
@@ -31,7 +31,7 @@ func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, a
 	return resp, err
 }
 
-func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.WorkflowResponse, error) {
+func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent) (*protos.WorkflowResponse, error) {
 	if item, ok := x.skipsCode.LoadAndDelete(string(id)); ok {
 		return responseWithoutCode(item.(*OrchestrationItem), old, arrived), nil
 	}
@@ -105,7 +105,7 @@ func (x executor) limitContinuations(resp *protos.WorkflowResponse) *protos.Work
 	return resp
 }
 
-func (x executor) ExecuteActivity(ctx context.Context, id api.InstanceID, e *protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.HistoryEvent, error) {
+func (x executor) ExecuteActivity(ctx context.Context, id api.InstanceID, e *protos.HistoryEvent, _ backend.ExecuteOptions) (*protos.HistoryEvent, error) {
 	carried, ok := x.inProgress.Load(e)
 	if !ok {
 		return nil, ErrNoWorker

@@ -144,15 +144,6 @@ func TestResumeOfWhatIsNotSuspended(t *testing.T) {
 	})
 }
 
-func (p *process) get(t *testing.T, id string) forebay.Orchestration {
-	t.Helper()
-	o, err := p.Get(t.Context(), tenant, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return o
-}
-
 // A purge for a new instance with the same id is in the audit log.
 func TestReplacementIsAudited(t *testing.T) {
 	t.Parallel()

@@ -16,6 +16,7 @@ type Cache struct {
 	bytes  int
 }
 
+// Cached is a history in a Cache.
 type Cached struct {
 	Number int64
 	Events []*protos.HistoryEvent

@@ -26,6 +26,7 @@ func Append(b []byte, e *protos.HistoryEvent) ([]byte, error) {
 	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(b, e)
 }
 
+// ErrUnreadable is that a history or one of its payloads cannot be read, now or ever.
 var ErrUnreadable = errors.New("the history cannot be read")
 
 // DecodeAll decodes what Append has encoded.
@@ -44,6 +45,7 @@ func DecodeAll(events []*protos.HistoryEvent, b []byte) ([]*protos.HistoryEvent,
 	return events, nil
 }
 
+// Decode decodes one event.
 func Decode(b []byte) (*protos.HistoryEvent, error) {
 	e := &protos.HistoryEvent{}
 	if err := proto.Unmarshal(b, e); err != nil {
@@ -57,12 +59,14 @@ func NewEvent() *protos.HistoryEvent {
 	return &protos.HistoryEvent{EventId: -1, Timestamp: timestamppb.Now()}
 }
 
+// TaskFailed returns the event that an activity has failed.
 func TaskFailed(taskID int32, executionID string, why *protos.TaskFailureDetails) *protos.HistoryEvent {
 	e := NewEvent()
 	e.EventType = &protos.HistoryEvent_TaskFailed{TaskFailed: &protos.TaskFailedEvent{TaskScheduledId: taskID, TaskExecutionId: executionID, FailureDetails: why}}
 	return e
 }
 
+// TaskCompleted returns the event that an activity has completed.
 func TaskCompleted(taskID int32, executionID string, result *wrapperspb.StringValue) *protos.HistoryEvent {
 	e := NewEvent()
 	e.EventType = &protos.HistoryEvent_TaskCompleted{TaskCompleted: &protos.TaskCompletedEvent{TaskScheduledId: taskID, TaskExecutionId: executionID, Result: result}}
@@ -89,6 +93,7 @@ func Value(v json.RawMessage) *wrapperspb.StringValue {
 	return wrapperspb.String(string(v))
 }
 
+// FailureOf converts failure details; nil stays nil.
 func FailureOf(d *protos.TaskFailureDetails) *forebay.OrchestrationFailure {
 	if d == nil {
 		return nil
@@ -117,6 +122,7 @@ func BoundFailure(d *protos.TaskFailureDetails) {
 
 func cutText(s string) string { return strings.ToValidUTF8(s[:min(len(s), MaxFailureText)], "") }
 
+// DetailsOf is the inverse of FailureOf.
 func DetailsOf(f *forebay.OrchestrationFailure) *protos.TaskFailureDetails {
 	if f == nil {
 		return nil
@@ -124,6 +130,7 @@ func DetailsOf(f *forebay.OrchestrationFailure) *protos.TaskFailureDetails {
 	return &protos.TaskFailureDetails{ErrorType: f.Type, ErrorMessage: f.Message, IsNonRetriable: f.NonRetryable, InnerFailure: DetailsOf(f.Inner)}
 }
 
+// Statuses maps the statuses of the protocol to those of users.
 var Statuses = map[protos.OrchestrationStatus]forebay.OrchestrationStatus{
 	protos.OrchestrationStatus_ORCHESTRATION_STATUS_PENDING:          forebay.OrchestrationPending,
 	protos.OrchestrationStatus_ORCHESTRATION_STATUS_RUNNING:          forebay.OrchestrationRunning,
@@ -136,6 +143,7 @@ var Statuses = map[protos.OrchestrationStatus]forebay.OrchestrationStatus{
 	protos.OrchestrationStatus_ORCHESTRATION_STATUS_CANCELED:         forebay.OrchestrationCanceled,
 }
 
+// StatusNumbers maps the statuses of users to those of the protocol.
 var StatusNumbers = map[forebay.OrchestrationStatus]protos.OrchestrationStatus{
 	forebay.OrchestrationPending:    protos.OrchestrationStatus_ORCHESTRATION_STATUS_PENDING,
 	forebay.OrchestrationRunning:    protos.OrchestrationStatus_ORCHESTRATION_STATUS_RUNNING,
@@ -146,6 +154,7 @@ var StatusNumbers = map[forebay.OrchestrationStatus]protos.OrchestrationStatus{
 	forebay.OrchestrationCanceled:   protos.OrchestrationStatus_ORCHESTRATION_STATUS_CANCELED,
 }
 
+// Timestamp converts a time; nil stays nil.
 func Timestamp(t *time.Time) *timestamppb.Timestamp {
 	if t == nil {
 		return nil

@@ -74,6 +74,7 @@ type Scheduled struct {
 	rewound   bool // failed steps are missing and are asked for again
 }
 
+// NewScheduled returns an empty set of steps.
 func NewScheduled() Scheduled { return Scheduled{steps: map[int32]Step{}, Last: -1} }
 
 // TakeFrom notes the scheduling events and returns all others.
