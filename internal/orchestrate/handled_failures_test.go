@@ -203,8 +203,7 @@ func TestRewindInVain(t *testing.T) {
 	})
 }
 
-// A process without the code keeps all failures that the code may have handled. A later rewind
-// with the code can still remove them.
+// A process without the code keeps all doubtful failures. A later rewind can remove them.
 func TestRewindWithoutTheCode(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, w := NewRegistry(), works{calls: map[string]int{}}

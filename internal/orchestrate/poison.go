@@ -14,10 +14,10 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// A work item is poison if it kills its process each time, by a stack overflow or the memory it
-// takes, or if its result can never be stored. It would be retried for ever, and would take
-// other work items of its process with it. So after maxLostDeliveries lost deliveries the
-// instance fails, and its code is not run. The new events still go into the history, so the
+// A work item is poison if it kills its process each time, for example by a stack overflow or by
+// its memory. So is one whose result can never be stored. It would be retried for ever, and
+// would take other work items of its process with it. So after maxLostDeliveries lost deliveries
+// the instance fails, and its code is not run. The new events still go into the history, so the
 // instance can be rewound once its code is mended.
 
 // failurePoison is the failure type of such an instance.
