@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/orchestrate/durabletask"
 	"github.com/forebayhq/forebay/internal/retry"
 )
 
@@ -38,7 +38,7 @@ func (o Options) WithDefaults() Options {
 	o.Orchestrations.ConcurrentTurns = or(o.Orchestrations.ConcurrentTurns, 64)
 	o.Orchestrations.ConcurrentActivities = or(o.Orchestrations.ConcurrentActivities, 256)
 	o.Orchestrations.LockDuration = or(o.Orchestrations.LockDuration, time.Minute)
-	o.Orchestrations.GRPC.MaxMessageBytes = or(o.Orchestrations.GRPC.MaxMessageBytes, orchestrate.DefaultMaxMessage)
+	o.Orchestrations.GRPC.MaxMessageBytes = or(o.Orchestrations.GRPC.MaxMessageBytes, durabletask.DefaultMaxMessage)
 	o.ShutdownTimeout = or(o.ShutdownTimeout, 30*time.Second)
 	o.Version = or(o.Version, "devel")
 	o.defaultModels()

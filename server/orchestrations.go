@@ -12,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/orchestrate/durabletask"
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
@@ -40,11 +41,13 @@ func (s *Server) openOrchestrations() error {
 		retries[name] = a.Retry.policy()
 	}
 	s.orchestrations = orchestrate.New(orchestrate.Options{
-		Store: s.store.Orchestrations, Blobs: s.blobs, Registry: registry, Logger: s.log, Turns: o.ConcurrentTurns, Activities: o.ConcurrentActivities, Lock: o.LockDuration,
-		Retries: retries, MaxBytes: s.options.Limits.MaxInputBytes, MaxMessage: o.GRPC.MaxMessageBytes, MemoryBytes: s.options.Limits.MemoryBytes, Grace: s.options.ShutdownTimeout,
+		Store: s.store.Orchestrations, Blobs: s.blobs, Registry: registry, Logger: s.log, ConcurrentOrchestrations: o.ConcurrentTurns, ConcurrentActivities: o.ConcurrentActivities, Lock: o.LockDuration,
+		Retries: retries, MaxBytes: s.options.Limits.MaxInputBytes, Grace: s.options.ShutdownTimeout,
 		Limits: s.limits, Remote: o.GRPC.Address != "", Observe: s.telemetry.Orchestrations(),
 		Jobs: calledJobs{s.jobs, s.store, s.options.Limits.MaxInputBytes},
 	})
+	s.durableTask = durabletask.New(durabletask.Options{Service: s.orchestrations, Logger: s.log, MaxBytes: s.options.Limits.MaxInputBytes,
+		MaxMessage: o.GRPC.MaxMessageBytes, MemoryBytes: s.options.Limits.MemoryBytes, Limits: s.limits})
 	return nil
 }
 
@@ -53,11 +56,11 @@ const minGRPCConnections = 16
 
 // serveDurableTask serves the Durable Task protocol until ctx ends.
 func (s *Server) serveDurableTask(ctx context.Context, listener net.Listener) error {
-	g := orchestrate.GRPC{Authenticate: s.keys.Authenticate, Hold: s.keys.Hold, Grace: max(time.Second, s.options.ShutdownTimeout), Connections: max(minGRPCConnections, s.options.Limits.connections()/4)}
+	o := durabletask.ServeOptions{Authenticate: s.keys.Authenticate, Hold: s.keys.Hold, Grace: max(time.Second, s.options.ShutdownTimeout), Connections: max(minGRPCConnections, s.options.Limits.connections()/4)}
 	if s.certificate.Load() != nil {
-		g.TLS = &tls.Config{GetCertificate: s.certificateNow, MinVersion: tls.VersionTLS12}
+		o.TLS = &tls.Config{GetCertificate: s.certificateNow, MinVersion: tls.VersionTLS12}
 	}
-	return s.orchestrations.Serve(ctx, listener, g)
+	return s.durableTask.Serve(ctx, listener, o)
 }
 
 // GRPCAddr waits until Run listens and returns the address of the Durable Task protocol. It
@@ -112,7 +115,7 @@ type calledJobs struct {
 	limit int64 // largest result, in bytes
 }
 
-func (c calledJobs) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, caller *orchestrate.Activity) error {
+func (c calledJobs) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, caller *orchestrate.ActivityItem) error {
 	name, err := c.store.Queues.TenantName(ctx, tenant)
 	if err != nil {
 		return err

@@ -26,6 +26,7 @@ import (
 	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/orchestrate/durabletask"
 	"github.com/forebayhq/forebay/internal/payload"
 	"github.com/forebayhq/forebay/internal/retention"
 	"github.com/forebayhq/forebay/internal/sleep"
@@ -51,6 +52,7 @@ type Server struct {
 	bus            *bus.Service
 	webhooks       *webhook.Service
 	orchestrations *orchestrate.Service
+	durableTask    *durabletask.Server
 	documents      *documents.Service
 	sources        []*blob.Source // sources of documents
 	deployments    *deployments

@@ -89,7 +89,7 @@ func (s *Server) watchStore() error {
 	if err := s.telemetry.Budgets(s.budgetUse); err != nil {
 		return err
 	}
-	if err := s.telemetry.OpenOrchestrations(s.store.Orchestrations.OpenOrchestrations, s.store.Orchestrations.OldestTurns); err != nil {
+	if err := s.telemetry.OpenOrchestrations(s.store.Orchestrations.OpenOrchestrations, s.store.Orchestrations.OldestReady); err != nil {
 		return err
 	}
 	return s.telemetry.Deployments(s.deployments.inFlight, s.deployments.List)

@@ -219,7 +219,7 @@ func (w *workflows) run(ctx *task.WorkflowContext, name string, ended []orchestr
 			run.Ended(number, result, nil)
 		} else {
 			run.Ended(number, nil, &workflow.Failure{Type: e.Failure, Message: err.Error()})
-			ended[i].Tolerated = run.Tolerates(number)
+			ended[i].Handled = run.Tolerates(number)
 		}
 		begin()
 	}

@@ -12,32 +12,34 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-func (h *hub) NextActivityWorkItem(ctx context.Context) (*backend.ActivityWorkItem, error) {
+func (h *taskHub) NextActivityWorkItem(ctx context.Context) (*backend.ActivityWorkItem, error) {
 	for {
 		select {
 		case a := <-h.activities:
 			var e *protos.HistoryEvent
 			err := panics.Run(h.log, "reading an activity", func() (err error) {
-				e, err = decodeEvent(a.Event.Bytes)
+				e, err = history.Decode(a.Event.Bytes)
 				return err
 			})
 			if err != nil || e.GetTaskScheduled() == nil {
 				h.refuse(ctx, a)
 				continue
 			}
-			h.carried.Store(e, a)
-			return &backend.ActivityWorkItem{SequenceNumber: a.Token, InstanceID: api.InstanceID(a.ID), NewEvent: e, Properties: map[string]any{turnKey: a}}, nil
+			h.inProgress.Store(e, a)
+			return &backend.ActivityWorkItem{SequenceNumber: a.Token, InstanceID: api.InstanceID(a.ID), NewEvent: e, Properties: map[string]any{itemKey: a}}, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// fetch reads an activity from blob storage before it is carried out. One that is not there is refused.
-func (h *hub) fetch(ctx context.Context, a *Activity) {
+// fetch loads an activity's event from blob storage before the activity is executed. An activity
+// whose event is gone is refused.
+func (h *taskHub) fetch(ctx context.Context, a *ActivityItem) {
 	var event []byte
 	err := panics.Run(h.log, "reading an activity", func() (err error) {
 		bound, cancel := h.bound(ctx, a.Token)
@@ -45,7 +47,7 @@ func (h *hub) fetch(ctx context.Context, a *Activity) {
 		event, err = h.load(bound, a.Event)
 		return err
 	})
-	if err == nil || errors.Is(err, errHistory) {
+	if err == nil || errors.Is(err, history.ErrUnreadable) {
 		a.Event.Bytes = event
 		h.activities <- a
 		return
@@ -53,70 +55,72 @@ func (h *hub) fetch(ctx context.Context, a *Activity) {
 	defer h.release(a.Token)
 	ctx, stop := settling(ctx)
 	defer stop()
-	abandoned := h.store.AbandonActivity(ctx, a, h.pause(a.Lost+4), false)
+	abandoned := h.store.AbandonActivity(ctx, a, h.backoff(a.Lost+4), false)
 	if err = errors.Join(err, abandoned); !errors.Is(err, forebay.ErrLockLost) {
 		h.log.Warn("cannot read an activity", slog.String("instance", a.ID), slog.Any("error", err))
 	}
 }
 
 // refuse fails an activity that cannot be read.
-func (h *hub) refuse(ctx context.Context, a *Activity) {
+func (h *taskHub) refuse(ctx context.Context, a *ActivityItem) {
 	defer h.release(a.Token)
-	err := h.settle(ctx, a, failedEvent(int32(a.EventID), "", &protos.TaskFailureDetails{ErrorType: "Unreadable", ErrorMessage: "the activity cannot be read", IsNonRetriable: true}))
+	err := h.settle(ctx, a, history.TaskFailed(int32(a.EventID), "", &protos.TaskFailureDetails{ErrorType: "Unreadable", ErrorMessage: "the activity cannot be read", IsNonRetriable: true}))
 	if err != nil {
 		h.log.Error("cannot fail an activity that cannot be read", slog.Any("error", err))
 	}
 }
 
-// maxLost is how often an activity or a turn may take its process with it.
-const maxLost = 10
+// maxLostDeliveries is how often a work item may be lost with its process before it counts as
+// poison.
+const maxLostDeliveries = 10
 
-// CompleteActivityWorkItem stores what came of an attempt: the instance hears of it, or the activity is tried again.
-func (h *hub) CompleteActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) (err error) {
+// CompleteActivityWorkItem stores the outcome of an attempt. The instance gets the final
+// outcome; any other schedules a retry.
+func (h *taskHub) CompleteActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) (err error) {
 	defer panics.Contain(&err, h.log, "storing an activity's result")
-	a := wi.Properties[turnKey].(*Activity)
-	defer h.answered(backend.GetActivityExecutionKey(a.ID, int32(a.EventID)))
+	a := wi.Properties[itemKey].(*ActivityItem)
+	defer h.workers.ActivityDone(h.tenant, a.ID, int32(a.EventID))
 	if h.cutOff(a.Token) {
-		return errStopping // which gives it back
+		return errStopping // the engine then abandons it
 	}
 	if err := h.settle(ctx, a, wi.Result); err != nil {
 		return err
 	}
-	h.carried.Delete(wi.NewEvent)
+	h.inProgress.Delete(wi.NewEvent)
 	h.release(a.Token)
 	return nil
 }
 
-// settle stores the outcome of an attempt, unless another has the activity by now.
-func (h *hub) settle(ctx context.Context, a *Activity, result *protos.HistoryEvent) error {
+// settle stores the outcome of an attempt, unless the lock is lost.
+func (h *taskHub) settle(ctx context.Context, a *ActivityItem, result *protos.HistoryEvent) error {
 	outcome, err := h.outcome(a, result)
 	if err != nil {
 		return err
 	}
-	put, err := h.keepResult(ctx, a, &outcome.Event)
+	put, err := h.storeActivityResult(ctx, a, &outcome.Event)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	err = h.store.SettleActivity(ctx, a, outcome)
-	h.refused(ctx, err, put)
+	h.deleteIfRefused(ctx, err, put)
 	if err != nil {
 		return unlessLost(err)
 	}
-	h.opts.Observe(Taken{Kind: WorkActivity, Name: a.Name, Outcome: outcome.Outcome})
+	h.opts.Observe(ProcessedItem{Kind: KindActivity, Name: a.Name, Outcome: outcome.Outcome})
 	return nil
 }
 
-func (h *hub) outcome(a *Activity, result *protos.HistoryEvent) (o ActivityOutcome, err error) {
+func (h *taskHub) outcome(a *ActivityItem, result *protos.HistoryEvent) (o ActivityOutcome, err error) {
 	if size := len(result.GetTaskCompleted().GetResult().GetValue()); int64(size) > h.opts.MaxBytes {
-		result = failedEvent(int32(a.EventID), result.GetTaskCompleted().GetTaskExecutionId(), &protos.TaskFailureDetails{
+		result = history.TaskFailed(int32(a.EventID), result.GetTaskCompleted().GetTaskExecutionId(), &protos.TaskFailureDetails{
 			ErrorType: string(forebay.CodePayloadTooLarge), ErrorMessage: fmt.Sprintf("the result has %d bytes; the limit is %d", size, h.opts.MaxBytes), IsNonRetriable: true})
 	}
 	o.Outcome = ActivitySucceeded
 	if failed := result.GetTaskFailed(); failed != nil {
-		boundFailure(failed.GetFailureDetails())
-		why := failureOf(failed.GetFailureDetails())
+		history.BoundFailure(failed.GetFailureDetails())
+		why := history.FailureOf(failed.GetFailureDetails())
 		if why == nil {
 			why = &forebay.OrchestrationFailure{Type: "Unknown", Message: "the activity failed"}
 		}
@@ -130,30 +134,15 @@ func (h *hub) outcome(a *Activity, result *protos.HistoryEvent) (o ActivityOutco
 	return o, err
 }
 
-// cutOff reports whether the attempt was ended because the server stops.
-func (s *Service) cutOff(token int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.held[token]
-	return h != nil && errors.Is(context.Cause(h.ctx), errStopping)
-}
-
-// AbandonActivityWorkItem is for an attempt that came to nothing, such as one whose process has left.
-func (h *hub) AbandonActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) (err error) {
+// AbandonActivityWorkItem returns an attempt without an outcome to its queue, for example when
+// its worker has left.
+func (h *taskHub) AbandonActivityWorkItem(ctx context.Context, wi *backend.ActivityWorkItem) (err error) {
 	defer panics.Contain(&err, h.log, "giving an activity back")
-	a := wi.Properties[turnKey].(*Activity)
-	defer h.answered(backend.GetActivityExecutionKey(a.ID, int32(a.EventID)))
-	h.carried.Delete(wi.NewEvent)
+	a := wi.Properties[itemKey].(*ActivityItem)
+	defer h.workers.ActivityDone(h.tenant, a.ID, int32(a.EventID))
+	h.inProgress.Delete(wi.NewEvent)
 	defer h.release(a.Token)
 	ctx, cancel := settling(ctx)
 	defer cancel()
-	return unlessLost(h.store.AbandonActivity(ctx, a, h.pause(a.Lost+1), h.mayHaveBegun(a.Token)))
-}
-
-// mayHaveBegun reports whether an attempt that came to nothing counts as one.
-func (s *Service) mayHaveBegun(token int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.held[token]
-	return !s.stopped && (h == nil || !h.idle)
+	return unlessLost(h.store.AbandonActivity(ctx, a, h.backoff(a.Lost+1), h.mayHaveBegun(a.Token)))
 }

@@ -6,14 +6,16 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/api/protos"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 )
 
-// What an operator does to an instance by an API is in the audit log, with the act itself, but for inputs, outputs and reasons.
-// What applications do, which start instances and send them events, is in the instances' histories.
+// The audit log records what operators do to instances, without inputs, outputs and reasons.
+// Starts and events of applications are not in it: they are in the instances' histories.
 
-// act is the audit row of what somebody does by an API. What the program does itself has none.
+// act returns the audit row of an action of an API caller. Actions of the program itself have
+// none.
 func act(ctx context.Context, tenant, action, instance string, detail any) audit.Act {
 	if !forebay.HasActor(ctx) {
 		return audit.Act{}
@@ -27,9 +29,9 @@ func act(ctx context.Context, tenant, action, instance string, detail any) audit
 	return a
 }
 
-// actOf is the audit row of who sends an instance an event.
+// actOf returns the audit row of an event that a caller sends to an instance.
 func actOf(ctx context.Context, tenant, instance string, e *protos.HistoryEvent) audit.Act {
-	switch effectOf(e) {
+	switch EffectOf(e) {
 	case Suspends:
 		return act(ctx, tenant, "suspend-orchestration", instance, nil)
 	case Resumes:
@@ -40,18 +42,19 @@ func actOf(ctx context.Context, tenant, instance string, e *protos.HistoryEvent)
 	return audit.Act{}
 }
 
-// restartDetail is what the audit log says of a restart. It says nothing of what the instance is given.
+// restartDetail is the audit detail of a restart. It leaves out the input.
 type restartDetail struct {
 	Orchestrator string `json:"orchestrator"`
 	NewID        string `json:"new_id,omitempty"`
 }
 
-// replacedDetail is what the audit log says of an instance that was purged because another was started with its id.
+// replacedDetail is the audit detail of an instance that was purged so that a new one could take
+// its id.
 type replacedDetail struct {
 	Replaced bool `json:"replaced"`
 }
 
-// purgeDetail is what the audit log says of which instances were deleted: those of them that were over.
+// purgeDetail is the audit detail of a bulk purge: the filter. Only ended instances were purged.
 type purgeDetail struct {
 	Prefix   string                        `json:"prefix,omitempty"`
 	Statuses []forebay.OrchestrationStatus `json:"statuses,omitempty"`

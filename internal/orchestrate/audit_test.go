@@ -8,14 +8,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dapr/durabletask-go/api"
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/raced"
 )
 
-// What somebody does to instances is in the audit log, without what it carries; what is refused is not, nor what the program does itself.
+// Actions on instances are in the audit log, without their payloads. Refused actions and those
+// of the program itself are not.
 func TestAudit(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	onBoth(t, func(t *testing.T, where db.Options) {
@@ -69,13 +70,9 @@ func TestAudit(t *testing.T) {
 			_, err = p.PurgeMany(by, tenant, ListRequest{Prefix: "bel"})
 			must(err)
 		}
-		// By gRPC.
-		no, err := p.store.Queues.EnsureTenant(t.Context(), tenant)
-		must(err)
 		must(p.Terminate(t.Context(), tenant, other, ""))
 		p.ends(t, other, forebay.OrchestrationTerminated)
-		_, err = p.hub(no).PurgeWorkflowState(by, api.InstanceID(other), nil, false, false)
-		must(err)
+		must(p.Purge(by, tenant, other))
 
 		entries, _, err := p.store.Audit.Entries(t.Context(), forebay.AuditFilter{}, 0, 100)
 		must(err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 )

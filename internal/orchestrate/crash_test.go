@@ -18,13 +18,15 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/raced"
 )
 
-// childVariable makes this test binary a process that carries orchestrations out: it holds a child as JSON.
+// childVariable makes this test binary a process that executes orchestrations. It holds a child
+// as JSON.
 const childVariable = "FOREBAY_TEST_ORCHESTRATE"
 
 type child struct {
@@ -34,7 +36,7 @@ type child struct {
 	Blobs             string // the folder of large payloads
 }
 
-// counted is the result of an activity. Of one in 25 it is large.
+// counted is the result of an activity. One in 25 is large.
 type counted struct {
 	N   int
 	Pad string
@@ -51,7 +53,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runChild starts the instances that there are not yet, carries them out and says "done" once all are over. It ends with its standard input.
+// runChild starts the missing instances, executes all, and says "done" once they have ended. It
+// ends with its standard input.
 func runChild(raw string) error {
 	var c child
 	if err := json.Unmarshal([]byte(raw), &c); err != nil {
@@ -141,7 +144,7 @@ func (c child) fan(ctx *task.WorkflowContext) (any, error) {
 	return sum, nil
 }
 
-// childProcess is one under way.
+// childProcess is a running child.
 type childProcess struct {
 	command *exec.Cmd
 	stdin   io.Closer
@@ -181,8 +184,9 @@ func (p *childProcess) kill() {
 	_ = p.command.Wait()
 }
 
-// TestSurvivesKills kills processes at random moments while instances fan out over activities of which some fail. Each instance
-// completes, and each activity has one result in its history. Of large results each that is in use is there, and the sweep finds all others.
+// TestSurvivesKills kills processes at random while instances fan out over activities, some of
+// which fail. Each instance completes, and each activity has one result in its history. Large
+// results in use are there, and the sweep finds all others.
 func TestSurvivesKills(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	onBoth(t, func(t *testing.T, where db.Options) {
@@ -243,12 +247,12 @@ func checkKilled(t *testing.T, c child, kills int) {
 		if err != nil || o.Status != forebay.OrchestrationCompleted || string(o.Output) != fmt.Sprint(c.FanOut*(c.FanOut-1)/2) {
 			t.Fatalf("%+v: %v", o, err)
 		}
-		history, err := service.History(t.Context(), tenant, id)
+		past, err := service.History(t.Context(), tenant, id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		results := map[int]int{}
-		for _, e := range history {
+		for _, e := range past {
 			switch e.Type {
 			case "TaskCompleted":
 				results[*e.ScheduledID]++

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/dapr/durabletask-go/api"
 	"github.com/dapr/durabletask-go/api/protos"
@@ -15,161 +13,107 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// executor carries turns and activities out: here if the code is known here, else in a process that is connected.
-type executor struct{ *hub }
+// executor executes work items: Go functions in this process, all others on connected workers.
+type executor struct{ *taskHub }
 
-// remoteTurn bounds how long a connected process may take for a turn: its code only decides, and waits for nothing.
-const remoteTurn = time.Minute
-
-var errNobody = errors.New("no process that is connected can carry it out")
-
-func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (resp *protos.WorkflowResponse, err error) {
-	err = panics.Run(x.log, "a turn", func() (err error) {
-		resp, err = x.executeWorkflow(ctx, id, old, arrived, opts)
+func (x executor) ExecuteWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, _ backend.ExecuteOptions) (resp *protos.WorkflowResponse, err error) {
+	err = panics.Run(x.log, "an orchestration work item", func() (err error) {
+		resp, err = x.executeWorkflow(ctx, id, old, arrived)
 		return err
 	})
-	if err == nil || errors.Is(err, errCutShort) || errors.Is(err, panics.ErrPanicked) {
-		x.tried.Store(string(id), struct{}{})
+	if err == nil || errors.Is(err, ErrWorkerGone) || errors.Is(err, panics.ErrPanicked) {
+		x.poisonSuspects.Store(string(id), struct{}{})
 	}
 	return resp, err
 }
 
-// errCutShort is that a connected process has left in the middle of a turn.
-var errCutShort = errors.New("the process that carried it out is gone")
-
-func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.WorkflowResponse, error) {
-	if turn, ok := x.halted.LoadAndDelete(string(id)); ok {
-		return takeIn(turn.(*Turn), old, arrived), nil
+func (x executor) executeWorkflow(ctx context.Context, id api.InstanceID, old, arrived []*protos.HistoryEvent) (*protos.WorkflowResponse, error) {
+	if item, ok := x.skipsCode.LoadAndDelete(string(id)); ok {
+		return responseWithoutCode(item.(*OrchestrationItem), old, arrived), nil
 	}
-	if name := started(old, arrived).GetName(); x.registry.hasOrchestrator(name) {
+	if name := history.Started(old, arrived).GetName(); x.registry.hasOrchestrator(name) {
 		if f := x.registry.orderedFunc(name); f != nil {
 			resp, err := x.executeOrdered(ctx, f, id, name, old, arrived)
 			withoutExecutionIDs(resp)
 			return resp, err
 		}
-		resp, err := replay(ctx, task.NewTaskExecutorWithLogger(x.registry.engine, engineLog{x.log}), id, old, arrived)
+		resp, err := history.Replay(ctx, task.NewTaskExecutorWithLogger(x.registry.engine, EngineLog{x.log}), id, old, arrived)
 		withoutExecutionIDs(resp)
-		return x.limitAnew(resp), err
+		return x.limitContinuations(resp), err
 	}
-	if again, ok := x.anew.Load(string(id)); ok {
-		again.(*beginning).keepVersion(arrived)
+	if again, ok := x.continuations.Load(string(id)); ok {
+		again.(*continuation).keepVersion(arrived)
 	}
-	old, arrived = effective(old, arrived)
-	if why := x.tooLargeToSend(&protos.WorkflowRequest{InstanceId: string(id), PastEvents: old, NewEvents: arrived}, "the history and what has arrived have"); why != "" {
-		p := newPast()
-		p.without(old)
-		p.without(arrived)
-		return failed(id, p.last+1, failureMessageTooLarge, why), nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, remoteTurn)
-	defer cancel()
-	resp, err := handOut(ctx, x.hub, func(ctx context.Context) (*protos.WorkflowResponse, error) {
-		return x.remote.ExecuteWorkflow(ctx, id, asNumbered(old), asNumbered(arrived), opts)
-	})
-	if err != nil && ctx.Err() == nil && !errors.Is(err, errNobody) {
-		err = errCutShort
-	}
+	resp, err := x.workers.ExecuteOrchestrator(ctx, x.tenant, string(id), old, arrived)
 	if err != nil {
 		return nil, err
 	}
-	resp = x.limitAnew(x.checked(resp, id, old, arrived))
-	numberAgain(resp, old, arrived)
-	if again, ok := x.anew.Load(string(id)); ok {
-		again.(*beginning).noteVersion(resp, started(old, arrived))
+	resp = x.limitContinuations(resp)
+	if again, ok := x.continuations.Load(string(id)); ok {
+		again.(*continuation).noteVersion(resp, history.Started(old, arrived))
 	}
 	return resp, nil
 }
 
-// beginning is what is known of an instance that continues as new in its turn.
-type beginning struct {
+// continuation records that an instance continued as new within one work item.
+type continuation struct {
 	times   int
-	version *wrapperspb.StringValue // of the execution that begins
+	version *wrapperspb.StringValue // of the next execution
 }
 
-// noteVersion notes the version that an instance of connected processes continues with: its own, or the one that it asks for.
-func (b *beginning) noteVersion(resp *protos.WorkflowResponse, was *protos.ExecutionStartedEvent) {
+// noteVersion notes the version that a worker's instance continues with: the version it asks
+// for, or else the one it has.
+func (b *continuation) noteVersion(resp *protos.WorkflowResponse, was *protos.ExecutionStartedEvent) {
 	b.version = was.GetVersion()
 	for _, a := range resp.GetActions() {
-		if version := a.GetCompleteWorkflow().GetNewVersion(); version != nil && forebay.ValidText(version.Value, maxVersion) {
+		if version := a.GetCompleteWorkflow().GetNewVersion(); version != nil && forebay.ValidText(version.Value, MaxVersionBytes) {
 			b.version = version
 		}
 	}
 }
 
-// keepVersion writes it into the event with which the execution begins. The engine makes that without.
-func (b *beginning) keepVersion(arrived []*protos.HistoryEvent) {
-	if begins := started(nil, arrived); begins != nil && begins.Version == nil {
+// keepVersion sets the version on the event that starts the new execution. The engine leaves it
+// out.
+func (b *continuation) keepVersion(arrived []*protos.HistoryEvent) {
+	if begins := history.Started(nil, arrived); begins != nil && begins.Version == nil {
 		begins.Version = b.version
 	}
 }
 
-// effective returns the events without those that resume what is not suspended, as a rewind does, or suspend what is: there are SDKs
-// that fail on them. What it leaves out of a history it leaves out of each longer one.
-func effective(old, arrived []*protos.HistoryEvent) (past, now []*protos.HistoryEvent) {
-	suspended := false
-	changes := func(events []*protos.HistoryEvent) []*protos.HistoryEvent {
-		kept, all := events, true
-		for i, e := range events {
-			does := effectOf(e)
-			leave := does == Suspends && suspended || does == Resumes && !suspended
-			if does == Suspends || does == Resumes {
-				suspended = does == Suspends
-			}
-			switch {
-			case leave && all: // the slice is not changed: others have it as well
-				kept, all = slices.Clone(events[:i]), false
-			case !leave && !all:
-				kept = append(kept, e)
-			}
-		}
-		return kept
-	}
-	past = changes(old)
-	return past, changes(arrived)
-}
+// maxContinuations is how often an instance may continue as new within one work item. The engine
+// has no limit.
+const maxContinuations = 20
 
-// maxAnew is how often an instance may continue as new in one turn, waiting for nothing. The engine would try for ever.
-const maxAnew = 20
-
-// limitAnew fails an instance that does so more often.
-func (x executor) limitAnew(resp *protos.WorkflowResponse) *protos.WorkflowResponse {
+// limitContinuations fails an instance that exceeds maxContinuations.
+func (x executor) limitContinuations(resp *protos.WorkflowResponse) *protos.WorkflowResponse {
 	for _, a := range resp.GetActions() {
 		if a.GetCompleteWorkflow().GetWorkflowStatus() != protos.OrchestrationStatus_ORCHESTRATION_STATUS_CONTINUED_AS_NEW {
 			continue
 		}
-		again, _ := x.anew.LoadOrStore(resp.InstanceId, new(beginning))
-		if b := again.(*beginning); b.times < maxAnew { // a turn is carried out by one goroutine at a time
+		again, _ := x.continuations.LoadOrStore(resp.InstanceId, new(continuation))
+		// One goroutine at a time executes an item.
+		if b := again.(*continuation); b.times < maxContinuations {
 			b.times++
 			continue
 		}
-		return failed(api.InstanceID(resp.InstanceId), a.Id, "ContinuesForEver", fmt.Sprintf("it continued as new more than %d times without waiting for anything", maxAnew))
+		return history.Failed(api.InstanceID(resp.InstanceId), a.Id, "ContinuesForEver", fmt.Sprintf("it continued as new more than %d times without waiting for anything", maxContinuations))
 	}
 	return resp
 }
 
-func started(old, arrived []*protos.HistoryEvent) *protos.ExecutionStartedEvent {
-	for _, events := range [2][]*protos.HistoryEvent{old, arrived} {
-		for _, e := range events {
-			if s := e.GetExecutionStarted(); s != nil {
-				return s
-			}
-		}
-	}
-	return nil
-}
-
-func (x executor) ExecuteActivity(ctx context.Context, id api.InstanceID, e *protos.HistoryEvent, opts backend.ExecuteOptions) (*protos.HistoryEvent, error) {
-	carried, ok := x.carried.Load(e)
+func (x executor) ExecuteActivity(ctx context.Context, id api.InstanceID, e *protos.HistoryEvent, _ backend.ExecuteOptions) (*protos.HistoryEvent, error) {
+	carried, ok := x.inProgress.Load(e)
 	if !ok {
-		return nil, errNobody
+		return nil, ErrNoWorker
 	}
-	a := carried.(*Activity)
+	a := carried.(*ActivityItem)
 	scheduled := e.GetTaskScheduled()
-	if a.Lost >= maxLost {
-		return failedEvent(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: "ActivityLost", IsNonRetriable: true,
+	if a.Lost >= maxLostDeliveries {
+		return history.TaskFailed(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: "ActivityLost", IsNonRetriable: true,
 			ErrorMessage: fmt.Sprintf("%d attempts were lost with the process that carried them out", a.Lost)}), nil
 	}
 	ctx, cancel := x.bound(ctx, a.Token)
@@ -177,51 +121,18 @@ func (x executor) ExecuteActivity(ctx context.Context, id api.InstanceID, e *pro
 	if f := x.registry.activity(a.Name); f != nil {
 		return x.call(ctx, f, a, e), nil
 	}
-	request := &protos.ActivityRequest{Name: scheduled.Name, Version: scheduled.Version, Input: scheduled.Input, TaskExecutionId: scheduled.TaskExecutionId,
-		ParentTraceContext: scheduled.ParentTraceContext, WorkflowInstance: &protos.WorkflowInstance{InstanceId: string(id)}}
-	if why := x.tooLargeToSend(request, "the activity and its input have"); why != "" {
-		return failedEvent(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: failureMessageTooLarge, ErrorMessage: why, IsNonRetriable: true}), nil
-	}
-	result, err := handOut(ctx, x.hub, func(ctx context.Context) (*protos.HistoryEvent, error) {
-		return x.remote.ExecuteActivity(ctx, id, e, opts)
-	})
-	if errors.Is(err, errNobody) {
+	result, err := x.workers.ExecuteActivity(ctx, x.tenant, string(id), e)
+	if errors.Is(err, ErrNoWorker) {
 		x.notBegun(a.Token)
 	}
 	return result, err
 }
 
-// notBegun notes of an attempt that it was handed to nobody.
-func (s *Service) notBegun(token int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if h := s.held[token]; h != nil {
-		h.idle = true
-	}
-}
-
-// bound returns a context that ends when the activity is not to be carried out here any more, and not just because no new ones are taken.
-func (s *Service) bound(ctx context.Context, token int64) (context.Context, context.CancelCauseFunc) {
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	s.mu.Lock()
-	h := s.held[token]
-	s.mu.Unlock()
-	if h == nil {
-		cancel(forebay.ErrLockLost)
-		return ctx, cancel
-	}
-	stop := context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })
-	return ctx, func(cause error) {
-		stop()
-		cancel(cause)
-	}
-}
-
-// call calls a Go function.
-func (x executor) call(ctx context.Context, f ActivityFunc, a *Activity, e *protos.HistoryEvent) (result *protos.HistoryEvent) {
+// call calls a Go activity.
+func (x executor) call(ctx context.Context, f ActivityFunc, a *ActivityItem, e *protos.HistoryEvent) (result *protos.HistoryEvent) {
 	scheduled := e.GetTaskScheduled()
 	fail := func(kind, message string, final bool) *protos.HistoryEvent {
-		return failedEvent(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: kind, ErrorMessage: message, IsNonRetriable: final})
+		return history.TaskFailed(e.EventId, scheduled.TaskExecutionId, &protos.TaskFailureDetails{ErrorType: kind, ErrorMessage: message, IsNonRetriable: final})
 	}
 	defer func() {
 		if v := recover(); v != nil {
@@ -246,8 +157,20 @@ func (x executor) call(ctx context.Context, f ActivityFunc, a *Activity, e *prot
 		}
 		output = wrapperspb.String(string(encoded))
 	}
-	return completedEvent(e.EventId, scheduled.TaskExecutionId, output)
+	return history.TaskCompleted(e.EventId, scheduled.TaskExecutionId, output)
 }
 
-// Shutdown is the engine's; nothing here has to be shut down.
+// Shutdown has nothing to do.
 func (x executor) Shutdown(context.Context) error { return nil }
+
+// withoutExecutionIDs removes the task execution ids from the response of a Go orchestrator. The
+// engine makes up one for each activity, and nothing here reads it. Workers get it as field 7 of
+// ActivityRequest. Microsoft's SDKs expect a map of tags there and fail to read the work item.
+// Ids in the responses of Dapr workers are kept.
+func withoutExecutionIDs(resp *protos.WorkflowResponse) {
+	for _, a := range resp.GetActions() {
+		if t := a.GetScheduleTask(); t != nil {
+			t.TaskExecutionId = ""
+		}
+	}
+}

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 )
 
-// blocking knows "many", which calls as many activities as its input says, each of which says that it has begun and ends when it may.
+// blocking registers "many", which calls as many activities as its input says. Each activity
+// reports that it has begun, and ends when it is told to.
 func blocking(t *testing.T, again forebay.RetryPolicy) (r *Registry, begun, end chan struct{}) {
 	r, begun, end = NewRegistry(), make(chan struct{}, 100), make(chan struct{})
 	add(t, r, "block", func(ctx context.Context, _ int) (any, error) {
@@ -47,7 +49,8 @@ func blocking(t *testing.T, again forebay.RetryPolicy) (r *Registry, begun, end 
 	return r, begun, end
 }
 
-// begins waits until so many activities have begun, for less than it takes the writer to look by itself for what it may have missed.
+// begins waits until so many activities have begun. It waits less than the writer's interval for
+// missed notifications.
 func begins(t *testing.T, begun <-chan struct{}, n int) {
 	t.Helper()
 	for i := range n {
@@ -68,13 +71,13 @@ func (p *process) startFor(t *testing.T, tenant, name, input string) string {
 	return id
 }
 
-// A tenant whose activities do not end leaves places for those of another, and has more of them begin as some end. One that is alone has all
-// places.
+// A tenant whose activities do not end leaves slots for another tenant, and gets more as some
+// end. A tenant alone gets all slots.
 func TestTenantsShareActivities(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		const places = 4
 		r, begun, end := blocking(t, forebay.RetryPolicy{MaxAttempts: 2, First: time.Hour, Max: time.Hour})
-		p := run(t, where, Options{Registry: r, Activities: places, Grace: time.Millisecond, Lock: time.Hour}) // no renewal has anything looked at anew
+		p := run(t, where, Options{Registry: r, ConcurrentActivities: places, Grace: time.Millisecond, Lock: time.Hour}) // no renewal has anything looked at anew
 		quick := func() {
 			t.Helper()
 			o, err := p.Wait(t.Context(), "quiet", p.startFor(t, "quiet", "one", "0"), time.Minute)
@@ -102,36 +105,37 @@ func TestTenantsShareActivities(t *testing.T) {
 // refusing refuses all jobs.
 type refusing struct{ Jobs }
 
-func (refusing) Submit(context.Context, int64, forebay.SubmitRequest, *Activity) error {
+func (refusing) Submit(context.Context, int64, forebay.SubmitRequest, *ActivityItem) error {
 	return forebay.Invalid("task", "is not known")
 }
 
-// An activity that is a job needs none of the places that activities have.
-func TestTasksNeedNoPlace(t *testing.T) {
+// An activity that is a job needs no slot.
+func TestJobsNeedNoSlot(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, begun, _ := blocking(t, forebay.RetryPolicy{})
 		addOrchestrator(t, r, "task", func(ctx *task.WorkflowContext) (any, error) {
 			return nil, activity(ctx, TaskActivity, TaskRequest{Task: "none"}, forebay.RetryPolicy{}).Await(nil)
 		})
-		p := run(t, where, Options{Registry: r, Activities: 1, Grace: time.Millisecond, Jobs: refusing{}})
+		p := run(t, where, Options{Registry: r, ConcurrentActivities: 1, Grace: time.Millisecond, Jobs: refusing{}})
 		p.start(t, StartRequest{Name: "many", Input: json.RawMessage("2")})
 		begins(t, begun, 1)
 		p.ends(t, p.start(t, StartRequest{Name: "task"}), forebay.OrchestrationFailed)
 	})
 }
 
-// payers says who pays for each job, and refuses it.
+// payers records whose budget pays for each job, and refuses the job.
 type payers struct {
 	refusing
 	keys chan string
 }
 
-func (p payers) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, a *Activity) error {
+func (p payers) Submit(ctx context.Context, tenant int64, req forebay.SubmitRequest, a *ActivityItem) error {
 	p.keys <- a.KeyID
 	return p.refusing.Submit(ctx, tenant, req, a)
 }
 
-// The budget of the API key that started an instance pays for its jobs, and for those of the instances that it calls.
+// The budget of the API key that started an instance pays for its jobs and for those of its
+// sub-orchestrations.
 func TestWhoPaysForTasks(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()

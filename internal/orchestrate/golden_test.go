@@ -14,14 +14,16 @@ import (
 
 	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
+	"google.golang.org/protobuf/encoding/protojson"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
-	"google.golang.org/protobuf/encoding/protojson"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
 var update = flag.Bool("update", false, "record the golden history anew")
 
-// golden does something of everything.
+// golden registers an orchestrator that uses every feature.
 func golden(t *testing.T) *Registry {
 	r := NewRegistry()
 	add(t, r, "double", func(_ context.Context, n int) (any, error) { return 2 * n, nil })
@@ -72,7 +74,7 @@ func golden(t *testing.T) *Registry {
 	return r
 }
 
-// A history that an earlier build recorded is replayed by this one to the same end, and asks for nothing new.
+// A history that an earlier build has recorded replays to the same end and asks for nothing new.
 func TestGoldenHistory(t *testing.T) {
 	const file = "testdata/history.jsonl"
 	r := golden(t)
@@ -92,17 +94,17 @@ func TestGoldenHistory(t *testing.T) {
 		events = append(events, e)
 	}
 	end := events[len(events)-1].GetExecutionCompleted()
-	code := task.NewTaskExecutorWithLogger(r.engine, engineLog{New(Options{}).log})
-	// Of each length of the history, as it was after each turn.
+	code := task.NewTaskExecutorWithLogger(r.engine, EngineLog{New(Options{}).log})
+	// For each prefix of the history, as it was after each work item.
 	for n, e := range events[:len(events)-1] {
 		if e.GetWorkflowStarted() != nil && n > 0 {
-			resp, err := replay(t.Context(), code, "golden", events[:n], nil)
+			resp, err := history.Replay(t.Context(), code, "golden", events[:n], nil)
 			if err != nil || len(resp.Actions) != 0 {
 				t.Fatalf("after %d events the code asks for %v: %v", n, resp.GetActions(), err)
 			}
 		}
 	}
-	resp, err := replay(t.Context(), code, "golden", events[:len(events)-1], nil)
+	resp, err := history.Replay(t.Context(), code, "golden", events[:len(events)-1], nil)
 	if err != nil || len(resp.Actions) != 1 {
 		t.Fatalf("%v: %v", resp, err)
 	}
@@ -120,11 +122,11 @@ func recordGolden(t *testing.T, r *Registry, file string) {
 		t.Fatal(err)
 	}
 	p.ends(t, id, forebay.OrchestrationCompleted)
-	row, err := p.row(t.Context(), tenant, id)
+	row, err := p.Row(t.Context(), tenant, id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	events, err := p.history(t.Context(), row.No)
+	events, err := p.Events(t.Context(), row.No)
 	if err != nil {
 		t.Fatal(err)
 	}

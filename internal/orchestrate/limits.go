@@ -7,8 +7,9 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// takeStart takes what an instance that a client starts needs of the tenant's limits. at is when it is to start; 0: now.
-func (s *Service) takeStart(ctx context.Context, tenant, at, size int64) (done func(), err error) {
+// takeStart takes what a new instance needs from the tenant's limits. at is its start in
+// milliseconds; 0: now.
+func (s *Instances) takeStart(ctx context.Context, tenant, at, size int64) (done func(), err error) {
 	if s.opts.Limits == nil {
 		return func() {}, nil
 	}
@@ -25,12 +26,12 @@ func (s *Service) takeStart(ctx context.Context, tenant, at, size int64) (done f
 	return s.takeBoth(ctx, name, forebay.LimitOrchestrations, size)
 }
 
-// takeEvent takes what an event that a client sends needs.
-func (s *Service) takeEvent(ctx context.Context, tenant string, size int64) (done func(), err error) {
+// takeEvent takes what an event of a client needs from the tenant's limits.
+func (s *Instances) takeEvent(ctx context.Context, tenant string, size int64) (done func(), err error) {
 	return s.takeBoth(ctx, tenant, forebay.LimitOrchestrationEvents, size)
 }
 
-func (s *Service) takeBoth(ctx context.Context, tenant string, name forebay.LimitName, size int64) (done func(), err error) {
+func (s *Instances) takeBoth(ctx context.Context, tenant string, name forebay.LimitName, size int64) (done func(), err error) {
 	one, err := s.opts.Limits.Take(ctx, tenant, name, 1)
 	if err != nil {
 		return nil, err

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
-// inBubble runs a test on SQLite in a bubble, whose clock is the database's.
+// inBubble runs a test on SQLite in a bubble, whose clock the database uses.
 func inBubble(t *testing.T, test func(*testing.T, *process)) func(r *Registry, opts Options) {
 	path := filepath.Join(t.TempDir(), "forebay.db")
 	return func(r *Registry, opts Options) {
@@ -28,7 +30,7 @@ func inBubble(t *testing.T, test func(*testing.T, *process)) func(r *Registry, o
 	}
 }
 
-// An activity that takes longer than its lock is carried out once: the lock is renewed.
+// An activity that takes longer than its lock is executed once: the lock is renewed.
 func TestLocksAreRenewed(t *testing.T) {
 	var calls atomic.Int32
 	r := NewRegistry()
@@ -49,7 +51,8 @@ func TestLocksAreRenewed(t *testing.T) {
 	})(r, Options{Lock: 2 * time.Second})
 }
 
-// A repeat comes exactly after its delay, and ten that wait wait together: virtual time tells.
+// A retry comes exactly after its delay, and ten retries wait at the same time, as virtual time
+// shows.
 func TestRetriesKeepTime(t *testing.T) {
 	r := NewRegistry()
 	add(t, r, "flaky", func(ctx context.Context, _ any) (any, error) {
@@ -79,7 +82,7 @@ func TestRetriesKeepTime(t *testing.T) {
 	})(r, Options{})
 }
 
-// A timer of three days fires in three days, and nothing is done meanwhile.
+// A timer of three days fires in three days, and nothing happens meanwhile.
 func TestLongTimer(t *testing.T) {
 	const long = 3 * 24 * time.Hour
 	r := NewRegistry()
@@ -107,7 +110,7 @@ func TestLongTimer(t *testing.T) {
 	})(r, Options{})
 }
 
-// Work that another process makes ready is heard of at once.
+// A work item that another process makes ready is claimed at once.
 func TestProcessesShareWork(t *testing.T) {
 	t.Parallel()
 	where := db.Options{URL: pgtest.Database(t), Serve: true}
@@ -135,7 +138,7 @@ func TestProcessesShareWork(t *testing.T) {
 		})
 		return r
 	}
-	first, second := run(t, where, Options{Registry: registry(0), Activities: 2, Turns: 2}), run(t, where, Options{Registry: registry(1), Activities: 2, Turns: 2})
+	first, second := run(t, where, Options{Registry: registry(0), ConcurrentActivities: 2, ConcurrentOrchestrations: 2}), run(t, where, Options{Registry: registry(1), ConcurrentActivities: 2, ConcurrentOrchestrations: 2})
 	var ids []string
 	for range 20 {
 		ids = append(ids, first.start(t, StartRequest{Name: "steps"}))
@@ -148,12 +151,12 @@ func TestProcessesShareWork(t *testing.T) {
 	}
 }
 
-// What the engine logs never shows what users put in.
+// The engine's log never shows user data.
 func TestEngineLogShowsNoPayload(t *testing.T) {
 	var b strings.Builder
-	l := engineLog{newTextLogger(&b)}
-	e := newEvent()
-	e.EventType = completedEvent(1, "", value([]byte(`"secret"`))).EventType
+	l := EngineLog{newTextLogger(&b)}
+	e := history.NewEvent()
+	e.EventType = history.TaskCompleted(1, "", history.Value([]byte(`"secret"`))).EventType
 	l.Warnf("%v: dropping duplicate event: %v", "id", e)
 	if strings.Contains(b.String(), "secret") || !strings.Contains(b.String(), "HistoryEvent") {
 		t.Errorf("logged %s", b.String())

@@ -8,12 +8,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// engineLog is what the engine logs to. What it tells of every instance is for debugging, and events, which
-// hold what users put in, are named and not shown.
-type engineLog struct{ log *slog.Logger }
+// EngineLog is the logger of dapr/durabletask-go. Its info lines, which come with each instance,
+// are logged at debug level. Events hold user data: they are logged by their type only.
+type EngineLog struct{ Logger *slog.Logger }
 
-func (l engineLog) write(level slog.Level, format string, v []any) {
-	if !l.log.Enabled(context.Background(), level) {
+func (l EngineLog) write(level slog.Level, format string, v []any) {
+	if !l.Logger.Enabled(context.Background(), level) {
 		return
 	}
 	for i, a := range v {
@@ -25,14 +25,14 @@ func (l engineLog) write(level slog.Level, format string, v []any) {
 	if format != "" {
 		text = fmt.Sprintf(format, v...)
 	}
-	l.log.Log(context.Background(), level, "orchestration engine", slog.String("message", text))
+	l.Logger.Log(context.Background(), level, "orchestration engine", slog.String("message", text))
 }
 
-func (l engineLog) Debug(v ...any)            { l.write(slog.LevelDebug, "", v) }
-func (l engineLog) Debugf(f string, v ...any) { l.write(slog.LevelDebug, f, v) }
-func (l engineLog) Info(v ...any)             { l.write(slog.LevelDebug, "", v) }
-func (l engineLog) Infof(f string, v ...any)  { l.write(slog.LevelDebug, f, v) }
-func (l engineLog) Warn(v ...any)             { l.write(slog.LevelWarn, "", v) }
-func (l engineLog) Warnf(f string, v ...any)  { l.write(slog.LevelWarn, f, v) }
-func (l engineLog) Error(v ...any)            { l.write(slog.LevelError, "", v) }
-func (l engineLog) Errorf(f string, v ...any) { l.write(slog.LevelError, f, v) }
+func (l EngineLog) Debug(v ...any)            { l.write(slog.LevelDebug, "", v) }
+func (l EngineLog) Debugf(f string, v ...any) { l.write(slog.LevelDebug, f, v) }
+func (l EngineLog) Info(v ...any)             { l.write(slog.LevelDebug, "", v) }
+func (l EngineLog) Infof(f string, v ...any)  { l.write(slog.LevelDebug, f, v) }
+func (l EngineLog) Warn(v ...any)             { l.write(slog.LevelWarn, "", v) }
+func (l EngineLog) Warnf(f string, v ...any)  { l.write(slog.LevelWarn, f, v) }
+func (l EngineLog) Error(v ...any)            { l.write(slog.LevelError, "", v) }
+func (l EngineLog) Errorf(f string, v ...any) { l.write(slog.LevelError, f, v) }

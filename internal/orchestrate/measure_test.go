@@ -11,14 +11,15 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 )
 
-// What stands open is counted by status, and a turn that nobody takes grows old.
+// Open instances are counted by status, and the age of an unclaimed work item grows.
 func TestOpenOrchestrations(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
-		p := run(t, where, haltingCode(t, ""))
+		p := run(t, where, removableCode(t, ""))
 		for n, status := range []forebay.OrchestrationStatus{forebay.OrchestrationRunning, forebay.OrchestrationSuspended, forebay.OrchestrationTerminated, forebay.OrchestrationPending} {
 			name := "waiting"
 			if status == forebay.OrchestrationPending {
@@ -46,7 +47,7 @@ func TestOpenOrchestrations(t *testing.T) {
 			t.Errorf("%+v: %v", counts, err)
 		}
 		for begun := time.Now(); ; {
-			oldest, err := p.store.Orchestrations.OldestTurns(t.Context())
+			oldest, err := p.store.Orchestrations.OldestReady(t.Context())
 			if err != nil || len(oldest) != 2 || oldest[0].Orchestrator != "waiting" || oldest[0].Age != 0 || oldest[1].Orchestrator != "gone" {
 				t.Fatalf("%+v: %v", oldest, err)
 			}
@@ -60,10 +61,11 @@ func TestOpenOrchestrations(t *testing.T) {
 	})
 }
 
-// Each turn and each attempt is told once: by the process that took it, or, if it was lost, by the transaction that found that.
+// Each work item is observed once: by the process that had it, or, if it was lost, by the
+// transaction that found that.
 func TestObserve(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
-		options := haltingCode(t, "")
+		options := removableCode(t, "")
 		addOrchestrator(t, options.Registry, "one", func(ctx *task.WorkflowContext) (any, error) {
 			return nil, activity(ctx, "fails", nil, forebay.RetryPolicy{MaxAttempts: 2, First: time.Millisecond}).Await(nil)
 		})
@@ -72,7 +74,7 @@ func TestObserve(t *testing.T) {
 		p.store.Orchestrations.OnActivitiesLost(func(n int) { lost += n }) // on the writer's goroutine, which a claim waits for
 		id := p.start(t, StartRequest{Name: "one"})
 		for range 2 { // the second finds the first one's lock ended
-			claimed, err := p.store.Orchestrations.ClaimActivities(t.Context(), WorkRequest{Max: 1, Lock: time.Millisecond, Takes: func(_ int64, name string) bool { return name == "fails" }})
+			claimed, err := p.store.Orchestrations.ClaimActivities(t.Context(), ClaimRequest{Max: 1, Lock: time.Millisecond, Takes: func(_ int64, name string) bool { return name == "fails" }})
 			if err != nil || len(claimed) != 1 || claimed[0].ID != id {
 				t.Fatalf("%+v: %v", claimed, err)
 			}
@@ -83,8 +85,8 @@ func TestObserve(t *testing.T) {
 		}
 
 		var mu sync.Mutex
-		told := map[Taken]int{}
-		options.Observe = func(taken Taken) {
+		told := map[ProcessedItem]int{}
+		options.Observe = func(taken ProcessedItem) {
 			mu.Lock()
 			defer mu.Unlock()
 			told[taken]++
@@ -93,10 +95,10 @@ func TestObserve(t *testing.T) {
 		p = run(t, where, options)
 		p.ends(t, id, forebay.OrchestrationFailed)
 		p.stop()
-		want := map[Taken]int{
-			{Kind: WorkActivity, Name: "fails", Outcome: ActivityRetried}:                          1,
-			{Kind: WorkActivity, Name: "fails", Outcome: ActivityFailed}:                           1,
-			{Kind: WorkTurn, Name: "one", Outcome: TurnStored, Ended: forebay.OrchestrationFailed}: 1,
+		want := map[ProcessedItem]int{
+			{Kind: KindActivity, Name: "fails", Outcome: ActivityRetried}:                                   1,
+			{Kind: KindActivity, Name: "fails", Outcome: ActivityFailed}:                                    1,
+			{Kind: KindOrchestration, Name: "one", Outcome: ItemStored, Ended: forebay.OrchestrationFailed}: 1,
 		}
 		if !maps.Equal(told, want) {
 			t.Errorf("told %v", told)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/pgtest"
@@ -95,13 +96,23 @@ func (p *process) ends(t *testing.T, id string, want forebay.OrchestrationStatus
 		t.Fatal(err)
 	}
 	if o.Status != want {
-		history, _ := p.History(t.Context(), tenant, id)
-		for _, e := range history {
+		past, _ := p.History(t.Context(), tenant, id)
+		for _, e := range past {
 			t.Logf("%+v", e)
 		}
 		t.Fatalf("%s is %s (%+v), not %s", id, o.Status, o.Failure, want)
 	}
 	return o
+}
+
+// until waits until a condition holds.
+func until(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for begun := time.Now(); !so(); <-time.After(5 * time.Millisecond) {
+		if time.Since(begun) > time.Minute {
+			t.Fatal("not within a minute: ", what)
+		}
+	}
 }
 
 func add[T any](t testing.TB, r *Registry, name string, f func(context.Context, T) (any, error)) {
@@ -173,8 +184,8 @@ func TestFanOut(t *testing.T) {
 	})
 }
 
-// Ten activities that each fail twice with half a second between the tries take about a second together: the instance
-// is not needed for a repeat, and so they do not wait for each other.
+// Ten activities that each fail twice, with a retry delay of half a second, take about a second
+// together. Retries need no work item of the instance, so they do not wait for each other.
 func TestRetriesRunSideBySide(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
@@ -184,9 +195,9 @@ func TestRetriesRunSideBySide(t *testing.T) {
 			}
 			return n, nil
 		})
-		turns := atomic.Int32{}
+		orchestrations := atomic.Int32{}
 		addOrchestrator(t, r, "all", func(ctx *task.WorkflowContext) (any, error) {
-			turns.Add(1)
+			orchestrations.Add(1)
 			var tasks []task.Task
 			for i := range 10 {
 				tasks = append(tasks, activity(ctx, "flaky", i, forebay.RetryPolicy{MaxAttempts: 3, First: 500 * time.Millisecond, Coefficient: 1}))
@@ -216,13 +227,14 @@ func TestRetriesRunSideBySide(t *testing.T) {
 				seconds = append(seconds, a.StartedAt)
 			}
 		}
-		// If each waited for the one before, the last second attempt would begin nine seconds after the first.
+		// If each waited for the one before, the last retry would begin nine seconds after the
+		// first.
 		slices.SortFunc(seconds, time.Time.Compare)
 		if took, spread := o.CompletedAt.Sub(o.CreatedAt), seconds[9].Sub(seconds[0]); took < time.Second || spread > 8*time.Second {
 			t.Errorf("took %s, the second attempts began within %s", took, spread)
 		}
-		if n := turns.Load(); n > 12 {
-			t.Errorf("%d turns: the instance heard of failures that were tried again", n)
+		if n := orchestrations.Load(); n > 12 {
+			t.Errorf("%d work items: the instance heard of failures that were tried again", n)
 		}
 	})
 }
@@ -303,7 +315,7 @@ func TestFailures(t *testing.T) {
 				continue
 			}
 			if err := p.Rewind(t.Context(), tenant, id, ""); forebay.CodeOf(err) != forebay.CodeConflict || !strings.Contains(err.Error(), "restart it") {
-				t.Errorf("rewound to before its first turn: %v", err)
+				t.Errorf("rewound to before its first work item: %v", err)
 			}
 		}
 		if _, err := p.Start(t.Context(), tenant, StartRequest{Name: "large", Input: json.RawMessage(`"` + strings.Repeat("x", 2000) + `"`)}); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {

@@ -12,18 +12,19 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 )
 
-// waiting has an instance wait for the event "go" and return what it brings.
+// waiting awaits the event "go" and returns its data.
 func waiting(ctx *task.WorkflowContext) (any, error) {
 	var got json.RawMessage
 	err := ctx.WaitForSingleEvent("go", -1).Await(&got)
 	return got, err
 }
 
-// sees returns once the instance is as it should be.
+// sees waits until the instance is as it should be.
 func (p *process) sees(t *testing.T, id, what string, done func(OrchestrationRow) bool) {
 	t.Helper()
 	no, err := p.store.Queues.EnsureTenant(t.Context(), tenant)
@@ -32,7 +33,7 @@ func (p *process) sees(t *testing.T, id, what string, done func(OrchestrationRow
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := p.watch(ctx, no, id, func(row OrchestrationRow) (bool, error) { return done(row), nil }); err != nil {
+	if err := p.Watch(ctx, no, id, func(row OrchestrationRow) (bool, error) { return done(row), nil }); err != nil {
 		t.Fatalf("%s of %s is not seen: %v", what, id, err)
 	}
 }
@@ -42,15 +43,15 @@ func (p *process) until(t *testing.T, id string, want forebay.OrchestrationStatu
 	p.sees(t, id, string(want), func(row OrchestrationRow) bool { return row.Status == want })
 }
 
-// waitsFor returns once the history has an event of that type.
+// waitsFor waits until the history has an event of that type.
 func (p *process) waitsFor(t *testing.T, id, event string) {
 	t.Helper()
 	p.sees(t, id, event, func(OrchestrationRow) bool {
-		history, err := p.History(t.Context(), tenant, id)
+		past, err := p.History(t.Context(), tenant, id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return slices.ContainsFunc(history, func(e forebay.OrchestrationEvent) bool { return e.Type == event })
+		return slices.ContainsFunc(past, func(e forebay.OrchestrationEvent) bool { return e.Type == event })
 	})
 }
 
@@ -232,7 +233,8 @@ func TestTimersChildrenAndContinuing(t *testing.T) {
 		if want := `"3 task failed with an error: negative the task was canceled"`; string(o.Output) != want {
 			t.Errorf("%s, not %s", o.Output, want)
 		}
-		// What a child is called follows from what it is called by: that of the next round replaces it.
+		// The id of a child follows from that of its parent. So the child of the next round
+		// replaces it.
 		children, _, err := p.List(t.Context(), tenant, ListRequest{Name: "child"})
 		if err != nil || len(children) != 2 {
 			t.Fatalf("%d children: %v", len(children), err)
@@ -249,7 +251,7 @@ func TestTimersChildrenAndContinuing(t *testing.T) {
 	})
 }
 
-// Code that changes under an instance in a way that it cannot follow fails it, and says where.
+// A change of the code that an instance cannot follow fails the instance, and says where.
 func TestChangedCode(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		steps := func(names ...string) task.Workflow {
@@ -308,7 +310,7 @@ func TestChangedCode(t *testing.T) {
 				t.Errorf("%s: %+v", name, o.Failure)
 			}
 			p.stop()
-			// Once the code is what it was the instance can go on.
+			// The instance goes on once the old code is back.
 			p = run(t, where, with(steps("a", "timer", "wait")))
 			if err := p.Rewind(t.Context(), tenant, id, "the code is back"); err != nil {
 				t.Fatal(err)
@@ -359,7 +361,7 @@ func TestVersions(t *testing.T) {
 	})
 }
 
-// What an instance called in vain, for another's has that id, is not ended with it.
+// A terminated instance does not terminate another's child, whose id it tried to use.
 func TestTerminateSparesOthersChildren(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()
@@ -393,7 +395,7 @@ func TestTerminateSparesOthersChildren(t *testing.T) {
 	})
 }
 
-// A terminate ends what an instance has called as well, and activities under way are cut off.
+// A termination reaches sub-orchestrations, and running activities are dropped.
 func TestTerminateReachesChildren(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r := NewRegistry()

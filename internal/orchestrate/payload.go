@@ -19,14 +19,18 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	bounded "github.com/forebayhq/forebay/internal/memory"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
-// Large payloads are kept in blob storage (claim-check), so that neither the transactions nor the tables grow with them. Each is written before the
-// transaction that refers to it, and removed a while after the one that forgets it. What a crash leaves behind in between belongs to nobody, and the
-// sweep removes it. The histories that turns are replayed from stay in memory whole: of those only processes that do not know an instance yet read
-// from blob storage.
+// Large payloads are kept in blob storage (claim check), so that transactions and tables stay
+// small. A payload is written before the transaction that refers to it. It is removed a while
+// after the transaction that drops the reference. A crash in between leaves a blob that nothing
+// refers to, and the sweep removes it.
+//
+// The history cache keeps whole histories in memory. So blob storage is only read for instances
+// that are not in the cache.
 
 // Blobs is a [blob.Store].
 type Blobs interface {
@@ -35,31 +39,39 @@ type Blobs interface {
 	Delete(ctx context.Context, key string) error
 }
 
-// largeTurn is from where on the events of a turn are one payload though none of them is large: many small ones are no reason to wait for
-// blob storage.
-const largeTurn = 1 << 20
+// payloads reads and writes payloads in blob storage.
+type payloads struct {
+	blobs Blobs // nil: all payloads stand in the database
+	store *Store
+}
 
-// atOnce bounds the payloads that are written, read or removed at once for one turn or request.
-const atOnce = 8
+// largeHistory is the size above which the new events of a work item go to blob storage although
+// none of them is large. Smaller ones are not worth waiting for blob storage.
+const largeHistory = 1 << 20
 
-// keepTime bounds how long the payloads of one turn or request may take. The sweep takes none for forgotten that is younger than an hour.
-const keepTime = 30 * time.Minute
+// maxConcurrent bounds the blob operations that run at once for one work item or request.
+const maxConcurrent = 8
 
-// blobTime bounds how long one payload is written, read or removed, but for slowestRate, in bytes per second, which a large one may take besides: so
-// storage that answers nothing is soon known to be away, and one that is slow is not.
+// storePayloadsTime bounds how long the payloads of one work item or request may take. The sweep
+// spares blobs that are younger than an hour.
+const storePayloadsTime = 30 * time.Minute
+
+// blobTime bounds one blob operation. A large payload may take longer, by slowestRate in bytes
+// per second. So storage that does not answer is soon found out, and slow storage is tolerated.
 const (
 	blobTime    = 10 * time.Second
-	slowestRate = 128 << 10 // with others beside it
+	slowestRate = 128 << 10 // with other operations beside it
 )
 
-// within returns a context that ends when a payload of that size has taken too long.
+// within returns a context that ends when an operation on a payload of that size has taken too
+// long.
 func within(ctx context.Context, size int) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, blobTime+time.Duration(size)*time.Second/slowestRate)
 }
 
-// keep puts the payloads that are large into blob storage, and names them by their keys, which it returns.
-func (s *Service) keep(ctx context.Context, tenant int64, payloads ...*Payload) (keys []string, err error) {
-	if s.opts.Blobs == nil {
+// storePayloads writes the large payloads to blob storage, sets their keys, and returns these.
+func (s *payloads) storePayloads(ctx context.Context, tenant int64, payloads ...*Payload) (keys []string, err error) {
+	if s.blobs == nil {
 		return nil, nil
 	}
 	large := largeOf(payloads)
@@ -67,8 +79,8 @@ func (s *Service) keep(ctx context.Context, tenant int64, payloads ...*Payload) 
 		return nil, nil
 	}
 	keys = keysOf(tenant, large)
-	if err := s.keepAs(ctx, keys, large); err != nil {
-		s.remove(ctx, keys) // unless the time is up: then the sweep does
+	if err := s.storePayloadsAs(ctx, keys, large); err != nil {
+		s.deleteBlobs(ctx, keys) // or the sweep does, if the time is up
 		return nil, err
 	}
 	return keys, nil
@@ -83,14 +95,14 @@ func keysOf(tenant int64, large []*Payload) []string {
 	return keys
 }
 
-// keepAs puts payloads into blob storage under these keys.
-func (s *Service) keepAs(ctx context.Context, keys []string, large []*Payload) error {
-	ctx, cancel := context.WithTimeout(ctx, keepTime)
+// storePayloadsAs writes payloads to blob storage under these keys.
+func (s *payloads) storePayloadsAs(ctx context.Context, keys []string, large []*Payload) error {
+	ctx, cancel := context.WithTimeout(ctx, storePayloadsTime)
 	defer cancel()
-	err := each(ctx, len(large), func(ctx context.Context, i int) error {
+	err := forEach(ctx, len(large), func(ctx context.Context, i int) error {
 		ctx, cancel := within(ctx, len(large[i].Bytes))
 		defer cancel()
-		return s.opts.Blobs.Put(ctx, keys[i], bytes.NewReader(large[i].Bytes), int64(len(large[i].Bytes)))
+		return s.blobs.Put(ctx, keys[i], bytes.NewReader(large[i].Bytes), int64(len(large[i].Bytes)))
 	})
 	if err != nil {
 		return err
@@ -111,53 +123,56 @@ func largeOf(payloads []*Payload) (large []*Payload) {
 	return large
 }
 
-// Pauses between tries to store what a turn or an activity has come to, while blob storage cannot be used.
+// Pauses between tries to store an outcome while blob storage is not available.
 const (
-	firstKeepPause = 100 * time.Millisecond
-	maxKeepPause   = 5 * time.Second
+	firstStorePause = 100 * time.Millisecond
+	maxStorePause   = 5 * time.Second
 )
 
-// keepTurnTime bounds how long a turn waits for blob storage that is not available. Its code only decides, and others need its place.
-const keepTurnTime = 5 * time.Second
+// orchestrationPatience bounds how long an orchestration work item waits for blob storage. Its
+// code runs again at little cost, and others need its slot.
+const orchestrationPatience = 5 * time.Second
 
-// keepTurn is keep for what a turn has led to.
-func (s *Service) keepTurn(ctx context.Context, turn *Turn, r *TurnResult) (keys []string, err error) {
-	return s.keepHeld(ctx, turn.Token, turn.Tenant, keepTurnTime, payloadsOf(r)...)
+// storeResultPayloads is storePayloads for the result of an orchestration work item.
+func (h *taskHub) storeResultPayloads(ctx context.Context, item *OrchestrationItem, r *OrchestrationResult) (keys []string, err error) {
+	return h.storeHeld(ctx, item.Token, item.Tenant, orchestrationPatience, payloadsOf(r)...)
 }
 
-// keepResult is keep for the result of an activity. It was paid for, so while blob storage is not available it is not given up, until the activity
-// is not to be carried out here any more.
-func (s *Service) keepResult(ctx context.Context, a *Activity, result *Payload) (keys []string, err error) {
-	return s.keepHeld(ctx, a.Token, a.Tenant, math.MaxInt64, result)
+// storeActivityResult is storePayloads for the result of an activity. The result may have cost
+// money. So it is retried for as long as the activity may be executed here.
+func (h *taskHub) storeActivityResult(ctx context.Context, a *ActivityItem, result *Payload) (keys []string, err error) {
+	return h.storeHeld(ctx, a.Token, a.Tenant, math.MaxInt64, result)
 }
 
-// keepHeld is keep for the outcome of what is carried out here under a lock, again and again for that long.
-func (s *Service) keepHeld(ctx context.Context, token, tenant int64, patience time.Duration, payloads ...*Payload) (keys []string, err error) {
+// storeHeld is storePayloads for the outcome of a held work item. It retries for as long as
+// patience says.
+func (h *taskHub) storeHeld(ctx context.Context, token, tenant int64, patience time.Duration, payloads ...*Payload) (keys []string, err error) {
 	large := largeOf(payloads)
-	if len(large) == 0 || s.opts.Blobs == nil {
+	if len(large) == 0 || h.blobs == nil {
 		return nil, nil
 	}
-	keys = keysOf(tenant, large) // the same for all tries: what one has left behind is another's
-	ctx, cancel := s.bound(ctx, token)
+	keys = keysOf(tenant, large) // the same for all tries, so that none leaves a blob behind
+	ctx, cancel := h.bound(ctx, token)
 	defer cancel(nil)
 	begun := time.Now()
-	for pause := firstKeepPause; ; pause = min(2*pause, maxKeepPause) {
-		if err = s.keepAs(ctx, keys, large); err == nil {
+	for pause := firstStorePause; ; pause = min(2*pause, maxStorePause) {
+		if err = h.storePayloadsAs(ctx, keys, large); err == nil {
 			return keys, nil
 		}
-		if !passing(err) || time.Since(begun) > patience || sleep.For(ctx, pause) != nil {
-			s.remove(context.WithoutCancel(ctx), keys) // or the sweep does
+		if !isTransient(err) || time.Since(begun) > patience || sleep.For(ctx, pause) != nil {
+			h.deleteBlobs(context.WithoutCancel(ctx), keys) // or the sweep does
 			return nil, err
 		}
 	}
 }
 
-// load returns a payload from wherever it is. What comes from blob storage is counted in the context's claim of memory. One that is not there any more is an errHistory.
-func (s *Service) load(ctx context.Context, p Payload) ([]byte, error) {
+// load returns a payload. What comes from blob storage counts in the context's claim of memory.
+// A payload that is missing there is a history.ErrUnreadable.
+func (s *payloads) load(ctx context.Context, p Payload) ([]byte, error) {
 	if p.Blob == "" || len(p.Bytes) > 0 {
 		return p.Bytes, nil
 	}
-	if s.opts.Blobs == nil {
+	if s.blobs == nil {
 		return nil, forebay.Errorf(forebay.CodeUnavailable, "there is no blob storage here to read a payload from")
 	}
 	if err := bounded.Grow(ctx, int64(p.Size())); err != nil {
@@ -165,15 +180,15 @@ func (s *Service) load(ctx context.Context, p Payload) ([]byte, error) {
 	}
 	ctx, cancel := within(ctx, p.Size())
 	defer cancel()
-	b, err := s.opts.Blobs.ReadAll(ctx, p.Blob, int64(p.Size()))
+	b, err := s.blobs.ReadAll(ctx, p.Blob, int64(p.Size()))
 	if forebay.CodeOf(err) == forebay.CodeNotFound {
-		err = fmt.Errorf("%w: a payload is missing in blob storage", errHistory)
+		err = fmt.Errorf("%w: a payload is missing in blob storage", history.ErrUnreadable)
 	}
 	return b, err
 }
 
-// loadAll is load for many.
-func (s *Service) loadAll(ctx context.Context, payloads []Payload) (all [][]byte, err error) {
+// loadAll is load for many payloads.
+func (s *payloads) loadAll(ctx context.Context, payloads []Payload) (all [][]byte, err error) {
 	all = make([][]byte, len(payloads))
 	var stored []int
 	for i, p := range payloads {
@@ -181,28 +196,29 @@ func (s *Service) loadAll(ctx context.Context, payloads []Payload) (all [][]byte
 			stored = append(stored, i)
 		}
 	}
-	err = each(ctx, len(stored), func(ctx context.Context, i int) (err error) {
+	err = forEach(ctx, len(stored), func(ctx context.Context, i int) (err error) {
 		all[stored[i]], err = s.load(ctx, payloads[stored[i]])
 		return err
 	})
 	return all, err
 }
 
-// removeTime bounds how long the blobs of one transaction are deleted.
+// removeTime bounds the deletion of the blobs of one transaction.
 const removeTime = 5 * time.Second
 
-// remove deletes blobs that nothing refers to. What it fails to delete the sweep does.
-func (s *Service) remove(ctx context.Context, keys []string) {
+// deleteBlobs deletes blobs that nothing refers to. The sweep deletes those that it fails to
+// delete.
+func (s *payloads) deleteBlobs(ctx context.Context, keys []string) {
 	if len(keys) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
-	_ = each(ctx, len(keys), func(ctx context.Context, i int) error { return s.opts.Blobs.Delete(ctx, keys[i]) })
+	_ = forEach(ctx, len(keys), func(ctx context.Context, i int) error { return s.blobs.Delete(ctx, keys[i]) })
 }
 
-// each calls f for 0 to n-1, some at once, until one fails, and returns the first error.
-func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+// forEach calls f for 0 to n-1, some at once, until one fails. It returns the first error.
+func forEach(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	switch n {
 	case 0:
 		return nil
@@ -213,7 +229,7 @@ func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) 
 	defer cancel(nil)
 	var calls sync.WaitGroup
 	next := make(chan int)
-	for range min(n, atOnce) {
+	for range min(n, maxConcurrent) {
 		calls.Go(func() {
 			for i := range next {
 				if err := panics.Run(slog.Default(), "one of many payloads", func() error { return f(ctx, i) }); err != nil {
@@ -233,24 +249,26 @@ func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) 
 	return context.Cause(ctx)
 }
 
-// refused removes the payloads that were put for a transaction, if it was refused. After any other error it may have come about.
-func (s *Service) refused(ctx context.Context, err error, put []string) {
+// deleteIfRefused deletes the payloads of a transaction that was refused. After any other error
+// the transaction may have been committed.
+func (s *payloads) deleteIfRefused(ctx context.Context, err error, put []string) {
 	switch forebay.CodeOf(err) {
 	case forebay.CodeLockLost, forebay.CodeConflict, forebay.CodeGone, forebay.CodeNotFound, forebay.CodeStorageFull:
-		s.remove(ctx, put)
+		s.deleteBlobs(ctx, put)
 	}
 }
 
-// freedAtOnce is how many blobs RemoveFreed removes between two looks.
+// freedAtOnce is how many blobs RemoveFreed reads at once.
 const freedAtOnce = 500
 
-// RemoveFreed removes the blobs that no instance has had any use for since before that time, and returns how many. Those that cannot be removed
-// keep no others from it, unless they are all of a page; of them one error is returned.
-func (s *Service) RemoveFreed(ctx context.Context, before time.Time) (removed int, err error) {
+// RemoveFreed deletes the blobs that were freed before that time, and returns their number. It
+// skips those that cannot be deleted and returns one such error. It stops when none of a page
+// can be deleted.
+func (s *payloads) RemoveFreed(ctx context.Context, before time.Time) (removed int, err error) {
 	return s.removeFreed(ctx, before, freedAtOnce)
 }
 
-func (s *Service) removeFreed(ctx context.Context, before time.Time, page int) (removed int, err error) {
+func (s *payloads) removeFreed(ctx context.Context, before time.Time, page int) (removed int, err error) {
 	for stuck := 0; ; {
 		keys, failed := s.store.FreedBlobs(ctx, before, stuck, page)
 		if failed != nil || len(keys) == 0 {
@@ -258,11 +276,12 @@ func (s *Service) removeFreed(ctx context.Context, before time.Time, page int) (
 		}
 		errs := make([]error, len(keys))
 		var silent atomic.Int32
-		if failed := each(ctx, len(keys), func(ctx context.Context, i int) error {
+		if failed := forEach(ctx, len(keys), func(ctx context.Context, i int) error {
 			limited, cancel := within(ctx, 0)
 			defer cancel()
-			errs[i] = s.opts.Blobs.Delete(limited, keys[i])
-			if limited.Err() != nil && silent.Add(1) >= atOnce { // it answers nobody
+			errs[i] = s.blobs.Delete(limited, keys[i])
+			// The storage answers nobody.
+			if limited.Err() != nil && silent.Add(1) >= maxConcurrent {
 				return errs[i]
 			}
 			return ctx.Err()
@@ -278,7 +297,7 @@ func (s *Service) removeFreed(ctx context.Context, before time.Time, page int) (
 				gone = append(gone, key)
 			}
 		}
-		if len(gone) == 0 { // it is the storage
+		if len(gone) == 0 { // the storage is to blame
 			return removed, err
 		}
 		if failed := s.store.ForgetFreedBlobs(ctx, gone); failed != nil {
@@ -288,8 +307,9 @@ func (s *Service) removeFreed(ctx context.Context, before time.Time, page int) (
 	}
 }
 
-// payloadsOf are those of a turn's result that may be large. The timers' and the refusals never are.
-func payloadsOf(r *TurnResult) (all []*Payload) {
+// payloadsOf returns the payloads of a result that may be large. Those of timers and refusals
+// never are.
+func payloadsOf(r *OrchestrationResult) (all []*Payload) {
 	if isLarge(r.History.Bytes) {
 		all = append(all, &r.History)
 	}
@@ -297,7 +317,7 @@ func payloadsOf(r *TurnResult) (all []*Payload) {
 	if r.Reset != nil {
 		all = append(all, &r.Reset.Input)
 	}
-	if !r.Status.Terminal() { // which carries none out
+	if !r.Status.Terminal() { // an ended instance schedules none
 		for i := range r.Activities {
 			all = append(all, &r.Activities[i].Event)
 		}
@@ -312,9 +332,9 @@ func payloadsOf(r *TurnResult) (all []*Payload) {
 	return all
 }
 
-// isLarge reports whether events of a history, as appendEvent writes them, are to be kept as a payload.
+// isLarge reports whether events that history.Append wrote are kept as a blob.
 func isLarge(events []byte) bool {
-	if len(events) > largeTurn {
+	if len(events) > largeHistory {
 		return true
 	}
 	for len(events) > forebay.InlineBytes {
@@ -327,8 +347,8 @@ func isLarge(events []byte) bool {
 	return false
 }
 
-// fill reads the input and the output of an instance from blob storage.
-func (s *Service) fill(ctx context.Context, row *OrchestrationRow) error {
+// Fill reads the input and the output of an instance from blob storage.
+func (s *payloads) Fill(ctx context.Context, row *OrchestrationRow) error {
 	if row.InputBlob == "" && row.OutputBlob == "" {
 		return nil
 	}

@@ -15,12 +15,14 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
-// breaksAtAResult returns blob storage that is out of order once the activity of the orchestrator "parent" is called for the first time, and
-// how often that was called.
+// breaksAtAResult returns blob storage that fails once the activity of the orchestrator "parent"
+// is first called, and the number of calls.
 func breaksAtAResult(t *testing.T) (r *Registry, blobs *folder, calls *atomic.Int32) {
 	r, blobs, calls = NewRegistry(), newFolder(t), &atomic.Int32{}
 	add(t, r, "grow", func(context.Context, string) (any, error) {
@@ -38,8 +40,8 @@ func breaksAtAResult(t *testing.T) (r *Registry, blobs *folder, calls *atomic.In
 	return r, blobs, calls
 }
 
-// While blob storage cannot be used nothing is lost: clients are told, the result of an activity is stored once it can be again, without another
-// call, and no attempt and no turn counts as lost.
+// An outage of blob storage loses nothing. Clients get an error. An activity's result is stored
+// after the outage, without another call, and no work item counts as lost.
 func TestBlobStorageOutOfOrder(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs, calls := breaksAtAResult(t)
@@ -64,7 +66,8 @@ func TestBlobStorageOutOfOrder(t *testing.T) {
 	})
 }
 
-// A process that stops while the result of an activity cannot be stored does not wait for that: the activity is called again by another.
+// A process that stops while a result cannot be stored does not wait. Another process calls the
+// activity again.
 func TestBlobStorageOutOfOrderAtAResult(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs, calls := breaksAtAResult(t)
@@ -82,7 +85,7 @@ func TestBlobStorageOutOfOrderAtAResult(t *testing.T) {
 	})
 }
 
-// What cannot be removed keeps nothing else from being removed.
+// A blob that cannot be deleted does not keep others from being deleted.
 func TestFreedBlobsThatStay(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs := NewRegistry(), newFolder(t)
@@ -111,7 +114,7 @@ func TestFreedBlobsThatStay(t *testing.T) {
 	})
 }
 
-// While blob storage cannot be used not all is tried to be removed, however much there is.
+// During an outage of blob storage only some deletions are tried, however many there are.
 func TestFreedBlobsOfAnOutage(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs := NewRegistry(), newFolder(t)
@@ -161,16 +164,16 @@ func (silent) Delete(ctx context.Context, _ string) error {
 	return ctx.Err()
 }
 
-// A turn, and whoever asks, do not wait long for storage that never answers.
+// A work item, and a reader, do not wait long for storage that never answers.
 func TestSilentBlobStorage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Options{Blobs: silent{}})
 		s.running = t.Context()
-		turn, result := &Turn{Token: 1}, &TurnResult{Output: Inline([]byte(large("o"))), Status: forebay.OrchestrationCompleted}
-		s.hold(turn.Token, &held{turn: turn})
+		item, result := &OrchestrationItem{Token: 1}, &OrchestrationResult{Output: Inline([]byte(large("o"))), Status: forebay.OrchestrationCompleted}
+		s.hold(item.Token, &heldItem{orchestration: item})
 		for name, call := range map[string]func() error{
 			"a turn": func() error {
-				_, err := s.keepTurn(t.Context(), turn, result)
+				_, err := s.taskHub(1).storeResultPayloads(t.Context(), item, result)
 				return err
 			},
 			"a reader": func() error {
@@ -179,7 +182,7 @@ func TestSilentBlobStorage(t *testing.T) {
 			},
 		} {
 			begun := time.Now()
-			if err := call(); !passing(err) {
+			if err := call(); !isTransient(err) {
 				t.Errorf("%s: %v", name, err)
 			}
 			if waited := time.Since(begun); waited > 20*time.Second {
@@ -189,7 +192,7 @@ func TestSilentBlobStorage(t *testing.T) {
 	})
 }
 
-// neverRemoves is blob storage that does not answer who removes something.
+// neverRemoves is blob storage whose deletions never return.
 type neverRemoves struct {
 	silent
 	held sync.Map // key → content
@@ -206,12 +209,12 @@ func (n *neverRemoves) ReadAll(_ context.Context, key string, _ int64) ([]byte, 
 	return b.([]byte), nil
 }
 
-// However much is to be removed from storage that never answers, whoever removes it goes on to other things soon.
+// Deletions from storage that never answers return soon, however many there are.
 func TestFreedBlobsOfSilentStorage(t *testing.T) {
 	r := NewRegistry()
 	addOrchestrator(t, r, "done", func(*task.WorkflowContext) (any, error) { return nil, nil })
 	inBubble(t, func(t *testing.T, p *process) {
-		for range 10 * atOnce {
+		for range 10 * maxConcurrent {
 			id := p.start(t, StartRequest{Name: "done", Input: quoted(large("p"))})
 			p.ends(t, id, forebay.OrchestrationCompleted)
 			if err := p.Purge(t.Context(), tenant, id); err != nil {
@@ -226,7 +229,8 @@ func TestFreedBlobsOfSilentStorage(t *testing.T) {
 	})(r, Options{Blobs: &neverRemoves{}})
 }
 
-// What is being read from blob storage when a process stops is given back before it ends.
+// An activity that is read from blob storage when a process stops is given back before the
+// process ends.
 func TestStopWhileAnActivityIsRead(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs := NewRegistry(), newFolder(t)
@@ -251,7 +255,7 @@ func TestStopWhileAnActivityIsRead(t *testing.T) {
 	})
 }
 
-// slowToGiveUp reads nothing, and takes a while to notice that nobody waits for it.
+// slowToGiveUp reads nothing, and returns a while after its context has ended.
 type slowToGiveUp struct {
 	Blobs
 	reads chan struct{}
@@ -264,7 +268,8 @@ func (s *slowToGiveUp) ReadAll(ctx context.Context, _ string, _ int64) ([]byte, 
 	return nil, ctx.Err()
 }
 
-// A process that stops while blob storage cannot be used gives the work back, for others to do once it can be.
+// A process that stops during an outage of blob storage gives its work items back. Others
+// execute them after the outage.
 func TestBlobStorageOutOfOrderUntilTheEnd(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs := NewRegistry(), newFolder(t)
@@ -286,8 +291,8 @@ func TestBlobStorageOutOfOrderUntilTheEnd(t *testing.T) {
 		}
 		out.out.Store(true)
 		abandoned := make(chan struct{}, 1000)
-		p := run(t, where, Options{Registry: r, Blobs: out, Observe: func(taken Taken) {
-			if taken.Outcome == TurnAbandoned {
+		p := run(t, where, Options{Registry: r, Blobs: out, Observe: func(taken ProcessedItem) {
+			if taken.Outcome == ItemAbandoned {
 				abandoned <- struct{}{}
 			}
 		}})
@@ -298,8 +303,8 @@ func TestBlobStorageOutOfOrderUntilTheEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if turn := claimOne(t, s, "parent", time.Millisecond); turn.Lost != 0 {
-			t.Errorf("lost %d times", turn.Lost)
+		if item := claimOne(t, s, "parent", time.Millisecond); item.LostDeliveries != 0 {
+			t.Errorf("lost %d times", item.LostDeliveries)
 		}
 		if err := s.DB.Close(); err != nil {
 			t.Fatal(err)
@@ -311,7 +316,8 @@ func TestBlobStorageOutOfOrderUntilTheEnd(t *testing.T) {
 	})
 }
 
-// An instance whose history is gone from blob storage is told to have failed in the end, rather than tried for ever.
+// An instance whose history is missing in blob storage fails in the end, rather than being
+// retried for ever.
 func TestBlobsAreGone(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs := NewRegistry(), newFolder(t)
@@ -337,20 +343,20 @@ func TestBlobsAreGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		abandoned := make(chan struct{}, 100)
-		p = run(t, where, Options{Registry: r, Blobs: blobs, Observe: func(Taken) { abandoned <- struct{}{} }})
+		p = run(t, where, Options{Registry: r, Blobs: blobs, Observe: func(ProcessedItem) { abandoned <- struct{}{} }})
 		<-abandoned
 		<-abandoned
 		p.stop()
 		if s, err = openStores(t.Context(), where); err != nil {
 			t.Fatal(err)
 		}
-		first := claimOne(t, s, "waiting", time.Millisecond).Lost // and nobody hears of it again
+		first := claimOne(t, s, "waiting", time.Millisecond).LostDeliveries // and nobody hears of it again
 		if first < 2 {
 			t.Fatalf("lost %d times, though it came to nothing twice", first)
 		}
-		for n := first + 1; n < maxLost; n++ {
-			if turn := claimOne(t, s, "waiting", time.Millisecond); turn.Lost != n {
-				t.Fatalf("lost %d times, not %d", turn.Lost, n)
+		for n := first + 1; n < maxLostDeliveries; n++ {
+			if item := claimOne(t, s, "waiting", time.Millisecond); item.LostDeliveries != n {
+				t.Fatalf("lost %d times, not %d", item.LostDeliveries, n)
 			}
 		}
 		if err := s.DB.Close(); err != nil {
@@ -358,10 +364,10 @@ func TestBlobsAreGone(t *testing.T) {
 		}
 		p = run(t, where, Options{Registry: r, Blobs: blobs})
 		p.sees(t, id, "its end", func(row OrchestrationRow) bool { return row.Status == forebay.OrchestrationFailed })
-		if _, err := p.Get(t.Context(), tenant, id); !errors.Is(err, errHistory) {
+		if _, err := p.Get(t.Context(), tenant, id); !errors.Is(err, history.ErrUnreadable) {
 			t.Errorf("its input is missing: %v", err)
 		}
-		if page, _, err := p.List(t.Context(), tenant, ListRequest{}); err != nil || len(page) != 1 || page[0].Failure.Type != failureTurnLost {
+		if page, _, err := p.List(t.Context(), tenant, ListRequest{}); err != nil || len(page) != 1 || page[0].Failure.Type != failurePoison {
 			t.Errorf("listed: %+v, %v", page, err)
 		}
 		if err := p.Purge(t.Context(), tenant, id); err != nil {

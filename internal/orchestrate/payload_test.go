@@ -12,17 +12,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dapr/durabletask-go/api/protos"
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/db"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
-// folder is blob storage of which a test sees what is in it, and which can be out of order.
+// folder is blob storage whose content a test sees, and which can fail.
 type folder struct {
 	*blob.Store
 	path  string
@@ -74,7 +71,7 @@ func (f *folder) Delete(ctx context.Context, key string) error {
 	return f.Store.Delete(ctx, key)
 }
 
-// keys are those of all that is stored.
+// keys are the keys of all blobs.
 func (f *folder) keys(t *testing.T) (keys []string) {
 	t.Helper()
 	entries, err := os.ReadDir(f.path)
@@ -87,7 +84,7 @@ func (f *folder) keys(t *testing.T) (keys []string) {
 	return keys
 }
 
-// holds returns once all that is stored, but for what is freed, is in use, and is so many payloads.
+// holds waits until all blobs but freed ones are in use, and checks their number.
 func (p *process) holds(t *testing.T, f *folder, want int) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; <-time.After(5 * time.Millisecond) {
@@ -115,11 +112,11 @@ func quoted(s string) json.RawMessage {
 	return encoded
 }
 
-// sinceLarge is what a test's code makes of a large value.
+// sinceLarge is what the code of a test makes of a large value.
 func sinceLarge(s string) string { return fmt.Sprint(len(s), s[:1]) }
 
-// Payloads of all kinds go by blob storage and come back as they were, to processes that know nothing of the instance yet as well; each is removed
-// once nothing refers to it any more.
+// Payloads of all kinds go through blob storage unchanged, also to processes that do not have
+// the instance in their cache. Each is deleted once nothing refers to it.
 func TestLargePayloads(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs := NewRegistry(), newFolder(t)
@@ -140,10 +137,10 @@ func TestLargePayloads(t *testing.T) {
 		p := run(t, where, Options{Registry: r, Blobs: blobs})
 		id := p.start(t, StartRequest{Name: "parent", ID: "parent", Input: quoted(large("p"))})
 		p.waitsFor(t, id, "SubOrchestrationInstanceCompleted")
-		// The parent's input and its turns so far: it called the activity, heard of it and called the child, heard of that. The child's input, output and
-		// only turn.
+		// The parent has its input and two work items: one called the child after the activity,
+		// one has the child's result. The child has its input, its output and one work item.
 		p.holds(t, blobs, 1+3+3)
-		history, err := p.History(t.Context(), tenant, id)
+		past, err := p.History(t.Context(), tenant, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,10 +158,10 @@ func TestLargePayloads(t *testing.T) {
 		}
 		p.holds(t, blobs, 1+4+1+3)
 		again, err := p.History(t.Context(), tenant, id)
-		if err != nil || len(again) <= len(history) {
-			t.Fatalf("%d events, %d before: %v", len(again), len(history), err)
+		if err != nil || len(again) <= len(past) {
+			t.Fatalf("%d events, %d before: %v", len(again), len(past), err)
 		}
-		for i, e := range history {
+		for i, e := range past {
 			if string(e.Input) != string(again[i].Input) || string(e.Result) != string(again[i].Result) {
 				t.Errorf("event %d of the history is not what it was", i)
 			}
@@ -174,11 +171,11 @@ func TestLargePayloads(t *testing.T) {
 			t.Errorf("listed without what is large: %v", err)
 		}
 
-		anew, err := p.Restart(t.Context(), tenant, "child", true)
+		continues, err := p.Restart(t.Context(), tenant, "child", true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if o := p.ends(t, anew, forebay.OrchestrationCompleted); string(o.Output) != string(quoted(large("c")+first+"i")) {
+		if o := p.ends(t, continues, forebay.OrchestrationCompleted); string(o.Output) != string(quoted(large("c")+first+"i")) {
 			t.Errorf("restarted with another input: %d bytes", len(o.Output))
 		}
 		p.holds(t, blobs, 1+4+1+3+3)
@@ -193,7 +190,8 @@ func TestLargePayloads(t *testing.T) {
 	})
 }
 
-// What an execution had in blob storage goes when its instance continues as new, and what is cut off or comes too late when it ends.
+// The blobs of an execution are deleted when its instance continues as new. Dropped and late
+// results are deleted when it ends.
 func TestLargePayloadsOfOneExecution(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs := NewRegistry(), newFolder(t)
@@ -218,7 +216,7 @@ func TestLargePayloadsOfOneExecution(t *testing.T) {
 		p := run(t, where, Options{Registry: r, Blobs: blobs, Lock: time.Second})
 		id := p.start(t, StartRequest{Name: "again", Input: quoted(large("p"))})
 		<-held
-		// Its input, the turns in which it called grow and then hold, and the input of that.
+		// Its input, the work items that called grow and then hold, and the input of hold.
 		p.holds(t, blobs, 1+2+1)
 		if err := p.Terminate(t.Context(), tenant, id, "enough"); err != nil {
 			t.Fatal(err)
@@ -232,7 +230,8 @@ func TestLargePayloadsOfOneExecution(t *testing.T) {
 	})
 }
 
-// Of what an instance lets go unheard when it ends nothing is kept, nor what arrives in the middle of its last turn.
+// Payloads that an instance never saw are deleted at its end, also those that arrive during its
+// last work item.
 func TestLargePayloadsThatAreNotSeen(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs := NewRegistry(), newFolder(t)
@@ -261,7 +260,7 @@ func TestLargePayloadsThatAreNotSeen(t *testing.T) {
 	})
 }
 
-// A rewind and a restart have all that is large, and leave none of what was.
+// A rewind and a restart keep the large payloads, and leave none unused.
 func TestLargePayloadsOfASecondTry(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		r, blobs := NewRegistry(), newFolder(t)
@@ -305,36 +304,7 @@ func TestLargePayloadsOfASecondTry(t *testing.T) {
 	})
 }
 
-// Who does not ask for payloads by gRPC does not wait for them.
-func TestGetInstanceWithoutPayloads(t *testing.T) {
-	onBoth(t, func(t *testing.T, where db.Options) {
-		r, blobs := NewRegistry(), newFolder(t)
-		addOrchestrator(t, r, "waiting", waiting)
-		p := run(t, where, Options{Registry: r, Blobs: blobs})
-		_, client, _ := worker(t, p.serve(t))
-		id := p.start(t, StartRequest{Name: "waiting", Input: quoted(large("p"))})
-		p.until(t, id, forebay.OrchestrationRunning)
-		blobs.out.Store(true)
-		get := &protos.GetInstanceRequest{InstanceId: id}
-		if _, err := client.TerminateInstance(t.Context(), &protos.TerminateRequest{InstanceId: id}); err != nil {
-			t.Error(err)
-		}
-		for name, read := range map[string]func(context.Context, *protos.GetInstanceRequest, ...grpc.CallOption) (*protos.GetInstanceResponse, error){
-			"GetInstance": client.GetInstance, "WaitForInstanceStart": client.WaitForInstanceStart, "WaitForInstanceCompletion": client.WaitForInstanceCompletion,
-		} {
-			get.GetInputsAndOutputs = false
-			if resp, err := read(t.Context(), get); err != nil || resp.GetWorkflowState().GetInput() != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			get.GetInputsAndOutputs = true
-			if _, err := read(t.Context(), get); status.Code(err) != codes.Unavailable {
-				t.Errorf("%s with payloads that cannot be read: %v", name, err)
-			}
-		}
-	})
-}
-
-// An instance that was rewound leaves none of what was large in the execution that it goes on from.
+// A rewound instance that continues as new leaves no payload of its old execution.
 func TestLargePayloadsContinuedAfterARewind(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		var works, good, bad atomic.Int32

@@ -3,6 +3,6 @@ package orchestrate
 import "testing"
 
 func TestPlansOnPostgres(t *testing.T) {
-	fixture.PlansOnPostgres(t, sqlRenewActivities, sqlRenewTurns, sqlReadyTurns, sqlReadyActivities, sqlFreeAll, sqlFreeRun, sqlFreeRest, sqlFreeOutcome,
+	fixture.PlansOnPostgres(t, sqlRenewActivities, sqlRenewOrchestrationItems, sqlReadyOrchestrations, sqlReadyActivities, sqlFreeAll, sqlFreeRun, sqlFreeRest, sqlFreeOutcome,
 		sqlOrchestrationBlobInUse, sqlOrchestrationStart)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// ActivityFunc carries an activity out. Its result is what JSON makes of it.
+// ActivityFunc executes an activity. Its result is encoded as JSON.
 type ActivityFunc func(ctx context.Context, input json.RawMessage) (any, error)
 
 // Registry holds the Go functions that a process knows.
@@ -22,7 +22,7 @@ type Registry struct {
 	mu            sync.RWMutex
 	engine        *task.TaskRegistry
 	orchestrators map[string]bool
-	ordered       map[string]OrderedFunc // those of orchestrators that are told the order of ends
+	ordered       map[string]OrderedFunc // orchestrators registered with AddOrdered
 	activities    map[string]ActivityFunc
 }
 
@@ -31,13 +31,14 @@ func NewRegistry() *Registry {
 	return &Registry{engine: task.NewTaskRegistry(), orchestrators: map[string]bool{}, ordered: map[string]OrderedFunc{}, activities: map[string]ActivityFunc{}}
 }
 
-// maxFunctionName bounds the names of orchestrators and activities: those of other languages are often long.
-const maxFunctionName = 200
+// MaxNameBytes bounds the names of orchestrators and activities. Those of other languages are
+// often long.
+const MaxNameBytes = 200
 
-// AddOrchestrator registers a version of an orchestrator; "" is one as well. New instances run the one that was added last,
-// those that have begun the one they began with.
+// AddOrchestrator registers a version of an orchestrator; "" is a version too. New instances run
+// the version that was added last. Open instances run the version they began with.
 func (r *Registry) AddOrchestrator(name, version string, f task.Workflow) error {
-	if !forebay.ValidText(name, maxFunctionName) {
+	if !forebay.ValidText(name, MaxNameBytes) {
 		return forebay.Invalid("orchestrator", "%q cannot be a name", name)
 	}
 	r.mu.Lock()
@@ -51,7 +52,7 @@ func (r *Registry) AddOrchestrator(name, version string, f task.Workflow) error 
 
 // AddActivity registers an activity.
 func (r *Registry) AddActivity(name string, f ActivityFunc) error {
-	if !forebay.ValidText(name, maxFunctionName) {
+	if !forebay.ValidText(name, MaxNameBytes) {
 		return forebay.Invalid("activity", "%q cannot be a name", name)
 	}
 	r.mu.Lock()
@@ -69,10 +70,10 @@ func (r *Registry) hasOrchestrator(name string) bool {
 	return r.orchestrators[name]
 }
 
-// shownNames is how many of the orchestrators there are an error names.
+// shownNames is how many known orchestrators an error names.
 const shownNames = 10
 
-// unknown is the error of an orchestrator that there is not.
+// unknown is the error for an orchestrator that is not registered.
 func (r *Registry) unknown(name string) error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -95,11 +96,13 @@ func (r *Registry) activity(name string) ActivityFunc {
 	return r.activities[name]
 }
 
-// Call is which call of an activity a function is carrying out.
+// Call identifies the activity call that a function executes.
 type Call struct {
 	InstanceID string
-	EventID    int // of the event that scheduled it: with the instance, the identity of the call over all attempts
-	Attempt    int
+	// EventID is the id of the scheduling event. With the instance it identifies the call over all
+	// attempts.
+	EventID int
+	Attempt int
 }
 
 type callKey struct{}
@@ -110,13 +113,14 @@ func CallOf(ctx context.Context) (Call, bool) {
 	return c, ok
 }
 
-// NonRetryable marks an error of an activity after which it is not tried again.
+// NonRetryable marks an error of an activity that must not be retried.
 type NonRetryable struct{ Err error }
 
 func (e *NonRetryable) Error() string { return e.Err.Error() }
 func (e *NonRetryable) Unwrap() error { return e.Err }
 
-// errorType names an error for retry policies: the code of one of ours, else its Go type.
+// errorType is the type of an error for retry policies: the code of a forebay.Error, or else the
+// Go type.
 func errorType(err error) string {
 	if code := forebay.CodeOf(err); code != forebay.CodeInternal {
 		return string(code)

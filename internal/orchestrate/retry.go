@@ -2,15 +2,19 @@ package orchestrate
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
 	"github.com/forebayhq/forebay"
 )
 
-// policy is a retry policy as it is stored with an activity.
+// policy is a retry policy as stored with an activity.
 type policy struct {
 	MaxAttempts  int           `json:"n"`
 	First        time.Duration `json:"f"`
@@ -21,7 +25,7 @@ type policy struct {
 	NonRetryable []string      `json:"x,omitempty"`
 }
 
-// encodePolicy applies the defaults. It returns nil for a policy that does not repeat.
+// encodePolicy applies the defaults. It returns nil for a policy without retries.
 func encodePolicy(p forebay.RetryPolicy) []byte {
 	if p.MaxAttempts <= 1 {
 		return nil
@@ -45,7 +49,8 @@ func decodePolicy(stored []byte) (p policy) {
 	return p
 }
 
-// next returns the delay before an activity is tried again that has failed so often; false: it is not.
+// next returns the delay before the next attempt after so many failures; false: there is no next
+// attempt.
 func (p policy) next(failures int, why *forebay.OrchestrationFailure, scheduled, now time.Time) (time.Duration, bool) {
 	if failures >= p.MaxAttempts || why.NonRetryable || slices.Contains(p.NonRetryable, why.Type) {
 		return 0, false
@@ -56,4 +61,46 @@ func (p policy) next(failures int, why *forebay.OrchestrationFailure, scheduled,
 		return 0, false
 	}
 	return time.Duration(delay), true
+}
+
+// policyField is a field number that the protocol does not use. The retry policy of a Go
+// orchestrator travels in this field of the activity's input. It is taken out before the event
+// is stored.
+const policyField = 50_000
+
+func attachPolicy(input *wrapperspb.StringValue, policy []byte) {
+	input.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, policyField, protowire.BytesType), policy))
+}
+
+// detachPolicy takes the policy out of an activity's input; nil: there is none.
+func detachPolicy(input *wrapperspb.StringValue) []byte {
+	if input == nil {
+		return nil
+	}
+	unknown := input.ProtoReflect().GetUnknown()
+	if len(unknown) == 0 {
+		return nil
+	}
+	input.ProtoReflect().SetUnknown(nil)
+	if number, kind, n := protowire.ConsumeTag(unknown); n > 0 && number == policyField && kind == protowire.BytesType {
+		if policy, m := protowire.ConsumeBytes(unknown[n:]); m > 0 {
+			return policy
+		}
+	}
+	return nil
+}
+
+// ActivityInput returns the input of an activity that a Go orchestrator calls, with its retry
+// policy.
+func ActivityInput(v any, p forebay.RetryPolicy) *wrapperspb.StringValue {
+	encoded, err := json.Marshal(v)
+	if err != nil {
+		// The panic fails the instance.
+		panic(fmt.Sprintf("the input of an activity is no JSON: %v", err))
+	}
+	input := wrapperspb.String(string(encoded))
+	if policy := encodePolicy(p); policy != nil {
+		attachPolicy(input, policy)
+	}
+	return input
 }

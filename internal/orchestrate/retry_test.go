@@ -53,7 +53,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// A policy travels on the input and leaves no trace of it.
+// A policy travels on the input and leaves no trace in it.
 func TestPolicyTravels(t *testing.T) {
 	input := ActivityInput("x", forebay.RetryPolicy{MaxAttempts: 3})
 	encoded, err := proto.Marshal(input)

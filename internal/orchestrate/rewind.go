@@ -9,26 +9,29 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 )
 
-// maxRewinds is how often a rewind is planned anew when instances have changed under it.
-const maxRewinds = 10
+// maxRewindAttempts is how often a rewind is planned again because instances have changed
+// meanwhile.
+const maxRewindAttempts = 10
 
-// Rewind lets an instance that failed go on: the activities that failed, or that its end cut off, are called again, the sub-orchestrations
-// that failed are rewound as well, and what had succeeded is not done again.
-func (s *Service) Rewind(ctx context.Context, tenant, id, reason string) error {
+// Rewind lets a failed instance go on. Activities that failed or were dropped at the end are
+// called again. Sub-orchestrations that failed are rewound too. Steps that succeeded are not
+// repeated.
+func (s *Instances) Rewind(ctx context.Context, tenant, id, reason string) error {
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return err
 	}
-	again := newEvent() // does nothing but make a turn
+	again := history.NewEvent() // only wakes the instance
 	again.EventType = &protos.HistoryEvent_ExecutionResumed{ExecutionResumed: &protos.ExecutionResumedEvent{Input: textOf(reason)}}
 	event, err := proto.Marshal(again)
 	if err != nil {
 		return err
 	}
-	for range maxRewinds {
-		plan := rewind{Service: s, tenant: tenant, no: no, again: again, event: event}
+	for range maxRewindAttempts {
+		plan := rewind{Instances: s, tenant: tenant, no: no, again: again, event: event}
 		row, err := s.store.Orchestration(ctx, no, id)
 		if err != nil {
 			return err
@@ -46,9 +49,9 @@ func (s *Service) Rewind(ctx context.Context, tenant, id, reason string) error {
 	return ErrChanged
 }
 
-// rewind plans which instances go on from where.
+// rewind plans the new histories of a failed instance and of its failed sub-orchestrations.
 type rewind struct {
-	*Service
+	*Instances
 	tenant string
 	no     int64
 	again  *protos.HistoryEvent
@@ -64,28 +67,28 @@ func (w *rewind) carryOut(ctx context.Context) error {
 			histories = append(histories, h)
 		}
 	}
-	put, err := w.keep(ctx, w.no, histories...)
+	put, err := w.storePayloads(ctx, w.no, histories...)
 	if err != nil {
 		return err
 	}
 	err = w.store.RewindOrchestrations(ctx, w.all)
-	w.refused(ctx, err, put)
+	w.deleteIfRefused(ctx, err, put)
 	return err
 }
 
-// add plans for an instance that failed, and for those that it has called.
+// add plans the rewind of a failed instance and of its sub-orchestrations.
 func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
-	events, err := w.history(ctx, row.No)
+	events, err := w.Events(ctx, row.No)
 	if err != nil {
 		return err
 	}
-	stays, err := w.tolerated(ctx, row, events)
+	stays, err := w.handledFailures(ctx, row, events)
 	if err != nil {
 		return err
 	}
 	r := Rewound{Tenant: w.no, ID: row.ID, No: row.No, Name: row.Name, Execution: row.Execution, Event: w.event,
 		Audit: act(ctx, w.tenant, "rewind-orchestration", row.ID, nil)}
-	done, undone := succeeded(events), unanswered(events, stays)
+	done, undone := history.Succeeded(events), history.StepsToRepeat(events, stays)
 	for _, e := range events {
 		c := e.GetChildWorkflowInstanceCreated()
 		if c == nil || done[e.EventId] || stays[e.EventId] {
@@ -101,8 +104,8 @@ func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
 			events = append(events, answer)
 		}
 	}
-	for _, e := range rest(events, undone, stays) {
-		if r.History.Bytes, err = appendEvent(r.History.Bytes, e); err != nil {
+	for _, e := range history.Rewind(events, undone, stays) {
+		if r.History.Bytes, err = history.Append(r.History.Bytes, e); err != nil {
 			return err
 		}
 		r.Events++
@@ -114,24 +117,9 @@ func (w *rewind) add(ctx context.Context, row OrchestrationRow) error {
 	return nil
 }
 
-// succeeded are the steps that have had a result.
-func succeeded(events []*protos.HistoryEvent) map[int32]bool {
-	done := map[int32]bool{}
-	for _, e := range events {
-		switch v := e.GetEventType().(type) {
-		case *protos.HistoryEvent_TaskCompleted:
-			done[v.TaskCompleted.TaskScheduledId] = true
-		case *protos.HistoryEvent_ChildWorkflowInstanceCompleted:
-			done[v.ChildWorkflowInstanceCompleted.TaskScheduledId] = true
-		case *protos.HistoryEvent_TimerFired:
-			done[v.TimerFired.TimerId] = true
-		}
-	}
-	return done
-}
-
-// child sees to a sub-orchestration that has not answered well. It stays in the history if it is rewound, too, goes on already, or has completed since: then
-// its answer, which found nobody, is returned. Otherwise it is called again.
+// child plans for a sub-orchestration without a successful answer. The call stays in the history
+// if the child is rewound, is still open, or has completed since. In the last case child returns
+// the answer, which had found no receiver. Otherwise the call is repeated.
 func (w *rewind) child(ctx context.Context, parent *Rewound, parentID string, call int32, id string) (answer *protos.HistoryEvent, stays bool, err error) {
 	row, err := w.store.Orchestration(ctx, w.no, id)
 	switch {
@@ -139,21 +127,21 @@ func (w *rewind) child(ctx context.Context, parent *Rewound, parentID string, ca
 		return nil, false, nil
 	case err != nil:
 		return nil, false, err
-	case row.ParentID != parentID: // another has its id by now
+	case row.ParentID != parentID: // another instance has the id by now
 		return nil, false, nil
 	}
-	if its, err := w.calledBy(ctx, row, parent.Execution, call); err != nil || !its {
+	if same, err := w.calledBy(ctx, row, parent.Execution, call); err != nil || !same {
 		return nil, false, err
 	}
 	switch {
 	case row.Status == forebay.OrchestrationFailed:
 		return nil, true, w.add(ctx, row)
 	case row.Status == forebay.OrchestrationCompleted:
-		if err := w.fill(ctx, &row); err != nil {
+		if err := w.Fill(ctx, &row); err != nil {
 			return nil, false, err
 		}
-		answer = newEvent()
-		answer.EventType = &protos.HistoryEvent_ChildWorkflowInstanceCompleted{ChildWorkflowInstanceCompleted: &protos.ChildWorkflowInstanceCompletedEvent{Result: value(row.Output)}}
+		answer = history.NewEvent()
+		answer.EventType = &protos.HistoryEvent_ChildWorkflowInstanceCompleted{ChildWorkflowInstanceCompleted: &protos.ChildWorkflowInstanceCompletedEvent{Result: history.Value(row.Output)}}
 		return answer, true, nil
 	case row.Status.Terminal():
 		return nil, false, nil
@@ -162,20 +150,21 @@ func (w *rewind) child(ctx context.Context, parent *Rewound, parentID string, ca
 	return nil, true, nil
 }
 
-// calledBy reports whether it was this call that made an instance: its parent may have called the same id again, in this execution or one before.
+// calledBy reports whether this call made the instance. The parent may have called the same id
+// before, in this execution or an earlier one.
 func (w *rewind) calledBy(ctx context.Context, row OrchestrationRow, execution string, call int32) (bool, error) {
 	start, err := w.startOf(ctx, row.No)
 	parent := start.GetParentInstance()
 	return parent.GetTaskScheduledId() == call && parent.GetWorkflowInstance().GetExecutionId().GetValue() == execution, err
 }
 
-// startOf returns how an instance began: that stands in its history, or still waits for its first turn.
-func (s *Service) startOf(ctx context.Context, instance int64) (*protos.ExecutionStartedEvent, error) {
-	turn, waiting, err := s.store.OrchestrationStart(ctx, instance)
+// startOf returns the start event of an instance. It is in the history, or still in the inbox.
+func (s *Instances) startOf(ctx context.Context, instance int64) (*protos.ExecutionStartedEvent, error) {
+	item, waiting, err := s.store.OrchestrationStart(ctx, instance)
 	if err != nil {
 		return nil, err
 	}
-	if turn == nil {
+	if item == nil {
 		if waiting == nil {
 			return nil, nil
 		}
@@ -183,14 +172,14 @@ func (s *Service) startOf(ctx context.Context, instance int64) (*protos.Executio
 		if err != nil {
 			return nil, err
 		}
-		e, err := decodeEvent(event)
+		e, err := history.Decode(event)
 		return e.GetExecutionStarted(), err
 	}
-	first, err := s.load(ctx, *turn)
+	first, err := s.load(ctx, *item)
 	if err != nil {
 		return nil, err
 	}
-	events, err := decodeEvents(nil, first)
+	events, err := history.DecodeAll(nil, first)
 	i := slices.IndexFunc(events, func(e *protos.HistoryEvent) bool { return e.GetExecutionStarted() != nil })
 	if i < 0 {
 		return nil, err

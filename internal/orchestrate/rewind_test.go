@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/dapr/durabletask-go/task"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 )
 
-// breakable has the activities "good", and "bad", which fails until it works; both count their calls.
+// breakable registers the activities "good" and "bad", which fails until works is set. Both
+// count their calls.
 func breakable(t *testing.T, works, good, bad *atomic.Int32) *Registry {
 	r := NewRegistry()
 	add(t, r, "good", func(context.Context, any) (any, error) { good.Add(1); return "good", nil })
@@ -27,7 +29,7 @@ func breakable(t *testing.T, works, good, bad *atomic.Int32) *Registry {
 	return r
 }
 
-// An instance whose activities failed for good is visible, and a rewind calls only what failed again.
+// A failed instance shows its failure, and a rewind repeats only what failed.
 func TestRewind(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		var works, good, bad atomic.Int32
@@ -69,7 +71,7 @@ func TestRewind(t *testing.T) {
 	})
 }
 
-// What failed may have been asked for before what succeeded.
+// The failed activity may have been scheduled before one that succeeded.
 func TestRewindOfAnEarlierActivity(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		var works, good, bad atomic.Int32
@@ -103,8 +105,8 @@ func TestRewindOfAnEarlierActivity(t *testing.T) {
 	})
 }
 
-// What was under way when an instance failed is done again, but for sub-orchestrations that go on, or have completed since: those are not
-// called twice.
+// Activities that were running when an instance failed are repeated. Sub-orchestrations that go
+// on or have completed since are not called twice.
 func TestRewindOfWhatWasUnderWay(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		var works, good, bad, children atomic.Int32
@@ -217,7 +219,8 @@ func TestRewindOfOneIDCalledTwice(t *testing.T) {
 	})
 }
 
-// What was refused in the turn that ended an instance is not told to the call that its rewind makes anew.
+// A refusal in the work item that ended an instance does not answer the call that its rewind
+// repeats.
 func TestRewindOfACallRefusedAtTheEnd(t *testing.T) {
 	onBoth(t, func(t *testing.T, where db.Options) {
 		var works, good, bad atomic.Int32

@@ -1,11 +1,15 @@
-// Package orchestrate runs durable orchestrations: functions whose steps are recorded, so that they
-// survive crashes and may take months.
+// Package orchestrate runs durable orchestrations: functions whose steps are recorded, so that
+// they survive crashes and may take months.
 //
-// An orchestrator is replayed from its history whenever something has arrived for it. The engine that does so is
-// dapr/durabletask-go; this package is its backend over our store. It hands out turns of orchestrations
-// and activities under locks that it renews, keeps the history of each, and repeats activities that fail:
-// an orchestrator hears only of the final outcome. Go functions run here, those of other languages in processes
-// that connect by gRPC.
+// An orchestrator is replayed from its history whenever an event has arrived for its instance.
+// The replay engine is dapr/durabletask-go. This package feeds it with work items and stores
+// what they lead to. A work item is either an orchestration item, which runs an orchestrator
+// over new events, or an activity.
+//
+// Processes claim work items from queues in the database, under locks that they renew. Failed
+// activities are retried, and an orchestrator sees only the final outcome. Go functions run in
+// this process. All other work items go to [Workers], which package durabletask implements by
+// gRPC.
 package orchestrate
 
 import (
@@ -18,6 +22,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/limits"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
@@ -26,122 +31,84 @@ type Options struct {
 	Store    *Store
 	Registry *Registry // the Go functions; nil: none
 	Logger   *slog.Logger
-	// Turns and Activities bound what is carried out here at once; default 64 and 256. Where several tenants have activities, none has
-	// more than tenantShare times as many here as there are places left. Activities that are jobs need none of these places.
-	Turns, Activities int
-	// Lock is how long a turn or an activity is locked for; it is renewed. Default 60 s.
+	// ConcurrentOrchestrations and ConcurrentActivities bound the work items that are executed
+	// here at once. Defaults are 64 and 256. Where several tenants have activities, each may
+	// have at most tenantShare times as many as there are free slots. Activities that are jobs
+	// need no slot.
+	ConcurrentOrchestrations, ConcurrentActivities int
+	// Lock is how long a work item is locked; locks are renewed. Default 60 s.
 	Lock time.Duration
-	// Retries are the policies of activities by name, for calls that come with none.
+	// Retries are retry policies by the activity's name, for calls without one.
 	Retries map[string]forebay.RetryPolicy
-	// Blobs holds the payloads over [forebay.InlineBytes]; nil: they stand in the database.
+	// Blobs holds payloads over [forebay.InlineBytes]; nil: they stay in the database.
 	Blobs Blobs
 	// MaxBytes bounds an input, an event's payload, or a result. Default 10 MiB.
 	MaxBytes int64
-	// MaxMessage bounds what a process that is connected by gRPC is sent at once, in bytes: a turn with its whole history, or an
-	// activity with its input. Default 4 MiB, which is what clients of gRPC receive unless they are told otherwise.
-	MaxMessage int
-	// MemoryBytes bounds the large messages of gRPC that are held at once, of those that come in and of those that go out each. Tenants
-	// share them. The largest message always fits. Default 64 MiB.
-	MemoryBytes int64
 	// Grace is how long a stop lets activities finish. Default 30 s.
 	Grace time.Duration
-	// Jobs carries out the activity [TaskActivity]; nil: there is none.
+	// Jobs executes the activity [TaskActivity]; nil: it is not offered.
 	Jobs Jobs
-	// Observe hears of what was taken here, once it is over; nil: nobody. It must be quick.
-	Observe func(Taken)
-	// Remote says that orchestrators may be in processes that are not known yet.
+	// Observe is called for each work item that was processed here. It must be quick.
+	Observe func(ProcessedItem)
+	// Remote says that orchestrators may be in workers that have not connected yet.
 	Remote bool
-	// Limits judges what clients start and send; nil: nothing does.
+	// Limits meters what clients start and send; nil: there are no limits.
 	Limits *limits.Meter
 }
 
-// DefaultMaxMessage is the default of Options.MaxMessage.
-const DefaultMaxMessage = 4 << 20
-
-// Taken is a turn or an attempt of an activity that this process took. Attempts that were lost are not told: see [Store.OnActivitiesLost].
-type Taken struct {
-	Kind    WorkKind
+// ProcessedItem is a work item that this process has processed. Lost attempts are reported by
+// [Store.OnActivitiesLost].
+type ProcessedItem struct {
+	Kind    ItemKind
 	Name    string                      // of the orchestrator or of the activity
-	Outcome string                      // of an activity as the store has it
-	Ended   forebay.OrchestrationStatus // with which the turn ended its instance; "": it goes on
+	Outcome string                      // for an activity one of ActivitySucceeded and so on
+	Ended   forebay.OrchestrationStatus // the status in which the instance ended; "": it goes on
 }
 
-// The outcomes of turns.
+// The outcomes of orchestration work items.
 const (
-	TurnStored    = "stored"
-	TurnAbandoned = "abandoned" // it came to nothing, and is taken again
-	TurnLost      = "lost"      // another has it by now
+	ItemStored    = "stored"
+	ItemAbandoned = "abandoned" // it has no result, and is retried
+	ItemLockLost  = "lost"      // another process has claimed it
 )
 
-// Service runs orchestrations, and manages those of all processes.
+// Service executes orchestrations, and manages the instances of all processes.
 type Service struct {
-	store    *Store
-	registry *Registry
-	log      *slog.Logger
-	opts     Options
-	memory   memory
-	turns    chan struct{} // a value for each that may still be taken
-	tasks    chan struct{} // the same of activities
-	submits  chan struct{} // the same of activities that are jobs, while these are submitted
-	awayTime time.Duration
-	// beforeApply is called in a turn once its code has decided; tests have it panic.
+	Instances
+	*heldItems
+	workers Workers
+	cache   history.Cache
+	// beforeApply is called with the id of an instance before a response is applied. Tests make
+	// it panic.
 	beforeApply func(id string)
 
-	mu      sync.Mutex
-	hubs    map[int64]*hub // by tenant
-	held    map[int64]*held
-	under   int           // activities that are carried out, but for those that are jobs
-	its     map[int64]int // how many of them are a tenant's
-	retake  func()        // has the claim of activities begin anew; nil: that would change nothing
-	running context.Context
-	stopped bool // nothing is taken any more
-	idle    chan struct{}
-	closing chan any // ends the streams of workers that are connected
+	taskHubs map[int64]*taskHub // by tenant, guarded by heldItems.mu
+	drained  chan any
 }
 
-// held is a turn or an activity that is being carried out here.
-type held struct {
-	turn     *Turn
-	activity *Activity
-	cancel   context.CancelCauseFunc
-	ctx      context.Context
-	idle     bool // the activity was handed to nobody
-}
-
-// isPlain reports whether it is an activity that is no job.
-func (h *held) isPlain() bool { return h.activity != nil && h.activity.Name != TaskActivity }
-
-// New returns a service. Run carries orchestrations out; managing them needs no Run.
+// New returns a service. Run executes work items; managing instances needs no Run.
 func New(opts Options) *Service {
-	opts.Turns, opts.Activities = cmp.Or(opts.Turns, 64), cmp.Or(opts.Activities, 256)
+	opts.ConcurrentOrchestrations, opts.ConcurrentActivities = cmp.Or(opts.ConcurrentOrchestrations, 64), cmp.Or(opts.ConcurrentActivities, 256)
 	opts.Lock, opts.Grace = cmp.Or(opts.Lock, time.Minute), cmp.Or(opts.Grace, 30*time.Second)
-	opts.MaxBytes, opts.MaxMessage = cmp.Or(opts.MaxBytes, forebay.DefaultMaxInputBytes), cmp.Or(opts.MaxMessage, DefaultMaxMessage)
-	opts.MemoryBytes = cmp.Or(opts.MemoryBytes, 64<<20)
+	opts.MaxBytes = cmp.Or(opts.MaxBytes, forebay.DefaultMaxInputBytes)
 	if opts.Registry == nil {
 		opts.Registry = NewRegistry()
 	}
 	if opts.Observe == nil {
-		opts.Observe = func(Taken) {}
+		opts.Observe = func(ProcessedItem) {}
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Service{store: opts.Store, registry: opts.Registry, log: opts.Logger, opts: opts,
-		turns: make(chan struct{}, opts.Turns), tasks: make(chan struct{}, opts.Activities),
-		submits: make(chan struct{}, maxSubmits), its: map[int64]int{}, awayTime: awayTime, hubs: map[int64]*hub{}, held: map[int64]*held{}, closing: make(chan any)}
-	for range opts.Turns {
-		s.turns <- struct{}{}
+	return &Service{
+		Instances: Instances{payloads: payloads{opts.Blobs, opts.Store}, store: opts.Store, registry: opts.Registry, log: opts.Logger, opts: opts},
+		heldItems: newHeldItems(opts.ConcurrentOrchestrations, opts.ConcurrentActivities),
+		workers:   noWorkers{}, taskHubs: map[int64]*taskHub{}, drained: make(chan any),
 	}
-	for range opts.Activities {
-		s.tasks <- struct{}{}
-	}
-	for range maxSubmits {
-		s.submits <- struct{}{}
-	}
-	return s
 }
 
-// Run takes turns and activities until ctx ends, then lets those under way finish for a while.
+// Run claims work items until ctx ends, then lets those under way finish within the grace
+// period.
 func (s *Service) Run(ctx context.Context) {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -149,106 +116,28 @@ func (s *Service) Run(ctx context.Context) {
 	s.running = work
 	s.mu.Unlock()
 	var loops sync.WaitGroup
-	loops.Go(func() { s.take(ctx, s.turns, s.takeTurns) })
-	loops.Go(func() { s.take(ctx, s.tasks, s.takeActivities) })
+	loops.Go(func() { s.take(ctx, s.orchestrationSlots, s.takeOrchestrations) })
+	loops.Go(func() { s.take(ctx, s.activitySlots, s.takeActivities) })
 	if s.opts.Jobs != nil {
-		loops.Go(func() { s.take(ctx, s.submits, s.takeTasks) })
+		loops.Go(func() { s.take(ctx, s.jobSlots, s.takeJobActivities) })
 	}
 	renewing, stopRenewing := context.WithCancel(work)
 	var renewal sync.WaitGroup
 	renewal.Go(func() { s.renew(renewing) })
 	<-ctx.Done()
 	loops.Wait()
-	s.drain()
-	close(s.closing)
+	s.drain(s.opts.Grace)
+	close(s.drained)
 	stop()
-	for _, h := range s.allHubs() {
+	for _, h := range s.startedTaskHubs() {
 		h.stop()
 	}
 	stopRenewing()
 	renewal.Wait()
 }
 
-var errStopping = forebay.Errorf(forebay.CodeUnavailable, "the server is stopping")
-
-// cutOffTime bounds how long what is cut off has to be given back before the engine is stopped.
-const cutOffTime = 5 * time.Second
-
-// drain waits for what is being carried out. After the grace period it is cut off, and given back.
-func (s *Service) drain() {
-	s.mu.Lock()
-	s.stopped = true
-	idle := make(chan struct{})
-	s.idle = idle
-	if len(s.held) == 0 {
-		close(idle)
-		s.idle = nil
-	}
-	s.mu.Unlock()
-	timer := time.NewTimer(s.opts.Grace)
-	defer timer.Stop()
-	select {
-	case <-idle:
-		return
-	case <-timer.C:
-	}
-	s.mu.Lock()
-	for _, h := range s.held {
-		h.cancel(errStopping)
-	}
-	s.mu.Unlock()
-	timer.Reset(cutOffTime)
-	select {
-	case <-idle:
-	case <-timer.C:
-	}
-}
-
-// hold notes that something is carried out here from now on.
-func (s *Service) hold(token int64, h *held) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h.ctx, h.cancel = context.WithCancelCause(s.running)
-	s.held[token] = h
-	if h.isPlain() {
-		s.under++
-		s.its[h.activity.Tenant]++
-	}
-}
-
-// release is for what is not carried out any more; its place is free.
-func (s *Service) release(token int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.held[token]
-	if h == nil {
-		return
-	}
-	h.cancel(nil)
-	delete(s.held, token)
-	switch {
-	case h.turn != nil:
-		s.turns <- struct{}{}
-	case h.isPlain():
-		s.under--
-		if s.its[h.activity.Tenant]--; s.its[h.activity.Tenant] == 0 {
-			delete(s.its, h.activity.Tenant)
-		}
-		s.tasks <- struct{}{}
-		if s.retake != nil {
-			s.retake()
-		}
-	default:
-		s.submits <- struct{}{}
-	}
-	if len(s.held) == 0 && s.idle != nil {
-		close(s.idle)
-		s.idle = nil
-	}
-}
-
-// waitFor waits for a place and takes all there are.
-func waitFor(ctx context.Context, places chan struct{}) (n int) {
+// takeSlots waits for a free slot and takes all that are free.
+func takeSlots(ctx context.Context, places chan struct{}) (n int) {
 	select {
 	case <-places:
 		n = 1
@@ -265,24 +154,24 @@ func waitFor(ctx context.Context, places chan struct{}) (n int) {
 	}
 }
 
-func giveBack(places chan struct{}, n int) {
+func returnSlots(places chan struct{}, n int) {
 	for range n {
 		places <- struct{}{}
 	}
 }
 
-// unavailablePause is between two tries to take work while the database cannot be used.
+// unavailablePause is the time between two claims while the database is not available.
 const unavailablePause = time.Second
 
-// take takes as much as there is room for, again and again until ctx ends.
+// take claims as many work items as there are free slots, repeatedly until ctx ends.
 func (s *Service) take(ctx context.Context, places chan struct{}, some func(ctx context.Context, most int) (taken int, err error)) {
 	for {
-		n := waitFor(ctx, places)
+		n := takeSlots(ctx, places)
 		if n == 0 {
 			return
 		}
 		taken, err := some(ctx, n)
-		giveBack(places, n-taken)
+		returnSlots(places, n-taken)
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot take orchestrations", slog.Any("error", err))
 			_ = sleep.For(ctx, unavailablePause) // or until ctx ends
@@ -293,99 +182,77 @@ func (s *Service) take(ctx context.Context, places chan struct{}, some func(ctx 
 	}
 }
 
-func (s *Service) takeTurns(ctx context.Context, most int) (int, error) {
-	turns, err := s.store.ClaimTurns(ctx, WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesTurns})
-	for i := range turns {
-		s.hold(turns[i].Token, &held{turn: &turns[i]})
-		if h := s.hub(turns[i].Tenant); turns[i].Lost >= maxLost {
-			go h.giveUp(ctx, &turns[i]) // drain waits for it
+func (s *Service) takeOrchestrations(ctx context.Context, most int) (int, error) {
+	orchestrations, err := s.store.ClaimOrchestrations(ctx, ClaimRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesOrchestrations})
+	for i := range orchestrations {
+		s.hold(orchestrations[i].Token, &heldItem{orchestration: &orchestrations[i]})
+		if h := s.taskHub(orchestrations[i].Tenant); orchestrations[i].LostDeliveries >= maxLostDeliveries {
+			go h.failPoison(ctx, &orchestrations[i]) // drain waits for it
 		} else {
-			h.turns <- &turns[i]
+			h.orchestrations <- &orchestrations[i]
 		}
 	}
-	return len(turns), err
+	return len(orchestrations), err
 }
 
-// tenantShare bounds the activities of a tenant, by the places that are left beside them: one alone has three quarters of all, each of two has three
-// sevenths, and somebody else's activity finds a place at once.
+// tenantShare bounds the activities of a tenant by the free slots beside them. A single tenant
+// gets three quarters of all slots, and each of two gets three sevenths. An activity of another
+// tenant always finds a free slot.
 const tenantShare = 3
 
-// maxSubmits bounds the jobs of activities that are submitted at once.
+// maxSubmits bounds the jobs that are submitted at once.
 const maxSubmits = 256
 
-var errRetake = errors.New("there is more room")
+var errMoreRoom = errors.New("there is more room")
 
 func (s *Service) takeActivities(ctx context.Context, most int) (int, error) {
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	full := func() { // from now on an activity that ends makes room that this claim does not know of
+	// An activity that ends from now on makes room that this claim does not know of.
+	full := func() {
 		if waiting.Err() != nil { // the writer may still look at a claim that is over
 			return
 		}
-		s.retake = func() {
-			cancel(errRetake)
-			s.retake = nil
+		s.restartClaim = func() {
+			cancel(errMoreRoom)
+			s.restartClaim = nil
 		}
 	}
-	activities, err := s.store.ClaimActivities(waiting, WorkRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesActivities,
-		Room: func(tenant int64, its, all int) int { return s.room(tenant, its, all, full) }})
+	activities, err := s.store.ClaimActivities(waiting, ClaimRequest{Max: most, Lock: s.opts.Lock, Takes: s.takesActivities,
+		Room: func(tenant int64, held, all int) int { return s.room(tenant, held, all, full) }})
 	for i := range activities {
 		a := &activities[i]
-		s.hold(a.Token, &held{activity: a})
-		if h := s.hub(a.Tenant); a.Event.Blob != "" && len(a.Event.Bytes) == 0 {
+		s.hold(a.Token, &heldItem{activity: a})
+		if h := s.taskHub(a.Tenant); a.Event.Blob != "" && len(a.Event.Bytes) == 0 {
 			go h.fetch(ctx, a) // drain waits for it
 		} else {
 			h.activities <- a
 		}
 	}
-	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(waiting), errRetake) {
+	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(waiting), errMoreRoom) {
 		err = nil
 	}
 	return len(activities), err
 }
 
-// room is how many more activities of a tenant are taken, beside those that a claim has got already. If there is none, full is called, under s.mu.
-func (s *Service) room(tenant int64, its, all int, full func()) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	its += s.its[tenant]
-	left := s.opts.Activities - s.under - all
-	n := (tenantShare*left - its) / (tenantShare + 1) // the largest for which its+n is no more than its share of what is left then
-	if its == 0 {
-		n = max(n, min(left, 1))
-	}
-	if n <= 0 {
-		full()
-	}
-	return n
-}
-
-func (s *Service) takeTasks(ctx context.Context, most int) (int, error) {
-	activities, err := s.store.ClaimActivities(ctx, WorkRequest{Max: most, Lock: s.opts.Lock, Takes: func(_ int64, name string) bool { return name == TaskActivity }})
+func (s *Service) takeJobActivities(ctx context.Context, most int) (int, error) {
+	activities, err := s.store.ClaimActivities(ctx, ClaimRequest{Max: most, Lock: s.opts.Lock, Takes: func(_ int64, name string) bool { return name == TaskActivity }})
 	for i := range activities {
-		s.hold(activities[i].Token, &held{activity: &activities[i]})
-		go s.hub(activities[i].Tenant).callTask(ctx, &activities[i]) // drain waits for it
+		s.hold(activities[i].Token, &heldItem{activity: &activities[i]})
+		go s.taskHub(activities[i].Tenant).callTask(ctx, &activities[i]) // drain waits for it
 	}
 	return len(activities), err
 }
 
-func (s *Service) takesTurns(tenant int64, name string) bool {
-	return s.registry.hasOrchestrator(name) || s.connected(tenant)
+func (s *Service) takesOrchestrations(tenant int64, name string) bool {
+	return s.registry.hasOrchestrator(name) || s.workers.Connected(tenant)
 }
 
 func (s *Service) takesActivities(tenant int64, name string) bool {
-	return name != TaskActivity && (s.registry.hasActivity(name) || s.connected(tenant))
+	return name != TaskActivity && (s.registry.hasActivity(name) || s.workers.Connected(tenant))
 }
 
-// connected reports whether a process of the tenant waits for work by gRPC.
-func (s *Service) connected(tenant int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.hubs[tenant]
-	return h != nil && h.streams > 0
-}
-
-// renew extends the locks of all that is carried out here. What was lost is cut off.
+// renew extends the locks of all held work items. An item whose lock is lost is cancelled.
 func (s *Service) renew(ctx context.Context) {
 	ticker := time.NewTicker(s.opts.Lock / 3)
 	defer ticker.Stop()
@@ -400,23 +267,23 @@ func (s *Service) renew(ctx context.Context) {
 }
 
 func (s *Service) renewOnce(ctx context.Context) {
-	var turns []*Turn
-	var activities []*Activity
+	var orchestrations []*OrchestrationItem
+	var activities []*ActivityItem
 	s.mu.Lock()
 	for _, h := range s.held {
-		if h.turn != nil {
-			turns = append(turns, h.turn)
+		if h.orchestration != nil {
+			orchestrations = append(orchestrations, h.orchestration)
 		} else {
 			activities = append(activities, h.activity)
 		}
 	}
 	s.mu.Unlock()
-	if len(turns)+len(activities) == 0 {
+	if len(orchestrations)+len(activities) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Lock/3)
 	defer cancel()
-	lost, err := s.store.RenewWork(ctx, turns, activities, s.opts.Lock)
+	lost, err := s.store.RenewItems(ctx, orchestrations, activities, s.opts.Lock)
 	if err != nil {
 		s.log.Warn("cannot renew the locks of orchestrations", slog.Any("error", err))
 		return
@@ -430,14 +297,14 @@ func (s *Service) renewOnce(ctx context.Context) {
 	}
 }
 
-// hub returns the hub of a tenant, making it if there is none.
-func (s *Service) hub(tenant int64) *hub {
+// taskHub returns the task hub of a tenant, and makes it if there is none.
+func (s *Service) taskHub(tenant int64) *taskHub {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.hubs[tenant]
+	h := s.taskHubs[tenant]
 	if h == nil {
-		h = newHub(s, tenant)
-		s.hubs[tenant] = h
+		h = newTaskHub(s, tenant)
+		s.taskHubs[tenant] = h
 	}
 	if s.running != nil && !h.started && !s.stopped {
 		h.start(s.running)
@@ -445,10 +312,10 @@ func (s *Service) hub(tenant int64) *hub {
 	return h
 }
 
-func (s *Service) allHubs() (hubs []*hub) {
+func (s *Service) startedTaskHubs() (hubs []*taskHub) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, h := range s.hubs {
+	for _, h := range s.taskHubs {
 		if h.started {
 			hubs = append(hubs, h)
 		}

@@ -6,10 +6,10 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Store keeps orchestrations.
+// Store stores orchestrations.
 type Store struct {
 	*queue.Store
-	lost db.Listener[int]
+	onLost db.Listener[int]
 }
 
 func (s *Store) Attach(*db.DB) {}
@@ -24,12 +24,12 @@ func (s *Store) Follow(list *jobs.Store) {
 }
 
 func (s *Store) Join(w *db.Writer) {
-	key.Join(w, &participant{Writer: w, lost: &s.lost})
+	key.Join(w, &participant{Writer: w, onLost: &s.onLost})
 }
 
-// OnActivitiesLost makes f hear how many attempts of activities a transaction of this process found lost: of which nobody
-// heard again. It must be quick.
-func (s *Store) OnActivitiesLost(f func(n int)) { s.lost.Set(f) }
+// OnActivitiesLost calls f with the number of lost attempts that a transaction of this process
+// found. A lost attempt is one whose lock ended without an outcome. f must be quick.
+func (s *Store) OnActivitiesLost(f func(n int)) { s.onLost.Set(f) }
 
 var key = db.NewKey(func(t *db.Tx, p *participant) *tx {
 	return &tx{Tx: t, w: p, queue: queue.Key.Of(t)}

@@ -79,11 +79,11 @@ func takeJob(t testing.TB, s *stores.Stores, from string) *jobs.LockedJob {
 }
 
 // anyWork asks for one turn or activity.
-var anyWork = orchestrate.WorkRequest{Max: 1, Lock: time.Minute, Takes: func(int64, string) bool { return true }}
+var anyWork = orchestrate.ClaimRequest{Max: 1, Lock: time.Minute, Takes: func(int64, string) bool { return true }}
 
-func takeTurn(t testing.TB, s *stores.Stores) *orchestrate.Turn {
+func takeTurn(t testing.TB, s *stores.Stores) *orchestrate.OrchestrationItem {
 	t.Helper()
-	turns, err := s.Orchestrations.ClaimTurns(t.Context(), anyWork)
+	turns, err := s.Orchestrations.ClaimOrchestrations(t.Context(), anyWork)
 	noError(t, err)
 	return &turns[0]
 }
@@ -210,7 +210,7 @@ func (c *clockTrial) whileAhead() {
 		noError(c.T, s.Orchestrations.CreateOrchestration(ctx, orchestrate.NewOrchestration{Tenant: c.tenant, ID: id, Execution: "first", Name: "fan", Event: orchestrate.Inline([]byte("start")), StartAt: at}))
 	}
 	start("timer", 0)
-	_, err := s.Orchestrations.CompleteTurn(ctx, takeTurn(c.T, s), &orchestrate.TurnResult{Status: forebay.OrchestrationRunning, Events: 1, History: orchestrate.Inline([]byte("start")),
+	_, err := s.Orchestrations.CompleteOrchestration(ctx, takeTurn(c.T, s), &orchestrate.OrchestrationResult{Status: forebay.OrchestrationRunning, Events: 1, History: orchestrate.Inline([]byte("start")),
 		Timers: []orchestrate.Timer{{At: now + 10_000, Event: orchestrate.Inline([]byte("fired"))}}, Activities: []orchestrate.NewActivity{{Name: "step", Event: orchestrate.Inline([]byte("do"))}}})
 	noError(c.T, err)
 	activities, err := s.Orchestrations.ClaimActivities(ctx, anyWork)
@@ -348,7 +348,7 @@ func TestRecordsOfTheFutureAreRemoved(t *testing.T) {
 		noError(t, s.Jobs.Succeed(t.Context(), takeJob(t, s, "q"), jobs.AttemptRecord{Outcome: forebay.OutcomeSucceeded}, jobs.Output{Inline: []byte("1"), Size: 1}))
 		for _, id := range []string{"future", "past"} {
 			noError(t, s.Orchestrations.CreateOrchestration(t.Context(), orchestrate.NewOrchestration{Tenant: tenant, ID: id, Execution: "first", Name: "fan", Event: orchestrate.Inline([]byte("start"))}))
-			_, err := s.Orchestrations.CompleteTurn(t.Context(), takeTurn(t, s), &orchestrate.TurnResult{Status: forebay.OrchestrationCompleted, Events: 1, History: orchestrate.Inline([]byte("start"))})
+			_, err := s.Orchestrations.CompleteOrchestration(t.Context(), takeTurn(t, s), &orchestrate.OrchestrationResult{Status: forebay.OrchestrationCompleted, Events: 1, History: orchestrate.Inline([]byte("start"))})
 			noError(t, err)
 		}
 		_, err := db.Transact(t.Context(), s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {

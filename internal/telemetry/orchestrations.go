@@ -35,13 +35,13 @@ func (m *metrics) ofOrchestrations(r *recorder) {
 }
 
 // Orchestrations returns the observer of work items and activities, or nil without telemetry.
-func (t *Telemetry) Orchestrations() func(orchestrate.Taken) {
+func (t *Telemetry) Orchestrations() func(orchestrate.ProcessedItem) {
 	if t == nil || t.metrics == nil {
 		return nil
 	}
 	m := t.metrics
-	return func(taken orchestrate.Taken) {
-		if taken.Kind == orchestrate.WorkActivity {
+	return func(taken orchestrate.ProcessedItem) {
+		if taken.Kind == orchestrate.KindActivity {
 			m.activities.of(functionLabels{taken.Name, taken.Outcome}).add(1)
 			return
 		}
@@ -59,12 +59,12 @@ const openLimit = 100_000
 
 // OpenOrchestrations registers the gauges of instances that are not over. They are read at each
 // collection.
-func (t *Telemetry) OpenOrchestrations(count func(ctx context.Context, limit int64) ([]orchestrate.OpenCount, error), oldest func(context.Context) ([]orchestrate.OldestTurn, error)) error {
+func (t *Telemetry) OpenOrchestrations(count func(ctx context.Context, limit int64) ([]orchestrate.OpenCount, error), oldest func(context.Context) ([]orchestrate.OldestItem, error)) error {
 	if t == nil || t.meter == nil {
 		return nil
 	}
 	counts := &remembered[orchestrate.OpenCount]{log: t.log, what: "orchestrations", read: func(ctx context.Context) ([]orchestrate.OpenCount, error) { return count(ctx, openLimit) }}
-	turns := &remembered[orchestrate.OldestTurn]{log: t.log, what: "turns of orchestrations", read: oldest}
+	turns := &remembered[orchestrate.OldestItem]{log: t.log, what: "turns of orchestrations", read: oldest}
 	return errors.Join(
 		t.gauge(gauge{orchestrationInstances, "{instance}", "Orchestrations that are not over by status, of all tenants, counted up to 100,000.", []attribute.Key{keyStatus}},
 			func(observe func(float64, ...string)) {
@@ -75,7 +75,7 @@ func (t *Telemetry) OpenOrchestrations(count func(ctx context.Context, limit int
 		t.gauge(gauge{orchestrationOldestAge, "s", "Since when the turn of the orchestrator has been ready that has been so longest; 0: none is.", []attribute.Key{keyOrchestrator}},
 			func(observe func(float64, ...string)) {
 				// If several share a label, the last one counts, which is the oldest.
-				byAge := slices.SortedFunc(slices.Values(turns.get(context.Background())), func(a, b orchestrate.OldestTurn) int { return cmp.Compare(a.Age, b.Age) })
+				byAge := slices.SortedFunc(slices.Values(turns.get(context.Background())), func(a, b orchestrate.OldestItem) int { return cmp.Compare(a.Age, b.Age) })
 				for _, o := range byAge {
 					observe(o.Age.Seconds(), o.Orchestrator)
 				}

@@ -312,7 +312,7 @@ func TestGauges(t *testing.T) {
 	const all = maxTenants + 50
 	var deployments []forebay.Deployment
 	var budgets []BudgetUse
-	var turns []orchestrate.OldestTurn
+	var turns []orchestrate.OldestItem
 	for i := range all {
 		name := fmt.Sprint("name-", i)
 		limit := forebay.QuotaAmount{Tokens: 100}
@@ -321,7 +321,7 @@ func TestGauges(t *testing.T) {
 		tokens, key, keyTokens := of, of, of
 		tokens.Tokens, key.Key, keyTokens.Tokens, keyTokens.Key = true, "key_"+name, true, "key_"+name
 		budgets = append(budgets, of, tokens, key, keyTokens)
-		turns = append(turns, orchestrate.OldestTurn{Orchestrator: name, Age: time.Duration(i) * time.Second})
+		turns = append(turns, orchestrate.OldestItem{Orchestrator: name, Age: time.Duration(i) * time.Second})
 	}
 	slices.Reverse(turns[maxFunctions:])
 	register := func(m *Telemetry) error {
@@ -330,7 +330,7 @@ func TestGauges(t *testing.T) {
 			m.Budgets(func(context.Context) ([]BudgetUse, error) { return budgets, nil }),
 			m.OpenOrchestrations(func(context.Context, int64) ([]orchestrate.OpenCount, error) {
 				return []orchestrate.OpenCount{{Status: forebay.OrchestrationRunning, Instances: 7}}, nil
-			}, func(context.Context) ([]orchestrate.OldestTurn, error) { return turns, nil }))
+			}, func(context.Context) ([]orchestrate.OldestItem, error) { return turns, nil }))
 	}
 	m := measuring(t)
 	if err := errors.Join(register(m), register(nil)); err != nil {

@@ -1,0 +1,243 @@
+package orchestrate
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dapr/durabletask-go/api/protos"
+	"github.com/dapr/durabletask-go/backend"
+	"github.com/dapr/durabletask-go/backend/runtimestate"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/orchestrate/history"
+)
+
+// MaxHistoryEvents bounds the history of one execution. An orchestrator that needs more
+// continues as new.
+const MaxHistoryEvents = 100_000
+
+// maxHistoryBytes bounds its size: a history is read, cached and sent to a worker as a whole.
+const maxHistoryBytes = 256 << 20
+
+// tooLarge names a value in the state that exceeds MaxBytes; "": there is none.
+func (h *taskHub) tooLarge(state *backend.WorkflowRuntimeState) (what string, size int) {
+	check := func(v *wrapperspb.StringValue, name string) {
+		if n := len(v.GetValue()); int64(n) > h.opts.MaxBytes && what == "" {
+			what, size = name, n
+		}
+	}
+	check(state.CompletedEvent.GetResult(), "the output")
+	for _, e := range state.PendingTasks {
+		if e.GetTaskScheduled().GetName() == TaskActivity {
+			continue // jobs have a limit of their own, which fails only the activity
+		}
+		check(e.GetTaskScheduled().GetInput(), "the input of the activity "+e.GetTaskScheduled().GetName())
+	}
+	for _, m := range state.PendingMessages {
+		if started := m.HistoryEvent.GetExecutionStarted(); started != nil {
+			check(started.GetInput(), "the input of the orchestration "+started.GetName())
+		}
+		if sent := m.HistoryEvent.GetEventSent(); sent != nil {
+			check(sent.GetInput(), "the event "+sent.GetName())
+		}
+	}
+	if state.ContinuedAsNew {
+		check(state.StartEvent.GetInput(), "the input with which it continues as new")
+	}
+	check(state.CustomStatus, "the custom status")
+	return what, size
+}
+
+// boundFailures bounds the failure details of an instance wherever the state has them.
+func boundFailures(state *backend.WorkflowRuntimeState) {
+	history.BoundFailure(state.CompletedEvent.GetFailureDetails())
+	for _, e := range state.NewEvents {
+		history.BoundFailure(e.GetExecutionCompleted().GetFailureDetails())
+	}
+	for _, m := range state.PendingMessages {
+		history.BoundFailure(m.HistoryEvent.GetChildWorkflowInstanceFailed().GetFailureDetails())
+	}
+}
+
+// resultOf converts the engine's state after a work item into what is stored. bytes is the size
+// of the whole history.
+func (h *taskHub) resultOf(item *OrchestrationItem, state *backend.WorkflowRuntimeState, bytes int) (*OrchestrationResult, error) {
+	status, ok := history.Statuses[runtimestate.RuntimeStatus(state)]
+	if !ok {
+		return nil, fmt.Errorf("unknown status of %s", item.ID)
+	}
+	r := &OrchestrationResult{Status: status, CustomStatus: history.JSON(state.CustomStatus), Events: len(state.NewEvents)}
+	if len(state.OldEvents)+len(state.NewEvents) > MaxHistoryEvents && status != forebay.OrchestrationTerminated {
+		return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has more than %d events; an orchestrator that goes on for long continues as new", MaxHistoryEvents))
+	}
+	if status != forebay.OrchestrationTerminated {
+		if bytes > maxHistoryBytes {
+			return endAs(state, "HistoryTooLong", fmt.Sprintf("the history has %d bytes; the limit is %d; large values are better passed by reference", bytes, maxHistoryBytes))
+		}
+		if what, size := h.tooLarge(state); what != "" {
+			if int64(len(state.CustomStatus.GetValue())) > h.opts.MaxBytes {
+				// Unchanged: it is stored with the end.
+				state.CustomStatus = history.Value(item.Custom)
+			}
+			return endAs(state, string(forebay.CodePayloadTooLarge), fmt.Sprintf("%s has %d bytes; the limit is %d", what, size, h.opts.MaxBytes))
+		}
+	}
+	if state.ContinuedAsNew {
+		r.Reset = &Reset{Execution: state.StartEvent.GetWorkflowInstance().GetExecutionId().GetValue(), Input: Inline(history.JSON(state.StartEvent.GetInput())),
+			Version: state.StartEvent.GetVersion().GetValue()}
+	}
+	for _, e := range state.PendingTasks {
+		scheduled := e.GetTaskScheduled()
+		a := NewActivity{EventID: int(e.EventId), Name: scheduled.GetName(), Policy: detachPolicy(scheduled.GetInput())}
+		if p, ok := h.opts.Retries[a.Name]; ok && a.Policy == nil {
+			a.Policy = encodePolicy(p)
+		}
+		var err error
+		if a.Event.Bytes, err = proto.Marshal(e); err != nil {
+			return nil, err
+		}
+		r.Activities = append(r.Activities, a)
+	}
+	var err error
+	for _, e := range state.NewEvents {
+		if version := e.GetWorkflowStarted().GetVersion(); version != nil {
+			r.Version = version.GetName()
+		}
+		if r.History.Bytes, err = history.Append(r.History.Bytes, e); err != nil {
+			return nil, err
+		}
+	}
+	if done := state.CompletedEvent; done != nil {
+		r.Output, r.Failure = Inline(history.JSON(done.Result)), history.FailureOf(done.FailureDetails)
+	}
+	if err := addTimers(r, state.PendingTimers); err != nil {
+		return nil, err
+	}
+	return r, h.addMessages(r, item, state)
+}
+
+// neverFires is the year of a timer that the engine sets to await an event without a timeout.
+const neverFires = 9999
+
+func addTimers(r *OrchestrationResult, timers []*protos.HistoryEvent) error {
+	for _, e := range timers {
+		at := e.GetTimerFired().GetFireAt().AsTime()
+		if at.Year() >= neverFires {
+			continue
+		}
+		event, err := proto.Marshal(e)
+		if err != nil {
+			return err
+		}
+		r.Timers = append(r.Timers, Timer{At: at.Add(time.Millisecond - 1).UnixMilli(), Event: Inline(event)})
+	}
+	return nil
+}
+
+func (h *taskHub) addMessages(r *OrchestrationResult, item *OrchestrationItem, state *backend.WorkflowRuntimeState) error {
+	for _, m := range state.PendingMessages {
+		// The engine notes that the instance stalls for want of its version.
+		if m.TargetInstanceId == "" {
+			continue
+		}
+		e := received(m.HistoryEvent)
+		message := OrchestrationMessage{To: m.TargetInstanceId, Effect: EffectOf(e)}
+		switch started := e.GetExecutionStarted(); {
+		case started != nil:
+			if err := h.addStart(&message, item, state, e); err != nil {
+				return err
+			}
+		case e.GetChildWorkflowInstanceCompleted() != nil || e.GetChildWorkflowInstanceFailed() != nil:
+			message.Execution = state.StartEvent.GetParentInstance().GetWorkflowInstance().GetExecutionId().GetValue()
+			// The engine reports a terminated child without failure details. Its caller would
+			// take that for a success.
+			if failed := e.GetChildWorkflowInstanceFailed(); failed != nil && failed.FailureDetails == nil {
+				failed.FailureDetails = &protos.TaskFailureDetails{ErrorType: "Terminated", ErrorMessage: "the sub-orchestration was terminated", IsNonRetriable: true}
+			}
+		}
+		if message.Start == nil {
+			var err error
+			if message.Event.Bytes, err = proto.Marshal(e); err != nil {
+				return err
+			}
+		}
+		r.Messages = append(r.Messages, message)
+	}
+	return nil
+}
+
+// received converts an event that was sent into an event that is raised, as its receiver sees
+// it.
+func received(e *protos.HistoryEvent) *protos.HistoryEvent {
+	sent := e.GetEventSent()
+	if sent == nil {
+		return e
+	}
+	raised := history.NewEvent()
+	raised.Timestamp = e.Timestamp
+	raised.EventType = &protos.HistoryEvent_EventRaised{EventRaised: &protos.EventRaisedEvent{Name: sent.Name, Input: sent.Input}}
+	return raised
+}
+
+// addStart makes the message start an instance. If an open instance has the id, the caller gets
+// a failure of the call.
+func (h *taskHub) addStart(m *OrchestrationMessage, item *OrchestrationItem, state *backend.WorkflowRuntimeState, e *protos.HistoryEvent) error {
+	started := e.GetExecutionStarted()
+	if parent := started.ParentInstance; parent != nil {
+		for _, created := range state.NewEvents {
+			if c := created.GetChildWorkflowInstanceCreated(); c != nil && created.EventId == parent.TaskScheduledId {
+				started.Version = c.Version
+			}
+		}
+		refusal := history.NewEvent()
+		refusal.EventType = &protos.HistoryEvent_ChildWorkflowInstanceFailed{ChildWorkflowInstanceFailed: &protos.ChildWorkflowInstanceFailedEvent{
+			TaskScheduledId: parent.TaskScheduledId,
+			FailureDetails: &protos.TaskFailureDetails{ErrorType: string(forebay.CodeConflict),
+				ErrorMessage: fmt.Sprintf("there is an instance %s already that is not over", m.To), IsNonRetriable: true},
+		}}
+		var err error
+		if m.Refusal, err = proto.Marshal(refusal); err != nil {
+			return err
+		}
+	}
+	start, err := newOrchestration(item.Tenant, e)
+	m.Start = &start
+	return err
+}
+
+func newOrchestration(tenant int64, e *protos.HistoryEvent) (NewOrchestration, error) {
+	started := e.GetExecutionStarted()
+	event, err := proto.Marshal(e)
+	o := NewOrchestration{Tenant: tenant, ID: started.GetWorkflowInstance().GetInstanceId(), Execution: started.GetWorkflowInstance().GetExecutionId().GetValue(),
+		Name: started.Name, Version: started.GetVersion().GetValue(), Input: Inline(history.JSON(started.Input)), Event: Inline(event)}
+	if at := started.ScheduledStartTimestamp; at != nil {
+		o.StartAt = at.AsTime().UnixMilli()
+	}
+	return o, err
+}
+
+// endAs fails an instance whose work item cannot be stored, and tells its parent.
+func endAs(state *backend.WorkflowRuntimeState, kind, message string) (*OrchestrationResult, error) {
+	failure := &forebay.OrchestrationFailure{Type: kind, Message: message}
+	e := history.NewEvent()
+	e.EventType = &protos.HistoryEvent_ExecutionCompleted{ExecutionCompleted: &protos.ExecutionCompletedEvent{
+		WorkflowStatus: protos.OrchestrationStatus_ORCHESTRATION_STATUS_FAILED, FailureDetails: history.DetailsOf(failure)}}
+	past, err := history.Append(nil, e)
+	if err != nil {
+		return nil, err
+	}
+	r := &OrchestrationResult{Status: forebay.OrchestrationFailed, CustomStatus: history.JSON(state.CustomStatus), Events: 1, History: Inline(past), Failure: failure}
+	parent := state.StartEvent.GetParentInstance()
+	if parent == nil {
+		return r, nil
+	}
+	answer := history.NewEvent()
+	answer.EventType = &protos.HistoryEvent_ChildWorkflowInstanceFailed{ChildWorkflowInstanceFailed: &protos.ChildWorkflowInstanceFailedEvent{
+		TaskScheduledId: parent.TaskScheduledId, FailureDetails: history.DetailsOf(failure)}}
+	m := OrchestrationMessage{To: parent.GetWorkflowInstance().GetInstanceId(), Execution: parent.GetWorkflowInstance().GetExecutionId().GetValue()}
+	m.Event.Bytes, err = proto.Marshal(answer)
+	r.Messages = append(r.Messages, m)
+	return r, err
+}

@@ -1,0 +1,84 @@
+package orchestrate
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/sleep"
+)
+
+// Purge deletes an ended instance with its history.
+func (s *Instances) Purge(ctx context.Context, tenant, id string) error {
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	return s.store.PurgeOrchestration(ctx, no, id, false, act(ctx, tenant, "purge-orchestration", id, nil))
+}
+
+// PurgeByForce deletes an instance with its history, whether it has ended or not.
+func (s *Instances) PurgeByForce(ctx context.Context, tenant, id string) error {
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return err
+	}
+	return s.store.PurgeOrchestration(ctx, no, id, true, act(ctx, tenant, "purge-orchestration", id, nil))
+}
+
+// purgedAtOnce bounds how many instances one transaction deletes.
+const purgedAtOnce = 200
+
+// PurgeMany deletes the ended instances of a list, page by page, and returns their number.
+func (s *Instances) PurgeMany(ctx context.Context, tenant string, req ListRequest) (purged int, err error) {
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return 0, err
+	}
+	audit := act(ctx, tenant, "purge-orchestrations", tenant, purgeDetail{req.Prefix, req.Statuses, req.From, req.Until})
+	req.Limit = purgedAtOnce
+	for {
+		page, next, err := s.list(ctx, req.query(no), req.Cursor, false)
+		if err != nil {
+			return purged, err
+		}
+		var ids []string
+		for _, o := range page {
+			if o.Status.Terminal() {
+				ids = append(ids, o.ID)
+			}
+		}
+		if len(ids) > 0 {
+			n, err := s.store.PurgeEnded(ctx, no, ids, audit)
+			if err != nil {
+				return purged, err
+			}
+			purged += n
+		}
+		if req.Cursor = next; next == "" {
+			return purged, nil
+		}
+	}
+}
+
+// PurgeExpired deletes the instances of all tenants that ended longer than keep ago, and returns
+// their number. It does nothing if another process has done it within the interval. It pauses
+// between steps, so that others can use the database.
+func (s *Instances) PurgeExpired(ctx context.Context, keep, every time.Duration) (purged int, err error) {
+	mine, err := s.store.ClaimChore(ctx, "purge-orchestrations", every*9/10)
+	if err != nil || !mine {
+		return 0, err
+	}
+	before := s.store.Now().Add(-keep)
+	for last := int64(0); ; {
+		begun := time.Now()
+		n, reached, err := s.store.PurgeOrchestrations(ctx, before, last)
+		purged += n
+		if err != nil || reached == last {
+			return purged, err
+		}
+		last = reached
+		if err := sleep.For(ctx, 3*time.Since(begun)); err != nil {
+			return purged, err
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package orchestrate
+
+import (
+	"context"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+)
+
+// OrchestrationHistory returns the events of an instance, one payload for each work item, in
+// order.
+func (s *Store) OrchestrationHistory(ctx context.Context, no int64) (orchestrations []Payload, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		orchestrations = nil
+		return c.Prep("SELECT events, coalesce(events_blob, '') FROM orchestration_history WHERE instance = ? ORDER BY turn").Int(no).
+			Each(func(r driver.Row) error { orchestrations = append(orchestrations, payloadAt(r, 0, 1)); return nil })
+	})
+	return orchestrations, err
+}
+
+const sqlOrchestrationStart = `
+SELECT 1, events, coalesce(events_blob, '') FROM (SELECT events, events_blob FROM orchestration_history WHERE instance = ?1 ORDER BY turn LIMIT 1) h
+UNION ALL SELECT 0, event, coalesce(event_blob, '') FROM (SELECT event, event_blob FROM orchestration_inbox WHERE instance = ?1 ORDER BY no LIMIT 1) i`
+
+// OrchestrationStart returns the events of an instance's first work item, or the inbox event
+// that waits for it.
+func (s *Store) OrchestrationStart(ctx context.Context, no int64) (item, waiting *Payload, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		item, waiting = nil, nil
+		return c.Prep(sqlOrchestrationStart).Int(no).Each(func(r driver.Row) error {
+			p := payloadAt(r, 1, 2)
+			if r.Int(0) != 0 {
+				item = &p
+			} else {
+				waiting = &p
+			}
+			return nil
+		})
+	})
+	return item, waiting, err
+}
+
+const sqlActivityAttempts = `
+SELECT a.event_id, a.number, a.started_at, a.finished_at, a.outcome, a.error_type, a.error, a.retry_delay, a.run, coalesce(p.name, '')
+FROM orchestration_attempts a LEFT JOIN orchestration_pools p ON p.no = a.pool WHERE a.instance = ? ORDER BY a.run, a.event_id, a.number`
+
+// ActivityAttempts returns the attempts of an instance's activities: all of its current
+// execution, and the newest of earlier ones.
+func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []forebay.ActivityAttempt, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		attempts = nil
+		return c.Prep(sqlActivityAttempts).Int(no).Each(func(r driver.Row) error {
+			a := forebay.ActivityAttempt{EventID: int(r.Int(0)), Number: int(r.Int(1)), StartedAt: driver.FromMillis(r.Int(2)), FinishedAt: driver.FromMillis(r.Int(3)),
+				Outcome: r.Text(4), ErrorType: r.Text(5), ErrorMessage: string(r.Blob(6)), Run: int(r.Int(8)), Name: r.Text(9)}
+			if !r.IsNull(7) {
+				seconds := (time.Duration(r.Int(7)) * time.Millisecond).Seconds()
+				a.RetryDelaySeconds = &seconds
+			}
+			attempts = append(attempts, a)
+			return nil
+		})
+	})
+	return attempts, err
+}
+
+// PurgeOrchestration deletes an instance with its history. An open instance is deleted only by
+// force.
+func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, entry audit.Act) error {
+	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (struct{}, error) {
+		o, err := t.existing(tenant, id)
+		if err == nil && !o.over && !force {
+			err = forebay.Errorf(forebay.CodeConflict, "the instance %s is not over", id)
+		}
+		if err != nil {
+			return struct{}{}, err
+		}
+		t.Changed(o.no)
+		if err := t.purgeOrchestration(o.no); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, audit.Append(t.Tx, entry)
+	})
+	return err
+}
+
+// PurgeEnded deletes those of the instances that have ended, in one transaction, and returns
+// their number.
+func (s *Store) PurgeEnded(ctx context.Context, tenant int64, ids []string, entry audit.Act) (purged int, err error) {
+	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (purged int, err error) {
+		for _, id := range ids {
+			o, err := t.orchestrationOf(tenant, id)
+			if err != nil {
+				return 0, err
+			}
+			if !o.over { // restarted since
+				continue
+			}
+			t.Changed(o.no)
+			if err := t.purgeOrchestration(o.no); err != nil {
+				return 0, err
+			}
+			purged++
+		}
+		if purged == 0 {
+			return 0, nil
+		}
+		return purged, audit.Append(t.Tx, entry)
+	})
+}
+
+func (t *tx) purgeOrchestration(no int64) error {
+	if err := t.freeBlobs(no, sqlFreeAll); err != nil {
+		return err
+	}
+	if err := t.Prep("DELETE FROM orchestrations WHERE no = ?").Int(no).Exec(); err != nil {
+		return err
+	}
+	return t.removeRows(no, "orchestration_turns", "orchestration_history", "orchestration_inbox", "orchestration_activities", "orchestration_attempts")
+}
+
+// removeRows deletes the rows of an instance from tables.
+func (t *tx) removeRows(instance int64, tables ...string) error {
+	for _, table := range tables {
+		if err := t.Prep("DELETE FROM " + table + " WHERE instance = ?").Int(instance).Exec(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// purgeScan is how many instances one transaction of a purge reads.
+const purgeScan = 200
+
+// PurgeOrchestrations deletes some instances that ended before a time. It looks at instances
+// above a number and returns the last number it has seen. If that is the same, there are no
+// more.
+func (s *Store) PurgeOrchestrations(ctx context.Context, before time.Time, above int64) (purged int, last int64, err error) {
+	type step struct {
+		purged int
+		last   int64
+	}
+	found, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (step, error) {
+		st := step{last: above}
+		var over []int64
+		err := t.Prep("SELECT no, created_at, CASE WHEN status IS NOT NULL AND completed_at < ? THEN 1 ELSE 0 END FROM orchestrations WHERE no > ? ORDER BY no LIMIT ? + 0").
+			Int(before.UnixMilli()).Int(above).Int(purgeScan).Each(func(r driver.Row) error {
+			// An instance that was made while the clock was ahead does not bound the times of
+			// later ones.
+			if at := r.Int(1); at >= before.UnixMilli() && at <= t.Now {
+				return driver.ErrStop
+			}
+			if st.last = r.Int(0); r.Int(2) == 1 {
+				over = append(over, st.last)
+			}
+			return nil
+		})
+		if driver.UnlessStopped(err) != nil {
+			return st, err
+		}
+		for _, no := range over {
+			if err := t.purgeOrchestration(no); err != nil {
+				return st, err
+			}
+		}
+		st.purged = len(over)
+		return st, nil
+	})
+	return found.purged, found.last, err
+}
+
+// Rewound is an instance with its history before the failure.
+type Rewound struct {
+	Tenant    int64
+	ID        string
+	No        int64
+	Name      string
+	Execution string
+	Events    int
+	History   Payload
+	Event     []byte    // wakes it
+	Audit     audit.Act // of the caller
+	Awaits    []string  // open children whose answers it will get
+}
+
+// ErrChanged is that an instance has changed since it was read.
+var ErrChanged = forebay.Errorf(forebay.CodeConflict, "the instance has changed in the meantime")
+
+// RewindOrchestrations replaces the histories of failed instances and makes these ready, in one
+// transaction. A rewound child must not answer before its parent can be answered. It returns
+// ErrChanged if an instance has changed since it was read, or if one that is awaited has ended.
+func (s *Store) RewindOrchestrations(ctx context.Context, all []Rewound) error {
+	size := 0
+	for i := range all {
+		size += len(all[i].History.inline())
+	}
+	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Numbers: len(all), Size: size, Local: true}, func(t *tx) (struct{}, error) {
+		for i := range all {
+			if err := t.rewindable(&all[i]); err != nil {
+				return struct{}{}, err
+			}
+		}
+		for i := range all {
+			if err := t.rewind(&all[i]); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (t *tx) rewindable(r *Rewound) error {
+	found, err := t.Prep("SELECT no FROM orchestrations WHERE no = ? AND status = ? AND execution = ?").
+		Int(r.No).Text(string(forebay.OrchestrationFailed)).Text(r.Execution).One(func(driver.Row) {})
+	if err == nil && !found {
+		return ErrChanged
+	}
+	for _, id := range r.Awaits {
+		o, err := t.orchestrationOf(r.Tenant, id)
+		if err != nil {
+			return err
+		}
+		if o.no == 0 || o.over {
+			return ErrChanged
+		}
+	}
+	return err
+}
+
+func (t *tx) rewind(r *Rewound) error {
+	if err := t.freeBlobs(r.No, sqlFreeOutcome); err != nil {
+		return err
+	}
+	err := t.Prep("UPDATE orchestrations SET status = NULL, completed_at = NULL, output = NULL, output_blob = NULL, failure = NULL WHERE no = ?").Int(r.No).Exec()
+	if err != nil {
+		return err
+	}
+	workQueue, err := t.workQueueOf(r.Tenant, KindOrchestration, r.Name)
+	if err != nil {
+		return err
+	}
+	if err := t.removeRows(r.No, "orchestration_history"); err != nil {
+		return err
+	}
+	if err := t.addHistory(r.No, 0, r.Events, r.History); err != nil {
+		return err
+	}
+	// The item number continues far above those before, so that no cached history of then is
+	// taken for current.
+	err = t.Prep(`INSERT INTO orchestration_turns (instance, pool, visible, number, events, run, status, updated_at, blobs)
+		VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(run), 0) + 1 FROM orchestration_attempts WHERE instance = ?), ?, ?, 1)`).
+		Int(r.No).Int(workQueue).Int(t.Now).Int(t.Now).Int(int64(r.Events)).Int(r.No).Text(string(forebay.OrchestrationRunning)).Int(t.Now).Exec()
+	if err != nil {
+		return err
+	}
+	t.itemReady(workQueue, t.Now)
+	t.Changed(r.No)
+	if err := t.addEvent(r.No, t.Now, false, Inline(r.Event)); err != nil {
+		return err
+	}
+	return audit.Append(t.Tx, r.Audit)
+}

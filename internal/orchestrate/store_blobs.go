@@ -1,0 +1,133 @@
+package orchestrate
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+)
+
+// Payload is a value of an orchestration: its bytes, or the key of the blob that holds them. A
+// blob belongs to exactly one row. It is written before the transaction that stores the row, and
+// freed by the one that removes the row. A payload that was just written has both; then the row
+// has the key.
+type Payload struct {
+	Bytes []byte
+	Blob  string
+}
+
+// Inline returns a payload that is stored in its row.
+func Inline(b []byte) Payload { return Payload{Bytes: b} }
+
+// OrchestrationBlobs is the second segment of the blob keys of orchestrations,
+// "t/<tenant>/orchestrations/<random>/<bytes>". No job has such an id.
+const OrchestrationBlobs = "orchestrations"
+
+// Size returns the number of bytes. A blob's key ends in that number.
+func (p Payload) Size() int {
+	if p.Blob == "" {
+		return len(p.Bytes)
+	}
+	n, _ := strconv.Atoi(p.Blob[strings.LastIndexByte(p.Blob, '/')+1:])
+	return n
+}
+
+// inline returns the bytes that are stored in the row.
+func (p Payload) inline() []byte {
+	if p.Blob == "" {
+		return p.Bytes
+	}
+	return nil
+}
+
+// payloadAt reads a payload from the columns of its bytes and its key.
+func payloadAt(r driver.Row, bytes, blob int) Payload {
+	return Payload{Bytes: r.Blob(bytes), Blob: r.Text(blob)}
+}
+
+// keepBlob records a blob whose row is stored, and that its instance has blobs.
+func (t *tx) keepBlob(instance int64, p Payload) error {
+	if p.Blob == "" {
+		return nil
+	}
+	if err := t.Prep("INSERT INTO orchestration_blobs (key) VALUES (?)").Text(p.Blob).Exec(); err != nil {
+		return err
+	}
+	return t.Prep("UPDATE orchestration_turns SET blobs = 1 WHERE instance = ? AND blobs = 0").Int(instance).Exec()
+}
+
+// The blobs of an instance whose rows are about to be removed.
+const (
+	sqlHistoryBlobs  = "SELECT events_blob AS key FROM orchestration_history WHERE instance = ?1 AND events_blob IS NOT NULL"
+	sqlInboxBlobs    = "SELECT event_blob AS key FROM orchestration_inbox WHERE instance = ?1 AND event_blob IS NOT NULL"
+	sqlAnswerBlobs   = sqlInboxBlobs + " AND answer = 1"
+	sqlActivityBlobs = "SELECT event_blob AS key FROM orchestration_activities WHERE instance = ?1 AND event_blob IS NOT NULL"
+	sqlInputBlob     = "SELECT input_blob AS key FROM orchestrations WHERE no = ?1 AND input_blob IS NOT NULL"
+	sqlOutputBlob    = "SELECT output_blob AS key FROM orchestrations WHERE no = ?1 AND output_blob IS NOT NULL"
+
+	unionAll       = " UNION ALL "
+	freeOf         = "INSERT INTO orchestration_blobs (key, freed_at) SELECT b.key, ?2 FROM ("
+	freeEnd        = ") b WHERE 1 = 1 ON CONFLICT (key) DO UPDATE SET freed_at = excluded.freed_at"
+	sqlFreeAll     = freeOf + sqlHistoryBlobs + unionAll + sqlInboxBlobs + unionAll + sqlActivityBlobs + unionAll + sqlInputBlob + unionAll + sqlOutputBlob + freeEnd
+	sqlFreeRun     = freeOf + sqlHistoryBlobs + unionAll + sqlAnswerBlobs + unionAll + sqlActivityBlobs + unionAll + sqlInputBlob + freeEnd
+	sqlFreeRest    = freeOf + sqlInboxBlobs + unionAll + sqlActivityBlobs + freeEnd
+	sqlFreeOutcome = freeOf + sqlHistoryBlobs + unionAll + sqlOutputBlob + freeEnd
+)
+
+// freeBlobs frees the blobs of an instance that the statement selects.
+func (t *tx) freeBlobs(instance int64, sql string) error {
+	return t.Prep(sql).Int(instance).Int(t.Now).Exec()
+}
+
+// freePayload frees the blob of a payload whose row is removed or is not stored.
+func (t *tx) freePayload(p Payload) error {
+	if p.Blob == "" {
+		return nil
+	}
+	return t.Prep("INSERT INTO orchestration_blobs (key, freed_at) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET freed_at = excluded.freed_at").Text(p.Blob).Int(t.Now).Exec()
+}
+
+// FreedBlobs returns keys of blobs that were freed before that time, the oldest first, without
+// the first skip ones.
+func (s *Store) FreedBlobs(ctx context.Context, before time.Time, skip, limit int) (keys []string, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		keys = nil
+		const sql = "SELECT key FROM orchestration_blobs WHERE freed_at < ? ORDER BY freed_at, key LIMIT ? + 0 OFFSET ? + 0"
+		return c.Prep(sql).Int(before.UnixMilli()).Int(int64(limit)).Int(int64(skip)).Each(func(r driver.Row) error {
+			keys = append(keys, r.Text(0))
+			return nil
+		})
+	})
+	return keys, err
+}
+
+// ForgetFreedBlobs removes the records of blobs that have been deleted.
+func (s *Store) ForgetFreedBlobs(ctx context.Context, keys []string) error {
+	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (struct{}, error) {
+		for _, key := range keys {
+			if err := t.Prep("DELETE FROM orchestration_blobs WHERE key = ?").Text(key).Exec(); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+// A freed blob counts as in use: RemoveFreed deletes it.
+const sqlOrchestrationBlobInUse = "SELECT 1 FROM orchestration_blobs WHERE key = ?"
+
+// BlobsInUse calls used with each of the keys that an orchestration refers to.
+func (s *Store) BlobsInUse(ctx context.Context, keys []string, used func(key string)) error {
+	return s.Read(ctx, func(c driver.Conn) error {
+		for _, key := range keys {
+			if _, err := c.Prep(sqlOrchestrationBlobInUse).Text(key).One(func(driver.Row) { used(key) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,64 @@
+package orchestrate
+
+import (
+	"context"
+
+	"github.com/forebayhq/forebay/internal/db"
+)
+
+// Repairs rows of orchestrations that were written while the clock was ahead: see package db.
+
+// Numbers in these statements: 300000 is forebay.MaxLockDuration. 4611686018427387904 stands for
+// the end of time. Records more than a day, 86400000, ahead are repaired. ?1 is the time. ?2 and
+// ?3 bound the row numbers: above ?2, up to ?3.
+const (
+	sqlInstanceMadeAhead = "SELECT 1 FROM (SELECT created_at AS at FROM orchestrations ORDER BY no DESC LIMIT 1) o WHERE o.at > ?1"
+
+	// A timer keeps its duration. An event that the execution did not ask for may be a scheduled
+	// start, which stays.
+	sqlInboxAhead = `
+UPDATE orchestration_inbox SET visible = CASE WHEN visible <= set_at THEN ?1 ELSE ?1 + visible - set_at END, set_at = ?1
+WHERE instance > ?2 AND instance <= ?3 AND set_at > ?1 AND visible > ?1 AND (answer = 1 OR visible <= set_at)`
+	sqlOrchestrationItemsAhead = `
+UPDATE orchestration_turns SET visible = CASE WHEN token IS NOT NULL THEN ?1 + 300000
+  ELSE coalesce((SELECT min(i.visible) FROM orchestration_inbox i WHERE i.instance = orchestration_turns.instance), 4611686018427387904) END
+WHERE instance > ?2 AND instance <= ?3 AND visible > ?1 + CASE WHEN token IS NULL THEN 0 ELSE 300000 END AND visible < 4611686018427387904`
+
+	latestActivity = `FROM orchestration_attempts t WHERE t.instance = orchestration_activities.instance
+    AND t.event_id = orchestration_activities.event_id AND t.run = orchestration_activities.run AND t.number = orchestration_activities.number`
+	sqlActivityRetryAhead = `
+UPDATE orchestration_activities SET visible = ?1 + (SELECT t.retry_delay ` + latestActivity + `)
+WHERE instance > ?2 AND instance <= ?3 AND visible > ?1 AND visible < 4611686018427387904 AND token IS NULL
+  AND EXISTS (SELECT 1 ` + latestActivity + ` AND t.finished_at > ?1 AND orchestration_activities.visible > ?1 + t.retry_delay)`
+	sqlActivitiesAhead = `
+UPDATE orchestration_activities SET visible = CASE WHEN token IS NULL THEN ?1 ELSE ?1 + 300000 END
+WHERE instance > ?2 AND instance <= ?3 AND visible > ?1 + CASE WHEN token IS NULL THEN 0 ELSE 300000 END AND visible < 4611686018427387904
+  AND (token IS NOT NULL OR NOT EXISTS (SELECT 1 ` + latestActivity + ` AND t.retry_delay IS NOT NULL
+    AND (orchestration_activities.visible <= ?1 + t.retry_delay OR orchestration_activities.visible <= t.finished_at + t.retry_delay)))`
+
+	// These records are removed by their age.
+	sqlInstancesAhead = `
+UPDATE orchestrations SET completed_at = ?1, started_at = CASE WHEN started_at > ?1 THEN ?1 ELSE started_at END
+WHERE no > ?2 AND no <= ?3 AND completed_at > ?1 + 86400000`
+	sqlFreedAhead = `
+UPDATE orchestration_blobs SET freed_at = ?1
+WHERE key IN (SELECT key FROM orchestration_blobs WHERE freed_at > ?1 + 86400000 ORDER BY freed_at LIMIT ?2 + 0)`
+)
+
+func (l *participant) ClockMend() db.ClockMend {
+	return db.ClockMend{MadeAhead: sqlInstanceMadeAhead, Others: mendFreed, Walks: []db.ClockWalk{
+		{Table: "orchestration_turns", Number: "instance", Statements: []string{sqlInboxAhead, sqlOrchestrationItemsAhead, sqlActivityRetryAhead, sqlActivitiesAhead}, More: nil},
+		{Table: "orchestrations", Number: "no", Statements: []string{sqlInstancesAhead}, More: nil},
+	}}
+}
+
+// mendFreed repairs the times at which payloads were freed.
+func mendFreed(_ context.Context, _ *db.DB, step func(func(*db.Tx) (int, error)) error) (err error) {
+	for changed := db.ClockStretch; changed == db.ClockStretch && err == nil; {
+		err = step(func(t *db.Tx) (int, error) {
+			changed, err = t.Prep(sqlFreedAhead).Int(t.Now).Int(db.ClockStretch).Count()
+			return changed, err
+		})
+	}
+	return err
+}

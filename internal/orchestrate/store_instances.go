@@ -1,0 +1,399 @@
+package orchestrate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+)
+
+// The store does not interpret events. It keeps the history of an instance, the events that have
+// arrived since (the inbox), its activities, and its orchestration work item.
+
+// NewOrchestration is an instance to store.
+type NewOrchestration struct {
+	Tenant    int64
+	ID        string
+	Execution string
+	Name      string
+	Version   string
+	Input     Payload
+	Event     Payload // the start event
+	StartAt   int64   // milliseconds; 0: now
+	// KeyID is the API key whose budget its jobs count against, inherited from the caller; "": none.
+	KeyID     string
+	Audit     audit.Act // of the start
+	Replacing audit.Act // of a start that purges another instance
+	parent    int64
+}
+
+// AnyEnd are the final statuses.
+var AnyEnd = []forebay.OrchestrationStatus{forebay.OrchestrationCompleted, forebay.OrchestrationFailed, forebay.OrchestrationTerminated, forebay.OrchestrationCanceled}
+
+// CreateOrchestration stores an instance. An instance with its id must have ended with one of
+// the statuses of replace. It is purged in the same transaction.
+func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace ...forebay.OrchestrationStatus) error {
+	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Party: o.Tenant, Numbers: 2, Rows: 4, Size: len(o.Input.inline()) + len(o.Event.inline()), Local: true}, func(t *tx) (struct{}, error) {
+		made, err := t.createOrchestration(o, replace)
+		if err == nil && !made {
+			err = forebay.Errorf(forebay.CodeConflict, "there is an instance %s already", o.ID)
+		}
+		if err == nil {
+			err = audit.Append(t.Tx, o.Audit)
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+const sqlInsertOrchestration = `
+INSERT INTO orchestrations (no, tenant, id, execution, name, version, parent, created_at, key_id, input, input_blob) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+const sqlInsertOrchestrationItem = `
+INSERT INTO orchestration_turns (instance, pool, visible, status, updated_at) VALUES (?, ?, ?, ?, ?)`
+
+// createOrchestration reports whether the instance was stored: no other has the id, or the other
+// was replaced.
+func (t *tx) createOrchestration(o NewOrchestration, replace []forebay.OrchestrationStatus) (bool, error) {
+	old, err := t.orchestrationOf(o.Tenant, o.ID)
+	if err != nil || old.no != 0 && (!old.over || !slices.Contains(replace, old.end)) {
+		return false, err
+	}
+	if old.no != 0 {
+		t.Changed(old.no) // watchers look up the new instance
+		if err := errors.Join(t.purgeOrchestration(old.no), audit.Append(t.Tx, o.Replacing)); err != nil {
+			return false, err
+		}
+	}
+	workQueue, err := t.workQueueOf(o.Tenant, KindOrchestration, o.Name)
+	if err != nil {
+		return false, err
+	}
+	no, err := t.queue.NewSeq()
+	if err != nil {
+		return false, err
+	}
+	err = t.Prep(sqlInsertOrchestration).Int(no).Int(o.Tenant).Text(o.ID).Text(o.Execution).Text(o.Name).TextOrNull(o.Version).IntOrNull(o.parent).
+		Int(t.Now).TextOrNull(o.KeyID).Blob(o.Input.inline()).TextOrNull(o.Input.Blob).Exec()
+	if err != nil {
+		return false, err
+	}
+	at := max(t.Now, o.StartAt)
+	if err := t.Prep(sqlInsertOrchestrationItem).Int(no).Int(workQueue).Int(at).Text(string(forebay.OrchestrationPending)).Int(t.Now).Exec(); err != nil {
+		return false, err
+	}
+	if err := t.keepBlob(no, o.Input); err != nil {
+		return false, err
+	}
+	t.itemReady(workQueue, at)
+	return true, t.addEvent(no, at, false, o.Event)
+}
+
+// orchestrationRef is what most transitions need to know about an instance.
+type orchestrationRef struct {
+	no        int64
+	execution string
+	name      string
+	over      bool
+	end       forebay.OrchestrationStatus // its final status; "": it is open
+	queue     int64                       // of its work item; 0: it has ended
+	// begins is when its first item may be claimed; 0: it was or is claimed.
+	begins    int64
+	suspended bool  // or is about to be
+	ending    bool  // it is to be terminated
+	parent    int64 // the instance that awaits its end; 0: none
+}
+
+func (t *tx) orchestrationOf(tenant int64, id string) (o orchestrationRef, err error) {
+	_, err = t.Prep(`SELECT o.no, o.execution, o.name, coalesce(o.status, ''), coalesce(t.pool, 0),
+		CASE WHEN t.status = 'Pending' AND t.token IS NULL THEN t.visible ELSE 0 END,
+		coalesce((SELECT p.name FROM orchestration_pools p WHERE p.no = t.pool AND p.kind = ?), ''), coalesce(o.parent, 0)
+		FROM orchestrations o LEFT JOIN orchestration_turns t ON t.instance = o.no WHERE o.tenant = ? AND o.id = ?`).
+		Int(int64(kindSkipsCode)).Int(tenant).Text(id).One(func(r driver.Row) {
+		end, queueName := r.Text(3), r.Text(6)
+		o = orchestrationRef{no: r.Int(0), execution: r.Text(1), name: r.Text(2), over: end != "", end: forebay.OrchestrationStatus(end), queue: r.Int(4),
+			begins: r.Int(5), suspended: queueName == suspendQueue, ending: queueName == terminateQueue, parent: r.Int(7)}
+	})
+	return o, err
+}
+
+// existing is orchestrationOf for an instance that must exist.
+func (t *tx) existing(tenant int64, id string) (orchestrationRef, error) {
+	o, err := t.orchestrationOf(tenant, id)
+	if err == nil && o.no == 0 {
+		err = noOrchestration(id)
+	}
+	return o, err
+}
+
+// addEvent puts an event into an instance's inbox. answer says that the current execution has
+// asked for it.
+func (t *tx) addEvent(instance, at int64, answer bool, event Payload) error {
+	no, err := t.queue.NewSeq()
+	if err != nil {
+		return err
+	}
+	if event.Blob != "" {
+		if err := t.keepBlob(instance, event); err != nil {
+			return err
+		}
+		return t.Prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, set_at, event_blob) VALUES (?, ?, ?, ?, ?, ?)").
+			Int(instance).Int(no).Int(at).Int(driver.BoolInt(answer)).Int(t.Now).Text(event.Blob).Exec()
+	}
+	return t.Prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, set_at, event) VALUES (?, ?, ?, ?, ?, ?)").
+		Int(instance).Int(no).Int(at).Int(driver.BoolInt(answer)).Int(t.Now).Blob(event.Bytes).Exec()
+}
+
+// wakeInstance makes an instance's work item ready, unless the item is claimed: its completion
+// checks the inbox. A workQueue of 0 is looked up.
+func (t *tx) wakeInstance(instance, workQueue int64) error {
+	if t.woken[instance] {
+		return nil
+	}
+	if workQueue == 0 {
+		found, err := t.Prep("SELECT pool FROM orchestration_turns WHERE instance = ?").Int(instance).One(func(r driver.Row) { workQueue = r.Int(0) })
+		if err != nil || !found {
+			return err
+		}
+	}
+	if t.woken == nil {
+		t.woken = map[int64]bool{}
+	}
+	t.woken[instance] = true
+	t.itemReady(workQueue, t.Now)
+	return t.Prep("UPDATE orchestration_turns SET visible = ? WHERE instance = ? AND token IS NULL AND visible > ?").
+		Int(t.Now).Int(instance).Int(t.Now).Exec()
+}
+
+// Effect is what an event does to an instance beside what its code makes of it.
+type Effect int
+
+const (
+	NoEffect Effect = iota
+	Suspends
+	Resumes
+	Terminates
+)
+
+// signal puts an event into an instance's inbox and moves its work item to the right queue. If
+// the event suspends or terminates the instance, any process may claim the item. Events wait for
+// a scheduled start; a termination does not.
+func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event Payload, does Effect) (err error) {
+	at, workQueue := max(t.Now, o.begins), o.queue
+	switch does {
+	case Suspends:
+		workQueue, err = t.workQueueOf(tenant, kindSkipsCode, suspendQueue)
+	case Resumes:
+		workQueue, err = t.workQueueOf(tenant, KindOrchestration, o.name)
+	case Terminates:
+		if at > t.Now {
+			at = t.Now
+			err = t.Prep("UPDATE orchestration_inbox SET visible = ? WHERE instance = ? AND visible > ?").Int(at).Int(o.no).Int(at).Exec()
+		}
+		if err == nil {
+			workQueue, err = t.workQueueOf(tenant, kindSkipsCode, terminateQueue)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.addEvent(o.no, at, answer, event); err != nil {
+		return err
+	}
+	switch {
+	case workQueue != o.queue:
+		t.itemReady(workQueue, at)
+		return t.Prep("UPDATE orchestration_turns SET pool = ?, visible = CASE WHEN token IS NULL AND visible > ? THEN ? ELSE visible END WHERE instance = ?").
+			Int(workQueue).Int(at).Int(at).Int(o.no).Exec()
+	case at > t.Now: // its first item is ready then
+		return nil
+	}
+	return t.wakeInstance(o.no, o.queue)
+}
+
+// Signal is an event for an instance.
+type Signal struct {
+	Tenant int64
+	ID     string
+	Event  Payload
+	Effect Effect
+	Audit  audit.Act // of the sender
+}
+
+// changesNothing reports whether the event has no effect: the instance is already suspended,
+// running or ending. Some SDKs fail on a resume without a suspension.
+func (o orchestrationRef) changesNothing(does Effect) bool {
+	switch does {
+	case Suspends:
+		return o.suspended
+	case Resumes:
+		return !o.suspended
+	case Terminates:
+		return o.ending
+	}
+	return false
+}
+
+// SendOrchestration puts an event into the inbox of an open instance that is not being
+// terminated. An event without effect is dropped.
+func (s *Store) SendOrchestration(ctx context.Context, g Signal) error {
+	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Party: g.Tenant, Numbers: 1, Rows: 2, Size: len(g.Event.inline()), Local: true}, func(t *tx) (struct{}, error) {
+		o, err := t.existing(g.Tenant, g.ID)
+		switch {
+		case err != nil:
+			return struct{}{}, err
+		case o.over:
+			return struct{}{}, forebay.Errorf(forebay.CodeGone, "the instance %s is over", g.ID)
+		case o.ending && g.Effect != Terminates:
+			return struct{}{}, forebay.Errorf(forebay.CodeGone, "the instance %s is being terminated", g.ID)
+		case o.changesNothing(g.Effect):
+			return struct{}{}, t.freePayload(g.Event)
+		}
+		if err := t.signal(g.Tenant, o, false, g.Event, g.Effect); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, audit.Append(t.Tx, g.Audit)
+	})
+	return err
+}
+
+func noOrchestration(id string) error {
+	return forebay.Errorf(forebay.CodeNotFound, "there is no instance %s", id)
+}
+
+// OrchestrationRow is an instance as stored.
+type OrchestrationRow struct {
+	forebay.Orchestration
+	No        int64
+	Execution string
+	// InputBlob and OutputBlob are the keys of an input and an output in blob storage. Input and
+	// Output are nil then.
+	InputBlob, OutputBlob string
+}
+
+const orchestrationColumns = `
+SELECT o.no, o.id, o.execution, o.name, coalesce(o.version, ''), coalesce(p.id, ''), coalesce(t.status, o.status), o.input, o.output,
+  CASE WHEN t.instance IS NULL THEN o.custom ELSE t.custom END, o.failure, o.created_at, coalesce(t.started_at, o.started_at), coalesce(t.updated_at, o.completed_at), o.completed_at, coalesce(o.input_blob, ''), coalesce(o.output_blob, '')
+FROM orchestrations o LEFT JOIN orchestration_turns t ON t.instance = o.no LEFT JOIN orchestrations p ON p.no = o.parent `
+
+func readOrchestration(r driver.Row) (OrchestrationRow, error) {
+	o := OrchestrationRow{No: r.Int(0), Execution: r.Text(2), InputBlob: r.Text(15), OutputBlob: r.Text(16), Orchestration: forebay.Orchestration{
+		ID: r.Text(1), Name: r.Text(3), Version: r.Text(4), ParentID: r.Text(5), Status: forebay.OrchestrationStatus(r.Text(6)),
+		Input: r.Blob(7), Output: r.Blob(8), CustomStatus: r.Blob(9), CreatedAt: driver.FromMillis(r.Int(11)),
+		StartedAt: driver.FromMillisOrNil(r, 12), UpdatedAt: driver.FromMillis(r.Int(13)), CompletedAt: driver.FromMillisOrNil(r, 14),
+	}}
+	if failure := r.Blob(10); failure != nil {
+		return o, json.Unmarshal(failure, &o.Failure)
+	}
+	return o, nil
+}
+
+// size is the number of bytes of all its payloads, those in blob storage included.
+func (o *OrchestrationRow) size() int {
+	return Payload{o.Input, o.InputBlob}.Size() + Payload{o.Output, o.OutputBlob}.Size() + len(o.CustomStatus)
+}
+
+// Orchestration returns an instance.
+func (s *Store) Orchestration(ctx context.Context, tenant int64, id string) (o OrchestrationRow, err error) {
+	err = s.Read(ctx, func(c driver.Conn) (err error) {
+		var failed error
+		found, err := c.Prep(orchestrationColumns + "WHERE o.tenant = ? AND o.id = ?").Int(tenant).Text(id).
+			One(func(r driver.Row) { o, failed = readOrchestration(r) })
+		if err == nil && !found {
+			return noOrchestration(id)
+		}
+		if err == nil {
+			err = failed
+		}
+		return err
+	})
+	return o, err
+}
+
+// OrchestrationQuery selects instances.
+type OrchestrationQuery struct {
+	Tenant      int64
+	Prefix      string // of the ids
+	Name        string
+	Statuses    []forebay.OrchestrationStatus // none: all
+	From, Until time.Time                     // of their creation; zero: no bound
+	// Below is the number of the last instance of the page before; 0: none.
+	Below int64
+	Limit int
+}
+
+// orchestrationPage is how many instances are read at once.
+const orchestrationPage = 100
+
+// orchestrationPageBytes is the size of the instances at which a page ends.
+const orchestrationPageBytes = 16 << 20
+
+const sqlOrchestrations = orchestrationColumns + `
+WHERE o.tenant = ? AND o.no < ? AND o.created_at >= ? AND o.created_at <= ?
+  AND (? = '' OR o.name = ?) AND (? = '' OR substr(o.id, 1, CAST(? AS INTEGER)) = ?)`
+
+// among narrows a list by an index, where one exists: for open instances, and for a single
+// status other than Completed.
+func (q *OrchestrationQuery) among() (sql, status string) {
+	switch {
+	case len(q.Statuses) > 0 && !slices.ContainsFunc(q.Statuses, forebay.OrchestrationStatus.Terminal):
+		return " AND o.status IS NULL", ""
+	case len(q.Statuses) == 1 && q.Statuses[0] != forebay.OrchestrationCompleted:
+		return " AND o.status <> 'Completed' AND o.status = ?", string(q.Statuses[0])
+	}
+	return "", ""
+}
+
+// Orchestrations returns instances, the newest first, and whether there are more.
+func (s *Store) Orchestrations(ctx context.Context, q OrchestrationQuery) (found []OrchestrationRow, more bool, err error) {
+	until := int64(neverVisible)
+	if !q.Until.IsZero() {
+		until = q.Until.UnixMilli()
+	}
+	err = s.Read(ctx, func(c driver.Conn) error {
+		found, more = nil, false
+		below, seen, size := q.Below, orchestrationPage, 0
+		if below == 0 {
+			below = neverVisible
+		}
+		for seen == orchestrationPage {
+			seen = 0
+			among, status := q.among()
+			st := c.Prep(sqlOrchestrations + among + " ORDER BY o.no DESC LIMIT ? + 0").Int(q.Tenant).Int(below).Int(driver.MillisOrZero(q.From)).Int(until).Text(q.Name).Text(q.Name).
+				Text(q.Prefix).Int(int64(utf8.RuneCountInString(q.Prefix))).Text(q.Prefix)
+			if status != "" {
+				st = st.Text(status)
+			}
+			err := st.Int(orchestrationPage).Each(func(r driver.Row) error {
+				seen++
+				below = r.Int(0)
+				if len(q.Statuses) > 0 && !slices.Contains(q.Statuses, forebay.OrchestrationStatus(r.Text(6))) {
+					return nil
+				}
+				if len(found) == q.Limit || size >= orchestrationPageBytes {
+					more = true
+					return driver.ErrStop
+				}
+				o, err := readOrchestration(r)
+				found = append(found, o)
+				size += o.size()
+				return err
+			})
+			if err != nil {
+				return driver.UnlessStopped(err)
+			}
+			if c.Limit != nil && c.Limit() != nil {
+				return c.Limit()
+			}
+		}
+		return nil
+	})
+	return found, more, err
+}

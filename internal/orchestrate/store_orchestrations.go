@@ -1,0 +1,442 @@
+package orchestrate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// OrchestrationItem is a claimed orchestration work item: the right to run the code of an
+// instance over its new events, and to store the result.
+type OrchestrationItem struct {
+	Instance  int64
+	Tenant    int64
+	ID        string
+	Name      string
+	Execution string
+	// Number counts the items completed before. A cached history with this number is current.
+	Number         int64
+	Events         int64  // in the history
+	Deliveries     int    // of this item, this one included
+	LostDeliveries int    // earlier ones whose process died, or whose result could not be stored
+	run            int64  // how often the instance was rewound or continued as new
+	Custom         []byte // status, as the last item left it
+	Token          int64
+	Queue          int64
+	SkipsCode      bool // the new events suspend or terminate the instance: no code runs
+	Arrived        []Arrived
+	now            int64 // when it was claimed
+	keyID          string
+	last           int64 // the number of its last new event
+}
+
+// Arrived is a new event of an instance. Instead of an event it may be the end of a job.
+type Arrived struct {
+	Event   Payload
+	EventID int    // of the activity that the job is
+	Job     string // "": there is an event
+}
+
+// Bounds of the new events of one work item. The next item gets the rest.
+const (
+	maxArrivedEvents = 1000
+	maxArrivedBytes  = 16 << 20
+)
+
+// lostDeliveryUnit is what a lost delivery adds to the column deliveries. The lower bits count
+// all deliveries, which lengthens the backoff. The upper bits count lost deliveries, which makes
+// the item poison.
+const lostDeliveryUnit = 1 << 24
+
+// An item with that many lost deliveries is suspected of killing its process. Suspects are
+// claimed one at a time, poisonSuspectPause apart. An innocent item that ran beside a poison one
+// then gets stored, and its count starts again.
+const (
+	poisonSuspectAfter = 3
+	poisonSuspectPause = 1000 // milliseconds
+)
+
+// ClaimOrchestrations waits until an instance is ready and returns up to Max work items.
+func (s *Store) ClaimOrchestrations(ctx context.Context, req ClaimRequest) ([]OrchestrationItem, error) {
+	c, err := s.claimItems(ctx, KindOrchestration, req)
+	if err != nil {
+		return nil, err
+	}
+	return c.orchestrations, nil
+}
+
+const sqlReadyOrchestrations = `
+SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run, coalesce(t.token, 0), coalesce(o.key_id, '')
+FROM (SELECT instance, number, events, deliveries, custom, run, token FROM orchestration_turns WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) t
+  CROSS JOIN orchestrations o ON o.no = t.instance`
+
+const sqlArrived = `
+SELECT i.no, i.event, i.event_id, i.job, coalesce((SELECT o.result_size FROM jobs j JOIN outcomes o ON o.seq = j.seq WHERE j.id = i.job), 0), coalesce(i.event_blob, '')
+FROM orchestration_inbox i WHERE i.instance = ? AND i.visible <= ? ORDER BY i.no LIMIT ? + 0`
+
+func (t *tx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken int, err error) {
+	first := len(c.orchestrations)
+	err = t.Prep(sqlReadyOrchestrations).Int(p.No).Int(t.Now).Int(int64(most)).Each(func(r driver.Row) error {
+		c.orchestrations = append(c.orchestrations, OrchestrationItem{Instance: r.Int(0), Tenant: r.Int(1), ID: r.Text(2), Name: r.Text(3), Execution: r.Text(4),
+			Number: r.Int(5), Events: r.Int(6), Deliveries: int(r.Int(7)%lostDeliveryUnit) + 1, LostDeliveries: int(r.Int(7) / lostDeliveryUnit), Custom: r.Blob(8),
+			run: r.Int(9), keyID: r.Text(11), Queue: p.No, SkipsCode: p.Kind == kindSkipsCode, now: t.Now})
+		if r.Int(10) != 0 { // its lock ended without a result
+			c.orchestrations[len(c.orchestrations)-1].LostDeliveries++
+		}
+		taken++
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	kept := c.orchestrations[:first]
+	for _, item := range c.orchestrations[first:] {
+		delete(t.woken, item.Instance)
+		if err := t.arrived(&item); err != nil {
+			return 0, err
+		}
+		if len(item.Arrived) == 0 { // the last item has seen the event
+			if err := t.unlockInstance(&item, p.No); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		until, delivered := t.Now+c.Lock.Milliseconds(), item.LostDeliveries*lostDeliveryUnit+item.Deliveries
+		if item.LostDeliveries >= poisonSuspectAfter && slices.ContainsFunc(kept, func(other OrchestrationItem) bool { return other.LostDeliveries >= poisonSuspectAfter }) {
+			until, delivered = t.Now+poisonSuspectPause, delivered-1
+			t.itemReady(p.No, until)
+		} else {
+			item.Token = queue.NewToken()
+		}
+		err := t.Prep("UPDATE orchestration_turns SET visible = ?, token = ?, deliveries = ? WHERE instance = ?").
+			Int(until).IntOrNull(item.Token).Int(int64(delivered)).Int(item.Instance).Exec()
+		if err != nil {
+			return 0, err
+		}
+		if item.Token == 0 {
+			continue
+		}
+		kept = append(kept, item)
+	}
+	c.orchestrations = kept
+	return taken, nil
+}
+
+// arrived reads the new events of an instance.
+func (t *tx) arrived(item *OrchestrationItem) error {
+	size := 0
+	return driver.UnlessStopped(t.Prep(sqlArrived).Int(item.Instance).Int(t.Now).Int(maxArrivedEvents).Each(func(r driver.Row) error {
+		a := Arrived{Event: payloadAt(r, 1, 5), EventID: int(r.Int(2)), Job: r.Text(3)}
+		if size += a.Event.Size() + int(r.Int(4)); size > maxArrivedBytes && len(item.Arrived) > 0 {
+			return driver.ErrStop
+		}
+		item.Arrived = append(item.Arrived, a)
+		item.last = r.Int(0)
+		return nil
+	}))
+}
+
+const sqlUnlockInstance = `
+UPDATE orchestration_turns SET visible = coalesce((SELECT min(visible) FROM orchestration_inbox WHERE instance = ?1), ?2), token = NULL
+WHERE instance = ?1 RETURNING visible`
+
+// unlockInstance unlocks the work item. It is ready again once the inbox has a visible event, in
+// the current queue of the instance.
+func (t *tx) unlockInstance(item *OrchestrationItem, workQueue int64) error {
+	_, err := t.Prep(sqlUnlockInstance).Int(item.Instance).Int(neverVisible).One(func(r driver.Row) { t.itemReady(workQueue, max(r.Int(0), t.Now)) })
+	return err
+}
+
+// OrchestrationResult is what is stored of an orchestration work item.
+type OrchestrationResult struct {
+	Status       forebay.OrchestrationStatus
+	CustomStatus []byte
+	Version      string  // of the code, once it is known
+	Events       int     // new in the history
+	History      Payload // the new events
+	Reset        *Reset  // nil unless it continues as new
+	Output       Payload // if the status is final
+	Failure      *forebay.OrchestrationFailure
+	Activities   []NewActivity
+	Timers       []Timer
+	Messages     []OrchestrationMessage
+}
+
+// Reset is the new execution of an instance that continues as new.
+type Reset struct {
+	Execution string
+	Input     Payload
+	Version   string // that the instance was started with; "": not known yet
+}
+
+// Timer is an event that becomes visible later.
+type Timer struct {
+	At    int64 // milliseconds
+	Event Payload
+}
+
+// OrchestrationMessage is an event for another instance of the tenant.
+type OrchestrationMessage struct {
+	To        string
+	Execution string // that awaits it; "": any
+	Event     Payload
+	Effect    Effect
+	// Start makes the instance. If an open instance has the id, Refusal goes back to the sender.
+	Start   *NewOrchestration
+	Refusal []byte
+}
+
+func (r *OrchestrationResult) bytes() int {
+	n := len(r.History.inline()) + len(r.Output.inline())
+	for i := range r.Activities {
+		n += len(r.Activities[i].Event.inline())
+	}
+	for i := range r.Messages {
+		n += len(r.Messages[i].Event.inline())
+	}
+	return n
+}
+
+func (r *OrchestrationResult) numbers() int { return len(r.Timers) + 2*len(r.Messages) + 1 }
+
+const sqlCompleteOrchestration = `
+UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number = number + 1, events = ?, run = ?, status = ?, custom = ?,
+  started_at = coalesce(started_at, ?), updated_at = ? WHERE instance = ? AND token = ? RETURNING pool, blobs`
+
+// CompleteOrchestration stores the result of a work item, all or nothing. The history grows,
+// activities and timers are stored, messages are delivered, and the events it saw leave the
+// inbox. It returns forebay.ErrLockLost, and changes nothing, if the lock is lost. If the
+// instance does not end as completed, it returns the jobs that the instance still awaits.
+//
+// It runs after the activities that are settled in the same transaction: a dropped activity must
+// not be answered.
+func (s *Store) CompleteOrchestration(ctx context.Context, item *OrchestrationItem, r *OrchestrationResult) (orphans []string, err error) {
+	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange, Numbers: r.numbers(), Size: r.bytes(), Local: true}, func(t *tx) (orphans []string, err error) {
+		if r.Status.Terminal() && r.Status != forebay.OrchestrationCompleted {
+			if orphans, err = t.jobsOf(item.Instance); err != nil {
+				return nil, err
+			}
+		}
+		return orphans, t.completeOrchestration(item, r)
+	})
+}
+
+func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResult) error {
+	events, run := item.Events+int64(r.Events), item.run
+	if r.Reset != nil {
+		events, run = int64(r.Events), run+1
+	}
+	var workQueue int64
+	var blobs bool
+	found, err := t.Prep(sqlCompleteOrchestration).Int(neverVisible).Int(events).Int(run).Text(string(r.Status)).Blob(r.CustomStatus).Int(t.Now).Int(t.Now).
+		Int(item.Instance).Int(item.Token).One(func(row driver.Row) { workQueue, blobs = row.Int(0), row.Int(1) != 0 })
+	if err == nil && !found {
+		err = forebay.ErrLockLost
+	}
+	if err != nil {
+		return err
+	}
+	t.Changed(item.Instance)
+	delete(t.woken, item.Instance)
+	for i := range item.Arrived {
+		if err := t.freePayload(item.Arrived[i].Event); err != nil {
+			return err
+		}
+	}
+	if r.Reset != nil {
+		if blobs {
+			if err := t.freeBlobs(item.Instance, sqlFreeRun); err != nil {
+				return err
+			}
+		}
+		if err := t.resetOrchestration(item, run, r.Reset); err != nil {
+			return err
+		}
+	}
+	if err := t.Prep("DELETE FROM orchestration_inbox WHERE instance = ? AND no <= ? AND visible <= ?").Int(item.Instance).Int(item.last).Int(item.now).Exec(); err != nil {
+		return err
+	}
+	if r.Events > 0 {
+		if err := t.addHistory(item.Instance, item.Number, r.Events, r.History); err != nil {
+			return err
+		}
+	}
+	if r.Version != "" {
+		if err := t.Prep("UPDATE orchestrations SET version = ? WHERE no = ? AND version IS NULL").Text(r.Version).Int(item.Instance).Exec(); err != nil {
+			return err
+		}
+	}
+	if r.Status.Terminal() {
+		if blobs {
+			if err := t.freeBlobs(item.Instance, sqlFreeRest); err != nil {
+				return err
+			}
+		}
+		if err := t.endOrchestration(item, r); err != nil {
+			return err
+		}
+		return t.sendMessages(item, r)
+	}
+	for i := range r.Activities {
+		if err := t.newActivity(item, run, workQueue, &r.Activities[i]); err != nil {
+			return err
+		}
+	}
+	for _, timer := range r.Timers {
+		if err := t.addEvent(item.Instance, max(timer.At, 1), true, timer.Event); err != nil {
+			return err
+		}
+	}
+	if err := t.sendMessages(item, r); err != nil {
+		return err
+	}
+	return t.unlockInstance(item, workQueue)
+}
+
+// fencedQueue runs a statement that needs a lock, and returns the current queue of the instance.
+func fencedQueue(st driver.Statement) (workQueue int64, err error) {
+	found, err := st.One(func(r driver.Row) { workQueue = r.Int(0) })
+	if err == nil && !found {
+		err = forebay.ErrLockLost
+	}
+	return workQueue, err
+}
+
+func (t *tx) addHistory(instance, item int64, count int, events Payload) error {
+	if events.Blob != "" {
+		if err := t.keepBlob(instance, events); err != nil {
+			return err
+		}
+		return t.Prep("INSERT INTO orchestration_history (instance, turn, count, events, events_blob) VALUES (?, ?, ?, ?, ?)").
+			Int(instance).Int(item).Int(int64(count)).Blob([]byte{}).Text(events.Blob).Exec()
+	}
+	return t.Prep("INSERT INTO orchestration_history (instance, turn, count, events) VALUES (?, ?, ?, ?)").
+		Int(instance).Int(item).Int(int64(count)).Blob(events.Bytes).Exec()
+}
+
+// resetOrchestration removes the execution so far: its history, and everything that would still
+// answer it. Its attempts stay on record.
+func (t *tx) resetOrchestration(item *OrchestrationItem, run int64, r *Reset) error {
+	if err := t.forgetExecution(item.Instance); err != nil {
+		return err
+	}
+	if err := t.removeRows(item.Instance, "orchestration_history"); err != nil {
+		return err
+	}
+	if run%pruneAttemptsEvery == 0 {
+		if err := t.Prep(sqlPruneAttempts).Int(item.Instance).Int(maxEarlierAttempts - 1).Exec(); err != nil {
+			return err
+		}
+	}
+	if err := t.keepBlob(item.Instance, r.Input); err != nil {
+		return err
+	}
+	return t.Prep("UPDATE orchestrations SET execution = ?, input = ?, input_blob = ?, version = ? WHERE no = ?").
+		Text(r.Execution).Blob(r.Input.inline()).TextOrNull(r.Input.Blob).TextOrNull(r.Version).Int(item.Instance).Exec()
+}
+
+// forgetExecution removes what an execution awaits. Processes that execute its activities find
+// that the lock is lost.
+func (t *tx) forgetExecution(instance int64) error {
+	if err := t.dropActivities(instance); err != nil {
+		return err
+	}
+	return t.Prep("DELETE FROM orchestration_inbox WHERE instance = ? AND answer = 1").Int(instance).Exec()
+}
+
+const sqlEndOrchestration = `
+UPDATE orchestrations SET status = ?, completed_at = ?, output = ?, output_blob = ?, failure = ?, custom = ?,
+  started_at = (SELECT started_at FROM orchestration_turns WHERE instance = orchestrations.no) WHERE no = ?`
+
+// endOrchestration stores the end of an instance and removes everything that was still to
+// happen.
+func (t *tx) endOrchestration(item *OrchestrationItem, r *OrchestrationResult) error {
+	var failure []byte
+	if r.Failure != nil {
+		var err error
+		if failure, err = json.Marshal(r.Failure); err != nil {
+			return err
+		}
+	}
+	err := t.Prep(sqlEndOrchestration).Text(string(r.Status)).Int(t.Now).Blob(r.Output.inline()).TextOrNull(r.Output.Blob).Blob(failure).Blob(r.CustomStatus).Int(item.Instance).Exec()
+	if err != nil {
+		return err
+	}
+	if err := t.keepBlob(item.Instance, r.Output); err != nil {
+		return err
+	}
+	if err := t.dropActivities(item.Instance); err != nil {
+		return err
+	}
+	return t.removeRows(item.Instance, "orchestration_turns", "orchestration_inbox")
+}
+
+// sendMessages delivers the messages of a result. A message to an instance that has ended is
+// dropped.
+func (t *tx) sendMessages(item *OrchestrationItem, r *OrchestrationResult) error {
+	for i := range r.Messages {
+		m := &r.Messages[i]
+		if m.Start != nil {
+			m.Start.parent, m.Start.KeyID = item.Instance, item.keyID
+			if m.Refusal == nil { // a detached one
+				m.Start.parent = 0
+			}
+			made, err := t.createOrchestration(*m.Start, AnyEnd)
+			if err != nil {
+				return err
+			}
+			if !made {
+				if err := errors.Join(t.freePayload(m.Start.Input), t.freePayload(m.Start.Event)); err != nil {
+					return err
+				}
+			}
+			if !made && m.Refusal != nil && !r.Status.Terminal() {
+				if err := t.addEvent(item.Instance, t.Now, true, Inline(m.Refusal)); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		o, err := t.orchestrationOf(item.Tenant, m.To)
+		if err != nil {
+			return err
+		}
+		gone := o.no == 0 || o.over || o.ending || o.changesNothing(m.Effect) || m.Execution != "" && m.Execution != o.execution
+		// The child of another instance, whose id this one tried to use.
+		if gone || m.Effect == Terminates && r.Status == forebay.OrchestrationTerminated && o.parent != item.Instance {
+			if err := t.freePayload(m.Event); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := t.signal(item.Tenant, o, m.Execution != "", m.Event, m.Effect); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AbandonOrchestration returns a work item without a result to its queue, ready after the delay.
+// It may count as a lost delivery.
+func (s *Store) AbandonOrchestration(ctx context.Context, item *OrchestrationItem, delay time.Duration, lost bool) error {
+	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Numbers: 1, Local: true}, func(t *tx) (struct{}, error) {
+		at, more := t.Now+delay.Milliseconds(), int64(0)
+		if lost {
+			more = lostDeliveryUnit
+		}
+		workQueue, err := fencedQueue(t.Prep("UPDATE orchestration_turns SET visible = ?, token = NULL, deliveries = deliveries + ? WHERE instance = ? AND token = ? RETURNING pool").
+			Int(at).Int(more).Int(item.Instance).Int(item.Token))
+		if err == nil {
+			t.itemReady(workQueue, at)
+		}
+		return struct{}{}, err
+	})
+	return err
+}

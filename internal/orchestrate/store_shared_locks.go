@@ -1,0 +1,67 @@
+package orchestrate
+
+import (
+	"github.com/forebayhq/forebay/internal/db/driver"
+)
+
+// Where processes share a database, as on PostgreSQL, one statement renews or ends many locks.
+
+// activityLock is the right to settle an attempt of an activity.
+type activityLock struct{ instance, eventID, token int64 }
+
+func (a *ActivityItem) lock() activityLock {
+	return activityLock{a.Instance, int64(a.EventID), a.Token}
+}
+
+const (
+	fromOrchestrationLocks = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(instance, token) WHERE o.instance = ANY (ARRAY[x.instance]) AND o.token = x.token"
+	fromActivityLocks      = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(instance, event_id, token) " +
+		"WHERE o.instance = ANY (ARRAY[x.instance]) AND o.event_id = x.event_id AND o.token = x.token"
+	sqlRenewActivities         = "UPDATE orchestration_activities o SET visible = ? FROM " + fromActivityLocks + " RETURNING o.token"
+	sqlRenewOrchestrationItems = "UPDATE orchestration_turns o SET visible = ? FROM " + fromOrchestrationLocks + " RETURNING o.token"
+)
+
+func bindActivityLocks(st driver.Statement, locks []activityLock) driver.Statement {
+	instances, events, tokens := make([]int64, len(locks)), make([]int64, len(locks)), make([]int64, len(locks))
+	for i, l := range locks {
+		instances[i], events[i], tokens[i] = l.instance, l.eventID, l.token
+	}
+	return st.Text(driver.ArrayOf(instances)).Text(driver.ArrayOf(events)).Text(driver.ArrayOf(tokens))
+}
+
+// sqlEndActivity removes an activity if its lock still holds, and returns the queue of its
+// instance. 0: that is looked up once for all activities of a transaction.
+var sqlEndActivity = driver.PrefetchForm("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ? RETURNING 0",
+	`DELETE FROM orchestration_activities o USING %s WHERE o.instance = ANY (ARRAY[x.p1]) AND o.event_id = x.p2 AND o.token = x.p3
+RETURNING x.p1, x.p2, x.p3, (SELECT t.pool FROM orchestration_turns t WHERE t.instance = o.instance)`)
+
+func (a *ActivityItem) askEnd() driver.Prefetch {
+	q := driver.NewPrefetch(sqlEndActivity, driver.RowName{Of: "orchestration_activities", No: a.Token}).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token)
+	q.Write = true
+	return q
+}
+
+// renewItemsShared is renewItems with one round trip for each kind of work item.
+func (t *tx) renewItemsShared(orchestrations []*OrchestrationItem, activities []*ActivityItem, until int64, held func(token int64)) error {
+	each := func(r driver.Row) error {
+		held(r.Int(0))
+		return nil
+	}
+	if len(orchestrations) > 0 {
+		instances, tokens := make([]int64, len(orchestrations)), make([]int64, len(orchestrations))
+		for i, item := range orchestrations {
+			instances[i], tokens[i] = item.Instance, item.Token
+		}
+		if err := t.Prep(sqlRenewOrchestrationItems).Int(until).Text(driver.ArrayOf(instances)).Text(driver.ArrayOf(tokens)).Each(each); err != nil {
+			return err
+		}
+	}
+	if len(activities) == 0 {
+		return nil
+	}
+	locks := make([]activityLock, len(activities))
+	for i, a := range activities {
+		locks[i] = a.lock()
+	}
+	return bindActivityLocks(t.Prep(sqlRenewActivities).Int(until), locks).Each(each)
+}

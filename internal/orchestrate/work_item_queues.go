@@ -1,0 +1,412 @@
+package orchestrate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// Work items wait in queues by tenant, kind and name. Claims wait in the writer, as those of
+// messages do. A transaction that makes an item ready wakes the waiting claims, and hands a new
+// activity directly to a waiting claim.
+
+// ItemKind is a kind of work item.
+type ItemKind int
+
+const (
+	KindOrchestration ItemKind = iota
+	KindActivity
+	// kindSkipsCode are orchestration items that run no code: their instance is suspended or
+	// terminated. Every process claims them.
+	kindSkipsCode
+)
+
+// The names of the queues of kindSkipsCode.
+const (
+	suspendQueue   = "suspend"
+	terminateQueue = "terminate"
+)
+
+// WorkItemQueue is where the work items of one tenant, kind and name wait.
+type WorkItemQueue struct {
+	No     int64
+	Tenant int64
+	Kind   ItemKind
+	Name   string
+}
+
+// ClaimRequest asks for work items.
+type ClaimRequest struct {
+	Max  int           // at least 1
+	Lock time.Duration //
+	// Takes says which names are claimed. Items that need no code are claimed in any case. It is
+	// called within transactions and must be quick. When its answers change, somebody has to
+	// call Reconsider.
+	Takes func(tenant int64, name string) bool
+	// Room says how many more activities of a tenant are claimed. held and all are what the claim
+	// has got already, of the tenant and in total. It is called only if several tenants have had
+	// activities. nil: there is no bound.
+	Room func(tenant int64, held, all int) int
+}
+
+// neverVisible is the column visible of an item that nothing is known to make ready, and of an
+// activity that awaits a job.
+const neverVisible = 1 << 62
+
+// participant is the part of orchestrations in the writer. It knows the queues and serves the
+// waiting claims.
+type participant struct {
+	*db.Writer
+	queues         map[int64]*knownQueue
+	byName         map[WorkItemQueue]*knownQueue // with the number 0
+	withActivities map[int64]bool                // tenants that have had activities
+	waiting        []*claim
+	last           int64 // the number of the queue that was served last
+	stale          bool  // other processes may have made queues
+	onLost         *db.Listener[int]
+}
+
+// tx is the part of orchestrations in a transaction.
+type tx struct {
+	*db.Tx
+	w            *participant
+	queue        *queue.Tx
+	served       []*claim                // by this transaction
+	woken        map[int64]bool          // instances whose items it has made ready
+	queues       map[WorkItemQueue]int64 // numbers of queues that it has read or made
+	lostAttempts int                     // attempts whose locks ended without an outcome
+}
+
+// notifyReady tells other processes when an item of a queue becomes ready.
+var notifyReady = db.NewWordKind('o', db.ToAll)
+
+type knownQueue struct {
+	WorkItemQueue
+	due int64 // when an item may be ready
+}
+
+// claim is a request for work items that waits.
+type claim struct {
+	ClaimRequest
+	queue.Waiter
+	part           *participant
+	kind           ItemKind
+	orchestrations []OrchestrationItem
+	activities     []ActivityItem
+}
+
+func (c *claim) Visit() { c.part.waiting = append(c.part.waiting, c) }
+
+// room is how many more items the claim takes.
+func (c *claim) room() int { return c.Max - len(c.orchestrations) - len(c.activities) }
+
+// room is how many more items of a queue the claim takes.
+func (l *participant) room(c *claim, p *knownQueue) int {
+	if c.Room == nil || len(l.withActivities) < 2 {
+		return c.room()
+	}
+	held := 0
+	for i := range c.activities {
+		if c.activities[i].Tenant == p.Tenant {
+			held++
+		}
+	}
+	return min(c.room(), c.Room(p.Tenant, held, len(c.activities)))
+}
+
+// serves reports whether the transaction serves the claim. A waiting claim is served from now
+// on.
+func (t *tx) serves(c *claim) bool {
+	if slices.Contains(t.served, c) {
+		return true
+	}
+	if !c.Begin() {
+		return false
+	}
+	t.served = append(t.served, c)
+	return true
+}
+
+// unserve returns a claim to waiting: it got nothing, or the transaction failed.
+func (c *claim) unserve() {
+	c.orchestrations, c.activities = nil, nil
+	c.State.Store(queue.ClaimWaiting)
+}
+
+// claimItems waits for work items of a kind.
+func (s *Store) claimItems(ctx context.Context, kind ItemKind, req ClaimRequest) (*claim, error) {
+	c := &claim{ClaimRequest: req, part: key.In(s.Writer), Waiter: queue.NewWaiter(), kind: kind}
+	return c, queue.Await(ctx, s.Writer, c, &c.Waiter)
+}
+
+// Reconsider has the waiting claims call Takes again.
+func (s *Store) Reconsider(ctx context.Context) error {
+	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(*tx) (struct{}, error) { return struct{}{}, nil })
+	return err
+}
+
+// Load reads the queues. Each counts as due until a claim finds nothing in it.
+func (l *participant) Load() error {
+	l.stale = false
+	return l.Conn.Prep("SELECT no, tenant, kind, name FROM orchestration_pools").Each(func(r driver.Row) error {
+		l.add(WorkItemQueue{r.Int(0), r.Int(1), ItemKind(r.Int(2)), r.Text(3)})
+		return nil
+	})
+}
+
+func (l *participant) add(p WorkItemQueue) {
+	if l.queues == nil {
+		l.queues, l.byName, l.withActivities = map[int64]*knownQueue{}, map[WorkItemQueue]*knownQueue{}, map[int64]bool{}
+	}
+	if p.Kind == KindActivity {
+		l.withActivities[p.Tenant] = true
+	}
+	if l.queues[p.No] == nil {
+		known := &knownQueue{WorkItemQueue: p}
+		l.queues[p.No] = known
+		p.No = 0
+		l.byName[p] = known
+	}
+}
+
+// workQueueOf returns the number of a queue, and makes the queue if there is none.
+func (t *tx) workQueueOf(tenant int64, kind ItemKind, name string) (no int64, err error) {
+	what := WorkItemQueue{0, tenant, kind, name}
+	if p := t.w.byName[what]; p != nil {
+		return p.No, nil
+	}
+	if no, ok := t.queues[what]; ok {
+		return no, nil
+	}
+	found, err := t.Prep("SELECT no FROM orchestration_pools WHERE tenant = ? AND kind = ? AND name = ?").
+		Int(tenant).Int(int64(kind)).Text(name).One(func(r driver.Row) { no = r.Int(0) })
+	if err == nil && !found {
+		_, err = t.Prep("INSERT INTO orchestration_pools (tenant, kind, name) VALUES (?, ?, ?) RETURNING no").
+			Int(tenant).Int(int64(kind)).Text(name).One(func(r driver.Row) { no = r.Int(0) })
+	}
+	if err != nil {
+		return 0, err
+	}
+	if t.queues == nil {
+		t.queues = map[WorkItemQueue]int64{}
+	}
+	t.queues[what] = no
+	t.After = append(t.After, func() { t.w.add(WorkItemQueue{no, tenant, kind, name}) })
+	return no, nil
+}
+
+// itemReady notes that an item of the queue is ready at that time.
+func (t *tx) itemReady(workQueue, at int64) {
+	if at >= neverVisible {
+		return
+	}
+	if p := t.w.queues[workQueue]; p != nil {
+		p.due = min(p.due, at)
+	} // a new queue is due once it is known
+	if t.w.Shared() {
+		t.Notify(notifyReady, workQueue, 0, at)
+	}
+}
+
+func (l *participant) Notified(n *db.Notification) {
+	n.Each(notifyReady, func(workQueue, _, at int64) {
+		if p := l.queues[workQueue]; p != nil {
+			p.due = min(p.due, at)
+		} else {
+			l.stale = true
+		}
+	})
+}
+
+func (l *participant) MarkAllDue(bool) {
+	l.allDue(0)
+	l.stale = l.Shared()
+}
+
+// allDue marks every queue as due at that time.
+func (l *participant) allDue(at int64) {
+	for _, p := range l.queues {
+		p.due = at
+	}
+}
+
+// NextDue is when a waiting claim may be served.
+func (l *participant) NextDue(int64) int64 {
+	next := int64(db.Never)
+	if len(l.waiting) == 0 {
+		return next
+	}
+	if l.stale {
+		return 0
+	}
+	for _, p := range l.queues {
+		if p.due < next && slices.ContainsFunc(l.waiting, func(c *claim) bool { return c.Waits() && l.takes(c, p) }) {
+			next = p.due
+		}
+	}
+	return next
+}
+
+// takes reports whether the claim takes items of the queue and has room for some.
+func (l *participant) takes(c *claim, p *knownQueue) bool {
+	switch p.Kind {
+	case c.kind:
+		return c.Takes(p.Tenant, p.Name) && l.room(c, p) > 0
+	case kindSkipsCode:
+		return c.kind == KindOrchestration
+	}
+	return false
+}
+
+// Serve serves the waiting claims.
+func (l *participant) Serve(of *db.Tx) error {
+	if len(l.waiting) == 0 {
+		return nil
+	}
+	t := key.Of(of)
+	if l.stale {
+		if err := l.Load(); err != nil {
+			return err
+		}
+	}
+	l.waiting = slices.DeleteFunc(l.waiting, (*claim).Gone)
+	for _, c := range l.waiting {
+		if err := l.serveClaim(t, c); err != nil {
+			return err
+		}
+	}
+	t.served = slices.DeleteFunc(t.served, func(c *claim) bool {
+		nothing := len(c.orchestrations)+len(c.activities) == 0
+		if nothing {
+			c.unserve()
+		}
+		return nothing
+	})
+	return nil
+}
+
+// serveClaim fills one claim from the queues that are due: first with an equal share of each,
+// then with what is left.
+func (l *participant) serveClaim(t *tx, c *claim) error {
+	var due []*knownQueue
+	for _, p := range l.queues {
+		if p.due <= t.Now && l.takes(c, p) {
+			due = append(due, p)
+		}
+	}
+	if len(due) == 0 || !t.serves(c) {
+		return nil
+	}
+	slices.SortFunc(due, func(a, b *knownQueue) int {
+		if (a.No > l.last) != (b.No > l.last) {
+			return cmp.Compare(b.No, a.No) // queues after the last one come first
+		}
+		return cmp.Compare(a.No, b.No)
+	})
+	for share := (c.room() + len(due) - 1) / len(due); c.room() > 0 && len(due) > 0; share = c.room() {
+		for i, p := range due {
+			if c.room() == 0 {
+				return nil
+			}
+			most := min(share, l.room(c, p))
+			if most <= 0 { // it stays due: its tenant may have more once others end
+				due[i] = nil
+				continue
+			}
+			taken, err := t.takeItems(p, c, most)
+			if err != nil {
+				return err
+			}
+			l.last = p.No
+			if taken < most {
+				due[i] = nil
+				if err := t.noteNextDue(p); err != nil {
+					return err
+				}
+			}
+		}
+		due = slices.DeleteFunc(due, func(p *knownQueue) bool { return p == nil })
+	}
+	return nil
+}
+
+func (t *tx) takeItems(p *knownQueue, c *claim, most int) (taken int, err error) {
+	if c.kind == KindOrchestration {
+		return t.takeOrchestrations(p, c, most)
+	}
+	return t.takeActivities(p, c, most)
+}
+
+// noteNextDue notes when a queue without ready items is due next.
+func (t *tx) noteNextDue(p *knownQueue) error {
+	table := "orchestration_turns"
+	if p.Kind == KindActivity {
+		table = "orchestration_activities"
+	}
+	p.due = neverVisible
+	_, err := t.Prep("SELECT visible FROM " + table + " WHERE pool = ? AND visible > ? ORDER BY visible LIMIT 1").Int(p.No).Int(t.Now).
+		One(func(r driver.Row) { p.due = r.Int(0) })
+	return err
+}
+
+// claimFor returns a waiting claim that takes a new activity at once; nil: there is none. No
+// other item of the queue may be ready.
+func (t *tx) claimFor(workQueue int64) *claim {
+	p := t.w.queues[workQueue]
+	if !t.WithDue || p == nil || p.due <= t.Now {
+		return nil
+	}
+	for _, c := range t.w.waiting {
+		if c.room() > 0 && t.w.takes(c, p) && t.serves(c) {
+			return c
+		}
+	}
+	return nil
+}
+
+// Committed answers the claims that were served.
+func (l *participant) Committed(of *db.Tx) {
+	t := key.Begun(of)
+	if t == nil {
+		return
+	}
+	for _, c := range t.served {
+		c.Deliver()
+	}
+	l.waiting = slices.DeleteFunc(l.waiting, func(c *claim) bool { return slices.Contains(t.served, c) })
+	if t.lostAttempts > 0 {
+		l.onLost.Notify(t.lostAttempts)
+	}
+}
+
+func (l *participant) Invalidate(of *db.Tx, at int64) {
+	if t := key.Begun(of); t != nil {
+		for _, c := range t.served {
+			c.unserve()
+		}
+	}
+	l.allDue(at)
+}
+
+// Refuse answers all waiting claims with an error.
+func (l *participant) Refuse(err error) {
+	for _, c := range l.waiting {
+		c.Refuse(err)
+	}
+	l.waiting = nil
+}
+
+func (l *participant) TakeOver(t *db.Tx) error { return key.Of(t).releaseOrphanedItems() }
+
+// releaseOrphanedItems makes all locked items ready. Only a process that is alone may call it.
+func (t *tx) releaseOrphanedItems() error {
+	return errors.Join(
+		t.Prep("UPDATE orchestration_turns SET visible = ? WHERE token IS NOT NULL AND visible > ?").Int(t.Now).Int(t.Now).Exec(),
+		t.Prep("UPDATE orchestration_activities SET visible = ? WHERE token IS NOT NULL AND visible > ?").Int(t.Now).Int(t.Now).Exec())
+}
