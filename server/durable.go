@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/orchestrate/policy"
 )
 
 // Orchestration is an instance, as its orchestrator function sees it. The function runs again from
@@ -130,7 +131,7 @@ func (a Activity[In, Out]) WithRetry(p forebay.RetryPolicy) Activity[In, Out] {
 
 // Start starts the activity and returns at once.
 func (a Activity[In, Out]) Start(o *Orchestration, in In) Future[Out] {
-	return Future[Out]{o.engine.CallActivity(a.name, task.WithRawActivityInput(orchestrate.ActivityInput(in, a.retry)))}
+	return Future[Out]{o.engine.CallActivity(a.name, task.WithRawActivityInput(policy.ActivityInput(in, a.retry)))}
 }
 
 // Call calls the activity and waits for its result.
@@ -228,7 +229,7 @@ func StartTask[Out any](o *Orchestration, name string, input any, options TaskOp
 	}
 	req := orchestrate.TaskRequest{Task: name, Input: encoded, Queue: options.Queue, Priority: options.Priority, SessionID: options.SessionID,
 		MaxAttempts: options.MaxAttempts, MaxCostUSD: options.MaxCostUSD, MaxTotalTokens: options.MaxTotalTokens, Metadata: options.Metadata}
-	return Future[Out]{o.engine.CallActivity(orchestrate.TaskActivity, task.WithRawActivityInput(orchestrate.ActivityInput(req, forebay.RetryPolicy{})))}
+	return Future[Out]{o.engine.CallActivity(orchestrate.TaskActivity, task.WithRawActivityInput(policy.ActivityInput(req, forebay.RetryPolicy{})))}
 }
 
 // CallTask calls a task as an activity and waits for its result.

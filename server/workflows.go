@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/orchestrate/policy"
 	"github.com/forebayhq/forebay/internal/workflow"
 )
 
@@ -248,7 +249,7 @@ func requestOf(now time.Time, call workflow.Call) task.CallActivityOption {
 		deadline := now.Add(o.Timeout)
 		req.Deadline = &deadline
 	}
-	return task.WithRawActivityInput(orchestrate.ActivityInput(req, forebay.RetryPolicy{}))
+	return task.WithRawActivityInput(policy.ActivityInput(req, forebay.RetryPolicy{}))
 }
 
 // statusOf returns the custom status of the instance.

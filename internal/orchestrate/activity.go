@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
+	"github.com/forebayhq/forebay/internal/orchestrate/policy"
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
@@ -125,7 +126,7 @@ func (h *taskHub) outcome(a *ActivityItem, result *protos.HistoryEvent) (o Activ
 			why = &forebay.OrchestrationFailure{Type: "Unknown", Message: "the activity failed"}
 		}
 		o.Outcome, o.ErrorType, o.Error = ActivityFailed, why.Type, why.Message
-		if delay, again := decodePolicy(a.Policy).next(a.Failures+1, why, a.ScheduledAt, h.store.Now()); again {
+		if delay, again := policy.Decode(a.Policy).Next(a.Failures+1, why, a.ScheduledAt, h.store.Now()); again {
 			o.Outcome, o.Delay = ActivityRetried, delay
 			return o, nil
 		}

@@ -54,3 +54,10 @@ func tenantOf(t testing.TB, s *stores, name string) int64 {
 	}
 	return id
 }
+
+func mustDo(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

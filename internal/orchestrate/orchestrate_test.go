@@ -18,6 +18,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/orchestrate/policy"
 	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
@@ -139,7 +140,7 @@ func addOrchestrator(t testing.TB, r *Registry, name string, f task.Workflow) {
 }
 
 func activity(ctx *task.WorkflowContext, name string, input any, p forebay.RetryPolicy) task.Task {
-	return ctx.CallActivity(name, task.WithRawActivityInput(ActivityInput(input, p)))
+	return ctx.CallActivity(name, task.WithRawActivityInput(policy.ActivityInput(input, p)))
 }
 
 func TestFanOut(t *testing.T) {

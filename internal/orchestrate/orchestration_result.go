@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
+	"github.com/forebayhq/forebay/internal/orchestrate/policy"
 )
 
 // MaxHistoryEvents bounds the history of one execution. An orchestrator that needs more
@@ -90,9 +91,9 @@ func (h *taskHub) resultOf(item *OrchestrationItem, state *backend.WorkflowRunti
 	}
 	for _, e := range state.PendingTasks {
 		scheduled := e.GetTaskScheduled()
-		a := NewActivity{EventID: int(e.EventId), Name: scheduled.GetName(), Policy: detachPolicy(scheduled.GetInput())}
+		a := NewActivity{EventID: int(e.EventId), Name: scheduled.GetName(), Policy: policy.Detach(scheduled.GetInput())}
 		if p, ok := h.opts.Retries[a.Name]; ok && a.Policy == nil {
-			a.Policy = encodePolicy(p)
+			a.Policy = policy.Encode(p)
 		}
 		var err error
 		if a.Event.Bytes, err = proto.Marshal(e); err != nil {

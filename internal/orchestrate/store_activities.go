@@ -158,7 +158,7 @@ type ActivityOutcome struct {
 // instance; otherwise the activity is ready again after the delay. It returns
 // forebay.ErrLockLost, and changes nothing, if the lock is lost.
 func (s *Store) SettleActivity(ctx context.Context, a *ActivityItem, o ActivityOutcome) error {
-	what := db.Op{Stage: db.StageSettle, Numbers: 1, Size: len(o.Event.inline()), Local: true}
+	what := db.Op{Stage: db.StageSettle, Numbers: 1, Size: len(o.Event.inline()), Local: true, Interleaves: true}
 	if o.Outcome != ActivityRetried {
 		what.Prefetch = a.askEnd()
 	}
@@ -255,7 +255,7 @@ DELETE FROM orchestration_attempts WHERE instance = ?1 AND finished_at < (
 // AbandonActivity returns an activity without an outcome to its queue, ready after the delay.
 // The attempt counts as lost if it may have begun. Otherwise it leaves no trace.
 func (s *Store) AbandonActivity(ctx context.Context, a *ActivityItem, delay time.Duration, begun bool) error {
-	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Numbers: 1, Local: true}, func(t *tx) (struct{}, error) {
+	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Numbers: 1, Local: true, Interleaves: true}, func(t *tx) (struct{}, error) {
 		number, lost := a.Number-1, a.Lost
 		if begun {
 			number, lost = a.Number, a.Lost+1
@@ -278,7 +278,7 @@ func (s *Store) AbandonActivity(ctx context.Context, a *ActivityItem, delay time
 
 // RenewItems extends the locks of work items to now + lock. It returns the tokens of lost locks.
 func (s *Store) RenewItems(ctx context.Context, orchestrations []*OrchestrationItem, activities []*ActivityItem, lock time.Duration) (lost map[int64]bool, err error) {
-	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Numbers: 1, Local: true}, func(t *tx) (map[int64]bool, error) {
+	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Numbers: 1, Local: true, Interleaves: true}, func(t *tx) (map[int64]bool, error) {
 		lost := map[int64]bool{}
 		for _, item := range orchestrations {
 			lost[item.Token] = true

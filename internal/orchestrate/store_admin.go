@@ -196,7 +196,7 @@ func (s *Store) RewindOrchestrations(ctx context.Context, all []Rewound) error {
 	for i := range all {
 		size += len(all[i].History.inline())
 	}
-	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Numbers: len(all), Size: size, Local: true}, func(t *tx) (struct{}, error) {
+	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Numbers: len(all), Size: size}, func(t *tx) (struct{}, error) {
 		for i := range all {
 			if err := t.rewindable(&all[i]); err != nil {
 				return struct{}{}, err

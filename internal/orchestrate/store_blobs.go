@@ -56,6 +56,7 @@ func (t *tx) keepBlob(instance int64, p Payload) error {
 	if err := t.Prep("INSERT INTO orchestration_blobs (key) VALUES (?)").Text(p.Blob).Exec(); err != nil {
 		return err
 	}
+	t.changed(instance)
 	return t.Prep("UPDATE orchestration_turns SET blobs = 1 WHERE instance = ? AND blobs = 0").Int(instance).Exec()
 }
 

@@ -40,8 +40,14 @@ var AnyEnd = []forebay.OrchestrationStatus{forebay.OrchestrationCompleted, foreb
 // CreateOrchestration stores an instance. An instance with its id must have ended with one of
 // the statuses of replace. It is purged in the same transaction.
 func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace ...forebay.OrchestrationStatus) error {
-	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Party: o.Tenant, Numbers: 2, Rows: 4, Size: len(o.Input.inline()) + len(o.Event.inline()), Local: true}, func(t *tx) (struct{}, error) {
-		made, err := t.createOrchestration(o, replace)
+	operation := db.Op{Stage: db.StageSettle, Party: o.Tenant, Numbers: 2, Rows: 4, Size: len(o.Input.inline()) + len(o.Event.inline()),
+		Local: true, Interleaves: true, Prefetch: prefetchOrchestration(o.Tenant, o.ID)}
+	_, err := db.TransactIn(ctx, key, s.Writer, operation, func(t *tx) (struct{}, error) {
+		old, err := t.orchestrationOf(o.Tenant, o.ID)
+		if err != nil {
+			return struct{}{}, err
+		}
+		made, err := t.createOrchestration(o, old, replace)
 		if err == nil && !made {
 			err = forebay.Errorf(forebay.CodeConflict, "there is an instance %s already", o.ID)
 		}
@@ -59,15 +65,16 @@ INSERT INTO orchestrations (no, tenant, id, execution, name, version, parent, cr
 const sqlInsertOrchestrationItem = `
 INSERT INTO orchestration_turns (instance, pool, visible, status, updated_at) VALUES (?, ?, ?, ?, ?)`
 
-// createOrchestration reports whether the instance was stored: no other has the id, or the other
-// was replaced.
-func (t *tx) createOrchestration(o NewOrchestration, replace []forebay.OrchestrationStatus) (bool, error) {
-	old, err := t.orchestrationOf(o.Tenant, o.ID)
-	if err != nil || old.no != 0 && (!old.over || !slices.Contains(replace, old.end)) {
-		return false, err
+// createOrchestration reports whether the instance was stored: no other has the id, or the other,
+// which is old, was replaced.
+func (t *tx) createOrchestration(o NewOrchestration, old orchestrationRef, replace []forebay.OrchestrationStatus) (bool, error) {
+	if old.no != 0 && (!old.over || !slices.Contains(replace, old.end)) {
+		return false, nil
 	}
+	t.created(o.Tenant, o.ID)
 	if old.no != 0 {
 		t.Changed(old.no) // watchers look up the new instance
+		t.changed(old.no)
 		if err := errors.Join(t.purgeOrchestration(old.no), audit.Append(t.Tx, o.Replacing)); err != nil {
 			return false, err
 		}
@@ -111,17 +118,86 @@ type orchestrationRef struct {
 	parent    int64 // the instance that awaits its end; 0: none
 }
 
+const sqlOrchestrationOf = `SELECT o.no, o.execution, o.name, coalesce(o.status, ''), coalesce(t.pool, 0),
+  CASE WHEN t.status = 'Pending' AND t.token IS NULL THEN t.visible ELSE 0 END,
+  coalesce((SELECT p.name FROM orchestration_pools p WHERE p.no = t.pool AND p.kind = ?), ''), coalesce(o.parent, 0)
+FROM orchestrations o LEFT JOIN orchestration_turns t ON t.instance = o.no WHERE o.tenant = ? AND o.id = ?`
+
+// read takes in a row of sqlOrchestrationOf.
+func (o *orchestrationRef) read(r driver.Row) {
+	end, queueName := r.Text(3), r.Text(6)
+	*o = orchestrationRef{no: r.Int(0), execution: r.Text(1), name: r.Text(2), over: end != "", end: forebay.OrchestrationStatus(end), queue: r.Int(4),
+		begins: r.Int(5), suspended: queueName == suspendQueue, ending: queueName == terminateQueue, parent: r.Int(7)}
+}
+
 func (t *tx) orchestrationOf(tenant int64, id string) (o orchestrationRef, err error) {
-	_, err = t.Prep(`SELECT o.no, o.execution, o.name, coalesce(o.status, ''), coalesce(t.pool, 0),
-		CASE WHEN t.status = 'Pending' AND t.token IS NULL THEN t.visible ELSE 0 END,
-		coalesce((SELECT p.name FROM orchestration_pools p WHERE p.no = t.pool AND p.kind = ?), ''), coalesce(o.parent, 0)
-		FROM orchestrations o LEFT JOIN orchestration_turns t ON t.instance = o.no WHERE o.tenant = ? AND o.id = ?`).
-		Int(int64(kindSkipsCode)).Int(tenant).Text(id).One(func(r driver.Row) {
-		end, queueName := r.Text(3), r.Text(6)
-		o = orchestrationRef{no: r.Int(0), execution: r.Text(1), name: r.Text(2), over: end != "", end: forebay.OrchestrationStatus(end), queue: r.Int(4),
-			begins: r.Int(5), suspended: queueName == suspendQueue, ending: queueName == terminateQueue, parent: r.Int(7)}
-	})
+	_, err = t.Prep(sqlOrchestrationOf).Int(int64(kindSkipsCode)).Int(tenant).Text(id).One(o.read)
 	return o, err
+}
+
+// prefetchOrchestration is what orchestrationOf reads. The operation may change what it says.
+func prefetchOrchestration(tenant int64, id string) driver.Prefetch {
+	return driver.NewPrefetch(sqlOrchestrationOf, driver.RowName{Of: "orchestrations", No: tenant, ID: id}).
+		Int(int64(kindSkipsCode)).Int(tenant).Text(id)
+}
+
+// instanceKey names an instance as callers do.
+type instanceKey struct {
+	tenant int64
+	id     string
+}
+
+// changed records that the transaction has changed what sqlOrchestrationOf or the row of the work
+// item says about an instance.
+func (t *tx) changed(instance int64) {
+	if t.changedInstances == nil {
+		t.changedInstances = map[int64]int{}
+	}
+	t.changes++
+	t.changedInstances[instance] = t.changes
+}
+
+// created records that the transaction has stored an instance.
+func (t *tx) created(tenant int64, id string) {
+	if t.createdInstances == nil {
+		t.createdInstances = map[instanceKey]int{}
+	}
+	t.changes++
+	t.createdInstances[instanceKey{tenant, id}] = t.changes
+}
+
+// receiver is an instance that is told something.
+type receiver struct {
+	instanceKey
+	orchestrationRef
+	changes int // how many the transaction had made when it was read
+}
+
+// stale reports whether the instance has changed since it was read.
+func (t *tx) stale(r *receiver) bool {
+	return t.changedInstances[r.no] > r.changes || t.createdInstances[r.instanceKey] > r.changes
+}
+
+// readReceivers reads instances at once.
+func (t *tx) readReceivers(list []receiver) error {
+	questions := make([]driver.PipelineQuery, len(list))
+	for i := range list {
+		r := &list[i]
+		r.changes, r.orchestrationRef = t.changes, orchestrationRef{}
+		questions[i] = driver.PipelineQuery{SQL: sqlOrchestrationOf, OnRow: r.read,
+			Bind: func(st driver.Statement) driver.Statement {
+				return st.Int(int64(kindSkipsCode)).Int(r.tenant).Text(r.id)
+			}}
+	}
+	return t.RunPipeline(questions)
+}
+
+// current returns an instance as it is now.
+func (t *tx) current(r *receiver) (orchestrationRef, error) {
+	if t.stale(r) {
+		return t.orchestrationOf(r.tenant, r.id)
+	}
+	return r.orchestrationRef, nil
 }
 
 // existing is orchestrationOf for an instance that must exist.
@@ -186,6 +262,9 @@ const (
 // the event suspends or terminates the instance, any process may claim the item. Events wait for
 // a scheduled start; a termination does not.
 func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event Payload, does Effect) (err error) {
+	if does != NoEffect {
+		t.changed(o.no)
+	}
 	at, workQueue := max(t.Now, o.begins), o.queue
 	switch does {
 	case Suspends:
@@ -244,7 +323,10 @@ func (o orchestrationRef) changesNothing(does Effect) bool {
 // SendOrchestration puts an event into the inbox of an open instance that is not being
 // terminated. An event without effect is dropped.
 func (s *Store) SendOrchestration(ctx context.Context, g Signal) error {
-	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Party: g.Tenant, Numbers: 1, Rows: 2, Size: len(g.Event.inline()), Local: true}, func(t *tx) (struct{}, error) {
+	operation := db.Op{Stage: db.StageSettle, Party: g.Tenant, Numbers: 1, Rows: 2, Size: len(g.Event.inline()),
+		Local: true, Interleaves: true, Prefetch: prefetchOrchestration(g.Tenant, g.ID)}
+	operation.Prefetch.Shared = g.Effect == NoEffect // it changes nothing that others read
+	_, err := db.TransactIn(ctx, key, s.Writer, operation, func(t *tx) (struct{}, error) {
 		o, err := t.existing(g.Tenant, g.ID)
 		switch {
 		case err != nil:

@@ -96,12 +96,14 @@ func (t *tx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken int, e
 	if err != nil {
 		return 0, err
 	}
+	found := c.orchestrations[first:]
+	err = t.Interleave(len(found), func(i int) error { return t.arrived(&found[i]) })
+	if err != nil {
+		return 0, err
+	}
 	kept := c.orchestrations[:first]
-	for _, item := range c.orchestrations[first:] {
+	for _, item := range found {
 		delete(t.woken, item.Instance)
-		if err := t.arrived(&item); err != nil {
-			return 0, err
-		}
 		if len(item.Arrived) == 0 { // the last item has seen the event
 			if err := t.unlockInstance(&item, p.No); err != nil {
 				return 0, err
@@ -115,8 +117,7 @@ func (t *tx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken int, e
 		} else {
 			item.Token = queue.NewToken()
 		}
-		err := t.Prep("UPDATE orchestration_turns SET visible = ?, token = ?, deliveries = ? WHERE instance = ?").
-			Int(until).IntOrNull(item.Token).Int(int64(delivered)).Int(item.Instance).Exec()
+		err := t.Prep(sqlLockInstance).Int(until).IntOrNull(item.Token).Int(int64(delivered)).Int(item.Instance).Exec()
 		if err != nil {
 			return 0, err
 		}
@@ -128,6 +129,9 @@ func (t *tx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken int, e
 	c.orchestrations = kept
 	return taken, nil
 }
+
+var sqlLockInstance = driver.BatchForm("UPDATE orchestration_turns SET visible = ?, token = ?, deliveries = ? WHERE instance = ?",
+	"UPDATE orchestration_turns o SET visible = p1, token = p2, deliveries = p3 FROM %s WHERE o.instance = ANY (ARRAY[p4])")
 
 // arrived reads the new events of an instance.
 func (t *tx) arrived(item *OrchestrationItem) error {
@@ -208,7 +212,9 @@ func (r *OrchestrationResult) numbers() int { return len(r.Timers) + 2*len(r.Mes
 
 const sqlCompleteOrchestration = `
 UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number = number + 1, events = ?, run = ?, status = ?, custom = ?,
-  started_at = coalesce(started_at, ?), updated_at = ? WHERE instance = ? AND token = ? RETURNING pool, blobs`
+  started_at = coalesce(started_at, ?), updated_at = ? WHERE instance = ? AND token = ?`
+
+const sqlHeldInstance = "SELECT pool, blobs FROM orchestration_turns WHERE instance = ? AND token = ?"
 
 // CompleteOrchestration stores the result of a work item, all or nothing. The history grows,
 // activities and timers are stored, messages are delivered, and the events it saw leave the
@@ -218,7 +224,9 @@ UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number
 // It runs after the activities that are settled in the same transaction: a dropped activity must
 // not be answered.
 func (s *Store) CompleteOrchestration(ctx context.Context, item *OrchestrationItem, r *OrchestrationResult) (orphans []string, err error) {
-	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange, Numbers: r.numbers(), Size: r.bytes(), Local: true}, func(t *tx) (orphans []string, err error) {
+	operation := db.Op{Stage: db.StageChange, Numbers: r.numbers(), Size: r.bytes(), Local: true, Interleaves: true,
+		Prefetch: driver.NewPrefetch(sqlHeldInstance, item.row()).Int(item.Instance).Int(item.Token)}
+	return db.TransactIn(ctx, key, s.Writer, operation, func(t *tx) (orphans []string, err error) {
 		if r.Status.Terminal() && r.Status != forebay.OrchestrationCompleted {
 			if orphans, err = t.jobsOf(item.Instance); err != nil {
 				return nil, err
@@ -235,11 +243,19 @@ func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResu
 	}
 	var workQueue int64
 	var blobs bool
-	found, err := t.Prep(sqlCompleteOrchestration).Int(neverVisible).Int(events).Int(run).Text(string(r.Status)).Blob(r.CustomStatus).Int(t.Now).Int(t.Now).
-		Int(item.Instance).Int(item.Token).One(func(row driver.Row) { workQueue, blobs = row.Int(0), row.Int(1) != 0 })
+	if t.changedInstances[item.Instance] > 0 {
+		t.DropPrefetched(item.row())
+	}
+	found, err := t.Prep(sqlHeldInstance).Int(item.Instance).Int(item.Token).One(func(row driver.Row) { workQueue, blobs = row.Int(0), row.Int(1) != 0 })
 	if err == nil && !found {
 		err = forebay.ErrLockLost
 	}
+	if err != nil {
+		return err
+	}
+	t.changed(item.Instance)
+	err = t.Prep(sqlCompleteOrchestration).Int(neverVisible).Int(events).Int(run).Text(string(r.Status)).Blob(r.CustomStatus).Int(t.Now).Int(t.Now).
+		Int(item.Instance).Int(item.Token).Exec()
 	if err != nil {
 		return err
 	}
@@ -378,9 +394,38 @@ func (t *tx) endOrchestration(item *OrchestrationItem, r *OrchestrationResult) e
 	return t.removeRows(item.Instance, "orchestration_turns", "orchestration_inbox")
 }
 
+// row names the work item's row.
+func (i *OrchestrationItem) row() driver.RowName {
+	return driver.RowName{Of: "orchestration_turns", No: i.Instance}
+}
+
 // sendMessages delivers the messages of a result. A message to an instance that has ended is
-// dropped.
+// dropped. All receivers are read at once.
 func (t *tx) sendMessages(item *OrchestrationItem, r *OrchestrationResult) error {
+	if len(r.Messages) == 0 {
+		return nil
+	}
+	receivers := make([]receiver, len(r.Messages))
+	for i := range r.Messages {
+		receivers[i].instanceKey = instanceKey{item.Tenant, r.Messages[i].To}
+		if start := r.Messages[i].Start; start != nil {
+			receivers[i].id = start.ID
+		}
+	}
+	for range 2 { // those that change meanwhile are read again, together with those of others
+		if err := t.readReceivers(receivers); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(receivers, func(r receiver) bool { return t.stale(&r) }) {
+			break
+		}
+	}
+	// Alone: a receiver that ends while it is told would keep what it was told.
+	return t.Alone(func() error { return t.deliver(item, r, receivers) })
+}
+
+// deliver delivers the messages of a result to their receivers, which were read before.
+func (t *tx) deliver(item *OrchestrationItem, r *OrchestrationResult, receivers []receiver) error {
 	for i := range r.Messages {
 		m := &r.Messages[i]
 		if m.Start != nil {
@@ -388,7 +433,11 @@ func (t *tx) sendMessages(item *OrchestrationItem, r *OrchestrationResult) error
 			if m.Refusal == nil { // a detached one
 				m.Start.parent = 0
 			}
-			made, err := t.createOrchestration(*m.Start, AnyEnd)
+			old, err := t.current(&receivers[i])
+			if err != nil {
+				return err
+			}
+			made, err := t.createOrchestration(*m.Start, old, AnyEnd)
 			if err != nil {
 				return err
 			}
@@ -404,7 +453,7 @@ func (t *tx) sendMessages(item *OrchestrationItem, r *OrchestrationResult) error
 			}
 			continue
 		}
-		o, err := t.orchestrationOf(item.Tenant, m.To)
+		o, err := t.current(&receivers[i])
 		if err != nil {
 			return err
 		}
@@ -426,7 +475,7 @@ func (t *tx) sendMessages(item *OrchestrationItem, r *OrchestrationResult) error
 // AbandonOrchestration returns a work item without a result to its queue, ready after the delay.
 // It may count as a lost delivery.
 func (s *Store) AbandonOrchestration(ctx context.Context, item *OrchestrationItem, delay time.Duration, lost bool) error {
-	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Numbers: 1, Local: true}, func(t *tx) (struct{}, error) {
+	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Numbers: 1, Local: true, Interleaves: true}, func(t *tx) (struct{}, error) {
 		at, more := t.Now+delay.Milliseconds(), int64(0)
 		if lost {
 			more = lostDeliveryUnit

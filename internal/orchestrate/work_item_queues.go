@@ -81,6 +81,11 @@ type tx struct {
 	woken        map[int64]bool          // instances whose items it has made ready
 	queues       map[WorkItemQueue]int64 // numbers of queues that it has read or made
 	lostAttempts int                     // attempts whose locks ended without an outcome
+	// What the transaction has changed or created: what was read of it before is not true any more.
+	// The values count the changes, of which there were so many.
+	changedInstances map[int64]int
+	createdInstances map[instanceKey]int
+	changes          int
 }
 
 // notifyReady tells other processes when an item of a queue becomes ready.
@@ -130,6 +135,7 @@ func (t *tx) serves(c *claim) bool {
 		return false
 	}
 	t.served = append(t.served, c)
+	t.Served++
 	return true
 }
 
@@ -184,6 +190,16 @@ func (t *tx) workQueueOf(tenant int64, kind ItemKind, name string) (no int64, er
 	if no, ok := t.queues[what]; ok {
 		return no, nil
 	}
+	err = t.Alone(func() error {
+		no, err = t.readWorkQueue(what)
+		return err
+	})
+	return no, err
+}
+
+// readWorkQueue reads a queue that is not known yet, or stores it.
+func (t *tx) readWorkQueue(what WorkItemQueue) (no int64, err error) {
+	tenant, kind, name := what.Tenant, what.Kind, what.Name
 	found, err := t.Prep("SELECT no FROM orchestration_pools WHERE tenant = ? AND kind = ? AND name = ?").
 		Int(tenant).Int(int64(kind)).Text(name).One(func(r driver.Row) { no = r.Int(0) })
 	if err == nil && !found {
@@ -276,10 +292,21 @@ func (l *participant) Serve(of *db.Tx) error {
 		}
 	}
 	l.waiting = slices.DeleteFunc(l.waiting, (*claim).Gone)
-	for _, c := range l.waiting {
-		if err := l.serveClaim(t, c); err != nil {
-			return err
+	// Claims of one kind take from the same queues, one after the other.
+	kinds := []ItemKind{KindOrchestration, KindActivity}
+	err := t.Interleave(len(kinds), func(i int) error {
+		for _, c := range l.waiting {
+			if c.kind != kinds[i] {
+				continue
+			}
+			if err := l.serveClaim(t, c); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	t.served = slices.DeleteFunc(t.served, func(c *claim) bool {
 		nothing := len(c.orchestrations)+len(c.activities) == 0
@@ -309,10 +336,11 @@ func (l *participant) serveClaim(t *tx, c *claim) error {
 		}
 		return cmp.Compare(a.No, b.No)
 	})
+	var empty []*knownQueue
 	for share := (c.room() + len(due) - 1) / len(due); c.room() > 0 && len(due) > 0; share = c.room() {
 		for i, p := range due {
 			if c.room() == 0 {
-				return nil
+				return t.noteNextDue(empty)
 			}
 			most := min(share, l.room(c, p))
 			if most <= 0 { // it stays due: its tenant may have more once others end
@@ -326,14 +354,12 @@ func (l *participant) serveClaim(t *tx, c *claim) error {
 			l.last = p.No
 			if taken < most {
 				due[i] = nil
-				if err := t.noteNextDue(p); err != nil {
-					return err
-				}
+				empty = append(empty, p)
 			}
 		}
 		due = slices.DeleteFunc(due, func(p *knownQueue) bool { return p == nil })
 	}
-	return nil
+	return t.noteNextDue(empty)
 }
 
 func (t *tx) takeItems(p *knownQueue, c *claim, most int) (taken int, err error) {
@@ -343,16 +369,23 @@ func (t *tx) takeItems(p *knownQueue, c *claim, most int) (taken int, err error)
 	return t.takeActivities(p, c, most)
 }
 
-// noteNextDue notes when a queue without ready items is due next.
-func (t *tx) noteNextDue(p *knownQueue) error {
-	table := "orchestration_turns"
-	if p.Kind == KindActivity {
-		table = "orchestration_activities"
+// noteNextDue notes when queues without ready items are due next.
+func (t *tx) noteNextDue(queues []*knownQueue) error {
+	if len(queues) == 0 {
+		return nil
 	}
-	p.due = neverVisible
-	_, err := t.Prep("SELECT visible FROM " + table + " WHERE pool = ? AND visible > ? ORDER BY visible LIMIT 1").Int(p.No).Int(t.Now).
-		One(func(r driver.Row) { p.due = r.Int(0) })
-	return err
+	questions := make([]driver.PipelineQuery, len(queues))
+	for i, p := range queues {
+		table := "orchestration_turns"
+		if p.Kind == KindActivity {
+			table = "orchestration_activities"
+		}
+		p.due = neverVisible
+		questions[i] = driver.PipelineQuery{SQL: "SELECT visible FROM " + table + " WHERE pool = ? AND visible > ? ORDER BY visible LIMIT 1",
+			Bind:  func(st driver.Statement) driver.Statement { return st.Int(p.No).Int(t.Now) },
+			OnRow: func(r driver.Row) { p.due = min(p.due, r.Int(0)) }}
+	}
+	return t.RunPipeline(questions)
 }
 
 // claimFor returns a waiting claim that takes a new activity at once; nil: there is none. No

@@ -18,6 +18,7 @@ import (
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/orchestrate"
+	"github.com/forebayhq/forebay/internal/orchestrate/policy"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/stores"
 )
@@ -183,7 +184,7 @@ func addOrchestrator(t testing.TB, r *orchestrate.Registry, name string, f task.
 }
 
 func activity(ctx *task.WorkflowContext, name string, input any, p forebay.RetryPolicy) task.Task {
-	return ctx.CallActivity(name, task.WithRawActivityInput(orchestrate.ActivityInput(input, p)))
+	return ctx.CallActivity(name, task.WithRawActivityInput(policy.ActivityInput(input, p)))
 }
 
 func waiting(ctx *task.WorkflowContext) (any, error) {

@@ -1,11 +1,9 @@
-package orchestrate
+package policy
 
 import (
-	"context"
 	"testing"
 	"time"
 
-	"github.com/dapr/durabletask-go/task"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/forebayhq/forebay"
@@ -34,15 +32,15 @@ func TestPolicy(t *testing.T) {
 		"before its limit": {forebay.RetryPolicy{MaxAttempts: 5, Timeout: 10 * time.Second}, 1, forebay.OrchestrationFailure{}, 9 * time.Second, time.Second},
 		"after its limit":  {forebay.RetryPolicy{MaxAttempts: 5, Timeout: 10 * time.Second}, 1, forebay.OrchestrationFailure{}, 9*time.Second + time.Millisecond, -1},
 	} {
-		delay, again := decodePolicy(encodePolicy(c.policy)).next(c.failures, &c.why, begun, begun.Add(c.after))
+		delay, again := Decode(Encode(c.policy)).Next(c.failures, &c.why, begun, begun.Add(c.after))
 		if again != (c.want >= 0) || again && delay != c.want {
 			t.Errorf("%s: %s, %t", name, delay, again)
 		}
 	}
-	jittery := decodePolicy(encodePolicy(forebay.RetryPolicy{MaxAttempts: 2, First: time.Second, Jitter: 0.5}))
+	jittery := Decode(Encode(forebay.RetryPolicy{MaxAttempts: 2, First: time.Second, Jitter: 0.5}))
 	seen := map[time.Duration]bool{}
 	for range 100 {
-		delay, again := jittery.next(1, &forebay.OrchestrationFailure{}, begun, begun)
+		delay, again := jittery.Next(1, &forebay.OrchestrationFailure{}, begun, begun)
 		if !again || delay < time.Second/2 || delay > time.Second {
 			t.Fatalf("a delay of %s", delay)
 		}
@@ -65,39 +63,10 @@ func TestPolicyTravels(t *testing.T) {
 	if err := proto.Unmarshal(encoded, received); err != nil {
 		t.Fatal(err)
 	}
-	if p := detachPolicy(input); decodePolicy(p).MaxAttempts != 3 {
+	if p := Detach(input); Decode(p).MaxAttempts != 3 {
 		t.Errorf("the policy is %s", p)
 	}
-	if plain := ActivityInput("x", forebay.RetryPolicy{}); !proto.Equal(input, plain) || detachPolicy(plain) != nil || detachPolicy(nil) != nil {
+	if plain := ActivityInput("x", forebay.RetryPolicy{}); !proto.Equal(input, plain) || Detach(plain) != nil || Detach(nil) != nil {
 		t.Errorf("%v is left of it", input)
 	}
-}
-
-func TestPurgeExpired(t *testing.T) {
-	r := NewRegistry()
-	addOrchestrator(t, r, "waiting", waiting)
-	addOrchestrator(t, r, "nothing", func(*task.WorkflowContext) (any, error) { return nil, nil })
-	inBubble(t, func(t *testing.T, p *process) {
-		p.start(t, StartRequest{Name: "waiting", ID: "open"})
-		for range 450 {
-			p.start(t, StartRequest{Name: "nothing"})
-		}
-		last := p.start(t, StartRequest{Name: "nothing", ID: "old"})
-		p.ends(t, last, forebay.OrchestrationCompleted)
-		<-time.After(2 * time.Hour)
-		p.ends(t, p.start(t, StartRequest{Name: "nothing", ID: "young"}), forebay.OrchestrationCompleted)
-		purge := func(want int) {
-			t.Helper()
-			if n, err := p.PurgeExpired(context.Background(), time.Hour, time.Hour); err != nil || n != want {
-				t.Errorf("purged %d, not %d: %v", n, want, err)
-			}
-		}
-		purge(451)
-		purge(0) // this hour's turn was taken
-		for _, id := range []string{"open", "young"} {
-			if _, err := p.Get(t.Context(), tenant, id); err != nil {
-				t.Errorf("%s: %v", id, err)
-			}
-		}
-	})(r, Options{})
 }

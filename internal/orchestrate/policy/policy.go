@@ -1,4 +1,6 @@
-package orchestrate
+// Package policy holds the retry policies of activities: how they are stored, how they travel from
+// a Go orchestrator to the engine, and when the next attempt is due. It does no I/O.
+package policy
 
 import (
 	"encoding/json"
@@ -14,8 +16,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// policy is a retry policy as stored with an activity.
-type policy struct {
+// Policy is a retry policy as stored with an activity.
+type Policy struct {
 	MaxAttempts  int           `json:"n"`
 	First        time.Duration `json:"f"`
 	Coefficient  float64       `json:"c"`
@@ -25,12 +27,12 @@ type policy struct {
 	NonRetryable []string      `json:"x,omitempty"`
 }
 
-// encodePolicy applies the defaults. It returns nil for a policy without retries.
-func encodePolicy(p forebay.RetryPolicy) []byte {
+// Encode applies the defaults. It returns nil for a policy without retries.
+func Encode(p forebay.RetryPolicy) []byte {
 	if p.MaxAttempts <= 1 {
 		return nil
 	}
-	stored := policy{p.MaxAttempts, p.First, p.Coefficient, p.Max, min(max(p.Jitter, 0), 1), p.Timeout, p.NonRetryable}
+	stored := Policy{p.MaxAttempts, p.First, p.Coefficient, p.Max, min(max(p.Jitter, 0), 1), p.Timeout, p.NonRetryable}
 	if stored.First <= 0 {
 		stored.First = time.Second
 	}
@@ -44,14 +46,15 @@ func encodePolicy(p forebay.RetryPolicy) []byte {
 	return encoded
 }
 
-func decodePolicy(stored []byte) (p policy) {
+// Decode returns a stored policy.
+func Decode(stored []byte) (p Policy) {
 	_ = json.Unmarshal(stored, &p) // we wrote it
 	return p
 }
 
-// next returns the delay before the next attempt after so many failures; false: there is no next
+// Next returns the delay before the next attempt after so many failures; false: there is no next
 // attempt.
-func (p policy) next(failures int, why *forebay.OrchestrationFailure, scheduled, now time.Time) (time.Duration, bool) {
+func (p Policy) Next(failures int, why *forebay.OrchestrationFailure, scheduled, now time.Time) (time.Duration, bool) {
 	if failures >= p.MaxAttempts || why.NonRetryable || slices.Contains(p.NonRetryable, why.Type) {
 		return 0, false
 	}
@@ -63,17 +66,17 @@ func (p policy) next(failures int, why *forebay.OrchestrationFailure, scheduled,
 	return time.Duration(delay), true
 }
 
-// policyField is a field number that the protocol does not use. The retry policy of a Go
+// field is a field number that the protocol does not use. The retry policy of a Go
 // orchestrator travels in this field of the activity's input. It is taken out before the event
 // is stored.
-const policyField = 50_000
+const field = 50_000
 
-func attachPolicy(input *wrapperspb.StringValue, policy []byte) {
-	input.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, policyField, protowire.BytesType), policy))
+func attach(input *wrapperspb.StringValue, policy []byte) {
+	input.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), policy))
 }
 
-// detachPolicy takes the policy out of an activity's input; nil: there is none.
-func detachPolicy(input *wrapperspb.StringValue) []byte {
+// Detach takes the policy out of an activity's input; nil: there is none.
+func Detach(input *wrapperspb.StringValue) []byte {
 	if input == nil {
 		return nil
 	}
@@ -82,7 +85,7 @@ func detachPolicy(input *wrapperspb.StringValue) []byte {
 		return nil
 	}
 	input.ProtoReflect().SetUnknown(nil)
-	if number, kind, n := protowire.ConsumeTag(unknown); n > 0 && number == policyField && kind == protowire.BytesType {
+	if number, kind, n := protowire.ConsumeTag(unknown); n > 0 && number == field && kind == protowire.BytesType {
 		if policy, m := protowire.ConsumeBytes(unknown[n:]); m > 0 {
 			return policy
 		}
@@ -99,8 +102,8 @@ func ActivityInput(v any, p forebay.RetryPolicy) *wrapperspb.StringValue {
 		panic(fmt.Sprintf("the input of an activity is no JSON: %v", err))
 	}
 	input := wrapperspb.String(string(encoded))
-	if policy := encodePolicy(p); policy != nil {
-		attachPolicy(input, policy)
+	if encoded := Encode(p); encoded != nil {
+		attach(input, encoded)
 	}
 	return input
 }

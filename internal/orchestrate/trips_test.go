@@ -1,0 +1,184 @@
+package orchestrate
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+)
+
+// What a transaction takes on PostgreSQL does not grow with its operations: each transition of an
+// instance and of an activity stands here.
+func TestRoundTripsOfOrchestrations(t *testing.T) {
+	const n = 24
+	trips := fixture.Trips(t)
+	s, ctx := trips.Stores, t.Context()
+	var tenant int64 // of the mix that is tried: what others have left is not claimed
+	serial := 0
+	its := func(n int) ClaimRequest {
+		mine := tenant
+		return ClaimRequest{Max: n, Lock: time.Minute, Takes: func(tenant int64, _ string) bool { return tenant == mine }}
+	}
+	created := func(many int) (ids []string) {
+		for range many {
+			serial++
+			id := fmt.Sprint("i", serial)
+			mustDo(t, s.Orchestrations.CreateOrchestration(ctx, NewOrchestration{Tenant: tenant, ID: id, Execution: "first", Name: "fan", Event: Inline([]byte("start"))}))
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	items := func(many int) (list []*OrchestrationItem) {
+		created(many)
+		for len(list) < many {
+			some, err := s.Orchestrations.ClaimOrchestrations(ctx, its(many-len(list)))
+			mustDo(t, err)
+			for i := range some {
+				if some[i].Tenant == tenant { // and not what another mix has suspended or terminated
+					list = append(list, &some[i])
+				}
+			}
+		}
+		return list
+	}
+	running := func(activities int) *OrchestrationResult {
+		r := &OrchestrationResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("h"))}
+		for i := range activities {
+			r.Activities = append(r.Activities, NewActivity{EventID: i, Name: "step", Event: Inline([]byte("do"))})
+		}
+		return r
+	}
+	activities := func(many int) (list []*ActivityItem) {
+		for _, item := range items(many) {
+			_, err := s.Orchestrations.CompleteOrchestration(ctx, item, running(1))
+			mustDo(t, err)
+		}
+		for len(list) < many {
+			some, err := s.Orchestrations.ClaimActivities(ctx, its(many-len(list)))
+			mustDo(t, err)
+			for i := range some {
+				list = append(list, &some[i])
+			}
+		}
+		return list
+	}
+	completes := func(result func(i int) *OrchestrationResult) func(many int) []func() error {
+		return func(many int) (calls []func() error) {
+			for i, item := range items(many) {
+				calls = append(calls, func() error { _, err := s.Orchestrations.CompleteOrchestration(ctx, item, result(i)); return err })
+			}
+			return calls
+		}
+	}
+	settles := func(o ActivityOutcome) func(many int) []func() error {
+		return func(many int) (calls []func() error) {
+			for _, a := range activities(many) {
+				calls = append(calls, func() error { return s.Orchestrations.SettleActivity(ctx, a, o) })
+			}
+			return calls
+		}
+	}
+	sends := func(does Effect, spread bool) func(many int) []func() error {
+		return func(many int) (calls []func() error) {
+			ids := created(many)
+			for i := range many {
+				id := ids[0]
+				if spread {
+					id = ids[i]
+				}
+				calls = append(calls, func() error {
+					return s.Orchestrations.SendOrchestration(ctx, Signal{Tenant: tenant, ID: id, Event: Inline([]byte("e")), Effect: does})
+				})
+			}
+			return calls
+		}
+	}
+	mixes := map[string]func(many int) []func() error{
+		"create": func(many int) (calls []func() error) {
+			for range many {
+				serial++
+				o := NewOrchestration{Tenant: tenant, ID: fmt.Sprint("i", serial), Execution: "first", Name: "fan", Event: Inline([]byte("start"))}
+				calls = append(calls, func() error { return s.Orchestrations.CreateOrchestration(ctx, o) })
+			}
+			return calls
+		},
+		"send":        sends(NoEffect, true),
+		"send to one": sends(NoEffect, false),
+		"suspend":     sends(Suspends, true),
+		"terminate":   sends(Terminates, true),
+		"go on":       completes(func(int) *OrchestrationResult { return running(2) }),
+		"set timers": completes(func(int) *OrchestrationResult {
+			r := running(0)
+			r.Timers = []Timer{{At: time.Now().Add(time.Hour).UnixMilli(), Event: Inline([]byte("t"))}}
+			return r
+		}),
+		"end": completes(func(int) *OrchestrationResult {
+			return &OrchestrationResult{Status: forebay.OrchestrationCompleted, Output: Inline([]byte("1")), Events: 1, History: Inline([]byte("h"))}
+		}),
+		"fail": completes(func(int) *OrchestrationResult {
+			return &OrchestrationResult{Status: forebay.OrchestrationFailed, Failure: &forebay.OrchestrationFailure{}, Events: 1, History: Inline([]byte("h"))}
+		}),
+		"call instances": completes(func(i int) *OrchestrationResult {
+			r := running(0)
+			for k := range 3 {
+				id := fmt.Sprintf("child-%d-%d-%d", serial, i, k)
+				r.Messages = append(r.Messages, OrchestrationMessage{To: id, Refusal: []byte("no"), Start: &NewOrchestration{Tenant: tenant, ID: id, Execution: "x",
+					Name: "fan", StartAt: time.Now().Add(time.Hour).UnixMilli(), Event: Inline([]byte("start"))}})
+			}
+			return r
+		}),
+		"tell instances": func(many int) (calls []func() error) {
+			to := created(many)
+			for i, item := range items(many) {
+				r := running(0)
+				r.Messages = []OrchestrationMessage{{To: to[i], Event: Inline([]byte("e"))}, {To: to[0], Event: Inline([]byte("e"))}}
+				calls = append(calls, func() error { _, err := s.Orchestrations.CompleteOrchestration(ctx, item, r); return err })
+			}
+			return calls
+		},
+		"abandon": func(many int) (calls []func() error) {
+			for _, item := range items(many) {
+				calls = append(calls, func() error { return s.Orchestrations.AbandonOrchestration(ctx, item, time.Minute, true) })
+			}
+			return calls
+		},
+		"succeed": settles(success),
+		"retry":   settles(ActivityOutcome{Outcome: ActivityRetried, Delay: time.Hour}),
+		"abandon activities": func(many int) (calls []func() error) {
+			for _, a := range activities(many) {
+				calls = append(calls, func() error { return s.Orchestrations.AbandonActivity(ctx, a, time.Minute, true) })
+			}
+			return calls
+		},
+		"renew": func(many int) (calls []func() error) {
+			for _, a := range activities(many) {
+				calls = append(calls, func() error {
+					lost, err := s.Orchestrations.RenewItems(ctx, nil, []*ActivityItem{a}, time.Minute)
+					if err == nil && len(lost) > 0 {
+						err = fmt.Errorf("the lock is lost")
+					}
+					return err
+				})
+			}
+			return calls
+		},
+		"claim": func(many int) (calls []func() error) {
+			created(many)
+			return []func() error{func() error {
+				got, err := s.Orchestrations.ClaimOrchestrations(ctx, its(many))
+				if err == nil && len(got) != many {
+					err = fmt.Errorf("claimed %d of %d", len(got), many)
+				}
+				return err
+			}}
+		},
+	}
+	for name, mix := range mixes {
+		trips.Together(t, name, func() []func() error {
+			serial++
+			tenant = tenantOf(t, s, fmt.Sprint("t", serial))
+			return mix(n)
+		})
+	}
+}
