@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -10,18 +11,10 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// What a transaction takes on PostgreSQL does not grow with its operations, whichever they are: each transition
-// of a job stands here.
-func TestRoundTripsOfJobs(t *testing.T) {
-	const n = 48
-	trips := fixture.Trips(t)
-	s := trips.Stores
-	tenant, other := tenantNamed(t, s, "acme"), tenantNamed(t, s, "globex")
-	limit := int64(1 << 40)
-	mustDo(t, setBudget(s, tenant, "", forebay.Budget{DailyTokens: &limit}, audit.Act{Tenant: "acme", Actor: "key_1", Action: "set-budget"}))
-	ctx := t.Context()
+// transitionsOf are the transitions of a job that is locked.
+func transitionsOf(ctx context.Context, s *stores) map[string]func(d *LockedJob) error {
 	attempt := AttemptRecord{Outcome: forebay.OutcomeFailed, ErrorClass: forebay.ClassTransient, ErrorCode: "upstream_500", RetryDelay: time.Minute}
-	transitions := map[string]func(d *LockedJob) error{
+	return map[string]func(d *LockedJob) error{
 		"succeed": func(d *LockedJob) error {
 			return s.Jobs.Succeed(ctx, d, AttemptRecord{Outcome: forebay.OutcomeSucceeded}, Output{Inline: []byte("1"), Size: 1})
 		},
@@ -32,8 +25,10 @@ func TestRoundTripsOfJobs(t *testing.T) {
 		"dead-letter": func(d *LockedJob) error {
 			return s.Jobs.DeadLetter(ctx, d, attempt, queue.SubqueueDeadLetter, "max_attempts")
 		},
-		"quarantine": func(d *LockedJob) error { return s.Jobs.DeadLetter(ctx, d, attempt, queue.SubqueueQuarantine, "poison") },
-		"expire":     func(d *LockedJob) error { return s.Jobs.Expire(ctx, d, attempt) },
+		"quarantine": func(d *LockedJob) error {
+			return s.Jobs.DeadLetter(ctx, d, attempt, queue.SubqueueQuarantine, "poison")
+		},
+		"expire": func(d *LockedJob) error { return s.Jobs.Expire(ctx, d, attempt) },
 		"renew": func(d *LockedJob) error {
 			held, err := s.Jobs.Renew(ctx, []queue.Lock{d.Lock}, time.Minute)
 			if err == nil && !held[0] {
@@ -49,6 +44,51 @@ func TestRoundTripsOfJobs(t *testing.T) {
 			return err
 		},
 	}
+}
+
+// BenchmarkFarAway measures each transition on a PostgreSQL that is 0, 1 and 5 ms away.
+func BenchmarkFarAway(b *testing.B) {
+	fixture.FarAway(b, func(t testing.TB, s *stores) map[string]func(n int) []func() error {
+		ctx, serial := context.Background(), 0
+		kinds := map[string]func(n int) []func() error{}
+		for name, transition := range transitionsOf(ctx, s) {
+			kinds[name] = func(n int) (calls []func() error) {
+				serial++
+				tenant, q := tenantNamed(t, s, "globex"), queueOf(t, s, fmt.Sprint("q", serial))
+				for len(calls) < n {
+					many := min(n-len(calls), 500)
+					list := make([]NewJob, many)
+					for i := range list {
+						serial++
+						list[i] = NewJob{ID: fmt.Sprint("job_far_", serial), Tenant: tenant, Queue: q, Task: "echo", MaxAttempts: 5}
+					}
+					_, err := s.Jobs.Submit(ctx, list)
+					mustDo(t, err)
+					got, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: queue.SubqueueOf(q, queue.SubqueueMain), Max: many, MaxBytes: 1 << 20,
+						Lock: time.Hour, MaxDeliveries: 3, FailureSubqueue: queue.SubqueueDeadLetter})
+					mustDo(t, err)
+					for i := range got {
+						calls = append(calls, func() error { return transition(&got[i]) })
+					}
+				}
+				return calls
+			}
+		}
+		return kinds
+	})
+}
+
+// What a transaction takes on PostgreSQL does not grow with its operations, whichever they are: each transition
+// of a job stands here.
+func TestRoundTripsOfJobs(t *testing.T) {
+	const n = 48
+	trips := fixture.Trips(t)
+	s := trips.Stores
+	tenant, other := tenantNamed(t, s, "acme"), tenantNamed(t, s, "globex")
+	limit := int64(1 << 40)
+	mustDo(t, setBudget(s, tenant, "", forebay.Budget{DailyTokens: &limit}, audit.Act{Tenant: "acme", Actor: "key_1", Action: "set-budget"}))
+	ctx := t.Context()
+	transitions := transitionsOf(ctx, s)
 	kinds := map[string]func(i int, j *NewJob){
 		"plain":     func(int, *NewJob) {},
 		"budget":    func(_ int, j *NewJob) { j.Tenant = tenant },

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // Proxy is a network between clients and a server that can fail.
@@ -20,6 +21,7 @@ type Proxy struct {
 	stop     context.CancelFunc
 
 	trips atomic.Int64
+	delay atomic.Int64 // of what clients send, in nanoseconds
 
 	mu    sync.Mutex
 	cut   bool
@@ -78,6 +80,9 @@ func (p *Proxy) Stall() {
 	default: // stalled already
 	}
 }
+
+// Delay has what clients send arrive that much later: the server is that far away, there and back.
+func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
 // Heal ends a Cut or a Stall. Bytes that were held back arrive now.
 func (p *Proxy) Heal() {
@@ -142,6 +147,7 @@ func (p *Proxy) serve(client net.Conn) {
 			if !asked.Swap(true) {
 				p.trips.Add(1)
 			}
+			time.Sleep(time.Duration(p.delay.Load()))
 		})
 	})
 	both.Go(func() { p.pump(client, server, func() { asked.Store(false) }) })

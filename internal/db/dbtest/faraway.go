@@ -1,0 +1,54 @@
+package dbtest
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/pgtest"
+)
+
+// farAway are the times that a round trip takes in [Fixture.FarAway].
+var farAway = []time.Duration{0, time.Millisecond, 5 * time.Millisecond}
+
+// callersFarAway is how many calls are under way at once.
+const callersFarAway = 256
+
+// FarAway measures kinds of operations on a PostgreSQL that is some time away. kinds makes, with stores, a function
+// for each that prepares so many calls.
+func (f Fixture[S]) FarAway(b *testing.B, kinds func(testing.TB, S) map[string]func(n int) []func() error) {
+	for _, delay := range farAway {
+		b.Run(fmt.Sprint(delay), func(b *testing.B) {
+			direct := pgtest.Database(b)
+			proxy := pgtest.NewProxy(b, direct)
+			s := f.Serving(b, db.Options{URL: proxy.URL(direct)})
+			for name, prepare := range kinds(b, s) {
+				b.Run(name, func(b *testing.B) {
+					proxy.Delay(0)
+					calls := prepare(b.N)
+					proxy.Delay(delay)
+					next := make(chan func() error)
+					var callers sync.WaitGroup
+					for range callersFarAway {
+						callers.Go(func() {
+							for call := range next {
+								if err := call(); err != nil {
+									b.Error(err)
+								}
+							}
+						})
+					}
+					b.ResetTimer()
+					for _, call := range calls {
+						next <- call
+					}
+					close(next)
+					callers.Wait()
+					b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
+				})
+			}
+		})
+	}
+}
