@@ -93,7 +93,7 @@ func TestWaitersAreLimited(t *testing.T) {
 	})
 }
 
-func (s *silent) PeekSetAside(ctx context.Context, _, _ string, _ forebay.SetAside, id string) (forebay.SetAsideJob, error) {
+func (s *silent) PeekDeadLetter(ctx context.Context, _, _ string, _ forebay.SetAside, id string) (forebay.SetAsideJob, error) {
 	if id == "none" {
 		return forebay.SetAsideJob{}, forebay.ErrNotFound
 	}

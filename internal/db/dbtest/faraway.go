@@ -16,8 +16,8 @@ var farAway = []time.Duration{0, time.Millisecond, 5 * time.Millisecond}
 // callersFarAway is how many calls are under way at once.
 const callersFarAway = 256
 
-// FarAway measures kinds of operations on a PostgreSQL that is some time away. kinds makes, with stores, a function
-// for each that prepares so many calls.
+// FarAway measures kinds of operations on a PostgreSQL that is some time away. kinds makes, with
+// stores, a function for each that prepares so many calls.
 func (f Fixture[S]) FarAway(b *testing.B, kinds func(testing.TB, S) map[string]func(n int) []func() error) {
 	for _, delay := range farAway {
 		b.Run(fmt.Sprint(delay), func(b *testing.B) {
