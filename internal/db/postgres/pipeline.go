@@ -243,6 +243,9 @@ func (c *Conn) QueryWithNow(at *int64, q driver.PipelineQuery) error {
 
 // RunPipeline has what waits done before the questions are answered.
 func (c *Conn) RunPipeline(questions []driver.PipelineQuery) error {
+	if len(questions) == 0 {
+		return nil
+	}
 	if c.waits() {
 		return c.askInStrand(questions)
 	}
