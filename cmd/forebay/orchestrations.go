@@ -141,12 +141,12 @@ type payload struct {
 }
 
 func (p *payload) add(flags *pflag.FlagSet, what string) {
-	p.Content.Add(flags, what, "input", "file", "the "+what+": JSON")
+	p.Add(flags, what, "input", "file", "the "+what+": JSON")
 	flags.BoolVar(&p.isText, "text", false, "it is text, not JSON")
 }
 
 func (p *payload) read(c *command.Call) (json.RawMessage, error) {
-	data, given, err := p.Content.Read(c, maxInputBytes)
+	data, given, err := p.Read(c, maxInputBytes)
 	switch {
 	case err != nil:
 		return nil, err

@@ -147,7 +147,12 @@ func (p *Proxy) serve(client net.Conn) {
 			if !asked.Swap(true) {
 				p.trips.Add(1)
 			}
-			time.Sleep(time.Duration(p.delay.Load()))
+			if far := time.Duration(p.delay.Load()); far > 0 {
+				select {
+				case <-time.After(far):
+				case <-p.ctx.Done():
+				}
+			}
 		})
 	})
 	both.Go(func() { p.pump(client, server, func() { asked.Store(false) }) })
