@@ -1,5 +1,13 @@
 // Package server assembles Forebay for embedding in a program. It takes options, and [Server.Run]
 // serves until its context ends. The command forebay is a thin layer over it.
+//
+// # Reload
+//
+// SIGHUP has the configuration read again (server/reload.go). What is made of it is made whole
+// before anything changes: providers and routes, tasks, the certificate. Then pointers are
+// exchanged, and who has begun with the former goes on with it. What was learned of a quota is
+// kept by the identity of what is called, so a deployment that goes elsewhere begins anew.
+// Tenants' budgets and limits are written to the database, as at a start.
 package server
 
 import (

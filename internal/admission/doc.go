@@ -2,4 +2,40 @@
 //
 // A claim reserves what its call may use, in the transaction that locks the job. The settlement replaces that by what the
 // call did use. Rows belong to this package; the state of a deployment is internal/quota's.
+//
+// # Changes of a state
+//
+// Changes of a state (breaker, learned limit, pauses) are rows of deployment_changes and messages
+// of a topic, written in the transaction that made them; the process whose transaction it was
+// logs and counts them.
+//
+// # Concurrency limits
+//
+// A tenant or a deployment with a concurrency takes only so many calls at once. Which are under
+// way is known: those whose locks hold their messages. So a slot is a row that finds the lock,
+// written with it and removed with the settlement; a lock that was voided or has ended makes its
+// row count for nothing, whoever died, and nobody has to see to it but a sweep when hundreds are
+// left over. A transaction that finds candidates of a capped holder counts once; those that have
+// no slot stay as they are. A full tenant's lines are left out of looks until one of its calls is
+// settled, which the settlement tells the other processes, or the first of its locks ends. Where
+// nobody is capped nothing is read or written.
+//
+// # Budgets
+//
+// A claim, once the job's call is admitted, inserts a row for each budget that pays (the
+// tenant's, the key's): what the call may use at most. The settlement's transaction deletes it
+// and books the use. Whoever ends a delivery in another way, the next claim of an expired lock, a
+// cancel, an expiry, marks the row as lost and books all of it, in its own transaction; the
+// worker's amendment, should it come, puts that right. spending has a row for each budget and
+// period with the sums of both, so that deciding reads one row for each budget, once a
+// transaction. Room is asked for before the quota, so that a job without room reserves none.
+//
+// A job without room gets a visible at the end of the period and a row of budget_waits with what
+// it needs. So a tenant's backlog is passed over once and not looked at again; the turn of the
+// period needs nobody; and each booking, or a raised limit, makes as many visible as fit, in
+// order. Every two seconds on PostgreSQL, and 30 on SQLite, the budgets that are waited for are
+// looked at in any case.
+//
+// Who has a budget is kept in memory, like paused queues, so all others pay nothing. A job
+// remembers the key that submitted it only if that key has a budget.
 package admission

@@ -11,6 +11,21 @@
 //
 // huma validates parameters, but not bodies. This package decodes bodies once, without copying the
 // job's input, and its errors name the field.
+//
+// # Connections
+//
+// A third of the file descriptors is for HTTP connections (limits.connections); each may hold a
+// file of the blob storage too. A connection is anonymous until a request on it has a valid key.
+// One address has a quarter of all connections for anonymous ones. Where these are used up, or
+// all are, the oldest anonymous connection is closed for a new one. A client with a key sends it
+// at once, so it is never the oldest for long. A tenant may have three times as many connections
+// as it leaves free. What goes beyond closes one of its idle ones, or is told 503.
+//
+// Bodies must come at 64 KiB/s, and answers be read at 32 KiB/s, with 30 seconds to spare. The
+// rate is counted only while the server waits for the client. A body that is too slow is told
+// 408. An answer that is given before the body was read is sent at once. Then the server reads
+// for one more second, so that the client sees it, and closes the connection. A stop leaves
+// transfers two seconds.
 package api
 
 import (

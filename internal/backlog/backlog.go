@@ -1,6 +1,31 @@
 // Package backlog answers questions about jobs that wait: how many there are in a queue, how many
 // go before one, what it waits for and when it may start. None of this is stored. It is worked
 // out from the messages and from what is known of deployments when somebody asks.
+//
+// # Positions and expected starts
+//
+// What a waiting job waits for, its position and its start are not stored. Whoever asks for a job
+// reads the states of the deployments and reserves on copies of them; the position is counted
+// along the index, up to 1,000 in the job's own line, 1,000 in its tenant's other lines and 1,000
+// in other tenants'. To find those of its class 128 lines are visited at most, each by one step
+// in the index. Another tenant counts for as many jobs as have their turn while the job's tenant
+// has the turns of those before it, by their weights. What is behind is estimated: numbers are
+// given in the order of submission, so of the stretch between the first that was counted and the
+// job 512 numbers, one of each piece, are looked up, and the share of those that are ahead tells
+// how many there are. So the cost does not depend on how many jobs, tenants, priorities and
+// classes wait. The start is what quota.State.Drain says of the work ahead, spread over the
+// deployments, at the mean charge of the last minute's calls, but not earlier than the rate at
+// which the deployments were called in the last 15 seconds allows; in the retry lane its rate,
+// places and budget take the place of that rate. Behind a tenant's limit the mean duration of the
+// calls of its latest 64 jobs says when the slots that are taken are free. A job whose time has
+// not come starts then at the earliest: after all that is ahead of it, and after what becomes
+// ready within the second before it, counted from then. Neither limit nor calls: no estimate.
+//
+// # Counts
+//
+// Numbers of what stands in a queue are counted along the index, per line and kind, up to some
+// ten thousand each. A count that stopped there is marked (counts_capped): there are at least so
+// many.
 package backlog
 
 import (

@@ -10,6 +10,36 @@
 // the tenant that created it, and its name is unique within the tenant. The [Store] makes each
 // step durable before it returns. Package message has the content of messages, package rules the
 // rules of subscriptions.
+//
+// # Plain messages
+//
+// share the hot table and the writer; their bodies and properties stand in bodies. A queue is for
+// jobs or for messages, never both. A message's rank is 0, but 1 while it is scheduled, so that
+// no claim sees it, and in a queue that requires sessions 16 + the number of its session, so that
+// the same index finds the next message of a session. bodies.due_at, in an index that holds only
+// rows with one, is when the writer looks at a message: to activate it, under a new number, or to
+// expire it. It does so in the transaction that then serves the claims, 256 at a time. A session
+// is a row of sessions with a visible like a message's: accepting the next one is one look into
+// an index, however many there are. Its lock is that of its messages, which are freed when it
+// ends or is accepted again. Duplicate detection is a table of ids with the time at which they
+// are forgotten.
+//
+// # Topics
+//
+// A topic's rules are judged by the sender, before its transaction. The transaction compares the
+// topic's version with the one that was judged, and another judgement follows if it differs. A
+// refusal never reaches the writer. What must be judged inside a transaction, messages that are
+// forwarded or become active and events of jobs, has a limit of some 8 ms. What needs longer is
+// judged by a few goroutines, one message of a tenant at a time. Copies of a message share one
+// row of shared_bodies for a body from 4 KiB on; a trigger removes the row with the last copy. A
+// send of several messages that makes more than 1,000 copies is stored first, all or none of it,
+// as if it were scheduled. The sender then makes the messages active, as many in a transaction as
+// it should make copies. If the sender fails, they are due ten seconds later.
+//
+// Rules are compiled by one sender for all, and those that have not changed are taken over.
+// Senders compile and judge in turns (see Computing). A transaction reads and compiles no more
+// than 64 rules. Where a topic has more, and they are not ready, an event or a forwarded message
+// waits in the topic, and those behind it, until they were compiled outside.
 package bus
 
 import (

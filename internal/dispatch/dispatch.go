@@ -5,6 +5,20 @@
 // lane for failed jobs. So retries never take slots from new work. A lane claims only as many jobs
 // as it has free slots. Stopping has two steps. The dispatcher first stops claiming. After a grace
 // period it cancels the remaining calls and returns their jobs without a charge.
+//
+// # Lanes and pools
+//
+// Each queue has a main lane and a retry lane with pools of their own. A job that fails is not
+// retried in place: the attempt is recorded and the message moves to the retry lane with a delay
+// (exponential with full jitter, unless the provider named one). The retry lane is small, can be
+// rate-limited, and has a budget: retries that fail are bounded to a share of all calls (20 % by
+// default) plus one a second, so an outage does not multiply load; a success earns budget back,
+// so the backlog drains at full speed afterwards.
+//
+// A place in a pool is free again as soon as its call is over; the outcome reaches the disk while
+// the next call runs. What can never be called right now (a paused deployment, a task that no
+// process here knows, an input that cannot be read) goes back uncharged, and a lane that meets
+// nothing else pauses for a second.
 package dispatch
 
 import (

@@ -9,6 +9,44 @@
 // The transaction that records the last missing output makes the content live. It takes the
 // document's former content out of searches and publishes an event. The store has these
 // transitions; this package decides what they hold.
+//
+// # Revisions and searches
+//
+// Each content of a document is a revision: the latest is what its pipeline works on, the live
+// one is what searches find. The pipeline is jobs, and needs nothing that drives it: the job that
+// splits a content stores the chunks and submits the jobs that embed and describe them in its
+// last transaction; each of those records what it has made, once, in a transaction that also
+// looks whether that was the last thing missing. If so, it takes the former revision out, puts
+// this one in and publishes document.ready. All of this comes before the job itself is settled,
+// so that a job that is delivered again finds what was recorded and makes what is missing.
+// Settling knows nothing of documents; only a job that ends badly looks whether it belongs to
+// one. (An orchestration could submit the same jobs in the same order; the transitions stay the
+// same.)
+//
+// Splitting takes several transactions, so that it holds nobody up. Whoever begins takes the
+// revision over with a number of its own, removes what another may have left, and writes only as
+// long as the number is there.
+//
+// What is live is a number that counts up. A process that searches has codes of a tenant's
+// vectors in memory, up to such a number; each search reads first what went live since. A
+// transaction that drops a content says so as one that changes a job does, to other processes
+// too; the next search then reads what is live and takes out the rest, but only every five
+// seconds: in between a search looks for all its candidates in the store, and takes the contents
+// out of which one is gone. If too many are gone it reads what is live after all. So memory is a
+// hint, on any number of processes. A row in pgvector's HNSW index costs milliseconds: one
+// process copies vectors there after they are live, outside of the transactions that exclude each
+// other, and the number up to which it has come says which codes need not be looked at. The index
+// of words stands on triggers (SQLite) or is a generated column (PostgreSQL), and is asked
+// together with what is live.
+//
+// An upload goes to blob storage as it comes, and so does a document that is fetched from a
+// source. Neither is held in memory. Texts are taken apart in a few places, half as many for one
+// tenant as there are processors, and one more. So another tenant's document finds a place at
+// once. Few documents of a tenant wait for one; the others go back to the queue for a while.
+//
+// A PDF is parsed by a process of its own, this program again. It has 2 GiB of memory. It has two
+// seconds of processor time, one more for each 64 KiB, and 60 at most. Circles in the tree of
+// pages and in the tables are found at once.
 package documents
 
 import (

@@ -8,6 +8,37 @@
 //
 // A [Set] is what one process remembers of a subqueue's flows. It is a hint: the database has the
 // jobs. Each process shares out what it delivers itself.
+//
+// # Flows
+//
+// For jobs, rank is the id of a flow: one for each tenant, priority and class of what its jobs
+// call (see Admission) that has messages in the subqueue. A scan reads the beginnings of the
+// flows, so a tenant with ten thousand waiting jobs is no obstacle. internal/fairqueue decides
+// whose job goes next, in two steps.
+//
+//   - The tenant comes first, by start-time fair queueing. Each tenant has a virtual time. A job
+//     moves it on by the tokens reserved for its call, answers included, divided by the tenant's
+//     weight. For HTTP functions the size of the input counts. The tenant with the earliest time
+//     goes next. A tenant that was idle, paused, at its concurrency limit or out of budget begins
+//     where the others are, with neither credit nor debt. No priority and no age of one tenant's
+//     jobs takes anything from another's share.
+//   - A scarce deployment is shared apart. It is scarce while it has held jobs of the subqueue in
+//     the last minute. It then has virtual times of its own, in minutes of what is scarcest there,
+//     tokens or requests (internal/jobs/scarce.go). They order the jobs that are to call it, in
+//     the places that these have in the subqueue. So a tenant that is busy with another model
+//     keeps its share of the scarce one. A tenant whose job is held keeps its place until the job
+//     goes.
+//   - Within the tenant the priority decides. A job gains a level for each half minute that it
+//     waits. One job in eight of the tenant, and of each class of its jobs, comes from behind its
+//     first level, so that no priority starves. A scan that finds no such job owes one, but never
+//     more than one.
+//
+// Each process keeps virtual times and turns for what it delivers. A share of each process's
+// deliveries is the same share of all. A scan asks 32 flows at most (internal/flows/choose.go):
+// the first flows of the tenants that are next, the first of each class, and those asked longest
+// ago. It serves nobody whose turn is more than one claim after that of a tenant it has not
+// asked. Classes whose jobs were held last time get eight of the 32 as long as others want the
+// rest. A subqueue with one tenant, one priority and one model is one flow, at the cost of one.
 package flows
 
 import (

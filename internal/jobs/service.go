@@ -8,6 +8,74 @@
 // Which ready job goes next is decided in three steps. A scan of a subqueue (scan.go) finds ready
 // jobs in the order of package flows. Package admission decides which of them may be called now.
 // The claim locks those (claim_rows.go).
+//
+// # Tables
+//
+// jobs is the record as submitted, written once. messages holds one small hot row for each job
+// that is not over, and for each that is set aside. outcomes says how the latest generation
+// ended. attempts and events are appended. A job's status is not stored: it follows from which
+// rows exist.
+//
+// # One column is the scheduler
+//
+// messages.visible is when a message may be delivered next. A scheduled start, a retry delay, a
+// throttle pause and the end of a lock are all just that, so delivering needs no reaper and no
+// timer wheel: an index on (lane, rank, visible) serves them all. A lane is a queue's main lane
+// or one of its subqueues (retry, dead-letter, quarantine); moving a message is an update of its
+// lane.
+//
+// # Claims wait in the writer
+//
+// A claim that finds nothing stays parked there. The writer knows for each lane when the next
+// message becomes visible and sleeps until then; a submit wakes it in the same transaction.
+// Nobody polls, and an idle server runs no statements but one look every 30 seconds, which is
+// there in case the clock jumps. While a claim waits and nothing else is ready, a new job is
+// handed over: its message is stored as one that is locked already.
+//
+// # Locks are tokens
+//
+// Each delivery gets a new random token. Every settlement is an update or delete WHERE seq = ?
+// AND token = ?; no row changed is ErrLockLost and changes nothing. A job whose lock has expired
+// may still be settled by its holder as long as nobody else was given it: the call is paid for,
+// and the token proves that no other result exists. (A plain message's lock that has expired
+// settles nothing, as in Service Bus.) outcomes has the job as primary key: the last guard of one
+// result per generation.
+//
+// # Crashes
+//
+// The delivery count is written at the claim, so a job that kills its worker is counted. When an
+// expired lock is claimed again, the attempt before is recorded as lost. At start-up the process
+// takes the database file for itself, by a lock on <file>.lock and, on Linux, one on the file
+// itself, which holds though somebody removes the first. Before and after each transaction it
+// looks whether the database and its WAL are still the files it has open; if not, nothing is
+// acknowledged any more until a restart. Whoever held locks before is dead, so they end at once
+// and the backlog runs, within the queue's concurrency.
+//
+// # Events
+//
+// What happens to a job is a row of events, written with the change. The two events of every job
+// that goes well, accepted and succeeded, are not stored: they follow from the job and its
+// outcome, which saves a tenth of the time a job costs.
+//
+// # Sessions of jobs
+//
+// Of the jobs of one session all but one have a visible at the end of time; when that one has
+// ended for good, the transaction that ends it gives the next its turn. Claims know nothing of
+// sessions. When a running job is cancelled its call may go on for a moment: the turn comes when
+// the worker says that it is over, or when the voided lock would have ended.
+//
+// # Job events
+//
+// are published to the topic job-events of the job's tenant in the transaction of the change. A
+// counter goes up with every change of a topic; while it stands still, that nobody subscribes is
+// known without a look.
+//
+// # Cancel
+//
+// Cancel is one transaction: the message is deleted, which voids the worker's lock, and the
+// outcome is written. Then the call in flight is aborted. Whatever the call still returns can no
+// longer be recorded; the worker only adds to the cancelled attempt which deployment it was and
+// what it had used.
 package jobs
 
 import (

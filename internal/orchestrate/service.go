@@ -10,6 +10,121 @@
 // activities are retried, and an orchestrator sees only the final outcome. Go functions run in
 // this process. All other work items go to [Workers], which package durabletask implements by
 // gRPC.
+//
+// # Rows
+//
+// orchestrations is the record, written when an instance begins and ends. orchestration_turns is
+// its small hot row: when the next turn may be taken, whose it is, its status.
+// orchestration_history has a row for the events of each turn. What has arrived and was not seen
+// yet is in orchestration_inbox; a timer is an event that is not visible yet.
+// orchestration_activities has those without an outcome, orchestration_attempts the attempts that
+// ended, by whatever, bounded where an instance continues as new. The deliveries of a turn count,
+// in their upper bits, how often it was lost. The end of a lock, a timer, a delay before a repeat
+// are all a visible, as with jobs.
+//
+// # A turn
+//
+// is claimed with the events that have arrived, the engine replays the code, and one transaction
+// stores what that led to: history, activities, timers, messages to others, the status; what was
+// seen leaves the inbox. The token fences it. Starting an instance and claiming its first turn is
+// one transaction; so is scheduling an activity and handing it to a process that waits for one:
+// from start to activity it is two.
+//
+// # Panics
+//
+// The engine's workers run our own processors of turns and activities, which contain a panic in
+// whatever the engine does. Such a turn counts as lost: it is tried again, and fails its instance
+// after ten times.
+//
+// # Work-item queues
+//
+// A work item is either the orchestration item of an instance or an activity. Items wait in
+// queues by tenant, kind and name. A process claims the names that it has a Go function for, and
+// all others while a worker of the tenant is connected by gRPC. The writer remembers for each
+// queue when an item of it is ready. Claims wait in the writer as those of jobs do. Each queue
+// that is ready gets its share of a claim.
+//
+// A running activity is not preempted, and activities may take long. So a tenant may have at most
+// three times as many activities in a process as there are free slots. Another tenant's activity
+// then finds a slot at once. The bound holds once the database knows activities of two tenants.
+// Activities that are jobs are only submitted: they are claimed separately and need no slot.
+//
+// # Suspend and terminate
+//
+// work without the orchestrator's code, for example after a deploy that left it out. The
+// transaction that stores such an event moves the instance to a queue that every process claims
+// from. Its items there run no code: the events go into the history, and the code sees them when
+// it runs again. Activities of the instance are left alone. A resume moves the instance back. An
+// item that another process holds at the time is stored if its lock holds, and the next item is
+// the one without code. Events that are sent to an instance before its start wait for it, except
+// a termination.
+//
+// # Payloads
+//
+// An input, a result, an output or an event over 64 KiB, and the events of a turn that hold one
+// or are more than 1 MiB together, go to blob storage before the transaction that refers to them,
+// so neither transactions nor tables grow with them. Each such value belongs to one row: what is
+// handed on, from an inbox to a history or from an instance to the one that it calls, is written
+// again, so that instances can be purged without asking others. The transaction that removes a
+// row notes its blob as freed (a flag on the turn's row spares turns the question where an
+// instance never had any), and an hour later it is removed: so who copies the database and then
+// the blob storage has what the database refers to. What a crash leaves behind between an upload
+// and its transaction the sweep finds, by the table of all keys. A call to the storage may take
+// ten seconds and what its bytes take at 128 KiB/s: storage that answers nobody is soon known to
+// be away. While it cannot be used, an outcome is kept and tried again under its renewed lock,
+// and a turn that cannot be read comes back later without counting as lost. A payload that is
+// gone for good counts, and ends its instance as TurnLost.
+//
+// # Memory
+//
+// A process keeps the histories of instances that had a turn here lately, by the number of turns
+// that are over, with their sizes: up to 200,000 events of 128 MiB. The turn says that number, so
+// what is out of date is not used.
+//
+// # What an execution asked for dies with it
+//
+// Answers (activities, timers, sub-orchestrations) are marked in the inbox. When an instance
+// continues as new they are removed with the activities that are under way, which then find their
+// lock lost (in one transaction activities end before turns, so that none answers after that); a
+// sub-orchestration's answer names the execution that it is for. So number 3 of the new execution
+// is never given the result of number 3 of the old one. The same holds where an instance has the
+// id of one that is over: activities, timers and locks belong to the number of an instance, not
+// to its id, and a worker's answer bears the token of the item that it answers. The old instance
+// is purged in the transaction that stores the new one, so of starts at once one finds it over.
+//
+// # Suspending and resuming
+//
+// is the queue that an instance waits in. A signal that would leave it there is not stored, and a
+// turn that a worker is sent is without such events of before: SDKs fail on being resumed without
+// having been suspended. A rewind is stored as a resume, for the history; no worker sees it.
+//
+// # Retries
+//
+// are the backend's: a failed attempt is a row and a later visible. The policy comes with the
+// call, in a field of its input that the protocol does not have and that is taken out before
+// anything is stored, or from the configuration by name.
+//
+// # Tasks
+//
+// The activity forebay.task is not carried out but becomes a job: Submit puts the activity to
+// rest in its transaction, and whatever ends the job writes the answer into the inbox in its own.
+// That a job was called shows in its correlation id, so the end of any other succeeded job costs
+// nothing.
+//
+// # Workflows
+//
+// are orchestrations whose code is internal/workflow: told which calls have ended, in which
+// order, it says which begin. The engine lets code wait for one task after the other, not for
+// whichever ends first, so such an orchestrator is given the order from the history (AddOrdered).
+// The first activity of each instance returns the text of the workflow: the history holds it, and
+// a replay reads it from there. Processes only take that activity if they have such a workflow,
+// since its name holds the workflow's.
+//
+// # Crashes
+//
+// Locks are renewed at a third of their time. What a dead process held is taken when its locks
+// end, on SQLite at start-up. An attempt that was lost is a row; an activity that was lost ten
+// times fails. A turn that comes to nothing rests for longer each time, up to a minute.
 package orchestrate
 
 import (

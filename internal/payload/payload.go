@@ -4,6 +4,15 @@
 // The upload comes before the transaction that records its key. So a crash or a failed
 // transaction leaves a blob that nothing refers to. Store removes such blobs: at once where it is
 // certain, after some minutes where the transaction's fate is unknown, and by an hourly sweep.
+//
+// # When payloads are uploaded and removed
+//
+// An input or result over 64 KiB goes to blob storage before the transaction that refers to it;
+// the key is new for each upload and made by Forebay alone. A settlement that is tried again
+// uploads nothing again. What is refused is removed at once; where nobody knows whether a
+// transaction was made, the database is asked an hour later. How much output such an input asks
+// for stays with the job, for admission. A crash in between leaves a blob that nobody refers to;
+// a sweep at start-up and every hour removes those older than an hour.
 package payload
 
 import (

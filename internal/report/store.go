@@ -1,5 +1,12 @@
 // Package report counts attempts by the hour and answers the retry report from these sums, so
 // that a report costs the same however many attempts there were.
+//
+// # Reports
+//
+// A transaction adds up the attempts that it records by tenant, hour, task, deployment, number
+// and outcome, and adds each sum to its row of attempt_hours. So a report reads as many rows as
+// there are such sums in its hours. What a worker adds to an attempt later moves it from one sum
+// to another.
 package report
 
 import (

@@ -2,6 +2,19 @@
 // is called again, when, in which lane, and whether the failure counts as an attempt. [Budget]
 // bounds how many such calls may start, so that an outage does not multiply load. The package
 // knows neither a store nor a clock.
+//
+// # Whose fault a failure is
+//
+// There is one owner of retries. Providers never retry by themselves. What follows a failure is
+// decided by internal/retry, which needs no store: the simulations of admission run it too.
+//
+// While a third of a deployment's calls fail for two minutes, its breaker stays closed, and of a
+// few hundred jobs one would use up five attempts. So a failure is the deployment's where, when
+// the call was made, ten of the latest 60 calls had failed (or of those heard of in 20 seconds
+// ten and a sixth) or the breaker had closed less than a minute before. A job whose own calls
+// alone fail does not bring that about with fewer than ten, and the failures of many jobs that
+// nobody can serve end all the same: from twice as many calls as the job has attempts on each is
+// charged.
 package retry
 
 import (

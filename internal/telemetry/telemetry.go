@@ -13,6 +13,23 @@
 //
 // No prompt, output, secret, URL or error message becomes part of telemetry. Prompts and outputs
 // can become attributes of spans if an option asks for it. The number of label values is bounded.
+//
+// # Observers
+//
+// Packages that do something say so through an observer of their own: jobs.Observer,
+// store.OnCommit, the webhooks' sender; a model's provider is wrapped. internal/telemetry is
+// behind all of them, so nothing else knows OpenTelemetry, and without it each is a nil check.
+// Who could see a thing twice is decided once: how jobs ended, and which attempts were lost, the
+// store counts in the transaction that makes it so; what an attempt used and took the one who
+// settled it, after that was on disk.
+//
+// The counters and histograms of the hot path are the package's own, atomic additions that the
+// SDK's readers collect; the SDK's instruments, with labels that are known beforehand, cost a job
+// five times as much. What stands in the queues is counted when somebody collects, by one
+// statement whose parts each stop at a limit.
+//
+// A job keeps the context of its submit's span in the column that had the client's. An attempt
+// links to it and begins a trace of its own, for it may come days later and many times.
 package telemetry
 
 import (

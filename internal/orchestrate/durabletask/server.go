@@ -7,6 +7,34 @@
 //
 // Messages come from outside. They are read by hand into a bounded amount of memory, and each
 // response of a worker is checked before the engine applies it.
+//
+// # Responses of workers
+//
+// The engine carries an answer out on goroutines of its own, where a panic would end the process.
+// So durabletask/check_response.go checks each answer of a connected process against what is
+// offered, and carries it out once on a copy of the instance without its history. What fails
+// either ends the instance as InvalidAnswer. A panic elsewhere in a turn counts as a loss of the
+// turn, of which there are ten.
+//
+// # gRPC
+//
+// A tap handle checks the key by a call's headers. All methods are registered as streams: grpc-go
+// receives the message of a unary call before it calls anybody. The length of a message is read
+// first, then there must be room for it, by tenant and in all, then it is read. Its fields are
+// counted before it is decoded. The room of an answer is given back when its turn or activity is
+// over.
+//
+// What is sent has a pool of its own, so that a client that reads nothing does not have its own
+// workers' results refused. A message over 64 KiB claims its size before it is encoded, and holds
+// it until grpc-go frees the buffer. A client that does not read an answer in a minute, and as
+// long as 256 KiB a second take, loses its connection; items of work have half an hour. Over the
+// bound of connections a new one replaces the oldest that has had no call let in.
+//
+// # Sizes
+//
+// What a worker would be sent, and does not receive, ends its stream and all that was sent by it,
+// and would again when it is repeated. So a turn or an activity that is too large is failed
+// before it is handed out.
 package durabletask
 
 import (
