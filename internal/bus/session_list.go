@@ -8,8 +8,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Sessions returns a page of the sessions of a queue or subscription, by id.
-func (s *Service) Sessions(ctx context.Context, tenant, path, cursor string, limit int) (page forebay.Page[forebay.SessionInfo], err error) {
+// List returns a page of the sessions of a queue or subscription, by id.
+func (s Sessions) List(ctx context.Context, tenant, path, cursor string, limit int) (page forebay.Page[forebay.SessionInfo], err error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
 		return page, err
