@@ -40,7 +40,6 @@ var (
 	typeMethods = ceiling{"methods of the type", 40, map[string]int{
 		"client.Client":                110,
 		"cmd/forebay.app":              173,
-		"internal/bus.Store":           56,
 		"internal/bus.Tx":              87,
 		"internal/db/postgres.Conn":    45,
 		"internal/jobs.Service":        106,

@@ -29,7 +29,7 @@ func (s Messages) takeMessages(ctx context.Context, tenant string, q MessageQueu
 	}
 	fresh := int64(0)
 	if len(sessions) > 0 {
-		if fresh, err = s.store.NewSessions(ctx, q, sessions); err != nil {
+		if fresh, err = s.store.Sessions().CountNew(ctx, q, sessions); err != nil {
 			return nil, err
 		}
 	}
@@ -44,7 +44,7 @@ func (s Sessions) takeSession(ctx context.Context, tenant string, q MessageQueue
 	if s.limits == nil {
 		return func() {}, nil
 	}
-	fresh, err := s.store.NewSessions(ctx, q, map[string]bool{id: true})
+	fresh, err := s.store.Sessions().CountNew(ctx, q, map[string]bool{id: true})
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (s Sessions) takeState(ctx context.Context, tenant string, q MessageQueue, 
 	if refusal == nil {
 		return done, nil
 	}
-	before, err := s.store.SessionState(ctx, q, lock)
+	before, err := s.store.Sessions().State(ctx, q, lock)
 	if err == nil && size > int64(len(before)) {
 		err = refusal
 	}
@@ -106,7 +106,7 @@ func (s Rules) takeRule(ctx context.Context, tenant string, q MessageQueue, name
 	if s.limits == nil || configuring(ctx) {
 		return func() {}, nil
 	}
-	if found, err := s.store.HasRule(ctx, q, name); err != nil || found {
+	if found, err := s.store.Rules().Has(ctx, q, name); err != nil || found {
 		return func() {}, err
 	}
 	return s.takeAll(ctx, tenant, []want{{forebay.LimitRules, 1}})

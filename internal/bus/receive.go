@@ -149,7 +149,7 @@ func (s Messages) Peek(ctx context.Context, tenant, path string, f PeekFilter) (
 	if f.From < 0 {
 		return nil, 0, forebay.Invalid("from_sequence_number", "must not be negative")
 	}
-	if err := s.store.Used(ctx, e.MessageQueue); err != nil {
+	if err := used(ctx, s.store.Writer, e.MessageQueue); err != nil {
 		return nil, 0, err
 	}
 	if f.Reason != "" && !e.deadLetter {
@@ -235,7 +235,7 @@ func (s Messages) DeleteBefore(ctx context.Context, tenant, path string, req for
 	if limit < 1 || limit > forebay.MaxBatchDelete {
 		return 0, forebay.Invalid("max_messages", "goes from 1 to %d", forebay.MaxBatchDelete)
 	}
-	if err := s.store.Used(ctx, e.MessageQueue); err != nil {
+	if err := used(ctx, s.store.Writer, e.MessageQueue); err != nil {
 		return 0, err
 	}
 	return s.store.DeleteBefore(ctx, e.subqueue(), req.Before, limit)

@@ -31,7 +31,7 @@ func (s DeadLetters) Redrive(ctx context.Context, tenant, path string, req foreb
 		return report, err
 	}
 	report.Redriven, report.UpTo, err = s.each(ctx, tenant, path, req.DeadMessageFilter, func(q MessageQueue, sel DeadMessages) (DeadStep, error) {
-		return s.store.RedriveDead(ctx, q, sel, edit)
+		return s.store.DeadLetters().Redrive(ctx, q, sel, edit)
 	})
 	report.More = report.UpTo > 0
 	return report, err
@@ -40,7 +40,7 @@ func (s DeadLetters) Redrive(ctx context.Context, tenant, path string, req foreb
 // Purge deletes dead letters of a queue or subscription.
 func (s DeadLetters) Purge(ctx context.Context, tenant, path string, filter forebay.DeadMessageFilter) (report forebay.PurgedMessages, err error) {
 	report.Purged, report.UpTo, err = s.each(ctx, tenant, path, filter, func(q MessageQueue, sel DeadMessages) (DeadStep, error) {
-		return s.store.PurgeDead(ctx, q, sel)
+		return s.store.DeadLetters().Purge(ctx, q, sel)
 	})
 	report.More = report.UpTo > 0
 	return report, err
@@ -75,7 +75,7 @@ func (s DeadLetters) each(ctx context.Context, tenant, path string, f forebay.De
 	}
 	if f.DryRun {
 		do = func(q MessageQueue, sel DeadMessages) (DeadStep, error) {
-			return s.store.CountDead(ctx, q, sel)
+			return s.store.DeadLetters().Count(ctx, q, sel)
 		}
 	}
 	sel := DeadMessages{Numbers: f.SequenceNumbers, Reason: f.Reason, Until: f.UpTo}

@@ -24,7 +24,7 @@ func (s Rules) Put(ctx context.Context, tenant, topic, subscription, name string
 		return rule, false, err
 	}
 	defer done()
-	stored, created, err := s.store.PutRule(ctx, q, Rule{Name: name, Settings: settings},
+	stored, created, err := s.store.Rules().Put(ctx, q, Rule{Name: name, Settings: settings},
 		RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters})
 	return ruleOf(stored), created, err
 }
@@ -39,7 +39,7 @@ func (s Rules) List(ctx context.Context, tenant, topic, subscription string) ([]
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.store.Rules(ctx, q)
+	stored, err := s.store.Rules().List(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (s Rules) Delete(ctx context.Context, tenant, topic, subscription, name str
 	if err != nil {
 		return err
 	}
-	deleted, err := s.store.DeleteRule(ctx, q, name)
+	deleted, err := s.store.Rules().Delete(ctx, q, name)
 	if err == nil && !deleted {
 		return errNoRule
 	}

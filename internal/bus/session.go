@@ -38,7 +38,7 @@ func (s Sessions) Accept(ctx context.Context, tenant, path string, req forebay.A
 		return session, false, err
 	}
 	defer done()
-	accepted, err := s.store.AcceptSession(ctx, e.MessageQueue, req.SessionID)
+	accepted, err := s.store.Sessions().Accept(ctx, e.MessageQueue, req.SessionID)
 	if err != nil {
 		return session, false, err
 	}
@@ -53,7 +53,7 @@ func (s Sessions) acceptNext(ctx context.Context, e entity, limit time.Duration)
 		waiting, cancel = context.WithTimeout(ctx, limit)
 	}
 	defer cancel()
-	accepted, err := s.store.AcceptNextSession(waiting, e.MessageQueue, limit > 0)
+	accepted, err := s.store.Sessions().AcceptNext(waiting, e.MessageQueue, limit > 0)
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return session, false, nil
 	}
@@ -63,7 +63,7 @@ func (s Sessions) acceptNext(ctx context.Context, e entity, limit time.Duration)
 	if ctx.Err() != nil { // nobody would ever see this lock
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undeliverTime)
 		defer cancel()
-		return session, false, errors.Join(ctx.Err(), s.store.CloseSession(closing, e.MessageQueue, accepted.SessionLock))
+		return session, false, errors.Join(ctx.Err(), s.store.Sessions().Close(closing, e.MessageQueue, accepted.SessionLock))
 	}
 	return sessionOf(*accepted), true, nil
 }
@@ -102,7 +102,7 @@ func (s Sessions) Renew(ctx context.Context, tenant, path, token string) (until 
 	if err != nil {
 		return until, err
 	}
-	return s.store.RenewSession(ctx, e.MessageQueue, lock)
+	return s.store.Sessions().Renew(ctx, e.MessageQueue, lock)
 }
 
 // Close gives a session back. Messages that were received and not settled can be received
@@ -112,7 +112,7 @@ func (s Sessions) Close(ctx context.Context, tenant, path, token string) error {
 	if err != nil {
 		return err
 	}
-	return s.store.CloseSession(ctx, e.MessageQueue, lock)
+	return s.store.Sessions().Close(ctx, e.MessageQueue, lock)
 }
 
 // State returns what the receivers of the session last set.
@@ -121,7 +121,7 @@ func (s Sessions) State(ctx context.Context, tenant, path, token string) (foreba
 	if err != nil {
 		return forebay.SessionState{}, err
 	}
-	state, err := s.store.SessionState(ctx, e.MessageQueue, lock)
+	state, err := s.store.Sessions().State(ctx, e.MessageQueue, lock)
 	return forebay.SessionState{State: state}, err
 }
 
@@ -139,7 +139,7 @@ func (s Sessions) SetState(ctx context.Context, tenant, path, token string, stat
 		return err
 	}
 	defer done()
-	return s.store.SetSessionState(ctx, e.MessageQueue, lock, state.State)
+	return s.store.Sessions().SetState(ctx, e.MessageQueue, lock, state.State)
 }
 
 // Required reports whether a queue or subscription requires sessions.

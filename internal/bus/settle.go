@@ -97,7 +97,7 @@ func (s Messages) delivery(ctx context.Context, tenant, path, token string, how 
 	if err := how.Properties.Check(); err != nil {
 		return e, lock, err
 	}
-	return e, lock, s.store.Used(ctx, e.MessageQueue)
+	return e, lock, used(ctx, s.store.Writer, e.MessageQueue)
 }
 
 func unexplained(how forebay.Settlement) error {

@@ -130,7 +130,7 @@ func TestRoundTripsOfMessages(t *testing.T) {
 		sendTo(t, s, q, all...)
 		var list []Session
 		for i := range many {
-			one, err := s.Bus.AcceptSession(ctx, q, fmt.Sprint("s", i))
+			one, err := s.Bus.Sessions().Accept(ctx, q, fmt.Sprint("s", i))
 			mustDo(t, err)
 			list = append(list, one)
 		}
@@ -183,7 +183,7 @@ func TestRoundTripsOfMessages(t *testing.T) {
 				q := made(sessions)
 				for i := range many {
 					sendTo(t, s, q, inSession(many)(i))
-					calls = append(calls, func() error { _, err := s.Bus.AcceptSession(ctx, q, fmt.Sprint("s", i)); return err })
+					calls = append(calls, func() error { _, err := s.Bus.Sessions().Accept(ctx, q, fmt.Sprint("s", i)); return err })
 				}
 				return calls
 			}
@@ -194,7 +194,7 @@ func TestRoundTripsOfMessages(t *testing.T) {
 				for i := range many {
 					sendTo(t, s, q, inSession(many)(i))
 					calls = append(calls, func() error {
-						got, err := s.Bus.AcceptNextSession(ctx, q, false)
+						got, err := s.Bus.Sessions().AcceptNext(ctx, q, false)
 						if err == nil && got == nil {
 							err = fmt.Errorf("no session")
 						}
@@ -211,7 +211,7 @@ func TestRoundTripsOfMessages(t *testing.T) {
 			}, many)
 		},
 		"renew sessions": func(many int) func() []func() error {
-			return withSessions(func(q MessageQueue, l SessionLock) error { _, err := s.Bus.RenewSession(ctx, q, l); return err }, many)
+			return withSessions(func(q MessageQueue, l SessionLock) error { _, err := s.Bus.Sessions().Renew(ctx, q, l); return err }, many)
 		},
 		"close sessions": func(many int) func() []func() error {
 			return func() (calls []func() error) {
@@ -219,16 +219,16 @@ func TestRoundTripsOfMessages(t *testing.T) {
 				for _, one := range list {
 					_, err := s.Bus.Receive(ctx, ReceiveRequest{Queue: q, Session: &one.SessionLock, Max: 1, MaxBytes: 1 << 20})
 					mustDo(t, err)
-					calls = append(calls, func() error { return s.Bus.CloseSession(ctx, q, one.SessionLock) })
+					calls = append(calls, func() error { return s.Bus.Sessions().Close(ctx, q, one.SessionLock) })
 				}
 				return calls
 			}
 		},
 		"session state": func(many int) func() []func() error {
-			return withSessions(func(q MessageQueue, l SessionLock) error { return s.Bus.SetSessionState(ctx, q, l, []byte("x")) }, many)
+			return withSessions(func(q MessageQueue, l SessionLock) error { return s.Bus.Sessions().SetState(ctx, q, l, []byte("x")) }, many)
 		},
 		"read session state": func(many int) func() []func() error {
-			return withSessions(func(q MessageQueue, l SessionLock) error { _, err := s.Bus.SessionState(ctx, q, l); return err }, many)
+			return withSessions(func(q MessageQueue, l SessionLock) error { _, err := s.Bus.Sessions().State(ctx, q, l); return err }, many)
 		},
 	}
 	for name := range settlements {
