@@ -185,7 +185,8 @@ const sqlNamedSession = "SELECT " + sqlSessionContents + ", s.no, s.state, s.loc
 // forebay.ErrSessionLocked while another receiver has it.
 func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (Session, error) {
 	subqueue := q.Subqueue(false)
-	// Of what its last receiver held nothing was asked ahead, but for settlements, which come before.
+	// The messages that the last receiver held are not prefetched. Settlements prefetch some of
+	// them, but they run earlier in the transaction.
 	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Prefetch: prefetchQueue(q.No), MorePrefetch: []driver.Prefetch{
 		driver.NewPrefetch(sqlNamedSession, driver.RowName{Of: "sessions", No: q.No, ID: id}).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(q.No).Text(id)}}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (Session, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// What a transaction takes on PostgreSQL does not grow with its operations, whichever they are: each transition
-// of a plain message, and of a session, stands here.
+// On PostgreSQL, the round trips of a transaction do not grow with the number of its operations.
+// The test covers each transition of a plain message and of a session.
 func TestRoundTripsOfMessages(t *testing.T) {
 	const n = 24
 	trips := fixture.Trips(t)
