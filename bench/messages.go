@@ -89,7 +89,7 @@ func (m *messaging) complete(ctx context.Context, entity string, messages []fore
 	errs := make([]error, len(messages))
 	var all sync.WaitGroup
 	for i := range messages {
-		all.Go(func() { errs[i] = m.Complete(ctx, forebay.DefaultTenant, entity, messages[i].LockToken) })
+		all.Go(func() { errs[i] = m.Messages.Complete(ctx, forebay.DefaultTenant, entity, messages[i].LockToken) })
 	}
 	all.Wait()
 	return errors.Join(errs...)
@@ -97,7 +97,7 @@ func (m *messaging) complete(ctx context.Context, entity string, messages []fore
 
 // receive takes messages of a queue or a subscription and completes them.
 func (m *messaging) receive(ctx context.Context, entity string) (int, error) {
-	got, err := m.Receive(ctx, forebay.DefaultTenant, entity, forebay.ReceiveRequest{MaxMessages: atOnce})
+	got, err := m.Messages.Receive(ctx, forebay.DefaultTenant, entity, forebay.ReceiveRequest{MaxMessages: atOnce})
 	if err != nil {
 		return 0, err
 	}

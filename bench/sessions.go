@@ -61,7 +61,7 @@ func sessionRate(ctx context.Context, b *bench, on engine, messages, number int)
 	const queue, batchSize = "bench", 100
 	required := number > 0
 	settings := forebay.MessageQueueSettings{RequiresSession: &required, LockSeconds: messageLock}
-	if _, _, err := m.PutQueue(ctx, forebay.DefaultTenant, queue, settings); err != nil {
+	if _, _, err := m.Queues.Put(ctx, forebay.DefaultTenant, queue, settings); err != nil {
 		return nil, err
 	}
 	begun := time.Now()
@@ -73,7 +73,7 @@ func sessionRate(ctx context.Context, b *bench, on engine, messages, number int)
 				batch[j].SessionID = strconv.Itoa((i*batchSize + j) % number)
 			}
 		}
-		_, err := m.Send(ctx, forebay.DefaultTenant, queue, batch)
+		_, err := m.Messages.Send(ctx, forebay.DefaultTenant, queue, batch)
 		return err
 	})
 	if err != nil {
@@ -116,19 +116,19 @@ func (l *latencies) add(d time.Duration) {
 // receiveSession accepts a session and completes all its messages, in order.
 func (m *messaging) receiveSession(ctx context.Context, queue string, accepts *latencies) (completed int, err error) {
 	begun := time.Now()
-	session, found, err := m.AcceptSession(ctx, forebay.DefaultTenant, queue, forebay.AcceptSessionRequest{})
+	session, found, err := m.Sessions.Accept(ctx, forebay.DefaultTenant, queue, forebay.AcceptSessionRequest{})
 	if err != nil || !found {
 		return 0, err
 	}
 	accepts.add(time.Since(begun))
 	last := int64(0)
 	for {
-		got, err := m.ReceiveSession(ctx, forebay.DefaultTenant, queue, session.SessionToken, forebay.ReceiveRequest{MaxMessages: atOnce})
+		got, err := m.Messages.ReceiveSession(ctx, forebay.DefaultTenant, queue, session.SessionToken, forebay.ReceiveRequest{MaxMessages: atOnce})
 		if err != nil {
 			return completed, err
 		}
 		if len(got) == 0 {
-			return completed, m.CloseSession(ctx, forebay.DefaultTenant, queue, session.SessionToken)
+			return completed, m.Sessions.Close(ctx, forebay.DefaultTenant, queue, session.SessionToken)
 		}
 		for _, message := range got {
 			if message.SequenceNumber <= last {

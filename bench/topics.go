@@ -57,11 +57,11 @@ func fanOut(ctx context.Context, b *bench, on engine, messages, subscriptions in
 	}
 	defer func() { err = errors.Join(err, m.stop()) }()
 	const name = "bench"
-	entities, publish := []string{name}, m.Send
+	entities, publish := []string{name}, m.Messages.Send
 	if subscriptions == 0 {
-		_, _, err = m.PutQueue(ctx, forebay.DefaultTenant, name, forebay.MessageQueueSettings{LockSeconds: messageLock})
+		_, _, err = m.Queues.Put(ctx, forebay.DefaultTenant, name, forebay.MessageQueueSettings{LockSeconds: messageLock})
 	} else {
-		publish = m.Publish
+		publish = m.Messages.Publish
 		entities, err = m.subscribe(ctx, name, subscriptions, filter)
 	}
 	if err != nil {
@@ -100,7 +100,7 @@ func fanOut(ctx context.Context, b *bench, on engine, messages, subscriptions in
 
 // subscribe makes a topic with so many subscriptions and returns their paths.
 func (m *messaging) subscribe(ctx context.Context, topic string, subscriptions int, filter bool) (paths []string, err error) {
-	if _, _, err := m.PutTopic(ctx, forebay.DefaultTenant, topic, forebay.TopicSettings{}); err != nil {
+	if _, _, err := m.Topics.Put(ctx, forebay.DefaultTenant, topic, forebay.TopicSettings{}); err != nil {
 		return nil, err
 	}
 	for i := range subscriptions {
@@ -110,7 +110,7 @@ func (m *messaging) subscribe(ctx context.Context, topic string, subscriptions i
 			settings.Rules = []forebay.NewRule{{Name: "green", RuleSettings: rule}}
 		}
 		name := "s" + strconv.Itoa(i)
-		if _, _, err := m.PutSubscription(ctx, forebay.DefaultTenant, topic, name, settings); err != nil {
+		if _, _, err := m.Subscriptions.Put(ctx, forebay.DefaultTenant, topic, name, settings); err != nil {
 			return nil, err
 		}
 		paths = append(paths, forebay.SubscriptionPath(topic, name))

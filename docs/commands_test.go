@@ -1,7 +1,6 @@
 //go:build unix
 
-// Package docs_test does what the documents tell their readers to do: every command in them is run, against real
-// processes.
+// Package docs_test runs every command of the documents against real processes.
 package docs_test
 
 import (
@@ -108,8 +107,9 @@ func newPage(t *testing.T, files map[string]string) *page {
 	return p
 }
 
-// lastPort is the latest that was given to a server. They are below those that the system gives to connections and to
-// listeners that name none (Linux: net.ipv4.ip_local_port_range), so that nobody takes one before its server does.
+// lastPort is the port that a server was given last. These ports are below those that the system
+// gives to connections and unnamed listeners (Linux: net.ipv4.ip_local_port_range). So nobody
+// takes a port before its server does.
 var lastPort atomic.Int32
 
 func init() { lastPort.Store(20_000 + rand.Int32N(10_000)) }

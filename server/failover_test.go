@@ -15,8 +15,8 @@ import (
 	"github.com/forebayhq/forebay/internal/raced"
 )
 
-// inBubble runs a server that carries out jobs and listens nowhere, in virtual time, until the test
-// ends.
+// inBubble runs a server until the test ends, in virtual time. The server carries out jobs and
+// listens nowhere.
 func inBubble(t *testing.T, o Options, f func(t *testing.T, s *Server)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -84,12 +84,12 @@ func (d declaration) apply(ctx context.Context) error {
 // any other of the queues.
 func (d declaration) makeForwarding(ctx context.Context) error {
 	return d.eachMessageQueue(func(tenant, name string, settings forebay.MessageQueueSettings) error {
-		_, err := d.bus.Queue(ctx, tenant, name)
+		_, err := d.bus.Queues.Get(ctx, tenant, name)
 		if forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 			return nil // other errors appear when it is declared
 		}
 		settings.ForwardTo, settings.ForwardDeadLettersTo = "", ""
-		_, _, err = d.bus.PutQueue(ctx, tenant, name, settings)
+		_, _, err = d.bus.Queues.Put(ctx, tenant, name, settings)
 		return err
 	})
 }
@@ -98,7 +98,7 @@ func (d declaration) makeForwarding(ctx context.Context) error {
 // what differs, so that restarts change nothing.
 func (d declaration) messageQueues(ctx context.Context) error {
 	return d.eachMessageQueue(func(tenant, name string, settings forebay.MessageQueueSettings) error {
-		_, _, err := d.bus.PutQueue(ctx, tenant, name, settings)
+		_, _, err := d.bus.Queues.Put(ctx, tenant, name, settings)
 		return err
 	})
 }

@@ -173,7 +173,7 @@ func inOption(at string, err error) error {
 func (d declaration) topics(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(d.options.Topics)) {
 		topic := d.options.Topics[name]
-		if _, _, err := d.bus.PutTopic(ctx, or(topic.Tenant, forebay.DefaultTenant), name, topic.settings()); err != nil {
+		if _, _, err := d.bus.Topics.Put(ctx, or(topic.Tenant, forebay.DefaultTenant), name, topic.settings()); err != nil {
 			return inOption("topics."+name, err)
 		}
 	}
@@ -195,11 +195,11 @@ func (d declaration) subscriptions(ctx context.Context) error {
 
 // subscription changes only what differs, so that restarts change nothing.
 func (d declaration) subscription(ctx context.Context, tenant, topic, name string, settings forebay.SubscriptionSettings) error {
-	_, created, err := d.bus.PutSubscription(ctx, tenant, topic, name, settings)
+	_, created, err := d.bus.Subscriptions.Put(ctx, tenant, topic, name, settings)
 	if err != nil || created || settings.Rules == nil {
 		return err
 	}
-	rules, err := d.bus.Rules(ctx, tenant, topic, name)
+	rules, err := d.bus.Rules.List(ctx, tenant, topic, name)
 	if err != nil {
 		return err
 	}
@@ -213,12 +213,12 @@ func (d declaration) subscription(ctx context.Context, tenant, topic, name strin
 		if found && reflect.DeepEqual(before, r.RuleSettings) {
 			continue
 		}
-		if _, _, err := d.bus.PutRule(ctx, tenant, topic, name, r.Name, r.RuleSettings); err != nil {
+		if _, _, err := d.bus.Rules.Put(ctx, tenant, topic, name, r.Name, r.RuleSettings); err != nil {
 			return inOption("rules."+r.Name, err)
 		}
 	}
 	for _, other := range slices.Sorted(maps.Keys(stored)) {
-		if err := d.bus.DeleteRule(ctx, tenant, topic, name, other); err != nil && forebay.CodeOf(err) != forebay.CodeNotFound {
+		if err := d.bus.Rules.Delete(ctx, tenant, topic, name, other); err != nil && forebay.CodeOf(err) != forebay.CodeNotFound {
 			return err // a process that starts beside this one may have been faster
 		}
 	}

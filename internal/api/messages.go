@@ -106,7 +106,7 @@ func (a queueRoutes) routeMessages() {
 		Description: "Answers 201 when it made the queue. What is left out gets its default. A queue for jobs is made by the server's configuration only.",
 		Responses:   map[string]*huma.Response{"201": {Description: "Created", Content: map[string]*huma.MediaType{jsonTypes[0]: {Schema: a.schema(reflect.TypeFor[forebay.MessageQueue]())}}}},
 	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, settings forebay.MessageQueueSettings) (*putQueueOutput, error) {
-		queue, created, err := a.messages.PutQueue(ctx, c.caller.Tenant, in.Queue, settings)
+		queue, created, err := a.messages.Queues.Put(ctx, c.caller.Tenant, in.Queue, settings)
 		out := &putQueueOutput{Status: http.StatusOK, Body: queue}
 		if created {
 			out.Status = http.StatusCreated
@@ -117,20 +117,20 @@ func (a queueRoutes) routeMessages() {
 		OperationID: "delete-queue", Method: http.MethodDelete, Path: "/v1/queues/{queue}", Tags: messageTags,
 		Summary: "Delete a queue of plain messages, with all its messages", DefaultStatus: http.StatusNoContent,
 	}, func(ctx context.Context, c *call, in *QueuePath) (*none, error) {
-		return &none{}, a.messages.DeleteQueue(ctx, c.caller.Tenant, in.Queue)
+		return &none{}, a.messages.Queues.Delete(ctx, c.caller.Tenant, in.Queue)
 	})
 	send := huma.Operation{
 		OperationID: "send-messages", Method: http.MethodPost, Path: "/v1/queues/{queue}/messages", Tags: messageTags,
 		Summary: "Send a message, or up to 100", Description: "The messages are on disk when the answer comes.", DefaultStatus: http.StatusCreated,
 	}
 	// Text may take up to six bytes a character in JSON, but hardly does; base64 takes four for three.
-	routeBody(a.API, forebay.ScopeSubmit, send, 4*a.messages.MaxMessageBytes()+envelopeBytes, a.send)
+	routeBody(a.API, forebay.ScopeSubmit, send, 4*a.messages.Messages.MaxBytes()+envelopeBytes, a.send)
 	routeNoBody(a.API, forebay.ScopeSubmit, huma.Operation{
 		OperationID: "cancel-scheduled-message", Method: http.MethodPost, Path: "/v1/queues/{queue}/messages/{sequence_number}/cancel", Tags: messageTags,
 		Summary: "Cancel a scheduled message", Description: "By the sequence number that sending it returned, until it is active. Answers 404 after that.",
 		DefaultStatus: http.StatusNoContent,
 	}, func(ctx context.Context, c *call, in *messagePath) (*none, error) {
-		return &none{}, a.messages.CancelScheduled(ctx, c.caller.Tenant, in.Queue, in.SequenceNumber)
+		return &none{}, a.messages.Messages.CancelScheduled(ctx, c.caller.Tenant, in.Queue, in.SequenceNumber)
 	})
 	a.routeSessions()
 	a.routeReceiving("/v1/queues/{queue}", "", "")
@@ -162,7 +162,7 @@ func (a queueRoutes) routeReceiving(base, infix, sub string) {
 		if err != nil {
 			return nil, err
 		}
-		messages, next, err := a.messages.Peek(ctx, c.caller.Tenant, entity(in.Queue), bus.PeekFilter{From: from, Reason: in.Reason, Limit: in.Limit})
+		messages, next, err := a.messages.Messages.Peek(ctx, c.caller.Tenant, entity(in.Queue), bus.PeekFilter{From: from, Reason: in.Reason, Limit: in.Limit})
 		p := page(messages)
 		if next > 0 {
 			p.NextCursor = strconv.FormatInt(next, 10)
@@ -173,14 +173,14 @@ func (a queueRoutes) routeReceiving(base, infix, sub string) {
 		OperationID: "delete" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/delete", Tags: messageTags,
 		Summary: "Remove the oldest messages from " + where, Description: "Up to 4,000 active messages that were enqueued before a time. Locked, deferred and scheduled ones stay.",
 	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, req forebay.DeleteMessagesRequest) (*answer[forebay.DeletedMessages], error) {
-		deleted, err := a.messages.DeleteBefore(ctx, c.caller.Tenant, entity(in.Queue), req)
+		deleted, err := a.messages.Messages.DeleteBefore(ctx, c.caller.Tenant, entity(in.Queue), req)
 		return &answer[forebay.DeletedMessages]{forebay.DeletedMessages{Deleted: deleted}}, err
 	})
 	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "get" + infix + "-message", Method: http.MethodGet, Path: base + "/messages/{sequence_number}", Tags: messageTags,
 		Summary: "Look at one message in " + where + " without receiving it", Description: "Whatever its state.",
 	}, func(ctx context.Context, c *call, in *messagePath) (*answer[forebay.Message], error) {
-		return answerOf(a.messages.Message(ctx, c.caller.Tenant, entity(in.Queue), in.SequenceNumber))
+		return answerOf(a.messages.Messages.Get(ctx, c.caller.Tenant, entity(in.Queue), in.SequenceNumber))
 	})
 	a.routeSettling(base+"/locks/{lock_token}/", infix, entity)
 	if sub != "" {
@@ -189,7 +189,7 @@ func (a queueRoutes) routeReceiving(base, infix, sub string) {
 	if sub == "" {
 		routeOptionalBody(a.API, forebay.ScopeOperate, settling(base+"/locks/{lock_token}/", "dead-letter", "", "Move a message to the dead-letter subqueue"), smallBody,
 			func(ctx context.Context, c *call, in *LockPath, how forebay.Settlement) (*none, error) {
-				return &none{}, a.messages.DeadLetter(ctx, c.caller.Tenant, in.Queue, in.LockToken, how)
+				return &none{}, a.messages.Messages.DeadLetter(ctx, c.caller.Tenant, in.Queue, in.LockToken, how)
 			})
 	}
 }
@@ -201,15 +201,15 @@ func (a queueRoutes) routeDeadMessages(base, infix string, entity func(string) s
 		Summary: "Send dead-lettered messages back to where they came from",
 		Description: "Selected by number, by reason, or all. Each gets a new sequence number, is delivered as if never before, and lives as long as a new message. " +
 			"A single one may be edited. Locked and deferred ones stay. Repeat the call while the answer says more.",
-	}, 4*a.messages.MaxMessageBytes()+envelopeBytes, func(ctx context.Context, c *call, in *QueuePath, req forebay.RedriveMessagesRequest) (*answer[forebay.RedrivenMessages], error) {
-		return answerOf(a.messages.Redrive(ctx, c.caller.Tenant, entity(in.Queue), req))
+	}, 4*a.messages.Messages.MaxBytes()+envelopeBytes, func(ctx context.Context, c *call, in *QueuePath, req forebay.RedriveMessagesRequest) (*answer[forebay.RedrivenMessages], error) {
+		return answerOf(a.messages.DeadLetters.Redrive(ctx, c.caller.Tenant, entity(in.Queue), req))
 	})
 	routeBody(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "purge" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/purge", Tags: messageTags,
 		Summary:     "Remove dead-lettered messages for good",
 		Description: "Selected by number, by reason, or all. Locked and deferred ones stay. Repeat the call while the answer says more.",
 	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, req forebay.DeadMessageFilter) (*answer[forebay.PurgedMessages], error) {
-		return answerOf(a.messages.PurgeDead(ctx, c.caller.Tenant, entity(in.Queue), req))
+		return answerOf(a.messages.DeadLetters.Purge(ctx, c.caller.Tenant, entity(in.Queue), req))
 	})
 }
 
@@ -223,31 +223,31 @@ func settling(base, verb, infix, summary string) huma.Operation {
 func (a queueRoutes) routeSettling(base, infix string, entity func(string) string) {
 	routeNoBody(a.API, forebay.ScopeOperate, settling(base, "complete", infix, "Remove a message that has been dealt with"),
 		func(ctx context.Context, c *call, in *LockPath) (*none, error) {
-			return &none{}, a.messages.Complete(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
+			return &none{}, a.messages.Messages.Complete(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
 		})
 	routeOptionalBody(a.API, forebay.ScopeOperate, settling(base, "abandon", infix, "Give a message back at once"), smallBody,
 		func(ctx context.Context, c *call, in *LockPath, how abandonRequest) (*none, error) {
-			return &none{}, a.messages.Abandon(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken, how.settlement())
+			return &none{}, a.messages.Messages.Abandon(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken, how.settlement())
 		})
 	routeNoBody(a.API, forebay.ScopeOperate, settling(base, "release", infix, "Give a message back at once, as if it had not been delivered"),
 		func(ctx context.Context, c *call, in *LockPath) (*none, error) {
-			return &none{}, a.messages.Release(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
+			return &none{}, a.messages.Messages.Release(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
 		})
 	routeOptionalBody(a.API, forebay.ScopeOperate, settling(base, "defer", infix, "Keep a message for receiving by its sequence number only"), smallBody,
 		func(ctx context.Context, c *call, in *LockPath, how abandonRequest) (*none, error) {
-			return &none{}, a.messages.Defer(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken, how.settlement())
+			return &none{}, a.messages.Messages.Defer(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken, how.settlement())
 		})
 	renew := settling(base, "renew", infix, "Hold a message for another lock duration, from now on")
 	renew.DefaultStatus = http.StatusOK
 	routeNoBody(a.API, forebay.ScopeOperate, renew, func(ctx context.Context, c *call, in *LockPath) (*answer[renewAnswer], error) {
-		until, err := a.messages.Renew(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
+		until, err := a.messages.Messages.Renew(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
 		return &answer[renewAnswer]{renewAnswer{until}}, err
 	})
 }
 
 func (a queueRoutes) receive(ctx context.Context, c *call, entity string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
 	messages, err := patiently(ctx, a.API, c, req.Wait != "" || req.WaitSeconds > 0, func(ctx context.Context) ([]forebay.Message, error) {
-		return a.messages.Receive(ctx, c.caller.Tenant, entity, req)
+		return a.messages.Messages.Receive(ctx, c.caller.Tenant, entity, req)
 	})
 	return notNil(messages), err
 }
@@ -284,7 +284,7 @@ func (a queueRoutes) send(ctx context.Context, c *call, in *QueuePath, req sendR
 	if err != nil {
 		return nil, err
 	}
-	sent, err := a.messages.Send(ctx, c.caller.Tenant, in.Queue, messages)
+	sent, err := a.messages.Messages.Send(ctx, c.caller.Tenant, in.Queue, messages)
 	return &answer[sendAnswer]{sendAnswer{sent}}, err
 }
 
@@ -332,7 +332,7 @@ func (a queueRoutes) anyQueue(ctx context.Context, c *call, in *QueuePath) (*ans
 			return &answer[any]{queue}, err
 		}
 	}
-	messages, err := a.messages.Queue(ctx, c.caller.Tenant, in.Queue)
+	messages, err := a.messages.Queues.Get(ctx, c.caller.Tenant, in.Queue)
 	return &answer[any]{messages}, err
 }
 
@@ -342,7 +342,7 @@ type listQueuesInput struct {
 
 func (a queueRoutes) listQueues(ctx context.Context, c *call, in *listQueuesInput) (*answer[any], error) {
 	if in.Kind == forebay.KindMessages && a.messages != nil {
-		queues, err := a.messages.Queues(ctx, c.caller.Tenant)
+		queues, err := a.messages.Queues.List(ctx, c.caller.Tenant)
 		return &answer[any]{page(queues)}, err
 	}
 	queues, err := a.service.Queues(ctx, c.caller.Tenant)

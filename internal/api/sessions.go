@@ -50,32 +50,32 @@ func (a queueRoutes) routeSessions() {
 		OperationID: "list-sessions", Method: http.MethodGet, Path: "/v1/queues/{queue}/sessions", Tags: messageTags,
 		Summary: "List the sessions of the queue", Description: "By id: those that have messages, a state or a receiver.",
 	}, func(ctx context.Context, c *call, in *listSessionsInput) (*answer[forebay.Page[forebay.SessionInfo]], error) {
-		return pageAnswer(a.messages.Sessions(ctx, c.caller.Tenant, in.Queue, in.Cursor, in.Limit))
+		return pageAnswer(a.messages.Sessions.List(ctx, c.caller.Tenant, in.Queue, in.Cursor, in.Limit))
 	})
 	routeOptionalBody(a.API, forebay.ScopeOperate, sessionOperation("receive-session-messages", http.MethodPost, "receive", "Receive the next messages of a session"), smallBody,
 		func(ctx context.Context, c *call, in *SessionPath, req forebay.ReceiveRequest) (*answer[receiveAnswer], error) {
 			messages, err := patiently(ctx, a.API, c, req.Wait != "" || req.WaitSeconds > 0, func(ctx context.Context) ([]forebay.Message, error) {
-				return a.messages.ReceiveSession(ctx, c.caller.Tenant, in.Queue, in.SessionToken, req)
+				return a.messages.Messages.ReceiveSession(ctx, c.caller.Tenant, in.Queue, in.SessionToken, req)
 			})
 			return &answer[receiveAnswer]{receiveAnswer{notNil(messages)}}, err
 		})
 	routeNoBody(a.API, forebay.ScopeOperate, sessionOperation("renew-session", http.MethodPost, "renew", "Hold a session for another lock duration, from now on"),
 		func(ctx context.Context, c *call, in *SessionPath) (*answer[renewAnswer], error) {
-			until, err := a.messages.RenewSession(ctx, c.caller.Tenant, in.Queue, in.SessionToken)
+			until, err := a.messages.Sessions.Renew(ctx, c.caller.Tenant, in.Queue, in.SessionToken)
 			return &answer[renewAnswer]{renewAnswer{until}}, err
 		})
 	routeNoBody(a.API, forebay.ScopeOperate, noContent(sessionOperation("close-session", http.MethodPost, "close", "Give a session back, and the messages of it that are not settled")),
 		func(ctx context.Context, c *call, in *SessionPath) (*none, error) {
-			return &none{}, a.messages.CloseSession(ctx, c.caller.Tenant, in.Queue, in.SessionToken)
+			return &none{}, a.messages.Sessions.Close(ctx, c.caller.Tenant, in.Queue, in.SessionToken)
 		})
 	route(a.API, forebay.ScopeOperate, sessionOperation("get-session-state", http.MethodGet, "state", "Get the state of a session"),
 		func(ctx context.Context, c *call, in *SessionPath) (*answer[forebay.SessionState], error) {
-			state, err := a.messages.SessionState(ctx, c.caller.Tenant, in.Queue, in.SessionToken)
+			state, err := a.messages.Sessions.State(ctx, c.caller.Tenant, in.Queue, in.SessionToken)
 			return &answer[forebay.SessionState]{state}, err
 		})
 	routeBody(a.API, forebay.ScopeOperate, noContent(sessionOperation("set-session-state", http.MethodPut, "state", "Set the state of a session, which outlives its messages")), maxStateBody,
 		func(ctx context.Context, c *call, in *SessionPath, state forebay.SessionState) (*none, error) {
-			return &none{}, a.messages.SetSessionState(ctx, c.caller.Tenant, in.Queue, in.SessionToken, state)
+			return &none{}, a.messages.Sessions.SetState(ctx, c.caller.Tenant, in.Queue, in.SessionToken, state)
 		})
 }
 
@@ -90,7 +90,7 @@ func noContent(op huma.Operation) huma.Operation {
 
 func (a queueRoutes) acceptSession(ctx context.Context, c *call, in *QueuePath, req forebay.AcceptSessionRequest) (*acceptOutput, error) {
 	session, err := patiently(ctx, a.API, c, req.Wait != "" || req.WaitSeconds > 0, func(ctx context.Context) (*forebay.Session, error) {
-		session, found, err := a.messages.AcceptSession(ctx, c.caller.Tenant, in.Queue, req)
+		session, found, err := a.messages.Sessions.Accept(ctx, c.caller.Tenant, in.Queue, req)
 		if err != nil || !found {
 			return nil, err
 		}

@@ -81,31 +81,31 @@ func (a queueRoutes) routeTopics() {
 	routeOptionalBody(a.API, forebay.ScopeOperate, putOperation[forebay.Topic](a.API, "put-topic", topicPath, "Make a topic, or change its settings",
 		"Answers 201 when it made the topic. What is left out gets its default."), smallBody,
 		func(ctx context.Context, c *call, in *TopicPath, settings forebay.TopicSettings) (*putOutput[forebay.Topic], error) {
-			return putAnswer(a.messages.PutTopic(ctx, c.caller.Tenant, in.Topic, settings))
+			return putAnswer(a.messages.Topics.Put(ctx, c.caller.Tenant, in.Topic, settings))
 		})
 	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "list-topics", "/v1/topics", "List topics"),
 		func(ctx context.Context, c *call, _ *none) (*answer[forebay.Page[forebay.Topic]], error) {
-			topics, err := a.messages.Topics(ctx, c.caller.Tenant)
+			topics, err := a.messages.Topics.List(ctx, c.caller.Tenant)
 			return pageAnswer(page(topics), err)
 		})
 	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "get-topic", topicPath, "Get a topic"),
 		func(ctx context.Context, c *call, in *TopicPath) (*answer[forebay.Topic], error) {
-			topic, err := a.messages.Topic(ctx, c.caller.Tenant, in.Topic)
+			topic, err := a.messages.Topics.Get(ctx, c.caller.Tenant, in.Topic)
 			return &answer[forebay.Topic]{topic}, err
 		})
 	route(a.API, forebay.ScopeOperate, topicOperation(http.MethodDelete, "delete-topic", topicPath, "Delete a topic with its subscriptions and their messages"),
 		func(ctx context.Context, c *call, in *TopicPath) (*none, error) {
-			return &none{}, a.messages.DeleteTopic(ctx, c.caller.Tenant, in.Topic)
+			return &none{}, a.messages.Topics.Delete(ctx, c.caller.Tenant, in.Topic)
 		})
 	send := topicOperation(http.MethodPost, "publish-messages", topicPath+"/messages", "Send a message, or up to 100, to the subscriptions of a topic")
 	send.DefaultStatus = http.StatusCreated
 	send.Description = "Each subscription gets the copies that its rules select, all or none of them, and they are on disk when the answer comes. " +
 		"The sequence number of the answer is the enqueued_sequence_number of the copies."
-	routeBody(a.API, forebay.ScopeSubmit, send, 4*a.messages.MaxMessageBytes()+envelopeBytes, a.publishMessages)
+	routeBody(a.API, forebay.ScopeSubmit, send, 4*a.messages.Messages.MaxBytes()+envelopeBytes, a.publishMessages)
 	cancel := topicOperation(http.MethodPost, "cancel-scheduled-published-message", topicPath+"/messages/{sequence_number}/cancel", "Remove a scheduled message before it becomes active")
 	cancel.DefaultStatus = http.StatusNoContent
 	routeNoBody(a.API, forebay.ScopeSubmit, cancel, func(ctx context.Context, c *call, in *topicMessagePath) (*none, error) {
-		return &none{}, a.messages.CancelPublished(ctx, c.caller.Tenant, in.Topic, in.SequenceNumber)
+		return &none{}, a.messages.Messages.CancelPublished(ctx, c.caller.Tenant, in.Topic, in.SequenceNumber)
 	})
 	a.routeSubscriptions()
 	a.routeRules()
@@ -117,7 +117,7 @@ func (a queueRoutes) publishMessages(ctx context.Context, c *call, in *TopicPath
 	if err != nil {
 		return nil, err
 	}
-	sent, err := a.messages.Publish(ctx, c.caller.Tenant, in.Topic, messages)
+	sent, err := a.messages.Messages.Publish(ctx, c.caller.Tenant, in.Topic, messages)
 	return &answer[sendAnswer]{sendAnswer{sent}}, err
 }
 
@@ -125,21 +125,21 @@ func (a queueRoutes) routeSubscriptions() {
 	routeOptionalBody(a.API, forebay.ScopeOperate, putOperation[forebay.Subscription](a.API, "put-subscription", subscriptionPath, "Make a subscription, or change its settings",
 		"Answers 201 when it made the subscription, with one rule, $Default, which selects all messages, or with the rules given. An existing subscription keeps its rules."), smallBody,
 		func(ctx context.Context, c *call, in *SubscriptionPath, settings forebay.SubscriptionSettings) (*putOutput[forebay.Subscription], error) {
-			return putAnswer(a.messages.PutSubscription(ctx, c.caller.Tenant, in.Topic, in.Subscription, settings))
+			return putAnswer(a.messages.Subscriptions.Put(ctx, c.caller.Tenant, in.Topic, in.Subscription, settings))
 		})
 	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "list-subscriptions", topicPath+"/subscriptions", "List a topic's subscriptions"),
 		func(ctx context.Context, c *call, in *TopicPath) (*answer[forebay.Page[forebay.Subscription]], error) {
-			subs, err := a.messages.Subscriptions(ctx, c.caller.Tenant, in.Topic)
+			subs, err := a.messages.Subscriptions.List(ctx, c.caller.Tenant, in.Topic)
 			return pageAnswer(page(subs), err)
 		})
 	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "get-subscription", subscriptionPath, "Get a subscription and what stands in it"),
 		func(ctx context.Context, c *call, in *SubscriptionPath) (*answer[forebay.Subscription], error) {
-			sub, err := a.messages.Subscription(ctx, c.caller.Tenant, in.Topic, in.Subscription)
+			sub, err := a.messages.Subscriptions.Get(ctx, c.caller.Tenant, in.Topic, in.Subscription)
 			return &answer[forebay.Subscription]{sub}, err
 		})
 	route(a.API, forebay.ScopeOperate, topicOperation(http.MethodDelete, "delete-subscription", subscriptionPath, "Delete a subscription with its messages"),
 		func(ctx context.Context, c *call, in *SubscriptionPath) (*none, error) {
-			return &none{}, a.messages.DeleteSubscription(ctx, c.caller.Tenant, in.Topic, in.Subscription)
+			return &none{}, a.messages.Subscriptions.Delete(ctx, c.caller.Tenant, in.Topic, in.Subscription)
 		})
 }
 
@@ -147,21 +147,21 @@ func (a queueRoutes) routeRules() {
 	routeOptionalBody(a.API, forebay.ScopeOperate, putOperation[forebay.Rule](a.API, "put-rule", rulePath, "Add a rule to a subscription, or replace it",
 		"Rules without an action make one copy together of each message that one of them selects. Each rule with an action makes a copy of its own."), smallBody,
 		func(ctx context.Context, c *call, in *RulePath, settings forebay.RuleSettings) (*putOutput[forebay.Rule], error) {
-			return putAnswer(a.messages.PutRule(ctx, c.caller.Tenant, in.Topic, in.Subscription, in.Rule, settings))
+			return putAnswer(a.messages.Rules.Put(ctx, c.caller.Tenant, in.Topic, in.Subscription, in.Rule, settings))
 		})
 	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "list-rules", subscriptionPath+"/rules", "List a subscription's rules"),
 		func(ctx context.Context, c *call, in *SubscriptionPath) (*answer[forebay.Page[forebay.Rule]], error) {
-			rules, err := a.messages.Rules(ctx, c.caller.Tenant, in.Topic, in.Subscription)
+			rules, err := a.messages.Rules.List(ctx, c.caller.Tenant, in.Topic, in.Subscription)
 			return pageAnswer(page(rules), err)
 		})
 	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "get-rule", rulePath, "Get a rule"),
 		func(ctx context.Context, c *call, in *RulePath) (*answer[forebay.Rule], error) {
-			rule, err := a.messages.Rule(ctx, c.caller.Tenant, in.Topic, in.Subscription, in.Rule)
+			rule, err := a.messages.Rules.Get(ctx, c.caller.Tenant, in.Topic, in.Subscription, in.Rule)
 			return &answer[forebay.Rule]{rule}, err
 		})
 	route(a.API, forebay.ScopeOperate, topicOperation(http.MethodDelete, "delete-rule", rulePath, "Delete a rule"),
 		func(ctx context.Context, c *call, in *RulePath) (*none, error) {
-			return &none{}, a.messages.DeleteRule(ctx, c.caller.Tenant, in.Topic, in.Subscription, in.Rule)
+			return &none{}, a.messages.Rules.Delete(ctx, c.caller.Tenant, in.Topic, in.Subscription, in.Rule)
 		})
 }
 

@@ -63,10 +63,32 @@ type Options struct {
 	Limits *limits.Meter
 }
 
-// Service answers everything about queues of messages. All methods are safe for concurrent use.
-// They return *forebay.Error values for a caller's mistakes. An entity is a queue's name or the
-// path of its dead-letter subqueue.
+// Service answers everything about queues of messages, each part one subject. All methods are
+// safe for concurrent use. They return *forebay.Error values for a caller's mistakes. An entity
+// is a queue's name or the path of its dead-letter subqueue.
 type Service struct {
+	Queues        Queues
+	Topics        Topics
+	Subscriptions Subscriptions
+	Rules         Rules
+	Messages      Messages
+	Sessions      Sessions
+	DeadLetters   DeadLetters
+}
+
+// The parts of a Service.
+type (
+	Queues        struct{ *entities }
+	Topics        struct{ *entities }
+	Subscriptions struct{ *entities }
+	Rules         struct{ *entities }
+	Messages      struct{ *entities }
+	Sessions      struct{ *entities }
+	DeadLetters   struct{ *entities }
+)
+
+// entities finds queues, topics and subscriptions by name. It remembers them for a short time.
+type entities struct {
 	store    *Store
 	maxBytes int64
 	taken    func(ctx context.Context, tenant, name string) bool
@@ -79,18 +101,18 @@ type Service struct {
 
 // New returns the service over the store.
 func New(opts Options) *Service {
-	s := &Service{store: opts.Store, maxBytes: opts.MaxMessageBytes, taken: opts.Taken, limits: opts.Limits, queues: map[string]remembered{}}
+	s := &entities{store: opts.Store, maxBytes: opts.MaxMessageBytes, taken: opts.Taken, limits: opts.Limits, queues: map[string]remembered{}}
 	if s.maxBytes <= 0 {
 		s.maxBytes = forebay.DefaultMaxMessageBytes
 	}
 	if s.taken == nil {
 		s.taken = func(context.Context, string, string) bool { return false }
 	}
-	return s
+	return &Service{Queues{s}, Topics{s}, Subscriptions{s}, Rules{s}, Messages{s}, Sessions{s}, DeadLetters{s}}
 }
 
-// MaxMessageBytes is the limit on one message.
-func (s *Service) MaxMessageBytes() int64 { return s.maxBytes }
+// MaxBytes is the limit on one message.
+func (s Messages) MaxBytes() int64 { return s.maxBytes }
 
 // entity is a queue or its dead-letter subqueue.
 type entity struct {
@@ -101,7 +123,7 @@ type entity struct {
 func (e entity) subqueue() queue.Subqueue { return e.Subqueue(e.deadLetter) }
 
 // entity finds what a path names. Like Service Bus, it ignores the case of the subqueue's name.
-func (s *Service) entity(ctx context.Context, tenant, path string) (entity, error) {
+func (s *entities) entity(ctx context.Context, tenant, path string) (entity, error) {
 	name, subscription, sub := forebay.CutEntityPath(path)
 	if sub != "" && !strings.EqualFold(sub, forebay.SubqueueDeadLetter) {
 		return entity{}, ErrNoQueue
@@ -132,7 +154,7 @@ func nameOf(stored string) string {
 }
 
 // queue finds a tenant's queue, or a subscription by its path.
-func (s *Service) queue(ctx context.Context, tenant, name string) (MessageQueue, error) {
+func (s *entities) queue(ctx context.Context, tenant, name string) (MessageQueue, error) {
 	if !ValidEntity(name) {
 		return MessageQueue{}, ErrNoQueue
 	}
@@ -145,7 +167,7 @@ func (s *Service) queue(ctx context.Context, tenant, name string) (MessageQueue,
 
 // stored finds a queue, a topic or a subscription by its name in the store, from memory if
 // possible.
-func (s *Service) stored(ctx context.Context, key string) (MessageQueue, error) {
+func (s *entities) stored(ctx context.Context, key string) (MessageQueue, error) {
 	s.mu.RLock()
 	known, ok := s.queues[key]
 	changes := s.changes
@@ -168,7 +190,7 @@ func (s *Service) stored(ctx context.Context, key string) (MessageQueue, error) 
 }
 
 // remember keeps what was read of a queue, unless a queue has changed since the read began.
-func (s *Service) remember(key string, q MessageQueue, changes int) {
+func (s *entities) remember(key string, q MessageQueue, changes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.changes == changes {
@@ -177,7 +199,7 @@ func (s *Service) remember(key string, q MessageQueue, changes int) {
 }
 
 // changed forgets a queue, and keeps reads that are under way from being remembered.
-func (s *Service) changed(key string) {
+func (s *entities) changed(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes++

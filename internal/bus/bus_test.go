@@ -64,14 +64,14 @@ func TestService(t *testing.T) {
 // deleteAll deletes what a tenant has, for the next test on the same database.
 func deleteAll(t *testing.T, b *Service, tenant string) {
 	t.Helper()
-	queues, err := b.Queues(t.Context(), tenant)
+	queues, err := b.Queues.List(t.Context(), tenant)
 	for _, q := range queues {
-		err = errors.Join(err, b.DeleteQueue(t.Context(), tenant, q.Name))
+		err = errors.Join(err, b.Queues.Delete(t.Context(), tenant, q.Name))
 	}
-	topics, topicsErr := b.Topics(t.Context(), tenant)
+	topics, topicsErr := b.Topics.List(t.Context(), tenant)
 	err = errors.Join(err, topicsErr)
 	for _, topic := range topics {
-		err = errors.Join(err, b.DeleteTopic(t.Context(), tenant, topic.Name))
+		err = errors.Join(err, b.Topics.Delete(t.Context(), tenant, topic.Name))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func newService(t *testing.T) *Service {
 func serviceOn(t *testing.T, s *stores) *Service {
 	t.Helper()
 	b := New(Options{Store: s.Bus, MaxMessageBytes: 1000})
-	if _, created, err := b.PutQueue(t.Context(), "acme", "orders", forebay.MessageQueueSettings{}); err != nil || !created {
+	if _, created, err := b.Queues.Put(t.Context(), "acme", "orders", forebay.MessageQueueSettings{}); err != nil || !created {
 		t.Fatal(created, err)
 	}
 	return b
@@ -105,12 +105,12 @@ func testEntities(t *testing.T, b *Service) {
 		"orders": "", "orders/$deadletterqueue": "", "orders/$DeadLetterQueue": "", "orders/": forebay.CodeUnknownQueue, "orders/$retry": forebay.CodeUnknownQueue,
 		"": forebay.CodeUnknownQueue, "none": forebay.CodeUnknownQueue, "../acme/orders": forebay.CodeUnknownQueue, "orders/$deadletterqueue/": forebay.CodeUnknownQueue,
 	} {
-		_, _, err := b.Peek(ctx, "acme", path, PeekFilter{Limit: 1})
+		_, _, err := b.Messages.Peek(ctx, "acme", path, PeekFilter{Limit: 1})
 		if (err == nil) != (want == "") || err != nil && forebay.CodeOf(err) != want {
 			t.Errorf("%q: %v", path, err)
 		}
 	}
-	if _, err := b.Send(ctx, "acme", "orders/$deadletterqueue", []forebay.NewMessage{text("x")}); forebay.CodeOf(err) != forebay.CodeNotSupported {
+	if _, err := b.Messages.Send(ctx, "acme", "orders/$deadletterqueue", []forebay.NewMessage{text("x")}); forebay.CodeOf(err) != forebay.CodeNotSupported {
 		t.Errorf("sending to the dead-letter subqueue: %v", err)
 	}
 }
@@ -121,11 +121,11 @@ func testCorrelationIDs(t *testing.T, b *Service) {
 	for _, id := range []string{"order 17, line {3} of \"a/b\"", strings.Repeat("日", forebay.MaxIDCharacters), strings.Repeat("🙂", forebay.MaxIDCharacters)} {
 		m := text("x")
 		m.CorrelationID = id
-		if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{m}); err != nil {
+		if _, err := b.Messages.Send(ctx, "acme", "orders", []forebay.NewMessage{m}); err != nil {
 			t.Errorf("%q: %v", id, err)
 			continue
 		}
-		got, err := b.Receive(ctx, "acme", "orders", forebay.ReceiveRequest{Mode: forebay.ReceiveAndDelete})
+		got, err := b.Messages.Receive(ctx, "acme", "orders", forebay.ReceiveRequest{Mode: forebay.ReceiveAndDelete})
 		if err != nil || len(got) != 1 || got[0].CorrelationID != id {
 			t.Errorf("received %+v (%v)", got, err)
 		}
@@ -134,7 +134,7 @@ func testCorrelationIDs(t *testing.T, b *Service) {
 		m := text("x")
 		m.CorrelationID = id
 		var e *forebay.Error
-		if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{m}); !errors.As(err, &e) || e.Field != "correlation_id" {
+		if _, err := b.Messages.Send(ctx, "acme", "orders", []forebay.NewMessage{m}); !errors.As(err, &e) || e.Field != "correlation_id" {
 			t.Errorf("%q: %v", id, err)
 		}
 	}
@@ -146,16 +146,16 @@ func testSendAllOrNone(t *testing.T, b *Service) {
 	ctx := t.Context()
 	large := text(strings.Repeat("x", 900))
 	large.Properties = forebay.Properties{"p": strings.Repeat("y", 100)}
-	_, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{text("small"), large})
+	_, err := b.Messages.Send(ctx, "acme", "orders", []forebay.NewMessage{text("small"), large})
 	var e *forebay.Error
 	if !errors.As(err, &e) || e.Code != forebay.CodePayloadTooLarge || e.Field != "messages[1].body" {
 		t.Errorf("got %v", err)
 	}
-	if q, err := b.Queue(ctx, "acme", "orders"); err != nil || q.Active != 0 || q.OldestAgeSeconds != nil {
+	if q, err := b.Queues.Get(ctx, "acme", "orders"); err != nil || q.Active != 0 || q.OldestAgeSeconds != nil {
 		t.Errorf("stored %+v (%v)", q, err)
 	}
 	invalid := text("\xff")
-	if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{invalid}); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
+	if _, err := b.Messages.Send(ctx, "acme", "orders", []forebay.NewMessage{invalid}); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
 		t.Errorf("text that is not UTF-8: %v", err)
 	}
 }
@@ -163,42 +163,42 @@ func testSendAllOrNone(t *testing.T, b *Service) {
 // Messages whose receiver left while it was served are given back as if nothing had happened.
 func testUndeliver(t *testing.T, b *Service) {
 	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{text("1"), text("2")}); err != nil {
+	if _, err := b.Messages.Send(ctx, "acme", "orders", []forebay.NewMessage{text("1"), text("2")}); err != nil {
 		t.Fatal(err)
 	}
-	q, err := b.queue(ctx, "acme", "orders")
+	q, err := b.Queues.queue(ctx, "acme", "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := ReceiveRequest{Queue: q, Max: 5, MaxBytes: 1 << 20}
-	got, err := b.store.Receive(ctx, want)
+	got, err := b.Queues.store.Receive(ctx, want)
 	if err != nil || len(got) != 2 {
 		t.Fatal(got, err)
 	}
 	cancel()
-	if handed, err := b.answer(ctx, want, got); !errors.Is(err, context.Canceled) || handed != nil {
+	if handed, err := b.Messages.answer(ctx, want, got); !errors.Is(err, context.Canceled) || handed != nil {
 		t.Fatalf("handed %+v to a caller that left (%v)", handed, err)
 	}
-	again, err := b.Receive(t.Context(), "acme", "orders", forebay.ReceiveRequest{MaxMessages: 5, WaitSeconds: 10})
+	again, err := b.Messages.Receive(t.Context(), "acme", "orders", forebay.ReceiveRequest{MaxMessages: 5, WaitSeconds: 10})
 	if err != nil || len(again) != 2 || again[0].DeliveryCount != 1 || *again[0].Body != "1" {
 		t.Errorf("received %+v (%v)", again, err)
 	}
-	if err := b.Complete(t.Context(), "acme", "orders", message.NewToken(got[0].Seq, got[0].Token)); !errors.Is(err, forebay.ErrLockLost) {
+	if err := b.Messages.Complete(t.Context(), "acme", "orders", message.NewToken(got[0].Seq, got[0].Token)); !errors.Is(err, forebay.ErrLockLost) {
 		t.Errorf("the lock given back settled: %v", err)
 	}
 
 	// A deferred message stays deferred.
-	if err := b.Defer(t.Context(), "acme", "orders", again[0].LockToken, forebay.Settlement{}); err != nil {
+	if err := b.Messages.Defer(t.Context(), "acme", "orders", again[0].LockToken, forebay.Settlement{}); err != nil {
 		t.Fatal(err)
 	}
 	deferred := forebay.ReceiveRequest{DeferredSequenceNumbers: []int64{again[0].SequenceNumber}}
-	if got, err = b.store.ReceiveDeferred(t.Context(), want, deferred.DeferredSequenceNumbers); err != nil || len(got) != 1 {
+	if got, err = b.Queues.store.ReceiveDeferred(t.Context(), want, deferred.DeferredSequenceNumbers); err != nil || len(got) != 1 {
 		t.Fatal(got, err)
 	}
-	if _, err := b.answer(ctx, want, got); !errors.Is(err, context.Canceled) {
+	if _, err := b.Messages.answer(ctx, want, got); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if again, err = b.Receive(t.Context(), "acme", "orders", deferred); err != nil || len(again) != 1 || again[0].State != forebay.MessageDeferred || again[0].DeliveryCount != 2 {
+	if again, err = b.Messages.Receive(t.Context(), "acme", "orders", deferred); err != nil || len(again) != 1 || again[0].State != forebay.MessageDeferred || again[0].DeliveryCount != 2 {
 		t.Errorf("received deferred %+v (%v)", again, err)
 	}
 }
@@ -218,28 +218,28 @@ func testChangedQueueIsNotRemembered(t *testing.T, b *Service) {
 	ctx := t.Context()
 	want := func(lock float64) {
 		t.Helper()
-		if q, err := b.Queue(ctx, "acme", "orders"); err != nil || q.LockSeconds != lock {
+		if q, err := b.Queues.Get(ctx, "acme", "orders"); err != nil || q.LockSeconds != lock {
 			t.Errorf("lock of %v s, want %v (%v)", q.LockSeconds, lock, err)
 		}
 	}
 	want(60)
 	want(60) // from memory
-	if _, _, err := b.PutQueue(ctx, "acme", "orders", forebay.MessageQueueSettings{LockSeconds: 7}); err != nil {
+	if _, _, err := b.Queues.Put(ctx, "acme", "orders", forebay.MessageQueueSettings{LockSeconds: 7}); err != nil {
 		t.Fatal(err)
 	}
 	// The stale read below began before the change and ends after it.
-	b.remember("acme/orders", MessageQueue{Lock: time.Minute}, b.changes-1)
+	b.Queues.remember("acme/orders", MessageQueue{Lock: time.Minute}, b.Queues.changes-1)
 	want(7)
-	if err := b.DeleteQueue(ctx, "acme", "orders"); err != nil {
+	if err := b.Queues.Delete(ctx, "acme", "orders"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Queue(ctx, "acme", "orders"); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+	if _, err := b.Queues.Get(ctx, "acme", "orders"); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 		t.Errorf("a deleted queue: %v", err)
 	}
 	// Names that do not exist take no lock that the others need.
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	if _, err := b.Queue(ctx, "acme", "none"); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+	b.Queues.mu.RLock()
+	defer b.Queues.mu.RUnlock()
+	if _, err := b.Queues.Get(ctx, "acme", "none"); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 		t.Errorf("an unknown queue: %v", err)
 	}
 }
@@ -247,22 +247,22 @@ func testChangedQueueIsNotRemembered(t *testing.T, b *Service) {
 // A queue that is created under the name of a deleted one is another queue.
 func testDeletedQueue(t *testing.T, b *Service) {
 	ctx := t.Context()
-	if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{text("old")}); err != nil {
+	if _, err := b.Messages.Send(ctx, "acme", "orders", []forebay.NewMessage{text("old")}); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.DeleteQueue(ctx, "acme", "orders"); err != nil {
+	if err := b.Queues.Delete(ctx, "acme", "orders"); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.DeleteQueue(ctx, "acme", "orders"); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+	if err := b.Queues.Delete(ctx, "acme", "orders"); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 		t.Errorf("deleted twice: %v", err)
 	}
-	if _, created, err := b.PutQueue(ctx, "acme", "orders", forebay.MessageQueueSettings{LockSeconds: 5}); err != nil || !created {
+	if _, created, err := b.Queues.Put(ctx, "acme", "orders", forebay.MessageQueueSettings{LockSeconds: 5}); err != nil || !created {
 		t.Fatal(created, err)
 	}
-	if got, err := b.Receive(ctx, "acme", "orders", forebay.ReceiveRequest{}); err != nil || len(got) != 0 {
+	if got, err := b.Messages.Receive(ctx, "acme", "orders", forebay.ReceiveRequest{}); err != nil || len(got) != 0 {
 		t.Errorf("received %+v (%v)", got, err)
 	}
-	if list, err := b.Queues(ctx, "acme"); err != nil || len(list) != 1 || list[0].Name != "orders" || list[0].LockSeconds != 5 {
+	if list, err := b.Queues.List(ctx, "acme"); err != nil || len(list) != 1 || list[0].Name != "orders" || list[0].LockSeconds != 5 {
 		t.Errorf("queues %+v (%v)", list, err)
 	}
 }

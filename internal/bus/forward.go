@@ -106,7 +106,7 @@ func (t *Tx) DeadLetter(seq int64, from queue.Subqueue, why DeadLettering) error
 		if err != nil {
 			return err
 		}
-		// Alone: else the body that it shares could go with the last other copy while it is on its way.
+		// Nothing may run in between: if the last other copy were deleted, the shared body would go.
 		return t.Alone(func() error {
 			if err := t.takeOut(seq, &a); err != nil {
 				return err

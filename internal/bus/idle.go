@@ -32,18 +32,18 @@ func (t *Tx) keep(no int64, after time.Duration) error {
 	return t.Prep("UPDATE queues SET delete_at = ? WHERE no = ? AND delete_at < ? AND kind = 'messages'").Int(at).Int(no).Int(t.Now + idle).Exec()
 }
 
-// Used records that somebody uses the queue, if it is deleted when idle.
-func (s *Store) Used(ctx context.Context, q MessageQueue) error {
+// used records that somebody uses the queue, if it is deleted when idle.
+func used(ctx context.Context, w *db.Writer, q MessageQueue) error {
 	if q.Idle == 0 && q.TopicIdle == 0 {
 		return nil
 	}
-	return s.noteUse(ctx, q)
+	return noteUse(ctx, w, q)
 }
 
-// noteUse is a function of its own so that Used allocates nothing for other queues. Every
-// settlement calls Used.
-func (s *Store) noteUse(ctx context.Context, q MessageQueue) error {
-	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Local: true, Interleaves: true}, func(t *Tx) (struct{}, error) { return struct{}{}, t.used(q) })
+// noteUse is a function of its own so that used allocates nothing for other queues. Every
+// settlement calls used.
+func noteUse(ctx context.Context, w *db.Writer, q MessageQueue) error {
+	_, err := db.TransactIn(ctx, Key, w, db.Op{Stage: db.StageChange, Local: true, Interleaves: true}, func(t *Tx) (struct{}, error) { return struct{}{}, t.used(q) })
 	return err
 }
 

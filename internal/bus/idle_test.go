@@ -16,14 +16,16 @@ import (
 func TestReceiversKeepAQueue(t *testing.T) {
 	for what, do := range map[string]func(ctx context.Context, b *Service, token string) error{
 		"renew": func(ctx context.Context, b *Service, token string) error {
-			_, err := b.Renew(ctx, "acme", "q", token)
+			_, err := b.Messages.Renew(ctx, "acme", "q", token)
 			return err
 		},
 		"peek": func(ctx context.Context, b *Service, _ string) error {
-			_, _, err := b.Peek(ctx, "acme", "q", PeekFilter{Limit: 1})
+			_, _, err := b.Messages.Peek(ctx, "acme", "q", PeekFilter{Limit: 1})
 			return err
 		},
-		"complete": func(ctx context.Context, b *Service, token string) error { return b.Complete(ctx, "acme", "q", token) },
+		"complete": func(ctx context.Context, b *Service, token string) error {
+			return b.Messages.Complete(ctx, "acme", "q", token)
+		},
 	} {
 		path := filepath.Join(t.TempDir(), "f.db")
 		synctest.Test(t, func(t *testing.T) {
@@ -33,13 +35,13 @@ func TestReceiversKeepAQueue(t *testing.T) {
 			}
 			defer s.DB.Close()
 			b := New(Options{Store: s.Bus})
-			if _, _, err := b.PutQueue(t.Context(), "acme", "q", forebay.MessageQueueSettings{LockSeconds: 300, AutoDeleteOnIdleSeconds: 300}); err != nil {
+			if _, _, err := b.Queues.Put(t.Context(), "acme", "q", forebay.MessageQueueSettings{LockSeconds: 300, AutoDeleteOnIdleSeconds: 300}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := b.Send(t.Context(), "acme", "q", []forebay.NewMessage{text(strings.Repeat("x", 10))}); err != nil {
+			if _, err := b.Messages.Send(t.Context(), "acme", "q", []forebay.NewMessage{text(strings.Repeat("x", 10))}); err != nil {
 				t.Fatal(err)
 			}
-			got, err := b.Receive(t.Context(), "acme", "q", forebay.ReceiveRequest{})
+			got, err := b.Messages.Receive(t.Context(), "acme", "q", forebay.ReceiveRequest{})
 			if err != nil || len(got) != 1 {
 				t.Fatal(got, err)
 			}

@@ -6,8 +6,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// NewSessions returns how many of these sessions a queue does not have.
-func (s *Store) NewSessions(ctx context.Context, q MessageQueue, ids map[string]bool) (fresh int64, err error) {
+// CountNew returns how many of these sessions a queue does not have.
+func (s SessionStore) CountNew(ctx context.Context, q MessageQueue, ids map[string]bool) (fresh int64, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		fresh = int64(len(ids))
 		for id := range ids {
@@ -24,8 +24,8 @@ func (s *Store) NewSessions(ctx context.Context, q MessageQueue, ids map[string]
 	return fresh, err
 }
 
-// HasRule reports whether a subscription has a rule of that name.
-func (s *Store) HasRule(ctx context.Context, sub MessageQueue, name string) (found bool, err error) {
+// Has reports whether a subscription has a rule of that name.
+func (s RuleStore) Has(ctx context.Context, sub MessageQueue, name string) (found bool, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		found, err = c.Prep("SELECT queue FROM rules WHERE queue = ? AND name = ?").Int(sub.No).Text(name).One(func(driver.Row) {})
 		return err

@@ -8,7 +8,7 @@ import (
 
 // takeMessages reserves what messages need of the tenant's limits. Copies made by topics and
 // forwarding count once they are stored.
-func (s *Service) takeMessages(ctx context.Context, tenant string, q MessageQueue, messages []MessageContent) (done func(), err error) {
+func (s Messages) takeMessages(ctx context.Context, tenant string, q MessageQueue, messages []MessageContent) (done func(), err error) {
 	if s.limits == nil {
 		return func() {}, nil
 	}
@@ -29,7 +29,7 @@ func (s *Service) takeMessages(ctx context.Context, tenant string, q MessageQueu
 	}
 	fresh := int64(0)
 	if len(sessions) > 0 {
-		if fresh, err = s.store.NewSessions(ctx, q, sessions); err != nil {
+		if fresh, err = s.store.Sessions().CountNew(ctx, q, sessions); err != nil {
 			return nil, err
 		}
 	}
@@ -40,11 +40,11 @@ func (s *Service) takeMessages(ctx context.Context, tenant string, q MessageQueu
 
 // takeSession reserves what accepting a session by its id needs: the session is created if it
 // does not exist.
-func (s *Service) takeSession(ctx context.Context, tenant string, q MessageQueue, id string) (done func(), err error) {
+func (s Sessions) takeSession(ctx context.Context, tenant string, q MessageQueue, id string) (done func(), err error) {
 	if s.limits == nil {
 		return func() {}, nil
 	}
-	fresh, err := s.store.NewSessions(ctx, q, map[string]bool{id: true})
+	fresh, err := s.store.Sessions().CountNew(ctx, q, map[string]bool{id: true})
 	if err != nil {
 		return nil, err
 	}
@@ -53,12 +53,12 @@ func (s *Service) takeSession(ctx context.Context, tenant string, q MessageQueue
 
 // takeState reserves what the state of a session needs. A state that is no larger than the one
 // before is never refused.
-func (s *Service) takeState(ctx context.Context, tenant string, q MessageQueue, lock SessionLock, size int64) (done func(), err error) {
+func (s Sessions) takeState(ctx context.Context, tenant string, q MessageQueue, lock SessionLock, size int64) (done func(), err error) {
 	done, refusal := s.limits.Take(ctx, tenant, forebay.LimitStoredBytes, size)
 	if refusal == nil {
 		return done, nil
 	}
-	before, err := s.store.SessionState(ctx, q, lock)
+	before, err := s.store.Sessions().State(ctx, q, lock)
 	if err == nil && size > int64(len(before)) {
 		err = refusal
 	}
@@ -72,7 +72,7 @@ type want struct {
 }
 
 // takeAll reserves all amounts, or none.
-func (s *Service) takeAll(ctx context.Context, tenant string, wants []want) (done func(), err error) {
+func (s *entities) takeAll(ctx context.Context, tenant string, wants []want) (done func(), err error) {
 	var ends []func()
 	done = func() {
 		for _, end := range ends {
@@ -91,7 +91,7 @@ func (s *Service) takeAll(ctx context.Context, tenant string, wants []want) (don
 }
 
 // takeNew reserves what a new entity needs, and nothing if the entity exists already.
-func (s *Service) takeNew(ctx context.Context, tenant, key string, wants ...want) (done func(), err error) {
+func (s *entities) takeNew(ctx context.Context, tenant, key string, wants ...want) (done func(), err error) {
 	if s.limits == nil || configuring(ctx) {
 		return func() {}, nil
 	}
@@ -102,11 +102,11 @@ func (s *Service) takeNew(ctx context.Context, tenant, key string, wants ...want
 }
 
 // takeRule reserves what a rule needs, unless the rule exists already.
-func (s *Service) takeRule(ctx context.Context, tenant string, q MessageQueue, name string) (done func(), err error) {
+func (s Rules) takeRule(ctx context.Context, tenant string, q MessageQueue, name string) (done func(), err error) {
 	if s.limits == nil || configuring(ctx) {
 		return func() {}, nil
 	}
-	if found, err := s.store.HasRule(ctx, q, name); err != nil || found {
+	if found, err := s.store.Rules().Has(ctx, q, name); err != nil || found {
 		return func() {}, err
 	}
 	return s.takeAll(ctx, tenant, []want{{forebay.LimitRules, 1}})

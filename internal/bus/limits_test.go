@@ -22,7 +22,7 @@ func limited(t *testing.T, l forebay.TenantLimits) *bus.Service {
 	meter := limits.New(s.Tenants, l)
 	t.Cleanup(func() { meter.Close(); s.DB.Close() })
 	b, yes := bus.New(bus.Options{Store: s.Bus, MaxMessageBytes: 1000, Limits: meter}), true
-	if _, _, err := b.PutQueue(t.Context(), "acme", "orders", forebay.MessageQueueSettings{RequiresSession: &yes}); err != nil {
+	if _, _, err := b.Queues.Put(t.Context(), "acme", "orders", forebay.MessageQueueSettings{RequiresSession: &yes}); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -30,7 +30,7 @@ func limited(t *testing.T, l forebay.TenantLimits) *bus.Service {
 
 func accept(t *testing.T, b *bus.Service, id string) (forebay.Session, error) {
 	t.Helper()
-	session, _, err := b.AcceptSession(t.Context(), "acme", "orders", forebay.AcceptSessionRequest{SessionID: id})
+	session, _, err := b.Sessions.Accept(t.Context(), "acme", "orders", forebay.AcceptSessionRequest{SessionID: id})
 	return session, err
 }
 
@@ -40,7 +40,7 @@ func TestAcceptedSessionsAreLimited(t *testing.T) {
 	b := limited(t, forebay.TenantLimits{Sessions: &most})
 	body := "x"
 	sent := []forebay.NewMessage{{Body: &body, SessionID: "a"}}
-	if _, err := b.Send(t.Context(), "acme", "orders", sent); err != nil {
+	if _, err := b.Messages.Send(t.Context(), "acme", "orders", sent); err != nil {
 		t.Fatal(err)
 	}
 	session, err := accept(t, b, "b")
@@ -53,7 +53,7 @@ func TestAcceptedSessionsAreLimited(t *testing.T) {
 	if _, err := accept(t, b, "a"); err != nil {
 		t.Errorf("a session that is there: %v", err)
 	}
-	if err := b.CloseSession(t.Context(), "acme", "orders", session.SessionToken); err != nil {
+	if err := b.Sessions.Close(t.Context(), "acme", "orders", session.SessionToken); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := accept(t, b, "c"); err != nil {
@@ -73,12 +73,12 @@ func TestSessionStatesAreLimited(t *testing.T) {
 		size    int
 		refused bool
 	}{{1001, true}, {900, false}, {950, true}, {900, false}, {10, false}, {0, false}, {900, false}} {
-		err := b.SetSessionState(t.Context(), "acme", "orders", session.SessionToken, forebay.SessionState{State: make([]byte, c.size)})
+		err := b.Sessions.SetState(t.Context(), "acme", "orders", session.SessionToken, forebay.SessionState{State: make([]byte, c.size)})
 		if forebay.CodeOf(err) == forebay.CodeTenantLimit != c.refused || err != nil && !c.refused {
 			t.Errorf("%d bytes: %v", c.size, err)
 		}
 	}
-	if err := b.SetSessionState(t.Context(), "acme", "orders", session.SessionToken[:len(session.SessionToken)-1]+"0", forebay.SessionState{State: make([]byte, 2000)}); !errors.Is(err, forebay.ErrSessionLockLost) && forebay.CodeOf(err) != forebay.CodeInvalidRequest && forebay.CodeOf(err) != forebay.CodeTenantLimit {
+	if err := b.Sessions.SetState(t.Context(), "acme", "orders", session.SessionToken[:len(session.SessionToken)-1]+"0", forebay.SessionState{State: make([]byte, 2000)}); !errors.Is(err, forebay.ErrSessionLockLost) && forebay.CodeOf(err) != forebay.CodeInvalidRequest && forebay.CodeOf(err) != forebay.CodeTenantLimit {
 		t.Errorf("without the lock: %v", err)
 	}
 }

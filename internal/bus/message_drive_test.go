@@ -153,7 +153,7 @@ func (d *postDriver) acceptNext(t *rapid.T) {
 			available[m.session] = true
 		}
 	}
-	got, err := d.s.Bus.AcceptNextSession(background, d.queues[q], false)
+	got, err := d.s.Bus.Sessions().AcceptNext(background, d.queues[q], false)
 	if err != nil {
 		t.Fatalf("accept: %v", err)
 	}
@@ -173,7 +173,7 @@ func (d *postDriver) acceptNamed(t *rapid.T) {
 	q := d.sessionQueue(t)
 	id := rapid.SampledFrom([]string{"x", "y", "z", "other"}).Draw(t, "session")
 	before := d.sessions[sessionKey{q, id}]
-	got, err := d.s.Bus.AcceptSession(background, d.queues[q], id)
+	got, err := d.s.Bus.Sessions().Accept(background, d.queues[q], id)
 	if before != nil && !before.closed && before.until > d.now() {
 		if !errors.Is(err, forebay.ErrSessionLocked) {
 			t.Fatalf("a held session was accepted: %v", err)
@@ -226,7 +226,7 @@ func (d *postDriver) useSession(t *rapid.T) {
 	var err error
 	switch rapid.IntRange(0, 7).Draw(t, "what") {
 	case 0:
-		err = d.s.Bus.CloseSession(background, queue, h.lock)
+		err = d.s.Bus.Sessions().Close(background, queue, h.lock)
 		if err == nil && current {
 			for _, m := range d.messagesIn(h.key.queue, false) {
 				if d.session(m) == s && d.lockedUntil(m) > 0 {
@@ -237,7 +237,7 @@ func (d *postDriver) useSession(t *rapid.T) {
 		}
 	case 1:
 		var until time.Time
-		until, err = d.s.Bus.RenewSession(background, queue, h.lock)
+		until, err = d.s.Bus.Sessions().Renew(background, queue, h.lock)
 		if err == nil && current {
 			if s.until = d.now() + testLock.Milliseconds(); until.UnixMilli() != s.until {
 				t.Fatalf("session renewed until %v", until)
@@ -245,13 +245,13 @@ func (d *postDriver) useSession(t *rapid.T) {
 		}
 	case 2:
 		state := rapid.SampledFrom([][]byte{nil, {}, {1}, {2, 3}}).Draw(t, "state")
-		err = d.s.Bus.SetSessionState(background, queue, h.lock, state)
+		err = d.s.Bus.Sessions().SetState(background, queue, h.lock, state)
 		if err == nil && current {
 			s.state = state
 		}
 	case 3:
 		var state []byte
-		state, err = d.s.Bus.SessionState(background, queue, h.lock)
+		state, err = d.s.Bus.Sessions().State(background, queue, h.lock)
 		if err == nil && current && (!bytes.Equal(state, s.state) || (state == nil) != (s.state == nil)) {
 			t.Fatalf("session has the state %v, expected %v", state, s.state)
 		}

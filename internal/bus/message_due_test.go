@@ -74,7 +74,7 @@ func testTheLastLockOfADeferredMessageEnds(t *testing.T, s *stores, c *clock) {
 	sendTo(d, d.s, plain, MessageContent{MessageID: "m"}, MessageContent{MessageID: "n", TTL: time.Minute}, MessageContent{MessageID: "stays"})
 	sendTo(d, d.s, session, MessageContent{MessageID: "m", SessionID: "x"})
 	held := deferred(plain, nil, 3)
-	lock, err := d.s.Bus.AcceptSession(background, session, "x")
+	lock, err := d.s.Bus.Sessions().Accept(background, session, "x")
 	if err != nil {
 		d.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func testHeldAndScheduledKeepTheirQueue(t *testing.T, s *stores, c *clock) {
 	if got, err := d.s.Bus.Receive(background, ReceiveRequest{Queue: dead, DeadLetter: true, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 {
 		d.Fatal(got, err)
 	}
-	if _, err := d.s.Bus.AcceptSession(background, session, "x"); err != nil {
+	if _, err := d.s.Bus.Sessions().Accept(background, session, "x"); err != nil {
 		d.Fatal(err)
 	}
 	at, next := time.UnixMilli(d.Now()).Add(21*time.Minute), time.UnixMilli(d.Now()).Add(4*time.Minute)
@@ -96,17 +96,17 @@ func testUseKeepsAQueue(t *testing.T, s *stores, c *clock) {
 	target := d.put("t/target", func(q *MessageQueue) { q.Idle = 0 })
 	forwards := d.put("t/forwards", func(q *MessageQueue) { q.ForwardTo = target.Name })
 	unused := d.put("t/unused", func(*MessageQueue) {})
-	got, err := d.s.Bus.AcceptSession(background, session, "x")
+	got, err := d.s.Bus.Sessions().Accept(background, session, "x")
 	if err != nil {
 		d.Fatal(err)
 	}
 	for range 3 {
 		d.minutes(4)
-		if _, err := d.s.Bus.RenewSession(background, session, got.SessionLock); err != nil {
+		if _, err := d.s.Bus.Sessions().Renew(background, session, got.SessionLock); err != nil {
 			d.Fatal(err)
 		}
 	}
-	if err := d.s.Bus.CloseSession(background, session, got.SessionLock); err != nil {
+	if err := d.s.Bus.Sessions().Close(background, session, got.SessionLock); err != nil {
 		d.Fatal(err)
 	}
 	d.minutes(4)
@@ -156,7 +156,7 @@ func testTheLastLockEnds(t *testing.T, s *stores, c *clock) {
 	sendTo(d, d.s, plain, MessageContent{MessageID: "m"}, MessageContent{MessageID: "released", TTL: time.Hour})
 	sendTo(d, d.s, session, MessageContent{MessageID: "m", SessionID: "x"})
 	held, released := d.receive(plain, 1)[0], d.receive(plain, 1)[0]
-	lock, err := d.s.Bus.AcceptSession(background, session, "x")
+	lock, err := d.s.Bus.Sessions().Accept(background, session, "x")
 	if err != nil {
 		d.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func testTheLastLockEnds(t *testing.T, s *stores, c *clock) {
 	if _, err := d.s.Bus.RenewMessage(background, plain.Subqueue(false), held.Lock, 5*time.Minute); err != nil {
 		d.Fatal(err)
 	}
-	if _, err := d.s.Bus.RenewSession(background, session, lock.SessionLock); err != nil {
+	if _, err := d.s.Bus.Sessions().Renew(background, session, lock.SessionLock); err != nil {
 		d.Fatal(err)
 	}
 	if err := d.s.Bus.ReleaseMessage(background, plain.Subqueue(false), released.Lock); err != nil {
@@ -194,9 +194,9 @@ func testTheLastLockEnds(t *testing.T, s *stores, c *clock) {
 
 // Every settlement checks whether its queue is deleted when idle; most queues are not.
 func TestUseOfAQueueThatStaysCostsNothing(t *testing.T) {
-	s, q := new(stores), MessageQueue{No: 7}
+	q := MessageQueue{No: 7}
 	if allocs := testing.AllocsPerRun(100, func() {
-		if err := s.Bus.Used(background, q); err != nil {
+		if err := used(background, nil, q); err != nil {
 			t.Fatal(err)
 		}
 	}); allocs != 0 {

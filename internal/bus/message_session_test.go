@@ -50,7 +50,7 @@ func sendTo(t testing.TB, s *stores, q MessageQueue, messages ...MessageContent)
 func testSessionReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{RequiresSession: true})
 	accept := func(receivers int) <-chan waited[*Session] {
-		return inBackground(c, s, receivers, func() (*Session, error) { return s.Bus.AcceptNextSession(t.Context(), q, true) })
+		return inBackground(c, s, receivers, func() (*Session, error) { return s.Bus.Sessions().AcceptNext(t.Context(), q, true) })
 	}
 	receive := func(l SessionLock) ([]Message, error) {
 		return s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &l, Max: 5, MaxBytes: 1 << 20, Wait: true})
@@ -87,7 +87,7 @@ func testSessionReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 	}
 	again := accepted(second, begun.Add(testLock))
 	third := accept(1)
-	if err := s.Bus.CloseSession(t.Context(), q, again); err != nil {
+	if err := s.Bus.Sessions().Close(t.Context(), q, again); err != nil {
 		t.Fatal(err)
 	}
 	last := accepted(third, begun.Add(testLock))
@@ -114,7 +114,7 @@ func testSessionReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 func testSessionLockEnds(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{RequiresSession: true})
 	sendTo(t, s, q, MessageContent{MessageID: "1", SessionID: "x"})
-	x, err := s.Bus.AcceptSession(t.Context(), q, "x")
+	x, err := s.Bus.Sessions().Accept(t.Context(), q, "x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func testSessionLockEnds(t *testing.T, s *stores, c *clock) {
 	if err != nil || len(got) != 1 {
 		t.Fatal(got, err)
 	}
-	if _, err := s.Bus.AcceptSession(t.Context(), q, "x"); !errors.Is(err, forebay.ErrSessionLocked) {
+	if _, err := s.Bus.Sessions().Accept(t.Context(), q, "x"); !errors.Is(err, forebay.ErrSessionLocked) {
 		t.Errorf("a held session: %v", err)
 	}
 	c.pass(testLock)
@@ -133,7 +133,7 @@ func testSessionLockEnds(t *testing.T, s *stores, c *clock) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	again, err := s.Bus.AcceptNextSession(t.Context(), q, false)
+	again, err := s.Bus.Sessions().AcceptNext(t.Context(), q, false)
 	if err != nil || again == nil || again.ID != "x" {
 		t.Fatal(again, err)
 	}
@@ -141,7 +141,7 @@ func testSessionLockEnds(t *testing.T, s *stores, c *clock) {
 	if err != nil || len(got) != 1 || got[0].Deliveries != 2 {
 		t.Fatalf("the expired lock counts: %+v, %v", got, err)
 	}
-	if err := s.Bus.CloseSession(t.Context(), q, again.SessionLock); err != nil {
+	if err := s.Bus.Sessions().Close(t.Context(), q, again.SessionLock); err != nil {
 		t.Fatal(err)
 	}
 	if peeked, _, _, err := s.Bus.Peek(t.Context(), PeekQuery{Subqueue: q.Subqueue(false), From: 1, Limit: 1, MaxBytes: 1 << 20, AtLeast: 1}); err != nil || peeked[0].Deliveries != 1 {
@@ -166,21 +166,21 @@ func testSessionsAreForgotten(t *testing.T, s *stores, _ *clock) {
 		return n
 	}
 	for i, state := range [][]byte{nil, []byte("kept")} {
-		x, err := s.Bus.AcceptSession(background, q, "x")
+		x, err := s.Bus.Sessions().Accept(background, q, "x")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Bus.SetSessionState(background, q, x.SessionLock, state); err != nil {
+		if err := s.Bus.Sessions().SetState(background, q, x.SessionLock, state); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Bus.CloseSession(background, q, x.SessionLock); err != nil {
+		if err := s.Bus.Sessions().Close(background, q, x.SessionLock); err != nil {
 			t.Fatal(err)
 		}
 		if n := rows(); n != int64(i) {
 			t.Errorf("with the state %q %d rows are left", state, n)
 		}
 	}
-	if x, err := s.Bus.AcceptSession(background, q, "x"); err != nil || string(x.State) != "kept" {
+	if x, err := s.Bus.Sessions().Accept(background, q, "x"); err != nil || string(x.State) != "kept" {
 		t.Errorf("accepted %+v, %v", x, err)
 	}
 }
@@ -216,13 +216,13 @@ func testSessionsInOrder(t *testing.T, s *stores, _ *clock) {
 		mu.Lock()
 		busy[session.ID] = false
 		mu.Unlock()
-		return errors.Join(err, s.Bus.CloseSession(background, q, session.SessionLock))
+		return errors.Join(err, s.Bus.Sessions().Close(background, q, session.SessionLock))
 	}
 	var wg sync.WaitGroup
 	for range 6 {
 		wg.Go(func() {
 			for {
-				session, err := s.Bus.AcceptNextSession(ctx, q, true)
+				session, err := s.Bus.Sessions().AcceptNext(ctx, q, true)
 				if err != nil {
 					return
 				}
@@ -248,11 +248,11 @@ func testSessionsInOrder(t *testing.T, s *stores, _ *clock) {
 // A queue that is dropped refuses receivers that wait for its sessions and their messages.
 func testDropQueueWithSessions(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{RequiresSession: true})
-	x, err := s.Bus.AcceptSession(t.Context(), q, "x")
+	x, err := s.Bus.Sessions().Accept(t.Context(), q, "x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := inBackground(c, s, 1, func() (*Session, error) { return s.Bus.AcceptNextSession(t.Context(), q, true) })
+	next := inBackground(c, s, 1, func() (*Session, error) { return s.Bus.Sessions().AcceptNext(t.Context(), q, true) })
 	message := inBackground(c, s, 2, func() ([]Message, error) {
 		return s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &x.SessionLock, Max: 1, MaxBytes: 1, Wait: true})
 	})
@@ -289,7 +289,7 @@ func BenchmarkSessions(b *testing.B) {
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			x, err := s.Bus.AcceptNextSession(context.Background(), q, true)
+			x, err := s.Bus.Sessions().AcceptNext(context.Background(), q, true)
 			if err != nil {
 				b.Error(err)
 				return
@@ -307,7 +307,7 @@ func BenchmarkSessions(b *testing.B) {
 			if _, err := s.Bus.Send(background, q, []MessageContent{{MessageID: "m", SessionID: x.ID, Body: make([]byte, 1024)}}); err != nil {
 				b.Error(err)
 			}
-			if err := s.Bus.CloseSession(background, q, x.SessionLock); err != nil {
+			if err := s.Bus.Sessions().Close(background, q, x.SessionLock); err != nil {
 				b.Error(err)
 			}
 		}
@@ -325,26 +325,26 @@ func testSessionsAreListed(t *testing.T, s *stores, _ *clock) {
 		sendTo(t, s, q, MessageContent{MessageID: "m", SessionID: id})
 	}
 	accept := func(id string) SessionLock {
-		session, err := s.Bus.AcceptSession(t.Context(), q, id)
+		session, err := s.Bus.Sessions().Accept(t.Context(), q, id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return session.SessionLock
 	}
 	accept("b") // stays locked
-	if err := s.Bus.SetSessionState(t.Context(), q, accept("d"), []byte("four")); err != nil {
+	if err := s.Bus.Sessions().SetState(t.Context(), q, accept("d"), []byte("four")); err != nil {
 		t.Fatal(err)
 	}
 	e := accept("e") // has nothing after this
 	if got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &e, Max: 1, MaxBytes: 1, Delete: true}); err != nil || len(got) != 1 {
 		t.Fatal(got, err)
 	}
-	if err := s.Bus.CloseSession(t.Context(), q, e); err != nil {
+	if err := s.Bus.Sessions().Close(t.Context(), q, e); err != nil {
 		t.Fatal(err)
 	}
 	var all []SessionRow
 	for after, more := "", true; more; {
-		page, err := s.Bus.Sessions(t.Context(), q, after, 2)
+		page, err := s.Bus.Sessions().List(t.Context(), q, after, 2)
 		if err != nil {
 			t.Fatal(err)
 		}

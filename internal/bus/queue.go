@@ -10,9 +10,9 @@ import (
 	"github.com/forebayhq/forebay/internal/bus/message"
 )
 
-// PutQueue creates a queue of messages, or changes its settings. New settings apply to what is
+// Put creates a queue of messages, or changes its settings. New settings apply to what is
 // sent and received from then on. A receiver that waits already keeps the old ones.
-func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings forebay.MessageQueueSettings) (q forebay.MessageQueue, created bool, err error) {
+func (s Queues) Put(ctx context.Context, tenant, name string, settings forebay.MessageQueueSettings) (q forebay.MessageQueue, created bool, err error) {
 	if err := checkEntity("queue", name); err != nil {
 		return q, false, err
 	}
@@ -33,12 +33,12 @@ func (s *Service) PutQueue(ctx context.Context, tenant, name string, settings fo
 	if err != nil {
 		return q, false, err
 	}
-	q, err = s.info(ctx, name, stored, CountLimit)
+	q, err = s.describe(ctx, name, stored, CountLimit)
 	return q, created, err
 }
 
 // wanted returns the queue with the settings that are asked for.
-func (s *Service) wanted(ctx context.Context, tenant, key string, settings forebay.MessageQueueSettings) (q MessageQueue, err error) {
+func (s *entities) wanted(ctx context.Context, tenant, key string, settings forebay.MessageQueueSettings) (q MessageQueue, err error) {
 	q.Name = key
 	if q.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
 		return q, err
@@ -117,17 +117,17 @@ func target(field, name, tenant string, from *MessageQueue) (string, error) {
 
 var errJobsQueue = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "this queue is for jobs, as configured; a queue of messages needs another name"}
 
-// Queue returns a queue with counts of its messages.
-func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.MessageQueue, error) {
+// Get returns a queue with counts of its messages.
+func (s Queues) Get(ctx context.Context, tenant, name string) (forebay.MessageQueue, error) {
 	q, err := s.queue(ctx, tenant, name)
 	if err != nil {
 		return forebay.MessageQueue{}, err
 	}
-	return s.info(ctx, name, q, CountLimit)
+	return s.describe(ctx, name, q, CountLimit)
 }
 
-// Queues returns the tenant's queues by name.
-func (s *Service) Queues(ctx context.Context, tenant string) ([]forebay.MessageQueue, error) {
+// List returns the tenant's queues by name.
+func (s Queues) List(ctx context.Context, tenant string) ([]forebay.MessageQueue, error) {
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return nil, err
@@ -138,14 +138,15 @@ func (s *Service) Queues(ctx context.Context, tenant string) ([]forebay.MessageQ
 	}
 	queues := make([]forebay.MessageQueue, len(stored))
 	for i, q := range stored {
-		if queues[i], err = s.info(ctx, strings.TrimPrefix(q.Name, storeName(tenant, "")), q, CountLimitOf(len(stored))); err != nil {
+		if queues[i], err = s.describe(ctx, strings.TrimPrefix(q.Name, storeName(tenant, "")), q, CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
 	return queues, nil
 }
 
-func (s *Service) info(ctx context.Context, name string, q MessageQueue, limit int64) (forebay.MessageQueue, error) {
+// describe returns a queue with counts of its messages, up to limit of each kind.
+func (s *entities) describe(ctx context.Context, name string, q MessageQueue, limit int64) (forebay.MessageQueue, error) {
 	counts, err := s.store.MessageCounts(ctx, q, limit)
 	info := forebay.MessageQueue{
 		Name: name, Kind: forebay.KindMessages, Active: counts.Active, Scheduled: counts.Scheduled, Locked: counts.Locked,
@@ -162,10 +163,10 @@ func (s *Service) info(ctx context.Context, name string, q MessageQueue, limit i
 	return info, err
 }
 
-// DeleteQueue removes a queue with all its messages. Nobody can use it once the first transaction
+// Delete removes a queue with all its messages. Nobody can use it once the first transaction
 // is committed. Its messages go in small transactions after that, whether the caller waits or
 // not.
-func (s *Service) DeleteQueue(ctx context.Context, tenant, name string) error {
+func (s Queues) Delete(ctx context.Context, tenant, name string) error {
 	q, err := s.queue(ctx, tenant, name)
 	if err != nil {
 		if s.taken(ctx, tenant, name) {

@@ -27,7 +27,7 @@ const (
 // there are fewer, or if they are large. It waits for a first message as long as the request
 // says, and returns none if none comes. Under peek-lock each message carries the token that
 // settles it.
-func (s *Service) Receive(ctx context.Context, tenant, path string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
+func (s Messages) Receive(ctx context.Context, tenant, path string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ var (
 	errForwards     = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "this queue forwards its messages: receive them where they go"}
 )
 
-func (s *Service) receive(ctx context.Context, e entity, session *SessionLock, req forebay.ReceiveRequest) (_ []forebay.Message, err error) {
+func (s Messages) receive(ctx context.Context, e entity, session *SessionLock, req forebay.ReceiveRequest) (_ []forebay.Message, err error) {
 	wait, err := req.WaitTime()
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (s *Service) receive(ctx context.Context, e entity, session *SessionLock, r
 
 // answer returns what was received. If the caller has gone it gives the messages back: nobody
 // would ever see their locks.
-func (s *Service) answer(ctx context.Context, want ReceiveRequest, got []Message) ([]forebay.Message, error) {
+func (s Messages) answer(ctx context.Context, want ReceiveRequest, got []Message) ([]forebay.Message, error) {
 	if ctx.Err() != nil && !want.Delete {
 		return nil, errors.Join(ctx.Err(), s.undeliver(ctx, want, got))
 	}
@@ -106,7 +106,7 @@ func checkReceive(req forebay.ReceiveRequest) error {
 }
 
 // wait receives until there is a message, the time has passed, or the caller is gone.
-func (s *Service) wait(ctx context.Context, want ReceiveRequest, limit time.Duration) ([]Message, error) {
+func (s Messages) wait(ctx context.Context, want ReceiveRequest, limit time.Duration) ([]Message, error) {
 	waiting, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	got, err := s.store.Receive(waiting, want)
@@ -116,7 +116,7 @@ func (s *Service) wait(ctx context.Context, want ReceiveRequest, limit time.Dura
 	return got, err
 }
 
-func (s *Service) undeliver(ctx context.Context, want ReceiveRequest, messages []Message) error {
+func (s Messages) undeliver(ctx context.Context, want ReceiveRequest, messages []Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
@@ -138,7 +138,7 @@ type PeekFilter struct {
 
 // Peek returns messages in any state without locking them. next is the number to continue with, 0
 // at the end. A page may be empty although more follow.
-func (s *Service) Peek(ctx context.Context, tenant, path string, f PeekFilter) (messages []forebay.Message, next int64, err error) {
+func (s Messages) Peek(ctx context.Context, tenant, path string, f PeekFilter) (messages []forebay.Message, next int64, err error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
 		return nil, 0, err
@@ -149,7 +149,7 @@ func (s *Service) Peek(ctx context.Context, tenant, path string, f PeekFilter) (
 	if f.From < 0 {
 		return nil, 0, forebay.Invalid("from_sequence_number", "must not be negative")
 	}
-	if err := s.store.Used(ctx, e.MessageQueue); err != nil {
+	if err := used(ctx, s.store.Writer, e.MessageQueue); err != nil {
 		return nil, 0, err
 	}
 	if f.Reason != "" && !e.deadLetter {
@@ -165,7 +165,7 @@ func (s *Service) Peek(ctx context.Context, tenant, path string, f PeekFilter) (
 
 // peek reads a page. A page larger than freeBytes is read again, with memory reserved and in a
 // turn. So only so many large pages are read at once.
-func (s *Service) peek(ctx context.Context, q PeekQuery) (messages []Message, next int64, err error) {
+func (s Messages) peek(ctx context.Context, q PeekQuery) (messages []Message, next int64, err error) {
 	messages, next, cut, err := s.store.Peek(ctx, q)
 	if err != nil || !cut {
 		return messages, next, err
@@ -223,7 +223,7 @@ func messageOf(s *Message) (forebay.Message, error) {
 
 // DeleteBefore deletes active messages that were enqueued before a time, the oldest first, and
 // returns how many.
-func (s *Service) DeleteBefore(ctx context.Context, tenant, path string, req forebay.DeleteMessagesRequest) (deleted int, err error) {
+func (s Messages) DeleteBefore(ctx context.Context, tenant, path string, req forebay.DeleteMessagesRequest) (deleted int, err error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
 		return 0, err
@@ -235,7 +235,7 @@ func (s *Service) DeleteBefore(ctx context.Context, tenant, path string, req for
 	if limit < 1 || limit > forebay.MaxBatchDelete {
 		return 0, forebay.Invalid("max_messages", "goes from 1 to %d", forebay.MaxBatchDelete)
 	}
-	if err := s.store.Used(ctx, e.MessageQueue); err != nil {
+	if err := used(ctx, s.store.Writer, e.MessageQueue); err != nil {
 		return 0, err
 	}
 	return s.store.DeleteBefore(ctx, e.subqueue(), req.Before, limit)

@@ -71,7 +71,7 @@ func (req ReceiveRequest) receiver(p *Participant) *Receiver {
 // Each delivery counts, except in the dead-letter subqueue. A message that has had all its
 // deliveries is dead-lettered instead, and one whose time to live has ended is not delivered.
 func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, error) {
-	if err := s.Used(ctx, req.Queue); err != nil {
+	if err := used(ctx, s.Writer, req.Queue); err != nil {
 		return nil, err
 	}
 	c := req.receiver(Key.In(s.Writer))
@@ -85,7 +85,8 @@ func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, err
 func (w *Participant) serveReceivers(t *db.Tx) error {
 	var due []queue.Subqueue
 	for subqueue := range w.Waiters {
-		// A look for nobody would let the next one wait for the one after.
+		// Without a receiver there is no scan. A scan would find the subqueue empty, and the next
+		// receiver would then wait until it is scanned again.
 		if w.HasWaiters(subqueue) && w.Due(subqueue, t.Now) {
 			due = append(due, subqueue)
 		}
@@ -249,7 +250,8 @@ func (t *Tx) TakeReady(from Source, c *Receiver) error {
 	}
 }
 
-// readyForOne reads up to limit messages that are ready for a receiver. tooLarge says that the next would be too much.
+// readyForOne reads up to limit messages that are ready for a receiver. tooLarge reports that the
+// next message would exceed its bytes.
 func (t *Tx) readyForOne(from *Source, c *Receiver, limit int) (found []Message, tooLarge bool, err error) {
 	bytes := c.bytes
 	err = t.prepReady(*from, c, limit).Each(func(r driver.Row) error {
@@ -286,7 +288,8 @@ const (
 	maxReadyBytes    = 16 << 20
 )
 
-// readyForMany is readyForOne where a statement costs a round trip. It reads for all who wait in the subqueue.
+// readyForMany is readyForOne where a statement costs a round trip. It reads once for all
+// receivers that wait in the subqueue.
 func (t *Tx) readyForMany(from Source, c *Receiver, limit int) (found []Message, tooLarge bool, err error) {
 	ready := t.ready[from.subqueue]
 	if ready == nil {
@@ -325,7 +328,7 @@ func (t *Tx) readReady(from Source, c *Receiver, ready *readyMessages) error {
 		}
 	}
 	wanted, bytes = max(c.Max, min(wanted, maxReadyMessages)), max(c.MaxBytes, min(bytes, maxReadyBytes))
-	places := map[int64]int64{} // for the join need not keep the order
+	places := map[int64]int64{} // the join need not keep the order
 	err := t.Prep(sqlReadyForMany).Int(int64(from.subqueue)).Int(from.rank).Int(from.before).Int(int64(wanted)).Int(bytes).Each(func(r driver.Row) error {
 		ready.list = append(ready.list, readMessage(r, t.Now))
 		places[r.Int(columnSeq)] = r.Int(columnPlace)

@@ -11,8 +11,8 @@ import (
 // deadStep is how many dead letters one transaction redrives or purges.
 const deadStep = 200
 
-// Message returns one message of an entity, in any state, without receiving it.
-func (s *Service) Message(ctx context.Context, tenant, path string, seq int64) (m forebay.Message, err error) {
+// Get returns one message of an entity, in any state, without receiving it.
+func (s Messages) Get(ctx context.Context, tenant, path string, seq int64) (m forebay.Message, err error) {
 	messages, _, err := s.Peek(ctx, tenant, path, PeekFilter{From: seq, Limit: 1})
 	if err == nil && (len(messages) == 0 || messages[0].SequenceNumber != seq) {
 		err = forebay.ErrNotFound
@@ -25,30 +25,30 @@ func (s *Service) Message(ctx context.Context, tenant, path string, seq int64) (
 
 // Redrive sends dead letters of a queue or subscription back to it. Each gets a new sequence
 // number and a delivery count of 0. path may name the entity or its dead-letter subqueue.
-func (s *Service) Redrive(ctx context.Context, tenant, path string, req forebay.RedriveMessagesRequest) (report forebay.RedrivenMessages, err error) {
+func (s DeadLetters) Redrive(ctx context.Context, tenant, path string, req forebay.RedriveMessagesRequest) (report forebay.RedrivenMessages, err error) {
 	edit, err := s.edit(req)
 	if err != nil {
 		return report, err
 	}
-	report.Redriven, report.UpTo, err = s.eachDead(ctx, tenant, path, req.DeadMessageFilter, func(q MessageQueue, sel DeadMessages) (DeadStep, error) {
-		return s.store.RedriveDead(ctx, q, sel, edit)
+	report.Redriven, report.UpTo, err = s.each(ctx, tenant, path, req.DeadMessageFilter, func(q MessageQueue, sel DeadMessages) (DeadStep, error) {
+		return s.store.DeadLetters().Redrive(ctx, q, sel, edit)
 	})
 	report.More = report.UpTo > 0
 	return report, err
 }
 
-// PurgeDead deletes dead letters of a queue or subscription.
-func (s *Service) PurgeDead(ctx context.Context, tenant, path string, filter forebay.DeadMessageFilter) (report forebay.PurgedMessages, err error) {
-	report.Purged, report.UpTo, err = s.eachDead(ctx, tenant, path, filter, func(q MessageQueue, sel DeadMessages) (DeadStep, error) {
-		return s.store.PurgeDead(ctx, q, sel)
+// Purge deletes dead letters of a queue or subscription.
+func (s DeadLetters) Purge(ctx context.Context, tenant, path string, filter forebay.DeadMessageFilter) (report forebay.PurgedMessages, err error) {
+	report.Purged, report.UpTo, err = s.each(ctx, tenant, path, filter, func(q MessageQueue, sel DeadMessages) (DeadStep, error) {
+		return s.store.DeadLetters().Purge(ctx, q, sel)
 	})
 	report.More = report.UpTo > 0
 	return report, err
 }
 
-// eachDead takes steps over the selected dead letters until all are done, or as many as one call
+// each takes steps over the selected dead letters until all are done, or as many as one call
 // may take. If more may be left, upTo is the highest number that they can have.
-func (s *Service) eachDead(ctx context.Context, tenant, path string, f forebay.DeadMessageFilter, do func(MessageQueue, DeadMessages) (DeadStep, error)) (done int, upTo int64, err error) {
+func (s DeadLetters) each(ctx context.Context, tenant, path string, f forebay.DeadMessageFilter, do func(MessageQueue, DeadMessages) (DeadStep, error)) (done int, upTo int64, err error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
 		return 0, 0, err
@@ -75,7 +75,7 @@ func (s *Service) eachDead(ctx context.Context, tenant, path string, f forebay.D
 	}
 	if f.DryRun {
 		do = func(q MessageQueue, sel DeadMessages) (DeadStep, error) {
-			return s.store.CountDead(ctx, q, sel)
+			return s.store.DeadLetters().Count(ctx, q, sel)
 		}
 	}
 	sel := DeadMessages{Numbers: f.SequenceNumbers, Reason: f.Reason, Until: f.UpTo}
@@ -94,7 +94,7 @@ func (s *Service) eachDead(ctx context.Context, tenant, path string, f forebay.D
 }
 
 // edit returns the function that changes a message as asked for; nil: nothing is to be changed.
-func (s *Service) edit(req forebay.RedriveMessagesRequest) (func(*MessageContent) error, error) {
+func (s DeadLetters) edit(req forebay.RedriveMessagesRequest) (func(*MessageContent) error, error) {
 	e := req.Edit
 	switch {
 	case e == nil:

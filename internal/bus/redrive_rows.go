@@ -39,9 +39,9 @@ WHERE b.lane = ?1 AND b.seq > ?3 AND b.seq <= ?5 ORDER BY b.seq LIMIT ?4 + 0`
 	sqlLastDead    = `SELECT seq FROM bodies WHERE lane = ? ORDER BY seq DESC LIMIT 1 + 0`
 )
 
-// CountDead counts the selected messages, up to the selection's limit. The step's Done is their
+// Count counts the selected messages, up to the selection's limit. The step's Done is their
 // number.
-func (s *Store) CountDead(ctx context.Context, q MessageQueue, sel DeadMessages) (step DeadStep, err error) {
+func (s DeadLetterStore) Count(ctx context.Context, q MessageQueue, sel DeadMessages) (step DeadStep, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		var seqs []int64
 		seqs, step, err = deadMessages(c, q.Subqueue(true), sel, c.Now())
@@ -51,21 +51,21 @@ func (s *Store) CountDead(ctx context.Context, q MessageQueue, sel DeadMessages)
 	return step, err
 }
 
-// PurgeDead deletes selected messages of the queue's dead-letter subqueue, as many as one step
+// Purge deletes selected messages of the queue's dead-letter subqueue, as many as one step
 // takes.
-func (s *Store) PurgeDead(ctx context.Context, q MessageQueue, sel DeadMessages) (DeadStep, error) {
-	return s.eachDead(ctx, "purge", q, sel, nil, func(t *Tx, _ MessageQueue, seq int64) error { return t.DeleteMessage(seq) })
+func (s DeadLetterStore) Purge(ctx context.Context, q MessageQueue, sel DeadMessages) (DeadStep, error) {
+	return s.each(ctx, "purge", q, sel, nil, func(t *Tx, _ MessageQueue, seq int64) error { return t.DeleteMessage(seq) })
 }
 
-// RedriveDead sends selected messages of the queue's dead-letter subqueue back to the queue, as
+// Redrive sends selected messages of the queue's dead-letter subqueue back to the queue, as
 // many as one step takes. Each gets a new number, a delivery count of 0 and a new time to live.
 // edit, if not nil, changes its content.
-func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessages, edit func(*MessageContent) error) (DeadStep, error) {
+func (s DeadLetterStore) Redrive(ctx context.Context, q MessageQueue, sel DeadMessages, edit func(*MessageContent) error) (DeadStep, error) {
 	var changed map[string]any
 	if edit != nil {
 		changed = map[string]any{"edited": true}
 	}
-	return s.eachDead(ctx, "redrive", q, sel, changed, func(t *Tx, q MessageQueue, seq int64) error {
+	return s.each(ctx, "redrive", q, sel, changed, func(t *Tx, q MessageQueue, seq int64) error {
 		a, err := arrivalOf(t.Conn, seq, t.Now)
 		if err == nil && edit != nil {
 			a.share = nil
@@ -90,8 +90,8 @@ func (s *Store) RedriveDead(ctx context.Context, q MessageQueue, sel DeadMessage
 	})
 }
 
-// eachDead does one step. also is added to the detail of its audit entry.
-func (s *Store) eachDead(ctx context.Context, verb string, q MessageQueue, sel DeadMessages, also map[string]any, do func(*Tx, MessageQueue, int64) error) (DeadStep, error) {
+// each does one step. also is added to the detail of its audit entry.
+func (s DeadLetterStore) each(ctx context.Context, verb string, q MessageQueue, sel DeadMessages, also map[string]any, do func(*Tx, MessageQueue, int64) error) (DeadStep, error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: sel.Limit}, func(t *Tx) (step DeadStep, err error) {
 		now, found, err := t.MessageQueue(q.No)
 		if err == nil && !found {

@@ -13,7 +13,7 @@ import (
 func bodies(t *testing.T, b *Service, path string) (list []string) {
 	t.Helper()
 	for from := int64(0); ; {
-		messages, next, err := b.Peek(t.Context(), "acme", path, PeekFilter{From: from, Limit: 100})
+		messages, next, err := b.Messages.Peek(t.Context(), "acme", path, PeekFilter{From: from, Limit: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func bodies(t *testing.T, b *Service, path string) (list []string) {
 func deadLetterAll(t *testing.T, b *Service, path, reason string) (numbers []int64) {
 	t.Helper()
 	for {
-		got, err := b.Receive(t.Context(), "acme", path, forebay.ReceiveRequest{MaxMessages: 100})
+		got, err := b.Messages.Receive(t.Context(), "acme", path, forebay.ReceiveRequest{MaxMessages: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func deadLetterAll(t *testing.T, b *Service, path, reason string) (numbers []int
 				t.Errorf("a received message is %s", m.State)
 			}
 			numbers = append(numbers, m.SequenceNumber)
-			if err := b.DeadLetter(t.Context(), "acme", path, m.LockToken, forebay.Settlement{Reason: reason}); err != nil {
+			if err := b.Messages.DeadLetter(t.Context(), "acme", path, m.LockToken, forebay.Settlement{Reason: reason}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -58,19 +58,19 @@ func testDeadLettersAreFoundByReason(t *testing.T, b *Service) {
 		for i := range many {
 			many[i] = text("other")
 		}
-		if _, err := b.Send(ctx, "acme", "orders", many); err != nil {
+		if _, err := b.Messages.Send(ctx, "acme", "orders", many); err != nil {
 			t.Fatal(err)
 		}
 	}
 	deadLetterAll(t, b, "orders", "other")
-	if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{text("1"), text("2"), text("3")}); err != nil {
+	if _, err := b.Messages.Send(ctx, "acme", "orders", []forebay.NewMessage{text("1"), text("2"), text("3")}); err != nil {
 		t.Fatal(err)
 	}
 	numbers := deadLetterAll(t, b, "orders", "bad")
 	var found []int64
 	pages := 0
 	for from := int64(0); ; pages++ {
-		messages, next, err := b.Peek(ctx, "acme", "orders/$deadletterqueue", PeekFilter{From: from, Reason: "bad", Limit: 2})
+		messages, next, err := b.Messages.Peek(ctx, "acme", "orders/$deadletterqueue", PeekFilter{From: from, Reason: "bad", Limit: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func testDeadLettersAreFoundByReason(t *testing.T, b *Service) {
 	if !slices.Equal(found, numbers) || pages != 2 {
 		t.Errorf("found %v of %v on %d pages before the last", found, numbers, pages)
 	}
-	if _, _, err := b.Peek(ctx, "acme", "orders", PeekFilter{Reason: "bad"}); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
+	if _, _, err := b.Messages.Peek(ctx, "acme", "orders", PeekFilter{Reason: "bad"}); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
 		t.Errorf("a queue by the reason of its dead letters: %v", err)
 	}
 }
@@ -96,25 +96,25 @@ func testDeadLettersAreMended(t *testing.T, b *Service) {
 		many = append(many, text(fmt.Sprintf("%03d", i)))
 	}
 	for range 3 { // more than one step takes
-		if _, err := b.Send(ctx, "acme", "orders", many); err != nil {
+		if _, err := b.Messages.Send(ctx, "acme", "orders", many); err != nil {
 			t.Fatal(err)
 		}
 	}
 	deadLetterAll(t, b, "orders", "Bad")
-	if _, err := b.Send(ctx, "acme", "orders", []forebay.NewMessage{{MessageID: "odd", Body: many[0].Body, Properties: forebay.Properties{"n": int64(1)}}}); err != nil {
+	if _, err := b.Messages.Send(ctx, "acme", "orders", []forebay.NewMessage{{MessageID: "odd", Body: many[0].Body, Properties: forebay.Properties{"n": int64(1)}}}); err != nil {
 		t.Fatal(err)
 	}
 	odd := deadLetterAll(t, b, "orders", "Odd")
-	held, err := b.Receive(ctx, "acme", "orders/$deadletterqueue", forebay.ReceiveRequest{})
+	held, err := b.Messages.Receive(ctx, "acme", "orders/$deadletterqueue", forebay.ReceiveRequest{})
 	if err != nil || len(held) != 1 {
 		t.Fatal(held, err)
 	}
-	if m, err := b.Message(ctx, "acme", "orders/$deadletterqueue", held[0].SequenceNumber); err != nil || m.State != forebay.MessageLocked || m.LockedUntil == nil {
+	if m, err := b.Messages.Get(ctx, "acme", "orders/$deadletterqueue", held[0].SequenceNumber); err != nil || m.State != forebay.MessageLocked || m.LockedUntil == nil {
 		t.Errorf("a locked dead letter is %+v (%v)", m, err)
 	}
 	redrive := func(filter forebay.DeadMessageFilter, edit *forebay.MessageEdit) forebay.RedrivenMessages {
 		t.Helper()
-		report, err := b.Redrive(ctx, "acme", "orders", forebay.RedriveMessagesRequest{DeadMessageFilter: filter, Edit: edit})
+		report, err := b.DeadLetters.Redrive(ctx, "acme", "orders", forebay.RedriveMessagesRequest{DeadMessageFilter: filter, Edit: edit})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func testDeadLettersAreMended(t *testing.T, b *Service) {
 	if got := bodies(t, b, "orders"); !slices.Equal(got, want) {
 		t.Errorf("%d messages are back, or not in their order", len(got))
 	}
-	if q, err := b.Queue(ctx, "acme", "orders"); err != nil || q.Active != 299 || q.DeadLetter != 2 {
+	if q, err := b.Queues.Get(ctx, "acme", "orders"); err != nil || q.Active != 299 || q.DeadLetter != 2 {
 		t.Errorf("counts %+v (%v)", q, err)
 	}
 	fixed := "fixed"
@@ -143,7 +143,7 @@ func testDeadLettersAreMended(t *testing.T, b *Service) {
 	var last forebay.Message
 	for from := int64(1); from != 0 && err == nil; {
 		var back []forebay.Message
-		if back, from, err = b.Peek(ctx, "acme", "orders", PeekFilter{From: from, Limit: 100}); err == nil {
+		if back, from, err = b.Messages.Peek(ctx, "acme", "orders", PeekFilter{From: from, Limit: 100}); err == nil {
 			last = back[len(back)-1]
 		}
 	}
@@ -151,10 +151,10 @@ func testDeadLettersAreMended(t *testing.T, b *Service) {
 		t.Errorf("the mended message is %+v (%v)", last, err)
 	}
 	// A stale token settles nothing of what was dealt with since.
-	if err := b.Abandon(ctx, "acme", "orders/$deadletterqueue", held[0].LockToken, forebay.Settlement{}); err != nil {
+	if err := b.Messages.Abandon(ctx, "acme", "orders/$deadletterqueue", held[0].LockToken, forebay.Settlement{}); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := b.PurgeDead(ctx, "acme", "orders/$deadletterqueue", forebay.DeadMessageFilter{All: true}); err != nil || r.Purged != 1 || r.More {
+	if r, err := b.DeadLetters.Purge(ctx, "acme", "orders/$deadletterqueue", forebay.DeadMessageFilter{All: true}); err != nil || r.Purged != 1 || r.More {
 		t.Errorf("purged %+v (%v)", r, err)
 	}
 	if got := bodies(t, b, "orders/$deadletterqueue"); len(got) != 0 {
@@ -173,7 +173,7 @@ func testDeadLettersAreMended(t *testing.T, b *Service) {
 		"two bodies":         {filter: forebay.DeadMessageFilter{SequenceNumbers: odd}, edit: &forebay.MessageEdit{Body: &fixed, BodyBase64: []byte("x")}},
 		"too many at a time": {filter: forebay.DeadMessageFilter{SequenceNumbers: make([]int64, 101)}},
 	} {
-		if _, err := b.Redrive(ctx, "acme", "orders", forebay.RedriveMessagesRequest{DeadMessageFilter: c.filter, Edit: c.edit}); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
+		if _, err := b.DeadLetters.Redrive(ctx, "acme", "orders", forebay.RedriveMessagesRequest{DeadMessageFilter: c.filter, Edit: c.edit}); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -189,7 +189,7 @@ func testDeadLettersAreMended(t *testing.T, b *Service) {
 		t.Errorf("then %+v, where 10 were left and %d had died again", next, len(died))
 	}
 	again = slices.Concat(died, deadLetterAll(t, b, "orders", "Again"))
-	if _, err := b.Redrive(ctx, "acme", "orders", forebay.RedriveMessagesRequest{DeadMessageFilter: forebay.DeadMessageFilter{SequenceNumbers: again[:1]},
+	if _, err := b.DeadLetters.Redrive(ctx, "acme", "orders", forebay.RedriveMessagesRequest{DeadMessageFilter: forebay.DeadMessageFilter{SequenceNumbers: again[:1]},
 		Edit: &forebay.MessageEdit{Body: &large}}); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {
 		t.Errorf("an edit that is too large: %v", err)
 	}
@@ -209,46 +209,46 @@ func bodiesOf(messages []forebay.NewMessage) (list []string) {
 // body.
 func testDeadLettersOfSubscriptions(t *testing.T, b *Service) {
 	ctx := t.Context()
-	if _, _, err := b.PutTopic(ctx, "acme", "news", forebay.TopicSettings{}); err != nil {
+	if _, _, err := b.Topics.Put(ctx, "acme", "news", forebay.TopicSettings{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"eu", "us"} {
 		settings := forebay.SubscriptionSettings{}
 		sessions := name == "us"
 		settings.RequiresSession = &sessions
-		if _, _, err := b.PutSubscription(ctx, "acme", "news", name, settings); err != nil {
+		if _, _, err := b.Subscriptions.Put(ctx, "acme", "news", name, settings); err != nil {
 			t.Fatal(err)
 		}
 	}
 	body := strings.Repeat("b", 900)
-	if _, err := b.Publish(ctx, "acme", "news", []forebay.NewMessage{{Body: &body, SessionID: "s"}}); err != nil {
+	if _, err := b.Messages.Publish(ctx, "acme", "news", []forebay.NewMessage{{Body: &body, SessionID: "s"}}); err != nil {
 		t.Fatal(err)
 	}
 	eu, us := "news/subscriptions/eu", "news/subscriptions/us"
 	numbers := deadLetterAll(t, b, eu, "Bad")
 	fixed := "fixed"
-	if r, err := b.Redrive(ctx, "acme", eu, forebay.RedriveMessagesRequest{DeadMessageFilter: forebay.DeadMessageFilter{SequenceNumbers: numbers}, Edit: &forebay.MessageEdit{Body: &fixed}}); err != nil || r.Redriven != 1 {
+	if r, err := b.DeadLetters.Redrive(ctx, "acme", eu, forebay.RedriveMessagesRequest{DeadMessageFilter: forebay.DeadMessageFilter{SequenceNumbers: numbers}, Edit: &forebay.MessageEdit{Body: &fixed}}); err != nil || r.Redriven != 1 {
 		t.Fatal(r, err)
 	}
-	session, found, err := b.AcceptSession(ctx, "acme", us, forebay.AcceptSessionRequest{})
+	session, found, err := b.Sessions.Accept(ctx, "acme", us, forebay.AcceptSessionRequest{})
 	if err != nil || !found {
 		t.Fatal(found, err)
 	}
-	got, err := b.ReceiveSession(ctx, "acme", us, session.SessionToken, forebay.ReceiveRequest{})
+	got, err := b.Messages.ReceiveSession(ctx, "acme", us, session.SessionToken, forebay.ReceiveRequest{})
 	if err != nil || len(got) != 1 || *got[0].Body != body {
 		t.Fatal(got, err)
 	}
-	if err := b.DeadLetter(ctx, "acme", us, got[0].LockToken, forebay.Settlement{Reason: "Bad"}); err != nil {
+	if err := b.Messages.DeadLetter(ctx, "acme", us, got[0].LockToken, forebay.Settlement{Reason: "Bad"}); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := b.Redrive(ctx, "acme", us, forebay.RedriveMessagesRequest{DeadMessageFilter: forebay.DeadMessageFilter{All: true}}); err != nil || r.Redriven != 1 {
+	if r, err := b.DeadLetters.Redrive(ctx, "acme", us, forebay.RedriveMessagesRequest{DeadMessageFilter: forebay.DeadMessageFilter{All: true}}); err != nil || r.Redriven != 1 {
 		t.Fatal(r, err)
 	}
 	if got := bodies(t, b, eu); !slices.Equal(got, []string{"fixed"}) {
 		t.Errorf("one subscription has %q", got)
 	}
 	// The message is in its session again.
-	if got, err := b.ReceiveSession(ctx, "acme", us, session.SessionToken, forebay.ReceiveRequest{}); err != nil || len(got) != 1 || *got[0].Body != body {
+	if got, err := b.Messages.ReceiveSession(ctx, "acme", us, session.SessionToken, forebay.ReceiveRequest{}); err != nil || len(got) != 1 || *got[0].Body != body {
 		t.Errorf("the other has %+v (%v)", got, err)
 	}
 }

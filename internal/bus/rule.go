@@ -9,9 +9,9 @@ import (
 
 var errNoRule = &forebay.Error{Code: forebay.CodeNotFound, Field: "rule", Message: "there is no such rule"}
 
-// PutRule adds a rule to a subscription, or replaces the one of that name. It applies to messages
+// Put adds a rule to a subscription, or replaces the one of that name. It applies to messages
 // sent from then on.
-func (s *Service) PutRule(ctx context.Context, tenant, topic, subscription, name string, settings forebay.RuleSettings) (rule forebay.Rule, created bool, err error) {
+func (s Rules) Put(ctx context.Context, tenant, topic, subscription, name string, settings forebay.RuleSettings) (rule forebay.Rule, created bool, err error) {
 	q, err := s.subscription(ctx, tenant, topic, subscription)
 	if err != nil {
 		return rule, false, err
@@ -24,7 +24,7 @@ func (s *Service) PutRule(ctx context.Context, tenant, topic, subscription, name
 		return rule, false, err
 	}
 	defer done()
-	stored, created, err := s.store.PutRule(ctx, q, Rule{Name: name, Settings: settings},
+	stored, created, err := s.store.Rules().Put(ctx, q, Rule{Name: name, Settings: settings},
 		RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters})
 	return ruleOf(stored), created, err
 }
@@ -33,13 +33,13 @@ func ruleOf(r Rule) forebay.Rule {
 	return forebay.Rule{Name: r.Name, RuleSettings: r.Settings, CreatedAt: r.CreatedAt}
 }
 
-// Rules returns a subscription's rules by name.
-func (s *Service) Rules(ctx context.Context, tenant, topic, subscription string) ([]forebay.Rule, error) {
+// List returns a subscription's rules by name.
+func (s Rules) List(ctx context.Context, tenant, topic, subscription string) ([]forebay.Rule, error) {
 	q, err := s.subscription(ctx, tenant, topic, subscription)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.store.Rules(ctx, q)
+	stored, err := s.store.Rules().List(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -50,9 +50,9 @@ func (s *Service) Rules(ctx context.Context, tenant, topic, subscription string)
 	return rules, nil
 }
 
-// Rule returns one rule.
-func (s *Service) Rule(ctx context.Context, tenant, topic, subscription, name string) (forebay.Rule, error) {
-	rules, err := s.Rules(ctx, tenant, topic, subscription)
+// Get returns one rule.
+func (s Rules) Get(ctx context.Context, tenant, topic, subscription, name string) (forebay.Rule, error) {
+	rules, err := s.List(ctx, tenant, topic, subscription)
 	if err != nil {
 		return forebay.Rule{}, err
 	}
@@ -64,13 +64,13 @@ func (s *Service) Rule(ctx context.Context, tenant, topic, subscription, name st
 	return forebay.Rule{}, errNoRule
 }
 
-// DeleteRule removes a rule. A subscription without rules selects nothing.
-func (s *Service) DeleteRule(ctx context.Context, tenant, topic, subscription, name string) error {
+// Delete removes a rule. A subscription without rules selects nothing.
+func (s Rules) Delete(ctx context.Context, tenant, topic, subscription, name string) error {
 	q, err := s.subscription(ctx, tenant, topic, subscription)
 	if err != nil {
 		return err
 	}
-	deleted, err := s.store.DeleteRule(ctx, q, name)
+	deleted, err := s.store.Rules().Delete(ctx, q, name)
 	if err == nil && !deleted {
 		return errNoRule
 	}

@@ -16,8 +16,8 @@ type Rule = rules.Rule
 // RuleLimits is how many rules there may be.
 type RuleLimits = rules.Limits
 
-// PutRule adds a rule to a subscription, or replaces the one of that name. created reports which.
-func (s *Store) PutRule(ctx context.Context, sub MessageQueue, r Rule, limits RuleLimits) (stored Rule, created bool, err error) {
+// Put adds a rule to a subscription, or replaces the one of that name. created reports which.
+func (s RuleStore) Put(ctx context.Context, sub MessageQueue, r Rule, limits RuleLimits) (stored Rule, created bool, err error) {
 	type put struct {
 		Rule
 		created bool
@@ -113,8 +113,8 @@ func (t *Tx) InsertRule(queue int64, r Rule) error {
 		Int(queue).Text(r.Name).Int(driver.BoolInt(r.Settings.SQLFilter != "")).Blob(settings).Int(at).Exec()
 }
 
-// DeleteRule removes a rule and reports whether it was there.
-func (s *Store) DeleteRule(ctx context.Context, sub MessageQueue, name string) (deleted bool, err error) {
+// Delete removes a rule and reports whether it was there.
+func (s RuleStore) Delete(ctx context.Context, sub MessageQueue, name string) (deleted bool, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: sub.Tenant, Rows: entityRows}, func(t *Tx) (bool, error) {
 		q, found, err := t.MessageQueue(sub.No)
 		if err != nil {
@@ -142,8 +142,8 @@ func ruleAudit(ctx context.Context, verb string, sub MessageQueue, name string, 
 
 const sqlRules = "SELECT name, settings, created_at FROM rules WHERE queue = ? ORDER BY name"
 
-// Rules returns a subscription's rules by name.
-func (s *Store) Rules(ctx context.Context, sub MessageQueue) (rules []Rule, err error) {
+// List returns a subscription's rules by name.
+func (s RuleStore) List(ctx context.Context, sub MessageQueue) (rules []Rule, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		return c.Prep(sqlRules).Int(sub.No).Each(func(r driver.Row) error {
 			rule := Rule{Name: r.Text(0), CreatedAt: driver.FromMillis(r.Int(2))}

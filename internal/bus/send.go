@@ -10,7 +10,7 @@ import (
 )
 
 // Send stores the messages, all or none of them, and returns once they are on disk.
-func (s *Service) Send(ctx context.Context, tenant, path string, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
+func (s Messages) Send(ctx context.Context, tenant, path string, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func (s *Service) Send(ctx context.Context, tenant, path string, messages []fore
 }
 
 // sendTo sends to a queue or a topic.
-func (s *Service) sendTo(ctx context.Context, tenant string, q MessageQueue, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
+func (s Messages) sendTo(ctx context.Context, tenant string, q MessageQueue, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
 	if len(messages) < 1 || len(messages) > forebay.MaxMessagesPerCall {
 		return nil, forebay.Invalid("messages", "must be 1 to %d", forebay.MaxMessagesPerCall)
 	}
@@ -67,7 +67,7 @@ func inMessage(err error, i, of int) error {
 }
 
 // CancelScheduled removes a message that was scheduled under that number and is not active yet.
-func (s *Service) CancelScheduled(ctx context.Context, tenant, path string, seq int64) error {
+func (s Messages) CancelScheduled(ctx context.Context, tenant, path string, seq int64) error {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
 		return err

@@ -117,7 +117,7 @@ func (t *Tx) sendOn(q MessageQueue, messages []MessageContent, judged *judgement
 		}
 	}
 	for i := range messages {
-		// Of what is sent on to a topic, the rest waits in the queue where this is all that a transaction should make.
+		// The transaction has made as many copies as it should. The rest waits in the queue.
 		if !waits && i > 0 && q.ForwardTo != "" && !q.RequiresSession && t.copied.Full() {
 			if waits, err = true, t.markQueueDue(q.No, t.Now); err != nil {
 				return sent{}, err

@@ -9,9 +9,9 @@ import (
 	"github.com/forebayhq/forebay/internal/bus/message"
 )
 
-// AcceptSession locks the session asked for, or else the one that has waited longest for a
+// Accept locks the session asked for, or else the one that has waited longest for a
 // receiver. It waits for a session as long as the request says. found is false if there is none.
-func (s *Service) AcceptSession(ctx context.Context, tenant, path string, req forebay.AcceptSessionRequest) (session forebay.Session, found bool, err error) {
+func (s Sessions) Accept(ctx context.Context, tenant, path string, req forebay.AcceptSessionRequest) (session forebay.Session, found bool, err error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
 		return session, false, err
@@ -38,7 +38,7 @@ func (s *Service) AcceptSession(ctx context.Context, tenant, path string, req fo
 		return session, false, err
 	}
 	defer done()
-	accepted, err := s.store.AcceptSession(ctx, e.MessageQueue, req.SessionID)
+	accepted, err := s.store.Sessions().Accept(ctx, e.MessageQueue, req.SessionID)
 	if err != nil {
 		return session, false, err
 	}
@@ -47,13 +47,13 @@ func (s *Service) AcceptSession(ctx context.Context, tenant, path string, req fo
 
 var errNoSessions = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "has no sessions; receive its messages directly"}
 
-func (s *Service) acceptNext(ctx context.Context, e entity, limit time.Duration) (session forebay.Session, found bool, err error) {
+func (s Sessions) acceptNext(ctx context.Context, e entity, limit time.Duration) (session forebay.Session, found bool, err error) {
 	waiting, cancel := ctx, func() {}
 	if limit > 0 {
 		waiting, cancel = context.WithTimeout(ctx, limit)
 	}
 	defer cancel()
-	accepted, err := s.store.AcceptNextSession(waiting, e.MessageQueue, limit > 0)
+	accepted, err := s.store.Sessions().AcceptNext(waiting, e.MessageQueue, limit > 0)
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return session, false, nil
 	}
@@ -63,7 +63,7 @@ func (s *Service) acceptNext(ctx context.Context, e entity, limit time.Duration)
 	if ctx.Err() != nil { // nobody would ever see this lock
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undeliverTime)
 		defer cancel()
-		return session, false, errors.Join(ctx.Err(), s.store.CloseSession(closing, e.MessageQueue, accepted.SessionLock))
+		return session, false, errors.Join(ctx.Err(), s.store.Sessions().Close(closing, e.MessageQueue, accepted.SessionLock))
 	}
 	return sessionOf(*accepted), true, nil
 }
@@ -73,7 +73,7 @@ func sessionOf(s Session) forebay.Session {
 }
 
 // session finds the queue and the lock that a session token stands for.
-func (s *Service) session(ctx context.Context, tenant, path, token string) (e entity, lock SessionLock, err error) {
+func (s *entities) session(ctx context.Context, tenant, path, token string) (e entity, lock SessionLock, err error) {
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err
 	}
@@ -84,7 +84,7 @@ func (s *Service) session(ctx context.Context, tenant, path, token string) (e en
 // ReceiveSession is Receive for the messages of a session, in the order of their numbers. Their
 // locks last as long as the session's. It returns forebay.ErrSessionLockLost once that lock has
 // ended.
-func (s *Service) ReceiveSession(ctx context.Context, tenant, path, token string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
+func (s Messages) ReceiveSession(ctx context.Context, tenant, path, token string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
 	e, lock, err := s.session(ctx, tenant, path, token)
 	if err != nil {
 		return nil, err
@@ -95,38 +95,38 @@ func (s *Service) ReceiveSession(ctx context.Context, tenant, path, token string
 	return s.receive(ctx, e, &lock, req)
 }
 
-// RenewSession extends the session's lock by the queue's lock duration from now and returns when
+// Renew extends the session's lock by the queue's lock duration from now and returns when
 // it will end.
-func (s *Service) RenewSession(ctx context.Context, tenant, path, token string) (until time.Time, err error) {
+func (s Sessions) Renew(ctx context.Context, tenant, path, token string) (until time.Time, err error) {
 	e, lock, err := s.session(ctx, tenant, path, token)
 	if err != nil {
 		return until, err
 	}
-	return s.store.RenewSession(ctx, e.MessageQueue, lock)
+	return s.store.Sessions().Renew(ctx, e.MessageQueue, lock)
 }
 
-// CloseSession gives a session back. Messages that were received and not settled can be received
+// Close gives a session back. Messages that were received and not settled can be received
 // again at once, as if never delivered.
-func (s *Service) CloseSession(ctx context.Context, tenant, path, token string) error {
+func (s Sessions) Close(ctx context.Context, tenant, path, token string) error {
 	e, lock, err := s.session(ctx, tenant, path, token)
 	if err != nil {
 		return err
 	}
-	return s.store.CloseSession(ctx, e.MessageQueue, lock)
+	return s.store.Sessions().Close(ctx, e.MessageQueue, lock)
 }
 
-// SessionState returns what the receivers of the session last set.
-func (s *Service) SessionState(ctx context.Context, tenant, path, token string) (forebay.SessionState, error) {
+// State returns what the receivers of the session last set.
+func (s Sessions) State(ctx context.Context, tenant, path, token string) (forebay.SessionState, error) {
 	e, lock, err := s.session(ctx, tenant, path, token)
 	if err != nil {
 		return forebay.SessionState{}, err
 	}
-	state, err := s.store.SessionState(ctx, e.MessageQueue, lock)
+	state, err := s.store.Sessions().State(ctx, e.MessageQueue, lock)
 	return forebay.SessionState{State: state}, err
 }
 
-// SetSessionState stores a state for the receivers of the session.
-func (s *Service) SetSessionState(ctx context.Context, tenant, path, token string, state forebay.SessionState) error {
+// SetState stores a state for the receivers of the session.
+func (s Sessions) SetState(ctx context.Context, tenant, path, token string, state forebay.SessionState) error {
 	e, lock, err := s.session(ctx, tenant, path, token)
 	if err != nil {
 		return err
@@ -139,11 +139,11 @@ func (s *Service) SetSessionState(ctx context.Context, tenant, path, token strin
 		return err
 	}
 	defer done()
-	return s.store.SetSessionState(ctx, e.MessageQueue, lock, state.State)
+	return s.store.Sessions().SetState(ctx, e.MessageQueue, lock, state.State)
 }
 
-// RequiresSession reports whether a queue or subscription requires sessions.
-func (s *Service) RequiresSession(ctx context.Context, tenant, path string) (bool, error) {
+// Required reports whether a queue or subscription requires sessions.
+func (s Sessions) Required(ctx context.Context, tenant, path string) (bool, error) {
 	e, err := s.entity(ctx, tenant, path)
 	return e.RequiresSession && !e.deadLetter, err
 }

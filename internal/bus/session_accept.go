@@ -181,11 +181,12 @@ func (t *Tx) releaseSession(no int64, has sessionContents) error {
 
 const sqlNamedSession = "SELECT " + sqlSessionContents + ", s.no, s.state, s.locked_until FROM sessions s WHERE s.queue = ?3 AND s.id = ?4"
 
-// AcceptSession locks the session of that id, whether it has messages or not. It returns
+// Accept locks the session of that id, whether it has messages or not. It returns
 // forebay.ErrSessionLocked while another receiver has it.
-func (s *Store) AcceptSession(ctx context.Context, q MessageQueue, id string) (Session, error) {
+func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (Session, error) {
 	subqueue := q.Subqueue(false)
-	// Of what its last receiver held nothing was asked ahead, but for settlements, which come before.
+	// The messages that the last receiver held are not prefetched. Settlements prefetch some of
+	// them, but they run earlier in the transaction.
 	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Prefetch: prefetchQueue(q.No), MorePrefetch: []driver.Prefetch{
 		driver.NewPrefetch(sqlNamedSession, driver.RowName{Of: "sessions", No: q.No, ID: id}).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(q.No).Text(id)}}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (Session, error) {
@@ -220,10 +221,10 @@ func (s *Store) AcceptSession(ctx context.Context, q MessageQueue, id string) (S
 	})
 }
 
-// AcceptNextSession locks the session that has waited longest for a receiver. If there is none,
+// AcceptNext locks the session that has waited longest for a receiver. If there is none,
 // it waits as long as ctx allows, or returns nil without wait.
-func (s *Store) AcceptNextSession(ctx context.Context, q MessageQueue, wait bool) (*Session, error) {
-	if err := s.Used(ctx, q); err != nil {
+func (s SessionStore) AcceptNext(ctx context.Context, q MessageQueue, wait bool) (*Session, error) {
+	if err := used(ctx, s.Writer, q); err != nil {
 		return nil, err
 	}
 	c := &Receiver{ReceiveRequest: ReceiveRequest{Queue: q, Wait: wait}, participant: Key.In(s.Writer), Subqueue: queue.SubqueueOf(q.No, subqueueSessions),

@@ -8,8 +8,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Sessions returns a page of the sessions of a queue or subscription, by id.
-func (s *Service) Sessions(ctx context.Context, tenant, path, cursor string, limit int) (page forebay.Page[forebay.SessionInfo], err error) {
+// List returns a page of the sessions of a queue or subscription, by id.
+func (s Sessions) List(ctx context.Context, tenant, path, cursor string, limit int) (page forebay.Page[forebay.SessionInfo], err error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
 		return page, err
@@ -22,7 +22,7 @@ func (s *Service) Sessions(ctx context.Context, tenant, path, cursor string, lim
 		return page, &forebay.Error{Code: forebay.CodeInvalidCursor, Field: "cursor", Message: "is not a next_cursor of this list"}
 	}
 	limit = min(max(cmp.Or(limit, forebay.DefaultPageSize), 1), forebay.MaxPageSize)
-	rows, err := s.store.Sessions(ctx, e.MessageQueue, string(after), limit+1)
+	rows, err := s.store.Sessions().List(ctx, e.MessageQueue, string(after), limit+1)
 	if err != nil {
 		return page, err
 	}

@@ -94,9 +94,9 @@ func (t *Tx) sessionHeld(q MessageQueue, l SessionLock) (until int64, err error)
 	return until, t.used(q)
 }
 
-// RenewSession extends a session's lock, and those on its messages, by the queue's lock duration
+// Renew extends a session's lock, and those on its messages, by the queue's lock duration
 // from now and returns when it will end.
-func (s *Store) RenewSession(ctx context.Context, q MessageQueue, l SessionLock) (until time.Time, err error) {
+func (s SessionStore) Renew(ctx context.Context, q MessageQueue, l SessionLock) (until time.Time, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, l.operation(q), func(t *Tx) (time.Time, error) {
 		if _, err := t.sessionHeld(q, l); err != nil {
 			return until, err
@@ -108,9 +108,9 @@ func (s *Store) RenewSession(ctx context.Context, q MessageQueue, l SessionLock)
 
 const sqlCloseSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE s.no = ?3 AND s.queue = ?4 AND s.token = ?5 AND s.locked_until > ?6"
 
-// CloseSession ends a session's lock. The messages that its receiver holds are free again, as if
+// Close ends a session's lock. The messages that its receiver holds are free again, as if
 // never delivered.
-func (s *Store) CloseSession(ctx context.Context, q MessageQueue, l SessionLock) error {
+func (s SessionStore) Close(ctx context.Context, q MessageQueue, l SessionLock) error {
 	// After what settles its messages, some of which it gives back.
 	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Touches: l.row()}
 	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) { return struct{}{}, t.closeSession(q, l) })
@@ -140,8 +140,8 @@ func (t *Tx) closeSession(q MessageQueue, l SessionLock) error {
 	return t.releaseSession(l.No, has)
 }
 
-// SessionState returns what the receivers of a session last set, nil if nothing.
-func (s *Store) SessionState(ctx context.Context, q MessageQueue, l SessionLock) (state []byte, err error) {
+// State returns what the receivers of a session last set, nil if nothing.
+func (s SessionStore) State(ctx context.Context, q MessageQueue, l SessionLock) (state []byte, err error) {
 	o := l.operation(q)
 	o.MorePrefetch = []driver.Prefetch{driver.NewPrefetch(sqlSessionState, l.row()).Int(l.No)}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (state []byte, err error) {
@@ -153,8 +153,8 @@ func (s *Store) SessionState(ctx context.Context, q MessageQueue, l SessionLock)
 	})
 }
 
-// SetSessionState stores the state of a session for this receiver and later ones; nil clears it.
-func (s *Store) SetSessionState(ctx context.Context, q MessageQueue, l SessionLock, state []byte) error {
+// SetState stores the state of a session for this receiver and later ones; nil clears it.
+func (s SessionStore) SetState(ctx context.Context, q MessageQueue, l SessionLock, state []byte) error {
 	_, err := db.TransactIn(ctx, Key, s.Writer, l.operation(q), func(t *Tx) (struct{}, error) {
 		if _, err := t.sessionHeld(q, l); err != nil {
 			return struct{}{}, err

@@ -17,7 +17,7 @@ import (
 const maxDescriptionBytes = 4096
 
 // Complete deletes a message that has been processed.
-func (s *Service) Complete(ctx context.Context, tenant, path, token string) error {
+func (s Messages) Complete(ctx context.Context, tenant, path, token string) error {
 	e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
 	if err != nil {
 		return err
@@ -26,7 +26,7 @@ func (s *Service) Complete(ctx context.Context, tenant, path, token string) erro
 }
 
 // Abandon gives a message back at once. The delivery counts.
-func (s *Service) Abandon(ctx context.Context, tenant, path, token string, how forebay.Settlement) error {
+func (s Messages) Abandon(ctx context.Context, tenant, path, token string, how forebay.Settlement) error {
 	e, lock, err := s.delivery(ctx, tenant, path, token, how)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func (s *Service) Abandon(ctx context.Context, tenant, path, token string, how f
 }
 
 // Release gives a message back at once. The delivery does not count.
-func (s *Service) Release(ctx context.Context, tenant, path, token string) error {
+func (s Messages) Release(ctx context.Context, tenant, path, token string) error {
 	e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (s *Service) Release(ctx context.Context, tenant, path, token string) error
 }
 
 // Defer keeps a message in its queue, where only its sequence number finds it.
-func (s *Service) Defer(ctx context.Context, tenant, path, token string, how forebay.Settlement) error {
+func (s Messages) Defer(ctx context.Context, tenant, path, token string, how forebay.Settlement) error {
 	e, lock, err := s.delivery(ctx, tenant, path, token, how)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (s *Service) Defer(ctx context.Context, tenant, path, token string, how for
 }
 
 // DeadLetter moves a message to the dead-letter subqueue, with a reason and a description.
-func (s *Service) DeadLetter(ctx context.Context, tenant, path, token string, how forebay.Settlement) error {
+func (s Messages) DeadLetter(ctx context.Context, tenant, path, token string, how forebay.Settlement) error {
 	e, lock, err := s.delivery(ctx, tenant, path, token, how)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (s *Service) DeadLetter(ctx context.Context, tenant, path, token string, ho
 }
 
 // Renew extends the lock by the queue's lock duration from now and returns when it will end.
-func (s *Service) Renew(ctx context.Context, tenant, path, token string) (until time.Time, err error) {
+func (s Messages) Renew(ctx context.Context, tenant, path, token string) (until time.Time, err error) {
 	e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
 	if err != nil {
 		return until, err
@@ -87,7 +87,7 @@ func (s *Service) Renew(ctx context.Context, tenant, path, token string) (until 
 // delivery finds the queue and the lock of a settlement, and records that the queue is in use.
 // Changed properties are checked with the message's own later. Checking them here first keeps
 // anything large from the store.
-func (s *Service) delivery(ctx context.Context, tenant, path, token string, how forebay.Settlement) (e entity, lock queue.Lock, err error) {
+func (s Messages) delivery(ctx context.Context, tenant, path, token string, how forebay.Settlement) (e entity, lock queue.Lock, err error) {
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err
 	}
@@ -97,7 +97,7 @@ func (s *Service) delivery(ctx context.Context, tenant, path, token string, how 
 	if err := how.Properties.Check(); err != nil {
 		return e, lock, err
 	}
-	return e, lock, s.store.Used(ctx, e.MessageQueue)
+	return e, lock, used(ctx, s.store.Writer, e.MessageQueue)
 }
 
 func unexplained(how forebay.Settlement) error {
@@ -109,7 +109,7 @@ func unexplained(how forebay.Settlement) error {
 
 // Return gives messages back at once; their deliveries do not count. Messages whose lock has
 // ended stay as they are.
-func (s *Service) Return(ctx context.Context, tenant, path string, tokens []string) error {
+func (s Messages) Return(ctx context.Context, tenant, path string, tokens []string) error {
 	var lane queue.Subqueue
 	locks := make([]queue.Lock, len(tokens))
 	for i, token := range tokens {

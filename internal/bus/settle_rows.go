@@ -152,8 +152,8 @@ const sqlHeld = `
 SELECT m.lane, m.deliveries, m.rank, m.visible, b.expires_at, b.enqueued_at, (SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16)
 FROM messages m JOIN bodies b ON b.seq = m.seq WHERE m.seq = ? AND m.token = ?`
 
-// Held returns the message that the lock holds, and changes its properties. The lock of a session's message ends with that of
-// its session.
+// Held returns the message that the lock holds, and changes its properties. The lock of a
+// session's message ends with the lock of its session.
 func (t *Tx) Held(subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) (m HeldMessage, err error) {
 	found, err := t.Prep(sqlHeld).Int(l.Seq).Int(l.Token).One(func(r driver.Row) {
 		m = HeldMessage{Seq: l.Seq, Subqueue: queue.Subqueue(r.Int(0)), deliveries: int(r.Int(1)), rank: r.Int(2), until: r.Int(3),

@@ -15,6 +15,17 @@ type Store struct {
 	endSlow func() // stops the goroutines that judge slow messages; nil: not started
 }
 
+// Parts of the Store, each with the statements of one subject.
+type (
+	SessionStore    struct{ *queue.Store }
+	DeadLetterStore struct{ *queue.Store } // of messages in dead-letter subqueues
+	RuleStore       struct{ *queue.Store } // of subscriptions' rules
+)
+
+func (s *Store) Sessions() SessionStore       { return SessionStore{s.Store} }
+func (s *Store) DeadLetters() DeadLetterStore { return DeadLetterStore{s.Store} }
+func (s *Store) Rules() RuleStore             { return RuleStore{s.Store} }
+
 func (s *Store) Attach(*db.DB)     {}
 func (s *Store) Join(w *db.Writer) { Key.Join(w, newParticipant(w, queue.Key.In(w), &s.topics)) }
 

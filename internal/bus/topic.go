@@ -35,8 +35,8 @@ func checkEntity(field, name string) error {
 		"with more than dots between slashes, and without /subscriptions", forebay.MaxEntityBytes)
 }
 
-// PutTopic creates a topic, or changes its settings.
-func (s *Service) PutTopic(ctx context.Context, tenant, name string, settings forebay.TopicSettings) (topic forebay.Topic, created bool, err error) {
+// Put creates a topic, or changes its settings.
+func (s Topics) Put(ctx context.Context, tenant, name string, settings forebay.TopicSettings) (topic forebay.Topic, created bool, err error) {
 	if err := checkEntity("topic", name); err != nil {
 		return topic, false, err
 	}
@@ -58,7 +58,7 @@ func (s *Service) PutTopic(ctx context.Context, tenant, name string, settings fo
 	if err != nil {
 		return topic, false, err
 	}
-	topic, err = s.topicInfo(ctx, name, stored, CountLimit)
+	topic, err = s.info(ctx, name, stored, CountLimit)
 	return topic, created, err
 }
 
@@ -70,7 +70,7 @@ func queueSettings(t forebay.TopicSettings) forebay.MessageQueueSettings {
 }
 
 // topic finds a tenant's topic.
-func (s *Service) topic(ctx context.Context, tenant, name string) (MessageQueue, error) {
+func (s *entities) topic(ctx context.Context, tenant, name string) (MessageQueue, error) {
 	if !forebay.ValidEntityName(name) {
 		return MessageQueue{}, errNoTopic
 	}
@@ -81,17 +81,17 @@ func (s *Service) topic(ctx context.Context, tenant, name string) (MessageQueue,
 	return q, err
 }
 
-// Topic returns a topic.
-func (s *Service) Topic(ctx context.Context, tenant, name string) (forebay.Topic, error) {
+// Get returns a topic.
+func (s Topics) Get(ctx context.Context, tenant, name string) (forebay.Topic, error) {
 	q, err := s.topic(ctx, tenant, name)
 	if err != nil {
 		return forebay.Topic{}, err
 	}
-	return s.topicInfo(ctx, name, q, CountLimit)
+	return s.info(ctx, name, q, CountLimit)
 }
 
-// Topics returns the tenant's topics by name.
-func (s *Service) Topics(ctx context.Context, tenant string) ([]forebay.Topic, error) {
+// List returns the tenant's topics by name.
+func (s Topics) List(ctx context.Context, tenant string) ([]forebay.Topic, error) {
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return nil, err
@@ -102,14 +102,14 @@ func (s *Service) Topics(ctx context.Context, tenant string) ([]forebay.Topic, e
 	}
 	topics := make([]forebay.Topic, len(stored))
 	for i, q := range stored {
-		if topics[i], err = s.topicInfo(ctx, strings.TrimPrefix(q.Name, storeName(tenant, "")), q, CountLimitOf(len(stored))); err != nil {
+		if topics[i], err = s.info(ctx, strings.TrimPrefix(q.Name, storeName(tenant, "")), q, CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
 	return topics, nil
 }
 
-func (s *Service) topicInfo(ctx context.Context, name string, q MessageQueue, limit int64) (forebay.Topic, error) {
+func (s Topics) info(ctx context.Context, name string, q MessageQueue, limit int64) (forebay.Topic, error) {
 	counts, err := s.store.TopicCounts(ctx, q, limit)
 	return forebay.Topic{
 		Name: name, Subscriptions: counts.Subscriptions, Scheduled: counts.Scheduled, CountsCapped: counts.Scheduled >= limit, CreatedAt: q.CreatedAt,
@@ -117,8 +117,8 @@ func (s *Service) topicInfo(ctx context.Context, name string, q MessageQueue, li
 	}, err
 }
 
-// DeleteTopic removes a topic with its subscriptions, their rules and their messages.
-func (s *Service) DeleteTopic(ctx context.Context, tenant, name string) error {
+// Delete removes a topic with its subscriptions, their rules and their messages.
+func (s Topics) Delete(ctx context.Context, tenant, name string) error {
 	q, err := s.topic(ctx, tenant, name)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (s *Service) DeleteTopic(ctx context.Context, tenant, name string) error {
 }
 
 // changedBelow forgets the subscriptions of a topic.
-func (s *Service) changedBelow(topic string) {
+func (s *entities) changedBelow(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes++
@@ -136,7 +136,7 @@ func (s *Service) changedBelow(topic string) {
 }
 
 // drop removes a topic or a subscription, and returns missing if it was gone.
-func (s *Service) drop(ctx context.Context, q MessageQueue, missing error) error {
+func (s *entities) drop(ctx context.Context, q MessageQueue, missing error) error {
 	dropped, err := s.store.DropMessageQueue(ctx, q)
 	s.changed(q.Name)
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *Service) drop(ctx context.Context, q MessageQueue, missing error) error
 
 // Publish sends messages to a topic, all or none, and returns once the subscriptions' copies are
 // on disk. Each message's number is the enqueued sequence number of its copies.
-func (s *Service) Publish(ctx context.Context, tenant, name string, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
+func (s Messages) Publish(ctx context.Context, tenant, name string, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
 	if OnlyForebayPublishes(storeName(tenant, name)) {
 		return nil, errOurTopic
 	}
@@ -163,7 +163,7 @@ func (s *Service) Publish(ctx context.Context, tenant, name string, messages []f
 
 // CancelPublished deletes a message that is scheduled in a topic under that number and is not
 // active yet.
-func (s *Service) CancelPublished(ctx context.Context, tenant, topic string, seq int64) error {
+func (s Messages) CancelPublished(ctx context.Context, tenant, topic string, seq int64) error {
 	q, err := s.topic(ctx, tenant, topic)
 	if err != nil {
 		return err
@@ -175,8 +175,8 @@ func (s *Service) CancelPublished(ctx context.Context, tenant, topic string, seq
 	return err
 }
 
-// PutSubscription creates a subscription, or changes its settings and leaves its rules.
-func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name string, settings forebay.SubscriptionSettings) (sub forebay.Subscription, created bool, err error) {
+// Put creates a subscription, or changes its settings and leaves its rules.
+func (s Subscriptions) Put(ctx context.Context, tenant, topic, name string, settings forebay.SubscriptionSettings) (sub forebay.Subscription, created bool, err error) {
 	t, err := s.topic(ctx, tenant, topic)
 	if err != nil {
 		return sub, false, err
@@ -207,7 +207,7 @@ func (s *Service) PutSubscription(ctx context.Context, tenant, topic, name strin
 	if err != nil {
 		return sub, false, err
 	}
-	sub, err = s.subscriptionInfo(ctx, topic, stored, CountLimit)
+	sub, err = s.info(ctx, topic, stored, CountLimit)
 	return sub, created, err
 }
 
@@ -222,7 +222,7 @@ func checkSubscription(name string, settings forebay.SubscriptionSettings) error
 }
 
 // subscription finds a subscription of a tenant's topic.
-func (s *Service) subscription(ctx context.Context, tenant, topic, name string) (MessageQueue, error) {
+func (s *entities) subscription(ctx context.Context, tenant, topic, name string) (MessageQueue, error) {
 	if !forebay.ValidEntityName(topic) || !validSubscription(name) {
 		return MessageQueue{}, errNoSubscription
 	}
@@ -233,17 +233,17 @@ func (s *Service) subscription(ctx context.Context, tenant, topic, name string) 
 	return q, err
 }
 
-// Subscription returns a subscription with counts of its messages.
-func (s *Service) Subscription(ctx context.Context, tenant, topic, name string) (forebay.Subscription, error) {
+// Get returns a subscription with counts of its messages.
+func (s Subscriptions) Get(ctx context.Context, tenant, topic, name string) (forebay.Subscription, error) {
 	q, err := s.subscription(ctx, tenant, topic, name)
 	if err != nil {
 		return forebay.Subscription{}, err
 	}
-	return s.subscriptionInfo(ctx, topic, q, CountLimit)
+	return s.info(ctx, topic, q, CountLimit)
 }
 
-// Subscriptions returns the topic's subscriptions by name.
-func (s *Service) Subscriptions(ctx context.Context, tenant, topic string) ([]forebay.Subscription, error) {
+// List returns the topic's subscriptions by name.
+func (s Subscriptions) List(ctx context.Context, tenant, topic string) ([]forebay.Subscription, error) {
 	t, err := s.topic(ctx, tenant, topic)
 	if err != nil {
 		return nil, err
@@ -254,20 +254,20 @@ func (s *Service) Subscriptions(ctx context.Context, tenant, topic string) ([]fo
 	}
 	subs := make([]forebay.Subscription, len(stored))
 	for i, q := range stored {
-		if subs[i], err = s.subscriptionInfo(ctx, topic, q, CountLimitOf(len(stored))); err != nil {
+		if subs[i], err = s.info(ctx, topic, q, CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
 	return subs, nil
 }
 
-func (s *Service) subscriptionInfo(ctx context.Context, topic string, q MessageQueue, limit int64) (forebay.Subscription, error) {
-	info, err := s.info(ctx, SubscriptionOf(q), q, limit)
+func (s Subscriptions) info(ctx context.Context, topic string, q MessageQueue, limit int64) (forebay.Subscription, error) {
+	info, err := s.describe(ctx, SubscriptionOf(q), q, limit)
 	return forebay.Subscription{Topic: topic, MessageQueue: info, DeadLetterOnFilterError: q.DeadLetterFilterErrors}, err
 }
 
-// DeleteSubscription removes a subscription with its rules and messages.
-func (s *Service) DeleteSubscription(ctx context.Context, tenant, topic, name string) error {
+// Delete removes a subscription with its rules and messages.
+func (s Subscriptions) Delete(ctx context.Context, tenant, topic, name string) error {
 	q, err := s.subscription(ctx, tenant, topic, name)
 	if err != nil {
 		return err

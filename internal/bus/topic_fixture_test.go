@@ -49,14 +49,14 @@ func subscribe(t testing.TB, s *stores, topic MessageQueue, name string, change 
 
 func putRule(t testing.TB, s *stores, sub MessageQueue, name string, settings forebay.RuleSettings) {
 	t.Helper()
-	if _, _, err := s.Bus.PutRule(context.Background(), sub, Rule{Name: name, Settings: settings}, testRuleLimits); err != nil {
+	if _, _, err := s.Bus.Rules().Put(context.Background(), sub, Rule{Name: name, Settings: settings}, testRuleLimits); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func deleteRule(t testing.TB, s *stores, sub MessageQueue, name string) {
 	t.Helper()
-	if deleted, err := s.Bus.DeleteRule(context.Background(), sub, name); err != nil || !deleted {
+	if deleted, err := s.Bus.Rules().Delete(context.Background(), sub, name); err != nil || !deleted {
 		t.Fatalf("delete rule %s: %t, %v", name, deleted, err)
 	}
 }

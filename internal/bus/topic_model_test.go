@@ -125,14 +125,14 @@ func (w *topicModel) changeRules(t *rapid.T) {
 	name := rapid.SampledFrom([]string{"$Default", "r1"}).Draw(t, "rule")
 	_, found := sub.rules[name]
 	if rapid.Bool().Draw(t, "delete") {
-		if deleted, err := w.s.Bus.DeleteRule(background, sub.queue, name); err != nil || deleted != found {
+		if deleted, err := w.s.Bus.Rules().Delete(background, sub.queue, name); err != nil || deleted != found {
 			t.Fatalf("deleted %t: %v", deleted, err)
 		}
 		delete(sub.rules, name)
 		return
 	}
 	r := drawRule(t)
-	if _, created, err := w.s.Bus.PutRule(background, sub.queue, Rule{Name: name, Settings: r.settings}, RuleLimits{PerSubscription: 10, SQLPerTopic: 100}); err != nil || created == found {
+	if _, created, err := w.s.Bus.Rules().Put(background, sub.queue, Rule{Name: name, Settings: r.settings}, RuleLimits{PerSubscription: 10, SQLPerTopic: 100}); err != nil || created == found {
 		t.Fatalf("created %t: %v", created, err)
 	}
 	sub.rules[name] = r

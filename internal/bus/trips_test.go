@@ -10,8 +10,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// What a transaction takes on PostgreSQL does not grow with its operations, whichever they are: each transition
-// of a plain message, and of a session, stands here.
+// On PostgreSQL, the round trips of a transaction do not grow with the number of its operations.
+// The test covers each transition of a plain message and of a session.
 func TestRoundTripsOfMessages(t *testing.T) {
 	const n = 24
 	trips := fixture.Trips(t)
@@ -131,7 +131,7 @@ func TestRoundTripsOfMessages(t *testing.T) {
 		sendTo(t, s, q, all...)
 		var list []Session
 		for i := range many {
-			one, err := s.Bus.AcceptSession(ctx, q, fmt.Sprint("s", i))
+			one, err := s.Bus.Sessions().Accept(ctx, q, fmt.Sprint("s", i))
 			mustDo(t, err)
 			list = append(list, one)
 		}
@@ -184,7 +184,7 @@ func TestRoundTripsOfMessages(t *testing.T) {
 				q := made(sessions)
 				for i := range many {
 					sendTo(t, s, q, inSession(many)(i))
-					calls = append(calls, func() error { _, err := s.Bus.AcceptSession(ctx, q, fmt.Sprint("s", i)); return err })
+					calls = append(calls, func() error { _, err := s.Bus.Sessions().Accept(ctx, q, fmt.Sprint("s", i)); return err })
 				}
 				return calls
 			}
@@ -195,7 +195,7 @@ func TestRoundTripsOfMessages(t *testing.T) {
 				for i := range many {
 					sendTo(t, s, q, inSession(many)(i))
 					calls = append(calls, func() error {
-						got, err := s.Bus.AcceptNextSession(ctx, q, false)
+						got, err := s.Bus.Sessions().AcceptNext(ctx, q, false)
 						if err == nil && got == nil {
 							err = fmt.Errorf("no session")
 						}
@@ -212,7 +212,7 @@ func TestRoundTripsOfMessages(t *testing.T) {
 			}, many)
 		},
 		"renew sessions": func(many int) func() []func() error {
-			return withSessions(func(q MessageQueue, l SessionLock) error { _, err := s.Bus.RenewSession(ctx, q, l); return err }, many)
+			return withSessions(func(q MessageQueue, l SessionLock) error { _, err := s.Bus.Sessions().Renew(ctx, q, l); return err }, many)
 		},
 		"close sessions": func(many int) func() []func() error {
 			return func() (calls []func() error) {
@@ -220,16 +220,16 @@ func TestRoundTripsOfMessages(t *testing.T) {
 				for _, one := range list {
 					_, err := s.Bus.Receive(ctx, ReceiveRequest{Queue: q, Session: &one.SessionLock, Max: 1, MaxBytes: 1 << 20})
 					mustDo(t, err)
-					calls = append(calls, func() error { return s.Bus.CloseSession(ctx, q, one.SessionLock) })
+					calls = append(calls, func() error { return s.Bus.Sessions().Close(ctx, q, one.SessionLock) })
 				}
 				return calls
 			}
 		},
 		"session state": func(many int) func() []func() error {
-			return withSessions(func(q MessageQueue, l SessionLock) error { return s.Bus.SetSessionState(ctx, q, l, []byte("x")) }, many)
+			return withSessions(func(q MessageQueue, l SessionLock) error { return s.Bus.Sessions().SetState(ctx, q, l, []byte("x")) }, many)
 		},
 		"read session state": func(many int) func() []func() error {
-			return withSessions(func(q MessageQueue, l SessionLock) error { _, err := s.Bus.SessionState(ctx, q, l); return err }, many)
+			return withSessions(func(q MessageQueue, l SessionLock) error { _, err := s.Bus.Sessions().State(ctx, q, l); return err }, many)
 		},
 	}
 	for name := range settlements {

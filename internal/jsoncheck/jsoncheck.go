@@ -11,8 +11,9 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Check reports why b, which a caller knows as field, is not one JSON value of valid UTF-8 within forebay.MaxJSONDepth, or nil. An
-// escaped NUL inside a string is allowed: payloads are bytes to Forebay.
+// Check returns an error that names the field unless b is one JSON value. The value must be valid
+// UTF-8, nested no deeper than forebay.MaxJSONDepth. An escaped NUL inside a string is allowed:
+// payloads are bytes to Forebay.
 func Check(field string, b []byte) error {
 	if !utf8.Valid(b) {
 		return &forebay.Error{Code: forebay.CodeInvalidJSON, Field: field, Message: "is not valid UTF-8"}

@@ -202,7 +202,7 @@ func (c *clockTrial) whileAhead() {
 	c.held = c.receive(1)
 	c.send(c.plain, bus.MessageContent{MessageID: "sent"}, bus.MessageContent{MessageID: "planned", ScheduledAt: &scheduled})
 	c.send(c.sessions, bus.MessageContent{MessageID: "1", SessionID: "free"})
-	if _, err := s.Bus.AcceptSession(ctx, c.sessions, "locked"); err != nil {
+	if _, err := s.Bus.Sessions().Accept(ctx, c.sessions, "locked"); err != nil {
 		c.Fatal(err)
 	}
 

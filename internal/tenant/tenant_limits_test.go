@@ -56,7 +56,7 @@ func TestLimitUsedIsTheTruth(t *testing.T) {
 		ok(err)
 		_, err = s.Bus.Send(ctx, q, []bus.MessageContent{{MessageID: "12", SessionID: "s"}, {MessageID: "34", SessionID: "r", Body: []byte("567")}, {MessageID: "89", SessionID: "s", ScheduledAt: &later}})
 		ok(err)
-		if fresh, err := s.Bus.NewSessions(ctx, q, map[string]bool{"s": true, "x": true}); err != nil || fresh != 1 {
+		if fresh, err := s.Bus.Sessions().CountNew(ctx, q, map[string]bool{"s": true, "x": true}); err != nil || fresh != 1 {
 			t.Errorf("%d new sessions (%v)", fresh, err)
 		}
 		topic := bus.MessageQueue{Name: "acme/t", Tenant: acme}
@@ -160,9 +160,9 @@ func TestStoredBytesAreAll(t *testing.T) {
 
 		q, _, err := s.Bus.PutMessageQueue(t.Context(), bus.MessageQueue{Name: "acme/m", Tenant: acme, Lock: time.Minute, MaxDeliveries: 3, RequiresSession: true}, 10)
 		mustDo(t, err)
-		session, err := s.Bus.AcceptSession(t.Context(), q, "s")
+		session, err := s.Bus.Sessions().Accept(t.Context(), q, "s")
 		mustDo(t, err)
-		mustDo(t, s.Bus.SetSessionState(t.Context(), q, session.SessionLock, make([]byte, 500)))
+		mustDo(t, s.Bus.Sessions().SetState(t.Context(), q, session.SessionLock, make([]byte, 500)))
 		expect("the state of a session", orchestrations+documents+500)
 
 		large, _, err := s.Bus.PutMessageQueue(t.Context(), bus.MessageQueue{Name: "acme/large", Tenant: acme, Lock: time.Minute, MaxDeliveries: 3}, 10)

@@ -84,14 +84,14 @@ func (t *Trigger) Run(ctx context.Context) {
 // pass waits for messages and takes those that are there. Its error says why the next pass would
 // fail as well.
 func (t *Trigger) pass(ctx context.Context) error {
-	sessions, err := t.Bus.RequiresSession(ctx, t.Tenant, t.From)
+	sessions, err := t.Bus.Sessions.Required(ctx, t.Tenant, t.From)
 	if err != nil {
 		return err
 	}
 	if sessions {
 		return t.session(ctx)
 	}
-	got, err := t.Bus.Receive(ctx, t.Tenant, t.From, forebay.ReceiveRequest{MaxMessages: forebay.MaxMessagesPerCall, WaitSeconds: t.wait})
+	got, err := t.Bus.Messages.Receive(ctx, t.Tenant, t.From, forebay.ReceiveRequest{MaxMessages: forebay.MaxMessagesPerCall, WaitSeconds: t.wait})
 	if err != nil {
 		return err
 	}
@@ -100,17 +100,17 @@ func (t *Trigger) pass(ctx context.Context) error {
 
 // session takes the messages of the next session.
 func (t *Trigger) session(ctx context.Context) (err error) {
-	session, found, err := t.Bus.AcceptSession(ctx, t.Tenant, t.From, forebay.AcceptSessionRequest{WaitSeconds: t.wait})
+	session, found, err := t.Bus.Sessions.Accept(ctx, t.Tenant, t.From, forebay.AcceptSessionRequest{WaitSeconds: t.wait})
 	if err != nil || !found {
 		return err
 	}
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 		defer cancel()
-		err = unlessLost(errors.Join(err, t.Bus.CloseSession(closing, t.Tenant, t.From, session.SessionToken)))
+		err = unlessLost(errors.Join(err, t.Bus.Sessions.Close(closing, t.Tenant, t.From, session.SessionToken)))
 	}()
 	for range sessionBatches {
-		got, err := t.Bus.ReceiveSession(ctx, t.Tenant, t.From, session.SessionToken, forebay.ReceiveRequest{MaxMessages: forebay.MaxMessagesPerCall})
+		got, err := t.Bus.Messages.ReceiveSession(ctx, t.Tenant, t.From, session.SessionToken, forebay.ReceiveRequest{MaxMessages: forebay.MaxMessagesPerCall})
 		if err != nil || len(got) == 0 {
 			return err
 		}
@@ -198,7 +198,7 @@ func (t *Trigger) settleAll(ctx context.Context, messages []forebay.Message, ref
 // fault.
 func (t *Trigger) settle(ctx context.Context, m *forebay.Message, refusal error) error {
 	if refusal == nil {
-		return unlessLost(t.Bus.Complete(ctx, t.Tenant, t.From, m.LockToken))
+		return unlessLost(t.Bus.Messages.Complete(ctx, t.Tenant, t.From, m.LockToken))
 	}
 	var why *forebay.Error
 	if !errors.As(refusal, &why) {
@@ -206,17 +206,17 @@ func (t *Trigger) settle(ctx context.Context, m *forebay.Message, refusal error)
 	}
 	switch why.Code {
 	case forebay.CodeGone: // its job existed, and was purged since
-		return unlessLost(t.Bus.Complete(ctx, t.Tenant, t.From, m.LockToken))
+		return unlessLost(t.Bus.Messages.Complete(ctx, t.Tenant, t.From, m.LockToken))
 	case forebay.CodeUnavailable, forebay.CodeStorageFull, forebay.CodeTooManyRequests, forebay.CodeTenantLimit, forebay.CodeDatabaseUnusable:
 		return errors.Join(refusal, t.giveBack(ctx, []forebay.Message{*m}))
 	case forebay.CodeInternal: // it counts, so that a message that always fails ends up dead-lettered
-		return errors.Join(refusal, unlessLost(t.Bus.Abandon(ctx, t.Tenant, t.From, m.LockToken, forebay.Settlement{})))
+		return errors.Join(refusal, unlessLost(t.Bus.Messages.Abandon(ctx, t.Tenant, t.From, m.LockToken, forebay.Settlement{})))
 	}
 	reason := string(why.Code)
 	if why.Field == "deadline" {
 		reason = forebay.ReasonExpired
 	}
-	return unlessLost(t.Bus.DeadLetter(ctx, t.Tenant, t.From, m.LockToken, forebay.Settlement{Reason: reason, Description: why.Error()}))
+	return unlessLost(t.Bus.Messages.DeadLetter(ctx, t.Tenant, t.From, m.LockToken, forebay.Settlement{Reason: reason, Description: why.Error()}))
 }
 
 func (t *Trigger) giveBack(ctx context.Context, messages []forebay.Message) error {
@@ -224,5 +224,5 @@ func (t *Trigger) giveBack(ctx context.Context, messages []forebay.Message) erro
 	for n, m := range messages {
 		tokens[n] = m.LockToken
 	}
-	return t.Bus.Return(ctx, t.Tenant, t.From, tokens)
+	return t.Bus.Messages.Return(ctx, t.Tenant, t.From, tokens)
 }

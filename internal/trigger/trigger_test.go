@@ -91,7 +91,7 @@ func (w *world) open() {
 func (w *world) queue(settings forebay.MessageQueueSettings) {
 	w.t.Helper()
 	settings.LockSeconds = cmp.Or(settings.LockSeconds, 30)
-	_, _, err := w.bus.PutQueue(w.t.Context(), tenant, "orders", settings)
+	_, _, err := w.bus.Queues.Put(w.t.Context(), tenant, "orders", settings)
 	w.ok(err)
 }
 
@@ -113,7 +113,7 @@ func (w *world) send(messages ...forebay.NewMessage) {
 		}
 	}
 	for part := range slices.Chunk(messages, forebay.MaxMessagesPerCall) {
-		_, err := w.bus.Send(w.t.Context(), tenant, "orders", part)
+		_, err := w.bus.Messages.Send(w.t.Context(), tenant, "orders", part)
 		w.ok(err)
 	}
 }
@@ -154,14 +154,14 @@ func (w *world) inputs() map[string]string {
 
 func (w *world) counts() forebay.MessageQueue {
 	w.t.Helper()
-	q, err := w.bus.Queue(w.t.Context(), tenant, "orders")
+	q, err := w.bus.Queues.Get(w.t.Context(), tenant, "orders")
 	w.ok(err)
 	return q
 }
 
 func (w *world) deadLetters() map[string]string {
 	w.t.Helper()
-	got, _, err := w.bus.Peek(w.t.Context(), tenant, "orders/$deadletterqueue", bus.PeekFilter{Limit: 100})
+	got, _, err := w.bus.Messages.Peek(w.t.Context(), tenant, "orders/$deadletterqueue", bus.PeekFilter{Limit: 100})
 	w.ok(err)
 	reasons := map[string]string{}
 	for _, m := range got {

@@ -152,7 +152,8 @@ type endingHook struct {
 	underWay     int64
 }
 
-// endingHook reads a webhook once in a transaction; nil: there is none. Only settlements change what it holds.
+// endingHook reads a webhook once in a transaction; nil: there is none. Only settlements change
+// these columns.
 func (t *tx) endingHook(queue int64) (*endingHook, error) {
 	if h := t.ending[queue]; h != nil {
 		return h, nil

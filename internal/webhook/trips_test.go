@@ -10,7 +10,8 @@ import (
 	"github.com/forebayhq/forebay/internal/bus"
 )
 
-// What a transaction takes on PostgreSQL does not grow with the deliveries that end in it, of one webhook or of many.
+// On PostgreSQL, the round trips of a transaction do not grow with the deliveries that end in it,
+// whether of one webhook or of many.
 func TestRoundTripsOfDeliveries(t *testing.T) {
 	const n = 16
 	trips := fixture.Trips(t)

@@ -63,9 +63,9 @@ func (t *Topic[Q]) Judge(ctx context.Context, messages []message.Content, at int
 // fanOut and takes the steps that judging needs off left. It adds no copies and returns ErrFanOut
 // or ErrSteps if that would be too much.
 //
-// Without fanOut it picks any number. Then a subscription whose rules need more steps than are left
-// counts as one whose rules cannot judge the message. Within transactions turn is nil. Elsewhere
-// Pick pauses when the turn is over.
+// Without fanOut it picks any number. Then a subscription whose rules need more steps than are
+// left counts as one whose rules cannot judge the message. Within transactions turn is nil.
+// Elsewhere Pick pauses when the turn is over.
 func (t *Topic[Q]) Pick(m *message.Content, at int64, fanOut *FanOut, left *int, turn *turns.Turn) ([]Copy[Q], error) {
 	picks := []Copy[Q]{}
 	if len(t.Subscriptions) == 0 {
