@@ -38,7 +38,7 @@ func (c *Conn) beginHere(b driver.BeginOptions) (now int64, err error) {
 		questions = append(questions, driver.PipelineQuery{SQL: sqlLockPostgres})
 	}
 	questions = append(questions, b.Pipeline...)
-	questions = append(questions, c.askAhead(b.Prefetch)...)
+	questions = append(questions, c.prefetch(b.Prefetch)...)
 	// The time comes last, so that whatever was found ready is ready by then.
 	questions = append(questions, driver.PipelineQuery{SQL: sqlStart, OnRow: func(r driver.Row) { now, backend = r.Int(0), r.Int(1) }})
 	c.patience()
@@ -54,9 +54,9 @@ func (c *Conn) beginHere(b driver.BeginOptions) (now int64, err error) {
 	// The wait for the lock is no part of the way: only a quick answer tells the clocks' difference. A
 	// slow one bounds it.
 	if time.Since(before) < 50*time.Millisecond {
-		c.noteClock(now, before)
+		c.clock.note(now, before)
 	} else {
-		c.ahead.Store(min(max(c.ahead.Load(), now-time.Now().UnixMilli()), now-before.UnixMilli()))
+		c.clock.bound(now, before)
 	}
 	return now, nil
 }

@@ -140,7 +140,7 @@ func TestInterleaveFails(t *testing.T) {
 			return conn.Prep("SELECT 1").Each(nil)
 		})
 	}()
-	if ended != 3 || c.strand != nil {
+	if ended != 3 || c.running != nil {
 		t.Errorf("%d calls have ended", ended)
 	}
 	// An error of the server reaches them all.
