@@ -50,8 +50,8 @@ type Prefetches interface {
 	DropAllPrefetched()
 }
 
-// Pipelines runs several statements, in their order. A driver to which each statement costs a round
-// trip sends them in one.
+// Pipelines runs several statements, in their order. A driver to which each statement costs a
+// round trip sends them in one.
 type Pipelines interface {
 	RunPipeline(questions []PipelineQuery) error
 	// QueryWithNow reads the database's time, and then runs the statement.
@@ -108,7 +108,8 @@ type RowName struct {
 	ID string
 }
 
-// NewPrefetch is a query to be fetched as the transaction begins, whose answer depends on that row.
+// NewPrefetch is a query to be fetched as the transaction begins, whose answer depends on that
+// row.
 func NewPrefetch(sql string, row RowName) Prefetch { return Prefetch{SQL: sql, Row: row} }
 
 func (q Prefetch) Int(v int64) Prefetch {
@@ -256,8 +257,8 @@ func (st Statement) Count() (rows int, err error) {
 	return st.S.Count()
 }
 
-// Fenced runs a settlement's statement, which names the lock's token: that it changes nothing means
-// that the lock is lost.
+// Fenced runs a settlement's statement, which names the lock's token: that it changes nothing
+// means that the lock is lost.
 func (st Statement) Fenced() error {
 	rows, err := st.Count()
 	if err == nil && rows == 0 {

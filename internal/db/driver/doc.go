@@ -1,5 +1,5 @@
-// Package driver is what the engine asks of a database: statements, rows and transactions, for SQLite
-// and PostgreSQL alike.
+// Package driver is what the engine asks of a database: statements, rows and transactions, for
+// SQLite and PostgreSQL alike.
 //
 // SQL is written once, in the subset that both understand. Columns are bigint, text or bytes.
 //

@@ -39,7 +39,8 @@ const (
 	maxReconnectWait = 2 * time.Second
 )
 
-// sqlSettings are those that not every version has: a cache of rows that are looked up once each is waste.
+// sqlSettings are those that not every version has: a cache of rows that are looked up once
+// each is waste.
 const sqlSettings = "SELECT set_config(name, 'off', false) FROM pg_settings WHERE name = 'enable_memoize';"
 
 const (
@@ -101,12 +102,13 @@ func (c *Conn) measureClock() error {
 	return err
 }
 
-// sqlAssure has the commit of a transaction that only read wait as one that wrote does, until the standbys
-// have what it saw. It writes a message that nobody reads.
+// sqlAssure has the commit of a transaction that only read wait as one that wrote does, until
+// the standbys have what it saw. It writes a message that nobody reads.
 const sqlAssure = "SELECT pg_logical_emit_message(true, 'forebay', '')"
 
-// EnsureDurable has the commit say that what the transaction saw is as safe as what it wrote. A repeat of a request
-// whose outcome was unknown finds rows that are committed here and that no standby has yet.
+// EnsureDurable has the commit say that what the transaction saw is as safe as what it wrote. A
+// repeat of a request whose outcome was unknown finds rows that are committed here and that no
+// standby has yet.
 func (c *Conn) EnsureDurable() error {
 	if c.wrote {
 		return nil
@@ -125,8 +127,9 @@ func (c *Conn) EnsureDurable() error {
 	return nil
 }
 
-// Commit sends what waits with it. A commit that the server answers with a warning may be undone by a failover:
-// its wait for a standby has ended early, for the server then warns and says COMMIT all the same.
+// Commit sends what waits with it. A commit that the server answers with a warning may be
+// undone by a failover: its wait for a standby has ended early, for the server then warns and
+// says COMMIT all the same.
 func (c *Conn) Commit() error {
 	if err := c.unused(); err != nil {
 		return err

@@ -8,9 +8,10 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// Each call of [Conn.Interleave] that waits for an answer runs as a coroutine of its own: a strand. A strand
-// pauses when it needs an answer. Once all strands are paused or done, their statements go to the server in one
-// round trip, behind the writes that wait, and the strands go on. Only one strand runs at a time.
+// Each call of [Conn.Interleave] that waits for an answer runs as a coroutine of its own: a
+// strand. A strand pauses when it needs an answer. Once all strands are paused or done, their
+// statements go to the server in one round trip, behind the writes that wait, and the strands
+// go on. Only one strand runs at a time.
 
 // strand runs calls one after the other until one has to wait for an answer.
 type strand struct {
@@ -122,7 +123,8 @@ func (c *strands) newStrand(f func()) *strand {
 	return s
 }
 
-// fetchWanted fetches what the strands wait for. One that is itself part of a strand waits with it.
+// fetchWanted fetches what the strands wait for. One that is itself part of a strand waits with
+// it.
 func (c *Conn) fetchWanted(outer *strand) error {
 	if outer != nil {
 		return c.wait(outer)

@@ -13,10 +13,11 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Statements of a transaction that return nothing are not sent at once: they go with the next one
-// that does, or with the commit, in one round trip. Of those that wait, equal ones that stand in
-// [mergeable] or are plain inserts become one statement over arrays. An error of one therefore shows
-// up later, but always before the commit: the whole transaction fails then anyway.
+// Statements of a transaction that return nothing are not sent at once: they go with the next
+// one that does, or with the commit, in one round trip. Of those that wait, equal ones that
+// stand in [mergeable] or are plain inserts become one statement over arrays. An error of one
+// therefore shows up later, but always before the commit: the whole transaction fails then
+// anyway.
 
 // group is one statement that waits, with the parameters of each of its executions.
 type group struct {
@@ -58,8 +59,8 @@ const maxPending = 8192
 
 var plainInsert = regexp.MustCompile(`(?s)^\s*(INSERT INTO \w+ \([^)]*\))\s+VALUES \(([^()]*)\)\s*$`)
 
-// overArrays returns the statement that does for the rows of %s, with columns p1, p2, …, what sql does for
-// one set of so many parameters; "" if there is none.
+// overArrays returns the statement that does for the rows of %s, with columns p1, p2, …, what
+// sql does for one set of so many parameters; "" if there is none.
 func overArrays(sql string, parameters int) string {
 	if merged, ok := driver.BatchForms[sql]; ok {
 		return merged
@@ -110,8 +111,8 @@ func varying(rows [][][]byte) (differ columns) {
 
 var columnNames = regexp.MustCompile(`\bp[0-9]+\b`)
 
-// with returns a statement over arrays for rows that differ in these columns; of the others there is one
-// value for all, which the server need not unpack.
+// with returns a statement over arrays for rows that differ in these columns; of the others
+// there is one value for all, which the server need not unpack.
 func (c columns) with(template string, types []uint32) (sql string, parameters []uint32) {
 	parameters = slices.Clone(types)
 	var values, names []string
@@ -174,7 +175,8 @@ func (s *statement) merges() bool {
 // maxVariants bounds the statements that are prepared for one, by which columns differ.
 const maxVariants = 32
 
-// merged is the statement for rows that differ in these columns, and the columns for which it takes arrays.
+// merged is the statement for rows that differ in these columns, and the columns for which it
+// takes arrays.
 func (s *statement) merged(differ columns) (*statement, columns) {
 	const all = ^columns(0)
 	if _, known := s.variants[differ]; differ == 0 || !known && len(s.variants) >= maxVariants {
@@ -192,9 +194,9 @@ func (s *statement) merged(differ columns) (*statement, columns) {
 	return v, differ
 }
 
-// arrays turns the rows of parameters into one array for each in which they differ, in PostgreSQL's binary
-// format: the number of dimensions, whether there are NULLs, the type, the length, the lower bound, then
-// each element with its length.
+// arrays turns the rows of parameters into one array for each in which they differ, in
+// PostgreSQL's binary format: the number of dimensions, whether there are NULLs, the type, the
+// length, the lower bound, then each element with its length.
 func (g *group) arrays(differ columns, m *pendingMemory) [][]byte {
 	columns := make([][]byte, len(g.s.types))
 	for i, t := range g.s.types {

@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// What operations ask first is known before their transaction begins. It is asked in the round trip with
-// which that begins, equal statements as one over arrays of their parameters, and kept until the operation
-// asks. A statement that changes rows is done then, and its operation has to ask: it alone knows what else
-// is to be done.
+// What operations ask first is known before their transaction begins. It is asked in the round
+// trip with which that begins, equal statements as one over arrays of their parameters, and
+// kept until the operation asks. A statement that changes rows is done then, and its operation
+// has to ask: it alone knows what else is to be done.
 
 // prefetcher fetches for a connection what the operations of a transaction will read.
 type prefetcher struct {
@@ -222,7 +222,8 @@ func (k *argumentsKey) addText(text string) {
 	k.text = fmt.Sprint(len(k.text), ":", k.text, text)
 }
 
-// take returns the answer to a statement with these parameters if it was asked ahead. It is good once.
+// take returns the answer to a statement with these parameters if it was asked ahead. It is
+// good once.
 func (p *prefetched) take(s *statement) *aheadAnswer {
 	if p == nil {
 		return nil

@@ -24,6 +24,7 @@ var plannerSettings = []string{
 	"cpu_index_tuple_cost",
 }
 
-// vectorSettings are for connections that search: how many candidates an index looks at, and that it goes on
-// if too few are the tenant's. It ends after so many (hnsw.max_scan_tuples), whatever it has.
+// vectorSettings are for connections that search: how many candidates an index looks at, and
+// that it goes on if too few are the tenant's. It ends after so many (hnsw.max_scan_tuples),
+// whatever it has.
 var vectorSettings = map[string]string{"hnsw.ef_search": "400", "hnsw.iterative_scan": "relaxed_order"}

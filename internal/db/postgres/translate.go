@@ -9,7 +9,8 @@ import (
 // lookup is a join to a table that is looked up for each row.
 var lookup = regexp.MustCompile(`\b(JOIN \w+ (\w+) ON (\w+)\.\w+ =) (\w+\.\w+)`)
 
-// lookups has the planner look up what is joined, see [postgresSettings]. So what a statement walks stands first in it.
+// lookups has the planner look up what is joined, see [postgresSettings]. So what a statement
+// walks stands first in it.
 func lookups(sql string) string {
 	return lookup.ReplaceAllStringFunc(sql, func(join string) string {
 		parts := lookup.FindStringSubmatch(join)
@@ -20,12 +21,12 @@ func lookups(sql string) string {
 	})
 }
 
-// messageOrder is the order of messages that are ready, and of those of a queue; in SQLite's indexes the number of a row stands at the
-// end by itself.
+// messageOrder is the order of messages that are ready, and of those of a queue; in SQLite's
+// indexes the number of a row stands at the end by itself.
 var messageOrder = regexp.MustCompile(`\b(visible, )((?:m\.)?seq)\b|\b(ORDER BY )(b\.seq)\b|\b(b\.lane = \S+ AND )(b\.seq)( >=? )`)
 
-// translate turns ? and ?N into $N, leaves out SQLite's hints to its planner and puts in what PostgreSQL's needs. It returns how many
-// parameters there are.
+// translate turns ? and ?N into $N, leaves out SQLite's hints to its planner and puts in what
+// PostgreSQL's needs. It returns how many parameters there are.
 func translate(sql string) (translated string, parameters int) {
 	var b strings.Builder
 	quoted := false

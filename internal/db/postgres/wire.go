@@ -60,9 +60,9 @@ type sending struct {
 	values [][]byte
 }
 
-// send executes statements in one round trip and hands over what each returns. It writes the messages
-// itself, for pgconn also asks of each what its columns are (PostgreSQL's manual, section 55.2.3 "Extended
-// Query").
+// send executes statements in one round trip and hands over what each returns. It writes the
+// messages itself, for pgconn also asks of each what its columns are (PostgreSQL's manual,
+// section 55.2.3 "Extended Query").
 func (c *wire) send(sendings []sending, took func(int, answer)) error {
 	for _, x := range sendings {
 		if err := x.s.ensure(); err != nil {
@@ -90,7 +90,8 @@ func (c *wire) send(sendings []sending, took func(int, answer)) error {
 	if c.out = out; cap(out) > maxPendingMemory {
 		c.out = nil
 	}
-	// What is long is written while the answers are read: the server stops reading when nobody takes those.
+	// What is long is written while the answers are read: the server stops reading when nobody
+	// takes those.
 	const short = 16 << 10
 	if len(out) <= short {
 		if _, err = c.Pg.Conn().Write(out); err != nil {
@@ -158,7 +159,8 @@ func (c *wire) millis(sql string) (n int64, err error) {
 	return n, err
 }
 
-// patience gives what comes next its time. A deadline of the socket costs nothing, unlike a context.
+// patience gives what comes next its time. A deadline of the socket costs nothing, unlike a
+// context.
 func (c *wire) patience() { Within(c.Pg, c.allowed) }
 
 // Within bounds what comes next on a connection. Of a socket that is closed the next use tells.
