@@ -12,9 +12,9 @@ import (
 // configurationActor is who has set a budget that the configuration says.
 const configurationActor = "configuration"
 
-// ConfigureBudgets takes in what the configuration says of tenants' own budgets. It wins over what was
-// set since it was heard last only if it has changed: the latest change counts, whoever made it. A tenant
-// that it says nothing of any more has no limits any more.
+// ConfigureBudgets takes in what the configuration says of tenants' own budgets. It wins over
+// what was set since it was heard last only if it has changed: the latest change counts,
+// whoever made it. A tenant that it says nothing of any more has no limits any more.
 func (s *Store) ConfigureBudgets(ctx context.Context, wanted map[int64]forebay.Budget) error {
 	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
 		before := map[int64]string{}
@@ -53,8 +53,8 @@ ON CONFLICT (tenant, key_id) DO UPDATE SET daily_tokens = excluded.daily_tokens,
   monthly_tokens = excluded.monthly_tokens, monthly_cost = excluded.monthly_cost, updated_at = excluded.updated_at, set_by = excluded.set_by
 RETURNING no`
 
-// SetBudget replaces limits. configured is what the configuration says of them: nil, if it is not the
-// configuration that sets them; empty, if it says nothing any more.
+// SetBudget replaces limits. configured is what the configuration says of them: nil, if it is
+// not the configuration that sets them; empty, if it says nothing any more.
 func (t *Tx) SetBudget(tenant int64, key string, limits forebay.Budget, by string, configured []byte) error {
 	if err := t.storeSpending(); err != nil { // what the transaction remembers is read anew
 		return err
@@ -105,8 +105,8 @@ FROM tenants t JOIN budgets b ON b.tenant = t.no` + budgetSpending + `WHERE (?4 
 // MaxBudgetRows bounds what is shown at once: so many budgets of tenants, and of keys.
 const MaxBudgetRows = 10_000
 
-// BudgetRows returns the budgets of a tenant, or of all (""), and after them those of their keys if keys is set: at most
-// 10,000 of either.
+// BudgetRows returns the budgets of a tenant, or of all (""), and after them those of their
+// keys if keys is set: at most 10,000 of either.
 func (s *Store) BudgetRows(ctx context.Context, tenant string, keys bool) (list []BudgetRow, now int64, err error) {
 	kinds := []int64{0, 1}
 	if !keys {

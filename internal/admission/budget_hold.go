@@ -12,8 +12,8 @@ import (
 // JobLimit stands for a budget where a hold is within the limits of its job.
 const JobLimit = 0
 
-// Estimate says of each option what a call may use there, and leaves out those that may take more than
-// the job has left.
+// Estimate says of each option what a call may use there, and leaves out those that may take
+// more than the job has left.
 func (t *Tx) Estimate(options []Option, left Limit) ([]Option, error) {
 	within := options[:0:0]
 	for i, o := range options {
@@ -95,8 +95,8 @@ func (t *Tx) EndHolds(seq, token int64) (list []Held, err error) {
 	return list, t.Prep(sqlEndHolds).Int(seq).Int(token).Exec()
 }
 
-// LoseHolds books what is held for a job's current delivery as used, for nobody will say what it did
-// use, and returns it.
+// LoseHolds books what is held for a job's current delivery as used, for nobody will say what
+// it did use, and returns it.
 func (t *Tx) LoseHolds(seq int64) (was Amount, err error) {
 	list, err := readHolds(t.Prep(sqlLiveHolds).Int(seq))
 	if err != nil || len(list) == 0 {
@@ -114,7 +114,8 @@ func (t *Tx) LoseHolds(seq int64) (was Amount, err error) {
 	return was, nil
 }
 
-// Book replaces what was held, or was booked as lost, by what was used, in the periods of the hold.
+// Book replaces what was held, or was booked as lost, by what was used, in the periods of the
+// hold.
 func (t *Tx) Book(h Held, used Amount) error {
 	if h.budget == JobLimit {
 		return nil

@@ -31,7 +31,8 @@ func TenantResource(no int64) string { return "tenant/" + strconv.FormatInt(no, 
 // DeploymentResource names a deployment among them.
 func DeploymentResource(name string) string { return "deployment/" + name }
 
-// The inner query finds each lock by the messages' key, whatever a planner thinks of the tables' sizes.
+// The inner query finds each lock by the messages' key, whatever a planner thinks of the
+// tables' sizes.
 const sqlSlots = `
 SELECT holder, 0, count(until), coalesce(min(until), 0), count(*)
 FROM (SELECT s.holder, (SELECT m.visible FROM messages m WHERE m.seq = s.seq AND m.token = s.token AND m.visible + 0 > ?) AS until FROM slots s) x
@@ -123,7 +124,8 @@ WHERE lane IN (SELECT no * 4 FROM queues WHERE kind = 'jobs' UNION ALL SELECT no
   AND rank >= ?2 * 1024 AND rank < (?2 + 1) * 1024 AND visible > ?3 AND token IS NOT NULL
 ON CONFLICT (seq, token, holder) DO NOTHING`
 
-// SetConcurrency caps how many calls for a tenant's jobs may be under way at once; 0: it is not capped.
+// SetConcurrency caps how many calls for a tenant's jobs may be under way at once; 0: it is not
+// capped.
 func (t *Tx) SetConcurrency(tenant, most int64) error {
 	if err := t.Prep("UPDATE tenants SET concurrency = ? WHERE no = ?").IntOrNull(most).Int(tenant).Exec(); err != nil {
 		return err
@@ -147,8 +149,8 @@ func (t *Tx) SetConcurrency(tenant, most int64) error {
 	return nil
 }
 
-// ConfigureConcurrency takes in what the configuration says of tenants' concurrency, by the rule of
-// ConfigureBudgets: the latest change counts, whoever made it.
+// ConfigureConcurrency takes in what the configuration says of tenants' concurrency, by the
+// rule of ConfigureBudgets: the latest change counts, whoever made it.
 func (s *Store) ConfigureConcurrency(ctx context.Context, wanted map[int64]int64) error {
 	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
 		changed := map[int64]int64{}

@@ -50,7 +50,8 @@ func (s *Store) ReadHolding(c driver.Conn) (h Holding, err error) {
 // Identify says what this process calls by the names of deployments from the next transaction on.
 func (s *Store) Identify(ids Identities) { Key.In(s.Writer).identities.Store(&ids) }
 
-// ReconsiderCalls has all jobs looked at that wait for a quota or a deployment: what holds them back has changed.
+// ReconsiderCalls has all jobs looked at that wait for a quota or a deployment: what holds them
+// back has changed.
 func (s *Store) ReconsiderCalls(ctx context.Context) error {
 	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
 		t.SettingsChanged()
@@ -59,8 +60,8 @@ func (s *Store) ReconsiderCalls(ctx context.Context) error {
 	return err
 }
 
-// PauseDeployment keeps every call away from a deployment, or ends that. Ending it has one that turned calls away tried again
-// at once, whether or not it was paused.
+// PauseDeployment keeps every call away from a deployment, or ends that. Ending it has one that
+// turned calls away tried again at once, whether or not it was paused.
 func (s *Store) PauseDeployment(ctx context.Context, name string, paused bool, entry audit.Act) error {
 	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
 		d, err := t.Deployment(name)
@@ -108,7 +109,8 @@ func (t *Tx) pauseOthers(name string, paused bool) error {
 	return err
 }
 
-// ForgetDeployment begins anew to learn of a deployment, whatever is called by its name. An operator's pause stays.
+// ForgetDeployment begins anew to learn of a deployment, whatever is called by its name. An
+// operator's pause stays.
 func (s *Store) ForgetDeployment(ctx context.Context, name string, entry audit.Act) error {
 	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
 		d, err := t.Deployment(name)
@@ -128,7 +130,8 @@ func (s *Store) ForgetDeployment(ctx context.Context, name string, entry audit.A
 	return err
 }
 
-// RetryDenied has the next call find out whether the deployments among these that turned calls away still do.
+// RetryDenied has the next call find out whether the deployments among these that turned calls
+// away still do.
 func (s *Store) RetryDenied(ctx context.Context, names []string) error {
 	_, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
 		if err := t.Learn(names); err != nil {
@@ -149,8 +152,8 @@ func (s *Store) RetryDenied(ctx context.Context, names []string) error {
 	return err
 }
 
-// DeploymentChanges returns what happened to a deployment, or to all (""), below a number (0: from the
-// newest on), newest first.
+// DeploymentChanges returns what happened to a deployment, or to all (""), below a number (0:
+// from the newest on), newest first.
 func (s *Store) DeploymentChanges(ctx context.Context, name string, below int64, limit int) (changes []forebay.DeploymentChange, err error) {
 	if below == 0 {
 		below = 1 << 62
@@ -183,8 +186,8 @@ const (
 	sqlForgetOldChanges = "DELETE FROM deployment_changes WHERE no <= ?"
 )
 
-// changeDeployment records what happened to a deployment, and tells it to those who subscribe to that and,
-// once it is on disk, to whoever listens in this process.
+// changeDeployment records what happened to a deployment, and tells it to those who subscribe
+// to that and, once it is on disk, to whoever listens in this process.
 func (t *Tx) changeDeployment(name string, c quota.Change) error {
 	var no int64
 	_, err := t.Prep(sqlDeploymentChange).Text(name).Int(c.At).Text(string(c.Kind)).IntOrNull(c.Until).IntOrNull(c.Limit).TextOrNull(c.Denial.String()).
@@ -212,7 +215,8 @@ func (t *Tx) changeDeployment(name string, c quota.Change) error {
 	})
 }
 
-// publishedChange is a change as subscribers get it, with its time under the name of a published event.
+// publishedChange is a change as subscribers get it, with its time under the name of a
+// published event.
 type publishedChange struct {
 	forebay.DeploymentChange
 	Timestamp time.Time `json:"timestamp"`

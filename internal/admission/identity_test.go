@@ -10,8 +10,9 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// TestWhatIsLearnedBelongsToTheEndpoint: with another endpoint of the same name, learning begins anew; with the former one it
-// goes on; an operator's pause is of the name; and what was learned can be forgotten.
+// TestWhatIsLearnedBelongsToTheEndpoint: with another endpoint of the same name, learning
+// begins anew; with the former one it goes on; an operator's pause is of the name; and what was
+// learned can be forgotten.
 func TestWhatIsLearnedBelongsToTheEndpoint(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		do := func(f func(*Tx) error) {
@@ -99,7 +100,8 @@ func TestWhatIsLearnedBelongsToTheEndpoint(t *testing.T) {
 	})
 }
 
-// TestWhatWasLearnedBeforeIdentities: what was stored before it was said what is called is taken over by the first that asks.
+// TestWhatWasLearnedBeforeIdentities: what was stored before it was said what is called is
+// taken over by the first that asks.
 func TestWhatWasLearnedBeforeIdentities(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		if err := s.Admission.PauseDeployment(t.Context(), "east", true, audit.Act{}); err != nil {
@@ -115,8 +117,9 @@ func TestWhatWasLearnedBeforeIdentities(t *testing.T) {
 	})
 }
 
-// TestNoIdentityIsOneToo: a process that has no identity for a name keeps what it learned whatever others call by that name,
-// also what it took over from before there were identities, which one other process takes over as well.
+// TestNoIdentityIsOneToo: a process that has no identity for a name keeps what it learned
+// whatever others call by that name, also what it took over from before there were identities,
+// which one other process takes over as well.
 func TestNoIdentityIsOneToo(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		as := func(identity string, f func(*Tx) error) {

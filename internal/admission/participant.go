@@ -9,8 +9,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Participant decides which calls may go now: by what is known of deployments, by how many calls there may be at
-// once, and by budgets.
+// Participant decides which calls may go now: by what is known of deployments, by how many
+// calls there may be at once, and by budgets.
 type Participant struct {
 	*db.Writer
 	db.Passive
@@ -108,8 +108,9 @@ func (p *Participant) Notified(n *db.Notification) {
 	}
 }
 
-// StageEnded makes jobs ready for which a budget has room now, once all operations are done. Beside the transactions of
-// others there is nothing to see to: it must leave alone what they change.
+// StageEnded makes jobs ready for which a budget has room now, once all operations are done.
+// Beside the transactions of others there is nothing to see to: it must leave alone what they
+// change.
 func (p *Participant) StageEnded(t *db.Tx, at db.Stage) error {
 	if at < db.Stages-1 || p.Inserter {
 		return nil

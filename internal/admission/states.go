@@ -11,9 +11,9 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// A claim and the reservation of what its call needs are one step: a job that may not be called now is
-// not locked. What is known of a deployment is one row, read and written in the transactions that
-// claim and settle, which exclude each other among all processes.
+// A claim and the reservation of what its call needs are one step: a job that may not be called
+// now is not locked. What is known of a deployment is one row, read and written in the
+// transactions that claim and settle, which exclude each other among all processes.
 
 // Option is a deployment that a job could be called at, and what the call would need there.
 type Option struct {
@@ -27,8 +27,8 @@ type Option struct {
 	Hold Amount // what the call may use at most
 }
 
-// Plan lists where a job could be called, in the order in which to try. None: nothing holds it back.
-// input is nil when it is not inline; size is that of the input in any case.
+// Plan lists where a job could be called, in the order in which to try. None: nothing holds it
+// back. input is nil when it is not inline; size is that of the input in any case.
 type Plan func(task string, input []byte, size int64) []Option
 
 // Asking has the calls ask for so many tokens of output; 0: for what they do.
@@ -41,8 +41,8 @@ func Asking(options []Option, maxOutput int64) []Option {
 	return options
 }
 
-// Admission is where a delivery is to be called, and what was set aside for that. Whoever settles the
-// delivery says in Outcome what came of the call; nil: it was not sent.
+// Admission is where a delivery is to be called, and what was set aside for that. Whoever
+// settles the delivery says in Outcome what came of the call; nil: it was not sent.
 type Admission struct {
 	Option
 	Reservation quota.Reservation
@@ -65,14 +65,16 @@ const (
 		"LATERAL (SELECT name, identity, since, state FROM deployment_states WHERE name = ANY (ARRAY[x.name])) AS d"
 )
 
-// Identities are digests of what this process calls by the names of deployments: what was learned of one is not
-// true of another. A name without one has what was learned of it whatever that was.
+// Identities are digests of what this process calls by the names of deployments: what was
+// learned of one is not true of another. A name without one has what was learned of it whatever
+// that was.
 type Identities map[string]string
 
 // maxIdentities is of how many things of one name it is kept what was learned.
 const maxIdentities = 8
 
-// read takes in one row of what is known. An operator's pause is of the name, whatever is called by it.
+// read takes in one row of what is known. An operator's pause is of the name, whatever is
+// called by it.
 func (ids Identities) read(r driver.Row, known map[string]*Deployment) {
 	name, identity := r.Text(0), r.Text(1)
 	d := known[name]
@@ -93,7 +95,8 @@ func (ids Identities) read(r driver.Row, known map[string]*Deployment) {
 	}
 }
 
-// StatesOf asks a server for the states of some deployments, and puts them beside those that are known.
+// StatesOf asks a server for the states of some deployments, and puts them beside those that
+// are known.
 func (t *Tx) StatesOf(names []string) []driver.PipelineQuery {
 	var unknown []string
 	for _, name := range names {
@@ -112,8 +115,8 @@ func (t *Tx) StatesOf(names []string) []driver.PipelineQuery {
 		OnRow: func(r driver.Row) { t.identities.read(r, t.Deployments) }}}
 }
 
-// Learn reads the states of deployments that are not known yet. Where this process writes alone all of them are,
-// from one transaction to the next.
+// Learn reads the states of deployments that are not known yet. Where this process writes alone
+// all of them are, from one transaction to the next.
 func (t *Tx) Learn(names []string) error {
 	switch {
 	case t.W.Shared():
@@ -192,11 +195,12 @@ ON CONFLICT (name, identity) DO UPDATE SET since = excluded.since, state = exclu
   (SELECT identity FROM deployment_states WHERE name = ?1 AND identity <> '' ORDER BY since DESC, identity LIMIT ?3 + 0)`
 )
 
-// inherited is since when the state without an identity is learned once a process with one has taken it over: nobody
-// knows, but no other process takes it over.
+// inherited is since when the state without an identity is learned once a process with one has
+// taken it over: nobody knows, but no other process takes it over.
 const inherited = -1
 
-// storeDeployment writes the state of one. The first time, those of the oldest others of its name make room.
+// storeDeployment writes the state of one. The first time, those of the oldest others of its
+// name make room.
 func (t *Tx) storeDeployment(name string, d *Deployment) error {
 	identity := t.identities[name]
 	first, heir := !d.own, d.heir
@@ -233,8 +237,8 @@ func (t *Tx) NoteOutcome(a *Admission) error {
 	return nil
 }
 
-// Tell takes in what a call told before it is over, its first headers. It does not wait for that, and
-// may come to nothing when the writer has much to do.
+// Tell takes in what a call told before it is over, its first headers. It does not wait for
+// that, and may come to nothing when the writer has much to do.
 func (s *Store) SendOutcome(a Admission) {
 	r := &db.Request[struct{}]{Op: a.telling(), Ctx: context.Background(), Done: make(chan struct{}), Run: a.record}
 	select {
@@ -243,7 +247,8 @@ func (s *Store) SendOutcome(a Admission) {
 	}
 }
 
-// Tells is Tell for what must not be lost: how a call ended whose delivery somebody else has settled.
+// Tells is Tell for what must not be lost: how a call ended whose delivery somebody else has
+// settled.
 func (s *Store) RecordOutcome(ctx context.Context, a Admission) error {
 	_, err := db.Transact(ctx, s.Writer, a.telling(), a.record)
 	return err

@@ -93,8 +93,8 @@ func testAuditChain(t *testing.T, e outside) {
 	}
 }
 
-// What a filter selects is found page by page, whoever made it, and no page is of more entries than may be looked at; what operators
-// did is found however many events of jobs there are.
+// What a filter selects is found page by page, whoever made it, and no page is of more entries
+// than may be looked at; what operators did is found however many events of jobs there are.
 func TestAuditFilters(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	fixture.FromOutside(t, testAuditFilters)
@@ -173,7 +173,8 @@ func auditFilters() (all []forebay.AuditFilter) {
 	return all
 }
 
-// Where the end of the log was cut off operators can go on, and what stood there is not taken for what they do now.
+// Where the end of the log was cut off operators can go on, and what stood there is not taken
+// for what they do now.
 func TestAuditOfActsAfterACut(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	fixture.FromOutside(t, func(t *testing.T, e outside) {

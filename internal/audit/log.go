@@ -23,7 +23,8 @@ func (s *Store) Record(ctx context.Context, a Act) error {
 	return err
 }
 
-// Append appends to the log, in the transaction of the act itself. Without an action there is nothing to tell.
+// Append appends to the log, in the transaction of the act itself. Without an action there is
+// nothing to tell.
 func Append(t *db.Tx, a Act) error { return key.Of(t).append(a) }
 
 func (t *tx) append(a Act) (err error) {
@@ -46,7 +47,8 @@ func (t *tx) append(a Act) (err error) {
 	return addAuditAct(t.Conn, t.end.number, a)
 }
 
-// sqlAddAuditAct finds the number there only where somebody has cut the end of the log off: acts go on all the same.
+// sqlAddAuditAct finds the number there only where somebody has cut the end of the log off:
+// acts go on all the same.
 var sqlAddAuditAct = driver.BatchForm("INSERT INTO audit_acts (no, tenant, actor, action) VALUES (?, ?, ?, ?) ON CONFLICT (no) DO NOTHING",
 	"INSERT INTO audit_acts (no, tenant, actor, action) SELECT p1, p2, p3, p4 FROM %s ON CONFLICT (no) DO NOTHING")
 
@@ -54,7 +56,8 @@ func addAuditAct(c driver.Conn, number int64, a Act) error {
 	return c.Prep(sqlAddAuditAct).Int(number).Text(a.Tenant).Text(a.Actor).Text(a.Action).Exec()
 }
 
-// isJobEvent reports whether entries of this action that nobody made are events of jobs. All others stand in audit_acts too.
+// isJobEvent reports whether entries of this action that nobody made are events of jobs. All
+// others stand in audit_acts too.
 func isJobEvent(action string) bool {
 	return slices.Contains(forebay.JobEventTypes, forebay.EventType(action))
 }
@@ -123,8 +126,9 @@ func readAudit(r driver.Row) forebay.AuditEntry {
 // maxAuditLook bounds the entries that one page is selected from.
 const maxAuditLook = 100_000
 
-// AuditEntries returns entries with a number below the given one (0: from the last on), newest first. There may be more below next, also
-// where they are fewer than limit: of entries that a filter leaves out only so many are looked at. A next of 0 is the end.
+// AuditEntries returns entries with a number below the given one (0: from the last on), newest
+// first. There may be more below next, also where they are fewer than limit: of entries that a
+// filter leaves out only so many are looked at. A next of 0 is the end.
 func (s *Store) Entries(ctx context.Context, f forebay.AuditFilter, below int64, limit int) (entries []forebay.AuditEntry, next int64, err error) {
 	return s.auditEntries(ctx, f, below, limit, maxAuditLook)
 }
@@ -161,8 +165,8 @@ func (s *Store) auditEntries(ctx context.Context, f forebay.AuditFilter, below i
 	return entries, next, err
 }
 
-// VerifyAudit follows the chain from a head for at most limit entries. The head's own entry is looked
-// at again: it must still be the one that was seen then.
+// VerifyAudit follows the chain from a head for at most limit entries. The head's own entry is
+// looked at again: it must still be the one that was seen then.
 func (s *Store) Verify(ctx context.Context, from forebay.AuditHead, limit int) (forebay.AuditVerification, error) {
 	v := forebay.AuditVerification{Intact: true}
 	at := from

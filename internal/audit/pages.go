@@ -19,8 +19,8 @@ func (s *Store) Page(ctx context.Context, f forebay.AuditFilter, limit int, curs
 // MaxChunk is the most entries that one call of VerifyFrom verifies, and the default.
 const MaxChunk = 10_000
 
-// VerifyFrom checks the chain of entries from a head on ("": from the first entry), at most limit of
-// them. The caller continues from the head in the answer until it is done.
+// VerifyFrom checks the chain of entries from a head on ("": from the first entry), at most
+// limit of them. The caller continues from the head in the answer until it is done.
 func (s *Store) VerifyFrom(ctx context.Context, from string, limit int) (forebay.AuditVerification, error) {
 	head, err := forebay.ParseAuditHead(from)
 	if err != nil {

@@ -42,7 +42,8 @@ func (noJobs) Unblock(string, int64)                                   {}
 func (noJobs) MayGo(map[int64]int64)                                   {}
 func (noJobs) Released(*db.Tx, queue.Subqueue, int64, int64, ...int64) {}
 
-// However many flows a subqueue has, a job's position visits few of them. It says that not all jobs ahead were counted.
+// However many flows a subqueue has, a job's position visits few of them. It says that not all
+// jobs ahead were counted.
 func TestPositionVisitsFewFlows(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		const tenants, jobs, limit = 700, 14_000, 100
@@ -52,7 +53,8 @@ func TestPositionVisitsFewFlows(t *testing.T) {
 		}
 		subqueue := int64(queue.SubqueueOf(queueID, queue.SubqueueMain))
 		var now int64
-		// Each tenant has two jobs of each of ten priorities, of its own one of 40 classes or of class 1.
+		// Each tenant has two jobs of each of ten priorities, of its own one of 40 classes or of
+		// class 1.
 		_, err = db.TransactIn(t.Context(), admission.Key, s.db.Writer, db.Op{Stage: db.StageChange}, func(tx *admission.Tx) (struct{}, error) {
 			now = tx.Now
 			return struct{}{}, tx.Prep("INSERT INTO messages (seq, lane, rank, visible, size) WITH RECURSIVE c(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM c WHERE i < ?3)" +

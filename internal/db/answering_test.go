@@ -8,7 +8,8 @@ import (
 	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
-// Processes that answer the same kind of requests know how many they are, also once one has gone or has lost its connection.
+// Processes that answer the same kind of requests know how many they are, also once one has
+// gone or has lost its connection.
 func TestAnsweringCountsWhoLives(t *testing.T) {
 	alone := serve(t, Options{Path: t.TempDir() + "/db", ServerKind: "http"})
 	if n, err := alone.CountServers(t.Context()); n != 1 || err != nil {

@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// Operations that bring something new wait for the writer in rotation of their tenants, so that one who sends
-// ten thousand at once does not make another wait until they are stored. What settles deliveries, and what
-// belongs to no tenant, goes into the next transaction at once.
+// Operations that bring something new wait for the writer in rotation of their tenants, so that
+// one who sends ten thousand at once does not make another wait until they are stored. What
+// settles deliveries, and what belongs to no tenant, goes into the next transaction at once.
 
 // rotation is how many rows of a tenant go into a transaction before the next tenant's.
 const rotation = 8
 
-// backlog holds such operations. Those whose callers have left are dropped when they are reached, and take no room in
-// a transaction. So a client that sends and hangs up at once does not make it grow.
+// backlog holds such operations. Those whose callers have left are dropped when they are
+// reached, and take no room in a transaction. So a client that sends and hangs up at once does
+// not make it grow.
 type backlog struct {
 	of   map[int64][]Operation // by tenant, in the order in which they came
 	next []int64               // tenants with some, in rotation
@@ -25,7 +26,8 @@ type partyTracker struct {
 	turned atomic.Pointer[time.Time] // when that was last another's than the one before it; nil: never
 }
 
-// sharedFor is for how long tenants count as sharing the writer after two of them have brought something.
+// sharedFor is for how long tenants count as sharing the writer after two of them have brought
+// something.
 const sharedFor = 10 * time.Second
 
 // came notes that a tenant brings something.
@@ -79,10 +81,11 @@ func (b *backlog) take(more func() bool, pass func(Operation)) {
 	}
 }
 
-// appetite is how many rows the writer takes into one transaction. Everybody waits for the transaction that is
-// under way, so its work is to take a few milliseconds. Where the disk is slow it takes more, so that the
-// transactions are few. While tenants share the writer it takes less: one's many rows are what another waits for,
-// and that twice, for the transaction under way and for its own.
+// appetite is how many rows the writer takes into one transaction. Everybody waits for the
+// transaction that is under way, so its work is to take a few milliseconds. Where the disk is
+// slow it takes more, so that the transactions are few. While tenants share the writer it takes
+// less: one's many rows are what another waits for, and that twice, for the transaction under
+// way and for its own.
 type batchSizer struct{ row, flush time.Duration } // what they take, about; 0: not known
 
 const (
@@ -106,9 +109,9 @@ func (a *batchSizer) rows(shared bool) int {
 	return min(max(int(max(shortWork, workByFlush*a.flush)/a.row), leastRows), MaxBatchOps)
 }
 
-// note takes in how long the work of a transaction with so many rows took, and its commit. Of a few rows
-// most of the work is not theirs. The fewest that full transactions have do count: else one slow moment would
-// keep them that small.
+// note takes in how long the work of a transaction with so many rows took, and its commit. Of a
+// few rows most of the work is not theirs. The fewest that full transactions have do count:
+// else one slow moment would keep them that small.
 func (a *batchSizer) note(rows int, work, flush time.Duration) {
 	if rows < SharedRows {
 		return

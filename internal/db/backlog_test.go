@@ -17,7 +17,8 @@ func writers(s *DB) []*Writer {
 	return slices.DeleteFunc([]*Writer{s.Writer, s.Inserter}, func(w *Writer) bool { return w == nil })
 }
 
-// Whoever brings one row goes into the next transaction, and comes early in it, though another party's thousands came before.
+// Whoever brings one row goes into the next transaction, and comes early in it, though another
+// party's thousands came before.
 func TestManyRowsOfAPartyDoNotDelayAnothersOne(t *testing.T) {
 	withDB(t, func(t *testing.T, s *DB) {
 		for n, w := range writers(s) {
@@ -49,7 +50,8 @@ func TestManyRowsOfAPartyDoNotDelayAnothersOne(t *testing.T) {
 	})
 }
 
-// held keeps a writer busy with a transaction until goOn, which waits for that and for the others of the group.
+// held keeps a writer busy with a transaction until goOn, which waits for that and for the
+// others of the group.
 func held(t *testing.T, w *Writer, run ...func(*Tx)) (callers *sync.WaitGroup, goOn func()) {
 	t.Helper()
 	callers = &sync.WaitGroup{}
@@ -99,12 +101,14 @@ func TestTransactionsGrowAgainAfterASlowMoment(t *testing.T) {
 	}
 }
 
-// A transaction takes less from those who wait while parties share the writer: each waits for two of them.
+// A transaction takes less from those who wait while parties share the writer: each waits for
+// two of them.
 func TestTransactionsAreShortWhilePartiesShare(t *testing.T) {
 	withDB(t, func(t *testing.T, s *DB) {
 		w := writers(s)[len(writers(s))-1] // one alone: they know of each other's parties
 		const calls, each = 20, 20
-		// next has calls come while a transaction is under way and returns how many went into the one after it.
+		// next has calls come while a transaction is under way and returns how many went into the one
+		// after it.
 		next := func(round string, last int64) int64 {
 			var first atomic.Int64
 			hold, goOn := held(t, w, func(tx *Tx) {

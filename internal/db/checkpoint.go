@@ -7,24 +7,28 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// A checkpoint copies what the WAL holds into the database file. Left to itself SQLite makes it within a commit, once the
-// WAL is long enough, and everybody waits for the copying of many megabytes. So a goroutine with a connection of its
-// own copies while the writer goes on. The writer then copies what it has added meanwhile, which is little. With the next
-// transaction the WAL begins anew.
+// A checkpoint copies what the WAL holds into the database file. Left to itself SQLite makes it
+// within a commit, once the WAL is long enough, and everybody waits for the copying of many
+// megabytes. So a goroutine with a connection of its own copies while the writer goes on. The
+// writer then copies what it has added meanwhile, which is little. With the next transaction
+// the WAL begins anew.
 
 const (
 	// walPages is how long the WAL becomes, about, before it is copied: 32 MB.
 	walPages = 4096
-	// firstCommits is after how many commits the first look at the WAL is due. How long it is then tells when the next one is.
+	// firstCommits is after how many commits the first look at the WAL is due. How long it is then
+	// tells when the next one is.
 	firstCommits = 64
 	// mostCommits bounds what little ones make of that, in case they are followed by large ones.
 	mostCommits = 4 * firstCommits
 )
 
-// sqlAutoCheckpoint has the writer make a whole checkpoint by itself where the goroutine does not keep up, at 128 MB.
+// sqlAutoCheckpoint has the writer make a whole checkpoint by itself where the goroutine does
+// not keep up, at 128 MB.
 const sqlAutoCheckpoint = "PRAGMA wal_autocheckpoint = 16384"
 
-// checkpoints empty the WAL of a SQLite file. The nil checkpoints do nothing, for PostgreSQL has its own.
+// checkpoints empty the WAL of a SQLite file. The nil checkpoints do nothing, for PostgreSQL
+// has its own.
 type checkpoints struct {
 	connect func(context.Context) (driver.Conn, error)
 	pages   int64 // of the WAL, from which on it is copied
@@ -141,7 +145,8 @@ func (c *checkpoints) copy(own driver.Conn) error {
 	return nil
 }
 
-// finish has the writer copy what is left, between two of its transactions. An error means that the WAL goes on.
+// finish has the writer copy what is left, between two of its transactions. An error means that
+// the WAL goes on.
 func (c *checkpoints) finish(writer driver.Conn) {
 	if c != nil && c.rest.CompareAndSwap(true, false) {
 		_ = writer.Prep(sqlCheckpoint).Each(nil)

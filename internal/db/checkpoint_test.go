@@ -41,8 +41,8 @@ func TestTheWALIsCopiedBesideTheWriter(t *testing.T) {
 	}
 }
 
-// walBegun returns a number that changes whenever the WAL begins anew (https://www.sqlite.org/fileformat2.html#walformat),
-// and the length of its file.
+// walBegun returns a number that changes whenever the WAL begins anew
+// (https://www.sqlite.org/fileformat2.html#walformat), and the length of its file.
 func walBegun(t *testing.T, path string) (number uint32, bytes int64) {
 	t.Helper()
 	f, err := os.Open(path + "-wal")

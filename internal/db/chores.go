@@ -24,15 +24,17 @@ func (s *DB) ClaimChore(ctx context.Context, chore string, every time.Duration) 
 // settlePatience is how long [DB.Settled] waits for transactions that are under way.
 const settlePatience = time.Second
 
-// A transaction counts as under way, though its client has gone, as long as its commit waits for a standby. The bound of a snapshot
-// is one more than the latest that is over, so what was begun before is told by a number of its own, which writes nothing.
+// A transaction counts as under way, though its client has gone, as long as its commit waits
+// for a standby. The bound of a snapshot is one more than the latest that is over, so what was
+// begun before is told by a number of its own, which writes nothing.
 const (
 	sqlOwnTransaction    = "SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint)"
 	sqlOldestTransaction = "SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)"
 )
 
-// Settled reports whether every transaction of the database that had written something when it was called is over: what they have
-// stored can be seen then, and nothing of them is still to come. It waits for a second at most.
+// Settled reports whether every transaction of the database that had written something when it
+// was called is over: what they have stored can be seen then, and nothing of them is still to
+// come. It waits for a second at most.
 func (s *DB) Settled(ctx context.Context) (settled bool, err error) {
 	if !s.Writer.Shared() { // there is one writer, which knows how its transactions ended
 		return true, ctx.Err()

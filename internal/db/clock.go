@@ -86,8 +86,9 @@ func (w *Writer) clockMends() (mends []ClockMend) {
 	return mends
 }
 
-// madeAhead reports whether the latest row of a kind was made in the future. Another process may have made one
-// since this transaction began, so a little ahead is no sign of a clock that went back.
+// madeAhead reports whether the latest row of a kind was made in the future. Another process
+// may have made one since this transaction began, so a little ahead is no sign of a clock that
+// went back.
 func (s *DB) madeAhead(ctx context.Context) (ahead bool, err error) {
 	return Transact(ctx, s.Writer, Op{Stage: StageChange}, func(t *Tx) (ahead bool, err error) {
 		for _, m := range t.w.clockMends() {

@@ -17,9 +17,9 @@ type Compacted struct {
 	After  int64 `json:"after_bytes"`
 }
 
-// Compact writes a SQLite file anew without the space that deleted rows have left, as one that shrinks while a server
-// runs. No server may run on it meanwhile.
-// It needs as much free disk as the file has rows. Interrupted, the file is as it was.
+// Compact writes a SQLite file anew without the space that deleted rows have left, as one that
+// shrinks while a server runs. No server may run on it meanwhile. It needs as much free disk as
+// the file has rows. Interrupted, the file is as it was.
 func Compact(ctx context.Context, opts Options) (done Compacted, err error) {
 	if opts.URL != "" {
 		return done, forebay.Errorf(forebay.CodeNotSupported, "PostgreSQL uses the space of deleted rows again by itself; to give it to the disk, run VACUUM FULL or pg_repack there")

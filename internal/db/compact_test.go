@@ -8,7 +8,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Compacting gives back what deleted rows have left and keeps the others; a server's file is refused.
+// Compacting gives back what deleted rows have left and keeps the others; a server's file is
+// refused.
 func TestCompact(t *testing.T) {
 	where := Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true}
 	s := fillAndFree(t, where)

@@ -34,9 +34,10 @@ type CopiedTable struct {
 	Checksum string `json:"checksum"`
 }
 
-// Copy copies everything in a database into an empty one, of the same or the other kind, in chunks,
-// then compares both. Nobody else may use them meanwhile, which locks see to. Until the copy is
-// complete the target serves nobody; after an interruption, whatever it was, Copy goes on where it was.
+// Copy copies everything in a database into an empty one, of the same or the other kind, in
+// chunks, then compares both. Nobody else may use them meanwhile, which locks see to. Until the
+// copy is complete the target serves nobody; after an interruption, whatever it was, Copy goes
+// on where it was.
 func Copy(ctx context.Context, from, to Options, progress func(CopyProgress)) (report CopyReport, err error) {
 	if from.Path == to.Path && from.URL == to.URL {
 		return report, forebay.Invalid("to", "is the database to copy from")
@@ -59,7 +60,8 @@ func Copy(ctx context.Context, from, to Options, progress func(CopyProgress)) (r
 	return c.run(ctx, func() error { return nil })
 }
 
-// run does the whole copy. before runs when the target is marked: it was empty, or an unfinished copy of the same.
+// run does the whole copy. before runs when the target is marked: it was empty, or an
+// unfinished copy of the same.
 func (c *copying) run(ctx context.Context, before func() error) (report CopyReport, err error) {
 	if err := c.begin(); err != nil {
 		return report, err
@@ -104,7 +106,8 @@ type copyEngine interface {
 	HasTable(name string) (bool, error)
 	// NextSeq is the first sequence number that no message was ever given.
 	NextSeq() (int64, error)
-	// ContinueFrom makes the database number on: messages from nextSeq, rows of tables by their columns.
+	// ContinueFrom makes the database number on: messages from nextSeq, rows of tables by their
+	// columns.
 	ContinueFrom(nextSeq int64, numbered map[string]string) error
 	// Drop drops these tables and whatever else the migrations have made.
 	Drop(tables []string) error
@@ -150,7 +153,8 @@ func openTarget(ctx context.Context, opts Options) (*side, error) {
 	return openSQLiteTarget(opts.Path)
 }
 
-// copyMark is a table that a database has while it is an unfinished copy: the position in each table.
+// copyMark is a table that a database has while it is an unfinished copy: the position in each
+// table.
 const copyMark = "unfinished_copy"
 
 // refuseUnfinished refuses to run on a database that lacks a part of what it is a copy of.
@@ -284,7 +288,8 @@ func (c *copying) origin() ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// copyTable copies what the target lacks of a table, a chunk and the note of it in one transaction.
+// copyTable copies what the target lacks of a table, a chunk and the note of it in one
+// transaction.
 func (c *copying) copyTable(ctx context.Context, table copyTable) error {
 	position, done, err := c.position(table)
 	if err != nil {
@@ -369,7 +374,8 @@ func (c *copying) finish() error {
 	}))
 }
 
-// numberedOf returns, of the tables whose rows the database numbers, the columns that have the numbers.
+// numberedOf returns, of the tables whose rows the database numbers, the columns that have the
+// numbers.
 func numberedOf(tables []copyTable) map[string]string {
 	numbered := map[string]string{}
 	for _, table := range tables {

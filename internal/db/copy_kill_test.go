@@ -46,7 +46,8 @@ func init() {
 	os.Exit(0)
 }
 
-// killedCopy runs a copy in a process that is killed after it has told of so many chunks, and before it has of two more.
+// killedCopy runs a copy in a process that is killed after it has told of so many chunks, and
+// before it has of two more.
 func killedCopy(t *testing.T, from, to Options, chunks int) {
 	t.Helper()
 	raw, err := json.Marshal(doomedCopy{from, to, chunks + 1})

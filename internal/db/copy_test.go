@@ -13,8 +13,9 @@ import (
 	"github.com/forebayhq/forebay/internal/raced"
 )
 
-// fill makes a database with rows in every table: in events so many, in the others a few, with every
-// NULL that there may be, with empty texts and bytes, and with one body larger than a chunk.
+// fill makes a database with rows in every table: in events so many, in the others a few, with
+// every NULL that there may be, with empty texts and bytes, and with one body larger than a
+// chunk.
 func fill(t testing.TB, where Options, events int) {
 	t.Helper()
 	s, err := openTarget(t.Context(), where)
@@ -73,7 +74,8 @@ func fill(t testing.TB, where Options, events int) {
 	}
 }
 
-// fillAudit appends so many entries to the audit log, whose triggers take only what follows the last one.
+// fillAudit appends so many entries to the audit log, whose triggers take only what follows the
+// last one.
 func fillAudit(c driver.Conn, entries int64) error {
 	previous := make([]byte, 32)
 	for n := range entries {
@@ -109,8 +111,8 @@ func nullable(t testing.TB) map[string]bool {
 	return found
 }
 
-// everything reads all of a database, but for the sequence number to go on with, which each kind of
-// database keeps elsewhere.
+// everything reads all of a database, but for the sequence number to go on with, which each
+// kind of database keeps elsewhere.
 func everything(t testing.TB, where Options) map[string][][]cell {
 	t.Helper()
 	s, err := openSource(t.Context(), where)

@@ -1,14 +1,15 @@
-// Package db is the engine below the domains: an open database, and the writer that shares each transaction among callers.
+// Package db is the engine below the domains: an open database, and the writer that shares each
+// transaction among callers.
 //
-// A domain is a [Domain]: it registers a [Participant] with the writer and changes its rows by [Transact]. Operations
-// of concurrent callers share one transaction and one fsync: the writer takes what has queued up while the
-// last commit ran (group commit). A participant keeps what it needs in memory, serves those who wait within the
-// transaction, and hears what other processes have committed. So nobody polls, and an idle server runs almost no
-// statements.
+// A domain is a [Domain]: it registers a [Participant] with the writer and changes its rows by
+// [Transact]. Operations of concurrent callers share one transaction and one fsync: the writer
+// takes what has queued up while the last commit ran (group commit). A participant keeps what
+// it needs in memory, serves those who wait within the transaction, and hears what other
+// processes have committed. So nobody polls, and an idle server runs almost no statements.
 //
-// SQLite is WAL with synchronous=FULL; PostgreSQL must have fsync and synchronous_commit on. What was acknowledged
-// survives a power cut. One process serves a SQLite file. Any number share a PostgreSQL database, one transaction at a
-// time among them, and notify each other.
+// SQLite is WAL with synchronous=FULL; PostgreSQL must have fsync and synchronous_commit on.
+// What was acknowledged survives a power cut. One process serves a SQLite file. Any number
+// share a PostgreSQL database, one transaction at a time among them, and notify each other.
 //
 // The engine names no domain; a test sees to that.
 package db
@@ -30,7 +31,8 @@ type Options struct {
 	// Serve is for a process that delivers messages. It takes a SQLite file for itself alone. Without
 	// it the store reads and writes beside serving processes, for administration.
 	Serve bool
-	// Answers names what kind of clients' requests the process answers; "": none. CountServers counts those of one kind.
+	// Answers names what kind of clients' requests the process answers; "": none. CountServers
+	// counts those of one kind.
 	ServerKind string
 	// Existing refuses to make a new database.
 	Existing bool
@@ -87,8 +89,8 @@ type DB struct {
 	closed         error
 }
 
-// Open opens the database, brings its schema up to date and checks that it is durable. The domains are those whose rows
-// are written.
+// Open opens the database, brings its schema up to date and checks that it is durable. The
+// domains are those whose rows are written.
 func Open(ctx context.Context, opts Options, domains ...Domain) (d *DB, err error) {
 	if opts.URL != "" {
 		d, err = openPostgres(ctx, opts, domains)
@@ -126,7 +128,8 @@ func Open(ctx context.Context, opts Options, domains ...Domain) (d *DB, err erro
 	return d, nil
 }
 
-// begin begins to write through the connection. publish tells other processes; nil: there are none.
+// begin begins to write through the connection. publish tells other processes; nil: there are
+// none.
 func (s *DB) begin(c driver.Conn, opts Options, domains []Domain, publish func(*Notification)) (err error) {
 	s.readers = newReaders(s.connect)
 	if s.connectSearch != nil {

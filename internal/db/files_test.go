@@ -17,7 +17,8 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// secondServer names, in the environment of a child of this test, the database that it is to serve.
+// secondServer names, in the environment of a child of this test, the database that it is to
+// serve.
 const secondServer = "FOREBAY_TEST_SECOND_SERVER"
 
 // TestSecondServer is the second process of other tests.
@@ -89,8 +90,8 @@ func TestLockFileRemovedUnderTheServer(t *testing.T) {
 	}
 }
 
-// A server whose files are gone or others acknowledges nothing more and says why; what it had acknowledged is there
-// when it starts again.
+// A server whose files are gone or others acknowledges nothing more and says why; what it had
+// acknowledged is there when it starts again.
 func TestFilesRemovedUnderTheServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  string
@@ -195,8 +196,8 @@ func TestCopyIsForItsOwner(t *testing.T) {
 	}
 }
 
-// A server is known to use its database though somebody has removed the lock file. Asking makes none, and leaves the
-// server's locks as they are.
+// A server is known to use its database though somebody has removed the lock file. Asking makes
+// none, and leaves the server's locks as they are.
 func TestInUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "forebay.db")
 	noLockFile := func(when string) {
@@ -234,7 +235,8 @@ func TestInUse(t *testing.T) {
 	mustDo(t, again.Close())
 }
 
-// Another process that has the lock file for a while does not stop the server, which takes it when it is free.
+// Another process that has the lock file for a while does not stop the server, which takes it
+// when it is free.
 func TestLockFileHeldByAnother(t *testing.T) {
 	path, warned := filepath.Join(t.TempDir(), "forebay.db"), &warnings{}
 	s := serve(t, Options{Path: path, Serve: true, Warn: warned.add})

@@ -18,14 +18,15 @@ type Part struct {
 	Err  error // a *forebay.Error; nil: it works
 }
 
-// How old an outcome may be that stands for now, and how long a part may take before it is said not to answer.
+// How old an outcome may be that stands for now, and how long a part may take before it is said
+// not to answer.
 const (
 	healthFresh    = time.Second
 	healthPatience = 2 * time.Second
 )
 
-// health knows what last became of each part. Transactions tell it of themselves; only a part of which nothing was heard
-// for a while is asked, by at most one probe at a time.
+// health knows what last became of each part. Transactions tell it of themselves; only a part
+// of which nothing was heard for a while is asked, by at most one probe at a time.
 type health struct {
 	ctx     context.Context // until Close
 	stop    context.CancelFunc
@@ -94,8 +95,8 @@ func (s *DB) checkBeside(ctx context.Context) error {
 	return err
 }
 
-// Health tells of each part whether it works now. It waits for two seconds at most and asks writers for little: while
-// they have work, how that goes tells.
+// Health tells of each part whether it works now. It waits for two seconds at most and asks
+// writers for little: while they have work, how that goes tells.
 func (s *DB) Health(ctx context.Context) []Part {
 	parts := make([]Part, len(s.health.parts), len(s.health.parts)+len(s.health.instant))
 	var asking sync.WaitGroup

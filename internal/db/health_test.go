@@ -26,7 +26,8 @@ func failing(t *testing.T, s *DB) (wrong map[string]forebay.Code, parts int) {
 	return wrong, len(health)
 }
 
-// Both writers and the readers are said to fail while the database is away, and to work once it is back.
+// Both writers and the readers are said to fail while the database is away, and to work once it
+// is back.
 func TestHealthOfBothWritersAndReaders(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]func(*pgtest.Proxy){"refused": (*pgtest.Proxy).Cut, "silent": (*pgtest.Proxy).Stall} {

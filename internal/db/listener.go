@@ -13,6 +13,6 @@ func (l *Listener[T]) Notify(v T) {
 	}
 }
 
-// OnCommit makes f hear of every transaction of this process. It runs on the goroutine that made it, of which
-// there are two on PostgreSQL, so it must be quick.
+// OnCommit makes f hear of every transaction of this process. It runs on the goroutine that
+// made it, of which there are two on PostgreSQL, so it must be quick.
 func (s *DB) OnCommit(f func(Commit)) { s.watches.commits.Set(f) }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Notification is what the processes that share a database tell each other after a commit: words. It only
-// saves waiting. Whoever misses it finds out by looking, a little later.
+// Notification is what the processes that share a database tell each other after a commit:
+// words. It only saves waiting. Whoever misses it finds out by looking, a little later.
 type Notification struct {
 	Words map[Word]int64
 	count map[WordKind]int
@@ -15,7 +15,8 @@ type Notification struct {
 	Lost  bool              // some words were: anything may have happened
 }
 
-// WordKind says what a word is about. It is a letter, which stands for the kind in the payload too.
+// WordKind says what a word is about. It is a letter, which stands for the kind in the payload
+// too.
 type WordKind byte
 
 // Reach says whom a kind of word is for, and when.
@@ -54,8 +55,8 @@ var (
 	wordChanged = NewWordKind('c', ToAll)
 )
 
-// Word is a kind and up to two numbers. What several words of one kind and numbers say of a time is the
-// earliest of them.
+// Word is a kind and up to two numbers. What several words of one kind and numbers say of a
+// time is the earliest of them.
 type Word struct {
 	Kind WordKind
 	A, B int64
@@ -180,7 +181,8 @@ func (n *Notification) encode() (payloads []string) {
 	return append(payloads, b.String())
 }
 
-// decodeNotification reads a payload. What it does not understand it takes for words that were lost.
+// decodeNotification reads a payload. What it does not understand it takes for words that were
+// lost.
 func decodeNotification(payload string) *Notification {
 	n := &Notification{}
 	for text := range strings.FieldsSeq(payload) {

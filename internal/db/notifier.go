@@ -16,8 +16,9 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// notifier publishes notifications to the other processes and receives theirs, over two connections of its
-// own, so that no transaction waits for it: NOTIFY takes a lock that all commits of a server share.
+// notifier publishes notifications to the other processes and receives theirs, over two
+// connections of its own, so that no transaction waits for it: NOTIFY takes a lock that all
+// commits of a server share.
 type notifier struct {
 	config   *pgconn.Config
 	channel  string
@@ -43,8 +44,8 @@ const maxChannelBytes = 63
 
 var plainPath = regexp.MustCompile(`^[A-Za-z0-9_$,. -]*$`)
 
-// channelOf names the channel of the processes that use the same tables. What does not do as a name is
-// told by its hash.
+// channelOf names the channel of the processes that use the same tables. What does not do as a
+// name is told by its hash.
 func channelOf(searchPath string) string {
 	const prefix = "forebay_"
 	if len(prefix)+len(searchPath) <= maxChannelBytes && plainPath.MatchString(searchPath) {

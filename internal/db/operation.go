@@ -10,8 +10,8 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// Stage is when in a transaction an operation runs. Operations that make messages visible run before
-// claims, so a message that arrives in a batch can be delivered in the same commit.
+// Stage is when in a transaction an operation runs. Operations that make messages visible run
+// before claims, so a message that arrives in a batch can be delivered in the same commit.
 type Stage int
 
 const (
@@ -45,11 +45,12 @@ type Op struct {
 	Size    int // bytes of payload
 	// Local says that it changes only rows that it names in Prefetch and Touches, and adds some.
 	Local bool
-	// Interleaves says that it may wait for answers of the database while others that interleave and name no row of its own
-	// run. What it shares with them in memory it reads and changes without a statement in between, or by Alone.
+	// Interleaves says that it may wait for answers of the database while others that interleave
+	// and name no row of its own run. What it shares with them in memory it reads and changes
+	// without a statement in between, or by Alone.
 	Interleaves bool
-	// Prefetch and MorePrefetch are what it asks first. A driver to which that is expensive asks them with the beginning of
-	// the transaction.
+	// Prefetch and MorePrefetch are what it asks first. A driver to which that is expensive asks
+	// them with the beginning of the transaction.
 	Prefetch     driver.Prefetch
 	MorePrefetch []driver.Prefetch
 	// Touches and MoreTouches name rows that it may change and does not ask about.
@@ -61,7 +62,8 @@ type Op struct {
 
 func (o *Op) rows() int { return max(o.Rows, 1) }
 
-// postponable reports whether it may go into the next transaction: nothing was done for it when this one began.
+// postponable reports whether it may go into the next transaction: nothing was done for it when
+// this one began.
 func (o *Op) postponable() bool {
 	return o.Prefetch.SQL == "" && len(o.MorePrefetch) == 0 && o.Hints == nil
 }
@@ -126,9 +128,10 @@ func (r *Request[T]) finish(err error) {
 	close(r.Done)
 }
 
-// Transact runs f in the writer's next transaction and returns once that is on disk. f may run more
-// than once, but takes effect once. A *forebay.Error from f fails this caller alone, and f must not
-// have changed anything by then. When ctx ends first the outcome is unknown to the caller.
+// Transact runs f in the writer's next transaction and returns once that is on disk. f may run
+// more than once, but takes effect once. A *forebay.Error from f fails this caller alone, and f
+// must not have changed anything by then. When ctx ends first the outcome is unknown to the
+// caller.
 func Transact[T any](ctx context.Context, w *Writer, o Op, f func(*Tx) (T, error)) (T, error) {
 	return perform(ctx, w, &Request[T]{Op: o, Run: f})
 }

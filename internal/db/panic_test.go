@@ -9,7 +9,8 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// An operation that panics fails alone: those of its transaction are carried out, and so is what comes later.
+// An operation that panics fails alone: those of its transaction are carried out, and so is
+// what comes later.
 func TestAnOperationThatPanicsFailsAlone(t *testing.T) {
 	s, err := Open(t.Context(), Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
 	if err != nil {

@@ -7,25 +7,26 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// Participant is a domain's part in the transactions of one writer. What it keeps in memory belongs to
-// the writer's goroutine. It changes that within a transaction as if the transaction had been committed;
-// rolledBack makes up for those that were not.
+// Participant is a domain's part in the transactions of one writer. What it keeps in memory
+// belongs to the writer's goroutine. It changes that within a transaction as if the transaction
+// had been committed; rolledBack makes up for those that were not.
 type Participant interface {
 	// Load reads what the participant keeps in memory. It runs once, before the first transaction.
 	Load() error
 	// Notified takes in what other processes have committed.
 	Notified(*Notification)
-	// MarkAllDue makes everything due: something may have been missed. all says that it was not just a while ago that
-	// everything was looked at, but that something changed.
+	// MarkAllDue makes everything due: something may have been missed. all says that it was not
+	// just a while ago that everything was looked at, but that something changed.
 	MarkAllDue(all bool)
-	// NextDue returns when serve has something to do, in milliseconds; never: only once something has happened.
+	// NextDue returns when serve has something to do, in milliseconds; never: only once something
+	// has happened.
 	NextDue(now int64) int64
 	// Serve does what is due within the transaction, after the operations: it answers those who wait.
 	Serve(*Tx) error
 	// Committed follows a transaction that is on disk.
 	Committed(*Tx)
-	// Invalidate follows one that came to nothing, wherever it ended. What it needs to know it reads again,
-	// but makes nothing due before that time.
+	// Invalidate follows one that came to nothing, wherever it ended. What it needs to know it
+	// reads again, but makes nothing due before that time.
 	Invalidate(t *Tx, notBefore int64)
 	// Refuse answers all that wait with an error.
 	Refuse(error)
@@ -33,8 +34,9 @@ type Participant interface {
 
 // What a participant may do besides.
 type (
-	// opener asks questions in the round trip in which a transaction begins, where processes share the database.
-	// local says that the operations change only rows that they have named, and add some.
+	// opener asks questions in the round trip in which a transaction begins, where processes share
+	// the database. local says that the operations change only rows that they have named, and add
+	// some.
 	opener interface {
 		Opens(t *Tx, batch []Operation, local bool) []driver.PipelineQuery
 	}
@@ -67,7 +69,8 @@ type Key[P Participant, T any] struct {
 
 var partCount int
 
-// NewKey is called once for each participant, as the program starts. begin makes its part of a transaction.
+// NewKey is called once for each participant, as the program starts. begin makes its part of a
+// transaction.
 func NewKey[P Participant, T any](begin func(*Tx, P) *T) *Key[P, T] {
 	partCount++
 	return &Key[P, T]{partCount - 1, begin}
@@ -107,8 +110,8 @@ func (k *Key[P, T]) Begun(t *Tx) *T {
 	return part
 }
 
-// Tending is how often a process that shares a database looks for deadlines that another has stored,
-// and has not seen to itself: that one has died.
+// Tending is how often a process that shares a database looks for deadlines that another has
+// stored, and has not seen to itself: that one has died.
 const Tending = 10 * time.Second
 
 // Passive is a participant that keeps nothing in memory and has nothing to do by itself.

@@ -13,8 +13,8 @@ import (
 // maxReaders bounds the read connections; on SQLite each holds its own page cache.
 const maxReaders = 4
 
-// readers are connections for reading. Tenants use them in rotation, and one of them is left to the others: else
-// somebody who reads much, or slowly, would have everybody wait.
+// readers are connections for reading. Tenants use them in rotation, and one of them is left to
+// the others: else somebody who reads much, or slowly, would have everybody wait.
 type readers struct {
 	connect func(context.Context) (driver.Conn, error)
 	line    *turns.Line
@@ -42,8 +42,9 @@ func (r *readers) close() (err error) {
 	return err
 }
 
-// Read runs f on a read connection. f must be short, for on SQLite an open read keeps the WAL from
-// shrinking. It runs again on a new connection if the one that it got turns out to be lost before a row came.
+// Read runs f on a read connection. f must be short, for on SQLite an open read keeps the WAL
+// from shrinking. It runs again on a new connection if the one that it got turns out to be lost
+// before a row came.
 func (s *DB) Read(ctx context.Context, f func(driver.Conn) error) error {
 	return s.readBy(ctx, s.readers, f)
 }

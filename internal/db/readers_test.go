@@ -54,7 +54,8 @@ func TestReadsOfOneTenantLeaveAConnection(t *testing.T) {
 	}
 }
 
-// A read begins again where a connection was lost while it stood idle, and not once it has seen rows: it would see them twice.
+// A read begins again where a connection was lost while it stood idle, and not once it has seen
+// rows: it would see them twice.
 func TestReadsBeginAgainOnlyBeforeARow(t *testing.T) {
 	for kind, database := range engines {
 		t.Run(kind, func(t *testing.T) {

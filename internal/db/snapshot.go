@@ -16,8 +16,9 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 )
 
-// Snapshot is a database as it was at one moment, for reading, while servers go on to work on it. What it holds is kept
-// for it: a WAL cannot be reused meanwhile, and PostgreSQL cannot vacuum what is younger.
+// Snapshot is a database as it was at one moment, for reading, while servers go on to work on
+// it. What it holds is kept for it: a WAL cannot be reused meanwhile, and PostgreSQL cannot
+// vacuum what is younger.
 type Snapshot struct {
 	*side
 	tables []copyTable
@@ -106,7 +107,8 @@ func openPostgresSnapshot(ctx context.Context, from Options) (*side, error) {
 // Close lets the snapshot go.
 func (s *Snapshot) Close() { s.release() }
 
-// Payloads visits the key of every payload in the blob storage that the snapshot refers to, some of them several times.
+// Payloads visits the key of every payload in the blob storage that the snapshot refers to,
+// some of them several times.
 func (s *Snapshot) Payloads(ctx context.Context, visit func(key string) error) error {
 	for _, t := range s.tables {
 		for i, column := range t.columns {
@@ -160,9 +162,9 @@ func (s *Snapshot) payloadsOf(ctx context.Context, t copyTable, column int, visi
 	}
 }
 
-// CopyTo copies the snapshot into an empty database, which nobody else uses, and compares both. before runs when the
-// target is known to be empty. Until CopyTo is done no server runs on the target; after an interruption it goes on
-// where it was.
+// CopyTo copies the snapshot into an empty database, which nobody else uses, and compares both.
+// before runs when the target is known to be empty. Until CopyTo is done no server runs on the
+// target; after an interruption it goes on where it was.
 func (s *Snapshot) CopyTo(ctx context.Context, to Options, before func() error, progress func(CopyProgress)) (CopyReport, error) {
 	target, err := openTarget(ctx, to)
 	if err != nil {
@@ -173,8 +175,8 @@ func (s *Snapshot) CopyTo(ctx context.Context, to Options, before func() error, 
 	return c.run(ctx, before)
 }
 
-// OneFile makes a SQLite database that nobody has open a single file: it needs no WAL beside it, and can be read where
-// nothing can be written.
+// OneFile makes a SQLite database that nobody has open a single file: it needs no WAL beside
+// it, and can be read where nothing can be written.
 func OneFile(path string) error {
 	raw, err := zombiezen.OpenConn(path, zombiezen.OpenReadWrite)
 	if err != nil {
@@ -218,7 +220,8 @@ func CheckFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// RefuseSchema says why this program cannot read a database of that schema; nil: it can, once it is brought up to date.
+// RefuseSchema says why this program cannot read a database of that schema; nil: it can, once
+// it is brought up to date.
 func RefuseSchema(version int64) error {
 	if version <= 0 {
 		return forebay.Errorf(forebay.CodeDatabaseUnusable, "there is no Forebay database there")

@@ -18,8 +18,9 @@ const (
 	shrinkShare = 4        // the free space must be more than one in so many bytes of the file
 	shrinkKeep  = 8        // and is given back until it is one in so many
 
-	// shrinkLook is how long after the start the free space is looked at, and again after it was given back. Each look
-	// that finds nothing to do doubles the time to the next, up to shrinkLookMost.
+	// shrinkLook is how long after the start the free space is looked at, and again after it was
+	// given back. Each look that finds nothing to do doubles the time to the next, up to
+	// shrinkLookMost.
 	shrinkLook     = 5 * time.Minute
 	shrinkLookMost = 80 * time.Minute
 	// shrinkRest is how long the writer is left to others after each step, or longer: shrinkRests

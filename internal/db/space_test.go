@@ -19,13 +19,15 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 )
 
-// The rows of these tests: one that is kept, at the end of the file, and small ones that come while it shrinks.
+// The rows of these tests: one that is kept, at the end of the file, and small ones that come
+// while it shrinks.
 const (
 	kept  = 1_000_000
 	small = 2_000_000
 )
 
-// fillAndFree makes a file of some 100 MB of which nearly all is free, with one row at its end, and serves it.
+// fillAndFree makes a file of some 100 MB of which nearly all is free, with one row at its end,
+// and serves it.
 func fillAndFree(t *testing.T, where Options) *DB {
 	t.Helper()
 	s := serve(t, where)
@@ -79,7 +81,8 @@ func intact(t *testing.T, path string) {
 	}
 }
 
-// A file shrinks while it is served and others store rows; who reads an older state still reads that.
+// A file shrinks while it is served and others store rows; who reads an older state still reads
+// that.
 func TestFileShrinksWhileServed(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "forebay.db")
@@ -229,7 +232,8 @@ func TestPagesOfANewFile(t *testing.T) {
 	}
 }
 
-// shrinkVariable makes this test binary a process that serves the database of that path and shrinks it.
+// shrinkVariable makes this test binary a process that serves the database of that path and
+// shrinks it.
 const shrinkVariable = "FOREBAY_TEST_SHRINK"
 
 func init() {

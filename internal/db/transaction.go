@@ -51,10 +51,10 @@ func (t *Tx) SettingsChanged() {
 	t.w.RescanAll(true)
 }
 
-// commit runs the batch, and what is due, in one transaction. If that breaks, though the disk works,
-// each operation runs in a transaction of its own, so that only the culprit fails; and if the culprit
-// was what is due, those that waited for it are refused, so that they know. It returns how the last
-// transaction ended.
+// commit runs the batch, and what is due, in one transaction. If that breaks, though the disk
+// works, each operation runs in a transaction of its own, so that only the culprit fails; and
+// if the culprit was what is due, those that waited for it are refused, so that they know. It
+// returns how the last transaction ended.
 func (w *Writer) commit(batch []Operation) error {
 	background, err := w.transactionOrAgain(batch, true)
 	switch {
@@ -62,7 +62,8 @@ func (w *Writer) commit(batch []Operation) error {
 		if err != nil {
 			w.postponed = nil // they end as the others do
 		}
-		// Settlements wake many workers at once. Whoever has brought something new need not stand behind them.
+		// Settlements wake many workers at once. Whoever has brought something new need not stand
+		// behind them.
 		for _, brings := range []bool{true, false} {
 			for _, op := range batch {
 				if (op.What().Party != 0) == brings && !slices.Contains(w.postponed, op) {
@@ -92,7 +93,8 @@ func (w *Writer) Isolates(err error) bool {
 	return !errors.As(w.Conn.UserError(err), &refused)
 }
 
-// transactionOrAgain is transaction, again if another that ran beside it came first, or if it must be alone.
+// transactionOrAgain is transaction, again if another that ran beside it came first, or if it
+// must be alone.
 func (w *Writer) transactionOrAgain(batch []Operation, withDue bool) (background bool, err error) {
 	const tries = 4
 	defer func() { w.exclusive = false }()
@@ -142,9 +144,9 @@ func (w *Writer) begin(t *Tx) error {
 	return nil
 }
 
-// transaction runs the operations, then, if withDue, does what is due, and commits. Nobody is told anything
-// before the commit is on disk. background tells that an error came from what was due and not from an
-// operation.
+// transaction runs the operations, then, if withDue, does what is due, and commits. Nobody is
+// told anything before the commit is on disk. background tells that an error came from what was
+// due and not from an operation.
 func (w *Writer) transaction(batch []Operation, withDue bool) (background bool, err error) {
 	if len(batch) == 0 && !w.anythingDue() {
 		return false, nil
@@ -199,8 +201,8 @@ func (w *Writer) transaction(batch []Operation, withDue bool) (background bool, 
 	return false, nil
 }
 
-// apply runs the operations, stage by stage. Once they have made as much as is good for one transaction it
-// leaves for the next one what can wait.
+// apply runs the operations, stage by stage. Once they have made as much as is good for one
+// transaction it leaves for the next one what can wait.
 func (w *Writer) apply(t *Tx) error {
 	w.postponed = nil
 	for at := range Stages {
@@ -218,8 +220,8 @@ func (w *Writer) apply(t *Tx) error {
 	return nil
 }
 
-// applyStage runs the operations of a stage. Where other processes share the database, those that interleave wait for
-// their answers together.
+// applyStage runs the operations of a stage. Where other processes share the database, those
+// that interleave wait for their answers together.
 func (w *Writer) applyStage(t *Tx, at Stage) error {
 	apply := func(op Operation) error {
 		if op.What().postponable() && t.Full != nil && t.Full() {
@@ -251,8 +253,9 @@ func (w *Writer) applyStage(t *Tx, at Stage) error {
 	return nil
 }
 
-// inRounds parts the operations of a stage into rounds of those that can run together. Of two that name the same row the
-// first comes first, and one that does not interleave has a round of its own.
+// inRounds parts the operations of a stage into rounds of those that can run together. Of two
+// that name the same row the first comes first, and one that does not interleave has a round of
+// its own.
 func inRounds(batch []Operation, at Stage) (rounds [][]Operation) {
 	after := make(map[driver.RowName]int, len(batch)) // the first round in which the row is free
 	first := 0                                        // round after the latest operation that ran alone
@@ -319,9 +322,10 @@ func (w *Writer) publishCommit(t *Tx, took time.Duration) {
 	}
 }
 
-// undo forgets what a failed transaction may have made of the participants' memory: everything gets
-// another look, but after a pause. So a failing disk is not tried in a tight loop, and once it works again,
-// workers that wait to settle come before claims that would take their expired locks.
+// undo forgets what a failed transaction may have made of the participants' memory: everything
+// gets another look, but after a pause. So a failing disk is not tried in a tight loop, and
+// once it works again, workers that wait to settle come before claims that would take their
+// expired locks.
 func (w *Writer) invalidate(t *Tx, now int64, pause time.Duration) {
 	for _, p := range w.parts {
 		p.Invalidate(t, now+pause.Milliseconds())

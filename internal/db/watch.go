@@ -12,8 +12,8 @@ type Watches struct {
 	commits Listener[Commit] // of transactions of this process
 }
 
-// Watch returns a channel that gets a value after each change of the row with that sequence number,
-// until stop is called. At most one value is pending.
+// Watch returns a channel that gets a value after each change of the row with that sequence
+// number, until stop is called. At most one value is pending.
 func (s *DB) Watch(seq int64) (changes <-chan struct{}, stop func()) {
 	w := &s.watches
 	c := make(chan struct{}, 1)

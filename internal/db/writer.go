@@ -11,8 +11,8 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// Writer owns the connection that writes. It knows nothing of what is written: that is for its participants
-// and for the operations of their callers.
+// Writer owns the connection that writes. It knows nothing of what is written: that is for its
+// participants and for the operations of their callers.
 type Writer struct {
 	Conn     driver.Conn
 	parts    []Participant // in the order in which they serve
@@ -133,8 +133,8 @@ func (w *Writer) RescanAll(all bool) {
 	}
 }
 
-// Inexact is by how many milliseconds the clock may be behind the server's: what seems to become ready within
-// them is taken to be so already.
+// Inexact is by how many milliseconds the clock may be behind the server's: what seems to
+// become ready within them is taken to be so already.
 const Inexact = 100
 
 // hear takes in what another process, or the other writer, has done.
@@ -186,8 +186,9 @@ func (w *Writer) batchLimit() int {
 	return most
 }
 
-// collect waits for the first operation, visitor or due time, then takes what else is there, as much as one
-// transaction should take. A short yield lets the callers that the last commit woke add theirs.
+// collect waits for the first operation, visitor or due time, then takes what else is there, as
+// much as one transaction should take. A short yield lets the callers that the last commit woke
+// add theirs.
 func (w *Writer) collect(timer <-chan time.Time) (batch []Operation, ok bool) {
 	size, rows := 0, 0
 	take := func(op Operation) {

@@ -1,11 +1,13 @@
-// Package fairqueue decides which job goes next, without I/O. Each tenant is a flow. The flow is chosen first, by start-time
-// fair queueing (Goyal, Vin, Cheng 1996): the one with the earliest virtual start time goes next. A job moves its flow's
-// virtual time on by its tokens, divided by the flow's weight. A flow that was idle begins at the virtual time of the
-// others, so it has neither credit nor debt.
+// Package fairqueue decides which job goes next, without I/O. Each tenant is a flow. The flow
+// is chosen first, by start-time fair queueing (Goyal, Vin, Cheng 1996): the one with the
+// earliest virtual start time goes next. A job moves its flow's virtual time on by its tokens,
+// divided by the flow's weight. A flow that was idle begins at the virtual time of the others,
+// so it has neither credit nor debt.
 //
-// Within the flow the priority decides. A job gains a level for each 30 seconds that it waits. One job in eight of a flow
-// comes from behind its first level, so that no priority starves. That share is reserved in the flow, and in each class of
-// what its jobs call too, for what one class calls may be all that is scarce.
+// Within the flow the priority decides. A job gains a level for each 30 seconds that it waits.
+// One job in eight of a flow comes from behind its first level, so that no priority starves.
+// That share is reserved in the flow, and in each class of what its jobs call too, for what one
+// class calls may be all that is scarce.
 package fairqueue
 
 import (
@@ -23,7 +25,8 @@ const (
 	Reserved = 8
 )
 
-// Level returns a job's place by its rank, which is 0 for the highest priority, and by how long it has been ready. 0 goes first.
+// Level returns a job's place by its rank, which is 0 for the highest priority, and by how long
+// it has been ready. 0 goes first.
 func Level(rank, ready, now int64) int64 { return max(0, rank-max(0, now-ready)/Ageing) }
 
 // Queue is the state of the flows that share one lane. The zero value is ready.
@@ -39,8 +42,8 @@ type flow struct {
 	waits  bool // see Wait
 }
 
-// turns counts a flow's jobs since one from behind its first level went, in all and by class. They stop when one is due,
-// so that there is never more than one in arrears.
+// turns counts a flow's jobs since one from behind its first level went, in all and by class.
+// They stop when one is due, so that there is never more than one in arrears.
 type turns struct {
 	all     uint8
 	classes [Classes]uint8
@@ -66,8 +69,9 @@ func (q *Queue) Start(id int64) float64 {
 	}
 }
 
-// Wait says which flows have jobs that wait. Until a flow is left out, it keeps its place though others go ahead of it. So a
-// flow whose next job needs more than there is now loses nothing to those whose jobs need less.
+// Wait says which flows have jobs that wait. Until a flow is left out, it keeps its place
+// though others go ahead of it. So a flow whose next job needs more than there is now loses
+// nothing to those whose jobs need less.
 func (q *Queue) Wait(waits map[int64]bool) {
 	for id, f := range q.flows {
 		if f.waits = f.waits && waits[id]; !f.waits && !waits[id] && f.finish <= q.virtual {
@@ -93,7 +97,8 @@ func (q *Queue) BehindDue(id, n int64) bool {
 	return int64(most)+n >= Reserved
 }
 
-// Charge notes that a job went. cost is its tokens, divided by the flow's weight; behind tells that it went before a job of a lower level.
+// Charge notes that a job went. cost is its tokens, divided by the flow's weight; behind tells
+// that it went before a job of a lower level.
 func (q *Queue) Charge(id int64, class int, behind bool, cost float64) {
 	f := q.flow(id)
 	start := q.Start(id)
@@ -123,7 +128,8 @@ func (q *Queue) Forget(holds func(id int64) bool) {
 	}
 }
 
-// Line is jobs of one flow that have one priority and call the same, in their order: first come, first served.
+// Line is jobs of one flow that have one priority and call the same, in their order: first
+// come, first served.
 type Line struct {
 	Flow  int64
 	Class int
@@ -147,7 +153,8 @@ type Pick struct {
 // Horizon is how far the order goes where the jobs of some flows are not known.
 type Horizon struct {
 	Starts [Classes]float64 // the earliest start time of such a flow that has jobs of the class; infinite: there is none
-	// Jobs is how many are wanted: the known flows may be ahead of the others by as much virtual time as these take.
+	// Jobs is how many are wanted: the known flows may be ahead of the others by as much virtual
+	// time as these take.
 	Jobs int
 }
 
@@ -165,9 +172,10 @@ func (h *Horizon) slack(flows []*flowState, cost func(line, job int) float64) fl
 	return float64(h.Jobs) / rate
 }
 
-// Order returns the jobs of the lines in the order in which they go. cost says what each counts for, see [Queue.Charge].
-// The order ends, for the jobs of a class, where one that is not known might go next; more tells that it does. Jobs of other
-// classes go on, for they may be able to go while those of one class are not.
+// Order returns the jobs of the lines in the order in which they go. cost says what each counts
+// for, see [Queue.Charge]. The order ends, for the jobs of a class, where one that is not known
+// might go next; more tells that it does. Jobs of other classes go on, for they may be able to
+// go while those of one class are not.
 func (q *Queue) Order(lines []Line, horizon *Horizon, now int64, cost func(line, job int) float64) (picks []Pick, more bool) {
 	o := ordering{lines: make([]lineState, len(lines)), now: now}
 	at := map[int64]*flowState{}
@@ -231,7 +239,8 @@ type lineState struct {
 	dropped  bool
 }
 
-// unknown reports whether the line's next job is not known. It became ready no sooner than the last that is.
+// unknown reports whether the line's next job is not known. It became ready no sooner than the
+// last that is.
 func (l *lineState) unknown() bool { return l.gone == len(l.Jobs) }
 
 // over reports whether no job of the line can go.
@@ -248,7 +257,8 @@ type flowState struct {
 	behind bool
 }
 
-// choose sets which line's job is next: that of the first level, or, when it is its turn, the oldest of those behind it.
+// choose sets which line's job is next: that of the first level, or, when it is its turn, the
+// oldest of those behind it.
 func (f *flowState) choose(now int64) {
 	f.next, f.behind = nil, false
 	var first int64

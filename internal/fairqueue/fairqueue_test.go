@@ -88,7 +88,8 @@ func (l *lane) shares(t testing.TB, what string, flows ...int64) {
 	}
 }
 
-// However old another flow's backlog is, and whatever its priority, each flow has its share by weight.
+// However old another flow's backlog is, and whatever its priority, each flow has its share by
+// weight.
 func TestSharesAreByWeight(t *testing.T) {
 	for _, age := range []int64{0, 30_000, 300_000, 1_800_000} {
 		for flood := range int64(10) {
@@ -109,7 +110,8 @@ func TestSharesAreByWeight(t *testing.T) {
 	}
 }
 
-// What counts is tokens, of whatever models, and weights may be a million times as large as others.
+// What counts is tokens, of whatever models, and weights may be a million times as large as
+// others.
 func TestSharesOfUnequalJobs(t *testing.T) {
 	l := newLane()
 	l.weight = map[int64]float64{1: 1000, 2: 300, 3: 50, 4: 0.001}
@@ -206,7 +208,8 @@ func TestReservedShareWithinAFlow(t *testing.T) {
 	}
 }
 
-// Of jobs that all call the same the order is as if all were known, as far as it goes, and it goes on somewhere.
+// Of jobs that all call the same the order is as if all were known, as far as it goes, and it
+// goes on somewhere.
 func TestOrderOfBeginnings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q Queue
@@ -263,7 +266,8 @@ func TestOrderGoesOnForOtherClasses(t *testing.T) {
 	}
 }
 
-// Where flows are not known the order ends about where their turns begin, so that none is passed by more than one claim.
+// Where flows are not known the order ends about where their turns begin, so that none is
+// passed by more than one claim.
 func TestOrderEndsAtTheHorizon(t *testing.T) {
 	var q Queue
 	q.Charge(1, 0, false, 1000)
@@ -284,7 +288,8 @@ func TestOrderEndsAtTheHorizon(t *testing.T) {
 	}
 }
 
-// A flow whose job is held keeps its place while others go ahead of it, and one that had no jobs meanwhile gains nothing.
+// A flow whose job is held keeps its place while others go ahead of it, and one that had no
+// jobs meanwhile gains nothing.
 func TestHeldFlowKeepsItsPlace(t *testing.T) {
 	var q Queue
 	q.Wait(map[int64]bool{1: true, 2: true})

@@ -15,7 +15,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// twoServices are of two processes that share a database, as far as SQLite lets them: there the second is an administrator's.
+// twoServices are of two processes that share a database, as far as SQLite lets them: there the
+// second is an administrator's.
 func twoServices(t *testing.T, where db.Options) (serving, other *Service) {
 	t.Helper()
 	open := func(o db.Options) *Service {
@@ -66,7 +67,8 @@ func endsUnauthorized(t *testing.T, what string, held context.Context) {
 	}
 }
 
-// What is open under a key ends when another process revokes it, and the key is not taken from memory any more.
+// What is open under a key ends when another process revokes it, and the key is not taken from
+// memory any more.
 func TestRevocationElsewhereEndsWhatIsOpen(t *testing.T) {
 	for name, where := range map[string]db.Options{
 		"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db")}, "postgres": {URL: pgtest.Database(t)}} {

@@ -1,7 +1,9 @@
-// Package panics turns a panic into a failure of what was being done. Code that runs over input from
-// outside is contained: the job, the instance or the request fails, and the process lives on.
+// Package panics turns a panic into a failure of what was being done. Code that runs over input
+// from outside is contained: the job, the instance or the request fails, and the process lives
+// on.
 //
-// The log gets the stack and the kind of panic, once, but no other value: it may hold what the input held.
+// The log gets the stack and the kind of panic, once, but no other value: it may hold what the
+// input held.
 package panics
 
 import (
@@ -15,8 +17,8 @@ import (
 // ErrPanicked is the error of what panicked. Callers see no more of it.
 var ErrPanicked = errors.New("an internal error")
 
-// Contain is to be deferred. If the function panics it logs the panic as what was being done, and has the
-// function return [ErrPanicked]. The other results keep the values that they had.
+// Contain is to be deferred. If the function panics it logs the panic as what was being done,
+// and has the function return [ErrPanicked]. The other results keep the values that they had.
 func Contain(err *error, log *slog.Logger, what string) {
 	if v := recover(); v != nil {
 		Log(log, what, v)
@@ -30,7 +32,8 @@ func Run(log *slog.Logger, what string, f func() error) (err error) {
 	return f()
 }
 
-// Log logs a value that recover returned, with the stack. It is to be called while the panic is handled.
+// Log logs a value that recover returned, with the stack. It is to be called while the panic is
+// handled.
 func Log(log *slog.Logger, what string, v any) {
 	log.Error("panic contained", slog.String("in", what), slog.String("panic", Describe(v)), slog.String("stack", string(debug.Stack())))
 }

@@ -108,7 +108,8 @@ func (r refusing) claim(t *testing.T) *jobs.Delivery {
 	return got[0]
 }
 
-// However often an outcome is tried to be recorded, its result is stored once, and it is what the job has in the end.
+// However often an outcome is tried to be recorded, its result is stored once, and it is what
+// the job has in the end.
 func TestRepeatedSettlementStoresItsResultOnce(t *testing.T) {
 	s := newRefusing(t)
 	job, _, err := s.Submit(t.Context(), forebay.DefaultTenant, forebay.SubmitRequest{Task: "work", Input: json.RawMessage(`1`)})
@@ -161,7 +162,8 @@ func TestResultOfALostLockIsRemoved(t *testing.T) {
 	}
 }
 
-// The large input of a job that was not stored is removed soon, and that of one that was stays, whatever its client was told.
+// The large input of a job that was not stored is removed soon, and that of one that was stays,
+// whatever its client was told.
 func TestInputsOfRefusedJobsAreRemoved(t *testing.T) {
 	s := newRefusing(t)
 	submit := func() (forebay.Job, error) {
@@ -191,8 +193,8 @@ func TestInputsOfRefusedJobsAreRemoved(t *testing.T) {
 	}
 }
 
-// The large input of a job whose commit waits for a standby is kept, though its client was told of a failure long ago: the job can be
-// seen once the wait is over.
+// The large input of a job whose commit waits for a standby is kept, though its client was told
+// of a failure long ago: the job can be seen once the wait is over.
 func TestInputOfACommitThatWaitsForAStandby(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.New(t, nil)

@@ -29,7 +29,8 @@ func mustDo(t testing.TB, err error) {
 	}
 }
 
-// However many codes of errors are made up, reports tell a bounded number apart of a tenant in an hour, and count all.
+// However many codes of errors are made up, reports tell a bounded number apart of a tenant in
+// an hour, and count all.
 func TestErrorCodesOfReportsAreBounded(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *Store) {
 		tenant, err := s.EnsureTenant(t.Context(), "acme")

@@ -102,8 +102,8 @@ func (h *historian) ok(err error) {
 	}
 }
 
-// live makes a job and takes it to its end, if it has one. Each way has a queue of its own, so that a
-// claim gets the job it is for.
+// live makes a job and takes it to its end, if it has one. Each way has a queue of its own, so
+// that a claim gets the job it is for.
 func (h *historian) live(life string) {
 	ctx := h.t.Context()
 	queueID := h.number(h.s.Queues.EnsureQueue(ctx, life))
@@ -198,7 +198,8 @@ func (h *historian) remaining(q query) (stay []*lived) {
 	return stay
 }
 
-// purge follows the steps to their end and checks that each blob is named that has no job any more.
+// purge follows the steps to their end and checks that each blob is named that has no job any
+// more.
 func (h *historian) purge(q query) (removed int) {
 	blobs := map[string]bool{}
 	for step := (stretch{More: true}); step.More; {
@@ -369,7 +370,8 @@ func TestAuditOfAPurgedJob(t *testing.T) {
 	}
 }
 
-// Jobs that a wrong clock has made in the future, or late, do not keep older ones behind them from being purged.
+// Jobs that a wrong clock has made in the future, or late, do not keep older ones behind them
+// from being purged.
 func TestRetentionPassesTheFuture(t *testing.T) {
 	s, got := open(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true}, stores.Settings{}, 3)
 	for _, d := range got {

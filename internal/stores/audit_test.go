@@ -54,7 +54,8 @@ func testAuditFollowsTheAct(t *testing.T, e outside) {
 	}
 }
 
-// Changes of queues, topics, subscriptions and rules are recorded, and what changes nothing is not.
+// Changes of queues, topics, subscriptions and rules are recorded, and what changes nothing is
+// not.
 func TestAuditOfEntities(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	fixture.FromOutside(t, func(t *testing.T, e outside) {

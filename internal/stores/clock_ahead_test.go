@@ -298,7 +298,8 @@ func (c *clockTrial) mend() {
 	}
 }
 
-// Of what a clock that was ahead has stored nothing waits longer than it was to, and what somebody has chosen stays.
+// Of what a clock that was ahead has stored nothing waits longer than it was to, and what
+// somebody has chosen stays.
 func TestNothingWaitsForAClockThatWasAhead(t *testing.T) {
 	t.Parallel()
 	t.Run("postgresql", func(t *testing.T) {

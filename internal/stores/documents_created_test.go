@@ -12,7 +12,8 @@ import (
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
-// Lists of documents by the time of creation hold what a look at every document finds, page after page.
+// Lists of documents by the time of creation hold what a look at every document finds, page
+// after page.
 func TestDocumentsByTimeOfCreation(t *testing.T) {
 	everything.WithStores(t, func(t *testing.T, s *stores.Stores) {
 		tenant, queue := tenantNumber(t, s, "t"), queueNumber(t, s, "q")
@@ -53,7 +54,8 @@ func TestDocumentsByTimeOfCreation(t *testing.T) {
 				t.Errorf("between %d and %d are %v, not %v", c[0], c[1], got, want)
 			}
 		}
-		// What is out of order by more than clocks are set is not found, which shows that the history is not walked.
+		// What is out of order by more than clocks are set is not found, which shows that the history
+		// is not walked.
 		if _, err := db.Transact(t.Context(), s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {
 			return struct{}{}, t.Prep("UPDATE documents SET created_at = ? WHERE id IN ('doc0', 'doc19')").Int(10 * apart).Exec()
 		}); err != nil {

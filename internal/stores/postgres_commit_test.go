@@ -115,8 +115,8 @@ func (s *standby) stopping(function string, f func() error) error {
 	}
 }
 
-// A commit whose wait for the standby was ended early is no success, whoever made it, and a repeat is none
-// either before the standby has it.
+// A commit whose wait for the standby was ended early is no success, whoever made it, and a
+// repeat is none either before the standby has it.
 func TestCommitThatNoStandbyConfirmed(t *testing.T) {
 	t.Parallel()
 	for _, function := range []string{"pg_cancel_backend", "pg_terminate_backend"} {
@@ -159,8 +159,8 @@ func TestCommitThatNoStandbyConfirmed(t *testing.T) {
 	}
 }
 
-// A transaction whose statements turn out to have changed nothing waits for the standby like one that wrote: its caller is told
-// what it found.
+// A transaction whose statements turn out to have changed nothing waits for the standby like
+// one that wrote: its caller is told what it found.
 func TestTransactionThatChangedNothingWaits(t *testing.T) {
 	t.Parallel()
 	server := newStandby(t)

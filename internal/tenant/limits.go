@@ -70,8 +70,8 @@ func (s *Store) TenantLimits(ctx context.Context, tenant int64) (limits forebay.
 	return limits, err
 }
 
-// What is counted by one statement: ?1 is the tenant's number, ?2 the time, ?3 the most that is counted, so
-// that more costs no more.
+// What is counted by one statement: ?1 is the tenant's number, ?2 the time, ?3 the most that is
+// counted, so that more costs no more.
 var sqlUsed = map[forebay.LimitName][]string{
 	// The lines of the tenant in the subqueues for jobs that are not set aside.
 	forebay.LimitWaitingJobs: {sqlBounded(`SELECT m.seq FROM queues q JOIN messages m
@@ -100,8 +100,8 @@ var sqlUsed = map[forebay.LimitName][]string{
 
 func sqlBounded(of string) string { return "SELECT count(*) FROM (" + of + " LIMIT ?3 + 0) x" }
 
-// LimitUsed counts what a tenant has of what a limit is about, up to most of each kind of thing. Of stored bytes it tells
-// all.
+// LimitUsed counts what a tenant has of what a limit is about, up to most of each kind of
+// thing. Of stored bytes it tells all.
 func (s *Store) LimitUsed(ctx context.Context, tenant int64, name forebay.LimitName, most int64) (used int64, err error) {
 	if name == forebay.LimitStoredBytes {
 		return s.storedBytes(ctx, tenant)
@@ -120,8 +120,8 @@ func (s *Store) LimitUsed(ctx context.Context, tenant int64, name forebay.LimitN
 	return used, nil
 }
 
-// byteSums are what stored bytes are in but for messages, each read in pages along a key: ?1 is the tenant, ?2 the key after
-// which a page begins, ?3 how many rows it has.
+// byteSums are what stored bytes are in but for messages, each read in pages along a key: ?1 is
+// the tenant, ?2 the key after which a page begins, ?3 how many rows it has.
 var byteSums = []string{
 	sqlSum(`SELECT j.seq AS no,
 		j.input_size + coalesce(length(j.metadata), 0) + coalesce((SELECT o.result_size FROM outcomes o WHERE o.seq = j.seq), 0) AS size
@@ -144,7 +144,8 @@ func sqlSum(of string) string {
 	return "SELECT count(*), coalesce(max(no), 0), CAST(coalesce(sum(size), 0) AS BIGINT) FROM (" + of + " LIMIT ?3 + 0) x"
 }
 
-// sqlPayloadSize is the size of a Payload: of what is in the row, or the number that the blob's key ends in.
+// sqlPayloadSize is the size of a Payload: of what is in the row, or the number that the blob's
+// key ends in.
 func sqlPayloadSize(bytes, blob string) string {
 	return "coalesce(length(" + bytes + "), 0) + CAST('0' || coalesce(substr(" + blob + ", length(rtrim(" + blob + ", '0123456789')) + 1, 15), '') AS BIGINT)"
 }
@@ -155,7 +156,8 @@ func sqlPayloadSizes(bytes, blob, from string) string {
 	return "coalesce((SELECT CAST(sum(" + sqlPayloadSize(bytes, blob) + ") AS BIGINT) FROM " + from + " WHERE " + alias + ".instance = o.no), 0)"
 }
 
-// Of messages a read adds up those of some queues, and of a queue that has more than bytePage those of one subqueue at a time.
+// Of messages a read adds up those of some queues, and of a queue that has more than bytePage
+// those of one subqueue at a time.
 const (
 	sqlQueueBytes = `SELECT q.no,
   (SELECT count(*) FROM (SELECT b.seq FROM bodies b WHERE b.lane IN (q.no * 4, q.no * 4 + 2) LIMIT ?4 + 0) x),
@@ -174,7 +176,8 @@ const (
 	queuePage = 50
 )
 
-// storedBytes sums what a tenant's jobs, messages, documents and orchestrations bring and have as results, wherever it is.
+// storedBytes sums what a tenant's jobs, messages, documents and orchestrations bring and have
+// as results, wherever it is.
 func (s *Store) storedBytes(ctx context.Context, tenant int64) (total int64, err error) {
 	for _, sql := range byteSums {
 		for after, rows := int64(0), int64(bytePage); rows == bytePage; {
@@ -193,7 +196,8 @@ func (s *Store) storedBytes(ctx context.Context, tenant int64) (total int64, err
 	return total + messages, err
 }
 
-// messageBytes sums what a tenant's messages and the states of its sessions have. A copy that a topic made counts whole.
+// messageBytes sums what a tenant's messages and the states of its sessions have. A copy that a
+// topic made counts whole.
 func (s *Store) messageBytes(ctx context.Context, tenant int64) (total int64, err error) {
 	for after, rows := int64(0), queuePage; rows == queuePage; {
 		var size, last int64
@@ -244,7 +248,8 @@ func (s *Store) addSubqueueBytes(ctx context.Context, subqueue, total int64) (in
 	return total, nil
 }
 
-// SetTenant sets what settings says of a tenant, with its entries for the audit log. It takes effect at once.
+// SetTenant sets what settings says of a tenant, with its entries for the audit log. It takes
+// effect at once.
 func (s *Store) SetTenant(ctx context.Context, tenant int64, settings forebay.TenantSettings, entries ...audit.Act) error {
 	_, err := db.TransactIn(ctx, admission.Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *admission.Tx) (struct{}, error) {
 		if settings.Budget != nil {

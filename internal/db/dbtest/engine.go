@@ -1,4 +1,5 @@
-// Package dbtest runs the tests of stores on SQLite and on PostgreSQL, by a clock that a test can move.
+// Package dbtest runs the tests of stores on SQLite and on PostgreSQL, by a clock that a test
+// can move.
 package dbtest
 
 import (
@@ -26,8 +27,8 @@ var Databases = map[string]func(testing.TB) db.Options{
 	"postgresql": func(t testing.TB) db.Options { return db.Options{URL: pgtest.Database(t)} },
 }
 
-// How many of rapid's 100 runs of random operations each engine gets. Each has another seed: what one pass of
-// the tests does not try, the next one may.
+// How many of rapid's 100 runs of random operations each engine gets. Each has another seed:
+// what one pass of the tests does not try, the next one may.
 const (
 	SQLiteRuns   = 40
 	PostgresRuns = 6
@@ -47,7 +48,8 @@ var Repeat = sync.OnceValue(func() int {
 type Fixture[S any] struct {
 	Open func(context.Context, db.Options) (S, error)
 	DB   func(S) *db.DB
-	// Parked counts the operations that wait for something: a claim for a job, a receiver for a message.
+	// Parked counts the operations that wait for something: a claim for a job, a receiver for a
+	// message.
 	Parked func(S, *db.Tx) int
 }
 
@@ -58,8 +60,8 @@ type Engine[S any] interface {
 	Options() db.Options // of that one
 	Now() int64          // milliseconds since 1970
 	Pass(S, time.Duration)
-	// Settle returns once the stores have done what they can do at this time, and what waits has either
-	// ended (done) or found nothing.
+	// Settle returns once the stores have done what they can do at this time, and what waits has
+	// either ended (done) or found nothing.
 	Settle(s S, done <-chan struct{})
 }
 
@@ -172,8 +174,9 @@ func (c *ClockServer) Run(t rapid.TB, sql string) {
 	}
 }
 
-// ClockSchema is the Engine that Fixture.ClockSchema makes. Its schema stands before PostgreSQL's own functions in
-// the search path, so that its clock_timestamp is the one that the stores ask for the time.
+// ClockSchema is the Engine that Fixture.ClockSchema makes. Its schema stands before
+// PostgreSQL's own functions in the search path, so that its clock_timestamp is the one that
+// the stores ask for the time.
 type ClockSchema[S any] struct {
 	fixture Fixture[S]
 	server  *ClockServer
@@ -240,7 +243,8 @@ func (c *ClockSchema[S]) Settle(s S, done <-chan struct{}) {
 	}
 }
 
-// InOneTransaction has the writer take these calls together, in their order, and returns what each came to.
+// InOneTransaction has the writer take these calls together, in their order, and returns what
+// each came to.
 func InOneTransaction(t *testing.T, d *db.DB, calls ...func() error) []error {
 	t.Helper()
 	begun, gate := make(chan struct{}), make(chan struct{})

@@ -18,9 +18,10 @@ func (q PipelineQuery) Run(c Conn) error {
 // BatchForms are the forms of statements that were declared by [BatchForm].
 var BatchForms = map[string]string{}
 
-// BatchForm declares how a statement is done for many sets of parameters by a driver to which each costs a round trip.
-// In the form %s stands for the rows of parameters, with columns p1, p2, …. Nothing may depend on how many rows each
-// execution changes, or on their order. It returns sql.
+// BatchForm declares how a statement is done for many sets of parameters by a driver to which
+// each costs a round trip. In the form %s stands for the rows of parameters, with columns p1,
+// p2, …. Nothing may depend on how many rows each execution changes, or on their order. It
+// returns sql.
 func BatchForm(sql, form string) string {
 	BatchForms[sql] = form
 	return sql
@@ -29,9 +30,10 @@ func BatchForm(sql, form string) string {
 // PrefetchForms are the forms of statements that were declared by [PrefetchForm].
 var PrefetchForms = map[string]string{}
 
-// PrefetchForm declares how a statement that changes rows is done for many sets of parameters as the transaction begins.
-// In the form %s stands for the rows x of parameters, with columns p1, p2, …. It returns all parameters, then what
-// the statement returns. PrefetchForm returns sql.
+// PrefetchForm declares how a statement that changes rows is done for many sets of parameters
+// as the transaction begins. In the form %s stands for the rows x of parameters, with columns
+// p1, p2, …. It returns all parameters, then what the statement returns. PrefetchForm returns
+// sql.
 func PrefetchForm(sql, form string) string {
 	PrefetchForms[sql] = form
 	return sql

@@ -10,43 +10,71 @@ import (
 // Driver is a connection to one kind of database. All SQL is written once, in the subset that both
 // understand: columns are bigint, text or bytes, and parameters are ? or ?1, ?2, ….
 type Driver interface {
-	Prepare(sql string) (Prepared, error)
-	// Begin starts a transaction and tells the database's time. Until it ends no other process is in
-	// one, unless both are apart: what a transition reads stays true until it has written.
-	Begin(BeginOptions) (now int64, err error)
-	// DropPrefetched drops what was asked ahead and depends on this row, for it may have changed.
-	DropPrefetched(RowName)
-	// DropAllPrefetched drops whatever was asked ahead.
-	DropAllPrefetched()
-	Commit() error
-	EnsureDurable() error // before commit: what the transaction only read is to last as what it writes does
-	Rollback() error      // of the transaction under way, if there is one
-	Now() int64           // the database's time, about: for what nothing depends on
-	// QueryWithNow reads the database's time, and then what the question asks.
-	QueryWithNow(at *int64, q PipelineQuery) error
-	// RunPipeline asks several questions, in their order; where each would take a round trip, in one.
-	RunPipeline(questions []PipelineQuery) error
-	// Interleave calls do for 0 to n-1. Where each statement costs a round trip, a call that waits for an
-	// answer lets the next begin, and the answers of all come in one trip. So nothing that one call reads and
-	// then changes, in the database or in memory, may be another's. The first error ends all calls; those that
-	// wait see one too.
-	Interleave(n int, do func(i int) error) error
-	// Alone runs f without letting other calls of Interleave run meanwhile: for what they share in memory.
-	Alone(f func() error) error
-	// Arrays reports whether parameters may be arrays, so that one statement does for many rows.
-	Arrays() bool
-	// TranslateError turns an error of the database into one that says what a caller can do; others are
-	// returned as they are.
+	Statements
+	Transactions
+	Prefetches
+	Pipelines
+	Interleaving
+	// Now is the database's time, about. Nothing may depend on its being exact.
+	Now() int64
+	// TranslateError turns an error of the database into one that says what a caller can do.
+	// Others are returned as they are.
 	TranslateError(err error) error
 	Close() error
+}
+
+// Statements prepares statements.
+type Statements interface {
+	Prepare(sql string) (Prepared, error)
+	// Arrays reports whether parameters may be arrays, so that one statement does for many rows.
+	Arrays() bool
+}
+
+// Transactions begins and ends transactions. A connection has one at a time.
+type Transactions interface {
+	// Begin starts a transaction and returns the database's time. Until it ends, no other process
+	// is in one, unless both are concurrent. So what an operation reads stays true until it writes.
+	Begin(BeginOptions) (now int64, err error)
+	// EnsureDurable is called before a commit. What the transaction has only read is then as
+	// durable as what it writes.
+	EnsureDurable() error
+	Commit() error
+	// Rollback ends the transaction under way, if there is one.
+	Rollback() error
+}
+
+// Prefetches drops answers that were fetched as the transaction began ([BeginOptions]).
+type Prefetches interface {
+	// DropPrefetched drops the answers that depend on this row, for it may have changed.
+	DropPrefetched(RowName)
+	DropAllPrefetched()
+}
+
+// Pipelines runs several statements, in their order. A driver to which each statement costs a
+// round trip sends them in one.
+type Pipelines interface {
+	RunPipeline(questions []PipelineQuery) error
+	// QueryWithNow reads the database's time, and then runs the statement.
+	QueryWithNow(at *int64, q PipelineQuery) error
+}
+
+// Interleaving runs calls whose statements share round trips.
+type Interleaving interface {
+	// Interleave calls do for 0 to n-1. While a call waits for an answer, the driver may run others.
+	// The answers of all that wait come in one round trip. So a call must not read and then change
+	// what another call changes, in the database or in memory. The first error ends all calls. Those
+	// that wait see an error too.
+	Interleave(n int, do func(i int) error) error
+	// Alone runs f while no other call of Interleave runs: for what they share in memory.
+	Alone(f func() error) error
 }
 
 // BeginOptions are for the beginning of a transaction.
 type BeginOptions struct {
 	Concurrent bool            // it only adds rows, so others may run at the same time
 	Pipeline   []PipelineQuery // run in the same round trip, before the time is read
-	// Prefetch is what operations will read, for a driver to which each statement costs a round trip. In the
-	// transaction a statement with the same text and parameters is answered from here, once.
+	// Prefetch is what operations will read, for a driver to which each statement costs a round
+	// trip. In the transaction, a statement with the same text and parameters gets this answer, once.
 	Prefetch []Prefetch
 }
 
@@ -58,8 +86,8 @@ type Prefetch struct {
 	Row  RowName // on which its answer depends
 	// Shared says that the operation only reads the row: the answer is for all that ask the same.
 	Shared bool
-	// Write says that the statement changes the row. The operation has to run it all the same, and learns then
-	// what it changed.
+	// Write says that the statement changes the row. The operation has to run it all the same, and
+	// then learns what it changed.
 	Write bool
 }
 
@@ -80,7 +108,8 @@ type RowName struct {
 	ID string
 }
 
-// NewPrefetch is a query to be fetched as the transaction begins, whose answer depends on that row.
+// NewPrefetch is a query to be fetched as the transaction begins, whose answer depends on that
+// row.
 func NewPrefetch(sql string, row RowName) Prefetch { return Prefetch{SQL: sql, Row: row} }
 
 func (q Prefetch) Int(v int64) Prefetch {
@@ -95,17 +124,30 @@ func (q Prefetch) Text(v string) Prefetch {
 	return q
 }
 
-// Prepared is a statement of a driver. Parameters count from 1 and are NULL until they are bound,
-// columns from 0. A row's values are copies.
+// Prepared is a statement of a driver.
 type Prepared interface {
+	Parameters
+	Columns
+	// Step moves to the next row, if there is one.
+	Step() (row bool, err error)
+	// Exec runs the statement for its effect alone. A driver may run it later, but before anything
+	// can see that.
+	Exec() error
+	// Count runs the statement and returns how many rows it changed.
+	Count() (rows int, err error)
+	Reset()
+}
+
+// Parameters are bound before a statement runs. They count from 1 and are NULL until then.
+type Parameters interface {
 	BindInt(i int, v int64)
 	BindText(i int, v string)
 	BindBytes(i int, v []byte)
 	BindNull(i int, k Kind)
-	Step() (row bool, err error)
-	Exec() error                  // for its effect alone, which may come later, but before anything can see it
-	Count() (rows int, err error) // for its effect, on so many rows
-	Reset()
+}
+
+// Columns are the values of the current row. They count from 0 and are copies.
+type Columns interface {
 	IntAt(i int) int64
 	TextAt(i int) string
 	BytesAt(i int) []byte
@@ -215,8 +257,8 @@ func (st Statement) Count() (rows int, err error) {
 	return st.S.Count()
 }
 
-// Fenced runs a settlement's statement, which names the lock's token: that it changes nothing means
-// that the lock is lost.
+// Fenced runs a settlement's statement, which names the lock's token: that it changes nothing
+// means that the lock is lost.
 func (st Statement) Fenced() error {
 	rows, err := st.Count()
 	if err == nil && rows == 0 {
@@ -230,7 +272,7 @@ func (st Statement) Each(f func(Row) error) error {
 	if st.Err != nil {
 		return st.Err
 	}
-	rows := 0
+	rows, row := 0, Row{st.S}
 	for {
 		more, err := st.S.Step()
 		if err != nil {
@@ -252,7 +294,7 @@ func (st Statement) Each(f func(Row) error) error {
 		if f == nil {
 			continue
 		}
-		if err := f(Row{st.S}); err != nil {
+		if err := f(row); err != nil {
 			st.S.Reset()
 			return err
 		}
@@ -276,7 +318,7 @@ func (st Statement) One(f func(Row)) (bool, error) {
 }
 
 // Row is the current row of a statement. Its values are copies; NULL is 0 and "".
-type Row struct{ S Prepared }
+type Row struct{ S Columns }
 
 func (r Row) Int(i int) int64   { return r.S.IntAt(i) }
 func (r Row) Text(i int) string { return r.S.TextAt(i) }
@@ -293,7 +335,7 @@ func FirstWords(sql string) string {
 	return sql
 }
 
-// DomainError turns an error of the database into one that says what a caller can do; the inner
+// UserError turns an error of the database into one that says what a caller can do; the inner
 // error is kept for the log.
 func (c Conn) UserError(err error) error {
 	if err == nil {

@@ -14,8 +14,8 @@ const (
 	sqlStart        = SQLNow + ", pg_backend_pid()"
 )
 
-// Begin asks everything in one round trip. A connection that was lost while nobody used it shows now: nothing
-// has happened then, and another is made.
+// Begin asks everything in one round trip. A connection that was lost while nobody used it
+// shows now: nothing has happened then, and another is made.
 func (c *Conn) Begin(b driver.BeginOptions) (now int64, err error) {
 	if c.Pg != nil && !c.Pg.IsClosed() {
 		// A copy must not go on without the lock that keeps others away, which is its connection's.
@@ -38,7 +38,7 @@ func (c *Conn) beginHere(b driver.BeginOptions) (now int64, err error) {
 		questions = append(questions, driver.PipelineQuery{SQL: sqlLockPostgres})
 	}
 	questions = append(questions, b.Pipeline...)
-	questions = append(questions, c.askAhead(b.Prefetch)...)
+	questions = append(questions, c.prefetch(b.Prefetch)...)
 	// The time comes last, so that whatever was found ready is ready by then.
 	questions = append(questions, driver.PipelineQuery{SQL: sqlStart, OnRow: func(r driver.Row) { now, backend = r.Int(0), r.Int(1) }})
 	c.patience()
@@ -51,12 +51,12 @@ func (c *Conn) beginHere(b driver.BeginOptions) (now int64, err error) {
 		return 0, errPooled
 	}
 	c.patience() // anew: the lock may have taken most of it
-	// The wait for the lock is no part of the way: only a quick answer tells the clocks' difference. A
-	// slow one bounds it.
+	// The wait for the lock is no part of the way: only a quick answer tells the clocks'
+	// difference. A slow one bounds it.
 	if time.Since(before) < 50*time.Millisecond {
-		c.noteClock(now, before)
+		c.clock.note(now, before)
 	} else {
-		c.ahead.Store(min(max(c.ahead.Load(), now-time.Now().UnixMilli()), now-before.UnixMilli()))
+		c.clock.bound(now, before)
 	}
 	return now, nil
 }

@@ -8,9 +8,10 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// Each call of [Conn.Interleave] that waits for an answer runs as a coroutine of its own: a strand. A strand
-// pauses when it needs an answer. Once all strands are paused or done, their statements go to the server in one
-// round trip, behind the writes that wait, and the strands go on. Only one strand runs at a time.
+// Each call of [Conn.Interleave] that waits for an answer runs as a coroutine of its own: a
+// strand. A strand pauses when it needs an answer. Once all strands are paused or done, their
+// statements go to the server in one round trip, behind the writes that wait, and the strands
+// go on. Only one strand runs at a time.
 
 // strand runs calls one after the other until one has to wait for an answer.
 type strand struct {
@@ -18,6 +19,14 @@ type strand struct {
 	pause  func() bool               // until the answers are there; false: they will not come
 	resume func() (struct{}, bool)   // until the next pause; false: it is done
 	stop   func()
+}
+
+// strands are the strands of a connection.
+type strands struct {
+	running *strand   // nil: none
+	idle    []*strand // that are done; their copies of statements are used again
+	wanted  []wanted  // by strands that are paused
+	alone   bool      // the strand that runs is not to be paused
 }
 
 // wanted is a statement whose answer a strand waits for.
@@ -40,22 +49,22 @@ func (c *Conn) Interleave(n int, do func(i int) error) error {
 		}
 		return nil
 	}
-	outer := c.strand
-	defer func() { c.strand = outer }()
+	outer := c.running
+	defer func() { c.running = outer }()
 	var failed error
 	var paused []*strand
 	defer func() {
 		for _, s := range paused {
 			c.wanted = slices.DeleteFunc(c.wanted, func(w wanted) bool { return w.by == s })
-			c.strand = s
+			c.running = s
 			s.stop()
 		}
 	}()
 	next := 0
 	run := func(s *strand) { // to its pause or its end
-		c.strand = s
+		c.running = s
 		_, waits := s.resume()
-		c.strand = outer
+		c.running = outer
 		if waits {
 			paused = append(paused, s)
 		} else {
@@ -63,9 +72,9 @@ func (c *Conn) Interleave(n int, do func(i int) error) error {
 		}
 	}
 	for failed == nil && (next < n || len(paused) > 0) {
-		for failed == nil && next < n && c.pending < maxPending {
+		for failed == nil && next < n && c.pending.count < maxPending {
 			run(c.newStrand(func() {
-				for failed == nil && next < n && c.pending < maxPending {
+				for failed == nil && next < n && c.pending.count < maxPending {
 					next++
 					if err := do(next - 1); err != nil && failed == nil {
 						failed = err
@@ -73,7 +82,7 @@ func (c *Conn) Interleave(n int, do func(i int) error) error {
 				}
 			}))
 		}
-		if failed == nil && (len(paused) > 0 || c.pending >= maxPending) {
+		if failed == nil && (len(paused) > 0 || c.pending.count >= maxPending) {
 			if failed = c.fetchWanted(outer); failed == nil {
 				resumed := paused
 				paused = nil
@@ -91,7 +100,7 @@ func (c *Conn) Interleave(n int, do func(i int) error) error {
 }
 
 // Alone is that of [driver.Driver]: its statements go at once.
-func (c *Conn) Alone(f func() error) error {
+func (c *strands) Alone(f func() error) error {
 	was := c.alone
 	c.alone = true
 	defer func() { c.alone = was }()
@@ -99,10 +108,10 @@ func (c *Conn) Alone(f func() error) error {
 }
 
 // waits reports whether a statement is to wait for those of other strands.
-func (c *Conn) waits() bool { return c.strand != nil && !c.alone }
+func (c *strands) waits() bool { return c.running != nil && !c.alone }
 
 // newStrand returns one that is to run f. It uses the copies of one that is done.
-func (c *Conn) newStrand(f func()) *strand {
+func (c *strands) newStrand(f func()) *strand {
 	s := &strand{}
 	if last := len(c.idle) - 1; last >= 0 {
 		s, c.idle = c.idle[last], c.idle[:last]
@@ -114,7 +123,8 @@ func (c *Conn) newStrand(f func()) *strand {
 	return s
 }
 
-// fetchWanted fetches what the strands wait for. One that is itself part of a strand waits with it.
+// fetchWanted fetches what the strands wait for. One that is itself part of a strand waits with
+// it.
 func (c *Conn) fetchWanted(outer *strand) error {
 	if outer != nil {
 		return c.wait(outer)
@@ -124,12 +134,12 @@ func (c *Conn) fetchWanted(outer *strand) error {
 	}
 	asked := c.wanted
 	c.wanted = nil
-	sendings := c.takePending(len(asked))
+	sendings := c.pending.take(len(asked))
 	first := len(sendings)
 	for i := range asked {
 		sendings = append(sendings, asked[i].sending)
 	}
-	defer c.memory.reset()
+	defer c.pending.memory.reset()
 	return c.send(sendings, func(i int, result answer) {
 		if i >= first {
 			asked[i-first].took(result)
@@ -138,9 +148,9 @@ func (c *Conn) fetchWanted(outer *strand) error {
 }
 
 // wait pauses the strand that runs until what is wanted was fetched.
-func (c *Conn) wait(s *strand) error {
+func (c *strands) wait(s *strand) error {
 	goOn := s.pause()
-	c.strand = s // others ran meanwhile
+	c.running = s // others ran meanwhile
 	if !goOn {
 		return errStopped
 	}
@@ -150,8 +160,8 @@ func (c *Conn) wait(s *strand) error {
 // runInStrand runs a statement together with those of other strands.
 func (s *statement) runInStrand() error {
 	c := s.c
-	c.wanted = append(c.wanted, wanted{sending{s, s.values}, c.strand, func(result answer) { s.rows, s.tag = result.rows, result.tag }})
-	if err := c.wait(c.strand); err != nil {
+	c.wanted = append(c.wanted, wanted{sending{s, s.values}, c.running, func(result answer) { s.rows, s.tag = result.rows, result.tag }})
+	if err := c.wait(c.running); err != nil {
 		return err
 	}
 	s.ran, s.at = true, -1
@@ -177,9 +187,9 @@ func (c *Conn) askInStrand(questions []driver.PipelineQuery) error {
 				values[n] = slices.Clone(v)
 			}
 		}
-		c.wanted = append(c.wanted, wanted{sending{asked[i], values}, c.strand, func(result answer) { results[i] = result }})
+		c.wanted = append(c.wanted, wanted{sending{asked[i], values}, c.running, func(result answer) { results[i] = result }})
 	}
-	if err := c.wait(c.strand); err != nil {
+	if err := c.wait(c.running); err != nil {
 		return err
 	}
 	for i, q := range questions {

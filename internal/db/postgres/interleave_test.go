@@ -23,7 +23,8 @@ func begun(t *testing.T, n int) (*Conn, driver.Conn) {
 	return c, driver.Conn{Driver: c}
 }
 
-// Calls that read one after the other take as many round trips as the one that reads most, whatever each reads.
+// Calls that read one after the other take as many round trips as the one that reads most,
+// whatever each reads.
 func TestInterleave(t *testing.T) {
 	t.Parallel()
 	const n = 100
@@ -103,7 +104,8 @@ func TestInterleaveNested(t *testing.T) {
 	}
 }
 
-// The first error ends all calls, whether they wait, have begun or not; what they still wanted is not done.
+// The first error ends all calls, whether they wait, have begun or not; what they still wanted
+// is not done.
 func TestInterleaveFails(t *testing.T) {
 	t.Parallel()
 	c, conn := begun(t, 10)
@@ -140,7 +142,7 @@ func TestInterleaveFails(t *testing.T) {
 			return conn.Prep("SELECT 1").Each(nil)
 		})
 	}()
-	if ended != 3 || c.strand != nil {
+	if ended != 3 || c.running != nil {
 		t.Errorf("%d calls have ended", ended)
 	}
 	// An error of the server reaches them all.

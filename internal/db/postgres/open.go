@@ -16,12 +16,13 @@ import (
 // postgresSchema holds Forebay's tables unless the URL names another search_path.
 const postgresSchema = "forebay"
 
-// Settings of every connection. Statements are planned once, for tables of any size: a plan that was
-// made while a table was empty would scan it for ever. So the planner is told that an index is for
-// finding one row, not for reading them all. That does not help with a table that was empty when it was analyzed: to
-// walk the one row that it is thought to have, for each join, would be cheaper than to look up many. There an index
-// is considered for a walk only where = joins, for it might serve a merge; so what is looked up for each row of another
-// is joined by "= ANY (ARRAY[…])" (see [lookups]). A client that stops in the middle of a
+// Settings of every connection. Statements are planned once, for tables of any size: a plan
+// that was made while a table was empty would scan it for ever. So the planner is told that an
+// index is for finding one row, not for reading them all. That does not help with a table that
+// was empty when it was analyzed: to walk the one row that it is thought to have, for each
+// join, would be cheaper than to look up many. There an index is considered for a walk only
+// where = joins, for it might serve a merge; so what is looked up for each row of another is
+// joined by "= ANY (ARRAY[…])" (see [lookups]). A client that stops in the middle of a
 // transaction must not stop the others for long.
 var postgresSettings = map[string]string{
 	"application_name":                    "forebay",

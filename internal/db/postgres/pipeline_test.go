@@ -22,7 +22,8 @@ func openPostgresConn(t *testing.T) *Conn {
 	return c
 }
 
-// The server stops reading while nobody takes what it answers: both directions are as long as no buffer between is.
+// The server stops reading while nobody takes what it answers: both directions are as long as
+// no buffer between is.
 func TestLongQuestionsAndAnswers(t *testing.T) {
 	c := openPostgresConn(t)
 	long := strings.Repeat("x", 48<<20)

@@ -13,19 +13,22 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// Between a process and its server may stand a connection pooler, such as PgBouncer. It may drop the settings that a
-// connection begins with, or refuse a connection that has some, and it may give each transaction another connection of
-// its own: then advisory locks, prepared statements, LISTEN and settings belong to whoever comes next.
+// Between a process and its server may stand a connection pooler, such as PgBouncer. It may
+// drop the settings that a connection begins with, or refuse a connection that has some, and it
+// may give each transaction another connection of its own: then advisory locks, prepared
+// statements, LISTEN and settings belong to whoever comes next.
 
 const (
 	sqlBackend = "SELECT pg_backend_pid()"
 	pooled     = "a connection pooler gives each transaction another connection, which loses locks and settings; connect to the server itself, or have it pool sessions"
 )
 
-// errPooled marks a transaction that began at another of the server's processes than the connection.
+// errPooled marks a transaction that began at another of the server's processes than the
+// connection.
 var errPooled = errors.New("the connection has changed its server process")
 
-// Dial connects. A pooler that refuses settings is asked for a connection without any: they are set afterwards.
+// Dial connects. A pooler that refuses settings is asked for a connection without any: they are
+// set afterwards.
 func Dial(ctx context.Context, config *pgconn.Config) (*pgconn.PgConn, error) {
 	pg, err := pgconn.ConnectConfig(ctx, config)
 	const protocolViolation = "08P01"
@@ -38,7 +41,8 @@ func Dial(ctx context.Context, config *pgconn.Config) (*pgconn.PgConn, error) {
 	return pgconn.ConnectConfig(ctx, bare)
 }
 
-// applySettings sets what the connection was asked to begin with, for a pooler may have dropped it.
+// applySettings sets what the connection was asked to begin with, for a pooler may have dropped
+// it.
 func applySettings(wanted map[string]string) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
@@ -49,13 +53,15 @@ func applySettings(wanted map[string]string) string {
 	return b.String()
 }
 
-// quoteLiteral writes a text as a literal that means the same whatever standard_conforming_strings says.
+// quoteLiteral writes a text as a literal that means the same whatever
+// standard_conforming_strings says.
 func quoteLiteral(text string) string {
 	return " E'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + "'"
 }
 
-// RefusePooled refuses a pooler that gives transactions connections as they come. It shows in that another connection
-// of ours is given the server's process of this one, or this one a new process once its own is taken.
+// RefusePooled refuses a pooler that gives transactions connections as they come. It shows in
+// that another connection of ours is given the server's process of this one, or this one a new
+// process once its own is taken.
 func (c *Conn) RefusePooled(ctx context.Context) error {
 	if c.backend == int64(c.Pg.PID()) {
 		return nil // the server told us its process itself: nothing stands between

@@ -16,8 +16,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Through a pooler that gives each transaction another connection nothing starts and nothing is made. Through one that
-// pools sessions all works, also if it drops or refuses the settings of a connection.
+// Through a pooler that gives each transaction another connection nothing starts and nothing is
+// made. Through one that pools sessions all works, also if it drops or refuses the settings of
+// a connection.
 func TestConnectionPoolers(t *testing.T) {
 	t.Parallel()
 	settings := append(slices.Collect(maps.Keys(postgres.Settings)), "search_path")

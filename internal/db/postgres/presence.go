@@ -9,8 +9,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// presence is an advisory lock, of a schema, that everybody holds who uses it: shared by the processes
-// that run on it, exclusive to a copy. It ends with the connection.
+// presence is an advisory lock, of a schema, that everybody holds who uses it: shared by the
+// processes that run on it, exclusive to a copy. It ends with the connection.
 type presence string
 
 const (
@@ -34,7 +34,8 @@ func (c *Conn) Present(p presence) error {
 	return forebay.Errorf(forebay.CodeDatabaseUnusable, "%s", driver.TakenFromCopy)
 }
 
-// presenceWait is how long a copy waits for a process that was there to be gone, as its server sees it.
+// presenceWait is how long a copy waits for a process that was there to be gone, as its server
+// sees it.
 const presenceWait = 5 * time.Second
 
 func (c *Conn) PresentAlone(ctx context.Context) error {

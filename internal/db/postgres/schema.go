@@ -14,7 +14,8 @@ import (
 // version returns the schema's version, 0 when there is none.
 func (c *Conn) version() (version int64, err error) {
 	found := false
-	// Looking into pg_class makes the server notice what others have created since the transaction began.
+	// Looking into pg_class makes the server notice what others have created since the transaction
+	// began.
 	if _, err := (driver.Conn{Driver: c}).Prep("SELECT EXISTS (SELECT 1 FROM pg_class WHERE oid = to_regclass('schema_version'))").One(func(r driver.Row) { found = r.Int(0) != 0 }); err != nil || !found {
 		return 0, err
 	}
@@ -22,8 +23,8 @@ func (c *Conn) version() (version int64, err error) {
 	return version, err
 }
 
-// migrationPatience is what a migration may take, or the wait for another process's: large tables may be
-// rewritten.
+// migrationPatience is what a migration may take, or the wait for another process's: large
+// tables may be rewritten.
 const migrationPatience = 24 * time.Hour
 
 // migrate brings the schema up to date in one transaction, during which nobody else writes.

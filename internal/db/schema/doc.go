@@ -1,2 +1,3 @@
-// Package schema holds the tables as one script for both databases, and the scripts that bring older ones up to date.
+// Package schema holds the tables as one script for both databases, and the scripts that bring
+// older ones up to date.
 package schema

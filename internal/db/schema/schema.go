@@ -18,7 +18,8 @@ var schemaFiles embed.FS
 // ApplicationID marks a SQLite file as Forebay's (PRAGMA application_id): "FbAy".
 const ApplicationID = 0x46624179
 
-// OldestSchema is the oldest version that can be brought up to date. Older ones were of no release.
+// OldestSchema is the oldest version that can be brought up to date. Older ones were of no
+// release.
 const Oldest = 29
 
 // Latest is the newest schema that this program knows: the one it needs.
@@ -34,7 +35,8 @@ func migrations() []string {
 	return names
 }
 
-// ScriptsFrom names the scripts that a database of that version lacks, in order; version 0 has no tables yet.
+// ScriptsFrom names the scripts that a database of that version lacks, in order; version 0 has
+// no tables yet.
 func ScriptsFrom(version int64) []string {
 	switch {
 	case version == 0:

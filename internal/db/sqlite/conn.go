@@ -197,8 +197,8 @@ func OpenWriter(path string, serve bool) (*Conn, error) {
 }
 
 func (c *Conn) prepareDatabase(path string, serve bool) error {
-	// The page size must be set first, then what lets a file shrink, then the journal mode. The first two only take effect
-	// on a new file.
+	// The page size must be set first, then what lets a file shrink, then the journal mode. The
+	// first two only take effect on a new file.
 	version, err := c.checkOurs()
 	if err != nil {
 		return UnusableUnlessKnown(err)

@@ -8,7 +8,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// CheckDisk tells why nothing more can be written below a folder. What cannot be found out is no reason.
+// CheckDisk tells why nothing more can be written below a folder. What cannot be found out is
+// no reason.
 func CheckDisk(folder string) error {
 	const readOnly = 1 // ST_RDONLY, MNT_RDONLY
 	var disk syscall.Statfs_t

@@ -22,8 +22,9 @@ const (
 // privateMode is the mode of all these files, because they hold secrets.
 const privateMode = 0o600
 
-// File is a database file that this process has taken. Two locks keep it: one on a file beside it and, where the
-// system has one that is not SQLite's own, one on the file itself, which holds though somebody removes the other.
+// File is a database file that this process has taken. Two locks keep it: one on a file beside
+// it and, where the system has one that is not SQLite's own, one on the file itself, which
+// holds though somebody removes the other.
 type File struct {
 	Path string
 	warn func(string)
@@ -34,8 +35,8 @@ type File struct {
 	lost error                  // why nothing may be written any more
 }
 
-// TakeFile takes a database file for this process alone, making it if make is set. taken is what to say when another
-// one has it.
+// TakeFile takes a database file for this process alone, making it if make is set. taken is
+// what to say when another one has it.
 func TakeFile(path, taken string, make bool, warn func(string)) (*File, error) {
 	f := &File{Path: path, warn: warn}
 	lock, err := lockBeside(path)
@@ -76,8 +77,8 @@ func lockBeside(path string) (*flock.Flock, error) {
 	return lock, nil
 }
 
-// Release lets others take the file. No connection to it may be open any more: with the file's last close SQLite
-// would lose the locks of its own.
+// Release lets others take the file. No connection to it may be open any more: with the file's
+// last close SQLite would lose the locks of its own.
 func (f *File) Release() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,8 +104,9 @@ func (f *File) Opened() (err error) {
 	return nil
 }
 
-// Check tells why nothing may be written any more: a file that this process has open is not the one of that name.
-// What is written then is read by nobody, or damages what another process writes. nil: all is well.
+// Check tells why nothing may be written any more: a file that this process has open is not the
+// one of that name. What is written then is read by nobody, or damages what another process
+// writes. nil: all is well.
 func (f *File) Check() error {
 	if f == nil {
 		return nil
@@ -139,13 +141,14 @@ func (f *File) known() error {
 	return f.lost
 }
 
-// isAnother reports whether a look at a name shows that the file is not there. A look that fails shows nothing.
+// isAnother reports whether a look at a name shows that the file is not there. A look that
+// fails shows nothing.
 func isAnother(file, now fs.FileInfo, err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(file, now)
 }
 
-// lockAgain makes the lock file that somebody has removed anew. The lock on the database itself has kept others away
-// meanwhile.
+// lockAgain makes the lock file that somebody has removed anew. The lock on the database itself
+// has kept others away meanwhile.
 func (f *File) lockAgain() error {
 	if f.data == nil {
 		return f.lose("lock file")
@@ -168,8 +171,9 @@ func (f *File) lose(what string) error {
 	return f.lost
 }
 
-// MakePrivate makes a database file that only its owner can read, before SQLite would make one that others can, and
-// keeps others out of those there are. SQLite gives the files that it makes beside it the same mode.
+// MakePrivate makes a database file that only its owner can read, before SQLite would make one
+// that others can, and keeps others out of those there are. SQLite gives the files that it
+// makes beside it the same mode.
 func MakePrivate(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, privateMode)
 	if errors.Is(err, fs.ErrExist) {
@@ -178,7 +182,8 @@ func MakePrivate(path string) error {
 	if err != nil {
 		return err
 	}
-	// No umask is to keep its owner from it. Closing loses no locks: nobody in this process can have opened it yet.
+	// No umask is to keep its owner from it. Closing loses no locks: nobody in this process can
+	// have opened it yet.
 	return errors.Join(f.Chmod(privateMode), f.Close())
 }
 
@@ -196,14 +201,15 @@ func Tighten(path string, warn func(string)) {
 	}
 }
 
-// InUse reports whether a serving process holds the database file. Somebody may have removed the lock file under it, so the
-// lock on the file itself is asked for too. Asking makes no file.
+// InUse reports whether a serving process holds the database file. Somebody may have removed
+// the lock file under it, so the lock on the file itself is asked for too. Asking makes no
+// file.
 func InUse(path string) bool {
 	return lockedBeside(path) || dataLocked(path)
 }
 
-// lockedBeside reports whether a process has the lock on the file beside a database. It asks for a lock that several may
-// have, so that two who ask do not take each other for a server.
+// lockedBeside reports whether a process has the lock on the file beside a database. It asks
+// for a lock that several may have, so that two who ask do not take each other for a server.
 func lockedBeside(path string) bool {
 	if _, err := os.Stat(path + LockSuffix); err != nil {
 		return false

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// lockData locks a database file itself, by flock(2): on Linux it does not meet the locks by fcntl(2) that SQLite takes
-// on the same file. held is false when another has it.
+// lockData locks a database file itself, by flock(2): on Linux it does not meet the locks by
+// fcntl(2) that SQLite takes on the same file. held is false when another has it.
 func lockData(path string) (f *os.File, held bool, err error) {
 	if f = keptOpen(path); f == nil {
 		if f, err = os.OpenFile(path, os.O_RDONLY, 0); err != nil {
@@ -30,7 +30,8 @@ func lockData(path string) (f *os.File, held bool, err error) {
 	return nil, false, err
 }
 
-// dataLocked reports whether another has the lock on a database file itself. Like [lockData] it never closes the file.
+// dataLocked reports whether another has the lock on a database file itself. Like [lockData] it
+// never closes the file.
 func dataLocked(path string) bool {
 	f := keptOpen(path)
 	if f == nil {
@@ -47,15 +48,17 @@ func dataLocked(path string) bool {
 	return false
 }
 
-// unlockData ends the lock. Nobody here has the file open any more, but a process that is being started may have the
-// descriptor until it runs its program. So the lock is ended by itself: closing alone would leave it to that process.
+// unlockData ends the lock. Nobody here has the file open any more, but a process that is being
+// started may have the descriptor until it runs its program. So the lock is ended by itself:
+// closing alone would leave it to that process.
 func unlockData(f *os.File) {
 	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
 	f.Close()
 }
 
-// Closing any descriptor of a file ends all fcntl(2) locks that the process has on it, also those of a store that
-// has the same file open. So a file that could not be locked stays open for the next try.
+// Closing any descriptor of a file ends all fcntl(2) locks that the process has on it, also
+// those of a store that has the same file open. So a file that could not be locked stays open
+// for the next try.
 var kept struct {
 	mu    sync.Mutex
 	files []*os.File

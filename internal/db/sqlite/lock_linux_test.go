@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A process that is being started has a copy of each descriptor until it runs its program. It does not keep the lock.
+// A process that is being started has a copy of each descriptor until it runs its program. It
+// does not keep the lock.
 func TestTheLockOfAFileEndsWithACopyOfItsDescriptor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "forebay.db")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -4,7 +4,8 @@ package sqlite
 
 import "os"
 
-// lockData has no lock that SQLite's own would not meet: the one on the file beside the database is the only one.
+// lockData has no lock that SQLite's own would not meet: the one on the file beside the
+// database is the only one.
 func lockData(string) (f *os.File, held bool, err error) { return nil, true, nil }
 
 func unlockData(*os.File) {}

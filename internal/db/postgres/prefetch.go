@@ -10,10 +10,16 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// What operations ask first is known before their transaction begins. It is asked in the round trip with
-// which that begins, equal statements as one over arrays of their parameters, and kept until the operation
-// asks. A statement that changes rows is done then, and its operation has to ask: it alone knows what else
-// is to be done.
+// What operations ask first is known before their transaction begins. It is asked in the round
+// trip with which that begins, equal statements as one over arrays of their parameters, and
+// kept until the operation asks. A statement that changes rows is done then, and its operation
+// has to ask: it alone knows what else is to be done.
+
+// prefetcher fetches for a connection what the operations of a transaction will read.
+type prefetcher struct {
+	fetched *prefetched       // for the transaction under way; nil: nothing
+	forms   map[string]string // statement → that for many sets of parameters
+}
 
 // prefetched is what was asked ahead.
 type prefetched struct {
@@ -43,14 +49,14 @@ type argumentsKey struct {
 	text    string // all of them, each with its length
 }
 
-// askAhead returns the questions for queries, and remembers their answers as they come.
-func (c *Conn) askAhead(queries []driver.Prefetch) (questions []driver.PipelineQuery) {
-	c.fetched = nil
+// prefetch returns the questions for queries, and remembers their answers as they come.
+func (f *prefetcher) prefetch(queries []driver.Prefetch) (questions []driver.PipelineQuery) {
+	f.fetched = nil
 	if len(queries) == 0 {
 		return nil
 	}
 	p := &prefetched{byRow: make(map[driver.RowName]*aheadAnswer, len(queries))}
-	c.fetched = p
+	f.fetched = p
 	room := make([]aheadAnswer, len(queries))
 	for i := range queries {
 		q := &queries[i]
@@ -72,7 +78,7 @@ func (c *Conn) askAhead(queries []driver.Prefetch) (questions []driver.PipelineQ
 		}
 	}
 	for i := range p.groups {
-		questions = append(questions, p.groups[i].question(c))
+		questions = append(questions, p.groups[i].question(f))
 	}
 	return questions
 }
@@ -87,18 +93,18 @@ func (p *prefetched) group(sql string) *aheadGroup {
 }
 
 // question asks all queries of a group. Its text is made once for each connection.
-func (g *aheadGroup) question(c *Conn) driver.PipelineQuery {
+func (g *aheadGroup) question(f *prefetcher) driver.PipelineQuery {
 	first := &g.queries[0]
-	sql, known := c.aheadForms[g.sql]
+	sql, known := f.forms[g.sql]
 	if !known {
 		form, write := driver.PrefetchForms[g.sql]
 		if !write {
 			form = selectForm(g.sql, first.N)
 		}
-		if sql = overParameters(form, first.Args[:first.N]); c.aheadForms == nil {
-			c.aheadForms = map[string]string{}
+		if sql = overParameters(form, first.Args[:first.N]); f.forms == nil {
+			f.forms = map[string]string{}
 		}
-		c.aheadForms[g.sql] = sql
+		f.forms[g.sql] = sql
 	}
 	n, kinds := first.N, first.Args
 	return driver.PipelineQuery{SQL: sql, Bind: func(st driver.Statement) driver.Statement {
@@ -216,7 +222,8 @@ func (k *argumentsKey) addText(text string) {
 	k.text = fmt.Sprint(len(k.text), ":", k.text, text)
 }
 
-// take returns the answer to a statement with these parameters if it was asked ahead. It is good once.
+// take returns the answer to a statement with these parameters if it was asked ahead. It is
+// good once.
 func (p *prefetched) take(s *statement) *aheadAnswer {
 	if p == nil {
 		return nil
@@ -243,15 +250,15 @@ func (p *prefetched) take(s *statement) *aheadAnswer {
 }
 
 // DropPrefetched drops answers. What a statement has changed it has, whatever else did meanwhile.
-func (c *Conn) DropPrefetched(row driver.RowName) {
-	if c.fetched != nil {
-		c.fetched.byRow[row].drop()
+func (f *prefetcher) DropPrefetched(row driver.RowName) {
+	if f.fetched != nil {
+		f.fetched.byRow[row].drop()
 	}
 }
 
-func (c *Conn) DropAllPrefetched() {
-	if c.fetched != nil {
-		for _, a := range c.fetched.byRow {
+func (f *prefetcher) DropAllPrefetched() {
+	if f.fetched != nil {
+		for _, a := range f.fetched.byRow {
 			a.drop()
 		}
 	}
@@ -263,15 +270,15 @@ func (a *aheadAnswer) drop() {
 	}
 }
 
-// unusedAhead reports changes that were made ahead and that no operation has asked for.
-func (c *Conn) unusedAhead() error {
-	if c.fetched == nil || c.fetched.writes == 0 {
+// unused reports changes that were made ahead and that no operation has asked for.
+func (f *prefetcher) unused() error {
+	if f.fetched == nil || f.fetched.writes == 0 {
 		return nil
 	}
-	for i := range c.fetched.groups {
-		for _, a := range c.fetched.groups[i].answers {
+	for i := range f.fetched.groups {
+		for _, a := range f.fetched.groups[i].answers {
 			if a.write && !a.gone && len(a.rows) > 0 {
-				return fmt.Errorf("%q was done ahead, and its operation has not seen it", driver.FirstWords(c.fetched.groups[i].sql))
+				return fmt.Errorf("%q was done ahead, and its operation has not seen it", driver.FirstWords(f.fetched.groups[i].sql))
 			}
 		}
 	}

@@ -1,0 +1,229 @@
+package postgres
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// Statements of a transaction that return nothing are not sent at once: they go with the next
+// one that does, or with the commit, in one round trip. Of those that wait, equal ones that
+// stand in [mergeable] or are plain inserts become one statement over arrays. An error of one
+// therefore shows up later, but always before the commit: the whole transaction fails then
+// anyway.
+
+// group is one statement that waits, with the parameters of each of its executions.
+type group struct {
+	s    *statement
+	rows [][][]byte
+}
+
+// pending are the statements of a transaction that wait to be sent.
+type pending struct {
+	groups []*group
+	count  int // executions of these
+	memory pendingMemory
+}
+
+// forget drops what was not sent.
+func (p *pending) forget() {
+	p.groups, p.count = nil, 0
+	p.memory.reset()
+}
+
+// take returns what waits to be sent, with room for so many more.
+func (p *pending) take(more int) []sending {
+	sendings := make([]sending, 0, len(p.groups)+more)
+	for _, g := range p.groups {
+		if len(g.rows) == 1 {
+			sendings = append(sendings, sending{g.s, g.rows[0]})
+		} else {
+			merged, differ := g.s.merged(varying(g.rows))
+			sendings = append(sendings, sending{merged, g.arrays(differ, &p.memory)})
+		}
+	}
+	clear(p.groups)
+	p.groups, p.count = p.groups[:0], 0
+	return sendings
+}
+
+// maxPending bounds the executions that wait.
+const maxPending = 8192
+
+var plainInsert = regexp.MustCompile(`(?s)^\s*(INSERT INTO \w+ \([^)]*\))\s+VALUES \(([^()]*)\)\s*$`)
+
+// overArrays returns the statement that does for the rows of %s, with columns p1, p2, …, what
+// sql does for one set of so many parameters; "" if there is none.
+func overArrays(sql string, parameters int) string {
+	if merged, ok := driver.BatchForms[sql]; ok {
+		return merged
+	}
+	parts := plainInsert.FindStringSubmatch(sql)
+	if parts == nil {
+		return ""
+	}
+	values := strings.Split(parts[2], ",")
+	n := 0
+	for i, v := range values {
+		if strings.TrimSpace(v) == "?" {
+			n++
+			values[i] = fmt.Sprintf("p%d", n)
+		}
+	}
+	if n != parameters {
+		return "" // parameters with numbers
+	}
+	return parts[1] + " SELECT " + strings.Join(values, ", ") + " FROM %s"
+}
+
+var arrays = map[uint32]struct {
+	oid  uint32
+	name string
+}{
+	pgtype.Int8OID: {pgtype.Int8ArrayOID, "bigint"}, pgtype.TextOID: {pgtype.TextArrayOID, "text"}, pgtype.ByteaOID: {pgtype.ByteaArrayOID, "bytea"},
+}
+
+// columns is a set of parameters.
+type columns uint64
+
+func (c columns) has(i int) bool { return c>>i&1 != 0 }
+
+// varying are the columns in which rows differ. What is long is not compared, but for NULL.
+func varying(rows [][][]byte) (differ columns) {
+	const long = 64
+	for i, first := range rows[0] {
+		for _, row := range rows[1:] {
+			if len(first) > long || (first == nil) != (row[i] == nil) || !bytes.Equal(first, row[i]) {
+				differ |= 1 << i
+				break
+			}
+		}
+	}
+	return differ
+}
+
+var columnNames = regexp.MustCompile(`\bp[0-9]+\b`)
+
+// with returns a statement over arrays for rows that differ in these columns; of the others
+// there is one value for all, which the server need not unpack.
+func (c columns) with(template string, types []uint32) (sql string, parameters []uint32) {
+	parameters = slices.Clone(types)
+	var values, names []string
+	for i, t := range types {
+		if c.has(i) {
+			parameters[i] = arrays[t].oid
+			values, names = append(values, fmt.Sprintf("$%d::%s[]", i+1, arrays[t].name)), append(names, fmt.Sprintf("p%d", i+1))
+		}
+	}
+	sql = columnNames.ReplaceAllStringFunc(template, func(name string) string {
+		i, _ := strconv.Atoi(name[1:])
+		if c.has(i - 1) {
+			return name
+		}
+		return fmt.Sprintf("$%d::%s", i, arrays[types[i-1]].name)
+	})
+	return fmt.Sprintf(sql, fmt.Sprintf("unnest(%s) AS x(%s)", strings.Join(values, ", "), strings.Join(names, ", "))), parameters
+}
+
+var tableOf = regexp.MustCompile(`(?i)^\s*(?:INSERT INTO|UPDATE|DELETE FROM)\s+(\w+)`)
+
+// pendingMemory holds what waits to be sent, and is used again once that was.
+type pendingMemory struct {
+	values [][]byte
+	bytes  []byte
+}
+
+// copyOf copies the values that are bound: the statement may be bound anew before it is sent.
+func (m *pendingMemory) copyOf(s *statement) [][]byte {
+	first := len(m.values)
+	for i, v := range s.values {
+		if s.types[i] == pgtype.Int8OID && v != nil {
+			m.bytes = append(m.bytes, v...)
+			v = m.bytes[len(m.bytes)-8:]
+		}
+		m.values = append(m.values, v)
+	}
+	return m.values[first:len(m.values):len(m.values)]
+}
+
+// maxPendingMemory is how many bytes are kept for the next time.
+const maxPendingMemory = 1 << 20
+
+func (m *pendingMemory) reset() {
+	clear(m.values) // which may be payloads
+	m.values, m.bytes = m.values[:0], m.bytes[:0]
+	if cap(m.bytes) > maxPendingMemory || cap(m.values) > maxPendingMemory/24 {
+		*m = pendingMemory{}
+	}
+}
+
+// merges reports whether several executions can be one. The types of the parameters are known.
+func (s *statement) merges() bool {
+	if !s.looked {
+		s.looked, s.template = true, overArrays(s.original, len(s.types))
+	}
+	return s.template != ""
+}
+
+// maxVariants bounds the statements that are prepared for one, by which columns differ.
+const maxVariants = 32
+
+// merged is the statement for rows that differ in these columns, and the columns for which it
+// takes arrays.
+func (s *statement) merged(differ columns) (*statement, columns) {
+	const all = ^columns(0)
+	if _, known := s.variants[differ]; differ == 0 || !known && len(s.variants) >= maxVariants {
+		differ = all
+	}
+	v := s.variants[differ]
+	if v == nil {
+		if s.variants == nil {
+			s.variants = map[columns]*statement{}
+		}
+		v = &statement{c: s.c, formats: s.formats}
+		v.sql, v.types = differ.with(s.template, s.types)
+		s.variants[differ] = v
+	}
+	return v, differ
+}
+
+// arrays turns the rows of parameters into one array for each in which they differ, in
+// PostgreSQL's binary format: the number of dimensions, whether there are NULLs, the type, the
+// length, the lower bound, then each element with its length.
+func (g *group) arrays(differ columns, m *pendingMemory) [][]byte {
+	columns := make([][]byte, len(g.s.types))
+	for i, t := range g.s.types {
+		if !differ.has(i) {
+			columns[i] = g.rows[0][i]
+			continue
+		}
+		size, nulls := 20+4*len(g.rows), uint32(0)
+		for _, row := range g.rows {
+			size += len(row[i])
+			if row[i] == nil {
+				nulls = 1
+			}
+		}
+		first, b := len(m.bytes), slices.Grow(m.bytes, size)
+		for _, v := range []uint32{1, nulls, t, uint32(len(g.rows)), 1} {
+			b = binary.BigEndian.AppendUint32(b, v)
+		}
+		for _, row := range g.rows {
+			if row[i] == nil {
+				b = binary.BigEndian.AppendUint32(b, ^uint32(0))
+				continue
+			}
+			b = binary.BigEndian.AppendUint32(b, uint32(len(row[i])))
+			b = append(b, row[i]...)
+		}
+		m.bytes, columns[i] = b, b[first:]
+	}
+	return columns
+}

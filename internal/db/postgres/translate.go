@@ -1,0 +1,63 @@
+package postgres
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// lookup is a join to a table that is looked up for each row.
+var lookup = regexp.MustCompile(`\b(JOIN \w+ (\w+) ON (\w+)\.\w+ =) (\w+\.\w+)`)
+
+// lookups has the planner look up what is joined, see [postgresSettings]. So what a statement
+// walks stands first in it.
+func lookups(sql string) string {
+	return lookup.ReplaceAllStringFunc(sql, func(join string) string {
+		parts := lookup.FindStringSubmatch(join)
+		if parts[2] != parts[3] {
+			return join
+		}
+		return parts[1] + " ANY (ARRAY[" + parts[4] + "])"
+	})
+}
+
+// messageOrder is the order of messages that are ready, and of those of a queue; in SQLite's
+// indexes the number of a row stands at the end by itself.
+var messageOrder = regexp.MustCompile(`\b(visible, )((?:m\.)?seq)\b|\b(ORDER BY )(b\.seq)\b|\b(b\.lane = \S+ AND )(b\.seq)( >=? )`)
+
+// translate turns ? and ?N into $N, leaves out SQLite's hints to its planner and puts in what
+// PostgreSQL's needs. It returns how many parameters there are.
+func translate(sql string) (translated string, parameters int) {
+	var b strings.Builder
+	quoted := false
+	for i := 0; i < len(sql); i++ {
+		switch rest := sql[i:]; {
+		case sql[i] == '\'':
+			quoted = !quoted
+			b.WriteByte('\'')
+		case quoted:
+			b.WriteByte(sql[i])
+		case strings.HasPrefix(rest, "CROSS JOIN "):
+			i += len("CROSS ") - 1
+		case strings.HasPrefix(rest, "INDEXED BY "):
+			i += len("INDEXED BY ")
+			for i < len(sql) && sql[i] != ' ' {
+				i++
+			}
+		case sql[i] == '?':
+			n := 0
+			for i+1 < len(sql) && sql[i+1] >= '0' && sql[i+1] <= '9' {
+				i++
+				n = 10*n + int(sql[i]-'0')
+			}
+			if n == 0 {
+				n = parameters + 1
+			}
+			parameters = max(parameters, n)
+			fmt.Fprintf(&b, "$%d", n)
+		default:
+			b.WriteByte(sql[i])
+		}
+	}
+	return messageOrder.ReplaceAllString(lookups(b.String()), "$1$3$5($2$4$6 + 0)$7"), parameters
+}
