@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -38,6 +39,7 @@ var costlyUnits = []string{" ", "\n", " \n", "\n        ", "\t\n\r ", "\u00a0\n"
 	"\u0301", "!", "/", "'", "!\n", "'s", "ʰ", "ǅ", "\u200d", "\x00", "\x7f", "a\n \n", " \n1\n", "ᄀ", "\u2028 \n"}
 
 func TestCountingTokensTakesTimeInProportionToTheText(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	countTokens(nil, "") // loads the vocabulary
 	const size = exactBytes / 4
 	least := func(text string) time.Duration { // of some, for other processes run too
@@ -51,9 +53,17 @@ func TestCountingTokensTakesTimeInProportionToTheText(t *testing.T) {
 	}
 	for _, unit := range costlyUnits {
 		long := strings.Repeat(unit, 4*size/len(unit))
-		// Four times as much takes four times as long; by the square it would be sixteen times.
-		if short, all := least(long[:len(long)/4]), least(long); all > 9*short+600*time.Millisecond {
-			t.Errorf("%q: %v for %d bytes, %v for %d", unit, short, len(long)/4, all, len(long))
+		// Four times as much takes four times as long. By the square it would be sixteen times,
+		// however often it is tried.
+		for tries := 1; ; tries++ {
+			short, all := least(long[:len(long)/4]), least(long)
+			if all <= 9*short+600*time.Millisecond {
+				break
+			}
+			if tries == 5 {
+				t.Errorf("%q: %v for %d bytes, %v for %d", unit, short, len(long)/4, all, len(long))
+				break
+			}
 		}
 	}
 }
