@@ -1,6 +1,6 @@
-// Package backlog answers questions about jobs that wait: how many there are in a queue, how many
-// go before one, what it waits for and when it may start. None of this is stored. It is worked
-// out from the messages and from what is known of deployments when somebody asks.
+// Package backlog answers questions about jobs that wait. How many are in a queue, and how many
+// go before one? What does a job wait for, and when may it start? None of this is stored. It is
+// worked out from the messages and from what is known of deployments when somebody asks.
 package backlog
 
 import (

@@ -1,5 +1,5 @@
-// Package report counts attempts by the hour and answers the retry report from these sums, so
-// that a report costs the same however many attempts there were.
+// Package report counts attempts by the hour and answers the retry report from these sums. So a
+// report costs the same however many attempts there were.
 package report
 
 import (
