@@ -7,11 +7,11 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// A budget bounds what a tenant, or one of its keys, uses in a day and in a month. What a call
-// may use at most is held in the transaction that claims its job, in the periods of that time,
-// and replaced by what it did use in the transaction that settles it. Whatever ends a delivery
-// in another way, another claim, a cancel, an expiry, books the hold as used: the call may have
-// been made. Its worker, if it lives, corrects that.
+// A budget bounds what a tenant, or one of its keys, uses in a day and in a month. The
+// transaction that claims a job holds what its call may use at most, in the current periods.
+// The transaction that settles the job replaces that by what the call did use. Whatever ends a
+// delivery in another way, another claim, a cancel, an expiry, books the hold as used: the call
+// may have been made. Its worker, if it lives, corrects that.
 
 // Amount is tokens and nano-dollars.
 type Amount struct{ Tokens, Cost int64 }

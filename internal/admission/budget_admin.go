@@ -105,8 +105,8 @@ FROM tenants t JOIN budgets b ON b.tenant = t.no` + budgetSpending + `WHERE (?4 
 // MaxBudgetRows bounds what is shown at once: so many budgets of tenants, and of keys.
 const MaxBudgetRows = 10_000
 
-// BudgetRows returns the budgets of a tenant, or of all (""), and after them those of their
-// keys if keys is set: at most 10,000 of either.
+// BudgetRows returns the budgets of a tenant, or of all (""). Those of their keys follow if
+// keys is set. There are at most 10,000 of either.
 func (s *Store) BudgetRows(ctx context.Context, tenant string, keys bool) (list []BudgetRow, now int64, err error) {
 	kinds := []int64{0, 1}
 	if !keys {

@@ -10,8 +10,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// What is told of a budget, once a period each: to subscribers of the tenant's job events, in
-// the audit log, and to whoever listens in this process, which logs it.
+// Each event of a budget is sent once a period. It goes to subscribers of the tenant's job
+// events, to the audit log, and to listeners in this process, which log it.
 
 const (
 	notifiedMost      = 1

@@ -5,9 +5,9 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Jobs that wait for a budget stay in their subqueue, invisible until the period ends, so that
-// nobody passes them on the way to other tenants' jobs. When a budget has more room before
-// that, as many of them as fit are made visible, the first ones first.
+// Jobs that wait for a budget stay in their subqueue, invisible until the period ends. So scans
+// for other tenants' jobs do not pass them. When a budget has more room before that, as many of
+// them as fit are made visible, the first ones first.
 
 // Bounds of what one transaction does with jobs that wait.
 const (
@@ -89,9 +89,9 @@ func (t *Tx) ResumeWaiting() error {
 	return err
 }
 
-// sweepWaits has all budgets looked at that jobs wait for, once in a while: what makes room is
-// told with each settlement, but another process may have changed a budget, and of those that
-// were made visible some may never be called.
+// sweepWaits checks now and then all budgets that jobs wait for. A settlement tells when it
+// makes room. But another process may have changed a budget, and a job that was made visible
+// may never be called.
 func (t *Tx) sweepWaits() error {
 	if !t.W.Sweeps {
 		return nil

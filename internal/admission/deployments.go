@@ -186,8 +186,8 @@ const (
 	sqlForgetOldChanges = "DELETE FROM deployment_changes WHERE no <= ?"
 )
 
-// changeDeployment records what happened to a deployment, and tells it to those who subscribe
-// to that and, once it is on disk, to whoever listens in this process.
+// changeDeployment records what happened to a deployment and sends it to subscribers. Once it
+// is on disk, listeners in this process are told.
 func (t *Tx) changeDeployment(name string, c quota.Change) error {
 	var no int64
 	_, err := t.Prep(sqlDeploymentChange).Text(name).Int(c.At).Text(string(c.Kind)).IntOrNull(c.Until).IntOrNull(c.Limit).TextOrNull(c.Denial.String()).

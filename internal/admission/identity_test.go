@@ -11,7 +11,7 @@ import (
 )
 
 // TestWhatIsLearnedBelongsToTheEndpoint: with another endpoint of the same name, learning
-// begins anew; with the former one it goes on; an operator's pause is of the name; and what was
+// begins anew; with the former one it goes on. An operator's pause is of the name. What was
 // learned can be forgotten.
 func TestWhatIsLearnedBelongsToTheEndpoint(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
@@ -117,9 +117,9 @@ func TestWhatWasLearnedBeforeIdentities(t *testing.T) {
 	})
 }
 
-// TestNoIdentityIsOneToo: a process that has no identity for a name keeps what it learned
-// whatever others call by that name, also what it took over from before there were identities,
-// which one other process takes over as well.
+// TestNoIdentityIsOneToo: a process that has no identity for a name keeps what it learned,
+// whatever others call by that name. That includes what it took over from before there were
+// identities. One other process takes that over as well.
 func TestNoIdentityIsOneToo(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		as := func(identity string, f func(*Tx) error) {

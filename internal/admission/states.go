@@ -12,8 +12,8 @@ import (
 )
 
 // A claim and the reservation of what its call needs are one step: a job that may not be called
-// now is not locked. What is known of a deployment is one row, read and written in the
-// transactions that claim and settle, which exclude each other among all processes.
+// now is not locked. What is known of a deployment is one row. The transactions that claim and
+// settle read and write it. They exclude each other among all processes.
 
 // Option is a deployment that a job could be called at, and what the call would need there.
 type Option struct {
@@ -149,8 +149,8 @@ func (t *Tx) Deployment(name string) (*Deployment, error) {
 	return d, nil
 }
 
-// readDeployment takes a state that it cannot read, such as a newer version's, for one of which
-// nothing is known: what was sent in the last minute is then forgotten, and learned again.
+// readDeployment treats a state that it cannot read, such as a newer version's, as empty. What
+// was sent in the last minute is then forgotten, and learned again.
 func readDeployment(stored []byte) *Deployment {
 	d := &Deployment{stored: stored}
 	if err := d.UnmarshalBinary(stored); err != nil {
@@ -195,8 +195,8 @@ ON CONFLICT (name, identity) DO UPDATE SET since = excluded.since, state = exclu
   (SELECT identity FROM deployment_states WHERE name = ?1 AND identity <> '' ORDER BY since DESC, identity LIMIT ?3 + 0)`
 )
 
-// inherited is since when the state without an identity is learned once a process with one has
-// taken it over: nobody knows, but no other process takes it over.
+// inherited is the since of a state without an identity once a process with one has taken it
+// over. Nobody knows the time, but no other process takes it over.
 const inherited = -1
 
 // storeDeployment writes the state of one. The first time, those of the oldest others of its

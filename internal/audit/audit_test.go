@@ -93,8 +93,8 @@ func testAuditChain(t *testing.T, e outside) {
 	}
 }
 
-// What a filter selects is found page by page, whoever made it, and no page is of more entries
-// than may be looked at; what operators did is found however many events of jobs there are.
+// What a filter selects is found page by page, whoever made it. No page reads more entries than
+// it may. What operators did is found however many events of jobs there are.
 func TestAuditFilters(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	fixture.FromOutside(t, testAuditFilters)

@@ -171,8 +171,8 @@ func (l RetryLimits) delay(e *start, ahead int64, duration time.Duration) {
 	}
 }
 
-// freeIn returns in how long the tenant has a free call for a job with so many ahead, if calls
-// take as long as the latest did.
+// freeIn returns in how long the tenant has a free call for a job with so many ahead. It
+// assumes that calls take as long as the latest did.
 func freeIn(calls Calls, ahead int64) time.Duration {
 	free := make([]time.Duration, calls.Most) // in how long each call is free, the soonest first
 	running := calls.Running

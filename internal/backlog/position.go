@@ -88,8 +88,9 @@ FROM (SELECT count(*) AS n, min(seq) AS lowest FROM (SELECT m.seq ` + line + "< 
   (SELECT count(*) AS n, min(seq) AS lowest FROM (SELECT m.seq ` + line + "= ?4" + and + ` ORDER BY m.visible LIMIT ?6 + 0) x WHERE seq < ?5) b`
 }
 
-// sqlGoesBefore is the time until which jobs of another flow of its tenant go before one of flow
-// ?2 that is ready since visible, at then. These have an earlier level, by priority and age.
+// sqlGoesBefore is a time. Jobs of another flow of the tenant that are ready by then go before
+// a job of flow ?2 that is ready since visible. These have an earlier level, by priority and
+// age.
 func sqlGoesBefore(line, then, visible, step string) string {
 	return fmt.Sprintf("CASE WHEN %[1]s = %[2]s THEN %[4]s WHEN %[1]s < %[2]s THEN %[5]s + (%[2]s - %[1]s) * %[6]s ELSE %[5]s - (%[1]s - %[2]s) * %[3]d END",
 		flows.SQLRankOf(line), flows.SQLRankOf("?2"), fairqueue.Ageing, then, visible, step)

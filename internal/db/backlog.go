@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Operations that bring something new wait for the writer in rotation of their tenants, so that
-// one who sends ten thousand at once does not make another wait until they are stored. What
-// settles deliveries, and what belongs to no tenant, goes into the next transaction at once.
+// Operations that bring something new wait for the writer, and their tenants take turns. So a
+// tenant that sends ten thousand at once does not make another wait for them. What settles
+// deliveries, and what belongs to no tenant, goes into the next transaction at once.
 
 // rotation is how many rows of a tenant go into a transaction before the next tenant's.
 const rotation = 8
@@ -84,8 +84,8 @@ func (b *backlog) take(more func() bool, pass func(Operation)) {
 // appetite is how many rows the writer takes into one transaction. Everybody waits for the
 // transaction that is under way, so its work is to take a few milliseconds. Where the disk is
 // slow it takes more, so that the transactions are few. While tenants share the writer it takes
-// less: one's many rows are what another waits for, and that twice, for the transaction under
-// way and for its own.
+// less. A tenant waits for the rows of others twice: in the transaction under way and in its
+// own.
 type batchSizer struct{ row, flush time.Duration } // what they take, about; 0: not known
 
 const (

@@ -9,11 +9,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Where processes share a database, a second writer stores new rows beside the first: on a
-// connection of its own, in transactions that need not be alone, for they only add rows. It
-// tells the first writer, as it tells other processes, what has become ready. So what is new
-// does not wait for claims and settlements, nor those for it, and the server has two
-// processors' work.
+// Where processes share a database, a second writer stores new rows beside the first. It has
+// its own connection. Its transactions only add rows, so they need not be alone. It tells the
+// first writer, as it tells other processes, what has become ready. So what is new does not
+// wait for claims and settlements, nor those for it, and the server has two processors' work.
 
 // forever is how long a writer that nobody waits at goes without looking again.
 const forever = math.MaxInt64
@@ -43,9 +42,9 @@ func (s *DB) startBeside(c driver.Conn, publish func(*Notification)) error {
 // again, alone.
 var ErrNotAlone = errors.New("the transaction must be alone")
 
-// takesAnother reports whether the next try of a transaction that failed may be a success: it
-// is to be alone, or another, beside it, has stored the same idempotency key, or wants to,
-// which the next finds (PostgreSQL's manual, appendix A).
+// takesAnother reports whether the next try of a failed transaction may succeed. Either it has
+// to be alone, or a concurrent one stored the same idempotency key, or is about to. The next
+// try finds that key. The codes are in PostgreSQL's manual, appendix A.
 func (w *Writer) takesAnother(err error) bool {
 	const uniqueViolation, deadlockDetected = "23505", "40P01"
 	var refused *pgconn.PgError

@@ -12,8 +12,8 @@ const sqlTakeTurn = `
 INSERT INTO counters (name, value) VALUES (?1, ?2)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE counters.value <= ?3 OR counters.value > ?2`
 
-// TakeTurn reports whether the caller is the one to do a chore that is due every so often: of all
-// processes one is told so each time. A turn further ahead than that is a clock's mistake.
+// TakeTurn reports whether the caller is to do a periodic chore. Each time, one of all
+// processes is told so. A turn further ahead than that is a clock's mistake.
 func (s *DB) ClaimChore(ctx context.Context, chore string, every time.Duration) (bool, error) {
 	return Transact(ctx, s.Writer, Op{Stage: StageChange}, func(t *Tx) (bool, error) {
 		rows, err := t.Prep(sqlTakeTurn).Text("turn/" + chore).Int(t.Now + every.Milliseconds()).Int(t.Now).Count()
@@ -25,16 +25,15 @@ func (s *DB) ClaimChore(ctx context.Context, chore string, every time.Duration) 
 const settlePatience = time.Second
 
 // A transaction counts as under way, though its client has gone, as long as its commit waits
-// for a standby. The bound of a snapshot is one more than the latest that is over, so what was
-// begun before is told by a number of its own, which writes nothing.
+// for a standby. The bound of a snapshot is one more than the latest transaction that is over.
+// A number taken for this purpose, which writes nothing, marks what began before.
 const (
 	sqlOwnTransaction    = "SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint)"
 	sqlOldestTransaction = "SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS text) AS bigint)"
 )
 
-// Settled reports whether every transaction of the database that had written something when it
-// was called is over: what they have stored can be seen then, and nothing of them is still to
-// come. It waits for a second at most.
+// Settled reports whether every transaction is over that had written something when it was
+// called. What those have stored can be seen then. It waits for a second at most.
 func (s *DB) Settled(ctx context.Context) (settled bool, err error) {
 	if !s.Writer.Shared() { // there is one writer, which knows how its transactions ended
 		return true, ctx.Err()

@@ -13,9 +13,9 @@ import (
 // last that much longer. The writer notices when the clock goes back, or at start-up when the
 // latest row was created in the future. It then scans everything that waits, a part at a time.
 //
-// A time is corrected if the time it was counted from is stored beside it and lies in the future,
-// or if it is further away than such a time can be. Correcting twice does no harm. Times that
-// somebody chose stay, such as delayed starts, deadlines and the expiry of keys.
+// A time is corrected in two cases. The time it was counted from is stored beside it and lies
+// in the future; or it is further away than such a time can be. Correcting twice does no harm.
+// Times that somebody chose stay, such as delayed starts, deadlines and the expiry of keys.
 
 // steppedBack is by how many milliseconds a clock must go back to be noticed. Less is waited out.
 const steppedBack = 5 * 60 * 1000

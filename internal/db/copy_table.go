@@ -221,8 +221,8 @@ func chunkAfter(c driver.Conn, t copyTable, position []cell) ([][]cell, error) {
 	return rowsAfter(c, t, position, limit)
 }
 
-// tableSum is what the same rows have in common, in whatever order they are read: a text that
-// PostgreSQL had to change a little may sort elsewhere.
+// tableSum is a checksum of rows that does not depend on their order. A text that PostgreSQL
+// had to change a little may sort elsewhere.
 type tableSum struct {
 	rows, blobs int64
 	sum         [2]uint64

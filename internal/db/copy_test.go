@@ -13,9 +13,8 @@ import (
 	"github.com/forebayhq/forebay/internal/raced"
 )
 
-// fill makes a database with rows in every table: in events so many, in the others a few, with
-// every NULL that there may be, with empty texts and bytes, and with one body larger than a
-// chunk.
+// fill makes a database with rows in every table: so many in events, a few in the others. They
+// have every possible NULL, empty texts and bytes, and one body larger than a chunk.
 func fill(t testing.TB, where Options, events int) {
 	t.Helper()
 	s, err := openTarget(t.Context(), where)

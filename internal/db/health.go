@@ -25,8 +25,8 @@ const (
 	healthPatience = 2 * time.Second
 )
 
-// health knows what last became of each part. Transactions tell it of themselves; only a part
-// of which nothing was heard for a while is asked, by at most one probe at a time.
+// health knows what last became of each part. Transactions report to it. It probes only a part
+// that has not reported for a while, with at most one probe at a time.
 type health struct {
 	ctx     context.Context // until Close
 	stop    context.CancelFunc

@@ -16,8 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// notifier publishes notifications to the other processes and receives theirs, over two
-// connections of its own, so that no transaction waits for it: NOTIFY takes a lock that all
+// notifier publishes notifications to the other processes and receives theirs. It has two
+// connections of its own, so that no transaction waits for it. NOTIFY takes a lock that all
 // commits of a server share.
 type notifier struct {
 	config   *pgconn.Config

@@ -110,8 +110,8 @@ func (k *Key[P, T]) Begun(t *Tx) *T {
 	return part
 }
 
-// Tending is how often a process that shares a database looks for deadlines that another has
-// stored, and has not seen to itself: that one has died.
+// Tending is how often a process looks for overdue deadlines that another process has stored.
+// That one has died, for it would have handled them itself.
 const Tending = 10 * time.Second
 
 // Passive is a participant that keeps nothing in memory and has nothing to do by itself.

@@ -175,8 +175,8 @@ func (s *Snapshot) CopyTo(ctx context.Context, to Options, before func() error, 
 	return c.run(ctx, before)
 }
 
-// OneFile makes a SQLite database that nobody has open a single file: it needs no WAL beside
-// it, and can be read where nothing can be written.
+// OneFile makes a SQLite database a single file. Nobody may have it open. It then needs no WAL,
+// and can be read where nothing can be written.
 func OneFile(path string) error {
 	raw, err := zombiezen.OpenConn(path, zombiezen.OpenReadWrite)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/forebayhq/forebay/internal/db/sqlite"
 )
 
-// A SQLite file shrinks while it is served. Pages that deleted rows have left are given back a few
-// at a time, in transactions of the writer, once they are a good part of the file. Some are kept,
-// for new rows will need them. The file itself is cut by the checkpoint that follows.
+// A SQLite file shrinks while it is served. Deleted rows leave free pages. Once those are a
+// good part of the file, the writer's transactions give them back, a few at a time. Some are
+// kept, for new rows will need them. The file itself is cut by the checkpoint that follows.
 
 const (
 	shrinkFrom  = 64 << 20 // bytes: less free space is left alone
@@ -28,8 +28,8 @@ const (
 	// of the writer's time.
 	shrinkRest  = 100 * time.Millisecond
 	shrinkRests = 9
-	// shrinkWAL is how large the WAL may be, in bytes: it is larger than SQLite leaves it only
-	// while somebody still reads an old state, and then every step makes the files larger.
+	// shrinkWAL is how large the WAL may be, in bytes, for a step to be taken. It is larger only
+	// while somebody still reads an old state. Then every step makes the files larger.
 	shrinkWAL = 192 << 20
 )
 

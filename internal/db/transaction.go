@@ -51,10 +51,10 @@ func (t *Tx) SettingsChanged() {
 	t.w.RescanAll(true)
 }
 
-// commit runs the batch, and what is due, in one transaction. If that breaks, though the disk
-// works, each operation runs in a transaction of its own, so that only the culprit fails; and
-// if the culprit was what is due, those that waited for it are refused, so that they know. It
-// returns how the last transaction ended.
+// commit runs the batch, and what is due, in one transaction. If that fails though the disk
+// works, each operation runs in a transaction of its own, so that only the culprit fails. If
+// the culprit was what is due, those that waited for it are refused. It returns how the last
+// transaction ended.
 func (w *Writer) commit(batch []Operation) error {
 	background, err := w.transactionOrAgain(batch, true)
 	switch {
@@ -323,9 +323,8 @@ func (w *Writer) publishCommit(t *Tx, took time.Duration) {
 }
 
 // undo forgets what a failed transaction may have made of the participants' memory: everything
-// gets another look, but after a pause. So a failing disk is not tried in a tight loop, and
-// once it works again, workers that wait to settle come before claims that would take their
-// expired locks.
+// gets another look, but after a pause. So a failing disk is not tried in a tight loop. Once it
+// works again, settlements come before claims, which would take their expired locks.
 func (w *Writer) invalidate(t *Tx, now int64, pause time.Duration) {
 	for _, p := range w.parts {
 		p.Invalidate(t, now+pause.Milliseconds())

@@ -133,8 +133,8 @@ func (w *Writer) RescanAll(all bool) {
 	}
 }
 
-// Inexact is by how many milliseconds the clock may be behind the server's: what seems to
-// become ready within them is taken to be so already.
+// Inexact is by how many milliseconds the clock may be behind the server's. What becomes ready
+// within them counts as ready.
 const Inexact = 100
 
 // hear takes in what another process, or the other writer, has done.

@@ -6,7 +6,7 @@
 //
 // Within the flow the priority decides. A job gains a level for each 30 seconds that it waits.
 // One job in eight of a flow comes from behind its first level, so that no priority starves.
-// That share is reserved in the flow, and in each class of what its jobs call too, for what one
+// That share is reserved in the flow, and also in each class of what its jobs call. What one
 // class calls may be all that is scarce.
 package fairqueue
 
@@ -25,8 +25,8 @@ const (
 	Reserved = 8
 )
 
-// Level returns a job's place by its rank, which is 0 for the highest priority, and by how long
-// it has been ready. 0 goes first.
+// Level returns a job's place, by its rank and by how long it has been ready. Rank 0 is the
+// highest priority. 0 goes first.
 func Level(rank, ready, now int64) int64 { return max(0, rank-max(0, now-ready)/Ageing) }
 
 // Queue is the state of the flows that share one lane. The zero value is ready.

@@ -1,10 +1,11 @@
 // Package flows decides in which order the jobs of a subqueue are served, without I/O.
 //
 // The jobs of a subqueue are divided into flows: one for each tenant, priority and class. The
-// class stands for what a job calls, so a job that may not be called now holds back only its own
-// class. A flow is first come, first served. Package fairqueue chooses between flows: first the
-// tenant, by weight and by the tokens its jobs take; then among the tenant's flows, by priority
-// and age. So a tenant with ten jobs does not wait behind another tenant's ten thousand.
+// class stands for what a job calls, so a job that may not be called now holds back only its
+// own class. A flow is first come, first served. Package fairqueue chooses between flows. It
+// first chooses the tenant, by weight and by the tokens that its jobs take. Then it chooses
+// among the tenant's flows, by priority and age. So a tenant with ten jobs does not wait behind
+// another tenant's ten thousand.
 //
 // A [Set] is what one process remembers of a subqueue's flows. It is a hint: the database has the
 // jobs. Each process shares out what it delivers itself.

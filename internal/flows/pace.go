@@ -25,8 +25,8 @@ func (p *Pace) Note(took time.Duration, scans int) {
 	}
 }
 
-// Every returns the time between two full scans: at least least, and so long that full scans take
-// less than one part in 1,000 of the time. A single slow transaction does not count.
+// Every returns the time between two full scans. It is at least least, and so long that full
+// scans take less than a thousandth of the time. A single slow transaction does not count.
 func (p *Pace) Every(least time.Duration) time.Duration {
 	const share, most = 1000, 15 * time.Second
 	return max(least, min(share*min(p.excess[0], p.excess[1]), most))

@@ -194,7 +194,7 @@ func TestInputsOfRefusedJobsAreRemoved(t *testing.T) {
 }
 
 // The large input of a job whose commit waits for a standby is kept, though its client was told
-// of a failure long ago: the job can be seen once the wait is over.
+// of a failure long ago. The job can be seen once the wait is over.
 func TestInputOfACommitThatWaitsForAStandby(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.New(t, nil)

@@ -115,8 +115,8 @@ func (s *standby) stopping(function string, f func() error) error {
 	}
 }
 
-// A commit whose wait for the standby was ended early is no success, whoever made it, and a
-// repeat is none either before the standby has it.
+// A commit whose wait for the standby was ended early is no success, whoever made it. A repeat
+// is none either, before the standby has it.
 func TestCommitThatNoStandbyConfirmed(t *testing.T) {
 	t.Parallel()
 	for _, function := range []string{"pg_cancel_backend", "pg_terminate_backend"} {

@@ -76,7 +76,7 @@ func (s *Stores) Payloads(blobs *blob.Store) *payload.Store {
 	return payload.New(payload.Options{Blobs: blobs, Recorded: s.Jobs.BlobRecorded, Settled: s.DB.Settled, InUse: s.BlobsInUse})
 }
 
-// BlobsInUse calls used with those of the keys that something refers to: a job or a document
+// BlobsInUse calls used with each key that something refers to. That is a job or a document
 // with the id under which the key stands, or an orchestration.
 func (s *Stores) BlobsInUse(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error {
 	err := s.Jobs.BlobsInUse(ctx, ids, used)

@@ -70,8 +70,8 @@ func (s *Store) TenantLimits(ctx context.Context, tenant int64) (limits forebay.
 	return limits, err
 }
 
-// What is counted by one statement: ?1 is the tenant's number, ?2 the time, ?3 the most that is
-// counted, so that more costs no more.
+// What is counted by one statement. ?1 is the tenant's number, ?2 the time. ?3 is the most that
+// is counted, so that more costs no more.
 var sqlUsed = map[forebay.LimitName][]string{
 	// The lines of the tenant in the subqueues for jobs that are not set aside.
 	forebay.LimitWaitingJobs: {sqlBounded(`SELECT m.seq FROM queues q JOIN messages m
@@ -120,8 +120,8 @@ func (s *Store) LimitUsed(ctx context.Context, tenant int64, name forebay.LimitN
 	return used, nil
 }
 
-// byteSums are what stored bytes are in but for messages, each read in pages along a key: ?1 is
-// the tenant, ?2 the key after which a page begins, ?3 how many rows it has.
+// byteSums add up stored bytes, except those of messages, in pages along a key. ?1 is the
+// tenant, ?2 the key after which a page begins, ?3 its number of rows.
 var byteSums = []string{
 	sqlSum(`SELECT j.seq AS no,
 		j.input_size + coalesce(length(j.metadata), 0) + coalesce((SELECT o.result_size FROM outcomes o WHERE o.seq = j.seq), 0) AS size
@@ -156,8 +156,8 @@ func sqlPayloadSizes(bytes, blob, from string) string {
 	return "coalesce((SELECT CAST(sum(" + sqlPayloadSize(bytes, blob) + ") AS BIGINT) FROM " + from + " WHERE " + alias + ".instance = o.no), 0)"
 }
 
-// Of messages a read adds up those of some queues, and of a queue that has more than bytePage
-// those of one subqueue at a time.
+// A read of messages adds up those of some queues. If a queue has more than bytePage, it takes
+// one subqueue at a time.
 const (
 	sqlQueueBytes = `SELECT q.no,
   (SELECT count(*) FROM (SELECT b.seq FROM bodies b WHERE b.lane IN (q.no * 4, q.no * 4 + 2) LIMIT ?4 + 0) x),

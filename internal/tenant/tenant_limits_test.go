@@ -107,7 +107,7 @@ func TestConfiguredLimits(t *testing.T) {
 }
 
 // Stored bytes are all that a tenant has stored: payloads in blob storage, vectors, states of
-// sessions, and messages of a queue that has more than one read takes in.
+// sessions, and messages. One queue has more of them than one read takes in.
 func TestStoredBytesAreAll(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores.Stores) {
 		acme, other := tenantOf(t, s, "acme"), tenantOf(t, s, "other")

@@ -11,8 +11,8 @@ import (
 	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
-// PlansOnSQLite checks that SQLite walks an index for each of these statements: none sorts, and
-// none scans a table but in the steps that are allowed, over what is known to hold little.
+// PlansOnSQLite checks that SQLite walks an index for each of these statements. None may sort.
+// None may scan a table, except in the allowed steps, whose tables are small.
 func (f Fixture[S]) PlansOnSQLite(t *testing.T, allowed []string, statements ...string) {
 	s := f.Serving(t, Databases["sqlite"](t))
 	for _, sql := range statements {
@@ -32,10 +32,10 @@ func (f Fixture[S]) PlansOnSQLite(t *testing.T, allowed []string, statements ...
 	}
 }
 
-// PlansOnPostgres checks that PostgreSQL looks up each row of these statements, and of those
-// that are registered with the driver, also while the tables are believed to be empty. What it
-// walked then it would walk for as long as the plan is kept; and while somebody keeps an old
-// snapshot, nothing ever leaves a table.
+// PlansOnPostgres checks that PostgreSQL looks up each row, also while it believes the tables
+// to be empty. It checks these statements and those that are registered with the driver. A
+// table that it scanned then it would scan for as long as it keeps the plan. While somebody
+// keeps an old snapshot, nothing ever leaves a table.
 func (f Fixture[S]) PlansOnPostgres(t *testing.T, statements ...string) {
 	s := f.Serving(t, db.Options{URL: pgtest.Database(t)})
 	err := f.DB(s).Read(t.Context(), func(c driver.Conn) error {

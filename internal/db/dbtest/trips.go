@@ -38,8 +38,8 @@ func (f Fixture[S]) Trips(t *testing.T) *Trips[S] {
 }
 
 // Together has both writers take calls together, each of which is one operation. It fails if
-// each time that this is tried one of the transactions takes more than [MostTrips]: of a few a
-// part is what comes by time.
+// one of the transactions takes more than [MostTrips] in every try. A few trips come by time,
+// not from the operations.
 func (c *Trips[S]) Together(t *testing.T, what string, prepare func() []func() error) {
 	t.Helper()
 	const tries = 4

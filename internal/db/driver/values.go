@@ -65,8 +65,8 @@ func UnlessStopped(err error) error {
 	return err
 }
 
-// EachOf runs a statement for each of these numbers, with the rest as its other parameters: on
-// SQLite one after the other, on PostgreSQL at once.
+// EachOf runs a statement for each of these numbers, with the rest as its other parameters.
+// SQLite runs one after the other, PostgreSQL all at once.
 func EachOf(c Conn, columns, joins string, numbers []int64, f func(Row) error, rest ...int64) error {
 	bound := func(st Statement) Statement {
 		for _, n := range rest {

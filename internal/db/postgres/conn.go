@@ -127,9 +127,9 @@ func (c *Conn) EnsureDurable() error {
 	return nil
 }
 
-// Commit sends what waits with it. A commit that the server answers with a warning may be
-// undone by a failover: its wait for a standby has ended early, for the server then warns and
-// says COMMIT all the same.
+// Commit sends what waits with it. A failover may undo a commit that the server answers with a
+// warning. Its wait for a standby ended early; the server then warns and says COMMIT all the
+// same.
 func (c *Conn) Commit() error {
 	if err := c.unused(); err != nil {
 		return err

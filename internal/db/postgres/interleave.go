@@ -10,7 +10,7 @@ import (
 
 // Each call of [Conn.Interleave] that waits for an answer runs as a coroutine of its own: a
 // strand. A strand pauses when it needs an answer. Once all strands are paused or done, their
-// statements go to the server in one round trip, behind the writes that wait, and the strands
+// statements go to the server in one round trip, behind the writes that wait. Then the strands
 // go on. Only one strand runs at a time.
 
 // strand runs calls one after the other until one has to wait for an answer.

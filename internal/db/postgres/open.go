@@ -19,11 +19,11 @@ const postgresSchema = "forebay"
 // Settings of every connection. Statements are planned once, for tables of any size: a plan
 // that was made while a table was empty would scan it for ever. So the planner is told that an
 // index is for finding one row, not for reading them all. That does not help with a table that
-// was empty when it was analyzed: to walk the one row that it is thought to have, for each
-// join, would be cheaper than to look up many. There an index is considered for a walk only
-// where = joins, for it might serve a merge; so what is looked up for each row of another is
-// joined by "= ANY (ARRAY[…])" (see [lookups]). A client that stops in the middle of a
-// transaction must not stop the others for long.
+// was empty when it was analyzed. The planner thinks that it has one row, and that a scan for
+// each join is cheaper than a lookup. The planner considers an index scan there only for a join
+// by =, which might serve a merge. So a lookup for each row of another table is joined by "=
+// ANY (ARRAY[…])" (see [lookups]). A client that stops in the middle of a transaction must not
+// stop the others for long.
 var postgresSettings = map[string]string{
 	"application_name":                    "forebay",
 	"plan_cache_mode":                     "force_generic_plan",

@@ -13,8 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Statements of a transaction that return nothing are not sent at once: they go with the next
-// one that does, or with the commit, in one round trip. Of those that wait, equal ones that
+// Statements of a transaction that return nothing are not sent at once. They go in one round
+// trip with the next one that does, or with the commit. Of those that wait, equal ones that
 // stand in [mergeable] or are plain inserts become one statement over arrays. An error of one
 // therefore shows up later, but always before the commit: the whole transaction fails then
 // anyway.
@@ -59,8 +59,9 @@ const maxPending = 8192
 
 var plainInsert = regexp.MustCompile(`(?s)^\s*(INSERT INTO \w+ \([^)]*\))\s+VALUES \(([^()]*)\)\s*$`)
 
-// overArrays returns the statement that does for the rows of %s, with columns p1, p2, …, what
-// sql does for one set of so many parameters; "" if there is none.
+// overArrays returns a statement that does for many sets of parameters what sql does for one.
+// In it %s stands for the rows of parameters, with columns p1, p2, …. It returns "" if there is
+// none.
 func overArrays(sql string, parameters int) string {
 	if merged, ok := driver.BatchForms[sql]; ok {
 		return merged
@@ -111,8 +112,8 @@ func varying(rows [][][]byte) (differ columns) {
 
 var columnNames = regexp.MustCompile(`\bp[0-9]+\b`)
 
-// with returns a statement over arrays for rows that differ in these columns; of the others
-// there is one value for all, which the server need not unpack.
+// with returns a statement over arrays for rows that differ in these columns. The others have
+// one value for all rows, which the server need not unpack.
 func (c columns) with(template string, types []uint32) (sql string, parameters []uint32) {
 	parameters = slices.Clone(types)
 	var values, names []string
@@ -194,9 +195,9 @@ func (s *statement) merged(differ columns) (*statement, columns) {
 	return v, differ
 }
 
-// arrays turns the rows of parameters into one array for each in which they differ, in
-// PostgreSQL's binary format: the number of dimensions, whether there are NULLs, the type, the
-// length, the lower bound, then each element with its length.
+// arrays turns the rows of parameters into one array for each column in which they differ. The
+// format is PostgreSQL's binary one: the number of dimensions, whether there are NULLs, the
+// type, the length, the lower bound. Each element follows, after its length.
 func (g *group) arrays(differ columns, m *pendingMemory) [][]byte {
 	columns := make([][]byte, len(g.s.types))
 	for i, t := range g.s.types {

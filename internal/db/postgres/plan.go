@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Forms are the texts as which the statements run that are registered with the driver: those
-// that merge writes of many rows, and those that change rows ahead.
+// Forms are the texts of the statements that are registered with the driver, as they run. They
+// are the merged writes and the prefetches that change rows.
 func (c *Conn) Forms(ctx context.Context) (all []string, err error) {
 	const name = "forebay_form"
 	for single, merged := range driver.BatchForms {

@@ -14,8 +14,8 @@ import (
 )
 
 // Between a process and its server may stand a connection pooler, such as PgBouncer. It may
-// drop the settings that a connection begins with, or refuse a connection that has some, and it
-// may give each transaction another connection of its own: then advisory locks, prepared
+// drop the settings that a connection begins with, or refuse a connection that has some. It may
+// also give each transaction another server connection. Then advisory locks, prepared
 // statements, LISTEN and settings belong to whoever comes next.
 
 const (
@@ -59,8 +59,8 @@ func quoteLiteral(text string) string {
 	return " E'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + "'"
 }
 
-// RefusePooled refuses a pooler that gives transactions connections as they come. It shows in
-// that another connection of ours is given the server's process of this one, or this one a new
+// RefusePooled refuses a pooler that gives transactions connections as they come. Such a pooler
+// gives another connection of ours the server process of this one. Or it gives this one a new
 // process once its own is taken.
 func (c *Conn) RefusePooled(ctx context.Context) error {
 	if c.backend == int64(c.Pg.PID()) {

@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// What operations ask first is known before their transaction begins. It is asked in the round
-// trip with which that begins, equal statements as one over arrays of their parameters, and
-// kept until the operation asks. A statement that changes rows is done then, and its operation
-// has to ask: it alone knows what else is to be done.
+// What operations ask first is known before their transaction begins. It is fetched in the
+// round trip with which that begins, and kept until the operation asks. Equal statements become
+// one over arrays of their parameters. A statement that changes rows is done then, and its
+// operation has to ask: it alone knows what else is to be done.
 
 // prefetcher fetches for a connection what the operations of a transaction will read.
 type prefetcher struct {

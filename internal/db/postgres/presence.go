@@ -9,8 +9,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// presence is an advisory lock, of a schema, that everybody holds who uses it: shared by the
-// processes that run on it, exclusive to a copy. It ends with the connection.
+// presence is an advisory lock on a schema, which everybody holds who uses it. Processes that
+// run on the schema share it. A copy has it alone. It ends with the connection.
 type presence string
 
 const (

@@ -21,8 +21,8 @@ func lookups(sql string) string {
 	})
 }
 
-// messageOrder is the order of messages that are ready, and of those of a queue; in SQLite's
-// indexes the number of a row stands at the end by itself.
+// messageOrder is the order of messages that are ready, and of those of a queue. In SQLite
+// every index ends with the row's number by itself.
 var messageOrder = regexp.MustCompile(`\b(visible, )((?:m\.)?seq)\b|\b(ORDER BY )(b\.seq)\b|\b(b\.lane = \S+ AND )(b\.seq)( >=? )`)
 
 // translate turns ? and ?N into $N, leaves out SQLite's hints to its planner and puts in what

@@ -4,7 +4,8 @@
 --
 -- Times are Unix milliseconds, money is nano-dollars, durations are milliseconds. "no" is a row's own
 -- number; a column that is named like a table holds such a number of it. "seq" is the number of a job
--- or of a plain message: both are counted together. A time of 2^62 means that nothing is known to come.
+-- or of a plain message: both are counted together. A time of 2^62 means never. "token" numbers a lock.
+-- Columns that end in "_blob" are keys in blob storage. Flags are 1 for yes and 0 for no.
 --
 -- On SQLite every index ends with the number of its row. On PostgreSQL a number that only completes an
 -- order stands as an expression, (seq + 0): while the planner believes a table to be empty it takes any
@@ -12,6 +13,7 @@
 
 -- Tenants, API keys, the audit log.
 
+-- A tenant: whom jobs, queues, documents and orchestrations belong to.
 CREATE TABLE tenants (
   no                     INTEGER PRIMARY KEY,
   name                   TEXT NOT NULL UNIQUE,
@@ -25,31 +27,32 @@ CREATE TABLE tenants (
 CREATE INDEX tenants_paused ON tenants (no) WHERE paused <> 0;
 CREATE INDEX tenants_capped ON tenants (no) WHERE concurrency IS NOT NULL;
 
+-- API keys. A key belongs to one tenant. One that was revoked keeps its row.
 CREATE TABLE api_keys (
   id         TEXT PRIMARY KEY,
   hash       BLOB NOT NULL UNIQUE, -- of the secret, which is not stored
   tenant     TEXT NOT NULL,        -- its name
   scopes     TEXT NOT NULL,        -- separated by spaces
   created_at INTEGER NOT NULL,
-  expires_at INTEGER,
-  revoked_at INTEGER
+  expires_at INTEGER,              -- NULL: never
+  revoked_at INTEGER               -- NULL: it was not revoked
 ) STRICT, WITHOUT ROWID;
 
 -- The audit log: a hash chain that is only appended to.
 CREATE TABLE audit (
   no     INTEGER PRIMARY KEY, -- 1, 2, 3, …
   at     INTEGER NOT NULL,
-  tenant TEXT NOT NULL,
-  actor  TEXT NOT NULL,
+  tenant TEXT NOT NULL,       -- its name; '': no tenant's
+  actor  TEXT NOT NULL,       -- who did it
   action TEXT NOT NULL,
-  target TEXT NOT NULL,
+  target TEXT NOT NULL,       -- what it was done to
   detail TEXT NOT NULL,
   prev   BLOB NOT NULL,       -- hash of the row before; zeros in the first
   hash   BLOB NOT NULL        -- SHA-256 of prev and the row
 ) STRICT;
 
--- The entries of the audit log that are no events of jobs, and what they are asked for by. Of events there
--- may be any number, and an index of the log itself would make each of them half as dear again to write.
+-- The entries of the audit log that are not events of jobs, with the columns that filters use. There may
+-- be any number of events. An index of the log itself would make each of them half as dear again to write.
 CREATE TABLE audit_acts (
   no     INTEGER PRIMARY KEY, -- of the entry in audit
   tenant TEXT NOT NULL,
@@ -107,9 +110,9 @@ CREATE TABLE probes (
   at INTEGER NOT NULL
 ) STRICT;
 
--- Numbers that must never be given twice, though no row may remember them.
+-- Numbers that must never be given twice, even when no row has them any more.
 CREATE TABLE counters (
-  name  TEXT PRIMARY KEY,
+  name  TEXT PRIMARY KEY, -- what is counted
   value INTEGER NOT NULL -- every number below it may have been given
 ) STRICT, WITHOUT ROWID;
 
@@ -178,7 +181,7 @@ CREATE TABLE messages (
   version    INTEGER NOT NULL DEFAULT 1, -- number of the latest event
   size       INTEGER NOT NULL,           -- bytes of input
   tenant     INTEGER NOT NULL DEFAULT 0,
-  deadline   INTEGER,
+  deadline   INTEGER,                    -- a job that has not ended by then expires
   started_at INTEGER,                    -- of this generation
   waiting    TEXT,                       -- what for, where that is known
   last_error BLOB,                       -- "code: message" of the latest attempt that failed
@@ -206,7 +209,7 @@ CREATE TABLE jobs (
   task              TEXT NOT NULL,
   priority          INTEGER NOT NULL,
   max_attempts      INTEGER NOT NULL,
-  max_cost          INTEGER, -- NULL, here and below: no limit
+  max_cost          INTEGER, -- of all attempts together; NULL, here and below: no limit
   max_total_tokens  INTEGER,
   max_output_tokens INTEGER, -- asked for by an input in blob storage, where a claim cannot look; NULL: nothing
   created_at        INTEGER NOT NULL,
@@ -257,11 +260,11 @@ CREATE TABLE outcomes (
   seq           INTEGER PRIMARY KEY,
   status        TEXT NOT NULL,
   generation    INTEGER NOT NULL,
-  attempt       INTEGER NOT NULL,
-  version       INTEGER NOT NULL,
-  started_at    INTEGER,
+  attempt       INTEGER NOT NULL, -- attempts charged in this generation
+  version       INTEGER NOT NULL, -- number of the latest event
+  started_at    INTEGER,          -- of this generation; NULL: it never started
   completed_at  INTEGER NOT NULL,
-  error_class   TEXT,
+  error_class   TEXT,             -- NULL, here and below: no error
   error_code    TEXT,
   error_message BLOB,
   result_size   INTEGER NOT NULL DEFAULT 0,
@@ -270,10 +273,11 @@ CREATE TABLE outcomes (
 ) STRICT;
 CREATE INDEX outcomes_unhappy ON outcomes (seq) WHERE status <> 'succeeded';
 
+-- Attempts of jobs that have ended: one row each. A running attempt is in messages alone.
 CREATE TABLE attempts (
   seq            INTEGER NOT NULL,
   generation     INTEGER NOT NULL,
-  number         INTEGER NOT NULL,
+  number         INTEGER NOT NULL, -- of the attempt in its generation, from 1
   deployment     TEXT NOT NULL,
   started_at     INTEGER NOT NULL,
   finished_at    INTEGER NOT NULL,
@@ -285,7 +289,7 @@ CREATE TABLE attempts (
   output_tokens  INTEGER NOT NULL DEFAULT 0,
   assumed_tokens INTEGER, -- held for a call whose use nobody knows; nobody can say how many of them were input
   cost           INTEGER NOT NULL DEFAULT 0,
-  retry_delay    INTEGER,
+  retry_delay    INTEGER, -- until the next attempt; NULL: there is none
   PRIMARY KEY (seq, generation, number)
 ) STRICT, WITHOUT ROWID;
 
@@ -330,7 +334,7 @@ CREATE TABLE idempotency (
   no         INTEGER PRIMARY KEY,
   tenant     INTEGER NOT NULL,
   key        TEXT NOT NULL,
-  body_hash  BLOB NOT NULL,
+  body_hash  BLOB NOT NULL,    -- of the request: another with the same key is refused
   seq        INTEGER NOT NULL, -- the job that was submitted with it
   created_at INTEGER NOT NULL,
   UNIQUE (tenant, key)
@@ -344,7 +348,7 @@ CREATE TABLE deployment_states (
   name     TEXT NOT NULL,
   identity TEXT NOT NULL,    -- a digest of the provider, its endpoint and its model; '': nobody says
   since    INTEGER NOT NULL, -- when it began to be learned; 0: nobody knows
-  state    BLOB NOT NULL,
+  state    BLOB NOT NULL,    -- as internal/quota encodes it
   PRIMARY KEY (name, identity)
 ) STRICT, WITHOUT ROWID;
 
@@ -354,7 +358,7 @@ CREATE TABLE deployment_changes (
   deployment TEXT NOT NULL,
   at         INTEGER NOT NULL,
   kind       TEXT NOT NULL,
-  until      INTEGER,
+  until      INTEGER, -- when what happened ends; NULL: it does not end by itself
   quota      INTEGER, -- tokens per minute
   reason     TEXT     -- why a breaker was opened, where that was not for failures: the code of the error
 ) STRICT;
@@ -363,7 +367,7 @@ CREATE TABLE deployment_changes (
 -- counts for as long as its lock holds the message, so nothing need be done for those that are lost.
 CREATE TABLE slots (
   seq    INTEGER NOT NULL,
-  token  INTEGER NOT NULL,
+  token  INTEGER NOT NULL, -- of the lock under which the call runs
   holder TEXT NOT NULL, -- tenant/NUMBER or deployment/NAME
   PRIMARY KEY (seq, token, holder)
 ) STRICT, WITHOUT ROWID;
@@ -397,7 +401,7 @@ CREATE TABLE spending (
   PRIMARY KEY (budget, period, starts_at)
 ) STRICT, WITHOUT ROWID;
 
--- What a delivery may use at most. One that is lost has been booked as used, until somebody knows better.
+-- What a delivery may use at most. That of a lost delivery counts as used, until its use is known.
 CREATE TABLE budget_holds (
   seq    INTEGER NOT NULL,
   token  INTEGER NOT NULL,
@@ -405,7 +409,7 @@ CREATE TABLE budget_holds (
   at     INTEGER NOT NULL, -- its periods are those of this time
   tokens INTEGER NOT NULL,
   cost   INTEGER NOT NULL,
-  lost   INTEGER NOT NULL DEFAULT 0,
+  lost   INTEGER NOT NULL DEFAULT 0, -- 1: the delivery ended, and nobody said what it used
   PRIMARY KEY (seq, token, budget)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX budget_holds_budget ON budget_holds (budget);
@@ -416,8 +420,8 @@ CREATE TABLE budget_waits (
   seq    INTEGER PRIMARY KEY,
   budget INTEGER NOT NULL,
   rank   INTEGER NOT NULL, -- as in messages
-  key_id TEXT NOT NULL,
-  until  INTEGER NOT NULL,
+  key_id TEXT NOT NULL,    -- the API key that submitted it; '': none with a budget
+  until  INTEGER NOT NULL, -- when the period ends
   tokens INTEGER NOT NULL,
   cost   INTEGER NOT NULL
 ) STRICT;
@@ -538,7 +542,7 @@ CREATE TABLE webhooks (
   disabled_reason TEXT,
   tries           INTEGER NOT NULL DEFAULT 0, -- so far
   delivered_at    INTEGER,
-  failing_since   INTEGER,
+  failing_since   INTEGER,                    -- NULL: it is not failing
   failures        INTEGER NOT NULL DEFAULT 0, -- in a row
   openings        INTEGER NOT NULL DEFAULT 0, -- of its endpoint's breaker, in a row
   paused_until    INTEGER,                    -- by that breaker
@@ -558,7 +562,7 @@ CREATE TABLE webhook_tries (
   detail     TEXT,
   duration   INTEGER NOT NULL,
   outcome    TEXT NOT NULL,
-  next_at    INTEGER,
+  next_at    INTEGER,          -- when it is tried again; NULL: it is not
   PRIMARY KEY (queue, no)
 ) STRICT, WITHOUT ROWID;
 
@@ -646,7 +650,7 @@ ALTER TABLE orchestration_turns SET (fillfactor = 70, autovacuum_vacuum_scale_fa
 CREATE TABLE orchestration_history (
   instance    INTEGER NOT NULL,
   turn        INTEGER NOT NULL,
-  count       INTEGER NOT NULL,
+  count       INTEGER NOT NULL, -- of events
   events_blob TEXT,
   events      BLOB NOT NULL,
   PRIMARY KEY (instance, turn)
@@ -724,8 +728,8 @@ CREATE INDEX orchestration_blobs_freed ON orchestration_blobs (freed_at, key) WH
 
 -- Documents and search.
 
--- A document is what its tenant calls by one id. Each upload of other content is a revision of it: the
--- latest is what its pipeline works on, the live one, until then the one before, is what searches find.
+-- A document has an id that its tenant chose. Each upload of other content is a new revision. The
+-- pipeline works on the latest one. Searches find the live one, which may be an earlier one.
 CREATE TABLE documents (
   no         INTEGER PRIMARY KEY,
   tenant     INTEGER NOT NULL,
@@ -740,6 +744,7 @@ CREATE INDEX documents_tenant ON documents (tenant);
 CREATE INDEX documents_tenant ON documents (tenant, no);
 -- all:
 
+-- A revision of a document: one content, and what its pipeline has made of it so far.
 CREATE TABLE document_revisions (
   no           INTEGER PRIMARY KEY,
   id           TEXT NOT NULL UNIQUE,
@@ -779,15 +784,16 @@ CREATE INDEX document_revisions_dropped ON document_revisions (no) WHERE dropped
 CREATE TABLE document_jobs (
   seq           INTEGER PRIMARY KEY,
   revision      INTEGER NOT NULL,
-  branch        TEXT NOT NULL,
+  branch        TEXT NOT NULL, -- which step of the pipeline it does
   first         INTEGER NOT NULL, -- chunk
   last          INTEGER NOT NULL,
-  done          INTEGER NOT NULL DEFAULT 0,
+  done          INTEGER NOT NULL DEFAULT 0, -- 1: what it had to do is done
   error_code    TEXT,             -- it has failed
   error_message BLOB
 ) STRICT;
 CREATE INDEX document_jobs_revision ON document_jobs (revision);
 
+-- The chunks of a revision: pieces of its text, which searches find.
 CREATE TABLE chunks (
   no         INTEGER PRIMARY KEY,
   tenant     INTEGER NOT NULL,
@@ -810,11 +816,11 @@ CREATE TABLE chunk_vectors (
   vector BLOB NOT NULL
 ) STRICT;
 
--- The codes of these vectors. They stand apart, for they are all read.
+-- Short codes of these vectors. They are in a table of their own, because a search reads all of them.
 CREATE TABLE chunk_codes (
   revision INTEGER NOT NULL,
   chunk    INTEGER NOT NULL,
-  code     BLOB NOT NULL,
+  code     BLOB NOT NULL, -- a short form of the vector, for a first comparison
   PRIMARY KEY (revision, chunk)
 ) STRICT, WITHOUT ROWID;
 
@@ -824,8 +830,8 @@ CREATE TABLE document_indexes (
   dimensions INTEGER NOT NULL
 ) STRICT;
 
--- The words of chunks. Of all tenants in one index, so each text has a word for its tenant, which no text has
--- itself.
+-- The words of chunks: one index for all tenants. Each entry also has a word that names its tenant.
+-- No text contains such a word itself.
 -- sqlite:
 CREATE VIRTUAL TABLE chunk_words USING fts5(tenant, text, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2');
 CREATE TRIGGER chunks_inserted AFTER INSERT ON chunks BEGIN

@@ -22,9 +22,9 @@ const (
 // privateMode is the mode of all these files, because they hold secrets.
 const privateMode = 0o600
 
-// File is a database file that this process has taken. Two locks keep it: one on a file beside
-// it and, where the system has one that is not SQLite's own, one on the file itself, which
-// holds though somebody removes the other.
+// File is a database file that this process has taken. Two locks keep it. One is on a file
+// beside it. The other is on the file itself, where the system has a lock that SQLite does not
+// use. It holds even if somebody removes the first.
 type File struct {
 	Path string
 	warn func(string)
@@ -171,8 +171,8 @@ func (f *File) lose(what string) error {
 	return f.lost
 }
 
-// MakePrivate makes a database file that only its owner can read, before SQLite would make one
-// that others can, and keeps others out of those there are. SQLite gives the files that it
+// MakePrivate makes a database file that only its owner can read. SQLite would make one that
+// others can read. It also keeps others out of an existing file. SQLite gives the files that it
 // makes beside it the same mode.
 func MakePrivate(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, privateMode)

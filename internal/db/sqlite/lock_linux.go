@@ -56,7 +56,7 @@ func unlockData(f *os.File) {
 	f.Close()
 }
 
-// Closing any descriptor of a file ends all fcntl(2) locks that the process has on it, also
+// Closing any descriptor of a file ends all fcntl(2) locks of the process on it. That includes
 // those of a store that has the same file open. So a file that could not be locked stays open
 // for the next try.
 var kept struct {

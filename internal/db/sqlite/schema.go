@@ -89,9 +89,9 @@ func SchemaVersion(name string) (int64, error) {
 	return version, nil
 }
 
-// untouched is the URI of a file that is opened without a trace. Only a file with a WAL, which
-// is in use or was left by a crash, needs the other files that SQLite makes beside it; they are
-// there then.
+// untouched is the URI of a file that is opened without a trace. Only a file with a WAL needs
+// the other files that SQLite makes beside it. It is in use or was left by a crash, so they are
+// there.
 func untouched(name string) string {
 	uri := url.URL{Scheme: "file", Path: name}
 	if wal, err := os.Stat(name + "-wal"); err != nil || wal.Size() == 0 {
