@@ -76,15 +76,21 @@ type Service struct {
 	DeadLetters   DeadLetters
 }
 
-// The parts of a Service.
 type (
-	Queues        struct{ *entities }
-	Topics        struct{ *entities }
+	// Queues creates, changes, shows and deletes queues.
+	Queues struct{ *entities }
+	// Topics creates, changes, shows and deletes topics.
+	Topics struct{ *entities }
+	// Subscriptions creates, changes, shows and deletes subscriptions of topics.
 	Subscriptions struct{ *entities }
-	Rules         struct{ *entities }
-	Messages      struct{ *entities }
-	Sessions      struct{ *entities }
-	DeadLetters   struct{ *entities }
+	// Rules creates, changes, shows and deletes rules of subscriptions.
+	Rules struct{ *entities }
+	// Messages sends, receives, settles and peeks at messages.
+	Messages struct{ *entities }
+	// Sessions accepts, renews and closes sessions, and keeps their states.
+	Sessions struct{ *entities }
+	// DeadLetters sends dead letters back to their queue, or deletes them.
+	DeadLetters struct{ *entities }
 )
 
 // entities finds queues, topics and subscriptions by name. It remembers them for a short time.

@@ -15,11 +15,13 @@ type Store struct {
 	endSlow func() // stops the goroutines that judge slow messages; nil: not started
 }
 
-// Parts of the Store, each with the statements of one subject.
 type (
-	SessionStore    struct{ *queue.Store }
-	DeadLetterStore struct{ *queue.Store } // of messages in dead-letter subqueues
-	RuleStore       struct{ *queue.Store } // of subscriptions' rules
+	// SessionStore keeps the sessions of queues.
+	SessionStore struct{ *queue.Store }
+	// DeadLetterStore selects messages of dead-letter subqueues.
+	DeadLetterStore struct{ *queue.Store }
+	// RuleStore keeps the rules of subscriptions.
+	RuleStore struct{ *queue.Store }
 )
 
 func (s *Store) Sessions() SessionStore       { return SessionStore{s.Store} }
