@@ -28,7 +28,7 @@ type ceiling struct {
 
 var (
 	packageLines = ceiling{"lines of product code in the package", 6000, map[string]int{
-		"internal/bus":  6118,
+		"internal/bus":  6122,
 		"internal/jobs": 6031,
 	}}
 	fileLines   = ceiling{"lines in the file", 500, map[string]int{}}

@@ -179,6 +179,9 @@ func (t *Tx) releaseSession(no int64, has sessionContents) error {
 	return t.Prep("DELETE FROM sessions WHERE no = ? AND state IS NULL").Int(no).Exec()
 }
 
+// sqlAcceptNew makes a session, which a message may have made meanwhile.
+const sqlAcceptNew = `INSERT INTO sessions (queue, id) VALUES (?, ?) ON CONFLICT (queue, id) DO UPDATE SET id = excluded.id RETURNING no`
+
 const sqlNamedSession = "SELECT " + sqlSessionContents + ", s.no, s.state, s.locked_until FROM sessions s WHERE s.queue = ?3 AND s.id = ?4"
 
 // Accept locks the session of that id, whether it has messages or not. It returns
@@ -207,7 +210,7 @@ func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (Se
 			return session, ErrNoQueue
 		}
 		if !found {
-			_, err = t.Prep("INSERT INTO sessions (queue, id) VALUES (?, ?) RETURNING no").Int(q.No).Text(id).One(func(r driver.Row) { session.No = r.Int(0) })
+			_, err = t.Prep(sqlAcceptNew).Int(q.No).Text(id).One(func(r driver.Row) { session.No = r.Int(0) })
 		} else { // the last receiver's messages, if its lock expired
 			err = t.giveBackHeld(q, session.No, &has, 0)
 		}

@@ -111,8 +111,9 @@ const sqlCloseSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE
 // Close ends a session's lock. The messages that its receiver holds are free again, as if
 // never delivered.
 func (s SessionStore) Close(ctx context.Context, q MessageQueue, l SessionLock) error {
-	// After what settles its messages, some of which it gives back.
-	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Touches: l.row()}
+	// After what settles its messages, some of which it gives back. Not beside others: a message
+	// that is sent to the session while this reads it would go with it.
+	o := db.Op{Stage: db.StageChange}
 	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) { return struct{}{}, t.closeSession(q, l) })
 	return err
 }

@@ -214,17 +214,6 @@ func TestRoundTripsOfMessages(t *testing.T) {
 		"renew sessions": func(many int) func() []func() error {
 			return withSessions(func(q MessageQueue, l SessionLock) error { _, err := s.Bus.Sessions().Renew(ctx, q, l); return err }, many)
 		},
-		"close sessions": func(many int) func() []func() error {
-			return func() (calls []func() error) {
-				q, list := held(many)
-				for _, one := range list {
-					_, err := s.Bus.Receive(ctx, ReceiveRequest{Queue: q, Session: &one.SessionLock, Max: 1, MaxBytes: 1 << 20})
-					mustDo(t, err)
-					calls = append(calls, func() error { return s.Bus.Sessions().Close(ctx, q, one.SessionLock) })
-				}
-				return calls
-			}
-		},
 		"session state": func(many int) func() []func() error {
 			return withSessions(func(q MessageQueue, l SessionLock) error { return s.Bus.Sessions().SetState(ctx, q, l, []byte("x")) }, many)
 		},
