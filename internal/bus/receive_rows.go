@@ -403,7 +403,7 @@ const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.lane + 0 = ?"
 // ReceiveDeferred takes deferred messages of the subqueue that are not locked, in the order
 // given. The messages of a session are only for the receiver of the session.
 func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []int64) ([]Message, error) {
-	o := db.Op{Stage: db.StageChange, Party: req.Queue.Tenant, Rows: len(seqs), Interleaves: true}
+	o := db.Op{Stage: db.StageChange, Party: req.Queue.Tenant, Rows: len(seqs), Local: true, Interleaves: true}
 	for _, seq := range seqs {
 		o.MoreTouches = append(o.MoreTouches, queue.MessageRow(seq))
 	}

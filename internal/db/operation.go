@@ -46,8 +46,8 @@ type Op struct {
 	// Local says that it changes only rows that it names in Prefetch and Touches, and adds some.
 	Local bool
 	// Interleaves says that it may wait for answers of the database while others that interleave
-	// and name no row of its own run. What it shares with them in memory it reads and changes
-	// without a statement in between, or by Alone.
+	// and change no row that it names run. What it shares with them in memory it reads and changes
+	// without a statement in between, or by Alone. It must be local too.
 	Interleaves bool
 	// Prefetch and MorePrefetch are what it asks first. A driver to which that is expensive asks
 	// them with the beginning of the transaction.
@@ -68,7 +68,7 @@ func (o *Op) postponable() bool {
 	return o.Prefetch.SQL == "" && len(o.MorePrefetch) == 0 && o.Hints == nil
 }
 
-// askedAhead adds what it asks first.
+// prefetches adds what it asks first.
 func (o *Op) prefetches(list []driver.Prefetch) []driver.Prefetch {
 	if o.Prefetch.SQL != "" {
 		list = append(list, o.Prefetch)
@@ -91,6 +91,18 @@ func (o *Op) names(f func(driver.RowName)) {
 	}
 	for _, row := range o.MoreTouches {
 		f(row)
+	}
+}
+
+// reads calls f for the rows that it only reads.
+func (o *Op) reads(f func(driver.RowName)) {
+	if o.Prefetch.SQL != "" && o.Prefetch.Shared {
+		f(o.Prefetch.Row)
+	}
+	for i := range o.MorePrefetch {
+		if o.MorePrefetch[i].Shared {
+			f(o.MorePrefetch[i].Row)
+		}
 	}
 }
 

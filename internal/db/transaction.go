@@ -253,24 +253,29 @@ func (w *Writer) applyStage(t *Tx, at Stage) error {
 	return nil
 }
 
-// inRounds parts the operations of a stage into rounds of those that can run together. Of two
-// that name the same row the first comes first, and one that does not interleave has a round of
-// its own.
+// rowRounds are the first rounds in which a row may be read, and changed.
+type rowRounds struct{ read, change int }
+
+// inRounds parts the operations of a stage into rounds of those that can run together. Whoever
+// changes a row comes after those before it that name the row, and before those after it. One
+// that does not interleave, or changes what it does not name, has a round of its own.
 func inRounds(batch []Operation, at Stage) (rounds [][]Operation) {
-	after := make(map[driver.RowName]int, len(batch)) // the first round in which the row is free
-	first := 0                                        // round after the latest operation that ran alone
+	rows := make(map[driver.RowName]rowRounds, len(batch))
+	first := 0 // round after the latest operation that ran alone
 	for _, op := range batch {
 		what := op.What()
 		if what.Stage != at {
 			continue
 		}
 		n := first
-		if !what.Interleaves {
+		if !what.Interleaves || !what.Local {
 			n = len(rounds)
 			first = n + 1
 		}
-		what.names(func(row driver.RowName) { n = max(n, after[row]) })
-		what.names(func(row driver.RowName) { after[row] = n + 1 })
+		what.reads(func(row driver.RowName) { n = max(n, rows[row].read) })
+		what.names(func(row driver.RowName) { n = max(n, rows[row].change) })
+		what.reads(func(row driver.RowName) { rows[row] = rowRounds{rows[row].read, max(rows[row].change, n+1)} })
+		what.names(func(row driver.RowName) { rows[row] = rowRounds{n + 1, n + 1} })
 		for len(rounds) <= n {
 			rounds = append(rounds, nil)
 		}

@@ -27,6 +27,11 @@ func (f Fixture[S]) FarAway(b *testing.B, kinds func(testing.TB, S) map[string]f
 			for name, prepare := range kinds(b, s) {
 				b.Run(name, func(b *testing.B) {
 					proxy.Delay(0)
+					for _, call := range prepare(8) { // which prepares the statements
+						if err := call(); err != nil {
+							b.Fatal(err)
+						}
+					}
 					calls := prepare(b.N)
 					proxy.Delay(delay)
 					next := make(chan func() error)

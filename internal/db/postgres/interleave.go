@@ -52,9 +52,9 @@ func (c *Conn) Interleave(n int, do func(i int) error) error {
 	outer := c.running
 	defer func() { c.running = outer }()
 	var failed error
-	var paused []*strand
+	var paused, answered []*strand
 	defer func() {
-		for _, s := range paused {
+		for _, s := range append(paused, answered...) {
 			c.wanted = slices.DeleteFunc(c.wanted, func(w wanted) bool { return w.by == s })
 			c.running = s
 			s.stop()
@@ -83,16 +83,11 @@ func (c *Conn) Interleave(n int, do func(i int) error) error {
 			}))
 		}
 		if failed == nil && (len(paused) > 0 || c.pending.count >= maxPending) {
-			if failed = c.fetchWanted(outer); failed == nil {
-				resumed := paused
-				paused = nil
-				for i, s := range resumed {
-					if failed != nil {
-						paused = append(paused, resumed[i:]...)
-						break
-					}
-					run(s)
-				}
+			failed = c.fetchWanted(outer)
+			for paused, answered = nil, paused; failed == nil && len(answered) > 0; {
+				s := answered[0]
+				answered = answered[1:] // if it panics, the others are stopped
+				run(s)
 			}
 		}
 	}

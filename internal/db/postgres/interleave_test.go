@@ -145,6 +145,22 @@ func TestInterleaveFails(t *testing.T) {
 	if ended != 3 || c.running != nil {
 		t.Errorf("%d calls have ended", ended)
 	}
+	// So it does once their answers are there.
+	ended = 0
+	func() {
+		defer func() { _ = recover() }()
+		_ = c.Interleave(3, func(i int) error {
+			defer func() { ended++ }()
+			err := conn.Prep("SELECT 1").Each(nil)
+			if i == 0 {
+				panic(broken)
+			}
+			return err
+		})
+	}()
+	if ended != 3 || c.running != nil {
+		t.Errorf("%d calls have ended", ended)
+	}
 	// An error of the server reaches them all.
 	failures := 0
 	err = c.Interleave(3, func(i int) error {
