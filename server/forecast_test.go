@@ -162,7 +162,7 @@ func TestForecastByRetryBudget(t *testing.T) {
 	o.Deployments, o.Models = o.Deployments[:1], map[string]Model{ModelChat: InOrder("east"), ModelEmbedding: InOrder("east")}
 	o.Queues["default"] = Queue{Concurrency: 64, Retry: Retry{Policy: "fixed", First: 5 * time.Second, Attempts: 50, Concurrency: 4}}
 	inBubble(t, o, func(t *testing.T, s *Server) {
-		queue := s.jobs.Configured()[0]
+		queue := s.jobs.Worker().Configured()[0]
 		used := 0.0
 		queue.PaceRetries(func() float64 { return used })
 		s.broken(t, true, "east")

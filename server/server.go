@@ -168,7 +168,7 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 		return err
 	}
 	s.dispatch = dispatch.New(dispatch.Options{
-		Jobs: s.jobs, Lanes: s.options.lanes(), Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes, ShutdownTimeout: s.options.ShutdownTimeout,
+		Worker: s.jobs.Worker(), Lanes: s.options.lanes(), Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes, ShutdownTimeout: s.options.ShutdownTimeout,
 	})
 	return nil
 }

@@ -277,7 +277,7 @@ func (f *fixture) submit(body string, headers ...string) forebay.Job {
 func (f *fixture) settle(output string, failure error) {
 	f.t.Helper()
 	ctx := f.t.Context()
-	deliveries, err := f.service.Claim(ctx, f.service.Configured()[0], false, 1, 1<<20)
+	deliveries, err := f.service.Worker().Claim(ctx, f.service.Worker().Configured()[0], false, 1, 1<<20)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -286,7 +286,7 @@ func (f *fixture) settle(output string, failure error) {
 		if failure == nil {
 			res.Output = json.RawMessage(output)
 		}
-		if _, err := f.service.Finish(ctx, d, res, failure); err != nil {
+		if _, err := f.service.Worker().Finish(ctx, d, res, failure); err != nil {
 			f.t.Fatal(err)
 		}
 	}

@@ -23,12 +23,12 @@ const unknownTaskDelay = 15 * time.Second
 // It always settles, unless the lock is lost. It calls called when the call is over: the next call
 // need not wait until the outcome is on disk.
 func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called func()) error {
-	task, known := d.jobs.Task(job.Task)
+	task, known := d.worker.Task(job.Task)
 	if !known {
 		called()
 		d.log.Warn("no such task here; the job waits for a worker that knows it", slog.String("task", job.Task), slog.String("job_id", job.ID))
 		d.settle(work, job, forebay.TaskResult{}, func(ctx context.Context) error {
-			return d.jobs.Return(ctx, job, unknownTaskDelay, forebay.WaitWorker)
+			return d.worker.Return(ctx, job, unknownTaskDelay, forebay.WaitWorker)
 		})
 		return errNotCalled
 	}
@@ -39,12 +39,12 @@ func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called f
 		ctx, stop = context.WithDeadlineCause(ctx, job.Here(*job.Deadline), jobs.ErrDeadline)
 		defer stop()
 	}
-	defer d.jobs.Begin(job, cancel)()
+	defer d.worker.Begin(job, cancel)()
 	defer d.renewer.hold(job, cancel)()
-	ctx, over := d.jobs.Observe(ctx, job)
+	ctx, over := d.worker.Observe(ctx, job)
 	defer over()
 
-	admitted, callOver := d.jobs.Admit(ctx, job)
+	admitted, callOver := d.worker.Admit(ctx, job)
 	result, err := d.call(admitted, task, job)
 	callOver()
 	job.Called(err)
@@ -66,7 +66,7 @@ func (d *Dispatcher) call(ctx context.Context, task forebay.Task, job *jobs.Deli
 		}
 		defer claim.Release()
 	}
-	input, err := d.jobs.Call(ctx, job)
+	input, err := d.worker.Call(ctx, job)
 	if err != nil {
 		return result, inputError(err)
 	}
@@ -89,19 +89,19 @@ func (d *Dispatcher) conclude(ctx, work context.Context, job *jobs.Delivery, res
 	}
 	switch {
 	case errors.Is(cause, jobs.ErrCancelled):
-		d.settle(work, job, result, func(ctx context.Context) error { return d.jobs.NoteUsed(ctx, job, result) })
+		d.settle(work, job, result, func(ctx context.Context) error { return d.worker.NoteUsed(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrLockLost):
 		d.log.WarnContext(ctx, "lost the lock; the call was cancelled", which(job))
-		d.settle(work, job, result, func(ctx context.Context) error { return d.jobs.NoteUsed(ctx, job, result) })
+		d.settle(work, job, result, func(ctx context.Context) error { return d.worker.NoteUsed(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrStopping):
-		d.settle(work, job, result, func(ctx context.Context) error { return d.jobs.Interrupted(ctx, job, result) })
+		d.settle(work, job, result, func(ctx context.Context) error { return d.worker.Interrupted(ctx, job, result) })
 	case errors.Is(cause, jobs.ErrDeadline):
-		d.settle(work, job, result, func(ctx context.Context) error { return d.jobs.Expired(ctx, job, result) })
+		d.settle(work, job, result, func(ctx context.Context) error { return d.worker.Expired(ctx, job, result) })
 	default:
 		d.logCall(ctx, job, result, err)
 		call := ctx
 		d.settle(work, job, result, func(ctx context.Context) error {
-			failed, settled := d.jobs.Finish(ctx, job, result, err)
+			failed, settled := d.worker.Finish(ctx, job, result, err)
 			if failed != "" {
 				code := failed // an invalid result comes without an error
 				if err != nil {
@@ -165,7 +165,7 @@ func (d *Dispatcher) settle(work context.Context, job *jobs.Delivery, result for
 			return
 		case errors.Is(err, forebay.ErrLockLost):
 			d.log.Warn("the lock was lost before the outcome could be recorded", which(job))
-			f = func(ctx context.Context) error { return d.jobs.NoteUsed(ctx, job, result) }
+			f = func(ctx context.Context) error { return d.worker.NoteUsed(ctx, job, result) }
 			continue
 		}
 		d.log.Warn("cannot record the outcome of a call; trying again", which(job), slog.Any("error", err))

@@ -34,7 +34,7 @@ import (
 
 // Options makes a Dispatcher.
 type Options struct {
-	Jobs            *jobs.Service
+	Worker          *jobs.Worker
 	Lanes           Lanes
 	Logger          *slog.Logger
 	MemoryBytes     int64         // large inputs held by running jobs, shared by tenants
@@ -52,7 +52,7 @@ const (
 
 // Dispatcher runs the lanes of all queues of one process.
 type Dispatcher struct {
-	jobs     *jobs.Service
+	worker   *jobs.Worker
 	log      *slog.Logger
 	memory   *memory.Pool
 	grace    time.Duration
@@ -61,14 +61,14 @@ type Dispatcher struct {
 	settling context.Context // for settlements: a stop does not end it
 }
 
-// New makes a dispatcher for the configured queues of the service.
+// New makes a dispatcher for the configured queues of the worker.
 func New(opts Options) *Dispatcher {
 	d := &Dispatcher{
-		jobs: opts.Jobs, log: opts.Logger, grace: opts.ShutdownTimeout,
+		worker: opts.Worker, log: opts.Logger, grace: opts.ShutdownTimeout,
 		memory: memory.New(opts.MemoryBytes),
 	}
-	d.renewer = newRenewer(opts.Jobs, opts.Logger)
-	for _, q := range opts.Jobs.Configured() {
+	d.renewer = newRenewer(opts.Worker, opts.Logger)
+	for _, q := range opts.Worker.Configured() {
 		budget := retry.NewBudget(q.Retry)
 		if opts.Lanes == AllLanes {
 			d.lanes = append(d.lanes, newLane(d, q, false, budget))

@@ -39,7 +39,7 @@ func serve(t *testing.T, queue jobs.Queue, run func(context.Context, forebay.Tas
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := New(Options{Jobs: svc, Logger: slog.New(slog.DiscardHandler), MemoryBytes: 1 << 20, ShutdownTimeout: 5 * time.Second})
+	d := New(Options{Worker: svc.Worker(), Logger: slog.New(slog.DiscardHandler), MemoryBytes: 1 << 20, ShutdownTimeout: 5 * time.Second})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

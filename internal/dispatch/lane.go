@@ -70,7 +70,7 @@ func (l *lane) pass(ctx, work context.Context, n int, calls *sync.WaitGroup) err
 	if err != nil {
 		return err
 	}
-	deliveries, err := l.d.jobs.Claim(ctx, l.queue, l.retry, allowed, claimBytes)
+	deliveries, err := l.d.worker.Claim(ctx, l.queue, l.retry, allowed, claimBytes)
 	l.giveSlots(allowed - len(deliveries))
 	l.refund(allowed - len(deliveries))
 	for _, d := range deliveries {
@@ -103,7 +103,7 @@ func (l *lane) work(ctx, work context.Context, d *jobs.Delivery) {
 		held.Store(true)
 		if ctx.Err() != nil {
 			// The stop came during the claim: nothing has been called yet.
-			l.d.settle(work, d, forebay.TaskResult{}, func(ctx context.Context) error { return l.d.jobs.Return(ctx, d, 0, "") })
+			l.d.settle(work, d, forebay.TaskResult{}, func(ctx context.Context) error { return l.d.worker.Return(ctx, d, 0, "") })
 		} else {
 			// After a panic around the call, the lock of the delivery expires and the delivery
 			// counts.

@@ -12,7 +12,7 @@ import (
 // renewer renews the locks of all running jobs of a process. It works in batches, with one
 // transaction per queue and round. It cancels a call whose lock is lost.
 type renewer struct {
-	jobs     *jobs.Service
+	worker   *jobs.Worker
 	log      *slog.Logger
 	mu       sync.Mutex
 	held     map[*jobs.Delivery]*holding
@@ -26,8 +26,8 @@ type holding struct {
 	until  time.Time // when the lock expires, by this process's clock
 }
 
-func newRenewer(svc *jobs.Service, log *slog.Logger) *renewer {
-	return &renewer{jobs: svc, log: log, held: map[*jobs.Delivery]*holding{}, wake: make(chan struct{}, 1)}
+func newRenewer(w *jobs.Worker, log *slog.Logger) *renewer {
+	return &renewer{worker: w, log: log, held: map[*jobs.Delivery]*holding{}, wake: make(chan struct{}, 1)}
 }
 
 // A lock is renewed after a third of its duration, so that two rounds can fail before it is lost.
@@ -106,7 +106,7 @@ func (r *renewer) shortest() time.Duration {
 		return time.Hour
 	}
 	shortest := time.Hour
-	for _, q := range r.jobs.Configured() {
+	for _, q := range r.worker.Configured() {
 		shortest = min(shortest, renewAfter(q))
 	}
 	return shortest
@@ -116,7 +116,7 @@ func (r *renewer) renew(ctx context.Context, q *jobs.Queue, deliveries []*jobs.D
 	until := time.Now().Add(q.LockDuration)
 	r.mu.Lock()
 	for _, d := range deliveries {
-		if h, ok := r.held[d]; ok && r.jobs.Shared() && h.until.Before(until) {
+		if h, ok := r.held[d]; ok && r.worker.Shared && h.until.Before(until) {
 			until = h.until
 		}
 	}
@@ -124,7 +124,7 @@ func (r *renewer) renew(ctx context.Context, q *jobs.Queue, deliveries []*jobs.D
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	began := time.Now()
-	held, err := r.jobs.Renew(ctx, q, deliveries)
+	held, err := r.worker.Renew(ctx, q, deliveries)
 	if err != nil {
 		r.log.Warn("cannot renew locks", slog.String("queue", q.Name), slog.Int("locks", len(deliveries)), slog.Any("error", err))
 		r.soon(deliveries)
@@ -153,7 +153,7 @@ func (r *renewer) soon(deliveries []*jobs.Delivery) {
 	for _, d := range deliveries {
 		h, ok := r.held[d]
 		switch now := time.Now(); {
-		case ok && r.jobs.Shared() && !now.Before(h.until):
+		case ok && r.worker.Shared && !now.Before(h.until):
 			h.cancel(jobs.ErrLockLost)
 			delete(r.held, d)
 		case ok:

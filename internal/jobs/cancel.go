@@ -20,7 +20,7 @@ func (s *Service) Cancel(ctx context.Context, tenant, id string) (forebay.Job, e
 		return forebay.Job{}, err
 	}
 	if done.Token != 0 {
-		s.abort(done.Token)
+		s.running.abort(done.Token)
 	}
 	job, err := s.Get(ctx, tenant, id)
 	if err == nil && !done.Cancelled {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/jobs/request"
 	"github.com/forebayhq/forebay/internal/listing"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -21,7 +22,7 @@ func subqueueKind(where forebay.SetAside) queue.SubqueueKind {
 
 // deadLetterQuery resolves the names in a request for dead-lettered or quarantined jobs.
 func (s *Service) deadLetterQuery(ctx context.Context, tenant, name string, where forebay.SetAside, f forebay.SetAsideFilter) (DeadLetterQuery, error) {
-	q, err := s.queue(tenant, name)
+	q, err := s.queues.named(tenant, name)
 	if err != nil {
 		return DeadLetterQuery{}, err
 	}
@@ -182,7 +183,7 @@ func (s *Service) prepareEdit(ctx context.Context, q DeadLetterQuery, req foreba
 			return nil, err
 		}
 	}
-	if err := s.checkInput(ctx, &task, input); err != nil {
+	if err := request.CheckInput(ctx, &task, input, s.maxInput); err != nil {
 		return nil, err
 	}
 	edit := &RedriveEdit{Task: req.Edit.Task, MaxAttempts: orDefault(req.Edit.MaxAttempts, 0)}

@@ -25,6 +25,6 @@ func (s *Service) NewJobs(ctx context.Context, tenant string, reqs []forebay.Sub
 // Abort ends the calls of this process whose locks a transaction of the caller's voided.
 func (s *Service) Abort(tokens []int64) {
 	for _, token := range tokens {
-		s.abort(token)
+		s.running.abort(token)
 	}
 }

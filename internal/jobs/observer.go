@@ -55,11 +55,11 @@ type submissions struct {
 	list     []Submission
 }
 
-func (s *Service) observeSubmits(n int) *submissions {
-	if s.observer == nil {
+func newSubmissions(o Observer, n int) *submissions {
+	if o == nil {
 		return nil
 	}
-	return &submissions{observer: s.observer, began: time.Now(), list: make([]Submission, n)}
+	return &submissions{observer: o, began: time.Now(), list: make([]Submission, n)}
 }
 
 // storing is called when the request has become a job that will be stored.
@@ -91,11 +91,11 @@ func (o *submissions) ended(tenant string, results []forebay.SubmitResult) {
 
 // Observe notifies the observer that the delivery's call begins. The call runs under the returned
 // context; over must be called when nothing more will come of it.
-func (s *Service) Observe(ctx context.Context, d *Delivery) (_ context.Context, over func()) {
-	if s.observer == nil {
+func (w *Worker) Observe(ctx context.Context, d *Delivery) (_ context.Context, over func()) {
+	if w.observer == nil {
 		return ctx, func() {}
 	}
-	ctx, d.observed = s.observer.Starting(ctx, d)
+	ctx, d.observed = w.observer.Starting(ctx, d)
 	return ctx, d.observed.Over
 }
 
@@ -122,13 +122,4 @@ func (d *Delivery) traceparent() string {
 		}
 	}
 	return d.Traceparent
-}
-
-// release puts a delivery back of which nothing was called.
-func (s *Service) release(ctx context.Context, d *Delivery, delay time.Duration, why forebay.WaitReason) error {
-	err := s.store.Release(ctx, &d.LockedJob, delay, why)
-	if err == nil && s.observer != nil {
-		s.observer.Returned(d, why)
-	}
-	return err
 }

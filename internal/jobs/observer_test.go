@@ -7,12 +7,12 @@ import (
 
 // While nobody watches, watching costs a job no memory.
 func TestNotObservedCostsNothing(t *testing.T) {
-	s, d, job, ctx := &Service{}, &Delivery{}, &NewJob{Traceparent: "mine"}, context.Background()
+	w, d, job, ctx := &Worker{}, &Delivery{}, &NewJob{Traceparent: "mine"}, context.Background()
 	allocs := testing.AllocsPerRun(1000, func() {
-		o := s.observeSubmits(1)
+		o := newSubmissions(nil, 1)
 		o.storing(ctx, 0, "acme", "default", job)
 		o.ended("acme", nil)
-		called, over := s.Observe(ctx, d)
+		called, over := w.Observe(ctx, d)
 		if called != ctx || d.traceparent() != "" {
 			t.Fatal("something watches")
 		}

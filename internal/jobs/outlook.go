@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"strings"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
@@ -9,26 +10,34 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
+// jobViews makes what clients see of jobs.
+type jobViews struct {
+	queues    *queueSet
+	settings  *liveSettings
+	backlog   *backlog.Reader
+	admission *admission.Store
+}
+
 // planOf is plan for a job whose input is not at hand.
-func (s *Service) planOf(row *JobRow) []admission.Option {
-	return admission.Asking(s.plan(row.Task, nil, row.InputSize), row.MaxOutputTokens)
+func (v *jobViews) planOf(row *JobRow) []admission.Option {
+	return admission.Asking(v.settings.plan(row.Task, nil, row.InputSize), row.MaxOutputTokens)
 }
 
 // whole is the view of a job. For a waiting one it has what holds it back and when it may start.
-func (s *Service) whole(ctx context.Context, tenant string, row JobRow) (forebay.Job, error) {
+func (v *jobViews) whole(ctx context.Context, tenant string, row JobRow) (forebay.Job, error) {
 	if !row.Ready && !waitsForTime(&row) {
-		return s.view(tenant, row), nil
+		return v.view(tenant, row), nil
 	}
-	q := backlog.Query{Job: row.backlogJob(), Ready: row.Ready, Paused: row.Paused, Options: s.planOf(&row), Shares: s.share}
-	if queue := s.byNo[row.Queue]; queue != nil {
+	q := backlog.Query{Job: row.backlogJob(), Ready: row.Ready, Paused: row.Paused, Options: v.planOf(&row), Shares: v.settings.share}
+	if queue := v.queues.byNo[row.Queue]; queue != nil {
 		q.Retry = queue.retryLimits()
 	}
-	o, err := s.backlog.Outlook(ctx, &q)
+	o, err := v.backlog.Outlook(ctx, &q)
 	if err != nil {
 		return forebay.Job{}, err
 	}
 	row.Waiting = o.Waiting
-	job := s.view(tenant, row)
+	job := v.view(tenant, row)
 	job.ExpectedStartAt = o.Start
 	if row.Ready {
 		if job.QueuePosition = &o.Position; o.AtLeast > 0 {
@@ -57,8 +66,8 @@ func waitsForTime(row *JobRow) bool {
 	return row.VisibleAt != nil && row.Waiting != forebay.WaitWorker && !row.Paused
 }
 
-// views are those of a list of jobs. Ready ones have what would hold them back if they were next.
-func (s *Service) views(ctx context.Context, tenant string, rows []JobRow) ([]forebay.Job, error) {
+// list views a list of jobs. Ready ones have what would hold them back if they were next.
+func (v *jobViews) list(ctx context.Context, tenant string, rows []JobRow) ([]forebay.Job, error) {
 	list := make([]forebay.Job, len(rows))
 	var holding admission.Holding
 	for i := range rows {
@@ -66,13 +75,60 @@ func (s *Service) views(ctx context.Context, tenant string, rows []JobRow) ([]fo
 		if row.Ready && row.Waiting == "" {
 			if holding.Deployments == nil {
 				var err error
-				if holding, err = s.store.Admission.Holding(ctx); err != nil {
+				if holding, err = v.admission.Holding(ctx); err != nil {
 					return nil, err
 				}
 			}
-			row.Waiting = backlog.Holds(holding, row.Tenant, s.planOf(row))
+			row.Waiting = backlog.Holds(holding, row.Tenant, v.planOf(row))
 		}
-		list[i] = s.view(tenant, *row)
+		list[i] = v.view(tenant, *row)
 	}
 	return list, nil
+}
+
+// view is the job as clients see it.
+func (v *jobViews) view(tenant string, row JobRow) forebay.Job {
+	job := forebay.Job{
+		ID: row.ID, Status: row.Status, Task: row.Task, Tenant: tenant, Priority: row.Priority,
+		CorrelationID: correlation(row.CorrelationID, row.ID), Generation: row.Generation, Attempt: row.Attempt, MaxAttempts: row.MaxAttempts,
+		CreatedAt: row.CreatedAt, ScheduledAt: row.VisibleAt, Deadline: row.Deadline, StartedAt: row.StartedAt, CompletedAt: row.CompletedAt,
+		MaxCostUSD: row.MaxCost, MaxTotalTokens: row.MaxTotalTokens, Usage: row.Usage, Metadata: decodeMetadata(row.Metadata), Links: forebay.NewLinks(row.ID),
+		Result: row.Result,
+	}
+	if row.SessionID != "" {
+		job.SessionID = &row.SessionID
+	}
+	if q, ok := v.queues.byNo[row.Queue]; ok {
+		job.Queue = q.Name
+	}
+	if row.Waiting != "" {
+		job.WaitingFor = &row.Waiting
+	}
+	if row.Failure.Code != "" {
+		job.Error = &forebay.JobError{Class: row.Failure.Class, Code: row.Failure.Code, Message: text(row.Failure.Message)}
+	} else if len(row.LastError) > 0 {
+		code, message, _ := strings.Cut(text(row.LastError), ": ")
+		class := forebay.ClassTransient
+		if row.Waiting == forebay.WaitQuota {
+			class = forebay.ClassThrottled
+		}
+		job.Error = &forebay.JobError{Class: class, Code: code, Message: message}
+	}
+	return job
+}
+
+// fresh is the view of a job that was stored just now.
+func (v *jobViews) fresh(tenant string, j *NewJob, made Submitted) forebay.Job {
+	row := JobRow{
+		ID: j.ID, Queue: j.Queue, Task: j.Task, Priority: j.Priority, MaxAttempts: j.MaxAttempts, MaxCost: j.MaxCost, MaxTotalTokens: j.MaxTotalTokens,
+		CreatedAt: made.CreatedAt, Deadline: j.Deadline, CorrelationID: j.CorrelationID, SessionID: j.SessionID, Metadata: j.Metadata,
+		Status: forebay.StatusQueued, Generation: 1,
+	}
+	switch {
+	case made.Held:
+		row.Waiting = forebay.WaitSession
+	case j.ScheduledAt != nil && j.ScheduledAt.After(made.CreatedAt):
+		row.Status, row.VisibleAt, row.Waiting = forebay.StatusScheduled, j.ScheduledAt, forebay.WaitSchedule
+	}
+	return v.view(tenant, row)
 }

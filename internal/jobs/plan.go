@@ -15,8 +15,8 @@ type Deployments func(model string, need forebay.CallEstimate) []admission.Optio
 
 // plan lists where a job of a task could be called, and what the call would need there. Functions
 // of the embedding program, and tasks that this process does not know, are not held back.
-func (s *Service) plan(task string, input []byte, size int64) []admission.Option {
-	now := s.settings.Load()
+func (s *liveSettings) plan(task string, input []byte, size int64) []admission.Option {
+	now := s.Load()
 	t, known := now.tasks[task]
 	switch {
 	case !known || now.deployments == nil:
@@ -60,19 +60,19 @@ func EndpointLimits(t forebay.Task) quota.Limits {
 }
 
 // share is a tenant's weight.
-func (s *Service) share(tenant int64) float64 {
-	if weight, set := s.settings.Load().weights[tenant]; set {
+func (s *liveSettings) share(tenant int64) float64 {
+	if weight, set := s.Load().weights[tenant]; set {
 		return weight
 	}
 	return 1
 }
 
 // held notifies the observer why jobs of a queue could not be called.
-func (s *Service) held(q *Queue) func(forebay.WaitReason) {
-	if s.observer == nil {
+func (w *Worker) held(q *Queue) func(forebay.WaitReason) {
+	if w.observer == nil {
 		return nil
 	}
-	return func(why forebay.WaitReason) { s.observer.Held(q.Name, why) }
+	return func(why forebay.WaitReason) { w.observer.Held(q.Name, why) }
 }
 
 // classOf returns the class of what a task calls. Tasks whose calls are admitted together have
@@ -92,14 +92,14 @@ func classOf(t *forebay.Task) int {
 
 // Admit returns a context that carries where the delivery's call was admitted to. over is to be
 // called when the call is over, before its outcome is settled.
-func (s *Service) Admit(ctx context.Context, d *Delivery) (admitted context.Context, over func()) {
+func (w *Worker) Admit(ctx context.Context, d *Delivery) (admitted context.Context, over func()) {
 	if d.Admission == nil {
 		return ctx, func() {}
 	}
 	update := *d.Admission // a copy, because its outcome is sent while the call goes on
 	call := &quota.Call{Deployment: update.Deployment, Headers: func(h quota.Headers) {
 		update.Outcome = &quota.Outcome{Kind: quota.HeadersArrived, Headers: h}
-		s.store.Admission.SendOutcome(update)
+		w.store.Admission.SendOutcome(update)
 	}}
 	return quota.WithCall(ctx, call), func() { d.Admission.Outcome = call.Outcome }
 }

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -14,11 +15,11 @@ import (
 // Queues returns all queues the tenant may use, by name.
 func (s *Service) Queues(ctx context.Context, tenant string) ([]forebay.QueueInfo, error) {
 	list := []forebay.QueueInfo{}
-	for name := range s.queues {
-		if _, err := s.queue(tenant, name); err != nil {
+	for name := range s.queues.byName {
+		if _, err := s.queues.named(tenant, name); err != nil {
 			continue
 		}
-		info, err := s.queueInfo(ctx, tenant, name, bus.CountLimitOf(len(s.queues)))
+		info, err := s.queueInfo(ctx, tenant, name, bus.CountLimitOf(len(s.queues.byName)))
 		if err != nil {
 			return nil, err
 		}
@@ -30,7 +31,7 @@ func (s *Service) Queues(ctx context.Context, tenant string) ([]forebay.QueueInf
 
 // Knows reports whether there is a queue for jobs of that name that the tenant may use.
 func (s *Service) Knows(tenant, name string) bool {
-	_, err := s.queue(tenant, name)
+	_, err := s.queues.named(tenant, name)
 	return err == nil
 }
 
@@ -40,7 +41,7 @@ func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.Queue
 }
 
 func (s *Service) queueInfo(ctx context.Context, tenant, name string, limit int64) (forebay.QueueInfo, error) {
-	q, err := s.queue(tenant, name)
+	q, err := s.queues.named(tenant, name)
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
@@ -48,7 +49,7 @@ func (s *Service) queueInfo(ctx context.Context, tenant, name string, limit int6
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
-	counts, err := s.backlog.TenantDepth(ctx, q.no, no, limit)
+	counts, err := s.views.backlog.TenantDepth(ctx, q.no, no, limit)
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
@@ -80,7 +81,7 @@ func (s *Service) ResumeQueue(ctx context.Context, name, actor string) error {
 }
 
 func (s *Service) setPaused(ctx context.Context, name, actor string, paused bool) error {
-	q, ok := s.queues[name]
+	q, ok := s.queues.byName[name]
 	if !ok {
 		return &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue"}
 	}
@@ -89,4 +90,27 @@ func (s *Service) setPaused(ctx context.Context, name, actor string, paused bool
 		action = "pause"
 	}
 	return s.store.SetPaused(ctx, q.no, paused, audit.Act{Actor: actor, Action: action, Target: name})
+}
+
+// queueSet are the queues of this process. It never changes once the service is in use.
+type queueSet struct {
+	byName map[string]*Queue
+	byNo   map[int64]*Queue
+}
+
+// named returns a queue that the tenant may use.
+func (s *queueSet) named(tenant, name string) (*Queue, error) {
+	q, ok := s.byName[name]
+	if !ok || len(q.Tenants) > 0 && !slices.Contains(q.Tenants, tenant) {
+		if !forebay.ValidName(name) {
+			return nil, forebay.Invalid("queue", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
+		}
+		return nil, &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no queue " + name}
+	}
+	return q, nil
+}
+
+// forTask is named for a job of a task; "": the task's own queue.
+func (s *queueSet) forTask(tenant string, task *forebay.Task, name string) (*Queue, error) {
+	return s.named(tenant, cmp.Or(name, task.Queue, forebay.DefaultQueue))
 }

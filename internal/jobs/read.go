@@ -31,7 +31,7 @@ func (s *Service) Get(ctx context.Context, tenant, id string) (forebay.Job, erro
 	if err != nil {
 		return forebay.Job{}, err
 	}
-	return s.whole(ctx, tenant, row)
+	return s.views.whole(ctx, tenant, row)
 }
 
 // Wait returns the job once it is terminal, or as it stands when ctx or the timeout ends first.
@@ -39,7 +39,7 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 	// Also when ctx has ended already: a caller that may not wait gets the job as it stands.
 	row, err := s.row(context.WithoutCancel(ctx), tenant, id)
 	if err != nil || row.Status.Terminal() {
-		return s.view(tenant, row), err
+		return s.views.view(tenant, row), err
 	}
 	changes, stop := s.store.Watch(row.Seq)
 	defer stop()
@@ -48,14 +48,14 @@ func (s *Service) Wait(ctx context.Context, tenant, id string, timeout time.Dura
 	for {
 		row, err := s.store.Job(context.WithoutCancel(ctx), row.Tenant, id)
 		if err != nil || row.Status.Terminal() {
-			return s.view(tenant, row), err
+			return s.views.view(tenant, row), err
 		}
 		select {
 		case <-changes:
 		case <-timer.C:
-			return s.whole(context.WithoutCancel(ctx), tenant, row)
+			return s.views.whole(context.WithoutCancel(ctx), tenant, row)
 		case <-ctx.Done():
-			return s.view(tenant, row), nil
+			return s.views.view(tenant, row), nil
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (s *Service) Events(ctx context.Context, tenant, id string, after int64) (e
 		return nil, false, err
 	}
 	queue := ""
-	if q, ok := s.byNo[row.Queue]; ok {
+	if q, ok := s.queues.byNo[row.Queue]; ok {
 		queue = q.Name
 	}
 	metadata := decodeMetadata(row.Metadata)
@@ -139,7 +139,7 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 		}
 	}
 	if f.Queue != "" {
-		queue, err := s.queue(tenant, f.Queue)
+		queue, err := s.queues.named(tenant, f.Queue)
 		if err != nil {
 			return page, err
 		}
@@ -155,56 +155,9 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 	if err != nil {
 		return page, err
 	}
-	page.Items, err = s.views(ctx, tenant, rows)
+	page.Items, err = s.views.list(ctx, tenant, rows)
 	page.NextCursor = listing.EncodeCursor(next)
 	return page, err
-}
-
-// view is the job as clients see it.
-func (s *Service) view(tenant string, row JobRow) forebay.Job {
-	job := forebay.Job{
-		ID: row.ID, Status: row.Status, Task: row.Task, Tenant: tenant, Priority: row.Priority,
-		CorrelationID: correlation(row.CorrelationID, row.ID), Generation: row.Generation, Attempt: row.Attempt, MaxAttempts: row.MaxAttempts,
-		CreatedAt: row.CreatedAt, ScheduledAt: row.VisibleAt, Deadline: row.Deadline, StartedAt: row.StartedAt, CompletedAt: row.CompletedAt,
-		MaxCostUSD: row.MaxCost, MaxTotalTokens: row.MaxTotalTokens, Usage: row.Usage, Metadata: decodeMetadata(row.Metadata), Links: forebay.NewLinks(row.ID),
-		Result: row.Result,
-	}
-	if row.SessionID != "" {
-		job.SessionID = &row.SessionID
-	}
-	if q, ok := s.byNo[row.Queue]; ok {
-		job.Queue = q.Name
-	}
-	if row.Waiting != "" {
-		job.WaitingFor = &row.Waiting
-	}
-	if row.Failure.Code != "" {
-		job.Error = &forebay.JobError{Class: row.Failure.Class, Code: row.Failure.Code, Message: text(row.Failure.Message)}
-	} else if len(row.LastError) > 0 {
-		code, message, _ := strings.Cut(text(row.LastError), ": ")
-		class := forebay.ClassTransient
-		if row.Waiting == forebay.WaitQuota {
-			class = forebay.ClassThrottled
-		}
-		job.Error = &forebay.JobError{Class: class, Code: code, Message: message}
-	}
-	return job
-}
-
-// fresh is the view of a job that was stored just now.
-func (s *Service) fresh(tenant string, j *NewJob, made Submitted) forebay.Job {
-	row := JobRow{
-		ID: j.ID, Queue: j.Queue, Task: j.Task, Priority: j.Priority, MaxAttempts: j.MaxAttempts, MaxCost: j.MaxCost, MaxTotalTokens: j.MaxTotalTokens,
-		CreatedAt: made.CreatedAt, Deadline: j.Deadline, CorrelationID: j.CorrelationID, SessionID: j.SessionID, Metadata: j.Metadata,
-		Status: forebay.StatusQueued, Generation: 1,
-	}
-	switch {
-	case made.Held:
-		row.Waiting = forebay.WaitSession
-	case j.ScheduledAt != nil && j.ScheduledAt.After(made.CreatedAt):
-		row.Status, row.VisibleAt, row.Waiting = forebay.StatusScheduled, j.ScheduledAt, forebay.WaitSchedule
-	}
-	return s.view(tenant, row)
 }
 
 func correlation(given, id string) string {

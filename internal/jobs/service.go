@@ -1,9 +1,9 @@
 // Package jobs is the life of a job: submit, claim, attempt, settle, retry, dead-letter, redrive,
 // cancel.
 //
-// A [Service] decides what a valid job is, what a failed call leads to and which payloads go to
-// blob storage. The [Store] makes each decision durable in one transaction. Package dispatch
-// makes the calls, and the API shows the rest.
+// A [Service] decides what a valid job is and which payloads go to blob storage. Its [Worker]
+// claims jobs and decides what a failed call leads to. The [Store] makes each decision durable in
+// one transaction. Package dispatch makes the calls, and the API shows the rest.
 //
 // Which ready job goes next is decided in three steps. A scan of a subqueue (scan.go) finds ready
 // jobs in the order of package flows. Package admission decides which of them may be called now.
@@ -82,7 +82,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -138,28 +137,34 @@ type settings struct {
 	weights     map[int64]float64
 }
 
-// Service answers everything about jobs. All methods are safe for concurrent use. They return
+// liveSettings are the settings in use.
+type liveSettings struct{ atomic.Pointer[settings] }
+
+// Service does what clients ask for. All methods are safe for concurrent use. They return
 // *forebay.Error values for what a caller did wrong, and see only the given tenant's jobs.
 type Service struct {
 	store    *Store
-	backlog  *backlog.Reader
 	payloads *payload.Store
-	queues   map[string]*Queue
-	byNo     map[int64]*Queue
+	queues   queueSet
 	maxInput int64
 	observer Observer
-	settings atomic.Pointer[settings]
+	settings liveSettings
 	limits   *limits.Meter
-	running  sync.Map // lock token → context.CancelCauseFunc of the calls of this process
+	views    jobViews
+	running  runningCalls
 }
 
 // New makes the service and the queues it is configured with.
 func New(ctx context.Context, opts Options) (*Service, error) {
 	s := &Service{
-		store: opts.Store, backlog: &backlog.Reader{Queues: opts.Store.Store, Admission: opts.Store.Admission}, payloads: opts.Payloads, maxInput: opts.MaxInputBytes, observer: opts.Observer, limits: opts.Limits,
-		queues: map[string]*Queue{}, byNo: map[int64]*Queue{},
+		store: opts.Store, payloads: opts.Payloads, maxInput: opts.MaxInputBytes, observer: opts.Observer, limits: opts.Limits,
+		queues: queueSet{byName: map[string]*Queue{}, byNo: map[int64]*Queue{}},
 	}
-	s.store.OnCancelled(s.abortRunning)
+	s.views = jobViews{
+		queues: &s.queues, settings: &s.settings, admission: opts.Store.Admission,
+		backlog: &backlog.Reader{Queues: opts.Store.Store, Admission: opts.Store.Admission},
+	}
+	s.store.OnCancelled(s.running.abortRunning)
 	apply, err := s.Prepare(ctx, opts.Settings)
 	if err != nil {
 		return nil, err
@@ -171,8 +176,8 @@ func New(ctx context.Context, opts Options) (*Service, error) {
 			return nil, err
 		}
 		q.no = no
-		s.queues[q.Name] = &q
-		s.byNo[no] = &q
+		s.queues.byName[q.Name] = &q
+		s.queues.byNo[no] = &q
 	}
 	return s, nil
 }
@@ -190,9 +195,6 @@ func (s *Service) Prepare(ctx context.Context, to Settings) (apply func(), err e
 	}
 	return func() { s.settings.Store(next) }, nil
 }
-
-// Shared reports whether other processes may carry out jobs of the same database.
-func (s *Service) Shared() bool { return s.store.Shared() }
 
 // Tasks returns the tasks this process knows, by name.
 func (s *Service) Tasks() []forebay.Task {

@@ -1,21 +1,15 @@
 package jobs
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/ids"
-	"github.com/forebayhq/forebay/internal/jsoncheck"
+	"github.com/forebayhq/forebay/internal/jobs/request"
 	"github.com/forebayhq/forebay/internal/limits"
-	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // Submit validates and stores one job. When it returns the job is on disk. existing says that the
@@ -54,7 +48,7 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 	results := make([]forebay.SubmitResult, len(reqs))
 	batch := make([]NewJob, 0, len(reqs))
 	places := make([]int, 0, len(reqs)) // of the batch's jobs in results
-	observed := s.observeSubmits(len(reqs))
+	observed := newSubmissions(s.observer, len(reqs))
 	defer observed.ended(tenant, results)
 	taken := taken{make([]limits.Taken, 0, 2*len(reqs))}
 	defer taken.done()
@@ -85,7 +79,7 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 		if fingerprints != nil {
 			job.BodyHash = fingerprints[i]
 		}
-		observed.storing(ctx, i, tenant, s.byNo[job.Queue].Name, &job)
+		observed.storing(ctx, i, tenant, s.queues.byNo[job.Queue].Name, &job)
 		batch, places = append(batch, job), append(places, i)
 	}
 	if len(batch) == 0 {
@@ -117,11 +111,11 @@ func (s *Service) submitted(ctx context.Context, tenant string, job *NewJob, sto
 			result.Error = asError(err)
 			return
 		}
-		view := s.view(tenant, row)
+		view := s.views.view(tenant, row)
 		result.Job, result.Existing = &view, true
 		return
 	}
-	view := s.fresh(tenant, job, stored[n])
+	view := s.views.fresh(tenant, job, stored[n])
 	result.Job = &view
 }
 
@@ -144,9 +138,6 @@ func asError(err error) *forebay.Error {
 	return forebay.Errorf(forebay.CodeInternal, "something went wrong here").Caused(err)
 }
 
-// Bounds of times a client may give.
-const maxAhead = 10 * 366 * 24 * time.Hour
-
 // newJob checks the request and returns what is stored of it. Its large input is in blob storage
 // then.
 func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req *forebay.SubmitRequest) (NewJob, error) {
@@ -154,17 +145,14 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 	if !ok {
 		return NewJob{}, unknownTask(req.Task)
 	}
-	if err := s.checkInput(ctx, &task, req.Input); err != nil {
+	if err := request.CheckInput(ctx, &task, req.Input, s.maxInput); err != nil {
 		return NewJob{}, err
 	}
-	queue, err := s.queueFor(tenant, &task, req.Queue)
+	queue, err := s.queues.forTask(tenant, &task, req.Queue)
 	if err != nil {
 		return NewJob{}, err
 	}
-	if err := checkFields(req); err != nil {
-		return NewJob{}, err
-	}
-	if err := checkTimes(req, s.store.Now()); err != nil {
+	if err := request.Check(req, s.store.Now()); err != nil {
 		return NewJob{}, err
 	}
 	metadata, err := EncodeMetadata(req.Metadata)
@@ -179,11 +167,11 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 		KeyID: forebay.BudgetKeyOf(ctx), Caller: callerOf(ctx),
 		Metadata: metadata, Input: req.Input, InputSize: int64(len(req.Input)), IdempotencyKey: req.IdempotencyKey,
 	}
-	if validTraceparent(req.Traceparent) {
+	if request.ValidTraceparent(req.Traceparent) {
 		job.Traceparent = req.Traceparent
 	}
 	if req.IdempotencyKey != "" {
-		if job.BodyHash, err = bodyHash(req); err != nil {
+		if job.BodyHash, err = request.Hash(req); err != nil {
 			return NewJob{}, err
 		}
 	}
@@ -224,101 +212,6 @@ func stored(at *time.Time) *time.Time {
 	return &t
 }
 
-func (s *Service) checkInput(ctx context.Context, task *forebay.Task, input json.RawMessage) (err error) {
-	if stopped := turns.Parse(ctx, len(input), func() { err = s.checkInputNow(task, input) }); stopped != nil {
-		return stopped
-	}
-	return err
-}
-
-func (s *Service) checkInputNow(task *forebay.Task, input json.RawMessage) error {
-	if len(input) == 0 {
-		return forebay.Invalid("input", "is required")
-	}
-	if int64(len(input)) > s.maxInput {
-		return &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "input",
-			Message: fmt.Sprintf("is %d bytes; the limit is %d", len(input), s.maxInput)}
-	}
-	if err := jsoncheck.Check("input", input); err != nil {
-		return err
-	}
-	if task.Check == nil {
-		return nil
-	}
-	if err := task.Check(input); err != nil {
-		var known *forebay.Error
-		if errors.As(err, &known) {
-			return err
-		}
-		return forebay.Invalid("input", "%s", err.Error())
-	}
-	return nil
-}
-
-func (s *Service) queueFor(tenant string, task *forebay.Task, name string) (*Queue, error) {
-	if name == "" {
-		name = task.Queue
-	}
-	if name == "" {
-		name = forebay.DefaultQueue
-	}
-	return s.queue(tenant, name)
-}
-
-// queue returns a queue that the tenant may use.
-func (s *Service) queue(tenant, name string) (*Queue, error) {
-	q, ok := s.queues[name]
-	if !ok || len(q.Tenants) > 0 && !slices.Contains(q.Tenants, tenant) {
-		if !forebay.ValidName(name) {
-			return nil, forebay.Invalid("queue", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
-		}
-		return nil, &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no queue " + name}
-	}
-	return q, nil
-}
-
-func checkFields(req *forebay.SubmitRequest) error {
-	switch {
-	case req.SessionID != nil && !validSessionID(*req.SessionID):
-		return forebay.Invalid("session_id", "must be 1 to %d characters of text without control characters", forebay.MaxIDCharacters)
-	case req.Priority != nil && (*req.Priority < forebay.MinPriority || *req.Priority > forebay.MaxPriority):
-		return forebay.Invalid("priority", "is %d; it goes from 0 (last) to 9 (first)", *req.Priority)
-	case req.MaxAttempts != nil && (*req.MaxAttempts < 1 || *req.MaxAttempts > forebay.MaxAttemptsLimit):
-		return forebay.Invalid("max_attempts", "is %d; it goes from 1 to %d", *req.MaxAttempts, forebay.MaxAttemptsLimit)
-	case req.MaxCostUSD != nil && *req.MaxCostUSD <= 0:
-		return forebay.Invalid("max_cost_usd", "must be more than 0")
-	case req.MaxTotalTokens != nil && (*req.MaxTotalTokens < 1 || *req.MaxTotalTokens > forebay.MaxTotalTokens):
-		return forebay.Invalid("max_total_tokens", "is %d; it goes from 1 to %d", *req.MaxTotalTokens, int64(forebay.MaxTotalTokens))
-	case req.CorrelationID != nil && !forebay.ValidText(*req.CorrelationID, forebay.MaxCorrelationBytes):
-		return forebay.Invalid("correlation_id", "must be 1 to %d bytes of text without control characters", forebay.MaxCorrelationBytes)
-	case req.IdempotencyKey != "" && !forebay.ValidText(req.IdempotencyKey, forebay.MaxIdempotencyKeyBytes):
-		return forebay.Invalid("Idempotency-Key", "must be 1 to %d bytes of text without control characters", forebay.MaxIdempotencyKeyBytes)
-	}
-	return nil
-}
-
-func validSessionID(id string) bool {
-	return forebay.ValidText(id, utf8.UTFMax*forebay.MaxIDCharacters) && utf8.RuneCountInString(id) <= forebay.MaxIDCharacters
-}
-
-func checkTimes(req *forebay.SubmitRequest, now time.Time) error {
-	if at := req.ScheduledAt; at != nil && at.After(now.Add(maxAhead)) {
-		return forebay.Invalid("scheduled_at", "is more than ten years ahead")
-	}
-	at := req.Deadline
-	switch {
-	case at == nil:
-		return nil
-	case !at.After(now) && req.IdempotencyKey == "": // with a key it may be a repeat, so the store checks it
-		return forebay.Invalid("deadline", "has passed already")
-	case at.After(now.Add(maxAhead)):
-		return forebay.Invalid("deadline", "is more than ten years ahead")
-	case req.ScheduledAt != nil && !at.After(*req.ScheduledAt):
-		return forebay.Invalid("deadline", "is not after scheduled_at")
-	}
-	return nil
-}
-
 // EncodeMetadata checks a client's metadata and returns what is stored of it; nil for none.
 func EncodeMetadata(metadata map[string]string) ([]byte, error) {
 	if len(metadata) == 0 {
@@ -337,37 +230,4 @@ func EncodeMetadata(metadata map[string]string) ([]byte, error) {
 		return nil, forebay.Invalid("metadata", "is %d bytes as JSON; the limit is %d", len(b), forebay.MaxMetadataBytes)
 	}
 	return b, err
-}
-
-// bodyHash is equal for requests that mean the same. White space and the idempotency key do not
-// count.
-func bodyHash(req *forebay.SubmitRequest) ([]byte, error) {
-	bare := *req
-	bare.IdempotencyKey, bare.Traceparent = "", ""
-	var input bytes.Buffer
-	if err := json.Compact(&input, req.Input); err != nil {
-		return nil, err
-	}
-	bare.Input = input.Bytes()
-	b, err := json.Marshal(bare)
-	if err != nil {
-		return nil, err
-	}
-	sum := sha256.Sum256(b)
-	return sum[:], nil
-}
-
-// validTraceparent reports whether s is a version-00 traceparent (W3C Trace Context, section
-// 3.2). That specification asks to ignore any other.
-func validTraceparent(s string) bool {
-	if len(s) != 55 || s[:3] != "00-" || s[35] != '-' || s[52] != '-' {
-		return false
-	}
-	for i := 3; i < len(s); i++ {
-		c := s[i]
-		if i != 35 && i != 52 && (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
 }

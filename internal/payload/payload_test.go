@@ -27,6 +27,7 @@ import (
 // refusing is a service over a database that can be made to refuse rows.
 type refusing struct {
 	*jobs.Service
+	worker   *jobs.Worker
 	blobs    *blob.Store
 	payloads *payload.Store
 	file     string
@@ -62,7 +63,7 @@ func newRefusingOn(t *testing.T, file string, st *stores.Stores) refusing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return refusing{svc, blobs, payloads, file}
+	return refusing{svc, svc.Worker(), blobs, payloads, file}
 }
 
 // run runs SQL beside the service.
@@ -101,7 +102,7 @@ func (r refusing) claim(t *testing.T) *jobs.Delivery {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	got, err := r.Claim(ctx, r.Configured()[0], false, 1, 1<<20)
+	got, err := r.worker.Claim(ctx, r.worker.Configured()[0], false, 1, 1<<20)
 	if err != nil || len(got) != 1 {
 		t.Fatalf("claimed %d jobs: %v", len(got), err)
 	}
@@ -120,7 +121,7 @@ func TestRepeatedSettlementStoresItsResultOnce(t *testing.T) {
 	s.run(t, "CREATE TRIGGER refuse BEFORE INSERT ON outcomes BEGIN SELECT RAISE(ABORT, 'refused'); END")
 	result := forebay.TaskResult{Output: large(200_000)}
 	for range 10 {
-		if _, err := s.Finish(t.Context(), d, result, nil); err == nil {
+		if _, err := s.worker.Finish(t.Context(), d, result, nil); err == nil {
 			t.Fatal("the database took what it refuses")
 		}
 	}
@@ -129,7 +130,7 @@ func TestRepeatedSettlementStoresItsResultOnce(t *testing.T) {
 	}
 	s.run(t, "DROP TRIGGER refuse")
 	for n := range 2 { // the second: as if the answer to the first had been lost
-		if _, err := s.Finish(t.Context(), d, result, nil); (n == 0) != (err == nil) {
+		if _, err := s.worker.Finish(t.Context(), d, result, nil); (n == 0) != (err == nil) {
 			t.Fatal(err)
 		}
 	}
@@ -154,7 +155,7 @@ func TestResultOfALostLockIsRemoved(t *testing.T) {
 	if _, err := s.Cancel(t.Context(), forebay.DefaultTenant, job.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Finish(t.Context(), d, forebay.TaskResult{Output: large(200_000)}, nil); !errors.Is(err, forebay.ErrLockLost) {
+	if _, err := s.worker.Finish(t.Context(), d, forebay.TaskResult{Output: large(200_000)}, nil); !errors.Is(err, forebay.ErrLockLost) {
 		t.Errorf("recorded after a cancel: %v", err)
 	}
 	if keys := s.keys(t); len(keys) != 0 {
