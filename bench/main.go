@@ -97,6 +97,7 @@ func run() (err error) {
 	only := flag.String("only", "", "experiments to run, separated by commas: "+strings.Join(names(), ", "))
 	results := flag.String("results", "results", "folder for latest.md, and for databases while they are measured")
 	flag.StringVar(&b.cpuProfile, "cpuprofile", "", "write a CPU profile of this process to FILE, and of the last server process to FILE.server")
+	flag.StringVar(&onlyContenders, "contenders", "", "measure only contenders with this text in their name, as to profile one")
 	memProfile := flag.String("memprofile", "", "write a profile of this process's allocations to the file")
 	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each experiment; 0: 5, or 2 with -quick")
 	flag.BoolVar(&b.quick, "quick", false, "measure less, in a quarter of the time")

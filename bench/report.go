@@ -38,8 +38,12 @@ type row struct {
 	samples []sample
 }
 
+// onlyContenders selects contenders by a text in their name; "" selects all.
+var onlyContenders string
+
 // takeTurns runs the rounds of all contenders, alternating.
 func (t *table) takeTurns(ctx context.Context, rounds int, contenders ...contender) error {
+	contenders = slices.DeleteFunc(contenders, func(c contender) bool { return !strings.Contains(c.name, onlyContenders) })
 	t.rows = make([]row, len(contenders))
 	for n := range rounds {
 		for i, c := range contenders {

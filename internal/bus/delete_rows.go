@@ -59,7 +59,7 @@ func (s *Store) DeleteBefore(ctx context.Context, subqueue queue.Subqueue, befor
 // CancelScheduled deletes the message that is scheduled under that number. It reports whether
 // there was one that was not active yet.
 func (s *Store) CancelScheduled(ctx context.Context, q MessageQueue, seq int64) (cancelled bool, err error) {
-	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: 1, Local: true, Interleaves: true, Touches: queue.MessageRow(seq)}
+	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: 1, Local: true, Interleaves: true, Touches: []driver.RowName{queue.MessageRow(seq)}}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (bool, error) {
 		rows, err := t.Prep("DELETE FROM messages WHERE seq = ? AND lane + 0 = ? AND rank = ?").Int(seq).Int(int64(q.Subqueue(false))).Int(scheduledRank).Count()
 		if err != nil || rows == 0 {

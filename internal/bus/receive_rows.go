@@ -405,10 +405,10 @@ const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.lane + 0 = ?"
 func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []int64) ([]Message, error) {
 	o := db.Op{Stage: db.StageChange, Party: req.Queue.Tenant, Rows: len(seqs), Local: true, Interleaves: true}
 	for _, seq := range seqs {
-		o.MoreTouches = append(o.MoreTouches, queue.MessageRow(seq))
+		o.Touches = append(o.Touches, queue.MessageRow(seq))
 	}
 	if req.Session != nil {
-		o.Touches = req.Session.row()
+		o.Touches = append(o.Touches, req.Session.row())
 	}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) ([]Message, error) {
 		c, subqueue := req.receiver(t.W), req.Queue.Subqueue(req.DeadLetter)

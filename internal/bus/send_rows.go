@@ -52,7 +52,8 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 // and stores nothing, if the topic has changed since.
 func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []MessageContent, size int, judged *judgement) (sent, error) {
 	rows := judged.Rows(len(messages))
-	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: rows, Numbers: rows, Size: size, Local: true, Interleaves: true, Prefetch: prefetchQueue(q.No)}
+	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: rows, Numbers: rows, Size: size, Local: true, Interleaves: true,
+		Asks: func() []driver.Prefetch { return []driver.Prefetch{prefetchQueue(q.No)} }}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (all sent, err error) {
 		// As it stands now: the caller may remember older settings.
 		q, found, err := t.MessageQueue(q.No)

@@ -190,8 +190,10 @@ func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (Se
 	subqueue := q.Subqueue(false)
 	// The messages that the last receiver held are not prefetched. Settlements prefetch some of
 	// them, but they run earlier in the transaction.
-	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Prefetch: prefetchQueue(q.No), MorePrefetch: []driver.Prefetch{
-		driver.NewPrefetch(sqlNamedSession, driver.RowName{Of: "sessions", No: q.No, ID: id}).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(q.No).Text(id)}}
+	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
+		return []driver.Prefetch{prefetchQueue(q.No),
+			driver.NewPrefetch(sqlNamedSession, driver.RowName{Of: "sessions", No: q.No, ID: id}).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(q.No).Text(id)}
+	}}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (Session, error) {
 		session, has, locked := Session{ID: id}, sessionContents{}, false
 		found, err := t.prepSession(sqlNamedSession, q).Int(q.No).Text(id).One(func(r driver.Row) {

@@ -41,8 +41,12 @@ func (l SessionLock) row() driver.RowName { return driver.RowName{Of: "sessions"
 
 // operation is what is known of what the holder of the lock does with the session.
 func (l SessionLock) operation(q MessageQueue) db.Op {
-	return db.Op{Stage: db.StageSettle, Local: true, Interleaves: true,
-		Prefetch: driver.NewPrefetch(sqlSessionLock, l.row()).Int(l.No).Int(q.No).Int(l.Token)}
+	return db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Asks: func() []driver.Prefetch { return []driver.Prefetch{l.prefetch(q)} }}
+}
+
+// prefetch is what sessionHeld asks.
+func (l SessionLock) prefetch(q MessageQueue) driver.Prefetch {
+	return driver.NewPrefetch(sqlSessionLock, l.row()).Int(l.No).Int(q.No).Int(l.Token)
 }
 
 const sqlSessionState = "SELECT state FROM sessions WHERE no = ?"
@@ -122,9 +126,11 @@ func (t *Tx) closeSession(q MessageQueue, l SessionLock) error {
 	var has sessionContents
 	var held heldMessages
 	locked, subqueue := false, q.Subqueue(false)
+	heldQuery := held.of(q, l.No)
+	heldQuery.Skip = func() bool { return !has.held }
 	err := t.RunPipeline([]driver.PipelineQuery{{SQL: sqlCloseSession, Bind: func(st driver.Statement) driver.Statement {
 		return st.Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(l.No).Int(q.No).Int(l.Token).Int(t.Now)
-	}, OnRow: func(r driver.Row) { locked, has = true, readContents(r) }}, held.of(q, l.No)})
+	}, OnRow: func(r driver.Row) { locked, has = true, readContents(r) }}, heldQuery})
 	if err != nil {
 		return err
 	}
@@ -144,7 +150,9 @@ func (t *Tx) closeSession(q MessageQueue, l SessionLock) error {
 // State returns what the receivers of a session last set, nil if nothing.
 func (s SessionStore) State(ctx context.Context, q MessageQueue, l SessionLock) (state []byte, err error) {
 	o := l.operation(q)
-	o.MorePrefetch = []driver.Prefetch{driver.NewPrefetch(sqlSessionState, l.row()).Int(l.No)}
+	o.Asks = func() []driver.Prefetch {
+		return []driver.Prefetch{l.prefetch(q), driver.NewPrefetch(sqlSessionState, l.row()).Int(l.No)}
+	}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (state []byte, err error) {
 		if _, err := t.sessionHeld(q, l); err != nil {
 			return nil, err

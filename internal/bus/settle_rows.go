@@ -18,12 +18,24 @@ import (
 // Complete deletes a message that has been processed.
 func (s *Store) Complete(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
 	return s.settleMessage(ctx, Settling(subqueue, l), func(t *Tx) error {
+		if !t.W.Shared() { // one statement does for two
+			err := t.Prep(sqlDeleteHeld).Int(l.Seq).Int(l.Token).Int(t.Now).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Fenced()
+			if err != nil {
+				return err
+			}
+			return t.Prep(sqlDeleteBody).Int(l.Seq).Exec()
+		}
 		if _, err := t.Held(subqueue, l, nil); err != nil {
 			return err
 		}
 		return t.DeleteMessage(l.Seq)
 	})
 }
+
+// sqlDeleteHeld deletes a message under the conditions of [Tx.Held].
+const sqlDeleteHeld = `
+DELETE FROM messages WHERE seq = ?1 AND token = ?2 AND visible + 0 > ?3 AND lane + 0 IN (?4, ?5)
+  AND (rank < 16 OR EXISTS (SELECT 1 FROM sessions s WHERE s.no = rank - 16 AND s.locked_until > ?3))`
 
 // Abandon gives a message back at once, in its old position; the delivery counts. A message that
 // has had all its deliveries is dead-lettered.
@@ -124,12 +136,13 @@ func (s *Store) settleMessage(ctx context.Context, o db.Op, f func(*Tx) error) e
 
 // Settling is what is known of the settlement of messages: it reads them, and their queue.
 func Settling(subqueue queue.Subqueue, locks ...queue.Lock) db.Op {
-	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Prefetch: prefetchQueue(subqueue.Queue()),
-		MorePrefetch: make([]driver.Prefetch, len(locks))}
-	for i, l := range locks {
-		o.MorePrefetch[i] = driver.NewPrefetch(sqlHeld, queue.MessageRow(l.Seq)).Int(l.Seq).Int(l.Token)
-	}
-	return o
+	return db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
+		asks := make([]driver.Prefetch, 0, len(locks)+1)
+		for _, l := range locks {
+			asks = append(asks, driver.NewPrefetch(sqlHeld, queue.MessageRow(l.Seq)).Int(l.Seq).Int(l.Token))
+		}
+		return append(asks, prefetchQueue(subqueue.Queue()))
+	}}
 }
 
 // HeldMessage is what a settlement needs to know of a message.

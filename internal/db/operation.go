@@ -43,21 +43,21 @@ type Op struct {
 	// Numbers is how many sequence numbers it takes, at least about.
 	Numbers int
 	Size    int // bytes of payload
-	// Local says that it changes only rows that it names in Prefetch and Touches, and adds some.
+	// Local says that it changes only rows that it names by Asks and Touches, and adds some.
 	Local bool
 	// Interleaves says that it may wait for answers of the database while others that interleave
 	// and change no row that it names run. What it shares with them in memory it reads and changes
 	// without a statement in between, or by Alone. It must be local too.
 	Interleaves bool
-	// Prefetch and MorePrefetch are what it asks first. A driver to which that is expensive asks
-	// them with the beginning of the transaction.
-	Prefetch     driver.Prefetch
-	MorePrefetch []driver.Prefetch
-	// Touches and MoreTouches name rows that it may change and does not ask about.
-	Touches     driver.RowName
-	MoreTouches []driver.RowName
-	Hints       any    // for participants that prepare the transaction; nil: none
-	Key         string // by which operations are sorted in transactions that need not be alone; "": it does not matter
+	// Asks returns what it asks first. Where processes share the database, that is asked with the
+	// beginning of the transaction. nil: nothing. Elsewhere it is not called.
+	Asks func() []driver.Prefetch
+	// Touches are rows that it may change and does not ask about.
+	Touches []driver.RowName
+	Hints   any    // for participants that prepare the transaction; nil: none
+	Key     string // by which operations are sorted in transactions that need not be alone; "": it does not matter
+
+	asked []driver.Prefetch
 }
 
 func (o *Op) rows() int { return max(o.Rows, 1) }
@@ -65,43 +65,33 @@ func (o *Op) rows() int { return max(o.Rows, 1) }
 // postponable reports whether it may go into the next transaction: nothing was done for it when
 // this one began.
 func (o *Op) postponable() bool {
-	return o.Prefetch.SQL == "" && len(o.MorePrefetch) == 0 && o.Hints == nil
+	return o.Asks == nil && o.Hints == nil
 }
 
-// prefetches adds what it asks first.
-func (o *Op) prefetches(list []driver.Prefetch) []driver.Prefetch {
-	if o.Prefetch.SQL != "" {
-		list = append(list, o.Prefetch)
+// ask finds out what it asks first.
+func (o *Op) ask() {
+	if o.Asks != nil {
+		o.asked = o.Asks()
 	}
-	return append(list, o.MorePrefetch...)
 }
 
 // names calls f for the rows that it may change.
 func (o *Op) names(f func(driver.RowName)) {
-	if o.Prefetch.SQL != "" && !o.Prefetch.Shared {
-		f(o.Prefetch.Row)
-	}
-	for i := range o.MorePrefetch {
-		if !o.MorePrefetch[i].Shared {
-			f(o.MorePrefetch[i].Row)
+	for i := range o.asked {
+		if !o.asked[i].Shared {
+			f(o.asked[i].Row)
 		}
 	}
-	if o.Touches != (driver.RowName{}) {
-		f(o.Touches)
-	}
-	for _, row := range o.MoreTouches {
+	for _, row := range o.Touches {
 		f(row)
 	}
 }
 
 // reads calls f for the rows that it only reads.
 func (o *Op) reads(f func(driver.RowName)) {
-	if o.Prefetch.SQL != "" && o.Prefetch.Shared {
-		f(o.Prefetch.Row)
-	}
-	for i := range o.MorePrefetch {
-		if o.MorePrefetch[i].Shared {
-			f(o.MorePrefetch[i].Row)
+	for i := range o.asked {
+		if o.asked[i].Shared {
+			f(o.asked[i].Row)
 		}
 	}
 }
@@ -157,6 +147,9 @@ func TransactIn[P Participant, X, T any](ctx context.Context, k *Key[P, X], w *W
 func perform[T any](ctx context.Context, w *Writer, r *Request[T]) (T, error) {
 	var zero T
 	r.Ctx, r.Done = ctx, make(chan struct{})
+	if w.Shared() {
+		r.ask()
+	}
 	select {
 	case w.Ops <- r:
 	case <-w.Stopped:

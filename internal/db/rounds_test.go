@@ -17,19 +17,19 @@ func TestRounds(t *testing.T) {
 	changes := func(rows ...int64) Op {
 		o := apart
 		for _, no := range rows {
-			o.MoreTouches = append(o.MoreTouches, row(no))
+			o.Touches = append(o.Touches, row(no))
 		}
 		return o
 	}
 	asks := func(no int64) Op {
 		o := apart
-		o.Prefetch = driver.NewPrefetch("SELECT 1", row(no)).Int(no)
+		o.Asks = func() []driver.Prefetch { return []driver.Prefetch{driver.NewPrefetch("SELECT 1", row(no)).Int(no)} }
 		return o
 	}
 	reads := func(o Op, no int64) Op {
 		q := driver.NewPrefetch("SELECT 2", row(no)).Int(no)
 		q.Shared = true
-		o.MorePrefetch = append(o.MorePrefetch, q)
+		o.Asks = func() []driver.Prefetch { return []driver.Prefetch{q} }
 		return o
 	}
 	for name, c := range map[string]struct {
@@ -48,6 +48,7 @@ func TestRounds(t *testing.T) {
 	} {
 		var batch []Operation
 		for _, o := range c.ops {
+			o.ask()
 			batch = append(batch, &Request[int]{Op: o})
 		}
 		var got [][]int

@@ -129,7 +129,7 @@ func (w *Writer) begin(t *Tx) error {
 	b := driver.BeginOptions{Concurrent: t.Concurrent, Pipeline: questions}
 	if w.Shared() {
 		for _, op := range t.batch {
-			b.Prefetch = op.What().prefetches(b.Prefetch)
+			b.Prefetch = append(b.Prefetch, op.What().asked...)
 		}
 	}
 	now, err := w.Conn.Begin(b)

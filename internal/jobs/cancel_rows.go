@@ -19,8 +19,9 @@ type Cancellation struct {
 // Cancel ends the job as cancelled if it is not terminal yet. A worker's lock is void from then
 // on. Its attempt is recorded, and Amend can add what the worker knows.
 func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
-	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Prefetch: driver.NewPrefetch(sqlCancelled, queue.MessageRow(seq)).Int(seq),
-		MorePrefetch: []driver.Prefetch{admission.PrefetchLiveHolds(seq, queue.MessageRow(seq))}}
+	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
+		return []driver.Prefetch{driver.NewPrefetch(sqlCancelled, queue.MessageRow(seq)).Int(seq), admission.PrefetchLiveHolds(seq, queue.MessageRow(seq))}
+	}}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (Cancellation, error) { return t.Cancel(seq) })
 }
 
@@ -92,7 +93,7 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 // cancelled or lost. Amend adds what only the worker knew: the deployment and what the call had
 // used. It changes no other attempt.
 func (s *Store) Amend(ctx context.Context, d *LockedJob, a AttemptRecord) error {
-	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Touches: queue.MessageRow(d.Seq)}
+	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Touches: []driver.RowName{queue.MessageRow(d.Seq)}}
 	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) {
 		if d.SessionID != "" {
 			if err := t.callOver(d.session(), d.Token); err != nil {

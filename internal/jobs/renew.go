@@ -12,7 +12,7 @@ import (
 func (s *Store) Renew(ctx context.Context, locks []queue.Lock, lock time.Duration) (held []bool, err error) {
 	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true}
 	for _, l := range locks {
-		o.MoreTouches = append(o.MoreTouches, queue.MessageRow(l.Seq))
+		o.Touches = append(o.Touches, queue.MessageRow(l.Seq))
 	}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) ([]bool, error) {
 		until := t.Now + lock.Milliseconds()

@@ -47,7 +47,7 @@ type Output struct {
 // forebay.ErrLockLost, and changes nothing, if the lock no longer holds the message.
 func (s *Store) Succeed(ctx context.Context, d *LockedJob, a AttemptRecord, out Output) error {
 	o := settling(d)
-	o.Size, o.Prefetch = len(out.Inline), d.prefetchRelease()
+	o.Size, o.Asks = len(out.Inline), func() []driver.Prefetch { return d.prefetches(d.prefetchRelease()) }
 	return s.settled(ctx, d, a, o, func(t *Tx) error {
 		if err := t.release(d); err != nil {
 			return err
@@ -226,11 +226,9 @@ func (s *Store) settle(ctx context.Context, d *LockedJob, a AttemptRecord, f fun
 
 // settling describes the settlement of a delivery to the writer.
 func settling(d *LockedJob) db.Op {
-	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true,
-		Prefetch: driver.NewPrefetch(sqlLocked, queue.MessageRow(d.Seq)).Int(d.Seq).Int(d.Token)}
-	if d.Held {
-		o.MorePrefetch = []driver.Prefetch{admission.PrefetchHolds(d.Seq, d.Token, queue.MessageRow(d.Seq))}
-	}
+	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
+		return d.prefetches(driver.NewPrefetch(sqlLocked, queue.MessageRow(d.Seq)).Int(d.Seq).Int(d.Token))
+	}}
 	if d.Admission != nil {
 		o.Hints = admission.DeploymentHint(d.Admission.Deployment)
 	}
@@ -265,6 +263,14 @@ func (s *Store) settled(ctx context.Context, d *LockedJob, a AttemptRecord, o db
 // sqlReleaseMessage deletes the message if the lock still holds it.
 var sqlReleaseMessage = driver.PrefetchForm(queue.SQLDeleteMessage+" AND token = ?",
 	"DELETE FROM messages m USING %s WHERE m.seq = ANY (ARRAY[x.p1]) AND m.token = x.p2 RETURNING x.p1, x.p2")
+
+// prefetches adds to the first statement of a settlement what settleHolds reads.
+func (d *LockedJob) prefetches(first driver.Prefetch) []driver.Prefetch {
+	if d.Held {
+		return []driver.Prefetch{first, admission.PrefetchHolds(d.Seq, d.Token, queue.MessageRow(d.Seq))}
+	}
+	return []driver.Prefetch{first}
+}
 
 func (d *LockedJob) prefetchRelease() driver.Prefetch {
 	q := driver.NewPrefetch(sqlReleaseMessage, queue.MessageRow(d.Seq)).Int(d.Seq).Int(d.Token)

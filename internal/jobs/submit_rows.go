@@ -68,24 +68,21 @@ const rowBytes = 512
 // job has its own Err: a key used with another body refuses that job alone.
 func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) {
 	size := 0
-	var ahead []driver.Prefetch
-	key := ""
+	key, asks := "", false
 	for i := range jobs {
 		size += len(jobs[i].Input) + len(jobs[i].Metadata) + len(jobs[i].IdempotencyKey) + len(jobs[i].SessionID) + rowBytes
-		if jobs[i].IdempotencyKey != "" {
-			ahead = append(ahead, jobs[i].askMadeBefore())
-			key = cmp.Or(key, jobs[i].IdempotencyKey)
-		}
-		if jobs[i].SessionID != "" {
-			ahead = append(ahead, jobs[i].session().prefetchTurn())
-		}
+		key = cmp.Or(key, jobs[i].IdempotencyKey)
+		asks = asks || jobs[i].IdempotencyKey != "" || jobs[i].SessionID != ""
 	}
 	var tenant int64
 	if len(jobs) > 0 {
 		tenant = jobs[0].Tenant
 	}
-	o := db.Op{Stage: db.StageSubmit, Party: tenant, Rows: len(jobs), Numbers: len(jobs), Size: size, MorePrefetch: ahead, Key: key,
+	o := db.Op{Stage: db.StageSubmit, Party: tenant, Rows: len(jobs), Numbers: len(jobs), Size: size, Key: key,
 		Local: true, Interleaves: true}
+	if asks {
+		o.Asks = func() []driver.Prefetch { return prefetchesOf(jobs) }
+	}
 	return db.TransactIn(ctx, Key, s.writerFor(jobs), o, func(t *Tx) ([]Submitted, error) {
 		results := make([]Submitted, len(jobs))
 		for i := range jobs {
@@ -96,6 +93,19 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 		}
 		return results, nil
 	})
+}
+
+// prefetchesOf is what the submission of the jobs reads.
+func prefetchesOf(jobs []NewJob) (asks []driver.Prefetch) {
+	for i := range jobs {
+		if jobs[i].IdempotencyKey != "" {
+			asks = append(asks, jobs[i].prefetchMadeBefore())
+		}
+		if jobs[i].SessionID != "" {
+			asks = append(asks, jobs[i].session().prefetchTurn())
+		}
+	}
+	return asks
 }
 
 // AtOnce is how many jobs one call of Submit should store. A transaction takes all jobs of a
@@ -205,8 +215,8 @@ type madeBefore struct {
 
 const sqlMadeBefore = "SELECT i.body_hash, j.id, j.created_at FROM idempotency i LEFT JOIN jobs j ON j.seq = i.seq WHERE i.tenant = ? AND i.key = ?"
 
-// askMadeBefore reads what the job's idempotency key has made.
-func (j *NewJob) askMadeBefore() driver.Prefetch {
+// prefetchMadeBefore is what madeBefore asks.
+func (j *NewJob) prefetchMadeBefore() driver.Prefetch {
 	return driver.NewPrefetch(sqlMadeBefore, driver.RowName{Of: "idempotency", No: j.Tenant, ID: j.IdempotencyKey}).Int(j.Tenant).Text(j.IdempotencyKey)
 }
 

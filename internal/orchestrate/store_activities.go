@@ -160,7 +160,7 @@ type ActivityOutcome struct {
 func (s *Store) SettleActivity(ctx context.Context, a *ActivityItem, o ActivityOutcome) error {
 	what := db.Op{Stage: db.StageSettle, Numbers: 1, Size: len(o.Event.inline()), Local: true, Interleaves: true}
 	if o.Outcome != ActivityRetried {
-		what.Prefetch = a.askEnd()
+		what.Asks = func() []driver.Prefetch { return []driver.Prefetch{a.prefetchEnd()} }
 	}
 	_, err := db.TransactIn(ctx, key, s.Writer, what, func(t *tx) (struct{}, error) {
 		return struct{}{}, t.settleActivity(a, o)
@@ -199,6 +199,9 @@ func (t *tx) settleActivity(a *ActivityItem, o ActivityOutcome) error {
 // instance. 0: the queue was not read. For SQLite it is cheaper to look it up once for all
 // activities of a transaction.
 func (t *tx) endActivity(a *ActivityItem) (instanceQueue int64, err error) {
+	if !t.w.Shared() {
+		return 0, t.Prep(sqlEndActivity).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).Fenced()
+	}
 	found, err := t.Prep(sqlEndActivity).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).One(func(r driver.Row) { instanceQueue = r.Int(0) })
 	if err == nil && !found {
 		err = forebay.ErrLockLost

@@ -41,7 +41,7 @@ var AnyEnd = []forebay.OrchestrationStatus{forebay.OrchestrationCompleted, foreb
 // the statuses of replace. It is purged in the same transaction.
 func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace ...forebay.OrchestrationStatus) error {
 	operation := db.Op{Stage: db.StageSettle, Party: o.Tenant, Numbers: 2, Rows: 4, Size: len(o.Input.inline()) + len(o.Event.inline()),
-		Local: true, Interleaves: true, Prefetch: prefetchOrchestration(o.Tenant, o.ID)}
+		Local: true, Interleaves: true, Asks: func() []driver.Prefetch { return []driver.Prefetch{prefetchOrchestration(o.Tenant, o.ID)} }}
 	_, err := db.TransactIn(ctx, key, s.Writer, operation, func(t *tx) (struct{}, error) {
 		old, err := t.orchestrationOf(o.Tenant, o.ID)
 		if err != nil {
@@ -324,8 +324,12 @@ func (o orchestrationRef) changesNothing(does Effect) bool {
 // terminated. An event without effect is dropped.
 func (s *Store) SendOrchestration(ctx context.Context, g Signal) error {
 	operation := db.Op{Stage: db.StageSettle, Party: g.Tenant, Numbers: 1, Rows: 2, Size: len(g.Event.inline()),
-		Local: true, Interleaves: true, Prefetch: prefetchOrchestration(g.Tenant, g.ID)}
-	operation.Prefetch.Shared = g.Effect == NoEffect // it changes nothing that others read
+		Local: true, Interleaves: true}
+	operation.Asks = func() []driver.Prefetch {
+		ref := prefetchOrchestration(g.Tenant, g.ID)
+		ref.Shared = g.Effect == NoEffect // it changes nothing that others read
+		return []driver.Prefetch{ref}
+	}
 	_, err := db.TransactIn(ctx, key, s.Writer, operation, func(t *tx) (struct{}, error) {
 		o, err := t.existing(g.Tenant, g.ID)
 		switch {

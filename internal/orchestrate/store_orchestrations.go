@@ -224,8 +224,9 @@ const sqlHeldInstance = "SELECT pool, blobs FROM orchestration_turns WHERE insta
 // It runs after the activities that are settled in the same transaction: a dropped activity must
 // not be answered.
 func (s *Store) CompleteOrchestration(ctx context.Context, item *OrchestrationItem, r *OrchestrationResult) (orphans []string, err error) {
-	operation := db.Op{Stage: db.StageChange, Numbers: r.numbers(), Size: r.bytes(), Local: true, Interleaves: true,
-		Prefetch: driver.NewPrefetch(sqlHeldInstance, item.row()).Int(item.Instance).Int(item.Token)}
+	operation := db.Op{Stage: db.StageChange, Numbers: r.numbers(), Size: r.bytes(), Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
+		return []driver.Prefetch{driver.NewPrefetch(sqlHeldInstance, item.row()).Int(item.Instance).Int(item.Token)}
+	}}
 	return db.TransactIn(ctx, key, s.Writer, operation, func(t *tx) (orphans []string, err error) {
 		if r.Status.Terminal() && r.Status != forebay.OrchestrationCompleted {
 			if orphans, err = t.jobsOf(item.Instance); err != nil {

@@ -29,13 +29,14 @@ func bindActivityLocks(st driver.Statement, locks []activityLock) driver.Stateme
 	return st.Text(driver.ArrayOf(instances)).Text(driver.ArrayOf(events)).Text(driver.ArrayOf(tokens))
 }
 
-// sqlEndActivity removes an activity if its lock still holds, and returns the queue of its
-// instance. 0: that is looked up once for all activities of a transaction.
-var sqlEndActivity = driver.PrefetchForm("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ? RETURNING 0",
+// sqlEndActivity removes an activity if its lock still holds. Where it is prefetched, it returns
+// the queue of its instance.
+var sqlEndActivity = driver.PrefetchForm("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ?",
 	`DELETE FROM orchestration_activities o USING %s WHERE o.instance = ANY (ARRAY[x.p1]) AND o.event_id = x.p2 AND o.token = x.p3
 RETURNING x.p1, x.p2, x.p3, (SELECT t.pool FROM orchestration_turns t WHERE t.instance = o.instance)`)
 
-func (a *ActivityItem) askEnd() driver.Prefetch {
+// prefetchEnd is what endActivity asks.
+func (a *ActivityItem) prefetchEnd() driver.Prefetch {
 	q := driver.NewPrefetch(sqlEndActivity, driver.RowName{Of: "orchestration_activities", No: a.Token}).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token)
 	q.Write = true
 	return q

@@ -37,10 +37,12 @@ const webhookPatience = 5 * 24 * time.Hour
 func (s *Store) SettleWebhook(ctx context.Context, queueID int64, l queue.Lock, o WebhookOutcome) (disabled bool, err error) {
 	subqueue := queue.SubqueueOf(queueID, queue.SubqueueMain)
 	operation := bus.Settling(subqueue, l)
-	ended := driver.NewPrefetch(sqlEndedHook, driver.RowName{Of: "webhooks", No: queueID}).Int(queueID)
-	ended.Shared = true // it is read once in a transaction
-	operation.MorePrefetch = append(operation.MorePrefetch, ended,
-		driver.NewPrefetch(sqlEndedDelivery, queue.MessageRow(l.Seq)).Int(queueID).Int(l.Seq).Int(l.Token))
+	settling := operation.Asks
+	operation.Asks = func() []driver.Prefetch {
+		ended := driver.NewPrefetch(sqlEndedHook, driver.RowName{Of: "webhooks", No: queueID}).Int(queueID)
+		ended.Shared = true // it is read once in a transaction
+		return append(settling(), ended, driver.NewPrefetch(sqlEndedDelivery, queue.MessageRow(l.Seq)).Int(queueID).Int(l.Seq).Int(l.Token))
+	}
 	operation.Numbers = 1 // if it is dead-lettered and sent on
 	return db.TransactIn(ctx, key, s.Writer, operation, func(t *tx) (bool, error) {
 		m, err := t.Held(subqueue, l, nil)

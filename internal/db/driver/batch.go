@@ -5,6 +5,9 @@ type PipelineQuery struct {
 	SQL   string
 	Bind  func(Statement) Statement // nil: there are no parameters
 	OnRow func(Row)                 // nil: nobody needs the rows
+	// Skip is asked where statements run one after the other: whether the answers before make this
+	// one needless. nil: never.
+	Skip func() bool
 }
 
 // Run runs the statement alone.

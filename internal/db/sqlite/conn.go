@@ -98,6 +98,9 @@ func (c *Conn) Alone(f func() error) error { return f() }
 
 func (c *Conn) RunPipeline(questions []driver.PipelineQuery) error {
 	for _, q := range questions {
+		if q.Skip != nil && q.Skip() {
+			continue
+		}
 		if err := q.Run(driver.Conn{Driver: c}); err != nil {
 			return err
 		}
