@@ -45,7 +45,7 @@ func TestOldJobsArePurged(t *testing.T) {
 const aMonth = `
 UPDATE jobs SET created_at = created_at - 2592000000;
 UPDATE outcomes SET completed_at = completed_at - 2592000000;
-UPDATE messages SET visible = visible - 2592000000;
+UPDATE messages SET visible_at = visible_at - 2592000000;
 DELETE FROM counters WHERE name = 'turn/purge'`
 
 func testOldJobsArePurged(t *testing.T, database string, run func(script string)) {

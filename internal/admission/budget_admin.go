@@ -99,7 +99,7 @@ type BudgetRow struct {
 }
 
 const sqlBudgetRows = "SELECT " + budgetColumns + `, b.updated_at, b.set_by, t.name,
-  (SELECT count(*) FROM budget_waits w JOIN messages g ON g.seq = w.seq WHERE w.budget = b.no AND g.waiting = 'budget' AND g.token IS NULL AND g.visible + 0 > ?3)
+  (SELECT count(*) FROM budget_waits w JOIN messages g ON g.seq = w.seq WHERE w.budget = b.no AND g.waiting = 'budget' AND g.lock_token IS NULL AND g.visible_at + 0 > ?3)
 FROM tenants t JOIN budgets b ON b.tenant = t.no` + budgetSpending + `WHERE (?4 = '' OR t.name = ?4) AND CASE WHEN b.key_id = '' THEN 0 ELSE 1 END = ?5 ORDER BY t.name, b.key_id LIMIT ?6 + 0`
 
 // MaxBudgetRows bounds what is shown at once: so many budgets of tenants, and of keys.

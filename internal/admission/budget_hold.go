@@ -66,13 +66,13 @@ func readHolds(st driver.Statement) (list []Held, err error) {
 
 const (
 	heldColumns  = "SELECT budget, at, tokens, cost, lost FROM budget_holds WHERE "
-	sqlHolds     = heldColumns + "seq = ? AND token = ?"
+	sqlHolds     = heldColumns + "seq = ? AND lock_token = ?"
 	sqlLiveHolds = heldColumns + "seq = ? AND lost = 0"
 )
 
 var (
-	sqlEndHolds = driver.BatchForm("DELETE FROM budget_holds WHERE seq = ? AND token = ?",
-		"DELETE FROM budget_holds h USING %s WHERE h.seq = ANY (ARRAY[p1]) AND h.token = p2")
+	sqlEndHolds = driver.BatchForm("DELETE FROM budget_holds WHERE seq = ? AND lock_token = ?",
+		"DELETE FROM budget_holds h USING %s WHERE h.seq = ANY (ARRAY[p1]) AND h.lock_token = p2")
 	sqlLoseHolds = driver.BatchForm("UPDATE budget_holds SET lost = 1 WHERE seq = ? AND lost = 0",
 		"UPDATE budget_holds h SET lost = 1 FROM %s WHERE h.seq = ANY (ARRAY[p1]) AND h.lost = 0")
 )
@@ -153,8 +153,8 @@ var tidied = []struct {
 }{
 	{"SELECT seq, 0, 0 FROM budget_waits WHERE until <= ? LIMIT ? + 0",
 		"DELETE FROM budget_waits WHERE seq = ?2 AND until <= ?1 AND ?3 + ?4 = 0", 0},
-	{"SELECT seq, token, budget FROM budget_holds WHERE lost = 1 AND at <= ? LIMIT ? + 0",
-		"DELETE FROM budget_holds WHERE seq = ?2 AND token = ?3 AND budget = ?4 AND lost = 1 AND at <= ?1", keepLostHolds},
+	{"SELECT seq, lock_token, budget FROM budget_holds WHERE lost = 1 AND at <= ? LIMIT ? + 0",
+		"DELETE FROM budget_holds WHERE seq = ?2 AND lock_token = ?3 AND budget = ?4 AND lost = 1 AND at <= ?1", keepLostHolds},
 	{"SELECT budget, period, starts_at FROM spending WHERE starts_at <= ? LIMIT ? + 0",
 		"DELETE FROM spending WHERE budget = ?2 AND period = ?3 AND starts_at = ?4 AND starts_at <= ?1", keepSpending},
 }

@@ -20,8 +20,8 @@ func TestTidyBudgetsInSmallSteps(t *testing.T) {
 					at = i
 				}
 				for _, sql := range []string{
-					"INSERT INTO budget_waits (seq, budget, rank, key_id, until, tokens, cost) VALUES (?1, 1, 1, '', ?2, 0, 0)",
-					"INSERT INTO budget_holds (seq, token, budget, at, tokens, cost, lost) VALUES (?1, 1, 1, ?2, 0, 0, 1)",
+					"INSERT INTO budget_waits (seq, budget, flow, key_id, until, tokens, cost) VALUES (?1, 1, 1, '', ?2, 0, 0)",
+					"INSERT INTO budget_holds (seq, lock_token, budget, at, tokens, cost, lost) VALUES (?1, 1, 1, ?2, 0, 0, 1)",
 					"INSERT INTO spending (budget, period, starts_at, tokens, cost, held_tokens, held_cost, told) VALUES (?1, 0, ?2, 0, 0, 0, 0, 0)",
 				} {
 					if err := t.Prep(sql).Int(i).Int(at).Exec(); err != nil {

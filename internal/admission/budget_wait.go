@@ -15,12 +15,12 @@ const (
 	maxResumed = 256
 )
 
-var SQLPark = driver.BatchForm("UPDATE messages SET visible = ?, waiting = 'budget' WHERE seq = ?",
-	"UPDATE messages m SET visible = p1, waiting = 'budget' FROM %s WHERE m.seq = ANY (ARRAY[p2])")
+var SQLPark = driver.BatchForm("UPDATE messages SET visible_at = ?, waiting = 'budget' WHERE seq = ?",
+	"UPDATE messages m SET visible_at = p1, waiting = 'budget' FROM %s WHERE m.seq = ANY (ARRAY[p2])")
 
 const SQLWait = `
-INSERT INTO budget_waits (seq, budget, rank, key_id, until, tokens, cost) VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (seq) DO UPDATE SET budget = excluded.budget, rank = excluded.rank, key_id = excluded.key_id, until = excluded.until,
+INSERT INTO budget_waits (seq, budget, flow, key_id, until, tokens, cost) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (seq) DO UPDATE SET budget = excluded.budget, flow = excluded.flow, key_id = excluded.key_id, until = excluded.until,
   tokens = excluded.tokens, cost = excluded.cost`
 
 // wait is a job that waits for a budget.
@@ -33,8 +33,8 @@ type wait struct {
 }
 
 const sqlWaits = `
-SELECT w.seq, w.key_id, m.lane, m.rank, w.tokens, w.cost FROM budget_waits w JOIN messages m ON m.seq = w.seq
-WHERE w.budget = ? AND m.waiting = 'budget' AND m.token IS NULL AND m.visible + 0 > ? ORDER BY w.rank, w.seq LIMIT ? + 0`
+SELECT w.seq, w.key_id, m.subqueue, m.flow, w.tokens, w.cost FROM budget_waits w JOIN messages m ON m.seq = w.seq
+WHERE w.budget = ? AND m.waiting = 'budget' AND m.lock_token IS NULL AND m.visible_at + 0 > ? ORDER BY w.flow, w.seq LIMIT ? + 0`
 
 // ResumeWaiting makes jobs visible for which there is room now.
 func (t *Tx) ResumeWaiting() error {
@@ -123,13 +123,13 @@ func (t *Tx) sweepWaits() error {
 }
 
 const (
-	waitingFor   = " FROM budget_waits w JOIN messages m ON m.seq = w.seq WHERE w.budget = ? AND m.waiting = 'budget' AND m.token IS NULL"
-	sqlResumeAll = "UPDATE messages SET visible = ?, waiting = NULL WHERE seq IN (SELECT w.seq" + waitingFor + ")"
+	waitingFor   = " FROM budget_waits w JOIN messages m ON m.seq = w.seq WHERE w.budget = ? AND m.waiting = 'budget' AND m.lock_token IS NULL"
+	sqlResumeAll = "UPDATE messages SET visible_at = ?, waiting = NULL WHERE seq IN (SELECT w.seq" + waitingFor + ")"
 )
 
 // resumeAll makes all jobs visible that wait for a budget without limits.
 func (t *Tx) resumeAll(b *Budget) error {
-	err := t.Prep("SELECT DISTINCT m.lane, m.rank" + waitingFor).Int(b.No).Each(func(r driver.Row) error {
+	err := t.Prep("SELECT DISTINCT m.subqueue, m.flow" + waitingFor).Int(b.No).Each(func(r driver.Row) error {
 		t.W.Jobs.Released(t.Tx, queue.Subqueue(r.Int(0)), r.Int(1), t.Now)
 		return nil
 	})
@@ -166,7 +166,7 @@ func (t *Tx) resume(b *Budget, w wait) error {
 	for _, other := range list {
 		other.Tentative = other.Tentative.Plus(w.need)
 	}
-	if err := t.Prep("UPDATE messages SET visible = ?, waiting = NULL WHERE seq = ?").Int(t.Now).Int(w.seq).Exec(); err != nil {
+	if err := t.Prep("UPDATE messages SET visible_at = ?, waiting = NULL WHERE seq = ?").Int(t.Now).Int(w.seq).Exec(); err != nil {
 		return err
 	}
 	t.W.Jobs.Released(t.Tx, w.subqueue, w.rank, t.Now, w.seq)

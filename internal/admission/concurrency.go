@@ -35,7 +35,7 @@ func DeploymentResource(name string) string { return "deployment/" + name }
 // tables' sizes.
 const sqlSlots = `
 SELECT holder, 0, count(until), coalesce(min(until), 0), count(*)
-FROM (SELECT s.holder, (SELECT m.visible FROM messages m WHERE m.seq = s.seq AND m.token = s.token AND m.visible + 0 > ?) AS until FROM slots s) x
+FROM (SELECT s.holder, (SELECT m.visible_at FROM messages m WHERE m.seq = s.seq AND m.lock_token = s.lock_token AND m.visible_at + 0 > ?) AS until FROM slots s) x
 GROUP BY holder
 UNION ALL
 SELECT 'tenant/' || CAST(no AS TEXT), concurrency, 0, 0, 0 FROM tenants WHERE concurrency IS NOT NULL`
@@ -59,7 +59,7 @@ func readConcurrency(c driver.Conn, now int64) (use map[string]*ConcurrencyUse, 
 // maxLeftSlots is how many rows that count for nothing are left lying.
 const maxLeftSlots = 256
 
-const sqlSweepSlots = "DELETE FROM slots WHERE coalesce((SELECT m.seq FROM messages m WHERE m.seq = slots.seq AND m.token = slots.token), 0) = 0"
+const sqlSweepSlots = "DELETE FROM slots WHERE coalesce((SELECT m.seq FROM messages m WHERE m.seq = slots.seq AND m.lock_token = slots.lock_token), 0) = 0"
 
 // ConcurrencyOf returns what a resource has in use.
 func (t *Tx) ConcurrencyOf(holder string) (*ConcurrencyUse, error) {
@@ -119,10 +119,10 @@ func (t *Tx) ConcurrencyFreed(tenant int64) {
 
 // Those that are under way already count from now on.
 const sqlSlotsUnderWay = `
-INSERT INTO slots (seq, token, holder) SELECT seq, token, ?1 FROM messages
-WHERE lane IN (SELECT no * 4 FROM queues WHERE kind = 'jobs' UNION ALL SELECT no * 4 + 1 FROM queues WHERE kind = 'jobs')
-  AND rank >= ?2 * 1024 AND rank < (?2 + 1) * 1024 AND visible > ?3 AND token IS NOT NULL
-ON CONFLICT (seq, token, holder) DO NOTHING`
+INSERT INTO slots (seq, lock_token, holder) SELECT seq, lock_token, ?1 FROM messages
+WHERE subqueue IN (SELECT no * 4 FROM queues WHERE kind = 'jobs' UNION ALL SELECT no * 4 + 1 FROM queues WHERE kind = 'jobs')
+  AND flow >= ?2 * 1024 AND flow < (?2 + 1) * 1024 AND visible_at > ?3 AND lock_token IS NOT NULL
+ON CONFLICT (seq, lock_token, holder) DO NOTHING`
 
 // SetConcurrency caps how many calls for a tenant's jobs may be under way at once; 0: it is not
 // capped.

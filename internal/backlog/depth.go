@@ -31,14 +31,14 @@ const longestLock = 5 * time.Minute
 // Counts of one flow. Each part reads along the index and stops at the limit ?5, so that a
 // backlog of any length costs the same. Rows are read only where their time is within a lock's.
 const sqlDepth = `
-SELECT (SELECT count(*) FROM (SELECT m.visible FROM messages m
-    WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3 ORDER BY m.visible LIMIT ?5 + 0) x),
-  (SELECT m.visible FROM messages m
-    WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3 ORDER BY m.visible LIMIT 1),
-  (SELECT count(*) FROM (SELECT m.visible FROM messages m
-    WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible > ?3 ORDER BY m.visible LIMIT ?5 + 0) x),
-  (SELECT count(x.token) FROM (SELECT m.token FROM messages m
-    WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible > ?3 AND m.visible <= ?4 ORDER BY m.visible LIMIT ?5 + 0) x)`
+SELECT (SELECT count(*) FROM (SELECT m.visible_at FROM messages m
+    WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3 ORDER BY m.visible_at LIMIT ?5 + 0) x),
+  (SELECT m.visible_at FROM messages m
+    WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3 ORDER BY m.visible_at LIMIT 1),
+  (SELECT count(*) FROM (SELECT m.visible_at FROM messages m
+    WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at > ?3 ORDER BY m.visible_at LIMIT ?5 + 0) x),
+  (SELECT count(x.lock_token) FROM (SELECT m.lock_token FROM messages m
+    WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at > ?3 AND m.visible_at <= ?4 ORDER BY m.visible_at LIMIT ?5 + 0) x)`
 
 // maxDepthFlows bounds the flows of a subqueue that are counted.
 const maxDepthFlows = 1000
@@ -98,8 +98,8 @@ var jobSubqueues = []queue.SubqueueKind{queue.SubqueueMain, queue.SubqueueRetry,
 
 // sqlTenantFlows is flows.SQLList for the flows of subqueue ?1 from ?2 on and below ?3.
 const sqlTenantFlows = `
-WITH RECURSIVE l(line) AS (SELECT min(rank) FROM messages WHERE lane = ?1 AND rank >= ?2 AND rank < ?3
-  UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank > l.line AND m.rank < ?3) FROM l WHERE l.line IS NOT NULL)
+WITH RECURSIVE l(line) AS (SELECT min(flow) FROM messages WHERE subqueue = ?1 AND flow >= ?2 AND flow < ?3
+  UNION ALL SELECT (SELECT min(m.flow) FROM messages m WHERE m.subqueue = ?1 AND m.flow > l.line AND m.flow < ?3) FROM l WHERE l.line IS NOT NULL)
 SELECT line FROM l WHERE line IS NOT NULL`
 
 // depthFlows returns the first flows, which are to be counted.

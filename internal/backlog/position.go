@@ -69,7 +69,7 @@ const (
 )
 
 // A message that becomes visible after now is ahead of a later one unless it is locked.
-const sqlNotLocked = " AND (m.visible <= ?%d OR m.token IS NULL)"
+const sqlNotLocked = " AND (m.visible_at <= ?%d OR m.lock_token IS NULL)"
 
 // Jobs ahead in the job's own flow. The two parts are for jobs ready earlier and in the same
 // millisecond, since any number can be ready then. The last column is the largest number near the
@@ -80,12 +80,12 @@ var (
 )
 
 func aheadInFlow(and string) string {
-	const line = "FROM messages m WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible > ?3 AND m.visible "
+	const line = "FROM messages m WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at > ?3 AND m.visible_at "
 	return `
 SELECT a.n + b.n, CASE WHEN a.lowest < b.lowest OR b.lowest IS NULL THEN a.lowest ELSE b.lowest END, CASE WHEN a.n = ?6 OR b.n = ?6 THEN 1 ELSE 0 END,
-  (SELECT max(seq) FROM (SELECT m.seq ` + line + "< ?4" + and + ` ORDER BY m.visible DESC LIMIT 16) x)
-FROM (SELECT count(*) AS n, min(seq) AS lowest FROM (SELECT m.seq ` + line + "< ?4" + and + ` ORDER BY m.visible LIMIT ?6 + 0) x) a,
-  (SELECT count(*) AS n, min(seq) AS lowest FROM (SELECT m.seq ` + line + "= ?4" + and + ` ORDER BY m.visible LIMIT ?6 + 0) x WHERE seq < ?5) b`
+  (SELECT max(seq) FROM (SELECT m.seq ` + line + "< ?4" + and + ` ORDER BY m.visible_at DESC LIMIT 16) x)
+FROM (SELECT count(*) AS n, min(seq) AS lowest FROM (SELECT m.seq ` + line + "< ?4" + and + ` ORDER BY m.visible_at LIMIT ?6 + 0) x) a,
+  (SELECT count(*) AS n, min(seq) AS lowest FROM (SELECT m.seq ` + line + "= ?4" + and + ` ORDER BY m.visible_at LIMIT ?6 + 0) x WHERE seq < ?5) b`
 }
 
 // sqlGoesBefore is a time. Jobs of another flow of the tenant that are ready by then go before
@@ -102,8 +102,8 @@ const sqlPausedTenants = "(SELECT no FROM tenants WHERE paused <> 0)"
 // and some others. Each step skips to the class's first flow of the same tenant or the next one.
 // There are ?5 steps at most.
 var sqlFlowsOfClass = fmt.Sprintf(`
-WITH RECURSIVE l(line, n) AS (SELECT min(rank), 1 FROM messages WHERE lane = ?1 AND rank >= ?3 AND rank < ?4
-  UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank < ?4 AND m.rank >= CASE
+WITH RECURSIVE l(line, n) AS (SELECT min(flow), 1 FROM messages WHERE subqueue = ?1 AND flow >= ?3 AND flow < ?4
+  UNION ALL SELECT (SELECT min(m.flow) FROM messages m WHERE m.subqueue = ?1 AND m.flow < ?4 AND m.flow >= CASE
     WHEN %[1]s < %[2]s THEN l.line - l.line %% %[3]d + %[2]s * %[4]d
     WHEN %[1]s > %[2]s THEN l.line - l.line %% %[3]d + %[3]d + %[2]s * %[4]d
     ELSE l.line + 1 END), n + 1
@@ -114,18 +114,18 @@ var (
 SELECT line, n, CASE WHEN ` + flows.SQLTenantOf("line") + " IN " + sqlPausedTenants + " THEN 1 ELSE 0 END FROM l WHERE line IS NOT NULL"
 	// Of the job's own tenant these count what goes before it, of other tenants all that is ready
 	// then.
-	sqlAheadOfOwn         = aheadInFlows("m.visible <= "+sqlGoesBefore("l.line", "?6", "?9", "?10"), "")
-	sqlAheadOfOwnLater    = aheadInFlows("m.visible <= "+sqlGoesBefore("l.line", "?6", "?9", "?10"), fmt.Sprintf(sqlNotLocked, 11))
-	sqlAheadOfOthers      = aheadInFlows("m.visible <= ?6", "")
-	sqlAheadOfOthersLater = aheadInFlows("m.visible <= ?6", fmt.Sprintf(sqlNotLocked, 9))
+	sqlAheadOfOwn         = aheadInFlows("m.visible_at <= "+sqlGoesBefore("l.line", "?6", "?9", "?10"), "")
+	sqlAheadOfOwnLater    = aheadInFlows("m.visible_at <= "+sqlGoesBefore("l.line", "?6", "?9", "?10"), fmt.Sprintf(sqlNotLocked, 11))
+	sqlAheadOfOthers      = aheadInFlows("m.visible_at <= ?6", "")
+	sqlAheadOfOthersLater = aheadInFlows("m.visible_at <= ?6", fmt.Sprintf(sqlNotLocked, 9))
 )
 
 // aheadInFlows counts what became ready after ?7 and until ?6, up to ?8 in each flow.
 func aheadInFlows(before, and string) string {
-	within := "FROM messages m WHERE m.lane = ?1 AND m.rank = l.line AND m.visible > ?7 AND m.visible <= ?6 AND " + before + and
+	within := "FROM messages m WHERE m.subqueue = ?1 AND m.flow = l.line AND m.visible_at > ?7 AND m.visible_at <= ?6 AND " + before + and
 	return sqlFlowsOfClass + `
-SELECT line, (SELECT count(*) FROM (SELECT m.visible ` + within + ` ORDER BY m.visible LIMIT ?8 + 0) x),
-  (SELECT m.seq ` + within + ` ORDER BY m.visible LIMIT 1)
+SELECT line, (SELECT count(*) FROM (SELECT m.visible_at ` + within + ` ORDER BY m.visible_at LIMIT ?8 + 0) x),
+  (SELECT m.seq ` + within + ` ORDER BY m.visible_at LIMIT 1)
 FROM l WHERE line IS NOT NULL AND line <> ?2 AND ` + flows.SQLClassOf("line") + " = " + flows.SQLClassOf("?2")
 }
 
@@ -134,11 +134,11 @@ FROM l WHERE line IS NOT NULL AND line <> ?2 AND ` + flows.SQLClassOf("line") + 
 // in turns.
 var sqlAheadBySample = fmt.Sprintf(`
 WITH RECURSIVE s(i) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT i + 1 FROM s WHERE i < %d),
-found(rank) AS MATERIALIZED (SELECT (SELECT m.rank FROM messages m WHERE m.seq = ?8 + s.i * ?9 + (s.i * 2654435761) %% ?9 AND m.lane = ?1
-    AND m.visible > ?6 AND m.visible <= ?3 AND (%s <> %s OR m.visible <= %s) AND (m.rank <> ?2 OR m.visible < ?4 OR m.visible = ?4 AND m.seq < ?10)
+found(flow) AS MATERIALIZED (SELECT (SELECT m.flow FROM messages m WHERE m.seq = ?8 + s.i * ?9 + (s.i * 2654435761) %% ?9 AND m.subqueue = ?1
+    AND m.visible_at > ?6 AND m.visible_at <= ?3 AND (%s <> %s OR m.visible_at <= %s) AND (m.flow <> ?2 OR m.visible_at < ?4 OR m.visible_at = ?4 AND m.seq < ?10)
     AND %s = %s`+fmt.Sprintf(sqlNotLocked, 7)+`) FROM s)
-SELECT rank, count(*) FROM found WHERE rank IS NOT NULL AND %s NOT IN %s GROUP BY rank`,
-	samples-1, flows.SQLTenantOf("m.rank"), flows.SQLTenantOf("?2"), sqlGoesBefore("m.rank", "?3", "?4", "?5"), flows.SQLClassOf("m.rank"), flows.SQLClassOf("?2"), flows.SQLTenantOf("rank"), sqlPausedTenants)
+SELECT flow, count(*) FROM found WHERE flow IS NOT NULL AND %s NOT IN %s GROUP BY flow`,
+	samples-1, flows.SQLTenantOf("m.flow"), flows.SQLTenantOf("?2"), sqlGoesBefore("m.flow", "?3", "?4", "?5"), flows.SQLClassOf("m.flow"), flows.SQLClassOf("?2"), flows.SQLTenantOf("flow"), sqlPausedTenants)
 
 // Position returns how many jobs go before a waiting one: now if it is ready, else when it
 // becomes ready. It counts up to limit jobs in the job's own flow, about as many in its tenant's
@@ -368,7 +368,7 @@ func (w *counter) unaffordable() (never bool, err error) {
 
 const (
 	sqlRunning = `
-SELECT locked_at FROM (SELECT (SELECT m.locked_at FROM messages m WHERE m.seq = s.seq AND m.token = s.token AND m.visible > ?) AS locked_at
+SELECT locked_at FROM (SELECT (SELECT m.locked_at FROM messages m WHERE m.seq = s.seq AND m.lock_token = s.lock_token AND m.visible_at > ?) AS locked_at
   FROM slots s WHERE s.holder = ?) x WHERE locked_at IS NOT NULL ORDER BY locked_at`
 	sqlDuration = `
 SELECT count(*), coalesce(CAST(sum(a.finished_at - a.started_at) AS BIGINT), 0)

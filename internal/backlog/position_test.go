@@ -57,7 +57,7 @@ func TestPositionVisitsFewFlows(t *testing.T) {
 		// class 1.
 		_, err = db.TransactIn(t.Context(), admission.Key, s.db.Writer, db.Op{Stage: db.StageChange}, func(tx *admission.Tx) (struct{}, error) {
 			now = tx.Now
-			return struct{}{}, tx.Prep("INSERT INTO messages (seq, lane, rank, visible, size) WITH RECURSIVE c(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM c WHERE i < ?3)" +
+			return struct{}{}, tx.Prep("INSERT INTO messages (seq, subqueue, flow, visible_at, size) WITH RECURSIVE c(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM c WHERE i < ?3)" +
 				" SELECT i, ?1 + 0, (1 + i % 700) * 1024 + CASE WHEN i % 2 = 0 THEN 16 ELSE 32 + i % 40 * 16 END + i / 700 % 10, ?2 - 14000 + i, 1 FROM c").Int(subqueue).Int(now).Int(jobs).Exec()
 		})
 		if err != nil {

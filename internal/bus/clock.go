@@ -24,27 +24,27 @@ WHERE seq > ?2 AND seq <= ?3 AND enqueued_at > ?1`
 	// now is safe: whoever processes it checks.
 	sqlDueAhead = `
 UPDATE bodies SET due_at = ?1 WHERE seq > ?2 AND seq <= ?3 AND due_at > ?1 AND (expires_at IS NULL OR due_at <> expires_at)
-  AND EXISTS (SELECT 1 FROM messages m WHERE m.seq = bodies.seq AND m.rank <> 1)`
+  AND EXISTS (SELECT 1 FROM messages m WHERE m.seq = bodies.seq AND m.flow <> 1)`
 
 	// A message whose sender was to copy it, or that was postponed, is scheduled for that time or
 	// earlier.
 	sqlPutOffAhead = `
 UPDATE bodies SET due_at = CASE WHEN scheduled_at > ?1 THEN scheduled_at ELSE ?1 END
 WHERE seq > ?2 AND seq <= ?3 AND due_at > ?1 + 10000 AND (scheduled_at IS NULL OR due_at > scheduled_at)
-  AND EXISTS (SELECT 1 FROM messages m WHERE m.seq = bodies.seq AND m.rank = 1)`
+  AND EXISTS (SELECT 1 FROM messages m WHERE m.seq = bodies.seq AND m.flow = 1)`
 
 	// Plain messages are invisible only while they are scheduled, which is another rank, or wait
 	// for the next try of a webhook.
 	sqlPlainAhead = `
-UPDATE messages SET visible = ?1 WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 AND token IS NULL AND rank = 0
+UPDATE messages SET visible_at = ?1 WHERE seq > ?2 AND seq <= ?3 AND visible_at > ?1 AND lock_token IS NULL AND flow = 0
   AND EXISTS (SELECT 1 FROM bodies b WHERE b.seq = messages.seq)
-  AND (lane NOT IN (SELECT w.queue * 4 FROM webhooks w)
-    OR lane IN (SELECT w.queue * 4 FROM webhooks w WHERE EXISTS (SELECT 1 FROM webhook_tries d WHERE d.queue = w.queue AND d.at > ?1)))`
+  AND (subqueue NOT IN (SELECT w.queue * 4 FROM webhooks w)
+    OR subqueue IN (SELECT w.queue * 4 FROM webhooks w WHERE EXISTS (SELECT 1 FROM webhook_tries d WHERE d.queue = w.queue AND d.at > ?1)))`
 
 	sqlSessionsAhead = `
-UPDATE sessions SET visible = CASE WHEN token IS NULL THEN ?1 ELSE ?1 + 300000 END,
-  locked_until = CASE WHEN token IS NULL THEN NULL ELSE ?1 + 300000 END
-WHERE no > ?2 AND no <= ?3 AND visible > ?1 + CASE WHEN token IS NULL THEN 0 ELSE 300000 END`
+UPDATE sessions SET visible_at = CASE WHEN lock_token IS NULL THEN ?1 ELSE ?1 + 300000 END,
+  locked_until = CASE WHEN lock_token IS NULL THEN NULL ELSE ?1 + 300000 END
+WHERE no > ?2 AND no <= ?3 AND visible_at > ?1 + CASE WHEN lock_token IS NULL THEN 0 ELSE 300000 END`
 
 	sqlIdleAhead     = "UPDATE queues SET delete_at = ?1 + idle + idle / 60 WHERE delete_at > ?1 + idle + idle / 60"
 	sqlQueueDueAhead = "UPDATE queues SET due_at = ?1 WHERE due_at > ?1"

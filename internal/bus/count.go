@@ -25,23 +25,23 @@ func CountLimitOf(listed int) int64 {
 // The messages of each subqueue by state. Each part reads the index of messages and stops at the
 // limit ?3: active and locked messages without sessions, scheduled ones, then those of sessions.
 const sqlMessageCounts = `
-SELECT lane % 4, count(*),
-  count(*) FILTER (WHERE rank <> 1 AND until <= ?2),
-  count(*) FILTER (WHERE rank = 1),
-  count(*) FILTER (WHERE until > ?2 AND rank <> 1),
-  min(CASE WHEN rank <> 1 AND until <= ?2 THEN since END)
-FROM (SELECT bounded_row.lane, bounded_row.rank, CASE WHEN bounded_row.token IS NULL THEN 0 WHEN bounded_row.rank < 16 THEN bounded_row.visible
-    ELSE coalesce((SELECT s.locked_until FROM sessions s WHERE s.no = bounded_row.rank - 16), 0) END AS until,
-    CASE WHEN bounded_row.rank < 16 THEN bounded_row.visible ELSE (SELECT b.enqueued_at FROM bodies b WHERE b.seq = bounded_row.seq) END AS since
+SELECT subqueue % 4, count(*),
+  count(*) FILTER (WHERE flow <> 1 AND until <= ?2),
+  count(*) FILTER (WHERE flow = 1),
+  count(*) FILTER (WHERE until > ?2 AND flow <> 1),
+  min(CASE WHEN flow <> 1 AND until <= ?2 THEN since END)
+FROM (SELECT bounded_row.subqueue, bounded_row.flow, CASE WHEN bounded_row.lock_token IS NULL THEN 0 WHEN bounded_row.flow < 16 THEN bounded_row.visible_at
+    ELSE coalesce((SELECT s.locked_until FROM sessions s WHERE s.no = bounded_row.flow - 16), 0) END AS until,
+    CASE WHEN bounded_row.flow < 16 THEN bounded_row.visible_at ELSE (SELECT b.enqueued_at FROM bodies b WHERE b.seq = bounded_row.seq) END AS since
   FROM (
-    SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 AND rank = 0 AND visible <= ?2 ORDER BY visible LIMIT ?3 + 0) bounded_active
-    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 AND rank = 0 AND visible > ?2 ORDER BY visible LIMIT ?3 + 0) bounded_locked
-    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 AND rank = 1 ORDER BY visible LIMIT ?3 + 0) bounded_scheduled
-    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 AND rank > 1 ORDER BY rank LIMIT ?3 + 0) bounded_of_sessions
-    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 + 1 ORDER BY rank, visible LIMIT ?3 + 0) bounded_deferred
-    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 + 2 ORDER BY rank, visible LIMIT ?3 + 0) bounded_dead
-    UNION ALL SELECT * FROM (SELECT seq, lane, rank, visible, token FROM messages WHERE lane = ?1 + 3 ORDER BY rank, visible LIMIT ?3 + 0) bounded_deferred_dead) bounded_row) bounded
-GROUP BY lane % 4`
+    SELECT * FROM (SELECT seq, subqueue, flow, visible_at, lock_token FROM messages WHERE subqueue = ?1 AND flow = 0 AND visible_at <= ?2 ORDER BY visible_at LIMIT ?3 + 0) bounded_active
+    UNION ALL SELECT * FROM (SELECT seq, subqueue, flow, visible_at, lock_token FROM messages WHERE subqueue = ?1 AND flow = 0 AND visible_at > ?2 ORDER BY visible_at LIMIT ?3 + 0) bounded_locked
+    UNION ALL SELECT * FROM (SELECT seq, subqueue, flow, visible_at, lock_token FROM messages WHERE subqueue = ?1 AND flow = 1 ORDER BY visible_at LIMIT ?3 + 0) bounded_scheduled
+    UNION ALL SELECT * FROM (SELECT seq, subqueue, flow, visible_at, lock_token FROM messages WHERE subqueue = ?1 AND flow > 1 ORDER BY flow LIMIT ?3 + 0) bounded_of_sessions
+    UNION ALL SELECT * FROM (SELECT seq, subqueue, flow, visible_at, lock_token FROM messages WHERE subqueue = ?1 + 1 ORDER BY flow, visible_at LIMIT ?3 + 0) bounded_deferred
+    UNION ALL SELECT * FROM (SELECT seq, subqueue, flow, visible_at, lock_token FROM messages WHERE subqueue = ?1 + 2 ORDER BY flow, visible_at LIMIT ?3 + 0) bounded_dead
+    UNION ALL SELECT * FROM (SELECT seq, subqueue, flow, visible_at, lock_token FROM messages WHERE subqueue = ?1 + 3 ORDER BY flow, visible_at LIMIT ?3 + 0) bounded_deferred_dead) bounded_row) bounded
+GROUP BY subqueue % 4`
 
 // MessageCounts counts a queue's messages, up to limit of each kind.
 func (s *Store) MessageCounts(ctx context.Context, q MessageQueue, limit int64) (counts MessageCounts, err error) {

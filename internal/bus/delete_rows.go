@@ -11,9 +11,9 @@ import (
 )
 
 const sqlOldest = `
-SELECT b.seq, b.enqueued_at, CASE WHEN m.rank IN (1, 2) OR m.lane <> b.lane THEN 0 WHEN m.token IS NULL THEN 1 WHEN m.rank < 16 AND m.visible <= ?2 THEN 1
-  WHEN m.rank >= 16 AND (SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16) <= ?2 THEN 1 ELSE 0 END
-FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.lane = ?1 AND b.seq > ?3 ORDER BY b.seq LIMIT ?4 + 0`
+SELECT b.seq, b.enqueued_at, CASE WHEN m.flow IN (1, 2) OR m.subqueue <> b.subqueue THEN 0 WHEN m.lock_token IS NULL THEN 1 WHEN m.flow < 16 AND m.visible_at <= ?2 THEN 1
+  WHEN m.flow >= 16 AND (SELECT s.locked_until FROM sessions s WHERE s.no = m.flow - 16) <= ?2 THEN 1 ELSE 0 END
+FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.subqueue = ?1 AND b.seq > ?3 ORDER BY b.seq LIMIT ?4 + 0`
 
 // oldestAtOnce is how many messages one statement reads.
 const oldestAtOnce = 1000
@@ -61,7 +61,7 @@ func (s *Store) DeleteBefore(ctx context.Context, subqueue queue.Subqueue, befor
 func (s *Store) CancelScheduled(ctx context.Context, q MessageQueue, seq int64) (cancelled bool, err error) {
 	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: 1, Local: true, Interleaves: true, Touches: []driver.RowName{queue.MessageRow(seq)}}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (bool, error) {
-		rows, err := t.Prep("DELETE FROM messages WHERE seq = ? AND lane + 0 = ? AND rank = ?").Int(seq).Int(int64(q.Subqueue(false))).Int(scheduledRank).Count()
+		rows, err := t.Prep("DELETE FROM messages WHERE seq = ? AND subqueue + 0 = ? AND flow = ?").Int(seq).Int(int64(q.Subqueue(false))).Int(scheduledRank).Count()
 		if err != nil || rows == 0 {
 			return false, err
 		}

@@ -79,7 +79,7 @@ func (s *Store) PurgeDropped(ctx context.Context) error {
 // purge removes a batch of the rows of a dropped queue and, once there are none, the queue.
 func (t *Tx) purge(no int64) error {
 	var seqs []int64
-	err := t.Prep("SELECT seq FROM bodies WHERE lane BETWEEN ?1 AND ?1 + 3 LIMIT ?2 + 0").Int(no * queue.SubqueueKinds).Int(purgeBatch).Each(func(r driver.Row) error {
+	err := t.Prep("SELECT seq FROM bodies WHERE subqueue BETWEEN ?1 AND ?1 + 3 LIMIT ?2 + 0").Int(no * queue.SubqueueKinds).Int(purgeBatch).Each(func(r driver.Row) error {
 		seqs = append(seqs, r.Int(0))
 		return nil
 	})

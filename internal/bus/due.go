@@ -23,9 +23,9 @@ const (
 	sqlNextIdleQueue  = "SELECT delete_at FROM queues WHERE delete_at IS NOT NULL ORDER BY delete_at LIMIT 1"
 
 	sqlDueMessages = `
-SELECT b.seq, m.lane, m.rank, CASE WHEN m.token IS NULL THEN 0 WHEN m.rank < 16 THEN m.visible
-  ELSE coalesce((SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16), 0) END,
-  m.deliveries, b.expires_at, coalesce((SELECT q.dead_letter_expired FROM queues q WHERE q.no = m.lane / 4), 0)
+SELECT b.seq, m.subqueue, m.flow, CASE WHEN m.lock_token IS NULL THEN 0 WHEN m.flow < 16 THEN m.visible_at
+  ELSE coalesce((SELECT s.locked_until FROM sessions s WHERE s.no = m.flow - 16), 0) END,
+  m.deliveries, b.expires_at, coalesce((SELECT q.dead_letter_expired FROM queues q WHERE q.no = m.subqueue / 4), 0)
 FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at <= ? ORDER BY b.due_at, b.seq LIMIT ? + 0`
 )
 
@@ -153,7 +153,7 @@ func (t *Tx) activate(m dueMessage) error {
 			if errors.Is(err, errNotReady) { // the rules will be compiled soon
 				at = t.Now + slowPause
 			}
-			if err := t.Prep("UPDATE messages SET visible = ? WHERE seq = ?").Int(at).Int(m.seq).Exec(); err != nil { // keeps its topic from being idle
+			if err := t.Prep("UPDATE messages SET visible_at = ? WHERE seq = ?").Int(at).Int(m.seq).Exec(); err != nil { // keeps its topic from being idle
 				return err
 			}
 			return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(at).Int(m.seq).Exec()

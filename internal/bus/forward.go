@@ -123,11 +123,11 @@ func (t *Tx) DeadLetter(seq int64, from queue.Subqueue, why DeadLettering) error
 }
 
 var (
-	sqlDeadLetter = driver.BatchForm("UPDATE messages SET lane = ?, rank = 0, visible = ?, token = NULL, locked_at = NULL WHERE seq = ?",
-		"UPDATE messages m SET lane = p1, rank = 0, visible = p2, token = NULL, locked_at = NULL FROM %s WHERE m.seq = ANY (ARRAY[p3])")
+	sqlDeadLetter = driver.BatchForm("UPDATE messages SET subqueue = ?, flow = 0, visible_at = ?, lock_token = NULL, locked_at = NULL WHERE seq = ?",
+		"UPDATE messages m SET subqueue = p1, flow = 0, visible_at = p2, lock_token = NULL, locked_at = NULL FROM %s WHERE m.seq = ANY (ARRAY[p3])")
 	sqlDeadLetterBody = driver.BatchForm(
-		"UPDATE bodies SET lane = ?, due_at = NULL, dead_letter_reason = ?, dead_letter_description = ? WHERE seq = ?",
-		"UPDATE bodies b SET lane = p1, due_at = NULL, dead_letter_reason = p2, dead_letter_description = p3 FROM %s WHERE b.seq = ANY (ARRAY[p4])")
+		"UPDATE bodies SET subqueue = ?, due_at = NULL, dead_letter_reason = ?, dead_letter_description = ? WHERE seq = ?",
+		"UPDATE bodies b SET subqueue = p1, due_at = NULL, dead_letter_reason = p2, dead_letter_description = p3 FROM %s WHERE b.seq = ANY (ARRAY[p4])")
 )
 
 const sqlWholeMessage = messageColumns + "WHERE m.seq = ?"
@@ -188,7 +188,7 @@ func arriving(r driver.Row, at int64) arrival {
 	return a
 }
 
-const sqlNextOfQueue = "SELECT seq, visible FROM messages WHERE lane = ? AND rank = 0 ORDER BY visible, seq LIMIT ? + 0"
+const sqlNextOfQueue = "SELECT seq, visible_at FROM messages WHERE subqueue = ? AND flow = 0 ORDER BY visible_at, seq LIMIT ? + 0"
 
 // forwardBacklog forwards the messages that were in a queue before it began to forward, as many
 // as the transaction takes. The queue is due again at once if there are more, otherwise when a

@@ -95,10 +95,10 @@ const (
 	// The end of the last lock, or of the last schedule, in one kind of subqueue. It counts a
 	// queue, or a topic with its subscriptions. A free message has been visible for a while.
 	sqlHeldUntil = `
-SELECT max((SELECT m.visible FROM messages m WHERE m.lane = q.no * 4 + ?2 AND m.rank = ?3 ORDER BY m.visible DESC LIMIT 1))
+SELECT max((SELECT m.visible_at FROM messages m WHERE m.subqueue = q.no * 4 + ?2 AND m.flow = ?3 ORDER BY m.visible_at DESC LIMIT 1))
 FROM queues q WHERE q.no = ?1 OR q.topic = ?1`
 	sqlSessionHeldUntil = `
-SELECT max((SELECT s.visible FROM sessions s WHERE s.queue = q.no AND s.visible IS NOT NULL ORDER BY s.visible DESC LIMIT 1))
+SELECT max((SELECT s.visible_at FROM sessions s WHERE s.queue = q.no AND s.visible_at IS NOT NULL ORDER BY s.visible_at DESC LIMIT 1))
 FROM queues q WHERE q.no = ?1 OR q.topic = ?1`
 
 	// A queue that forwards, or has a webhook, is in use.

@@ -32,11 +32,11 @@ type Message struct {
 
 // The lock of a session's message lasts as long as that of its session.
 const messageSelect = `
-SELECT m.seq, m.lane, CASE WHEN m.rank < 16 THEN m.visible ELSE (SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16) END,
-  m.token, m.deliveries, m.size, b.message_id, b.correlation_id, b.subject, b.to_, b.reply_to, b.content_type,
+SELECT m.seq, m.subqueue, CASE WHEN m.flow < 16 THEN m.visible_at ELSE (SELECT s.locked_until FROM sessions s WHERE s.no = m.flow - 16) END,
+  m.lock_token, m.deliveries, m.size, b.message_id, b.correlation_id, b.subject, b.to_, b.reply_to, b.content_type,
   coalesce(b.properties, (SELECT s.properties FROM shared_bodies s WHERE s.no = b.shared)), b.is_text,
   CASE WHEN b.shared IS NULL THEN b.body ELSE (SELECT s.body FROM shared_bodies s WHERE s.no = b.shared) END,
-  b.enqueued_at, b.dead_letter_reason, b.dead_letter_description, m.rank, b.session_id, b.reply_to_session_id, b.partition_key, b.ttl,
+  b.enqueued_at, b.dead_letter_reason, b.dead_letter_description, m.flow, b.session_id, b.reply_to_session_id, b.partition_key, b.ttl,
   b.scheduled_at, b.expires_at, b.enqueued_seq, b.hops, b.dead_letter_source, b.shared
 `
 

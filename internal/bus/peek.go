@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	sqlPeek       = messageSelect + `FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.lane = ? AND b.seq >= ? ORDER BY b.seq LIMIT ? + 0`
+	sqlPeek       = messageSelect + `FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.subqueue = ? AND b.seq >= ? ORDER BY b.seq LIMIT ? + 0`
 	sqlPeekReason = messageSelect + `FROM bodies b JOIN messages m ON m.seq = b.seq
-WHERE b.lane = ?1 AND b.seq >= ?2 AND b.seq < ?4 AND b.dead_letter_reason = ?5 ORDER BY b.seq LIMIT ?3 + 0`
-	sqlNextPeek = `SELECT seq FROM bodies WHERE lane = ? AND seq >= ? ORDER BY seq LIMIT 1 OFFSET ? + 0`
+WHERE b.subqueue = ?1 AND b.seq >= ?2 AND b.seq < ?4 AND b.dead_letter_reason = ?5 ORDER BY b.seq LIMIT ?3 + 0`
+	sqlNextPeek = `SELECT seq FROM bodies WHERE subqueue = ? AND seq >= ? ORDER BY seq LIMIT 1 OFFSET ? + 0`
 )
 
 // PeekQuery selects messages of a subqueue.

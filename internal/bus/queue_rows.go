@@ -51,7 +51,7 @@ const messageQueueColumns = `
 SELECT no, tenant, name, lock, max_deliveries, created_at, default_ttl, dead_letter_expired, duplicate_window, requires_session,
   forward_to, forward_dead_letters_to, idle, is_topic, topic, version, dead_letter_filter_errors,
   (SELECT t.idle FROM queues t WHERE t.no = queues.topic),
-  CASE WHEN is_topic = 1 THEN (SELECT 1 FROM messages m WHERE m.lane = queues.no * 4 AND m.rank = 2 LIMIT 1) END
+  CASE WHEN is_topic = 1 THEN (SELECT 1 FROM messages m WHERE m.subqueue = queues.no * 4 AND m.flow = 2 LIMIT 1) END
 FROM queues WHERE kind = 'messages' `
 
 const (

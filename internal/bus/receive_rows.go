@@ -140,7 +140,7 @@ func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool)
 	var earliest int64
 	var questions []driver.PipelineQuery
 	for rank := range int64(scheduledRank + 1) {
-		questions = append(questions, driver.PipelineQuery{SQL: "SELECT visible FROM messages WHERE lane = ? AND rank = ? ORDER BY visible LIMIT 1",
+		questions = append(questions, driver.PipelineQuery{SQL: "SELECT visible_at FROM messages WHERE subqueue = ? AND flow = ? ORDER BY visible_at LIMIT 1",
 			Bind: func(st driver.Statement) driver.Statement { return st.Int(int64(subqueue)).Int(rank) },
 			OnRow: func(r driver.Row) {
 				if at := r.Int(0); earliest == 0 || at < earliest {
@@ -159,13 +159,13 @@ func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool)
 }
 
 const sqlReadyMessages = messageColumns + `
-WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3 ORDER BY m.visible, m.seq LIMIT ?4 + 0`
+WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3 ORDER BY m.visible_at, m.seq LIMIT ?4 + 0`
 
 // sqlReadyInSession finds the ready messages of a session while the session is locked.
 const sqlReadyInSession = messageColumns + `
-WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3
-  AND EXISTS (SELECT 1 FROM sessions s WHERE s.no = ?2 - 16 AND s.queue = ?5 AND s.token = ?6 AND s.locked_until > ?7)
-ORDER BY m.visible, m.seq LIMIT ?4 + 0`
+WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3
+  AND EXISTS (SELECT 1 FROM sessions s WHERE s.no = ?2 - 16 AND s.queue = ?5 AND s.lock_token = ?6 AND s.locked_until > ?7)
+ORDER BY m.visible_at, m.seq LIMIT ?4 + 0`
 
 // prepReady prepares the statement that finds messages for a receiver.
 func (t *Tx) prepReady(from Source, c *Receiver, limit int) driver.Statement {
@@ -278,8 +278,8 @@ type readyMessages struct {
 // sqlReadyForMany reads no more bytes than asked for, but one message at least.
 const sqlReadyForMany = messageSelect + `, m.place FROM
   (SELECT m.*, sum(m.size) OVER ready AS total, row_number() OVER ready AS place FROM messages m
-    WHERE m.lane = ?1 AND m.rank = ?2 AND m.visible <= ?3 WINDOW ready AS (ORDER BY m.visible, m.seq ROWS UNBOUNDED PRECEDING)
-    ORDER BY m.visible, m.seq LIMIT ?4 + 0) m
+    WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3 WINDOW ready AS (ORDER BY m.visible_at, m.seq ROWS UNBOUNDED PRECEDING)
+    ORDER BY m.visible_at, m.seq LIMIT ?4 + 0) m
   JOIN bodies b ON b.seq = m.seq WHERE m.total <= ?5 OR m.place = 1`
 
 // Bounds of what is read at once for receivers that wait in one subqueue.
@@ -390,15 +390,15 @@ func (t *Tx) lockMessage(m *Message, from Source) error {
 	return t.Prep(sqlLockMessage).Int(visible).Int(m.Token).Int(t.Now).Int(int64(m.Deliveries)).Int(m.Seq).Exec()
 }
 
-var sqlLockMessage = driver.BatchForm("UPDATE messages SET visible = ?, token = ?, locked_at = ?, deliveries = ? WHERE seq = ?",
-	"UPDATE messages m SET visible = p1, token = p2, locked_at = p3, deliveries = p4 FROM %s WHERE m.seq = ANY (ARRAY[p5])")
+var sqlLockMessage = driver.BatchForm("UPDATE messages SET visible_at = ?, lock_token = ?, locked_at = ?, deliveries = ? WHERE seq = ?",
+	"UPDATE messages m SET visible_at = p1, lock_token = p2, locked_at = p3, deliveries = p4 FROM %s WHERE m.seq = ANY (ARRAY[p5])")
 
 func exceeded(deliveries int) DeadLettering {
 	return DeadLettering{Reason: forebay.ReasonMaxDeliveries,
 		Description: fmt.Sprintf("delivered %d times, which is all its queue allows, and never completed", deliveries)}
 }
 
-const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.lane + 0 = ?"
+const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.subqueue + 0 = ?"
 
 // ReceiveDeferred takes deferred messages of the subqueue that are not locked, in the order
 // given. The messages of a session are only for the receiver of the session.

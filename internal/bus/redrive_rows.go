@@ -31,12 +31,12 @@ type DeadStep struct {
 }
 
 const (
-	deadState = `CASE WHEN m.lane = b.lane AND (m.token IS NULL OR m.visible <= ?2) THEN 1 ELSE 0 END`
+	deadState = `CASE WHEN m.subqueue = b.subqueue AND (m.lock_token IS NULL OR m.visible_at <= ?2) THEN 1 ELSE 0 END`
 
 	sqlDeadMessages = `SELECT b.seq, ` + deadState + `, b.dead_letter_reason FROM bodies b JOIN messages m ON m.seq = b.seq
-WHERE b.lane = ?1 AND b.seq > ?3 AND b.seq <= ?5 ORDER BY b.seq LIMIT ?4 + 0`
-	sqlDeadMessage = `SELECT b.seq, ` + deadState + `, b.dead_letter_reason FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.seq = ?3 AND b.lane + 0 = ?1`
-	sqlLastDead    = `SELECT seq FROM bodies WHERE lane = ? ORDER BY seq DESC LIMIT 1 + 0`
+WHERE b.subqueue = ?1 AND b.seq > ?3 AND b.seq <= ?5 ORDER BY b.seq LIMIT ?4 + 0`
+	sqlDeadMessage = `SELECT b.seq, ` + deadState + `, b.dead_letter_reason FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.seq = ?3 AND b.subqueue + 0 = ?1`
+	sqlLastDead    = `SELECT seq FROM bodies WHERE subqueue = ? ORDER BY seq DESC LIMIT 1 + 0`
 )
 
 // Count counts the selected messages, up to the selection's limit. The step's Done is their

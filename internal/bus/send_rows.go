@@ -20,7 +20,7 @@ const (
 	firstSessionRank = 16
 )
 
-const sqlWaiting = "SELECT 1 FROM messages WHERE lane = ? AND rank = 0 AND visible <= ? LIMIT 1"
+const sqlWaiting = "SELECT 1 FROM messages WHERE subqueue = ? AND flow = 0 AND visible_at <= ? LIMIT 1"
 
 // Send stores the messages, all or none. It returns their sequence numbers. A duplicate is
 // dropped, and gets the number of the message that came first.
@@ -251,7 +251,7 @@ type position struct {
 }
 
 const sqlInsertBody = `
-INSERT INTO bodies (seq, lane, enqueued_at, message_id, correlation_id, subject, to_, reply_to, content_type, properties, is_text, body,
+INSERT INTO bodies (seq, subqueue, enqueued_at, message_id, correlation_id, subject, to_, reply_to, content_type, properties, is_text, body,
   session_id, reply_to_session_id, partition_key, ttl, scheduled_at, expires_at, due_at, enqueued_seq, hops,
   dead_letter_source, dead_letter_reason, dead_letter_description, shared, handed, copies)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
@@ -270,6 +270,6 @@ func (t *Tx) insertArrival(q MessageQueue, seq int64, a arrival, st position) er
 	if err != nil {
 		return err
 	}
-	return t.Prep("INSERT INTO messages (seq, lane, rank, visible, size, tenant) VALUES (?, ?, ?, ?, ?, ?)").
+	return t.Prep("INSERT INTO messages (seq, subqueue, flow, visible_at, size, tenant) VALUES (?, ?, ?, ?, ?, ?)").
 		Int(seq).Int(int64(st.subqueue)).Int(st.rank).Int(st.visible).Int(a.Size()).Int(q.Tenant).Exec()
 }

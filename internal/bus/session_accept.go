@@ -19,10 +19,10 @@ type sessionContents struct {
 // sqlSessionContents are the columns of sessionContents, of sessions s. ?1 is the main subqueue,
 // ?2 that of deferred messages.
 const sqlSessionContents = `
-  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?1 AND m.rank = s.no + 16 AND m.visible = 4611686018427387904)
-    OR EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?2 AND m.rank = s.no + 16 AND m.visible = 4611686018427387904) THEN 1 ELSE 0 END,
-  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?1 AND m.rank = s.no + 16) THEN 1 ELSE 0 END,
-  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?2 AND m.rank = s.no + 16) THEN 1 ELSE 0 END`
+  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?1 AND m.flow = s.no + 16 AND m.visible_at = 4611686018427387904)
+    OR EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?2 AND m.flow = s.no + 16 AND m.visible_at = 4611686018427387904) THEN 1 ELSE 0 END,
+  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?1 AND m.flow = s.no + 16) THEN 1 ELSE 0 END,
+  CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?2 AND m.flow = s.no + 16) THEN 1 ELSE 0 END`
 
 // prepSession begins a statement with sqlSessionContents.
 func (t *Tx) prepSession(sql string, q MessageQueue) driver.Statement {
@@ -36,7 +36,7 @@ func readContents(r driver.Row) sessionContents {
 }
 
 const sqlNextSessions = "SELECT " + sqlSessionContents + `, s.no, s.id, s.state
-FROM sessions s WHERE s.queue = ?3 AND s.visible <= ?4 ORDER BY s.visible, s.no LIMIT ?5 + 0`
+FROM sessions s WHERE s.queue = ?3 AND s.visible_at <= ?4 ORDER BY s.visible_at, s.no LIMIT ?5 + 0`
 
 // sessionMemory is what a transaction has read of sessions.
 type sessionMemory struct {
@@ -107,7 +107,7 @@ func (t *Tx) acceptNext(c *Receiver) error {
 	return nil
 }
 
-const sqlLockSession = "UPDATE sessions SET token = ?, locked_until = ?, visible = ? WHERE no = ?"
+const sqlLockSession = "UPDATE sessions SET lock_token = ?, locked_until = ?, visible_at = ? WHERE no = ?"
 
 func (t *Tx) lockSession(q MessageQueue, s *Session) error {
 	s.Token = queue.NewToken()
@@ -118,7 +118,7 @@ func (t *Tx) lockSession(q MessageQueue, s *Session) error {
 
 const (
 	sqlHeldOfSession = `
-SELECT m.seq, m.lane, b.expires_at FROM messages m JOIN bodies b ON b.seq = m.seq WHERE m.lane IN (?, ?) AND m.rank = ? AND m.visible = ?`
+SELECT m.seq, m.subqueue, b.expires_at FROM messages m JOIN bodies b ON b.seq = m.seq WHERE m.subqueue IN (?, ?) AND m.flow = ? AND m.visible_at = ?`
 	sqlContentsOfSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE s.no = ?3"
 )
 
@@ -164,7 +164,7 @@ func (t *Tx) giveBack(held heldMessages, q MessageQueue, no int64, has *sessionC
 	return err
 }
 
-const sqlReleaseSession = "UPDATE sessions SET token = NULL, locked_until = NULL, visible = ? WHERE no = ?"
+const sqlReleaseSession = "UPDATE sessions SET lock_token = NULL, locked_until = NULL, visible_at = ? WHERE no = ?"
 
 // releaseSession ends a session's lock, if there is one. A session without messages and state is
 // deleted.

@@ -7,8 +7,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-const sqlCreateSession = `INSERT INTO sessions (queue, id, visible) VALUES (?, ?, ?)
-ON CONFLICT (queue, id) DO UPDATE SET visible = coalesce(sessions.visible, excluded.visible) RETURNING no, id`
+const sqlCreateSession = `INSERT INTO sessions (queue, id, visible_at) VALUES (?, ?, ?)
+ON CONFLICT (queue, id) DO UPDATE SET visible_at = coalesce(sessions.visible_at, excluded.visible_at) RETURNING no, id`
 
 // sqlCreateSessions does the same for sessionsAtOnce sessions.
 var sqlCreateSessions = strings.Replace(sqlCreateSession, "(?, ?, ?)", "(?, ?, ?)"+strings.Repeat(", (?, ?, ?)", sessionsAtOnce-1), 1)

@@ -51,7 +51,7 @@ func (l SessionLock) prefetch(q MessageQueue) driver.Prefetch {
 
 const sqlSessionState = "SELECT state FROM sessions WHERE no = ?"
 
-const sqlSessionLock = "SELECT locked_until FROM sessions WHERE no = ? AND queue = ? AND token = ?"
+const sqlSessionLock = "SELECT locked_until FROM sessions WHERE no = ? AND queue = ? AND lock_token = ?"
 
 // subqueue is where a receiver waits for messages of its session. Its negative number belongs to
 // no queue.
@@ -73,7 +73,7 @@ func (w *Participant) updateSessionDue(t *Tx, subqueue queue.Subqueue, foundEmpt
 	if !foundEmpty {
 		return nil
 	}
-	sql, no := "SELECT visible FROM sessions WHERE queue = ? AND visible IS NOT NULL ORDER BY visible LIMIT 1", subqueue.Queue()
+	sql, no := "SELECT visible_at FROM sessions WHERE queue = ? AND visible_at IS NOT NULL ORDER BY visible_at LIMIT 1", subqueue.Queue()
 	if !subqueue.IsOfQueue() { // the receiver gets an error when the lock ends
 		if until, known := t.sessions.until[int64(-subqueue)]; known {
 			w.DueAt[subqueue] = until
@@ -106,11 +106,11 @@ func (s SessionStore) Renew(ctx context.Context, q MessageQueue, l SessionLock) 
 			return until, err
 		}
 		until := t.Now + q.Lock.Milliseconds()
-		return driver.FromMillis(until), t.Prep("UPDATE sessions SET locked_until = ?1, visible = ?1 WHERE no = ?2").Int(until).Int(l.No).Exec()
+		return driver.FromMillis(until), t.Prep("UPDATE sessions SET locked_until = ?1, visible_at = ?1 WHERE no = ?2").Int(until).Int(l.No).Exec()
 	})
 }
 
-const sqlCloseSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE s.no = ?3 AND s.queue = ?4 AND s.token = ?5 AND s.locked_until > ?6"
+const sqlCloseSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE s.no = ?3 AND s.queue = ?4 AND s.lock_token = ?5 AND s.locked_until > ?6"
 
 // Close ends a session's lock. The messages that its receiver holds are free again, as if
 // never delivered.

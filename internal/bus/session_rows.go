@@ -18,8 +18,8 @@ type SessionRow struct {
 // A session whose last message has expired keeps its row until a receiver would accept it.
 const sqlSessions = `
 SELECT s.id, s.active, s.locked_until, s.state_bytes FROM (
-  SELECT s.id, CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?1 AND m.rank = s.no + 16) THEN 1 ELSE 0 END AS active,
-    CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.lane = ?2 AND m.rank = s.no + 16) THEN 1 ELSE 0 END AS deferred,
+  SELECT s.id, CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?1 AND m.flow = s.no + 16) THEN 1 ELSE 0 END AS active,
+    CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?2 AND m.flow = s.no + 16) THEN 1 ELSE 0 END AS deferred,
     CASE WHEN s.locked_until > ?4 THEN s.locked_until END AS locked_until, coalesce(length(s.state), 0) AS state_bytes
   FROM sessions s WHERE s.queue = ?3 AND s.id > ?5 ORDER BY s.id) s
 WHERE s.active + s.deferred + s.state_bytes > 0 OR s.locked_until IS NOT NULL ORDER BY s.id LIMIT ?6 + 0`

@@ -34,8 +34,8 @@ func (s *Store) Complete(ctx context.Context, subqueue queue.Subqueue, l queue.L
 
 // sqlDeleteHeld deletes a message under the conditions of [Tx.Held].
 const sqlDeleteHeld = `
-DELETE FROM messages WHERE seq = ?1 AND token = ?2 AND visible + 0 > ?3 AND lane + 0 IN (?4, ?5)
-  AND (rank < 16 OR EXISTS (SELECT 1 FROM sessions s WHERE s.no = rank - 16 AND s.locked_until > ?3))`
+DELETE FROM messages WHERE seq = ?1 AND lock_token = ?2 AND visible_at + 0 > ?3 AND subqueue + 0 IN (?4, ?5)
+  AND (flow < 16 OR EXISTS (SELECT 1 FROM sessions s WHERE s.no = flow - 16 AND s.locked_until > ?3))`
 
 // Abandon gives a message back at once, in its old position; the delivery counts. A message that
 // has had all its deliveries is dead-lettered.
@@ -123,7 +123,7 @@ func (s *Store) RenewMessage(ctx context.Context, subqueue queue.Subqueue, l que
 			return until, errRenewSession
 		}
 		until := t.Now + lock.Milliseconds()
-		return driver.FromMillis(until), t.Prep("UPDATE messages SET visible = ? WHERE seq = ?").Int(until).Int(l.Seq).Exec()
+		return driver.FromMillis(until), t.Prep("UPDATE messages SET visible_at = ? WHERE seq = ?").Int(until).Int(l.Seq).Exec()
 	})
 }
 
@@ -162,8 +162,8 @@ func (m HeldMessage) Expired(at int64) bool {
 
 // sqlHeld finds what a lock holds by its number, not along its subqueue.
 const sqlHeld = `
-SELECT m.lane, m.deliveries, m.rank, m.visible, b.expires_at, b.enqueued_at, (SELECT s.locked_until FROM sessions s WHERE s.no = m.rank - 16)
-FROM messages m JOIN bodies b ON b.seq = m.seq WHERE m.seq = ? AND m.token = ?`
+SELECT m.subqueue, m.deliveries, m.flow, m.visible_at, b.expires_at, b.enqueued_at, (SELECT s.locked_until FROM sessions s WHERE s.no = m.flow - 16)
+FROM messages m JOIN bodies b ON b.seq = m.seq WHERE m.seq = ? AND m.lock_token = ?`
 
 // Held returns the message that the lock holds, and changes its properties. The lock of a
 // session's message ends with the lock of its session.
@@ -215,8 +215,8 @@ func (t *Tx) GiveBack(m HeldMessage, deliveries int) error {
 }
 
 var sqlUnlock = driver.BatchForm(`
-UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, lane = ?, deliveries = deliveries - ? WHERE seq = ?`, `
-UPDATE messages m SET visible = p1, token = NULL, locked_at = NULL, lane = p2, deliveries = deliveries - p3 FROM %s
+UPDATE messages SET visible_at = ?, lock_token = NULL, locked_at = NULL, subqueue = ?, deliveries = deliveries - ? WHERE seq = ?`, `
+UPDATE messages m SET visible_at = p1, lock_token = NULL, locked_at = NULL, subqueue = p2, deliveries = deliveries - p3 FROM %s
 WHERE m.seq = ANY (ARRAY[p4])`)
 
 // unlock gives a message its old place in a subqueue.

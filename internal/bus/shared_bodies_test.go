@@ -102,7 +102,7 @@ func TestCopiesShareTheirBody(t *testing.T) {
 			_, _, err := s.Bus.PutSubscription(t.Context(), topic, sub, nil, 2000)
 			must(err)
 		}
-		untilEmpty(t, s, fmt.Sprint("SELECT count(*) - 2 FROM messages WHERE lane = ", int64(q.Subqueue(false))))
+		untilEmpty(t, s, fmt.Sprint("SELECT count(*) - 2 FROM messages WHERE subqueue = ", int64(q.Subqueue(false))))
 		for range 2 {
 			receive(q, false, true)
 		}

@@ -51,7 +51,7 @@ func wantOnce(t *testing.T, s *stores, subs []MessageQueue, messages, atOnce int
 	t.Helper()
 	err := s.DB.Read(t.Context(), func(c driver.Conn) error {
 		for _, sub := range subs {
-			_, err := c.Prep("SELECT count(*), count(DISTINCT message_id), coalesce(max(dead_letter_reason), '') FROM bodies WHERE lane BETWEEN ? AND ?").
+			_, err := c.Prep("SELECT count(*), count(DISTINCT message_id), coalesce(max(dead_letter_reason), '') FROM bodies WHERE subqueue BETWEEN ? AND ?").
 				Int(int64(sub.Subqueue(false))).Int(int64(sub.Subqueue(true))).One(func(r driver.Row) {
 				if r.Int(0) != int64(messages) || r.Int(1) != int64(messages) || r.Text(2) != "" {
 					t.Errorf("%s has %d copies of %d messages of %d (%s)", sub.Name, r.Int(0), r.Int(1), messages, r.Text(2))
@@ -106,7 +106,7 @@ func TestMassActivation(t *testing.T) {
 		send(t, s, topic, scheduled(messages)...)
 		subs := manySubscriptions(t, s, topic, 50)
 		makeDue(t, s)
-		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE flow = 1")
 		wantOnce(t, s, subs, messages, len(subs))
 	})
 }
@@ -121,7 +121,7 @@ func TestActivationWithinTheLimit(t *testing.T) {
 		send(t, s, topic, messages...)
 		subs := manySubscriptions(t, s, topic, 30)
 		makeDue(t, s)
-		untilEmpty(t, s, "SELECT count(*) - 1 FROM messages WHERE rank = 1")
+		untilEmpty(t, s, "SELECT count(*) - 1 FROM messages WHERE flow = 1")
 		for _, sub := range []MessageQueue{subs[0], subs[29]} {
 			if got := subjects(t, s, sub.Subqueue(false)); got != "m1" {
 				t.Errorf("%s has %q", sub.Name, got)
@@ -133,7 +133,7 @@ func TestActivationWithinTheLimit(t *testing.T) {
 			}
 		}
 		makeDue(t, s)
-		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE flow = 1")
 		if got := subjects(t, s, subs[0].Subqueue(false)); got != "m1 m0" {
 			t.Errorf("%s has %q", subs[0].Name, got)
 		}
@@ -156,7 +156,7 @@ func TestBacklogToTopic(t *testing.T) {
 		if _, _, err := s.Bus.PutMessageQueue(t.Context(), q, 10); err != nil {
 			t.Fatal(err)
 		}
-		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE lane = ", int64(q.Subqueue(false))))
+		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE subqueue = ", int64(q.Subqueue(false))))
 		wantOnce(t, s, subs, messages, len(subs))
 	})
 }
@@ -181,7 +181,7 @@ func TestSendThroughQueue(t *testing.T) {
 		}
 		const messages = 200
 		send(t, s, q, numbered(0, messages)...)
-		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE lane = ", int64(q.Subqueue(false))))
+		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE subqueue = ", int64(q.Subqueue(false))))
 		wantOnce(t, s, subs, messages, len(subs))
 	})
 }
@@ -244,7 +244,7 @@ func TestJudgingIsBounded(t *testing.T) {
 			send(t, s, topic, messages[i])
 		}
 		makeDue(t, s)
-		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE flow = 1")
 		wantOnce(t, s, []MessageQueue{all}, len(messages), 1)
 		byTime := map[time.Time]int{}
 		for _, m := range peekAll(t, s, all.Subqueue(false)) {

@@ -98,7 +98,7 @@ func (s *Store) makeCopies(ctx context.Context, topic MessageQueue, sent sent, j
 }
 
 // The visible time of pending messages is 0.
-const sqlNextPending = "SELECT seq FROM messages WHERE lane = ? AND rank = ? ORDER BY visible, seq LIMIT 1"
+const sqlNextPending = "SELECT seq FROM messages WHERE subqueue = ? AND flow = ? ORDER BY visible_at, seq LIMIT 1"
 
 // copyNext makes copies of the messages that have waited longest in the topic, as many as one
 // transaction should. Known copies are in picks, by message number. It returns the number of the

@@ -45,7 +45,7 @@ func TestSendInParts(t *testing.T) {
 			}
 		}
 		err := s.DB.Read(t.Context(), func(c driver.Conn) error {
-			return c.Prep("SELECT enqueued_at, lane % 4, count(*), count(DISTINCT message_id) FROM bodies GROUP BY 1, 2").Each(func(r driver.Row) error {
+			return c.Prep("SELECT enqueued_at, subqueue % 4, count(*), count(DISTINCT message_id) FROM bodies GROUP BY 1, 2").Each(func(r driver.Row) error {
 				if r.Int(2) > 2*rules.FullCopies+listeners || r.Int(2) != r.Int(3)*listeners {
 					t.Errorf("there are %d copies of %d messages of one time", r.Int(2), r.Int(3))
 				}
@@ -84,7 +84,7 @@ func TestSendInPartsWithoutItsSender(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 2")
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE flow = 2")
 		want := ""
 		for i := range messages {
 			want += fmt.Sprint("m", i, " ")
@@ -168,7 +168,7 @@ func TestOneMessageInParts(t *testing.T) {
 			t.Errorf("a transaction has made %d copies", n)
 		}
 		wantManifold(t, s, subs, manyCopies, "large", "second")
-		if bodies, waiting := count("SELECT count(*) FROM shared_bodies"), count("SELECT count(*) FROM messages WHERE rank = 2"); bodies != 1 || waiting != 0 {
+		if bodies, waiting := count("SELECT count(*) FROM shared_bodies"), count("SELECT count(*) FROM messages WHERE flow = 2"); bodies != 1 || waiting != 0 {
 			t.Errorf("there are %d shared bodies and %d messages that wait", bodies, waiting)
 		}
 		for _, sub := range subs {
@@ -263,7 +263,7 @@ func TestKilledWhileHandingOut(t *testing.T) {
 				defer s.DB.Close()
 				send(t, s, topic, content("first", 1)) // as its sender does, who had no answer
 				send(t, s, topic, content("second", 2))
-				untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 2")
+				untilEmpty(t, s, "SELECT count(*) FROM messages WHERE flow = 2")
 				wantManifold(t, s, subs, manyCopies, "first", "second")
 			})
 		}

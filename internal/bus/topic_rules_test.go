@@ -159,7 +159,7 @@ func TestTransactionsCompileFewRules(t *testing.T) {
 		if err != nil || got != (compiled{1, 0}) {
 			t.Errorf("the transaction compiled %+v (%v)", got, err)
 		}
-		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 2")
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE flow = 2")
 		for sub, want := range map[queue.Subqueue]string{all.Subqueue(false): "m0 m1 m2 m3", of.Subqueue(false): "", few.Subqueue(false): "m0 m1 m2"} {
 			if got := subjects(t, s, sub); got != want {
 				t.Errorf("a subscription has %q, not %q", got, want)
@@ -199,7 +199,7 @@ func TestWhatFindsNoRulesReadyWaitsShortly(t *testing.T) {
 			t.Fatal(err)
 		}
 		makeDue(t, s)
-		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE flow = 1")
 		if got := subjects(t, s, all.Subqueue(false)); got != "one" {
 			t.Errorf("the subscription has %q", got)
 		}
@@ -264,7 +264,7 @@ func TestCostlyRulesDelayTheirTenantAlone(t *testing.T) {
 		if before > many/2 {
 			t.Errorf("%d of %d messages of the other tenant came first", before, many)
 		}
-		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE flow = 1")
 		if got := len(peekAll(t, s, listeners[0].Subqueue(false))); got != many {
 			t.Errorf("%d of %d messages came", got, many)
 		}

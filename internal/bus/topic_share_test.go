@@ -68,7 +68,7 @@ func TestDueHasAShareOfItsOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE flow = 1")
 		if times := enqueued(t, s, q.Subqueue(false)); len(times) != 1 {
 			t.Errorf("20 messages became active in %d transactions", len(times))
 		}
@@ -102,8 +102,8 @@ func TestForwardingHasAShareOfItsOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE rank = 1")
-		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE lane = ", int64(q.Subqueue(false))))
+		untilEmpty(t, s, "SELECT count(*) FROM messages WHERE flow = 1")
+		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE subqueue = ", int64(q.Subqueue(false))))
 		active, forwarded := enqueued(t, s, subs[0].Subqueue(false)), enqueued(t, s, there.Subqueue(false))
 		if len(forwarded) != 1 || len(active) == 0 || forwarded[0] != active[0] {
 			t.Errorf("became active at %v, forwarded at %v", active, forwarded)
@@ -121,7 +121,7 @@ func TestReceivingIsBounded(t *testing.T) {
 		const messages = 2 * rules.FullCopies / 50
 		send(t, s, q, numbered(0, messages)...)
 		_, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
-			return 0, t.Prep("UPDATE messages SET deliveries = 1 WHERE lane = ?").Int(int64(q.Subqueue(false))).Exec()
+			return 0, t.Prep("UPDATE messages SET deliveries = 1 WHERE subqueue = ?").Int(int64(q.Subqueue(false))).Exec()
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -166,7 +166,7 @@ func TestSendThroughQueueKeepsTheOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE lane = ", int64(q.Subqueue(false))))
+		untilEmpty(t, s, fmt.Sprint("SELECT count(*) FROM messages WHERE subqueue = ", int64(q.Subqueue(false))))
 		var want []string
 		for _, m := range numbered(0, all) {
 			want = append(want, m.Subject)

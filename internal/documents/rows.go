@@ -220,7 +220,7 @@ type dropped struct {
 // cancelDropped cancels some of the jobs of a dropped revision.
 func (t *tx) cancelDropped(no int64) (d dropped, err error) {
 	var seqs []int64
-	err = t.Prep("SELECT d.seq FROM document_jobs d JOIN messages m ON m.seq = d.seq WHERE d.revision = ? ORDER BY m.token IS NULL, d.seq LIMIT ? + 0").
+	err = t.Prep("SELECT d.seq FROM document_jobs d JOIN messages m ON m.seq = d.seq WHERE d.revision = ? ORDER BY m.lock_token IS NULL, d.seq LIMIT ? + 0").
 		Int(no).Int(dropJobs).Each(func(r driver.Row) error { seqs = append(seqs, r.Int(0)); return nil })
 	if err != nil {
 		return d, err
@@ -229,7 +229,7 @@ func (t *tx) cancelDropped(no int64) (d dropped, err error) {
 		if err := t.Prep("DELETE FROM document_jobs WHERE seq = ?").Int(seq).Exec(); err != nil {
 			return d, err
 		}
-		if err := t.Prep("DELETE FROM messages WHERE seq = ? AND lane % 4 >= 2").Int(seq).Exec(); err != nil {
+		if err := t.Prep("DELETE FROM messages WHERE seq = ? AND subqueue % 4 >= 2").Int(seq).Exec(); err != nil {
 			return d, err
 		}
 		c, err := t.jobs.Cancel(seq)

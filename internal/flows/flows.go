@@ -89,8 +89,8 @@ func SQLRankOf(flow string) string { return fmt.Sprintf("%s %% %d", flow, PerCla
 
 // SQLList lists the flows of subqueue ?1. It takes as many steps in the index as there are flows.
 const SQLList = `
-WITH RECURSIVE l(line) AS (SELECT min(rank) FROM messages WHERE lane = ?1
-  UNION ALL SELECT (SELECT min(m.rank) FROM messages m WHERE m.lane = ?1 AND m.rank > l.line) FROM l WHERE l.line IS NOT NULL)
+WITH RECURSIVE l(line) AS (SELECT min(flow) FROM messages WHERE subqueue = ?1
+  UNION ALL SELECT (SELECT min(m.flow) FROM messages m WHERE m.subqueue = ?1 AND m.flow > l.line) FROM l WHERE l.line IS NOT NULL)
 SELECT line FROM l WHERE line IS NOT NULL`
 
 // Shares returns a tenant's weight among those that wait. A nil Shares gives each the weight 1.

@@ -106,7 +106,7 @@ func testAuditOfJobEvents(t *testing.T, processes []*stores, listed []forebay.Ev
 		case "lose": // the next claim finds that it was delivered as often as it may
 			_, err := db.TransactIn(ctx, queue.Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *queue.Tx) (int, error) {
 				t.WakeAt(d.Subqueue, t.Now)
-				return t.Prep("UPDATE messages SET visible = ?, deliveries = 3 WHERE seq = ?").Int(t.Now).Int(d.Seq).Count()
+				return t.Prep("UPDATE messages SET visible_at = ?, deliveries = 3 WHERE seq = ?").Int(t.Now).Int(d.Seq).Count()
 			})
 			return err
 		}

@@ -24,11 +24,11 @@ const maxSkippedTasks = 4
 
 const (
 	sqlBackfillPiece = `
-FROM messages WHERE lane = ?1 AND rank = ?2 AND visible <= ?3 AND (visible, seq) > (?4, ?5) ORDER BY visible, seq LIMIT `
+FROM messages WHERE subqueue = ?1 AND flow = ?2 AND visible_at <= ?3 AND (visible_at, seq) > (?4, ?5) ORDER BY visible_at, seq LIMIT `
 	sqlBackfill = "SELECT " + readyColumns + `
 FROM (SELECT *, seq + 0 AS place` + sqlBackfillPiece + `?6 + 0) m JOIN jobs j ON j.seq = m.seq
-WHERE j.task NOT IN (?7, ?8, ?9, ?10) ORDER BY m.visible, m.place LIMIT ?11 + 0`
-	sqlBackfillEnd = "SELECT visible, seq" + sqlBackfillPiece + "1 OFFSET ?6"
+WHERE j.task NOT IN (?7, ?8, ?9, ?10) ORDER BY m.visible_at, m.place LIMIT ?11 + 0`
+	sqlBackfillEnd = "SELECT visible_at, seq" + sqlBackfillPiece + "1 OFFSET ?6"
 )
 
 // backfill adds jobs that may go from behind the held beginnings of flows.

@@ -116,10 +116,10 @@ func (t *Tx) forgetLock(m *candidate) error {
 		return err
 	}
 	m.lostToken = false
-	return t.Prep("UPDATE messages SET token = NULL, locked_at = NULL WHERE seq = ?").Int(m.Seq).Exec()
+	return t.Prep("UPDATE messages SET lock_token = NULL, locked_at = NULL WHERE seq = ?").Int(m.Seq).Exec()
 }
 
-const sqlHold = "INSERT INTO budget_holds (seq, token, budget, at, tokens, cost) VALUES (?, ?, ?, ?, ?, ?)"
+const sqlHold = "INSERT INTO budget_holds (seq, lock_token, budget, at, tokens, cost) VALUES (?, ?, ?, ?, ?, ?)"
 
 // hold reserves in its budgets what a delivery may use.
 func (t *Tx) hold(m *candidate) error {
@@ -228,7 +228,7 @@ func (t *Tx) takeConcurrency(m *candidate) error {
 			u.Until = m.LockedUntil.UnixMilli()
 		}
 		m.ConcurrencyLimited = true
-		return t.Prep("INSERT INTO slots (seq, token, holder) VALUES (?, ?, ?)").Int(m.Seq).Int(m.Token).Text(holder).Exec()
+		return t.Prep("INSERT INTO slots (seq, lock_token, holder) VALUES (?, ?, ?)").Int(m.Seq).Int(m.Token).Text(holder).Exec()
 	}
 	if m.Admission != nil && m.Admission.Concurrency > 0 {
 		holder := admission.DeploymentResource(m.Admission.Deployment)
@@ -255,5 +255,5 @@ func (t *Tx) releaseConcurrency(d *LockedJob) error {
 		return nil
 	}
 	t.admission.ConcurrencyFreed(d.Tenant)
-	return t.Prep("DELETE FROM slots WHERE seq = ? AND token = ?").Int(d.Seq).Int(d.Token).Exec()
+	return t.Prep("DELETE FROM slots WHERE seq = ? AND lock_token = ?").Int(d.Seq).Int(d.Token).Exec()
 }

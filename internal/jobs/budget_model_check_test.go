@@ -26,7 +26,7 @@ func (m *treasury) check(t *rapid.T) {
 				continue
 			}
 			var token int64
-			if _, err := x.Prep("SELECT coalesce(token, 0) FROM messages WHERE seq = ?").Int(j.seq).One(func(r driver.Row) { token = r.Int(0) }); err != nil {
+			if _, err := x.Prep("SELECT coalesce(lock_token, 0) FROM messages WHERE seq = ?").Int(j.seq).One(func(r driver.Row) { token = r.Int(0) }); err != nil {
 				return struct{}{}, err
 			}
 			if token != j.call.Token {

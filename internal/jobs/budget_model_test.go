@@ -233,7 +233,7 @@ func (m *treasury) drain(t *rapid.T) {
 func (m *treasury) dump(seq int64) (text string) {
 	_, _ = db.TransactIn(context.Background(), Key, m.s.DB.Writer, db.Op{Stage: db.StageChange}, func(x *Tx) (struct{}, error) {
 		text = fmt.Sprintf("at %d: due %v, blocked %v; ", x.Now, x.w.DueAt, x.w.blocked)
-		return struct{}{}, x.Prep("SELECT lane, rank, visible, coalesce(token, 0), waiting FROM messages WHERE seq = ?").Int(seq).Each(func(r driver.Row) error {
+		return struct{}{}, x.Prep("SELECT subqueue, flow, visible_at, coalesce(lock_token, 0), waiting FROM messages WHERE seq = ?").Int(seq).Each(func(r driver.Row) error {
 			text += fmt.Sprintf("lane %d rank %d visible %d token %d waiting %q", r.Int(0), r.Int(1), r.Int(2), r.Int(3), r.Text(4))
 			return nil
 		})

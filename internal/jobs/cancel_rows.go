@@ -25,7 +25,7 @@ func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (Cancellation, error) { return t.Cancel(seq) })
 }
 
-const sqlCancelled = `SELECT m.token, m.visible, m.locked_at, m.lane, m.generation, m.attempt, m.number, m.version, m.started_at, m.tenant,
+const sqlCancelled = `SELECT m.lock_token, m.visible_at, m.locked_at, m.subqueue, m.generation, m.attempt, m.number, m.version, m.started_at, m.tenant,
   j.task, j.session_id, j.correlation_id FROM messages m CROSS JOIN jobs j ON j.seq = m.seq WHERE m.seq = ?`
 
 func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {

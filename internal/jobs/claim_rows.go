@@ -144,14 +144,14 @@ func (w *participant) serveClaims(t *Tx) error {
 	return nil
 }
 
-const readyColumns = `m.seq, m.token, m.locked_at, m.deliveries, m.generation, m.attempt, m.number, m.version, m.deadline,
-  m.started_at, m.visible, m.last_error, m.size,
+const readyColumns = `m.seq, m.lock_token, m.locked_at, m.deliveries, m.generation, m.attempt, m.number, m.version, m.deadline,
+  m.started_at, m.visible_at, m.last_error, m.size,
   j.id, j.tenant, j.task, j.max_attempts, j.max_cost, j.created_at, j.correlation_id, j.traceparent,
   j.metadata, j.input, j.input_blob, m.announced, j.session_id, j.key_id, j.max_total_tokens, j.max_output_tokens`
 
 const sqlReady = "SELECT " + readyColumns + `
 FROM messages m JOIN jobs j ON j.seq = m.seq
-WHERE m.lane = ? AND m.rank = ? AND m.visible <= ? ORDER BY m.visible, m.seq LIMIT ? + 0`
+WHERE m.subqueue = ? AND m.flow = ? AND m.visible_at <= ? ORDER BY m.visible_at, m.seq LIMIT ? + 0`
 
 // candidate is a ready job before anything was decided about it.
 type candidate struct {
@@ -210,9 +210,9 @@ func readCandidate(r driver.Row, subqueue queue.Subqueue) candidate {
 }
 
 var sqlLock = driver.BatchForm(`
-UPDATE messages SET visible = ?, token = ?, locked_at = ?, deliveries = deliveries + 1, number = ?, version = ?,
+UPDATE messages SET visible_at = ?, lock_token = ?, locked_at = ?, deliveries = deliveries + 1, number = ?, version = ?,
   started_at = coalesce(started_at, ?), announced = ?, waiting = NULL WHERE seq = ?`,
-	`UPDATE messages m SET visible = p1, token = p2, locked_at = p3, deliveries = deliveries + 1, number = p4, version = p5,
+	`UPDATE messages m SET visible_at = p1, lock_token = p2, locked_at = p3, deliveries = deliveries + 1, number = p4, version = p5,
   started_at = coalesce(started_at, p6), announced = p7, waiting = NULL FROM %s WHERE m.seq = ANY (ARRAY[p8])`)
 
 // take locks a candidate for the claim, unless it has expired or had too many deliveries.
@@ -311,6 +311,6 @@ func (t *Tx) exceedDeliveries(m *candidate, kind queue.SubqueueKind) error {
 // The next claim records the lost attempts. Locks of plain messages stay, because their receivers
 // are other processes.
 func (t *Tx) releaseOrphans() error {
-	return t.Prep("UPDATE messages SET visible = ? WHERE token IS NOT NULL AND visible > ? AND lane / 4 NOT IN (SELECT no FROM queues WHERE kind = 'messages')").
+	return t.Prep("UPDATE messages SET visible_at = ? WHERE lock_token IS NOT NULL AND visible_at > ? AND subqueue / 4 NOT IN (SELECT no FROM queues WHERE kind = 'messages')").
 		Int(t.Now).Int(t.Now).Exec()
 }

@@ -16,19 +16,19 @@ const (
 	latestEvent = "FROM events e WHERE e.seq = messages.seq AND e.number = messages.version"
 
 	// Since when jobs are dead-lettered or quarantined.
-	sqlDeadLettersAhead = "UPDATE messages SET visible = ?1 WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 AND token IS NULL AND lane % 4 >= 2"
+	sqlDeadLettersAhead = "UPDATE messages SET visible_at = ?1 WHERE seq > ?2 AND seq <= ?3 AND visible_at > ?1 AND lock_token IS NULL AND subqueue % 4 >= 2"
 
 	// A retry or a pause whose length the latest event tells.
 	sqlRetryAhead = `
-UPDATE messages SET visible = ?1 + (SELECT e.retry_delay ` + latestEvent + `)
-WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 AND visible < 4611686018427387904 AND token IS NULL AND lane % 4 < 2
-  AND EXISTS (SELECT 1 ` + latestEvent + ` AND e.at > ?1 AND messages.visible > ?1 + e.retry_delay)`
+UPDATE messages SET visible_at = ?1 + (SELECT e.retry_delay ` + latestEvent + `)
+WHERE seq > ?2 AND seq <= ?3 AND visible_at > ?1 AND visible_at < 4611686018427387904 AND lock_token IS NULL AND subqueue % 4 < 2
+  AND EXISTS (SELECT 1 ` + latestEvent + ` AND e.at > ?1 AND messages.visible_at > ?1 + e.retry_delay)`
 
 	// A redrive with a delay, which only its event tells.
 	sqlRedriveAhead = `
-UPDATE messages SET visible = ?1 + visible - (SELECT e.at ` + latestEvent + `)
-WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 AND visible < 4611686018427387904 AND token IS NULL AND lane % 4 < 2
-  AND EXISTS (SELECT 1 ` + latestEvent + ` AND e.type = 'redriven' AND e.at > ?1 AND messages.visible >= e.at)`
+UPDATE messages SET visible_at = ?1 + visible_at - (SELECT e.at ` + latestEvent + `)
+WHERE seq > ?2 AND seq <= ?3 AND visible_at > ?1 AND visible_at < 4611686018427387904 AND lock_token IS NULL AND subqueue % 4 < 2
+  AND EXISTS (SELECT 1 ` + latestEvent + ` AND e.type = 'redriven' AND e.at > ?1 AND messages.visible_at >= e.at)`
 	sqlNotBeforeAhead = `
 UPDATE job_sessions SET not_before = ?1 + not_before - (SELECT e.at FROM messages m JOIN events e ON e.seq = m.seq AND e.number = m.version WHERE m.seq = job_sessions.seq)
 WHERE seq > ?2 AND seq <= ?3 AND not_before > ?1
@@ -40,33 +40,33 @@ UPDATE events SET at = ?1 WHERE type = 'redriven' AND at > ?1
 
 	// Anything else is ready: it was so when it was stored or given back.
 	sqlReadyAhead = `
-UPDATE messages SET visible = ?1
-WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 AND visible < 4611686018427387904 AND token IS NULL AND lane % 4 < 2
+UPDATE messages SET visible_at = ?1
+WHERE seq > ?2 AND seq <= ?3 AND visible_at > ?1 AND visible_at < 4611686018427387904 AND lock_token IS NULL AND subqueue % 4 < 2
   AND coalesce(waiting, '') <> 'budget' AND coalesce(waiting, '') <> 'session'
-  AND EXISTS (SELECT 1 FROM jobs j WHERE j.seq = messages.seq AND (j.scheduled_at IS NULL OR j.scheduled_at <> messages.visible))
+  AND EXISTS (SELECT 1 FROM jobs j WHERE j.seq = messages.seq AND (j.scheduled_at IS NULL OR j.scheduled_at <> messages.visible_at))
   AND NOT EXISTS (SELECT 1 ` + latestEvent + `
-    AND (e.type = 'redriven' OR messages.visible <= ?1 + e.retry_delay OR messages.visible <= e.at + e.retry_delay))`
+    AND (e.type = 'redriven' OR messages.visible_at <= ?1 + e.retry_delay OR messages.visible_at <= e.at + e.retry_delay))`
 
 	// A budget has room again when a day or a month ends, and no other time.
 	sqlBudgetAhead = `
-UPDATE messages SET visible = ?1
-WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 AND visible <> ?4 AND visible <> ?5 AND token IS NULL AND waiting = 'budget'`
+UPDATE messages SET visible_at = ?1
+WHERE seq > ?2 AND seq <= ?3 AND visible_at > ?1 AND visible_at <> ?4 AND visible_at <> ?5 AND lock_token IS NULL AND waiting = 'budget'`
 
 	// The turn of a session comes when the lock of a cancelled call would have ended.
 	sqlSessionAhead = `
-UPDATE messages SET visible = CASE WHEN coalesce((SELECT coalesce(s.not_before, j.scheduled_at) FROM job_sessions s JOIN jobs j ON j.seq = s.seq
+UPDATE messages SET visible_at = CASE WHEN coalesce((SELECT coalesce(s.not_before, j.scheduled_at) FROM job_sessions s JOIN jobs j ON j.seq = s.seq
     WHERE s.seq = messages.seq), 0) > ?1 + 300000
   THEN (SELECT coalesce(s.not_before, j.scheduled_at) FROM job_sessions s JOIN jobs j ON j.seq = s.seq WHERE s.seq = messages.seq)
   ELSE ?1 + 300000 END
-WHERE seq > ?2 AND seq <= ?3 AND visible > ?1 + 300000 AND visible < 4611686018427387904 AND token IS NULL AND waiting = 'session'`
+WHERE seq > ?2 AND seq <= ?3 AND visible_at > ?1 + 300000 AND visible_at < 4611686018427387904 AND lock_token IS NULL AND waiting = 'session'`
 
 	sqlLockAhead = `
-UPDATE messages SET visible = CASE WHEN visible < locked_at + 300000 THEN ?1 + visible - locked_at ELSE ?1 + 300000 END, locked_at = ?1
-WHERE seq > ?2 AND seq <= ?3 AND token IS NOT NULL AND locked_at > ?1 AND visible > locked_at AND visible < 4611686018427387904`
+UPDATE messages SET visible_at = CASE WHEN visible_at < locked_at + 300000 THEN ?1 + visible_at - locked_at ELSE ?1 + 300000 END, locked_at = ?1
+WHERE seq > ?2 AND seq <= ?3 AND lock_token IS NOT NULL AND locked_at > ?1 AND visible_at > locked_at AND visible_at < 4611686018427387904`
 	// The lock was renewed by a clock that was ahead.
 	sqlRenewedAhead = `
-UPDATE messages SET visible = ?1 + 300000
-WHERE seq > ?2 AND seq <= ?3 AND token IS NOT NULL AND visible > ?1 + 300000 AND visible < 4611686018427387904`
+UPDATE messages SET visible_at = ?1 + 300000
+WHERE seq > ?2 AND seq <= ?3 AND lock_token IS NOT NULL AND visible_at > ?1 + 300000 AND visible_at < 4611686018427387904`
 
 	sqlStartedAhead = "UPDATE messages SET started_at = ?1 WHERE seq > ?2 AND seq <= ?3 AND started_at > ?1"
 

@@ -33,7 +33,7 @@ func visibles(t *testing.T, s *stores) map[string]int64 {
 	t.Helper()
 	found := map[string]int64{}
 	err := s.DB.Read(t.Context(), func(c driver.Conn) error {
-		return c.Prep("SELECT j.id, m.visible FROM jobs j JOIN messages m ON m.seq = j.seq").Each(func(r driver.Row) error {
+		return c.Prep("SELECT j.id, m.visible_at FROM jobs j JOIN messages m ON m.seq = j.seq").Each(func(r driver.Row) error {
 			found[r.Text(0)] = r.Int(1)
 			return nil
 		})
@@ -71,7 +71,7 @@ func TestClockThatGoesBack(t *testing.T) {
 		subqueue, scheduled := makeAhead(t, s, right)
 		_, err := db.Transact(t.Context(), s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {
 			d := ahead.Milliseconds()
-			for _, sql := range []string{"UPDATE jobs SET created_at = created_at + ?1", "UPDATE messages SET visible = visible + ?1, locked_at = locked_at + ?1 WHERE visible < ?2"} {
+			for _, sql := range []string{"UPDATE jobs SET created_at = created_at + ?1", "UPDATE messages SET visible_at = visible_at + ?1, locked_at = locked_at + ?1 WHERE visible_at < ?2"} {
 				st := t.Prep(sql).Int(d)
 				if sql[7] == 'm' {
 					st = st.Int(scheduled.UnixMilli())

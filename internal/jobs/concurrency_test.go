@@ -275,7 +275,7 @@ func (m *counter) claimed(t *rapid.T, s *stores, limit int) int {
 func (m *counter) checkNothingLies(t *rapid.T, s *stores) {
 	var text string
 	err := s.DB.Read(context.Background(), func(c driver.Conn) error {
-		return c.Prep("SELECT m.tenant, j.task, j.id FROM messages m JOIN jobs j ON j.seq = m.seq WHERE m.visible <= ? AND m.lane = ?").Int(m.engine.Now()).Int(int64(queue.SubqueueOf(m.queue, queue.SubqueueMain))).Each(func(r driver.Row) error {
+		return c.Prep("SELECT m.tenant, j.task, j.id FROM messages m JOIN jobs j ON j.seq = m.seq WHERE m.visible_at <= ? AND m.subqueue = ?").Int(m.engine.Now()).Int(int64(queue.SubqueueOf(m.queue, queue.SubqueueMain))).Each(func(r driver.Row) error {
 			i := 0
 			if r.Int(0) == m.tenants[1] {
 				i = 1
@@ -400,7 +400,7 @@ func TestSlotFreedElsewhere(t *testing.T) {
 		<-time.After(time.Second)
 		// As another process would.
 		_, err = db.Transact(t.Context(), s.DB.Writer, db.Op{Stage: db.StageSettle}, func(t *db.Tx) (struct{}, error) {
-			return struct{}{}, t.Prep("UPDATE messages SET token = NULL WHERE seq = ?").Int(got[0].Seq).Exec()
+			return struct{}{}, t.Prep("UPDATE messages SET lock_token = NULL WHERE seq = ?").Int(got[0].Seq).Exec()
 		})
 		if err != nil {
 			t.Fatal(err)

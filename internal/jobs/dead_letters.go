@@ -46,11 +46,11 @@ type DeadLetterQuery struct {
 // A subqueue has few rows beside the live ones. They are read along its index.
 const sqlDeadLetters = `
 SELECT m.seq, j.id, j.task, m.reason, o.error_class, o.error_code, o.error_message, m.generation, m.attempt, m.deliveries,
-  j.correlation_id, j.created_at, m.visible, CASE WHEN ?8 <> 0 THEN j.input END, j.input_blob, j.input_size, j.metadata, m.last_error
+  j.correlation_id, j.created_at, m.visible_at, CASE WHEN ?8 <> 0 THEN j.input END, j.input_blob, j.input_size, j.metadata, m.last_error
 FROM messages m JOIN jobs j ON j.seq = m.seq LEFT JOIN outcomes o ON o.seq = m.seq
-WHERE m.lane = ?1 AND m.lane % 4 >= 2 AND j.tenant = ?2 AND m.seq < ?3
+WHERE m.subqueue = ?1 AND m.subqueue % 4 >= 2 AND j.tenant = ?2 AND m.seq < ?3
   AND (?4 = '' OR j.task = ?4) AND (?5 = '' OR m.reason = ?5) AND (?6 = '' OR j.correlation_id = ?6)
-  AND m.visible >= ?9 AND m.visible < ?10
+  AND m.visible_at >= ?9 AND m.visible_at < ?10
   AND (?7 = '' OR j.id = ?7)
 ORDER BY m.seq DESC LIMIT ?11 + 0`
 
@@ -122,16 +122,16 @@ type RedriveEdit struct {
 }
 
 const sqlRedrive = `
-UPDATE messages SET lane = lane - lane % 4, visible = ?1, generation = generation + 1, attempt = 0, number = 0, announced = 0, deliveries = 0,
+UPDATE messages SET subqueue = subqueue - subqueue % 4, visible_at = ?1, generation = generation + 1, attempt = 0, number = 0, announced = 0, deliveries = 0,
   version = version + 1, started_at = NULL, reason = NULL, last_error = NULL, waiting = NULL
-WHERE seq = ?2 AND lane % 4 >= 2 RETURNING lane, rank, generation, version`
+WHERE seq = ?2 AND subqueue % 4 >= 2 RETURNING subqueue, flow, generation, version`
 
 // The row that the first attempt's "started" event follows from goes with a redrive. So the event
 // gets a row of its own.
 const sqlKeepFirstStart = `
 INSERT INTO events (seq, number, type, at, status, generation, attempt)
 SELECT seq, 2, 'started', started_at, 'running', 1, 1 FROM messages
-WHERE seq = ?1 AND generation = 1 AND lane % 4 >= 2 AND started_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM events WHERE seq = ?1 AND number = 2)`
+WHERE seq = ?1 AND generation = 1 AND subqueue % 4 >= 2 AND started_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM events WHERE seq = ?1 AND number = 2)`
 
 // Redrive sends jobs back to the main subqueue of their queue and reports which were still
 // dead-lettered or quarantined. A job follows exactly one of several redrives at once. The audit
@@ -233,5 +233,5 @@ func (s *Store) PurgeDeadLetters(ctx context.Context, seqs []int64, entry audit.
 
 func (t *Tx) PurgeDeadLetter(seq int64) (purged int, err error) {
 	t.Changed(seq)
-	return t.Prep("DELETE FROM messages WHERE seq = ? AND lane % 4 >= 2").Int(seq).Count()
+	return t.Prep("DELETE FROM messages WHERE seq = ? AND subqueue % 4 >= 2").Int(seq).Count()
 }

@@ -153,7 +153,7 @@ func BenchmarkDepths(b *testing.B) {
 			}
 		})
 	}
-	const columns = "INSERT INTO messages (seq, lane, rank, visible, size, tenant) SELECT n, ?1, 1024 * ?3 + 4, ?2, 1000, ?3 FROM "
+	const columns = "INSERT INTO messages (seq, subqueue, flow, visible_at, size, tenant) SELECT n, ?1, 1024 * ?3 + 4, ?2, 1000, ?3 FROM "
 	b.Run("sqlite", func(b *testing.B) {
 		run(b, db.Options{Path: filepath.Join(b.TempDir(), "forebay.db"), Serve: true},
 			"WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 1000000) "+columns+"s")

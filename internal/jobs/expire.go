@@ -8,18 +8,18 @@ import (
 // A message that is locked past its deadline is left to its worker, which cuts the call off. Once
 // the lock has expired too, the worker is gone.
 const (
-	overdueColumns = `SELECT seq, lane, generation, attempt, number, version, token, locked_at, tenant,
-  (SELECT j.task FROM jobs j WHERE j.seq = messages.seq), visible, started_at,
+	overdueColumns = `SELECT seq, subqueue, generation, attempt, number, version, lock_token, locked_at, tenant,
+  (SELECT j.task FROM jobs j WHERE j.seq = messages.seq), visible_at, started_at,
   (SELECT j.session_id FROM jobs j WHERE j.seq = messages.seq) FROM messages `
-	sqlFreeOverdue   = overdueColumns + `WHERE deadline <= ?1 AND token IS NULL ORDER BY deadline LIMIT 256`
-	sqlLockedOverdue = overdueColumns + `WHERE deadline <= ?1 AND token IS NOT NULL AND visible <= ?1 ORDER BY deadline LIMIT 256`
+	sqlFreeOverdue   = overdueColumns + `WHERE deadline <= ?1 AND lock_token IS NULL ORDER BY deadline LIMIT 256`
+	sqlLockedOverdue = overdueColumns + `WHERE deadline <= ?1 AND lock_token IS NOT NULL AND visible_at <= ?1 ORDER BY deadline LIMIT 256`
 )
 
 // A locked message is due when its lock ends, if that is after its deadline. The two queries are
 // separate, so that many locked messages cannot hide a free one.
 const (
-	sqlNextFreeDeadline   = `SELECT deadline FROM messages WHERE deadline IS NOT NULL AND token IS NULL ORDER BY deadline LIMIT 1`
-	sqlNextLockedDeadline = `SELECT min(CASE WHEN deadline > visible THEN deadline ELSE visible END) FROM messages WHERE deadline IS NOT NULL AND token IS NOT NULL`
+	sqlNextFreeDeadline   = `SELECT deadline FROM messages WHERE deadline IS NOT NULL AND lock_token IS NULL ORDER BY deadline LIMIT 1`
+	sqlNextLockedDeadline = `SELECT min(CASE WHEN deadline > visible_at THEN deadline ELSE visible_at END) FROM messages WHERE deadline IS NOT NULL AND lock_token IS NOT NULL`
 )
 
 // nextDeadline returns when a deadline is due next; 0: there is none.

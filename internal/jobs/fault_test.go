@@ -218,7 +218,7 @@ func TestMissedWakeUpIsFoundByPolling(t *testing.T) {
 		}()
 		synctest.Wait()
 		if _, err := db.Transact(t.Context(), s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {
-			return struct{}{}, t.Prep("UPDATE messages SET visible = 1").Exec() // as if by another hand
+			return struct{}{}, t.Prep("UPDATE messages SET visible_at = 1").Exec() // as if by another hand
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -78,7 +78,7 @@ func (t *Tx) storeNew(subqueue queue.Subqueue, jobs []candidate) error {
 }
 
 const sqlInsertLocked = `
-INSERT INTO messages (seq, lane, rank, visible, size, tenant, deadline, token, locked_at, deliveries, number, version, started_at, announced)
+INSERT INTO messages (seq, subqueue, flow, visible_at, size, tenant, deadline, lock_token, locked_at, deliveries, number, version, started_at, announced)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 1, 2, ?, 1)`
 
 // storeLocked stores the message of a new job under its first lock.

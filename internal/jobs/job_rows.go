@@ -56,12 +56,12 @@ type JobRow struct {
 const jobColumns = `
 SELECT j.seq, j.id, j.tenant, j.queue, j.task, j.priority, j.max_attempts, j.max_cost, j.created_at,
   CASE WHEN o.seq IS NULL AND m.seq IS NOT NULL THEN m.deadline ELSE j.deadline END, j.correlation_id, j.metadata, j.input_blob,
-  m.lane, m.visible, m.token, m.generation, m.attempt, m.started_at, m.waiting, m.last_error, q.paused + (SELECT paused FROM tenants WHERE no = j.tenant),
+  m.subqueue, m.visible_at, m.lock_token, m.generation, m.attempt, m.started_at, m.waiting, m.last_error, q.paused + (SELECT paused FROM tenants WHERE no = j.tenant),
   o.status, o.generation, o.attempt, o.started_at, o.completed_at, o.result, o.result_blob, o.result_size,
   o.error_class, o.error_code, o.error_message,
   (SELECT CAST(sum(input_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
   (SELECT CAST(sum(output_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
-  (SELECT CAST(sum(cost) AS BIGINT) FROM attempts a WHERE a.seq = j.seq), j.session_id, m.rank, j.input_size, j.max_total_tokens, j.max_output_tokens
+  (SELECT CAST(sum(cost) AS BIGINT) FROM attempts a WHERE a.seq = j.seq), j.session_id, m.flow, j.input_size, j.max_total_tokens, j.max_output_tokens
 `
 
 const jobTables = "FROM jobs j LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN outcomes o ON o.seq = j.seq JOIN queues q ON q.no = j.queue "
@@ -166,7 +166,7 @@ var (
 	sqlJobsOfTenant      = listColumns + strings.Replace(jobTables, "jobs j", "jobs j INDEXED BY jobs_tenant", 1) + "WHERE j.seq < ?2" + listEnd
 	sqlJobsByCorrelation = listColumns + strings.Replace(jobTables, "jobs j", "jobs j INDEXED BY jobs_correlation", 1) + "WHERE j.seq < ?2 AND j.correlation_id = ?4" + listEnd
 	sqlJobsAlive         = listColumns + "FROM messages m CROSS JOIN jobs j ON j.seq = m.seq LEFT JOIN outcomes o ON o.seq = m.seq JOIN queues q ON q.no = j.queue " +
-		"WHERE m.seq < ?2 AND m.lane % 4 < 2" + strings.Replace(listEnd, "j.seq DESC", "m.seq DESC", 1)
+		"WHERE m.seq < ?2 AND m.subqueue % 4 < 2" + strings.Replace(listEnd, "j.seq DESC", "m.seq DESC", 1)
 	sqlJobsUnhappy = listColumns + "FROM outcomes o CROSS JOIN jobs j ON j.seq = o.seq LEFT JOIN messages m ON m.seq = o.seq JOIN queues q ON q.no = j.queue " +
 		"WHERE o.seq < ?2 AND o.status <> 'succeeded'" + strings.Replace(listEnd, "j.seq DESC", "o.seq DESC", 1)
 )

@@ -55,7 +55,7 @@ func (w *sessionWorld) submit(t *rapid.T) {
 // claim takes what is ready: of each session nothing while one of its jobs runs, and never a job before
 // one that was submitted earlier and has not begun.
 func (w *sessionWorld) claim(t *rapid.T) {
-	w.claimFrom(t, rapid.SampledFrom([]queue.SubqueueKind{queue.SubqueueMain, queue.SubqueueRetry}).Draw(t, "lane"))
+	w.claimFrom(t, rapid.SampledFrom([]queue.SubqueueKind{queue.SubqueueMain, queue.SubqueueRetry}).Draw(t, "subqueue"))
 }
 
 func (w *sessionWorld) claimFrom(t *rapid.T, subqueue queue.SubqueueKind) {

@@ -183,7 +183,7 @@ func (w *world) expectClaim(subqueue queue.SubqueueKind, limit int) (expected []
 }
 
 func (w *world) claim(t *rapid.T) {
-	subqueue := rapid.SampledFrom([]queue.SubqueueKind{queue.SubqueueMain, queue.SubqueueRetry}).Draw(t, "lane")
+	subqueue := rapid.SampledFrom([]queue.SubqueueKind{queue.SubqueueMain, queue.SubqueueRetry}).Draw(t, "subqueue")
 	limit := rapid.IntRange(1, 4).Draw(t, "limit")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -33,7 +33,7 @@ func BenchmarkStanding(b *testing.B) {
 		begun, err := s.DB.Now().UnixMilli()-jobs/10, error(nil)
 		for from := 0; from < jobs && err == nil; from += piece {
 			_, err = db.Transact(b.Context(), s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {
-				return struct{}{}, t.Prep("INSERT INTO messages (seq, lane, rank, visible, size, tenant) SELECT n, ?1, " + line + ", ?2 + n / 10, 1000, 1 FROM (SELECT ?3 + i AS n FROM " + numbers + ") x").
+				return struct{}{}, t.Prep("INSERT INTO messages (seq, subqueue, flow, visible_at, size, tenant) SELECT n, ?1, " + line + ", ?2 + n / 10, 1000, 1 FROM (SELECT ?3 + i AS n FROM " + numbers + ") x").
 					Int(subqueue).Int(begun).Int(int64(from)).Exec()
 			})
 		}
@@ -46,7 +46,7 @@ func BenchmarkStanding(b *testing.B) {
 		for _, place := range []int64{10, jobs / 2, jobs - 10} {
 			var job backlog.Job
 			err := s.DB.Read(b.Context(), func(c driver.Conn) error {
-				_, err := c.Prep("SELECT seq, rank, visible FROM messages WHERE seq = ?").Int(place).One(func(r driver.Row) {
+				_, err := c.Prep("SELECT seq, flow, visible_at FROM messages WHERE seq = ?").Int(place).One(func(r driver.Row) {
 					job = backlog.Job{Seq: r.Int(0), Tenant: flows.TenantOf(r.Int(1)), Subqueue: queue.Subqueue(subqueue), Flow: r.Int(1), Visible: r.Int(2)}
 				})
 				return err

@@ -126,7 +126,7 @@ func TestPositionAmongMany(t *testing.T) {
 					return struct{}{}, err
 				}
 				now = tx.Now
-				return struct{}{}, tx.Prep("INSERT INTO messages (seq, lane, rank, visible, size) WITH RECURSIVE c(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM c WHERE i < ?3)" +
+				return struct{}{}, tx.Prep("INSERT INTO messages (seq, subqueue, flow, visible_at, size) WITH RECURSIVE c(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM c WHERE i < ?3)" +
 					" SELECT i, ?1 + 0, " + rank + ", " + visible + ", 1 FROM c").Int(subqueue).Int(now).Int(jobs).Exec()
 			})
 			if err != nil {
@@ -175,7 +175,7 @@ func TestPositionAmongMany(t *testing.T) {
 		// The first hundred are with workers, the others are ready by then.
 		fill("1024 + 4", "?2 + CASE WHEN i <= 100 THEN 30000 ELSE -i END")
 		if _, err := db.TransactIn(t.Context(), admission.Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(tx *admission.Tx) (struct{}, error) {
-			return struct{}{}, tx.Prep("UPDATE messages SET token = 1 WHERE seq <= 100").Exec()
+			return struct{}{}, tx.Prep("UPDATE messages SET lock_token = 1 WHERE seq <= 100").Exec()
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -250,9 +250,9 @@ func TestPositionKnowsCalls(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := db.TransactIn(t.Context(), admission.Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(tx *admission.Tx) (struct{}, error) {
-				err := tx.Prep("UPDATE messages SET visible = ?, waiting = 'budget' WHERE seq IN (SELECT seq FROM jobs WHERE id = 'free-0')").Int(admission.PeriodEnd(0, tx.Now)).Exec()
+				err := tx.Prep("UPDATE messages SET visible_at = ?, waiting = 'budget' WHERE seq IN (SELECT seq FROM jobs WHERE id = 'free-0')").Int(admission.PeriodEnd(0, tx.Now)).Exec()
 				if err == nil {
-					err = tx.Prep(`INSERT INTO budget_waits (seq, budget, rank, key_id, until, tokens, cost)
+					err = tx.Prep(`INSERT INTO budget_waits (seq, budget, flow, key_id, until, tokens, cost)
 						SELECT j.seq, b.no, 0, '', 0, 11, 0 FROM jobs j JOIN budgets b ON b.tenant = j.tenant WHERE j.id = 'free-0' ON CONFLICT (seq) DO NOTHING`).Exec()
 				}
 				return struct{}{}, err

@@ -26,7 +26,7 @@ func (s *Store) Renew(ctx context.Context, locks []queue.Lock, lock time.Duratio
 func (t *Tx) renew(locks []queue.Lock, until int64) (held []bool, err error) {
 	held = make([]bool, len(locks))
 	for i, l := range locks {
-		rows, err := t.Prep("UPDATE messages SET visible = ? WHERE seq = ? AND token = ?").Int(until).Int(l.Seq).Int(l.Token).Count()
+		rows, err := t.Prep("UPDATE messages SET visible_at = ? WHERE seq = ? AND lock_token = ?").Int(until).Int(l.Seq).Int(l.Token).Count()
 		if err != nil {
 			return nil, err
 		}

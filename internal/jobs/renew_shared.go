@@ -8,8 +8,8 @@ import (
 // Where processes share a database (PostgreSQL), one round trip renews all locks.
 
 const sqlRenewShared = `
-UPDATE messages m SET visible = ? FROM unnest(CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(seq, token)
-WHERE m.seq = ANY (ARRAY[x.seq]) AND m.token = x.token RETURNING m.seq, m.token`
+UPDATE messages m SET visible_at = ? FROM unnest(CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(seq, lock_token)
+WHERE m.seq = ANY (ARRAY[x.seq]) AND m.lock_token = x.lock_token RETURNING m.seq, m.lock_token`
 
 func (t *Tx) renewShared(locks []queue.Lock, until int64) (held []bool, err error) {
 	seqs, tokens := make([]int64, len(locks)), make([]int64, len(locks))

@@ -41,7 +41,7 @@ func TestRenewMany(t *testing.T) {
 		}
 		renewed := 0
 		err = s.DB.Read(t.Context(), func(c driver.Conn) error {
-			_, err := c.Prep("SELECT count(*) FROM messages WHERE visible > ?").Int(c.Now() + 5*60_000).One(func(r driver.Row) { renewed = int(r.Int(0)) })
+			_, err := c.Prep("SELECT count(*) FROM messages WHERE visible_at > ?").Int(c.Now() + 5*60_000).One(func(r driver.Row) { renewed = int(r.Int(0)) })
 			return err
 		})
 		expected := 0

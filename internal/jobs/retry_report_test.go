@@ -142,7 +142,7 @@ func TestTenantDepthIsBounded(t *testing.T) {
 
 // BenchmarkTenantDepth counts a backlog of a million jobs of one tenant, of one of fifty.
 func BenchmarkTenantDepth(b *testing.B) {
-	const columns = "INSERT INTO messages (seq, lane, rank, visible, size, tenant) SELECT n, ?1, 1024 * (?3 + n % ?4) + 4, ?2, 1000, ?3 + n % ?4 FROM "
+	const columns = "INSERT INTO messages (seq, subqueue, flow, visible_at, size, tenant) SELECT n, ?1, 1024 * (?3 + n % ?4) + 4, ?2, 1000, ?3 + n % ?4 FROM "
 	for name, e := range map[string]struct {
 		options db.Options
 		fill    string

@@ -22,10 +22,10 @@ import (
 const flowsFrom = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS bigint[])) AS r"
 
 var sqlReadyShared = `
-SELECT ` + readyColumns + `, m.rank
+SELECT ` + readyColumns + `, m.flow
 FROM (SELECT first.* FROM ` + flowsFrom + `(line, floor, most),
-    LATERAL (SELECT * FROM messages WHERE lane = ? AND rank = r.line AND visible >= r.floor AND visible <= (` + postgres.SQLNow + `)
-      ORDER BY visible, seq LIMIT r.most) AS first
+    LATERAL (SELECT * FROM messages WHERE subqueue = ? AND flow = r.line AND visible_at >= r.floor AND visible_at <= (` + postgres.SQLNow + `)
+      ORDER BY visible_at, seq LIMIT r.most) AS first
     WHERE NOT EXISTS (SELECT 1 FROM queues WHERE no = ? AND paused <> 0)
       AND NOT EXISTS (SELECT 1 FROM tenants WHERE no = ` + flows.SQLTenantOf("r.line") + ` AND paused <> 0)) AS m
   JOIN jobs j ON j.seq = m.seq`
@@ -33,10 +33,10 @@ FROM (SELECT first.* FROM ` + flowsFrom + `(line, floor, most),
 // The earliest message of each flow that is not ready yet. The search starts at SeenNext once
 // NewDue has passed; see flows.Flow.
 const sqlNextShared = `
-SELECT r.line, first.visible FROM ` + flowsFrom + `(line, waits, near),
-  LATERAL (SELECT visible FROM messages WHERE lane = ? AND rank = r.line AND visible > (` + postgres.SQLNow + `)
-      AND visible >= CASE WHEN r.near <= (` + postgres.SQLNow + `) THEN r.waits ELSE 0 END
-    ORDER BY visible LIMIT 1) AS first`
+SELECT r.line, first.visible_at FROM ` + flowsFrom + `(line, waits, near),
+  LATERAL (SELECT visible_at FROM messages WHERE subqueue = ? AND flow = r.line AND visible_at > (` + postgres.SQLNow + `)
+      AND visible_at >= CASE WHEN r.near <= (` + postgres.SQLNow + `) THEN r.waits ELSE 0 END
+    ORDER BY visible_at LIMIT 1) AS first`
 
 // maxScan bounds how many jobs one scan reads, with their inputs.
 const maxScan = 256
@@ -186,7 +186,7 @@ func (l *scan) runByFlow(t *Tx) error {
 		if a.Got == a.Limit {
 			continue
 		}
-		next, err := t.Prep("SELECT visible FROM messages WHERE lane = ? AND rank = ? AND visible > ? ORDER BY visible LIMIT 1").
+		next, err := t.Prep("SELECT visible_at FROM messages WHERE subqueue = ? AND flow = ? AND visible_at > ? ORDER BY visible_at LIMIT 1").
 			Int(int64(l.subqueue)).Int(a.Flow).Int(t.Now).One(func(r driver.Row) { a.NextReady = r.Int(0) })
 		if err != nil {
 			return err

@@ -25,7 +25,7 @@ type jobSession struct {
 // Whether a job of the session has the turn, and until when the call of a cancelled job may run.
 const sqlTurn = `
 SELECT CASE WHEN EXISTS (SELECT 1 FROM job_sessions s JOIN messages m ON m.seq = s.seq
-    WHERE s.tenant = ?1 AND s.queue = ?2 AND s.session_id = ?3 AND m.visible < ?4) THEN 1 ELSE 0 END,
+    WHERE s.tenant = ?1 AND s.queue = ?2 AND s.session_id = ?3 AND m.visible_at < ?4) THEN 1 ELSE 0 END,
   coalesce((SELECT h.ends_at FROM job_session_holds h WHERE h.tenant = ?1 AND h.queue = ?2 AND h.session_id = ?3), 0)`
 
 // joinSession makes a job that is about to be stored, or redriven, the session's last. The job
@@ -91,9 +91,9 @@ func afterCall(at, until int64) (visible int64, waiting string) {
 var sqlLeaveSession = driver.BatchForm("DELETE FROM job_sessions WHERE seq = ?", "DELETE FROM job_sessions s USING %s WHERE s.seq = ANY (ARRAY[p1])")
 
 const sqlNextTurn = `
-SELECT m.seq, m.lane, m.rank, coalesce(s.not_before, j.scheduled_at, 0), m.deadline,
+SELECT m.seq, m.subqueue, m.flow, coalesce(s.not_before, j.scheduled_at, 0), m.deadline,
   coalesce((SELECT h.ends_at FROM job_session_holds h WHERE h.tenant = s.tenant AND h.queue = s.queue AND h.session_id = s.session_id), 0),
-  m.token
+  m.lock_token
 FROM job_sessions s JOIN messages m ON m.seq = s.seq JOIN jobs j ON j.seq = s.seq
 WHERE s.tenant = ? AND s.queue = ? AND s.session_id = ? ORDER BY s.seq LIMIT 1`
 
@@ -166,8 +166,8 @@ func (t *Tx) give(n *nextTurn) error {
 	return t.Prep(sqlGiveTurn).Int(visible).TextOrNull(waiting).Int(n.seq).Exec()
 }
 
-var sqlGiveTurn = driver.BatchForm("UPDATE messages SET visible = ?, waiting = ? WHERE seq = ?",
-	"UPDATE messages m SET visible = p1, waiting = p2 FROM %s WHERE m.seq = ANY (ARRAY[p3])")
+var sqlGiveTurn = driver.BatchForm("UPDATE messages SET visible_at = ?, waiting = ? WHERE seq = ?",
+	"UPDATE messages m SET visible_at = p1, waiting = p2 FROM %s WHERE m.seq = ANY (ARRAY[p3])")
 
 // rejoinSession holds a redriven job, to begin at that time, while another job has the turn.
 func (t *Tx) rejoinSession(seq, at int64) error {
@@ -186,9 +186,9 @@ func (t *Tx) rejoinSession(seq, at int64) error {
 
 const (
 	sqlHoldSession = `
-INSERT INTO job_session_holds (tenant, queue, session_id, token, ends_at)
+INSERT INTO job_session_holds (tenant, queue, session_id, lock_token, ends_at)
 SELECT tenant, queue, session_id, ?, ? FROM job_sessions WHERE seq = ?
-ON CONFLICT (tenant, queue, session_id) DO UPDATE SET token = excluded.token, ends_at = excluded.ends_at`
+ON CONFLICT (tenant, queue, session_id) DO UPDATE SET lock_token = excluded.lock_token, ends_at = excluded.ends_at`
 	sqlDropHolds = "DELETE FROM job_session_holds WHERE ends_at <= ?"
 )
 
@@ -207,12 +207,12 @@ func (t *Tx) holdSession(s jobSession, seq, token, until int64) error {
 }
 
 const (
-	sqlEndHold = "DELETE FROM job_session_holds WHERE tenant = ? AND queue = ? AND session_id = ? AND token = ?"
+	sqlEndHold = "DELETE FROM job_session_holds WHERE tenant = ? AND queue = ? AND session_id = ? AND lock_token = ?"
 	// The job with the turn, if it waits only for the call.
 	sqlWaitsForCall = `
-SELECT m.seq, m.lane, m.rank, coalesce(s.not_before, j.scheduled_at, 0), m.deadline, 0, m.token
+SELECT m.seq, m.subqueue, m.flow, coalesce(s.not_before, j.scheduled_at, 0), m.deadline, 0, m.lock_token
 FROM job_sessions s JOIN messages m ON m.seq = s.seq JOIN jobs j ON j.seq = s.seq
-WHERE s.tenant = ? AND s.queue = ? AND s.session_id = ? AND m.visible < ? AND m.token IS NULL AND m.waiting = 'session' LIMIT 1`
+WHERE s.tenant = ? AND s.queue = ? AND s.session_id = ? AND m.visible_at < ? AND m.lock_token IS NULL AND m.waiting = 'session' LIMIT 1`
 )
 
 // callOver records that a call is over whose lock a cancel may have voided. The next job of its
@@ -234,7 +234,7 @@ func (t *Tx) callOver(s jobSession, token int64) error {
 // endHolds is for a start after which no earlier call can run.
 func (t *Tx) endHolds() error {
 	held := map[jobSession]int64{}
-	err := t.Prep("SELECT tenant, queue, session_id, token FROM job_session_holds").Each(func(r driver.Row) error {
+	err := t.Prep("SELECT tenant, queue, session_id, lock_token FROM job_session_holds").Each(func(r driver.Row) error {
 		held[jobSession{r.Int(0), r.Int(1), r.Text(2)}] = r.Int(3)
 		return nil
 	})

@@ -63,10 +63,10 @@ func (s *Store) Succeed(ctx context.Context, d *LockedJob, a AttemptRecord, out 
 }
 
 var sqlRetry = driver.BatchForm(`
-UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, attempt = attempt + ?, version = version + 2,
-  waiting = 'schedule', last_error = ?, deliveries = 0 WHERE seq = ? AND token = ?`, `
-UPDATE messages m SET lane = p1, visible = p2, token = NULL, locked_at = NULL, attempt = attempt + p3, version = version + 2,
-  waiting = 'schedule', last_error = p4, deliveries = 0 FROM %s WHERE m.seq = ANY (ARRAY[p5]) AND m.token = p6`)
+UPDATE messages SET subqueue = ?, visible_at = ?, lock_token = NULL, locked_at = NULL, attempt = attempt + ?, version = version + 2,
+  waiting = 'schedule', last_error = ?, deliveries = 0 WHERE seq = ? AND lock_token = ?`, `
+UPDATE messages m SET subqueue = p1, visible_at = p2, lock_token = NULL, locked_at = NULL, attempt = attempt + p3, version = version + 2,
+  waiting = 'schedule', last_error = p4, deliveries = 0 FROM %s WHERE m.seq = ANY (ARRAY[p5]) AND m.lock_token = p6`)
 
 // Retry records the failed attempt and moves the message to its queue's retry subqueue for the
 // delay a.RetryDelay. It charges the attempt unless a.Uncharged. The delivery count starts anew,
@@ -99,10 +99,10 @@ func (s *Store) Retry(ctx context.Context, d *LockedJob, a AttemptRecord) error 
 }
 
 var sqlThrottle = driver.BatchForm(`
-UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, version = version + 1,
-  waiting = ?, last_error = ? WHERE seq = ? AND token = ?`, `
-UPDATE messages m SET visible = p1, token = NULL, locked_at = NULL, deliveries = deliveries - 1, version = version + 1,
-  waiting = p2, last_error = p3 FROM %s WHERE m.seq = ANY (ARRAY[p4]) AND m.token = p5`)
+UPDATE messages SET visible_at = ?, lock_token = NULL, locked_at = NULL, deliveries = deliveries - 1, version = version + 1,
+  waiting = ?, last_error = ? WHERE seq = ? AND lock_token = ?`, `
+UPDATE messages m SET visible_at = p1, lock_token = NULL, locked_at = NULL, deliveries = deliveries - 1, version = version + 1,
+  waiting = p2, last_error = p3 FROM %s WHERE m.seq = ANY (ARRAY[p4]) AND m.lock_token = p5`)
 
 // Throttle records a call that the provider turned away and puts the message back into its
 // subqueue for the delay a.RetryDelay. It charges neither an attempt nor a delivery.
@@ -128,10 +128,10 @@ func (t *Tx) throttle(d *LockedJob, a AttemptRecord, waiting forebay.WaitReason)
 }
 
 var sqlRelease = driver.BatchForm(`
-UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, number = number - 1,
-  waiting = ? WHERE seq = ? AND token = ?`, `
-UPDATE messages m SET visible = p1, token = NULL, locked_at = NULL, deliveries = deliveries - 1, number = number - 1,
-  waiting = p2 FROM %s WHERE m.seq = ANY (ARRAY[p3]) AND m.token = p4`)
+UPDATE messages SET visible_at = ?, lock_token = NULL, locked_at = NULL, deliveries = deliveries - 1, number = number - 1,
+  waiting = ? WHERE seq = ? AND lock_token = ?`, `
+UPDATE messages m SET visible_at = p1, lock_token = NULL, locked_at = NULL, deliveries = deliveries - 1, number = number - 1,
+  waiting = p2 FROM %s WHERE m.seq = ANY (ARRAY[p3]) AND m.lock_token = p4`)
 
 // Release puts the message back into its subqueue as if it had not been delivered: nothing was
 // called, or a stop interrupted the call. waiting may be "".
@@ -148,9 +148,9 @@ func (s *Store) Release(ctx context.Context, d *LockedJob, delay time.Duration, 
 }
 
 var sqlInterrupt = driver.BatchForm(`
-UPDATE messages SET visible = ?, token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL WHERE seq = ? AND token = ?`, `
-UPDATE messages m SET visible = p1, token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL FROM %s
-WHERE m.seq = ANY (ARRAY[p2]) AND m.token = p3`)
+UPDATE messages SET visible_at = ?, lock_token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL WHERE seq = ? AND lock_token = ?`, `
+UPDATE messages m SET visible_at = p1, lock_token = NULL, locked_at = NULL, deliveries = deliveries - 1, waiting = NULL FROM %s
+WHERE m.seq = ANY (ARRAY[p2]) AND m.lock_token = p3`)
 
 // Interrupt is Release for a call that a stop cut off: its attempt is recorded, but not charged.
 func (s *Store) Interrupt(ctx context.Context, d *LockedJob, a AttemptRecord) error {
@@ -261,8 +261,8 @@ func (s *Store) settled(ctx context.Context, d *LockedJob, a AttemptRecord, o db
 }
 
 // sqlReleaseMessage deletes the message if the lock still holds it.
-var sqlReleaseMessage = driver.PrefetchForm(queue.SQLDeleteMessage+" AND token = ?",
-	"DELETE FROM messages m USING %s WHERE m.seq = ANY (ARRAY[x.p1]) AND m.token = x.p2 RETURNING x.p1, x.p2")
+var sqlReleaseMessage = driver.PrefetchForm(queue.SQLDeleteMessage+" AND lock_token = ?",
+	"DELETE FROM messages m USING %s WHERE m.seq = ANY (ARRAY[x.p1]) AND m.lock_token = x.p2 RETURNING x.p1, x.p2")
 
 // prefetches adds to the first statement of a settlement what settleHolds reads.
 func (d *LockedJob) prefetches(first driver.Prefetch) []driver.Prefetch {
@@ -283,7 +283,7 @@ func (t *Tx) release(d *LockedJob) error {
 	return t.Prep(sqlReleaseMessage).Int(d.Seq).Int(d.Token).Fenced()
 }
 
-const sqlLocked = "SELECT rank, deadline, started_at FROM messages WHERE seq = ? AND token = ?"
+const sqlLocked = "SELECT flow, deadline, started_at FROM messages WHERE seq = ? AND lock_token = ?"
 
 // lockedMessage is what a settlement has to know of the message that it holds.
 type lockedMessage struct{ rank, deadline, started int64 }
@@ -444,9 +444,9 @@ type deadLetter struct {
 }
 
 var sqlDeadLetter = driver.BatchForm(`
-UPDATE messages SET lane = ?, visible = ?, token = NULL, locked_at = NULL, version = ?, deadline = NULL, waiting = NULL,
+UPDATE messages SET subqueue = ?, visible_at = ?, lock_token = NULL, locked_at = NULL, version = ?, deadline = NULL, waiting = NULL,
   attempt = ?, reason = ? WHERE seq = ?`, `
-UPDATE messages m SET lane = p1, visible = p2, token = NULL, locked_at = NULL, version = p3, deadline = NULL, waiting = NULL,
+UPDATE messages m SET subqueue = p1, visible_at = p2, lock_token = NULL, locked_at = NULL, version = p3, deadline = NULL, waiting = NULL,
   attempt = p4, reason = p5 FROM %s WHERE m.seq = ANY (ARRAY[p6])`)
 
 func (t *Tx) deadLetter(s deadLetter) error {

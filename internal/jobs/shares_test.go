@@ -50,7 +50,7 @@ func fillBacklogs(t *testing.T, s *stores, queueID int64, floods []flood) (tenan
 					}
 				}
 			}
-			return struct{}{}, tx.Prep("UPDATE messages SET visible = visible - ? WHERE lane = ? AND tenant = ?").
+			return struct{}{}, tx.Prep("UPDATE messages SET visible_at = visible_at - ? WHERE subqueue = ? AND tenant = ?").
 				Int(f.age.Milliseconds()).Int(int64(queue.SubqueueOf(queueID, queue.SubqueueMain))).Int(no).Exec()
 		})
 		if err != nil {

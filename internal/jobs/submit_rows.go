@@ -125,7 +125,7 @@ INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, max_cost
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const sqlInsertMessage = `
-INSERT INTO messages (seq, lane, rank, visible, size, tenant, deadline, waiting) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
+INSERT INTO messages (seq, subqueue, flow, visible_at, size, tenant, deadline, waiting) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 
 func (t *Tx) Submit(j *NewJob) (Submitted, error) {
 	if j.IdempotencyKey != "" {

@@ -13,7 +13,7 @@
 //
 // # Rows
 //
-// orchestrations is the record, written when an instance begins and ends. orchestration_turns is
+// orchestrations is the record, written when an instance begins and ends. orchestration_items is
 // its small hot row: when the next turn may be taken, whose it is, its status.
 // orchestration_history has a row for the events of each turn. What has arrived and was not seen
 // yet is in orchestration_inbox; a timer is an event that is not visible yet.

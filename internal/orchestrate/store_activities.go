@@ -49,16 +49,16 @@ func (s *Store) ClaimActivities(ctx context.Context, req ClaimRequest) ([]Activi
 }
 
 const sqlInsertActivity = `
-INSERT INTO orchestration_activities (instance, event_id, run, pool, turns, visible, token, number, scheduled_at, started_at, policy, event)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+INSERT INTO orchestration_activities (instance, event_id, run, work_queue, visible_at, lock_token, number, scheduled_at, started_at, policy, event)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const sqlInsertLargeActivity = `
-INSERT INTO orchestration_activities (instance, event_id, run, pool, turns, visible, token, number, scheduled_at, started_at, policy, event, event_blob)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+INSERT INTO orchestration_activities (instance, event_id, run, work_queue, visible_at, lock_token, number, scheduled_at, started_at, policy, event, event_blob)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // newActivity stores an activity. If a claim waits for it, the activity is locked for that claim
 // at once.
-func (t *tx) newActivity(item *OrchestrationItem, run, instanceQueue int64, a *NewActivity) error {
+func (t *tx) newActivity(item *OrchestrationItem, run int64, a *NewActivity) error {
 	workQueue, err := t.workQueueOf(item.Tenant, KindActivity, a.Name)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (t *tx) newActivity(item *OrchestrationItem, run, instanceQueue int64, a *N
 	} else {
 		t.itemReady(workQueue, visible)
 	}
-	st := t.Prep(sql).Int(item.Instance).Int(int64(a.EventID)).Int(run).Int(workQueue).Int(instanceQueue).Int(visible).IntOrNull(token).Int(number).Int(t.Now)
+	st := t.Prep(sql).Int(item.Instance).Int(int64(a.EventID)).Int(run).Int(workQueue).Int(visible).IntOrNull(token).Int(number).Int(t.Now)
 	if token != 0 {
 		st = st.Int(t.Now)
 	} else {
@@ -94,12 +94,12 @@ func (t *tx) newActivity(item *OrchestrationItem, run, instanceQueue int64, a *N
 }
 
 const sqlReadyActivities = `
-SELECT a.instance, o.tenant, o.id, a.event_id, a.event, a.policy, a.number, a.failures, a.lost, a.scheduled_at, coalesce(a.token, 0), coalesce(a.started_at, 0), a.run, coalesce(o.key_id, ''), coalesce(a.event_blob, '')
-FROM (SELECT * FROM orchestration_activities WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) a
+SELECT a.instance, o.tenant, o.id, a.event_id, a.event, a.policy, a.number, a.failures, a.lost, a.scheduled_at, coalesce(a.lock_token, 0), coalesce(a.started_at, 0), a.run, coalesce(o.key_id, ''), coalesce(a.event_blob, '')
+FROM (SELECT * FROM orchestration_activities WHERE work_queue = ? AND visible_at <= ? ORDER BY visible_at LIMIT ? + 0) a
   CROSS JOIN orchestrations o ON o.no = a.instance`
 
 const sqlLockActivity = `
-UPDATE orchestration_activities SET visible = ?, token = ?, number = ?, lost = ?, started_at = ? WHERE instance = ? AND event_id = ?`
+UPDATE orchestration_activities SET visible_at = ?, lock_token = ?, number = ?, lost = ?, started_at = ? WHERE instance = ? AND event_id = ?`
 
 func (t *tx) takeActivities(p *knownQueue, c *claim, most int) (taken int, err error) {
 	first, until := len(c.activities), t.Now+c.Lock.Milliseconds()
@@ -171,7 +171,7 @@ func (s *Store) SettleActivity(ctx context.Context, a *ActivityItem, o ActivityO
 func (t *tx) settleActivity(a *ActivityItem, o ActivityOutcome) error {
 	if o.Outcome == ActivityRetried {
 		at := t.Now + o.Delay.Milliseconds()
-		err := t.Prep("UPDATE orchestration_activities SET visible = ?, token = NULL, failures = failures + 1 WHERE instance = ? AND event_id = ? AND token = ?").
+		err := t.Prep("UPDATE orchestration_activities SET visible_at = ?, lock_token = NULL, failures = failures + 1 WHERE instance = ? AND event_id = ? AND lock_token = ?").
 			Int(at).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).Fenced()
 		if err != nil {
 			return err
@@ -210,7 +210,7 @@ func (t *tx) endActivity(a *ActivityItem) (instanceQueue int64, err error) {
 }
 
 const sqlActivityAttempt = `
-INSERT INTO orchestration_attempts (instance, event_id, run, number, pool, started_at, finished_at, outcome, error_type, error, retry_delay)
+INSERT INTO orchestration_attempts (instance, event_id, run, number, work_queue, started_at, finished_at, outcome, error_type, error, retry_delay)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 func (t *tx) activityAttempt(a *ActivityItem, o ActivityOutcome) error {
@@ -231,9 +231,9 @@ func (t *tx) activityAttempt(a *ActivityItem, o ActivityOutcome) error {
 }
 
 const sqlDropActivities = `
-INSERT INTO orchestration_attempts (instance, event_id, run, number, pool, started_at, finished_at, outcome)
-SELECT instance, event_id, run, number, pool, started_at, CASE WHEN started_at > ?1 THEN started_at ELSE ?1 END, ?2
-FROM orchestration_activities WHERE instance = ?3 AND (token IS NOT NULL OR job IS NOT NULL)`
+INSERT INTO orchestration_attempts (instance, event_id, run, number, work_queue, started_at, finished_at, outcome)
+SELECT instance, event_id, run, number, work_queue, started_at, CASE WHEN started_at > ?1 THEN started_at ELSE ?1 END, ?2
+FROM orchestration_activities WHERE instance = ?3 AND (lock_token IS NOT NULL OR job IS NOT NULL)`
 
 // dropActivities removes the activities of an instance. Attempts under way, also jobs, are
 // recorded as dropped.
@@ -264,7 +264,7 @@ func (s *Store) AbandonActivity(ctx context.Context, a *ActivityItem, delay time
 			number, lost = a.Number, a.Lost+1
 		}
 		at := t.Now + delay.Milliseconds()
-		err := t.Prep("UPDATE orchestration_activities SET visible = ?, token = NULL, number = ?, lost = ? WHERE instance = ? AND event_id = ? AND token = ?").
+		err := t.Prep("UPDATE orchestration_activities SET visible_at = ?, lock_token = NULL, number = ?, lost = ? WHERE instance = ? AND event_id = ? AND lock_token = ?").
 			Int(at).Int(int64(number)).Int(int64(lost)).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).Fenced()
 		if err != nil {
 			return struct{}{}, err
@@ -307,13 +307,13 @@ func (t *tx) renewItems(orchestrations []*OrchestrationItem, activities []*Activ
 		return err
 	}
 	for _, item := range orchestrations {
-		err := renew(item.Token, t.Prep("UPDATE orchestration_turns SET visible = ? WHERE instance = ? AND token = ?").Int(until).Int(item.Instance).Int(item.Token))
+		err := renew(item.Token, t.Prep("UPDATE orchestration_items SET visible_at = ? WHERE instance = ? AND lock_token = ?").Int(until).Int(item.Instance).Int(item.Token))
 		if err != nil {
 			return err
 		}
 	}
 	for _, a := range activities {
-		err := renew(a.Token, t.Prep("UPDATE orchestration_activities SET visible = ? WHERE instance = ? AND event_id = ? AND token = ?").
+		err := renew(a.Token, t.Prep("UPDATE orchestration_activities SET visible_at = ? WHERE instance = ? AND event_id = ? AND lock_token = ?").
 			Int(until).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token))
 		if err != nil {
 			return err

@@ -115,9 +115,9 @@ func TestSettleActivitiesTogether(t *testing.T) {
 		for sql, want := range map[string]int64{
 			sqlAnswers:  n / 2,
 			sqlUnderWay: n / 2,
-			"SELECT count(*) FROM orchestration_attempts WHERE instance = ?":                                                                                3 * n / 4,
-			"SELECT count(*) FROM orchestration_activities WHERE instance = ? AND token IS NOT NULL":                                                        n / 4,
-			"SELECT count(*) FROM orchestration_turns t WHERE instance = ? AND token IS NULL AND visible <= (SELECT max(visible) FROM orchestration_inbox)": 1,
+			"SELECT count(*) FROM orchestration_attempts WHERE instance = ?":                                                                                           3 * n / 4,
+			"SELECT count(*) FROM orchestration_activities WHERE instance = ? AND lock_token IS NOT NULL":                                                              n / 4,
+			"SELECT count(*) FROM orchestration_items t WHERE instance = ? AND lock_token IS NULL AND visible_at <= (SELECT max(visible_at) FROM orchestration_inbox)": 1,
 		} {
 			if got := countOf(t, s, sql, o.No); got != want {
 				t.Errorf("%s: %d, want %d", sql, got, want)
@@ -174,8 +174,8 @@ func TestRenewItems(t *testing.T) {
 		if err != nil || len(lost) != 3 || !lost[stale.Token] || !lost[activities[0].Token] || !lost[activities[1].Token] {
 			t.Errorf("%d locks were lost: %v", len(lost), err)
 		}
-		for table, want := range map[string]int64{"orchestration_turns": 1, "orchestration_activities": n - 2} {
-			sql := "SELECT count(*) FROM " + table + " WHERE instance = ? AND visible - 1800000 > (SELECT min(visible) FROM orchestration_inbox)"
+		for table, want := range map[string]int64{"orchestration_items": 1, "orchestration_activities": n - 2} {
+			sql := "SELECT count(*) FROM " + table + " WHERE instance = ? AND visible_at - 1800000 > (SELECT min(visible_at) FROM orchestration_inbox)"
 			if got := countOf(t, s, sql, o.No); got != want {
 				t.Errorf("%d of %s were renewed, want %d", got, table, want)
 			}

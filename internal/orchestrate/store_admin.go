@@ -15,14 +15,14 @@ import (
 func (s *Store) OrchestrationHistory(ctx context.Context, no int64) (orchestrations []Payload, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		orchestrations = nil
-		return c.Prep("SELECT events, coalesce(events_blob, '') FROM orchestration_history WHERE instance = ? ORDER BY turn").Int(no).
+		return c.Prep("SELECT events, coalesce(events_blob, '') FROM orchestration_history WHERE instance = ? ORDER BY item").Int(no).
 			Each(func(r driver.Row) error { orchestrations = append(orchestrations, payloadAt(r, 0, 1)); return nil })
 	})
 	return orchestrations, err
 }
 
 const sqlOrchestrationStart = `
-SELECT 1, events, coalesce(events_blob, '') FROM (SELECT events, events_blob FROM orchestration_history WHERE instance = ?1 ORDER BY turn LIMIT 1) h
+SELECT 1, events, coalesce(events_blob, '') FROM (SELECT events, events_blob FROM orchestration_history WHERE instance = ?1 ORDER BY item LIMIT 1) h
 UNION ALL SELECT 0, event, coalesce(event_blob, '') FROM (SELECT event, event_blob FROM orchestration_inbox WHERE instance = ?1 ORDER BY no LIMIT 1) i`
 
 // OrchestrationStart returns the events of an instance's first work item, or the inbox event
@@ -45,7 +45,7 @@ func (s *Store) OrchestrationStart(ctx context.Context, no int64) (item, waiting
 
 const sqlActivityAttempts = `
 SELECT a.event_id, a.number, a.started_at, a.finished_at, a.outcome, a.error_type, a.error, a.retry_delay, a.run, coalesce(p.name, '')
-FROM orchestration_attempts a LEFT JOIN orchestration_pools p ON p.no = a.pool WHERE a.instance = ? ORDER BY a.run, a.event_id, a.number`
+FROM orchestration_attempts a LEFT JOIN orchestration_queues p ON p.no = a.work_queue WHERE a.instance = ? ORDER BY a.run, a.event_id, a.number`
 
 // ActivityAttempts returns the attempts of an instance's activities: all of its current
 // execution, and the newest of earlier ones.
@@ -118,7 +118,7 @@ func (t *tx) purgeOrchestration(no int64) error {
 	if err := t.Prep("DELETE FROM orchestrations WHERE no = ?").Int(no).Exec(); err != nil {
 		return err
 	}
-	return t.removeRows(no, "orchestration_turns", "orchestration_history", "orchestration_inbox", "orchestration_activities", "orchestration_attempts")
+	return t.removeRows(no, "orchestration_items", "orchestration_history", "orchestration_inbox", "orchestration_activities", "orchestration_attempts")
 }
 
 // removeRows deletes the rows of an instance from tables.
@@ -250,7 +250,7 @@ func (t *tx) rewind(r *Rewound) error {
 	}
 	// The item number continues far above those before, so that no cached history of then is
 	// taken for current.
-	err = t.Prep(`INSERT INTO orchestration_turns (instance, pool, visible, number, events, run, status, updated_at, blobs)
+	err = t.Prep(`INSERT INTO orchestration_items (instance, work_queue, visible_at, number, events, run, status, updated_at, blobs)
 		VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(run), 0) + 1 FROM orchestration_attempts WHERE instance = ?), ?, ?, 1)`).
 		Int(r.No).Int(workQueue).Int(t.Now).Int(t.Now).Int(int64(r.Events)).Int(r.No).Text(string(forebay.OrchestrationRunning)).Int(t.Now).Exec()
 	if err != nil {

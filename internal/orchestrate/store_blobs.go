@@ -57,7 +57,7 @@ func (t *tx) keepBlob(instance int64, p Payload) error {
 		return err
 	}
 	t.changed(instance)
-	return t.Prep("UPDATE orchestration_turns SET blobs = 1 WHERE instance = ? AND blobs = 0").Int(instance).Exec()
+	return t.Prep("UPDATE orchestration_items SET blobs = 1 WHERE instance = ? AND blobs = 0").Int(instance).Exec()
 }
 
 // The blobs of an instance whose rows are about to be removed.

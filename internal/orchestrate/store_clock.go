@@ -17,24 +17,24 @@ const (
 	// A timer keeps its duration. An event that the execution did not ask for may be a scheduled
 	// start, which stays.
 	sqlInboxAhead = `
-UPDATE orchestration_inbox SET visible = CASE WHEN visible <= set_at THEN ?1 ELSE ?1 + visible - set_at END, set_at = ?1
-WHERE instance > ?2 AND instance <= ?3 AND set_at > ?1 AND visible > ?1 AND (answer = 1 OR visible <= set_at)`
+UPDATE orchestration_inbox SET visible_at = CASE WHEN visible_at <= set_at THEN ?1 ELSE ?1 + visible_at - set_at END, set_at = ?1
+WHERE instance > ?2 AND instance <= ?3 AND set_at > ?1 AND visible_at > ?1 AND (answer = 1 OR visible_at <= set_at)`
 	sqlOrchestrationItemsAhead = `
-UPDATE orchestration_turns SET visible = CASE WHEN token IS NOT NULL THEN ?1 + 300000
-  ELSE coalesce((SELECT min(i.visible) FROM orchestration_inbox i WHERE i.instance = orchestration_turns.instance), 4611686018427387904) END
-WHERE instance > ?2 AND instance <= ?3 AND visible > ?1 + CASE WHEN token IS NULL THEN 0 ELSE 300000 END AND visible < 4611686018427387904`
+UPDATE orchestration_items SET visible_at = CASE WHEN lock_token IS NOT NULL THEN ?1 + 300000
+  ELSE coalesce((SELECT min(i.visible_at) FROM orchestration_inbox i WHERE i.instance = orchestration_items.instance), 4611686018427387904) END
+WHERE instance > ?2 AND instance <= ?3 AND visible_at > ?1 + CASE WHEN lock_token IS NULL THEN 0 ELSE 300000 END AND visible_at < 4611686018427387904`
 
 	latestActivity = `FROM orchestration_attempts t WHERE t.instance = orchestration_activities.instance
     AND t.event_id = orchestration_activities.event_id AND t.run = orchestration_activities.run AND t.number = orchestration_activities.number`
 	sqlActivityRetryAhead = `
-UPDATE orchestration_activities SET visible = ?1 + (SELECT t.retry_delay ` + latestActivity + `)
-WHERE instance > ?2 AND instance <= ?3 AND visible > ?1 AND visible < 4611686018427387904 AND token IS NULL
-  AND EXISTS (SELECT 1 ` + latestActivity + ` AND t.finished_at > ?1 AND orchestration_activities.visible > ?1 + t.retry_delay)`
+UPDATE orchestration_activities SET visible_at = ?1 + (SELECT t.retry_delay ` + latestActivity + `)
+WHERE instance > ?2 AND instance <= ?3 AND visible_at > ?1 AND visible_at < 4611686018427387904 AND lock_token IS NULL
+  AND EXISTS (SELECT 1 ` + latestActivity + ` AND t.finished_at > ?1 AND orchestration_activities.visible_at > ?1 + t.retry_delay)`
 	sqlActivitiesAhead = `
-UPDATE orchestration_activities SET visible = CASE WHEN token IS NULL THEN ?1 ELSE ?1 + 300000 END
-WHERE instance > ?2 AND instance <= ?3 AND visible > ?1 + CASE WHEN token IS NULL THEN 0 ELSE 300000 END AND visible < 4611686018427387904
-  AND (token IS NOT NULL OR NOT EXISTS (SELECT 1 ` + latestActivity + ` AND t.retry_delay IS NOT NULL
-    AND (orchestration_activities.visible <= ?1 + t.retry_delay OR orchestration_activities.visible <= t.finished_at + t.retry_delay)))`
+UPDATE orchestration_activities SET visible_at = CASE WHEN lock_token IS NULL THEN ?1 ELSE ?1 + 300000 END
+WHERE instance > ?2 AND instance <= ?3 AND visible_at > ?1 + CASE WHEN lock_token IS NULL THEN 0 ELSE 300000 END AND visible_at < 4611686018427387904
+  AND (lock_token IS NOT NULL OR NOT EXISTS (SELECT 1 ` + latestActivity + ` AND t.retry_delay IS NOT NULL
+    AND (orchestration_activities.visible_at <= ?1 + t.retry_delay OR orchestration_activities.visible_at <= t.finished_at + t.retry_delay)))`
 
 	// These records are removed by their age.
 	sqlInstancesAhead = `
@@ -47,7 +47,7 @@ WHERE key IN (SELECT key FROM orchestration_blobs WHERE freed_at > ?1 + 86400000
 
 func (l *participant) ClockMend() db.ClockMend {
 	return db.ClockMend{MadeAhead: sqlInstanceMadeAhead, Others: mendFreed, Walks: []db.ClockWalk{
-		{Table: "orchestration_turns", Number: "instance", Statements: []string{sqlInboxAhead, sqlOrchestrationItemsAhead, sqlActivityRetryAhead, sqlActivitiesAhead}, More: nil},
+		{Table: "orchestration_items", Number: "instance", Statements: []string{sqlInboxAhead, sqlOrchestrationItemsAhead, sqlActivityRetryAhead, sqlActivitiesAhead}, More: nil},
 		{Table: "orchestrations", Number: "no", Statements: []string{sqlInstancesAhead}, More: nil},
 	}}
 }

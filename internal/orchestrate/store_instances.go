@@ -63,7 +63,7 @@ const sqlInsertOrchestration = `
 INSERT INTO orchestrations (no, tenant, id, execution, name, version, parent, created_at, key_id, input, input_blob) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const sqlInsertOrchestrationItem = `
-INSERT INTO orchestration_turns (instance, pool, visible, status, updated_at) VALUES (?, ?, ?, ?, ?)`
+INSERT INTO orchestration_items (instance, work_queue, visible_at, status, updated_at) VALUES (?, ?, ?, ?, ?)`
 
 // createOrchestration reports whether the instance was stored: no other has the id, or the other,
 // which is old, was replaced.
@@ -118,10 +118,10 @@ type orchestrationRef struct {
 	parent    int64 // the instance that awaits its end; 0: none
 }
 
-const sqlOrchestrationOf = `SELECT o.no, o.execution, o.name, coalesce(o.status, ''), coalesce(t.pool, 0),
-  CASE WHEN t.status = 'Pending' AND t.token IS NULL THEN t.visible ELSE 0 END,
-  coalesce((SELECT p.name FROM orchestration_pools p WHERE p.no = t.pool AND p.kind = ?), ''), coalesce(o.parent, 0)
-FROM orchestrations o LEFT JOIN orchestration_turns t ON t.instance = o.no WHERE o.tenant = ? AND o.id = ?`
+const sqlOrchestrationOf = `SELECT o.no, o.execution, o.name, coalesce(o.status, ''), coalesce(t.work_queue, 0),
+  CASE WHEN t.status = 'Pending' AND t.lock_token IS NULL THEN t.visible_at ELSE 0 END,
+  coalesce((SELECT p.name FROM orchestration_queues p WHERE p.no = t.work_queue AND p.kind = ?), ''), coalesce(o.parent, 0)
+FROM orchestrations o LEFT JOIN orchestration_items t ON t.instance = o.no WHERE o.tenant = ? AND o.id = ?`
 
 // read takes in a row of sqlOrchestrationOf.
 func (o *orchestrationRef) read(r driver.Row) {
@@ -220,10 +220,10 @@ func (t *tx) addEvent(instance, at int64, answer bool, event Payload) error {
 		if err := t.keepBlob(instance, event); err != nil {
 			return err
 		}
-		return t.Prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, set_at, event_blob) VALUES (?, ?, ?, ?, ?, ?)").
+		return t.Prep("INSERT INTO orchestration_inbox (instance, no, visible_at, answer, set_at, event_blob) VALUES (?, ?, ?, ?, ?, ?)").
 			Int(instance).Int(no).Int(at).Int(driver.BoolInt(answer)).Int(t.Now).Text(event.Blob).Exec()
 	}
-	return t.Prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, set_at, event) VALUES (?, ?, ?, ?, ?, ?)").
+	return t.Prep("INSERT INTO orchestration_inbox (instance, no, visible_at, answer, set_at, event) VALUES (?, ?, ?, ?, ?, ?)").
 		Int(instance).Int(no).Int(at).Int(driver.BoolInt(answer)).Int(t.Now).Blob(event.Bytes).Exec()
 }
 
@@ -234,7 +234,7 @@ func (t *tx) wakeInstance(instance, workQueue int64) error {
 		return nil
 	}
 	if workQueue == 0 {
-		found, err := t.Prep("SELECT pool FROM orchestration_turns WHERE instance = ?").Int(instance).One(func(r driver.Row) { workQueue = r.Int(0) })
+		found, err := t.Prep("SELECT work_queue FROM orchestration_items WHERE instance = ?").Int(instance).One(func(r driver.Row) { workQueue = r.Int(0) })
 		if err != nil || !found {
 			return err
 		}
@@ -244,7 +244,7 @@ func (t *tx) wakeInstance(instance, workQueue int64) error {
 	}
 	t.woken[instance] = true
 	t.itemReady(workQueue, t.Now)
-	return t.Prep("UPDATE orchestration_turns SET visible = ? WHERE instance = ? AND token IS NULL AND visible > ?").
+	return t.Prep("UPDATE orchestration_items SET visible_at = ? WHERE instance = ? AND lock_token IS NULL AND visible_at > ?").
 		Int(t.Now).Int(instance).Int(t.Now).Exec()
 }
 
@@ -274,7 +274,7 @@ func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event Payload
 	case Terminates:
 		if at > t.Now {
 			at = t.Now
-			err = t.Prep("UPDATE orchestration_inbox SET visible = ? WHERE instance = ? AND visible > ?").Int(at).Int(o.no).Int(at).Exec()
+			err = t.Prep("UPDATE orchestration_inbox SET visible_at = ? WHERE instance = ? AND visible_at > ?").Int(at).Int(o.no).Int(at).Exec()
 		}
 		if err == nil {
 			workQueue, err = t.workQueueOf(tenant, kindSkipsCode, terminateQueue)
@@ -289,7 +289,7 @@ func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event Payload
 	switch {
 	case workQueue != o.queue:
 		t.itemReady(workQueue, at)
-		return t.Prep("UPDATE orchestration_turns SET pool = ?, visible = CASE WHEN token IS NULL AND visible > ? THEN ? ELSE visible END WHERE instance = ?").
+		return t.Prep("UPDATE orchestration_items SET work_queue = ?, visible_at = CASE WHEN lock_token IS NULL AND visible_at > ? THEN ? ELSE visible_at END WHERE instance = ?").
 			Int(workQueue).Int(at).Int(at).Int(o.no).Exec()
 	case at > t.Now: // its first item is ready then
 		return nil
@@ -367,7 +367,7 @@ type OrchestrationRow struct {
 const orchestrationColumns = `
 SELECT o.no, o.id, o.execution, o.name, coalesce(o.version, ''), coalesce(p.id, ''), coalesce(t.status, o.status), o.input, o.output,
   CASE WHEN t.instance IS NULL THEN o.custom ELSE t.custom END, o.failure, o.created_at, coalesce(t.started_at, o.started_at), coalesce(t.updated_at, o.completed_at), o.completed_at, coalesce(o.input_blob, ''), coalesce(o.output_blob, '')
-FROM orchestrations o LEFT JOIN orchestration_turns t ON t.instance = o.no LEFT JOIN orchestrations p ON p.no = o.parent `
+FROM orchestrations o LEFT JOIN orchestration_items t ON t.instance = o.no LEFT JOIN orchestrations p ON p.no = o.parent `
 
 func readOrchestration(r driver.Row) (OrchestrationRow, error) {
 	o := OrchestrationRow{No: r.Int(0), Execution: r.Text(2), InputBlob: r.Text(15), OutputBlob: r.Text(16), Orchestration: forebay.Orchestration{

@@ -15,7 +15,7 @@ import (
 func (a *ActivityItem) Await(in *db.Tx, seq int64) error {
 	t := key.Of(in)
 	if a.Event.Blob != "" { // the event is not needed any more
-		err := t.Prep("UPDATE orchestration_activities SET event_blob = NULL WHERE instance = ? AND event_id = ? AND token = ?").
+		err := t.Prep("UPDATE orchestration_activities SET event_blob = NULL WHERE instance = ? AND event_id = ? AND lock_token = ?").
 			Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).Fenced()
 		if err == nil {
 			err = t.freePayload(a.Event)
@@ -24,7 +24,7 @@ func (a *ActivityItem) Await(in *db.Tx, seq int64) error {
 			return err
 		}
 	}
-	return t.Prep("UPDATE orchestration_activities SET visible = ?, token = NULL, job = ? WHERE instance = ? AND event_id = ? AND token = ?").
+	return t.Prep("UPDATE orchestration_activities SET visible_at = ?, lock_token = NULL, job = ? WHERE instance = ? AND event_id = ? AND lock_token = ?").
 		Int(neverVisible).Int(seq).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).Fenced()
 }
 
@@ -32,7 +32,7 @@ func (a *ActivityItem) Await(in *db.Tx, seq int64) error {
 // at the time of the call. The subquery reads the current queue of the instance.
 const sqlAnswerCaller = `
 DELETE FROM orchestration_activities WHERE job = ? RETURNING instance, event_id, run, number, started_at,
-  (SELECT t.pool FROM orchestration_turns t WHERE t.instance = orchestration_activities.instance), pool`
+  (SELECT t.work_queue FROM orchestration_items t WHERE t.instance = orchestration_activities.instance), work_queue`
 
 // answerCaller tells an instance that the job it called has ended.
 func (t *tx) answerCaller(e jobs.Ended) error {
@@ -57,7 +57,7 @@ func (t *tx) answerCaller(e jobs.Ended) error {
 	if err != nil {
 		return err
 	}
-	err = t.Prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, set_at, event_id, job) SELECT ?1, ?2, ?3, 1, ?3, ?4, id FROM jobs WHERE seq = ?5").
+	err = t.Prep("INSERT INTO orchestration_inbox (instance, no, visible_at, answer, set_at, event_id, job) SELECT ?1, ?2, ?3, 1, ?3, ?4, id FROM jobs WHERE seq = ?5").
 		Int(a.Instance).Int(no).Int(t.Now).Int(int64(a.EventID)).Int(e.Seq).Exec()
 	if err != nil {
 		return err

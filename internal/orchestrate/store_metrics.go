@@ -23,7 +23,7 @@ func (s *Store) OpenOrchestrations(ctx context.Context, limit int64) (counts []O
 				counts = append(counts, OpenCount{Status: status})
 			}
 		}
-		return c.Prep("SELECT status, count(*) FROM (SELECT status FROM orchestration_turns LIMIT ? + 0) x GROUP BY status").Int(limit).Each(func(r driver.Row) error {
+		return c.Prep("SELECT status, count(*) FROM (SELECT status FROM orchestration_items LIMIT ? + 0) x GROUP BY status").Int(limit).Each(func(r driver.Row) error {
 			for i := range counts {
 				if string(counts[i].Status) == r.Text(0) {
 					counts[i].Instances = r.Int(1)
@@ -46,8 +46,8 @@ type OldestItem struct {
 const queuesPage = 1000
 
 const sqlOldestReady = `
-SELECT p.no, p.name, (SELECT t.visible FROM orchestration_turns t WHERE t.pool = p.no AND t.visible <= ? ORDER BY t.visible LIMIT 1)
-FROM orchestration_pools p WHERE p.kind = ? AND p.no > ? ORDER BY p.no LIMIT ? + 0`
+SELECT p.no, p.name, (SELECT t.visible_at FROM orchestration_items t WHERE t.work_queue = p.no AND t.visible_at <= ? ORDER BY t.visible_at LIMIT 1)
+FROM orchestration_queues p WHERE p.kind = ? AND p.no > ? ORDER BY p.no LIMIT ? + 0`
 
 // OldestReady returns the oldest ready work item of each orchestrator that has had instances.
 func (s *Store) OldestReady(ctx context.Context) (orchestrations []OldestItem, err error) {

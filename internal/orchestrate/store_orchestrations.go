@@ -73,13 +73,13 @@ func (s *Store) ClaimOrchestrations(ctx context.Context, req ClaimRequest) ([]Or
 }
 
 const sqlReadyOrchestrations = `
-SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run, coalesce(t.token, 0), coalesce(o.key_id, '')
-FROM (SELECT instance, number, events, deliveries, custom, run, token FROM orchestration_turns WHERE pool = ? AND visible <= ? ORDER BY visible LIMIT ? + 0) t
+SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run, coalesce(t.lock_token, 0), coalesce(o.key_id, '')
+FROM (SELECT instance, number, events, deliveries, custom, run, lock_token FROM orchestration_items WHERE work_queue = ? AND visible_at <= ? ORDER BY visible_at LIMIT ? + 0) t
   CROSS JOIN orchestrations o ON o.no = t.instance`
 
 const sqlArrived = `
 SELECT i.no, i.event, i.event_id, i.job, coalesce((SELECT o.result_size FROM jobs j JOIN outcomes o ON o.seq = j.seq WHERE j.id = i.job), 0), coalesce(i.event_blob, '')
-FROM orchestration_inbox i WHERE i.instance = ? AND i.visible <= ? ORDER BY i.no LIMIT ? + 0`
+FROM orchestration_inbox i WHERE i.instance = ? AND i.visible_at <= ? ORDER BY i.no LIMIT ? + 0`
 
 func (t *tx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken int, err error) {
 	first := len(c.orchestrations)
@@ -130,8 +130,8 @@ func (t *tx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken int, e
 	return taken, nil
 }
 
-var sqlLockInstance = driver.BatchForm("UPDATE orchestration_turns SET visible = ?, token = ?, deliveries = ? WHERE instance = ?",
-	"UPDATE orchestration_turns o SET visible = p1, token = p2, deliveries = p3 FROM %s WHERE o.instance = ANY (ARRAY[p4])")
+var sqlLockInstance = driver.BatchForm("UPDATE orchestration_items SET visible_at = ?, lock_token = ?, deliveries = ? WHERE instance = ?",
+	"UPDATE orchestration_items o SET visible_at = p1, lock_token = p2, deliveries = p3 FROM %s WHERE o.instance = ANY (ARRAY[p4])")
 
 // arrived reads the new events of an instance.
 func (t *tx) arrived(item *OrchestrationItem) error {
@@ -148,8 +148,8 @@ func (t *tx) arrived(item *OrchestrationItem) error {
 }
 
 const sqlUnlockInstance = `
-UPDATE orchestration_turns SET visible = coalesce((SELECT min(visible) FROM orchestration_inbox WHERE instance = ?1), ?2), token = NULL
-WHERE instance = ?1 RETURNING visible`
+UPDATE orchestration_items SET visible_at = coalesce((SELECT min(visible_at) FROM orchestration_inbox WHERE instance = ?1), ?2), lock_token = NULL
+WHERE instance = ?1 RETURNING visible_at`
 
 // unlockInstance unlocks the work item. It is ready again once the inbox has a visible event, in
 // the current queue of the instance.
@@ -211,10 +211,10 @@ func (r *OrchestrationResult) bytes() int {
 func (r *OrchestrationResult) numbers() int { return len(r.Timers) + 2*len(r.Messages) + 1 }
 
 const sqlCompleteOrchestration = `
-UPDATE orchestration_turns SET token = NULL, visible = ?, deliveries = 0, number = number + 1, events = ?, run = ?, status = ?, custom = ?,
-  started_at = coalesce(started_at, ?), updated_at = ? WHERE instance = ? AND token = ?`
+UPDATE orchestration_items SET lock_token = NULL, visible_at = ?, deliveries = 0, number = number + 1, events = ?, run = ?, status = ?, custom = ?,
+  started_at = coalesce(started_at, ?), updated_at = ? WHERE instance = ? AND lock_token = ?`
 
-const sqlHeldInstance = "SELECT pool, blobs FROM orchestration_turns WHERE instance = ? AND token = ?"
+const sqlHeldInstance = "SELECT work_queue, blobs FROM orchestration_items WHERE instance = ? AND lock_token = ?"
 
 // CompleteOrchestration stores the result of a work item, all or nothing. The history grows,
 // activities and timers are stored, messages are delivered, and the events it saw leave the
@@ -277,7 +277,7 @@ func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResu
 			return err
 		}
 	}
-	if err := t.Prep("DELETE FROM orchestration_inbox WHERE instance = ? AND no <= ? AND visible <= ?").Int(item.Instance).Int(item.last).Int(item.now).Exec(); err != nil {
+	if err := t.Prep("DELETE FROM orchestration_inbox WHERE instance = ? AND no <= ? AND visible_at <= ?").Int(item.Instance).Int(item.last).Int(item.now).Exec(); err != nil {
 		return err
 	}
 	if r.Events > 0 {
@@ -302,7 +302,7 @@ func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResu
 		return t.sendMessages(item, r)
 	}
 	for i := range r.Activities {
-		if err := t.newActivity(item, run, workQueue, &r.Activities[i]); err != nil {
+		if err := t.newActivity(item, run, &r.Activities[i]); err != nil {
 			return err
 		}
 	}
@@ -331,10 +331,10 @@ func (t *tx) addHistory(instance, item int64, count int, events Payload) error {
 		if err := t.keepBlob(instance, events); err != nil {
 			return err
 		}
-		return t.Prep("INSERT INTO orchestration_history (instance, turn, count, events, events_blob) VALUES (?, ?, ?, ?, ?)").
+		return t.Prep("INSERT INTO orchestration_history (instance, item, count, events, events_blob) VALUES (?, ?, ?, ?, ?)").
 			Int(instance).Int(item).Int(int64(count)).Blob([]byte{}).Text(events.Blob).Exec()
 	}
-	return t.Prep("INSERT INTO orchestration_history (instance, turn, count, events) VALUES (?, ?, ?, ?)").
+	return t.Prep("INSERT INTO orchestration_history (instance, item, count, events) VALUES (?, ?, ?, ?)").
 		Int(instance).Int(item).Int(int64(count)).Blob(events.Bytes).Exec()
 }
 
@@ -370,7 +370,7 @@ func (t *tx) forgetExecution(instance int64) error {
 
 const sqlEndOrchestration = `
 UPDATE orchestrations SET status = ?, completed_at = ?, output = ?, output_blob = ?, failure = ?, custom = ?,
-  started_at = (SELECT started_at FROM orchestration_turns WHERE instance = orchestrations.no) WHERE no = ?`
+  started_at = (SELECT started_at FROM orchestration_items WHERE instance = orchestrations.no) WHERE no = ?`
 
 // endOrchestration stores the end of an instance and removes everything that was still to
 // happen.
@@ -392,12 +392,12 @@ func (t *tx) endOrchestration(item *OrchestrationItem, r *OrchestrationResult) e
 	if err := t.dropActivities(item.Instance); err != nil {
 		return err
 	}
-	return t.removeRows(item.Instance, "orchestration_turns", "orchestration_inbox")
+	return t.removeRows(item.Instance, "orchestration_items", "orchestration_inbox")
 }
 
 // row names the work item's row.
 func (i *OrchestrationItem) row() driver.RowName {
-	return driver.RowName{Of: "orchestration_turns", No: i.Instance}
+	return driver.RowName{Of: "orchestration_items", No: i.Instance}
 }
 
 // sendMessages delivers the messages of a result. A message to an instance that has ended is
@@ -481,7 +481,7 @@ func (s *Store) AbandonOrchestration(ctx context.Context, item *OrchestrationIte
 		if lost {
 			more = lostDeliveryUnit
 		}
-		workQueue, err := fencedQueue(t.Prep("UPDATE orchestration_turns SET visible = ?, token = NULL, deliveries = deliveries + ? WHERE instance = ? AND token = ? RETURNING pool").
+		workQueue, err := fencedQueue(t.Prep("UPDATE orchestration_items SET visible_at = ?, lock_token = NULL, deliveries = deliveries + ? WHERE instance = ? AND lock_token = ? RETURNING work_queue").
 			Int(at).Int(more).Int(item.Instance).Int(item.Token))
 		if err == nil {
 			t.itemReady(workQueue, at)

@@ -65,7 +65,7 @@ func TestItemSeesResultsOfJobsByTheirSize(t *testing.T) {
 						Int(1000+i).Text(id).Int(tenant).Exec(),
 					t.Prep("INSERT INTO outcomes (seq, status, generation, attempt, version, completed_at, result_size) VALUES (?, 'succeeded', 1, 1, 1, 1, ?)").
 						Int(1000+i).Int(maxArrivedBytes/2+1).Exec(),
-					t.Prep("INSERT INTO orchestration_inbox (instance, no, visible, answer, event_id, job) VALUES (?, ?, 1, 1, ?, ?)").
+					t.Prep("INSERT INTO orchestration_inbox (instance, no, visible_at, answer, event_id, job) VALUES (?, ?, 1, 1, ?, ?)").
 						Int(item.Instance).Int(1<<40+i).Int(i).Text(id).Exec())
 				if err != nil {
 					return struct{}{}, err
@@ -147,7 +147,7 @@ func TestOldestReadyOfManyQueues(t *testing.T) {
 		tenant := tenantOf(t, s, "acme")
 		_, err := db.TransactIn(t.Context(), key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (struct{}, error) {
 			for i := range queuesPage {
-				err := t.Prep("INSERT INTO orchestration_pools (tenant, kind, name) VALUES (?, ?, ?)").Int(tenant).Int(int64(KindOrchestration)).Text(fmt.Sprint("early", i)).Exec()
+				err := t.Prep("INSERT INTO orchestration_queues (tenant, kind, name) VALUES (?, ?, ?)").Int(tenant).Int(int64(KindOrchestration)).Text(fmt.Sprint("early", i)).Exec()
 				if err != nil {
 					return struct{}{}, err
 				}

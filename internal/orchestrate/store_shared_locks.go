@@ -14,11 +14,11 @@ func (a *ActivityItem) lock() activityLock {
 }
 
 const (
-	fromOrchestrationLocks = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(instance, token) WHERE o.instance = ANY (ARRAY[x.instance]) AND o.token = x.token"
-	fromActivityLocks      = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(instance, event_id, token) " +
-		"WHERE o.instance = ANY (ARRAY[x.instance]) AND o.event_id = x.event_id AND o.token = x.token"
-	sqlRenewActivities         = "UPDATE orchestration_activities o SET visible = ? FROM " + fromActivityLocks + " RETURNING o.token"
-	sqlRenewOrchestrationItems = "UPDATE orchestration_turns o SET visible = ? FROM " + fromOrchestrationLocks + " RETURNING o.token"
+	fromOrchestrationLocks = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(instance, lock_token) WHERE o.instance = ANY (ARRAY[x.instance]) AND o.lock_token = x.lock_token"
+	fromActivityLocks      = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(instance, event_id, lock_token) " +
+		"WHERE o.instance = ANY (ARRAY[x.instance]) AND o.event_id = x.event_id AND o.lock_token = x.lock_token"
+	sqlRenewActivities         = "UPDATE orchestration_activities o SET visible_at = ? FROM " + fromActivityLocks + " RETURNING o.lock_token"
+	sqlRenewOrchestrationItems = "UPDATE orchestration_items o SET visible_at = ? FROM " + fromOrchestrationLocks + " RETURNING o.lock_token"
 )
 
 func bindActivityLocks(st driver.Statement, locks []activityLock) driver.Statement {
@@ -31,9 +31,9 @@ func bindActivityLocks(st driver.Statement, locks []activityLock) driver.Stateme
 
 // sqlEndActivity removes an activity if its lock still holds. Where it is prefetched, it returns
 // the queue of its instance.
-var sqlEndActivity = driver.PrefetchForm("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND token = ?",
-	`DELETE FROM orchestration_activities o USING %s WHERE o.instance = ANY (ARRAY[x.p1]) AND o.event_id = x.p2 AND o.token = x.p3
-RETURNING x.p1, x.p2, x.p3, (SELECT t.pool FROM orchestration_turns t WHERE t.instance = o.instance)`)
+var sqlEndActivity = driver.PrefetchForm("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND lock_token = ?",
+	`DELETE FROM orchestration_activities o USING %s WHERE o.instance = ANY (ARRAY[x.p1]) AND o.event_id = x.p2 AND o.lock_token = x.p3
+RETURNING x.p1, x.p2, x.p3, (SELECT t.work_queue FROM orchestration_items t WHERE t.instance = o.instance)`)
 
 // prefetchEnd is what endActivity asks.
 func (a *ActivityItem) prefetchEnd() driver.Prefetch {

@@ -160,7 +160,7 @@ func (s *Store) Reconsider(ctx context.Context) error {
 // Load reads the queues. Each counts as due until a claim finds nothing in it.
 func (l *participant) Load() error {
 	l.stale = false
-	return l.Conn.Prep("SELECT no, tenant, kind, name FROM orchestration_pools").Each(func(r driver.Row) error {
+	return l.Conn.Prep("SELECT no, tenant, kind, name FROM orchestration_queues").Each(func(r driver.Row) error {
 		l.add(WorkItemQueue{r.Int(0), r.Int(1), ItemKind(r.Int(2)), r.Text(3)})
 		return nil
 	})
@@ -200,10 +200,10 @@ func (t *tx) workQueueOf(tenant int64, kind ItemKind, name string) (no int64, er
 // readWorkQueue reads a queue that is not known yet, or stores it.
 func (t *tx) readWorkQueue(what WorkItemQueue) (no int64, err error) {
 	tenant, kind, name := what.Tenant, what.Kind, what.Name
-	found, err := t.Prep("SELECT no FROM orchestration_pools WHERE tenant = ? AND kind = ? AND name = ?").
+	found, err := t.Prep("SELECT no FROM orchestration_queues WHERE tenant = ? AND kind = ? AND name = ?").
 		Int(tenant).Int(int64(kind)).Text(name).One(func(r driver.Row) { no = r.Int(0) })
 	if err == nil && !found {
-		_, err = t.Prep("INSERT INTO orchestration_pools (tenant, kind, name) VALUES (?, ?, ?) RETURNING no").
+		_, err = t.Prep("INSERT INTO orchestration_queues (tenant, kind, name) VALUES (?, ?, ?) RETURNING no").
 			Int(tenant).Int(int64(kind)).Text(name).One(func(r driver.Row) { no = r.Int(0) })
 	}
 	if err != nil {
@@ -376,12 +376,12 @@ func (t *tx) noteNextDue(queues []*knownQueue) error {
 	}
 	questions := make([]driver.PipelineQuery, len(queues))
 	for i, p := range queues {
-		table := "orchestration_turns"
+		table := "orchestration_items"
 		if p.Kind == KindActivity {
 			table = "orchestration_activities"
 		}
 		p.due = neverVisible
-		questions[i] = driver.PipelineQuery{SQL: "SELECT visible FROM " + table + " WHERE pool = ? AND visible > ? ORDER BY visible LIMIT 1",
+		questions[i] = driver.PipelineQuery{SQL: "SELECT visible_at FROM " + table + " WHERE work_queue = ? AND visible_at > ? ORDER BY visible_at LIMIT 1",
 			Bind:  func(st driver.Statement) driver.Statement { return st.Int(p.No).Int(t.Now) },
 			OnRow: func(r driver.Row) { p.due = min(p.due, r.Int(0)) }}
 	}
@@ -440,6 +440,6 @@ func (l *participant) TakeOver(t *db.Tx) error { return key.Of(t).releaseOrphane
 // releaseOrphanedItems makes all locked items ready. Only a process that is alone may call it.
 func (t *tx) releaseOrphanedItems() error {
 	return errors.Join(
-		t.Prep("UPDATE orchestration_turns SET visible = ? WHERE token IS NOT NULL AND visible > ?").Int(t.Now).Int(t.Now).Exec(),
-		t.Prep("UPDATE orchestration_activities SET visible = ? WHERE token IS NOT NULL AND visible > ?").Int(t.Now).Int(t.Now).Exec())
+		t.Prep("UPDATE orchestration_items SET visible_at = ? WHERE lock_token IS NOT NULL AND visible_at > ?").Int(t.Now).Int(t.Now).Exec(),
+		t.Prep("UPDATE orchestration_activities SET visible_at = ? WHERE lock_token IS NOT NULL AND visible_at > ?").Int(t.Now).Int(t.Now).Exec())
 }

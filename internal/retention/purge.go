@@ -47,7 +47,7 @@ func (q *query) bind(st driver.Statement) driver.Statement {
 // deletes the outcome, so a job that has one is over.
 const sqlSelected = `
 (m.seq IS NULL AND o.completed_at < CASE o.status WHEN 'succeeded' THEN ?4 WHEN 'failed' THEN ?5 WHEN 'cancelled' THEN ?6 ELSE ?7 END
-  OR m.lane % 4 >= 2 AND m.visible < ?8)`
+  OR m.subqueue % 4 >= 2 AND m.visible_at < ?8)`
 
 // Jobs are numbered in the order of their creation, so the oldest are found without an index by
 // time.
@@ -129,7 +129,7 @@ DELETE FROM events WHERE seq >= ?1 AND seq <= ?2
 
 	// Plain messages in dead-letter subqueues have a body.
 	sqlPurgeSetAside = `
-DELETE FROM messages WHERE seq >= ?1 AND seq <= ?2 AND lane % 4 >= 2
+DELETE FROM messages WHERE seq >= ?1 AND seq <= ?2 AND subqueue % 4 >= 2
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.seq = messages.seq AND j.seq >= ?1 AND j.seq <= ?2)
   AND NOT EXISTS (SELECT 1 FROM bodies b WHERE b.seq = messages.seq AND b.seq >= ?1 AND b.seq <= ?2)`
 )

@@ -190,8 +190,8 @@ func (c *clockTrial) whileAhead() {
 		c.put("q", id, nil)
 	}
 	day := admission.PeriodEnd(0, c.right)
-	c.run(fmt.Sprintf("UPDATE messages SET waiting = 'budget', visible = %d WHERE seq = (SELECT seq FROM jobs WHERE id = 'budget_today')", day),
-		fmt.Sprintf("UPDATE messages SET waiting = 'budget', visible = %d WHERE seq = (SELECT seq FROM jobs WHERE id = 'budget_stale')", day+24*3600_000))
+	c.run(fmt.Sprintf("UPDATE messages SET waiting = 'budget', visible_at = %d WHERE seq = (SELECT seq FROM jobs WHERE id = 'budget_today')", day),
+		fmt.Sprintf("UPDATE messages SET waiting = 'budget', visible_at = %d WHERE seq = (SELECT seq FROM jobs WHERE id = 'budget_stale')", day+24*3600_000))
 
 	c.send(c.plain, bus.MessageContent{MessageID: "dead"})
 	got := c.receive(2)
@@ -230,13 +230,13 @@ func (c *clockTrial) whileAhead() {
 func (c *clockTrial) check() {
 	const hour = 3600_000
 	visible := func(id string) string {
-		return "SELECT m.visible FROM messages m JOIN jobs j ON j.seq = m.seq WHERE j.id = '" + id + "'"
+		return "SELECT m.visible_at FROM messages m JOIN jobs j ON j.seq = m.seq WHERE j.id = '" + id + "'"
 	}
 	message := func(column, id string) string {
 		return "SELECT " + column + " FROM messages m JOIN bodies b ON b.seq = m.seq WHERE b.message_id = '" + id + "'"
 	}
 	turn := func(id string) string {
-		return "SELECT t.visible FROM orchestration_turns t JOIN orchestrations o ON o.no = t.instance WHERE o.id = '" + id + "'"
+		return "SELECT t.visible_at FROM orchestration_items t JOIN orchestrations o ON o.no = t.instance WHERE o.id = '" + id + "'"
 	}
 	const (
 		whenever = -100 * hour
@@ -257,20 +257,20 @@ func (c *clockTrial) check() {
 		{"a scheduled job", visible("scheduled"), 3 * hour, 3 * hour},
 		{"a job that waits for today's budget", visible("budget_today"), 24 * hour, 24 * hour},
 		{"a job that waits for another day's", visible("budget_stale"), whenever, 0},
-		{"an abandoned message", message("m.visible", "abandoned"), whenever, 60_000},
-		{"a dead letter", message("m.visible", "dead"), whenever, 0},
-		{"a new message", message("m.visible", "sent"), whenever, 0},
+		{"an abandoned message", message("m.visible_at", "abandoned"), whenever, 60_000},
+		{"a dead letter", message("m.visible_at", "dead"), whenever, 0},
+		{"a new message", message("m.visible_at", "sent"), whenever, 0},
 		{"a scheduled message", message("b.due_at", "planned"), 3 * hour, 3 * hour},
-		{"a locked message", message("m.visible", "locked"), 59_000, 60_000},
+		{"a locked message", message("m.visible_at", "locked"), 59_000, 60_000},
 		{"the end of a message", message("b.expires_at", "locked"), 600_000, 600_000},
 		{"the look at a message", message("b.due_at", "locked"), whenever, 600_000},
 		{"ids of messages", "SELECT max(forget_at) FROM message_ids", whenever, 600_000},
 		{"an idle queue", "SELECT max(delete_at) FROM queues", 5 * hour, 5*hour + hour/12},
-		{"a session", "SELECT visible FROM sessions WHERE id = 'free'", whenever, 0},
+		{"a session", "SELECT visible_at FROM sessions WHERE id = 'free'", whenever, 0},
 		{"a locked session", "SELECT locked_until FROM sessions WHERE id = 'locked'", 60_000, 300_000},
-		{"a timer", "SELECT max(i.visible) FROM orchestration_inbox i JOIN orchestrations o ON o.no = i.instance WHERE o.id = 'timer'", 10_000, 10_000},
+		{"a timer", "SELECT max(i.visible_at) FROM orchestration_inbox i JOIN orchestrations o ON o.no = i.instance WHERE o.id = 'timer'", 10_000, 10_000},
 		{"the turn after it", turn("timer"), 10_000, 10_000},
-		{"an activity", "SELECT visible FROM orchestration_activities", 15_000, 15_000},
+		{"an activity", "SELECT visible_at FROM orchestration_activities", 15_000, 15_000},
 		{"a turn under way", turn("held"), whenever, 300_000},
 		{"a new instance", turn("new"), whenever, 0},
 		{"a scheduled instance", turn("later"), 3 * hour, 3 * hour},
@@ -284,7 +284,7 @@ func (c *clockTrial) check() {
 	}
 	// Whoever gives a message back by now gives it to others.
 	noError(c.T, c.s.Bus.Abandon(c.Context(), c.plain, c.plain.Subqueue(false), queue.Lock{Seq: c.held[0].Seq, Token: c.held[0].Token}, nil))
-	if at := c.number(message("m.visible", "locked")) - c.right; at > mending {
+	if at := c.number(message("m.visible_at", "locked")) - c.right; at > mending {
 		c.Errorf("a message that is given back then: %d ms", at)
 	}
 }

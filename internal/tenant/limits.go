@@ -75,14 +75,14 @@ func (s *Store) TenantLimits(ctx context.Context, tenant int64) (limits forebay.
 var sqlUsed = map[forebay.LimitName][]string{
 	// The lines of the tenant in the subqueues for jobs that are not set aside.
 	forebay.LimitWaitingJobs: {sqlBounded(`SELECT m.seq FROM queues q JOIN messages m
-		ON m.lane IN (q.no * 4, q.no * 4 + 1) AND m.rank >= ?1 * 1024 AND m.rank < (?1 + 1) * 1024 WHERE q.kind = 'jobs' AND ?2 > 0`)},
+		ON m.subqueue IN (q.no * 4, q.no * 4 + 1) AND m.flow >= ?1 * 1024 AND m.flow < (?1 + 1) * 1024 WHERE q.kind = 'jobs' AND ?2 > 0`)},
 	forebay.LimitWaitingMessages: {sqlBounded(`SELECT b.seq FROM queues q JOIN bodies b
-		ON b.lane IN (q.no * 4, q.no * 4 + 2) WHERE q.tenant = ?1 AND ?2 > 0`)},
+		ON b.subqueue IN (q.no * 4, q.no * 4 + 2) WHERE q.tenant = ?1 AND ?2 > 0`)},
 	forebay.LimitScheduled: {
 		sqlBounded(`SELECT m.seq FROM queues q JOIN messages m
-			ON m.lane IN (q.no * 4, q.no * 4 + 1) AND m.rank >= ?1 * 1024 AND m.rank < (?1 + 1) * 1024 AND m.visible > ?2
+			ON m.subqueue IN (q.no * 4, q.no * 4 + 1) AND m.flow >= ?1 * 1024 AND m.flow < (?1 + 1) * 1024 AND m.visible_at > ?2
 			JOIN jobs j ON j.seq = m.seq WHERE q.kind = 'jobs' AND j.scheduled_at > ?2`),
-		sqlBounded(`SELECT m.seq FROM queues q JOIN messages m ON m.lane IN (q.no * 4) AND m.rank = 1 WHERE q.tenant = ?1 AND ?2 > 0`),
+		sqlBounded(`SELECT m.seq FROM queues q JOIN messages m ON m.subqueue IN (q.no * 4) AND m.flow = 1 WHERE q.tenant = ?1 AND ?2 > 0`),
 	},
 	forebay.LimitSessions:      {sqlBounded("SELECT s.no FROM queues q JOIN sessions s ON s.queue = q.no WHERE q.tenant = ?1 AND ?2 > 0")},
 	forebay.LimitDocuments:     {sqlBounded("SELECT d.no FROM documents d WHERE d.tenant = ?1 AND ?2 > 0")},
@@ -160,13 +160,13 @@ func sqlPayloadSizes(bytes, blob, from string) string {
 // one subqueue at a time.
 const (
 	sqlQueueBytes = `SELECT q.no,
-  (SELECT count(*) FROM (SELECT b.seq FROM bodies b WHERE b.lane IN (q.no * 4, q.no * 4 + 2) LIMIT ?4 + 0) x),
+  (SELECT count(*) FROM (SELECT b.seq FROM bodies b WHERE b.subqueue IN (q.no * 4, q.no * 4 + 2) LIMIT ?4 + 0) x),
   (SELECT CAST(coalesce(sum(x.size), 0) AS BIGINT) FROM (SELECT m.size FROM bodies b JOIN messages m ON m.seq = b.seq
-    WHERE b.lane IN (q.no * 4, q.no * 4 + 2) LIMIT ?4 + 0) x),
+    WHERE b.subqueue IN (q.no * 4, q.no * 4 + 2) LIMIT ?4 + 0) x),
   (SELECT CAST(coalesce(sum(length(s.state)), 0) AS BIGINT) FROM sessions s WHERE s.queue = q.no AND s.state IS NOT NULL)
 FROM queues q WHERE q.tenant = ?1 AND q.no > ?2 ORDER BY q.no LIMIT ?3 + 0`
 	sqlSubqueueBytes = `SELECT b.seq, (SELECT m.size FROM messages m WHERE m.seq = b.seq) FROM bodies b
-WHERE b.lane = ?1 AND b.seq > ?2 ORDER BY b.seq LIMIT ?3 + 0`
+WHERE b.subqueue = ?1 AND b.seq > ?2 ORDER BY b.seq LIMIT ?3 + 0`
 )
 
 const (

@@ -139,11 +139,11 @@ func TestStoredBytesAreAll(t *testing.T) {
 			no := int64(i + 1)
 			run(`INSERT INTO orchestrations (no, tenant, id, execution, name, created_at, input_blob, output, failure)
 				VALUES (?1, ?2, 'i', 'x', 'n', 1, 't/1/orchestrations/ABC7/70000', ?3, ?4)`, no, owner, "12345", "123")
-			run("INSERT INTO orchestration_history (instance, turn, count, events, events_blob) VALUES (?1, 1, 1, ?2, 't/1/orchestrations/ABC/1000')", no, "")
-			run("INSERT INTO orchestration_history (instance, turn, count, events) VALUES (?1, 2, 1, ?2)", no, "1234")
-			run("INSERT INTO orchestration_inbox (instance, no, visible, answer, event_blob) VALUES (?1, 1, 1, 0, 't/1/orchestrations/A/200')", no)
-			run(`INSERT INTO orchestration_activities (instance, event_id, run, pool, turns, visible, scheduled_at, event, event_blob)
-				VALUES (?1, 1, 0, 1, 1, 1, 1, ?2, 't/1/orchestrations/A/30')`, no, "")
+			run("INSERT INTO orchestration_history (instance, item, count, events, events_blob) VALUES (?1, 1, 1, ?2, 't/1/orchestrations/ABC/1000')", no, "")
+			run("INSERT INTO orchestration_history (instance, item, count, events) VALUES (?1, 2, 1, ?2)", no, "1234")
+			run("INSERT INTO orchestration_inbox (instance, no, visible_at, answer, event_blob) VALUES (?1, 1, 1, 0, 't/1/orchestrations/A/200')", no)
+			run(`INSERT INTO orchestration_activities (instance, event_id, run, work_queue, visible_at, scheduled_at, event, event_blob)
+				VALUES (?1, 1, 0, 1, 1, 1, ?2, 't/1/orchestrations/A/30')`, no, "")
 		}
 		orchestrations := int64(70000 + 5 + 3 + 1000 + 4 + 200 + 30)
 		expect("an instance", orchestrations)
@@ -169,9 +169,9 @@ func TestStoredBytesAreAll(t *testing.T) {
 		mustDo(t, err)
 		const more = 2*tenant.BytePage + 7
 		for subqueue, n := range map[int64]int64{0: more, 2: 5} {
-			run("INSERT INTO messages (seq, lane, rank, visible, size) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) SELECT ?2 * 100000 + 1000000 + i, ?2, 0, 0, 3 FROM n",
+			run("INSERT INTO messages (seq, subqueue, flow, visible_at, size) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) SELECT ?2 * 100000 + 1000000 + i, ?2, 0, 0, 3 FROM n",
 				n, large.No*4+subqueue)
-			run("INSERT INTO bodies (seq, lane, enqueued_at, message_id, is_text) SELECT seq, lane, 1, 'x', 0 FROM messages WHERE lane = ?1", large.No*4+subqueue)
+			run("INSERT INTO bodies (seq, subqueue, enqueued_at, message_id, is_text) SELECT seq, subqueue, 1, 'x', 0 FROM messages WHERE subqueue = ?1", large.No*4+subqueue)
 		}
 		expect("a large queue", orchestrations+documents+500+3*(more+5))
 	})
@@ -195,10 +195,10 @@ INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, created_
   (1, 'waits', 1, 1, 't', 5, 1, 1, NULL, 10), (2, 'scheduled', 1, 1, 't', 5, 1, 1, 9000000000000, 20), (3, 'over', 1, 1, 't', 5, 1, 1, NULL, 40),
   (4, 'dead', 1, 1, 't', 5, 1, 1, NULL, 80), (5, 'other', 2, 1, 't', 5, 1, 1, NULL, 7);
 INSERT INTO outcomes (seq, status, generation, attempt, version, completed_at, result_size) VALUES (3, 'succeeded', 1, 1, 2, 1, 100), (4, 'dead_lettered', 1, 1, 2, 1, 0);
-INSERT INTO messages (seq, lane, rank, visible, size, tenant) VALUES
+INSERT INTO messages (seq, subqueue, flow, visible_at, size, tenant) VALUES
   (1, 4, 1028, 1, 10, 1), (2, 4, 1028, 9000000000000, 20, 1), (4, 6, 1028, 1, 80, 1), (5, 4, 2052, 1, 7, 2),
   (6, 8, 0, 1, 1000, 1), (7, 8, 1, 1, 2000, 1), (8, 10, 0, 1, 4000, 1), (9, 16, 0, 1, 8000, 1);
-INSERT INTO bodies (seq, lane, enqueued_at, message_id, is_text) VALUES (6, 8, 1, 'a', 1), (7, 8, 1, 'scheduled', 1), (8, 10, 1, 'dead', 1), (9, 16, 1, 'copy', 1);
+INSERT INTO bodies (seq, subqueue, enqueued_at, message_id, is_text) VALUES (6, 8, 1, 'a', 1), (7, 8, 1, 'scheduled', 1), (8, 10, 1, 'dead', 1), (9, 16, 1, 'copy', 1);
 INSERT INTO sessions (no, queue, id) VALUES (1, 2, 's');
 INSERT INTO orchestrations (no, tenant, id, execution, name, status, created_at, input_blob) VALUES
   (1, 1, 'goes on', 'x', 'n', NULL, 1, 't/1/orchestrations/AAA/100000'), (2, 1, 'over', 'x', 'n', 'Completed', 1, NULL);`)

@@ -48,17 +48,17 @@ const (
 SELECT w.failures, coalesce(w.paused_until, 0), coalesce(w.disabled_at, 0), w.concurrency,
   count(d.until), coalesce(min(d.until), 0), coalesce(max(d.until * d.probe), 0), count(d.seq) - count(d.until)
 FROM webhooks w LEFT JOIN (
-  SELECT x.queue, x.seq, x.probe, (SELECT m.visible FROM messages m WHERE m.seq = x.seq AND m.token = x.token AND m.visible + 0 > ?2) AS until
+  SELECT x.queue, x.seq, x.probe, (SELECT m.visible_at FROM messages m WHERE m.seq = x.seq AND m.lock_token = x.lock_token AND m.visible_at + 0 > ?2) AS until
   FROM webhook_deliveries x WHERE x.queue = ?1) d ON d.queue = w.queue
 WHERE w.queue = ?1 GROUP BY w.failures, w.paused_until, w.disabled_at, w.concurrency`
 
 	sqlInsertWebhookDelivery = `
-INSERT INTO webhook_deliveries (queue, seq, token, probe) VALUES (?, ?, ?, ?)
-ON CONFLICT (queue, seq) DO UPDATE SET token = excluded.token, probe = excluded.probe`
+INSERT INTO webhook_deliveries (queue, seq, lock_token, probe) VALUES (?, ?, ?, ?)
+ON CONFLICT (queue, seq) DO UPDATE SET lock_token = excluded.lock_token, probe = excluded.probe`
 
 	sqlSweepWebhookDeliveries = `
 DELETE FROM webhook_deliveries WHERE queue = ?
-  AND coalesce((SELECT m.visible FROM messages m WHERE m.seq = webhook_deliveries.seq AND m.token = webhook_deliveries.token), 0) <= ?`
+  AND coalesce((SELECT m.visible_at FROM messages m WHERE m.seq = webhook_deliveries.seq AND m.lock_token = webhook_deliveries.lock_token), 0) <= ?`
 )
 
 // maxStaleDeliveries is how many stale rows of a webhook are left in the table.

@@ -72,16 +72,16 @@ func (t *tx) settleDelivery(m bus.HeldMessage, o WebhookOutcome) error {
 	return t.Prep(sqlTryLater).Int(at).Int(m.Seq).Exec()
 }
 
-var sqlTryLater = driver.BatchForm("UPDATE messages SET visible = ?, token = NULL, locked_at = NULL WHERE seq = ?",
-	"UPDATE messages m SET visible = p1, token = NULL, locked_at = NULL FROM %s WHERE m.seq = ANY (ARRAY[p2])")
+var sqlTryLater = driver.BatchForm("UPDATE messages SET visible_at = ?, lock_token = NULL, locked_at = NULL WHERE seq = ?",
+	"UPDATE messages m SET visible_at = p1, lock_token = NULL, locked_at = NULL FROM %s WHERE m.seq = ANY (ARRAY[p2])")
 
 const (
 	sqlEndedHook = `
 SELECT w.url, w.tries, w.failing_since, w.concurrency, w.failures, w.openings, coalesce(w.paused_until, 0),
   (SELECT count(*) FROM webhook_deliveries d WHERE d.queue = w.queue)
 FROM webhooks w WHERE w.queue = ?`
-	sqlEndedDelivery = "SELECT probe FROM webhook_deliveries WHERE queue = ? AND seq = ? AND token = ?"
-	sqlEndDelivery   = "DELETE FROM webhook_deliveries WHERE queue = ? AND seq = ? AND token = ?"
+	sqlEndedDelivery = "SELECT probe FROM webhook_deliveries WHERE queue = ? AND seq = ? AND lock_token = ?"
+	sqlEndDelivery   = "DELETE FROM webhook_deliveries WHERE queue = ? AND seq = ? AND lock_token = ?"
 	sqlNoteTry       = `
 UPDATE webhooks SET tries = ?, delivered_at = coalesce(?, delivered_at), failing_since = ?, failures = ?, openings = ?, paused_until = ?
 WHERE queue = ?`
@@ -229,8 +229,8 @@ WHERE queue = ? ORDER BY no DESC LIMIT ? + 0`).Int(queue).Int(int64(limit)).Each
 }
 
 const sqlRedeliver = `
-UPDATE messages SET lane = ?1, visible = ?2, deliveries = 0, token = NULL, locked_at = NULL
-WHERE seq = ?3 AND lane + 0 = ?4 AND (token IS NULL OR visible <= ?2)`
+UPDATE messages SET subqueue = ?1, visible_at = ?2, deliveries = 0, lock_token = NULL, locked_at = NULL
+WHERE seq = ?3 AND subqueue + 0 = ?4 AND (lock_token IS NULL OR visible_at <= ?2)`
 
 // Redeliver sends dead letters of a webhook back to be tried anew: those with these numbers or,
 // without numbers, the oldest up to limit. It returns how many it moved. Locked ones stay.
@@ -240,7 +240,7 @@ func (s *Store) Redeliver(ctx context.Context, queueID int64, seqs []int64, limi
 		moving := seqs
 		if len(moving) == 0 {
 			moving = nil
-			if err := t.Prep("SELECT seq FROM messages WHERE lane = ? AND rank = 0 AND visible <= ? ORDER BY visible, seq LIMIT ? + 0").Int(int64(from)).Int(t.Now).
+			if err := t.Prep("SELECT seq FROM messages WHERE subqueue = ? AND flow = 0 AND visible_at <= ? ORDER BY visible_at, seq LIMIT ? + 0").Int(int64(from)).Int(t.Now).
 				Int(int64(limit)).Each(func(r driver.Row) error { moving = append(moving, r.Int(0)); return nil }); err != nil {
 				return 0, err
 			}
@@ -255,7 +255,7 @@ func (s *Store) Redeliver(ctx context.Context, queueID int64, seqs []int64, limi
 				continue
 			}
 			moved++
-			if err := t.Prep("UPDATE bodies SET lane = ?, expires_at = ?, due_at = ?, dead_letter_reason = NULL, dead_letter_description = NULL WHERE seq = ?").
+			if err := t.Prep("UPDATE bodies SET subqueue = ?, expires_at = ?, due_at = ?, dead_letter_reason = NULL, dead_letter_description = NULL WHERE seq = ?").
 				Int(int64(to)).Int(expires).Int(expires).Int(seq).Exec(); err != nil {
 				return 0, err
 			}

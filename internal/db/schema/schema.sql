@@ -4,7 +4,7 @@
 --
 -- Times are Unix milliseconds, money is nano-dollars, durations are milliseconds. "no" is a row's own
 -- number; a column that is named like a table holds such a number of it. "seq" is the number of a job
--- or of a plain message: both are counted together. A time of 2^62 means never. "token" numbers a lock.
+-- or of a plain message: both are counted together. A time of 2^62 means never. "lock_token" numbers a lock.
 -- Columns that end in "_blob" are keys in blob storage. Flags are 1 for yes and 0 for no.
 --
 -- On SQLite every index ends with the number of its row. On PostgreSQL a number that only completes an
@@ -159,19 +159,19 @@ CREATE INDEX queues_paused ON queues (no) WHERE paused <> 0; -- each transaction
 
 -- The hot rows: one for each job that is not over, for each that is set aside, and for each plain message.
 --
--- lane is a subqueue: queues.no * 4 + 0 (main), 1 (retry), 2 (dead letters) or 3 (quarantine). Of a queue
+-- subqueue: queues.no * 4 + 0 (main), 1 (retry), 2 (dead letters) or 3 (quarantine). Of a queue
 -- of messages 0 and 2 hold the active messages of the queue and of its dead-letter subqueue, and 1 and 3
 -- the deferred ones.
 --
--- rank of a job is the number of its flow: 1,024 times its tenant, 16 times the class of what it calls, and
+-- flow of a job: 1,024 times its tenant, 16 times the class of what it calls, and
 -- 9 - priority. Of a plain message it is 0; 1 while it is scheduled; 2 while a topic makes many copies of
 -- it; 16 and more: 16 + its session.
 CREATE TABLE messages (
   seq        INTEGER PRIMARY KEY,
-  lane       INTEGER NOT NULL,
-  rank       INTEGER NOT NULL,
-  visible    INTEGER NOT NULL,           -- when it may be delivered: a schedule, a delay and the end of a lock are just that
-  token      INTEGER,                    -- of the current lock; NULL: not locked
+  subqueue   INTEGER NOT NULL,
+  flow       INTEGER NOT NULL,
+  visible_at INTEGER NOT NULL,           -- when it may be delivered: a schedule, a delay and the end of a lock are just that
+  lock_token INTEGER,                    -- of the current lock; NULL: not locked
   locked_at  INTEGER,
   deliveries INTEGER NOT NULL DEFAULT 0,
   generation INTEGER NOT NULL DEFAULT 1, -- one more with each redrive
@@ -188,15 +188,15 @@ CREATE TABLE messages (
   reason     TEXT                        -- why it was set aside
 ) STRICT;
 -- sqlite:
-CREATE INDEX messages_ready ON messages (lane, rank, visible);
+CREATE INDEX messages_ready ON messages (subqueue, flow, visible_at);
 -- postgresql:
-CREATE INDEX messages_ready ON messages (lane, rank, visible, (seq + 0));
+CREATE INDEX messages_ready ON messages (subqueue, flow, visible_at, (seq + 0));
 ALTER TABLE messages SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000);
 -- all:
-CREATE INDEX messages_deadline ON messages (deadline) WHERE deadline IS NOT NULL AND token IS NULL;
-CREATE INDEX messages_locked_deadline ON messages (deadline, visible) WHERE deadline IS NOT NULL AND token IS NOT NULL;
-CREATE INDEX messages_set_aside ON messages (lane, seq) WHERE lane % 4 >= 2;
+CREATE INDEX messages_deadline ON messages (deadline) WHERE deadline IS NOT NULL AND lock_token IS NULL;
+CREATE INDEX messages_locked_deadline ON messages (deadline, visible_at) WHERE deadline IS NOT NULL AND lock_token IS NOT NULL;
+CREATE INDEX messages_set_aside ON messages (subqueue, seq) WHERE subqueue % 4 >= 2;
 
 -- Jobs.
 
@@ -232,7 +232,7 @@ CREATE INDEX jobs_tenant ON jobs (tenant, seq);
 CREATE INDEX jobs_correlation ON jobs (tenant, correlation_id, seq) WHERE correlation_id IS NOT NULL;
 
 -- The jobs of sessions that are not over, in their order. All but one of a session are held: their
--- "visible" is 2^62, and they wait for "session".
+-- "visible_at" is 2^62, and they wait for "session".
 CREATE TABLE job_sessions (
   tenant     INTEGER NOT NULL,
   queue      INTEGER NOT NULL,
@@ -249,7 +249,7 @@ CREATE TABLE job_session_holds (
   tenant     INTEGER NOT NULL,
   queue      INTEGER NOT NULL,
   session_id TEXT NOT NULL,
-  token      INTEGER NOT NULL, -- of the lock that the cancel voided
+  lock_token INTEGER NOT NULL, -- of the lock that the cancel voided
   ends_at    INTEGER NOT NULL,
   PRIMARY KEY (tenant, queue, session_id)
 ) STRICT, WITHOUT ROWID;
@@ -366,10 +366,10 @@ CREATE TABLE deployment_changes (
 -- Calls that are under way for a tenant, or at a deployment, that takes only so many at once. A row
 -- counts for as long as its lock holds the message, so nothing need be done for those that are lost.
 CREATE TABLE slots (
-  seq    INTEGER NOT NULL,
-  token  INTEGER NOT NULL, -- of the lock under which the call runs
-  holder TEXT NOT NULL, -- tenant/NUMBER or deployment/NAME
-  PRIMARY KEY (seq, token, holder)
+  seq        INTEGER NOT NULL,
+  lock_token INTEGER NOT NULL, -- of the lock under which the call runs
+  holder     TEXT NOT NULL,    -- tenant/NUMBER or deployment/NAME
+  PRIMARY KEY (seq, lock_token, holder)
 ) STRICT, WITHOUT ROWID;
 
 -- What a tenant, or one of its API keys, may spend in a calendar day and a calendar month of UTC.
@@ -403,14 +403,14 @@ CREATE TABLE spending (
 
 -- What a delivery may use at most. That of a lost delivery counts as used, until its use is known.
 CREATE TABLE budget_holds (
-  seq    INTEGER NOT NULL,
-  token  INTEGER NOT NULL,
-  budget INTEGER NOT NULL, -- 0: the cost limit of the job itself
-  at     INTEGER NOT NULL, -- its periods are those of this time
-  tokens INTEGER NOT NULL,
-  cost   INTEGER NOT NULL,
-  lost   INTEGER NOT NULL DEFAULT 0, -- 1: the delivery ended, and nobody said what it used
-  PRIMARY KEY (seq, token, budget)
+  seq        INTEGER NOT NULL,
+  lock_token INTEGER NOT NULL,
+  budget     INTEGER NOT NULL,           -- 0: the cost limit of the job itself
+  at         INTEGER NOT NULL,           -- its periods are those of this time
+  tokens     INTEGER NOT NULL,
+  cost       INTEGER NOT NULL,
+  lost       INTEGER NOT NULL DEFAULT 0, -- 1: the delivery ended, and nobody said what it used
+  PRIMARY KEY (seq, lock_token, budget)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX budget_holds_budget ON budget_holds (budget);
 
@@ -419,20 +419,20 @@ CREATE INDEX budget_holds_budget ON budget_holds (budget);
 CREATE TABLE budget_waits (
   seq    INTEGER PRIMARY KEY,
   budget INTEGER NOT NULL,
-  rank   INTEGER NOT NULL, -- as in messages
+  flow   INTEGER NOT NULL, -- as in messages
   key_id TEXT NOT NULL,    -- the API key that submitted it; '': none with a budget
   until  INTEGER NOT NULL, -- when the period ends
   tokens INTEGER NOT NULL,
   cost   INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX budget_waits_order ON budget_waits (budget, rank, seq);
+CREATE INDEX budget_waits_order ON budget_waits (budget, flow, seq);
 
 -- Plain messages, topics, webhooks.
 
 -- What plain messages carry. Their hot rows are in messages.
 CREATE TABLE bodies (
   seq                     INTEGER PRIMARY KEY,
-  lane                    INTEGER NOT NULL, -- of the active messages, also while it is deferred
+  subqueue                INTEGER NOT NULL, -- of the active messages, also while it is deferred
   enqueued_at             INTEGER NOT NULL,
   enqueued_seq            INTEGER, -- its first number, if that was another
   message_id              TEXT NOT NULL,
@@ -460,9 +460,9 @@ CREATE TABLE bodies (
   body                    BLOB
 ) STRICT;
 -- sqlite:
-CREATE INDEX bodies_lane ON bodies (lane);
+CREATE INDEX bodies_subqueue ON bodies (subqueue);
 -- postgresql:
-CREATE INDEX bodies_lane ON bodies (lane, (seq + 0));
+CREATE INDEX bodies_subqueue ON bodies (subqueue, (seq + 0));
 -- all:
 CREATE INDEX bodies_due ON bodies (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX bodies_shared ON bodies (shared) WHERE shared IS NOT NULL;
@@ -502,17 +502,17 @@ CREATE TABLE sessions (
   no           INTEGER PRIMARY KEY,
   queue        INTEGER NOT NULL,
   id           TEXT NOT NULL,
-  visible      INTEGER, -- when it may be accepted: since it has messages, or when the lock ends; NULL: nothing to receive
-  token        INTEGER, -- of the current lock; NULL: not locked
+  visible_at   INTEGER, -- when it may be accepted: since it has messages, or when the lock ends; NULL: nothing to receive
+  lock_token   INTEGER, -- of the current lock; NULL: not locked
   locked_until INTEGER,
   state        BLOB,
   UNIQUE (queue, id)
 ) STRICT;
 -- Many sessions become ready at the same time: finding the first of them must not read them all.
 -- sqlite:
-CREATE INDEX sessions_ready ON sessions (queue, visible) WHERE visible IS NOT NULL;
+CREATE INDEX sessions_ready ON sessions (queue, visible_at) WHERE visible_at IS NOT NULL;
 -- postgresql:
-CREATE INDEX sessions_ready ON sessions (queue, visible, no) WHERE visible IS NOT NULL;
+CREATE INDEX sessions_ready ON sessions (queue, visible_at, no) WHERE visible_at IS NOT NULL;
 ALTER TABLE sessions SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000);
 -- all:
@@ -569,23 +569,23 @@ CREATE TABLE webhook_tries (
 -- Deliveries of webhooks that are under way. A row counts for as long as its lock holds the message, so
 -- nothing need be done for those that are lost.
 CREATE TABLE webhook_deliveries (
-  queue INTEGER NOT NULL, -- of the webhook
-  seq   INTEGER NOT NULL,
-  token INTEGER NOT NULL,
-  probe INTEGER NOT NULL, -- 1: it finds out whether the endpoint works again
+  queue      INTEGER NOT NULL, -- of the webhook
+  seq        INTEGER NOT NULL,
+  lock_token INTEGER NOT NULL,
+  probe      INTEGER NOT NULL, -- 1: it finds out whether the endpoint works again
   PRIMARY KEY (queue, seq)
 ) STRICT, WITHOUT ROWID;
 
 -- Orchestrations. What is large of them is in blob storage, each value under a key of its own that belongs to
 -- its row. The column beside such a key is NULL or empty.
 
--- What waits is kept in pools: the turns of all orchestrations with one name, and all activities with
--- one name, of a tenant. A process takes from the pools whose code it has. What suspends or terminates an
--- instance moves it to a pool from which every process takes.
-CREATE TABLE orchestration_pools (
+-- Queues of work items: one for all orchestrations with one name, and one for all activities with one name,
+-- of a tenant. A process takes from the queues whose code it has. What suspends or terminates an instance
+-- moves it to a queue from which every process takes.
+CREATE TABLE orchestration_queues (
   no     INTEGER PRIMARY KEY,
   tenant INTEGER NOT NULL,
-  kind   INTEGER NOT NULL, -- 0: turns, 1: activities, 2: turns that need no code
+  kind   INTEGER NOT NULL, -- 0: orchestrations, 1: activities, 2: orchestrations whose code need not run
   name   TEXT NOT NULL,
   UNIQUE (tenant, kind, name)
 ) STRICT;
@@ -623,14 +623,14 @@ CREATE INDEX orchestrations_open ON orchestrations (tenant, no) WHERE status IS 
 -- all:
 CREATE INDEX orchestrations_parent ON orchestrations (parent) WHERE parent IS NOT NULL;
 
--- The hot row of an instance that has not ended.
-CREATE TABLE orchestration_turns (
+-- The work item of an instance that has not ended: its hot row.
+CREATE TABLE orchestration_items (
   instance   INTEGER PRIMARY KEY,
-  pool       INTEGER NOT NULL,
-  visible    INTEGER NOT NULL,           -- when its next turn can be taken: an event is there for it, or the lock ends
-  token      INTEGER,                    -- of the current lock; NULL: not locked
-  deliveries INTEGER NOT NULL DEFAULT 0, -- of this turn that came to nothing
-  number     INTEGER NOT NULL DEFAULT 0, -- of turns that are over
+  work_queue INTEGER NOT NULL,
+  visible_at INTEGER NOT NULL,           -- when it can be claimed: an event is there for it, or the lock ends
+  lock_token INTEGER,                    -- of the current lock; NULL: not locked
+  deliveries INTEGER NOT NULL DEFAULT 0, -- that came to nothing since the last one that was completed
+  number     INTEGER NOT NULL DEFAULT 0, -- of completed deliveries
   events     INTEGER NOT NULL DEFAULT 0, -- in its history
   run        INTEGER NOT NULL DEFAULT 0, -- how often it was rewound or continued as new
   status     TEXT NOT NULL,
@@ -640,27 +640,27 @@ CREATE TABLE orchestration_turns (
   custom     BLOB                        -- its custom status
 ) STRICT;
 -- sqlite:
-CREATE INDEX orchestration_turns_ready ON orchestration_turns (pool, visible);
+CREATE INDEX orchestration_items_ready ON orchestration_items (work_queue, visible_at);
 -- postgresql:
-CREATE INDEX orchestration_turns_ready ON orchestration_turns (pool, visible);
-ALTER TABLE orchestration_turns SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX orchestration_items_ready ON orchestration_items (work_queue, visible_at);
+ALTER TABLE orchestration_items SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 -- all:
 
--- The history: one row for the events of each turn, each event after its length as a varint.
+-- The history: one row for the events of each completed work item, each event after its length as a varint.
 CREATE TABLE orchestration_history (
   instance    INTEGER NOT NULL,
-  turn        INTEGER NOT NULL,
+  item        INTEGER NOT NULL, -- number of the delivery
   count       INTEGER NOT NULL, -- of events
   events_blob TEXT,
   events      BLOB NOT NULL,
-  PRIMARY KEY (instance, turn)
+  PRIMARY KEY (instance, item)
 ) STRICT, WITHOUT ROWID;
 
 -- Events that an instance has not seen yet. A timer is an event that is not visible yet.
 CREATE TABLE orchestration_inbox (
   instance   INTEGER NOT NULL,
   no         INTEGER NOT NULL,
-  visible    INTEGER NOT NULL,
+  visible_at INTEGER NOT NULL,
   set_at     INTEGER, -- by which a timer is recognised that a clock that was ahead has set
   answer     INTEGER NOT NULL, -- 1: to something that this execution asked for
   event_id   INTEGER, -- without an event: what the job answers
@@ -678,10 +678,9 @@ CREATE TABLE orchestration_activities (
   instance     INTEGER NOT NULL,
   event_id     INTEGER NOT NULL,           -- of the event that scheduled it
   run          INTEGER NOT NULL,
-  pool         INTEGER NOT NULL,
-  turns        INTEGER NOT NULL,           -- the pool of the instance
-  visible      INTEGER NOT NULL,
-  token        INTEGER,
+  work_queue   INTEGER NOT NULL,
+  visible_at   INTEGER NOT NULL,
+  lock_token   INTEGER,
   number       INTEGER NOT NULL DEFAULT 0, -- of the latest attempt
   failures     INTEGER NOT NULL DEFAULT 0, -- attempts that failed
   lost         INTEGER NOT NULL DEFAULT 0, -- attempts that nobody heard of again
@@ -694,9 +693,9 @@ CREATE TABLE orchestration_activities (
   PRIMARY KEY (instance, event_id)
 ) STRICT, WITHOUT ROWID;
 -- sqlite:
-CREATE INDEX orchestration_activities_ready ON orchestration_activities (pool, visible);
+CREATE INDEX orchestration_activities_ready ON orchestration_activities (work_queue, visible_at);
 -- postgresql:
-CREATE INDEX orchestration_activities_ready ON orchestration_activities (pool, visible);
+CREATE INDEX orchestration_activities_ready ON orchestration_activities (work_queue, visible_at);
 ALTER TABLE orchestration_activities SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 -- all:
 CREATE INDEX orchestration_activities_job ON orchestration_activities (job) WHERE job IS NOT NULL;
@@ -707,7 +706,7 @@ CREATE TABLE orchestration_attempts (
   event_id    INTEGER NOT NULL,
   run         INTEGER NOT NULL,
   number      INTEGER NOT NULL,
-  pool        INTEGER,       -- says which activity it was when the history does not any more
+  work_queue  INTEGER,       -- says which activity it was when the history does not any more
   started_at  INTEGER NOT NULL,
   finished_at INTEGER NOT NULL,
   outcome     TEXT NOT NULL, -- succeeded, failed, retried, lost
