@@ -12,13 +12,13 @@ import (
 	"github.com/forebayhq/forebay/internal/config"
 )
 
-func (a *app) config() *cobra.Command {
+func configGroup(a *command.App) *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use: "config", Short: "Check and print the configuration",
 		Long: `The configuration is one YAML file, then FOREBAY_… variables, then flags. In the name of a
 variable "__" steps into a section, as in FOREBAY_LIMITS__MAX_INPUT_BYTES.`,
 	},
-		a.configFileCommand(&cobra.Command{
+		configFileCommand(a, &cobra.Command{
 			Use: "show", Aliases: []string{"print"}, Short: "Print the configuration as it takes effect, without secrets",
 			Long: `Print the configuration as it takes effect: file, environment, flags and defaults together.
 Secrets are masked.`,
@@ -31,7 +31,7 @@ Secrets are masked.`,
 			_, err = a.Out.Write(text)
 			return err
 		}),
-		a.configFileCommand(&cobra.Command{
+		configFileCommand(a, &cobra.Command{
 			Use: "validate", Aliases: []string{"check"}, Short: "Check the configuration and say everything that is wrong with it",
 			Example: "  forebay config validate --config forebay.yaml",
 		}, func(_ *command.Call, loaded config.Loaded) error {
@@ -44,11 +44,11 @@ Secrets are masked.`,
 	)
 }
 
-func (a *app) configFileCommand(c *cobra.Command, run func(*command.Call, config.Loaded) error) *cobra.Command {
+func configFileCommand(a *command.App, c *cobra.Command, run func(*command.Call, config.Loaded) error) *cobra.Command {
 	source := &config.Source{}
 	sourceFlags(c.Flags(), source)
 	listenFlag(c.Flags(), source)
-	return a.configCommand(c, source, run)
+	return configCommand(a, c, source, run)
 }
 
 // version is set by release builds: -ldflags "-X main.version=v1.2.3".
@@ -64,7 +64,7 @@ func buildVersion() string {
 	return "devel"
 }
 
-func (a *app) version() *cobra.Command {
+func versionCommand(a *command.App) *cobra.Command {
 	return a.LocalCommand(&cobra.Command{Use: "version", Short: "Print the version"}, func(*command.Call) error {
 		v := struct {
 			Version  string `json:"version"`
@@ -94,9 +94,9 @@ func listenFlag(flags *pflag.FlagSet, source *config.Source) {
 
 // configCommand is a command that reads the server's configuration. The flags of the command have
 // put their values into source.
-func (a *app) configCommand(c *cobra.Command, source *config.Source, run func(*command.Call, config.Loaded) error) *cobra.Command {
+func configCommand(a *command.App, c *cobra.Command, source *config.Source, run func(*command.Call, config.Loaded) error) *cobra.Command {
 	return a.LocalCommand(c, func(c *command.Call) error {
-		loaded, err := a.load(source)
+		loaded, err := loadConfig(a, source)
 		if err != nil {
 			return err
 		}
@@ -104,18 +104,11 @@ func (a *app) configCommand(c *cobra.Command, source *config.Source, run func(*c
 	})
 }
 
-// load reads the configuration. It also sets source.Environ, so that the caller can load source
-// again.
-func (a *app) load(source *config.Source) (config.Loaded, error) {
+// loadConfig reads the configuration. It also sets source.Environ, so that the caller can load
+// source again.
+func loadConfig(a *command.App, source *config.Source) (config.Loaded, error) {
 	source.Environ = a.Environ
 	loaded, err := config.Load(*source)
 	loaded.Options.Version = buildVersion()
 	return loaded, misconfigured(err)
-}
-
-// databaseCommand is a command about the configured database.
-func (a *app) databaseCommand(c *cobra.Command, run func(c *command.Call, database string) error) *cobra.Command {
-	source := &config.Source{}
-	sourceFlags(c.Flags(), source)
-	return a.configCommand(c, source, func(c *command.Call, loaded config.Loaded) error { return run(c, loaded.Options.Database) })
 }
