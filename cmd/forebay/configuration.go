@@ -71,10 +71,7 @@ func versionCommand(a *command.App) *cobra.Command {
 			Go       string `json:"go"`
 			Platform string `json:"platform"`
 		}{buildVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-		if a.Output == command.OutputTable {
-			return a.Say("forebay %s %s %s", v.Version, v.Go, v.Platform)
-		}
-		return a.PrintJSON(v)
+		return a.PrintLine(v, "forebay %s %s %s", v.Version, v.Go, v.Platform)
 	})
 }
 

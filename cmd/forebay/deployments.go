@@ -21,7 +21,7 @@ type deploymentCommands struct{ *command.App }
 func (a deploymentCommands) group() *cobra.Command {
 	return command.Group(&cobra.Command{Use: "deployments", Short: "See what calls go to, pause and resume it, forget what was learned"},
 		command.List(a.App, &cobra.Command{Use: "list", Short: "List the deployments of models, and HTTP functions"},
-			func(c *command.Call) ([]forebay.Deployment, error) { return c.API.Deployments(c.Ctx) }, a.columns),
+			command.OfServer((*client.Client).Deployments), a.columns),
 		a.verb("show", "Show a deployment: quota, use, pauses, breaker", (*client.Client).Deployment),
 		a.verb("pause", "Let no further call go to a deployment; calls in flight finish",
 			(*client.Client).PauseDeployment),

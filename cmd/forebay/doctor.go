@@ -298,7 +298,7 @@ func (d *doctor) finish() error {
 			code = max(code, f.code)
 		}
 	}
-	err := command.PrintList(d.App, command.All(d.findings), 0, func(f finding) []command.Field {
+	err := command.PrintList(d.App, d.findings, func(f finding) []command.Field {
 		state := "ok"
 		if !f.OK {
 			state = "WRONG"

@@ -107,7 +107,7 @@ configuration names. Without an id the same content is the same document.`,
 		}
 		d, err := addDocument(c, n, from)
 		if err == nil && wait {
-			d, err = awaitDocument(c, d.ID)
+			d, err = command.Await(c, (*client.Client).WaitDocument, d.ID)
 		}
 		if err != nil {
 			return err
@@ -147,14 +147,6 @@ func addDocument(c *command.Call, n forebay.NewDocument, from string) (d forebay
 	return d, err
 }
 
-func awaitDocument(c *command.Call, id string) (forebay.Document, error) {
-	api, err := c.Patient()
-	if err != nil {
-		return forebay.Document{}, err
-	}
-	return api.WaitDocument(c.Ctx, id)
-}
-
 // maxShownText is how many characters of a chunk a table shows.
 const maxShownText = 100
 
@@ -171,7 +163,7 @@ func search(a *command.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return command.PrintList(a, command.All(found.Items), 0, searchColumns)
+		return command.PrintList(a, found.Items, searchColumns)
 	})
 	c.Flags().StringVar(&mode, "mode", "", "hybrid, vector (by meaning) or keyword (default hybrid)")
 	c.Flags().IntVar(&req.Limit, "limit", 0, "at most this many chunks, up to 100 (default 10)")

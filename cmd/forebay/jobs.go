@@ -69,11 +69,7 @@ func (a jobCommands) show() *cobra.Command {
 		if err != nil || !wait || job.Status.Terminal() {
 			return job, err
 		}
-		patient, err := a.Patient()
-		if err != nil {
-			return job, err
-		}
-		return patient.Wait(c.Ctx, c.Args[0])
+		return command.Await(c, (*client.Client).Wait, c.Args[0])
 	}, a.fields)
 	c.Flags().BoolVar(&wait, "wait", false, "wait until the job has ended")
 	return c
@@ -152,10 +148,7 @@ func (a jobCommands) verb(c *cobra.Command, change command.ByName[forebay.Job]) 
 		if err != nil {
 			return err
 		}
-		if a.Output != command.OutputTable {
-			return a.PrintJSON(job)
-		}
-		return a.Say("%s %s (generation %d)", job.ID, job.Status, job.Generation)
+		return a.PrintLine(job, "%s %s (generation %d)", job.ID, job.Status, job.Generation)
 	})
 }
 

@@ -80,7 +80,7 @@ func (a keyCommands) list() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return command.PrintList(a.App, command.All(list), 0, func(k forebay.APIKey) []command.Field {
+		return command.PrintList(a.App, list, func(k forebay.APIKey) []command.Field {
 			return []command.Field{
 				{"ID", k.ID}, {"TENANT", k.Tenant}, {"SCOPES", command.Joined(k.Scopes)},
 				{"STATE", a.state(k)}, {"CREATED", a.Age(k.CreatedAt)},

@@ -220,11 +220,7 @@ func printStarted(c *command.Call, id string, wait bool) error {
 
 // awaitInstance waits until an instance is over.
 func awaitInstance(c *command.Call, id string) (forebay.Orchestration, error) {
-	api, err := c.Patient()
-	if err != nil {
-		return forebay.Orchestration{}, err
-	}
-	o, err := api.WaitOrchestration(c.Ctx, id)
+	o, err := command.Await(c, (*client.Client).WaitOrchestration, id)
 	if err != nil {
 		err = c.StillThere(c.Ctx, err, "the instance", "forebay orchestrations show "+id)
 	}

@@ -156,7 +156,7 @@ func printVerdicts(c *command.Call, rules []forebay.Rule, m forebay.NewMessage) 
 			return err
 		}
 	}
-	return command.PrintList(c.App, command.All(verdicts), 0, func(v verdict) []command.Field {
+	return command.PrintList(c.App, verdicts, func(v verdict) []command.Field {
 		copied := v.Error
 		if v.Copy != nil {
 			data, _ := json.Marshal(v.Copy) // its properties were checked

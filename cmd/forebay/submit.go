@@ -77,10 +77,8 @@ func submitOne(c *command.Call, req forebay.SubmitRequest, wait bool) error {
 	switch {
 	case err != nil:
 		return err
-	case !wait && c.Output == command.OutputTable:
-		return c.Say("%s %s", job.ID, job.Status)
 	case !wait:
-		return c.PrintJSON(job)
+		return c.PrintLine(job, "%s %s", job.ID, job.Status)
 	}
 	if api, err = c.Patient(); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 func tasks(a *command.App) *cobra.Command {
 	list := func(use string) *cobra.Command {
 		return command.List(a, &cobra.Command{Use: use, Short: "List the tasks that jobs may ask for"},
-			func(c *command.Call) ([]client.Task, error) { return c.API.Tasks(c.Ctx) },
+			command.OfServer((*client.Client).Tasks),
 			func(t client.Task) []command.Field {
 				return []command.Field{{"TASK", t.Name}, {"QUEUE", t.Queue}, {"DESCRIPTION", command.Shorten(t.Description, 100)}}
 			})

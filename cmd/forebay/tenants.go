@@ -18,7 +18,7 @@ type tenantCommands struct{ *command.App }
 func (a tenantCommands) group() *cobra.Command {
 	return command.Group(&cobra.Command{Use: "tenants", Short: "See tenants, pause and resume them, set their budgets and limits"},
 		command.List(a.App, &cobra.Command{Use: "list", Short: "List tenants, with what they have used of their budgets"},
-			func(c *command.Call) ([]forebay.Tenant, error) { return c.API.Tenants(c.Ctx) }, tenantColumns),
+			command.OfServer((*client.Client).Tenants), tenantColumns),
 		a.verb("show", "Show a tenant's budget, those of its keys, its limits, and their use", (*client.Client).Tenant),
 		a.verb("pause", "Let no further job of a tenant start; calls in flight finish", (*client.Client).PauseTenant),
 		a.verb("resume", "Let a paused tenant's jobs start again", (*client.Client).ResumeTenant),

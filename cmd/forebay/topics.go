@@ -20,7 +20,7 @@ func (a topicCommands) group() *cobra.Command {
 copies that its rules select until they are received.`,
 	},
 		command.List(a.App, &cobra.Command{Use: "list", Short: "List topics"},
-			func(c *command.Call) ([]forebay.Topic, error) { return c.API.Topics(c.Ctx) }, a.columns),
+			command.OfServer((*client.Client).Topics), a.columns),
 		command.Show(a.App, &cobra.Command{Use: "show TOPIC", Short: "Show a topic"},
 			command.OfArgument((*client.Client).Topic), a.fields),
 		a.create(),

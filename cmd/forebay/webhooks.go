@@ -28,7 +28,7 @@ The types of events: accepted, started, attempt_failed, throttled, retry_schedul
 failed, dead_lettered, quarantined, cancelled, expired, redriven.`,
 	},
 		command.List(a.App, &cobra.Command{Use: "list", Short: "List webhooks"},
-			func(c *command.Call) ([]forebay.Webhook, error) { return c.API.Webhooks(c.Ctx) }, webhookColumns),
+			command.OfServer((*client.Client).Webhooks), webhookColumns),
 		command.Show(a.App, &cobra.Command{Use: "show WEBHOOK", Short: "Show a webhook"},
 			command.OfArgument((*client.Client).Webhook), a.fields),
 		a.create(), a.update(),

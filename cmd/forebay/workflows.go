@@ -25,7 +25,7 @@ runs each workflow as an orchestration of its name.`,
 			if err != nil {
 				return err
 			}
-			return command.PrintList(a, command.All(declared), 0, func(w server.Workflow) []command.Field {
+			return command.PrintList(a, declared, func(w server.Workflow) []command.Field {
 				return []command.Field{
 					{"WORKFLOW", w.Name}, {"VERSION", w.Version}, {"STEPS", strconv.Itoa(len(w.Steps))},
 					{"TASKS", strings.Join(w.Tasks, ", ")}, {"FILE", cmp.Or(w.File, "built in")},
