@@ -61,7 +61,7 @@ was changed since, not even by somebody who can write to the database.`,
 		if !found.Intact {
 			state = "broken"
 		}
-		if err := a.PrintOne(found, []command.Field{{"audit log", state}, {"checked", command.Count(found.Checked)}, {"head", found.Head}}); err != nil {
+		if err := c.PrintOne(found, []command.Field{{"audit log", state}, {"checked", command.Count(found.Checked)}, {"head", found.Head}}); err != nil {
 			return err
 		}
 		if found.Broken != nil {

@@ -23,22 +23,22 @@ variable "__" steps into a section, as in FOREBAY_LIMITS__MAX_INPUT_BYTES.`,
 			Long: `Print the configuration as it takes effect: file, environment, flags and defaults together.
 Secrets are masked.`,
 			Example: "  forebay config show --config forebay.yaml",
-		}, func(_ *command.Call, loaded config.Loaded) error {
+		}, func(c *command.Call, loaded config.Loaded) error {
 			text, err := config.Print(loaded.Options)
 			if err != nil {
 				return err
 			}
-			_, err = a.Out.Write(text)
+			_, err = c.Out.Write(text)
 			return err
 		}),
 		configFileCommand(a, &cobra.Command{
 			Use: "validate", Aliases: []string{"check"}, Short: "Check the configuration and say everything that is wrong with it",
 			Example: "  forebay config validate --config forebay.yaml",
-		}, func(_ *command.Call, loaded config.Loaded) error {
+		}, func(c *command.Call, loaded config.Loaded) error {
 			for _, note := range loaded.Notes {
-				fmt.Fprintln(a.Err, "forebay: "+note)
+				fmt.Fprintln(c.Err, "forebay: "+note)
 			}
-			_, err := fmt.Fprintln(a.Out, "the configuration is valid")
+			_, err := fmt.Fprintln(c.Out, "the configuration is valid")
 			return err
 		}),
 	)
@@ -65,13 +65,13 @@ func buildVersion() string {
 }
 
 func versionCommand(a *command.App) *cobra.Command {
-	return a.LocalCommand(&cobra.Command{Use: "version", Short: "Print the version"}, func(*command.Call) error {
+	return a.LocalCommand(&cobra.Command{Use: "version", Short: "Print the version"}, func(c *command.Call) error {
 		v := struct {
 			Version  string `json:"version"`
 			Go       string `json:"go"`
 			Platform string `json:"platform"`
 		}{buildVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-		return a.PrintLine(v, "forebay %s %s %s", v.Version, v.Go, v.Platform)
+		return c.PrintLine(v, "forebay %s %s %s", v.Version, v.Go, v.Platform)
 	})
 }
 

@@ -43,7 +43,7 @@ it. A server does the same when it starts.`,
 			state = "up to date"
 		}
 		now := before.Program
-		return a.PrintOne(migrated{before.Database, now, before.Pending}, migrationFields(now, now, state, before.Pending))
+		return c.PrintOne(migrated{before.Database, now, before.Pending}, migrationFields(now, now, state, before.Pending))
 	})
 }
 
@@ -67,7 +67,7 @@ Nothing is made or changed. The exit code is 7 when this program cannot bring it
 		case schema.Database != schema.Program:
 			state = "from before the first release; this program cannot use it"
 		}
-		if err := a.PrintOne(schema, migrationFields(schema.Database, schema.Program, state, schema.Pending)); err != nil {
+		if err := c.PrintOne(schema, migrationFields(schema.Database, schema.Program, state, schema.Pending)); err != nil {
 			return err
 		}
 		if schema.Database != schema.Program && len(schema.Pending) == 0 {
@@ -107,7 +107,7 @@ leaves the file as it was.`,
 		if err != nil {
 			return err
 		}
-		return a.PrintOne(done, []command.Field{
+		return c.PrintOne(done, []command.Field{
 			{"before", fmt.Sprintf("%d bytes", done.Before)},
 			{"after", fmt.Sprintf("%d bytes", done.After)},
 		})

@@ -24,16 +24,16 @@ type subqueue struct {
 }
 
 func deadLetters(a *command.App) *cobra.Command {
-	c := subqueue{a, "dlq", "dead-letter", "dead-lettered", (*client.Client).DeadLetters}.commands()
+	c := subqueue{a, "dlq", "dead-letter", "dead-lettered", (*client.Client).DeadLetters}.group()
 	c.Aliases = []string{"dead-letters"}
 	return c
 }
 
 func quarantine(a *command.App) *cobra.Command {
-	return subqueue{a, "quarantine", "quarantine", "quarantined", (*client.Client).Quarantine}.commands()
+	return subqueue{a, "quarantine", "quarantine", "quarantined", (*client.Client).Quarantine}.group()
 }
 
-func (s subqueue) commands() *cobra.Command {
+func (s subqueue) group() *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use: s.use, Short: "See, redrive and purge " + s.name + " jobs",
 		Long: "Jobs that cannot succeed stand in a queue's " + s.name + ` subqueue until they are redriven or

@@ -152,6 +152,6 @@ next call on, until the server stops.`,
 		if err != nil {
 			return err
 		}
-		return a.PrintJSON(faults)
+		return c.PrintJSON(faults)
 	})
 }

@@ -112,7 +112,7 @@ configuration names. Without an id the same content is the same document.`,
 		if err != nil {
 			return err
 		}
-		if err := a.PrintOne(d, a.fields(d)); err != nil {
+		if err := c.PrintOne(d, a.fields(d)); err != nil {
 			return err
 		}
 		if d.Status == forebay.DocumentFailed {
@@ -163,7 +163,7 @@ func search(a *command.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return command.PrintList(a, found.Items, searchColumns)
+		return command.PrintList(c.App, found.Items, searchColumns)
 	})
 	c.Flags().StringVar(&mode, "mode", "", "hybrid, vector (by meaning) or keyword (default hybrid)")
 	c.Flags().IntVar(&req.Limit, "limit", 0, "at most this many chunks, up to 100 (default 10)")

@@ -148,7 +148,7 @@ func (a jobCommands) verb(c *cobra.Command, change command.ByName[forebay.Job]) 
 		if err != nil {
 			return err
 		}
-		return a.PrintLine(job, "%s %s (generation %d)", job.ID, job.Status, job.Generation)
+		return c.PrintLine(job, "%s %s (generation %d)", job.ID, job.Status, job.Generation)
 	})
 }
 

@@ -24,7 +24,7 @@ func (a jobCommands) watch() *cobra.Command {
 		if _, err := c.API.Get(c.Ctx, id); err != nil {
 			return err
 		}
-		patient, err := a.Patient()
+		patient, err := c.Patient()
 		if err != nil {
 			return err
 		}

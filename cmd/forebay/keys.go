@@ -52,7 +52,7 @@ func (a keyCommands) showCommand(
 		if err != nil {
 			return err
 		}
-		return a.PrintOne(key, fields(key))
+		return c.PrintOne(key, fields(key))
 	})
 }
 
@@ -80,7 +80,7 @@ func (a keyCommands) list() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return command.PrintList(a.App, list, func(k forebay.APIKey) []command.Field {
+		return command.PrintList(c.App, list, func(k forebay.APIKey) []command.Field {
 			return []command.Field{
 				{"ID", k.ID}, {"TENANT", k.Tenant}, {"SCOPES", command.Joined(k.Scopes)},
 				{"STATE", a.state(k)}, {"CREATED", a.Age(k.CreatedAt)},
@@ -118,7 +118,7 @@ func (a keyCommands) create() *cobra.Command {
 		}
 		key, err := keys.Create(c.Ctx, tenant, scopes, expires, budget)
 		if err == nil {
-			a.Note("This is the only time the key is shown; the database keeps a hash.")
+			c.Note("This is the only time the key is shown; the database keeps a hash.")
 		}
 		return key, err
 	}, func(k forebay.APIKey) []command.Field {

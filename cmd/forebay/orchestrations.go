@@ -261,7 +261,7 @@ func (a orchestrationCommands) raise() *cobra.Command {
 		if err := c.API.RaiseEvent(c.Ctx, c.Args[0], c.Args[1], data); err != nil {
 			return err
 		}
-		return a.Say("%s was sent %s", c.Args[0], c.Args[1])
+		return c.Say("%s was sent %s", c.Args[0], c.Args[1])
 	})
 	event.add(c.Flags(), "event's data")
 	return aboutRunning(c)
@@ -274,7 +274,7 @@ func (a orchestrationCommands) verb(c *cobra.Command, done string, do func(*clie
 		if err := do(c.API, c.Ctx, c.Args[0], reason); err != nil {
 			return err
 		}
-		return a.Say("%s will be %s", c.Args[0], done)
+		return c.Say("%s will be %s", c.Args[0], done)
 	})
 	c.Example = "  forebay orchestrations " + c.Name() + ` order-4711 --reason "as the customer wishes"`
 	c.Flags().StringVar(&reason, "reason", "", "why; it is kept in the history")

@@ -34,8 +34,8 @@ func reportRetries(a *command.App) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if a.Output != command.OutputTable {
-			return a.PrintJSON(report)
+		if c.Output != command.OutputTable {
+			return c.PrintJSON(report)
 		}
 		return printRetries(c, report)
 	})

@@ -129,7 +129,7 @@ no server is needed.`,
 		}
 		rules := []forebay.Rule{{Name: "-", RuleSettings: settings}}
 		if len(c.Args) == 2 {
-			api, err := a.Client()
+			api, err := c.Client()
 			if err != nil {
 				return err
 			}

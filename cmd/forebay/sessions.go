@@ -76,10 +76,10 @@ base64. Nothing is printed when there is none.`,
 		if err != nil {
 			return err
 		}
-		if a.Output != command.OutputTable {
-			return a.PrintJSON(forebay.SessionState{State: state})
+		if c.Output != command.OutputTable {
+			return c.PrintJSON(forebay.SessionState{State: state})
 		}
-		_, err = a.Out.Write(state)
+		_, err = c.Out.Write(state)
 		return err
 	}))
 }

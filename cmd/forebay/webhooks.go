@@ -115,7 +115,7 @@ func (a webhookCommands) secretCommand(c *cobra.Command, ask func(*command.Call)
 	return command.Show(a.App, c, func(c *command.Call) (forebay.Webhook, error) {
 		w, err := ask(c)
 		if err == nil {
-			a.Note("This is the only time the secret is shown.")
+			c.Note("This is the only time the secret is shown.")
 		}
 		return w, err
 	}, a.fields)
@@ -184,7 +184,7 @@ func (a webhookCommands) test() *cobra.Command {
 		if !delivered {
 			result = "failed: " + try.Detail
 		}
-		if err := a.PrintOne(try, []command.Field{{"test", result}, {"message id", try.MessageID}, {"took", tryTime(try)}}); err != nil {
+		if err := c.PrintOne(try, []command.Field{{"test", result}, {"message id", try.MessageID}, {"took", tryTime(try)}}); err != nil {
 			return err
 		}
 		if !delivered {

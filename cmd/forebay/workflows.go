@@ -20,12 +20,12 @@ runs each workflow as an orchestration of its name.`,
 	},
 		workflowCommand(a, &cobra.Command{
 			Use: "list", Short: "List the workflows of the configuration", Example: "  forebay workflows list --config forebay.yaml",
-		}, func(_ *command.Call, loaded config.Loaded) error {
+		}, func(c *command.Call, loaded config.Loaded) error {
 			declared, err := loaded.Options.DeclaredWorkflows()
 			if err != nil {
 				return err
 			}
-			return command.PrintList(a, declared, func(w server.Workflow) []command.Field {
+			return command.PrintList(c.App, declared, func(w server.Workflow) []command.Field {
 				return []command.Field{
 					{"WORKFLOW", w.Name}, {"VERSION", w.Version}, {"STEPS", strconv.Itoa(len(w.Steps))},
 					{"TASKS", strings.Join(w.Tasks, ", ")}, {"FILE", cmp.Or(w.File, "built in")},
