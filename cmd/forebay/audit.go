@@ -9,17 +9,20 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-func (a *app) audit() *cobra.Command {
+// auditCommands are the commands about the audit log.
+type auditCommands struct{ *command.App }
+
+func (a auditCommands) group() *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use: "audit", Short: "See what operators did and which jobs failed, and whether that record is whole",
 		Long: `Every act of an operator is recorded in the same transaction as the act: keys, pauses, redrives,
 purges, changes of queues, topics and webhooks. So is each job that fails for good.
 audit.job_events in the server's configuration names other events of jobs to record. The record
 is a chain of hashes and is only ever added to.`,
-	}, a.auditList(), a.auditVerify())
+	}, a.list(), a.verify())
 }
 
-func (a *app) auditList() *cobra.Command {
+func (a auditCommands) list() *cobra.Command {
 	var f forebay.AuditFilter
 	c := command.Page(a.App, &cobra.Command{
 		Use: "list", Short: "List what operators did and what happened to jobs, newest first",
@@ -38,7 +41,7 @@ func (a *app) auditList() *cobra.Command {
 	return c
 }
 
-func (a *app) auditVerify() *cobra.Command {
+func (a auditCommands) verify() *cobra.Command {
 	var from string
 	c := a.APICommand(&cobra.Command{
 		Use: "verify", Short: "Check that no entry of the audit log was changed or removed",
@@ -58,7 +61,7 @@ was changed since, not even by somebody who can write to the database.`,
 		if !found.Intact {
 			state = "broken"
 		}
-		if err := a.PrintOne(found, []command.Field{{"audit log", state}, {"checked", command.Count(found.Checked)}, {"head", found.Head}}); err != nil {
+		if err := c.PrintOne(found, []command.Field{{"audit log", state}, {"checked", command.Count(found.Checked)}, {"head", found.Head}}); err != nil {
 			return err
 		}
 		if found.Broken != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-func (a *app) backup() *cobra.Command {
+func (a databaseCommands) backup() *cobra.Command {
 	var s storage
 	var check bool
 	c := a.LocalCommand(&cobra.Command{
@@ -33,7 +33,7 @@ it so.`,
 				return server.CheckBackup(c.Ctx, c.Args[0], progress)
 			})
 		}
-		o, err := s.options(a)
+		o, err := s.options(c.App)
 		if err != nil {
 			return err
 		}
@@ -46,7 +46,7 @@ it so.`,
 	return c
 }
 
-func (a *app) restore() *cobra.Command {
+func (a databaseCommands) restore() *cobra.Command {
 	var s storage
 	c := a.LocalCommand(&cobra.Command{
 		Use:   "restore FOLDER",
@@ -62,7 +62,7 @@ start a server.`,
 		Example: `  forebay restore --database sqlite:new.db /backups/2026-11-23
   forebay restore --database postgres://db.example.com/f --blob s3://payloads /backups/2026-11-23`,
 	}, func(c *command.Call) error {
-		o, err := s.options(a)
+		o, err := s.options(c.App)
 		if err != nil {
 			return err
 		}
@@ -86,8 +86,8 @@ func (s *storage) add(flags *pflag.FlagSet) {
 }
 
 // options are the configured options with another blob storage, if the command line names one.
-func (s *storage) options(a *app) (server.Options, error) {
-	loaded, err := a.load(&s.source)
+func (s *storage) options(a *command.App) (server.Options, error) {
+	loaded, err := loadConfig(a, &s.source)
 	if s.blobs != "" {
 		loaded.Options.Blob = s.blobs
 	}

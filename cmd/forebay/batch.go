@@ -19,7 +19,7 @@ import (
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
-func (a *app) batch() *cobra.Command {
+func batch(a *command.App) *cobra.Command {
 	var o batchOptions
 	run := a.Command(&cobra.Command{
 		Use:   "run FILE.jsonl",
@@ -38,7 +38,7 @@ if every job succeeded.`,
   jq -r 'select(.status != "succeeded") | .line' results.jsonl`,
 	}, func(c *command.Call) error {
 		o.file = c.Args[0]
-		return a.runBatch(c.Ctx, o)
+		return runBatch(c, o)
 	})
 	flags := run.Flags()
 	// This flag replaces the global flag of the same name.
@@ -55,7 +55,7 @@ type batchOptions struct {
 	waiters     int
 }
 
-func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
+func runBatch(c *command.Call, o batchOptions) (err error) {
 	if o.out == "" {
 		return command.Usagef("--output is required: the file for the results")
 	}
@@ -67,11 +67,11 @@ func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
 	if o.waiters < 1 || o.waiters > 1000 {
 		return command.Usagef("--waiters must be 1 to 1000")
 	}
-	api, err := a.Patient()
+	api, err := c.Patient()
 	if err != nil {
 		return err
 	}
-	file, err := openBatchFile(ctx, o)
+	file, err := openBatchFile(c.Ctx, o)
 	if err != nil {
 		return err
 	}
@@ -94,20 +94,20 @@ func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
 			err = errors.Join(err, os.Remove(o.out)) // no results: leave no empty file
 		}
 	}()
-	if err := a.reachable(ctx); err != nil {
-		return a.unfinished(ctx, err, results, file)
+	if err := reachable(c); err != nil {
+		return unfinished(c, err, results, file)
 	}
-	b := &batchRun{api: api, file: file, results: results, bar: a.Bar("jobs", file.jobs, len(results.done))}
+	b := &batchRun{api: api, file: file, results: results, bar: c.Bar("jobs", file.jobs, len(results.done))}
 	b.changed = sync.NewCond(&b.mu)
-	err = b.run(ctx, o.waiters)
+	err = b.run(c.Ctx, o.waiters)
 	b.bar.Finish()
 	if err != nil {
-		return a.unfinished(ctx, err, results, file)
+		return unfinished(c, err, results, file)
 	}
 	if err := results.Sync(); err != nil {
-		return a.unfinished(ctx, command.Failf("cannot write %s: %s", o.out, command.Cause(err)), results, file)
+		return unfinished(c, command.Failf("cannot write %s: %s", o.out, command.Cause(err)), results, file)
 	}
-	fmt.Fprintf(a.Err, "%d jobs: %d succeeded, %d did not\n", file.jobs, results.succeeded, file.jobs-results.succeeded)
+	fmt.Fprintf(c.Err, "%d jobs: %d succeeded, %d did not\n", file.jobs, results.succeeded, file.jobs-results.succeeded)
 	if results.succeeded < file.jobs {
 		return command.ExitError(command.ExitFailed)
 	}
@@ -115,24 +115,24 @@ func (a *app) runBatch(ctx context.Context, o batchOptions) (err error) {
 }
 
 // unfinished adds to an error how far the run came and that it can be resumed.
-func (a *app) unfinished(ctx context.Context, err error, results *resultsFile, file *batchFile) error {
-	if ctx.Err() != nil {
+func unfinished(c *command.Call, err error, results *resultsFile, file *batchFile) error {
+	if c.Ctx.Err() != nil {
 		err = command.ExitError(command.ExitInterrupted, "interrupted")
 	}
-	if a.ExitCode(ctx, err) == command.ExitUsage {
+	if c.ExitCode(c.Ctx, err) == command.ExitUsage {
 		return err // running the same command again would not help
 	}
-	return a.Advise(ctx, err, fmt.Sprintf("%d of %d done; run the same command again to go on", len(results.done), file.jobs))
+	return c.Advise(c.Ctx, err, fmt.Sprintf("%d of %d done; run the same command again to go on", len(results.done), file.jobs))
 }
 
 // reachable fails quickly if the server cannot be reached. The client of the run itself waits much
 // longer.
-func (a *app) reachable(ctx context.Context) error {
-	api, err := a.Client()
+func reachable(c *command.Call) error {
+	api, err := c.Client()
 	if err != nil {
 		return err
 	}
-	_, err = api.Tasks(ctx)
+	_, err = api.Tasks(c.Ctx)
 	return err
 }
 

@@ -45,7 +45,7 @@ func TestFormerNames(t *testing.T) {
 		{"config print", "config show"}, {"config check", "config validate"}, {"workflows check f", "workflows validate"},
 		{"tenants get t", "tenants show"}, {"messages get q 1", "messages show"},
 	} {
-		found, _, err := (&app{&command.App{}}).root().Find(strings.Fields(c.former))
+		found, _, err := root(&command.App{}).Find(strings.Fields(c.former))
 		if err != nil || found.CommandPath() != "forebay "+c.path {
 			t.Errorf("%s is %s (%v), want %s", c.former, found.CommandPath(), err, c.path)
 		}
@@ -80,7 +80,7 @@ func TestFlagsAreTheSameEverywhere(t *testing.T) {
 	}
 	type seen struct{ path, kind, initial, help string }
 	first := map[string]seen{}
-	visit((&app{&command.App{}}).root(), func(c *cobra.Command) {
+	visit(root(&command.App{}), func(c *cobra.Command) {
 		path := strings.TrimPrefix(c.CommandPath(), "forebay ")
 		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 			if f.Name == "help" || slices.Contains(differs[f.Name], path) {
@@ -118,7 +118,7 @@ func TestEmptyListsHaveTitles(t *testing.T) {
 
 // Each command has a section, so that none is lost below the others.
 func TestCommandsHaveSections(t *testing.T) {
-	for _, c := range (&app{&command.App{}}).root().Commands() {
+	for _, c := range root(&command.App{}).Commands() {
 		if c.GroupID == "" && c.Runnable() {
 			t.Errorf("%s has no section", c.Name())
 		}

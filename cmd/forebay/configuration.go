@@ -12,43 +12,43 @@ import (
 	"github.com/forebayhq/forebay/internal/config"
 )
 
-func (a *app) config() *cobra.Command {
+func configGroup(a *command.App) *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use: "config", Short: "Check and print the configuration",
 		Long: `The configuration is one YAML file, then FOREBAY_… variables, then flags. In the name of a
 variable "__" steps into a section, as in FOREBAY_LIMITS__MAX_INPUT_BYTES.`,
 	},
-		a.configFileCommand(&cobra.Command{
+		configFileCommand(a, &cobra.Command{
 			Use: "show", Aliases: []string{"print"}, Short: "Print the configuration as it takes effect, without secrets",
 			Long: `Print the configuration as it takes effect: file, environment, flags and defaults together.
 Secrets are masked.`,
 			Example: "  forebay config show --config forebay.yaml",
-		}, func(_ *command.Call, loaded config.Loaded) error {
+		}, func(c *command.Call, loaded config.Loaded) error {
 			text, err := config.Print(loaded.Options)
 			if err != nil {
 				return err
 			}
-			_, err = a.Out.Write(text)
+			_, err = c.Out.Write(text)
 			return err
 		}),
-		a.configFileCommand(&cobra.Command{
+		configFileCommand(a, &cobra.Command{
 			Use: "validate", Aliases: []string{"check"}, Short: "Check the configuration and say everything that is wrong with it",
 			Example: "  forebay config validate --config forebay.yaml",
-		}, func(_ *command.Call, loaded config.Loaded) error {
+		}, func(c *command.Call, loaded config.Loaded) error {
 			for _, note := range loaded.Notes {
-				fmt.Fprintln(a.Err, "forebay: "+note)
+				fmt.Fprintln(c.Err, "forebay: "+note)
 			}
-			_, err := fmt.Fprintln(a.Out, "the configuration is valid")
+			_, err := fmt.Fprintln(c.Out, "the configuration is valid")
 			return err
 		}),
 	)
 }
 
-func (a *app) configFileCommand(c *cobra.Command, run func(*command.Call, config.Loaded) error) *cobra.Command {
+func configFileCommand(a *command.App, c *cobra.Command, run func(*command.Call, config.Loaded) error) *cobra.Command {
 	source := &config.Source{}
 	sourceFlags(c.Flags(), source)
 	listenFlag(c.Flags(), source)
-	return a.configCommand(c, source, run)
+	return configCommand(a, c, source, run)
 }
 
 // version is set by release builds: -ldflags "-X main.version=v1.2.3".
@@ -64,17 +64,14 @@ func buildVersion() string {
 	return "devel"
 }
 
-func (a *app) version() *cobra.Command {
-	return a.LocalCommand(&cobra.Command{Use: "version", Short: "Print the version"}, func(*command.Call) error {
+func versionCommand(a *command.App) *cobra.Command {
+	return a.LocalCommand(&cobra.Command{Use: "version", Short: "Print the version"}, func(c *command.Call) error {
 		v := struct {
 			Version  string `json:"version"`
 			Go       string `json:"go"`
 			Platform string `json:"platform"`
 		}{buildVersion(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-		if a.Output == command.OutputTable {
-			return a.Say("forebay %s %s %s", v.Version, v.Go, v.Platform)
-		}
-		return a.PrintJSON(v)
+		return c.PrintLine(v, "forebay %s %s %s", v.Version, v.Go, v.Platform)
 	})
 }
 
@@ -94,9 +91,9 @@ func listenFlag(flags *pflag.FlagSet, source *config.Source) {
 
 // configCommand is a command that reads the server's configuration. The flags of the command have
 // put their values into source.
-func (a *app) configCommand(c *cobra.Command, source *config.Source, run func(*command.Call, config.Loaded) error) *cobra.Command {
+func configCommand(a *command.App, c *cobra.Command, source *config.Source, run func(*command.Call, config.Loaded) error) *cobra.Command {
 	return a.LocalCommand(c, func(c *command.Call) error {
-		loaded, err := a.load(source)
+		loaded, err := loadConfig(a, source)
 		if err != nil {
 			return err
 		}
@@ -104,18 +101,11 @@ func (a *app) configCommand(c *cobra.Command, source *config.Source, run func(*c
 	})
 }
 
-// load reads the configuration. It also sets source.Environ, so that the caller can load source
-// again.
-func (a *app) load(source *config.Source) (config.Loaded, error) {
+// loadConfig reads the configuration. It also sets source.Environ, so that the caller can load
+// source again.
+func loadConfig(a *command.App, source *config.Source) (config.Loaded, error) {
 	source.Environ = a.Environ
 	loaded, err := config.Load(*source)
 	loaded.Options.Version = buildVersion()
 	return loaded, misconfigured(err)
-}
-
-// databaseCommand is a command about the configured database.
-func (a *app) databaseCommand(c *cobra.Command, run func(c *command.Call, database string) error) *cobra.Command {
-	source := &config.Source{}
-	sourceFlags(c.Flags(), source)
-	return a.configCommand(c, source, func(c *command.Call, loaded config.Loaded) error { return run(c, loaded.Options.Database) })
 }

@@ -1,17 +1,20 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forebayhq/forebay/internal/command"
+	"github.com/forebayhq/forebay/internal/config"
 	"github.com/forebayhq/forebay/server"
 )
 
-func (a *app) migrate() *cobra.Command {
+// databaseCommands are the commands that work on the database itself.
+type databaseCommands struct{ *command.App }
+
+func (a databaseCommands) migrate() *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use: "migrate", Short: "Show and apply changes of the database's tables",
 		Long: `The database's tables change with versions of Forebay. A server brings them up to date when it
@@ -19,13 +22,13 @@ starts. These commands do so, or look, without one.`,
 	}, a.migrateStatus(), a.migrateUp())
 }
 
-func (a *app) migrateUp() *cobra.Command {
+func (a databaseCommands) migrateUp() *cobra.Command {
 	type migrated struct {
 		Before  int64    `json:"before"`
 		Now     int64    `json:"now"`
 		Applied []string `json:"applied"`
 	}
-	return a.databaseCommand(&cobra.Command{
+	return a.command(&cobra.Command{
 		Use: "up", Short: "Bring the database's tables up to date",
 		Long: `Apply the migrations that the database lacks, in one transaction. If there is no database, make
 it. A server does the same when it starts.`,
@@ -40,12 +43,12 @@ it. A server does the same when it starts.`,
 			state = "up to date"
 		}
 		now := before.Program
-		return a.PrintOne(migrated{before.Database, now, before.Pending}, migrationFields(now, now, state, before.Pending))
+		return c.PrintOne(migrated{before.Database, now, before.Pending}, migrationFields(now, now, state, before.Pending))
 	})
 }
 
-func (a *app) migrateStatus() *cobra.Command {
-	return a.databaseCommand(&cobra.Command{
+func (a databaseCommands) migrateStatus() *cobra.Command {
+	return a.command(&cobra.Command{
 		Use: "status", Short: "Show which migrations the database lacks",
 		Long: `Show the version of the database's tables, that of this program, and the migrations between them.
 Nothing is made or changed. The exit code is 7 when this program cannot bring it up to date.`,
@@ -64,7 +67,7 @@ Nothing is made or changed. The exit code is 7 when this program cannot bring it
 		case schema.Database != schema.Program:
 			state = "from before the first release; this program cannot use it"
 		}
-		if err := a.PrintOne(schema, migrationFields(schema.Database, schema.Program, state, schema.Pending)); err != nil {
+		if err := c.PrintOne(schema, migrationFields(schema.Database, schema.Program, state, schema.Pending)); err != nil {
 			return err
 		}
 		if schema.Database != schema.Program && len(schema.Pending) == 0 {
@@ -72,6 +75,13 @@ Nothing is made or changed. The exit code is 7 when this program cannot bring it
 		}
 		return nil
 	})
+}
+
+// command completes a command about the configured database.
+func (a databaseCommands) command(c *cobra.Command, run func(c *command.Call, database string) error) *cobra.Command {
+	source := &config.Source{}
+	sourceFlags(c.Flags(), source)
+	return configCommand(a.App, c, source, func(c *command.Call, loaded config.Loaded) error { return run(c, loaded.Options.Database) })
 }
 
 func migrationFields(database, program int64, state string, migrations []string) []command.Field {
@@ -83,8 +93,8 @@ func migrationFields(database, program int64, state string, migrations []string)
 	}
 }
 
-func (a *app) compact() *cobra.Command {
-	return a.databaseCommand(&cobra.Command{
+func (a databaseCommands) compact() *cobra.Command {
+	return a.command(&cobra.Command{
 		Use:   "compact",
 		Short: "Give the disk back what deleted rows have left in a SQLite file",
 		Long: `Write a SQLite file anew without the space that deleted rows have left, more thoroughly than a
@@ -97,14 +107,14 @@ leaves the file as it was.`,
 		if err != nil {
 			return err
 		}
-		return a.PrintOne(done, []command.Field{
+		return c.PrintOne(done, []command.Field{
 			{"before", fmt.Sprintf("%d bytes", done.Before)},
 			{"after", fmt.Sprintf("%d bytes", done.After)},
 		})
 	})
 }
 
-func (a *app) copy() *cobra.Command {
+func (a databaseCommands) copy() *cobra.Command {
 	var from, to string
 	var abandon bool
 	c := a.LocalCommand(&cobra.Command{
@@ -134,7 +144,7 @@ see it.`,
 		case from == "":
 			return command.Usagef("--from is missing: the database to copy, sqlite:PATH or postgres://…")
 		}
-		return a.copyDatabase(c.Ctx, from, to)
+		return copyDatabase(c, from, to)
 	})
 	c.Flags().StringVar(&from, "from", "", "the database to copy, sqlite:PATH or postgres://…")
 	c.Flags().StringVar(&to, "to", "", "the empty database to copy into, sqlite:PATH or postgres://…")
@@ -145,9 +155,9 @@ see it.`,
 // goOn is the advice after an interruption.
 const goOn = "run the same command again to go on"
 
-func (a *app) copyDatabase(ctx context.Context, from, to string) error {
-	line, finish := a.ProgressLine()
-	report, err := server.Copy(ctx, from, to, func(p server.CopyProgress) {
+func copyDatabase(c *command.Call, from, to string) error {
+	line, finish := c.ProgressLine()
+	report, err := server.Copy(c.Ctx, from, to, func(p server.CopyProgress) {
 		what := "copying"
 		if p.Verifying {
 			what = "comparing"
@@ -156,16 +166,16 @@ func (a *app) copyDatabase(ctx context.Context, from, to string) error {
 	})
 	finish()
 	switch {
-	case err != nil && ctx.Err() == nil && a.ExitCode(ctx, err) == command.ExitUnavailable:
-		return a.Advise(ctx, err, "the same command goes on where it was")
+	case err != nil && c.Ctx.Err() == nil && c.ExitCode(c.Ctx, err) == command.ExitUnavailable:
+		return c.Advise(c.Ctx, err, "the same command goes on where it was")
 	case err != nil:
-		return command.Interrupted(ctx, err, goOn)
+		return command.Interrupted(c.Ctx, err, goOn)
 	}
 	if report.Blobs > 0 {
-		fmt.Fprintf(a.Err, "%d payloads are in the blob storage, which is not copied: "+
+		fmt.Fprintf(c.Err, "%d payloads are in the blob storage, which is not copied: "+
 			"configure the same \"blob\" for the new database.\n", report.Blobs)
 	}
-	return a.PrintOne(report, []command.Field{
+	return c.PrintOne(report, []command.Field{
 		{"copied", fmt.Sprintf("%d rows of %d tables", report.Rows, len(report.Tables))},
 		{"verified", "row counts and checksums are the same"},
 	})

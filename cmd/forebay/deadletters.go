@@ -16,24 +16,24 @@ import (
 
 // subqueue is the dead-letter or the quarantine subqueue of jobs, with the commands about it.
 type subqueue struct {
-	app  *app
+	*command.App
 	use  string
 	name string // such as "dead-letter"
 	did  string // such as "dead-lettered"
 	of   func(api *client.Client, queue string) client.SetAside
 }
 
-func (a *app) deadLetters() *cobra.Command {
-	c := subqueue{a, "dlq", "dead-letter", "dead-lettered", (*client.Client).DeadLetters}.commands()
+func deadLetters(a *command.App) *cobra.Command {
+	c := subqueue{a, "dlq", "dead-letter", "dead-lettered", (*client.Client).DeadLetters}.group()
 	c.Aliases = []string{"dead-letters"}
 	return c
 }
 
-func (a *app) quarantine() *cobra.Command {
-	return subqueue{a, "quarantine", "quarantine", "quarantined", (*client.Client).Quarantine}.commands()
+func quarantine(a *command.App) *cobra.Command {
+	return subqueue{a, "quarantine", "quarantine", "quarantined", (*client.Client).Quarantine}.group()
 }
 
-func (s subqueue) commands() *cobra.Command {
+func (s subqueue) group() *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use: s.use, Short: "See, redrive and purge " + s.name + " jobs",
 		Long: "Jobs that cannot succeed stand in a queue's " + s.name + ` subqueue until they are redriven or
@@ -60,7 +60,7 @@ func (s subqueue) selection(c *cobra.Command) *jobSelection {
 	flags.StringVar(&f.filter.Task, "task", "", "only of this task")
 	flags.StringVar(&f.filter.Reason, "reason", "", "only with this reason, such as MaxAttemptsExceeded")
 	flags.StringVar(&f.filter.CorrelationID, "correlation-id", "", "only with this correlation id")
-	s.app.periodFlags(flags, &f.filter.Before, &f.filter.After, s.did)
+	periodFlags(s.App, flags, &f.filter.Before, &f.filter.After, s.did)
 	return f
 }
 
@@ -100,13 +100,13 @@ func (s subqueue) list() *cobra.Command {
 		Example: "  forebay " + s.use + " list --reason MaxAttemptsExceeded --after 24h",
 	}
 	f := s.selection(c)
-	return aboutQueue(command.Page(s.app.App, c, func(c *command.Call, pageSize int) iter.Seq2[forebay.SetAsideJob, error] {
+	return aboutQueue(command.Page(s.App, c, func(c *command.Call, pageSize int) iter.Seq2[forebay.SetAsideJob, error] {
 		return s.of(c.API, *f.queue).List(c.Ctx, f.get(), pageSize)
 	}, func(j forebay.SetAsideJob) []command.Field {
 		return []command.Field{
 			{"JOB", j.JobID}, {"TASK", j.Task}, {"REASON", j.Reason},
 			{"ATTEMPTS", strconv.Itoa(j.Attempt)}, {"DELIVERIES", strconv.Itoa(j.DeliveryCount)},
-			{"SINCE", s.app.Age(j.SetAsideAt)}, {"DESCRIPTION", command.Shorten(j.Description, 60)},
+			{"SINCE", s.Age(j.SetAsideAt)}, {"DESCRIPTION", command.Shorten(j.Description, 60)},
 		}
 	}))
 }
@@ -117,7 +117,7 @@ func (s subqueue) show() *cobra.Command {
 		Example: "  forebay " + s.use + " show job_0123456789abcdefghjkmnpqrs -o json",
 	}
 	queue := s.queueFlag(c)
-	return aboutQueue(command.Show(s.app.App, c, func(c *command.Call) (forebay.SetAsideJob, error) {
+	return aboutQueue(command.Show(s.App, c, func(c *command.Call) (forebay.SetAsideJob, error) {
 		return s.of(c.API, *queue).Peek(c.Ctx, c.Args[0])
 	}, s.fields))
 }
@@ -134,8 +134,8 @@ func (s subqueue) fields(j forebay.SetAsideJob) []command.Field {
 		{"attempts", strconv.Itoa(j.Attempt)},
 		{"deliveries", strconv.Itoa(j.DeliveryCount)},
 		{"correlation id", j.CorrelationID},
-		{"created", s.app.When(j.CreatedAt)},
-		{"set aside", s.app.When(j.SetAsideAt)},
+		{"created", s.When(j.CreatedAt)},
+		{"set aside", s.When(j.SetAsideAt)},
 		{"input bytes", command.Count(j.InputBytes)},
 	}, command.MapFields("metadata", j.Metadata), command.MapFields("property", j.Properties), []command.Field{{"input", command.Shorten(string(j.Input), 400)}})
 }
@@ -165,7 +165,7 @@ A new input is JSON with --json, or if its file's name ends in .json.`,
 	flags.BoolVar(&isJSON, "json", false, "the new input is JSON, not text")
 	flags.StringVar(&edit.Task, "set-task", "", "one job: replace the task")
 	command.OptionalFlag(flags, &edit.MaxAttempts, "set-max-attempts", command.WholeNumber, "one job: replace the number of attempts")
-	return aboutQueue(command.Show(s.app.App, c, func(c *command.Call) (report forebay.RedriveReport, err error) {
+	return aboutQueue(command.Show(s.App, c, func(c *command.Call) (report forebay.RedriveReport, err error) {
 		if err := f.choose(c); err != nil {
 			return report, err
 		}
@@ -214,7 +214,7 @@ or say --all. The job records stay.`,
 	}
 	f := s.selection(c)
 	allFlag(c.Flags(), &f.all, "jobs of the subqueue")
-	return aboutQueue(command.Show(s.app.App, c, func(c *command.Call) (report forebay.PurgeReport, err error) {
+	return aboutQueue(command.Show(s.App, c, func(c *command.Call) (report forebay.PurgeReport, err error) {
 		if err := f.choose(c); err != nil {
 			return report, err
 		}

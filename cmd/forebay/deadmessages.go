@@ -89,7 +89,7 @@ func (f *deadFlags) done(verb string, n int) []command.Field {
 	return []command.Field{done(verb, f.filter.DryRun, number)}
 }
 
-func (a *app) messagesRedrive() *cobra.Command {
+func (a messageCommands) redrive() *cobra.Command {
 	var f deadFlags
 	var body command.Content
 	var properties forebay.Properties
@@ -136,7 +136,7 @@ of exactly one may be changed.`,
 	return aboutQueue(c)
 }
 
-func (a *app) messagesPurge() *cobra.Command {
+func (a messageCommands) purge() *cobra.Command {
 	var f deadFlags
 	c := command.Show(a.App, &cobra.Command{
 		Use: "purge QUEUE [SEQUENCE_NUMBER...]", Short: "Remove dead-lettered messages for good",

@@ -15,28 +15,31 @@ import (
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 )
 
-func (a *app) deployments() *cobra.Command {
+// deploymentCommands are the commands about deployments.
+type deploymentCommands struct{ *command.App }
+
+func (a deploymentCommands) group() *cobra.Command {
 	return command.Group(&cobra.Command{Use: "deployments", Short: "See what calls go to, pause and resume it, forget what was learned"},
 		command.List(a.App, &cobra.Command{Use: "list", Short: "List the deployments of models, and HTTP functions"},
-			func(c *command.Call) ([]forebay.Deployment, error) { return c.API.Deployments(c.Ctx) }, a.deploymentColumns),
-		a.deploymentCommand("show", "Show a deployment: quota, use, pauses, breaker", (*client.Client).Deployment),
-		a.deploymentCommand("pause", "Let no further call go to a deployment; calls in flight finish",
+			command.OfServer((*client.Client).Deployments), a.columns),
+		a.verb("show", "Show a deployment: quota, use, pauses, breaker", (*client.Client).Deployment),
+		a.verb("pause", "Let no further call go to a deployment; calls in flight finish",
 			(*client.Client).PauseDeployment),
-		a.deploymentCommand("resume", "Let calls go again to a paused deployment, or try one with an open breaker",
+		a.verb("resume", "Let calls go again to a paused deployment, or try one with an open breaker",
 			(*client.Client).ResumeDeployment),
-		a.deploymentCommand("forget", "Forget what was learned: limit, breaker, pauses that the provider asked for",
+		a.verb("forget", "Forget what was learned: limit, breaker, pauses that the provider asked for",
 			(*client.Client).ForgetDeployment),
-		a.deploymentsChanges(), a.deploymentsSim())
+		a.changes(), a.sim())
 }
 
-func (a *app) deploymentCommand(verb, short string, ask command.ByName[forebay.Deployment]) *cobra.Command {
-	return command.Show(a.App, &cobra.Command{Use: verb + " DEPLOYMENT", Short: short}, command.OfArgument(ask), a.deploymentFields)
+func (a deploymentCommands) verb(verb, short string, ask command.ByName[forebay.Deployment]) *cobra.Command {
+	return command.Show(a.App, &cobra.Command{Use: verb + " DEPLOYMENT", Short: short}, command.OfArgument(ask), a.fields)
 }
 
-func (a *app) deploymentColumns(d forebay.Deployment) []command.Field {
+func (a deploymentCommands) columns(d forebay.Deployment) []command.Field {
 	return []command.Field{
 		{"DEPLOYMENT", d.Name}, {"PROVIDER", d.Provider}, {"MODELS", strings.Join(d.Models, ", ")},
-		{"STATE", a.deploymentState(d)}, {"TPM USED", usedOf(d.Used.Tokens, d.Limit.Tokens)},
+		{"STATE", a.state(d)}, {"TPM USED", usedOf(d.Used.Tokens, d.Limit.Tokens)},
 		{"RPM USED", usedOf(d.Used.Requests, d.Limit.Requests)},
 		{"IN FLIGHT", usedOf(d.InFlight, int64(d.Concurrency))},
 		{"LEARNED SINCE", a.WhenPtr(d.LearnedSince)},
@@ -44,13 +47,13 @@ func (a *app) deploymentColumns(d forebay.Deployment) []command.Field {
 	}
 }
 
-func (a *app) deploymentFields(d forebay.Deployment) []command.Field {
+func (a deploymentCommands) fields(d forebay.Deployment) []command.Field {
 	return []command.Field{
 		{"deployment", d.Name},
 		{"kind", d.Kind},
 		{"provider", d.Provider},
 		{"models", strings.Join(d.Models, ", ")},
-		{"state", a.deploymentState(d)},
+		{"state", a.state(d)},
 		{"tokens a minute", quotaLine(d.Used.Tokens, d.Limit.Tokens, d.Quota.Tokens)},
 		{"output tokens a minute", quotaLine(d.Used.OutputTokens, d.Limit.OutputTokens, d.Quota.OutputTokens)},
 		{"requests a minute", quotaLine(d.Used.Requests, d.Limit.Requests, d.Quota.Requests)},
@@ -72,7 +75,7 @@ func unnamedOutput(tokens int64) string {
 }
 
 // deploymentState says what prevents calls to the deployment, if anything does.
-func (a *app) deploymentState(d forebay.Deployment) string {
+func (a deploymentCommands) state(d forebay.Deployment) string {
 	until := func(what string, at *time.Time) string {
 		return what + command.IfSet(at, func(t time.Time) string { return " until " + a.When(t) })
 	}
@@ -111,7 +114,7 @@ func quotaLine(used, limit, quota int64) string {
 	return fmt.Sprintf("%d used of %d", used, limit)
 }
 
-func (a *app) deploymentsChanges() *cobra.Command {
+func (a deploymentCommands) changes() *cobra.Command {
 	return command.Page(a.App, &cobra.Command{
 		Use: "changes DEPLOYMENT", Short: "List what happened to a deployment, newest first",
 		Long: `List what happened to a deployment, newest first: to its breaker, to its learned limit, and
@@ -127,7 +130,7 @@ pauses that its provider asked for.`,
 	})
 }
 
-func (a *app) deploymentsSim() *cobra.Command {
+func (a deploymentCommands) sim() *cobra.Command {
 	return a.APICommand(&cobra.Command{
 		Use:   "sim DEPLOYMENT [FAULTS]",
 		Short: "Show or set how difficult a simulated deployment is",
@@ -149,6 +152,6 @@ next call on, until the server stops.`,
 		if err != nil {
 			return err
 		}
-		return a.PrintJSON(faults)
+		return c.PrintJSON(faults)
 	})
 }

@@ -27,7 +27,7 @@ const (
 	maxSkew      = 5 * time.Second
 )
 
-func (a *app) doctor() *cobra.Command {
+func doctorCommand(a *command.App) *cobra.Command {
 	var source config.Source
 	callEach := false
 	c := a.Command(&cobra.Command{
@@ -45,7 +45,7 @@ The exit code is that of the worst check:
   1  anything else is wrong`,
 		Example: "  forebay doctor --config forebay.yaml\n  forebay doctor --config forebay.yaml --call",
 	}, func(c *command.Call) error {
-		d := &doctor{app: a, call: callEach}
+		d := &doctor{App: a, call: callEach}
 		d.examine(c.Ctx, &source)
 		return d.finish()
 	})
@@ -64,7 +64,7 @@ type finding struct {
 }
 
 type doctor struct {
-	app      *app
+	*command.App
 	call     bool // also call each deployment
 	findings []finding
 }
@@ -75,7 +75,7 @@ func (d *doctor) found(name string, ok bool, code int, format string, args ...an
 
 func (d *doctor) examine(ctx context.Context, source *config.Source) {
 	d.clock()
-	loaded, err := d.app.load(source)
+	loaded, err := loadConfig(d.App, source)
 	if err != nil {
 		for _, line := range command.Lines(ctx, err) {
 			d.found("configuration", false, command.ExitConfiguration, "%s", line)
@@ -99,9 +99,9 @@ func (d *doctor) examine(ctx context.Context, source *config.Source) {
 
 // clock finds a clock that was never set. It cannot find one that is slightly wrong.
 func (d *doctor) clock() {
-	now := d.app.Now()
+	now := d.Now()
 	ok := now.Year() >= 2025 && now.Year() < 2100
-	d.found("clock", ok, command.ExitFailed, "%s", now.In(d.app.Zone).Format(time.RFC3339))
+	d.found("clock", ok, command.ExitFailed, "%s", now.In(d.Zone).Format(time.RFC3339))
 }
 
 func (d *doctor) deployments(ctx context.Context, o server.Options, notes []string) {
@@ -224,7 +224,7 @@ func (d *doctor) grpc(o server.Options, running bool) {
 
 // apiKey tries the caller's key on the running server.
 func (d *doctor) apiKey(ctx context.Context) {
-	api, err := d.app.Client()
+	api, err := d.Client()
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
@@ -298,7 +298,7 @@ func (d *doctor) finish() error {
 			code = max(code, f.code)
 		}
 	}
-	err := command.PrintList(d.app.App, command.All(d.findings), 0, func(f finding) []command.Field {
+	err := command.PrintList(d.App, d.findings, func(f finding) []command.Field {
 		state := "ok"
 		if !f.OK {
 			state = "WRONG"

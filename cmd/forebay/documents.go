@@ -18,23 +18,26 @@ import (
 // maxDocumentBytes is the highest limit of documents that a server can be configured with.
 const maxDocumentBytes = 256 << 20
 
-func (a *app) documents() *cobra.Command {
+// documentCommands are the commands about documents.
+type documentCommands struct{ *command.App }
+
+func (a documentCommands) group() *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use: "documents", Short: "Add documents for searches, see and delete them",
 		Long: `A document is text, Markdown, HTML or PDF. It is split into chunks, which are embedded. It
 becomes searchable as soon as all of it is done.`,
 	},
-		a.documentsList(),
+		a.list(),
 		command.Show(a.App, &cobra.Command{Use: "show DOCUMENT", Short: "Show a document"},
-			command.OfArgument((*client.Client).Document), a.documentFields),
-		a.documentsAdd(),
+			command.OfArgument((*client.Client).Document), a.fields),
+		a.add(),
 		a.APICommand(&cobra.Command{Use: "delete DOCUMENT", Short: "Delete a document with all that was made of it"},
 			func(c *command.Call) error { return c.API.DeleteDocument(c.Ctx, c.Args[0]) }),
 		command.Show(a.App, &cobra.Command{Use: "retry DOCUMENT", Short: "Do again what failed of a document"},
-			command.OfArgument((*client.Client).RetryDocument), a.documentFields))
+			command.OfArgument((*client.Client).RetryDocument), a.fields))
 }
 
-func (a *app) documentsList() *cobra.Command {
+func (a documentCommands) list() *cobra.Command {
 	var f forebay.DocumentFilter
 	c := command.Page(a.App, &cobra.Command{Use: "list", Short: "List documents, newest first"},
 		func(c *command.Call, _ int) iter.Seq2[forebay.Document, error] { return c.API.Documents(c.Ctx, f) },
@@ -44,12 +47,12 @@ func (a *app) documentsList() *cobra.Command {
 				{"TITLE", d.Title}, {"UPLOADED", a.When(d.UploadedAt)},
 			}
 		})
-	a.periodFlags(c.Flags(), &f.CreatedBefore, &f.CreatedAfter, "added")
+	periodFlags(a.App, c.Flags(), &f.CreatedBefore, &f.CreatedAfter, "added")
 	setDefault(c.Flags(), "limit", "0")
 	return c
 }
 
-func (a *app) documentFields(d forebay.Document) []command.Field {
+func (a documentCommands) fields(d forebay.Document) []command.Field {
 	fields := []command.Field{
 		{"document", d.ID},
 		{"status", string(d.Status)},
@@ -86,7 +89,7 @@ func branchText(b forebay.DocumentBranch) string {
 	return text
 }
 
-func (a *app) documentsAdd() *cobra.Command {
+func (a documentCommands) add() *cobra.Command {
 	var n forebay.NewDocument
 	var from string
 	var wait bool
@@ -104,12 +107,12 @@ configuration names. Without an id the same content is the same document.`,
 		}
 		d, err := addDocument(c, n, from)
 		if err == nil && wait {
-			d, err = awaitDocument(c, d.ID)
+			d, err = command.Await(c, (*client.Client).WaitDocument, d.ID)
 		}
 		if err != nil {
 			return err
 		}
-		if err := a.PrintOne(d, a.documentFields(d)); err != nil {
+		if err := c.PrintOne(d, a.fields(d)); err != nil {
 			return err
 		}
 		if d.Status == forebay.DocumentFailed {
@@ -144,18 +147,10 @@ func addDocument(c *command.Call, n forebay.NewDocument, from string) (d forebay
 	return d, err
 }
 
-func awaitDocument(c *command.Call, id string) (forebay.Document, error) {
-	api, err := c.Patient()
-	if err != nil {
-		return forebay.Document{}, err
-	}
-	return api.WaitDocument(c.Ctx, id)
-}
-
 // maxShownText is how many characters of a chunk a table shows.
 const maxShownText = 100
 
-func (a *app) search() *cobra.Command {
+func search(a *command.App) *cobra.Command {
 	var req forebay.SearchRequest
 	var mode string
 	c := a.APICommand(&cobra.Command{
@@ -168,7 +163,7 @@ func (a *app) search() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return command.PrintList(a.App, command.All(found.Items), 0, searchColumns)
+		return command.PrintList(c.App, found.Items, searchColumns)
 	})
 	c.Flags().StringVar(&mode, "mode", "", "hybrid, vector (by meaning) or keyword (default hybrid)")
 	c.Flags().IntVar(&req.Limit, "limit", 0, "at most this many chunks, up to 100 (default 10)")

@@ -90,8 +90,8 @@ func (s *shelf) watch(t *testing.T, dir string) *watching {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &app{&command.App{Out: &w.output, Err: &w.errors, Now: func() time.Time { return w.now }, Output: command.OutputTable}}
-	w.watcher = &watcher{app: a, api: api, dir: dir, settle: 2 * time.Second, files: map[string]*watchedFile{}}
+	a := &command.App{Out: &w.output, Err: &w.errors, Now: func() time.Time { return w.now }, Output: command.OutputTable}
+	w.watcher = &watcher{App: a, api: api, dir: dir, settle: 2 * time.Second, files: map[string]*watchedFile{}}
 	return w
 }
 

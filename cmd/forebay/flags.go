@@ -12,13 +12,13 @@ import (
 
 // beforeFlag adds --before. It selects things by the time they were created, dead-lettered or the
 // like.
-func (a *app) beforeFlag(flags *pflag.FlagSet, to **time.Time, things string) {
+func beforeFlag(a *command.App, flags *pflag.FlagSet, to **time.Time, things string) {
 	a.PastFlag(flags, to, "before", "only "+things+" before this time, or longer ago than this")
 }
 
 // periodFlags add --before and --after.
-func (a *app) periodFlags(flags *pflag.FlagSet, before, after **time.Time, things string) {
-	a.beforeFlag(flags, before, things)
+func periodFlags(a *command.App, flags *pflag.FlagSet, before, after **time.Time, things string) {
+	beforeFlag(a, flags, before, things)
 	a.PastFlag(flags, after, "after", "only "+things+" since this time, or in the last so much time")
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-func (a *app) orchestrationsHistory() *cobra.Command {
+func (a orchestrationCommands) history() *cobra.Command {
 	return command.List(a.App, &cobra.Command{
 		Use: "history INSTANCE", Short: "Show what has happened in an instance",
 		Long: `Show what has happened in an instance's current execution. A call, a timer or a sub-orchestration
@@ -36,7 +36,7 @@ stands where it ended, or where it was asked for while it has not.`,
 
 // eventDetail returns the most telling part of an event: its failure, reason, result, input or the
 // like.
-func (a *app) eventDetail(e forebay.OrchestrationEvent) string {
+func (a orchestrationCommands) eventDetail(e forebay.OrchestrationEvent) string {
 	const width = 60
 	switch {
 	case e.Failure != nil:
@@ -53,7 +53,7 @@ func (a *app) eventDetail(e forebay.OrchestrationEvent) string {
 	return command.ShortJSON(e.Input, width)
 }
 
-func (a *app) orchestrationsAttempts() *cobra.Command {
+func (a orchestrationCommands) attempts() *cobra.Command {
 	return command.List(a.App, &cobra.Command{
 		Use: "attempts INSTANCE", Short: "List the attempts of an instance's activities",
 		Long: `List the attempts of an instance's activities. The ID is that of the activity in the history of

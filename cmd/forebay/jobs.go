@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"iter"
@@ -15,21 +14,24 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-func (a *app) jobs() *cobra.Command {
+// jobCommands are the commands about submitted jobs.
+type jobCommands struct{ *command.App }
+
+func (a jobCommands) group() *cobra.Command {
 	return command.Group(&cobra.Command{Use: "jobs", Short: "See jobs, cancel, redrive and purge them"},
-		a.jobsList(), a.jobsShow(),
+		a.list(), a.show(),
 		a.APICommand(&cobra.Command{
 			Use: "result JOB_ID", Short: "Print a job's result, of whatever size, as JSON",
 			Example: "  forebay jobs result job_0123456789abcdefghjkmnpqrs | jq -r .summary",
-		}, func(c *command.Call) error { return a.copyResult(c.Ctx, c.API, c.Args[0]) }),
-		a.jobsWatch(), a.jobsAttempts(),
-		a.jobChange(&cobra.Command{Use: "cancel JOB_ID", Short: "Cancel a job and abort its call"}, (*client.Client).Cancel),
-		a.jobChange(&cobra.Command{Use: "redrive JOB_ID", Short: "Start the next generation of a failed job"},
+		}, func(c *command.Call) error { return copyResult(c, c.API, c.Args[0]) }),
+		a.watch(), a.attempts(),
+		a.verb(&cobra.Command{Use: "cancel JOB_ID", Short: "Cancel a job and abort its call"}, (*client.Client).Cancel),
+		a.verb(&cobra.Command{Use: "redrive JOB_ID", Short: "Start the next generation of a failed job"},
 			(*client.Client).Redrive),
-		a.jobsPurge())
+		a.purge())
 }
 
-func (a *app) jobsList() *cobra.Command {
+func (a jobCommands) list() *cobra.Command {
 	var f forebay.JobFilter
 	c := command.Page(a.App, &cobra.Command{
 		Use: "list", Short: "List jobs, newest first",
@@ -39,17 +41,17 @@ func (a *app) jobsList() *cobra.Command {
 	}, func(c *command.Call, pageSize int) iter.Seq2[forebay.Job, error] {
 		f.Limit = pageSize
 		return c.API.List(c.Ctx, f)
-	}, a.jobColumns)
+	}, a.columns)
 	flags := c.Flags()
 	command.StatusFlag(flags, &f.Status, forebay.Statuses)
 	flags.StringVar(&f.Queue, "queue", "", "only of this queue")
 	flags.StringVar(&f.Task, "task", "", "only of this task")
 	flags.StringVar(&f.CorrelationID, "correlation-id", "", "only with this correlation id")
-	a.periodFlags(flags, &f.CreatedBefore, &f.CreatedAfter, "created")
+	periodFlags(a.App, flags, &f.CreatedBefore, &f.CreatedAfter, "created")
 	return c
 }
 
-func (a *app) jobColumns(j forebay.Job) []command.Field {
+func (a jobCommands) columns(j forebay.Job) []command.Field {
 	return []command.Field{
 		{"ID", j.ID}, {"STATUS", string(j.Status)}, {"WAITING FOR", command.OrEmpty(j.WaitingFor)},
 		{"TASK", j.Task}, {"QUEUE", j.Queue},
@@ -58,7 +60,7 @@ func (a *app) jobColumns(j forebay.Job) []command.Field {
 	}
 }
 
-func (a *app) jobsShow() *cobra.Command {
+func (a jobCommands) show() *cobra.Command {
 	var wait bool
 	c := command.Show(a.App, &cobra.Command{
 		Use: "show JOB_ID", Short: "Show a job", Example: "  forebay jobs show job_0123456789abcdefghjkmnpqrs --wait",
@@ -67,17 +69,13 @@ func (a *app) jobsShow() *cobra.Command {
 		if err != nil || !wait || job.Status.Terminal() {
 			return job, err
 		}
-		patient, err := a.Patient()
-		if err != nil {
-			return job, err
-		}
-		return patient.Wait(c.Ctx, c.Args[0])
-	}, a.jobFields)
+		return command.Await(c, (*client.Client).Wait, c.Args[0])
+	}, a.fields)
 	c.Flags().BoolVar(&wait, "wait", false, "wait until the job has ended")
 	return c
 }
 
-func (a *app) jobFields(j forebay.Job) []command.Field {
+func (a jobCommands) fields(j forebay.Job) []command.Field {
 	fields := []command.Field{
 		{"id", j.ID},
 		{"status", string(j.Status)},
@@ -128,7 +126,7 @@ func position(j forebay.Job) string {
 	return command.Count(*j.QueuePosition)
 }
 
-func (a *app) jobsAttempts() *cobra.Command {
+func (a jobCommands) attempts() *cobra.Command {
 	return command.List(a.App, &cobra.Command{Use: "attempts JOB_ID", Short: "List the calls made for a job, oldest first"},
 		command.OfArgument((*client.Client).Attempts),
 		func(t forebay.Attempt) []command.Field {
@@ -144,20 +142,17 @@ func (a *app) jobsAttempts() *cobra.Command {
 }
 
 // jobChange is a command that changes a job and prints its new status.
-func (a *app) jobChange(c *cobra.Command, change command.ByName[forebay.Job]) *cobra.Command {
+func (a jobCommands) verb(c *cobra.Command, change command.ByName[forebay.Job]) *cobra.Command {
 	return a.APICommand(c, func(c *command.Call) error {
 		job, err := change(c.API, c.Ctx, c.Args[0])
 		if err != nil {
 			return err
 		}
-		if a.Output != command.OutputTable {
-			return a.PrintJSON(job)
-		}
-		return a.Say("%s %s (generation %d)", job.ID, job.Status, job.Generation)
+		return c.PrintLine(job, "%s %s (generation %d)", job.ID, job.Status, job.Generation)
 	})
 }
 
-func (a *app) jobsPurge() *cobra.Command {
+func (a jobCommands) purge() *cobra.Command {
 	var req forebay.PurgeJobsRequest
 	var before *time.Time
 	c := command.Show(a.App, &cobra.Command{
@@ -177,7 +172,7 @@ itself: see retention in its configuration.`,
 	}, func(r forebay.PurgeJobsReport) []command.Field {
 		return []command.Field{done("purged", req.DryRun, strconv.Itoa(r.Purged))}
 	})
-	a.beforeFlag(c.Flags(), &before, "jobs that ended")
+	beforeFlag(a.App, c.Flags(), &before, "jobs that ended")
 	command.StatusFlag(c.Flags(), &req.Status, []forebay.Status{
 		forebay.StatusSucceeded, forebay.StatusFailed, forebay.StatusCancelled, forebay.StatusExpired,
 	})
@@ -197,22 +192,22 @@ func done(verb string, dryRun bool, number string) command.Field {
 func hasResult(j forebay.Job) bool { return len(j.Result) > 0 && string(j.Result) != "null" }
 
 // printResult writes a succeeded job's result and a line end.
-func (a *app) printResult(ctx context.Context, api *client.Client, job forebay.Job) error {
+func printResult(c *command.Call, api *client.Client, job forebay.Job) error {
 	if hasResult(job) {
-		return command.WriteLine(command.PlainJSON(a.Out), job.Result)
+		return command.WriteLine(command.PlainJSON(c.Out), job.Result)
 	}
-	return a.copyResult(ctx, api, job.ID)
+	return copyResult(c, api, job.ID)
 }
 
-func (a *app) copyResult(ctx context.Context, api *client.Client, id string) error {
-	result, err := api.Result(ctx, id)
+func copyResult(c *command.Call, api *client.Client, id string) error {
+	result, err := api.Result(c.Ctx, id)
 	if err != nil {
 		return err
 	}
 	defer result.Close()
-	if _, err := io.Copy(command.PlainJSON(a.Out), result); err != nil {
+	if _, err := io.Copy(command.PlainJSON(c.Out), result); err != nil {
 		return fmt.Errorf("read result: %w", err)
 	}
-	_, err = fmt.Fprintln(a.Out)
+	_, err = fmt.Fprintln(c.Out)
 	return err
 }

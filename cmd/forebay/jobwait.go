@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -15,7 +14,7 @@ import (
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
-func (a *app) jobsWatch() *cobra.Command {
+func (a jobCommands) watch() *cobra.Command {
 	var after int64
 	c := a.APICommand(&cobra.Command{
 		Use: "watch JOB_ID", Short: "Follow a job's events until it has ended",
@@ -25,7 +24,7 @@ func (a *app) jobsWatch() *cobra.Command {
 		if _, err := c.API.Get(c.Ctx, id); err != nil {
 			return err
 		}
-		patient, err := a.Patient()
+		patient, err := c.Patient()
 		if err != nil {
 			return err
 		}
@@ -33,7 +32,7 @@ func (a *app) jobsWatch() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.printEvent(e); err != nil {
+			if err := printEvent(c, e); err != nil {
 				return err
 			}
 		}
@@ -47,11 +46,11 @@ func (a *app) jobsWatch() *cobra.Command {
 	return c
 }
 
-func (a *app) printEvent(e forebay.Event) error {
-	if a.Output != command.OutputTable {
-		return command.WriteJSON(a.Out, e, "")
+func printEvent(c *command.Call, e forebay.Event) error {
+	if c.Output != command.OutputTable {
+		return command.WriteJSON(c.Out, e, "")
 	}
-	line := fmt.Sprintf("%s  %-16s", e.At.In(a.Zone).Format("15:04:05.000"), e.Type)
+	line := fmt.Sprintf("%s  %-16s", e.At.In(c.Zone).Format("15:04:05.000"), e.Type)
 	if e.Attempt > 0 {
 		line += fmt.Sprintf(" attempt %d", e.Attempt)
 	}
@@ -61,7 +60,7 @@ func (a *app) printEvent(e forebay.Event) error {
 	if e.RetryDelaySeconds != nil {
 		line += " again in " + command.Seconds(e.RetryDelaySeconds)
 	}
-	return a.Say("%s", strings.TrimRight(line, " "))
+	return c.Say("%s", strings.TrimRight(line, " "))
 }
 
 const (
@@ -73,21 +72,21 @@ const (
 
 // awaitJob waits for the end of a job. Meanwhile it writes to standard error what the job waits
 // for.
-func (a *app) awaitJob(ctx context.Context, api *client.Client, id string) (forebay.Job, error) {
+func awaitJob(c *command.Call, api *client.Client, id string) (forebay.Job, error) {
 	said := ""
 	for patience := firstPoll; ; patience = laterPolls {
 		begun := time.Now()
-		job, err := api.Poll(ctx, id, patience)
+		job, err := api.Poll(c.Ctx, id, patience)
 		if err != nil || job.Status.Terminal() {
 			return job, err
 		}
 		if why := waitsFor(job); why != said {
-			fmt.Fprintf(a.Err, "forebay: %s %s\n", id, why)
+			fmt.Fprintf(c.Err, "forebay: %s %s\n", id, why)
 			said = why
 		}
 		// A server that is shutting down ends long polls early. Do not ask it in a tight loop.
-		if time.Since(begun) < time.Second && sleep.For(ctx, time.Second) != nil {
-			return job, ctx.Err()
+		if time.Since(begun) < time.Second && sleep.For(c.Ctx, time.Second) != nil {
+			return job, c.Ctx.Err()
 		}
 	}
 }

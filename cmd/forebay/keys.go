@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,22 +16,25 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-func (a *app) keys() *cobra.Command {
+// keyCommands are the commands about API keys.
+type keyCommands struct{ *command.App }
+
+func (a keyCommands) group() *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use: "keys", Short: "Make, list and revoke API keys",
 		Long: `API keys are kept in the database, as hashes. These commands work on the database itself, before
 a server runs and beside a running one. From the first key on, a server answers only requests
 that carry one.`,
-	}, a.keysList(), a.keysCreate(), a.keysSetBudget(), a.keysRevoke())
+	}, a.list(), a.create(), a.setBudget(), a.revoke())
 }
 
-// keyCommand is a command that works on the API keys in the configured database. creates says that
-// it may create the database.
-func (a *app) keyCommand(c *cobra.Command, creates bool, run func(*command.Call, *server.Keys) error) *cobra.Command {
+// command completes a command that works on the API keys in the configured database. creates says
+// that it may create the database.
+func (a keyCommands) command(c *cobra.Command, creates bool, run func(*command.Call, *server.Keys) error) *cobra.Command {
 	source := &config.Source{}
 	sourceFlags(c.Flags(), source)
-	return a.configCommand(c, source, func(c *command.Call, loaded config.Loaded) (err error) {
-		keys, err := a.openKeys(c.Ctx, source, loaded.Options.Database, creates)
+	return configCommand(a.App, c, source, func(c *command.Call, loaded config.Loaded) (err error) {
+		keys, err := openKeys(c, source, loaded.Options.Database, creates)
 		if err != nil {
 			return err
 		}
@@ -41,54 +43,54 @@ func (a *app) keyCommand(c *cobra.Command, creates bool, run func(*command.Call,
 	})
 }
 
-// keyShowCommand is a keyCommand that prints one key.
-func (a *app) keyShowCommand(
+// showCommand completes a command that asks for one key, or changes it, and prints it.
+func (a keyCommands) showCommand(
 	c *cobra.Command, creates bool, ask func(*command.Call, *server.Keys) (forebay.APIKey, error), fields command.View[forebay.APIKey],
 ) *cobra.Command {
-	return a.keyCommand(c, creates, func(c *command.Call, keys *server.Keys) error {
+	return a.command(c, creates, func(c *command.Call, keys *server.Keys) error {
 		key, err := ask(c, keys)
 		if err != nil {
 			return err
 		}
-		return a.PrintOne(key, fields(key))
+		return c.PrintOne(key, fields(key))
 	})
 }
 
-func (a *app) openKeys(ctx context.Context, source *config.Source, database string, creates bool) (*server.Keys, error) {
+func openKeys(c *command.Call, source *config.Source, database string, creates bool) (*server.Keys, error) {
 	path, isFile := strings.CutPrefix(database, "sqlite:")
 	_, missing := os.Stat(strings.TrimPrefix(path, "//"))
 	isNew := isFile && path != "" && errors.Is(missing, fs.ErrNotExist)
 	if isNew && !creates {
 		return nil, command.ExitError(command.ExitStorage, fmt.Sprintf("there is no database %s; name it by --database or --config", path))
 	}
-	if isNew && a.Getenv("FOREBAY_URL") != "" && source.Database == "" && source.File == "" && a.Getenv("FOREBAY_DATABASE") == "" {
+	if isNew && c.Getenv("FOREBAY_URL") != "" && source.Database == "" && source.File == "" && c.Getenv("FOREBAY_DATABASE") == "" {
 		return nil, command.Usagef("FOREBAY_URL names a server, but keys are made in its database: name that by --database or --config")
 	}
-	keys, err := server.OpenKeys(ctx, database)
+	keys, err := server.OpenKeys(c.Ctx, database)
 	if err == nil && isNew {
-		fmt.Fprintf(a.Err, "Made a new database, %s; the server must use the same.\n", path)
+		fmt.Fprintf(c.Err, "Made a new database, %s; the server must use the same.\n", path)
 	}
 	return keys, err
 }
 
-func (a *app) keysList() *cobra.Command {
+func (a keyCommands) list() *cobra.Command {
 	list := &cobra.Command{Use: "list", Short: "List API keys, oldest first"}
-	return a.keyCommand(list, false, func(c *command.Call, keys *server.Keys) error {
+	return a.command(list, false, func(c *command.Call, keys *server.Keys) error {
 		list, err := keys.List(c.Ctx)
 		if err != nil {
 			return err
 		}
-		return command.PrintList(a.App, command.All(list), 0, func(k forebay.APIKey) []command.Field {
+		return command.PrintList(c.App, list, func(k forebay.APIKey) []command.Field {
 			return []command.Field{
 				{"ID", k.ID}, {"TENANT", k.Tenant}, {"SCOPES", command.Joined(k.Scopes)},
-				{"STATE", a.keyState(k)}, {"CREATED", a.Age(k.CreatedAt)},
+				{"STATE", a.state(k)}, {"CREATED", a.Age(k.CreatedAt)},
 				{"EXPIRES", a.AgePtr(k.ExpiresAt)}, {"BUDGET", command.IfSet(k.Budget, budgetText)},
 			}
 		})
 	})
 }
 
-func (a *app) keyState(k forebay.APIKey) string {
+func (a keyCommands) state(k forebay.APIKey) string {
 	switch {
 	case k.RevokedAt != nil:
 		return "revoked"
@@ -98,12 +100,12 @@ func (a *app) keyState(k forebay.APIKey) string {
 	return "valid"
 }
 
-func (a *app) keysCreate() *cobra.Command {
+func (a keyCommands) create() *cobra.Command {
 	var tenant string
 	var names []string
 	var expires *time.Time
 	var budget forebay.Budget
-	c := a.keyShowCommand(&cobra.Command{
+	c := a.showCommand(&cobra.Command{
 		Use:   "create",
 		Short: "Make an API key and print it, once",
 		Example: `  forebay keys create --tenant acme --scopes submit,read --expires 90d
@@ -116,7 +118,7 @@ func (a *app) keysCreate() *cobra.Command {
 		}
 		key, err := keys.Create(c.Ctx, tenant, scopes, expires, budget)
 		if err == nil {
-			a.Note("This is the only time the key is shown; the database keeps a hash.")
+			c.Note("This is the only time the key is shown; the database keeps a hash.")
 		}
 		return key, err
 	}, func(k forebay.APIKey) []command.Field {
@@ -138,7 +140,7 @@ func (a *app) keysCreate() *cobra.Command {
 	return c
 }
 
-func (a *app) keysSetBudget() *cobra.Command {
+func (a keyCommands) setBudget() *cobra.Command {
 	c := &cobra.Command{
 		Use: "set-budget KEY_ID", Short: "Set what jobs submitted with a key may use",
 		Long: `Set what jobs submitted with a key may use in a calendar day and a calendar month of UTC. It
@@ -147,15 +149,15 @@ on.`,
 		Example: "  forebay keys set-budget key_01h… --daily-usd 5 --monthly-tokens 10000000",
 	}
 	budget := newBudget(c)
-	return a.keyShowCommand(c, false, func(c *command.Call, keys *server.Keys) (forebay.APIKey, error) {
+	return a.showCommand(c, false, func(c *command.Call, keys *server.Keys) (forebay.APIKey, error) {
 		return keys.SetBudget(c.Ctx, c.Args[0], *budget)
 	}, func(k forebay.APIKey) []command.Field {
 		return []command.Field{{"id", k.ID}, {"tenant", k.Tenant}, {"budget", command.IfSet(k.Budget, budgetText)}}
 	})
 }
 
-func (a *app) keysRevoke() *cobra.Command {
-	return a.keyShowCommand(&cobra.Command{
+func (a keyCommands) revoke() *cobra.Command {
+	return a.showCommand(&cobra.Command{
 		Use: "revoke KEY_ID", Short: "Make an API key useless",
 		Long: "Make an API key useless. A running server refuses it within a second.",
 	}, false, func(c *command.Call, keys *server.Keys) (forebay.APIKey, error) { return keys.Revoke(c.Ctx, c.Args[0]) },

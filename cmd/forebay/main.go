@@ -1,9 +1,10 @@
 // Command forebay is the server and its command line. Each command is a thin layer over package
 // client, or over package server for what runs in this process.
 //
-// This file lists the commands, and there is a file for each subject. Package command is their
-// frame. Four files hold what several commands share: vocabulary.go (names of arguments and
-// flags), flags.go, payload.go (inputs and bodies) and errors.go.
+// This file lists the commands, and there is a file for each subject. The commands about one kind
+// of thing are methods of one type, such as jobCommands. Package command is their frame. Four
+// files hold what several commands share: vocabulary.go (names of arguments and flags), flags.go,
+// payload.go (inputs and bodies) and errors.go.
 package main
 
 import (
@@ -23,18 +24,12 @@ func main() {
 	// The first signal asks to stop. The second one has the default behaviour, which ends the
 	// process.
 	context.AfterFunc(ctx, stop)
-	a := &app{&command.App{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Now: time.Now, Zone: time.Local}}
-	os.Exit(a.run(ctx, os.Args[1:]))
+	a := &command.App{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Now: time.Now, Zone: time.Local}
+	os.Exit(a.Run(ctx, root(a), os.Args[1:]))
 }
 
-// app is the process with this command line's commands.
-type app struct{ *command.App }
-
-// run carries out one command line and returns the exit code.
-func (a *app) run(ctx context.Context, args []string) int { return a.Run(ctx, a.root(), args) }
-
 // root is the whole command line. Sections, and commands in them, are in the order of their use.
-func (a *app) root() *cobra.Command {
+func root(a *command.App) *cobra.Command {
 	root := command.Group(&cobra.Command{
 		Use: "forebay", Short: "Run language-model jobs durably", Version: buildVersion(),
 		Long: `Forebay takes jobs that are too slow, too expensive or too unreliable for a request. It keeps
@@ -45,15 +40,19 @@ Start a server, submit a job and see its result:
   forebay serve
   forebay submit summarize --file report.txt --wait`,
 	})
-	command.AddSection(root, "Jobs", a.submit(), a.jobs(), a.batch(), a.deadLetters(), a.quarantine(), a.tasks())
-	command.AddSection(root, "Queues and messages", a.queues(), a.messages(), a.topics(), a.subscriptions(), a.rules())
-	command.AddSection(root, "Orchestrations", a.orchestrations(), a.workflows())
-	command.AddSection(root, "Documents", a.search(), a.documents(), a.watch())
-	command.AddSection(root, "Operate", a.deployments(), a.tenants(), a.webhooks(), a.reports(), a.audit())
-	command.AddSection(root, "Server and database",
-		a.serve(), a.worker(), a.config(), a.keys(), a.backup(), a.restore(), a.migrate(), a.copy(), a.compact())
-	command.AddSection(root, "Try and test", a.doctor(), a.sim())
-	command.AddSection(root, command.OtherCommands, a.version())
+	command.AddSection(root, "Jobs",
+		submit(a), jobCommands{a}.group(), batch(a), deadLetters(a), quarantine(a), tasks(a))
+	command.AddSection(root, "Queues and messages", queueCommands{a}.group(), messageCommands{a}.group(),
+		topicCommands{a}.group(), subscriptionCommands{a}.group(), ruleCommands{a}.group())
+	command.AddSection(root, "Orchestrations", orchestrationCommands{a}.group(), workflows(a))
+	command.AddSection(root, "Documents", search(a), documentCommands{a}.group(), watch(a))
+	command.AddSection(root, "Operate", deploymentCommands{a}.group(), tenantCommands{a}.group(),
+		webhookCommands{a}.group(), reports(a), auditCommands{a}.group())
+	database := databaseCommands{a}
+	command.AddSection(root, "Server and database", serve(a), worker(a), configGroup(a), keyCommands{a}.group(),
+		database.backup(), database.restore(), database.migrate(), database.copy(), database.compact())
+	command.AddSection(root, "Try and test", doctorCommand(a), sim(a))
+	command.AddSection(root, command.OtherCommands, versionCommand(a))
 	root.AddCommand(exitCodes())
 	a.SetUp(root, words)
 	return root

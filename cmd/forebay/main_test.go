@@ -39,11 +39,11 @@ type commandLine struct {
 
 func (c commandLine) run(ctx context.Context, args ...string) ran {
 	var out, err bytes.Buffer
-	a := &app{&command.App{In: strings.NewReader(c.in), Out: &out, Err: &err, Environ: c.environ, Now: func() time.Time { return testNow }, Zone: time.UTC}}
+	a := &command.App{In: strings.NewReader(c.in), Out: &out, Err: &err, Environ: c.environ, Now: func() time.Time { return testNow }, Zone: time.UTC}
 	if c.url != "" {
 		a.Environ = append(a.Environ, "FOREBAY_URL="+c.url)
 	}
-	code := a.run(ctx, args)
+	code := a.Run(ctx, root(a), args)
 	return ran{code, out.String(), err.String()}
 }
 
@@ -69,7 +69,7 @@ func golden(t *testing.T, name, got string) {
 
 func TestHelp(t *testing.T) {
 	var all strings.Builder
-	visit((&app{&command.App{}}).root(), func(c *cobra.Command) {
+	visit(root(&command.App{}), func(c *cobra.Command) {
 		if c.Name() == "help" {
 			return
 		}
@@ -261,8 +261,8 @@ func TestInterruptedWhileReadingStandardInput(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var stderr bytes.Buffer
-	a := &app{&command.App{In: in, Out: io.Discard, Err: &stderr, Now: time.Now, Zone: time.UTC}}
-	if code := a.run(ctx, []string{"submit", "chat", "-"}); code != command.ExitInterrupted || stderr.String() != "forebay: interrupted\n" {
+	a := &command.App{In: in, Out: io.Discard, Err: &stderr, Now: time.Now, Zone: time.UTC}
+	if code := a.Run(ctx, root(a), []string{"submit", "chat", "-"}); code != command.ExitInterrupted || stderr.String() != "forebay: interrupted\n" {
 		t.Errorf("exit code %d, error %q", code, stderr.String())
 	}
 }

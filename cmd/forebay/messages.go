@@ -18,7 +18,10 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-func (a *app) messages() *cobra.Command {
+// messageCommands are the commands about plain messages, dead-lettered ones too.
+type messageCommands struct{ *command.App }
+
+func (a messageCommands) group() *cobra.Command {
 	c := command.Group(&cobra.Command{
 		Use: "messages", Short: "Send, receive and settle plain messages",
 		Long: `Plain messages stand in queues of their own (forebay queues create). A received message is
@@ -28,17 +31,17 @@ QUEUE is a queue, a subscription such as orders/subscriptions/large, or the dead
 of either. A shell wants that in single quotes: 'mail/$deadletterqueue'.`,
 	})
 	command.AddSection(c, "Send, receive and look",
-		a.messagesSend(), a.messagesReceive(), a.messagesPeek(), a.messagesShow(), a.messagesCancel(), a.messagesDelete())
-	command.AddSection(c, "Settle what was received", a.settlements()...)
-	command.AddSection(c, "Dead letters", a.messagesRedrive(), a.messagesPurge())
-	command.AddSection(c, "Sessions", a.sessionCommands()...)
+		a.send(), a.receive(), a.peek(), a.show(), a.cancel(), a.delete())
+	command.AddSection(c, "Settle what was received", settlements(a.App)...)
+	command.AddSection(c, "Dead letters", a.redrive(), a.purge())
+	command.AddSection(c, "Sessions", sessionCommands{a.App}.all()...)
 	return c
 }
 
 // messagesOf returns the client of the queue that the command names.
 func messagesOf(c *command.Call) client.Messages { return c.API.Messages(c.Args[0]) }
 
-func (a *app) messagesSend() *cobra.Command {
+func (a messageCommands) send() *cobra.Command {
 	var m messageFlags
 	c := command.Show(a.App, &cobra.Command{
 		Use: "send QUEUE", Short: "Send a message",
@@ -49,11 +52,11 @@ func (a *app) messagesSend() *cobra.Command {
 	}, m.send(func(c *command.Call, m forebay.NewMessage) ([]forebay.SentMessage, error) {
 		return messagesOf(c).Send(c.Ctx, m)
 	}), sentFields)
-	m.add(a, c.Flags())
+	m.add(a.App, c.Flags())
 	return aboutQueue(c)
 }
 
-func (a *app) messagesReceive() *cobra.Command {
+func (a messageCommands) receive() *cobra.Command {
 	var req forebay.ReceiveRequest
 	var remove bool
 	var session string
@@ -74,7 +77,7 @@ func (a *app) messagesReceive() *cobra.Command {
 		}
 		return messagesOf(c).Receive(c.Ctx, req)
 	}, func(m forebay.Message) []command.Field {
-		return append(a.messageColumns(m), command.Field{"LOCK TOKEN", m.LockToken})
+		return append(a.columns(m), command.Field{"LOCK TOKEN", m.LockToken})
 	})
 	flags := c.Flags()
 	flags.IntVar(&req.MaxMessages, "max", 1, "at most this many: 1 to 100")
@@ -85,7 +88,7 @@ func (a *app) messagesReceive() *cobra.Command {
 	return aboutQueue(c)
 }
 
-func (a *app) messagesPeek() *cobra.Command {
+func (a messageCommands) peek() *cobra.Command {
 	var from int64
 	var reason string
 	c := command.Page(a.App, &cobra.Command{
@@ -94,13 +97,13 @@ func (a *app) messagesPeek() *cobra.Command {
   forebay messages peek 'mail/$deadletterqueue' --reason MaxDeliveryCountExceeded`,
 	}, func(c *command.Call, _ int) iter.Seq2[forebay.Message, error] {
 		return messagesOf(c).PeekReason(c.Ctx, reason, from)
-	}, a.messageColumns)
+	}, a.columns)
 	c.Flags().Int64Var(&from, "from", 0, "sequence number to begin with")
 	c.Flags().StringVar(&reason, "reason", "", "only dead letters with this reason, such as MaxDeliveryCountExceeded")
 	return aboutQueue(c)
 }
 
-func (a *app) messageColumns(m forebay.Message) []command.Field {
+func (a messageCommands) columns(m forebay.Message) []command.Field {
 	return []command.Field{
 		{"NUMBER", command.Count(m.SequenceNumber)}, {"STATE", string(m.State)}, {"MESSAGE ID", m.MessageID},
 		{"SESSION", m.SessionID}, {"DELIVERIES", strconv.Itoa(m.DeliveryCount)},
@@ -117,7 +120,7 @@ func bodyText(m forebay.Message) string {
 	return base64.StdEncoding.EncodeToString(m.BodyBase64)
 }
 
-func (a *app) messagesShow() *cobra.Command {
+func (a messageCommands) show() *cobra.Command {
 	return aboutQueue(command.Show(a.App, &cobra.Command{
 		Use: "show QUEUE SEQUENCE_NUMBER", Short: "Show a message without receiving it",
 		Example: "  forebay messages show 'mail/$deadletterqueue' 4711",
@@ -127,10 +130,10 @@ func (a *app) messagesShow() *cobra.Command {
 			return m, err
 		}
 		return messagesOf(c).Get(c.Ctx, number)
-	}, a.messageFields))
+	}, a.fields))
 }
 
-func (a *app) messageFields(m forebay.Message) []command.Field {
+func (a messageCommands) fields(m forebay.Message) []command.Field {
 	return slices.Concat([]command.Field{
 		{"sequence number", command.Count(m.SequenceNumber)},
 		{"state", string(m.State)},
@@ -166,7 +169,7 @@ func sequenceNumbers(texts []string) (numbers []int64, err error) {
 	return numbers, nil
 }
 
-func (a *app) messagesCancel() *cobra.Command {
+func (a messageCommands) cancel() *cobra.Command {
 	cancel := &cobra.Command{Use: "cancel QUEUE SEQUENCE_NUMBER", Short: "Cancel a scheduled message"}
 	return aboutQueue(a.APICommand(cancel, func(c *command.Call) error {
 		number, err := sequenceNumber(c.Args[1])
@@ -177,7 +180,7 @@ func (a *app) messagesCancel() *cobra.Command {
 	}))
 }
 
-func (a *app) messagesDelete() *cobra.Command {
+func (a messageCommands) delete() *cobra.Command {
 	var before *time.Time
 	var everything bool
 	var limit int
@@ -209,7 +212,7 @@ print how many. Locked, deferred and scheduled messages stay.`,
 	}, func(r forebay.DeletedMessages) []command.Field {
 		return []command.Field{{"deleted", strconv.Itoa(r.Deleted)}}
 	})
-	a.beforeFlag(c.Flags(), &before, "messages enqueued")
+	beforeFlag(a.App, c.Flags(), &before, "messages enqueued")
 	allFlag(c.Flags(), &everything, "messages")
 	maxFlag(c.Flags(), &limit)
 	return aboutQueue(c)
@@ -238,7 +241,7 @@ type messageFlags struct {
 	body command.Content
 }
 
-func (f *messageFlags) add(a *app, flags *pflag.FlagSet) {
+func (f *messageFlags) add(a *command.App, flags *pflag.FlagSet) {
 	f.body.Add(flags, "body", "body", "file", "the text of the message")
 	flags.StringVar(&f.m.MessageID, "message-id", "", "id of yours (default: a new one)")
 	flags.StringVar(&f.m.SessionID, "session-id", "", "session that the message belongs to")

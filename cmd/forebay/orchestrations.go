@@ -18,25 +18,28 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-func (a *app) orchestrations() *cobra.Command {
+// orchestrationCommands are the commands about instances of orchestrations.
+type orchestrationCommands struct{ *command.App }
+
+func (a orchestrationCommands) group() *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use: "orchestrations", Short: "Start orchestrations, see them, send them events, end and purge them",
 		Long: `An orchestration is a function whose steps are recorded. It survives crashes, and may wait for
 months. The functions are those of a program that embeds the server, or of workers that connect
 to orchestrations.grpc.address.`,
 	},
-		a.orchestrationsList(), a.orchestrationsShow(), a.orchestrationsStart(), a.orchestrationsRaise(),
-		a.orchestrationsHistory(), a.orchestrationsAttempts(),
-		a.instanceVerb(&cobra.Command{
+		a.list(), a.show(), a.start(), a.raise(),
+		a.history(), a.attempts(),
+		a.verb(&cobra.Command{
 			Use: "suspend INSTANCE", Aliases: []string{"pause"}, Short: "Keep an instance from going on until it is resumed",
 		}, "suspended", (*client.Client).SuspendOrchestration),
-		a.instanceVerb(&cobra.Command{Use: "resume INSTANCE", Short: "Let a suspended instance go on"},
+		a.verb(&cobra.Command{Use: "resume INSTANCE", Short: "Let a suspended instance go on"},
 			"resumed", (*client.Client).ResumeOrchestration),
-		a.instanceVerb(&cobra.Command{Use: "terminate INSTANCE", Short: "End an instance, and those that it has called"},
+		a.verb(&cobra.Command{Use: "terminate INSTANCE", Short: "End an instance, and those that it has called"},
 			"terminated", (*client.Client).TerminateOrchestration),
-		a.instanceVerb(&cobra.Command{Use: "rewind INSTANCE", Short: "Let a failed instance go on: what failed in it is done again"},
+		a.verb(&cobra.Command{Use: "rewind INSTANCE", Short: "Let a failed instance go on: what failed in it is done again"},
 			"rewound", (*client.Client).RewindOrchestration),
-		a.orchestrationsRestart(), a.orchestrationsPurge())
+		a.restart(), a.purge())
 }
 
 // instanceFlags select instances.
@@ -45,10 +48,10 @@ type instanceFlags struct {
 	before, after *time.Time
 }
 
-func (f *instanceFlags) add(a *app, flags *pflag.FlagSet, statuses []forebay.OrchestrationStatus) {
+func (f *instanceFlags) add(a *command.App, flags *pflag.FlagSet, statuses []forebay.OrchestrationStatus) {
 	command.StatusFlag(flags, &f.filter.Statuses, statuses)
 	flags.StringVar(&f.filter.Prefix, "prefix", "", "only ids that begin so")
-	a.periodFlags(flags, &f.before, &f.after, "created")
+	periodFlags(a, flags, &f.before, &f.after, "created")
 }
 
 // selection returns the filter that the flags make.
@@ -63,7 +66,7 @@ func (f *instanceFlags) selection() client.OrchestrationFilter {
 	return filter
 }
 
-func (a *app) orchestrationsList() *cobra.Command {
+func (a orchestrationCommands) list() *cobra.Command {
 	var f instanceFlags
 	c := command.Page(a.App, &cobra.Command{
 		Use: "list", Short: "List instances, newest first",
@@ -81,12 +84,12 @@ func (a *app) orchestrationsList() *cobra.Command {
 			{"ERROR", command.Shorten(failureText(o.Failure), 60)},
 		}
 	})
-	f.add(a, c.Flags(), forebay.OrchestrationStatuses)
+	f.add(a.App, c.Flags(), forebay.OrchestrationStatuses)
 	c.Flags().StringVar(&f.filter.Name, "name", "", "only of this orchestrator")
 	return c
 }
 
-func (a *app) orchestrationsShow() *cobra.Command {
+func (a orchestrationCommands) show() *cobra.Command {
 	var wait bool
 	c := command.Show(a.App, &cobra.Command{
 		Use: "show INSTANCE", Short: "Show an instance", Example: "  forebay orchestrations show order-4711 --wait",
@@ -96,12 +99,12 @@ func (a *app) orchestrationsShow() *cobra.Command {
 			return o, err
 		}
 		return awaitInstance(c, c.Args[0])
-	}, a.instanceFields)
+	}, a.fields)
 	c.Flags().BoolVar(&wait, "wait", false, "wait until the instance is over")
 	return c
 }
 
-func (a *app) instanceFields(o forebay.Orchestration) []command.Field {
+func (a orchestrationCommands) fields(o forebay.Orchestration) []command.Field {
 	output := ""
 	if o.Failure == nil {
 		output = command.ShortJSON(o.Output, 400)
@@ -160,7 +163,7 @@ func (p *payload) read(c *command.Call) (json.RawMessage, error) {
 	return asInput(data, !p.isText)
 }
 
-func (a *app) orchestrationsStart() *cobra.Command {
+func (a orchestrationCommands) start() *cobra.Command {
 	var input payload
 	var id string
 	var wait bool
@@ -217,11 +220,7 @@ func printStarted(c *command.Call, id string, wait bool) error {
 
 // awaitInstance waits until an instance is over.
 func awaitInstance(c *command.Call, id string) (forebay.Orchestration, error) {
-	api, err := c.Patient()
-	if err != nil {
-		return forebay.Orchestration{}, err
-	}
-	o, err := api.WaitOrchestration(c.Ctx, id)
+	o, err := command.Await(c, (*client.Client).WaitOrchestration, id)
 	if err != nil {
 		err = c.StillThere(c.Ctx, err, "the instance", "forebay orchestrations show "+id)
 	}
@@ -248,7 +247,7 @@ func endedInstance(o forebay.Orchestration) error {
 	return command.Failf("%s %s", o.ID, o.Status)
 }
 
-func (a *app) orchestrationsRaise() *cobra.Command {
+func (a orchestrationCommands) raise() *cobra.Command {
 	var event payload
 	c := a.APICommand(&cobra.Command{
 		Use: "raise INSTANCE EVENT", Short: "Send an instance an event",
@@ -262,27 +261,27 @@ func (a *app) orchestrationsRaise() *cobra.Command {
 		if err := c.API.RaiseEvent(c.Ctx, c.Args[0], c.Args[1], data); err != nil {
 			return err
 		}
-		return a.Say("%s was sent %s", c.Args[0], c.Args[1])
+		return c.Say("%s was sent %s", c.Args[0], c.Args[1])
 	})
 	event.add(c.Flags(), "event's data")
 	return aboutRunning(c)
 }
 
 // instanceVerb is a command that requests a change of an instance. The change happens soon after.
-func (a *app) instanceVerb(c *cobra.Command, done string, do func(*client.Client, context.Context, string, string) error) *cobra.Command {
+func (a orchestrationCommands) verb(c *cobra.Command, done string, do func(*client.Client, context.Context, string, string) error) *cobra.Command {
 	var reason string
 	a.APICommand(c, func(c *command.Call) error {
 		if err := do(c.API, c.Ctx, c.Args[0], reason); err != nil {
 			return err
 		}
-		return a.Say("%s will be %s", c.Args[0], done)
+		return c.Say("%s will be %s", c.Args[0], done)
 	})
 	c.Example = "  forebay orchestrations " + c.Name() + ` order-4711 --reason "as the customer wishes"`
 	c.Flags().StringVar(&reason, "reason", "", "why; it is kept in the history")
 	return aboutRunning(c)
 }
 
-func (a *app) orchestrationsRestart() *cobra.Command {
+func (a orchestrationCommands) restart() *cobra.Command {
 	var sameID, wait bool
 	c := a.APICommand(&cobra.Command{
 		Use: "restart INSTANCE", Short: "Start an instance anew, with its input",
@@ -300,7 +299,7 @@ func (a *app) orchestrationsRestart() *cobra.Command {
 	return c
 }
 
-func (a *app) orchestrationsPurge() *cobra.Command {
+func (a orchestrationCommands) purge() *cobra.Command {
 	var f instanceFlags
 	var everything bool
 	type purged struct {
@@ -327,7 +326,7 @@ deletes old ones by itself: see retention in its configuration.`,
 		p.Instances, err = c.API.PurgeOrchestrations(c.Ctx, f.selection())
 		return p, err
 	}, func(p purged) []command.Field { return []command.Field{{"purged", strconv.Itoa(p.Instances)}} })
-	f.add(a, c.Flags(), []forebay.OrchestrationStatus{
+	f.add(a.App, c.Flags(), []forebay.OrchestrationStatus{
 		forebay.OrchestrationCompleted, forebay.OrchestrationFailed, forebay.OrchestrationTerminated, forebay.OrchestrationCanceled,
 	})
 	allFlag(c.Flags(), &everything, "that are over")

@@ -28,20 +28,23 @@ func (q anyQueue) MarshalJSON() ([]byte, error) {
 	return json.Marshal(q.jobs)
 }
 
-func (a *app) queues() *cobra.Command {
+// queueCommands are the commands about queues of jobs and queues of messages.
+type queueCommands struct{ *command.App }
+
+func (a queueCommands) group() *cobra.Command {
 	return command.Group(&cobra.Command{Use: "queues", Short: "See queues, pause and resume them, make queues of plain messages"},
 		command.List(a.App, &cobra.Command{Use: "list", Short: "List queues with what stands in them"}, allQueues, queueColumns),
-		a.queueCommand("show", "Show a queue", nil),
-		a.queuesCreate(),
+		a.verb("show", "Show a queue", nil),
+		a.create(),
 		aboutQueue(a.APICommand(&cobra.Command{Use: "delete QUEUE", Short: "Delete a queue of plain messages, with all its messages"},
 			func(c *command.Call) error { return c.API.DeleteMessageQueue(c.Ctx, c.Args[0]) })),
-		a.queueCommand("pause", "Let no further job of a queue start; calls in flight finish", (*client.Client).PauseQueue),
-		a.queueCommand("resume", "Let a paused queue go on", (*client.Client).ResumeQueue),
+		a.verb("pause", "Let no further job of a queue start; calls in flight finish", (*client.Client).PauseQueue),
+		a.verb("resume", "Let a paused queue go on", (*client.Client).ResumeQueue),
 	)
 }
 
 // queueCommand changes a queue, unless change is nil, and shows it.
-func (a *app) queueCommand(verb, short string, change func(*client.Client, context.Context, string) error) *cobra.Command {
+func (a queueCommands) verb(verb, short string, change func(*client.Client, context.Context, string) error) *cobra.Command {
 	return aboutQueue(command.Show(a.App, &cobra.Command{
 		Use: verb + " QUEUE", Short: short, Example: "  forebay queues " + verb + " default",
 	}, func(c *command.Call) (q anyQueue, err error) {
@@ -52,7 +55,7 @@ func (a *app) queueCommand(verb, short string, change func(*client.Client, conte
 		}
 		q.jobs, q.messages, err = c.API.FindQueue(c.Ctx, c.Args[0])
 		return q, err
-	}, a.queueFields))
+	}, a.fields))
 }
 
 // allQueues returns the queues of jobs, then the queues of messages.
@@ -104,7 +107,7 @@ func queueState(q forebay.QueueInfo) string {
 	return "running"
 }
 
-func (a *app) queueFields(q anyQueue) []command.Field {
+func (a queueCommands) fields(q anyQueue) []command.Field {
 	if q.messages != nil {
 		return a.messageQueueFields(*q.messages)
 	}
@@ -125,7 +128,7 @@ func (a *app) queueFields(q anyQueue) []command.Field {
 	}
 }
 
-func (a *app) messageQueueFields(q forebay.MessageQueue) []command.Field {
+func (a queueCommands) messageQueueFields(q forebay.MessageQueue) []command.Field {
 	return []command.Field{
 		{"queue", q.Name},
 		{"kind", q.Kind},
@@ -148,7 +151,7 @@ func (a *app) messageQueueFields(q forebay.MessageQueue) []command.Field {
 	}
 }
 
-func (a *app) queuesCreate() *cobra.Command {
+func (a queueCommands) create() *cobra.Command {
 	var s forebay.MessageQueueSettings
 	c := command.Show(a.App, &cobra.Command{
 		Use: "create QUEUE", Short: "Make a queue of plain messages, or change its settings",

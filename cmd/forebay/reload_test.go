@@ -40,9 +40,9 @@ tasks: {ask: {extends: chat, model: small}}
 	ctx, cancel := context.WithCancel(t.Context())
 	log, stderr := io.Pipe()
 	exited := make(chan int, 1)
-	a := &app{&command.App{In: strings.NewReader(""), Out: io.Discard, Err: stderr, Now: time.Now, Zone: time.UTC}}
+	a := &command.App{In: strings.NewReader(""), Out: io.Discard, Err: stderr, Now: time.Now, Zone: time.UTC}
 	go func() {
-		code := a.run(ctx, []string{"serve", "--config", file, "--listen", "127.0.0.1:0", "--database", "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")})
+		code := a.Run(ctx, root(a), []string{"serve", "--config", file, "--listen", "127.0.0.1:0", "--database", "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")})
 		stderr.Close()
 		exited <- code
 	}()

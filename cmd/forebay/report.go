@@ -10,11 +10,11 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-func (a *app) reports() *cobra.Command {
-	return command.Group(&cobra.Command{Use: "report", Short: "Reports over many jobs"}, a.reportRetries())
+func reports(a *command.App) *cobra.Command {
+	return command.Group(&cobra.Command{Use: "report", Short: "Reports over many jobs"}, reportRetries(a))
 }
 
-func (a *app) reportRetries() *cobra.Command {
+func reportRetries(a *command.App) *cobra.Command {
 	var since, until *time.Time
 	c := a.APICommand(&cobra.Command{
 		Use: "retries", Short: "How often are jobs retried, does it help, and where do calls fail",
@@ -34,26 +34,26 @@ func (a *app) reportRetries() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if a.Output != command.OutputTable {
-			return a.PrintJSON(report)
+		if c.Output != command.OutputTable {
+			return c.PrintJSON(report)
 		}
-		return a.printRetries(report)
+		return printRetries(c, report)
 	})
 	a.PastFlag(c.Flags(), &since, "since", "begin so long ago, or at this time (default 24h)")
 	a.PastFlag(c.Flags(), &until, "until", "end so long ago, or at this time (default: now)")
 	return c
 }
 
-func (a *app) printRetries(r forebay.RetryReport) error {
+func printRetries(c *command.Call, r forebay.RetryReport) error {
 	attempts := func(name string, n int64) command.Field {
 		return command.Field{name, command.Count(n) + command.Percent(n, r.Attempts)}
 	}
 	jobs := func(name string, n int64) command.Field {
 		return command.Field{name, command.Count(n) + command.Percent(n, r.JobsRetried)}
 	}
-	if err := a.PrintOne(r, []command.Field{
-		{"since", a.When(r.Since)},
-		{"until", a.When(r.Until)},
+	if err := c.PrintOne(r, []command.Field{
+		{"since", c.When(r.Since)},
+		{"until", c.When(r.Until)},
 		{"attempts", command.Count(r.Attempts)},
 		attempts("  succeeded", r.Succeeded),
 		attempts("  retried", r.Retried),
@@ -67,20 +67,20 @@ func (a *app) printRetries(r forebay.RetryReport) error {
 	}); err != nil {
 		return err
 	}
-	if err := command.PrintSection(a.App, r.ByAttempt, func(n forebay.AttemptCount) []command.Field {
+	if err := command.PrintSection(c.App, r.ByAttempt, func(n forebay.AttemptCount) []command.Field {
 		return []command.Field{{"ATTEMPT", strconv.Itoa(n.Number)}, {"SUCCEEDED", command.Count(n.Succeeded)}, {"FAILED", command.Count(n.Failed)}}
 	}); err != nil {
 		return err
 	}
-	if err := command.PrintSection(a.App, r.ByDeployment, errorColumns("DEPLOYMENT")); err != nil {
+	if err := command.PrintSection(c.App, r.ByDeployment, errorColumns("DEPLOYMENT")); err != nil {
 		return err
 	}
-	if err := command.PrintSection(a.App, r.ByTask, errorColumns("TASK")); err != nil {
+	if err := command.PrintSection(c.App, r.ByTask, errorColumns("TASK")); err != nil {
 		return err
 	}
-	return command.PrintSection(a.App, r.ByHour, func(h forebay.HourCount) []command.Field {
+	return command.PrintSection(c.App, r.ByHour, func(h forebay.HourCount) []command.Field {
 		return []command.Field{
-			{"HOUR", h.Hour.In(a.Zone).Format("2006-01-02 15:04")}, {"ATTEMPTS", command.Count(h.Attempts)},
+			{"HOUR", h.Hour.In(c.Zone).Format("2006-01-02 15:04")}, {"ATTEMPTS", command.Count(h.Attempts)},
 			{"FAILED", command.Count(h.Failed)}, {"THROTTLED", command.Count(h.Throttled)},
 		}
 	})

@@ -12,7 +12,10 @@ import (
 	"github.com/forebayhq/forebay/internal/filter"
 )
 
-func (a *app) rules() *cobra.Command {
+// ruleCommands are the commands about the rules of subscriptions.
+type ruleCommands struct{ *command.App }
+
+func (a ruleCommands) group() *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use: "rules", Short: "Say what a subscription selects",
 		Long: `Rules without an action make one copy together of each message that one of them selects. Each
@@ -23,10 +26,10 @@ rule with an action makes a copy of its own. A subscription without any rule get
 			func(r forebay.Rule) []command.Field {
 				return []command.Field{{"RULE", r.Name}, {"FILTER", describeFilter(r.RuleSettings)}, {"ACTION", r.SQLAction}}
 			}),
-		a.rulesCreate(),
+		a.create(),
 		a.APICommand(&cobra.Command{Use: "delete TOPIC SUBSCRIPTION RULE", Short: "Delete a rule"},
 			func(c *command.Call) error { return c.API.DeleteRule(c.Ctx, c.Args[0], c.Args[1], c.Args[2]) }),
-		a.rulesTest())
+		a.test())
 }
 
 // ruleFlags describe the filter and the action of a rule.
@@ -76,7 +79,7 @@ func describeFilter(s forebay.RuleSettings) string {
 	return "everything"
 }
 
-func (a *app) rulesCreate() *cobra.Command {
+func (a ruleCommands) create() *cobra.Command {
 	var f ruleFlags
 	c := command.Show(a.App, &cobra.Command{
 		Use: "create TOPIC SUBSCRIPTION RULE", Aliases: []string{"add"}, Short: "Give a subscription a rule, or replace it",
@@ -105,7 +108,7 @@ type verdict struct {
 	Copy   *forebay.NewMessage `json:"copy,omitempty"` // the changed copy, if the rule has an action
 }
 
-func (a *app) rulesTest() *cobra.Command {
+func (a ruleCommands) test() *cobra.Command {
 	var f ruleFlags
 	var m messageFlags
 	c := a.Command(&cobra.Command{
@@ -126,7 +129,7 @@ no server is needed.`,
 		}
 		rules := []forebay.Rule{{Name: "-", RuleSettings: settings}}
 		if len(c.Args) == 2 {
-			api, err := a.Client()
+			api, err := c.Client()
 			if err != nil {
 				return err
 			}
@@ -138,14 +141,14 @@ no server is needed.`,
 		if err != nil {
 			return err
 		}
-		return a.printVerdicts(rules, message)
+		return printVerdicts(c, rules, message)
 	})
 	f.add(c.Flags())
-	m.add(a, c.Flags())
+	m.add(a.App, c.Flags())
 	return c
 }
 
-func (a *app) printVerdicts(rules []forebay.Rule, m forebay.NewMessage) error {
+func printVerdicts(c *command.Call, rules []forebay.Rule, m forebay.NewMessage) error {
 	verdicts := make([]verdict, len(rules))
 	for i, r := range rules {
 		var err error
@@ -153,7 +156,7 @@ func (a *app) printVerdicts(rules []forebay.Rule, m forebay.NewMessage) error {
 			return err
 		}
 	}
-	return command.PrintList(a.App, command.All(verdicts), 0, func(v verdict) []command.Field {
+	return command.PrintList(c.App, verdicts, func(v verdict) []command.Field {
 		copied := v.Error
 		if v.Copy != nil {
 			data, _ := json.Marshal(v.Copy) // its properties were checked

@@ -19,9 +19,9 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-func (a *app) serve() *cobra.Command {
+func serve(a *command.App) *cobra.Command {
 	var source config.Source
-	c := a.serverCommand(&cobra.Command{
+	c := serverCommand(a, &cobra.Command{
 		Use:   "serve",
 		Short: "Run the server: HTTP and workers",
 		Long: `Run the server. Without any configuration it keeps its database in ./forebay.db, answers on
@@ -45,9 +45,9 @@ it was. The log names other changes: they need a restart.`,
 	return c
 }
 
-func (a *app) worker() *cobra.Command {
+func worker(a *command.App) *cobra.Command {
 	source := config.Source{Role: server.RoleWorker}
-	c := a.serverCommand(&cobra.Command{
+	c := serverCommand(a, &cobra.Command{
 		Use:   "worker",
 		Short: "Run workers without HTTP",
 		Long: `Run what serve runs, without answering HTTP: the jobs already in the database are carried out. It
@@ -64,14 +64,14 @@ is short for serve --role worker. With --retries-only it is short for serve --ro
 	return c
 }
 
-func (a *app) serverCommand(c *cobra.Command, source *config.Source) *cobra.Command {
+func serverCommand(a *command.App, c *cobra.Command, source *config.Source) *cobra.Command {
 	sourceFlags(c.Flags(), source)
-	return a.configCommand(c, source, func(c *command.Call, loaded config.Loaded) error { return a.runServer(c.Ctx, *source, loaded) })
+	return configCommand(a, c, source, func(c *command.Call, loaded config.Loaded) error { return runServer(c, *source, loaded) })
 }
 
-func (a *app) runServer(ctx context.Context, source config.Source, loaded config.Loaded) error {
+func runServer(c *command.Call, source config.Source, loaded config.Loaded) error {
 	o := loaded.Options
-	o.Logger = server.NewLogger(a.Err, o.Log)
+	o.Logger = server.NewLogger(c.Err, o.Log)
 	for _, note := range loaded.Notes {
 		o.Logger.Info(note) //nolint:sloglint // one of a few fixed sentences
 	}
@@ -86,7 +86,7 @@ func (a *app) runServer(ctx context.Context, source config.Source, loaded config
 	if err != nil {
 		return configured(err)
 	}
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(c.Ctx)
 	var reloading sync.WaitGroup
 	reloading.Go(func() {
 		for {

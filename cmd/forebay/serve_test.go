@@ -43,9 +43,9 @@ func serveWith(t *testing.T, arguments ...string) (url string, stop func() int) 
 	ctx, cancel := context.WithCancel(context.Background())
 	log, stderr := io.Pipe()
 	exited := make(chan int, 1)
-	a := &app{&command.App{In: strings.NewReader(""), Out: io.Discard, Err: stderr, Now: time.Now, Zone: time.UTC}}
+	a := &command.App{In: strings.NewReader(""), Out: io.Discard, Err: stderr, Now: time.Now, Zone: time.UTC}
 	go func() {
-		code := a.run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0"}, arguments...))
+		code := a.Run(ctx, root(a), append([]string{"serve", "--listen", "127.0.0.1:0"}, arguments...))
 		stderr.Close()
 		exited <- code
 	}()

@@ -11,19 +11,21 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-// sessionCommands are about the sessions of a queue that requires them.
-func (a *app) sessionCommands() []*cobra.Command {
+// sessionCommands are the commands about the sessions of a queue that requires them.
+type sessionCommands struct{ *command.App }
+
+func (a sessionCommands) all() []*cobra.Command {
 	return []*cobra.Command{
-		a.sessionsList(), a.sessionAccept(),
-		a.renewCommand("renew-session QUEUE SESSION_TOKEN", "Hold a session for another lock duration",
+		a.list(), a.accept(),
+		renewCommand(a.App, "renew-session QUEUE SESSION_TOKEN", "Hold a session for another lock duration",
 			func(c *command.Call) (time.Time, error) { return messagesOf(c).RenewSession(c.Ctx, c.Args[1]) }),
-		a.sessionState(), a.sessionSetState(),
+		a.state(), a.setState(),
 		aboutQueue(a.APICommand(&cobra.Command{Use: "close-session QUEUE SESSION_TOKEN", Short: "Give a session back"},
 			func(c *command.Call) error { return messagesOf(c).CloseSession(c.Ctx, c.Args[1]) })),
 	}
 }
 
-func (a *app) sessionsList() *cobra.Command {
+func (a sessionCommands) list() *cobra.Command {
 	return aboutQueue(command.Page(a.App, &cobra.Command{
 		Use: "sessions QUEUE", Short: "List the sessions of a queue that requires them",
 		Example: "  forebay messages sessions steps --limit 20",
@@ -39,7 +41,7 @@ func (a *app) sessionsList() *cobra.Command {
 		}))
 }
 
-func (a *app) sessionAccept() *cobra.Command {
+func (a sessionCommands) accept() *cobra.Command {
 	var req forebay.AcceptSessionRequest
 	c := command.Show(a.App, &cobra.Command{
 		Use: "accept-session QUEUE", Short: "Accept a session, to have its messages to oneself",
@@ -63,7 +65,7 @@ func (a *app) sessionAccept() *cobra.Command {
 	return aboutQueue(c)
 }
 
-func (a *app) sessionState() *cobra.Command {
+func (a sessionCommands) state() *cobra.Command {
 	return aboutQueue(a.APICommand(&cobra.Command{
 		Use: "get-state QUEUE SESSION_TOKEN", Short: "Print the state of an accepted session",
 		Long: `Print the state that the receivers of the session last set, as it is. With -o json it is in
@@ -74,15 +76,15 @@ base64. Nothing is printed when there is none.`,
 		if err != nil {
 			return err
 		}
-		if a.Output != command.OutputTable {
-			return a.PrintJSON(forebay.SessionState{State: state})
+		if c.Output != command.OutputTable {
+			return c.PrintJSON(forebay.SessionState{State: state})
 		}
-		_, err = a.Out.Write(state)
+		_, err = c.Out.Write(state)
 		return err
 	}))
 }
 
-func (a *app) sessionSetState() *cobra.Command {
+func (a sessionCommands) setState() *cobra.Command {
 	var state command.Content
 	var clearing bool
 	c := a.APICommand(&cobra.Command{

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -31,7 +30,7 @@ type simFlags struct {
 // serverFlags are the flags that are allowed together with --config. The last three are global.
 var serverFlags = []string{"config", "listen", "api-key", "seed", "log", "url", "key", "output"}
 
-func (a *app) sim() *cobra.Command {
+func sim(a *command.App) *cobra.Command {
 	d := modelsim.DefaultDeployment()
 	f := &simFlags{deployment: d}
 	c := &cobra.Command{
@@ -82,7 +81,7 @@ script. With --config it runs several deployments; see docs/sim.md for the file.
 		if err != nil {
 			return err
 		}
-		return a.runSim(c.Ctx, o)
+		return runSim(c, o)
 	})
 }
 
@@ -199,7 +198,7 @@ func readSimFile[T any](name string, read func([]byte) (T, error)) (T, error) {
 	return v, nil
 }
 
-func (a *app) runSim(ctx context.Context, o modelsim.ServerOptions) (err error) {
+func runSim(c *command.Call, o modelsim.ServerOptions) (err error) {
 	var log io.Writer
 	if o.Log != "" {
 		file, err := os.OpenFile(o.Log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -227,10 +226,10 @@ func (a *app) runSim(ctx context.Context, o modelsim.ServerOptions) (err error) 
 		started.Deployments = append(started.Deployments, d.Name)
 		rows = append(rows, command.Field{"DEPLOYMENT", fmt.Sprintf("%s (%s, %s)", d.Name, d.Kind, perMinute(d.TokensPerMinute))})
 	}
-	if err := a.PrintOne(started, rows); err != nil {
+	if err := c.PrintOne(started, rows); err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	if err := s.Run(ctx, listener); err != nil {
+	if err := s.Run(c.Ctx, listener); err != nil {
 		return fmt.Errorf("sim: %w", err)
 	}
 	return nil

@@ -24,10 +24,10 @@ func startSim(t *testing.T, args ...string) (url string, stop func() ran) {
 	ctx, cancel := context.WithCancel(context.Background())
 	out, stdout := io.Pipe()
 	var stderr bytes.Buffer
-	a := &app{&command.App{In: strings.NewReader(""), Out: stdout, Err: &stderr, Now: time.Now, Zone: time.UTC}}
+	a := &command.App{In: strings.NewReader(""), Out: stdout, Err: &stderr, Now: time.Now, Zone: time.UTC}
 	exited := make(chan int, 1)
 	go func() {
-		code := a.run(ctx, append([]string{"sim", "--listen", "127.0.0.1:0", "-o", "jsonl"}, args...))
+		code := a.Run(ctx, root(a), append([]string{"sim", "--listen", "127.0.0.1:0", "-o", "jsonl"}, args...))
 		stdout.Close()
 		exited <- code
 	}()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -10,7 +9,7 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-func (a *app) submit() *cobra.Command {
+func submit(a *command.App) *cobra.Command {
 	var req forebay.SubmitRequest
 	var input command.Content
 	var isJSON, wait bool
@@ -48,7 +47,7 @@ from standard input.`,
 		if req.Input, err = asInput(data, isJSON || namesJSON(input.File)); err != nil {
 			return err
 		}
-		return a.submitOne(c.Ctx, req, wait)
+		return submitOne(c, req, wait)
 	})
 	flags := c.Flags()
 	input.Add(flags, "input", "input", "file", "the input itself")
@@ -69,32 +68,30 @@ from standard input.`,
 	return c
 }
 
-func (a *app) submitOne(ctx context.Context, req forebay.SubmitRequest, wait bool) error {
-	api, err := a.Client()
+func submitOne(c *command.Call, req forebay.SubmitRequest, wait bool) error {
+	api, err := c.Client()
 	if err != nil {
 		return err
 	}
-	job, _, err := api.Submit(ctx, req)
+	job, _, err := api.Submit(c.Ctx, req)
 	switch {
 	case err != nil:
 		return err
-	case !wait && a.Output == command.OutputTable:
-		return a.Say("%s %s", job.ID, job.Status)
 	case !wait:
-		return a.PrintJSON(job)
+		return c.PrintLine(job, "%s %s", job.ID, job.Status)
 	}
-	if api, err = a.Patient(); err != nil {
+	if api, err = c.Patient(); err != nil {
 		return err
 	}
 	id := job.ID
-	if job, err = a.awaitJob(ctx, api, id); err != nil {
-		return a.StillThere(ctx, err, "the job", "forebay jobs show "+id)
+	if job, err = awaitJob(c, api, id); err != nil {
+		return c.StillThere(c.Ctx, err, "the job", "forebay jobs show "+id)
 	}
-	if a.Output != command.OutputTable {
-		err = a.PrintJSON(job)
+	if c.Output != command.OutputTable {
+		err = c.PrintJSON(job)
 	} else if job.Status == forebay.StatusSucceeded {
-		if err = a.printResult(ctx, api, job); err != nil {
-			err = a.Advise(ctx, err, "the job has succeeded: forebay jobs result "+id)
+		if err = printResult(c, api, job); err != nil {
+			err = c.Advise(c.Ctx, err, "the job has succeeded: forebay jobs result "+id)
 		}
 	}
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-func (a *app) tasks() *cobra.Command {
+func tasks(a *command.App) *cobra.Command {
 	list := func(use string) *cobra.Command {
-		return command.List(a.App, &cobra.Command{Use: use, Short: "List the tasks that jobs may ask for"},
-			func(c *command.Call) ([]client.Task, error) { return c.API.Tasks(c.Ctx) },
+		return command.List(a, &cobra.Command{Use: use, Short: "List the tasks that jobs may ask for"},
+			command.OfServer((*client.Client).Tasks),
 			func(t client.Task) []command.Field {
 				return []command.Field{{"TASK", t.Name}, {"QUEUE", t.Queue}, {"DESCRIPTION", command.Shorten(t.Description, 100)}}
 			})
@@ -21,7 +21,7 @@ func (a *app) tasks() *cobra.Command {
 	tasks := list("tasks") // "tasks" alone lists, too
 	tasks.Aliases = []string{"task"}
 	show := &cobra.Command{Use: "show TASK", Short: "Show what a task takes and returns"}
-	return command.WithCommands(tasks, list("list"), command.Show(a.App, show,
+	return command.WithCommands(tasks, list("list"), command.Show(a, show,
 		command.OfArgument((*client.Client).Task),
 		func(t client.Task) []command.Field {
 			return []command.Field{

@@ -12,18 +12,21 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-func (a *app) tenants() *cobra.Command {
+// tenantCommands are the commands about tenants.
+type tenantCommands struct{ *command.App }
+
+func (a tenantCommands) group() *cobra.Command {
 	return command.Group(&cobra.Command{Use: "tenants", Short: "See tenants, pause and resume them, set their budgets and limits"},
 		command.List(a.App, &cobra.Command{Use: "list", Short: "List tenants, with what they have used of their budgets"},
-			func(c *command.Call) ([]forebay.Tenant, error) { return c.API.Tenants(c.Ctx) }, tenantColumns),
-		a.tenantCommand("show", "Show a tenant's budget, those of its keys, its limits, and their use", (*client.Client).Tenant),
-		a.tenantCommand("pause", "Let no further job of a tenant start; calls in flight finish", (*client.Client).PauseTenant),
-		a.tenantCommand("resume", "Let a paused tenant's jobs start again", (*client.Client).ResumeTenant),
-		a.tenantsSetBudget(), a.tenantsSetConcurrency(), a.tenantsSetLimits())
+			command.OfServer((*client.Client).Tenants), tenantColumns),
+		a.verb("show", "Show a tenant's budget, those of its keys, its limits, and their use", (*client.Client).Tenant),
+		a.verb("pause", "Let no further job of a tenant start; calls in flight finish", (*client.Client).PauseTenant),
+		a.verb("resume", "Let a paused tenant's jobs start again", (*client.Client).ResumeTenant),
+		a.setBudget(), a.setConcurrency(), a.setLimits())
 }
 
-func (a *app) tenantCommand(verb, short string, ask command.ByName[forebay.Tenant]) *cobra.Command {
-	return command.Show(a.App, &cobra.Command{Use: verb + " TENANT", Short: short}, command.OfArgument(ask), a.tenantFields)
+func (a tenantCommands) verb(verb, short string, ask command.ByName[forebay.Tenant]) *cobra.Command {
+	return command.Show(a.App, &cobra.Command{Use: verb + " TENANT", Short: short}, command.OfArgument(ask), a.fields)
 }
 
 func tenantColumns(t forebay.Tenant) []command.Field {
@@ -34,7 +37,7 @@ func tenantColumns(t forebay.Tenant) []command.Field {
 	}
 }
 
-func (a *app) tenantFields(t forebay.Tenant) []command.Field {
+func (a tenantCommands) fields(t forebay.Tenant) []command.Field {
 	fields := []command.Field{{"tenant", t.Name}, {"state", tenantState(t)}, {"running", runningText(t)}}
 	fields = append(fields, budgetFields("", t.BudgetState)...)
 	if t.SetBy != "" {
@@ -74,7 +77,7 @@ func limitText(l forebay.LimitUse) string {
 	return fmt.Sprintf("%d of %d", *l.Used, l.Limit)
 }
 
-func (a *app) tenantsSetBudget() *cobra.Command {
+func (a tenantCommands) setBudget() *cobra.Command {
 	c := &cobra.Command{
 		Use: "set-budget TENANT", Short: "Set what a tenant may use",
 		Long: `Set what a tenant may use in a calendar day and a calendar month of UTC. It replaces the budget
@@ -84,10 +87,10 @@ before: a limit that is not given is none. Jobs that wait for it go on if there 
 	budget := newBudget(c)
 	return command.Show(a.App, c, func(c *command.Call) (forebay.Tenant, error) {
 		return c.API.SetBudget(c.Ctx, c.Args[0], *budget)
-	}, a.tenantFields)
+	}, a.fields)
 }
 
-func (a *app) tenantsSetConcurrency() *cobra.Command {
+func (a tenantCommands) setConcurrency() *cobra.Command {
 	return command.Show(a.App, &cobra.Command{
 		Use: "set-concurrency TENANT NUMBER", Short: "Set how many of a tenant's jobs run at once",
 		Long: `Set how many of a tenant's jobs run at once, over all queues and processes; 0 is no limit. Jobs
@@ -100,10 +103,10 @@ beyond it wait; calls in flight finish.`,
 				forebay.MaxTenantConcurrency, c.Args[1])
 		}
 		return c.API.SetConcurrency(c.Ctx, c.Args[0], most)
-	}, a.tenantFields)
+	}, a.fields)
 }
 
-func (a *app) tenantsSetLimits() *cobra.Command {
+func (a tenantCommands) setLimits() *cobra.Command {
 	var limits forebay.TenantLimits
 	var standard bool
 	c := command.Show(a.App, &cobra.Command{
@@ -118,7 +121,7 @@ already stays.`,
 			return t, err
 		}
 		return c.API.SetLimits(c.Ctx, c.Args[0], limits)
-	}, a.tenantFields)
+	}, a.fields)
 	limit := command.UpTo(forebay.MaxTenantLimit, ", which is no limit,")
 	for _, name := range forebay.LimitNames() {
 		command.OptionalFlag(c.Flags(), limits.Field(name), strings.ReplaceAll(string(name), "_", "-"), limit,

@@ -10,30 +10,33 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-func (a *app) topics() *cobra.Command {
+// topicCommands are the commands about topics.
+type topicCommands struct{ *command.App }
+
+func (a topicCommands) group() *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use: "topics", Short: "Make topics and send to them",
 		Long: `A topic gives every message that is sent to it to its subscriptions. Each of them keeps the
 copies that its rules select until they are received.`,
 	},
 		command.List(a.App, &cobra.Command{Use: "list", Short: "List topics"},
-			func(c *command.Call) ([]forebay.Topic, error) { return c.API.Topics(c.Ctx) }, a.topicColumns),
+			command.OfServer((*client.Client).Topics), a.columns),
 		command.Show(a.App, &cobra.Command{Use: "show TOPIC", Short: "Show a topic"},
-			command.OfArgument((*client.Client).Topic), a.topicFields),
-		a.topicsCreate(),
+			command.OfArgument((*client.Client).Topic), a.fields),
+		a.create(),
 		a.APICommand(&cobra.Command{Use: "delete TOPIC", Short: "Delete a topic with its subscriptions and their messages"},
 			func(c *command.Call) error { return c.API.DeleteTopic(c.Ctx, c.Args[0]) }),
-		a.topicsSend())
+		a.send())
 }
 
-func (a *app) topicColumns(t forebay.Topic) []command.Field {
+func (a topicCommands) columns(t forebay.Topic) []command.Field {
 	return []command.Field{
 		{"TOPIC", t.Name}, {"SUBSCRIPTIONS", command.Count(t.Subscriptions)},
 		{"SCHEDULED", command.Counted(t.Scheduled, t.CountsCapped)}, {"CREATED", a.When(t.CreatedAt)},
 	}
 }
 
-func (a *app) topicFields(t forebay.Topic) []command.Field {
+func (a topicCommands) fields(t forebay.Topic) []command.Field {
 	return []command.Field{
 		{"topic", t.Name},
 		{"subscriptions", command.Count(t.Subscriptions)},
@@ -45,7 +48,7 @@ func (a *app) topicFields(t forebay.Topic) []command.Field {
 	}
 }
 
-func (a *app) topicsCreate() *cobra.Command {
+func (a topicCommands) create() *cobra.Command {
 	var s forebay.TopicSettings
 	c := command.Show(a.App, &cobra.Command{
 		Use: "create TOPIC", Short: "Make a topic, or change its settings",
@@ -54,14 +57,14 @@ func (a *app) topicsCreate() *cobra.Command {
 	}, func(c *command.Call) (forebay.Topic, error) {
 		s.DetectsDuplicates = impliedDuplicates(s.DetectsDuplicates, s.DuplicateWindowSeconds)
 		return c.API.PutTopic(c.Ctx, c.Args[0], s)
-	}, a.topicFields)
+	}, a.fields)
 	ttlFlag(c.Flags(), &s.DefaultTTLSeconds)
 	duplicateFlags(c.Flags(), &s.DetectsDuplicates, &s.DuplicateWindowSeconds, "topic")
 	idleFlag(c.Flags(), &s.AutoDeleteOnIdleSeconds, "topic")
 	return c
 }
 
-func (a *app) topicsSend() *cobra.Command {
+func (a topicCommands) send() *cobra.Command {
 	var m messageFlags
 	c := command.Show(a.App, &cobra.Command{
 		Use: "send TOPIC", Short: "Send a message to a topic",
@@ -71,11 +74,14 @@ func (a *app) topicsSend() *cobra.Command {
 	}, m.send(func(c *command.Call, m forebay.NewMessage) ([]forebay.SentMessage, error) {
 		return c.API.Publish(c.Ctx, c.Args[0], m)
 	}), sentFields)
-	m.add(a, c.Flags())
+	m.add(a.App, c.Flags())
 	return aboutQueue(c)
 }
 
-func (a *app) subscriptions() *cobra.Command {
+// subscriptionCommands are the commands about subscriptions of topics.
+type subscriptionCommands struct{ *command.App }
+
+func (a subscriptionCommands) group() *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use: "subscriptions", Short: "Make subscriptions of topics",
 		Long: `A subscription is a queue that its topic fills. Messages are received from it as from the queue
@@ -86,8 +92,8 @@ TOPIC/subscriptions/SUBSCRIPTION.`,
 		command.Show(a.App, &cobra.Command{Use: "show TOPIC SUBSCRIPTION", Short: "Show a subscription"},
 			func(c *command.Call) (forebay.Subscription, error) {
 				return c.API.Subscription(c.Ctx, c.Args[0], c.Args[1])
-			}, a.subscriptionFields),
-		a.subscriptionsCreate(),
+			}, a.fields),
+		a.create(),
 		a.APICommand(&cobra.Command{Use: "delete TOPIC SUBSCRIPTION", Short: "Delete a subscription with its messages"},
 			func(c *command.Call) error { return c.API.DeleteSubscription(c.Ctx, c.Args[0], c.Args[1]) }))
 }
@@ -101,7 +107,7 @@ func subscriptionColumns(s forebay.Subscription) []command.Field {
 	}
 }
 
-func (a *app) subscriptionFields(s forebay.Subscription) []command.Field {
+func (a subscriptionCommands) fields(s forebay.Subscription) []command.Field {
 	return []command.Field{
 		{"subscription", s.Name},
 		{"topic", s.Topic},
@@ -120,7 +126,7 @@ func (a *app) subscriptionFields(s forebay.Subscription) []command.Field {
 	}
 }
 
-func (a *app) subscriptionsCreate() *cobra.Command {
+func (a subscriptionCommands) create() *cobra.Command {
 	var s forebay.SubscriptionSettings
 	var rule ruleFlags
 	var dropErrors bool
@@ -143,7 +149,7 @@ default. A new subscription has one rule, $Default, which selects all messages. 
 			s.Rules = []forebay.NewRule{{Name: forebay.DefaultRule, RuleSettings: settings}}
 		}
 		return c.API.PutSubscription(c.Ctx, c.Args[0], c.Args[1], s)
-	}, a.subscriptionFields)
+	}, a.fields)
 	flags := c.Flags()
 	receiverFlags(flags, &s.MessageQueueSettings, "subscription")
 	flags.BoolVar(&dropErrors, "drop-filter-errors", false, "drop messages that a rule fails on instead of dead-lettering them")

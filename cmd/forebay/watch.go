@@ -25,8 +25,8 @@ import (
 // watchable are the extensions of the files that are documents.
 var watchable = []string{".txt", ".text", ".log", ".md", ".markdown", ".html", ".htm", ".xhtml", ".pdf"}
 
-func (a *app) watch() *cobra.Command {
-	w := &watcher{app: a, files: map[string]*watchedFile{}}
+func watch(a *command.App) *cobra.Command {
+	w := &watcher{App: a, files: map[string]*watchedFile{}}
 	var every time.Duration
 	var once bool
 	c := a.APICommand(&cobra.Command{
@@ -57,7 +57,7 @@ and started at any time.`,
 
 // watcher remembers what it has seen in a folder. The server knows which documents it has.
 type watcher struct {
-	app     *app
+	*command.App
 	api     *client.Client
 	dir     string
 	settle  time.Duration
@@ -129,7 +129,7 @@ func (w *watcher) scan(ctx context.Context) error {
 		return nil
 	})
 	if w.away != "" && w.away != before {
-		fmt.Fprintln(w.app.Err, "forebay: "+command.Clean(w.away)+"; trying again")
+		fmt.Fprintln(w.Err, "forebay: "+command.Clean(w.away)+"; trying again")
 	}
 	maps.DeleteFunc(w.files, func(name string, _ *watchedFile) bool { return !there[name] })
 	return err
@@ -137,7 +137,7 @@ func (w *watcher) scan(ctx context.Context) error {
 
 // settled reports whether a file has stayed the same for long enough.
 func (w *watcher) settled(name string, info fs.FileInfo) bool {
-	now := w.app.Now()
+	now := w.Now()
 	f := w.files[name]
 	if f == nil || f.size != info.Size() || !f.changed.Equal(info.ModTime()) {
 		f = &watchedFile{size: info.Size(), changed: info.ModTime(), since: now}
@@ -157,7 +157,7 @@ func (w *watcher) add(ctx context.Context, name string) error {
 		return err
 	}
 	relative = filepath.ToSlash(relative)
-	content, err := w.app.ReadFile(ctx, name, maxDocumentBytes)
+	content, err := w.ReadFile(ctx, name, maxDocumentBytes)
 	if err != nil {
 		return w.refuse(ctx, name, err)
 	}
@@ -184,10 +184,10 @@ func (w *watcher) add(ctx context.Context, name string) error {
 }
 
 func (w *watcher) printAdded(relative string, d forebay.Document) error {
-	if w.app.Output != command.OutputTable {
-		return command.WriteJSON(w.app.Out, d, "")
+	if w.Output != command.OutputTable {
+		return command.WriteJSON(w.Out, d, "")
 	}
-	_, err := fmt.Fprintf(w.app.Out, "%s  %s\n", command.Clean(relative), d.ID)
+	_, err := fmt.Fprintf(w.Out, "%s  %s\n", command.Clean(relative), d.ID)
 	return err
 }
 
@@ -212,7 +212,7 @@ func (w *watcher) refuse(ctx context.Context, name string, err error) error {
 	}
 	if said := name + ": " + err.Error(); said != f.trouble {
 		f.trouble = said
-		fmt.Fprintln(w.app.Err, "forebay: "+command.Clean(said))
+		fmt.Fprintln(w.Err, "forebay: "+command.Clean(said))
 	}
 	return nil
 }

@@ -14,7 +14,10 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-func (a *app) webhooks() *cobra.Command {
+// webhookCommands are the commands about webhooks.
+type webhookCommands struct{ *command.App }
+
+func (a webhookCommands) group() *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use: "webhooks", Short: "Have the events of jobs delivered to HTTP endpoints",
 		Long: `A webhook gets the events of its tenant's jobs as signed POST requests (Standard Webhooks). A
@@ -25,13 +28,13 @@ The types of events: accepted, started, attempt_failed, throttled, retry_schedul
 failed, dead_lettered, quarantined, cancelled, expired, redriven.`,
 	},
 		command.List(a.App, &cobra.Command{Use: "list", Short: "List webhooks"},
-			func(c *command.Call) ([]forebay.Webhook, error) { return c.API.Webhooks(c.Ctx) }, webhookColumns),
+			command.OfServer((*client.Client).Webhooks), webhookColumns),
 		command.Show(a.App, &cobra.Command{Use: "show WEBHOOK", Short: "Show a webhook"},
-			command.OfArgument((*client.Client).Webhook), a.webhookFields),
-		a.webhooksCreate(), a.webhooksUpdate(),
+			command.OfArgument((*client.Client).Webhook), a.fields),
+		a.create(), a.update(),
 		a.APICommand(&cobra.Command{Use: "delete WEBHOOK", Short: "Delete a webhook, with every event that waits for it"},
 			func(c *command.Call) error { return c.API.DeleteWebhook(c.Ctx, c.Args[0]) }),
-		a.webhooksTest(), a.webhooksRotate(), a.webhooksTries(), a.webhooksDeadLetters(), a.webhooksRedeliver())
+		a.test(), a.rotate(), a.tries(), a.deadLetters(), a.redeliver())
 }
 
 func webhookColumns(w forebay.Webhook) []command.Field {
@@ -42,7 +45,7 @@ func webhookColumns(w forebay.Webhook) []command.Field {
 	}
 }
 
-func (a *app) webhookFields(w forebay.Webhook) []command.Field {
+func (a webhookCommands) fields(w forebay.Webhook) []command.Field {
 	return []command.Field{
 		{"webhook", w.Name},
 		{"url", w.URL},
@@ -108,21 +111,21 @@ func (f *webhookFlags) get() forebay.WebhookSettings {
 }
 
 // secretCommand is a command that prints a webhook with its secret, which is shown only once.
-func (a *app) secretCommand(c *cobra.Command, ask func(*command.Call) (forebay.Webhook, error)) *cobra.Command {
+func (a webhookCommands) secretCommand(c *cobra.Command, ask func(*command.Call) (forebay.Webhook, error)) *cobra.Command {
 	return command.Show(a.App, c, func(c *command.Call) (forebay.Webhook, error) {
 		w, err := ask(c)
 		if err == nil {
-			a.Note("This is the only time the secret is shown.")
+			c.Note("This is the only time the secret is shown.")
 		}
 		return w, err
-	}, a.webhookFields)
+	}, a.fields)
 }
 
 func secretFlag(flags *pflag.FlagSet, to *string) {
 	flags.StringVar(to, "secret", "", "sign with this secret, whsec_… (default: a new one)")
 }
 
-func (a *app) webhooksCreate() *cobra.Command {
+func (a webhookCommands) create() *cobra.Command {
 	var wanted forebay.NewWebhook
 	var f webhookFlags
 	c := a.secretCommand(&cobra.Command{
@@ -138,7 +141,7 @@ func (a *app) webhooksCreate() *cobra.Command {
 	return c
 }
 
-func (a *app) webhooksUpdate() *cobra.Command {
+func (a webhookCommands) update() *cobra.Command {
 	var f webhookFlags
 	c := command.Show(a.App, &cobra.Command{
 		Use: "update WEBHOOK", Short: "Change a webhook, enable or disable it",
@@ -163,13 +166,13 @@ enabled, unless --disabled is given.`,
 			settings.Concurrency = before.Concurrency
 		}
 		return c.API.UpdateWebhook(c.Ctx, c.Args[0], settings)
-	}, a.webhookFields)
+	}, a.fields)
 	f.add(c.Flags())
 	c.Flags().StringVar(&f.settings.URL, "url", "", "where events go")
 	return c
 }
 
-func (a *app) webhooksTest() *cobra.Command {
+func (a webhookCommands) test() *cobra.Command {
 	test := &cobra.Command{Use: "test WEBHOOK", Short: "Send a webhook a test event and say how that went"}
 	return a.APICommand(test, func(c *command.Call) error {
 		try, err := c.API.TestWebhook(c.Ctx, c.Args[0])
@@ -181,7 +184,7 @@ func (a *app) webhooksTest() *cobra.Command {
 		if !delivered {
 			result = "failed: " + try.Detail
 		}
-		if err := a.PrintOne(try, []command.Field{{"test", result}, {"message id", try.MessageID}, {"took", tryTime(try)}}); err != nil {
+		if err := c.PrintOne(try, []command.Field{{"test", result}, {"message id", try.MessageID}, {"took", tryTime(try)}}); err != nil {
 			return err
 		}
 		if !delivered {
@@ -193,7 +196,7 @@ func (a *app) webhooksTest() *cobra.Command {
 
 func tryTime(t forebay.WebhookTry) string { return fmt.Sprintf("%.3fs", t.DurationSeconds) }
 
-func (a *app) webhooksRotate() *cobra.Command {
+func (a webhookCommands) rotate() *cobra.Command {
 	var req forebay.RotateSecretRequest
 	c := a.secretCommand(&cobra.Command{
 		Use: "rotate WEBHOOK", Short: "Give a webhook another secret and print it, once",
@@ -209,7 +212,7 @@ receivers can change over.`,
 	return c
 }
 
-func (a *app) webhooksTries() *cobra.Command {
+func (a webhookCommands) tries() *cobra.Command {
 	return command.List(a.App, &cobra.Command{Use: "tries WEBHOOK", Short: "List the latest hundred tries to deliver, newest first"},
 		command.OfArgument((*client.Client).WebhookTries),
 		func(t forebay.WebhookTry) []command.Field {
@@ -221,7 +224,7 @@ func (a *app) webhooksTries() *cobra.Command {
 		})
 }
 
-func (a *app) webhooksDeadLetters() *cobra.Command {
+func (a webhookCommands) deadLetters() *cobra.Command {
 	return command.Page(a.App, &cobra.Command{Use: "dead-letters WEBHOOK", Short: "List the events that were given up, oldest first"},
 		func(c *command.Call, pageSize int) iter.Seq2[forebay.WebhookDeadLetter, error] {
 			return c.API.WebhookDeadLetters(c.Ctx, c.Args[0], pageSize)
@@ -235,7 +238,7 @@ func (a *app) webhooksDeadLetters() *cobra.Command {
 		})
 }
 
-func (a *app) webhooksRedeliver() *cobra.Command {
+func (a webhookCommands) redeliver() *cobra.Command {
 	var req forebay.RedeliverRequest
 	c := command.Show(a.App, &cobra.Command{
 		Use: "redeliver WEBHOOK [SEQUENCE_NUMBER...]", Aliases: []string{"redrive"}, Short: "Try events again that were given up",

@@ -101,8 +101,8 @@ func TestSubmitSaysWhatItWaitsFor(t *testing.T) {
 	var said buffer
 	done := make(chan int)
 	go func() {
-		a := &app{&command.App{In: strings.NewReader(""), Out: io.Discard, Err: &said, Environ: []string{"FOREBAY_URL=" + url}, Now: time.Now, Zone: time.UTC}}
-		done <- a.run(ctx, []string{"submit", "chat", "--input", "hello", "--wait"})
+		a := &command.App{In: strings.NewReader(""), Out: io.Discard, Err: &said, Environ: []string{"FOREBAY_URL=" + url}, Now: time.Now, Zone: time.UTC}
+		done <- a.Run(ctx, root(a), []string{"submit", "chat", "--input", "hello", "--wait"})
 	}()
 	for deadline := time.Now().Add(time.Minute); !strings.Contains(said.String(), "circuit breaker"); <-time.After(20 * time.Millisecond) {
 		if time.Now().After(deadline) {

@@ -68,6 +68,21 @@ func OfArgument[T any](ask ByName[T]) func(*Call) (T, error) {
 	return func(c *Call) (T, error) { return ask(c.API, c.Ctx, c.Args[0]) }
 }
 
+// OfServer calls a method of the SDK that takes no argument, such as (*client.Client).Topics.
+func OfServer[T any](ask func(*client.Client, context.Context) (T, error)) func(*Call) (T, error) {
+	return func(c *Call) (T, error) { return ask(c.API, c.Ctx) }
+}
+
+// Await calls a method of the SDK that waits for a thing, such as (*client.Client).WaitDocument.
+// Meanwhile the server may restart.
+func Await[T any](c *Call, wait ByName[T], name string) (thing T, err error) {
+	api, err := c.Patient()
+	if err != nil {
+		return thing, err
+	}
+	return wait(api, c.Ctx, name)
+}
+
 // Show completes a command that asks a server for one thing and prints it. ask may also change the
 // thing.
 func Show[T any](a *App, c *cobra.Command, ask func(*Call) (T, error), fields View[T]) *cobra.Command {
@@ -87,7 +102,7 @@ func List[T any](a *App, c *cobra.Command, ask func(*Call) ([]T, error), columns
 		if err != nil {
 			return err
 		}
-		return PrintList(a, All(things), 0, columns)
+		return PrintList(a, things, columns)
 	})
 }
 
@@ -106,7 +121,7 @@ func Page[T any](a *App, c *cobra.Command, ask Pages[T], columns View[T]) *cobra
 		if *limit > 0 {
 			pageSize = min(*limit, pageSize)
 		}
-		return PrintList(a, ask(c, pageSize), *limit, columns)
+		return printItems(a, ask(c, pageSize), *limit, columns)
 	})
 }
 

@@ -41,9 +41,19 @@ func (a *App) PrintOne(v any, fields []Field) error {
 	return t.flush()
 }
 
-// PrintList prints items, or only the first limit of them if limit is positive. The titles of a
-// table come from the columns of the zero value.
-func PrintList[T any](a *App, items iter.Seq2[T, error], limit int, columns View[T]) error {
+// PrintList prints items. The titles of a table come from the columns of the zero value.
+func PrintList[T any](a *App, items []T, columns View[T]) error {
+	return printItems(a, func(yield func(T, error) bool) {
+		for _, item := range items {
+			if !yield(item, nil) {
+				return
+			}
+		}
+	}, 0, columns)
+}
+
+// printItems is PrintList for a sequence. If limit is positive it prints only so many items.
+func printItems[T any](a *App, items iter.Seq2[T, error], limit int, columns View[T]) error {
 	var none T
 	t := newTable(a.Out) // it is printed when it is complete, as is an array of JSON
 	t.row(cells(columns(none), Field.name)...)
@@ -100,7 +110,15 @@ func PrintSection[T any](a *App, items []T, columns View[T]) error {
 	if _, err := fmt.Fprintln(a.Out); err != nil {
 		return err
 	}
-	return PrintList(a, All(items), 0, columns)
+	return PrintList(a, items, columns)
+}
+
+// PrintLine prints one thing. Instead of a table it prints one line of text.
+func (a *App) PrintLine(v any, format string, args ...any) error {
+	if a.Output != OutputTable {
+		return a.PrintJSON(v)
+	}
+	return a.Say(format, args...)
 }
 
 // Say prints a line for people. It prints nothing if the output is JSON.
@@ -137,17 +155,6 @@ func (t *table) row(cells ...string) {
 }
 
 func (t *table) flush() error { return t.w.Flush() }
-
-// All turns a slice into the sequence that PrintList takes.
-func All[T any](items []T) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for _, item := range items {
-			if !yield(item, nil) {
-				return
-			}
-		}
-	}
-}
 
 // WriteLine writes a text and a line end.
 func WriteLine(w io.Writer, text []byte) error {
