@@ -33,10 +33,14 @@ func (f *FollowedTenants) MostOps() int {
 	return min(db.MaxBatchOps, max(rules.FullCopies/int(f.most), 1))
 }
 
-func (t *Tx) Followed() (f *FollowedTenants, err error) {
-	if t.topics.followed != nil {
+func (t *Tx) Followed() (*FollowedTenants, error) {
+	if t.topics.followed != nil { // each event asks
 		return t.topics.followed, nil
 	}
+	return t.readFollowedAlone()
+}
+
+func (t *Tx) readFollowedAlone() (f *FollowedTenants, err error) {
 	err = t.Alone(func() error {
 		f, err = t.readFollowed()
 		return err

@@ -109,17 +109,33 @@ type Request[T any] struct {
 func (r *Request[T]) What() *Op   { return &r.Op }
 func (r *Request[T]) left() error { return r.Ctx.Err() }
 
-func (r *Request[T]) apply(t *Tx) error {
+func (r *Request[T]) apply(t *Tx) error { return r.applyRun(t, r.Run) }
+
+func (r *Request[T]) applyRun(t *Tx, run func(*Tx) (T, error)) error {
 	// One that panics rolls the transaction back; the others are tried without it.
 	r.err = panics.Run(slog.Default(), "an operation of the store", func() (err error) {
-		r.result, err = r.Run(t)
+		r.result, err = run(t)
 		return err
 	})
+	if r.err == nil {
+		return nil
+	}
 	var refused *forebay.Error
-	if r.err != nil && !errors.As(r.err, &refused) {
+	if !errors.As(r.err, &refused) {
 		return r.err
 	}
 	return nil
+}
+
+// requestIn is a request that runs with a participant's part of the transaction.
+type requestIn[P Participant, X, T any] struct {
+	Request[T]
+	key *Key[P, X]
+	run func(*X) (T, error)
+}
+
+func (r *requestIn[P, X, T]) apply(t *Tx) error {
+	return r.applyRun(t, func(t *Tx) (T, error) { return r.run(r.key.Of(t)) })
 }
 
 func (r *Request[T]) finish(err error) {
@@ -135,23 +151,25 @@ func (r *Request[T]) finish(err error) {
 // must not have changed anything by then. When ctx ends first the outcome is unknown to the
 // caller.
 func Transact[T any](ctx context.Context, w *Writer, o Op, f func(*Tx) (T, error)) (T, error) {
-	return perform(ctx, w, &Request[T]{Op: o, Run: f})
+	r := &Request[T]{Op: o, Run: f}
+	return perform(ctx, w, r, r)
 }
 
 // TransactIn is transact with a participant's part of the transaction.
 func TransactIn[P Participant, X, T any](ctx context.Context, k *Key[P, X], w *Writer, o Op, f func(*X) (T, error)) (T, error) {
-	return Transact(ctx, w, o, func(t *Tx) (T, error) { return f(k.Of(t)) })
+	r := &requestIn[P, X, T]{Request: Request[T]{Op: o}, key: k, run: f}
+	return perform(ctx, w, r, &r.Request)
 }
 
-// perform hands a request to the writer and waits for its outcome.
-func perform[T any](ctx context.Context, w *Writer, r *Request[T]) (T, error) {
+// perform hands an operation to the writer and waits for the outcome of its request.
+func perform[T any](ctx context.Context, w *Writer, op Operation, r *Request[T]) (T, error) {
 	var zero T
 	r.Ctx, r.Done = ctx, make(chan struct{})
 	if w.Shared() {
 		r.ask()
 	}
 	select {
-	case w.Ops <- r:
+	case w.Ops <- op:
 	case <-w.Stopped:
 		return zero, ErrClosed
 	case <-ctx.Done():

@@ -46,8 +46,8 @@ type Output struct {
 // Succeed records the attempt and the result and ends the job. Like all settlements it returns
 // forebay.ErrLockLost, and changes nothing, if the lock no longer holds the message.
 func (s *Store) Succeed(ctx context.Context, d *LockedJob, a AttemptRecord, out Output) error {
-	o := settling(d)
-	o.Size, o.Asks = len(out.Inline), func() []driver.Prefetch { return d.prefetches(d.prefetchRelease()) }
+	o := settling(d, (*LockedJob).prefetchRelease)
+	o.Size = len(out.Inline)
 	return s.settled(ctx, d, a, o, func(t *Tx) error {
 		if err := t.release(d); err != nil {
 			return err
@@ -221,13 +221,17 @@ func (s *Store) Expire(ctx context.Context, d *LockedJob, a AttemptRecord) error
 
 // settle runs f on a delivery in a transaction, and does what every settlement does.
 func (s *Store) settle(ctx context.Context, d *LockedJob, a AttemptRecord, f func(*Tx) error) error {
-	return s.settled(ctx, d, a, settling(d), f)
+	return s.settled(ctx, d, a, settling(d, (*LockedJob).prefetchLocked), f)
 }
 
-// settling describes the settlement of a delivery to the writer.
-func settling(d *LockedJob) db.Op {
+// settling describes the settlement of a delivery to the writer. It begins with the statement of
+// first, and then reads what settleHolds does.
+func settling(d *LockedJob, first func(*LockedJob) driver.Prefetch) db.Op {
 	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
-		return d.prefetches(driver.NewPrefetch(sqlLocked, queue.MessageRow(d.Seq)).Int(d.Seq).Int(d.Token))
+		if d.Held {
+			return []driver.Prefetch{first(d), admission.PrefetchHolds(d.Seq, d.Token, queue.MessageRow(d.Seq))}
+		}
+		return []driver.Prefetch{first(d)}
 	}}
 	if d.Admission != nil {
 		o.Hints = admission.DeploymentHint(d.Admission.Deployment)
@@ -264,14 +268,12 @@ func (s *Store) settled(ctx context.Context, d *LockedJob, a AttemptRecord, o db
 var sqlReleaseMessage = driver.PrefetchForm(queue.SQLDeleteMessage+" AND lock_token = ?",
 	"DELETE FROM messages m USING %s WHERE m.seq = ANY (ARRAY[x.p1]) AND m.lock_token = x.p2 RETURNING x.p1, x.p2")
 
-// prefetches adds to the first statement of a settlement what settleHolds reads.
-func (d *LockedJob) prefetches(first driver.Prefetch) []driver.Prefetch {
-	if d.Held {
-		return []driver.Prefetch{first, admission.PrefetchHolds(d.Seq, d.Token, queue.MessageRow(d.Seq))}
-	}
-	return []driver.Prefetch{first}
+// prefetchLocked is what locked asks.
+func (d *LockedJob) prefetchLocked() driver.Prefetch {
+	return driver.NewPrefetch(sqlLocked, queue.MessageRow(d.Seq)).Int(d.Seq).Int(d.Token)
 }
 
+// prefetchRelease is what release asks.
 func (d *LockedJob) prefetchRelease() driver.Prefetch {
 	q := driver.NewPrefetch(sqlReleaseMessage, queue.MessageRow(d.Seq)).Int(d.Seq).Int(d.Token)
 	q.Write = true
