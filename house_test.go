@@ -36,7 +36,6 @@ var (
 		"cmd/forebay.app":         142,
 		"internal/bus.Tx":         97,
 		"internal/jobs.Tx":        62,
-		"internal/quota.State":    107,
 		"internal/orchestrate.tx": 46,
 	}}
 	interfaceMethods = ceiling{"methods of the interface", 8, map[string]int{}}

@@ -197,3 +197,21 @@ func (e *estimate) outputWas(produced, most int64) {
 		e.produced, e.asked = e.produced/2, e.asked/2
 	}
 }
+
+func (e *estimate) rewind(by int64) {
+	rewind(by, &e.base.at, &e.base.resetAt, &e.last.at, &e.last.resetAt, &e.run.since, &e.guessAt)
+	for i := range e.run.calls {
+		rewind(by, &e.run.calls[i].at, &e.run.calls[i].resetAt)
+	}
+	for i := range e.sources {
+		rewind(by, &e.sources[i].at)
+	}
+}
+
+func (e *estimate) plausible(seq, ahead int64) bool {
+	latest := max(e.run.since, e.guessAt, e.base.at, e.base.resetAt, e.last.at, e.last.resetAt)
+	return latest <= ahead && e.run.from <= seq+1 && e.sigma <= 100_000 &&
+		max(e.used.charged, e.used.guessed, e.excess, e.base.left, e.last.left, e.others) <= maxAmount &&
+		max(e.answers.value, e.mean) <= maxSample*quantilePart &&
+		e.guess <= longestAnswer && e.othersIn <= 2*othersKept
+}

@@ -8,14 +8,8 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-const (
-	// Backfill is how many candidates behind one that does not fit are tried in its place.
-	Backfill = 64
-	// patience is how long others may go ahead of a candidate.
-	patience = 45 * second
-	// forgotten is when a candidate that was passed over and is no longer seen is forgotten.
-	forgotten = 5 * minute
-)
+// Backfill is how many candidates behind one that does not fit are tried in its place.
+const Backfill = 64
 
 // Candidate is a job that waits for this deployment. Its ID must stay the same while it waits.
 type Candidate struct {
@@ -37,9 +31,6 @@ type Decision struct {
 // either, was not asked about: there were not enough slots.
 func (d Decision) Admitted() bool { return d.Reservation.Seq != 0 }
 
-// passed is a candidate that others went ahead of.
-type passed struct{ id, since, seen int64 }
-
 // Admit decides for the candidates in their order, at most slots of which may go, and answers for each.
 // What one that does not fit needs is set aside for when it will be there (EASY backfilling: Lifka, "The ANL/IBM SP
 // scheduling system", 1995). Of the next [Backfill], those go that do not delay it. For one that is larger than the whole
@@ -51,8 +42,10 @@ func (s *State) Admit(now int64, l Limits, line []Candidate, slots int) []Decisi
 	if slots <= 0 || len(line) == 0 {
 		return r.decisions
 	}
-	s.seen(line)
-	s.fresh(line)
+	s.passed.seen(s.clock, line)
+	if slices.ContainsFunc(line, func(c Candidate) bool { return !c.Again }) {
+		s.breaker.fresh(s.clock)
+	}
 	var v Verdict
 	if _, probe := s.breaker.admits(s.clock); probe {
 		v = r.probe()
@@ -89,11 +82,11 @@ func (r *round) try(i int) Verdict {
 	d := &r.decisions[i]
 	if d.Reservation, d.Verdict = r.s.Reserve(r.s.clock, r.l, r.line[i].Request); d.Verdict.Admitted() {
 		d.Reservation.Again, d.Reservation.Tenant = r.line[i].Again, r.line[i].Tenant
-		if b := &r.s.breaker; d.Reservation.Probe && d.Reservation.Again && b.mixed != 0 {
-			b.probeAt -= probeTimeout - repeatsApart
+		if d.Reservation.Probe && d.Reservation.Again {
+			r.s.breaker.repeats()
 		}
 		r.slots--
-		r.s.arrived(r.line[i].ID)
+		r.s.passed.remove(r.line[i].ID)
 	}
 	return d.Verdict
 }
@@ -140,10 +133,10 @@ func (r *round) drawn() int {
 	// Whose calls alone fail does not probe while others can.
 	b := &r.s.breaker
 	blamed := int64(0)
-	if r.s.oneTenant() {
+	if b.blame.oneTenant(r.s.clock) {
 		for i, c := range r.line {
-			if !r.decisions[i].Admitted() && c.Again == again && c.Tenant != b.blamed {
-				blamed = b.blamed
+			if !r.decisions[i].Admitted() && c.Again == again && c.Tenant != b.blame.tenant {
+				blamed = b.blame.tenant
 			}
 		}
 	}
@@ -160,7 +153,7 @@ func (r *round) drawn() int {
 			tenants = append(tenants, c.Tenant)
 		}
 	}
-	if b.mixed == 0 && b.openings%2 == 1 && b.again == 0 && !b.doubted() {
+	if b.mixed == 0 && b.openings%2 == 1 && b.recent.again == 0 && !b.doubted() {
 		return cheapest
 	}
 	tenant := tenants[scattered(uint64(r.s.seq), uint64(b.openings))%uint64(len(tenants))]
@@ -186,13 +179,6 @@ func scattered(seed, n uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
-}
-
-// fresh notes that a job waits which has not failed yet, while the breaker is not closed.
-func (s *State) fresh(line []Candidate) {
-	if b := &s.breaker; b.state != Closed && slices.ContainsFunc(line, func(c Candidate) bool { return !c.Again }) {
-		b.freshAt = s.clock
-	}
 }
 
 // overdue has those go first that waited for too long; while one does not fit, nobody else goes.
@@ -257,7 +243,7 @@ func (r *round) backfill() Verdict {
 	}
 	for i := range max(last, 0) {
 		if !r.decisions[i].Admitted() {
-			r.s.passOver(r.line[i].ID)
+			r.s.passed.add(r.s.clock, r.line[i].ID)
 		}
 	}
 	if stop.Admitted() && blocked >= 0 && r.slots > 0 {
@@ -271,8 +257,8 @@ func (r *round) backfill() Verdict {
 // those that are at fault themselves do not come all at once.
 func (r *round) order() []int {
 	b := &r.s.breaker
-	scatter := b.mixed != 0 && r.s.clock-b.closedAt < breakerMemory
-	if !scatter && !r.s.suspected() {
+	scatter := b.scatters(r.s.clock)
+	if !scatter && !b.suspected(&r.s.timeline) {
 		return nil
 	}
 	order := make([]int, len(r.line))
@@ -299,39 +285,4 @@ func indexOf(line []Candidate, id int64) int {
 		}
 	}
 	return -1
-}
-
-// seen notes which of those passed over still wait.
-func (s *State) seen(line []Candidate) {
-	kept := s.passed[:0]
-	for _, p := range s.passed {
-		if indexOf(line, p.id) >= 0 {
-			p.seen = s.clock
-		}
-		if s.clock-p.seen < forgotten {
-			kept = append(kept, p)
-		}
-	}
-	s.passed = kept
-}
-
-// passOver notes that others went ahead of a candidate.
-func (s *State) passOver(id int64) {
-	for _, p := range s.passed {
-		if p.id == id {
-			return
-		}
-	}
-	if len(s.passed) < maxPassed {
-		s.passed = append(s.passed, passed{id: id, since: s.clock, seen: s.clock})
-	}
-}
-
-func (s *State) arrived(id int64) {
-	for i, p := range s.passed {
-		if p.id == id {
-			s.passed = append(s.passed[:i], s.passed[i+1:]...)
-			return
-		}
-	}
 }

@@ -235,6 +235,11 @@ type Limits struct {
 	DefaultMaxOutputTokens int64 // that requests name which set none; 0: they name none, and 4,096 are assumed until it is learned what is counted
 }
 
+// perMinute are the limits of each dimension.
+func (l Limits) perMinute() Amount {
+	return Amount{l.TokensPerMinute, l.RequestsPerMinute, l.OutputTokensPerMinute}
+}
+
 // Request is what a call is expected to need.
 type Request struct {
 	PromptTokens    int64 // an estimate: bytes/4 of the prompt with its template
@@ -258,6 +263,18 @@ const (
 
 // Amount is a quantity in each dimension.
 type Amount [dimensions]int64
+
+func (a *Amount) add(b Amount) {
+	for d := range a {
+		a[d] += b[d]
+	}
+}
+
+func (a *Amount) sub(b Amount) {
+	for d := range a {
+		a[d] -= b[d]
+	}
+}
 
 // Reservation is what was set aside for one call. It travels with the delivery and comes back with
 // each [State.Feedback] about the call.

@@ -242,3 +242,10 @@ func (e *estimate) guessed(now int64, early bool) bool {
 	e.guessAt = now
 	return true
 }
+
+// lowerGuess tries the guess before again, after some time without a refusal on tokens.
+func (e *estimate) lowerGuess(now, throttledAt int64) {
+	if e.guess > promptAlone && now-max(e.guessAt, throttledAt) >= guessKept {
+		e.guess, e.guessAt = e.guess-1, now
+	}
+}

@@ -56,15 +56,10 @@ const (
 	aloneAfter = 5 * second
 )
 
-// shortWindows reports whether calls keep to windows that refusals have told of. Each holds a call
-// at least.
-func (s *State) shortWindows() bool {
-	return s.short.length > 0 && s.clock < s.burstCutUntil && s.meters[Requests].limit*s.short.length >= minute
-}
-
-// others reports whether others are known to call.
-func (s *State) others() bool {
-	return s.othersWithin(second) > 0
+// keepsShort reports whether calls keep to short windows of which refusals or headers have told.
+// Each of these holds a call at least.
+func (p *pacing) keepsShort(c *capacity) bool {
+	return p.short.length > 0 && c.clock < p.burstCutUntil && c.meters[Requests].limit*p.short.length >= minute
 }
 
 // begun is when the window began into which a call made now comes.
@@ -76,24 +71,24 @@ func (w *shortWindow) begun(now int64) int64 {
 	return max(now-since, 0)
 }
 
-// inShortWindow is when the next call may go.
-func (s *State) inShortWindow() int64 {
-	w := &s.short
-	from := w.begun(s.clock)
+// nextInShort is when the next call may go that keeps to short windows.
+func (p *pacing) nextInShort(c *capacity) int64 {
+	w := &p.short
+	from := w.begun(c.clock)
 	used, _, before := w.usedIn(from)
 	used += before
-	holds := s.meters[Requests].limit * w.length / minute
+	holds := c.meters[Requests].limit * w.length / minute
 	most := holds
-	if needed := s.requestsNeeded(); needed > 0 {
+	if needed := p.requestsNeeded(c); needed > 0 {
 		most = min(most, max(int64(math.Ceil(needed*float64(w.length)/second)), 1))
 	}
-	if w.told(s.clock) {
-		w.alone = w.met == 0 && s.estimate.othersIn >= aloneAfter && !s.others()
-		return w.atRisk(s.clock, from, used, most, holds, s.underWay() >= w.peak)
+	if w.told(c.clock) {
+		w.alone = w.met == 0 && c.estimate.othersIn >= aloneAfter && !c.othersCall()
+		return w.atRisk(c.clock, from, used, most, holds, c.window.underWay() >= w.peak)
 	}
 	early := w.cut > 0 || w.met > 0 && w.length == second // ten seconds are long to wait for nobody
-	if used < max(most-w.cut, 1) && (!early || s.clock-from < w.length/shortEarly) {
-		return s.clock
+	if used < max(most-w.cut, 1) && (!early || c.clock-from < w.length/shortEarly) {
+		return c.clock
 	}
 	return from + w.length
 }
@@ -171,14 +166,6 @@ func (w *shortWindow) usedIn(from int64) (used, ahead, before int64) {
 		return 0, 0, w.ahead
 	}
 	return 0, 0, 0
-}
-
-// underWay is how many calls of the last minute are not over.
-func (s *State) underWay() (n int64) {
-	for i := range s.slices {
-		n += s.slices[i].open
-	}
-	return n
 }
 
 // count notes that calls are made.
@@ -264,4 +251,12 @@ func (w *shortWindow) grow(now int64) {
 			w.met--
 		}
 	}
+}
+
+func (w *shortWindow) plausible(seq, ahead int64) bool {
+	return max(w.at, w.cutAt, w.from, w.seenAt, w.wasAt) <= ahead &&
+		w.length <= 10*second && w.wide <= w.length && w.met <= shortMost && w.lag <= maxTime &&
+		max(w.seenSeq, w.wasSeq) <= seq &&
+		max(w.cut, w.used, w.ahead, w.before, w.peak, w.others, w.over) <= maxAmount &&
+		max(w.seenLeft, w.seenMost, w.wasLeft) <= maxAmount
 }
