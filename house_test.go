@@ -45,7 +45,6 @@ var (
 		"internal/bus":       5,
 		"internal/db/driver": 18,
 		"internal/jobs":      65,
-		"internal/quota":     210,
 	}}
 )
 

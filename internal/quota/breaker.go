@@ -34,8 +34,9 @@ const (
 	// once.
 	breakerNew = 10 * second
 	// mixedLead takes the place of breakerLead while an outage is new in which some calls went well.
-	mixedLead  = 20
-	closedWell = 10 * second // so long the probes that closed the breaker count as calls that went well
+	mixedLead = 20
+	// closedWell is for how long the probes that closed the breaker count as calls that went well.
+	closedWell = 10 * second
 	// firstChance is for how long only jobs that have not failed yet may probe, while any of them
 	// wait.
 	firstChance = 2 * second
@@ -94,9 +95,11 @@ type breaker struct {
 	// mixed is when a call went well since the outage began. It is when the outage began if only
 	// jobs that had failed before brought it about. The same holds for calls that failed after others
 	// which began later had gone well. 0: none of these.
-	mixed   int64
-	okAt    int64 // when the latest of the calls that went well began
-	freshAt int64 // when a job that has not failed yet was last seen to wait, since the breaker opened; 0: none was
+	mixed int64
+	okAt  int64 // when the latest of the calls that went well began
+	// freshAt is when a job that has not failed yet was last seen to wait, since the breaker
+	// opened. 0: none was.
+	freshAt int64
 }
 
 // admits says whether a call may go, and whether it is a probe.
@@ -168,9 +171,9 @@ func (b *breaker) healthy(t *timeline, r Reservation) {
 	}
 }
 
-// endsPause takes in that a call went well which began before the breaker opened. Calls may have gone
-// well and others failed just before that. Then the jobs are at fault: the pause is over, and the
-// call counts as a probe. It reports whether it does.
+// endsPause takes in that a call went well which began before the breaker opened. Calls may have
+// gone well and others failed just before that. Then the jobs are at fault: the pause is over,
+// and the call counts as a probe. It reports whether it does.
 func (b *breaker) endsPause(t *timeline, r Reservation) bool {
 	if b.state == Closed || r.Probe || b.denied != 0 || b.mixed == 0 || t.clock-b.since >= breakerNew || r.At < max(b.closedAt, b.since) || r.Seq > t.seq {
 		return false
@@ -241,7 +244,8 @@ func (b *breaker) failsClosed(t *timeline, r Reservation, rnd Random) {
 	switch late := t.clock-r.At > outcomeSeconds*second; {
 	case late: // as timeouts are; calls may be too rare for the window to hold ten
 		opens = b.outcomes.mostFailed() || b.failures >= breakerCalls
-	case r.Seq > t.seq || !b.recent.fail(r): // of before this state began anew; or too many others have begun since
+	case r.Seq > t.seq || !b.recent.fail(r):
+		// It is of before this state began anew, or too many others have begun since.
 		opens = b.outcomes.mostFailed() && t.clock/second-b.outcomes[0].no >= outcomeSeconds/2 || b.failures >= latestCalls
 	default:
 		most, _ := b.recent.leads()
@@ -252,7 +256,8 @@ func (b *breaker) failsClosed(t *timeline, r Reservation, rnd Random) {
 	}
 	if t.clock-b.closedAt > breakerMemory || b.openings == 0 {
 		b.openings, b.since, b.mixed = 0, t.clock, 0
-		if r.Again && b.recent.jobs() < jobsToBlame || b.okAt > r.At { // others that began later went well
+		laterWentWell := b.okAt > r.At
+		if r.Again && b.recent.jobs() < jobsToBlame || laterWentWell {
 			b.mixed = t.clock
 		}
 	}
@@ -281,8 +286,9 @@ func (b *breaker) failsProbe(t *timeline, r Reservation, rnd Random) {
 	b.open(t, rnd)
 }
 
-// blames notes whose call failed. What one tenant's calls told may have been its own fault, as long
-// as the others' went well. That ends to count once another's fail too: ten more have to fail.
+// blames notes whose call failed. What one tenant's calls told may have been its own fault, as
+// long as the others' went well. That ends to count once another's fail too: ten more have to
+// fail.
 func (b *breaker) blames(now int64, r Reservation) {
 	if r.Tenant == 0 {
 		return
@@ -294,8 +300,9 @@ func (b *breaker) blames(now int64, r Reservation) {
 	b.blame.failed(now, r)
 }
 
-// turnedAway takes in that a call was denied. What is certain to hold for any call opens the breaker
-// at once. What is not does so when it happens time after time and nothing goes well in between.
+// turnedAway takes in that a call was denied. What is certain to hold for any call opens the
+// breaker at once. What is not does so when it happens time after time and nothing goes well in
+// between.
 func (b *breaker) turnedAway(t *timeline, r Reservation, o Outcome, rnd Random) {
 	switch {
 	case b.state == Open, b.state == Closed && r.At < b.closedAt,
@@ -388,8 +395,8 @@ func (b *breaker) lead(now int64) int {
 	return breakerLead
 }
 
-// suspected reports whether the failures outnumber the others up to the latest call of all. Then the
-// deployment may have broken.
+// suspected reports whether the failures outnumber the others up to the latest call of all. Then
+// the deployment may have broken.
 func (b *breaker) suspected(t *timeline) bool {
 	since := t.seq - b.recent.newest
 	if b.recent.failed == 0 || since >= latestCalls || b.blame.oneTenant(t.clock) {
@@ -405,16 +412,16 @@ func (b *breaker) wentWell(now int64) bool {
 	return b.closedAt != 0 && now-b.closedAt < closedWell || b.outcomes.anyWentWell(now)
 }
 
-// unwell reports whether as many calls failed lately as can open the breaker, though others went well
-// between them. Where too many calls begin until a failure is heard of, the window tells, and a sixth
-// must have failed. An outage may not be over as soon as the breaker closes.
+// unwell reports whether as many calls failed lately as can open the breaker, though others went
+// well between them. Where too many calls begin until a failure is heard of, the window tells,
+// and a sixth must have failed. An outage may not be over as soon as the breaker closes.
 func (b *breaker) unwell(t *timeline) bool {
 	return b.closedAt > 0 && t.clock-b.closedAt < breakerMemory ||
 		b.recent.failures(t.seq) >= breakerCalls || b.outcomes.unwell(t.clock)
 }
 
-// scatters reports whether jobs go in no order. That is shortly after an outage in which some calls
-// went well and others failed. Jobs at fault then do not come all at once.
+// scatters reports whether jobs go in no order. That is shortly after an outage in which some
+// calls went well and others failed. Jobs at fault then do not come all at once.
 func (b *breaker) scatters(now int64) bool { return b.mixed != 0 && now-b.closedAt < breakerMemory }
 
 // doubted reports whether the jobs may be at fault and not the deployment. Then one answer says
@@ -423,9 +430,9 @@ func (b *breaker) doubted() bool {
 	return b.denied == 0 && b.doubts == 0 && b.until-b.since < breakerNew && b.openings <= breakerDoubts
 }
 
-// chances is how many probes may fail, or not be heard of, while the jobs may be at fault. Each that
-// goes well makes room for more. So many calls are soon under way where only some jobs fail, and few
-// are where all do.
+// chances is how many probes may fail, or not be heard of, while the jobs may be at fault. Each
+// that goes well makes room for more. So many calls are soon under way where only some jobs fail,
+// and few are where all do.
 func (b *breaker) chances() int64 { return probesAtOnce + probesMore*b.passed }
 
 // waitsForProbes reports whether enough probes are under way.
@@ -451,9 +458,9 @@ func (b *breaker) plausible(seq, ahead int64) bool {
 		b.doubts < doubtsToOpen && (b.denied == 0 || b.state != Closed)
 }
 
-// Blames reports whether a call that was denied, and may have been at fault itself, is taken to be.
-// It is not while calls are kept away, nor if it began before they last were. What failed then may
-// have turned it away as it would any other.
+// Blames reports whether a call that was denied, and may have been at fault itself, is taken to
+// be. It is not while calls are kept away, nor if it began before they last were. What failed
+// then may have turned it away as it would any other.
 func (s *State) Blames(r Reservation) bool {
 	return s.breaker.state == Closed && r.At >= s.breaker.closedAt
 }

@@ -5,9 +5,9 @@ import (
 	"errors"
 )
 
-// The first byte of a stored state is its version. A state of another version is read as a fresh one
-// would be: what it knew is learned again within a minute. Versions before lack the last scalars; a state where these are 0
-// is stored as such, so that processes that know no other can read it.
+// The first byte of a stored state is its version. A state of an unknown version is read as a
+// fresh one: what it knew is learned again within a minute. Older versions lack the last scalars.
+// A state where these are 0 is stored as such, so that older processes can read it.
 const (
 	oldestVersion = 3
 	stateVersion  = 9
@@ -28,8 +28,9 @@ var scalarsOf = [...]int{80, 82, 86, 90, 108, 119, scalars}
 // ErrCorruptState is returned for bytes that are not a state.
 var ErrCorruptState = errors.New("quota: not a stored state, or one of another version")
 
-// MarshalBinary encodes the state: about 200 bytes for a quiet deployment, 2 KB for one with calls in
-// every quarter of a second, 1 KB more where others go ahead of as many as may be, and 1 KB more of samples.
+// MarshalBinary encodes the state. A quiet deployment takes about 200 bytes, one with calls in
+// every quarter of a second 2 KB. Candidates that others went ahead of take up to 1 KB more, and
+// samples 1 KB.
 func (s *State) MarshalBinary() ([]byte, error) { return s.AppendBinary(make([]byte, 0, 512)) }
 
 // AppendBinary appends what MarshalBinary returns.
@@ -97,8 +98,8 @@ func (s *State) version() byte {
 	return oldestVersion
 }
 
-// UnmarshalBinary replaces the state by a stored one. After an error the state is a fresh one, which
-// works: the caller may report the error and go on.
+// UnmarshalBinary replaces the state by a stored one. After an error the state is a fresh one,
+// which works. The caller may report the error and go on.
 func (s *State) UnmarshalBinary(data []byte) error {
 	slices, seconds, passedOver := s.window.slices[:0], s.breaker.outcomes[:0], s.passed[:0]
 	e := &s.estimate

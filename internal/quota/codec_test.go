@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestEveryFieldIsStored compares what is encoded with what a State has, so that a new field cannot
-// be forgotten: each number is either among the scalars once, or derived.
+// TestEveryFieldIsStored compares what is encoded with what a State has, so that a new field
+// cannot be forgotten. Each number is either among the scalars once, or derived.
 func TestEveryFieldIsStored(t *testing.T) {
 	var s State
 	stored := map[uintptr]int{}

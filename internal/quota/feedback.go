@@ -2,10 +2,11 @@ package quota
 
 import "time"
 
-const oversizeAfter = time.Hour // what Azure answers (86,400 s) to one request larger than the deployment
+// oversizeAfter tells refusals of one request larger than the deployment. Azure answers 86,400 s.
+const oversizeAfter = time.Hour
 
-// Feedback takes in what a call told. It is called at most once with HeadersArrived and once with how
-// the call ended; feedback about a call that a lost process made never comes, and need not.
+// Feedback takes in what a call told. It is called at most once with HeadersArrived and once with
+// how the call ended. Feedback about a call that a lost process made never comes, and need not.
 func (s *State) Feedback(now int64, l Limits, r Reservation, o Outcome, rnd Random) {
 	if r.Seq <= 0 {
 		return
@@ -52,8 +53,8 @@ func (s *State) Feedback(now int64, l Limits, r Reservation, o Outcome, rnd Rand
 	}
 }
 
-// settle corrects a reservation where the provider does. Azure's standard deployments and OpenAI do
-// not: giving back there what was not used raised refusals from 4 % to 19 % of the calls.
+// settle corrects a reservation where the provider does. Azure's standard deployments and OpenAI
+// do not. Giving back there what was not used raised refusals from 4 % to 19 % of the calls.
 func (s *State) settle(l Limits, r Reservation, u Usage) {
 	if u == (Usage{}) {
 		return
@@ -84,8 +85,8 @@ func (s *State) settle(l Limits, r Reservation, u Usage) {
 
 func bounded(tokens int64) int64 { return min(max(tokens, 0), maxAmount/8) }
 
-// throttled handles a refusal. All processes pause, and the limit is taken for lower than it was. The
-// call was not charged, unless this is a provider that counts refused calls.
+// throttled handles a refusal. All processes pause, and the limit is taken for lower than it was.
+// The call was not charged, unless this is a provider that counts refused calls.
 func (s *State) throttled(l Limits, r Reservation, o Outcome, rnd Random) {
 	s.counts.Throttled++
 	s.breaker.inconclusive(&s.timeline, r)

@@ -1,9 +1,9 @@
 package quota
 
-// sliced reports whether a limit of requests in headers is what Azure admits in 1 or 10 seconds, and
-// not in a minute. Its headers have been seen to tell of both. Where no limit is configured nobody
-// knows which. Then refusals tell of too many requests sooner than it is found out that a limit is a
-// sixtieth of the real one.
+// sliced reports whether a limit of requests in headers is what Azure admits in 1 or 10 seconds,
+// and not in a minute. Its headers have been seen to tell of both. Where no limit is configured
+// nobody knows which. Then refusals tell of too many requests sooner than it is found out that a
+// limit is a sixtieth of the real one.
 func (l Limits) sliced(limit int64) bool {
 	return l.Accounting == AccountAzureOpenAI && limit > 0 && (l.RequestsPerMinute == 0 || limit <= l.RequestsPerMinute/5)
 }

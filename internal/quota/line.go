@@ -15,9 +15,10 @@ const Backfill = 64
 type Candidate struct {
 	ID      int64
 	Request Request
-	// Tenant is whose job it is. Those who try whether a deployment works again are drawn from different tenants.
+	// Tenant is whose job it is. Probes are drawn from different tenants.
 	Tenant int64
-	// Again: a call of the job has failed before. That it fails again says little about the deployment.
+	// Again: a call of the job has failed before. That it fails again says little about the
+	// deployment.
 	Again bool
 }
 
@@ -27,15 +28,20 @@ type Decision struct {
 	Verdict     Verdict
 }
 
-// Admitted reports whether the candidate goes now. One that does not, and has no reason in its verdict
-// either, was not asked about: there were not enough slots.
+// Admitted reports whether the candidate goes now. If it does not, and its verdict has no reason,
+// nobody asked about it: there were not enough slots.
 func (d Decision) Admitted() bool { return d.Reservation.Seq != 0 }
 
-// Admit decides for the candidates in their order, at most slots of which may go, and answers for each.
-// What one that does not fit needs is set aside for when it will be there (EASY backfilling: Lifka, "The ANL/IBM SP
-// scheduling system", 1995). Of the next [Backfill], those go that do not delay it. For one that is larger than the whole
-// limit nothing is set aside. Nobody is passed over for more than 45 seconds: then nobody goes ahead of it. When the deployment has been failing, the cheapest candidate is
-// the one that tries whether it works again; when it may have begun to, the cheapest go first.
+// Admit decides for the candidates in their order, at most slots of which may go, and answers for
+// each.
+//
+// What the first that does not fit needs is set aside until it fits (EASY backfilling: Lifka,
+// "The ANL/IBM SP scheduling system", 1995). Of the next [Backfill], those go that do not delay
+// it. For one that is larger than the whole limit nothing is set aside. Once a candidate was
+// passed over for 45 seconds nobody goes ahead of it.
+//
+// When the deployment has been failing, the cheapest candidate probes whether it works again.
+// When it may have begun to fail, the cheapest go first.
 func (s *State) Admit(now int64, l Limits, line []Candidate, slots int) []Decision {
 	s.advance(now, l)
 	r := round{s: s, l: l, line: line, slots: slots, decisions: make([]Decision, len(line))}
@@ -91,9 +97,7 @@ func (r *round) try(i int) Verdict {
 	return d.Verdict
 }
 
-// probe has one candidate try, and nobody else. One that has not failed yet comes first. By turns it is the cheapest and
-// any other, lest jobs that are at fault themselves keep the deployment closed to all; once others went well, any. Where
-// calls are turned away, which costs nothing, it is by turns the one that goes first and any other.
+// probe has as many candidates try as may probe now, and nobody else.
 func (r *round) probe() (v Verdict) {
 	for v.Admitted() && r.slots > 0 && slices.ContainsFunc(r.decisions, func(d Decision) bool { return !d.Admitted() }) {
 		v = r.probeOne()
@@ -101,6 +105,8 @@ func (r *round) probe() (v Verdict) {
 	return v
 }
 
+// probeOne has one candidate try. Where calls are turned away, which costs nothing, it is by
+// turns the one that goes first and any other.
 func (r *round) probeOne() Verdict {
 	chosen := r.drawn()
 	if r.line[chosen].Again && r.s.breaker.freshAt > 0 {
@@ -124,7 +130,9 @@ func (r *round) probeOne() Verdict {
 	return v
 }
 
-// drawn returns the candidate that probes a deployment that fails.
+// drawn returns the candidate that probes a deployment that fails. One that has not failed yet
+// comes first. By turns it is the cheapest and any other: jobs at fault themselves must not keep
+// the deployment closed to all. Once others went well it is any.
 func (r *round) drawn() int {
 	again := true
 	for i, c := range r.line {
@@ -166,14 +174,15 @@ func (r *round) drawn() int {
 	return own[spread(r.s.seq, len(own))]
 }
 
-// spread is one of n places, such that those of numbers which follow each other are far from each other: jobs at fault may have been
-// submitted one after the other.
+// spread is one of n places. Those of successive numbers are far from each other, for jobs at
+// fault may have been submitted one after the other.
 func spread(number int64, n int) int {
 	_, fraction := math.Modf(float64(number%(1<<20)) * (math.Sqrt(5) - 1) / 2)
 	return int(fraction * float64(n))
 }
 
-// scattered is a number that looks as if it were drawn (the finalizer of SplitMix64: Steele, Lea and Flood, 2014).
+// scattered is a number that looks random (the finalizer of SplitMix64: Steele, Lea and Flood,
+// 2014).
 func scattered(seed, n uint64) uint64 {
 	x := seed*0x9e3779b97f4a7c15 + n*0xd1342543de82ef95 + 0x2545f4914f6cdd1d
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -181,7 +190,7 @@ func scattered(seed, n uint64) uint64 {
 	return x ^ x>>31
 }
 
-// overdue has those go first that waited for too long; while one does not fit, nobody else goes.
+// overdue has those go first that waited for too long. While one does not fit, nobody else goes.
 func (r *round) overdue() Verdict {
 	var line [maxPassed]int
 	due := line[:0]
@@ -201,11 +210,12 @@ func (r *round) overdue() Verdict {
 	return Verdict{}
 }
 
-// backfill goes through the line until the slots are taken, nothing at all may go, or enough were
-// tried behind the first that does not fit.
+// backfill goes through the line until the slots are taken or nothing at all may go. It also ends
+// when enough were tried behind the first that does not fit.
 func (r *round) backfill() Verdict {
 	var stop Verdict
-	blocked, last, tried := -1, -1, 0 // the first that does not fit, the last that does, how many were tried since blocked
+	// The first that does not fit, the last that does, and how many were tried since blocked.
+	blocked, last, tried := -1, -1, 0
 	order := r.order()
 	for i := range r.line {
 		if order != nil {
@@ -252,9 +262,9 @@ func (r *round) backfill() Verdict {
 	return stop
 }
 
-// order is nil, for the line's; or while the deployment may have broken, the cheapest first: if it has, finding out
-// costs little. Shortly after an outage in which some calls went well and others failed, jobs go in no order, so that
-// those that are at fault themselves do not come all at once.
+// order is nil for the line's own order. While the deployment may have broken, the cheapest go
+// first: if it has, finding out costs little. Shortly after an outage jobs may go in no order
+// ([breaker.scatters]).
 func (r *round) order() []int {
 	b := &r.s.breaker
 	scatter := b.scatters(r.s.clock)

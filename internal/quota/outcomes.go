@@ -62,8 +62,8 @@ func (w outcomeWindow) unwell(now int64) bool {
 	return failed >= breakerCalls && failed*latestCalls >= all*breakerCalls
 }
 
-// rewind moves the window back to now, from a time so many milliseconds later. Seconds stay in order
-// and apart, and the last is not in the future.
+// rewind moves the window back to now, from a time so many milliseconds later. Seconds stay in
+// order and apart, and the last is not in the future.
 func (w outcomeWindow) rewind(by, now int64) {
 	if len(w) == 0 {
 		return

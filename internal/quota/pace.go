@@ -32,7 +32,9 @@ type pacing struct {
 	requests      requestPace
 	burstCutUntil int64 // until when requests go one by one
 	short         shortWindow
-	bySlice       bool // the provider documents that it counts requests by the second or by ten; configured, not stored
+	// bySlice: the provider documents that it counts requests by the second or by ten. That follows
+	// from the configuration and is not stored.
+	bySlice bool
 }
 
 // tokenPace is how fast tokens may be used.

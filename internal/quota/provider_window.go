@@ -7,8 +7,8 @@ const (
 	slideLeast = 3 * second
 	// rollsWithin is by how much the reset of a window that rolls may differ.
 	rollsWithin = second / 2
-	// rollsAfter is a time: a window that rolls shows when what that much of a minute's quota is
-	// worth was used or forgotten, and the reset did not change.
+	// rollsAfter is an amount, told as the time in which a minute's quota admits it. When so much
+	// was used or forgotten, and the reset did not change, the window rolls.
 	rollsAfter = second * 6 / 5
 	// fixedReset tells a fixed window: a rolling one is always said to be renewed in a minute.
 	fixedReset = 50 * second
@@ -31,13 +31,13 @@ type providerWindow struct {
 	left int64 // what that call's headers said is left
 }
 
-// learn compares the reset that a call's headers name with that of an earlier call. The time from
-// when a call is made until it is heard of varies; that is why times when calls were made are
-// compared.
+// learn compares the reset that a call's headers name with that of an earlier call. Resets count
+// from when calls were made, for when they are heard of varies more.
 func (w *providerWindow) learn(r Reservation, reset, remaining, perMinute int64) {
 	at, before := r.At+reset, w.was-w.from
 	switch since := r.At - w.from; {
-	case w.from == 0 || since >= minute || r.At >= w.was-slideLeast: // there is nothing to compare it with
+	case w.from == 0 || since >= minute || r.At >= w.was-slideLeast:
+		// There is nothing to compare it with.
 	case since < slideAfter:
 		return
 	case at-w.was >= max(slideLeast, since/2):

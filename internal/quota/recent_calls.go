@@ -7,8 +7,8 @@ const (
 	latestCalls  = 60
 )
 
-// recentCalls is how the latestCalls went, in the order in which they began. Each has a bit, and the
-// newest has the lowest.
+// recentCalls is how the latestCalls went, in the order in which they began. Each has a bit, the
+// newest the lowest.
 type recentCalls struct {
 	newest int64 // Seq of the last of them
 	failed int64 // those that have failed
@@ -72,8 +72,8 @@ func (c *recentCalls) underWay() int {
 // probesFailed is how many probes have failed, while the breaker is half-open.
 func (c *recentCalls) probesFailed() int64 { return int64(bits.OnesCount64(uint64(c.failed))) }
 
-// leads returns by how many the failures outnumber the others in the latest row of calls, and by
-// how many at most in any row of at least breakerCalls.
+// leads returns by how many failures outnumber the others in rows of calls. last is of the latest
+// row, most the highest number in any row of at least breakerCalls.
 //
 // Calls not heard of yet are among the others. So it does not matter how many went well before, or
 // still do that began before. Nor does it matter that failures are heard of sooner than successes.

@@ -20,8 +20,9 @@ func (s *State) Reserve(now int64, l Limits, r Request) (Reservation, Verdict) {
 	return s.take(r, cost, need, probe), Verdict{}
 }
 
-// Holds reports whether a call is no larger than what the deployment admits in a minute. One that is larger goes when
-// nothing went for a minute, for estimates can be wrong; where it can go elsewhere it need not try.
+// Holds reports whether a call is no larger than what the deployment admits in a minute. A larger
+// one goes when nothing went for a minute, for estimates can be wrong. Where it can go elsewhere
+// it need not try.
 func (s *State) Holds(now int64, l Limits, r Request) bool {
 	s.advance(now, l)
 	cost, _ := s.cost(l, l.fill(r))
@@ -33,8 +34,8 @@ func (s *State) Holds(now int64, l Limits, r Request) bool {
 	return true
 }
 
-// Stopped reports whether nothing goes, for who knows how long: an operator has paused the deployment, it fails, or it
-// turns calls away.
+// Stopped reports whether nothing goes for an unknown time. An operator has paused the
+// deployment, it fails, or it turns calls away.
 func (s *State) Stopped() bool {
 	return s.operator || s.breaker.state == Open || s.Denied() != NotDenied
 }
@@ -86,8 +87,8 @@ func (l Limits) fill(r Request) Request {
 	return r
 }
 
-// cost is what the provider is expected to charge for a call at admission; need adds a margin for what
-// the estimate may be wrong by.
+// cost is what the provider is expected to charge for a call at admission. need adds a margin for
+// what the estimate may be wrong by.
 func (c *capacity) cost(l Limits, r Request) (cost, need Amount) {
 	cost[Requests] = 1
 	prompt, output := c.estimate.prompt(r), c.estimate.countedOutput(r)
@@ -102,7 +103,8 @@ func (c *capacity) cost(l Limits, r Request) (cost, need Amount) {
 		cost[Tokens] = prompt
 		cost[OutputTokens] = c.estimate.output(r.MaxOutputTokens)
 	case AccountAzurePTU:
-		// It is corrected at completion, so what the answer will take is a better estimate than any default.
+		// It is corrected at completion, so what the answer will take is a better estimate than
+		// any default.
 		if r.Unnamed {
 			output = min(c.estimate.answer(r), r.MaxOutputTokens)
 		}
@@ -138,8 +140,8 @@ func (s *State) fits(need Amount) Verdict {
 	return v
 }
 
-// delays reports whether a call that goes now takes from what is set aside. It does if it is still in
-// the window when that is needed, or if the pace has not caught up by then.
+// delays reports whether a call that goes now takes from what is set aside. It does if it is
+// still in the window when that is needed, or if the pace has not caught up by then.
 func (s *State) delays(l Limits, r Request, h hold) bool {
 	cost, _ := s.cost(l, l.fill(r))
 	left := s.window.sum
@@ -162,8 +164,8 @@ func (s *State) delays(l Limits, r Request, h hold) bool {
 	return false
 }
 
-// giveBack undoes a reservation. What the running totals count stays. A header is then read as if the
-// call had been charged, until the next one says better.
+// giveBack undoes a reservation. What the running totals count stays. A header is then read as if
+// the call had been charged, until the next one says better.
 func (s *State) giveBack(r Reservation) {
 	back := Amount{}
 	back.sub(r.Amount)

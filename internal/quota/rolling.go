@@ -39,22 +39,21 @@ func (c *capacity) headerHolds(d Dimension) bool {
 // what is left.
 func (c *capacity) leftSince() int64 { return c.window.left - c.leftMark }
 
-// rises reports whether calls leave the window of a provider that rolls, so that what is left
-// after one says nothing of what it was charged.
+// rises reports whether calls are leaving a window that rolls. What is left after a call then
+// says nothing of what it was charged.
 func (c *capacity) rises() bool {
 	first := c.window.slices
 	return c.provider.kind == windowRolls && len(first) > 0 && first[0].leaves() <= c.clock+runPatience
 }
 
-// leaps reports whether so many calls have left the window since headers were heard of that they
-// came as a burst.
+// leaps reports whether a burst of calls has left the window since headers were heard of.
 func (c *capacity) leaps() bool {
 	return c.provider.kind == windowRolls && c.headerHolds(Tokens) && c.leftSince() > c.meters[Tokens].limit/leapPart
 }
 
-// mayTry reports whether a call may find out how far what others have used is forgotten by now. It
-// may where others seem to have stopped, or where nothing is known of that. There may be less room,
-// so it is one call.
+// mayTry reports whether a call may find out how far what others have used is forgotten by now.
+// It may where others seem to have stopped, or where nothing is known of that. There may be less
+// room, so it is one call.
 func (c *capacity) mayTry(d Dimension, need int64) bool {
 	m, u := &c.meters[d], &c.unseen
 	since := c.clock - m.markAt

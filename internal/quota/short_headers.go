@@ -6,12 +6,13 @@ package quota
 // beginning is known to lie within wide milliseconds before at, and each comparison may make that
 // less.
 
-// readRequests takes in what the headers of a call say is left of the requests. It reports whether that
-// is of a second.
+// readRequests takes in what the headers of a call say is left of the requests. It reports
+// whether that is of a second.
 func (p *pacing) readRequests(c *capacity, r Reservation, o Outcome) bool {
 	w, holds := &p.short, c.meters[Requests].cap/60
 	left, limit, reset := o.Headers.Remaining[Requests], o.Headers.Limit[Requests], o.Headers.Reset[Requests].Milliseconds()
-	if !p.bySlice || holds < 1 || left < 0 || left == 0 && (limit <= 0 || w.seenAt == 0) { // 0 may be what is not said
+	notSaid := left < 0 || left == 0 && (limit <= 0 || w.seenAt == 0)
+	if !p.bySlice || holds < 1 || notSaid {
 		return false
 	}
 	switch {
@@ -102,8 +103,8 @@ func (w *shortWindow) meets(holds int64) {
 	}
 }
 
-// latest returns how many calls others made before the latest of ours that were made together, and
-// in how many milliseconds: since those before them, or since their window began.
+// latest returns how many calls others made before the latest of ours that were made together,
+// and in how many milliseconds. That time begins with ours before them, or with their window.
 func (w *shortWindow) latest(holds int64) (others, over int64) {
 	ours := w.seenSeq - w.wasSeq
 	others, since := w.wasLeft, w.wasAt

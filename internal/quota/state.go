@@ -8,8 +8,8 @@ const (
 	maxTime   = 1 << 50 // the year 37648
 )
 
-// State is all that is known of one deployment. The zero value is one of which nothing is known. It
-// is not safe for use from several goroutines.
+// State is all that is known of one deployment. The zero value is one of which nothing is known.
+// It is not safe for use from several goroutines.
 type State struct {
 	capacity
 	learned  learnedLimit

@@ -19,7 +19,8 @@ type Status struct {
 	Denied       Denial  // for which it is not closed, if that is not for failures
 	Kappa        float64 // provider's count of a prompt / our estimate
 	Sigma        float64
-	// UnnamedOutput is what is counted for the output of a call that names no max output, in tokens; 0: they name one.
+	// UnnamedOutput is how many tokens are counted for the output of a call that names no max
+	// output. 0: they name one.
 	UnnamedOutput int64
 	Counts        Counts
 }
@@ -44,7 +45,8 @@ func (s *State) Status(now int64, l Limits) Status {
 // unnamedOutput is what is counted for the output of a call that names no max output.
 func (c *capacity) unnamedOutput(l Limits) int64 {
 	r := l.fill(Request{})
-	if !r.Unnamed || l.Accounting == AccountNone || l.Accounting == AccountAnthropic { // Anthropic's calls always name it
+	// Anthropic's calls always name it.
+	if !r.Unnamed || l.Accounting == AccountNone || l.Accounting == AccountAnthropic {
 		return 0
 	}
 	cost, _ := c.cost(l, r)
@@ -65,8 +67,9 @@ func (s *State) Clone() *State {
 	return &c
 }
 
-// Drain estimates how long it takes until so much waiting work has been started, if nothing changes
-// and nobody else is served: tokens as [State.Estimate] counts them. An operator's pause is not part of it.
+// Drain estimates how long it takes until so much waiting work has been started, if nothing
+// changes and nobody else is served. Tokens are as [State.Estimate] counts them. An operator's
+// pause is not part of it.
 func (s *State) Drain(now int64, l Limits, tokens, requests int64) time.Duration {
 	s.advance(now, l)
 	blocked := max(s.pause.until-s.clock, 0)
@@ -91,14 +94,16 @@ func (s *State) Drain(now int64, l Limits, tokens, requests int64) time.Duration
 	return time.Duration(blocked)*time.Millisecond + time.Duration(min(seconds, 1e8)*float64(time.Second))
 }
 
-// Estimate is what a call is thought to be charged, in tokens of all kinds: the size of a job to Drain.
+// Estimate is what a call is thought to be charged, in tokens of all kinds: the size of a job to
+// Drain.
 func (s *State) Estimate(l Limits, r Request) int64 {
 	cost, _ := s.cost(l, l.fill(r))
 	return cost[Tokens] + cost[OutputTokens]
 }
 
-// Size is what a call is thought to take, in tokens of all kinds: the size of a job to fair share. Where tokens are not
-// charged it is the prompt and all of the max output; 0: nothing is known.
+// Size is what a call is thought to take, in tokens of all kinds: the size of a job to fair
+// share. Where tokens are not charged it is the prompt and all of the max output. 0: nothing is
+// known.
 func (s *State) Size(l Limits, r Request) int64 {
 	r = l.fill(r)
 	cost, _ := s.cost(l, r)
@@ -108,8 +113,8 @@ func (s *State) Size(l Limits, r Request) int64 {
 // Size is what [State.Size] said of the call when this was reserved.
 func (r *Reservation) Size() int64 { return size(r.Amount, r.Request) }
 
-// Portion is how many minutes of what is scarcest a call is thought to take: the size of a job to fair share where a
-// deployment does not take all that wait for it.
+// Portion is how many minutes of what is scarcest a call is thought to take. It is the size of a
+// job to fair share where a deployment does not take all that wait for it.
 func (s *State) Portion(l Limits, r Request) float64 {
 	r = l.fill(r)
 	cost, _ := s.cost(l, r)
@@ -137,8 +142,8 @@ func size(cost Amount, r Request) int64 {
 	return r.PromptTokens + r.MaxOutputTokens
 }
 
-// Bound is what a call will hardly exceed: its prompt as the provider counts, with a margin for how far
-// single ones are off, and all its max output.
+// Bound is what a call will hardly exceed. That is its prompt as the provider counts, with a
+// margin for how far single ones are off, and all its max output.
 func (s *State) Bound(l Limits, r Request) Usage {
 	r = l.fill(r)
 	prompt := s.estimate.prompt(r)

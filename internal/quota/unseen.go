@@ -12,15 +12,15 @@ const (
 	trendLeast = 5
 )
 
-// unseen is what the provider counts and the window does not. Other programs have used it, or calls
-// that were made before κ was known. Where the provider's window slides, two headers tell how fast
-// that becomes less or more.
+// unseen is what the provider counts and the window does not. Other programs have used it, or
+// calls that were made before κ was known. Where the provider's window slides, two headers tell
+// how fast that becomes less or more.
 type unseen struct {
 	tokens int64
 	until  int64 // when the provider begins to count anew
 
 	frees, takes int64 // tokens a minute by which that falls or rises lately
-	trendAt      int64 // when the call was made whose headers others are compared with; 0: there is none
+	trendAt      int64 // when the call was made that others are compared with; 0: there is none
 	trendWas     int64 // tokens then
 }
 
