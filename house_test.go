@@ -35,7 +35,6 @@ var (
 		"client.Client":           110,
 		"internal/bus.Tx":         97,
 		"internal/jobs.Tx":        62,
-		"internal/quota.State":    107,
 		"internal/orchestrate.tx": 46,
 	}}
 	interfaceMethods = ceiling{"methods of the interface", 8, map[string]int{}}
@@ -45,7 +44,6 @@ var (
 		"internal/bus":       5,
 		"internal/db/driver": 18,
 		"internal/jobs":      65,
-		"internal/quota":     210,
 	}}
 )
 

@@ -9,7 +9,8 @@ import (
 
 var smallCall = quota.Request{PromptTokens: 500, MaxOutputTokens: 500}
 
-// TestOneAsksFirst: where nothing is known two calls go, and the others when one of them is heard of, or is not for a while.
+// TestOneAsksFirst: where nothing is known two calls go, and the others when one of them is heard
+// of, or is not for a while.
 func TestOneAsksFirst(t *testing.T) {
 	begin := func() (s *quota.State, first quota.Reservation) {
 		s = new(quota.State)
@@ -43,7 +44,8 @@ func TestOneAsksFirst(t *testing.T) {
 	}
 }
 
-// TestFullWindowIsAskedOf: when the calls of a full window leave it, one goes and not as many as left.
+// TestFullWindowIsAskedOf: when the calls of a full window leave it, one goes and not as many as
+// left.
 func TestFullWindowIsAskedOf(t *testing.T) {
 	s, now := new(quota.State), int64(epoch)
 	large := quota.Request{PromptTokens: 9_000, MaxOutputTokens: 1_000}
@@ -62,8 +64,8 @@ func TestFullWindowIsAskedOf(t *testing.T) {
 	call(t, s, now+400, azureLimits, large)
 }
 
-// TestExplainedRefusal: a refusal whose headers say that too little was left, as another client has used it, keeps the limit. One
-// whose headers say that there is enough lowers it.
+// TestExplainedRefusal: a refusal whose headers say that too little was left, as another client
+// has used it, keeps the limit. One whose headers say that there is enough lowers it.
 func TestExplainedRefusal(t *testing.T) {
 	for _, c := range []struct {
 		remaining int64

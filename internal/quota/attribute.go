@@ -14,10 +14,10 @@ const (
 	resetsDiffer = 20 * second // those of two windows
 )
 
-// run is a number of calls made one after the other, with what their headers said was left. What a call was
-// charged is by how much less was left after it than after the one before it. Calls overtake each other on the
-// way, but what was left says in which order the provider saw them. Others' calls in between add to single
-// differences, and a refill spoils single ones.
+// run is a number of calls made one after the other, with what their headers said was left. The
+// charge of a call is the difference to what was left after the one before it. Calls overtake
+// each other on the way, but what was left tells in which order the provider saw them. Others'
+// calls in between add to single differences, and a refill spoils single ones.
 type run struct {
 	from  int64 // number of the first
 	since int64 // when the first headers came; 0: none have

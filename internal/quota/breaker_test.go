@@ -20,8 +20,8 @@ func begin(t *testing.T, s *quota.State, now int64, n int) (calls []quota.Reserv
 	return calls
 }
 
-// end tells at a time how calls ended, by a letter for each: f failed, + went well, anything else is not told.
-// It returns how many were told when the breaker was open; 0: it is not.
+// end tells at a time how calls ended, by a letter for each: f failed, + went well, anything else
+// is not told. It returns how many were told when the breaker was open; 0: it is not.
 func end(s *quota.State, now int64, calls []quota.Reservation, how string) (told int) {
 	for i, r := range calls {
 		switch how[i%len(how)] {
@@ -37,8 +37,9 @@ func end(s *quota.State, now int64, calls []quota.Reservation, how string) (told
 	return 0
 }
 
-// TestBreakerSeesTheLatestCalls: where most calls begin to fail after hundreds that went well, and while those go
-// well that were under way, it takes some ten failures, whatever the order in which they are heard of.
+// TestBreakerSeesTheLatestCalls: most calls begin to fail after hundreds that went well. Those
+// that were under way still go well. It takes some ten failures, whatever the order in which they
+// are heard of.
 func TestBreakerSeesTheLatestCalls(t *testing.T) {
 	for _, c := range []struct {
 		name, how string
@@ -81,8 +82,8 @@ func TestBreakerSeesTheLatestCalls(t *testing.T) {
 	}
 }
 
-// TestBreakerAtAHighRate: a hundred calls a second fail, each after another time of up to five seconds: among the latest
-// few are heard of yet, and still it opens.
+// TestBreakerAtAHighRate: a hundred calls a second fail, each after another time of up to five
+// seconds. Few of the latest are heard of yet, and still it opens.
 func TestBreakerAtAHighRate(t *testing.T) {
 	s := new(quota.State)
 	end(s, epoch+4000, begin(t, s, epoch, 300), "+")
@@ -106,7 +107,8 @@ func TestBreakerAtAHighRate(t *testing.T) {
 	t.Error("it never opened")
 }
 
-// TestBreakerForgets: calls that began long ago, or before the breaker closed, tell nothing of now.
+// TestBreakerForgets: calls that began long ago, or before the breaker closed, tell nothing of
+// now.
 func TestBreakerForgets(t *testing.T) {
 	var s quota.State
 	end(&s, epoch, begin(t, &s, epoch-4000, 300), "+")
@@ -134,8 +136,8 @@ func TestBreakerForgets(t *testing.T) {
 	}
 }
 
-// TestCheapestGoesAfterFailures: while it may be that the deployment has broken, the cheapest candidate is next; it
-// is in order again when calls have begun since that have not failed.
+// TestCheapestGoesAfterFailures: while the deployment may have broken, the cheapest candidate is
+// next. Candidates go in order again when calls have begun since that have not failed.
 func TestCheapestGoesAfterFailures(t *testing.T) {
 	s := new(quota.State)
 	limits := quota.Limits{Accounting: quota.AccountAzureOpenAI, RequestsPerMinute: 60_000}
@@ -165,8 +167,8 @@ func TestCheapestGoesAfterFailures(t *testing.T) {
 	}
 }
 
-// TestSlowProbes: where an answer takes longer than the time after which a probe is given up, what went well late closes the
-// breaker all the same, and what is of before it opened does not.
+// TestSlowProbes: an answer may take longer than the time after which a probe is given up. What
+// went well late closes the breaker all the same. What is of before it opened does not.
 func TestSlowProbes(t *testing.T) {
 	var s quota.State
 	before := begin(t, &s, epoch, 40)
@@ -191,7 +193,8 @@ func TestSlowProbes(t *testing.T) {
 	}
 }
 
-// TestSlowProbesCountOnce: a probe whose headers came soon and whose end came after it was given up is one that went well.
+// TestSlowProbesCountOnce: a probe whose headers came soon and whose end came after it was given
+// up is one that went well.
 func TestSlowProbesCountOnce(t *testing.T) {
 	var s quota.State
 	if end(&s, epoch+1000, begin(t, &s, epoch, 20), "f") != 10 {
@@ -210,8 +213,9 @@ func TestSlowProbesCountOnce(t *testing.T) {
 	}
 }
 
-// TestUnwell: a call says so when it is made while many fail though the breaker is closed, and for a minute after it closed;
-// the failures of a few jobs alone do not make it so.
+// TestUnwell: a call says so when it is made while many fail though the breaker is closed. It
+// also does for a minute after the breaker closed. The failures of a few jobs alone do not make
+// it so.
 func TestUnwell(t *testing.T) {
 	unwell := func(s *quota.State, now int64) bool { return begin(t, s, now, 1)[0].Unwell }
 	s := new(quota.State)
@@ -260,8 +264,9 @@ func TestUnwell(t *testing.T) {
 	}
 }
 
-// TestAnswersUnderWayEndThePause: where calls had gone well and others had failed, and jobs at fault come at once again, the answers to
-// calls that were under way close the breaker. Without them it would pause, and then probe.
+// TestAnswersUnderWayEndThePause: calls had gone well and others had failed, and jobs at fault
+// come at once again. Then the answers to calls that were under way close the breaker. Without
+// them it would pause, and then probe.
 func TestAnswersUnderWayEndThePause(t *testing.T) {
 	var s quota.State
 	l := quota.Limits{RequestsPerMinute: 60_000}

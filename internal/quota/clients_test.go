@@ -11,10 +11,10 @@ import (
 	"github.com/forebayhq/forebay/internal/retry"
 )
 
-// workers is the client under test: processes that share nothing but the line of jobs and the bytes of one state, which
-// are read before each use of it and written after it. What follows a failure is decided by the code that
-// decides it for a queue with the standard policy: each process has a pool for the main and one for the retry lane, and
-// a budget of retries.
+// workers is the client under test: processes that share nothing but the line of jobs and the
+// bytes of one state. These are read before each use of the state and written after it. What
+// follows a failure is decided by the code that decides it for a queue with the standard policy.
+// Each process has a pool for the main and one for the retry lane, and a budget of retries.
 type workers struct {
 	s      *simulation
 	limits quota.Limits
@@ -318,9 +318,9 @@ func (s *simulation) obedient(j *job, a answer) (int64, bool) {
 	return s.rng.Int64N(1000 << min(j.attempts, 6)), j.attempts <= 10
 }
 
-// cookbook is the well-known parallel script: a budget of tokens and requests that refills
-// continuously, any number of calls at a time, five attempts, and fifteen seconds of rest after a
-// refusal.
+// cookbook is the well-known parallel script. Its budget of tokens and requests refills
+// continuously. It makes any number of calls at a time and five attempts, and rests for fifteen
+// seconds after a refusal.
 type cookbook struct {
 	s                *simulation
 	line             []*job

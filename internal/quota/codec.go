@@ -5,9 +5,9 @@ import (
 	"errors"
 )
 
-// The first byte of a stored state is its version. A state of another version is read as a fresh one
-// would be: what it knew is learned again within a minute. Versions before lack the last scalars; a state where these are 0
-// is stored as such, so that processes that know no other can read it.
+// The first byte of a stored state is its version. A state of an unknown version is read as a
+// fresh one: what it knew is learned again within a minute. Older versions lack the last scalars.
+// A state where these are 0 is stored as such, so that older processes can read it.
 const (
 	oldestVersion = 3
 	stateVersion  = 9
@@ -28,27 +28,14 @@ var scalarsOf = [...]int{80, 82, 86, 90, 108, 119, scalars}
 // ErrCorruptState is returned for bytes that are not a state.
 var ErrCorruptState = errors.New("quota: not a stored state, or one of another version")
 
-// MarshalBinary encodes the state: about 200 bytes for a quiet deployment, 2 KB for one with calls in
-// every quarter of a second, 1 KB more where others go ahead of as many as may be, and 1 KB more of samples.
+// MarshalBinary encodes the state. A quiet deployment takes about 200 bytes, one with calls in
+// every quarter of a second 2 KB. Candidates that others went ahead of take up to 1 KB more, and
+// samples 1 KB.
 func (s *State) MarshalBinary() ([]byte, error) { return s.AppendBinary(make([]byte, 0, 512)) }
 
 // AppendBinary appends what MarshalBinary returns.
 func (s *State) AppendBinary(b []byte) ([]byte, error) {
-	version := byte(oldestVersion)
-	switch bk, e := &s.breaker, &s.estimate; {
-	case s.short.wide|s.short.ahead|s.short.before|s.short.seenAt|s.short.others|s.short.over|s.short.lag|s.short.peak|s.frees|s.takes|s.trendAt|s.leftMark|s.resetLeft|e.excess|e.base.at|e.last.at != 0:
-		version = stateVersion
-	case s.estimate.mean|s.estimate.guess|s.estimate.guessAt|s.short.length != 0:
-		version = 8
-	case s.estimate.learning() || s.heardAt|s.askedAt|s.hearAfter|s.resets|s.resetFrom|s.margin|s.requestCut != 0:
-		version = learningVersion
-	case bk.blamed != 0:
-		version = 6
-	case bk.mixed != 0 || bk.freshAt != 0 || bk.again != 0 || bk.okAt != 0:
-		version = 5
-	case bk.denied != 0 || bk.doubts != 0:
-		version++
-	}
+	version := s.version()
 	b = append(b, version)
 	fields := s.scalars()
 	for _, v := range fields[:scalarsOf[version-oldestVersion]] {
@@ -59,10 +46,10 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 		flags |= 1
 	}
 	b = append(b, flags)
-	b = binary.AppendUvarint(b, uint64(len(s.slices)))
+	b = binary.AppendUvarint(b, uint64(len(s.window.slices)))
 	last := int64(0)
-	for i := range s.slices {
-		c := &s.slices[i]
+	for i := range s.window.slices {
+		c := &s.window.slices[i]
 		b = binary.AppendUvarint(b, uint64(c.no-last))
 		for _, a := range c.amount {
 			b = binary.AppendUvarint(b, uint64(a))
@@ -90,15 +77,36 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary replaces the state by a stored one. After an error the state is a fresh one, which
-// works: the caller may report the error and go on.
+// version is the oldest one that holds all that is known.
+func (s *State) version() byte {
+	b, e, w, u, a := &s.breaker, &s.estimate, &s.pacing.short, &s.unseen, &s.asking
+	switch {
+	case w.wide|w.ahead|w.before|w.seenAt|w.others|w.over|w.lag|w.peak|u.frees|u.takes|u.trendAt|s.leftMark|s.provider.left|
+		e.excess|e.base.at|e.last.at != 0:
+		return stateVersion
+	case e.mean|e.guess|e.guessAt|w.length != 0:
+		return 8
+	case e.learning() || a.heardAt|a.askedAt|a.hearAfter|s.provider.kind|s.provider.from|s.margin.tokens|s.pacing.requests.cut != 0:
+		return learningVersion
+	case b.blame.tenant != 0:
+		return 6
+	case b.mixed != 0 || b.freshAt != 0 || b.recent.again != 0 || b.okAt != 0:
+		return 5
+	case b.denied != 0 || b.doubts != 0:
+		return 4
+	}
+	return oldestVersion
+}
+
+// UnmarshalBinary replaces the state by a stored one. After an error the state is a fresh one,
+// which works. The caller may report the error and go on.
 func (s *State) UnmarshalBinary(data []byte) error {
-	slices, seconds, line := s.slices[:0], s.breaker.outcomes[:0], s.passed[:0]
+	slices, seconds, passedOver := s.window.slices[:0], s.breaker.outcomes[:0], s.passed[:0]
 	e := &s.estimate
 	kept := estimate{run: run{calls: e.run.calls[:0]}, sources: e.sources[:0],
 		factors: samples{list: e.factors.list[:0]}, unnamed: samples{list: e.unnamed.list[:0]}}
-	*s = State{slices: slices, estimate: kept}
-	s.breaker.outcomes, s.passed = seconds, line
+	*s = State{}
+	s.window.slices, s.breaker.outcomes, s.passed, s.estimate = slices, seconds, passedOver, kept
 	r := reader{data: data}
 	version := r.byte()
 	if version < oldestVersion || version > stateVersion {
@@ -120,8 +128,8 @@ func (s *State) UnmarshalBinary(data []byte) error {
 			c.amount[d] = r.value(maxAmount)
 		}
 		c.open = r.value(maxAmount)
-		s.sum.add(c.amount)
-		s.slices = append(s.slices, c)
+		s.window.sum.add(c.amount)
+		s.window.slices = append(s.window.slices, c)
 	}
 	last = -1
 	for range r.value(maxOutcomes) {
@@ -143,26 +151,29 @@ func (s *State) UnmarshalBinary(data []byte) error {
 
 // scalars are the fields that are stored as they are, in their order.
 func (s *State) scalars() [scalars]*int64 {
-	e, b, g := &s.estimate, &s.breaker, &s.gone
+	e, b, g, c, l, p := &s.estimate, &s.breaker, &s.gone, &s.breaker.recent, &s.learned, &s.pacing
 	t, r, o := &s.meters[Tokens], &s.meters[Requests], &s.meters[OutputTokens]
+	u, w, a := &s.unseen, &p.short, &s.asking
 	return [...]*int64{
-		&s.clock, &s.seq, &g[0], &g[1], &s.pauseUntil, &s.throttledAt, &s.adjustedAt, &s.throttleRun,
-		&s.grewAt, &s.step, &s.pace, &s.pacedAt, &s.paceQuiet, &s.burstCutUntil, &s.unseen, &s.unseenUntil,
+		&s.clock, &s.seq, &g[0], &g[1], &s.pause.until, &l.throttledAt, &l.adjustedAt, &s.pause.run,
+		&l.grewAt, &l.step, &p.tokens.stored, &p.tokens.changedAt, &p.tokens.quiet, &p.burstCutUntil, &u.tokens, &u.until,
 		&s.counts.Calls, &s.counts.Throttled, &s.counts.Oversize, &s.counts.Failed,
 		&g[2], &g[3], &g[4], &e.used.charged, &e.used.guessed, &e.used.samples,
 		&g[5], &e.sigma, &e.produced, &e.asked, &e.squares, &e.sizes,
 		&g[6], &g[7], &g[8], &g[9], &g[10], &g[11], &g[12],
-		&b.failures, &b.newest, &b.failed, &b.silent, &b.until, &b.since, &b.openings, &b.closedAt, &b.probe, &b.probeAt, &b.passed,
-		&t.cap, &t.limit, &t.tat, &t.spent, &t.headerLimit, &t.limitAt, &t.remaining, &t.mark, &t.markAt, &t.resetAt,
-		&r.cap, &r.limit, &r.tat, &r.spent, &r.headerLimit, &r.limitAt, &r.remaining, &r.mark, &r.markAt, &r.resetAt,
-		&o.cap, &o.limit, &o.tat, &o.spent, &o.headerLimit, &o.limitAt, &o.remaining, &o.mark, &o.markAt, &o.resetAt,
-		&b.denied, &b.doubts, &b.mixed, &b.freshAt, &b.again, &b.okAt,
-		&b.blamed, &b.blamedAt, &b.blamedNow, &b.othersAt,
-		&s.heardAt, &s.askedAt, &s.hearAfter, &s.resets, &s.resetFrom, &s.resetWas, &s.margin, &s.widenedAt,
-		&s.requestCut, &s.requestStep, &s.slowerAt,
+		&b.failures, &c.newest, &c.failed, &c.silent, &b.until, &b.since, &b.openings, &b.closedAt, &b.probe, &b.probeAt, &b.passed,
+		&t.cap, &t.limit, &p.tat[Tokens], &t.spent, &t.headerLimit, &t.limitAt, &t.remaining, &t.mark, &t.markAt, &t.resetAt,
+		&r.cap, &r.limit, &p.tat[Requests], &r.spent, &r.headerLimit, &r.limitAt, &r.remaining, &r.mark, &r.markAt, &r.resetAt,
+		&o.cap, &o.limit, &p.tat[OutputTokens], &o.spent, &o.headerLimit, &o.limitAt, &o.remaining, &o.mark, &o.markAt, &o.resetAt,
+		&b.denied, &b.doubts, &b.mixed, &b.freshAt, &c.again, &b.okAt,
+		&b.blame.tenant, &b.blame.since, &b.blame.failedAt, &b.blame.othersAt,
+		&a.heardAt, &a.askedAt, &a.hearAfter, &s.provider.kind, &s.provider.from, &s.provider.was, &s.margin.tokens, &s.margin.widenedAt,
+		&p.requests.cut, &p.requests.step, &p.requests.changedAt,
 		&e.answers.value, &e.answers.samples, &e.silent, &e.run.from, &e.run.since, &e.others, &e.othersIn,
-		&e.mean, &e.guess, &e.guessAt, &s.short.length, &s.short.at, &s.short.trip, &s.short.cut, &s.short.met, &s.short.cutAt, &s.short.from, &s.short.used,
-		&s.short.wide, &s.short.ahead, &s.short.before, &s.short.seenAt, &s.short.seenLeft, &s.short.seenMost, &s.short.seenSeq, &s.short.wasAt, &s.short.wasLeft, &s.short.wasSeq, &s.short.others, &s.short.over, &s.short.lag, &s.short.peak, &s.frees, &s.takes, &s.trendAt, &s.trendWas, &s.resetLeft, &s.left, &s.leftMark,
+		&e.mean, &e.guess, &e.guessAt, &w.length, &w.at, &w.trip, &w.cut, &w.met, &w.cutAt, &w.from, &w.used,
+		&w.wide, &w.ahead, &w.before, &w.seenAt, &w.seenLeft, &w.seenMost, &w.seenSeq, &w.wasAt, &w.wasLeft, &w.wasSeq,
+		&w.others, &w.over, &w.lag, &w.peak, &u.frees, &u.takes, &u.trendAt, &u.trendWas,
+		&s.provider.left, &s.window.left, &s.leftMark,
 		&e.excess, &e.base.at, &e.base.left, &e.base.total, &e.base.resetAt, &e.last.at, &e.last.left, &e.last.total, &e.last.resetAt,
 	}
 }
@@ -170,32 +181,9 @@ func (s *State) scalars() [scalars]*int64 {
 // plausible reports whether the state is one that the package can have made.
 func (s *State) plausible() bool {
 	ahead := s.clock + 2*oversizeAfter.Milliseconds()
-	for d := range s.meters {
-		m := &s.meters[d]
-		if m.cap > maxAmount || m.limit > maxAmount || m.remaining > maxAmount || m.headerLimit > maxAmount ||
-			m.markAt > s.clock+minute || m.resetAt > ahead || m.limitAt > s.clock+minute || m.tat > (ahead+minute)*1000 {
-			return false
-		}
-	}
-	for _, at := range []int64{s.pauseUntil, s.throttledAt, s.adjustedAt, s.grewAt, s.pacedAt, s.burstCutUntil, s.unseenUntil,
-		s.heardAt, s.askedAt, s.hearAfter, s.resetFrom, s.resetWas, s.widenedAt, s.slowerAt,
-		s.breaker.until, s.breaker.since, s.breaker.closedAt, s.breaker.probeAt, s.breaker.mixed, s.breaker.freshAt, s.breaker.okAt, s.breaker.blamedAt, s.breaker.blamedNow,
-		s.breaker.othersAt, s.estimate.run.since, s.estimate.guessAt, s.short.at, s.short.cutAt, s.short.from, s.short.seenAt, s.short.wasAt} {
-		if at > ahead {
-			return false
-		}
-	}
-	if n := len(s.slices); n > 0 && s.slices[n-1].no > s.clock/sliceMillis+1 {
-		return false
-	}
-	e, b := &s.estimate, &s.breaker
-	return s.clock <= maxTime && s.unseen <= maxAmount && s.frees <= maxAmount && s.takes <= maxAmount && s.trendAt <= ahead && s.trendWas <= maxAmount && s.resets <= windowRolls && s.resetLeft <= maxAmount && s.margin <= maxAmount && s.requestCut <= requestMost && s.requestStep <= requestSteps && b.state <= HalfOpen && b.newest <= s.seq && b.failed|b.silent|b.again < 1<<latestCalls && b.denied < int64(denials) && b.doubts < doubtsToOpen &&
-		(b.denied == 0 || b.state != Closed) &&
-		s.pace <= maxPace && (s.pace == 0 || s.pace >= minPace) && s.paceQuiet <= paceForever &&
-		s.step <= 2*growMost && e.sigma <= 100_000 && e.used.charged <= maxAmount && e.used.guessed <= maxAmount && e.answers.value <= maxSample*quantilePart &&
-		e.mean <= maxSample*quantilePart && e.guess <= longestAnswer && s.short.length <= 10*second && s.short.cut <= maxAmount && s.short.met <= shortMost && s.short.used <= maxAmount && s.short.wide <= s.short.length && s.short.ahead <= maxAmount && s.short.before <= maxAmount &&
-		s.short.seenLeft <= maxAmount && s.short.seenSeq <= s.seq && s.short.wasSeq <= s.seq && s.short.wasLeft <= maxAmount && s.short.seenMost <= maxAmount && s.short.others <= maxAmount && s.short.over <= maxAmount && s.short.lag <= maxTime && s.short.peak <= maxAmount &&
-		e.run.from <= s.seq+1 && e.excess <= maxAmount && e.base.at <= ahead && e.base.left <= maxAmount && e.base.resetAt <= ahead && e.last.at <= ahead && e.last.left <= maxAmount && e.last.resetAt <= ahead && e.others <= maxAmount && e.othersIn <= 2*othersKept
+	l := &s.learned
+	return max(s.pause.until, l.throttledAt, l.adjustedAt, l.grewAt) <= ahead && l.step <= 2*growMost &&
+		s.capacity.plausible(ahead) && s.pacing.plausible(s.seq, ahead) && s.breaker.plausible(s.seq, ahead)
 }
 
 // learning reports whether there is anything that version 7 was the first to store.

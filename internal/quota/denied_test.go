@@ -15,8 +15,8 @@ func deny(s *quota.State, now int64, r quota.Reservation, why quota.Denial, cert
 	s.Feedback(now, manyRequests, r, quota.Outcome{Kind: quota.Denied, Denial: why, Certain: certain}, half)
 }
 
-// TestDeniedIsLeftAlone: one answer that the key is no good keeps all calls away but one, a minute later, then two
-// minutes later and so on up to fifteen; the first that succeeds ends it.
+// TestDeniedIsLeftAlone: one answer that the key is no good keeps all calls away. One goes a
+// minute later, then two minutes later and so on up to fifteen. The first that succeeds ends it.
 func TestDeniedIsLeftAlone(t *testing.T) {
 	s, now := new(quota.State), int64(epoch)
 	calls := begin(t, s, now, 5)
@@ -74,8 +74,8 @@ func TestDeniedIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestDoubtfulDenials: what may be the call's own fault opens the breaker only when it happens three times and nothing
-// goes well in between.
+// TestDoubtfulDenials: what may be the call's own fault opens the breaker only when it happens
+// three times and nothing goes well in between.
 func TestDoubtfulDenials(t *testing.T) {
 	s := new(quota.State)
 	calls := begin(t, s, epoch, 12)
@@ -109,8 +109,9 @@ func TestDoubtfulDenials(t *testing.T) {
 // probeTimeout is when a probe that was not heard of is given up.
 const probeTimeout = 10_000
 
-// TestDeniedProbes: a probe that fails for its own reasons leaves the place to the next at once, one whose process died
-// after a minute, and each is another candidate, lest one that is at fault itself keeps all others away.
+// TestDeniedProbes: a probe that fails for its own reasons leaves the place to the next at once.
+// One whose process died does after a minute. Each is another candidate: one that is at fault
+// itself must not keep all others away.
 func TestDeniedProbes(t *testing.T) {
 	s := new(quota.State)
 	deny(s, epoch+10, begin(t, s, epoch, 1)[0], quota.Unpaid, true)
@@ -154,8 +155,9 @@ func TestDeniedProbes(t *testing.T) {
 	}
 }
 
-// TestDoubtfulDenialsAreTriedSoon: while each call that is turned away may be at fault itself, the next has not to wait for
-// longer than the first; once one is certain, the times between tries grow from where they begin.
+// TestDoubtfulDenialsAreTriedSoon: while each call that is turned away may be at fault itself,
+// the next waits no longer than the first. Once one is certain, the times between tries grow from
+// where they begin.
 func TestDoubtfulDenialsAreTriedSoon(t *testing.T) {
 	s, now := new(quota.State), int64(epoch)
 	for _, c := range begin(t, s, now, 3) {
@@ -181,8 +183,8 @@ func TestDoubtfulDenialsAreTriedSoon(t *testing.T) {
 	}
 }
 
-// TestWhomADoubtfulDenialBlames: no call that was under way when the breaker was open, or before it closed, is blamed for being
-// turned away; and those that try whether the deployment works again are by turns different ones.
+// TestWhomADoubtfulDenialBlames: no call that was under way when the breaker was open, or before
+// it closed, is blamed for being turned away. The probes are by turns different jobs.
 func TestWhomADoubtfulDenialBlames(t *testing.T) {
 	s, now := new(quota.State), int64(epoch)
 	calls := begin(t, s, now, 40)
@@ -263,8 +265,8 @@ func TestRetryNow(t *testing.T) {
 	}
 }
 
-// TestStatesOfTheVersionBefore: a state that was stored before denials were known is read, and one that knows of none
-// is stored as it was then, for processes that know no other.
+// TestStatesOfTheVersionBefore: a state that was stored before denials were known is read. One
+// that knows of none is stored as it was then, for older processes.
 func TestStatesOfTheVersionBefore(t *testing.T) {
 	stored, err := base64.StdEncoding.DecodeString(`A+in8cKxNA4AAAAAAAAAAAAAAAAAAA4AAAoAAAAAAAAAAAAAAAAAAAAAAAAAAAoAAPDO8cKxNOin8cKxNAEAAAAAAAAAAAAAAAAAAODUA+DUA7j/6cTyopkDDgAAAAAAAAAAAAAAAAAAAAADAYCQnekaAA4ABAAA`)
 	if err != nil {
@@ -284,10 +286,11 @@ func TestStatesOfTheVersionBefore(t *testing.T) {
 	}
 }
 
-// TestStatesThatKnewNoDoubt: a state that was stored before it was remembered whether the latest denial was in doubt is read, and
-// taken to be certain.
+// TestStatesThatKnewNoDoubt: a state that was stored before it was remembered whether the latest
+// denial was in doubt is read, and taken to be certain.
 func TestStatesThatKnewNoDoubt(t *testing.T) {
-	// After six doubtful denials, the last 420,040 ms after epoch; the next try is due eight minutes later.
+	// After six doubtful denials, the last 420,040 ms after epoch; the next try is due eight
+	// minutes later.
 	stored, err := base64.StdEncoding.DecodeString(`BMjxisOxNAYAAAAAAAAAAAAAAAAAAAYAAAYAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAMiXqMOxNIqg8cKxNAQAAL7xisOxNAAAAAAAAAAAAAAA4NQD4NQDmNSGjfSimQMGAAAAAAAAAAAAAAAAAAAAAAMAAgGQnZ3pGgABAAAAAA==`)
 	if err != nil {
 		t.Fatal(err)

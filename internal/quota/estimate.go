@@ -5,29 +5,33 @@ import "math"
 const (
 	firstSigma    = 150 // thousandths, until learned
 	enoughSamples = 8
-	halfAt        = 1 << 24 // tokens at which sums are halved, so that the newest thousands of calls count
-	ratioHalfAt   = 1 << 21
-	leastPrompt   = 16 // tokens; of smaller prompts a few tokens' difference makes any factor
+	// halfAt is at how many tokens sums are halved, so that the newest thousands of calls count.
+	halfAt      = 1 << 24
+	ratioHalfAt = 1 << 21
+	leastPrompt = 16 // tokens; of smaller prompts a few tokens' difference makes any factor
 )
 
 // estimate corrects what a call is thought to be charged.
 //
-// κ is the factor between our count of a prompt and the provider's. It has two parts. The use that answers
-// report tells for each source of jobs how large its prompts really are. Headers tell how the charge differs
-// from that use, which is the provider's way of counting and the same for all sources.
+// κ is the factor between our count of a prompt and the provider's. It has two parts. The use
+// that answers report tells for each source of jobs how large its prompts really are. Headers
+// tell how the charge differs from that use. That is the provider's way of counting, and the same
+// for all sources.
 //
-// σ is how far single prompts are from κ. ω is the share of max output that is produced. The output that is
-// counted for a call that names no max output is learned from headers, or else from what answers take.
+// σ is how far single prompts are from κ. ω is the share of max output that is produced. The
+// output that is counted for a call that names no max output is learned from headers, or else
+// from what answers take.
 type estimate struct {
 	used            ratio // of prompts, by the use that answers reported
 	sigma           int64 // in thousandths of a prompt, decaying; 0: not known
 	produced, asked int64 // output of calls and their max output, decaying
-	squares, sizes  int64 // of prompts, in 1,024 tokens², and of what they were charged with, decaying
+	// squares are of prompts, in 1,024 tokens², sizes of what they were charged with; decaying.
+	squares, sizes int64
 
 	answers quantile // output of calls that named no max output, of all sources
 	silent  int64    // such calls that were answered since headers last said what remains
 	mean    int64    // of what they took, in sixteenths
-	guess   int64    // what is thought to be counted for them where headers do not tell: promptAlone and others
+	guess   int64    // what is thought to be counted for them without headers: promptAlone and others
 	guessAt int64    // when a refusal last raised that, or time lowered it
 
 	run     run
@@ -105,8 +109,8 @@ func (e *estimate) deviation(tokens int64) int64 {
 	return int64(float64(tokens) * 2 * float64(sigma) / 1000)
 }
 
-// deviationOf is 2σ of the sum of the prompts of many calls that cost so much together: single errors
-// even out, so it grows with the root.
+// deviationOf is 2σ of the sum of the prompts of many calls that cost so much together. Single
+// errors even out, so it grows with the root.
 func (e *estimate) deviationOf(cost int64) int64 {
 	if cost <= 0 || e.sizes <= 0 || !e.known() {
 		return 0
@@ -196,4 +200,22 @@ func (e *estimate) outputWas(produced, most int64) {
 	if e.asked > halfAt {
 		e.produced, e.asked = e.produced/2, e.asked/2
 	}
+}
+
+func (e *estimate) rewind(by int64) {
+	rewind(by, &e.base.at, &e.base.resetAt, &e.last.at, &e.last.resetAt, &e.run.since, &e.guessAt)
+	for i := range e.run.calls {
+		rewind(by, &e.run.calls[i].at, &e.run.calls[i].resetAt)
+	}
+	for i := range e.sources {
+		rewind(by, &e.sources[i].at)
+	}
+}
+
+func (e *estimate) plausible(seq, ahead int64) bool {
+	latest := max(e.run.since, e.guessAt, e.base.at, e.base.resetAt, e.last.at, e.last.resetAt)
+	return latest <= ahead && e.run.from <= seq+1 && e.sigma <= 100_000 &&
+		max(e.used.charged, e.used.guessed, e.excess, e.base.left, e.last.left, e.others) <= maxAmount &&
+		max(e.answers.value, e.mean) <= maxSample*quantilePart &&
+		e.guess <= longestAnswer && e.othersIn <= 2*othersKept
 }

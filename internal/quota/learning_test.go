@@ -115,12 +115,14 @@ func learningCases() []learningCase {
 	for i := range cases {
 		cases[i].quota, cases[i].bar = large, bar
 	}
-	// Only refusals tell that more than the prompt is counted, here of three guesses, and none says for how long.
+	// Only refusals tell that more than the prompt is counted, here of three guesses, and none
+	// says for how long.
 	cases[11].bar.throttled = 0.01
 	return cases
 }
 
-// TestLearning: what is learned of how a provider counts, whoever else calls it, uses the quota and is not refused.
+// TestLearning: what is learned of how a provider counts, whoever else calls it, uses the quota
+// and is not refused.
 func TestLearning(t *testing.T) {
 	t.Parallel()
 	for _, c := range learningCases() {
@@ -148,7 +150,8 @@ func TestLearning(t *testing.T) {
 	}
 }
 
-// What one source's prompts and answers are like changes nothing of what another's calls are thought to be charged.
+// What one source's prompts and answers are like changes nothing of what another's calls are
+// thought to be charged.
 func TestWhatIsLearnedOfOneSourceIsNotUsedForAnother(t *testing.T) {
 	t.Parallel()
 	own, odd := quota.SourceOf(1, "chat"), quota.SourceOf(2, "chat")

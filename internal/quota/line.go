@@ -8,22 +8,17 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-const (
-	// Backfill is how many candidates behind one that does not fit are tried in its place.
-	Backfill = 64
-	// patience is how long others may go ahead of a candidate.
-	patience = 45 * second
-	// forgotten is when a candidate that was passed over and is no longer seen is forgotten.
-	forgotten = 5 * minute
-)
+// Backfill is how many candidates behind one that does not fit are tried in its place.
+const Backfill = 64
 
 // Candidate is a job that waits for this deployment. Its ID must stay the same while it waits.
 type Candidate struct {
 	ID      int64
 	Request Request
-	// Tenant is whose job it is. Those who try whether a deployment works again are drawn from different tenants.
+	// Tenant is whose job it is. Probes are drawn from different tenants.
 	Tenant int64
-	// Again: a call of the job has failed before. That it fails again says little about the deployment.
+	// Again: a call of the job has failed before. That it fails again says little about the
+	// deployment.
 	Again bool
 }
 
@@ -33,26 +28,30 @@ type Decision struct {
 	Verdict     Verdict
 }
 
-// Admitted reports whether the candidate goes now. One that does not, and has no reason in its verdict
-// either, was not asked about: there were not enough slots.
+// Admitted reports whether the candidate goes now. If it does not, and its verdict has no reason,
+// nobody asked about it: there were not enough slots.
 func (d Decision) Admitted() bool { return d.Reservation.Seq != 0 }
 
-// passed is a candidate that others went ahead of.
-type passed struct{ id, since, seen int64 }
-
-// Admit decides for the candidates in their order, at most slots of which may go, and answers for each.
-// What one that does not fit needs is set aside for when it will be there (EASY backfilling: Lifka, "The ANL/IBM SP
-// scheduling system", 1995). Of the next [Backfill], those go that do not delay it. For one that is larger than the whole
-// limit nothing is set aside. Nobody is passed over for more than 45 seconds: then nobody goes ahead of it. When the deployment has been failing, the cheapest candidate is
-// the one that tries whether it works again; when it may have begun to, the cheapest go first.
+// Admit decides for the candidates in their order, at most slots of which may go, and answers for
+// each.
+//
+// What the first that does not fit needs is set aside until it fits (EASY backfilling: Lifka,
+// "The ANL/IBM SP scheduling system", 1995). Of the next [Backfill], those go that do not delay
+// it. For one that is larger than the whole limit nothing is set aside. Once a candidate was
+// passed over for 45 seconds nobody goes ahead of it.
+//
+// When the deployment has been failing, the cheapest candidate probes whether it works again.
+// When it may have begun to fail, the cheapest go first.
 func (s *State) Admit(now int64, l Limits, line []Candidate, slots int) []Decision {
 	s.advance(now, l)
 	r := round{s: s, l: l, line: line, slots: slots, decisions: make([]Decision, len(line))}
 	if slots <= 0 || len(line) == 0 {
 		return r.decisions
 	}
-	s.seen(line)
-	s.fresh(line)
+	s.passed.seen(s.clock, line)
+	if slices.ContainsFunc(line, func(c Candidate) bool { return !c.Again }) {
+		s.breaker.fresh(s.clock)
+	}
 	var v Verdict
 	if _, probe := s.breaker.admits(s.clock); probe {
 		v = r.probe()
@@ -89,18 +88,16 @@ func (r *round) try(i int) Verdict {
 	d := &r.decisions[i]
 	if d.Reservation, d.Verdict = r.s.Reserve(r.s.clock, r.l, r.line[i].Request); d.Verdict.Admitted() {
 		d.Reservation.Again, d.Reservation.Tenant = r.line[i].Again, r.line[i].Tenant
-		if b := &r.s.breaker; d.Reservation.Probe && d.Reservation.Again && b.mixed != 0 {
-			b.probeAt -= probeTimeout - repeatsApart
+		if d.Reservation.Probe && d.Reservation.Again {
+			r.s.breaker.repeats()
 		}
 		r.slots--
-		r.s.arrived(r.line[i].ID)
+		r.s.passed.remove(r.line[i].ID)
 	}
 	return d.Verdict
 }
 
-// probe has one candidate try, and nobody else. One that has not failed yet comes first. By turns it is the cheapest and
-// any other, lest jobs that are at fault themselves keep the deployment closed to all; once others went well, any. Where
-// calls are turned away, which costs nothing, it is by turns the one that goes first and any other.
+// probe has as many candidates try as may probe now, and nobody else.
 func (r *round) probe() (v Verdict) {
 	for v.Admitted() && r.slots > 0 && slices.ContainsFunc(r.decisions, func(d Decision) bool { return !d.Admitted() }) {
 		v = r.probeOne()
@@ -108,6 +105,8 @@ func (r *round) probe() (v Verdict) {
 	return v
 }
 
+// probeOne has one candidate try. Where calls are turned away, which costs nothing, it is by
+// turns the one that goes first and any other.
 func (r *round) probeOne() Verdict {
 	chosen := r.drawn()
 	if r.line[chosen].Again && r.s.breaker.freshAt > 0 {
@@ -131,7 +130,9 @@ func (r *round) probeOne() Verdict {
 	return v
 }
 
-// drawn returns the candidate that probes a deployment that fails.
+// drawn returns the candidate that probes a deployment that fails. One that has not failed yet
+// comes first. By turns it is the cheapest and any other: jobs at fault themselves must not keep
+// the deployment closed to all. Once others went well it is any.
 func (r *round) drawn() int {
 	again := true
 	for i, c := range r.line {
@@ -140,10 +141,10 @@ func (r *round) drawn() int {
 	// Whose calls alone fail does not probe while others can.
 	b := &r.s.breaker
 	blamed := int64(0)
-	if r.s.oneTenant() {
+	if b.blame.oneTenant(r.s.clock) {
 		for i, c := range r.line {
-			if !r.decisions[i].Admitted() && c.Again == again && c.Tenant != b.blamed {
-				blamed = b.blamed
+			if !r.decisions[i].Admitted() && c.Again == again && c.Tenant != b.blame.tenant {
+				blamed = b.blame.tenant
 			}
 		}
 	}
@@ -160,7 +161,7 @@ func (r *round) drawn() int {
 			tenants = append(tenants, c.Tenant)
 		}
 	}
-	if b.mixed == 0 && b.openings%2 == 1 && b.again == 0 && !b.doubted() {
+	if b.mixed == 0 && b.openings%2 == 1 && b.recent.again == 0 && !b.doubted() {
 		return cheapest
 	}
 	tenant := tenants[scattered(uint64(r.s.seq), uint64(b.openings))%uint64(len(tenants))]
@@ -173,14 +174,15 @@ func (r *round) drawn() int {
 	return own[spread(r.s.seq, len(own))]
 }
 
-// spread is one of n places, such that those of numbers which follow each other are far from each other: jobs at fault may have been
-// submitted one after the other.
+// spread is one of n places. Those of successive numbers are far from each other, for jobs at
+// fault may have been submitted one after the other.
 func spread(number int64, n int) int {
 	_, fraction := math.Modf(float64(number%(1<<20)) * (math.Sqrt(5) - 1) / 2)
 	return int(fraction * float64(n))
 }
 
-// scattered is a number that looks as if it were drawn (the finalizer of SplitMix64: Steele, Lea and Flood, 2014).
+// scattered is a number that looks random (the finalizer of SplitMix64: Steele, Lea and Flood,
+// 2014).
 func scattered(seed, n uint64) uint64 {
 	x := seed*0x9e3779b97f4a7c15 + n*0xd1342543de82ef95 + 0x2545f4914f6cdd1d
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -188,14 +190,7 @@ func scattered(seed, n uint64) uint64 {
 	return x ^ x>>31
 }
 
-// fresh notes that a job waits which has not failed yet, while the breaker is not closed.
-func (s *State) fresh(line []Candidate) {
-	if b := &s.breaker; b.state != Closed && slices.ContainsFunc(line, func(c Candidate) bool { return !c.Again }) {
-		b.freshAt = s.clock
-	}
-}
-
-// overdue has those go first that waited for too long; while one does not fit, nobody else goes.
+// overdue has those go first that waited for too long. While one does not fit, nobody else goes.
 func (r *round) overdue() Verdict {
 	var line [maxPassed]int
 	due := line[:0]
@@ -215,11 +210,12 @@ func (r *round) overdue() Verdict {
 	return Verdict{}
 }
 
-// backfill goes through the line until the slots are taken, nothing at all may go, or enough were
-// tried behind the first that does not fit.
+// backfill goes through the line until the slots are taken or nothing at all may go. It also ends
+// when enough were tried behind the first that does not fit.
 func (r *round) backfill() Verdict {
 	var stop Verdict
-	blocked, last, tried := -1, -1, 0 // the first that does not fit, the last that does, how many were tried since blocked
+	// The first that does not fit, the last that does, and how many were tried since blocked.
+	blocked, last, tried := -1, -1, 0
 	order := r.order()
 	for i := range r.line {
 		if order != nil {
@@ -257,7 +253,7 @@ func (r *round) backfill() Verdict {
 	}
 	for i := range max(last, 0) {
 		if !r.decisions[i].Admitted() {
-			r.s.passOver(r.line[i].ID)
+			r.s.passed.add(r.s.clock, r.line[i].ID)
 		}
 	}
 	if stop.Admitted() && blocked >= 0 && r.slots > 0 {
@@ -266,13 +262,13 @@ func (r *round) backfill() Verdict {
 	return stop
 }
 
-// order is nil, for the line's; or while the deployment may have broken, the cheapest first: if it has, finding out
-// costs little. Shortly after an outage in which some calls went well and others failed, jobs go in no order, so that
-// those that are at fault themselves do not come all at once.
+// order is nil for the line's own order. While the deployment may have broken, the cheapest go
+// first: if it has, finding out costs little. Shortly after an outage jobs may go in no order
+// ([breaker.scatters]).
 func (r *round) order() []int {
 	b := &r.s.breaker
-	scatter := b.mixed != 0 && r.s.clock-b.closedAt < breakerMemory
-	if !scatter && !r.s.suspected() {
+	scatter := b.scatters(r.s.clock)
+	if !scatter && !b.suspected(&r.s.timeline) {
 		return nil
 	}
 	order := make([]int, len(r.line))
@@ -299,39 +295,4 @@ func indexOf(line []Candidate, id int64) int {
 		}
 	}
 	return -1
-}
-
-// seen notes which of those passed over still wait.
-func (s *State) seen(line []Candidate) {
-	kept := s.passed[:0]
-	for _, p := range s.passed {
-		if indexOf(line, p.id) >= 0 {
-			p.seen = s.clock
-		}
-		if s.clock-p.seen < forgotten {
-			kept = append(kept, p)
-		}
-	}
-	s.passed = kept
-}
-
-// passOver notes that others went ahead of a candidate.
-func (s *State) passOver(id int64) {
-	for _, p := range s.passed {
-		if p.id == id {
-			return
-		}
-	}
-	if len(s.passed) < maxPassed {
-		s.passed = append(s.passed, passed{id: id, since: s.clock, seen: s.clock})
-	}
-}
-
-func (s *State) arrived(id int64) {
-	for i, p := range s.passed {
-		if p.id == id {
-			s.passed = append(s.passed[:i], s.passed[i+1:]...)
-			return
-		}
-	}
 }

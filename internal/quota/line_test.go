@@ -8,8 +8,9 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// TestNobodyDelaysOneThatIsHeld has small jobs come without end behind one that needs half of the quota. They go ahead of
-// it while they take nothing that it needs, so that it goes when it would if they did not come.
+// TestNobodyDelaysOneThatIsHeld has small jobs come without end behind one that needs half of the
+// quota. They go ahead of it while they take nothing that it needs, so that it goes when it would
+// if they did not come.
 func TestNobodyDelaysOneThatIsHeld(t *testing.T) {
 	s, next := new(quota.State), int64(2)
 	small := func() quota.Candidate {
@@ -20,7 +21,8 @@ func TestNobodyDelaysOneThatIsHeld(t *testing.T) {
 	for len(line) < 50 {
 		line = append(line, small())
 	}
-	// In the first minute nothing leaves the window. A large call at its beginning leaves more than the one that waits needs.
+	// In the first minute nothing leaves the window. A large call at its beginning leaves more
+	// than the one that waits needs.
 	call(t, s, epoch, azureLimits, quota.Request{PromptTokens: 140_000, MaxOutputTokens: 500})
 	large := quota.Candidate{ID: 1, Request: quota.Request{PromptTokens: 110_000, MaxOutputTokens: 500}}
 	due, ahead := int64(0), 0
@@ -55,8 +57,8 @@ func TestNobodyDelaysOneThatIsHeld(t *testing.T) {
 	t.Fatal("never went")
 }
 
-// TestNoneOfManyIsPassedOverForLong has as many large jobs at the head of the line as others may go ahead of at once:
-// the last of them waits no longer than the first until that ends.
+// TestNoneOfManyIsPassedOverForLong has as many large jobs at the head of the line as others may
+// go ahead of at once. The last of them waits no longer than the first until that ends.
 func TestNoneOfManyIsPassedOverForLong(t *testing.T) {
 	s, next := new(quota.State), int64(1000)
 	var line []quota.Candidate
@@ -127,8 +129,9 @@ func TestBackfill(t *testing.T) {
 	}
 }
 
-// TestProbeIsTheCheapest: whatever the order, one candidate finds out whether it works again, by turns the cheapest and any, once it is
-// no longer in doubt whether the deployment is at fault.
+// TestProbeIsTheCheapest: whatever the order, one candidate finds out whether it works again. It
+// is by turns the cheapest and any, once it is no longer in doubt whether the deployment is at
+// fault.
 func TestProbeIsTheCheapest(t *testing.T) {
 	var s quota.State
 	now, until := int64(epoch), int64(0)

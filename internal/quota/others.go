@@ -3,11 +3,11 @@ package quota
 import "math"
 
 const (
-	// othersKept is the time of which it is remembered what others took.
+	// othersKept is the time for which it is remembered what others took.
 	othersKept = 2 * minute
 	// othersAfter is how long they must have been watched before they count.
 	othersAfter = 4 * second
-	// underway is how many milliseconds a call is on its way, about.
+	// underway is about how many milliseconds a call is on its way.
 	underway = 500
 	// markTogether is how many milliseconds calls may be apart whose order at the provider is not
 	// known.
@@ -29,7 +29,7 @@ type mark struct {
 	resetAt int64
 }
 
-// saw takes in what a call said is left, to learn from it what others take.
+// saw learns what others take from what a call said is left.
 func (e *estimate) saw(r Reservation, remaining, resetAt, perMinute int64, refilled bool) {
 	m := &e.last
 	switch apart := r.At - m.at; {
@@ -45,8 +45,8 @@ func (e *estimate) saw(r Reservation, remaining, resetAt, perMinute int64, refil
 	*m = mark{at: r.At, left: remaining, total: r.Total, resetAt: resetAt}
 }
 
-// othersTook learns what others took between two marks: what is missing of what was left, and was
-// not ours.
+// othersTook learns what others took between two marks. It is what is missing of what was left,
+// and was not ours.
 func (e *estimate) othersTook(perMinute int64, refilled bool) {
 	from, to := e.base, e.last
 	span, moved := to.at-from.at, to.resetAt-from.resetAt
@@ -74,9 +74,9 @@ func (e *estimate) othersTook(perMinute int64, refilled bool) {
 	}
 }
 
-// atRate is what others may take within so many milliseconds who took so much in a time: as much
-// on average, and 2 σ of that if their calls are as large as ours. It is nothing where it is less
-// than 3 % of the quota, as single errors are.
+// atRate is what others may take within so many milliseconds, if they took so much in a time. It
+// is their mean, and 2 σ of that if their calls are as large as ours. Below 3 % of the quota it
+// is nothing, for single errors are as large.
 func (e *estimate) atRate(took, in, ms, perMinute int64) int64 {
 	if in < othersAfter || took*minute/in < perMinute*3/100 {
 		return 0
@@ -89,8 +89,8 @@ func (e *estimate) atRate(took, in, ms, perMinute int64) int64 {
 	return int64(mean + 2*math.Sqrt(mean*size))
 }
 
-// varies is by how much what others take and leave within so many milliseconds may differ, if they
-// took so much in a time: 2 σ of it if their calls are as large as ours.
+// varies is by how much what others take and leave within so many milliseconds may differ, if
+// they took so much in a time. It is 2 σ of that if their calls are as large as ours.
 func (e *estimate) varies(took, in, ms, perMinute int64) int64 {
 	if in < 2*second || took*minute/in < perMinute*3/100 {
 		return 0

@@ -28,8 +28,9 @@ func (p poison) String() string { return [...]string{"healthy", "500", "cut", "t
 // callTimeout is after how long a call that hangs is given up.
 const callTimeout = 15_000
 
-// routed is a queue whose jobs may be called at any of some deployments, in their order. Each has a stored state
-// and a server of its own; what follows a failure is decided by the standard policy, in two lanes.
+// routed is a queue whose jobs may be called at any of some deployments, in their order. Each has
+// a stored state and a server of its own; what follows a failure is decided by the standard
+// policy, in two lanes.
 type routed struct {
 	s       *simulation
 	limits  quota.Limits
@@ -216,7 +217,8 @@ func (r *routed) back(j *job, lane int) {
 	r.lines[lane] = slices.Insert(r.lines[lane], i, j)
 }
 
-// mixedJobs are poisoned jobs ahead of 200 good ones, which are the same whatever the number of the others.
+// mixedJobs are poisoned jobs ahead of 200 good ones, which are the same whatever the number of
+// the others.
 func mixedJobs(seed uint64, kind poison, poisoned int) []*job {
 	s := newSimulation(seed, 1, &server{quota: tpm})
 	good := newJobs(s.rng, 200)
@@ -231,8 +233,8 @@ func mixedJobs(seed uint64, kind poison, poisoned int) []*job {
 	return all
 }
 
-// TestPoisonedJobs: jobs that fail wherever and whenever they are called, ahead of 200 good ones, hold those up by no more
-// than half of what they need alone, and each of the poisoned ends.
+// TestPoisonedJobs: jobs that always fail stand ahead of 200 good ones. They hold those up by no
+// more than half of what they need alone, and each of the poisoned ends.
 func TestPoisonedJobs(t *testing.T) {
 	t.Parallel()
 	for _, deployments := range []int{1, 2} {
@@ -262,8 +264,8 @@ func TestPoisonedJobs(t *testing.T) {
 	}
 }
 
-// benchLike is a queue with few places and no limit of quota, as most begin with: whether the breaker is open alone decides.
-// Answers take 0.8 s, and the first token comes at once.
+// benchLike is a queue with few places and no limit of quota, as most begin with: whether the
+// breaker is open alone decides. Answers take 0.8 s, and the first token comes at once.
 func benchLike(seed uint64, kind poison, poisoned, deployments, places int) *routed {
 	jobs := mixedJobs(seed, kind, poisoned)
 	for _, j := range jobs {
@@ -279,8 +281,9 @@ func benchLike(seed uint64, kind poison, poisoned, deployments, places int) *rou
 	return r
 }
 
-// TestPoisonedJobsAtFewPlaces: where the quota holds nothing back, the breaker alone decides what poisoned jobs cost
-// the good ones. Those need no more than half as long again, or with timeouts, which also take the places, two thirds.
+// TestPoisonedJobsAtFewPlaces: where the quota holds nothing back, the breaker alone decides what
+// poisoned jobs cost the good ones. Those need no more than half as long again, or with timeouts,
+// which also take the places, two thirds.
 func TestPoisonedJobsAtFewPlaces(t *testing.T) {
 	t.Parallel()
 	for _, places := range []int{8, 16} {

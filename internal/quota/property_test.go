@@ -28,8 +28,8 @@ func reload(t interface{ Fatalf(string, ...any) }, s *quota.State) *quota.State 
 	return &back
 }
 
-// TestWindowNeverExceedsLimit: whatever is asked for and whenever, nobody reserves more than the limit
-// within 60 seconds, but for a single request that is larger than it.
+// TestWindowNeverExceedsLimit: whatever is asked for and whenever, nobody reserves more than the
+// limit within 60 seconds. A single request that is larger is the exception.
 func TestWindowNeverExceedsLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := quota.Limits{
@@ -67,8 +67,8 @@ func TestWindowNeverExceedsLimit(t *testing.T) {
 	})
 }
 
-// TestNothingIsKeptOutsideTheStore runs two states side by side, one of which is stored and read back
-// at each step: they decide alike, whatever happens.
+// TestNothingIsKeptOutsideTheStore runs two states side by side, one of which is stored and read
+// back at each step: they decide alike, whatever happens.
 func TestNothingIsKeptOutsideTheStore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := quota.Limits{Accounting: quota.Accounting(rapid.IntRange(0, 4).Draw(t, "accounting")),
@@ -129,8 +129,9 @@ func TestNothingIsKeptOutsideTheStore(t *testing.T) {
 	})
 }
 
-// TestFewProbesAtATime: while the breaker is not closed, few calls are out to find out: three, and one more for each that
-// went well. None is while it is open. A probe that nobody hears of is given up after ten seconds.
+// TestFewProbesAtATime: while the breaker is not closed, few calls are out to find out: three,
+// and one more for each that went well. None is while it is open. A probe that nobody hears of is
+// given up after ten seconds.
 func TestFewProbesAtATime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1)).Float64
@@ -245,7 +246,8 @@ func TestStoredSize(t *testing.T) {
 	}
 }
 
-// busy returns the state of a deployment of 10 M tokens a minute with 60 calls a second for a minute.
+// busy returns the state of a deployment of 10 M tokens a minute with 60 calls a second for a
+// minute.
 func busy(a quota.Accounting) *quota.State {
 	var s quota.State
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -273,8 +275,8 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// BenchmarkStore is what a transaction adds, however many calls it decides about: the state is read and
-// stored.
+// BenchmarkStore is what a transaction adds, however many calls it decides about: the state is
+// read and stored.
 func BenchmarkStore(b *testing.B) {
 	stored, _ := busy(quota.AccountAzureOpenAI).MarshalBinary()
 	var s quota.State

@@ -127,8 +127,8 @@ func TestRefusalPausesAndLowersTheLimit(t *testing.T) {
 	}
 }
 
-// A provider that refuses the first call after each pause counts refused calls: they stay reserved, and
-// pauses become longer than it asks for until a call goes well.
+// A provider that refuses the first call after each pause counts refused calls. They stay
+// reserved, and pauses become longer than it asks for until a call goes well.
 func TestRefusalsInARow(t *testing.T) {
 	var s quota.State
 	now := int64(epoch)
@@ -164,8 +164,8 @@ func TestRefusalOnRequestsKeepsTheLimit(t *testing.T) {
 	}
 }
 
-// One request that is larger than the deployment is answered with "retry after 86400 seconds"; that is
-// its own lot.
+// One request that is larger than the deployment is answered with "retry after 86400 seconds";
+// that is its own lot.
 func TestOversizeAnswerIsNoPause(t *testing.T) {
 	var s quota.State
 	r := call(t, &s, epoch, azureLimits, quota.Request{PromptTokens: 500_000})
@@ -393,8 +393,9 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// What the provider counted and the window does not know of is not sent again in its minute, also once the
-// word on what is left has become old; and it is forgotten when the provider begins anew.
+// What the provider counted and the window does not know of is not sent again in its minute. That
+// also holds once what headers said is left has become old. It is forgotten when the provider
+// begins anew.
 func TestUnseenCharges(t *testing.T) {
 	const reset = 20 * time.Second
 	ask := quota.Request{PromptTokens: 500, MaxOutputTokens: 500}

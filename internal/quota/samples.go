@@ -12,8 +12,8 @@ const (
 	agreedFactors = 350 // thousandths: by how much half of the samples may differ
 )
 
-// samples are the newest measurements of one quantity, oldest first. A minority of them may be wrong by any
-// amount, as those are during which others called.
+// samples are the newest measurements of one quantity, oldest first. A minority may be wrong by
+// any amount: others called meanwhile.
 type samples struct {
 	list []int64
 
@@ -39,10 +39,10 @@ func (q *samples) scale(by float64) {
 	}
 }
 
-// center is the mean of the samples that agree: those about the shortest interval that holds half of all
-// (the shorth: Andrews et al., "Robust Estimates of Location", 1972). Others' calls only ever add, so a median
-// would be too high by their share. It is not known while half of the samples differ by more than spread
-// thousandths of it.
+// center is the mean of the samples that agree. These are near the shortest interval that holds
+// half of all (the shorth: Andrews et al., "Robust Estimates of Location", 1972). Others' calls
+// only ever add, so a median would be too high by their share. It is not known while half of the
+// samples differ by more than spread thousandths of it.
 func (q *samples) center(spread int64) (center, width int64, known bool) {
 	if !q.enough() {
 		return 0, 0, false
@@ -87,7 +87,7 @@ const (
 	highMille    = 950
 )
 
-// add moves the value up or down so that in balance so many samples are under it.
+// add moves the value up or down, in balance so that highMille of the samples are under it.
 func (q *quantile) add(v int64) {
 	v = min(max(v, 0), maxSample) * quantilePart
 	q.samples = min(q.samples+1, 1<<30)
@@ -110,7 +110,8 @@ const (
 	maxSourceSamples = 16
 )
 
-// SourceOf is the source of a tenant's jobs of one task. It is a digest (FNV-1a), so that what is stored names neither.
+// SourceOf is the source of a tenant's jobs of one task. It is a digest (FNV-1a), so that what is
+// stored names neither.
 func SourceOf(tenant int64, task string) int64 {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.AppendVarint(nil, tenant))
@@ -118,13 +119,15 @@ func SourceOf(tenant int64, task string) int64 {
 	return int64(h.Sum64() | 1) // 0 is none
 }
 
-// source is what is learned of the jobs of one tenant and task. What is learned of one is not used for another.
+// source is what is learned of the jobs of one tenant and task. It is not used for another.
 type source struct {
 	key     int64
 	at      int64 // when it was last heard of
 	used    ratio
 	answers quantile
-	factors samples // as in estimate: providers that count characters differ from the use by what is written
+	// factors are as in estimate. Providers that count characters differ from the use by what is
+	// written.
+	factors samples
 }
 
 func (e *estimate) source(key int64) *source {
@@ -136,8 +139,8 @@ func (e *estimate) source(key int64) *source {
 	return nil
 }
 
-// sourceFor returns that of a key, which may take the place of the one not heard of for longest; nil: jobs
-// without a source.
+// sourceFor returns the source of a key. A new one may take the place of the one not heard of for
+// longest. nil: jobs without a source.
 func (e *estimate) sourceFor(key, now int64) *source {
 	if key == 0 {
 		return nil
@@ -161,7 +164,7 @@ func (e *estimate) sourceFor(key, now int64) *source {
 	return s
 }
 
-// answered learns what the answer of a call took that named no max output.
+// answered learns how long the answer was of a call that named no max output.
 func (e *estimate) answered(r Request, output, now int64, silent bool) {
 	if !r.Unnamed || output <= 0 {
 		return
@@ -208,9 +211,10 @@ func (e *estimate) countedOutput(r Request) int64 {
 	}
 }
 
-// What is thought to be counted for the output of a call that names no max output, while headers do not tell. Only a
-// refusal can tell then that it is too little, and nothing tells that it is too much. So the first guess is the least: OpenAI
-// documents it, the larger of the prompt and a max output that is not there.
+// What is thought to be counted for the output of a call that names no max output, while headers
+// do not tell. Only a refusal can tell then that it is too little, and nothing tells that it is
+// too much. So the first guess is the least. OpenAI documents it: the larger of the prompt and a
+// max output that is not there.
 const (
 	promptAlone   = iota
 	meanAnswer    // what is produced, as by a provider that settles
@@ -220,15 +224,17 @@ const (
 const (
 	// defaultOutput is the max_tokens of OpenAI's and Azure's older completions that name none.
 	defaultOutput = 16
-	guessFor      = minute      // refusals so soon after a guess was raised are of the same minute of the provider
-	guessKept     = 10 * minute // after so long without a refusal the one before is tried again
+	// guessFor: refusals so soon after a guess was raised are of the same minute of the provider.
+	guessFor  = minute
+	guessKept = 10 * minute // after so long without a refusal the one before is tried again
 )
 
-// guesses reports whether headers do not tell what is counted, and answers have shown what they take.
+// guesses reports whether the output counted is a guess: headers do not tell, and answers have
+// shown what they take.
 func (e *estimate) guesses() bool { return e.silent >= enoughSamples }
 
-// guessed takes in that a call was refused which named no max output, and whether that came long before a minute's end.
-// It reports whether the refusal is explained by too low a guess.
+// guessed takes in that a call was refused which named no max output, and whether that was long
+// before a minute's end. It reports whether too low a guess explains the refusal.
 func (e *estimate) guessed(now int64, early bool) bool {
 	switch {
 	case !e.guesses() || e.guess == longestAnswer:
@@ -241,4 +247,11 @@ func (e *estimate) guessed(now int64, early bool) bool {
 	e.guess++
 	e.guessAt = now
 	return true
+}
+
+// lowerGuess tries the guess before again, after some time without a refusal on tokens.
+func (e *estimate) lowerGuess(now, throttledAt int64) {
+	if e.guess > promptAlone && now-max(e.guessAt, throttledAt) >= guessKept {
+		e.guess, e.guessAt = e.guess-1, now
+	}
 }

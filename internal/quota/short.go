@@ -3,14 +3,14 @@ package quota
 import "math"
 
 // shortWindow is what is known of windows of one or ten seconds in which a provider counts
-// requests. A refusal tells to the millisecond when the next begins. What headers say is left of a
-// second narrows it down without one. Another client's calls come at any time. So a call at the
-// beginning of a window meets few of them, and one at its end may find it full.
+// requests. A refusal tells to the millisecond when the next begins. What headers say is left of
+// a second narrows it down without a refusal. Another client's calls come at any time. So a call
+// at the beginning of a window meets few of them. A call at its end may find it full.
 type shortWindow struct {
 	length int64 // 0: none is known
 	at     int64 // a call made then reaches the provider once a window has begun
 	wide   int64 // and that window may have begun so much earlier
-	trip   int64 // milliseconds that the call took of whose refusal that is known; 0: it is known from headers
+	trip   int64 // milliseconds that the call took whose refusal told; 0: headers told
 	cut    int64 // calls left to others in each window
 	met    int64 // how often others were met lately
 	cutAt  int64 // when cut or met were raised or lowered
@@ -19,22 +19,24 @@ type shortWindow struct {
 	ahead  int64 // of these, those made when the next window may have begun
 	before int64 // calls made before it when it may have begun
 
-	// What headers told of the latest calls made together: when they were made, the least and the
-	// most that was left, and the last of them. Then the same of those before them.
+	// What headers told of the latest calls made together. It is when they were made, the least
+	// and the most that was left, and the last Seq. The same of those before them follows.
 	seenAt, seenLeft, seenMost, seenSeq int64
 	wasAt, wasLeft, wasSeq              int64
 	others, over                        int64 // calls of others met in so many milliseconds
 	peak                                int64 // calls under way at a time, at most
 	alone                               bool  // no others are known; not stored
-	lag                                 int64 // ms until a call is heard of that meets no delay, about; 0: not known
+	lag                                 int64 // about how many ms a call takes without delay; 0: unknown
 }
 
 const (
-	shortLate    = 20         // after the beginning, as calls' ways differ
-	shortDiffers = 100        // of two times for the same beginning, at most
-	shortEarly   = 5          // the part of a window in which calls go where others call too
-	shortCutFor  = minute / 2 // doubled for each time that others were met, and after so long one call more goes in a window
-	shortMost    = 5
+	shortLate    = 20  // after the beginning, as calls' ways differ
+	shortDiffers = 100 // of two times for the same beginning, at most
+	shortEarly   = 5   // the part of a window in which calls go where others call too
+	// shortCutFor is after how long one call more goes in a window. It is doubled for each time that
+	// others were met.
+	shortCutFor = minute / 2
+	shortMost   = 5
 
 	// shortRisk is how likely a call may be to be refused that goes late in a window.
 	shortRisk = 0.006
@@ -56,15 +58,10 @@ const (
 	aloneAfter = 5 * second
 )
 
-// shortWindows reports whether calls keep to windows that refusals have told of. Each holds a call
-// at least.
-func (s *State) shortWindows() bool {
-	return s.short.length > 0 && s.clock < s.burstCutUntil && s.meters[Requests].limit*s.short.length >= minute
-}
-
-// others reports whether others are known to call.
-func (s *State) others() bool {
-	return s.othersWithin(second) > 0
+// keepsShort reports whether calls keep to short windows of which refusals or headers have told.
+// Each of these holds a call at least.
+func (p *pacing) keepsShort(c *capacity) bool {
+	return p.short.length > 0 && c.clock < p.burstCutUntil && c.meters[Requests].limit*p.short.length >= minute
 }
 
 // begun is when the window began into which a call made now comes.
@@ -76,31 +73,31 @@ func (w *shortWindow) begun(now int64) int64 {
 	return max(now-since, 0)
 }
 
-// inShortWindow is when the next call may go.
-func (s *State) inShortWindow() int64 {
-	w := &s.short
-	from := w.begun(s.clock)
+// nextInShort is when the next call may go that keeps to short windows.
+func (p *pacing) nextInShort(c *capacity) int64 {
+	w := &p.short
+	from := w.begun(c.clock)
 	used, _, before := w.usedIn(from)
 	used += before
-	holds := s.meters[Requests].limit * w.length / minute
+	holds := c.meters[Requests].limit * w.length / minute
 	most := holds
-	if needed := s.requestsNeeded(); needed > 0 {
+	if needed := p.requestsNeeded(c); needed > 0 {
 		most = min(most, max(int64(math.Ceil(needed*float64(w.length)/second)), 1))
 	}
-	if w.told(s.clock) {
-		w.alone = w.met == 0 && s.estimate.othersIn >= aloneAfter && !s.others()
-		return w.atRisk(s.clock, from, used, most, holds, s.underWay() >= w.peak)
+	if w.told(c.clock) {
+		w.alone = w.met == 0 && c.estimate.othersIn >= aloneAfter && !c.othersCall()
+		return w.atRisk(c.clock, from, used, most, holds, c.window.underWay() >= w.peak)
 	}
 	early := w.cut > 0 || w.met > 0 && w.length == second // ten seconds are long to wait for nobody
-	if used < max(most-w.cut, 1) && (!early || s.clock-from < w.length/shortEarly) {
-		return s.clock
+	if used < max(most-w.cut, 1) && (!early || c.clock-from < w.length/shortEarly) {
+		return c.clock
 	}
 	return from + w.length
 }
 
-// atRisk is when the next call may go where headers tell how many calls others make: while it is
-// unlikely that they have taken what is left of the window. A call may open a connection (opens) if
-// as many are under way as ever were, and then takes longer to arrive.
+// atRisk is when the next call may go where headers tell how many calls others make. It may go
+// while it is unlikely that they have taken what is left of the window. A call may open a
+// connection (opens) if as many are under way as ever were. It then takes longer to arrive.
 func (w *shortWindow) atRisk(now, from, used, most, holds int64, opens bool) int64 {
 	next := from + w.length
 	doubtful := w.doubtful(from)
@@ -124,7 +121,8 @@ func (w *shortWindow) atRisk(now, from, used, most, holds int64, opens bool) int
 	if opens {
 		return next
 	}
-	if (learns || w.over < shortKnown && holds-used > holds/3) && late { // one call late in the window tells more
+	if (learns || w.over < shortKnown && holds-used > holds/3) && late {
+		// One call late in the window tells more.
 		if middle := doubtful + w.wide/2; now < middle {
 			return middle
 		} else if calls, ahead, _ := w.usedIn(from); ahead == 0 && calls > 0 {
@@ -149,7 +147,8 @@ func (w *shortWindow) full(ms, calls, holds int64) float64 {
 		return 0
 	}
 	met, over := w.latest(holds)
-	others := float64(w.others+met) + math.Sqrt(float64(w.others+met)) + 0.02 // as many as there may be
+	// As many as there may be.
+	others := float64(w.others+met) + math.Sqrt(float64(w.others+met)) + 0.02
 	mean := others / float64(w.over+over+second) * float64(ms)
 	term := math.Exp(-mean)
 	less := 0.0
@@ -160,9 +159,9 @@ func (w *shortWindow) full(ms, calls, holds int64) float64 {
 	return 1 - less
 }
 
-// usedIn returns how many calls were made in a window, how many of these when the next may have
-// begun, and how many were made before it when it may have begun. When it began may be better
-// known by now.
+// usedIn returns how many calls were made in a window, and how many of these when the next may
+// have begun (ahead). before were made before it when it may have begun. When it began may be
+// better known by now.
 func (w *shortWindow) usedIn(from int64) (used, ahead, before int64) {
 	switch since := from - w.from; {
 	case since <= w.length/2:
@@ -171,14 +170,6 @@ func (w *shortWindow) usedIn(from int64) (used, ahead, before int64) {
 		return 0, 0, w.ahead
 	}
 	return 0, 0, 0
-}
-
-// underWay is how many calls of the last minute are not over.
-func (s *State) underWay() (n int64) {
-	for i := range s.slices {
-		n += s.slices[i].open
-	}
-	return n
 }
 
 // count notes that calls are made.
@@ -200,7 +191,7 @@ func (w *shortWindow) count(now, calls, underWay int64) {
 }
 
 // refused learns from a refusal on requests that named a wait. Whole seconds tell nothing of when
-// a window begins, and a call that opened a connection first, nothing of when another would
+// a window begins. A call that opened a connection first tells nothing of when another would
 // arrive.
 func (w *shortWindow) refused(r Reservation, now, wait int64, others bool) {
 	if wait <= 0 || wait%second == 0 || wait > 10*second+shortLate {
@@ -264,4 +255,12 @@ func (w *shortWindow) grow(now int64) {
 			w.met--
 		}
 	}
+}
+
+func (w *shortWindow) plausible(seq, ahead int64) bool {
+	return max(w.at, w.cutAt, w.from, w.seenAt, w.wasAt) <= ahead &&
+		w.length <= 10*second && w.wide <= w.length && w.met <= shortMost && w.lag <= maxTime &&
+		max(w.seenSeq, w.wasSeq) <= seq &&
+		max(w.cut, w.used, w.ahead, w.before, w.peak, w.others, w.over) <= maxAmount &&
+		max(w.seenLeft, w.seenMost, w.wasLeft) <= maxAmount
 }

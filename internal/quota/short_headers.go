@@ -6,12 +6,13 @@ package quota
 // beginning is known to lie within wide milliseconds before at, and each comparison may make that
 // less.
 
-// tells takes in what the headers of a call say is left of the requests. It reports whether that
-// is of a second.
-func (s *State) tells(r Reservation, o Outcome) bool {
-	w, holds := &s.short, s.meters[Requests].cap/60
+// readRequests takes in what the headers of a call say is left of the requests. It reports
+// whether that is of a second.
+func (p *pacing) readRequests(c *capacity, r Reservation, o Outcome) bool {
+	w, holds := &p.short, c.meters[Requests].cap/60
 	left, limit, reset := o.Headers.Remaining[Requests], o.Headers.Limit[Requests], o.Headers.Reset[Requests].Milliseconds()
-	if !s.bySlice || holds < 1 || left < 0 || left == 0 && (limit <= 0 || s.short.seenAt == 0) { // 0 may be what is not said
+	notSaid := left < 0 || left == 0 && (limit <= 0 || w.seenAt == 0)
+	if !p.bySlice || holds < 1 || notSaid {
 		return false
 	}
 	switch {
@@ -23,17 +24,17 @@ func (s *State) tells(r Reservation, o Outcome) bool {
 	case o.Kind != HeadersArrived && o.Kind != Succeeded:
 		return w.length == second
 	case w.length == 0:
-		if reset <= 0 && s.sum[Requests]+left > s.meters[Requests].cap/2 {
+		if reset <= 0 && c.window.sum[Requests]+left > c.meters[Requests].cap/2 {
 			return false // it may be what is left of a minute
 		}
 		*w = shortWindow{length: second, at: r.At + second, wide: second,
 			seenAt: r.At, seenLeft: left, seenMost: left, seenSeq: r.Seq,
-			from: r.At, used: s.seq - r.Seq + 1, ahead: s.seq - r.Seq, peak: s.underWay()}
+			from: r.At, used: c.seq - r.Seq + 1, ahead: c.seq - r.Seq, peak: c.window.underWay()}
 	case w.length != second:
 		return false
 	}
-	s.burstCutUntil = s.clock + burstCutFor
-	if w.late(s.clock - r.At) {
+	p.burstCutUntil = c.clock + burstCutFor
+	if w.late(c.clock - r.At) {
 		if r.At < w.seenAt+shortTogether && r.At > w.seenAt-shortTogether {
 			w.wasAt = 0 // those made with it tell nothing without it
 		}
@@ -102,8 +103,8 @@ func (w *shortWindow) meets(holds int64) {
 	}
 }
 
-// latest returns how many calls others made before the latest of ours that were made together, and
-// in how many milliseconds: since those before them, or since their window began.
+// latest returns how many calls others made before the latest of ours that were made together,
+// and in how many milliseconds. That time begins with ours before them, or with their window.
 func (w *shortWindow) latest(holds int64) (others, over int64) {
 	ours := w.seenSeq - w.wasSeq
 	others, since := w.wasLeft, w.wasAt

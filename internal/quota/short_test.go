@@ -7,8 +7,9 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// After a refusal that tells when the provider's next second begins, calls go at the beginning of seconds, no more than fit.
-// Where a call that came so is refused, others were there, and one call less goes.
+// After a refusal that tells when the provider's next second begins, calls go at the beginning of
+// seconds, no more than fit. Where a call that came so is refused, others were there, and one
+// call less goes.
 func TestCallsKeepToTheSecondsOfWhichRefusalsTell(t *testing.T) {
 	t.Parallel()
 	limits := quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: 6_000_000, RequestsPerMinute: 300}

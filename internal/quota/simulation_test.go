@@ -105,8 +105,8 @@ func (j *job) most() int64 {
 
 const admissionTokens = 29_100_000
 
-// newJobs makes n jobs of 2,910 admission tokens on average. A client's estimate of prompts is off by
-// a factor that differs from run to run and by a tenth from prompt to prompt.
+// newJobs makes n jobs of 2,910 admission tokens on average. A client's estimate of prompts is
+// off by a factor that differs from run to run and by a tenth from prompt to prompt.
 func newJobs(rng *rand.Rand, n int) []*job {
 	bias := 0.85 + 0.4*rng.Float64()
 	jobs := make([]*job, n)

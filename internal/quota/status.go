@@ -19,7 +19,8 @@ type Status struct {
 	Denied       Denial  // for which it is not closed, if that is not for failures
 	Kappa        float64 // provider's count of a prompt / our estimate
 	Sigma        float64
-	// UnnamedOutput is what is counted for the output of a call that names no max output, in tokens; 0: they name one.
+	// UnnamedOutput is how many tokens are counted for the output of a call that names no max
+	// output. 0: they name one.
 	UnnamedOutput int64
 	Counts        Counts
 }
@@ -27,16 +28,13 @@ type Status struct {
 // Status returns the state at now.
 func (s *State) Status(now int64, l Limits) Status {
 	s.advance(now, l)
-	st := Status{Used: s.sum, PacePercent: s.currentPace(), Operator: s.operator, Breaker: s.breaker.state, Denied: s.Denied(),
+	st := Status{Used: s.window.sum, InFlight: s.window.underWay(), PacePercent: s.pacing.tokens.percent(), Operator: s.operator, Breaker: s.breaker.state, Denied: s.Denied(),
 		Kappa: s.estimate.kappa(0), UnnamedOutput: s.unnamedOutput(l), Sigma: float64(s.estimate.deviation(1e6)) / 2e6, Counts: s.counts}
 	for d := range s.meters {
 		st.Quota[d], st.Limit[d] = s.meters[d].cap, s.meters[d].limit
 	}
-	for _, c := range s.slices {
-		st.InFlight += c.open
-	}
-	if now < s.pauseUntil {
-		st.PausedUntil = s.pauseUntil
+	if now < s.pause.until {
+		st.PausedUntil = s.pause.until
 	}
 	if s.breaker.state == Open {
 		st.BreakerUntil = s.breaker.until
@@ -44,19 +42,21 @@ func (s *State) Status(now int64, l Limits) Status {
 	return st
 }
 
-func (s *State) unnamedOutput(l Limits) int64 {
+// unnamedOutput is what is counted for the output of a call that names no max output.
+func (c *capacity) unnamedOutput(l Limits) int64 {
 	r := l.fill(Request{})
-	if !r.Unnamed || l.Accounting == AccountNone || l.Accounting == AccountAnthropic { // Anthropic's calls always name it
+	// Anthropic's calls always name it.
+	if !r.Unnamed || l.Accounting == AccountNone || l.Accounting == AccountAnthropic {
 		return 0
 	}
-	cost, _ := s.cost(l, r)
+	cost, _ := c.cost(l, r)
 	return cost[Tokens] + cost[OutputTokens]
 }
 
 // Clone returns a copy that shares nothing with the state.
 func (s *State) Clone() *State {
 	c := *s
-	c.slices, c.passed, c.changes = slices.Clone(s.slices), slices.Clone(s.passed), nil
+	c.window.slices, c.passed, c.changes = slices.Clone(s.window.slices), slices.Clone(s.passed), nil
 	c.breaker.outcomes = slices.Clone(s.breaker.outcomes)
 	e := &c.estimate
 	e.run.calls, e.sources = slices.Clone(e.run.calls), slices.Clone(e.sources)
@@ -67,30 +67,12 @@ func (s *State) Clone() *State {
 	return &c
 }
 
-// Starts counts the calls that were admitted in the last span, of a minute at most, and says since when:
-// the span's beginning, or the first of them that the window holds if nothing was before; 0: there are none.
-func (s *State) Starts(now int64, span time.Duration) (n, since int64) {
-	from := now - span.Milliseconds()
-	for i, c := range s.slices {
-		at := c.no * sliceMillis
-		if at < from || c.amount[Requests] == 0 {
-			continue
-		}
-		if n == 0 {
-			if since = from; i == 0 {
-				since = at
-			}
-		}
-		n += c.amount[Requests]
-	}
-	return n, since
-}
-
-// Drain estimates how long it takes until so much waiting work has been started, if nothing changes
-// and nobody else is served: tokens as [State.Estimate] counts them. An operator's pause is not part of it.
+// Drain estimates how long it takes until so much waiting work has been started, if nothing
+// changes and nobody else is served. Tokens are as [State.Estimate] counts them. An operator's
+// pause is not part of it.
 func (s *State) Drain(now int64, l Limits, tokens, requests int64) time.Duration {
 	s.advance(now, l)
-	blocked := max(s.pauseUntil-s.clock, 0)
+	blocked := max(s.pause.until-s.clock, 0)
 	if s.breaker.state != Closed {
 		blocked = max(blocked, s.breaker.until-s.clock)
 	}
@@ -101,25 +83,27 @@ func (s *State) Drain(now int64, l Limits, tokens, requests int64) time.Duration
 			continue
 		}
 		// What leaves the window before the work can start is room as well.
-		room := max(limit-s.sum[d], 0) + limit*blocked/minute
+		room := max(limit-s.window.sum[d], 0) + limit*blocked/minute
 		rate := float64(limit) / 60
 		if d == Tokens {
-			rate = min(rate, s.rate(d))
+			rate = min(rate, s.pacing.rate(&s.capacity, d))
 		}
 		at := float64(max(amount-room, 0)) / rate
-		seconds = max(seconds, at, float64(amount)/s.rate(d)-tokenBurst/second)
+		seconds = max(seconds, at, float64(amount)/s.pacing.rate(&s.capacity, d)-tokenBurst/second)
 	}
 	return time.Duration(blocked)*time.Millisecond + time.Duration(min(seconds, 1e8)*float64(time.Second))
 }
 
-// Estimate is what a call is thought to be charged, in tokens of all kinds: the size of a job to Drain.
+// Estimate is what a call is thought to be charged, in tokens of all kinds: the size of a job to
+// Drain.
 func (s *State) Estimate(l Limits, r Request) int64 {
 	cost, _ := s.cost(l, l.fill(r))
 	return cost[Tokens] + cost[OutputTokens]
 }
 
-// Size is what a call is thought to take, in tokens of all kinds: the size of a job to fair share. Where tokens are not
-// charged it is the prompt and all of the max output; 0: nothing is known.
+// Size is what a call is thought to take, in tokens of all kinds: the size of a job to fair
+// share. Where tokens are not charged it is the prompt and all of the max output. 0: nothing is
+// known.
 func (s *State) Size(l Limits, r Request) int64 {
 	r = l.fill(r)
 	cost, _ := s.cost(l, r)
@@ -129,8 +113,8 @@ func (s *State) Size(l Limits, r Request) int64 {
 // Size is what [State.Size] said of the call when this was reserved.
 func (r *Reservation) Size() int64 { return size(r.Amount, r.Request) }
 
-// Portion is how many minutes of what is scarcest a call is thought to take: the size of a job to fair share where a
-// deployment does not take all that wait for it.
+// Portion is how many minutes of what is scarcest a call is thought to take. It is the size of a
+// job to fair share where a deployment does not take all that wait for it.
 func (s *State) Portion(l Limits, r Request) float64 {
 	r = l.fill(r)
 	cost, _ := s.cost(l, r)
@@ -140,12 +124,12 @@ func (s *State) Portion(l Limits, r Request) float64 {
 // PortionOf is what [State.Portion] says of a call, by what was reserved for it.
 func (s *State) PortionOf(r *Reservation) float64 { return s.portion(r.Amount, r.Request) }
 
-func (s *State) portion(cost Amount, r Request) float64 {
+func (c *capacity) portion(cost Amount, r Request) float64 {
 	const unlimited = 100_000 // tokens a minute, where no limit is known
 	portion, most := float64(size(cost, r))/unlimited, -1.0
-	for d := range s.meters {
-		if limit := float64(s.meters[d].limit); limit > 0 && float64(s.sum[d])/limit > most {
-			portion, most = float64(cost[d])/limit, float64(s.sum[d])/limit
+	for d := range c.meters {
+		if limit := float64(c.meters[d].limit); limit > 0 && float64(c.window.sum[d])/limit > most {
+			portion, most = float64(cost[d])/limit, float64(c.window.sum[d])/limit
 		}
 	}
 	return portion
@@ -158,8 +142,8 @@ func size(cost Amount, r Request) int64 {
 	return r.PromptTokens + r.MaxOutputTokens
 }
 
-// Bound is what a call will hardly exceed: its prompt as the provider counts, with a margin for how far
-// single ones are off, and all its max output.
+// Bound is what a call will hardly exceed. That is its prompt as the provider counts, with a
+// margin for how far single ones are off, and all its max output.
 func (s *State) Bound(l Limits, r Request) Usage {
 	r = l.fill(r)
 	prompt := s.estimate.prompt(r)

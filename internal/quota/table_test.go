@@ -12,8 +12,8 @@ import (
 
 const tpm = 240_000
 
-// result is what a strategy reached, as the mean over seeds. Makespan alone does not tell strategies
-// apart.
+// result is what a strategy reached, as the mean over seeds. Makespan alone does not tell
+// strategies apart.
 type result struct {
 	ratio     float64 // makespan / fluid bound
 	worst     float64 // the largest of it
@@ -98,8 +98,8 @@ func withForebay(limits quota.Limits) func(*simulation) {
 	return func(s *simulation) { runWorkers(s, limits, 1, 256) }
 }
 
-// TestStrategies prints what this control and those in use today make of a deployment that counts in
-// fixed minutes, when all is well and with faults, and holds this one to its bars.
+// TestStrategies prints how this control and those in use today do with a deployment that counts
+// in fixed minutes, without and with faults. It holds this one to its bars.
 func TestStrategies(t *testing.T) {
 	t.Parallel()
 	strategies := []struct {
@@ -132,7 +132,8 @@ func TestStrategies(t *testing.T) {
 	own := reached["Forebay"]
 	own[0].atMost(t, "clean", azureBar.clean)
 	own[1].atMost(t, "faults", azureBar.faults)
-	// The simulation is hard enough: what is known to go wrong goes wrong in it, and the bound is one.
+	// The simulation is hard enough: what is known to go wrong goes wrong in it, and the bound is
+	// one.
 	if r := reached["inline retry, 6 s × 3, 50 workers"][1]; r.failed < 1000 {
 		t.Errorf("inline retry lost only %.0f jobs", r.failed)
 	}
@@ -151,8 +152,9 @@ type bars struct{ clean, faults result }
 
 var azureBar = bars{result{ratio: 1.02, throttled: 0.001}, result{ratio: 1.03, throttled: 0.005, wasted: 0.02}}
 
-// TestServerKinds runs the control, told nothing but the quota, against providers that count otherwise. Faults may cost
-// them no more than what is allowed to be lost to not knowing how they count.
+// TestServerKinds runs the control, told nothing but the quota, against providers that count
+// otherwise. Faults may cost them no more than what is allowed to be lost to not knowing how they
+// count.
 func TestServerKinds(t *testing.T) {
 	t.Parallel()
 	limits := func(a quota.Accounting) quota.Limits {
@@ -167,7 +169,8 @@ func TestServerKinds(t *testing.T) {
 	someRequests, noRequests := azureLimits, azureLimits
 	someRequests.RequestsPerMinute, noRequests.RequestsPerMinute = 240, 0
 	atMost := func(ratio float64) bars {
-		// Nine seeds waste 1.9 % on average, and a seed in ten of those without headers loses one of its 10,000 jobs.
+		// Nine seeds waste 1.9 % on average, and a seed in ten of those without headers loses one
+		// of its 10,000 jobs.
 		return bars{result{ratio: ratio, throttled: 0.03}, result{ratio: ratio, throttled: 0.03, wasted: 0.022, failed: 0.34}}
 	}
 	bar := atMost(1.10)
@@ -244,7 +247,8 @@ func TestOutage(t *testing.T) {
 				closed = c.At - epoch - end*1000
 			}
 		}
-		// An outage that looks mixed at first, for calls that began before it end well in it, is probed more often.
+		// An outage that looks mixed at first, for calls that began before it end well in it, is
+		// probed more often.
 		probes += during
 		if s.failed > 0 || during > 60 || closed <= 0 || closed > 15_000 || after < 60 || s.throttled > 5 {
 			t.Errorf("seed %d: %d jobs failed, %d calls in the last 105 s of the outage, closed %d ms after it, %d calls in the next minute, %d refused",
@@ -257,8 +261,8 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestFirstMinutes: a deployment so large that its first minute's quota is spent before much is known of how it
-// counts is not called beyond it.
+// TestFirstMinutes: a deployment so large that its first minute's quota is spent before much is
+// known of how it counts is not called beyond it.
 func TestFirstMinutes(t *testing.T) {
 	t.Parallel()
 	const large = 1_200_000

@@ -8,14 +8,16 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// trickle has tenants call a deployment at a steady pace. Each call of a tenant takes a while, and ends as it says.
+// trickle has tenants call a deployment at a steady pace. Each call of a tenant takes a while,
+// and ends as it says.
 type trickle struct {
 	every, takes int64 // milliseconds
 	outcome      func(now int64) quota.OutcomeKind
 }
 
-// trickled runs the tenants, of which the first is tenant 1, for some virtual seconds. It returns how often the breaker
-// opened, when it first did (milliseconds since the start; -1: never), and the longest wait of each tenant's calls.
+// trickled runs the tenants, of which the first is tenant 1, for some virtual seconds. It returns
+// how often the breaker opened, when it first did (milliseconds since the start; -1: never), and
+// the longest wait of each tenant's calls.
 func trickled(seconds int64, tenants ...trickle) (opened int, first int64, waits []int64) {
 	type call struct {
 		tenant int
@@ -77,7 +79,8 @@ func always(kind quota.OutcomeKind) func(int64) quota.OutcomeKind {
 	return func(int64) quota.OutcomeKind { return kind }
 }
 
-// One tenant's calls that always fail, 20 a second, do not keep a deployment closed to another tenant.
+// One tenant's calls that always fail, 20 a second, do not keep a deployment closed to another
+// tenant.
 func TestOneTenantsFailuresDoNotKeepOthersAway(t *testing.T) {
 	t.Parallel()
 	for _, takes := range []int64{10, 500, 2000} {
@@ -92,7 +95,8 @@ func TestOneTenantsFailuresDoNotKeepOthersAway(t *testing.T) {
 	}
 }
 
-// An outage opens the breaker soon, whatever one tenant's calls did before it, and also where that tenant alone calls.
+// An outage opens the breaker soon, whatever one tenant's calls did before it, and also where
+// that tenant alone calls.
 func TestOutageOpensBreakerBesideOneTenantsFailures(t *testing.T) {
 	t.Parallel()
 	down := func(now int64) quota.OutcomeKind {

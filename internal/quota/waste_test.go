@@ -6,8 +6,8 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// packedFaults is the script of the benchmark over HTTP: the reference's minutes are seconds, and outages only
-// refuse new calls.
+// packedFaults is the script of the benchmark over HTTP: the reference's minutes are seconds, and
+// outages only refuse new calls.
 var packedFaults = []fault{
 	{from: 10, to: 13, errors: 0.7, speed: 1, quota: 1},
 	{from: 25, to: 26, down: true, refuses: true, spares: true, speed: 1},
@@ -25,9 +25,10 @@ var tenfoldLimits = quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPer
 // lost is what calls that were charged for nothing cost, in calls and in tokens.
 type lost struct{ calls, tokens float64 }
 
-// TestWhereTokensAreLost says of each fault which calls were charged for nothing: those begun before anybody could
-// know, which no admission can save; those from then until the breaker opened; probes; and the rest, begun when the
-// breaker had closed again too soon or where it has no reason to open.
+// TestWhereTokensAreLost says of each fault which calls were charged for nothing. Some began
+// before anybody could know: no admission can save these. Others began from then until the
+// breaker opened, or were probes. The rest began when the breaker had closed again too soon, or
+// where it has no reason to open.
 func TestWhereTokensAreLost(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -94,7 +94,8 @@ func (v *server) served(now int64, j *job) answer {
 	return a
 }
 
-// simulateWindow runs some minutes' work against a kind, with two processes, and says what it took.
+// simulateWindow runs some minutes' work against a kind, with two processes, and says what it
+// took.
 func simulateWindow(t *testing.T, w window, c circumstance, seed uint64, minutes float64) result {
 	t.Helper()
 	d := w.deployment
@@ -139,8 +140,9 @@ func firstReset(d modelsim.Deployment, seed uint64) int64 {
 	return began.State.Tokens.Reset.Milliseconds()
 }
 
-// TestWindows runs the control, told nothing but the quota, against each kind of window, on slow connections,
-// beside another client, and after a minute that others have spent. The seeds are not those that constants were chosen with.
+// TestWindows runs the control, told nothing but the quota, against each kind of window. It does
+// so on slow connections, beside another client, and after a minute that others have spent. The
+// seeds are not those that constants were chosen with.
 func TestWindows(t *testing.T) {
 	t.Parallel()
 	const firstSeed = 21
@@ -171,14 +173,15 @@ func TestWindows(t *testing.T) {
 	t.Logf("\n%s", strings.Join(slices.Concat(rows...), "\n"))
 }
 
-// bar is what the control must reach in the mean of its seeds. In a run of four minutes three refused
-// calls are half a percent. The exceptions are what it reaches now.
+// bar is what the control must reach in the mean of its seeds. In a run of four minutes three
+// refused calls are half a percent. The exceptions are what it reaches now.
 func (w window) bar(c circumstance) result {
 	bar := result{ratio: 1.05, throttled: 0.005, wasted: 0.02}
 	slow := c.roundTrip >= 400
 	switch d := w.deployment; {
 	case d.RequestsPerMinute == fewRequests && c.foreign > 0:
-		// Nobody can know what the other client does while a call is on its way: see TestFewRequestsBesideAnother.
+		// Nobody can know what the other client does while a call is on its way: see
+		// TestFewRequestsBesideAnother.
 		bar.ratio, bar.throttled = 1.085, 0.0135
 	case d.RequestsPerMinute == someRequests && c.foreign > 0 && slow:
 		bar.throttled = 0.009 // while connections are opened, little tells when a second begins
@@ -191,8 +194,8 @@ func (w window) bar(c circumstance) result {
 	return bar
 }
 
-// punctual makes some calls at the beginning of each second. It knows when that is, and no more than that of the other client:
-// its calls are on their way for 20 ms at least.
+// punctual makes some calls at the beginning of each second. It knows when that is, and no more
+// than that of the other client: its calls are on their way for 20 ms at least.
 type punctual struct {
 	s    *simulation
 	line []*job
@@ -221,8 +224,9 @@ func (p *punctual) second() {
 	}
 }
 
-// TestFewRequestsBesideAnother: of seconds that hold two requests, beside another client that makes two on average, nobody
-// gets both without being refused more than is allowed for. Of those that hold five there is enough.
+// TestFewRequestsBesideAnother: a second holds two requests, and another client makes two on
+// average. Nobody gets both without being refused more than is allowed for. Of those that hold
+// five there is enough.
 func TestFewRequestsBesideAnother(t *testing.T) {
 	t.Parallel()
 	run := func(w window, each int) (mean result) {
