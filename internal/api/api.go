@@ -43,9 +43,9 @@ import (
 	"github.com/forebayhq/forebay/internal/webhook"
 )
 
-// Options configures an API. Only Service and Keys are needed for requests about jobs.
+// Options configures an API. Only Jobs and Keys are needed for requests about jobs.
 type Options struct {
-	Service        Service
+	Jobs           Jobs
 	Keys           Keys
 	Tenants        Tenants
 	Audit          AuditLog
@@ -68,7 +68,7 @@ type Options struct {
 
 // API is the HTTP interface of one server.
 type API struct {
-	service        Service
+	jobs           Jobs
 	keys           Keys
 	tenants        Tenants
 	audit          AuditLog
@@ -112,7 +112,7 @@ const envelopeBytes = 128 << 10
 // New returns the API with all its routes.
 func New(o Options) *API {
 	a := &API{
-		service:        o.Service,
+		jobs:           o.Jobs,
 		keys:           o.Keys,
 		tenants:        o.Tenants,
 		audit:          o.Audit,

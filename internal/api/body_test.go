@@ -66,7 +66,7 @@ func TestBodiesKeepPace(t *testing.T) {
 		for _, path := range []string{"/v1/jobs", "/v1/jobs/bulk"} {
 			t.Run(c.name+path, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					a := New(Options{Service: instant{}, Keys: anyKey{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20})
+					a := New(Options{Jobs: instant{}, Keys: anyKey{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20})
 					client := &slowClient{ResponseRecorder: httptest.NewRecorder(), body: bytes.NewReader([]byte(large)), part: c.part, pause: c.pause}
 					if strings.HasPrefix(c.name, "much at once") {
 						client.arrived = 512 << 10
@@ -103,7 +103,7 @@ func TestBodiesKeepPace(t *testing.T) {
 
 // A line that is too long holds no memory while it is skipped.
 func TestSkippedLineHoldsNoMemory(t *testing.T) {
-	a := New(Options{Service: instant{}, Keys: anyKey{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20})
+	a := New(Options{Jobs: instant{}, Keys: anyKey{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20})
 	r, w := io.Pipe()
 	done := make(chan *httptest.ResponseRecorder)
 	go func() {

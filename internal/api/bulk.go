@@ -82,7 +82,7 @@ func (a jobRoutes) bulk(c *call) {
 	}()
 
 	for first := range lines {
-		if !a.bulkChunk(c, collect(first, lines, a.service.AtOnce())) {
+		if !a.bulkChunk(c, collect(first, lines, a.jobs.AtOnce())) {
 			return
 		}
 	}
@@ -138,7 +138,7 @@ func (a jobRoutes) bulkChunk(c *call, chunk []bulkLine) bool {
 		reqs, lines = append(reqs, req), append(lines, i)
 	}
 	if len(reqs) > 0 {
-		for i, result := range a.service.SubmitMany(ctx, c.caller.Tenant, reqs) {
+		for i, result := range a.jobs.SubmitMany(ctx, c.caller.Tenant, reqs) {
 			result.Line = chunk[lines[i]].number
 			if result.Error != nil {
 				result.Error = a.lineError(c, result.Error)

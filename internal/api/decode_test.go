@@ -51,7 +51,7 @@ func (s instant) SubmitMany(ctx context.Context, tenant string, reqs []forebay.S
 func (instant) AtOnce() int { return 128 }
 
 func newInstant() *API {
-	return New(Options{Service: instant{}, Keys: anyKey{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20})
+	return New(Options{Jobs: instant{}, Keys: anyKey{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20})
 }
 
 // What the decoder of submits accepts, it reads as encoding/json does.
@@ -157,7 +157,7 @@ func (b *blocking) Close() error { return nil }
 // room for another's.
 func TestMemoryIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := New(Options{Service: instant{}, Keys: anyKey{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20, MemoryBytes: 2560 << 10})
+		a := New(Options{Jobs: instant{}, Keys: anyKey{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20, MemoryBytes: 2560 << 10})
 		large := []byte(`{"task":"echo","input":"` + strings.Repeat("x", 900<<10) + `"}`)
 		submit := func(tenant string, body []byte, announced int64, early int, gate <-chan struct{}) *httptest.ResponseRecorder {
 			r := httptest.NewRequest("POST", "/v1/jobs", &blocking{early, gate, bytes.NewReader(body)})

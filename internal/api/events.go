@@ -49,12 +49,12 @@ func (a jobRoutes) events(ctx context.Context, c *call, in *eventsInput) (*strea
 		return nil, err
 	}
 	// Watching begins before reading, so that no event between the two is missed.
-	changes, stop, err := a.service.Watch(ctx, c.caller.Tenant, in.ID)
+	changes, stop, err := a.jobs.Watch(ctx, c.caller.Tenant, in.ID)
 	if err != nil {
 		leave()
 		return nil, err
 	}
-	events, done, err := a.service.Events(ctx, c.caller.Tenant, in.ID, after)
+	events, done, err := a.jobs.Events(ctx, c.caller.Tenant, in.ID, after)
 	if err != nil {
 		stop()
 		leave()
@@ -128,7 +128,7 @@ func (a jobRoutes) follow(ctx context.Context, c *call, id string, changes <-cha
 			return
 		}
 		var err error
-		if events, done, err = a.service.Events(ctx, c.caller.Tenant, id, out.after); err != nil {
+		if events, done, err = a.jobs.Events(ctx, c.caller.Tenant, id, out.after); err != nil {
 			a.brokenOff(ctx, c, err)
 			return
 		}

@@ -154,7 +154,7 @@ func (q *quiet) Events(_ context.Context, _, _ string, after int64) ([]forebay.E
 func TestHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := &quiet{}
-		a := api.New(api.Options{Service: service, Keys: anyCaller{}})
+		a := api.New(api.Options{Jobs: service, Keys: anyCaller{}})
 		ctx, cancel := context.WithCancel(t.Context())
 		w := httptest.NewRecorder()
 		var done sync.WaitGroup

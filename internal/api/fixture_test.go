@@ -173,7 +173,7 @@ func newFixture(t *testing.T, change ...func(*api.Options)) *fixture {
 	s, f.service, f.bus, f.webhooks = newServices(t)
 	f.keys = keys.NewService(s.Keys, nil)
 	o := api.Options{
-		Service: f.service, Keys: f.keys, Tenants: tenant.NewService(s.Tenants, s.Admission, nil), Audit: s.Audit, Reports: s.Reports, Purger: retention.New(s.Jobs, nil), Messages: f.bus, Webhooks: f.webhooks, Deployments: f.sims, MaxInputBytes: maxInput, Version: "test",
+		Jobs: f.service, Keys: f.keys, Tenants: tenant.NewService(s.Tenants, s.Admission, nil), Audit: s.Audit, Reports: s.Reports, Purger: retention.New(s.Jobs, nil), Messages: f.bus, Webhooks: f.webhooks, Deployments: f.sims, MaxInputBytes: maxInput, Version: "test",
 		Logger: slog.New(slog.NewJSONHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, c := range change {

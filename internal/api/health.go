@@ -63,7 +63,7 @@ func (a *API) routeHealth() {
 		if a.draining.Err() != nil {
 			return nil, forebay.Errorf(forebay.CodeUnavailable, "the server is stopping")
 		}
-		parts, wrong := ready(a.service.Health(ctx))
+		parts, wrong := ready(a.jobs.Health(ctx))
 		if wrong != nil {
 			p := a.problem(ctx, c, wrong)
 			p.Parts = parts

@@ -150,7 +150,7 @@ func (a jobRoutes) submit(ctx context.Context, c *call, in *submitInput) (*submi
 		return nil, err
 	}
 	req.IdempotencyKey, req.Traceparent = in.IdempotencyKey, in.Traceparent
-	job, existing, err := a.service.Submit(ctx, c.caller.Tenant, req)
+	job, existing, err := a.jobs.Submit(ctx, c.caller.Tenant, req)
 	if err != nil {
 		return nil, err
 	}
@@ -169,14 +169,14 @@ func (a jobRoutes) get(ctx context.Context, c *call, in *getInput) (*answer[fore
 		return nil, err
 	}
 	if wait == 0 {
-		job, err = a.service.Get(ctx, c.caller.Tenant, in.ID)
+		job, err = a.jobs.Get(ctx, c.caller.Tenant, in.ID)
 	} else {
 		waiting, leave, full := a.waiting(ctx, c)
 		if full != nil {
 			return nil, full
 		}
 		defer leave()
-		job, err = a.service.Wait(waiting, c.caller.Tenant, in.ID, wait)
+		job, err = a.jobs.Wait(waiting, c.caller.Tenant, in.ID, wait)
 	}
 	return jobAnswer(c, job, err)
 }
@@ -201,7 +201,7 @@ func (a jobRoutes) list(ctx context.Context, c *call, in *listInput) (*answer[fo
 		}
 		filter.Status = append(filter.Status, status)
 	}
-	jobs, err := a.service.List(ctx, c.caller.Tenant, filter)
+	jobs, err := a.jobs.List(ctx, c.caller.Tenant, filter)
 	return pageAnswer(jobs, err)
 }
 
@@ -240,12 +240,12 @@ func joined[S ~string](values []S) string {
 }
 
 func (a jobRoutes) attempts(ctx context.Context, c *call, in *JobPath) (*answer[forebay.Page[forebay.Attempt]], error) {
-	attempts, err := a.service.Attempts(ctx, c.caller.Tenant, in.ID)
+	attempts, err := a.jobs.Attempts(ctx, c.caller.Tenant, in.ID)
 	return pageAnswer(page(attempts), err)
 }
 
 func (a jobRoutes) result(ctx context.Context, c *call, in *JobPath) (*stream, error) {
-	result, size, err := a.service.Result(ctx, c.caller.Tenant, in.ID)
+	result, size, err := a.jobs.Result(ctx, c.caller.Tenant, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -268,11 +268,11 @@ func (a jobRoutes) result(ctx context.Context, c *call, in *JobPath) (*stream, e
 }
 
 func (a jobRoutes) cancel(ctx context.Context, c *call, in *JobPath) (*answer[forebay.Job], error) {
-	job, err := a.service.Cancel(ctx, c.caller.Tenant, in.ID)
+	job, err := a.jobs.Cancel(ctx, c.caller.Tenant, in.ID)
 	return jobAnswer(c, job, err)
 }
 
 func (a jobRoutes) redrive(ctx context.Context, c *call, in *JobPath) (*answer[forebay.Job], error) {
-	job, err := a.service.Redrive(ctx, c.caller.Tenant, in.ID, c.actor())
+	job, err := a.jobs.Redrive(ctx, c.caller.Tenant, in.ID, c.actor())
 	return jobAnswer(c, job, err)
 }

@@ -327,7 +327,7 @@ func (a queueRoutes) eitherQueue(jobs, messages reflect.Type) map[string]*huma.R
 // anyQueue answers with a queue for jobs, or else with one of messages, which says so in its kind.
 func (a queueRoutes) anyQueue(ctx context.Context, c *call, in *QueuePath) (*answer[any], error) {
 	if a.messages == nil || forebay.ValidName(in.Queue) || !forebay.ValidEntityName(in.Queue) { // else it is no name of a queue of jobs
-		queue, err := a.service.Queue(ctx, c.caller.Tenant, in.Queue)
+		queue, err := a.jobs.Queue(ctx, c.caller.Tenant, in.Queue)
 		if err == nil || a.messages == nil || forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 			return &answer[any]{queue}, err
 		}
@@ -345,6 +345,6 @@ func (a queueRoutes) listQueues(ctx context.Context, c *call, in *listQueuesInpu
 		queues, err := a.messages.Queues.List(ctx, c.caller.Tenant)
 		return &answer[any]{page(queues)}, err
 	}
-	queues, err := a.service.Queues(ctx, c.caller.Tenant)
+	queues, err := a.jobs.Queues(ctx, c.caller.Tenant)
 	return &answer[any]{page(queues)}, err
 }

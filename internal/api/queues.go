@@ -29,7 +29,7 @@ func (a queueRoutes) routeQueues() {
 		OperationID: "pause-queue", Method: http.MethodPost, Path: "/v1/queues/{queue}/pause", Tags: []string{"queues"},
 		Summary: "Pause a queue", Description: "No job of any tenant starts; calls in flight finish. A pause outlives a restart.",
 	}, func(ctx context.Context, c *call, in *QueuePath) (*answer[forebay.QueueInfo], error) {
-		if err := a.service.PauseQueue(ctx, in.Queue, c.actor()); err != nil {
+		if err := a.jobs.PauseQueue(ctx, in.Queue, c.actor()); err != nil {
 			return nil, err
 		}
 		return a.queue(ctx, c, in.Queue)
@@ -37,7 +37,7 @@ func (a queueRoutes) routeQueues() {
 	routeNoBody(a.API, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "resume-queue", Method: http.MethodPost, Path: "/v1/queues/{queue}/resume", Tags: []string{"queues"}, Summary: "Resume a queue",
 	}, func(ctx context.Context, c *call, in *QueuePath) (*answer[forebay.QueueInfo], error) {
-		if err := a.service.ResumeQueue(ctx, in.Queue, c.actor()); err != nil {
+		if err := a.jobs.ResumeQueue(ctx, in.Queue, c.actor()); err != nil {
 			return nil, err
 		}
 		return a.queue(ctx, c, in.Queue)
@@ -45,5 +45,5 @@ func (a queueRoutes) routeQueues() {
 }
 
 func (a queueRoutes) queue(ctx context.Context, c *call, name string) (*answer[forebay.QueueInfo], error) {
-	return answerOf(a.service.Queue(ctx, c.caller.Tenant, name))
+	return answerOf(a.jobs.Queue(ctx, c.caller.Tenant, name))
 }

@@ -51,7 +51,7 @@ func (a *API) routeReports() {
 		OperationID: "list-tasks", Method: http.MethodGet, Path: "/v1/tasks", Tags: []string{"tasks"}, Summary: "List the tasks jobs may ask for",
 	}, func(context.Context, *call, *none) (*answer[forebay.Page[taskInfo]], error) {
 		var all []taskInfo
-		for _, t := range a.service.Tasks() {
+		for _, t := range a.jobs.Tasks() {
 			all = append(all, infoOf(t))
 		}
 		return pageAnswer(page(all), nil)
@@ -60,7 +60,7 @@ func (a *API) routeReports() {
 		OperationID: "get-task", Method: http.MethodGet, Path: "/v1/tasks/{task}", Tags: []string{"tasks"},
 		Summary: "Get a task with what it takes and returns",
 	}, func(_ context.Context, _ *call, in *taskPath) (*answer[taskDetail], error) {
-		for _, t := range a.service.Tasks() {
+		for _, t := range a.jobs.Tasks() {
 			if t.Name == in.Task {
 				return answerOf(taskDetail{infoOf(t), t.InputSchema, t.OutputSchema, t.Example}, nil)
 			}

@@ -56,14 +56,14 @@ func (a jobRoutes) routeSubqueue(segment, name string, where forebay.SetAside) {
 		OperationID: "list-" + segment, Method: http.MethodGet, Path: base, Tags: tags,
 		Summary: "List the jobs in the " + name + " subqueue, newest first",
 	}, func(ctx context.Context, c *call, in *setAsideQuery) (*answer[forebay.Page[forebay.SetAsideJob]], error) {
-		jobs, err := a.service.DeadLetters(ctx, c.caller.Tenant, in.Queue, where, in.filter(), in.Limit, in.Cursor)
+		jobs, err := a.jobs.DeadLetters(ctx, c.caller.Tenant, in.Queue, where, in.filter(), in.Limit, in.Cursor)
 		return pageAnswer(jobs, err)
 	})
 	route(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "peek-" + segment, Method: http.MethodGet, Path: base + "/{job_id}", Tags: tags,
 		Summary: "Look at one job in the " + name + " subqueue, with its input",
 	}, func(ctx context.Context, c *call, in *setAsidePath) (*answer[forebay.SetAsideJob], error) {
-		job, err := a.service.PeekDeadLetter(ctx, c.caller.Tenant, in.Queue, where, in.JobID)
+		job, err := a.jobs.PeekDeadLetter(ctx, c.caller.Tenant, in.Queue, where, in.JobID)
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +78,7 @@ func (a jobRoutes) routeSubqueue(segment, name string, where forebay.SetAside) {
 		if err := checkFilter(req.Filter); err != nil {
 			return nil, err
 		}
-		return answerOf(a.service.RedriveDeadLetters(ctx, c.caller.Tenant, in.Queue, where, req, c.actor()))
+		return answerOf(a.jobs.RedriveDeadLetters(ctx, c.caller.Tenant, in.Queue, where, req, c.actor()))
 	})
 	routeBody(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "purge-" + segment, Method: http.MethodPost, Path: base + "/purge", Tags: tags,
@@ -89,7 +89,7 @@ func (a jobRoutes) routeSubqueue(segment, name string, where forebay.SetAside) {
 		if err != nil {
 			return nil, err
 		}
-		return answerOf(a.service.PurgeDeadLetters(ctx, c.caller.Tenant, in.Queue, where, filter, c.actor()))
+		return answerOf(a.jobs.PurgeDeadLetters(ctx, c.caller.Tenant, in.Queue, where, filter, c.actor()))
 	})
 }
 

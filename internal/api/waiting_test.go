@@ -44,7 +44,7 @@ func (*silent) Wait(ctx context.Context, _, _ string, timeout time.Duration) (fo
 
 func TestWaitersAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := New(Options{Service: &silent{}, Keys: anyKey{}, Logger: slog.New(slog.DiscardHandler)})
+		a := New(Options{Jobs: &silent{}, Keys: anyKey{}, Logger: slog.New(slog.DiscardHandler)})
 		get := func(ctx context.Context, tenant, path string) *httptest.ResponseRecorder {
 			r := httptest.NewRequestWithContext(ctx, "GET", path, nil)
 			r.Header.Set("Authorization", "Bearer "+tenant)
@@ -105,7 +105,7 @@ func (s *silent) PeekDeadLetter(ctx context.Context, _, _ string, _ forebay.SetA
 // a read is refused.
 func TestAnswersTakeMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := New(Options{Service: &silent{}, Keys: anyKey{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20, MemoryBytes: 2 << 20})
+		a := New(Options{Jobs: &silent{}, Keys: anyKey{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20, MemoryBytes: 2 << 20})
 		get := func(tenant string, w http.ResponseWriter) {
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "/v1/queues/q/dead-letters/j", nil)
 			r.Header.Set("Authorization", "Bearer "+tenant)

@@ -15,9 +15,9 @@ import (
 	"github.com/forebayhq/forebay/internal/tenant"
 )
 
-// Service is the part of [jobs.Service] that the API needs, split by capability. Errors that a
+// Jobs is the part of [jobs.Service] that the API needs, split by capability. Errors that a
 // caller may see are *forebay.Error values. Any other error is hidden.
-type Service interface {
+type Jobs interface {
 	Submitter
 	Reader
 	Follower
@@ -116,7 +116,7 @@ type Overview interface {
 }
 
 var (
-	_ Service  = (*jobs.Service)(nil)
+	_ Jobs     = (*jobs.Service)(nil)
 	_ Keys     = (*keys.Service)(nil)
 	_ Tenants  = (*tenant.Service)(nil)
 	_ AuditLog = (*audit.Store)(nil)
