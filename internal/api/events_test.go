@@ -214,7 +214,7 @@ func TestInternalsStayInside(t *testing.T) {
 		{"code without a status", &forebay.Error{Code: "new_code", Message: "SELECT /var/lib/x"}, 500, forebay.CodeInternal, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newFixture(t, func(o *api.Options) { o.Service = &failing{o.Service.(*jobs.Service), c.err} })
+			f := newFixture(t, func(o *api.Options) { o.Jobs = &failing{o.Jobs.(*jobs.Service), c.err} })
 			r := f.do("GET", "/v1/jobs/x", "")
 			p := wantProblem(t, r, c.status, c.code)
 			if strings.Contains(string(r.body), "SELECT") || strings.Contains(string(r.body), "/var") {
@@ -233,7 +233,7 @@ func TestInternalsStayInside(t *testing.T) {
 		})
 	}
 	t.Run("bulk", func(t *testing.T) {
-		f := newFixture(t, func(o *api.Options) { o.Service = &failing{o.Service.(*jobs.Service), secret} })
+		f := newFixture(t, func(o *api.Options) { o.Jobs = &failing{o.Jobs.(*jobs.Service), secret} })
 		r := f.do("POST", "/v1/jobs/bulk", jobBody(`1`))
 		if got := into[forebay.SubmitResult](t, r, http.StatusOK); got.Error == nil || got.Error.Code != forebay.CodeInternal {
 			t.Errorf("got %s", r.body)
