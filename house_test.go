@@ -34,7 +34,6 @@ var (
 	typeMethods = ceiling{"methods of the type", 40, map[string]int{
 		"client.Client":           110,
 		"internal/bus.Tx":         97,
-		"internal/jobs.Tx":        62,
 		"internal/orchestrate.tx": 46,
 	}}
 	interfaceMethods = ceiling{"methods of the interface", 8, map[string]int{}}

@@ -380,7 +380,7 @@ func TestLooksForWhatWaitsFromWhereItWas(t *testing.T) {
 			l.Note(no, step.within, step.at)
 		}
 		x.flowQueries[0].NextReady = step.finds
-		x.arrange(nil, &Tx{Tx: &db.Tx{Now: step.at}, w: w, admission: &admission.Tx{W: w.admission}})
+		x.arrange(nil, claimTx{&Tx{Tx: &db.Tx{Now: step.at}, w: w, admission: &admission.Tx{W: w.admission}}})
 	}
 }
 

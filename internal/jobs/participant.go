@@ -167,7 +167,7 @@ func (p *participant) StageEnded(t *db.Tx, at db.Stage) error {
 		return nil
 	}
 	if at == db.StageChange { // what was settled before may be changed in the same transaction
-		if err := j.passTurns(); err != nil {
+		if err := j.sessions().passTurns(); err != nil {
 			return err
 		}
 	}
@@ -179,15 +179,15 @@ func (p *participant) Serve(t *db.Tx) error {
 	if err := p.expireDue(j); err != nil {
 		return err
 	}
-	if err := p.serveClaims(j); err != nil {
+	if err := p.serveClaims(j.claims()); err != nil {
 		return err
 	}
-	return errors.Join(j.passTurns(), j.AuditEvents())
+	return errors.Join(j.sessions().passTurns(), j.AuditEvents())
 }
 
 func (p *participant) Closes(t *db.Tx) error {
 	if j := Key.Begun(t); j != nil {
-		return errors.Join(j.passTurns(), j.AuditEvents())
+		return errors.Join(j.sessions().passTurns(), j.AuditEvents())
 	}
 	return nil
 }
@@ -247,7 +247,7 @@ func (p *participant) RoundEnded(error) {
 
 func (p *participant) TakeOver(t *db.Tx) error {
 	j := Key.Of(t)
-	return errors.Join(j.releaseOrphans(), j.endHolds())
+	return errors.Join(j.claims().releaseOrphans(), j.sessions().endHolds())
 }
 
 // Unblock has subqueues scanned again in which jobs are held for that deployment; "": for any.

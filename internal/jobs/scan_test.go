@@ -142,7 +142,7 @@ func TestReadyDuringALook(t *testing.T) {
 	_, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(tx *Tx) (struct{}, error) {
 		for range 10 {
 			l := tx.w.newScan(queue.SubqueueOf(queueID, queue.SubqueueMain), []*claim{{ClaimRequest: ClaimRequest{Max: 2 * jobs}}}, tx.Now)
-			if err := l.run(tx, nil); err != nil {
+			if err := l.run(tx.claims(), nil); err != nil {
 				return struct{}{}, err
 			}
 			next := l.flows.NextReady(tx.w.restsUntil, func(int64) bool { return false })

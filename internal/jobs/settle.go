@@ -225,7 +225,7 @@ func (s *Store) settle(ctx context.Context, d *LockedJob, a AttemptRecord, f fun
 }
 
 // settling describes the settlement of a delivery to the writer. It begins with the statement of
-// first, and then reads what settleHolds does.
+// first, and then reads what budgetTx.settle does.
 func settling(d *LockedJob, first func(*LockedJob) driver.Prefetch) db.Op {
 	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
 		if d.Held {
@@ -248,10 +248,10 @@ func (s *Store) settled(ctx context.Context, d *LockedJob, a AttemptRecord, o db
 		}
 		err := f(t)
 		if err == nil && d.Held {
-			err = t.settleHolds(d, a)
+			err = t.budgets().settle(d, a)
 		}
 		if err == nil {
-			err = t.releaseConcurrency(d)
+			err = t.concurrency().release(d)
 		}
 		if err == nil {
 			t.Changed(d.Seq)
