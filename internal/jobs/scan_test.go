@@ -40,8 +40,8 @@ func submitAll(t *testing.T, s *stores, jobs ...NewJob) {
 	}
 }
 
-// More tenants than one look asks have all their jobs with workers, or scheduled: a claim waits, and gets
-// each when it is ready.
+// More tenants than one scan asks have all their jobs with workers, or scheduled. A claim waits,
+// and gets each job when it is ready.
 func TestMoreLinesThanALookAsks(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stores, queueID int64) {
 		const tenants, locked = 3 * flows.MaxFlows, flows.MaxFlows

@@ -109,8 +109,8 @@ type leaving struct {
 	held    bool // it was not its turn
 }
 
-// passTurns has jobs that have ended leave their sessions, and gives the next ones their turns: at the end of a stage,
-// or earlier if one joins a session.
+// passTurns has jobs that have ended leave their sessions, and gives the next ones their turns.
+// It runs at the end of a stage, or earlier if a job joins a session.
 func (t sessionTx) passTurns() error {
 	if len(t.leaving) == 0 {
 		return nil
@@ -146,7 +146,7 @@ func (t sessionTx) passTurns() error {
 
 // nextTurn is the job that gets the turn.
 type nextTurn struct {
-	seq, rank, at, deadline int64 // seq 0: there is none
+	seq, flow, at, deadline int64 // seq 0: there is none
 	until                   int64 // as in turn
 	subqueue                queue.Subqueue
 }
@@ -155,7 +155,7 @@ func (n *nextTurn) read(r driver.Row) {
 	if !r.IsNull(6) {
 		return // it has had its turn
 	}
-	*n = nextTurn{seq: r.Int(0), subqueue: queue.Subqueue(r.Int(1)), rank: r.Int(2), at: r.Int(3), deadline: r.Int(4), until: r.Int(5)}
+	*n = nextTurn{seq: r.Int(0), subqueue: queue.Subqueue(r.Int(1)), flow: r.Int(2), at: r.Int(3), deadline: r.Int(4), until: r.Int(5)}
 }
 
 // give gives the turn to the job, if there is one.
@@ -164,7 +164,7 @@ func (t sessionTx) give(n *nextTurn) error {
 		return nil
 	}
 	visible, waiting := afterCall(max(t.Now, n.at), n.until)
-	t.due(n.subqueue, n.rank, visible)
+	t.due(n.subqueue, n.flow, visible)
 	t.deadlineAt(n.deadline)
 	t.Changed(n.seq)
 	t.DropPrefetched(queue.MessageRow(n.seq))

@@ -288,9 +288,10 @@ func (t *Tx) release(d *LockedJob) error {
 const sqlLocked = "SELECT flow, deadline, started_at FROM messages WHERE seq = ? AND lock_token = ?"
 
 // lockedMessage is what a settlement has to know of the message that it holds.
-type lockedMessage struct{ rank, deadline, started int64 }
+type lockedMessage struct{ flow, deadline, started int64 }
 
-// locked returns the message of a delivery, or forebay.ErrLockLost if its lock does not hold that any more.
+// locked returns the message of a delivery, or forebay.ErrLockLost if its lock does not hold that
+// any more.
 func (t *Tx) locked(d *LockedJob) (m lockedMessage, err error) {
 	found, err := t.Prep(sqlLocked).Int(d.Seq).Int(d.Token).One(func(r driver.Row) { m = lockedMessage{r.Int(0), r.Int(1), r.Int(2)} })
 	if err == nil && !found {
@@ -299,9 +300,10 @@ func (t *Tx) locked(d *LockedJob) (m lockedMessage, err error) {
 	return m, err
 }
 
-// dueAgain is due for a message that is free again; its deadline may have passed while it was locked.
+// dueAgain is due for a message that is free again. Its deadline may have passed while it was
+// locked.
 func (t *Tx) dueAgain(m lockedMessage, subqueue queue.Subqueue, visible int64) {
-	t.due(subqueue, m.rank, visible)
+	t.due(subqueue, m.flow, visible)
 	t.deadlineAt(m.deadline)
 }
 
