@@ -54,8 +54,8 @@ type bulkLine struct {
 	release func() // of the memory the data takes
 }
 
-// bulk answers lines while the client still sends. One goroutine reads ahead while this one stores:
-// the slower the disk, the more lines go into one transaction.
+// bulk answers lines while the client still sends. One goroutine reads ahead while this one
+// stores. The slower the disk, the more lines go into one transaction.
 func (a jobRoutes) bulk(c *call) {
 	c.w.Header().Set("Content-Type", ndjsonTypes[0])
 	c.w.Header().Set("X-Accel-Buffering", "no")
@@ -111,7 +111,8 @@ func collect(first bulkLine, lines <-chan bulkLine, most int) []bulkLine {
 	return chunk
 }
 
-// bulkChunk stores some lines and writes their results. It reports whether the client still listens.
+// bulkChunk stores some lines and writes their results. It reports whether the client still
+// listens.
 func (a jobRoutes) bulkChunk(c *call, chunk []bulkLine) bool {
 	defer func() {
 		for _, line := range chunk {

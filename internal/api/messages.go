@@ -123,7 +123,8 @@ func (a queueRoutes) routeMessages() {
 		OperationID: "send-messages", Method: http.MethodPost, Path: "/v1/queues/{queue}/messages", Tags: messageTags,
 		Summary: "Send a message, or up to 100", Description: "The messages are on disk when the answer comes.", DefaultStatus: http.StatusCreated,
 	}
-	// Text may take up to six bytes a character in JSON, but hardly does; base64 takes four for three.
+	// Base64 takes four bytes for three. Text in JSON may take six bytes a character, but hardly
+	// ever does.
 	routeBody(a.API, forebay.ScopeSubmit, send, 4*a.messages.Messages.MaxBytes()+envelopeBytes, a.send)
 	routeNoBody(a.API, forebay.ScopeSubmit, huma.Operation{
 		OperationID: "cancel-scheduled-message", Method: http.MethodPost, Path: "/v1/queues/{queue}/messages/{sequence_number}/cancel", Tags: messageTags,

@@ -33,8 +33,8 @@ const sessionBase = "/v1/queues/{queue}/sessions/{session_token}/"
 
 const sessionLost = "Answers 409 with the code session_lock_lost, and changes nothing, once the session's lock has ended."
 
-// routeSessions registers the sessions of queues that require them. A session is accepted first; its
-// token then stands in the paths, as a lock token does in those for one message.
+// routeSessions registers the sessions of queues that require them. A session is accepted first.
+// Its token is then part of the paths, as a lock token is in the paths of one message.
 func (a queueRoutes) routeSessions() {
 	routeOptionalBody(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "accept-session", Method: http.MethodPost, Path: "/v1/queues/{queue}/sessions/accept", Tags: messageTags,

@@ -72,8 +72,8 @@ const (
 	rulePath         = subscriptionPath + "/rules/{rule}"
 )
 
-// routeTopics registers topics, subscriptions and rules. It comes after routeMessages, whose routes
-// subscriptions have as well.
+// routeTopics registers topics, subscriptions and rules. It comes after routeMessages, because
+// subscriptions have the routes of queues as well.
 func (a queueRoutes) routeTopics() {
 	if a.messages == nil {
 		return
@@ -167,8 +167,8 @@ func (a queueRoutes) routeRules() {
 
 const queuePath = "/v1/queues/{queue}"
 
-// routeSubscriptionMessages lets subscriptions be received from by the routes that queues have: what
-// comes to a subscription's path goes on to the queue of that name.
+// routeSubscriptionMessages lets subscriptions be received from by the routes that queues have.
+// A request to a subscription's path goes on to the queue of that name.
 func (a queueRoutes) routeSubscriptionMessages() {
 	paths := a.huma.OpenAPI().Paths
 	for path, item := range maps.Clone(paths) {

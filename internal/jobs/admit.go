@@ -10,7 +10,7 @@ import (
 
 // admit decides which of the jobs that a scan found are called now, at most as many as the claims
 // want. The others stay where they are, and the scan knows when to ask again.
-func (t *Tx) admit(l *scan, claims []*claim, slots int) error {
+func (t claimTx) admit(l *scan, claims []*claim, slots int) error {
 	plan := claims[0].Plan
 	if len(l.found) == 0 || plan == nil && !t.admission.AnyCapped() {
 		return nil
@@ -24,7 +24,7 @@ func (t *Tx) admit(l *scan, claims []*claim, slots int) error {
 			return err
 		}
 		var err error
-		if options, err = t.afford(l, options); err != nil {
+		if options, err = t.budgets().afford(l, options); err != nil {
 			return err
 		}
 	}
@@ -84,7 +84,7 @@ type blocked struct {
 	by    []string // deployments that hold them
 }
 
-func (t *Tx) block(l *scan) {
+func (t claimTx) block(l *scan) {
 	t.w.blocked[l.subqueue] = blocked{since: t.Now, until: t.Now + blockedPause, by: l.heldBy}
 }
 
@@ -112,7 +112,7 @@ func wanted(claims []*claim) (n int) {
 }
 
 // withdraw gives back what was reserved for candidates that no claim took.
-func (t *Tx) withdraw(candidates []candidate) error {
+func (t claimTx) withdraw(candidates []candidate) error {
 	for i := range candidates {
 		if a := candidates[i].Admission; a != nil {
 			if err := t.admission.NoteOutcome(a); err != nil {
@@ -124,7 +124,7 @@ func (t *Tx) withdraw(candidates []candidate) error {
 }
 
 // divide leaves in the scan the candidates that go, and puts the others where they wait.
-func (t *Tx) divide(l *scan, fates []admission.Fate) error {
+func (t claimTx) divide(l *scan, fates []admission.Fate) error {
 	if !slices.ContainsFunc(fates, func(f admission.Fate) bool { return f != admission.Goes }) {
 		return nil
 	}

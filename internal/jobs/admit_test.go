@@ -104,7 +104,8 @@ func TestNoSlotIsNotHeld(t *testing.T) {
 	})
 }
 
-// A job that is larger than all of a deployment's quota is called where it fits, and where it fits nowhere, at the first that is idle.
+// A job that is larger than all of a deployment's quota is called where it fits. If it fits
+// nowhere, it is called at the first deployment that is idle.
 func TestLargeJobGoesWhereItFits(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stores, queueID int64) {
 		tenant := tenantNamed(t, s, "a")
@@ -135,7 +136,8 @@ func TestLargeJobGoesWhereItFits(t *testing.T) {
 	})
 }
 
-// What an input asks for that is not inline is known to claims, whichever way its job comes to them, and to whoever looks at it.
+// An input in blob storage may ask for an amount of output. Claims know that amount, whichever way
+// the job comes to them, and so does whoever reads the job.
 func TestOutputOfInputsElsewhere(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenant, queueID := tenantNamed(t, s, "default"), queueOf(t, s, "q")
@@ -193,8 +195,8 @@ func TestOutputOfInputsElsewhere(t *testing.T) {
 	})
 }
 
-// A deployment that takes no calls, because an operator has paused it or it fails, is not waited for by a job that is
-// larger than the other: that one is called when it is idle.
+// A deployment takes no calls while it fails or an operator has paused it. A job that is larger
+// than the other deployment's quota does not wait for it: it goes once the other is idle.
 func TestLargeJobDoesNotWaitForWhatStands(t *testing.T) {
 	for how, stop := range map[string]func(*testing.T, *stores, ClaimRequest){
 		"paused": func(t *testing.T, s *stores, _ ClaimRequest) {
@@ -251,8 +253,8 @@ func TestLargeJobDoesNotWaitForWhatStands(t *testing.T) {
 	}
 }
 
-// What turned a job away and what failed in passing is counted, of its generation alone; refusals for lack of quota and interruptions
-// are neither.
+// Refusals and transient failures of a job are counted, in its generation alone. Refusals for
+// lack of quota and interruptions are not.
 func TestComebacks(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenant, queueID := tenantNamed(t, s, "default"), queueOf(t, s, "q")

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/report"
 )
@@ -25,4 +26,19 @@ func (t *Tx) countHour(c attempted, finishedAt int64, a AttemptRecord, n int64) 
 		Tenant: c.tenant, FinishedAt: finishedAt, Task: c.task, Deployment: Bounded(a.Deployment), Number: c.number, Outcome: a.Outcome,
 		Class: a.ErrorClass, Code: Bounded(a.ErrorCode), Retried: c.subqueue.Kind() == queue.SubqueueRetry,
 	}, n)
+}
+
+// recordLost records the attempt of a worker that was never heard from again.
+func (t *Tx) recordLost(m *candidate) error {
+	class, code := forebay.ClassTransient, "lock_lost"
+	held, err := t.admission.LoseHolds(m.Seq)
+	if err != nil {
+		return err
+	}
+	call := m.attempted()
+	call.startedAt = m.lostAt
+	return t.attempt(call, AttemptRecord{
+		Outcome: forebay.OutcomeLost, ErrorClass: class, ErrorCode: code, Cost: forebay.Money(held.Cost), assumed: held.Tokens,
+		ErrorMessage: []byte("the worker stopped, or lost its lock, before it could say how the call ended"),
+	})
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/forebayhq/forebay/internal/raced"
 )
 
-// Each event of a listed type is one entry of the log, whoever of several processes made it, whatever ran beside it,
-// and no other is one.
+// Each event of a listed type is one entry of the log, whichever process made it and whatever ran
+// beside it. No other event is an entry.
 func TestAuditOfJobEvents(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	t.Parallel()
@@ -216,7 +216,8 @@ func TestAuditOfAJobThatGoesOn(t *testing.T) {
 	}
 }
 
-// Entries of one transaction are one statement on PostgreSQL; those that are no events of jobs are one more.
+// Entries of one transaction are one statement on PostgreSQL. Entries that are no events of jobs
+// are one more.
 func TestAuditEntriesGoTogether(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	url := pgtest.Database(t)
@@ -265,7 +266,7 @@ func TestAuditEntriesGoTogether(t *testing.T) {
 	}
 }
 
-// The writer for new jobs takes its turn with all others when it has something for the log, and only then.
+// The writer for new jobs runs alone when it has something for the audit log, and only then.
 func TestAuditedSubmissionsAreAlone(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	for _, listed := range []bool{false, true} {
@@ -290,7 +291,8 @@ func TestAuditedSubmissionsAreAlone(t *testing.T) {
 	}
 }
 
-// What a transaction that breaks had for the log goes with it: the one that does the same again appends it, once.
+// A transaction that breaks takes its entries with it. The one that does the same again appends
+// them, once.
 func TestAuditOfABrokenTransaction(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	t.Parallel()

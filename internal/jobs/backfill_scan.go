@@ -32,7 +32,7 @@ WHERE j.task NOT IN (?7, ?8, ?9, ?10) ORDER BY m.visible_at, m.place LIMIT ?11 +
 )
 
 // backfill adds jobs that may go from behind the held beginnings of flows.
-func (t *Tx) backfill(l *scan, claims []*claim) error {
+func (t claimTx) backfill(l *scan, claims []*claim) error {
 	held := map[int64][]candidate{}
 	for i := range l.held {
 		if no := l.held[i].flow; l.cut[no] && !l.held[i].isNew && l.flows.Flows[no] != nil {
@@ -59,7 +59,7 @@ func (t *Tx) backfill(l *scan, claims []*claim) error {
 
 // backfillScan scans the next piece of a flow. The scan's found jobs are those of the piece that
 // may go.
-func (t *Tx) backfillScan(l *scan, no int64, w *flows.Backfill, held []candidate, claims []*claim, slots int) error {
+func (t claimTx) backfillScan(l *scan, no int64, w *flows.Backfill, held []candidate, claims []*claim, slots int) error {
 	last := &held[len(held)-1]
 	if from := last.ScheduledAt.UnixMilli(); !w.More || w.Visible < from || w.Visible == from && w.Seq < last.Seq {
 		w.Visible, w.Seq = from, last.Seq

@@ -6,9 +6,15 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
+// budgetTx keeps deliveries within the budgets of their tenants and API keys, and within the
+// limits that a job sets itself.
+type budgetTx struct{ *Tx }
+
+func (t *Tx) budgets() budgetTx { return budgetTx{t} }
+
 // afford leaves to each candidate of a scan the options that its budgets and its own limits have
 // room for. It takes out candidates without any; they wait.
-func (t *Tx) afford(l *scan, options [][]admission.Option) ([][]admission.Option, error) {
+func (t budgetTx) afford(l *scan, options [][]admission.Option) ([][]admission.Option, error) {
 	for _, b := range t.admission.Budgets.ByNo {
 		b.Tentative = admission.Amount{}
 	}
@@ -36,7 +42,7 @@ func (t *Tx) afford(l *scan, options [][]admission.Option) ([][]admission.Option
 
 // affordable is afford for one candidate. If all options may take more than the job's own limits
 // leave, the last one stays: whoever makes the call counts exactly, and refuses it.
-func (t *Tx) affordable(l *scan, m *candidate, options []admission.Option) (fit []admission.Option, going bool, err error) {
+func (t budgetTx) affordable(l *scan, m *candidate, options []admission.Option) (fit []admission.Option, going bool, err error) {
 	left, err := t.jobLeft(m)
 	if err != nil {
 		return nil, false, err
@@ -69,7 +75,7 @@ func (t *Tx) affordable(l *scan, m *candidate, options []admission.Option) (fit 
 	case len(fit) == 0: // it may go if the candidates before it do not
 		l.held = append(l.held, *m)
 		l.scanAgain(t.Now + blockedPause)
-		t.block(l)
+		t.claims().block(l)
 		return nil, false, nil
 	}
 	for _, b := range m.budgets {
@@ -85,7 +91,7 @@ func (t *Tx) affordable(l *scan, m *candidate, options []admission.Option) (fit 
 func (m *candidate) limited() bool { return m.MaxCost != nil || m.MaxTotalTokens != nil }
 
 // jobLeft is what a job's own limits leave for its calls.
-func (t *Tx) jobLeft(m *candidate) (left admission.Limit, err error) {
+func (t budgetTx) jobLeft(m *candidate) (left admission.Limit, err error) {
 	left = admission.Limit{Tokens: -1, Cost: -1}
 	var spent admission.Amount
 	if m.limited() && (m.Number > 0 || m.Generation > 1) {
@@ -108,7 +114,7 @@ SELECT a.tokens + coalesce(h.tokens, 0), a.cost + coalesce(h.cost, 0) FROM (` + 
   (SELECT max(tokens) AS tokens, max(cost) AS cost FROM budget_holds WHERE seq = ?1 AND lost = 0) AS h`
 
 // forgetLock records the lost attempt of a job that cannot be claimed again soon.
-func (t *Tx) forgetLock(m *candidate) error {
+func (t budgetTx) forgetLock(m *candidate) error {
 	if !m.lostToken {
 		return nil
 	}
@@ -122,7 +128,7 @@ func (t *Tx) forgetLock(m *candidate) error {
 const sqlHold = "INSERT INTO budget_holds (seq, lock_token, budget, at, tokens, cost) VALUES (?, ?, ?, ?, ?, ?)"
 
 // hold reserves in its budgets what a delivery may use.
-func (t *Tx) hold(m *candidate) error {
+func (t budgetTx) hold(m *candidate) error {
 	var a admission.Amount
 	if m.Admission != nil {
 		a = m.Admission.Hold
@@ -153,10 +159,10 @@ func (a *AttemptRecord) used() (used admission.Amount, known bool) {
 	return used, used != admission.Amount{} || !a.Unmeasured
 }
 
-// settleHolds books what a delivery has used instead of what was held for it. If its use is
+// settle books what a delivery has used instead of what was held for it. If its use is
 // unknown, it books what was held.
-func (t *Tx) settleHolds(d *LockedJob, a AttemptRecord) error {
-	held, err := t.endHoldsOf(d, &a)
+func (t budgetTx) settle(d *LockedJob, a AttemptRecord) error {
+	held, err := t.endHolds(d, &a)
 	if _, known := a.used(); err != nil || known || held == (admission.Amount{}) {
 		return err
 	}
@@ -164,9 +170,9 @@ func (t *Tx) settleHolds(d *LockedJob, a AttemptRecord) error {
 		Int(held.Cost).IntOrNull(held.Tokens).Int(d.Seq).Int(int64(d.Generation)).Int(int64(d.Number)).Exec()
 }
 
-// endHoldsOf ends the holds of a delivery and returns what was held. If the delivery was lost, it
+// endHolds ends the holds of a delivery and returns what was held. If the delivery was lost, it
 // corrects what was booked.
-func (t *Tx) endHoldsOf(d *LockedJob, a *AttemptRecord) (was admission.Amount, err error) {
+func (t budgetTx) endHolds(d *LockedJob, a *AttemptRecord) (was admission.Amount, err error) {
 	list, err := t.admission.EndHolds(d.Seq, d.Token)
 	if err != nil {
 		return admission.Amount{}, err
@@ -185,7 +191,7 @@ func (t *Tx) endHoldsOf(d *LockedJob, a *AttemptRecord) (was admission.Amount, e
 }
 
 // park makes a candidate wait until its budgets have room for that much.
-func (t *Tx) park(l *scan, m *candidate, need admission.Amount) error {
+func (t budgetTx) park(l *scan, m *candidate, need admission.Amount) error {
 	if err := t.forgetLock(m); err != nil {
 		return err
 	}
@@ -218,42 +224,4 @@ func (t *Tx) park(l *scan, m *candidate, need admission.Amount) error {
 		l.flows.Note(m.flow, t.Now, t.Now)
 	}
 	return t.Prep(admission.SQLWait).Int(m.Seq).Int(short.No).Int(m.flow).Text(m.KeyID).Int(until).Int(need.Tokens).Int(need.Cost).Exec()
-}
-
-// takeConcurrency counts a locked candidate in its concurrency limits.
-func (t *Tx) takeConcurrency(m *candidate) error {
-	put := func(holder string, u *admission.ConcurrencyUse) error {
-		u.Going = max(u.Going-1, 0)
-		if u.N++; u.Until == 0 || m.LockedUntil.UnixMilli() < u.Until {
-			u.Until = m.LockedUntil.UnixMilli()
-		}
-		m.ConcurrencyLimited = true
-		return t.Prep("INSERT INTO slots (seq, lock_token, holder) VALUES (?, ?, ?)").Int(m.Seq).Int(m.Token).Text(holder).Exec()
-	}
-	if m.Admission != nil && m.Admission.Concurrency > 0 {
-		holder := admission.DeploymentResource(m.Admission.Deployment)
-		u, err := t.admission.ConcurrencyOf(holder)
-		if err == nil {
-			err = put(holder, u)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	u, err := t.admission.TenantConcurrency(m.Tenant)
-	if err != nil || u == nil {
-		return err
-	}
-	err = put(admission.TenantResource(m.Tenant), u)
-	t.admission.Rest(m.Tenant, u)
-	return err
-}
-
-// releaseConcurrency is for a delivery that was settled.
-func (t *Tx) releaseConcurrency(d *LockedJob) error {
-	if !d.ConcurrencyLimited && t.admission.W.Caps[d.Tenant] == 0 {
-		return nil
-	}
-	t.admission.ConcurrencyFreed(d.Tenant)
-	return t.Prep("DELETE FROM slots WHERE seq = ? AND lock_token = ?").Int(d.Seq).Int(d.Token).Exec()
 }

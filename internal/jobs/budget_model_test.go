@@ -25,7 +25,8 @@ import (
 	"github.com/forebayhq/forebay/internal/raced"
 )
 
-// treasury is the plain model of budgets: what each call of each job holds, was booked with or has used.
+// treasury is the plain model of budgets: what each call of each job holds, was booked with or
+// has used.
 type treasury struct {
 	s       *stores
 	engine  engine
@@ -89,8 +90,8 @@ type paidCall struct {
 	used admission.Amount
 }
 
-// The price and the size of calls: task n needs n+1 times as much. The margin for an estimate that nothing
-// was learned of is 30 %.
+// The price and the size of calls: task n needs n+1 times as much. An estimate from which nothing
+// was learned yet has a margin of 30 %.
 const (
 	promptTokens = 100
 	outputTokens = 50
@@ -195,17 +196,19 @@ func (m *treasury) submit(t *rapid.T) {
 	m.jobs[row.Seq] = &paidJob{id: job.ID, seq: row.Seq, purse: p, task: task, session: job.SessionID != "", limited: job.MaxTotalTokens != nil}
 }
 
-// claim takes what is given, checks that there was room for it, and that nothing is left for which there
-// would be.
+// claim takes what is given. It checks that there was room for it, and that there is no room for
+// anything that is left.
 func (m *treasury) claim(t *rapid.T) { m.claimed(t, rapid.IntRange(1, 8).Draw(t, "max")) }
 
-// drain claims until there is nothing more: then whatever is left waits for a budget that has no room for it.
+// drain claims until there is nothing more. What is left then waits for a budget that has no room
+// for it.
 func (m *treasury) drain(t *rapid.T) {
 	for got := -1; got != 0; {
 		for got = 0; m.claimed(t, 8) > 0; {
 			got++
 		}
-		// What was kept for a moment is looked at again: first for claims that have gone, if there are such.
+		// What was kept for a moment is scanned again: first for claims that have gone, if there are
+		// any.
 		m.engine.Pass(m.s, blockedPause*time.Millisecond)
 		m.engine.Pass(m.s, blockedPause*time.Millisecond)
 		got += m.claimed(t, 8)
@@ -435,8 +438,8 @@ func TestBudgetsAgainstModel(t *testing.T) {
 	})
 }
 
-// overDays is onEveryEngine for runs that take days: rapid ends a check after one, by the bubble's clock,
-// so each run on SQLite has a bubble of its own.
+// overDays is onEveryEngine for runs that take days. Rapid ends a check after one day by the
+// bubble's clock, so each run on SQLite has a bubble of its own.
 func overDays(t *testing.T, run func(*rapid.T, engine)) {
 	t.Run("sqlite", func(t *testing.T) {
 		dir, first := t.TempDir(), rand.Uint64()>>1

@@ -84,7 +84,8 @@ func (p *purseful) dailyTokens(limit int64) {
 	}
 }
 
-// A budget that runs out is told of once a period: in the audit log, to listeners and to subscribers.
+// A budget that runs out is announced once a period: in the audit log, to listeners and to
+// subscribers.
 func TestBudgetIsToldOf(t *testing.T) {
 	inPurse(t, func(p *purseful) {
 		var heard []forebay.EventType
@@ -140,8 +141,8 @@ func TestBudgetIsToldOf(t *testing.T) {
 	})
 }
 
-// The limits of a job count what a call may have used whose worker was never heard of again, and
-// pass over a deployment where it may use more.
+// The limits of a job count what a call with a lost worker may have used. A deployment where the
+// next call may use more than is left is passed over.
 func TestJobLimitsCountLostCalls(t *testing.T) {
 	first, last := needOf(2), needOf(0)
 	both := first.Plus(last)
@@ -185,8 +186,8 @@ func largeAndSmall(string, []byte, int64) []admission.Option {
 	return []admission.Option{large, small}
 }
 
-// Every way in which a call can end counts towards its job's limit in tokens by what it used, else by what was
-// held for it.
+// However a call ends, it counts towards its job's token limit. It counts by what it used, or if
+// that is unknown, by what was held for it.
 func TestTokenLimitIsExact(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenant, queueID := tenantNamed(t, s, "default"), queueOf(t, s, "q")
@@ -294,7 +295,8 @@ func TestConfiguredBudgets(t *testing.T) {
 	})
 }
 
-// A job that ends before it is called leaves the room in a budget, for which it was made ready, to the next.
+// A job is made ready because its budget has room. If it ends before it is called, the next job
+// gets that room.
 func TestRoomOfAJobThatEndsIsOthers(t *testing.T) {
 	for name, end := range map[string]func(p *purseful, id string){
 		"cancelled": func(p *purseful, id string) {

@@ -64,7 +64,7 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 		outcome := forebay.OutcomeCancelled
 		if m.visible <= t.Now {
 			outcome = forebay.OutcomeLost // its worker had gone before the cancel
-		} else if err := t.holdSession(its, seq, c.Token, m.visible); err != nil {
+		} else if err := t.sessions().hold(its, seq, c.Token, m.visible); err != nil {
 			return c, err
 		}
 		held, err := t.admission.LoseHolds(seq)
@@ -96,12 +96,12 @@ func (s *Store) Amend(ctx context.Context, d *LockedJob, a AttemptRecord) error 
 	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Touches: []driver.RowName{queue.MessageRow(d.Seq)}}
 	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) {
 		if d.SessionID != "" {
-			if err := t.callOver(d.session(), d.Token); err != nil {
+			if err := t.sessions().callOver(d.session(), d.Token); err != nil {
 				return struct{}{}, err
 			}
 		}
 		if d.Held {
-			if _, err := t.endHoldsOf(d, &a); err != nil {
+			if _, err := t.budgets().endHolds(d, &a); err != nil {
 				return struct{}{}, err
 			}
 		} else if a.Deployment == "" {

@@ -89,8 +89,13 @@ func (c *claim) unserve() {
 	c.State.Store(queue.ClaimWaiting)
 }
 
+// claimTx serves claims: it scans subqueues, admits jobs and locks their messages.
+type claimTx struct{ *Tx }
+
+func (t *Tx) claims() claimTx { return claimTx{t} }
+
 // serveClaims gives ready jobs to the claims that wait, oldest first.
-func (w *participant) serveClaims(t *Tx) error {
+func (w *participant) serveClaims(t claimTx) error {
 	for subqueue, waiting := range w.Waiters {
 		// A scan for nobody would delay the next one.
 		if w.queue.Paused[subqueue.Queue()] || !w.HasWaiters(subqueue) {
@@ -216,7 +221,7 @@ UPDATE messages SET visible_at = ?, lock_token = ?, locked_at = ?, deliveries = 
   started_at = coalesce(started_at, p6), announced = p7, waiting = NULL FROM %s WHERE m.seq = ANY (ARRAY[p8])`)
 
 // take locks a candidate for the claim, unless it has expired or had too many deliveries.
-func (t *Tx) take(m *candidate, c *claim) error {
+func (t claimTx) take(m *candidate, c *claim) error {
 	if m.lostToken {
 		if err := t.recordLost(m); err != nil {
 			return err
@@ -247,10 +252,10 @@ func (t *Tx) take(m *candidate, c *claim) error {
 	if err := t.lock(m); err != nil {
 		return err
 	}
-	if err := t.hold(m); err != nil {
+	if err := t.budgets().hold(m); err != nil {
 		return err
 	}
-	if err := t.takeConcurrency(m); err != nil {
+	if err := t.concurrency().take(m); err != nil {
 		return err
 	}
 	c.deliveries = append(c.deliveries, m.LockedJob)
@@ -267,27 +272,12 @@ func (t *Tx) take(m *candidate, c *claim) error {
 }
 
 // lock writes a candidate's new lock.
-func (t *Tx) lock(m *candidate) error {
+func (t claimTx) lock(m *candidate) error {
 	until := m.LockedUntil.UnixMilli()
 	if m.isNew {
 		return t.storeLocked(m, until)
 	}
 	return t.Prep(sqlLock).Int(until).Int(m.Token).Int(t.Now).Int(int64(m.Number)).Int(m.Version).Int(t.Now).Int(int64(m.announced)).Int(m.Seq).Exec()
-}
-
-// recordLost records the attempt of a worker that was never heard from again.
-func (t *Tx) recordLost(m *candidate) error {
-	class, code := forebay.ClassTransient, "lock_lost"
-	held, err := t.admission.LoseHolds(m.Seq)
-	if err != nil {
-		return err
-	}
-	call := m.attempted()
-	call.startedAt = m.lostAt
-	return t.attempt(call, AttemptRecord{
-		Outcome: forebay.OutcomeLost, ErrorClass: class, ErrorCode: code, Cost: forebay.Money(held.Cost), assumed: held.Tokens,
-		ErrorMessage: []byte("the worker stopped, or lost its lock, before it could say how the call ended"),
-	})
 }
 
 // started is when the generation began, in milliseconds; 0: never.
@@ -298,7 +288,7 @@ func (m *candidate) started() int64 {
 	return m.StartedAt.UnixMilli()
 }
 
-func (t *Tx) exceedDeliveries(m *candidate, kind queue.SubqueueKind) error {
+func (t claimTx) exceedDeliveries(m *candidate, kind queue.SubqueueKind) error {
 	return t.deadLetter(deadLetter{
 		seq: m.Seq, to: queue.SubqueueOf(m.Subqueue.Queue(), kind), generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version, started: m.started(),
 		failure: Failure{Class: forebay.ClassTransient, Code: "MaxDeliveryCountExceeded",
@@ -310,7 +300,7 @@ func (t *Tx) exceedDeliveries(m *candidate, kind queue.SubqueueKind) error {
 // releaseOrphans makes every locked job ready at once: the process that held the locks is dead.
 // The next claim records the lost attempts. Locks of plain messages stay, because their receivers
 // are other processes.
-func (t *Tx) releaseOrphans() error {
+func (t claimTx) releaseOrphans() error {
 	return t.Prep("UPDATE messages SET visible_at = ? WHERE lock_token IS NOT NULL AND visible_at > ? AND subqueue / 4 NOT IN (SELECT no FROM queues WHERE kind = 'messages')").
 		Int(t.Now).Int(t.Now).Exec()
 }

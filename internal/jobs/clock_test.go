@@ -17,7 +17,8 @@ import (
 // ahead is by how much the clock of these tests is wrong for a while.
 const ahead = 2 * time.Hour
 
-// makeAhead stores a job that is ready, one that is scheduled, and one whose worker dies, all by a clock that is ahead.
+// makeAhead stores a job that is ready, one that is scheduled, and one whose worker dies, all by a
+// clock that is ahead.
 func makeAhead(t *testing.T, s *stores, now int64) (subqueue queue.Subqueue, scheduled time.Time) {
 	t.Helper()
 	tenant, queueID := tenantNamed(t, s, "t"), queueOf(t, s, "q")
@@ -42,7 +43,8 @@ func visibles(t *testing.T, s *stores) map[string]int64 {
 	return found
 }
 
-// A clock that is right again leaves no job that waits for the time it showed, nor a lock that lasts until then.
+// Once a clock that was ahead is right again, no job waits for the time it showed, and no lock
+// lasts until then.
 func TestClockThatGoesBack(t *testing.T) {
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()

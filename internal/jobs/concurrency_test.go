@@ -26,8 +26,8 @@ func capTenant(t rapid.TB, s *stores, tenant int64, most int) {
 	}
 }
 
-// A tenant has no more calls under way than it may; its other jobs hold nobody up, and each slot that is
-// freed, by a settlement or because a worker was not heard of again, is for the next.
+// A tenant has no more calls under way than its concurrency limit. Its other jobs delay nobody.
+// A slot is freed by a settlement or by a lost lock, and goes to the next job.
 func TestTenantConcurrency(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		capped, other, queueID := tenantNamed(t, s, "default"), tenantNamed(t, s, "other"), queueOf(t, s, "q")

@@ -172,7 +172,7 @@ func (t *Tx) Redrive(j Redrive) (bool, error) {
 	if err := t.edit(j.Seq, j.Edit); err != nil {
 		return false, err
 	}
-	if err := t.rejoinSession(j.Seq, visible); err != nil {
+	if err := t.sessions().rejoin(j.Seq, visible); err != nil {
 		return false, err
 	}
 	for _, f := range t.w.store.redriven {

@@ -62,7 +62,7 @@ func (w *participant) expireDue(t *Tx) error {
 			session: m.session(), held: m.visible == heldUntil})
 	})
 	if err == nil {
-		err = t.passTurns()
+		err = t.sessions().passTurns()
 	}
 	if err != nil {
 		return err

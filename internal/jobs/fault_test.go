@@ -125,8 +125,8 @@ func TestAbsurdUsageDoesNotBreakTheList(t *testing.T) {
 	}
 }
 
-// A message that cannot be claimed, for whatever reason, must not fail those who submit to its subqueue,
-// and whoever claims must hear of it.
+// A message that cannot be claimed, for whatever reason, must not fail submissions to its
+// subqueue. The claim gets the error.
 func TestWhatIsDueCannotFailOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, tenant, queueID := open(t)

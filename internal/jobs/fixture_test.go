@@ -97,8 +97,8 @@ func openWith(t testing.TB, opts db.Options) (s *stores, tenant, queue int64) {
 	return s, tenantNamed(t, s, "default"), queueOf(t, s, "default")
 }
 
-// overANetwork opens stores that reach their PostgreSQL through a proxy. few fails if something takes
-// more round trips.
+// overANetwork opens stores that reach their PostgreSQL through a proxy. few fails if something
+// takes more round trips.
 func overANetwork(t *testing.T) (s *stores, few func(most int64, what string, do func())) {
 	t.Helper()
 	direct := pgtest.Database(t)
@@ -135,8 +135,8 @@ func (e *ear) Notified(n *db.Notification) {
 	}
 }
 
-// hearing opens a database with two writers. said has the one for new jobs make some transactions, and
-// is what the other hears of them at once.
+// hearing opens a database with two writers. said has the writer for new jobs make some
+// transactions, and returns what notifies the other writer of them at once.
 func hearing(t *testing.T) (said func(...func(*Tx)) *db.Notification) {
 	t.Helper()
 	e := &ear{heard: make(chan *db.Notification, 1)}

@@ -11,8 +11,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// BenchmarkClaim64 claims 64 jobs at a time from a backlog of as many tenants, priorities and classes. Run it with -benchtime 300x or less:
-// the backlog holds 30,000 jobs.
+// BenchmarkClaim64 claims 64 jobs at a time from a backlog of as many tenants, priorities and
+// classes. Run it with -benchtime 300x or less: the backlog holds 30,000 jobs.
 func BenchmarkClaim64(b *testing.B) {
 	backlogs := []struct{ tenants, priorities, classes int }{{1, 1, 1}, {1, 10, 4}, {50, 1, 1}, {50, 10, 4}, {3000, 1, 1}, {3000, 3, 2}}
 	run := func(b *testing.B, opts db.Options, tenants, priorities, classes int) {

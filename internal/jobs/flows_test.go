@@ -75,7 +75,8 @@ func TestTenantsShareASubqueue(t *testing.T) {
 	})
 }
 
-// Tenants whose jobs differ in nothing but how much they may answer share the tokens, however a provider counts.
+// Tenants whose jobs differ only in how much they may answer share the tokens, however a provider
+// counts.
 func TestTenantsShareTokens(t *testing.T) {
 	const prompt, brief, long = 100, 150, 2400
 	tests := map[string]struct {
@@ -166,8 +167,8 @@ func TestGivenBackIsNotCharged(t *testing.T) {
 	})
 }
 
-// While jobs of the highest priority keep coming, one of the lowest still has its turn, once it has waited
-// half a minute for each level.
+// Jobs of the highest priority keep coming. One of the lowest still has its turn, once it has
+// waited half a minute for each level.
 func TestNoPriorityStarves(t *testing.T) {
 	open := func(priority int, waited time.Duration) candidate {
 		at := time.UnixMilli(1e12)
@@ -252,7 +253,8 @@ func TestResumedWhileNobodyWaits(t *testing.T) {
 	})
 }
 
-// A tenant that another process has paused has none of its jobs delivered, though nobody was told yet.
+// A tenant that another process has paused has none of its jobs delivered, even before a
+// notification arrives.
 func TestPausedByAnother(t *testing.T) {
 	fixture.FromOutside(t, func(t *testing.T, e outside) {
 		if e.Name != "postgresql" {
@@ -272,8 +274,8 @@ func TestPausedByAnother(t *testing.T) {
 	})
 }
 
-// However many jobs of the highest priority keep coming, those behind them have their share of what is
-// delivered, long before they have aged, and each line is first come, first served.
+// However many jobs of the highest priority keep coming, those behind them have their share of
+// what is delivered, long before they have aged. Each flow is first come, first served.
 func TestReservedShare(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -333,7 +335,8 @@ func TestReservedShare(t *testing.T) {
 	}
 }
 
-// What one class calls may be all that is scarce: then its own jobs behind the first level have the share.
+// What one class calls may be all that is scarce. Then its own jobs behind the first level have
+// the share.
 func TestReservedShareOfAClass(t *testing.T) {
 	at := time.UnixMilli(1e12)
 	job := func(seq int64, class, priority int) candidate {
@@ -350,7 +353,8 @@ func TestReservedShareOfAClass(t *testing.T) {
 	}
 }
 
-// What waits in a line is looked for from where the last look found the earliest, or from what has come since.
+// A scan searches a flow from the earliest message that the last scan found, or from what has
+// come since.
 func TestLooksForWhatWaitsFromWhereItWas(t *testing.T) {
 	const subqueue, no, now = 4, 85, 1_000
 	w := newTestPart()
@@ -380,7 +384,7 @@ func TestLooksForWhatWaitsFromWhereItWas(t *testing.T) {
 			l.Note(no, step.within, step.at)
 		}
 		x.flowQueries[0].NextReady = step.finds
-		x.arrange(nil, &Tx{Tx: &db.Tx{Now: step.at}, w: w, admission: &admission.Tx{W: w.admission}})
+		x.arrange(nil, claimTx{&Tx{Tx: &db.Tx{Now: step.at}, w: w, admission: &admission.Tx{W: w.admission}}})
 	}
 }
 
@@ -405,7 +409,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// What another process has made ready is not taken for something that becomes so, though the clock be a little behind.
+// A message that another process has made ready counts as ready, even if this clock is a little
+// behind.
 func TestHeardOfWhatIsReady(t *testing.T) {
 	const subqueue, no = 4, 85
 	said := hearing(t)
@@ -425,7 +430,8 @@ func TestHeardOfWhatIsReady(t *testing.T) {
 	}
 }
 
-// Of what others store, what is not ready yet is looked for too, though it is told together with what is.
+// Messages of other processes that are not ready yet are scanned for too, even if one
+// notification names them together with ready ones.
 func TestHeardOfWhatWaits(t *testing.T) {
 	const subqueue, no, other, later = 4, 85, 101, 20_000
 	said := hearing(t)
@@ -458,7 +464,8 @@ func newTestPart() *participant {
 	return newJobsPart(w, queues, &admission.Participant{Writer: w, Full: map[int64]int64{}}, &Store{})
 }
 
-// Lines of more tenants than are told of one by one are looked for: those that are known are no longer all.
+// A notification names only so many flows one by one. Beyond that, the known flows are no longer
+// all, so the flows are listed again.
 func TestNotificationsOfManyLines(t *testing.T) {
 	const subqueue, kept = 4, 2000
 	said := hearing(t)

@@ -14,7 +14,7 @@ import (
 
 // handsOff reports whether a ready new job may be kept back for a claim that waits. Submissions
 // come last in a transaction, so nothing else in it needs the message.
-func (t *Tx) handsOff(subqueue queue.Subqueue, j *NewJob) bool {
+func (t claimTx) handsOff(subqueue queue.Subqueue, j *NewJob) bool {
 	waiting := t.w.Waiters[subqueue]
 	if _, blocked := t.w.blocked[subqueue]; blocked && j.Class != 0 {
 		return false
@@ -49,7 +49,7 @@ func newCandidate(j *NewJob, seq int64, subqueue queue.Subqueue, now int64) cand
 }
 
 // leave is for what a scan found and no claim took.
-func (t *Tx) leave(l *scan) error {
+func (t claimTx) leave(l *scan) error {
 	for _, jobs := range [][]candidate{l.found, l.later, l.held} {
 		if err := t.storeNew(l.subqueue, jobs); err != nil {
 			return err
@@ -60,7 +60,7 @@ func (t *Tx) leave(l *scan) error {
 
 // storeNew stores the messages of new jobs that were not handed off. The messages of the others
 // are stored already.
-func (t *Tx) storeNew(subqueue queue.Subqueue, jobs []candidate) error {
+func (t claimTx) storeNew(subqueue queue.Subqueue, jobs []candidate) error {
 	for i := range jobs {
 		m := &jobs[i]
 		if !m.isNew {
@@ -82,7 +82,7 @@ INSERT INTO messages (seq, subqueue, flow, visible_at, size, tenant, deadline, l
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 1, 2, ?, 1)`
 
 // storeLocked stores the message of a new job under its first lock.
-func (t *Tx) storeLocked(m *candidate, until int64) error {
+func (t claimTx) storeLocked(m *candidate, until int64) error {
 	// No scan has seen the lock, so nothing else would note when it ends.
 	t.w.ScanAt(m.Subqueue, until)
 	return t.Prep(sqlInsertLocked).Int(m.Seq).Int(int64(m.Subqueue)).Int(m.flow).Int(until).Int(m.InputSize).Int(m.Tenant).IntOrNull(m.deadline).

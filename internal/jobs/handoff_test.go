@@ -14,8 +14,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Jobs of several queues are submitted, claimed in handfuls, retried and ended, all at once: each is
-// delivered in its own subqueue, to one worker at a time, and ends.
+// Jobs of several queues are submitted, claimed in handfuls, retried and ended, all at once. Each
+// is delivered in its own subqueue, to one worker at a time, and ends.
 func TestManySubqueuesAtOnce(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenant := tenantNamed(t, s, "default")
@@ -85,8 +85,8 @@ func TestManySubqueuesAtOnce(t *testing.T) {
 	})
 }
 
-// What a worker gets of a job is the same whether the job was handed over as it was submitted or read
-// from the database later.
+// A worker gets the same of a job, whether it was handed off as it was submitted or read from the
+// database later.
 func TestHandedOverAsStored(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenant := tenantNamed(t, s, "default")

@@ -13,8 +13,8 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// Jobs that are held are looked at when their deployment has told something, and not each time that a call
-// of another one ends.
+// Held jobs are scanned again when their deployment reports something, and not each time that a
+// call of another deployment ends.
 func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		queueID, tenant := queueOf(t, s, "q"), tenantNamed(t, s, "default")
@@ -71,7 +71,8 @@ func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 	})
 }
 
-// Behind more jobs than a look tries, whose model may not be called, others of their line still go.
+// More jobs than a scan tries may be held because their model may not be called. Others behind
+// them in their flow still go.
 func TestJobsBehindHeldOnesGo(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		queueID, tenant := queueOf(t, s, "q"), tenantNamed(t, s, "default")

@@ -52,8 +52,8 @@ func (w *sessionWorld) submit(t *rapid.T) {
 	}
 }
 
-// claim takes what is ready: of each session nothing while one of its jobs runs, and never a job before
-// one that was submitted earlier and has not begun.
+// claim takes what is ready. A session has no ready job while one of its jobs runs. A job is never
+// ready before one of its session that was submitted earlier and has not begun.
 func (w *sessionWorld) claim(t *rapid.T) {
 	w.claimFrom(t, rapid.SampledFrom([]queue.SubqueueKind{queue.SubqueueMain, queue.SubqueueRetry}).Draw(t, "subqueue"))
 }
@@ -206,8 +206,8 @@ func (w *sessionWorld) look(t *rapid.T) {
 	}
 }
 
-// Jobs of one session run one at a time and begin in the order in which they were submitted; whatever
-// happens to some of them, the others get their turn.
+// Jobs of one session run one at a time and begin in the order in which they were submitted.
+// Whatever happens to some of them, the others get their turn.
 func TestJobSessions(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {
@@ -244,8 +244,8 @@ func TestJobSessions(t *testing.T) {
 	})
 }
 
-// The turn of a cancelled job whose worker is never heard of again ends with its lock, for jobs that were
-// there and for those that come later, and a worker that is heard of too late takes no turn away.
+// A cancelled job whose worker is lost keeps its turn until its lock ends, for jobs that were
+// there and for those that come later. A worker that settles too late takes no turn away.
 func TestTurnAfterCancelledCall(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {
@@ -338,7 +338,8 @@ func TestTurnAfterCancelledCall(t *testing.T) {
 	})
 }
 
-// Jobs of one session that come at once, while a worker waits for them, still run one after the other.
+// Jobs of one session that come at once, while a worker waits for them, still run one after the
+// other.
 func TestJobsOfASessionComeTogether(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		queueID := queueOf(t, s, "q")
@@ -370,7 +371,7 @@ func TestJobsOfASessionComeTogether(t *testing.T) {
 	})
 }
 
-// Over a network it counts how often a transaction waits for an answer: others wait for all of it. So jobs of many
+// Over a network, each answer that a transaction waits for delays all others. So jobs of many
 // sessions are stored and settled together.
 func TestJobsOfManySessionsTakeFewRoundTrips(t *testing.T) {
 	t.Parallel()

@@ -124,8 +124,9 @@ func (w *world) submit(t *rapid.T) {
 	w.jobs = append(w.jobs, m)
 }
 
-// behindFirst returns who goes before the first: of those of other priorities that are first among theirs, and
-// behind it, the one that waits longest; the first itself if there is none.
+// behindFirst returns the job that goes before the first one in the reserved share. Of the jobs
+// behind it that are first in their priorities, that is the one that waits longest. If there is
+// none, it is the first itself.
 func behindFirst(ready []*modelJob, level func(*modelJob) int) int {
 	best := 0
 	seen := map[int]bool{ready[0].rank: true}

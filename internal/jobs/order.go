@@ -29,7 +29,7 @@ func (m *candidate) roughly() float64 {
 // expected is the tokens that will be reserved for a job if its first choice takes it. The order
 // of jobs must count the same as charge does. Otherwise a tenant would be served too early, at
 // the cost of another's turn.
-func (t *Tx) expected(m *candidate, plan admission.Plan) float64 {
+func (t claimTx) expected(m *candidate, plan admission.Plan) float64 {
 	if options := m.planned(plan); len(options) > 0 {
 		if size := t.stateSoFar(options[0].Deployment).Size(options[0].Limits, options[0].Request); size > 0 {
 			return float64(size)
@@ -39,7 +39,7 @@ func (t *Tx) expected(m *candidate, plan admission.Plan) float64 {
 }
 
 // stateSoFar is what is known of a deployment without a query.
-func (t *Tx) stateSoFar(name string) *quota.State {
+func (t claimTx) stateSoFar(name string) *quota.State {
 	if d := t.admission.Deployments[name]; d != nil {
 		return &d.State
 	}
@@ -62,7 +62,7 @@ func (m *candidate) tokens() float64 {
 }
 
 // charge records that a job was taken.
-func (t *Tx) charge(l *flows.Set, m *candidate, share flows.Shares) {
+func (t claimTx) charge(l *flows.Set, m *candidate, share flows.Shares) {
 	l.Shares.Charge(m.Tenant, int(flows.ClassOf(m.flow)), m.behind, share.Cost(m.Tenant, m.tokens()))
 	t.chargeScarce(l, m, share)
 }
@@ -85,7 +85,7 @@ func orderBy(shares *fairqueue.Queue, found []candidate, cut map[int64]bool, hor
 }
 
 // listFlows reads which flows a subqueue has.
-func (t *Tx) listFlows(s *flows.Set, subqueue queue.Subqueue) error {
+func (t claimTx) listFlows(s *flows.Set, subqueue queue.Subqueue) error {
 	var ids []int64
 	err := t.Prep(flows.SQLList).Int(int64(subqueue)).Each(func(r driver.Row) error {
 		ids = append(ids, r.Int(0))

@@ -30,7 +30,8 @@ type participant struct {
 	wantedSubqueues atomic.Pointer[map[queue.Subqueue]bool] // main subqueues where claims wait in vain
 }
 
-// Tx is its part of a transaction.
+// Tx is its part of a transaction. Four subjects have types of their own: claimTx, sessionTx,
+// budgetTx and concurrencyTx.
 type Tx struct {
 	*db.Tx
 	w         *participant
@@ -167,7 +168,7 @@ func (p *participant) StageEnded(t *db.Tx, at db.Stage) error {
 		return nil
 	}
 	if at == db.StageChange { // what was settled before may be changed in the same transaction
-		if err := j.passTurns(); err != nil {
+		if err := j.sessions().passTurns(); err != nil {
 			return err
 		}
 	}
@@ -179,15 +180,15 @@ func (p *participant) Serve(t *db.Tx) error {
 	if err := p.expireDue(j); err != nil {
 		return err
 	}
-	if err := p.serveClaims(j); err != nil {
+	if err := p.serveClaims(j.claims()); err != nil {
 		return err
 	}
-	return errors.Join(j.passTurns(), j.AuditEvents())
+	return errors.Join(j.sessions().passTurns(), j.AuditEvents())
 }
 
 func (p *participant) Closes(t *db.Tx) error {
 	if j := Key.Begun(t); j != nil {
-		return errors.Join(j.passTurns(), j.AuditEvents())
+		return errors.Join(j.sessions().passTurns(), j.AuditEvents())
 	}
 	return nil
 }
@@ -247,7 +248,7 @@ func (p *participant) RoundEnded(error) {
 
 func (p *participant) TakeOver(t *db.Tx) error {
 	j := Key.Of(t)
-	return errors.Join(j.releaseOrphans(), j.endHolds())
+	return errors.Join(j.claims().releaseOrphans(), j.sessions().endHolds())
 }
 
 // Unblock has subqueues scanned again in which jobs are held for that deployment; "": for any.
@@ -275,9 +276,9 @@ func (p *participant) MayGo(tenants map[int64]int64) {
 }
 
 // Released records that jobs which waited for a budget are ready at that time.
-func (p *participant) Released(t *db.Tx, subqueue queue.Subqueue, line, at int64, seqs ...int64) {
+func (p *participant) Released(t *db.Tx, subqueue queue.Subqueue, flow, at int64, seqs ...int64) {
 	j := Key.Of(t)
-	j.due(subqueue, line, at)
+	j.due(subqueue, flow, at)
 	for _, seq := range seqs {
 		j.Changed(seq)
 	}
@@ -292,11 +293,11 @@ func (p *participant) restsUntil(tenant int64) int64 {
 }
 
 // due records that a message of the flow can be delivered from that time on.
-func (t *Tx) due(subqueue queue.Subqueue, line, at int64) {
+func (t *Tx) due(subqueue queue.Subqueue, flow, at int64) {
 	if known := t.w.flows[subqueue]; known != nil {
-		known.Note(line, at, t.Now)
+		known.Note(flow, at, t.Now)
 	}
-	if t.Notify(wordFlow, int64(subqueue), line, 0); at > t.Now {
+	if t.Notify(wordFlow, int64(subqueue), flow, 0); at > t.Now {
 		t.Notify(wordLater, int64(subqueue), 0, at)
 	}
 	t.Queue.WakeAt(subqueue, at)

@@ -50,8 +50,8 @@ func TestStatesThatAreRead(t *testing.T) {
 	})
 }
 
-// A job's position is by what is claimed before it: those of its line, those of a higher priority, and of
-// other tenants as many as have their turn meanwhile.
+// A job's position counts what is claimed before it. Those are jobs of its flow, jobs of a higher
+// priority, and as many jobs of other tenants as have their turn meanwhile.
 func TestPosition(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenant := tenantNamed(t, s, "default")
@@ -111,8 +111,9 @@ func TestPosition(t *testing.T) {
 	})
 }
 
-// More jobs than are counted are estimated, also those of other lines; and of those that became ready in the same millisecond, or will, the
-// ones with lower numbers go first. A lock that ends before a job is ready is nobody ahead of it.
+// More jobs than are counted are estimated, also those of other flows. Of jobs that become ready
+// in the same millisecond, those with lower numbers go first. A locked job whose lock ends before
+// a job is ready is not ahead of it.
 func TestPositionAmongMany(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		const jobs, tenants, limit = 20_000, 5, 100
@@ -190,7 +191,8 @@ func TestPositionAmongMany(t *testing.T) {
 	})
 }
 
-// Of a tenant with a limit, and of retries, it is told how long calls take; of a job that waits for a budget, whether that can ever pay.
+// The position tells how long calls take, for a tenant with a limit and for retries. For a job
+// that waits for a budget, it tells whether the budget can ever pay.
 func TestPositionKnowsCalls(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		capped, free, queueID := tenantNamed(t, s, "default"), tenantNamed(t, s, "other"), queueOf(t, s, "q")
@@ -267,8 +269,8 @@ func TestPositionKnowsCalls(t *testing.T) {
 	})
 }
 
-// What happens to a deployment is kept, told to whoever listens in the process whose transaction it was, once,
-// and to the subscribers of the operators' topic.
+// What happens to a deployment is stored. It is reported once to listeners in the process whose
+// transaction it was, and published to the subscribers of the operators' topic.
 func TestDeploymentChangesAreTold(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenant := tenantNamed(t, s, "default")

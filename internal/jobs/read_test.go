@@ -6,7 +6,7 @@ import (
 	"github.com/forebayhq/forebay/internal/listing"
 )
 
-// A page that found nothing says where the list goes on all the same, and the last one says that it does not.
+// A page that found nothing still says where the list goes on. The last one says that it does not.
 func TestPageWithoutItems(t *testing.T) {
 	var belows []int64
 	cursor := ""

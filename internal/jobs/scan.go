@@ -121,7 +121,7 @@ func (l *scan) bindFlows(st driver.Statement, of func(*flows.Query) (int64, int6
 }
 
 // run runs the scan in the middle of a transaction.
-func (l *scan) run(t *Tx, fresh []candidate) error {
+func (l *scan) run(t claimTx, fresh []candidate) error {
 	if !l.flows.Known {
 		l.fromStart = true
 		if err := t.listFlows(l.flows, l.subqueue); err != nil {
@@ -168,7 +168,7 @@ func (l *scan) forgetLater() {
 }
 
 // runByFlow asks flow by flow, where a statement costs little.
-func (l *scan) runByFlow(t *Tx) error {
+func (l *scan) runByFlow(t claimTx) error {
 	l.found = l.found[:0]
 	for i := range l.flowQueries {
 		a := &l.flowQueries[i]
@@ -204,7 +204,7 @@ func byFlow(a, b candidate) int {
 }
 
 // arrange puts what was found, and new jobs, in order.
-func (l *scan) arrange(fresh []candidate, t *Tx) {
+func (l *scan) arrange(fresh []candidate, t claimTx) {
 	if !slices.IsSortedFunc(l.found, byFlow) {
 		slices.SortFunc(l.found, byFlow)
 	}
@@ -267,7 +267,7 @@ func (l *scan) arrange(fresh []candidate, t *Tx) {
 // scanSubqueue returns what is ready for the claims that wait for a subqueue and may be called.
 // It includes new jobs that are not stored yet. It returns nil if there is nothing. scans tells
 // that stored jobs may be ready.
-func (w *participant) scanSubqueue(t *Tx, subqueue queue.Subqueue, stored bool) (*scan, error) {
+func (w *participant) scanSubqueue(t claimTx, subqueue queue.Subqueue, stored bool) (*scan, error) {
 	var l *scan
 	fresh, claims := t.newJobs[subqueue], w.Waiters[subqueue]
 	switch {
@@ -302,7 +302,7 @@ func (w *participant) scanSubqueue(t *Tx, subqueue queue.Subqueue, stored bool) 
 
 // preparedScan returns the scan that the transaction made as it began, or nil if its result may
 // be outdated.
-func (t *Tx) preparedScan(subqueue queue.Subqueue) *scan {
+func (t claimTx) preparedScan(subqueue queue.Subqueue) *scan {
 	if t.endedJobs { // the scan may have found jobs that have expired since
 		return nil
 	}
@@ -367,7 +367,7 @@ func (l *scan) moreOfFreeClasses() bool {
 }
 
 // serveFrom takes ready jobs for one claim.
-func (w *participant) serveFrom(t *Tx, l *scan, c *claim) error {
+func (w *participant) serveFrom(t claimTx, l *scan, c *claim) error {
 	var bytes int64
 	for len(c.deliveries) < c.Max {
 		if len(l.found) == 0 {

@@ -40,8 +40,8 @@ func submitAll(t *testing.T, s *stores, jobs ...NewJob) {
 	}
 }
 
-// More tenants than one look asks have all their jobs with workers, or scheduled: a claim waits, and gets
-// each when it is ready.
+// More tenants than one scan asks have all their jobs with workers, or scheduled. A claim waits,
+// and gets each job when it is ready.
 func TestMoreLinesThanALookAsks(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stores, queueID int64) {
 		const tenants, locked = 3 * flows.MaxFlows, flows.MaxFlows
@@ -142,7 +142,7 @@ func TestReadyDuringALook(t *testing.T) {
 	_, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(tx *Tx) (struct{}, error) {
 		for range 10 {
 			l := tx.w.newScan(queue.SubqueueOf(queueID, queue.SubqueueMain), []*claim{{ClaimRequest: ClaimRequest{Max: 2 * jobs}}}, tx.Now)
-			if err := l.run(tx, nil); err != nil {
+			if err := l.run(tx.claims(), nil); err != nil {
 				return struct{}{}, err
 			}
 			next := l.flows.NextReady(tx.w.restsUntil, func(int64) bool { return false })

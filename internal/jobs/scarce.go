@@ -22,7 +22,7 @@ func scarceOf(s *flows.Set, m *candidate) (string, *flows.Scarce) {
 }
 
 // chargeScarce records that a job has taken a part of what is scarce.
-func (t *Tx) chargeScarce(l *flows.Set, m *candidate, share flows.Shares) {
+func (t claimTx) chargeScarce(l *flows.Set, m *candidate, share flows.Shares) {
 	if m.Admission == nil {
 		return
 	}
@@ -43,7 +43,7 @@ type scarceGroup struct {
 // shareScarce puts the jobs that are to call scarce deployments into the order of those. found is
 // in the order of flows, ordered in that of the subqueue. If some flows were not asked, only jobs
 // in ordered take part.
-func (l *scan) shareScarce(t *Tx, found, ordered []candidate) []candidate {
+func (l *scan) shareScarce(t claimTx, found, ordered []candidate) []candidate {
 	scarce := l.flows.Scarce(t.Now)
 	if len(scarce) == 0 {
 		return ordered
@@ -93,7 +93,7 @@ func (l *scan) shareScarce(t *Tx, found, ordered []candidate) []candidate {
 }
 
 // order puts the jobs in order, and reports whether there are more.
-func (g *scarceGroup) order(t *Tx, l *scan) (more bool) {
+func (g *scarceGroup) order(t claimTx, l *scan) (more bool) {
 	waits := map[int64]bool{}
 	for i := range g.jobs {
 		waits[g.jobs[i].Tenant] = true

@@ -13,6 +13,11 @@ import (
 // retry, a throttle or a lost lock keeps the turn. So does a call of a cancelled job for as long
 // as it may still run.
 
+// sessionTx runs the jobs of a session one after the other.
+type sessionTx struct{ *Tx }
+
+func (t *Tx) sessions() sessionTx { return sessionTx{t} }
+
 // heldUntil is the "visible" of a job that waits for its session's turn.
 const heldUntil = 1 << 62
 
@@ -28,11 +33,11 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM job_sessions s JOIN messages m ON m.seq =
     WHERE s.tenant = ?1 AND s.queue = ?2 AND s.session_id = ?3 AND m.visible_at < ?4) THEN 1 ELSE 0 END,
   coalesce((SELECT h.ends_at FROM job_session_holds h WHERE h.tenant = ?1 AND h.queue = ?2 AND h.session_id = ?3), 0)`
 
-// joinSession makes a job that is about to be stored, or redriven, the session's last. The job
+// join makes a job that is about to be stored, or redriven, the session's last. The job
 // may begin at that time at the earliest. notBefore is that time if it differs from the submitted
-// one, else 0. joinSession returns when the job becomes visible, and what it waits for if that is
+// one, else 0. join returns when the job becomes visible, and what it waits for if that is
 // its session.
-func (t *Tx) joinSession(s jobSession, seq, at, notBefore int64) (visible int64, waiting string, err error) {
+func (t sessionTx) join(s jobSession, seq, at, notBefore int64) (visible int64, waiting string, err error) {
 	if err := t.passTurns(); err != nil {
 		return 0, "", err
 	}
@@ -62,7 +67,7 @@ type turn struct {
 	until int64 // until when the call of a cancelled job may run
 }
 
-// prefetchTurn is what joinSession asks.
+// prefetchTurn is what sessionTx.join asks.
 func (s jobSession) prefetchTurn() driver.Prefetch {
 	return driver.NewPrefetch(sqlTurn, s.row()).Int(s.tenant).Int(s.queue).Text(s.id).Int(heldUntil)
 }
@@ -104,9 +109,9 @@ type leaving struct {
 	held    bool // it was not its turn
 }
 
-// passTurns has jobs that have ended leave their sessions, and gives the next ones their turns: at the end of a stage,
-// or earlier if one joins a session.
-func (t *Tx) passTurns() error {
+// passTurns has jobs that have ended leave their sessions, and gives the next ones their turns.
+// It runs at the end of a stage, or earlier if a job joins a session.
+func (t sessionTx) passTurns() error {
 	if len(t.leaving) == 0 {
 		return nil
 	}
@@ -141,7 +146,7 @@ func (t *Tx) passTurns() error {
 
 // nextTurn is the job that gets the turn.
 type nextTurn struct {
-	seq, rank, at, deadline int64 // seq 0: there is none
+	seq, flow, at, deadline int64 // seq 0: there is none
 	until                   int64 // as in turn
 	subqueue                queue.Subqueue
 }
@@ -150,16 +155,16 @@ func (n *nextTurn) read(r driver.Row) {
 	if !r.IsNull(6) {
 		return // it has had its turn
 	}
-	*n = nextTurn{seq: r.Int(0), subqueue: queue.Subqueue(r.Int(1)), rank: r.Int(2), at: r.Int(3), deadline: r.Int(4), until: r.Int(5)}
+	*n = nextTurn{seq: r.Int(0), subqueue: queue.Subqueue(r.Int(1)), flow: r.Int(2), at: r.Int(3), deadline: r.Int(4), until: r.Int(5)}
 }
 
 // give gives the turn to the job, if there is one.
-func (t *Tx) give(n *nextTurn) error {
+func (t sessionTx) give(n *nextTurn) error {
 	if n.seq == 0 {
 		return nil
 	}
 	visible, waiting := afterCall(max(t.Now, n.at), n.until)
-	t.due(n.subqueue, n.rank, visible)
+	t.due(n.subqueue, n.flow, visible)
 	t.deadlineAt(n.deadline)
 	t.Changed(n.seq)
 	t.DropPrefetched(queue.MessageRow(n.seq))
@@ -169,15 +174,15 @@ func (t *Tx) give(n *nextTurn) error {
 var sqlGiveTurn = driver.BatchForm("UPDATE messages SET visible_at = ?, waiting = ? WHERE seq = ?",
 	"UPDATE messages m SET visible_at = p1, waiting = p2 FROM %s WHERE m.seq = ANY (ARRAY[p3])")
 
-// rejoinSession holds a redriven job, to begin at that time, while another job has the turn.
-func (t *Tx) rejoinSession(seq, at int64) error {
+// rejoin holds a redriven job, to begin at that time, while another job has the turn.
+func (t sessionTx) rejoin(seq, at int64) error {
 	var s jobSession
 	found, err := t.Prep("SELECT tenant, queue, session_id FROM jobs WHERE seq = ? AND session_id IS NOT NULL").Int(seq).
 		One(func(r driver.Row) { s = jobSession{r.Int(0), r.Int(1), r.Text(2)} })
 	if err != nil || !found {
 		return err
 	}
-	visible, waiting, err := t.joinSession(s, seq, at, at)
+	visible, waiting, err := t.join(s, seq, at, at)
 	if err != nil || waiting == "" {
 		return err
 	}
@@ -192,9 +197,9 @@ ON CONFLICT (tenant, queue, session_id) DO UPDATE SET lock_token = excluded.lock
 	sqlDropHolds = "DELETE FROM job_session_holds WHERE ends_at <= ?"
 )
 
-// holdSession keeps the turn of a job's session, if it has one, until the end of the lock that a cancel
+// hold keeps the turn of a job's session, if it has one, until the end of the lock that a cancel
 // voids, or until callOver.
-func (t *Tx) holdSession(s jobSession, seq, token, until int64) error {
+func (t sessionTx) hold(s jobSession, seq, token, until int64) error {
 	if s.id == "" {
 		return nil
 	}
@@ -217,7 +222,7 @@ WHERE s.tenant = ? AND s.queue = ? AND s.session_id = ? AND m.visible_at < ? AND
 
 // callOver records that a call is over whose lock a cancel may have voided. The next job of its
 // session need not wait for the end of that lock.
-func (t *Tx) callOver(s jobSession, token int64) error {
+func (t sessionTx) callOver(s jobSession, token int64) error {
 	delete(t.turns, s)
 	t.DropPrefetched(s.row())
 	rows, err := t.Prep(sqlEndHold).Int(s.tenant).Int(s.queue).Text(s.id).Int(token).Count()
@@ -232,7 +237,7 @@ func (t *Tx) callOver(s jobSession, token int64) error {
 }
 
 // endHolds is for a start after which no earlier call can run.
-func (t *Tx) endHolds() error {
+func (t sessionTx) endHolds() error {
 	held := map[jobSession]int64{}
 	err := t.Prep("SELECT tenant, queue, session_id, lock_token FROM job_session_holds").Each(func(r driver.Row) error {
 		held[jobSession{r.Int(0), r.Int(1), r.Text(2)}] = r.Int(3)

@@ -225,7 +225,7 @@ func (s *Store) settle(ctx context.Context, d *LockedJob, a AttemptRecord, f fun
 }
 
 // settling describes the settlement of a delivery to the writer. It begins with the statement of
-// first, and then reads what settleHolds does.
+// first, and then reads what budgetTx.settle does.
 func settling(d *LockedJob, first func(*LockedJob) driver.Prefetch) db.Op {
 	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
 		if d.Held {
@@ -248,10 +248,10 @@ func (s *Store) settled(ctx context.Context, d *LockedJob, a AttemptRecord, o db
 		}
 		err := f(t)
 		if err == nil && d.Held {
-			err = t.settleHolds(d, a)
+			err = t.budgets().settle(d, a)
 		}
 		if err == nil {
-			err = t.releaseConcurrency(d)
+			err = t.concurrency().release(d)
 		}
 		if err == nil {
 			t.Changed(d.Seq)
@@ -288,9 +288,10 @@ func (t *Tx) release(d *LockedJob) error {
 const sqlLocked = "SELECT flow, deadline, started_at FROM messages WHERE seq = ? AND lock_token = ?"
 
 // lockedMessage is what a settlement has to know of the message that it holds.
-type lockedMessage struct{ rank, deadline, started int64 }
+type lockedMessage struct{ flow, deadline, started int64 }
 
-// locked returns the message of a delivery, or forebay.ErrLockLost if its lock does not hold that any more.
+// locked returns the message of a delivery, or forebay.ErrLockLost if its lock does not hold that
+// any more.
 func (t *Tx) locked(d *LockedJob) (m lockedMessage, err error) {
 	found, err := t.Prep(sqlLocked).Int(d.Seq).Int(d.Token).One(func(r driver.Row) { m = lockedMessage{r.Int(0), r.Int(1), r.Int(2)} })
 	if err == nil && !found {
@@ -299,9 +300,10 @@ func (t *Tx) locked(d *LockedJob) (m lockedMessage, err error) {
 	return m, err
 }
 
-// dueAgain is due for a message that is free again; its deadline may have passed while it was locked.
+// dueAgain is due for a message that is free again. Its deadline may have passed while it was
+// locked.
 func (t *Tx) dueAgain(m lockedMessage, subqueue queue.Subqueue, visible int64) {
-	t.due(subqueue, m.rank, visible)
+	t.due(subqueue, m.flow, visible)
 	t.deadlineAt(m.deadline)
 }
 

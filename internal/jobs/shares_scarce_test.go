@@ -28,8 +28,9 @@ type claimant struct {
 // served is what tenants were given of the scarce deployments: tokens, and calls.
 type served struct{ tokens, calls []float64 }
 
-// serveScarce has tenants compete for the deployments for so long, in virtual time, and says what each was given of those
-// that have limits. A job of the class 2 calls the deployment "idle"; the others call the scarce ones, in their order.
+// serveScarce has tenants compete for the deployments for so long, in virtual time. It returns
+// what each got of the deployments that have limits. A job of class 2 calls the deployment "idle".
+// The others call the scarce ones, in their order.
 func serveScarce(t *testing.T, claimants []claimant, deployments []quota.Limits, most int, span time.Duration) served {
 	t.Helper()
 	got := served{make([]float64, len(claimants)), make([]float64, len(claimants))}
@@ -105,7 +106,8 @@ func sumOf(list []float64) (sum float64) {
 	return sum
 }
 
-// What is scarce of deployments is shared by weight, however the jobs of the tenants differ in size, and nearly all of it is used.
+// Scarce deployments are shared by weight, however the jobs of the tenants differ in size, and
+// nearly all of them is used.
 func TestSharesOfWhatIsScarce(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	t.Parallel()

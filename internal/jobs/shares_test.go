@@ -74,7 +74,8 @@ func checkShares(t *testing.T, what string, floods []flood, tokens []float64) {
 	}
 }
 
-// Tenants share what is delivered by their weights, whatever the priorities, the ages and the models of their backlogs are.
+// Tenants share what is delivered by their weights, whatever the priorities, the ages and the
+// models of their backlogs are.
 func TestSharesWhateverPriorityAndAge(t *testing.T) {
 	tests := map[string][]flood{
 		"an old flood":             {{weight: 6, priority: 5, jobs: 400, age: 30 * time.Minute}, {weight: 4, priority: 5, jobs: 300}, {weight: 3, priority: 0, jobs: 300, age: 30 * time.Second}},
@@ -179,7 +180,8 @@ func TestSharesOfAQuota(t *testing.T) {
 	})
 }
 
-// Where the jobs of more tenants than a look asks may not be called, those of others that call something else go on.
+// If the jobs of more tenants than a scan asks may not be called, jobs of other tenants that call
+// something else still go.
 func TestManyTenantsThatAreHeldLeaveRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stores, queueID int64) {
 		floods := make([]flood, 3*flows.MaxFlows)

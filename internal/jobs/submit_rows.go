@@ -172,13 +172,13 @@ func (t *Tx) Submit(j *NewJob) (Submitted, error) {
 	made := Submitted{Seq: seq, ID: j.ID, CreatedAt: driver.FromMillis(t.Now)}
 	waiting := ""
 	if j.SessionID != "" {
-		if visible, waiting, err = t.joinSession(j.session(), seq, visible, 0); err != nil {
+		if visible, waiting, err = t.sessions().join(j.session(), seq, visible, 0); err != nil {
 			return Submitted{}, err
 		}
 		made.Held = waiting != ""
 	}
 	// Which job of a session has the turn shows only in stored messages.
-	if visible == t.Now && j.SessionID == "" && t.handsOff(subqueue, j) {
+	if visible == t.Now && j.SessionID == "" && t.claims().handsOff(subqueue, j) {
 		t.newJobs[subqueue] = append(t.newJobs[subqueue], newCandidate(j, seq, subqueue, t.Now))
 	} else {
 		err = t.Prep(sqlInsertMessage).Int(seq).Int(int64(subqueue)).Int(flows.ID(j.Tenant, j.Class, j.Priority)).Int(visible).

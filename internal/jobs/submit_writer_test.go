@@ -21,8 +21,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Jobs are submitted while others are claimed and settled, several times under the same key: each is made once
-// and delivered once.
+// Jobs are submitted while others are claimed and settled, several times under the same key. Each
+// is made once and delivered once.
 func TestSubmitBesideClaims(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		const producers, each = 16, 60
@@ -91,7 +91,8 @@ func TestSubmitBesideClaims(t *testing.T) {
 	})
 }
 
-// A subscription that is made between submissions gets the events of all that are submitted after it.
+// A subscription that is made between submissions gets the events of all jobs that are submitted
+// after it.
 func TestFollowBetweenSubmissions(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenant, queue := tenantNamed(t, s, "acme"), queueOf(t, s, "q")
@@ -129,8 +130,8 @@ func TestFollowBetweenSubmissions(t *testing.T) {
 	})
 }
 
-// The old holder of a lock that has expired and the new one settle in the same transaction: the old one is told
-// that it has lost, and no transaction fails.
+// The old holder of an expired lock and the new one settle in the same transaction. The old one
+// gets forebay.ErrLockLost, and no transaction fails.
 func TestTwoHoldersInOneTransaction(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenant, queueID := tenantNamed(t, s, "acme"), queueOf(t, s, "q")
@@ -153,8 +154,8 @@ func TestTwoHoldersInOneTransaction(t *testing.T) {
 	})
 }
 
-// A writer for new jobs whose transaction has failed looks, unlike the other, at no budget: it would change what it
-// has no right to.
+// A writer for new jobs whose transaction has failed reads no budget, unlike the other writer. It
+// would change what it has no right to.
 func TestSubmitterLeavesBudgetsAlone(t *testing.T) {
 	url := pgtest.Database(t)
 	s, err := openStores(t.Context(), db.Options{URL: url, Serve: true})
@@ -223,8 +224,8 @@ func TestSubmitterLeavesBudgetsAlone(t *testing.T) {
 	until(false) // as soon as the other writer looks
 }
 
-// Two processes store jobs with the same key at once: there is one job, both are told of it, and the one whose
-// transaction has failed serves the claims that wait for it in the next one.
+// Two processes store jobs with the same key at once. There is one job, and both get it. The
+// process whose transaction has failed serves its waiting claims in the next one.
 func TestSameKeyAtOnce(t *testing.T) {
 	for name, claims := range map[string]bool{"by the writers for new jobs": false, "by a writer that serves claims": true} {
 		t.Run(name, func(t *testing.T) {

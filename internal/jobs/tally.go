@@ -5,7 +5,8 @@ import "github.com/forebayhq/forebay"
 // Tally counts the jobs and attempts that a transaction ended.
 type Tally struct {
 	Succeeded, Failed, Cancelled, Expired int // jobs that ended
-	// Attempts that ended without their worker: its lock expired, it stopped, or the job was cancelled.
+	// Attempts that ended without their worker: its lock expired, it stopped, or the job was
+	// cancelled.
 	AttemptsLost, AttemptsCancelled int
 }
 

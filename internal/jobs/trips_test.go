@@ -78,8 +78,8 @@ func BenchmarkFarAway(b *testing.B) {
 	})
 }
 
-// What a transaction takes on PostgreSQL does not grow with its operations, whichever they are: each transition
-// of a job stands here.
+// The round trips of a transaction on PostgreSQL do not grow with its operations, whichever they
+// are. Each transition of a job has an entry here.
 func TestRoundTripsOfJobs(t *testing.T) {
 	const n = 48
 	trips := fixture.Trips(t)

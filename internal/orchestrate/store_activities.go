@@ -59,7 +59,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 // newActivity stores an activity. If a claim waits for it, the activity is locked for that claim
 // at once.
 func (t *tx) newActivity(item *OrchestrationItem, run int64, a *NewActivity) error {
-	workQueue, err := t.workQueueOf(item.Tenant, KindActivity, a.Name)
+	workQueue, err := t.workItems().queueOf(item.Tenant, KindActivity, a.Name)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (t *tx) newActivity(item *OrchestrationItem, run int64, a *NewActivity) err
 		sql = sqlInsertLargeActivity
 	}
 	visible, token, number := t.Now, int64(0), int64(0)
-	if c := t.claimFor(workQueue); c != nil {
+	if c := t.workItems().claimFor(workQueue); c != nil {
 		visible, token, number = t.Now+c.Lock.Milliseconds(), queue.NewToken(), 1
 		c.activities = append(c.activities, ActivityItem{Instance: item.Instance, Tenant: item.Tenant, ID: item.ID, EventID: a.EventID, Name: a.Name,
 			Event: a.Event, Policy: a.Policy, KeyID: item.keyID, Number: 1, ScheduledAt: driver.FromMillis(t.Now), StartedAt: driver.FromMillis(t.Now),
@@ -76,7 +76,7 @@ func (t *tx) newActivity(item *OrchestrationItem, run int64, a *NewActivity) err
 		p := t.w.queues[workQueue]
 		p.due = min(p.due, visible)
 	} else {
-		t.itemReady(workQueue, visible)
+		t.workItems().ready(workQueue, visible)
 	}
 	st := t.Prep(sql).Int(item.Instance).Int(int64(a.EventID)).Int(run).Int(workQueue).Int(visible).IntOrNull(token).Int(number).Int(t.Now)
 	if token != 0 {
@@ -101,7 +101,7 @@ FROM (SELECT * FROM orchestration_activities WHERE work_queue = ? AND visible_at
 const sqlLockActivity = `
 UPDATE orchestration_activities SET visible_at = ?, lock_token = ?, number = ?, lost = ?, started_at = ? WHERE instance = ? AND event_id = ?`
 
-func (t *tx) takeActivities(p *knownQueue, c *claim, most int) (taken int, err error) {
+func (t workItemTx) takeActivities(p *knownQueue, c *claim, most int) (taken int, err error) {
 	first, until := len(c.activities), t.Now+c.Lock.Milliseconds()
 	var lost []ActivityItem // attempts
 	err = t.Prep(sqlReadyActivities).Int(p.No).Int(t.Now).Int(int64(most)).Each(func(r driver.Row) error {
@@ -176,7 +176,7 @@ func (t *tx) settleActivity(a *ActivityItem, o ActivityOutcome) error {
 		if err != nil {
 			return err
 		}
-		t.itemReady(a.queue, at)
+		t.workItems().ready(a.queue, at)
 		return t.activityAttempt(a, o)
 	}
 	instanceQueue, err := t.endActivity(a)
@@ -269,7 +269,7 @@ func (s *Store) AbandonActivity(ctx context.Context, a *ActivityItem, delay time
 		if err != nil {
 			return struct{}{}, err
 		}
-		t.itemReady(a.queue, at)
+		t.workItems().ready(a.queue, at)
 		if begun {
 			t.lostAttempts++
 			err = t.activityAttempt(a, ActivityOutcome{Outcome: ActivityLost})
@@ -289,16 +289,16 @@ func (s *Store) RenewItems(ctx context.Context, orchestrations []*OrchestrationI
 		for _, a := range activities {
 			lost[a.Token] = true
 		}
-		renew := t.renewItems
+		renew := t.workItems().renew
 		if t.w.Shared() {
-			renew = t.renewItemsShared
+			renew = t.workItems().renewShared
 		}
 		return lost, renew(orchestrations, activities, t.Now+lock.Milliseconds(), func(token int64) { delete(lost, token) })
 	})
 }
 
-// renewItems calls held with the token of each lock that still holds.
-func (t *tx) renewItems(orchestrations []*OrchestrationItem, activities []*ActivityItem, until int64, held func(token int64)) error {
+// renew calls held with the token of each lock that still holds.
+func (t workItemTx) renew(orchestrations []*OrchestrationItem, activities []*ActivityItem, until int64, held func(token int64)) error {
 	renew := func(token int64, st driver.Statement) error {
 		rows, err := st.Count()
 		if rows > 0 {

@@ -238,7 +238,7 @@ func (t *tx) rewind(r *Rewound) error {
 	if err != nil {
 		return err
 	}
-	workQueue, err := t.workQueueOf(r.Tenant, KindOrchestration, r.Name)
+	workQueue, err := t.workItems().queueOf(r.Tenant, KindOrchestration, r.Name)
 	if err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func (t *tx) rewind(r *Rewound) error {
 	if err != nil {
 		return err
 	}
-	t.itemReady(workQueue, t.Now)
+	t.workItems().ready(workQueue, t.Now)
 	t.Changed(r.No)
 	if err := t.addEvent(r.No, t.Now, false, Inline(r.Event)); err != nil {
 		return err

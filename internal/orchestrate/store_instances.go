@@ -79,7 +79,7 @@ func (t *tx) createOrchestration(o NewOrchestration, old orchestrationRef, repla
 			return false, err
 		}
 	}
-	workQueue, err := t.workQueueOf(o.Tenant, KindOrchestration, o.Name)
+	workQueue, err := t.workItems().queueOf(o.Tenant, KindOrchestration, o.Name)
 	if err != nil {
 		return false, err
 	}
@@ -99,7 +99,7 @@ func (t *tx) createOrchestration(o NewOrchestration, old orchestrationRef, repla
 	if err := t.keepBlob(no, o.Input); err != nil {
 		return false, err
 	}
-	t.itemReady(workQueue, at)
+	t.workItems().ready(workQueue, at)
 	return true, t.addEvent(no, at, false, o.Event)
 }
 
@@ -243,7 +243,7 @@ func (t *tx) wakeInstance(instance, workQueue int64) error {
 		t.woken = map[int64]bool{}
 	}
 	t.woken[instance] = true
-	t.itemReady(workQueue, t.Now)
+	t.workItems().ready(workQueue, t.Now)
 	return t.Prep("UPDATE orchestration_items SET visible_at = ? WHERE instance = ? AND lock_token IS NULL AND visible_at > ?").
 		Int(t.Now).Int(instance).Int(t.Now).Exec()
 }
@@ -268,16 +268,16 @@ func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event Payload
 	at, workQueue := max(t.Now, o.begins), o.queue
 	switch does {
 	case Suspends:
-		workQueue, err = t.workQueueOf(tenant, kindSkipsCode, suspendQueue)
+		workQueue, err = t.workItems().queueOf(tenant, kindSkipsCode, suspendQueue)
 	case Resumes:
-		workQueue, err = t.workQueueOf(tenant, KindOrchestration, o.name)
+		workQueue, err = t.workItems().queueOf(tenant, KindOrchestration, o.name)
 	case Terminates:
 		if at > t.Now {
 			at = t.Now
 			err = t.Prep("UPDATE orchestration_inbox SET visible_at = ? WHERE instance = ? AND visible_at > ?").Int(at).Int(o.no).Int(at).Exec()
 		}
 		if err == nil {
-			workQueue, err = t.workQueueOf(tenant, kindSkipsCode, terminateQueue)
+			workQueue, err = t.workItems().queueOf(tenant, kindSkipsCode, terminateQueue)
 		}
 	}
 	if err != nil {
@@ -288,7 +288,7 @@ func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event Payload
 	}
 	switch {
 	case workQueue != o.queue:
-		t.itemReady(workQueue, at)
+		t.workItems().ready(workQueue, at)
 		return t.Prep("UPDATE orchestration_items SET work_queue = ?, visible_at = CASE WHEN lock_token IS NULL AND visible_at > ? THEN ? ELSE visible_at END WHERE instance = ?").
 			Int(workQueue).Int(at).Int(at).Int(o.no).Exec()
 	case at > t.Now: // its first item is ready then

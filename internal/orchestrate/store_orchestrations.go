@@ -81,7 +81,7 @@ const sqlArrived = `
 SELECT i.no, i.event, i.event_id, i.job, coalesce((SELECT o.result_size FROM jobs j JOIN outcomes o ON o.seq = j.seq WHERE j.id = i.job), 0), coalesce(i.event_blob, '')
 FROM orchestration_inbox i WHERE i.instance = ? AND i.visible_at <= ? ORDER BY i.no LIMIT ? + 0`
 
-func (t *tx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken int, err error) {
+func (t workItemTx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken int, err error) {
 	first := len(c.orchestrations)
 	err = t.Prep(sqlReadyOrchestrations).Int(p.No).Int(t.Now).Int(int64(most)).Each(func(r driver.Row) error {
 		c.orchestrations = append(c.orchestrations, OrchestrationItem{Instance: r.Int(0), Tenant: r.Int(1), ID: r.Text(2), Name: r.Text(3), Execution: r.Text(4),
@@ -113,7 +113,7 @@ func (t *tx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken int, e
 		until, delivered := t.Now+c.Lock.Milliseconds(), item.LostDeliveries*lostDeliveryUnit+item.Deliveries
 		if item.LostDeliveries >= poisonSuspectAfter && slices.ContainsFunc(kept, func(other OrchestrationItem) bool { return other.LostDeliveries >= poisonSuspectAfter }) {
 			until, delivered = t.Now+poisonSuspectPause, delivered-1
-			t.itemReady(p.No, until)
+			t.ready(p.No, until)
 		} else {
 			item.Token = queue.NewToken()
 		}
@@ -134,7 +134,7 @@ var sqlLockInstance = driver.BatchForm("UPDATE orchestration_items SET visible_a
 	"UPDATE orchestration_items o SET visible_at = p1, lock_token = p2, deliveries = p3 FROM %s WHERE o.instance = ANY (ARRAY[p4])")
 
 // arrived reads the new events of an instance.
-func (t *tx) arrived(item *OrchestrationItem) error {
+func (t workItemTx) arrived(item *OrchestrationItem) error {
 	size := 0
 	return driver.UnlessStopped(t.Prep(sqlArrived).Int(item.Instance).Int(t.Now).Int(maxArrivedEvents).Each(func(r driver.Row) error {
 		a := Arrived{Event: payloadAt(r, 1, 5), EventID: int(r.Int(2)), Job: r.Text(3)}
@@ -154,7 +154,7 @@ WHERE instance = ?1 RETURNING visible_at`
 // unlockInstance unlocks the work item. It is ready again once the inbox has a visible event, in
 // the current queue of the instance.
 func (t *tx) unlockInstance(item *OrchestrationItem, workQueue int64) error {
-	_, err := t.Prep(sqlUnlockInstance).Int(item.Instance).Int(neverVisible).One(func(r driver.Row) { t.itemReady(workQueue, max(r.Int(0), t.Now)) })
+	_, err := t.Prep(sqlUnlockInstance).Int(item.Instance).Int(neverVisible).One(func(r driver.Row) { t.workItems().ready(workQueue, max(r.Int(0), t.Now)) })
 	return err
 }
 
@@ -484,7 +484,7 @@ func (s *Store) AbandonOrchestration(ctx context.Context, item *OrchestrationIte
 		workQueue, err := fencedQueue(t.Prep("UPDATE orchestration_items SET visible_at = ?, lock_token = NULL, deliveries = deliveries + ? WHERE instance = ? AND lock_token = ? RETURNING work_queue").
 			Int(at).Int(more).Int(item.Instance).Int(item.Token))
 		if err == nil {
-			t.itemReady(workQueue, at)
+			t.workItems().ready(workQueue, at)
 		}
 		return struct{}{}, err
 	})

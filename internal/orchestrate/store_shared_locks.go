@@ -42,8 +42,8 @@ func (a *ActivityItem) prefetchEnd() driver.Prefetch {
 	return q
 }
 
-// renewItemsShared is renewItems with one round trip for each kind of work item.
-func (t *tx) renewItemsShared(orchestrations []*OrchestrationItem, activities []*ActivityItem, until int64, held func(token int64)) error {
+// renewShared is renew with one round trip for each kind of work item.
+func (t workItemTx) renewShared(orchestrations []*OrchestrationItem, activities []*ActivityItem, until int64, held func(token int64)) error {
 	each := func(r driver.Row) error {
 		held(r.Int(0))
 		return nil

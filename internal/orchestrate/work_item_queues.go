@@ -88,6 +88,11 @@ type tx struct {
 	changes          int
 }
 
+// workItemTx is the part of a transaction about the queues of work items and their claims.
+type workItemTx struct{ *tx }
+
+func (t *tx) workItems() workItemTx { return workItemTx{t} }
+
 // notifyReady tells other processes when an item of a queue becomes ready.
 var notifyReady = db.NewWordKind('o', db.ToAll)
 
@@ -127,7 +132,7 @@ func (l *participant) room(c *claim, p *knownQueue) int {
 
 // serves reports whether the transaction serves the claim. A waiting claim is served from now
 // on.
-func (t *tx) serves(c *claim) bool {
+func (t workItemTx) serves(c *claim) bool {
 	if slices.Contains(t.served, c) {
 		return true
 	}
@@ -181,8 +186,8 @@ func (l *participant) add(p WorkItemQueue) {
 	}
 }
 
-// workQueueOf returns the number of a queue, and makes the queue if there is none.
-func (t *tx) workQueueOf(tenant int64, kind ItemKind, name string) (no int64, err error) {
+// queueOf returns the number of a queue, and makes the queue if there is none.
+func (t workItemTx) queueOf(tenant int64, kind ItemKind, name string) (no int64, err error) {
 	what := WorkItemQueue{0, tenant, kind, name}
 	if p := t.w.byName[what]; p != nil {
 		return p.No, nil
@@ -191,14 +196,14 @@ func (t *tx) workQueueOf(tenant int64, kind ItemKind, name string) (no int64, er
 		return no, nil
 	}
 	err = t.Alone(func() error {
-		no, err = t.readWorkQueue(what)
+		no, err = t.readQueue(what)
 		return err
 	})
 	return no, err
 }
 
-// readWorkQueue reads a queue that is not known yet, or stores it.
-func (t *tx) readWorkQueue(what WorkItemQueue) (no int64, err error) {
+// readQueue reads a queue that is not known yet, or stores it.
+func (t workItemTx) readQueue(what WorkItemQueue) (no int64, err error) {
 	tenant, kind, name := what.Tenant, what.Kind, what.Name
 	found, err := t.Prep("SELECT no FROM orchestration_queues WHERE tenant = ? AND kind = ? AND name = ?").
 		Int(tenant).Int(int64(kind)).Text(name).One(func(r driver.Row) { no = r.Int(0) })
@@ -217,8 +222,8 @@ func (t *tx) readWorkQueue(what WorkItemQueue) (no int64, err error) {
 	return no, nil
 }
 
-// itemReady notes that an item of the queue is ready at that time.
-func (t *tx) itemReady(workQueue, at int64) {
+// ready notes that an item of the queue is ready at that time.
+func (t workItemTx) ready(workQueue, at int64) {
 	if at >= neverVisible {
 		return
 	}
@@ -299,7 +304,7 @@ func (l *participant) Serve(of *db.Tx) error {
 			if c.kind != kinds[i] {
 				continue
 			}
-			if err := l.serveClaim(t, c); err != nil {
+			if err := l.serveClaim(t.workItems(), c); err != nil {
 				return err
 			}
 		}
@@ -320,7 +325,7 @@ func (l *participant) Serve(of *db.Tx) error {
 
 // serveClaim fills one claim from the queues that are due: first with an equal share of each,
 // then with what is left.
-func (l *participant) serveClaim(t *tx, c *claim) error {
+func (l *participant) serveClaim(t workItemTx, c *claim) error {
 	var due []*knownQueue
 	for _, p := range l.queues {
 		if p.due <= t.Now && l.takes(c, p) {
@@ -347,7 +352,7 @@ func (l *participant) serveClaim(t *tx, c *claim) error {
 				due[i] = nil
 				continue
 			}
-			taken, err := t.takeItems(p, c, most)
+			taken, err := t.take(p, c, most)
 			if err != nil {
 				return err
 			}
@@ -362,7 +367,7 @@ func (l *participant) serveClaim(t *tx, c *claim) error {
 	return t.noteNextDue(empty)
 }
 
-func (t *tx) takeItems(p *knownQueue, c *claim, most int) (taken int, err error) {
+func (t workItemTx) take(p *knownQueue, c *claim, most int) (taken int, err error) {
 	if c.kind == KindOrchestration {
 		return t.takeOrchestrations(p, c, most)
 	}
@@ -370,7 +375,7 @@ func (t *tx) takeItems(p *knownQueue, c *claim, most int) (taken int, err error)
 }
 
 // noteNextDue notes when queues without ready items are due next.
-func (t *tx) noteNextDue(queues []*knownQueue) error {
+func (t workItemTx) noteNextDue(queues []*knownQueue) error {
 	if len(queues) == 0 {
 		return nil
 	}
@@ -390,7 +395,7 @@ func (t *tx) noteNextDue(queues []*knownQueue) error {
 
 // claimFor returns a waiting claim that takes a new activity at once; nil: there is none. No
 // other item of the queue may be ready.
-func (t *tx) claimFor(workQueue int64) *claim {
+func (t workItemTx) claimFor(workQueue int64) *claim {
 	p := t.w.queues[workQueue]
 	if !t.WithDue || p == nil || p.due <= t.Now {
 		return nil
@@ -435,10 +440,10 @@ func (l *participant) Refuse(err error) {
 	l.waiting = nil
 }
 
-func (l *participant) TakeOver(t *db.Tx) error { return key.Of(t).releaseOrphanedItems() }
+func (l *participant) TakeOver(t *db.Tx) error { return key.Of(t).workItems().releaseOrphaned() }
 
-// releaseOrphanedItems makes all locked items ready. Only a process that is alone may call it.
-func (t *tx) releaseOrphanedItems() error {
+// releaseOrphaned makes all locked items ready. Only a process that is alone may call it.
+func (t workItemTx) releaseOrphaned() error {
 	return errors.Join(
 		t.Prep("UPDATE orchestration_items SET visible_at = ? WHERE lock_token IS NOT NULL AND visible_at > ?").Int(t.Now).Int(t.Now).Exec(),
 		t.Prep("UPDATE orchestration_activities SET visible_at = ? WHERE lock_token IS NOT NULL AND visible_at > ?").Int(t.Now).Int(t.Now).Exec())

@@ -5,13 +5,13 @@
 //
 // On PostgreSQL each statement costs a round trip. There are four ways to need fewer:
 //
-//   - Batched writes: a statement that returns nothing waits for the next one that returns something,
-//     or for the commit. Equal ones become one statement over arrays ([BatchForm]).
-//   - Prefetch: an operation names the rows that it reads first. They are fetched as the transaction
-//     begins ([Prefetch], [PrefetchForm]).
+//   - Batched writes: a statement that returns nothing waits for the next one that returns
+//     something, or for the commit. Equal ones become one statement over arrays ([BatchForm]).
+//   - Prefetch: an operation names the rows that it reads first. They are fetched as the
+//     transaction begins ([Prefetch], [PrefetchForm]).
 //   - Pipelines: an operation sends several statements in one round trip ([PipelineQuery]).
-//   - Interleaving: several operations run by turns. One runs until it needs an answer; then the next
-//     begins. One round trip brings the answers of all that wait ([Interleaving]).
+//   - Interleaving: several operations run by turns. One runs until it needs an answer; then the
+//     next begins. One round trip brings the answers of all that wait ([Interleaving]).
 //
 // On SQLite a statement costs no round trip, so each runs at once.
 package driver
