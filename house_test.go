@@ -27,11 +27,9 @@ type ceiling struct {
 }
 
 var (
-	packageLines = ceiling{"lines of product code in the package", 6000, map[string]int{
-		"internal/bus": 6122,
-	}}
-	fileLines   = ceiling{"lines in the file", 500, map[string]int{}}
-	typeMethods = ceiling{"methods of the type", 40, map[string]int{
+	packageLines = ceiling{"lines of product code in the package", 6000, map[string]int{}}
+	fileLines    = ceiling{"lines in the file", 500, map[string]int{}}
+	typeMethods  = ceiling{"methods of the type", 40, map[string]int{
 		"client.Client":           110,
 		"internal/bus.Tx":         97,
 		"internal/jobs.Tx":        62,

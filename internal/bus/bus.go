@@ -49,6 +49,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -120,25 +121,25 @@ func New(opts Options) *Service {
 // MaxBytes is the limit on one message.
 func (s Messages) MaxBytes() int64 { return s.maxBytes }
 
-// entity is a queue or its dead-letter subqueue.
-type entity struct {
+// namedQueue is a queue or its dead-letter subqueue.
+type namedQueue struct {
 	MessageQueue
 	deadLetter bool
 }
 
-func (e entity) subqueue() queue.Subqueue { return e.Subqueue(e.deadLetter) }
+func (e namedQueue) subqueue() queue.Subqueue { return e.Subqueue(e.deadLetter) }
 
 // entity finds what a path names. Like Service Bus, it ignores the case of the subqueue's name.
-func (s *entities) entity(ctx context.Context, tenant, path string) (entity, error) {
+func (s *entities) entity(ctx context.Context, tenant, path string) (namedQueue, error) {
 	name, subscription, sub := forebay.CutEntityPath(path)
 	if sub != "" && !strings.EqualFold(sub, forebay.SubqueueDeadLetter) {
-		return entity{}, ErrNoQueue
+		return namedQueue{}, ErrNoQueue
 	}
 	if subscription != "" {
 		name = forebay.SubscriptionPath(name, subscription)
 	}
 	q, err := s.queue(ctx, tenant, name)
-	return entity{q, sub != ""}, err
+	return namedQueue{q, sub != ""}, err
 }
 
 // remembered is a queue as it was read at that time. It is used for a short time only: another
@@ -150,21 +151,12 @@ type remembered struct {
 
 const rememberFor = 5 * time.Second
 
-// storeName is how the store knows a tenant's queue.
-func storeName(tenant, name string) string { return tenant + "/" + name }
-
-// nameOf is what its tenant calls a queue of that name in the store.
-func nameOf(stored string) string {
-	_, name, _ := strings.Cut(stored, "/")
-	return name
-}
-
 // queue finds a tenant's queue, or a subscription by its path.
 func (s *entities) queue(ctx context.Context, tenant, name string) (MessageQueue, error) {
-	if !ValidEntity(name) {
+	if !entity.ValidName(name) {
 		return MessageQueue{}, ErrNoQueue
 	}
-	q, err := s.stored(ctx, storeName(tenant, name))
+	q, err := s.stored(ctx, entity.StoredName(tenant, name))
 	if err == nil && q.IsTopic {
 		err = ErrNoQueue
 	}

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -56,7 +57,7 @@ func (t *Tx) readFollowed() (*FollowedTenants, error) {
 		return known, nil
 	}
 	err := t.Prep(sqlFollowed).Text("%/" + forebay.TopicJobEvents).Each(func(r driver.Row) error {
-		if name := r.Text(1); entityOf(name) == forebay.TopicJobEvents {
+		if name := r.Text(1); entity.NameOf(name) == forebay.TopicJobEvents {
 			f.Topics[r.Int(0)], f.most = name, max(f.most, r.Int(2))
 		}
 		return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -32,7 +33,7 @@ func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "the queue that this one forwards to does not exist"}
 		return t.insertDead(q, seq, a)
 	}
-	if target.IsTopic && OnlyForebayPublishes(target.Name) { // older settings may still say so
+	if target.IsTopic && entity.OnlyForebayPublishes(target.Name) { // older settings may still say so
 		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "this queue forwards to a topic that only Forebay publishes to"}
 		return t.insertDead(q, seq, a)
 	}
@@ -82,7 +83,7 @@ func (t *Tx) rememberTarget(name string, q MessageQueue) {
 func (t *Tx) arriveDead(q MessageQueue, seq int64, a arrival, why DeadLettering) error {
 	a.why = why
 	if q.ForwardDeadLettersTo != "" {
-		a.source = q.entity()
+		a.source = entity.NameOf(q.Name)
 		return t.forward(q, seq, a, q.ForwardDeadLettersTo)
 	}
 	return t.insertDead(q, seq, a)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/raced"
 	"pgregory.net/rapid"
@@ -149,7 +150,7 @@ func (p *postOffice) transfer(m *modelMessage, to string) {
 
 func (p *postOffice) deadLetter(m *modelMessage, reason string) {
 	if to := p.queues[m.queue].ForwardDeadLettersTo; to != "" && !m.deadLetter {
-		m.reason, m.source = reason, p.queues[m.queue].entity()
+		m.reason, m.source = reason, entity.NameOf(p.queues[m.queue].Name)
 		p.transfer(m, to)
 		return
 	}

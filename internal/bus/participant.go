@@ -3,6 +3,7 @@ package bus
 import (
 	"slices"
 
+	"github.com/forebayhq/forebay/internal/bus/clockmend"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -147,6 +148,11 @@ func (p *Participant) Opens(t *db.Tx, _ []db.Operation, _ bool) []driver.Pipelin
 			version := r.Int(0)
 			b.counter = &version
 		}}}
+}
+
+// ClockMend repairs what a clock that was ahead has left of messages.
+func (p *Participant) ClockMend() db.ClockMend {
+	return clockmend.Messages(func(t *db.Tx) { Key.Of(t).DueBy(t.Now) })
 }
 
 func (p *Participant) MostOps() int { return p.followed.MostOps() }

@@ -87,7 +87,7 @@ func (s Messages) Renew(ctx context.Context, tenant, path, token string) (until 
 // delivery finds the queue and the lock of a settlement, and records that the queue is in use.
 // Changed properties are checked with the message's own later. Checking them here first keeps
 // anything large from the store.
-func (s Messages) delivery(ctx context.Context, tenant, path, token string, how forebay.Settlement) (e entity, lock queue.Lock, err error) {
+func (s Messages) delivery(ctx context.Context, tenant, path, token string, how forebay.Settlement) (e namedQueue, lock queue.Lock, err error) {
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err
 	}

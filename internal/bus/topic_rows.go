@@ -2,8 +2,6 @@ package bus
 
 import (
 	"context"
-	"strings"
-	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
@@ -11,55 +9,6 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/db/schema"
 )
-
-// topicPart is the part of a MessageQueue that only topics and subscriptions use.
-//
-// A topic is a queue that keeps only scheduled and pending messages: active ones go to its
-// subscriptions at once. A subscription is a queue that cannot be sent to.
-type topicPart struct {
-	IsTopic                bool
-	Topic                  int64         // of a subscription: its topic's number
-	Version                int64         // of a topic: new with every change of it, its subscriptions or their rules
-	DeadLetterFilterErrors bool          // of a subscription: dead-letter messages that its rules cannot judge
-	TopicIdle              time.Duration // of a subscription: Idle of its topic, whose use is recorded with its own
-	CopiesPending          bool          // of a topic: messages wait in it for their copies
-}
-
-// subscriptionInfix stands between the names of a topic and its subscription.
-const subscriptionInfix = "/subscriptions/"
-
-// SubscriptionName returns the stored name of a subscription of the topic with that stored name.
-func SubscriptionName(topic, subscription string) string {
-	return topic + subscriptionInfix + subscription
-}
-
-// OperationsTopicStore is the stored name of the topic for events of deployments.
-const OperationsTopicStore = forebay.DefaultTenant + "/" + forebay.TopicOperations
-
-// OnlyForebayPublishes reports whether only Forebay may publish to the topic of that stored name.
-// Subscribers, and receivers of signed webhooks, rely on what it holds.
-func OnlyForebayPublishes(name string) bool {
-	return name == OperationsTopicStore || entityOf(name) == forebay.TopicJobEvents
-}
-
-// ErrOtherKind says that the name belongs to a queue and not a topic, or the other way round.
-func ErrOtherKind(q MessageQueue) error {
-	kind := "queue of messages"
-	if q.IsTopic {
-		kind = "topic"
-	}
-	return forebay.Errorf(forebay.CodeConflict, "there is a %s of that name", kind)
-}
-
-func errTooMany(q MessageQueue, limit int) error {
-	switch {
-	case q.Topic != 0:
-		return forebay.Errorf(forebay.CodeConflict, "a topic may have at most %d subscriptions", limit)
-	case q.IsTopic:
-		return forebay.Errorf(forebay.CodeConflict, "a tenant may have at most %d topics", limit)
-	}
-	return forebay.Errorf(forebay.CodeConflict, "a tenant may have at most %d queues of messages", limit)
-}
 
 // updateTopicPart writes the columns that updateMessageQueue does not.
 func (t *Tx) updateTopicPart(q MessageQueue) error {
@@ -160,7 +109,7 @@ func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, ru
 				}
 			}
 		}
-		return p, audit.Append(t.Tx, entityAudit(ctx, "put", p.MessageQueue, p.auditDetail()))
+		return p, audit.Append(t.Tx, entityAudit(ctx, "put", p.MessageQueue, p.AuditDetail()))
 	})
 	return p.MessageQueue, p.created, err
 }
@@ -198,9 +147,4 @@ func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue, limit int64
 		return err
 	})
 	return counts, err
-}
-
-// SubscriptionOf returns the name of a subscription within its topic.
-func SubscriptionOf(q MessageQueue) string {
-	return q.Name[strings.LastIndex(q.Name, subscriptionInfix)+len(subscriptionInfix):]
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
@@ -182,13 +183,13 @@ func (t *tx) disabling(w Webhook) (at int64, reason string) {
 // subscribeWebhook creates the subscription of a webhook and returns its number.
 func (t *tx) subscribeWebhook(w Webhook) (int64, error) {
 	topicName := w.TenantName + "/" + forebay.TopicJobEvents
-	name := bus.SubscriptionName(topicName, WebhookSubscription(w.Name))
+	name := entity.SubscriptionName(topicName, WebhookSubscription(w.Name))
 	topic, found, err := t.MessageQueueNamed(topicName)
 	if err != nil {
 		return 0, err
 	}
 	if found && !topic.IsTopic {
-		return 0, bus.ErrOtherKind(topic)
+		return 0, topic.ErrOtherKind()
 	}
 	if _, taken, err := t.MessageQueueNamed(name); err != nil || taken {
 		if err == nil {
