@@ -31,7 +31,6 @@ var (
 	fileLines    = ceiling{"lines in the file", 500, map[string]int{}}
 	typeMethods  = ceiling{"methods of the type", 40, map[string]int{
 		"client.Client":           110,
-		"internal/bus.Tx":         97,
 		"internal/jobs.Tx":        62,
 		"internal/quota.State":    107,
 		"internal/orchestrate.tx": 46,

@@ -34,9 +34,9 @@ func (f *FollowedTenants) MostOps() int {
 	return min(db.MaxBatchOps, max(rules.FullCopies/int(f.most), 1))
 }
 
-func (t *Tx) Followed() (f *FollowedTenants, err error) {
-	if t.topics.followed != nil {
-		return t.topics.followed, nil
+func (t *topicTx) Followed() (f *FollowedTenants, err error) {
+	if t.followed != nil {
+		return t.followed, nil
 	}
 	err = t.Alone(func() error {
 		f, err = t.readFollowed()
@@ -45,7 +45,7 @@ func (t *Tx) Followed() (f *FollowedTenants, err error) {
 	return f, err
 }
 
-func (t *Tx) readFollowed() (*FollowedTenants, error) {
+func (t *topicTx) readFollowed() (*FollowedTenants, error) {
 	f := &FollowedTenants{Topics: map[int64]string{}}
 	if t.counter != nil {
 		f.version = *t.counter
@@ -53,7 +53,7 @@ func (t *Tx) readFollowed() (*FollowedTenants, error) {
 		return nil, err
 	}
 	if known := t.W.followed; known != nil && known.version == f.version {
-		t.topics.followed = known
+		t.followed = known
 		return known, nil
 	}
 	err := t.Prep(sqlFollowed).Text("%/" + forebay.TopicJobEvents).Each(func(r driver.Row) error {
@@ -65,12 +65,12 @@ func (t *Tx) readFollowed() (*FollowedTenants, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.topics.followed = f
+	t.followed = f
 	t.After = append(t.After, func() { t.W.followed = f })
 	return f, nil
 }
 
-// forgetTopics discards what the transaction has read of topics, because it has changed one.
-func (t *Tx) forgetTopics() {
-	t.topics.named, t.topics.targets, t.topics.followed, t.counter = nil, nil, nil, nil
+// forget discards what the transaction has read of topics, because it has changed one.
+func (t *topicTx) forget() {
+	t.byName, t.forwarding.targets, t.followed, t.counter = nil, nil, nil, nil
 }

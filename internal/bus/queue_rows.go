@@ -53,6 +53,9 @@ func (t *Tx) MessageQueueNamed(name string) (q MessageQueue, found bool, err err
 	return q, found, err
 }
 
+// entityTx creates, changes and deletes queues, topics, subscriptions and rules.
+type entityTx struct{ *Tx }
+
 const sqlUpdateQueue = `
 UPDATE queues SET lock = ?, max_deliveries = ?, default_ttl = ?, dead_letter_expired = ?, duplicate_window = ?, requires_session = ?,
   forward_to = ?, forward_dead_letters_to = ?, idle = ?, delete_at = ?, due_at = ? WHERE no = ?`
@@ -66,7 +69,7 @@ const entityRows = 4
 // be changed later. The queue that it forwards to must exist.
 func (s *Store) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) (stored MessageQueue, created bool, err error) {
 	p, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (Put, error) {
-		p, err := t.PutMessageQueue(q, limit)
+		p, err := t.Entities.Put(q, limit)
 		if err != nil || p.same {
 			return p, err
 		}
@@ -82,8 +85,8 @@ type Put struct {
 	same    bool // nothing changed
 }
 
-// PutMessageQueue creates or changes a queue, a topic or a subscription.
-func (t *Tx) PutMessageQueue(q MessageQueue, limit int) (p Put, err error) {
+// Put creates or changes a queue, a topic or a subscription.
+func (t *entityTx) Put(q MessageQueue, limit int) (p Put, err error) {
 	before, found, err := t.MessageQueueNamed(q.Name)
 	if err != nil {
 		return p, err
@@ -100,19 +103,20 @@ func (t *Tx) PutMessageQueue(q MessageQueue, limit int) (p Put, err error) {
 	}
 	p.MessageQueue, p.created, p.same = q, !found, found && before.SameSettings(q)
 	if p.No, p.CreatedAt = before.No, before.CreatedAt; p.created {
-		if p.No, err = t.insertMessageQueue(q, limit); err != nil {
+		if p.No, err = t.insert(q, limit); err != nil {
 			return p, err
 		}
 		p.CreatedAt = driver.FromMillis(t.Now)
 	}
-	if err := t.updateMessageQueue(p.MessageQueue); err != nil {
+	if err := t.update(p.MessageQueue); err != nil {
 		return p, err
 	}
-	return p, t.updateTopicPart(p.MessageQueue)
+	return p, t.updateTopic(p.MessageQueue)
 }
 
-func (t *Tx) updateMessageQueue(q MessageQueue) error {
-	t.topics.targets = nil
+// update writes the settings, but for what only topics and subscriptions have.
+func (t *entityTx) update(q MessageQueue) error {
+	t.forwarding.targets = nil
 	var deleteAt, dueAt int64
 	if q.Idle > 0 {
 		deleteAt = t.Now + q.Idle.Milliseconds()
@@ -128,7 +132,7 @@ func (t *Tx) updateMessageQueue(q MessageQueue) error {
 }
 
 // checkTarget reports why a queue cannot forward to that name.
-func (t *Tx) checkTarget(field, target, from string) error {
+func (t *entityTx) checkTarget(field, target, from string) error {
 	if target == "" {
 		return nil
 	}
@@ -142,7 +146,7 @@ func (t *Tx) checkTarget(field, target, from string) error {
 	return err
 }
 
-func (t *Tx) insertMessageQueue(q MessageQueue, limit int) (no int64, err error) {
+func (t *entityTx) insert(q MessageQueue, limit int) (no int64, err error) {
 	var count int64
 	counting := t.Prep("SELECT count(*) FROM queues WHERE tenant = ? AND kind = 'messages' AND is_topic = ? AND topic IS NULL").Int(q.Tenant).Int(driver.BoolInt(q.IsTopic))
 	if q.Topic != 0 {

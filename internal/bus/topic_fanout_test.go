@@ -81,7 +81,7 @@ func TestSendInPartsWithoutItsSender(t *testing.T) {
 			t.Errorf("a message was cancelled of which there may be copies (%v)", err)
 		}
 		if _, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
-			return struct{}{}, t.Publish(topic.Name, func() (MessageContent, error) { return content("event", 1), nil })
+			return struct{}{}, t.Topics.Publish(topic.Name, func() (MessageContent, error) { return content("event", 1), nil })
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db/schema"
 )
 
-// updateTopicPart writes the columns that updateMessageQueue does not.
-func (t *Tx) updateTopicPart(q MessageQueue) error {
+// updateTopic writes the columns that update does not.
+func (t *entityTx) updateTopic(q MessageQueue) error {
 	if !q.IsTopic && q.Topic == 0 {
 		return nil
 	}
@@ -28,12 +28,12 @@ func (t *Tx) updateTopicPart(q MessageQueue) error {
 
 // ChangeTopic gives the topic a new version, so that every process reads it again. Versions are
 // sequence numbers, which are never given twice.
-func (t *Tx) ChangeTopic(no int64) error {
+func (t *entityTx) ChangeTopic(no int64) error {
 	version, err := t.Queue.NewSeq()
 	if err != nil {
 		return err
 	}
-	t.forgetTopics()
+	t.Topics.forget()
 	t.After = append(t.After, func() { t.W.topics.Forget(no) })
 	if err := t.Prep(schema.SQLCount).Text(topicsCounter).Int(version).Exec(); err != nil {
 		return err
@@ -42,8 +42,8 @@ func (t *Tx) ChangeTopic(no int64) error {
 }
 
 // dropFromTopic does what only topics and subscriptions need when they are dropped.
-func (t *Tx) dropFromTopic(no int64) error {
-	t.forgetTopics()
+func (t *entityTx) dropFromTopic(no int64) error {
+	t.Topics.forget()
 	var topic int64
 	if _, err := t.Prep("SELECT topic FROM queues WHERE no = ? AND topic IS NOT NULL").Int(no).One(func(r driver.Row) { topic = r.Int(0) }); err != nil {
 		return err
@@ -69,7 +69,7 @@ func (t *Tx) dropFromTopic(no int64) error {
 		return err
 	}
 	for _, sub := range subscriptions {
-		if _, err := t.DropMessageQueue(sub); err != nil {
+		if _, err := t.Drop(sub); err != nil {
 			return err
 		}
 	}
@@ -96,15 +96,15 @@ func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, ru
 			return p, err
 		}
 		sub.Topic, sub.TopicIdle = topic.No, topic.Idle
-		if err := t.checkFirstRules(sub, rules, RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters}); err != nil {
+		if err := t.Entities.checkFirstRules(sub, rules, RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters}); err != nil {
 			return p, err
 		}
-		if p, err = t.PutMessageQueue(sub, limit); err != nil || p.same {
+		if p, err = t.Entities.Put(sub, limit); err != nil || p.same {
 			return p, err
 		}
 		if p.created {
 			for _, r := range rules {
-				if err := t.InsertRule(p.No, r); err != nil {
+				if err := t.Entities.InsertRule(p.No, r); err != nil {
 					return p, err
 				}
 			}

@@ -395,14 +395,14 @@ func testPublish(t *testing.T, s *stores, _ *clock) {
 				if err := t.Prep("DELETE FROM rules WHERE queue = ?").Int(sub.No).Exec(); err != nil {
 					return struct{}{}, err
 				}
-				if err := errors.Join(t.InsertRule(sub.No, Rule{Name: "r", Settings: forebay.RuleSettings{SQLFilter: rule}}), t.ChangeTopic(topic.No)); err != nil {
+				if err := errors.Join(t.Entities.InsertRule(sub.No, Rule{Name: "r", Settings: forebay.RuleSettings{SQLFilter: rule}}), t.Entities.ChangeTopic(topic.No)); err != nil {
 					return struct{}{}, err
 				}
 			}
 			for i := range int64(3) {
 				err := errors.Join(
-					t.Publish("t/none", unasked), t.Publish("t/quiet", unasked), t.Publish(sub.Name, unasked),
-					t.Publish("t/topic", func() (MessageContent, error) { return content(fmt.Sprint(i), i), nil }))
+					t.Topics.Publish("t/none", unasked), t.Topics.Publish("t/quiet", unasked), t.Topics.Publish(sub.Name, unasked),
+					t.Topics.Publish("t/topic", func() (MessageContent, error) { return content(fmt.Sprint(i), i), nil }))
 				if err != nil {
 					return struct{}{}, err
 				}

@@ -138,7 +138,7 @@ func (s *Store) activateSlow(ctx context.Context, m rules.SlowMessage) error {
 		a := a // the transaction may be tried again
 		fanOut := j.FanOut
 		a.picks, a.fanOut = j.Copies[0], &fanOut
-		return struct{}{}, t.activateScheduled(topic, m.Seq, a)
+		return struct{}{}, t.due.activateScheduled(topic, m.Seq, a)
 	})
 	return err
 }

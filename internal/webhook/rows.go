@@ -201,14 +201,14 @@ func (t *tx) subscribeWebhook(w Webhook) (int64, error) {
 	if !found {
 		wanted := settings
 		wanted.Name, wanted.IsTopic = topicName, true
-		put, err := t.PutMessageQueue(wanted, forebay.MaxTopics)
+		put, err := t.Entities.Put(wanted, forebay.MaxTopics)
 		if err != nil {
 			return 0, err
 		}
 		topic = put.MessageQueue
 	}
 	settings.Name, settings.Topic, settings.DefaultTTL, settings.DeadLetterExpired = name, topic.No, webhookTTL, true
-	sub, err := t.PutMessageQueue(settings, forebay.MaxEventListeners)
+	sub, err := t.Entities.Put(settings, forebay.MaxEventListeners)
 	if err != nil {
 		return 0, err
 	}
@@ -233,11 +233,11 @@ func (t *tx) webhookRules(sub bus.MessageQueue, w Webhook) error {
 		rules = nil
 	}
 	for _, r := range rules {
-		if err := t.InsertRule(sub.No, r); err != nil {
+		if err := t.Entities.InsertRule(sub.No, r); err != nil {
 			return err
 		}
 	}
-	return t.ChangeTopic(sub.Topic)
+	return t.Entities.ChangeTopic(sub.Topic)
 }
 
 const sqlUpdateWebhook = `
@@ -296,7 +296,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, tenant int64, name string, en
 		if err != nil {
 			return struct{}{}, err
 		}
-		if _, err := t.DropMessageQueue(w.Queue); err != nil {
+		if _, err := t.Entities.Drop(w.Queue); err != nil {
 			return struct{}{}, err
 		}
 		for _, sql := range []string{"DELETE FROM webhook_tries WHERE queue = ?", sqlDeleteWebhookDeliveries} {
