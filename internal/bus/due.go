@@ -39,7 +39,7 @@ type dueTx struct{ *Tx }
 
 // dueMessage is a message whose due time has come.
 type dueMessage struct {
-	seq, rank, lockedUntil int64
+	seq, flow, lockedUntil int64
 	subqueue               queue.Subqueue
 	deliveries             int
 	expiresAt              int64 // 0: never
@@ -55,7 +55,7 @@ func (t *dueTx) process() error {
 		most = sharedDueBatch
 	}
 	err := t.Prep(sqlDueMessages).Int(t.Now).Int(most).Each(func(r driver.Row) error {
-		due = append(due, dueMessage{seq: r.Int(0), subqueue: queue.Subqueue(r.Int(1)), rank: r.Int(2), lockedUntil: r.Int(3), deliveries: int(r.Int(4)), expiresAt: r.Int(5), deadLetters: r.Int(6) != 0})
+		due = append(due, dueMessage{seq: r.Int(0), subqueue: queue.Subqueue(r.Int(1)), flow: r.Int(2), lockedUntil: r.Int(3), deliveries: int(r.Int(4)), expiresAt: r.Int(5), deadLetters: r.Int(6) != 0})
 		return nil
 	})
 	if err != nil {
@@ -91,9 +91,9 @@ func (t *Tx) takesMore() bool {
 func (t *dueTx) processMessage(m dueMessage) error {
 	deferred, lockEnded := m.subqueue.Deferred() == m.subqueue, m.lockedUntil > 0 && m.lockedUntil <= t.Now
 	switch {
-	case m.rank == scheduledRank:
+	case m.flow == scheduledFlow:
 		return t.activate(m)
-	case m.rank == pendingRank:
+	case m.flow == pendingFlow:
 		return t.fanOut.resume(m)
 	case m.lockedUntil > t.Now:
 		return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(m.lockedUntil).Int(m.seq).Exec()

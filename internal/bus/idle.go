@@ -135,7 +135,7 @@ func (t *dueTx) heldUntil(no int64) (until int64, err error) {
 	if _, err := t.Prep(sqlSessionHeldUntil).Int(no).One(later); err != nil {
 		return 0, err
 	}
-	if _, err := t.Prep(sqlHeldUntil).Int(no).Int(int64(queue.SubqueueMain)).Int(scheduledRank).One(later); err != nil {
+	if _, err := t.Prep(sqlHeldUntil).Int(no).Int(int64(queue.SubqueueMain)).Int(scheduledFlow).One(later); err != nil {
 		return 0, err
 	}
 	for kind := range int64(queue.SubqueueKinds) {

@@ -324,7 +324,7 @@ func (d *postDriver) peek(t *rapid.T, subqueue queue.Subqueue, expected []*model
 		got, from = append(got, page...), next
 	}
 	if len(got) != len(expected) {
-		t.Fatalf("peeked %d messages in lane %d, expected %d", len(got), subqueue, len(expected))
+		t.Fatalf("peeked %d messages in subqueue %d, expected %d", len(got), subqueue, len(expected))
 	}
 	for i, g := range got {
 		m := expected[i]

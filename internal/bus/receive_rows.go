@@ -146,9 +146,9 @@ func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool)
 	}
 	var earliest int64
 	var questions []driver.PipelineQuery
-	for rank := range int64(scheduledRank + 1) {
+	for flow := range int64(scheduledFlow + 1) {
 		questions = append(questions, driver.PipelineQuery{SQL: "SELECT visible_at FROM messages WHERE subqueue = ? AND flow = ? ORDER BY visible_at LIMIT 1",
-			Bind: func(st driver.Statement) driver.Statement { return st.Int(int64(subqueue)).Int(rank) },
+			Bind: func(st driver.Statement) driver.Statement { return st.Int(int64(subqueue)).Int(flow) },
 			OnRow: func(r driver.Row) {
 				if at := r.Int(0); earliest == 0 || at < earliest {
 					earliest = at
@@ -180,7 +180,7 @@ func (t *deliveryTx) prepReady(from Source, c *Receiver, limit int) driver.State
 	if session != nil {
 		sql = sqlReadyInSession
 	}
-	st := t.Prep(sql).Int(int64(from.subqueue)).Int(from.rank).Int(from.before).Int(int64(limit))
+	st := t.Prep(sql).Int(int64(from.subqueue)).Int(from.flow).Int(from.before).Int(int64(limit))
 	if session != nil {
 		st = st.Int(c.Queue.No).Int(session.Token).Int(t.Now)
 	}
@@ -197,7 +197,7 @@ func (w *Participant) serveMessages(t *Tx, c *Receiver) error {
 		return w.Webhooks.TakeFor(t, c, from)
 	}
 	if l := c.Session; l != nil {
-		from.subqueue, from.rank, from.before, from.session = c.Queue.Subqueue(false), firstSessionRank+l.No, sessionFree, true
+		from.subqueue, from.flow, from.before, from.session = c.Queue.Subqueue(false), firstSessionFlow+l.No, sessionFree, true
 		if err := t.Deliveries.TakeReady(from, c); err != nil || len(c.Messages) > 0 {
 			return err
 		}
@@ -219,7 +219,7 @@ func (w *Participant) serveMessages(t *Tx, c *Receiver) error {
 // Source is where messages are received from.
 type Source struct {
 	subqueue queue.Subqueue
-	rank     int64
+	flow     int64
 	before   int64 // messages visible by then are ready
 	Until    int64 // when locks taken now end
 	session  bool
@@ -336,7 +336,7 @@ func (t *deliveryTx) readReady(from Source, c *Receiver, ready *readyMessages) e
 	}
 	wanted, bytes = max(c.Max, min(wanted, maxReadyMessages)), max(c.MaxBytes, min(bytes, maxReadyBytes))
 	places := map[int64]int64{} // the join need not keep the order
-	err := t.Prep(sqlReadyForMany).Int(int64(from.subqueue)).Int(from.rank).Int(from.before).Int(int64(wanted)).Int(bytes).Each(func(r driver.Row) error {
+	err := t.Prep(sqlReadyForMany).Int(int64(from.subqueue)).Int(from.flow).Int(from.before).Int(int64(wanted)).Int(bytes).Each(func(r driver.Row) error {
 		ready.list = append(ready.list, readMessage(r, t.Now))
 		places[r.Int(columnSeq)] = r.Int(columnPlace)
 		return nil
@@ -425,7 +425,7 @@ func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []
 			if err != nil {
 				return nil, err
 			}
-			from = Source{subqueue: subqueue, rank: firstSessionRank + req.Session.No, Until: until, session: true}
+			from = Source{subqueue: subqueue, flow: firstSessionFlow + req.Session.No, Until: until, session: true}
 		}
 		if err := t.used(req.Queue); err != nil {
 			return nil, err
@@ -441,7 +441,7 @@ func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []
 			if err != nil {
 				return nil, err
 			}
-			if m.Seq == 0 || m.rank != from.rank || m.LockedUntil != nil {
+			if m.Seq == 0 || m.flow != from.flow || m.LockedUntil != nil {
 				continue
 			}
 			if err := t.Deliveries.take(&m, from, c); err != nil {

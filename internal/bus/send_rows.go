@@ -12,12 +12,12 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Ranks of plain messages. Messages for receivers have rank 0. In a queue that requires sessions
-// each session has a rank of its own, so that one index finds its next message.
+// Flows of plain messages. Messages for receivers have flow 0. In a queue that requires sessions
+// each session has a flow of its own, so that one index finds its next message.
 const (
-	scheduledRank    = 1
-	pendingRank      = 2 // messages that wait in a topic for their copies
-	firstSessionRank = 16
+	scheduledFlow    = 1
+	pendingFlow      = 2 // messages that wait in a topic for their copies
+	firstSessionFlow = 16
 )
 
 const sqlWaiting = "SELECT 1 FROM messages WHERE subqueue = ? AND flow = 0 AND visible_at <= ? LIMIT 1"
@@ -178,7 +178,7 @@ func (t *arrivalTx) add(q MessageQueue, a arrival) (seq int64, err error) {
 	}
 	if at := driver.Millis(a.ScheduledAt); at > t.Now {
 		t.DueBy(at)
-		return seq, t.insert(q, seq, a, position{subqueue: q.Subqueue(false), rank: scheduledRank, visible: at, dueAt: at})
+		return seq, t.insert(q, seq, a, position{subqueue: q.Subqueue(false), flow: scheduledFlow, visible: at, dueAt: at})
 	}
 	return seq, t.enter(q, seq, a)
 }
@@ -203,14 +203,14 @@ func (t *arrivalTx) enter(q MessageQueue, seq int64, a arrival) error {
 		if err != nil {
 			return err
 		}
-		st.rank, st.visible = firstSessionRank+no, sessionFree
+		st.flow, st.visible = firstSessionFlow+no, sessionFree
 	}
 	if ttl := message.Lifetime(q.DefaultTTL, a.TTL); ttl > 0 {
 		st.expiresAt = t.Now + ttl.Milliseconds()
 		st.dueAt = st.expiresAt
 		t.DueBy(st.dueAt)
 	}
-	if st.rank == 0 {
+	if st.flow == 0 {
 		t.Queue.WakeAt(st.subqueue, t.Now)
 	}
 	return t.insert(q, seq, a, st)
@@ -219,7 +219,7 @@ func (t *arrivalTx) enter(q MessageQueue, seq int64, a arrival) error {
 // position is where a message is in its queue.
 type position struct {
 	subqueue  queue.Subqueue
-	rank      int64
+	flow      int64
 	visible   int64
 	expiresAt int64 // 0: never
 	dueAt     int64 // when it is due; 0: never
@@ -248,5 +248,5 @@ func (t *arrivalTx) insert(q MessageQueue, seq int64, a arrival, st position) er
 		return err
 	}
 	return t.Prep("INSERT INTO messages (seq, subqueue, flow, visible_at, size, tenant) VALUES (?, ?, ?, ?, ?, ?)").
-		Int(seq).Int(int64(st.subqueue)).Int(st.rank).Int(st.visible).Int(a.Size()).Int(q.Tenant).Exec()
+		Int(seq).Int(int64(st.subqueue)).Int(st.flow).Int(st.visible).Int(a.Size()).Int(q.Tenant).Exec()
 }

@@ -141,11 +141,11 @@ type heldMessages []HeldMessage
 
 // of reads what is held in that session of the queue.
 func (h *heldMessages) of(q MessageQueue, no int64) driver.PipelineQuery {
-	rank, subqueue := firstSessionRank+no, q.Subqueue(false)
+	flow, subqueue := firstSessionFlow+no, q.Subqueue(false)
 	return driver.PipelineQuery{SQL: sqlHeldOfSession, Bind: func(st driver.Statement) driver.Statement {
-		return st.Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(rank).Int(sessionHeld)
+		return st.Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(flow).Int(sessionHeld)
 	}, OnRow: func(r driver.Row) {
-		*h = append(*h, HeldMessage{Seq: r.Int(0), Subqueue: queue.Subqueue(r.Int(1)), expiresAt: r.Int(2), rank: rank})
+		*h = append(*h, HeldMessage{Seq: r.Int(0), Subqueue: queue.Subqueue(r.Int(1)), expiresAt: r.Int(2), flow: flow})
 	}}
 }
 

@@ -110,17 +110,17 @@ func unexplained(how forebay.Settlement) error {
 // Return gives messages back at once; their deliveries do not count. Messages whose lock has
 // ended stay as they are.
 func (s Messages) Return(ctx context.Context, tenant, path string, tokens []string) error {
-	var lane queue.Subqueue
+	var subqueue queue.Subqueue
 	locks := make([]queue.Lock, len(tokens))
 	for i, token := range tokens {
 		e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
 		if err != nil {
 			return err
 		}
-		lane, locks[i] = e.subqueue(), lock
+		subqueue, locks[i] = e.subqueue(), lock
 	}
 	if len(locks) == 0 {
 		return nil
 	}
-	return s.store.Undeliver(ctx, lane, locks)
+	return s.store.Undeliver(ctx, subqueue, locks)
 }

@@ -119,7 +119,7 @@ func (s *Store) RenewMessage(ctx context.Context, subqueue queue.Subqueue, l que
 		if err != nil {
 			return until, err
 		}
-		if m.rank >= firstSessionRank {
+		if m.flow >= firstSessionFlow {
 			return until, errRenewSession
 		}
 		until := t.Now + lock.Milliseconds()
@@ -149,7 +149,7 @@ func Settling(subqueue queue.Subqueue, locks ...queue.Lock) db.Op {
 type HeldMessage struct {
 	Seq        int64
 	Subqueue   queue.Subqueue // the subqueue it was received from, or that one's deferred messages
-	rank       int64
+	flow       int64
 	deliveries int
 	until      int64 // when the lock ends
 	enqueuedAt int64
@@ -169,9 +169,9 @@ FROM messages m JOIN bodies b ON b.seq = m.seq WHERE m.seq = ? AND m.lock_token 
 // session's message ends with the lock of its session.
 func (t *deliveryTx) Held(subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) (m HeldMessage, err error) {
 	found, err := t.Prep(sqlHeld).Int(l.Seq).Int(l.Token).One(func(r driver.Row) {
-		m = HeldMessage{Seq: l.Seq, Subqueue: queue.Subqueue(r.Int(0)), deliveries: int(r.Int(1)), rank: r.Int(2), until: r.Int(3),
+		m = HeldMessage{Seq: l.Seq, Subqueue: queue.Subqueue(r.Int(0)), deliveries: int(r.Int(1)), flow: r.Int(2), until: r.Int(3),
 			expiresAt: r.Int(4), enqueuedAt: r.Int(5)}
-		if m.rank >= firstSessionRank {
+		if m.flow >= firstSessionFlow {
 			m.until = r.Int(6)
 		}
 	})
@@ -222,14 +222,14 @@ WHERE m.seq = ANY (ARRAY[p4])`)
 // unlock gives a message its old place in a subqueue.
 func (t *deliveryTx) unlock(m HeldMessage, to queue.Subqueue, deliveries int) error {
 	visible := m.enqueuedAt
-	if m.rank >= firstSessionRank {
+	if m.flow >= firstSessionFlow {
 		visible = sessionFree
 	}
 	if err := t.Prep(sqlUnlock).Int(visible).Int(int64(to)).Int(int64(deliveries)).Int(m.Seq).Exec(); err != nil {
 		return err
 	}
-	if m.rank >= firstSessionRank {
-		t.sessions.wake(to.Queue(), m.rank-firstSessionRank)
+	if m.flow >= firstSessionFlow {
+		t.sessions.wake(to.Queue(), m.flow-firstSessionFlow)
 		return nil
 	}
 	t.Queue.WakeAt(to, t.Now)

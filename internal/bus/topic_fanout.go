@@ -127,7 +127,7 @@ func (t *fanOutTx) storePending(topic MessageQueue, seq int64, a arrival, picks 
 		t.pending = map[int64]bool{}
 	}
 	t.pending[topic.No] = true
-	return t.arrivals.insert(topic, seq, a, position{subqueue: topic.Subqueue(false), rank: pendingRank, dueAt: at, handed: 1, copies: copies})
+	return t.arrivals.insert(topic, seq, a, position{subqueue: topic.Subqueue(false), flow: pendingFlow, dueAt: at, handed: 1, copies: copies})
 }
 
 // makeCopies makes the copies of a send's messages that wait in a topic, and of those before
@@ -174,7 +174,7 @@ const sqlNextPending = "SELECT seq FROM messages WHERE subqueue = ? AND flow = ?
 func (t *fanOutTx) copyNext(topic MessageQueue, picks map[int64][]pick) (next int64, err error) {
 	for copies := 0; ; {
 		next = 0
-		_, err := t.Prep(sqlNextPending).Int(int64(topic.Subqueue(false))).Int(pendingRank).One(func(r driver.Row) { next = r.Int(0) })
+		_, err := t.Prep(sqlNextPending).Int(int64(topic.Subqueue(false))).Int(pendingFlow).One(func(r driver.Row) { next = r.Int(0) })
 		if err != nil || next == 0 || copies >= rules.BatchCopies || copies > 0 && t.copied.Full() {
 			return next, err
 		}
@@ -311,7 +311,7 @@ func (s *Store) copySlow(ctx context.Context, m rules.SlowMessage, p pendingMess
 			return struct{}{}, err
 		}
 		first := false
-		_, err = t.Prep(sqlNextPending).Int(int64(topic.Subqueue(false))).Int(pendingRank).One(func(r driver.Row) { first = r.Int(0) == m.Seq })
+		_, err = t.Prep(sqlNextPending).Int(int64(topic.Subqueue(false))).Int(pendingFlow).One(func(r driver.Row) { first = r.Int(0) == m.Seq })
 		if err != nil || !first {
 			return struct{}{}, err
 		}

@@ -143,7 +143,7 @@ type TopicCounts struct{ Subscriptions, Scheduled int64 }
 func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue, limit int64) (counts TopicCounts, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		_, err := c.Prep(`SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), (SELECT count(*) FROM (SELECT 1 FROM messages WHERE subqueue = ?2 AND flow >= ?3 AND flow <= ?5 LIMIT ?4 + 0) m)`).
-			Int(topic.No).Int(int64(topic.Subqueue(false))).Int(scheduledRank).Int(limit).Int(pendingRank).One(func(r driver.Row) { counts = TopicCounts{r.Int(0), r.Int(1)} })
+			Int(topic.No).Int(int64(topic.Subqueue(false))).Int(scheduledFlow).Int(limit).Int(pendingFlow).One(func(r driver.Row) { counts = TopicCounts{r.Int(0), r.Int(1)} })
 		return err
 	})
 	return counts, err
