@@ -27,19 +27,14 @@ type ceiling struct {
 }
 
 var (
-	packageLines = ceiling{"lines of product code in the package", 6000, map[string]int{
-		"internal/bus": 6122,
-	}}
-	fileLines   = ceiling{"lines in the file", 500, map[string]int{}}
-	typeMethods = ceiling{"methods of the type", 40, map[string]int{
-		"client.Client":   110,
-		"internal/bus.Tx": 97,
+	packageLines = ceiling{"lines of product code in the package", 6000, map[string]int{}}
+	fileLines    = ceiling{"lines in the file", 500, map[string]int{}}
+	typeMethods  = ceiling{"methods of the type", 40, map[string]int{
+		"client.Client": 110, // the public SDK
 	}}
 	interfaceMethods = ceiling{"methods of the interface", 8, map[string]int{}}
 	// Comments are wrapped package by package, so this one counts the long lines of a package.
-	longComments = ceiling{"comment lines of 100 characters or more in the package", 0, map[string]int{
-		"internal/bus": 5,
-	}}
+	longComments = ceiling{"comment lines of 100 characters or more in the package", 0, map[string]int{}}
 )
 
 func (c ceiling) check(t *testing.T, found map[string]int) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/trigger"
 )
 
@@ -26,7 +26,7 @@ func (o Options) validateIntake(known map[string]forebay.Task, bad func(field, f
 		if !forebay.ValidName(in.Tenant) {
 			bad(at+".tenant", "%.80q is not a valid name", in.Tenant)
 		}
-		if !bus.ValidEntity(in.From) {
+		if !entity.ValidName(in.From) {
 			bad(at+".from", "%.80q is neither the name of a queue of messages nor TOPIC/subscriptions/NAME", in.From)
 		}
 		if other, taken := sources[[2]string{in.Tenant, in.From}]; taken {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 )
 
 // MessageQueue is a declared queue of plain messages. The server creates or updates it when it
@@ -57,7 +58,7 @@ func (o Options) validateMessageQueues(bad func(field, format string, args ...an
 			bad(at+".tenant", "is not a valid name")
 		}
 		var e *forebay.Error
-		if errors.As(inOption(at, bus.CheckQueue(or(q.Tenant, forebay.DefaultTenant), name, q.settings())), &e) {
+		if errors.As(inOption(at, entity.CheckQueue(or(q.Tenant, forebay.DefaultTenant), name, q.settings())), &e) {
 			bad(e.Field, "%s", e.Message)
 		}
 	}

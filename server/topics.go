@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 )
 
 // Topic is a declared topic. The server creates or updates it when it starts.
@@ -129,14 +130,14 @@ func (o Options) validateTopics(bad func(field, format string, args ...any)) {
 		if topic.Tenant != "" && !forebay.ValidName(topic.Tenant) {
 			bad(at+".tenant", "is not a valid name")
 		}
-		reject(at, bus.CheckTopic(name, topic.settings()))
+		reject(at, entity.CheckTopic(name, topic.settings()))
 		for _, name := range slices.Sorted(maps.Keys(topic.Subscriptions)) {
 			sub, at := topic.Subscriptions[name], at+".subscriptions."+name
 			settings := sub.settings()
 			settings.Rules = nil // set separately, so that an error can name them
-			reject(at, bus.CheckSubscription(or(topic.Tenant, forebay.DefaultTenant), name, settings))
+			reject(at, entity.CheckSubscription(or(topic.Tenant, forebay.DefaultTenant), name, settings))
 			for _, name := range slices.Sorted(maps.Keys(sub.Rules)) {
-				reject(at+".rules."+name, bus.CheckRule(name, sub.Rules[name].settings()))
+				reject(at+".rules."+name, rules.Check(name, sub.Rules[name].settings()))
 			}
 		}
 	}

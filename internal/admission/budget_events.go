@@ -68,7 +68,7 @@ func (t *Tx) publishBudgetAlone(b *Budget, s *Spending, kind forebay.EventType) 
 	if err := audit.Append(t.Tx, audit.Act{Tenant: e.Tenant, Actor: forebay.ServerActor, Action: string(kind), Target: target, Detail: string(body)}); err != nil {
 		return err
 	}
-	topics := bus.Key.Of(t.Tx)
+	topics := &bus.Key.Of(t.Tx).Topics
 	f, err := topics.Followed()
 	if err != nil || f.Topics[b.tenant] == "" {
 		return err

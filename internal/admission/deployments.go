@@ -9,6 +9,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/quota"
@@ -201,7 +202,7 @@ func (t *Tx) changeDeployment(name string, c quota.Change) error {
 	change := deploymentChange(no, name, c, c.Denial.String())
 	t.After = append(t.After, func() { t.W.store.deployments.Notify(change) })
 	t.Notify(db.WordSettings, 0, 0, 0) // other processes look again: what they know of when to may be wrong now
-	return bus.Key.Of(t.Tx).Publish(bus.OperationsTopicStore, func() (m bus.MessageContent, err error) {
+	return bus.Key.Of(t.Tx).Topics.Publish(entity.OperationsTopic, func() (m bus.MessageContent, err error) {
 		m = bus.MessageContent{MessageID: fmt.Sprintf("deployment-%d", no), CorrelationID: name, Subject: change.Type, ContentType: "application/json", Text: true}
 		if m.Body, err = json.Marshal(publishedChange{change, change.At}); err != nil {
 			return m, err

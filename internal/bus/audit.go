@@ -28,22 +28,3 @@ func entityAudit(ctx context.Context, verb string, q MessageQueue, detail any) a
 	}
 	return a
 }
-
-// auditDetail returns a queue's settings as the audit log shows them.
-func (q MessageQueue) auditDetail() any {
-	return struct {
-		forebay.MessageQueueSettings
-		DeadLetterFilterErrors bool `json:"dead_letter_filter_errors,omitempty"`
-	}{forebay.MessageQueueSettings{
-		LockSeconds: q.Lock.Seconds(), MaxDeliveryCount: q.MaxDeliveries, DefaultTTLSeconds: q.DefaultTTL.Seconds(),
-		DeadLetterOnExpiration: q.DeadLetterExpired, DuplicateWindowSeconds: q.DuplicateWindow.Seconds(), RequiresSession: &q.RequiresSession,
-		ForwardTo: q.ForwardTo, ForwardDeadLettersTo: q.ForwardDeadLettersTo, AutoDeleteOnIdleSeconds: q.Idle.Seconds(),
-	}, q.DeadLetterFilterErrors}
-}
-
-// sameSettings reports whether a put changes nothing. Programs often put their queue each time
-// they start.
-func sameSettings(before, after MessageQueue) bool {
-	before.No, before.CreatedAt, before.Version, before.TopicIdle, before.CopiesPending = after.No, after.CreatedAt, after.Version, after.TopicIdle, after.CopiesPending
-	return before == after
-}

@@ -8,38 +8,56 @@
 //
 // A [Service] validates, applies limits and defaults, and keeps tenants apart. A queue belongs to
 // the tenant that created it, and its name is unique within the tenant. The [Store] makes each
-// step durable before it returns. Package message has the content of messages, package rules the
-// rules of subscriptions.
+// step durable before it returns. Package entity has names and settings, package message the
+// content of messages, package rules the rules of subscriptions, and package clockmend the repair
+// of times.
 //
 // # Plain messages
 //
-// share the hot table and the writer; their bodies and properties stand in bodies. A queue is for
-// jobs or for messages, never both. A message's rank is 0, but 1 while it is scheduled, so that
-// no claim sees it, and in a queue that requires sessions 16 + the number of its session, so that
-// the same index finds the next message of a session. bodies.due_at, in an index that holds only
-// rows with one, is when the writer looks at a message: to activate it, under a new number, or to
-// expire it. It does so in the transaction that then serves the claims, 256 at a time. A session
-// is a row of sessions with a visible like a message's: accepting the next one is one look into
-// an index, however many there are. Its lock is that of its messages, which are freed when it
-// ends or is accepted again. Duplicate detection is a table of ids with the time at which they
-// are forgotten.
+// Messages share the table messages and the writer with jobs. Their bodies and properties are in
+// the table bodies. A queue is for jobs or for messages, never both. The column flow says what a
+// message waits for:
+//
+//   - 0: a receiver.
+//   - 1: the time for which it is scheduled.
+//   - 2: its copies, in a topic.
+//   - 16 + n: the receiver of session number n.
+//
+// So the same index finds the next message of a queue and of a session. Receivers do not see
+// messages of flow 1 or 2.
+//
+// The column due_at of bodies says when the writer has something to do for a message. For example,
+// it activates a scheduled message, under a new number, or lets a message expire. Only messages
+// with such a time are in its index. The writer processes up to 256 of them in a transaction, and
+// then serves receivers in the same transaction.
+//
+// A session is a row of the table sessions. Its visible_at is like a message's. So one search of
+// an index finds the next session to accept, however many there are. The lock of a session holds
+// its messages too. They are free again when the lock is given back, or when the session is
+// accepted anew. Duplicate detection keeps message ids in the table message_ids, each with the
+// time when it is forgotten.
 //
 // # Topics
 //
-// A topic's rules are judged by the sender, before its transaction. The transaction compares the
-// topic's version with the one that was judged, and another judgement follows if it differs. A
-// refusal never reaches the writer. What must be judged inside a transaction, messages that are
-// forwarded or become active and events of jobs, has a limit of some 8 ms. What needs longer is
-// judged by a few goroutines, one message of a tenant at a time. Copies of a message share one
-// row of shared_bodies for a body from 4 KiB on; a trigger removes the row with the last copy. A
-// send of several messages that makes more than 1,000 copies is stored first, all or none of it,
-// as if it were scheduled. The sender then makes the messages active, as many in a transaction as
-// it should make copies. If the sender fails, they are due ten seconds later.
+// The sender judges its messages by the topic's rules before its transaction. Messages that would
+// make too many copies are refused before they reach the writer. The transaction compares the
+// topic's version with the one that was judged. If they differ, the sender judges again.
 //
-// Rules are compiled by one sender for all, and those that have not changed are taken over.
-// Senders compile and judge in turns (see Computing). A transaction reads and compiles no more
-// than 64 rules. Where a topic has more, and they are not ready, an event or a forwarded message
-// waits in the topic, and those behind it, until they were compiled outside.
+// Some messages must be judged inside a transaction: forwarded ones, those that become active, and
+// events of jobs. They have a limit of about 8 ms. A few goroutines judge what takes longer, one
+// message of a tenant at a time.
+//
+// Copies of a message share one row of shared_bodies if its body has 4 KiB or more. A trigger
+// deletes the row with the last copy.
+//
+// A send of several messages may make more than 1,000 copies. All of its messages are then stored
+// in the topic first, like scheduled ones. The sender makes the copies afterwards, in several
+// transactions. If it fails, the writer does so ten seconds later.
+//
+// One sender compiles changed rules for all senders. Rules that have not changed stay compiled.
+// Senders take turns at compiling and judging: see package turns. A transaction reads and compiles
+// at most 64 rules. If a topic has more and they are not compiled yet, an event or a forwarded
+// message waits in the topic until they are. Messages behind it wait too.
 package bus
 
 import (
@@ -49,6 +67,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -120,25 +139,25 @@ func New(opts Options) *Service {
 // MaxBytes is the limit on one message.
 func (s Messages) MaxBytes() int64 { return s.maxBytes }
 
-// entity is a queue or its dead-letter subqueue.
-type entity struct {
+// namedQueue is a queue or its dead-letter subqueue.
+type namedQueue struct {
 	MessageQueue
 	deadLetter bool
 }
 
-func (e entity) subqueue() queue.Subqueue { return e.Subqueue(e.deadLetter) }
+func (e namedQueue) subqueue() queue.Subqueue { return e.Subqueue(e.deadLetter) }
 
 // entity finds what a path names. Like Service Bus, it ignores the case of the subqueue's name.
-func (s *entities) entity(ctx context.Context, tenant, path string) (entity, error) {
+func (s *entities) entity(ctx context.Context, tenant, path string) (namedQueue, error) {
 	name, subscription, sub := forebay.CutEntityPath(path)
 	if sub != "" && !strings.EqualFold(sub, forebay.SubqueueDeadLetter) {
-		return entity{}, ErrNoQueue
+		return namedQueue{}, ErrNoQueue
 	}
 	if subscription != "" {
 		name = forebay.SubscriptionPath(name, subscription)
 	}
 	q, err := s.queue(ctx, tenant, name)
-	return entity{q, sub != ""}, err
+	return namedQueue{q, sub != ""}, err
 }
 
 // remembered is a queue as it was read at that time. It is used for a short time only: another
@@ -150,21 +169,12 @@ type remembered struct {
 
 const rememberFor = 5 * time.Second
 
-// storeName is how the store knows a tenant's queue.
-func storeName(tenant, name string) string { return tenant + "/" + name }
-
-// nameOf is what its tenant calls a queue of that name in the store.
-func nameOf(stored string) string {
-	_, name, _ := strings.Cut(stored, "/")
-	return name
-}
-
 // queue finds a tenant's queue, or a subscription by its path.
 func (s *entities) queue(ctx context.Context, tenant, name string) (MessageQueue, error) {
-	if !ValidEntity(name) {
+	if !entity.ValidName(name) {
 		return MessageQueue{}, ErrNoQueue
 	}
-	q, err := s.stored(ctx, storeName(tenant, name))
+	q, err := s.stored(ctx, entity.StoredName(tenant, name))
 	if err == nil && q.IsTopic {
 		err = ErrNoQueue
 	}

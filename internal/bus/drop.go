@@ -15,7 +15,7 @@ import (
 // removes its messages. It reports whether the queue existed.
 func (s *Store) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped bool, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (bool, error) {
-		dropped, err := t.DropMessageQueue(q.No)
+		dropped, err := t.Entities.Drop(q.No)
 		if err != nil || !dropped {
 			return false, err
 		}
@@ -26,7 +26,7 @@ func (s *Store) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped b
 const sqlDropQueue = `
 UPDATE queues SET kind = 'deleting', name = '/deleting/' || CAST(no AS TEXT), delete_at = NULL, due_at = ? WHERE no = ? AND kind = 'messages'`
 
-func (t *Tx) DropMessageQueue(no int64) (dropped bool, err error) {
+func (t *entityTx) Drop(no int64) (dropped bool, err error) {
 	rows, err := t.Prep(sqlDropQueue).Int(t.Now).Int(no).Count()
 	if err != nil || rows == 0 {
 		return false, err
@@ -68,7 +68,7 @@ func (s *Store) PurgeDropped(ctx context.Context) error {
 			if err != nil || !found {
 				return false, err
 			}
-			return true, t.purge(no)
+			return true, t.Entities.purge(no)
 		})
 		if err != nil || !more {
 			return err
@@ -77,7 +77,7 @@ func (s *Store) PurgeDropped(ctx context.Context) error {
 }
 
 // purge removes a batch of the rows of a dropped queue and, once there are none, the queue.
-func (t *Tx) purge(no int64) error {
+func (t *entityTx) purge(no int64) error {
 	var seqs []int64
 	err := t.Prep("SELECT seq FROM bodies WHERE subqueue BETWEEN ?1 AND ?1 + 3 LIMIT ?2 + 0").Int(no * queue.SubqueueKinds).Int(purgeBatch).Each(func(r driver.Row) error {
 		seqs = append(seqs, r.Int(0))

@@ -34,25 +34,28 @@ func nextDueMessages(c driver.Conn) (next int64, err error) {
 	return c.Earliest(sqlNextDueMessage, sqlNextForget, sqlNextDueQueue, sqlNextIdleQueue)
 }
 
+// dueTx is about what has a due time: messages, queues and remembered message ids.
+type dueTx struct{ *Tx }
+
 // dueMessage is a message whose due time has come.
 type dueMessage struct {
-	seq, rank, lockedUntil int64
+	seq, flow, lockedUntil int64
 	subqueue               queue.Subqueue
 	deliveries             int
 	expiresAt              int64 // 0: never
 	deadLetters            bool  // its queue dead-letters expired messages
 }
 
-// processDueMessages processes what is due in queues of messages: it activates, expires, forwards
-// and forgets, each in batches.
-func (t *Tx) processDueMessages() error {
+// process does what is due in queues of messages: it activates, expires, forwards and forgets,
+// each in batches.
+func (t *dueTx) process() error {
 	var due []dueMessage
 	most := int64(dueBatch)
 	if t.W.Parties.Now() {
 		most = sharedDueBatch
 	}
 	err := t.Prep(sqlDueMessages).Int(t.Now).Int(most).Each(func(r driver.Row) error {
-		due = append(due, dueMessage{seq: r.Int(0), subqueue: queue.Subqueue(r.Int(1)), rank: r.Int(2), lockedUntil: r.Int(3), deliveries: int(r.Int(4)), expiresAt: r.Int(5), deadLetters: r.Int(6) != 0})
+		due = append(due, dueMessage{seq: r.Int(0), subqueue: queue.Subqueue(r.Int(1)), flow: r.Int(2), lockedUntil: r.Int(3), deliveries: int(r.Int(4)), expiresAt: r.Int(5), deadLetters: r.Int(6) != 0})
 		return nil
 	})
 	if err != nil {
@@ -63,7 +66,7 @@ func (t *Tx) processDueMessages() error {
 		if !t.takesMore() {
 			break // the rest is still due in the next transaction
 		}
-		if err := t.processDue(m); err != nil {
+		if err := t.processMessage(m); err != nil {
 			return err
 		}
 	}
@@ -71,7 +74,7 @@ func (t *Tx) processDueMessages() error {
 		return err
 	}
 	t.copied, t.dueDone = rules.FanOut{}, false
-	return t.processDueQueues()
+	return t.processQueues()
 }
 
 // takesMore reports whether the transaction may process one more due message, which may lead to
@@ -85,13 +88,13 @@ func (t *Tx) takesMore() bool {
 	return true
 }
 
-func (t *Tx) processDue(m dueMessage) error {
+func (t *dueTx) processMessage(m dueMessage) error {
 	deferred, lockEnded := m.subqueue.Deferred() == m.subqueue, m.lockedUntil > 0 && m.lockedUntil <= t.Now
 	switch {
-	case m.rank == scheduledRank:
+	case m.flow == scheduledFlow:
 		return t.activate(m)
-	case m.rank == pendingRank:
-		return t.continueFanOut(m)
+	case m.flow == pendingFlow:
+		return t.fanOut.resume(m)
 	case m.lockedUntil > t.Now:
 		return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(m.lockedUntil).Int(m.seq).Exec()
 	case deferred && !lockEnded: // it expires, or exceeds its deliveries, when somebody receives it
@@ -125,7 +128,7 @@ const (
 )
 
 // activate makes a scheduled message active, under a new number.
-func (t *Tx) activate(m dueMessage) error {
+func (t *dueTx) activate(m dueMessage) error {
 	q, found, err := t.MessageQueue(m.subqueue.Queue())
 	if err != nil {
 		return err
@@ -142,9 +145,9 @@ func (t *Tx) activate(m dueMessage) error {
 	}
 	if q.IsTopic {
 		a.fanOut = &rules.FanOut{}
-		switch a.picks, err = t.pickDue(q, a.MessageContent, a.fanOut); {
+		switch a.picks, err = t.Topics.pickDue(q, a.MessageContent, a.fanOut); {
 		case errors.Is(err, rules.ErrFanOut), errors.Is(err, errNotReady):
-			t.judgeLater(err, rules.SlowMessage{Tenant: q.Tenant, Topic: q.No, Seq: m.seq})
+			t.Topics.judgeLater(err, rules.SlowMessage{Tenant: q.Tenant, Topic: q.No, Seq: m.seq})
 			waited := int64(0)
 			if a.ScheduledAt != nil {
 				waited = t.Now - driver.Millis(a.ScheduledAt)
@@ -164,42 +167,13 @@ func (t *Tx) activate(m dueMessage) error {
 	return t.activateScheduled(q, m.seq, a)
 }
 
-// pickDue is pick for a message that can be judged later. If the topic's rules took too long for
-// another message, it returns rules.ErrSteps at once as long as messages can be judged outside.
-// Trying again and again would delay everybody.
-func (t *Tx) pickDue(topic MessageQueue, message *MessageContent, fanOut *rules.FanOut) ([]pick, error) {
-	c, err := t.readyTopic(topic)
-	if err != nil {
-		return nil, err
-	}
-	if c.Costly.Load() && t.W.slow.Room(topic.Tenant) {
-		return nil, rules.ErrSteps
-	}
-	picks, err := t.pick(topic, message, fanOut)
-	var refused *forebay.Error
-	if errors.As(err, &refused) && refused == rules.ErrSteps {
-		c.Costly.Store(true)
-	}
-	return picks, err
-}
-
-// judgeLater has a message judged outside the transaction if the error says that judging takes
-// too long within.
-func (t *Tx) judgeLater(why error, m rules.SlowMessage) {
-	var refused *forebay.Error
-	if errors.As(why, &refused); refused != rules.ErrSteps && !errors.Is(why, errNotReady) {
-		return
-	}
-	t.After = append(t.After, func() { t.W.slow.Put(m) })
-}
-
 // activateScheduled makes a scheduled message active. It gets a new number in place of the given
 // one.
-func (t *Tx) activateScheduled(q MessageQueue, scheduled int64, a arrival) error {
+func (t *dueTx) activateScheduled(q MessageQueue, scheduled int64, a arrival) error {
 	if err := t.DeleteMessage(scheduled); err != nil {
 		return err
 	}
-	if err := t.keepShare(&a); err != nil {
+	if err := t.arrivals.keepShare(&a); err != nil {
 		return err
 	}
 	t.copied.Add(1, a.Size())
@@ -207,7 +181,7 @@ func (t *Tx) activateScheduled(q MessageQueue, scheduled int64, a arrival) error
 	if err != nil {
 		return err
 	}
-	return t.enter(q, seq, a)
+	return t.arrivals.enter(q, seq, a)
 }
 
 // ExpireMessage deletes or dead-letters a message whose time to live has ended.

@@ -6,7 +6,7 @@ import (
 
 // remember records that the queue has seen a message id. It returns the number of the first
 // message with that id: seq itself, unless another came within the window.
-func (t *Tx) remember(q MessageQueue, id string, seq int64) (first int64, err error) {
+func (t *arrivalTx) remember(q MessageQueue, id string, seq int64) (first int64, err error) {
 	until := t.Now + q.DuplicateWindow.Milliseconds()
 	isFirst, err := t.Prep(`INSERT INTO message_ids (queue, id, seq, forget_at) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (queue, id) DO UPDATE SET seq = excluded.seq, forget_at = excluded.forget_at WHERE message_ids.forget_at <= ?5 RETURNING seq`).
@@ -30,7 +30,7 @@ const (
 )
 
 // forgetMessageIDs deletes ids whose window has passed.
-func (t *Tx) forgetMessageIDs() error {
+func (t *dueTx) forgetMessageIDs() error {
 	return t.Prep(`DELETE FROM message_ids WHERE (queue, id) IN
 (SELECT queue, id FROM message_ids WHERE forget_at <= ? ORDER BY forget_at LIMIT ? + 0)`).Int(t.Now).Int(forgetBatch).Exec()
 }

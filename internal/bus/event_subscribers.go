@@ -2,6 +2,7 @@ package bus
 
 import (
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -33,14 +34,14 @@ func (f *FollowedTenants) MostOps() int {
 	return min(db.MaxBatchOps, max(rules.FullCopies/int(f.most), 1))
 }
 
-func (t *Tx) Followed() (*FollowedTenants, error) {
-	if t.topics.followed != nil { // each event asks
-		return t.topics.followed, nil
+func (t *topicTx) Followed() (*FollowedTenants, error) {
+	if t.followed != nil { // each event asks
+		return t.followed, nil
 	}
 	return t.readFollowedAlone()
 }
 
-func (t *Tx) readFollowedAlone() (f *FollowedTenants, err error) {
+func (t *topicTx) readFollowedAlone() (f *FollowedTenants, err error) {
 	err = t.Alone(func() error {
 		f, err = t.readFollowed()
 		return err
@@ -48,7 +49,7 @@ func (t *Tx) readFollowedAlone() (f *FollowedTenants, err error) {
 	return f, err
 }
 
-func (t *Tx) readFollowed() (*FollowedTenants, error) {
+func (t *topicTx) readFollowed() (*FollowedTenants, error) {
 	f := &FollowedTenants{Topics: map[int64]string{}}
 	if t.counter != nil {
 		f.version = *t.counter
@@ -56,11 +57,11 @@ func (t *Tx) readFollowed() (*FollowedTenants, error) {
 		return nil, err
 	}
 	if known := t.W.followed; known != nil && known.version == f.version {
-		t.topics.followed = known
+		t.followed = known
 		return known, nil
 	}
 	err := t.Prep(sqlFollowed).Text("%/" + forebay.TopicJobEvents).Each(func(r driver.Row) error {
-		if name := r.Text(1); entityOf(name) == forebay.TopicJobEvents {
+		if name := r.Text(1); entity.NameOf(name) == forebay.TopicJobEvents {
 			f.Topics[r.Int(0)], f.most = name, max(f.most, r.Int(2))
 		}
 		return nil
@@ -68,12 +69,12 @@ func (t *Tx) readFollowed() (*FollowedTenants, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.topics.followed = f
+	t.followed = f
 	t.After = append(t.After, func() { t.W.followed = f })
 	return f, nil
 }
 
-// forgetTopics discards what the transaction has read of topics, because it has changed one.
-func (t *Tx) forgetTopics() {
-	t.topics.named, t.topics.targets, t.topics.followed, t.counter = nil, nil, nil, nil
+// forget discards what the transaction has read of topics, because it has changed one.
+func (t *topicTx) forget() {
+	t.byName, t.forwarding.targets, t.followed, t.counter = nil, nil, nil, nil
 }

@@ -5,18 +5,25 @@ import (
 	"fmt"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
+// forwardTx sends messages on to other queues, or dead-letters those that cannot go there.
+type forwardTx struct {
+	*Tx
+	targets map[string]MessageQueue // queues that others forward to, by name
+}
+
 // maxHops is how often a message may be forwarded (Service Bus documentation,
 // "service-bus-auto-forwarding").
 const maxHops = 4
 
-// forward sends a message, which has that number in the queue, to another queue. A message that
+// send forwards a message, which has that number in the queue, to another queue. A message that
 // cannot go there is dead-lettered where it is.
-func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
+func (t *forwardTx) send(q MessageQueue, seq int64, a arrival, to string) error {
 	if a.first == 0 {
 		a.first = seq
 	}
@@ -24,7 +31,7 @@ func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 		a.why = DeadLettering{Reason: forebay.ReasonMaxHops, Description: fmt.Sprintf("forwarded %d times, which is all that is allowed", maxHops)}
 		return t.insertDead(q, seq, a)
 	}
-	target, found, err := t.forwardTarget(to)
+	target, found, err := t.target(to)
 	if err != nil {
 		return err
 	}
@@ -32,7 +39,7 @@ func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "the queue that this one forwards to does not exist"}
 		return t.insertDead(q, seq, a)
 	}
-	if target.IsTopic && OnlyForebayPublishes(target.Name) { // older settings may still say so
+	if target.IsTopic && entity.OnlyForebayPublishes(target.Name) { // older settings may still say so
 		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "this queue forwards to a topic that only Forebay publishes to"}
 		return t.insertDead(q, seq, a)
 	}
@@ -40,7 +47,7 @@ func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 		if a.fanOut == nil {
 			a.fanOut = &rules.FanOut{}
 		}
-		switch a.picks, err = t.pick(target, a.MessageContent, a.fanOut); {
+		switch a.picks, err = t.Topics.pick(target, a.MessageContent, a.fanOut); {
 		case errors.Is(err, errNotReady): // it is judged once the rules are compiled
 			a.picks = nil
 		case errors.Is(err, rules.ErrFanOut):
@@ -55,14 +62,14 @@ func (t *Tx) forward(q MessageQueue, seq int64, a arrival, to string) error {
 	t.copied.Add(1, a.Size())
 	a.hops++
 	a.inBatches, a.bySender = false, false
-	_, err = t.arrive(target, a)
+	_, err = t.arrivals.add(target, a)
 	return err
 }
 
-// forwardTarget returns the queue of that name. The transaction reads it once, however many
-// messages go there.
-func (t *Tx) forwardTarget(name string) (q MessageQueue, found bool, err error) {
-	if q, found = t.topics.targets[name]; found {
+// target returns the queue of that name. The transaction reads it once, however many messages go
+// there.
+func (t *forwardTx) target(name string) (q MessageQueue, found bool, err error) {
+	if q, found = t.targets[name]; found {
 		return q, true, nil
 	}
 	if q, found, err = t.MessageQueueNamed(name); err == nil && found {
@@ -71,27 +78,27 @@ func (t *Tx) forwardTarget(name string) (q MessageQueue, found bool, err error) 
 	return q, found, err
 }
 
-func (t *Tx) rememberTarget(name string, q MessageQueue) {
-	if t.topics.targets == nil {
-		t.topics.targets = map[string]MessageQueue{}
+func (t *forwardTx) rememberTarget(name string, q MessageQueue) {
+	if t.targets == nil {
+		t.targets = map[string]MessageQueue{}
 	}
-	t.topics.targets[name] = q
+	t.targets[name] = q
 }
 
 // arriveDead dead-letters a message that never became active in the queue.
-func (t *Tx) arriveDead(q MessageQueue, seq int64, a arrival, why DeadLettering) error {
+func (t *forwardTx) arriveDead(q MessageQueue, seq int64, a arrival, why DeadLettering) error {
 	a.why = why
 	if q.ForwardDeadLettersTo != "" {
-		a.source = q.entity()
-		return t.forward(q, seq, a, q.ForwardDeadLettersTo)
+		a.source = entity.NameOf(q.Name)
+		return t.send(q, seq, a, q.ForwardDeadLettersTo)
 	}
 	return t.insertDead(q, seq, a)
 }
 
-func (t *Tx) insertDead(q MessageQueue, seq int64, a arrival) error {
+func (t *forwardTx) insertDead(q MessageQueue, seq int64, a arrival) error {
 	st := position{subqueue: q.Subqueue(true), visible: t.Now}
 	t.Queue.WakeAt(st.subqueue, t.Now)
-	return t.insertArrival(q, seq, a, st)
+	return t.arrivals.insert(q, seq, a, st)
 }
 
 // DeadLetter moves a message from a queue's subqueue to its dead-letter subqueue, or to where the
@@ -102,16 +109,16 @@ func (t *Tx) DeadLetter(seq int64, from queue.Subqueue, why DeadLettering) error
 		return err
 	}
 	if found && q.ForwardDeadLettersTo != "" && from.Kind() == queue.SubqueueMain {
-		a, err := t.readToForward(seq, q.ForwardDeadLettersTo)
+		a, err := t.forwarding.read(seq, q.ForwardDeadLettersTo)
 		if err != nil {
 			return err
 		}
 		// Nothing may run in between: if the last other copy were deleted, the shared body would go.
 		return t.Alone(func() error {
-			if err := t.takeOut(seq, &a); err != nil {
+			if err := t.forwarding.takeOut(seq, &a); err != nil {
 				return err
 			}
-			return t.arriveDead(q, seq, a, why)
+			return t.forwarding.arriveDead(q, seq, a, why)
 		})
 	}
 	to := queue.SubqueueOf(from.Queue(), queue.SubqueueDeadLetter)
@@ -132,12 +139,13 @@ var (
 
 const sqlWholeMessage = messageColumns + "WHERE m.seq = ?"
 
-// readToForward reads a message, and where it is to be sent on unless that is known.
-func (t *Tx) readToForward(seq int64, to string) (a arrival, err error) {
+// read returns a message. It also reads the queue that the message is forwarded to, unless that
+// is known.
+func (t *forwardTx) read(seq int64, to string) (a arrival, err error) {
 	var target MessageQueue
 	questions := []driver.PipelineQuery{{SQL: sqlWholeMessage, Bind: func(st driver.Statement) driver.Statement { return st.Int(seq) },
 		OnRow: func(r driver.Row) { a = arriving(r, t.Now) }}}
-	if _, known := t.topics.targets[to]; !known {
+	if _, known := t.targets[to]; !known {
 		questions = append(questions, driver.PipelineQuery{SQL: sqlQueueName, Bind: func(st driver.Statement) driver.Statement { return st.Text(to) },
 			OnRow: func(r driver.Row) { target = readMessageQueue(r) }})
 	}
@@ -151,24 +159,11 @@ func (t *Tx) readToForward(seq int64, to string) (a arrival, err error) {
 }
 
 // takeOut removes a message, which was read, from its queue so that it can arrive elsewhere.
-func (t *Tx) takeOut(seq int64, a *arrival) error {
+func (t *forwardTx) takeOut(seq int64, a *arrival) error {
 	if err := t.DeleteMessage(seq); err != nil {
 		return err
 	}
-	return t.keepShare(a)
-}
-
-// keepShare lets a message that was just deleted, and enters a queue again, share its body as
-// before. The body may be gone with the message if that was its last copy.
-func (t *Tx) keepShare(a *arrival) error {
-	if a.share == nil {
-		return nil
-	}
-	kept, err := t.any("SELECT 1 FROM shared_bodies WHERE no = ?", a.share.no)
-	if !kept {
-		a.share = nil
-	}
-	return err
+	return t.arrivals.keepShare(a)
 }
 
 // arrivalOf reads a stored message so that it can enter another queue.
@@ -190,10 +185,10 @@ func arriving(r driver.Row, at int64) arrival {
 
 const sqlNextOfQueue = "SELECT seq, visible_at FROM messages WHERE subqueue = ? AND flow = 0 ORDER BY visible_at, seq LIMIT ? + 0"
 
-// forwardBacklog forwards the messages that were in a queue before it began to forward, as many
+// sendBacklog forwards the messages that were in a queue before it began to forward, as many
 // as the transaction takes. The queue is due again at once if there are more, otherwise when a
 // lock ends.
-func (t *Tx) forwardBacklog(q MessageQueue) error {
+func (t *forwardTx) sendBacklog(q MessageQueue) error {
 	var seqs []int64
 	next := int64(0)
 	err := t.Prep(sqlNextOfQueue).Int(int64(q.Subqueue(false))).Int(purgeBatch).Each(func(r driver.Row) error {
@@ -218,9 +213,9 @@ func (t *Tx) forwardBacklog(q MessageQueue) error {
 		if err != nil {
 			return err
 		}
-		if err := t.forward(q, seq, a, q.ForwardTo); err != nil {
+		if err := t.send(q, seq, a, q.ForwardTo); err != nil {
 			return err
 		}
 	}
-	return t.markQueueDue(q.No, next)
+	return t.due.markQueue(q.No, next)
 }

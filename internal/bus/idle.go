@@ -47,15 +47,15 @@ func noteUse(ctx context.Context, w *db.Writer, q MessageQueue) error {
 	return err
 }
 
-// markQueueDue sets when a queue is due; 0: never.
-func (t *Tx) markQueueDue(no, at int64) error {
+// markQueue sets when a queue is due; 0: never.
+func (t *dueTx) markQueue(no, at int64) error {
 	t.DueBy(at)
 	return t.Prep("UPDATE queues SET due_at = ? WHERE no = ?").IntOrNull(at).Int(no).Exec()
 }
 
-// processDueQueues deletes idle queues, purges dropped ones and forwards the backlog of those
+// processQueues deletes idle queues, purges dropped ones and forwards the backlog of those
 // that began to forward.
-func (t *Tx) processDueQueues() error {
+func (t *dueTx) processQueues() error {
 	idle, err := t.numbers("SELECT no FROM queues WHERE delete_at <= ? ORDER BY delete_at LIMIT 16")
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (t *Tx) processDueQueues() error {
 	for _, no := range idle {
 		busy, err := t.stillUsed(no)
 		if err == nil && !busy {
-			_, err = t.DropMessageQueue(no)
+			_, err = t.Entities.Drop(no)
 		}
 		if err != nil {
 			return err
@@ -78,11 +78,11 @@ func (t *Tx) processDueQueues() error {
 		switch {
 		case err != nil:
 		case !found:
-			err = t.purge(no)
+			err = t.Entities.purge(no)
 		case q.ForwardTo != "":
-			err = t.forwardBacklog(q)
+			err = t.forwarding.sendBacklog(q)
 		default:
-			err = t.markQueueDue(no, 0)
+			err = t.markQueue(no, 0)
 		}
 		if err != nil {
 			return err
@@ -109,7 +109,7 @@ SELECT 1 FROM queues q WHERE (q.no = ?1 OR q.topic = ?1)
 
 // stillUsed reports whether a queue that seems unused is not idle after all, and then checks it
 // again later.
-func (t *Tx) stillUsed(no int64) (bool, error) {
+func (t *dueTx) stillUsed(no int64) (bool, error) {
 	q, _, err := t.MessageQueue(no)
 	if err != nil {
 		return false, err
@@ -130,12 +130,12 @@ func (t *Tx) stillUsed(no int64) (bool, error) {
 
 // heldUntil returns the end of the last lock or schedule in a queue, or in a topic and its
 // subscriptions.
-func (t *Tx) heldUntil(no int64) (until int64, err error) {
+func (t *dueTx) heldUntil(no int64) (until int64, err error) {
 	later := func(r driver.Row) { until = max(until, r.Int(0)) }
 	if _, err := t.Prep(sqlSessionHeldUntil).Int(no).One(later); err != nil {
 		return 0, err
 	}
-	if _, err := t.Prep(sqlHeldUntil).Int(no).Int(int64(queue.SubqueueMain)).Int(scheduledRank).One(later); err != nil {
+	if _, err := t.Prep(sqlHeldUntil).Int(no).Int(int64(queue.SubqueueMain)).Int(scheduledFlow).One(later); err != nil {
 		return 0, err
 	}
 	for kind := range int64(queue.SubqueueKinds) {
@@ -147,7 +147,7 @@ func (t *Tx) heldUntil(no int64) (until int64, err error) {
 }
 
 // numbers returns the numbers that a statement selects; its parameter is the time.
-func (t *Tx) numbers(sql string) (numbers []int64, err error) {
+func (t *dueTx) numbers(sql string) (numbers []int64, err error) {
 	err = t.Prep(sql).Int(t.Now).Each(func(r driver.Row) error {
 		numbers = append(numbers, r.Int(0))
 		return nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/raced"
 	"pgregory.net/rapid"
@@ -149,7 +150,7 @@ func (p *postOffice) transfer(m *modelMessage, to string) {
 
 func (p *postOffice) deadLetter(m *modelMessage, reason string) {
 	if to := p.queues[m.queue].ForwardDeadLettersTo; to != "" && !m.deadLetter {
-		m.reason, m.source = reason, p.queues[m.queue].entity()
+		m.reason, m.source = reason, entity.NameOf(p.queues[m.queue].Name)
 		p.transfer(m, to)
 		return
 	}
@@ -323,7 +324,7 @@ func (d *postDriver) peek(t *rapid.T, subqueue queue.Subqueue, expected []*model
 		got, from = append(got, page...), next
 	}
 	if len(got) != len(expected) {
-		t.Fatalf("peeked %d messages in lane %d, expected %d", len(got), subqueue, len(expected))
+		t.Fatalf("peeked %d messages in subqueue %d, expected %d", len(got), subqueue, len(expected))
 	}
 	for i, g := range got {
 		m := expected[i]

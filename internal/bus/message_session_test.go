@@ -99,7 +99,7 @@ func testSessionReceiversAreWoken(t *testing.T, s *stores, c *clock) {
 		}
 		for _, l := range []SessionLock{x, again, last} {
 			if tx.W.Tracks(l.subqueue()) {
-				t.Errorf("the lane %d is heeded", l.subqueue())
+				t.Errorf("the subqueue %d is heeded", l.subqueue())
 			}
 		}
 		return struct{}{}, nil

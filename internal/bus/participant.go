@@ -3,6 +3,7 @@ package bus
 import (
 	"slices"
 
+	"github.com/forebayhq/forebay/internal/bus/clockmend"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -31,19 +32,24 @@ type gate interface {
 	TakeFor(t *Tx, c *Receiver, from Source) error
 }
 
-// Tx is the part of a transaction that belongs to package bus.
+// Tx is the part of a transaction that belongs to package bus. It is divided by subject. Each part
+// points back to the Tx for what the parts share.
 type Tx struct {
 	*db.Tx
-	W        *Participant
-	Queue    *queue.Tx
-	topics   topicMemory
-	counter  *int64       // the counter of changes of topics; nil: not read yet
-	copied   rules.FanOut // what topics and forwarding have copied
-	dueDone  bool         // one due message or queue was processed
-	sessions sessionMemory
-	ready    map[queue.Subqueue]*readyMessages // read for several receivers; nil: none
-	served   []*Receiver
-	wake     int64 // the earliest due time that this transaction has set; 0: none
+	W          *Participant
+	Queue      *queue.Tx
+	Entities   entityTx
+	Topics     topicTx
+	Deliveries deliveryTx
+	fanOut     fanOutTx
+	arrivals   arrivalTx
+	forwarding forwardTx
+	sessions   sessionTx
+	due        dueTx
+
+	copied  rules.FanOut // what topics and forwarding have copied
+	dueDone bool         // one due message or queue was processed
+	nextDue int64        // the earliest due time that this transaction has set; 0: none
 }
 
 // wordMessages tells the writers of this process when messages or queues are next due.
@@ -57,6 +63,8 @@ func newParticipant(w *db.Writer, queues *queue.Participant, topics *rules.Cache
 
 func newTx(t *db.Tx, p *Participant) *Tx {
 	b := &Tx{Tx: t, W: p, Queue: queue.Key.Of(t)}
+	b.Entities.Tx, b.Topics.Tx, b.Deliveries.Tx, b.fanOut.Tx = b, b, b, b
+	b.arrivals.Tx, b.forwarding.Tx, b.sessions.Tx, b.due.Tx = b, b, b, b
 	t.Full = b.copied.Full
 	return b
 }
@@ -145,8 +153,13 @@ func (p *Participant) Opens(t *db.Tx, _ []db.Operation, _ bool) []driver.Pipelin
 	return []driver.PipelineQuery{{SQL: "SELECT coalesce((SELECT value FROM counters WHERE name = ?), 0)", Bind: func(st driver.Statement) driver.Statement { return st.Text(topicsCounter) },
 		OnRow: func(r driver.Row) {
 			version := r.Int(0)
-			b.counter = &version
+			b.Topics.counter = &version
 		}}}
+}
+
+// ClockMend repairs what a clock that was ahead has left of messages.
+func (p *Participant) ClockMend() db.ClockMend {
+	return clockmend.Messages(func(t *db.Tx) { Key.Of(t).DueBy(t.Now) })
 }
 
 func (p *Participant) MostOps() int { return p.followed.MostOps() }
@@ -157,7 +170,7 @@ func (p *Participant) MayStoreBeside() bool { return p.followed != nil && len(p.
 func (p *Participant) Serve(t *db.Tx) error {
 	if p.Serving && p.nextTask > 0 && p.nextTask <= t.Now {
 		b := Key.Of(t)
-		if err := b.processDueMessages(); err != nil {
+		if err := b.due.process(); err != nil {
 			return err
 		}
 		next, err := nextDueMessages(b.Conn)
@@ -174,18 +187,18 @@ func (p *Participant) Committed(t *db.Tx) {
 	if b == nil {
 		return
 	}
-	p.dueBy(b.wake)
-	if b.wake > 0 {
-		t.Notify(wordMessages, 0, 0, b.wake)
+	p.dueBy(b.nextDue)
+	if b.nextDue > 0 {
+		t.Notify(wordMessages, 0, 0, b.nextDue)
 	}
-	for _, c := range b.served {
+	for _, c := range b.Deliveries.served {
 		c.Deliver()
 	}
 }
 
 func (p *Participant) Invalidate(t *db.Tx, at int64) {
 	if b := Key.Begun(t); b != nil {
-		for _, c := range b.served {
+		for _, c := range b.Deliveries.served {
 			c.unserve()
 		}
 	}
@@ -217,7 +230,7 @@ func (p *Participant) RoundEnded(err error) {
 
 // DueBy notes that messages or queues are due at that time; 0: never.
 func (t *Tx) DueBy(at int64) {
-	if at > 0 && (t.wake == 0 || at < t.wake) {
-		t.wake = at
+	if at > 0 && (t.nextDue == 0 || at < t.nextDue) {
+		t.nextDue = at
 	}
 }

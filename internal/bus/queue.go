@@ -1,25 +1,24 @@
 package bus
 
 import (
-	"cmp"
 	"context"
 	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/bus/message"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 )
 
 // Put creates a queue of messages, or changes its settings. New settings apply to what is
 // sent and received from then on. A receiver that waits already keeps the old ones.
 func (s Queues) Put(ctx context.Context, tenant, name string, settings forebay.MessageQueueSettings) (q forebay.MessageQueue, created bool, err error) {
-	if err := checkEntity("queue", name); err != nil {
+	if err := entity.CheckName("queue", name); err != nil {
 		return q, false, err
 	}
 	if s.taken(ctx, tenant, name) {
 		return q, false, errJobsQueue
 	}
-	wanted, err := s.wanted(ctx, tenant, storeName(tenant, name), settings)
+	wanted, err := s.wanted(ctx, tenant, entity.StoredName(tenant, name), settings)
 	if err != nil {
 		return q, false, err
 	}
@@ -50,69 +49,7 @@ func (s *entities) wanted(ctx context.Context, tenant, key string, settings fore
 		}
 		q.RequiresSession, q.DuplicateWindow = before.RequiresSession, before.DuplicateWindow
 	}
-	return q, apply(settings, tenant, &q)
-}
-
-// apply checks settings and sets them, with their defaults, on the queue.
-func apply(settings forebay.MessageQueueSettings, tenant string, q *MessageQueue) (err error) {
-	detects := q.DuplicateWindow > 0
-	if settings.DetectsDuplicates != nil {
-		detects = *settings.DetectsDuplicates
-	}
-	window := time.Duration(0)
-	if detects {
-		window = forebay.DefaultDuplicateWindow
-	} else if settings.DuplicateWindowSeconds != 0 {
-		return forebay.Invalid("duplicate_detection_window_seconds", "needs requires_duplicate_detection")
-	}
-	for _, d := range []struct {
-		field     string
-		given     float64
-		byDefault time.Duration
-		min, max  time.Duration
-		set       *time.Duration
-	}{
-		{"lock_seconds", settings.LockSeconds, forebay.DefaultLockDuration, forebay.MinLockDuration, forebay.MaxLockDuration, &q.Lock},
-		{"default_message_ttl_seconds", settings.DefaultTTLSeconds, 0, time.Millisecond, forebay.MaxTimeToLive, &q.DefaultTTL},
-		{"duplicate_detection_window_seconds", settings.DuplicateWindowSeconds, window, forebay.MinDuplicateWindow, forebay.MaxDuplicateWindow, &q.DuplicateWindow},
-		{"auto_delete_on_idle_seconds", settings.AutoDeleteOnIdleSeconds, 0, forebay.MinAutoDelete, forebay.MaxTimeToLive, &q.Idle},
-	} {
-		if *d.set = d.byDefault; d.given == 0 {
-			continue
-		}
-		if !(d.given >= d.min.Seconds() && d.given <= d.max.Seconds()) {
-			return forebay.Invalid(d.field, "goes from %g to %g", d.min.Seconds(), d.max.Seconds())
-		}
-		*d.set = message.Seconds(d.given)
-	}
-	q.MaxDeliveries = cmp.Or(settings.MaxDeliveryCount, forebay.DefaultMaxDeliveryCount)
-	if q.MaxDeliveries < 1 || q.MaxDeliveries > forebay.MaxMaxDeliveryCount {
-		return forebay.Invalid("max_delivery_count", "goes from 1 to %d", forebay.MaxMaxDeliveryCount)
-	}
-	if settings.RequiresSession != nil {
-		q.RequiresSession = *settings.RequiresSession
-	}
-	q.DeadLetterExpired = settings.DeadLetterOnExpiration
-	if q.ForwardTo, err = target("forward_to", settings.ForwardTo, tenant, q); err != nil {
-		return err
-	}
-	q.ForwardDeadLettersTo, err = target("forward_dead_lettered_messages_to", settings.ForwardDeadLettersTo, tenant, q)
-	return err
-}
-
-// target returns the stored name of a queue to forward to.
-func target(field, name, tenant string, from *MessageQueue) (string, error) {
-	switch {
-	case name == "":
-		return "", nil
-	case !forebay.ValidEntityName(name):
-		return "", forebay.Invalid(field, "is not the name of a queue")
-	case OnlyForebayPublishes(storeName(tenant, name)):
-		return "", forebay.Invalid(field, "cannot be %s: only Forebay publishes to that topic", name)
-	case from.RequiresSession:
-		return "", forebay.Invalid(field, "a queue that requires sessions cannot forward")
-	}
-	return storeName(tenant, name), nil
+	return q, entity.Apply(settings, tenant, &q)
 }
 
 var errJobsQueue = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "this queue is for jobs, as configured; a queue of messages needs another name"}
@@ -138,7 +75,7 @@ func (s Queues) List(ctx context.Context, tenant string) ([]forebay.MessageQueue
 	}
 	queues := make([]forebay.MessageQueue, len(stored))
 	for i, q := range stored {
-		if queues[i], err = s.describe(ctx, strings.TrimPrefix(q.Name, storeName(tenant, "")), q, CountLimitOf(len(stored))); err != nil {
+		if queues[i], err = s.describe(ctx, strings.TrimPrefix(q.Name, entity.StoredName(tenant, "")), q, CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
@@ -153,7 +90,7 @@ func (s *entities) describe(ctx context.Context, name string, q MessageQueue, li
 		Deferred: counts.Deferred, DeadLetter: counts.DeadLetter,
 		LockSeconds: q.Lock.Seconds(), MaxDeliveryCount: q.MaxDeliveries, DefaultTTLSeconds: secondsOrNil(q.DefaultTTL),
 		DeadLetterOnExpiration: q.DeadLetterExpired, DetectsDuplicates: q.DuplicateWindow > 0, DuplicateWindowSeconds: secondsOrNil(q.DuplicateWindow), RequiresSession: q.RequiresSession,
-		ForwardTo: nameOf(q.ForwardTo), ForwardDeadLettersTo: nameOf(q.ForwardDeadLettersTo), AutoDeleteOnIdleSeconds: secondsOrNil(q.Idle),
+		ForwardTo: entity.NameOf(q.ForwardTo), ForwardDeadLettersTo: entity.NameOf(q.ForwardDeadLettersTo), AutoDeleteOnIdleSeconds: secondsOrNil(q.Idle),
 		CountsCapped: counts.Capped, CreatedAt: q.CreatedAt,
 	}
 	if counts.OldestActive > 0 {

@@ -2,50 +2,17 @@ package bus
 
 import (
 	"context"
-	"strings"
-	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// MessageQueue is a queue of plain messages as stored, with its settings. It may be a topic or a
-// subscription. A duration of 0 stands for none.
-type MessageQueue struct {
-	No                   int64 // never given again, even after the queue is deleted
-	Tenant               int64
-	Name                 string // "<tenant>/<name>": no name of a queue of jobs holds a slash
-	Lock                 time.Duration
-	MaxDeliveries        int
-	DefaultTTL           time.Duration // the longest time to live, and the one of messages that ask for none
-	DeadLetterExpired    bool          // else expired messages are dropped
-	DuplicateWindow      time.Duration // how long duplicates are detected
-	RequiresSession      bool
-	ForwardTo            string // a name like Name; "": nowhere
-	ForwardDeadLettersTo string
-	Idle                 time.Duration // it is deleted after that long without use; 0: never
-	CreatedAt            time.Time
-	topicPart
-}
-
-// Subqueue returns the main subqueue of the queue, or its dead-letter subqueue.
-func (q MessageQueue) Subqueue(deadLetter bool) queue.Subqueue {
-	if deadLetter {
-		return queue.SubqueueOf(q.No, queue.SubqueueDeadLetter)
-	}
-	return queue.SubqueueOf(q.No, queue.SubqueueMain)
-}
-
-// entity is the queue's name as its tenant knows it.
-func (q MessageQueue) entity() string { return entityOf(q.Name) }
-
-func entityOf(name string) string {
-	_, entity, _ := strings.Cut(name, "/")
-	return entity
-}
+// MessageQueue is a queue of plain messages as stored. It may be a topic or a subscription.
+type MessageQueue = entity.Queue
 
 const messageQueueColumns = `
 SELECT no, tenant, name, lock, max_deliveries, created_at, default_ttl, dead_letter_expired, duplicate_window, requires_session,
@@ -65,7 +32,8 @@ func readMessageQueue(r driver.Row) MessageQueue {
 		CreatedAt: driver.FromMillis(r.Int(5)), DefaultTTL: driver.FromMillisDuration(r.Int(6)), DeadLetterExpired: r.Int(7) != 0,
 		DuplicateWindow: driver.FromMillisDuration(r.Int(8)), RequiresSession: r.Int(9) != 0,
 		ForwardTo: r.Text(10), ForwardDeadLettersTo: r.Text(11), Idle: driver.FromMillisDuration(r.Int(12)),
-		topicPart: topicPart{r.Int(13) != 0, r.Int(14), r.Int(15), r.Int(16) != 0, driver.FromMillisDuration(r.Int(17)), r.Int(18) != 0}}
+		IsTopic: r.Int(13) != 0, Topic: r.Int(14), Version: r.Int(15), DeadLetterFilterErrors: r.Int(16) != 0,
+		TopicIdle: driver.FromMillisDuration(r.Int(17)), CopiesPending: r.Int(18) != 0}
 }
 
 // prefetchQueue is what MessageQueue asks.
@@ -85,6 +53,9 @@ func (t *Tx) MessageQueueNamed(name string) (q MessageQueue, found bool, err err
 	return q, found, err
 }
 
+// entityTx creates, changes and deletes queues, topics, subscriptions and rules.
+type entityTx struct{ *Tx }
+
 const sqlUpdateQueue = `
 UPDATE queues SET lock = ?, max_deliveries = ?, default_ttl = ?, dead_letter_expired = ?, duplicate_window = ?, requires_session = ?,
   forward_to = ?, forward_dead_letters_to = ?, idle = ?, delete_at = ?, due_at = ? WHERE no = ?`
@@ -98,11 +69,11 @@ const entityRows = 4
 // be changed later. The queue that it forwards to must exist.
 func (s *Store) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) (stored MessageQueue, created bool, err error) {
 	p, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (Put, error) {
-		p, err := t.PutMessageQueue(q, limit)
+		p, err := t.Entities.Put(q, limit)
 		if err != nil || p.same {
 			return p, err
 		}
-		return p, audit.Append(t.Tx, entityAudit(ctx, "put", p.MessageQueue, p.auditDetail()))
+		return p, audit.Append(t.Tx, entityAudit(ctx, "put", p.MessageQueue, p.AuditDetail()))
 	})
 	return p.MessageQueue, p.created, err
 }
@@ -114,14 +85,14 @@ type Put struct {
 	same    bool // nothing changed
 }
 
-// PutMessageQueue creates or changes a queue, a topic or a subscription.
-func (t *Tx) PutMessageQueue(q MessageQueue, limit int) (p Put, err error) {
+// Put creates or changes a queue, a topic or a subscription.
+func (t *entityTx) Put(q MessageQueue, limit int) (p Put, err error) {
 	before, found, err := t.MessageQueueNamed(q.Name)
 	if err != nil {
 		return p, err
 	}
 	if found {
-		if err := unchangeable(before, q); err != nil {
+		if err := before.CheckChange(q); err != nil {
 			return p, err
 		}
 	}
@@ -130,21 +101,22 @@ func (t *Tx) PutMessageQueue(q MessageQueue, limit int) (p Put, err error) {
 			return p, err
 		}
 	}
-	p.MessageQueue, p.created, p.same = q, !found, found && sameSettings(before, q)
+	p.MessageQueue, p.created, p.same = q, !found, found && before.SameSettings(q)
 	if p.No, p.CreatedAt = before.No, before.CreatedAt; p.created {
-		if p.No, err = t.insertMessageQueue(q, limit); err != nil {
+		if p.No, err = t.insert(q, limit); err != nil {
 			return p, err
 		}
 		p.CreatedAt = driver.FromMillis(t.Now)
 	}
-	if err := t.updateMessageQueue(p.MessageQueue); err != nil {
+	if err := t.update(p.MessageQueue); err != nil {
 		return p, err
 	}
-	return p, t.updateTopicPart(p.MessageQueue)
+	return p, t.updateTopic(p.MessageQueue)
 }
 
-func (t *Tx) updateMessageQueue(q MessageQueue) error {
-	t.topics.targets = nil
+// update writes the settings, but for what only topics and subscriptions have.
+func (t *entityTx) update(q MessageQueue) error {
+	t.forwarding.targets = nil
 	var deleteAt, dueAt int64
 	if q.Idle > 0 {
 		deleteAt = t.Now + q.Idle.Milliseconds()
@@ -159,24 +131,8 @@ func (t *Tx) updateMessageQueue(q MessageQueue) error {
 		TextOrNull(q.ForwardTo).TextOrNull(q.ForwardDeadLettersTo).IntOrNull(q.Idle.Milliseconds()).IntOrNull(deleteAt).IntOrNull(dueAt).Int(q.No).Exec()
 }
 
-// unchangeable refuses changes after which the messages of a queue would contradict its settings.
-func unchangeable(before, after MessageQueue) error {
-	field := ""
-	switch {
-	case before.IsTopic != after.IsTopic:
-		return ErrOtherKind(before)
-	case before.RequiresSession != after.RequiresSession:
-		field = "requires_session"
-	case (before.DuplicateWindow > 0) != (after.DuplicateWindow > 0):
-		field = "requires_duplicate_detection"
-	default:
-		return nil
-	}
-	return &forebay.Error{Code: forebay.CodeConflict, Field: field, Message: "was settled when the queue was made; delete the queue and make it anew to change it"}
-}
-
 // checkTarget reports why a queue cannot forward to that name.
-func (t *Tx) checkTarget(field, target, from string) error {
+func (t *entityTx) checkTarget(field, target, from string) error {
 	if target == "" {
 		return nil
 	}
@@ -190,7 +146,7 @@ func (t *Tx) checkTarget(field, target, from string) error {
 	return err
 }
 
-func (t *Tx) insertMessageQueue(q MessageQueue, limit int) (no int64, err error) {
+func (t *entityTx) insert(q MessageQueue, limit int) (no int64, err error) {
 	var count int64
 	counting := t.Prep("SELECT count(*) FROM queues WHERE tenant = ? AND kind = 'messages' AND is_topic = ? AND topic IS NULL").Int(q.Tenant).Int(driver.BoolInt(q.IsTopic))
 	if q.Topic != 0 {
@@ -200,7 +156,7 @@ func (t *Tx) insertMessageQueue(q MessageQueue, limit int) (no int64, err error)
 		return 0, err
 	}
 	if count >= int64(limit) {
-		return 0, errTooMany(q, limit)
+		return 0, q.ErrTooMany(limit)
 	}
 	_, err = t.Prep("SELECT max(no) FROM " + queue.UnusedQueueNo).One(func(r driver.Row) { no = r.Int(0) })
 	if err != nil {

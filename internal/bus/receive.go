@@ -49,7 +49,7 @@ var (
 	errForwards     = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "this queue forwards its messages: receive them where they go"}
 )
 
-func (s Messages) receive(ctx context.Context, e entity, session *SessionLock, req forebay.ReceiveRequest) (_ []forebay.Message, err error) {
+func (s Messages) receive(ctx context.Context, e namedQueue, session *SessionLock, req forebay.ReceiveRequest) (_ []forebay.Message, err error) {
 	wait, err := req.WaitTime()
 	if err != nil {
 		return nil, err

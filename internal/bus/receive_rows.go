@@ -67,6 +67,13 @@ func (req ReceiveRequest) receiver(p *Participant) *Receiver {
 	return &Receiver{ReceiveRequest: req, participant: p, Subqueue: subqueue, Waiter: queue.NewWaiter()}
 }
 
+// deliveryTx locks messages for receivers, and ends these locks.
+type deliveryTx struct {
+	*Tx
+	ready  map[queue.Subqueue]*readyMessages // read for several receivers; nil: none
+	served []*Receiver
+}
+
 // Receive takes the messages that became ready first, in a session those with the lowest numbers.
 // Each delivery counts, except in the dead-letter subqueue. A message that has had all its
 // deliveries is dead-lettered instead, and one whose time to live has ended is not delivered.
@@ -113,7 +120,7 @@ func (w *Participant) serveSubqueue(t *Tx, subqueue queue.Subqueue) error {
 			break
 		}
 		rest = rest[1:]
-		t.served = append(t.served, c)
+		t.Deliveries.served = append(t.Deliveries.served, c)
 		t.Served++
 	}
 	if err := w.updateDue(t, subqueue, len(rest) > 0); err != nil {
@@ -139,9 +146,9 @@ func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool)
 	}
 	var earliest int64
 	var questions []driver.PipelineQuery
-	for rank := range int64(scheduledRank + 1) {
+	for flow := range int64(scheduledFlow + 1) {
 		questions = append(questions, driver.PipelineQuery{SQL: "SELECT visible_at FROM messages WHERE subqueue = ? AND flow = ? ORDER BY visible_at LIMIT 1",
-			Bind: func(st driver.Statement) driver.Statement { return st.Int(int64(subqueue)).Int(rank) },
+			Bind: func(st driver.Statement) driver.Statement { return st.Int(int64(subqueue)).Int(flow) },
 			OnRow: func(r driver.Row) {
 				if at := r.Int(0); earliest == 0 || at < earliest {
 					earliest = at
@@ -168,12 +175,12 @@ WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3
 ORDER BY m.visible_at, m.seq LIMIT ?4 + 0`
 
 // prepReady prepares the statement that finds messages for a receiver.
-func (t *Tx) prepReady(from Source, c *Receiver, limit int) driver.Statement {
+func (t *deliveryTx) prepReady(from Source, c *Receiver, limit int) driver.Statement {
 	sql, session := sqlReadyMessages, c.Session
 	if session != nil {
 		sql = sqlReadyInSession
 	}
-	st := t.Prep(sql).Int(int64(from.subqueue)).Int(from.rank).Int(from.before).Int(int64(limit))
+	st := t.Prep(sql).Int(int64(from.subqueue)).Int(from.flow).Int(from.before).Int(int64(limit))
 	if session != nil {
 		st = st.Int(c.Queue.No).Int(session.Token).Int(t.Now)
 	}
@@ -183,19 +190,19 @@ func (t *Tx) prepReady(from Source, c *Receiver, limit int) driver.Statement {
 // serveMessages takes the messages, or the session, that one receiver waits for.
 func (w *Participant) serveMessages(t *Tx, c *Receiver) error {
 	if c.accept {
-		return t.acceptNext(c)
+		return t.sessions.acceptNext(c)
 	}
 	from := Source{subqueue: c.Subqueue, before: t.Now, Until: t.Now + c.Queue.Lock.Milliseconds()}
 	if c.Webhook {
 		return w.Webhooks.TakeFor(t, c, from)
 	}
 	if l := c.Session; l != nil {
-		from.subqueue, from.rank, from.before, from.session = c.Queue.Subqueue(false), firstSessionRank+l.No, sessionFree, true
-		if err := t.TakeReady(from, c); err != nil || len(c.Messages) > 0 {
+		from.subqueue, from.flow, from.before, from.session = c.Queue.Subqueue(false), firstSessionFlow+l.No, sessionFree, true
+		if err := t.Deliveries.TakeReady(from, c); err != nil || len(c.Messages) > 0 {
 			return err
 		}
 		// The session has no messages, or its lock has ended.
-		until, err := t.sessionHeld(c.Queue, *l)
+		until, err := t.sessions.held(c.Queue, *l)
 		if errors.Is(err, forebay.ErrSessionLockLost) {
 			c.Err = err // the receiver's answer: it need not wait any longer
 			return nil
@@ -206,20 +213,20 @@ func (w *Participant) serveMessages(t *Tx, c *Receiver) error {
 		t.sessions.lockEnds(l.No, until)
 		return nil
 	}
-	return t.TakeReady(from, c)
+	return t.Deliveries.TakeReady(from, c)
 }
 
 // Source is where messages are received from.
 type Source struct {
 	subqueue queue.Subqueue
-	rank     int64
+	flow     int64
 	before   int64 // messages visible by then are ready
 	Until    int64 // when locks taken now end
 	session  bool
 }
 
 // TakeReady takes ready messages for one receiver.
-func (t *Tx) TakeReady(from Source, c *Receiver) error {
+func (t *deliveryTx) TakeReady(from Source, c *Receiver) error {
 	for {
 		limit, taken := c.Max-len(c.Messages), len(c.Messages)
 		var found []Message
@@ -235,7 +242,7 @@ func (t *Tx) TakeReady(from Source, c *Receiver) error {
 		}
 		c.Messages = slices.Grow(c.Messages, len(found))
 		for i := range found {
-			if err := t.takeMessage(&found[i], from, c); err != nil {
+			if err := t.take(&found[i], from, c); err != nil {
 				return err
 			}
 		}
@@ -252,7 +259,7 @@ func (t *Tx) TakeReady(from Source, c *Receiver) error {
 
 // readyForOne reads up to limit messages that are ready for a receiver. tooLarge reports that the
 // next message would exceed its bytes.
-func (t *Tx) readyForOne(from *Source, c *Receiver, limit int) (found []Message, tooLarge bool, err error) {
+func (t *deliveryTx) readyForOne(from *Source, c *Receiver, limit int) (found []Message, tooLarge bool, err error) {
 	bytes := c.bytes
 	err = t.prepReady(*from, c, limit).Each(func(r driver.Row) error {
 		if from.session {
@@ -290,7 +297,7 @@ const (
 
 // readyForMany is readyForOne where a statement costs a round trip. It reads once for all
 // receivers that wait in the subqueue.
-func (t *Tx) readyForMany(from Source, c *Receiver, limit int) (found []Message, tooLarge bool, err error) {
+func (t *deliveryTx) readyForMany(from Source, c *Receiver, limit int) (found []Message, tooLarge bool, err error) {
 	ready := t.ready[from.subqueue]
 	if ready == nil {
 		ready = &readyMessages{}
@@ -320,7 +327,7 @@ func (t *Tx) readyForMany(from Source, c *Receiver, limit int) (found []Message,
 	return found, tooLarge, nil
 }
 
-func (t *Tx) readReady(from Source, c *Receiver, ready *readyMessages) error {
+func (t *deliveryTx) readReady(from Source, c *Receiver, ready *readyMessages) error {
 	wanted, bytes := c.Max, c.MaxBytes
 	for _, other := range t.W.Waiters[c.Subqueue] {
 		if other != c && other.Waits() {
@@ -329,7 +336,7 @@ func (t *Tx) readReady(from Source, c *Receiver, ready *readyMessages) error {
 	}
 	wanted, bytes = max(c.Max, min(wanted, maxReadyMessages)), max(c.MaxBytes, min(bytes, maxReadyBytes))
 	places := map[int64]int64{} // the join need not keep the order
-	err := t.Prep(sqlReadyForMany).Int(int64(from.subqueue)).Int(from.rank).Int(from.before).Int(int64(wanted)).Int(bytes).Each(func(r driver.Row) error {
+	err := t.Prep(sqlReadyForMany).Int(int64(from.subqueue)).Int(from.flow).Int(from.before).Int(int64(wanted)).Int(bytes).Each(func(r driver.Row) error {
 		ready.list = append(ready.list, readMessage(r, t.Now))
 		places[r.Int(columnSeq)] = r.Int(columnPlace)
 		return nil
@@ -339,9 +346,9 @@ func (t *Tx) readReady(from Source, c *Receiver, ready *readyMessages) error {
 	return err
 }
 
-// takeMessage gives a ready message to the receiver, unless its time to live or its deliveries
-// have run out.
-func (t *Tx) takeMessage(m *Message, from Source, c *Receiver) error {
+// take gives a ready message to the receiver, unless its time to live or its deliveries have run
+// out.
+func (t *deliveryTx) take(m *Message, from Source, c *Receiver) error {
 	inDeadLetter := from.subqueue.Kind() == queue.SubqueueDeadLetter
 	if !inDeadLetter && (m.expired(t.Now) || m.Deliveries >= c.Queue.MaxDeliveries) {
 		if m.expired(t.Now) {
@@ -361,7 +368,7 @@ func (t *Tx) takeMessage(m *Message, from Source, c *Receiver) error {
 		if err := t.DeleteMessage(m.Seq); err != nil {
 			return err
 		}
-	} else if err := t.lockMessage(m, from); err != nil {
+	} else if err := t.lock(m, from); err != nil {
 		return err
 	}
 	c.Messages = append(c.Messages, *m)
@@ -371,7 +378,7 @@ func (t *Tx) takeMessage(m *Message, from Source, c *Receiver) error {
 
 // lastDelivery makes a message due when its lock ends, in case nobody receives from its queue
 // again.
-func (t *Tx) lastDelivery(seq, until int64) error {
+func (t *deliveryTx) lastDelivery(seq, until int64) error {
 	t.DueBy(until)
 	return t.Prep(sqlLastDelivery).Int(until).Int(seq).Int(until).Exec()
 }
@@ -379,7 +386,7 @@ func (t *Tx) lastDelivery(seq, until int64) error {
 var sqlLastDelivery = driver.BatchForm("UPDATE bodies SET due_at = ? WHERE seq = ? AND (due_at IS NULL OR due_at > ?)",
 	"UPDATE bodies b SET due_at = p1 FROM %s WHERE b.seq = ANY (ARRAY[p2]) AND (b.due_at IS NULL OR b.due_at > p3)")
 
-func (t *Tx) lockMessage(m *Message, from Source) error {
+func (t *deliveryTx) lock(m *Message, from Source) error {
 	m.Token = queue.NewToken()
 	until := driver.FromMillis(from.Until)
 	m.LockedUntil = &until
@@ -414,11 +421,11 @@ func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []
 		c, subqueue := req.receiver(t.W), req.Queue.Subqueue(req.DeadLetter)
 		from := Source{subqueue: subqueue, Until: t.Now + c.Queue.Lock.Milliseconds()}
 		if req.Session != nil {
-			until, err := t.sessionHeld(req.Queue, *req.Session)
+			until, err := t.sessions.held(req.Queue, *req.Session)
 			if err != nil {
 				return nil, err
 			}
-			from = Source{subqueue: subqueue, rank: firstSessionRank + req.Session.No, Until: until, session: true}
+			from = Source{subqueue: subqueue, flow: firstSessionFlow + req.Session.No, Until: until, session: true}
 		}
 		if err := t.used(req.Queue); err != nil {
 			return nil, err
@@ -434,10 +441,10 @@ func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []
 			if err != nil {
 				return nil, err
 			}
-			if m.Seq == 0 || m.rank != from.rank || m.LockedUntil != nil {
+			if m.Seq == 0 || m.flow != from.flow || m.LockedUntil != nil {
 				continue
 			}
-			if err := t.takeMessage(&m, from, c); err != nil {
+			if err := t.Deliveries.take(&m, from, c); err != nil {
 				return nil, err
 			}
 		}

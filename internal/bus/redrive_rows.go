@@ -75,7 +75,7 @@ func (s DeadLetterStore) Redrive(ctx context.Context, q MessageQueue, sel DeadMe
 			err = t.DeleteMessage(seq)
 		}
 		if err == nil {
-			err = t.keepShare(&a)
+			err = t.arrivals.keepShare(&a)
 		}
 		if err != nil {
 			return err
@@ -86,7 +86,7 @@ func (s DeadLetterStore) Redrive(ctx context.Context, q MessageQueue, sel DeadMe
 		if err != nil {
 			return err
 		}
-		return t.enter(q, number, a)
+		return t.arrivals.enter(q, number, a)
 	})
 }
 

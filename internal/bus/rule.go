@@ -76,6 +76,3 @@ func (s Rules) Delete(ctx context.Context, tenant, topic, subscription, name str
 	}
 	return err
 }
-
-// CheckRule does the same as [CheckTopic] for a rule.
-func CheckRule(name string, settings forebay.RuleSettings) error { return rules.Check(name, settings) }

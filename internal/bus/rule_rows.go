@@ -30,7 +30,7 @@ func (s RuleStore) Put(ctx context.Context, sub MessageQueue, r Rule, limits Rul
 		if !found || q.Topic == 0 {
 			return p, errNoSubscription
 		}
-		if err := t.checkRuleLimits(q, r, limits); err != nil {
+		if err := t.Entities.checkRuleLimits(q, r, limits); err != nil {
 			return p, err
 		}
 		if err := t.used(q); err != nil {
@@ -46,10 +46,10 @@ func (s RuleStore) Put(ctx context.Context, sub MessageQueue, r Rule, limits Rul
 		if p.created {
 			p.CreatedAt = driver.FromMillis(t.Now)
 		}
-		if err := t.InsertRule(q.No, p.Rule); err != nil {
+		if err := t.Entities.InsertRule(q.No, p.Rule); err != nil {
 			return p, err
 		}
-		if err := t.ChangeTopic(q.Topic); err != nil {
+		if err := t.Entities.ChangeTopic(q.Topic); err != nil {
 			return p, err
 		}
 		return p, audit.Append(t.Tx, ruleAudit(ctx, "put", q, r.Name, r.Settings))
@@ -57,7 +57,7 @@ func (s RuleStore) Put(ctx context.Context, sub MessageQueue, r Rule, limits Rul
 	return p.Rule, p.created, err
 }
 
-func (t *Tx) checkRuleLimits(sub MessageQueue, r Rule, limits RuleLimits) error {
+func (t *entityTx) checkRuleLimits(sub MessageQueue, r Rule, limits RuleLimits) error {
 	var others, sql int64
 	if _, err := t.Prep("SELECT count(*) FROM rules WHERE queue = ? AND name <> ?").Int(sub.No).Text(r.Name).One(func(row driver.Row) { others = row.Int(0) }); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (t *Tx) checkRuleLimits(sub MessageQueue, r Rule, limits RuleLimits) error 
 
 // checkFirstRules is checkRuleLimits for the rules of a new subscription, before anything is
 // written. It accepts any rules for an existing subscription, which keeps those it has.
-func (t *Tx) checkFirstRules(sub MessageQueue, rules []Rule, limits RuleLimits) error {
+func (t *entityTx) checkFirstRules(sub MessageQueue, rules []Rule, limits RuleLimits) error {
 	var sql int64
 	for _, r := range rules {
 		sql += driver.BoolInt(r.Settings.SQLFilter != "")
@@ -100,7 +100,7 @@ func (t *Tx) checkFirstRules(sub MessageQueue, rules []Rule, limits RuleLimits) 
 	return err
 }
 
-func (t *Tx) InsertRule(queue int64, r Rule) error {
+func (t *entityTx) InsertRule(queue int64, r Rule) error {
 	settings, err := json.Marshal(r.Settings)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (s RuleStore) Delete(ctx context.Context, sub MessageQueue, name string) (d
 		if err != nil || !deleted {
 			return false, err
 		}
-		if err := t.ChangeTopic(q.Topic); err != nil {
+		if err := t.Entities.ChangeTopic(q.Topic); err != nil {
 			return false, err
 		}
 		return true, audit.Append(t.Tx, ruleAudit(ctx, "delete", q, name, nil))

@@ -12,12 +12,12 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// Ranks of plain messages. Messages for receivers have rank 0. In a queue that requires sessions
-// each session has a rank of its own, so that one index finds its next message.
+// Flows of plain messages. Messages for receivers have flow 0. In a queue that requires sessions
+// each session has a flow of its own, so that one index finds its next message.
 const (
-	scheduledRank    = 1
-	pendingRank      = 2 // messages that wait in a topic for their copies
-	firstSessionRank = 16
+	scheduledFlow    = 1
+	pendingFlow      = 2 // messages that wait in a topic for their copies
+	firstSessionFlow = 16
 )
 
 const sqlWaiting = "SELECT 1 FROM messages WHERE subqueue = ? AND flow = 0 AND visible_at <= ? LIMIT 1"
@@ -69,10 +69,10 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 			}
 		}
 		if !q.IsTopic && q.ForwardTo == "" {
-			return t.sendToQueue(q, messages)
+			return t.arrivals.sendToQueue(q, messages)
 		}
 		err = t.Alone(func() error { // for what a transaction makes of topics is counted
-			all, err = t.sendOn(q, messages, judged)
+			all, err = t.arrivals.sendOn(q, messages, judged)
 			return err
 		})
 		return all, err
@@ -80,25 +80,25 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 }
 
 // sendToQueue is sendJudged for a queue that keeps what comes.
-func (t *Tx) sendToQueue(q MessageQueue, messages []MessageContent) (all sent, err error) {
-	sessions, err := t.createSessions(q, messages)
+func (t *arrivalTx) sendToQueue(q MessageQueue, messages []MessageContent) (all sent, err error) {
+	sessions, err := t.sessions.create(q, messages)
 	if err != nil {
 		return sent{}, err
 	}
 	all.seqs = make([]int64, len(messages))
 	err = t.Interleave(len(messages), func(i int) (err error) {
-		all.seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID]})
+		all.seqs[i], err = t.add(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID]})
 		return err
 	})
 	return all, err
 }
 
 // sendOn is sendJudged for a topic, or a queue that forwards.
-func (t *Tx) sendOn(q MessageQueue, messages []MessageContent, judged *judgement) (all sent, err error) {
+func (t *arrivalTx) sendOn(q MessageQueue, messages []MessageContent, judged *judgement) (all sent, err error) {
 	picks := make([][]pick, len(messages))
 	var fanOut *rules.FanOut
 	if q.IsTopic {
-		if picks, fanOut, err = t.judged(q, messages, judged); err != nil {
+		if picks, fanOut, err = t.Topics.judged(q, messages, judged); err != nil {
 			return sent{}, err
 		}
 	}
@@ -111,7 +111,7 @@ func (t *Tx) sendOn(q MessageQueue, messages []MessageContent, judged *judgement
 	waits := false
 	if q.ForwardTo != "" && !q.RequiresSession { // behind what waits there already
 		if waits, err = t.any(sqlWaiting, int64(q.Subqueue(false)), t.Now); err == nil && waits {
-			err = t.markQueueDue(q.No, t.Now)
+			err = t.due.markQueue(q.No, t.Now)
 		}
 		if err != nil {
 			return sent{}, err
@@ -120,15 +120,15 @@ func (t *Tx) sendOn(q MessageQueue, messages []MessageContent, judged *judgement
 	for i := range messages {
 		// The transaction has made as many copies as it should. The rest waits in the queue.
 		if !waits && i > 0 && q.ForwardTo != "" && !q.RequiresSession && t.copied.Full() {
-			if waits, err = true, t.markQueueDue(q.No, t.Now); err != nil {
+			if waits, err = true, t.due.markQueue(q.No, t.Now); err != nil {
 				return sent{}, err
 			}
 		}
-		if all.seqs[i], err = t.arrive(q, arrival{MessageContent: &messages[i], picks: picks[i], fanOut: fanOut, waits: waits, inBatches: judged.InBatches(), bySender: q.IsTopic}); err != nil {
+		if all.seqs[i], err = t.add(q, arrival{MessageContent: &messages[i], picks: picks[i], fanOut: fanOut, waits: waits, inBatches: judged.InBatches(), bySender: q.IsTopic}); err != nil {
 			return sent{}, err
 		}
 	}
-	all.pending = t.topics.pending[q.No]
+	all.pending = t.fanOut.pending[q.No]
 	return all, nil
 }
 
@@ -139,34 +139,11 @@ type sent struct {
 	pending bool  // messages wait in the topic for their copies
 }
 
-// judged returns what was judged before the transaction, if the topic has not changed. Without a
-// judgement it judges now.
-func (t *Tx) judged(topic MessageQueue, messages []MessageContent, j *judgement) (picks [][]pick, fanOut *rules.FanOut, err error) {
-	if j != nil {
-		if j.Version != topic.Version {
-			return nil, nil, errTopicChanged
-		}
-		all := j.FanOut // the transaction may be tried again
-		return j.Copies, &all, nil
-	}
-	picks, fanOut = make([][]pick, len(messages)), &rules.FanOut{}
-	for i := range messages {
-		if fanOut.Steps > rules.TxSteps {
-			return nil, nil, rules.ErrSteps
-		}
-		picks[i], err = t.pick(topic, &messages[i], fanOut)
-		if errors.Is(err, errNotReady) {
-			err = errTopicChanged
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-	}
-	return picks, fanOut, nil
-}
-
 // ErrNoSessionID refuses a message for a queue that requires sessions.
 var ErrNoSessionID = forebay.Invalid("session_id", "was not set on the message: a queue that requires sessions takes only messages that have one")
+
+// arrivalTx enters messages into queues and topics.
+type arrivalTx struct{ *Tx }
 
 // arrival is a message on its way into a queue: sent, activated or forwarded.
 type arrival struct {
@@ -184,8 +161,8 @@ type arrival struct {
 	session   int64         // number of its session in the queue; 0: not created yet
 }
 
-// arrive gives a message a number in the queue and enters it there.
-func (t *Tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
+// add gives a message a number in the queue and enters it there.
+func (t *arrivalTx) add(q MessageQueue, a arrival) (seq int64, err error) {
 	if seq, err = t.Queue.NewSeq(); err != nil {
 		return 0, err
 	}
@@ -201,48 +178,48 @@ func (t *Tx) arrive(q MessageQueue, a arrival) (seq int64, err error) {
 	}
 	if at := driver.Millis(a.ScheduledAt); at > t.Now {
 		t.DueBy(at)
-		return seq, t.insertArrival(q, seq, a, position{subqueue: q.Subqueue(false), rank: scheduledRank, visible: at, dueAt: at})
+		return seq, t.insert(q, seq, a, position{subqueue: q.Subqueue(false), flow: scheduledFlow, visible: at, dueAt: at})
 	}
 	return seq, t.enter(q, seq, a)
 }
 
 // enter makes a message of that number active in the queue, or forwards it.
-func (t *Tx) enter(q MessageQueue, seq int64, a arrival) error {
+func (t *arrivalTx) enter(q MessageQueue, seq int64, a arrival) error {
 	sessionNo := a.session
 	waits := a.waits
 	a.session, a.waits = 0, false // these do not hold for the queues it is forwarded to
 	if q.IsTopic {
-		return t.fanOut(q, seq, a)
+		return t.fanOut.start(q, seq, a)
 	}
 	if q.ForwardTo != "" && !waits {
-		return t.forward(q, seq, a, q.ForwardTo)
+		return t.forwarding.send(q, seq, a, q.ForwardTo)
 	}
 	if q.RequiresSession && a.SessionID == "" {
-		return t.arriveDead(q, seq, a, DeadLettering{Reason: forebay.ReasonNoSession, Description: "a queue that requires sessions takes no message whose session id is null"})
+		return t.forwarding.arriveDead(q, seq, a, DeadLettering{Reason: forebay.ReasonNoSession, Description: "a queue that requires sessions takes no message whose session id is null"})
 	}
 	st := position{subqueue: q.Subqueue(false), visible: t.Now}
 	if q.RequiresSession {
-		no, err := t.sessionFor(q, a.SessionID, sessionNo)
+		no, err := t.sessions.numberOf(q, a.SessionID, sessionNo)
 		if err != nil {
 			return err
 		}
-		st.rank, st.visible = firstSessionRank+no, sessionFree
+		st.flow, st.visible = firstSessionFlow+no, sessionFree
 	}
 	if ttl := message.Lifetime(q.DefaultTTL, a.TTL); ttl > 0 {
 		st.expiresAt = t.Now + ttl.Milliseconds()
 		st.dueAt = st.expiresAt
 		t.DueBy(st.dueAt)
 	}
-	if st.rank == 0 {
+	if st.flow == 0 {
 		t.Queue.WakeAt(st.subqueue, t.Now)
 	}
-	return t.insertArrival(q, seq, a, st)
+	return t.insert(q, seq, a, st)
 }
 
 // position is where a message is in its queue.
 type position struct {
 	subqueue  queue.Subqueue
-	rank      int64
+	flow      int64
 	visible   int64
 	expiresAt int64 // 0: never
 	dueAt     int64 // when it is due; 0: never
@@ -256,7 +233,7 @@ INSERT INTO bodies (seq, subqueue, enqueued_at, message_id, correlation_id, subj
   dead_letter_source, dead_letter_reason, dead_letter_description, shared, handed, copies)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-func (t *Tx) insertArrival(q MessageQueue, seq int64, a arrival, st position) error {
+func (t *arrivalTx) insert(q MessageQueue, seq int64, a arrival, st position) error {
 	properties, body, shared, err := t.shares(a)
 	if err != nil {
 		return err
@@ -271,5 +248,5 @@ func (t *Tx) insertArrival(q MessageQueue, seq int64, a arrival, st position) er
 		return err
 	}
 	return t.Prep("INSERT INTO messages (seq, subqueue, flow, visible_at, size, tenant) VALUES (?, ?, ?, ?, ?, ?)").
-		Int(seq).Int(int64(st.subqueue)).Int(st.rank).Int(st.visible).Int(a.Size()).Int(q.Tenant).Exec()
+		Int(seq).Int(int64(st.subqueue)).Int(st.flow).Int(st.visible).Int(a.Size()).Int(q.Tenant).Exec()
 }

@@ -47,7 +47,7 @@ func (s Sessions) Accept(ctx context.Context, tenant, path string, req forebay.A
 
 var errNoSessions = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "has no sessions; receive its messages directly"}
 
-func (s Sessions) acceptNext(ctx context.Context, e entity, limit time.Duration) (session forebay.Session, found bool, err error) {
+func (s Sessions) acceptNext(ctx context.Context, e namedQueue, limit time.Duration) (session forebay.Session, found bool, err error) {
 	waiting, cancel := ctx, func() {}
 	if limit > 0 {
 		waiting, cancel = context.WithTimeout(ctx, limit)
@@ -73,7 +73,7 @@ func sessionOf(s Session) forebay.Session {
 }
 
 // session finds the queue and the lock that a session token stands for.
-func (s *entities) session(ctx context.Context, tenant, path, token string) (e entity, lock SessionLock, err error) {
+func (s *entities) session(ctx context.Context, tenant, path, token string) (e namedQueue, lock SessionLock, err error) {
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err
 	}

@@ -24,8 +24,8 @@ const sqlSessionContents = `
   CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?1 AND m.flow = s.no + 16) THEN 1 ELSE 0 END,
   CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.subqueue = ?2 AND m.flow = s.no + 16) THEN 1 ELSE 0 END`
 
-// prepSession begins a statement with sqlSessionContents.
-func (t *Tx) prepSession(sql string, q MessageQueue) driver.Statement {
+// prepare begins a statement with sqlSessionContents.
+func (t *sessionTx) prepare(sql string, q MessageQueue) driver.Statement {
 	subqueue := q.Subqueue(false)
 	return t.Prep(sql).Int(int64(subqueue)).Int(int64(subqueue.Deferred()))
 }
@@ -38,18 +38,19 @@ func readContents(r driver.Row) sessionContents {
 const sqlNextSessions = "SELECT " + sqlSessionContents + `, s.no, s.id, s.state
 FROM sessions s WHERE s.queue = ?3 AND s.visible_at <= ?4 ORDER BY s.visible_at, s.no LIMIT ?5 + 0`
 
-// sessionMemory is what a transaction has read of sessions.
-type sessionMemory struct {
+// sessionTx creates, locks and releases sessions. It has what the transaction has read of them.
+type sessionTx struct {
+	*Tx
 	found map[int64][]foundSession // in a queue, for the receivers that wait for one
 	until map[int64]int64          // session → the end of its lock
 }
 
 // lockEnds records the end of a session's lock.
-func (m *sessionMemory) lockEnds(no, at int64) {
-	if m.until == nil {
-		m.until = map[int64]int64{}
+func (t *sessionTx) lockEnds(no, at int64) {
+	if t.until == nil {
+		t.until = map[int64]int64{}
 	}
-	m.until[no] = at
+	t.until[no] = at
 }
 
 type foundSession struct {
@@ -60,13 +61,13 @@ type foundSession struct {
 // maxSessionsRead is how many sessions, with their states, one statement reads.
 const maxSessionsRead = 64
 
-// nextSession returns the session that has waited longest for a receiver. One statement serves
-// all waiting receivers.
-func (t *Tx) nextSession(c *Receiver) (next foundSession, found bool, err error) {
-	q, ahead := c.Queue, t.sessions.found[c.Queue.No]
+// next returns the session that has waited longest for a receiver. One statement serves all
+// waiting receivers.
+func (t *sessionTx) next(c *Receiver) (next foundSession, found bool, err error) {
+	q, ahead := c.Queue, t.found[c.Queue.No]
 	if len(ahead) == 0 {
 		waiting := min(len(t.W.Waiters[c.Subqueue]), maxSessionsRead)
-		err := t.prepSession(sqlNextSessions, q).Int(q.No).Int(t.Now).Int(int64(waiting)).Each(func(r driver.Row) error {
+		err := t.prepare(sqlNextSessions, q).Int(q.No).Int(t.Now).Int(int64(waiting)).Each(func(r driver.Row) error {
 			ahead = append(ahead, foundSession{Session{SessionLock: SessionLock{No: r.Int(3)}, ID: r.Text(4), State: r.Blob(5)}, readContents(r)})
 			return nil
 		})
@@ -74,18 +75,18 @@ func (t *Tx) nextSession(c *Receiver) (next foundSession, found bool, err error)
 			return next, false, err
 		}
 	}
-	if t.sessions.found == nil {
-		t.sessions.found = map[int64][]foundSession{}
+	if t.found == nil {
+		t.found = map[int64][]foundSession{}
 	}
-	t.sessions.found[q.No] = ahead[1:]
+	t.found[q.No] = ahead[1:]
 	return ahead[0], true, nil
 }
 
 // acceptNext locks the session that has waited longest for a receiver.
-func (t *Tx) acceptNext(c *Receiver) error {
+func (t *sessionTx) acceptNext(c *Receiver) error {
 	q := c.Queue
 	for range dueBatch {
-		s, found, err := t.nextSession(c)
+		s, found, err := t.next(c)
 		if err != nil || !found {
 			return err
 		}
@@ -93,12 +94,12 @@ func (t *Tx) acceptNext(c *Receiver) error {
 			return err
 		}
 		if !s.has.active { // its messages have expired or were deleted
-			if err := t.releaseSession(s.No, s.has); err != nil {
+			if err := t.release(s.No, s.has); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := t.lockSession(q, &s.Session); err != nil {
+		if err := t.lock(q, &s.Session); err != nil {
 			return err
 		}
 		c.accepted = &s.Session
@@ -109,7 +110,7 @@ func (t *Tx) acceptNext(c *Receiver) error {
 
 const sqlLockSession = "UPDATE sessions SET lock_token = ?, locked_until = ?, visible_at = ? WHERE no = ?"
 
-func (t *Tx) lockSession(q MessageQueue, s *Session) error {
+func (t *sessionTx) lock(q MessageQueue, s *Session) error {
 	s.Token = queue.NewToken()
 	s.LockedUntil = driver.FromMillis(t.Now).Add(q.Lock)
 	until := s.LockedUntil.UnixMilli()
@@ -124,7 +125,7 @@ SELECT m.seq, m.subqueue, b.expires_at FROM messages m JOIN bodies b ON b.seq = 
 
 // giveBackHeld unlocks the messages that the receiver of a session held. It takes so many
 // deliveries off their counts and updates has.
-func (t *Tx) giveBackHeld(q MessageQueue, no int64, has *sessionContents, deliveries int) error {
+func (t *sessionTx) giveBackHeld(q MessageQueue, no int64, has *sessionContents, deliveries int) error {
 	if !has.held {
 		return nil
 	}
@@ -140,35 +141,35 @@ type heldMessages []HeldMessage
 
 // of reads what is held in that session of the queue.
 func (h *heldMessages) of(q MessageQueue, no int64) driver.PipelineQuery {
-	rank, subqueue := firstSessionRank+no, q.Subqueue(false)
+	flow, subqueue := firstSessionFlow+no, q.Subqueue(false)
 	return driver.PipelineQuery{SQL: sqlHeldOfSession, Bind: func(st driver.Statement) driver.Statement {
-		return st.Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(rank).Int(sessionHeld)
+		return st.Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(flow).Int(sessionHeld)
 	}, OnRow: func(r driver.Row) {
-		*h = append(*h, HeldMessage{Seq: r.Int(0), Subqueue: queue.Subqueue(r.Int(1)), expiresAt: r.Int(2), rank: rank})
+		*h = append(*h, HeldMessage{Seq: r.Int(0), Subqueue: queue.Subqueue(r.Int(1)), expiresAt: r.Int(2), flow: flow})
 	}}
 }
 
-func (t *Tx) giveBack(held heldMessages, q MessageQueue, no int64, has *sessionContents, deliveries int) error {
+func (t *sessionTx) giveBack(held heldMessages, q MessageQueue, no int64, has *sessionContents, deliveries int) error {
 	has.held = false
 	expired := false
 	for _, m := range held {
 		expired = expired || m.Expired(t.Now)
-		if err := t.GiveBack(m, deliveries); err != nil {
+		if err := t.Deliveries.GiveBack(m, deliveries); err != nil {
 			return err
 		}
 	}
 	if !expired { // what was held counted as active, or deferred, before
 		return nil
 	}
-	_, err := t.prepSession(sqlContentsOfSession, q).Int(no).One(func(r driver.Row) { *has = readContents(r) })
+	_, err := t.prepare(sqlContentsOfSession, q).Int(no).One(func(r driver.Row) { *has = readContents(r) })
 	return err
 }
 
 const sqlReleaseSession = "UPDATE sessions SET lock_token = NULL, locked_until = NULL, visible_at = ? WHERE no = ?"
 
-// releaseSession ends a session's lock, if there is one. A session without messages and state is
+// release ends a session's lock, if there is one. A session without messages and state is
 // deleted.
-func (t *Tx) releaseSession(no int64, has sessionContents) error {
+func (t *sessionTx) release(no int64, has sessionContents) error {
 	var visible int64 // none
 	if has.active {
 		visible = t.Now
@@ -196,7 +197,7 @@ func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (Se
 	}}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (Session, error) {
 		session, has, locked := Session{ID: id}, sessionContents{}, false
-		found, err := t.prepSession(sqlNamedSession, q).Int(q.No).Text(id).One(func(r driver.Row) {
+		found, err := t.sessions.prepare(sqlNamedSession, q).Int(q.No).Text(id).One(func(r driver.Row) {
 			has = readContents(r)
 			session.No, session.State, locked = r.Int(3), r.Blob(4), r.Int(5) > t.Now
 		})
@@ -214,7 +215,7 @@ func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (Se
 		if !found {
 			_, err = t.Prep(sqlAcceptNew).Int(q.No).Text(id).One(func(r driver.Row) { session.No = r.Int(0) })
 		} else { // the last receiver's messages, if its lock expired
-			err = t.giveBackHeld(q, session.No, &has, 0)
+			err = t.sessions.giveBackHeld(q, session.No, &has, 0)
 		}
 		if err != nil {
 			return session, err
@@ -222,7 +223,7 @@ func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (Se
 		if err := t.used(q); err != nil {
 			return session, err
 		}
-		return session, t.lockSession(q, &session)
+		return session, t.sessions.lock(q, &session)
 	})
 }
 

@@ -15,20 +15,19 @@ var sqlCreateSessions = strings.Replace(sqlCreateSession, "(?, ?, ?)", "(?, ?, ?
 
 const sessionsAtOnce = 16
 
-// sessionFor returns the number of the session that gets a message. It creates the session unless
-// its number is known.
-func (t *Tx) sessionFor(q MessageQueue, id string, known int64) (no int64, err error) {
+// numberOf returns the number of the session that gets a message. It creates the session unless
+// the number is known.
+func (t *sessionTx) numberOf(q MessageQueue, id string, known int64) (no int64, err error) {
 	if no = known; no == 0 {
 		_, err = t.Prep(sqlCreateSession).Int(q.No).Text(id).Int(t.Now).One(func(r driver.Row) { no = r.Int(0) })
 	}
-	t.wakeSession(q.No, no)
+	t.wake(q.No, no)
 	return no, err
 }
 
-// createSessions creates the sessions of messages that are about to enter the queue,
-// sessionsAtOnce at a time, and returns their numbers. Sessions that are left over are created
-// one by one later.
-func (t *Tx) createSessions(q MessageQueue, messages []MessageContent) (nos map[string]int64, err error) {
+// create makes the sessions of messages that are about to enter the queue, sessionsAtOnce at a
+// time, and returns their numbers. Sessions that are left over are created one by one later.
+func (t *sessionTx) create(q MessageQueue, messages []MessageContent) (nos map[string]int64, err error) {
 	if !q.RequiresSession || q.IsTopic || q.ForwardTo != "" || q.DuplicateWindow > 0 || len(messages) < sessionsAtOnce {
 		return nil, nil
 	}
@@ -53,9 +52,9 @@ func (t *Tx) createSessions(q MessageQueue, messages []MessageContent) (nos map[
 	return nos, nil
 }
 
-// wakeSession wakes receivers that wait for a session of the queue, and the receiver of this
-// session.
-func (t *Tx) wakeSession(queueID, no int64) {
+// wake has the queue scanned for receivers that wait for a session, and the session for its own
+// receiver.
+func (t *sessionTx) wake(queueID, no int64) {
 	t.Queue.WakeAt(queue.SubqueueOf(queueID, subqueueSessions), t.Now)
 	t.Queue.WakeAt(SessionLock{No: no}.subqueue(), t.Now)
 }

@@ -44,7 +44,7 @@ func (l SessionLock) operation(q MessageQueue) db.Op {
 	return db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Asks: func() []driver.Prefetch { return []driver.Prefetch{l.prefetch(q)} }}
 }
 
-// prefetch is what sessionHeld asks.
+// prefetch is what sessionTx.held asks.
 func (l SessionLock) prefetch(q MessageQueue) driver.Prefetch {
 	return driver.NewPrefetch(sqlSessionLock, l.row()).Int(l.No).Int(q.No).Int(l.Token)
 }
@@ -85,9 +85,9 @@ func (w *Participant) updateSessionDue(t *Tx, subqueue queue.Subqueue, foundEmpt
 	return err
 }
 
-// sessionHeld returns when a session's lock ends, or forebay.ErrSessionLockLost. It records that
+// held returns when a session's lock ends, or forebay.ErrSessionLockLost. It records that
 // the queue is in use.
-func (t *Tx) sessionHeld(q MessageQueue, l SessionLock) (until int64, err error) {
+func (t *sessionTx) held(q MessageQueue, l SessionLock) (until int64, err error) {
 	_, err = t.Prep(sqlSessionLock).Int(l.No).Int(q.No).Int(l.Token).One(func(r driver.Row) { until = r.Int(0) })
 	if err == nil && until <= t.Now {
 		err = forebay.ErrSessionLockLost
@@ -102,7 +102,7 @@ func (t *Tx) sessionHeld(q MessageQueue, l SessionLock) (until int64, err error)
 // from now and returns when it will end.
 func (s SessionStore) Renew(ctx context.Context, q MessageQueue, l SessionLock) (until time.Time, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, l.operation(q), func(t *Tx) (time.Time, error) {
-		if _, err := t.sessionHeld(q, l); err != nil {
+		if _, err := t.sessions.held(q, l); err != nil {
 			return until, err
 		}
 		until := t.Now + q.Lock.Milliseconds()
@@ -118,11 +118,11 @@ func (s SessionStore) Close(ctx context.Context, q MessageQueue, l SessionLock) 
 	// After what settles its messages, some of which it gives back. Not beside others: a message
 	// that is sent to the session while this reads it would go with it.
 	o := db.Op{Stage: db.StageChange}
-	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) { return struct{}{}, t.closeSession(q, l) })
+	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) { return struct{}{}, t.sessions.close(q, l) })
 	return err
 }
 
-func (t *Tx) closeSession(q MessageQueue, l SessionLock) error {
+func (t *sessionTx) close(q MessageQueue, l SessionLock) error {
 	var has sessionContents
 	var held heldMessages
 	locked, subqueue := false, q.Subqueue(false)
@@ -143,8 +143,8 @@ func (t *Tx) closeSession(q MessageQueue, l SessionLock) error {
 	if err := t.giveBack(held, q, l.No, &has, 1); err != nil {
 		return err
 	}
-	t.wakeSession(q.No, l.No)
-	return t.releaseSession(l.No, has)
+	t.wake(q.No, l.No)
+	return t.release(l.No, has)
 }
 
 // State returns what the receivers of a session last set, nil if nothing.
@@ -154,7 +154,7 @@ func (s SessionStore) State(ctx context.Context, q MessageQueue, l SessionLock) 
 		return []driver.Prefetch{l.prefetch(q), driver.NewPrefetch(sqlSessionState, l.row()).Int(l.No)}
 	}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (state []byte, err error) {
-		if _, err := t.sessionHeld(q, l); err != nil {
+		if _, err := t.sessions.held(q, l); err != nil {
 			return nil, err
 		}
 		_, err = t.Prep(sqlSessionState).Int(l.No).One(func(r driver.Row) { state = r.Blob(0) })
@@ -165,7 +165,7 @@ func (s SessionStore) State(ctx context.Context, q MessageQueue, l SessionLock) 
 // SetState stores the state of a session for this receiver and later ones; nil clears it.
 func (s SessionStore) SetState(ctx context.Context, q MessageQueue, l SessionLock, state []byte) error {
 	_, err := db.TransactIn(ctx, Key, s.Writer, l.operation(q), func(t *Tx) (struct{}, error) {
-		if _, err := t.sessionHeld(q, l); err != nil {
+		if _, err := t.sessions.held(q, l); err != nil {
 			return struct{}{}, err
 		}
 		return struct{}{}, t.Prep("UPDATE sessions SET state = ? WHERE no = ?").Blob(state).Int(l.No).Exec()

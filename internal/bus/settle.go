@@ -87,7 +87,7 @@ func (s Messages) Renew(ctx context.Context, tenant, path, token string) (until 
 // delivery finds the queue and the lock of a settlement, and records that the queue is in use.
 // Changed properties are checked with the message's own later. Checking them here first keeps
 // anything large from the store.
-func (s Messages) delivery(ctx context.Context, tenant, path, token string, how forebay.Settlement) (e entity, lock queue.Lock, err error) {
+func (s Messages) delivery(ctx context.Context, tenant, path, token string, how forebay.Settlement) (e namedQueue, lock queue.Lock, err error) {
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err
 	}
@@ -110,17 +110,17 @@ func unexplained(how forebay.Settlement) error {
 // Return gives messages back at once; their deliveries do not count. Messages whose lock has
 // ended stay as they are.
 func (s Messages) Return(ctx context.Context, tenant, path string, tokens []string) error {
-	var lane queue.Subqueue
+	var subqueue queue.Subqueue
 	locks := make([]queue.Lock, len(tokens))
 	for i, token := range tokens {
 		e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
 		if err != nil {
 			return err
 		}
-		lane, locks[i] = e.subqueue(), lock
+		subqueue, locks[i] = e.subqueue(), lock
 	}
 	if len(locks) == 0 {
 		return nil
 	}
-	return s.store.Undeliver(ctx, lane, locks)
+	return s.store.Undeliver(ctx, subqueue, locks)
 }

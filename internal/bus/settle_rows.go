@@ -25,14 +25,14 @@ func (s *Store) Complete(ctx context.Context, subqueue queue.Subqueue, l queue.L
 			}
 			return t.Prep(sqlDeleteBody).Int(l.Seq).Exec()
 		}
-		if _, err := t.Held(subqueue, l, nil); err != nil {
+		if _, err := t.Deliveries.Held(subqueue, l, nil); err != nil {
 			return err
 		}
 		return t.DeleteMessage(l.Seq)
 	})
 }
 
-// sqlDeleteHeld deletes a message under the conditions of [Tx.Held].
+// sqlDeleteHeld deletes a message under the conditions of Deliveries.Held.
 const sqlDeleteHeld = `
 DELETE FROM messages WHERE seq = ?1 AND lock_token = ?2 AND visible_at + 0 > ?3 AND subqueue + 0 IN (?4, ?5)
   AND (flow < 16 OR EXISTS (SELECT 1 FROM sessions s WHERE s.no = flow - 16 AND s.locked_until > ?3))`
@@ -43,14 +43,14 @@ func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue queue.Subq
 	o := Settling(subqueue, l)
 	o.Numbers = 1 // if it is dead-lettered and sent on
 	return s.settleMessage(ctx, o, func(t *Tx) error {
-		m, err := t.Held(subqueue, l, changed)
+		m, err := t.Deliveries.Held(subqueue, l, changed)
 		if err != nil {
 			return err
 		}
 		if subqueue.Kind() == queue.SubqueueMain && m.deliveries >= q.MaxDeliveries && !m.Expired(t.Now) {
 			return t.DeadLetter(l.Seq, subqueue, exceeded(m.deliveries))
 		}
-		return t.GiveBack(m, 0)
+		return t.Deliveries.GiveBack(m, 0)
 	})
 }
 
@@ -59,7 +59,7 @@ func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue queue.Subq
 func (s *Store) Undeliver(ctx context.Context, subqueue queue.Subqueue, locks []queue.Lock) error {
 	return s.settleMessage(ctx, Settling(subqueue, locks...), func(t *Tx) error {
 		return t.Interleave(len(locks), func(i int) error {
-			if err := t.undeliver(subqueue, locks[i]); err != nil && forebay.CodeOf(err) != forebay.CodeLockLost {
+			if err := t.Deliveries.undeliver(subqueue, locks[i]); err != nil && forebay.CodeOf(err) != forebay.CodeLockLost {
 				return err
 			}
 			return nil
@@ -69,10 +69,10 @@ func (s *Store) Undeliver(ctx context.Context, subqueue queue.Subqueue, locks []
 
 // ReleaseMessage gives a message back at once, in its old position. The delivery does not count.
 func (s *Store) ReleaseMessage(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
-	return s.settleMessage(ctx, Settling(subqueue, l), func(t *Tx) error { return t.undeliver(subqueue, l) })
+	return s.settleMessage(ctx, Settling(subqueue, l), func(t *Tx) error { return t.Deliveries.undeliver(subqueue, l) })
 }
 
-func (t *Tx) undeliver(subqueue queue.Subqueue, l queue.Lock) error {
+func (t *deliveryTx) undeliver(subqueue queue.Subqueue, l queue.Lock) error {
 	m, err := t.Held(subqueue, l, nil)
 	if err != nil {
 		return err
@@ -87,11 +87,11 @@ func (t *Tx) undeliver(subqueue queue.Subqueue, l queue.Lock) error {
 // Defer keeps a message in its queue, where only its sequence number finds it.
 func (s *Store) Defer(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) error {
 	return s.settleMessage(ctx, Settling(subqueue, l), func(t *Tx) error {
-		m, err := t.Held(subqueue, l, changed)
+		m, err := t.Deliveries.Held(subqueue, l, changed)
 		if err != nil {
 			return err
 		}
-		return t.unlock(m, m.Subqueue.Deferred(), 0)
+		return t.Deliveries.unlock(m, m.Subqueue.Deferred(), 0)
 	})
 }
 
@@ -104,7 +104,7 @@ func (s *Store) DeadLetter(ctx context.Context, subqueue queue.Subqueue, l queue
 	o := Settling(subqueue, l)
 	o.Numbers = 1 // if it is dead-lettered and sent on
 	return s.settleMessage(ctx, o, func(t *Tx) error {
-		if _, err := t.Held(subqueue, l, changed); err != nil {
+		if _, err := t.Deliveries.Held(subqueue, l, changed); err != nil {
 			return err
 		}
 		return t.DeadLetter(l.Seq, subqueue, why)
@@ -115,11 +115,11 @@ func (s *Store) DeadLetter(ctx context.Context, subqueue queue.Subqueue, l queue
 // message, which has the lock of its session.
 func (s *Store) RenewMessage(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, lock time.Duration) (until time.Time, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, Settling(subqueue, l), func(t *Tx) (time.Time, error) {
-		m, err := t.Held(subqueue, l, nil)
+		m, err := t.Deliveries.Held(subqueue, l, nil)
 		if err != nil {
 			return until, err
 		}
-		if m.rank >= firstSessionRank {
+		if m.flow >= firstSessionFlow {
 			return until, errRenewSession
 		}
 		until := t.Now + lock.Milliseconds()
@@ -149,7 +149,7 @@ func Settling(subqueue queue.Subqueue, locks ...queue.Lock) db.Op {
 type HeldMessage struct {
 	Seq        int64
 	Subqueue   queue.Subqueue // the subqueue it was received from, or that one's deferred messages
-	rank       int64
+	flow       int64
 	deliveries int
 	until      int64 // when the lock ends
 	enqueuedAt int64
@@ -167,11 +167,11 @@ FROM messages m JOIN bodies b ON b.seq = m.seq WHERE m.seq = ? AND m.lock_token 
 
 // Held returns the message that the lock holds, and changes its properties. The lock of a
 // session's message ends with the lock of its session.
-func (t *Tx) Held(subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) (m HeldMessage, err error) {
+func (t *deliveryTx) Held(subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) (m HeldMessage, err error) {
 	found, err := t.Prep(sqlHeld).Int(l.Seq).Int(l.Token).One(func(r driver.Row) {
-		m = HeldMessage{Seq: l.Seq, Subqueue: queue.Subqueue(r.Int(0)), deliveries: int(r.Int(1)), rank: r.Int(2), until: r.Int(3),
+		m = HeldMessage{Seq: l.Seq, Subqueue: queue.Subqueue(r.Int(0)), deliveries: int(r.Int(1)), flow: r.Int(2), until: r.Int(3),
 			expiresAt: r.Int(4), enqueuedAt: r.Int(5)}
-		if m.rank >= firstSessionRank {
+		if m.flow >= firstSessionFlow {
 			m.until = r.Int(6)
 		}
 	})
@@ -190,7 +190,7 @@ func (t *Tx) Held(subqueue queue.Subqueue, l queue.Lock, changed forebay.Propert
 const sqlProperties = `
 SELECT coalesce(b.properties, (SELECT s.properties FROM shared_bodies s WHERE s.no = b.shared)) FROM bodies b WHERE b.seq = ?`
 
-func (t *Tx) changeProperties(seq int64, changed forebay.Properties) error {
+func (t *deliveryTx) changeProperties(seq int64, changed forebay.Properties) error {
 	var properties []byte
 	if _, err := t.Prep(sqlProperties).Int(seq).One(func(r driver.Row) { properties = r.Blob(0) }); err != nil {
 		return err
@@ -207,7 +207,7 @@ func (t *Tx) changeProperties(seq int64, changed forebay.Properties) error {
 
 // GiveBack ends a lock and takes so many deliveries off the count. A message whose time to live
 // ended while it was locked expires now.
-func (t *Tx) GiveBack(m HeldMessage, deliveries int) error {
+func (t *deliveryTx) GiveBack(m HeldMessage, deliveries int) error {
 	if err := t.unlock(m, m.Subqueue, deliveries); err != nil || !m.Expired(t.Now) {
 		return err
 	}
@@ -220,16 +220,16 @@ UPDATE messages m SET visible_at = p1, lock_token = NULL, locked_at = NULL, subq
 WHERE m.seq = ANY (ARRAY[p4])`)
 
 // unlock gives a message its old place in a subqueue.
-func (t *Tx) unlock(m HeldMessage, to queue.Subqueue, deliveries int) error {
+func (t *deliveryTx) unlock(m HeldMessage, to queue.Subqueue, deliveries int) error {
 	visible := m.enqueuedAt
-	if m.rank >= firstSessionRank {
+	if m.flow >= firstSessionFlow {
 		visible = sessionFree
 	}
 	if err := t.Prep(sqlUnlock).Int(visible).Int(int64(to)).Int(int64(deliveries)).Int(m.Seq).Exec(); err != nil {
 		return err
 	}
-	if m.rank >= firstSessionRank {
-		t.wakeSession(to.Queue(), m.rank-firstSessionRank)
+	if m.flow >= firstSessionFlow {
+		t.sessions.wake(to.Queue(), m.flow-firstSessionFlow)
 		return nil
 	}
 	t.Queue.WakeAt(to, t.Now)

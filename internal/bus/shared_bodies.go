@@ -30,7 +30,7 @@ func (a *arrival) shareAmong(no int64, copies int) (size int64) {
 
 // shares returns the properties and body that a copy stores itself, and the row that it shares;
 // 0: none. The first copy creates the shared row, so that no row is without a copy.
-func (t *Tx) shares(a arrival) (properties, body []byte, no int64, err error) {
+func (t *arrivalTx) shares(a arrival) (properties, body []byte, no int64, err error) {
 	s := a.share
 	if s == nil {
 		return a.Properties, a.Body, 0, nil
@@ -49,4 +49,17 @@ func (t *Tx) shares(a arrival) (properties, body []byte, no int64, err error) {
 		properties = nil
 	}
 	return properties, nil, s.no, nil
+}
+
+// keepShare lets a message that was just deleted, and enters a queue again, share its body as
+// before. The body may be gone with the message if that was its last copy.
+func (t *arrivalTx) keepShare(a *arrival) error {
+	if a.share == nil {
+		return nil
+	}
+	kept, err := t.any("SELECT 1 FROM shared_bodies WHERE no = ?", a.share.no)
+	if !kept {
+		a.share = nil
+	}
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 )
 
@@ -15,35 +16,15 @@ var (
 	errOurTopic       = &forebay.Error{Code: forebay.CodeNotSupported, Field: "topic", Message: "this topic cannot be sent to; only Forebay publishes to it"}
 )
 
-// ValidEntity reports whether a queue or, by its path, a subscription may have that name.
-func ValidEntity(name string) bool {
-	topic, subscription, some := strings.Cut(name, "/subscriptions/")
-	return forebay.ValidEntityName(topic) && (!some || validSubscription(subscription))
-}
-
-// validSubscription reports whether s may name a subscription.
-func validSubscription(s string) bool {
-	return forebay.ValidName(s) && len(s) <= forebay.MaxSubscriptionBytes
-}
-
-// checkEntity reports what is wrong with the name of a queue or a topic.
-func checkEntity(field, name string) error {
-	if forebay.ValidEntityName(name) {
-		return nil
-	}
-	return forebay.Invalid(field, "must be 1 to %d letters, digits, dots, underscores, hyphens and slashes, beginning with a letter or digit, "+
-		"with more than dots between slashes, and without /subscriptions", forebay.MaxEntityBytes)
-}
-
 // Put creates a topic, or changes its settings.
 func (s Topics) Put(ctx context.Context, tenant, name string, settings forebay.TopicSettings) (topic forebay.Topic, created bool, err error) {
-	if err := checkEntity("topic", name); err != nil {
+	if err := entity.CheckName("topic", name); err != nil {
 		return topic, false, err
 	}
 	if s.taken(ctx, tenant, name) {
 		return topic, false, errJobsQueue
 	}
-	wanted, err := s.wanted(ctx, tenant, storeName(tenant, name), queueSettings(settings))
+	wanted, err := s.wanted(ctx, tenant, entity.StoredName(tenant, name), entity.TopicSettings(settings))
 	if err != nil {
 		return topic, false, err
 	}
@@ -62,19 +43,12 @@ func (s Topics) Put(ctx context.Context, tenant, name string, settings forebay.T
 	return topic, created, err
 }
 
-// queueSettings returns a topic's settings as those of a queue: the store keeps a topic as a
-// queue.
-func queueSettings(t forebay.TopicSettings) forebay.MessageQueueSettings {
-	return forebay.MessageQueueSettings{DefaultTTLSeconds: t.DefaultTTLSeconds, DetectsDuplicates: t.DetectsDuplicates,
-		DuplicateWindowSeconds: t.DuplicateWindowSeconds, AutoDeleteOnIdleSeconds: t.AutoDeleteOnIdleSeconds}
-}
-
 // topic finds a tenant's topic.
 func (s *entities) topic(ctx context.Context, tenant, name string) (MessageQueue, error) {
 	if !forebay.ValidEntityName(name) {
 		return MessageQueue{}, errNoTopic
 	}
-	q, err := s.stored(ctx, storeName(tenant, name))
+	q, err := s.stored(ctx, entity.StoredName(tenant, name))
 	if err == nil && !q.IsTopic || forebay.CodeOf(err) == forebay.CodeUnknownQueue {
 		return q, errNoTopic
 	}
@@ -102,7 +76,7 @@ func (s Topics) List(ctx context.Context, tenant string) ([]forebay.Topic, error
 	}
 	topics := make([]forebay.Topic, len(stored))
 	for i, q := range stored {
-		if topics[i], err = s.info(ctx, strings.TrimPrefix(q.Name, storeName(tenant, "")), q, CountLimitOf(len(stored))); err != nil {
+		if topics[i], err = s.info(ctx, strings.TrimPrefix(q.Name, entity.StoredName(tenant, "")), q, CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
@@ -151,7 +125,7 @@ func (s *entities) drop(ctx context.Context, q MessageQueue, missing error) erro
 // Publish sends messages to a topic, all or none, and returns once the subscriptions' copies are
 // on disk. Each message's number is the enqueued sequence number of its copies.
 func (s Messages) Publish(ctx context.Context, tenant, name string, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
-	if OnlyForebayPublishes(storeName(tenant, name)) {
+	if entity.OnlyForebayPublishes(entity.StoredName(tenant, name)) {
 		return nil, errOurTopic
 	}
 	q, err := s.topic(ctx, tenant, name)
@@ -181,20 +155,23 @@ func (s Subscriptions) Put(ctx context.Context, tenant, topic, name string, sett
 	if err != nil {
 		return sub, false, err
 	}
-	if err := checkSubscription(name, settings); err != nil {
+	if err := rules.CheckName("subscription", name); err != nil {
+		return sub, false, err
+	}
+	if err := entity.CheckSubscriptionSettings(settings); err != nil {
 		return sub, false, err
 	}
 	first, err := rules.First(settings.Rules)
 	if err != nil {
 		return sub, false, err
 	}
-	wanted, err := s.wanted(ctx, tenant, SubscriptionName(t.Name, name), settings.MessageQueueSettings)
+	wanted, err := s.wanted(ctx, tenant, entity.SubscriptionName(t.Name, name), settings.MessageQueueSettings)
 	if err != nil {
 		return sub, false, err
 	}
 	wanted.DeadLetterFilterErrors = settings.DeadLetterOnFilterError == nil || *settings.DeadLetterOnFilterError
 	limit := forebay.MaxSubscriptions
-	if OnlyForebayPublishes(t.Name) {
+	if entity.OnlyForebayPublishes(t.Name) {
 		limit = forebay.MaxEventListeners
 	}
 	done, err := s.takeNew(ctx, tenant, wanted.Name, want{forebay.LimitSubscriptions, 1}, want{forebay.LimitRules, int64(len(first))})
@@ -211,22 +188,12 @@ func (s Subscriptions) Put(ctx context.Context, tenant, topic, name string, sett
 	return sub, created, err
 }
 
-func checkSubscription(name string, settings forebay.SubscriptionSettings) error {
-	if err := rules.CheckName("subscription", name); err != nil {
-		return err
-	}
-	if settings.DuplicateWindowSeconds != 0 || settings.DetectsDuplicates != nil && *settings.DetectsDuplicates {
-		return forebay.Invalid("requires_duplicate_detection", "is a setting of the topic")
-	}
-	return nil
-}
-
 // subscription finds a subscription of a tenant's topic.
 func (s *entities) subscription(ctx context.Context, tenant, topic, name string) (MessageQueue, error) {
-	if !forebay.ValidEntityName(topic) || !validSubscription(name) {
+	if !forebay.ValidEntityName(topic) || !entity.ValidSubscription(name) {
 		return MessageQueue{}, errNoSubscription
 	}
-	q, err := s.stored(ctx, SubscriptionName(storeName(tenant, topic), name))
+	q, err := s.stored(ctx, entity.SubscriptionName(entity.StoredName(tenant, topic), name))
 	if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
 		return q, errNoSubscription
 	}
@@ -262,7 +229,7 @@ func (s Subscriptions) List(ctx context.Context, tenant, topic string) ([]foreba
 }
 
 func (s Subscriptions) info(ctx context.Context, topic string, q MessageQueue, limit int64) (forebay.Subscription, error) {
-	info, err := s.describe(ctx, SubscriptionOf(q), q, limit)
+	info, err := s.describe(ctx, entity.SubscriptionOf(q.Name), q, limit)
 	return forebay.Subscription{Topic: topic, MessageQueue: info, DeadLetterOnFilterError: q.DeadLetterFilterErrors}, err
 }
 
@@ -273,29 +240,4 @@ func (s Subscriptions) Delete(ctx context.Context, tenant, topic, name string) e
 		return err
 	}
 	return s.drop(ctx, q, errNoSubscription)
-}
-
-// CheckTopic reports what is wrong with the declaration of a topic. It does not look at existing
-// entities.
-func CheckTopic(name string, settings forebay.TopicSettings) error {
-	if err := checkEntity("topic", name); err != nil {
-		return err
-	}
-	return apply(queueSettings(settings), "", &MessageQueue{})
-}
-
-// CheckQueue does the same for a tenant's queue.
-func CheckQueue(tenant, name string, settings forebay.MessageQueueSettings) error {
-	if err := checkEntity("queue", name); err != nil {
-		return err
-	}
-	return apply(settings, tenant, &MessageQueue{})
-}
-
-// CheckSubscription does the same for a subscription of a tenant's topic, but for its rules.
-func CheckSubscription(tenant, name string, settings forebay.SubscriptionSettings) error {
-	if err := checkSubscription(name, settings); err != nil {
-		return err
-	}
-	return apply(settings.MessageQueueSettings, tenant, &MessageQueue{})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
@@ -223,7 +224,7 @@ func TestJudgingIsBounded(t *testing.T) {
 			slow[i] = Rule{Name: fmt.Sprint("r", i), Settings: forebay.RuleSettings{SQLFilter: "p LIKE '%" + strings.Repeat("a", 900) + "b'"}}
 		}
 		put := func(name string) MessageQueue {
-			sub, _, err := s.Bus.PutSubscription(t.Context(), topic, MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}, slow, 2000)
+			sub, _, err := s.Bus.PutSubscription(t.Context(), topic, MessageQueue{Tenant: 1, Name: entity.SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}, slow, 2000)
 			if err != nil {
 				t.Fatal(err)
 			}

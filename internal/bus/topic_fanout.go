@@ -20,6 +20,12 @@ import (
 // made in the order of the subscriptions' numbers, all copies of one subscription in one
 // transaction. The message's row says which subscription is next.
 
+// fanOutTx makes the copies of messages that became active in topics.
+type fanOutTx struct {
+	*Tx
+	pending map[int64]bool // topics in which the transaction has stored pending messages
+}
+
 const (
 	// senderTime is how long a sender has for one transaction before the writer helps, in
 	// milliseconds.
@@ -38,14 +44,75 @@ func (a *arrival) batchSize() int {
 	return int(min(rules.BatchCopies, max(1, rules.FullCopyBytes/max(1, size))))
 }
 
-// copiesPending reports whether messages wait in the topic for their copies.
-func (t *Tx) copiesPending(topic MessageQueue) bool {
-	return topic.CopiesPending || t.topics.pending[topic.No]
+// start gives the topic's subscriptions their copies of a message that became active in it.
+func (t *fanOutTx) start(topic MessageQueue, seq int64, a arrival) error {
+	picks := a.picks
+	a.picks = nil // they do not hold for a topic that a copy is forwarded to
+	if a.first == 0 {
+		a.first = seq
+	}
+	if t.copiesPending(topic) || a.inBatches {
+		return t.storePending(topic, seq, a, len(picks))
+	}
+	if picks == nil {
+		var err error
+		picks, err = t.Topics.pickEvent(topic, a.MessageContent)
+		if errors.Is(err, errNotReady) { // it waits for its rules, and later messages wait for it
+			return t.storePending(topic, seq, a, 0)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(picks) > a.batchSize() {
+		return t.storePending(topic, seq, a, len(picks))
+	}
+	if a.fanOut == nil {
+		a.fanOut = &rules.FanOut{Copies: len(picks), Bytes: int64(len(picks)) * a.Size()}
+	}
+	return t.copyTo(picks, seq, a)
 }
 
-// storePending stores a message in the topic that needs many copies, or waits for other pending
+// copyTo makes copies of the message that became active in a topic under that number.
+func (t *fanOutTx) copyTo(picks []pick, seq int64, a arrival) error {
+	a.inBatches, a.bySender = false, false // these do not hold for a topic that a copy is forwarded to
+	t.copied.Add(len(picks), a.shareAmong(seq, len(picks)))
+	missing := len(picks) - len(t.Queue.Seqs)
+	for _, p := range picks {
+		missing += int(driver.BoolInt(p.To.Queue.ForwardTo != "")) // it gets another number where it is forwarded to
+	}
+	if missing > 1 {
+		if err := t.Queue.ReserveSeqs(missing); err != nil {
+			return err
+		}
+	}
+	for _, p := range picks {
+		a.MessageContent = p.Content
+		if p.Why == nil {
+			if _, err := t.arrivals.add(p.To.Queue, a); err != nil {
+				return err
+			}
+			continue
+		}
+		seq, err := t.Queue.NewSeq()
+		if err != nil {
+			return err
+		}
+		if err := t.forwarding.arriveDead(p.To.Queue, seq, a, *p.Why); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copiesPending reports whether messages wait in the topic for their copies.
+func (t *fanOutTx) copiesPending(topic MessageQueue) bool {
+	return topic.CopiesPending || t.pending[topic.No]
+}
+
+// storePending keeps a message in the topic that needs many copies, or waits for other pending
 // messages.
-func (t *Tx) storePending(topic MessageQueue, seq int64, a arrival, picks int) error {
+func (t *fanOutTx) storePending(topic MessageQueue, seq int64, a arrival, picks int) error {
 	at := t.Now
 	if a.bySender {
 		at += senderTime
@@ -56,11 +123,11 @@ func (t *Tx) storePending(topic MessageQueue, seq int64, a arrival, picks int) e
 		copies = int64(max(a.fanOut.Copies-picks, 0))
 	}
 	a.shareAmong(seq, rules.BatchCopies)
-	if t.topics.pending == nil {
-		t.topics.pending = map[int64]bool{}
+	if t.pending == nil {
+		t.pending = map[int64]bool{}
 	}
-	t.topics.pending[topic.No] = true
-	return t.insertArrival(topic, seq, a, position{subqueue: topic.Subqueue(false), rank: pendingRank, dueAt: at, handed: 1, copies: copies})
+	t.pending[topic.No] = true
+	return t.arrivals.insert(topic, seq, a, position{subqueue: topic.Subqueue(false), flow: pendingFlow, dueAt: at, handed: 1, copies: copies})
 }
 
 // makeCopies makes the copies of a send's messages that wait in a topic, and of those before
@@ -84,9 +151,9 @@ func (s *Store) makeCopies(ctx context.Context, topic MessageQueue, sent sent, j
 			if judged == nil || judged.Version != q.Version {
 				of = nil
 			}
-			next, err := t.copyNext(q, of)
+			next, err := t.fanOut.copyNext(q, of)
 			if errors.Is(err, rules.ErrSteps) {
-				t.judgeLater(err, rules.SlowMessage{Tenant: q.Tenant, Topic: q.No, Seq: next})
+				t.Topics.judgeLater(err, rules.SlowMessage{Tenant: q.Tenant, Topic: q.No, Seq: next})
 				return 0, nil
 			}
 			return next, err
@@ -104,10 +171,10 @@ const sqlNextPending = "SELECT seq FROM messages WHERE subqueue = ? AND flow = ?
 // transaction should. Known copies are in picks, by message number. It returns the number of the
 // next pending message; 0: there is none. It returns rules.ErrSteps if that message takes too
 // long to judge.
-func (t *Tx) copyNext(topic MessageQueue, picks map[int64][]pick) (next int64, err error) {
+func (t *fanOutTx) copyNext(topic MessageQueue, picks map[int64][]pick) (next int64, err error) {
 	for copies := 0; ; {
 		next = 0
-		_, err := t.Prep(sqlNextPending).Int(int64(topic.Subqueue(false))).Int(pendingRank).One(func(r driver.Row) { next = r.Int(0) })
+		_, err := t.Prep(sqlNextPending).Int(int64(topic.Subqueue(false))).Int(pendingFlow).One(func(r driver.Row) { next = r.Int(0) })
 		if err != nil || next == 0 || copies >= rules.BatchCopies || copies > 0 && t.copied.Full() {
 			return next, err
 		}
@@ -144,7 +211,7 @@ func readPending(c driver.Conn, seq int64) (p pendingMessage, found bool, err er
 
 // copyMessage makes as many copies of a message as one transaction should and returns how many,
 // at least 1. It judges the message unless picks are known.
-func (t *Tx) copyMessage(topic MessageQueue, seq int64, picks []pick) (copies int, err error) {
+func (t *fanOutTx) copyMessage(topic MessageQueue, seq int64, picks []pick) (copies int, err error) {
 	p, found, err := readPending(t.Conn, seq)
 	if err != nil || !found {
 		return 1, err
@@ -162,7 +229,7 @@ func (t *Tx) copyMessage(topic MessageQueue, seq int64, picks []pick) (copies in
 }
 
 // copyBatch makes these copies of a message. more: others are to be made later.
-func (t *Tx) copyBatch(seq int64, p pendingMessage, picks []pick, more bool) error {
+func (t *fanOutTx) copyBatch(seq int64, p pendingMessage, picks []pick, more bool) error {
 	a := p.arrival
 	if a.share != nil && a.share.no == seq {
 		a.share.properties = a.Properties
@@ -179,8 +246,8 @@ func (t *Tx) copyBatch(seq int64, p pendingMessage, picks []pick, more bool) err
 }
 
 // pickBatch picks the next copies of a message, as far as it can be judged in a transaction.
-func (t *Tx) pickBatch(topic MessageQueue, p *pendingMessage) (picks []pick, more bool, err error) {
-	c, err := t.readyTopic(topic)
+func (t *fanOutTx) pickBatch(topic MessageQueue, p *pendingMessage) (picks []pick, more bool, err error) {
+	c, err := t.Topics.ready(topic)
 	if errors.Is(err, errNotReady) {
 		err = rules.ErrSteps
 	}
@@ -196,9 +263,8 @@ func (t *Tx) pickBatch(topic MessageQueue, p *pendingMessage) (picks []pick, mor
 	return picks, more, err
 }
 
-// continueFanOut makes copies in a topic where a pending message is due. Earlier messages come
-// first.
-func (t *Tx) continueFanOut(m dueMessage) error {
+// resume makes copies in a topic where a pending message is due. Earlier messages come first.
+func (t *fanOutTx) resume(m dueMessage) error {
 	topic, found, err := t.MessageQueue(m.subqueue.Queue())
 	if err != nil {
 		return err
@@ -209,7 +275,7 @@ func (t *Tx) continueFanOut(m dueMessage) error {
 	at := t.Now
 	switch next, err := t.copyNext(topic, nil); {
 	case errors.Is(err, rules.ErrSteps):
-		t.judgeLater(err, rules.SlowMessage{Tenant: topic.Tenant, Topic: topic.No, Seq: next})
+		t.Topics.judgeLater(err, rules.SlowMessage{Tenant: topic.Tenant, Topic: topic.No, Seq: next})
 		at += slowPause
 	case err != nil:
 		return err
@@ -245,7 +311,7 @@ func (s *Store) copySlow(ctx context.Context, m rules.SlowMessage, p pendingMess
 			return struct{}{}, err
 		}
 		first := false
-		_, err = t.Prep(sqlNextPending).Int(int64(topic.Subqueue(false))).Int(pendingRank).One(func(r driver.Row) { first = r.Int(0) == m.Seq })
+		_, err = t.Prep(sqlNextPending).Int(int64(topic.Subqueue(false))).Int(pendingFlow).One(func(r driver.Row) { first = r.Int(0) == m.Seq })
 		if err != nil || !first {
 			return struct{}{}, err
 		}
@@ -253,7 +319,7 @@ func (s *Store) copySlow(ctx context.Context, m rules.SlowMessage, p pendingMess
 		if err := t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(t.Now).Int(m.Seq).Exec(); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, t.copyBatch(m.Seq, now, picks, more)
+		return struct{}{}, t.fanOut.copyBatch(m.Seq, now, picks, more)
 	})
 	return err
 }

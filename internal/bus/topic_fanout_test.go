@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
@@ -80,7 +81,7 @@ func TestSendInPartsWithoutItsSender(t *testing.T) {
 			t.Errorf("a message was cancelled of which there may be copies (%v)", err)
 		}
 		if _, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
-			return struct{}{}, t.Publish(topic.Name, func() (MessageContent, error) { return content("event", 1), nil })
+			return struct{}{}, t.Topics.Publish(topic.Name, func() (MessageContent, error) { return content("event", 1), nil })
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +108,7 @@ func subscribeManifold(t *testing.T, s *stores, topic MessageQueue, n, copies in
 		rules = append(rules, Rule{Name: fmt.Sprint("r", i), Settings: forebay.RuleSettings{SQLFilter: "1=1", SQLAction: fmt.Sprint("SET copy = ", i)}})
 	}
 	for i := range n {
-		sub := MessageQueue{Tenant: topic.Tenant, Name: SubscriptionName(topic.Name, fmt.Sprint("s", n-i)), Lock: testLock, MaxDeliveries: 2}
+		sub := MessageQueue{Tenant: topic.Tenant, Name: entity.SubscriptionName(topic.Name, fmt.Sprint("s", n-i)), Lock: testLock, MaxDeliveries: 2}
 		stored, _, err := s.Bus.PutSubscription(t.Context(), topic, sub, rules, 2000)
 		mustDo(t, err)
 		subs = append(subs, stored)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -36,7 +37,7 @@ func putTopic(t testing.TB, s *stores, q MessageQueue) MessageQueue {
 
 func subscribe(t testing.TB, s *stores, topic MessageQueue, name string, change ...func(*MessageQueue)) MessageQueue {
 	t.Helper()
-	q := MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}
+	q := MessageQueue{Tenant: 1, Name: entity.SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}
 	for _, c := range change {
 		c(&q)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/filter/filtertest"
 	"github.com/forebayhq/forebay/internal/raced"
@@ -99,8 +100,8 @@ func (w *topicModel) subscribe(t *rapid.T) {
 	topic := rapid.IntRange(0, 1).Draw(t, "topic")
 	name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
 	strict := rapid.Bool().Draw(t, "strict")
-	q, created, err := w.s.Bus.PutSubscription(background, w.topics[topic], MessageQueue{Tenant: 1, Name: SubscriptionName(w.topics[topic].Name, name),
-		Lock: testLock, MaxDeliveries: 2, topicPart: topicPart{DeadLetterFilterErrors: strict}}, defaultRule, 10)
+	q, created, err := w.s.Bus.PutSubscription(background, w.topics[topic], MessageQueue{Tenant: 1, Name: entity.SubscriptionName(w.topics[topic].Name, name),
+		Lock: testLock, MaxDeliveries: 2, DeadLetterFilterErrors: strict}, defaultRule, 10)
 	before, found := w.subs[topic][name]
 	if err != nil || created == found {
 		t.Fatalf("created %t: %v", created, err)
@@ -117,7 +118,7 @@ func (w *topicModel) unsubscribe(t *rapid.T) {
 	if dropped, err := w.s.Bus.DropMessageQueue(background, sub.queue); err != nil || !dropped {
 		t.Fatal(dropped, err)
 	}
-	delete(w.subs[topic], SubscriptionOf(sub.queue))
+	delete(w.subs[topic], entity.SubscriptionOf(sub.queue.Name))
 }
 
 func (w *topicModel) changeRules(t *rapid.T) {
@@ -291,7 +292,7 @@ func TestTopicModel(t *testing.T) {
 		w := &topicModel{engine: e, s: e.Open(t), subs: []map[string]*modelSubscription{{}, {}}}
 		defer func() { w.s.DB.Close() }()
 		for i := range 2 {
-			topic, _, err := w.s.Bus.PutMessageQueue(background, MessageQueue{Tenant: 1, Name: fmt.Sprint("t/", i), topicPart: topicPart{IsTopic: true}}, 10)
+			topic, _, err := w.s.Bus.PutMessageQueue(background, MessageQueue{Tenant: 1, Name: fmt.Sprint("t/", i), IsTopic: true}, 10)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,8 +2,6 @@ package bus
 
 import (
 	"context"
-	"strings"
-	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
@@ -12,57 +10,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db/schema"
 )
 
-// topicPart is the part of a MessageQueue that only topics and subscriptions use.
-//
-// A topic is a queue that keeps only scheduled and pending messages: active ones go to its
-// subscriptions at once. A subscription is a queue that cannot be sent to.
-type topicPart struct {
-	IsTopic                bool
-	Topic                  int64         // of a subscription: its topic's number
-	Version                int64         // of a topic: new with every change of it, its subscriptions or their rules
-	DeadLetterFilterErrors bool          // of a subscription: dead-letter messages that its rules cannot judge
-	TopicIdle              time.Duration // of a subscription: Idle of its topic, whose use is recorded with its own
-	CopiesPending          bool          // of a topic: messages wait in it for their copies
-}
-
-// subscriptionInfix stands between the names of a topic and its subscription.
-const subscriptionInfix = "/subscriptions/"
-
-// SubscriptionName returns the stored name of a subscription of the topic with that stored name.
-func SubscriptionName(topic, subscription string) string {
-	return topic + subscriptionInfix + subscription
-}
-
-// OperationsTopicStore is the stored name of the topic for events of deployments.
-const OperationsTopicStore = forebay.DefaultTenant + "/" + forebay.TopicOperations
-
-// OnlyForebayPublishes reports whether only Forebay may publish to the topic of that stored name.
-// Subscribers, and receivers of signed webhooks, rely on what it holds.
-func OnlyForebayPublishes(name string) bool {
-	return name == OperationsTopicStore || entityOf(name) == forebay.TopicJobEvents
-}
-
-// ErrOtherKind says that the name belongs to a queue and not a topic, or the other way round.
-func ErrOtherKind(q MessageQueue) error {
-	kind := "queue of messages"
-	if q.IsTopic {
-		kind = "topic"
-	}
-	return forebay.Errorf(forebay.CodeConflict, "there is a %s of that name", kind)
-}
-
-func errTooMany(q MessageQueue, limit int) error {
-	switch {
-	case q.Topic != 0:
-		return forebay.Errorf(forebay.CodeConflict, "a topic may have at most %d subscriptions", limit)
-	case q.IsTopic:
-		return forebay.Errorf(forebay.CodeConflict, "a tenant may have at most %d topics", limit)
-	}
-	return forebay.Errorf(forebay.CodeConflict, "a tenant may have at most %d queues of messages", limit)
-}
-
-// updateTopicPart writes the columns that updateMessageQueue does not.
-func (t *Tx) updateTopicPart(q MessageQueue) error {
+// updateTopic writes the columns that update does not.
+func (t *entityTx) updateTopic(q MessageQueue) error {
 	if !q.IsTopic && q.Topic == 0 {
 		return nil
 	}
@@ -79,12 +28,12 @@ func (t *Tx) updateTopicPart(q MessageQueue) error {
 
 // ChangeTopic gives the topic a new version, so that every process reads it again. Versions are
 // sequence numbers, which are never given twice.
-func (t *Tx) ChangeTopic(no int64) error {
+func (t *entityTx) ChangeTopic(no int64) error {
 	version, err := t.Queue.NewSeq()
 	if err != nil {
 		return err
 	}
-	t.forgetTopics()
+	t.Topics.forget()
 	t.After = append(t.After, func() { t.W.topics.Forget(no) })
 	if err := t.Prep(schema.SQLCount).Text(topicsCounter).Int(version).Exec(); err != nil {
 		return err
@@ -93,8 +42,8 @@ func (t *Tx) ChangeTopic(no int64) error {
 }
 
 // dropFromTopic does what only topics and subscriptions need when they are dropped.
-func (t *Tx) dropFromTopic(no int64) error {
-	t.forgetTopics()
+func (t *entityTx) dropFromTopic(no int64) error {
+	t.Topics.forget()
 	var topic int64
 	if _, err := t.Prep("SELECT topic FROM queues WHERE no = ? AND topic IS NOT NULL").Int(no).One(func(r driver.Row) { topic = r.Int(0) }); err != nil {
 		return err
@@ -120,7 +69,7 @@ func (t *Tx) dropFromTopic(no int64) error {
 		return err
 	}
 	for _, sub := range subscriptions {
-		if _, err := t.DropMessageQueue(sub); err != nil {
+		if _, err := t.Drop(sub); err != nil {
 			return err
 		}
 	}
@@ -147,20 +96,20 @@ func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, ru
 			return p, err
 		}
 		sub.Topic, sub.TopicIdle = topic.No, topic.Idle
-		if err := t.checkFirstRules(sub, rules, RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters}); err != nil {
+		if err := t.Entities.checkFirstRules(sub, rules, RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters}); err != nil {
 			return p, err
 		}
-		if p, err = t.PutMessageQueue(sub, limit); err != nil || p.same {
+		if p, err = t.Entities.Put(sub, limit); err != nil || p.same {
 			return p, err
 		}
 		if p.created {
 			for _, r := range rules {
-				if err := t.InsertRule(p.No, r); err != nil {
+				if err := t.Entities.InsertRule(p.No, r); err != nil {
 					return p, err
 				}
 			}
 		}
-		return p, audit.Append(t.Tx, entityAudit(ctx, "put", p.MessageQueue, p.auditDetail()))
+		return p, audit.Append(t.Tx, entityAudit(ctx, "put", p.MessageQueue, p.AuditDetail()))
 	})
 	return p.MessageQueue, p.created, err
 }
@@ -194,13 +143,8 @@ type TopicCounts struct{ Subscriptions, Scheduled int64 }
 func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue, limit int64) (counts TopicCounts, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		_, err := c.Prep(`SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), (SELECT count(*) FROM (SELECT 1 FROM messages WHERE subqueue = ?2 AND flow >= ?3 AND flow <= ?5 LIMIT ?4 + 0) m)`).
-			Int(topic.No).Int(int64(topic.Subqueue(false))).Int(scheduledRank).Int(limit).Int(pendingRank).One(func(r driver.Row) { counts = TopicCounts{r.Int(0), r.Int(1)} })
+			Int(topic.No).Int(int64(topic.Subqueue(false))).Int(scheduledFlow).Int(limit).Int(pendingFlow).One(func(r driver.Row) { counts = TopicCounts{r.Int(0), r.Int(1)} })
 		return err
 	})
 	return counts, err
-}
-
-// SubscriptionOf returns the name of a subscription within its topic.
-func SubscriptionOf(q MessageQueue) string {
-	return q.Name[strings.LastIndex(q.Name, subscriptionInfix)+len(subscriptionInfix):]
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -188,7 +189,7 @@ func testForwardingThroughTopics(t *testing.T, s *stores, _ *clock) {
 // A queue that has forwarded to a topic of Forebay's since that was allowed keeps its messages.
 func testNothingIsForwardedToOurTopics(t *testing.T, s *stores, _ *clock) {
 	for name, ours := range map[string]bool{
-		"t/" + forebay.TopicJobEvents: true, OperationsTopicStore: true, "t/" + forebay.TopicOperations: false, "t/our/" + forebay.TopicJobEvents: false,
+		"t/" + forebay.TopicJobEvents: true, entity.OperationsTopic: true, "t/" + forebay.TopicOperations: false, "t/our/" + forebay.TopicJobEvents: false,
 	} {
 		topic := putTopic(t, s, MessageQueue{Name: name})
 		sub := subscribe(t, s, topic, "s")
@@ -235,7 +236,7 @@ func testSubscriptionsAndRulesAreBounded(t *testing.T, s *stores, _ *clock) {
 	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 	ctx := t.Context()
 	put := func(name string) error {
-		_, _, err := s.Bus.PutSubscription(ctx, topic, MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}, defaultRule, 2)
+		_, _, err := s.Bus.PutSubscription(ctx, topic, MessageQueue{Tenant: 1, Name: entity.SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}, defaultRule, 2)
 		return err
 	}
 	if err := errors.Join(put("a"), put("b"), put("b")); err != nil {
@@ -245,7 +246,7 @@ func testSubscriptionsAndRulesAreBounded(t *testing.T, s *stores, _ *clock) {
 		t.Errorf("a third subscription of two: %v", err)
 	}
 	subs, err := s.Bus.Subscriptions(ctx, topic)
-	if err != nil || len(subs) != 2 || SubscriptionOf(subs[1]) != "b" {
+	if err != nil || len(subs) != 2 || entity.SubscriptionOf(subs[1].Name) != "b" {
 		t.Fatalf("subscriptions %+v (%v)", subs, err)
 	}
 	sql := forebay.RuleSettings{SQLFilter: "1 = 1"}
@@ -283,7 +284,7 @@ func TestFirstRulesAreBounded(t *testing.T) {
 			for i := range first {
 				first[i] = Rule{Name: fmt.Sprint("r", i), Settings: settings}
 			}
-			_, _, err := s.Bus.PutSubscription(t.Context(), topic, MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}, first, 2000)
+			_, _, err := s.Bus.PutSubscription(t.Context(), topic, MessageQueue{Tenant: 1, Name: entity.SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}, first, 2000)
 			return err
 		}
 		sql := forebay.RuleSettings{SQLFilter: "1 = 1"}
@@ -394,14 +395,14 @@ func testPublish(t *testing.T, s *stores, _ *clock) {
 				if err := t.Prep("DELETE FROM rules WHERE queue = ?").Int(sub.No).Exec(); err != nil {
 					return struct{}{}, err
 				}
-				if err := errors.Join(t.InsertRule(sub.No, Rule{Name: "r", Settings: forebay.RuleSettings{SQLFilter: rule}}), t.ChangeTopic(topic.No)); err != nil {
+				if err := errors.Join(t.Entities.InsertRule(sub.No, Rule{Name: "r", Settings: forebay.RuleSettings{SQLFilter: rule}}), t.Entities.ChangeTopic(topic.No)); err != nil {
 					return struct{}{}, err
 				}
 			}
 			for i := range int64(3) {
 				err := errors.Join(
-					t.Publish("t/none", unasked), t.Publish("t/quiet", unasked), t.Publish(sub.Name, unasked),
-					t.Publish("t/topic", func() (MessageContent, error) { return content(fmt.Sprint(i), i), nil }))
+					t.Topics.Publish("t/none", unasked), t.Topics.Publish("t/quiet", unasked), t.Topics.Publish(sub.Name, unasked),
+					t.Topics.Publish("t/topic", func() (MessageContent, error) { return content(fmt.Sprint(i), i), nil }))
 				if err != nil {
 					return struct{}{}, err
 				}

@@ -131,14 +131,14 @@ func (s *Store) activateSlow(ctx context.Context, m rules.SlowMessage) error {
 		if err != nil || !found || topic.Version != j.Version {
 			return struct{}{}, err
 		}
-		waits, err := t.any("SELECT 1 FROM messages WHERE seq = ? AND subqueue + 0 = ? AND flow = ?", m.Seq, int64(topic.Subqueue(false)), scheduledRank)
+		waits, err := t.any("SELECT 1 FROM messages WHERE seq = ? AND subqueue + 0 = ? AND flow = ?", m.Seq, int64(topic.Subqueue(false)), scheduledFlow)
 		if err != nil || !waits {
 			return struct{}{}, err
 		}
 		a := a // the transaction may be tried again
 		fanOut := j.FanOut
 		a.picks, a.fanOut = j.Copies[0], &fanOut
-		return struct{}{}, t.activateScheduled(topic, m.Seq, a)
+		return struct{}{}, t.due.activateScheduled(topic, m.Seq, a)
 	})
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -23,7 +24,7 @@ import (
 // one may, for the messages of slow.
 func subscribeSlowly(t *testing.T, s *stores, topic MessageQueue, name string, rules int) MessageQueue {
 	t.Helper()
-	sub := MessageQueue{Tenant: 1, Name: SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}
+	sub := MessageQueue{Tenant: 1, Name: entity.SubscriptionName(topic.Name, name), Lock: testLock, MaxDeliveries: 2}
 	sub.DeadLetterFilterErrors = true
 	var all []Rule
 	for i := range rules {
@@ -112,7 +113,7 @@ func TestJudgingEventsIsBounded(t *testing.T) {
 		const events = 20
 		steps, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
 			for i := range events {
-				if err := t.Publish(topic.Name, func() (MessageContent, error) { return slow(fmt.Sprint("m", i)), nil }); err != nil {
+				if err := t.Topics.Publish(topic.Name, func() (MessageContent, error) { return slow(fmt.Sprint("m", i)), nil }); err != nil {
 					return 0, err
 				}
 			}
@@ -142,16 +143,16 @@ func TestTransactionsCompileFewRules(t *testing.T) {
 		got, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (c compiled, err error) {
 			for i := range 3 {
 				for _, name := range []string{topic.Name, other.Name} {
-					if err := t.Publish(name, func() (MessageContent, error) { return content(fmt.Sprint("m", i), 0), nil }); err != nil {
+					if err := t.Topics.Publish(name, func() (MessageContent, error) { return content(fmt.Sprint("m", i), 0), nil }); err != nil {
 						return c, err
 					}
 				}
 			}
 			forwarded := content("m3", 0)
-			if _, err := t.arrive(forwards, arrival{MessageContent: &forwarded}); err != nil {
+			if _, err := t.arrivals.add(forwards, arrival{MessageContent: &forwarded}); err != nil {
 				return c, err
 			}
-			if c.topics = len(t.topics.compiled); t.topics.compiled[topic.No] != nil {
+			if c.topics = len(t.Topics.compiled); t.Topics.compiled[topic.No] != nil {
 				c.of++
 			}
 			return c, nil

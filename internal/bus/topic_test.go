@@ -8,18 +8,8 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 )
-
-func TestValidEntity(t *testing.T) {
-	for name, want := range map[string]bool{
-		"q": true, "": false, "a b": false, "t/subscriptions/s": true, "t/subscriptions/": false, "/subscriptions/s": false, "t/s": true, "a/b/subscriptions/s": true, "t/subscriptions": false, "t/$deadletterqueue": false,
-		"t/subscriptions/s/x": false, "t/subscriptions/" + strings.Repeat("s", 51): false,
-	} {
-		if ValidEntity(name) != want {
-			t.Errorf("%q is valid: %t", name, !want)
-		}
-	}
-}
 
 // Names have slashes, as in Service Bus, and every path still means one thing.
 func testNamesWithSlashes(t *testing.T, b *Service) {
@@ -177,7 +167,7 @@ func testNotForged(t *testing.T, b *Service, tenant, topic string) {
 	} {
 		_, _, queue := b.Queues.Put(ctx, tenant, "inlet", settings)
 		_, _, sub := b.Subscriptions.Put(ctx, tenant, topic, "s", forebay.SubscriptionSettings{MessageQueueSettings: settings})
-		for _, err := range []error{queue, sub, CheckQueue(tenant, "inlet", settings), CheckSubscription(tenant, "s", forebay.SubscriptionSettings{MessageQueueSettings: settings})} {
+		for _, err := range []error{queue, sub, entity.CheckQueue(tenant, "inlet", settings), entity.CheckSubscription(tenant, "s", forebay.SubscriptionSettings{MessageQueueSettings: settings})} {
 			if e := (*forebay.Error)(nil); !errors.As(err, &e) || e.Code != forebay.CodeInvalidRequest || e.Field != field {
 				t.Errorf("%s: %v", field, err)
 			}

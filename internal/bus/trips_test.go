@@ -239,7 +239,8 @@ func TestRoundTripsOfMessages(t *testing.T) {
 	})
 }
 
-// BenchmarkFarAway measures what is done with plain messages on a PostgreSQL that is 0, 1 and 5 ms away.
+// BenchmarkFarAway measures what is done with plain messages on a PostgreSQL that is 0, 1 and 5 ms
+// away.
 func BenchmarkFarAway(b *testing.B) {
 	fixture.FarAway(b, func(t testing.TB, s *stores) map[string]func(n int) []func() error {
 		ctx, serial := context.Background(), 0

@@ -349,12 +349,12 @@ func (t *tx) advance(no int64) error {
 
 // publishDocument publishes an event of a document. The message id is unique to the event.
 func (t *tx) publishDocument(rev Revision, messageID string, e forebay.DocumentEvent) error {
-	f, err := bus.Key.Of(t.Tx).Followed()
+	f, err := bus.Key.Of(t.Tx).Topics.Followed()
 	if err != nil || f.Topics[rev.Tenant] == "" {
 		return err
 	}
 	e.Revision, e.ContentHash, e.Title, e.Chunks, e.Timestamp = rev.ID, "sha256:"+hex.EncodeToString(rev.Hash), rev.Title, rev.Chunks, driver.FromMillis(t.Now)
-	return bus.Key.Of(t.Tx).Publish(f.Topics[rev.Tenant], func() (m bus.MessageContent, err error) {
+	return bus.Key.Of(t.Tx).Topics.Publish(f.Topics[rev.Tenant], func() (m bus.MessageContent, err error) {
 		m = bus.MessageContent{MessageID: messageID, CorrelationID: rev.ID, Subject: string(e.Type), ContentType: "application/json", Text: true}
 		if m.Body, err = json.Marshal(e); err != nil {
 			return m, err
@@ -378,7 +378,7 @@ func (t *tx) documentJobFailed(e jobs.Ended) error {
 	if err != nil {
 		return err
 	}
-	f, err := bus.Key.Of(t.Tx).Followed()
+	f, err := bus.Key.Of(t.Tx).Topics.Followed()
 	if err != nil || len(f.Topics) == 0 {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -97,7 +98,7 @@ func TestBudgetIsToldOf(t *testing.T) {
 		if err != nil {
 			p.Fatal(err)
 		}
-		sub.Name = bus.SubscriptionName(topic.Name, "budgets")
+		sub.Name = entity.SubscriptionName(topic.Name, "budgets")
 		wanted := "sys.Label LIKE 'budget%'"
 		sub, _, err = p.Bus.PutSubscription(p.Context(), topic, sub, []bus.Rule{{Name: "$Default", Settings: forebay.RuleSettings{SQLFilter: wanted}}}, 10)
 		if err != nil {

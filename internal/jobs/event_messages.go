@@ -22,7 +22,7 @@ func (t *Tx) publish(e event) error {
 		t.audited = append(t.audited, e)
 	}
 	bus := bus.Key.Of(t.Tx)
-	f, err := bus.Followed()
+	f, err := bus.Topics.Followed()
 	if err != nil || len(f.Topics) == 0 {
 		return err
 	}
@@ -33,7 +33,7 @@ func (t *Tx) publish(e event) error {
 }
 
 // publishToTopic is apart from publish, so that an event without subscribers allocates nothing.
-func (t *Tx) publishToTopic(topics *bus.Tx, f *bus.FollowedTenants, e event) error {
+func (t *Tx) publishToTopic(b *bus.Tx, f *bus.FollowedTenants, e event) error {
 	var topic, task, queue string
 	metadata := map[string]string{}
 	var published forebay.Event
@@ -60,7 +60,7 @@ func (t *Tx) publishToTopic(topics *bus.Tx, f *bus.FollowedTenants, e event) err
 	if len(e.result) <= forebay.MaxEventResultBytes {
 		published.Result = e.result
 	}
-	return topics.Publish(topic, func() (bus.MessageContent, error) { return eventMessage(published) })
+	return b.Topics.Publish(topic, func() (bus.MessageContent, error) { return eventMessage(published) })
 }
 
 // publishedEvent is an event as subscribers get it. Standard Webhooks prescribes the name of its

@@ -11,6 +11,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -52,7 +53,7 @@ func TestJobEventsArePublished(t *testing.T) {
 		}
 		run(tenant, "job_alone") // there is a topic, and still nobody
 		sub := settings
-		sub.Name = bus.SubscriptionName(topic.Name, "all")
+		sub.Name = entity.SubscriptionName(topic.Name, "all")
 		everything := true
 		sub, _, err = s.Bus.PutSubscription(context.Background(), topic, sub, []bus.Rule{{Name: "$Default", Settings: forebay.RuleSettings{BooleanFilter: &everything}}}, 10)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/backlog"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -282,7 +283,7 @@ func TestDeploymentChangesAreTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		everything := true
-		sub.Name = bus.SubscriptionName(topic.Name, "all")
+		sub.Name = entity.SubscriptionName(topic.Name, "all")
 		sub, _, err = s.Bus.PutSubscription(t.Context(), topic, sub, []bus.Rule{{Name: "$Default", Settings: forebay.RuleSettings{BooleanFilter: &everything}}}, 10)
 		if err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/schema"
@@ -110,7 +111,7 @@ func TestFollowBetweenSubmissions(t *testing.T) {
 			t.Fatal(err)
 		}
 		all, everything := settings, true
-		all.Name = bus.SubscriptionName(topic.Name, "all")
+		all.Name = entity.SubscriptionName(topic.Name, "all")
 		all, _, err = s.Bus.PutSubscription(t.Context(), topic, all, []bus.Rule{{Name: "$Default", Settings: forebay.RuleSettings{BooleanFilter: &everything}}}, 10)
 		if err != nil {
 			t.Fatal(err)

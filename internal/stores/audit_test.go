@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/raced"
 )
 
@@ -85,7 +86,7 @@ func TestAuditOfEntities(t *testing.T) {
 		must(err)
 		madeTopic, _, err := s.Bus.PutMessageQueue(ctx, topic, 10)
 		must(err)
-		sub := bus.MessageQueue{Tenant: 1, Name: bus.SubscriptionName(madeTopic.Name, "all"), Lock: time.Minute, MaxDeliveries: 10}
+		sub := bus.MessageQueue{Tenant: 1, Name: entity.SubscriptionName(madeTopic.Name, "all"), Lock: time.Minute, MaxDeliveries: 10}
 		madeSub, _, err := s.Bus.PutSubscription(ctx, madeTopic, sub, nil, 10)
 		must(err)
 		_, _, err = s.Bus.PutSubscription(ctx, madeTopic, sub, nil, 10) // the same

@@ -7,6 +7,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/jobs"
@@ -63,7 +64,7 @@ func TestLimitUsedIsTheTruth(t *testing.T) {
 		topic.IsTopic = true
 		topic, _, err = s.Bus.PutMessageQueue(ctx, topic, 10)
 		ok(err)
-		_, _, err = s.Bus.PutSubscription(ctx, topic, bus.MessageQueue{Name: bus.SubscriptionName(topic.Name, "sub"), Tenant: acme, Lock: time.Minute, MaxDeliveries: 3}, []bus.Rule{{Name: forebay.DefaultRule}}, 10)
+		_, _, err = s.Bus.PutSubscription(ctx, topic, bus.MessageQueue{Name: entity.SubscriptionName(topic.Name, "sub"), Tenant: acme, Lock: time.Minute, MaxDeliveries: 3}, []bus.Rule{{Name: forebay.DefaultRule}}, 10)
 		ok(err)
 		want := map[forebay.LimitName]int64{
 			forebay.LimitWaitingJobs: 3, forebay.LimitWaitingMessages: 3, forebay.LimitScheduled: 1, forebay.LimitSessions: 2, forebay.LimitStoredBytes: 50 + 12,

@@ -131,7 +131,7 @@ func (t *tx) serveWebhook(c *bus.Receiver, from bus.Source) error {
 		return nil
 	}
 	delete(t.W.Paused, subqueue)
-	if err := t.TakeReady(from, c); err != nil || len(c.Messages) == 0 {
+	if err := t.Deliveries.TakeReady(from, c); err != nil || len(c.Messages) == 0 {
 		return err
 	}
 	probe := int64(0)

@@ -9,6 +9,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
@@ -182,13 +183,13 @@ func (t *tx) disabling(w Webhook) (at int64, reason string) {
 // subscribeWebhook creates the subscription of a webhook and returns its number.
 func (t *tx) subscribeWebhook(w Webhook) (int64, error) {
 	topicName := w.TenantName + "/" + forebay.TopicJobEvents
-	name := bus.SubscriptionName(topicName, WebhookSubscription(w.Name))
+	name := entity.SubscriptionName(topicName, WebhookSubscription(w.Name))
 	topic, found, err := t.MessageQueueNamed(topicName)
 	if err != nil {
 		return 0, err
 	}
 	if found && !topic.IsTopic {
-		return 0, bus.ErrOtherKind(topic)
+		return 0, topic.ErrOtherKind()
 	}
 	if _, taken, err := t.MessageQueueNamed(name); err != nil || taken {
 		if err == nil {
@@ -200,14 +201,14 @@ func (t *tx) subscribeWebhook(w Webhook) (int64, error) {
 	if !found {
 		wanted := settings
 		wanted.Name, wanted.IsTopic = topicName, true
-		put, err := t.PutMessageQueue(wanted, forebay.MaxTopics)
+		put, err := t.Entities.Put(wanted, forebay.MaxTopics)
 		if err != nil {
 			return 0, err
 		}
 		topic = put.MessageQueue
 	}
 	settings.Name, settings.Topic, settings.DefaultTTL, settings.DeadLetterExpired = name, topic.No, webhookTTL, true
-	sub, err := t.PutMessageQueue(settings, forebay.MaxEventListeners)
+	sub, err := t.Entities.Put(settings, forebay.MaxEventListeners)
 	if err != nil {
 		return 0, err
 	}
@@ -232,11 +233,11 @@ func (t *tx) webhookRules(sub bus.MessageQueue, w Webhook) error {
 		rules = nil
 	}
 	for _, r := range rules {
-		if err := t.InsertRule(sub.No, r); err != nil {
+		if err := t.Entities.InsertRule(sub.No, r); err != nil {
 			return err
 		}
 	}
-	return t.ChangeTopic(sub.Topic)
+	return t.Entities.ChangeTopic(sub.Topic)
 }
 
 const sqlUpdateWebhook = `
@@ -295,7 +296,7 @@ func (s *Store) DeleteWebhook(ctx context.Context, tenant int64, name string, en
 		if err != nil {
 			return struct{}{}, err
 		}
-		if _, err := t.DropMessageQueue(w.Queue); err != nil {
+		if _, err := t.Entities.Drop(w.Queue); err != nil {
 			return struct{}{}, err
 		}
 		for _, sql := range []string{"DELETE FROM webhook_tries WHERE queue = ?", sqlDeleteWebhookDeliveries} {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 )
 
@@ -419,7 +420,7 @@ func TestServiceDeletes(t *testing.T) {
 		}
 
 		// A subscription deleted from under its webhook comes back with the next change.
-		sub, found, err := st.Bus.MessageQueue(t.Context(), bus.SubscriptionName("acme/"+forebay.TopicJobEvents, WebhookSubscription("w")))
+		sub, found, err := st.Bus.MessageQueue(t.Context(), entity.SubscriptionName("acme/"+forebay.TopicJobEvents, WebhookSubscription("w")))
 		if err != nil || !found {
 			t.Fatal(found, err)
 		}

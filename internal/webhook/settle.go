@@ -45,7 +45,7 @@ func (s *Store) SettleWebhook(ctx context.Context, queueID int64, l queue.Lock, 
 	}
 	operation.Numbers = 1 // if it is dead-lettered and sent on
 	return db.TransactIn(ctx, key, s.Writer, operation, func(t *tx) (bool, error) {
-		m, err := t.Held(subqueue, l, nil)
+		m, err := t.Deliveries.Held(subqueue, l, nil)
 		if err != nil {
 			return false, err
 		}
@@ -61,7 +61,7 @@ func (t *tx) settleDelivery(m bus.HeldMessage, o WebhookOutcome) error {
 	case o.Delivered:
 		return t.DeleteMessage(m.Seq)
 	case o.Release:
-		return t.GiveBack(m, 1)
+		return t.Deliveries.GiveBack(m, 1)
 	case o.DeadLetter.Reason != "":
 		return t.DeadLetter(m.Seq, m.Subqueue, o.DeadLetter)
 	case m.Expired(t.Now):

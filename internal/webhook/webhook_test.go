@@ -9,6 +9,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/raced"
 )
@@ -169,7 +170,7 @@ func TestWebhookChanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		taken := bus.MessageQueue{Tenant: w.Tenant, Name: bus.SubscriptionName(topic.Name, WebhookSubscription("taken")), Lock: time.Minute, MaxDeliveries: 1}
+		taken := bus.MessageQueue{Tenant: w.Tenant, Name: entity.SubscriptionName(topic.Name, WebhookSubscription("taken")), Lock: time.Minute, MaxDeliveries: 1}
 		if _, _, err := s.Bus.PutSubscription(ctx, topic, taken, nil, 10); err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ const (
 	FullSteps     = TxSteps
 )
 
-// PartCopies is how many copies of a message one transaction makes. Only the copies for a single
+// BatchCopies is how many copies of a message one transaction makes. Only the copies for a single
 // subscription may be more.
 const BatchCopies = 500
 

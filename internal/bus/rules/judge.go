@@ -33,7 +33,7 @@ func (j *Judgement[Q]) Rows(messages int) int {
 	return messages
 }
 
-// InParts reports whether the copies of several messages are too many for one transaction.
+// InBatches reports whether the copies of several messages are too many for one transaction.
 func (j *Judgement[Q]) InBatches() bool {
 	return j != nil && len(j.Copies) > 1 && j.FanOut.Copies > FullCopies
 }

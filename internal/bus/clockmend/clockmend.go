@@ -1,4 +1,5 @@
-package bus
+// Package clockmend repairs the times of plain messages after the database's clock was ahead.
+package clockmend
 
 import (
 	"context"
@@ -6,8 +7,6 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
-
-// Repairs of plain messages after the database's clock was ahead.
 
 // Numbers in these statements: 300000 is forebay.MaxLockDuration in milliseconds, and
 // 4611686018427387904 stands for the end of time. Records more than a day, 86400000, ahead are
@@ -33,7 +32,7 @@ UPDATE bodies SET due_at = CASE WHEN scheduled_at > ?1 THEN scheduled_at ELSE ?1
 WHERE seq > ?2 AND seq <= ?3 AND due_at > ?1 + 10000 AND (scheduled_at IS NULL OR due_at > scheduled_at)
   AND EXISTS (SELECT 1 FROM messages m WHERE m.seq = bodies.seq AND m.flow = 1)`
 
-	// Plain messages are invisible only while they are scheduled, which is another rank, or wait
+	// Plain messages are invisible only while they are scheduled, which is another flow, or wait
 	// for the next try of a webhook.
 	sqlPlainAhead = `
 UPDATE messages SET visible_at = ?1 WHERE seq > ?2 AND seq <= ?3 AND visible_at > ?1 AND lock_token IS NULL AND flow = 0
@@ -54,15 +53,20 @@ WHERE no > ?2 AND no <= ?3 AND visible_at > ?1 + CASE WHEN lock_token IS NULL TH
 	sqlIDsAhead = "UPDATE message_ids SET forget_at = ?1 WHERE queue = ?2 AND id > ?3 AND id <= ?4 AND forget_at > ?1"
 )
 
-func (p *Participant) ClockMend() db.ClockMend {
-	return db.ClockMend{MadeAhead: sqlMessageAhead, Few: []string{sqlIdleAhead, sqlQueueDueAhead}, Others: mendAllIDs, Walks: []db.ClockWalk{
+// Messages is the repair of plain messages, their queues and sessions. dueNow makes messages due
+// in the transaction.
+func Messages(dueNow func(*db.Tx)) db.ClockMend {
+	others := func(ctx context.Context, s *db.DB, step func(func(*db.Tx) (int, error)) error) error {
+		return mendAllIDs(ctx, s, step, dueNow)
+	}
+	return db.ClockMend{MadeAhead: sqlMessageAhead, Few: []string{sqlIdleAhead, sqlQueueDueAhead}, Others: others, Walks: []db.ClockWalk{
 		{Table: "messages", Number: "seq", Statements: []string{sqlBodyAhead, sqlDueAhead, sqlPutOffAhead, sqlPlainAhead}, More: nil},
 		{Table: "sessions", Number: "no", Statements: []string{sqlSessionsAhead}, More: nil},
 	}}
 }
 
 // mendAllIDs repairs the message ids of all queues.
-func mendAllIDs(ctx context.Context, s *db.DB, step func(func(*db.Tx) (int, error)) error) error {
+func mendAllIDs(ctx context.Context, s *db.DB, step func(func(*db.Tx) (int, error)) error, dueNow func(*db.Tx)) error {
 	windows := map[int64]int64{}
 	err := s.Read(ctx, func(c driver.Conn) error {
 		return c.Prep("SELECT no, duplicate_window FROM queues WHERE duplicate_window IS NOT NULL").Each(func(r driver.Row) error {
@@ -73,7 +77,9 @@ func mendAllIDs(ctx context.Context, s *db.DB, step func(func(*db.Tx) (int, erro
 	for queue, window := range windows {
 		for last, more := "", true; more && err == nil; {
 			err = step(func(t *db.Tx) (changed int, err error) {
-				changed, last, more, err = Key.Of(t).mendIDs(queue, window, last)
+				if changed, last, more, err = mendIDs(t, queue, window, last); err == nil && more {
+					dueNow(t)
+				}
 				return changed, err
 			})
 		}
@@ -82,12 +88,11 @@ func mendAllIDs(ctx context.Context, s *db.DB, step func(func(*db.Tx) (int, erro
 }
 
 // mendIDs repairs the message ids of a queue that come next after one.
-func (t *Tx) mendIDs(queue, window int64, after string) (changed int, last string, more bool, err error) {
+func mendIDs(t *db.Tx, queue, window int64, after string) (changed int, last string, more bool, err error) {
 	_, err = t.Prep(sqlIDRange).Int(queue).Text(after).Int(db.ClockStretch).One(func(r driver.Row) { last, more = r.Text(0), !r.IsNull(0) })
 	if err != nil || !more {
 		return 0, "", false, err
 	}
 	changed, err = t.Prep(sqlIDsAhead).Int(t.Now + window).Int(queue).Text(after).Text(last).Count()
-	t.DueBy(t.Now)
 	return changed, last, true, err
 }
