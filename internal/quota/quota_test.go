@@ -278,6 +278,29 @@ func TestUnknownLimitsAreLearned(t *testing.T) {
 	}
 }
 
+// When a call is refused after more than a minute, nobody knows any more what was used when it was
+// made. So no limit follows of it.
+func TestNoLimitFollowsOfASlowRefusal(t *testing.T) {
+	l := quota.Limits{Accounting: quota.AccountOpenAI}
+	for _, waits := range [][]time.Duration{{0}, {10 * time.Second}, {time.Second, time.Second}, {30 * time.Second}, {0, 0, 0}} {
+		var s quota.State
+		now := int64(epoch)
+		made := make([]quota.Reservation, len(waits))
+		for i := range made {
+			made[i] = call(t, &s, now, l, quota.Request{PromptTokens: 2000, MaxOutputTokens: 10})
+		}
+		now += 65_000
+		for i, r := range made {
+			s.Feedback(now, l, r, quota.Outcome{Kind: quota.ThrottledTokens, RetryAfter: waits[i]}, half)
+			if st := s.Status(now, l); st.Limit[quota.Tokens] != 0 || st.PausedUntil <= now {
+				t.Errorf("waits of %v: a limit of %d, paused until %d", waits, st.Limit[quota.Tokens], st.PausedUntil-now)
+			}
+			now += 20_000
+		}
+		reload(t, &s)
+	}
+}
+
 func TestBreaker(t *testing.T) {
 	var s quota.State
 	l := quota.Limits{RequestsPerMinute: 6000}
