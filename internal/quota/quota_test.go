@@ -164,6 +164,23 @@ func TestRefusalOnRequestsKeepsTheLimit(t *testing.T) {
 	}
 }
 
+// A pause of any length is stored. It is an hour at most, after which calls find out.
+func TestLongPauses(t *testing.T) {
+	for wait, want := range map[time.Duration]time.Duration{
+		59 * time.Minute: 59 * time.Minute, time.Hour: time.Hour, 2 * time.Hour: time.Hour, 24 * time.Hour: time.Hour, 7 * 24 * time.Hour: time.Hour,
+	} {
+		s := new(quota.State)
+		r := call(t, s, epoch, azureLimits, quota.Request{PromptTokens: 100})
+		s.Feedback(epoch+100, azureLimits, r, quota.Outcome{Kind: quota.ThrottledRequests, RetryAfter: wait}, half)
+		s = reload(t, s)
+		paused := s.Status(epoch+100, azureLimits).PausedUntil - epoch - 100
+		if more := paused - want.Milliseconds(); more < 0 || more > 1000 {
+			t.Errorf("a wait of %v: a pause of %d ms", wait, paused)
+		}
+		call(t, s, epoch+100+paused, azureLimits, quota.Request{PromptTokens: 100})
+	}
+}
+
 // One request that is larger than the deployment is answered with "retry after 86400 seconds";
 // that is its own lot.
 func TestOversizeAnswerIsNoPause(t *testing.T) {
