@@ -35,9 +35,9 @@ func (s *State) MarshalBinary() ([]byte, error) { return s.AppendBinary(make([]b
 
 // AppendBinary appends what MarshalBinary returns.
 func (s *State) AppendBinary(b []byte) ([]byte, error) {
-	version := s.version()
-	b = append(b, version)
 	fields := s.scalars()
+	version := s.version(fields[:])
+	b = append(b, version)
 	for _, v := range fields[:scalarsOf[version-oldestVersion]] {
 		b = binary.AppendUvarint(b, uint64(*v))
 	}
@@ -77,25 +77,21 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// version is the oldest one that holds all that is known.
-func (s *State) version() byte {
-	b, e, w, u, a := &s.breaker, &s.estimate, &s.pacing.short, &s.unseen, &s.asking
-	switch {
-	case w.wide|w.ahead|w.before|w.seenAt|w.others|w.over|w.lag|w.peak|u.frees|u.takes|u.trendAt|s.leftMark|s.provider.left|
-		e.excess|e.base.at|e.last.at != 0:
-		return stateVersion
-	case e.mean|e.guess|e.guessAt|w.length != 0:
-		return 8
-	case e.learning() || a.heardAt|a.askedAt|a.hearAfter|s.provider.kind|s.provider.from|s.margin.tokens|s.pacing.requests.cut != 0:
-		return learningVersion
-	case b.blame.tenant != 0:
-		return 6
-	case b.mixed != 0 || b.freshAt != 0 || b.recent.again != 0 || b.okAt != 0:
-		return 5
-	case b.denied != 0 || b.doubts != 0:
-		return 4
+// version is the oldest one that holds all that is known: each field that is not 0, and the lists
+// that learningVersion was the first to store.
+func (s *State) version(fields []*int64) byte {
+	n := len(fields)
+	for n > 0 && *fields[n-1] == 0 {
+		n--
 	}
-	return oldestVersion
+	version := oldestVersion
+	for scalarsOf[version-oldestVersion] < n {
+		version++
+	}
+	if s.estimate.hasLists() {
+		version = max(version, learningVersion)
+	}
+	return byte(version)
 }
 
 // UnmarshalBinary replaces the state by a stored one. After an error the state is a fresh one,
@@ -186,10 +182,8 @@ func (s *State) plausible() bool {
 		s.capacity.plausible(ahead) && s.pacing.plausible(s.seq, ahead) && s.breaker.plausible(s.seq, ahead)
 }
 
-// learning reports whether there is anything that version 7 was the first to store.
-func (e *estimate) learning() bool {
-	return len(e.run.calls)+len(e.factors.list)+len(e.unnamed.list)+len(e.sources) > 0 ||
-		e.answers != quantile{} || e.silent != 0 || e.run.from != 0 || e.run.since != 0 || e.others != 0 || e.othersIn != 0
+func (e *estimate) hasLists() bool {
+	return len(e.run.calls)+len(e.factors.list)+len(e.unnamed.list)+len(e.sources) > 0
 }
 
 func (e *estimate) append(b []byte) []byte {

@@ -12,6 +12,7 @@ func (s *State) Feedback(now int64, l Limits, r Reservation, o Outcome, rnd Rand
 		return
 	}
 	s.advance(now, l)
+	r.At = min(r.At, s.clock) // the clock was set back since
 	if o.Kind != HeadersArrived {
 		s.window.over(r.At)
 	}
@@ -83,7 +84,7 @@ func (s *State) settle(l Limits, r Reservation, u Usage) {
 	s.estimate.answered(r.Request, output, s.clock, m.remaining == 0 || s.clock-m.markAt > headerKept)
 }
 
-func bounded(tokens int64) int64 { return min(max(tokens, 0), maxAmount/8) }
+func bounded(tokens int64) int64 { return min(max(tokens, 0), maxTokens) }
 
 // throttled handles a refusal. All processes pause, and the limit is taken for lower than it was.
 // The call was not charged, unless this is a provider that counts refused calls.

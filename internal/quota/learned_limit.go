@@ -31,6 +31,9 @@ func (g *learnedLimit) shrink(c *capacity, p *tokenPace, cost, wait int64) {
 	g.adjustedAt = c.clock
 	over := c.window.sum[Tokens] + cost // is more than there was
 	if m.limit == 0 {                   // nothing is known
+		if len(c.window.slices) == 0 {
+			return // what was used when the call was made is forgotten: the pause will do
+		}
 		if wait <= shortWait {
 			if first && wait > 0 {
 				return // a moment's refusal, of which no limit follows: the pause will do

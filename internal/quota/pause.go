@@ -5,6 +5,9 @@ const (
 	pauseJitter  = 500
 	pauseDefault = 2 * second // when it named none; doubled while that goes on
 	pauseLongest = 30 * second
+	// pauseMost is the longest pause. After it calls find out whether the provider still refuses. A
+	// single job waits no longer for a Retry-After either.
+	pauseMost = 60 * minute
 )
 
 // pause is what the provider asks for by a refusal: that no call is made for a while.
@@ -20,7 +23,7 @@ func (p *pause) refused(t *timeline, madeAt, said int64, rnd Random) {
 	if madeAt >= p.until {
 		p.run = min(p.run+1, 8)
 	}
-	wait := said
+	wait := min(said, pauseMost)
 	if own := min(int64(pauseDefault)<<max(p.run-1, 0), pauseLongest); said <= 0 || p.run > 1 && said < own {
 		wait = own
 	}

@@ -127,9 +127,9 @@
 //
 // # Refusals
 //
-// A refusal (429) pauses everybody until the time that it names. The refused call is given back.
-// If the first call after a pause was refused too, it is not: then refused calls seem to be
-// counted, and pauses double.
+// A refusal (429) pauses everybody until the time that it names, but for an hour at most. The
+// refused call is given back. If the first call after a pause was refused too, it is not: then
+// refused calls seem to be counted, and pauses double.
 //
 // At most once in 15 seconds the limit falls: to max(0.2 Q, 0.7 L, 0.98 · min(L, reserved +
 // refused)). L is the limit and Q the quota. It does not where the refusal's headers say that

@@ -164,6 +164,23 @@ func TestRefusalOnRequestsKeepsTheLimit(t *testing.T) {
 	}
 }
 
+// A pause of any length is stored. It is an hour at most, after which calls find out.
+func TestLongPauses(t *testing.T) {
+	for wait, want := range map[time.Duration]time.Duration{
+		59 * time.Minute: 59 * time.Minute, time.Hour: time.Hour, 2 * time.Hour: time.Hour, 24 * time.Hour: time.Hour, 7 * 24 * time.Hour: time.Hour,
+	} {
+		s := new(quota.State)
+		r := call(t, s, epoch, azureLimits, quota.Request{PromptTokens: 100})
+		s.Feedback(epoch+100, azureLimits, r, quota.Outcome{Kind: quota.ThrottledRequests, RetryAfter: wait}, half)
+		s = reload(t, s)
+		paused := s.Status(epoch+100, azureLimits).PausedUntil - epoch - 100
+		if more := paused - want.Milliseconds(); more < 0 || more > 1000 {
+			t.Errorf("a wait of %v: a pause of %d ms", wait, paused)
+		}
+		call(t, s, epoch+100+paused, azureLimits, quota.Request{PromptTokens: 100})
+	}
+}
+
 // One request that is larger than the deployment is answered with "retry after 86400 seconds";
 // that is its own lot.
 func TestOversizeAnswerIsNoPause(t *testing.T) {
@@ -275,6 +292,29 @@ func TestUnknownLimitsAreLearned(t *testing.T) {
 	}
 	if limit, _ = refused(&s, now+15_000, 200*time.Millisecond); limit < 440_000 || limit > 500_000 {
 		t.Errorf("limit %d after refusals at 200,000 in 25 seconds", limit)
+	}
+}
+
+// When a call is refused after more than a minute, nobody knows any more what was used when it was
+// made. So no limit follows of it.
+func TestNoLimitFollowsOfASlowRefusal(t *testing.T) {
+	l := quota.Limits{Accounting: quota.AccountOpenAI}
+	for _, waits := range [][]time.Duration{{0}, {10 * time.Second}, {time.Second, time.Second}, {30 * time.Second}, {0, 0, 0}} {
+		var s quota.State
+		now := int64(epoch)
+		made := make([]quota.Reservation, len(waits))
+		for i := range made {
+			made[i] = call(t, &s, now, l, quota.Request{PromptTokens: 2000, MaxOutputTokens: 10})
+		}
+		now += 65_000
+		for i, r := range made {
+			s.Feedback(now, l, r, quota.Outcome{Kind: quota.ThrottledTokens, RetryAfter: waits[i]}, half)
+			if st := s.Status(now, l); st.Limit[quota.Tokens] != 0 || st.PausedUntil <= now {
+				t.Errorf("waits of %v: a limit of %d, paused until %d", waits, st.Limit[quota.Tokens], st.PausedUntil-now)
+			}
+			now += 20_000
+		}
+		reload(t, &s)
 	}
 }
 

@@ -82,8 +82,7 @@ func (l Limits) fill(r Request) Request {
 			r.MaxOutputTokens, r.Unnamed = AssumedOutputTokens, true
 		}
 	}
-	r.MaxOutputTokens = min(max(r.MaxOutputTokens, 0), maxAmount/8)
-	r.PromptTokens = min(max(r.PromptTokens, 0), maxAmount/8)
+	r.MaxOutputTokens, r.PromptTokens = bounded(r.MaxOutputTokens), bounded(r.PromptTokens)
 	return r
 }
 

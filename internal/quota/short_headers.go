@@ -21,8 +21,8 @@ func (p *pacing) readRequests(c *capacity, r Reservation, o Outcome) bool {
 			*w = shortWindow{}
 		}
 		return false
-	case o.Kind != HeadersArrived && o.Kind != Succeeded:
-		return w.length == second
+	case r.Seq > c.seq, o.Kind != HeadersArrived && o.Kind != Succeeded:
+		return w.length == second // or it is of before this state began anew
 	case w.length == 0:
 		if reset <= 0 && c.window.sum[Requests]+left > c.meters[Requests].cap/2 {
 			return false // it may be what is left of a minute

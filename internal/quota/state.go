@@ -5,6 +5,7 @@ const (
 	minute = 60 * second
 
 	maxAmount = 1 << 45 // no single quantity is larger; sums stay far from overflow
+	maxTokens = 1 << 30 // of one prompt or answer
 	maxTime   = 1 << 50 // the year 37648
 )
 
