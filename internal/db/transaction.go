@@ -128,6 +128,11 @@ func (w *Writer) begin(t *Tx) error {
 	}
 	b := driver.BeginOptions{Concurrent: t.Concurrent, Pipeline: questions}
 	if w.Shared() {
+		asked := 0
+		for _, op := range t.batch {
+			asked += len(op.What().asked)
+		}
+		b.Prefetch = make([]driver.Prefetch, 0, asked)
 		for _, op := range t.batch {
 			b.Prefetch = append(b.Prefetch, op.What().asked...)
 		}
@@ -260,6 +265,9 @@ type rowRounds struct{ read, change int }
 // changes a row comes after those before it that name the row, and before those after it. One
 // that does not interleave, or changes what it does not name, has a round of its own.
 func inRounds(batch []Operation, at Stage) (rounds [][]Operation) {
+	if !slices.ContainsFunc(batch, func(op Operation) bool { return op.What().Stage == at }) {
+		return nil
+	}
 	rows := make(map[driver.RowName]rowRounds, len(batch))
 	first := 0 // round after the latest operation that ran alone
 	for _, op := range batch {

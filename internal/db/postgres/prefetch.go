@@ -37,6 +37,7 @@ type aheadGroup struct {
 
 type aheadAnswer struct {
 	rows  [][][]byte
+	one   [1][][]byte // room for the first row, for most have one
 	write bool
 	again bool         // it may be asked for more than once
 	gone  bool         // it was asked for, or may not be true any more
@@ -62,13 +63,15 @@ func (f *prefetcher) prefetch(queries []driver.Prefetch) (questions []driver.Pip
 		q := &queries[i]
 		g := p.group(q.SQL)
 		if g == nil {
-			p.groups = append(p.groups, aheadGroup{sql: q.SQL, answers: map[argumentsKey]*aheadAnswer{}})
+			rest := len(queries) - i
+			p.groups = append(p.groups, aheadGroup{sql: q.SQL, queries: make([]driver.Prefetch, 0, rest), answers: make(map[argumentsKey]*aheadAnswer, rest)})
 			g = &p.groups[len(p.groups)-1]
 		}
 		key := keyOf(q)
 		a := g.answers[key]
 		if a == nil {
 			a = &room[i]
+			a.rows = a.one[:0]
 			g.answers[key], g.queries = a, append(g.queries, *q)
 			a.next, p.byRow[q.Row] = p.byRow[q.Row], a
 			a.again = q.Shared
