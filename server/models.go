@@ -146,7 +146,13 @@ func (m *models) provider(d Deployment, maxOutput int64) (model.Provider, error)
 			APIKey: d.APIKey, EntraID: d.EntraID, HTTPConfig: http})
 	case ProviderAnthropic:
 		return model.NewAnthropic(model.AnthropicConfig{Endpoint: d.Endpoint, Model: d.Model, APIKey: d.APIKey, HTTPConfig: http})
+	case ProviderSim:
+		return m.simulator(d)
 	}
+	return nil, forebay.Invalid("provider", "%.40q is not known", d.Provider)
+}
+
+func (m *models) simulator(d Deployment) (model.Provider, error) {
 	s := d.Sim
 	provider, err := modelsim.NewProvider(modelsim.ProviderOptions{Model: d.Model, IdleTimeout: d.IdleTimeout, Faults: modelsim.ProviderFaults{
 		Seed: s.Seed, Latency: s.Latency, Jitter: s.Jitter, ThrottleRate: s.ThrottleRate, RetryAfter: s.RetryAfter,

@@ -34,7 +34,7 @@ of either. A shell wants that in single quotes: 'mail/$deadletterqueue'.`,
 		a.send(), a.receive(), a.peek(), a.show(), a.cancel(), a.delete())
 	command.AddSection(c, "Settle what was received", settlements(a.App)...)
 	command.AddSection(c, "Dead letters", a.redrive(), a.purge())
-	command.AddSection(c, "Sessions", sessionCommands{a.App}.all()...)
+	command.AddSection(c, "Sessions", sessionCommands(a).all()...)
 	return c
 }
 

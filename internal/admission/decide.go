@@ -19,7 +19,7 @@ type Candidate struct {
 type Fate uint8
 
 const (
-	Unasked Fate = iota // the claims want no more jobs jobs, or its tenant is at its concurrency limit
+	Unasked Fate = iota // the claims want no more jobs, or its tenant is at its concurrency limit
 	Refused             // no deployment takes the call now
 	Goes
 )

@@ -31,7 +31,7 @@ type Tx struct {
 	Took        time.Duration           // from BEGIN to the end of COMMIT; 0: it is not over
 }
 
-// Notify has the other processes hear a word, with a time if it tells one.
+// Notify tells the other processes of a change, with its time if it has one.
 func (t *Tx) Notify(kind WordKind, a, b, at int64) {
 	if t.w.Shared() {
 		t.notice.add(kind, a, b, at)
@@ -317,7 +317,7 @@ func (t *Tx) Touches(row driver.RowName) bool {
 	return t.named[row]
 }
 
-// tell tells everybody what is now on disk.
+// publishCommit tells everybody what is now on disk.
 func (w *Writer) publishCommit(t *Tx, took time.Duration) {
 	t.Took = took
 	for _, f := range t.After {
@@ -335,9 +335,9 @@ func (w *Writer) publishCommit(t *Tx, took time.Duration) {
 	}
 }
 
-// undo forgets what a failed transaction may have made of the participants' memory: everything
-// gets another look, but after a pause. So a failing disk is not tried in a tight loop. Once it
-// works again, settlements come before claims, which would take their expired locks.
+// invalidate drops what a failed transaction may have made of the participants' memory. All is
+// read again after a pause, so a failing disk is not tried in a tight loop. Once it works again,
+// settlements come before claims, which would take their expired locks.
 func (w *Writer) invalidate(t *Tx, now int64, pause time.Duration) {
 	for _, p := range w.parts {
 		p.Invalidate(t, now+pause.Milliseconds())

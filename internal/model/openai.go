@@ -14,13 +14,6 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// The names of providers in the configuration.
-const (
-	KindOpenAI    = "openai"
-	KindAzure     = "azure-openai"
-	KindAnthropic = "anthropic"
-)
-
 const defaultOpenAIEndpoint = "https://api.openai.com/v1"
 
 // OpenAIConfig configures OpenAI or a compatible server.

@@ -44,8 +44,8 @@ func throttledFor(d time.Duration) error {
 func twoDeployments(t *testing.T) (r *Router, east, west *scripted) {
 	t.Helper()
 	east, west = &scripted{}, &scripted{}
-	e := &Deployment{Name: "east", Kind: KindAzure, Provider: east, Price: forebay.Price{Input: 1, Output: 10}, MaxOutputTokens: 100}
-	w := &Deployment{Name: "west", Kind: KindOpenAI, Provider: west}
+	e := &Deployment{Name: "east", Kind: "azure-openai", Provider: east, Price: forebay.Price{Input: 1, Output: 10}, MaxOutputTokens: 100}
+	w := &Deployment{Name: "west", Kind: "openai", Provider: west}
 	r, err := NewRouter(map[string]Model{"chat": {Deployments: []*Deployment{e, w}}, "other": {Deployments: []*Deployment{w}}})
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func TestRouterFollowsTheOrder(t *testing.T) {
 			t.Error("a paused deployment was called")
 		}
 		served := r.Deployments()
-		if len(served) != 2 || served[0].Name != "east" || served[0].Kind != KindAzure || strings.Join(served[1].Models, " ") != "chat other" {
+		if len(served) != 2 || served[0].Name != "east" || served[0].Kind != "azure-openai" || strings.Join(served[1].Models, " ") != "chat other" {
 			t.Errorf("they are %+v", served)
 		}
 

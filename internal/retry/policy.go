@@ -90,10 +90,10 @@ func (p Policy) after(asked time.Duration, n int, rnd Random) time.Duration {
 type Step uint8
 
 const (
-	Release  Step = iota // nothing was called: back into its lane as if it had not been delivered
-	Throttle             // back into its lane; no attempt is charged
-	Retry                // to the retry lane
-	SetAside             // it has failed for good
+	Release  Step = iota // nothing was called: back into its subqueue, as if never delivered
+	Throttle             // back into its subqueue; no attempt is charged
+	Retry                // to the retry subqueue
+	SetAside             // it is dead-lettered
 )
 
 // Failed is a job whose call failed.
