@@ -34,9 +34,9 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM job_sessions s JOIN messages m ON m.seq =
   coalesce((SELECT h.ends_at FROM job_session_holds h WHERE h.tenant = ?1 AND h.queue = ?2 AND h.session_id = ?3), 0)`
 
 // join puts a job that is about to be stored, or redriven, among those of its session, in the
-// order of their numbers. A redriven job keeps its number. The job may begin at that time at the earliest. notBefore is that time if it differs from the submitted
-// one, else 0. join returns when the job becomes visible, and what it waits for if that is
-// its session.
+// order of their numbers. A redriven job keeps its number. The job may begin at that time at the
+// earliest. notBefore is that time if it differs from the submitted one, else 0. join returns when
+// the job becomes visible, and what it waits for if that is its session.
 func (t sessionTx) join(s jobSession, seq, at, notBefore int64) (visible int64, waiting string, err error) {
 	if err := t.passTurns(); err != nil {
 		return 0, "", err
