@@ -27,17 +27,18 @@ install: ## install forebay into Go's bin folder
 demo: build ## run real documents through a server whose model misbehaves, and show what became of them
 	$(GO) run ./examples/demo -forebay bin/forebay
 
-# Those that take longest come first, so that the others run beside them.
+# Those that take longest come first, so that the others run beside them. Four packages run at a time, for
+# tests mostly wait.
 test: ## run all tests, the crash test included
 	@$(GO) run ./internal/toolchain/ensure
-	$(GO) test -vet off -timeout 15m -parallel 4 ./server ./internal/jobs ./internal/bus ./internal/orchestrate ./...
+	$(GO) test -vet off -timeout 15m -p 4 -parallel 4 ./server ./internal/jobs ./internal/bus ./internal/orchestrate ./...
 	cd bench && $(GO) vet ./...
 
 # modernc.org/sqlite is transpiled C: instrumenting it is slow and finds no races of ours. With
 # -short, tests that the detector learns nothing from skip themselves (internal/raced). The packages
 # left out here start no goroutines, or only processes (docs).
 race: ## run the tests under the race detector (needs a C compiler), but for those that it can see nothing in
-	CGO_ENABLED=1 $(GO) test -race -gcflags='modernc.org/...=-race=false' -vet off -short -timeout 15m -parallel 4 $$($(GO) list ./... | grep -v -E '/(internal/(config|extract|filter|quota)|docs)$$')
+	CGO_ENABLED=1 $(GO) test -race -gcflags='modernc.org/...=-race=false' -vet off -short -timeout 15m -p 4 -parallel 4 $$($(GO) list ./... | grep -v -E '/(internal/(config|extract|filter|quota)|docs)$$')
 
 fuzz: ## fuzz every parser of outside input with $(FUZZTIME) inputs each, or for a time such as 30s
 	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' sh .ci/fuzz
