@@ -44,6 +44,9 @@ var onlyContenders string
 // takeTurns runs the rounds of all contenders, alternating.
 func (t *table) takeTurns(ctx context.Context, rounds int, contenders ...contender) error {
 	contenders = slices.DeleteFunc(contenders, func(c contender) bool { return !strings.Contains(c.name, onlyContenders) })
+	if len(contenders) == 0 {
+		return fmt.Errorf("no contender has %q in its name", onlyContenders)
+	}
 	t.rows = make([]row, len(contenders))
 	for n := range rounds {
 		for i, c := range contenders {

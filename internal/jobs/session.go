@@ -18,7 +18,7 @@ type sessionTx struct{ *Tx }
 
 func (t *Tx) sessions() sessionTx { return sessionTx{t} }
 
-// heldUntil is the "visible" of a job that waits for its session's turn.
+// heldUntil is the "visible_at" of a job that waits for its session's turn.
 const heldUntil = 1 << 62
 
 // jobSession is a session that a job belongs to.

@@ -14,27 +14,27 @@
 // # Rows
 //
 // orchestrations is the record, written when an instance begins and ends. orchestration_items is
-// its small hot row: when the next turn may be taken, whose it is, its status.
-// orchestration_history has a row for the events of each turn. What has arrived and was not seen
-// yet is in orchestration_inbox; a timer is an event that is not visible yet.
-// orchestration_activities has those without an outcome, orchestration_attempts the attempts that
-// ended, by whatever, bounded where an instance continues as new. The deliveries of a turn count,
-// in their upper bits, how often it was lost. The end of a lock, a timer, a delay before a repeat
-// are all a visible, as with jobs.
+// its small hot row: when its work item may be claimed, by which lock it is held, its status.
+// orchestration_history has a row for the events of each completed item. What has arrived and was
+// not seen yet is in orchestration_inbox; a timer is an event that is not visible yet.
+// orchestration_activities has those without an outcome. orchestration_attempts has the attempts
+// that ended, bounded where an instance continues as new. The deliveries of an item count, in
+// their upper bits, how often it was lost. The end of a lock, a timer and a delay before a retry
+// are all a visible_at, as with jobs.
 //
-// # A turn
+// # The way of an orchestration item
 //
-// is claimed with the events that have arrived, the engine replays the code, and one transaction
-// stores what that led to: history, activities, timers, messages to others, the status; what was
-// seen leaves the inbox. The token fences it. Starting an instance and claiming its first turn is
-// one transaction; so is scheduling an activity and handing it to a process that waits for one:
-// from start to activity it is two.
+// It is claimed with the events that have arrived, and the engine replays the code. One
+// transaction stores what that led to: history, activities, timers, messages to others and the
+// status. What was seen leaves the inbox. The lock token fences the transaction. Starting an
+// instance and claiming its first item is one transaction. So is scheduling an activity and
+// handing it to a process that waits for one. From start to activity it is two.
 //
 // # Panics
 //
-// The engine's workers run our own processors of turns and activities, which contain a panic in
-// whatever the engine does. Such a turn counts as lost: it is tried again, and fails its instance
-// after ten times.
+// The engine's workers run our own processors of items, which contain a panic in whatever the
+// engine does. Such an item counts as lost: it is tried again, and fails its instance after ten
+// times.
 //
 // # Work-item queues
 //

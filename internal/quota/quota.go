@@ -173,10 +173,10 @@
 // holds once ten seconds were seen.
 //
 // It is open for half a second at first, for many jobs at fault may just have come at once. Then
-// it is open for 2 s · 1.5ⁿ ± 20 %. That is at most 10 s in the first five minutes of an outage,
-// later 30 s. So a short outage is over soon after it ends. Then one job tries at a time. Three
-// in a row that reach their first token close it, and calls that began before say nothing more.
-// Another follows a probe that nobody hears of for ten seconds.
+// it is open for 2 s · 1.5ⁿ ± 20 %. That is at most 10 s in the first five minutes of an
+// outage, later 30 s. So a short outage is over soon after it ends. Then one job tries at a time.
+// Three in a row that reach their first token close it, and calls that began before say nothing
+// more. Another follows a probe that nobody hears of for ten seconds.
 //
 // # Jobs that always fail
 //
