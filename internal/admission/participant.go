@@ -80,7 +80,7 @@ type DeploymentHint string
 
 func (p *Participant) Opens(t *db.Tx, batch []db.Operation, _ bool) []driver.PipelineQuery {
 	a := Key.Of(t)
-	questions := []driver.PipelineQuery{{SQL: sqlSomeCapped, OnRow: func(r driver.Row) { a.someCapped = r.Int(0) != 0 }}}
+	questions := []driver.PipelineQuery{{SQL: sqlSomeCapped, Value: func(v int64) { a.someCapped = v != 0 }}}
 	var names []string
 	for _, op := range batch {
 		if name, ok := op.What().Hints.(DeploymentHint); ok {

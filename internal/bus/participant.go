@@ -148,13 +148,11 @@ func (p *Participant) NextDue(int64) int64 {
 	return next
 }
 
+const sqlTopicsCounter = "SELECT coalesce((SELECT value FROM counters WHERE name = '" + topicsCounter + "'), 0)"
+
 func (p *Participant) Opens(t *db.Tx, _ []db.Operation, _ bool) []driver.PipelineQuery {
 	b := Key.Of(t)
-	return []driver.PipelineQuery{{SQL: "SELECT coalesce((SELECT value FROM counters WHERE name = ?), 0)", Bind: func(st driver.Statement) driver.Statement { return st.Text(topicsCounter) },
-		OnRow: func(r driver.Row) {
-			version := r.Int(0)
-			b.Topics.counter = &version
-		}}}
+	return []driver.PipelineQuery{{SQL: sqlTopicsCounter, Value: func(version int64) { b.Topics.counter = &version }}}
 }
 
 // ClockMend repairs what a clock that was ahead has left of messages.

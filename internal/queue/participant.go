@@ -68,7 +68,7 @@ func (p *Participant) Opens(t *db.Tx, batch []db.Operation, _ bool) []driver.Pip
 	for _, op := range batch {
 		numbers += op.What().Numbers
 	}
-	questions := []driver.PipelineQuery{{SQL: sqlSomePaused, OnRow: func(r driver.Row) { q.Paused = r.Int(0) != 0 }}}
+	questions := []driver.PipelineQuery{{SQL: sqlSomePaused, Value: func(v int64) { q.Paused = v != 0 }}}
 	if numbers > 0 {
 		questions = append(questions, driver.PipelineQuery{SQL: sqlNumbers, Bind: func(st driver.Statement) driver.Statement { return st.Int(int64(numbers)) },
 			OnRow: func(r driver.Row) { q.Seqs = append(q.Seqs, r.Int(0)) }})

@@ -5,6 +5,9 @@ type PipelineQuery struct {
 	SQL   string
 	Bind  func(Statement) Statement // nil: there are no parameters
 	OnRow func(Row)                 // nil: nobody needs the rows
+	// Value takes the only value of the statement, an integer. The statement then has no parameters,
+	// and the beginning of a transaction may ask several such statements in one. nil: OnRow does.
+	Value func(int64)
 	// Skip is asked where statements run one after the other: whether the answers before make this
 	// one needless. nil: never.
 	Skip func() bool

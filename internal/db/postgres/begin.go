@@ -37,10 +37,23 @@ func (c *Conn) beginHere(b driver.BeginOptions) (now int64, err error) {
 	if !b.Concurrent {
 		questions = append(questions, driver.PipelineQuery{SQL: sqlLockPostgres})
 	}
-	questions = append(questions, b.Pipeline...)
+	start := sqlStart
+	var values []func(int64)
+	for _, q := range b.Pipeline {
+		if q.Value != nil {
+			start, values = start+", ("+q.SQL+")", append(values, q.Value)
+		} else {
+			questions = append(questions, q)
+		}
+	}
 	questions = append(questions, c.prefetch(b.Prefetch)...)
 	// The time comes last, so that whatever was found ready is ready by then.
-	questions = append(questions, driver.PipelineQuery{SQL: sqlStart, OnRow: func(r driver.Row) { now, backend = r.Int(0), r.Int(1) }})
+	questions = append(questions, driver.PipelineQuery{SQL: start, OnRow: func(r driver.Row) {
+		now, backend = r.Int(0), r.Int(1)
+		for i, take := range values {
+			take(r.Int(2 + i))
+		}
+	}})
 	c.patience()
 	before := time.Now()
 	if err := c.ask(questions); err != nil {
