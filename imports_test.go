@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"internal/api":                     {".", "internal/audit", "internal/bus", "internal/documents", "internal/jobs", "internal/jsoncheck", "internal/keys", "internal/limits", "internal/memory", "internal/orchestrate", "internal/panics", "internal/report", "internal/retention", "internal/tasks", "internal/tenant", "internal/turns", "internal/webhook"},
 	"internal/audit":                   {".", "internal/db", "internal/db/driver", "internal/listing"},
 	"internal/backlog":                 {".", "internal/admission", "internal/db/driver", "internal/fairqueue", "internal/flows", "internal/queue", "internal/quota"},
-	"internal/backup":                  {".", "internal/blob", "internal/db", "internal/db/schema", "internal/stores"},
+	"internal/backup":                  {".", "internal/blob", "internal/db", "internal/db/schema"},
 	"internal/blob":                    {"."},
 	"internal/bus":                     {".", "internal/audit", "internal/bus/clockmend", "internal/bus/entity", "internal/bus/message", "internal/bus/rules", "internal/db", "internal/db/driver", "internal/db/schema", "internal/limits", "internal/memory", "internal/queue", "internal/turns"},
 	"internal/bus/clockmend":           {"internal/db", "internal/db/driver"},
