@@ -48,6 +48,7 @@ var mayImport = map[string][]string{
 	"internal/db/driver":               {"."},
 	"internal/db/postgres":             {".", "internal/db/driver", "internal/db/schema", "internal/sleep"},
 	"internal/db/schema":               {"."},
+	"internal/db/schema/schematest":    {"internal/db/postgres", "internal/db/schema"},
 	"internal/db/sqlite":               {".", "internal/db/driver", "internal/db/schema"},
 	"internal/dispatch":                {".", "internal/jobs", "internal/memory", "internal/panics", "internal/retry", "internal/sleep", "internal/turns"},
 	"internal/documents":               {".", "internal/audit", "internal/blob", "internal/bus", "internal/db", "internal/db/driver", "internal/db/postgres", "internal/extract", "internal/ids", "internal/jobs", "internal/limits", "internal/listing", "internal/memory", "internal/model", "internal/panics", "internal/queue", "internal/turns", "internal/vector"},
