@@ -28,17 +28,18 @@ demo: build ## run real documents through a server whose model misbehaves, and s
 	$(GO) run ./examples/demo -forebay bin/forebay
 
 # Those that take longest come first, so that the others run beside them. Four packages run at a time, for
-# tests mostly wait.
+# tests mostly wait. Their files are in memory, if they can be (.ci/tmp).
 test: ## run all tests, the crash test included
 	@$(GO) run ./internal/toolchain/ensure
-	$(GO) test -vet off -timeout 15m -p 4 -parallel 4 ./server ./internal/jobs ./internal/bus ./internal/orchestrate ./...
+	TMPDIR=$$(.ci/tmp) $(GO) test -vet off -timeout 15m -p 4 -parallel 4 \
+		./server ./internal/jobs ./internal/quota ./docs ./internal/bus ./internal/orchestrate ./internal/db ./...
 	cd bench && $(GO) vet ./...
 
 # modernc.org/sqlite is transpiled C: instrumenting it is slow and finds no races of ours. With
 # -short, tests that the detector learns nothing from skip themselves (internal/raced). The packages
 # left out here start no goroutines, or only processes (docs).
 race: ## run the tests under the race detector (needs a C compiler), but for those that it can see nothing in
-	CGO_ENABLED=1 $(GO) test -race -gcflags='modernc.org/...=-race=false' -vet off -short -timeout 15m -p 4 -parallel 4 $$($(GO) list ./... | grep -v -E '/(internal/(config|extract|filter|quota)|docs)$$')
+	TMPDIR=$$(.ci/tmp) CGO_ENABLED=1 $(GO) test -race -gcflags='modernc.org/...=-race=false' -vet off -short -timeout 15m -p 4 -parallel 4 $$($(GO) list ./... | grep -v -E '/(internal/(config|extract|filter|quota)|docs)$$')
 
 fuzz: ## fuzz every parser of outside input with $(FUZZTIME) inputs each, or for a time such as 30s
 	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' sh .ci/fuzz

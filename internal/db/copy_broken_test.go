@@ -96,7 +96,8 @@ func TestCopyLosesItsConnection(t *testing.T) {
 		chunks := 0
 		_, err := Copy(t.Context(), sides[0], sides[1], func(CopyProgress) {
 			if chunks++; chunks == 5 {
-				if n, err := pgtest.Terminate(t.Context(), sides[lost].URL); n != 1 || err != nil {
+				// On a busy machine a connection that was closed before may still be there.
+				if n, err := pgtest.Terminate(t.Context(), sides[lost].URL); n == 0 || err != nil {
 					t.Errorf("ended %d connections: %v", n, err)
 				}
 			}
