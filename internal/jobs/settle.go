@@ -173,6 +173,23 @@ func (s *Store) DeadLetter(ctx context.Context, d *LockedJob, a AttemptRecord, t
 	return s.settle(ctx, d, a, func(t *Tx) error { return t.fail(d, a, to, reason) })
 }
 
+// Fail records the failed attempt and ends the job as failed. Nobody can redrive it.
+func (s *Store) Fail(ctx context.Context, d *LockedJob, a AttemptRecord) error {
+	return s.settled(ctx, d, a, settling(d, (*LockedJob).prefetchRelease), func(t *Tx) error {
+		if err := t.release(d); err != nil {
+			return err
+		}
+		if err := t.attempt(d.attempted(), a); err != nil {
+			return err
+		}
+		return t.end(ending{
+			seq: d.Seq, status: forebay.StatusFailed, generation: d.Generation, attempt: d.Attempt + 1, version: d.Version + 1,
+			started: d.StartedAt.UnixMilli(), number: d.Number, session: d.session(), uncalled: !mayBeCalled(d.CorrelationID),
+			failure: Failure{Class: a.ErrorClass, Code: a.ErrorCode, Message: a.ErrorMessage},
+		}, forebay.EventFailed)
+	})
+}
+
 // DeadLetterUnlessDenied is for a call that was turned away, perhaps because of the job itself.
 // It is DeadLetter if the deployment takes calls now and took them when this call began.
 // Otherwise it is Throttle with the attempt back.
