@@ -3,80 +3,65 @@
 package server_test
 
 import (
-	"context"
-	"encoding/json"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
+	"reflect"
+	"runtime"
+	"time"
+	"unsafe"
 )
 
-// clockVariable tells a process built by skewable by how many seconds its clock is wrong.
-const clockVariable = "FOREBAY_TEST_CLOCK_SKEW"
+// wrongClock is the clock of a process that has called skewClock.
+var wrongClock struct {
+	began, shown time.Time // the moment of that call: by the right clock, and by the wrong one
+}
 
-// The change of the time package: the wall clock is ahead by this, and the monotonic clock is not.
-// That is a machine whose clock is set wrong.
-const (
-	readClock   = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
-	readSkewed  = readClock + "\tsec += clockSkew()\n"
-	skewPackage = `package time
-
-import (
-	"sync"
-	"syscall"
-)
-
-var clockSkew = sync.OnceValue(func() (seconds int64) {
-	text, _ := syscall.Getenv("` + clockVariable + `")
-	for _, c := range text {
-		if c >= '0' && c <= '9' {
-			seconds = 10*seconds + int64(c-'0')
-		}
+// skewClock makes this process's wall clock wrong by that many seconds. The monotonic clock stays
+// right, as on a machine whose clock is set wrong. Go has no switch for it. So time.Now is
+// overwritten with a jump to wrongNow, as a debugger sets a breakpoint. The other way is to
+// compile everything anew with another time package, which takes minutes.
+func skewClock(seconds int64) error {
+	began := time.Now()
+	shown := began
+	// The first word of a Time with a monotonic reading has the seconds above 30 bits of
+	// nanoseconds.
+	*(*uint64)(unsafe.Pointer(&shown)) += uint64(seconds) << 30
+	if by := shown.Round(0).Sub(began.Round(0)); by != time.Duration(seconds)*time.Second || shown.Sub(began) != 0 {
+		return fmt.Errorf("the time package of this Go version is not as this test knows it: a wall clock would be ahead by %v", by)
 	}
-	if len(text) > 0 && text[0] == '-' {
-		return -seconds
-	}
-	return seconds
-})
-`
-)
-
-// skewable builds this test binary, in that folder, with a time package whose clock can be set
-// wrong for one process, and returns its path. The first time that takes minutes, for everything
-// is compiled anew.
-func skewable(ctx context.Context, dir string) (string, error) {
-	goRoot, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	wrongClock.began, wrongClock.shown = began, shown
+	now := reflect.ValueOf(time.Now).Pointer()
+	jump, err := jumpTo(reflect.ValueOf(wrongNow).Pointer(), now)
 	if err != nil {
-		return "", err
+		return err
 	}
-	timePackage := filepath.Join(strings.TrimSpace(string(goRoot)), "src", "time")
-	source, err := os.ReadFile(filepath.Join(timePackage, "time.go"))
+	memory, err := os.OpenFile("/proc/self/mem", os.O_WRONLY, 0)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if strings.Count(string(source), readClock) != 1 {
-		return "", errors.New("time.Now of this Go version is not as this test knows it")
+	_, err = memory.WriteAt(jump, int64(now))
+	return errors.Join(err, memory.Close())
+}
+
+// wrongNow stands in for time.Now. time.Since reads the monotonic clock alone.
+func wrongNow() time.Time { return wrongClock.shown.Add(time.Since(wrongClock.began)) }
+
+// clocksCanBeWrong reports whether skewClock knows this machine.
+func clocksCanBeWrong() bool {
+	_, err := jumpTo(0, 0)
+	return runtime.GOOS == "linux" && err == nil
+}
+
+// jumpTo is the one instruction, at an address, that continues at another. One that is two
+// instructions could be interrupted between them, where no stack could be read.
+func jumpTo(target, at uintptr) ([]byte, error) {
+	switch runtime.GOARCH {
+	case "amd64":
+		return binary.LittleEndian.AppendUint32([]byte{0xe9}, uint32(target-at-5)), nil
+	case "arm64":
+		return binary.LittleEndian.AppendUint32(nil, 5<<26|uint32(target-at)>>2&(1<<26-1)), nil
 	}
-	replaced := map[string]string{}
-	for name, text := range map[string]string{"time.go": strings.Replace(string(source), readClock, readSkewed, 1), "skew.go": skewPackage} {
-		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			return "", err
-		}
-		replaced[filepath.Join(timePackage, name)] = file
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
-	if err != nil {
-		return "", err
-	}
-	list, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "skewable.test")
-	if err := os.WriteFile(list, overlay, 0o600); err != nil {
-		return "", err
-	}
-	if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", list, "-o", binary, ".").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build a process whose clock can be wrong: %w: %s", err, out)
-	}
-	return binary, nil
+	return nil, errors.New("no jump is known for this processor")
 }

@@ -47,9 +47,8 @@ type childOptions struct {
 	Tasks          map[string]server.TaskOption
 	Price          forebay.Price // of the model behind Endpoint
 	MaxOutput      int           // tokens of its answers; 0: no limit
-	// Clock is by how much the process's clock is ahead of ours; it needs executable.
-	Clock      time.Duration
-	executable string // from skewable; "": this test binary
+	// Clock is by how many seconds the process's clock is ahead of ours.
+	Clock int64
 	// Unprivileged gives root's rights up first.
 	Unprivileged bool
 }
@@ -88,6 +87,12 @@ func runChild(raw string) int {
 	if err := json.Unmarshal([]byte(raw), &o); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
+	}
+	if o.Clock != 0 {
+		if err := skewClock(o.Clock); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 2
+		}
 	}
 	if o.Unprivileged && os.Getuid() == 0 {
 		if err := syscall.Setuid(nobody); err != nil {
@@ -186,11 +191,8 @@ func launch(t testing.TB, o childOptions) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.executable != "" {
-		self = o.executable
-	}
 	p := &process{cmd: exec.Command(self), lines: make(chan string, 16), exited: make(chan struct{}), stderr: &tail{}}
-	p.cmd.Env = append(os.Environ(), childVariable+"="+string(raw), fmt.Sprintf("%s=%d", clockVariable, int(o.Clock.Seconds())))
+	p.cmd.Env = append(os.Environ(), childVariable+"="+string(raw))
 	p.cmd.Dir = t.TempDir()
 	p.cmd.Stderr = p.stderr
 	stdout, err := p.cmd.StdoutPipe()

@@ -1,4 +1,6 @@
-package server_test
+// Package interop_test runs the SDKs of other languages, and programs that use them, against a
+// server.
+package interop_test
 
 import (
 	"bufio"
@@ -152,7 +154,7 @@ func startDurableTask(t *testing.T) *sdk {
 func TestDurableTaskSDKForPython(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	t.Parallel()
-	folder := filepath.Join("..", "examples", "durabletask")
+	folder := filepath.Join("..", "..", "examples", "durabletask")
 	packages := pythonPackages(t, folder)
 	s := startDurableTask(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -179,7 +181,7 @@ terminated TERMINATED "enough"
 func TestDurableTaskSDKExampleForJavaScript(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	t.Parallel()
-	folder := filepath.Join("..", "examples", "durabletask", "javascript")
+	folder := filepath.Join("..", "..", "examples", "durabletask", "javascript")
 	modules := nodeModules(t, folder)
 	s := startDurableTask(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -201,7 +203,7 @@ func TestDurableTaskSDKExampleForGo(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	binary := filepath.Join(t.TempDir(), "program")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "../examples/durabletask/go").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "../../examples/durabletask/go").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	s := startDurableTask(t)
@@ -219,7 +221,7 @@ func TestDurableTaskSDKExampleForJava(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	toolchain.Need(t, toolchain.JDK())
-	folder := filepath.Join("..", "examples", "durabletask", "java")
+	folder := filepath.Join("..", "..", "examples", "durabletask", "java")
 	jars := filepath.Join(installed(t, folder, "pom.xml", []string{"pom.xml"}, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"), "jars", "*")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -239,15 +241,15 @@ func TestDurableTaskSDKExampleForJava(t *testing.T) {
 
 // The page names the versions that the tests run.
 func TestDurableTaskPageNamesItsVersions(t *testing.T) {
-	page, err := os.ReadFile("../docs/durable-task.md")
+	page, err := os.ReadFile("../../docs/durable-task.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for file, c := range map[string]struct{ pattern, named string }{
-		"../examples/durabletask/requirements.txt":        {`durabletask==(\S+)`, "`durabletask` %s "},
-		"../examples/durabletask/javascript/package.json": {`durabletask-js": "([^"]+)"`, "durabletask-js` %s "},
-		"../examples/durabletask/java/pom.xml":            {`durabletask-client</artifactId>\s*<version>([^<]+)`, "durabletask-client` %s "},
-		"../go.mod":                                       {`dapr/durabletask-go (\S+)`, "durabletask-go` %s "},
+		"../../examples/durabletask/requirements.txt":        {`durabletask==(\S+)`, "`durabletask` %s "},
+		"../../examples/durabletask/javascript/package.json": {`durabletask-js": "([^"]+)"`, "durabletask-js` %s "},
+		"../../examples/durabletask/java/pom.xml":            {`durabletask-client</artifactId>\s*<version>([^<]+)`, "durabletask-client` %s "},
+		"../../go.mod": {`dapr/durabletask-go (\S+)`, "durabletask-go` %s "},
 	} {
 		content, err := os.ReadFile(file)
 		if err != nil {
