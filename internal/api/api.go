@@ -177,7 +177,7 @@ func New(o Options) *API {
 	a.routeAudit()
 	a.routeHealth()
 	for _, s := range a.surfaces {
-		a.mount(s)
+		mount(a, s)
 	}
 	a.publish()
 	return a

@@ -23,7 +23,7 @@ const maxKeyBytes = 256
 func (a *API) admit(route string, scope forebay.Scope) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		c := callFrom(ctx.Context())
-		held, release, err := a.enter(ctx.Context(), c, route, scope)
+		held, release, err := c.enter(ctx.Context(), route, scope)
 		if err != nil {
 			a.fail(c, err)
 			return
@@ -55,8 +55,9 @@ func addressOf(r *http.Request) string {
 }
 
 // authenticate finds out who calls. Without any key, a server serves only its own machine.
-func (a *API) authenticate(ctx context.Context, c *call) error {
-	key, err := a.keyOf(c)
+func (c *call) authenticate(ctx context.Context) error {
+	a := c.api
+	key, err := c.key()
 	c.sentKey = key != "" || err != nil
 	if err != nil {
 		return err
@@ -79,14 +80,14 @@ func (a *API) authenticate(ctx context.Context, c *call) error {
 	return nil
 }
 
-// keyOf returns the API key that a request has, or "".
-func (a *API) keyOf(c *call) (string, error) {
+// key returns the API key that the request has, or "".
+func (c *call) key() (string, error) {
 	if c.surface != nil {
 		return c.surface.Key(c.r)
 	}
 	key, err := Bearer(c.r.Header)
 	if err == nil && key == "" && isDurable(c.r.URL.Path) {
-		return a.functionsKey(c)
+		return c.api.functionsKey(c)
 	}
 	return key, err
 }

@@ -101,7 +101,7 @@ func (c *call) attrs() []slog.Attr {
 // ServeHTTP answers one request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	c := &call{id: r.Header.Get("X-Request-Id"), api: a, surface: a.surfaceOf(r.URL.Path)}
+	c := &call{id: r.Header.Get("X-Request-Id"), api: a, surface: surfaceOf(a.surfaces, r.URL.Path)}
 	if !forebay.ValidText(c.id, maxRequestIDBytes) {
 		c.id = rand.Text()
 	}

@@ -73,13 +73,13 @@ func (r *SurfaceRequest) Wait() (leave func(), err error) {
 }
 
 // mount registers the routes of a surface.
-func (a *API) mount(s Surface) {
+func mount(a *API, s Surface) {
 	for _, route := range s.Routes() {
 		pattern := route.Method + " " + route.Path
 		a.mux.HandleFunc(pattern, func(_ http.ResponseWriter, r *http.Request) {
 			c := callFrom(r.Context())
 			c.r = r
-			ctx, release, err := a.enter(r.Context(), c, pattern, route.Scope)
+			ctx, release, err := c.enter(r.Context(), pattern, route.Scope)
 			if err != nil {
 				a.fail(c, err)
 				return
@@ -99,9 +99,9 @@ func (a *API) mount(s Surface) {
 	}
 }
 
-// surfaceOf returns the surface that an address belongs to, or nil.
-func (a *API) surfaceOf(path string) Surface {
-	for _, s := range a.surfaces {
+// surfaceOf returns the one of the surfaces that an address belongs to, or nil.
+func surfaceOf(surfaces []Surface, path string) Surface {
+	for _, s := range surfaces {
 		if s.Owns(path) {
 			return s
 		}
@@ -111,12 +111,13 @@ func (a *API) surfaceOf(path string) Surface {
 
 // enter lets a request to a route in if its caller has the scope. The context that it returns ends
 // with the caller's key.
-func (a *API) enter(ctx context.Context, c *call, route string, scope forebay.Scope) (held context.Context, release func(), err error) {
+func (c *call) enter(ctx context.Context, route string, scope forebay.Scope) (held context.Context, release func(), err error) {
+	a := c.api
 	c.route = route
 	if scope == open {
 		return ctx, func() {}, a.limits.Stranger(addressOf(c.r))
 	}
-	if err := a.authenticate(ctx, c); err != nil {
+	if err := c.authenticate(ctx); err != nil {
 		if forebay.CodeOf(err) == forebay.CodeUnauthorized {
 			if tooMany := a.limits.Stranger(addressOf(c.r)); tooMany != nil {
 				err = tooMany

@@ -24,9 +24,7 @@ type Queue struct {
 	Retry            retry.Policy
 	OnFailure        forebay.SetAside
 	Tenants          []string // if not empty, only these may use it
-	// Own is a queue of this process, whose callers wait here. This process serves it in any role, and
-	// a job that fails leaves no dead letter.
-	Own bool
+	Own              bool     // only this process has its callers, and serves it in any role; no dead letters
 
 	no   int64
 	pace func() float64 // see PaceRetries
