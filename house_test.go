@@ -27,11 +27,9 @@ type ceiling struct {
 }
 
 var (
-	packageLines = ceiling{"lines of product code in the package", 6000, map[string]int{}}
-	fileLines    = ceiling{"lines in the file", 500, map[string]int{}}
-	typeMethods  = ceiling{"methods of the type", 40, map[string]int{
-		"client.Client": 110, // the public SDK
-	}}
+	packageLines     = ceiling{"lines of product code in the package", 6000, map[string]int{}}
+	fileLines        = ceiling{"lines in the file", 500, map[string]int{}}
+	typeMethods      = ceiling{"methods of the type", 40, map[string]int{}}
 	interfaceMethods = ceiling{"methods of the interface", 8, map[string]int{}}
 	// Comments are wrapped package by package, so this one counts the long lines of a package.
 	longComments = ceiling{"comment lines of 100 characters or more in the package", 0, map[string]int{}}

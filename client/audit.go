@@ -10,9 +10,12 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
+// auditLog is the part of Client about the audit log.
+type auditLog struct{ *endpoint }
+
 // Audit returns what operators did, newest first. It reads pages as they are needed. limit is the
 // page size; 0 leaves it to the server.
-func (c *Client) Audit(ctx context.Context, f forebay.AuditFilter, limit int) iter.Seq2[forebay.AuditEntry, error] {
+func (c *auditLog) Audit(ctx context.Context, f forebay.AuditFilter, limit int) iter.Seq2[forebay.AuditEntry, error] {
 	query := url.Values{}
 	set(query, "tenant", f.Tenant)
 	set(query, "actor", f.Actor)
@@ -20,13 +23,13 @@ func (c *Client) Audit(ctx context.Context, f forebay.AuditFilter, limit int) it
 	if limit > 0 {
 		query.Set("limit", strconv.Itoa(limit))
 	}
-	return pages[forebay.AuditEntry](ctx, c, path("audit"), query)
+	return pages[forebay.AuditEntry](ctx, c.endpoint, path("audit"), query)
 }
 
 // VerifyAudit makes the server check the chain of its audit log in parts. The check begins at the
 // head from, or at the first entry if from is "". It stops at the end or at the first entry that
 // was changed.
-func (c *Client) VerifyAudit(ctx context.Context, from string) (forebay.AuditVerification, error) {
+func (c *auditLog) VerifyAudit(ctx context.Context, from string) (forebay.AuditVerification, error) {
 	var whole forebay.AuditVerification
 	for {
 		query := url.Values{}

@@ -37,11 +37,11 @@ const ndjson = "application/x-ndjson"
 // the goroutine reads at most one more request, and SubmitBulk waits for that. So requests should
 // end when ctx ends. An error ends the sequence. The requests without a result may or may not have
 // been stored.
-func (c *Client) SubmitBulk(ctx context.Context, requests iter.Seq[forebay.SubmitRequest]) iter.Seq2[forebay.SubmitResult, error] {
+func (c *jobs) SubmitBulk(ctx context.Context, requests iter.Seq[forebay.SubmitRequest]) iter.Seq2[forebay.SubmitResult, error] {
 	return func(yield func(forebay.SubmitResult, error) bool) {
 		next, stop := iter.Pull(requests)
 		defer stop()
-		b := &bulk{client: c, next: next, yield: yield}
+		b := &bulk{server: c.endpoint, next: next, yield: yield}
 		b.room = sync.NewCond(&b.mu)
 		retry := c.newRetry()
 		for {
@@ -75,7 +75,7 @@ type bulkLine struct {
 
 // bulk is the state of one SubmitBulk across its connections.
 type bulk struct {
-	client *Client
+	server *endpoint
 	next   func() (forebay.SubmitRequest, bool)
 	yield  func(forebay.SubmitResult, error) bool
 
@@ -120,7 +120,7 @@ func (b *bulk) round(ctx context.Context) error {
 	}()
 
 	header := http.Header{"Content-Type": {ndjson}, "Accept": {ndjson}}
-	resp, err := b.client.try(ctx, request{method: http.MethodPost, path: path("jobs", "bulk"), header: header}, body)
+	resp, err := b.server.try(ctx, request{method: http.MethodPost, path: path("jobs", "bulk"), header: header}, body)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (b *bulk) round(ctx context.Context) error {
 	case errors.Is(err, bufio.ErrTooLong):
 		return forebay.Errorf(forebay.CodePayloadTooLarge, "a line of the server's answer has more than %d bytes", maxResultBytes)
 	case err != nil:
-		return b.client.unreachable(ctx, err)
+		return b.server.unreachable(ctx, err)
 	}
 	return nil
 }

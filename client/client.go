@@ -11,7 +11,6 @@ package client
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -46,12 +45,26 @@ type Options struct {
 }
 
 // Client calls one server. It is safe for concurrent use.
+//
+// Its methods are declared by subject, in unexported types that it embeds. jobs.go has those of
+// jobs, topics.go those of topics, and so on.
 type Client struct {
-	base      *url.URL
-	key       forebay.Secret
-	http      *http.Client
-	retryTime time.Duration
-	maxBytes  int64
+	*endpoint
+
+	auditLog
+	deadLetters
+	deployments
+	documents
+	jobs
+	keys
+	messageQueues
+	orchestrations
+	queues
+	reports
+	tasks
+	tenants
+	topics
+	webhooks
 }
 
 // New returns a client. The error is a *forebay.Error about the base URL or the certificates.
@@ -64,8 +77,8 @@ func New(o Options) (*Client, error) {
 		return nil, forebay.Invalid("base URL", "must be like %s", DefaultBaseURL)
 	}
 	base.Path = strings.TrimRight(base.Path, "/")
-	c := &Client{base: base, key: o.Key, http: o.HTTPClient, retryTime: o.RetryTime, maxBytes: o.MaxResponseBytes}
-	if c.http == nil {
+	e := &endpoint{base: base, key: o.Key, http: o.HTTPClient, retryTime: o.RetryTime, maxBytes: o.MaxResponseBytes}
+	if e.http == nil {
 		transport := newTransport()
 		if len(o.CACertificates) > 0 {
 			roots, err := x509.SystemCertPool()
@@ -77,15 +90,31 @@ func New(o Options) (*Client, error) {
 			}
 			transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 		}
-		c.http = &http.Client{Transport: transport}
+		e.http = &http.Client{Transport: transport}
 	}
-	if c.retryTime == 0 {
-		c.retryTime = defaultRetryTime
+	if e.retryTime == 0 {
+		e.retryTime = defaultRetryTime
 	}
-	if c.maxBytes <= 0 {
-		c.maxBytes = defaultMaxResponseBytes
+	if e.maxBytes <= 0 {
+		e.maxBytes = defaultMaxResponseBytes
 	}
-	return c, nil
+	return &Client{
+		endpoint:       e,
+		auditLog:       auditLog{e},
+		deadLetters:    deadLetters{e},
+		deployments:    deployments{e},
+		documents:      documents{e},
+		jobs:           jobs{e},
+		keys:           keys{e},
+		messageQueues:  messageQueues{e},
+		orchestrations: orchestrations{e},
+		queues:         queues{e},
+		reports:        reports{e},
+		tasks:          tasks{e},
+		tenants:        tenants{e},
+		topics:         topics{e},
+		webhooks:       webhooks{e},
+	}, nil
 }
 
 // newTransport returns a transport that gives up on a server that accepts a connection and then
@@ -105,37 +134,3 @@ func newTransport() *http.Transport {
 
 // BaseURL returns the server's address, without a password.
 func (c *Client) BaseURL() string { return c.base.Redacted() }
-
-// path joins escaped segments below /v1.
-func path(segments ...string) string {
-	var b strings.Builder
-	b.WriteString("/v1")
-	for _, s := range segments {
-		b.WriteByte('/')
-		b.WriteString(url.PathEscape(s))
-	}
-	return b.String()
-}
-
-func (c *Client) url(path string, query url.Values) string {
-	s := strings.TrimRight(c.base.String(), "/") + path
-	if len(query) > 0 {
-		s += "?" + query.Encode()
-	}
-	return s
-}
-
-// checkID refuses an id that would address anything but one thing below its parent.
-func checkID(field, id string) error {
-	if id == "" || id == "." || id == ".." {
-		return forebay.Invalid(field, "must not be %s", quoteOrEmpty(id))
-	}
-	return nil
-}
-
-func quoteOrEmpty(s string) string {
-	if s == "" {
-		return "empty"
-	}
-	return fmt.Sprintf("%q", s)
-}

@@ -10,35 +10,38 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
+// deployments is the part of Client about deployments.
+type deployments struct{ *endpoint }
+
 // Deployments returns what calls go to: deployments of models, and HTTP functions.
-func (c *Client) Deployments(ctx context.Context) ([]forebay.Deployment, error) {
-	return items[forebay.Deployment](ctx, c, path("deployments"))
+func (c *deployments) Deployments(ctx context.Context) ([]forebay.Deployment, error) {
+	return items[forebay.Deployment](ctx, c.endpoint, path("deployments"))
 }
 
 // Deployment returns one deployment.
-func (c *Client) Deployment(ctx context.Context, name string) (forebay.Deployment, error) {
+func (c *deployments) Deployment(ctx context.Context, name string) (forebay.Deployment, error) {
 	return c.deployment(ctx, http.MethodGet, name)
 }
 
 // PauseDeployment stops new calls to a deployment in all processes and returns the deployment.
 // Running calls continue.
-func (c *Client) PauseDeployment(ctx context.Context, name string) (forebay.Deployment, error) {
+func (c *deployments) PauseDeployment(ctx context.Context, name string) (forebay.Deployment, error) {
 	return c.deployment(ctx, http.MethodPost, name, "pause")
 }
 
 // ResumeDeployment undoes PauseDeployment.
-func (c *Client) ResumeDeployment(ctx context.Context, name string) (forebay.Deployment, error) {
+func (c *deployments) ResumeDeployment(ctx context.Context, name string) (forebay.Deployment, error) {
 	return c.deployment(ctx, http.MethodPost, name, "resume")
 }
 
 // ForgetDeployment discards what all processes have learned about a deployment, and returns it.
 // That is its limit, its breaker and the pauses its provider asked for. A pause by an operator
 // stays.
-func (c *Client) ForgetDeployment(ctx context.Context, name string) (forebay.Deployment, error) {
+func (c *deployments) ForgetDeployment(ctx context.Context, name string) (forebay.Deployment, error) {
 	return c.deployment(ctx, http.MethodPost, name, "forget")
 }
 
-func (c *Client) deployment(ctx context.Context, method, name string, verb ...string) (forebay.Deployment, error) {
+func (c *deployments) deployment(ctx context.Context, method, name string, verb ...string) (forebay.Deployment, error) {
 	var d forebay.Deployment
 	if err := checkID("deployment", name); err != nil {
 		return d, err
@@ -49,15 +52,15 @@ func (c *Client) deployment(ctx context.Context, method, name string, verb ...st
 
 // DeploymentChanges returns the changes of a deployment, newest first. It reads pages as they are
 // needed.
-func (c *Client) DeploymentChanges(ctx context.Context, name string) iter.Seq2[forebay.DeploymentChange, error] {
+func (c *deployments) DeploymentChanges(ctx context.Context, name string) iter.Seq2[forebay.DeploymentChange, error] {
 	if err := checkID("deployment", name); err != nil {
 		return failed[forebay.DeploymentChange](err)
 	}
-	return pages[forebay.DeploymentChange](ctx, c, path("deployments", name, "changes"), url.Values{})
+	return pages[forebay.DeploymentChange](ctx, c.endpoint, path("deployments", name, "changes"), url.Values{})
 }
 
 // SimFaults returns the faults of a simulated deployment as one JSON object.
-func (c *Client) SimFaults(ctx context.Context, deployment string) (json.RawMessage, error) {
+func (c *deployments) SimFaults(ctx context.Context, deployment string) (json.RawMessage, error) {
 	var faults json.RawMessage
 	if err := checkID("deployment", deployment); err != nil {
 		return nil, err
@@ -67,7 +70,7 @@ func (c *Client) SimFaults(ctx context.Context, deployment string) (json.RawMess
 }
 
 // SetSimFaults replaces the faults of a simulated deployment from the next call on.
-func (c *Client) SetSimFaults(ctx context.Context, deployment string, faults json.RawMessage) error {
+func (c *deployments) SetSimFaults(ctx context.Context, deployment string, faults json.RawMessage) error {
 	if err := checkID("deployment", deployment); err != nil {
 		return err
 	}

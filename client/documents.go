@@ -9,9 +9,12 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
+// documents is the part of Client about documents and search.
+type documents struct{ *endpoint }
+
 // AddDocument stores a document or replaces its content. The server then processes it. existing
 // reports that the document already had this content.
-func (c *Client) AddDocument(ctx context.Context, n forebay.NewDocument, content []byte) (d forebay.Document, existing bool, err error) {
+func (c *documents) AddDocument(ctx context.Context, n forebay.NewDocument, content []byte) (d forebay.Document, existing bool, err error) {
 	query := url.Values{}
 	set(query, "id", n.ID)
 	set(query, "name", n.Name)
@@ -30,11 +33,11 @@ func (c *Client) AddDocument(ctx context.Context, n forebay.NewDocument, content
 
 // AddDocumentByURL is AddDocument for an object in a blob storage that the server's configuration
 // names.
-func (c *Client) AddDocumentByURL(ctx context.Context, n forebay.DocumentByURL) (d forebay.Document, existing bool, err error) {
+func (c *documents) AddDocumentByURL(ctx context.Context, n forebay.DocumentByURL) (d forebay.Document, existing bool, err error) {
 	return c.addDocument(ctx, request{method: http.MethodPost, path: path("documents"), body: n})
 }
 
-func (c *Client) addDocument(ctx context.Context, r request) (d forebay.Document, existing bool, err error) {
+func (c *documents) addDocument(ctx context.Context, r request) (d forebay.Document, existing bool, err error) {
 	resp, err := c.send(ctx, r)
 	if err != nil {
 		return d, false, err
@@ -44,13 +47,13 @@ func (c *Client) addDocument(ctx context.Context, r request) (d forebay.Document
 }
 
 // Document returns a document.
-func (c *Client) Document(ctx context.Context, id string) (forebay.Document, error) {
+func (c *documents) Document(ctx context.Context, id string) (forebay.Document, error) {
 	return c.document(ctx, http.MethodGet, id, "", nil)
 }
 
 // WaitDocument returns the document when its processing is over. If ctx ends first, it returns the
 // last known document and the context's error.
-func (c *Client) WaitDocument(ctx context.Context, id string) (forebay.Document, error) {
+func (c *documents) WaitDocument(ctx context.Context, id string) (forebay.Document, error) {
 	return waitUntil(ctx, func() (forebay.Document, bool, error) {
 		d, err := c.document(ctx, http.MethodGet, id, "", url.Values{"wait": {longPoll.String()}})
 		return d, d.Status != forebay.DocumentProcessing, err
@@ -59,12 +62,12 @@ func (c *Client) WaitDocument(ctx context.Context, id string) (forebay.Document,
 
 // RetryDocument repeats the failed parts of a document's processing. If nothing has failed, the
 // error is CodeConflict.
-func (c *Client) RetryDocument(ctx context.Context, id string) (forebay.Document, error) {
+func (c *documents) RetryDocument(ctx context.Context, id string) (forebay.Document, error) {
 	return c.document(ctx, http.MethodPost, id, "retry", nil)
 }
 
 // DeleteDocument removes a document and everything that was made from it.
-func (c *Client) DeleteDocument(ctx context.Context, id string) error {
+func (c *documents) DeleteDocument(ctx context.Context, id string) error {
 	if err := checkID("document", id); err != nil {
 		return err
 	}
@@ -73,18 +76,18 @@ func (c *Client) DeleteDocument(ctx context.Context, id string) error {
 
 // Documents returns the documents that the filter selects, newest first. It reads pages as they
 // are needed. f.Limit is the page size.
-func (c *Client) Documents(ctx context.Context, f forebay.DocumentFilter) iter.Seq2[forebay.Document, error] {
+func (c *documents) Documents(ctx context.Context, f forebay.DocumentFilter) iter.Seq2[forebay.Document, error] {
 	query := url.Values{}
 	setPage(query, f.CreatedAfter, f.CreatedBefore, f.Limit, f.Cursor)
-	return pages[forebay.Document](ctx, c, path("documents"), query)
+	return pages[forebay.Document](ctx, c.endpoint, path("documents"), query)
 }
 
 // Search returns the best matching chunks of ready documents.
-func (c *Client) Search(ctx context.Context, req forebay.SearchRequest) (results forebay.SearchResults, err error) {
+func (c *documents) Search(ctx context.Context, req forebay.SearchRequest) (results forebay.SearchResults, err error) {
 	return results, c.call(ctx, request{method: http.MethodPost, path: path("search"), body: req}, &results)
 }
 
-func (c *Client) document(ctx context.Context, method, id, action string, query url.Values) (d forebay.Document, err error) {
+func (c *documents) document(ctx context.Context, method, id, action string, query url.Values) (d forebay.Document, err error) {
 	if err := checkID("document", id); err != nil {
 		return d, err
 	}

@@ -21,13 +21,13 @@ const maxEventBytes = 1 << 20
 // Events yields the events of a job as they happen, from the event after the given number (0: from
 // the first) to the last. It resumes a broken stream. The sequence ends when the job has ended, or
 // with an error.
-func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[forebay.Event, error] {
+func (c *jobs) Events(ctx context.Context, id string, after int64) iter.Seq2[forebay.Event, error] {
 	return func(yield func(forebay.Event, error) bool) {
 		if err := checkID("job id", id); err != nil {
 			yield(forebay.Event{}, err)
 			return
 		}
-		f := follower{client: c, id: id, last: after, yield: yield}
+		f := follower{server: c.endpoint, id: id, last: after, yield: yield}
 		retry := c.newRetry()
 		for {
 			before := f.last
@@ -59,7 +59,7 @@ func (c *Client) Events(ctx context.Context, id string, after int64) iter.Seq2[f
 
 // follower is the state of one Events sequence across its connections.
 type follower struct {
-	client    *Client
+	server    *endpoint
 	id        string
 	last      int64 // number of the last event seen
 	terminal  bool  // that event left the job in a terminal status
@@ -74,7 +74,7 @@ func (f *follower) stream(ctx context.Context) (end bool, err error) {
 	if f.last > 0 {
 		header.Set("Last-Event-ID", strconv.FormatInt(f.last, 10))
 	}
-	resp, err := f.client.try(ctx, request{method: http.MethodGet, path: path("jobs", f.id, "events"), header: header}, nil)
+	resp, err := f.server.try(ctx, request{method: http.MethodGet, path: path("jobs", f.id, "events"), header: header}, nil)
 	if err != nil {
 		return false, err
 	}
@@ -120,7 +120,7 @@ func (f *follower) stream(ctx context.Context) (end bool, err error) {
 	case errors.Is(err, bufio.ErrTooLong):
 		return false, errEventTooLarge
 	case err != nil:
-		return false, f.client.unreachable(ctx, err)
+		return false, f.server.unreachable(ctx, err)
 	}
 	return f.terminal, nil
 }

@@ -7,12 +7,14 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
+
+// jobs is the part of Client about the life of jobs.
+type jobs struct{ *endpoint }
 
 // longPoll is the duration of one request of Wait.
 const longPoll = 30 * time.Second
@@ -20,7 +22,7 @@ const longPoll = 30 * time.Second
 // Submit stores a job and returns it with its current status. A request without an idempotency key
 // gets a random one, so repeating it after a broken connection makes no second job. existing
 // reports that a job with this key was already there.
-func (c *Client) Submit(ctx context.Context, req forebay.SubmitRequest) (job forebay.Job, existing bool, err error) {
+func (c *jobs) Submit(ctx context.Context, req forebay.SubmitRequest) (job forebay.Job, existing bool, err error) {
 	header := http.Header{}
 	if req.IdempotencyKey == "" {
 		req.IdempotencyKey = rand.Text()
@@ -39,19 +41,19 @@ func (c *Client) Submit(ctx context.Context, req forebay.SubmitRequest) (job for
 }
 
 // Get returns a job.
-func (c *Client) Get(ctx context.Context, id string) (forebay.Job, error) {
+func (c *jobs) Get(ctx context.Context, id string) (forebay.Job, error) {
 	return c.job(ctx, http.MethodGet, id, "", nil)
 }
 
 // Poll returns a job when its status is terminal, or after wait, which is a minute at most. A
 // server that is stopping answers early.
-func (c *Client) Poll(ctx context.Context, id string, wait time.Duration) (forebay.Job, error) {
+func (c *jobs) Poll(ctx context.Context, id string, wait time.Duration) (forebay.Job, error) {
 	return c.job(ctx, http.MethodGet, id, "", url.Values{"wait": {wait.String()}})
 }
 
 // Wait returns the job when its status is terminal. If ctx ends first, it returns the last known
 // job and the context's error.
-func (c *Client) Wait(ctx context.Context, id string) (forebay.Job, error) {
+func (c *jobs) Wait(ctx context.Context, id string) (forebay.Job, error) {
 	return waitUntil(ctx, func() (forebay.Job, bool, error) {
 		job, err := c.Poll(ctx, id, longPoll)
 		return job, job.Status.Terminal(), err
@@ -77,16 +79,16 @@ func waitUntil[T any](ctx context.Context, poll func() (v T, over bool, err erro
 }
 
 // Cancel stops a job and aborts its running call. A job that has ended otherwise is CodeConflict.
-func (c *Client) Cancel(ctx context.Context, id string) (forebay.Job, error) {
+func (c *jobs) Cancel(ctx context.Context, id string) (forebay.Job, error) {
 	return c.job(ctx, http.MethodPost, id, "cancel", nil)
 }
 
 // Redrive starts the next generation of a failed job. A job that has not failed is CodeConflict.
-func (c *Client) Redrive(ctx context.Context, id string) (forebay.Job, error) {
+func (c *jobs) Redrive(ctx context.Context, id string) (forebay.Job, error) {
 	return c.job(ctx, http.MethodPost, id, "redrive", nil)
 }
 
-func (c *Client) job(ctx context.Context, method, id, verb string, query url.Values) (forebay.Job, error) {
+func (c *jobs) job(ctx context.Context, method, id, verb string, query url.Values) (forebay.Job, error) {
 	var job forebay.Job
 	if err := checkID("job id", id); err != nil {
 		return job, err
@@ -100,7 +102,7 @@ func (c *Client) job(ctx context.Context, method, id, verb string, query url.Val
 }
 
 // Attempts returns the calls made for a job in all its generations, oldest first.
-func (c *Client) Attempts(ctx context.Context, id string) ([]forebay.Attempt, error) {
+func (c *jobs) Attempts(ctx context.Context, id string) ([]forebay.Attempt, error) {
 	if err := checkID("job id", id); err != nil {
 		return nil, err
 	}
@@ -111,7 +113,7 @@ func (c *Client) Attempts(ctx context.Context, id string) ([]forebay.Attempt, er
 
 // Result returns the result of a succeeded job as JSON, whatever its size. The caller must close
 // it. A job without a result is CodeConflict or CodeNotFound.
-func (c *Client) Result(ctx context.Context, id string) (io.ReadCloser, error) {
+func (c *jobs) Result(ctx context.Context, id string) (io.ReadCloser, error) {
 	if err := checkID("job id", id); err != nil {
 		return nil, err
 	}
@@ -124,7 +126,7 @@ func (c *Client) Result(ctx context.Context, id string) (io.ReadCloser, error) {
 
 // List returns the jobs that the filter selects, newest first. It reads pages as they are needed.
 // f.Limit is the page size. The sequence ends after an error.
-func (c *Client) List(ctx context.Context, f forebay.JobFilter) iter.Seq2[forebay.Job, error] {
+func (c *jobs) List(ctx context.Context, f forebay.JobFilter) iter.Seq2[forebay.Job, error] {
 	query := url.Values{}
 	for _, s := range f.Status {
 		query.Add("status", string(s))
@@ -133,58 +135,12 @@ func (c *Client) List(ctx context.Context, f forebay.JobFilter) iter.Seq2[foreba
 	set(query, "task", f.Task)
 	set(query, "correlation_id", f.CorrelationID)
 	setPage(query, f.CreatedAfter, f.CreatedBefore, f.Limit, f.Cursor)
-	return pages[forebay.Job](ctx, c, path("jobs"), query)
-}
-
-// setPage adds the page and the bounds of creation time to a query.
-func setPage(query url.Values, after, before *time.Time, limit int, cursor string) {
-	for name, at := range map[string]*time.Time{"created_after": after, "created_before": before} {
-		if at != nil {
-			query.Set(name, at.UTC().Format(time.RFC3339Nano))
-		}
-	}
-	if limit > 0 {
-		query.Set("limit", strconv.Itoa(limit))
-	}
-	set(query, "cursor", cursor)
-}
-
-// pages yields the items of all pages of a list.
-func pages[T any](ctx context.Context, c *Client, path string, query url.Values) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var zero T
-		for {
-			var page forebay.Page[T]
-			if err := c.call(ctx, request{method: http.MethodGet, path: path, query: query}, &page); err != nil {
-				yield(zero, err)
-				return
-			}
-			for _, item := range page.Items {
-				if !yield(item, nil) {
-					return
-				}
-			}
-			if page.NextCursor == "" {
-				return
-			}
-			if page.NextCursor == query.Get("cursor") {
-				yield(zero, errNotForebay)
-				return
-			}
-			query.Set("cursor", page.NextCursor)
-		}
-	}
-}
-
-func set(query url.Values, name, value string) {
-	if value != "" {
-		query.Set(name, value)
-	}
+	return pages[forebay.Job](ctx, c.endpoint, path("jobs"), query)
 }
 
 // Purge deletes jobs that are over for good, from req.Cursor to the end, and counts them. After an
 // error, the report holds what was deleted and where to continue.
-func (c *Client) Purge(ctx context.Context, req forebay.PurgeJobsRequest) (forebay.PurgeJobsReport, error) {
+func (c *jobs) Purge(ctx context.Context, req forebay.PurgeJobsRequest) (forebay.PurgeJobsReport, error) {
 	total := forebay.PurgeJobsReport{DryRun: req.DryRun, NextCursor: req.Cursor}
 	for {
 		var part forebay.PurgeJobsReport

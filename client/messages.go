@@ -13,15 +13,18 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
+// messageQueues is the part of Client about queues of plain messages.
+type messageQueues struct{ *endpoint }
+
 // MessageQueues returns all queues of plain messages.
-func (c *Client) MessageQueues(ctx context.Context) ([]forebay.MessageQueue, error) {
+func (c *messageQueues) MessageQueues(ctx context.Context) ([]forebay.MessageQueue, error) {
 	var page forebay.Page[forebay.MessageQueue]
 	err := c.call(ctx, request{method: http.MethodGet, path: path("queues"), query: url.Values{"kind": {forebay.KindMessages}}}, &page)
 	return page.Items, err
 }
 
 // FindQueue returns the queue of that name: a queue of jobs or of plain messages.
-func (c *Client) FindQueue(ctx context.Context, name string) (jobs *forebay.QueueInfo, messages *forebay.MessageQueue, err error) {
+func (c *messageQueues) FindQueue(ctx context.Context, name string) (jobs *forebay.QueueInfo, messages *forebay.MessageQueue, err error) {
 	if err := checkID("queue", name); err != nil {
 		return nil, nil, err
 	}
@@ -42,7 +45,7 @@ func (c *Client) FindQueue(ctx context.Context, name string) (jobs *forebay.Queu
 }
 
 // PutMessageQueue creates a queue of plain messages or replaces its settings.
-func (c *Client) PutMessageQueue(ctx context.Context, name string, settings forebay.MessageQueueSettings) (q forebay.MessageQueue, err error) {
+func (c *messageQueues) PutMessageQueue(ctx context.Context, name string, settings forebay.MessageQueueSettings) (q forebay.MessageQueue, err error) {
 	if err := checkID("queue", name); err != nil {
 		return q, err
 	}
@@ -51,7 +54,7 @@ func (c *Client) PutMessageQueue(ctx context.Context, name string, settings fore
 }
 
 // DeleteMessageQueue removes a queue of plain messages with all its messages.
-func (c *Client) DeleteMessageQueue(ctx context.Context, name string) error {
+func (c *messageQueues) DeleteMessageQueue(ctx context.Context, name string) error {
 	if err := checkID("queue", name); err != nil {
 		return err
 	}
@@ -61,13 +64,13 @@ func (c *Client) DeleteMessageQueue(ctx context.Context, name string) error {
 // Messages works on the messages of one queue or of its dead-letter subqueue. Requests that change
 // something are sent only once. If the answer is lost, the outcome is unknown.
 type Messages struct {
-	c     *Client
-	parts []string
+	server *endpoint
+	parts  []string
 }
 
 // Messages returns the messages of an entity: "<queue>", "<topic>/subscriptions/<subscription>",
 // or either followed by "/$deadletterqueue".
-func (c *Client) Messages(entity string) Messages {
+func (c *messageQueues) Messages(entity string) Messages {
 	name, subscription, subqueue := forebay.CutEntityPath(entity)
 	parts := []string{"queues", name}
 	if subscription != "" {
@@ -79,7 +82,7 @@ func (c *Client) Messages(entity string) Messages {
 	if subqueue != "" {
 		parts = append(parts, subqueue)
 	}
-	return Messages{c: c, parts: parts}
+	return Messages{server: c.endpoint, parts: parts}
 }
 
 func (m Messages) call(ctx context.Context, method string, body, out any, segments ...string) error {
@@ -93,7 +96,7 @@ func (m Messages) call(ctx context.Context, method string, body, out any, segmen
 			return err
 		}
 	}
-	return m.c.call(ctx, request{method: method, path: m.path(segments...), body: body, once: method != http.MethodGet}, out)
+	return m.server.call(ctx, request{method: method, path: m.path(segments...), body: body, once: method != http.MethodGet}, out)
 }
 
 func (m Messages) path(segments ...string) string {
@@ -157,7 +160,7 @@ func (m Messages) PeekReason(ctx context.Context, reason string, from int64) ite
 	if from > 0 {
 		query.Set("cursor", strconv.FormatInt(from, 10))
 	}
-	return pages[forebay.Message](ctx, m.c, m.path("messages"), query)
+	return pages[forebay.Message](ctx, m.server, m.path("messages"), query)
 }
 
 // DeleteBefore removes the oldest messages and returns how many.

@@ -13,6 +13,9 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
+// orchestrations is the part of Client about durable orchestrations.
+type orchestrations struct{ *endpoint }
+
 // continuation is the header for the next page of a list of instances.
 const continuation = "x-ms-continuation-token"
 
@@ -24,7 +27,7 @@ func instancePath(segments ...string) string {
 // StartOrchestration starts an instance of an orchestrator and returns its id. The instance is
 // then on disk. The server makes an id if id is empty. If an instance with the id is running, the
 // error is CodeConflict. One that is over is purged. input may be nil.
-func (c *Client) StartOrchestration(ctx context.Context, name, id string, input json.RawMessage) (string, error) {
+func (c *orchestrations) StartOrchestration(ctx context.Context, name, id string, input json.RawMessage) (string, error) {
 	if err := checkID("orchestrator", name); err != nil {
 		return "", err
 	}
@@ -38,7 +41,7 @@ func (c *Client) StartOrchestration(ctx context.Context, name, id string, input 
 	return c.started(ctx, request{method: http.MethodPost, path: at, body: orNil(input), once: true})
 }
 
-func (c *Client) started(ctx context.Context, r request) (string, error) {
+func (c *orchestrations) started(ctx context.Context, r request) (string, error) {
 	var uris struct {
 		ID string `json:"id"`
 	}
@@ -55,19 +58,19 @@ func orNil(v json.RawMessage) any {
 }
 
 // Orchestration returns an instance.
-func (c *Client) Orchestration(ctx context.Context, id string) (forebay.Orchestration, error) {
-	return ofInstance[forebay.Orchestration](ctx, c, id, "", nil)
+func (c *orchestrations) Orchestration(ctx context.Context, id string) (forebay.Orchestration, error) {
+	return ofInstance[forebay.Orchestration](ctx, c.endpoint, id, "", nil)
 }
 
 // PollOrchestration returns an instance when it is over, or after wait, which is a minute at most.
 // A server that is stopping answers early.
-func (c *Client) PollOrchestration(ctx context.Context, id string, wait time.Duration) (forebay.Orchestration, error) {
-	return ofInstance[forebay.Orchestration](ctx, c, id, "", url.Values{"timeout": {strconv.FormatFloat(wait.Seconds(), 'f', -1, 64)}})
+func (c *orchestrations) PollOrchestration(ctx context.Context, id string, wait time.Duration) (forebay.Orchestration, error) {
+	return ofInstance[forebay.Orchestration](ctx, c.endpoint, id, "", url.Values{"timeout": {strconv.FormatFloat(wait.Seconds(), 'f', -1, 64)}})
 }
 
 // WaitOrchestration returns an instance when it is over. If ctx ends first, it returns the last
 // known instance and the context's error.
-func (c *Client) WaitOrchestration(ctx context.Context, id string) (forebay.Orchestration, error) {
+func (c *orchestrations) WaitOrchestration(ctx context.Context, id string) (forebay.Orchestration, error) {
 	return waitUntil(ctx, func() (forebay.Orchestration, bool, error) {
 		o, err := c.PollOrchestration(ctx, id, longPoll)
 		return o, o.Status.Terminal(), err
@@ -76,20 +79,20 @@ func (c *Client) WaitOrchestration(ctx context.Context, id string) (forebay.Orch
 
 // OrchestrationHistory returns the history of an instance's current execution. The event that
 // ended a call stands for the call, once there is one.
-func (c *Client) OrchestrationHistory(ctx context.Context, id string) ([]forebay.OrchestrationEvent, error) {
-	shown, err := ofInstance[struct{ HistoryEvents []forebay.OrchestrationEvent }](ctx, c, id, "",
+func (c *orchestrations) OrchestrationHistory(ctx context.Context, id string) ([]forebay.OrchestrationEvent, error) {
+	shown, err := ofInstance[struct{ HistoryEvents []forebay.OrchestrationEvent }](ctx, c.endpoint, id, "",
 		url.Values{"showHistory": {"true"}, "showHistoryOutput": {"true"}, "showInput": {"false"}})
 	return shown.HistoryEvents, err
 }
 
 // ActivityAttempts returns the attempts of an instance's activities, by run, activity and number.
-func (c *Client) ActivityAttempts(ctx context.Context, id string) ([]forebay.ActivityAttempt, error) {
-	return ofInstance[[]forebay.ActivityAttempt](ctx, c, id, "attempts", nil)
+func (c *orchestrations) ActivityAttempts(ctx context.Context, id string) ([]forebay.ActivityAttempt, error) {
+	return ofInstance[[]forebay.ActivityAttempt](ctx, c.endpoint, id, "attempts", nil)
 }
 
 // RaiseEvent sends an event to an instance. The event is kept until the instance waits for it. An
 // instance that is over is CodeGone.
-func (c *Client) RaiseEvent(ctx context.Context, id, event string, data json.RawMessage) error {
+func (c *orchestrations) RaiseEvent(ctx context.Context, id, event string, data json.RawMessage) error {
 	if err := checkID("instance id", id); err != nil {
 		return err
 	}
@@ -101,28 +104,28 @@ func (c *Client) RaiseEvent(ctx context.Context, id, event string, data json.Raw
 
 // SuspendOrchestration suspends an instance until it is resumed. This and the methods below
 // request a change that happens soon after. An instance that is over is CodeGone.
-func (c *Client) SuspendOrchestration(ctx context.Context, id, reason string) error {
+func (c *orchestrations) SuspendOrchestration(ctx context.Context, id, reason string) error {
 	return c.control(ctx, id, "suspend", reason)
 }
 
 // ResumeOrchestration resumes a suspended instance.
-func (c *Client) ResumeOrchestration(ctx context.Context, id, reason string) error {
+func (c *orchestrations) ResumeOrchestration(ctx context.Context, id, reason string) error {
 	return c.control(ctx, id, "resume", reason)
 }
 
 // TerminateOrchestration ends an instance and its sub-orchestrations.
-func (c *Client) TerminateOrchestration(ctx context.Context, id, reason string) error {
+func (c *orchestrations) TerminateOrchestration(ctx context.Context, id, reason string) error {
 	return c.control(ctx, id, "terminate", reason)
 }
 
 // RewindOrchestration continues a failed instance and repeats what failed in it. Any other
 // instance is CodeConflict.
-func (c *Client) RewindOrchestration(ctx context.Context, id, reason string) error {
+func (c *orchestrations) RewindOrchestration(ctx context.Context, id, reason string) error {
 	return c.control(ctx, id, "rewind", reason)
 }
 
 // control sends a request that changes the course of an instance.
-func (c *Client) control(ctx context.Context, id, verb, reason string) error {
+func (c *orchestrations) control(ctx context.Context, id, verb, reason string) error {
 	if err := checkID("instance id", id); err != nil {
 		return err
 	}
@@ -133,7 +136,7 @@ func (c *Client) control(ctx context.Context, id, verb, reason string) error {
 
 // RestartOrchestration starts an instance again with its input and returns the id. The id is new,
 // or the same one. To keep its id the instance must be over.
-func (c *Client) RestartOrchestration(ctx context.Context, id string, newID bool) (string, error) {
+func (c *orchestrations) RestartOrchestration(ctx context.Context, id string, newID bool) (string, error) {
 	if err := checkID("instance id", id); err != nil {
 		return "", err
 	}
@@ -143,7 +146,7 @@ func (c *Client) RestartOrchestration(ctx context.Context, id string, newID bool
 
 // PurgeOrchestration deletes an instance with its history. An instance that is not over is
 // CodeConflict.
-func (c *Client) PurgeOrchestration(ctx context.Context, id string) error {
+func (c *orchestrations) PurgeOrchestration(ctx context.Context, id string) error {
 	if err := checkID("instance id", id); err != nil {
 		return err
 	}
@@ -174,7 +177,7 @@ func (f OrchestrationFilter) query() url.Values {
 
 // Orchestrations returns the instances that the filter selects, newest first. It reads pages as
 // they are needed. The sequence ends after an error.
-func (c *Client) Orchestrations(ctx context.Context, f OrchestrationFilter) iter.Seq2[forebay.Orchestration, error] {
+func (c *orchestrations) Orchestrations(ctx context.Context, f OrchestrationFilter) iter.Seq2[forebay.Orchestration, error] {
 	query := f.query()
 	if f.Limit > 0 {
 		query.Set("top", strconv.Itoa(f.Limit))
@@ -201,7 +204,7 @@ func (c *Client) Orchestrations(ctx context.Context, f OrchestrationFilter) iter
 	}
 }
 
-func (c *Client) instances(ctx context.Context, query url.Values, token string) (page []forebay.Orchestration, next string, err error) {
+func (c *orchestrations) instances(ctx context.Context, query url.Values, token string) (page []forebay.Orchestration, next string, err error) {
 	header := http.Header{}
 	if token != "" {
 		header.Set(continuation, token)
@@ -216,7 +219,7 @@ func (c *Client) instances(ctx context.Context, query url.Values, token string) 
 
 // PurgeOrchestrations deletes the instances that the filter selects and that are over. It returns
 // their number.
-func (c *Client) PurgeOrchestrations(ctx context.Context, f OrchestrationFilter) (int, error) {
+func (c *orchestrations) PurgeOrchestrations(ctx context.Context, f OrchestrationFilter) (int, error) {
 	query := f.query()
 	if f.From.IsZero() {
 		setTime(query, "createdTimeFrom", time.Unix(0, 0)) // the server requires this parameter
@@ -229,7 +232,7 @@ func (c *Client) PurgeOrchestrations(ctx context.Context, f OrchestrationFilter)
 	return purged.InstancesDeleted, err
 }
 
-func ofInstance[T any](ctx context.Context, c *Client, id, verb string, query url.Values) (T, error) {
+func ofInstance[T any](ctx context.Context, e *endpoint, id, verb string, query url.Values) (T, error) {
 	var answer T
 	if err := checkID("instance id", id); err != nil {
 		return answer, err
@@ -238,6 +241,6 @@ func ofInstance[T any](ctx context.Context, c *Client, id, verb string, query ur
 	if verb != "" {
 		at = instancePath(id, verb)
 	}
-	err := c.call(ctx, request{method: http.MethodGet, path: at, query: query}, &answer)
+	err := e.call(ctx, request{method: http.MethodGet, path: at, query: query}, &answer)
 	return answer, err
 }

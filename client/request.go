@@ -25,6 +25,15 @@ const (
 	maxProblemBytes = 64 << 10
 )
 
+// endpoint sends requests to one server. All parts of a Client share one.
+type endpoint struct {
+	base      *url.URL
+	key       forebay.Secret
+	http      *http.Client
+	retryTime time.Duration
+	maxBytes  int64
+}
+
 // request is one operation.
 type request struct {
 	method string
@@ -38,22 +47,22 @@ type request struct {
 }
 
 // call sends the request and decodes its answer into out, which may be nil.
-func (c *Client) call(ctx context.Context, r request, out any) error {
-	resp, err := c.send(ctx, r)
+func (e *endpoint) call(ctx context.Context, r request, out any) error {
+	resp, err := e.send(ctx, r)
 	if err != nil {
 		return err
 	}
-	return c.decode(ctx, resp, out)
+	return e.decode(ctx, resp, out)
 }
 
-func (c *Client) decode(ctx context.Context, resp *http.Response, out any) error {
+func (e *endpoint) decode(ctx context.Context, resp *http.Response, out any) error {
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, c.maxBytes+1))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, e.maxBytes+1))
 	switch {
 	case err != nil:
-		return c.unreachable(ctx, err)
-	case int64(len(data)) > c.maxBytes:
-		return forebay.Errorf(forebay.CodePayloadTooLarge, "the server's answer has more than %d bytes", c.maxBytes)
+		return e.unreachable(ctx, err)
+	case int64(len(data)) > e.maxBytes:
+		return forebay.Errorf(forebay.CodePayloadTooLarge, "the server's answer has more than %d bytes", e.maxBytes)
 	case out == nil:
 		return nil
 	}
@@ -67,7 +76,7 @@ var errNotForebay = forebay.Errorf(forebay.CodeUnavailable, "the answer is not a
 
 // send sends the request and repeats it where that is safe. The caller must close the body of the
 // answer.
-func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
+func (e *endpoint) send(ctx context.Context, r request) (*http.Response, error) {
 	body := r.raw
 	if r.body != nil {
 		var err error
@@ -75,9 +84,9 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 			return nil, forebay.Invalid("body", "cannot be written as JSON").Caused(err)
 		}
 	}
-	retry := c.newRetry()
+	retry := e.newRetry()
 	for {
-		resp, err := c.try(ctx, r, bodyReader(body))
+		resp, err := e.try(ctx, r, bodyReader(body))
 		if err == nil {
 			return resp, nil
 		}
@@ -95,8 +104,8 @@ func bodyReader(body []byte) io.Reader {
 }
 
 // try sends the request once. An answer without success is an error.
-func (c *Client) try(ctx context.Context, r request, body io.Reader) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, r.method, c.url(r.path, r.query), body)
+func (e *endpoint) try(ctx context.Context, r request, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, r.method, e.url(r.path, r.query), body)
 	if err != nil {
 		return nil, forebay.Invalid("request", "has an address that cannot be used").Caused(err)
 	}
@@ -109,12 +118,12 @@ func (c *Client) try(ctx context.Context, r request, body io.Reader) (*http.Resp
 	if req.Header.Get("Accept") == "" {
 		req.Header.Set("Accept", "application/json")
 	}
-	if c.key != "" {
-		req.Header.Set("Authorization", "Bearer "+c.key.Reveal())
+	if e.key != "" {
+		req.Header.Set("Authorization", "Bearer "+e.key.Reveal())
 	}
-	resp, err := c.http.Do(req)
+	resp, err := e.http.Do(req)
 	if err != nil {
-		return nil, c.unreachable(ctx, err)
+		return nil, e.unreachable(ctx, err)
 	}
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return resp, nil
@@ -124,15 +133,15 @@ func (c *Client) try(ctx context.Context, r request, body io.Reader) (*http.Resp
 }
 
 // unreachable returns the error of a connection that could not be made or broke.
-func (c *Client) unreachable(ctx context.Context, err error) error {
+func (e *endpoint) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
-	e := forebay.Errorf(forebay.CodeUnavailable, "cannot reach the server at %s: %s", c.base.Redacted(), oneLine(err.Error()))
-	return &transportError{err: e.Caused(err)}
+	unavailable := forebay.Errorf(forebay.CodeUnavailable, "cannot reach the server at %s: %s", e.base.Redacted(), oneLine(err.Error()))
+	return &transportError{err: unavailable.Caused(err)}
 }
 
 // transportError marks an error after which the request may be repeated: the connection failed, or
@@ -215,8 +224,8 @@ type retry struct {
 	delay time.Duration
 }
 
-func (c *Client) newRetry() *retry {
-	return &retry{until: time.Now().Add(c.retryTime), delay: firstDelay}
+func (e *endpoint) newRetry() *retry {
+	return &retry{until: time.Now().Add(e.retryTime), delay: firstDelay}
 }
 
 // wait sleeps before the next try. It returns false if there must be none: the error is final, the
@@ -237,3 +246,37 @@ func (r *retry) wait(ctx context.Context, err error) bool {
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// path joins escaped segments below /v1.
+func path(segments ...string) string {
+	var b strings.Builder
+	b.WriteString("/v1")
+	for _, s := range segments {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(s))
+	}
+	return b.String()
+}
+
+func (e *endpoint) url(path string, query url.Values) string {
+	s := strings.TrimRight(e.base.String(), "/") + path
+	if len(query) > 0 {
+		s += "?" + query.Encode()
+	}
+	return s
+}
+
+// checkID refuses an id that would address anything but one thing below its parent.
+func checkID(field, id string) error {
+	if id == "" || id == "." || id == ".." {
+		return forebay.Invalid(field, "must not be %s", quoteOrEmpty(id))
+	}
+	return nil
+}
+
+func quoteOrEmpty(s string) string {
+	if s == "" {
+		return "empty"
+	}
+	return fmt.Sprintf("%q", s)
+}

@@ -13,20 +13,20 @@ import (
 // AcceptSession accepts a session of a queue that requires sessions. found is false if no session
 // has messages.
 func (m Messages) AcceptSession(ctx context.Context, req forebay.AcceptSessionRequest) (session forebay.Session, found bool, err error) {
-	resp, err := m.c.send(ctx, request{method: http.MethodPost, path: m.path("sessions", "accept"), body: req, once: true})
+	resp, err := m.server.send(ctx, request{method: http.MethodPost, path: m.path("sessions", "accept"), body: req, once: true})
 	if err != nil {
 		return session, false, err
 	}
 	if resp.StatusCode == http.StatusNoContent {
 		return session, false, resp.Body.Close()
 	}
-	err = m.c.decode(ctx, resp, &session)
+	err = m.server.decode(ctx, resp, &session)
 	return session, err == nil, err
 }
 
 // Sessions yields the sessions of a queue that requires sessions, by id.
 func (m Messages) Sessions(ctx context.Context) iter.Seq2[forebay.SessionInfo, error] {
-	return pages[forebay.SessionInfo](ctx, m.c, m.path("sessions"), url.Values{})
+	return pages[forebay.SessionInfo](ctx, m.server, m.path("sessions"), url.Values{})
 }
 
 // ReceiveSession receives the next messages of an accepted session.

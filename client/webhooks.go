@@ -10,31 +10,34 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
+// webhooks is the part of Client about webhooks.
+type webhooks struct{ *endpoint }
+
 // Webhooks returns the tenant's webhooks, by name.
-func (c *Client) Webhooks(ctx context.Context) ([]forebay.Webhook, error) {
-	return items[forebay.Webhook](ctx, c, path("webhooks"))
+func (c *webhooks) Webhooks(ctx context.Context) ([]forebay.Webhook, error) {
+	return items[forebay.Webhook](ctx, c.endpoint, path("webhooks"))
 }
 
 // CreateWebhook makes a webhook. Only this answer contains its Secret.
-func (c *Client) CreateWebhook(ctx context.Context, wanted forebay.NewWebhook) (forebay.Webhook, error) {
+func (c *webhooks) CreateWebhook(ctx context.Context, wanted forebay.NewWebhook) (forebay.Webhook, error) {
 	var w forebay.Webhook
 	err := c.call(ctx, request{method: http.MethodPost, path: path("webhooks"), body: wanted, once: true}, &w)
 	return w, err
 }
 
 // Webhook returns one webhook.
-func (c *Client) Webhook(ctx context.Context, name string) (forebay.Webhook, error) {
-	return ofWebhook[forebay.Webhook](ctx, c, http.MethodGet, name, "", nil, false)
+func (c *webhooks) Webhook(ctx context.Context, name string) (forebay.Webhook, error) {
+	return ofWebhook[forebay.Webhook](ctx, c.endpoint, http.MethodGet, name, "", nil, false)
 }
 
 // UpdateWebhook replaces the settings of a webhook. It enables a disabled webhook, unless the
 // settings disable it.
-func (c *Client) UpdateWebhook(ctx context.Context, name string, settings forebay.WebhookSettings) (forebay.Webhook, error) {
-	return ofWebhook[forebay.Webhook](ctx, c, http.MethodPut, name, "", settings, false)
+func (c *webhooks) UpdateWebhook(ctx context.Context, name string, settings forebay.WebhookSettings) (forebay.Webhook, error) {
+	return ofWebhook[forebay.Webhook](ctx, c.endpoint, http.MethodPut, name, "", settings, false)
 }
 
 // DeleteWebhook removes a webhook and all its pending events.
-func (c *Client) DeleteWebhook(ctx context.Context, name string) error {
+func (c *webhooks) DeleteWebhook(ctx context.Context, name string) error {
 	if err := checkID("webhook", name); err != nil {
 		return err
 	}
@@ -42,24 +45,24 @@ func (c *Client) DeleteWebhook(ctx context.Context, name string) error {
 }
 
 // TestWebhook sends one test event to a webhook and returns the outcome.
-func (c *Client) TestWebhook(ctx context.Context, name string) (forebay.WebhookTry, error) {
-	return ofWebhook[forebay.WebhookTry](ctx, c, http.MethodPost, name, "test", nil, true)
+func (c *webhooks) TestWebhook(ctx context.Context, name string) (forebay.WebhookTry, error) {
+	return ofWebhook[forebay.WebhookTry](ctx, c.endpoint, http.MethodPost, name, "test", nil, true)
 }
 
 // RotateWebhookSecret replaces the secret of a webhook. Only this answer contains the new one.
-func (c *Client) RotateWebhookSecret(ctx context.Context, name string, req forebay.RotateSecretRequest) (forebay.Webhook, error) {
-	return ofWebhook[forebay.Webhook](ctx, c, http.MethodPost, name, "rotate-secret", req, true)
+func (c *webhooks) RotateWebhookSecret(ctx context.Context, name string, req forebay.RotateSecretRequest) (forebay.Webhook, error) {
+	return ofWebhook[forebay.Webhook](ctx, c.endpoint, http.MethodPost, name, "rotate-secret", req, true)
 }
 
 // WebhookTries returns the latest delivery attempts, newest first.
-func (c *Client) WebhookTries(ctx context.Context, name string) ([]forebay.WebhookTry, error) {
-	page, err := ofWebhook[forebay.Page[forebay.WebhookTry]](ctx, c, http.MethodGet, name, "tries", nil, false)
+func (c *webhooks) WebhookTries(ctx context.Context, name string) ([]forebay.WebhookTry, error) {
+	page, err := ofWebhook[forebay.Page[forebay.WebhookTry]](ctx, c.endpoint, http.MethodGet, name, "tries", nil, false)
 	return page.Items, err
 }
 
 // WebhookDeadLetters returns the dead-lettered events, oldest first. It reads pages as they are
 // needed. limit is the page size; 0 leaves it to the server.
-func (c *Client) WebhookDeadLetters(ctx context.Context, name string, limit int) iter.Seq2[forebay.WebhookDeadLetter, error] {
+func (c *webhooks) WebhookDeadLetters(ctx context.Context, name string, limit int) iter.Seq2[forebay.WebhookDeadLetter, error] {
 	if err := checkID("webhook", name); err != nil {
 		return failed[forebay.WebhookDeadLetter](err)
 	}
@@ -67,15 +70,15 @@ func (c *Client) WebhookDeadLetters(ctx context.Context, name string, limit int)
 	if limit > 0 {
 		query.Set("limit", strconv.Itoa(limit))
 	}
-	return pages[forebay.WebhookDeadLetter](ctx, c, path("webhooks", name, "dead-letters"), query)
+	return pages[forebay.WebhookDeadLetter](ctx, c.endpoint, path("webhooks", name, "dead-letters"), query)
 }
 
 // Redeliver delivers dead-lettered events again: those with the given sequence numbers, or all.
-func (c *Client) Redeliver(ctx context.Context, name string, req forebay.RedeliverRequest) (forebay.RedeliverReport, error) {
-	return ofWebhook[forebay.RedeliverReport](ctx, c, http.MethodPost, name, "redeliver", req, true)
+func (c *webhooks) Redeliver(ctx context.Context, name string, req forebay.RedeliverRequest) (forebay.RedeliverReport, error) {
+	return ofWebhook[forebay.RedeliverReport](ctx, c.endpoint, http.MethodPost, name, "redeliver", req, true)
 }
 
-func ofWebhook[T any](ctx context.Context, c *Client, method, name, verb string, body any, once bool) (T, error) {
+func ofWebhook[T any](ctx context.Context, e *endpoint, method, name, verb string, body any, once bool) (T, error) {
 	var answer T
 	if err := checkID("webhook", name); err != nil {
 		return answer, err
@@ -84,6 +87,6 @@ func ofWebhook[T any](ctx context.Context, c *Client, method, name, verb string,
 	if verb != "" {
 		at = path("webhooks", name, verb)
 	}
-	err := c.call(ctx, request{method: method, path: at, body: body, once: once}, &answer)
+	err := e.call(ctx, request{method: method, path: at, body: body, once: once}, &answer)
 	return answer, err
 }

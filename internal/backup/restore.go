@@ -18,7 +18,6 @@ import (
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/schema"
-	"github.com/forebayhq/forebay/internal/stores"
 )
 
 // maxManifest is far more than the checksums of all tables need.
@@ -105,7 +104,7 @@ func open(folder string) (m Manifest, err error) {
 	if m.Format != formatVersion {
 		return m, forebay.Errorf(forebay.CodeNotSupported, "the backup has the format %d; this Forebay knows %d", m.Format, formatVersion)
 	}
-	if err := db.RefuseSchema(m.Schema); err != nil {
+	if err := db.RefuseBackup(m.Schema); err != nil {
 		return m, err
 	}
 	for name, want := range map[string]string{databaseFile: m.DatabaseSHA256, payloadsFile: m.PayloadsSHA256} {
@@ -147,11 +146,12 @@ func migrated(ctx context.Context, database, work string) (string, error) {
 	if err = errors.Join(err, to.Close()); err != nil {
 		return "", unusable("there is no room for temporary files", err)
 	}
-	st, err := stores.Open(ctx, db.Options{Path: path, Serve: true})
+	// Nothing is served: an interrupted restore goes on only if the copy is the same again.
+	d, err := db.Open(ctx, db.Options{Path: path, Existing: true})
 	if err != nil {
 		return "", err
 	}
-	return path, st.DB.Close()
+	return path, d.Close()
 }
 
 // payload is a line of payloads.txt.

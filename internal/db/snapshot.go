@@ -220,11 +220,11 @@ func CheckFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// RefuseSchema says why this program cannot read a database of that schema; nil: it can, once
+// RefuseBackup says why this program cannot restore a backup of that schema; nil: it can, once
 // it is brought up to date.
-func RefuseSchema(version int64) error {
+func RefuseBackup(version int64) error {
 	if version <= 0 {
-		return forebay.Errorf(forebay.CodeDatabaseUnusable, "there is no Forebay database there")
+		return forebay.Errorf(forebay.CodeDatabaseUnusable, "the backup holds no Forebay database")
 	}
-	return schema.RefuseUnknown(version)
+	return schema.RefuseUnknown("the backup", version)
 }

@@ -1,18 +1,17 @@
 package db
 
 import (
-	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/db/postgres"
 	"github.com/forebayhq/forebay/internal/db/schema"
-	raw "zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
+	"github.com/forebayhq/forebay/internal/db/schema/schematest"
+	"github.com/forebayhq/forebay/internal/db/sqlite"
 )
 
 // A database of the oldest version that still opens becomes like a new one, and keeps its rows.
@@ -22,7 +21,7 @@ func TestUpgradedSchemaIsTheNewOne(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			fresh, old := database(t), database(t)
-			createOldest(t, old)
+			createOldest(t, old, sqlOldMessage)
 			if s, err := ReadSchema(t.Context(), old); err != nil || s.Database != schema.Oldest {
 				t.Fatalf("the old database is %+v: %v", s, err)
 			}
@@ -61,26 +60,16 @@ func TestUpgradedSchemaIsTheNewOne(t *testing.T) {
 	}
 }
 
-const sqlOldMessage = "INSERT INTO messages (seq, lane, rank, visible, token, size) VALUES (7, 5, 16, 1700000000000, 99, 1)"
+const sqlOldMessage = "INSERT INTO messages (seq, lane, rank, visible, token, size) VALUES (7, 5, 16, 1700000000000, 99, 1);"
 
-// createOldest makes a database of the oldest version, with a message.
-func createOldest(t *testing.T, where Options) {
+// createOldest makes a database of the oldest version with these rows.
+func createOldest(t *testing.T, where Options, rows string) {
 	t.Helper()
-	script, err := os.ReadFile("schema/testdata/schema_29.sql")
-	mustDo(t, err)
 	if where.URL == "" {
-		c, err := raw.OpenConn(where.Path)
-		mustDo(t, err)
-		defer c.Close()
-		mark := "PRAGMA application_id = " + fmt.Sprint(schema.ApplicationID) + "; PRAGMA user_version = " + fmt.Sprint(schema.Oldest) + ";"
-		mustDo(t, sqlitex.ExecuteScript(c, schema.ForSQLite(string(script))+";"+sqlOldMessage+";"+mark, nil))
-		return
+		schematest.SQLite(t, where.Path, rows)
+	} else {
+		schematest.PostgreSQL(t, where.URL, rows)
 	}
-	c, err := postgres.ConnectURL(t.Context(), where.URL)
-	mustDo(t, err)
-	defer c.Close()
-	mustDo(t, c.ExecSimple("CREATE SCHEMA forebay; "+schema.ForPostgres(string(script))+"CREATE TABLE schema_version (version BIGINT NOT NULL); INSERT INTO schema_version VALUES ("+
-		fmt.Sprint(schema.Oldest)+"); "+sqlOldMessage))
 }
 
 var spaces = regexp.MustCompile(`\s+`)
@@ -107,4 +96,67 @@ UNION ALL SELECT 'trigger ' || pg_get_triggerdef(g.oid) FROM pg_trigger g JOIN p
 		})
 	}))
 	return lines
+}
+
+// Every row that a server of the oldest schema left behind is in the upgraded database as it was.
+func TestUpgradeKeepsEveryRow(t *testing.T) {
+	t.Parallel()
+	for kind, database := range engines {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			where := database(t)
+			createOldest(t, where, schematest.Live(time.Now()))
+			before := rowsOf(t, where)
+			mustDo(t, openUntilEnd(t, where).Close())
+			after := rowsOf(t, where)
+			for old, renamed := range map[string]string{"orchestration_turns": "orchestration_items", "orchestration_pools": "orchestration_queues"} {
+				before[renamed] = before[old]
+				delete(before, old)
+			}
+			for table, rows := range before {
+				if !slices.Equal(rows, after[table]) {
+					t.Errorf("the rows of %s were\n%s\nand are\n%s", table, strings.Join(rows, "\n"), strings.Join(after[table], "\n"))
+				}
+			}
+			if len(before) < 40 || len(before) != len(after) {
+				t.Errorf("%d tables became %d", len(before), len(after))
+			}
+		})
+	}
+}
+
+// rowsOf returns the rows of each table as text, without the column that schema 30 drops.
+func rowsOf(t *testing.T, where Options) map[string][]string {
+	t.Helper()
+	var c driver.Conn
+	var err error
+	columns := `SELECT t.name, group_concat('quote("' || c.name || '")', ' || '','' || ') FROM sqlite_schema t JOIN pragma_table_info(t.name) c
+WHERE t.type = 'table' AND t.sql LIKE 'CREATE TABLE%' AND t.name NOT LIKE 'chunk_words%' AND t.name || '.' || c.name <> 'orchestration_activities.turns' GROUP BY 1`
+	if where.URL != "" {
+		columns = `SELECT CAST(table_name AS TEXT), 'CAST(ROW(' || string_agg('"' || column_name || '"', ',' ORDER BY ordinal_position) || ') AS TEXT)'
+FROM information_schema.columns WHERE table_schema = current_schema() AND table_name <> 'schema_version'
+AND table_name || '.' || column_name <> 'orchestration_activities.turns' GROUP BY 1`
+		var pg *postgres.Conn
+		pg, err = postgres.ConnectURL(t.Context(), where.URL)
+		c = driver.Conn{Driver: pg}
+	} else {
+		c, err = sqlite.OpenReader(where.Path, nil)
+	}
+	mustDo(t, err)
+	defer c.Close()
+	queries := map[string]string{}
+	mustDo(t, c.Prep(columns).Each(func(r driver.Row) error {
+		queries[r.Text(0)] = "SELECT " + r.Text(1) + " FROM " + r.Text(0)
+		return nil
+	}))
+	all := map[string][]string{}
+	for table, query := range queries {
+		all[table] = []string{}
+		mustDo(t, c.Prep(query).Each(func(r driver.Row) error {
+			all[table] = append(all[table], r.Text(0))
+			return nil
+		}))
+		slices.Sort(all[table])
+	}
+	return all
 }

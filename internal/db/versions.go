@@ -40,5 +40,5 @@ func (s Schema) refuseUnlessCurrent() error {
 		return forebay.Errorf(forebay.CodeDatabaseUnusable,
 			"the database has an older schema (%d; this Forebay's is %d); bring it up to date with forebay migrate up", s.Database, s.Program)
 	}
-	return schema.RefuseUnknown(s.Database)
+	return schema.RefuseUnknown("the database", s.Database)
 }

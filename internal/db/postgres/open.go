@@ -125,7 +125,7 @@ func (c *Conn) PrepareDatabase(ctx context.Context, existing bool) error {
 	}
 	version, err := c.version()
 	if err == nil {
-		err = schema.RefuseUnknown(version)
+		err = schema.RefuseUnknown("the database", version)
 	}
 	if err != nil {
 		return err

@@ -66,7 +66,7 @@ func (c *Conn) applyMigrations() error {
 	}
 	version, err := c.version() // again: another process may have been faster
 	if err == nil {
-		err = schema.RefuseUnknown(version)
+		err = schema.RefuseUnknown("the database", version)
 	}
 	if err != nil {
 		return err

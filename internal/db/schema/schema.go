@@ -47,17 +47,18 @@ func ScriptsFrom(version int64) []string {
 	return migrations()[version-Oldest:]
 }
 
-// RefuseUnknown refuses a version that this program can neither use nor bring up to date.
-func RefuseUnknown(version int64) error {
+// RefuseUnknown refuses a version that this program can neither use nor bring up to date. what is
+// what has it, such as "the database".
+func RefuseUnknown(what string, version int64) error {
 	switch {
 	case version > 0 && version < Oldest:
 		return forebay.Errorf(forebay.CodeDatabaseUnusable,
-			"the database was written by a Forebay from before the first release (schema %d); this one knows %d and newer", version, Oldest)
+			"%s was written by a Forebay from before the first release (schema %d); this one knows %d and newer", what, version, Oldest)
 	case version <= Latest():
 		return nil
 	}
 	return forebay.Errorf(forebay.CodeDatabaseUnusable,
-		"the database was written by a newer Forebay (schema %d; this one knows %d); use that version or newer", version, Latest())
+		"%s was written by a newer Forebay (schema %d; this one knows %d); use that version or newer", what, version, Latest())
 }
 
 // MigrateFrom runs the scripts that a database of that version lacks.

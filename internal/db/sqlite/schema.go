@@ -39,7 +39,7 @@ func (c *Conn) checkOurs() (version int64, err error) {
 	if version, err = c.version(); err != nil {
 		return 0, err
 	}
-	return version, schema.RefuseUnknown(version)
+	return version, schema.RefuseUnknown("the database", version)
 }
 
 // Migrate brings the schema up to date in one transaction, during which nobody else can.
