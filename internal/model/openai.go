@@ -47,8 +47,9 @@ func NewOpenAI(c OpenAIConfig) (Provider, error) {
 	}
 	p := &openAI{
 		endpoint: newEndpoint(c.HTTPConfig, c.APIKey, header),
-		chatURL:  base + "/chat/completions",
-		embedURL: base + "/embeddings",
+		chatURL:  base + "/" + pathChat,
+		embedURL: base + "/" + pathEmbeddings,
+		url:      func(path string) string { return base + "/" + path },
 		model:    c.Model,
 	}
 	if u, err := url.Parse(base); err == nil {
@@ -63,6 +64,7 @@ type openAI struct {
 	endpoint
 	chatURL  string
 	embedURL string
+	url      func(path string) string // of any part of the API
 	model    string
 
 	// completionTokens says to send max_completion_tokens, which newer models require, instead of
@@ -136,7 +138,7 @@ func (p *openAI) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error
 	}
 	a := chatAnswer{endpoint: &p.endpoint, texts: req.texts, wantRaw: req.WantRaw}
 	var limits RateLimits
-	err = p.post(ctx, outgoing{p.chatURL, encoded, req.texts, limits.into(req.OnLimits)}, a.read)
+	err = p.post(ctx, outgoing{url: p.chatURL, body: encoded, texts: req.texts, limits: limits.into(req.OnLimits)}, a.read)
 	resp := a.response(ctx, req, err == nil)
 	resp.Limits = limits
 	if err != nil {
@@ -152,11 +154,6 @@ func (p *openAI) learn(err error, sentNewName, sentStreamOptions bool) error {
 	if !errors.As(err, &f) || f.status != 400 && f.status != 422 {
 		return err
 	}
-	names := func(parameter string) bool {
-		// The message "'max_tokens' is not supported with this model. Use 'max_completion_tokens'
-		// instead." contains both names. The refused one comes first.
-		return f.param == parameter || f.param == "" && firstWordWith(f.message, "max_", "stream_options") == parameter
-	}
 	sentName := "max_tokens"
 	if sentNewName {
 		sentName = "max_completion_tokens"
@@ -164,9 +161,9 @@ func (p *openAI) learn(err error, sentNewName, sentStreamOptions bool) error {
 	p.learning.Lock()
 	defer p.learning.Unlock()
 	switch {
-	case sentStreamOptions && names("stream_options"):
+	case sentStreamOptions && f.names(streamOption):
 		p.noStreamOptions.Store(true)
-	case !names(sentName):
+	case !f.names(sentName):
 		return err
 	case p.completionTokens.Load() == sentNewName: // otherwise another call has learned it
 		if p.tokensLearned || !unknownParameter.MatchString(f.code+" "+f.message) {
@@ -178,6 +175,13 @@ func (p *openAI) learn(err error, sentNewName, sentStreamOptions bool) error {
 	// The class is Throttled, so that no job is charged an attempt for this.
 	return &forebay.TaskError{Class: forebay.ClassThrottled, Code: CodeParameterLearned, RetryAfter: 10 * time.Millisecond,
 		Message: "the endpoint refused a parameter that the next call leaves out or renames", Err: err}
+}
+
+// names reports whether the failure is about a parameter. The message "'max_tokens' is not
+// supported with this model. Use 'max_completion_tokens' instead." contains two names. The refused
+// one comes first.
+func (f *failure) names(parameter string) bool {
+	return f.param == parameter || f.param == "" && firstWordWith(f.message, "max_", streamOption) == parameter
 }
 
 // firstWordWith returns the first run of letters and underscores in s that begins with a prefix.
@@ -204,7 +208,7 @@ func (p *openAI) Embed(ctx context.Context, req EmbedRequest) (EmbedResponse, er
 	}
 	var resp EmbedResponse
 	var limits RateLimits
-	err = p.post(ctx, outgoing{p.embedURL, body, req.texts, limits.into(req.OnLimits)}, func(a answer) error {
+	err = p.post(ctx, outgoing{url: p.embedURL, body: body, texts: req.texts, limits: limits.into(req.OnLimits)}, func(a answer) error {
 		b, err := p.readAll(a.body)
 		if err != nil {
 			return err
