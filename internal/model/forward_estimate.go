@@ -15,8 +15,9 @@ const (
 	// mediaTokens is what an image, a recording or a file counts. Its bytes say little: providers
 	// count pixels, seconds and pages.
 	mediaTokens = 800
-	// maxClaimed bounds each number in a request that an estimate multiplies.
-	maxClaimed = 1 << 30
+	// Numbers of a request are bounded, because an estimate multiplies them.
+	maxClaimedOutput  = 1 << 30
+	maxClaimedAnswers = 1 << 12
 )
 
 // forwardNeed is what a request's body says about its size.
@@ -65,14 +66,14 @@ func readNeed(path string, body []byte) *forwardNeed {
 		case "tools", "functions", "response_format", "text":
 			n.tokens += int64(len(value.Raw) / forebay.BytesPerToken)
 		case "max_completion_tokens", "max_tokens", "max_output_tokens":
-			n.maxOutput = max(n.maxOutput, min(value.Int(), maxClaimed))
+			n.maxOutput = max(n.maxOutput, min(value.Int(), maxClaimedOutput))
 		case "n", "best_of":
-			n.answers = min(n.answers, 1) * min(max(n.answers, value.Int(), 1), maxClaimed)
+			n.answers = min(n.answers, 1) * min(max(n.answers, value.Int(), 1), maxClaimedAnswers)
 		}
 		return true
 	})
 	if path == pathCompletions {
-		n.answers = min(n.answers*prompts, maxClaimed)
+		n.answers = min(n.answers*prompts, maxClaimedAnswers)
 	}
 	return n
 }

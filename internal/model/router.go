@@ -211,7 +211,9 @@ func (r *Router) admit(ctx context.Context, model string, refuses func(*lane, le
 			if ctx.Err() != nil { // the count is incomplete
 				return nil, ended(ctx)
 			}
-			refused = cmp.Or(refused, code)
+			if refused == "" || refused == CodeNotSupported { // another limit says more
+				refused = code
+			}
 			continue
 		}
 		until := l.paused()
