@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -89,7 +88,7 @@ func (p *openAI) Forward(ctx context.Context, req ForwardRequest) (ForwardRespon
 	streams := req.Stream && (req.Path == pathChat || req.Path == pathCompletions)
 	body, added := forwardedBody(req.Body, start, p.model, streams && !p.noStreamOptions.Load())
 	resp, err := p.forward(ctx, req, body, added)
-	if f, ok := errors.AsType[*failure](err); ok && added && (f.status == 400 || f.status == 422) && f.names(streamOption) {
+	if added && (resp.Status == 400 || resp.Status == 422) && bytes.Contains(resp.Body, []byte(streamOption)) {
 		body, _ = forwardedBody(req.Body, start, p.model, false)
 		resp, err = p.forward(ctx, req, body, false)
 		// A request that fails without them too was refused for something else, such as a text

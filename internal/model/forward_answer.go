@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strconv"
 
 	"github.com/tidwall/gjson"
 
@@ -91,6 +92,9 @@ func (f *forwardAnswer) write(b []byte) error {
 // readBody passes on an answer in one piece. White space at its beginning is not held: some
 // servers send it to keep the connection open.
 func (f *forwardAnswer) readBody(r io.Reader) error {
+	if length, err := strconv.ParseInt(f.resp.Header.Get("Content-Length"), 10, 64); err == nil && length > f.endpoint.maxOutput {
+		return f.endpoint.tooLarge()
+	}
 	var body []byte
 	held, sent := int64(heldBytes), 0
 	if f.req.Path == pathEmbeddings {

@@ -247,7 +247,11 @@ func TestForwardFailures(t *testing.T) {
 		"error for a stream":    {writing("application/json", tooMany), forebay.ClassThrottled, CodeRateLimited, ""},
 		"half an object":        {writing("application/json", plainAnswer[:40]), transient, CodeMalformedResponse, ""},
 		"too large an object":   {writing("application/json", `{"a":"`+strings.Repeat("x", 1<<20)+`"}`), permanent, CodeResponseTooLarge, "{"},
-		"blanks first":          {writing("application/json", "  \n"+plainAnswer), "", "", "  \n" + plainAnswer},
+		"announced too large": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "9999999")
+			writing("application/json", "{")(w, r)
+		}, permanent, CodeResponseTooLarge, ""},
+		"blanks first": {writing("application/json", "  \n"+plainAnswer), "", "", "  \n" + plainAnswer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, resp, err := forwardTo(t, c.handler, HTTPConfig{MaxOutputBytes: 1 << 20}, pathChat, askStream)

@@ -154,6 +154,11 @@ func (p *openAI) learn(err error, sentNewName, sentStreamOptions bool) error {
 	if !errors.As(err, &f) || f.status != 400 && f.status != 422 {
 		return err
 	}
+	names := func(parameter string) bool {
+		// The message "'max_tokens' is not supported with this model. Use 'max_completion_tokens'
+		// instead." contains both names. The refused one comes first.
+		return f.param == parameter || f.param == "" && firstWordWith(f.message, "max_", "stream_options") == parameter
+	}
 	sentName := "max_tokens"
 	if sentNewName {
 		sentName = "max_completion_tokens"
@@ -161,9 +166,9 @@ func (p *openAI) learn(err error, sentNewName, sentStreamOptions bool) error {
 	p.learning.Lock()
 	defer p.learning.Unlock()
 	switch {
-	case sentStreamOptions && f.names(streamOption):
+	case sentStreamOptions && names("stream_options"):
 		p.noStreamOptions.Store(true)
-	case !f.names(sentName):
+	case !names(sentName):
 		return err
 	case p.completionTokens.Load() == sentNewName: // otherwise another call has learned it
 		if p.tokensLearned || !unknownParameter.MatchString(f.code+" "+f.message) {
@@ -175,13 +180,6 @@ func (p *openAI) learn(err error, sentNewName, sentStreamOptions bool) error {
 	// The class is Throttled, so that no job is charged an attempt for this.
 	return &forebay.TaskError{Class: forebay.ClassThrottled, Code: CodeParameterLearned, RetryAfter: 10 * time.Millisecond,
 		Message: "the endpoint refused a parameter that the next call leaves out or renames", Err: err}
-}
-
-// names reports whether the failure is about a parameter. The message "'max_tokens' is not
-// supported with this model. Use 'max_completion_tokens' instead." contains two names. The refused
-// one comes first.
-func (f *failure) names(parameter string) bool {
-	return f.param == parameter || f.param == "" && firstWordWith(f.message, "max_", streamOption) == parameter
 }
 
 // firstWordWith returns the first run of letters and underscores in s that begins with a prefix.
