@@ -14,7 +14,8 @@ import (
 )
 
 // FuzzForwardAnswer has a provider pass on an answer that may be anything. What the client gets of
-// a success is what the endpoint sent, up to a place where it broke. Credentials are in no failure.
+// a success is what the endpoint sent, up to a place where it broke. No failure has credentials in
+// it.
 func FuzzForwardAnswer(f *testing.F) {
 	const stream, object = "content-type: text/event-stream", "content-type: application/json"
 	f.Add(byte(0), uint16(200), stream, []byte(frames(chunkRole, chunkHello, chunkStop, chunkUsage, "[DONE]")))
