@@ -25,10 +25,15 @@ func (a *API) call(r *api.SurfaceRequest, endpoint string) error {
 	if err != nil {
 		return err
 	}
-	if !a.serves(req.model) {
+	switch known, forwards := a.Serves(req.model); {
+	case !known:
 		return unknownModel(req.model)
+	case !forwards:
+		return badRequest("model", "not_supported", "No deployment of this model takes requests of OpenAI's API as they are.")
 	}
-	p := &pending{body: body, stream: req.stream, need: model.EstimateForward(endpoint, body), w: r.Writer, flush: r.Flush,
+	need := model.EstimateForward(endpoint, body)
+	need.AsOpenAI = true
+	p := &pending{body: body, stream: req.stream, need: need, w: r.Writer, flush: r.Flush,
 		ended: make(chan struct{}, 1)}
 	token := a.Calls.add(p)
 	defer a.Calls.remove(token)
@@ -44,16 +49,6 @@ func (a *API) call(r *api.SurfaceRequest, endpoint string) error {
 	r.Correlate(job.ID)
 	w := waiting{a, r, p, job.ID, req.patience(r.Header)}
 	return w.run()
-}
-
-// serves reports whether the configuration has a model of that name.
-func (a *API) serves(name string) bool {
-	for _, m := range a.Models() {
-		if m.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // waiting is a client that waits for the answer to its call.
@@ -95,7 +90,7 @@ func (w *waiting) run() error {
 		case calling:
 			continue
 		case begun:
-			return w.cutOff(err)
+			return w.cutOff(last, err)
 		}
 		job, readErr := w.Jobs.Get(context.WithoutCancel(w.Context()), w.Caller.Tenant, w.job)
 		switch {
@@ -105,7 +100,7 @@ func (w *waiting) run() error {
 			if _, begun, done, last, err = w.call.state(); done { // between the two looks
 				return nil
 			} else if begun {
-				return w.cutOff(err)
+				return w.cutOff(last, err)
 			}
 			return w.failed(job, last, err)
 		case impatient:
@@ -123,10 +118,10 @@ func (w *waiting) giveUp(why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), 10*time.Second)
 	defer cancel()
 	w.call.leave()
-	if _, begun, done, _, err := w.call.state(); done {
+	if _, begun, done, last, err := w.call.state(); done {
 		return nil // the answer was written meanwhile
 	} else if begun {
-		return w.cutOff(err)
+		return w.cutOff(last, err)
 	}
 	_, err := w.Jobs.Cancel(ctx, w.Caller.Tenant, w.job)
 	if err != nil && forebay.CodeOf(err) != forebay.CodeNotFound {
@@ -137,8 +132,11 @@ func (w *waiting) giveUp(why error) error {
 
 // cutOff ends an answer that has begun. A stream ends with an error event. Any other answer ends
 // with its connection, so that it cannot look complete.
-func (w *waiting) cutOff(err error) error {
-	if !w.call.stream {
+func (w *waiting) cutOff(last model.ForwardResponse, err error) error {
+	switch {
+	case last.Passed: // the provider's own error is the end of it
+		return nil
+	case !w.call.stream:
 		return err
 	}
 	f := upstream(model.ForwardResponse{}, err)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -119,11 +120,7 @@ func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (forebay.Tas
 	if deployment != nil {
 		result.Deployment, result.Cost = deployment.Name, deployment.Price.Cost(resp.Usage)
 	}
-	if p.end(resp, err) && err != nil { // the client has part of the answer
-		cut := *forebay.AsTaskError(err)
-		cut.Class = forebay.ClassPermanent
-		err = &cut
-	}
+	p.end(resp, err)
 	return result, err
 }
 
@@ -144,6 +141,8 @@ type pending struct {
 	w       http.ResponseWriter
 	left    bool               // nobody waits any more
 	calling context.CancelFunc // ends the attempt under way; nil: there is none
+	status  int                // of the answer
+	header  http.Header        // of the provider's answer
 	begun   bool               // the client has the beginning of an answer
 	done    bool               // the answer is complete
 	last    model.ForwardResponse
@@ -164,29 +163,15 @@ func (p *pending) begin(cancel context.CancelFunc) bool {
 // passed are the headers of providers that clients get.
 var passed = []string{"Content-Type", "Openai-Processing-Ms", "Openai-Version", "Openai-Model"}
 
-// answer begins the answer to the client.
+// answer takes what the answer begins with. It is sent with the first part of the answer, so that
+// a call that ends before can be made again.
 func (p *pending) answer(status int, header http.Header) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.left {
 		return errGone
 	}
-	h := p.w.Header()
-	for _, name := range passed {
-		if values := header.Values(name); len(values) > 0 {
-			h[name] = values
-		}
-	}
-	for name, values := range header {
-		if strings.HasPrefix(name, "X-Ratelimit-") {
-			h[name] = values
-		}
-	}
-	if p.stream {
-		h.Set("X-Accel-Buffering", "no")
-	}
-	p.begun = true
-	p.w.WriteHeader(status)
+	p.status, p.header = status, header
 	return nil
 }
 
@@ -197,6 +182,10 @@ func (p *pending) write(b []byte) error {
 	if p.left {
 		return errGone
 	}
+	if !p.begun {
+		p.begun = true
+		p.sendHeader()
+	}
 	if _, err := p.w.Write(b); err != nil {
 		return errGone
 	}
@@ -206,8 +195,22 @@ func (p *pending) write(b []byte) error {
 	return nil
 }
 
-// end ends an attempt. It reports whether the client has something of its answer.
-func (p *pending) end(resp model.ForwardResponse, err error) (begun bool) {
+// sendHeader writes the status and those headers of the provider that clients get.
+func (p *pending) sendHeader() {
+	h := p.w.Header()
+	for name, values := range p.header {
+		if slices.Contains(passed, name) || strings.HasPrefix(name, "X-Ratelimit-") {
+			h[name] = values
+		}
+	}
+	if p.stream {
+		h.Set("X-Accel-Buffering", "no")
+	}
+	p.w.WriteHeader(p.status)
+}
+
+// end ends an attempt.
+func (p *pending) end(resp model.ForwardResponse, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calling, p.last, p.err, p.done = nil, resp, err, err == nil
@@ -215,7 +218,6 @@ func (p *pending) end(resp model.ForwardResponse, err error) (begun bool) {
 	case p.ended <- struct{}{}:
 	default:
 	}
-	return p.begun
 }
 
 // leave ends the waiting, and the attempt under way. It returns once the task no longer uses the

@@ -10,8 +10,8 @@ import (
 	"github.com/forebayhq/forebay/internal/api"
 )
 
-// envelope is the body of each error (schema ErrorResponse of OpenAI's OpenAPI file). All four keys
-// are required.
+// envelope is the body of each error: the schema ErrorResponse of OpenAI's OpenAPI file. All four
+// keys are required.
 type envelope struct {
 	Error apiError `json:"error"`
 }

@@ -24,6 +24,9 @@ type Options struct {
 	Calls *Calls
 	// Models returns the models of the configuration in force, by name.
 	Models func() []Model
+	// Serves reports whether there is a model of that name, and whether a deployment of it takes
+	// OpenAI's requests as they are.
+	Serves func(model string) (known, forwards bool)
 	// Queue is where synchronous calls wait. No other process takes jobs of it.
 	Queue   string
 	MaxBody int64 // bytes of a request
