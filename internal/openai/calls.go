@@ -248,9 +248,8 @@ func upstream(resp model.ForwardResponse, err error) *failure {
 	var t *forebay.TaskError
 	_ = errors.As(err, &t)
 	status := resp.Status
-	switch {
-	case status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusPaymentRequired || status == 0:
-		status = http.StatusBadGateway // it is about this server's account, or nothing was answered
+	if status < http.StatusBadRequest || status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusPaymentRequired {
+		status = http.StatusBadGateway // it is about this server's account, or was no answer
 	}
 	f := &failure{status: status, kind: typeServer, code: "upstream_error", message: "the provider did not answer the call", shouldRetry: &no}
 	if t != nil {

@@ -4,7 +4,10 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -127,4 +130,46 @@ func TestOpenAISDKForPython(t *testing.T) {
 	program := exec.CommandContext(t.Context(), "python3", filepath.Join("testdata", "openai", "sdk.py"))
 	program.Env = []string{"PYTHONPATH=" + packages}
 	checks(t, program, base, key)
+}
+
+// What a provider gets wrong, its clients do not see: calls are made again until one is answered.
+func TestOpenAICallsThroughChaos(t *testing.T) {
+	modules := nodeModules(t, filepath.Join("testdata", "openai"))
+	chaos := startMock(t, modules, "--chaos-drop", "0.1", "--chaos-malformed", "0.05", "--chaos-disconnect", "0.05")
+	base, key := startOpenAI(t, chaos, func(o *server.Options) {
+		o.Queues = map[string]server.Queue{server.CallsQueue: {Retry: server.Retry{Attempts: 30, First: 20 * time.Millisecond, Max: 200 * time.Millisecond, Budget: 0.9}}}
+	})
+	const calls = 60
+	ends := make(chan error, calls)
+	for i := range calls {
+		stream := i%2 == 0
+		go func() { ends <- chatOnce(t.Context(), base, key, stream) }()
+	}
+	for range calls {
+		if err := <-ends; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// chatOnce makes one call and checks that its answer is whole.
+func chatOnce(ctx context.Context, base, key string, stream bool) error {
+	body := fmt.Sprintf(`{"model":"chat","stream":%v,"messages":[{"role":"user","content":"hello"}]}`, stream)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	whole := strings.Contains(string(answer), `"finish_reason":"stop"`) && strings.HasSuffix(string(answer), "data: [DONE]\n\n") == stream
+	if err != nil || resp.StatusCode != http.StatusOK || !whole {
+		return fmt.Errorf("%s: %s %w", resp.Status, answer, err)
+	}
+	return nil
 }
