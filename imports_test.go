@@ -67,6 +67,7 @@ var mayImport = map[string][]string{
 	"internal/memory":                  {"."},
 	"internal/model":                   {".", "internal/jsoncheck", "internal/quota", "internal/turns"},
 	"internal/modelsim":                {".", "internal/jsoncheck", "internal/model", "internal/sleep"},
+	"internal/openai":                  {".", "internal/api", "internal/jsoncheck", "internal/model"},
 	"internal/orchestrate":             {".", "internal/audit", "internal/blob", "internal/db", "internal/db/driver", "internal/jobs", "internal/jsoncheck", "internal/limits", "internal/memory", "internal/orchestrate/history", "internal/orchestrate/policy", "internal/panics", "internal/queue", "internal/sleep", "internal/turns"},
 	"internal/orchestrate/durabletask": {".", "internal/limits", "internal/memory", "internal/orchestrate", "internal/orchestrate/history", "internal/panics", "internal/sleep", "internal/turns"},
 	"internal/orchestrate/history":     {"."},

@@ -43,6 +43,9 @@ type Task struct {
 type CallEstimate struct {
 	PromptTokens    int64
 	MaxOutputTokens int64 // 0: the deployment's default; < 0: it has no output
+	// AsOpenAI says that only a deployment may be called that takes requests of OpenAI's API as they
+	// are.
+	AsOpenAI bool
 }
 
 // BytesPerToken is how many bytes of a prompt count as a token before the deployment's own ratio

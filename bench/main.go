@@ -32,6 +32,7 @@ type experiment struct {
 var experiments = []experiment{
 	{"life", life},
 	{"http", overHTTP},
+	{"passthrough", passthrough},
 	{"hang", hangingModels},
 	{"idle", idle},
 	{"memory", memory},

@@ -42,11 +42,14 @@ func (o Options) WithDefaults() Options {
 	o.ShutdownTimeout = or(o.ShutdownTimeout, 30*time.Second)
 	o.Version = or(o.Version, "devel")
 	o.defaultModels()
-	queues := map[string]Queue{forebay.DefaultQueue: {}}
+	queues := map[string]Queue{forebay.DefaultQueue: {}, CallsQueue: {}}
 	for name, q := range o.Queues {
 		queues[name] = q
 	}
 	for name, q := range queues {
+		if name == CallsQueue {
+			q = callsDefaults(q)
+		}
 		queues[name] = q.withDefaults()
 	}
 	o.Queues = queues

@@ -81,10 +81,13 @@ func accounting(d Deployment) quota.Accounting {
 // admission lists the deployments that a call of a model may use.
 func (m *models) admission(name string, need forebay.CallEstimate) []admission.Option {
 	deployments := m.router.Options(name, need)
-	options := make([]admission.Option, len(deployments))
-	for i, d := range deployments {
-		options[i] = admission.Option{Deployment: d.Name, Limits: d.Limits(), Price: d.Price, Concurrency: int64(d.Concurrency),
-			Request: quota.Request{PromptTokens: need.PromptTokens, MaxOutputTokens: need.MaxOutputTokens}}
+	options := make([]admission.Option, 0, len(deployments))
+	for _, d := range deployments {
+		if _, forwards := d.Provider.(model.Forwarder); !forwards && need.AsOpenAI {
+			continue
+		}
+		options = append(options, admission.Option{Deployment: d.Name, Limits: d.Limits(), Price: d.Price, Concurrency: int64(d.Concurrency),
+			Request: quota.Request{PromptTokens: need.PromptTokens, MaxOutputTokens: need.MaxOutputTokens}})
 	}
 	return options
 }

@@ -35,6 +35,7 @@ func (s *Server) Reload(ctx context.Context, opts Options) (restart []string, er
 	if err != nil {
 		return nil, err
 	}
+	s.addCalls(o, models, known)
 	certificate, err := o.TLS.load()
 	if err != nil {
 		return nil, err

@@ -33,6 +33,7 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/limits"
+	"github.com/forebayhq/forebay/internal/openai"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/orchestrate/durabletask"
 	"github.com/forebayhq/forebay/internal/payload"
@@ -64,6 +65,8 @@ type Server struct {
 	documents      *documents.Service
 	sources        []*blob.Source // sources of documents
 	deployments    *deployments
+	calls          *openai.Calls
+	callsName      string                          // of this process's queue of calls
 	certificate    atomic.Pointer[tls.Certificate] // nil: plain HTTP
 	reloading      sync.Mutex
 	reloaded       Options // the options in force; guarded by reloading
@@ -83,7 +86,7 @@ func New(opts Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{options: o, reloaded: o, log: o.Logger, ready: make(chan struct{})}
+	s := &Server{options: o, reloaded: o, log: o.Logger, ready: make(chan struct{}), calls: openai.NewCalls()}
 	if s.log == nil {
 		s.log = NewLogger(os.Stderr, o.Log)
 	}
@@ -94,6 +97,7 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.addCalls(o, models, known)
 	certificate, err := o.TLS.load()
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -134,7 +138,10 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	s.deployments.called.Store(&called{models, known})
 	s.payloads = s.store.Payloads(s.blobs)
 	options := jobs.Options{Store: s.store.Jobs, Payloads: s.payloads}
-	options.Queues, options.MaxInputBytes = s.options.jobsQueues(), s.options.Limits.MaxInputBytes
+	if s.callsName, err = s.callsQueue(ctx); err != nil {
+		return err
+	}
+	options.Queues, options.MaxInputBytes = s.options.ownQueue(s.options.jobsQueues(), s.callsName), s.options.Limits.MaxInputBytes
 	options.Observer, options.Limits = s.telemetry.Jobs(), s.limits
 	options.Settings = jobs.Settings{Tasks: known, Deployments: s.deployments.admission, Weights: s.options.weights()}
 	s.jobs, err = jobs.New(ctx, options)

@@ -63,6 +63,7 @@ type Options struct {
 	MaxDocument    int64                // bytes; 0: forebay.DefaultMaxDocumentBytes
 	MemoryBytes    int64                // large bodies and answers held at once; 0: 64 MiB
 	Connections    int                  // open at once; 0: no limit
+	Surfaces       []Surface            // interfaces of other products
 	CodeInQuery    bool                 // routes of orchestrations accept an API key as ?code=
 }
 
@@ -81,6 +82,7 @@ type API struct {
 	orchestrations *orchestrate.Service
 	durable        durableNames
 	codeInQuery    bool
+	surfaces       []Surface
 	limits         *limits.Meter
 	log            *slog.Logger
 	version        string
@@ -124,6 +126,7 @@ func New(o Options) *API {
 		deployments:    o.Deployments,
 		orchestrations: o.Orchestrations,
 		codeInQuery:    o.CodeInQuery,
+		surfaces:       o.Surfaces,
 		limits:         o.Limits,
 		log:            o.Logger,
 		version:        o.Version,
@@ -173,6 +176,9 @@ func New(o Options) *API {
 	a.routeTenants()
 	a.routeAudit()
 	a.routeHealth()
+	for _, s := range a.surfaces {
+		mount(a, s)
+	}
 	a.publish()
 	return a
 }

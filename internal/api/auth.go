@@ -11,7 +11,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // open is the scope of routes that need no key.
@@ -24,38 +23,15 @@ const maxKeyBytes = 256
 func (a *API) admit(route string, scope forebay.Scope) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		c := callFrom(ctx.Context())
-		c.route = route
-		if scope != open {
-			if err := a.authenticate(ctx.Context(), c); err != nil {
-				if forebay.CodeOf(err) == forebay.CodeUnauthorized {
-					if tooMany := a.limits.Stranger(addressOf(c.r)); tooMany != nil {
-						err = tooMany
-					}
-				}
-				a.fail(c, err)
-				return
-			}
-			tenant := turns.With(ctx.Context(), c.caller.Tenant)
-			if err := a.limits.Request(tenant, c.caller.Tenant, c.caller.KeyID); err != nil {
-				a.fail(c, err)
-				return
-			}
-			if err := connectionOf(c.r.Context()).belongsTo(c.caller.Tenant); err != nil {
-				c.w.Header().Set("Connection", "close")
-				a.fail(c, err)
-				return
-			}
-			if !c.caller.May(scope) {
-				a.fail(c, forebay.Errorf(forebay.CodeForbidden, "this needs a key with the scope %q", scope))
-				return
-			}
-			held, release := a.keys.Hold(tenant, c.caller)
-			defer release()
-			c.r = c.r.WithContext(held)
-			ctx = huma.WithContext(ctx, held)
-		} else if err := a.limits.Stranger(addressOf(c.r)); err != nil {
+		held, release, err := c.enter(ctx.Context(), route, scope)
+		if err != nil {
 			a.fail(c, err)
 			return
+		}
+		defer release()
+		if scope != open {
+			c.r = c.r.WithContext(held)
+			ctx = huma.WithContext(ctx, held)
 		}
 		next(ctx)
 	}
@@ -79,16 +55,19 @@ func addressOf(r *http.Request) string {
 }
 
 // authenticate finds out who calls. Without any key, a server serves only its own machine.
-func (a *API) authenticate(ctx context.Context, c *call) error {
-	key, err := bearer(c.r.Header)
-	if err == nil && key == "" && isDurable(c.r.URL.Path) {
-		key, err = a.functionsKey(c)
-	}
+func (c *call) authenticate(ctx context.Context) error {
+	a := c.api
+	key, err := c.key()
 	c.sentKey = key != "" || err != nil
 	if err != nil {
 		return err
 	}
 	caller, isOpen, err := a.keys.Authenticate(ctx, key)
+	if err != nil && key != "" && c.surface != nil { // its SDKs do not start without a key
+		if anybody, free, openErr := a.keys.Authenticate(ctx, ""); openErr == nil && free {
+			caller, isOpen, err = anybody, true, nil
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -101,8 +80,20 @@ func (a *API) authenticate(ctx context.Context, c *call) error {
 	return nil
 }
 
-// bearer returns the key of an Authorization header (RFC 6750 section 2.1), or "".
-func bearer(h http.Header) (string, error) {
+// key returns the API key that the request has, or "".
+func (c *call) key() (string, error) {
+	if c.surface != nil {
+		return c.surface.Key(c.r)
+	}
+	key, err := Bearer(c.r.Header)
+	if err == nil && key == "" && isDurable(c.r.URL.Path) {
+		return c.api.functionsKey(c)
+	}
+	return key, err
+}
+
+// Bearer returns the key of an Authorization header (RFC 6750 section 2.1), or "".
+func Bearer(h http.Header) (string, error) {
 	values := h.Values("Authorization")
 	if len(values) == 0 {
 		return "", nil

@@ -77,7 +77,8 @@ type problem struct {
 	Parts     []part          `json:"parts,omitempty" doc:"of a server that is not ready: what of it works"`
 	RequestID string          `json:"request_id"`
 
-	header http.Header
+	header  http.Header
+	surface Surface // that writes it in its own shape; nil: none
 }
 
 type problemDetail struct {
@@ -102,7 +103,7 @@ func (c *call) status(status int) int {
 
 func newProblem(c *call, code forebay.Code, detail string) *problem {
 	status := c.status(statuses[code])
-	p := &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Code: code, RequestID: c.id}
+	p := &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Code: code, RequestID: c.id, surface: c.surface}
 	switch status {
 	case http.StatusUnauthorized:
 		p.header = http.Header{"Www-Authenticate": {c.challenge()}}
@@ -167,6 +168,13 @@ func (a *API) fail(c *call, err error) {
 func (p *problem) write(w http.ResponseWriter) {
 	for name, values := range p.header {
 		w.Header()[name] = values
+	}
+	if own, ok := w.(*responseWriter); ok {
+		own.refused = true
+	}
+	if p.surface != nil {
+		p.surface.Refuse(w, Refusal{p.Status, p.Code, p.Detail, p.Field, p.RequestID})
+		return
 	}
 	body, err := json.Marshal(p)
 	if err != nil {

@@ -30,7 +30,8 @@ type call struct {
 	api           *API
 	r             *http.Request
 	w             *responseWriter
-	route         string // the pattern that matched; "" until one has
+	route         string  // the pattern that matched; "" until one has
+	surface       Surface // whose address it has; nil: Forebay's own
 	caller        forebay.Caller
 	sentKey       bool     // the client sent a key, right or wrong
 	codes         []string // keys in the query of a request below durablePath
@@ -100,7 +101,7 @@ func (c *call) attrs() []slog.Attr {
 // ServeHTTP answers one request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	c := &call{id: r.Header.Get("X-Request-Id"), api: a}
+	c := &call{id: r.Header.Get("X-Request-Id"), api: a, surface: surfaceOf(a.surfaces, r.URL.Path)}
 	if !forebay.ValidText(c.id, maxRequestIDBytes) {
 		c.id = rand.Text()
 	}
@@ -236,6 +237,7 @@ type responseWriter struct {
 	status  int   // 0 until known
 	sent    bool  // the status is
 	mute    bool  // the body was replaced
+	refused bool  // the answer is a problem
 	duplex  bool  // the body is read while the answer is written
 	claimed int64 // memory for the answer is claimed
 	written int64
@@ -293,7 +295,7 @@ func (w *responseWriter) WriteHeader(status int) {
 	if w.mute || w.status != 0 {
 		return
 	}
-	if w.call.route == "" && w.Header().Get("Content-Type") != problemType {
+	if w.call.route == "" && !w.refused {
 		w.unrouted(status)
 		return
 	}

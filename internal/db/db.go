@@ -77,6 +77,7 @@ type DB struct {
 	// Searchers are those for searches, which PostgreSQL plans as it thinks best; nil: readers do.
 	Searchers      *readers
 	connectSearch  func(context.Context) (driver.Conn, error)
+	takePlace      func(context.Context) (n int, release func(), err error) // nil: there is one process
 	watches        Watches
 	endCheckpoints func()       // nil: there are none
 	file           *sqlite.File // the SQLite file that is served; nil: none
@@ -158,6 +159,21 @@ func (s *DB) begin(c driver.Conn, opts Options, domains []Domain, publish func(*
 	}
 	go s.Writer.run()
 	return nil
+}
+
+// Place returns a number that no other process of the database has while this one runs: the lowest
+// that is free. A process asks for it once, before it serves.
+func (s *DB) Place(ctx context.Context) (int, error) {
+	if s.takePlace == nil {
+		return 0, nil
+	}
+	n, free, err := s.takePlace(ctx)
+	if err != nil {
+		return 0, err
+	}
+	release := s.release
+	s.release = func() { free(); release() }
+	return n, nil
 }
 
 // Close waits for the transaction and the reads under way and closes the database. Calls that come

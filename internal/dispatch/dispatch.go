@@ -70,10 +70,10 @@ func New(opts Options) *Dispatcher {
 	d.renewer = newRenewer(opts.Worker, opts.Logger)
 	for _, q := range opts.Worker.Configured() {
 		budget := retry.NewBudget(q.Retry)
-		if opts.Lanes == AllLanes {
+		if opts.Lanes == AllLanes || q.Own {
 			d.lanes = append(d.lanes, newLane(d, q, false, budget))
 		}
-		if opts.Lanes != NoLanes {
+		if opts.Lanes != NoLanes || q.Own {
 			q.PaceRetries(func() float64 { return budget.Pace(time.Now()) })
 			d.lanes = append(d.lanes, newLane(d, q, true, budget))
 		}

@@ -213,7 +213,7 @@ func (w *Worker) denied(ctx context.Context, d *Delivery, record AttemptRecord, 
 	switch is, perhaps := d.atFault(before); {
 	case is:
 		return w.fail(ctx, d, record, reason)
-	case !perhaps:
+	case !perhaps || d.Queue.Own:
 		return "", d.settled(back, "", w.store.Throttle(ctx, &d.LockedJob, back, ""))
 	}
 	record.Outcome = forebay.OutcomeFailed
@@ -238,6 +238,9 @@ func (d *Delivery) atFault(before int) (is, perhaps bool) {
 
 func (w *Worker) fail(ctx context.Context, d *Delivery, record AttemptRecord, reason string) (setAside string, settled error) {
 	record.Outcome = forebay.OutcomeFailed
+	if d.Queue.Own {
+		return "", d.settled(record, forebay.StatusFailed, w.store.Fail(ctx, &d.LockedJob, record))
+	}
 	err := w.store.DeadLetter(ctx, &d.LockedJob, record, d.Queue.failureSubqueue(), reason)
 	if d.settled(record, forebay.StatusFailed, err) != nil {
 		return "", err

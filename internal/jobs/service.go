@@ -24,6 +24,7 @@ type Queue struct {
 	Retry            retry.Policy
 	OnFailure        forebay.SetAside
 	Tenants          []string // if not empty, only these may use it
+	Own              bool     // only this process has its callers, and serves it in any role; no dead letters
 
 	no   int64
 	pace func() float64 // see PaceRetries
@@ -118,12 +119,14 @@ func (s *Service) Prepare(ctx context.Context, to Settings) (apply func(), err e
 	return func() { s.settings.Store(next) }, nil
 }
 
-// Tasks returns the tasks this process knows, by name.
+// Tasks returns the tasks this process knows, by name, without those of calls that wait here.
 func (s *Service) Tasks() []forebay.Task {
 	tasks := s.settings.Load().tasks
 	list := make([]forebay.Task, 0, len(tasks))
 	for _, task := range tasks {
-		list = append(list, task)
+		if forebay.ValidName(task.Name) {
+			list = append(list, task)
+		}
 	}
 	slices.SortFunc(list, func(a, b forebay.Task) int { return strings.Compare(a.Name, b.Name) })
 	return list

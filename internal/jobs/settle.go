@@ -46,8 +46,21 @@ type Output struct {
 // Succeed records the attempt and the result and ends the job. Like all settlements it returns
 // forebay.ErrLockLost, and changes nothing, if the lock no longer holds the message.
 func (s *Store) Succeed(ctx context.Context, d *LockedJob, a AttemptRecord, out Output) error {
+	return s.finish(ctx, d, a, ending{status: forebay.StatusSucceeded, out: out}, forebay.EventSucceeded)
+}
+
+// Fail records the failed attempt and ends the job as failed. Nobody can redrive it.
+func (s *Store) Fail(ctx context.Context, d *LockedJob, a AttemptRecord) error {
+	why := Failure{Class: a.ErrorClass, Code: a.ErrorCode, Message: a.ErrorMessage}
+	return s.finish(ctx, d, a, ending{status: forebay.StatusFailed, failure: why}, forebay.EventFailed)
+}
+
+// finish records the attempt, deletes the message and ends the job.
+func (s *Store) finish(ctx context.Context, d *LockedJob, a AttemptRecord, e ending, kind forebay.EventType) error {
 	o := settling(d, (*LockedJob).prefetchRelease)
-	o.Size = len(out.Inline)
+	o.Size = len(e.out.Inline)
+	e.seq, e.generation, e.attempt, e.version, e.number = d.Seq, d.Generation, d.Attempt+1, d.Version+1, d.Number
+	e.started, e.session, e.uncalled = d.StartedAt.UnixMilli(), d.session(), !mayBeCalled(d.CorrelationID)
 	return s.settled(ctx, d, a, o, func(t *Tx) error {
 		if err := t.release(d); err != nil {
 			return err
@@ -55,10 +68,7 @@ func (s *Store) Succeed(ctx context.Context, d *LockedJob, a AttemptRecord, out 
 		if err := t.attempt(d.attempted(), a); err != nil {
 			return err
 		}
-		return t.end(ending{
-			seq: d.Seq, status: forebay.StatusSucceeded, generation: d.Generation, attempt: d.Attempt + 1, version: d.Version + 1,
-			started: d.StartedAt.UnixMilli(), out: out, number: d.Number, session: d.session(), uncalled: !mayBeCalled(d.CorrelationID),
-		}, forebay.EventSucceeded)
+		return t.end(e, kind)
 	})
 }
 

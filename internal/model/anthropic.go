@@ -112,7 +112,7 @@ func (p *anthropic) Chat(ctx context.Context, req ChatRequest) (ChatResponse, er
 	}
 	a := messagesAnswer{endpoint: &p.endpoint, texts: req.texts}
 	var limits RateLimits
-	err = p.post(ctx, outgoing{p.url, encoded, req.texts, limits.into(req.OnLimits)}, a.read)
+	err = p.post(ctx, outgoing{url: p.url, body: encoded, texts: req.texts, limits: limits.into(req.OnLimits)}, a.read)
 	resp := a.response(ctx, req, err == nil)
 	resp.Limits = limits
 	return resp, err

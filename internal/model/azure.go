@@ -69,13 +69,8 @@ func NewAzure(c AzureConfig) (Provider, error) {
 	}
 	p := &openAI{endpoint: newEndpoint(c.HTTPConfig, c.APIKey, header), model: c.Deployment}
 	p.completionTokens.Store(true)
-	if c.APIVersion == "v1" {
-		p.chatURL, p.embedURL = base+"/openai/v1/chat/completions", base+"/openai/v1/embeddings"
-	} else {
-		at := base + "/openai/deployments/" + url.PathEscape(c.Deployment)
-		query := "?" + url.Values{"api-version": {c.APIVersion}}.Encode()
-		p.chatURL, p.embedURL = at+"/chat/completions"+query, at+"/embeddings"+query
-	}
+	p.url = azureURLs(base, c.Deployment, c.APIVersion)
+	p.chatURL, p.embedURL = p.url(pathChat), p.url(pathEmbeddings)
 	if entra {
 		if c.Credential == nil {
 			if c.Credential, err = azidentity.NewDefaultAzureCredential(nil); err != nil {
@@ -85,6 +80,21 @@ func NewAzure(c AzureConfig) (Provider, error) {
 		p.authorize = newBearer(c.Credential).authorize
 	}
 	return p, nil
+}
+
+// azureURLs returns the address of each part of the API. Responses and moderations are not below
+// the deployment: their body names it.
+func azureURLs(base, deployment, version string) func(path string) string {
+	if version == "v1" {
+		return func(path string) string { return base + "/openai/v1/" + path }
+	}
+	query := "?" + url.Values{"api-version": {version}}.Encode()
+	return func(path string) string {
+		if path == pathResponses || path == pathModerations {
+			return base + "/openai/" + path + query
+		}
+		return base + "/openai/deployments/" + url.PathEscape(deployment) + "/" + path + query
+	}
 }
 
 // bearer keeps one Entra ID token for all calls. One call fetches the token while the others wait,

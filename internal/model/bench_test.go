@@ -123,3 +123,24 @@ func BenchmarkChat(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkForwardStream passes on a stream of fifty tokens.
+func BenchmarkForwardStream(b *testing.B) {
+	data := []string{chunkRole}
+	for range 50 {
+		data = append(data, chunkHello)
+	}
+	body := frames(append(data, chunkStop, chunkUsage, "[DONE]")...)
+	p, err := NewOpenAI(OpenAIConfig{Endpoint: "http://openai.invalid/v1", Model: "m", HTTPConfig: HTTPConfig{Transport: canned{
+		status: http.StatusOK, header: http.Header{"Content-Type": {"text/event-stream"}}, body: func() io.Reader { return strings.NewReader(body) }}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	req := ForwardRequest{Path: pathChat, Body: []byte(askStream), Stream: true,
+		Begin: func(int, http.Header) error { return nil }, Write: func([]byte) error { return nil }}
+	for b.Loop() {
+		if _, err := p.(Forwarder).Forward(b.Context(), req); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

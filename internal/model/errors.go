@@ -58,6 +58,7 @@ const (
 	CodeUnknownModel      = "unknown_model" // not called
 	CodeCostLimit         = "cost_limit"    // not called
 	CodeTokenLimit        = "token_limit"   // not called
+	CodeClientGone        = "client_gone"   // nobody takes the answer of a forwarded call
 )
 
 const (
@@ -390,7 +391,10 @@ func malformed(what string) error {
 	return &forebay.TaskError{Class: forebay.ClassTransient, Code: CodeMalformedResponse, Message: what}
 }
 
-func streamCut() error {
+func streamCut() error { return streamCutBy(nil) }
+
+// streamCutBy is streamCut with its cause.
+func streamCutBy(err error) error {
 	return &forebay.TaskError{Class: forebay.ClassTransient, Code: CodeStreamCut,
-		Message: "the stream ended before the answer did"}
+		Message: "the stream ended before the answer did", Err: err}
 }

@@ -47,8 +47,9 @@ func NewOpenAI(c OpenAIConfig) (Provider, error) {
 	}
 	p := &openAI{
 		endpoint: newEndpoint(c.HTTPConfig, c.APIKey, header),
-		chatURL:  base + "/chat/completions",
-		embedURL: base + "/embeddings",
+		chatURL:  base + "/" + pathChat,
+		embedURL: base + "/" + pathEmbeddings,
+		url:      func(path string) string { return base + "/" + path },
 		model:    c.Model,
 	}
 	if u, err := url.Parse(base); err == nil {
@@ -63,6 +64,7 @@ type openAI struct {
 	endpoint
 	chatURL  string
 	embedURL string
+	url      func(path string) string // of any part of the API
 	model    string
 
 	// completionTokens says to send max_completion_tokens, which newer models require, instead of
@@ -136,7 +138,7 @@ func (p *openAI) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error
 	}
 	a := chatAnswer{endpoint: &p.endpoint, texts: req.texts, wantRaw: req.WantRaw}
 	var limits RateLimits
-	err = p.post(ctx, outgoing{p.chatURL, encoded, req.texts, limits.into(req.OnLimits)}, a.read)
+	err = p.post(ctx, outgoing{url: p.chatURL, body: encoded, texts: req.texts, limits: limits.into(req.OnLimits)}, a.read)
 	resp := a.response(ctx, req, err == nil)
 	resp.Limits = limits
 	if err != nil {
@@ -204,7 +206,7 @@ func (p *openAI) Embed(ctx context.Context, req EmbedRequest) (EmbedResponse, er
 	}
 	var resp EmbedResponse
 	var limits RateLimits
-	err = p.post(ctx, outgoing{p.embedURL, body, req.texts, limits.into(req.OnLimits)}, func(a answer) error {
+	err = p.post(ctx, outgoing{url: p.embedURL, body: body, texts: req.texts, limits: limits.into(req.OnLimits)}, func(a answer) error {
 		b, err := p.readAll(a.body)
 		if err != nil {
 			return err

@@ -39,6 +39,9 @@ type Model struct {
 // one that has become faster.
 const explore = 0.02
 
+// Serves reports whether there is a logical model of that name.
+func (r *Router) Serves(model string) bool { return r.models[model] != nil }
+
 // Options returns the deployments of a model in the order in which a call with this need may try
 // them. It returns none for an unknown model; the call then reports that.
 func (r *Router) Options(model string, need forebay.CallEstimate) []*Deployment {

@@ -152,6 +152,9 @@ type left struct {
 	tokens *int64
 }
 
+// unlimited is what is left without limits.
+var unlimited = left{}
+
 // refuses returns the code of the limit that a call may exceed, or "". Before it counts the tokens
 // of the prompt, it tries their upper bound, which costs nothing.
 func (l left) refuses(price forebay.Price, bound, output int64, count func() int64) (code string) {
@@ -175,10 +178,14 @@ func (l left) refuses(price forebay.Price, bound, output int64, count func() int
 
 func (l left) refusal(code string) error {
 	t := forebay.Permanent(code, "")
-	if t.Uncalled = true; code == CodeTokenLimit {
+	t.Uncalled = true
+	switch code {
+	case CodeTokenLimit:
 		t.Message = fmt.Sprintf("the call may use more than the %d tokens that the job has left", max(*l.tokens, 0))
-	} else {
+	case CodeCostLimit:
 		t.Message = fmt.Sprintf("the call may cost more than the %s USD that the job has left", *l.cost)
+	case CodeNotSupported:
+		t.Message = "the deployment's provider does not speak OpenAI's API"
 	}
 	return t
 }
@@ -204,7 +211,9 @@ func (r *Router) admit(ctx context.Context, model string, refuses func(*lane, le
 			if ctx.Err() != nil { // the count is incomplete
 				return nil, ended(ctx)
 			}
-			refused = cmp.Or(refused, code)
+			if refused == "" || refused == CodeNotSupported { // another limit says more
+				refused = code
+			}
 			continue
 		}
 		until := l.paused()

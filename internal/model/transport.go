@@ -2,6 +2,7 @@ package model
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,6 +152,7 @@ func (e *endpoint) events(body io.Reader) *events {
 
 // answer is a 2xx response in the form for its handler.
 type answer struct {
+	status int
 	header http.Header
 	body   io.Reader
 	raw    io.Reader // the body without the idle timer
@@ -166,6 +168,10 @@ type outgoing struct {
 	texts func() []string // the caller's texts, which no error message may repeat
 	// limits is called when the headers of an answer of any status have arrived.
 	limits func(RateLimits)
+	// patience is how long the endpoint may be silent before it answers. 0: its idle timeout.
+	patience time.Duration
+	// refused, if set, gets an answer that is not 2xx.
+	refused func(status int, header http.Header, body []byte)
 }
 
 // post sends a request and passes a 2xx answer to handle. The error is a *forebay.TaskError or the
@@ -173,7 +179,7 @@ type outgoing struct {
 func (e *endpoint) post(ctx context.Context, out outgoing, handle func(answer) error) error {
 	callCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w := newWatch(e.idle, func() { cancel(errIdle) })
+	w := newWatch(cmp.Or(out.patience, e.idle), func() { cancel(errIdle) })
 	defer w.timer.Stop()
 
 	err := e.do(callCtx, out, w, handle)
@@ -185,7 +191,7 @@ func (e *endpoint) post(ctx context.Context, out outgoing, handle func(answer) e
 	}
 	if errors.Is(context.Cause(callCtx), errIdle) {
 		return &forebay.TaskError{Class: forebay.ClassTransient, Code: CodeIdleTimeout,
-			Message: fmt.Sprintf("the endpoint sent nothing for %v", e.idle), Err: err}
+			Message: fmt.Sprintf("the endpoint sent nothing for %v", w.idle), Err: err}
 	}
 	return callError(err)
 }
@@ -195,12 +201,12 @@ func (e *endpoint) post(ctx context.Context, out outgoing, handle func(answer) e
 const smallBody = 64 << 10
 
 func (e *endpoint) do(ctx context.Context, out outgoing, w *watch, handle func(answer) error) error {
-	body := out.body
+	body, sending := out.body, *w // of its own: the body may still be sent while an answer arrives
 	reader := func() io.ReadCloser {
 		if len(body) <= smallBody {
 			return io.NopCloser(bytes.NewReader(body))
 		}
-		return io.NopCloser(watchedReader{bytes.NewReader(body), w})
+		return io.NopCloser(watchedReader{bytes.NewReader(body), &sending})
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, out.url, reader())
 	if err != nil {
@@ -221,6 +227,7 @@ func (e *endpoint) do(ctx context.Context, out outgoing, w *watch, handle func(a
 		return err
 	}
 	defer resp.Body.Close()
+	w.idle = e.idle
 	w.moved(1)
 	out.limits(readRateLimits(resp.Header, resp.StatusCode, time.Now()))
 	from := watchedReader{resp.Body, w}
@@ -229,9 +236,12 @@ func (e *endpoint) do(ctx context.Context, out outgoing, w *watch, handle func(a
 		if err != nil && ctx.Err() != nil {
 			return err
 		}
+		if out.refused != nil {
+			out.refused(resp.StatusCode, resp.Header, detail)
+		}
 		return e.statusError(resp.StatusCode, resp.Header, detail, out.texts)
 	}
-	return handle(answer{header: resp.Header, body: from, raw: resp.Body, watch: w, firstToken: firstToken(ctx)})
+	return handle(answer{status: resp.StatusCode, header: resp.Header, body: from, raw: resp.Body, watch: w, firstToken: firstToken(ctx)})
 }
 
 // readAll reads an answer that is not streamed.

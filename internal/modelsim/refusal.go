@@ -185,20 +185,29 @@ func (c *httpCall) refuse(r refusal) error {
 	case azure:
 		body = map[string]any{"error": azureError(r)}
 	default:
-		e := map[string]any{"message": r.text(""), "type": r.kind, "param": nil, "code": nil}
-		if r.param != "" {
-			e["param"] = r.param
-		}
-		if r.code != "" && r.status < 500 {
-			e["code"] = r.code
-		}
-		body = map[string]any{"error": e}
+		body = r.openAIBody()
 	}
+	return c.send(r.status, encoded(body))
+}
+
+// openAIBody returns the body of the error in OpenAI's shape.
+func (r refusal) openAIBody() map[string]any {
+	e := map[string]any{"message": r.text(""), "type": r.kind, "param": nil, "code": nil}
+	if r.param != "" {
+		e["param"] = r.param
+	}
+	if r.code != "" && r.status < 500 {
+		e["code"] = r.code
+	}
+	return map[string]any{"error": e}
+}
+
+func encoded(body any) []byte {
 	b, err := json.Marshal(body)
 	if err != nil {
 		panic(err) // strings and numbers
 	}
-	return c.send(r.status, b)
+	return b
 }
 
 // text returns an API's own words, or else the message, as JSON that holds them byte for byte.

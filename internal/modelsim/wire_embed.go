@@ -20,7 +20,7 @@ func (c *httpCall) respondEmbeddings(e *ending) error {
 	if err != nil {
 		return errGone
 	}
-	body := c.embedBody(vectors)
+	body := embedBody(vectors, c.request.EncodingFormat, c.deployment.Model, c.prompt)
 	c.quotaHeaders(nil)
 	switch e.outcome {
 	case Malformed:
@@ -35,7 +35,8 @@ func (c *httpCall) respondEmbeddings(e *ending) error {
 	return c.send(http.StatusOK, body)
 }
 
-func (c *httpCall) embedBody(vectors [][]float32) []byte {
+// embedBody is the answer that holds the vectors, for a prompt of that many tokens.
+func embedBody(vectors [][]float32, encoding, model string, prompt int) []byte {
 	b := []byte(`{"object":"list","data":[`)
 	for i, v := range vectors {
 		if i > 0 {
@@ -44,7 +45,7 @@ func (c *httpCall) embedBody(vectors [][]float32) []byte {
 		b = append(b, `{"object":"embedding","index":`...)
 		b = strconv.AppendInt(b, int64(i), 10)
 		b = append(b, `,"embedding":`...)
-		if c.request.EncodingFormat == "base64" {
+		if encoding == "base64" {
 			raw := make([]byte, 4*len(v))
 			for j, f := range v {
 				binary.LittleEndian.PutUint32(raw[4*j:], math.Float32bits(f))
@@ -62,5 +63,5 @@ func (c *httpCall) embedBody(vectors [][]float32) []byte {
 		}
 		b = append(b, '}')
 	}
-	return fmt.Appendf(b, `],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d}}`, quoted(c.deployment.Model), c.prompt, c.prompt)
+	return fmt.Appendf(b, `],"model":%s,"usage":{"prompt_tokens":%d,"total_tokens":%d}}`, quoted(model), prompt, prompt)
 }

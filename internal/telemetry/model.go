@@ -17,10 +17,12 @@ import (
 
 // The names of model operations and token kinds in the conventions.
 const (
-	opChat       = "chat"
-	opEmbeddings = "embeddings"
-	tokenInput   = "input"
-	tokenOutput  = "output"
+	opChat        = "chat"
+	opCompletion  = "text_completion"
+	opEmbeddings  = "embeddings"
+	opModerations = "moderations"
+	tokenInput    = "input"
+	tokenOutput   = "output"
 )
 
 // maxContentBytes bounds the bytes of prompts in one span, and those of outputs.
@@ -47,7 +49,11 @@ func (t *Telemetry) Provider(p model.Provider, d Deployment) model.Provider {
 	if name, ok := providerNames[d.Provider]; ok {
 		d.Provider = name
 	}
-	return &provider{t: t, inner: p, d: d}
+	observed := &provider{t: t, inner: p, d: d}
+	if f, ok := p.(model.Forwarder); ok {
+		return forwarder{observed, f}
+	}
+	return observed
 }
 
 type provider struct {
@@ -175,6 +181,37 @@ func (c *modelCall) end(answered string, usage forebay.TokenUsage, err error) {
 	}
 	of.token, of.failure = "", code
 	m.genAIDuration.of(of).since(c.began)
+}
+
+// forwarder is a provider that forwards too.
+type forwarder struct {
+	*provider
+	forwards model.Forwarder
+}
+
+// Forward implements model.Forwarder. The content of forwarded calls is not captured.
+func (f forwarder) Forward(ctx context.Context, req model.ForwardRequest) (model.ForwardResponse, error) {
+	ctx, c := f.begin(ctx, forwardOperation(req.Path))
+	resp, err := f.forwards.Forward(ctx, req)
+	if resp.FinishReason != "" {
+		c.set(semconv.GenAIResponseFinishReasons(resp.FinishReason))
+	}
+	c.end(resp.Model, resp.Usage, err)
+	return resp, err
+}
+
+// forwardOperation returns the name of an operation of OpenAI's API in the conventions. They have
+// none for moderations.
+func forwardOperation(path string) string {
+	switch path {
+	case "completions":
+		return opCompletion
+	case "embeddings":
+		return opEmbeddings
+	case "moderations":
+		return opModerations
+	}
+	return opChat
 }
 
 // messagesJSON writes messages in the form of the conventions, with at most maxContentBytes of

@@ -399,3 +399,35 @@ func TestContentIsCut(t *testing.T) {
 		t.Errorf("%.200s", got)
 	}
 }
+
+// forwards forwards a request, and begins with a token.
+type forwards struct{ nothing }
+
+func (forwards) Forward(ctx context.Context, req model.ForwardRequest) (model.ForwardResponse, error) {
+	err := req.Write(nil)
+	return model.ForwardResponse{Model: "gpt-2", Usage: forebay.TokenUsage{InputTokens: 3, OutputTokens: 4}, FinishReason: "stop"}, err
+}
+
+// A provider that forwards does so when it is observed, and another does not begin to.
+func TestForwardedCallsAreObserved(t *testing.T) {
+	m := measuring(t)
+	spans := tracing(t, m, sdktrace.AlwaysSample())
+	if _, ok := m.Provider(nothing{}, Deployment{}).(model.Forwarder); ok {
+		t.Error("a provider that cannot forward says it can")
+	}
+	f, ok := m.Provider(forwards{}, Deployment{Name: "east", Provider: "openai", Model: "gpt"}).(model.Forwarder)
+	if !ok {
+		t.Fatal("a provider cannot forward any more")
+	}
+	for path, operation := range map[string]string{"chat/completions": "chat", "responses": "chat", "completions": "text_completion", "embeddings": "embeddings", "moderations": "moderations"} {
+		written := false
+		resp, err := f.Forward(t.Context(), model.ForwardRequest{Path: path, Write: func([]byte) error { written = true; return nil }})
+		if err != nil || !written || resp.Model != "gpt-2" {
+			t.Errorf("%s: %v, %+v", path, err, resp)
+		}
+		got := spans.GetSpans()
+		if last := got[len(got)-1]; last.Name != operation+" gpt" {
+			t.Errorf("%s has the span %q", path, last.Name)
+		}
+	}
+}

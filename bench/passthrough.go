@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// chatCall is a synchronous call of OpenAI's API.
+var chatCall = []byte(`{"model":"chat","stream":true,"messages":[{"role":"user","content":"When is high water at the harbour tomorrow morning?"}]}`)
+
+const callRate = "calls/s"
+
+// passthrough measures synchronous calls of OpenAI's API beside the same calls of the model itself.
+func passthrough(ctx context.Context, b *bench) (table, error) {
+	t := table{
+		title: "Synchronous calls in the shape of OpenAI's API",
+		text: `The same call of chat completions (an answer of eight streamed tokens), sent to the loopback model and to Forebay before
+it: first one after the other, then from 64 keep-alive clients. The server has a process of its own; clients and model share the
+other.`,
+		columns: []string{"p50 ms", "p99 ms", callRate, "p50 ms of 64", "p99 ms of 64"},
+	}
+	calls := b.size(8000, 2000)
+	err := t.takeTurns(ctx, b.rounds,
+		contender{"the model", func(ctx context.Context) (sample, error) { return directCalls(ctx, calls) }},
+		contender{"Forebay", func(ctx context.Context) (sample, error) { return forebayCalls(ctx, b, calls) }})
+	if err != nil {
+		return t, err
+	}
+	t.expect("milliseconds that Forebay adds to p50", t.median("Forebay", "p50 ms")-t.median("the model", "p50 ms"), "≤", 1)
+	t.expect("milliseconds that Forebay adds to p99", t.median("Forebay", "p99 ms")-t.median("the model", "p99 ms"), "≤", 5)
+	t.expect("Forebay's rate as a share of the model's", t.median("Forebay", callRate)/t.median("the model", callRate), "≥", 0.5)
+	return t, nil
+}
+
+func directCalls(ctx context.Context, calls int) (sample, error) {
+	model, err := startModel(behaviour{})
+	if err != nil {
+		return nil, err
+	}
+	defer model.stop()
+	c := newClient()
+	defer c.CloseIdleConnections()
+	return timedCalls(ctx, c, model.url+"/chat/completions", calls)
+}
+
+func forebayCalls(ctx context.Context, b *bench, calls int) (s sample, err error) {
+	f, err := startService(ctx, b, "forebay", behaviour{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	return timedCalls(ctx, f.client, f.url+"/v1/chat/completions", calls)
+}
+
+// timedCalls makes the call one after the other, and then from all clients.
+func timedCalls(ctx context.Context, c client, url string, calls int) (sample, error) {
+	call := func() error {
+		_, err := c.post(ctx, url, "application/json", chatCall)
+		return err
+	}
+	if _, err := produce(warmUp, call); err != nil {
+		return nil, err
+	}
+	alone, err := produceFrom(1, calls/4, call)
+	if err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	together, err := produce(calls, call)
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(begun)
+	slices.Sort(alone)
+	slices.Sort(together)
+	return sample{
+		"p50 ms": percentile(alone, 0.5), "p99 ms": percentile(alone, 0.99), callRate: float64(calls) / took.Seconds(),
+		"p50 ms of 64": percentile(together, 0.5), "p99 ms of 64": percentile(together, 0.99),
+	}, nil
+}

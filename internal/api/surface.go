@@ -1,0 +1,141 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/turns"
+)
+
+// Surface is the HTTP interface of another product that this server answers to as well. Its
+// requests pass the same chain: ids, limits, keys, connections, the access log.
+type Surface interface {
+	// Owns reports whether an address is the surface's. All errors there are written by Refuse.
+	Owns(path string) bool
+	Routes() []SurfaceRoute
+	// Key returns the API key of a request, or "". An error is a *forebay.Error.
+	Key(r *http.Request) (string, error)
+	// Refuse writes an error in the surface's shape. The header has what the error adds to it.
+	Refuse(w http.ResponseWriter, r Refusal)
+}
+
+// Refusal is an error on its way to a client of a surface.
+type Refusal struct {
+	Status    int
+	Code      forebay.Code
+	Message   string
+	Field     string // the part of the request it is about; "": none
+	RequestID string
+}
+
+// SurfaceRoute is a pattern of [http.ServeMux] and what answers there.
+type SurfaceRoute struct {
+	Method, Path string
+	Scope        forebay.Scope
+	// Handle answers a request, or returns the error to answer with.
+	Handle func(*SurfaceRequest) error
+}
+
+// SurfaceRequest is a request to a surface whose caller is known. Its context ends when the client
+// goes or the caller's key ends.
+type SurfaceRequest struct {
+	*http.Request
+	Writer http.ResponseWriter
+	Caller forebay.Caller
+	ID     string // of the request
+
+	api  *API
+	call *call
+}
+
+// Body reads a JSON body of at most limit bytes. After release it must not be used.
+func (r *SurfaceRequest) Body(limit int64) (data []byte, release func(), err error) {
+	return r.api.readBody(r.call, limit)
+}
+
+// Flush sends the bytes written so far.
+func (r *SurfaceRequest) Flush() error { return r.call.w.flush() }
+
+// Correlate names the job that the request is about, for the access log.
+func (r *SurfaceRequest) Correlate(id string) { r.call.correlationID = id }
+
+// Draining is closed once the server stops and waiting requests must end.
+func (r *SurfaceRequest) Draining() <-chan struct{} { return r.api.draining.Done() }
+
+// Gone notes that the client has left, for the access log.
+func (r *SurfaceRequest) Gone() { r.call.gone = true }
+
+// Wait counts a request that waits, within the limits of those of the tenant.
+func (r *SurfaceRequest) Wait() (leave func(), err error) {
+	r.call.waited = true
+	return r.api.waiters.enter(r.Caller.Tenant)
+}
+
+// mount registers the routes of a surface.
+func mount(a *API, s Surface) {
+	for _, route := range s.Routes() {
+		pattern := route.Method + " " + route.Path
+		a.mux.HandleFunc(pattern, func(_ http.ResponseWriter, r *http.Request) {
+			c := callFrom(r.Context())
+			c.r = r
+			ctx, release, err := c.enter(r.Context(), pattern, route.Scope)
+			if err != nil {
+				a.fail(c, err)
+				return
+			}
+			defer release()
+			request := &SurfaceRequest{Request: r.WithContext(c.acting(turns.With(ctx, c.caller.Tenant))), Writer: c.w, Caller: c.caller, ID: c.id, api: a, call: c}
+			if err := route.Handle(request); err != nil {
+				if ended := keyEnded(ctx); ended != nil {
+					err = ended
+				}
+				if c.w.sent {
+					panic(http.ErrAbortHandler) // the answer must not look complete
+				}
+				a.fail(c, err)
+			}
+		})
+	}
+}
+
+// surfaceOf returns the one of the surfaces that an address belongs to, or nil.
+func surfaceOf(surfaces []Surface, path string) Surface {
+	for _, s := range surfaces {
+		if s.Owns(path) {
+			return s
+		}
+	}
+	return nil
+}
+
+// enter lets a request to a route in if its caller has the scope. The context that it returns ends
+// with the caller's key.
+func (c *call) enter(ctx context.Context, route string, scope forebay.Scope) (held context.Context, release func(), err error) {
+	a := c.api
+	c.route = route
+	if scope == open {
+		return ctx, func() {}, a.limits.Stranger(addressOf(c.r))
+	}
+	if err := c.authenticate(ctx); err != nil {
+		if forebay.CodeOf(err) == forebay.CodeUnauthorized {
+			if tooMany := a.limits.Stranger(addressOf(c.r)); tooMany != nil {
+				err = tooMany
+			}
+		}
+		return nil, nil, err
+	}
+	tenant := turns.With(ctx, c.caller.Tenant)
+	if err := a.limits.Request(tenant, c.caller.Tenant, c.caller.KeyID); err != nil {
+		return nil, nil, err
+	}
+	if err := connectionOf(c.r.Context()).belongsTo(c.caller.Tenant); err != nil {
+		c.w.Header().Set("Connection", "close")
+		return nil, nil, err
+	}
+	if !c.caller.May(scope) {
+		return nil, nil, forebay.Errorf(forebay.CodeForbidden, "this needs a key with the scope %q", scope)
+	}
+	held, release = a.keys.Hold(tenant, c.caller)
+	return held, release, nil
+}

@@ -1,0 +1,196 @@
+package openai
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/model"
+)
+
+// call answers a synchronous call of an endpoint.
+func (a *API) call(r *api.SurfaceRequest, endpoint string) error {
+	body, release, err := r.Body(a.MaxBody)
+	if err != nil {
+		return err
+	}
+	defer release()
+	req, err := parse(body, r.PathValue("deployment"))
+	if err != nil {
+		return err
+	}
+	switch known, forwards := a.Serves(req.model); {
+	case !known:
+		return unknownModel(req.model)
+	case !forwards:
+		return badRequest("model", "not_supported", "No deployment of this model takes requests of OpenAI's API as they are.")
+	}
+	need := model.EstimateForward(endpoint, body)
+	need.AsOpenAI = true
+	p := &pending{body: body, stream: req.stream, need: need, w: r.Writer, flush: r.Flush,
+		ended: make(chan struct{}, 1)}
+	token := a.Calls.add(p)
+	defer a.Calls.remove(token)
+	defer p.leave()
+	priority, deadline := req.priority(), time.Now().Add(callTimeout+flexPatience)
+	job, _, err := a.Jobs.Submit(r.Context(), r.Caller.Tenant, forebay.SubmitRequest{
+		Task: taskName(endpoint, req.model), Input: []byte(strconv.Quote(token)), Queue: a.Queue, Priority: &priority, Deadline: &deadline,
+		Traceparent: r.Header.Get("Traceparent"),
+	})
+	if err != nil {
+		return err
+	}
+	r.Correlate(job.ID)
+	w := waiting{a, r, p, job.ID, req.patience(r.Header)}
+	return w.run()
+}
+
+// waiting is a client that waits for the answer to its call.
+type waiting struct {
+	*API
+	*api.SurfaceRequest
+	call     *pending
+	job      string
+	patience time.Duration
+}
+
+// run waits until the answer is written, the call has failed for good, or it has waited too long.
+func (w *waiting) run() error {
+	changes, stop, err := w.Jobs.Watch(w.Context(), w.Caller.Tenant, w.job)
+	if err != nil {
+		return w.giveUp(err)
+	}
+	defer stop()
+	patience := time.NewTimer(w.patience)
+	defer patience.Stop()
+	impatient := false
+	draining := w.Draining()
+	for {
+		select {
+		case <-w.call.ended:
+		case <-changes:
+		case <-patience.C:
+			impatient = true
+		case <-draining:
+			draining, impatient = nil, true
+		case <-w.Context().Done():
+			w.Gone()
+			return w.giveUp(w.Context().Err())
+		}
+		calling, begun, done, last, err := w.call.state()
+		switch {
+		case done:
+			return nil
+		case calling:
+			continue
+		case begun:
+			return w.cutOff(last, err)
+		}
+		job, readErr := w.Jobs.Get(context.WithoutCancel(w.Context()), w.Caller.Tenant, w.job)
+		switch {
+		case readErr != nil:
+			return w.giveUp(readErr)
+		case job.Status.Terminal():
+			if _, begun, done, last, err = w.call.state(); done { // between the two looks
+				return nil
+			} else if begun {
+				return w.cutOff(last, err)
+			}
+			return w.failed(job, last, err)
+		case impatient:
+			if err != nil && forebay.AsTaskError(err).Class == forebay.ClassTransient {
+				return w.giveUp(upstream(last, err)) // the provider's fault, and not a wait for quota
+			}
+			return w.giveUp(tooLong(job))
+		}
+	}
+}
+
+// giveUp cancels the job and returns the error.
+func (w *waiting) giveUp(why error) error {
+	// Whoever has left has left a job that nobody needs.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.Context()), 10*time.Second)
+	defer cancel()
+	w.call.leave()
+	if _, begun, done, last, err := w.call.state(); done {
+		return nil // the answer was written meanwhile
+	} else if begun {
+		return w.cutOff(last, err)
+	}
+	_, err := w.Jobs.Cancel(ctx, w.Caller.Tenant, w.job)
+	if err != nil && forebay.CodeOf(err) != forebay.CodeNotFound {
+		return errors.Join(why, err)
+	}
+	return why
+}
+
+// cutOff ends an answer that has begun. A stream ends with an error event. Any other answer ends
+// with its connection, so that it cannot look complete.
+func (w *waiting) cutOff(last model.ForwardResponse, err error) error {
+	switch {
+	case last.Passed: // the provider's own error is the end of it
+		return nil
+	case !w.call.stream:
+		return err
+	}
+	f := upstream(model.ForwardResponse{}, err)
+	if _, writeErr := w.Writer.Write([]byte("data: " + string(f.json()) + "\n\n")); writeErr != nil {
+		return nil
+	}
+	_ = w.Flush()
+	return nil
+}
+
+// failed answers for a job that ended without a result.
+func (w *waiting) failed(job forebay.Job, last model.ForwardResponse, err error) error {
+	if err == nil {
+		if job.Status == forebay.StatusCancelled {
+			return &failure{status: http.StatusServiceUnavailable, kind: typeServer, code: "cancelled", message: "the call was cancelled by an operator", shouldRetry: &no}
+		}
+		f := upstream(last, nil)
+		if job.Error != nil {
+			f.code, f.message = job.Error.Code, job.Error.Message
+		}
+		return f
+	}
+	f := upstream(last, err)
+	if f.status == last.Status && gjson.ValidBytes(last.Body) && gjson.GetBytes(last.Body, "error").Exists() {
+		h := w.Writer.Header()
+		h.Set("Content-Type", "application/json")
+		h.Set("X-Should-Retry", "false") // it was tried as often as is good
+		w.Writer.WriteHeader(last.Status)
+		_, _ = w.Writer.Write(last.Body)
+		return nil
+	}
+	return f
+}
+
+// tooLong refuses a call that has waited as long as it may.
+func tooLong(job forebay.Job) *failure {
+	f := &failure{status: http.StatusTooManyRequests, kind: typeRateLimit, code: "rate_limit_exceeded", retryAfter: 5,
+		message: "The call has waited for its turn as long as it may. Try again later."}
+	if job.ExpectedStartAt != nil {
+		f.retryAfter = int(min(60, max(1, time.Until(*job.ExpectedStartAt).Seconds()+1)))
+	}
+	if job.WaitingFor == nil {
+		return f
+	}
+	switch *job.WaitingFor {
+	case forebay.WaitBudget:
+		f.code, f.retryAfter, f.shouldRetry = "insufficient_quota", 0, &no
+		f.message = "You exceeded your current budget. It will have room again when its day or month ends."
+	case forebay.WaitBreaker:
+		f.status, f.kind, f.code = http.StatusServiceUnavailable, typeServer, "deployment_unavailable"
+		f.message = "The model's deployments fail at present. Try again later."
+	case forebay.WaitPaused:
+		f.status, f.kind, f.code = http.StatusServiceUnavailable, typeServer, "paused"
+		f.message = "Calls are paused by an operator."
+	}
+	return f
+}

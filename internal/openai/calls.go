@@ -1,0 +1,265 @@
+package openai
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/model"
+)
+
+// Calls are the synchronous calls of this process, each from its request to its answer.
+type Calls struct {
+	mu      sync.Mutex
+	byToken map[string]*pending
+}
+
+// NewCalls returns an empty set of calls.
+func NewCalls() *Calls { return &Calls{byToken: map[string]*pending{}} }
+
+// add keeps a call until remove, and returns the input of its job.
+func (c *Calls) add(p *pending) (token string) {
+	token = rand.Text()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.byToken[token] = p
+	return token
+}
+
+func (c *Calls) remove(token string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.byToken, token)
+}
+
+// of returns the call whose job has this input, or nil.
+func (c *Calls) of(input json.RawMessage) *pending {
+	token, ok := strings.CutPrefix(string(input), `"`)
+	if !ok {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.byToken[strings.TrimSuffix(token, `"`)]
+}
+
+// Forwarder makes calls of logical models as they are asked for. The deployment is nil if none was
+// called.
+type Forwarder interface {
+	Forward(ctx context.Context, model string, req model.ForwardRequest) (model.ForwardResponse, *model.Deployment, error)
+}
+
+// taskName is the task of an endpoint's calls of a model. No task of a configuration has a slash.
+func taskName(endpoint, model string) string { return "/v1/" + endpoint + ":" + model }
+
+// Tasks returns the tasks of all endpoints for these models.
+func (c *Calls) Tasks(forwarder Forwarder, models []string) []forebay.Task {
+	var tasks []forebay.Task
+	for _, name := range models {
+		for _, endpoint := range endpoints {
+			t := forwarding{c, forwarder, endpoint, name}
+			tasks = append(tasks, forebay.Task{
+				Name: taskName(endpoint, name), Description: "OpenAI's POST /v1/" + endpoint + ", as it is", Model: name,
+				Estimate: t.estimate, Check: t.check, Run: t.run,
+			})
+		}
+	}
+	return tasks
+}
+
+// forwarding is the task of an endpoint's calls of a model.
+type forwarding struct {
+	calls     *Calls
+	forwarder Forwarder
+	endpoint  string
+	model     string
+}
+
+// check accepts only calls of this process.
+func (t forwarding) check(input json.RawMessage) error {
+	if t.calls.of(input) == nil {
+		return forebay.Invalid("task", "is only for calls of /v1/%s", t.endpoint)
+	}
+	return nil
+}
+
+func (t forwarding) estimate(input json.RawMessage, size int64) forebay.CallEstimate {
+	if p := t.calls.of(input); p != nil {
+		return p.need
+	}
+	return forebay.CallEstimate{PromptTokens: size / forebay.BytesPerToken}
+}
+
+// callTimeout is how long a call may take at the provider.
+const callTimeout = time.Hour
+
+func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+	p := t.calls.of(call.Input)
+	if p == nil {
+		lost := forebay.Permanent("caller_gone", "whoever waited for the answer has left, or the process has ended")
+		lost.Uncalled = true
+		return forebay.TaskResult{}, lost
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if !p.begin(cancel) {
+		return forebay.TaskResult{}, errGone
+	}
+	resp, deployment, err := t.forwarder.Forward(ctx, t.model, model.ForwardRequest{
+		Path: t.endpoint, Body: p.body, Stream: p.stream, CostLeft: call.CostLeft, TokensLeft: call.TokensLeft,
+		Begin: p.answer, Write: p.write,
+	})
+	result := forebay.TaskResult{Usage: resp.Usage}
+	if deployment != nil {
+		result.Deployment, result.Cost = deployment.Name, deployment.Price.Cost(resp.Usage)
+	}
+	p.end(resp, err)
+	return result, err
+}
+
+// errGone ends a call whose client has left.
+var errGone = forebay.Permanent("caller_gone", "the client has left")
+
+// pending is a call whose client waits. The client's request and the job's task are two
+// goroutines; the client's connection belongs to the task from begin to end.
+type pending struct {
+	body   []byte
+	stream bool
+	need   forebay.CallEstimate
+	flush  func() error
+
+	ended chan struct{} // has a value after each attempt
+
+	mu      sync.Mutex
+	w       http.ResponseWriter
+	left    bool               // nobody waits any more
+	calling context.CancelFunc // ends the attempt under way; nil: there is none
+	status  int                // of the answer
+	header  http.Header        // of the provider's answer
+	begun   bool               // the client has the beginning of an answer
+	done    bool               // the answer is complete
+	last    model.ForwardResponse
+	err     error // of the latest attempt
+}
+
+// begin begins an attempt that cancel ends. It reports whether anybody waits for it.
+func (p *pending) begin(cancel context.CancelFunc) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left || p.begun {
+		return false
+	}
+	p.calling = cancel
+	return true
+}
+
+// passed are the headers of providers that clients get.
+var passed = []string{"Content-Type", "Openai-Processing-Ms", "Openai-Version", "Openai-Model"}
+
+// answer takes what the answer begins with. It is sent with the first part of the answer, so that
+// a call that ends before can be made again.
+func (p *pending) answer(status int, header http.Header) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left {
+		return errGone
+	}
+	p.status, p.header = status, header
+	return nil
+}
+
+// write writes part of the answer.
+func (p *pending) write(b []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left {
+		return errGone
+	}
+	if !p.begun {
+		p.begun = true
+		p.sendHeader()
+	}
+	if _, err := p.w.Write(b); err != nil {
+		return errGone
+	}
+	if p.stream && p.flush() != nil {
+		return errGone
+	}
+	return nil
+}
+
+// sendHeader writes the status and those headers of the provider that clients get.
+func (p *pending) sendHeader() {
+	h := p.w.Header()
+	for name, values := range p.header {
+		if slices.Contains(passed, name) || strings.HasPrefix(name, "X-Ratelimit-") {
+			h[name] = values
+		}
+	}
+	if p.stream {
+		h.Set("X-Accel-Buffering", "no")
+	}
+	p.w.WriteHeader(p.status)
+}
+
+// end ends an attempt.
+func (p *pending) end(resp model.ForwardResponse, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calling, p.last, p.err, p.done = nil, resp, err, err == nil
+	select {
+	case p.ended <- struct{}{}:
+	default:
+	}
+}
+
+// leave ends the waiting, and the attempt under way. It returns once the task no longer uses the
+// client's connection or the request.
+func (p *pending) leave() {
+	for {
+		p.mu.Lock()
+		p.left = true
+		cancel := p.calling
+		p.mu.Unlock()
+		if cancel == nil {
+			return
+		}
+		cancel()
+		<-p.ended
+	}
+}
+
+// state is what the waiting client has to know.
+func (p *pending) state() (calling, begun, done bool, last model.ForwardResponse, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.calling != nil, p.begun, p.done, p.last, p.err
+}
+
+// upstream is the status of an error of a provider as a client may see it.
+func upstream(resp model.ForwardResponse, err error) *failure {
+	var t *forebay.TaskError
+	_ = errors.As(err, &t)
+	status := resp.Status
+	if status < http.StatusBadRequest || status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusPaymentRequired {
+		status = http.StatusBadGateway // it is about this server's account, or was no answer
+	}
+	f := &failure{status: status, kind: typeServer, code: "upstream_error", message: "the provider did not answer the call", shouldRetry: &no}
+	if t != nil {
+		f.code = t.Code
+		if t.Message != "" {
+			f.message = t.Message
+		}
+	}
+	if status < http.StatusInternalServerError {
+		f.kind = typeInvalid
+	}
+	return f
+}

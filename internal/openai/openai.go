@@ -1,0 +1,111 @@
+package openai
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api"
+)
+
+// Jobs is what the API needs of jobs.
+type Jobs interface {
+	Submit(ctx context.Context, tenant string, req forebay.SubmitRequest) (job forebay.Job, existing bool, err error)
+	Get(ctx context.Context, tenant, id string) (forebay.Job, error)
+	Cancel(ctx context.Context, tenant, id string) (forebay.Job, error)
+	Watch(ctx context.Context, tenant, id string) (changes <-chan struct{}, stop func(), err error)
+}
+
+// Options makes an API.
+type Options struct {
+	Jobs  Jobs
+	Calls *Calls
+	// Models returns the models of the configuration in force, by name.
+	Models func() []Model
+	// Serves reports whether there is a model of that name, and whether a deployment of it takes
+	// OpenAI's requests as they are.
+	Serves func(model string) (known, forwards bool)
+	// Queue is where synchronous calls wait. No other process takes jobs of it.
+	Queue   string
+	MaxBody int64 // bytes of a request
+}
+
+// Model is a logical model of the configuration.
+type Model struct {
+	Name    string
+	OwnedBy string    // the providers that serve it
+	Created time.Time // since when this server knows it
+}
+
+// API is the interface of OpenAI's API. It implements [api.Surface].
+type API struct{ Options }
+
+// New returns the interface.
+func New(o Options) *API { return &API{o} }
+
+// roots are the addresses under which all routes are: OpenAI's, that of Azure's v1 API, and that
+// of Azure's older API, whose query has an api-version.
+var roots = []string{"/v1/", "/openai/v1/", "/openai/"}
+
+// owned are the first parts of paths below /v1/ that are OpenAI's. Forebay's own are others.
+var owned = map[string]bool{
+	"audio": true, "assistants": true, "batches": true, "chat": true, "completions": true, "conversations": true, "embeddings": true,
+	"files": true, "fine_tuning": true, "images": true, "models": true, "moderations": true, "responses": true,
+	"threads": true, "uploads": true, "vector_stores": true, "videos": true,
+}
+
+// Owns implements [api.Surface].
+func (a *API) Owns(path string) bool {
+	if strings.HasPrefix(path, "/openai/") {
+		return true
+	}
+	rest, ok := strings.CutPrefix(path, "/v1/")
+	first, _, _ := strings.Cut(rest, "/")
+	return ok && owned[first]
+}
+
+// Key implements [api.Surface]. A key comes as Authorization: Bearer, or as api-key.
+func (a *API) Key(r *http.Request) (string, error) {
+	if key := r.Header.Get("Api-Key"); key != "" {
+		return key, nil
+	}
+	return api.Bearer(r.Header)
+}
+
+// endpoints are the synchronous endpoints, relative to the root. What of them works depends on the
+// provider.
+var endpoints = []string{"chat/completions", "completions", "embeddings", "moderations"}
+
+// Routes implements [api.Surface].
+func (a *API) Routes() []api.SurfaceRoute {
+	var routes []api.SurfaceRoute
+	add := func(scope forebay.Scope, method, path string, handle func(*api.SurfaceRequest) error) {
+		routes = append(routes, api.SurfaceRoute{Method: method, Path: path, Scope: scope, Handle: answering(handle)})
+	}
+	for _, root := range roots {
+		for _, endpoint := range endpoints {
+			call := func(r *api.SurfaceRequest) error { return a.call(r, endpoint) }
+			add(forebay.ScopeSubmit, http.MethodPost, root+endpoint, call)
+			if root != "/v1/" {
+				add(forebay.ScopeSubmit, http.MethodPost, root+"deployments/{deployment}/"+endpoint, call)
+			}
+		}
+		add(forebay.ScopeRead, http.MethodGet, root+"models", a.listModels)
+		add(forebay.ScopeRead, http.MethodGet, root+"models/{model...}", a.getModel)
+	}
+	return routes
+}
+
+// answering answers with the failures that a handler returns.
+func answering(handle func(*api.SurfaceRequest) error) func(*api.SurfaceRequest) error {
+	return func(r *api.SurfaceRequest) error {
+		err := handle(r)
+		if f, ok := err.(*failure); ok { //nolint:errorlint // handlers return it as it is
+			f.write(r.Writer)
+			return nil
+		}
+		return err
+	}
+}

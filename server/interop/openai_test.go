@@ -1,0 +1,175 @@
+package interop_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/server"
+)
+
+// mockAddress finds where aimock answers, in what it prints.
+var mockAddress = regexp.MustCompile(`http://127\.0\.0\.1:[0-9]+`)
+
+// startMock starts aimock, which answers as OpenAI does, and returns its address.
+func startMock(t *testing.T, modules string, args ...string) string {
+	t.Helper()
+	fixtures, err := filepath.Abs(filepath.Join("testdata", "openai", "fixtures.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(modules, "node_modules", ".bin", "llmock")
+	mock := exec.CommandContext(t.Context(), "node", append([]string{program, "-p", "0", "-f", fixtures, "--log-level", "info"}, args...)...)
+	output, err := mock.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mock.Stderr = mock.Stdout
+	if err := mock.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(output)
+	for lines.Scan() {
+		if address := mockAddress.FindString(lines.Text()); address != "" {
+			go func() {
+				for lines.Scan() { // it stops when nobody reads
+				}
+				_ = mock.Wait()
+			}()
+			return address
+		}
+	}
+	t.Fatalf("aimock has not started: %v", mock.Wait())
+	return ""
+}
+
+// startOpenAI starts a server whose models chat and embedding are served by that upstream, and
+// makes a key for it.
+func startOpenAI(t *testing.T, upstream string, change func(*server.Options)) (base, key string) {
+	t.Helper()
+	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+	keys, err := server.OpenKeys(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := keys.Create(t.Context(), "acme", []forebay.Scope{forebay.ScopeSubmit, forebay.ScopeRead}, nil, forebay.Budget{})
+	if err := errors.Join(err, keys.Close()); err != nil {
+		t.Fatal(err)
+	}
+	o := server.Options{
+		Database: database, Listen: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), ShutdownTimeout: time.Second,
+		Deployments: []server.Deployment{{Name: "mock", Provider: server.ProviderOpenAI, Endpoint: upstream + "/v1", Model: "gpt-4o-mini", APIKey: "sk-upstream"}},
+	}
+	if change != nil {
+		change(&o)
+	}
+	s, err := server.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return "http://" + s.Addr(t.Context()).String(), made.Key
+}
+
+// checks runs a program of checks against a server and fails with what it says.
+func checks(t *testing.T, program *exec.Cmd, base, key string) {
+	t.Helper()
+	program.Env = append(os.Environ(), append(program.Env, "BASE_URL="+base, "API_KEY="+key)...)
+	out, err := program.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(out), "ok "); n < 9 {
+		t.Fatalf("%d checks have passed", n)
+	}
+}
+
+// OpenAI's own SDK for JavaScript needs nothing but another base URL.
+func TestOpenAISDKForJavaScript(t *testing.T) {
+	modules := nodeModules(t, filepath.Join("testdata", "openai"))
+	base, key := startOpenAI(t, startMock(t, modules), nil)
+	script, err := os.ReadFile(filepath.Join("testdata", "openai", "sdk.mjs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Node finds packages from where the script is.
+	path := filepath.Join(modules, filepath.Base(t.TempDir())+".mjs")
+	if err := os.WriteFile(path, script, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(path) })
+	checks(t, exec.CommandContext(t.Context(), "node", path), base, key)
+}
+
+// OpenAI's own SDK for Python needs nothing but another base URL.
+func TestOpenAISDKForPython(t *testing.T) {
+	packages := pythonPackages(t, filepath.Join("testdata", "openai"))
+	modules := nodeModules(t, filepath.Join("testdata", "openai"))
+	base, key := startOpenAI(t, startMock(t, modules), nil)
+	program := exec.CommandContext(t.Context(), "python3", filepath.Join("testdata", "openai", "sdk.py"))
+	program.Env = []string{"PYTHONPATH=" + packages}
+	checks(t, program, base, key)
+}
+
+// What a provider gets wrong, its clients do not see: calls are made again until one is answered.
+func TestOpenAICallsThroughChaos(t *testing.T) {
+	modules := nodeModules(t, filepath.Join("testdata", "openai"))
+	chaos := startMock(t, modules, "--chaos-drop", "0.1", "--chaos-malformed", "0.05", "--chaos-disconnect", "0.05")
+	base, key := startOpenAI(t, chaos, func(o *server.Options) {
+		o.Queues = map[string]server.Queue{server.CallsQueue: {Retry: server.Retry{Attempts: 30, First: 20 * time.Millisecond, Max: 200 * time.Millisecond, Budget: 0.9}}}
+	})
+	const calls = 60
+	ends := make(chan error, calls)
+	for i := range calls {
+		stream := i%2 == 0
+		go func() { ends <- chatOnce(t.Context(), base, key, stream) }()
+	}
+	for range calls {
+		if err := <-ends; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// chatOnce makes one call and checks that its answer is whole.
+func chatOnce(ctx context.Context, base, key string, stream bool) error {
+	body := fmt.Sprintf(`{"model":"chat","stream":%v,"messages":[{"role":"user","content":"hello"}]}`, stream)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	whole := strings.Contains(string(answer), `"finish_reason":"stop"`) && strings.HasSuffix(string(answer), "data: [DONE]\n\n") == stream
+	if err != nil || resp.StatusCode != http.StatusOK || !whole {
+		return fmt.Errorf("%s: %s %w", resp.Status, answer, err)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/openai"
+)
+
+// CallsQueue is the queue in which synchronous calls of OpenAI's API wait. Each process that
+// answers HTTP has one of its own. From the second process on, a number follows the name.
+const CallsQueue = "calls"
+
+// Settings of the queue that Options does not set: the provider is what limits calls, and clients
+// wait for a retry.
+const (
+	callsConcurrency      = 1024
+	callsRetryConcurrency = 256
+	callsFirstRetry       = 500 * time.Millisecond
+	callsLongestRetry     = 10 * time.Second
+)
+
+// callsDefaults are the settings of the queue where the configuration says nothing.
+func callsDefaults(q Queue) Queue {
+	q.Concurrency = or(q.Concurrency, callsConcurrency)
+	q.Retry.First, q.Retry.Max = or(q.Retry.First, callsFirstRetry), or(q.Retry.Max, callsLongestRetry)
+	q.Retry.Concurrency = or(q.Retry.Concurrency, callsRetryConcurrency)
+	return q.withDefaults()
+}
+
+// callsQueue returns the name of this process's queue of calls; "": it answers no HTTP.
+func (s *Server) callsQueue(ctx context.Context) (string, error) {
+	if !s.options.servesHTTP() {
+		return "", nil
+	}
+	place, err := s.store.DB.Place(ctx)
+	if err != nil || place == 0 {
+		return CallsQueue, err
+	}
+	return fmt.Sprintf("%s-%d", CallsQueue, place), nil
+}
+
+// ownQueue makes of the queue of calls this process's own.
+func (o Options) ownQueue(list []jobs.Queue, name string) []jobs.Queue {
+	list = slices.DeleteFunc(list, func(q jobs.Queue) bool { return q.Name == CallsQueue && name == "" })
+	for i := range list {
+		if list[i].Name == CallsQueue {
+			list[i].Name, list[i].Own = name, true
+		}
+	}
+	return list
+}
+
+// addCalls adds the tasks of OpenAI's endpoints for the models of the options.
+func (s *Server) addCalls(o Options, m *models, known map[string]forebay.Task) {
+	for _, task := range s.calls.Tasks(m.router, slices.Sorted(maps.Keys(o.Models))) {
+		known[task.Name] = task
+	}
+}
+
+// openAI returns the interface of OpenAI's API.
+func (s *Server) openAI() *openai.API {
+	began := time.Now()
+	return openai.New(openai.Options{
+		Jobs: s.jobs, Calls: s.calls, Queue: s.callsName, MaxBody: s.options.Limits.MaxInputBytes,
+		Serves: func(name string) (known, forwards bool) {
+			now := s.deployments.called.Load()
+			return now.router.Serves(name), len(now.admission(name, forebay.CallEstimate{AsOpenAI: true})) > 0
+		},
+		Models: func() []openai.Model {
+			owners := map[string][]string{}
+			for _, served := range s.deployments.called.Load().router.Deployments() {
+				for _, name := range served.Models {
+					if !slices.Contains(owners[name], served.Kind) {
+						owners[name] = append(owners[name], served.Kind)
+					}
+				}
+			}
+			var list []openai.Model
+			for _, name := range slices.Sorted(maps.Keys(owners)) {
+				list = append(list, openai.Model{Name: name, OwnedBy: strings.Join(owners[name], ","), Created: began})
+			}
+			return list
+		},
+	})
+}

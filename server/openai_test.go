@@ -1,0 +1,414 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/server"
+)
+
+// upstream is a provider whose answers a test writes.
+type upstream struct {
+	*httptest.Server
+	calls atomic.Int64
+	mu    sync.Mutex
+	last  []byte // body of the latest request
+}
+
+func startUpstream(t *testing.T, answer func(w http.ResponseWriter, r *http.Request, n int64)) *upstream {
+	t.Helper()
+	u := &upstream{}
+	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		u.mu.Lock()
+		u.last = body
+		u.mu.Unlock()
+		answer(w, r, u.calls.Add(1))
+	}))
+	t.Cleanup(u.Close)
+	return u
+}
+
+func (u *upstream) body() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return string(u.last)
+}
+
+// plainAnswer is an answer with what no struct of ours would keep.
+const plainAnswer = `{ "id":"chatcmpl-1","object":"chat.completion","created":1,"model":"real","big":12345678901234567890,
+ "choices":[{"index":0,"message":{"role":"assistant","content":"h\u00ef","odd":[1.0,1e2]},"finish_reason":"stop"}],
+ "usage":{"prompt_tokens":11,"completion_tokens":7,"total_tokens":18} }`
+
+func answerPlainly(w http.ResponseWriter, _ *http.Request, _ int64) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(w, plainAnswer)
+}
+
+// startForwarding starts a server whose models that upstream serves.
+func startForwarding(t *testing.T, u *upstream, change func(*server.Options)) *server.Server {
+	t.Helper()
+	o := server.Options{
+		Deployments:     []server.Deployment{{Name: "up", Provider: server.ProviderOpenAI, Endpoint: u.URL, Model: "real", APIKey: "sk-up"}},
+		ShutdownTimeout: 10 * time.Millisecond,
+	}
+	if change != nil {
+		change(&o)
+	}
+	return start(t, o)
+}
+
+// post makes a call of OpenAI's API.
+func post(t *testing.T, s *server.Server, path, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.Addr(t.Context()).String()+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(answer)
+}
+
+// refusedWith fails unless an answer is an error of OpenAI's shape with that status and code.
+func refusedWith(t *testing.T, resp *http.Response, body string, status int, code string) {
+	t.Helper()
+	var e struct {
+		Error struct {
+			Message, Type *string
+			Param         json.RawMessage
+			Code          *string
+		}
+	}
+	if err := json.Unmarshal([]byte(body), &e); err != nil || e.Error.Message == nil || e.Error.Type == nil || e.Error.Param == nil {
+		t.Fatalf("%d %s: %v", resp.StatusCode, body, err)
+	}
+	got := ""
+	if e.Error.Code != nil {
+		got = *e.Error.Code
+	}
+	if resp.StatusCode != status || got != code || resp.Header.Get("X-Request-Id") == "" {
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+}
+
+const hello = `{"model":"chat","messages":[{"role":"user","content":"hello"}]}`
+
+// calls are the jobs of synchronous calls, newest first.
+func callJobs(t *testing.T, s *server.Server) []forebay.Job {
+	t.Helper()
+	var page forebay.Page[forebay.Job]
+	if err := over(t, s).get(t.Context(), "/v1/jobs?limit=100", &page); err != nil {
+		t.Fatal(err)
+	}
+	return page.Items
+}
+
+// A request reaches the provider with nothing but its model changed, and the answer comes back as
+// it is. What it used is recorded, and no word of it.
+func TestOpenAICallIsByteTrue(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, answerPlainly)
+	s := startForwarding(t, u, nil)
+	const body = `{ "z":1, "messages":[{"role":"user","content":"\u0068ello","x":18446744073709551616}], "model" : "chat","seed":1.0,"model2":null }`
+	resp, answer := post(t, s, "/v1/chat/completions", body)
+	if resp.StatusCode != http.StatusOK || answer != plainAnswer || resp.Header.Get("Content-Type") != "application/json" {
+		t.Fatalf("%d %v %s", resp.StatusCode, resp.Header, answer)
+	}
+	if want := strings.Replace(body, `"model" : "chat"`, `"model" : "real"`, 1); u.body() != want {
+		t.Errorf("the provider got %s", u.body())
+	}
+	eventually(t, time.Minute, func() error {
+		list := callJobs(t, s)
+		if len(list) != 1 || list[0].Status != forebay.StatusSucceeded || list[0].Usage.InputTokens != 11 || list[0].Usage.OutputTokens != 7 {
+			return fmt.Errorf("recorded: %+v", list)
+		}
+		return nil
+	})
+	if list := callJobs(t, s); list[0].Queue != server.CallsQueue || list[0].Task != "/v1/chat/completions:chat" || string(list[0].Result) != "null" {
+		t.Errorf("recorded: %+v", list[0])
+	}
+}
+
+// A provider that turns calls away is asked again, and its client sees nothing of it.
+func TestOpenAICallWaitsForQuota(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, func(w http.ResponseWriter, r *http.Request, n int64) {
+		switch n {
+		case 1:
+			w.Header().Set("Retry-After-Ms", "50")
+			w.WriteHeader(http.StatusTooManyRequests)
+			_, _ = io.WriteString(w, `{"error":{"message":"slow down","type":"requests","param":null,"code":"rate_limit_exceeded"}}`)
+		case 2:
+			w.WriteHeader(http.StatusInternalServerError)
+		default:
+			answerPlainly(w, r, n)
+		}
+	})
+	s := startForwarding(t, u, nil)
+	if resp, answer := post(t, s, "/v1/chat/completions", hello); resp.StatusCode != http.StatusOK || answer != plainAnswer {
+		t.Fatalf("%d %s", resp.StatusCode, answer)
+	}
+	eventually(t, time.Minute, func() error {
+		attempts, err := over(t, s).attempts(t.Context(), callJobs(t, s)[0].ID)
+		if err != nil || len(attempts) != 3 || attempts[2].Outcome != forebay.OutcomeSucceeded {
+			return fmt.Errorf("attempts: %+v %w", attempts, err)
+		}
+		return nil
+	})
+}
+
+// A call that cannot be made in time is refused with a real 429, and its job is cancelled.
+func TestOpenAICallIsRefusedInTime(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, answerPlainly)
+	s := startForwarding(t, u, nil)
+	operate := func(what string) {
+		if _, err := over(t, s).do(t.Context(), http.MethodPost, "/v1/"+what, nil, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	operate("queues/calls/pause")
+	began := time.Now()
+	resp, answer := post(t, s, "/v1/chat/completions", hello, "X-Stainless-Timeout", "1")
+	refusedWith(t, resp, answer, http.StatusServiceUnavailable, "paused")
+	if took := time.Since(began); took < 400*time.Millisecond {
+		t.Errorf("after %v", took)
+	}
+	if list := callJobs(t, s); len(list) != 1 || list[0].Status != forebay.StatusCancelled {
+		t.Errorf("%+v", list)
+	}
+	operate("queues/calls/resume")
+	operate("deployments/up/pause")
+	resp, answer = post(t, s, "/v1/chat/completions", hello, "X-Stainless-Read-Timeout", "0.5")
+	if resp.StatusCode < 429 || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, answer)
+	}
+	if n := u.calls.Load(); n != 0 {
+		t.Errorf("%d calls", n)
+	}
+}
+
+// A client that leaves ends the call at the provider, before the first byte and within a stream.
+func TestOpenAIClientLeaves(t *testing.T) {
+	t.Parallel()
+	for _, streams := range []bool{false, true} {
+		t.Run(fmt.Sprint("stream ", streams), func(t *testing.T) {
+			called, left := make(chan struct{}, 1), make(chan struct{}, 1)
+			u := startUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
+				if streams {
+					w.Header().Set("Content-Type", "text/event-stream")
+					_, _ = io.WriteString(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n")
+					w.(http.Flusher).Flush()
+				}
+				called <- struct{}{}
+				<-r.Context().Done()
+				left <- struct{}{}
+			})
+			s := startForwarding(t, u, nil)
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			body := hello
+			if streams {
+				body = strings.Replace(hello, "{", `{"stream":true,`, 1)
+			}
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.Addr(t.Context()).String()+"/v1/chat/completions", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/json")
+			go func() {
+				<-called
+				if !streams {
+					leave()
+				}
+			}()
+			resp, err := http.DefaultClient.Do(req)
+			if streams {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || !strings.Contains(line, `"a"`) {
+					t.Fatalf("%q %v", line, err)
+				}
+				leave()
+				resp.Body.Close()
+			} else if err == nil {
+				t.Fatal(resp.Status)
+			}
+			select {
+			case <-left:
+			case <-time.After(time.Minute):
+				t.Fatal("the provider goes on")
+			}
+			eventually(t, time.Minute, func() error {
+				if list := callJobs(t, s); len(list) != 1 || !list[0].Status.Terminal() || list[0].Status == forebay.StatusSucceeded {
+					return fmt.Errorf("%+v", list)
+				}
+				return nil
+			})
+			if n := u.calls.Load(); n != 1 {
+				t.Errorf("%d calls", n)
+			}
+		})
+	}
+}
+
+// A stream that breaks in the middle ends with an error event, and is not made again.
+func TestOpenAIStreamIsCut(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	s := startForwarding(t, u, nil)
+	resp, answer := post(t, s, "/v1/chat/completions", strings.Replace(hello, "{", `{"stream":true,`, 1))
+	if resp.StatusCode != http.StatusOK || !strings.HasSuffix(answer, "\n\n") || strings.Contains(answer, "[DONE]") {
+		t.Fatalf("%d %q", resp.StatusCode, answer)
+	}
+	events := strings.Split(strings.TrimSpace(answer), "\n\n")
+	if last := events[len(events)-1]; len(events) != 2 || !strings.HasPrefix(last, `data: {"error":{"message":`) || !strings.Contains(last, `"param":null`) {
+		t.Errorf("%q", answer)
+	}
+	eventually(t, time.Minute, func() error {
+		if list := callJobs(t, s); list[0].Status != forebay.StatusFailed {
+			return fmt.Errorf("%+v", list)
+		}
+		return nil
+	})
+	if n := u.calls.Load(); n != 1 {
+		t.Errorf("%d calls", n)
+	}
+}
+
+// What a provider says of a request goes to the client. What it says of this server's key does
+// not. Failed calls leave nothing in the dead-letter subqueue.
+func TestOpenAICallFails(t *testing.T) {
+	t.Parallel()
+	const refusal = `{"error":{"message":"no such parameter","type":"invalid_request_error","param":"logit_bias","code":"unknown_parameter","extra":1}}`
+	u := startUpstream(t, func(w http.ResponseWriter, r *http.Request, n int64) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "embeddings") {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `{"error":{"message":"overloaded","type":"server_error","param":null,"code":null}}`)
+			return
+		}
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, refusal)
+	})
+	s := startForwarding(t, u, func(o *server.Options) {
+		o.Queues = map[string]server.Queue{server.CallsQueue: {Retry: server.Retry{Attempts: 3, First: 10 * time.Millisecond, Max: 20 * time.Millisecond}}}
+	})
+	resp, answer := post(t, s, "/v1/chat/completions", hello)
+	if answer != refusal || resp.StatusCode != http.StatusBadRequest || u.calls.Load() != 1 {
+		t.Errorf("%d %s, %d calls", resp.StatusCode, answer, u.calls.Load())
+	}
+	resp, answer = post(t, s, "/openai/deployments/embedding/embeddings?api-version=2024-10-21", `{"input":"x"}`, "Api-Key", "anything")
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("X-Should-Retry") != "false" || !strings.Contains(answer, "overloaded") {
+		t.Errorf("%d %v %s", resp.StatusCode, resp.Header, answer)
+	}
+	for _, job := range callJobs(t, s) {
+		if job.Status != forebay.StatusFailed || job.Error == nil {
+			t.Errorf("%+v", job)
+		}
+	}
+	var info forebay.QueueInfo
+	if err := over(t, s).get(t.Context(), "/v1/queues/"+server.CallsQueue, &info); err != nil || info.DeadLetter != 0 || info.Active != 0 {
+		t.Errorf("%+v %v", info, err)
+	}
+}
+
+// Everything that is wrong with a request is told in OpenAI's shape.
+func TestOpenAIBadRequests(t *testing.T) {
+	t.Parallel()
+	s := startForwarding(t, startUpstream(t, answerPlainly), nil)
+	for _, test := range []struct {
+		path, body string
+		status     int
+		code       string
+	}{
+		{"/v1/chat/completions", `{"model":`, 400, ""},
+		{"/v1/chat/completions", `[]`, 400, ""},
+		{"/v1/chat/completions", `{"messages":[]}`, 400, ""},
+		{"/v1/chat/completions", `{"model":"none"}`, 404, "model_not_found"},
+		{"/v1/chat/completions", `{"model":"chat","stream":"yes"}`, 400, "invalid_type"},
+		{"/v1/chat/completions/", `{}`, 404, ""},
+		{"/v1/images/generations", `{}`, 404, ""},
+		{"/openai/anything", `{}`, 404, ""},
+		{"/v1/models", `{}`, 405, "method_not_allowed"},
+		{"/v1/embeddings", `{"model":"embedding","input":"` + strings.Repeat("x", forebay.DefaultMaxInputBytes+1) + `"}`, 413, "payload_too_large"},
+	} {
+		resp, answer := post(t, s, test.path, test.body)
+		t.Run(test.path, func(t *testing.T) { refusedWith(t, resp, answer, test.status, test.code) })
+	}
+	// A key that nobody knows is as good as none where the server needs none.
+	if resp, answer := post(t, s, "/v1/chat/completions", hello, "Authorization", "Bearer sk-anything"); resp.StatusCode != http.StatusOK {
+		t.Errorf("%d %s", resp.StatusCode, answer)
+	}
+}
+
+// A tenant whose budget is spent learns that waiting does not help.
+func TestOpenAICallWithoutBudget(t *testing.T) {
+	t.Parallel()
+	limit := int64(1)
+	s := startForwarding(t, startUpstream(t, answerPlainly), func(o *server.Options) {
+		o.Tenants = map[string]server.Tenant{forebay.DefaultTenant: {Budget: server.Budget{DailyTokens: &limit}}}
+	})
+	resp, answer := post(t, s, "/v1/chat/completions", hello, "X-Stainless-Timeout", "1")
+	refusedWith(t, resp, answer, http.StatusTooManyRequests, "insufficient_quota")
+	if resp.Header.Get("X-Should-Retry") != "false" {
+		t.Errorf("%v", resp.Header)
+	}
+}
+
+// Where processes share a database, each answers the clients that it has.
+func TestOpenAICallsOfTwoProcesses(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, answerPlainly)
+	database := pgtest.Database(t)
+	servers := []*server.Server{}
+	for range 2 {
+		servers = append(servers, startForwarding(t, u, func(o *server.Options) { o.Database = database }))
+	}
+	var clients sync.WaitGroup
+	for i := range 40 {
+		clients.Go(func() {
+			if resp, answer := post(t, servers[i%2], "/v1/chat/completions", hello); resp.StatusCode != http.StatusOK || answer != plainAnswer {
+				t.Errorf("%d %s", resp.StatusCode, answer)
+			}
+		})
+	}
+	clients.Wait()
+	queues := map[string]int{}
+	for _, job := range callJobs(t, servers[0]) {
+		queues[job.Queue]++
+	}
+	if queues["calls"] != 20 || u.calls.Load() != 40 {
+		t.Errorf("%v, %d calls", queues, u.calls.Load())
+	}
+}
