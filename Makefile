@@ -31,7 +31,7 @@ demo: build ## run real documents through a server whose model misbehaves, and s
 # tests mostly wait. Their files are in memory, if they can be (.ci/tmp); Go's own are not.
 test: ## run all tests, the crash test included
 	@$(GO) run ./internal/toolchain/ensure
-	TMPDIR=$$(.ci/tmp) GOTMPDIR=$${TMPDIR:-/tmp} $(GO) test -vet off -timeout 15m -p 4 -parallel 4 \
+	GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=$$(.ci/tmp) $(GO) test -vet off -timeout 15m -p 4 -parallel 4 \
 		./server ./internal/jobs ./internal/quota ./docs ./internal/bus ./internal/orchestrate ./internal/db ./...
 	cd bench && $(GO) vet ./...
 
@@ -39,7 +39,7 @@ test: ## run all tests, the crash test included
 # -short, tests that the detector learns nothing from skip themselves (internal/raced). The packages
 # left out here start no goroutines, or only processes (docs).
 race: ## run the tests under the race detector (needs a C compiler), but for those that it can see nothing in
-	TMPDIR=$$(.ci/tmp) GOTMPDIR=$${TMPDIR:-/tmp} CGO_ENABLED=1 $(GO) test -race -gcflags='modernc.org/...=-race=false' -vet off -short -timeout 15m -p 4 -parallel 4 $$($(GO) list ./... | grep -v -E '/(internal/(config|extract|filter|quota)|docs)$$')
+	GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=$$(.ci/tmp) CGO_ENABLED=1 $(GO) test -race -gcflags='modernc.org/...=-race=false' -vet off -short -timeout 15m -p 4 -parallel 4 $$($(GO) list ./... | grep -v -E '/(internal/(config|extract|filter|quota)|docs)$$')
 
 fuzz: ## fuzz every parser of outside input with $(FUZZTIME) inputs each, or for a time such as 30s
 	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' sh .ci/fuzz
