@@ -32,6 +32,7 @@ func (t *entityTx) Drop(no int64) (dropped bool, err error) {
 		return false, err
 	}
 	t.DueBy(t.Now)
+	t.DropAllPrefetched()
 	t.Notify(db.WordSettings, 0, 0, 0)
 	t.After = append(t.After, func() { t.W.dropQueue(no) })
 	if err := t.Prep(schema.SQLCount).Text("queue").Int(no + 1).Exec(); err != nil {

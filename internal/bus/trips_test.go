@@ -211,6 +211,22 @@ func TestRoundTripsOfMessages(t *testing.T) {
 				return err
 			}, many)
 		},
+		"close sessions": func(many int) func() []func() error {
+			return withSessions(func(q MessageQueue, l SessionLock) error { return s.Bus.Sessions().Close(ctx, q, l) }, many)
+		},
+		"close sessions and give back": func(many int) func() []func() error {
+			return func() (calls []func() error) {
+				q, list := held(many)
+				for _, one := range list {
+					got, err := s.Bus.Receive(ctx, ReceiveRequest{Queue: q, Session: &one.SessionLock, Max: 1, MaxBytes: 1 << 20})
+					if err != nil || len(got) != 1 {
+						t.Fatalf("%d messages: %v", len(got), err)
+					}
+					calls = append(calls, func() error { return s.Bus.Sessions().Close(ctx, q, one.SessionLock) })
+				}
+				return calls
+			}
+		},
 		"renew sessions": func(many int) func() []func() error {
 			return withSessions(func(q MessageQueue, l SessionLock) error { _, err := s.Bus.Sessions().Renew(ctx, q, l); return err }, many)
 		},
@@ -227,6 +243,13 @@ func TestRoundTripsOfMessages(t *testing.T) {
 	for kind, change := range kinds {
 		mixes["send "+kind] = func(many int) func() []func() error { return sent(change, content, many) }
 		mixes["complete "+kind] = func(many int) func() []func() error { return settled("complete", change, many) }
+	}
+	x := tripping{T: t, stores: s, made: made, content: content}
+	for name, mix := range x.onward() {
+		mixes[name] = mix
+	}
+	for name, mix := range x.bulk(received) {
+		mixes[name] = mix
 	}
 	for name, mix := range mixes {
 		trips.Together(t, name, mix(n))
