@@ -57,6 +57,11 @@ func (w *Participant) dropQueue(no int64) {
 
 var ErrNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue of messages"}
 
+var (
+	ErrNoTopic        = &forebay.Error{Code: forebay.CodeNotFound, Field: "topic", Message: "there is no such topic"}
+	ErrNoSubscription = &forebay.Error{Code: forebay.CodeNotFound, Field: "subscription", Message: "there is no such subscription"}
+)
+
 const purgeBatch = 500
 
 // PurgeDropped removes the messages of dropped queues in small transactions, then the queues. The

@@ -138,6 +138,13 @@ func (t *dueTx) foreseeDue(due []dueMessage) error {
 	if err := f.answer(); err != nil {
 		return err
 	}
+	for i := range due {
+		if to := due[i].goesTo(t.Now); to != "" {
+			if _, _, err := t.forwarding.target(to); err != nil {
+				return err
+			}
+		}
+	}
 	queues := make([]MessageQueue, len(due))
 	var topics []MessageQueue
 	for i, m := range due {

@@ -34,7 +34,7 @@ type messageName struct {
 	id    string
 }
 
-// seenID is the first message with an id, and when its queue forgets the id; 0: it has not seen it.
+// seenID is the first message with an id, and when its queue forgets the id; 0: it never saw it.
 type seenID struct{ seq, until int64 }
 
 const sqlMessageID = "SELECT seq, forget_at FROM message_ids WHERE queue = ? AND id = ?"

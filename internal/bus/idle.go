@@ -32,16 +32,16 @@ func (t *Tx) keep(no int64, after time.Duration) error {
 	return t.Prep("UPDATE queues SET delete_at = ? WHERE no = ? AND delete_at < ? AND kind = 'messages'").Int(at).Int(no).Int(t.Now + idle).Exec()
 }
 
-// used records that somebody uses the queue, if it is deleted when idle.
-func used(ctx context.Context, w *db.Writer, q MessageQueue) error {
+// Used records that somebody uses the queue, if it is deleted when idle.
+func Used(ctx context.Context, w *db.Writer, q MessageQueue) error {
 	if q.Idle == 0 && q.TopicIdle == 0 {
 		return nil
 	}
 	return noteUse(ctx, w, q)
 }
 
-// noteUse is a function of its own so that used allocates nothing for other queues. Every
-// settlement calls used.
+// noteUse is a function of its own so that Used allocates nothing for other queues. Every
+// settlement calls Used.
 func noteUse(ctx context.Context, w *db.Writer, q MessageQueue) error {
 	_, err := db.TransactIn(ctx, Key, w, db.Op{Stage: db.StageChange, Local: true, Interleaves: true}, func(t *Tx) (struct{}, error) { return struct{}{}, t.used(q) })
 	return err

@@ -78,7 +78,7 @@ type deliveryTx struct {
 // Each delivery counts, except in the dead-letter subqueue. A message that has had all its
 // deliveries is dead-lettered instead, and one whose time to live has ended is not delivered.
 func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, error) {
-	if err := used(ctx, s.Writer, req.Queue); err != nil {
+	if err := Used(ctx, s.Writer, req.Queue); err != nil {
 		return nil, err
 	}
 	c := req.receiver(Key.In(s.Writer))

@@ -242,7 +242,7 @@ func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (Se
 // AcceptNext locks the session that has waited longest for a receiver. If there is none,
 // it waits as long as ctx allows, or returns nil without wait.
 func (s SessionStore) AcceptNext(ctx context.Context, q MessageQueue, wait bool) (*Session, error) {
-	if err := used(ctx, s.Writer, q); err != nil {
+	if err := Used(ctx, s.Writer, q); err != nil {
 		return nil, err
 	}
 	c := &Receiver{ReceiveRequest: ReceiveRequest{Queue: q, Wait: wait}, participant: Key.In(s.Writer), Subqueue: queue.SubqueueOf(q.No, subqueueSessions),

@@ -46,8 +46,10 @@ func (t *topicTx) named(name string) (topic MessageQueue, found bool, err error)
 // nothing, and does not ask for the message, if there is no such topic or no subscription. It
 // reads the topic once a transaction.
 func (t *topicTx) Publish(name string, message func() (MessageContent, error)) error {
-	if err := t.foreseeTopic(name); err != nil {
-		return err
+	if t.W.Shared() {
+		if err := t.foreseeTopic(name); err != nil {
+			return err
+		}
 	}
 	topic, found, err := t.named(name)
 	if err != nil || !found {
@@ -73,12 +75,19 @@ func (t *topicTx) Publish(name string, message func() (MessageContent, error)) e
 	})
 }
 
-// foreseeTopic fetches a topic and its rules, where each statement would cost a round trip.
+// eventNumbers is how many numbers most events take: one, and one for each copy.
+const eventNumbers = 4
+
+// foreseeTopic fetches a topic and its rules, and numbers for an event, where each statement would
+// cost a round trip.
 func (t *topicTx) foreseeTopic(name string) error {
-	if _, known := t.byName[name]; known || !t.W.Shared() {
-		return nil
+	f := foresight{Tx: t.Tx, asked: map[driver.RowName]bool{}}
+	f.takeNumbers(eventNumbers)
+	f.ask(func() error { return nil }, shared(driver.NewPrefetch(sqlQueueName, driver.RowName{Of: "topics", ID: name}).Text(name)))
+	if err := t.Prefetch(f.asks); err != nil {
+		return err
 	}
-	if err := t.Prefetch([]driver.Prefetch{shared(driver.NewPrefetch(sqlQueueName, driver.RowName{Of: "topics", ID: name}).Text(name))}); err != nil {
+	if err := f.answer(); err != nil {
 		return err
 	}
 	topic, found, err := t.named(name)
@@ -96,7 +105,7 @@ func (t *topicTx) foreseeEvent(topic MessageQueue, m *MessageContent) (picks []p
 			return nil, err
 		}
 	}
-	return picks, t.foresee(0, func(f *foresight) {
+	return picks, t.foresee(eventNumbers, func(f *foresight) {
 		f.numbers += 1 + len(picks)
 		if picks != nil {
 			f.into(topic, m, picks, 0)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
 // tripping makes what the mixes of TestRoundTripsOfMessages need.
@@ -43,11 +44,23 @@ func (t tripping) forwards(to MessageQueue) MessageQueue {
 
 // sends returns as many calls as messages, each of which sends one to the queue of its number.
 func (t tripping) sends(queues []MessageQueue, many int, message func(int) MessageContent) (calls []func() error) {
+	t.settled()
 	for i := range many {
 		m, q := message(i), queues[i%len(queues)]
 		calls = append(calls, func() error { _, err := t.Bus.Send(t.Context(), q, []MessageContent{m}); return err })
 	}
 	return calls
+}
+
+// settled waits until no queue is due: one that begins to forward is, for its backlog.
+func (t tripping) settled() {
+	for due := true; due; {
+		err := t.DB.Read(t.Context(), func(c driver.Conn) (err error) {
+			due, err = c.Prep("SELECT 1 FROM queues WHERE due_at IS NOT NULL LIMIT 1").One(func(driver.Row) {})
+			return err
+		})
+		mustDo(t, err)
+	}
 }
 
 type mix = func(many int) func() []func() error
@@ -121,6 +134,7 @@ func (t tripping) onward() map[string]mix {
 		return func() (calls []func() error) {
 			for i := range many {
 				topic := t.topic(nil, nil)
+				sendTo(t, t.stores, topic, t.content(i)) // after which its rules are known
 				calls = append(calls, func() error {
 					o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true}
 					_, err := db.TransactIn(t.Context(), Key, t.DB.Writer, o, func(tx *Tx) (int, error) {
@@ -256,6 +270,7 @@ func TestRoundTripsOfDueMessages(t *testing.T) {
 			for range queues {
 				all = append(all, kind.made())
 			}
+			x.settled()
 			at := time.Now().Add(wait)
 			for i := range many {
 				sendTo(t, x.stores, all[i%queues], kind.message(i, at))
