@@ -1,5 +1,5 @@
 // Package messaging is plain messages as clients see them. A [Service] validates, applies limits
-// and defaults, and keeps tenants apart. A queue belongs to the tenant that created it, and its name
+// and defaults, and keeps tenants apart. A queue belongs to the tenant that created it. Its name
 // is unique within the tenant. Package bus has the transitions and their SQL.
 package messaging
 
