@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/bus/entity"
+	"github.com/forebayhq/forebay/internal/messaging"
 )
 
 // MessageQueue is a declared queue of plain messages. The server creates or updates it when it
@@ -68,7 +68,7 @@ func (o Options) validateMessageQueues(bad func(field, format string, args ...an
 // brings those that exist to what the options say.
 type declaration struct {
 	options Options
-	bus     *bus.Service
+	bus     *messaging.Service
 }
 
 // apply does so in an order in which every forwarding target exists.

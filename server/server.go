@@ -26,13 +26,13 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
-	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/dispatch"
 	"github.com/forebayhq/forebay/internal/documents"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/limits"
+	"github.com/forebayhq/forebay/internal/messaging"
 	"github.com/forebayhq/forebay/internal/openai"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/orchestrate/durabletask"
@@ -58,7 +58,7 @@ type Server struct {
 	retention      *retention.Service
 	keys           *keys.Service
 	tenants        *tenant.Service
-	bus            *bus.Service
+	bus            *messaging.Service
 	webhooks       *webhook.Service
 	orchestrations *orchestrate.Service
 	durableTask    *durabletask.Server
@@ -157,13 +157,13 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	if err := s.watchTenants(ctx); err != nil {
 		return err
 	}
-	s.bus = bus.New(bus.Options{
+	s.bus = messaging.New(messaging.Options{
 		Store: s.store.Bus, MaxMessageBytes: s.options.Limits.MaxMessageBytes,
 		Taken:  func(_ context.Context, tenant, name string) bool { return s.jobs.Knows(tenant, name) },
 		Limits: s.limits,
 	})
 	declared := declaration{s.options, s.bus}
-	if err := declared.apply(bus.Configuring(ctx)); err != nil {
+	if err := declared.apply(messaging.Configuring(ctx)); err != nil {
 		return err
 	}
 	policy, err := s.options.Webhooks.policy()

@@ -36,9 +36,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/memory"
+	"github.com/forebayhq/forebay/internal/messaging"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/webhook"
 )
@@ -51,7 +51,7 @@ type Options struct {
 	Audit          AuditLog
 	Reports        Reports
 	Purger         Purger
-	Messages       *bus.Service         // nil: no queues of plain messages
+	Messages       *messaging.Service   // nil: no queues of plain messages
 	Webhooks       *webhook.Service     // nil: none
 	Documents      Documents            // nil: none
 	Deployments    Deployments          // nil: none
@@ -75,7 +75,7 @@ type API struct {
 	audit          AuditLog
 	reports        Reports
 	purger         Purger
-	messages       *bus.Service
+	messages       *messaging.Service
 	webhooks       *webhook.Service
 	documents      Documents
 	deployments    Deployments

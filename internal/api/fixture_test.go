@@ -20,10 +20,10 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/blob"
-	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/keys"
+	"github.com/forebayhq/forebay/internal/messaging"
 	"github.com/forebayhq/forebay/internal/retention"
 	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/stores"
@@ -38,7 +38,7 @@ type fixture struct {
 	t        *testing.T
 	service  *jobs.Service
 	keys     *keys.Service
-	bus      *bus.Service
+	bus      *messaging.Service
 	webhooks *webhook.Service
 	api      *api.API
 	server   *httptest.Server
@@ -64,7 +64,7 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-func newServices(t *testing.T) (*stores.Stores, *jobs.Service, *bus.Service, *webhook.Service) {
+func newServices(t *testing.T) (*stores.Stores, *jobs.Service, *messaging.Service, *webhook.Service) {
 	t.Helper()
 	ctx := context.Background()
 	dir := t.TempDir()
@@ -98,7 +98,7 @@ func newServices(t *testing.T) (*stores.Stores, *jobs.Service, *bus.Service, *we
 	hooks := webhook.New(webhook.Options{
 		Store: s.Webhooks, Bus: s.Bus, Sender: webhook.SenderOptions{Policy: local}, Logger: slog.New(slog.DiscardHandler),
 	})
-	return s, service, bus.New(bus.Options{Store: s.Bus, Taken: func(ctx context.Context, tenant, name string) bool {
+	return s, service, messaging.New(messaging.Options{Store: s.Bus, Taken: func(ctx context.Context, tenant, name string) bool {
 		_, err := service.Queue(ctx, tenant, name)
 		return err == nil
 	}}), hooks

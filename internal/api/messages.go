@@ -11,7 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/messaging"
 )
 
 // LockPath names one delivery of a message.
@@ -163,7 +163,7 @@ func (a queueRoutes) routeReceiving(base, infix, sub string) {
 		if err != nil {
 			return nil, err
 		}
-		messages, next, err := a.messages.Messages.Peek(ctx, c.caller.Tenant, entity(in.Queue), bus.PeekFilter{From: from, Reason: in.Reason, Limit: in.Limit})
+		messages, next, err := a.messages.Messages.Peek(ctx, c.caller.Tenant, entity(in.Queue), messaging.PeekFilter{From: from, Reason: in.Reason, Limit: in.Limit})
 		p := page(messages)
 		if next > 0 {
 			p.NextCursor = strconv.FormatInt(next, 10)

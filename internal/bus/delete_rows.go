@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/forebayhq/forebay/internal/audit"
@@ -21,7 +22,10 @@ const oldestAtOnce = 1000
 // DeleteBefore deletes up to limit active messages of the subqueue that were enqueued before that
 // time, the oldest first, and returns how many. Locked, deferred and scheduled messages stay.
 func (s *Store) DeleteBefore(ctx context.Context, subqueue queue.Subqueue, before time.Time, limit int) (deleted int, err error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
+	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
+		return []driver.Prefetch{prefetchQueue(subqueue.Queue()), audit.PrefetchEnd()}
+	}}
+	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (int, error) {
 		var seqs []int64
 		for last, scanned := int64(0), oldestAtOnce; scanned == oldestAtOnce; {
 			scanned = 0
@@ -40,6 +44,7 @@ func (s *Store) DeleteBefore(ctx context.Context, subqueue queue.Subqueue, befor
 				return 0, err
 			}
 		}
+		seqs = slices.DeleteFunc(seqs, func(seq int64) bool { return !t.forwarding.takes(seq) })
 		for _, seq := range seqs {
 			if err := t.DeleteMessage(seq); err != nil {
 				return 0, err

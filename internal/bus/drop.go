@@ -32,6 +32,7 @@ func (t *entityTx) Drop(no int64) (dropped bool, err error) {
 		return false, err
 	}
 	t.DueBy(t.Now)
+	t.DropAllPrefetched()
 	t.Notify(db.WordSettings, 0, 0, 0)
 	t.After = append(t.After, func() { t.W.dropQueue(no) })
 	if err := t.Prep(schema.SQLCount).Text("queue").Int(no + 1).Exec(); err != nil {
@@ -55,6 +56,11 @@ func (w *Participant) dropQueue(no int64) {
 }
 
 var ErrNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue of messages"}
+
+var (
+	ErrNoTopic        = &forebay.Error{Code: forebay.CodeNotFound, Field: "topic", Message: "there is no such topic"}
+	ErrNoSubscription = &forebay.Error{Code: forebay.CodeNotFound, Field: "subscription", Message: "there is no such subscription"}
+)
 
 const purgeBatch = 500
 

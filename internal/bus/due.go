@@ -22,10 +22,16 @@ const (
 	sqlNextDueQueue   = "SELECT due_at FROM queues WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"
 	sqlNextIdleQueue  = "SELECT delete_at FROM queues WHERE delete_at IS NOT NULL ORDER BY delete_at LIMIT 1"
 
-	sqlDueMessages = `
+	sqlDueMessages = dueColumns + sqlDue
+	// sqlDueMessagesFar tells where they may be forwarded to, too.
+	sqlDueMessagesFar = dueColumns + `, (SELECT q.forward_to FROM queues q WHERE q.no = m.subqueue / 4),
+  (SELECT q.forward_dead_letters_to FROM queues q WHERE q.no = m.subqueue / 4)` + sqlDue
+
+	dueColumns = `
 SELECT b.seq, m.subqueue, m.flow, CASE WHEN m.lock_token IS NULL THEN 0 WHEN m.flow < 16 THEN m.visible_at
   ELSE coalesce((SELECT s.locked_until FROM sessions s WHERE s.no = m.flow - 16), 0) END,
-  m.deliveries, b.expires_at, coalesce((SELECT q.dead_letter_expired FROM queues q WHERE q.no = m.subqueue / 4), 0)
+  m.deliveries, b.expires_at, coalesce((SELECT q.dead_letter_expired FROM queues q WHERE q.no = m.subqueue / 4), 0), m.size`
+	sqlDue = `
 FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at <= ? ORDER BY b.due_at, b.seq LIMIT ? + 0`
 )
 
@@ -35,15 +41,21 @@ func nextDueMessages(c driver.Conn) (next int64, err error) {
 }
 
 // dueTx is about what has a due time: messages, queues and remembered message ids.
-type dueTx struct{ *Tx }
+type dueTx struct {
+	*Tx
+	queues *queuesAhead // nil: nothing was asked ahead
+}
 
 // dueMessage is a message whose due time has come.
 type dueMessage struct {
-	seq, flow, lockedUntil int64
-	subqueue               queue.Subqueue
-	deliveries             int
-	expiresAt              int64 // 0: never
-	deadLetters            bool  // its queue dead-letters expired messages
+	sized
+	flow, lockedUntil int64
+	subqueue          queue.Subqueue
+	deliveries        int
+	expiresAt         int64 // 0: never
+	deadLetters       bool  // its queue dead-letters expired messages
+
+	forwardTo, forwardDeadLettersTo string // of its queue; not read where a statement is cheap
 }
 
 // process does what is due in queues of messages: it activates, expires, forwards and forgets,
@@ -54,13 +66,27 @@ func (t *dueTx) process() error {
 	if t.W.Parties.Now() {
 		most = sharedDueBatch
 	}
-	err := t.Prep(sqlDueMessages).Int(t.Now).Int(most).Each(func(r driver.Row) error {
-		due = append(due, dueMessage{seq: r.Int(0), subqueue: queue.Subqueue(r.Int(1)), flow: r.Int(2), lockedUntil: r.Int(3), deliveries: int(r.Int(4)), expiresAt: r.Int(5), deadLetters: r.Int(6) != 0})
-		return nil
-	})
-	if err != nil {
+	sql := sqlDueMessages
+	if t.W.Shared() {
+		sql = sqlDueMessagesFar
+	}
+	questions := []driver.PipelineQuery{{SQL: sql, Bind: func(st driver.Statement) driver.Statement { return st.Int(t.Now).Int(most) }, OnRow: func(r driver.Row) {
+		m := dueMessage{sized: sized{r.Int(0), r.Int(7)}, subqueue: queue.Subqueue(r.Int(1)), flow: r.Int(2), lockedUntil: r.Int(3), deliveries: int(r.Int(4)), expiresAt: r.Int(5), deadLetters: r.Int(6) != 0}
+		if t.W.Shared() {
+			m.forwardTo, m.forwardDeadLettersTo = r.Text(8), r.Text(9)
+		}
+		due = append(due, m)
+	}}}
+	if t.W.Shared() {
+		questions = append(questions, t.askQueues()...)
+	}
+	if err := t.RunPipeline(questions); err != nil {
 		return err
 	}
+	if err := t.foreseeDue(due); err != nil {
+		return err
+	}
+	defer func() { t.queues, t.forwarding.ahead = nil, nil }()
 	t.copied, t.dueDone = rules.FanOut{}, false // due messages have a limit of their own: callers must not delay them
 	for _, m := range due {
 		if !t.takesMore() {
@@ -75,6 +101,93 @@ func (t *dueTx) process() error {
 	}
 	t.copied, t.dueDone = rules.FanOut{}, false
 	return t.processQueues()
+}
+
+// foreseeDue fetches what due messages, and what is due next, need.
+func (t *dueTx) foreseeDue(due []dueMessage) error {
+	next := t.queues
+	if next == nil || len(due) == 0 && next.due == 0 {
+		return nil
+	}
+	var asks []driver.Prefetch
+	var moving []sized
+	f := foresight{Tx: t.Tx, asked: map[driver.RowName]bool{}}
+	isDue := make(map[int64]bool, len(due))
+	for i := range due {
+		m := &due[i]
+		isDue[m.seq] = true
+		asks = append(asks, prefetchQueue(m.subqueue.Queue()))
+		switch to := m.goesTo(t.Now); {
+		case to != "":
+			asks = append(asks, prefetchTargets(to))
+			fallthrough
+		case m.flow == scheduledFlow:
+			moving = append(moving, m.sized)
+		}
+	}
+	if next.due != 0 {
+		asks = append(asks, prefetchQueue(next.due))
+	}
+	if next.backlog.leaveOut(isDue, t.Now); len(next.backlog.list) > 0 {
+		asks, moving = append(asks, prefetchTargets(next.forwardTo)), append(moving, next.backlog.list...)
+	}
+	f.takeNumbers(len(moving))
+	if err := t.forwarding.readAhead(moving, append(asks, f.asks...)...); err != nil {
+		return err
+	}
+	if err := f.answer(); err != nil {
+		return err
+	}
+	for i := range due {
+		if to := due[i].goesTo(t.Now); to != "" {
+			if _, _, err := t.forwarding.target(to); err != nil {
+				return err
+			}
+		}
+	}
+	queues := make([]MessageQueue, len(due))
+	var topics []MessageQueue
+	for i, m := range due {
+		q, found, err := t.MessageQueue(m.subqueue.Queue())
+		if queues[i] = q; err != nil {
+			return err
+		}
+		if found && m.flow == pendingFlow {
+			topics = append(topics, q)
+		}
+	}
+	if err := t.fanOut.foreseePending(nil, topics...); err != nil {
+		return err
+	}
+	return f.fetch(func(f *foresight) {
+		for _, m := range next.backlog.list {
+			if a, known := t.forwarding.ahead[m.seq]; known {
+				f.on(next.forwardTo, a.MessageContent, a.hops)
+			}
+		}
+		for i, m := range due {
+			a, known := t.forwarding.ahead[m.seq]
+			switch {
+			case !known:
+			case m.flow == scheduledFlow:
+				f.numbers++
+				f.into(queues[i], a.MessageContent, nil, a.hops)
+			default:
+				f.on(queues[i].ForwardDeadLettersTo, a.MessageContent, a.hops)
+			}
+		}
+	})
+}
+
+// goesTo returns where the message may be forwarded to, now that it is due.
+func (m *dueMessage) goesTo(now int64) string {
+	switch {
+	case m.flow == scheduledFlow:
+		return m.forwardTo
+	case m.lockedUntil > now, m.expiresAt > 0 && m.expiresAt <= now && !m.deadLetters:
+		return ""
+	}
+	return m.forwardDeadLettersTo
 }
 
 // takesMore reports whether the transaction may process one more due message, which may lead to
@@ -139,7 +252,7 @@ func (t *dueTx) activate(m dueMessage) error {
 	if err := t.used(q); err != nil { // a scheduled message kept the queue from being idle
 		return err
 	}
-	a, err := arrivalOf(t.Conn, m.seq, t.Now)
+	a, err := t.forwarding.arrival(m.seq)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package bus
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus/entity"
@@ -15,6 +16,9 @@ import (
 type forwardTx struct {
 	*Tx
 	targets map[string]MessageQueue // queues that others forward to, by name
+	held    map[queue.Subqueue]bool // whether anything waits there; not used where a statement is cheap
+	ahead   map[int64]arrival       // messages that were read ahead
+	taken   map[int64]bool          // messages that an operator has deleted or sent on
 }
 
 // maxHops is how often a message may be forwarded (Service Bus documentation,
@@ -72,10 +76,70 @@ func (t *forwardTx) target(name string) (q MessageQueue, found bool, err error) 
 	if q, found = t.targets[name]; found {
 		return q, true, nil
 	}
+	if t.W.Shared() {
+		err = t.Prep(sqlTargets).Text(name).Each(func(r driver.Row) error {
+			q := readMessageQueue(r)
+			t.rememberTarget(q.Name, q)
+			return nil
+		})
+		q, found = t.targets[name]
+		return q, found, err
+	}
 	if q, found, err = t.MessageQueueNamed(name); err == nil && found {
 		t.rememberTarget(name, q)
 	}
 	return q, found, err
+}
+
+// sqlTargets finds the queue of that name and all that a message may be forwarded to from there.
+const sqlTargets = messageQueueColumns + `AND no = ANY (ARRAY(WITH RECURSIVE reached (no, hops) AS (
+  SELECT q.no, 1 FROM queues q WHERE q.kind = 'messages' AND q.name = ?
+  UNION SELECT n.no, n.hops FROM reached r JOIN queues q ON q.no = r.no JOIN LATERAL (
+    SELECT f.no, r.hops + 1 AS hops FROM queues f WHERE f.kind = 'messages' AND f.name = ANY (ARRAY[q.forward_to, q.forward_dead_letters_to])
+    UNION ALL SELECT s.no, r.hops FROM queues s WHERE s.topic = q.no AND s.kind = 'messages'
+      AND (s.forward_to IS NOT NULL OR s.forward_dead_letters_to IS NOT NULL)) n ON n.hops <= 4)
+SELECT reached.no FROM reached))`
+
+const sqlHolds = "SELECT 1 FROM messages WHERE subqueue = ? AND flow = 0 LIMIT 1"
+
+func prefetchHolds(subqueue queue.Subqueue) driver.Prefetch {
+	return shared(driver.NewPrefetch(sqlHolds, driver.RowName{Of: "holds", No: int64(subqueue)}).Int(int64(subqueue)))
+}
+
+// holds reports whether messages wait in a queue that forwards. New ones then wait behind them.
+func (t *forwardTx) holds(q MessageQueue) (holds bool, err error) {
+	subqueue := q.Subqueue(false)
+	if t.W.Shared() {
+		if holds, known := t.held[subqueue]; known {
+			return holds, nil
+		}
+		// Most hold nothing, not even messages that are locked.
+		if holds, err = t.any(sqlHolds, int64(subqueue)); err != nil {
+			return false, err
+		}
+	}
+	if holds || !t.W.Shared() {
+		if holds, err = t.any(sqlWaiting, int64(subqueue), t.Now); err != nil {
+			return false, err
+		}
+	}
+	if t.W.Shared() && !t.held[subqueue] {
+		if t.held == nil {
+			t.held = map[queue.Subqueue]bool{}
+		}
+		t.held[subqueue] = holds
+	}
+	return holds || t.held[subqueue], nil
+}
+
+// noteHeld notes that a message waits in the subqueue.
+func (t *forwardTx) noteHeld(subqueue queue.Subqueue) {
+	if t.W.Shared() {
+		if t.held == nil {
+			t.held = map[queue.Subqueue]bool{}
+		}
+		t.held[subqueue] = true
+	}
 }
 
 func (t *forwardTx) rememberTarget(name string, q MessageQueue) {
@@ -113,8 +177,14 @@ func (t *Tx) DeadLetter(seq int64, from queue.Subqueue, why DeadLettering) error
 		if err != nil {
 			return err
 		}
-		// Nothing may run in between: if the last other copy were deleted, the shared body would go.
+		err = t.foresee(1, func(f *foresight) { f.on(q.ForwardDeadLettersTo, a.MessageContent, a.hops) })
+		if err != nil {
+			return err
+		}
 		return t.Alone(func() error {
+			if !t.forwarding.takes(seq) {
+				return nil
+			}
 			if err := t.forwarding.takeOut(seq, &a); err != nil {
 				return err
 			}
@@ -139,23 +209,78 @@ var (
 
 const sqlWholeMessage = messageColumns + "WHERE m.seq = ?"
 
-// read returns a message. It also reads the queue that the message is forwarded to, unless that
-// is known.
+// read returns a message that is to be forwarded to that name.
 func (t *forwardTx) read(seq int64, to string) (a arrival, err error) {
-	var target MessageQueue
-	questions := []driver.PipelineQuery{{SQL: sqlWholeMessage, Bind: func(st driver.Statement) driver.Statement { return st.Int(seq) },
-		OnRow: func(r driver.Row) { a = arriving(r, t.Now) }}}
-	if _, known := t.targets[to]; !known {
-		questions = append(questions, driver.PipelineQuery{SQL: sqlQueueName, Bind: func(st driver.Statement) driver.Statement { return st.Text(to) },
-			OnRow: func(r driver.Row) { target = readMessageQueue(r) }})
+	if _, known := t.ahead[seq]; !known {
+		if err := t.Prefetch([]driver.Prefetch{prefetchMessage(seq), prefetchTargets(to)}); err != nil {
+			return a, err
+		}
 	}
-	if err := t.RunPipeline(questions); err != nil {
-		return a, err
+	return t.arrival(seq)
+}
+
+// arrival returns a message so that it can enter another queue.
+func (t *forwardTx) arrival(seq int64) (arrival, error) {
+	if a, known := t.ahead[seq]; known {
+		delete(t.ahead, seq)
+		return a, nil
 	}
-	if target.No != 0 {
-		t.rememberTarget(to, target)
+	return arrivalOf(t.Conn, seq, t.Now)
+}
+
+// sized is a message and its size.
+type sized struct{ seq, size int64 }
+
+// readAhead reads messages that are about to enter other queues, as many as a transaction takes,
+// where a statement costs a round trip. It fetches these answers too. Nothing else
+// may change the messages before they enter.
+func (t *forwardTx) readAhead(list []sized, also ...driver.Prefetch) error {
+	if !t.W.Shared() {
+		return nil
 	}
-	return a, nil
+	n, bytes := 0, int64(0)
+	for ; n < len(list) && bytes < rules.FullCopyBytes; n++ {
+		if _, known := t.ahead[list[n].seq]; !known && !t.taken[list[n].seq] {
+			bytes += list[n].size
+			also = append(also, prefetchMessage(list[n].seq))
+		}
+	}
+	if err := t.Prefetch(also); err != nil {
+		return err
+	}
+	for _, m := range list[:n] {
+		if _, known := t.ahead[m.seq]; known || t.taken[m.seq] {
+			continue
+		}
+		a, err := arrivalOf(t.Conn, m.seq, t.Now)
+		if err != nil {
+			return err
+		}
+		if a.MessageContent == nil {
+			continue // it is gone
+		}
+		if t.ahead == nil {
+			t.ahead = map[int64]arrival{}
+		}
+		t.ahead[m.seq] = a
+	}
+	return nil
+}
+
+// takes reports whether a message is still there for an operator, and notes that it is not any
+// more. Operators wait for answers at the same time, where a statement costs a round trip.
+func (t *forwardTx) takes(seq int64) bool {
+	if !t.W.Shared() {
+		return true
+	}
+	if t.taken[seq] {
+		return false
+	}
+	if t.taken == nil {
+		t.taken = map[int64]bool{}
+	}
+	t.taken[seq] = true
+	return true
 }
 
 // takeOut removes a message, which was read, from its queue so that it can arrive elsewhere.
@@ -183,39 +308,112 @@ func arriving(r driver.Row, at int64) arrival {
 	return a
 }
 
-const sqlNextOfQueue = "SELECT seq, visible_at FROM messages WHERE subqueue = ? AND flow = 0 ORDER BY visible_at, seq LIMIT ? + 0"
+const (
+	sqlNextOfQueue = "SELECT seq, visible_at FROM messages WHERE subqueue = ? AND flow = 0 ORDER BY visible_at, seq LIMIT ? + 0"
+	// sqlNextSized tells their sizes too, for which it reads each row.
+	sqlNextSized = "SELECT seq, visible_at, size FROM messages WHERE subqueue = ? AND flow = 0 ORDER BY visible_at, seq LIMIT ? + 0"
+)
 
 // sendBacklog forwards the messages that were in a queue before it began to forward, as many
 // as the transaction takes. The queue is due again at once if there are more, otherwise when a
 // lock ends.
 func (t *forwardTx) sendBacklog(q MessageQueue) error {
-	var seqs []int64
-	next := int64(0)
-	err := t.Prep(sqlNextOfQueue).Int(int64(q.Subqueue(false))).Int(purgeBatch).Each(func(r driver.Row) error {
-		if next = r.Int(1); next > t.Now {
-			return driver.ErrStop
-		}
-		seqs = append(seqs, r.Int(0))
-		return nil
-	})
-	if err := driver.UnlessStopped(err); err != nil {
+	b, err := t.backlogOf(q)
+	if err != nil {
 		return err
 	}
-	for _, seq := range seqs {
+	for _, m := range b.list {
 		if !t.takesMore() {
-			next = t.Now
+			b.next = t.Now
 			break
 		}
-		a, err := arrivalOf(t.Conn, seq, t.Now)
+		a, err := t.arrival(m.seq)
 		if err == nil {
-			err = t.takeOut(seq, &a)
+			err = t.takeOut(m.seq, &a)
 		}
 		if err != nil {
 			return err
 		}
-		if err := t.send(q, seq, a, q.ForwardTo); err != nil {
+		if err := t.send(q, m.seq, a, q.ForwardTo); err != nil {
 			return err
 		}
 	}
-	return t.due.markQueue(q.No, next)
+	return t.due.markQueue(q.No, b.next)
+}
+
+// backlog are messages of a queue that are to be forwarded, and when the next of its messages
+// is ready, or was; 0: there is none.
+type backlog struct {
+	list []sized
+	next int64
+}
+
+func (b *backlog) add(r driver.Row, size, now int64) error {
+	if b.next > now {
+		return driver.ErrStop
+	}
+	if b.next = r.Int(1); b.next > now {
+		return driver.ErrStop
+	}
+	b.list = append(b.list, sized{r.Int(0), size})
+	return nil
+}
+
+// leaveOut leaves messages for the next transaction.
+func (b *backlog) leaveOut(these map[int64]bool, now int64) {
+	all := len(b.list)
+	b.list = slices.DeleteFunc(b.list, func(m sized) bool { return these[m.seq] })
+	if len(b.list) < all {
+		b.next = now
+	}
+}
+
+// backlogOf finds the backlog of a queue, and reads it ahead.
+func (t *forwardTx) backlogOf(q MessageQueue) (b backlog, err error) {
+	if next := t.due.queues; next != nil && next.due == q.No && next.forwardTo == q.ForwardTo {
+		if b = next.backlog; len(b.list) == 0 {
+			return b, nil
+		}
+		if _, known := t.ahead[b.list[0].seq]; known { // if due messages were not too large before it
+			return b, nil
+		}
+		return b, t.foreseeAll(q, b.list)
+	}
+	sql := sqlNextOfQueue
+	if t.W.Shared() {
+		sql = sqlNextSized
+	}
+	err = t.Prep(sql).Int(int64(q.Subqueue(false))).Int(purgeBatch).Each(func(r driver.Row) error {
+		if !t.W.Shared() {
+			return b.add(r, 0, t.Now)
+		}
+		return b.add(r, r.Int(2), t.Now)
+	})
+	if err := driver.UnlessStopped(err); err != nil {
+		return b, err
+	}
+	return b, t.foreseeAll(q, b.list, prefetchTargets(q.ForwardTo))
+}
+
+// foreseeAll reads messages ahead that are about to enter the queue, and what they need then.
+func (t *forwardTx) foreseeAll(q MessageQueue, list []sized, also ...driver.Prefetch) error {
+	if !t.W.Shared() {
+		return nil
+	}
+	f := foresight{Tx: t.Tx, asked: map[driver.RowName]bool{}}
+	f.takeNumbers(len(list))
+	if err := t.readAhead(list, append(also, f.asks...)...); err != nil {
+		return err
+	}
+	if err := f.answer(); err != nil {
+		return err
+	}
+	return f.fetch(func(f *foresight) {
+		for _, m := range list {
+			if a, known := t.ahead[m.seq]; known {
+				f.numbers++
+				f.into(q, a.MessageContent, nil, a.hops)
+			}
+		}
+	})
 }

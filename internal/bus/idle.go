@@ -32,16 +32,16 @@ func (t *Tx) keep(no int64, after time.Duration) error {
 	return t.Prep("UPDATE queues SET delete_at = ? WHERE no = ? AND delete_at < ? AND kind = 'messages'").Int(at).Int(no).Int(t.Now + idle).Exec()
 }
 
-// used records that somebody uses the queue, if it is deleted when idle.
-func used(ctx context.Context, w *db.Writer, q MessageQueue) error {
+// Used records that somebody uses the queue, if it is deleted when idle.
+func Used(ctx context.Context, w *db.Writer, q MessageQueue) error {
 	if q.Idle == 0 && q.TopicIdle == 0 {
 		return nil
 	}
 	return noteUse(ctx, w, q)
 }
 
-// noteUse is a function of its own so that used allocates nothing for other queues. Every
-// settlement calls used.
+// noteUse is a function of its own so that Used allocates nothing for other queues. Every
+// settlement calls Used.
 func noteUse(ctx context.Context, w *db.Writer, q MessageQueue) error {
 	_, err := db.TransactIn(ctx, Key, w, db.Op{Stage: db.StageChange, Local: true, Interleaves: true}, func(t *Tx) (struct{}, error) { return struct{}{}, t.used(q) })
 	return err
@@ -53,12 +53,20 @@ func (t *dueTx) markQueue(no, at int64) error {
 	return t.Prep("UPDATE queues SET due_at = ? WHERE no = ?").IntOrNull(at).Int(no).Exec()
 }
 
+const (
+	sqlIdleQueues = "SELECT no FROM queues WHERE delete_at <= ? ORDER BY delete_at LIMIT 16"
+	sqlDueQueues  = "SELECT no FROM queues WHERE due_at <= ? ORDER BY due_at LIMIT 1"
+)
+
 // processQueues deletes idle queues, purges dropped ones and forwards the backlog of those
 // that began to forward.
 func (t *dueTx) processQueues() error {
-	idle, err := t.numbers("SELECT no FROM queues WHERE delete_at <= ? ORDER BY delete_at LIMIT 16")
+	idle, err := t.numbers(sqlIdleQueues)
 	if err != nil {
 		return err
+	}
+	if len(idle) > 0 {
+		t.queues = nil // one of them may be due as well
 	}
 	for _, no := range idle {
 		busy, err := t.stillUsed(no)
@@ -69,7 +77,7 @@ func (t *dueTx) processQueues() error {
 			return err
 		}
 	}
-	due, err := t.numbers("SELECT no FROM queues WHERE due_at <= ? ORDER BY due_at LIMIT 1")
+	due, err := t.numbers(sqlDueQueues)
 	if err != nil {
 		return err
 	}
@@ -146,8 +154,44 @@ func (t *dueTx) heldUntil(no int64) (until int64, err error) {
 	return until, nil
 }
 
+// queuesAhead is what processQueues asks first, where a statement costs a round trip.
+type queuesAhead struct {
+	idle      []int64
+	due       int64 // 0: none
+	forwardTo string
+	backlog   backlog
+}
+
+const (
+	sqlDueQueue   = "SELECT no, forward_to FROM queues WHERE due_at <= ? ORDER BY due_at LIMIT 1"
+	sqlDueBacklog = `SELECT seq, visible_at, size FROM messages
+WHERE subqueue = (SELECT no * 4 FROM queues WHERE due_at <= ? ORDER BY due_at LIMIT 1) AND flow = 0 ORDER BY visible_at, seq LIMIT ? + 0`
+)
+
+// askQueues returns the questions for queuesAhead.
+func (t *dueTx) askQueues() []driver.PipelineQuery {
+	next := &queuesAhead{}
+	t.queues = next
+	now := func(st driver.Statement) driver.Statement { return st.Int(t.Now) }
+	return []driver.PipelineQuery{
+		{SQL: sqlIdleQueues, Bind: now, OnRow: func(r driver.Row) { next.idle = append(next.idle, r.Int(0)) }},
+		{SQL: sqlDueQueue, Bind: now, OnRow: func(r driver.Row) { next.due, next.forwardTo = r.Int(0), r.Text(1) }},
+		{SQL: sqlDueBacklog, Bind: func(st driver.Statement) driver.Statement { return now(st).Int(purgeBatch) },
+			OnRow: func(r driver.Row) { _ = next.backlog.add(r, r.Int(2), t.Now) }},
+	}
+}
+
 // numbers returns the numbers that a statement selects; its parameter is the time.
 func (t *dueTx) numbers(sql string) (numbers []int64, err error) {
+	if t.queues != nil && sql == sqlIdleQueues {
+		return t.queues.idle, nil
+	}
+	if t.queues != nil && sql == sqlDueQueues {
+		if t.queues.due != 0 {
+			numbers = append(numbers, t.queues.due)
+		}
+		return numbers, nil
+	}
 	err = t.Prep(sql).Int(t.Now).Each(func(r driver.Row) error {
 		numbers = append(numbers, r.Int(0))
 		return nil

@@ -196,7 +196,7 @@ func testTheLastLockEnds(t *testing.T, s *stores, c *clock) {
 func TestUseOfAQueueThatStaysCostsNothing(t *testing.T) {
 	q := MessageQueue{No: 7}
 	if allocs := testing.AllocsPerRun(100, func() {
-		if err := used(background, nil, q); err != nil {
+		if err := Used(background, nil, q); err != nil {
 			t.Fatal(err)
 		}
 	}); allocs != 0 {

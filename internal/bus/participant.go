@@ -47,9 +47,10 @@ type Tx struct {
 	sessions   sessionTx
 	due        dueTx
 
-	copied  rules.FanOut // what topics and forwarding have copied
-	dueDone bool         // one due message or queue was processed
-	nextDue int64        // the earliest due time that this transaction has set; 0: none
+	copied   rules.FanOut // what topics and forwarding have copied
+	dueDone  bool         // one due message or queue was processed
+	nextDue  int64        // the earliest due time that this transaction has set; 0: none
+	numbered int64        // how often numbers were taken ahead
 }
 
 // wordMessages tells the writers of this process when messages or queues are next due.
@@ -171,11 +172,10 @@ func (p *Participant) Serve(t *db.Tx) error {
 		if err := b.due.process(); err != nil {
 			return err
 		}
-		next, err := nextDueMessages(b.Conn)
-		if err != nil {
+		return p.serveReceivers(t, func() (err error) {
+			p.nextTask, err = nextDueMessages(b.Conn)
 			return err
-		}
-		p.nextTask = next
+		})
 	}
 	return p.serveReceivers(t)
 }

@@ -78,7 +78,7 @@ type deliveryTx struct {
 // Each delivery counts, except in the dead-letter subqueue. A message that has had all its
 // deliveries is dead-lettered instead, and one whose time to live has ended is not delivered.
 func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, error) {
-	if err := used(ctx, s.Writer, req.Queue); err != nil {
+	if err := Used(ctx, s.Writer, req.Queue); err != nil {
 		return nil, err
 	}
 	c := req.receiver(Key.In(s.Writer))
@@ -89,7 +89,8 @@ func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, err
 }
 
 // serveReceivers gives ready messages and sessions to waiting receivers, oldest receiver first.
-func (w *Participant) serveReceivers(t *db.Tx) error {
+// The others ask in the same round trips.
+func (w *Participant) serveReceivers(t *db.Tx, others ...func() error) error {
 	var due []queue.Subqueue
 	for subqueue := range w.Waiters {
 		// Without a receiver there is no scan. A scan would find the subqueue empty, and the next
@@ -98,7 +99,12 @@ func (w *Participant) serveReceivers(t *db.Tx) error {
 			due = append(due, subqueue)
 		}
 	}
-	return t.Interleave(len(due), func(i int) error { return w.serveSubqueue(Key.Of(t), due[i]) })
+	return t.Interleave(len(others)+len(due), func(i int) error {
+		if i < len(others) {
+			return others[i]()
+		}
+		return w.serveSubqueue(Key.Of(t), due[i-len(others)])
+	})
 }
 
 // serveSubqueue gives what is ready in one subqueue to those who wait there.
@@ -430,6 +436,10 @@ func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []
 		if err := t.used(req.Queue); err != nil {
 			return nil, err
 		}
+		if t.W.Shared() {
+			err := t.Deliveries.takeDeferred(from, c, seqs)
+			return c.Messages, err
+		}
 		var bytes int64
 		for _, seq := range seqs {
 			var m Message
@@ -450,4 +460,34 @@ func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []
 		}
 		return c.Messages, nil
 	})
+}
+
+// sqlDeferredMessages reads messages in the order of their numbers' array, no more bytes than
+// asked for, but one message at least.
+const sqlDeferredMessages = messageSelect + `, m.place FROM
+  (SELECT m.*, sum(m.size) OVER chosen AS total, x.place FROM unnest(CAST(?1 AS bigint[])) WITH ORDINALITY AS x(no, place)
+    JOIN messages m ON m.seq = x.no AND m.subqueue + 0 = ?2 WINDOW chosen AS (ORDER BY x.place ROWS UNBOUNDED PRECEDING)) m
+  JOIN bodies b ON b.seq = m.seq WHERE m.total <= ?3 OR m.total = m.size`
+
+// takeDeferred is ReceiveDeferred where a statement costs a round trip.
+func (t *deliveryTx) takeDeferred(from Source, c *Receiver, seqs []int64) error {
+	chosen := make(map[int64]Message, len(seqs))
+	err := t.Prep(sqlDeferredMessages).Text(driver.ArrayOf(seqs)).Int(int64(from.subqueue.Deferred())).Int(c.MaxBytes).Each(func(r driver.Row) error {
+		chosen[r.Int(columnSeq)] = readMessage(r, t.Now)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, seq := range seqs {
+		m, found := chosen[seq]
+		delete(chosen, seq) // a number may be asked for twice
+		if !found || m.flow != from.flow || m.LockedUntil != nil {
+			continue
+		}
+		if err := t.take(&m, from, c); err != nil {
+			return err
+		}
+	}
+	return nil
 }

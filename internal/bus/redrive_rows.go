@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/forebayhq/forebay"
@@ -33,9 +34,9 @@ type DeadStep struct {
 const (
 	deadState = `CASE WHEN m.subqueue = b.subqueue AND (m.lock_token IS NULL OR m.visible_at <= ?2) THEN 1 ELSE 0 END`
 
-	sqlDeadMessages = `SELECT b.seq, ` + deadState + `, b.dead_letter_reason FROM bodies b JOIN messages m ON m.seq = b.seq
+	sqlDeadMessages = `SELECT b.seq, ` + deadState + `, b.dead_letter_reason, m.size FROM bodies b JOIN messages m ON m.seq = b.seq
 WHERE b.subqueue = ?1 AND b.seq > ?3 AND b.seq <= ?5 ORDER BY b.seq LIMIT ?4 + 0`
-	sqlDeadMessage = `SELECT b.seq, ` + deadState + `, b.dead_letter_reason FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.seq = ?3 AND b.subqueue + 0 = ?1`
+	sqlDeadMessage = `SELECT b.seq, ` + deadState + `, b.dead_letter_reason, m.size FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.seq = ?3 AND b.subqueue + 0 = ?1`
 	sqlLastDead    = `SELECT seq FROM bodies WHERE subqueue = ? ORDER BY seq DESC LIMIT 1 + 0`
 )
 
@@ -43,9 +44,9 @@ WHERE b.subqueue = ?1 AND b.seq > ?3 AND b.seq <= ?5 ORDER BY b.seq LIMIT ?4 + 0
 // number.
 func (s DeadLetterStore) Count(ctx context.Context, q MessageQueue, sel DeadMessages) (step DeadStep, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		var seqs []int64
-		seqs, step, err = deadMessages(c, q.Subqueue(true), sel, c.Now())
-		step.Done = len(seqs)
+		var dead []sized
+		dead, step, err = deadMessages(c, q.Subqueue(true), sel, c.Now())
+		step.Done = len(dead)
 		return err
 	})
 	return step, err
@@ -54,7 +55,7 @@ func (s DeadLetterStore) Count(ctx context.Context, q MessageQueue, sel DeadMess
 // Purge deletes selected messages of the queue's dead-letter subqueue, as many as one step
 // takes.
 func (s DeadLetterStore) Purge(ctx context.Context, q MessageQueue, sel DeadMessages) (DeadStep, error) {
-	return s.each(ctx, "purge", q, sel, nil, func(t *Tx, _ MessageQueue, seq int64) error { return t.DeleteMessage(seq) })
+	return s.each(ctx, "purge", q, sel, nil, deadChange{do: func(t *Tx, _ MessageQueue, seq int64) error { return t.DeleteMessage(seq) }})
 }
 
 // Redrive sends selected messages of the queue's dead-letter subqueue back to the queue, as
@@ -65,8 +66,9 @@ func (s DeadLetterStore) Redrive(ctx context.Context, q MessageQueue, sel DeadMe
 	if edit != nil {
 		changed = map[string]any{"edited": true}
 	}
-	return s.each(ctx, "redrive", q, sel, changed, func(t *Tx, q MessageQueue, seq int64) error {
-		a, err := arrivalOf(t.Conn, seq, t.Now)
+	foresee := func(t *Tx, q MessageQueue, dead []sized) error { return t.forwarding.foreseeAll(q, dead) }
+	return s.each(ctx, "redrive", q, sel, changed, deadChange{foresee, func(t *Tx, q MessageQueue, seq int64) error {
+		a, err := t.forwarding.arrival(seq)
 		if err == nil && edit != nil {
 			a.share = nil
 			err = edit(a.MessageContent) // before any write: a refused operation is not rolled back
@@ -87,12 +89,22 @@ func (s DeadLetterStore) Redrive(ctx context.Context, q MessageQueue, sel DeadMe
 			return err
 		}
 		return t.arrivals.enter(q, number, a)
-	})
+	}})
+}
+
+// deadChange is what is done to each selected message.
+type deadChange struct {
+	foresee func(*Tx, MessageQueue, []sized) error // reads ahead what do needs; nil: nothing
+	do      func(*Tx, MessageQueue, int64) error
 }
 
 // each does one step. also is added to the detail of its audit entry.
-func (s DeadLetterStore) each(ctx context.Context, verb string, q MessageQueue, sel DeadMessages, also map[string]any, do func(*Tx, MessageQueue, int64) error) (DeadStep, error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: sel.Limit}, func(t *Tx) (step DeadStep, err error) {
+func (s DeadLetterStore) each(ctx context.Context, verb string, q MessageQueue, sel DeadMessages, also map[string]any, change deadChange) (DeadStep, error) {
+	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: sel.Limit, Local: true, Interleaves: true}
+	if s.Writer.Shared() { // elsewhere it can wait for the next transaction
+		o.Asks = func() []driver.Prefetch { return []driver.Prefetch{prefetchQueue(q.No), audit.PrefetchEnd()} }
+	}
+	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (step DeadStep, err error) {
 		now, found, err := t.MessageQueue(q.No)
 		if err == nil && !found {
 			err = forebay.ErrNotFound
@@ -100,28 +112,18 @@ func (s DeadLetterStore) each(ctx context.Context, verb string, q MessageQueue, 
 		if err != nil {
 			return step, err
 		}
-		seqs, step, err := deadMessages(t.Conn, now.Subqueue(true), sel, t.Now)
+		dead, step, err := deadMessages(t.Conn, now.Subqueue(true), sel, t.Now)
+		if err == nil && change.foresee != nil {
+			err = change.foresee(t, now, dead)
+		}
 		if err != nil {
 			return step, err
 		}
-		for _, seq := range seqs {
-			if step.Done > 0 && !t.takesMore() {
-				step.More = true
-				break
-			}
-			if err := do(t, now, seq); err != nil {
-				return step, err
-			}
-			step.Done++
-			if len(sel.Numbers) == 0 {
-				step.After = seq
-			}
-		}
-		if step.Done == len(seqs) && len(sel.Numbers) == 0 && !step.More {
-			step.After = step.Until
-		}
-		if step.Done == 0 {
-			return step, nil
+		err = t.Alone(func() error { // for what a transaction makes is counted
+			return change.apply(t, now, dead, sel, &step)
+		})
+		if err != nil || step.Done == 0 {
+			return step, err
 		}
 		detail := map[string]any{"messages": step.Done, "dead_letters": true}
 		maps.Copy(detail, also)
@@ -135,32 +137,61 @@ func (s DeadLetterStore) each(ctx context.Context, verb string, q MessageQueue, 
 	})
 }
 
+// apply changes the messages, as many as the transaction takes.
+func (change deadChange) apply(t *Tx, q MessageQueue, dead []sized, sel DeadMessages, step *DeadStep) error {
+	for _, m := range dead {
+		// Where operations wait for answers together, others may have filled the transaction.
+		if (step.Done > 0 || t.W.Shared()) && !t.takesMore() {
+			if step.More = true; step.Done == 0 {
+				step.After = sel.After
+			}
+			return nil
+		}
+		if !t.forwarding.takes(m.seq) {
+			continue
+		}
+		if err := change.do(t, q, m.seq); err != nil {
+			return err
+		}
+		step.Done++
+		if len(sel.Numbers) == 0 {
+			step.After = m.seq
+		}
+	}
+	if len(sel.Numbers) == 0 && !step.More {
+		step.After = step.Until
+	}
+	return nil
+}
+
 // deadMessages finds the selected messages in the order of their numbers. One step scans at most
 // oldestAtOnce messages.
-func deadMessages(c driver.Conn, subqueue queue.Subqueue, sel DeadMessages, at int64) (seqs []int64, step DeadStep, err error) {
+func deadMessages(c driver.Conn, subqueue queue.Subqueue, sel DeadMessages, at int64) (dead []sized, step DeadStep, err error) {
 	step.Until = sel.Until
 	take := func(r driver.Row) {
 		if r.Int(1) != 0 && (sel.Reason == "" || r.Text(2) == sel.Reason) {
-			seqs = append(seqs, r.Int(0))
+			dead = append(dead, sized{r.Int(0), r.Int(3)})
 		}
 	}
 	if len(sel.Numbers) > 0 {
-		for _, seq := range slices.Compact(slices.Sorted(slices.Values(sel.Numbers))) {
+		numbers := slices.Compact(slices.Sorted(slices.Values(sel.Numbers)))
+		asks := make([]driver.Prefetch, len(numbers))
+		for i, seq := range numbers {
+			asks[i] = driver.NewPrefetch(sqlDeadMessage, queue.MessageRow(seq)).Int(int64(subqueue)).Int(at).Int(seq)
+		}
+		if err := c.Prefetch(asks); err != nil {
+			return nil, step, err
+		}
+		for _, seq := range numbers {
 			if _, err := c.Prep(sqlDeadMessage).Int(int64(subqueue)).Int(at).Int(seq).One(take); err != nil {
 				return nil, step, err
 			}
 		}
-		return seqs, step, nil
-	}
-	if step.Until == 0 {
-		if _, err := c.Prep(sqlLastDead).Int(int64(subqueue)).One(func(r driver.Row) { step.Until = r.Int(0) }); err != nil || step.Until == 0 {
-			return nil, step, err
-		}
+		return dead, step, nil
 	}
 	scanned := 0
-	step.After = sel.After
-	err = c.Prep(sqlDeadMessages).Int(int64(subqueue)).Int(at).Int(sel.After).Int(oldestAtOnce).Int(step.Until).Each(func(r driver.Row) error {
-		if len(seqs) == sel.Limit {
+	row := func(r driver.Row) error {
+		if len(dead) == sel.Limit {
 			step.More = true
 			return driver.ErrStop
 		}
@@ -168,7 +199,31 @@ func deadMessages(c driver.Conn, subqueue queue.Subqueue, sel DeadMessages, at i
 		step.After = r.Int(0)
 		take(r)
 		return nil
-	})
+	}
+	find := func(st driver.Statement, until int64) driver.Statement {
+		return st.Int(int64(subqueue)).Int(at).Int(sel.After).Int(oldestAtOnce).Int(until)
+	}
+	last := driver.PipelineQuery{SQL: sqlLastDead, Bind: func(st driver.Statement) driver.Statement { return st.Int(int64(subqueue)) },
+		OnRow: func(r driver.Row) { step.Until = r.Int(0) }}
+	step.After = sel.After
+	switch {
+	case step.Until == 0 && c.Arrays(): // both in one round trip
+		err = c.RunPipeline([]driver.PipelineQuery{last, {SQL: sqlDeadMessages, Bind: func(st driver.Statement) driver.Statement { return find(st, math.MaxInt64) },
+			OnRow: func(r driver.Row) {
+				if !step.More {
+					_ = row(r)
+				}
+			}}})
+	case step.Until == 0:
+		err = last.Run(c)
+	}
+	if err != nil || step.Until == 0 {
+		step.After = 0
+		return nil, step, err
+	}
+	if sel.Until != 0 || !c.Arrays() {
+		err = find(c.Prep(sqlDeadMessages), step.Until).Each(row)
+	}
 	step.More = step.More || scanned == oldestAtOnce
-	return seqs, step, driver.UnlessStopped(err)
+	return dead, step, driver.UnlessStopped(err)
 }

@@ -28,7 +28,7 @@ func (s RuleStore) Put(ctx context.Context, sub MessageQueue, r Rule, limits Rul
 			return p, err
 		}
 		if !found || q.Topic == 0 {
-			return p, errNoSubscription
+			return p, ErrNoSubscription
 		}
 		if err := t.Entities.checkRuleLimits(q, r, limits); err != nil {
 			return p, err
@@ -121,7 +121,7 @@ func (s RuleStore) Delete(ctx context.Context, sub MessageQueue, name string) (d
 			return false, err
 		}
 		if !found || q.Topic == 0 {
-			return false, errNoSubscription
+			return false, ErrNoSubscription
 		}
 		deleted, err = t.Prep("DELETE FROM rules WHERE queue = ? AND name = ? RETURNING name").Int(q.No).Text(name).One(func(driver.Row) {})
 		if err != nil || !deleted {

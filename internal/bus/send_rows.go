@@ -52,8 +52,8 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 // and stores nothing, if the topic has changed since.
 func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []MessageContent, size int, judged *judgement) (sent, error) {
 	rows := judged.Rows(len(messages))
-	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: rows, Numbers: rows, Size: size, Local: true, Interleaves: true,
-		Asks: func() []driver.Prefetch { return []driver.Prefetch{prefetchQueue(q.No)} }}
+	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: rows, Numbers: rows + forwards(q, len(messages), judged), Size: size, Local: true, Interleaves: true,
+		Asks: func() []driver.Prefetch { return prefetchSend(q, messages, judged) }}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (all sent, err error) {
 		// As it stands now: the caller may remember older settings.
 		q, found, err := t.MessageQueue(q.No)
@@ -70,6 +70,9 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 		}
 		if !q.IsTopic && q.ForwardTo == "" {
 			return t.arrivals.sendToQueue(q, messages)
+		}
+		if err := t.arrivals.foreseeSend(q, messages, judged); err != nil {
+			return sent{}, err
 		}
 		err = t.Alone(func() error { // for what a transaction makes of topics is counted
 			all, err = t.arrivals.sendOn(q, messages, judged)
@@ -93,6 +96,28 @@ func (t *arrivalTx) sendToQueue(q MessageQueue, messages []MessageContent) (all 
 	return all, err
 }
 
+// foreseeSend fetches what sendOn needs.
+func (t *arrivalTx) foreseeSend(q MessageQueue, messages []MessageContent, judged *judgement) error {
+	if !t.W.Shared() {
+		return nil
+	}
+	if q.ForwardTo != "" {
+		if _, err := t.forwarding.holds(q); err != nil {
+			return err
+		}
+	}
+	return t.foresee(forwards(q, len(messages), judged), func(f *foresight) {
+		f.numbers += int(driver.BoolInt(q.IsTopic && q.DuplicateWindow > 0))
+		for i := range messages {
+			var picks []pick
+			if judged != nil {
+				picks = judged.Copies[i]
+			}
+			f.into(q, &messages[i], picks, 0)
+		}
+	})
+}
+
 // sendOn is sendJudged for a topic, or a queue that forwards.
 func (t *arrivalTx) sendOn(q MessageQueue, messages []MessageContent, judged *judgement) (all sent, err error) {
 	picks := make([][]pick, len(messages))
@@ -110,7 +135,7 @@ func (t *arrivalTx) sendOn(q MessageQueue, messages []MessageContent, judged *ju
 	}
 	waits := false
 	if q.ForwardTo != "" && !q.RequiresSession { // behind what waits there already
-		if waits, err = t.any(sqlWaiting, int64(q.Subqueue(false)), t.Now); err == nil && waits {
+		if waits, err = t.forwarding.holds(q); err == nil && waits {
 			err = t.due.markQueue(q.No, t.Now)
 		}
 		if err != nil {
@@ -123,6 +148,7 @@ func (t *arrivalTx) sendOn(q MessageQueue, messages []MessageContent, judged *ju
 			if waits, err = true, t.due.markQueue(q.No, t.Now); err != nil {
 				return sent{}, err
 			}
+			t.forwarding.noteHeld(q.Subqueue(false))
 		}
 		if all.seqs[i], err = t.add(q, arrival{MessageContent: &messages[i], picks: picks[i], fanOut: fanOut, waits: waits, inBatches: judged.InBatches(), bySender: q.IsTopic}); err != nil {
 			return sent{}, err
@@ -143,7 +169,10 @@ type sent struct {
 var ErrNoSessionID = forebay.Invalid("session_id", "was not set on the message: a queue that requires sessions takes only messages that have one")
 
 // arrivalTx enters messages into queues and topics.
-type arrivalTx struct{ *Tx }
+type arrivalTx struct {
+	*Tx
+	ids map[messageName]*seenID // of messages; nil: not read yet
+}
 
 // arrival is a message on its way into a queue: sent, activated or forwarded.
 type arrival struct {

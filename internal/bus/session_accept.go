@@ -43,6 +43,9 @@ type sessionTx struct {
 	*Tx
 	found map[int64][]foundSession // in a queue, for the receivers that wait for one
 	until map[int64]int64          // session → the end of its lock
+
+	known    map[messageName]*knownSession // not used where a statement is cheap
+	byNumber map[int64]*knownSession
 }
 
 // lockEnds records the end of a session's lock.
@@ -170,7 +173,11 @@ const sqlReleaseSession = "UPDATE sessions SET lock_token = NULL, locked_until =
 // release ends a session's lock, if there is one. A session without messages and state is
 // deleted.
 func (t *sessionTx) release(no int64, has sessionContents) error {
-	var visible int64 // none
+	var visible int64                  // none
+	if s := t.byNumber[no]; s != nil { // a message may have come since the session was read
+		has.active = has.active || s.arrived
+		s.stored = has.active
+	}
 	if has.active {
 		visible = t.Now
 	}
@@ -212,7 +219,12 @@ func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (Se
 		} else if !known {
 			return session, ErrNoQueue
 		}
-		if !found {
+		if !found && t.W.Shared() {
+			var known *knownSession
+			if known, err = t.sessions.named(q.No, id); err == nil {
+				session.No, err = known.no, t.sessions.store(known, q.No, id, 0)
+			}
+		} else if !found {
 			_, err = t.Prep(sqlAcceptNew).Int(q.No).Text(id).One(func(r driver.Row) { session.No = r.Int(0) })
 		} else { // the last receiver's messages, if its lock expired
 			err = t.sessions.giveBackHeld(q, session.No, &has, 0)
@@ -230,7 +242,7 @@ func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (Se
 // AcceptNext locks the session that has waited longest for a receiver. If there is none,
 // it waits as long as ctx allows, or returns nil without wait.
 func (s SessionStore) AcceptNext(ctx context.Context, q MessageQueue, wait bool) (*Session, error) {
-	if err := used(ctx, s.Writer, q); err != nil {
+	if err := Used(ctx, s.Writer, q); err != nil {
 		return nil, err
 	}
 	c := &Receiver{ReceiveRequest: ReceiveRequest{Queue: q, Wait: wait}, participant: Key.In(s.Writer), Subqueue: queue.SubqueueOf(q.No, subqueueSessions),

@@ -115,9 +115,9 @@ const sqlCloseSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE
 // Close ends a session's lock. The messages that its receiver holds are free again, as if
 // never delivered.
 func (s SessionStore) Close(ctx context.Context, q MessageQueue, l SessionLock) error {
-	// After what settles its messages, some of which it gives back. Not beside others: a message
-	// that is sent to the session while this reads it would go with it.
-	o := db.Op{Stage: db.StageChange}
+	// After what settles its messages, some of which it gives back. sessionTx.release heeds messages
+	// that are sent to the session meanwhile.
+	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Touches: []driver.RowName{l.row()}}
 	_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) { return struct{}{}, t.sessions.close(q, l) })
 	return err
 }

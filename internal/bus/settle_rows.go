@@ -232,6 +232,7 @@ func (t *deliveryTx) unlock(m HeldMessage, to queue.Subqueue, deliveries int) er
 		t.sessions.wake(to.Queue(), m.flow-firstSessionFlow)
 		return nil
 	}
+	t.forwarding.noteHeld(to)
 	t.Queue.WakeAt(to, t.Now)
 	return nil
 }

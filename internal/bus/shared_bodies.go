@@ -11,6 +11,7 @@ type sharing struct {
 	no         int64 // of its row in shared_bodies
 	properties []byte
 	stored     bool // the row exists
+	perhaps    bool // the row exists unless its last copy went
 }
 
 // shareAmong lets so many copies of a message share its body, if that is worth a row of its own
@@ -40,7 +41,11 @@ func (t *arrivalTx) shares(a arrival) (properties, body []byte, no int64, err er
 		if content == nil {
 			content = []byte{}
 		}
-		if err := t.Prep("INSERT INTO shared_bodies (no, body, properties) VALUES (?, ?, ?)").Int(s.no).Blob(content).Blob(s.properties).Exec(); err != nil {
+		sql := sqlShareBody
+		if s.perhaps {
+			sql = sqlShareAgain
+		}
+		if err := t.Prep(sql).Int(s.no).Blob(content).Blob(s.properties).Exec(); err != nil {
 			return nil, nil, 0, err
 		}
 		s.stored = true
@@ -51,10 +56,21 @@ func (t *arrivalTx) shares(a arrival) (properties, body []byte, no int64, err er
 	return properties, nil, s.no, nil
 }
 
+const (
+	sqlShareBody = "INSERT INTO shared_bodies (no, body, properties) VALUES (?, ?, ?)"
+	// sqlShareAgain keeps its place behind what deletes the last copy: it has no form for many.
+	sqlShareAgain = sqlShareBody + " ON CONFLICT (no) DO NOTHING"
+)
+
 // keepShare lets a message that was just deleted, and enters a queue again, share its body as
-// before. The body may be gone with the message if that was its last copy.
+// before. The body may be gone with the message if that was its last copy. Where a statement
+// costs a round trip it is stored again, not asked for.
 func (t *arrivalTx) keepShare(a *arrival) error {
 	if a.share == nil {
+		return nil
+	}
+	if t.W.Shared() {
+		a.share.stored, a.share.perhaps = false, true
 		return nil
 	}
 	kept, err := t.any("SELECT 1 FROM shared_bodies WHERE no = ?", a.share.no)

@@ -8,6 +8,7 @@ import (
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -23,7 +24,14 @@ import (
 // fanOutTx makes the copies of messages that became active in topics.
 type fanOutTx struct {
 	*Tx
-	pending map[int64]bool // topics in which the transaction has stored pending messages
+	pending map[int64]bool         // topics in which the transaction has stored pending messages
+	listed  map[int64]*pendingList // by topic; not used where a statement is cheap
+}
+
+// pendingList are the messages that have waited longest in a topic.
+type pendingList struct {
+	rest []sized
+	all  bool // there are no others
 }
 
 const (
@@ -127,6 +135,7 @@ func (t *fanOutTx) storePending(topic MessageQueue, seq int64, a arrival, picks 
 		t.pending = map[int64]bool{}
 	}
 	t.pending[topic.No] = true
+	delete(t.listed, topic.No)
 	return t.arrivals.insert(topic, seq, a, position{subqueue: topic.Subqueue(false), flow: pendingFlow, dueAt: at, handed: 1, copies: copies})
 }
 
@@ -142,7 +151,12 @@ func (s *Store) makeCopies(ctx context.Context, topic MessageQueue, sent sent, j
 		}
 	}
 	for last := slices.Max(sent.seqs); ; {
-		next, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: topic.Tenant, Rows: rules.BatchCopies}, func(t *Tx) (int64, error) {
+		o := db.Op{Stage: db.StageChange, Party: topic.Tenant, Rows: rules.BatchCopies, Local: true, Interleaves: true,
+			Touches: []driver.RowName{{Of: "pending", No: topic.No}}}
+		next, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (int64, error) {
+			if err := t.Prefetch([]driver.Prefetch{prefetchQueue(topic.No)}); err != nil { // once, for all who wait for the topic
+				return 0, err
+			}
 			q, found, err := t.MessageQueue(topic.No)
 			if err != nil || !found {
 				return 0, err // the topic is gone, and its messages with it
@@ -151,7 +165,14 @@ func (s *Store) makeCopies(ctx context.Context, topic MessageQueue, sent sent, j
 			if judged == nil || judged.Version != q.Version {
 				of = nil
 			}
-			next, err := t.fanOut.copyNext(q, of)
+			if err := t.fanOut.foreseePending(of, q); err != nil {
+				return 0, err
+			}
+			next := int64(0)
+			err = t.Alone(func() error { // for what a transaction makes of topics is counted
+				next, err = t.fanOut.copyNext(q, of)
+				return err
+			})
 			if errors.Is(err, rules.ErrSteps) {
 				t.Topics.judgeLater(err, rules.SlowMessage{Tenant: q.Tenant, Topic: q.No, Seq: next})
 				return 0, nil
@@ -165,7 +186,89 @@ func (s *Store) makeCopies(ctx context.Context, topic MessageQueue, sent sent, j
 }
 
 // The visible time of pending messages is 0.
-const sqlNextPending = "SELECT seq FROM messages WHERE subqueue = ? AND flow = ? ORDER BY visible_at, seq LIMIT 1"
+const (
+	sqlNextPending = "SELECT seq FROM messages WHERE subqueue = ? AND flow = ? ORDER BY visible_at, seq LIMIT 1"
+	sqlPendingList = "SELECT seq, size FROM messages WHERE subqueue = ? AND flow = ? ORDER BY visible_at, seq LIMIT ? + 0"
+)
+
+// foreseePending reads ahead what waits longest in topics, and what its copies need. Known copies
+// are in picks, by message number.
+func (t *fanOutTx) foreseePending(picks map[int64][]pick, topics ...MessageQueue) error {
+	if !t.W.Shared() {
+		return nil
+	}
+	var questions []driver.PipelineQuery
+	for _, topic := range topics {
+		if t.listed[topic.No] != nil {
+			continue
+		}
+		list := &pendingList{all: true}
+		if t.listed == nil {
+			t.listed = map[int64]*pendingList{}
+		}
+		t.listed[topic.No] = list
+		questions = append(questions, driver.PipelineQuery{SQL: sqlPendingList, Bind: func(st driver.Statement) driver.Statement {
+			return st.Int(int64(topic.Subqueue(false))).Int(pendingFlow).Int(dueBatch)
+		}, OnRow: func(r driver.Row) {
+			list.rest = append(list.rest, sized{r.Int(0), r.Int(1)})
+			list.all = len(list.rest) < dueBatch
+		}})
+	}
+	if err := t.RunPipeline(questions); err != nil {
+		return err
+	}
+	var all []sized
+	var asks []driver.Prefetch
+	for _, topic := range topics {
+		if list := t.listed[topic.No]; list != nil {
+			all = append(all, list.rest...)
+		}
+	}
+	for _, m := range all {
+		asks = append(asks, driver.NewPrefetch(sqlHanded, queue.MessageRow(m.seq)).Int(m.seq))
+	}
+	if err := t.forwarding.readAhead(all, asks...); err != nil {
+		return err
+	}
+	return t.foresee(0, func(f *foresight) {
+		for _, topic := range topics {
+			if f.fanOut.listed[topic.No] == nil {
+				continue
+			}
+			for _, m := range f.fanOut.listed[topic.No].rest {
+				if a, known := f.forwarding.ahead[m.seq]; known {
+					f.numbers += len(picks[m.seq])
+					f.copiesOf(topic, a.MessageContent, picks[m.seq], a.hops)
+				}
+			}
+		}
+	})
+}
+
+// nextPending returns the message that has waited longest in the topic; 0: none waits.
+func (t *fanOutTx) nextPending(topic MessageQueue) (next int64, err error) {
+	if t.W.Shared() {
+		if list := t.listed[topic.No]; list == nil || len(list.rest) == 0 && !list.all {
+			delete(t.listed, topic.No)
+			if err := t.foreseePending(nil, topic); err != nil {
+				return 0, err
+			}
+		}
+		if list := t.listed[topic.No]; list != nil && len(list.rest) > 0 {
+			next = list.rest[0].seq
+		}
+		return next, nil
+	}
+	_, err = t.Prep(sqlNextPending).Int(int64(topic.Subqueue(false))).Int(pendingFlow).One(func(r driver.Row) { next = r.Int(0) })
+	return next, err
+}
+
+// delist notes that a message that was listed has all its copies, or is gone.
+func (t *fanOutTx) delist(topic, seq int64) {
+	if list := t.listed[topic]; list != nil && len(list.rest) > 0 && list.rest[0].seq == seq {
+		list.rest = list.rest[1:]
+	}
+}
 
 // copyNext makes copies of the messages that have waited longest in the topic, as many as one
 // transaction should. Known copies are in picks, by message number. It returns the number of the
@@ -173,9 +276,9 @@ const sqlNextPending = "SELECT seq FROM messages WHERE subqueue = ? AND flow = ?
 // long to judge.
 func (t *fanOutTx) copyNext(topic MessageQueue, picks map[int64][]pick) (next int64, err error) {
 	for copies := 0; ; {
-		next = 0
-		_, err := t.Prep(sqlNextPending).Int(int64(topic.Subqueue(false))).Int(pendingFlow).One(func(r driver.Row) { next = r.Int(0) })
-		if err != nil || next == 0 || copies >= rules.BatchCopies || copies > 0 && t.copied.Full() {
+		next, err := t.nextPending(topic)
+		// Where operations wait for answers together, others may have filled the transaction.
+		if err != nil || next == 0 || copies >= rules.BatchCopies || (copies > 0 || t.W.Shared()) && t.copied.Full() {
 			return next, err
 		}
 		n, err := t.copyMessage(topic, next, picks[next])
@@ -199,22 +302,31 @@ type pendingMessage struct {
 
 // readPending reads a pending message. It is not found once it has all its copies.
 func readPending(c driver.Conn, seq int64) (p pendingMessage, found bool, err error) {
-	p.seq = seq
-	found, err = c.Prep("SELECT handed, copies, enqueued_at FROM bodies WHERE seq = ? AND handed IS NOT NULL").Int(seq).One(func(r driver.Row) {
-		p.handed, p.copies, p.at = r.Int(0), r.Int(1), r.Int(2)
-	})
-	if err == nil && found {
+	if p, found, err = readHanded(c, seq); err == nil && found {
 		p.arrival, err = arrivalOf(c, seq, p.at)
 	}
+	return p, found, err
+}
+
+const sqlHanded = "SELECT handed, copies, enqueued_at FROM bodies WHERE seq = ? AND handed IS NOT NULL"
+
+// readHanded is readPending without the message itself.
+func readHanded(c driver.Conn, seq int64) (p pendingMessage, found bool, err error) {
+	p.seq = seq
+	found, err = c.Prep(sqlHanded).Int(seq).One(func(r driver.Row) { p.handed, p.copies, p.at = r.Int(0), r.Int(1), r.Int(2) })
 	return p, found, err
 }
 
 // copyMessage makes as many copies of a message as one transaction should and returns how many,
 // at least 1. It judges the message unless picks are known.
 func (t *fanOutTx) copyMessage(topic MessageQueue, seq int64, picks []pick) (copies int, err error) {
-	p, found, err := readPending(t.Conn, seq)
+	p, found, err := readHanded(t.Conn, seq)
 	if err != nil || !found {
+		t.delist(topic.No, seq)
 		return 1, err
+	}
+	if p.arrival, err = t.forwarding.arrival(seq); err != nil {
+		return 0, err
 	}
 	more := false
 	if picks == nil {
@@ -224,6 +336,9 @@ func (t *fanOutTx) copyMessage(topic MessageQueue, seq int64, picks []pick) (cop
 	}
 	if err != nil {
 		return 0, err
+	}
+	if !more {
+		t.delist(topic.No, seq)
 	}
 	return len(picks) + 1, t.copyBatch(seq, p, picks, more)
 }

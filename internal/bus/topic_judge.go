@@ -20,6 +20,14 @@ const txRules = 64
 
 const sqlManyRules = "SELECT count(*) FROM (SELECT 1 FROM queues q LEFT JOIN rules r ON r.queue = q.no WHERE q.topic = ? LIMIT ? + 0) x"
 
+// unlessNotReady takes errNotReady for no error.
+func unlessNotReady(err error) error {
+	if errors.Is(err, errNotReady) {
+		return nil
+	}
+	return err
+}
+
 // ready returns the topic with its compiled rules. If there are many and they are not compiled
 // yet, it returns errNotReady: that is then done outside of transactions.
 func (t *topicTx) ready(topic MessageQueue) (*compiledTopic, error) {

@@ -90,7 +90,7 @@ func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, ru
 			return p, err
 		}
 		if !known {
-			return p, errNoTopic
+			return p, ErrNoTopic
 		}
 		if err := t.used(topic); err != nil {
 			return p, err

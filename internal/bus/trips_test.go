@@ -211,6 +211,22 @@ func TestRoundTripsOfMessages(t *testing.T) {
 				return err
 			}, many)
 		},
+		"close sessions": func(many int) func() []func() error {
+			return withSessions(func(q MessageQueue, l SessionLock) error { return s.Bus.Sessions().Close(ctx, q, l) }, many)
+		},
+		"close sessions and give back": func(many int) func() []func() error {
+			return func() (calls []func() error) {
+				q, list := held(many)
+				for _, one := range list {
+					got, err := s.Bus.Receive(ctx, ReceiveRequest{Queue: q, Session: &one.SessionLock, Max: 1, MaxBytes: 1 << 20})
+					if err != nil || len(got) != 1 {
+						t.Fatalf("%d messages: %v", len(got), err)
+					}
+					calls = append(calls, func() error { return s.Bus.Sessions().Close(ctx, q, one.SessionLock) })
+				}
+				return calls
+			}
+		},
 		"renew sessions": func(many int) func() []func() error {
 			return withSessions(func(q MessageQueue, l SessionLock) error { _, err := s.Bus.Sessions().Renew(ctx, q, l); return err }, many)
 		},
@@ -228,6 +244,13 @@ func TestRoundTripsOfMessages(t *testing.T) {
 		mixes["send "+kind] = func(many int) func() []func() error { return sent(change, content, many) }
 		mixes["complete "+kind] = func(many int) func() []func() error { return settled("complete", change, many) }
 	}
+	x := tripping{T: t, stores: s, made: made, content: content}
+	for name, mix := range x.onward() {
+		mixes[name] = mix
+	}
+	for name, mix := range x.bulk(received) {
+		mixes[name] = mix
+	}
 	for name, mix := range mixes {
 		trips.Together(t, name, mix(n))
 	}
@@ -235,6 +258,14 @@ func TestRoundTripsOfMessages(t *testing.T) {
 		for _, mix := range mixes {
 			calls = append(calls, mix(2)()...)
 		}
+		x.settled()
+		return calls
+	})
+	trips.Together(t, "all, many times", func() (calls []func() error) {
+		for _, mix := range mixes {
+			calls = append(calls, mix(4)()...)
+		}
+		x.settled()
 		return calls
 	})
 }
@@ -282,6 +313,33 @@ func BenchmarkFarAway(b *testing.B) {
 				q := made(false)
 				for i := range n {
 					calls = append(calls, func() error { _, err := s.Bus.Send(ctx, q, []MessageContent{content(i)}); return err })
+				}
+				return calls
+			},
+			"publish": func(n int) (calls []func() error) {
+				topic := putTopic(t, s, MessageQueue{Name: fmt.Sprint("t/topic", n), Tenant: tenantOf(t, s, "acme")})
+				subscribe(t, s, topic, "s", func(q *MessageQueue) { q.Tenant = topic.Tenant })
+				for i := range n {
+					calls = append(calls, func() error { _, err := s.Bus.Send(ctx, topic, []MessageContent{content(i)}); return err })
+				}
+				return calls
+			},
+			"send on": func(n int) (calls []func() error) {
+				q, target := made(false), made(false)
+				q.ForwardTo = target.Name
+				q, _, err := s.Bus.PutMessageQueue(ctx, q, 10_000)
+				mustDo(t, err)
+				for i := range n {
+					calls = append(calls, func() error { _, err := s.Bus.Send(ctx, q, []MessageContent{content(i)}); return err })
+				}
+				return calls
+			},
+			"close session": func(n int) (calls []func() error) {
+				q := made(true)
+				for i := range n {
+					one, err := s.Bus.Sessions().Accept(ctx, q, fmt.Sprint("s", i))
+					mustDo(t, err)
+					calls = append(calls, func() error { return s.Bus.Sessions().Close(ctx, q, one.SessionLock) })
 				}
 				return calls
 			},

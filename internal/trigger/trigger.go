@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/messaging"
 	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
@@ -29,7 +29,7 @@ type Jobs interface {
 
 // Options are the settings of a Trigger.
 type Options struct {
-	Bus    *bus.Service
+	Bus    *messaging.Service
 	Jobs   Jobs
 	Logger *slog.Logger
 	Tenant string // owner of the messages and of the jobs

@@ -16,10 +16,10 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
-	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/limits"
+	"github.com/forebayhq/forebay/internal/messaging"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/retry"
@@ -33,7 +33,7 @@ type world struct {
 	limits  forebay.TenantLimits
 	folder  string
 	store   *stores.Stores
-	bus     *bus.Service
+	bus     *messaging.Service
 	jobs    *jobs.Service
 }
 
@@ -85,7 +85,7 @@ func (w *world) open() {
 	}}}
 	w.jobs, err = jobs.New(ctx, o)
 	w.ok(err)
-	w.bus = bus.New(bus.Options{Store: w.store.Bus})
+	w.bus = messaging.New(messaging.Options{Store: w.store.Bus})
 }
 
 func (w *world) queue(settings forebay.MessageQueueSettings) {
@@ -161,7 +161,7 @@ func (w *world) counts() forebay.MessageQueue {
 
 func (w *world) deadLetters() map[string]string {
 	w.t.Helper()
-	got, _, err := w.bus.Messages.Peek(w.t.Context(), tenant, "orders/$deadletterqueue", bus.PeekFilter{Limit: 100})
+	got, _, err := w.bus.Messages.Peek(w.t.Context(), tenant, "orders/$deadletterqueue", messaging.PeekFilter{Limit: 100})
 	w.ok(err)
 	reasons := map[string]string{}
 	for _, m := range got {

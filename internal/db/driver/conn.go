@@ -43,8 +43,13 @@ type Transactions interface {
 	Rollback() error
 }
 
-// Prefetches drops answers that were fetched as the transaction began ([BeginOptions]).
+// Prefetches fetches answers ahead, and drops those that were fetched so ([BeginOptions]).
 type Prefetches interface {
+	// Prefetch fetches answers within the transaction, for a driver to which each statement costs a
+	// round trip: all of them, and those of other calls of Interleave, in one. A statement with the
+	// same text and parameters then gets its answer, once. What was fetched before, and may still
+	// be true, is not asked again. Other drivers do nothing.
+	Prefetch([]Prefetch) error
 	// DropPrefetched drops the answers that depend on this row, for it may have changed.
 	DropPrefetched(RowName)
 	DropAllPrefetched()
@@ -361,15 +366,14 @@ func Finish(d Driver, err error) error {
 
 // Earliest returns the first of the times that these statements find; 0: they find none.
 func (c Conn) Earliest(statements ...string) (first int64, err error) {
-	for _, sql := range statements {
-		_, err := c.Prep(sql).One(func(r Row) {
+	questions := make([]PipelineQuery, len(statements))
+	for i, sql := range statements {
+		questions[i] = PipelineQuery{SQL: sql, Bind: func(st Statement) Statement { return st }, OnRow: func(r Row) {
 			if at := r.Int(0); at > 0 && (first == 0 || at < first) {
 				first = at
 			}
-		})
-		if err != nil {
-			return 0, err
-		}
+		}}
 	}
-	return first, nil
+	err = c.RunPipeline(questions)
+	return first, err
 }

@@ -134,7 +134,7 @@ func (c *Conn) Commit() error {
 	if err := c.unused(); err != nil {
 		return err
 	}
-	c.fetched = nil
+	c.prefetcher.forget()
 	if len(c.pending.groups) == 0 {
 		c.open = false
 		return c.ExecSimple("COMMIT")
@@ -156,7 +156,8 @@ func (c *Conn) Rollback() error {
 	if c.Pg == nil || c.Pg.IsClosed() || c.Pg.TxStatus() == 'I' {
 		return nil
 	}
-	c.open, c.fetched = false, nil
+	c.open = false
+	c.prefetcher.forget()
 	c.pending.forget()
 	return c.ExecSimple("ROLLBACK")
 }

@@ -124,6 +124,9 @@ func (c *Conn) fetchWanted(outer *strand) error {
 	if outer != nil {
 		return c.wait(outer)
 	}
+	if err := c.wantAhead(); err != nil {
+		return err
+	}
 	if len(c.wanted) == 0 {
 		return c.flush(nil, nil)
 	}
@@ -140,6 +143,19 @@ func (c *Conn) fetchWanted(outer *strand) error {
 			asked[i-first].took(result)
 		}
 	})
+}
+
+// wantAhead has what is to be fetched ahead fetched with what the strands wait for.
+func (c *Conn) wantAhead() error {
+	for _, q := range c.prefetchAhead() {
+		st := q.Bind(driver.Conn{Driver: c}.Prep(q.SQL))
+		if st.Err != nil {
+			return st.Err
+		}
+		s := st.S.(*statement)
+		c.wanted = append(c.wanted, wanted{sending{s, slices.Clone(s.values)}, nil, func(result answer) { s.each(result.rows, q.OnRow) }})
+	}
+	return nil
 }
 
 // wait pauses the strand that runs until what is wanted was fetched.

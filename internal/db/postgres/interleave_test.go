@@ -198,3 +198,36 @@ func TestInterleaveAlone(t *testing.T) {
 	}))
 	mustDo(t, conn.Prep("SELECT 1").Each(nil))
 }
+
+// What calls fetch ahead comes in one round trip, and once only.
+func TestPrefetchInterleaved(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	c, conn := begun(t, n)
+	const named = "SELECT name FROM numbers WHERE no = ?"
+	got := make([]string, n)
+	read := func(i int) error {
+		if err := c.Prefetch([]driver.Prefetch{driver.NewPrefetch(named, driver.RowName{Of: "numbers", No: int64(i)}).Int(int64(i))}); err != nil {
+			return err
+		}
+		_, err := conn.Prep(named).Int(int64(i)).One(func(r driver.Row) { got[i] = r.Text(0) })
+		return err
+	}
+	mustDo(t, c.Interleave(n, read)) // prepares the statements
+	clear(got)
+	before := c.RoundTrips()
+	mustDo(t, c.Interleave(n, read))
+	if trips := c.RoundTrips() - before; trips != 1 {
+		t.Errorf("%d round trips", trips)
+	}
+	for i, name := range got {
+		if name != fmt.Sprint(i) {
+			t.Errorf("call %d read %q", i, name)
+		}
+	}
+	mustDo(t, conn.Prep("UPDATE numbers SET name = ? WHERE no = ?").Text("changed").Int(0).Exec())
+	mustDo(t, read(0))
+	if got[0] != "changed" {
+		t.Errorf("an old answer was given again: %q", got[0])
+	}
+}

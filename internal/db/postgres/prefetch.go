@@ -13,13 +13,18 @@ import (
 // What operations ask first is known before their transaction begins. It is fetched in the
 // round trip with which that begins, and kept until the operation asks. Equal statements become
 // one over arrays of their parameters. A statement that changes rows is done then, and its
-// operation has to ask: it alone knows what else is to be done.
+// operation has to ask: it alone knows what else is to be done. Later an operation may have
+// more fetched, in one round trip with what others wait for.
 
 // prefetcher fetches for a connection what the operations of a transaction will read.
 type prefetcher struct {
 	fetched *prefetched       // for the transaction under way; nil: nothing
+	ahead   []driver.Prefetch // to be fetched with what strands wait for
 	forms   map[string]string // statement → that for many sets of parameters
 }
+
+// forget drops what was fetched, and what was to be.
+func (f *prefetcher) forget() { f.fetched, f.ahead = nil, nil }
 
 // prefetched is what was asked ahead.
 type prefetched struct {
@@ -52,12 +57,14 @@ type argumentsKey struct {
 
 // prefetch returns the questions for queries, and remembers their answers as they come.
 func (f *prefetcher) prefetch(queries []driver.Prefetch) (questions []driver.PipelineQuery) {
-	f.fetched = nil
 	if len(queries) == 0 {
 		return nil
 	}
-	p := &prefetched{byRow: make(map[driver.RowName]*aheadAnswer, len(queries))}
-	f.fetched = p
+	p := f.fetched
+	if p == nil {
+		p = &prefetched{byRow: make(map[driver.RowName]*aheadAnswer, len(queries))}
+		f.fetched = p
+	}
 	room := make([]aheadAnswer, len(queries))
 	for i := range queries {
 		q := &queries[i]
@@ -69,7 +76,7 @@ func (f *prefetcher) prefetch(queries []driver.Prefetch) (questions []driver.Pip
 		}
 		key := keyOf(q)
 		a := g.answers[key]
-		if a == nil {
+		if a == nil || a.gone {
 			a = &room[i]
 			a.rows = a.one[:0]
 			g.answers[key], g.queries = a, append(g.queries, *q)
@@ -81,9 +88,52 @@ func (f *prefetcher) prefetch(queries []driver.Prefetch) (questions []driver.Pip
 		}
 	}
 	for i := range p.groups {
-		questions = append(questions, p.groups[i].question(f))
+		if g := &p.groups[i]; len(g.queries) > 0 {
+			questions = append(questions, g.question(f))
+			g.queries = nil
+		}
 	}
 	return questions
+}
+
+// Prefetch is that of [driver.Prefetches]. A strand waits together with others.
+func (c *Conn) Prefetch(queries []driver.Prefetch) error {
+	if !c.open {
+		return nil
+	}
+	first := len(c.ahead)
+	for i := range queries {
+		if !c.fetched.has(&queries[i]) {
+			c.ahead = append(c.ahead, queries[i])
+		}
+	}
+	if len(c.ahead) == first {
+		return nil
+	}
+	if c.waits() {
+		return c.wait(c.running)
+	}
+	return c.ask(c.prefetchAhead())
+}
+
+// prefetchAhead returns the questions for what is to be fetched.
+func (f *prefetcher) prefetchAhead() []driver.PipelineQuery {
+	ahead := f.ahead
+	f.ahead = nil
+	return f.prefetch(ahead)
+}
+
+// has reports whether the answer to a query is there.
+func (p *prefetched) has(q *driver.Prefetch) bool {
+	if p == nil {
+		return false
+	}
+	g := p.group(q.SQL)
+	if g == nil {
+		return false
+	}
+	a := g.answers[keyOf(q)]
+	return a != nil && !a.gone
 }
 
 func (p *prefetched) group(sql string) *aheadGroup {
@@ -109,10 +159,10 @@ func (g *aheadGroup) question(f *prefetcher) driver.PipelineQuery {
 		}
 		f.forms[g.sql] = sql
 	}
-	n, kinds := first.N, first.Args
+	n, kinds, queries, answers := first.N, first.Args, g.queries, g.answers
 	return driver.PipelineQuery{SQL: sql, Bind: func(st driver.Statement) driver.Statement {
 		for i := range n {
-			st = st.Text(arrayParameter(g.queries, i))
+			st = st.Text(arrayParameter(queries, i))
 		}
 		return st
 	}, OnRow: func(r driver.Row) {
@@ -122,7 +172,7 @@ func (g *aheadGroup) question(f *prefetcher) driver.PipelineQuery {
 		for i := range n {
 			key.add(i, kinds[i].Kind == driver.KindText, values[i])
 		}
-		if a := g.answers[key]; a != nil {
+		if a := answers[key]; a != nil {
 			a.rows = append(a.rows, values[n:])
 		}
 	}}

@@ -54,9 +54,10 @@ func (c *Conn) Begin(b driver.BeginOptions) (now int64, err error) {
 	return now, c.RunPipeline(b.Pipeline)
 }
 
-// DropPrefetched has nothing to do: nothing is asked ahead.
-func (c *Conn) DropPrefetched(driver.RowName) {}
-func (c *Conn) DropAllPrefetched()            {}
+// Prefetch and the functions that drop have nothing to do: nothing is asked ahead.
+func (c *Conn) Prefetch([]driver.Prefetch) error { return nil }
+func (c *Conn) DropPrefetched(driver.RowName)    {}
+func (c *Conn) DropAllPrefetched()               {}
 
 // Commit fails also when the file that was written is not the database any more.
 func (c *Conn) Commit() error {

@@ -1,14 +1,15 @@
-package bus
+package messaging
 
 import (
 	"context"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
 )
 
 // takeMessages reserves what messages need of the tenant's limits. Copies made by topics and
 // forwarding count once they are stored.
-func (s Messages) takeMessages(ctx context.Context, tenant string, q MessageQueue, messages []MessageContent) (done func(), err error) {
+func (s Messages) takeMessages(ctx context.Context, tenant string, q bus.MessageQueue, messages []bus.MessageContent) (done func(), err error) {
 	if s.limits == nil {
 		return func() {}, nil
 	}
@@ -40,7 +41,7 @@ func (s Messages) takeMessages(ctx context.Context, tenant string, q MessageQueu
 
 // takeSession reserves what accepting a session by its id needs: the session is created if it
 // does not exist.
-func (s Sessions) takeSession(ctx context.Context, tenant string, q MessageQueue, id string) (done func(), err error) {
+func (s Sessions) takeSession(ctx context.Context, tenant string, q bus.MessageQueue, id string) (done func(), err error) {
 	if s.limits == nil {
 		return func() {}, nil
 	}
@@ -53,7 +54,7 @@ func (s Sessions) takeSession(ctx context.Context, tenant string, q MessageQueue
 
 // takeState reserves what the state of a session needs. A state that is no larger than the one
 // before is never refused.
-func (s Sessions) takeState(ctx context.Context, tenant string, q MessageQueue, lock SessionLock, size int64) (done func(), err error) {
+func (s Sessions) takeState(ctx context.Context, tenant string, q bus.MessageQueue, lock bus.SessionLock, size int64) (done func(), err error) {
 	done, refusal := s.limits.Take(ctx, tenant, forebay.LimitStoredBytes, size)
 	if refusal == nil {
 		return done, nil
@@ -102,7 +103,7 @@ func (s *entities) takeNew(ctx context.Context, tenant, key string, wants ...wan
 }
 
 // takeRule reserves what a rule needs, unless the rule exists already.
-func (s Rules) takeRule(ctx context.Context, tenant string, q MessageQueue, name string) (done func(), err error) {
+func (s Rules) takeRule(ctx context.Context, tenant string, q bus.MessageQueue, name string) (done func(), err error) {
 	if s.limits == nil || configuring(ctx) {
 		return func() {}, nil
 	}

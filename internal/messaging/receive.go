@@ -1,4 +1,4 @@
-package bus
+package messaging
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -49,16 +50,16 @@ var (
 	errForwards     = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "this queue forwards its messages: receive them where they go"}
 )
 
-func (s Messages) receive(ctx context.Context, e namedQueue, session *SessionLock, req forebay.ReceiveRequest) (_ []forebay.Message, err error) {
+func (s Messages) receive(ctx context.Context, e namedQueue, session *bus.SessionLock, req forebay.ReceiveRequest) (_ []forebay.Message, err error) {
 	wait, err := req.WaitTime()
 	if err != nil {
 		return nil, err
 	}
-	want := ReceiveRequest{
+	want := bus.ReceiveRequest{
 		Queue: e.MessageQueue, DeadLetter: e.deadLetter, Session: session, Max: cmp.Or(req.MaxMessages, 1), MaxBytes: maxAnswerBytes,
 		Wait: wait > 0, Delete: req.Mode == forebay.ReceiveAndDelete,
 	}
-	var got []Message
+	var got []bus.Message
 	switch {
 	case req.DeferredSequenceNumbers != nil:
 		got, err = s.store.ReceiveDeferred(ctx, want, req.DeferredSequenceNumbers)
@@ -75,7 +76,7 @@ func (s Messages) receive(ctx context.Context, e namedQueue, session *SessionLoc
 
 // answer returns what was received. If the caller has gone it gives the messages back: nobody
 // would ever see their locks.
-func (s Messages) answer(ctx context.Context, want ReceiveRequest, got []Message) ([]forebay.Message, error) {
+func (s Messages) answer(ctx context.Context, want bus.ReceiveRequest, got []bus.Message) ([]forebay.Message, error) {
 	if ctx.Err() != nil && !want.Delete {
 		return nil, errors.Join(ctx.Err(), s.undeliver(ctx, want, got))
 	}
@@ -106,7 +107,7 @@ func checkReceive(req forebay.ReceiveRequest) error {
 }
 
 // wait receives until there is a message, the time has passed, or the caller is gone.
-func (s Messages) wait(ctx context.Context, want ReceiveRequest, limit time.Duration) ([]Message, error) {
+func (s Messages) wait(ctx context.Context, want bus.ReceiveRequest, limit time.Duration) ([]bus.Message, error) {
 	waiting, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	got, err := s.store.Receive(waiting, want)
@@ -116,7 +117,7 @@ func (s Messages) wait(ctx context.Context, want ReceiveRequest, limit time.Dura
 	return got, err
 }
 
-func (s Messages) undeliver(ctx context.Context, want ReceiveRequest, messages []Message) error {
+func (s Messages) undeliver(ctx context.Context, want bus.ReceiveRequest, messages []bus.Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
@@ -149,13 +150,13 @@ func (s Messages) Peek(ctx context.Context, tenant, path string, f PeekFilter) (
 	if f.From < 0 {
 		return nil, 0, forebay.Invalid("from_sequence_number", "must not be negative")
 	}
-	if err := used(ctx, s.store.Writer, e.MessageQueue); err != nil {
+	if err := bus.Used(ctx, s.store.Writer, e.MessageQueue); err != nil {
 		return nil, 0, err
 	}
 	if f.Reason != "" && !e.deadLetter {
 		return nil, 0, forebay.Invalid("reason", "is only for dead letters: look at the queue's %s", forebay.SubqueueDeadLetter)
 	}
-	got, next, err := s.peek(ctx, PeekQuery{Subqueue: e.subqueue(), From: f.From, Reason: f.Reason, Limit: cmp.Or(f.Limit, forebay.DefaultPageSize), MaxBytes: freeBytes})
+	got, next, err := s.peek(ctx, bus.PeekQuery{Subqueue: e.subqueue(), From: f.From, Reason: f.Reason, Limit: cmp.Or(f.Limit, forebay.DefaultPageSize), MaxBytes: freeBytes})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -165,7 +166,7 @@ func (s Messages) Peek(ctx context.Context, tenant, path string, f PeekFilter) (
 
 // peek reads a page. A page larger than freeBytes is read again, with memory reserved and in a
 // turn. So only so many large pages are read at once.
-func (s Messages) peek(ctx context.Context, q PeekQuery) (messages []Message, next int64, err error) {
+func (s Messages) peek(ctx context.Context, q bus.PeekQuery) (messages []bus.Message, next int64, err error) {
 	messages, next, cut, err := s.store.Peek(ctx, q)
 	if err != nil || !cut {
 		return messages, next, err
@@ -178,7 +179,7 @@ func (s Messages) peek(ctx context.Context, q PeekQuery) (messages []Message, ne
 	return messages, next, err
 }
 
-func messagesOf(stored []Message) ([]forebay.Message, error) {
+func messagesOf(stored []bus.Message) ([]forebay.Message, error) {
 	messages := make([]forebay.Message, len(stored))
 	for i := range stored {
 		var err error
@@ -189,7 +190,7 @@ func messagesOf(stored []Message) ([]forebay.Message, error) {
 	return messages, nil
 }
 
-func messageOf(s *Message) (forebay.Message, error) {
+func messageOf(s *bus.Message) (forebay.Message, error) {
 	m := forebay.Message{
 		SequenceNumber: s.Seq, EnqueuedSequenceNumber: s.EnqueuedSeq,
 		NewMessage: forebay.NewMessage{MessageID: s.MessageID, SessionID: s.SessionID, CorrelationID: s.CorrelationID, Subject: s.Subject, To: s.To,
@@ -235,7 +236,7 @@ func (s Messages) DeleteBefore(ctx context.Context, tenant, path string, req for
 	if limit < 1 || limit > forebay.MaxBatchDelete {
 		return 0, forebay.Invalid("max_messages", "goes from 1 to %d", forebay.MaxBatchDelete)
 	}
-	if err := used(ctx, s.store.Writer, e.MessageQueue); err != nil {
+	if err := bus.Used(ctx, s.store.Writer, e.MessageQueue); err != nil {
 		return 0, err
 	}
 	return s.store.DeleteBefore(ctx, e.subqueue(), req.Before, limit)

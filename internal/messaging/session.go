@@ -1,4 +1,4 @@
-package bus
+package messaging
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/bus/message"
 )
 
@@ -68,12 +69,12 @@ func (s Sessions) acceptNext(ctx context.Context, e namedQueue, limit time.Durat
 	return sessionOf(*accepted), true, nil
 }
 
-func sessionOf(s Session) forebay.Session {
+func sessionOf(s bus.Session) forebay.Session {
 	return forebay.Session{SessionID: s.ID, SessionToken: message.NewToken(s.No, s.Token), LockedUntil: s.LockedUntil, State: s.State}
 }
 
 // session finds the queue and the lock that a session token stands for.
-func (s *entities) session(ctx context.Context, tenant, path, token string) (e namedQueue, lock SessionLock, err error) {
+func (s *entities) session(ctx context.Context, tenant, path, token string) (e namedQueue, lock bus.SessionLock, err error) {
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err
 	}

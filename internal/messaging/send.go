@@ -1,10 +1,11 @@
-package bus
+package messaging
 
 import (
 	"context"
 	"fmt"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 )
@@ -25,18 +26,18 @@ func (s Messages) Send(ctx context.Context, tenant, path string, messages []fore
 }
 
 // sendTo sends to a queue or a topic.
-func (s Messages) sendTo(ctx context.Context, tenant string, q MessageQueue, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
+func (s Messages) sendTo(ctx context.Context, tenant string, q bus.MessageQueue, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
 	if len(messages) < 1 || len(messages) > forebay.MaxMessagesPerCall {
 		return nil, forebay.Invalid("messages", "must be 1 to %d", forebay.MaxMessagesPerCall)
 	}
-	contents := make([]MessageContent, len(messages))
+	contents := make([]bus.MessageContent, len(messages))
 	for i := range messages {
 		var err error
 		if contents[i], err = message.New(&messages[i], s.maxBytes); err != nil {
 			return nil, inMessage(err, i, len(messages))
 		}
 		if q.RequiresSession && contents[i].SessionID == "" {
-			return nil, inMessage(ErrNoSessionID, i, len(messages))
+			return nil, inMessage(bus.ErrNoSessionID, i, len(messages))
 		}
 	}
 	done, err := s.takeMessages(ctx, tenant, q, contents)

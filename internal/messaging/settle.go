@@ -1,4 +1,4 @@
-package bus
+package messaging
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -72,7 +73,7 @@ func (s Messages) DeadLetter(ctx context.Context, tenant, path, token string, ho
 			return forebay.Invalid(name, "must be at most %d bytes of UTF-8", maxDescriptionBytes)
 		}
 	}
-	return s.store.DeadLetter(ctx, e.subqueue(), lock, DeadLettering{Reason: how.Reason, Description: how.Description}, how.Properties)
+	return s.store.DeadLetter(ctx, e.subqueue(), lock, bus.DeadLettering{Reason: how.Reason, Description: how.Description}, how.Properties)
 }
 
 // Renew extends the lock by the queue's lock duration from now and returns when it will end.
@@ -97,7 +98,7 @@ func (s Messages) delivery(ctx context.Context, tenant, path, token string, how 
 	if err := how.Properties.Check(); err != nil {
 		return e, lock, err
 	}
-	return e, lock, used(ctx, s.store.Writer, e.MessageQueue)
+	return e, lock, bus.Used(ctx, s.store.Writer, e.MessageQueue)
 }
 
 func unexplained(how forebay.Settlement) error {

@@ -1,4 +1,4 @@
-package bus
+package messaging
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/bus/entity"
 )
 
@@ -32,12 +33,12 @@ func (s Queues) Put(ctx context.Context, tenant, name string, settings forebay.M
 	if err != nil {
 		return q, false, err
 	}
-	q, err = s.describe(ctx, name, stored, CountLimit)
+	q, err = s.describe(ctx, name, stored, bus.CountLimit)
 	return q, created, err
 }
 
 // wanted returns the queue with the settings that are asked for.
-func (s *entities) wanted(ctx context.Context, tenant, key string, settings forebay.MessageQueueSettings) (q MessageQueue, err error) {
+func (s *entities) wanted(ctx context.Context, tenant, key string, settings forebay.MessageQueueSettings) (q bus.MessageQueue, err error) {
 	q.Name = key
 	if q.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
 		return q, err
@@ -60,7 +61,7 @@ func (s Queues) Get(ctx context.Context, tenant, name string) (forebay.MessageQu
 	if err != nil {
 		return forebay.MessageQueue{}, err
 	}
-	return s.describe(ctx, name, q, CountLimit)
+	return s.describe(ctx, name, q, bus.CountLimit)
 }
 
 // List returns the tenant's queues by name.
@@ -75,7 +76,7 @@ func (s Queues) List(ctx context.Context, tenant string) ([]forebay.MessageQueue
 	}
 	queues := make([]forebay.MessageQueue, len(stored))
 	for i, q := range stored {
-		if queues[i], err = s.describe(ctx, strings.TrimPrefix(q.Name, entity.StoredName(tenant, "")), q, CountLimitOf(len(stored))); err != nil {
+		if queues[i], err = s.describe(ctx, strings.TrimPrefix(q.Name, entity.StoredName(tenant, "")), q, bus.CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
@@ -83,7 +84,7 @@ func (s Queues) List(ctx context.Context, tenant string) ([]forebay.MessageQueue
 }
 
 // describe returns a queue with counts of its messages, up to limit of each kind.
-func (s *entities) describe(ctx context.Context, name string, q MessageQueue, limit int64) (forebay.MessageQueue, error) {
+func (s *entities) describe(ctx context.Context, name string, q bus.MessageQueue, limit int64) (forebay.MessageQueue, error) {
 	counts, err := s.store.MessageCounts(ctx, q, limit)
 	info := forebay.MessageQueue{
 		Name: name, Kind: forebay.KindMessages, Active: counts.Active, Scheduled: counts.Scheduled, Locked: counts.Locked,
@@ -117,7 +118,7 @@ func (s Queues) Delete(ctx context.Context, tenant, name string) error {
 		return err
 	}
 	if !dropped {
-		return ErrNoQueue
+		return bus.ErrNoQueue
 	}
 	return s.store.PurgeDropped(context.WithoutCancel(ctx))
 }

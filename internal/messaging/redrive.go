@@ -1,4 +1,4 @@
-package bus
+package messaging
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
 )
 
 // deadStep is how many dead letters one transaction redrives or purges.
@@ -30,7 +31,7 @@ func (s DeadLetters) Redrive(ctx context.Context, tenant, path string, req foreb
 	if err != nil {
 		return report, err
 	}
-	report.Redriven, report.UpTo, err = s.each(ctx, tenant, path, req.DeadMessageFilter, func(q MessageQueue, sel DeadMessages) (DeadStep, error) {
+	report.Redriven, report.UpTo, err = s.each(ctx, tenant, path, req.DeadMessageFilter, func(q bus.MessageQueue, sel bus.DeadMessages) (bus.DeadStep, error) {
 		return s.store.DeadLetters().Redrive(ctx, q, sel, edit)
 	})
 	report.More = report.UpTo > 0
@@ -39,7 +40,7 @@ func (s DeadLetters) Redrive(ctx context.Context, tenant, path string, req foreb
 
 // Purge deletes dead letters of a queue or subscription.
 func (s DeadLetters) Purge(ctx context.Context, tenant, path string, filter forebay.DeadMessageFilter) (report forebay.PurgedMessages, err error) {
-	report.Purged, report.UpTo, err = s.each(ctx, tenant, path, filter, func(q MessageQueue, sel DeadMessages) (DeadStep, error) {
+	report.Purged, report.UpTo, err = s.each(ctx, tenant, path, filter, func(q bus.MessageQueue, sel bus.DeadMessages) (bus.DeadStep, error) {
 		return s.store.DeadLetters().Purge(ctx, q, sel)
 	})
 	report.More = report.UpTo > 0
@@ -48,7 +49,7 @@ func (s DeadLetters) Purge(ctx context.Context, tenant, path string, filter fore
 
 // each takes steps over the selected dead letters until all are done, or as many as one call
 // may take. If more may be left, upTo is the highest number that they can have.
-func (s DeadLetters) each(ctx context.Context, tenant, path string, f forebay.DeadMessageFilter, do func(MessageQueue, DeadMessages) (DeadStep, error)) (done int, upTo int64, err error) {
+func (s DeadLetters) each(ctx context.Context, tenant, path string, f forebay.DeadMessageFilter, do func(bus.MessageQueue, bus.DeadMessages) (bus.DeadStep, error)) (done int, upTo int64, err error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
 		return 0, 0, err
@@ -74,11 +75,11 @@ func (s DeadLetters) each(ctx context.Context, tenant, path string, f forebay.De
 		return 0, 0, forebay.Invalid("max_messages", "goes from 1 to %d", forebay.MaxDeadMessagesPerCall)
 	}
 	if f.DryRun {
-		do = func(q MessageQueue, sel DeadMessages) (DeadStep, error) {
+		do = func(q bus.MessageQueue, sel bus.DeadMessages) (bus.DeadStep, error) {
 			return s.store.DeadLetters().Count(ctx, q, sel)
 		}
 	}
-	sel := DeadMessages{Numbers: f.SequenceNumbers, Reason: f.Reason, Until: f.UpTo}
+	sel := bus.DeadMessages{Numbers: f.SequenceNumbers, Reason: f.Reason, Until: f.UpTo}
 	for {
 		sel.Limit = min(deadStep, limit-done)
 		step, err := do(e.MessageQueue, sel)
@@ -94,7 +95,7 @@ func (s DeadLetters) each(ctx context.Context, tenant, path string, f forebay.De
 }
 
 // edit returns the function that changes a message as asked for; nil: nothing is to be changed.
-func (s DeadLetters) edit(req forebay.RedriveMessagesRequest) (func(*MessageContent) error, error) {
+func (s DeadLetters) edit(req forebay.RedriveMessagesRequest) (func(*bus.MessageContent) error, error) {
 	e := req.Edit
 	switch {
 	case e == nil:
@@ -109,7 +110,7 @@ func (s DeadLetters) edit(req forebay.RedriveMessagesRequest) (func(*MessageCont
 	if err := e.Properties.Check(); err != nil {
 		return nil, err
 	}
-	return func(c *MessageContent) error {
+	return func(c *bus.MessageContent) error {
 		switch {
 		case e.Body != nil:
 			c.Text, c.Body = true, []byte(*e.Body)

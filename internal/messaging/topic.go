@@ -1,4 +1,4 @@
-package bus
+package messaging
 
 import (
 	"context"
@@ -6,14 +6,13 @@ import (
 	"strings"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 )
 
 var (
-	errNoTopic        = &forebay.Error{Code: forebay.CodeNotFound, Field: "topic", Message: "there is no such topic"}
-	errNoSubscription = &forebay.Error{Code: forebay.CodeNotFound, Field: "subscription", Message: "there is no such subscription"}
-	errOurTopic       = &forebay.Error{Code: forebay.CodeNotSupported, Field: "topic", Message: "this topic cannot be sent to; only Forebay publishes to it"}
+	errOurTopic = &forebay.Error{Code: forebay.CodeNotSupported, Field: "topic", Message: "this topic cannot be sent to; only Forebay publishes to it"}
 )
 
 // Put creates a topic, or changes its settings.
@@ -39,18 +38,18 @@ func (s Topics) Put(ctx context.Context, tenant, name string, settings forebay.T
 	if err != nil {
 		return topic, false, err
 	}
-	topic, err = s.info(ctx, name, stored, CountLimit)
+	topic, err = s.info(ctx, name, stored, bus.CountLimit)
 	return topic, created, err
 }
 
 // topic finds a tenant's topic.
-func (s *entities) topic(ctx context.Context, tenant, name string) (MessageQueue, error) {
+func (s *entities) topic(ctx context.Context, tenant, name string) (bus.MessageQueue, error) {
 	if !forebay.ValidEntityName(name) {
-		return MessageQueue{}, errNoTopic
+		return bus.MessageQueue{}, bus.ErrNoTopic
 	}
 	q, err := s.stored(ctx, entity.StoredName(tenant, name))
 	if err == nil && !q.IsTopic || forebay.CodeOf(err) == forebay.CodeUnknownQueue {
-		return q, errNoTopic
+		return q, bus.ErrNoTopic
 	}
 	return q, err
 }
@@ -61,7 +60,7 @@ func (s Topics) Get(ctx context.Context, tenant, name string) (forebay.Topic, er
 	if err != nil {
 		return forebay.Topic{}, err
 	}
-	return s.info(ctx, name, q, CountLimit)
+	return s.info(ctx, name, q, bus.CountLimit)
 }
 
 // List returns the tenant's topics by name.
@@ -76,14 +75,14 @@ func (s Topics) List(ctx context.Context, tenant string) ([]forebay.Topic, error
 	}
 	topics := make([]forebay.Topic, len(stored))
 	for i, q := range stored {
-		if topics[i], err = s.info(ctx, strings.TrimPrefix(q.Name, entity.StoredName(tenant, "")), q, CountLimitOf(len(stored))); err != nil {
+		if topics[i], err = s.info(ctx, strings.TrimPrefix(q.Name, entity.StoredName(tenant, "")), q, bus.CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
 	return topics, nil
 }
 
-func (s Topics) info(ctx context.Context, name string, q MessageQueue, limit int64) (forebay.Topic, error) {
+func (s Topics) info(ctx context.Context, name string, q bus.MessageQueue, limit int64) (forebay.Topic, error) {
 	counts, err := s.store.TopicCounts(ctx, q, limit)
 	return forebay.Topic{
 		Name: name, Subscriptions: counts.Subscriptions, Scheduled: counts.Scheduled, CountsCapped: counts.Scheduled >= limit, CreatedAt: q.CreatedAt,
@@ -98,7 +97,7 @@ func (s Topics) Delete(ctx context.Context, tenant, name string) error {
 		return err
 	}
 	defer s.changedBelow(q.Name)
-	return s.drop(ctx, q, errNoTopic)
+	return s.drop(ctx, q, bus.ErrNoTopic)
 }
 
 // changedBelow forgets the subscriptions of a topic.
@@ -110,7 +109,7 @@ func (s *entities) changedBelow(topic string) {
 }
 
 // drop removes a topic or a subscription, and returns missing if it was gone.
-func (s *entities) drop(ctx context.Context, q MessageQueue, missing error) error {
+func (s *entities) drop(ctx context.Context, q bus.MessageQueue, missing error) error {
 	dropped, err := s.store.DropMessageQueue(ctx, q)
 	s.changed(q.Name)
 	if err != nil {
@@ -184,18 +183,18 @@ func (s Subscriptions) Put(ctx context.Context, tenant, topic, name string, sett
 	if err != nil {
 		return sub, false, err
 	}
-	sub, err = s.info(ctx, topic, stored, CountLimit)
+	sub, err = s.info(ctx, topic, stored, bus.CountLimit)
 	return sub, created, err
 }
 
 // subscription finds a subscription of a tenant's topic.
-func (s *entities) subscription(ctx context.Context, tenant, topic, name string) (MessageQueue, error) {
+func (s *entities) subscription(ctx context.Context, tenant, topic, name string) (bus.MessageQueue, error) {
 	if !forebay.ValidEntityName(topic) || !entity.ValidSubscription(name) {
-		return MessageQueue{}, errNoSubscription
+		return bus.MessageQueue{}, bus.ErrNoSubscription
 	}
 	q, err := s.stored(ctx, entity.SubscriptionName(entity.StoredName(tenant, topic), name))
 	if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
-		return q, errNoSubscription
+		return q, bus.ErrNoSubscription
 	}
 	return q, err
 }
@@ -206,7 +205,7 @@ func (s Subscriptions) Get(ctx context.Context, tenant, topic, name string) (for
 	if err != nil {
 		return forebay.Subscription{}, err
 	}
-	return s.info(ctx, topic, q, CountLimit)
+	return s.info(ctx, topic, q, bus.CountLimit)
 }
 
 // List returns the topic's subscriptions by name.
@@ -221,14 +220,14 @@ func (s Subscriptions) List(ctx context.Context, tenant, topic string) ([]foreba
 	}
 	subs := make([]forebay.Subscription, len(stored))
 	for i, q := range stored {
-		if subs[i], err = s.info(ctx, topic, q, CountLimitOf(len(stored))); err != nil {
+		if subs[i], err = s.info(ctx, topic, q, bus.CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
 	return subs, nil
 }
 
-func (s Subscriptions) info(ctx context.Context, topic string, q MessageQueue, limit int64) (forebay.Subscription, error) {
+func (s Subscriptions) info(ctx context.Context, topic string, q bus.MessageQueue, limit int64) (forebay.Subscription, error) {
 	info, err := s.describe(ctx, entity.SubscriptionOf(q.Name), q, limit)
 	return forebay.Subscription{Topic: topic, MessageQueue: info, DeadLetterOnFilterError: q.DeadLetterFilterErrors}, err
 }
@@ -239,5 +238,5 @@ func (s Subscriptions) Delete(ctx context.Context, tenant, topic, name string) e
 	if err != nil {
 		return err
 	}
-	return s.drop(ctx, q, errNoSubscription)
+	return s.drop(ctx, q, bus.ErrNoSubscription)
 }

@@ -1,9 +1,10 @@
-package bus
+package messaging
 
 import (
 	"context"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 )
 
@@ -24,12 +25,12 @@ func (s Rules) Put(ctx context.Context, tenant, topic, subscription, name string
 		return rule, false, err
 	}
 	defer done()
-	stored, created, err := s.store.Rules().Put(ctx, q, Rule{Name: name, Settings: settings},
-		RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters})
+	stored, created, err := s.store.Rules().Put(ctx, q, bus.Rule{Name: name, Settings: settings},
+		bus.RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters})
 	return ruleOf(stored), created, err
 }
 
-func ruleOf(r Rule) forebay.Rule {
+func ruleOf(r bus.Rule) forebay.Rule {
 	return forebay.Rule{Name: r.Name, RuleSettings: r.Settings, CreatedAt: r.CreatedAt}
 }
 

@@ -1,4 +1,4 @@
-package bus
+package messaging
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/pgtest"
@@ -170,7 +171,7 @@ func testUndeliver(t *testing.T, b *Service) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := ReceiveRequest{Queue: q, Max: 5, MaxBytes: 1 << 20}
+	want := bus.ReceiveRequest{Queue: q, Max: 5, MaxBytes: 1 << 20}
 	got, err := b.Queues.store.Receive(ctx, want)
 	if err != nil || len(got) != 2 {
 		t.Fatal(got, err)
@@ -228,7 +229,7 @@ func testChangedQueueIsNotRemembered(t *testing.T, b *Service) {
 		t.Fatal(err)
 	}
 	// The stale read below began before the change and ends after it.
-	b.Queues.remember("acme/orders", MessageQueue{Lock: time.Minute}, b.Queues.changes-1)
+	b.Queues.remember("acme/orders", bus.MessageQueue{Lock: time.Minute}, b.Queues.changes-1)
 	want(7)
 	if err := b.Queues.Delete(ctx, "acme", "orders"); err != nil {
 		t.Fatal(err)

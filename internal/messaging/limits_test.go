@@ -1,4 +1,4 @@
-package bus_test
+package messaging_test
 
 import (
 	"errors"
@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/limits"
+	"github.com/forebayhq/forebay/internal/messaging"
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
 // limited is a service with a queue of sessions, whose tenants have these limits.
-func limited(t *testing.T, l forebay.TenantLimits) *bus.Service {
+func limited(t *testing.T, l forebay.TenantLimits) *messaging.Service {
 	t.Helper()
 	s, err := stores.Open(t.Context(), db.Options{Path: filepath.Join(t.TempDir(), "f.db"), Serve: true})
 	if err != nil {
@@ -21,14 +21,14 @@ func limited(t *testing.T, l forebay.TenantLimits) *bus.Service {
 	}
 	meter := limits.New(s.Tenants, l)
 	t.Cleanup(func() { meter.Close(); s.DB.Close() })
-	b, yes := bus.New(bus.Options{Store: s.Bus, MaxMessageBytes: 1000, Limits: meter}), true
+	b, yes := messaging.New(messaging.Options{Store: s.Bus, MaxMessageBytes: 1000, Limits: meter}), true
 	if _, _, err := b.Queues.Put(t.Context(), "acme", "orders", forebay.MessageQueueSettings{RequiresSession: &yes}); err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
-func accept(t *testing.T, b *bus.Service, id string) (forebay.Session, error) {
+func accept(t *testing.T, b *messaging.Service, id string) (forebay.Session, error) {
 	t.Helper()
 	session, _, err := b.Sessions.Accept(t.Context(), "acme", "orders", forebay.AcceptSessionRequest{SessionID: id})
 	return session, err

@@ -1,0 +1,176 @@
+// Package messaging is plain messages as clients see them. A [Service] validates, applies limits
+// and defaults, and keeps tenants apart. A queue belongs to the tenant that created it. Its name
+// is unique within the tenant. Package bus has the transitions and their SQL.
+package messaging
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
+	"github.com/forebayhq/forebay/internal/limits"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// Options are the settings of a Service.
+type Options struct {
+	Store           *bus.Store
+	MaxMessageBytes int64 // 0: forebay.DefaultMaxMessageBytes
+	// Taken reports whether the tenant already knows a queue for jobs by that name; nil: never.
+	Taken func(ctx context.Context, tenant, name string) bool
+	// Limits bounds what tenants send and create; nil: nothing is limited.
+	Limits *limits.Meter
+}
+
+// Service answers everything about queues of messages, each part one subject. All methods are
+// safe for concurrent use. They return *forebay.Error values for a caller's mistakes. An entity
+// is a queue's name or the path of its dead-letter subqueue.
+type Service struct {
+	Queues        Queues
+	Topics        Topics
+	Subscriptions Subscriptions
+	Rules         Rules
+	Messages      Messages
+	Sessions      Sessions
+	DeadLetters   DeadLetters
+}
+
+type (
+	// Queues creates, changes, shows and deletes queues.
+	Queues struct{ *entities }
+	// Topics creates, changes, shows and deletes topics.
+	Topics struct{ *entities }
+	// Subscriptions creates, changes, shows and deletes subscriptions of topics.
+	Subscriptions struct{ *entities }
+	// Rules creates, changes, shows and deletes rules of subscriptions.
+	Rules struct{ *entities }
+	// Messages sends, receives, settles and peeks at messages.
+	Messages struct{ *entities }
+	// Sessions accepts, renews and closes sessions, and keeps their states.
+	Sessions struct{ *entities }
+	// DeadLetters sends dead letters back to their queue, or deletes them.
+	DeadLetters struct{ *entities }
+)
+
+// entities finds queues, topics and subscriptions by name. It remembers them for a short time.
+type entities struct {
+	store    *bus.Store
+	maxBytes int64
+	taken    func(ctx context.Context, tenant, name string) bool
+	limits   *limits.Meter
+
+	mu      sync.RWMutex
+	queues  map[string]remembered // by their names in the store
+	changes int                   // of queues, since the start
+}
+
+// New returns the service over the store.
+func New(opts Options) *Service {
+	s := &entities{store: opts.Store, maxBytes: opts.MaxMessageBytes, taken: opts.Taken, limits: opts.Limits, queues: map[string]remembered{}}
+	if s.maxBytes <= 0 {
+		s.maxBytes = forebay.DefaultMaxMessageBytes
+	}
+	if s.taken == nil {
+		s.taken = func(context.Context, string, string) bool { return false }
+	}
+	return &Service{Queues{s}, Topics{s}, Subscriptions{s}, Rules{s}, Messages{s}, Sessions{s}, DeadLetters{s}}
+}
+
+// MaxBytes is the limit on one message.
+func (s Messages) MaxBytes() int64 { return s.maxBytes }
+
+// namedQueue is a queue or its dead-letter subqueue.
+type namedQueue struct {
+	bus.MessageQueue
+	deadLetter bool
+}
+
+func (e namedQueue) subqueue() queue.Subqueue { return e.Subqueue(e.deadLetter) }
+
+// entity finds what a path names. Like Service Bus, it ignores the case of the subqueue's name.
+func (s *entities) entity(ctx context.Context, tenant, path string) (namedQueue, error) {
+	name, subscription, sub := forebay.CutEntityPath(path)
+	if sub != "" && !strings.EqualFold(sub, forebay.SubqueueDeadLetter) {
+		return namedQueue{}, bus.ErrNoQueue
+	}
+	if subscription != "" {
+		name = forebay.SubscriptionPath(name, subscription)
+	}
+	q, err := s.queue(ctx, tenant, name)
+	return namedQueue{q, sub != ""}, err
+}
+
+// remembered is a queue as it was read at that time. It is used for a short time only: another
+// process may have changed the queue, or the store may have deleted it as idle.
+type remembered struct {
+	bus.MessageQueue
+	at time.Time
+}
+
+const rememberFor = 5 * time.Second
+
+// queue finds a tenant's queue, or a subscription by its path.
+func (s *entities) queue(ctx context.Context, tenant, name string) (bus.MessageQueue, error) {
+	if !entity.ValidName(name) {
+		return bus.MessageQueue{}, bus.ErrNoQueue
+	}
+	q, err := s.stored(ctx, entity.StoredName(tenant, name))
+	if err == nil && q.IsTopic {
+		err = bus.ErrNoQueue
+	}
+	return q, err
+}
+
+// stored finds a queue, a topic or a subscription by its name in the store, from memory if
+// possible.
+func (s *entities) stored(ctx context.Context, key string) (bus.MessageQueue, error) {
+	s.mu.RLock()
+	known, ok := s.queues[key]
+	changes := s.changes
+	s.mu.RUnlock()
+	if ok && time.Since(known.at) < rememberFor {
+		return known.MessageQueue, nil
+	}
+	q, found, err := s.store.MessageQueue(ctx, key)
+	if err != nil {
+		return q, err
+	}
+	if !found {
+		if ok {
+			s.changed(key)
+		}
+		return q, bus.ErrNoQueue
+	}
+	s.remember(key, q, changes)
+	return q, nil
+}
+
+// remember keeps what was read of a queue, unless a queue has changed since the read began.
+func (s *entities) remember(key string, q bus.MessageQueue, changes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changes == changes {
+		s.queues[key] = remembered{q, time.Now()}
+	}
+}
+
+// changed forgets a queue, and keeps reads that are under way from being remembered.
+func (s *entities) changed(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes++
+	delete(s.queues, key)
+}
+
+// secondsOrNil is nil for none.
+func secondsOrNil(d time.Duration) *float64 {
+	if d == 0 {
+		return nil
+	}
+	s := d.Seconds()
+	return &s
+}
