@@ -3,7 +3,6 @@ package jobs
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
@@ -33,21 +32,15 @@ const (
 	ofAuditedJobs  = " JOIN jobs j ON j.seq = x.no JOIN queues q ON q.no = j.queue JOIN tenants t ON t.no = j.tenant"
 )
 
-// AuditEvents appends the events since the last call. It must come before a job of theirs is
-// changed or removed.
-func (t *Tx) AuditEvents() error {
+// auditEvents appends the events since the last call.
+func (t *Tx) auditEvents() error {
 	if len(t.audited) == 0 {
 		return nil
 	}
 	events := t.audited
 	t.audited = nil
-	seqs := make([]int64, len(events))
-	for i := range events {
-		seqs[i] = events[i].seq
-	}
-	slices.Sort(seqs)
-	jobs := make(map[int64]auditedJob, len(seqs))
-	err := driver.EachOf(t.Conn, auditedColumns, ofAuditedJobs, slices.Compact(seqs), func(r driver.Row) error {
+	jobs := make(map[int64]auditedJob, len(events))
+	err := driver.EachOf(t.Conn, auditedColumns, ofAuditedJobs, seqsOf(events), func(r driver.Row) error {
 		jobs[r.Int(0)] = auditedJob{tenant: r.Text(1), id: r.Text(2), task: r.Text(3), queue: r.Text(4)}
 		return nil
 	})

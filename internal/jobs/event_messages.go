@@ -16,39 +16,87 @@ import (
 // the change, if somebody subscribes to it. An event without subscribers costs only the check,
 // once a transaction.
 
-// publish publishes an event, and notes it for the audit log if its type is audited.
+// publish notes an event for its subscribers, if there are any, and for the audit log, if its type
+// is audited.
 func (t *Tx) publish(e event) error {
 	if slices.Contains(t.w.store.Audited, e.kind) {
 		t.audited = append(t.audited, e)
 	}
-	bus := bus.Key.Of(t.Tx)
-	f, err := bus.Topics.Followed()
+	f, err := bus.Key.Of(t.Tx).Topics.Followed()
 	if err != nil || len(f.Topics) == 0 {
 		return err
 	}
 	if t.Concurrent {
 		return db.ErrNotAlone
 	}
-	return t.publishToTopic(bus, f, e)
+	t.published = append(t.published, e)
+	return nil
 }
 
-// publishToTopic is apart from publish, so that an event without subscribers allocates nothing.
-func (t *Tx) publishToTopic(b *bus.Tx, f *bus.FollowedTenants, e event) error {
-	var topic, task, queue string
-	metadata := map[string]string{}
-	var published forebay.Event
-	found, err := t.Prep("SELECT j.tenant, j.id, coalesce(j.correlation_id, j.id), j.task, q.name, j.metadata FROM jobs j JOIN queues q ON q.no = j.queue WHERE j.seq = ?").
-		Int(e.seq).One(func(r driver.Row) {
-		topic, task, queue = f.Topics[r.Int(0)], r.Text(3), r.Text(4)
-		published = forebay.Event{Number: e.number, Type: e.kind, JobID: r.Text(1), CorrelationID: r.Text(2), At: driver.FromMillis(t.Now), Status: e.status,
-			Generation: e.generation, Attempt: e.attempt, ErrorCode: Bounded(e.code)}
-		if encoded := r.Blob(5); len(encoded) > 0 {
-			_ = json.Unmarshal(encoded, &metadata) // encoded by ourselves
-		}
-	})
-	if err != nil || !found || topic == "" {
+// TellEvents publishes and audits the events since the last call. It must come before a job of
+// theirs is removed.
+func (t *Tx) TellEvents() error {
+	if err := t.auditEvents(); err != nil {
 		return err
 	}
+	return t.publishEvents()
+}
+
+// publishedJob is what a published event says of the job itself.
+type publishedJob struct {
+	tenant                       int64
+	id, correlation, task, queue string
+	metadata                     map[string]string
+}
+
+const (
+	publishedColumns = "SELECT x.no, j.tenant, j.id, coalesce(j.correlation_id, j.id), j.task, q.name, j.metadata"
+	ofPublishedJobs  = " JOIN jobs j ON j.seq = x.no JOIN queues q ON q.no = j.queue"
+)
+
+// publishEvents publishes the events since the last call. What it needs of their jobs is read at
+// once.
+func (t *Tx) publishEvents() error {
+	if len(t.published) == 0 {
+		return nil
+	}
+	events := t.published
+	t.published = nil
+	jobs := make(map[int64]publishedJob, len(events))
+	err := driver.EachOf(t.Conn, publishedColumns, ofPublishedJobs, seqsOf(events), func(r driver.Row) error {
+		j := publishedJob{tenant: r.Int(1), id: r.Text(2), correlation: r.Text(3), task: r.Text(4), queue: r.Text(5), metadata: map[string]string{}}
+		if encoded := r.Blob(6); len(encoded) > 0 {
+			_ = json.Unmarshal(encoded, &j.metadata) // encoded by ourselves
+		}
+		jobs[r.Int(0)] = j
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	topics := &bus.Key.Of(t.Tx).Topics
+	f, err := topics.Followed()
+	if err != nil {
+		return err
+	}
+	for i := range events {
+		job := jobs[events[i].seq]
+		topic := f.Topics[job.tenant]
+		if topic == "" {
+			continue
+		}
+		published := events[i].of(&job, t.Now)
+		if err := topics.Publish(topic, func() (bus.MessageContent, error) { return eventMessage(published) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// of is the event as it is published.
+func (e *event) of(j *publishedJob, now int64) forebay.Event {
+	published := forebay.Event{Number: e.number, Type: e.kind, JobID: j.id, CorrelationID: j.correlation, At: driver.FromMillis(now), Status: e.status,
+		Generation: e.generation, Attempt: e.attempt, ErrorCode: Bounded(e.code)}
 	if e.class != "" {
 		published.ErrorClass = &e.class
 	}
@@ -56,11 +104,21 @@ func (t *Tx) publishToTopic(b *bus.Tx, f *bus.FollowedTenants, e event) error {
 		seconds := float64(e.delay) / 1000
 		published.RetryDelaySeconds = &seconds
 	}
-	published.Describe(task, queue, metadata)
+	published.Describe(j.task, j.queue, j.metadata)
 	if len(e.result) <= forebay.MaxEventResultBytes {
 		published.Result = e.result
 	}
-	return b.Topics.Publish(topic, func() (bus.MessageContent, error) { return eventMessage(published) })
+	return published
+}
+
+// seqsOf lists the jobs of events, each once.
+func seqsOf(events []event) []int64 {
+	seqs := make([]int64, len(events))
+	for i := range events {
+		seqs[i] = events[i].seq
+	}
+	slices.Sort(seqs)
+	return slices.Compact(seqs)
 }
 
 // publishedEvent is an event as subscribers get it. Standard Webhooks prescribes the name of its

@@ -41,11 +41,13 @@ type Tx struct {
 	newJobs   map[queue.Subqueue][]candidate // new jobs whose messages are not stored yet; nil: store them at once
 	scans     []*scan                        // made as the transaction began
 	fullScans int                            // how many of its scans were full ones
-	endedJobs bool                           // it has ended jobs whose deadline had passed
+	endedJobs bool                           // it has ended jobs that no operation has named
 	served    []*claim
 	leaving   []leaving           // jobs that have ended and are still in their sessions
+	rejoining []rejoining         // redriven jobs that are not in their sessions yet
 	turns     map[jobSession]turn // of the jobs that are being submitted; nil: read them
 	audited   []event             // events that the audit log does not have yet
+	published []event             // events that subscribers do not have yet
 	tally     Tally
 }
 
@@ -172,7 +174,10 @@ func (p *participant) StageEnded(t *db.Tx, at db.Stage) error {
 			return err
 		}
 	}
-	return j.AuditEvents()
+	if err := j.sessions().rejoin(); err != nil {
+		return err
+	}
+	return j.TellEvents()
 }
 
 func (p *participant) Serve(t *db.Tx) error {
@@ -183,12 +188,12 @@ func (p *participant) Serve(t *db.Tx) error {
 	if err := p.serveClaims(j.claims()); err != nil {
 		return err
 	}
-	return errors.Join(j.sessions().passTurns(), j.AuditEvents())
+	return errors.Join(j.sessions().passTurns(), j.TellEvents())
 }
 
 func (p *participant) Closes(t *db.Tx) error {
 	if j := Key.Begun(t); j != nil {
-		return errors.Join(j.sessions().passTurns(), j.AuditEvents())
+		return errors.Join(j.sessions().passTurns(), j.TellEvents())
 	}
 	return nil
 }
