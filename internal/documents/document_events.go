@@ -11,21 +11,52 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 )
 
-// publishDocument publishes an event of a document. The message id is unique to the event.
+// documentEvent is an event that subscribers do not have yet. The message id is unique to it.
+type documentEvent struct {
+	forebay.DocumentEvent
+	messageID string
+	tenant    int64
+}
+
+// publishDocument publishes an event of a document as the stage ends.
 func (t *tx) publishDocument(rev Revision, messageID string, e forebay.DocumentEvent) error {
 	f, err := bus.Key.Of(t.Tx).Topics.Followed()
 	if err != nil || f.Topics[rev.Tenant] == "" {
 		return err
 	}
 	e.Revision, e.ContentHash, e.Title, e.Chunks, e.Timestamp = rev.ID, "sha256:"+hex.EncodeToString(rev.Hash), rev.Title, rev.Chunks, driver.FromMillis(t.Now)
-	return bus.Key.Of(t.Tx).Topics.Publish(f.Topics[rev.Tenant], func() (m bus.MessageContent, err error) {
-		m = bus.MessageContent{MessageID: messageID, CorrelationID: rev.ID, Subject: string(e.Type), ContentType: "application/json", Text: true}
-		if m.Body, err = json.Marshal(e); err != nil {
-			return m, err
+	t.events = append(t.events, documentEvent{e, messageID, rev.Tenant})
+	return nil
+}
+
+// publishEvents publishes the events of a stage.
+func (t *tx) publishEvents() error {
+	if len(t.events) == 0 {
+		return nil
+	}
+	events, topics := t.events, &bus.Key.Of(t.Tx).Topics
+	t.events = nil
+	f, err := topics.Followed()
+	if err == nil {
+		err = t.jobs.Queue.ReserveSeqs(2 * len(events)) // of a message, and of its copy
+	}
+	for i := range events {
+		if err != nil {
+			return err
 		}
-		m.Properties, err = json.Marshal(forebay.Properties{"document_id": e.DocumentID, "revision": rev.ID})
+		err = topics.Publish(f.Topics[events[i].tenant], events[i].message)
+	}
+	return err
+}
+
+// message is the event as subscribers get it.
+func (e *documentEvent) message() (m bus.MessageContent, err error) {
+	m = bus.MessageContent{MessageID: e.messageID, CorrelationID: e.Revision, Subject: string(e.Type), ContentType: "application/json", Text: true}
+	if m.Body, err = json.Marshal(e.DocumentEvent); err != nil {
 		return m, err
-	})
+	}
+	m.Properties, err = json.Marshal(forebay.Properties{"document_id": e.DocumentID, "revision": e.Revision})
+	return m, err
 }
 
 // documentJobRow names a job as a document has it.

@@ -33,6 +33,8 @@ func step(tenant int64, rows, size int, asks func() []driver.Prefetch) db.Op {
 	return db.Op{Stage: db.StageChange, Party: tenant, Rows: rows, Size: size, Local: true, Interleaves: true, Asks: asks}
 }
 
+const sqlSomeChunk = "SELECT no FROM chunks WHERE revision = ? ORDER BY number LIMIT 1"
+
 // BeginSplit lets the caller store a revision's chunks, under a number that nobody else has. It
 // removes chunks that another job may have left, in several transactions.
 func (s *Store) BeginSplit(ctx context.Context, tenant, revision, splitter int64) error {
@@ -52,7 +54,7 @@ func (s *Store) BeginSplit(ctx context.Context, tenant, revision, splitter int64
 			if err := t.Prep("UPDATE document_revisions SET splitter = ? WHERE no = ?").Int(splitter).Int(revision).Exec(); err != nil {
 				return false, err
 			}
-			some, err := t.someChunk(revision)
+			some, err := t.Prep(sqlSomeChunk).Int(revision).One(func(driver.Row) {})
 			if err != nil || !some {
 				return false, err
 			}

@@ -226,10 +226,9 @@ const dropJobs = 16
 
 // dropped is a dropped revision. The transaction cancels some of its jobs.
 type dropped struct {
-	revision  int64
-	cancelled int     // jobs
-	voided    []int64 // tokens of their locks
-	more      bool    // others are left
+	revision int64
+	voided   []int64 // tokens of their locks
+	more     bool    // others are left
 }
 
 // dropRevision takes a revision out of searches and out of its pipeline. The first of its jobs are
@@ -254,10 +253,11 @@ SELECT d.seq FROM document_jobs d JOIN messages m ON m.seq = d.seq WHERE d.revis
 func (t *tx) cancelJobs(list []*dropped) error {
 	var seqs []int64
 	var of []*dropped // whose job each is
+	found := map[*dropped]int{}
 	questions := make([]driver.PipelineQuery, len(list))
 	for i, d := range list {
 		questions[i] = driver.PipelineQuery{SQL: sqlJobsToCancel, Bind: func(st driver.Statement) driver.Statement { return st.Int(d.revision).Int(dropJobs) },
-			OnRow: func(r driver.Row) { seqs, of, d.cancelled = append(seqs, r.Int(0)), append(of, d), d.cancelled+1 }}
+			OnRow: func(r driver.Row) { seqs, of, found[d] = append(seqs, r.Int(0)), append(of, d), found[d]+1 }}
 	}
 	if err := t.RunPipeline(questions); err != nil {
 		return err
@@ -280,7 +280,7 @@ func (t *tx) cancelJobs(list []*dropped) error {
 		}
 	}
 	for _, d := range list {
-		if d.more = d.cancelled == dropJobs; d.more {
+		if d.more = found[d] == dropJobs; d.more {
 			continue
 		}
 		if err := t.Prep("DELETE FROM document_jobs WHERE revision = ?").Int(d.revision).Exec(); err != nil {
@@ -358,6 +358,13 @@ func (s *Store) DeleteDocument(ctx context.Context, tenant int64, id string, ent
 // purgeChunks is how many chunks one transaction removes.
 const purgeChunks = 100
 
+// sqlFirstDropped finds the oldest dropped revision. ?1 is 0.
+const sqlFirstDropped = `
+SELECT r.no, r.tenant, r.content_blob,
+  CASE WHEN EXISTS (SELECT 1 FROM document_jobs d JOIN messages m ON m.seq = d.seq WHERE d.revision = r.no) THEN 1 ELSE 0 END,
+  CASE WHEN EXISTS (SELECT 1 FROM chunks c WHERE c.revision = r.no) THEN 1 ELSE 0 END
+FROM document_revisions r WHERE r.dropped = 1 AND r.no > ? ORDER BY r.no LIMIT 1`
+
 // PurgeDocuments removes some of the rows of dropped revisions, oldest first, and returns whether
 // there may be more. It also returns the content of a revision that is gone now, for the caller
 // to delete.
@@ -373,36 +380,32 @@ func (s *Store) PurgeDocuments(ctx context.Context) (blob string, more bool, err
 		blob string
 		more bool
 	}
-	p, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (p purged, err error) {
+	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
+		return []driver.Prefetch{driver.NewPrefetch(sqlFirstDropped, driver.RowName{Of: "dropped revisions"}).Int(0)}
+	}}
+	p, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (p purged, err error) {
 		var no, tenant int64
-		p.more, err = t.Prep("SELECT no, tenant, content_blob FROM document_revisions WHERE dropped = 1 ORDER BY no LIMIT 1").
-			One(func(r driver.Row) { no, tenant, p.blob = r.Int(0), r.Int(1), r.Text(2) })
-		if err != nil || !p.more {
+		var someJobs, someChunks bool
+		p.more, err = t.Prep(sqlFirstDropped).Int(0).One(func(r driver.Row) {
+			no, tenant, p.blob, someJobs, someChunks = r.Int(0), r.Int(1), r.Text(2), r.Int(3) != 0, r.Int(4) != 0
+		})
+		switch {
+		case err != nil || !p.more:
 			return purged{}, err
-		}
-		d := &dropped{revision: no}
-		if err := t.cancelJobs([]*dropped{d}); err != nil || d.cancelled > 0 {
-			return purged{more: true}, err
-		}
-		if some, err := t.someChunk(no); err != nil {
-			return p, err
-		} else if some {
+		case someJobs:
+			t.cancelLater(no)
+			return purged{more: true}, nil
+		case someChunks:
 			return purged{more: true}, t.removeChunks(no, purgeChunks)
 		}
-		if err := t.Prep("DELETE FROM document_revisions WHERE no = ?").Int(no).Exec(); err != nil {
-			return p, err
+		for _, sql := range []string{"DELETE FROM document_jobs WHERE revision = ?", "DELETE FROM document_revisions WHERE no = ?"} {
+			if err := t.Prep(sql).Int(no).Exec(); err != nil {
+				return p, err
+			}
 		}
-		delete(t.dimensions, tenant)
 		return p, t.Prep("DELETE FROM document_indexes WHERE tenant = ?1 AND NOT EXISTS (SELECT 1 FROM document_revisions WHERE tenant = ?1)").Int(tenant).Exec()
 	})
 	return p.blob, p.more, err
-}
-
-const sqlSomeChunk = "SELECT no FROM chunks WHERE revision = ? ORDER BY number LIMIT 1"
-
-// someChunk reports whether a revision has chunks.
-func (t *tx) someChunk(revision int64) (bool, error) {
-	return t.Prep(sqlSomeChunk).Int(revision).One(func(driver.Row) {})
 }
 
 // removeChunks removes the first chunks of a revision, at most so many.

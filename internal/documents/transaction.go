@@ -17,19 +17,33 @@ var key = db.NewKey(func(t *db.Tx, _ *participant) *tx { return &tx{Tx: t, jobs:
 
 type participant struct{ db.Passive }
 
-// StageEnded cancels the jobs of dropped revisions. It is done last: no operation may be about to
-// settle one of them.
+// StageEnded publishes the events of a stage. After the last one it cancels the jobs of dropped
+// revisions: no operation may be about to settle one of them.
 func (p *participant) StageEnded(t *db.Tx, at db.Stage) error {
 	d := key.Begun(t)
-	if d == nil || at < db.Stages-1 || len(d.dropping) == 0 {
+	if d == nil {
 		return nil
+	}
+	if err := d.publishEvents(); err != nil || at < db.Stages-1 || len(d.dropping) == 0 {
+		return err
 	}
 	var list []*dropped
 	for _, no := range slices.Sorted(maps.Keys(d.dropping)) {
 		list = append(list, d.dropping[no])
 	}
 	d.dropping = nil
-	return d.cancelJobs(list)
+	if err := d.cancelJobs(list); err != nil {
+		return err
+	}
+	return d.jobs.TellEvents()
+}
+
+// Serve publishes that jobs have failed which the participants before it have ended.
+func (p *participant) Serve(t *db.Tx) error {
+	if d := key.Begun(t); d != nil {
+		return d.publishEvents()
+	}
+	return nil
 }
 
 type tx struct {
@@ -44,6 +58,7 @@ type tx struct {
 	embedded   map[int64]bool            // chunks whose vectors it has stored
 	done       map[string]bool           // ids of jobs whose output it has stored
 	announced  map[int64]bool            // revisions of which it has published a failure
+	events     []documentEvent           // that subscribers do not have yet
 }
 
 // revisionState is a revision as the transaction leaves it.

@@ -55,22 +55,14 @@ const (
 )
 
 // publishEvents publishes the events since the last call. What it needs of their jobs is read at
-// once.
+// once, together with the numbers of the messages.
 func (t *Tx) publishEvents() error {
 	if len(t.published) == 0 {
 		return nil
 	}
 	events := t.published
 	t.published = nil
-	jobs := make(map[int64]publishedJob, len(events))
-	err := driver.EachOf(t.Conn, publishedColumns, ofPublishedJobs, seqsOf(events), func(r driver.Row) error {
-		j := publishedJob{tenant: r.Int(1), id: r.Text(2), correlation: r.Text(3), task: r.Text(4), queue: r.Text(5), metadata: map[string]string{}}
-		if encoded := r.Blob(6); len(encoded) > 0 {
-			_ = json.Unmarshal(encoded, &j.metadata) // encoded by ourselves
-		}
-		jobs[r.Int(0)] = j
-		return nil
-	})
+	jobs, err := t.publishedJobs(seqsOf(events), len(events))
 	if err != nil {
 		return err
 	}
@@ -91,6 +83,24 @@ func (t *Tx) publishEvents() error {
 		}
 	}
 	return nil
+}
+
+// publishedJobs reads jobs, and takes numbers for so many messages and a copy of each.
+func (t *Tx) publishedJobs(seqs []int64, messages int) (map[int64]publishedJob, error) {
+	jobs := make(map[int64]publishedJob, len(seqs))
+	read := func(r driver.Row) {
+		j := publishedJob{tenant: r.Int(1), id: r.Text(2), correlation: r.Text(3), task: r.Text(4), queue: r.Text(5), metadata: map[string]string{}}
+		if encoded := r.Blob(6); len(encoded) > 0 {
+			_ = json.Unmarshal(encoded, &j.metadata) // encoded by ourselves
+		}
+		jobs[r.Int(0)] = j
+	}
+	if t.Arrays() {
+		bind := func(st driver.Statement) driver.Statement { return st.Text(driver.ArrayOf(seqs)) }
+		return jobs, t.RunPipeline([]driver.PipelineQuery{t.Queue.SeqsQuery(2 * messages),
+			{SQL: publishedColumns + driver.OfNumbersShared + ofPublishedJobs, Bind: bind, OnRow: read}})
+	}
+	return jobs, driver.EachOf(t.Conn, publishedColumns, ofPublishedJobs, seqs, func(r driver.Row) error { read(r); return nil })
 }
 
 // of is the event as it is published.

@@ -42,10 +42,16 @@ func (f Fixture[S]) Trips(t *testing.T) *Trips[S] {
 // not from the operations.
 func (c *Trips[S]) Together(t *testing.T, what string, prepare func() []func() error) {
 	t.Helper()
+	c.Within(t, MostTrips, what, prepare)
+}
+
+// Within is Together with another limit.
+func (c *Trips[S]) Within(t *testing.T, most int64, what string, prepare func() []func() error) {
+	t.Helper()
 	const tries = 4
 	var trips int64
 	for range tries {
-		if trips = c.try(t, what, prepare()); trips <= MostTrips || t.Failed() {
+		if trips = c.try(t, what, prepare()); trips <= most || t.Failed() {
 			return
 		}
 	}
