@@ -94,7 +94,7 @@ func (t *Tx) CancelAll(seqs []int64) ([]Cancellation, error) {
 	if len(seqs) == 0 {
 		return nil, nil
 	}
-	t.endedJobs = true
+	t.hasEnded(seqs...)
 	all := make([]Cancellation, len(seqs))
 	err := t.Interleave(len(seqs), func(i int) (err error) {
 		all[i], err = t.Cancel(seqs[i])

@@ -81,6 +81,7 @@ func (w *participant) expireDue(t *Tx) error {
 	}
 	err = t.Interleave(len(overdue), func(i int) error {
 		m := &overdue[i]
+		t.hasEnded(m.Seq)
 		if m.lostToken {
 			if err := t.recordLost(&m.candidate); err != nil {
 				return err
@@ -96,7 +97,6 @@ func (w *participant) expireDue(t *Tx) error {
 		return err
 	}
 	if len(overdue) > 0 {
-		t.endedJobs = true
 		w.admission.Sweeps = true // others can have the room in a budget that was meant for them
 		if err := t.admission.ResumeWaiting(); err != nil {
 			return err

@@ -39,15 +39,16 @@ type Tx struct {
 	admission *admission.Tx
 	wake      int64                          // the earliest new deadline; 0: none
 	newJobs   map[queue.Subqueue][]candidate // new jobs whose messages are not stored yet; nil: store them at once
-	scans     []*scan                        // made as the transaction began
+	scans     []*scan                        // that it has made ahead
 	fullScans int                            // how many of its scans were full ones
-	endedJobs bool                           // it has ended jobs that no operation has named
+	ended     map[int64]bool                 // jobs that it has ended and that no operation has named
 	served    []*claim
-	leaving   []leaving           // jobs that have ended and are still in their sessions
-	rejoining []rejoining         // redriven jobs that are not in their sessions yet
-	turns     map[jobSession]turn // of the jobs that are being submitted; nil: read them
-	audited   []event             // events that the audit log does not have yet
-	published []event             // events that subscribers do not have yet
+	leaving   []leaving                  // jobs that have ended and are still in their sessions
+	rejoining []rejoining                // redriven jobs that are not in their sessions yet
+	turns     map[jobSession]turn        // of the jobs that are being submitted; nil: read them
+	audited   []event                    // events that the audit log does not have yet
+	published []event                    // events that subscribers do not have yet
+	spent     map[int64]admission.Amount // what jobs have used; what is not there was not read
 	tally     Tally
 }
 
