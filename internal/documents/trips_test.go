@@ -25,7 +25,7 @@ func TestRoundTripsOfDocuments(t *testing.T) {
 		d := tripsOfDocuments{T: t, s: trips.Stores, tenant: tenantOf(t, trips.Stores, fmt.Sprint("followed-", followed))}
 		mixes, most := d.mixes(), int64(dbtest.MostTrips)
 		if followed {
-			d.follow()
+			d.follow("followed")
 			most += 4
 		}
 		for name, mix := range mixes {
@@ -48,16 +48,17 @@ type tripsOfDocuments struct {
 }
 
 // follow has the tenant's events of jobs and documents go to a subscription.
-func (d *tripsOfDocuments) follow() {
+func (d *tripsOfDocuments) follow(tenant string) bus.MessageQueue {
 	d.Helper()
 	settings := bus.MessageQueue{Tenant: d.tenant, Lock: time.Minute, MaxDeliveries: 5}
 	topic, sub := settings, settings
-	topic.Name, topic.IsTopic = "followed/"+forebay.TopicJobEvents, true
+	topic.Name, topic.IsTopic = tenant+"/"+forebay.TopicJobEvents, true
 	topic, _, err := d.s.Bus.PutMessageQueue(d.Context(), topic, 10)
 	d.check(err)
 	sub.Name = entity.SubscriptionName(topic.Name, "all")
-	_, _, err = d.s.Bus.PutSubscription(d.Context(), topic, sub, []bus.Rule{{Name: "$Default", Settings: forebay.RuleSettings{SQLFilter: "1 = 1"}}}, 10)
+	sub, _, err = d.s.Bus.PutSubscription(d.Context(), topic, sub, []bus.Rule{{Name: "$Default", Settings: forebay.RuleSettings{SQLFilter: "1 = 1"}}}, 10)
 	d.check(err)
+	return sub
 }
 
 // uploaded is a document with a content that is being processed.
