@@ -33,7 +33,7 @@ func step(tenant int64, rows, size int, asks func() []driver.Prefetch) db.Op {
 	return db.Op{Stage: db.StageChange, Party: tenant, Rows: rows, Size: size, Local: true, Interleaves: true, Asks: asks}
 }
 
-const sqlSomeChunk = "SELECT no FROM chunks WHERE revision = ? ORDER BY number LIMIT 1"
+const sqlSomeChunk = "SELECT no FROM chunks WHERE revision = ? LIMIT 1"
 
 // BeginSplit lets the caller store a revision's chunks, under a number that nobody else has. It
 // removes chunks that another job may have left, in several transactions.
@@ -223,50 +223,50 @@ type ChunkVector struct {
 	Vector, Code []byte
 }
 
-const sqlEmbeddedChunks = `
-SELECT c.chunk FROM document_revisions r JOIN chunk_codes c ON c.revision = r.no WHERE r.id = ? AND c.chunk >= ? AND c.chunk <= ?`
+// The limit is never reached. It has PostgreSQL ask by the index for each revision.
+const sqlEmbeddedChunks = "SELECT chunk FROM chunk_codes WHERE revision = ? AND chunk >= ? AND chunk <= ? LIMIT 1000000"
 
 // recordingVectors describes RecordVectors to the writer. first and last are of the chunks.
-func recordingVectors(tenant int64, revisionID string, vectors []ChunkVector, first, last int64) db.Op {
+func recordingVectors(rev Revision, vectors []ChunkVector, first, last int64) db.Op {
 	size := 0
 	for i := range vectors {
 		size += len(vectors[i].Vector) + len(vectors[i].Code)
 	}
-	return step(tenant, revisionRows+len(vectors), size, func() []driver.Prefetch {
-		asks := []driver.Prefetch{prefetchRevisionID(tenant, revisionID)}
+	return step(rev.Tenant, revisionRows+len(vectors), size, func() []driver.Prefetch {
+		asks := []driver.Prefetch{prefetchRevisionID(rev.Tenant, rev.ID)}
 		if len(vectors) > 0 {
-			chunks := driver.NewPrefetch(sqlEmbeddedChunks, revisionRow(revisionID)).Text(revisionID).Int(first).Int(last)
+			chunks := driver.NewPrefetch(sqlEmbeddedChunks, revisionRow(rev.ID)).Int(rev.No).Int(first).Int(last)
 			chunks.Shared = true // what the transaction adds, it remembers
-			asks = append(asks, chunks, prefetchDimensions(tenant))
+			asks = append(asks, chunks, prefetchDimensions(rev.Tenant))
 		}
 		return asks
 	})
 }
 
-// RecordVectors stores the vectors of chunks, each once, for the job with that id, which then has
-// none left to make. It returns CodeDimensionsChanged if the tenant has vectors of another
+// RecordVectors stores the vectors of a revision's chunks, each once, for the job with that id, which
+// then has none left to make. It returns CodeDimensionsChanged if the tenant has vectors of another
 // dimension.
-func (s *Store) RecordVectors(ctx context.Context, tenant int64, revisionID, jobID string, dimensions int, vectors []ChunkVector) error {
+func (s *Store) RecordVectors(ctx context.Context, of Revision, jobID string, dimensions int, vectors []ChunkVector) error {
 	first, last := int64(db.Never), int64(0)
 	for _, v := range vectors {
 		first, last = min(first, v.Chunk), max(last, v.Chunk)
 	}
-	_, err := db.TransactIn(ctx, key, s.Writer, recordingVectors(tenant, revisionID, vectors, first, last), func(t *tx) (struct{}, error) {
-		rev, err := t.revisionOf(tenant, revisionID)
+	_, err := db.TransactIn(ctx, key, s.Writer, recordingVectors(of, vectors, first, last), func(t *tx) (struct{}, error) {
+		rev, err := t.revisionOf(of.Tenant, of.ID)
 		if err != nil {
 			return struct{}{}, err
 		}
 		recorded := map[int64]bool{}
 		if len(vectors) > 0 {
-			err := t.Prep(sqlEmbeddedChunks).Text(revisionID).Int(first).Int(last).Each(func(r driver.Row) error { recorded[r.Int(0)] = true; return nil })
+			err := t.Prep(sqlEmbeddedChunks).Int(rev.No).Int(first).Int(last).Each(func(r driver.Row) error { recorded[r.Int(0)] = true; return nil })
 			if err == nil {
-				err = t.checkDimensions(tenant, int64(dimensions))
+				err = t.checkDimensions(of.Tenant, int64(dimensions))
 			}
 			if err == nil && rev.Dropped { // by another operation, meanwhile
 				err = errRevisionGone
 			}
 			if err == nil {
-				err = t.setDimensions(tenant, int64(dimensions))
+				err = t.setDimensions(of.Tenant, int64(dimensions))
 			}
 			if err != nil {
 				return struct{}{}, err

@@ -159,7 +159,7 @@ func (d *tripsOfDocuments) embeds(u uploaded) (calls []func() error) {
 			vectors = append(vectors, ChunkVector{Chunk: text.No, Vector: vector.Bytes(unit), Code: vector.Code(unit)})
 		}
 		calls = append(calls, func() error {
-			return d.s.Documents.RecordVectors(d.Context(), d.tenant, u.rev.ID, embedJob(u.rev, batch), 2, vectors)
+			return d.s.Documents.RecordVectors(d.Context(), u.rev, embedJob(u.rev, batch), 2, vectors)
 		})
 	}
 	return calls

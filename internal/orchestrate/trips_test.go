@@ -3,6 +3,7 @@ package orchestrate
 import (
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,9 +179,9 @@ func TestRoundTripsOfOrchestrations(t *testing.T) {
 		},
 	}
 	act := audit.Act{Action: "try"}
+	var values atomic.Int64
 	large := func() Payload {
-		serial++
-		return Payload{Bytes: []byte("x"), Blob: fmt.Sprintf("t/1/orchestrations/%d/1", serial)}
+		return Payload{Bytes: []byte("x"), Blob: fmt.Sprintf("t/1/orchestrations/%d/1", values.Add(1))}
 	}
 	named := func(name string) NewOrchestration {
 		serial++
