@@ -243,9 +243,9 @@ func recordingVectors(rev Revision, vectors []ChunkVector, first, last int64) db
 	})
 }
 
-// RecordVectors stores the vectors of a revision's chunks, each once, for the job with that id, which
-// then has none left to make. It returns CodeDimensionsChanged if the tenant has vectors of another
-// dimension.
+// RecordVectors stores the vectors of a revision's chunks, each once, for the job with that id.
+// That job then has none left to make. It returns CodeDimensionsChanged if the tenant has vectors
+// of another dimension.
 func (s *Store) RecordVectors(ctx context.Context, of Revision, jobID string, dimensions int, vectors []ChunkVector) error {
 	first, last := int64(db.Never), int64(0)
 	for _, v := range vectors {

@@ -89,11 +89,9 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 	}, forebay.EventCancelled)
 }
 
-// CancelAll cancels jobs that the operations of the transaction have not named, once these are done.
+// CancelAll cancels jobs that the operations of the transaction have not named. It comes once
+// these are done.
 func (t *Tx) CancelAll(seqs []int64) ([]Cancellation, error) {
-	if len(seqs) == 0 {
-		return nil, nil
-	}
 	t.hasEnded(seqs...)
 	all := make([]Cancellation, len(seqs))
 	err := t.Interleave(len(seqs), func(i int) (err error) {

@@ -11,6 +11,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/flows"
+	"github.com/forebayhq/forebay/internal/jobs/clockmend"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -46,10 +48,10 @@ type Tx struct {
 	leaving   []leaving                  // jobs that have ended and are still in their sessions
 	rejoining []rejoining                // redriven jobs that are not in their sessions yet
 	turns     map[jobSession]turn        // of the jobs that are being submitted; nil: read them
-	audited   []event                    // events that the audit log does not have yet
-	published []event                    // events that subscribers do not have yet
+	audited   []events.Event             // events that the audit log does not have yet
+	published []events.Event             // events that subscribers do not have yet
 	spent     map[int64]admission.Amount // what jobs have used; what is not there was not read
-	tally     Tally
+	tally     events.Tally
 }
 
 // Kinds of notifications about jobs.
@@ -251,6 +253,9 @@ func (p *participant) RoundEnded(error) {
 		p.wantedSubqueues.Store(&now)
 	}
 }
+
+// ClockMend repairs what a clock that was ahead has left of jobs.
+func (p *participant) ClockMend() db.ClockMend { return clockmend.Jobs() }
 
 func (p *participant) TakeOver(t *db.Tx) error {
 	j := Key.Of(t)

@@ -6,6 +6,7 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/db/postgres"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 )
 
 func TestPlansOnSQLite(t *testing.T) {
@@ -21,8 +22,8 @@ func TestPlansOnPostgres(t *testing.T) {
 	locked := driver.NewPrefetch(sqlLocked, driver.RowName{}).Int(1).Int(1)
 	cancelled := driver.NewPrefetch(sqlCancelled, driver.RowName{}).Int(1)
 	fixture.PlansOnPostgres(t, sqlRenewShared, sqlReadyShared, sqlNextShared, sqlLaterFreeDeadline,
-		publishedColumns+driver.OfNumbersShared+ofPublishedJobs,
-		auditedColumns+driver.OfNumbersShared+ofAuditedJobs, sqlBackfill, sqlDeadLetters, sqlJobsByCorrelation,
+		events.PublishedColumns+driver.OfNumbersShared+events.OfPublishedJobs,
+		events.AuditedColumns+driver.OfNumbersShared+events.OfAuditedJobs, sqlBackfill, sqlDeadLetters, sqlJobsByCorrelation,
 		sqlJobsAlive, sqlJobsUnhappy, postgres.AheadForm(madeBefore), postgres.AheadForm(turn), postgres.AheadForm(locked),
 		postgres.AheadForm(cancelled), postgres.AheadForm(admission.PrefetchHolds(1, 1, driver.RowName{})),
 		postgres.AheadForm(admission.PrefetchLiveHolds(1, driver.RowName{})))

@@ -301,8 +301,8 @@ func (w *participant) scanSubqueue(t claimTx, subqueue queue.Subqueue, stored bo
 	return l, t.backfill(l, claims)
 }
 
-// preparedScan returns the scan that the transaction has made ahead, without what has changed since;
-// nil: there is none.
+// preparedScan returns the scan that the transaction has made ahead, without what has changed
+// since; nil: there is none.
 func (t claimTx) preparedScan(subqueue queue.Subqueue) *scan {
 	l := t.scanOf(subqueue)
 	if l == nil || l.late {

@@ -182,8 +182,8 @@ func (j *tripsOfJobs) mixes() map[string]func(many int) []func() error {
 }
 
 // What operators change in bulk, and what becomes due, takes no more round trips if it is more.
-// Left out on purpose are single changes by operators: a key, a queue, a tenant's limit, a budget, a
-// deployment's pause. They are rare, and each takes trips of its own.
+// Left out on purpose are single changes by operators: a key, a queue, a tenant's limit, a budget,
+// a deployment's pause. They are rare, and each takes trips of its own.
 func TestRoundTripsOfBulkAndDueJobs(t *testing.T) {
 	trips := fixture.Trips(t)
 	for _, kind := range []string{"plain", "paid", "followed"} {

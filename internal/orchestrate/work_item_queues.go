@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/orchestrate/clockmend"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -382,8 +383,8 @@ func (l *participant) serveClaim(t workItemTx, c *claim) error {
 // mostRounds is how often a claim that has got something asks queues, where that is a round trip.
 const mostRounds = 2
 
-// takeShare takes up to a share of a queue for a claim. It returns nil if the queue has no more for
-// the claim.
+// takeShare takes up to a share of a queue for a claim. It returns nil if the queue has no more
+// for the claim.
 func (t workItemTx) takeShare(p *knownQueue, c *claim, share int, empty *[]*knownQueue) (*knownQueue, error) {
 	if c.room() == 0 {
 		return p, nil
@@ -480,6 +481,9 @@ func (l *participant) Refuse(err error) {
 	}
 	l.waiting = nil
 }
+
+// ClockMend repairs what a clock that was ahead has left of orchestrations.
+func (l *participant) ClockMend() db.ClockMend { return clockmend.Orchestrations() }
 
 func (l *participant) TakeOver(t *db.Tx) error { return key.Of(t).workItems().releaseOrphaned() }
 
