@@ -251,7 +251,7 @@ func (l *library) document(ctx context.Context, st *stores.Stores, tenant, queue
 		v := l.vectors[n*chunksEach+i]
 		vectors[i] = documents.ChunkVector{Chunk: c.No, Vector: vector.Bytes(v), Code: vector.Code(v)}
 	}
-	if err := st.Documents.RecordVectors(ctx, tenant, rev.ID, "job_embed"+id, searchDimensions, vectors); err != nil {
+	if err := st.Documents.RecordVectors(ctx, made, "job_embed"+id, searchDimensions, vectors); err != nil {
 		return err
 	}
 	return st.Documents.RecordMetadata(ctx, tenant, rev.ID, "job_metadata"+id, documents.Described{})

@@ -2,6 +2,8 @@ package admission
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -98,7 +100,10 @@ func (t *Tx) EndHolds(seq, token int64) (list []Held, err error) {
 // LoseHolds books what is held for a job's current delivery as used, for nobody will say what
 // it did use, and returns it.
 func (t *Tx) LoseHolds(seq int64) (was Amount, err error) {
-	list, err := readHolds(t.Prep(sqlLiveHolds).Int(seq))
+	list, known := t.liveHolds[seq]
+	if delete(t.liveHolds, seq); !known {
+		list, err = readHolds(t.Prep(sqlLiveHolds).Int(seq))
+	}
 	if err != nil || len(list) == 0 {
 		return Amount{}, err
 	}
@@ -112,6 +117,32 @@ func (t *Tx) LoseHolds(seq int64) (was Amount, err error) {
 		}
 	}
 	return was, nil
+}
+
+// ReadLiveHolds reads at once what LoseHolds needs of these jobs, where that takes round trips.
+func (t *Tx) ReadLiveHolds(seqs []int64) error {
+	if len(seqs) == 0 || !t.Arrays() {
+		return nil
+	}
+	read := make(map[int64][]Held, len(seqs))
+	budgets := map[int64]bool{}
+	for _, seq := range seqs {
+		read[seq] = nil
+	}
+	err := driver.EachOf(t.Conn, "SELECT x.no, h.budget, h.at, h.tokens, h.cost", " JOIN budget_holds h ON h.seq = x.no AND h.lost = 0", seqs, func(r driver.Row) error {
+		read[r.Int(0)] = append(read[r.Int(0)], Held{r.Int(1), r.Int(2), Amount{r.Int(3), r.Int(4)}, false})
+		budgets[r.Int(1)] = true
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	t.liveHolds = read
+	numbers := slices.Collect(maps.Keys(budgets))
+	return t.Interleave(len(numbers), func(i int) error {
+		_, err := t.budgetNo(numbers[i])
+		return err
+	})
 }
 
 // Book replaces what was held, or was booked as lost, by what was used, in the periods of the

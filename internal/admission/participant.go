@@ -42,6 +42,7 @@ type Tx struct {
 	someCapped  bool                       // a tenant is, and it may be that nobody here was told
 	Concurrency map[string]*ConcurrencyUse // by holder; nil: not read yet
 	Budgets     budgetMemory
+	liveHolds   map[int64][]Held // by job; what is not there was not read
 }
 
 // wordSlots says that a call is over that was one of a limited number.

@@ -255,7 +255,7 @@ func (s *Store) RecordOutcome(ctx context.Context, a Admission) error {
 }
 
 func (a *Admission) telling() db.Op {
-	return db.Op{Stage: db.StageSettle, Local: true, Hints: DeploymentHint(a.Deployment)}
+	return db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Hints: DeploymentHint(a.Deployment)}
 }
 
 func (a *Admission) record(t *db.Tx) (struct{}, error) { return struct{}{}, Key.Of(t).NoteOutcome(a) }

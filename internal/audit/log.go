@@ -62,27 +62,10 @@ func isJobEvent(action string) bool {
 	return slices.Contains(forebay.JobEventTypes, forebay.EventType(action))
 }
 
-// auditEnd is the last row of the log.
-type auditEnd struct {
-	number int64
-	hash   string
-}
-
-const sqlAuditEnd = "SELECT no, hash FROM audit WHERE no > ? ORDER BY no DESC LIMIT 1"
-
-// PrefetchEnd is what an operation asks ahead that appends to the log.
-func PrefetchEnd() driver.Prefetch {
-	q := driver.NewPrefetch(sqlAuditEnd, driver.RowName{Of: "audit"}).Int(0)
-	q.Shared = true
-	return q
-}
-
 // readAuditEnd is for each transaction: another process may have written since the one before.
 func readAuditEnd(c driver.Conn) (*auditEnd, error) {
-	end := &auditEnd{hash: forebay.NoAuditHash}
-	_, err := c.Prep(sqlAuditEnd).Int(0).One(func(r driver.Row) {
-		end.number, end.hash = r.Int(0), hex.EncodeToString(r.Blob(1))
-	})
+	end := newAuditEnd()
+	_, err := c.Prep(sqlAuditEnd).One(end.read)
 	if err != nil {
 		return nil, fmt.Errorf("read end of audit log: %w", err)
 	}

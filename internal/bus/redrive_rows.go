@@ -102,7 +102,8 @@ type deadChange struct {
 func (s DeadLetterStore) each(ctx context.Context, verb string, q MessageQueue, sel DeadMessages, also map[string]any, change deadChange) (DeadStep, error) {
 	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: sel.Limit, Local: true, Interleaves: true}
 	if s.Writer.Shared() { // elsewhere it can wait for the next transaction
-		o.Asks = func() []driver.Prefetch { return []driver.Prefetch{prefetchQueue(q.No), audit.PrefetchEnd()} }
+		o.Hints = audit.Appends{}
+		o.Asks = func() []driver.Prefetch { return []driver.Prefetch{prefetchQueue(q.No)} }
 	}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (step DeadStep, err error) {
 		now, found, err := t.MessageQueue(q.No)

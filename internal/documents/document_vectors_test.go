@@ -94,7 +94,11 @@ func embedTexts(t testing.TB, s *stores, tenant int64, id string, texts []ChunkT
 	for i, v := range vectors {
 		recorded = append(recorded, ChunkVector{Chunk: texts[i].No, Vector: vector.Bytes(v), Code: vector.Code(v)})
 	}
-	return s.Documents.RecordVectors(t.Context(), tenant, "rev_"+id, "job_"+id+"embed", len(vectors[0]), recorded)
+	rev, err := s.Documents.RevisionOf(t.Context(), tenant, "rev_"+id)
+	if err != nil {
+		return err
+	}
+	return s.Documents.RecordVectors(t.Context(), rev, "job_"+id+"embed", len(vectors[0]), recorded)
 }
 
 // purgeAll removes all that is left of dropped contents.

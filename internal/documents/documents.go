@@ -68,6 +68,7 @@ import (
 	"github.com/forebayhq/forebay/internal/extract"
 	"github.com/forebayhq/forebay/internal/ids"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/jobs/request"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/listing"
 	"github.com/forebayhq/forebay/internal/memory"
@@ -263,7 +264,7 @@ func describe(upload *NewRevision, n forebay.NewDocument, begins []byte) error {
 	if len(charset) > forebay.MaxNameBytes {
 		return forebay.Invalid("content_type", "has no charset that is known")
 	}
-	upload.Metadata, err = jobs.EncodeMetadata(n.Metadata)
+	upload.Metadata, err = request.EncodeMetadata(n.Metadata)
 	upload.MediaType, upload.Charset, upload.Name, upload.Guessed = string(kind), charset, n.Name, guessed
 	return err
 }

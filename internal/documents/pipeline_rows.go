@@ -1,16 +1,12 @@
 package documents
 
 import (
+	"cmp"
 	"context"
-	"encoding/hex"
-	"encoding/json"
-	"fmt"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/forebayhq/forebay/internal/jobs"
 )
 
 // errRevisionGone says that the revision was replaced or deleted meanwhile.
@@ -22,41 +18,56 @@ var errTakenOver = forebay.Errorf(forebay.CodeConflict, "another process has beg
 // RevisionOf returns the revision with that id if it is the tenant's, or errRevisionGone.
 func (s *Store) RevisionOf(ctx context.Context, tenant int64, id string) (rev Revision, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		rev, err = revisionOf(c, tenant, id)
+		found, err := c.Prep("SELECT " + revisionColumns + " FROM document_revisions r WHERE r.id = ? AND r.tenant = ?").Text(id).Int(tenant).
+			One(func(r driver.Row) { rev = readRevision(r) })
+		if err == nil && (!found || rev.Dropped) {
+			err = errRevisionGone
+		}
 		return err
 	})
 	return rev, err
 }
 
-func revisionOf(c driver.Conn, tenant int64, id string) (rev Revision, err error) {
-	found, err := c.Prep("SELECT " + revisionColumns + " FROM document_revisions r WHERE r.id = ? AND r.tenant = ?").Text(id).Int(tenant).
-		One(func(r driver.Row) { rev = readRevision(r) })
-	if err == nil && (!found || rev.Dropped) {
-		err = errRevisionGone
-	}
-	return rev, err
+// step is an operation of a tenant's pipeline.
+func step(tenant int64, rows, size int, asks func() []driver.Prefetch) db.Op {
+	return db.Op{Stage: db.StageChange, Party: tenant, Rows: rows, Size: size, Local: true, Interleaves: true, Asks: asks}
 }
+
+const sqlSomeChunk = "SELECT no FROM chunks WHERE revision = ? LIMIT 1"
 
 // BeginSplit lets the caller store a revision's chunks, under a number that nobody else has. It
 // removes chunks that another job may have left, in several transactions.
 func (s *Store) BeginSplit(ctx context.Context, tenant, revision, splitter int64) error {
-	for step := int64(0); ; step = purgeChunks { // usually there are none
-		more, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange, Party: tenant, Rows: revisionRows + int(step)}, func(t *tx) (bool, error) {
-			n, err := t.Prep("UPDATE document_revisions SET splitter = ? WHERE no = ? AND dropped = 0 AND split_at IS NULL").Int(splitter).Int(revision).Count()
+	asks := func() []driver.Prefetch {
+		return []driver.Prefetch{prefetchRevisionNo(revision), driver.NewPrefetch(sqlSomeChunk, chunksRow(revision)).Int(revision)}
+	}
+	for rows := int64(0); ; rows = purgeChunks { // usually there are none
+		more, err := db.TransactIn(ctx, key, s.Writer, step(tenant, revisionRows+int(rows), 0, asks), func(t *tx) (bool, error) {
+			rev, err := t.revisionNo(revision)
 			if err != nil {
 				return false, err
 			}
-			if n == 0 {
+			if rev == nil || rev.Dropped || rev.Split {
 				return false, errRevisionGone
 			}
-			removed, err := t.removeChunks(revision, max(step, 1))
-			return removed > 0, err
+			rev.splitter = splitter
+			if err := t.Prep("UPDATE document_revisions SET splitter = ? WHERE no = ?").Int(splitter).Int(revision).Exec(); err != nil {
+				return false, err
+			}
+			some, err := t.Prep(sqlSomeChunk).Int(revision).One(func(driver.Row) {})
+			if err != nil || !some {
+				return false, err
+			}
+			return true, t.removeChunks(revision, max(rows, 1))
 		})
 		if err != nil || !more {
 			return err
 		}
 	}
 }
+
+// chunksRow names the chunks of a revision.
+func chunksRow(revision int64) driver.RowName { return driver.RowName{Of: "chunks", No: revision} }
 
 // NewChunk is a chunk to store.
 type NewChunk struct {
@@ -68,15 +79,20 @@ type NewChunk struct {
 	Text               string
 }
 
-// splitBy refuses a job that does not, or no longer, store the revision's chunks.
-func (t *tx) splitBy(revision, splitter int64) error {
-	mine := false
-	_, err := t.Prep("SELECT splitter FROM document_revisions WHERE no = ? AND dropped = 0 AND split_at IS NULL").Int(revision).
-		One(func(r driver.Row) { mine = r.Int(0) == splitter })
-	if err == nil && !mine {
+// splitBy returns the revision if the job is the one that stores its chunks.
+func (t *tx) splitBy(revision, splitter int64) (*revisionState, error) {
+	rev, err := t.revisionNo(revision)
+	if err == nil && (rev == nil || rev.Dropped || rev.Split || rev.splitter != splitter) {
 		err = errTakenOver
 	}
-	return err
+	return rev, err
+}
+
+// splitting is an operation that stores chunks of a revision.
+func splitting(tenant, revision int64, rows, size int) db.Op {
+	o := step(tenant, rows, size, func() []driver.Prefetch { return []driver.Prefetch{prefetchRevisionNo(revision)} })
+	o.Touches = []driver.RowName{chunksRow(revision)}
+	return o
 }
 
 // AddChunks stores some of a revision's chunks.
@@ -85,8 +101,8 @@ func (s *Store) AddChunks(ctx context.Context, tenant, revision, splitter int64,
 	for i := range chunks {
 		size += len(chunks[i].Text) + len(chunks[i].Headings)
 	}
-	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange, Party: tenant, Rows: len(chunks), Size: size}, func(t *tx) (struct{}, error) {
-		if err := t.splitBy(revision, splitter); err != nil {
+	_, err := db.TransactIn(ctx, key, s.Writer, splitting(tenant, revision, len(chunks), size), func(t *tx) (struct{}, error) {
+		if _, err := t.splitBy(revision, splitter); err != nil {
 			return struct{}{}, err
 		}
 		return struct{}{}, t.addChunks(tenant, revision, chunks)
@@ -123,19 +139,20 @@ func (s *Store) EndSplit(ctx context.Context, tenant, revision, splitter int64, 
 	for i := range r.Rest {
 		size += len(r.Rest[i].Text)
 	}
-	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSubmit, Party: tenant, Rows: revisionRows + len(r.Rest) + len(r.Jobs), Size: size}, func(t *tx) (struct{}, error) {
-		if err := t.splitBy(revision, splitter); err != nil {
+	o := splitting(tenant, revision, revisionRows+len(r.Rest)+len(r.Jobs), size)
+	o.Stage, o.Numbers = db.StageSubmit, len(r.Jobs)
+	_, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (struct{}, error) {
+		rev, err := t.splitBy(revision, splitter)
+		if err != nil {
 			return struct{}{}, err
 		}
 		if err := t.addChunks(tenant, revision, r.Rest); err != nil {
 			return struct{}{}, err
 		}
-		err := t.Prep(`UPDATE document_revisions SET title = ?, language = ?, text_bytes = ?, pages = ?, tokens = ?, chunks = ?, split_at = ? WHERE no = ?`).
+		rev.Title, rev.Language, rev.Chunks, rev.Split = r.Title, r.Language, int64(r.Chunks), true
+		err = t.Prep(`UPDATE document_revisions SET title = ?, language = ?, text_bytes = ?, pages = ?, tokens = ?, chunks = ?, split_at = ? WHERE no = ?`).
 			Text(r.Title).Text(r.Language).Int(int64(r.TextBytes)).Int(int64(r.Pages)).Int(int64(r.Tokens)).Int(int64(r.Chunks)).Int(t.Now).Int(revision).Exec()
 		if err != nil {
-			return struct{}{}, err
-		}
-		if err := t.jobs.Queue.ReserveSeqs(len(r.Jobs)); err != nil {
 			return struct{}{}, err
 		}
 		for i := range r.Jobs {
@@ -143,20 +160,24 @@ func (s *Store) EndSplit(ctx context.Context, tenant, revision, splitter int64, 
 				return struct{}{}, err
 			}
 		}
-		return struct{}{}, t.documentJobDone(revision, jobID)
+		return struct{}{}, t.documentJobDone(rev, jobID)
 	})
 	return err
 }
 
 // documentJobDone records that a job has stored its output. The revision goes live if that was
 // the last one missing.
-func (t *tx) documentJobDone(revision int64, jobID string) error {
+func (t *tx) documentJobDone(rev *revisionState, jobID string) error {
+	if t.done == nil {
+		t.done = map[string]bool{}
+	}
+	t.done[jobID] = true
 	err := t.Prep("UPDATE document_jobs SET done = 1, error_code = NULL, error_message = NULL WHERE seq = (SELECT seq FROM jobs WHERE id = ?) AND revision = ?").
-		Text(jobID).Int(revision).Exec()
+		Text(jobID).Int(rev.No).Exec()
 	if err != nil {
 		return err
 	}
-	return t.advance(revision)
+	return t.advance(rev)
 }
 
 // ChunkText is a chunk that has no vector yet.
@@ -202,82 +223,84 @@ type ChunkVector struct {
 	Vector, Code []byte
 }
 
-// RecordVectors stores the vectors of chunks, each once, for the job with that id, which then has
-// none left to make. It returns CodeDimensionsChanged if the tenant has vectors of another
-// dimension.
-func (s *Store) RecordVectors(ctx context.Context, tenant int64, revisionID, jobID string, dimensions int, vectors []ChunkVector) error {
+// The limit is never reached. It has PostgreSQL ask by the index for each revision.
+const sqlEmbeddedChunks = "SELECT chunk FROM chunk_codes WHERE revision = ? AND chunk >= ? AND chunk <= ? LIMIT 1000000"
+
+// recordingVectors describes RecordVectors to the writer. first and last are of the chunks.
+func recordingVectors(rev Revision, vectors []ChunkVector, first, last int64) db.Op {
 	size := 0
 	for i := range vectors {
 		size += len(vectors[i].Vector) + len(vectors[i].Code)
 	}
-	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange, Party: tenant, Rows: revisionRows + len(vectors), Size: size}, func(t *tx) (struct{}, error) {
-		rev, err := revisionOf(t.Conn, tenant, revisionID)
-		if err != nil {
-			return struct{}{}, err
-		}
+	return step(rev.Tenant, revisionRows+len(vectors), size, func() []driver.Prefetch {
+		asks := []driver.Prefetch{prefetchRevisionID(rev.Tenant, rev.ID)}
 		if len(vectors) > 0 {
-			if err := t.checkDimensions(tenant, dimensions); err != nil {
-				return struct{}{}, err
-			}
+			chunks := driver.NewPrefetch(sqlEmbeddedChunks, revisionRow(rev.ID)).Int(rev.No).Int(first).Int(last)
+			chunks.Shared = true // what the transaction adds, it remembers
+			asks = append(asks, chunks, prefetchDimensions(rev.Tenant))
 		}
-		recorded, first, last := map[int64]bool{}, int64(db.Never), int64(0)
-		for _, v := range vectors {
-			first, last = min(first, v.Chunk), max(last, v.Chunk)
-		}
-		err = t.Prep("SELECT chunk FROM chunk_codes WHERE revision = ? AND chunk >= ? AND chunk <= ?").Int(rev.No).Int(first).Int(last).
-			Each(func(r driver.Row) error { recorded[r.Int(0)] = true; return nil })
+		return asks
+	})
+}
+
+// RecordVectors stores the vectors of a revision's chunks, each once, for the job with that id.
+// That job then has none left to make. It returns CodeDimensionsChanged if the tenant has vectors
+// of another dimension.
+func (s *Store) RecordVectors(ctx context.Context, of Revision, jobID string, dimensions int, vectors []ChunkVector) error {
+	first, last := int64(db.Never), int64(0)
+	for _, v := range vectors {
+		first, last = min(first, v.Chunk), max(last, v.Chunk)
+	}
+	_, err := db.TransactIn(ctx, key, s.Writer, recordingVectors(of, vectors, first, last), func(t *tx) (struct{}, error) {
+		rev, err := t.revisionOf(of.Tenant, of.ID)
 		if err != nil {
 			return struct{}{}, err
 		}
-		added := int64(0)
-		for _, v := range vectors {
-			if recorded[v.Chunk] {
-				continue
+		recorded := map[int64]bool{}
+		if len(vectors) > 0 {
+			err := t.Prep(sqlEmbeddedChunks).Int(rev.No).Int(first).Int(last).Each(func(r driver.Row) error { recorded[r.Int(0)] = true; return nil })
+			if err == nil {
+				err = t.checkDimensions(of.Tenant, int64(dimensions))
 			}
-			added++
-			if err := t.Prep("INSERT INTO chunk_vectors (chunk, vector) VALUES (?, ?)").Int(v.Chunk).Blob(v.Vector).Exec(); err != nil {
-				return struct{}{}, err
+			if err == nil && rev.Dropped { // by another operation, meanwhile
+				err = errRevisionGone
 			}
-			if err := t.Prep("INSERT INTO chunk_codes (revision, chunk, code) VALUES (?, ?, ?)").Int(rev.No).Int(v.Chunk).Blob(v.Code).Exec(); err != nil {
+			if err == nil {
+				err = t.setDimensions(of.Tenant, int64(dimensions))
+			}
+			if err != nil {
 				return struct{}{}, err
 			}
 		}
-		err = t.Prep("UPDATE document_revisions SET embedded = embedded + ? WHERE no = ?").Int(added).Int(rev.No).Exec()
-		if err != nil {
+		if err := t.addVectors(rev, recorded, vectors); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, t.documentJobDone(rev.No, jobID)
+		return struct{}{}, t.documentJobDone(rev, jobID)
 	})
 	return err
 }
 
-// sqlEmbedded finds a vector of a tenant's documents. Deleted documents do not count: removing
-// them takes a while, and the model may have changed meanwhile.
-const sqlEmbedded = `
-SELECT 1 WHERE EXISTS (SELECT 1 FROM document_revisions WHERE tenant = ?1 AND live IS NOT NULL AND embedded > 0)
-  OR EXISTS (SELECT 1 FROM documents d JOIN document_revisions r ON r.no = d.latest WHERE d.tenant = ?1 AND r.embedded > 0)`
-
-// checkDimensions refuses vectors of another dimension than those of the tenant's documents. The
-// first vectors decide.
-func (t *tx) checkDimensions(tenant int64, dimensions int) error {
-	known := int64(0)
-	if _, err := t.Prep("SELECT dimensions FROM document_indexes WHERE tenant = ?").Int(tenant).One(func(r driver.Row) { known = r.Int(0) }); err != nil || known == int64(dimensions) {
-		return err
+// addVectors stores those of the vectors that are not recorded yet.
+func (t *tx) addVectors(rev *revisionState, recorded map[int64]bool, vectors []ChunkVector) error {
+	if t.embedded == nil {
+		t.embedded = map[int64]bool{}
 	}
-	if known != 0 {
-		if embedded, err := t.Prep(sqlEmbedded).Int(tenant).One(func(driver.Row) {}); err != nil {
+	added := int64(0)
+	for _, v := range vectors {
+		if recorded[v.Chunk] || t.embedded[v.Chunk] {
+			continue
+		}
+		t.embedded[v.Chunk] = true
+		added++
+		if err := t.Prep("INSERT INTO chunk_vectors (chunk, vector) VALUES (?, ?)").Int(v.Chunk).Blob(v.Vector).Exec(); err != nil {
 			return err
-		} else if embedded {
-			return errDimensions(known, int64(dimensions))
+		}
+		if err := t.Prep("INSERT INTO chunk_codes (revision, chunk, code) VALUES (?, ?, ?)").Int(rev.No).Int(v.Chunk).Blob(v.Code).Exec(); err != nil {
+			return err
 		}
 	}
-	return t.Prep("INSERT INTO document_indexes (tenant, dimensions) VALUES (?1, ?2) ON CONFLICT (tenant) DO UPDATE SET dimensions = ?2").
-		Int(tenant).Int(int64(dimensions)).Exec()
-}
-
-func errDimensions(index, given int64) error {
-	return forebay.Errorf(forebay.CodeDimensionsChanged,
-		"the model makes vectors of %d dimensions, and the index has %d: use the model that made it, or delete all documents and add them again", given, index)
+	rev.Embedded += added
+	return t.Prep("UPDATE document_revisions SET embedded = embedded + ? WHERE no = ?").Int(added).Int(rev.No).Exec()
 }
 
 // Described is the output of the metadata branch. Empty values change nothing.
@@ -288,19 +311,21 @@ type Described struct {
 
 // RecordMetadata stores the description for the job with that id.
 func (s *Store) RecordMetadata(ctx context.Context, tenant int64, revisionID, jobID string, d Described) error {
-	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange, Party: tenant, Rows: revisionRows, Size: len(d.Entities)}, func(t *tx) (struct{}, error) {
-		rev, err := revisionOf(t.Conn, tenant, revisionID)
+	o := step(tenant, revisionRows, len(d.Entities), func() []driver.Prefetch { return []driver.Prefetch{prefetchRevisionID(tenant, revisionID)} })
+	_, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (struct{}, error) {
+		rev, err := t.revisionOf(tenant, revisionID)
 		if err != nil {
 			return struct{}{}, err
 		}
 		if !rev.Described {
+			rev.Described, rev.Title = true, cmp.Or(d.Title, rev.Title)
 			err := t.Prep(`UPDATE document_revisions SET described_at = ?, entities = ?, title = CASE WHEN ?3 = '' THEN title ELSE ?3 END,
 				language = CASE WHEN ?4 = '' THEN language ELSE ?4 END WHERE no = ?5`).Int(t.Now).Blob(d.Entities).Text(d.Title).Text(d.Language).Int(rev.No).Exec()
 			if err != nil {
 				return struct{}{}, err
 			}
 		}
-		return struct{}{}, t.documentJobDone(rev.No, jobID)
+		return struct{}{}, t.documentJobDone(rev, jobID)
 	})
 	return err
 }
@@ -310,89 +335,25 @@ const liveCounter = "live"
 
 // advance makes a revision live if nothing of it is missing. In the same transaction the former
 // one stops being live.
-func (t *tx) advance(no int64) error {
-	var rev Revision
-	var id string
-	var latest int64
-	_, err := t.Prep("SELECT " + revisionColumns + ", d.id, d.latest FROM document_revisions r JOIN documents d ON d.no = r.document WHERE r.no = ?").Int(no).
-		One(func(r driver.Row) {
-			rev, id, latest = readRevision(r), r.Text(revisionNumbers), r.Int(revisionNumbers+1)
-		})
-	if err != nil {
-		return err
-	}
+func (t *tx) advance(rev *revisionState) error {
 	t.Changed(documentWatch(rev.Document))
-	if rev.Live || rev.Dropped || latest != no || !rev.Split || !rev.Described || rev.Embedded < rev.Chunks {
+	of := rev.document
+	if rev.Live || rev.Dropped || of.latest != rev.No || !rev.Split || !rev.Described || rev.Embedded < rev.Chunks {
 		return nil
 	}
-	var before []int64
-	err = t.Prep("SELECT no FROM document_revisions WHERE document = ? AND live IS NOT NULL").Int(rev.Document).
-		Each(func(r driver.Row) error { before = append(before, r.Int(0)); return nil })
-	if err != nil {
-		return err
-	}
-	for _, old := range before {
-		if _, err := t.dropRevision(old); err != nil {
+	if of.live != 0 {
+		if _, err := t.dropRevision(rev.Tenant, of.live); err != nil {
 			return err
 		}
 	}
+	rev.Live, of.live = true, rev.No
 	if err := t.Prep("INSERT INTO counters (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = counters.value + 1").Text(liveCounter).Exec(); err != nil {
 		return err
 	}
-	err = t.Prep("UPDATE document_revisions SET ready_at = ?, live = (SELECT value FROM counters WHERE name = ?) WHERE no = ?").
-		Int(t.Now).Text(liveCounter).Int(no).Exec()
+	err := t.Prep("UPDATE document_revisions SET ready_at = ?, live = (SELECT value FROM counters WHERE name = ?) WHERE no = ?").
+		Int(t.Now).Text(liveCounter).Int(rev.No).Exec()
 	if err != nil {
 		return err
 	}
-	return t.publishDocument(rev, rev.ID+"-ready", forebay.DocumentEvent{Type: forebay.EventDocumentReady, DocumentID: id})
-}
-
-// publishDocument publishes an event of a document. The message id is unique to the event.
-func (t *tx) publishDocument(rev Revision, messageID string, e forebay.DocumentEvent) error {
-	f, err := bus.Key.Of(t.Tx).Topics.Followed()
-	if err != nil || f.Topics[rev.Tenant] == "" {
-		return err
-	}
-	e.Revision, e.ContentHash, e.Title, e.Chunks, e.Timestamp = rev.ID, "sha256:"+hex.EncodeToString(rev.Hash), rev.Title, rev.Chunks, driver.FromMillis(t.Now)
-	return bus.Key.Of(t.Tx).Topics.Publish(f.Topics[rev.Tenant], func() (m bus.MessageContent, err error) {
-		m = bus.MessageContent{MessageID: messageID, CorrelationID: rev.ID, Subject: string(e.Type), ContentType: "application/json", Text: true}
-		if m.Body, err = json.Marshal(e); err != nil {
-			return m, err
-		}
-		m.Properties, err = json.Marshal(forebay.Properties{"document_id": e.DocumentID, "revision": rev.ID})
-		return m, err
-	})
-}
-
-// sqlDocumentJobAgain is for a job that is sent back.
-const sqlDocumentJobAgain = "UPDATE document_jobs SET error_code = NULL, error_message = NULL WHERE seq = ?"
-
-// documentJobFailed records on its document that a job has ended without success. It does nothing
-// for other jobs.
-func (t *tx) documentJobFailed(e jobs.Ended) error {
-	code, message := e.Failure.Code, e.Failure.Message
-	if code == "" {
-		code, message = string(e.Status), []byte("the job was "+string(e.Status))
-	}
-	err := t.Prep("UPDATE document_jobs SET error_code = ?, error_message = ? WHERE seq = ? AND done = 0").Text(jobs.Bounded(code)).Blob(message).Int(e.Seq).Exec()
-	if err != nil {
-		return err
-	}
-	f, err := bus.Key.Of(t.Tx).Topics.Followed()
-	if err != nil || len(f.Topics) == 0 {
-		return err
-	}
-	var rev Revision
-	var id string
-	first := false
-	found, err := t.Prep("SELECT " + revisionColumns + `, d.id, (SELECT count(*) FROM document_jobs o WHERE o.revision = r.no AND o.error_code IS NOT NULL)
-		FROM document_jobs j JOIN document_revisions r ON r.no = j.revision JOIN documents d ON d.no = r.document WHERE j.seq = ? AND j.done = 0`).Int(e.Seq).
-		One(func(r driver.Row) {
-			rev, id, first = readRevision(r), r.Text(revisionNumbers), r.Int(revisionNumbers+1) == 1
-		})
-	if err != nil || !found || !first {
-		return err
-	}
-	return t.publishDocument(rev, fmt.Sprintf("%s-failed-%d-%d", rev.ID, e.Seq, e.Generation),
-		forebay.DocumentEvent{Type: forebay.EventDocumentFailed, DocumentID: id, ErrorCode: jobs.Bounded(code)})
+	return t.publishDocument(rev.Revision, rev.ID+"-ready", forebay.DocumentEvent{Type: forebay.EventDocumentReady, DocumentID: of.id})
 }

@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/listing"
 )
 
@@ -129,67 +127,6 @@ func failedJobs(c driver.Conn, rev Revision, limit int) (failed []FailedJob, err
 		return nil
 	})
 	return failed, err
-}
-
-// RetryDocument sends failed jobs of a document's revision back, a few in a transaction. A job
-// that cannot be sent back, or must now be several, is replaced by its jobs in again. It returns
-// how many jobs were still failed.
-func (s *Store) RetryDocument(ctx context.Context, tenant int64, revisionID string, failed []FailedJob, again [][]DocumentJob) (retried int, err error) {
-	for len(failed) > 0 {
-		n, rows := 0, revisionRows
-		for ; n < len(failed) && (n == 0 || rows+len(again[n]) <= revisionRows+dropJobs); n++ {
-			rows += max(len(again[n]), 1)
-		}
-		step, jobs := failed[:n], again[:n]
-		some, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSubmit, Party: tenant, Rows: rows}, func(t *tx) (int, error) { return t.retryDocument(tenant, revisionID, step, jobs) })
-		retried += some
-		if err != nil {
-			return retried, err
-		}
-		failed, again = failed[n:], again[n:]
-	}
-	return retried, nil
-}
-
-func (t *tx) retryDocument(tenant int64, revisionID string, failed []FailedJob, again [][]DocumentJob) (retried int, err error) {
-	rev, err := revisionOf(t.Conn, tenant, revisionID)
-	if err != nil {
-		return 0, err
-	}
-	for i, f := range failed {
-		still := false
-		_, err := t.Prep("SELECT 1 FROM document_jobs WHERE seq = ? AND revision = ? AND error_code IS NOT NULL AND done = 0").Int(f.Seq).Int(rev.No).
-			One(func(driver.Row) { still = true })
-		if err != nil {
-			return retried, err
-		}
-		if !still {
-			continue
-		}
-		retried++
-		if len(again[i]) == 1 {
-			redriven, err := t.jobs.Redrive(jobs.Redrive{Seq: f.Seq})
-			if err != nil {
-				return retried, err
-			}
-			if redriven {
-				continue
-			}
-		}
-		if err := t.Prep("DELETE FROM document_jobs WHERE seq = ?").Int(f.Seq).Exec(); err != nil {
-			return retried, err
-		}
-		if _, err := t.jobs.PurgeDeadLetter(f.Seq); err != nil { // a redrive would do once more what the others do
-			return retried, err
-		}
-		for _, j := range again[i] {
-			if err := t.submitDocumentJob(rev.No, j); err != nil {
-				return retried, err
-			}
-		}
-	}
-	t.Changed(documentWatch(rev.Document))
-	return retried, nil
 }
 
 // WatchDocument is Watch for changes of a document.

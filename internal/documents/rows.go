@@ -116,64 +116,83 @@ func (r Revision) SameLabels(o Revision) bool {
 // without its chunks.
 const revisionRows = 8
 
+// documentRow names a document by its id.
+func documentRow(tenant int64, id string) driver.RowName {
+	return driver.RowName{Of: "documents", No: tenant, ID: id}
+}
+
+// The number of a new document and of a new revision are known to the database alone.
+const (
+	sqlInsertDocument = "INSERT INTO documents (tenant, id, latest, created_at) VALUES (?, ?, 0, ?)"
+	sqlInsertRevision = `
+INSERT INTO document_revisions (id, tenant, document, hash, media_type, charset, name, size, content_blob, metadata, key_id, uploaded_at)
+SELECT ?, tenant, no, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM documents WHERE tenant = ? AND id = ?`
+	sqlSetLatest      = "UPDATE documents SET latest = (SELECT no FROM document_revisions WHERE id = ?) WHERE tenant = ? AND id = ?"
+	sqlInsertFirstJob = "INSERT INTO document_jobs (seq, revision, branch, first, last) SELECT ?, no, ?, 0, 0 FROM document_revisions WHERE id = ?"
+)
+
 // AddRevision stores an upload and its first job. The document's former content stays live until
 // this one is ready. Content that was still being processed is dropped. If only the name or the
 // metadata are new, only these are stored: chunks and vectors do not depend on them.
 func (s *Store) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, error) {
-	var left int64 // the former revision, which has jobs left
-	added, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSubmit, Party: n.Tenant, Rows: revisionRows, Size: len(n.Metadata)}, func(t *tx) (a AddedRevision, err error) {
-		left = 0 // it may be the second attempt
-		var document int64
-		var latest Revision
-		found, err := t.Prep("SELECT " + revisionColumns + ", d.no FROM documents d JOIN document_revisions r ON r.no = d.latest WHERE d.tenant = ? AND d.id = ?").
-			Int(n.Tenant).Text(n.DocumentID).One(func(r driver.Row) { latest, document = readRevision(r), r.Int(revisionNumbers) })
+	type stored struct {
+		existing bool
+		dropped  *dropped // the former revision; nil: none
+	}
+	o := db.Op{Stage: db.StageSubmit, Party: n.Tenant, Rows: revisionRows, Numbers: 1, Size: len(n.Metadata), Local: true, Interleaves: true,
+		Asks: func() []driver.Prefetch {
+			return []driver.Prefetch{driver.NewPrefetch(sqlLatestRevision, documentRow(n.Tenant, n.DocumentID)).Int(n.Tenant).Text(n.DocumentID)}
+		}}
+	a, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (a stored, err error) {
+		latest, err := t.read(t.Prep(sqlLatestRevision).Int(n.Tenant).Text(n.DocumentID))
 		if err != nil {
 			return a, err
 		}
-		n := n.Over(latest)
-		if found && n.SameText(latest) {
-			return AddedRevision{Existing: true}, t.relabel(latest, n.Revision)
-		}
-		if found && !latest.Live {
-			d, err := t.dropRevision(latest.No)
-			if err != nil {
-				return a, err
+		n, found := n, latest != nil
+		if found {
+			if n = n.Over(latest.Revision); n.SameText(latest.Revision) {
+				return stored{existing: true}, t.relabel(latest, n.Revision)
 			}
-			if a.Voided = d.voided; d.more {
-				left = latest.No
+			if !latest.Live {
+				if a.dropped, err = t.dropRevision(latest.Tenant, latest.No); err != nil {
+					return a, err
+				}
 			}
+			latest.document.latest = newerRevision
+			t.Changed(documentWatch(latest.Document))
+		} else if err := t.Prep(sqlInsertDocument).Int(n.Tenant).Text(n.DocumentID).Int(t.Now).Exec(); err != nil {
+			return a, err
 		}
-		if !found {
-			if _, err := t.Prep("INSERT INTO documents (tenant, id, latest, created_at) VALUES (?, ?, 0, ?) RETURNING no").
-				Int(n.Tenant).Text(n.DocumentID).Int(t.Now).One(func(r driver.Row) { document = r.Int(0) }); err != nil {
-				return a, err
-			}
-		}
-		var no int64
-		_, err = t.Prep(`INSERT INTO document_revisions (id, tenant, document, hash, media_type, charset, name, size, content_blob, metadata, key_id, uploaded_at)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no`).Text(n.ID).Int(n.Tenant).Int(document).Blob(n.Hash).Text(n.MediaType).Text(n.Charset).
-			Text(n.Name).Int(n.Size).Text(n.Blob).Blob(n.Metadata).TextOrNull(n.KeyID).Int(t.Now).One(func(r driver.Row) { no = r.Int(0) })
+		err = t.Prep(sqlInsertRevision).Text(n.ID).Blob(n.Hash).Text(n.MediaType).Text(n.Charset).Text(n.Name).Int(n.Size).Text(n.Blob).Blob(n.Metadata).
+			TextOrNull(n.KeyID).Int(t.Now).Int(n.Tenant).Text(n.DocumentID).Exec()
 		if err != nil {
 			return a, err
 		}
-		if err := t.Prep("UPDATE documents SET latest = ? WHERE no = ?").Int(no).Int(document).Exec(); err != nil {
+		if err := t.Prep(sqlSetLatest).Text(n.ID).Int(n.Tenant).Text(n.DocumentID).Exec(); err != nil {
 			return a, err
 		}
-		t.Changed(documentWatch(document))
-		return a, t.submitDocumentJob(no, DocumentJob{Branch: BranchSplit, Job: n.Split})
+		seq, err := t.submitJob(&n.Split)
+		if err != nil {
+			return a, err
+		}
+		return a, t.Prep(sqlInsertFirstJob).Int(seq).Text(BranchSplit).Text(n.ID).Exec()
 	})
-	if left != 0 && err == nil {
-		added.Voided = s.cancelDropped(ctx, n.Tenant, left, added.Voided)
+	added := AddedRevision{Existing: a.existing}
+	if d := a.dropped; d != nil {
+		if added.Voided = d.voided; d.more {
+			added.Voided = s.cancelDropped(ctx, n.Tenant, d.revision, d.voided)
+		}
 	}
 	return added, err
 }
 
 // relabel gives a revision the name and the metadata of an upload.
-func (t *tx) relabel(rev, upload Revision) error {
-	if upload.SameLabels(rev) {
+func (t *tx) relabel(rev *revisionState, upload Revision) error {
+	if upload.SameLabels(rev.Revision) {
 		return nil
 	}
 	t.Changed(documentWatch(rev.Document))
+	rev.Name, rev.Metadata = upload.Name, upload.Metadata
 	return t.Prep("UPDATE document_revisions SET name = ?, metadata = ? WHERE no = ?").Text(upload.Name).Blob(upload.Metadata).Int(rev.No).Exec()
 }
 
@@ -184,73 +203,99 @@ type DocumentJob struct {
 	Job         jobs.NewJob
 }
 
-func (t *tx) submitDocumentJob(revision int64, j DocumentJob) error {
-	submitted, err := t.jobs.Submit(&j.Job)
+// submitJob submits a job and returns its number.
+func (t *tx) submitJob(j *jobs.NewJob) (seq int64, err error) {
+	submitted, err := t.jobs.Submit(j)
 	if err == nil {
 		err = submitted.Err
 	}
+	return submitted.Seq, err
+}
+
+func (t *tx) submitDocumentJob(revision int64, j DocumentJob) error {
+	seq, err := t.submitJob(&j.Job)
 	if err != nil {
 		return err
 	}
 	return t.Prep("INSERT INTO document_jobs (seq, revision, branch, first, last) VALUES (?, ?, ?, ?, ?)").
-		Int(submitted.Seq).Int(revision).Text(j.Branch).Int(j.First).Int(j.Last).Exec()
+		Int(seq).Int(revision).Text(j.Branch).Int(j.First).Int(j.Last).Exec()
 }
 
 // dropJobs is how many jobs of a dropped revision are cancelled in one transaction.
 const dropJobs = 16
 
-// dropRevision takes a revision out of searches and out of its pipeline. It cancels the first of
-// its jobs. cancelDropped cancels the others, and PurgeDocuments removes the rest. It returns the
-// tokens of locks that it voided, and whether there are more jobs.
-func (t *tx) dropRevision(no int64) (d dropped, err error) {
-	_, err = t.Prep("UPDATE document_revisions SET dropped = 1, live = NULL WHERE no = ? RETURNING tenant").Int(no).
-		One(func(r driver.Row) { t.Changed(droppedWatch(r.Int(0))) })
-	if err != nil {
-		return d, err
-	}
-	return t.cancelDropped(no)
-}
-
-// dropped is the result of cancelling some of a revision's jobs.
+// dropped is a dropped revision. The transaction cancels some of its jobs.
 type dropped struct {
-	voided []int64 // tokens of locks
-	more   bool    // others are left
+	revision int64
+	voided   []int64 // tokens of their locks
+	more     bool    // others are left
 }
 
-// cancelDropped cancels some of the jobs of a dropped revision.
-func (t *tx) cancelDropped(no int64) (d dropped, err error) {
+// dropRevision takes a revision out of searches and out of its pipeline. The first of its jobs are
+// cancelled as the transaction ends. cancelDropped cancels the others, and PurgeDocuments removes
+// the rest.
+func (t *tx) dropRevision(tenant, no int64) (*dropped, error) {
+	if t.dropped == nil {
+		t.dropped = map[int64]bool{}
+	}
+	t.dropped[no] = true
+	if known := t.revisions[no]; known != nil {
+		known.Dropped, known.Live = true, false
+	}
+	t.Changed(droppedWatch(tenant))
+	return t.cancelLater(no), t.Prep("UPDATE document_revisions SET dropped = 1, live = NULL WHERE no = ?").Int(no).Exec()
+}
+
+const sqlJobsToCancel = `
+SELECT d.seq FROM document_jobs d JOIN messages m ON m.seq = d.seq WHERE d.revision = ? ORDER BY m.lock_token IS NULL, d.seq LIMIT ? + 0`
+
+// cancelJobs cancels some of the jobs of each of the dropped revisions.
+func (t *tx) cancelJobs(list []*dropped) error {
 	var seqs []int64
-	err = t.Prep("SELECT d.seq FROM document_jobs d JOIN messages m ON m.seq = d.seq WHERE d.revision = ? ORDER BY m.lock_token IS NULL, d.seq LIMIT ? + 0").
-		Int(no).Int(dropJobs).Each(func(r driver.Row) error { seqs = append(seqs, r.Int(0)); return nil })
-	if err != nil {
-		return d, err
+	var of []*dropped // whose job each is
+	found := map[*dropped]int{}
+	questions := make([]driver.PipelineQuery, len(list))
+	for i, d := range list {
+		questions[i] = driver.PipelineQuery{SQL: sqlJobsToCancel, Bind: func(st driver.Statement) driver.Statement { return st.Int(d.revision).Int(dropJobs) },
+			OnRow: func(r driver.Row) { seqs, of, found[d] = append(seqs, r.Int(0)), append(of, d), found[d]+1 }}
+	}
+	if err := t.RunPipeline(questions); err != nil {
+		return err
 	}
 	for _, seq := range seqs {
 		if err := t.Prep("DELETE FROM document_jobs WHERE seq = ?").Int(seq).Exec(); err != nil {
-			return d, err
+			return err
 		}
 		if err := t.Prep("DELETE FROM messages WHERE seq = ? AND subqueue % 4 >= 2").Int(seq).Exec(); err != nil {
-			return d, err
+			return err
 		}
-		c, err := t.jobs.Cancel(seq)
-		if err != nil {
-			return d, err
-		}
+	}
+	cancelled, err := t.jobs.CancelAll(seqs)
+	if err != nil {
+		return err
+	}
+	for i, c := range cancelled {
 		if c.Token != 0 {
-			d.voided = append(d.voided, c.Token)
+			of[i].voided = append(of[i].voided, c.Token)
 		}
 	}
-	if d.more = len(seqs) == dropJobs; d.more {
-		return d, nil
+	for _, d := range list {
+		if d.more = found[d] == dropJobs; d.more {
+			continue
+		}
+		if err := t.Prep("DELETE FROM document_jobs WHERE revision = ?").Int(d.revision).Exec(); err != nil {
+			return err
+		}
 	}
-	return d, t.Prep("DELETE FROM document_jobs WHERE revision = ?").Int(no).Exec()
+	return nil
 }
 
 // cancelDropped cancels the remaining jobs of a revision, step by step, and adds the tokens of
 // voided locks. If it fails, PurgeDocuments handles the others.
 func (s *Store) cancelDropped(ctx context.Context, tenant, no int64, voided []int64) []int64 {
+	o := db.Op{Stage: db.StageChange, Party: tenant, Rows: revisionRows + dropJobs, Local: true, Interleaves: true}
 	for {
-		d, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange, Party: tenant, Rows: revisionRows + dropJobs}, func(t *tx) (dropped, error) { return t.cancelDropped(no) })
+		d, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (*dropped, error) { return t.cancelLater(no), nil })
 		if err != nil {
 			return voided
 		}
@@ -260,50 +305,65 @@ func (s *Store) cancelDropped(ctx context.Context, tenant, no int64, voided []in
 	}
 }
 
+const sqlRevisionsOf = `
+SELECT d.no, coalesce(r.no, 0) FROM documents d LEFT JOIN document_revisions r ON r.document = d.no AND r.dropped = 0 WHERE d.tenant = ? AND d.id = ?`
+
 // DeleteDocument takes a document out of searches at once. PurgeDocuments removes its rows and
 // contents. It returns the tokens of locks that it voided, or forebay.ErrNotFound. The audit row
 // is written with it.
 func (s *Store) DeleteDocument(ctx context.Context, tenant int64, id string, entry audit.Act) (voided []int64, err error) {
-	type deleted struct {
-		voided []int64
-		left   []int64 // revisions with jobs
-	}
-	d, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange, Party: tenant, Rows: revisionRows + dropJobs}, func(t *tx) (d deleted, err error) {
+	o := db.Op{Stage: db.StageChange, Party: tenant, Rows: revisionRows + dropJobs, Local: true, Interleaves: true, Hints: audit.Appends{},
+		Asks: func() []driver.Prefetch {
+			return []driver.Prefetch{driver.NewPrefetch(sqlRevisionsOf, documentRow(tenant, id)).Int(tenant).Text(id)}
+		}}
+	revisions, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (list []*dropped, err error) {
 		var document int64
-		found, err := t.Prep("DELETE FROM documents WHERE tenant = ? AND id = ? RETURNING no").Int(tenant).Text(id).One(func(r driver.Row) { document = r.Int(0) })
-		if err != nil {
-			return d, err
+		var revisions []int64
+		err = t.Prep(sqlRevisionsOf).Int(tenant).Text(id).Each(func(r driver.Row) error {
+			if document = r.Int(0); r.Int(1) != 0 {
+				revisions = append(revisions, r.Int(1))
+			}
+			return nil
+		})
+		if err == nil && document == 0 {
+			err = forebay.ErrNotFound
 		}
-		if !found {
-			return d, forebay.ErrNotFound
+		if err != nil {
+			return nil, err
+		}
+		if err := t.Prep("DELETE FROM documents WHERE no = ?").Int(document).Exec(); err != nil {
+			return nil, err
 		}
 		if err := audit.Append(t.Tx, entry); err != nil {
-			return d, err
+			return nil, err
 		}
 		t.Changed(documentWatch(document))
-		var revisions []int64
-		err = t.Prep("SELECT no FROM document_revisions WHERE document = ? AND dropped = 0").Int(document).
-			Each(func(r driver.Row) error { revisions = append(revisions, r.Int(0)); return nil })
 		for _, no := range revisions {
+			d, err := t.dropRevision(tenant, no)
 			if err != nil {
-				break
+				return nil, err
 			}
-			var some dropped
-			some, err = t.dropRevision(no)
-			if d.voided = append(d.voided, some.voided...); some.more {
-				d.left = append(d.left, no)
-			}
+			list = append(list, d)
 		}
-		return d, err
+		return list, nil
 	})
-	for _, no := range d.left {
-		d.voided = s.cancelDropped(ctx, tenant, no, d.voided)
+	for _, d := range revisions {
+		if voided = append(voided, d.voided...); d.more {
+			voided = s.cancelDropped(ctx, tenant, d.revision, voided)
+		}
 	}
-	return d.voided, err
+	return voided, err
 }
 
 // purgeChunks is how many chunks one transaction removes.
 const purgeChunks = 100
+
+// sqlFirstDropped finds the oldest dropped revision. ?1 is 0.
+const sqlFirstDropped = `
+SELECT r.no, r.tenant, r.content_blob,
+  CASE WHEN EXISTS (SELECT 1 FROM document_jobs d WHERE d.revision = r.no AND (SELECT count(*) FROM messages m WHERE m.seq = d.seq) > 0) THEN 1 ELSE 0 END,
+  CASE WHEN EXISTS (SELECT 1 FROM chunks c WHERE c.revision = r.no) THEN 1 ELSE 0 END
+FROM document_revisions r WHERE r.dropped = 1 AND r.no > ? ORDER BY r.no LIMIT 1`
 
 // PurgeDocuments removes some of the rows of dropped revisions, oldest first, and returns whether
 // there may be more. It also returns the content of a revision that is gone now, for the caller
@@ -320,35 +380,41 @@ func (s *Store) PurgeDocuments(ctx context.Context) (blob string, more bool, err
 		blob string
 		more bool
 	}
-	p, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (p purged, err error) {
+	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
+		return []driver.Prefetch{driver.NewPrefetch(sqlFirstDropped, driver.RowName{Of: "dropped revisions"}).Int(0)}
+	}}
+	p, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (p purged, err error) {
 		var no, tenant int64
-		p.more, err = t.Prep("SELECT no, tenant, content_blob FROM document_revisions WHERE dropped = 1 ORDER BY no LIMIT 1").
-			One(func(r driver.Row) { no, tenant, p.blob = r.Int(0), r.Int(1), r.Text(2) })
-		if err != nil || !p.more {
+		var someJobs, someChunks bool
+		p.more, err = t.Prep(sqlFirstDropped).Int(0).One(func(r driver.Row) {
+			no, tenant, p.blob, someJobs, someChunks = r.Int(0), r.Int(1), r.Text(2), r.Int(3) != 0, r.Int(4) != 0
+		})
+		switch {
+		case err != nil || !p.more:
 			return purged{}, err
+		case someJobs:
+			t.cancelLater(no)
+			return purged{more: true}, nil
+		case someChunks:
+			return purged{more: true}, t.removeChunks(no, purgeChunks)
 		}
-		if d, err := t.cancelDropped(no); err != nil || d.more {
-			return purged{more: true}, err
-		}
-		if removed, err := t.removeChunks(no, purgeChunks); err != nil || removed > 0 {
-			return purged{more: true}, err
-		}
-		if err := t.Prep("DELETE FROM document_revisions WHERE no = ?").Int(no).Exec(); err != nil {
-			return p, err
+		for _, sql := range []string{"DELETE FROM document_jobs WHERE revision = ?", "DELETE FROM document_revisions WHERE no = ?"} {
+			if err := t.Prep(sql).Int(no).Exec(); err != nil {
+				return p, err
+			}
 		}
 		return p, t.Prep("DELETE FROM document_indexes WHERE tenant = ?1 AND NOT EXISTS (SELECT 1 FROM document_revisions WHERE tenant = ?1)").Int(tenant).Exec()
 	})
 	return p.blob, p.more, err
 }
 
-// removeChunks removes the first chunks of a revision, at most so many, and returns how many
-// there were.
-func (t *tx) removeChunks(revision, most int64) (removed int, err error) {
+// removeChunks removes the first chunks of a revision, at most so many.
+func (t *tx) removeChunks(revision, most int64) error {
 	const first = "(SELECT no FROM chunks WHERE revision = ?1 ORDER BY number LIMIT ?2 + 0)"
-	for _, of := range []string{"chunk_vectors WHERE ", "chunk_codes WHERE revision = ?1 AND "} {
-		if err := t.Prep("DELETE FROM " + of + "chunk IN " + first).Int(revision).Int(most).Exec(); err != nil {
-			return 0, err
+	for _, of := range []string{"chunk_vectors WHERE chunk", "chunk_codes WHERE revision = ?1 AND chunk", "chunks WHERE no"} {
+		if err := t.Prep("DELETE FROM " + of + " IN " + first).Int(revision).Int(most).Exec(); err != nil {
+			return err
 		}
 	}
-	return t.Prep("DELETE FROM chunks WHERE no IN " + first).Int(revision).Int(most).Count()
+	return nil
 }

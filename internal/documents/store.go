@@ -24,16 +24,7 @@ func (s *Store) Follow(list *jobs.Store) {
 		}
 		return key.Of(t).documentJobFailed(e)
 	})
-	list.WhenRedriven(func(t *db.Tx, seq int64) error { return t.Prep(sqlDocumentJobAgain).Int(seq).Exec() })
+	list.WhenRedriven(func(t *db.Tx, seq int64) error { return key.Of(t).documentJobRedriven(seq) })
 }
 
 func (s *Store) Join(w *db.Writer) { key.Join(w, &participant{}) }
-
-var key = db.NewKey(func(t *db.Tx, _ *participant) *tx { return &tx{Tx: t, jobs: jobs.Key.Of(t)} })
-
-type participant struct{ db.Passive }
-
-type tx struct {
-	*db.Tx
-	jobs *jobs.Tx
-}

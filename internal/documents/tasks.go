@@ -314,7 +314,7 @@ func (s *Service) runEmbed(ctx context.Context, call forebay.TaskCall) (res fore
 	// The call is paid for, so its result is recorded, once, even if the lock was lost.
 	recording, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
 	defer cancel()
-	err = s.Store.RecordVectors(recording, w.tenant, w.rev.ID, call.JobID, dimensions, vectors)
+	err = s.Store.RecordVectors(recording, w.rev, call.JobID, dimensions, vectors)
 	switch {
 	case forebay.CodeOf(err) == forebay.CodeGone:
 		res.Output = outputGone

@@ -16,6 +16,7 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/raced"
@@ -124,16 +125,16 @@ func testAuditOfJobEvents(t *testing.T, processes []*stores, listed []forebay.Ev
 
 	want, kinds := map[string]int{}, map[forebay.EventType]int{}
 	for seq, j := range jobs {
-		events, err := s.Jobs.Events(ctx, seq, 0, 100)
+		told, err := s.Jobs.Events(ctx, seq, 0, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range events {
+		for _, e := range told {
 			kinds[e.Type]++
 			if !slices.Contains(listed, e.Type) {
 				continue
 			}
-			detail := auditedEvent{Number: e.Number, Queue: "summaries", Task: j.Task, Generation: e.Generation, Attempt: e.Attempt, ErrorCode: e.ErrorCode}
+			detail := events.AuditedEvent{Number: e.Number, Queue: "summaries", Task: j.Task, Generation: e.Generation, Attempt: e.Attempt, ErrorCode: e.ErrorCode}
 			if e.ErrorClass != nil {
 				detail.ErrorClass = *e.ErrorClass
 			}
@@ -203,7 +204,7 @@ func TestAuditOfAJobThatGoesOn(t *testing.T) {
 			}
 			var got []string
 			for _, e := range slices.Backward(entries) {
-				var detail auditedEvent
+				var detail events.AuditedEvent
 				_ = json.Unmarshal([]byte(e.Detail), &detail) // an act's may be empty
 				got = append(got, fmt.Sprint(e.Action, " ", e.Target, " ", detail.Task, " ", e.At.UnixMilli() == entries[0].At.UnixMilli()))
 			}

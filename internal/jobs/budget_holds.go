@@ -94,8 +94,8 @@ func (m *candidate) limited() bool { return m.MaxCost != nil || m.MaxTotalTokens
 func (t budgetTx) jobLeft(m *candidate) (left admission.Limit, err error) {
 	left = admission.Limit{Tokens: -1, Cost: -1}
 	var spent admission.Amount
-	if m.limited() && (m.Number > 0 || m.Generation > 1) {
-		if _, err = t.Prep(sqlSpentAndHeld).Int(m.Seq).One(func(r driver.Row) { spent = admission.Amount{Tokens: r.Int(0), Cost: r.Int(1)} }); err != nil {
+	if m.limited() && m.calledBefore() {
+		if spent, err = t.spentBy(m.Seq); err != nil {
 			return left, err
 		}
 	}
@@ -106,6 +106,15 @@ func (t budgetTx) jobLeft(m *candidate) (left admission.Limit, err error) {
 		left.Cost = max(int64(*m.MaxCost)-spent.Cost, 0)
 	}
 	return left, nil
+}
+
+// spentBy is what a job has used.
+func (t budgetTx) spentBy(seq int64) (spent admission.Amount, err error) {
+	if spent, known := t.spent[seq]; known {
+		return spent, nil
+	}
+	_, err = t.Prep(sqlSpentAndHeld).Int(seq).One(func(r driver.Row) { spent = admission.Amount{Tokens: r.Int(0), Cost: r.Int(1)} })
+	return spent, err
 }
 
 // What a job has used, including what its lost call may have used that is not recorded yet.

@@ -89,6 +89,24 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 	}, forebay.EventCancelled)
 }
 
+// CancelAll cancels jobs that the operations of the transaction have not named. It comes once
+// these are done.
+func (t *Tx) CancelAll(seqs []int64) ([]Cancellation, error) {
+	t.hasEnded(seqs...)
+	all := make([]Cancellation, len(seqs))
+	err := t.Interleave(len(seqs), func(i int) (err error) {
+		all[i], err = t.Cancel(seqs[i])
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, seq := range seqs {
+		t.DropPrefetched(queue.MessageRow(seq))
+	}
+	return all, t.admission.ResumeWaiting()
+}
+
 // Amend is for a worker whose call is over and whose lock was lost. Its attempt ended without it,
 // cancelled or lost. Amend adds what only the worker knew: the deployment and what the call had
 // used. It changes no other attempt.

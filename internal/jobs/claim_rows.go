@@ -96,6 +96,9 @@ func (t *Tx) claims() claimTx { return claimTx{t} }
 
 // serveClaims gives ready jobs to the claims that wait, oldest first.
 func (w *participant) serveClaims(t claimTx) error {
+	if err := t.askAhead(); err != nil {
+		return err
+	}
 	for subqueue, waiting := range w.Waiters {
 		// A scan for nobody would delay the next one.
 		if w.queue.Paused[subqueue.Queue()] || !w.HasWaiters(subqueue) {

@@ -124,7 +124,8 @@ type RedriveEdit struct {
 const sqlRedrive = `
 UPDATE messages SET subqueue = subqueue - subqueue % 4, visible_at = ?1, generation = generation + 1, attempt = 0, number = 0, announced = 0, deliveries = 0,
   version = version + 1, started_at = NULL, reason = NULL, last_error = NULL, waiting = NULL
-WHERE seq = ?2 AND subqueue % 4 >= 2 RETURNING subqueue, flow, generation, version`
+WHERE seq = ?2 AND subqueue % 4 >= 2 RETURNING subqueue, flow, generation, version, tenant,
+  (SELECT j.session_id FROM jobs j WHERE j.seq = messages.seq)`
 
 // The row that the first attempt's "started" event follows from goes with a redrive. So the event
 // gets a row of its own.
@@ -137,17 +138,31 @@ WHERE seq = ?1 AND generation = 1 AND subqueue % 4 >= 2 AND started_at IS NOT NU
 // dead-lettered or quarantined. A job follows exactly one of several redrives at once. The audit
 // row is written in the same transaction.
 func (s *Store) Redrive(ctx context.Context, jobs []Redrive, entry audit.Act) (redriven []bool, err error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) ([]bool, error) {
+	seqs := make([]int64, len(jobs))
+	for i := range jobs {
+		seqs[i] = jobs[i].Seq
+	}
+	return db.TransactIn(ctx, Key, s.Writer, changingDeadLetters(seqs), func(t *Tx) ([]bool, error) {
 		redriven := make([]bool, len(jobs))
-		for i, j := range jobs {
-			moved, err := t.Redrive(j)
-			if err != nil {
-				return nil, err
-			}
-			redriven[i] = moved
+		err := t.Interleave(len(jobs), func(i int) (err error) {
+			redriven[i], err = t.Redrive(jobs[i])
+			return err
+		})
+		if err != nil {
+			return nil, err
 		}
 		return redriven, audit.Append(t.Tx, entry)
 	})
+}
+
+// changingDeadLetters describes a change of these dead letters to the writer. Two changes of one
+// job follow each other.
+func changingDeadLetters(seqs []int64) db.Op {
+	touched := make([]driver.RowName, len(seqs))
+	for i, seq := range seqs {
+		touched[i] = queue.MessageRow(seq)
+	}
+	return db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Hints: audit.Appends{}, Touches: touched}
 }
 
 func (t *Tx) Redrive(j Redrive) (bool, error) {
@@ -159,9 +174,12 @@ func (t *Tx) Redrive(j Redrive) (bool, error) {
 	if err := t.Prep(sqlKeepFirstStart).Int(j.Seq).Exec(); err != nil {
 		return false, err
 	}
+	var its jobSession
 	found, err := t.Prep(sqlRedrive).Int(visible).Int(j.Seq).One(func(r driver.Row) {
-		t.due(queue.Subqueue(r.Int(0)), r.Int(1), visible)
+		subqueue := queue.Subqueue(r.Int(0))
+		t.due(subqueue, r.Int(1), visible)
 		e.generation, e.number = int(r.Int(2)), r.Int(3)
+		its = jobSession{r.Int(4), subqueue.Queue(), r.Text(5)}
 	})
 	if err != nil || !found {
 		return false, err
@@ -172,16 +190,13 @@ func (t *Tx) Redrive(j Redrive) (bool, error) {
 	if err := t.edit(j.Seq, j.Edit); err != nil {
 		return false, err
 	}
-	if err := t.sessions().rejoin(j.Seq, visible); err != nil {
-		return false, err
+	if its.id != "" {
+		t.rejoining = append(t.rejoining, rejoining{j.Seq, its, visible})
 	}
 	for _, f := range t.w.store.redriven {
-		if err == nil {
-			err = f(t.Tx, j.Seq)
+		if err := f(t.Tx, j.Seq); err != nil {
+			return false, err
 		}
-	}
-	if err != nil {
-		return false, err
 	}
 	return true, t.event(e)
 }
@@ -215,23 +230,28 @@ func (t *Tx) edit(seq int64, e *RedriveEdit) error {
 	return t.Prep("UPDATE messages SET size = ? WHERE seq = ?").Int(e.InputSize).Int(seq).Exec()
 }
 
+const sqlRemoveDeadLetter = "DELETE FROM messages WHERE seq = ? AND subqueue % 4 >= 2"
+
 // PurgeDeadLetters removes jobs from their dead-letter or quarantine subqueue for good and
 // returns how many were there. The job records stay, failed.
 func (s *Store) PurgeDeadLetters(ctx context.Context, seqs []int64, entry audit.Act) (purged int, err error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (int, error) {
+	return db.TransactIn(ctx, Key, s.Writer, changingDeadLetters(seqs), func(t *Tx) (int, error) {
 		purged := 0
-		for _, seq := range seqs {
-			rows, err := t.PurgeDeadLetter(seq)
-			if err != nil {
-				return 0, err
-			}
+		err := t.Interleave(len(seqs), func(i int) error {
+			t.Changed(seqs[i])
+			rows, err := t.Prep(sqlRemoveDeadLetter).Int(seqs[i]).Count()
 			purged += rows
+			return err
+		})
+		if err != nil {
+			return 0, err
 		}
 		return purged, audit.Append(t.Tx, entry)
 	})
 }
 
-func (t *Tx) PurgeDeadLetter(seq int64) (purged int, err error) {
+// RemoveDeadLetter removes a job from its dead-letter or quarantine subqueue, if it is there.
+func (t *Tx) RemoveDeadLetter(seq int64) error {
 	t.Changed(seq)
-	return t.Prep("DELETE FROM messages WHERE seq = ? AND subqueue % 4 >= 2").Int(seq).Count()
+	return t.Prep(sqlRemoveDeadLetter).Int(seq).Exec()
 }

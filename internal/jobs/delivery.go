@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs/request"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/payload"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -112,7 +113,7 @@ func (w *Worker) Call(ctx context.Context, d *Delivery) (forebay.TaskCall, error
 		JobID: d.ID, Task: d.Task, Tenant: d.Tenant, Queue: d.Queue.Name,
 		CorrelationID: correlation(d.CorrelationID, d.ID), Traceparent: d.traceparent(),
 		Generation: d.Generation, Number: d.Number, Input: input,
-		Metadata: decodeMetadata(d.Metadata), EnqueuedAt: d.CreatedAt, ScheduledAt: d.ScheduledAt, LastError: text(d.LastError),
+		Metadata: request.DecodeMetadata(d.Metadata), EnqueuedAt: d.CreatedAt, ScheduledAt: d.ScheduledAt, LastError: text(d.LastError),
 	}
 	if d.MaxCost == nil && d.MaxTotalTokens == nil {
 		return call, nil

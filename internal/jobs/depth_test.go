@@ -11,6 +11,7 @@ import (
 	"github.com/forebayhq/forebay/internal/backlog"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -80,10 +81,10 @@ func testDepths(t *testing.T, opts db.Options) {
 func TestOnCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, tenant, queueID := open(t)
-		var sum Tally
+		var sum events.Tally
 		var operations int
 		s.DB.OnCommit(func(c db.Commit) { operations += c.Operations })
-		s.Jobs.OnJobsChanged(func(c Tally) {
+		s.Jobs.OnJobsChanged(func(c events.Tally) {
 			sum.Succeeded, sum.Failed, sum.Cancelled = sum.Succeeded+c.Succeeded, sum.Failed+c.Failed, sum.Cancelled+c.Cancelled
 			sum.Expired, sum.AttemptsLost, sum.AttemptsCancelled = sum.Expired+c.Expired, sum.AttemptsLost+c.AttemptsLost, sum.AttemptsCancelled+c.AttemptsCancelled
 		})
@@ -117,7 +118,7 @@ func TestOnCommit(t *testing.T) {
 		}
 		<-time.After(2 * time.Minute) // the fourth was never claimed
 		synctest.Wait()
-		if want := (Tally{Succeeded: 1, Failed: 1, Cancelled: 1, Expired: 1, AttemptsLost: 1, AttemptsCancelled: 1}); sum != want {
+		if want := (events.Tally{Succeeded: 1, Failed: 1, Cancelled: 1, Expired: 1, AttemptsLost: 1, AttemptsCancelled: 1}); sum != want {
 			t.Errorf("%+v, want %+v", sum, want)
 		}
 		if operations != 4+3+2 {

@@ -5,6 +5,10 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
+// expiredAtOnce bounds how many jobs one transaction ends whose deadline has passed, of those that
+// are locked and of those that are not.
+const expiredAtOnce = 256
+
 // A message that is locked past its deadline is left to its worker, which cuts the call off. Once
 // the lock has expired too, the worker is gone.
 const (
@@ -20,6 +24,9 @@ const (
 const (
 	sqlNextFreeDeadline   = `SELECT deadline FROM messages WHERE deadline IS NOT NULL AND lock_token IS NULL ORDER BY deadline LIMIT 1`
 	sqlNextLockedDeadline = `SELECT min(CASE WHEN deadline > visible_at THEN deadline ELSE visible_at END) FROM messages WHERE deadline IS NOT NULL AND lock_token IS NOT NULL`
+	// The same but for messages that are overdue.
+	sqlLaterFreeDeadline   = `SELECT deadline FROM messages WHERE deadline > ?1 AND lock_token IS NULL ORDER BY deadline LIMIT 1`
+	sqlLaterLockedDeadline = sqlNextLockedDeadline + ` AND (deadline > ?1 OR visible_at > ?1)`
 )
 
 // nextDeadline returns when a deadline is due next; 0: there is none.
@@ -27,32 +34,54 @@ func nextDeadline(c driver.Conn) (next int64, err error) {
 	return c.Earliest(sqlNextFreeDeadline, sqlNextLockedDeadline)
 }
 
-// expireDue ends the jobs whose deadline has passed while nobody was working on them.
-func (w *participant) expireDue(t *Tx) error {
-	if !w.Serving || w.deadline == 0 || w.deadline > t.Now {
-		return nil
-	}
-	type overdueJob struct {
-		candidate
-		visible, started int64
-	}
-	var overdue []overdueJob
-	for _, sql := range []string{sqlFreeOverdue, sqlLockedOverdue} {
-		err := t.Prep(sql).Int(t.Now).Each(func(r driver.Row) error {
+// overdueJob is a job whose deadline has passed while nobody was working on it.
+type overdueJob struct {
+	candidate
+	visible, started int64
+}
+
+// overdueJobs returns such jobs, and when a deadline is due next; 0: there is none.
+func (t *Tx) overdueJobs() (overdue []overdueJob, next int64, err error) {
+	due := func(sql string) driver.PipelineQuery {
+		found := 0
+		return driver.PipelineQuery{SQL: sql, OnRow: func(r driver.Row) {
+			if found++; found == expiredAtOnce {
+				next = t.Now // there may be more
+			}
 			overdue = append(overdue, overdueJob{candidate: candidate{
 				LockedJob: LockedJob{Lock: queue.Lock{Seq: r.Int(0)}, Subqueue: queue.Subqueue(r.Int(1)), Generation: int(r.Int(2)), Attempt: int(r.Int(3)),
 					Number: int(r.Int(4)), Version: r.Int(5), Tenant: r.Int(8), Task: r.Text(9), SessionID: r.Text(12)},
 				lostToken: !r.IsNull(6), lostAt: r.Int(7),
 			}, visible: r.Int(10), started: r.Int(11)})
-			return nil
-		})
-		if err != nil {
-			return err
-		}
+		}}
 	}
-	t.endedJobs = len(overdue) > 0
-	err := t.Interleave(len(overdue), func(i int) error {
+	later := func(sql string) driver.PipelineQuery {
+		return driver.PipelineQuery{SQL: sql, OnRow: func(r driver.Row) {
+			if at := r.Int(0); at > 0 && (next == 0 || at < next) {
+				next = at
+			}
+		}}
+	}
+	questions := []driver.PipelineQuery{due(sqlFreeOverdue), due(sqlLockedOverdue), later(sqlLaterFreeDeadline), later(sqlLaterLockedDeadline)}
+	for i := range questions {
+		questions[i].Bind = func(st driver.Statement) driver.Statement { return st.Int(t.Now) }
+	}
+	err = t.RunPipeline(questions)
+	return overdue, next, err
+}
+
+// expireDue ends the jobs whose deadline has passed while nobody was working on them.
+func (w *participant) expireDue(t *Tx) error {
+	if !w.Serving || w.deadline == 0 || w.deadline > t.Now {
+		return nil
+	}
+	overdue, next, err := t.overdueJobs()
+	if err != nil {
+		return err
+	}
+	err = t.Interleave(len(overdue), func(i int) error {
 		m := &overdue[i]
+		t.hasEnded(m.Seq)
 		if m.lostToken {
 			if err := t.recordLost(&m.candidate); err != nil {
 				return err
@@ -67,13 +96,12 @@ func (w *participant) expireDue(t *Tx) error {
 	if err != nil {
 		return err
 	}
-	if t.endedJobs {
+	if len(overdue) > 0 {
 		w.admission.Sweeps = true // others can have the room in a budget that was meant for them
 		if err := t.admission.ResumeWaiting(); err != nil {
 			return err
 		}
 	}
-	next, err := nextDeadline(t.Conn)
 	w.deadline = next
-	return err
+	return nil
 }

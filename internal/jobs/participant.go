@@ -11,6 +11,8 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/flows"
+	"github.com/forebayhq/forebay/internal/jobs/clockmend"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -39,14 +41,17 @@ type Tx struct {
 	admission *admission.Tx
 	wake      int64                          // the earliest new deadline; 0: none
 	newJobs   map[queue.Subqueue][]candidate // new jobs whose messages are not stored yet; nil: store them at once
-	scans     []*scan                        // made as the transaction began
+	scans     []*scan                        // that it has made ahead
 	fullScans int                            // how many of its scans were full ones
-	endedJobs bool                           // it has ended jobs whose deadline had passed
+	ended     map[int64]bool                 // jobs that it has ended and that no operation has named
 	served    []*claim
-	leaving   []leaving           // jobs that have ended and are still in their sessions
-	turns     map[jobSession]turn // of the jobs that are being submitted; nil: read them
-	audited   []event             // events that the audit log does not have yet
-	tally     Tally
+	leaving   []leaving                  // jobs that have ended and are still in their sessions
+	rejoining []rejoining                // redriven jobs that are not in their sessions yet
+	turns     map[jobSession]turn        // of the jobs that are being submitted; nil: read them
+	audited   []events.Event             // events that the audit log does not have yet
+	published []events.Event             // events that subscribers do not have yet
+	spent     map[int64]admission.Amount // what jobs have used; what is not there was not read
+	tally     events.Tally
 }
 
 // Kinds of notifications about jobs.
@@ -172,7 +177,10 @@ func (p *participant) StageEnded(t *db.Tx, at db.Stage) error {
 			return err
 		}
 	}
-	return j.AuditEvents()
+	if err := j.sessions().rejoin(); err != nil {
+		return err
+	}
+	return j.TellEvents()
 }
 
 func (p *participant) Serve(t *db.Tx) error {
@@ -183,12 +191,12 @@ func (p *participant) Serve(t *db.Tx) error {
 	if err := p.serveClaims(j.claims()); err != nil {
 		return err
 	}
-	return errors.Join(j.sessions().passTurns(), j.AuditEvents())
+	return errors.Join(j.sessions().passTurns(), j.TellEvents())
 }
 
 func (p *participant) Closes(t *db.Tx) error {
 	if j := Key.Begun(t); j != nil {
-		return errors.Join(j.sessions().passTurns(), j.AuditEvents())
+		return errors.Join(j.sessions().passTurns(), j.TellEvents())
 	}
 	return nil
 }
@@ -245,6 +253,9 @@ func (p *participant) RoundEnded(error) {
 		p.wantedSubqueues.Store(&now)
 	}
 }
+
+// ClockMend repairs what a clock that was ahead has left of jobs.
+func (p *participant) ClockMend() db.ClockMend { return clockmend.Jobs() }
 
 func (p *participant) TakeOver(t *db.Tx) error {
 	j := Key.Of(t)

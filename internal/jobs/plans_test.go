@@ -6,13 +6,14 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/db/postgres"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 )
 
 func TestPlansOnSQLite(t *testing.T) {
 	allowed := []string{"SCAN messages USING INDEX messages_deadline", "SCAN messages USING COVERING INDEX messages_deadline",
 		"SCAN messages USING COVERING INDEX messages_locked_deadline", "SCAN json_each VIRTUAL TABLE INDEX 1:"}
 	fixture.PlansOnSQLite(t, allowed, sqlJob, sqlJobsOfTenant, sqlJobsByCorrelation, sqlJobsAlive, sqlJobsUnhappy, sqlDeadLetters, sqlReady,
-		sqlFreeOverdue, sqlLockedOverdue, sqlNextFreeDeadline, sqlNextLockedDeadline)
+		sqlFreeOverdue, sqlLockedOverdue, sqlNextFreeDeadline, sqlNextLockedDeadline, sqlLaterFreeDeadline, sqlLaterLockedDeadline)
 }
 
 func TestPlansOnPostgres(t *testing.T) {
@@ -20,8 +21,9 @@ func TestPlansOnPostgres(t *testing.T) {
 	turn := jobSession{1, 1, "s"}.prefetchTurn()
 	locked := driver.NewPrefetch(sqlLocked, driver.RowName{}).Int(1).Int(1)
 	cancelled := driver.NewPrefetch(sqlCancelled, driver.RowName{}).Int(1)
-	fixture.PlansOnPostgres(t, sqlRenewShared, sqlReadyShared, sqlNextShared,
-		auditedColumns+driver.OfNumbersShared+ofAuditedJobs, sqlBackfill, sqlDeadLetters, sqlJobsByCorrelation,
+	fixture.PlansOnPostgres(t, sqlRenewShared, sqlReadyShared, sqlNextShared, sqlLaterFreeDeadline,
+		events.PublishedColumns+driver.OfNumbersShared+events.OfPublishedJobs,
+		events.AuditedColumns+driver.OfNumbersShared+events.OfAuditedJobs, sqlBackfill, sqlDeadLetters, sqlJobsByCorrelation,
 		sqlJobsAlive, sqlJobsUnhappy, postgres.AheadForm(madeBefore), postgres.AheadForm(turn), postgres.AheadForm(locked),
 		postgres.AheadForm(cancelled), postgres.AheadForm(admission.PrefetchHolds(1, 1, driver.RowName{})),
 		postgres.AheadForm(admission.PrefetchLiveHolds(1, driver.RowName{})))

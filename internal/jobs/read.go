@@ -3,7 +3,6 @@ package jobs
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs/request"
 	"github.com/forebayhq/forebay/internal/listing"
 )
 
@@ -99,7 +99,7 @@ func (s *Service) Events(ctx context.Context, tenant, id string, after int64) (e
 	if q, ok := s.queues.byNo[row.Queue]; ok {
 		queue = q.Name
 	}
-	metadata := decodeMetadata(row.Metadata)
+	metadata := request.DecodeMetadata(row.Metadata)
 	for i := range events {
 		e := &events[i]
 		e.JobID, e.CorrelationID = row.ID, correlation(row.CorrelationID, row.ID)
@@ -165,14 +165,6 @@ func correlation(given, id string) string {
 		return id
 	}
 	return given
-}
-
-func decodeMetadata(b []byte) map[string]string {
-	metadata := map[string]string{}
-	if len(b) > 0 {
-		_ = json.Unmarshal(b, &metadata) // we encoded it ourselves
-	}
-	return metadata
 }
 
 // text makes bytes of any origin fit for a JSON string.

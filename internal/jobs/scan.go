@@ -64,6 +64,7 @@ type scan struct {
 	heldBy      []string           // deployments that refused some of them
 	unasked     bool               // some may go as soon as another claim wants them
 	backfills   bool               // it searches behind held jobs for some that may go
+	late        bool               // it was made after the operations
 }
 
 // newScan prepares a scan for as many jobs as the claims want together. It starts where the
@@ -122,6 +123,15 @@ func (l *scan) bindFlows(st driver.Statement, of func(*flows.Query) (int64, int6
 
 // run runs the scan in the middle of a transaction.
 func (l *scan) run(t claimTx, fresh []candidate) error {
+	if err := l.ask(t); err != nil {
+		return err
+	}
+	l.arrange(fresh, t)
+	return nil
+}
+
+// ask asks what is ready.
+func (l *scan) ask(t claimTx) error {
 	if !l.flows.Known {
 		l.fromStart = true
 		if err := t.listFlows(l.flows, l.subqueue); err != nil {
@@ -133,18 +143,9 @@ func (l *scan) run(t claimTx, fresh []candidate) error {
 	l.forgetLater()
 	l.flowQueries, l.horizon = l.flows.Choose(l.limit, t.Now, l.share, t.w.restsUntil)
 	if !t.w.Shared() {
-		if err := l.runByFlow(t); err != nil {
-			return err
-		}
-	} else {
-		for _, q := range l.queries() {
-			if err := q.Run(t.Conn); err != nil {
-				return err
-			}
-		}
+		return l.runByFlow(t)
 	}
-	l.arrange(fresh, t)
-	return nil
+	return t.RunPipeline(append(l.queries(), t.admission.StatesOf(l.flows.Called)...))
 }
 
 // keepFloors records up to where each flow was served, once the scan is over. left are jobs that
@@ -300,26 +301,22 @@ func (w *participant) scanSubqueue(t claimTx, subqueue queue.Subqueue, stored bo
 	return l, t.backfill(l, claims)
 }
 
-// preparedScan returns the scan that the transaction made as it began, or nil if its result may
-// be outdated.
+// preparedScan returns the scan that the transaction has made ahead, without what has changed
+// since; nil: there is none.
 func (t claimTx) preparedScan(subqueue queue.Subqueue) *scan {
-	if t.endedJobs { // the scan may have found jobs that have expired since
-		return nil
+	l := t.scanOf(subqueue)
+	if l == nil || l.late {
+		return l
 	}
-	for _, l := range t.scans {
-		if l.subqueue == subqueue {
-			l.found = slices.DeleteFunc(l.found, func(c candidate) bool {
-				settled := t.Touches(queue.MessageRow(c.Seq))
-				if settled { // or not: its lock may have been lost
-					l.later = append(l.later, c)
-					l.flows.Note(c.flow, t.Now, t.Now)
-				}
-				return settled
-			})
-			return l
+	l.found = slices.DeleteFunc(l.found, func(c candidate) bool {
+		settled := t.Touches(queue.MessageRow(c.Seq))
+		if settled { // or not: its lock may have been lost
+			l.later = append(l.later, c)
+			l.flows.Note(c.flow, t.Now, t.Now)
 		}
-	}
-	return nil
+		return settled || t.ended[c.Seq]
+	})
+	return l
 }
 
 // noteDue records when the subqueue is worth another scan.

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/forebayhq/forebay"
@@ -109,6 +110,15 @@ type leaving struct {
 	held    bool // it was not its turn
 }
 
+// leaves notes that a job has ended.
+func (t sessionTx) leaves(l leaving) {
+	if i := slices.IndexFunc(t.rejoining, func(r rejoining) bool { return r.seq == l.seq }); i >= 0 {
+		t.rejoining = slices.Delete(t.rejoining, i, i+1)
+		return
+	}
+	t.leaving = append(t.leaving, l)
+}
+
 // passTurns has jobs that have ended leave their sessions, and gives the next ones their turns.
 // It runs at the end of a stage, or earlier if a job joins a session.
 func (t sessionTx) passTurns() error {
@@ -174,19 +184,56 @@ func (t sessionTx) give(n *nextTurn) error {
 var sqlGiveTurn = driver.BatchForm("UPDATE messages SET visible_at = ?, waiting = ? WHERE seq = ?",
 	"UPDATE messages m SET visible_at = p1, waiting = p2 FROM %s WHERE m.seq = ANY (ARRAY[p3])")
 
-// rejoin holds a redriven job, to begin at that time, while another job has the turn.
-func (t sessionTx) rejoin(seq, at int64) error {
-	var s jobSession
-	found, err := t.Prep("SELECT tenant, queue, session_id FROM jobs WHERE seq = ? AND session_id IS NOT NULL").Int(seq).
-		One(func(r driver.Row) { s = jobSession{r.Int(0), r.Int(1), r.Text(2)} })
-	if err != nil || !found {
+// rejoining is a redriven job of a session that may begin at that time.
+type rejoining struct {
+	seq     int64
+	session jobSession
+	at      int64
+}
+
+// rejoin has redriven jobs join their sessions again. A job is held while another has the turn. It
+// runs at the end of a stage: no operation may be about to read or change who has the turn.
+func (t sessionTx) rejoin() error {
+	if len(t.rejoining) == 0 {
+		return nil
+	}
+	if err := t.passTurns(); err != nil {
 		return err
 	}
-	visible, waiting, err := t.join(s, seq, at, at)
-	if err != nil || waiting == "" {
+	list := t.rejoining
+	t.rejoining = nil
+	if err := t.readTurns(list); err != nil {
 		return err
 	}
-	return t.Prep(sqlGiveTurn).Int(visible).Text(waiting).Int(seq).Exec()
+	for _, r := range list {
+		visible, waiting, err := t.join(r.session, r.seq, r.at, r.at)
+		if err == nil && waiting != "" {
+			err = t.Prep(sqlGiveTurn).Int(visible).Text(waiting).Int(r.seq).Exec()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readTurns reads at once who has the turns in the sessions of these jobs.
+func (t sessionTx) readTurns(list []rejoining) error {
+	if t.turns == nil {
+		t.turns = map[jobSession]turn{}
+	}
+	var questions []driver.PipelineQuery
+	for i := range list {
+		s := list[i].session
+		if _, known := t.turns[s]; known {
+			continue
+		}
+		t.turns[s] = turn{}
+		questions = append(questions, driver.PipelineQuery{SQL: sqlTurn, Bind: func(st driver.Statement) driver.Statement {
+			return st.Int(s.tenant).Int(s.queue).Text(s.id).Int(heldUntil)
+		}, OnRow: func(r driver.Row) { t.turns[s] = turn{r.Int(0) != 0, r.Int(1)} }})
+	}
+	return t.RunPipeline(questions)
 }
 
 const (

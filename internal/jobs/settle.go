@@ -417,7 +417,7 @@ func (t *Tx) end(e ending, kind forebay.EventType) error {
 		return err
 	}
 	if e.session.id != "" {
-		t.leaving = append(t.leaving, leaving{e.seq, e.session, e.held})
+		t.sessions().leaves(leaving{e.seq, e.session, e.held})
 	}
 	for _, f := range t.w.store.ended {
 		if err := f(t.Tx, Ended{Seq: e.seq, Status: e.status, Generation: e.generation, Failure: e.failure, Uncalled: e.uncalled}); err != nil {

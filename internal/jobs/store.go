@@ -4,6 +4,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -14,7 +15,7 @@ type Store struct {
 	Audited   []forebay.EventType         // types of events that the audit log gets
 	ended     []func(*db.Tx, Ended) error // called within the transaction that ends a job
 	redriven  []func(t *db.Tx, seq int64) error
-	tallies   db.Listener[Tally]
+	tallies   db.Listener[events.Tally]
 	cancelled db.Listener[int64] // tokens of locks that a cancel in another process voided
 }
 
@@ -33,7 +34,7 @@ func (s *Store) Received(n *db.Notification) {
 
 // OnJobsChanged sets the function that is called with what each transaction of this process did
 // to jobs. It runs on the writer's goroutine, so it must be quick.
-func (s *Store) OnJobsChanged(f func(Tally)) { s.tallies.Set(f) }
+func (s *Store) OnJobsChanged(f func(events.Tally)) { s.tallies.Set(f) }
 
 // Ended is a generation of a job that has ended.
 type Ended struct {

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -155,7 +154,7 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 	if err := request.Check(req, s.store.Now()); err != nil {
 		return NewJob{}, err
 	}
-	metadata, err := EncodeMetadata(req.Metadata)
+	metadata, err := request.EncodeMetadata(req.Metadata)
 	if err != nil {
 		return NewJob{}, err
 	}
@@ -210,24 +209,4 @@ func stored(at *time.Time) *time.Time {
 	}
 	t := at.UTC().Truncate(time.Millisecond)
 	return &t
-}
-
-// EncodeMetadata checks a client's metadata and returns what is stored of it; nil for none.
-func EncodeMetadata(metadata map[string]string) ([]byte, error) {
-	if len(metadata) == 0 {
-		return nil, nil
-	}
-	if len(metadata) > forebay.MaxMetadataEntries {
-		return nil, forebay.Invalid("metadata", "has %d entries; the limit is %d", len(metadata), forebay.MaxMetadataEntries)
-	}
-	for key := range metadata {
-		if !forebay.ValidText(key, forebay.MaxMetadataKeyBytes) {
-			return nil, forebay.Invalid("metadata", "has a key that is not 1 to %d bytes of text without control characters", forebay.MaxMetadataKeyBytes)
-		}
-	}
-	b, err := json.Marshal(metadata)
-	if err == nil && len(b) > forebay.MaxMetadataBytes {
-		return nil, forebay.Invalid("metadata", "is %d bytes as JSON; the limit is %d", len(b), forebay.MaxMetadataBytes)
-	}
-	return b, err
 }

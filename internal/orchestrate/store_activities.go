@@ -102,7 +102,8 @@ const sqlLockActivity = `
 UPDATE orchestration_activities SET visible_at = ?, lock_token = ?, number = ?, lost = ?, started_at = ? WHERE instance = ? AND event_id = ?`
 
 func (t workItemTx) takeActivities(p *knownQueue, c *claim, most int) (taken int, err error) {
-	first, until := len(c.activities), t.Now+c.Lock.Milliseconds()
+	until := t.Now + c.Lock.Milliseconds()
+	var found []ActivityItem
 	var lost []ActivityItem // attempts
 	err = t.Prep(sqlReadyActivities).Int(p.No).Int(t.Now).Int(int64(most)).Each(func(r driver.Row) error {
 		a := ActivityItem{Instance: r.Int(0), Tenant: r.Int(1), ID: r.Text(2), EventID: int(r.Int(3)), Name: p.Name, Event: payloadAt(r, 4, 14), Policy: r.Blob(5),
@@ -114,8 +115,7 @@ func (t workItemTx) takeActivities(p *knownQueue, c *claim, most int) (taken int
 		}
 		a.Number++
 		a.StartedAt, a.Token = driver.FromMillis(t.Now), queue.NewToken()
-		c.activities = append(c.activities, a)
-		taken++
+		found = append(found, a)
 		return nil
 	})
 	if err != nil {
@@ -127,13 +127,14 @@ func (t workItemTx) takeActivities(p *knownQueue, c *claim, most int) (taken int
 			return 0, err
 		}
 	}
-	for _, a := range c.activities[first:] {
+	for _, a := range found {
 		err := t.Prep(sqlLockActivity).Int(until).Int(a.Token).Int(int64(a.Number)).Int(int64(a.Lost)).Int(t.Now).Int(a.Instance).Int(int64(a.EventID)).Exec()
 		if err != nil {
 			return 0, err
 		}
 	}
-	return taken, nil
+	c.activities = append(c.activities, found...)
+	return len(found), nil
 }
 
 // The outcomes of an attempt of an activity.

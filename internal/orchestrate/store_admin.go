@@ -69,7 +69,10 @@ func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []fore
 // PurgeOrchestration deletes an instance with its history. An open instance is deleted only by
 // force.
 func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string, force bool, entry audit.Act) error {
-	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (struct{}, error) {
+	o := purging(tenant, id)
+	o.Interleaves = !force // a work item of an open instance may be about to be completed
+	_, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (struct{}, error) {
+		t.dropCreated(tenant, id)
 		o, err := t.existing(tenant, id)
 		if err == nil && !o.over && !force {
 			err = forebay.Errorf(forebay.CodeConflict, "the instance %s is not over", id)
@@ -86,32 +89,47 @@ func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string,
 	return err
 }
 
+// purging describes to the writer that instances are deleted.
+func purging(tenant int64, ids ...string) db.Op {
+	return db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Hints: audit.Appends{}, Asks: func() (asks []driver.Prefetch) {
+		for _, id := range ids {
+			asks = append(asks, prefetchOrchestration(tenant, id))
+		}
+		return asks
+	}}
+}
+
+// dropCreated drops what was prefetched of an instance if the transaction has created one with its
+// id.
+func (t *tx) dropCreated(tenant int64, id string) {
+	if t.createdInstances[instanceKey{tenant, id}] > 0 {
+		t.DropPrefetched(orchestrationRow(tenant, id))
+	}
+}
+
 // PurgeEnded deletes those of the instances that have ended, in one transaction, and returns
 // their number.
 func (s *Store) PurgeEnded(ctx context.Context, tenant int64, ids []string, entry audit.Act) (purged int, err error) {
-	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (purged int, err error) {
-		for _, id := range ids {
-			o, err := t.orchestrationOf(tenant, id)
-			if err != nil {
-				return 0, err
-			}
-			if !o.over { // restarted since
-				continue
-			}
-			t.Changed(o.no)
-			if err := t.purgeOrchestration(o.no); err != nil {
-				return 0, err
+	return db.TransactIn(ctx, key, s.Writer, purging(tenant, ids...), func(t *tx) (purged int, err error) {
+		err = t.Interleave(len(ids), func(i int) error {
+			t.dropCreated(tenant, ids[i])
+			o, err := t.orchestrationOf(tenant, ids[i])
+			if err != nil || !o.over { // restarted since
+				return err
 			}
 			purged++
-		}
-		if purged == 0 {
-			return 0, nil
+			t.Changed(o.no)
+			return t.purgeOrchestration(o.no)
+		})
+		if err != nil || purged == 0 {
+			return 0, err
 		}
 		return purged, audit.Append(t.Tx, entry)
 	})
 }
 
 func (t *tx) purgeOrchestration(no int64) error {
+	t.changed(no)
 	if err := t.freeBlobs(no, sqlFreeAll); err != nil {
 		return err
 	}
@@ -196,11 +214,15 @@ func (s *Store) RewindOrchestrations(ctx context.Context, all []Rewound) error {
 	for i := range all {
 		size += len(all[i].History.inline())
 	}
-	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Numbers: len(all), Size: size}, func(t *tx) (struct{}, error) {
+	o := db.Op{Stage: db.StageSettle, Numbers: len(all), Size: size, Local: true, Interleaves: true, Hints: audit.Appends{}, Asks: func() (asks []driver.Prefetch) {
 		for i := range all {
-			if err := t.rewindable(&all[i]); err != nil {
-				return struct{}{}, err
-			}
+			asks = append(asks, all[i].prefetches()...)
+		}
+		return asks
+	}}
+	_, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (struct{}, error) {
+		if err := t.Interleave(len(all), func(i int) error { return t.rewindable(&all[i]) }); err != nil {
+			return struct{}{}, err
 		}
 		for i := range all {
 			if err := t.rewind(&all[i]); err != nil {
@@ -212,8 +234,21 @@ func (s *Store) RewindOrchestrations(ctx context.Context, all []Rewound) error {
 	return err
 }
 
+const sqlStillFailed = "SELECT no FROM orchestrations WHERE no = ? AND status = ? AND execution = ?"
+
+// prefetches is what rewindable reads.
+func (r *Rewound) prefetches() []driver.Prefetch {
+	asks := []driver.Prefetch{driver.NewPrefetch(sqlStillFailed, orchestrationRow(r.Tenant, r.ID)).Int(r.No).Text(string(forebay.OrchestrationFailed)).Text(r.Execution)}
+	for _, id := range r.Awaits {
+		awaited := prefetchOrchestration(r.Tenant, id)
+		awaited.Shared = true
+		asks = append(asks, awaited)
+	}
+	return asks
+}
+
 func (t *tx) rewindable(r *Rewound) error {
-	found, err := t.Prep("SELECT no FROM orchestrations WHERE no = ? AND status = ? AND execution = ?").
+	found, err := t.Prep(sqlStillFailed).
 		Int(r.No).Text(string(forebay.OrchestrationFailed)).Text(r.Execution).One(func(driver.Row) {})
 	if err == nil && !found {
 		return ErrChanged

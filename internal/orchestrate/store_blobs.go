@@ -107,7 +107,7 @@ func (s *Store) FreedBlobs(ctx context.Context, before time.Time, skip, limit in
 
 // ForgetFreedBlobs removes the records of blobs that have been deleted.
 func (s *Store) ForgetFreedBlobs(ctx context.Context, keys []string) error {
-	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (struct{}, error) {
+	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange, Local: true, Interleaves: true}, func(t *tx) (struct{}, error) {
 		for _, key := range keys {
 			if err := t.Prep("DELETE FROM orchestration_blobs WHERE key = ?").Text(key).Exec(); err != nil {
 				return struct{}{}, err

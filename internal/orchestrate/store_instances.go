@@ -42,6 +42,9 @@ var AnyEnd = []forebay.OrchestrationStatus{forebay.OrchestrationCompleted, foreb
 func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace ...forebay.OrchestrationStatus) error {
 	operation := db.Op{Stage: db.StageSettle, Party: o.Tenant, Numbers: 2, Rows: 4, Size: len(o.Input.inline()) + len(o.Event.inline()),
 		Local: true, Interleaves: true, Asks: func() []driver.Prefetch { return []driver.Prefetch{prefetchOrchestration(o.Tenant, o.ID)} }}
+	if o.Audit.Action != "" {
+		operation.Hints = audit.Appends{}
+	}
 	_, err := db.TransactIn(ctx, key, s.Writer, operation, func(t *tx) (struct{}, error) {
 		old, err := t.orchestrationOf(o.Tenant, o.ID)
 		if err != nil {
@@ -137,8 +140,13 @@ func (t *tx) orchestrationOf(tenant int64, id string) (o orchestrationRef, err e
 
 // prefetchOrchestration is what orchestrationOf reads. The operation may change what it says.
 func prefetchOrchestration(tenant int64, id string) driver.Prefetch {
-	return driver.NewPrefetch(sqlOrchestrationOf, driver.RowName{Of: "orchestrations", No: tenant, ID: id}).
+	return driver.NewPrefetch(sqlOrchestrationOf, orchestrationRow(tenant, id)).
 		Int(int64(kindSkipsCode)).Int(tenant).Text(id)
+}
+
+// orchestrationRow names the row of an instance.
+func orchestrationRow(tenant int64, id string) driver.RowName {
+	return driver.RowName{Of: "orchestrations", No: tenant, ID: id}
 }
 
 // instanceKey names an instance as callers do.
@@ -329,6 +337,9 @@ func (s *Store) SendOrchestration(ctx context.Context, g Signal) error {
 		ref := prefetchOrchestration(g.Tenant, g.ID)
 		ref.Shared = g.Effect == NoEffect // it changes nothing that others read
 		return []driver.Prefetch{ref}
+	}
+	if g.Audit.Action != "" {
+		operation.Hints = audit.Appends{}
 	}
 	_, err := db.TransactIn(ctx, key, s.Writer, operation, func(t *tx) (struct{}, error) {
 		o, err := t.existing(g.Tenant, g.ID)

@@ -82,36 +82,34 @@ SELECT i.no, i.event, i.event_id, i.job, coalesce((SELECT o.result_size FROM job
 FROM orchestration_inbox i WHERE i.instance = ? AND i.visible_at <= ? ORDER BY i.no LIMIT ? + 0`
 
 func (t workItemTx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken int, err error) {
-	first := len(c.orchestrations)
+	var found []OrchestrationItem
 	err = t.Prep(sqlReadyOrchestrations).Int(p.No).Int(t.Now).Int(int64(most)).Each(func(r driver.Row) error {
-		c.orchestrations = append(c.orchestrations, OrchestrationItem{Instance: r.Int(0), Tenant: r.Int(1), ID: r.Text(2), Name: r.Text(3), Execution: r.Text(4),
+		found = append(found, OrchestrationItem{Instance: r.Int(0), Tenant: r.Int(1), ID: r.Text(2), Name: r.Text(3), Execution: r.Text(4),
 			Number: r.Int(5), Events: r.Int(6), Deliveries: int(r.Int(7)%lostDeliveryUnit) + 1, LostDeliveries: int(r.Int(7) / lostDeliveryUnit), Custom: r.Blob(8),
 			run: r.Int(9), keyID: r.Text(11), Queue: p.No, SkipsCode: p.Kind == kindSkipsCode, now: t.Now})
 		if r.Int(10) != 0 { // its lock ended without a result
-			c.orchestrations[len(c.orchestrations)-1].LostDeliveries++
+			found[len(found)-1].LostDeliveries++
 		}
-		taken++
 		return nil
 	})
 	if err != nil {
 		return 0, err
 	}
-	found := c.orchestrations[first:]
 	err = t.Interleave(len(found), func(i int) error { return t.arrived(&found[i]) })
 	if err != nil {
 		return 0, err
 	}
-	kept := c.orchestrations[:first]
-	for _, item := range found {
+	suspect := func(item OrchestrationItem) bool { return item.LostDeliveries >= poisonSuspectAfter }
+	var seen []*OrchestrationItem // whose events the last item has seen
+	for i := range found {
+		item := &found[i]
 		delete(t.woken, item.Instance)
-		if len(item.Arrived) == 0 { // the last item has seen the event
-			if err := t.unlockInstance(&item, p.No); err != nil {
-				return 0, err
-			}
+		if len(item.Arrived) == 0 {
+			seen = append(seen, item)
 			continue
 		}
 		until, delivered := t.Now+c.Lock.Milliseconds(), item.LostDeliveries*lostDeliveryUnit+item.Deliveries
-		if item.LostDeliveries >= poisonSuspectAfter && slices.ContainsFunc(kept, func(other OrchestrationItem) bool { return other.LostDeliveries >= poisonSuspectAfter }) {
+		if suspect(*item) && slices.ContainsFunc(c.orchestrations, suspect) {
 			until, delivered = t.Now+poisonSuspectPause, delivered-1
 			t.ready(p.No, until)
 		} else {
@@ -121,13 +119,11 @@ func (t workItemTx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken
 		if err != nil {
 			return 0, err
 		}
-		if item.Token == 0 {
-			continue
+		if item.Token != 0 {
+			c.orchestrations = append(c.orchestrations, *item)
 		}
-		kept = append(kept, item)
 	}
-	c.orchestrations = kept
-	return taken, nil
+	return len(found), t.Interleave(len(seen), func(i int) error { return t.unlockInstance(seen[i], p.No) })
 }
 
 var sqlLockInstance = driver.BatchForm("UPDATE orchestration_items SET visible_at = ?, lock_token = ?, deliveries = ? WHERE instance = ?",
@@ -244,18 +240,20 @@ func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResu
 	}
 	var workQueue int64
 	var blobs bool
-	if t.changedInstances[item.Instance] > 0 {
-		t.DropPrefetched(item.row())
-	}
-	found, err := t.Prep(sqlHeldInstance).Int(item.Instance).Int(item.Token).One(func(row driver.Row) { workQueue, blobs = row.Int(0), row.Int(1) != 0 })
-	if err == nil && !found {
-		err = forebay.ErrLockLost
-	}
-	if err != nil {
-		return err
+	for before := -1; before != t.changedInstances[item.Instance]; { // another operation may change it meanwhile
+		if before = t.changedInstances[item.Instance]; before > 0 {
+			t.DropPrefetched(item.row())
+		}
+		found, err := t.Prep(sqlHeldInstance).Int(item.Instance).Int(item.Token).One(func(row driver.Row) { workQueue, blobs = row.Int(0), row.Int(1) != 0 })
+		if err == nil && !found {
+			err = forebay.ErrLockLost
+		}
+		if err != nil {
+			return err
+		}
 	}
 	t.changed(item.Instance)
-	err = t.Prep(sqlCompleteOrchestration).Int(neverVisible).Int(events).Int(run).Text(string(r.Status)).Blob(r.CustomStatus).Int(t.Now).Int(t.Now).
+	err := t.Prep(sqlCompleteOrchestration).Int(neverVisible).Int(events).Int(run).Text(string(r.Status)).Blob(r.CustomStatus).Int(t.Now).Int(t.Now).
 		Int(item.Instance).Int(item.Token).Exec()
 	if err != nil {
 		return err

@@ -2,14 +2,18 @@ package orchestrate
 
 import (
 	"fmt"
+	"maps"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
 )
 
 // What a transaction takes on PostgreSQL does not grow with its operations: each transition of an
-// instance and of an activity stands here.
+// instance and of an activity stands here. Left out on purpose are the first use of a name, for
+// which a queue is made, and a purge of an open instance by force.
 func TestRoundTripsOfOrchestrations(t *testing.T) {
 	const n = 24
 	trips := fixture.Trips(t)
@@ -174,6 +178,138 @@ func TestRoundTripsOfOrchestrations(t *testing.T) {
 			}}
 		},
 	}
+	act := audit.Act{Action: "try"}
+	var values atomic.Int64
+	large := func() Payload {
+		return Payload{Bytes: []byte("x"), Blob: fmt.Sprintf("t/1/orchestrations/%d/1", values.Add(1))}
+	}
+	named := func(name string) NewOrchestration {
+		serial++
+		return NewOrchestration{Tenant: tenant, ID: fmt.Sprint("i", serial), Execution: "first", Name: name, Event: Inline([]byte("start"))}
+	}
+	ended := func(many int) (ids []string) {
+		for _, item := range items(many) {
+			_, err := s.Orchestrations.CompleteOrchestration(ctx, item, &OrchestrationResult{Status: forebay.OrchestrationFailed, Failure: &forebay.OrchestrationFailure{},
+				Events: 1, History: Inline([]byte("h"))})
+			mustDo(t, err)
+			ids = append(ids, item.ID)
+		}
+		return ids
+	}
+	each := func(ids []string, do func(id string) error) (calls []func() error) {
+		for _, id := range ids {
+			calls = append(calls, func() error { return do(id) })
+		}
+		return calls
+	}
+	rewinds := func(atOnce int) func(many int) []func() error {
+		return func(many int) (calls []func() error) {
+			var all []Rewound
+			for _, id := range ended(many) {
+				o, err := s.Orchestrations.Orchestration(ctx, tenant, id)
+				mustDo(t, err)
+				all = append(all, Rewound{Tenant: tenant, ID: id, No: o.No, Name: o.Name, Execution: o.Execution, Events: 1, History: Inline([]byte("h")), Event: []byte("again"),
+					Audit: act, Awaits: created(1)})
+			}
+			for len(all) > 0 {
+				some := all[:min(atOnce, len(all))]
+				all = all[len(some):]
+				calls = append(calls, func() error { return s.Orchestrations.RewindOrchestrations(ctx, some) })
+			}
+			return calls
+		}
+	}
+	claims := func(many int, claim func() (int, error)) []func() error {
+		got := 0
+		return []func() error{func() error {
+			n, err := claim()
+			if got += n; err == nil && got < many/2 {
+				err = fmt.Errorf("claimed %d of %d", got, many)
+			}
+			return err
+		}}
+	}
+	more := map[string]func(many int) []func() error{
+		"create and audit": func(many int) (calls []func() error) {
+			for range many {
+				o := named("fan")
+				o.Audit = act
+				calls = append(calls, func() error { return s.Orchestrations.CreateOrchestration(ctx, o) })
+			}
+			return calls
+		},
+		"create in place of another": func(many int) (calls []func() error) {
+			for _, id := range ended(many) {
+				o := named("fan")
+				o.ID, o.Replacing, o.Input, o.StartAt = id, act, large(), time.Now().Add(time.Hour).UnixMilli()
+				calls = append(calls, func() error { return s.Orchestrations.CreateOrchestration(ctx, o, AnyEnd...) })
+			}
+			return calls
+		},
+		"terminate and audit": func(many int) []func() error {
+			return each(created(many), func(id string) error {
+				return s.Orchestrations.SendOrchestration(ctx, Signal{Tenant: tenant, ID: id, Event: Inline([]byte("e")), Effect: Terminates, Audit: act})
+			})
+		},
+		"purge": func(many int) []func() error {
+			return each(ended(many), func(id string) error { return s.Orchestrations.PurgeOrchestration(ctx, tenant, id, false, act) })
+		},
+		"purge many at once": func(many int) []func() error {
+			ids := ended(many)
+			return []func() error{func() error {
+				n, err := s.Orchestrations.PurgeEnded(ctx, tenant, ids, act)
+				if err == nil && n != many {
+					err = fmt.Errorf("purged %d", n)
+				}
+				return err
+			}}
+		},
+		"rewind":              rewinds(1),
+		"rewind many at once": rewinds(n),
+		"go on with large values": completes(func(int) *OrchestrationResult {
+			r := running(2)
+			r.History, r.Activities[0].Event = large(), large()
+			return r
+		}),
+		"end with large values": completes(func(int) *OrchestrationResult {
+			return &OrchestrationResult{Status: forebay.OrchestrationCompleted, Output: large(), Events: 1, History: large()}
+		}),
+		"continue as new": completes(func(int) *OrchestrationResult {
+			r := running(0)
+			r.Reset = &Reset{Execution: "next", Input: large()}
+			return r
+		}),
+		"send large values": func(many int) []func() error {
+			return each(created(many), func(id string) error {
+				return s.Orchestrations.SendOrchestration(ctx, Signal{Tenant: tenant, ID: id, Event: large()})
+			})
+		},
+		"forget freed values": func(many int) []func() error {
+			return each(make([]string, many), func(string) error { return s.Orchestrations.ForgetFreedBlobs(ctx, []string{"a", "b"}) })
+		},
+		"claim of many queues": func(many int) []func() error {
+			for i := range many {
+				mustDo(t, s.Orchestrations.CreateOrchestration(ctx, named(fmt.Sprint("fan", i))))
+			}
+			return append(claims(many, func() (int, error) {
+				got, err := s.Orchestrations.ClaimOrchestrations(ctx, its(many))
+				return len(got), err
+			}), func() error { return s.Orchestrations.CreateOrchestration(ctx, named("other")) })
+		},
+		"claim activities of many queues": func(many int) []func() error {
+			for i, item := range items(many) {
+				r := running(0)
+				r.Activities = []NewActivity{{Name: fmt.Sprint("step", i), Event: Inline([]byte("do"))}}
+				_, err := s.Orchestrations.CompleteOrchestration(ctx, item, r)
+				mustDo(t, err)
+			}
+			return append(claims(many, func() (int, error) {
+				got, err := s.Orchestrations.ClaimActivities(ctx, its(many))
+				return len(got), err
+			}), func() error { return s.Orchestrations.CreateOrchestration(ctx, named("other")) })
+		},
+	}
+	maps.Copy(mixes, more)
 	for name, mix := range mixes {
 		trips.Together(t, name, func() []func() error {
 			serial++

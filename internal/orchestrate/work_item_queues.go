@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/orchestrate/clockmend"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -109,25 +110,43 @@ type claim struct {
 	kind           ItemKind
 	orchestrations []OrchestrationItem
 	activities     []ActivityItem
+	reserved       map[int64]int // by tenant: items that are being asked for
 }
 
 func (c *claim) Visit() { c.part.waiting = append(c.part.waiting, c) }
 
 // room is how many more items the claim takes.
-func (c *claim) room() int { return c.Max - len(c.orchestrations) - len(c.activities) }
+func (c *claim) room() int { return c.Max - c.got() }
+
+// got is how many items the claim has got, or is about to.
+func (c *claim) got() int {
+	n := len(c.orchestrations) + len(c.activities)
+	for _, reserved := range c.reserved {
+		n += reserved
+	}
+	return n
+}
+
+// reserve keeps room for so many more items of a tenant; negative: no longer.
+func (c *claim) reserve(tenant int64, n int) {
+	if c.reserved == nil {
+		c.reserved = map[int64]int{}
+	}
+	c.reserved[tenant] += n
+}
 
 // room is how many more items of a queue the claim takes.
 func (l *participant) room(c *claim, p *knownQueue) int {
 	if c.Room == nil || len(l.withActivities) < 2 {
 		return c.room()
 	}
-	held := 0
+	held := c.reserved[p.Tenant]
 	for i := range c.activities {
 		if c.activities[i].Tenant == p.Tenant {
 			held++
 		}
 	}
-	return min(c.room(), c.Room(p.Tenant, held, len(c.activities)))
+	return min(c.room(), c.Room(p.Tenant, held, c.got()))
 }
 
 // serves reports whether the transaction serves the claim. A waiting claim is served from now
@@ -146,7 +165,7 @@ func (t workItemTx) serves(c *claim) bool {
 
 // unserve returns a claim to waiting: it got nothing, or the transaction failed.
 func (c *claim) unserve() {
-	c.orchestrations, c.activities = nil, nil
+	c.orchestrations, c.activities, c.reserved = nil, nil, nil
 	c.State.Store(queue.ClaimWaiting)
 }
 
@@ -326,7 +345,7 @@ func (l *participant) Serve(of *db.Tx) error {
 // serveClaim fills one claim from the queues that are due: first with an equal share of each,
 // then with what is left.
 func (l *participant) serveClaim(t workItemTx, c *claim) error {
-	var due []*knownQueue
+	var due, empty []*knownQueue
 	for _, p := range l.queues {
 		if p.due <= t.Now && l.takes(c, p) {
 			due = append(due, p)
@@ -341,30 +360,53 @@ func (l *participant) serveClaim(t workItemTx, c *claim) error {
 		}
 		return cmp.Compare(a.No, b.No)
 	})
-	var empty []*knownQueue
-	for share := (c.room() + len(due) - 1) / len(due); c.room() > 0 && len(due) > 0; share = c.room() {
-		for i, p := range due {
-			if c.room() == 0 {
-				return t.noteNextDue(empty)
-			}
-			most := min(share, l.room(c, p))
-			if most <= 0 { // it stays due: its tenant may have more once others end
-				due[i] = nil
-				continue
-			}
-			taken, err := t.take(p, c, most)
-			if err != nil {
-				return err
-			}
-			l.last = p.No
-			if taken < most {
-				due[i] = nil
-				empty = append(empty, p)
-			}
+	for round := 0; c.room() > 0 && len(due) > 0; round++ {
+		share := c.room()
+		if round == 0 || l.Shared() {
+			share = (share + len(due) - 1) / len(due)
+		}
+		if l.Shared() && round >= mostRounds && len(c.orchestrations)+len(c.activities) > 0 {
+			break // the queues stay due
+		}
+		err := t.Interleave(len(due), func(i int) (err error) {
+			due[i], err = t.takeShare(due[i], c, share, &empty)
+			return err
+		})
+		if err != nil {
+			return err
 		}
 		due = slices.DeleteFunc(due, func(p *knownQueue) bool { return p == nil })
 	}
 	return t.noteNextDue(empty)
+}
+
+// mostRounds is how often a claim that has got something asks queues, where that is a round trip.
+const mostRounds = 2
+
+// takeShare takes up to a share of a queue for a claim. It returns nil if the queue has no more
+// for the claim.
+func (t workItemTx) takeShare(p *knownQueue, c *claim, share int, empty *[]*knownQueue) (*knownQueue, error) {
+	if c.room() == 0 {
+		return p, nil
+	}
+	most := min(share, t.w.room(c, p))
+	if most <= 0 { // it stays due: its tenant may have more once others end
+		return nil, nil
+	}
+	if t.w.Shared() { // other queues are asked before this one has answered
+		c.reserve(p.Tenant, most)
+		defer c.reserve(p.Tenant, -most)
+	}
+	taken, err := t.take(p, c, most)
+	if err != nil {
+		return nil, err
+	}
+	t.w.last = p.No
+	if taken < most {
+		*empty = append(*empty, p)
+		return nil, nil
+	}
+	return p, nil
 }
 
 func (t workItemTx) take(p *knownQueue, c *claim, most int) (taken int, err error) {
@@ -439,6 +481,9 @@ func (l *participant) Refuse(err error) {
 	}
 	l.waiting = nil
 }
+
+// ClockMend repairs what a clock that was ahead has left of orchestrations.
+func (l *participant) ClockMend() db.ClockMend { return clockmend.Orchestrations() }
 
 func (l *participant) TakeOver(t *db.Tx) error { return key.Of(t).workItems().releaseOrphaned() }
 

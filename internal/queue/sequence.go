@@ -59,3 +59,10 @@ func (t *Tx) ReserveSeqs(n int) error {
 		return nil
 	})
 }
+
+// SeqsQuery is ReserveSeqs in a round trip with other questions, where processes share the
+// database.
+func (t *Tx) SeqsQuery(n int) driver.PipelineQuery {
+	return driver.PipelineQuery{SQL: sqlNumbers, Bind: func(st driver.Statement) driver.Statement { return st.Int(int64(n)) },
+		OnRow: func(r driver.Row) { t.Seqs = append(t.Seqs, r.Int(0)) }}
+}

@@ -146,7 +146,7 @@ type removed struct {
 // deleted.
 func (s *Service) remove(ctx context.Context, q query, step stretch, entry *audit.Act) (removed, error) {
 	return db.TransactIn(ctx, jobs.Key, s.store.Writer, db.Op{Stage: db.StageChange}, func(t *jobs.Tx) (p removed, err error) {
-		if err := t.AuditEvents(); err != nil { // of jobs that are deleted
+		if err := t.TellEvents(); err != nil { // of jobs that are deleted
 			return p, err
 		}
 		rows := func(sql string) driver.Statement { return t.Prep(sql).Int(step.First).Int(step.Last) }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -61,7 +62,7 @@ func life(ctx context.Context, o jobs.Observer, p model.Provider, m *Telemetry) 
 	c.Settled(jobs.AttemptRecord{Deployment: "east", Outcome: forebay.OutcomeSucceeded, Usage: resp.Usage, Cost: 1000}, forebay.StatusSucceeded)
 	c.Over()
 	m.Committed(db.Commit{Operations: 3, Duration: time.Millisecond})
-	m.JobsChanged(jobs.Tally{Succeeded: 1})
+	m.JobsChanged(events.Tally{Succeeded: 1})
 }
 
 // BenchmarkJob is what telemetry costs a job, all its metrics and spans together.

@@ -3,7 +3,7 @@ package telemetry
 import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 )
 
@@ -22,7 +22,7 @@ func (t *Telemetry) Committed(c db.Commit) {
 }
 
 // JobsChanged hears of what those transactions made of jobs.
-func (t *Telemetry) JobsChanged(c jobs.Tally) {
+func (t *Telemetry) JobsChanged(c events.Tally) {
 	m := t.metrics
 	if m == nil {
 		return

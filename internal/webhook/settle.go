@@ -235,7 +235,7 @@ WHERE seq = ?3 AND subqueue + 0 = ?4 AND (lock_token IS NULL OR visible_at <= ?2
 // Redeliver sends dead letters of a webhook back to be tried anew: those with these numbers or,
 // without numbers, the oldest up to limit. It returns how many it moved. Locked ones stay.
 func (s *Store) Redeliver(ctx context.Context, queueID int64, seqs []int64, limit int, entry audit.Act) (moved int, err error) {
-	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (int, error) {
+	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange, Hints: audit.Appends{}}, func(t *tx) (int, error) {
 		from, to := queue.SubqueueOf(queueID, queue.SubqueueDeadLetter), queue.SubqueueOf(queueID, queue.SubqueueMain)
 		moving := seqs
 		if len(moving) == 0 {
@@ -246,22 +246,17 @@ func (s *Store) Redeliver(ctx context.Context, queueID int64, seqs []int64, limi
 			}
 		}
 		moved, expires := 0, t.Now+webhookTTL.Milliseconds()
-		for _, seq := range moving {
-			rows, err := t.Prep(sqlRedeliver).Int(int64(to)).Int(t.Now).Int(seq).Int(int64(from)).Count()
-			if err != nil {
-				return 0, err
-			}
-			if rows == 0 {
-				continue
+		err := t.Interleave(len(moving), func(i int) error {
+			rows, err := t.Prep(sqlRedeliver).Int(int64(to)).Int(t.Now).Int(moving[i]).Int(int64(from)).Count()
+			if err != nil || rows == 0 {
+				return err
 			}
 			moved++
-			if err := t.Prep("UPDATE bodies SET subqueue = ?, expires_at = ?, due_at = ?, dead_letter_reason = NULL, dead_letter_description = NULL WHERE seq = ?").
-				Int(int64(to)).Int(expires).Int(expires).Int(seq).Exec(); err != nil {
-				return 0, err
-			}
-		}
-		if moved == 0 {
-			return 0, nil
+			return t.Prep("UPDATE bodies SET subqueue = ?, expires_at = ?, due_at = ?, dead_letter_reason = NULL, dead_letter_description = NULL WHERE seq = ?").
+				Int(int64(to)).Int(expires).Int(expires).Int(moving[i]).Exec()
+		})
+		if err != nil || moved == 0 {
+			return 0, err
 		}
 		t.Queue.WakeAt(to, t.Now)
 		t.DueBy(expires)

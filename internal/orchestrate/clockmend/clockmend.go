@@ -1,12 +1,11 @@
-package orchestrate
+// Package clockmend repairs the times of orchestrations after the database's clock was ahead.
+package clockmend
 
 import (
 	"context"
 
 	"github.com/forebayhq/forebay/internal/db"
 )
-
-// Repairs rows of orchestrations that were written while the clock was ahead: see package db.
 
 // Numbers in these statements: 300000 is forebay.MaxLockDuration. 4611686018427387904 stands for
 // the end of time. Records more than a day, 86400000, ahead are repaired. ?1 is the time. ?2 and
@@ -45,7 +44,8 @@ UPDATE orchestration_blobs SET freed_at = ?1
 WHERE key IN (SELECT key FROM orchestration_blobs WHERE freed_at > ?1 + 86400000 ORDER BY freed_at LIMIT ?2 + 0)`
 )
 
-func (l *participant) ClockMend() db.ClockMend {
+// Orchestrations is what the repair does.
+func Orchestrations() db.ClockMend {
 	return db.ClockMend{MadeAhead: sqlInstanceMadeAhead, Others: mendFreed, Walks: []db.ClockWalk{
 		{Table: "orchestration_items", Number: "instance", Statements: []string{sqlInboxAhead, sqlOrchestrationItemsAhead, sqlActivityRetryAhead, sqlActivitiesAhead}, More: nil},
 		{Table: "orchestrations", Number: "no", Statements: []string{sqlInstancesAhead}, More: nil},

@@ -1,4 +1,4 @@
-package jobs
+package events
 
 import "github.com/forebayhq/forebay"
 

@@ -1,4 +1,5 @@
-package jobs
+// Package clockmend repairs the times of jobs after the database's clock was ahead.
+package clockmend
 
 import (
 	"github.com/forebayhq/forebay/internal/admission"
@@ -79,7 +80,8 @@ WHERE seq > ?2 AND seq <= ?3 AND completed_at > ?1 + 86400000`
 	sqlHoldsAhead = "UPDATE job_session_holds SET ends_at = ?1 + 300000 WHERE ends_at > ?1 + 300000"
 )
 
-func (p *participant) ClockMend() db.ClockMend {
+// Jobs is what the repair does.
+func Jobs() db.ClockMend {
 	return db.ClockMend{MadeAhead: sqlJobMadeAhead, Few: []string{sqlHoldsAhead}, Walks: []db.ClockWalk{
 		{Table: "messages", Number: "seq", Statements: []string{sqlDeadLettersAhead, sqlRetryAhead, sqlRedriveAhead, sqlNotBeforeAhead, sqlRedrivenAhead, sqlReadyAhead,
 			sqlBudgetAhead, sqlSessionAhead, sqlLockAhead, sqlRenewedAhead, sqlStartedAhead},
