@@ -16,11 +16,13 @@ type foresight struct {
 	asks    []driver.Prefetch
 	answers []func() error // take what was asked into the transaction's memory
 	asked   map[driver.RowName]bool
+	walked  int // steps of messages on their way
 	numbers int // that the messages take where they are forwarded to
 	taken   int // of these, those that the transaction has
 }
 
-// maxForeseen bounds how much is asked ahead at once.
+// maxForeseen bounds how much is asked ahead at once, and how far messages are followed: in a
+// circle of topics they multiply with each hop. What comes after is asked when it is needed.
 const maxForeseen = 4096
 
 // foresee fetches what messages need that are about to be entered. each calls into or on for
@@ -36,7 +38,7 @@ func (t *Tx) foresee(numbers int, each func(*foresight)) error {
 
 func (f *foresight) fetch(each func(*foresight)) error {
 	for range maxHops { // rules are known once targets are, and their targets then
-		f.numbers = 0
+		f.numbers, f.walked = 0, 0
 		each(f)
 		f.takeNumbers(f.numbers)
 		if len(f.asks) == 0 {
@@ -74,6 +76,9 @@ func (f *foresight) ask(answer func() error, queries ...driver.Prefetch) {
 // into foresees a message that enters the queue, or the topic with these copies, if they are
 // known. It was forwarded so often in this transaction.
 func (f *foresight) into(q MessageQueue, m *MessageContent, picks []pick, hops int) {
+	if f.walked++; f.walked > maxForeseen {
+		return
+	}
 	if q.DuplicateWindow > 0 && f.arrivals.ids[messageName{q.No, m.MessageID}] == nil {
 		f.ask(func() error { _, err := f.arrivals.seen(q.No, m.MessageID); return err }, prefetchID(q.No, m.MessageID))
 	}
@@ -130,6 +135,9 @@ func (f *foresight) copiesOf(topic MessageQueue, m *MessageContent, picks []pick
 		return
 	}
 	for i := range c.Subscriptions {
+		if f.walked >= maxForeseen {
+			return
+		}
 		f.numbers++
 		f.into(c.Subscriptions[i].Queue, m, nil, hops)
 	}
@@ -139,11 +147,11 @@ const sqlNumbersAhead = "SELECT nextval('seqs') FROM generate_series(1, ?) WHERE
 
 // takeNumbers has the transaction take sequence numbers, with what is asked, until it has so many.
 func (f *foresight) takeNumbers(all int) {
-	n := all - f.taken
+	n := min(all, maxForeseen) - f.taken
 	if n <= 0 {
 		return
 	}
-	f.taken = all
+	f.taken += n
 	f.Tx.numbered++
 	call := f.Tx.numbered
 	ask := driver.NewPrefetch(sqlNumbersAhead, driver.RowName{Of: "seqs", No: call}).Int(int64(n)).Int(call)

@@ -1,8 +1,6 @@
 package bus
 
 import (
-	"errors"
-
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
@@ -42,73 +40,119 @@ func (t *topicTx) named(name string) (topic MessageQueue, found bool, err error)
 	return topic, topic.IsTopic, nil
 }
 
-// Publish sends a message to a topic, by its stored name, as a part of the transaction. It does
-// nothing, and does not ask for the message, if there is no such topic or no subscription. It
-// reads the topic once a transaction.
+// Publication is a message for a topic, by the topic's stored name.
+type Publication struct {
+	Topic   string
+	Message func() (MessageContent, error)
+}
+
+// Publish sends a message to a topic, by its stored name; see PublishAll.
 func (t *topicTx) Publish(name string, message func() (MessageContent, error)) error {
+	return t.PublishAll([]Publication{{name, message}})
+}
+
+// PublishAll sends messages to topics, in their order, as a part of the transaction. A message
+// whose topic does not exist, or has no subscription, is not asked for. The transaction reads a
+// topic once.
+func (t *topicTx) PublishAll(list []Publication) error {
 	if t.W.Shared() {
-		if err := t.foreseeTopic(name); err != nil {
+		if err := t.foreseeTopics(list); err != nil {
 			return err
 		}
 	}
-	topic, found, err := t.named(name)
-	if err != nil || !found {
-		return err
+	events := make([]event, 0, len(list))
+	for _, p := range list {
+		topic, found, err := t.named(p.Topic)
+		if err != nil {
+			return err
+		}
+		if !found {
+			continue
+		}
+		c, err := t.ready(topic)
+		if err == nil && len(c.Subscriptions) == 0 {
+			continue
+		}
+		if unlessNotReady(err) != nil {
+			return err
+		}
+		m, err := p.Message()
+		if err != nil {
+			return err
+		}
+		events = append(events, event{topic: topic, arrival: arrival{MessageContent: &m}})
 	}
-	c, err := t.ready(topic)
-	if err == nil && len(c.Subscriptions) == 0 || err != nil && !errors.Is(err, errNotReady) {
-		return err
-	}
-	m, err := message()
-	if err != nil {
-		return err
-	}
-	a := arrival{MessageContent: &m}
 	if t.W.Shared() {
-		if a.picks, err = t.foreseeEvent(topic, &m); err != nil {
+		if err := t.foreseeEvents(events); err != nil {
 			return err
 		}
 	}
 	return t.Alone(func() error { // for what a transaction makes of topics is counted
-		_, err := t.arrivals.add(topic, a)
-		return err
+		for i := range events {
+			if _, err := t.arrivals.add(events[i].topic, events[i].arrival); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
+}
+
+// event is a message on its way into a topic.
+type event struct {
+	topic MessageQueue
+	arrival
 }
 
 // eventNumbers is how many numbers most events take: one, and one for each copy.
 const eventNumbers = 4
 
-// foreseeTopic fetches a topic and its rules, and numbers for an event, where each statement would
-// cost a round trip.
-func (t *topicTx) foreseeTopic(name string) error {
-	f := foresight{Tx: t.Tx, asked: map[driver.RowName]bool{}}
-	f.takeNumbers(eventNumbers)
-	f.ask(func() error { return nil }, shared(driver.NewPrefetch(sqlQueueName, driver.RowName{Of: "topics", ID: name}).Text(name)))
+// foreseeTopics fetches topics and their rules, and numbers for their events, where each statement
+// would cost a round trip.
+func (t *topicTx) foreseeTopics(list []Publication) error {
+	f := foresight{Tx: t.Tx, asked: map[driver.RowName]bool{}, taken: len(t.Queue.Seqs)}
+	f.takeNumbers(eventNumbers * len(list))
+	for _, p := range list {
+		if _, known := t.byName[p.Topic]; !known {
+			f.ask(func() error { return nil }, shared(driver.NewPrefetch(sqlQueueName, driver.RowName{Of: "topics", ID: p.Topic}).Text(p.Topic)))
+		}
+	}
 	if err := t.Prefetch(f.asks); err != nil {
 		return err
 	}
 	if err := f.answer(); err != nil {
 		return err
 	}
-	topic, found, err := t.named(name)
-	if err != nil || !found || t.known(topic) != nil {
-		return err
-	}
-	return t.Prefetch(prefetchRules(topic.No))
-}
-
-// foreseeEvent picks the copies of an event and fetches what they need. Without copies, the event
-// is judged as it enters the topic.
-func (t *topicTx) foreseeEvent(topic MessageQueue, m *MessageContent) (picks []pick, err error) {
-	if !t.fanOut.copiesPending(topic) {
-		if picks, err = t.pickEvent(topic, m); unlessNotReady(err) != nil {
-			return nil, err
+	for _, p := range list {
+		topic, found, err := t.named(p.Topic)
+		if err != nil {
+			return err
+		}
+		if found && t.known(topic) == nil {
+			f.ask(func() error { return nil }, prefetchRules(topic.No)...)
 		}
 	}
-	return picks, t.foresee(eventNumbers, func(f *foresight) {
-		f.numbers += 1 + len(picks)
-		if picks != nil {
-			f.into(topic, m, picks, 0)
+	return t.Prefetch(f.asks)
+}
+
+// foreseeEvents picks the copies of events and fetches what they need. Without copies, an event is
+// judged as it enters its topic.
+func (t *topicTx) foreseeEvents(events []event) error {
+	for i := range events {
+		e := &events[i]
+		if t.fanOut.copiesPending(e.topic) {
+			continue
+		}
+		var err error
+		if e.picks, err = t.pickEvent(e.topic, e.MessageContent); unlessNotReady(err) != nil {
+			return err
+		}
+	}
+	return t.foresee(len(t.Queue.Seqs), func(f *foresight) {
+		for i := range events {
+			e := &events[i]
+			if f.numbers += 1 + len(e.picks); e.picks != nil {
+				f.into(e.topic, e.MessageContent, e.picks, 0)
+			}
 		}
 	})
 }

@@ -20,7 +20,7 @@ func TestRoundTripsOfMessages(t *testing.T) {
 	serial := 0
 	made := func(change func(*MessageQueue)) MessageQueue {
 		serial++
-		q := MessageQueue{Name: fmt.Sprintf("t/q%d", serial), Tenant: tenant, Lock: testLock, MaxDeliveries: 3}
+		q := MessageQueue{Name: fmt.Sprintf("t/q%d", serial), Tenant: tenant, Lock: time.Hour, MaxDeliveries: 3}
 		if change != nil {
 			change(&q)
 		}

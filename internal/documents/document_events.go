@@ -37,16 +37,14 @@ func (t *tx) publishEvents() error {
 	events, topics := t.events, &bus.Key.Of(t.Tx).Topics
 	t.events = nil
 	f, err := topics.Followed()
-	if err == nil {
-		err = t.jobs.Queue.ReserveSeqs(2 * len(events)) // of a message, and of its copy
+	if err != nil {
+		return err
 	}
+	list := make([]bus.Publication, len(events))
 	for i := range events {
-		if err != nil {
-			return err
-		}
-		err = topics.Publish(f.Topics[events[i].tenant], events[i].message)
+		list[i] = bus.Publication{Topic: f.Topics[events[i].tenant], Message: events[i].message}
 	}
-	return err
+	return topics.PublishAll(list)
 }
 
 // message is the event as subscribers get it.

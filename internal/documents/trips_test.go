@@ -31,6 +31,9 @@ func TestRoundTripsOfDocuments(t *testing.T) {
 		for name, mix := range mixes {
 			trips.Within(t, most, fmt.Sprintf("%s, followed: %v", name, followed), func() []func() error { return mix(16) })
 		}
+		if followed {
+			most += 4 // for the events of another stage
+		}
 		trips.Within(t, most, fmt.Sprintf("all, followed: %v", followed), func() (calls []func() error) {
 			for _, mix := range mixes {
 				calls = append(calls, mix(2)...)

@@ -53,18 +53,15 @@ func Publish(t *db.Tx, events []Event) error {
 	if err != nil {
 		return err
 	}
+	var list []bus.Publication
 	for i := range events {
 		job := jobs[events[i].Seq]
-		topic := f.Topics[job.tenant]
-		if topic == "" {
-			continue
-		}
-		published := events[i].of(&job, t.Now)
-		if err := topics.Publish(topic, func() (bus.MessageContent, error) { return eventMessage(published) }); err != nil {
-			return err
+		if topic := f.Topics[job.tenant]; topic != "" {
+			published := events[i].of(&job, t.Now)
+			list = append(list, bus.Publication{Topic: topic, Message: func() (bus.MessageContent, error) { return eventMessage(published) }})
 		}
 	}
-	return nil
+	return topics.PublishAll(list)
 }
 
 // publishedJobs reads jobs, and takes numbers for so many messages and a copy of each.
