@@ -47,6 +47,10 @@ func TestSurvivesCrashes(t *testing.T) {
 		submitting.Go(func() error { return c.submitAll(t.Context()) })
 	}
 	p := c.disturb()
+	c.hitCalls(func() {
+		p.kill()
+		p = c.launch()
+	})
 	if err := submitting.Wait(); err != nil {
 		t.Fatal(err)
 	}
@@ -234,6 +238,21 @@ func (c *crash) awaitCalls(calls int) {
 	defer cancel()
 	if err := c.model.Await(ctx, func(s modelsim.Stats) bool { return int(s.Calls) >= calls }); err != nil {
 		c.Fatalf("only %d of %d calls: %s", c.model.Stats().Calls, calls, err)
+	}
+}
+
+// hitCalls goes on to kill until a call was cut off. On a slow machine the disturbances so far may
+// all have come while the processes that were hit made none.
+func (c *crash) hitCalls(kill func()) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.Context(), time.Minute)
+	defer cancel()
+	for n := 1; c.model.Stats().Gone == 0; n++ {
+		if err := c.model.Await(ctx, func(s modelsim.Stats) bool { return s.InFlight > 0 }); err != nil {
+			c.Fatalf("no call was cut off, and %d more kills found none: %s", n-1, err)
+		}
+		kill()
+		c.Logf("%6.1f s: kill until a call is hit, %d", time.Since(c.began).Seconds(), n)
 	}
 }
 

@@ -41,6 +41,7 @@ func TestManyProcesses(t *testing.T) {
 	}
 	inOrder := f.startSessions(t.Context())
 	f.disturb()
+	f.hitCalls(f.killAll)
 	if err := submitting.Wait(); err != nil {
 		t.Fatal(err)
 	}
@@ -194,6 +195,23 @@ func (f *fleet) disturb() {
 		begun := time.Now()
 		step.do()
 		f.Logf("%6.1f s: %s (%.1f s)", time.Since(f.began).Seconds(), step.name, time.Since(begun).Seconds())
+	}
+}
+
+// killAll kills all processes, so that whichever makes a call is hit, and starts others.
+func (f *fleet) killAll() {
+	f.Helper()
+	for _, w := range f.workers {
+		f.kill(w)
+	}
+	for i := range f.fronts {
+		f.kill(f.fronts[i].Load())
+	}
+	for i := range f.fronts {
+		f.launchFront(i)
+	}
+	for i := range f.workers {
+		f.launchWorker(i)
 	}
 }
 

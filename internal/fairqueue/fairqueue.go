@@ -135,7 +135,7 @@ type Line struct {
 	Class int
 	Rank  int64 // of its priority; 0 is the highest
 	Jobs  []Job
-	Cut   bool // there are more than these, of which nothing is known
+	Cut   bool // there may be more than these, of which nothing is known
 }
 
 // Job is a job that may go.
@@ -258,7 +258,8 @@ type flowState struct {
 }
 
 // choose sets which line's job is next: that of the first level, or, when it is its turn, the
-// oldest of those behind it.
+// oldest of those behind it. A first line whose next job is not known is not passed over. It may
+// have none. Then a job behind it is of the first level, to which no reserved turn may go.
 func (f *flowState) choose(now int64) {
 	f.next, f.behind = nil, false
 	var first int64
@@ -271,7 +272,7 @@ func (f *flowState) choose(now int64) {
 			f.next, first = l, level
 		}
 	}
-	if f.next == nil {
+	if f.next == nil || f.next.unknown() {
 		return
 	}
 	all, same := f.turns.all == Reserved-1, f.turns.classes[f.next.Class] == Reserved-1
@@ -319,8 +320,11 @@ func (o *ordering) restore() {
 func (o *ordering) Len() int { return len(o.flows) }
 func (o *ordering) Less(i, j int) bool {
 	a, b := o.flows[i], o.flows[j]
-	if a.start != b.start {
+	switch {
+	case a.start != b.start:
 		return a.start < b.start
+	case a.next.unknown() != b.next.unknown(): // the unknown job may be older
+		return a.next.unknown()
 	}
 	return older(a.next.head(), b.next.head())
 }

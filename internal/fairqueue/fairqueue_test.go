@@ -229,7 +229,9 @@ func TestOrderOfBeginnings(t *testing.T) {
 				if n > 0 {
 					known := rapid.IntRange(1, n).Draw(t, "known")
 					whole = append(whole, Line{Flow: flow, Rank: 3 * rank, Jobs: jobs})
-					cut = append(cut, Line{Flow: flow, Rank: 3 * rank, Jobs: jobs[:known], Cut: known < n})
+					// A scan that found as many as it asked for cannot tell.
+					seemsCut := rapid.Bool().Draw(t, "seems cut")
+					cut = append(cut, Line{Flow: flow, Rank: 3 * rank, Jobs: jobs[:known], Cut: known < n || seemsCut})
 				}
 			}
 		}
@@ -244,6 +246,25 @@ func TestOrderOfBeginnings(t *testing.T) {
 			t.Fatalf("%+v (more: %t) is not how %+v begins", some, more, all)
 		}
 	})
+}
+
+// A line may seem to be cut and have no more jobs. Then those behind it are of the first level,
+// and the reserved turn is for the level after.
+func TestReservedTurnWaitsForTheFirstLevel(t *testing.T) {
+	var q Queue
+	for range Reserved - 2 {
+		q.Charge(1, 0, false, 0)
+	}
+	free := func(int, int) float64 { return 0 }
+	lines := []Line{{Flow: 1, Rank: 1, Jobs: []Job{{Ready: 3, Seq: 3}}, Cut: true},
+		{Flow: 1, Rank: 6, Jobs: []Job{{Ready: 1, Seq: 1}}}, {Flow: 1, Rank: 8, Jobs: []Job{{Ready: 2, Seq: 2}}}}
+	if picks, more := q.Order(lines, nil, 3, free); !slices.Equal(picks, []Pick{{Line: 0}}) || !more {
+		t.Errorf("while nobody knows what is first: %+v, more: %t", picks, more)
+	}
+	q.Charge(1, 0, false, 0)
+	if picks, _ := q.Order(lines[1:], nil, 3, free); !slices.Equal(picks, []Pick{{Line: 1, Behind: true}, {Line: 0}}) {
+		t.Errorf("once it is known: %+v", picks)
+	}
 }
 
 // Where jobs of one class are not all known the others go on, each flow's in their order.

@@ -16,7 +16,7 @@ type Pick struct {
 }
 
 // Order puts n jobs into the order in which they are served. The jobs of each flow are in order
-// already. cut has the flows of which there are more jobs, and cost says by how much a job moves
+// already. cut has the flows of which there may be more jobs. cost says by how much a job moves
 // its tenant's virtual time on. picks is nil if the jobs stay in their order. more tells that
 // others may go next which are not among the jobs.
 func Order(shares *fairqueue.Queue, n int, job func(i int) Job, cut map[int64]bool, horizon *fairqueue.Horizon, cost func(i int) float64, now int64) (picks []Pick, more bool) {

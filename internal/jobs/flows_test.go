@@ -335,6 +335,37 @@ func TestReservedShare(t *testing.T) {
 	}
 }
 
+// The only job of the first level is given up, as one that was delivered too often. Its scan found
+// as many jobs as it asked for. The reserved turn that comes next is for the job behind "first",
+// which is now of the first level.
+func TestReservedTurnAfterTheLastOfALevel(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *stores, queueID int64) {
+		tenant, subqueue := tenantNamed(t, s, "a"), queue.SubqueueOf(queueID, queue.SubqueueMain)
+		submit := func(id string, priority int) {
+			submitAll(t, s, NewJob{ID: id, Tenant: tenant, Queue: queueID, Task: "t", Priority: priority})
+			<-time.After(time.Millisecond)
+		}
+		claim := func(lock time.Duration) string {
+			got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: subqueue, Max: 1, MaxBytes: 1 << 20, Lock: lock, MaxDeliveries: 1,
+				FailureSubqueue: queue.SubqueueDeadLetter})
+			mustDo(t, err)
+			return got[0].ID
+		}
+		submit("given up", forebay.MaxPriority)
+		claim(time.Second)
+		for i := range fairqueue.Reserved - 3 {
+			submit(fmt.Sprint("before ", i), forebay.MaxPriority)
+			claim(time.Hour)
+		}
+		submit("first", 5)
+		submit("behind", 0)
+		<-time.After(time.Second)
+		if one, two := claim(time.Hour), claim(time.Hour); one != "behind" || two != "first" {
+			t.Errorf("%q was delivered, then %q", one, two)
+		}
+	})
+}
+
 // What one class calls may be all that is scarce. Then its own jobs behind the first level have
 // the share.
 func TestReservedShareOfAClass(t *testing.T) {

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -13,7 +14,9 @@ import (
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/flows"
+	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // inBubble tests a store on SQLite with a queue, in a bubble.
@@ -165,5 +168,49 @@ func TestTimesOfTheDatabase(t *testing.T) {
 	const little = time.Minute
 	if off := time.Until(s.DB.ToLocal(driver.FromMillis(c.Now()))).Abs(); off > little || time.Until(s.DB.Now()).Abs() < little {
 		t.Errorf("what is now there is %s away here", off)
+	}
+}
+
+// A transaction begins with a scan. If its connection breaks once the scan is answered, it begins
+// again on another one. Its claim gets each job once, and not once from either scan.
+func TestClaimWhoseBeginningWasLost(t *testing.T) {
+	direct := pgtest.Database(t)
+	admin, err := pgconn.Connect(t.Context(), direct)
+	mustDo(t, err)
+	defer admin.Close(context.WithoutCancel(t.Context()))
+	run := func(sql string) string {
+		results, err := admin.Exec(t.Context(), sql).ReadAll()
+		mustDo(t, err)
+		return string(results[len(results)-1].Rows[0][0])
+	}
+	// A transaction asks for its process last as it begins. With this one the process ends once the
+	// sequence is set to 1.
+	run(`CREATE SCHEMA broken; CREATE SEQUENCE broken.asked START 10;
+		CREATE FUNCTION broken.pg_backend_pid() RETURNS integer LANGUAGE plpgsql AS $$ BEGIN
+			IF nextval('broken.asked') = 2 THEN PERFORM pg_terminate_backend(pg_catalog.pg_backend_pid()); END IF;
+			RETURN pg_catalog.pg_backend_pid();
+		END $$; SELECT 1`)
+	u, err := url.Parse(direct)
+	mustDo(t, err)
+	query := u.Query()
+	query.Set("search_path", "broken,pg_catalog")
+	u.RawQuery = query.Encode()
+	s, tenant, q := openWith(t, db.Options{URL: u.String()})
+	subqueue := queue.SubqueueOf(q, queue.SubqueueMain)
+	put(t, s, tenant, q, 1, nil)
+	take(t, s, subqueue, 1, time.Minute) // the flows are known from here on
+	put(t, s, tenant, q, 2, nil)
+	run("SELECT setval('broken.asked', 1)")
+	got, err := s.Jobs.Claim(t.Context(), ClaimRequest{Subqueue: subqueue, Max: 8, MaxBytes: 1 << 20, Lock: time.Minute, MaxDeliveries: 3})
+	mustDo(t, err)
+	if run("SELECT last_value FROM broken.asked") == "1" {
+		t.Fatal("no connection broke")
+	}
+	var claimed []string
+	for _, d := range got {
+		claimed = append(claimed, d.ID)
+	}
+	if len(claimed) != 2 || claimed[0] == claimed[1] {
+		t.Errorf("2 jobs were ready, the claim got %v", claimed)
 	}
 }

@@ -38,7 +38,8 @@ func (c *Conn) RunPipeline(questions []driver.PipelineQuery) error {
 	return c.ask(questions)
 }
 
-// ask sends what waits and all questions in one round trip.
+// ask sends what waits and all questions in one round trip. After an error it hands over nothing,
+// so that Begin can ask once more on another connection.
 func (c *Conn) ask(questions []driver.PipelineQuery) error {
 	sendings := c.pending.take(len(questions))
 	first := len(sendings)
@@ -54,9 +55,17 @@ func (c *Conn) ask(questions []driver.PipelineQuery) error {
 		sendings = append(sendings, sending{s, c.pending.memory.copyOf(s)})
 	}
 	defer c.pending.memory.reset()
-	return c.send(sendings, func(i int, result answer) {
+	answers := make([][][][]byte, len(questions)) // by question and row
+	err := c.send(sendings, func(i int, result answer) {
 		if i >= first {
-			sendings[i].s.each(result.rows, questions[i-first].OnRow)
+			answers[i-first] = result.rows
 		}
 	})
+	if err != nil {
+		return err
+	}
+	for i, rows := range answers {
+		sendings[first+i].s.each(rows, questions[i].OnRow)
+	}
+	return nil
 }
