@@ -22,9 +22,11 @@ const oldestAtOnce = 1000
 // DeleteBefore deletes up to limit active messages of the subqueue that were enqueued before that
 // time, the oldest first, and returns how many. Locked, deferred and scheduled messages stay.
 func (s *Store) DeleteBefore(ctx context.Context, subqueue queue.Subqueue, before time.Time, limit int) (deleted int, err error) {
-	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Hints: audit.Appends{}, Asks: func() []driver.Prefetch {
-		return []driver.Prefetch{prefetchQueue(subqueue.Queue())}
-	}}
+	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true}
+	if s.Writer.Shared() { // elsewhere it can wait for the next transaction
+		o.Hints = audit.Appends{}
+		o.Asks = func() []driver.Prefetch { return []driver.Prefetch{prefetchQueue(subqueue.Queue())} }
+	}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (int, error) {
 		var seqs []int64
 		for last, scanned := int64(0), oldestAtOnce; scanned == oldestAtOnce; {

@@ -86,7 +86,7 @@ func (t *dueTx) process() error {
 	if err := t.foreseeDue(due); err != nil {
 		return err
 	}
-	defer func() { t.queues, t.forwarding.ahead = nil, nil }()
+	defer func() { t.queues, t.forwarding.ahead, t.forwarding.aheadBytes = nil, nil, 0 }()
 	t.copied, t.dueDone = rules.FanOut{}, false // due messages have a limit of their own: callers must not delay them
 	for _, m := range due {
 		if !t.takesMore() {
@@ -100,6 +100,9 @@ func (t *dueTx) process() error {
 		return err
 	}
 	t.copied, t.dueDone = rules.FanOut{}, false
+	if next := t.queues; next != nil && len(due) > 0 && len(next.idle) > 0 {
+		t.queues = nil // what was processed may have kept a queue from being idle
+	}
 	return t.processQueues()
 }
 

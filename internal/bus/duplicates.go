@@ -10,8 +10,11 @@ func (t *arrivalTx) remember(q MessageQueue, id string, seq int64) (first int64,
 	until := t.Now + q.DuplicateWindow.Milliseconds()
 	if t.W.Shared() {
 		known, err := t.seen(q.No, id)
-		if err != nil || known.until > t.Now {
-			return known.seq, err
+		if err != nil {
+			return 0, err
+		}
+		if known.until > t.Now {
+			return known.seq, nil
 		}
 		*known = seenID{seq, until}
 		t.DueBy(forgetTime(until))

@@ -76,5 +76,6 @@ func (t *topicTx) readFollowed() (*FollowedTenants, error) {
 
 // forget discards what the transaction has read of topics, because it has changed one.
 func (t *topicTx) forget() {
-	t.byName, t.forwarding.targets, t.followed, t.counter = nil, nil, nil, nil
+	t.byName, t.followed, t.counter = nil, nil, nil
+	t.forwarding.targets, t.forwarding.held = nil, nil
 }

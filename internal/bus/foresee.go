@@ -1,6 +1,8 @@
 package bus
 
 import (
+	"slices"
+
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -156,6 +158,7 @@ func (f *foresight) takeNumbers(all int) {
 	call := f.Tx.numbered
 	ask := driver.NewPrefetch(sqlNumbersAhead, driver.RowName{Of: "seqs", No: call}).Int(int64(n)).Int(call)
 	f.ask(func() error {
+		defer func() { slices.Sort(f.Queue.Seqs) }() // another may have taken later ones meanwhile
 		return f.Prep(sqlNumbersAhead).Int(int64(n)).Int(call).Each(func(r driver.Row) error {
 			f.Queue.Seqs = append(f.Queue.Seqs, r.Int(0))
 			return nil

@@ -19,6 +19,8 @@ type forwardTx struct {
 	held    map[queue.Subqueue]bool // whether anything waits there; not used where a statement is cheap
 	ahead   map[int64]arrival       // messages that were read ahead
 	taken   map[int64]bool          // messages that an operator has deleted or sent on
+
+	aheadBytes int64 // size of those in ahead
 }
 
 // maxHops is how often a message may be forwarded (Service Bus documentation,
@@ -223,6 +225,7 @@ func (t *forwardTx) read(seq int64, to string) (a arrival, err error) {
 func (t *forwardTx) arrival(seq int64) (arrival, error) {
 	if a, known := t.ahead[seq]; known {
 		delete(t.ahead, seq)
+		t.aheadBytes -= a.Size()
 		return a, nil
 	}
 	return arrivalOf(t.Conn, seq, t.Now)
@@ -238,10 +241,10 @@ func (t *forwardTx) readAhead(list []sized, also ...driver.Prefetch) error {
 	if !t.W.Shared() {
 		return nil
 	}
-	n, bytes := 0, int64(0)
-	for ; n < len(list) && bytes < rules.FullCopyBytes; n++ {
+	n := 0
+	for ; n < len(list) && t.aheadBytes < rules.FullCopyBytes && !t.copied.Full(); n++ {
 		if _, known := t.ahead[list[n].seq]; !known && !t.taken[list[n].seq] {
-			bytes += list[n].size
+			t.aheadBytes += list[n].size
 			also = append(also, prefetchMessage(list[n].seq))
 		}
 	}
@@ -256,8 +259,9 @@ func (t *forwardTx) readAhead(list []sized, also ...driver.Prefetch) error {
 		if err != nil {
 			return err
 		}
-		if a.MessageContent == nil {
-			continue // it is gone
+		if a.MessageContent == nil { // it is gone
+			t.aheadBytes -= m.size
+			continue
 		}
 		if t.ahead == nil {
 			t.ahead = map[int64]arrival{}
@@ -359,12 +363,11 @@ func (b *backlog) add(r driver.Row, size, now int64) error {
 	return nil
 }
 
-// leaveOut leaves messages for the next transaction.
+// leaveOut leaves messages for the next transaction, and those behind them, which must not
+// overtake.
 func (b *backlog) leaveOut(these map[int64]bool, now int64) {
-	all := len(b.list)
-	b.list = slices.DeleteFunc(b.list, func(m sized) bool { return these[m.seq] })
-	if len(b.list) < all {
-		b.next = now
+	if i := slices.IndexFunc(b.list, func(m sized) bool { return these[m.seq] }); i >= 0 {
+		b.list, b.next = b.list[:i], now
 	}
 }
 

@@ -116,7 +116,7 @@ func (t *entityTx) Put(q MessageQueue, limit int) (p Put, err error) {
 
 // update writes the settings, but for what only topics and subscriptions have.
 func (t *entityTx) update(q MessageQueue) error {
-	t.forwarding.targets = nil
+	t.forwarding.targets, t.forwarding.held = nil, nil
 	var deleteAt, dueAt int64
 	if q.Idle > 0 {
 		deleteAt = t.Now + q.Idle.Milliseconds()

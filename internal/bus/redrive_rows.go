@@ -152,6 +152,7 @@ func (change deadChange) apply(t *Tx, q MessageQueue, dead []sized, sel DeadMess
 			continue
 		}
 		if err := change.do(t, q, m.seq); err != nil {
+			delete(t.forwarding.taken, m.seq) // it may be refused, and the transaction goes on
 			return err
 		}
 		step.Done++
