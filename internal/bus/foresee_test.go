@@ -207,8 +207,8 @@ func TestNumbersAheadStayInOrder(t *testing.T) {
 	mustDo(t, err)
 }
 
-// Messages that come to a session directly, by a queue that forwards and by a topic meet the end of
-// its lock in one transaction.
+// Messages that come to a session directly, by a queue that forwards and by a topic meet the end
+// of its lock in one transaction.
 func TestWaysToASessionMeet(t *testing.T) {
 	s, _ := onClockServer(t)
 	for round := range 4 {
