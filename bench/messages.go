@@ -9,7 +9,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
-	service "github.com/forebayhq/forebay/internal/messaging"
+	plain "github.com/forebayhq/forebay/internal/messaging"
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
@@ -23,7 +23,7 @@ const (
 
 // messaging is queues of messages in this process, on a database of its own.
 type messaging struct {
-	*service.Service
+	*plain.Service
 	on    engine
 	store *stores.Stores
 	place place
@@ -42,7 +42,7 @@ func startMessaging(ctx context.Context, on engine) (*messaging, error) {
 	if err != nil {
 		return nil, errors.Join(err, place.release())
 	}
-	return &messaging{service.New(service.Options{Store: s.Bus}), on, s, place}, nil
+	return &messaging{plain.New(plain.Options{Store: s.Bus}), on, s, place}, nil
 }
 
 func (m *messaging) stop() error { return errors.Join(m.store.DB.Close(), m.place.release()) }
