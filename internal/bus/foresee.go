@@ -154,8 +154,8 @@ func (f *foresight) takeNumbers(all int) {
 		return
 	}
 	f.taken += n
-	f.Tx.numbered++
-	call := f.Tx.numbered
+	f.numbered++
+	call := f.numbered
 	ask := driver.NewPrefetch(sqlNumbersAhead, driver.RowName{Of: "seqs", No: call}).Int(int64(n)).Int(call)
 	f.ask(func() error {
 		defer func() { slices.Sort(f.Queue.Seqs) }() // another may have taken later ones meanwhile

@@ -90,7 +90,7 @@ func (t budgetTx) readSpent(seq int64) error {
 		return err
 	}
 	if t.spent == nil {
-		t.Tx.spent = map[int64]admission.Amount{}
+		t.spent = map[int64]admission.Amount{}
 	}
 	t.spent[seq] = spent
 	return nil

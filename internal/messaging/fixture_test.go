@@ -2,8 +2,6 @@ package messaging
 
 import (
 	"context"
-	"testing"
-	"time"
 
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
@@ -25,13 +23,4 @@ func openStores(ctx context.Context, opts db.Options) (*stores, error) {
 	var err error
 	s.DB, err = db.Open(ctx, opts, s.Queues, s.Audit, s.Bus)
 	return s, err
-}
-
-const testLock = 10 * time.Second
-
-func mustDo(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -33,7 +33,7 @@ func TestReceiversKeepAQueue(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer s.DB.Close()
+			defer s.Close()
 			b := New(Options{Store: s.Bus})
 			if _, _, err := b.Queues.Put(t.Context(), "acme", "q", forebay.MessageQueueSettings{LockSeconds: 300, AutoDeleteOnIdleSeconds: 300}); err != nil {
 				t.Fatal(err)

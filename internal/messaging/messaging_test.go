@@ -50,7 +50,7 @@ func TestService(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { s.DB.Close() })
+		t.Cleanup(func() { s.Close() })
 		for _, name := range names {
 			t.Run(name, func(t *testing.T) {
 				b := serviceOn(t, s)
@@ -85,7 +85,7 @@ func newService(t *testing.T) *Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.DB.Close() })
+	t.Cleanup(func() { s.Close() })
 	return serviceOn(t, s)
 }
 

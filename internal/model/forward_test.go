@@ -412,7 +412,7 @@ func TestForwardSilence(t *testing.T) {
 	req := k.request(pathChat, askStream)
 	write := req.Write
 	req.Write = func(b []byte) error {
-		time.Sleep(2 * idle)
+		<-time.After(2 * idle)
 		return write(b)
 	}
 	if _, err := openAIAt(t, url, HTTPConfig{IdleTimeout: idle}).(Forwarder).Forward(t.Context(), req); err != nil {
@@ -421,7 +421,7 @@ func TestForwardSilence(t *testing.T) {
 	large := strings.Replace(askPlain, "there", strings.Repeat("x", 2*smallBody), 1)
 	if _, _, err := forwardTo(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		time.Sleep(2 * idle)
+		<-time.After(2 * idle)
 		writing("application/json", plainAnswer)(w, r)
 	}, HTTPConfig{IdleTimeout: idle}, pathChat, large); err != nil {
 		t.Errorf("a late answer: %v", err)

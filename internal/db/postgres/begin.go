@@ -32,7 +32,7 @@ func (c *Conn) Begin(b driver.BeginOptions) (now int64, err error) {
 // beginHere begins on a connection that there is.
 func (c *Conn) beginHere(b driver.BeginOptions) (now int64, err error) {
 	c.wrote = false
-	c.prefetcher.forget()
+	c.forget()
 	var backend int64
 	questions := append(make([]driver.PipelineQuery, 0, len(b.Pipeline)+3), driver.PipelineQuery{SQL: "BEGIN"})
 	if !b.Concurrent {

@@ -134,7 +134,7 @@ func (c *Conn) Commit() error {
 	if err := c.unused(); err != nil {
 		return err
 	}
-	c.prefetcher.forget()
+	c.forget()
 	if len(c.pending.groups) == 0 {
 		c.open = false
 		return c.ExecSimple("COMMIT")
@@ -157,7 +157,7 @@ func (c *Conn) Rollback() error {
 		return nil
 	}
 	c.open = false
-	c.prefetcher.forget()
+	c.forget()
 	c.pending.forget()
 	return c.ExecSimple("ROLLBACK")
 }
