@@ -412,3 +412,35 @@ func TestOpenAICallsOfTwoProcesses(t *testing.T) {
 		t.Errorf("%v, %d calls", queues, u.calls.Load())
 	}
 }
+
+// A call that waits while the server stops is told so at once.
+func TestOpenAICallWhileTheServerStops(t *testing.T) {
+	t.Parallel()
+	ends := make(chan string, 1)
+	t.Run("until it stops", func(t *testing.T) {
+		s := startForwarding(t, startUpstream(t, answerPlainly), nil)
+		if _, err := over(t, s).do(t.Context(), http.MethodPost, "/v1/queues/calls/pause", nil, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		address := "http://" + s.Addr(t.Context()).String() + "/v1/chat/completions"
+		go func() {
+			resp, err := http.Post(address, "application/json", strings.NewReader(hello)) //nolint:noctx // it outlives the server
+			if err != nil {
+				ends <- err.Error()
+				return
+			}
+			defer resp.Body.Close()
+			answer, err := io.ReadAll(resp.Body)
+			ends <- fmt.Sprint(resp.StatusCode, string(answer), err)
+		}()
+		eventually(t, time.Minute, func() error {
+			if n := len(callJobs(t, s)); n != 1 {
+				return fmt.Errorf("%d calls wait", n)
+			}
+			return nil
+		})
+	})
+	if end := <-ends; !strings.HasPrefix(end, "503") || !strings.Contains(end, "stopping") {
+		t.Error(end)
+	}
+}

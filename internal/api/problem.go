@@ -173,7 +173,7 @@ func (p *problem) write(w http.ResponseWriter) {
 		own.refused = true
 	}
 	if p.surface != nil {
-		p.surface.Refuse(w, Refusal{p.Status, p.Code, p.Detail, p.Field, p.RequestID})
+		p.surface.Refuse(w, Refusal{p.Status, p.Code, p.Detail, p.Field})
 		return
 	}
 	body, err := json.Marshal(p)

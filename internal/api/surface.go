@@ -22,11 +22,10 @@ type Surface interface {
 
 // Refusal is an error on its way to a client of a surface.
 type Refusal struct {
-	Status    int
-	Code      forebay.Code
-	Message   string
-	Field     string // the part of the request it is about; "": none
-	RequestID string
+	Status  int
+	Code    forebay.Code
+	Message string
+	Field   string // the part of the request it is about; "": none
 }
 
 // SurfaceRoute is a pattern of [http.ServeMux] and what answers there.
@@ -43,7 +42,6 @@ type SurfaceRequest struct {
 	*http.Request
 	Writer http.ResponseWriter
 	Caller forebay.Caller
-	ID     string // of the request
 
 	api  *API
 	call *call
@@ -66,12 +64,6 @@ func (r *SurfaceRequest) Draining() <-chan struct{} { return r.api.draining.Done
 // Gone notes that the client has left, for the access log.
 func (r *SurfaceRequest) Gone() { r.call.gone = true }
 
-// Wait counts a request that waits, within the limits of those of the tenant.
-func (r *SurfaceRequest) Wait() (leave func(), err error) {
-	r.call.waited = true
-	return r.api.waiters.enter(r.Caller.Tenant)
-}
-
 // mount registers the routes of a surface.
 func mount(a *API, s Surface) {
 	for _, route := range s.Routes() {
@@ -85,7 +77,7 @@ func mount(a *API, s Surface) {
 				return
 			}
 			defer release()
-			request := &SurfaceRequest{Request: r.WithContext(c.acting(turns.With(ctx, c.caller.Tenant))), Writer: c.w, Caller: c.caller, ID: c.id, api: a, call: c}
+			request := &SurfaceRequest{Request: r.WithContext(c.acting(turns.With(ctx, c.caller.Tenant))), Writer: c.w, Caller: c.caller, api: a, call: c}
 			if err := route.Handle(request); err != nil {
 				if ended := keyEnded(ctx); ended != nil {
 					err = ended

@@ -69,7 +69,7 @@ func (w *waiting) run() error {
 	defer stop()
 	patience := time.NewTimer(w.patience)
 	defer patience.Stop()
-	impatient := false
+	impatient, stopping := false, false
 	draining := w.Draining()
 	for {
 		select {
@@ -78,7 +78,7 @@ func (w *waiting) run() error {
 		case <-patience.C:
 			impatient = true
 		case <-draining:
-			draining, impatient = nil, true
+			draining, stopping = nil, true
 		case <-w.Context().Done():
 			w.Gone()
 			return w.giveUp(w.Context().Err())
@@ -103,6 +103,8 @@ func (w *waiting) run() error {
 				return w.cutOff(last, err)
 			}
 			return w.failed(job, last, err)
+		case stopping:
+			return w.giveUp(&failure{status: http.StatusServiceUnavailable, kind: typeServer, code: "unavailable", message: "The server is stopping. Try again."})
 		case impatient:
 			if err != nil && forebay.AsTaskError(err).Class == forebay.ClassTransient {
 				return w.giveUp(upstream(last, err)) // the provider's fault, and not a wait for quota

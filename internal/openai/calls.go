@@ -100,7 +100,7 @@ func (t forwarding) estimate(input json.RawMessage, size int64) forebay.CallEsti
 // callTimeout is how long a call may take at the provider.
 const callTimeout = time.Hour
 
-func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (result forebay.TaskResult, err error) {
 	p := t.calls.of(call.Input)
 	if p == nil {
 		lost := forebay.Permanent("caller_gone", "whoever waited for the answer has left, or the process has ended")
@@ -112,17 +112,23 @@ func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (forebay.Tas
 	if !p.begin(cancel) {
 		return forebay.TaskResult{}, errGone
 	}
-	resp, deployment, err := t.forwarder.Forward(ctx, t.model, model.ForwardRequest{
+	var resp model.ForwardResponse
+	var deployment *model.Deployment
+	err = errBroken // unless the call returns: the client must not wait for one that has panicked
+	defer func() { p.end(resp, err) }()
+	resp, deployment, err = t.forwarder.Forward(ctx, t.model, model.ForwardRequest{
 		Path: t.endpoint, Body: p.body, Stream: p.stream, CostLeft: call.CostLeft, TokensLeft: call.TokensLeft,
 		Begin: p.answer, Write: p.write,
 	})
-	result := forebay.TaskResult{Usage: resp.Usage}
+	result.Usage = resp.Usage
 	if deployment != nil {
 		result.Deployment, result.Cost = deployment.Name, deployment.Price.Cost(resp.Usage)
 	}
-	p.end(resp, err)
 	return result, err
 }
+
+// errBroken is the error of a call that has panicked.
+var errBroken = &forebay.TaskError{Class: forebay.ClassTransient, Code: "internal_error", Message: "the call broke off inside the server"}
 
 // errGone ends a call whose client has left.
 var errGone = forebay.Permanent("caller_gone", "the client has left")

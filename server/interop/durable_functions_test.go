@@ -25,15 +25,7 @@ func managed(t *testing.T, withKey bool) (base, key string, log *syncBuffer) {
 	t.Helper()
 	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
 	if withKey {
-		keys, err := server.OpenKeys(t.Context(), database)
-		if err != nil {
-			t.Fatal(err)
-		}
-		made, err := keys.Create(t.Context(), "acme", []forebay.Scope{forebay.ScopeSubmit, forebay.ScopeRead, forebay.ScopeOperate}, nil, forebay.Budget{})
-		if err := errors.Join(err, keys.Close()); err != nil {
-			t.Fatal(err)
-		}
-		key = made.Key
+		key = keyFor(t, database, forebay.ScopeSubmit, forebay.ScopeRead, forebay.ScopeOperate)
 	}
 	var calls atomic.Int32
 	fails := server.NewActivity("fails once", func(context.Context, any) (string, error) {
@@ -43,7 +35,7 @@ func managed(t *testing.T, withKey bool) (base, key string, log *syncBuffer) {
 		return "mended", nil
 	})
 	log = &syncBuffer{}
-	s, err := server.New(server.Options{
+	s := run(t, server.Options{
 		Database: database, Listen: "127.0.0.1:0", ShutdownTimeout: time.Second,
 		Logger:         slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Orchestrations: server.Orchestrations{CodeInQuery: withKey},
@@ -52,18 +44,6 @@ func managed(t *testing.T, withKey bool) (base, key string, log *syncBuffer) {
 			server.NewOrchestrator("wait", func(o *server.Orchestration, _ any) (any, error) { return server.WaitForEvent[any](o, "go", -1) }),
 			server.NewOrchestrator("flaky", func(o *server.Orchestration, _ any) (string, error) { return fails.Call(o, nil) }),
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
 	})
 	return "http://" + s.Addr(t.Context()).String() + "/runtime/webhooks/durabletask", key, log
 }

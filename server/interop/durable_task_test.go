@@ -118,15 +118,8 @@ func startDurableTask(t *testing.T) *sdk {
 		return forebay.TaskResult{Output: []byte(strings.ToUpper(string(call.Input)))}, nil
 	}}
 	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
-	keys, err := server.OpenKeys(t.Context(), database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := keys.Create(t.Context(), "acme", []forebay.Scope{forebay.ScopeAdmin}, nil, forebay.Budget{})
-	if err := errors.Join(err, keys.Close()); err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.New(server.Options{
+	key := keyFor(t, database, forebay.ScopeAdmin)
+	s := run(t, server.Options{
 		Database: database, Listen: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Functions: []forebay.Task{shout}, ShutdownTimeout: time.Second,
 		Orchestrations: server.Orchestrations{
@@ -134,19 +127,7 @@ func startDurableTask(t *testing.T) *sdk {
 			Activities: map[string]server.ActivityOption{"served": {Retry: server.ActivityRetry{Attempts: 3, First: 10 * time.Millisecond}}},
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return &sdk{Server: s, address: s.GRPCAddr(t.Context()).String(), key: made.Key}
+	return &sdk{Server: s, address: s.GRPCAddr(t.Context()).String(), key: key}
 }
 
 // The example's program does everything that an ordinary one does, with the version of Microsoft's

@@ -3,7 +3,6 @@ package interop_test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -60,14 +59,6 @@ func startMock(t *testing.T, modules string, args ...string) string {
 func startOpenAI(t *testing.T, upstream string, change func(*server.Options)) (base, key string) {
 	t.Helper()
 	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
-	keys, err := server.OpenKeys(t.Context(), database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := keys.Create(t.Context(), "acme", []forebay.Scope{forebay.ScopeSubmit, forebay.ScopeRead}, nil, forebay.Budget{})
-	if err := errors.Join(err, keys.Close()); err != nil {
-		t.Fatal(err)
-	}
 	o := server.Options{
 		Database: database, Listen: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), ShutdownTimeout: time.Second,
 		Deployments: []server.Deployment{{Name: "mock", Provider: server.ProviderOpenAI, Endpoint: upstream + "/v1", Model: "gpt-4o-mini", APIKey: "sk-upstream"}},
@@ -75,20 +66,8 @@ func startOpenAI(t *testing.T, upstream string, change func(*server.Options)) (b
 	if change != nil {
 		change(&o)
 	}
-	s, err := server.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	return "http://" + s.Addr(t.Context()).String(), made.Key
+	key = keyFor(t, database, forebay.ScopeSubmit, forebay.ScopeRead)
+	return "http://" + run(t, o).Addr(t.Context()).String(), key
 }
 
 // checks runs a program of checks against a server and fails with what it says.

@@ -1,0 +1,43 @@
+package interop_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/server"
+)
+
+// keyFor makes a key of the tenant acme.
+func keyFor(t *testing.T, database string, scopes ...forebay.Scope) string {
+	t.Helper()
+	keys, err := server.OpenKeys(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := keys.Create(t.Context(), "acme", scopes, nil, forebay.Budget{})
+	if err := errors.Join(err, keys.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return made.Key
+}
+
+// run runs a server until the test ends.
+func run(t *testing.T, o server.Options) *server.Server {
+	t.Helper()
+	s, err := server.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
