@@ -114,7 +114,7 @@ func use(path string) (*flock.Flock, error) {
 
 // close removes the folder, whose server has stopped, and waits for the janitor.
 func (f *folder) close() error {
-	err := errors.Join(os.RemoveAll(f.path), f.users.Close())
+	err := errors.Join(remove(f.path), f.users.Close())
 	if f.janitor != nil {
 		err = errors.Join(err, f.janitor.Wait())
 	}
@@ -145,9 +145,17 @@ func destroy(path string) {
 			awaitEnd(data, 10*time.Second)
 		}
 	}
-	// Other processes of a killed server may still be writing.
-	for deadline := time.Now().Add(10 * time.Second); os.RemoveAll(path) != nil && time.Now().Before(deadline); {
-		wait(50 * time.Millisecond)
+	_ = remove(path) // the next sweep tries again
+}
+
+// remove removes the folder of a stopped server. Other processes than its main one may still be
+// writing: they notice its end by themselves.
+func remove(path string) error {
+	for deadline := time.Now().Add(10 * time.Second); ; wait(50 * time.Millisecond) {
+		err := os.RemoveAll(path)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
 	}
 }
 
