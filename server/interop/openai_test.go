@@ -115,8 +115,8 @@ type observed struct {
 	Faults     []string
 }
 
-// checks runs a program of checks against a server and fails with what it says. Each answer that it
-// gets is compared with OpenAI's OpenAPI file.
+// checks runs a program of checks against a server and fails with what it says. Each answer is
+// compared with OpenAI's OpenAPI file.
 func checks(t *testing.T, program *exec.Cmd, base, key string) {
 	t.Helper()
 	base = startProgram(t, exec.CommandContext(t.Context(), goProgram(t, "observer"), base))

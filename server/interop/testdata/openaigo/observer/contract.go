@@ -42,7 +42,8 @@ var roots = []string{"/openai/v1", "/openai", "/v1"}
 type operation struct {
 	*contract
 	name string
-	// answer is the schema of a success in JSON, nil if it has none. event is that of a stream's events.
+	// answer is the schema of a success in JSON, nil if it has none. event is that of the events of a
+	// stream.
 	answer, event *openapi3.SchemaRef
 	raw           bool // a success is any bytes
 }

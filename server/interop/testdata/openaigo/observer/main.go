@@ -1,5 +1,6 @@
 // Observer stands between clients and a server. It passes everything on, and checks each answer
-// against OpenAI's OpenAPI file (openapi.json.gz, MIT). Its own address /observed tells what it has found.
+// against OpenAI's OpenAPI file (openapi.json.gz, MIT). Its own address /observed tells what it has
+// found.
 package main
 
 import (
@@ -109,8 +110,8 @@ func (w *watched) Close() error {
 	return w.ReadCloser.Close()
 }
 
-// splitEvents returns the data of a stream's events. A stream of OpenAI's API has lines with "data:",
-// perhaps one with "event:" before, and comments.
+// splitEvents returns the data of a stream's events. A stream of OpenAI's API has lines with
+// "data:", perhaps one with "event:" before, and comments.
 func splitEvents(body []byte) (events []string, faults []string) {
 	text := string(body)
 	if text != "" && !strings.HasSuffix(text, "\n\n") {
