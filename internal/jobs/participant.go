@@ -194,6 +194,15 @@ func (p *participant) Serve(t *db.Tx) error {
 	return errors.Join(j.sessions().passTurns(), j.TellEvents())
 }
 
+// ServeVolatile serves claims for queues whose jobs may be lost to a loss of power.
+func (p *participant) ServeVolatile(t *db.Tx) error {
+	j := Key.Of(t)
+	if err := p.serveClaims(j.claims()); err != nil {
+		return err
+	}
+	return errors.Join(j.sessions().passTurns(), j.TellEvents())
+}
+
 func (p *participant) Closes(t *db.Tx) error {
 	if j := Key.Begun(t); j != nil {
 		return errors.Join(j.sessions().passTurns(), j.TellEvents())
