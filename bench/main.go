@@ -33,6 +33,7 @@ var experiments = []experiment{
 	{"life", life},
 	{"http", overHTTP},
 	{"passthrough", passthrough},
+	{"callers", callers},
 	{"hang", hangingModels},
 	{"idle", idle},
 	{"memory", memory},
