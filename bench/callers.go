@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -28,13 +29,13 @@ func callers(ctx context.Context, b *bench) (t table, err error) {
 	t = table{
 		title: "Many synchronous clients and a small quota",
 		text: fmt.Sprintf(`%d clients of one tenant and %d of another call POST /v1/chat/completions, each again as soon as it is answered. One
-deployment takes %d such calls a second, simulated in a process of its own, which counts in whole minutes as Azure does. Each tenant's fair
+deployment takes %d such calls a second, simulated in a process of its own, a token bucket as OpenAI's. Each tenant's fair
 share is half. So a call should take as many seconds as its tenant has clients for each call of its share. A minute passes before %v are
 measured. Refused: a 429 from Forebay to its client. Upstream 429: those that the deployment gave to Forebay.`,
 			bigCallers, smallCallers, callersPerSecond, measured),
 		columns: []string{"calls", "p50 s", "p99 s", "fair s", "refused %", "upstream 429 %"},
 	}
-	q := simulatedQuota{name: "shared", tokensPerMinute: callersPerSecond * 60 * fairCost}
+	q := simulatedQuota{name: "shared", kind: modelsim.KindOpenAI, tokensPerMinute: callersPerSecond * 60 * fairCost}
 	simulator, err := startSimulator(ctx, q)
 	if err != nil {
 		return t, err

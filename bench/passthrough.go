@@ -22,11 +22,15 @@ other. A reverse proxy of Go's standard library, which does nothing else, stands
 		columns: []string{"p50 ms", "p99 ms", callRate, "p50 ms of 64", "p99 ms of 64"},
 	}
 	calls := b.size(8000, 2000)
-	err := t.takeTurns(ctx, b.rounds,
-		contender{"the model", func(ctx context.Context) (sample, error) { return directCalls(ctx, calls) }},
-		contender{"Go's reverse proxy", func(ctx context.Context) (sample, error) { return proxiedCalls(ctx, calls) }},
-		contender{"Forebay", func(ctx context.Context) (sample, error) { return forebayCalls(ctx, b, calls) }})
-	if err != nil {
+	contenders := []contender{
+		{"the model", func(ctx context.Context) (sample, error) { return directCalls(ctx, calls) }},
+		{"Go's reverse proxy", func(ctx context.Context) (sample, error) { return proxiedCalls(ctx, calls) }},
+		{"Forebay", func(ctx context.Context) (sample, error) { return forebayCalls(ctx, b, calls) }},
+	}
+	if b.liteLLM != "" {
+		contenders = append(contenders, contender{"LiteLLM's proxy", func(ctx context.Context) (sample, error) { return liteLLMCalls(ctx, b, calls/10) }})
+	}
+	if err := t.takeTurns(ctx, b.rounds, contenders...); err != nil {
 		return t, err
 	}
 	t.expect("milliseconds that Forebay adds to p50", t.median("Forebay", "p50 ms")-t.median("the model", "p50 ms"), "≤", 1)
