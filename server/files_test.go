@@ -144,7 +144,9 @@ func TestFilesRefused(t *testing.T) {
 		{[]field{file, purpose, {"expires_after[anchor]", "created_at", ""}, {"expires_after[seconds]", "1", ""}}, 400, "expires_after[seconds]"},
 	} {
 		resp, body := upload(t, s, "/v1/files", nil, bad.fields...)
-		var e struct{ Error struct{ Message, Type, Param string } }
+		var e struct {
+			Error struct{ Message, Type, Param string }
+		}
 		if err := json.Unmarshal([]byte(body), &e); err != nil || resp.StatusCode != bad.status || e.Error.Param != bad.param || e.Error.Type != "invalid_request_error" {
 			t.Errorf("%.100v: %d %s", bad.fields, resp.StatusCode, body)
 		}

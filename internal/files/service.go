@@ -146,8 +146,7 @@ func (s *Service) Create(ctx context.Context, tenant string, u *Upload, content 
 	f.Name, f.Purpose = clean(u.Name), u.Purpose
 	made, existing, err := s.Store.Add(ctx, f, u.lifetime(), u.origin(hash.Sum(nil), s.Remember))
 	// A failed transaction may be committed all the same; if not, the sweep finds the blob.
-	var refused *forebay.Error
-	kept = err == nil && !existing || err != nil && !(errors.As(err, &refused) && refused.Code == forebay.CodeIdempotencyMismatch)
+	kept = !existing && !errors.Is(err, ErrOtherRequest)
 	return made, existing, err
 }
 

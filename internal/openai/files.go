@@ -3,7 +3,6 @@ package openai
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"mime"
@@ -256,16 +255,4 @@ func pageOf(r *api.SurfaceRequest, standard, most int) (p page, err error) {
 		return p, badRequest("order", "invalid_value", "Invalid 'order': expected 'asc' or 'desc'.")
 	}
 	return p, nil
-}
-
-// decodeBody reads a JSON object into v. Members that are not known are left alone.
-func decodeBody(body []byte, v any) error {
-	err := json.Unmarshal(body, v)
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
-		return badRequest(wrong.Field, "invalid_type", "Invalid type for '"+wrong.Field+"'.")
-	}
-	if err != nil {
-		return badRequest("", "", "We could not parse the JSON body of your request.")
-	}
-	return nil
 }
