@@ -118,7 +118,7 @@ func TestUpgradeKeepsEveryRow(t *testing.T) {
 					t.Errorf("the rows of %s were\n%s\nand are\n%s", table, strings.Join(rows, "\n"), strings.Join(after[table], "\n"))
 				}
 			}
-			if len(before) < 40 || len(before) != len(after) {
+			if len(before) < 40 || len(before) > len(after) { // later schemas add some
 				t.Errorf("%d tables became %d", len(before), len(after))
 			}
 		})
