@@ -69,9 +69,9 @@ func (s *Server) openAI() *openai.API {
 	began := time.Now()
 	return openai.New(openai.Options{
 		Jobs: s.jobs, Calls: s.calls, Queue: s.callsName, MaxBody: s.options.Limits.MaxInputBytes,
-		Serves: func(name string) (known, forwards bool) {
+		Serves: func(name string, need forebay.CallEstimate) (known, can bool) {
 			now := s.deployments.called.Load()
-			return now.router.Serves(name), len(now.admission(name, forebay.CallEstimate{AsOpenAI: true})) > 0
+			return now.router.Serves(name), len(now.admission(name, need)) > 0
 		},
 		Models: func() []openai.Model {
 			owners := map[string][]string{}

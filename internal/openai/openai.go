@@ -24,9 +24,9 @@ type Options struct {
 	Calls *Calls
 	// Models returns the models of the configuration in force, by name.
 	Models func() []Model
-	// Serves reports whether there is a model of that name, and whether a deployment of it takes
-	// OpenAI's requests as they are.
-	Serves func(model string) (known, forwards bool)
+	// Serves reports whether there is a model of that name, and whether a deployment of it can be
+	// called for that need.
+	Serves func(model string, need forebay.CallEstimate) (known, can bool)
 	// Queue is where synchronous calls wait. No other process takes jobs of it.
 	Queue   string
 	MaxBody int64 // bytes of a request
@@ -78,6 +78,9 @@ func (a *API) Key(r *http.Request) (string, error) {
 // provider.
 var endpoints = []string{"chat/completions", "completions", "embeddings", "moderations"}
 
+// endpointResponses is the endpoint whose calls are translated where a provider does not know it.
+const endpointResponses = "responses"
+
 // Routes implements [api.Surface].
 func (a *API) Routes() []api.SurfaceRoute {
 	var routes []api.SurfaceRoute
@@ -91,6 +94,10 @@ func (a *API) Routes() []api.SurfaceRoute {
 			if root != "/v1/" {
 				add(forebay.ScopeSubmit, http.MethodPost, root+"deployments/{deployment}/"+endpoint, call)
 			}
+		}
+		add(forebay.ScopeSubmit, http.MethodPost, root+endpointResponses, a.createResponse)
+		if root != "/v1/" {
+			add(forebay.ScopeSubmit, http.MethodPost, root+"deployments/{deployment}/"+endpointResponses, a.createResponse)
 		}
 		add(forebay.ScopeRead, http.MethodGet, root+"models", a.listModels)
 		add(forebay.ScopeRead, http.MethodGet, root+"models/{model...}", a.getModel)

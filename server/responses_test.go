@@ -1,0 +1,223 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/forebayhq/forebay/server"
+)
+
+// chatStream writes an answer of chat completions as a stream.
+func chatStream(w http.ResponseWriter, chunks ...string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, chunk := range chunks {
+		_, _ = io.WriteString(w, "data: "+chunk+"\n\n")
+		w.(http.Flusher).Flush()
+	}
+}
+
+const chatUsage = `{"choices":[],"usage":{"prompt_tokens":11,"completion_tokens":7,"total_tokens":18,"prompt_tokens_details":{"cached_tokens":3}}}`
+
+// answerChat answers chat completions in the form that was asked for.
+func answerChat(w http.ResponseWriter, body string) {
+	if !strings.Contains(body, `"stream":true`) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, plainAnswer)
+		return
+	}
+	chatStream(w, `{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"index":0,"delta":{"content":"h\u00ef"}}]}`,
+		`{"choices":[{"index":0,"delta":{"content":" there"}}]}`, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, chatUsage, "[DONE]")
+}
+
+// startBridging starts a server whose upstream speaks chat completions only.
+func startBridging(t *testing.T, change func(*server.Options)) (*server.Server, *upstream) {
+	t.Helper()
+	var u *upstream
+	u = startUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
+		if !strings.HasSuffix(r.URL.Path, "/chat/completions") {
+			http.NotFound(w, r)
+			return
+		}
+		answerChat(w, u.body())
+	})
+	return startForwarding(t, u, change), u
+}
+
+// streamed are the events of a stream of responses.
+type streamed struct {
+	types []string
+	data  []map[string]any
+}
+
+func readStream(t *testing.T, body string) streamed {
+	t.Helper()
+	var s streamed
+	rest, done := strings.CutSuffix(body, "data: [DONE]\n\n")
+	if !done {
+		t.Fatalf("the stream has no end: %q", body)
+	}
+	for frame := range strings.SplitSeq(rest, "\n\n") {
+		if frame == "" || strings.HasPrefix(frame, ":") {
+			continue
+		}
+		name, data, _ := strings.Cut(frame, "\n")
+		var event map[string]any
+		if err := json.Unmarshal([]byte(strings.TrimPrefix(data, "data: ")), &event); err != nil || "event: "+fmt.Sprint(event["type"]) != name {
+			t.Fatalf("%q: %v", frame, err)
+		}
+		s.types, s.data = append(s.types, event["type"].(string)), append(s.data, event)
+	}
+	return s
+}
+
+// gapless fails unless the events have the numbers that follow from.
+func (s streamed) gapless(t *testing.T, from int) {
+	t.Helper()
+	for i, event := range s.data {
+		if event["sequence_number"] != float64(from+i) {
+			t.Fatalf("event %d has the number %v: %v", from+i, event["sequence_number"], s.types)
+		}
+	}
+}
+
+func object(t *testing.T, body string) map[string]any {
+	t.Helper()
+	var o map[string]any
+	if err := json.Unmarshal([]byte(body), &o); err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	return o
+}
+
+// outputText is the text of all messages of a response.
+func outputText(o map[string]any) (all string) {
+	list, _ := o["output"].([]any)
+	for _, item := range list {
+		parts, _ := item.(map[string]any)["content"].([]any)
+		for _, part := range parts {
+			text, _ := part.(map[string]any)["text"].(string)
+			all += text
+		}
+	}
+	return all
+}
+
+// A response of a provider that speaks chat completions only, in one piece and as a stream.
+func TestResponseOverTheBridge(t *testing.T) {
+	t.Parallel()
+	s, u := startBridging(t, nil)
+	resp, body := post(t, s, "/v1/responses", `{"model":"chat","instructions":"be brief","input":"hello","max_output_tokens":100,"metadata":{"a":"b"}}`)
+	o := object(t, body)
+	if resp.StatusCode != http.StatusOK || o["status"] != "completed" || outputText(o) != "hï" || o["model"] != "chat" || o["usage"].(map[string]any)["input_tokens"] != 11.0 {
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+	sent := object(t, u.body())
+	if sent["model"] != "real" || sent["max_tokens"] != 100.0 || sent["store"] != false || len(sent["messages"].([]any)) != 2 {
+		t.Errorf("the provider got %s", u.body())
+	}
+	resp, body = post(t, s, "/openai/responses?api-version=preview", `{"model":"chat","input":"hello","stream":true}`)
+	events := readStream(t, body)
+	events.gapless(t, 0)
+	want := []string{"response.created", "response.in_progress", "response.output_item.added", "response.content_part.added", "response.output_text.delta",
+		"response.output_text.delta", "response.output_text.done", "response.content_part.done", "response.output_item.done", "response.completed"}
+	if fmt.Sprint(events.types) != fmt.Sprint(want) || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		t.Fatalf("%v %s", resp.Header, body)
+	}
+	last := events.data[len(events.data)-1]["response"].(map[string]any)
+	if outputText(last) != "hï there" || last["usage"].(map[string]any)["total_tokens"] != 18.0 {
+		t.Errorf("%v", last)
+	}
+}
+
+// What cannot be answered is refused with the part that is wrong.
+func TestResponseIsRefused(t *testing.T) {
+	t.Parallel()
+	s, u := startBridging(t, nil)
+	for body, want := range map[string][2]string{
+		`{"model":"chat"}`: {"input", "missing_required_parameter"},
+		`{"model":"chat","input":"x","tools":[{"type":"web_search"}]}`:                               {"tools[0].type", "unsupported_value"},
+		`{"model":"chat","input":"x","background":true,"store":false}`:                               {"background", "invalid_value"},
+		`{"model":"chat","input":"x","max_output_tokens":1}`:                                         {"max_output_tokens", "integer_below_min_value"},
+		`{"model":"chat","input":[{"role":"user","content":[{"type":"input_file","file_id":"a"}]}]}`: {"input[0].content[0].file_id", "not_supported"},
+		`{"model":"chat","input":"x","conversation":"conv_1"}`:                                       {"conversation", "not_supported"},
+		`{"model":"nobody","input":"x"}`:                                                             {"model", "model_not_found"},
+	} {
+		resp, answer := post(t, s, "/v1/responses", body)
+		status := http.StatusBadRequest
+		if want[1] == "model_not_found" {
+			status = http.StatusNotFound
+		}
+		refusedWith(t, resp, answer, status, want[1])
+		if !strings.Contains(answer, `"param":"`+want[0]+`"`) {
+			t.Errorf("%s: %s", body, answer)
+		}
+	}
+	if n := u.calls.Load(); n != 0 {
+		t.Errorf("%d calls", n)
+	}
+}
+
+// A stream that breaks in the middle ends with an error and a failed response.
+func TestResponseStreamIsCut(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		chatStream(w, `{"choices":[{"index":0,"delta":{"content":"a"}}]}`)
+		panic(http.ErrAbortHandler)
+	})
+	s := startForwarding(t, u, nil)
+	_, body := post(t, s, "/v1/responses", `{"model":"chat","input":"hello","stream":true}`)
+	events := readStream(t, body)
+	events.gapless(t, 0)
+	n := len(events.types)
+	if n < 2 || events.types[n-2] != "error" || events.types[n-1] != "response.failed" || u.calls.Load() != 1 {
+		t.Errorf("%v", events.types)
+	}
+	if o := events.data[n-1]["response"].(map[string]any); o["status"] != "failed" || o["error"].(map[string]any)["code"] != "server_error" {
+		t.Errorf("%v", o)
+	}
+}
+
+// A provider that speaks Responses gets the request as it is, but stores nothing.
+func TestResponseOfAProviderThatSpeaksResponses(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, func(w http.ResponseWriter, r *http.Request, n int64) {
+		if !strings.HasSuffix(r.URL.Path, "/responses") {
+			http.NotFound(w, r)
+			return
+		}
+		if n == 1 {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"id":"resp_theirs","object":"response","status":"completed","new_field":[1],"output":[{"type":"message","id":"msg_9","content":[{"type":"output_text","text":"hey"}]}],"usage":{"input_tokens":3,"output_tokens":2,"total_tokens":5}}`)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, data := range []string{
+			`{"type":"response.created","sequence_number":5,"response":{"id":"resp_theirs","status":"in_progress"}}`,
+			`{"type":"response.output_item.added","sequence_number":6,"output_index":0,"item":{"id":"ws_1","type":"web_search_call","status":"in_progress"}}`,
+			`{"type":"response.web_search_call.searching","sequence_number":9,"output_index":0,"item_id":"ws_1","odd":18446744073709551616}`,
+			`{"type":"response.output_item.done","sequence_number":10,"output_index":0,"item":{"id":"ws_1","type":"web_search_call","status":"completed"}}`,
+			`{"type":"response.completed","sequence_number":11,"response":{"id":"resp_theirs","status":"completed","output":[{"id":"ws_1","type":"web_search_call","status":"completed"}],"usage":{"input_tokens":3,"output_tokens":2,"total_tokens":5}}}`,
+		} {
+			_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", object(t, data)["type"], data)
+		}
+	})
+	s := startForwarding(t, u, func(o *server.Options) { o.Deployments[0].API = server.APIResponses })
+	resp, body := post(t, s, "/v1/responses", `{"model":"chat","input":"x","tools":[{"type":"web_search"}],"future":{"n":18446744073709551616}}`)
+	o := object(t, body)
+	if resp.StatusCode != http.StatusOK || outputText(o) != "hey" || o["new_field"] == nil || o["id"] == "resp_theirs" || o["usage"].(map[string]any)["input_tokens_details"] == nil {
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+	if sent := u.body(); !strings.Contains(sent, `"future":{"n":18446744073709551616}`) || !strings.Contains(sent, `"store":false`) || !strings.Contains(sent, `"model":"real"`) {
+		t.Errorf("the provider got %s", sent)
+	}
+	_, body = post(t, s, "/v1/responses", `{"model":"chat","input":"x","stream":true,"tools":[{"type":"web_search"}]}`)
+	events := readStream(t, body)
+	events.gapless(t, 0)
+	if len(events.types) != 6 || events.types[3] != "response.web_search_call.searching" || !strings.Contains(body, `"odd":18446744073709551616`) || strings.Contains(body, "resp_theirs") {
+		t.Errorf("%s", body)
+	}
+}
