@@ -37,6 +37,7 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/orchestrate/durabletask"
 	"github.com/forebayhq/forebay/internal/payload"
+	"github.com/forebayhq/forebay/internal/responses"
 	"github.com/forebayhq/forebay/internal/retention"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/stores"
@@ -66,6 +67,7 @@ type Server struct {
 	sources        []*blob.Source // sources of documents
 	deployments    *deployments
 	calls          *openai.Calls
+	responses      *responses.Service
 	callsName      string                          // of this process's queue of calls
 	certificate    atomic.Pointer[tls.Certificate] // nil: plain HTTP
 	reloading      sync.Mutex
@@ -97,6 +99,7 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.responses = responses.New(responses.Options{Queue: ResponsesQueue, Keep: *o.Retention.Responses, MaxBody: o.Limits.MaxInputBytes, Logger: s.log})
 	s.addCalls(o, models, known)
 	certificate, err := o.TLS.load()
 	if err != nil {
@@ -150,6 +153,7 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	}
 	s.retention = retention.New(s.store.Jobs, s.blobs)
 	s.documents.Use(s.jobs)
+	s.openResponses()
 	s.store.Admission.OnDeploymentChange(s.changed)
 	if err := s.watchStore(); err != nil {
 		return err
@@ -305,6 +309,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	running.Go(func() { s.sweepBlobs(ctx) })
 	running.Go(func() { s.removeDoubtful(ctx) })
 	running.Go(func() { s.documents.Run(ctx) })
+	running.Go(func() { s.responses.Run(ctx) })
 	if s.options.works() {
 		running.Go(func() { s.webhooks.Run(ctx) })
 		running.Go(func() { s.orchestrations.Run(ctx) })

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/responses"
 )
 
 // Jobs is what the API needs of jobs.
@@ -20,8 +21,9 @@ type Jobs interface {
 
 // Options makes an API.
 type Options struct {
-	Jobs  Jobs
-	Calls *Calls
+	Jobs      Jobs
+	Calls     *Calls
+	Responses *responses.Service
 	// Models returns the models of the configuration in force, by name.
 	Models func() []Model
 	// Serves reports whether there is a model of that name, and whether a deployment of it can be
@@ -95,10 +97,7 @@ func (a *API) Routes() []api.SurfaceRoute {
 				add(forebay.ScopeSubmit, http.MethodPost, root+"deployments/{deployment}/"+endpoint, call)
 			}
 		}
-		add(forebay.ScopeSubmit, http.MethodPost, root+endpointResponses, a.createResponse)
-		if root != "/v1/" {
-			add(forebay.ScopeSubmit, http.MethodPost, root+"deployments/{deployment}/"+endpointResponses, a.createResponse)
-		}
+		a.responseRoutes(root, add)
 		add(forebay.ScopeRead, http.MethodGet, root+"models", a.listModels)
 		add(forebay.ScopeRead, http.MethodGet, root+"models/{model...}", a.getModel)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/model"
+	"github.com/forebayhq/forebay/internal/responses"
 	"github.com/forebayhq/forebay/internal/responses/bridge"
 )
 
@@ -112,7 +113,7 @@ func (x *asResponse) end(ctx context.Context, resp model.ForwardResponse) ([]byt
 	}
 	if x.keep != nil { // before the client learns of it
 		if err := x.keep(ctx, end); err != nil {
-			return nil, err
+			return nil, notKept(err)
 		}
 	}
 	if !x.stream {
@@ -123,7 +124,15 @@ func (x *asResponse) end(ctx context.Context, resp model.ForwardResponse) ([]byt
 }
 
 func (x *asResponse) fail(f *failure) []byte {
-	return append(frames(x.Fail(bridge.Failure{Code: failureCode(f.code), Message: f.message})...), streamEnd...)
+	return append(frames(x.Fail(bridge.Failure{Code: responses.FailureCode(f.code), Message: f.message})...), streamEnd...)
+}
+
+// notKept is the error of a call whose answer cannot be stored. The call is paid for, so it is not
+// made again.
+func notKept(err error) error {
+	t := forebay.Permanent("not_stored", "the response could not be stored")
+	t.Err = err
+	return t
 }
 
 // streamEnd ends each stream.
@@ -138,15 +147,4 @@ func frames(events ...bridge.Event) []byte {
 		b.WriteString("\n\n")
 	}
 	return b.Bytes()
-}
-
-// failureCode returns the code that a failed response has for an error of a call.
-func failureCode(code string) string {
-	switch code {
-	case model.CodeRateLimited, "rate_limit_exceeded":
-		return bridge.CodeRateLimit
-	case model.CodeBadRequest, model.CodeContentFilter:
-		return bridge.CodeInvalidPrompt
-	}
-	return bridge.CodeServerError
 }

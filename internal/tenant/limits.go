@@ -132,6 +132,7 @@ var byteSums = []string{
 			+ r.embedded * (SELECT coalesce(max(x.dimensions), 0) * 33 / 8 FROM document_indexes x WHERE x.tenant = ?1)) AS BIGINT)
 			FROM document_revisions r WHERE r.document = d.no), 0) AS size
 		FROM documents d WHERE d.tenant = ?1 AND d.no > ?2 ORDER BY d.no`),
+	sqlSum(`SELECT r.no, r.request_size + r.object_size + r.events_size AS size FROM responses r WHERE r.tenant = ?1 AND r.no > ?2 ORDER BY r.no`),
 	sqlSum(`SELECT o.no, coalesce(length(o.failure), 0) + coalesce(length(o.custom), 0) + ` +
 		sqlPayloadSize("o.input", "o.input_blob") + " + " + sqlPayloadSize("o.output", "o.output_blob") + " + " +
 		sqlPayloadSizes("h.events", "h.events_blob", "orchestration_history h") + " + " +

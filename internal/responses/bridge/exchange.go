@@ -184,7 +184,7 @@ func (x *Exchange) Fail(f Failure) []Event {
 	code, message := encode(f.Code), encode(f.Message)
 	x.asm.tell("error", Object{"code": code, "message": message, "param": null,
 		"error": encode(Object{"type": encode("server_error"), "code": code, "message": message, "param": null})})
-	o := Closed(x.request.Base(x.id, x.created, StatusInProgress), StatusFailed, x.created, &f)
+	o := Failed(x.request.Base(x.id, x.created, StatusInProgress), f)
 	events := x.asm.take()
 	last, _ := Last(x.asm.sequence, StatusFailed, encode(o))
 	return append(events, last)

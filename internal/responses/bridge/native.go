@@ -4,7 +4,8 @@ import (
 	"encoding/json"
 )
 
-// nativeEvent passes on an event of a provider that speaks Responses, with this response's numbers.
+// nativeEvent passes on an event of a provider that speaks Responses, with this response's
+// numbers.
 func (x *Exchange) nativeEvent(data []byte) error {
 	e := objectOf(data)
 	kind := text(e["type"])

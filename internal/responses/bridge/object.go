@@ -120,13 +120,10 @@ func (r *Request) InputItems(response string) []json.RawMessage {
 	return list
 }
 
-// Closed returns a response that ended without an answer of its own: failed or cancelled.
-func Closed(base Object, status string, ended time.Time, failure *Failure) Object {
-	base["status"] = encode(status)
-	if failure != nil {
-		base["error"] = encode(Object{"code": encode(failure.Code), "message": encode(failure.Message)})
-	}
-	return base
+// Failed returns a response with why it has failed.
+func Failed(o Object, f Failure) Object {
+	o["status"], o["error"] = encode(StatusFailed), encode(Object{"code": encode(f.Code), "message": encode(f.Message)})
+	return o
 }
 
 // Failure is why a response failed. Its code is one of the API's own for responses.
