@@ -46,6 +46,8 @@ type CallEstimate struct {
 	// AsOpenAI says that only a deployment may be called that takes requests of OpenAI's API as they
 	// are.
 	AsOpenAI bool
+	// AsResponses says that only a deployment may be called that speaks OpenAI's Responses API.
+	AsResponses bool
 }
 
 // BytesPerToken is how many bytes of a prompt count as a token before the deployment's own ratio

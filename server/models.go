@@ -86,6 +86,9 @@ func (m *models) admission(name string, need forebay.CallEstimate) []admission.O
 		if _, forwards := d.Provider.(model.Forwarder); !forwards && need.AsOpenAI {
 			continue
 		}
+		if need.AsResponses && m.options[d.Name].API != APIResponses {
+			continue
+		}
 		options = append(options, admission.Option{Deployment: d.Name, Limits: d.Limits(), Price: d.Price, Concurrency: int64(d.Concurrency),
 			Request: quota.Request{PromptTokens: need.PromptTokens, MaxOutputTokens: need.MaxOutputTokens}})
 	}
@@ -143,10 +146,10 @@ func (m *models) provider(d Deployment, maxOutput int64) (model.Provider, error)
 	http := model.HTTPConfig{IdleTimeout: d.IdleTimeout, MaxOutputBytes: maxOutput}
 	switch d.Provider {
 	case ProviderOpenAI:
-		return model.NewOpenAI(model.OpenAIConfig{Endpoint: d.Endpoint, Model: d.Model, APIKey: d.APIKey, HTTPConfig: http})
+		return model.NewOpenAI(model.OpenAIConfig{Endpoint: d.Endpoint, Model: d.Model, APIKey: d.APIKey, Responses: d.API == APIResponses, HTTPConfig: http})
 	case ProviderAzure:
 		return model.NewAzure(model.AzureConfig{Endpoint: d.Endpoint, Deployment: d.Deployment, APIVersion: d.APIVersion,
-			APIKey: d.APIKey, EntraID: d.EntraID, HTTPConfig: http})
+			APIKey: d.APIKey, EntraID: d.EntraID, Responses: d.API == APIResponses, HTTPConfig: http})
 	case ProviderAnthropic:
 		return model.NewAnthropic(model.AnthropicConfig{Endpoint: d.Endpoint, Model: d.Model, APIKey: d.APIKey, HTTPConfig: http})
 	case ProviderSim:

@@ -26,6 +26,13 @@ const (
 	callsLongestRetry     = 10 * time.Second
 )
 
+// ResponsesQueue is the queue of background responses of OpenAI's API.
+const ResponsesQueue = "responses"
+
+// responsesConcurrency is how many background responses a process makes at once by default. The
+// provider is what limits them.
+const responsesConcurrency = 256
+
 // callsDefaults are the settings of the queue where the configuration says nothing.
 func callsDefaults(q Queue) Queue {
 	q.Concurrency = or(q.Concurrency, callsConcurrency)
@@ -59,20 +66,27 @@ func (o Options) ownQueue(list []jobs.Queue, name string) []jobs.Queue {
 
 // addCalls adds the tasks of OpenAI's endpoints for the models of the options.
 func (s *Server) addCalls(o Options, m *models, known map[string]forebay.Task) {
-	for _, task := range s.calls.Tasks(m.router, slices.Sorted(maps.Keys(o.Models))) {
+	names := slices.Sorted(maps.Keys(o.Models))
+	for _, task := range append(s.calls.Tasks(m.router, names), s.responses.Tasks(m.router, names)...) {
 		known[task.Name] = task
 	}
+}
+
+// openResponses makes the service of responses usable.
+func (s *Server) openResponses() {
+	s.responses.Store, s.responses.Payloads, s.responses.Limits = s.store.Responses, s.payloads, s.limits
+	s.responses.Use(s.jobs)
 }
 
 // openAI returns the interface of OpenAI's API.
 func (s *Server) openAI() *openai.API {
 	began := time.Now()
 	return openai.New(openai.Options{
-		Jobs: s.jobs, Calls: s.calls, Queue: s.callsName, MaxBody: s.options.Limits.MaxInputBytes,
+		Jobs: s.jobs, Calls: s.calls, Responses: s.responses, Queue: s.callsName, MaxBody: s.options.Limits.MaxInputBytes,
 		Files: s.files, MaxFileBytes: s.options.OpenAI.MaxFileBytes,
-		Serves: func(name string) (known, forwards bool) {
+		Serves: func(name string, need forebay.CallEstimate) (known, can bool) {
 			now := s.deployments.called.Load()
-			return now.router.Serves(name), len(now.admission(name, forebay.CallEstimate{AsOpenAI: true})) > 0
+			return now.router.Serves(name), len(now.admission(name, need)) > 0
 		},
 		Models: func() []openai.Model {
 			owners := map[string][]string{}

@@ -159,13 +159,16 @@ type Telemetry struct {
 
 // Deployment is one endpoint, model and region.
 type Deployment struct {
-	Name       string         `koanf:"name"`
-	Provider   string         `koanf:"provider"`   // openai, azure-openai, anthropic, sim
-	Endpoint   string         `koanf:"endpoint"`   // base URL; required for azure-openai
-	Model      string         `koanf:"model"`      // openai, anthropic: the model's name
-	Deployment string         `koanf:"deployment"` // azure-openai: the deployment's name
-	APIVersion string         `koanf:"api_version"`
-	APIKey     forebay.Secret `koanf:"api_key"`
+	Name       string `koanf:"name"`
+	Provider   string `koanf:"provider"`   // openai, azure-openai, anthropic, sim
+	Endpoint   string `koanf:"endpoint"`   // base URL; required for azure-openai
+	Model      string `koanf:"model"`      // openai, anthropic: the model's name
+	Deployment string `koanf:"deployment"` // azure-openai: the deployment's name
+	APIVersion string `koanf:"api_version"`
+	// API (openai, azure-openai) is responses for a server that speaks the Responses API. Requests
+	// for responses then reach it as they are. Otherwise they become chat completions.
+	API    string         `koanf:"api"`
+	APIKey forebay.Secret `koanf:"api_key"`
 	// EntraID (azure-openai) authenticates with DefaultAzureCredential instead of a key.
 	EntraID bool `koanf:"entra_id"`
 	// Provisioned (azure-openai) means provisioned throughput (PTU), whose usage is counted

@@ -17,16 +17,21 @@ type Retention struct {
 	// SetAside covers jobs in dead-letter and quarantine subqueues; default 0.
 	SetAside       *time.Duration `koanf:"set_aside"`
 	Orchestrations *time.Duration `koanf:"orchestrations"` // instances that are over; default 2160h
+	// Responses covers stored responses of OpenAI's API, from when they were made; default 720h.
+	Responses *time.Duration `koanf:"responses"`
 }
 
 // defaultRetention keeps jobs for as long as people ask for them, and bounds the size of the
 // database.
 const defaultRetention = 90 * 24 * time.Hour
 
+// defaultResponsesRetention is OpenAI's own: 30 days.
+const defaultResponsesRetention = 30 * 24 * time.Hour
+
 func (r Retention) withDefaults() Retention {
 	return Retention{
 		Succeeded: or(r.Succeeded, new(defaultRetention)), Failed: or(r.Failed, new(defaultRetention)), SetAside: or(r.SetAside, new(time.Duration(0))),
-		Orchestrations: or(r.Orchestrations, new(defaultRetention)),
+		Orchestrations: or(r.Orchestrations, new(defaultRetention)), Responses: or(r.Responses, new(defaultResponsesRetention)),
 	}
 }
 
@@ -34,7 +39,7 @@ func (r Retention) validate(bad func(field, format string, args ...any)) {
 	for _, keep := range []struct {
 		name string
 		time time.Duration
-	}{{"succeeded", *r.Succeeded}, {"failed", *r.Failed}, {"set_aside", *r.SetAside}, {"orchestrations", *r.Orchestrations}} {
+	}{{"succeeded", *r.Succeeded}, {"failed", *r.Failed}, {"set_aside", *r.SetAside}, {"orchestrations", *r.Orchestrations}, {"responses", *r.Responses}} {
 		if keep.time != 0 && keep.time < time.Minute {
 			bad("retention."+keep.name, "must be at least 1m, or 0 for ever")
 		}

@@ -38,6 +38,7 @@ import (
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/orchestrate/durabletask"
 	"github.com/forebayhq/forebay/internal/payload"
+	"github.com/forebayhq/forebay/internal/responses"
 	"github.com/forebayhq/forebay/internal/retention"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/stores"
@@ -68,6 +69,7 @@ type Server struct {
 	sources        []*blob.Source // sources of documents
 	deployments    *deployments
 	calls          *openai.Calls
+	responses      *responses.Service
 	callsName      string                          // of this process's queue of calls
 	certificate    atomic.Pointer[tls.Certificate] // nil: plain HTTP
 	reloading      sync.Mutex
@@ -99,6 +101,7 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.responses = responses.New(responses.Options{Queue: ResponsesQueue, Keep: *o.Retention.Responses, MaxBody: o.Limits.MaxInputBytes, Logger: s.log})
 	s.addCalls(o, models, known)
 	certificate, err := o.TLS.load()
 	if err != nil {
@@ -153,6 +156,7 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	}
 	s.retention = retention.New(s.store.Jobs, s.blobs)
 	s.documents.Use(s.jobs)
+	s.openResponses()
 	s.store.Admission.OnDeploymentChange(s.changed)
 	if err := s.watchStore(); err != nil {
 		return err
@@ -309,6 +313,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	running.Go(func() { s.removeDoubtful(ctx) })
 	running.Go(func() { s.documents.Run(ctx) })
 	running.Go(func() { s.files.Run(ctx) })
+	running.Go(func() { s.responses.Run(ctx) })
 	if s.options.works() {
 		running.Go(func() { s.webhooks.Run(ctx) })
 		running.Go(func() { s.orchestrations.Run(ctx) })

@@ -27,6 +27,9 @@ const (
 	ProviderSim       = "sim"
 )
 
+// APIResponses is the value of Deployment.API for servers that speak the Responses API.
+const APIResponses = "responses"
+
 // Values of Queue.OnFailure.
 const (
 	OnFailureDeadLetter = "dead-letter"
@@ -148,6 +151,13 @@ func (o Options) validateModels(bad func(field, format string, args ...any)) {
 		}
 		if d.Price.Input < 0 || d.Price.Output < 0 || d.TokensPerMinute < 0 || d.OutputTokensPerMinute < 0 || d.RequestsPerMinute < 0 || d.Concurrency < 0 || d.EmbeddingInputs < 0 || d.EmbeddingTokens < 0 || d.MaxOutputTokens < 0 || d.IdleTimeout < 0 {
 			bad(at, "prices, quotas, limits and timeouts must not be negative")
+		}
+		switch {
+		case d.API == "":
+		case d.API != APIResponses:
+			bad(at+".api", "%.40q is not responses", d.API)
+		case d.Provider != ProviderOpenAI && d.Provider != ProviderAzure:
+			bad(at+".api", "only for openai and azure-openai")
 		}
 		if d.Provisioned && d.Provider != ProviderAzure {
 			bad(at+".provisioned", "only for azure-openai")
@@ -283,7 +293,7 @@ func (o Options) jobsQueues() []jobs.Queue {
 		r := q.Retry
 		list = append(list, jobs.Queue{
 			Name: name, Concurrency: q.Concurrency, LockDuration: q.LockDuration, MaxDeliveryCount: q.MaxDeliveryCount,
-			OnFailure: where, Tenants: q.Tenants,
+			OnFailure: where, Tenants: q.Tenants, Discards: name == ResponsesQueue,
 			Retry: retry.Policy{
 				Backoff: retry.Backoff(r.Policy), First: r.First, Coefficient: r.Coefficient, Max: r.Max, Attempts: r.Attempts,
 				Timeout: r.Timeout, Concurrency: r.Concurrency, Rate: r.Rate, Budget: r.Budget,

@@ -75,6 +75,15 @@ func (r *SurfaceRequest) Flush() error { return r.call.w.flush() }
 // Correlate names the job that the request is about, for the access log.
 func (r *SurfaceRequest) Correlate(id string) { r.call.correlationID = id }
 
+// Wait counts the request as one that waits, until leave. The context that it returns also ends
+// when the server stops.
+func (r *SurfaceRequest) Wait() (waiting context.Context, leave func(), err error) {
+	if waiting, leave, err = r.api.waiting(r.Context(), r.call); err == nil {
+		r.call.w.untilDrain()
+	}
+	return waiting, leave, err
+}
+
 // Draining is closed once the server stops and waiting requests must end.
 func (r *SurfaceRequest) Draining() <-chan struct{} { return r.api.draining.Done() }
 

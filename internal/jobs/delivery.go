@@ -239,7 +239,7 @@ func (d *Delivery) atFault(before int) (is, perhaps bool) {
 
 func (w *Worker) fail(ctx context.Context, d *Delivery, record AttemptRecord, reason string) (setAside string, settled error) {
 	record.Outcome = forebay.OutcomeFailed
-	if d.Queue.Own {
+	if d.Queue.Own || d.Queue.Discards {
 		return "", d.settled(record, forebay.StatusFailed, w.store.Fail(ctx, &d.LockedJob, record))
 	}
 	err := w.store.DeadLetter(ctx, &d.LockedJob, record, d.Queue.failureSubqueue(), reason)

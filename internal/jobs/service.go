@@ -24,6 +24,7 @@ type Queue struct {
 	Retry            retry.Policy
 	OnFailure        forebay.SetAside
 	Tenants          []string // if not empty, only these may use it
+	Discards         bool     // jobs that fail for good leave no dead letters
 	Own              bool     // only this process has its callers, and serves it in any role; no dead letters
 
 	no   int64

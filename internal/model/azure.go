@@ -32,6 +32,7 @@ type AzureConfig struct {
 	APIKey     forebay.Secret // either a key
 	EntraID    bool           // or Microsoft Entra ID, by DefaultAzureCredential
 	Credential azcore.TokenCredential
+	Responses  bool // as in OpenAIConfig
 	HTTPConfig
 }
 
@@ -67,7 +68,7 @@ func NewAzure(c AzureConfig) (Provider, error) {
 	if c.APIKey != "" {
 		header["api-key"] = c.APIKey.Reveal()
 	}
-	p := &openAI{endpoint: newEndpoint(c.HTTPConfig, c.APIKey, header), model: c.Deployment}
+	p := &openAI{endpoint: newEndpoint(c.HTTPConfig, c.APIKey, header), model: c.Deployment, responses: c.Responses}
 	p.completionTokens.Store(true)
 	p.url = azureURLs(base, c.Deployment, c.APIVersion)
 	p.chatURL, p.embedURL = p.url(pathChat), p.url(pathEmbeddings)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -38,6 +39,15 @@ type ForwardRequest struct {
 	Path   string // one of ForwardPaths
 	Body   []byte // a JSON object
 	Stream bool   // the body asks for a stream
+	// Choose returns the path and the body that a provider of this dialect gets in place of Path and
+	// Body, which then only say what the call needs. nil: Path and Body are it. It may be called
+	// more than once before the first Write.
+	Choose func(Dialect) (path string, body []byte, err error)
+	// WantUsage says that the chunk with the usage goes to Write although the body did not ask for
+	// it.
+	WantUsage bool
+	// Again says that the call can be made again after Write was called.
+	Again bool
 
 	CostLeft   *forebay.Money // these as in ChatRequest
 	TokensLeft *int64
@@ -54,6 +64,28 @@ type ForwardRequest struct {
 	// Flush, if set, is called in a stream once Write has got all events that have arrived. Its
 	// error is like that of Write.
 	Flush func() error
+}
+
+// Dialect is what a provider understands of OpenAI's API.
+type Dialect struct {
+	Responses bool // POST /responses
+	// CompletionTokens says that it wants max_completion_tokens, and not the older max_tokens.
+	CompletionTokens bool
+}
+
+// Chosen returns the request as a provider of this dialect gets it.
+func (r ForwardRequest) Chosen(d Dialect) (ForwardRequest, error) {
+	if r.Choose == nil {
+		return r, nil
+	}
+	path, body, err := r.Choose(d)
+	if err != nil {
+		t := forebay.Permanent(CodeBadRequest, err.Error())
+		t.Uncalled = true
+		return r, t
+	}
+	r.Path, r.Body, r.Choose = path, body, nil
+	return r, nil
 }
 
 // ForwardResponse is what is known about a forwarded answer, also of a call that failed.
@@ -84,6 +116,26 @@ type Forwarder interface {
 // Forward implements Forwarder. If the server refuses the stream_options that it added, it leaves
 // them out and calls again at once.
 func (p *openAI) Forward(ctx context.Context, req ForwardRequest) (ForwardResponse, error) {
+	newName := p.completionTokens.Load()
+	chosen, err := req.Chosen(Dialect{p.responses, newName})
+	if err != nil {
+		return ForwardResponse{}, err
+	}
+	resp, err := p.forwardChosen(ctx, chosen)
+	if req.Choose == nil || err == nil {
+		return resp, err
+	}
+	if t, ok := errors.AsType[*forebay.TaskError](p.learn(err, newName, false)); ok && t.Code == CodeParameterLearned {
+		if chosen, err = req.Chosen(Dialect{p.responses, p.completionTokens.Load()}); err != nil {
+			return ForwardResponse{}, err
+		}
+		return p.forwardChosen(ctx, chosen)
+	}
+	return resp, err
+}
+
+// forwardChosen forwards a request whose path and body are those that the provider gets.
+func (p *openAI) forwardChosen(ctx context.Context, req ForwardRequest) (ForwardResponse, error) {
 	start := objectStart(req.Body)
 	if err := checkForward(req.Path, start); err != nil {
 		return ForwardResponse{}, err
@@ -122,7 +174,7 @@ func checkForward(path string, start int) error {
 // the usage.
 func (p *openAI) forward(ctx context.Context, req ForwardRequest, body []byte, addedUsage bool) (ForwardResponse, error) {
 	need := sync.OnceValue(func() *forwardNeed { return readNeed(req.Path, req.Body) })
-	f := forwardAnswer{endpoint: &p.endpoint, req: req, hideUsage: addedUsage, texts: func() []string { return need().texts }}
+	f := forwardAnswer{endpoint: &p.endpoint, req: req, hideUsage: addedUsage && !req.WantUsage, texts: func() []string { return need().texts }}
 	out := outgoing{url: p.url(req.Path), body: body, texts: f.texts, limits: f.resp.Limits.into(req.OnLimits), refused: f.refused}
 	if !req.Stream && req.Path != pathEmbeddings && req.Path != pathModerations {
 		out.patience = max(answerPatience, p.idle)

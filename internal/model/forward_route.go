@@ -11,8 +11,9 @@ import (
 // Forward forwards one request. The deployment is nil if nothing was called.
 //
 // Where Write was called, the class of an error is Permanent, because nobody can make the call
-// again behind the client's back. The admission of the call still learns the real class. Without
-// an admission, deployments whose provider is no [Forwarder] are passed over.
+// again behind the client's back, unless the request says Again. The admission of the call still
+// learns the real class. Without an admission, deployments whose provider is no [Forwarder] are
+// passed over.
 //
 // A request without an output limit is estimated with the deployment's. The limit is not sent.
 func (r *Router) Forward(ctx context.Context, model string, req ForwardRequest) (ForwardResponse, *Deployment, error) {
@@ -44,7 +45,7 @@ func (r *Router) Forward(ctx context.Context, model string, req ForwardRequest) 
 		return resp.Usage.OutputTokens, err
 	})
 	ReportOutcome(ctx, resp.Limits, resp.Usage, resp.CachedTokens, err)
-	if written {
+	if written && !req.Again {
 		err = final(err)
 	}
 	return resp, l.Deployment, err

@@ -21,6 +21,9 @@ type OpenAIConfig struct {
 	Endpoint string // base URL, such as http://127.0.0.1:11434/v1; default OpenAI's own
 	Model    string
 	APIKey   forebay.Secret // "": no Authorization header
+	// Responses says that the server speaks the Responses API, and gets requests for responses as
+	// they are.
+	Responses bool
 	HTTPConfig
 }
 
@@ -50,7 +53,7 @@ func NewOpenAI(c OpenAIConfig) (Provider, error) {
 		chatURL:  base + "/" + pathChat,
 		embedURL: base + "/" + pathEmbeddings,
 		url:      func(path string) string { return base + "/" + path },
-		model:    c.Model,
+		model:    c.Model, responses: c.Responses,
 	}
 	if u, err := url.Parse(base); err == nil {
 		p.completionTokens.Store(u.Hostname() == "api.openai.com")
@@ -66,6 +69,8 @@ type openAI struct {
 	embedURL string
 	url      func(path string) string // of any part of the API
 	model    string
+
+	responses bool // it speaks the Responses API
 
 	// completionTokens says to send max_completion_tokens, which newer models require, instead of
 	// max_tokens, which other servers know.

@@ -17,6 +17,10 @@ import (
 // Forward implements model.Forwarder for chat completions and embeddings. Other paths are not
 // found.
 func (p *Provider) Forward(ctx context.Context, req model.ForwardRequest) (model.ForwardResponse, error) {
+	req, err := req.Chosen(model.Dialect{CompletionTokens: true})
+	if err != nil {
+		return model.ForwardResponse{}, err
+	}
 	embeds := req.Path == "embeddings"
 	if !embeds && req.Path != "chat/completions" {
 		return refused(notFound("Invalid URL (POST /v1/"+clip(req.Path, 200)+")"), model.CodeNotFound)

@@ -25,16 +25,28 @@ func (a *API) call(r *api.SurfaceRequest, endpoint string) error {
 	if err != nil {
 		return err
 	}
-	switch known, forwards := a.Serves(req.model); {
+	need := model.EstimateForward(endpoint, body)
+	need.AsOpenAI = true
+	if err := a.served(req.model, need); err != nil {
+		return err
+	}
+	return a.make(r, req, endpoint, &pending{body: body, stream: req.stream, need: need})
+}
+
+// served refuses a call of a model that nothing serves.
+func (a *API) served(name string, need forebay.CallEstimate) error {
+	switch known, forwards := a.Serves(name, need); {
 	case !known:
-		return unknownModel(req.model)
+		return unknownModel(name)
 	case !forwards:
 		return badRequest("model", "not_supported", "No deployment of this model takes requests of OpenAI's API as they are.")
 	}
-	need := model.EstimateForward(endpoint, body)
-	need.AsOpenAI = true
-	p := &pending{body: body, stream: req.stream, need: need, w: r.Writer, flush: r.Flush,
-		ended: make(chan struct{}, 1)}
+	return nil
+}
+
+// make makes a call and waits for its answer.
+func (a *API) make(r *api.SurfaceRequest, req request, endpoint string, p *pending) error {
+	p.w, p.flush, p.ended = r.Writer, r.Flush, make(chan struct{}, 1)
 	token := a.Calls.add(p)
 	defer a.Calls.remove(token)
 	defer p.leave()
@@ -135,14 +147,17 @@ func (w *waiting) giveUp(why error) error {
 // cutOff ends an answer that has begun. A stream ends with an error event. Any other answer ends
 // with its connection, so that it cannot look complete.
 func (w *waiting) cutOff(last model.ForwardResponse, err error) error {
+	f := upstream(model.ForwardResponse{}, err)
+	end := []byte("data: " + string(f.json()) + "\n\n")
 	switch {
-	case last.Passed: // the provider's own error is the end of it
-		return nil
 	case !w.call.stream:
 		return err
+	case w.call.latest != nil:
+		end = w.call.latest.fail(f)
+	case last.Passed: // the provider's own error is the end of it
+		return nil
 	}
-	f := upstream(model.ForwardResponse{}, err)
-	if _, writeErr := w.Writer.Write([]byte("data: " + string(f.json()) + "\n\n")); writeErr != nil {
+	if _, writeErr := w.Writer.Write(end); writeErr != nil {
 		return nil
 	}
 	_ = w.Flush()

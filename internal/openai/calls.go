@@ -63,7 +63,7 @@ func taskName(endpoint, model string) string { return "/v1/" + endpoint + ":" + 
 func (c *Calls) Tasks(forwarder Forwarder, models []string) []forebay.Task {
 	var tasks []forebay.Task
 	for _, name := range models {
-		for _, endpoint := range endpoints {
+		for _, endpoint := range append([]string{endpointResponses}, endpoints...) {
 			t := forwarding{c, forwarder, endpoint, name}
 			tasks = append(tasks, forebay.Task{
 				Name: taskName(endpoint, name), Description: "OpenAI's POST /v1/" + endpoint + ", as it is", Model: name,
@@ -116,10 +116,17 @@ func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (result fore
 	var deployment *model.Deployment
 	err = errBroken // unless the call returns: the client must not wait for one that has panicked
 	defer func() { p.end(resp, err) }()
-	resp, deployment, err = t.forwarder.Forward(ctx, t.model, model.ForwardRequest{
-		Path: t.endpoint, Body: p.body, Stream: p.stream, CostLeft: call.CostLeft, TokensLeft: call.TokensLeft,
-		Begin: p.answer, Write: p.write, Flush: p.send,
-	})
+	req := model.ForwardRequest{Path: t.endpoint, Body: p.body, Stream: p.stream, CostLeft: call.CostLeft, TokensLeft: call.TokensLeft,
+		Begin: p.answer, Write: p.write, Flush: p.send}
+	forward := func() (failed error) {
+		resp, deployment, failed = t.forwarder.Forward(ctx, t.model, req)
+		return failed
+	}
+	if p.translate == nil {
+		err = forward()
+	} else {
+		err = p.translated(ctx, &req, &resp, forward)
+	}
 	result.Usage = resp.Usage
 	if deployment != nil {
 		result.Deployment, result.Cost = deployment.Name, deployment.Price.Cost(resp.Usage)
@@ -140,6 +147,8 @@ type pending struct {
 	stream bool
 	need   forebay.CallEstimate
 	flush  func() error
+	// translate makes what stands between the client and the provider for one attempt. nil: nothing.
+	translate func() translation
 
 	ended chan struct{} // has a value after each attempt
 
@@ -152,7 +161,8 @@ type pending struct {
 	begun   bool               // the client has the beginning of an answer
 	done    bool               // the answer is complete
 	last    model.ForwardResponse
-	err     error // of the latest attempt
+	err     error       // of the latest attempt
+	latest  translation // that of the latest attempt; nil: there is none
 }
 
 // begin begins an attempt that cancel ends. It reports whether anybody waits for it.

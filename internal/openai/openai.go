@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/responses"
 )
 
 // Jobs is what the API needs of jobs.
@@ -20,13 +21,14 @@ type Jobs interface {
 
 // Options makes an API.
 type Options struct {
-	Jobs  Jobs
-	Calls *Calls
+	Jobs      Jobs
+	Calls     *Calls
+	Responses *responses.Service
 	// Models returns the models of the configuration in force, by name.
 	Models func() []Model
-	// Serves reports whether there is a model of that name, and whether a deployment of it takes
-	// OpenAI's requests as they are.
-	Serves func(model string) (known, forwards bool)
+	// Serves reports whether there is a model of that name, and whether a deployment of it can be
+	// called for that need.
+	Serves func(model string, need forebay.CallEstimate) (known, can bool)
 	// Queue is where synchronous calls wait. No other process takes jobs of it.
 	Queue   string
 	MaxBody int64 // bytes of a request
@@ -81,6 +83,9 @@ func (a *API) Key(r *http.Request) (string, error) {
 // provider.
 var endpoints = []string{"chat/completions", "completions", "embeddings", "moderations"}
 
+// endpointResponses is the endpoint whose calls are translated where a provider does not know it.
+const endpointResponses = "responses"
+
 // Routes implements [api.Surface].
 func (a *API) Routes() []api.SurfaceRoute {
 	var routes []api.SurfaceRoute
@@ -100,6 +105,7 @@ func (a *API) Routes() []api.SurfaceRoute {
 		add(forebay.ScopeRead, http.MethodGet, root+"files/{file}", a.getFile)
 		add(forebay.ScopeRead, http.MethodGet, root+"files/{file}/content", a.fileContent)
 		add(forebay.ScopeSubmit, http.MethodDelete, root+"files/{file}", a.deleteFile)
+		a.responseRoutes(root, add)
 		add(forebay.ScopeRead, http.MethodGet, root+"models", a.listModels)
 		add(forebay.ScopeRead, http.MethodGet, root+"models/{model...}", a.getModel)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/forebayhq/forebay/internal/payload"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/report"
+	"github.com/forebayhq/forebay/internal/responses"
 	"github.com/forebayhq/forebay/internal/tenant"
 	"github.com/forebayhq/forebay/internal/webhook"
 )
@@ -44,6 +45,7 @@ type Stores struct {
 	Orchestrations *orchestrate.Store
 	Documents      *documents.Store
 	Files          *files.Store
+	Responses      *responses.Store
 	Keys           *keys.Store
 	Tenants        *tenant.Store
 }
@@ -56,14 +58,15 @@ func Open(ctx context.Context, opts db.Options, with ...Settings) (*Stores, erro
 	}
 	queues := &queue.Store{}
 	s := &Stores{Queues: queues, Audit: &audit.Store{}, Bus: &bus.Store{Store: queues}, Admission: &admission.Store{Store: queues},
-		Jobs: &jobs.Store{Store: queues, Audited: settings.AuditEvents}, Orchestrations: &orchestrate.Store{Store: queues}, Documents: &documents.Store{Store: queues}, Files: &files.Store{Store: queues},
+		Jobs: &jobs.Store{Store: queues, Audited: settings.AuditEvents}, Orchestrations: &orchestrate.Store{Store: queues}, Documents: &documents.Store{Store: queues}, Files: &files.Store{Store: queues}, Responses: &responses.Store{Store: queues},
 		Reports: &report.Store{Store: queues}, Keys: &keys.Store{Store: queues}, Tenants: &tenant.Store{Store: queues}}
 	s.Jobs.Admission = s.Admission
 	s.Backlog = &backlog.Reader{Queues: queues, Admission: s.Admission}
 	s.Orchestrations.Follow(s.Jobs)
 	s.Documents.Follow(s.Jobs)
+	s.Responses.Follow(s.Jobs)
 	s.Webhooks = &webhook.Store{Store: queues}
-	domains := []db.Domain{s.Queues, s.Audit, s.Bus, s.Webhooks, s.Admission, s.Jobs, s.Reports, s.Orchestrations, s.Documents, s.Files, s.Keys, s.Tenants}
+	domains := []db.Domain{s.Queues, s.Audit, s.Bus, s.Webhooks, s.Admission, s.Jobs, s.Reports, s.Orchestrations, s.Documents, s.Files, s.Responses, s.Keys, s.Tenants}
 	d, err := db.Open(ctx, opts, domains...)
 	if err != nil {
 		return nil, err
@@ -79,7 +82,7 @@ func (s *Stores) Payloads(blobs *blob.Store) *payload.Store {
 }
 
 // BlobsInUse calls used with each key that something refers to. That is a job, a document or a
-// file with the id under which the key stands, or an orchestration.
+// file or a response with the id under which the key stands, or an orchestration.
 func (s *Stores) BlobsInUse(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error {
 	err := s.Jobs.BlobsInUse(ctx, ids, used)
 	if err == nil {
@@ -87,6 +90,9 @@ func (s *Stores) BlobsInUse(ctx context.Context, ids map[string]string, orchestr
 	}
 	if err == nil {
 		err = s.Files.BlobsInUse(ctx, ids, used)
+	}
+	if err == nil {
+		err = s.Responses.BlobsInUse(ctx, ids, used)
 	}
 	if err == nil {
 		err = s.Orchestrations.BlobsInUse(ctx, orchestrations, used)

@@ -135,6 +135,7 @@ var byteSums = []string{
 			FROM document_revisions r WHERE r.document = d.no), 0) AS size
 		FROM documents d WHERE d.tenant = ?1 AND d.no > ?2 ORDER BY d.no`),
 	sqlSum("SELECT f.no, f.size + 0 AS size FROM files f WHERE f.tenant = ?1 AND f.no > ?2 ORDER BY f.no"),
+	sqlSum(`SELECT r.no, r.request_size + r.object_size + r.events_size AS size FROM responses r WHERE r.tenant = ?1 AND r.no > ?2 ORDER BY r.no`),
 	sqlSum(`SELECT o.no, coalesce(length(o.failure), 0) + coalesce(length(o.custom), 0) + ` +
 		sqlPayloadSize("o.input", "o.input_blob") + " + " + sqlPayloadSize("o.output", "o.output_blob") + " + " +
 		sqlPayloadSizes("h.events", "h.events_blob", "orchestration_history h") + " + " +

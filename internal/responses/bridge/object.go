@@ -1,0 +1,235 @@
+package bridge
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Statuses of a response.
+const (
+	StatusQueued     = "queued"
+	StatusInProgress = "in_progress"
+	StatusCompleted  = "completed"
+	StatusIncomplete = "incomplete"
+	StatusFailed     = "failed"
+	StatusCancelled  = "cancelled"
+)
+
+// IDPrefix is what ids of responses begin with. What follows is in the ids of their items too.
+const IDPrefix = "resp_"
+
+// itemPrefixes are what the ids of items begin with, by type.
+var itemPrefixes = map[string]string{"message": "msg_", "function_call": "fc_", "function_call_output": "fco_", "reasoning": "rs_"}
+
+// itemID returns the id of an item of a response. It names the response, so that the item can be
+// found again.
+func itemID(response, kind string, place int, input bool) string {
+	prefix, side := itemPrefixes[kind], "o"
+	if prefix == "" {
+		prefix = "item_"
+	}
+	if input {
+		side = "i"
+	}
+	return fmt.Sprintf("%s%s%s%04d", prefix, strings.TrimPrefix(response, IDPrefix), side, place)
+}
+
+// ResponseOf returns the id of the response that the id of an item names, or "".
+func ResponseOf(item string) string {
+	_, rest, _ := strings.Cut(item, "_")
+	if len(rest) <= 5 {
+		return ""
+	}
+	return IDPrefix + rest[:len(rest)-5]
+}
+
+// Base returns the response as it is before there is an answer. It has every key that a client may
+// expect.
+func (r *Request) Base(id string, created time.Time, status string) Object {
+	m := r.members
+	reasoning, settings := objectOf(m["reasoning"]), objectOf(m["text"])
+	if reasoning == nil {
+		reasoning = Object{}
+	}
+	reasoning["effort"], reasoning["summary"] = or(reasoning["effort"], null), or(reasoning["summary"], null)
+	if settings == nil {
+		settings = Object{}
+	}
+	settings["format"], settings["verbosity"] = or(settings["format"], encode(Object{"type": encode("text")})), or(settings["verbosity"], encode("medium"))
+	o := Object{
+		"id": encode(id), "object": encode("response"), "created_at": number(created.Unix()), "completed_at": null, "status": encode(status),
+		"background": boolean(r.Background), "store": boolean(r.Store), "error": null, "incomplete_details": null,
+		"instructions": or(m["instructions"], null), "model": encode(r.Model), "previous_response_id": or(m["previous_response_id"], null),
+		"parallel_tool_calls": or(m["parallel_tool_calls"], boolean(true)), "tools": echoedTools(m["tools"]), "tool_choice": or(m["tool_choice"], encode("auto")),
+		"temperature": or(m["temperature"], one), "top_p": or(m["top_p"], one), "presence_penalty": zero, "frequency_penalty": zero,
+		"top_logprobs": or(m["top_logprobs"], zero), "max_output_tokens": or(m["max_output_tokens"], null), "max_tool_calls": or(m["max_tool_calls"], null),
+		"truncation": or(m["truncation"], encode("disabled")), "service_tier": or(m["service_tier"], encode("default")), "metadata": or(m["metadata"], noObject),
+		"reasoning": encode(reasoning), "text": encode(settings), "safety_identifier": or(m["safety_identifier"], null),
+		"prompt_cache_key": or(m["prompt_cache_key"], null), "output": noList, "usage": null,
+	}
+	if user := m["user"]; !isNull(user) {
+		o["user"] = user
+	}
+	return o
+}
+
+// echoedTools returns the tools with all keys that a client may expect.
+func echoedTools(raw json.RawMessage) json.RawMessage {
+	list := []json.RawMessage{}
+	for _, raw := range listOf(raw) {
+		tool := objectOf(raw)
+		if text(tool["type"]) == "function" {
+			for _, name := range []string{"description", "parameters", "strict"} {
+				tool[name] = or(tool[name], null)
+			}
+			raw = encode(tool)
+		}
+		list = append(list, raw)
+	}
+	return encode(list)
+}
+
+// InputItems returns the items of the input as a client can list them: with ids, and with content
+// in parts.
+func (r *Request) InputItems(response string) []json.RawMessage {
+	list := make([]json.RawMessage, len(r.Input))
+	for i, raw := range r.Input {
+		item := objectOf(raw)
+		kind := kindOf(item)
+		item["type"] = encode(kind)
+		if isNull(item["id"]) {
+			item["id"] = encode(itemID(response, kind, i, true))
+		}
+		if kind == "message" {
+			part := "input_text"
+			if text(item["role"]) == "assistant" {
+				part = "output_text"
+			}
+			if content := item["content"]; content[0] == '"' {
+				item["content"] = encode([]Object{{"type": encode(part), "text": content}})
+			}
+			item["content"] = filledParts(item["content"])
+		}
+		if kind != "item_reference" && kind != "reasoning" {
+			item["status"] = or(item["status"], encode(StatusCompleted))
+		}
+		list[i] = encode(item)
+	}
+	return list
+}
+
+// Failed returns a response with why it has failed.
+func Failed(o Object, f Failure) Object {
+	o["status"], o["error"] = encode(StatusFailed), encode(Object{"code": encode(f.Code), "message": encode(f.Message)})
+	return o
+}
+
+// Failure is why a response failed. Its code is one of the API's own for responses.
+type Failure struct{ Code, Message string }
+
+// Codes of failures.
+const (
+	CodeServerError   = "server_error"
+	CodeRateLimit     = "rate_limit_exceeded"
+	CodeInvalidPrompt = "invalid_prompt"
+)
+
+// usage is how many tokens an answer took.
+type usage struct {
+	Input        int64 `json:"input_tokens"`
+	InputDetails struct {
+		Cached int64 `json:"cached_tokens"`
+		Write  int64 `json:"cache_write_tokens"`
+	} `json:"input_tokens_details"`
+	Output        int64 `json:"output_tokens"`
+	OutputDetails struct {
+		Reasoning int64 `json:"reasoning_tokens"`
+	} `json:"output_tokens_details"`
+	Total int64 `json:"total_tokens"`
+}
+
+// overlaid returns the response with what a provider that speaks Responses says of it. Ids and
+// storing are this server's.
+func overlaid(base, upstream Object) Object {
+	for name, raw := range upstream {
+		switch name {
+		case "id", "object", "created_at", "background", "store", "previous_response_id", "model", "conversation", "input":
+			continue
+		}
+		if isNull(raw) && !isNull(base[name]) {
+			continue
+		}
+		base[name] = raw
+	}
+	base["tools"] = echoedTools(base["tools"])
+	base["metadata"] = or(base["metadata"], noObject)
+	if raw := base["usage"]; !isNull(raw) {
+		var u usage
+		if json.Unmarshal(raw, &u) == nil {
+			base["usage"] = encode(filled(objectOf(raw), objectOf(encode(u))))
+		}
+	}
+	list := []json.RawMessage{}
+	for _, raw := range listOf(base["output"]) {
+		list = append(list, filledItem(raw, StatusCompleted))
+	}
+	base["output"] = encode(list)
+	return base
+}
+
+// filled adds to an object what it lacks, also within objects.
+func filled(o, with Object) Object {
+	for name, raw := range with {
+		inner, known := objectOf(raw), objectOf(o[name])
+		switch {
+		case isNull(o[name]):
+			o[name] = raw
+		case inner != nil && known != nil:
+			o[name] = encode(filled(known, inner))
+		}
+	}
+	return o
+}
+
+// filledItem returns an item of an answer with the keys that a client may expect.
+func filledItem(raw json.RawMessage, status string) json.RawMessage {
+	item := objectOf(raw)
+	switch text(item["type"]) {
+	case "message":
+		item["role"], item["status"] = or(item["role"], encode("assistant")), or(item["status"], encode(status))
+		item["content"] = filledParts(or(item["content"], noList))
+	case "function_call":
+		item["status"], item["arguments"] = or(item["status"], encode(status)), or(item["arguments"], encode(""))
+	case "reasoning":
+		item["summary"] = or(item["summary"], noList)
+	default:
+		return raw
+	}
+	return encode(item)
+}
+
+func filledParts(raw json.RawMessage) json.RawMessage {
+	parts := listOf(raw)
+	for i := range parts {
+		parts[i] = filledPart(parts[i])
+	}
+	if parts == nil {
+		return raw
+	}
+	return encode(parts)
+}
+
+func filledPart(raw json.RawMessage) json.RawMessage {
+	part := objectOf(raw)
+	switch text(part["type"]) {
+	case "output_text":
+		part["annotations"], part["logprobs"] = or(part["annotations"], noList), or(part["logprobs"], noList)
+	case "input_image":
+		part["detail"] = or(part["detail"], encode("auto"))
+	default:
+		return raw
+	}
+	return encode(part)
+}

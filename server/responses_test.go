@@ -1,0 +1,530 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/server"
+)
+
+// chatStream writes an answer of chat completions as a stream.
+func chatStream(w http.ResponseWriter, chunks ...string) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, chunk := range chunks {
+		_, _ = io.WriteString(w, "data: "+chunk+"\n\n")
+		w.(http.Flusher).Flush()
+	}
+}
+
+const chatUsage = `{"choices":[],"usage":{"prompt_tokens":11,"completion_tokens":7,"total_tokens":18,"prompt_tokens_details":{"cached_tokens":3}}}`
+
+// answerChat answers chat completions in the form that was asked for.
+func answerChat(w http.ResponseWriter, body string) {
+	if !strings.Contains(body, `"stream":true`) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, plainAnswer)
+		return
+	}
+	chatStream(w, `{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"index":0,"delta":{"content":"h\u00ef"}}]}`,
+		`{"choices":[{"index":0,"delta":{"content":" there"}}]}`, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, chatUsage, "[DONE]")
+}
+
+// startBridging starts a server whose upstream speaks chat completions only.
+func startBridging(t *testing.T, change func(*server.Options)) (*server.Server, *upstream) {
+	t.Helper()
+	var u *upstream
+	u = startUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
+		if !strings.HasSuffix(r.URL.Path, "/chat/completions") {
+			http.NotFound(w, r)
+			return
+		}
+		answerChat(w, u.body())
+	})
+	return startForwarding(t, u, change), u
+}
+
+// streamed are the events of a stream of responses.
+type streamed struct {
+	types []string
+	data  []map[string]any
+}
+
+func readStream(t *testing.T, body string) streamed {
+	t.Helper()
+	var s streamed
+	rest, done := strings.CutSuffix(body, "data: [DONE]\n\n")
+	if !done {
+		t.Fatalf("the stream has no end: %q", body)
+	}
+	for frame := range strings.SplitSeq(rest, "\n\n") {
+		if frame == "" || strings.HasPrefix(frame, ":") {
+			continue
+		}
+		name, data, _ := strings.Cut(frame, "\n")
+		var event map[string]any
+		if err := json.Unmarshal([]byte(strings.TrimPrefix(data, "data: ")), &event); err != nil || "event: "+fmt.Sprint(event["type"]) != name {
+			t.Fatalf("%q: %v", frame, err)
+		}
+		s.types, s.data = append(s.types, event["type"].(string)), append(s.data, event)
+	}
+	return s
+}
+
+// gapless fails unless the events have the numbers that follow from.
+func (s streamed) gapless(t *testing.T, from int) {
+	t.Helper()
+	for i, event := range s.data {
+		if event["sequence_number"] != float64(from+i) {
+			t.Fatalf("event %d has the number %v: %v", from+i, event["sequence_number"], s.types)
+		}
+	}
+}
+
+func object(t *testing.T, body string) map[string]any {
+	t.Helper()
+	var o map[string]any
+	if err := json.Unmarshal([]byte(body), &o); err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	return o
+}
+
+// outputText is the text of all messages of a response.
+func outputText(o map[string]any) (all string) {
+	list, _ := o["output"].([]any)
+	for _, item := range list {
+		parts, _ := item.(map[string]any)["content"].([]any)
+		for _, part := range parts {
+			text, _ := part.(map[string]any)["text"].(string)
+			all += text
+		}
+	}
+	return all
+}
+
+// A response of a provider that speaks chat completions only, in one piece and as a stream.
+func TestResponseOverTheBridge(t *testing.T) {
+	t.Parallel()
+	s, u := startBridging(t, nil)
+	resp, body := post(t, s, "/v1/responses", `{"model":"chat","instructions":"be brief","input":"hello","max_output_tokens":100,"metadata":{"a":"b"}}`)
+	o := object(t, body)
+	if resp.StatusCode != http.StatusOK || o["status"] != "completed" || outputText(o) != "hï" || o["model"] != "chat" || o["usage"].(map[string]any)["input_tokens"] != 11.0 {
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+	sent := object(t, u.body())
+	if sent["model"] != "real" || sent["max_tokens"] != 100.0 || sent["store"] != false || len(sent["messages"].([]any)) != 2 {
+		t.Errorf("the provider got %s", u.body())
+	}
+	resp, body = post(t, s, "/openai/responses?api-version=preview", `{"model":"chat","input":"hello","stream":true}`)
+	events := readStream(t, body)
+	events.gapless(t, 0)
+	want := []string{"response.created", "response.in_progress", "response.output_item.added", "response.content_part.added", "response.output_text.delta",
+		"response.output_text.delta", "response.output_text.done", "response.content_part.done", "response.output_item.done", "response.completed"}
+	if fmt.Sprint(events.types) != fmt.Sprint(want) || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		t.Fatalf("%v %s", resp.Header, body)
+	}
+	last := events.data[len(events.data)-1]["response"].(map[string]any)
+	if outputText(last) != "hï there" || last["usage"].(map[string]any)["total_tokens"] != 18.0 {
+		t.Errorf("%v", last)
+	}
+}
+
+// What cannot be answered is refused with the part that is wrong.
+func TestResponseIsRefused(t *testing.T) {
+	t.Parallel()
+	s, u := startBridging(t, nil)
+	for body, want := range map[string][2]string{
+		`{"model":"chat"}`: {"input", "missing_required_parameter"},
+		`{"model":"chat","input":"x","tools":[{"type":"web_search"}]}`:                               {"tools[0].type", "unsupported_value"},
+		`{"model":"chat","input":"x","background":true,"store":false}`:                               {"background", "invalid_value"},
+		`{"model":"chat","input":"x","max_output_tokens":1}`:                                         {"max_output_tokens", "integer_below_min_value"},
+		`{"model":"chat","input":[{"role":"user","content":[{"type":"input_file","file_id":"a"}]}]}`: {"input[0].content[0].file_id", "not_supported"},
+		`{"model":"chat","input":"x","conversation":"conv_1"}`:                                       {"conversation", "not_supported"},
+		`{"model":"nobody","input":"x"}`:                                                             {"model", "model_not_found"},
+	} {
+		resp, answer := post(t, s, "/v1/responses", body)
+		status := http.StatusBadRequest
+		if want[1] == "model_not_found" {
+			status = http.StatusNotFound
+		}
+		refusedWith(t, resp, answer, status, want[1])
+		if !strings.Contains(answer, `"param":"`+want[0]+`"`) {
+			t.Errorf("%s: %s", body, answer)
+		}
+	}
+	if n := u.calls.Load(); n != 0 {
+		t.Errorf("%d calls", n)
+	}
+}
+
+// A stream that breaks in the middle ends with an error and a failed response.
+func TestResponseStreamIsCut(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
+		chatStream(w, `{"choices":[{"index":0,"delta":{"content":"a"}}]}`)
+		panic(http.ErrAbortHandler)
+	})
+	s := startForwarding(t, u, nil)
+	_, body := post(t, s, "/v1/responses", `{"model":"chat","input":"hello","stream":true}`)
+	events := readStream(t, body)
+	events.gapless(t, 0)
+	n := len(events.types)
+	if n < 2 || events.types[n-2] != "error" || events.types[n-1] != "response.failed" || u.calls.Load() != 1 {
+		t.Errorf("%v", events.types)
+	}
+	if o := events.data[n-1]["response"].(map[string]any); o["status"] != "failed" || o["error"].(map[string]any)["code"] != "server_error" {
+		t.Errorf("%v", o)
+	}
+}
+
+// A provider that speaks Responses gets the request as it is, but stores nothing.
+func TestResponseOfAProviderThatSpeaksResponses(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, func(w http.ResponseWriter, r *http.Request, n int64) {
+		if !strings.HasSuffix(r.URL.Path, "/responses") {
+			http.NotFound(w, r)
+			return
+		}
+		if n == 1 {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"id":"resp_theirs","object":"response","status":"completed","new_field":[1],"output":[{"type":"message","id":"msg_9","content":[{"type":"output_text","text":"hey"}]}],"usage":{"input_tokens":3,"output_tokens":2,"total_tokens":5}}`)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, data := range []string{
+			`{"type":"response.created","sequence_number":5,"response":{"id":"resp_theirs","status":"in_progress"}}`,
+			`{"type":"response.output_item.added","sequence_number":6,"output_index":0,"item":{"id":"ws_1","type":"web_search_call","status":"in_progress"}}`,
+			`{"type":"response.web_search_call.searching","sequence_number":9,"output_index":0,"item_id":"ws_1","odd":18446744073709551616}`,
+			`{"type":"response.output_item.done","sequence_number":10,"output_index":0,"item":{"id":"ws_1","type":"web_search_call","status":"completed"}}`,
+			`{"type":"response.completed","sequence_number":11,"response":{"id":"resp_theirs","status":"completed","output":[{"id":"ws_1","type":"web_search_call","status":"completed"}],"usage":{"input_tokens":3,"output_tokens":2,"total_tokens":5}}}`,
+		} {
+			_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", object(t, data)["type"], data)
+		}
+	})
+	s := startForwarding(t, u, func(o *server.Options) { o.Deployments[0].API = server.APIResponses })
+	resp, body := post(t, s, "/v1/responses", `{"model":"chat","input":"x","tools":[{"type":"web_search"}],"future":{"n":18446744073709551616}}`)
+	o := object(t, body)
+	if resp.StatusCode != http.StatusOK || outputText(o) != "hey" || o["new_field"] == nil || o["id"] == "resp_theirs" || o["usage"].(map[string]any)["input_tokens_details"] == nil {
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+	if sent := u.body(); !strings.Contains(sent, `"future":{"n":18446744073709551616}`) || !strings.Contains(sent, `"store":false`) || !strings.Contains(sent, `"model":"real"`) {
+		t.Errorf("the provider got %s", sent)
+	}
+	_, body = post(t, s, "/v1/responses", `{"model":"chat","input":"x","stream":true,"tools":[{"type":"web_search"}]}`)
+	events := readStream(t, body)
+	events.gapless(t, 0)
+	if len(events.types) != 6 || events.types[3] != "response.web_search_call.searching" || !strings.Contains(body, `"odd":18446744073709551616`) || strings.Contains(body, "resp_theirs") {
+		t.Errorf("%s", body)
+	}
+}
+
+// request makes a request without a body.
+func request(t *testing.T, s *server.Server, method, path string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr(t.Context()).String()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(answer)
+}
+
+// ended waits until a response has ended and returns it.
+func ended(t *testing.T, s *server.Server, id string) (o map[string]any) {
+	t.Helper()
+	eventually(t, 2*time.Minute, func() error {
+		_, body := request(t, s, http.MethodGet, "/v1/responses/"+id)
+		o = object(t, body)
+		if status := o["status"]; status == "queued" || status == "in_progress" {
+			return fmt.Errorf("it is %v", status)
+		}
+		return nil
+	})
+	return o
+}
+
+// created makes a response and returns it.
+func created(t *testing.T, s *server.Server, body string, headers ...string) map[string]any {
+	t.Helper()
+	resp, answer := post(t, s, "/v1/responses", body, headers...)
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s", resp.StatusCode, answer)
+	}
+	return object(t, answer)
+}
+
+// onBothEngines runs a test on SQLite and on PostgreSQL.
+func onBothEngines(t *testing.T, f func(t *testing.T, change func(*server.Options))) {
+	t.Helper()
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		f(t, func(*server.Options) {})
+	})
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		database := pgtest.Database(t)
+		f(t, func(o *server.Options) { o.Database = database })
+	})
+}
+
+// A stored response can be read, listed, gone on from and deleted.
+func TestStoredResponse(t *testing.T) {
+	onBothEngines(t, func(t *testing.T, change func(*server.Options)) {
+		s, u := startBridging(t, change)
+		first := created(t, s, `{"model":"chat","instructions":"only once","input":[{"role":"user","content":"one"},{"role":"user","content":[{"type":"input_text","text":"two"}]}]}`)
+		id := first["id"].(string)
+		resp, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?include[]=message.output_text.logprobs")
+		if again := object(t, body); resp.StatusCode != http.StatusOK || !reflect.DeepEqual(again, first) {
+			t.Fatalf("%d %s", resp.StatusCode, body)
+		}
+		_, body = request(t, s, http.MethodGet, "/v1/responses/"+id+"/input_items?limit=1")
+		page := object(t, body)
+		item := page["data"].([]any)[0].(map[string]any)
+		if page["has_more"] != true || page["first_id"] != item["id"] || item["content"].([]any)[0].(map[string]any)["text"] != "two" {
+			t.Fatalf("%s", body)
+		}
+		_, body = request(t, s, http.MethodGet, "/v1/responses/"+id+"/input_items?after="+item["id"].(string))
+		if page = object(t, body); len(page["data"].([]any)) != 1 || page["has_more"] != false {
+			t.Fatalf("%s", body)
+		}
+		second := created(t, s, `{"model":"chat","input":"three","previous_response_id":"`+id+`"}`)
+		third := created(t, s, `{"model":"chat","input":[{"role":"user","content":"four"},{"type":"item_reference","id":"`+item["id"].(string)+`"}],"previous_response_id":"`+second["id"].(string)+`"}`)
+		var sent struct {
+			Messages []struct{ Role, Content string }
+		}
+		if err := json.Unmarshal([]byte(u.body()), &sent); err != nil {
+			t.Fatal(err)
+		}
+		want := "[{user one} {user two} {assistant hï} {user three} {assistant hï} {user four} {user two}]"
+		if got := fmt.Sprint(sent.Messages); got != want {
+			t.Errorf("the provider got %s", got)
+		}
+		resp, body = request(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel")
+		refusedWith(t, resp, body, http.StatusBadRequest, "")
+		resp, body = request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
+		refusedWith(t, resp, body, http.StatusBadRequest, "")
+		resp, body = request(t, s, http.MethodDelete, "/v1/responses/"+id)
+		if o := object(t, body); resp.StatusCode != http.StatusOK || o["deleted"] != true || o["object"] != "response" {
+			t.Fatalf("%d %s", resp.StatusCode, body)
+		}
+		for method, path := range map[string]string{http.MethodGet: "", http.MethodPost: "/cancel", http.MethodDelete: ""} {
+			resp, body = request(t, s, method, "/v1/responses/"+id+path)
+			refusedWith(t, resp, body, http.StatusNotFound, "")
+		}
+		for _, before := range []string{id, third["id"].(string)} { // the latter goes on from what is deleted
+			resp, body = post(t, s, "/v1/responses", `{"model":"chat","input":"x","previous_response_id":"`+before+`"}`)
+			refusedWith(t, resp, body, http.StatusBadRequest, "previous_response_not_found")
+		}
+		unstored := created(t, s, `{"model":"chat","input":"x","store":false}`)
+		resp, body = request(t, s, http.MethodGet, "/v1/responses/"+unstored["id"].(string))
+		refusedWith(t, resp, body, http.StatusNotFound, "")
+	})
+}
+
+// A background response is made by a job. Its stream can be read as it comes, again, and in part.
+func TestBackgroundResponse(t *testing.T) {
+	onBothEngines(t, func(t *testing.T, change func(*server.Options)) {
+		s, u := startBridging(t, change)
+		first := created(t, s, `{"model":"chat","input":"hello","background":true}`)
+		if first["status"] != "queued" || first["background"] != true || len(first["output"].([]any)) != 0 || first["error"] != nil {
+			t.Fatalf("%v", first)
+		}
+		id := first["id"].(string)
+		o := ended(t, s, id)
+		if o["status"] != "completed" || outputText(o) != "hï there" || o["usage"].(map[string]any)["total_tokens"] != 18.0 {
+			t.Fatalf("%v", o)
+		}
+		_, whole := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
+		events := readStream(t, whole)
+		events.gapless(t, 0)
+		want := []string{"response.created", "response.queued", "response.in_progress", "response.output_item.added", "response.content_part.added",
+			"response.output_text.delta", "response.output_text.delta", "response.output_text.done", "response.content_part.done", "response.output_item.done", "response.completed"}
+		if fmt.Sprint(events.types) != fmt.Sprint(want) || !reflect.DeepEqual(events.data[len(want)-1]["response"], any(o)) {
+			t.Fatalf("%s", whole)
+		}
+		for after := range len(want) + 2 {
+			_, part := request(t, s, http.MethodGet, fmt.Sprintf("/v1/responses/%s?stream=true&starting_after=%d", id, after))
+			rest := readStream(t, part)
+			rest.gapless(t, after+1)
+			if len(rest.types) != max(0, len(want)-1-after) || !strings.HasSuffix(whole, part) {
+				t.Fatalf("after %d: %s", after, part)
+			}
+		}
+		resp, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true&starting_after=x")
+		refusedWith(t, resp, body, http.StatusBadRequest, "invalid_type")
+		resp, body = request(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel")
+		if resp.StatusCode != http.StatusOK || !reflect.DeepEqual(object(t, body), o) {
+			t.Errorf("%d %s", resp.StatusCode, body)
+		}
+		// The stream of the request that makes it, and Go's way of asking for one.
+		_, body = post(t, s, "/v1/responses", `{"model":"chat","input":"hello","background":true,"stream":true}`)
+		if events = readStream(t, body); fmt.Sprint(events.types) != fmt.Sprint(want) || events.data[0]["response"].(map[string]any)["status"] != "queued" {
+			t.Errorf("%s", body)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr(t.Context()).String()+"/v1/responses/"+id+"?starting_after=8", strings.NewReader(`{"stream":true}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err = http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		part, err := io.ReadAll(resp.Body)
+		if err != nil || len(readStream(t, string(part)).types) != 2 {
+			t.Errorf("%s %v", part, err)
+		}
+		if n := u.calls.Load(); n != 2 {
+			t.Errorf("%d calls", n)
+		}
+	})
+}
+
+// A cancelled response stays so, whatever the provider says later. Its stream ends without an
+// event of its own. A response that is deleted is cancelled.
+func TestBackgroundResponseIsCancelled(t *testing.T) {
+	onBothEngines(t, func(t *testing.T, change func(*server.Options)) {
+		called, left := make(chan struct{}, 2), make(chan struct{}, 2)
+		u := startUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
+			chatStream(w, `{"choices":[{"index":0,"delta":{"content":"a"}}]}`)
+			called <- struct{}{}
+			<-r.Context().Done()
+			left <- struct{}{}
+		})
+		s := startForwarding(t, u, change)
+		id := created(t, s, `{"model":"chat","input":"hello","background":true}`)["id"].(string)
+		<-called
+		streams := make(chan string, 1)
+		go func() {
+			_, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
+			streams <- body
+		}()
+		resp, body := post(t, s, "/v1/responses", `{"model":"chat","input":"x","previous_response_id":"`+id+`"}`)
+		refusedWith(t, resp, body, http.StatusBadRequest, "previous_response_not_completed")
+		for range 2 {
+			resp, body = request(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel")
+			if o := object(t, body); resp.StatusCode != http.StatusOK || o["status"] != "cancelled" {
+				t.Fatalf("%d %s", resp.StatusCode, body)
+			}
+		}
+		<-left
+		events := readStream(t, <-streams)
+		events.gapless(t, 0)
+		if last := events.types[len(events.types)-1]; strings.HasPrefix(last, "response.c") && len(events.types) > 1 {
+			t.Errorf("%v", events.types)
+		}
+		id = created(t, s, `{"model":"chat","input":"hello","background":true}`)["id"].(string)
+		<-called
+		if resp, body := request(t, s, http.MethodDelete, "/v1/responses/"+id); resp.StatusCode != http.StatusOK {
+			t.Fatalf("%d %s", resp.StatusCode, body)
+		}
+		<-left
+	})
+}
+
+// A background response whose provider refuses it has failed, and is an answer like any other.
+func TestBackgroundResponseFails(t *testing.T) {
+	onBothEngines(t, func(t *testing.T, change func(*server.Options)) {
+		u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, `{"error":{"message":"no such thing","type":"invalid_request_error","param":null,"code":null}}`)
+		})
+		s := startForwarding(t, u, change)
+		id := created(t, s, `{"model":"chat","input":"hello","background":true}`)["id"].(string)
+		o := ended(t, s, id)
+		if e, _ := o["error"].(map[string]any); o["status"] != "failed" || e["code"] != "invalid_prompt" || !strings.Contains(fmt.Sprint(e["message"]), "no such thing") {
+			t.Fatalf("%v", o)
+		}
+		_, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
+		events := readStream(t, body)
+		if events.gapless(t, 0); events.types[len(events.types)-1] != "response.failed" {
+			t.Errorf("%s", body)
+		}
+		if list := callJobs(t, s); list[0].Queue != server.ResponsesQueue || list[0].Status != forebay.StatusFailed {
+			t.Errorf("%+v", list[0])
+		}
+	})
+}
+
+// A call that breaks off is made again. What it had begun is closed, and is no part of the
+// response.
+func TestBackgroundResponseGoesOn(t *testing.T) {
+	onBothEngines(t, func(t *testing.T, change func(*server.Options)) {
+		var u *upstream
+		u = startUpstream(t, func(w http.ResponseWriter, _ *http.Request, n int64) {
+			if n == 1 {
+				chatStream(w, `{"choices":[{"index":0,"delta":{"content":"lost"}}]}`)
+				panic(http.ErrAbortHandler)
+			}
+			answerChat(w, u.body())
+		})
+		s := startForwarding(t, u, func(o *server.Options) {
+			change(o)
+			o.Queues = map[string]server.Queue{server.ResponsesQueue: {Retry: server.Retry{First: 10 * time.Millisecond, Max: 20 * time.Millisecond}}}
+		})
+		id := created(t, s, `{"model":"chat","input":"hello","background":true}`)["id"].(string)
+		o := ended(t, s, id)
+		if o["status"] != "completed" || outputText(o) != "hï there" || len(o["output"].([]any)) != 1 {
+			t.Fatalf("%v", o)
+		}
+		_, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
+		events := readStream(t, body)
+		events.gapless(t, 0)
+		statuses := []string{}
+		for _, e := range events.data {
+			if item, ok := e["item"].(map[string]any); ok {
+				statuses = append(statuses, fmt.Sprint(e["output_index"], item["status"]))
+			}
+		}
+		if fmt.Sprint(statuses) != "[0in_progress 0incomplete 1in_progress 1completed]" && fmt.Sprint(statuses) != "[0 in_progress 0 incomplete 1 in_progress 1 completed]" {
+			t.Errorf("%v in %s", statuses, body)
+		}
+	})
+}
+
+// A request that is repeated makes one response.
+func TestBackgroundResponseIsRepeated(t *testing.T) {
+	onBothEngines(t, func(t *testing.T, change func(*server.Options)) {
+		s, u := startBridging(t, change)
+		const body = `{"model":"chat","input":"hello","background":true}`
+		first := created(t, s, body)["id"]
+		if again := created(t, s, body, "X-Stainless-Retry-Count", "0")["id"]; again == first {
+			t.Error("two requests made one response")
+		}
+		third := created(t, s, body, "X-Stainless-Retry-Count", "0")["id"]
+		if again := created(t, s, body, "X-Stainless-Retry-Count", "1")["id"]; again != third {
+			t.Error("a repeated request made a second response")
+		}
+		keyed := created(t, s, body, "Idempotency-Key", "a")["id"].(string)
+		if again := created(t, s, body, "Idempotency-Key", "a")["id"]; again != keyed || keyed == third {
+			t.Error("a key made two responses")
+		}
+		resp, answer := post(t, s, "/v1/responses", strings.Replace(body, "hello", "other", 1), "Idempotency-Key", "a")
+		refusedWith(t, resp, answer, http.StatusBadRequest, "idempotency_mismatch")
+		ended(t, s, keyed)
+		eventually(t, time.Minute, func() error {
+			if n := u.calls.Load(); n != 4 {
+				return fmt.Errorf("%d calls", n)
+			}
+			return nil
+		})
+	})
+}
