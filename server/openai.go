@@ -71,7 +71,7 @@ func (s *Server) openAI() *openai.API {
 		Jobs: s.jobs, Calls: s.calls, Queue: s.callsName, MaxBody: s.options.Limits.MaxInputBytes,
 		Serves: func(name string) (known, forwards bool) {
 			now := s.deployments.called.Load()
-			return now.router.Serves(name), len(now.admission(name, forebay.CallEstimate{AsOpenAI: true})) > 0
+			return now.router.Serves(name), now.forwards(name)
 		},
 		Models: func() []openai.Model {
 			owners := map[string][]string{}

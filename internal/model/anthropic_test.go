@@ -49,7 +49,7 @@ func TestAnthropicChat(t *testing.T) {
 			anthropicDelta, anthropicMore, `{"type":"content_block_stop","index":0}`, anthropicEnd, `{"type":"message_stop"}`)
 	})
 	resp, err := p.Chat(t.Context(), ChatRequest{
-		Messages: []Message{{RoleSystem, "be brief"}, {RoleUser, "hi"}, {RoleSystem, "be kind"}, {RoleAssistant, "yes?"}, {RoleUser, "go on"}},
+		Messages: []Message{{Role: RoleSystem, Content: "be brief"}, {Role: RoleUser, Content: "hi"}, {Role: RoleSystem, Content: "be kind"}, {Role: RoleAssistant, Content: "yes?"}, {Role: RoleUser, Content: "go on"}},
 		Stop:     []string{"END"}, JSONSchema: json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`), WantRaw: true,
 	})
 	if err != nil {
@@ -151,7 +151,7 @@ func TestAnthropicOpenSchema(t *testing.T) {
 		_ = json.NewDecoder(r.Body).Decode(&got)
 		anthropicStream(w, anthropicStart, anthropicDelta, anthropicEnd, `{"type":"message_stop"}`)
 	})
-	_, err := p.Chat(t.Context(), ChatRequest{Messages: []Message{{RoleUser, "hi"}}, JSONSchema: json.RawMessage(`{"type":"object"}`)})
+	_, err := p.Chat(t.Context(), ChatRequest{Messages: []Message{{Role: RoleUser, Content: "hi"}}, JSONSchema: json.RawMessage(`{"type":"object"}`)})
 	if _, sent := got["output_config"]; err != nil || sent {
 		t.Errorf("%v, request %v", err, got)
 	}
