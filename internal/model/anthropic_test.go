@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/forebayhq/forebay"
 )
 
@@ -64,7 +66,7 @@ func TestAnthropicChat(t *testing.T) {
 		t.Errorf("request is %+v", got)
 	}
 	var raw messagesObject
-	if json.Unmarshal(resp.Raw, &raw) != nil || raw.ID != "msg_1" || raw.Content[0].Text != resp.Text || raw.StopReason != "end_turn" {
+	if json.Unmarshal(resp.Raw, &raw) != nil || raw.ID != "msg_1" || gjson.GetBytes(raw.Content[0], "text").Str != resp.Text || raw.StopReason != "end_turn" {
 		t.Errorf("raw is %s", resp.Raw)
 	}
 }
