@@ -41,13 +41,14 @@ type Task struct {
 
 // CallEstimate is the estimated need of a call.
 type CallEstimate struct {
-	PromptTokens    int64
-	MaxOutputTokens int64 // 0: the deployment's default; < 0: it has no output
+	PromptTokens    int64 `json:"prompt_tokens,omitempty"`
+	MaxOutputTokens int64 `json:"max_output_tokens,omitempty"` // 0: the deployment's default; < 0: it has no output
 	// AsOpenAI says that only a deployment may be called that takes requests of OpenAI's API as they
 	// are.
-	AsOpenAI bool
+	AsOpenAI bool `json:"as_openai,omitempty"`
 	// AsResponses says that only a deployment may be called that speaks OpenAI's Responses API.
-	AsResponses bool
+	AsResponses bool   `json:"as_responses,omitempty"`
+	Model       string `json:"model,omitempty"` // the logical model that the input names; "": the task's
 }
 
 // BytesPerToken is how many bytes of a prompt count as a token before the deployment's own ratio

@@ -95,6 +95,11 @@ func (m *models) admission(name string, need forebay.CallEstimate) []admission.O
 	return options
 }
 
+// forwards reports whether a deployment of a model takes requests of OpenAI's API as they are.
+func (m *models) forwards(name string) bool {
+	return len(m.admission(name, forebay.CallEstimate{AsOpenAI: true})) > 0
+}
+
 // identities identifies what the names of deployments and HTTP functions refer to.
 func (o Options) identities() admission.Identities {
 	ids := admission.Identities{}
@@ -173,13 +178,13 @@ func (m *models) simulator(d Deployment) (model.Provider, error) {
 
 // tasks returns the built-in and configured tasks by name.
 func (m *models) tasks(o Options) (map[string]forebay.Task, error) {
-	config := tasks.Config{Models: m.router, MaxOutputBytes: o.Limits.MaxOutputBytes, Tasks: map[string]tasks.Option{}}
+	config := tasks.Config{Models: m.router, Forwards: m.forwards, MaxOutputBytes: o.Limits.MaxOutputBytes, Tasks: map[string]tasks.Option{}}
 	for name := range o.Models {
 		config.ModelNames = append(config.ModelNames, name)
 	}
 	for name, t := range o.Tasks {
 		option := tasks.Option{
-			Extends: t.Extends, Model: t.Model, System: t.System, Prompt: t.Prompt, MaxOutputTokens: t.MaxOutputTokens,
+			Extends: t.Extends, Model: t.Model, Models: t.Models, System: t.System, Prompt: t.Prompt, MaxOutputTokens: t.MaxOutputTokens,
 			Temperature: t.Temperature, Labels: t.Labels, Queue: t.Queue, MaxAttempts: t.MaxAttempts, Timeout: t.Timeout,
 		}
 		if t.HTTP != nil {

@@ -239,6 +239,7 @@ type TaskOption struct {
 	// chat.
 	Extends         string        `koanf:"extends"`
 	Model           string        `koanf:"model"`
+	Models          []string      `koanf:"models"` // chat: further models that an input may name
 	System          string        `koanf:"system"` // system prompt, a text/template over the input
 	Prompt          string        `koanf:"prompt"` // user prompt, a text/template over the input
 	MaxOutputTokens int           `koanf:"max_output_tokens"`

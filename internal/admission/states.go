@@ -28,8 +28,9 @@ type Option struct {
 }
 
 // Plan lists where a job could be called, in the order in which to try. None: nothing holds it
-// back. input is nil when it is not inline; size is that of the input in any case.
-type Plan func(task string, input []byte, size int64) []Option
+// back. input is nil when it is not inline; size is that of the input in any case. stored is what
+// was kept of the estimate of an input in blob storage; nil: nothing.
+type Plan func(task string, input []byte, size int64, stored *forebay.CallEstimate) []Option
 
 // Asking has the calls ask for so many tokens of output; 0: for what they do.
 func Asking(options []Option, maxOutput int64) []Option {

@@ -16,7 +16,7 @@ import (
 
 // planOf has each job called at the deployment that its task names.
 func planOf(limits quota.Limits) admission.Plan {
-	return func(task string, _ []byte, size int64) []admission.Option {
+	return func(task string, _ []byte, size int64, _ *forebay.CallEstimate) []admission.Option {
 		return []admission.Option{{Deployment: task, Limits: limits, Request: quota.Request{PromptTokens: size, MaxOutputTokens: 1}}}
 	}
 }
@@ -86,9 +86,9 @@ func TestNoSlotIsNotHeld(t *testing.T) {
 		}
 		submitAll(t, s, jobs...)
 		asked, plan := 0, planOf(quota.Limits{})
-		request := ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 5, MaxBytes: 1 << 20, Lock: time.Hour, Plan: func(task string, input []byte, size int64) []admission.Option {
+		request := ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 5, MaxBytes: 1 << 20, Lock: time.Hour, Plan: func(task string, input []byte, size int64, _ *forebay.CallEstimate) []admission.Option {
 			asked++
-			return plan(task, input, size)
+			return plan(task, input, size, nil)
 		}}
 		began := time.Now()
 		for n := 0; n < 3*each; {
@@ -111,7 +111,7 @@ func TestLargeJobGoesWhereItFits(t *testing.T) {
 		tenant := tenantNamed(t, s, "a")
 		small := quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: 1_000}
 		large := quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: 100_000}
-		plan := func(_ string, _ []byte, size int64) []admission.Option {
+		plan := func(_ string, _ []byte, size int64, _ *forebay.CallEstimate) []admission.Option {
 			r := quota.Request{PromptTokens: size, MaxOutputTokens: 1}
 			return []admission.Option{{Deployment: "small", Limits: small, Request: r}, {Deployment: "large", Limits: large, Request: r}}
 		}
@@ -226,7 +226,7 @@ func TestLargeJobDoesNotWaitForWhatStands(t *testing.T) {
 				tenant := tenantNamed(t, s, "a")
 				small := admission.Option{Deployment: "small", Limits: quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: 1_000}}
 				large := admission.Option{Deployment: "large", Limits: quota.Limits{Accounting: quota.AccountAzureOpenAI, TokensPerMinute: 1_000_000}}
-				plan := func(task string, _ []byte, size int64) []admission.Option {
+				plan := func(task string, _ []byte, size int64, _ *forebay.CallEstimate) []admission.Option {
 					at := large
 					at.Request = quota.Request{PromptTokens: size, MaxOutputTokens: 1}
 					if task == "fails" {

@@ -104,7 +104,7 @@ func needOf(task int) admission.Amount {
 	return admission.Amount{Tokens: bound.InputTokens + bound.OutputTokens, Cost: int64(modelPrice.Cost(bound))}
 }
 
-func paidPlan(task string, _ []byte, _ int64) []admission.Option {
+func paidPlan(task string, _ []byte, _ int64, _ *forebay.CallEstimate) []admission.Option {
 	var n int
 	if _, err := fmt.Sscanf(task, "t%d", &n); err != nil {
 		return nil

@@ -181,8 +181,8 @@ func TestJobLimitsCountLostCalls(t *testing.T) {
 }
 
 // largeAndSmall are deployments of which the first is asked for three times as much.
-func largeAndSmall(string, []byte, int64) []admission.Option {
-	large, small := paidPlan("t2", nil, 0)[0], paidPlan("t0", nil, 0)[0]
+func largeAndSmall(string, []byte, int64, *forebay.CallEstimate) []admission.Option {
+	large, small := paidPlan("t2", nil, 0, nil)[0], paidPlan("t0", nil, 0, nil)[0]
 	large.Deployment, small.Deployment = "large", "small"
 	return []admission.Option{large, small}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/flows"
+	"github.com/forebayhq/forebay/internal/jobs/request"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/quota"
 )
@@ -157,7 +158,7 @@ func (w *participant) serveClaims(t claimTx) error {
 const readyColumns = `m.seq, m.lock_token, m.locked_at, m.deliveries, m.generation, m.attempt, m.number, m.version, m.deadline,
   m.started_at, m.visible_at, m.last_error, m.size,
   j.id, j.tenant, j.task, j.max_attempts, j.max_cost, j.created_at, j.correlation_id, j.traceparent,
-  j.metadata, j.input, j.input_blob, m.announced, j.session_id, j.key_id, j.max_total_tokens, j.max_output_tokens`
+  j.metadata, j.input, j.input_blob, m.announced, j.session_id, j.key_id, j.max_total_tokens, j.max_output_tokens, j.estimate`
 
 const sqlReady = "SELECT " + readyColumns + `
 FROM messages m JOIN jobs j ON j.seq = m.seq
@@ -176,14 +177,15 @@ type candidate struct {
 	budgets   []*admission.Budget
 	options   []admission.Option // where it could be called, once that was asked
 	asked     bool
-	maxOutput int64 // that an input in blob storage asks for; 0: not known
+	maxOutput int64  // that an input in blob storage asks for; 0: not known
+	estimate  []byte // as in NewJob
 }
 
 // planned returns where a candidate could be called. It asks once, because that may read the
 // input.
 func (m *candidate) planned(plan admission.Plan) []admission.Option {
 	if !m.asked && plan != nil {
-		m.options, m.asked = admission.Asking(plan(m.Task, m.Input, m.InputSize), m.maxOutput), true
+		m.options, m.asked = admission.Asking(plan(m.Task, m.Input, m.InputSize, request.Kept(m.estimate)), m.maxOutput), true
 		source := quota.SourceOf(m.Tenant, m.Task)
 		for i := range m.options {
 			r := &m.options[i].Request
@@ -206,7 +208,7 @@ func readCandidate(r driver.Row, subqueue queue.Subqueue) candidate {
 			CreatedAt: driver.FromMillis(r.Int(18)), CorrelationID: r.Text(19), Traceparent: r.Text(20),
 			Metadata: r.Blob(21), Input: r.Blob(22), InputBlob: r.Text(23), SessionID: r.Text(25), KeyID: r.Text(26),
 		},
-		lostToken: !r.IsNull(1), lostAt: r.Int(2), deadline: r.Int(8), announced: int(r.Int(24)), maxOutput: r.Int(28),
+		lostToken: !r.IsNull(1), lostAt: r.Int(2), deadline: r.Int(8), announced: int(r.Int(24)), maxOutput: r.Int(28), estimate: r.Blob(29),
 	}
 	if !r.IsNull(9) {
 		c.StartedAt = driver.FromMillis(r.Int(9))

@@ -126,7 +126,7 @@ func TestConcurrencySetWhileRunning(t *testing.T) {
 func TestDeploymentConcurrency(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenant, queueID := tenantNamed(t, s, "default"), queueOf(t, s, "q")
-		plan := func(task string, _ []byte, _ int64) (options []admission.Option) {
+		plan := func(task string, _ []byte, _ int64, _ *forebay.CallEstimate) (options []admission.Option) {
 			options = []admission.Option{{Deployment: "narrow", Concurrency: 2, Request: quota.Request{MaxOutputTokens: -1}}}
 			if task == "either" {
 				options = append(options, admission.Option{Deployment: "wide", Request: quota.Request{MaxOutputTokens: -1}})
@@ -173,7 +173,7 @@ type counter struct {
 
 const narrow = 3 // calls at once at the deployment of that name
 
-func narrowPlan(task string, _ []byte, _ int64) []admission.Option {
+func narrowPlan(task string, _ []byte, _ int64, _ *forebay.CallEstimate) []admission.Option {
 	if task == "none" {
 		return nil
 	}

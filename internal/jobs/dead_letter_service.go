@@ -188,13 +188,13 @@ func (s *Service) prepareEdit(ctx context.Context, q DeadLetterQuery, req foreba
 	}
 	edit := &RedriveEdit{Task: req.Edit.Task, MaxAttempts: orDefault(req.Edit.MaxAttempts, 0)}
 	if req.Edit.Input == nil && rows[0].InputBlob != "" {
-		edit.MaxOutputTokens = maxOutput(&task, input)
+		edit.MaxOutputTokens, edit.Estimate = request.KeepOf(&task, input)
 	}
 	if req.Edit.Input != nil && !req.DryRun {
 		edit.InputSize = int64(len(input))
 		edit.Input, edit.InputBlob, err = s.payloads.Put(ctx, q.Tenant, rows[0].ID, "input", input)
 		if edit.InputBlob != "" {
-			edit.MaxOutputTokens = maxOutput(&task, input)
+			edit.MaxOutputTokens, edit.Estimate = request.KeepOf(&task, input)
 		}
 	}
 	return edit, err

@@ -118,7 +118,8 @@ type RedriveEdit struct {
 	Input           []byte
 	InputBlob       string
 	InputSize       int64 // 0: the input stays
-	MaxOutputTokens int64 // as in NewJob; set if the task or the input changes
+	MaxOutputTokens int64 // these as in NewJob; set if the task or the input changes
+	Estimate        []byte
 }
 
 const sqlRedrive = `
@@ -216,7 +217,7 @@ func (t *Tx) edit(seq int64, e *RedriveEdit) error {
 		}
 	}
 	if e.Task != "" || e.InputSize > 0 {
-		if err := t.Prep("UPDATE jobs SET max_output_tokens = ? WHERE seq = ?").IntOrNull(e.MaxOutputTokens).Int(seq).Exec(); err != nil {
+		if err := t.Prep("UPDATE jobs SET max_output_tokens = ?, estimate = ? WHERE seq = ?").IntOrNull(e.MaxOutputTokens).Blob(e.Estimate).Int(seq).Exec(); err != nil {
 			return err
 		}
 	}

@@ -114,7 +114,7 @@ func TestTenantsShareTokens(t *testing.T) {
 					}
 					return 1
 				},
-				Plan: func(task string, _ []byte, size int64) []admission.Option {
+				Plan: func(task string, _ []byte, size int64, _ *forebay.CallEstimate) []admission.Option {
 					most := map[string]int64{"brief": brief, "long": long}[task]
 					return []admission.Option{{Deployment: name, Limits: quota.Limits{Accounting: test.accounting},
 						Request: quota.Request{PromptTokens: size / 4, MaxOutputTokens: most}}}
@@ -153,7 +153,7 @@ func TestGivenBackIsNotCharged(t *testing.T) {
 			return tokens
 		}
 		request := ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Second, MaxDeliveries: 1, FailureSubqueue: queue.SubqueueDeadLetter,
-			Plan: func(string, []byte, int64) []admission.Option {
+			Plan: func(string, []byte, int64, *forebay.CallEstimate) []admission.Option {
 				return []admission.Option{{Deployment: "d", Limits: quota.Limits{Accounting: quota.AccountAzureOpenAI}, Request: quota.Request{MaxOutputTokens: 16_000}}}
 			}}
 		if _, err := s.Jobs.Claim(t.Context(), request); err != nil || served() != 16_000 {

@@ -31,7 +31,7 @@ func newCandidate(j *NewJob, seq int64, subqueue queue.Subqueue, now int64) cand
 			// The caller may use these again once it has its answer.
 			Metadata: bytes.Clone(j.Metadata), Input: bytes.Clone(j.Input), InputBlob: j.InputBlob, InputSize: j.InputSize,
 		},
-		deadline: driver.Millis(j.Deadline), flow: flows.ID(j.Tenant, j.Class, j.Priority), isNew: true, maxOutput: j.MaxOutputTokens,
+		deadline: driver.Millis(j.Deadline), flow: flows.ID(j.Tenant, j.Class, j.Priority), isNew: true, maxOutput: j.MaxOutputTokens, estimate: j.Estimate,
 	}
 	if j.Deadline != nil { // to the millisecond, as it is stored
 		at := driver.FromMillis(m.deadline)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
@@ -25,7 +26,7 @@ func TestHeldJobsAreLookedAtWhenTheirDeploymentTells(t *testing.T) {
 			return admission.Option{Deployment: name, Limits: quota.Limits{RequestsPerMinute: 1}, Request: quota.Request{MaxOutputTokens: -1}}
 		}
 		var planned atomic.Int64
-		request := ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: func(string, []byte, int64) []admission.Option {
+		request := ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Hour, Plan: func(string, []byte, int64, *forebay.CallEstimate) []admission.Option {
 			planned.Add(1)
 			return []admission.Option{option("east")}
 		}}
@@ -89,7 +90,7 @@ func TestJobsBehindHeldOnesGo(t *testing.T) {
 		if err := s.Admission.PauseDeployment(t.Context(), "paused", true, audit.Act{Actor: "a", Action: "pause-deployment", Target: "paused"}); err != nil {
 			t.Fatal(err)
 		}
-		request := ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 2, MaxBytes: 1 << 20, Lock: time.Hour, Plan: func(task string, _ []byte, _ int64) []admission.Option {
+		request := ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 2, MaxBytes: 1 << 20, Lock: time.Hour, Plan: func(task string, _ []byte, _ int64, _ *forebay.CallEstimate) []admission.Option {
 			if task == "held" {
 				return []admission.Option{{Deployment: "paused"}}
 			}

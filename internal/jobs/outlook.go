@@ -21,7 +21,7 @@ type jobViews struct {
 
 // planOf is plan for a job whose input is not at hand.
 func (v *jobViews) planOf(row *JobRow) []admission.Option {
-	return admission.Asking(v.settings.plan(row.Task, nil, row.InputSize), row.MaxOutputTokens)
+	return admission.Asking(v.settings.plan(row.Task, nil, row.InputSize, request.Kept(row.Estimate)), row.MaxOutputTokens)
 }
 
 // whole is the view of a job. For a waiting one it has what holds it back and when it may start.

@@ -1,12 +1,14 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"hash/fnv"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/flows"
+	"github.com/forebayhq/forebay/internal/jobs/request"
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
@@ -15,7 +17,7 @@ type Deployments func(model string, need forebay.CallEstimate) []admission.Optio
 
 // plan lists where a job of a task could be called, and what the call would need there. Functions
 // of the embedding program, and tasks that this process does not know, are not held back.
-func (s *liveSettings) plan(task string, input []byte, size int64) []admission.Option {
+func (s *liveSettings) plan(task string, input []byte, size int64, stored *forebay.CallEstimate) []admission.Option {
 	now := s.Load()
 	t, known := now.tasks[task]
 	switch {
@@ -26,32 +28,11 @@ func (s *liveSettings) plan(task string, input []byte, size int64) []admission.O
 	case t.Model == "":
 		return nil
 	}
-	return now.deployments(t.Model, estimate(&t, input, size))
-}
-
-// estimate is what a call of the task will need. It runs within a claim, so a panic of the task's
-// own estimate must not take the process down. The call itself will show the fault.
-func estimate(t *forebay.Task, input []byte, size int64) (need forebay.CallEstimate) {
-	plain := forebay.CallEstimate{PromptTokens: size / forebay.BytesPerToken}
-	if t.Estimate == nil {
-		return plain
+	need := request.Estimate(&t, input, size)
+	if stored != nil {
+		need = *stored
 	}
-	defer func() {
-		if recover() != nil {
-			need = plain
-		}
-	}()
-	return t.Estimate(input, size)
-}
-
-// maxOutput is how much output an input asks for by the task's estimate. It is 0 if any input of
-// the size asks for the same. It is kept with jobs whose input is in blob storage.
-func maxOutput(t *forebay.Task, input []byte) int64 {
-	asks := estimate(t, input, int64(len(input))).MaxOutputTokens
-	if asks == estimate(t, nil, int64(len(input))).MaxOutputTokens {
-		return 0
-	}
-	return max(asks, 0)
+	return now.deployments(cmp.Or(need.Model, t.Model), need)
 }
 
 // EndpointLimits is the quota of a task that calls no model.
@@ -75,10 +56,11 @@ func (w *Worker) held(q *Queue) func(forebay.WaitReason) {
 	return func(why forebay.WaitReason) { w.observer.Held(q.Name, why) }
 }
 
-// classOf returns the class of what a task calls. Tasks whose calls are admitted together have
-// the same class in all processes. Others may share it, and then wait in one flow.
-func classOf(t *forebay.Task) int {
-	called := t.Model
+// classOf returns the class of what a task calls. Jobs whose calls are admitted together have the
+// same class in all processes. Others may share it, and then wait in one flow. model is the one
+// that the input names; "": the task's.
+func classOf(t *forebay.Task, model string) int {
+	called := cmp.Or(model, t.Model)
 	if t.Endpoint != "" {
 		called = "/" + t.Endpoint // a name that no model has
 	}

@@ -51,7 +51,7 @@ func serveScarce(t *testing.T, claimants []claimant, deployments []quota.Limits,
 				submitAll(t, s, jobs...)
 			}
 		}
-		plan := func(task string, _ []byte, _ int64) (options []admission.Option) {
+		plan := func(task string, _ []byte, _ int64, _ *forebay.CallEstimate) (options []admission.Option) {
 			if task == "idle" {
 				return []admission.Option{{Deployment: "idle", Limits: quota.Limits{Accounting: quota.AccountAzureOpenAI}, Request: quota.Request{PromptTokens: 100, MaxOutputTokens: 1000}}}
 			}

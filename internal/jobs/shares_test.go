@@ -153,7 +153,7 @@ func TestSharesOfAQuota(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stores, queueID int64) {
 		floods := []flood{{weight: 3, priority: 0, jobs: 200, tokens: 2000, class: 1}, {weight: 2, priority: 9, jobs: 200, tokens: 1500, class: 1, age: time.Hour}}
 		tenants, share := fillBacklogs(t, s, queueID, floods)
-		plan := func(task string, _ []byte, _ int64) []admission.Option {
+		plan := func(task string, _ []byte, _ int64, _ *forebay.CallEstimate) []admission.Option {
 			var i int
 			if _, err := fmt.Sscan(task, &i); err != nil {
 				t.Error(err)
@@ -194,7 +194,7 @@ func TestManyTenantsThatAreHeldLeaveRoom(t *testing.T) {
 		if err := s.Admission.PauseDeployment(t.Context(), "paused", true, audit.Act{Actor: "a", Action: "pause-deployment", Target: "paused"}); err != nil {
 			t.Fatal(err)
 		}
-		request := ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Hour, Share: share, Plan: func(task string, _ []byte, _ int64) []admission.Option {
+		request := ClaimRequest{Subqueue: queue.SubqueueOf(queueID, queue.SubqueueMain), Max: 10, MaxBytes: 1 << 20, Lock: time.Hour, Share: share, Plan: func(task string, _ []byte, _ int64, _ *forebay.CallEstimate) []admission.Option {
 			if task == fmt.Sprint(last) {
 				return []admission.Option{{Deployment: "open"}}
 			}

@@ -159,8 +159,9 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 		return NewJob{}, err
 	}
 	scheduled, deadline := stored(req.ScheduledAt), stored(req.Deadline)
+	need := request.Estimate(&task, req.Input, int64(len(req.Input)))
 	job := NewJob{
-		ID: ids.New(jobPrefix), Tenant: tenantNo, Queue: queue.no, Task: req.Task, Class: classOf(&task),
+		ID: ids.New(jobPrefix), Tenant: tenantNo, Queue: queue.no, Task: req.Task, Class: classOf(&task, need.Model),
 		Priority: orDefault(req.Priority, forebay.DefaultPriority), MaxAttempts: orDefault(req.MaxAttempts, queue.attempts(&task)),
 		MaxCost: req.MaxCostUSD, MaxTotalTokens: req.MaxTotalTokens, ScheduledAt: scheduled, Deadline: deadline, CorrelationID: orDefault(req.CorrelationID, ""), SessionID: orDefault(req.SessionID, ""),
 		KeyID: forebay.BudgetKeyOf(ctx), Caller: callerOf(ctx), Volatile: queue.Own,
@@ -176,7 +177,7 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 	}
 	job.Input, job.InputBlob, err = s.payloads.Put(ctx, tenantNo, job.ID, "input", req.Input)
 	if job.InputBlob != "" {
-		job.MaxOutputTokens = maxOutput(&task, req.Input)
+		job.MaxOutputTokens, job.Estimate = request.Keep(need, request.Estimate(&task, nil, job.InputSize))
 	}
 	return job, err
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/forebayhq/forebay"
 )
 
@@ -49,7 +51,7 @@ func TestAnthropicChat(t *testing.T) {
 			anthropicDelta, anthropicMore, `{"type":"content_block_stop","index":0}`, anthropicEnd, `{"type":"message_stop"}`)
 	})
 	resp, err := p.Chat(t.Context(), ChatRequest{
-		Messages: []Message{{RoleSystem, "be brief"}, {RoleUser, "hi"}, {RoleSystem, "be kind"}, {RoleAssistant, "yes?"}, {RoleUser, "go on"}},
+		Messages: []Message{{Role: RoleSystem, Content: "be brief"}, {Role: RoleUser, Content: "hi"}, {Role: RoleSystem, Content: "be kind"}, {Role: RoleAssistant, Content: "yes?"}, {Role: RoleUser, Content: "go on"}},
 		Stop:     []string{"END"}, JSONSchema: json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`), WantRaw: true,
 	})
 	if err != nil {
@@ -64,7 +66,7 @@ func TestAnthropicChat(t *testing.T) {
 		t.Errorf("request is %+v", got)
 	}
 	var raw messagesObject
-	if json.Unmarshal(resp.Raw, &raw) != nil || raw.ID != "msg_1" || raw.Content[0].Text != resp.Text || raw.StopReason != "end_turn" {
+	if json.Unmarshal(resp.Raw, &raw) != nil || raw.ID != "msg_1" || gjson.GetBytes(raw.Content[0], "text").Str != resp.Text || raw.StopReason != "end_turn" {
 		t.Errorf("raw is %s", resp.Raw)
 	}
 }
@@ -151,7 +153,7 @@ func TestAnthropicOpenSchema(t *testing.T) {
 		_ = json.NewDecoder(r.Body).Decode(&got)
 		anthropicStream(w, anthropicStart, anthropicDelta, anthropicEnd, `{"type":"message_stop"}`)
 	})
-	_, err := p.Chat(t.Context(), ChatRequest{Messages: []Message{{RoleUser, "hi"}}, JSONSchema: json.RawMessage(`{"type":"object"}`)})
+	_, err := p.Chat(t.Context(), ChatRequest{Messages: []Message{{Role: RoleUser, Content: "hi"}}, JSONSchema: json.RawMessage(`{"type":"object"}`)})
 	if _, sent := got["output_config"]; err != nil || sent {
 		t.Errorf("%v, request %v", err, got)
 	}

@@ -21,12 +21,22 @@ const (
 	RoleSystem    Role = "system"
 	RoleUser      Role = "user"
 	RoleAssistant Role = "assistant"
+	RoleTool      Role = "tool"
 )
 
 // Message is one message of a conversation.
 type Message struct {
 	Role    Role   `json:"role"`
 	Content string `json:"content"`
+	// Object is the message in the shape of OpenAI's API, if it is more than a role and a text. It
+	// counts then; Content has its texts.
+	Object json.RawMessage `json:"-"`
+}
+
+// Member is a member of a JSON object.
+type Member struct {
+	Name  string
+	Value json.RawMessage
 }
 
 // ChatRequest asks for one completion.
@@ -42,6 +52,17 @@ type ChatRequest struct {
 	// JSONObject asks for any JSON object. It cannot be combined with JSONSchema. A provider
 	// without such a mode ignores it.
 	JSONObject bool
+	// SchemaDescription says what the schema is for; "": nothing.
+	SchemaDescription string
+	// Extra are further members of a request in the shape of OpenAI's API, such as tools. They reach
+	// OpenAI-compatible servers byte for byte. Other providers translate them.
+	Extra []Member
+	// AsOpenAI says that Messages or Extra have something that only such servers take.
+	AsOpenAI bool
+	// Answers is how many answers Extra asks for; 0 is 1.
+	Answers int
+	// Whole asks for an answer in one piece, which some requests require.
+	Whole bool
 	// WantRaw asks for the provider's own response in ChatResponse.Raw. A streamed response is
 	// assembled.
 	WantRaw bool
@@ -63,6 +84,30 @@ type ChatResponse struct {
 	CachedTokens int64      // input tokens from the provider's cache, which some quotas do not count
 	Limits       RateLimits // also set for an answer with an error
 	Raw          json.RawMessage
+	// Choices are the answers, in order, if there are several or if one is more than its text. Text
+	// and FinishReason are those of the first.
+	Choices []Choice
+}
+
+// Choice is one of the answers to a request.
+type Choice struct {
+	Index        int
+	Text         string
+	FinishReason string
+	Refusal      string          // what the model says instead of a text
+	LogProbs     json.RawMessage // as OpenAI's API has them; nil: none
+	// Message are the other members of the message in the shape of OpenAI's API, such as tool_calls.
+	Message []Member
+}
+
+// Member returns a member of the message, or nil.
+func (c *Choice) Member(name string) json.RawMessage {
+	for _, m := range c.Message {
+		if m.Name == name {
+			return m.Value
+		}
+	}
+	return nil
 }
 
 // EmbedRequest asks for one vector per input.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -87,7 +88,7 @@ var unknownParameter = regexp.MustCompile(`(?i)unsupported_parameter|unknown_par
 
 type chatBody struct {
 	Model               string         `json:"model"`
-	Messages            []Message      `json:"messages"`
+	Messages            any            `json:"messages"` // []Message, or []json.RawMessage
 	MaxTokens           int            `json:"max_tokens,omitempty"`
 	MaxCompletionTokens int            `json:"max_completion_tokens,omitempty"`
 	Temperature         *float64       `json:"temperature,omitempty"`
@@ -104,9 +105,10 @@ type chatFormat struct {
 }
 
 type chatSchema struct {
-	Name   string          `json:"name"`
-	Schema json.RawMessage `json:"schema"`
-	Strict bool            `json:"strict"`
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Schema      json.RawMessage `json:"schema"`
+	Strict      bool            `json:"strict"`
 }
 
 type streamOptions struct {
@@ -115,15 +117,14 @@ type streamOptions struct {
 
 // Chat implements Provider.
 func (p *openAI) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error) {
-	body := chatBody{Model: p.model, Messages: req.Messages, Temperature: req.Temperature, TopP: req.TopP,
-		Stop: req.Stop, Stream: true}
+	body := chatBody{Model: p.model, Temperature: req.Temperature, TopP: req.TopP, Stop: req.Stop, Stream: !req.Whole}
 	newName := p.completionTokens.Load()
 	if newName {
 		body.MaxCompletionTokens = req.MaxOutputTokens
 	} else {
 		body.MaxTokens = req.MaxOutputTokens
 	}
-	if !p.noStreamOptions.Load() {
+	if body.Stream && !p.noStreamOptions.Load() {
 		body.StreamOptions = &streamOptions{IncludeUsage: true}
 	}
 	if req.JSONObject {
@@ -135,21 +136,55 @@ func (p *openAI) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error
 			name = "answer"
 		}
 		body.ResponseFormat = &chatFormat{Type: "json_schema", JSONSchema: &chatSchema{
-			Name: name, Schema: req.JSONSchema, Strict: strictSchema(req.JSONSchema)}}
+			Name: name, Description: req.SchemaDescription, Schema: req.JSONSchema, Strict: strictSchema(req.JSONSchema)}}
 	}
-	encoded, err := forebay.EncodeJSON(body)
+	encoded, err := encodeChat(body, req)
 	if err != nil {
 		return ChatResponse{}, forebay.Permanent(CodeBadRequest, "the request cannot be written as JSON")
 	}
-	a := chatAnswer{endpoint: &p.endpoint, texts: req.texts, wantRaw: req.WantRaw}
+	a := chatAnswer{endpoint: &p.endpoint, texts: req.texts, wantRaw: req.WantRaw, answers: max(req.Answers, 1)}
 	var limits RateLimits
-	err = p.post(ctx, outgoing{url: p.chatURL, body: encoded, texts: req.texts, limits: limits.into(req.OnLimits)}, a.read)
+	out := outgoing{url: p.chatURL, body: encoded, texts: req.texts, limits: limits.into(req.OnLimits)}
+	if req.Whole {
+		out.patience = max(answerPatience, p.idle)
+	}
+	err = p.post(ctx, out, a.read)
 	resp := a.response(ctx, req, err == nil)
 	resp.Limits = limits
 	if err != nil {
 		return resp, p.learn(err, newName, body.StreamOptions != nil)
 	}
 	return resp, nil
+}
+
+// encodeChat writes a request: its body, with the messages and the other members as they are.
+func encodeChat(body chatBody, req ChatRequest) ([]byte, error) {
+	body.Messages = req.Messages
+	if slices.ContainsFunc(req.Messages, func(m Message) bool { return m.Object != nil }) {
+		messages := make([]json.RawMessage, len(req.Messages))
+		for i, m := range req.Messages {
+			if messages[i] = m.Object; m.Object == nil {
+				var err error
+				if messages[i], err = forebay.EncodeJSON(m); err != nil {
+					return nil, err
+				}
+			}
+		}
+		body.Messages = messages
+	}
+	encoded, err := forebay.EncodeJSON(body)
+	if err != nil || len(req.Extra) == 0 {
+		return encoded, err
+	}
+	encoded = encoded[:len(encoded)-1]
+	for _, m := range req.Extra {
+		name, err := forebay.EncodeJSON(m.Name)
+		if err != nil {
+			return nil, err
+		}
+		encoded = append(append(append(append(encoded, ','), name...), ':'), m.Value...)
+	}
+	return append(encoded, '}'), nil
 }
 
 // learn checks whether the server refused a parameter by its name. If the next call will use the

@@ -25,6 +25,11 @@ type chatAnswer struct {
 	usage         string // JSON
 	raw           json.RawMessage
 
+	answers   int                     // how many were asked for
+	more      map[int64]*answerChoice // by index: what is more than the first choice's text
+	moreBytes int64                   // of the events with it
+	merger    merger
+
 	frame textFrame
 }
 
@@ -85,7 +90,7 @@ func (c *chatAnswer) readStream(a answer) error {
 	for {
 		_, data, err := stream.next()
 		if err != nil {
-			if c.finish != "" { // everything needed has arrived
+			if c.finished() { // everything needed has arrived
 				break
 			}
 			if errors.Is(err, io.EOF) && c.chosen {
@@ -100,7 +105,7 @@ func (c *chatAnswer) readStream(a answer) error {
 		if err != nil {
 			return err
 		}
-		a.began(c.text.Len())
+		a.began(c.text.Len() + int(c.moreBytes))
 		if done {
 			a.drain()
 			break
@@ -149,25 +154,75 @@ func (c *chatAnswer) add(data []byte) (done bool, err error) {
 	if chunk.finish != "" {
 		c.finish = chunk.finish
 	}
-	if int64(c.text.Len()+c.refusal.Len()) > c.endpoint.maxOutput {
+	if chunk.more {
+		if err := c.addMore(data); err != nil {
+			return false, err
+		}
+	}
+	if int64(c.text.Len()+c.refusal.Len()) > c.endpoint.maxOutput || c.moreBytes > moreFactor*c.endpoint.maxOutput {
 		return false, c.endpoint.tooLarge()
 	}
 	return false, nil
 }
 
-// judge returns an error if the answer ended in a failure.
+// moreFactor limits the bytes of events that hold more than text, such as log probabilities, in
+// relation to the text that an answer may have.
+const moreFactor = 8
+
+// finished reports whether all answers have ended.
+func (c *chatAnswer) finished() bool {
+	ended := 0
+	for index, choice := range c.more {
+		if index != 0 && choice.finish == "" {
+			return false
+		} else if index != 0 {
+			ended++
+		}
+	}
+	return c.finish != "" && ended+1 >= c.answers
+}
+
+// judge returns an error if the answer ended in a failure. Of several answers, each must have
+// failed.
 func (c *chatAnswer) judge() error {
+	err := c.failure()
+	for index, choice := range c.more {
+		if index != 0 && choice.finish == "" { // [DONE] came without a reason
+			choice.finish = "stop"
+		}
+	}
+	if c.finish = finishReason(c.finish); err == nil {
+		return nil
+	}
+	if forebay.AsTaskError(err).Class == forebay.ClassPermanent {
+		for index, choice := range c.more {
+			if index != 0 && choice.finish != "content_filter" && !choice.refused() {
+				return nil
+			}
+		}
+	}
+	return err
+}
+
+// failure returns why the first answer is none.
+func (c *chatAnswer) failure() error {
 	switch {
 	case c.finish == "content_filter":
 		return forebay.Permanent(CodeContentFilter, "the provider's content filter stopped the answer")
 	case c.finish == "error":
 		return &forebay.TaskError{Class: forebay.ClassTransient, Code: CodeServerError, Message: "the provider broke the answer off"}
-	case c.refusal.Len() > 0 && c.text.Len() == 0:
+	case c.refusal.Len() > 0 && c.text.Len() == 0 && c.more[0].empty():
 		return forebay.Permanent(CodeRefused, "the model declined to answer")
-	case c.finish == "function_call":
-		c.finish = "tool_calls"
 	}
 	return nil
+}
+
+// finishReason returns the reason in the words of tools.
+func finishReason(said string) string {
+	if said == "function_call" {
+		return "tool_calls"
+	}
+	return said
 }
 
 // response returns the collected answer. If the call succeeded, tokens that the provider did not
@@ -178,8 +233,15 @@ func (c *chatAnswer) response(ctx context.Context, req ChatRequest, ok bool) Cha
 		resp.Usage, resp.CachedTokens = usage.tokens(), usage.CachedTokens
 	} else if ok {
 		resp.Usage = forebay.TokenUsage{InputTokens: req.promptTokens(ctx), OutputTokens: textTokens(ctx, resp.Text)}
+		for _, choice := range c.more {
+			resp.Usage.OutputTokens += choice.message.bytes() / forebay.BytesPerToken
+		}
 	}
-	if ok && c.wantRaw {
+	if !ok {
+		return resp
+	}
+	resp.Choices = c.choices()
+	if c.wantRaw {
 		if resp.Raw = c.raw; resp.Raw == nil {
 			resp.Raw = c.assemble(resp)
 		}
@@ -189,12 +251,29 @@ func (c *chatAnswer) response(ctx context.Context, req ChatRequest, ok bool) Cha
 
 // assemble writes the plain answer that is equivalent to the stream.
 func (c *chatAnswer) assemble(resp ChatResponse) json.RawMessage {
+	choices := resp.Choices
+	if choices == nil {
+		choices = []Choice{{Text: resp.Text, FinishReason: c.finish}}
+	}
+	written := make([]map[string]any, len(choices))
+	for i, choice := range choices {
+		message := map[string]any{"role": RoleAssistant, "content": choice.Text}
+		if choice.Text == "" && resp.Choices != nil {
+			message["content"] = nil
+		}
+		if choice.Refusal != "" {
+			message["refusal"] = choice.Refusal
+		}
+		for _, m := range choice.Message {
+			message[m.Name] = m.Value
+		}
+		written[i] = map[string]any{"index": choice.Index, "finish_reason": choice.FinishReason, "message": message}
+		if choice.LogProbs != nil {
+			written[i]["logprobs"] = choice.LogProbs
+		}
+	}
 	object := map[string]any{
-		"id": c.head.id, "object": "chat.completion", "created": c.head.created, "model": c.head.model,
-		"choices": []any{map[string]any{
-			"index": 0, "finish_reason": c.finish,
-			"message": map[string]any{"role": RoleAssistant, "content": resp.Text},
-		}},
+		"id": c.head.id, "object": "chat.completion", "created": c.head.created, "model": c.head.model, "choices": written,
 	}
 	if c.head.fingerprint != "" {
 		object["system_fingerprint"] = c.head.fingerprint

@@ -23,7 +23,7 @@ type chatHead struct {
 type chatChunk struct {
 	chatHead
 	chosen           bool // there is a choice
-	other            bool // there is another choice
+	more             bool // there is another choice, or more than a text
 	content, refusal string
 	finish           string
 	usage            string // JSON; "": none
@@ -65,7 +65,7 @@ func parseChunk(data []byte) (c chatChunk, ok bool) {
 
 func (c *chatChunk) addChoice(m *members, choice gjson.Result) bool {
 	if choice.Get("index").Int() != 0 {
-		c.other = true
+		c.more = true
 		return true
 	}
 	c.chosen, m.ok = true, m.ok && choice.IsObject()
@@ -73,6 +73,8 @@ func (c *chatChunk) addChoice(m *members, choice gjson.Result) bool {
 		switch key.Str {
 		case "finish_reason":
 			c.finish = m.text(value)
+		case "logprobs":
+			c.more = c.more || value.Type != gjson.Null
 		case "delta", "message":
 			m.ok = m.ok && (value.IsObject() || value.Type == gjson.Null)
 			value.ForEach(func(key, value gjson.Result) bool {
@@ -81,6 +83,9 @@ func (c *chatChunk) addChoice(m *members, choice gjson.Result) bool {
 					c.content += m.text(value)
 				case "refusal":
 					c.refusal += m.text(value)
+				case "role":
+				default:
+					c.more = c.more || value.Type != gjson.Null
 				}
 				return m.ok
 			})
@@ -98,10 +103,15 @@ func (m *members) text(value gjson.Result) string {
 	if value.Type != gjson.String && value.Type != gjson.Null {
 		m.ok = false
 	}
-	if utf8.ValidString(value.Str) {
-		return value.Str
+	return validText(value.Str)
+}
+
+// validText returns s with each byte that is not valid UTF-8 as U+FFFD.
+func validText(s string) string {
+	if utf8.ValidString(s) {
+		return s
 	}
-	return string([]rune(value.Str)) // each wrong byte becomes U+FFFD
+	return string([]rune(s))
 }
 
 type chatUsage struct {

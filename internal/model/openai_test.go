@@ -36,7 +36,7 @@ func openAIAt(t testing.TB, endpoint string, c HTTPConfig) Provider {
 }
 
 func say(text string) ChatRequest {
-	return ChatRequest{Messages: []Message{{RoleUser, text}}}
+	return ChatRequest{Messages: []Message{{Role: RoleUser, Content: text}}}
 }
 
 // stream writes server-sent events as OpenAI frames them.
@@ -88,7 +88,7 @@ func TestOpenAIChat(t *testing.T) {
 	})
 	temperature := 0.5
 	resp, err := openAIAt(t, url, HTTPConfig{}).Chat(t.Context(), ChatRequest{
-		Messages: []Message{{RoleSystem, "be <brief>"}, {RoleUser, "hi"}}, MaxOutputTokens: 9, Temperature: &temperature,
+		Messages: []Message{{Role: RoleSystem, Content: "be <brief>"}, {Role: RoleUser, Content: "hi"}}, MaxOutputTokens: 9, Temperature: &temperature,
 		JSONSchema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}`),
 		SchemaName: "thing", WantRaw: true,
 	})
@@ -129,7 +129,7 @@ func TestOpenAIJSONObject(t *testing.T) {
 		_ = json.NewDecoder(r.Body).Decode(&got)
 		stream(w, chunkRole, chunkHello, chunkStop, chunkUsage, "[DONE]")
 	})
-	if _, err := openAIAt(t, url, HTTPConfig{}).Chat(t.Context(), ChatRequest{Messages: []Message{{RoleUser, "hi"}}, JSONObject: true}); err != nil {
+	if _, err := openAIAt(t, url, HTTPConfig{}).Chat(t.Context(), ChatRequest{Messages: []Message{{Role: RoleUser, Content: "hi"}}, JSONObject: true}); err != nil {
 		t.Fatal(err)
 	}
 	if format, _ := got["response_format"].(map[string]any); len(format) != 1 || format["type"] != "json_object" {

@@ -96,11 +96,14 @@ func NewRouter(models map[string]Model) (*Router, error) {
 func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatResponse, *Deployment, error) {
 	count := sync.OnceValue(func() int64 { return req.promptTokens(ctx) })
 	l, err := r.admit(ctx, model, func(d *lane, left left) string {
+		if _, ok := d.Provider.(Forwarder); !ok && req.AsOpenAI {
+			return CodeNotSupported
+		}
 		output := req.MaxOutputTokens
 		if output <= 0 {
 			output = d.outputLimit()
 		}
-		return left.refuses(d.Price, req.maxPromptTokens(), int64(output), count)
+		return left.refuses(d.Price, req.maxPromptTokens(), int64(output)*int64(max(req.Answers, 1)), count)
 	}, left{req.CostLeft, req.TokensLeft})
 	if err != nil {
 		return ChatResponse{}, nil, err

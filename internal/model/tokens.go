@@ -1,12 +1,15 @@
 package model
 
 import (
+	"bytes"
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/tidwall/gjson"
 	"github.com/tiktoken-go/tokenizer"
 
 	"github.com/forebayhq/forebay/internal/turns"
@@ -151,21 +154,49 @@ func runeStart(s string, i int) int {
 
 // promptTokens estimates the input tokens of a request's messages.
 func (r ChatRequest) promptTokens(ctx context.Context) int64 {
-	turn := turns.Begin(ctx)
-	defer turn.End()
-	return int64(len(r.JSONSchema)/4 + tokensPerMessage*len(r.Messages) + estimateAll(turn, r.texts()))
+	return r.need().promptTokens(ctx)
 }
+
+// need reads what the request says about the size of its prompt.
+func (r ChatRequest) need() *forwardNeed {
+	n := &forwardNeed{answers: int64(max(r.Answers, 1)), tokens: int64(len(r.JSONSchema)/4 + tokensPerMessage*len(r.Messages))}
+	for _, m := range r.Messages {
+		if m.Object != nil {
+			n.add(gjson.ParseBytes(m.Object))
+		} else {
+			n.texts = append(n.texts, m.Content)
+		}
+	}
+	for _, m := range r.Extra {
+		if promptMembers[m.Name] {
+			n.tokens += int64(len(m.Value) / 4)
+		}
+	}
+	return n
+}
+
+// promptMembers are members of a request that count as part of the prompt.
+var promptMembers = map[string]bool{"tools": true, "functions": true, "prediction": true}
 
 // maxPromptTokens is a bound that costs nothing: a token has at least one byte.
 func (r ChatRequest) maxPromptTokens() int64 {
 	n := len(r.JSONSchema)
 	for _, m := range r.Messages {
-		n += len(m.Content) + tokensPerMessage
+		n += max(len(m.Content), len(m.Object)) + tokensPerMessage
+		if m.Object != nil { // a picture may have fewer bytes than tokens
+			n += mediaTokens * bytes.Count(m.Object, []byte(`{`))
+		}
+	}
+	for _, m := range r.Extra {
+		n += len(m.Value)
 	}
 	return int64(n)
 }
 
 func (r ChatRequest) texts() []string {
+	if slices.ContainsFunc(r.Messages, func(m Message) bool { return m.Object != nil }) {
+		return r.need().texts
+	}
 	texts := make([]string, len(r.Messages))
 	for i, m := range r.Messages {
 		texts[i] = m.Content

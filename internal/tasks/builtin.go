@@ -21,6 +21,7 @@ const (
 var builtins = map[string]kind{
 	"chat": {
 		asks:        asksInChat,
+		refine:      refineChat,
 		description: "Answers a message, or the next turn of a conversation.",
 		model:       "chat",
 		prompt:      "{{.Input}}",

@@ -28,9 +28,12 @@ func parseChat(o Option, input json.RawMessage) (request, error) {
 	if kindOf(input) != "an object" {
 		return request{}, forebay.Invalid("input", "must be a string or an object, not %s", kindOf(input))
 	}
-	in := readObject("input", input, "messages", "max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "response_format", "raw")
+	in := readObject("input", input)
+	if in.err != nil {
+		return request{}, in.err
+	}
 	var req request
-	last := ""
+	last, asked := "", false
 	if _, ok := in.has("messages"); !ok {
 		in.fail("messages", "is missing")
 	}
@@ -40,11 +43,11 @@ func parseChat(o Option, input json.RawMessage) (request, error) {
 			in.err = err
 		}
 		if m.Role != model.RoleSystem {
-			last = m.Content
+			last, asked = m.Content, true
 		}
 		req.chat.Messages = append(req.chat.Messages, m)
 	}
-	if last == "" {
+	if !asked {
 		in.fail("messages", "has no message of the user's")
 	}
 	req.data = map[string]any{"Input": last}
@@ -71,38 +74,15 @@ func parseChat(o Option, input json.RawMessage) (request, error) {
 	}
 	req.chat.WantRaw = in.boolean("raw")
 	structured := parseFormat(in, &req.chat)
+	parseStream(in)
+	req.model = parseModel(o, in)
+	parseExtra(in, &req.chat)
 	req.result = reply(structured, req.chat.WantRaw)
+	if in.err == nil {
+		req.onlyOpenAI = model.ReadChatShape(input).OnlyOpenAI
+		req.chat.AsOpenAI = req.onlyOpenAI != ""
+	}
 	return req, in.err
-}
-
-func parseMessage(path string, raw json.RawMessage) (model.Message, error) {
-	in := readObject(path, raw, "role", "content")
-	var m model.Message
-	switch role := in.needText("role"); role {
-	case "system", "developer": // the name in newer models of OpenAI
-		m.Role = model.RoleSystem
-	case "user", "assistant":
-		m.Role = model.Role(role)
-	default:
-		in.fail("role", "must be system, user or assistant")
-	}
-	if raw, ok := in.has("content"); !ok || kindOf(raw) != "a list" {
-		m.Content = in.needText("content")
-		return m, in.err
-	}
-	var b strings.Builder
-	for i, raw := range in.list("content", 1, maxMessages) {
-		part := readObject(fmt.Sprintf("%s.content[%d]", path, i), raw, "type", "text")
-		if typ := part.needText("type"); typ != "text" {
-			part.fail("type", "only text parts are supported")
-		}
-		b.WriteString(part.needText("text"))
-		if part.err != nil && in.err == nil {
-			in.err = part.err
-		}
-	}
-	m.Content = b.String()
-	return m, in.err
 }
 
 // parseFormat reads response_format and reports whether the answer is to be JSON.
@@ -127,7 +107,7 @@ func parseFormat(in *object, chat *model.ChatRequest) bool {
 		}
 		schema := readObject("input.response_format.json_schema", nested, "name", "description", "schema", "strict")
 		schema.boolean("strict") // ignored: the schema itself shows whether strict mode is possible
-		schema.text("description")
+		chat.SchemaDescription = schema.text("description")
 		chat.SchemaName = schema.text("name")
 		if chat.SchemaName == "" {
 			chat.SchemaName = defaultSchemaTag
@@ -150,27 +130,6 @@ func parseFormat(in *object, chat *model.ChatRequest) bool {
 
 func schemaName(s string) bool {
 	return len(s) <= 64 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
-}
-
-// reply makes the result of a chat.
-func reply(structured, raw bool) func(model.ChatResponse) (any, error) {
-	return func(resp model.ChatResponse) (any, error) {
-		if structured && !json.Valid(jsonPart(resp.Text)) {
-			return nil, malformed("the answer is no JSON")
-		}
-		out := struct {
-			Text         string          `json:"text"`
-			FinishReason string          `json:"finish_reason"`
-			Model        string          `json:"model"`
-			Raw          json.RawMessage `json:"raw,omitempty"`
-		}{Text: resp.Text, FinishReason: resp.FinishReason, Model: resp.Model}
-		if raw && len(resp.Raw) > 0 {
-			if out.Raw = bytes.ToValidUTF8(resp.Raw, []byte("\uFFFD")); !json.Valid(out.Raw) {
-				return nil, malformed("the raw response is no JSON")
-			}
-		}
-		return out, nil
-	}
 }
 
 // parseFree reads the input of a task made from a prompt: a text, or an object whose fields the

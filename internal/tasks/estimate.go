@@ -3,10 +3,12 @@ package tasks
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 
 	"github.com/tidwall/gjson"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/model"
 )
 
 // estimate estimates what a call of the task will need. It does not render the prompt, because it
@@ -17,6 +19,9 @@ func (p *prompted) estimate(around int) func(json.RawMessage, int64) forebay.Cal
 		e := forebay.CallEstimate{PromptTokens: (int64(around) + size) / forebay.BytesPerToken, MaxOutputTokens: own}
 		if p.kind.asks != nil && kindOf(input) == "an object" {
 			e.MaxOutputTokens = cmp.Or(p.kind.asks(p.option, input), own)
+		}
+		if p.kind.refine != nil && kindOf(input) == "an object" {
+			p.kind.refine(p.option, input, &e)
 		}
 		return e
 	}
@@ -30,6 +35,17 @@ func asksInChat(_ Option, input json.RawMessage) int64 {
 		}
 	}
 	return 0
+}
+
+// refineChat counts media by their number and output by the answers, and says who can answer.
+func refineChat(o Option, input json.RawMessage, e *forebay.CallEstimate) {
+	shape := model.ReadChatShape(input)
+	e.PromptTokens += shape.MediaTokens - shape.MediaBytes/forebay.BytesPerToken
+	e.MaxOutputTokens = shape.MaxOutput(e.MaxOutputTokens)
+	e.AsOpenAI = shape.OnlyOpenAI != ""
+	if slices.Contains(o.Models, shape.Model) && shape.Model != o.Model {
+		e.Model = shape.Model
+	}
 }
 
 // asksInSummarize computes the limit from the wanted number of words, unless the configuration

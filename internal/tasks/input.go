@@ -39,8 +39,7 @@ func readObject(path string, raw json.RawMessage, known ...string) *object {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.values)) {
 		if len(known) > 0 && !slices.Contains(known, name) {
-			o.err = &forebay.Error{Code: forebay.CodeUnknownField, Field: fmt.Sprintf("%s.%.80s", path, strings.ToValidUTF8(name, "\uFFFD")),
-				Message: "unknown field; known are " + strings.Join(known, ", ")}
+			o.unknown(name, "known are "+strings.Join(known, ", "))
 			break
 		}
 	}
@@ -58,6 +57,21 @@ func unquote(input json.RawMessage) (text string, err error) {
 	return text, err
 }
 
+// adopt takes over the error of a nested object.
+func (o *object) adopt(nested *object) {
+	if o.err == nil {
+		o.err = nested.err
+	}
+}
+
+// unknown refuses a field by its name.
+func (o *object) unknown(name, why string) {
+	if o.err == nil {
+		o.err = &forebay.Error{Code: forebay.CodeUnknownField, Field: fmt.Sprintf("%s.%.80s", o.path, strings.ToValidUTF8(name, "\uFFFD")),
+			Message: "unknown field; " + why}
+	}
+}
+
 func (o *object) fail(name, format string, args ...any) {
 	if o.err == nil {
 		o.err = forebay.Invalid(strings.TrimPrefix(o.path+"."+name, "."), format, args...)
@@ -68,6 +82,12 @@ func (o *object) fail(name, format string, args ...any) {
 func (o *object) has(name string) (json.RawMessage, bool) {
 	raw, ok := o.values[name]
 	return raw, ok && kindOf(raw) != "null"
+}
+
+// present reports whether a field is present.
+func (o *object) present(name string) bool {
+	_, ok := o.has(name)
+	return ok
 }
 
 // text reads a string. It returns "" if the field is absent.

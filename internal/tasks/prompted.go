@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,8 +21,12 @@ type prompted struct {
 	system, prompt *template.Template   // nil: none
 	own            []*template.Template // those from the configuration, which may not fit an input
 	models         Models
+	forwards       func(model string) bool
 	maxOutputBytes int64
 }
+
+// answersFactor limits a result with more than a text, in relation to the text that it may have.
+const answersFactor = 2
 
 // kind is what all tasks made from one built-in task share.
 type kind struct {
@@ -32,6 +37,8 @@ type kind struct {
 	// asks returns how many output tokens an input, which is an object, asks for. 0 means that the
 	// input does not say. asks may be nil.
 	asks func(o Option, input json.RawMessage) int64
+	// refine makes an estimate exact by what an input, which is an object, says. It may be nil.
+	refine func(o Option, input json.RawMessage, e *forebay.CallEstimate)
 	// sample is data in the form that parse returns, for trying templates. It is nil if the fields
 	// are not known beforehand.
 	sample map[string]any
@@ -43,6 +50,9 @@ type kind struct {
 type request struct {
 	data map[string]any    // for the templates: .Input is the text
 	chat model.ChatRequest // from the input; Messages are those of a conversation
+	// model is the one that the input names; "": the task's. onlyOpenAI is the field that only
+	// deployments with OpenAI's API take; "": there is none.
+	model, onlyOpenAI string
 	// result turns the model's answer into the task's output.
 	result func(model.ChatResponse) (any, error)
 }
@@ -51,6 +61,9 @@ func (p *prompted) check(input json.RawMessage) error {
 	req, err := p.kind.parse(p.option, input)
 	if err != nil {
 		return err
+	}
+	if name := cmp.Or(req.model, p.option.Model); req.onlyOpenAI != "" && p.forwards != nil && !p.forwards(name) {
+		return forebay.Invalid("input."+req.onlyOpenAI, "no deployment of the model %s can do this", name)
 	}
 	for _, t := range p.own {
 		if err := t.Execute(io.Discard, req.data); err != nil {
@@ -122,14 +135,14 @@ func (p *prompted) run(ctx context.Context, call forebay.TaskCall) (forebay.Task
 	var resp model.ChatResponse
 	var deployment *model.Deployment
 	err = underTimeout(ctx, p.option.Timeout, func(ctx context.Context) (err error) {
-		resp, deployment, err = p.models.Chat(ctx, p.option.Model, chat)
+		resp, deployment, err = p.models.Chat(ctx, cmp.Or(req.model, p.option.Model), chat)
 		return err
 	})
 	result := spent(deployment, resp.Usage)
 	switch {
 	case err != nil:
 		return result, err
-	case resp.FinishReason == "content_filter":
+	case resp.FinishReason == model.CodeContentFilter && len(resp.Choices) < 2:
 		return result, forebay.Permanent(model.CodeContentFilter, "the content filter stopped the answer")
 	case int64(len(resp.Text)) > p.maxOutputBytes:
 		return result, forebay.Permanent(model.CodeResponseTooLarge, "the answer is over the size limit")
@@ -146,6 +159,10 @@ func (p *prompted) run(ctx context.Context, call forebay.TaskCall) (forebay.Task
 	}
 	if result.Output, err = forebay.EncodeJSON(output); err != nil {
 		return result, malformed("the answer cannot be written as JSON")
+	}
+	if resp.Choices != nil && int64(len(result.Output)) > answersFactor*p.maxOutputBytes {
+		result.Output = nil
+		return result, forebay.Permanent(model.CodeResponseTooLarge, "the answer is over the size limit")
 	}
 	return result, nil
 }

@@ -62,6 +62,22 @@ func TestSchemasSayWhatTheTasksTake(t *testing.T) {
 			`{"messages": [{"role": "user", "content": "a"}], "stop": "x"}`, `{"messages": [{"role": "user", "content": "a"}], "stop": ["a", "b", "c", "d"]}`,
 			`{"messages": [{"role": "user", "content": "a"}], "stop": ["a", "b", "c", "d", "e"]}`, `{"messages": [{"role": "user", "content": "a"}], "stop": ""}`,
 			`{"messages": [{"role": "user", "content": "a"}], "tools": []}`, `{"messages": [{"role": "user", "content": "a"}], "seed": 1}`,
+			`{"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}], "tool_choice": "auto"}`,
+			`{"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function", "function": {"name": "a b"}}]}`, `{"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "function"}]}`,
+			`{"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "later", "x": 1}], "tool_choice": {"type": "later"}}`, `{"messages": [{"role": "user", "content": "a"}], "tools": [1]}`,
+			`{"messages": [{"role": "user", "content": "a"}], "tool_choice": "some"}`, `{"messages": [{"role": "user", "content": "a"}], "tool_choice": 1}`,
+			`{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "c", "content": ""}]}`,
+			`{"messages": [{"role": "assistant"}]}`, `{"messages": [{"role": "assistant", "tool_calls": []}]}`, `{"messages": [{"role": "assistant", "tool_calls": [{"type": "function"}]}]}`,
+			`{"messages": [{"role": "tool", "tool_call_id": "c"}]}`, `{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]}]}`,
+			`{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]}`, `{"messages": [{"role": "user", "content": [{"type": "text", "text": ""}]}]}`,
+			`{"messages": [{"role": "user", "content": [{"text": "a"}]}]}`, `{"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}]}]}`,
+			`{"messages": [{"role": "user", "content": "a"}], "n": 2}`, `{"messages": [{"role": "user", "content": "a"}], "n": 0}`, `{"messages": [{"role": "user", "content": "a"}], "n": 129}`,
+			`{"messages": [{"role": "user", "content": "a"}], "seed": 9223372036854775808}`, `{"messages": [{"role": "user", "content": "a"}], "seed": "x"}`,
+			`{"messages": [{"role": "user", "content": "a"}], "logprobs": true, "top_logprobs": 3}`, `{"messages": [{"role": "user", "content": "a"}], "logprobs": true, "top_logprobs": 21}`,
+			`{"messages": [{"role": "user", "content": "a"}], "presence_penalty": -2, "frequency_penalty": 2.5}`, `{"messages": [{"role": "user", "content": "a"}], "reasoning_effort": "high"}`,
+			`{"messages": [{"role": "user", "content": "a"}], "reasoning_effort": 1}`, `{"messages": [{"role": "user", "content": "a"}], "logit_bias": []}`,
+			`{"messages": [{"role": "user", "content": "a"}], "stream": false}`, `{"messages": [{"role": "user", "content": "a"}], "stream": true}`,
+			`{"messages": [{"role": "user", "content": "a"}], "nobody": {"knows": [1]}}`, `{"messages": [{"role": "user", "content": "a"}], "model": 7}`,
 			`{"messages": [{"role": "user", "content": "a"}], "raw": true}`, `{"messages": [{"role": "user", "content": "a"}], "raw": "yes"}`,
 			`{"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_object"}}`,
 			`{"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "xml"}}`,
@@ -118,8 +134,10 @@ func TestTasksPage(t *testing.T) {
 A job names a task and has an input. Here is what the built-in tasks take and return.
 
 - ` + "`GET /v1/tasks/{task}`" + ` and ` + "`forebay tasks show TASK`" + ` tell the same as JSON schemas, for the tasks of a server's configuration too.
-- A field that is not listed is refused at submit, with its name. Null is taken for absent.
-- Of OpenAI's chat completions these are not taken: tools, images and audio, ` + "`seed`, `n`, `logprobs`, `logit_bias`,\n  `reasoning_effort`, `stream`, `user`" + `.
+- A field that is not listed is refused at submit, with its name, except in chat. Null is taken for absent.
+- chat takes all of OpenAI's chat completions but ` + "`stream`" + `. What no deployment of the model can do is refused at submit, with
+  the field: Anthropic's take no ` + "`seed`" + `, no ` + "`n`" + ` above 1, no log probabilities, no penalties, no audio and no fields that
+  are not known. Where deployments of a model differ, those are called that can.
 - A task of the configuration that extends a built-in one takes and returns the same. See [configuration](configuration.md).
 `)
 	for _, task := range described(t) {
@@ -162,7 +180,7 @@ type shape struct {
 	Type        string           `json:"type"`
 	Description string           `json:"description"`
 	Enum        []string         `json:"enum"`
-	Const       string           `json:"const"`
+	Const       any              `json:"const"`
 	Default     any              `json:"default"`
 	Minimum     *float64         `json:"minimum"`
 	Maximum     *float64         `json:"maximum"`
@@ -183,8 +201,8 @@ func (s shape) kind() string {
 		return strings.Join(kinds, ", or ")
 	case len(s.Enum) > 0:
 		return "`" + strings.Join(s.Enum, "`, `") + "`"
-	case s.Const != "":
-		return "`" + s.Const + "`"
+	case s.Const != nil:
+		return fmt.Sprintf("`%v`", s.Const)
 	case s.Type == "array" && s.MaxItems > 0:
 		return fmt.Sprintf("list of %s, at most %d", s.Items.kind(), s.MaxItems)
 	case s.Type == "array":

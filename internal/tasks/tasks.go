@@ -45,6 +45,8 @@ type Config struct {
 	// is an error, and built-in tasks that need another are left out.
 	ModelNames []string
 	Tasks      map[string]Option
+	// Forwards reports whether a deployment of a model takes OpenAI's API as it is. nil: any does.
+	Forwards func(model string) bool
 	// MaxOutputBytes limits the answer of an HTTP function and the text of a model. The default is
 	// 10 MiB.
 	MaxOutputBytes int64
@@ -57,6 +59,7 @@ type Config struct {
 type Option struct {
 	Extends         string   // the built-in task it changes; default: of its own name, else chat
 	Model           string   // default: chat, or embedding for embed
+	Models          []string // chat: further models that an input may name
 	System          string   // system prompt, a text/template over the input
 	Prompt          string   // user prompt, a text/template over the input
 	MaxOutputTokens int      // 0: the task's own, else the deployment's
@@ -125,7 +128,7 @@ func (c Config) build(name string, o Option) (forebay.Task, error) {
 	}
 	task := forebay.Task{Name: name, Queue: o.Queue, MaxAttempts: o.MaxAttempts}
 	if o.HTTP != nil {
-		for option, set := range map[string]bool{"extends": o.Extends != "", "model": o.Model != "", "system": o.System != "", "prompt": o.Prompt != "",
+		for option, set := range map[string]bool{"extends": o.Extends != "", "model": o.Model != "", "models": o.Models != nil, "system": o.System != "", "prompt": o.Prompt != "",
 			"max_output_tokens": o.MaxOutputTokens != 0, "temperature": o.Temperature != nil, "labels": o.Labels != nil} {
 			if set {
 				return bad(option, "a task with http calls no model")
@@ -164,6 +167,11 @@ func (c Config) build(name string, o Option) (forebay.Task, error) {
 		return bad("temperature", "must be 0 to %d", maxTemperature)
 	case o.Labels != nil && base != "classify":
 		return bad("labels", "only for tasks that extend classify")
+	case o.Models != nil && (base != "chat" || o.Prompt != ""):
+		return bad("models", "only for tasks that extend chat, without a prompt of their own")
+	}
+	if err := checkModels(o.Models, c.ModelNames); err != nil {
+		return bad("models", "%s", err)
 	}
 	if o.Labels != nil {
 		if err := checkLabels(o.Labels); err != nil {
@@ -180,9 +188,9 @@ func (c Config) build(name string, o Option) (forebay.Task, error) {
 		task.Check, task.Run, task.Model, task.Estimate = e.check, e.run, o.Model, estimateEmbed
 		return task, nil
 	}
-	p := &prompted{kind: k, option: o, models: c.Models, maxOutputBytes: c.MaxOutputBytes}
+	p := &prompted{kind: k, option: o, models: c.Models, forwards: c.Forwards, maxOutputBytes: c.MaxOutputBytes}
 	if base == "chat" && o.Prompt != "" {
-		p.kind.parse = parseFree
+		p.kind.parse, p.kind.refine = parseFree, nil
 		task.Description = "prompt"
 		describe(&task, "prompt")
 	}

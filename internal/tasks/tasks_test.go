@@ -153,7 +153,7 @@ func TestChatPassesWhatWasAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := models.chat
-	if len(got.Messages) != 4 || got.Messages[0] != (model.Message{Role: model.RoleSystem, Content: "S"}) || got.Messages[3].Content != "Q2" {
+	if len(got.Messages) != 4 || got.Messages[0].Role != model.RoleSystem || got.Messages[0].Content != "S" || got.Messages[0].Object != nil || got.Messages[3].Content != "Q2" {
 		t.Errorf("messages %+v", got.Messages)
 	}
 	if got.MaxOutputTokens != 7 || *got.Temperature != 0.5 || *got.TopP != 0.9 || !slices.Equal(got.Stop, []string{"END"}) || !got.WantRaw ||
@@ -266,9 +266,17 @@ func TestCheckNamesTheField(t *testing.T) {
 		{"extract", `{"text":"x","schema":{"type":"object","description":"` + strings.Repeat("d", maxSchemaBytes) + `"}}`, "input.schema"},
 		{"sentiment", `{"text":"x","labels":["a"]}`, "input.labels"}, {"sentiment", `{"text":null}`, "input.text"},
 		{"chat", `{}`, "input.messages"}, {"chat", `{"messages":[]}`, "input.messages"}, {"chat", `{"messages":"x"}`, "input.messages"},
-		{"chat", `{"messages":[{"role":"tool","content":"x"}]}`, "input.messages[0].role"}, {"chat", `{"messages":[{"role":"user","content":""}]}`, "input.messages[0].content"},
-		{"chat", `{"messages":[{"role":"user","content":"x","name":"n"}]}`, "input.messages[0].name"}, {"chat", `{"messages":[7]}`, "input.messages[0]"},
-		{"chat", `{"messages":[{"role":"user","content":[{"type":"image_url","text":"x"}]}]}`, "input.messages[0].content[0].type"},
+		{"chat", `{"messages":[{"role":"tool","content":"x"}]}`, "input.messages[0].tool_call_id"}, {"chat", `{"messages":[{"role":"bot","content":"x"}]}`, "input.messages[0].role"},
+		{"chat", `{"messages":[{"role":"assistant","tool_calls":[{"id":"c","function":{"name":"f","arguments":{}}}]}]}`, "input.messages[0].tool_calls[0].function.arguments"},
+		{"chat", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":7}}]}]}`, "input.messages[0].content[0].image_url.url"},
+		{"chat", `{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f","parameters":[]}}]}`, "input.tools[0].function.parameters"},
+		{"chat", `{"messages":[{"role":"user","content":"x"}],"tool_choice":{"type":"function","function":{"name":""}}}`, "input.tool_choice.function.name"},
+		{"chat", `{"messages":[{"role":"user","content":"x"}],"tool_choice":"maybe"}`, "input.tool_choice"}, {"chat", `{"messages":[{"role":"user","content":"x"}],"n":1.5}`, "input.n"},
+		{"chat", `{"messages":[{"role":"user","content":"x"}],"logit_bias":{"50256":101}}`, "input.logit_bias.50256"}, {"chat", `{"messages":[{"role":"user","content":"x"}],"seed":1.5}`, "input.seed"},
+		{"chat", `{"messages":[{"role":"user","content":"x"}],"top_logprobs":2}`, "input.top_logprobs"}, {"chat", `{"messages":[{"role":"user","content":"x"}],"stream":true}`, "input.stream"},
+		{"chat", `{"messages":[{"role":"user","content":"x"}],"Max_Tokens":5}`, "input.Max_Tokens"}, {"chat", `{"messages":[{"role":"user","content":"x"}],"stream_options":{}}`, "input.stream_options"}, {"chat", `{"messages":[{"role":"user","content":""}]}`, "input.messages[0].content"},
+		{"chat", `{"messages":[{"role":"user","content":"x","name":7}]}`, "input.messages[0].name"}, {"chat", `{"messages":[7]}`, "input.messages[0]"},
+		{"chat", `{"messages":[{"role":"user","content":[{"type":"image_url","text":"x"}]}]}`, "input.messages[0].content[0].image_url"},
 		{"chat", `{"messages":[{"role":"system","content":"x"}]}`, "input.messages"}, {"chat", `{"messages":[{"role":"user","content":"x"}],"model":"m"}`, "input.model"},
 		{"chat", `{"messages":[{"role":"user","content":"x"}],"temperature":3}`, "input.temperature"}, {"chat", `{"messages":[{"role":"user","content":"x"}],"stop":[""]}`, "input.stop"},
 		{"chat", `{"messages":[{"role":"user","content":"x"}],"response_format":{"type":"xml"}}`, "input.response_format.type"},

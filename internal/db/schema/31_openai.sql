@@ -1,3 +1,6 @@
+-- What the call of an input in blob storage needs: a claim cannot look there.
+ALTER TABLE jobs ADD COLUMN estimate BLOB;
+
 -- Files and batches of OpenAI's API.
 -- A file of OpenAI's API. Its content is in blob storage.
 CREATE TABLE files (

@@ -222,7 +222,8 @@ CREATE TABLE jobs (
   metadata          BLOB,    -- JSON
   input_size        INTEGER NOT NULL,
   input_blob        TEXT,    -- key in blob storage of a large input
-  input             BLOB     -- JSON
+  input             BLOB,    -- JSON
+  estimate          BLOB     -- JSON: what else the call of an input in blob storage needs; NULL: what its size says
 ) STRICT;
 -- sqlite:
 CREATE INDEX jobs_tenant ON jobs (tenant);
