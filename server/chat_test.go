@@ -23,7 +23,8 @@ import (
 const claudeAnswer = `{"id":"msg_1","type":"message","role":"assistant","model":"claude","content":[{"type":"tool_use","id":"toolu_1","name":"f","input":{"a":1}}],` +
 	`"stop_reason":"tool_use","usage":{"input_tokens":5,"output_tokens":6}}`
 
-// chatModels are the models of tests: of OpenAI's API, of Anthropic's, and of both, Anthropic first.
+// chatModels are the models of tests: of OpenAI's API, of Anthropic's, and of both, Anthropic's
+// first.
 func chatModels(t *testing.T, database string, gpt, claude *upstream) *server.Server {
 	return start(t, server.Options{
 		Database: database, Blob: "file://" + filepath.ToSlash(t.TempDir()),

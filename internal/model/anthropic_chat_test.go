@@ -97,8 +97,8 @@ func TestAnthropicTranslation(t *testing.T) {
 	}
 }
 
-// toolStream is a stream as the documentation of the API shows it under "Streaming Messages", with a
-// thought in front.
+// toolStream is a stream as the documentation of the API shows it under "Streaming Messages", with
+// a thought in front.
 var toolStream = []string{
 	`{"type":"message_start","message":{"id":"msg_2","type":"message","role":"assistant","model":"claude-x","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":472,"output_tokens":2}}}`,
 	`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}`,
