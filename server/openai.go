@@ -69,6 +69,7 @@ func (s *Server) openAI() *openai.API {
 	began := time.Now()
 	return openai.New(openai.Options{
 		Jobs: s.jobs, Calls: s.calls, Queue: s.callsName, MaxBody: s.options.Limits.MaxInputBytes,
+		Files: s.files, MaxFileBytes: s.options.OpenAI.MaxFileBytes,
 		Serves: func(name string) (known, forwards bool) {
 			now := s.deployments.called.Load()
 			return now.router.Serves(name), now.forwards(name)

@@ -119,7 +119,7 @@ func TestUpgradeKeepsEveryRow(t *testing.T) {
 					t.Errorf("the rows of %s were\n%s\nand are\n%s", table, strings.Join(rows, "\n"), strings.Join(after[table], "\n"))
 				}
 			}
-			if len(before) < 40 || len(before) != len(after) {
+			if len(before) < 40 || len(before) > len(after) { // later schemas add some
 				t.Errorf("%d tables became %d", len(before), len(after))
 			}
 		})
@@ -127,7 +127,7 @@ func TestUpgradeKeepsEveryRow(t *testing.T) {
 }
 
 // rowsOf returns the rows of each table as text, without the column that schema 30 drops and the
-// one that schema 31 adds.
+// one that schema 32 adds.
 func rowsOf(t *testing.T, where Options) map[string][]string {
 	t.Helper()
 	var c driver.Conn

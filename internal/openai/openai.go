@@ -30,6 +30,9 @@ type Options struct {
 	// Queue is where synchronous calls wait. No other process takes jobs of it.
 	Queue   string
 	MaxBody int64 // bytes of a request
+
+	Files        Files
+	MaxFileBytes int64 // of one file
 }
 
 // Model is a logical model of the configuration.
@@ -92,6 +95,11 @@ func (a *API) Routes() []api.SurfaceRoute {
 				add(forebay.ScopeSubmit, http.MethodPost, root+"deployments/{deployment}/"+endpoint, call)
 			}
 		}
+		add(forebay.ScopeSubmit, http.MethodPost, root+"files", a.createFile)
+		add(forebay.ScopeRead, http.MethodGet, root+"files", a.listFiles)
+		add(forebay.ScopeRead, http.MethodGet, root+"files/{file}", a.getFile)
+		add(forebay.ScopeRead, http.MethodGet, root+"files/{file}/content", a.fileContent)
+		add(forebay.ScopeSubmit, http.MethodDelete, root+"files/{file}", a.deleteFile)
 		add(forebay.ScopeRead, http.MethodGet, root+"models", a.listModels)
 		add(forebay.ScopeRead, http.MethodGet, root+"models/{model...}", a.getModel)
 	}
