@@ -73,6 +73,9 @@ type TaskCall struct {
 	// CostLeft and TokensLeft are what the job may still spend and use. nil: no limit.
 	CostLeft   *Money
 	TokensLeft *int64
+	// Written takes all that the call has written so far, for those who follow it. It may be called
+	// often. nil: nobody can follow the call.
+	Written func(all string)
 }
 
 // Properties returns the message's application properties with its retry metadata: attempt,

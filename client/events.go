@@ -9,6 +9,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -22,12 +23,19 @@ const maxEventBytes = 1 << 20
 // the first) to the last. It resumes a broken stream. The sequence ends when the job has ended, or
 // with an error.
 func (c *jobs) Events(ctx context.Context, id string, after int64) iter.Seq2[forebay.Event, error] {
+	return c.EventsAndDeltas(ctx, id, after, nil)
+}
+
+// EventsAndDeltas is Events, and calls delta with what the running call of the job writes, between
+// two events. Deltas are not stored. Some may be missing, which their offsets show, and some come
+// again after the stream broke. The result of the job decides. delta may be nil.
+func (c *jobs) EventsAndDeltas(ctx context.Context, id string, after int64, delta func(forebay.Delta)) iter.Seq2[forebay.Event, error] {
 	return func(yield func(forebay.Event, error) bool) {
 		if err := checkID("job id", id); err != nil {
 			yield(forebay.Event{}, err)
 			return
 		}
-		f := follower{server: c.endpoint, id: id, last: after, yield: yield}
+		f := follower{server: c.endpoint, id: id, last: after, delta: delta, yield: yield}
 		retry := c.newRetry()
 		for {
 			before := f.last
@@ -64,6 +72,7 @@ type follower struct {
 	last      int64 // number of the last event seen
 	terminal  bool  // that event left the job in a terminal status
 	reconnect time.Duration
+	delta     func(forebay.Delta) // nil: deltas are not asked for
 	yield     func(forebay.Event, error) bool
 }
 
@@ -74,7 +83,11 @@ func (f *follower) stream(ctx context.Context) (end bool, err error) {
 	if f.last > 0 {
 		header.Set("Last-Event-ID", strconv.FormatInt(f.last, 10))
 	}
-	resp, err := f.server.try(ctx, request{method: http.MethodGet, path: path("jobs", f.id, "events"), header: header}, nil)
+	req := request{method: http.MethodGet, path: path("jobs", f.id, "events"), header: header}
+	if f.delta != nil {
+		req.query = url.Values{"deltas": {"true"}}
+	}
+	resp, err := f.server.try(ctx, req, nil)
 	if err != nil {
 		return false, err
 	}
@@ -87,15 +100,20 @@ func (f *follower) stream(ctx context.Context) (end bool, err error) {
 	lines.Buffer(make([]byte, 0, 16<<10), maxEventBytes)
 	lines.Split(eventLines)
 	var data []byte
+	isDelta := false
 	for lines.Scan() {
 		line := lines.Bytes()
 		if len(line) == 0 {
-			if len(data) > 0 {
+			switch {
+			case len(data) == 0:
+			case isDelta:
+				f.passDelta(data)
+			default:
 				if end, err := f.event(data); end || err != nil {
 					return end, err
 				}
 			}
-			data = data[:0]
+			data, isDelta = data[:0], false
 			continue
 		}
 		name, value, _ := bytes.Cut(line, []byte(":"))
@@ -109,12 +127,14 @@ func (f *follower) stream(ctx context.Context) (end bool, err error) {
 				data = append(data, '\n')
 			}
 			data = append(data, value...)
+		case "event":
+			isDelta = f.delta != nil && string(value) == "delta"
 		case "retry":
 			if ms, err := strconv.ParseUint(string(value), 10, 16); err == nil {
 				f.reconnect = time.Duration(ms) * time.Millisecond
 			}
 		}
-		// The fields id and event repeat what the data says. A comment has an empty name.
+		// Else the fields id and event repeat what the data says. A comment has an empty name.
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
@@ -126,6 +146,14 @@ func (f *follower) stream(ctx context.Context) (end bool, err error) {
 }
 
 var errEventTooLarge = forebay.Errorf(forebay.CodePayloadTooLarge, "an event has more than %d bytes", maxEventBytes)
+
+// passDelta passes a delta on. One that cannot be read is missing.
+func (f *follower) passDelta(data []byte) {
+	var d forebay.Delta
+	if json.Unmarshal(data, &d) == nil {
+		f.delta(d)
+	}
+}
 
 // event yields an event, unless it was yielded before.
 func (f *follower) event(data []byte) (end bool, err error) {

@@ -127,3 +127,28 @@ func TestEventsEnd(t *testing.T) {
 		}
 	})
 }
+
+// Deltas are asked for and passed on between events, and are no events themselves.
+func TestDeltas(t *testing.T) {
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("deltas") != "true" {
+			t.Errorf("the query is %q", r.URL.RawQuery)
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		writeEvent(w, 1, forebay.StatusRunning)
+		fmt.Fprint(w, "event: delta\ndata: {\"job_id\":\"job_1\",\"generation\":1,\"attempt\":2,\"offset\":3,\"text\":\"flüstern\\n\"}\n\nevent: delta\ndata: {\n\n")
+		writeEvent(w, 2, forebay.StatusSucceeded)
+	})
+	var seen []string
+	for e, err := range c.EventsAndDeltas(t.Context(), "job_1", 0, func(d forebay.Delta) {
+		seen = append(seen, fmt.Sprintf("%d/%d@%d %s", d.Generation, d.Attempt, d.Offset, d.Text))
+	}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = append(seen, fmt.Sprint(e.Number))
+	}
+	if got := strings.Join(seen, ","); got != "1,1/2@3 flüstern\n,2" {
+		t.Errorf("seen %q", got)
+	}
+}

@@ -27,6 +27,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/deltas"
 	"github.com/forebayhq/forebay/internal/dispatch"
 	"github.com/forebayhq/forebay/internal/documents"
 	"github.com/forebayhq/forebay/internal/files"
@@ -75,6 +76,7 @@ type Server struct {
 	reloading      sync.Mutex
 	reloaded       Options // the options in force; guarded by reloading
 	dispatch       *dispatch.Dispatcher
+	deltas         *deltas.Hub
 	telemetry      *telemetry.Telemetry // nil: none
 	ready          chan struct{}        // closed once the addresses are set
 	addr           net.Addr
@@ -181,8 +183,15 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	if err := s.openOrchestrations(); err != nil {
 		return err
 	}
+	var relay deltas.Relay
+	if s.store.DB.Shared() {
+		relay = s.store.DB.Signal
+	}
+	s.deltas = deltas.NewHub(relay)
+	s.store.DB.OnSignal(s.deltas.Receive)
 	s.dispatch = dispatch.New(dispatch.Options{
 		Worker: s.jobs.Worker(), Lanes: s.options.lanes(), Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes, ShutdownTimeout: s.options.ShutdownTimeout,
+		Deltas: s.deltas,
 	})
 	return nil
 }
@@ -308,6 +317,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 			metricsErr = s.telemetry.Serve(ctx, metrics)
 		})
 	}
+	running.Go(func() { s.deltas.Run(ctx) })
 	running.Go(func() { s.maintain(ctx) })
 	running.Go(func() { s.sweepBlobs(ctx) })
 	running.Go(func() { s.removeDoubtful(ctx) })

@@ -16,6 +16,7 @@ import (
 
 func (a jobCommands) watch() *cobra.Command {
 	var after int64
+	var deltas bool
 	c := a.APICommand(&cobra.Command{
 		Use: "watch JOB_ID", Short: "Follow a job's events until it has ended",
 		Long: "Follow a job's events until it has ended. The exit code is 0 only if it succeeded.",
@@ -28,8 +29,16 @@ func (a jobCommands) watch() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		for e, err := range patient.Events(c.Ctx, id, after) {
+		var delta func(forebay.Delta)
+		shown := deltaPrinter{call: c}
+		if deltas {
+			delta = shown.print
+		}
+		for e, err := range patient.EventsAndDeltas(c.Ctx, id, after, delta) {
 			if err != nil {
+				return err
+			}
+			if err := shown.endLine(); err != nil {
 				return err
 			}
 			if err := printEvent(c, e); err != nil {
@@ -43,7 +52,48 @@ func (a jobCommands) watch() *cobra.Command {
 		return ended(job)
 	})
 	c.Flags().Int64Var(&after, "after", 0, "begin after the event with this number")
+	c.Flags().BoolVar(&deltas, "deltas", false, "also write what the running call answers, as it comes; the result decides")
 	return c
+}
+
+// deltaPrinter writes deltas: in a table their texts, else each in a line of JSON.
+type deltaPrinter struct {
+	call    *command.Call
+	at      forebay.Delta // the latest, with its text left out
+	end     int           // where its text ended
+	midLine bool
+}
+
+func (p *deltaPrinter) print(d forebay.Delta) {
+	if p.call.Output != command.OutputTable {
+		_ = command.WriteJSON(p.call.Out, d, "") // the next event meets the error too
+		return
+	}
+	if d.Generation != p.at.Generation || d.Attempt != p.at.Attempt {
+		_ = p.endLine()
+		p.end = 0
+	}
+	text := d.Text
+	switch over := p.end - d.Offset; {
+	case over >= len(text):
+		return // it came before
+	case over > 0:
+		text = text[over:]
+	case over < 0:
+		text = "[…]" + text
+	}
+	p.at, p.end, p.midLine = forebay.Delta{Generation: d.Generation, Attempt: d.Attempt}, d.Offset+len(d.Text), true
+	_, _ = fmt.Fprint(p.call.Out, command.CleanLines(text))
+}
+
+// endLine begins a new line after texts.
+func (p *deltaPrinter) endLine() error {
+	if !p.midLine {
+		return nil
+	}
+	p.midLine = false
+	_, err := fmt.Fprintln(p.call.Out)
+	return err
 }
 
 func printEvent(c *command.Call, e forebay.Event) error {

@@ -36,6 +36,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/deltas"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/messaging"
@@ -46,6 +47,7 @@ import (
 // Options configures an API. Only Jobs and Keys are needed for requests about jobs.
 type Options struct {
 	Jobs           Jobs
+	Deltas         *deltas.Hub // of running calls; nil: none
 	Keys           Keys
 	Tenants        Tenants
 	Audit          AuditLog
@@ -70,6 +72,7 @@ type Options struct {
 // API is the HTTP interface of one server.
 type API struct {
 	jobs           Jobs
+	deltas         *deltas.Hub
 	keys           Keys
 	tenants        Tenants
 	audit          AuditLog
@@ -115,6 +118,7 @@ const envelopeBytes = 128 << 10
 func New(o Options) *API {
 	a := &API{
 		jobs:           o.Jobs,
+		deltas:         o.Deltas,
 		keys:           o.Keys,
 		tenants:        o.Tenants,
 		audit:          o.Audit,

@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/deltas"
 )
 
 const (
@@ -26,6 +27,7 @@ type eventsInput struct {
 	JobPath
 	LastEventID string `header:"Last-Event-ID" doc:"only later events; browsers send it when they reconnect"`
 	After       string `query:"after" doc:"the same, for clients that cannot set the header" example:"3"`
+	Deltas      bool   `query:"deltas" doc:"also what the running call writes, as events of the type delta without an id. None is stored, and some may be missing: the result decides"`
 }
 
 func (a jobRoutes) routeEvents() {
@@ -35,7 +37,7 @@ func (a jobRoutes) routeEvents() {
 	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "follow-job", Method: http.MethodGet, Path: "/v1/jobs/{id}/events", Tags: []string{"jobs"},
 		Summary: "Follow a job's events", Responses: responses,
-		Description: "The stream begins with the events so far and ends after the terminal one.",
+		Description: "The stream begins with the events so far and ends after the terminal one. With deltas, the data of an event delta has job_id, generation, attempt, offset (in bytes) and text. A new attempt begins at offset 0.",
 	}, a.events)
 }
 
@@ -73,7 +75,12 @@ func (a jobRoutes) events(ctx context.Context, c *call, in *eventsInput) (*strea
 		if c.r.Method == http.MethodHead {
 			return
 		}
-		a.follow(ctx, c, in.ID, changes, &eventStream{call: c, after: after}, events, done)
+		out := &eventStream{call: c, after: after}
+		if in.Deltas && a.deltas != nil {
+			out.live = a.deltas.Listen(in.ID)
+			defer out.live.Close()
+		}
+		a.follow(ctx, c, in.ID, changes, out, events, done)
 	}}, nil
 }
 
@@ -120,6 +127,11 @@ func (a jobRoutes) follow(ctx context.Context, c *call, id string, changes <-cha
 			case <-ctx.Done():
 				return
 			case <-changes:
+			case <-out.grown():
+				if out.deltas() != nil {
+					return
+				}
+				continue
 			case <-beat.C:
 				beaten = true
 			}
@@ -132,7 +144,7 @@ func (a jobRoutes) follow(ctx context.Context, c *call, id string, changes <-cha
 			a.brokenOff(ctx, c, err)
 			return
 		}
-		if done && len(events) == 0 {
+		if out.deltas() != nil || done && len(events) == 0 {
 			return
 		}
 		if beaten && len(events) == 0 && out.comment("heartbeat") != nil {
@@ -151,7 +163,34 @@ func (a jobRoutes) brokenOff(ctx context.Context, c *call, err error) {
 // eventStream writes text/event-stream (HTML standard, section 9.2.5).
 type eventStream struct {
 	call  *call
-	after int64 // the number of the last event written
+	after int64            // the number of the last event written
+	live  *deltas.Listener // nil: deltas were not asked for
+}
+
+// grown has a value when there are deltas.
+func (s *eventStream) grown() <-chan struct{} {
+	if s.live == nil {
+		return nil
+	}
+	return s.live.Grown
+}
+
+// deltas writes those that there are.
+func (s *eventStream) deltas() error {
+	for s.live != nil {
+		d, ok := s.live.Next()
+		if !ok {
+			break
+		}
+		data, err := json.Marshal(d)
+		if err == nil {
+			err = s.send(fmt.Appendf(nil, "event: delta\ndata: %s\n\n", data))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *eventStream) hello() error {

@@ -25,6 +25,15 @@ func Clean(s string) string {
 	}, s)
 }
 
+// CleanLines is Clean, and keeps the ends of lines.
+func CleanLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = Clean(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
 // Shorten cuts a text to n runes. The last one is then an ellipsis.
 func Shorten(s string, n int) string {
 	runes := []rune(s)

@@ -77,6 +77,7 @@ type DB struct {
 	// Searchers are those for searches, which PostgreSQL plans as it thinks best; nil: readers do.
 	Searchers      *readers
 	connectSearch  func(context.Context) (driver.Conn, error)
+	signals        *signals                                                 // to and from other processes; nil: there are none
 	takePlace      func(context.Context) (n int, release func(), err error) // nil: there is one process
 	watches        Watches
 	endCheckpoints func()       // nil: there are none

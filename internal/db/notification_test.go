@@ -62,13 +62,13 @@ func TestChannels(t *testing.T) {
 	long := strings.Repeat("s", 60)
 	seen := map[string]string{}
 	for _, path := range []string{"forebay", "skewed,pg_catalog", long, long + "t", `"Name ""quoted"""`, `"Name \quoted"`} {
-		channel := channelOf(path)
+		channel := channelOf("forebay_", path)
 		if other, taken := seen[channel]; taken || len(channel) > maxChannelBytes || strings.ContainsAny(channel, `"\`) {
 			t.Errorf("%q has the channel %q, as has %q", path, channel, other)
 		}
 		seen[channel] = path
 	}
-	if channelOf("forebay") != "forebay_forebay" {
+	if channelOf("forebay_", "forebay") != "forebay_forebay" {
 		t.Error("processes of the version before would not be heard")
 	}
 }

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -23,6 +24,7 @@ type notifier struct {
 	config   *pgconn.Config
 	channel  string
 	received func(*Notification)
+	signals  signals
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 
@@ -33,8 +35,9 @@ type notifier struct {
 }
 
 func newNotifier(config *pgconn.Config) *notifier {
-	e := &notifier{config: config.Copy(), channel: channelOf(config.RuntimeParams["search_path"]),
-		kick: make(chan struct{}, 1), own: map[uint32]bool{}}
+	path := config.RuntimeParams["search_path"]
+	e := &notifier{config: config.Copy(), channel: channelOf("forebay_", path),
+		signals: signals{channel: channelOf("forebay_signals_", path), waiting: make(chan string, maxSignals)}, kick: make(chan struct{}, 1), own: map[uint32]bool{}}
 	e.config.OnNotification = e.notified
 	return e
 }
@@ -46,8 +49,7 @@ var plainPath = regexp.MustCompile(`^[A-Za-z0-9_$,. -]*$`)
 
 // channelOf names the channel of the processes that use the same tables. What does not do as a
 // name is told by its hash.
-func channelOf(searchPath string) string {
-	const prefix = "forebay_"
+func channelOf(prefix, searchPath string) string {
 	if len(prefix)+len(searchPath) <= maxChannelBytes && plainPath.MatchString(searchPath) {
 		return prefix + searchPath
 	}
@@ -107,8 +109,10 @@ const notifyPause = 4 * time.Millisecond
 
 func (e *notifier) send(ctx context.Context, pg *pgconn.PgConn) error {
 	for {
+		signal := ""
 		select {
 		case <-e.kick:
+		case signal = <-e.signals.waiting:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -117,15 +121,21 @@ func (e *notifier) send(ctx context.Context, pg *pgconn.PgConn) error {
 		e.pending = Notification{}
 		e.mu.Unlock()
 		for _, payload := range pending.encode() {
-			postgres.Within(pg, postgres.PostgresDial)
-			result := pg.ExecParams(context.Background(), "SELECT pg_notify($1, $2)", [][]byte{[]byte(e.channel), []byte(payload)},
-				[]uint32{pgtype.TextOID, pgtype.TextOID}, nil, nil).Read()
-			if result.Err != nil {
+			if err := notify(pg, e.channel, payload); err != nil {
 				kept := pending.again()
 				kept.Lost = true
 				e.publish(kept)
-				return result.Err
+				return err
 			}
+		}
+		for range signalsAtOnce {
+			if signal = cmp.Or(signal, e.signals.next()); signal == "" {
+				break
+			}
+			if err := notify(pg, e.signals.channel, signal); err != nil {
+				return err
+			}
+			signal = ""
 		}
 		select {
 		case <-time.After(notifyPause):
@@ -135,11 +145,21 @@ func (e *notifier) send(ctx context.Context, pg *pgconn.PgConn) error {
 	}
 }
 
+func notify(pg *pgconn.PgConn, channel, payload string) error {
+	postgres.Within(pg, postgres.PostgresDial)
+	return pg.ExecParams(context.Background(), "SELECT pg_notify($1, $2)", [][]byte{[]byte(channel), []byte(payload)},
+		[]uint32{pgtype.TextOID, pgtype.TextOID}, nil, nil).Read().Err
+}
+
 func (e *notifier) notified(_ *pgconn.PgConn, n *pgconn.Notification) {
 	e.mu.Lock()
 	own := e.own[n.PID]
 	e.mu.Unlock()
-	if !own {
+	switch {
+	case own:
+	case n.Channel == e.signals.channel:
+		e.signals.heard.Notify(n.Payload)
+	default:
 		e.received(decodeNotification(n.Payload))
 	}
 }
@@ -149,8 +169,10 @@ const keepAlive = 30 * time.Second
 
 func (e *notifier) listen(ctx context.Context, pg *pgconn.PgConn) error {
 	postgres.Within(pg, postgres.PostgresDial)
-	if _, err := pg.Exec(ctx, fmt.Sprintf("LISTEN %q", e.channel)).ReadAll(); err != nil {
-		return err
+	for _, channel := range []string{e.channel, e.signals.channel} {
+		if _, err := pg.Exec(ctx, fmt.Sprintf("LISTEN %q", channel)).ReadAll(); err != nil {
+			return err
+		}
 	}
 	e.received(&Notification{Lost: true}) // while nobody listened
 	for {

@@ -35,6 +35,7 @@ func openPostgres(ctx context.Context, opts Options, domains []Domain) (*DB, err
 	s := &DB{release: func() {}, connect: postgres.NewReader(config), connectSearch: postgres.NewReader(postgres.SearchConfig(config)), serverKind: opts.ServerKind}
 	s.takePlace = func(ctx context.Context) (int, func(), error) { return postgres.TakePlace(ctx, config) }
 	e := newNotifier(config)
+	s.signals = &e.signals
 	if err := s.begin(driver.Conn{Driver: c}, opts, domains, e.publish); err != nil {
 		return nil, err
 	}

@@ -127,7 +127,7 @@ func TestUpgradeKeepsEveryRow(t *testing.T) {
 }
 
 // rowsOf returns the rows of each table as text, without the column that schema 30 drops and the
-// one that schema 31 adds.
+// one that schema 32 adds.
 func rowsOf(t *testing.T, where Options) map[string][]string {
 	t.Helper()
 	var c driver.Conn

@@ -77,6 +77,11 @@ func (d *Dispatcher) call(ctx context.Context, task forebay.Task, job *jobs.Deli
 			err = &forebay.TaskError{Class: forebay.ClassTransient, Code: "panic", Message: "the task's function panicked", Unmeasured: true}
 		}
 	}()
+	if d.deltas != nil {
+		var over func()
+		input.Written, over = d.deltas.Begin(&input)
+		defer over()
+	}
 	return task.Run(turns.With(ctx, job.Tenant), input)
 }
 

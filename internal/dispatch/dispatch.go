@@ -27,6 +27,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forebayhq/forebay/internal/deltas"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/retry"
@@ -39,6 +40,7 @@ type Options struct {
 	Logger          *slog.Logger
 	MemoryBytes     int64         // large inputs held by running jobs, shared by tenants
 	ShutdownTimeout time.Duration // how long a stop lets calls finish
+	Deltas          *deltas.Hub   // what running calls write; nil: nobody follows it
 }
 
 // Lanes says which lanes of its queues a dispatcher works.
@@ -59,13 +61,14 @@ type Dispatcher struct {
 	renewer  *renewer
 	lanes    []*lane
 	settling context.Context // for settlements: a stop does not end it
+	deltas   *deltas.Hub
 }
 
 // New makes a dispatcher for the configured queues of the worker.
 func New(opts Options) *Dispatcher {
 	d := &Dispatcher{
 		worker: opts.Worker, log: opts.Logger, grace: opts.ShutdownTimeout,
-		memory: memory.New(opts.MemoryBytes),
+		memory: memory.New(opts.MemoryBytes), deltas: opts.Deltas,
 	}
 	d.renewer = newRenewer(opts.Worker, opts.Logger)
 	for _, q := range opts.Worker.Configured() {

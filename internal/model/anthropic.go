@@ -72,7 +72,7 @@ func (p *anthropic) Chat(ctx context.Context, req ChatRequest) (ChatResponse, er
 	if err != nil {
 		return ChatResponse{}, forebay.Permanent(CodeBadRequest, "the request cannot be written as JSON")
 	}
-	a := messagesAnswer{endpoint: &p.endpoint, texts: req.texts, forced: body.forced}
+	a := messagesAnswer{endpoint: &p.endpoint, texts: req.texts, forced: body.forced, onText: req.OnText}
 	var limits RateLimits
 	err = p.post(ctx, outgoing{url: p.url, body: encoded, texts: req.texts, limits: limits.into(req.OnLimits)}, a.read)
 	resp := a.response(ctx, req, err == nil)

@@ -71,6 +71,7 @@ type messagesAnswer struct {
 	endpoint *endpoint
 	texts    func() []string
 	forced   string // the tool whose input is the answer; "": none
+	onText   func(all string)
 
 	text   strings.Builder
 	blocks []*answerBlock
@@ -103,11 +104,15 @@ func (c *messagesAnswer) read(a answer) error {
 		default:
 			return err
 		}
+		before := c.text.Len()
 		done, err := c.add(data)
 		if err != nil {
 			return err
 		}
 		a.began(int(c.size))
+		if c.onText != nil && c.forced == "" && c.text.Len() > before {
+			c.onText(c.text.String())
+		}
 		if done {
 			a.drain()
 			return c.judge()

@@ -98,6 +98,7 @@ func TestAnthropicTranslation(t *testing.T) {
 }
 
 // toolStream is a stream of the API (documentation, "Streaming Messages"), with a thought first.
+// a thought in front.
 var toolStream = []string{
 	`{"type":"message_start","message":{"id":"msg_2","type":"message","role":"assistant","model":"claude-x","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":472,"output_tokens":2}}}`,
 	`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"","signature":""}}`,

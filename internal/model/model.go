@@ -73,6 +73,9 @@ type ChatRequest struct {
 	// OnLimits, if set, is called with the limits in the headers of an answer, whatever its
 	// status. It is called before the text arrives. Without an answer it is not called.
 	OnLimits func(RateLimits)
+	// OnText, if set, is called with all of the text of the first answer that has arrived, as it
+	// grows.
+	OnText func(all string)
 }
 
 // ChatResponse is a completion and its usage.

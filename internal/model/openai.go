@@ -142,7 +142,7 @@ func (p *openAI) Chat(ctx context.Context, req ChatRequest) (ChatResponse, error
 	if err != nil {
 		return ChatResponse{}, forebay.Permanent(CodeBadRequest, "the request cannot be written as JSON")
 	}
-	a := chatAnswer{endpoint: &p.endpoint, texts: req.texts, wantRaw: req.WantRaw, answers: max(req.Answers, 1)}
+	a := chatAnswer{endpoint: &p.endpoint, texts: req.texts, wantRaw: req.WantRaw, onText: req.OnText, answers: max(req.Answers, 1)}
 	var limits RateLimits
 	out := outgoing{url: p.chatURL, body: encoded, texts: req.texts, limits: limits.into(req.OnLimits)}
 	if req.Whole {

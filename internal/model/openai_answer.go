@@ -17,6 +17,7 @@ type chatAnswer struct {
 	endpoint *endpoint
 	texts    func() []string
 	wantRaw  bool
+	onText   func(all string) // may be nil
 
 	text, refusal strings.Builder
 	chosen        bool // a choice has arrived
@@ -101,11 +102,15 @@ func (c *chatAnswer) readStream(a answer) error {
 			}
 			return err
 		}
+		before := c.text.Len()
 		done, err := c.add(data)
 		if err != nil {
 			return err
 		}
 		a.began(c.text.Len() + int(c.moreBytes))
+		if c.onText != nil && c.text.Len() > before {
+			c.onText(c.text.String())
+		}
 		if done {
 			a.drain()
 			break

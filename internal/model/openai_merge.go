@@ -22,8 +22,9 @@ const (
 // and so are elements of lists that have the same "index". Other elements are appended, and
 // other values replaced. This is how OpenAI's clients put streams together.
 type merged struct {
-	kind    byte            // '{', '[', '"' or 'l' for another literal; 0: nothing has arrived
-	text    strings.Builder // of a string or a literal; of a list: the elements without an index, as JSON
+	kind byte // '{', '[', '"' or 'l' for another literal; 0: nothing has arrived
+	// text is that of a string or a literal. Of a list it is the elements without an index, as JSON.
+	text    strings.Builder
 	names   []string
 	members map[string]*merged
 	items   []*merged // with an index, as they came

@@ -121,6 +121,9 @@ func (p *Provider) Chat(ctx context.Context, req model.ChatRequest) (model.ChatR
 	if err != nil {
 		return model.ChatResponse{}, err
 	}
+	if req.OnText != nil {
+		req.OnText(resp.Text)
+	}
 	if req.WantRaw {
 		resp.Raw = rawChat(resp)
 	}

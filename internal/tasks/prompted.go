@@ -130,7 +130,7 @@ func (p *prompted) run(ctx context.Context, call forebay.TaskCall) (forebay.Task
 	if chat.Temperature == nil {
 		chat.Temperature = p.option.Temperature
 	}
-	chat.CostLeft, chat.TokensLeft = call.CostLeft, call.TokensLeft
+	chat.CostLeft, chat.TokensLeft, chat.OnText = call.CostLeft, call.TokensLeft, call.Written
 
 	var resp model.ChatResponse
 	var deployment *model.Deployment
