@@ -179,7 +179,11 @@ func (n *NewRow) madeBefore(t *jobs.Tx) (id string, err error) {
 	return id, nil
 }
 
-const sqlOpen = " AND status IN ('queued', 'in_progress')"
+const (
+	sqlOpen   = " AND status IN ('queued', 'in_progress')"
+	sqlBegin  = "UPDATE responses SET runner = ? WHERE no = ?" + sqlOpen
+	sqlDelete = "UPDATE responses SET expires_at = 0 WHERE no = ? AND expires_at > ?"
+)
 
 // Begin lets the caller write a response's events, under a number that nobody else has. It returns
 // the response as it stands. The error is forebay.ErrNotFound if it is gone, or if another job
@@ -195,7 +199,7 @@ func (s *Store) Begin(ctx context.Context, tenant int64, id string, runner int64
 		if !found || row.Job != job {
 			return row, forebay.ErrNotFound
 		}
-		return row, t.Prep("UPDATE responses SET runner = ? WHERE no = ?" + sqlOpen).Int(runner).Int(row.No).Exec()
+		return row, t.Prep(sqlBegin).Int(runner).Int(row.No).Exec()
 	})
 }
 
@@ -300,7 +304,7 @@ func (s *Store) Delete(ctx context.Context, row Row) (deleted bool, err error) {
 		if row.Seq != 0 {
 			t.Changed(row.Seq)
 		}
-		n, err := t.Prep("UPDATE responses SET expires_at = 0 WHERE no = ? AND expires_at > ?").Int(row.No).Int(t.Now).Count()
+		n, err := t.Prep(sqlDelete).Int(row.No).Int(t.Now).Count()
 		return n > 0, err
 	})
 }
