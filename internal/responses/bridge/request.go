@@ -47,7 +47,7 @@ func (r *Request) Beyond() error {
 // the address names; "": none. The error is an [*Error].
 func Parse(body []byte, model string) (*Request, error) {
 	r := &Request{Store: true}
-	if json.Unmarshal(body, &r.members) != nil || r.members == nil {
+	if json.Unmarshal(clean(body), &r.members) != nil || r.members == nil {
 		return nil, invalid("", "", "The body of the request must be a JSON object.")
 	}
 	for _, check := range []func() *Error{r.readFlags, r.checkNumbers, r.checkObjects, r.readInput, r.checkTools, r.checkMetadata} {
