@@ -23,6 +23,8 @@ const (
 	LimitStoredBytes         LimitName = "stored_bytes"
 	LimitSessions            LimitName = "sessions"
 	LimitDocuments           LimitName = "documents"
+	LimitFiles               LimitName = "files"
+	LimitBatches             LimitName = "batches"
 	LimitMessageQueues       LimitName = "message_queues"
 	LimitTopics              LimitName = "topics"
 	LimitSubscriptions       LimitName = "subscriptions"
@@ -41,9 +43,11 @@ type TenantLimits struct {
 	WaitingJobs         *int64 `json:"waiting_jobs,omitempty" koanf:"waiting_jobs" doc:"jobs that are not over: waiting, scheduled or running"`
 	WaitingMessages     *int64 `json:"waiting_messages,omitempty" koanf:"waiting_messages" doc:"messages in queues and subscriptions, dead letters included"`
 	Scheduled           *int64 `json:"scheduled,omitempty" koanf:"scheduled" doc:"jobs and messages that wait for the time they are scheduled for"`
-	StoredBytes         *int64 `json:"stored_bytes,omitempty" koanf:"stored_bytes" doc:"bytes of payloads, messages, session states and documents"`
+	StoredBytes         *int64 `json:"stored_bytes,omitempty" koanf:"stored_bytes" doc:"bytes of payloads, messages, session states, documents and files"`
 	Sessions            *int64 `json:"sessions,omitempty" koanf:"sessions" doc:"sessions of queues of messages"`
 	Documents           *int64 `json:"documents,omitempty" koanf:"documents"`
+	Files               *int64 `json:"files,omitempty" koanf:"files" doc:"files of OpenAI's API"`
+	Batches             *int64 `json:"batches,omitempty" koanf:"batches" doc:"batches of OpenAI's API that are not over"`
 	MessageQueues       *int64 `json:"message_queues,omitempty" koanf:"message_queues"`
 	Topics              *int64 `json:"topics,omitempty" koanf:"topics"`
 	Subscriptions       *int64 `json:"subscriptions,omitempty" koanf:"subscriptions" doc:"of all topics"`
@@ -76,9 +80,11 @@ var tenantLimits = []limit{
 	{LimitWaitingJobs, func(l *TenantLimits) **int64 { return &l.WaitingJobs }, 2_000_000, "wait until jobs are over, or cancel some", true},
 	{LimitWaitingMessages, func(l *TenantLimits) **int64 { return &l.WaitingMessages }, 2_000_000, "receive messages, or purge dead letters", true},
 	{LimitScheduled, func(l *TenantLimits) **int64 { return &l.Scheduled }, 1_000_000, "wait until their time has come, or cancel some", true},
-	{LimitStoredBytes, func(l *TenantLimits) **int64 { return &l.StoredBytes }, 1 << 40, "purge jobs, messages or documents", false},
+	{LimitStoredBytes, func(l *TenantLimits) **int64 { return &l.StoredBytes }, 1 << 40, "purge jobs, messages, documents or files", false},
 	{LimitSessions, func(l *TenantLimits) **int64 { return &l.Sessions }, 1_000_000, "receive the messages of sessions and clear their states", false},
 	{LimitDocuments, func(l *TenantLimits) **int64 { return &l.Documents }, 1_000_000, "delete documents", false},
+	{LimitFiles, func(l *TenantLimits) **int64 { return &l.Files }, 100_000, "delete files", false},
+	{LimitBatches, func(l *TenantLimits) **int64 { return &l.Batches }, 1_000, "wait until batches are over, or cancel some", true},
 	{LimitMessageQueues, func(l *TenantLimits) **int64 { return &l.MessageQueues }, 10_000, "delete queues", false},
 	{LimitTopics, func(l *TenantLimits) **int64 { return &l.Topics }, 10_000, "delete topics", false},
 	{LimitSubscriptions, func(l *TenantLimits) **int64 { return &l.Subscriptions }, 50_000, "delete subscriptions", false},

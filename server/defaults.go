@@ -33,6 +33,7 @@ func (o Options) WithDefaults() Options {
 		o.Intake[name] = in
 	}
 	o.Documents = o.Documents.withDefaults()
+	o.OpenAI = o.OpenAI.withDefaults()
 	o.Retention = o.Retention.withDefaults()
 	o.Audit = o.Audit.withDefaults()
 	o.Orchestrations.ConcurrentTurns = or(o.Orchestrations.ConcurrentTurns, 64)

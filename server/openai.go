@@ -83,6 +83,7 @@ func (s *Server) openAI() *openai.API {
 	began := time.Now()
 	return openai.New(openai.Options{
 		Jobs: s.jobs, Calls: s.calls, Responses: s.responses, Queue: s.callsName, MaxBody: s.options.Limits.MaxInputBytes,
+		Files: s.files, MaxFileBytes: s.options.OpenAI.MaxFileBytes,
 		Serves: func(name string, need forebay.CallEstimate) (known, can bool) {
 			now := s.deployments.called.Load()
 			return now.router.Serves(name), len(now.admission(name, need)) > 0

@@ -29,6 +29,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/dispatch"
 	"github.com/forebayhq/forebay/internal/documents"
+	"github.com/forebayhq/forebay/internal/files"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/limits"
@@ -64,6 +65,7 @@ type Server struct {
 	orchestrations *orchestrate.Service
 	durableTask    *durabletask.Server
 	documents      *documents.Service
+	files          *files.Service
 	sources        []*blob.Source // sources of documents
 	deployments    *deployments
 	calls          *openai.Calls
@@ -137,6 +139,7 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	if err := s.openDocuments(ctx, known); err != nil {
 		return err
 	}
+	s.openFiles()
 	s.deployments = &deployments{store: s.store, log: s.log}
 	s.deployments.called.Store(&called{models, known})
 	s.payloads = s.store.Payloads(s.blobs)
@@ -309,6 +312,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	running.Go(func() { s.sweepBlobs(ctx) })
 	running.Go(func() { s.removeDoubtful(ctx) })
 	running.Go(func() { s.documents.Run(ctx) })
+	running.Go(func() { s.files.Run(ctx) })
 	running.Go(func() { s.responses.Run(ctx) })
 	if s.options.works() {
 		running.Go(func() { s.webhooks.Run(ctx) })

@@ -163,7 +163,7 @@ func TestCopy(t *testing.T) {
 					t.Errorf("%s is not the same", name)
 				}
 			}
-			if int(report.Rows) != rows || len(report.Tables) != len(before) || report.Blobs != 4*(2+5+2)+7 {
+			if int(report.Rows) != rows || len(report.Tables) != len(before) || report.Blobs != 4*(2+5+2)+7*2 {
 				t.Errorf("reported %d rows of %d, %d tables, %d blobs", report.Rows, rows, len(report.Tables), report.Blobs)
 			}
 			events, bodies := 0, 0

@@ -123,7 +123,7 @@ func TestUpgradeKeepsEveryRow(t *testing.T) {
 					t.Errorf("the new table %s has %d rows", table, len(rows))
 				}
 			}
-			if len(before) < 40 || len(before) > len(after) {
+			if len(before) < 40 || len(before) > len(after) { // later schemas add some
 				t.Errorf("%d tables became %d", len(before), len(after))
 			}
 		})

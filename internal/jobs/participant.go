@@ -184,10 +184,15 @@ func (p *participant) StageEnded(t *db.Tx, at db.Stage) error {
 }
 
 func (p *participant) Serve(t *db.Tx) error {
-	j := Key.Of(t)
-	if err := p.expireDue(j); err != nil {
+	if err := p.expireDue(Key.Of(t)); err != nil {
 		return err
 	}
+	return p.ServeVolatile(t)
+}
+
+// ServeVolatile serves claims for queues whose jobs may be lost to a loss of power.
+func (p *participant) ServeVolatile(t *db.Tx) error {
+	j := Key.Of(t)
 	if err := p.serveClaims(j.claims()); err != nil {
 		return err
 	}

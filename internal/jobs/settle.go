@@ -237,7 +237,7 @@ func (s *Store) settle(ctx context.Context, d *LockedJob, a AttemptRecord, f fun
 // settling describes the settlement of a delivery to the writer. It begins with the statement of
 // first, and then reads what budgetTx.settle does.
 func settling(d *LockedJob, first func(*LockedJob) driver.Prefetch) db.Op {
-	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
+	o := db.Op{Stage: db.StageSettle, Local: true, Interleaves: true, Volatile: d.Volatile, Asks: func() []driver.Prefetch {
 		if d.Held {
 			return []driver.Prefetch{first(d), admission.PrefetchHolds(d.Seq, d.Token, queue.MessageRow(d.Seq))}
 		}

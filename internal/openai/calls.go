@@ -117,7 +117,7 @@ func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (result fore
 	err = errBroken // unless the call returns: the client must not wait for one that has panicked
 	defer func() { p.end(resp, err) }()
 	req := model.ForwardRequest{Path: t.endpoint, Body: p.body, Stream: p.stream, CostLeft: call.CostLeft, TokensLeft: call.TokensLeft,
-		Begin: p.answer, Write: p.write}
+		Begin: p.answer, Write: p.write, Flush: p.send}
 	forward := func() (failed error) {
 		resp, deployment, failed = t.forwarder.Forward(ctx, t.model, req)
 		return failed
@@ -205,7 +205,14 @@ func (p *pending) write(b []byte) error {
 	if _, err := p.w.Write(b); err != nil {
 		return errGone
 	}
-	if p.stream && p.flush() != nil {
+	return nil
+}
+
+// send sends what of a stream was written.
+func (p *pending) send() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left || p.flush() != nil {
 		return errGone
 	}
 	return nil

@@ -32,6 +32,9 @@ type Options struct {
 	// Queue is where synchronous calls wait. No other process takes jobs of it.
 	Queue   string
 	MaxBody int64 // bytes of a request
+
+	Files        Files
+	MaxFileBytes int64 // of one file
 }
 
 // Model is a logical model of the configuration.
@@ -98,6 +101,11 @@ func (a *API) Routes() []api.SurfaceRoute {
 			}
 		}
 		a.responseRoutes(root, add)
+		add(forebay.ScopeSubmit, http.MethodPost, root+"files", a.createFile)
+		add(forebay.ScopeRead, http.MethodGet, root+"files", a.listFiles)
+		add(forebay.ScopeRead, http.MethodGet, root+"files/{file}", a.getFile)
+		add(forebay.ScopeRead, http.MethodGet, root+"files/{file}/content", a.fileContent)
+		add(forebay.ScopeSubmit, http.MethodDelete, root+"files/{file}", a.deleteFile)
 		add(forebay.ScopeRead, http.MethodGet, root+"models", a.listModels)
 		add(forebay.ScopeRead, http.MethodGet, root+"models/{model...}", a.getModel)
 	}

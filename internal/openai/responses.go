@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -273,11 +272,7 @@ func (a *API) deleteResponse(r *api.SurfaceRequest) error {
 	if err := a.Responses.Delete(r.Context(), r.Caller.Tenant, id); err != nil {
 		return found(id, err)
 	}
-	return answer(r, struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Deleted bool   `json:"deleted"`
-	}{id, "response", true})
+	return answer(r, deleted{ID: id, Object: "response", Deleted: true})
 }
 
 // Pages of input items.
@@ -293,15 +288,19 @@ func (a *API) listInputItems(r *api.SurfaceRequest) error {
 	if err != nil {
 		return found(id, err)
 	}
-	page, err := pageOf(items, r.URL.Query())
+	asked, err := pageOf(r, defaultItems, maxItems)
 	if err != nil {
 		return err
 	}
-	return answer(r, page)
+	list, err := asked.of(items)
+	if err != nil {
+		return err
+	}
+	return answer(r, list)
 }
 
-// itemPage is a list of items as OpenAI's API shows it.
-type itemPage struct {
+// itemList is a list of items as OpenAI's API shows it.
+type itemList struct {
 	Object  string            `json:"object"`
 	Data    []json.RawMessage `json:"data"`
 	FirstID string            `json:"first_id"`
@@ -309,36 +308,24 @@ type itemPage struct {
 	HasMore bool              `json:"has_more"`
 }
 
-// pageOf returns the page of items, oldest first, that a query asks for.
-func pageOf(items []json.RawMessage, query url.Values) (itemPage, error) {
-	page := itemPage{Object: "list", Data: []json.RawMessage{}}
-	limit := defaultItems
-	if text := query.Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > maxItems {
-			return page, badRequest("limit", "invalid_value", "Invalid 'limit': expected an integer from 1 to 100.")
-		}
-		limit = n
-	}
-	switch query.Get("order") {
-	case "", "desc":
+// of returns the page of these items, oldest first.
+func (p page) of(items []json.RawMessage) (itemList, error) {
+	list := itemList{Object: "list", Data: []json.RawMessage{}}
+	if !p.oldest {
 		slices.Reverse(items)
-	case "asc":
-	default:
-		return page, badRequest("order", "invalid_value", "Invalid value for 'order': expected 'asc' or 'desc'.")
 	}
 	idOf := func(item json.RawMessage) string { return gjson.GetBytes(item, "id").Str }
-	if after := query.Get("after"); after != "" {
-		at := slices.IndexFunc(items, func(item json.RawMessage) bool { return idOf(item) == after })
+	if p.after != "" {
+		at := slices.IndexFunc(items, func(item json.RawMessage) bool { return idOf(item) == p.after })
 		if at < 0 {
-			return page, badRequest("after", "invalid_value", "There is no item '"+cut(after, 100)+"' in this list.")
+			return list, badRequest("after", "invalid_value", "There is no item '"+cut(p.after, 100)+"' in this list.")
 		}
 		items = items[at+1:]
 	}
-	page.HasMore = len(items) > limit
-	page.Data = append(page.Data, items[:min(len(items), limit)]...)
-	if n := len(page.Data); n > 0 {
-		page.FirstID, page.LastID = idOf(page.Data[0]), idOf(page.Data[n-1])
+	list.HasMore = len(items) > p.limit
+	list.Data = append(list.Data, items[:min(len(items), p.limit)]...)
+	if n := len(list.Data); n > 0 {
+		list.FirstID, list.LastID = idOf(list.Data[0]), idOf(list.Data[n-1])
 	}
-	return page, nil
+	return list, nil
 }

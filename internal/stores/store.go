@@ -11,6 +11,7 @@ import (
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/documents"
+	"github.com/forebayhq/forebay/internal/files"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/orchestrate"
@@ -43,6 +44,7 @@ type Stores struct {
 	Backlog        *backlog.Reader
 	Orchestrations *orchestrate.Store
 	Documents      *documents.Store
+	Files          *files.Store
 	Responses      *responses.Store
 	Keys           *keys.Store
 	Tenants        *tenant.Store
@@ -56,7 +58,7 @@ func Open(ctx context.Context, opts db.Options, with ...Settings) (*Stores, erro
 	}
 	queues := &queue.Store{}
 	s := &Stores{Queues: queues, Audit: &audit.Store{}, Bus: &bus.Store{Store: queues}, Admission: &admission.Store{Store: queues},
-		Jobs: &jobs.Store{Store: queues, Audited: settings.AuditEvents}, Orchestrations: &orchestrate.Store{Store: queues}, Documents: &documents.Store{Store: queues}, Responses: &responses.Store{Store: queues},
+		Jobs: &jobs.Store{Store: queues, Audited: settings.AuditEvents}, Orchestrations: &orchestrate.Store{Store: queues}, Documents: &documents.Store{Store: queues}, Files: &files.Store{Store: queues}, Responses: &responses.Store{Store: queues},
 		Reports: &report.Store{Store: queues}, Keys: &keys.Store{Store: queues}, Tenants: &tenant.Store{Store: queues}}
 	s.Jobs.Admission = s.Admission
 	s.Backlog = &backlog.Reader{Queues: queues, Admission: s.Admission}
@@ -64,7 +66,7 @@ func Open(ctx context.Context, opts db.Options, with ...Settings) (*Stores, erro
 	s.Documents.Follow(s.Jobs)
 	s.Responses.Follow(s.Jobs)
 	s.Webhooks = &webhook.Store{Store: queues}
-	domains := []db.Domain{s.Queues, s.Audit, s.Bus, s.Webhooks, s.Admission, s.Jobs, s.Reports, s.Orchestrations, s.Documents, s.Responses, s.Keys, s.Tenants}
+	domains := []db.Domain{s.Queues, s.Audit, s.Bus, s.Webhooks, s.Admission, s.Jobs, s.Reports, s.Orchestrations, s.Documents, s.Files, s.Responses, s.Keys, s.Tenants}
 	d, err := db.Open(ctx, opts, domains...)
 	if err != nil {
 		return nil, err
@@ -79,12 +81,15 @@ func (s *Stores) Payloads(blobs *blob.Store) *payload.Store {
 	return payload.New(payload.Options{Blobs: blobs, Recorded: s.Jobs.BlobRecorded, Settled: s.DB.Settled, InUse: s.BlobsInUse})
 }
 
-// BlobsInUse calls used with each key that something refers to. That is a job, a document or a
-// response with the id under which the key stands, or an orchestration.
+// BlobsInUse calls used with each key that something refers to. That is a job, a document, a
+// response or a file with the id under which the key stands, or an orchestration.
 func (s *Stores) BlobsInUse(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error {
 	err := s.Jobs.BlobsInUse(ctx, ids, used)
 	if err == nil {
 		err = s.Documents.BlobsInUse(ctx, ids, used)
+	}
+	if err == nil {
+		err = s.Files.BlobsInUse(ctx, ids, used)
 	}
 	if err == nil {
 		err = s.Responses.BlobsInUse(ctx, ids, used)

@@ -86,6 +86,8 @@ var sqlUsed = map[forebay.LimitName][]string{
 	},
 	forebay.LimitSessions:      {sqlBounded("SELECT s.no FROM queues q JOIN sessions s ON s.queue = q.no WHERE q.tenant = ?1 AND ?2 > 0")},
 	forebay.LimitDocuments:     {sqlBounded("SELECT d.no FROM documents d WHERE d.tenant = ?1 AND ?2 > 0")},
+	forebay.LimitFiles:         {sqlBounded("SELECT f.no FROM files f WHERE f.tenant = ?1 AND ?2 > 0 AND f.deleted = 0")},
+	forebay.LimitBatches:       {sqlBounded("SELECT b.no FROM batches b WHERE b.tenant = ?1 AND ?2 > 0 AND b.ended_at IS NULL")},
 	forebay.LimitMessageQueues: {sqlBounded("SELECT q.no FROM queues q WHERE q.tenant = ?1 AND ?2 > 0 AND q.kind = 'messages' AND q.is_topic = 0 AND q.topic IS NULL")},
 	forebay.LimitTopics:        {sqlBounded("SELECT q.no FROM queues q WHERE q.tenant = ?1 AND ?2 > 0 AND q.kind = 'messages' AND q.is_topic = 1")},
 	forebay.LimitSubscriptions: {sqlBounded("SELECT q.no FROM queues q WHERE q.tenant = ?1 AND ?2 > 0 AND q.kind = 'messages' AND q.topic IS NOT NULL")},
@@ -132,6 +134,7 @@ var byteSums = []string{
 			+ r.embedded * (SELECT coalesce(max(x.dimensions), 0) * 33 / 8 FROM document_indexes x WHERE x.tenant = ?1)) AS BIGINT)
 			FROM document_revisions r WHERE r.document = d.no), 0) AS size
 		FROM documents d WHERE d.tenant = ?1 AND d.no > ?2 ORDER BY d.no`),
+	sqlSum("SELECT f.no, f.size + 0 AS size FROM files f WHERE f.tenant = ?1 AND f.no > ?2 ORDER BY f.no"),
 	sqlSum(`SELECT r.no, r.request_size + r.object_size + r.events_size AS size FROM responses r WHERE r.tenant = ?1 AND r.no > ?2 ORDER BY r.no`),
 	sqlSum(`SELECT o.no, coalesce(length(o.failure), 0) + coalesce(length(o.custom), 0) + ` +
 		sqlPayloadSize("o.input", "o.input_blob") + " + " + sqlPayloadSize("o.output", "o.output_blob") + " + " +

@@ -159,6 +159,13 @@ func TestStoredBytesAreAll(t *testing.T) {
 		documents := int64(2*(1000+2+300) + 2*(16*4+2))
 		expect("a document of two revisions, one of them with vectors", orchestrations+documents)
 
+		for i, owner := range []int64{acme, acme, other} {
+			run("INSERT INTO files (id, tenant, purpose, name, size, content_blob, created_at, deleted) VALUES (CAST(?1 AS TEXT), ?2, 'vision', 'f', 4000, 'b', 1, ?1 % 2)",
+				int64(i), owner)
+		}
+		documents += 2 * 4000 // a deleted one counts for as long as it is there
+		expect("two files", orchestrations+documents)
+
 		q, _, err := s.Bus.PutMessageQueue(t.Context(), bus.MessageQueue{Name: "acme/m", Tenant: acme, Lock: time.Minute, MaxDeliveries: 3, RequiresSession: true}, 10)
 		mustDo(t, err)
 		session, err := s.Bus.Sessions().Accept(t.Context(), q, "s")

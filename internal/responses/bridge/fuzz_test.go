@@ -61,8 +61,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Whatever a provider answers, events have numbers without a gap, each part is announced before its
-// deltas, and the end is JSON.
+// Whatever a provider answers, events have numbers without a gap, each part is announced before
+// its deltas, and the end is JSON.
 func FuzzAnswer(f *testing.F) {
 	seeds(f, func(request, answer []byte) {
 		f.Add(request, answer, true)

@@ -1,6 +1,9 @@
 // What a program does with OpenAI's SDK for JavaScript. Each check prints its name once it holds.
 import assert from 'node:assert/strict'
-import OpenAI, { AzureOpenAI } from 'openai'
+import { createReadStream, mkdtempSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import OpenAI, { AzureOpenAI, toFile } from 'openai'
 
 const { BASE_URL, API_KEY } = process.env
 const client = new OpenAI({ baseURL: BASE_URL + '/v1', apiKey: API_KEY, maxRetries: 0 })
@@ -88,7 +91,7 @@ const checks = {
   async badBody() {
     await assert.rejects(client.chat.completions.create({ messages: say('hello') }), (e) =>
       e instanceof OpenAI.BadRequestError && e.param === 'model')
-    await assert.rejects(client.post('/nothing/here', { body: {} }), (e) => e.status === 404)
+    await assert.rejects(client.post('/audio/nothing', { body: {} }), (e) => e.status === 404)
     await assert.rejects(client.get('/chat/completions/x/y'), (e) => e instanceof OpenAI.NotFoundError && e.error.message.length > 0)
   },
   async azure() {
@@ -98,6 +101,35 @@ const checks = {
     assert.deepEqual((await azure.models.list()).data.map((m) => m.id), ['chat', 'embedding'])
     const v1 = new OpenAI({ baseURL: BASE_URL + '/openai/v1', apiKey: API_KEY, maxRetries: 0, defaultQuery: { 'api-version': 'preview' } })
     assert.equal((await v1.embeddings.create({ model: 'embedding', input: 'vector' })).data[0].embedding.length, 4)
+  },
+  async files() {
+    const content = Buffer.from([0xef, 0xbb, 0xbf, 0x7b, 0x7d, 0x0d, 0x0a, 0x00, 0xff])
+    const path = join(mkdtempSync(join(tmpdir(), 'sdk-')), 'línes.jsonl')
+    writeFileSync(path, content)
+    const made = [
+      await client.files.create({ file: createReadStream(path), purpose: 'batch' }), // chunked, without a length
+      await client.files.create({ purpose: 'batch', file: await toFile(content, 'línes.jsonl') }),
+      await client.files.create({ file: await toFile(content, 'línes.jsonl'), purpose: 'user_data', expires_after: { anchor: 'created_at', seconds: 3600 } }),
+    ]
+    for (const f of made) {
+      assert.equal(f.filename, 'línes.jsonl')
+      assert.equal(f.bytes, content.length)
+      assert.deepEqual(Buffer.from(await (await client.files.content(f.id)).arrayBuffer()), content)
+      assert.equal((await client.files.waitForProcessing(f.id)).status, 'processed')
+    }
+    assert.equal(made[2].expires_at, made[2].created_at + 3600)
+    const listed = []
+    for await (const f of client.files.list({ limit: 2 })) listed.push(f.id)
+    assert.deepEqual(new Set(listed), new Set(made.map((f) => f.id)))
+    assert.equal(listed.length, 3)
+    for await (const f of client.files.list({ limit: 1, purpose: 'batch', order: 'asc' })) {
+      assert.deepEqual(await client.files.delete(f.id), { id: f.id, object: 'file', deleted: true })
+    }
+    assert.deepEqual((await client.files.list()).data.map((f) => f.id), [made[2].id])
+    await assert.rejects(client.files.content(made[0].id), (e) => e instanceof OpenAI.NotFoundError)
+    await assert.rejects(client.files.create({ file: await toFile(content, 'f'), purpose: 'nonsense' }), (e) =>
+      e instanceof OpenAI.BadRequestError && e.param === 'purpose')
+    await client.files.delete(made[2].id)
   },
   async leaving() {
     const controller = new AbortController()

@@ -84,6 +84,28 @@ def azure():
     assert other.embeddings.create(model="embedding", input="vector").data[0].embedding == vector
 
 
+def files():
+    content = b"\xef\xbb\xbf{}\r\n\x00\xff"
+    expiry = {"anchor": "created_at", "seconds": 3600}
+    made = [
+        client.files.create(file=("línes.jsonl", content), purpose="batch"),
+        client.files.create(file=("línes.jsonl", content), purpose="evals", expires_after=expiry),
+        client.files.create(file=("línes.jsonl", content), purpose="batch"),
+    ]
+    for f in made:
+        assert (f.filename, f.bytes, f.status) == ("línes.jsonl", len(content), "processed"), f
+        assert client.files.content(f.id).read() == content
+    assert made[1].expires_at == made[1].created_at + 3600
+    assert {f.id for f in client.files.list(limit=1)} == {f.id for f in made}
+    assert len(list(client.files.list(limit=1, purpose="batch", order="asc"))) == 2
+    for f in client.files.list(limit=1):
+        assert client.files.delete(f.id).deleted
+    assert list(client.files.list()) == []
+    raises(openai.NotFoundError, lambda: client.files.retrieve(made[0].id))
+    assert raises(openai.BadRequestError, lambda: client.files.create(file=b"x", purpose="nonsense")).param == "purpose"
+    raises(openai.APIStatusError, lambda: client.uploads.create(bytes=1, filename="f", mime_type="text/plain", purpose="batch"))
+
+
 def many():
     async def run():
         other = openai.AsyncOpenAI(base_url=base + "/v1", api_key=key, max_retries=0)
@@ -94,6 +116,6 @@ def many():
     asyncio.run(run())
 
 
-for check in (models, chat, stream, tools, structured, embeddings, errors, azure, many):
+for check in (models, chat, stream, tools, structured, embeddings, errors, azure, files, many):
     check()
     print("ok", check.__name__, flush=True)
