@@ -175,7 +175,7 @@ func (c *responsesCrash) create(base string, i int) string {
 	return object(c.T, c.read(http.MethodPost, base+"/v1/responses", fmt.Sprintf(`{"model":"chat","background":true,"input":%q}`, c.text(i))))["id"].(string)
 }
 
-// follow reads a stream until its end, through breaks, and compares it with one that is read whole.
+// follow reads a stream until its end, through breaks, and compares it with one read whole.
 func (c *responsesCrash) follow(reading func() string, id string) {
 	var lines []string
 	for over := false; !over; {

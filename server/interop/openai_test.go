@@ -134,7 +134,7 @@ func checks(t *testing.T, program *exec.Cmd, base, key string) {
 		t.Error(fault)
 	}
 	t.Logf("compared with OpenAI's file: %v", saw.Operations)
-	if saw.Operations["POST /chat/completions"] < 9 {
+	if saw.Operations["POST /chat/completions"]+saw.Operations["POST /responses"] < 9 {
 		t.Error("too few answers were compared")
 	}
 }
