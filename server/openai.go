@@ -75,6 +75,7 @@ func (s *Server) addCalls(o Options, m *models, known map[string]forebay.Task) {
 // openResponses makes the service of responses usable.
 func (s *Server) openResponses() {
 	s.responses.Store, s.responses.Payloads, s.responses.Limits = s.store.Responses, s.payloads, s.limits
+	s.responses.Files = s.files
 	s.responses.Use(s.jobs)
 }
 

@@ -146,7 +146,7 @@ func TestResponseIsRefused(t *testing.T) {
 		`{"model":"chat","input":"x","tools":[{"type":"web_search"}]}`:                               {"tools[0].type", "unsupported_value"},
 		`{"model":"chat","input":"x","background":true,"store":false}`:                               {"background", "invalid_value"},
 		`{"model":"chat","input":"x","max_output_tokens":1}`:                                         {"max_output_tokens", "integer_below_min_value"},
-		`{"model":"chat","input":[{"role":"user","content":[{"type":"input_file","file_id":"a"}]}]}`: {"input[0].content[0].file_id", "not_supported"},
+		`{"model":"chat","input":[{"role":"user","content":[{"type":"input_file","file_id":"a"}]}]}`: {"input", "invalid_value"},
 		`{"model":"chat","input":"x","conversation":"conv_1"}`:                                       {"conversation", "not_supported"},
 		`{"model":"nobody","input":"x"}`:                                                             {"model", "model_not_found"},
 	} {
@@ -527,4 +527,31 @@ func TestBackgroundResponseIsRepeated(t *testing.T) {
 			return nil
 		})
 	})
+}
+
+// The provider gets the contents of files that a request names.
+func TestResponseOfFiles(t *testing.T) {
+	t.Parallel()
+	s, u := startBridging(t, nil)
+	image := uploaded(t, s, nil, field{"purpose", "vision", ""}, field{"file", "\x89PNG\r\n\x1a\n", "a.png"})
+	text := uploaded(t, s, nil, field{"purpose", "user_data", ""}, field{"file", "words", "b.txt"})
+	body := `{"model":"chat","background":true,"input":[{"role":"user","content":[{"type":"input_image","file_id":"` + image.ID + `","detail":"low"},{"type":"input_file","file_id":"` + text.ID + `"}]}]}`
+	id := created(t, s, body)["id"].(string)
+	if o := ended(t, s, id); o["status"] != "completed" {
+		t.Fatalf("%v", o)
+	}
+	for _, want := range []string{`"url":"data:image/png;base64,iVBORw0KGgo="`, `"file_data":"data:text/plain;base64,d29yZHM="`, `"filename":"b.txt"`} {
+		if sent := u.body(); !strings.Contains(sent, want) || strings.Contains(sent, "file_id") {
+			t.Errorf("the provider got %s", sent)
+		}
+	}
+	// What is kept names the file, and a provider gets it again.
+	_, items := request(t, s, http.MethodGet, "/v1/responses/"+id+"/input_items")
+	if !strings.Contains(items, `"file_id":"`+image.ID+`"`) {
+		t.Errorf("%s", items)
+	}
+	created(t, s, `{"model":"chat","input":"and?","previous_response_id":"`+id+`"}`)
+	if sent := u.body(); !strings.Contains(sent, "iVBORw0KGgo=") {
+		t.Errorf("the provider got %s", sent)
+	}
 }

@@ -119,6 +119,11 @@ func TestUpgradeKeepsEveryRow(t *testing.T) {
 					t.Errorf("the rows of %s were\n%s\nand are\n%s", table, strings.Join(rows, "\n"), strings.Join(after[table], "\n"))
 				}
 			}
+			for table, rows := range after {
+				if _, old := before[table]; !old && len(rows) > 0 {
+					t.Errorf("the new table %s has %d rows", table, len(rows))
+				}
+			}
 			if len(before) < 40 || len(before) > len(after) { // later schemas add some
 				t.Errorf("%d tables became %d", len(before), len(after))
 			}

@@ -100,12 +100,12 @@ func (a *API) Routes() []api.SurfaceRoute {
 				add(forebay.ScopeSubmit, http.MethodPost, root+"deployments/{deployment}/"+endpoint, call)
 			}
 		}
+		a.responseRoutes(root, add)
 		add(forebay.ScopeSubmit, http.MethodPost, root+"files", a.createFile)
 		add(forebay.ScopeRead, http.MethodGet, root+"files", a.listFiles)
 		add(forebay.ScopeRead, http.MethodGet, root+"files/{file}", a.getFile)
 		add(forebay.ScopeRead, http.MethodGet, root+"files/{file}/content", a.fileContent)
 		add(forebay.ScopeSubmit, http.MethodDelete, root+"files/{file}", a.deleteFile)
-		a.responseRoutes(root, add)
 		add(forebay.ScopeRead, http.MethodGet, root+"models", a.listModels)
 		add(forebay.ScopeRead, http.MethodGet, root+"models/{model...}", a.getModel)
 	}

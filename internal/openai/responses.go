@@ -272,11 +272,7 @@ func (a *API) deleteResponse(r *api.SurfaceRequest) error {
 	if err := a.Responses.Delete(r.Context(), r.Caller.Tenant, id); err != nil {
 		return found(id, err)
 	}
-	return answer(r, struct {
-		ID      string `json:"id"`
-		Object  string `json:"object"`
-		Deleted bool   `json:"deleted"`
-	}{id, "response", true})
+	return answer(r, deleted{ID: id, Object: "response", Deleted: true})
 }
 
 // Pages of input items.
@@ -287,24 +283,24 @@ const (
 
 // listInputItems answers GET /responses/{id}/input_items.
 func (a *API) listInputItems(r *api.SurfaceRequest) error {
-	p, err := pageOf(r, defaultItems, maxItems)
-	if err != nil {
-		return err
-	}
 	id := r.PathValue("id")
 	items, err := a.Responses.InputItems(r.Context(), r.Caller.Tenant, id)
 	if err != nil {
 		return found(id, err)
 	}
-	list, err := itemsOf(items, p)
+	asked, err := pageOf(r, defaultItems, maxItems)
+	if err != nil {
+		return err
+	}
+	list, err := asked.of(items)
 	if err != nil {
 		return err
 	}
 	return answer(r, list)
 }
 
-// itemPage is a list of items as OpenAI's API shows it.
-type itemPage struct {
+// itemList is a list of items as OpenAI's API shows it.
+type itemList struct {
 	Object  string            `json:"object"`
 	Data    []json.RawMessage `json:"data"`
 	FirstID string            `json:"first_id"`
@@ -312,9 +308,9 @@ type itemPage struct {
 	HasMore bool              `json:"has_more"`
 }
 
-// itemsOf returns a page of items, which come oldest first.
-func itemsOf(items []json.RawMessage, p page) (itemPage, error) {
-	page := itemPage{Object: "list", Data: []json.RawMessage{}}
+// of returns the page of these items, oldest first.
+func (p page) of(items []json.RawMessage) (itemList, error) {
+	list := itemList{Object: "list", Data: []json.RawMessage{}}
 	if !p.oldest {
 		slices.Reverse(items)
 	}
@@ -322,14 +318,14 @@ func itemsOf(items []json.RawMessage, p page) (itemPage, error) {
 	if p.after != "" {
 		at := slices.IndexFunc(items, func(item json.RawMessage) bool { return idOf(item) == p.after })
 		if at < 0 {
-			return page, badRequest("after", "invalid_value", "There is no item '"+cut(p.after, 100)+"' in this list.")
+			return list, badRequest("after", "invalid_value", "There is no item '"+cut(p.after, 100)+"' in this list.")
 		}
 		items = items[at+1:]
 	}
-	page.HasMore = len(items) > p.limit
-	page.Data = append(page.Data, items[:min(len(items), p.limit)]...)
-	if n := len(page.Data); n > 0 {
-		page.FirstID, page.LastID = idOf(page.Data[0]), idOf(page.Data[n-1])
+	list.HasMore = len(items) > p.limit
+	list.Data = append(list.Data, items[:min(len(items), p.limit)]...)
+	if n := len(list.Data); n > 0 {
+		list.FirstID, list.LastID = idOf(list.Data[0]), idOf(list.Data[n-1])
 	}
-	return page, nil
+	return list, nil
 }

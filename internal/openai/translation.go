@@ -52,6 +52,12 @@ func (p *pending) translated(ctx context.Context, req *model.ForwardRequest, res
 		}
 		return p.writeSome(out)
 	}
+	req.Flush = func() error {
+		if _, begun, _, _, _ := p.state(); !begun || !p.stream {
+			return nil
+		}
+		return p.send()
+	}
 	err := forward()
 	if broken == nil && err == nil {
 		var rest []byte

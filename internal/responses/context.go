@@ -15,7 +15,8 @@ import (
 const maxChain = 1000
 
 // Complete finds what goes before a request's input: the inputs and outputs of the responses that
-// it goes on from, oldest first. Items that only refer to others become those.
+// it goes on from, oldest first. Items that only refer to others become those. Parts that name
+// files get their contents.
 func (s *Service) Complete(ctx context.Context, tenant string, req *bridge.Request) error {
 	no, err := s.Store.EnsureTenant(ctx, tenant)
 	if err != nil {
@@ -49,9 +50,13 @@ func (s *Service) Complete(ctx context.Context, tenant string, req *bridge.Reque
 			known[id] = item
 		}
 	}
+	named := fileReader{files: s.Files, tenant: tenant, left: s.MaxBody}
 	for _, list := range [][]json.RawMessage{req.Context, req.Input} {
 		for i := range list {
 			if list[i], err = s.resolved(ctx, no, known, list[i]); err != nil {
+				return err
+			}
+			if list[i], err = named.put(ctx, list[i]); err != nil {
 				return err
 			}
 		}

@@ -19,7 +19,7 @@ type Store struct{ *queue.Store }
 func (s *Store) Attach(*db.DB) {}
 
 // Join implements [db.Domain].
-func (s *Store) Join(*db.Writer) {}
+func (s *Store) Join(w *db.Writer) { key.Join(w, &participant{}) }
 
 // Payload is a request or an object: the bytes, or the blob that holds them.
 type Payload struct {
@@ -179,7 +179,11 @@ func (n *NewRow) madeBefore(t *jobs.Tx) (id string, err error) {
 	return id, nil
 }
 
-const sqlOpen = " AND status IN ('queued', 'in_progress')"
+const (
+	sqlOpen   = " AND status IN ('queued', 'in_progress')"
+	sqlBegin  = "UPDATE responses SET runner = ? WHERE no = ?" + sqlOpen
+	sqlDelete = "UPDATE responses SET expires_at = 0 WHERE no = ? AND expires_at > ?"
+)
 
 // Begin lets the caller write a response's events, under a number that nobody else has. It returns
 // the response as it stands. The error is forebay.ErrNotFound if it is gone, or if another job
@@ -195,7 +199,7 @@ func (s *Store) Begin(ctx context.Context, tenant int64, id string, runner int64
 		if !found || row.Job != job {
 			return row, forebay.ErrNotFound
 		}
-		return row, t.Prep("UPDATE responses SET runner = ? WHERE no = ?" + sqlOpen).Int(runner).Int(row.No).Exec()
+		return row, t.Prep(sqlBegin).Int(runner).Int(row.No).Exec()
 	})
 }
 
@@ -245,13 +249,14 @@ func (w *writing) insert(t *db.Tx, g Group) error {
 
 // Finish stores the last events of a response, and how it ended. The error is as that of Append.
 func (s *Store) Finish(ctx context.Context, w writing, g Group, status string, object Payload) error {
-	_, err := db.Transact(ctx, s.Writer, w.op(len(g.Data)+len(object.Inline)), func(t *db.Tx) (struct{}, error) {
+	_, err := db.TransactIn(ctx, key, s.Writer, w.op(len(g.Data)+len(object.Inline)), func(t *tx) (struct{}, error) {
 		err := t.Prep(sqlFinish).Text(status).Int(g.Then.Sequence).Int(int64(g.Then.Place)).Int(int64(len(g.Data))).Int(t.Now).
 			Int(object.Size).TextOrNull(object.Blob).Blob(object.Inline).Int(w.no).Int(w.runner).Int(g.From.Sequence).Fenced()
 		if err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, w.insert(t, g)
+		t.ended(w.tenant, w.id, status)
+		return struct{}{}, w.insert(t.Tx, g)
 	})
 	return err
 }
@@ -265,9 +270,9 @@ func (s *Store) Follow(list *jobs.Store) {
 		case forebay.StatusSucceeded:
 			return nil
 		case forebay.StatusCancelled:
-			return t.Prep(sqlEndWithJob).Text(bridge.StatusCancelled).Null(driver.KindText).Blob(nil).Int(t.Now).Int(e.Seq).Exec()
+			return key.Of(t).endWithJob(e.Seq, bridge.StatusCancelled, nil)
 		}
-		return t.Prep(sqlEndWithJob).Text(bridge.StatusFailed).Text(FailureCode(e.Failure.Code)).Blob(e.Failure.Message).Int(t.Now).Int(e.Seq).Exec()
+		return key.Of(t).endWithJob(e.Seq, bridge.StatusFailed, &bridge.Failure{Code: FailureCode(e.Failure.Code), Message: string(e.Failure.Message)})
 	})
 }
 
@@ -300,7 +305,7 @@ func (s *Store) Delete(ctx context.Context, row Row) (deleted bool, err error) {
 		if row.Seq != 0 {
 			t.Changed(row.Seq)
 		}
-		n, err := t.Prep("UPDATE responses SET expires_at = 0 WHERE no = ? AND expires_at > ?").Int(row.No).Int(t.Now).Count()
+		n, err := t.Prep(sqlDelete).Int(row.No).Int(t.Now).Count()
 		return n > 0, err
 	})
 }

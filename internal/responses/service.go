@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/files"
 	"github.com/forebayhq/forebay/internal/ids"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/limits"
@@ -23,6 +24,7 @@ type Options struct {
 	Store    *Store
 	Payloads *payload.Store
 	Limits   *limits.Meter
+	Files    *files.Service
 	Queue    string        // of the jobs of background responses
 	Keep     time.Duration // how long responses live; 0: for ever
 	MaxBody  int64         // bytes of a request with the context that goes before it

@@ -81,8 +81,8 @@ func (s *Stores) Payloads(blobs *blob.Store) *payload.Store {
 	return payload.New(payload.Options{Blobs: blobs, Recorded: s.Jobs.BlobRecorded, Settled: s.DB.Settled, InUse: s.BlobsInUse})
 }
 
-// BlobsInUse calls used with each key that something refers to. That is a job, a document or a
-// file or a response with the id under which the key stands, or an orchestration.
+// BlobsInUse calls used with each key that something refers to. That is a job, a document, a
+// response or a file with the id under which the key stands, or an orchestration.
 func (s *Stores) BlobsInUse(ctx context.Context, ids map[string]string, orchestrations []string, used func(key string)) error {
 	err := s.Jobs.BlobsInUse(ctx, ids, used)
 	if err == nil {

@@ -134,7 +134,7 @@ func checks(t *testing.T, program *exec.Cmd, base, key string) {
 		t.Error(fault)
 	}
 	t.Logf("compared with OpenAI's file: %v", saw.Operations)
-	if saw.Operations["POST /chat/completions"] < 9 {
+	if saw.Operations["POST /chat/completions"]+saw.Operations["POST /responses"] < 9 {
 		t.Error("too few answers were compared")
 	}
 }
@@ -155,28 +155,37 @@ func runChecks(t *testing.T, program *exec.Cmd, base, key string) {
 // OpenAI's own SDK for JavaScript needs nothing but another base URL.
 func TestOpenAISDKForJavaScript(t *testing.T) {
 	modules := nodeModules(t, filepath.Join("testdata", "openai"))
-	base, key := startOpenAI(t, startMock(t, modules), nil)
-	script, err := os.ReadFile(filepath.Join("testdata", "openai", "sdk.mjs"))
-	if err != nil {
-		t.Fatal(err)
+	mock := startMock(t, modules)
+	for _, name := range []string{"sdk.mjs", "responses.mjs"} {
+		t.Run(name, func(t *testing.T) {
+			base, key := startOpenAI(t, mock, nil)
+			script, err := os.ReadFile(filepath.Join("testdata", "openai", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Node finds packages from where the script is.
+			path := filepath.Join(modules, filepath.Base(t.TempDir())+"-"+name)
+			if err := os.WriteFile(path, script, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.Remove(path) })
+			checks(t, exec.CommandContext(t.Context(), "node", path), base, key)
+		})
 	}
-	// Node finds packages from where the script is.
-	path := filepath.Join(modules, filepath.Base(t.TempDir())+".mjs")
-	if err := os.WriteFile(path, script, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.Remove(path) })
-	checks(t, exec.CommandContext(t.Context(), "node", path), base, key)
 }
 
 // OpenAI's own SDK for Python needs nothing but another base URL.
 func TestOpenAISDKForPython(t *testing.T) {
 	packages := pythonPackages(t, filepath.Join("testdata", "openai"))
-	modules := nodeModules(t, filepath.Join("testdata", "openai"))
-	base, key := startOpenAI(t, startMock(t, modules), nil)
-	program := exec.CommandContext(t.Context(), "python3", filepath.Join("testdata", "openai", "sdk.py"))
-	program.Env = []string{"PYTHONPATH=" + packages}
-	checks(t, program, base, key)
+	mock := startMock(t, nodeModules(t, filepath.Join("testdata", "openai")))
+	for _, name := range []string{"sdk.py", "responses.py"} {
+		t.Run(name, func(t *testing.T) {
+			base, key := startOpenAI(t, mock, nil)
+			program := exec.CommandContext(t.Context(), "python3", filepath.Join("testdata", "openai", name))
+			program.Env = []string{"PYTHONPATH=" + packages}
+			checks(t, program, base, key)
+		})
+	}
 }
 
 // OpenAI's own SDK for Go needs nothing but another base URL.

@@ -10,23 +10,47 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 )
 
-// PublishObject tells the subscribers of a tenant that one of its batches or responses has ended.
-// A kind is told once of an object.
+// ObjectEnd is the end of a tenant's batch or response.
+type ObjectEnd struct {
+	Tenant int64
+	Kind   forebay.EventType
+	ID     string // of the object
+}
+
+// PublishObject is PublishObjects for one object.
 func PublishObject(t *db.Tx, tenant int64, kind forebay.EventType, id string) error {
+	return PublishObjects(t, []ObjectEnd{{tenant, kind, id}})
+}
+
+// PublishObjects tells the subscribers of tenants that batches or responses have ended. A kind is
+// told once of an object.
+func PublishObjects(t *db.Tx, ends []ObjectEnd) error {
+	if len(ends) == 0 {
+		return nil
+	}
 	topics := &bus.Key.Of(t).Topics
 	f, err := topics.Followed()
-	if err != nil || f.Topics[tenant] == "" {
+	if err != nil {
 		return err
 	}
-	e := forebay.ObjectEvent{ID: objectEventID(kind, id), Object: "event", CreatedAt: t.Now / 1000, Type: kind, Data: forebay.ObjectEventData{ID: id}}
-	return topics.Publish(f.Topics[tenant], func() (m bus.MessageContent, err error) {
-		m = bus.MessageContent{MessageID: e.ID, CorrelationID: id, Subject: string(kind), ContentType: "application/json", Text: true}
-		if m.Body, err = json.Marshal(e); err != nil {
-			return m, err
+	var list []bus.Publication
+	for _, end := range ends {
+		if topic := f.Topics[end.Tenant]; topic != "" {
+			list = append(list, bus.Publication{Topic: topic, Message: func() (bus.MessageContent, error) { return end.message(t.Now) }})
 		}
-		m.Properties, err = json.Marshal(forebay.Properties{"object_id": id})
+	}
+	return topics.PublishAll(list)
+}
+
+// message is the event as subscribers get it.
+func (end *ObjectEnd) message(now int64) (m bus.MessageContent, err error) {
+	e := forebay.ObjectEvent{ID: objectEventID(end.Kind, end.ID), Object: "event", CreatedAt: now / 1000, Type: end.Kind, Data: forebay.ObjectEventData{ID: end.ID}}
+	m = bus.MessageContent{MessageID: e.ID, CorrelationID: end.ID, Subject: string(end.Kind), ContentType: "application/json", Text: true}
+	if m.Body, err = json.Marshal(e); err != nil {
 		return m, err
-	})
+	}
+	m.Properties, err = json.Marshal(forebay.Properties{"object_id": end.ID})
+	return m, err
 }
 
 // objectEventID is the same however often the event is told.

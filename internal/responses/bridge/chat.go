@@ -159,7 +159,7 @@ func (r *Request) messages() []Object {
 
 // chatMessage translates a message. What an assistant has said is one text.
 func chatMessage(item Object) Object {
-	role, content := item["role"], item["content"]
+	role, content := item["role"], or(item["content"], encode(""))
 	if content[0] == '"' {
 		return Object{"role": role, "content": content}
 	}

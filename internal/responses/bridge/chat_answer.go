@@ -18,10 +18,10 @@ type toolCall struct {
 
 // chatChunk reads a chunk of a stream.
 func (x *Exchange) chatChunk(data []byte) error {
-	chunk := gjson.ParseBytes(data)
-	if !chunk.IsObject() {
+	if !gjson.ValidBytes(data) {
 		return ErrMalformed
 	}
+	chunk := gjson.ParseBytes(data)
 	x.noteChat(chunk)
 	for _, choice := range chunk.Get("choices").Array() {
 		if choice.Get("index").Int() == 0 {

@@ -85,7 +85,7 @@ func (x *Exchange) Write(b []byte) ([]Event, error) {
 		x.body = append(x.body, b...)
 		return x.asm.take(), nil
 	}
-	data := dataOf(b)
+	data := clean(dataOf(b))
 	if len(data) == 0 || string(data) == "[DONE]" {
 		return x.asm.take(), nil
 	}
@@ -97,6 +97,9 @@ func (x *Exchange) Write(b []byte) ([]Event, error) {
 	}
 	return x.asm.take(), err
 }
+
+// clean replaces what is no UTF-8: clients could not read it.
+func clean(b []byte) []byte { return bytes.ToValidUTF8(b, []byte("\uFFFD")) }
 
 // dataOf returns the data of a server-sent event.
 func dataOf(event []byte) (data []byte) {
@@ -133,6 +136,7 @@ func (x *Exchange) End(used forebay.TokenUsage, at time.Time) (End, error) {
 		return End{}, ErrMalformed
 	}
 	var err error
+	x.body = clean(x.body)
 	switch {
 	case x.native && x.whole:
 		err = x.nativeBody()
@@ -208,7 +212,9 @@ func Interrupted(events []json.RawMessage, from State) ([]Event, State) {
 		it := items[place]
 		switch text(e["type"]) {
 		case "response.output_item.added":
-			items[place] = &open{objectOf(e["item"]), map[int]string{}}
+			if item := objectOf(e["item"]); item != nil {
+				items[place] = &open{item, map[int]string{}}
+			}
 		case "response.output_item.done":
 			delete(items, place)
 		case "response.output_text.delta", "response.refusal.delta", "response.reasoning_text.delta", "response.function_call_arguments.delta":
@@ -233,6 +239,9 @@ func Interrupted(events []json.RawMessage, from State) ([]Event, State) {
 		parts := listOf(it.item["content"])
 		for i := range parts {
 			part := objectOf(parts[i])
+			if part == nil {
+				continue
+			}
 			member := "text"
 			if text(part["type"]) == "refusal" {
 				member = "refusal"

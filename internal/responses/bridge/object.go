@@ -107,7 +107,7 @@ func (r *Request) InputItems(response string) []json.RawMessage {
 			if text(item["role"]) == "assistant" {
 				part = "output_text"
 			}
-			if content := item["content"]; content[0] == '"' {
+			if content := or(item["content"], noList); content[0] == '"' {
 				item["content"] = encode([]Object{{"type": encode(part), "text": content}})
 			}
 			item["content"] = filledParts(item["content"])

@@ -47,7 +47,7 @@ func (r *Request) Beyond() error {
 // the address names; "": none. The error is an [*Error].
 func Parse(body []byte, model string) (*Request, error) {
 	r := &Request{Store: true}
-	if json.Unmarshal(body, &r.members) != nil || r.members == nil {
+	if json.Unmarshal(clean(body), &r.members) != nil || r.members == nil {
 		return nil, invalid("", "", "The body of the request must be a JSON object.")
 	}
 	for _, check := range []func() *Error{r.readFlags, r.checkNumbers, r.checkObjects, r.readInput, r.checkTools, r.checkMetadata} {
@@ -255,19 +255,20 @@ func (r *Request) checkParts(param string, raw json.RawMessage) *Error {
 		if part == nil {
 			return wrongType(at, "an object")
 		}
-		if !isNull(part["file_id"]) {
-			return invalid(at+".file_id", "not_supported", "Files by id are not served here; put the content into the request.")
+		if id := part["file_id"]; !isNull(id) && id[0] != '"' {
+			return wrongType(at+".file_id", "a string")
 		}
+		byID := !isNull(part["file_id"])
 		switch kind := text(part["type"]); kind {
 		case "input_text", "output_text", "refusal", "input_image":
 			if kind == "input_image" && strings.HasSuffix(param, ".output") {
 				r.needs(invalid(at+".type", "unsupported_value", "No deployment of this model takes images as output of tools."))
 			}
-			if member := textOf[kind]; text(part[member]) == "" && isNull(part[member]) {
+			if member := textOf[kind]; isNull(part[member]) && !byID {
 				return invalid(at+"."+member, "missing_required_parameter", "Missing required parameter: '%s.%s'.", at, member)
 			}
 		case "input_file":
-			if isNull(part["file_data"]) {
+			if isNull(part["file_data"]) && !byID {
 				r.needs(invalid(at+".file_url", "unsupported_value", "No deployment of this model takes files by URL; send 'file_data'."))
 			}
 		case "":

@@ -13,6 +13,7 @@ import (
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/azure"
 	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/responses"
 )
 
 var base, key = os.Getenv("BASE_URL"), os.Getenv("API_KEY")
@@ -39,6 +40,9 @@ var checks = []struct {
 	{"errors", failures},
 	{"azure", azureClient},
 	{"leaving", leaving},
+	{"responses", respond},
+	{"response stream", respondInPieces},
+	{"background", respondInBackground},
 }
 
 func main() {
@@ -205,4 +209,71 @@ func leaving(ctx context.Context) error {
 	leave()
 	_ = chunks.Close()
 	return expect(first, "no chunk came")
+}
+
+func asking(text string) responses.ResponseNewParams {
+	return responses.ResponseNewParams{Model: "chat", Input: responses.ResponseNewParamsInputUnion{OfString: openai.String(text)}}
+}
+
+func respond(ctx context.Context) error {
+	first, err := client.Responses.New(ctx, asking("hello"))
+	if err != nil {
+		return err
+	}
+	again, err := client.Responses.Get(ctx, first.ID, responses.ResponseGetParams{})
+	if err != nil {
+		return err
+	}
+	items, err := client.Responses.InputItems.List(ctx, first.ID, responses.InputItemListParams{})
+	if err != nil {
+		return err
+	}
+	if err := expect(first.OutputText() == greeting && again.OutputText() == greeting && len(items.Data) == 1, "%s", again.RawJSON()); err != nil {
+		return err
+	}
+	next := asking("hello")
+	next.PreviousResponseID = openai.String(first.ID)
+	if _, err := client.Responses.New(ctx, next); err != nil {
+		return err
+	}
+	if err := client.Responses.Delete(ctx, first.ID); err != nil {
+		return err
+	}
+	_, err = client.Responses.New(ctx, next)
+	return refused(err, 400, "previous_response_not_found")
+}
+
+func respondInPieces(ctx context.Context) error {
+	events := client.Responses.NewStreaming(ctx, asking("hello"))
+	text, last := "", ""
+	for events.Next() {
+		e := events.Current()
+		if last = e.Type; e.Type == "response.output_text.delta" {
+			text += e.Delta
+		}
+	}
+	return errors.Join(events.Err(), expect(text == greeting && last == "response.completed", "%q, %s", text, last))
+}
+
+// respondInBackground leaves a stream and reads the rest by the SDK's way of going on, which sends a
+// body with GET.
+func respondInBackground(ctx context.Context) error {
+	params := asking("hello")
+	params.Background = openai.Bool(true)
+	made, err := client.Responses.New(ctx, params)
+	if err != nil {
+		return err
+	}
+	events := client.Responses.GetStreaming(ctx, made.ID, responses.ResponseGetParams{StartingAfter: openai.Int(1)})
+	next, text := int64(2), ""
+	for events.Next() {
+		e := events.Current()
+		if e.SequenceNumber != next {
+			return fmt.Errorf("event %d came instead of %d", e.SequenceNumber, next)
+		}
+		if next++; e.Type == "response.output_text.delta" {
+			text += e.Delta
+		}
+	}
+	return errors.Join(events.Err(), expect(text == greeting, "%q after %d events", text, next))
 }

@@ -1,0 +1,235 @@
+//go:build unix
+
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/sleep"
+	"github.com/forebayhq/forebay/server"
+)
+
+// responsesVariable is how many background responses the crash test makes.
+const responsesVariable = "FOREBAY_CRASH_RESPONSES"
+
+// TestResponsesSurviveKills kills a server process in the middle of background responses. Each is
+// answered once. Streams that clients follow through the restarts have no gap, and are the same
+// when they are read again.
+func TestResponsesSurviveKills(t *testing.T) {
+	raced.Skip(t, raced.Processes)
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		c := newResponsesCrash(t)
+		c.options.Database = database(t)
+		c.run(func() string { return c.base.Load().(string) })
+	})
+	// Clients ask another process than the one that makes the responses.
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		c := newResponsesCrash(t)
+		c.options.Database, c.options.Blob = pgtest.Database(t), "file://"+t.TempDir()
+		front := c.options
+		front.Role = server.RoleAPI
+		first := launch(t, c.options) // it makes the tables
+		first.mustListen(t)
+		address := launch(t, front).mustListen(t)
+		first.kill()
+		c.run(func() string { return address })
+	})
+}
+
+type responsesCrash struct {
+	*testing.T
+	options childOptions
+	total   int
+	base    atomic.Value // string: the address of the process that is killed
+
+	held  atomic.Int64  // calls that have begun an answer and wait
+	open  chan struct{} // closed: answers go on
+	calls atomic.Int64
+}
+
+func newResponsesCrash(t *testing.T) *responsesCrash {
+	c := &responsesCrash{T: t, total: 20, open: make(chan struct{})}
+	if n, err := strconv.Atoi(os.Getenv(responsesVariable)); err == nil {
+		c.total = n
+	}
+	u := httptest.NewServer(http.HandlerFunc(c.answer))
+	t.Cleanup(u.Close)
+	c.options = childOptions{Endpoint: u.URL, Shutdown: time.Second, Responses: server.Queue{Concurrency: 8, LockDuration: 3 * time.Second,
+		Retry: server.Retry{First: 10 * time.Millisecond, Max: 50 * time.Millisecond}}}
+	return c
+}
+
+// answer answers a call word by word with what it was asked. Of three calls, two wait in the
+// middle until the process was killed as often as it is to be.
+func (c *responsesCrash) answer(w http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		Messages []struct{ Content string }
+	}
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || len(asked.Messages) != 1 {
+		http.Error(w, "no messages", http.StatusBadRequest)
+		return
+	}
+	n := c.calls.Add(1)
+	for i, word := range strings.SplitAfter(asked.Messages[0].Content, " ") {
+		if i == 2 && n%3 != 0 {
+			c.held.Add(1)
+			select {
+			case <-c.open:
+			case <-r.Context().Done():
+			}
+			c.held.Add(-1)
+			if r.Context().Err() != nil {
+				return
+			}
+		}
+		chatStream(w, fmt.Sprintf(`{"choices":[{"index":0,"delta":{"content":%q}}]}`, word))
+	}
+	chatStream(w, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, chatUsage, "[DONE]")
+}
+
+// run kills the process twice. reading is where clients ask.
+func (c *responsesCrash) run(reading func() string) {
+	const kills, followers = 2, 4
+	p := launch(c.T, c.options)
+	c.base.Store(p.mustListen(c.T))
+	ids := make([]string, c.total)
+	var following sync.WaitGroup
+	for i := range ids {
+		ids[i] = c.create(reading(), i)
+		if i < followers {
+			following.Go(func() { c.follow(reading, ids[i]) })
+		}
+	}
+	for range kills {
+		eventually(c.T, time.Minute, func() error {
+			if n := c.held.Load(); n < 4 {
+				return fmt.Errorf("%d calls are in the middle", n)
+			}
+			return nil
+		})
+		p.kill()
+		eventually(c.T, time.Minute, func() error {
+			if n := c.held.Load(); n > 0 {
+				return fmt.Errorf("%d calls of the dead process go on", n)
+			}
+			return nil
+		})
+		p = launch(c.T, c.options)
+		c.base.Store(p.mustListen(c.T))
+	}
+	close(c.open)
+	following.Wait()
+	for i, id := range ids {
+		c.check(reading(), i, id)
+	}
+	if n := c.calls.Load(); n <= int64(c.total) {
+		c.Errorf("%d calls for %d responses: none was cut off", n, c.total)
+	}
+	p.stop(c.T)
+}
+
+func (c *responsesCrash) text(i int) string { return fmt.Sprintf("this is the answer number %d", i) }
+
+func (c *responsesCrash) get(ctx context.Context, method, url, body string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	return http.DefaultClient.Do(req)
+}
+
+func (c *responsesCrash) read(method, url, body string) string {
+	c.Helper()
+	resp, err := c.get(c.Context(), method, url, body)
+	if err != nil {
+		c.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		c.Fatalf("%s: %d %s %v", url, resp.StatusCode, answer, err)
+	}
+	return string(answer)
+}
+
+func (c *responsesCrash) create(base string, i int) string {
+	return object(c.T, c.read(http.MethodPost, base+"/v1/responses", fmt.Sprintf(`{"model":"chat","background":true,"input":%q}`, c.text(i))))["id"].(string)
+}
+
+// follow reads a stream until its end, through breaks, and compares it with one read whole.
+func (c *responsesCrash) follow(reading func() string, id string) {
+	var lines []string
+	for over := false; !over; {
+		if c.Context().Err() != nil {
+			return
+		}
+		resp, err := c.get(c.Context(), http.MethodGet, fmt.Sprintf("%s/v1/responses/%s?stream=true&starting_after=%d", reading(), id, len(lines)-1), "")
+		if err != nil {
+			_ = sleep.For(c.Context(), 10*time.Millisecond) // the process starts
+			continue
+		}
+		in := bufio.NewScanner(resp.Body)
+		in.Buffer(nil, 1<<20)
+		for in.Scan() {
+			if data, ok := strings.CutPrefix(in.Text(), "data: "); ok && data == "[DONE]" {
+				over = true
+			} else if ok && json.Valid([]byte(data)) { // the last line of a broken stream may be cut
+				lines = append(lines, data)
+			}
+		}
+		resp.Body.Close()
+	}
+	var whole []string
+	for line := range strings.Lines(c.read(http.MethodGet, reading()+"/v1/responses/"+id+"?stream=true", "")) {
+		if data, ok := strings.CutPrefix(line, "data: {"); ok {
+			whole = append(whole, "{"+strings.TrimSuffix(data, "\n"))
+		}
+	}
+	if !reflect.DeepEqual(lines, whole) {
+		c.Errorf("a stream through the breaks was\n%s\nand in one go is\n%s", strings.Join(lines, "\n"), strings.Join(whole, "\n"))
+	}
+}
+
+// check checks that a response was answered once.
+func (c *responsesCrash) check(base string, i int, id string) {
+	var o map[string]any
+	eventually(c.T, 2*time.Minute, func() error {
+		if o = object(c.T, c.read(http.MethodGet, base+"/v1/responses/"+id, "")); o["status"] != "completed" {
+			return fmt.Errorf("response %d is %v", i, o["status"])
+		}
+		return nil
+	})
+	if list := o["output"].([]any); len(list) != 1 || outputText(o) != c.text(i) {
+		c.Errorf("response %d is %v", i, o)
+	}
+	events := readStream(c.T, c.read(http.MethodGet, base+"/v1/responses/"+id+"?stream=true", ""))
+	events.gapless(c.T, 0)
+	ends := 0
+	for _, kind := range events.types {
+		if kind == "response.completed" {
+			ends++
+		}
+	}
+	if last := events.data[len(events.data)-1]; ends != 1 || !reflect.DeepEqual(last["response"], any(o)) {
+		c.Errorf("response %d ended %d times: %v", i, ends, events.types)
+	}
+}
