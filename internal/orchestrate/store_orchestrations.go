@@ -357,9 +357,19 @@ func (t *tx) resetOrchestration(item *OrchestrationItem, run int64, r *Reset) er
 		Text(r.Execution).Blob(r.Input.inline()).TextOrNull(r.Input.Blob).TextOrNull(r.Version).Int(item.Instance).Exec()
 }
 
+// forgets records that what an execution of an instance awaits is removed. An operation may have
+// found the activity that it answers before, and its answer must not come now.
+func (t *tx) forgets(instance int64) {
+	if t.forgotten == nil {
+		t.forgotten = map[int64]bool{}
+	}
+	t.forgotten[instance] = true
+}
+
 // forgetExecution removes what an execution awaits. Processes that execute its activities find
 // that the lock is lost.
 func (t *tx) forgetExecution(instance int64) error {
+	t.forgets(instance)
 	if err := t.dropActivities(instance); err != nil {
 		return err
 	}
@@ -387,6 +397,7 @@ func (t *tx) endOrchestration(item *OrchestrationItem, r *OrchestrationResult) e
 	if err := t.keepBlob(item.Instance, r.Output); err != nil {
 		return err
 	}
+	t.forgets(item.Instance)
 	if err := t.dropActivities(item.Instance); err != nil {
 		return err
 	}
