@@ -2,13 +2,17 @@ package orchestrate
 
 import (
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
 // A job that an instance awaits is cancelled in the transaction in which the instance ends or
@@ -68,4 +72,29 @@ func TestJobEndsWithItsExecution(t *testing.T) {
 			}))
 		}
 	})
+}
+
+// The new events of instances that have many are read one instance after the other, so that they
+// are not in memory all at once.
+func TestManyEventsAreReadByThemselves(t *testing.T) {
+	const instances, events = 8, 1 + maxEventsTogether/forebay.InlineBytes
+	s := fixture.Serving(t, db.Options{URL: pgtest.Database(t)})
+	ctx, tenant := t.Context(), tenantOf(t, s, "acme")
+	for i := range instances {
+		id := fmt.Sprint("i", i)
+		mustDo(t, s.Orchestrations.CreateOrchestration(ctx, NewOrchestration{Tenant: tenant, ID: id, Execution: "first", Name: "fan", Event: Inline([]byte("start"))}))
+		for range events {
+			mustDo(t, s.Orchestrations.SendOrchestration(ctx, Signal{Tenant: tenant, ID: id, Event: Inline(make([]byte, forebay.InlineBytes))}))
+		}
+	}
+	var most atomic.Int64
+	s.DB.OnCommit(func(c db.Commit) { most.Store(max(most.Load(), c.RoundTrips)) })
+	items, err := s.Orchestrations.ClaimOrchestrations(ctx, ClaimRequest{Max: instances, Lock: time.Hour, Takes: func(int64, string) bool { return true }})
+	mustDo(t, err)
+	if len(items) != instances || len(items[0].Arrived) != 1+events {
+		t.Errorf("%d instances were claimed, the first with %d events", len(items), len(items[0].Arrived))
+	}
+	if most.Load() < instances {
+		t.Errorf("the events of %d instances came in %d round trips", instances, most.Load())
+	}
 }
