@@ -182,6 +182,7 @@ func (w *Writer) transaction(batch []Operation, withDue bool) (background bool, 
 		err = t.EnsureDurable()
 	}
 	worked := time.Since(began)
+	away := w.latencyOf(t)
 	if err == nil {
 		err = t.Commit()
 	}
@@ -199,11 +200,21 @@ func (w *Writer) transaction(batch []Operation, withDue bool) (background bool, 
 	for _, op := range batch {
 		rows += op.What().rows()
 	}
-	w.sizer.note(rows, worked, took-worked)
+	w.sizer.note(rows, worked-away, took-worked)
 	w.checkpoints.committed()
 	w.publishCommit(t, took)
 	w.observed(t, began, nil)
 	return false, nil
+}
+
+// latencyOf is how long the transaction has been on its way to a server and back. More rows would
+// not have made that longer.
+func (w *Writer) latencyOf(t *Tx) time.Duration {
+	server, ok := w.Conn.Driver.(*postgres.Conn)
+	if !ok {
+		return 0
+	}
+	return time.Duration(server.RoundTrips()-t.tripsBefore) * server.Latency()
 }
 
 // apply runs the operations, stage by stage. Once they have made as much as is good for one
