@@ -28,11 +28,11 @@ func (s *Store) judge(ctx context.Context, no int64, messages []MessageContent, 
 	c := s.topics.Get(no)
 	for {
 		if fresh || c == nil {
-			known, err := s.readTopic(ctx, no)
+			known, read, err := s.topicFor(ctx, no, fresh)
 			if known == nil || err != nil {
 				return nil, err
 			}
-			c, fresh = known, true
+			c, fresh = known, read
 		}
 		j, err := c.Judge(ctx, messages, s.Writer.Conn.Now())
 		var refused *forebay.Error
@@ -50,17 +50,34 @@ func (s *Store) judge(ctx context.Context, no int64, messages []MessageContent, 
 	}
 }
 
-// readTopic returns the current topic with its compiled rules, or nil if there is none.
-func (s *Store) readTopic(ctx context.Context, no int64) (*compiledTopic, error) {
+// topicFor returns the topic with its compiled rules, or nil if there is none, and whether it was
+// read. Otherwise another caller has read it meanwhile, which is not good enough if it must be
+// fresh.
+func (s *Store) topicFor(ctx context.Context, no int64, fresh bool) (c *compiledTopic, read bool, err error) {
 	// If several callers need the rules, one compiles them.
 	leave, err := s.topics.Enter(ctx, no)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer leave()
+	if c = s.topics.Get(no); c != nil && !fresh {
+		return c, false, nil
+	}
+	c, err = s.compileTopic(ctx, no)
+	return c, true, err
+}
+
+// readTopic returns the current topic with its compiled rules, or nil if there is none.
+func (s *Store) readTopic(ctx context.Context, no int64) (*compiledTopic, error) {
+	c, _, err := s.topicFor(ctx, no, true)
+	return c, err
+}
+
+// compileTopic is readTopic for a caller that has entered.
+func (s *Store) compileTopic(ctx context.Context, no int64) (*compiledTopic, error) {
 	var c *compiledTopic
 	known := false
-	err = s.Read(ctx, func(r driver.Conn) error {
+	err := s.Read(ctx, func(r driver.Conn) error {
 		for {
 			topic, found, err := topicNo(r, no)
 			if c = nil; err != nil || !found {

@@ -271,3 +271,17 @@ func TestCostlyRulesDelayTheirTenantAlone(t *testing.T) {
 		}
 	})
 }
+
+// Callers that find nothing known of a topic wait for the one that reads it, and do not read it
+// again one after the other.
+func TestTopicIsReadOnceForAll(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+		for _, c := range []struct{ fresh, read bool }{{false, true}, {false, false}, {true, true}} {
+			known, read, err := s.Bus.topicFor(t.Context(), topic.No, c.fresh)
+			if err != nil || known == nil || read != c.read {
+				t.Errorf("fresh: %v, read: %v (%v)", c.fresh, read, err)
+			}
+		}
+	})
+}

@@ -15,7 +15,7 @@ import (
 // Steps of one document that come in one transaction do what they would do one after the other.
 func TestStepsOfADocumentTogether(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
-		d := &tripsOfDocuments{T: t, s: s, tenant: tenantOf(t, s, "acme")}
+		d := &tripsOfDocuments{TB: t, s: s, tenant: tenantOf(t, s, "acme")}
 		sub := d.follow("acme")
 		together := func(calls ...func() error) []error {
 			t.Helper()

@@ -22,7 +22,7 @@ import (
 func TestRoundTripsOfDocuments(t *testing.T) {
 	trips := fixture.Trips(t)
 	for _, followed := range []bool{false, true} {
-		d := tripsOfDocuments{T: t, s: trips.Stores, tenant: tenantOf(t, trips.Stores, fmt.Sprint("followed-", followed))}
+		d := tripsOfDocuments{TB: t, s: trips.Stores, tenant: tenantOf(t, trips.Stores, fmt.Sprint("followed-", followed))}
 		mixes, most := d.mixes(), int64(dbtest.MostTrips)
 		if followed {
 			d.follow("followed")
@@ -43,8 +43,23 @@ func TestRoundTripsOfDocuments(t *testing.T) {
 	}
 }
 
+// BenchmarkFarAway measures the same on a PostgreSQL that is 0, 1 and 5 ms away.
+func BenchmarkFarAway(b *testing.B) {
+	fixture.FarAway(b, func(t testing.TB, s *stores) map[string]func(n int) []func() error {
+		d := tripsOfDocuments{TB: t, s: s, tenant: tenantOf(t, s, "acme")}
+		kinds := d.mixes()
+		delete(kinds, "purge") // one call, which takes many documents
+		for name, mix := range kinds {
+			if name == "embed" || name == "fail" { // several calls for each document
+				kinds[name] = func(n int) []func() error { return mix(n/batchesOf + 1)[:n] }
+			}
+		}
+		return kinds
+	})
+}
+
 type tripsOfDocuments struct {
-	*testing.T
+	testing.TB
 	s      *stores
 	tenant int64
 	serial int

@@ -93,7 +93,7 @@ func TestRoundTripsOfJobs(t *testing.T) {
 		"plain":     func(int, *NewJob) {},
 		"budget":    func(_ int, j *NewJob) { j.Tenant = tenant },
 		"session":   func(i int, j *NewJob) { j.SessionID = fmt.Sprint("s", i) },
-		"activity?": func(i int, j *NewJob) { j.CorrelationID = fmt.Sprint("orchestration-", i) },
+		"activity?": func(i int, j *NewJob) { j.CorrelationID = CallerCorrelation(fmt.Sprint(i)) },
 	}
 	serial := 0
 	prepared := func(t *testing.T, many int, change func(int, *NewJob)) []LockedJob {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
@@ -12,7 +13,8 @@ import (
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
-// limited is a service with a queue of sessions, whose tenants have these limits.
+// limited is a service with a queue of sessions, whose tenants have these limits. It is for a clock
+// that stands still: where counting takes long, a count refuses for a while.
 func limited(t *testing.T, l forebay.TenantLimits) *messaging.Service {
 	t.Helper()
 	s, err := stores.Open(t.Context(), db.Options{Path: filepath.Join(t.TempDir(), "f.db"), Serve: true})
@@ -36,6 +38,10 @@ func accept(t *testing.T, b *messaging.Service, id string) (forebay.Session, err
 
 // A session counts whether a message creates it or a receiver that asks for it.
 func TestAcceptedSessionsAreLimited(t *testing.T) {
+	synctest.Test(t, acceptSessionsToTheLimit)
+}
+
+func acceptSessionsToTheLimit(t *testing.T) {
 	most := int64(2)
 	b := limited(t, forebay.TenantLimits{Sessions: &most})
 	body := "x"
@@ -63,6 +69,10 @@ func TestAcceptedSessionsAreLimited(t *testing.T) {
 
 // States of sessions are stored bytes. One that grows no state is taken at the limit.
 func TestSessionStatesAreLimited(t *testing.T) {
+	synctest.Test(t, setStatesToTheLimit)
+}
+
+func setStatesToTheLimit(t *testing.T) {
 	most := int64(1000)
 	b := limited(t, forebay.TenantLimits{StoredBytes: &most})
 	session, err := accept(t, b, "s")

@@ -50,7 +50,7 @@ func (t *tx) answerCaller(e jobs.Ended) error {
 	if e.Status != forebay.StatusSucceeded {
 		outcome = ActivityOutcome{Outcome: ActivityFailed, ErrorType: e.Failure.Code, Error: string(e.Failure.Message)}
 	}
-	if err := t.activityAttempt(&a, outcome); err != nil {
+	if err := t.activityAttempt(&a, outcome); err != nil || t.forgotten[a.Instance] { // by another operation, meanwhile
 		return err
 	}
 	no, err := t.queue.NewSeq()

@@ -50,6 +50,11 @@ const (
 	maxArrivedBytes  = 16 << 20
 )
 
+// maxEventsTogether is how many bytes of new events an instance may have that are read in one
+// round trip with those of others. More are read by themselves: all of them would be in memory at
+// once.
+const maxEventsTogether = 256 << 10
+
 // lostDeliveryUnit is what a lost delivery adds to the column deliveries. The lower bits count
 // all deliveries, which lengthens the backoff. The upper bits count lost deliveries, which makes
 // the item poison.
@@ -73,7 +78,8 @@ func (s *Store) ClaimOrchestrations(ctx context.Context, req ClaimRequest) ([]Or
 }
 
 const sqlReadyOrchestrations = `
-SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run, coalesce(t.lock_token, 0), coalesce(o.key_id, '')
+SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run, coalesce(t.lock_token, 0), coalesce(o.key_id, ''),
+  coalesce((SELECT sum(length(i.event)) FROM (SELECT event FROM orchestration_inbox WHERE instance = t.instance AND visible_at <= ? ORDER BY no LIMIT ? + 0) i), 0)
 FROM (SELECT instance, number, events, deliveries, custom, run, lock_token FROM orchestration_items WHERE work_queue = ? AND visible_at <= ? ORDER BY visible_at LIMIT ? + 0) t
   CROSS JOIN orchestrations o ON o.no = t.instance`
 
@@ -83,19 +89,30 @@ FROM orchestration_inbox i WHERE i.instance = ? AND i.visible_at <= ? ORDER BY i
 
 func (t workItemTx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken int, err error) {
 	var found []OrchestrationItem
-	err = t.Prep(sqlReadyOrchestrations).Int(p.No).Int(t.Now).Int(int64(most)).Each(func(r driver.Row) error {
+	var sizes []int64 // of the new events of each; 0 where they are read one after the other
+	sized := int64(0)
+	if t.w.Shared() {
+		sized = maxArrivedEvents
+	}
+	err = t.Prep(sqlReadyOrchestrations).Int(t.Now).Int(sized).Int(p.No).Int(t.Now).Int(int64(most)).Each(func(r driver.Row) error {
 		found = append(found, OrchestrationItem{Instance: r.Int(0), Tenant: r.Int(1), ID: r.Text(2), Name: r.Text(3), Execution: r.Text(4),
 			Number: r.Int(5), Events: r.Int(6), Deliveries: int(r.Int(7)%lostDeliveryUnit) + 1, LostDeliveries: int(r.Int(7) / lostDeliveryUnit), Custom: r.Blob(8),
 			run: r.Int(9), keyID: r.Text(11), Queue: p.No, SkipsCode: p.Kind == kindSkipsCode, now: t.Now})
 		if r.Int(10) != 0 { // its lock ended without a result
 			found[len(found)-1].LostDeliveries++
 		}
+		sizes = append(sizes, r.Int(12))
 		return nil
 	})
 	if err != nil {
 		return 0, err
 	}
-	err = t.Interleave(len(found), func(i int) error { return t.arrived(&found[i]) })
+	err = t.Interleave(len(found), func(i int) error {
+		if sizes[i] > maxEventsTogether {
+			return t.Alone(func() error { return t.arrived(&found[i]) })
+		}
+		return t.arrived(&found[i])
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -357,9 +374,19 @@ func (t *tx) resetOrchestration(item *OrchestrationItem, run int64, r *Reset) er
 		Text(r.Execution).Blob(r.Input.inline()).TextOrNull(r.Input.Blob).TextOrNull(r.Version).Int(item.Instance).Exec()
 }
 
+// forgets records that what an execution of an instance awaits is removed. An operation may have
+// found the activity that it answers before, and its answer must not come now.
+func (t *tx) forgets(instance int64) {
+	if t.forgotten == nil {
+		t.forgotten = map[int64]bool{}
+	}
+	t.forgotten[instance] = true
+}
+
 // forgetExecution removes what an execution awaits. Processes that execute its activities find
 // that the lock is lost.
 func (t *tx) forgetExecution(instance int64) error {
+	t.forgets(instance)
 	if err := t.dropActivities(instance); err != nil {
 		return err
 	}
@@ -387,6 +414,7 @@ func (t *tx) endOrchestration(item *OrchestrationItem, r *OrchestrationResult) e
 	if err := t.keepBlob(item.Instance, r.Output); err != nil {
 		return err
 	}
+	t.forgets(item.Instance)
 	if err := t.dropActivities(item.Instance); err != nil {
 		return err
 	}

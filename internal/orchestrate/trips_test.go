@@ -12,12 +12,44 @@ import (
 )
 
 // What a transaction takes on PostgreSQL does not grow with its operations: each transition of an
-// instance and of an activity stands here. Left out on purpose are the first use of a name, for
-// which a queue is made, and a purge of an open instance by force.
+// instance and of an activity is one of [newMixes]. Left out on purpose are the first use of a
+// name, for which a queue is made, and a purge of an open instance by force.
 func TestRoundTripsOfOrchestrations(t *testing.T) {
 	const n = 24
 	trips := fixture.Trips(t)
-	s, ctx := trips.Stores, t.Context()
+	mixes, newTenant := newMixes(t, trips.Stores, n)
+	for name, mix := range mixes {
+		trips.Together(t, name, func() []func() error {
+			newTenant()
+			return mix(n)
+		})
+	}
+}
+
+// BenchmarkFarAway measures the same on a PostgreSQL that is 0, 1 and 5 ms away. Calls that take
+// many steps at once are left out: their rate is not that of others.
+func BenchmarkFarAway(b *testing.B) {
+	fixture.FarAway(b, func(t testing.TB, s *stores) map[string]func(n int) []func() error {
+		mixes, newTenant := newMixes(t, s, 1)
+		kinds := map[string]func(n int) []func() error{}
+		for name, mix := range mixes {
+			switch name {
+			case "claim", "claim of many queues", "claim activities of many queues", "purge many at once", "rewind many at once":
+				continue
+			}
+			kinds[name] = func(n int) []func() error {
+				newTenant()
+				return mix(n)
+			}
+		}
+		return kinds
+	})
+}
+
+// newMixes are functions that prepare so many calls of one kind. Each is to be called for a new
+// tenant. n is how many instances one call changes that changes many.
+func newMixes(t testing.TB, s *stores, n int) (mixes map[string]func(many int) []func() error, newTenant func()) {
+	ctx := t.Context()
 	var tenant int64 // of the mix that is tried: what others have left is not claimed
 	serial := 0
 	its := func(n int) ClaimRequest {
@@ -98,7 +130,7 @@ func TestRoundTripsOfOrchestrations(t *testing.T) {
 			return calls
 		}
 	}
-	mixes := map[string]func(many int) []func() error{
+	mixes = map[string]func(many int) []func() error{
 		"create": func(many int) (calls []func() error) {
 			for range many {
 				serial++
@@ -310,11 +342,8 @@ func TestRoundTripsOfOrchestrations(t *testing.T) {
 		},
 	}
 	maps.Copy(mixes, more)
-	for name, mix := range mixes {
-		trips.Together(t, name, func() []func() error {
-			serial++
-			tenant = tenantOf(t, s, fmt.Sprint("t", serial))
-			return mix(n)
-		})
+	return mixes, func() {
+		serial++
+		tenant = tenantOf(t, s, fmt.Sprint("t", serial))
 	}
 }

@@ -87,6 +87,7 @@ type tx struct {
 	changedInstances map[int64]int
 	createdInstances map[instanceKey]int
 	changes          int
+	forgotten        map[int64]bool // instances of which it has removed what an execution awaited
 }
 
 // workItemTx is the part of a transaction about the queues of work items and their claims.

@@ -3,6 +3,7 @@ package dbtest
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,13 @@ func (f Fixture[S]) FarAway(b *testing.B, kinds func(testing.TB, S) map[string]f
 			direct := pgtest.Database(b)
 			proxy := pgtest.NewProxy(b, direct)
 			s := f.Serving(b, db.Options{URL: proxy.URL(direct)})
+			var transactions, trips atomic.Int64
+			f.DB(s).OnCommit(func(c db.Commit) {
+				if c.Operations > 0 {
+					transactions.Add(1)
+					trips.Add(c.RoundTrips)
+				}
+			})
 			for name, prepare := range kinds(b, s) {
 				b.Run(name, func(b *testing.B) {
 					proxy.Delay(0)
@@ -45,6 +53,8 @@ func (f Fixture[S]) FarAway(b *testing.B, kinds func(testing.TB, S) map[string]f
 							}
 						})
 					}
+					transactions.Store(0)
+					trips.Store(0)
 					b.ResetTimer()
 					for _, call := range calls {
 						next <- call
@@ -52,6 +62,9 @@ func (f Fixture[S]) FarAway(b *testing.B, kinds func(testing.TB, S) map[string]f
 					close(next)
 					callers.Wait()
 					b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
+					n := float64(max(transactions.Load(), 1))
+					b.ReportMetric(float64(b.N)/n, "ops/transaction")
+					b.ReportMetric(float64(trips.Load())/n, "trips/transaction")
 				})
 			}
 		})

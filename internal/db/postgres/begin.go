@@ -11,7 +11,10 @@ import (
 
 const (
 	sqlLockPostgres = "SELECT pg_advisory_xact_lock(1180844409)" // applicationID: one transaction at a time
-	sqlStart        = SQLNow + ", pg_backend_pid()"
+	sqlStart        = SQLNow + ", pg_backend_pid(), " + microseconds
+	sqlArrived      = "SELECT " + microseconds
+	// microseconds is the server's time, whatever a test says about the database's.
+	microseconds = "(extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint"
 )
 
 // Begin asks everything in one round trip. A connection that was lost while nobody used it
@@ -33,8 +36,9 @@ func (c *Conn) Begin(b driver.BeginOptions) (now int64, err error) {
 func (c *Conn) beginHere(b driver.BeginOptions) (now int64, err error) {
 	c.wrote = false
 	c.forget()
-	var backend int64
-	questions := append(make([]driver.PipelineQuery, 0, len(b.Pipeline)+4), driver.PipelineQuery{SQL: "BEGIN"})
+	var backend, arrived, answered int64
+	questions := append(make([]driver.PipelineQuery, 0, len(b.Pipeline)+5), driver.PipelineQuery{SQL: "BEGIN"},
+		driver.PipelineQuery{SQL: sqlArrived, OnRow: func(r driver.Row) { arrived = r.Int(0) }})
 	if b.Volatile {
 		questions = append(questions, driver.PipelineQuery{SQL: "SET LOCAL synchronous_commit = off"})
 	}
@@ -53,9 +57,9 @@ func (c *Conn) beginHere(b driver.BeginOptions) (now int64, err error) {
 	questions = append(questions, c.prefetch(b.Prefetch)...)
 	// The time comes last, so that whatever was found ready is ready by then.
 	questions = append(questions, driver.PipelineQuery{SQL: start, OnRow: func(r driver.Row) {
-		now, backend = r.Int(0), r.Int(1)
+		now, backend, answered = r.Int(0), r.Int(1), r.Int(2)
 		for i, take := range values {
-			take(r.Int(2 + i))
+			take(r.Int(3 + i))
 		}
 	}})
 	c.patience()
@@ -63,6 +67,7 @@ func (c *Conn) beginHere(b driver.BeginOptions) (now int64, err error) {
 	if err := c.ask(questions); err != nil {
 		return 0, err
 	}
+	c.latency.note(time.Since(before) - time.Duration(answered-arrived)*time.Microsecond)
 	c.open = true
 	if backend != c.backend {
 		return 0, errPooled

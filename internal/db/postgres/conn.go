@@ -22,6 +22,7 @@ type Conn struct {
 	pending    pending               // statements of the transaction that are not sent yet
 	result     answer                // of the last statement
 	clock      clock
+	latency    latency
 	retry      time.Time // no new connection is tried before
 	backoff    time.Duration
 	open       bool   // a transaction is

@@ -1,0 +1,57 @@
+package db
+
+import (
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/db/postgres"
+	"github.com/forebayhq/forebay/internal/pgtest"
+)
+
+// The way to a distant server is not the work of the rows. Transactions take as many of them as
+// there is time for, and do not stay small because the server is far away.
+func TestADistantServerTakesManyRows(t *testing.T) {
+	t.Parallel()
+	const delay = 100 * time.Millisecond
+	database := pgtest.Database(t)
+	proxy := pgtest.NewProxy(t, database)
+	s, err := Open(t.Context(), Options{URL: proxy.URL(database), Serve: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	transact := func(rows int) {
+		t.Helper()
+		_, err := Transact(t.Context(), s.Writer, Op{Stage: StageChange, Rows: rows}, func(t *Tx) (int, error) {
+			_, err := t.Prep("SELECT 1").One(func(driver.Row) {})
+			return 0, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	transact(1) // which prepares the statements
+	proxy.Delay(delay)
+	for range 8 {
+		transact(1)
+	}
+	for range 4 {
+		transact(SharedRows)
+	}
+	var way time.Duration
+	var most int
+	_, err = Transact(t.Context(), s.Writer, Op{Stage: StageChange}, func(t *Tx) (int, error) {
+		way, most = t.Conn.Driver.(*postgres.Conn).Latency(), t.w.sizer.rows(false)
+		return 0, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if way < delay {
+		t.Errorf("a round trip takes %v, its way %v", delay, way)
+	}
+	if most <= 2*leastRows {
+		t.Errorf("a transaction takes %d rows", most)
+	}
+}
