@@ -43,13 +43,16 @@ func (o Options) WithDefaults() Options {
 	o.ShutdownTimeout = or(o.ShutdownTimeout, 30*time.Second)
 	o.Version = or(o.Version, "devel")
 	o.defaultModels()
-	queues := map[string]Queue{forebay.DefaultQueue: {}, CallsQueue: {}}
+	queues := map[string]Queue{forebay.DefaultQueue: {}, CallsQueue: {}, BatchesQueue: {}}
 	for name, q := range o.Queues {
 		queues[name] = q
 	}
 	for name, q := range queues {
-		if name == CallsQueue {
+		switch name {
+		case CallsQueue:
 			q = callsDefaults(q)
+		case BatchesQueue:
+			q = batchesDefaults(q)
 		}
 		queues[name] = q.withDefaults()
 	}

@@ -50,6 +50,9 @@ func (s *Server) callsQueue(ctx context.Context) (string, error) {
 func (o Options) ownQueue(list []jobs.Queue, name string) []jobs.Queue {
 	list = slices.DeleteFunc(list, func(q jobs.Queue) bool { return q.Name == CallsQueue && name == "" })
 	for i := range list {
+		if list[i].Name == BatchesQueue {
+			list[i].Spare, list[i].NoDeadLetters = true, true
+		}
 		if list[i].Name == CallsQueue {
 			list[i].Name, list[i].Own = name, true
 		}
@@ -57,11 +60,19 @@ func (o Options) ownQueue(list []jobs.Queue, name string) []jobs.Queue {
 	return list
 }
 
-// addCalls adds the tasks of OpenAI's endpoints for the models of the options.
+// addCalls adds the tasks of OpenAI's endpoints, and of lines of batches, for the models of the options.
 func (s *Server) addCalls(o Options, m *models, known map[string]forebay.Task) {
-	for _, task := range s.calls.Tasks(m.router, slices.Sorted(maps.Keys(o.Models))) {
+	names := slices.Sorted(maps.Keys(o.Models))
+	for _, task := range slices.Concat(s.calls.Tasks(m.router, names), openai.BatchTasks(m.router, names)) {
 		known[task.Name] = task
 	}
+}
+
+// serves reports whether there is a model of that name, and whether a deployment of it takes
+// OpenAI's requests as they are.
+func (s *Server) serves(name string) (known, forwards bool) {
+	now := s.deployments.called.Load()
+	return now.router.Serves(name), len(now.admission(name, forebay.CallEstimate{AsOpenAI: true})) > 0
 }
 
 // openAI returns the interface of OpenAI's API.
@@ -70,10 +81,7 @@ func (s *Server) openAI() *openai.API {
 	return openai.New(openai.Options{
 		Jobs: s.jobs, Calls: s.calls, Queue: s.callsName, MaxBody: s.options.Limits.MaxInputBytes,
 		Files: s.files, MaxFileBytes: s.options.OpenAI.MaxFileBytes,
-		Serves: func(name string) (known, forwards bool) {
-			now := s.deployments.called.Load()
-			return now.router.Serves(name), len(now.admission(name, forebay.CallEstimate{AsOpenAI: true})) > 0
-		},
+		Batches: s.batches, Serves: s.serves,
 		Models: func() []openai.Model {
 			owners := map[string][]string{}
 			for _, served := range s.deployments.called.Load().router.Deployments() {

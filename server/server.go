@@ -25,6 +25,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/batches"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/dispatch"
@@ -65,6 +66,7 @@ type Server struct {
 	durableTask    *durabletask.Server
 	documents      *documents.Service
 	files          *files.Service
+	batches        *batches.Service
 	sources        []*blob.Source // sources of documents
 	deployments    *deployments
 	calls          *openai.Calls
@@ -151,6 +153,7 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	if err != nil {
 		return err
 	}
+	s.openBatches()
 	s.retention = retention.New(s.store.Jobs, s.blobs)
 	s.documents.Use(s.jobs)
 	s.store.Admission.OnDeploymentChange(s.changed)
@@ -311,6 +314,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	running.Go(func() { s.files.Run(ctx) })
 	if s.options.works() {
 		running.Go(func() { s.webhooks.Run(ctx) })
+		running.Go(func() { s.batches.Run(ctx) })
 		running.Go(func() { s.orchestrations.Run(ctx) })
 		for _, in := range s.triggers() {
 			running.Go(func() { in.Run(ctx) })

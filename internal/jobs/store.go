@@ -42,7 +42,10 @@ type Ended struct {
 	Status     forebay.Status
 	Generation int
 	Failure    Failure
-	Uncalled   bool // it is known to be no activity of an orchestration
+	// CorrelationID is that of the job itself; "": none.
+	CorrelationID string
+	Result        []byte // of a job that has succeeded, if it is in the database
+	Uncalled      bool   // it is known to be no activity of an orchestration
 }
 
 // WhenEnded has f called in each transaction that ends a generation of a job, before anything

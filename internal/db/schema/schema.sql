@@ -908,8 +908,9 @@ CREATE TABLE batches (
   usage           BLOB,                       -- JSON
   output_file     TEXT,                       -- id; NULL: none
   error_file      TEXT,
-  due_at          INTEGER,                    -- when a process is to look at it next; NULL: never again
-  lease           INTEGER NOT NULL DEFAULT 0  -- numbers those who have looked
+  due_at          INTEGER,                    -- when there is something to do next; NULL: never again
+  leased_until    INTEGER NOT NULL DEFAULT 0, -- until then one process works on it
+  lease           INTEGER NOT NULL DEFAULT 0  -- numbers those who have worked on it
 ) STRICT;
 CREATE INDEX batches_tenant ON batches (tenant, id);
 CREATE INDEX batches_due ON batches (due_at) WHERE due_at IS NOT NULL;

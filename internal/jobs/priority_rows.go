@@ -1,0 +1,53 @@
+package jobs
+
+import (
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/flows"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+const sqlWaitingFlow = "SELECT m.subqueue, m.flow, m.visible_at FROM messages m WHERE m.seq = ? AND m.lock_token IS NULL AND m.subqueue % 4 < 2"
+
+var (
+	sqlSetFlow = driver.BatchForm("UPDATE messages SET flow = ?, visible_at = ? WHERE seq = ?",
+		"UPDATE messages m SET flow = p1, visible_at = p2 FROM %s WHERE m.seq = ANY (ARRAY[p3])")
+	sqlSetPriority = driver.BatchForm("UPDATE jobs SET priority = ? WHERE seq = ?",
+		"UPDATE jobs j SET priority = p1 FROM %s WHERE j.seq = ANY (ARRAY[p2])")
+)
+
+// Raise gives jobs that wait, and have a lower priority, that priority. Others stay as they are.
+// The operation names their messages.
+func (t *Tx) Raise(seqs []int64, priority int) error {
+	type waiting struct {
+		seq, flow, visible int64
+		subqueue           queue.Subqueue
+	}
+	var raised []waiting
+	questions := make([]driver.PipelineQuery, len(seqs))
+	for i, seq := range seqs {
+		questions[i] = driver.PipelineQuery{SQL: sqlWaitingFlow, Bind: func(st driver.Statement) driver.Statement { return st.Int(seq) }, OnRow: func(r driver.Row) {
+			raised = append(raised, waiting{seq, r.Int(1), r.Int(2), queue.Subqueue(r.Int(0))})
+		}}
+	}
+	if err := t.RunPipeline(questions); err != nil {
+		return err
+	}
+	for _, m := range raised {
+		flow := flows.ID(flows.TenantOf(m.flow), int(flows.ClassOf(m.flow)), priority)
+		if flow >= m.flow || m.visible >= heldUntil { // the rank falls as the priority rises
+			continue
+		}
+		// In its new flow it is like a job that has just come: no scan has seen it there.
+		visible := max(m.visible, t.Now)
+		if err := t.Prep(sqlSetFlow).Int(flow).Int(visible).Int(m.seq).Exec(); err != nil {
+			return err
+		}
+		if err := t.Prep(sqlSetPriority).Int(int64(priority)).Int(m.seq).Exec(); err != nil {
+			return err
+		}
+		t.DropPrefetched(queue.MessageRow(m.seq))
+		t.Changed(m.seq)
+		t.due(m.subqueue, flow, visible)
+	}
+	return nil
+}
