@@ -298,7 +298,7 @@ func (s *Store) Forget(ctx context.Context, b *Batch) error {
 	for more := true; more; {
 		first := int64(-1)
 		err := s.Read(ctx, func(c driver.Conn) error {
-			_, err := c.Prep("SELECT line FROM batch_lines WHERE batch = ? ORDER BY line LIMIT 1").Int(b.No).One(func(r driver.Row) { first = r.Int(0) })
+			_, err := c.Prep(sqlFirstLine).Int(b.No).One(func(r driver.Row) { first = r.Int(0) })
 			return err
 		})
 		if err != nil {
@@ -318,7 +318,10 @@ func (s *Store) Forget(ctx context.Context, b *Batch) error {
 	return nil
 }
 
-const sqlLastLine = "SELECT line FROM batch_lines WHERE batch = ? ORDER BY line DESC LIMIT 1"
+const (
+	sqlFirstLine = "SELECT line FROM batch_lines WHERE batch = ? ORDER BY line LIMIT 1"
+	sqlLastLine  = "SELECT line FROM batch_lines WHERE batch = ? ORDER BY line DESC LIMIT 1"
+)
 
 // lastLine is the number of the latest line that became a job.
 func (s *Store) lastLine(ctx context.Context, b *Batch) (line int64, err error) {

@@ -83,9 +83,9 @@ func readBatch(r driver.Row) Batch {
 
 const (
 	sqlBatchByKey = "SELECT " + batchColumns + `, request_hash FROM batches
-WHERE tenant = ? AND idempotency_key = ? AND created_at > ? ORDER BY no DESC LIMIT 1`
+WHERE tenant = ? AND idempotency_key = ? AND created_at > ? ORDER BY created_at DESC LIMIT 1`
 	sqlBatchByRequest = "SELECT " + batchColumns + `, request_hash FROM batches
-WHERE tenant = ? AND request_hash = ? AND created_at > ? ORDER BY no DESC LIMIT 1`
+WHERE tenant = ? AND request_hash = ? AND created_at > ? ORDER BY created_at DESC LIMIT 1`
 	sqlInsertBatch = `
 INSERT INTO batches (id, tenant, endpoint, input_file, completion_window, metadata, output_ttl, key_id, idempotency_key, request_hash, state,
   created_at, expires_at, priority, due_at)

@@ -15,10 +15,8 @@ import (
 
 // How lines become jobs.
 const (
-	// maxWaiting is how many lines of a batch are jobs that are not over, at most. When there are
-	// feedBelow or fewer, the next ones follow.
+	// maxWaiting is how many lines of an urgent batch are jobs that are not over, at most.
 	maxWaiting = 1000
-	feedBelow  = 500
 	// feedAtOnce and feedBytes bound what one transaction makes of lines.
 	feedAtOnce = 100
 	feedBytes  = 1 << 20
@@ -183,8 +181,9 @@ func (s *Service) lineAfter(ctx context.Context, b *Batch) (int64, error) {
 
 // feed makes jobs of lines, as long as too few wait.
 func (s *Service) feed(ctx context.Context, b *Batch) error {
-	room := min(maxWaiting-(b.Fed-b.Ended), b.Total-b.Fed)
-	if room <= 0 || b.Fed-b.Ended > feedBelow {
+	most := waitingOf(b.Priority)
+	room := min(most-(b.Fed-b.Ended), b.Total-b.Fed)
+	if room <= 0 || b.Fed-b.Ended > most/2 {
 		return nil
 	}
 	tenant, err := s.Store.TenantName(ctx, b.Tenant)
@@ -273,6 +272,19 @@ const (
 	highest = 8
 )
 
+// waitingOf is how many lines of a batch are jobs that are not over, at most. When there are half
+// as many or fewer, the next ones follow. Jobs that wait for long go in the order in which they
+// came, whatever their priority. So the fewer of a batch wait, the smaller is its part.
+func waitingOf(priority int) int64 {
+	switch {
+	case priority >= level:
+		return maxWaiting
+	case priority >= raised:
+		return maxWaiting / 2
+	}
+	return maxWaiting / 4
+}
+
 // urgency is the priority that lines of a batch should have: by what is left of it, the time left
 // and the pace so far.
 func urgency(b *Batch, now time.Time) int {
@@ -280,8 +292,11 @@ func urgency(b *Batch, now time.Time) int {
 		return lowest
 	}
 	spent, left := now.Sub(*b.InProgressAt), b.ExpiresAt.Sub(now)
-	if left <= 0 {
+	switch {
+	case left <= 0:
 		return highest
+	case spent < (spent+left)/10: // the pace tells nothing yet
+		return lowest
 	}
 	// The share of the time left that the rest will take. Without any pace yet, time that passes
 	// counts.

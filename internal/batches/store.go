@@ -86,7 +86,8 @@ const (
 	// A batch is due when few of its lines wait, or it waits for none.
 	sqlCount = `
 UPDATE batches SET ended = ended + ?1, completed = completed + ?2, failed = failed + ?3,
-  due_at = CASE WHEN due_at > ?4 AND fed - ended - ?1 <= ?5 THEN ?4 ELSE due_at END WHERE no = ?6 RETURNING due_at`
+  due_at = CASE WHEN due_at > ?4 AND fed - ended - ?1 <= CASE WHEN priority >= ?5 THEN ?7 WHEN priority >= ?6 THEN ?7 / 2 ELSE ?7 / 4 END
+  THEN ?4 ELSE due_at END WHERE no = ?8 RETURNING due_at`
 )
 
 // sums are how many lines of a batch have ended, and how.
@@ -124,7 +125,8 @@ func (p *participant) Closes(t *db.Tx) error {
 	questions = questions[:0]
 	for no, s := range of {
 		questions = append(questions, driver.PipelineQuery{SQL: sqlCount, Bind: func(st driver.Statement) driver.Statement {
-			return st.Int(s.ended).Int(s.completed).Int(s.failed).Int(t.Now).Int(feedBelow).Int(no)
+			return st.Int(s.ended).Int(s.completed).Int(s.failed).Int(t.Now).
+				Int(level).Int(raised).Int(maxWaiting / 2).Int(no)
 		}, OnRow: func(r driver.Row) { d.due = d.due || r.Int(0) == t.Now }})
 	}
 	return t.RunPipeline(questions)

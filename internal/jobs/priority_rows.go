@@ -9,8 +9,8 @@ import (
 const sqlWaitingFlow = "SELECT m.subqueue, m.flow, m.visible_at FROM messages m WHERE m.seq = ? AND m.lock_token IS NULL AND m.subqueue % 4 < 2"
 
 var (
-	sqlSetFlow = driver.BatchForm("UPDATE messages SET flow = ?, visible_at = ? WHERE seq = ?",
-		"UPDATE messages m SET flow = p1, visible_at = p2 FROM %s WHERE m.seq = ANY (ARRAY[p3])")
+	sqlSetFlow = driver.BatchForm("UPDATE messages SET flow = ? WHERE seq = ?",
+		"UPDATE messages m SET flow = p1 FROM %s WHERE m.seq = ANY (ARRAY[p2])")
 	sqlSetPriority = driver.BatchForm("UPDATE jobs SET priority = ? WHERE seq = ?",
 		"UPDATE jobs j SET priority = p1 FROM %s WHERE j.seq = ANY (ARRAY[p2])")
 )
@@ -37,9 +37,7 @@ func (t *Tx) Raise(seqs []int64, priority int) error {
 		if flow >= m.flow || m.visible >= heldUntil { // the rank falls as the priority rises
 			continue
 		}
-		// In its new flow it is like a job that has just come: no scan has seen it there.
-		visible := max(m.visible, t.Now)
-		if err := t.Prep(sqlSetFlow).Int(flow).Int(visible).Int(m.seq).Exec(); err != nil {
+		if err := t.Prep(sqlSetFlow).Int(flow).Int(m.seq).Exec(); err != nil {
 			return err
 		}
 		if err := t.Prep(sqlSetPriority).Int(int64(priority)).Int(m.seq).Exec(); err != nil {
@@ -47,7 +45,7 @@ func (t *Tx) Raise(seqs []int64, priority int) error {
 		}
 		t.DropPrefetched(queue.MessageRow(m.seq))
 		t.Changed(m.seq)
-		t.due(m.subqueue, flow, visible)
+		t.due(m.subqueue, flow, m.visible) // it keeps its age
 	}
 	return nil
 }
