@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"internal/audit":                   {".", "internal/db", "internal/db/driver", "internal/listing"},
 	"internal/backlog":                 {".", "internal/admission", "internal/db/driver", "internal/fairqueue", "internal/flows", "internal/queue", "internal/quota"},
 	"internal/backup":                  {".", "internal/blob", "internal/db", "internal/db/schema"},
-	"internal/batches":                 {".", "internal/blob", "internal/db", "internal/db/driver", "internal/files", "internal/ids", "internal/jobs", "internal/jsoncheck", "internal/limits", "internal/panics", "internal/queue"},
+	"internal/batches":                 {".", "internal/blob", "internal/db", "internal/db/driver", "internal/files", "internal/flows", "internal/ids", "internal/jobs", "internal/jsoncheck", "internal/limits", "internal/panics", "internal/queue"},
 	"internal/blob":                    {"."},
 	"internal/bus":                     {".", "internal/audit", "internal/bus/clockmend", "internal/bus/entity", "internal/bus/message", "internal/bus/rules", "internal/db", "internal/db/driver", "internal/db/schema", "internal/queue", "internal/turns"},
 	"internal/bus/clockmend":           {"internal/db", "internal/db/driver"},

@@ -29,7 +29,7 @@ func (s *Server) openBatches() {
 	o := s.options
 	s.batches = batches.New(batches.Options{
 		Store: s.store.Batches, Files: s.store.Files, Blobs: s.blobs, Jobs: s.jobs, Limits: s.limits, Logger: s.log, Queue: BatchesQueue,
-		Endpoints: openai.BatchEndpoints(), Serves: s.serves, Task: openai.BatchTask, MaxLines: o.OpenAI.MaxBatchLines,
+		Endpoints: openai.BatchEndpoints(), Serves: s.deployments.serves, Task: openai.BatchTask, MaxLines: o.OpenAI.MaxBatchLines,
 		MaxLineBytes: o.Limits.MaxInputBytes, Remember: time.Duration(o.Limits.IdempotencyHours) * time.Hour,
 	})
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// TestBatchesSurviveCrashes kills a server again and again while it works on a batch. Every line is
-// answered once. A line is called twice only if its call was under way when the server died.
+// TestBatchesSurviveCrashes kills a server again and again while it works on a batch. Every line
+// is answered once. It is called twice only if its call was under way when the server died.
 func TestBatchesSurviveCrashes(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	t.Parallel()

@@ -60,7 +60,8 @@ func (o Options) ownQueue(list []jobs.Queue, name string) []jobs.Queue {
 	return list
 }
 
-// addCalls adds the tasks of OpenAI's endpoints, and of lines of batches, for the models of the options.
+// addCalls adds the tasks of OpenAI's endpoints and of lines of batches, for the models of the
+// options.
 func (s *Server) addCalls(o Options, m *models, known map[string]forebay.Task) {
 	names := slices.Sorted(maps.Keys(o.Models))
 	for _, task := range slices.Concat(s.calls.Tasks(m.router, names), openai.BatchTasks(m.router, names)) {
@@ -70,8 +71,8 @@ func (s *Server) addCalls(o Options, m *models, known map[string]forebay.Task) {
 
 // serves reports whether there is a model of that name, and whether a deployment of it takes
 // OpenAI's requests as they are.
-func (s *Server) serves(name string) (known, forwards bool) {
-	now := s.deployments.called.Load()
+func (d *deployments) serves(name string) (known, forwards bool) {
+	now := d.called.Load()
 	return now.router.Serves(name), len(now.admission(name, forebay.CallEstimate{AsOpenAI: true})) > 0
 }
 
@@ -81,7 +82,7 @@ func (s *Server) openAI() *openai.API {
 	return openai.New(openai.Options{
 		Jobs: s.jobs, Calls: s.calls, Queue: s.callsName, MaxBody: s.options.Limits.MaxInputBytes,
 		Files: s.files, MaxFileBytes: s.options.OpenAI.MaxFileBytes,
-		Batches: s.batches, Serves: s.serves,
+		Batches: s.batches, Serves: s.deployments.serves,
 		Models: func() []openai.Model {
 			owners := map[string][]string{}
 			for _, served := range s.deployments.called.Load().router.Deployments() {

@@ -11,7 +11,6 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
-	"github.com/forebayhq/forebay/internal/jobs"
 )
 
 // A batch ends once: as its lines end, its counts follow, and the transaction that ends it tells.
@@ -297,7 +296,7 @@ func TestRoundTripsOfLines(t *testing.T) {
 		priority := b.Priority + 1
 		b.Priority = priority
 		return []func() error{func() error {
-			return r.Store.work(t.Context(), &b, touching(&b, seqs), func(x *tx, _ Batch) error { return jobs.Key.Of(x.Tx).Raise(seqs, priority+1) })
+			return r.Store.work(t.Context(), &b, touching(&b, seqs), func(x *tx, _ Batch) error { return x.raise(seqs, priority+1) })
 		}}
 	})
 }

@@ -276,7 +276,7 @@ func (s *Store) Raise(ctx context.Context, b *Batch, priority int) error {
 			if len(seqs) == 0 { // only now, so that a process that dies before does it again
 				return t.Prep("UPDATE batches SET priority = ? WHERE no = ?").Int(int64(priority)).Int(b.No).Exec()
 			}
-			return jobs.Key.Of(t.Tx).Raise(seqs, priority)
+			return t.raise(seqs, priority)
 		})
 		if err != nil {
 			return err

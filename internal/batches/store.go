@@ -2,7 +2,6 @@ package batches
 
 import (
 	"bytes"
-	"math"
 	"strings"
 
 	"github.com/forebayhq/forebay"
@@ -142,5 +141,5 @@ func (p *participant) Committed(t *db.Tx) {
 // batchRow names a batch.
 func batchRow(no int64) driver.RowName { return driver.RowName{Of: "batches", No: no} }
 
-// never is a time that does not come.
-const never = math.MaxInt64
+// never is when a message becomes ready that is held: its session has another turn.
+const never = 1 << 62

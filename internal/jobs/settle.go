@@ -386,17 +386,16 @@ func (t *Tx) event(e event) error {
 
 // ending is how a generation of a job ends.
 type ending struct {
-	seq        int64
-	status     forebay.Status
-	generation int
-	attempt    int
-	number     int   // of the attempt that ended it
-	version    int64 // of the event that says so
-	started    int64 // 0: never
-	out        Output
-	failure    Failure
-	session    jobSession // to which it is known to belong
-	// correlation is the job's own correlation id; "": none
+	seq         int64
+	status      forebay.Status
+	generation  int
+	attempt     int
+	number      int   // of the attempt that ended it
+	version     int64 // of the event that says so
+	started     int64 // 0: never
+	out         Output
+	failure     Failure
+	session     jobSession // to which it is known to belong
 	correlation string
 	uncalled    bool // it is known to be no activity of an orchestration
 	held        bool // it was not its turn in its session
@@ -422,8 +421,7 @@ func (t *Tx) end(e ending, kind forebay.EventType) error {
 		t.sessions().leaves(leaving{e.seq, e.session, e.held})
 	}
 	for _, f := range t.w.store.ended {
-		if err := f(t.Tx, Ended{Seq: e.seq, Status: e.status, Generation: e.generation, Failure: e.failure,
-			CorrelationID: e.correlation, Result: e.out.Inline, Uncalled: e.uncalled}); err != nil {
+		if err := f(t.Tx, Ended{Seq: e.seq, Status: e.status, Generation: e.generation, Failure: e.failure, CorrelationID: e.correlation, Result: e.out.Inline, Uncalled: e.uncalled}); err != nil {
 			return err
 		}
 	}

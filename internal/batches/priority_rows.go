@@ -1,8 +1,9 @@
-package jobs
+package batches
 
 import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/flows"
+	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -15,9 +16,9 @@ var (
 		"UPDATE jobs j SET priority = p1 FROM %s WHERE j.seq = ANY (ARRAY[p2])")
 )
 
-// Raise gives jobs that wait, and have a lower priority, that priority. Others stay as they are.
+// raise gives jobs that wait, and have a lower priority, that priority. Others stay as they are.
 // The operation names their messages.
-func (t *Tx) Raise(seqs []int64, priority int) error {
+func (t *tx) raise(seqs []int64, priority int) error {
 	type waiting struct {
 		seq, flow, visible int64
 		subqueue           queue.Subqueue
@@ -34,7 +35,7 @@ func (t *Tx) Raise(seqs []int64, priority int) error {
 	}
 	for _, m := range raised {
 		flow := flows.ID(flows.TenantOf(m.flow), int(flows.ClassOf(m.flow)), priority)
-		if flow >= m.flow || m.visible >= heldUntil { // the rank falls as the priority rises
+		if flow >= m.flow || m.visible >= never { // the rank falls as the priority rises
 			continue
 		}
 		if err := t.Prep(sqlSetFlow).Int(flow).Int(m.seq).Exec(); err != nil {
@@ -45,7 +46,7 @@ func (t *Tx) Raise(seqs []int64, priority int) error {
 		}
 		t.DropPrefetched(queue.MessageRow(m.seq))
 		t.Changed(m.seq)
-		t.due(m.subqueue, flow, m.visible) // it keeps its age
+		jobs.Key.Of(t.Tx).Moved(m.subqueue, flow, m.visible) // it keeps its age
 	}
 	return nil
 }
