@@ -21,8 +21,8 @@ const module = "github.com/forebayhq/forebay"
 // "/*" is for each package below a folder. docs/architecture.md explains the arrows.
 //
 // The packages that have SQL import each other in this order only: db and what is below it, audit,
-// queue, bus, report and files, admission, keys and tenant, backlog, jobs, orchestrate and
-// documents, retention. Webhook imports bus. Stores imports all but retention.
+// queue, bus, report and files, admission, keys and tenant, backlog, jobs, orchestrate,
+// documents and batches, retention. Webhook imports bus. Stores imports all but retention.
 var mayImport = map[string][]string{
 	".":                                {},
 	"client":                           {".", "internal/sleep"},
@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"internal/audit":                   {".", "internal/db", "internal/db/driver", "internal/listing"},
 	"internal/backlog":                 {".", "internal/admission", "internal/db/driver", "internal/fairqueue", "internal/flows", "internal/queue", "internal/quota"},
 	"internal/backup":                  {".", "internal/blob", "internal/db", "internal/db/schema"},
+	"internal/batches":                 {".", "internal/blob", "internal/db", "internal/db/driver", "internal/files", "internal/flows", "internal/ids", "internal/jobs", "internal/jsoncheck", "internal/limits", "internal/panics", "internal/queue"},
 	"internal/blob":                    {"."},
 	"internal/bus":                     {".", "internal/audit", "internal/bus/clockmend", "internal/bus/entity", "internal/bus/message", "internal/bus/rules", "internal/db", "internal/db/driver", "internal/db/schema", "internal/queue", "internal/turns"},
 	"internal/bus/clockmend":           {"internal/db", "internal/db/driver"},
@@ -72,7 +73,7 @@ var mayImport = map[string][]string{
 	"internal/messaging":               {".", "internal/bus", "internal/bus/entity", "internal/bus/message", "internal/bus/rules", "internal/limits", "internal/memory", "internal/queue", "internal/turns"},
 	"internal/model":                   {".", "internal/jsoncheck", "internal/quota", "internal/turns"},
 	"internal/modelsim":                {".", "internal/jsoncheck", "internal/model", "internal/sleep"},
-	"internal/openai":                  {".", "internal/api", "internal/files", "internal/ids", "internal/jsoncheck", "internal/model", "internal/responses", "internal/responses/bridge"},
+	"internal/openai":                  {".", "internal/api", "internal/batches", "internal/files", "internal/ids", "internal/jsoncheck", "internal/model", "internal/responses", "internal/responses/bridge"},
 	"internal/orchestrate":             {".", "internal/audit", "internal/blob", "internal/db", "internal/db/driver", "internal/jobs", "internal/jsoncheck", "internal/limits", "internal/memory", "internal/orchestrate/clockmend", "internal/orchestrate/history", "internal/orchestrate/policy", "internal/panics", "internal/queue", "internal/sleep", "internal/turns"},
 	"internal/orchestrate/clockmend":   {"internal/db"},
 	"internal/orchestrate/durabletask": {".", "internal/limits", "internal/memory", "internal/orchestrate", "internal/orchestrate/history", "internal/panics", "internal/sleep", "internal/turns"},
@@ -90,7 +91,7 @@ var mayImport = map[string][]string{
 	"internal/retention":               {".", "internal/audit", "internal/blob", "internal/db", "internal/db/driver", "internal/db/schema", "internal/jobs", "internal/listing", "internal/sleep"},
 	"internal/retry":                   {"."},
 	"internal/sleep":                   {},
-	"internal/stores":                  {".", "internal/admission", "internal/audit", "internal/backlog", "internal/blob", "internal/bus", "internal/db", "internal/documents", "internal/files", "internal/jobs", "internal/keys", "internal/orchestrate", "internal/payload", "internal/queue", "internal/report", "internal/responses", "internal/tenant", "internal/webhook"},
+	"internal/stores":                  {".", "internal/admission", "internal/audit", "internal/backlog", "internal/batches", "internal/blob", "internal/bus", "internal/db", "internal/documents", "internal/files", "internal/jobs", "internal/keys", "internal/orchestrate", "internal/payload", "internal/queue", "internal/report", "internal/responses", "internal/tenant", "internal/webhook"},
 	"internal/tasks":                   {".", "internal/jsoncheck", "internal/model", "internal/turns"},
 	"internal/telemetry":               {".", "internal/backlog", "internal/db", "internal/jobs", "internal/jobs/events", "internal/model", "internal/orchestrate", "internal/webhook"},
 	"internal/tenant":                  {".", "internal/admission", "internal/audit", "internal/db", "internal/db/driver", "internal/limits", "internal/queue"},

@@ -43,7 +43,7 @@ func (o Options) WithDefaults() Options {
 	o.ShutdownTimeout = or(o.ShutdownTimeout, 30*time.Second)
 	o.Version = or(o.Version, "devel")
 	o.defaultModels()
-	queues := map[string]Queue{forebay.DefaultQueue: {}, CallsQueue: {}, ResponsesQueue: {}}
+	queues := map[string]Queue{forebay.DefaultQueue: {}, CallsQueue: {}, ResponsesQueue: {}, BatchesQueue: {}}
 	for name, q := range o.Queues {
 		queues[name] = q
 	}
@@ -53,6 +53,8 @@ func (o Options) WithDefaults() Options {
 			q = callsDefaults(q)
 		case ResponsesQueue:
 			q.Concurrency = or(q.Concurrency, responsesConcurrency)
+		case BatchesQueue:
+			q = batchesDefaults(q)
 		}
 		queues[name] = q.withDefaults()
 	}

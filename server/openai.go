@@ -64,10 +64,11 @@ func (o Options) ownQueue(list []jobs.Queue, name string) []jobs.Queue {
 	return list
 }
 
-// addCalls adds the tasks of OpenAI's endpoints for the models of the options.
+// addCalls adds the tasks of OpenAI's endpoints and of lines of batches, for the models of the
+// options.
 func (s *Server) addCalls(o Options, m *models, known map[string]forebay.Task) {
 	names := slices.Sorted(maps.Keys(o.Models))
-	for _, task := range append(s.calls.Tasks(m.router, names), s.responses.Tasks(m.router, names)...) {
+	for _, task := range slices.Concat(s.calls.Tasks(m.router, names), s.responses.Tasks(m.router, names), openai.BatchTasks(m.router, names)) {
 		known[task.Name] = task
 	}
 }
@@ -79,16 +80,25 @@ func (s *Server) openResponses() {
 	s.responses.Use(s.jobs)
 }
 
+// serves reports whether there is a model of that name, and whether a deployment of it can answer
+// a call that needs this.
+func (d *deployments) serves(name string, need forebay.CallEstimate) (known, can bool) {
+	now := d.called.Load()
+	return now.router.Serves(name), len(now.admission(name, need)) > 0
+}
+
+// forwards is serves for a call that only a provider can answer that speaks OpenAI's API.
+func (d *deployments) forwards(name string) (known, forwards bool) {
+	return d.serves(name, forebay.CallEstimate{AsOpenAI: true})
+}
+
 // openAI returns the interface of OpenAI's API.
 func (s *Server) openAI() *openai.API {
 	began := time.Now()
 	return openai.New(openai.Options{
 		Jobs: s.jobs, Calls: s.calls, Responses: s.responses, Queue: s.callsName, MaxBody: s.options.Limits.MaxInputBytes,
 		Files: s.files, MaxFileBytes: s.options.OpenAI.MaxFileBytes,
-		Serves: func(name string, need forebay.CallEstimate) (known, can bool) {
-			now := s.deployments.called.Load()
-			return now.router.Serves(name), len(now.admission(name, need)) > 0
-		},
+		Batches: s.batches, Serves: s.deployments.serves,
 		Models: func() []openai.Model {
 			owners := map[string][]string{}
 			for _, served := range s.deployments.called.Load().router.Deployments() {

@@ -132,7 +132,7 @@ func (o childOptions) options() server.Options {
 	opts := server.Options{
 		Database: o.Database, Blob: o.Blob, Role: o.Role, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake, Tenants: o.Tenants, Tasks: o.Tasks, Documents: o.Documents,
 		Workflows: o.Workflows, Audit: o.Audit, Orchestrations: o.Orchestrations,
-		Log: server.Log{Level: "warn", Format: "json"}, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue, server.ResponsesQueue: o.Responses},
+		Log: server.Log{Level: "warn", Format: "json"}, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue, server.ResponsesQueue: o.Responses, server.BatchesQueue: o.Queue},
 	}
 	if !strings.Contains(o.Database, "://") {
 		opts.Database = "sqlite:" + o.Database

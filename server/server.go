@@ -25,6 +25,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/batches"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/deltas"
@@ -67,6 +68,7 @@ type Server struct {
 	durableTask    *durabletask.Server
 	documents      *documents.Service
 	files          *files.Service
+	batches        *batches.Service
 	sources        []*blob.Source // sources of documents
 	deployments    *deployments
 	calls          *openai.Calls
@@ -156,6 +158,7 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	if err != nil {
 		return err
 	}
+	s.openBatches()
 	s.retention = retention.New(s.store.Jobs, s.blobs)
 	s.documents.Use(s.jobs)
 	s.openResponses()
@@ -326,6 +329,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	running.Go(func() { s.responses.Run(ctx) })
 	if s.options.works() {
 		running.Go(func() { s.webhooks.Run(ctx) })
+		running.Go(func() { s.batches.Run(ctx) })
 		running.Go(func() { s.orchestrations.Run(ctx) })
 		for _, in := range s.triggers() {
 			running.Go(func() { in.Run(ctx) })

@@ -293,7 +293,7 @@ func (o Options) jobsQueues() []jobs.Queue {
 		r := q.Retry
 		list = append(list, jobs.Queue{
 			Name: name, Concurrency: q.Concurrency, LockDuration: q.LockDuration, MaxDeliveryCount: q.MaxDeliveryCount,
-			OnFailure: where, Tenants: q.Tenants, Discards: name == ResponsesQueue,
+			OnFailure: where, Tenants: q.Tenants, NoDeadLetters: name == ResponsesQueue || name == BatchesQueue, Spare: name == BatchesQueue,
 			Retry: retry.Policy{
 				Backoff: retry.Backoff(r.Policy), First: r.First, Coefficient: r.Coefficient, Max: r.Max, Attempts: r.Attempts,
 				Timeout: r.Timeout, Concurrency: r.Concurrency, Rate: r.Rate, Budget: r.Budget,

@@ -12,6 +12,7 @@ type Candidate struct {
 	Seq     int64
 	Tenant  int64
 	Again   bool     // its call failed before
+	Spare   bool     // it goes only while no other waits for its deployment
 	Options []Option // where the call may go; none: it needs no deployment
 }
 
@@ -154,7 +155,7 @@ func (a *decider) ask(name string, group []int, choice int) error {
 			fitting = append(fitting, i)
 		}
 	}
-	if group = fitting; len(group) == 0 {
+	if group = a.yield(name, fitting); len(group) == 0 {
 		return nil
 	}
 	first := a.candidates[group[0]].Options[choice]
@@ -175,6 +176,7 @@ func (a *decider) ask(name string, group []int, choice int) error {
 		i := group[n]
 		switch {
 		case !decision.Verdict.Admitted():
+			a.want(i, name, decision.Verdict)
 			a.refuse(i, name, decision.Verdict.Reason, decision.Verdict.RetryAt)
 		case decision.Reservation.Seq != 0:
 			a.Admissions[i] = &Admission{Option: a.candidates[i].Options[choice], Reservation: decision.Reservation}
@@ -184,12 +186,50 @@ func (a *decider) ask(name string, group []int, choice int) error {
 			a.slots--
 			use.Going++
 		case full:
+			a.want(i, name, quota.Verdict{Reason: forebay.WaitConcurrency, RetryAt: use.Until})
 			a.refuse(i, name, forebay.WaitConcurrency, use.Until)
 		default: // whatever others refused, this one was not asked
 			a.Fates[i] = Unasked
 		}
 	}
 	return nil
+}
+
+// spareQuiet is for how long after a refusal, in milliseconds, spare candidates leave a deployment
+// to others.
+const spareQuiet = 3000
+
+// want notes that a candidate waits for what a deployment has. Each process knows of those that it
+// refused itself.
+func (a *decider) want(i int, name string, v quota.Verdict) {
+	if a.candidates[i].Spare || v.Reason != forebay.WaitQuota && v.Reason != forebay.WaitConcurrency {
+		return
+	}
+	if a.W.wanted == nil {
+		a.W.wanted = map[string]int64{}
+	}
+	a.W.wanted[name] = max(a.Now, min(v.RetryAt, a.Now+longestWant)) + spareQuiet
+}
+
+// longestWant bounds how long spare candidates yield to one that was refused once.
+const longestWant = 60_000
+
+// yield refuses the spare candidates of a group while others wait for the deployment. It returns
+// the rest.
+func (a *decider) yield(name string, group []int) []int {
+	until := a.W.wanted[name]
+	if until <= a.Now {
+		return group
+	}
+	rest := group[:0]
+	for _, i := range group {
+		if a.candidates[i].Spare {
+			a.refuse(i, name, forebay.WaitQuota, until)
+			continue
+		}
+		rest = append(rest, i)
+	}
+	return rest
 }
 
 // tooLarge reports whether a candidate's call is larger than the deployment's quota, and another

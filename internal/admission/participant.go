@@ -23,6 +23,7 @@ type Participant struct {
 	known       *Identities                // those that deployments were read for
 	Deployments map[string]*Deployment     // their states, if this process alone writes them; nil: to be read
 	budgets     *budgetSet                 // whose there are; nil: to be read
+	wanted      map[string]int64           // deployment → until when spare candidates leave it to others
 	Sweeps      bool                       // all budgets that jobs wait for are to be looked at
 }
 

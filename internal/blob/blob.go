@@ -36,6 +36,8 @@ type backend interface {
 	put(ctx context.Context, key string, r io.Reader) error
 	// get returns an error that is fs.ErrNotExist when there is no such key.
 	get(ctx context.Context, key string) (io.ReadCloser, int64, error)
+	// getFrom is get for what stands from an offset on.
+	getFrom(ctx context.Context, key string, offset int64) (io.ReadCloser, error)
 	// remove does nothing when there is no such key.
 	remove(ctx context.Context, key string) error
 	// walk visits every key last written before a time, in any order; visited keys may be removed
@@ -142,6 +144,21 @@ func (s *Store) Get(ctx context.Context, key string) (io.ReadCloser, int64, erro
 		return nil, 0, coded(ctx, "open payload", err)
 	}
 	return &payload{ctx: ctx, ReadCloser: r}, size, nil
+}
+
+// GetFrom opens the part of a payload that begins at an offset, in bytes. The caller closes it.
+func (s *Store) GetFrom(ctx context.Context, key string, offset int64) (io.ReadCloser, error) {
+	if err := checkKey(key); err != nil {
+		return nil, err
+	}
+	r, err := s.backend.getFrom(ctx, key, offset)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, forebay.ErrNotFound.Caused(fmt.Errorf("open payload: %w", err))
+	}
+	if err != nil {
+		return nil, coded(ctx, "open payload", err)
+	}
+	return &payload{ctx: ctx, ReadCloser: r}, nil
 }
 
 // ReadAll returns a whole payload of at most limit bytes; a larger one is CodePayloadTooLarge.

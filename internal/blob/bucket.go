@@ -70,6 +70,14 @@ func (b *bucket) get(ctx context.Context, key string) (io.ReadCloser, int64, err
 	return r, r.Size(), nil
 }
 
+func (b *bucket) getFrom(ctx context.Context, key string, offset int64) (io.ReadCloser, error) {
+	r, err := b.NewRangeReader(ctx, key, offset, -1, nil)
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return nil, fmt.Errorf("%w: %w", fs.ErrNotExist, err)
+	}
+	return r, err
+}
+
 func (b *bucket) remove(ctx context.Context, key string) error {
 	err := b.Delete(ctx, key)
 	if gcerrors.Code(err) == gcerrors.NotFound {

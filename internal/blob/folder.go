@@ -164,12 +164,27 @@ func (f *folder) syncFolder(dir *os.File) error {
 }
 
 func (f *folder) get(_ context.Context, key string) (io.ReadCloser, int64, error) {
-	return openRegular(f.root, fileName(key))
+	file, size, err := openRegular(f.root, fileName(key))
+	if err != nil {
+		return nil, 0, err
+	}
+	return file, size, nil
+}
+
+func (f *folder) getFrom(_ context.Context, key string, offset int64) (io.ReadCloser, error) {
+	r, _, err := openRegular(f.root, fileName(key))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := r.Seek(offset, io.SeekStart); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
 }
 
 // openRegular opens a regular file. Opening a FIFO without O_NONBLOCK would wait for a writer,
 // and no context could end that.
-func openRegular(root *os.Root, name string) (_ io.ReadCloser, size int64, err error) {
+func openRegular(root *os.Root, name string) (_ *os.File, size int64, err error) {
 	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, 0, err

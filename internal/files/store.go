@@ -68,9 +68,9 @@ const alive = " AND deleted = 0 AND (expires_at IS NULL OR expires_at > ?)"
 
 const (
 	sqlFileByKey = "SELECT " + fileColumns + `, request_hash FROM files
-WHERE tenant = ? AND idempotency_key = ? AND created_at > ? AND deleted = 0 ORDER BY no DESC LIMIT 1`
+WHERE tenant = ? AND idempotency_key = ? AND created_at > ? AND deleted = 0 ORDER BY created_at DESC LIMIT 1`
 	sqlFileByRequest = "SELECT " + fileColumns + `, request_hash FROM files
-WHERE tenant = ? AND request_hash = ? AND created_at > ? AND deleted = 0 ORDER BY no DESC LIMIT 1`
+WHERE tenant = ? AND request_hash = ? AND created_at > ? AND deleted = 0 ORDER BY created_at DESC LIMIT 1`
 	sqlInsertFile = `
 INSERT INTO files (id, tenant, purpose, name, size, content_blob, created_at, expires_at, idempotency_key, request_hash)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`

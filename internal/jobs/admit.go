@@ -5,6 +5,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -30,7 +31,7 @@ func (t claimTx) admit(l *scan, claims []*claim, slots int) error {
 	}
 	candidates := make([]admission.Candidate, len(l.found))
 	for i, m := range l.found {
-		candidates[i] = admission.Candidate{Seq: m.Seq, Tenant: m.Tenant, Again: l.subqueue.Kind() == queue.SubqueueRetry, Options: options[i]}
+		candidates[i] = admission.Candidate{Seq: m.Seq, Tenant: m.Tenant, Again: l.subqueue.Kind() == queue.SubqueueRetry, Options: options[i], Spare: claims[0].Spare && flows.RankOf(m.flow) > forebay.MaxPriority-forebay.DefaultPriority}
 	}
 	decision, err := t.admission.Decide(candidates, slots)
 	if err != nil {

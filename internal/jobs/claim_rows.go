@@ -24,6 +24,7 @@ type ClaimRequest struct {
 	MaxDeliveries   int
 	FailureSubqueue queue.SubqueueKind
 	Volatile        bool           // its jobs are: see NewJob
+	Spare           bool           // jobs below the default priority wait for others that want the same deployment
 	Share           flows.Shares   // nil: all tenants are equal
 	Plan            admission.Plan // nil: nothing holds calls back
 	// Held, if set, is called with why jobs could not be called, once for each scan. It must be
@@ -236,7 +237,7 @@ func (t claimTx) take(m *candidate, c *claim) error {
 	}
 	if m.deadline > 0 && m.deadline <= t.Now {
 		return t.expire(ending{seq: m.Seq, generation: m.Generation, attempt: m.Attempt, version: m.Version + 1, started: m.started(),
-			session: m.session()})
+			session: m.session(), correlation: m.CorrelationID})
 	}
 	if c.MaxDeliveries > 0 && m.Deliveries >= c.MaxDeliveries {
 		return t.exceedDeliveries(m, c.FailureSubqueue)
@@ -300,7 +301,7 @@ func (t claimTx) exceedDeliveries(m *candidate, kind queue.SubqueueKind) error {
 		seq: m.Seq, to: queue.SubqueueOf(m.Subqueue.Queue(), kind), generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version, started: m.started(),
 		failure: Failure{Class: forebay.ClassTransient, Code: "MaxDeliveryCountExceeded",
 			Message: []byte("delivered as often as the queue allows without an outcome: its worker may be dying of it")},
-		reason: "MaxDeliveryCountExceeded", session: m.session(),
+		reason: "MaxDeliveryCountExceeded", session: m.session(), correlation: m.CorrelationID,
 	})
 }
 

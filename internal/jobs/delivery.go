@@ -56,7 +56,7 @@ func (w *Worker) Claim(ctx context.Context, q *Queue, retryLane bool, limit int,
 	}
 	rows, err := w.store.Claim(ctx, ClaimRequest{
 		Subqueue: queue.SubqueueOf(q.no, kind), Max: limit, MaxBytes: maxBytes,
-		Lock: q.LockDuration, MaxDeliveries: q.MaxDeliveryCount, FailureSubqueue: q.failureSubqueue(), Volatile: q.Own, Share: w.settings.share, Plan: w.settings.plan, Held: w.held(q),
+		Lock: q.LockDuration, MaxDeliveries: q.MaxDeliveryCount, FailureSubqueue: q.failureSubqueue(), Volatile: q.Own, Share: w.settings.share, Plan: w.settings.plan, Held: w.held(q), Spare: q.Spare,
 	})
 	if err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func (w *Worker) denied(ctx context.Context, d *Delivery, record AttemptRecord, 
 	switch is, perhaps := d.atFault(before); {
 	case is:
 		return w.fail(ctx, d, record, reason)
-	case !perhaps || d.Queue.Own:
+	case !perhaps || d.Queue.Own || d.Queue.NoDeadLetters:
 		return "", d.settled(back, "", w.store.Throttle(ctx, &d.LockedJob, back, ""))
 	}
 	record.Outcome = forebay.OutcomeFailed
@@ -239,7 +239,7 @@ func (d *Delivery) atFault(before int) (is, perhaps bool) {
 
 func (w *Worker) fail(ctx context.Context, d *Delivery, record AttemptRecord, reason string) (setAside string, settled error) {
 	record.Outcome = forebay.OutcomeFailed
-	if d.Queue.Own || d.Queue.Discards {
+	if d.Queue.Own || d.Queue.NoDeadLetters {
 		return "", d.settled(record, forebay.StatusFailed, w.store.Fail(ctx, &d.LockedJob, record))
 	}
 	err := w.store.DeadLetter(ctx, &d.LockedJob, record, d.Queue.failureSubqueue(), reason)

@@ -308,6 +308,9 @@ func (p *participant) restsUntil(tenant int64) int64 {
 	return p.admission.Full[tenant]
 }
 
+// Moved records that a message which waits is in another flow now.
+func (t *Tx) Moved(subqueue queue.Subqueue, flow, at int64) { t.due(subqueue, flow, at) }
+
 // due records that a message of the flow can be delivered from that time on.
 func (t *Tx) due(subqueue queue.Subqueue, flow, at int64) {
 	if known := t.w.flows[subqueue]; known != nil {

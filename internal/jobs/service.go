@@ -24,7 +24,8 @@ type Queue struct {
 	Retry            retry.Policy
 	OnFailure        forebay.SetAside
 	Tenants          []string // if not empty, only these may use it
-	Discards         bool     // jobs that fail for good leave no dead letters
+	Spare            bool     // its jobs below the default priority wait for others that want the same deployment
+	NoDeadLetters    bool     // a job that fails for good is over
 	Own              bool     // only this process has its callers, and serves it in any role; no dead letters
 
 	no   int64

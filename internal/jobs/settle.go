@@ -60,7 +60,7 @@ func (s *Store) finish(ctx context.Context, d *LockedJob, a AttemptRecord, e end
 	o := settling(d, (*LockedJob).prefetchRelease)
 	o.Size = len(e.out.Inline)
 	e.seq, e.generation, e.attempt, e.version, e.number = d.Seq, d.Generation, d.Attempt+1, d.Version+1, d.Number
-	e.started, e.session, e.uncalled = d.StartedAt.UnixMilli(), d.session(), !mayBeCalled(d.CorrelationID)
+	e.started, e.session, e.correlation, e.uncalled = d.StartedAt.UnixMilli(), d.session(), d.CorrelationID, !mayBeCalled(d.CorrelationID)
 	return s.settled(ctx, d, a, o, func(t *Tx) error {
 		if err := t.release(d); err != nil {
 			return err
@@ -208,7 +208,7 @@ func (t *Tx) fail(d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason s
 		return err
 	}
 	return t.deadLetter(deadLetter{
-		session: d.session(), uncalled: !mayBeCalled(d.CorrelationID),
+		session: d.session(), correlation: d.CorrelationID, uncalled: !mayBeCalled(d.CorrelationID),
 		seq: d.Seq, to: queue.SubqueueOf(d.Subqueue.Queue(), to), generation: d.Generation, attempt: d.Attempt + 1, number: d.Number, version: d.Version,
 		started: d.StartedAt.UnixMilli(), failure: Failure{Class: a.ErrorClass, Code: a.ErrorCode, Message: a.ErrorMessage}, reason: reason,
 	})
@@ -225,7 +225,7 @@ func (s *Store) Expire(ctx context.Context, d *LockedJob, a AttemptRecord) error
 			return err
 		}
 		return t.expire(ending{seq: d.Seq, generation: d.Generation, attempt: d.Attempt, version: d.Version + 1, started: m.started,
-			session: d.session(), uncalled: !mayBeCalled(d.CorrelationID)})
+			session: d.session(), correlation: d.CorrelationID, uncalled: !mayBeCalled(d.CorrelationID)})
 	})
 }
 
@@ -386,18 +386,19 @@ func (t *Tx) event(e event) error {
 
 // ending is how a generation of a job ends.
 type ending struct {
-	seq        int64
-	status     forebay.Status
-	generation int
-	attempt    int
-	number     int   // of the attempt that ended it
-	version    int64 // of the event that says so
-	started    int64 // 0: never
-	out        Output
-	failure    Failure
-	session    jobSession // to which it is known to belong
-	uncalled   bool       // it is known to be no activity of an orchestration
-	held       bool       // it was not its turn in its session
+	seq         int64
+	status      forebay.Status
+	generation  int
+	attempt     int
+	number      int   // of the attempt that ended it
+	version     int64 // of the event that says so
+	started     int64 // 0: never
+	out         Output
+	failure     Failure
+	session     jobSession // to which it is known to belong
+	correlation string
+	uncalled    bool // it is known to be no activity of an orchestration
+	held        bool // it was not its turn in its session
 }
 
 const sqlOutcome = `
@@ -420,7 +421,7 @@ func (t *Tx) end(e ending, kind forebay.EventType) error {
 		t.sessions().leaves(leaving{e.seq, e.session, e.held})
 	}
 	for _, f := range t.w.store.ended {
-		if err := f(t.Tx, Ended{Seq: e.seq, Status: e.status, Generation: e.generation, Failure: e.failure, Uncalled: e.uncalled}); err != nil {
+		if err := f(t.Tx, Ended{Seq: e.seq, Status: e.status, Generation: e.generation, Failure: e.failure, CorrelationID: e.correlation, Result: e.out.Inline, Uncalled: e.uncalled}); err != nil {
 			return err
 		}
 	}
@@ -444,17 +445,18 @@ func (t *Tx) expire(e ending) error {
 
 // deadLetter is a job that failed for good.
 type deadLetter struct {
-	seq        int64
-	to         queue.Subqueue
-	generation int
-	attempt    int
-	number     int
-	version    int64
-	started    int64
-	failure    Failure
-	reason     string
-	session    jobSession
-	uncalled   bool // as in ending
+	seq         int64
+	to          queue.Subqueue
+	generation  int
+	attempt     int
+	number      int
+	version     int64
+	started     int64
+	failure     Failure
+	reason      string
+	session     jobSession
+	correlation string // this as in ending
+	uncalled    bool   // as in ending
 }
 
 var sqlDeadLetter = driver.BatchForm(`
@@ -474,7 +476,7 @@ func (t *Tx) deadLetter(s deadLetter) error {
 	}
 	err = t.end(ending{
 		seq: s.seq, status: forebay.StatusFailed, generation: s.generation, attempt: s.attempt, number: s.number,
-		version: s.version + 1, started: s.started, failure: s.failure, session: s.session, uncalled: s.uncalled,
+		version: s.version + 1, started: s.started, failure: s.failure, session: s.session, correlation: s.correlation, uncalled: s.uncalled,
 	}, forebay.EventFailed)
 	if err != nil {
 		return err

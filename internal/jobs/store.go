@@ -38,11 +38,13 @@ func (s *Store) OnJobsChanged(f func(events.Tally)) { s.tallies.Set(f) }
 
 // Ended is a generation of a job that has ended.
 type Ended struct {
-	Seq        int64
-	Status     forebay.Status
-	Generation int
-	Failure    Failure
-	Uncalled   bool // it is known to be no activity of an orchestration
+	Seq           int64
+	Status        forebay.Status
+	Generation    int
+	Failure       Failure
+	CorrelationID string // of the job itself; "": none
+	Result        []byte // of a job that has succeeded, if it is in the database
+	Uncalled      bool   // it is known to be no activity of an orchestration
 }
 
 // WhenEnded has f called in each transaction that ends a generation of a job, before anything

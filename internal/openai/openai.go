@@ -34,6 +34,7 @@ type Options struct {
 	MaxBody int64 // bytes of a request
 
 	Files        Files
+	Batches      Batches
 	MaxFileBytes int64 // of one file
 }
 
@@ -106,6 +107,13 @@ func (a *API) Routes() []api.SurfaceRoute {
 		add(forebay.ScopeRead, http.MethodGet, root+"files/{file}", a.getFile)
 		add(forebay.ScopeRead, http.MethodGet, root+"files/{file}/content", a.fileContent)
 		add(forebay.ScopeSubmit, http.MethodDelete, root+"files/{file}", a.deleteFile)
+		add(forebay.ScopeSubmit, http.MethodPost, root+"batches", a.createBatch)
+		add(forebay.ScopeRead, http.MethodGet, root+"batches", a.listBatches)
+		add(forebay.ScopeRead, http.MethodGet, root+"batches/{batch}", a.getBatch)
+		add(forebay.ScopeSubmit, http.MethodPost, root+"batches/{batch}/cancel", a.cancelBatch)
+		if root != "/v1/" { // Azure's client for Node.js creates batches here if it was given a deployment
+			add(forebay.ScopeSubmit, http.MethodPost, root+"deployments/{deployment}/batches", a.createBatch)
+		}
 		add(forebay.ScopeRead, http.MethodGet, root+"models", a.listModels)
 		add(forebay.ScopeRead, http.MethodGet, root+"models/{model...}", a.getModel)
 	}

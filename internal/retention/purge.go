@@ -44,10 +44,11 @@ func (q *query) bind(st driver.Statement) driver.Statement {
 }
 
 // sqlSelected is the condition on a job's outcome o and its message m, if it has one. A redrive
-// deletes the outcome, so a job that has one is over.
+// deletes the outcome, so a job that has one is over. A batch that is not over needs its lines.
 const sqlSelected = `
 (m.seq IS NULL AND o.completed_at < CASE o.status WHEN 'succeeded' THEN ?4 WHEN 'failed' THEN ?5 WHEN 'cancelled' THEN ?6 ELSE ?7 END
-  OR m.subqueue % 4 >= 2 AND m.visible_at < ?8)`
+  OR m.subqueue % 4 >= 2 AND m.visible_at < ?8)
+AND NOT EXISTS (SELECT 1 FROM batch_lines b WHERE b.seq = o.seq)`
 
 // Jobs are numbered in the order of their creation, so the oldest are found without an index by
 // time.

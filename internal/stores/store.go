@@ -7,6 +7,7 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/backlog"
+	"github.com/forebayhq/forebay/internal/batches"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
@@ -46,6 +47,7 @@ type Stores struct {
 	Documents      *documents.Store
 	Files          *files.Store
 	Responses      *responses.Store
+	Batches        *batches.Store
 	Keys           *keys.Store
 	Tenants        *tenant.Store
 }
@@ -58,15 +60,16 @@ func Open(ctx context.Context, opts db.Options, with ...Settings) (*Stores, erro
 	}
 	queues := &queue.Store{}
 	s := &Stores{Queues: queues, Audit: &audit.Store{}, Bus: &bus.Store{Store: queues}, Admission: &admission.Store{Store: queues},
-		Jobs: &jobs.Store{Store: queues, Audited: settings.AuditEvents}, Orchestrations: &orchestrate.Store{Store: queues}, Documents: &documents.Store{Store: queues}, Files: &files.Store{Store: queues}, Responses: &responses.Store{Store: queues},
+		Jobs: &jobs.Store{Store: queues, Audited: settings.AuditEvents}, Orchestrations: &orchestrate.Store{Store: queues}, Documents: &documents.Store{Store: queues}, Files: &files.Store{Store: queues}, Responses: &responses.Store{Store: queues}, Batches: &batches.Store{Store: queues},
 		Reports: &report.Store{Store: queues}, Keys: &keys.Store{Store: queues}, Tenants: &tenant.Store{Store: queues}}
 	s.Jobs.Admission = s.Admission
 	s.Backlog = &backlog.Reader{Queues: queues, Admission: s.Admission}
 	s.Orchestrations.Follow(s.Jobs)
 	s.Documents.Follow(s.Jobs)
 	s.Responses.Follow(s.Jobs)
+	s.Batches.Follow(s.Jobs)
 	s.Webhooks = &webhook.Store{Store: queues}
-	domains := []db.Domain{s.Queues, s.Audit, s.Bus, s.Webhooks, s.Admission, s.Jobs, s.Reports, s.Orchestrations, s.Documents, s.Files, s.Responses, s.Keys, s.Tenants}
+	domains := []db.Domain{s.Queues, s.Audit, s.Bus, s.Webhooks, s.Admission, s.Jobs, s.Reports, s.Orchestrations, s.Documents, s.Files, s.Batches, s.Responses, s.Keys, s.Tenants}
 	d, err := db.Open(ctx, opts, domains...)
 	if err != nil {
 		return nil, err

@@ -27,8 +27,8 @@ CREATE INDEX files_tenant ON files (tenant, id) WHERE deleted = 0;
 CREATE INDEX files_purpose ON files (tenant, purpose, id) WHERE deleted = 0;
 CREATE INDEX files_expires ON files (expires_at) WHERE expires_at IS NOT NULL AND deleted = 0;
 CREATE INDEX files_deleted ON files (no) WHERE deleted = 1;
-CREATE INDEX files_key ON files (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL;
-CREATE INDEX files_request ON files (tenant, request_hash) WHERE request_hash IS NOT NULL;
+CREATE INDEX files_key ON files (tenant, idempotency_key, created_at) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX files_request ON files (tenant, request_hash, created_at) WHERE request_hash IS NOT NULL;
 
 -- A batch: the lines of a file, each of which becomes a job.
 CREATE TABLE batches (
@@ -63,14 +63,15 @@ CREATE TABLE batches (
   usage           BLOB,                       -- JSON
   output_file     TEXT,                       -- id; NULL: none
   error_file      TEXT,
-  due_at          INTEGER,                    -- when a process is to look at it next; NULL: never again
-  lease           INTEGER NOT NULL DEFAULT 0  -- numbers those who have looked
+  due_at          INTEGER,                    -- when there is something to do next; NULL: never again
+  leased_until    INTEGER NOT NULL DEFAULT 0, -- until then one process works on it
+  lease           INTEGER NOT NULL DEFAULT 0  -- numbers those who have worked on it
 ) STRICT;
 CREATE INDEX batches_tenant ON batches (tenant, id);
 CREATE INDEX batches_due ON batches (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX batches_open ON batches (tenant) WHERE ended_at IS NULL;
-CREATE INDEX batches_key ON batches (tenant, idempotency_key) WHERE idempotency_key IS NOT NULL;
-CREATE INDEX batches_request ON batches (tenant, request_hash);
+CREATE INDEX batches_key ON batches (tenant, idempotency_key, created_at) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX batches_request ON batches (tenant, request_hash, created_at);
 
 -- The lines of batches that are not over, from when they become jobs. Retention keeps these jobs.
 CREATE TABLE batch_lines (
