@@ -44,8 +44,8 @@ func BenchmarkFarAway(b *testing.B) {
 	})
 }
 
-// newMixes are functions that prepare so many calls of one kind, for the tenant that newTenant made
-// last. n is how many instances one call changes that changes many.
+// newMixes are functions that prepare so many calls of one kind, for the tenant that newTenant
+// made last. n is how many instances one call changes that changes many.
 func newMixes(t testing.TB, s *stores, n int) (mixes map[string]func(many int) []func() error, newTenant func()) {
 	ctx := t.Context()
 	var tenant int64 // of the mix that is tried: what others have left is not claimed
