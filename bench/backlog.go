@@ -75,6 +75,9 @@ in the same queue with 1 KiB each, so that these are what the consumers get, whi
 	if b.quick {
 		amounts = amounts[:2]
 	}
+	if b.waiting > 0 {
+		amounts = []int{b.waiting}
+	}
 	var contenders []contender
 	var open []loaded
 	defer func() {

@@ -66,6 +66,8 @@ type bench struct {
 	quick  bool
 	peers  bool // measure the yardsticks too
 
+	waiting int // jobs, where rates beside others are measured; 0: several amounts
+
 	cpuProfile string // file; "": none
 	liteLLM    string // program; "": it is not measured
 
@@ -103,6 +105,7 @@ func run() (err error) {
 	flag.StringVar(&onlyContenders, "contenders", "", "measure only contenders with this text in their name, as to profile one")
 	memProfile := flag.String("memprofile", "", "write a profile of this process's allocations to the file")
 	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each experiment; 0: 5, or 2 with -quick")
+	flag.IntVar(&b.waiting, "waiting", 0, "in backlog and pgbacklog, how many jobs wait; 0: several amounts, one after the other")
 	flag.BoolVar(&b.quick, "quick", false, "measure less, in a quarter of the time")
 	flag.StringVar(&b.liteLLM, "litellm", "", "the program litellm of PyPI's package litellm[proxy], to measure that proxy too")
 	flag.BoolVar(&b.peers, "peers", true, "measure the yardsticks too; without them a profile shows Forebay alone")
@@ -114,6 +117,8 @@ func run() (err error) {
 	switch {
 	case b.rounds < 0 || b.rounds > 100:
 		return fmt.Errorf("%d rounds: it goes from 1 to 100", b.rounds)
+	case b.waiting < 0 || b.waiting > 10_000_000:
+		return fmt.Errorf("%d waiting jobs: it goes from 0 to 10,000,000", b.waiting)
 	case b.rounds == 0:
 		b.rounds = b.size(5, 2)
 	}

@@ -403,7 +403,7 @@ func (t *fanOutTx) resume(m dueMessage) error {
 // subscription whose rules take too long even here counts as one whose rules cannot judge the
 // message. So no message delays those behind it for ever.
 func (s *Store) copySlow(ctx context.Context, m rules.SlowMessage, p pendingMessage) error {
-	c, err := s.readTopic(ctx, m.Topic)
+	c, _, err := s.topicFor(ctx, m.Topic, true)
 	if c == nil || err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (s *Store) judge(ctx context.Context, no int64, messages []MessageContent, 
 		if fresh || !errors.As(err, &refused) {
 			return j, err
 		}
-		now, readErr := s.readTopic(ctx, no)
+		now, _, readErr := s.topicFor(ctx, no, true)
 		switch {
 		case now == nil || readErr != nil:
 			return nil, readErr
@@ -67,13 +67,7 @@ func (s *Store) topicFor(ctx context.Context, no int64, fresh bool) (c *compiled
 	return c, true, err
 }
 
-// readTopic returns the current topic with its compiled rules, or nil if there is none.
-func (s *Store) readTopic(ctx context.Context, no int64) (*compiledTopic, error) {
-	c, _, err := s.topicFor(ctx, no, true)
-	return c, err
-}
-
-// compileTopic is readTopic for a caller that has entered.
+// compileTopic returns the current topic for topicFor, which has entered.
 func (s *Store) compileTopic(ctx context.Context, no int64) (*compiledTopic, error) {
 	var c *compiledTopic
 	known := false

@@ -107,7 +107,7 @@ func TestJudgingEventsIsBounded(t *testing.T) {
 		topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
 		all := subscribe(t, s, topic, "all")
 		costly := subscribeSlowly(t, s, topic, "slow", 100)
-		if _, err := s.Bus.readTopic(t.Context(), topic.No); err != nil { // so that the rules are ready
+		if _, _, err := s.Bus.topicFor(t.Context(), topic.No, true); err != nil { // so that the rules are ready
 			t.Fatal(err)
 		}
 		const events = 20
@@ -196,7 +196,7 @@ func TestWhatFindsNoRulesReadyWaitsShortly(t *testing.T) {
 		}); err != nil || due == 0 || due > now+slowPause {
 			t.Errorf("it is due in %d ms (%v)", due-now, err)
 		}
-		if _, err := s.Bus.readTopic(t.Context(), topic.No); err != nil {
+		if _, _, err := s.Bus.topicFor(t.Context(), topic.No, true); err != nil {
 			t.Fatal(err)
 		}
 		makeDue(t, s)

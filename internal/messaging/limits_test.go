@@ -13,8 +13,8 @@ import (
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
-// limited is a service with a queue of sessions, whose tenants have these limits. It is for a clock
-// that stands still: where counting takes long, a count refuses for a while.
+// limited is a service with a queue of sessions, whose tenants have these limits. It is for a
+// clock that stands still: where counting takes long, a count refuses for a while.
 func limited(t *testing.T, l forebay.TenantLimits) *messaging.Service {
 	t.Helper()
 	s, err := stores.Open(t.Context(), db.Options{Path: filepath.Join(t.TempDir(), "f.db"), Serve: true})

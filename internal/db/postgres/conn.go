@@ -13,6 +13,7 @@ import (
 // Conn is a connection to PostgreSQL. It speaks the extended protocol with prepared statements and
 // binary values. An error may break the connection; the next transaction then makes a new one.
 type Conn struct {
+	latency
 	wire
 	prefetcher
 	strands
@@ -22,7 +23,6 @@ type Conn struct {
 	pending    pending               // statements of the transaction that are not sent yet
 	result     answer                // of the last statement
 	clock      clock
-	latency    latency
 	retry      time.Time // no new connection is tried before
 	backoff    time.Duration
 	open       bool   // a transaction is

@@ -26,4 +26,4 @@ func (l *latency) note(took time.Duration) {
 }
 
 // Latency is how long a round trip takes at least, about; 0: it is not known.
-func (c *Conn) Latency() time.Duration { return min(c.latency.least, c.latency.before) }
+func (l *latency) Latency() time.Duration { return min(l.least, l.before) }
