@@ -41,10 +41,10 @@ func (o OpenAI) validate(bad func(field, format string, args ...any)) {
 	}
 }
 
-// openFiles creates the service of files.
-func (s *Server) openFiles() {
+// newFiles creates the service of files.
+func newFiles(s *Server) *files.Service {
 	o := s.options
-	s.files = files.New(files.Options{
+	return files.New(files.Options{
 		Store: s.store.Files, Blobs: s.blobs, Limits: s.limits, Logger: s.log,
 		MaxBytes: o.OpenAI.MaxFileBytes, MaxBatchBytes: o.OpenAI.MaxBatchBytes, Remember: time.Duration(o.Limits.IdempotencyHours) * time.Hour,
 	})

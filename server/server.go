@@ -143,7 +143,7 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	if err := s.openDocuments(ctx, known); err != nil {
 		return err
 	}
-	s.openFiles()
+	s.files = newFiles(s)
 	s.deployments = &deployments{store: s.store, log: s.log}
 	s.deployments.called.Store(&called{models, known})
 	s.payloads = s.store.Payloads(s.blobs)

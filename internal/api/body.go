@@ -82,24 +82,24 @@ func (a *API) readAll(c *call, limit int64) (data []byte, release func(), err er
 		return nil, nil, tooLarge("body", limit)
 	}
 	body := a.openBody(c, limit)
-	defer body.done()
+	defer body.Close()
 	if size := r.ContentLength; size >= 0 && size <= freeBytes {
 		data = make([]byte, size)
 		if _, err = io.ReadFull(body, data); err != nil {
-			return nil, nil, body.problem(err)
+			return nil, nil, body.Problem(err)
 		}
 		return data, func() {}, nil
 	}
 	claim := a.memory.Claim(c.caller.Tenant)
 	if data, err = readClaimed(r.Context(), body, claim, r.ContentLength); err != nil {
 		claim.Release()
-		return nil, nil, body.problem(err)
+		return nil, nil, body.Problem(err)
 	}
 	return data, claim.Release, nil
 }
 
 // readClaimed reads a body to its end and claims memory as it arrives. The size is -1 if unknown.
-func readClaimed(ctx context.Context, body *bodyReader, claim *memory.Claim, size int64) ([]byte, error) {
+func readClaimed(ctx context.Context, body *Body, claim *memory.Claim, size int64) ([]byte, error) {
 	most := body.limit + 1 // the size at which reading fails
 	if size >= 0 {
 		most = size
@@ -146,9 +146,9 @@ func (p *pace) moved(n int, took time.Duration) {
 	p.left = min(transferTimeout, p.left-took+time.Duration(n)*time.Second/time.Duration(p.bytesPerSecond))
 }
 
-// bodyReader reads a body of at most limit bytes and enforces its pace. When the server stops, the
+// Body reads a body of at most limit bytes and enforces its pace. When the server stops, the
 // body has little time left.
-type bodyReader struct {
+type Body struct {
 	r        io.Reader
 	control  *http.ResponseController
 	limit    int64
@@ -161,9 +161,9 @@ type bodyReader struct {
 	over bool // a stop no longer affects it
 }
 
-// openBody begins to read a body. The caller must call done at the end.
-func (a *API) openBody(c *call, limit int64) *bodyReader {
-	b := &bodyReader{
+// openBody begins to read a body. The caller must call Close at the end.
+func (a *API) openBody(c *call, limit int64) *Body {
+	b := &Body{
 		r: http.MaxBytesReader(c.w.ResponseWriter, c.r.Body, limit), control: c.w.control, limit: limit, draining: a.draining, pace: newPace(readBytesPerSecond),
 	}
 	b.stop = context.AfterFunc(a.draining, func() {
@@ -176,8 +176,8 @@ func (a *API) openBody(c *call, limit int64) *bodyReader {
 	return b
 }
 
-// done removes the deadline. The server goes on reading, to notice a client that disconnects.
-func (b *bodyReader) done() {
+// Close removes the deadline. The server goes on reading, to notice a client that disconnects.
+func (b *Body) Close() {
 	b.stop()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,7 +185,7 @@ func (b *bodyReader) done() {
 	b.control.SetReadDeadline(time.Time{})
 }
 
-func (b *bodyReader) Read(p []byte) (int, error) {
+func (b *Body) Read(p []byte) (int, error) {
 	begun := time.Now()
 	b.control.SetReadDeadline(begun.Add(b.left))
 	if b.draining.Err() != nil { // the line above may have overwritten its deadline
@@ -200,9 +200,9 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// problem returns the error of a body that could not be handled. The body itself or something else
+// Problem returns the error of a body that could not be handled. The body itself or something else
 // is the cause.
-func (b *bodyReader) problem(err error) error {
+func (b *Body) Problem(err error) error {
 	switch {
 	case err == nil:
 		return nil

@@ -87,7 +87,7 @@ func (a jobRoutes) bulk(c *call) {
 		}
 	}
 	if stop() {
-		c.w.control.SetReadDeadline(time.Time{}) // as in bodyReader.done
+		c.w.control.SetReadDeadline(time.Time{}) // as in Body.done
 	}
 	if c.w.status == 0 {
 		c.w.WriteHeader(http.StatusOK) // there were only blank lines

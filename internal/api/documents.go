@@ -173,13 +173,13 @@ func (a *API) addDocument(ctx context.Context, c *call, in *addDocumentInput) (d
 	if err != nil {
 		return d, false, err
 	}
-	defer body.done()
+	defer body.Close()
 	d, existing, err = a.documents.Add(ctx, c.caller.Tenant, n, body, nil)
-	return d, existing, body.problem(err)
+	return d, existing, body.Problem(err)
 }
 
 // openUpload begins to read a body of any type.
-func (a *API) openUpload(c *call, limit int64) (*bodyReader, error) {
+func (a *API) openUpload(c *call, limit int64) (*Body, error) {
 	if err := checkEncoding(c.r.Header); err != nil {
 		return nil, err
 	}
@@ -198,12 +198,12 @@ func (a *API) addForm(ctx context.Context, c *call, n forebay.NewDocument, bound
 	if err != nil {
 		return d, false, err
 	}
-	defer body.done()
+	defer body.Close()
 	form := multipart.NewReader(body, boundary)
 	file, err := readFields(form, &n)
 	switch {
 	case err != nil:
-		return d, false, body.problem(err)
+		return d, false, body.Problem(err)
 	case file == nil:
 		return d, false, forebay.Invalid("file", "is required: a part with the document")
 	}
@@ -216,7 +216,7 @@ func (a *API) addForm(ctx context.Context, c *call, n forebay.NewDocument, bound
 		n.Name = cmp.Or(n.Name, file.FileName())
 		return err
 	})
-	return d, existing, body.problem(err)
+	return d, existing, body.Problem(err)
 }
 
 // pairs reads metadata from a query.

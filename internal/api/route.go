@@ -117,10 +117,10 @@ func (a *API) noBody(c *call) error {
 		return nil
 	}
 	body := a.openBody(c, freeBytes)
-	defer body.done()
+	defer body.Close()
 	data, err := io.ReadAll(io.LimitReader(body, maxNoBody+1))
 	if err != nil {
-		return body.problem(err)
+		return body.Problem(err)
 	}
 	if len(data) <= maxNoBody {
 		if data = bytes.TrimSpace(data); len(data) == 0 {

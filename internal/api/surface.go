@@ -52,22 +52,8 @@ func (r *SurfaceRequest) Body(limit int64) (data []byte, release func(), err err
 	return r.api.readBody(r.call, limit)
 }
 
-// Upload is a body of any type that is read as it arrives.
-type Upload struct {
-	*bodyReader
-}
-
-// Upload begins to read a body of at most limit bytes. The caller calls Close at the end.
-func (r *SurfaceRequest) Upload(limit int64) (Upload, error) {
-	body, err := r.api.openUpload(r.call, limit)
-	return Upload{body}, err
-}
-
-// Close ends the reading.
-func (u Upload) Close() { u.done() }
-
-// Problem returns the error to answer with after err: the body itself may be its cause.
-func (u Upload) Problem(err error) error { return u.problem(err) }
+// Upload begins to read a body of any type, of at most limit bytes. The caller calls Close at the end.
+func (r *SurfaceRequest) Upload(limit int64) (*Body, error) { return r.api.openUpload(r.call, limit) }
 
 // Flush sends the bytes written so far.
 func (r *SurfaceRequest) Flush() error { return r.call.w.flush() }

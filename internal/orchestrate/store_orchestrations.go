@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
@@ -374,15 +373,6 @@ func (t *tx) resetOrchestration(item *OrchestrationItem, run int64, r *Reset) er
 		Text(r.Execution).Blob(r.Input.inline()).TextOrNull(r.Input.Blob).TextOrNull(r.Version).Int(item.Instance).Exec()
 }
 
-// forgets records that what an execution of an instance awaits is removed. An operation may have
-// found the activity that it answers before, and its answer must not come now.
-func (t *tx) forgets(instance int64) {
-	if t.forgotten == nil {
-		t.forgotten = map[int64]bool{}
-	}
-	t.forgotten[instance] = true
-}
-
 // forgetExecution removes what an execution awaits. Processes that execute its activities find
 // that the lock is lost.
 func (t *tx) forgetExecution(instance int64) error {
@@ -497,22 +487,4 @@ func (t *tx) deliver(item *OrchestrationItem, r *OrchestrationResult, receivers 
 		}
 	}
 	return nil
-}
-
-// AbandonOrchestration returns a work item without a result to its queue, ready after the delay.
-// It may count as a lost delivery.
-func (s *Store) AbandonOrchestration(ctx context.Context, item *OrchestrationItem, delay time.Duration, lost bool) error {
-	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Numbers: 1, Local: true, Interleaves: true}, func(t *tx) (struct{}, error) {
-		at, more := t.Now+delay.Milliseconds(), int64(0)
-		if lost {
-			more = lostDeliveryUnit
-		}
-		workQueue, err := fencedQueue(t.Prep("UPDATE orchestration_items SET visible_at = ?, lock_token = NULL, deliveries = deliveries + ? WHERE instance = ? AND lock_token = ? RETURNING work_queue").
-			Int(at).Int(more).Int(item.Instance).Int(item.Token))
-		if err == nil {
-			t.workItems().ready(workQueue, at)
-		}
-		return struct{}{}, err
-	})
-	return err
 }
