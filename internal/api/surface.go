@@ -52,7 +52,7 @@ func (r *SurfaceRequest) Body(limit int64) (data []byte, release func(), err err
 	return r.api.readBody(r.call, limit)
 }
 
-// Upload begins to read a body of any type, of at most limit bytes. The caller calls Close at the end.
+// Upload begins to read a body of any type, of at most limit bytes. The caller calls Close.
 func (r *SurfaceRequest) Upload(limit int64) (*Body, error) { return r.api.openUpload(r.call, limit) }
 
 // Flush sends the bytes written so far.

@@ -74,3 +74,12 @@ func (t *tx) jobsOf(instance int64) (ids []string, err error) {
 		})
 	return ids, err
 }
+
+// forgets records that what an execution of an instance awaits is removed. An operation may have
+// found the activity that it answers before, and its answer must not come now.
+func (t *tx) forgets(instance int64) {
+	if t.forgotten == nil {
+		t.forgotten = map[int64]bool{}
+	}
+	t.forgotten[instance] = true
+}

@@ -494,30 +494,3 @@ func (t workItemTx) releaseOrphaned() error {
 		t.Prep("UPDATE orchestration_items SET visible_at = ? WHERE lock_token IS NOT NULL AND visible_at > ?").Int(t.Now).Int(t.Now).Exec(),
 		t.Prep("UPDATE orchestration_activities SET visible_at = ? WHERE lock_token IS NOT NULL AND visible_at > ?").Int(t.Now).Int(t.Now).Exec())
 }
-
-// forgets records that what an execution of an instance awaits is removed. An operation may have
-// found the activity that it answers before, and its answer must not come now.
-func (t *tx) forgets(instance int64) {
-	if t.forgotten == nil {
-		t.forgotten = map[int64]bool{}
-	}
-	t.forgotten[instance] = true
-}
-
-// AbandonOrchestration returns a work item without a result to its queue, ready after the delay.
-// It may count as a lost delivery.
-func (s *Store) AbandonOrchestration(ctx context.Context, item *OrchestrationItem, delay time.Duration, lost bool) error {
-	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageSettle, Numbers: 1, Local: true, Interleaves: true}, func(t *tx) (struct{}, error) {
-		at, more := t.Now+delay.Milliseconds(), int64(0)
-		if lost {
-			more = lostDeliveryUnit
-		}
-		workQueue, err := fencedQueue(t.Prep("UPDATE orchestration_items SET visible_at = ?, lock_token = NULL, deliveries = deliveries + ? WHERE instance = ? AND lock_token = ? RETURNING work_queue").
-			Int(at).Int(more).Int(item.Instance).Int(item.Token))
-		if err == nil {
-			t.workItems().ready(workQueue, at)
-		}
-		return struct{}{}, err
-	})
-	return err
-}
