@@ -45,8 +45,10 @@ type CallEstimate struct {
 	MaxOutputTokens int64 `json:"max_output_tokens,omitempty"` // 0: the deployment's default; < 0: it has no output
 	// AsOpenAI says that only a deployment may be called that takes requests of OpenAI's API as they
 	// are.
-	AsOpenAI bool   `json:"as_openai,omitempty"`
-	Model    string `json:"model,omitempty"` // the logical model that the input names; "": the task's
+	AsOpenAI bool `json:"as_openai,omitempty"`
+	// AsAnthropic says the same of Anthropic's API.
+	AsAnthropic bool   `json:"as_anthropic,omitempty"`
+	Model       string `json:"model,omitempty"` // the logical model that the input names; "": the task's
 }
 
 // BytesPerToken is how many bytes of a prompt count as a token before the deployment's own ratio

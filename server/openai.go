@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/openai"
 )
@@ -62,6 +63,19 @@ func (s *Server) addCalls(o Options, m *models, known map[string]forebay.Task) {
 	for _, task := range s.calls.Tasks(m.router, slices.Sorted(maps.Keys(o.Models))) {
 		known[task.Name] = task
 	}
+	for _, task := range s.calls.MessagesTasks(m.router, slices.Sorted(maps.Keys(o.Models))) {
+		known[task.Name] = task
+	}
+}
+
+// surfaces returns the interfaces of other products.
+func (s *Server) surfaces() []api.Surface {
+	first := s.openAI()
+	messages := &openai.Messages{API: first, Serves: func(name string) (known, forwards bool) {
+		now := s.deployments.called.Load()
+		return now.router.Serves(name), len(now.admission(name, forebay.CallEstimate{AsAnthropic: true})) > 0
+	}}
+	return []api.Surface{first, messages}
 }
 
 // openAI returns the interface of OpenAI's API.

@@ -23,21 +23,26 @@ const (
 	pathEmbeddings  = "embeddings"
 	pathModerations = "moderations"
 	pathResponses   = "responses"
+	// pathMessages is of Anthropic's API.
+	pathMessages = "messages"
 )
 
 // ForwardPaths lists them all.
-var ForwardPaths = []string{pathChat, pathCompletions, pathEmbeddings, pathModerations, pathResponses}
+var ForwardPaths = []string{pathChat, pathCompletions, pathEmbeddings, pathModerations, pathResponses, pathMessages}
 
 // answerPatience is how long an answer in one piece may take to begin. It is OpenAI's default in
 // its clients. A model writes such an answer whole before it sends the first byte.
 const answerPatience = 10 * time.Minute
 
-// ForwardRequest is a request of OpenAI's HTTP API that goes to the provider byte for byte. Only
+// ForwardRequest is a request of OpenAI's or Anthropic's HTTP API that goes to the provider byte for
+// byte. Only
 // the value of its member "model" is replaced. A stream is also asked for its usage.
 type ForwardRequest struct {
 	Path   string // one of ForwardPaths
 	Body   []byte // a JSON object
 	Stream bool   // the body asks for a stream
+	// Header are the headers of the client that the provider gets. nil: none.
+	Header http.Header
 
 	CostLeft   *forebay.Money // these as in ChatRequest
 	TokensLeft *int64
@@ -74,12 +79,23 @@ type ForwardResponse struct {
 	FinishReason string // of the first choice; of Responses: stop, length or content_filter
 }
 
-// Forwarder is a provider that speaks OpenAI's API. Not every provider is one. A Forwarder makes
+// Forwarder is a provider that takes requests of a public API as they are. Not every provider is one. A Forwarder makes
 // one call. Its errors are those of a Provider. Where Write was called before the error, the
 // request must not be made again.
 type Forwarder interface {
+	// Takes reports whether it takes requests of this path.
+	Takes(path string) bool
 	Forward(ctx context.Context, req ForwardRequest) (ForwardResponse, error)
 }
+
+// Takes reports whether a provider forwards requests of the path.
+func Takes(p Provider, path string) bool {
+	f, ok := p.(Forwarder)
+	return ok && f.Takes(path)
+}
+
+// Takes implements Forwarder.
+func (p *openAI) Takes(path string) bool { return path != pathMessages }
 
 // Forward implements Forwarder. If the server refuses the stream_options that it added, it leaves
 // them out and calls again at once.

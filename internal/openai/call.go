@@ -33,8 +33,12 @@ func (a *API) call(r *api.SurfaceRequest, endpoint string) error {
 	}
 	need := model.EstimateForward(endpoint, body)
 	need.AsOpenAI = true
-	p := &pending{body: body, stream: req.stream, need: need, w: r.Writer, flush: r.Flush,
-		ended: make(chan struct{}, 1)}
+	return a.wait(r, req, endpoint, &pending{body: body, stream: req.stream, need: need})
+}
+
+// wait makes a call and waits for its answer.
+func (a *API) wait(r *api.SurfaceRequest, req request, endpoint string, p *pending) error {
+	p.w, p.flush, p.ended = r.Writer, r.Flush, make(chan struct{}, 1)
 	token := a.Calls.add(p)
 	defer a.Calls.remove(token)
 	defer p.leave()
@@ -142,7 +146,11 @@ func (w *waiting) cutOff(last model.ForwardResponse, err error) error {
 		return err
 	}
 	f := upstream(model.ForwardResponse{}, err)
-	if _, writeErr := w.Writer.Write([]byte("data: " + string(f.json()) + "\n\n")); writeErr != nil {
+	end := []byte("data: " + string(f.json()) + "\n\n")
+	if w.call.broken != nil {
+		end = w.call.broken(f)
+	}
+	if _, writeErr := w.Writer.Write(end); writeErr != nil {
 		return nil
 	}
 	_ = w.Flush()

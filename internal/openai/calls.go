@@ -118,7 +118,7 @@ func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (result fore
 	defer func() { p.end(resp, err) }()
 	resp, deployment, err = t.forwarder.Forward(ctx, t.model, model.ForwardRequest{
 		Path: t.endpoint, Body: p.body, Stream: p.stream, CostLeft: call.CostLeft, TokensLeft: call.TokensLeft,
-		Begin: p.answer, Write: p.write, Flush: p.send,
+		Begin: p.answer, Write: p.write, Flush: p.send, Header: p.asked,
 	})
 	result.Usage = resp.Usage
 	if deployment != nil {
@@ -140,6 +140,8 @@ type pending struct {
 	stream bool
 	need   forebay.CallEstimate
 	flush  func() error
+	asked  http.Header           // of the client that the provider gets
+	broken func(*failure) []byte // the event that ends a stream that broke; nil: OpenAI's
 
 	ended chan struct{} // has a value after each attempt
 
@@ -167,7 +169,7 @@ func (p *pending) begin(cancel context.CancelFunc) bool {
 }
 
 // passed are the headers of providers that clients get.
-var passed = []string{"Content-Type", "Openai-Processing-Ms", "Openai-Version", "Openai-Model"}
+var passed = []string{"Content-Type", "Openai-Processing-Ms", "Openai-Version", "Openai-Model", "Request-Id"}
 
 // answer takes what the answer begins with. It is sent with the first part of the answer, so that
 // a call that ends before can be made again.
@@ -212,7 +214,7 @@ func (p *pending) send() error {
 func (p *pending) sendHeader() {
 	h := p.w.Header()
 	for name, values := range p.header {
-		if slices.Contains(passed, name) || strings.HasPrefix(name, "X-Ratelimit-") {
+		if slices.Contains(passed, name) || strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Anthropic-Ratelimit-") {
 			h[name] = values
 		}
 	}
