@@ -27,8 +27,8 @@ const (
 	pathMessages = "messages"
 )
 
-// ForwardPaths lists them all.
-var ForwardPaths = []string{pathChat, pathCompletions, pathEmbeddings, pathModerations, pathResponses, pathMessages}
+// ForwardPaths lists those of OpenAI's API.
+var ForwardPaths = []string{pathChat, pathCompletions, pathEmbeddings, pathModerations, pathResponses}
 
 // answerPatience is how long an answer in one piece may take to begin. It is OpenAI's default in
 // its clients. A model writes such an answer whole before it sends the first byte.
@@ -38,7 +38,7 @@ const answerPatience = 10 * time.Minute
 // byte. Only
 // the value of its member "model" is replaced. A stream is also asked for its usage.
 type ForwardRequest struct {
-	Path   string // one of ForwardPaths
+	Path   string // one of ForwardPaths, or that of Anthropic's messages
 	Body   []byte // a JSON object
 	Stream bool   // the body asks for a stream
 	// Header are the headers of the client that the provider gets. nil: none.
@@ -95,13 +95,13 @@ func Takes(p Provider, path string) bool {
 }
 
 // Takes implements Forwarder.
-func (p *openAI) Takes(path string) bool { return path != pathMessages }
+func (p *openAI) Takes(path string) bool { return slices.Contains(ForwardPaths, path) }
 
 // Forward implements Forwarder. If the server refuses the stream_options that it added, it leaves
 // them out and calls again at once.
 func (p *openAI) Forward(ctx context.Context, req ForwardRequest) (ForwardResponse, error) {
 	start := objectStart(req.Body)
-	if err := checkForward(req.Path, start); err != nil {
+	if err := checkForward(p, req.Path, start); err != nil {
 		return ForwardResponse{}, err
 	}
 	streams := req.Stream && (req.Path == pathChat || req.Path == pathCompletions)
@@ -119,11 +119,11 @@ func (p *openAI) Forward(ctx context.Context, req ForwardRequest) (ForwardRespon
 	return resp, err
 }
 
-// checkForward refuses a request that cannot be forwarded. start is that of the body's object.
-func checkForward(path string, start int) error {
+// checkForward refuses a request that f cannot forward. start is that of the body's object.
+func checkForward(f Forwarder, path string, start int) error {
 	var t *forebay.TaskError
 	switch {
-	case !slices.Contains(ForwardPaths, path):
+	case !f.Takes(path):
 		t = forebay.Permanent(CodeNotSupported, fmt.Sprintf("the path %.40q cannot be forwarded", path))
 	case start < 0:
 		t = forebay.Permanent(CodeBadRequest, "the body is not a JSON object")

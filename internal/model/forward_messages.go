@@ -20,13 +20,8 @@ func (p *anthropic) Takes(path string) bool { return path == pathMessages }
 // Forward implements Forwarder for requests of the messages API.
 func (p *anthropic) Forward(ctx context.Context, req ForwardRequest) (ForwardResponse, error) {
 	start := objectStart(req.Body)
-	if err := checkForward(req.Path, start); err != nil {
+	if err := checkForward(p, req.Path, start); err != nil {
 		return ForwardResponse{}, err
-	}
-	if !p.Takes(req.Path) {
-		t := forebay.Permanent(CodeNotSupported, "Anthropic's API does not have this path")
-		t.Uncalled = true
-		return ForwardResponse{}, t
 	}
 	body, _ := forwardedBody(req.Body, start, p.model, false)
 	need := sync.OnceValue(func() *forwardNeed { return readNeed(req.Path, req.Body) })
