@@ -34,9 +34,9 @@ var ForwardPaths = []string{pathChat, pathCompletions, pathEmbeddings, pathModer
 // its clients. A model writes such an answer whole before it sends the first byte.
 const answerPatience = 10 * time.Minute
 
-// ForwardRequest is a request of OpenAI's or Anthropic's HTTP API that goes to the provider byte for
-// byte. Only
-// the value of its member "model" is replaced. A stream is also asked for its usage.
+// ForwardRequest is a request of OpenAI's or Anthropic's HTTP API that goes to the provider byte
+// for byte. Only the value of its member "model" is replaced. A stream of OpenAI's API is also asked
+// for its usage.
 type ForwardRequest struct {
 	Path   string // one of ForwardPaths, or that of Anthropic's messages
 	Body   []byte // a JSON object
@@ -79,9 +79,9 @@ type ForwardResponse struct {
 	FinishReason string // of the first choice; of Responses: stop, length or content_filter
 }
 
-// Forwarder is a provider that takes requests of a public API as they are. Not every provider is one. A Forwarder makes
-// one call. Its errors are those of a Provider. Where Write was called before the error, the
-// request must not be made again.
+// Forwarder is a provider that takes requests of a public API as they are. Not every provider is
+// one. A Forwarder makes one call. Its errors are those of a Provider. Where Write was called before
+// the error, the request must not be made again.
 type Forwarder interface {
 	// Takes reports whether it takes requests of this path.
 	Takes(path string) bool
