@@ -35,8 +35,8 @@ var ForwardPaths = []string{pathChat, pathCompletions, pathEmbeddings, pathModer
 const answerPatience = 10 * time.Minute
 
 // ForwardRequest is a request of OpenAI's or Anthropic's HTTP API that goes to the provider byte
-// for byte. Only the value of its member "model" is replaced. A stream of OpenAI's API is also asked
-// for its usage.
+// for byte. Only the value of its member "model" is replaced. A stream of OpenAI's API is also
+// asked for its usage.
 type ForwardRequest struct {
 	Path   string // one of ForwardPaths, or that of Anthropic's messages
 	Body   []byte // a JSON object
@@ -80,8 +80,8 @@ type ForwardResponse struct {
 }
 
 // Forwarder is a provider that takes requests of a public API as they are. Not every provider is
-// one. A Forwarder makes one call. Its errors are those of a Provider. Where Write was called before
-// the error, the request must not be made again.
+// one. A Forwarder makes one call. Its errors are those of a Provider. Where Write was called
+// before the error, the request must not be made again.
 type Forwarder interface {
 	// Takes reports whether it takes requests of this path.
 	Takes(path string) bool
