@@ -103,7 +103,8 @@ func TestMessagesAPIErrors(t *testing.T) {
 			_, _ = io.WriteString(w, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`)
 		case "break":
 			w.Header().Set("Content-Type", "text/event-stream")
-			_, _ = io.WriteString(w, messagesStream[:strings.Index(messagesStream, "event: message_delta")])
+			begun, _, _ := strings.Cut(messagesStream, "event: message_delta")
+			_, _ = io.WriteString(w, begun)
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
 		}

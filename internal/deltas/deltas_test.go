@@ -124,6 +124,9 @@ func (w *wire) join() *Hub {
 	return self
 }
 
+// after lets that much time go by, in a bubble.
+func after(d time.Duration) { <-time.After(d) }
+
 func TestOtherProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -135,12 +138,12 @@ func TestOtherProcesses(t *testing.T) {
 		}
 		write, end := worker.Begin(call("a", 1))
 		write("nobody listens ")
-		time.Sleep(time.Second)
+		after(time.Second)
 		if w.sent > 0 {
 			t.Errorf("%d signals though nobody listens", w.sent)
 		}
 		l := answers.Listen("a")
-		time.Sleep(time.Second)
+		after(time.Second)
 		if text, offset, _ := readAll(l); text != "nobody listens " || offset != 0 {
 			t.Errorf("read %q at %d", text, offset)
 		}
@@ -149,10 +152,10 @@ func TestOtherProcesses(t *testing.T) {
 		for i := range 1000 {
 			all += fmt.Sprint(i, `"\`, "\x00 ")
 			write(all)
-			time.Sleep(time.Millisecond)
+			after(time.Millisecond)
 		}
 		end()
-		time.Sleep(time.Second)
+		after(time.Second)
 		if text, _, _ := readAll(l); "nobody listens "+text != all {
 			t.Errorf("%d bytes of %d arrived", len(text), len(all))
 		}
@@ -160,20 +163,20 @@ func TestOtherProcesses(t *testing.T) {
 			t.Errorf("%d signals, the longest of %d bytes", n, w.longest)
 		}
 		// The next attempt begins anew, long after.
-		time.Sleep(time.Minute)
+		after(time.Minute)
 		write, end = worker.Begin(call("a", 2))
 		write("second")
-		time.Sleep(time.Second)
+		after(time.Second)
 		if text, offset, attempt := readAll(l); text != "second" || offset != 0 || attempt != 2 {
 			t.Errorf("read %q at %d of attempt %d", text, offset, attempt)
 		}
 		// Nobody listens any more: nothing is sent.
 		l.Close()
-		time.Sleep(wantFor + 2*wantEvery)
+		after(wantFor + 2*wantEvery)
 		before = w.sent
 		write("second more")
 		end()
-		time.Sleep(time.Second)
+		after(time.Second)
 		if w.sent != before || len(worker.wanted)+len(worker.behind)+len(answers.calls) > 0 {
 			t.Errorf("%d signals; wanted %v, behind %v, kept %v", w.sent-before, worker.wanted, worker.behind, answers.calls)
 		}
@@ -196,20 +199,20 @@ func TestLossesShow(t *testing.T) {
 		write, end := worker.Begin(call("a", 1))
 		defer end()
 		write("one ")
-		time.Sleep(time.Second)
+		after(time.Second)
 		lose = true
 		write("one two ")
-		time.Sleep(time.Second)
+		after(time.Second)
 		lose = false
 		write("one two three")
-		time.Sleep(time.Second)
+		after(time.Second)
 		first, _ := l.Next()
 		if first.Offset != len("one two ") || first.Text != "three" {
 			t.Errorf("read %+v", first) // the part before the gap was not read in time
 		}
 		all := "one two three" + strings.Repeat("x", 10*keptBytes)
 		write(all)
-		time.Sleep(10 * time.Second)
+		after(10 * time.Second)
 		text, offset, _ := readAll(l)
 		if offset+len(text) != len(all) || len(text) > 2*keptBytes || len(text) < caughtUpBytes/2 {
 			t.Errorf("read %d bytes at %d of %d", len(text), offset, len(all))
