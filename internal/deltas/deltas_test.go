@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,19 +99,21 @@ func TestLongTextsAreCut(t *testing.T) {
 // wire connects hubs as processes of one database are.
 type wire struct {
 	hubs    []*Hub
-	sent    int // signals with text
-	longest int
-	drops   func() bool
+	sent    atomic.Int64 // signals with text
+	longest atomic.Int64
+	drops   atomic.Bool
 }
 
 func (w *wire) join() *Hub {
 	var self *Hub
 	self = NewHub(func(s string) bool {
-		w.longest = max(w.longest, len(s))
-		if strings.Contains(s, `"delta"`) {
-			w.sent++
+		if n := int64(len(s)); n > w.longest.Load() {
+			w.longest.Store(n)
 		}
-		if w.drops != nil && w.drops() {
+		if strings.Contains(s, `"delta"`) {
+			w.sent.Add(1)
+		}
+		if w.drops.Load() {
 			return true
 		}
 		for _, other := range w.hubs {
@@ -139,8 +142,8 @@ func TestOtherProcesses(t *testing.T) {
 		write, end := worker.Begin(call("a", 1))
 		write("nobody listens ")
 		after(time.Second)
-		if w.sent > 0 {
-			t.Errorf("%d signals though nobody listens", w.sent)
+		if n := w.sent.Load(); n > 0 {
+			t.Errorf("%d signals though nobody listens", n)
 		}
 		l := answers.Listen("a")
 		after(time.Second)
@@ -148,7 +151,7 @@ func TestOtherProcesses(t *testing.T) {
 			t.Errorf("read %q at %d", text, offset)
 		}
 		// Many small parts travel together.
-		all, before := "nobody listens ", w.sent
+		all, before := "nobody listens ", w.sent.Load()
 		for i := range 1000 {
 			all += fmt.Sprint(i, `"\`, "\x00 ")
 			write(all)
@@ -159,8 +162,8 @@ func TestOtherProcesses(t *testing.T) {
 		if text, _, _ := readAll(l); "nobody listens "+text != all {
 			t.Errorf("%d bytes of %d arrived", len(text), len(all))
 		}
-		if n := w.sent - before; n > 1000/int(pause.Milliseconds())*signalsPerCall || w.longest > 7900 {
-			t.Errorf("%d signals, the longest of %d bytes", n, w.longest)
+		if n := w.sent.Load() - before; n > 1000/pause.Milliseconds()*signalsPerCall || w.longest.Load() > 7900 {
+			t.Errorf("%d signals, the longest of %d bytes", n, w.longest.Load())
 		}
 		// The next attempt begins anew, long after.
 		after(time.Minute)
@@ -173,12 +176,16 @@ func TestOtherProcesses(t *testing.T) {
 		// Nobody listens any more: nothing is sent.
 		l.Close()
 		after(wantFor + 2*wantEvery)
-		before = w.sent
+		before = w.sent.Load()
 		write("second more")
 		end()
 		after(time.Second)
-		if w.sent != before || len(worker.wanted)+len(worker.behind)+len(answers.calls) > 0 {
-			t.Errorf("%d signals; wanted %v, behind %v, kept %v", w.sent-before, worker.wanted, worker.behind, answers.calls)
+		worker.mu.Lock()
+		defer worker.mu.Unlock()
+		answers.mu.Lock()
+		defer answers.mu.Unlock()
+		if n := w.sent.Load(); n != before || len(worker.wanted)+len(worker.behind)+len(answers.calls) > 0 {
+			t.Errorf("%d signals; wanted %v, behind %v, kept %v", n-before, worker.wanted, worker.behind, answers.calls)
 		}
 	})
 }
@@ -188,8 +195,7 @@ func TestLossesShow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer func() { stop(); synctest.Wait() }()
-		lose := false
-		w := wire{drops: func() bool { return lose }}
+		var w wire
 		worker, answers := w.join(), w.join()
 		for _, h := range w.hubs {
 			go h.Run(ctx)
@@ -200,10 +206,10 @@ func TestLossesShow(t *testing.T) {
 		defer end()
 		write("one ")
 		after(time.Second)
-		lose = true
+		w.drops.Store(true)
 		write("one two ")
 		after(time.Second)
-		lose = false
+		w.drops.Store(false)
 		write("one two three")
 		after(time.Second)
 		first, _ := l.Next()
