@@ -47,7 +47,9 @@ type CallEstimate struct {
 	// are.
 	AsOpenAI bool `json:"as_openai,omitempty"`
 	// AsResponses says that only a deployment may be called that speaks OpenAI's Responses API.
-	AsResponses bool   `json:"as_responses,omitempty"`
+	AsResponses bool `json:"as_responses,omitempty"`
+	// AsAnthropic says the same of Anthropic's API.
+	AsAnthropic bool   `json:"as_anthropic,omitempty"`
 	Model       string `json:"model,omitempty"` // the logical model that the input names; "": the task's
 }
 

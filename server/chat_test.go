@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -122,7 +123,7 @@ func TestChatsThatNobodyCanAnswer(t *testing.T) {
 		`"n":129`: "input.n", `"MODEL":"x"`: "input.MODEL",
 	} {
 		_, err := s.Submit(t.Context(), forebay.DefaultTenant, forebay.SubmitRequest{Task: "chat", Input: json.RawMessage(`{"messages":[{"role":"user","content":"a"}],` + fields + `}`)})
-		e, ok := err.(*forebay.Error) //nolint:errorlint // it is returned as it is
+		e, ok := errors.AsType[*forebay.Error](err)
 		if !ok || e.Field != want {
 			t.Errorf("%.80s: %v, want an error about %s", fields, err, want)
 		}

@@ -83,7 +83,7 @@ func (m *models) admission(name string, need forebay.CallEstimate) []admission.O
 	deployments := m.router.Options(name, need)
 	options := make([]admission.Option, 0, len(deployments))
 	for _, d := range deployments {
-		if _, forwards := d.Provider.(model.Forwarder); !forwards && need.AsOpenAI {
+		if need.AsOpenAI && !model.Takes(d.Provider, "chat/completions") || need.AsAnthropic && !model.Takes(d.Provider, "messages") {
 			continue
 		}
 		if need.AsResponses && m.options[d.Name].API != APIResponses {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/openai"
 )
@@ -71,6 +72,19 @@ func (s *Server) addCalls(o Options, m *models, known map[string]forebay.Task) {
 	for _, task := range slices.Concat(s.calls.Tasks(m.router, names), s.responses.Tasks(m.router, names), openai.BatchTasks(m.router, names)) {
 		known[task.Name] = task
 	}
+	for _, task := range s.calls.MessagesTasks(m.router, slices.Sorted(maps.Keys(o.Models))) {
+		known[task.Name] = task
+	}
+}
+
+// surfaces returns the interfaces of other products.
+func (s *Server) surfaces() []api.Surface {
+	first := s.openAI()
+	messages := &openai.Messages{API: first, Serves: func(name string) (known, forwards bool) {
+		now := s.deployments.called.Load()
+		return now.router.Serves(name), len(now.admission(name, forebay.CallEstimate{AsAnthropic: true})) > 0
+	}}
+	return []api.Surface{first, messages}
 }
 
 // openResponses makes the service of responses usable.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,19 +99,21 @@ func TestLongTextsAreCut(t *testing.T) {
 // wire connects hubs as processes of one database are.
 type wire struct {
 	hubs    []*Hub
-	sent    int // signals with text
-	longest int
-	drops   func() bool
+	sent    atomic.Int64 // signals with text
+	longest atomic.Int64
+	drops   atomic.Bool
 }
 
 func (w *wire) join() *Hub {
 	var self *Hub
 	self = NewHub(func(s string) bool {
-		w.longest = max(w.longest, len(s))
-		if strings.Contains(s, `"delta"`) {
-			w.sent++
+		if n := int64(len(s)); n > w.longest.Load() {
+			w.longest.Store(n)
 		}
-		if w.drops != nil && w.drops() {
+		if strings.Contains(s, `"delta"`) {
+			w.sent.Add(1)
+		}
+		if w.drops.Load() {
 			return true
 		}
 		for _, other := range w.hubs {
@@ -124,6 +127,9 @@ func (w *wire) join() *Hub {
 	return self
 }
 
+// after lets that much time go by, in a bubble.
+func after(d time.Duration) { <-time.After(d) }
+
 func TestOtherProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -135,47 +141,51 @@ func TestOtherProcesses(t *testing.T) {
 		}
 		write, end := worker.Begin(call("a", 1))
 		write("nobody listens ")
-		time.Sleep(time.Second)
-		if w.sent > 0 {
-			t.Errorf("%d signals though nobody listens", w.sent)
+		after(time.Second)
+		if n := w.sent.Load(); n > 0 {
+			t.Errorf("%d signals though nobody listens", n)
 		}
 		l := answers.Listen("a")
-		time.Sleep(time.Second)
+		after(time.Second)
 		if text, offset, _ := readAll(l); text != "nobody listens " || offset != 0 {
 			t.Errorf("read %q at %d", text, offset)
 		}
 		// Many small parts travel together.
-		all, before := "nobody listens ", w.sent
+		all, before := "nobody listens ", w.sent.Load()
 		for i := range 1000 {
 			all += fmt.Sprint(i, `"\`, "\x00 ")
 			write(all)
-			time.Sleep(time.Millisecond)
+			after(time.Millisecond)
 		}
 		end()
-		time.Sleep(time.Second)
+		after(time.Second)
 		if text, _, _ := readAll(l); "nobody listens "+text != all {
 			t.Errorf("%d bytes of %d arrived", len(text), len(all))
 		}
-		if n := w.sent - before; n > 1000/int(pause.Milliseconds())*signalsPerCall || w.longest > 7900 {
-			t.Errorf("%d signals, the longest of %d bytes", n, w.longest)
+		if n := w.sent.Load() - before; n > 1000/pause.Milliseconds()*signalsPerCall || w.longest.Load() > 7900 {
+			t.Errorf("%d signals, the longest of %d bytes", n, w.longest.Load())
 		}
 		// The next attempt begins anew, long after.
-		time.Sleep(time.Minute)
+		after(time.Minute)
 		write, end = worker.Begin(call("a", 2))
 		write("second")
-		time.Sleep(time.Second)
+		after(time.Second)
 		if text, offset, attempt := readAll(l); text != "second" || offset != 0 || attempt != 2 {
 			t.Errorf("read %q at %d of attempt %d", text, offset, attempt)
 		}
 		// Nobody listens any more: nothing is sent.
 		l.Close()
-		time.Sleep(wantFor + 2*wantEvery)
-		before = w.sent
+		after(wantFor + 2*wantEvery)
+		before = w.sent.Load()
 		write("second more")
 		end()
-		time.Sleep(time.Second)
-		if w.sent != before || len(worker.wanted)+len(worker.behind)+len(answers.calls) > 0 {
-			t.Errorf("%d signals; wanted %v, behind %v, kept %v", w.sent-before, worker.wanted, worker.behind, answers.calls)
+		after(time.Second)
+		worker.mu.Lock()
+		defer worker.mu.Unlock()
+		answers.mu.Lock()
+		defer answers.mu.Unlock()
+		if n := w.sent.Load(); n != before || len(worker.wanted)+len(worker.behind)+len(answers.calls) > 0 {
+			t.Errorf("%d signals; wanted %v, behind %v, kept %v", n-before, worker.wanted, worker.behind, answers.calls)
 		}
 	})
 }
@@ -185,8 +195,7 @@ func TestLossesShow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer func() { stop(); synctest.Wait() }()
-		lose := false
-		w := wire{drops: func() bool { return lose }}
+		var w wire
 		worker, answers := w.join(), w.join()
 		for _, h := range w.hubs {
 			go h.Run(ctx)
@@ -196,20 +205,20 @@ func TestLossesShow(t *testing.T) {
 		write, end := worker.Begin(call("a", 1))
 		defer end()
 		write("one ")
-		time.Sleep(time.Second)
-		lose = true
+		after(time.Second)
+		w.drops.Store(true)
 		write("one two ")
-		time.Sleep(time.Second)
-		lose = false
+		after(time.Second)
+		w.drops.Store(false)
 		write("one two three")
-		time.Sleep(time.Second)
+		after(time.Second)
 		first, _ := l.Next()
 		if first.Offset != len("one two ") || first.Text != "three" {
 			t.Errorf("read %+v", first) // the part before the gap was not read in time
 		}
 		all := "one two three" + strings.Repeat("x", 10*keptBytes)
 		write(all)
-		time.Sleep(10 * time.Second)
+		after(10 * time.Second)
 		text, offset, _ := readAll(l)
 		if offset+len(text) != len(all) || len(text) > 2*keptBytes || len(text) < caughtUpBytes/2 {
 			t.Errorf("read %d bytes at %d of %d", len(text), offset, len(all))

@@ -159,7 +159,10 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 		return NewJob{}, err
 	}
 	scheduled, deadline := stored(req.ScheduledAt), stored(req.Deadline)
-	need := request.Estimate(&task, req.Input, int64(len(req.Input)))
+	need, err := request.EstimateInTurn(ctx, &task, req.Input)
+	if err != nil {
+		return NewJob{}, err
+	}
 	job := NewJob{
 		ID: ids.New(jobPrefix), Tenant: tenantNo, Queue: queue.no, Task: req.Task, Class: classOf(&task, need.Model),
 		Priority: orDefault(req.Priority, forebay.DefaultPriority), MaxAttempts: orDefault(req.MaxAttempts, queue.attempts(&task)),

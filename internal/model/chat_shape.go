@@ -24,33 +24,47 @@ type ChatShape struct {
 }
 
 // ReadChatShape reads a request, which must be valid JSON. It is fast: it runs while jobs are
-// claimed.
+// claimed. Texts are not decoded.
 func ReadChatShape(body []byte) ChatShape {
 	s := ChatShape{Answers: 1}
-	gjson.ParseBytes(body).ForEach(func(key, value gjson.Result) bool {
-		if value.Type == gjson.Null {
-			return true
+	start := skipSpace(body, 0)
+	if start >= len(body) || body[start] != '{' {
+		return s
+	}
+	for m := range membersOf(body, start) {
+		if m.is(body, "null") {
+			continue
 		}
-		switch key.Str {
+		if m.key == "messages" {
+			s.readMessages(body, m.at)
+			continue
+		}
+		value := gjson.ParseBytes(body[m.at:m.end])
+		switch m.key {
 		case "model":
 			s.Model = value.Str
 		case "n":
 			s.Answers = min(max(value.Int(), 1), maxClaimedAnswers)
-		case "messages":
-			i := 0
-			value.ForEach(func(_, message gjson.Result) bool {
-				s.readMessage(i, message)
-				i++
-				return true
-			})
-			return true
 		}
-		if s.OnlyOpenAI == "" && !translated(key.Str, value) {
-			s.OnlyOpenAI = validText(key.Str)
+		if s.OnlyOpenAI == "" && !translated(m.key, value) {
+			s.OnlyOpenAI = validText(m.key)
 		}
-		return true
-	})
+	}
 	return s
+}
+
+// readMessages reads the list of messages at b[at].
+func (s *ChatShape) readMessages(b []byte, at int) {
+	if b[at] != '[' {
+		return
+	}
+	i := 0
+	for from := range elementsOf(b, at) {
+		if b[from] == '{' {
+			s.readMessage(i, b, from)
+		}
+		i++
+	}
 }
 
 // MaxOutput is what all answers may have together, where one may have so much; 0: not said.
@@ -113,41 +127,39 @@ func all(v gjson.Result, is func(gjson.Result) bool) bool {
 	return ok
 }
 
-func (s *ChatShape) readMessage(i int, message gjson.Result) {
+func (s *ChatShape) readMessage(i int, b []byte, at int) {
 	refuse := func(format string, args ...any) {
 		if s.OnlyOpenAI == "" {
 			s.OnlyOpenAI = fmt.Sprintf("messages[%d].", i) + fmt.Sprintf(format, args...)
 		}
 	}
-	message.ForEach(func(key, value gjson.Result) bool {
-		if value.Type == gjson.Null {
-			return true
+	for m := range membersOf(b, at) {
+		if m.is(b, "null") {
+			continue
 		}
-		switch key.Str {
+		switch m.key {
 		case "role":
-			if value.Str == "function" {
+			if m.is(b, `"function"`) {
 				refuse("role")
 			}
 		case "content":
-			if !value.IsArray() {
-				return true
+			if b[m.at] != '[' {
+				continue
 			}
-			at := 0
-			value.ForEach(func(_, part gjson.Result) bool {
-				s.readPart(part, func() { refuse("content[%d]", at) })
-				at++
-				return true
-			})
+			part := 0
+			for from, end := range elementsOf(b, m.at) {
+				s.readPart(gjson.ParseBytes(b[from:end]), func() { refuse("content[%d]", part) })
+				part++
+			}
 		case "tool_call_id", "annotations":
 		case "tool_calls":
-			if !all(value, translatedCall) {
+			if !all(gjson.ParseBytes(b[m.at:m.end]), translatedCall) {
 				refuse("tool_calls")
 			}
 		default:
-			refuse("%s", validText(key.Str))
+			refuse("%s", validText(m.key))
 		}
-		return true
-	})
+	}
 }
 
 // translatedCall reports whether a call of a tool is one of a function, with an object.

@@ -24,19 +24,22 @@ const (
 	pathEmbeddings  = "embeddings"
 	pathModerations = "moderations"
 	pathResponses   = "responses"
+	// pathMessages is of Anthropic's API.
+	pathMessages = "messages"
 )
 
-// ForwardPaths lists them all.
+// ForwardPaths lists those of OpenAI's API.
 var ForwardPaths = []string{pathChat, pathCompletions, pathEmbeddings, pathModerations, pathResponses}
 
 // answerPatience is how long an answer in one piece may take to begin. It is OpenAI's default in
 // its clients. A model writes such an answer whole before it sends the first byte.
 const answerPatience = 10 * time.Minute
 
-// ForwardRequest is a request of OpenAI's HTTP API that goes to the provider byte for byte. Only
-// the value of its member "model" is replaced. A stream is also asked for its usage.
+// ForwardRequest is a request of OpenAI's or Anthropic's HTTP API that goes to the provider byte
+// for byte. Only the value of its member "model" is replaced. A stream of OpenAI's API is also
+// asked for its usage.
 type ForwardRequest struct {
-	Path   string // one of ForwardPaths
+	Path   string // one of ForwardPaths, or that of Anthropic's messages
 	Body   []byte // a JSON object
 	Stream bool   // the body asks for a stream
 	// Choose returns the path and the body that a provider of this dialect gets in place of Path and
@@ -48,6 +51,8 @@ type ForwardRequest struct {
 	WantUsage bool
 	// Again says that the call can be made again after Write was called.
 	Again bool
+	// Header are the headers of the client that the provider gets. nil: none.
+	Header http.Header
 
 	CostLeft   *forebay.Money // these as in ChatRequest
 	TokensLeft *int64
@@ -106,12 +111,23 @@ type ForwardResponse struct {
 	FinishReason string // of the first choice; of Responses: stop, length or content_filter
 }
 
-// Forwarder is a provider that speaks OpenAI's API. Not every provider is one. A Forwarder makes
-// one call. Its errors are those of a Provider. Where Write was called before the error, the
-// request must not be made again.
+// Forwarder is a provider that takes requests of a public API as they are. Not every provider is
+// one. A Forwarder makes one call. Its errors are those of a Provider. Where Write was called
+// before the error, the request must not be made again.
 type Forwarder interface {
+	// Takes reports whether it takes requests of this path.
+	Takes(path string) bool
 	Forward(ctx context.Context, req ForwardRequest) (ForwardResponse, error)
 }
+
+// Takes reports whether a provider forwards requests of the path.
+func Takes(p Provider, path string) bool {
+	f, ok := p.(Forwarder)
+	return ok && f.Takes(path)
+}
+
+// Takes implements Forwarder.
+func (p *openAI) Takes(path string) bool { return slices.Contains(ForwardPaths, path) }
 
 // Forward implements Forwarder. If the server refuses the stream_options that it added, it leaves
 // them out and calls again at once.
@@ -137,7 +153,7 @@ func (p *openAI) Forward(ctx context.Context, req ForwardRequest) (ForwardRespon
 // forwardChosen forwards a request whose path and body are those that the provider gets.
 func (p *openAI) forwardChosen(ctx context.Context, req ForwardRequest) (ForwardResponse, error) {
 	start := objectStart(req.Body)
-	if err := checkForward(req.Path, start); err != nil {
+	if err := checkForward(p, req.Path, start); err != nil {
 		return ForwardResponse{}, err
 	}
 	streams := req.Stream && (req.Path == pathChat || req.Path == pathCompletions)
@@ -155,11 +171,11 @@ func (p *openAI) forwardChosen(ctx context.Context, req ForwardRequest) (Forward
 	return resp, err
 }
 
-// checkForward refuses a request that cannot be forwarded. start is that of the body's object.
-func checkForward(path string, start int) error {
+// checkForward refuses a request that f cannot forward. start is that of the body's object.
+func checkForward(f Forwarder, path string, start int) error {
 	var t *forebay.TaskError
 	switch {
-	case !slices.Contains(ForwardPaths, path):
+	case !f.Takes(path):
 		t = forebay.Permanent(CodeNotSupported, fmt.Sprintf("the path %.40q cannot be forwarded", path))
 	case start < 0:
 		t = forebay.Permanent(CodeBadRequest, "the body is not a JSON object")

@@ -135,6 +135,9 @@ func (f *forwardAnswer) endBody(body []byte, sent int) error {
 	if failed && !described && sent <= start {
 		return f.endpoint.streamError(body, f.texts)
 	}
+	if f.req.Path == pathMessages {
+		f.noteMessage(object)
+	}
 	f.resp.Model = object.Get("model").Str
 	f.addUsage(object.Get("usage"))
 	f.addChoices(object.Get("choices"))
@@ -299,6 +302,10 @@ func (f *forwardAnswer) failureIn(event gjson.Result) string {
 // note reads an event for accounting. It reports whether the event contains nothing but the usage
 // that was asked for.
 func (f *forwardAnswer) note(event gjson.Result) (onlyUsage bool) {
+	if f.req.Path == pathMessages {
+		f.noteMessages(event)
+		return false
+	}
 	if response := event.Get("response"); response.IsObject() { // of the Responses API
 		f.noteResponse(event.Get("type").Str, response)
 		return false
@@ -355,7 +362,11 @@ func (f *forwardAnswer) addUsage(usage gjson.Result) {
 		return 0
 	}
 	u := forwardUsage{input: first("prompt_tokens", "input_tokens"), output: first("completion_tokens", "output_tokens")}
-	u.cached = within(first("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens"), u.input)
+	if f.req.Path == pathMessages { // which counts what the cache has beside the rest
+		u = f.messagesUsage(usage)
+	} else {
+		u.cached = within(first("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens"), u.input)
+	}
 	if u != (forwardUsage{}) {
 		f.usage = u
 	}

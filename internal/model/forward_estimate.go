@@ -61,7 +61,7 @@ func readNeed(path string, body []byte) *forwardNeed {
 		case "prompt":
 			prompts = countPrompts(value)
 			n.add(value)
-		case "input", "instructions", "suffix":
+		case "input", "instructions", "suffix", "system":
 			n.add(value)
 		case "tools", "functions", "response_format", "text":
 			n.tokens += int64(len(value.Raw) / forebay.BytesPerToken)
@@ -118,7 +118,7 @@ func (n *forwardNeed) add(v gjson.Result) {
 func (n *forwardNeed) addMember(key string, v gjson.Result) {
 	switch key {
 	case "type", "role", "id", "call_id", "tool_call_id", "status", "detail", "format", "file_id":
-	case "image_url", "input_audio", "audio", "video_url", "file", "file_data", "file_url":
+	case "image_url", "input_audio", "audio", "video_url", "file", "file_data", "file_url", "source":
 		n.tokens += mediaTokens
 	default:
 		n.add(v)

@@ -20,7 +20,7 @@ func (r *Router) Forward(ctx context.Context, model string, req ForwardRequest) 
 	need := sync.OnceValue(func() *forwardNeed { return readNeed(req.Path, req.Body) })
 	count := sync.OnceValue(func() int64 { return need().promptTokens(ctx) })
 	l, err := r.admit(ctx, model, func(d *lane, left left) string {
-		if _, ok := d.Provider.(Forwarder); !ok {
+		if !Takes(d.Provider, req.Path) {
 			return CodeNotSupported
 		}
 		if left == unlimited {

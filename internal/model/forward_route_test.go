@@ -15,6 +15,8 @@ type forwards struct {
 	do func(ForwardRequest) (ForwardResponse, error)
 }
 
+func (forwards) Takes(string) bool { return true }
+
 func (f forwards) Forward(_ context.Context, req ForwardRequest) (ForwardResponse, error) {
 	return f.do(req)
 }

@@ -96,7 +96,7 @@ func NewRouter(models map[string]Model) (*Router, error) {
 func (r *Router) Chat(ctx context.Context, model string, req ChatRequest) (ChatResponse, *Deployment, error) {
 	count := sync.OnceValue(func() int64 { return req.promptTokens(ctx) })
 	l, err := r.admit(ctx, model, func(d *lane, left left) string {
-		if _, ok := d.Provider.(Forwarder); !ok && req.AsOpenAI {
+		if req.AsOpenAI && !Takes(d.Provider, pathChat) {
 			return CodeNotSupported
 		}
 		output := req.MaxOutputTokens
@@ -188,7 +188,7 @@ func (l left) refusal(code string) error {
 	case CodeCostLimit:
 		t.Message = fmt.Sprintf("the call may cost more than the %s USD that the job has left", *l.cost)
 	case CodeNotSupported:
-		t.Message = "the deployment's provider does not speak OpenAI's API"
+		t.Message = "the deployment's provider does not take such a request"
 	}
 	return t
 }

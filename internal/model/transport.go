@@ -170,6 +170,7 @@ type outgoing struct {
 	limits func(RateLimits)
 	// patience is how long the endpoint may be silent before it answers. 0: its idle timeout.
 	patience time.Duration
+	header   http.Header // further headers; nil: none
 	// refused, if set, gets an answer that is not 2xx.
 	refused func(status int, header http.Header, body []byte)
 }
@@ -217,6 +218,7 @@ func (e *endpoint) do(ctx context.Context, out outgoing, w *watch, handle func(a
 	req.GetBody = func() (io.ReadCloser, error) { return reader(), nil }
 	req.ContentLength = int64(len(body))
 	req.Header = maps.Clone(e.header)
+	maps.Copy(req.Header, out.header)
 	if e.authorize != nil {
 		if err := e.authorize(ctx, req.Header); err != nil {
 			return err

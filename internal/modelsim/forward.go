@@ -14,6 +14,9 @@ import (
 	"github.com/forebayhq/forebay/internal/model"
 )
 
+// Takes implements model.Forwarder.
+func (p *Provider) Takes(path string) bool { return path != "messages" }
+
 // Forward implements model.Forwarder for chat completions and embeddings. Other paths are not
 // found.
 func (p *Provider) Forward(ctx context.Context, req model.ForwardRequest) (model.ForwardResponse, error) {

@@ -156,6 +156,8 @@ func (w *waiting) cutOff(last model.ForwardResponse, err error) error {
 		end = w.call.latest.fail(f)
 	case last.Passed: // the provider's own error is the end of it
 		return nil
+	case w.call.broken != nil:
+		end = w.call.broken(f)
 	}
 	if _, writeErr := w.Writer.Write(end); writeErr != nil {
 		return nil

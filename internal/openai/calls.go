@@ -117,7 +117,7 @@ func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (result fore
 	err = errBroken // unless the call returns: the client must not wait for one that has panicked
 	defer func() { p.end(resp, err) }()
 	req := model.ForwardRequest{Path: t.endpoint, Body: p.body, Stream: p.stream, CostLeft: call.CostLeft, TokensLeft: call.TokensLeft,
-		Begin: p.answer, Write: p.write, Flush: p.send}
+		Begin: p.answer, Write: p.write, Flush: p.send, Header: p.asked}
 	forward := func() (failed error) {
 		resp, deployment, failed = t.forwarder.Forward(ctx, t.model, req)
 		return failed
@@ -149,6 +149,8 @@ type pending struct {
 	flush  func() error
 	// translate makes what stands between the client and the provider for one attempt. nil: nothing.
 	translate func() translation
+	asked     http.Header           // of the client that the provider gets
+	broken    func(*failure) []byte // the event that ends a stream that broke; nil: OpenAI's
 
 	ended chan struct{} // has a value after each attempt
 
@@ -177,7 +179,7 @@ func (p *pending) begin(cancel context.CancelFunc) bool {
 }
 
 // passed are the headers of providers that clients get.
-var passed = []string{"Content-Type", "Openai-Processing-Ms", "Openai-Version", "Openai-Model"}
+var passed = []string{"Content-Type", "Openai-Processing-Ms", "Openai-Version", "Openai-Model", "Request-Id"}
 
 // answer takes what the answer begins with. It is sent with the first part of the answer, so that
 // a call that ends before can be made again.
@@ -222,7 +224,7 @@ func (p *pending) send() error {
 func (p *pending) sendHeader() {
 	h := p.w.Header()
 	for name, values := range p.header {
-		if slices.Contains(passed, name) || strings.HasPrefix(name, "X-Ratelimit-") {
+		if slices.Contains(passed, name) || strings.HasPrefix(name, "X-Ratelimit-") || strings.HasPrefix(name, "Anthropic-Ratelimit-") {
 			h[name] = values
 		}
 	}

@@ -11,6 +11,8 @@
 // the job's task. The task writes the answer to the client as it comes from the provider, byte for
 // byte. So nothing of prompts or answers is stored. Attempts, usage and cost are.
 //
+// [Messages] serves Anthropic's API in the same way, to deployments of Anthropic.
+//
 // A client that leaves cancels its job, and with it the call. A job whose process died finds no
 // request and fails.
 package openai

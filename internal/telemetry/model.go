@@ -189,6 +189,9 @@ type forwarder struct {
 	forwards model.Forwarder
 }
 
+// Takes implements model.Forwarder.
+func (f forwarder) Takes(path string) bool { return f.forwards.Takes(path) }
+
 // Forward implements model.Forwarder. The content of forwarded calls is not captured.
 func (f forwarder) Forward(ctx context.Context, req model.ForwardRequest) (model.ForwardResponse, error) {
 	ctx, c := f.begin(ctx, forwardOperation(req.Path))

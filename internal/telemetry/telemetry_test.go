@@ -403,6 +403,7 @@ func TestContentIsCut(t *testing.T) {
 // forwards forwards a request, and begins with a token.
 type forwards struct{ nothing }
 
+func (forwards) Takes(string) bool { return true }
 func (forwards) Forward(ctx context.Context, req model.ForwardRequest) (model.ForwardResponse, error) {
 	err := req.Write(nil)
 	return model.ForwardResponse{Model: "gpt-2", Usage: forebay.TokenUsage{InputTokens: 3, OutputTokens: 4}, FinishReason: "stop"}, err

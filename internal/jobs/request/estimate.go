@@ -1,9 +1,11 @@
 package request
 
 import (
+	"context"
 	"encoding/json"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // Estimate is what a call of the task will need. It runs within a claim, so a panic of the task's
@@ -21,13 +23,19 @@ func Estimate(t *forebay.Task, input []byte, size int64) (need forebay.CallEstim
 	return t.Estimate(input, size)
 }
 
+// EstimateInTurn is [Estimate] where a client's input was submitted. Large inputs wait for a turn.
+func EstimateInTurn(ctx context.Context, t *forebay.Task, input []byte) (need forebay.CallEstimate, err error) {
+	err = turns.Parse(ctx, len(input), func() { need = Estimate(t, input, int64(len(input))) })
+	return need, err
+}
+
 // Keep returns what is stored of the estimate of an input in blob storage: the output it asks for,
 // and the rest as JSON. They are 0 and nil if any input of the size needs the same.
-func Keep(need, any forebay.CallEstimate) (maxOutput int64, rest []byte) {
-	if need.MaxOutputTokens != any.MaxOutputTokens {
+func Keep(need, bySize forebay.CallEstimate) (maxOutput int64, rest []byte) {
+	if need.MaxOutputTokens != bySize.MaxOutputTokens {
 		maxOutput = max(need.MaxOutputTokens, 0)
 	}
-	if any.MaxOutputTokens = need.MaxOutputTokens; need == any {
+	if bySize.MaxOutputTokens = need.MaxOutputTokens; need == bySize {
 		return maxOutput, nil
 	}
 	rest, err := forebay.EncodeJSON(need)

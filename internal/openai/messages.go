@@ -1,0 +1,140 @@
+package openai
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/model"
+)
+
+// endpointMessages is the endpoint of Anthropic's API.
+const endpointMessages = "messages"
+
+// Messages is the interface of Anthropic's API. Its calls wait and are answered as those of
+// OpenAI's are. It implements [api.Surface].
+type Messages struct {
+	*API
+	// Serves reports whether there is a model of that name, and whether a deployment of it takes
+	// Anthropic's requests as they are.
+	Serves func(model string) (known, forwards bool)
+}
+
+// messagesRoots are the addresses under which the routes are.
+var messagesRoots = []string{"/v1/", "/anthropic/v1/"}
+
+// Owns implements [api.Surface].
+func (a *Messages) Owns(path string) bool {
+	return path == "/v1/messages" || strings.HasPrefix(path, "/v1/messages/") || strings.HasPrefix(path, "/anthropic/")
+}
+
+// Key implements [api.Surface]. A key comes as x-api-key, or as Authorization: Bearer.
+func (a *Messages) Key(r *http.Request) (string, error) {
+	if key := r.Header.Get("X-Api-Key"); key != "" {
+		return key, nil
+	}
+	return api.Bearer(r.Header)
+}
+
+// Routes implements [api.Surface].
+func (a *Messages) Routes() []api.SurfaceRoute {
+	var routes []api.SurfaceRoute
+	for _, root := range messagesRoots {
+		routes = append(routes, api.SurfaceRoute{Method: http.MethodPost, Path: root + endpointMessages, Scope: forebay.ScopeSubmit, Handle: func(r *api.SurfaceRequest) error {
+			err := a.call(r)
+			if f, ok := err.(*failure); ok { //nolint:errorlint // handlers return it as it is
+				writeMessagesError(r.Writer, f)
+				return nil
+			}
+			return err
+		}})
+	}
+	return routes
+}
+
+// Refuse implements [api.Surface].
+func (a *Messages) Refuse(w http.ResponseWriter, r api.Refusal) { writeMessagesError(w, refusalOf(r)) }
+
+func (a *Messages) call(r *api.SurfaceRequest) error {
+	body, release, err := r.Body(a.MaxBody)
+	if err != nil {
+		return err
+	}
+	defer release()
+	req, err := parse(body, "")
+	if err != nil {
+		return err
+	}
+	switch known, forwards := a.Serves(req.model); {
+	case !known:
+		return unknownModel(req.model)
+	case !forwards:
+		return badRequest("model", "not_supported", "No deployment of this model takes requests of Anthropic's API as they are.")
+	}
+	need := model.EstimateForward(endpointMessages, body)
+	need.AsAnthropic = true
+	return a.make(r, req, endpointMessages, &pending{body: body, stream: req.stream, need: need, asked: r.Header.Clone(), broken: messagesBroken})
+}
+
+// messagesBroken is the event that ends a stream that broke.
+func messagesBroken(f *failure) []byte {
+	return []byte("event: error\ndata: " + string(messagesError(f)) + "\n\n")
+}
+
+// MessagesTasks returns the tasks of Anthropic's endpoint for these models.
+func (c *Calls) MessagesTasks(forwarder Forwarder, models []string) []forebay.Task {
+	tasks := make([]forebay.Task, len(models))
+	for i, name := range models {
+		t := forwarding{c, forwarder, endpointMessages, name}
+		tasks[i] = forebay.Task{
+			Name: taskName(endpointMessages, name), Description: "Anthropic's POST /v1/messages, as it is", Model: name,
+			Estimate: t.estimate, Check: t.check, Run: t.run,
+		}
+	}
+	return tasks
+}
+
+// messagesTypes are Anthropic's types of errors by status (documentation, "Errors").
+var messagesTypes = map[int]string{
+	http.StatusBadRequest: typeInvalid, http.StatusUnauthorized: "authentication_error", http.StatusPaymentRequired: "billing_error",
+	http.StatusForbidden: "permission_error", http.StatusNotFound: "not_found_error", http.StatusRequestEntityTooLarge: "request_too_large",
+	http.StatusTooManyRequests: typeRateLimit, http.StatusGatewayTimeout: "timeout_error", http.StatusServiceUnavailable: "overloaded_error",
+}
+
+// messagesError is the body of an error.
+func messagesError(f *failure) []byte {
+	kind := messagesTypes[f.status]
+	switch {
+	case kind != "":
+	case f.status < http.StatusInternalServerError:
+		kind = typeInvalid
+	default:
+		kind = "api_error"
+	}
+	message := f.message
+	if f.param != "" {
+		message = f.param + ": " + message
+	}
+	body, err := json.Marshal(map[string]any{"type": "error", "error": map[string]string{"type": kind, "message": message}})
+	if err != nil {
+		panic(err) // they are strings
+	}
+	return body
+}
+
+// writeMessagesError answers with a failure.
+func writeMessagesError(w http.ResponseWriter, f *failure) {
+	h := w.Header()
+	if f.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(f.retryAfter))
+	}
+	if f.shouldRetry != nil {
+		h.Set("X-Should-Retry", strconv.FormatBool(*f.shouldRetry))
+	}
+	h.Set("Content-Type", "application/json")
+	w.WriteHeader(f.status)
+	_, _ = w.Write(append(messagesError(f), '\n'))
+}
