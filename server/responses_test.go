@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/server"
 )
@@ -554,4 +557,146 @@ func TestResponseOfFiles(t *testing.T) {
 	if sent := u.body(); !strings.Contains(sent, "iVBORw0KGgo=") {
 		t.Errorf("the provider got %s", sent)
 	}
+}
+
+// Large requests and answers are in blob storage, and go with their response.
+func TestLargeBackgroundResponse(t *testing.T) {
+	onBothEngines(t, func(t *testing.T, change func(*server.Options)) {
+		word := strings.Repeat("word ", 20<<10)
+		u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			chatStream(w, fmt.Sprintf(`{"choices":[{"index":0,"delta":{"content":%q}}]}`, word), fmt.Sprintf(`{"choices":[{"index":0,"delta":{"content":%q}}]}`, word),
+				`{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, "[DONE]")
+		})
+		blobs := t.TempDir()
+		s := startForwarding(t, u, func(o *server.Options) {
+			change(o)
+			o.Blob = "file://" + blobs
+		})
+		files := func() (n int) {
+			_ = filepath.WalkDir(blobs, func(_ string, d os.DirEntry, err error) error {
+				if err == nil && !d.IsDir() && strings.Contains(d.Name(), "-") {
+					n++
+				}
+				return nil
+			})
+			return n
+		}
+		id := created(t, s, fmt.Sprintf(`{"model":"chat","background":true,"input":%q}`, word))["id"].(string)
+		o := ended(t, s, id)
+		if outputText(o) != word+word {
+			t.Fatalf("%d bytes", len(outputText(o)))
+		}
+		_, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
+		if events := readStream(t, body); events.types[len(events.types)-1] != "response.completed" {
+			t.Errorf("%v", events.types)
+		}
+		if n := files(); n < 2 {
+			t.Errorf("%d blobs", n)
+		}
+		if resp, body := request(t, s, http.MethodDelete, "/v1/responses/"+id); resp.StatusCode != http.StatusOK {
+			t.Fatalf("%d %s", resp.StatusCode, body)
+		}
+		eventually(t, time.Minute, func() error {
+			if n := files(); n > 0 {
+				return fmt.Errorf("%d blobs are left", n)
+			}
+			return nil
+		})
+	})
+}
+
+// A background response of a provider that speaks Responses has the provider's events under its
+// own numbers, and what was begun before a break is closed.
+func TestBackgroundResponseOfAProviderThatSpeaksResponses(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, n int64) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i, data := range []string{
+			`{"type":"response.created","sequence_number":0,"response":{"id":"resp_theirs","status":"in_progress"}}`,
+			`{"type":"response.output_item.added","sequence_number":1,"output_index":0,"item":{"id":"ws_1","type":"web_search_call","status":"in_progress"}}`,
+			`{"type":"response.output_item.done","sequence_number":2,"output_index":0,"item":{"id":"ws_1","type":"web_search_call","status":"completed"}}`,
+			`{"type":"response.completed","sequence_number":3,"response":{"id":"resp_theirs","status":"completed","output":[{"id":"ws_1","type":"web_search_call","status":"completed"}],"usage":{"input_tokens":3,"output_tokens":2,"total_tokens":5}}}`,
+		} {
+			if n == 1 && i == 2 {
+				w.(http.Flusher).Flush()
+				panic(http.ErrAbortHandler)
+			}
+			_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", object(t, data)["type"], data)
+		}
+	})
+	s := startForwarding(t, u, func(o *server.Options) {
+		o.Deployments[0].API = server.APIResponses
+		o.Queues = map[string]server.Queue{server.ResponsesQueue: {Retry: server.Retry{First: 10 * time.Millisecond, Max: 20 * time.Millisecond}}}
+	})
+	id := created(t, s, `{"model":"chat","background":true,"input":"x","tools":[{"type":"web_search"}]}`)["id"].(string)
+	if o := ended(t, s, id); o["status"] != "completed" || len(o["output"].([]any)) != 1 || o["id"] != id || o["background"] != true {
+		t.Fatalf("%v", o)
+	}
+	_, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
+	events := readStream(t, body)
+	events.gapless(t, 0)
+	var places []any
+	for _, e := range events.data {
+		if place, ok := e["output_index"]; ok {
+			places = append(places, place, e["item"].(map[string]any)["status"])
+		}
+	}
+	if fmt.Sprint(places) != "[0 in_progress 0 incomplete 1 in_progress 1 completed]" || strings.Contains(body, "resp_theirs") {
+		t.Errorf("%v in %s", places, body)
+	}
+}
+
+// Subscribers are told how background responses end, in the shape of OpenAI's webhooks.
+func TestEventsOfResponses(t *testing.T) {
+	onBothEngines(t, func(t *testing.T, change func(*server.Options)) {
+		var u *upstream
+		u = startUpstream(t, func(w http.ResponseWriter, r *http.Request, _ int64) {
+			switch body := u.body(); {
+			case strings.Contains(body, "wait"):
+				<-r.Context().Done()
+			case strings.Contains(body, "fail"):
+				http.Error(w, `{"error":{"message":"no"}}`, http.StatusBadRequest)
+			default:
+				answerChat(w, body)
+			}
+		})
+		s := startForwarding(t, u, change)
+		c, err := client.New(client.Options{BaseURL: "http://" + s.Addr(t.Context()).String()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.PutTopic(t.Context(), forebay.TopicJobEvents, forebay.TopicSettings{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.PutSubscription(t.Context(), forebay.TopicJobEvents, "all", forebay.SubscriptionSettings{}); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{}
+		for _, input := range []string{"hello", "fail", "wait"} {
+			id := created(t, s, `{"model":"chat","background":true,"input":"`+input+`"}`)["id"].(string)
+			if input == "wait" {
+				request(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel")
+			}
+			want[id] = "response." + ended(t, s, id)["status"].(string)
+		}
+		eventually(t, time.Minute, func() error {
+			got := map[string]string{}
+			for m, err := range c.Messages(forebay.TopicJobEvents+"/subscriptions/all").Peek(t.Context(), 0) {
+				if err != nil {
+					return err
+				}
+				var e forebay.ObjectEvent
+				if strings.HasPrefix(m.Subject, "response.") {
+					if err := json.Unmarshal([]byte(*m.Body), &e); err != nil || e.Object != "event" || got[e.Data.ID] != "" {
+						t.Fatalf("%s %v", *m.Body, err)
+					}
+					got[e.Data.ID] = string(e.Type)
+				}
+			}
+			if !reflect.DeepEqual(got, want) {
+				return fmt.Errorf("told %v of %v", got, want)
+			}
+			return nil
+		})
+	})
 }
