@@ -42,13 +42,19 @@ type Row struct {
 	Previous  string // "": none
 	State     bridge.State
 	Request   Payload
-	Object    Payload // of Size 0: there is none
+	Object    Payload
 	Failure   *bridge.Failure
 }
 
 // Over reports whether the response has ended.
 func (r *Row) Over() bool {
 	return r.Status != bridge.StatusQueued && r.Status != bridge.StatusInProgress
+}
+
+// Answered reports whether the response has ended with an answer. Else its object is as it was
+// before there was one.
+func (r *Row) Answered() bool {
+	return r.Status == bridge.StatusCompleted || r.Status == bridge.StatusIncomplete
 }
 
 const sqlRow = `SELECT no, id, tenant, seq, created_at, ended_at, status, previous, events, places,

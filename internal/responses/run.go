@@ -113,7 +113,11 @@ func (s *Service) run(ctx context.Context, forwarder Forwarder, name string, cal
 		}
 		return result, failure(err)
 	}
-	return s.finish(ctx, w.of, group, x, end, result)
+	result, err = s.finish(ctx, w.of, group, x, end, result)
+	if err == nil && row.Object.Blob != "" { // the answer is in its place
+		s.Payloads.Remove(ctx, row.Object.Blob)
+	}
+	return result, err
 }
 
 // goesOn returns the first events of an attempt, and how the stream stands after them.
