@@ -112,7 +112,7 @@ var object = Payload{Inline: []byte(`{"status":"completed"}`), Size: 22}
 
 // isLost fails unless an error says that somebody else writes, or nobody may.
 func (m *maker) isLost(err error) {
-	if m.Helper(); err != forebay.ErrLockLost { //nolint:errorlint // it comes as it is
+	if m.Helper(); err != forebay.ErrLockLost {
 		m.Errorf("not refused: %v", err)
 	}
 }
