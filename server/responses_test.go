@@ -127,7 +127,7 @@ func TestResponseOverTheBridge(t *testing.T) {
 	events.gapless(t, 0)
 	want := []string{"response.created", "response.in_progress", "response.output_item.added", "response.content_part.added", "response.output_text.delta",
 		"response.output_text.delta", "response.output_text.done", "response.content_part.done", "response.output_item.done", "response.completed"}
-	if fmt.Sprint(events.types) != fmt.Sprint(want) || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+	if fmt.Sprint(events.types) != fmt.Sprint(want) || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") || resp.Header.Get("Cache-Control") != "no-cache" {
 		t.Fatalf("%v %s", resp.Header, body)
 	}
 	last := events.data[len(events.data)-1]["response"].(map[string]any)
