@@ -111,12 +111,12 @@ func (c *responsesCrash) run(reading func() string) {
 	const kills, followers = 2, 4
 	p := launch(c.T, c.options)
 	c.base.Store(p.mustListen(c.T))
-	ids := make([]string, c.total)
+	ids, followed := make([]string, c.total), make([][]string, followers)
 	var following sync.WaitGroup
 	for i := range ids {
 		ids[i] = c.create(reading(), i)
 		if i < followers {
-			following.Go(func() { c.follow(reading, ids[i]) })
+			following.Go(func() { followed[i] = c.follow(reading, ids[i]) })
 		}
 	}
 	for range kills {
@@ -140,6 +140,9 @@ func (c *responsesCrash) run(reading func() string) {
 	following.Wait()
 	for i, id := range ids {
 		c.check(reading(), i, id)
+		if i < followers {
+			c.sameInOneGo(reading(), id, followed[i])
+		}
 	}
 	if n := c.calls.Load(); n <= int64(c.total) {
 		c.Errorf("%d calls for %d responses: none was cut off", n, c.total)
@@ -175,37 +178,44 @@ func (c *responsesCrash) create(base string, i int) string {
 	return object(c.T, c.read(http.MethodPost, base+"/v1/responses", fmt.Sprintf(`{"model":"chat","background":true,"input":%q}`, c.text(i))))["id"].(string)
 }
 
-// follow reads a stream until its end, through breaks, and compares it with one read whole.
-func (c *responsesCrash) follow(reading func() string, id string) {
-	var lines []string
-	for over := false; !over; {
-		if c.Context().Err() != nil {
-			return
-		}
-		resp, err := c.get(c.Context(), http.MethodGet, fmt.Sprintf("%s/v1/responses/%s?stream=true&starting_after=%d", reading(), id, len(lines)-1), "")
+// follow returns the events of a stream, which it reads until its end, through breaks.
+func (c *responsesCrash) follow(reading func() string, id string) (events []string) {
+	for c.Context().Err() == nil {
+		resp, err := c.get(c.Context(), http.MethodGet, fmt.Sprintf("%s/v1/responses/%s?stream=true&starting_after=%d", reading(), id, len(events)-1), "")
 		if err != nil {
 			_ = sleep.For(c.Context(), 10*time.Millisecond) // the process starts
 			continue
 		}
-		in := bufio.NewScanner(resp.Body)
-		in.Buffer(nil, 1<<20)
-		for in.Scan() {
-			if data, ok := strings.CutPrefix(in.Text(), "data: "); ok && data == "[DONE]" {
-				over = true
-			} else if ok && json.Valid([]byte(data)) { // the last line of a broken stream may be cut
-				lines = append(lines, data)
-			}
-		}
+		some, over := dataOf(resp.Body)
 		resp.Body.Close()
-	}
-	var whole []string
-	for line := range strings.Lines(c.read(http.MethodGet, reading()+"/v1/responses/"+id+"?stream=true", "")) {
-		if data, ok := strings.CutPrefix(line, "data: {"); ok {
-			whole = append(whole, "{"+strings.TrimSuffix(data, "\n"))
+		if events = append(events, some...); over {
+			return events
 		}
 	}
-	if !reflect.DeepEqual(lines, whole) {
-		c.Errorf("a stream through the breaks was\n%s\nand in one go is\n%s", strings.Join(lines, "\n"), strings.Join(whole, "\n"))
+	return events
+}
+
+// dataOf reads the data of a stream's events. over says that the stream has ended by itself.
+func dataOf(stream io.Reader) (events []string, over bool) {
+	in := bufio.NewScanner(stream)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		switch data, ok := strings.CutPrefix(in.Text(), "data: "); {
+		case !ok:
+		case data == "[DONE]":
+			return events, true
+		case json.Valid([]byte(data)): // the last line of a broken stream may be cut
+			events = append(events, data)
+		}
+	}
+	return events, false
+}
+
+// sameInOneGo compares a stream that was read through breaks with what is read in one go.
+func (c *responsesCrash) sameInOneGo(base, id string, events []string) {
+	whole, over := dataOf(strings.NewReader(c.read(http.MethodGet, base+"/v1/responses/"+id+"?stream=true", "")))
+	if !over || !reflect.DeepEqual(events, whole) {
+		c.Errorf("a stream through the breaks was\n%s\nand in one go is\n%s", strings.Join(events, "\n"), strings.Join(whole, "\n"))
 	}
 }
 

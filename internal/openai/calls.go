@@ -230,6 +230,7 @@ func (p *pending) sendHeader() {
 	}
 	if p.stream {
 		h.Set("X-Accel-Buffering", "no")
+		h.Set("Cache-Control", "no-cache")
 	}
 	p.w.WriteHeader(p.status)
 }

@@ -126,10 +126,13 @@ func refused(err error) error {
 // found is the failure for a response that there is not. Other errors are as they are.
 func found(id string, err error) error {
 	if forebay.CodeOf(err) == forebay.CodeNotFound {
-		return &failure{status: http.StatusNotFound, kind: typeInvalid, message: "Response with id '" + cut(id, 100) + "' not found."}
+		return &failure{status: http.StatusNotFound, kind: typeInvalid, message: "Response with id '" + cut(id, maxShownID) + "' not found."}
 	}
 	return refused(err)
 }
+
+// maxShownID is how much of an unknown id is repeated. A response's id has 31 characters.
+const maxShownID = 64
 
 // answerResponse answers with a response as it stands.
 func (a *API) answerResponse(r *api.SurfaceRequest, row responses.Row) error {
@@ -220,7 +223,7 @@ func (a *API) follow(r *api.SurfaceRequest, row responses.Row, after int64) erro
 	for {
 		events, over, err := a.Responses.Events(ctx, r.Caller.Tenant, row.ID, after)
 		if err != nil {
-			return a.brokenOff(r, ctx, err)
+			return a.brokenOff(ctx, r, err)
 		}
 		out := frames(events...)
 		if over {
@@ -239,13 +242,13 @@ func (a *API) follow(r *api.SurfaceRequest, row responses.Row, after int64) erro
 				return nil
 			}
 		case <-ctx.Done():
-			return a.brokenOff(r, ctx, ctx.Err())
+			return a.brokenOff(ctx, r, ctx.Err())
 		}
 	}
 }
 
 // brokenOff ends a stream that is not complete.
-func (a *API) brokenOff(r *api.SurfaceRequest, ctx context.Context, err error) error {
+func (a *API) brokenOff(ctx context.Context, r *api.SurfaceRequest, err error) error {
 	switch {
 	case r.Context().Err() != nil: // the client or its key has gone
 		r.Gone()

@@ -11,8 +11,14 @@ import (
 	"github.com/forebayhq/forebay/internal/responses/bridge"
 )
 
-// maxChain is how many responses may go before one.
-const maxChain = 1000
+// Bounds of what may go before a request: responses, and what is read of them for each byte that a
+// request may have.
+const (
+	maxChain = 1000
+	maxRead  = 4
+)
+
+var errTooLong = &bridge.Error{Param: "previous_response_id", Code: "context_length_exceeded", Message: "The conversation has become too long to go on from its responses."}
 
 // Complete finds what goes before a request's input: the inputs and outputs of the responses that
 // it goes on from, oldest first. Items that only refer to others become those. Parts that name
@@ -23,11 +29,14 @@ func (s *Service) Complete(ctx context.Context, tenant string, req *bridge.Reque
 		return err
 	}
 	var parts [][]json.RawMessage
-	items, size := len(req.Input), int64(0)
+	items, size, read := len(req.Input), int64(0), int64(0)
 	for id, depth := req.Previous, 0; id != ""; depth++ {
 		row, err := s.before(ctx, no, id, req.Previous)
 		if err != nil {
 			return err
+		}
+		if read += row.Request.Size + row.Object.Size; read > maxRead*s.MaxBody {
+			return errTooLong
 		}
 		part, err := s.said(ctx, row)
 		if err != nil {
@@ -38,7 +47,7 @@ func (s *Service) Complete(ctx context.Context, tenant string, req *bridge.Reque
 			size += int64(len(item))
 		}
 		if depth >= maxChain || items > bridge.MaxItems || size > s.MaxBody {
-			return &bridge.Error{Param: "previous_response_id", Code: "context_length_exceeded", Message: "The conversation has become too long to go on from its responses."}
+			return errTooLong
 		}
 		parts, id = append(parts, part), row.Previous
 	}
@@ -91,7 +100,7 @@ func (s *Service) said(ctx context.Context, row Row) ([]json.RawMessage, error) 
 		return nil, err
 	}
 	items := req.InputItems(row.ID)
-	if row.Object.Size == 0 {
+	if !row.Answered() {
 		return items, nil
 	}
 	object, err := s.Object(ctx, row)

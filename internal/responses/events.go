@@ -51,8 +51,8 @@ func (s *Service) Events(ctx context.Context, tenant, id string, after int64) (e
 	}
 	var req *bridge.Request
 	for _, group := range rows {
-		number := group.first
-		for line := range bytes.Lines(group.data) {
+		number := group.First
+		for line := range bytes.Lines(group.Data) {
 			e := bridge.Event{Data: bytes.TrimSuffix(line, []byte("\n"))}
 			e.Type = gjson.GetBytes(e.Data, "type").Str
 			if number > after {

@@ -22,6 +22,7 @@ import (
 type stores struct {
 	DB        *db.DB
 	Queues    *queue.Store
+	Bus       *bus.Store
 	Jobs      *jobs.Store
 	Responses *Store
 }
@@ -29,11 +30,11 @@ type stores struct {
 // openStores opens a database with them.
 func openStores(ctx context.Context, opts db.Options) (*stores, error) {
 	queues := &queue.Store{}
-	s := &stores{Queues: queues, Jobs: &jobs.Store{Store: queues}, Responses: &Store{Store: queues}}
+	s := &stores{Queues: queues, Bus: &bus.Store{Store: queues}, Jobs: &jobs.Store{Store: queues}, Responses: &Store{Store: queues}}
 	s.Jobs.Admission = &admission.Store{Store: queues}
 	s.Responses.Follow(s.Jobs)
 	var err error
-	s.DB, err = db.Open(ctx, opts, s.Queues, &audit.Store{}, &bus.Store{Store: queues}, s.Jobs.Admission, s.Jobs, &report.Store{Store: queues}, s.Responses)
+	s.DB, err = db.Open(ctx, opts, s.Queues, &audit.Store{}, s.Bus, s.Jobs.Admission, s.Jobs, &report.Store{Store: queues}, s.Responses)
 	return s, err
 }
 
@@ -111,7 +112,7 @@ var object = Payload{Inline: []byte(`{"status":"completed"}`), Size: 22}
 
 // isLost fails unless an error says that somebody else writes, or nobody may.
 func (m *maker) isLost(err error) {
-	if m.Helper(); err != forebay.ErrLockLost { //nolint:errorlint // it comes as it is
+	if m.Helper(); err != forebay.ErrLockLost {
 		m.Errorf("not refused: %v", err)
 	}
 }

@@ -42,13 +42,19 @@ type Row struct {
 	Previous  string // "": none
 	State     bridge.State
 	Request   Payload
-	Object    Payload // of Size 0: there is none
+	Object    Payload
 	Failure   *bridge.Failure
 }
 
 // Over reports whether the response has ended.
 func (r *Row) Over() bool {
 	return r.Status != bridge.StatusQueued && r.Status != bridge.StatusInProgress
+}
+
+// Answered reports whether the response has ended with an answer. Else its object is as it was
+// before there was one.
+func (r *Row) Answered() bool {
+	return r.Status == bridge.StatusCompleted || r.Status == bridge.StatusIncomplete
 }
 
 const sqlRow = `SELECT no, id, tenant, seq, created_at, ended_at, status, previous, events, places,
@@ -279,19 +285,19 @@ func (s *Store) Follow(list *jobs.Store) {
 const sqlEventRows = `SELECT first, data FROM response_events WHERE response = ?1
   AND first >= coalesce((SELECT max(e.first) FROM response_events e WHERE e.response = ?1 AND e.first <= ?2), 0) ORDER BY first LIMIT ?3 + 0`
 
-// eventRow is a group of events as it is stored.
-type eventRow struct {
-	first int64
-	data  []byte
+// EventRow is a group of events as it is stored.
+type EventRow struct {
+	First int64  // sequence number of the first of them
+	Data  []byte // JSON, a line for each
 }
 
 // Events returns groups of events, beginning with the one that has the event of that number, so
 // many at most.
-func (s *Store) Events(ctx context.Context, no, from int64, most int) (rows []eventRow, err error) {
+func (s *Store) Events(ctx context.Context, no, from int64, most int) (rows []EventRow, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		rows = nil
 		return c.Prep(sqlEventRows).Int(no).Int(from).Int(int64(most)).Each(func(r driver.Row) error {
-			rows = append(rows, eventRow{r.Int(0), r.Blob(1)})
+			rows = append(rows, EventRow{r.Int(0), r.Blob(1)})
 			return nil
 		})
 	})

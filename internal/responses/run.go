@@ -98,7 +98,7 @@ func (s *Service) run(ctx context.Context, forwarder Forwarder, name string, cal
 		return result, failure(err)
 	}
 	w := newWriter(context.WithoutCancel(ctx), s.Store, writing{no: row.No, tenant: tenant, seq: row.Seq, id: row.ID, runner: runner}, row.State)
-	defer w.rest() // also after a panic
+	defer func() { _, _ = w.rest() }() // also after a panic
 	x := bridge.NewExchange(req, row.ID, row.CreatedAt, true, state)
 	end, err := s.answer(ctx, forwarder, name, call, req, x, w, begins, &result)
 	group, stored := w.rest()
@@ -109,11 +109,15 @@ func (s *Service) run(ctx context.Context, forwarder Forwarder, name string, cal
 		if len(group.Data) > 0 && stored == nil { // what is known of a broken answer is kept too
 			keep, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
 			defer cancel()
-			_ = s.Store.Append(keep, w.of, group) //nolint:errcheck // nothing depends on it
+			_ = s.Store.Append(keep, w.of, group)
 		}
 		return result, failure(err)
 	}
-	return s.finish(ctx, w.of, group, x, end, result)
+	result, err = s.finish(ctx, w.of, group, x, end, result)
+	if err == nil && row.Object.Blob != "" { // the answer is in its place
+		s.Payloads.Remove(ctx, row.Object.Blob)
+	}
+	return result, err
 }
 
 // goesOn returns the first events of an attempt, and how the stream stands after them.
@@ -130,10 +134,10 @@ func (s *Service) goesOn(ctx context.Context, row Row) ([]bridge.Event, bridge.S
 			return nil, state, err
 		}
 		for _, group := range rows {
-			for line := range bytes.Lines(group.data) {
+			for line := range bytes.Lines(group.Data) {
 				before = append(before, line)
 			}
-			from = group.first + int64(bytes.Count(group.data, []byte("\n")))
+			from = group.First + int64(bytes.Count(group.Data, []byte("\n")))
 		}
 		if len(rows) == 0 {
 			break

@@ -103,13 +103,16 @@ func (s *Service) Create(ctx context.Context, tenant string, sub Submission) (Ro
 	}
 	n.Job = &created[0]
 	n.Events, n.State = firstEvents, bridge.State{Sequence: 2}
-	n.Request.Size = int64(len(sub.Body))
-	if n.Request.Inline, n.Request.Blob, err = s.Payloads.Put(ctx, no, n.ID, "request", sub.Body); err != nil {
+	if err := s.put(ctx, &n, sub.Body, encode(sub.Request.Base(n.ID, s.Store.Now(), n.Status))); err != nil {
 		return Row{}, err
 	}
 	existing, err := s.Store.Add(ctx, n)
-	if n.Request.Blob != "" && (existing != "" || refused(err)) {
-		s.Payloads.Remove(ctx, n.Request.Blob) // else it may be recorded, or the sweep finds it
+	if existing != "" || refused(err) { // else the blobs may be recorded, or the sweep finds them
+		for _, key := range []string{n.Request.Blob, n.Object.Blob} {
+			if key != "" {
+				s.Payloads.Remove(ctx, key)
+			}
+		}
 	}
 	if err != nil {
 		return Row{}, err
@@ -118,6 +121,15 @@ func (s *Service) Create(ctx context.Context, tenant string, sub Submission) (Ro
 		existing = n.ID
 	}
 	return s.Store.Response(ctx, no, existing)
+}
+
+// put stores what is large of a response outside the database.
+func (s *Service) put(ctx context.Context, n *NewRow, request, object []byte) (err error) {
+	n.Request.Size, n.Object.Size = int64(len(request)), int64(len(object))
+	if n.Request.Inline, n.Request.Blob, err = s.Payloads.Put(ctx, n.Tenant, n.ID, "request", request); err == nil {
+		n.Object.Inline, n.Object.Blob, err = s.Payloads.Put(ctx, n.Tenant, n.ID, "object", object)
+	}
+	return err
 }
 
 // refused reports whether an error says that a transaction has changed nothing.
@@ -161,11 +173,7 @@ func (s *Service) Record(ctx context.Context, tenant string, f Finished) error {
 		return err
 	}
 	n := NewRow{ID: f.ID, Tenant: no, Status: f.End.Status, Model: f.Request.Model, Previous: f.Request.Previous, Created: f.Created, Keep: s.Keep}
-	n.Request.Size, n.Object.Size = int64(len(f.Body)), int64(len(f.End.Object))
-	if n.Request.Inline, n.Request.Blob, err = s.Payloads.Put(ctx, no, n.ID, "request", f.Body); err != nil {
-		return err
-	}
-	if n.Object.Inline, n.Object.Blob, err = s.Payloads.Put(ctx, no, n.ID, "object", f.End.Object); err != nil {
+	if err := s.put(ctx, &n, f.Body, f.End.Object); err != nil {
 		return err
 	}
 	_, err = s.Store.Add(ctx, n)
@@ -195,23 +203,11 @@ func (s *Service) request(ctx context.Context, row Row) (*bridge.Request, error)
 
 // Object returns a response as clients see it.
 func (s *Service) Object(ctx context.Context, row Row) (json.RawMessage, error) {
-	if row.Object.Size > 0 {
-		return s.Payloads.Get(ctx, row.Object.Inline, row.Object.Blob, row.Object.Size)
+	object, err := s.Payloads.Get(ctx, row.Object.Inline, row.Object.Blob, row.Object.Size)
+	if err != nil || row.Answered() {
+		return object, err
 	}
-	req, err := s.request(ctx, row)
-	if err != nil {
-		return nil, err
-	}
-	return s.without(req, row), nil
-}
-
-// without returns a response that has no answer: not yet, or never.
-func (s *Service) without(req *bridge.Request, row Row) json.RawMessage {
-	o := req.Base(row.ID, row.CreatedAt, row.Status)
-	if row.Failure != nil {
-		o = bridge.Failed(o, *row.Failure)
-	}
-	return encode(o)
+	return bridge.Now(object, row.CreatedAt, row.Status, row.Failure)
 }
 
 // InputItems returns the items of a response's own input, oldest first.

@@ -1,8 +1,13 @@
 package responses
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/responses/bridge"
 )
@@ -12,8 +17,43 @@ import (
 func TestRoundTripsOfResponses(t *testing.T) {
 	trips := fixture.Trips(t)
 	m := newMaker(t, trips.Stores)
-	ctx := t.Context()
-	mixes := map[string]func(n int) []func() error{
+	for _, followed := range []bool{false, true} {
+		most := int64(dbtest.MostTrips)
+		if followed { // a few trips find what to send and where to
+			m.follow()
+			most += 4
+		}
+		for name, mix := range m.mixes() {
+			trips.Within(t, most, fmt.Sprint(name, ", followed: ", followed), func() []func() error { return mix(16) })
+		}
+		if followed {
+			most += 4 // for the events of another stage
+		}
+		trips.Within(t, most, fmt.Sprint("all, followed: ", followed), func() (calls []func() error) {
+			for _, mix := range m.mixes() {
+				calls = append(calls, mix(2)...)
+			}
+			return calls
+		})
+	}
+}
+
+// follow has the events of the tenant go to a subscription.
+func (m *maker) follow() {
+	settings := bus.MessageQueue{Tenant: m.tenant, Lock: time.Minute, MaxDeliveries: 5}
+	topic, sub := settings, settings
+	topic.Name, topic.IsTopic = "acme/"+forebay.TopicJobEvents, true
+	topic, _, err := m.Bus.PutMessageQueue(m.Context(), topic, 10)
+	m.check(err)
+	sub.Name = entity.SubscriptionName(topic.Name, "all")
+	_, _, err = m.Bus.PutSubscription(m.Context(), topic, sub, []bus.Rule{{Name: "$Default", Settings: forebay.RuleSettings{SQLFilter: "1 = 1"}}}, 10)
+	m.check(err)
+}
+
+// mixes are all transitions, so many of each.
+func (m *maker) mixes() map[string]func(n int) []func() error {
+	ctx := m.Context()
+	return map[string]func(n int) []func() error{
 		"add": func(n int) (calls []func() error) {
 			for range n {
 				row := m.row()
@@ -57,13 +97,4 @@ func TestRoundTripsOfResponses(t *testing.T) {
 			return calls
 		},
 	}
-	for name, mix := range mixes {
-		trips.Within(t, dbtest.MostTrips, name, func() []func() error { return mix(16) })
-	}
-	trips.Within(t, dbtest.MostTrips, "all", func() (calls []func() error) {
-		for _, mix := range mixes {
-			calls = append(calls, mix(2)...)
-		}
-		return calls
-	})
 }

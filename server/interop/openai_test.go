@@ -2,6 +2,7 @@ package interop_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -213,6 +214,47 @@ func TestOpenAICallsThroughChaos(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// Background responses survive what a provider gets wrong, too.
+func TestOpenAIResponsesThroughChaos(t *testing.T) {
+	modules := nodeModules(t, filepath.Join("testdata", "openai"))
+	chaos := startMock(t, modules, "--chaos-drop", "0.1", "--chaos-malformed", "0.05", "--chaos-disconnect", "0.05")
+	base, key := startOpenAI(t, chaos, func(o *server.Options) {
+		o.Queues = map[string]server.Queue{server.ResponsesQueue: {Retry: server.Retry{Attempts: 30, First: 20 * time.Millisecond, Max: 200 * time.Millisecond, Budget: 0.9}}}
+	})
+	const responses = 40
+	ends := make(chan error, responses)
+	for range responses {
+		go func() { ends <- respondOnce(t.Context(), base, key) }()
+	}
+	for range responses {
+		if err := <-ends; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// respondOnce makes one background response, follows it to its end and checks that it is whole.
+func respondOnce(ctx context.Context, base, key string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/v1/responses", strings.NewReader(`{"model":"chat","background":true,"stream":true,"input":"hello"}`))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	last := answer[max(0, bytes.LastIndex(answer, []byte("event: "))):]
+	whole := bytes.HasPrefix(last, []byte("event: response.completed\n")) && bytes.Contains(last, []byte(`"text":"Hi there, what can I do for you today?"`)) && bytes.HasSuffix(last, []byte("data: [DONE]\n\n"))
+	if err != nil || resp.StatusCode != http.StatusOK || !whole {
+		return fmt.Errorf("%s: %s %w", resp.Status, answer, err)
+	}
+	return nil
 }
 
 // chatOnce makes one call and checks that its answer is whole.

@@ -953,9 +953,9 @@ CREATE TABLE responses (
   request_size  INTEGER NOT NULL,
   request_blob  TEXT,
   request       BLOB,             -- JSON, as it came
-  object_size   INTEGER NOT NULL DEFAULT 0,
+  object_size   INTEGER NOT NULL,
   object_blob   TEXT,
-  object        BLOB,             -- JSON, as it ended; NULL without a blob: it has no answer
+  object        BLOB,             -- JSON, as it ended; as it was made, if it has no answer
   error_code    TEXT,
   error_message BLOB
 ) STRICT;

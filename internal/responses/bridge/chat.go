@@ -41,7 +41,7 @@ func (r *Request) chat(d Dialect, stream bool) ([]byte, error) {
 	r.chatText(body)
 	r.chatTools(body)
 	var include []string
-	_ = json.Unmarshal(r.members["include"], &include) //nolint:errcheck // it was checked
+	_ = json.Unmarshal(r.members["include"], &include)
 	if raw := r.members["top_logprobs"]; !isNull(raw) && string(raw) != "0" {
 		body["logprobs"], body["top_logprobs"] = boolean(true), raw
 	} else if slices.Contains(include, "message.output_text.logprobs") {

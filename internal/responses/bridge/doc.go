@@ -67,7 +67,7 @@ func or(raw, otherwise json.RawMessage) json.RawMessage {
 
 // text returns the value of a JSON string, or "".
 func text(raw json.RawMessage) (s string) {
-	_ = json.Unmarshal(raw, &s) //nolint:errcheck // anything else is no text
+	_ = json.Unmarshal(raw, &s)
 	return s
 }
 

@@ -208,7 +208,7 @@ func Interrupted(events []json.RawMessage, from State) ([]Event, State) {
 		if json.Unmarshal(e["output_index"], &place) != nil {
 			continue
 		}
-		_ = json.Unmarshal(e["content_index"], &index) //nolint:errcheck // most have none
+		_ = json.Unmarshal(e["content_index"], &index)
 		it := items[place]
 		switch text(e["type"]) {
 		case "response.output_item.added":

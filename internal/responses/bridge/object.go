@@ -120,6 +120,19 @@ func (r *Request) InputItems(response string) []json.RawMessage {
 	return list
 }
 
+// Now returns a base as it is by now. The base was made before the response was stored.
+func Now(base json.RawMessage, created time.Time, status string, f *Failure) (json.RawMessage, error) {
+	var o Object
+	if err := json.Unmarshal(base, &o); err != nil {
+		return nil, err
+	}
+	o["created_at"], o["status"] = number(created.Unix()), encode(status)
+	if f != nil {
+		o = Failed(o, *f)
+	}
+	return encode(o), nil
+}
+
 // Failed returns a response with why it has failed.
 func Failed(o Object, f Failure) Object {
 	o["status"], o["error"] = encode(StatusFailed), encode(Object{"code": encode(f.Code), "message": encode(f.Message)})

@@ -66,9 +66,12 @@ func Parse(body []byte, model string) (*Request, error) {
 
 // readFlags reads what decides about the request as a whole.
 func (r *Request) readFlags() *Error {
-	for name, to := range map[string]*bool{"stream": &r.Stream, "background": &r.Background, "store": &r.Store} {
-		if raw := r.members[name]; !isNull(raw) && json.Unmarshal(raw, to) != nil {
-			return wrongType(name, "a boolean")
+	for _, flag := range []struct {
+		name string
+		to   *bool
+	}{{"stream", &r.Stream}, {"background", &r.Background}, {"store", &r.Store}} {
+		if raw := r.members[flag.name]; !isNull(raw) && json.Unmarshal(raw, flag.to) != nil {
+			return wrongType(flag.name, "a boolean")
 		}
 	}
 	for _, name := range []string{"model", "instructions", "previous_response_id", "service_tier", "truncation", "user", "safety_identifier", "prompt_cache_key"} {
@@ -105,17 +108,20 @@ func wrongType(param, expected string) *Error {
 }
 
 func (r *Request) checkNumbers() *Error {
-	for name, bounds := range map[string][2]int64{"max_output_tokens": {minOutputTokens, 1 << 40}, "top_logprobs": {0, 20}, "max_tool_calls": {1, 1 << 40}} {
-		raw := r.members[name]
+	for _, of := range []struct {
+		name        string
+		least, most int64
+	}{{"max_output_tokens", minOutputTokens, 1 << 40}, {"top_logprobs", 0, 20}, {"max_tool_calls", 1, 1 << 40}} {
+		raw := r.members[of.name]
 		var n int64
 		switch {
 		case isNull(raw):
 		case json.Unmarshal(raw, &n) != nil:
-			return wrongType(name, "an integer")
-		case n < bounds[0]:
-			return invalid(name, "integer_below_min_value", "Invalid '%s': integer below minimum value. Expected a value >= %d.", name, bounds[0])
-		case n > bounds[1]:
-			return invalid(name, "integer_above_max_value", "Invalid '%s': integer above maximum value. Expected a value <= %d.", name, bounds[1])
+			return wrongType(of.name, "an integer")
+		case n < of.least:
+			return invalid(of.name, "integer_below_min_value", "Invalid '%s': integer below minimum value. Expected a value >= %d.", of.name, of.least)
+		case n > of.most:
+			return invalid(of.name, "integer_above_max_value", "Invalid '%s': integer above maximum value. Expected a value <= %d.", of.name, of.most)
 		}
 	}
 	for _, name := range []string{"temperature", "top_p"} {
