@@ -20,7 +20,9 @@ type batchCommands struct{ *command.App }
 
 func (a batchCommands) list() *cobra.Command {
 	return command.Page(a.App, &cobra.Command{Use: "list", Short: "List batches of OpenAI's API, newest first"},
-		func(c *command.Call, pageSize int) iter.Seq2[forebay.Batch, error] { return c.API.Batches(c.Ctx, pageSize) },
+		func(c *command.Call, pageSize int) iter.Seq2[forebay.Batch, error] {
+			return c.API.Batches(c.Ctx, pageSize)
+		},
 		func(b forebay.Batch) []command.Field {
 			return []command.Field{
 				{"BATCH", b.ID}, {"STATUS", string(b.Status)}, {"LINES", command.Count(b.Counts.Total)}, {"ANSWERED", command.Count(b.Counts.Completed)},

@@ -131,7 +131,7 @@ func (r *running) upload(lines int) string {
 // create makes a batch of an input.
 func (r *running) create(file, window string) Batch {
 	r.Helper()
-	b, _, err := r.Service.Create(r.Context(), "acme", Request{InputFile: file, Endpoint: "/v1/chat/completions", Window: window})
+	b, _, err := r.Create(r.Context(), "acme", Request{InputFile: file, Endpoint: "/v1/chat/completions", Window: window})
 	r.must(err)
 	return b
 }
@@ -139,7 +139,7 @@ func (r *running) create(file, window string) Batch {
 // read reads a batch.
 func (r *running) read(id string) Batch {
 	r.Helper()
-	b, err := r.Service.Batch(r.Context(), "acme", id)
+	b, err := r.Batch(r.Context(), "acme", id)
 	r.must(err)
 	return b
 }

@@ -24,8 +24,9 @@ const (
 
 // How often a process looks at batches.
 const (
-	lookEvery   = time.Second     // for batches that others have made due
-	again       = 2 * time.Second // at a batch that goes on
+	lookEvery   = time.Second      // for batches that others have made due
+	again       = 10 * time.Second // at a batch that goes on; its lines make it due before
+	noRoom      = 2 * time.Second  // at one whose tenant may have no more jobs
 	soon        = 500 * time.Millisecond
 	unwell      = 5 * time.Second // after an error
 	cancelGrace = time.Minute     // that lines have to end once their batch is cancelled
@@ -127,7 +128,13 @@ func (s *Service) step(ctx context.Context, b *Batch) (next time.Duration, err e
 				return 0, err
 			}
 		}
-		return again, s.feed(ctx, b)
+		if err := s.feed(ctx, b); err != nil {
+			return 0, err
+		}
+		if b.Fed < b.Total && b.Fed-b.Ended <= waitingOf(b.Priority)/2 {
+			return noRoom, nil
+		}
+		return min(again, b.ExpiresAt.Sub(now)), nil
 	case b.Ended == b.Fed:
 		return 0, s.finish(ctx, b)
 	case b.State == Cancelling:

@@ -138,6 +138,13 @@ func (p *participant) Committed(t *db.Tx) {
 	}
 }
 
+// sqlMendLeases makes those batches due at once that a clock which was ahead has put off.
+const sqlMendLeases = `
+UPDATE batches SET due_at = ?1, leased_until = ?1 WHERE due_at IS NOT NULL AND (due_at > ?1 + 60000 OR leased_until > ?1 + 60000)`
+
+// ClockMend mends what a clock that was ahead has left.
+func (p *participant) ClockMend() db.ClockMend { return db.ClockMend{Few: []string{sqlMendLeases}} }
+
 // batchRow names a batch.
 func batchRow(no int64) driver.RowName { return driver.RowName{Of: "batches", No: no} }
 
