@@ -148,7 +148,7 @@ func (r *running) read(id string) Batch {
 func (r *running) work() {
 	r.Helper()
 	for range 50 {
-		due, err := r.Store.Due(r.Context())
+		due, _, err := r.Store.Due(r.Context())
 		r.must(err)
 		if len(due) == 0 {
 			return
@@ -210,5 +210,5 @@ func TestPlansOnPostgres(t *testing.T) {
 	fixture.PlansOnPostgres(t, statements...)
 }
 
-var statements = []string{sqlEndLine, sqlCount, sqlBatchByKey, sqlBatchByRequest, sqlBatch, sqlBatchNo, sqlBatches, sqlCancel, sqlDue, sqlLease, sqlRenew, sqlRelease,
+var statements = []string{sqlEndLine, sqlCount, sqlBatchByKey, sqlBatchByRequest, sqlBatch, sqlBatchNo, sqlBatches, sqlCancel, sqlDue, sqlNextDue, sqlLease, sqlRenew, sqlRelease,
 	sqlWaitingLines, sqlForgetLines, sqlFirstLine, sqlLastLine, sqlEnded}

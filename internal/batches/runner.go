@@ -24,7 +24,7 @@ const (
 
 // How often a process looks at batches.
 const (
-	lookEvery   = time.Second      // for batches that others have made due
+	lookEvery   = 10 * time.Second // at least: a process that died has told nobody
 	again       = 10 * time.Second // at a batch that goes on; its lines make it due before
 	noRoom      = 2 * time.Second  // at one whose tenant may have no more jobs
 	soon        = 500 * time.Millisecond
@@ -38,11 +38,12 @@ func (s *Service) Run(ctx context.Context) {
 	var working sync.WaitGroup
 	defer working.Wait()
 	free := make(chan struct{}, atOnce)
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		due, err := s.Store.Due(ctx)
+		due, next, err := s.Store.Due(ctx)
 		if err != nil && ctx.Err() == nil {
+			next = unwell
 			s.Logger.Warn("cannot look for batches", slog.Any("error", err))
 		}
 		for _, no := range due {
@@ -59,14 +60,18 @@ func (s *Service) Run(ctx context.Context) {
 				}
 			})
 		}
+		timer.Reset(max(next, leastPause))
 		select {
-		case <-tick.C:
+		case <-timer.C:
 		case <-s.wake:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
+
+// leastPause keeps a process from looking all the time.
+const leastPause = 20 * time.Millisecond
 
 // Work does what is due of a batch, if no other process does.
 func (s *Service) Work(ctx context.Context, no int64) error {

@@ -30,6 +30,18 @@ func (s *Store) WhenEnded(f func(*db.Tx, Batch) error) { s.ended = f }
 // It must be quick.
 func (s *Store) OnDue(f func()) { s.changed.Set(func(struct{}) { f() }) }
 
+// wordDue says that a batch is due.
+var wordDue = db.NewWordKind('b', db.ToAll)
+
+// Received hears that another process has made a batch due.
+func (s *Store) Received(n *db.Notification) {
+	if n.Lost || n.Many[wordDue] {
+		s.changed.Notify(struct{}{})
+		return
+	}
+	n.Each(wordDue, func(int64, int64, int64) { s.changed.Notify(struct{}{}) })
+}
+
 // Follow has the store hear which jobs end.
 func (s *Store) Follow(list *jobs.Store) {
 	list.WhenEnded(func(t *db.Tx, e jobs.Ended) error {
@@ -95,7 +107,19 @@ type sums struct{ ended, completed, failed int64 }
 // Closes counts the lines that the transaction has ended.
 func (p *participant) Closes(t *db.Tx) error {
 	d := key.Begun(t)
-	if d == nil || len(d.ended) == 0 {
+	if d == nil {
+		return nil
+	}
+	err := d.count()
+	if err == nil && d.due {
+		t.Notify(wordDue, 0, 0, 0)
+	}
+	return err
+}
+
+func (d *tx) count() error {
+	t := d.Tx
+	if len(d.ended) == 0 {
 		return nil
 	}
 	of := map[int64]*sums{}
