@@ -121,7 +121,8 @@ func (c *batches) Batches(ctx context.Context, pageSize int) iter.Seq2[forebay.B
 // maxBatchPage is how many batches a page has at most.
 const maxBatchPage = 100
 
-// FileContent opens the content of a file, such as the output of a batch. The caller must close it.
+// FileContent opens the content of a file, such as the output of a batch. The caller must close
+// it.
 func (c *batches) FileContent(ctx context.Context, id string) (io.ReadCloser, error) {
 	if err := checkID("file", id); err != nil {
 		return nil, err
