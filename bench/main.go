@@ -54,6 +54,7 @@ var experiments = []experiment{
 	{"orchestrations", orchestrations},
 	{"documents", pipelines},
 	{"search", searches},
+	{"batches", batches},
 }
 
 // experimentTimeout ends an experiment that got stuck.

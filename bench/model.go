@@ -14,6 +14,7 @@ import (
 type behaviour struct {
 	hang  bool // never answer
 	delay time.Duration
+	whole bool // the answer is no stream
 }
 
 // cannedModel is a model endpoint in this process that speaks chat completions. Unlike the model
@@ -31,7 +32,10 @@ func startModel(how behaviour) (*cannedModel, error) {
 		return nil, err
 	}
 	m := &cannedModel{url: "http://" + listener.Addr().String()}
-	answer := streamedAnswer()
+	answer, contentType := streamedAnswer(), "text/event-stream"
+	if how.whole {
+		answer, contentType = []byte(wholeAnswer), "application/json"
+	}
 	m.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			return
@@ -43,7 +47,7 @@ func startModel(how behaviour) (*cannedModel, error) {
 		if how.delay > 0 {
 			time.Sleep(how.delay)
 		}
-		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Content-Type", contentType)
 		w.Write(answer)
 		m.answered.Add(1)
 	})}
@@ -52,6 +56,11 @@ func startModel(how behaviour) (*cannedModel, error) {
 }
 
 func (m *cannedModel) stop() { m.server.Close() }
+
+// wholeAnswer is a chat completion of eight tokens in one piece.
+const wholeAnswer = `{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"canned","choices":[{"index":0,
+"message":{"role":"assistant","content":"The answer of a model on this machine"},"finish_reason":"stop"}],
+"usage":{"prompt_tokens":12,"completion_tokens":8,"total_tokens":20}}`
 
 // streamedAnswer is a chat completion of eight tokens as server-sent events.
 func streamedAnswer() []byte {

@@ -52,6 +52,7 @@ type Client struct {
 	*endpoint
 
 	auditLog
+	batches
 	deadLetters
 	deployments
 	documents
@@ -101,6 +102,7 @@ func New(o Options) (*Client, error) {
 	return &Client{
 		endpoint:       e,
 		auditLog:       auditLog{e},
+		batches:        batches{e},
 		deadLetters:    deadLetters{e},
 		deployments:    deployments{e},
 		documents:      documents{e},

@@ -171,6 +171,9 @@ func problem(resp *http.Response) error {
 			e.Message = strings.TrimPrefix(p.Detail, p.Field+": ")
 		}
 	}
+	if err == nil && mediaType == "application/json" {
+		openAIProblem(data, e)
+	}
 	e.RetryAfter = retryAfter(resp.Header, time.Now())
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:

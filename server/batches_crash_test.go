@@ -62,7 +62,7 @@ func newBatchCrash(t *testing.T, at string) *batchCrash {
 }
 
 func (c *batchCrash) run() {
-	lines, kills := size(5000, 700), size(8, 4)
+	lines, kills := size(2000, 400), size(6, 3)
 	contents := make([]string, lines)
 	for i := range contents {
 		contents[i] = fmt.Sprint("prompt ", i, " ", strings.Repeat("x", i%300))

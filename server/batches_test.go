@@ -427,3 +427,57 @@ func TestBatchOfFailingLines(t *testing.T) {
 		t.Errorf("%d dead letters (%v)", len(dead.Items), err)
 	}
 }
+
+// Lines of batches leave a deployment to others that wait for it.
+func TestBatchYieldsToCalls(t *testing.T) {
+	onDatabases(t, func(t *testing.T, database string) {
+		release, contents := make(chan struct{}), make(chan string, 100)
+		u := startUpstream(t, nil)
+		u.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			contents <- gjson.GetBytes(body, "messages.0.content").Str
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+			answerPlainly(w, r, 0)
+		})
+		s := startForwarding(t, u, func(o *server.Options) {
+			o.Database, o.Blob = database, t.TempDir()
+			o.Deployments[0].Concurrency = 1
+		})
+		id := startBatch(t, s, batchLines("line", "line", "line")).Get("id").Str
+		if first := <-contents; first != "line" {
+			t.Fatalf("first came %s", first)
+		}
+		answered := make(chan int, 1)
+		go func() {
+			resp, err := http.Post("http://"+s.Addr(t.Context()).String()+"/v1/chat/completions", "application/json", strings.NewReader(hello))
+			if err != nil {
+				answered <- 0
+				return
+			}
+			resp.Body.Close()
+			answered <- resp.StatusCode
+		}()
+		eventually(t, time.Minute, func() error { // until it was refused once
+			var waiting forebay.Page[forebay.Job]
+			err := over(t, s).get(t.Context(), "/v1/jobs?queue=calls&status=queued", &waiting)
+			if err != nil || len(waiting.Items) == 0 || waiting.Items[0].WaitingFor == nil || *waiting.Items[0].WaitingFor != forebay.WaitConcurrency {
+				return fmt.Errorf("%+v %w", waiting.Items, err)
+			}
+			return nil
+		})
+		release <- struct{}{}
+		if second := <-contents; second != "hello" {
+			t.Errorf("a %s went before the call", second)
+		}
+		close(release)
+		if status := <-answered; status != http.StatusOK {
+			t.Errorf("the call: %d", status)
+		}
+		if b := becomes(t, s, id, "completed"); b.Get("request_counts.completed").Int() != 3 {
+			t.Errorf("ended: %s", b.Raw)
+		}
+	})
+}

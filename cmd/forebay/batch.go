@@ -46,7 +46,9 @@ if every job succeeded.`,
 	flags.StringVar(&o.task, "task", "", "task of the lines that name none")
 	flags.StringVar(&o.queue, "queue", "", "queue of the lines that name none")
 	flags.IntVar(&o.waiters, "waiters", 32, "jobs waited for at once")
-	return command.Group(&cobra.Command{Use: "batch", Short: "Run many jobs from a file"}, run)
+	b := batchCommands{a}
+	return command.Group(&cobra.Command{Use: "batch", Short: "Run many jobs from a file, and batches of OpenAI's API"}, run,
+		b.create(), b.list(), b.show(), b.results(), b.cancel())
 }
 
 type batchOptions struct {

@@ -183,7 +183,9 @@ func (a *decider) ask(name string, group []int, choice int) error {
 			if err := a.goes(i); err != nil {
 				return err
 			}
-			a.slots--
+			if a.slots--; !a.candidates[i].Spare {
+				delete(a.W.wanted, name) // whoever waits still is refused again
+			}
 			use.Going++
 		case full:
 			a.want(i, name, quota.Verdict{Reason: forebay.WaitConcurrency, RetryAt: use.Until})
@@ -212,7 +214,7 @@ func (a *decider) want(i int, name string, v quota.Verdict) {
 }
 
 // longestWant bounds how long spare candidates yield to one that was refused once.
-const longestWant = 60_000
+const longestWant = 30_000
 
 // yield refuses the spare candidates of a group while others wait for the deployment. It returns
 // the rest.

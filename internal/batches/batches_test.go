@@ -236,7 +236,7 @@ func TestLeases(t *testing.T) {
 // due returns the batches that are due, of which there are so many.
 func (r *running) due(want int) []int64 {
 	r.Helper()
-	due, err := r.Store.Due(r.Context())
+	due, _, err := r.Store.Due(r.Context())
 	if err != nil || len(due) != want {
 		r.Fatalf("%d batches are due, want %d (%v)", len(due), want, err)
 	}

@@ -131,7 +131,7 @@ func (r *running) upload(lines int) string {
 // create makes a batch of an input.
 func (r *running) create(file, window string) Batch {
 	r.Helper()
-	b, _, err := r.Service.Create(r.Context(), "acme", Request{InputFile: file, Endpoint: "/v1/chat/completions", Window: window})
+	b, _, err := r.Create(r.Context(), "acme", Request{InputFile: file, Endpoint: "/v1/chat/completions", Window: window})
 	r.must(err)
 	return b
 }
@@ -139,7 +139,7 @@ func (r *running) create(file, window string) Batch {
 // read reads a batch.
 func (r *running) read(id string) Batch {
 	r.Helper()
-	b, err := r.Service.Batch(r.Context(), "acme", id)
+	b, err := r.Batch(r.Context(), "acme", id)
 	r.must(err)
 	return b
 }
@@ -148,7 +148,7 @@ func (r *running) read(id string) Batch {
 func (r *running) work() {
 	r.Helper()
 	for range 50 {
-		due, err := r.Store.Due(r.Context())
+		due, _, err := r.Store.Due(r.Context())
 		r.must(err)
 		if len(due) == 0 {
 			return
@@ -210,5 +210,5 @@ func TestPlansOnPostgres(t *testing.T) {
 	fixture.PlansOnPostgres(t, statements...)
 }
 
-var statements = []string{sqlEndLine, sqlCount, sqlBatchByKey, sqlBatchByRequest, sqlBatch, sqlBatchNo, sqlBatches, sqlCancel, sqlDue, sqlLease, sqlRenew, sqlRelease,
+var statements = []string{sqlEndLine, sqlCount, sqlBatchByKey, sqlBatchByRequest, sqlBatch, sqlBatchNo, sqlBatches, sqlCancel, sqlDue, sqlNextDue, sqlLease, sqlRenew, sqlRelease,
 	sqlWaitingLines, sqlForgetLines, sqlFirstLine, sqlLastLine, sqlEnded}

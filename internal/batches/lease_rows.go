@@ -20,22 +20,29 @@ const leaseFor = 30 * time.Second
 var errLeaseLost = forebay.Errorf(forebay.CodeLockLost, "the lease on this batch is lost")
 
 const (
-	sqlDue   = "SELECT no FROM batches WHERE due_at <= ? AND leased_until <= ? ORDER BY due_at LIMIT 64"
-	sqlLease = `
+	sqlDue     = "SELECT no FROM batches WHERE due_at <= ? AND leased_until <= ? ORDER BY due_at LIMIT 64"
+	sqlNextDue = "SELECT due_at FROM batches WHERE due_at > ? ORDER BY due_at LIMIT 1"
+	sqlLease   = `
 UPDATE batches SET lease = lease + 1, leased_until = ?1, due_at = ?1 WHERE no = ?2 AND due_at <= ?3 AND leased_until <= ?3`
 	sqlRenew   = "UPDATE batches SET leased_until = ? WHERE no = ? AND lease = ?"
 	sqlRelease = `
 UPDATE batches SET leased_until = 0, due_at = CASE WHEN due_at IS NULL OR due_at < ?1 THEN due_at ELSE ?1 END WHERE no = ?2 AND lease = ?3`
 )
 
-// Due returns the batches that nobody works on and that have something to do.
-func (s *Store) Due(ctx context.Context) (nos []int64, err error) {
+// Due returns the batches that nobody works on and that have something to do, and after what time
+// another one will have.
+func (s *Store) Due(ctx context.Context) (nos []int64, next time.Duration, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		nos = nil
+		nos, next = nil, lookEvery
 		now := c.Now()
-		return c.Prep(sqlDue).Int(now).Int(now).Each(func(r driver.Row) error { nos = append(nos, r.Int(0)); return nil })
+		err := c.Prep(sqlDue).Int(now).Int(now).Each(func(r driver.Row) error { nos = append(nos, r.Int(0)); return nil })
+		if err != nil {
+			return err
+		}
+		_, err = c.Prep(sqlNextDue).Int(now).One(func(r driver.Row) { next = min(next, driver.FromMillisDuration(r.Int(0)-now)) })
+		return err
 	})
-	return nos, err
+	return nos, next, err
 }
 
 // Lease takes a batch that is due. ok is false if another process was faster.

@@ -24,8 +24,9 @@ const (
 
 // How often a process looks at batches.
 const (
-	lookEvery   = time.Second     // for batches that others have made due
-	again       = 2 * time.Second // at a batch that goes on
+	lookEvery   = 10 * time.Second // at least: a process that died has told nobody
+	again       = 10 * time.Second // at a batch that goes on; its lines make it due before
+	noRoom      = 2 * time.Second  // at one whose tenant may have no more jobs
 	soon        = 500 * time.Millisecond
 	unwell      = 5 * time.Second // after an error
 	cancelGrace = time.Minute     // that lines have to end once their batch is cancelled
@@ -37,11 +38,12 @@ func (s *Service) Run(ctx context.Context) {
 	var working sync.WaitGroup
 	defer working.Wait()
 	free := make(chan struct{}, atOnce)
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		due, err := s.Store.Due(ctx)
+		due, next, err := s.Store.Due(ctx)
 		if err != nil && ctx.Err() == nil {
+			next = unwell
 			s.Logger.Warn("cannot look for batches", slog.Any("error", err))
 		}
 		for _, no := range due {
@@ -58,14 +60,18 @@ func (s *Service) Run(ctx context.Context) {
 				}
 			})
 		}
+		timer.Reset(max(next, leastPause))
 		select {
-		case <-tick.C:
+		case <-timer.C:
 		case <-s.wake:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
+
+// leastPause keeps a process from looking all the time.
+const leastPause = 20 * time.Millisecond
 
 // Work does what is due of a batch, if no other process does.
 func (s *Service) Work(ctx context.Context, no int64) error {
@@ -127,7 +133,13 @@ func (s *Service) step(ctx context.Context, b *Batch) (next time.Duration, err e
 				return 0, err
 			}
 		}
-		return again, s.feed(ctx, b)
+		if err := s.feed(ctx, b); err != nil {
+			return 0, err
+		}
+		if b.Fed < b.Total && b.Fed-b.Ended <= waitingOf(b.Priority)/2 {
+			return noRoom, nil
+		}
+		return min(again, b.ExpiresAt.Sub(now)), nil
 	case b.Ended == b.Fed:
 		return 0, s.finish(ctx, b)
 	case b.State == Cancelling:

@@ -30,6 +30,18 @@ func (s *Store) WhenEnded(f func(*db.Tx, Batch) error) { s.ended = f }
 // It must be quick.
 func (s *Store) OnDue(f func()) { s.changed.Set(func(struct{}) { f() }) }
 
+// wordDue says that a batch is due.
+var wordDue = db.NewWordKind('b', db.ToAll)
+
+// Received hears that another process has made a batch due.
+func (s *Store) Received(n *db.Notification) {
+	if n.Lost || n.Many[wordDue] {
+		s.changed.Notify(struct{}{})
+		return
+	}
+	n.Each(wordDue, func(int64, int64, int64) { s.changed.Notify(struct{}{}) })
+}
+
 // Follow has the store hear which jobs end.
 func (s *Store) Follow(list *jobs.Store) {
 	list.WhenEnded(func(t *db.Tx, e jobs.Ended) error {
@@ -95,7 +107,19 @@ type sums struct{ ended, completed, failed int64 }
 // Closes counts the lines that the transaction has ended.
 func (p *participant) Closes(t *db.Tx) error {
 	d := key.Begun(t)
-	if d == nil || len(d.ended) == 0 {
+	if d == nil {
+		return nil
+	}
+	err := d.count()
+	if err == nil && d.due {
+		t.Notify(wordDue, 0, 0, 0)
+	}
+	return err
+}
+
+func (d *tx) count() error {
+	t := d.Tx
+	if len(d.ended) == 0 {
 		return nil
 	}
 	of := map[int64]*sums{}
@@ -137,6 +161,13 @@ func (p *participant) Committed(t *db.Tx) {
 		p.store.changed.Notify(struct{}{})
 	}
 }
+
+// sqlMendLeases makes those batches due at once that a clock which was ahead has put off.
+const sqlMendLeases = `
+UPDATE batches SET due_at = ?1, leased_until = ?1 WHERE due_at IS NOT NULL AND (due_at > ?1 + 60000 OR leased_until > ?1 + 60000)`
+
+// ClockMend mends what a clock that was ahead has left.
+func (p *participant) ClockMend() db.ClockMend { return db.ClockMend{Few: []string{sqlMendLeases}} }
 
 // batchRow names a batch.
 func batchRow(no int64) driver.RowName { return driver.RowName{Of: "batches", No: no} }

@@ -43,18 +43,18 @@ func (q *query) bind(st driver.Statement) driver.Statement {
 	return st.Int(driver.MillisOrZero(q.SetAside))
 }
 
-// sqlSelected is the condition on a job's outcome o and its message m, if it has one. A redrive
-// deletes the outcome, so a job that has one is over. A batch that is not over needs its lines.
+// sqlSelected is the condition on a job's outcome o and, if it has them, its message m and its
+// line b of a batch. A redrive deletes the outcome, so a job that has one is over. A batch that is
+// not over needs its lines.
 const sqlSelected = `
 (m.seq IS NULL AND o.completed_at < CASE o.status WHEN 'succeeded' THEN ?4 WHEN 'failed' THEN ?5 WHEN 'cancelled' THEN ?6 ELSE ?7 END
-  OR m.subqueue % 4 >= 2 AND m.visible_at < ?8)
-AND NOT EXISTS (SELECT 1 FROM batch_lines b WHERE b.seq = o.seq)`
+  OR m.subqueue % 4 >= 2 AND m.visible_at < ?8) AND b.batch IS NULL`
 
 // Jobs are numbered in the order of their creation, so the oldest are found without an index by
 // time.
 const sqlPurgeable = `
 SELECT j.seq, j.created_at, CASE WHEN (?3 = 0 OR j.tenant = ?3) AND ` + sqlSelected + ` THEN 1 ELSE 0 END
-FROM jobs j LEFT JOIN outcomes o ON o.seq = j.seq LEFT JOIN messages m ON m.seq = j.seq
+FROM jobs j LEFT JOIN outcomes o ON o.seq = j.seq LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN batch_lines b ON b.seq = j.seq
 WHERE j.seq > ?1 ORDER BY j.seq LIMIT ?2 + 0`
 
 // stretch is a range of jobs by their numbers, some of which can be purged.
@@ -114,6 +114,7 @@ const (
 	sqlPurgeJobs = `
 DELETE FROM jobs WHERE seq >= ?1 AND seq <= ?2 AND (?3 = 0 OR tenant = ?3) AND EXISTS (
   SELECT 1 FROM outcomes o LEFT JOIN messages m ON m.seq = o.seq AND m.seq >= ?1 AND m.seq <= ?2
+  LEFT JOIN batch_lines b ON b.seq = o.seq AND b.seq >= ?1 AND b.seq <= ?2
   WHERE o.seq = jobs.seq AND o.seq >= ?1 AND o.seq <= ?2 AND ` + sqlSelected + `) RETURNING input_blob`
 
 	sqlPurgeOutcomes = `

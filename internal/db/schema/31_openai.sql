@@ -75,14 +75,13 @@ CREATE INDEX batches_request ON batches (tenant, request_hash, created_at);
 
 -- The lines of batches that are not over, from when they become jobs. Retention keeps these jobs.
 CREATE TABLE batch_lines (
+  seq       INTEGER PRIMARY KEY,       -- job
   batch     INTEGER NOT NULL,
-  line      INTEGER NOT NULL,           -- of the file, from 1
+  line      INTEGER NOT NULL,          -- of the file, from 1
   custom_id TEXT NOT NULL,
-  seq       INTEGER NOT NULL,           -- job
-  outcome   INTEGER NOT NULL DEFAULT 0, -- 1: success; 2: an error; 3: it never ran; 0: its job is not over
-  PRIMARY KEY (batch, line)
-) STRICT, WITHOUT ROWID;
-CREATE UNIQUE INDEX batch_lines_seq ON batch_lines (seq);
+  outcome   INTEGER NOT NULL DEFAULT 0 -- 1: success; 2: an error; 3: it never ran; 0: its job is not over
+) STRICT;
+CREATE UNIQUE INDEX batch_lines_line ON batch_lines (batch, line);
 
 -- Responses of OpenAI's API.
 

@@ -131,6 +131,60 @@ const checks = {
       e instanceof OpenAI.BadRequestError && e.param === 'purpose')
     await client.files.delete(made[2].id)
   },
+  async batches() {
+    const line = (id, content, more) => JSON.stringify({
+      custom_id: id, method: 'POST', url: '/v1/chat/completions', body: { model: 'chat', messages: say(content), ...more },
+    })
+    const input = async (lines) => (await client.files.create({ purpose: 'batch', file: await toFile(Buffer.from(lines.join('\n')), 'l.jsonl') })).id
+    const make = async (lines, more) => client.batches.create({
+      input_file_id: await input(lines), endpoint: '/v1/chat/completions', completion_window: '24h', ...more,
+    })
+    const ended = async (b) => {
+      while (['validating', 'in_progress', 'finalizing', 'cancelling'].includes(b.status)) {
+        await new Promise((later) => setTimeout(later, 50))
+        b = await client.batches.retrieve(b.id)
+      }
+      return b
+    }
+    const linesOf = async (id) => (await (await client.files.content(id)).text()).trim().split('\n').map((l) => JSON.parse(l))
+
+    let b = await make([line('a', 'hello'), line('b', 'forbidden'), line('c', 'hello')], { metadata: { run: '7' } })
+    assert.equal(b.status, 'validating')
+    assert.deepEqual(b.request_counts, { total: 0, completed: 0, failed: 0 })
+    b = await ended(b)
+    assert.equal(b.status, 'completed')
+    assert.deepEqual(b.request_counts, { total: 3, completed: 2, failed: 1 })
+    assert.equal(b.metadata.run, '7')
+    assert.ok(b.usage.total_tokens > 0 && b.completed_at >= b.created_at)
+    const answers = await linesOf(b.output_file_id)
+    assert.deepEqual(answers.map((l) => l.custom_id), ['a', 'c'])
+    assert.equal(answers[0].response.body.choices[0].message.content, 'Hi there, what can I do for you today?')
+    const [refused] = await linesOf(b.error_file_id)
+    assert.equal(refused.custom_id, 'b')
+    assert.equal(refused.response.status_code, 400)
+    assert.equal(refused.response.body.error.code, 'content_policy_violation')
+    assert.equal(refused.error, null)
+    await assert.rejects(client.batches.cancel(b.id), (e) => e instanceof OpenAI.ConflictError && e.headers.get('x-should-retry') === 'false')
+
+    const invalid = await ended(await make([line('a', 'hello'), line('a', 'hello'), '{', line('b', 'hello', { stream: true })]))
+    assert.equal(invalid.status, 'failed')
+    assert.deepEqual(invalid.errors.data.map((e) => [e.line, e.code]), [[2, 'duplicate_custom_id'], [3, 'invalid_json_line'], [4, 'invalid_request']])
+
+    const many = await make(Array.from({ length: 2000 }, (_, i) => line(String(i), 'hello')))
+    assert.ok(['cancelling', 'cancelled'].includes((await client.batches.cancel(many.id)).status))
+    assert.equal((await ended(await client.batches.cancel(many.id))).status, 'cancelled')
+
+    const ids = []
+    for await (const one of client.batches.list({ limit: 1 })) ids.push(one.id)
+    assert.deepEqual(ids, [many.id, invalid.id, b.id])
+    await assert.rejects(client.batches.create({ input_file_id: 'file-x', endpoint: '/v1/chat/completions', completion_window: '24h' }), (e) =>
+      e instanceof OpenAI.BadRequestError && e.param === 'input_file_id')
+    await assert.rejects(client.batches.retrieve('batch_x'), (e) => e instanceof OpenAI.NotFoundError)
+    for await (const f of client.files.list()) await client.files.delete(f.id)
+    const azure = new AzureOpenAI({ endpoint: BASE_URL, apiKey: API_KEY, apiVersion: '2024-10-21', deployment: 'chat', maxRetries: 0 })
+    const azures = await azure.batches.create({ input_file_id: await input([line('a', 'hello')]), endpoint: '/chat/completions', completion_window: '24h' })
+    assert.equal((await ended(azures)).status, 'completed')
+  },
   async leaving() {
     const controller = new AbortController()
     const stream = await client.chat.completions.create({ model: 'chat', messages: say('hello'), stream: true }, { signal: controller.signal })

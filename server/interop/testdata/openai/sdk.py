@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import time
 
 import openai
 
@@ -106,6 +107,35 @@ def files():
     raises(openai.APIStatusError, lambda: client.uploads.create(bytes=1, filename="f", mime_type="text/plain", purpose="batch"))
 
 
+def batches():
+    def line(name, content, model="chat"):
+        body = {"model": model, "messages": say(content)}
+        return json.dumps({"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body})
+
+    def make(lines, **more):
+        file = client.files.create(file=("l.jsonl", "\n".join(lines).encode()), purpose="batch")
+        return client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h", **more)
+
+    def ended(b):
+        while b.status in ("validating", "in_progress", "finalizing", "cancelling"):
+            time.sleep(0.05)
+            b = client.batches.retrieve(b.id)
+        return b
+
+    b = ended(make([line("a", "hello"), line("b", "forbidden")], metadata={"k": "v"}))
+    assert (b.status, b.request_counts.completed, b.request_counts.failed, b.metadata) == ("completed", 1, 1, {"k": "v"}), b
+    answer = json.loads(client.files.content(b.output_file_id).text)
+    assert answer["response"]["body"]["choices"][0]["message"]["content"] == greeting and answer["error"] is None
+    assert json.loads(client.files.content(b.error_file_id).text)["response"]["status_code"] == 400
+    assert b.usage.total_tokens > 0 and client.files.retrieve(b.output_file_id).purpose == "batch_output"
+    raises(openai.ConflictError, lambda: client.batches.cancel(b.id))
+    failed = ended(make([line("a", "hello", "none")]))
+    assert (failed.status, failed.errors.data[0].code, failed.errors.data[0].line) == ("failed", "model_not_found", 1)
+    cancelled = client.batches.cancel(make([line(str(i), "hello") for i in range(1500)]).id)
+    assert ended(cancelled).status == "cancelled"
+    assert [x.id for x in client.batches.list(limit=2)] == [cancelled.id, failed.id, b.id]
+
+
 def many():
     async def run():
         other = openai.AsyncOpenAI(base_url=base + "/v1", api_key=key, max_retries=0)
@@ -116,6 +146,6 @@ def many():
     asyncio.run(run())
 
 
-for check in (models, chat, stream, tools, structured, embeddings, errors, azure, files, many):
+for check in (models, chat, stream, tools, structured, embeddings, errors, azure, files, batches, many):
     check()
     print("ok", check.__name__, flush=True)
