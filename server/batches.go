@@ -24,10 +24,10 @@ func batchesDefaults(q Queue) Queue {
 	return q.withDefaults()
 }
 
-// openBatches creates the service of batches.
-func (s *Server) openBatches() {
+// newBatches creates the service of batches.
+func newBatches(s *Server) *batches.Service {
 	o := s.options
-	s.batches = batches.New(batches.Options{
+	return batches.New(batches.Options{
 		Store: s.store.Batches, Files: s.store.Files, Blobs: s.blobs, Jobs: s.jobs, Limits: s.limits, Logger: s.log, Queue: BatchesQueue,
 		Endpoints: openai.BatchEndpoints(), Serves: s.deployments.forwards, Task: openai.BatchTask, MaxLines: o.OpenAI.MaxBatchLines,
 		MaxLineBytes: o.Limits.MaxInputBytes, Remember: time.Duration(o.Limits.IdempotencyHours) * time.Hour,

@@ -158,7 +158,7 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	if err != nil {
 		return err
 	}
-	s.openBatches()
+	s.batches = newBatches(s)
 	s.retention = retention.New(s.store.Jobs, s.blobs)
 	s.documents.Use(s.jobs)
 	s.openResponses()

@@ -163,7 +163,7 @@ func (s *Store) End(ctx context.Context, b *Batch, out Output) error {
 	})
 }
 
-// end ends a batch in the state that it says. This is the place where webhooks hear of it.
+// end ends a batch in the state that it says.
 func (t *tx) end(b Batch) error {
 	err := t.Prep("UPDATE batches SET state = ?, ended_at = ?, due_at = ? WHERE no = ?").Text(string(b.State)).Int(t.Now).Int(t.Now).Int(b.No).Exec()
 	if err == nil {

@@ -74,7 +74,7 @@ func startOpenAI(t *testing.T, upstream string, change func(*server.Options)) (b
 	if change != nil {
 		change(&o)
 	}
-	key = keyFor(t, database, forebay.ScopeSubmit, forebay.ScopeRead)
+	key = keyFor(t, database, forebay.ScopeSubmit, forebay.ScopeRead, forebay.ScopeOperate)
 	return "http://" + run(t, o).Addr(t.Context()).String(), key
 }
 
