@@ -62,7 +62,7 @@ func newBatchCrash(t *testing.T, at string) *batchCrash {
 }
 
 func (c *batchCrash) run() {
-	lines, kills := size(2000, 400), size(6, 3)
+	lines, kills := size(2000, 400), size(5, 3)
 	contents := make([]string, lines)
 	for i := range contents {
 		contents[i] = fmt.Sprint("prompt ", i, " ", strings.Repeat("x", i%300))

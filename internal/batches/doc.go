@@ -16,7 +16,7 @@
 //
 // # Processes
 //
-// Any process that does jobs works on batches. A lease of half a minute says whose a batch is.
+// Any process that does jobs works on batches. A lease of ten seconds says whose a batch is.
 // Each transaction names the lease, so a process that has lost it changes nothing. A batch is due
 // when there is something to do. The transaction that ends the lines it waited for makes it due.
 //

@@ -210,5 +210,5 @@ func TestPlansOnPostgres(t *testing.T) {
 	fixture.PlansOnPostgres(t, statements...)
 }
 
-var statements = []string{sqlEndLine, sqlCount, sqlBatchByKey, sqlBatchByRequest, sqlBatch, sqlBatchNo, sqlBatches, sqlCancel, sqlDue, sqlNextDue, sqlLease, sqlRenew, sqlRelease,
+var statements = []string{sqlEndLine, sqlCount, sqlBatchByKey, sqlBatchByRequest, sqlBatch, sqlBatchNo, sqlBatches, sqlCancel, sqlDue, sqlEndLeases, sqlNextDue, sqlLease, sqlRenew, sqlRelease,
 	sqlWaitingLines, sqlForgetLines, sqlFirstLine, sqlLastLine, sqlEnded}

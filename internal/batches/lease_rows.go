@@ -13,7 +13,7 @@ import (
 )
 
 // leaseFor is how long a process has a batch without renewing that.
-const leaseFor = 30 * time.Second
+const leaseFor = 10 * time.Second
 
 // errLeaseLost says that another process works on the batch, or that its state has changed.
 // Nothing was changed.

@@ -162,6 +162,11 @@ func (p *participant) Committed(t *db.Tx) {
 	}
 }
 
+const sqlEndLeases = "UPDATE batches SET leased_until = 0, due_at = ?1 WHERE due_at > 0 AND leased_until > ?1"
+
+// TakeOver ends the leases of a process that is dead.
+func (p *participant) TakeOver(t *db.Tx) error { return t.Prep(sqlEndLeases).Int(t.Now).Exec() }
+
 // sqlMendLeases makes those batches due at once that a clock which was ahead has put off.
 const sqlMendLeases = `
 UPDATE batches SET due_at = ?1, leased_until = ?1 WHERE due_at IS NOT NULL AND (due_at > ?1 + 60000 OR leased_until > ?1 + 60000)`
