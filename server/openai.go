@@ -69,7 +69,7 @@ func (o Options) ownQueue(list []jobs.Queue, name string) []jobs.Queue {
 // options.
 func (s *Server) addCalls(o Options, m *models, known map[string]forebay.Task) {
 	names := slices.Sorted(maps.Keys(o.Models))
-	for _, task := range slices.Concat(s.calls.Tasks(m.router, names), s.responses.Tasks(m.router, names), openai.BatchTasks(m.router, names)) {
+	for _, task := range slices.Concat(s.calls.Tasks(m.router, names), s.responses.Tasks(m.router, names), openai.BatchTasks(m.router, s.responses, names)) {
 		known[task.Name] = task
 	}
 	for _, task := range s.calls.MessagesTasks(m.router, slices.Sorted(maps.Keys(o.Models))) {

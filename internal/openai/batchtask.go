@@ -15,26 +15,30 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/ids"
 	"github.com/forebayhq/forebay/internal/model"
+	"github.com/forebayhq/forebay/internal/responses"
+	"github.com/forebayhq/forebay/internal/responses/bridge"
 )
 
 // BatchEndpoints are the endpoints that lines of batches may call.
 func BatchEndpoints() []string {
-	list := make([]string, len(endpoints))
-	for i, endpoint := range endpoints {
+	list := make([]string, len(batchEndpoints))
+	for i, endpoint := range batchEndpoints {
 		list[i] = "/v1/" + endpoint
 	}
 	return list
 }
 
+var batchEndpoints = append([]string{endpointResponses}, endpoints...)
+
 // BatchTask names the task of lines of batches. No task of a configuration has a slash.
 func BatchTask(endpoint, model string) string { return "batch:" + endpoint + ":" + model }
 
 // BatchTasks returns the tasks of lines of batches for these models.
-func BatchTasks(forwarder Forwarder, models []string) []forebay.Task {
+func BatchTasks(forwarder Forwarder, answers *responses.Service, models []string) []forebay.Task {
 	var tasks []forebay.Task
 	for _, name := range models {
-		for _, endpoint := range endpoints {
-			t := batchLine{forwarder, endpoint, name}
+		for _, endpoint := range batchEndpoints {
+			t := batchLine{forwarder, answers, endpoint, name}
 			tasks = append(tasks, forebay.Task{
 				Name: BatchTask("/v1/"+endpoint, name), Description: "a line of a batch: OpenAI's POST /v1/" + endpoint, Model: name,
 				Estimate: t.estimate, Run: t.run,
@@ -48,6 +52,7 @@ func BatchTasks(forwarder Forwarder, models []string) []forebay.Task {
 // is the body of its line.
 type batchLine struct {
 	forwarder Forwarder
+	answers   *responses.Service // of /responses
 	endpoint  string
 	model     string
 }
@@ -66,26 +71,39 @@ func (t batchLine) estimate(input json.RawMessage, size int64) forebay.CallEstim
 func (t batchLine) run(ctx context.Context, call forebay.TaskCall) (result forebay.TaskResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	var body bytes.Buffer
-	var header http.Header
-	resp, deployment, err := t.forwarder.Forward(ctx, t.model, model.ForwardRequest{
-		Path: t.endpoint, Body: call.Input, CostLeft: call.CostLeft, TokensLeft: call.TokensLeft,
-		Begin: func(_ int, h http.Header) error { header = h; return nil },
-		Write: func(b []byte) error { body.Write(b); return nil },
-	})
+	body, resp, deployment, err := t.call(ctx, call)
 	result.Usage = resp.Usage
 	if deployment != nil {
 		result.Deployment, result.Cost = deployment.Name, deployment.Price.Cost(resp.Usage)
 	}
+	var refused *bridge.Error
 	switch {
 	case err == nil:
-		result.Output, err = lineResponse(http.StatusOK, header, body.Bytes())
+		result.Output, err = lineResponse(http.StatusOK, resp.Header, body)
+		return result, err
+	case errors.As(err, &refused):
+		result.Output, err = lineResponse(http.StatusBadRequest, nil, badRequest(refused.Param, refused.Code, refused.Message).json())
 		return result, err
 	case refusesLine(resp, err):
 		result.Output, err = lineResponse(resp.Status, resp.Header, resp.Body)
 		return result, err
 	}
 	return result, err
+}
+
+// call makes the call, and returns its answer.
+func (t batchLine) call(ctx context.Context, call forebay.TaskCall) (answer []byte, resp model.ForwardResponse, deployment *model.Deployment, err error) {
+	if t.endpoint == endpointResponses {
+		return t.answers.Answer(ctx, t.forwarder, responses.Call{
+			Tenant: call.Tenant, Model: t.model, Body: call.Input, CostLeft: call.CostLeft, TokensLeft: call.TokensLeft,
+		})
+	}
+	resp, deployment, err = t.forwarder.Forward(ctx, t.model, model.ForwardRequest{
+		Path: t.endpoint, Body: call.Input, CostLeft: call.CostLeft, TokensLeft: call.TokensLeft,
+		Begin: func(int, http.Header) error { return nil },
+		Write: func(b []byte) error { answer = append(answer, b...); return nil },
+	})
+	return answer, resp, deployment, err
 }
 
 // ownFault are the statuses of answers that blame the request itself.
