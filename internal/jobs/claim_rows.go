@@ -161,6 +161,9 @@ const readyColumns = `m.seq, m.lock_token, m.locked_at, m.deliveries, m.generati
   j.id, j.tenant, j.task, j.max_attempts, j.max_cost, j.created_at, j.correlation_id, j.traceparent,
   j.metadata, j.input, j.input_blob, m.announced, j.session_id, j.key_id, j.max_total_tokens, j.max_output_tokens, j.estimate`
 
+// flowColumn is the place after readyColumns, where a scan of several flows has the flow.
+const flowColumn = 30
+
 const sqlReady = "SELECT " + readyColumns + `
 FROM messages m JOIN jobs j ON j.seq = m.seq
 WHERE m.subqueue = ? AND m.flow = ? AND m.visible_at <= ? ORDER BY m.visible_at, m.seq LIMIT ? + 0`

@@ -94,7 +94,7 @@ func (l *scan) queries() []driver.PipelineQuery {
 		return l.bindFlows(st, func(a *flows.Query) (int64, int64) { return a.Floor, a.Limit }).Int(int64(l.subqueue)).Int(l.subqueue.Queue())
 	}, OnRow: func(r driver.Row) {
 		c := readCandidate(r, l.subqueue)
-		c.flow = r.Int(29)
+		c.flow = r.Int(flowColumn)
 		l.found = append(l.found, c)
 		l.flowQueries[at[c.flow]].Got++
 	}}

@@ -55,7 +55,7 @@ func TestChatModels(t *testing.T) {
 		if _, err := run(t, task, input); err != nil || models.model != want {
 			t.Errorf("%s called %s, %v", input, models.model, err)
 		}
-		if e := task.Estimate(json.RawMessage(input), int64(len(input))); e.Model != want && !(e.Model == "" && want == "chat") {
+		if e := task.Estimate(json.RawMessage(input), int64(len(input))); e.Model != want && (e.Model != "" || want != "chat") {
 			t.Errorf("%s is planned for %q", input, e.Model)
 		}
 	}
