@@ -33,6 +33,39 @@ var JobEventTypes = []EventType{
 	EventDeadLettered, EventQuarantined, EventCancelled, EventExpired, EventRedriven,
 }
 
+// ObjectEventTypes are the types of events of OpenAI's batches and responses.
+var ObjectEventTypes = []EventType{
+	EventBatchCompleted, EventBatchFailed, EventBatchExpired, EventBatchCancelled,
+	EventResponseCompleted, EventResponseFailed, EventResponseCancelled, EventResponseIncomplete,
+}
+
+// The ends of batches, and of responses in the background, as OpenAI names them.
+const (
+	EventBatchCompleted     EventType = "batch.completed"
+	EventBatchFailed        EventType = "batch.failed"
+	EventBatchExpired       EventType = "batch.expired"
+	EventBatchCancelled     EventType = "batch.cancelled"
+	EventResponseCompleted  EventType = "response.completed"
+	EventResponseFailed     EventType = "response.failed"
+	EventResponseCancelled  EventType = "response.cancelled"
+	EventResponseIncomplete EventType = "response.incomplete"
+)
+
+// ObjectEvent is an event in the shape of OpenAI's webhooks: it names the object, and its receiver
+// fetches the rest.
+type ObjectEvent struct {
+	ID        string          `json:"id" doc:"evt_…, the same on every delivery"`
+	Object    string          `json:"object" doc:"event"`
+	CreatedAt int64           `json:"created_at" doc:"seconds since 1970"`
+	Type      EventType       `json:"type"`
+	Data      ObjectEventData `json:"data"`
+}
+
+// ObjectEventData names the object that an event is about.
+type ObjectEventData struct {
+	ID string `json:"id" doc:"batch_… or resp_…"`
+}
+
 // TopicJobEvents is a topic of each tenant. The events of its jobs are published to it: the body
 // is the event in JSON, the subject its type. Nobody else can publish or forward to it.
 const TopicJobEvents = "job-events"

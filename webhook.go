@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// EventTypes lists every type of event of a job, of a budget and of a document.
-var EventTypes = slices.Concat(JobEventTypes, []EventType{EventBudgetWarning, EventBudgetExhausted, EventDocumentReady, EventDocumentFailed})
+// EventTypes lists every type of event: of a job, a budget, a document, a batch and a response.
+var EventTypes = slices.Concat(JobEventTypes, []EventType{EventBudgetWarning, EventBudgetExhausted, EventDocumentReady, EventDocumentFailed}, ObjectEventTypes)
 
 // EventWebhookTest is the type of the event that a webhook's test sends.
 const EventWebhookTest = "webhook.test"

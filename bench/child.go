@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"time"
 
@@ -33,6 +35,8 @@ func runChild(encoded string) error {
 		return nil
 	case "bare":
 		return serveBare(ctx, spec.Model)
+	case "proxy":
+		return serveProxy(ctx, spec.Model)
 	case "orchestrations":
 		return serveOrchestrations(ctx, spec)
 	case "simulator":
@@ -102,6 +106,21 @@ func serveBare(ctx context.Context, model string) error {
 		w.Header().Set("Content-Type", "application/json")
 		w.Write(answer)
 	})}
+	return serveUntil(ctx, server)
+}
+
+// serveProxy passes everything on, as Go's reverse proxy does.
+func serveProxy(ctx context.Context, model string) error {
+	upstream, err := url.Parse(model)
+	if err != nil {
+		return err
+	}
+	return serveUntil(ctx, &http.Server{Handler: &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(upstream) }, Transport: newClient().Transport,
+	}})
+}
+
+func serveUntil(ctx context.Context, server *http.Server) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err

@@ -33,6 +33,7 @@ var experiments = []experiment{
 	{"life", life},
 	{"http", overHTTP},
 	{"passthrough", passthrough},
+	{"callers", callers},
 	{"hang", hangingModels},
 	{"idle", idle},
 	{"memory", memory},
@@ -67,6 +68,7 @@ type bench struct {
 	peers  bool // measure the yardsticks too
 
 	cpuProfile string // file; "": none
+	liteLLM    string // program; "": it is not measured
 
 	pg *postgresEngine // nil until it is needed
 }
@@ -103,6 +105,7 @@ func run() (err error) {
 	memProfile := flag.String("memprofile", "", "write a profile of this process's allocations to the file")
 	flag.IntVar(&b.rounds, "rounds", 0, "rounds of each experiment; 0: 5, or 2 with -quick")
 	flag.BoolVar(&b.quick, "quick", false, "measure less, in a quarter of the time")
+	flag.StringVar(&b.liteLLM, "litellm", "", "the program litellm of PyPI's package litellm[proxy], to measure that proxy too")
 	flag.BoolVar(&b.peers, "peers", true, "measure the yardsticks too; without them a profile shows Forebay alone")
 	flag.Parse()
 	chosen, err := choose(*only)

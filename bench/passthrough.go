@@ -18,19 +18,25 @@ func passthrough(ctx context.Context, b *bench) (table, error) {
 		title: "Synchronous calls in the shape of OpenAI's API",
 		text: `The same call of chat completions (an answer of eight streamed tokens), sent to the loopback model and to Forebay before
 it: first one after the other, then from 64 keep-alive clients. The server has a process of its own; clients and model share the
-other.`,
+other. A reverse proxy of Go's standard library, which does nothing else, stands in the same place.`,
 		columns: []string{"p50 ms", "p99 ms", callRate, "p50 ms of 64", "p99 ms of 64"},
 	}
 	calls := b.size(8000, 2000)
-	err := t.takeTurns(ctx, b.rounds,
-		contender{"the model", func(ctx context.Context) (sample, error) { return directCalls(ctx, calls) }},
-		contender{"Forebay", func(ctx context.Context) (sample, error) { return forebayCalls(ctx, b, calls) }})
-	if err != nil {
+	contenders := []contender{
+		{"the model", func(ctx context.Context) (sample, error) { return directCalls(ctx, calls) }},
+		{"Go's reverse proxy", func(ctx context.Context) (sample, error) { return proxiedCalls(ctx, calls) }},
+		{"Forebay", func(ctx context.Context) (sample, error) { return forebayCalls(ctx, b, calls) }},
+	}
+	if b.liteLLM != "" {
+		contenders = append(contenders, contender{"LiteLLM's proxy", func(ctx context.Context) (sample, error) { return liteLLMCalls(ctx, b, calls/10) }})
+	}
+	if err := t.takeTurns(ctx, b.rounds, contenders...); err != nil {
 		return t, err
 	}
 	t.expect("milliseconds that Forebay adds to p50", t.median("Forebay", "p50 ms")-t.median("the model", "p50 ms"), "≤", 1)
 	t.expect("milliseconds that Forebay adds to p99", t.median("Forebay", "p99 ms")-t.median("the model", "p99 ms"), "≤", 5)
 	t.expect("Forebay's rate as a share of the model's", t.median("Forebay", callRate)/t.median("the model", callRate), "≥", 0.5)
+	t.expect("Forebay's rate as a share of the proxy's", t.median("Forebay", callRate)/t.median("Go's reverse proxy", callRate), "≥", 0.5)
 	return t, nil
 }
 
@@ -43,6 +49,15 @@ func directCalls(ctx context.Context, calls int) (sample, error) {
 	c := newClient()
 	defer c.CloseIdleConnections()
 	return timedCalls(ctx, c, model.url+"/chat/completions", calls)
+}
+
+func proxiedCalls(ctx context.Context, calls int) (s sample, err error) {
+	proxy, err := startService(ctx, nil, "proxy", behaviour{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, proxy.close()) }()
+	return timedCalls(ctx, proxy.client, proxy.url+"/v1/chat/completions", calls)
 }
 
 func forebayCalls(ctx context.Context, b *bench, calls int) (s sample, err error) {

@@ -90,7 +90,7 @@ func (r row) spread(column string) (median, low, high float64) {
 
 // expect adds a verdict: value compared with the target, which it must reach, or stay under.
 func (t *table) expect(what string, value float64, sign string, target float64) {
-	met := sign == "≥" && value >= target || sign == "<" && value < target
+	met := sign == "≥" && value >= target || sign == "≤" && value <= target || sign == "<" && value < target
 	word := "missed"
 	switch {
 	case math.IsNaN(value):

@@ -444,3 +444,12 @@ func TestOpenAICallWhileTheServerStops(t *testing.T) {
 		t.Error(end)
 	}
 }
+
+// The queue of calls is not for the jobs of clients: their 202 promises that they are on disk.
+func TestJobsAreNotTakenIntoTheQueueOfCalls(t *testing.T) {
+	s := startForwarding(t, startUpstream(t, answerPlainly), nil)
+	resp, body := post(t, s, "/v1/jobs", `{"task":"chat","input":"hello","queue":"calls"}`)
+	if resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(body, "only for calls whose clients wait") {
+		t.Errorf("%s %s", resp.Status, body)
+	}
+}

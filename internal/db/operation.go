@@ -49,6 +49,9 @@ type Op struct {
 	// and change no row that it names run. What it shares with them in memory it reads and changes
 	// without a statement in between, or by Alone. It must be local too.
 	Interleaves bool
+	// Volatile says that its caller may lose what it does to a loss of power: it is told before
+	// that is on disk. The end of this process loses nothing.
+	Volatile bool
 	// Asks returns what it asks first. Where processes share the database, that is asked with the
 	// beginning of the transaction. nil: nothing. Elsewhere it is not called.
 	Asks func() []driver.Prefetch

@@ -46,6 +46,9 @@ type (
 	stager interface{ StageEnded(*Tx, Stage) error }
 	// closer writes what it has added up, as the last thing before the commit.
 	closer interface{ Closes(*Tx) error }
+	// volatileServer serves within a volatile transaction those that may lose what they get to a loss
+	// of power. All others wait for the next transaction.
+	volatileServer interface{ ServeVolatile(*Tx) error }
 	// bounder bounds the operations of one transaction.
 	bounder interface{ MostOps() int }
 	// loner says whether new rows can be stored beside the transactions of others.

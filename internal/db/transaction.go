@@ -20,6 +20,7 @@ type Tx struct {
 	batch       []Operation
 	Concurrent  bool                    // it need not be alone: it only adds rows
 	WithDue     bool                    // it also does what is due
+	Volatile    bool                    // its commit does not wait for the disk
 	After       []func()                // to run once committed
 	notice      Notification            // for the other processes
 	Served      int                     // how many of those that waited it has served
@@ -126,7 +127,7 @@ func (w *Writer) begin(t *Tx) error {
 			}
 		}
 	}
-	b := driver.BeginOptions{Concurrent: t.Concurrent, Pipeline: questions}
+	b := driver.BeginOptions{Concurrent: t.Concurrent, Volatile: t.Volatile, Pipeline: questions}
 	if w.Shared() {
 		asked := 0
 		for _, op := range t.batch {
@@ -156,7 +157,7 @@ func (w *Writer) transaction(batch []Operation, withDue bool) (background bool, 
 	if len(batch) == 0 && !w.anythingDue() {
 		return false, nil
 	}
-	t, began := &Tx{Conn: w.Conn, w: w, batch: batch, WithDue: withDue}, time.Now()
+	t, began := &Tx{Conn: w.Conn, w: w, batch: batch, WithDue: withDue, Volatile: w.volatile(batch)}, time.Now()
 	if server, ok := w.Conn.Driver.(*postgres.Conn); ok {
 		t.tripsBefore = server.RoundTrips()
 	}
@@ -178,7 +179,7 @@ func (w *Writer) transaction(batch []Operation, withDue bool) (background bool, 
 			err = c.Closes(t)
 		}
 	}
-	if err == nil && len(batch) > 0 {
+	if err == nil && len(batch) > 0 && !t.Volatile {
 		err = t.EnsureDurable()
 	}
 	worked := time.Since(began)
@@ -204,6 +205,12 @@ func (w *Writer) transaction(batch []Operation, withDue bool) (background bool, 
 	w.publishCommit(t, took)
 	w.observed(t, began, nil)
 	return false, nil
+}
+
+// volatile reports whether nobody needs the batch's commit to be on disk. What was due before may
+// need it, and must not wait while volatile operations come.
+func (w *Writer) volatile(batch []Operation) bool {
+	return len(batch) > 0 && !w.anythingDue() && !slices.ContainsFunc(batch, func(op Operation) bool { return !op.What().Volatile })
 }
 
 // apply runs the operations, stage by stage. Once they have made as much as is good for one

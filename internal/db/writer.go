@@ -286,7 +286,15 @@ func (w *Writer) refreshParts() error {
 func (w *Writer) serveDue(t *Tx) error {
 	return panics.Run(slog.Default(), "what is due in the store", func() error {
 		for _, p := range w.parts {
-			if err := p.Serve(t); err != nil {
+			serve := p.Serve
+			if t.Volatile {
+				v, ok := p.(volatileServer)
+				if !ok {
+					continue
+				}
+				serve = v.ServeVolatile
+			}
+			if err := serve(t); err != nil {
 				return err
 			}
 		}

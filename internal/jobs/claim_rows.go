@@ -23,6 +23,7 @@ type ClaimRequest struct {
 	MaxDeliveries   int
 	FailureSubqueue queue.SubqueueKind
 	Spare           bool           // jobs below the default priority wait for others that want the same deployment
+	Volatile        bool           // its jobs are: see NewJob
 	Share           flows.Shares   // nil: all tenants are equal
 	Plan            admission.Plan // nil: nothing holds calls back
 	// Held, if set, is called with why jobs could not be called, once for each scan. It must be
@@ -62,6 +63,7 @@ type LockedJob struct {
 	LastError          []byte
 	Admission          *admission.Admission // nil: nothing was reserved for it
 	Held               bool                 // a budget holds what it may use
+	Volatile           bool                 // see NewJob
 	ConcurrencyLimited bool                 // it counts in a concurrency limit
 }
 
@@ -102,7 +104,7 @@ func (w *participant) serveClaims(t claimTx) error {
 	}
 	for subqueue, waiting := range w.Waiters {
 		// A scan for nobody would delay the next one.
-		if w.queue.Paused[subqueue.Queue()] || !w.HasWaiters(subqueue) {
+		if w.queue.Paused[subqueue.Queue()] || !w.HasWaiters(subqueue) || t.Volatile && !waiting[0].Volatile {
 			continue
 		}
 		due, ok := w.DueAt[subqueue]
@@ -238,7 +240,7 @@ func (t claimTx) take(m *candidate, c *claim) error {
 	if c.MaxDeliveries > 0 && m.Deliveries >= c.MaxDeliveries {
 		return t.exceedDeliveries(m, c.FailureSubqueue)
 	}
-	m.Token = queue.NewToken()
+	m.Token, m.Volatile = queue.NewToken(), c.Volatile
 	m.LockedAt = driver.FromMillis(t.Now)
 	m.LockedUntil = m.LockedAt.Add(c.Lock)
 	m.Deliveries++

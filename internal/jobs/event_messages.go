@@ -41,13 +41,8 @@ func (e *event) told() events.Event {
 func (t *Tx) TellEvents() error {
 	audited, published := t.audited, t.published
 	t.audited, t.published = nil, nil
-	if len(audited) > 0 {
-		if err := events.Audit(t.Tx, audited); err != nil {
-			return err
-		}
+	if err := events.Audit(t.Tx, audited); err != nil || len(published) == 0 {
+		return err
 	}
-	if len(published) > 0 {
-		return events.Publish(t.Tx, published)
-	}
-	return nil
+	return events.Publish(t.Tx, published)
 }

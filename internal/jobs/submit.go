@@ -163,7 +163,7 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 		ID: ids.New(jobPrefix), Tenant: tenantNo, Queue: queue.no, Task: req.Task, Class: classOf(&task),
 		Priority: orDefault(req.Priority, forebay.DefaultPriority), MaxAttempts: orDefault(req.MaxAttempts, queue.attempts(&task)),
 		MaxCost: req.MaxCostUSD, MaxTotalTokens: req.MaxTotalTokens, ScheduledAt: scheduled, Deadline: deadline, CorrelationID: orDefault(req.CorrelationID, ""), SessionID: orDefault(req.SessionID, ""),
-		KeyID: forebay.BudgetKeyOf(ctx), Caller: callerOf(ctx),
+		KeyID: forebay.BudgetKeyOf(ctx), Caller: callerOf(ctx), Volatile: queue.Own,
 		Metadata: metadata, Input: req.Input, InputSize: int64(len(req.Input)), IdempotencyKey: req.IdempotencyKey,
 	}
 	if request.ValidTraceparent(req.Traceparent) {

@@ -41,6 +41,7 @@ type NewJob struct {
 	IdempotencyKey  string // "": none
 	BodyHash        []byte // of the request, to compare repeats of the key
 	Caller          Caller // whose activity this job is; nil: nobody's
+	Volatile        bool   // what happens to it may be lost to a loss of power: nobody waits for it then
 	Refusal         error  // of what is not a repeat of a key; nil: it is not refused
 }
 
@@ -68,10 +69,11 @@ const rowBytes = 512
 // job has its own Err: a key used with another body refuses that job alone.
 func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) {
 	size := 0
-	key, asks := "", false
+	key, asks, volatile := "", false, true
 	for i := range jobs {
 		size += len(jobs[i].Input) + len(jobs[i].Metadata) + len(jobs[i].IdempotencyKey) + len(jobs[i].SessionID) + rowBytes
 		key = cmp.Or(key, jobs[i].IdempotencyKey)
+		volatile = volatile && jobs[i].Volatile
 		asks = asks || jobs[i].IdempotencyKey != "" || jobs[i].SessionID != ""
 	}
 	var tenant int64
@@ -79,7 +81,7 @@ func (s *Store) Submit(ctx context.Context, jobs []NewJob) ([]Submitted, error) 
 		tenant = jobs[0].Tenant
 	}
 	o := db.Op{Stage: db.StageSubmit, Party: tenant, Rows: len(jobs), Numbers: len(jobs), Size: size, Key: key,
-		Local: true, Interleaves: true}
+		Local: true, Interleaves: true, Volatile: volatile}
 	if asks {
 		o.Asks = func() []driver.Prefetch { return prefetchesOf(jobs) }
 	}
@@ -186,7 +188,7 @@ func (t *Tx) Submit(j *NewJob) (Submitted, error) {
 		if err != nil {
 			return Submitted{}, err
 		}
-		t.due(subqueue, flows.ID(j.Tenant, j.Class, j.Priority), visible)
+		t.Due(subqueue, flows.ID(j.Tenant, j.Class, j.Priority), visible)
 	}
 	if j.IdempotencyKey != "" {
 		err := t.Prep("INSERT INTO idempotency (tenant, key, body_hash, seq, created_at) VALUES (?, ?, ?, ?, ?)").

@@ -51,6 +51,9 @@ type ForwardRequest struct {
 	// a time. They are valid during the call. An error of Begin or Write ends the call as
 	// CodeClientGone. Time spent in Write does not count as silence of the endpoint.
 	Write func([]byte) error
+	// Flush, if set, is called in a stream once Write has got all events that have arrived. Its
+	// error is like that of Write.
+	Flush func() error
 }
 
 // ForwardResponse is what is known about a forwarded answer, also of a call that failed.

@@ -29,6 +29,7 @@ type forwardAnswer struct {
 	watch       *watch
 	begun       bool // Begin was called
 	written     bool // Write was called
+	unsent      bool // Write was called after the latest Flush
 	usage       forwardUsage
 	outputBytes int64 // of texts and arguments in the answer
 
@@ -79,7 +80,7 @@ func (f *forwardAnswer) write(b []byte) error {
 			return err
 		}
 	}
-	f.written = true
+	f.written, f.unsent = true, true
 	f.watch.timer.Stop()
 	err := f.req.Write(b)
 	f.watch.moved(1)
@@ -171,6 +172,9 @@ func (f *forwardAnswer) readStream(a answer) error {
 	stream := readRawEvents(&capped{a.body, max(wireFactor*f.endpoint.maxOutput, maxForwardedEvent)}, maxForwardedEvent)
 	defer stream.free()
 	for !f.done {
+		if err := f.flush(stream); err != nil {
+			return err
+		}
 		if err := stream.next(); err != nil {
 			return f.endOfStream(err)
 		}
@@ -187,7 +191,25 @@ func (f *forwardAnswer) readStream(a answer) error {
 			return err
 		}
 	}
+	if err := f.flush(nil); err != nil {
+		return err
+	}
 	a.drain()
+	return nil
+}
+
+// flush has what was passed on sent, unless the next event of the stream is here already.
+func (f *forwardAnswer) flush(stream *rawEvents) error {
+	if !f.unsent || f.req.Flush == nil || stream != nil && stream.arrived() {
+		return nil
+	}
+	f.unsent = false
+	f.watch.timer.Stop()
+	err := f.req.Flush()
+	f.watch.moved(1)
+	if err != nil {
+		return clientGone(err)
+	}
 	return nil
 }
 

@@ -64,6 +64,12 @@ func (s *rawEvents) next() error {
 	}
 }
 
+// arrived reports whether a whole event can be read without waiting.
+func (s *rawEvents) arrived() bool {
+	waiting, _ := s.r.Peek(s.r.Buffered())
+	return bytes.Contains(waiting, []byte("\n\n")) || bytes.Contains(waiting, []byte("\n\r\n"))
+}
+
 // data returns the data of the event. It is valid until the next call of next.
 func (s *rawEvents) data() []byte {
 	if s.lines == 1 {

@@ -118,7 +118,7 @@ func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (result fore
 	defer func() { p.end(resp, err) }()
 	resp, deployment, err = t.forwarder.Forward(ctx, t.model, model.ForwardRequest{
 		Path: t.endpoint, Body: p.body, Stream: p.stream, CostLeft: call.CostLeft, TokensLeft: call.TokensLeft,
-		Begin: p.answer, Write: p.write,
+		Begin: p.answer, Write: p.write, Flush: p.send,
 	})
 	result.Usage = resp.Usage
 	if deployment != nil {
@@ -195,7 +195,14 @@ func (p *pending) write(b []byte) error {
 	if _, err := p.w.Write(b); err != nil {
 		return errGone
 	}
-	if p.stream && p.flush() != nil {
+	return nil
+}
+
+// send sends what of a stream was written.
+func (p *pending) send() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left || p.flush() != nil {
 		return errGone
 	}
 	return nil

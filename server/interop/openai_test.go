@@ -3,6 +3,7 @@ package interop_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,8 +21,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// mockAddress finds where aimock answers, in what it prints.
-var mockAddress = regexp.MustCompile(`http://127\.0\.0\.1:[0-9]+`)
+// address finds where a program answers, in what it prints.
+var address = regexp.MustCompile(`http://127\.0\.0\.1:[0-9]+`)
 
 // startMock starts aimock, which answers as OpenAI does, and returns its address.
 func startMock(t *testing.T, modules string, args ...string) string {
@@ -30,27 +32,32 @@ func startMock(t *testing.T, modules string, args ...string) string {
 		t.Fatal(err)
 	}
 	program := filepath.Join(modules, "node_modules", ".bin", "llmock")
-	mock := exec.CommandContext(t.Context(), "node", append([]string{program, "-p", "0", "-f", fixtures, "--log-level", "info"}, args...)...)
-	output, err := mock.StdoutPipe()
+	return startProgram(t, exec.CommandContext(t.Context(), "node", append([]string{program, "-p", "0", "-f", fixtures, "--log-level", "info"}, args...)...))
+}
+
+// startProgram starts a program that prints where it answers, and returns that address.
+func startProgram(t *testing.T, program *exec.Cmd) string {
+	t.Helper()
+	output, err := program.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	mock.Stderr = mock.Stdout
-	if err := mock.Start(); err != nil {
+	program.Stderr = program.Stdout
+	if err := program.Start(); err != nil {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(output)
 	for lines.Scan() {
-		if address := mockAddress.FindString(lines.Text()); address != "" {
+		if found := address.FindString(lines.Text()); found != "" {
 			go func() {
 				for lines.Scan() { // it stops when nobody reads
 				}
-				_ = mock.Wait()
+				_ = program.Wait()
 			}()
-			return address
+			return found
 		}
 	}
-	t.Fatalf("aimock has not started: %v", mock.Wait())
+	t.Fatalf("%s has not started: %v", program, program.Wait())
 	return ""
 }
 
@@ -70,8 +77,69 @@ func startOpenAI(t *testing.T, upstream string, change func(*server.Options)) (b
 	return "http://" + run(t, o).Addr(t.Context()).String(), key
 }
 
-// checks runs a program of checks against a server and fails with what it says.
+// goProgram returns the path of a program of testdata/openaigo, which is a module of its own: the
+// checks of OpenAI's SDK for Go, or the observer.
+func goProgram(t *testing.T, name string) string {
+	t.Helper()
+	if err := buildGoPrograms(); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(goPrograms, name)
+}
+
+// goPrograms is the folder of the programs, once they are built.
+var goPrograms string
+
+var buildGoPrograms = sync.OnceValue(func() (err error) {
+	if goPrograms, err = os.MkdirTemp("", "forebay-openaigo-"); err != nil {
+		return err
+	}
+	build := exec.Command("go", "build", "-C", filepath.Join("testdata", "openaigo"), "-o", goPrograms+string(filepath.Separator), "./...")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if goPrograms != "" {
+		os.RemoveAll(goPrograms)
+	}
+	os.Exit(code)
+}
+
+// observed is what the observer tells.
+type observed struct {
+	Operations map[string]int
+	Faults     []string
+}
+
+// checks runs a program of checks against a server and fails with what it says. Each answer is
+// compared with OpenAI's OpenAPI file.
 func checks(t *testing.T, program *exec.Cmd, base, key string) {
+	t.Helper()
+	base = startProgram(t, exec.CommandContext(t.Context(), goProgram(t, "observer"), base))
+	runChecks(t, program, base, key)
+	resp, err := http.Get(base + "/observed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var saw observed
+	if err := json.NewDecoder(resp.Body).Decode(&saw); err != nil {
+		t.Fatal(err)
+	}
+	for _, fault := range saw.Faults {
+		t.Error(fault)
+	}
+	t.Logf("compared with OpenAI's file: %v", saw.Operations)
+	if saw.Operations["POST /chat/completions"] < 9 {
+		t.Error("too few answers were compared")
+	}
+}
+
+func runChecks(t *testing.T, program *exec.Cmd, base, key string) {
 	t.Helper()
 	program.Env = append(os.Environ(), append(program.Env, "BASE_URL="+base, "API_KEY="+key)...)
 	out, err := program.CombinedOutput()
@@ -109,6 +177,13 @@ func TestOpenAISDKForPython(t *testing.T) {
 	program := exec.CommandContext(t.Context(), "python3", filepath.Join("testdata", "openai", "sdk.py"))
 	program.Env = []string{"PYTHONPATH=" + packages}
 	checks(t, program, base, key)
+}
+
+// OpenAI's own SDK for Go needs nothing but another base URL.
+func TestOpenAISDKForGo(t *testing.T) {
+	modules := nodeModules(t, filepath.Join("testdata", "openai"))
+	base, key := startOpenAI(t, startMock(t, modules), nil)
+	checks(t, exec.CommandContext(t.Context(), goProgram(t, "checks")), base, key)
 }
 
 // What a provider gets wrong, its clients do not see: calls are made again until one is answered.

@@ -77,6 +77,7 @@ type Interleaving interface {
 // BeginOptions are for the beginning of a transaction.
 type BeginOptions struct {
 	Concurrent bool            // it only adds rows, so others may run at the same time
+	Volatile   bool            // its commit need not wait for the disk; no later commit is on disk before it
 	Pipeline   []PipelineQuery // run in the same round trip, before the time is read
 	// Prefetch is what operations will read, for a driver to which each statement costs a round
 	// trip. In the transaction, a statement with the same text and parameters gets this answer, once.

@@ -34,7 +34,10 @@ func (c *Conn) beginHere(b driver.BeginOptions) (now int64, err error) {
 	c.wrote = false
 	c.forget()
 	var backend int64
-	questions := append(make([]driver.PipelineQuery, 0, len(b.Pipeline)+3), driver.PipelineQuery{SQL: "BEGIN"})
+	questions := append(make([]driver.PipelineQuery, 0, len(b.Pipeline)+4), driver.PipelineQuery{SQL: "BEGIN"})
+	if b.Volatile {
+		questions = append(questions, driver.PipelineQuery{SQL: "SET LOCAL synchronous_commit = off"})
+	}
 	if !b.Concurrent {
 		questions = append(questions, driver.PipelineQuery{SQL: sqlLockPostgres})
 	}

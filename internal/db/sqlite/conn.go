@@ -18,6 +18,7 @@ type Conn struct {
 	*sqlite.Conn
 	statements map[*sqlite.Stmt]*statement // made once for each prepared statement
 	File       *File                       // that this process has taken; nil: it has not
+	volatile   bool                        // commits do not wait for the disk
 }
 
 // NewConn is a connection of the driver over an open one.
@@ -47,11 +48,33 @@ func (c *Conn) Begin(b driver.BeginOptions) (now int64, err error) {
 	if err := c.File.known(); err != nil {
 		return 0, err
 	}
+	if err := c.setVolatile(b.Volatile); err != nil {
+		return 0, err
+	}
 	now = c.Now()
 	if err := c.Run("BEGIN IMMEDIATE"); err != nil {
 		return 0, err
 	}
 	return now, c.RunPipeline(b.Pipeline)
+}
+
+// setVolatile chooses whether commits wait for the disk. With NORMAL they do not, in WAL mode. The
+// next commit that does also brings those before it to the disk, for they share the WAL.
+func (c *Conn) setVolatile(volatile bool) error {
+	if c.volatile == volatile {
+		return nil
+	}
+	pragma := "PRAGMA synchronous = FULL"
+	if volatile {
+		pragma = "PRAGMA synchronous = NORMAL"
+	}
+	// SQLite carries this out as it is prepared, so a statement that is kept would do nothing.
+	s, _, err := c.Conn.PrepareTransient(pragma)
+	if err != nil {
+		return err
+	}
+	c.volatile = volatile
+	return s.Finalize()
 }
 
 // Prefetch and the functions that drop have nothing to do: nothing is asked ahead.

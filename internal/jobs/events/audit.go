@@ -33,6 +33,9 @@ const (
 
 // Audit appends events to the audit log.
 func Audit(t *db.Tx, events []Event) error {
+	if len(events) == 0 {
+		return nil
+	}
 	jobs := make(map[int64]auditedJob, len(events))
 	err := driver.EachOf(t.Conn, AuditedColumns, OfAuditedJobs, seqsOf(events), func(r driver.Row) error {
 		jobs[r.Int(0)] = auditedJob{tenant: r.Text(1), id: r.Text(2), task: r.Text(3), queue: r.Text(4)}

@@ -91,7 +91,7 @@ const checks = {
   async badBody() {
     await assert.rejects(client.chat.completions.create({ messages: say('hello') }), (e) =>
       e instanceof OpenAI.BadRequestError && e.param === 'model')
-    await assert.rejects(client.post('/nothing/here', { body: {} }), (e) => e.status === 404)
+    await assert.rejects(client.post('/audio/nothing', { body: {} }), (e) => e.status === 404)
     await assert.rejects(client.get('/chat/completions/x/y'), (e) => e instanceof OpenAI.NotFoundError && e.error.message.length > 0)
   },
   async azure() {

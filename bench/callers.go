@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/server"
+)
+
+// What the clients of callers share.
+const (
+	callersPerSecond = 40 // calls that the quota allows
+	bigCallers       = 800
+	smallCallers     = 200
+)
+
+// callers measures synchronous calls of many clients that share a small quota.
+func callers(ctx context.Context, b *bench) (t table, err error) {
+	warm, measured := 60*time.Second, time.Duration(b.size(180, 60))*time.Second
+	t = table{
+		title: "Many synchronous clients and a small quota",
+		text: fmt.Sprintf(`%d clients of one tenant and %d of another call POST /v1/chat/completions, each again as soon as it is answered. One
+deployment takes %d such calls a second, simulated in a process of its own, a token bucket as OpenAI's. Each tenant's fair
+share is half. So a call should take as many seconds as its tenant has clients for each call of its share. A minute passes before %v are
+measured. Refused: a 429 from Forebay to its client. Upstream 429: those that the deployment gave to Forebay.`,
+			bigCallers, smallCallers, callersPerSecond, measured),
+		columns: []string{"calls", "p50 s", "p99 s", "fair s", "refused %", "upstream 429 %"},
+	}
+	q := simulatedQuota{name: "shared", kind: modelsim.KindOpenAI, tokensPerMinute: callersPerSecond * 60 * fairCost}
+	simulator, err := startSimulator(ctx, q)
+	if err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, simulator.close()) }()
+	keys := map[string]string{}
+	e, err := startEmbeddedAs(ctx, b, b.sqlite(), func(o *server.Options) {
+		d := simulator.configured(q)
+		d.APIKey = "any"
+		o.Role, o.Listen = server.RoleAll, "127.0.0.1:0"
+		o.Deployments, o.Models = []server.Deployment{d}, map[string]server.Model{"chat": server.InOrder(d.Name)}
+		err = makeKeys(ctx, o.Database, keys)
+	})
+	if err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, e.stop()) }()
+	if err := simulator.restart(ctx); err != nil {
+		return t, err
+	}
+	url := "http://" + e.Addr(ctx).String() + "/v1/chat/completions"
+	begun := time.Now()
+	results := map[string]*called{bigTenant: {}, smallTenant: {}}
+	c := newClient()
+	defer c.CloseIdleConnections()
+	until, stop := context.WithDeadline(ctx, begun.Add(warm+measured))
+	defer stop()
+	var all sync.WaitGroup
+	for tenant, n := range map[string]int{bigTenant: bigCallers, smallTenant: smallCallers} {
+		for range n {
+			all.Go(func() { results[tenant].loop(until, c, url, keys[tenant], begun.Add(warm)) })
+		}
+	}
+	all.Wait()
+	stats, err := simulator.stats(ctx)
+	if err != nil {
+		return t, err
+	}
+	upstream := stats.Deployments[q.name]
+	share := 100 * float64(refused(upstream)) / float64(max(upstream.Calls, 1))
+	for tenant, n := range map[string]int{bigTenant: bigCallers, smallTenant: smallCallers} {
+		r := results[tenant]
+		if len(r.took) == 0 || r.err != nil {
+			return t, fmt.Errorf("%s: %d calls, %w", tenant, len(r.took), r.err)
+		}
+		slices.Sort(r.took)
+		fair := float64(n) / (callersPerSecond / 2)
+		p99 := percentile(r.took, 0.99) / 1000
+		t.rows = append(t.rows, row{fmt.Sprintf("the tenant with %d clients", n), []sample{{
+			"calls": float64(len(r.took)), "p50 s": percentile(r.took, 0.5) / 1000, "p99 s": p99, "fair s": fair,
+			"refused %": 100 * float64(r.refused) / float64(len(r.took)+r.refused), "upstream 429 %": share,
+		}}})
+		t.expect(fmt.Sprintf("p99 of the %d clients as a share of what fair share says", n), p99/fair, "≤", 1.3)
+	}
+	slices.SortFunc(t.rows, func(a, b row) int { return strings.Compare(b.name, a.name) })
+	t.expect("429s of the deployment in %", share, "≤", 0.5)
+	return t, nil
+}
+
+// makeKeys makes a key for each tenant of callers.
+func makeKeys(ctx context.Context, database string, keys map[string]string) error {
+	admin, err := server.OpenKeys(ctx, database)
+	if err != nil {
+		return err
+	}
+	for _, tenant := range []string{bigTenant, smallTenant} {
+		made, err := admin.Create(ctx, tenant, []forebay.Scope{forebay.ScopeSubmit, forebay.ScopeRead}, nil, forebay.Budget{})
+		if err != nil {
+			return errors.Join(err, admin.Close())
+		}
+		keys[tenant] = made.Key
+	}
+	return admin.Close()
+}
+
+// called is what became of a tenant's calls.
+type called struct {
+	mu      sync.Mutex
+	took    []time.Duration
+	refused int
+	err     error
+}
+
+// loop calls again and again, and notes the calls that begin after a time and end in time.
+func (r *called) loop(ctx context.Context, c client, url, key string, from time.Time) {
+	body := fmt.Appendf(nil, `{"model":"chat",%s`, fairInput[1:])
+	for ctx.Err() == nil {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+		if err == nil {
+			req.Header.Set("Content-Type", "application/json")
+			req.Header.Set("Authorization", "Bearer "+key)
+			began := time.Now()
+			_, err = c.do(req)
+			if ctx.Err() != nil {
+				return
+			}
+			var status *statusError
+			r.mu.Lock()
+			switch measured := began.After(from); {
+			case err == nil && measured:
+				r.took = append(r.took, time.Since(began))
+			case errors.As(err, &status) && status.code == http.StatusTooManyRequests:
+				if err = nil; measured {
+					r.refused++
+				}
+			}
+			r.mu.Unlock()
+		}
+		if err != nil {
+			r.mu.Lock()
+			r.err = err
+			r.mu.Unlock()
+			return
+		}
+	}
+}
