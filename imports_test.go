@@ -88,7 +88,7 @@ var mayImport = map[string][]string{
 	"internal/retention":               {".", "internal/audit", "internal/blob", "internal/db", "internal/db/driver", "internal/db/schema", "internal/jobs", "internal/listing", "internal/sleep"},
 	"internal/retry":                   {"."},
 	"internal/sleep":                   {},
-	"internal/stores":                  {".", "internal/admission", "internal/audit", "internal/backlog", "internal/batches", "internal/blob", "internal/bus", "internal/db", "internal/documents", "internal/files", "internal/jobs", "internal/keys", "internal/orchestrate", "internal/payload", "internal/queue", "internal/report", "internal/tenant", "internal/webhook"},
+	"internal/stores":                  {".", "internal/admission", "internal/audit", "internal/backlog", "internal/batches", "internal/blob", "internal/bus", "internal/db", "internal/documents", "internal/files", "internal/jobs", "internal/jobs/events", "internal/keys", "internal/orchestrate", "internal/payload", "internal/queue", "internal/report", "internal/tenant", "internal/webhook"},
 	"internal/tasks":                   {".", "internal/jsoncheck", "internal/model", "internal/turns"},
 	"internal/telemetry":               {".", "internal/backlog", "internal/db", "internal/jobs", "internal/jobs/events", "internal/model", "internal/orchestrate", "internal/webhook"},
 	"internal/tenant":                  {".", "internal/admission", "internal/audit", "internal/db", "internal/db/driver", "internal/limits", "internal/queue"},

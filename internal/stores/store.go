@@ -14,6 +14,7 @@ import (
 	"github.com/forebayhq/forebay/internal/documents"
 	"github.com/forebayhq/forebay/internal/files"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/payload"
@@ -65,6 +66,9 @@ func Open(ctx context.Context, opts db.Options, with ...Settings) (*Stores, erro
 	s.Orchestrations.Follow(s.Jobs)
 	s.Documents.Follow(s.Jobs)
 	s.Batches.Follow(s.Jobs)
+	s.Batches.WhenEnded(func(t *db.Tx, b batches.Batch) error {
+		return events.PublishObject(t, b.Tenant, forebay.EventType("batch."+string(b.State)), b.ID)
+	})
 	s.Webhooks = &webhook.Store{Store: queues}
 	domains := []db.Domain{s.Queues, s.Audit, s.Bus, s.Webhooks, s.Admission, s.Jobs, s.Reports, s.Orchestrations, s.Documents, s.Files, s.Batches, s.Keys, s.Tenants}
 	d, err := db.Open(ctx, opts, domains...)
