@@ -46,7 +46,7 @@ func (t *tx) raise(seqs []int64, priority int) error {
 		}
 		t.DropPrefetched(queue.MessageRow(m.seq))
 		t.Changed(m.seq)
-		jobs.Key.Of(t.Tx).Moved(m.subqueue, flow, m.visible) // it keeps its age
+		jobs.Key.Of(t.Tx).Due(m.subqueue, flow, m.visible) // it keeps its age
 	}
 	return nil
 }

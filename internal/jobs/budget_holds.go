@@ -223,7 +223,7 @@ func (t budgetTx) park(l *scan, m *candidate, need admission.Amount) error {
 	} else if err := t.Prep(admission.SQLPark).Int(until).Int(m.Seq).Exec(); err != nil {
 		return err
 	}
-	t.due(l.subqueue, m.flow, until)
+	t.Due(l.subqueue, m.flow, until)
 	t.deadlineAt(m.deadline)
 	t.Changed(m.Seq)
 	// Behind it there may be many jobs of the same budget; the next scan reaches those of others.

@@ -84,8 +84,7 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 	c.Cancelled = true
 	return c, t.end(ending{
 		seq: seq, status: forebay.StatusCancelled, generation: m.generation, attempt: m.attempt, number: number,
-		version: m.version + 1, started: m.started, held: m.visible == heldUntil,
-		session: its, correlation: m.correlation, uncalled: !mayBeCalled(m.correlation),
+		version: m.version + 1, started: m.started, held: m.visible == heldUntil, session: its, correlation: m.correlation,
 	}, forebay.EventCancelled)
 }
 

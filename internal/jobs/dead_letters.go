@@ -178,7 +178,7 @@ func (t *Tx) Redrive(j Redrive) (bool, error) {
 	var its jobSession
 	found, err := t.Prep(sqlRedrive).Int(visible).Int(j.Seq).One(func(r driver.Row) {
 		subqueue := queue.Subqueue(r.Int(0))
-		t.due(subqueue, r.Int(1), visible)
+		t.Due(subqueue, r.Int(1), visible)
 		e.generation, e.number = int(r.Int(2)), r.Int(3)
 		its = jobSession{r.Int(4), subqueue.Queue(), r.Text(5)}
 	})

@@ -55,8 +55,10 @@
 //
 // What happens to a job is a row of events, written with the change. Two events of a job that
 // goes well, accepted and succeeded, have no row: they follow from the job and its outcome. That
-// saves a tenth of what a job costs. Nor has the first start, until a redrive stores it. How they
-// are told is in event_messages.go.
+// saves a tenth of what a job costs. Nor has the first start, until a redrive stores it.
+//
+// Every event is published to the topic job-events of the job's tenant, in the transaction of the
+// change. The followers of a topic are known without a query until a topic changes.
 //
 // # Sessions
 //

@@ -478,7 +478,7 @@ func TestHeardOfWhatWaits(t *testing.T) {
 				x.Notify(wordFlow, subqueue, other, 0)
 			}))
 		} else {
-			w.Notified(said(func(x *Tx) { x.due(subqueue, other, now+later) }, func(x *Tx) { x.due(subqueue, no, now-1) }))
+			w.Notified(said(func(x *Tx) { x.Due(subqueue, other, now+later) }, func(x *Tx) { x.Due(subqueue, no, now-1) }))
 		}
 		for _, a := range w.newScan(subqueue, []*claim{{ClaimRequest: ClaimRequest{Subqueue: subqueue, Max: 1}}}, now).flowQueries {
 			if a.SeenNext > now+later {

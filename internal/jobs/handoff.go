@@ -71,7 +71,7 @@ func (t claimTx) storeNew(subqueue queue.Subqueue, jobs []candidate) error {
 		if err != nil {
 			return err
 		}
-		t.due(subqueue, m.flow, m.ScheduledAt.UnixMilli())
+		t.Due(subqueue, m.flow, m.ScheduledAt.UnixMilli())
 	}
 	delete(t.newJobs, subqueue)
 	return nil

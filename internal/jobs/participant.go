@@ -294,7 +294,7 @@ func (p *participant) MayGo(tenants map[int64]int64) {
 // Released records that jobs which waited for a budget are ready at that time.
 func (p *participant) Released(t *db.Tx, subqueue queue.Subqueue, flow, at int64, seqs ...int64) {
 	j := Key.Of(t)
-	j.due(subqueue, flow, at)
+	j.Due(subqueue, flow, at)
 	for _, seq := range seqs {
 		j.Changed(seq)
 	}
@@ -308,11 +308,8 @@ func (p *participant) restsUntil(tenant int64) int64 {
 	return p.admission.Full[tenant]
 }
 
-// Moved records that a message which waits is in another flow now.
-func (t *Tx) Moved(subqueue queue.Subqueue, flow, at int64) { t.due(subqueue, flow, at) }
-
-// due records that a message of the flow can be delivered from that time on.
-func (t *Tx) due(subqueue queue.Subqueue, flow, at int64) {
+// Due records that a message of the flow can be delivered from that time on.
+func (t *Tx) Due(subqueue queue.Subqueue, flow, at int64) {
 	if known := t.w.flows[subqueue]; known != nil {
 		known.Note(flow, at, t.Now)
 	}

@@ -174,7 +174,7 @@ func (t sessionTx) give(n *nextTurn) error {
 		return nil
 	}
 	visible, waiting := afterCall(max(t.Now, n.at), n.until)
-	t.due(n.subqueue, n.flow, visible)
+	t.Due(n.subqueue, n.flow, visible)
 	t.deadlineAt(n.deadline)
 	t.Changed(n.seq)
 	t.DropPrefetched(queue.MessageRow(n.seq))

@@ -60,7 +60,7 @@ func (s *Store) finish(ctx context.Context, d *LockedJob, a AttemptRecord, e end
 	o := settling(d, (*LockedJob).prefetchRelease)
 	o.Size = len(e.out.Inline)
 	e.seq, e.generation, e.attempt, e.version, e.number = d.Seq, d.Generation, d.Attempt+1, d.Version+1, d.Number
-	e.started, e.session, e.correlation, e.uncalled = d.StartedAt.UnixMilli(), d.session(), d.CorrelationID, !mayBeCalled(d.CorrelationID)
+	e.started, e.session, e.correlation = d.StartedAt.UnixMilli(), d.session(), d.CorrelationID
 	return s.settled(ctx, d, a, o, func(t *Tx) error {
 		if err := t.release(d); err != nil {
 			return err
@@ -208,7 +208,7 @@ func (t *Tx) fail(d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason s
 		return err
 	}
 	return t.deadLetter(deadLetter{
-		session: d.session(), correlation: d.CorrelationID, uncalled: !mayBeCalled(d.CorrelationID),
+		session: d.session(), correlation: d.CorrelationID,
 		seq: d.Seq, to: queue.SubqueueOf(d.Subqueue.Queue(), to), generation: d.Generation, attempt: d.Attempt + 1, number: d.Number, version: d.Version,
 		started: d.StartedAt.UnixMilli(), failure: Failure{Class: a.ErrorClass, Code: a.ErrorCode, Message: a.ErrorMessage}, reason: reason,
 	})
@@ -225,7 +225,7 @@ func (s *Store) Expire(ctx context.Context, d *LockedJob, a AttemptRecord) error
 			return err
 		}
 		return t.expire(ending{seq: d.Seq, generation: d.Generation, attempt: d.Attempt, version: d.Version + 1, started: m.started,
-			session: d.session(), correlation: d.CorrelationID, uncalled: !mayBeCalled(d.CorrelationID)})
+			session: d.session(), correlation: d.CorrelationID})
 	})
 }
 
@@ -313,7 +313,7 @@ func (t *Tx) locked(d *LockedJob) (m lockedMessage, err error) {
 // dueAgain is due for a message that is free again. Its deadline may have passed while it was
 // locked.
 func (t *Tx) dueAgain(m lockedMessage, subqueue queue.Subqueue, visible int64) {
-	t.due(subqueue, m.flow, visible)
+	t.Due(subqueue, m.flow, visible)
 	t.deadlineAt(m.deadline)
 }
 
@@ -397,7 +397,6 @@ type ending struct {
 	failure     Failure
 	session     jobSession // to which it is known to belong
 	correlation string
-	uncalled    bool // it is known to be no activity of an orchestration
 	held        bool // it was not its turn in its session
 }
 
@@ -421,7 +420,7 @@ func (t *Tx) end(e ending, kind forebay.EventType) error {
 		t.sessions().leaves(leaving{e.seq, e.session, e.held})
 	}
 	for _, f := range t.w.store.ended {
-		if err := f(t.Tx, Ended{Seq: e.seq, Status: e.status, Generation: e.generation, Failure: e.failure, CorrelationID: e.correlation, Result: e.out.Inline, Uncalled: e.uncalled}); err != nil {
+		if err := f(t.Tx, Ended{Seq: e.seq, Status: e.status, Generation: e.generation, Failure: e.failure, CorrelationID: e.correlation, Result: e.out.Inline, Uncalled: !strings.HasPrefix(e.correlation, callerCorrelation)}); err != nil {
 			return err
 		}
 	}
@@ -456,7 +455,6 @@ type deadLetter struct {
 	reason      string
 	session     jobSession
 	correlation string // this as in ending
-	uncalled    bool   // as in ending
 }
 
 var sqlDeadLetter = driver.BatchForm(`
@@ -476,7 +474,7 @@ func (t *Tx) deadLetter(s deadLetter) error {
 	}
 	err = t.end(ending{
 		seq: s.seq, status: forebay.StatusFailed, generation: s.generation, attempt: s.attempt, number: s.number,
-		version: s.version + 1, started: s.started, failure: s.failure, session: s.session, correlation: s.correlation, uncalled: s.uncalled,
+		version: s.version + 1, started: s.started, failure: s.failure, session: s.session, correlation: s.correlation,
 	}, forebay.EventFailed)
 	if err != nil {
 		return err
@@ -484,5 +482,3 @@ func (t *Tx) deadLetter(s deadLetter) error {
 	return t.event(event{seq: s.seq, number: s.version + 2, kind: kind, status: forebay.StatusFailed, generation: s.generation,
 		attempt: s.number, class: s.failure.Class, code: s.failure.Code})
 }
-
-func mayBeCalled(correlation string) bool { return strings.HasPrefix(correlation, callerCorrelation) }

@@ -189,7 +189,7 @@ func (t *Tx) Submit(j *NewJob) (Submitted, error) {
 		if err != nil {
 			return Submitted{}, err
 		}
-		t.due(subqueue, flows.ID(j.Tenant, j.Class, j.Priority), visible)
+		t.Due(subqueue, flows.ID(j.Tenant, j.Class, j.Priority), visible)
 	}
 	if j.IdempotencyKey != "" {
 		err := t.Prep("INSERT INTO idempotency (tenant, key, body_hash, seq, created_at) VALUES (?, ?, ?, ?, ?)").
