@@ -50,7 +50,7 @@ func TestVolatileTransactionsDoNotWaitForTheDisk(t *testing.T) {
 		<-begun
 		volatile, durable := ask(true, nil), ask(false, nil)
 		for len(s.Writer.Ops) < 2 {
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 		}
 		close(gate)
 		if !<-first || !<-volatile || !<-durable {

@@ -67,7 +67,7 @@ func (c *Conn) beginHere(b driver.BeginOptions) (now int64, err error) {
 	if err := c.ask(questions); err != nil {
 		return 0, err
 	}
-	c.latency.note(time.Since(before) - time.Duration(answered-arrived)*time.Microsecond)
+	c.note(time.Since(before) - time.Duration(answered-arrived)*time.Microsecond)
 	c.open = true
 	if backend != c.backend {
 		return 0, errPooled

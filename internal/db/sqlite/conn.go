@@ -69,7 +69,7 @@ func (c *Conn) setVolatile(volatile bool) error {
 		pragma = "PRAGMA synchronous = NORMAL"
 	}
 	// SQLite carries this out as it is prepared, so a statement that is kept would do nothing.
-	s, _, err := c.Conn.PrepareTransient(pragma)
+	s, _, err := c.PrepareTransient(pragma)
 	if err != nil {
 		return err
 	}
