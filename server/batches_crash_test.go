@@ -10,6 +10,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -44,6 +46,9 @@ type batchCrash struct {
 
 const crashConcurrency = 16
 
+// linesVariable is how many lines the batch of the crash test has.
+const linesVariable = "FOREBAY_CRASH_LINES"
+
 func newBatchCrash(t *testing.T, at string) *batchCrash {
 	c := &batchCrash{T: t, calls: map[string]int{}}
 	c.model = modelsim.StartTest(func(call modelsim.Call) modelsim.Reply {
@@ -63,6 +68,9 @@ func newBatchCrash(t *testing.T, at string) *batchCrash {
 
 func (c *batchCrash) run() {
 	lines, kills := size(2000, 400), size(5, 3)
+	if n, err := strconv.Atoi(os.Getenv(linesVariable)); err == nil {
+		lines = n
+	}
 	contents := make([]string, lines)
 	for i := range contents {
 		contents[i] = fmt.Sprint("prompt ", i, " ", strings.Repeat("x", i%300))
