@@ -111,6 +111,33 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
+// A batch whose last lines were ended by its window has expired, also if all of them were jobs.
+func TestExpiryOfTheLastLines(t *testing.T) {
+	onClocks(t, func(r *running) {
+		id := r.create(r.upload(3), "1h").ID
+		r.work()
+		r.answer(r.claim(1))
+		r.pass(time.Hour + time.Minute)
+		if b := r.read(id); b.State != InProgress || b.Ended != b.Total {
+			r.Fatalf("the window has closed: %+v", b)
+		}
+		r.work()
+		b := r.read(id)
+		if b.State != Expired || b.Completed != 1 || b.Failed != 0 {
+			r.Fatalf("ended: %+v", b)
+		}
+		answers, failures := r.output(b.OutputFile), r.output(b.ErrorFile)
+		if len(answers) != 1 || len(failures) != 2 {
+			r.Errorf("%d answers, %d failures", len(answers), len(failures))
+		}
+		for _, line := range failures {
+			if !strings.Contains(line, `"error":{"code":"batch_expired"`) {
+				r.Errorf("a line: %s", line)
+			}
+		}
+	})
+}
+
 // Lines become urgent as their window closes, and those that wait do too. They go first then.
 func TestUrgency(t *testing.T) {
 	now := time.Unix(100_000, 0)

@@ -123,7 +123,8 @@ func (s *Service) step(ctx context.Context, b *Batch) (next time.Duration, err e
 		return 0, s.Store.Forget(ctx, b)
 	case b.State == Validating:
 		return 0, s.validate(ctx, b)
-	case b.State == InProgress && b.Ended == b.Total:
+	// Lines whose deadline ended them may be its last: then its window has closed too.
+	case b.State == InProgress && b.Ended == b.Total && (b.Completed+b.Failed == b.Total || now.Before(b.ExpiresAt)):
 		return 0, s.Store.Finalize(ctx, b, Completed)
 	case b.State == InProgress && !now.Before(b.ExpiresAt):
 		return 0, s.Store.Finalize(ctx, b, Expired)
