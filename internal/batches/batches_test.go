@@ -138,6 +138,32 @@ func TestExpiryOfTheLastLines(t *testing.T) {
 	})
 }
 
+// A batch that is over goes once it was kept as long as it should be. Its files stay.
+func TestBatchesAreKeptForAWhile(t *testing.T) {
+	onClocks(t, func(r *running) {
+		r.Keep = time.Hour
+		id := r.create(r.upload(3), "24h").ID
+		r.work()
+		r.answer(r.claim(3))
+		r.work()
+		b := r.read(id)
+		if b.State != Completed {
+			r.Fatalf("ended: %+v", b)
+		}
+		r.pass(50 * time.Minute)
+		r.work()
+		r.read(id)
+		r.pass(20 * time.Minute)
+		r.work()
+		if _, err := r.Batch(r.Context(), "acme", id); !errors.Is(err, forebay.ErrNotFound) {
+			r.Errorf("it is still there: %v", err)
+		}
+		if n := len(r.output(b.OutputFile)); n != 3 {
+			r.Errorf("%d lines of output", n)
+		}
+	})
+}
+
 // Lines become urgent as their window closes, and those that wait do too. They go first then.
 func TestUrgency(t *testing.T) {
 	now := time.Unix(100_000, 0)

@@ -211,4 +211,4 @@ func TestPlansOnPostgres(t *testing.T) {
 }
 
 var statements = []string{sqlEndLine, sqlCount, sqlBatchByKey, sqlBatchByRequest, sqlBatch, sqlBatchNo, sqlBatches, sqlCancel, sqlDue, sqlEndLeases, sqlNextDue, sqlLease, sqlRenew, sqlRelease,
-	sqlWaitingLines, sqlForgetLines, sqlFirstLine, sqlLastLine, sqlEnded}
+	sqlWaitingLines, sqlForgetLines, sqlForget, sqlKeep, sqlFirstLine, sqlLastLine, sqlEnded}

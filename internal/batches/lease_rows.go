@@ -295,13 +295,18 @@ func (s *Store) Raise(ctx context.Context, b *Batch, priority int) error {
 	}
 }
 
-const sqlForgetLines = "DELETE FROM batch_lines WHERE batch = ?1 AND line > ?2 AND line <= ?3"
+const (
+	sqlForgetLines = "DELETE FROM batch_lines WHERE batch = ?1 AND line > ?2 AND line <= ?3"
+	sqlForget      = "DELETE FROM batches WHERE no = ?"
+	sqlKeep        = "UPDATE batches SET due_at = ? WHERE no = ?"
+)
 
 // forgetAtOnce is how many lines one transaction forgets.
 const forgetAtOnce = 500
 
-// Forget removes what is left of a batch that is over. It is never due again.
-func (s *Store) Forget(ctx context.Context, b *Batch) error {
+// Forget removes the lines of a batch that is over, and the batch itself once it was kept for so
+// long. It returns after what time that is. 0: it is kept for ever, and never due again.
+func (s *Store) Forget(ctx context.Context, b *Batch, keep time.Duration) (next time.Duration, err error) {
 	for more := true; more; {
 		first := int64(-1)
 		err := s.Read(ctx, func(c driver.Conn) error {
@@ -309,20 +314,28 @@ func (s *Store) Forget(ctx context.Context, b *Batch) error {
 			return err
 		})
 		if err != nil {
-			return err
+			return 0, err
 		}
 		more = first >= 0
-		err = s.work(ctx, b, working(b, forgetAtOnce), func(t *tx, _ Batch) error {
-			if !more {
-				return t.Prep("UPDATE batches SET due_at = NULL WHERE no = ?").Int(b.No).Exec()
+		err = s.work(ctx, b, working(b, forgetAtOnce), func(t *tx, now Batch) error {
+			if more {
+				return t.Prep(sqlForgetLines).Int(b.No).Int(first - 1).Int(first - 1 + forgetAtOnce).Exec()
 			}
-			return t.Prep(sqlForgetLines).Int(b.No).Int(first - 1).Int(first - 1 + forgetAtOnce).Exec()
+			until := int64(0)
+			if keep > 0 && now.EndedAt != nil {
+				until = now.EndedAt.Add(keep).UnixMilli()
+				if until <= t.Now {
+					return t.Prep(sqlForget).Int(b.No).Exec()
+				}
+				next = driver.FromMillisDuration(until - t.Now)
+			}
+			return t.Prep(sqlKeep).IntOrNull(until).Int(b.No).Exec()
 		})
 		if err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return next, nil
 }
 
 const (

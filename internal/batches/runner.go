@@ -120,7 +120,7 @@ func (s *Service) step(ctx context.Context, b *Batch) (next time.Duration, err e
 	now := s.Store.Now()
 	switch {
 	case b.State.Over():
-		return 0, s.Store.Forget(ctx, b)
+		return s.Store.Forget(ctx, b, s.Keep)
 	case b.State == Validating:
 		return 0, s.validate(ctx, b)
 	// Lines whose deadline ended them may be its last: then its window has closed too.

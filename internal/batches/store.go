@@ -167,9 +167,10 @@ const sqlEndLeases = "UPDATE batches SET leased_until = 0, due_at = ?1 WHERE due
 // TakeOver ends the leases of a process that is dead.
 func (p *participant) TakeOver(t *db.Tx) error { return t.Prep(sqlEndLeases).Int(t.Now).Exec() }
 
-// sqlMendLeases makes those batches due at once that a clock which was ahead has put off.
+// sqlMendLeases makes those batches due at once that a clock which was ahead has put off. One that
+// is over may be kept until then.
 const sqlMendLeases = `
-UPDATE batches SET due_at = ?1, leased_until = ?1 WHERE due_at IS NOT NULL AND (due_at > ?1 + 60000 OR leased_until > ?1 + 60000)`
+UPDATE batches SET due_at = ?1, leased_until = ?1 WHERE due_at IS NOT NULL AND (due_at > ?1 + 60000 AND ended_at IS NULL OR leased_until > ?1 + 60000)`
 
 // ClockMend mends what a clock that was ahead has left.
 func (p *participant) ClockMend() db.ClockMend { return db.ClockMend{Few: []string{sqlMendLeases}} }
