@@ -287,13 +287,50 @@ func TestLeases(t *testing.T) {
 }
 
 // due returns the batches that are due, of which there are so many.
-func (r *running) due(want int) []int64 {
+func (r *running) due(want int) (nos []int64) {
 	r.Helper()
 	due, _, err := r.Store.Due(r.Context())
 	if err != nil || len(due) != want {
 		r.Fatalf("%d batches are due, want %d (%v)", len(due), want, err)
 	}
-	return due
+	for _, d := range due {
+		nos = append(nos, d.no)
+	}
+	return nos
+}
+
+// Many batches of a tenant do not put off those of another, nor take all places of a process.
+func TestTenantsTakeTurns(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, st *stores) {
+		r := newRunning(t, st)
+		file := r.upload(1)
+		for range 100 {
+			r.create(file, "24h")
+		}
+		late := r.createOf("other", r.uploadOf("other", 1), "24h")
+		due, _, err := r.Store.Due(t.Context())
+		r.must(err)
+		p, begun := places{taken: map[dueBatch]bool{}}, false
+		var acme []dueBatch
+		for _, d := range due {
+			switch taken := p.take(d); {
+			case !taken:
+			case d.tenant == late.Tenant:
+				begun = true
+			default:
+				acme = append(acme, d)
+			}
+		}
+		if !begun || len(acme) != ofATenant {
+			t.Fatalf("of %d batches %d were begun, the other tenant's: %t", len(due), len(acme), begun)
+		}
+		if p.take(acme[0]) {
+			t.Error("a batch has two places")
+		}
+		if !p.leave(acme[0]) || p.leave(acme[1]) || !p.take(acme[0]) {
+			t.Error("a place that was left does not go to the next")
+		}
+	})
 }
 
 // Jobs of others may have the correlation id of a batch: they do not count.

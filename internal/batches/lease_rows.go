@@ -1,7 +1,9 @@
 package batches
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -20,7 +22,7 @@ const leaseFor = 10 * time.Second
 var errLeaseLost = forebay.Errorf(forebay.CodeLockLost, "the lease on this batch is lost")
 
 const (
-	sqlDue     = "SELECT no FROM batches WHERE due_at <= ? AND leased_until <= ? ORDER BY due_at LIMIT 64"
+	sqlDue     = "SELECT no, tenant FROM batches WHERE due_at <= ? AND leased_until <= ? ORDER BY due_at LIMIT 10000"
 	sqlNextDue = "SELECT due_at FROM batches WHERE due_at > ? ORDER BY due_at LIMIT 1"
 	sqlLease   = `
 UPDATE batches SET lease = lease + 1, leased_until = ?1, due_at = ?1 WHERE no = ?2 AND due_at <= ?3 AND leased_until <= ?3`
@@ -29,20 +31,34 @@ UPDATE batches SET lease = lease + 1, leased_until = ?1, due_at = ?1 WHERE no = 
 UPDATE batches SET leased_until = 0, due_at = CASE WHEN due_at IS NULL OR due_at < ?1 THEN due_at ELSE ?1 END WHERE no = ?2 AND lease = ?3`
 )
 
+// dueBatch is a batch that has something to do.
+type dueBatch struct{ no, tenant int64 }
+
+// inTurns orders batches so that each tenant's first come before any tenant's second.
+func inTurns(due []dueBatch) {
+	turns, of := map[dueBatch]int{}, map[int64]int{}
+	for _, d := range due {
+		turns[d] = of[d.tenant]
+		of[d.tenant]++
+	}
+	slices.SortStableFunc(due, func(a, b dueBatch) int { return cmp.Compare(turns[a], turns[b]) })
+}
+
 // Due returns the batches that nobody works on and that have something to do, and after what time
-// another one will have.
-func (s *Store) Due(ctx context.Context) (nos []int64, next time.Duration, err error) {
+// another one will have. Tenants take turns, so that many batches of one do not put off another's.
+func (s *Store) Due(ctx context.Context) (list []dueBatch, next time.Duration, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		nos, next = nil, lookEvery
+		list, next = nil, lookEvery
 		now := c.Now()
-		err := c.Prep(sqlDue).Int(now).Int(now).Each(func(r driver.Row) error { nos = append(nos, r.Int(0)); return nil })
+		err := c.Prep(sqlDue).Int(now).Int(now).Each(func(r driver.Row) error { list = append(list, dueBatch{r.Int(0), r.Int(1)}); return nil })
 		if err != nil {
 			return err
 		}
+		inTurns(list)
 		_, err = c.Prep(sqlNextDue).Int(now).One(func(r driver.Row) { next = min(next, driver.FromMillisDuration(r.Int(0)-now)) })
 		return err
 	})
-	return nos, next, err
+	return list, next, err
 }
 
 // Lease takes a batch that is due. ok is false if another process was faster.

@@ -61,13 +61,16 @@ func New(o Options) *Service {
 		o.Logger = slog.Default()
 	}
 	s := &Service{Options: o, wake: make(chan struct{}, 1)}
-	o.Store.OnDue(func() {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
-	})
+	o.Store.OnDue(s.lookAgain)
 	return s
+}
+
+// lookAgain has Run look for batches that are due.
+func (s *Service) lookAgain() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
 }
 
 // Request is what a client says of a new batch.
