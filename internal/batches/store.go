@@ -94,10 +94,10 @@ type endedLine struct{ seq, outcome int64 }
 
 const (
 	sqlEndLine = "UPDATE batch_lines SET outcome = ? WHERE seq = ? AND outcome = 0 RETURNING batch"
-	// A batch is due when few of its lines wait, or it waits for none.
+	// A batch is due when few of its lines wait and others can follow, or it waits for none.
 	sqlCount = `
 UPDATE batches SET ended = ended + ?1, completed = completed + ?2, failed = failed + ?3,
-  due_at = CASE WHEN due_at > ?4 AND fed - ended - ?1 <= CASE WHEN priority >= ?5 THEN ?7 WHEN priority >= ?6 THEN ?7 / 2 ELSE ?7 / 4 END
+  due_at = CASE WHEN due_at > ?4 AND (fed < total OR fed = ended + ?1) AND fed - ended - ?1 <= CASE WHEN priority >= ?5 THEN ?7 WHEN priority >= ?6 THEN ?7 / 2 ELSE ?7 / 4 END
   THEN ?4 ELSE due_at END WHERE no = ?8 RETURNING due_at`
 )
 
