@@ -164,6 +164,40 @@ func TestBatchesAreKeptForAWhile(t *testing.T) {
 	})
 }
 
+// A line that is delivered too often is over. Nobody can redrive it, so its outcome stays.
+func TestLinesThatAreDeliveredTooOften(t *testing.T) {
+	onClocks(t, func(r *running) {
+		id, job := r.create(r.upload(1), "24h").ID, ""
+		r.work()
+		for range 3 { // whose workers die
+			list := r.claim(1)
+			if len(list) != 1 || list[0].CorrelationID != id {
+				r.Fatalf("claimed %+v", list)
+			}
+			job = list[0].ID
+			r.pass(2 * time.Minute)
+		}
+		other := r.create(r.upload(1), "24h").ID
+		r.work()
+		list := r.claim(1)
+		if len(list) != 1 || list[0].CorrelationID != other {
+			r.Fatalf("claimed %+v", list)
+		}
+		if _, err := r.Jobs.Redrive(r.Context(), "acme", job, "somebody"); forebay.CodeOf(err) != forebay.CodeConflict {
+			r.Errorf("redriven: %v", err)
+		}
+		r.work()
+		b := r.read(id)
+		if b.State != Completed || b.Failed != 1 || b.OutputFile != "" {
+			r.Errorf("ended: %+v", b)
+		}
+		if failures := r.output(b.ErrorFile); len(failures) != 1 || !strings.Contains(failures[0], "MaxDeliveryCountExceeded") {
+			r.Errorf("failures: %q", failures)
+		}
+		r.answer(list)
+	})
+}
+
 // Lines become urgent as their window closes, and those that wait do too. They go first then.
 func TestUrgency(t *testing.T) {
 	now := time.Unix(100_000, 0)
