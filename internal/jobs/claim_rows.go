@@ -301,19 +301,16 @@ func (m *candidate) started() int64 {
 }
 
 func (t claimTx) exceedDeliveries(m *candidate, c *claim) error {
-	why := Failure{Class: forebay.ClassTransient, Code: "MaxDeliveryCountExceeded",
-		Message: []byte("delivered as often as the queue allows without an outcome: its worker may be dying of it")}
-	if c.NoDeadLetters {
-		if err := t.Prep(queue.SQLDeleteMessage).Int(m.Seq).Exec(); err != nil {
-			return err
-		}
-		return t.end(ending{seq: m.Seq, status: forebay.StatusFailed, generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version + 1,
-			started: m.started(), failure: why, session: m.session(), correlation: m.CorrelationID}, forebay.EventFailed)
+	why := Failure{forebay.ClassTransient, "MaxDeliveryCountExceeded", []byte("delivered as often as the queue allows without an outcome: its worker may be dying of it")}
+	if !c.NoDeadLetters {
+		return t.deadLetter(deadLetter{seq: m.Seq, to: queue.SubqueueOf(m.Subqueue.Queue(), c.FailureSubqueue), generation: m.Generation, attempt: m.Attempt, number: m.Number,
+			version: m.Version, started: m.started(), failure: why, reason: why.Code, session: m.session(), correlation: m.CorrelationID})
 	}
-	return t.deadLetter(deadLetter{
-		seq: m.Seq, to: queue.SubqueueOf(m.Subqueue.Queue(), c.FailureSubqueue), generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version, started: m.started(),
-		failure: why, reason: why.Code, session: m.session(), correlation: m.CorrelationID,
-	})
+	if err := t.Prep(queue.SQLDeleteMessage).Int(m.Seq).Exec(); err != nil {
+		return err
+	}
+	return t.end(ending{seq: m.Seq, status: forebay.StatusFailed, generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version + 1,
+		started: m.started(), failure: why, session: m.session(), correlation: m.CorrelationID}, forebay.EventFailed)
 }
 
 // releaseOrphans makes every locked job ready at once: the process that held the locks is dead.
