@@ -330,7 +330,7 @@ func (r *running) due(want int) (nos []int64) {
 		r.Fatalf("%d batches are due, want %d (%v)", len(due), want, err)
 	}
 	for _, d := range due {
-		nos = append(nos, d.no)
+		nos = append(nos, d.No)
 	}
 	return nos
 }
@@ -346,12 +346,12 @@ func TestTenantsTakeTurns(t *testing.T) {
 		late := r.createOf("other", r.uploadOf("other", 1), "24h")
 		due, _, err := r.Store.Due(t.Context())
 		r.must(err)
-		p, begun := places{taken: map[dueBatch]bool{}}, false
-		var acme []dueBatch
+		p, begun := places{taken: map[DueBatch]bool{}}, false
+		var acme []DueBatch
 		for _, d := range due {
 			switch taken := p.take(d); {
 			case !taken:
-			case d.tenant == late.Tenant:
+			case d.Tenant == late.Tenant:
 				begun = true
 			default:
 				acme = append(acme, d)

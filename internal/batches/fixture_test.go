@@ -164,7 +164,7 @@ func (r *running) work() {
 			return
 		}
 		for _, d := range due {
-			r.must(r.Work(r.Context(), d.no))
+			r.must(r.Work(r.Context(), d.No))
 		}
 	}
 	r.Fatal("batches are due for ever")

@@ -31,26 +31,26 @@ UPDATE batches SET lease = lease + 1, leased_until = ?1, due_at = ?1 WHERE no = 
 UPDATE batches SET leased_until = 0, due_at = CASE WHEN due_at IS NULL OR due_at < ?1 THEN due_at ELSE ?1 END WHERE no = ?2 AND lease = ?3`
 )
 
-// dueBatch is a batch that has something to do.
-type dueBatch struct{ no, tenant int64 }
+// DueBatch is a batch that has something to do.
+type DueBatch struct{ No, Tenant int64 }
 
 // inTurns orders batches so that each tenant's first come before any tenant's second.
-func inTurns(due []dueBatch) {
-	turns, of := map[dueBatch]int{}, map[int64]int{}
+func inTurns(due []DueBatch) {
+	turns, of := map[DueBatch]int{}, map[int64]int{}
 	for _, d := range due {
-		turns[d] = of[d.tenant]
-		of[d.tenant]++
+		turns[d] = of[d.Tenant]
+		of[d.Tenant]++
 	}
-	slices.SortStableFunc(due, func(a, b dueBatch) int { return cmp.Compare(turns[a], turns[b]) })
+	slices.SortStableFunc(due, func(a, b DueBatch) int { return cmp.Compare(turns[a], turns[b]) })
 }
 
 // Due returns the batches that nobody works on and that have something to do, and after what time
 // another one will have. Tenants take turns, so that many batches of one do not put off another's.
-func (s *Store) Due(ctx context.Context) (list []dueBatch, next time.Duration, err error) {
+func (s *Store) Due(ctx context.Context) (list []DueBatch, next time.Duration, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		list, next = nil, lookEvery
 		now := c.Now()
-		err := c.Prep(sqlDue).Int(now).Int(now).Each(func(r driver.Row) error { list = append(list, dueBatch{r.Int(0), r.Int(1)}); return nil })
+		err := c.Prep(sqlDue).Int(now).Int(now).Each(func(r driver.Row) error { list = append(list, DueBatch{r.Int(0), r.Int(1)}); return nil })
 		if err != nil {
 			return err
 		}

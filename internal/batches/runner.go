@@ -38,7 +38,7 @@ const (
 func (s *Service) Run(ctx context.Context) {
 	var working sync.WaitGroup
 	defer working.Wait()
-	begun := places{taken: map[dueBatch]bool{}}
+	begun := places{taken: map[DueBatch]bool{}}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -57,7 +57,7 @@ func (s *Service) Run(ctx context.Context) {
 						s.lookAgain()
 					}
 				}()
-				err := panics.Run(s.Logger, "working on a batch", func() error { return s.Work(ctx, d.no) })
+				err := panics.Run(s.Logger, "working on a batch", func() error { return s.Work(ctx, d.No) })
 				if err != nil && ctx.Err() == nil {
 					s.Logger.Warn("cannot go on with a batch; trying again", slog.Any("error", err))
 				}
@@ -76,17 +76,17 @@ func (s *Service) Run(ctx context.Context) {
 // places are those of the batches that a process works on.
 type places struct {
 	mu     sync.Mutex
-	taken  map[dueBatch]bool
+	taken  map[DueBatch]bool
 	passed bool // a batch found none
 }
 
 // take takes a place for a batch. It reports whether there was one.
-func (p *places) take(d dueBatch) bool {
+func (p *places) take(d DueBatch) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	same := 0
 	for other := range p.taken {
-		if other.tenant == d.tenant {
+		if other.Tenant == d.Tenant {
 			same++
 		}
 	}
@@ -99,7 +99,7 @@ func (p *places) take(d dueBatch) bool {
 }
 
 // leave gives a place back. It reports whether a batch has found none meanwhile.
-func (p *places) leave(d dueBatch) bool {
+func (p *places) leave(d DueBatch) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	passed := p.passed
