@@ -31,5 +31,6 @@ func newBatches(s *Server) *batches.Service {
 		Store: s.store.Batches, Files: s.store.Files, Blobs: s.blobs, Jobs: s.jobs, Limits: s.limits, Logger: s.log, Queue: BatchesQueue,
 		Endpoints: openai.BatchEndpoints(), Serves: s.deployments.forwards, Task: openai.BatchTask, MaxLines: o.OpenAI.MaxBatchLines,
 		MaxLineBytes: o.Limits.MaxInputBytes, Remember: time.Duration(o.Limits.IdempotencyHours) * time.Hour,
+		Keep: *o.Retention.Batches,
 	})
 }

@@ -17,6 +17,7 @@ type Retention struct {
 	// SetAside covers jobs in dead-letter and quarantine subqueues; default 0.
 	SetAside       *time.Duration `koanf:"set_aside"`
 	Orchestrations *time.Duration `koanf:"orchestrations"` // instances that are over; default 2160h
+	Batches        *time.Duration `koanf:"batches"`        // of OpenAI's API that are over; default 2160h
 	// Responses covers stored responses of OpenAI's API, from when they were made; default 720h.
 	Responses *time.Duration `koanf:"responses"`
 }
@@ -32,6 +33,7 @@ func (r Retention) withDefaults() Retention {
 	return Retention{
 		Succeeded: or(r.Succeeded, new(defaultRetention)), Failed: or(r.Failed, new(defaultRetention)), SetAside: or(r.SetAside, new(time.Duration(0))),
 		Orchestrations: or(r.Orchestrations, new(defaultRetention)), Responses: or(r.Responses, new(defaultResponsesRetention)),
+		Batches: or(r.Batches, new(defaultRetention)),
 	}
 }
 
@@ -39,7 +41,7 @@ func (r Retention) validate(bad func(field, format string, args ...any)) {
 	for _, keep := range []struct {
 		name string
 		time time.Duration
-	}{{"succeeded", *r.Succeeded}, {"failed", *r.Failed}, {"set_aside", *r.SetAside}, {"orchestrations", *r.Orchestrations}, {"responses", *r.Responses}} {
+	}{{"succeeded", *r.Succeeded}, {"failed", *r.Failed}, {"set_aside", *r.SetAside}, {"orchestrations", *r.Orchestrations}, {"responses", *r.Responses}, {"batches", *r.Batches}} {
 		if keep.time != 0 && keep.time < time.Minute {
 			bad("retention."+keep.name, "must be at least 1m, or 0 for ever")
 		}

@@ -111,6 +111,93 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
+// A batch whose last lines were ended by its window has expired, also if all of them were jobs.
+func TestExpiryOfTheLastLines(t *testing.T) {
+	onClocks(t, func(r *running) {
+		id := r.create(r.upload(3), "1h").ID
+		r.work()
+		r.answer(r.claim(1))
+		r.pass(time.Hour + time.Minute)
+		if b := r.read(id); b.State != InProgress || b.Ended != b.Total {
+			r.Fatalf("the window has closed: %+v", b)
+		}
+		r.work()
+		b := r.read(id)
+		if b.State != Expired || b.Completed != 1 || b.Failed != 0 {
+			r.Fatalf("ended: %+v", b)
+		}
+		answers, failures := r.output(b.OutputFile), r.output(b.ErrorFile)
+		if len(answers) != 1 || len(failures) != 2 {
+			r.Errorf("%d answers, %d failures", len(answers), len(failures))
+		}
+		for _, line := range failures {
+			if !strings.Contains(line, `"error":{"code":"batch_expired"`) {
+				r.Errorf("a line: %s", line)
+			}
+		}
+	})
+}
+
+// A batch that is over goes once it was kept as long as it should be. Its files stay.
+func TestBatchesAreKeptForAWhile(t *testing.T) {
+	onClocks(t, func(r *running) {
+		r.Keep = time.Hour
+		id := r.create(r.upload(3), "24h").ID
+		r.work()
+		r.answer(r.claim(3))
+		r.work()
+		b := r.read(id)
+		if b.State != Completed {
+			r.Fatalf("ended: %+v", b)
+		}
+		r.pass(50 * time.Minute)
+		r.work()
+		r.read(id)
+		r.pass(20 * time.Minute)
+		r.work()
+		if _, err := r.Batch(r.Context(), "acme", id); !errors.Is(err, forebay.ErrNotFound) {
+			r.Errorf("it is still there: %v", err)
+		}
+		if n := len(r.output(b.OutputFile)); n != 3 {
+			r.Errorf("%d lines of output", n)
+		}
+	})
+}
+
+// A line that is delivered too often is over. Nobody can redrive it, so its outcome stays.
+func TestLinesThatAreDeliveredTooOften(t *testing.T) {
+	onClocks(t, func(r *running) {
+		id, job := r.create(r.upload(1), "24h").ID, ""
+		r.work()
+		for range 3 { // whose workers die
+			list := r.claim(1)
+			if len(list) != 1 || list[0].CorrelationID != id {
+				r.Fatalf("claimed %+v", list)
+			}
+			job = list[0].ID
+			r.pass(2 * time.Minute)
+		}
+		other := r.create(r.upload(1), "24h").ID
+		r.work()
+		list := r.claim(1)
+		if len(list) != 1 || list[0].CorrelationID != other {
+			r.Fatalf("claimed %+v", list)
+		}
+		if _, err := r.Jobs.Redrive(r.Context(), "acme", job, "somebody"); forebay.CodeOf(err) != forebay.CodeConflict {
+			r.Errorf("redriven: %v", err)
+		}
+		r.work()
+		b := r.read(id)
+		if b.State != Completed || b.Failed != 1 || b.OutputFile != "" {
+			r.Errorf("ended: %+v", b)
+		}
+		if failures := r.output(b.ErrorFile); len(failures) != 1 || !strings.Contains(failures[0], "MaxDeliveryCountExceeded") {
+			r.Errorf("failures: %q", failures)
+		}
+		r.answer(list)
+	})
+}
+
 // Lines become urgent as their window closes, and those that wait do too. They go first then.
 func TestUrgency(t *testing.T) {
 	now := time.Unix(100_000, 0)
@@ -228,19 +315,58 @@ func TestLeases(t *testing.T) {
 		if len(list) != 3 {
 			r.Errorf("%d jobs", len(list))
 		}
-		r.answer(list)
+		r.answer(list[:2])
+		r.due(0) // no line can follow
+		r.answer(list[2:])
 		r.due(1) // what it waited for is there
 	})
 }
 
 // due returns the batches that are due, of which there are so many.
-func (r *running) due(want int) []int64 {
+func (r *running) due(want int) (nos []int64) {
 	r.Helper()
 	due, _, err := r.Store.Due(r.Context())
 	if err != nil || len(due) != want {
 		r.Fatalf("%d batches are due, want %d (%v)", len(due), want, err)
 	}
-	return due
+	for _, d := range due {
+		nos = append(nos, d.No)
+	}
+	return nos
+}
+
+// Many batches of a tenant do not put off those of another, nor take all places of a process.
+func TestTenantsTakeTurns(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, st *stores) {
+		r := newRunning(t, st)
+		file := r.upload(1)
+		for range 100 {
+			r.create(file, "24h")
+		}
+		late := r.createOf("other", r.uploadOf("other", 1), "24h")
+		due, _, err := r.Store.Due(t.Context())
+		r.must(err)
+		p, begun := places{taken: map[DueBatch]bool{}}, false
+		var acme []DueBatch
+		for _, d := range due {
+			switch taken := p.take(d); {
+			case !taken:
+			case d.Tenant == late.Tenant:
+				begun = true
+			default:
+				acme = append(acme, d)
+			}
+		}
+		if !begun || len(acme) != ofATenant {
+			t.Fatalf("of %d batches %d were begun, the other tenant's: %t", len(due), len(acme), begun)
+		}
+		if p.take(acme[0]) {
+			t.Error("a batch has two places")
+		}
+		if !p.leave(acme[0]) || p.leave(acme[1]) || !p.take(acme[0]) {
+			t.Error("a place that was left does not go to the next")
+		}
+	})
 }
 
 // Jobs of others may have the correlation id of a batch: they do not count.

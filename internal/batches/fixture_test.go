@@ -119,11 +119,16 @@ func (r *running) must(err error) {
 // upload stores an input of so many lines.
 func (r *running) upload(lines int) string {
 	r.Helper()
+	return r.uploadOf("acme", lines)
+}
+
+func (r *running) uploadOf(tenant string, lines int) string {
+	r.Helper()
 	var b strings.Builder
 	for i := range lines {
 		fmt.Fprintf(&b, `{"custom_id":"c%d","method":"POST","url":"/v1/chat/completions","body":{"model":"m","n":%d}}`+"\n", i, i)
 	}
-	f, _, err := r.files.Create(r.Context(), "acme", &files.Upload{Purpose: files.PurposeBatch}, strings.NewReader(b.String()), func() error { return nil })
+	f, _, err := r.files.Create(r.Context(), tenant, &files.Upload{Purpose: files.PurposeBatch}, strings.NewReader(b.String()), func() error { return nil })
 	r.must(err)
 	return f.ID
 }
@@ -131,7 +136,12 @@ func (r *running) upload(lines int) string {
 // create makes a batch of an input.
 func (r *running) create(file, window string) Batch {
 	r.Helper()
-	b, _, err := r.Create(r.Context(), "acme", Request{InputFile: file, Endpoint: "/v1/chat/completions", Window: window})
+	return r.createOf("acme", file, window)
+}
+
+func (r *running) createOf(tenant, file, window string) Batch {
+	r.Helper()
+	b, _, err := r.Create(r.Context(), tenant, Request{InputFile: file, Endpoint: "/v1/chat/completions", Window: window})
 	r.must(err)
 	return b
 }
@@ -153,8 +163,8 @@ func (r *running) work() {
 		if len(due) == 0 {
 			return
 		}
-		for _, no := range due {
-			r.must(r.Work(r.Context(), no))
+		for _, d := range due {
+			r.must(r.Work(r.Context(), d.No))
 		}
 	}
 	r.Fatal("batches are due for ever")
@@ -211,4 +221,4 @@ func TestPlansOnPostgres(t *testing.T) {
 }
 
 var statements = []string{sqlEndLine, sqlCount, sqlBatchByKey, sqlBatchByRequest, sqlBatch, sqlBatchNo, sqlBatches, sqlCancel, sqlDue, sqlEndLeases, sqlNextDue, sqlLease, sqlRenew, sqlRelease,
-	sqlWaitingLines, sqlForgetLines, sqlFirstLine, sqlLastLine, sqlEnded}
+	sqlWaitingLines, sqlForgetLines, sqlForget, sqlKeep, sqlFirstLine, sqlLastLine, sqlEnded}

@@ -1,7 +1,9 @@
 package batches
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -20,7 +22,7 @@ const leaseFor = 10 * time.Second
 var errLeaseLost = forebay.Errorf(forebay.CodeLockLost, "the lease on this batch is lost")
 
 const (
-	sqlDue     = "SELECT no FROM batches WHERE due_at <= ? AND leased_until <= ? ORDER BY due_at LIMIT 64"
+	sqlDue     = "SELECT no, tenant FROM batches WHERE due_at <= ? AND leased_until <= ? ORDER BY due_at LIMIT 10000"
 	sqlNextDue = "SELECT due_at FROM batches WHERE due_at > ? ORDER BY due_at LIMIT 1"
 	sqlLease   = `
 UPDATE batches SET lease = lease + 1, leased_until = ?1, due_at = ?1 WHERE no = ?2 AND due_at <= ?3 AND leased_until <= ?3`
@@ -29,20 +31,34 @@ UPDATE batches SET lease = lease + 1, leased_until = ?1, due_at = ?1 WHERE no = 
 UPDATE batches SET leased_until = 0, due_at = CASE WHEN due_at IS NULL OR due_at < ?1 THEN due_at ELSE ?1 END WHERE no = ?2 AND lease = ?3`
 )
 
+// DueBatch is a batch that has something to do.
+type DueBatch struct{ No, Tenant int64 }
+
+// inTurns orders batches so that each tenant's first come before any tenant's second.
+func inTurns(due []DueBatch) {
+	turns, of := map[DueBatch]int{}, map[int64]int{}
+	for _, d := range due {
+		turns[d] = of[d.Tenant]
+		of[d.Tenant]++
+	}
+	slices.SortStableFunc(due, func(a, b DueBatch) int { return cmp.Compare(turns[a], turns[b]) })
+}
+
 // Due returns the batches that nobody works on and that have something to do, and after what time
-// another one will have.
-func (s *Store) Due(ctx context.Context) (nos []int64, next time.Duration, err error) {
+// another one will have. Tenants take turns, so that many batches of one do not put off another's.
+func (s *Store) Due(ctx context.Context) (list []DueBatch, next time.Duration, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		nos, next = nil, lookEvery
+		list, next = nil, lookEvery
 		now := c.Now()
-		err := c.Prep(sqlDue).Int(now).Int(now).Each(func(r driver.Row) error { nos = append(nos, r.Int(0)); return nil })
+		err := c.Prep(sqlDue).Int(now).Int(now).Each(func(r driver.Row) error { list = append(list, DueBatch{r.Int(0), r.Int(1)}); return nil })
 		if err != nil {
 			return err
 		}
+		inTurns(list)
 		_, err = c.Prep(sqlNextDue).Int(now).One(func(r driver.Row) { next = min(next, driver.FromMillisDuration(r.Int(0)-now)) })
 		return err
 	})
-	return nos, next, err
+	return list, next, err
 }
 
 // Lease takes a batch that is due. ok is false if another process was faster.
@@ -295,13 +311,18 @@ func (s *Store) Raise(ctx context.Context, b *Batch, priority int) error {
 	}
 }
 
-const sqlForgetLines = "DELETE FROM batch_lines WHERE batch = ?1 AND line > ?2 AND line <= ?3"
+const (
+	sqlForgetLines = "DELETE FROM batch_lines WHERE batch = ?1 AND line > ?2 AND line <= ?3"
+	sqlForget      = "DELETE FROM batches WHERE no = ?"
+	sqlKeep        = "UPDATE batches SET due_at = ? WHERE no = ?"
+)
 
 // forgetAtOnce is how many lines one transaction forgets.
 const forgetAtOnce = 500
 
-// Forget removes what is left of a batch that is over. It is never due again.
-func (s *Store) Forget(ctx context.Context, b *Batch) error {
+// Forget removes the lines of a batch that is over, and the batch itself once it was kept for so
+// long. It returns after what time that is. 0: it is kept for ever, and never due again.
+func (s *Store) Forget(ctx context.Context, b *Batch, keep time.Duration) (next time.Duration, err error) {
 	for more := true; more; {
 		first := int64(-1)
 		err := s.Read(ctx, func(c driver.Conn) error {
@@ -309,20 +330,28 @@ func (s *Store) Forget(ctx context.Context, b *Batch) error {
 			return err
 		})
 		if err != nil {
-			return err
+			return 0, err
 		}
 		more = first >= 0
-		err = s.work(ctx, b, working(b, forgetAtOnce), func(t *tx, _ Batch) error {
-			if !more {
-				return t.Prep("UPDATE batches SET due_at = NULL WHERE no = ?").Int(b.No).Exec()
+		err = s.work(ctx, b, working(b, forgetAtOnce), func(t *tx, now Batch) error {
+			if more {
+				return t.Prep(sqlForgetLines).Int(b.No).Int(first - 1).Int(first - 1 + forgetAtOnce).Exec()
 			}
-			return t.Prep(sqlForgetLines).Int(b.No).Int(first - 1).Int(first - 1 + forgetAtOnce).Exec()
+			until := int64(0)
+			if keep > 0 && now.EndedAt != nil {
+				until = now.EndedAt.Add(keep).UnixMilli()
+				if until <= t.Now {
+					return t.Prep(sqlForget).Int(b.No).Exec()
+				}
+				next = driver.FromMillisDuration(until - t.Now)
+			}
+			return t.Prep(sqlKeep).IntOrNull(until).Int(b.No).Exec()
 		})
 		if err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return next, nil
 }
 
 const (

@@ -108,7 +108,8 @@ func (r *reader) parse(endpoint string) (q request, wrong *LineError) {
 	if r.long {
 		return bad(codeInvalid, "This line has more than %d bytes.", r.max)
 	}
-	if !jsoncheck.Valid(r.line) || !gjson.ParseBytes(r.line).IsObject() {
+	// Whatever is accepted here must be accepted as the input of a job later.
+	if jsoncheck.Check("line", r.line) != nil || !gjson.ParseBytes(r.line).IsObject() {
 		return bad(codeInvalidLine, "This line is not parseable as valid JSON.")
 	}
 	all := gjson.ParseBytes(r.line)

@@ -31,13 +31,14 @@ const (
 	unwell      = 5 * time.Second // after an error
 	cancelGrace = time.Minute     // that lines have to end once their batch is cancelled
 	atOnce      = 4               // batches that a process works on
+	ofATenant   = 3               // of these, so that others need not wait for its large files
 )
 
 // Run works on batches until ctx ends.
 func (s *Service) Run(ctx context.Context) {
 	var working sync.WaitGroup
 	defer working.Wait()
-	free := make(chan struct{}, atOnce)
+	begun := places{taken: map[DueBatch]bool{}}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -46,15 +47,17 @@ func (s *Service) Run(ctx context.Context) {
 			next = unwell
 			s.Logger.Warn("cannot look for batches", slog.Any("error", err))
 		}
-		for _, no := range due {
-			select {
-			case free <- struct{}{}:
-			case <-ctx.Done():
-				return
+		for _, d := range due {
+			if !begun.take(d) {
+				continue
 			}
 			working.Go(func() {
-				defer func() { <-free }()
-				err := panics.Run(s.Logger, "working on a batch", func() error { return s.Work(ctx, no) })
+				defer func() {
+					if begun.leave(d) {
+						s.lookAgain()
+					}
+				}()
+				err := panics.Run(s.Logger, "working on a batch", func() error { return s.Work(ctx, d.No) })
 				if err != nil && ctx.Err() == nil {
 					s.Logger.Warn("cannot go on with a batch; trying again", slog.Any("error", err))
 				}
@@ -68,6 +71,41 @@ func (s *Service) Run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// places are those of the batches that a process works on.
+type places struct {
+	mu     sync.Mutex
+	taken  map[DueBatch]bool
+	passed bool // a batch found none
+}
+
+// take takes a place for a batch. It reports whether there was one.
+func (p *places) take(d DueBatch) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	same := 0
+	for other := range p.taken {
+		if other.Tenant == d.Tenant {
+			same++
+		}
+	}
+	if p.taken[d] || len(p.taken) >= atOnce || same >= ofATenant {
+		p.passed = true
+		return false
+	}
+	p.taken[d] = true
+	return true
+}
+
+// leave gives a place back. It reports whether a batch has found none meanwhile.
+func (p *places) leave(d DueBatch) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	passed := p.passed
+	delete(p.taken, d)
+	p.passed = false
+	return passed
 }
 
 // leastPause keeps a process from looking all the time.
@@ -120,10 +158,11 @@ func (s *Service) step(ctx context.Context, b *Batch) (next time.Duration, err e
 	now := s.Store.Now()
 	switch {
 	case b.State.Over():
-		return 0, s.Store.Forget(ctx, b)
+		return s.Store.Forget(ctx, b, s.Keep)
 	case b.State == Validating:
 		return 0, s.validate(ctx, b)
-	case b.State == InProgress && b.Ended == b.Total:
+	// Lines whose deadline ended them may be its last: then its window has closed too.
+	case b.State == InProgress && b.Ended == b.Total && (b.Completed+b.Failed == b.Total || now.Before(b.ExpiresAt)):
 		return 0, s.Store.Finalize(ctx, b, Completed)
 	case b.State == InProgress && !now.Before(b.ExpiresAt):
 		return 0, s.Store.Finalize(ctx, b, Expired)

@@ -40,6 +40,7 @@ type Options struct {
 	MaxLines     int64
 	MaxLineBytes int64
 	Remember     time.Duration // how long an idempotency key is remembered
+	Keep         time.Duration // how long a batch is kept after it ended; 0: for ever
 }
 
 // Service answers everything about batches, and runs them. All methods are safe for concurrent
@@ -53,17 +54,23 @@ type Service struct {
 func New(o Options) *Service {
 	o.MaxLines = cmp.Or(o.MaxLines, DefaultMaxLines)
 	o.MaxLineBytes = cmp.Or(o.MaxLineBytes, forebay.DefaultMaxInputBytes)
+	if o.Keep > 0 {
+		o.Keep = max(o.Keep, o.Remember) // else a repeat would make a second batch
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
 	s := &Service{Options: o, wake: make(chan struct{}, 1)}
-	o.Store.OnDue(func() {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
-	})
+	o.Store.OnDue(s.lookAgain)
 	return s
+}
+
+// lookAgain has Run look for batches that are due.
+func (s *Service) lookAgain() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
 }
 
 // Request is what a client says of a new batch.

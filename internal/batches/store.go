@@ -94,10 +94,10 @@ type endedLine struct{ seq, outcome int64 }
 
 const (
 	sqlEndLine = "UPDATE batch_lines SET outcome = ? WHERE seq = ? AND outcome = 0 RETURNING batch"
-	// A batch is due when few of its lines wait, or it waits for none.
+	// A batch is due when few of its lines wait and others can follow, or it waits for none.
 	sqlCount = `
 UPDATE batches SET ended = ended + ?1, completed = completed + ?2, failed = failed + ?3,
-  due_at = CASE WHEN due_at > ?4 AND fed - ended - ?1 <= CASE WHEN priority >= ?5 THEN ?7 WHEN priority >= ?6 THEN ?7 / 2 ELSE ?7 / 4 END
+  due_at = CASE WHEN due_at > ?4 AND (fed < total OR fed = ended + ?1) AND fed - ended - ?1 <= CASE WHEN priority >= ?5 THEN ?7 WHEN priority >= ?6 THEN ?7 / 2 ELSE ?7 / 4 END
   THEN ?4 ELSE due_at END WHERE no = ?8 RETURNING due_at`
 )
 
@@ -167,9 +167,10 @@ const sqlEndLeases = "UPDATE batches SET leased_until = 0, due_at = ?1 WHERE due
 // TakeOver ends the leases of a process that is dead.
 func (p *participant) TakeOver(t *db.Tx) error { return t.Prep(sqlEndLeases).Int(t.Now).Exec() }
 
-// sqlMendLeases makes those batches due at once that a clock which was ahead has put off.
+// sqlMendLeases makes those batches due at once that a clock which was ahead has put off. One that
+// is over may be kept until then.
 const sqlMendLeases = `
-UPDATE batches SET due_at = ?1, leased_until = ?1 WHERE due_at IS NOT NULL AND (due_at > ?1 + 60000 OR leased_until > ?1 + 60000)`
+UPDATE batches SET due_at = ?1, leased_until = ?1 WHERE due_at IS NOT NULL AND (due_at > ?1 + 60000 AND ended_at IS NULL OR leased_until > ?1 + 60000)`
 
 // ClockMend mends what a clock that was ahead has left.
 func (p *participant) ClockMend() db.ClockMend { return db.ClockMend{Few: []string{sqlMendLeases}} }

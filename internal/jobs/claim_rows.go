@@ -23,6 +23,7 @@ type ClaimRequest struct {
 	// A job that was delivered this often goes to FailureSubqueue instead.
 	MaxDeliveries   int
 	FailureSubqueue queue.SubqueueKind
+	NoDeadLetters   bool           // it is over instead
 	Volatile        bool           // its jobs are: see NewJob
 	Spare           bool           // jobs below the default priority wait for others that want the same deployment
 	Share           flows.Shares   // nil: all tenants are equal
@@ -243,7 +244,7 @@ func (t claimTx) take(m *candidate, c *claim) error {
 			session: m.session(), correlation: m.CorrelationID})
 	}
 	if c.MaxDeliveries > 0 && m.Deliveries >= c.MaxDeliveries {
-		return t.exceedDeliveries(m, c.FailureSubqueue)
+		return t.exceedDeliveries(m, c)
 	}
 	m.Token, m.Volatile = queue.NewToken(), c.Volatile
 	m.LockedAt = driver.FromMillis(t.Now)
@@ -299,13 +300,17 @@ func (m *candidate) started() int64 {
 	return m.StartedAt.UnixMilli()
 }
 
-func (t claimTx) exceedDeliveries(m *candidate, kind queue.SubqueueKind) error {
-	return t.deadLetter(deadLetter{
-		seq: m.Seq, to: queue.SubqueueOf(m.Subqueue.Queue(), kind), generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version, started: m.started(),
-		failure: Failure{Class: forebay.ClassTransient, Code: "MaxDeliveryCountExceeded",
-			Message: []byte("delivered as often as the queue allows without an outcome: its worker may be dying of it")},
-		reason: "MaxDeliveryCountExceeded", session: m.session(), correlation: m.CorrelationID,
-	})
+func (t claimTx) exceedDeliveries(m *candidate, c *claim) error {
+	why := Failure{forebay.ClassTransient, "MaxDeliveryCountExceeded", []byte("delivered as often as the queue allows without an outcome: its worker may be dying of it")}
+	if !c.NoDeadLetters {
+		return t.deadLetter(deadLetter{seq: m.Seq, to: queue.SubqueueOf(m.Subqueue.Queue(), c.FailureSubqueue), generation: m.Generation, attempt: m.Attempt, number: m.Number,
+			version: m.Version, started: m.started(), failure: why, reason: why.Code, session: m.session(), correlation: m.CorrelationID})
+	}
+	if err := t.Prep(queue.SQLDeleteMessage).Int(m.Seq).Exec(); err != nil {
+		return err
+	}
+	return t.end(ending{seq: m.Seq, status: forebay.StatusFailed, generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version + 1,
+		started: m.started(), failure: why, session: m.session(), correlation: m.CorrelationID}, forebay.EventFailed)
 }
 
 // releaseOrphans makes every locked job ready at once: the process that held the locks is dead.

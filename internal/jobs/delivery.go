@@ -56,7 +56,7 @@ func (w *Worker) Claim(ctx context.Context, q *Queue, retryLane bool, limit int,
 	}
 	rows, err := w.store.Claim(ctx, ClaimRequest{
 		Subqueue: queue.SubqueueOf(q.no, kind), Max: limit, MaxBytes: maxBytes,
-		Lock: q.LockDuration, MaxDeliveries: q.MaxDeliveryCount, FailureSubqueue: q.failureSubqueue(), Volatile: q.Own, Share: w.settings.share, Plan: w.settings.plan, Held: w.held(q), Spare: q.Spare,
+		Lock: q.LockDuration, MaxDeliveries: q.MaxDeliveryCount, FailureSubqueue: q.failureSubqueue(), NoDeadLetters: q.NoDeadLetters, Volatile: q.Own, Share: w.settings.share, Plan: w.settings.plan, Held: w.held(q), Spare: q.Spare,
 	})
 	if err != nil {
 		return nil, err

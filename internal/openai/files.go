@@ -87,7 +87,7 @@ func (a *API) createFile(r *api.SurfaceRequest) error {
 	}
 	defer body.Close()
 	u := files.Upload{Key: r.Header.Get("Idempotency-Key"), Again: repeated(r.Header)}
-	form := fileForm{form: multipart.NewReader(body, params["boundary"]), upload: &u}
+	form := newFileForm(body, params["boundary"], &u)
 	file, err := form.next()
 	switch {
 	case err != nil:
@@ -96,7 +96,7 @@ func (a *API) createFile(r *api.SurfaceRequest) error {
 		return badRequest("file", "", "'file' is a required property")
 	}
 	u.Name = file.FileName()
-	f, _, err := a.Files.Create(r.Context(), r.Caller.Tenant, &u, formPart{file}, func() error {
+	f, _, err := a.Files.Create(r.Context(), r.Caller.Tenant, &u, formPart{file, form}, func() error {
 		second, err := form.next()
 		if err == nil && second != nil {
 			err = badRequest("file", "", "There is more than one file. A request stores one.")
@@ -112,17 +112,39 @@ func (a *API) createFile(r *api.SurfaceRequest) error {
 // fileForm reads the form of an upload.
 type fileForm struct {
 	form   *multipart.Reader
+	body   io.Reader
+	left   int64 // bytes that may be read beside the file
 	upload *files.Upload
 	parts  int
 }
 
+func newFileForm(body io.Reader, boundary string, u *files.Upload) *fileForm {
+	f := &fileForm{body: body, left: formBytes, upload: u}
+	f.form = multipart.NewReader(f, boundary)
+	return f
+}
+
+// Read reads the body. Else a form could have headers of many megabytes, which are held in memory.
+func (f *fileForm) Read(b []byte) (int, error) {
+	if f.left <= 0 {
+		return 0, errForm
+	}
+	n, err := f.body.Read(b)
+	f.left -= int64(n)
+	return n, err
+}
+
 var errForm = badRequest("", "", "The form of the request cannot be read.")
 
-// formPart is a part of a form. Its errors are fit for clients.
-type formPart struct{ r io.Reader }
+// formPart is the file of a form. Its errors are fit for clients.
+type formPart struct {
+	r    io.Reader
+	form *fileForm
+}
 
 func (p formPart) Read(b []byte) (int, error) {
 	n, err := p.r.Read(b)
+	p.form.left += int64(n)
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = errForm
 	}
