@@ -15,8 +15,8 @@ import (
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
-// liteLLMCalls makes the calls through LiteLLM's proxy, whose program -litellm names. It runs as its
-// documentation says, with one worker and without a database.
+// liteLLMCalls makes the calls through LiteLLM's proxy, whose program -litellm names. It runs as
+// its documentation says, with one worker and without a database.
 func liteLLMCalls(ctx context.Context, b *bench, calls int) (s sample, err error) {
 	model, err := startModel(behaviour{})
 	if err != nil {

@@ -12,7 +12,7 @@ var chatCall = []byte(`{"model":"chat","stream":true,"messages":[{"role":"user",
 
 const callRate = "calls/s"
 
-// passthrough measures synchronous calls of OpenAI's API beside the same calls of the model itself.
+// passthrough measures synchronous calls of OpenAI's API beside the same calls of the model.
 func passthrough(ctx context.Context, b *bench) (table, error) {
 	t := table{
 		title: "Synchronous calls in the shape of OpenAI's API",

@@ -472,15 +472,9 @@ func TestDurableTask(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{"requirements.txt", "program.py", "javascript/package.json", "javascript/package-lock.json", "javascript/program.js",
-		"java/pom.xml", "java/src/main/java/Program.java"} {
-		name := filepath.Join("examples", "durabletask", file)
-		content, err := os.ReadFile(filepath.Join(repository, name))
-		to := filepath.Join(p.dir, name)
-		if err := errors.Join(err, os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, content, 0o644)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	p.copyExamples("durabletask/requirements.txt", "durabletask/program.py", "durabletask/javascript/package.json",
+		"durabletask/javascript/package-lock.json", "durabletask/javascript/program.js", "durabletask/java/pom.xml",
+		"durabletask/java/src/main/java/Program.java")
 	grpc := freeAddress(t)
 	p.set("127.0.0.1:4001", grpc)
 	p.set("localhost:4001", grpc)
@@ -498,6 +492,43 @@ func TestDurableTask(t *testing.T) {
 		rule{begins: "mvn", after: ended},
 		rule{begins: "go run", after: ended},
 	)
+}
+
+// TestOpenAI runs the programs as a reader would.
+func TestOpenAI(t *testing.T) {
+	t.Parallel()
+	if err := toolchain.Ensure(t.Context(), toolchain.Node(), toolchain.Python()); err != nil {
+		t.Fatal(err)
+	}
+	ended := func(p *page, said string) {
+		for _, part := range []string{"chat: ", "stream: ", "response: completed ", "batch: completed 3 of 3", "line-2"} {
+			if !strings.Contains(said, part) {
+				p.Errorf("a program said nothing of %q:\n%s", part, said)
+			}
+		}
+	}
+	server := rule{begins: "forebay serve", background: true, until: serving}
+	p := newPage(t, nil)
+	p.copyExamples("openai/python/requirements.txt", "openai/python/program.py")
+	p.follow("openai-python.md", server, rule{begins: "venv/bin/python", after: ended})
+	p = newPage(t, nil)
+	p.copyExamples("openai/javascript/package.json", "openai/javascript/package-lock.json", "openai/javascript/program.js")
+	p.follow("openai-javascript.md", server, rule{begins: "(cd", after: ended})
+	p = newPage(t, nil)
+	p.copyExamples("openai/go/go.mod", "openai/go/go.sum", "openai/go/main.go")
+	p.follow("openai-go.md", server, rule{begins: "(cd", after: ended})
+}
+
+// copyExamples copies files of examples to where the commands run.
+func (p *page) copyExamples(files ...string) {
+	for _, file := range files {
+		name := filepath.Join("examples", file)
+		content, err := os.ReadFile(filepath.Join("..", name))
+		to := filepath.Join(p.dir, name)
+		if err := errors.Join(err, os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, content, 0o644)); err != nil {
+			p.Fatal(err)
+		}
+	}
 }
 
 func TestTasks(t *testing.T) {

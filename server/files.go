@@ -9,6 +9,9 @@ import (
 
 // OpenAI configures files and batches of OpenAI's API. Zero numbers mean the defaults.
 type OpenAI struct {
+	// KeepBodies keeps the request and the answer of each synchronous call as the result of its job.
+	// Together they may have Limits.MaxOutputBytes.
+	KeepBodies bool `koanf:"keep_bodies"`
 	// MaxFileBytes limits one file; default 512 MiB.
 	MaxFileBytes int64 `koanf:"max_file_bytes"`
 	// MaxBatchBytes limits a file with the purpose batch; default 200 MiB.

@@ -2,10 +2,12 @@ package server
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/raced"
 )
 
@@ -162,7 +164,8 @@ func TestForecastByRetryBudget(t *testing.T) {
 	o.Deployments, o.Models = o.Deployments[:1], map[string]Model{ModelChat: InOrder("east"), ModelEmbedding: InOrder("east")}
 	o.Queues["default"] = Queue{Concurrency: 64, Retry: Retry{Policy: "fixed", First: 5 * time.Second, Attempts: 50, Concurrency: 4}}
 	inBubble(t, o, func(t *testing.T, s *Server) {
-		queue := s.jobs.Worker().Configured()[0]
+		queues := s.jobs.Worker().Configured()
+		queue := queues[slices.IndexFunc(queues, func(q *jobs.Queue) bool { return q.Name == forebay.DefaultQueue })]
 		used := 0.0
 		queue.PaceRetries(func() float64 { return used })
 		s.broken(t, true, "east")

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tidwall/gjson"
 
@@ -74,17 +75,17 @@ func TestMessagesAPI(t *testing.T) {
 	if resp.StatusCode != http.StatusOK || answer != messagesStream || resp.Header.Get("Content-Type") != "text/event-stream" {
 		t.Errorf("%d %q", resp.StatusCode, answer)
 	}
-	jobs, err := over(t, s).list(t.Context())
-	if err != nil || len(jobs) != 5 {
-		t.Fatalf("%d jobs, %v", len(jobs), err)
-	}
-	var input, output int64
-	for _, job := range jobs {
-		input, output = input+job.Usage.InputTokens, output+job.Usage.OutputTokens
-	}
-	if input != 4*9+14 || output != 4*3+6 {
-		t.Errorf("%d tokens of input and %d of output are counted", input, output)
-	}
+	eventually(t, time.Minute, func() error { // a call is recorded after its answer
+		jobs, err := over(t, s).list(t.Context())
+		var input, output int64
+		for _, job := range jobs {
+			input, output = input+job.Usage.InputTokens, output+job.Usage.OutputTokens
+		}
+		if err != nil || len(jobs) != 5 || input != 4*9+14 || output != 4*3+6 {
+			return fmt.Errorf("%d jobs, %d tokens of input and %d of output are counted (%w)", len(jobs), input, output, err)
+		}
+		return nil
+	})
 }
 
 // TestMessagesAPIErrors: errors have Anthropic's shape, a call that fails is made again before its

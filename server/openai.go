@@ -109,10 +109,13 @@ func (d *deployments) forwards(name string) (known, forwards bool) {
 
 // openAI returns the interface of OpenAI's API.
 func (s *Server) openAI() *openai.API {
-	began := time.Now()
+	began, keep := time.Now(), int64(0)
+	if s.options.OpenAI.KeepBodies {
+		keep = s.options.Limits.MaxOutputBytes
+	}
 	return openai.New(openai.Options{
 		Jobs: s.jobs, Calls: s.calls, Responses: s.responses, Queue: s.callsName, MaxBody: s.options.Limits.MaxInputBytes,
-		Files: s.files, MaxFileBytes: s.options.OpenAI.MaxFileBytes,
+		KeepBodies: keep, Files: s.files, MaxFileBytes: s.options.OpenAI.MaxFileBytes,
 		Batches: s.batches, Serves: s.deployments.serves,
 		Models: func() []openai.Model {
 			owners := map[string][]string{}

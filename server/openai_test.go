@@ -456,3 +456,33 @@ func TestJobsAreNotTakenIntoTheQueueOfCalls(t *testing.T) {
 		}
 	}
 }
+
+// Prompts and answers are kept only if that is configured.
+func TestOpenAIBodiesAreKeptIfConfigured(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		s := startForwarding(t, startUpstream(t, answerPlainly), func(o *server.Options) { o.OpenAI.KeepBodies = keep })
+		const asked = `{"model":"chat","seed":12345678901234567890,"messages":[{"role":"user","content":"hello"}]}`
+		resp, answer := post(t, s, "/v1/chat/completions", asked)
+		if resp.StatusCode != http.StatusOK {
+			t.Fatal(resp.Status, answer)
+		}
+		job := callJobs(t, s)[0]
+		eventually(t, time.Minute, func() error {
+			if job = callJobs(t, s)[0]; job.Status != forebay.StatusSucceeded {
+				return fmt.Errorf("the job is %s", job.Status)
+			}
+			return nil
+		})
+		var result json.RawMessage
+		if err := over(t, s).get(t.Context(), "/v1/jobs/"+job.ID+"/result", &result); err != nil {
+			t.Fatal(err)
+		}
+		want := "null"
+		if keep {
+			want = `{"request":` + asked + `,"response":` + strings.TrimSpace(answer) + `}`
+		}
+		if string(result) != want {
+			t.Errorf("keep %v: %s", keep, result)
+		}
+	}
+}

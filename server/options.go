@@ -37,7 +37,7 @@ type Options struct {
 	Topics         map[string]Topic  `koanf:"topics"`
 	Intake         map[string]Intake `koanf:"intake"` // messages that become jobs
 	Documents      Documents         `koanf:"documents"`
-	OpenAI         OpenAI            `koanf:"openai"` // files and batches
+	OpenAI         OpenAI            `koanf:"openai"` // files, batches and calls
 	Webhooks       Webhooks          `koanf:"webhooks"`
 	Orchestrations Orchestrations    `koanf:"orchestrations"`
 	Workflows      []string          `koanf:"workflows"` // their files

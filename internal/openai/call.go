@@ -46,7 +46,7 @@ func (a *API) served(name string, need forebay.CallEstimate) error {
 
 // make makes a call and waits for its answer.
 func (a *API) make(r *api.SurfaceRequest, req request, endpoint string, p *pending) error {
-	p.w, p.flush, p.ended = r.Writer, r.Flush, make(chan struct{}, 1)
+	p.w, p.flush, p.ended, p.keep = r.Writer, r.Flush, make(chan struct{}, 1), a.KeepBodies
 	token := a.Calls.add(p)
 	defer a.Calls.remove(token)
 	defer p.leave()

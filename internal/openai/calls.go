@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -131,7 +132,28 @@ func (t forwarding) run(ctx context.Context, call forebay.TaskCall) (result fore
 	if deployment != nil {
 		result.Deployment, result.Cost = deployment.Name, deployment.Price.Cost(resp.Usage)
 	}
+	if err == nil {
+		result.Output = p.bodies()
+	}
 	return result, err
+}
+
+// bodies is the result of a call whose bodies are kept: its request and its answer. A stream is
+// text. nil: they are not kept.
+func (p *pending) bodies() json.RawMessage {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.keep == 0 || int64(len(p.kept)+len(p.body)) > p.keep {
+		return nil
+	}
+	answer := bytes.TrimSpace(p.kept)
+	if p.stream || !json.Valid(answer) {
+		var err error
+		if answer, err = forebay.EncodeJSON(string(p.kept)); err != nil {
+			return nil
+		}
+	}
+	return slices.Concat([]byte(`{"request":`), p.body, []byte(`,"response":`), answer, []byte("}"))
 }
 
 // errBroken is the error of a call that has panicked.
@@ -147,6 +169,7 @@ type pending struct {
 	stream bool
 	need   forebay.CallEstimate
 	flush  func() error
+	keep   int64 // how many bytes of request and answer the job's result may have; 0: it has neither
 	// translate makes what stands between the client and the provider for one attempt. nil: nothing.
 	translate func() translation
 	asked     http.Header           // of the client that the provider gets
@@ -161,6 +184,7 @@ type pending struct {
 	status  int                // of the answer
 	header  http.Header        // of the provider's answer
 	begun   bool               // the client has the beginning of an answer
+	kept    []byte             // of the answer
 	done    bool               // the answer is complete
 	last    model.ForwardResponse
 	err     error       // of the latest attempt
@@ -203,6 +227,9 @@ func (p *pending) write(b []byte) error {
 	if !p.begun {
 		p.begun = true
 		p.sendHeader()
+	}
+	if p.keep > 0 && int64(len(p.kept)) <= p.keep {
+		p.kept = append(p.kept, b...)
 	}
 	if _, err := p.w.Write(b); err != nil {
 		return errGone

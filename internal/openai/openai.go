@@ -32,6 +32,9 @@ type Options struct {
 	// Queue is where synchronous calls wait. No other process takes jobs of it.
 	Queue   string
 	MaxBody int64 // bytes of a request
+	// KeepBodies is up to how many bytes the request and the answer of a synchronous call are kept as
+	// the result of its job. 0: they are not.
+	KeepBodies int64
 
 	Files        Files
 	Batches      Batches
