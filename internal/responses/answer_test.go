@@ -87,7 +87,7 @@ func TestReferencesAreBounded(t *testing.T) {
 	if _, err = ask(`[` + hello + strings.Repeat(reference, 3) + `]`); err != nil {
 		t.Errorf("%.200v", err)
 	}
-	if _, err = ask(`[` + hello + strings.Repeat(reference, 4) + `]`); err != errTooLarge { //nolint:errorlint // it is this one
+	if _, err = ask(`[` + hello + strings.Repeat(reference, 4) + `]`); err != errTooLarge {
 		t.Errorf("%.200v", err)
 	}
 }
