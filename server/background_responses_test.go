@@ -47,9 +47,11 @@ func TestBackgroundResponse(t *testing.T) {
 				t.Fatalf("after %d: %s", after, part)
 			}
 		}
-		resp, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true&starting_after=x")
-		refusedWith(t, resp, body, http.StatusBadRequest, "invalid_type")
-		resp, body = request(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel")
+		for _, after := range []string{"x", "9223372036854775807"} {
+			resp, body := request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true&starting_after="+after)
+			refusedWith(t, resp, body, http.StatusBadRequest, "invalid_type")
+		}
+		resp, body := request(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel")
 		if resp.StatusCode != http.StatusOK || !reflect.DeepEqual(object(t, body), o) {
 			t.Errorf("%d %s", resp.StatusCode, body)
 		}

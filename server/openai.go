@@ -59,7 +59,7 @@ func (o Options) ownQueue(list []jobs.Queue, name string) []jobs.Queue {
 	list = slices.DeleteFunc(list, func(q jobs.Queue) bool { return q.Name == CallsQueue && name == "" })
 	for i := range list {
 		if list[i].Name == CallsQueue {
-			list[i].Name, list[i].Own = name, true
+			list[i].Name, list[i].Own, list[i].OwnOf = name, true, CallsQueue
 		}
 	}
 	return list
@@ -69,10 +69,11 @@ func (o Options) ownQueue(list []jobs.Queue, name string) []jobs.Queue {
 // options.
 func (s *Server) addCalls(o Options, m *models, known map[string]forebay.Task) {
 	names := slices.Sorted(maps.Keys(o.Models))
-	for _, task := range slices.Concat(s.calls.Tasks(m.router, names), s.responses.Tasks(m.router, names), openai.BatchTasks(m.router, s.responses, names)) {
+	for _, task := range slices.Concat(s.calls.Tasks(m.router, names), s.calls.MessagesTasks(m.router, names)) {
+		task.Queue = CallsQueue
 		known[task.Name] = task
 	}
-	for _, task := range s.calls.MessagesTasks(m.router, slices.Sorted(maps.Keys(o.Models))) {
+	for _, task := range slices.Concat(s.responses.Tasks(m.router, names), openai.BatchTasks(m.router, s.responses, names)) {
 		known[task.Name] = task
 	}
 }

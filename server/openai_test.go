@@ -448,9 +448,12 @@ func TestOpenAICallWhileTheServerStops(t *testing.T) {
 // The queue of calls is not for the jobs of clients: their 202 promises that they are on disk.
 func TestJobsAreNotTakenIntoTheQueueOfCalls(t *testing.T) {
 	s := startForwarding(t, startUpstream(t, answerPlainly), nil)
-	resp, body := post(t, s, "/v1/jobs", `{"task":"chat","input":"hello","queue":"calls"}`)
-	if resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(body, "only for calls whose clients wait") {
-		t.Errorf("%s %s", resp.Status, body)
+	for _, job := range []string{`"task":"chat","input":"hello"`, `"task":"batch:/v1/chat/completions:chat","input":{"model":"chat","messages":[]}`,
+		`"task":"/v1/responses/background:chat","input":{"response":"resp_00000000000000000000000000"}`} {
+		resp, body := post(t, s, "/v1/jobs", `{"queue":"calls",`+job+`}`)
+		if resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(body, "only for calls whose clients wait") {
+			t.Errorf("%s: %s %s", job, resp.Status, body)
+		}
 	}
 }
 

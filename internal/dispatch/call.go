@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/turns"
@@ -59,12 +60,12 @@ func (d *Dispatcher) carryOut(work context.Context, job *jobs.Delivery, called f
 
 // call loads the input, within the memory limit, and runs the task.
 func (d *Dispatcher) call(ctx context.Context, task forebay.Task, job *jobs.Delivery) (result forebay.TaskResult, err error) {
+	claim := d.memory.Claim(job.Tenant)
+	defer claim.Release()
 	if job.InputBlob != "" {
-		claim := d.memory.Claim(job.Tenant)
 		if err := claim.GrowPatiently(ctx, job.InputSize); err != nil {
 			return result, err
 		}
-		defer claim.Release()
 	}
 	input, err := d.worker.Call(ctx, job)
 	if err != nil {
@@ -82,7 +83,7 @@ func (d *Dispatcher) call(ctx context.Context, task forebay.Task, job *jobs.Deli
 		input.Written, over = d.deltas.Begin(&input)
 		defer over()
 	}
-	return task.Run(turns.With(ctx, job.Tenant), input)
+	return task.Run(memory.With(turns.With(ctx, job.Tenant), claim), input) // for payloads that the task reads besides
 }
 
 // conclude settles the delivery by the result of the call. If the call failed because its context

@@ -14,6 +14,7 @@ import (
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/stores"
 )
@@ -119,6 +120,30 @@ func TestCallOfManyLockDurationsRunsOnce(t *testing.T) {
 		wait(11 * time.Minute)
 		if got := get(t, svc, job.ID); got.Status != forebay.StatusSucceeded || calls != 1 {
 			t.Fatalf("%s after %d calls", got.Status, calls)
+		}
+	})
+}
+
+// What tasks read besides their inputs counts in the memory of running jobs, until they end.
+func TestTasksClaimMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got, end := make(chan error, 3), make(chan struct{})
+		svc, _ := serve(t, defaults(), func(ctx context.Context, _ forebay.TaskCall) (forebay.TaskResult, error) {
+			got <- memory.Grow(ctx, 1<<20) // as much as there is
+			<-end
+			return forebay.TaskResult{Output: json.RawMessage(`1`)}, nil
+		})
+		for _, want := range []error{nil, memory.ErrFull} {
+			submit(t, svc, nil)
+			if err := <-got; !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+		}
+		close(end)
+		wait(time.Second)
+		submit(t, svc, nil)
+		if err := <-got; err != nil {
+			t.Error(err)
 		}
 	})
 }

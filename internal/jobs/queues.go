@@ -113,7 +113,7 @@ func (s *queueSet) named(tenant, name string) (*Queue, error) {
 // forTask is named for a job of a task; "": the task's own queue.
 func (s *queueSet) forTask(tenant string, task *forebay.Task, name string) (*Queue, error) {
 	q, err := s.named(tenant, cmp.Or(name, task.Queue, forebay.DefaultQueue))
-	if err == nil && q.Own && !strings.Contains(task.Name, "/") { // no task of a configuration has a slash
+	if err == nil && q.Own && task.Queue != q.OwnOf { // others are promised that their jobs are on disk
 		return nil, forebay.Invalid("queue", "is only for calls whose clients wait")
 	}
 	return q, err

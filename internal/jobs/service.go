@@ -27,6 +27,7 @@ type Queue struct {
 	Spare            bool     // its jobs below the default priority wait for others that want the same deployment
 	NoDeadLetters    bool     // a job that fails for good is over
 	Own              bool     // only this process has its callers, and serves it in any role; no dead letters
+	OwnOf            string   // of one's own: it takes only jobs of tasks whose Queue is this
 
 	no   int64
 	pace func() float64 // see PaceRetries

@@ -51,7 +51,7 @@ func readNeed(path string, body []byte) *forwardNeed {
 	}
 	prompts := int64(1)
 	gjson.ParseBytes(body).ForEach(func(key, value gjson.Result) bool {
-		switch key.Str {
+		switch strings.ToLower(key.Str) { // as servers written in Go read names
 		case "messages":
 			value.ForEach(func(_, message gjson.Result) bool {
 				n.tokens += tokensPerMessage

@@ -154,6 +154,7 @@ func TestEstimateForward(t *testing.T) {
 		want       forebay.CallEstimate
 	}{
 		"chat":       {pathChat, `{"messages":[{"role":"user","content":"12345678"}],"max_completion_tokens":10,"n":3}`, forebay.CallEstimate{PromptTokens: 6, MaxOutputTokens: 30}},
+		"any case":   {pathChat, `{"Messages":[{"role":"user","content":"12345678"}],"MAX_TOKENS":10,"N":3}`, forebay.CallEstimate{PromptTokens: 6, MaxOutputTokens: 30}},
 		"no limit":   {pathChat, `{"messages":[{"role":"user","content":"12345678"}]}`, forebay.CallEstimate{PromptTokens: 6}},
 		"image":      {pathChat, `{"messages":[{"role":"user","content":[{"type":"text","text":"1234"},{"type":"image_url","image_url":{"url":` + image + `}}]}],"max_tokens":1}`, forebay.CallEstimate{PromptTokens: 805, MaxOutputTokens: 1}},
 		"responses":  {pathResponses, `{"instructions":"1234","input":[{"role":"user","content":[{"type":"input_image","image_url":` + image + `}]}],"max_output_tokens":16}`, forebay.CallEstimate{PromptTokens: 801, MaxOutputTokens: 16}},

@@ -162,6 +162,9 @@ func (a *API) getResponse(r *api.SurfaceRequest) error {
 	return a.follow(r, row, after)
 }
 
+// maxSequence bounds the number of an event. JavaScript knows no larger integers exactly.
+const maxSequence = 1<<53 - 1
+
 // maxQueryBody is the largest body of a GET request that is read.
 const maxQueryBody = 4 << 10
 
@@ -191,7 +194,7 @@ func streamAsked(r *api.SurfaceRequest) (stream bool, after int64, err error) {
 	}
 	after = -1
 	if text := values["starting_after"]; text != "" {
-		if after, err = strconv.ParseInt(text, 10, 64); err != nil {
+		if after, err = strconv.ParseInt(text, 10, 64); err != nil || after > maxSequence {
 			return false, 0, badRequest("starting_after", "invalid_type", "Invalid type for 'starting_after': expected an integer.")
 		}
 	}

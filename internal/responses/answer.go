@@ -3,6 +3,7 @@ package responses
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 
@@ -33,7 +34,10 @@ func (s *Service) Answer(ctx context.Context, forwarder Forwarder, c Call) (obje
 		return nil, resp, nil, &bridge.Error{Param: "stream", Message: "Neither 'stream' nor 'background' can be set here."}
 	}
 	if err := s.Complete(ctx, c.Tenant, req); err != nil {
-		return nil, resp, nil, err
+		if refusal, ok := errors.AsType[*bridge.Error](err); ok {
+			return nil, resp, nil, refusal
+		}
+		return nil, resp, nil, failure(err)
 	}
 	id, created := ids.New(bridge.IDPrefix), time.Now()
 	var x *bridge.Exchange

@@ -8,6 +8,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/responses/bridge"
 )
 
@@ -18,7 +19,10 @@ const (
 	maxRead  = 4
 )
 
-var errTooLong = &bridge.Error{Param: "previous_response_id", Code: "context_length_exceeded", Message: "The conversation has become too long to go on from its responses."}
+var (
+	errTooLong  = &bridge.Error{Param: "previous_response_id", Code: "context_length_exceeded", Message: "The conversation has become too long to go on from its responses."}
+	errTooLarge = &bridge.Error{Param: "input", Code: "context_length_exceeded", Message: "The items that the request refers to are too large together."}
+)
 
 // Complete finds what goes before a request's input: the inputs and outputs of the responses that
 // it goes on from, oldest first. Items that only refer to others become those. Parts that name
@@ -53,16 +57,12 @@ func (s *Service) Complete(ctx context.Context, tenant string, req *bridge.Reque
 	}
 	slices.Reverse(parts)
 	req.Context = slices.Concat(parts...)
-	known := map[string]json.RawMessage{}
-	for _, item := range req.Context {
-		if id := gjson.GetBytes(item, "id").Str; id != "" && gjson.GetBytes(item, "type").Str != "item_reference" {
-			known[id] = item
-		}
-	}
+	references := resolver{Service: s, tenant: no, known: map[string]json.RawMessage{}, room: s.MaxBody - size, unread: maxRead*s.MaxBody - read, loads: maxChain}
+	references.learn(req.Context)
 	named := fileReader{files: s.Files, tenant: tenant, left: s.MaxBody}
 	for _, list := range [][]json.RawMessage{req.Context, req.Input} {
 		for i := range list {
-			if list[i], err = s.resolved(ctx, no, known, list[i]); err != nil {
+			if list[i], err = references.resolved(ctx, list[i]); err != nil {
 				return err
 			}
 			if list[i], err = named.put(ctx, list[i]); err != nil {
@@ -95,6 +95,9 @@ func cut(id string) string { return id[:min(len(id), 100)] }
 
 // said returns the input and the output of a response.
 func (s *Service) said(ctx context.Context, row Row) ([]json.RawMessage, error) {
+	if err := memory.Grow(ctx, int64(len(row.Request.Inline)+len(row.Object.Inline))); err != nil { // blobs count as they are read
+		return nil, err
+	}
 	req, err := s.request(ctx, row)
 	if err != nil {
 		return nil, err
@@ -114,34 +117,66 @@ func (s *Service) said(ctx context.Context, row Row) ([]json.RawMessage, error) 
 	return append(items, o.Output...), nil
 }
 
+// resolver finds the items that others refer to. Many may refer to the same one, so their sizes
+// count each time.
+type resolver struct {
+	*Service
+	tenant int64
+	known  map[string]json.RawMessage // by id
+	room   int64                      // bytes that the request may still take
+	unread int64                      // bytes of responses that may still be read
+	loads  int                        // responses that may still be read
+}
+
+// learn remembers items by their ids.
+func (r *resolver) learn(items []json.RawMessage) {
+	for _, item := range items {
+		if id := gjson.GetBytes(item, "id").Str; id != "" && gjson.GetBytes(item, "type").Str != "item_reference" {
+			r.known[id] = item
+		}
+	}
+}
+
 // resolved returns an item, or the one that it refers to.
-func (s *Service) resolved(ctx context.Context, tenant int64, known map[string]json.RawMessage, item json.RawMessage) (json.RawMessage, error) {
+func (r *resolver) resolved(ctx context.Context, item json.RawMessage) (json.RawMessage, error) {
 	if gjson.GetBytes(item, "type").Str != "item_reference" {
 		return item, nil
 	}
 	id := gjson.GetBytes(item, "id").Str
-	if other, ok := known[id]; ok {
-		return other, nil
-	}
-	if of := bridge.ResponseOf(id); knownID(of) {
-		row, err := s.Store.Response(ctx, tenant, of)
-		if err != nil && forebay.CodeOf(err) != forebay.CodeNotFound {
+	if _, ok := r.known[id]; !ok {
+		if err := r.load(ctx, bridge.ResponseOf(id)); err != nil {
 			return nil, err
 		}
-		if err == nil {
-			items, err := s.said(ctx, row)
-			if err != nil {
-				return nil, err
-			}
-			for _, other := range items {
-				if id := gjson.GetBytes(other, "id").Str; gjson.GetBytes(other, "type").Str != "item_reference" {
-					known[id] = other
-				}
-			}
+	}
+	other, ok := r.known[id]
+	if !ok {
+		return nil, &bridge.Error{Param: "input", Code: "item_not_found", Message: "Item with id '" + cut(id) + "' not found."}
+	}
+	if r.room -= int64(len(other)); r.room < 0 {
+		return nil, errTooLarge
+	}
+	return other, memory.Grow(ctx, int64(len(other)))
+}
+
+// load learns the items of a response, if there is one.
+func (r *resolver) load(ctx context.Context, id string) error {
+	if !knownID(id) {
+		return nil
+	}
+	row, err := r.Store.Response(ctx, r.tenant, id)
+	if err != nil {
+		if forebay.CodeOf(err) == forebay.CodeNotFound {
+			return nil
 		}
+		return err
 	}
-	if other, ok := known[id]; ok {
-		return other, nil
+	r.loads--
+	if r.unread -= row.Request.Size + row.Object.Size; r.unread < 0 || r.loads < 0 {
+		return errTooLarge
 	}
-	return nil, &bridge.Error{Param: "input", Code: "item_not_found", Message: "Item with id '" + cut(id) + "' not found."}
+	items, err := r.said(ctx, row)
+	if err == nil {
+		r.learn(items)
+	}
+	return err
 }

@@ -3,12 +3,14 @@ package responses
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/payload"
 	"github.com/forebayhq/forebay/internal/responses/bridge"
 )
 
@@ -174,4 +176,23 @@ func TestResponsesOfOthers(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A background response is answered as it was stored, also if its job is quicker than the answer.
+func TestNewResponseIsQueued(t *testing.T) {
+	t.Parallel()
+	m := newMaker(t, fixture.Serving(t, dbtest.Databases["sqlite"](t)))
+	n := m.row()
+	_, err := m.Responses.Add(t.Context(), n)
+	m.check(err)
+	m.check(m.Responses.Finish(t.Context(), m.begin(m.read(n.ID), 1), group(2), bridge.StatusCompleted, object))
+	row := m.read(n.ID)
+	if !row.Over() {
+		t.Fatalf("%+v", row)
+	}
+	row = asCreated(row, n, []byte(`{"status":"queued"}`))
+	s := New(Options{Store: m.Responses, Payloads: payload.New(payload.Options{})})
+	if o, err := s.Object(t.Context(), row); err != nil || !strings.Contains(string(o), `"status":"queued"`) || row.Over() || row.EndedAt != nil || row.State != n.State {
+		t.Errorf("%s %v %+v", o, err, row)
+	}
 }

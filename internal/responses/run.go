@@ -224,8 +224,16 @@ func failure(err error) error {
 	if errors.Is(err, forebay.ErrLockLost) {
 		return &forebay.TaskError{Class: forebay.ClassTransient, Code: "taken_over", Message: "the response has ended, or another attempt makes it", Err: err}
 	}
+	if forebay.CodeOf(err) == forebay.CodeTooManyRequests { // there is no room for the context: it costs no attempt
+		return &forebay.TaskError{Class: forebay.ClassThrottled, Code: "context_unavailable", Message: "the context of the response cannot be read right now",
+			Uncalled: true, Waiting: forebay.WaitWorker, RetryAfter: 5 * time.Second, Err: err}
+	}
 	if known, ok := errors.AsType[*forebay.Error](err); ok {
 		return &forebay.TaskError{Class: forebay.ClassTransient, Code: string(known.Code), Message: known.Message, Err: err}
 	}
-	return err
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	// Clients see the message. That of an unknown error may have a path.
+	return &forebay.TaskError{Class: forebay.ClassTransient, Code: string(forebay.CodeInternal), Message: "something went wrong here", Err: err}
 }

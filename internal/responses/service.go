@@ -103,7 +103,8 @@ func (s *Service) Create(ctx context.Context, tenant string, sub Submission) (Ro
 	}
 	n.Job = &created[0]
 	n.Events, n.State = firstEvents, bridge.State{Sequence: 2}
-	if err := s.put(ctx, &n, sub.Body, encode(sub.Request.Base(n.ID, s.Store.Now(), n.Status))); err != nil {
+	base := encode(sub.Request.Base(n.ID, s.Store.Now(), n.Status))
+	if err := s.put(ctx, &n, sub.Body, base); err != nil {
 		return Row{}, err
 	}
 	existing, err := s.Store.Add(ctx, n)
@@ -117,10 +118,19 @@ func (s *Service) Create(ctx context.Context, tenant string, sub Submission) (Ro
 	if err != nil {
 		return Row{}, err
 	}
-	if existing == "" {
-		existing = n.ID
+	if existing != "" {
+		return s.Store.Response(ctx, no, existing)
 	}
-	return s.Store.Response(ctx, no, existing)
+	row, err := s.Store.Response(ctx, no, n.ID)
+	return asCreated(row, n, base), err
+}
+
+// asCreated returns a new response as it was stored. Its job may have ended it since, and clients
+// expect one that is queued.
+func asCreated(row Row, n NewRow, base json.RawMessage) Row {
+	row.Status, row.State, row.EndedAt, row.Failure = n.Status, n.State, nil, nil
+	row.Object = Payload{Inline: base, Size: int64(len(base))} // the blob is removed at the end
+	return row
 }
 
 // put stores what is large of a response outside the database.

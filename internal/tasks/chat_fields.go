@@ -27,6 +27,9 @@ const (
 var chatOwn = []string{"messages", "max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "response_format", "raw",
 	"model", "stream", "stream_options"}
 
+// chatCounted are the fields that decide what is sent, and what it is estimated to cost.
+var chatCounted = append(slices.Clip(chatOwn), "n")
+
 // chatFields check the other fields of OpenAI's chat completions that are known. They reach the
 // provider as they are.
 var chatFields = map[string]func(in *object, name string){
@@ -157,8 +160,8 @@ func parseExtra(in *object, chat *model.ChatRequest) {
 			continue
 		}
 		// Servers written in Go read names in any case.
-		if i := slices.IndexFunc(chatOwn, func(own string) bool { return strings.EqualFold(own, name) }); i >= 0 {
-			in.unknown(name, "the name of the field is "+chatOwn[i])
+		if i := slices.IndexFunc(chatCounted, func(own string) bool { return strings.EqualFold(own, name) && own != name }); i >= 0 {
+			in.unknown(name, "the name of the field is "+chatCounted[i])
 			return
 		}
 		raw, ok := in.has(name)

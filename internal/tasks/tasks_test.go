@@ -167,6 +167,17 @@ func TestChatPassesWhatWasAsked(t *testing.T) {
 	}
 }
 
+// A field in another case would pass the estimate, and servers written in Go would still read it.
+func TestChatRefusesCountedFieldsInAnotherCase(t *testing.T) {
+	all := build(t, Config{Models: simulated(t, modelsim.ProviderFaults{})})
+	for _, field := range []string{`"N":9`, `"Max_Tokens":9`, `"MODEL":"large"`} {
+		err := all["chat"].Check(json.RawMessage(`{"messages":[{"role":"user","content":"Q"}],` + field + `}`))
+		if forebay.CodeOf(err) != forebay.CodeUnknownField {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
 func TestOverrides(t *testing.T) {
 	models := simulated(t, modelsim.ProviderFaults{})
 	warm := 0.7

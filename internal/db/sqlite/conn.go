@@ -90,7 +90,8 @@ func (c *Conn) Commit() error {
 	return c.File.Check()
 }
 
-// EnsureDurable has nothing to do: what one can read is on disk.
+// EnsureDurable has nothing to do: what one can read is on disk, or its commit was volatile and
+// nobody relies on it.
 func (c *Conn) EnsureDurable() error { return nil }
 
 func (c *Conn) Rollback() error {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -194,14 +195,24 @@ func (x *Exchange) Fail(f Failure) []Event {
 	return append(events, last)
 }
 
+// interrupted is an item that an earlier call has begun.
+type interrupted struct {
+	item Object
+	text map[int]*strings.Builder // of its parts; that of a function call is the first
+}
+
+// said returns the text of a part.
+func (it *interrupted) said(index int) string {
+	if b := it.text[index]; b != nil {
+		return b.String()
+	}
+	return ""
+}
+
 // Interrupted returns the events that close what an earlier call has begun and not ended, so that
 // another call can go on, and where the stream stands then. events are those of the earlier call.
 func Interrupted(events []json.RawMessage, from State) ([]Event, State) {
-	type open struct {
-		item Object
-		text map[int]string
-	}
-	items := map[int]*open{}
+	items := map[int]*interrupted{}
 	for _, raw := range events {
 		e := objectOf(raw)
 		var place, index int
@@ -213,13 +224,16 @@ func Interrupted(events []json.RawMessage, from State) ([]Event, State) {
 		switch text(e["type"]) {
 		case "response.output_item.added":
 			if item := objectOf(e["item"]); item != nil {
-				items[place] = &open{item, map[int]string{}}
+				items[place] = &interrupted{item, map[int]*strings.Builder{}}
 			}
 		case "response.output_item.done":
 			delete(items, place)
 		case "response.output_text.delta", "response.refusal.delta", "response.reasoning_text.delta", "response.function_call_arguments.delta":
 			if it != nil {
-				it.text[index] += text(e["delta"])
+				if it.text[index] == nil {
+					it.text[index] = &strings.Builder{}
+				}
+				it.text[index].WriteString(text(e["delta"]))
 			}
 		case "response.content_part.added":
 			if it != nil {
@@ -246,14 +260,14 @@ func Interrupted(events []json.RawMessage, from State) ([]Event, State) {
 			if text(part["type"]) == "refusal" {
 				member = "refusal"
 			}
-			part[member] = encode(it.text[i])
+			part[member] = encode(it.said(i))
 			parts[i] = encode(part)
 		}
 		if parts != nil {
 			it.item["content"] = encode(parts)
 		}
 		if text(it.item["type"]) == "function_call" {
-			it.item["arguments"] = encode(it.text[0])
+			it.item["arguments"] = encode(it.said(0))
 		}
 		a.tell("response.output_item.done", Object{"output_index": number(int64(place)), "item": encode(it.item)})
 	}
