@@ -32,7 +32,7 @@ func TestEndsOfBatchesAreTold(t *testing.T) {
 		if err != nil || len(due) != 1 {
 			t.Fatal(due, err)
 		}
-		leased, ok, err := s.Batches.Lease(t.Context(), due[0])
+		leased, ok, err := s.Batches.Lease(t.Context(), due[0].No)
 		if err != nil || !ok {
 			t.Fatal(ok, err)
 		}
