@@ -39,7 +39,16 @@ func main() {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /observed", o.report)
-	mux.Handle("/", proxy)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		// A proxy must have read a request before its answer begins: net/http closes the body then, and
+		// the call that still reads it is broken off.
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		proxy.ServeHTTP(w, r)
+	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		log.Fatal(err)
