@@ -75,23 +75,7 @@ func uploaded(t *testing.T, s *server.Server, headers []string, fields ...field)
 // asked makes a request of OpenAI's API without a body.
 func asked(t *testing.T, s *server.Server, method, path string, headers ...string) (*http.Response, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr(t.Context()).String()+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp, string(answer)
+	return send(t, s, method, path, "", headers...)
 }
 
 // Fields may come in any order, before or after the file, and the content comes back exactly.

@@ -73,11 +73,16 @@ func startForwarding(t *testing.T, u *upstream, change func(*server.Options)) *s
 // post makes a call of OpenAI's API.
 func post(t *testing.T, s *server.Server, path, body string, headers ...string) (*http.Response, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.Addr(t.Context()).String()+path, strings.NewReader(body))
+	return send(t, s, http.MethodPost, path, body, append([]string{"Content-Type", "application/json"}, headers...)...)
+}
+
+// send makes a request and reads the whole answer.
+func send(t *testing.T, s *server.Server, method, path, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr(t.Context()).String()+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Content-Type", "application/json")
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}

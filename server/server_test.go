@@ -19,6 +19,16 @@ func start(t testing.TB, opts server.Options) *server.Server {
 	}
 	opts.Listen = "127.0.0.1:0"
 	opts.Log.Level = "error"
+	s := runUntilEnd(t, opts)
+	if s.Addr(t.Context()) == nil {
+		t.Fatal("the server does not listen")
+	}
+	return s
+}
+
+// runUntilEnd runs a server until the test ends.
+func runUntilEnd(t testing.TB, opts server.Options) *server.Server {
+	t.Helper()
 	s, err := server.New(opts)
 	if err != nil {
 		t.Fatal(err)
@@ -32,9 +42,6 @@ func start(t testing.TB, opts server.Options) *server.Server {
 			t.Error(err)
 		}
 	})
-	if s.Addr(ctx) == nil {
-		t.Fatal("the server does not listen")
-	}
 	return s
 }
 

@@ -196,7 +196,13 @@ func (p *openAI) forward(ctx context.Context, req ForwardRequest, body []byte, a
 		out.patience = max(answerPatience, p.idle)
 	}
 	err := p.post(ctx, out, f.read)
-	f.resp.Model = cmp.Or(f.resp.Model, p.model)
+	return f.ended(ctx, p.model, need, err), err
+}
+
+// ended is what is known of the answer once the call has ended. The name is that of the model that
+// was called.
+func (f *forwardAnswer) ended(ctx context.Context, name string, need func() *forwardNeed, err error) ForwardResponse {
+	f.resp.Model = cmp.Or(f.resp.Model, name)
 	switch {
 	case f.usage != (forwardUsage{}):
 		f.resp.Usage, f.resp.CachedTokens = f.usage.tokens(), f.usage.cached
@@ -204,7 +210,7 @@ func (p *openAI) forward(ctx context.Context, req ForwardRequest, body []byte, a
 		f.resp.Usage = forebay.TokenUsage{InputTokens: need().promptTokens(ctx),
 			OutputTokens: (f.outputBytes + forebay.BytesPerToken - 1) / forebay.BytesPerToken}
 	}
-	return f.resp, err
+	return f.resp
 }
 
 // refused keeps an answer that is not 2xx.

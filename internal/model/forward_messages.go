@@ -1,14 +1,11 @@
 package model
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"sync"
 
 	"github.com/tidwall/gjson"
-
-	"github.com/forebayhq/forebay"
 )
 
 // messagesHeaders are the headers of a client that Anthropic gets.
@@ -36,15 +33,7 @@ func (p *anthropic) Forward(ctx context.Context, req ForwardRequest) (ForwardRes
 		out.patience = max(answerPatience, p.idle)
 	}
 	err := p.post(ctx, out, f.read)
-	f.resp.Model = cmp.Or(f.resp.Model, p.model)
-	switch {
-	case f.usage != (forwardUsage{}):
-		f.resp.Usage, f.resp.CachedTokens = f.usage.tokens(), f.usage.cached
-	case err == nil || f.written:
-		f.resp.Usage = forebay.TokenUsage{InputTokens: need().promptTokens(ctx),
-			OutputTokens: (f.outputBytes + forebay.BytesPerToken - 1) / forebay.BytesPerToken}
-	}
-	return f.resp, err
+	return f.ended(ctx, p.model, need, err), err
 }
 
 // noteMessages reads an event of a stream of the messages API.

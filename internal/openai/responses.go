@@ -289,14 +289,14 @@ const (
 
 // listInputItems answers GET /responses/{id}/input_items.
 func (a *API) listInputItems(r *api.SurfaceRequest) error {
+	asked, err := pageOf(r, defaultItems, maxItems)
+	if err != nil {
+		return err
+	}
 	id := r.PathValue("id")
 	items, err := a.Responses.InputItems(r.Context(), r.Caller.Tenant, id)
 	if err != nil {
 		return found(id, err)
-	}
-	asked, err := pageOf(r, defaultItems, maxItems)
-	if err != nil {
-		return err
 	}
 	list, err := asked.of(items)
 	if err != nil {

@@ -70,7 +70,7 @@ func Open(ctx context.Context, opts db.Options, with ...Settings) (*Stores, erro
 	s.Responses.Follow(s.Jobs)
 	s.Batches.Follow(s.Jobs)
 	s.Batches.WhenEnded(func(t *db.Tx, b batches.Batch) error {
-		return events.PublishObject(t, b.Tenant, forebay.EventType("batch."+string(b.State)), b.ID)
+		return events.PublishObjects(t, []events.ObjectEnd{{Tenant: b.Tenant, Kind: forebay.EventType("batch." + string(b.State)), ID: b.ID}})
 	})
 	s.Webhooks = &webhook.Store{Store: queues}
 	domains := []db.Domain{s.Queues, s.Audit, s.Bus, s.Webhooks, s.Admission, s.Jobs, s.Reports, s.Orchestrations, s.Documents, s.Files, s.Batches, s.Responses, s.Keys, s.Tenants}

@@ -237,22 +237,11 @@ func TestOpenAIResponsesThroughChaos(t *testing.T) {
 
 // respondOnce makes one background response, follows it to its end and checks that it is whole.
 func respondOnce(ctx context.Context, base, key string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/v1/responses", strings.NewReader(`{"model":"chat","background":true,"stream":true,"input":"hello"}`))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+key)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
+	status, answer, err := posted(ctx, base+"/v1/responses", key, `{"model":"chat","background":true,"stream":true,"input":"hello"}`)
 	last := answer[max(0, bytes.LastIndex(answer, []byte("event: "))):]
 	whole := bytes.HasPrefix(last, []byte("event: response.completed\n")) && bytes.Contains(last, []byte(`"text":"Hi there, what can I do for you today?"`)) && bytes.HasSuffix(last, []byte("data: [DONE]\n\n"))
-	if err != nil || resp.StatusCode != http.StatusOK || !whole {
-		return fmt.Errorf("%s: %s %w", resp.Status, answer, err)
+	if err != nil || status != http.StatusOK || !whole {
+		return fmt.Errorf("%d: %s %w", status, answer, err)
 	}
 	return nil
 }
@@ -260,21 +249,27 @@ func respondOnce(ctx context.Context, base, key string) error {
 // chatOnce makes one call and checks that its answer is whole.
 func chatOnce(ctx context.Context, base, key string, stream bool) error {
 	body := fmt.Sprintf(`{"model":"chat","stream":%v,"messages":[{"role":"user","content":"hello"}]}`, stream)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/v1/chat/completions", strings.NewReader(body))
+	status, answer, err := posted(ctx, base+"/v1/chat/completions", key, body)
+	whole := strings.Contains(string(answer), `"finish_reason":"stop"`) && strings.HasSuffix(string(answer), "data: [DONE]\n\n") == stream
+	if err != nil || status != http.StatusOK || !whole {
+		return fmt.Errorf("%d: %s %w", status, answer, err)
+	}
+	return nil
+}
+
+// posted sends a JSON body and reads the whole answer.
+func posted(ctx context.Context, url, key, body string) (status int, answer []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+key)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	whole := strings.Contains(string(answer), `"finish_reason":"stop"`) && strings.HasSuffix(string(answer), "data: [DONE]\n\n") == stream
-	if err != nil || resp.StatusCode != http.StatusOK || !whole {
-		return fmt.Errorf("%s: %s %w", resp.Status, answer, err)
-	}
-	return nil
+	answer, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, answer, err
 }

@@ -102,20 +102,13 @@ func TestOpenAISDKsUnwrapWebhooks(t *testing.T) {
 // made makes something of OpenAI's API, and returns its id.
 func made(t *testing.T, url, key, body string) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	status, answer, err := posted(t.Context(), url, key, body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+key)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	var object struct{ ID string }
-	if err := json.NewDecoder(resp.Body).Decode(&object); err != nil || resp.StatusCode != http.StatusOK || object.ID == "" {
-		t.Fatalf("%s: %v", resp.Status, err)
+	if err := json.Unmarshal(answer, &object); err != nil || status != http.StatusOK || object.ID == "" {
+		t.Fatalf("%d %s: %v", status, answer, err)
 	}
 	return object.ID
 }

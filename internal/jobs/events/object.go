@@ -17,11 +17,6 @@ type ObjectEnd struct {
 	ID     string // of the object
 }
 
-// PublishObject is PublishObjects for one object.
-func PublishObject(t *db.Tx, tenant int64, kind forebay.EventType, id string) error {
-	return PublishObjects(t, []ObjectEnd{{tenant, kind, id}})
-}
-
 // PublishObjects tells the subscribers of tenants that batches or responses have ended. A kind is
 // told once of an object.
 func PublishObjects(t *db.Tx, ends []ObjectEnd) error {

@@ -255,7 +255,7 @@ func respondInPieces(ctx context.Context) error {
 	return errors.Join(events.Err(), expect(text == greeting && last == "response.completed", "%q, %s", text, last))
 }
 
-// respondInBackground leaves a stream and reads the rest by the SDK's way of going on, which sends a
+// respondInBackground leaves a stream and reads the rest by the SDK's way of going on. That sends a
 // body with GET.
 func respondInBackground(ctx context.Context) error {
 	params := asking("hello")
