@@ -13,11 +13,13 @@ const (
 	ScopeSubmit  Scope = "submit"  // submit and cancel jobs; send messages
 	ScopeRead    Scope = "read"    // read jobs, results, events and reports; peek at messages
 	ScopeOperate Scope = "operate" // dead letters, redrive, purge; message queues, receive and settle
+	ScopeView    Scope = "view"    // read what an operator sees, of every tenant, but no payloads; change nothing
+	ScopePayload Scope = "payload" // open the inputs of jobs, and payloads of every tenant that may be viewed
 	ScopeAdmin   Scope = "admin"   // all of these, and what is not one tenant's: pausing queues, deployments, keys of every tenant
 )
 
 // Scopes lists every scope.
-var Scopes = []Scope{ScopeSubmit, ScopeRead, ScopeOperate, ScopeAdmin}
+var Scopes = []Scope{ScopeSubmit, ScopeRead, ScopeOperate, ScopeView, ScopePayload, ScopeAdmin}
 
 // APIKey describes a key. The key itself is shown once, when it is created. Only its hash is
 // stored.
@@ -55,9 +57,11 @@ func BudgetKeyOf(ctx context.Context) string {
 	return id
 }
 
-// May reports whether the caller's scopes include the given one; admin includes every scope.
+// May reports whether the caller's scopes include the given one. Admin includes every scope, and
+// view includes read.
 func (c Caller) May(s Scope) bool {
-	return slices.Contains(c.Scopes, s) || slices.Contains(c.Scopes, ScopeAdmin)
+	return slices.Contains(c.Scopes, s) || slices.Contains(c.Scopes, ScopeAdmin) ||
+		s == ScopeRead && slices.Contains(c.Scopes, ScopeView)
 }
 
 // DefaultTenant is the tenant of a server without keys.
