@@ -26,6 +26,7 @@ type Refusal struct {
 	Code    forebay.Code
 	Message string
 	Field   string // the part of the request it is about; "": none
+	Request *http.Request
 }
 
 // SurfaceRoute is a pattern of [http.ServeMux] and what answers there.
@@ -36,8 +37,8 @@ type SurfaceRoute struct {
 	Handle func(*SurfaceRequest) error
 }
 
-// SurfaceRequest is a request to a surface whose caller is known. Its context ends when the client
-// goes or the caller's key ends.
+// SurfaceRequest is a request to a surface whose caller is known. Its context ends when the
+// client goes or the caller's key ends.
 type SurfaceRequest struct {
 	*http.Request
 	Writer http.ResponseWriter
@@ -113,13 +114,16 @@ func surfaceOf(surfaces []Surface, path string) Surface {
 	return nil
 }
 
-// enter lets a request to a route in if its caller has the scope. The context that it returns ends
-// with the caller's key.
+// enter lets a request to a route in if its caller has the scope. The context that it returns
+// ends with the caller's key.
 func (c *call) enter(ctx context.Context, route string, scope forebay.Scope) (held context.Context, release func(), err error) {
 	a := c.api
 	c.route = route
 	if scope == open {
 		return ctx, func() {}, a.limits.Stranger(addressOf(c.r))
+	}
+	if caller, ok := actingAs(ctx); ok {
+		return c.act(ctx, caller, scope)
 	}
 	if err := c.authenticate(ctx); err != nil {
 		if forebay.CodeOf(err) == forebay.CodeUnauthorized {
@@ -137,9 +141,15 @@ func (c *call) enter(ctx context.Context, route string, scope forebay.Scope) (he
 		c.w.Header().Set("Connection", "close")
 		return nil, nil, err
 	}
-	if !c.caller.May(scope) {
+	return c.act(tenant, c.caller, scope)
+}
+
+// act lets a request in whose caller is known.
+func (c *call) act(ctx context.Context, caller forebay.Caller, scope forebay.Scope) (held context.Context, release func(), err error) {
+	c.caller = caller
+	if !caller.May(scope) {
 		return nil, nil, forebay.Errorf(forebay.CodeForbidden, "this needs a key with the scope %q", scope)
 	}
-	held, release = a.keys.Hold(tenant, c.caller)
+	held, release = c.api.keys.Hold(turns.With(ctx, caller.Tenant), caller)
 	return held, release, nil
 }

@@ -101,6 +101,15 @@ func (s *Store) ByHash(ctx context.Context, hash []byte) (key forebay.APIKey, fo
 	return key, found, any, err
 }
 
+// ByID returns the key with that id, whatever its state.
+func (s *Store) ByID(ctx context.Context, id string) (key forebay.APIKey, found bool, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		found, err = c.Prep(keyColumns + "WHERE k.id = ?").Text(id).One(func(r driver.Row) { key = readKey(r) })
+		return err
+	})
+	return key, found, err
+}
+
 // Revoke ends a key; one already revoked keeps its time. The audit row gets the key's tenant.
 func (s *Store) Revoke(ctx context.Context, id string, entry audit.Act) (key forebay.APIKey, err error) {
 	return db.Transact(ctx, s.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (forebay.APIKey, error) {
