@@ -108,6 +108,7 @@ var mayImport = map[string][]string{
 	"internal/webhook":                 {".", "internal/audit", "internal/bus", "internal/bus/entity", "internal/db", "internal/db/driver", "internal/limits", "internal/panics", "internal/queue", "internal/sleep"},
 	"internal/workflow":                {"."},
 	"server":                           {".", "internal/..."},
+	"server/dashboard":                 {},
 	"server/interop":                   {},
 }
 
