@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -143,7 +144,7 @@ func (a jobRoutes) submit(ctx context.Context, c *call, in *submitInput) (*submi
 	}
 	defer release()
 	var req forebay.SubmitRequest
-	if stopped := turns.Parse(ctx, len(data), func() { req, err = decodeSubmit(data, false) }); stopped != nil {
+	if stopped := turns.Parse(ctx, len(data), func() { req, err = decode.Submit(data, false) }); stopped != nil {
 		return nil, stopped
 	}
 	if err != nil {
@@ -197,7 +198,7 @@ func (a jobRoutes) list(ctx context.Context, c *call, in *listInput) (*answer[fo
 	for _, s := range splitList(in.Status) {
 		status := forebay.Status(s)
 		if !status.Valid() {
-			return nil, forebay.Invalid("status", "%q is none of %s", shorten(s), joined(forebay.Statuses))
+			return nil, forebay.Invalid("status", "%q is none of %s", decode.Shorten(s), joined(forebay.Statuses))
 		}
 		filter.Status = append(filter.Status, status)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -142,7 +143,7 @@ func routeBody[I, B, O any](a *API, scope forebay.Scope, op huma.Operation, limi
 		}
 		defer release()
 		var body B
-		if stopped := turns.Parse(ctx, len(data), func() { body, err = decode[B](data) }); stopped != nil {
+		if stopped := turns.Parse(ctx, len(data), func() { body, err = decode.Object[B](data) }); stopped != nil {
 			return nil, stopped
 		}
 		if err != nil {

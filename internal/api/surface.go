@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/connections"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -137,7 +138,7 @@ func (c *call) enter(ctx context.Context, route string, scope forebay.Scope) (he
 	if err := a.limits.Request(tenant, c.caller.Tenant, c.caller.KeyID); err != nil {
 		return nil, nil, err
 	}
-	if err := connectionOf(c.r.Context()).belongsTo(c.caller.Tenant); err != nil {
+	if err := connections.Of(c.r.Context()).BelongsTo(c.caller.Tenant); err != nil {
 		c.w.Header().Set("Connection", "close")
 		return nil, nil, err
 	}
