@@ -64,6 +64,10 @@ func (c Caller) May(s Scope) bool {
 		s == ScopeRead && slices.Contains(c.Scopes, ScopeView)
 }
 
+// TenantHeader is the header of a request that names the tenant to act in, or to read in, instead
+// of the one of the key. It needs ScopeAdmin, or ScopeView to read.
+const TenantHeader = "Forebay-Tenant"
+
 // DefaultTenant is the tenant of a server without keys.
 const DefaultTenant = "default"
 

@@ -90,6 +90,8 @@ type Tenants interface {
 	Get(ctx context.Context, name string) (forebay.Tenant, error)
 	Set(ctx context.Context, name string, settings forebay.TenantSettings, actor string) (forebay.Tenant, error)
 	Pause(ctx context.Context, name string, paused bool, actor string) (forebay.Tenant, error)
+	// Exists reports whether anything was ever done in the name of a tenant.
+	Exists(ctx context.Context, name string) (bool, error)
 }
 
 // AuditLog shows what operators did and whether the record was changed.

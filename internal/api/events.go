@@ -46,7 +46,7 @@ func (a jobRoutes) events(ctx context.Context, c *call, in *eventsInput) (*strea
 	if err != nil {
 		return nil, err
 	}
-	leave, err := a.waiters.enter(c.caller.Tenant)
+	leave, err := a.waiters.enter(c.home)
 	if err != nil {
 		return nil, err
 	}
