@@ -35,7 +35,8 @@ CREATE TABLE api_keys (
   scopes     TEXT NOT NULL,        -- separated by spaces
   created_at INTEGER NOT NULL,
   expires_at INTEGER,              -- NULL: never
-  revoked_at INTEGER               -- NULL: it was not revoked
+  revoked_at INTEGER,              -- NULL: it was not revoked
+  used_at    INTEGER               -- last use, noted once a minute; NULL: never
 ) STRICT, WITHOUT ROWID;
 
 -- The audit log: a hash chain that is only appended to.
@@ -231,6 +232,7 @@ CREATE INDEX jobs_tenant ON jobs (tenant);
 CREATE INDEX jobs_tenant ON jobs (tenant, seq);
 -- all:
 CREATE INDEX jobs_correlation ON jobs (tenant, correlation_id, seq) WHERE correlation_id IS NOT NULL;
+CREATE INDEX jobs_session ON jobs (tenant, session_id, seq) WHERE session_id IS NOT NULL;
 
 -- The jobs of sessions that are not over, in their order. All but one of a session are held: their
 -- "visible_at" is 2^62, and they wait for "session".
