@@ -31,7 +31,9 @@ type APIKey struct {
 	CreatedAt time.Time  `json:"created_at"`
 	ExpiresAt *time.Time `json:"expires_at"`
 	RevokedAt *time.Time `json:"revoked_at"`
-	Budget    *Budget    `json:"budget,omitempty" doc:"what its jobs may use"`
+	// LastUsedAt is written once a minute at most.
+	LastUsedAt *time.Time `json:"last_used_at" doc:"to the minute; null: never, as far as is known"`
+	Budget     *Budget    `json:"budget,omitempty" doc:"what its jobs may use"`
 }
 
 // Caller is who makes a request: a tenant and what it may do.

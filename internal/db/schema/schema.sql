@@ -35,8 +35,13 @@ CREATE TABLE api_keys (
   scopes     TEXT NOT NULL,        -- separated by spaces
   created_at INTEGER NOT NULL,
   expires_at INTEGER,              -- NULL: never
-  revoked_at INTEGER,              -- NULL: it was not revoked
-  used_at    INTEGER               -- last use, noted once a minute; NULL: never
+  revoked_at INTEGER               -- NULL: it was not revoked
+) STRICT, WITHOUT ROWID;
+
+-- When API keys were used last, to the minute. A key without a row was never used.
+CREATE TABLE key_uses (
+  id      TEXT PRIMARY KEY,
+  used_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- The audit log: a hash chain that is only appended to.
