@@ -53,6 +53,14 @@ func (a *API) documentTenant(op *huma.Operation) {
 // away reports whether the request is about another tenant than that of its key.
 func (c *call) away() bool { return c.caller.Tenant != c.home }
 
+// mayLook checks that the caller may look at all tenants, if that is what he asks for.
+func (c *call) mayLook(allTenants bool) error {
+	if allTenants && !c.caller.May(forebay.ScopeView) {
+		return forebay.Errorf(forebay.CodeForbidden, "all_tenants needs a key with the scope %s", anyOf{forebay.ScopeView, forebay.ScopeAdmin})
+	}
+	return nil
+}
+
 // visit moves the call into the tenant that its header names, if it names one. An administrator
 // may do there what he may do at home. A viewer may read there, whatever else his key allows.
 // Surfaces ignore the header.

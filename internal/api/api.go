@@ -96,6 +96,7 @@ type API struct {
 	memory      *memory.Pool
 	connections *connections
 	waiters     waiters
+	openings    openings
 
 	mux  *http.ServeMux
 	huma huma.API
@@ -165,6 +166,7 @@ func New(o Options) *API {
 	a.huma = newHuma(a)
 	jobs, queues, orchestrations := jobRoutes{a}, queueRoutes{a}, orchestrationRoutes{a}
 	jobs.routeJobs()
+	jobs.routeInput()
 	jobs.routeBulk()
 	jobs.routeEvents()
 	queues.routeQueues()

@@ -30,14 +30,14 @@ type call struct {
 	api           *API
 	r             *http.Request
 	w             *responseWriter
-	route         string  // the pattern that matched; "" until one has
-	surface       Surface // whose address it has; nil: Forebay's own
+	route         string         // the pattern that matched; "" until one has
+	surface       Surface        // whose address it has; nil: Forebay's own
 	caller        forebay.Caller // in the tenant that the request is about
 	home          string         // the tenant of the key, which pays for the request
-	sentKey       bool     // the client sent a key, right or wrong
-	codes         []string // keys in the query of a request below durablePath
-	correlationID string   // of the job concerned, once known
-	gone          bool     // the client has disconnected
+	sentKey       bool           // the client sent a key, right or wrong
+	codes         []string       // keys in the query of a request below durablePath
+	correlationID string         // of the job concerned, once known
+	gone          bool           // the client has disconnected
 	body          *requestBody
 	claim         *memory.Claim // for the answer and what is read for it; nil: none yet
 	waited        bool          // it has waited, so its key may have ended before the answer

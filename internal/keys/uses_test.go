@@ -43,7 +43,7 @@ func TestLastUseIsWrittenOnceAMinute(t *testing.T) {
 				if time.Now().After(deadline) {
 					t.Fatal("the use is not written after a minute")
 				}
-				time.Sleep(20 * time.Millisecond)
+				<-time.After(20 * time.Millisecond)
 			}
 			first := *lastUse(t, other, key.ID)
 			if lastUse(t, other, unused.ID) != nil {
