@@ -65,3 +65,10 @@ SELECT tenant, hour / 24, task, deployment, sum(attempts),
   sum(CASE WHEN outcome = 'throttled' THEN attempts ELSE 0 END),
   sum(input_tokens), sum(output_tokens), sum(assumed_tokens), sum(cost)
 FROM attempt_hours GROUP BY tenant, hour / 24, task, deployment;
+-- When API keys were used last, to the minute. A key without a row was never used.
+CREATE TABLE key_uses (
+  id      TEXT PRIMARY KEY,
+  used_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX jobs_session ON jobs (tenant, session_id, seq) WHERE session_id IS NOT NULL;

@@ -52,6 +52,11 @@ CREATE TABLE signins (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX signins_owner ON signins (owner, created_at);
 CREATE INDEX signins_expires ON signins (expires_at);
+-- When API keys were used last, to the minute. A key without a row was never used.
+CREATE TABLE key_uses (
+  id      TEXT PRIMARY KEY,
+  used_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- The audit log: a hash chain that is only appended to.
 CREATE TABLE audit (
@@ -246,6 +251,7 @@ CREATE INDEX jobs_tenant ON jobs (tenant);
 CREATE INDEX jobs_tenant ON jobs (tenant, seq);
 -- all:
 CREATE INDEX jobs_correlation ON jobs (tenant, correlation_id, seq) WHERE correlation_id IS NOT NULL;
+CREATE INDEX jobs_session ON jobs (tenant, session_id, seq) WHERE session_id IS NOT NULL;
 
 -- The jobs of sessions that are not over, in their order. All but one of a session are held: their
 -- "visible_at" is 2^62, and they wait for "session".
