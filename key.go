@@ -32,6 +32,8 @@ type APIKey struct {
 	ExpiresAt *time.Time `json:"expires_at"`
 	RevokedAt *time.Time `json:"revoked_at"`
 	Budget    *Budget    `json:"budget,omitempty" doc:"what its jobs may use"`
+	// BudgetUsage is what was used of the budget.
+	BudgetUsage []BudgetUse `json:"budget_usage,omitempty" doc:"used and held of its budget in the current day and month, and when these end; only in lists"`
 }
 
 // Caller is who makes a request: a tenant and what it may do.
