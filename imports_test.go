@@ -46,6 +46,10 @@ var mayImport = map[string][]string{
 	"internal/bus/rules":               {".", "internal/bus/message", "internal/filter", "internal/turns"},
 	"internal/command":                 {".", "client"},
 	"internal/config":                  {".", "server"},
+	"internal/dashboard":               {".", "internal/api", "internal/dashboard/..."},
+	"internal/dashboard/kit":           {".", "client", "internal/api"},
+	"internal/dashboard/screens/*":     {".", "internal/dashboard/kit"},
+	"internal/browsertest":             {"internal/toolchain"},
 	"internal/db":                      {".", "internal/db/driver", "internal/db/postgres", "internal/db/schema", "internal/db/sqlite", "internal/panics", "internal/sleep", "internal/turns"},
 	"internal/db/dbtest":               {"internal/db", "internal/db/driver", "internal/db/postgres", "internal/pgtest"},
 	"internal/db/driver":               {"."},
@@ -93,7 +97,8 @@ var mayImport = map[string][]string{
 	"internal/retention":               {".", "internal/audit", "internal/blob", "internal/db", "internal/db/driver", "internal/db/schema", "internal/jobs", "internal/listing", "internal/sleep"},
 	"internal/retry":                   {"."},
 	"internal/sleep":                   {},
-	"internal/stores":                  {".", "internal/admission", "internal/audit", "internal/backlog", "internal/batches", "internal/blob", "internal/bus", "internal/db", "internal/documents", "internal/files", "internal/jobs", "internal/jobs/events", "internal/keys", "internal/orchestrate", "internal/payload", "internal/queue", "internal/report", "internal/responses", "internal/tenant", "internal/webhook"},
+	"internal/signin":                  {".", "internal/audit", "internal/db", "internal/db/driver", "internal/queue"},
+	"internal/stores":                  {".", "internal/admission", "internal/audit", "internal/backlog", "internal/batches", "internal/blob", "internal/bus", "internal/db", "internal/documents", "internal/files", "internal/jobs", "internal/jobs/events", "internal/keys", "internal/orchestrate", "internal/payload", "internal/queue", "internal/report", "internal/responses", "internal/signin", "internal/tenant", "internal/webhook"},
 	"internal/tasks":                   {".", "internal/jsoncheck", "internal/model", "internal/turns"},
 	"internal/telemetry":               {".", "internal/backlog", "internal/db", "internal/jobs", "internal/jobs/events", "internal/model", "internal/orchestrate", "internal/webhook"},
 	"internal/tenant":                  {".", "internal/admission", "internal/audit", "internal/db", "internal/db/driver", "internal/limits", "internal/queue"},
@@ -105,6 +110,7 @@ var mayImport = map[string][]string{
 	"internal/webhook":                 {".", "internal/audit", "internal/bus", "internal/bus/entity", "internal/db", "internal/db/driver", "internal/limits", "internal/panics", "internal/queue", "internal/sleep"},
 	"internal/workflow":                {"."},
 	"server":                           {".", "internal/..."},
+	"server/dashboard":                 {},
 	"server/interop":                   {},
 }
 

@@ -97,6 +97,7 @@ type API struct {
 	memory      *memory.Pool
 	connections *connections.Set
 	waiters     waiters
+	openings    openings
 
 	mux  *http.ServeMux
 	huma huma.API
@@ -166,6 +167,7 @@ func New(o Options) *API {
 	a.huma = newHuma(a)
 	jobs, queues, orchestrations := jobRoutes{a}, queueRoutes{a}, orchestrationRoutes{a}
 	jobs.routeJobs()
+	jobs.routeInput()
 	jobs.routeBulk()
 	jobs.routeEvents()
 	queues.routeQueues()

@@ -118,6 +118,13 @@ func (a *API) routeDocuments() {
 		if req.Mode != forebay.SearchKeyword && len(req.Vector) == 0 && !c.caller.May(forebay.ScopeSubmit) {
 			return nil, forebay.Errorf(forebay.CodeForbidden, "embedding the query needs a key with the scope %q", forebay.ScopeSubmit)
 		}
+		err := c.needOpen()
+		if err == nil {
+			err = c.opens(ctx, "documents")
+		}
+		if err != nil {
+			return nil, err
+		}
 		return answerOf(a.documents.Search(ctx, c.caller.Tenant, req))
 	})
 }

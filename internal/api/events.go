@@ -39,14 +39,45 @@ func (a jobRoutes) routeEvents() {
 		Summary: "Follow a job's events", Responses: responses,
 		Description: "The stream begins with the events so far and ends after the terminal one. With deltas, the data of an event delta has job_id, generation, attempt, offset (in bytes) and text. A new attempt begins at offset 0.",
 	}, a.events)
+	route(a.API, forebay.ScopeRead, huma.Operation{
+		OperationID: "list-events", Method: http.MethodGet, Path: "/v1/jobs/{id}/history", Tags: []string{"jobs"},
+		Summary: "List a job's events so far, oldest first", Description: "At most 1,000. The next ones are those after the number of the last.",
+	}, a.history)
+}
+
+type historyInput struct {
+	JobPath
+	After int64 `query:"after" minimum:"0" doc:"only events with a higher number"`
+}
+
+func (a jobRoutes) history(ctx context.Context, c *call, in *historyInput) (*answer[forebay.Page[forebay.Event]], error) {
+	events, _, err := a.jobs.Events(ctx, c.caller.Tenant, in.ID, in.After)
+	if err != nil {
+		return nil, err
+	}
+	for i := range events {
+		switch {
+		case events[i].Result == nil:
+		case !c.mayOpen():
+			events[i].Result = nil
+		default:
+			if err := c.opens(ctx, in.ID+"/events"); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return pageAnswer(page(events), nil)
 }
 
 func (a jobRoutes) events(ctx context.Context, c *call, in *eventsInput) (*stream, error) {
 	after, err := lastEvent(in)
+	if err == nil && in.Deltas {
+		err = c.needOpen()
+	}
 	if err != nil {
 		return nil, err
 	}
-	leave, err := a.waiters.enter(c.caller.Tenant)
+	leave, err := a.waiters.enter(c.home)
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +92,13 @@ func (a jobRoutes) events(ctx context.Context, c *call, in *eventsInput) (*strea
 		stop()
 		leave()
 		return nil, err
+	}
+	if c.mayOpen() {
+		if err := c.opens(ctx, in.ID+"/events"); err != nil {
+			stop()
+			leave()
+			return nil, err
+		}
 	}
 	return &stream{func(huma.Context) {
 		defer leave()
@@ -202,6 +240,9 @@ func (s *eventStream) comment(text string) error { return s.send([]byte(": " + t
 func (s *eventStream) write(events []forebay.Event) error {
 	var b bytes.Buffer
 	for _, e := range events {
+		if !s.call.mayOpen() {
+			e.Result = nil
+		}
 		data, err := json.Marshal(e)
 		if err != nil {
 			return fmt.Errorf("marshal event: %w", err)

@@ -30,13 +30,14 @@ type call struct {
 	api           *API
 	r             *http.Request
 	w             *responseWriter
-	route         string  // the pattern that matched; "" until one has
-	surface       Surface // whose address it has; nil: Forebay's own
-	caller        forebay.Caller
-	sentKey       bool     // the client sent a key, right or wrong
-	codes         []string // keys in the query of a request below durablePath
-	correlationID string   // of the job concerned, once known
-	gone          bool     // the client has disconnected
+	route         string         // the pattern that matched; "" until one has
+	surface       Surface        // whose address it has; nil: Forebay's own
+	caller        forebay.Caller // in the tenant that the request is about
+	home          string         // the tenant of the key, which pays for the request
+	sentKey       bool           // the client sent a key, right or wrong
+	codes         []string       // keys in the query of a request below durablePath
+	correlationID string         // of the job concerned, once known
+	gone          bool           // the client has disconnected
 	body          *requestBody
 	claim         *memory.Claim // for the answer and what is read for it; nil: none yet
 	waited        bool          // it has waited, so its key may have ended before the answer
@@ -68,7 +69,7 @@ func (c *call) acting(ctx context.Context) context.Context {
 // memory returns the memory claim of this request.
 func (c *call) memory() *memory.Claim {
 	if c.claim == nil {
-		c.claim = c.api.memory.Claim(c.caller.Tenant)
+		c.claim = c.api.memory.Claim(c.home)
 	}
 	return c.claim
 }
@@ -91,6 +92,9 @@ func (c *call) attrs() []slog.Attr {
 	}
 	if c.caller.Tenant != "" {
 		attrs = append(attrs, slog.String("tenant", c.caller.Tenant))
+	}
+	if c.away() {
+		attrs = append(attrs, slog.String("key_tenant", c.home))
 	}
 	if c.correlationID != "" {
 		attrs = append(attrs, slog.String("correlation_id", c.correlationID))

@@ -66,7 +66,8 @@ const tooManyDescription = "`" + string(forebay.CodeRateLimited) + "`: requests 
 	string(forebay.CodeTenantLimit) + "`: the tenant has as much as it may have; with Retry-After if there will be room by itself. " +
 	"The detail names the limit. Nothing was changed."
 
-// route registers a handler for callers with the scope. Any error it returns becomes a problem.
+// route registers a handler for callers with the scope. What operators read is open to
+// forebay.ScopeView as well, see scopesOf. Any error it returns becomes a problem.
 func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func(context.Context, *call, *I) (*O, error)) {
 	if op.Responses == nil {
 		op.Responses = map[string]*huma.Response{}
@@ -77,15 +78,17 @@ func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func
 		Description: tooManyDescription, Content: content,
 		Headers: map[string]*huma.Param{"Retry-After": {Description: "in seconds", Schema: &huma.Schema{Type: huma.TypeInteger}}},
 	}
+	scopes := scopesOf(op.Method, scope)
 	if scope != open {
 		op.Security = []map[string][]string{{"key": {}}}
 		if isDurable(op.Path) {
 			a.documentKeys(&op)
 		}
-		op.Description += "\n\nScope: `" + string(scope) + "`."
+		op.Description += "\n\nScope: " + scopes.documented() + "."
+		a.documentTenant(&op)
 	}
 	op.RejectUnknownQueryParameters = op.RejectUnknownQueryParameters || !isDurable(op.Path)
-	op.Middlewares = append(op.Middlewares, a.admit(op.Method+" "+op.Path, scope))
+	op.Middlewares = append(op.Middlewares, a.admit(op.Method+" "+op.Path, scopes))
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		c := callFrom(ctx)
 		out, err := handle(c.acting(ctx), c, in)

@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/jobs/record"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -30,11 +31,7 @@ type AttemptRecord struct {
 }
 
 // Failure is why a job was dead-lettered or expired.
-type Failure struct {
-	Class   forebay.ErrorClass
-	Code    string
-	Message []byte
-}
+type Failure = record.Failure
 
 // Output is a job's result: the bytes, or the blob that holds them.
 type Output struct {

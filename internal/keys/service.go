@@ -30,6 +30,7 @@ type Service struct {
 	limits *limits.Meter // nil: no tenant has limits
 	cache  cache
 	open   opened
+	uses   uses
 }
 
 // NewService returns the service of a store. limits may be nil.
@@ -64,11 +65,11 @@ func (s *Service) Create(ctx context.Context, tenant string, scopes []forebay.Sc
 		return forebay.APIKey{}, forebay.Invalid("tenant", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
 	}
 	if len(scopes) == 0 {
-		return forebay.APIKey{}, forebay.Invalid("scopes", "needs at least one of submit, read, operate, admin")
+		return forebay.APIKey{}, forebay.Invalid("scopes", "needs at least one of %s", scopeNames())
 	}
 	for _, scope := range scopes {
 		if !scope.Valid() {
-			return forebay.APIKey{}, forebay.Invalid("scopes", "%.40q is none of submit, read, operate, admin", string(scope))
+			return forebay.APIKey{}, forebay.Invalid("scopes", "%.40q is none of %s", string(scope), scopeNames())
 		}
 	}
 	now := s.store.Now()
@@ -107,6 +108,14 @@ func (s *Service) Create(ctx context.Context, tenant string, scopes []forebay.Sc
 	s.open.end("")
 	key.Key = plain
 	return key, nil
+}
+
+func scopeNames() string {
+	names := make([]string, len(forebay.Scopes))
+	for i, scope := range forebay.Scopes {
+		names[i] = string(scope)
+	}
+	return strings.Join(names, ", ")
 }
 
 // keyDetail is what the audit log keeps of a new key.
@@ -151,40 +160,64 @@ func (s *Service) SetBudget(ctx context.Context, id string, budget forebay.Budge
 // true).
 func (s *Service) Authenticate(ctx context.Context, key string) (caller forebay.Caller, open bool, err error) {
 	hash := sha256.Sum256([]byte(key))
-	if c, ok := s.cache.get(hash); ok {
-		return c.caller, c.open, c.err
+	c, ok := s.cache.get(hash)
+	if !ok {
+		if c, err = s.lookUp(ctx, key, hash); err != nil {
+			return forebay.Caller{}, false, err
+		}
+		s.cache.put(hash, c)
 	}
-	c, err := s.lookUp(ctx, key, hash)
-	if err != nil {
-		return forebay.Caller{}, false, err
+	if c.err == nil && c.caller.KeyID != "" {
+		s.uses.note(c.caller.KeyID, s.store.Now(), s.writeUses)
 	}
-	s.cache.put(hash, c)
 	return c.caller, c.open, c.err
+}
+
+// CallerOf returns whom the key of that id makes, as Authenticate does for the key itself. It is
+// CodeUnauthorized if the key is unknown, expired or revoked.
+func (s *Service) CallerOf(ctx context.Context, id string) (forebay.Caller, error) {
+	place := sha256.Sum256([]byte("id " + id)) // no key begins like this
+	c, ok := s.cache.get(place)
+	if !ok {
+		row, found, err := s.store.ByID(ctx, id)
+		if err != nil {
+			return forebay.Caller{}, err
+		}
+		c = s.callerOf(row, found)
+		s.cache.put(place, c)
+	}
+	return c.caller, c.err
 }
 
 var errUnauthorized = forebay.Errorf(forebay.CodeUnauthorized, "the API key is missing, unknown, expired or revoked")
 
 func (s *Service) lookUp(ctx context.Context, key string, hash [32]byte) (cached, error) {
-	c := cached{expires: time.Now().Add(cacheFor)}
 	row, found, anyKey, err := s.store.ByHash(ctx, hash[:])
-	switch {
-	case err != nil:
-		return c, err
-	case key == "" && !anyKey:
-		c.open = true
-		c.caller = forebay.Caller{Tenant: forebay.DefaultTenant, Scopes: forebay.Scopes}
-	case !found || !strings.HasPrefix(key, keyPrefix) || row.RevokedAt != nil || row.ExpiresAt != nil && !row.ExpiresAt.After(s.store.Now()):
+	if err != nil {
+		return cached{}, err
+	}
+	if key == "" && !anyKey {
+		return cached{expires: time.Now().Add(cacheFor), open: true,
+			caller: forebay.Caller{Tenant: forebay.DefaultTenant, Scopes: forebay.Scopes}}, nil
+	}
+	return s.callerOf(row, found && strings.HasPrefix(key, keyPrefix)), nil
+}
+
+// callerOf judges a key that was looked up.
+func (s *Service) callerOf(key forebay.APIKey, found bool) cached {
+	c := cached{expires: time.Now().Add(cacheFor)}
+	if !found || key.RevokedAt != nil || key.ExpiresAt != nil && !key.ExpiresAt.After(s.store.Now()) {
 		c.err = errUnauthorized
-	default:
-		c.caller = forebay.Caller{KeyID: row.ID, Tenant: row.Tenant, Scopes: row.Scopes, Budgeted: row.Budget != nil}
-		if row.ExpiresAt != nil {
-			c.caller.ExpiresAt = s.store.ToLocal(*row.ExpiresAt)
-			if c.caller.ExpiresAt.Before(c.expires) {
-				c.expires = c.caller.ExpiresAt
-			}
+		return c
+	}
+	c.caller = forebay.Caller{KeyID: key.ID, Tenant: key.Tenant, Scopes: key.Scopes, Budgeted: key.Budget != nil}
+	if key.ExpiresAt != nil {
+		c.caller.ExpiresAt = s.store.ToLocal(*key.ExpiresAt)
+		if c.caller.ExpiresAt.Before(c.expires) {
+			c.expires = c.caller.ExpiresAt
 		}
 	}
-	return c, nil
+	return c
 }
 
 func (k *cache) get(hash [32]byte) (cached, bool) {

@@ -291,6 +291,11 @@ func Of(ctx context.Context) *Connection {
 	return c
 }
 
+// Without returns a context of no counted connection, for a request that came over none.
+func Without(ctx context.Context) context.Context {
+	return context.WithValue(ctx, contextKey{}, (*Connection)(nil))
+}
+
 // counted returns the accepted connection below any encryption, or nil if it is not counted.
 func counted(c net.Conn) *Connection {
 	if encrypted, ok := c.(*tls.Conn); ok {

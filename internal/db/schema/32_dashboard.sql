@@ -1,3 +1,17 @@
+-- Who has signed in to the dashboard: a row for each session until it ends.
+CREATE TABLE signins (
+  hash       BLOB PRIMARY KEY, -- of the cookie's value, which is not stored
+  owner      TEXT NOT NULL,    -- the key's id, or the person's name
+  key_id     TEXT,             -- the API key whose rights it has; NULL: an OpenID Connect provider vouches for a person
+  name       TEXT NOT NULL,    -- of the person; '', here and below: the key knows
+  tenant     TEXT NOT NULL,    -- its name
+  scopes     TEXT NOT NULL,    -- separated by spaces
+  created_at INTEGER NOT NULL,
+  used_at    INTEGER NOT NULL, -- lately: written once a minute
+  expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX signins_owner ON signins (owner, created_at);
+CREATE INDEX signins_expires ON signins (expires_at);
 -- Sums by the hour tell what attempts used, and sums of all tenants together are tenant 0.
 ALTER TABLE attempt_hours ADD COLUMN input_tokens INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE attempt_hours ADD COLUMN output_tokens INTEGER NOT NULL DEFAULT 0;
@@ -55,3 +69,11 @@ FROM attempt_hours GROUP BY tenant, hour / 24, task, deployment;
 INSERT INTO usage_days (tenant, detail, day, task, deployment, attempts, succeeded, failed, throttled, input_tokens, output_tokens, assumed_tokens, cost)
 SELECT tenant, 0, day, '', '', sum(attempts), sum(succeeded), sum(failed), sum(throttled), sum(input_tokens), sum(output_tokens), sum(assumed_tokens), sum(cost)
 FROM usage_days WHERE detail = 1 GROUP BY tenant, day;
+
+-- When API keys were used last, to the minute. A key without a row was never used.
+CREATE TABLE key_uses (
+  id      TEXT PRIMARY KEY,
+  used_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX jobs_session ON jobs (tenant, session_id, seq) WHERE session_id IS NOT NULL;

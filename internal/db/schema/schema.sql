@@ -38,6 +38,26 @@ CREATE TABLE api_keys (
   revoked_at INTEGER               -- NULL: it was not revoked
 ) STRICT, WITHOUT ROWID;
 
+-- Who has signed in to the dashboard: a row for each session until it ends.
+CREATE TABLE signins (
+  hash       BLOB PRIMARY KEY, -- of the cookie's value, which is not stored
+  owner      TEXT NOT NULL,    -- the key's id, or the person's name
+  key_id     TEXT,             -- the API key whose rights it has; NULL: an OpenID Connect provider vouches for a person
+  name       TEXT NOT NULL,    -- of the person; '', here and below: the key knows
+  tenant     TEXT NOT NULL,    -- its name
+  scopes     TEXT NOT NULL,    -- separated by spaces
+  created_at INTEGER NOT NULL,
+  used_at    INTEGER NOT NULL, -- lately: written once a minute
+  expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX signins_owner ON signins (owner, created_at);
+CREATE INDEX signins_expires ON signins (expires_at);
+-- When API keys were used last, to the minute. A key without a row was never used.
+CREATE TABLE key_uses (
+  id      TEXT PRIMARY KEY,
+  used_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- The audit log: a hash chain that is only appended to.
 CREATE TABLE audit (
   no     INTEGER PRIMARY KEY, -- 1, 2, 3, …
@@ -231,6 +251,7 @@ CREATE INDEX jobs_tenant ON jobs (tenant);
 CREATE INDEX jobs_tenant ON jobs (tenant, seq);
 -- all:
 CREATE INDEX jobs_correlation ON jobs (tenant, correlation_id, seq) WHERE correlation_id IS NOT NULL;
+CREATE INDEX jobs_session ON jobs (tenant, session_id, seq) WHERE session_id IS NOT NULL;
 
 -- The jobs of sessions that are not over, in their order. All but one of a session are held: their
 -- "visible_at" is 2^62, and they wait for "session".
