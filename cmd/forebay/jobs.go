@@ -48,10 +48,10 @@ func (a jobCommands) list() *cobra.Command {
 	flags.StringVar(&f.Queue, "queue", "", "only of this queue")
 	flags.StringVar(&f.Task, "task", "", "only of this task")
 	flags.StringVar(&f.CorrelationID, "correlation-id", "", "only with this correlation id")
-	flags.StringVar(&f.SessionID, "session", "", "only of this session")
+	flags.StringVar(&f.SessionID, "session-id", "", "only of this session")
 	command.OptionalFlag(flags, &f.Priority, "priority", command.WholeNumber, "only of this priority")
 	flags.StringVar((*string)(&f.WaitingFor), "waiting-for", "", "only those that wait for this: "+command.Joined(forebay.WaitReasons))
-	metadataFlag(flags, &f.Metadata, "only with this metadata")
+	metadataFlag(flags, &f.Metadata, " that the jobs have")
 	allTenantsFlag(flags, &f.AllTenants)
 	periodFlags(a.App, flags, &f.CreatedBefore, &f.CreatedAfter, "created")
 	return c
@@ -61,7 +61,8 @@ func (a jobCommands) input() *cobra.Command {
 	var limit int64
 	c := a.APICommand(&cobra.Command{
 		Use: "input JOB_ID", Short: "Print a job's input, of whatever size, as JSON",
-		Long:    "Print a job's input, of whatever size, as JSON. It needs a key with the scope payload, and the audit log tells.",
+		Long: `Print a job's input, of whatever size, as JSON. It needs a key with the scope payload. The audit
+log tells who has opened it.`,
 		Example: "  forebay jobs input job_0123456789abcdefghjkmnpqrs --first 4096",
 	}, func(c *command.Call) error {
 		input, err := c.API.Input(c.Ctx, c.Args[0], limit)

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
@@ -35,7 +36,7 @@ func (s *lists) List(ctx context.Context, tenant string, f forebay.JobFilter) (f
 		return page, err
 	}
 	if found.Next != 0 {
-		page.NextCursor, page.SearchedTo = listing.EncodeCursor(found.Next), &found.SearchedTo
+		page.NextCursor, page.SearchedTo = listing.EncodeCursor(found.Next), timeOrNil(found.SearchedTo)
 	}
 	return page, nil
 }
@@ -81,6 +82,13 @@ func (s *lists) jobQuery(ctx context.Context, tenant string, f forebay.JobFilter
 	}
 	q.Below, err = listing.DecodeCursor(f.Cursor)
 	return q, err
+}
+
+func timeOrNil(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
 }
 
 // seenBy returns a queue that the tenant may use, or any queue for a list of all tenants.
@@ -154,8 +162,7 @@ func (s *lists) setAsideQuery(ctx context.Context, tenant string, where forebay.
 	return q, nil
 }
 
-// DeadLettersAcross lists jobs in the dead-letter or quarantine subqueues of several queues, newest
-// first.
+// DeadLettersAcross lists the dead-lettered or quarantined jobs of several queues, newest first.
 func (s *lists) DeadLettersAcross(ctx context.Context, tenant string, where forebay.SetAside, a forebay.SetAsideAcross, limit int, cursor string) (forebay.Page[forebay.SetAsideJob], error) {
 	page := forebay.Page[forebay.SetAsideJob]{Items: []forebay.SetAsideJob{}}
 	q, err := s.setAsideQuery(ctx, tenant, where, a)
@@ -189,7 +196,7 @@ func (s *lists) DeadLettersAcross(ctx context.Context, tenant string, where fore
 		page.Items = append(page.Items, deadLetterView(name, queue, row))
 	}
 	if found.Next != 0 {
-		page.NextCursor, page.SearchedTo = listing.EncodeCursor(found.Next), &found.SearchedTo
+		page.NextCursor, page.SearchedTo = listing.EncodeCursor(found.Next), timeOrNil(found.SearchedTo)
 	}
 	return page, nil
 }
@@ -214,7 +221,7 @@ func (s *lists) DeadLetterGroups(ctx context.Context, tenant string, where foreb
 	}
 	groups.Counted, groups.Other, groups.Complete = found.Counted, found.Other, found.Next == 0
 	if !groups.Complete {
-		groups.SearchedTo = &found.SearchedTo
+		groups.SearchedTo = timeOrNil(found.SearchedTo)
 	}
 	return groups, nil
 }
