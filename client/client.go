@@ -4,11 +4,12 @@
 // Errors of the server are *forebay.Error values with its stable code. A server that cannot be
 // reached is CodeUnavailable.
 //
-// The client repeats safe requests with growing delays while the server cannot be reached or says
-// that it is busy. Submits are safe, because each carries an idempotency key.
+// The client repeats safe requests with growing delays while the server cannot be reached or
+// says that it is busy. Submits are safe, because each carries an idempotency key.
 package client
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net"
@@ -34,10 +35,11 @@ type Options struct {
 	Key        forebay.Secret // an API key, fb_…
 	HTTPClient *http.Client   // nil: the package's own; a Timeout also ends long polls and streams
 
-	// RetryTime is how long one call is repeated. 0 is 30 s. A negative value means no repetition.
+	// RetryTime is how long one call is repeated. 0 is 30 s. A negative value means no
+	// repetition.
 	RetryTime time.Duration
-	// MaxResponseBytes limits how much of one answer is read into memory. 0 is 64 MiB. Streams are
-	// limited by line, and Result is not limited.
+	// MaxResponseBytes limits how much of one answer is read into memory. 0 is 64 MiB. Streams
+	// are limited by line, and Result is not limited.
 	MaxResponseBytes int64
 	// CACertificates are PEM certificates of authorities to trust in addition to the system's.
 	// They do not combine with HTTPClient.
@@ -148,3 +150,10 @@ func newTransport() *http.Transport {
 
 // BaseURL returns the server's address, without a password.
 func (c *Client) BaseURL() string { return c.base.Redacted() }
+
+// Call makes a request that has no method of its own. path stands below the base URL and is
+// escaped. body is sent as JSON unless it is nil. The answer is decoded into out unless that is
+// nil. Only GET is repeated.
+func (c *Client) Call(ctx context.Context, method, path string, query url.Values, body, out any) error {
+	return c.call(ctx, request{method: method, path: path, query: query, body: body, once: method != http.MethodGet}, out)
+}

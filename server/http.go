@@ -16,13 +16,20 @@ import (
 func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	surfaces, dashboard := s.surfaces(), newDashboard(s)
+	if dashboard != nil {
+		surfaces = append(surfaces, dashboard)
+	}
 	handler := api.New(api.Options{
 		Jobs: s.jobs, Deltas: s.deltas, Keys: s.keys, Tenants: s.tenants, Audit: s.store.Audit, Reports: s.store.Reports, Purger: s.retention, Messages: s.bus, Webhooks: s.webhooks, Documents: s.documents, Deployments: s.deployments, Orchestrations: s.orchestrations, Limits: s.limits,
 		Logger: s.log, Version: s.options.Version,
 		MaxInputBytes: s.options.Limits.MaxInputBytes, MemoryBytes: s.options.Limits.MemoryBytes, MaxDocument: s.options.Documents.MaxBytes,
-		Surfaces:    s.surfaces(),
+		Surfaces:    surfaces,
 		Connections: s.options.Limits.connections(), CodeInQuery: s.options.Orchestrations.CodeInQuery,
 	})
+	if dashboard != nil {
+		dashboard.Use(handler)
+	}
 	server := handler.Server(requests)
 	server.Handler = s.telemetry.Requests(server.Handler)
 	listener = handler.Listener(listener, s.certificate.Load() != nil)

@@ -38,6 +38,7 @@ type Options struct {
 	Intake         map[string]Intake `koanf:"intake"` // messages that become jobs
 	Documents      Documents         `koanf:"documents"`
 	OpenAI         OpenAI            `koanf:"openai"` // files, batches and calls
+	UI             UI                `koanf:"ui"`     // the dashboard
 	Webhooks       Webhooks          `koanf:"webhooks"`
 	Orchestrations Orchestrations    `koanf:"orchestrations"`
 	Workflows      []string          `koanf:"workflows"` // their files

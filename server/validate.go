@@ -47,6 +47,7 @@ func (o Options) Validate() error {
 	o.validateRole(bad)
 	o.Orchestrations.validate(bad)
 	o.OpenAI.validate(bad)
+	o.UI.validate(bad)
 	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
 		bad("listen", "%.80q is not host:port", o.Listen)
 	}

@@ -58,6 +58,13 @@ func addressOf(r *http.Request) string {
 // authenticate finds out who calls. Without any key, a server serves only its own machine.
 func (c *call) authenticate(ctx context.Context) error {
 	a := c.api
+	if s, ok := c.surface.(SignedInSurface); ok {
+		caller, found, err := s.SignedIn(c.r)
+		if found || err != nil {
+			c.caller = caller
+			return err
+		}
+	}
 	key, err := c.key()
 	c.sentKey = key != "" || err != nil
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/turns"
@@ -131,7 +132,7 @@ func (a jobRoutes) bulkChunk(c *call, chunk []bulkLine) bool {
 		}
 		var req forebay.SubmitRequest
 		var err error
-		stopped := turns.Parse(ctx, len(line.data), func() { req, err = decodeSubmit(line.data, true) })
+		stopped := turns.Parse(ctx, len(line.data), func() { req, err = decode.Submit(line.data, true) })
 		if err = cmp.Or(stopped, err); err != nil {
 			results[i].Error = a.lineError(c, err)
 			continue

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -67,12 +68,12 @@ func (in *listInput) filter() (forebay.JobFilter, error) {
 	for _, s := range splitList(in.Status) {
 		status := forebay.Status(s)
 		if !status.Valid() {
-			return f, forebay.Invalid("status", "%q is none of %s", shorten(s), joined(forebay.Statuses))
+			return f, forebay.Invalid("status", "%q is none of %s", decode.Shorten(s), joined(forebay.Statuses))
 		}
 		f.Status = append(f.Status, status)
 	}
 	if in.WaitingFor != "" && !f.WaitingFor.Valid() {
-		return f, forebay.Invalid("waiting_for", "%q is none of %s", shorten(in.WaitingFor), joined(forebay.WaitReasons))
+		return f, forebay.Invalid("waiting_for", "%q is none of %s", decode.Shorten(in.WaitingFor), joined(forebay.WaitReasons))
 	}
 	if in.Priority != "" {
 		priority, err := strconv.Atoi(in.Priority)
@@ -189,7 +190,7 @@ func (a jobRoutes) submit(ctx context.Context, c *call, in *submitInput) (*submi
 	}
 	defer release()
 	var req forebay.SubmitRequest
-	if stopped := turns.Parse(ctx, len(data), func() { req, err = decodeSubmit(data, false) }); stopped != nil {
+	if stopped := turns.Parse(ctx, len(data), func() { req, err = decode.Submit(data, false) }); stopped != nil {
 		return nil, stopped
 	}
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/messaging"
 )
 
@@ -312,7 +313,7 @@ func routeOptionalBody[I, B, O any](a *API, scope forebay.Scope, op huma.Operati
 		defer release()
 		var body B
 		if len(bytes.TrimSpace(data)) > 0 {
-			if body, err = decode[B](data); err != nil {
+			if body, err = decode.Object[B](data); err != nil {
 				return nil, err
 			}
 		}

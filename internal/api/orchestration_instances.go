@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 )
 
@@ -69,7 +70,7 @@ func parseStatus(s string) (forebay.OrchestrationStatus, error) {
 			return status, nil
 		}
 	}
-	return "", forebay.Invalid("runtimeStatus", "%q is none of %s", shorten(s), joined(forebay.OrchestrationStatuses))
+	return "", forebay.Invalid("runtimeStatus", "%q is none of %s", decode.Shorten(s), joined(forebay.OrchestrationStatuses))
 }
 
 func (a orchestrationRoutes) routeInstances() {

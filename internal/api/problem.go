@@ -60,6 +60,14 @@ var statuses = map[forebay.Code]int{
 	forebay.CodeInternal:            http.StatusInternalServerError,
 }
 
+// StatusOf returns the HTTP status of an error's code.
+func StatusOf(code forebay.Code) int {
+	if status := statuses[code]; status != 0 {
+		return status
+	}
+	return http.StatusInternalServerError
+}
+
 // retryAfterSeconds is the Retry-After of a request that was refused for lack of capacity.
 const retryAfterSeconds = "2"
 
@@ -79,6 +87,7 @@ type problem struct {
 
 	header  http.Header
 	surface Surface // that writes it in its own shape; nil: none
+	request *http.Request
 }
 
 type problemDetail struct {
@@ -103,7 +112,7 @@ func (c *call) status(status int) int {
 
 func newProblem(c *call, code forebay.Code, detail string) *problem {
 	status := c.status(statuses[code])
-	p := &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Code: code, RequestID: c.id, surface: c.surface}
+	p := &problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Code: code, RequestID: c.id, surface: c.surface, request: c.r}
 	switch status {
 	case http.StatusUnauthorized:
 		p.header = http.Header{"Www-Authenticate": {c.challenge()}}
@@ -173,7 +182,7 @@ func (p *problem) write(w http.ResponseWriter) {
 		own.refused = true
 	}
 	if p.surface != nil {
-		p.surface.Refuse(w, Refusal{p.Status, p.Code, p.Detail, p.Field})
+		p.surface.Refuse(w, Refusal{p.Status, p.Code, p.Detail, p.Field, p.request})
 		return
 	}
 	body, err := json.Marshal(p)

@@ -11,12 +11,12 @@ import (
 	"net/url"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/connections"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/panics"
 )
@@ -177,7 +177,7 @@ func (a *API) logAccess(c *call, start time.Time) {
 
 // checkURL refuses what no id, name or filter can be, before the routing.
 func checkURL(r *http.Request) error {
-	if !cleanText(r.URL.Path) {
+	if !decode.CleanText(r.URL.Path) {
 		return forebay.ErrNotFound
 	}
 	if r.URL.RawQuery == "" {
@@ -189,17 +189,12 @@ func checkURL(r *http.Request) error {
 	}
 	for name, values := range query {
 		for _, value := range values {
-			if !cleanText(name) || !cleanText(value) {
+			if !decode.CleanText(name) || !decode.CleanText(value) {
 				return forebay.Invalid("query", "holds invalid UTF-8 or control characters")
 			}
 		}
 	}
 	return nil
-}
-
-// cleanText reports whether s is UTF-8 without control characters.
-func cleanText(s string) bool {
-	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r == 0x7f })
 }
 
 // requestBody records whether a body was read to its end.
@@ -228,7 +223,7 @@ func (c *call) endBody() {
 		return // HTTP/2 resets the stream
 	}
 	c.w.control.SetReadDeadline(time.Now().Add(unreadTimeout))
-	connectionOf(c.r.Context()).closeWhenIdle()
+	connections.Of(c.r.Context()).CloseWhenIdle()
 }
 
 // responseWriter records the status and sends it with the first part of the body. It sets

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -84,7 +85,7 @@ func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func
 			a.documentKeys(&op)
 		}
 		op.Description += "\n\nScope: " + scopes.documented() + "."
-		a.documentTenant(&op)
+		documentTenant(&op)
 	}
 	op.RejectUnknownQueryParameters = op.RejectUnknownQueryParameters || !isDurable(op.Path)
 	op.Middlewares = append(op.Middlewares, a.admit(op.Method+" "+op.Path, scopes))
@@ -145,7 +146,7 @@ func routeBody[I, B, O any](a *API, scope forebay.Scope, op huma.Operation, limi
 		}
 		defer release()
 		var body B
-		if stopped := turns.Parse(ctx, len(data), func() { body, err = decode[B](data) }); stopped != nil {
+		if stopped := turns.Parse(ctx, len(data), func() { body, err = decode.Object[B](data) }); stopped != nil {
 			return nil, stopped
 		}
 		if err != nil {

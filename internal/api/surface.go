@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/connections"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -26,6 +27,7 @@ type Refusal struct {
 	Code    forebay.Code
 	Message string
 	Field   string // the part of the request it is about; "": none
+	Request *http.Request
 }
 
 // SurfaceRoute is a pattern of [http.ServeMux] and what answers there.
@@ -36,8 +38,8 @@ type SurfaceRoute struct {
 	Handle func(*SurfaceRequest) error
 }
 
-// SurfaceRequest is a request to a surface whose caller is known. Its context ends when the client
-// goes or the caller's key ends.
+// SurfaceRequest is a request to a surface whose caller is known. Its context ends when the
+// client goes or the caller's key ends.
 type SurfaceRequest struct {
 	*http.Request
 	Writer http.ResponseWriter
@@ -121,6 +123,10 @@ func (c *call) enter(ctx context.Context, route string, scopes anyOf) (held cont
 	if len(scopes) == 0 {
 		return ctx, func() {}, a.limits.Stranger(addressOf(c.r))
 	}
+	if caller, ok := actingAs(ctx); ok {
+		c.caller, c.home = caller, caller.Tenant
+		return c.act(turns.With(ctx, c.home), scopes)
+	}
 	if err := c.authenticate(ctx); err != nil {
 		if forebay.CodeOf(err) == forebay.CodeUnauthorized {
 			if tooMany := a.limits.Stranger(addressOf(c.r)); tooMany != nil {
@@ -133,16 +139,21 @@ func (c *call) enter(ctx context.Context, route string, scopes anyOf) (held cont
 	if err := a.limits.Request(tenant, c.home, c.caller.KeyID); err != nil {
 		return nil, nil, err
 	}
-	if err := connectionOf(c.r.Context()).belongsTo(c.home); err != nil {
+	if err := connections.Of(c.r.Context()).BelongsTo(c.home); err != nil {
 		c.w.Header().Set("Connection", "close")
 		return nil, nil, err
 	}
-	if err := c.visit(tenant); err != nil {
+	return c.act(tenant, scopes)
+}
+
+// act lets a request in whose caller is known.
+func (c *call) act(ctx context.Context, scopes anyOf) (held context.Context, release func(), err error) {
+	if err := c.visit(ctx); err != nil {
 		return nil, nil, err
 	}
 	if !scopes.metBy(c.caller) {
 		return nil, nil, forebay.Errorf(forebay.CodeForbidden, "this needs a key with the scope %s", scopes)
 	}
-	held, release = a.keys.Hold(tenant, c.caller)
+	held, release = c.api.keys.Hold(ctx, c.caller)
 	return held, release, nil
 }

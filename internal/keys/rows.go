@@ -101,6 +101,15 @@ func (s *Store) ByHash(ctx context.Context, hash []byte) (key forebay.APIKey, fo
 	return key, found, any, err
 }
 
+// ByID returns the key with that id, whatever its state.
+func (s *Store) ByID(ctx context.Context, id string) (key forebay.APIKey, found bool, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		found, err = c.Prep(keyColumns + "WHERE k.id = ?").Text(id).One(func(r driver.Row) { key = readKey(r) })
+		return err
+	})
+	return key, found, err
+}
+
 // sqlNoteUse leaves a time that is less than a minute older. Another process may have written it.
 var sqlNoteUse = driver.BatchForm(
 	"INSERT INTO key_uses (id, used_at) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET used_at = excluded.used_at WHERE key_uses.used_at <= excluded.used_at - 60000",

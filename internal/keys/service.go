@@ -173,29 +173,51 @@ func (s *Service) Authenticate(ctx context.Context, key string) (caller forebay.
 	return c.caller, c.open, c.err
 }
 
+// CallerOf returns whom the key of that id makes, as Authenticate does for the key itself. It is
+// CodeUnauthorized if the key is unknown, expired or revoked.
+func (s *Service) CallerOf(ctx context.Context, id string) (forebay.Caller, error) {
+	place := sha256.Sum256([]byte("id " + id)) // no key begins like this
+	c, ok := s.cache.get(place)
+	if !ok {
+		row, found, err := s.store.ByID(ctx, id)
+		if err != nil {
+			return forebay.Caller{}, err
+		}
+		c = s.callerOf(row, found)
+		s.cache.put(place, c)
+	}
+	return c.caller, c.err
+}
+
 var errUnauthorized = forebay.Errorf(forebay.CodeUnauthorized, "the API key is missing, unknown, expired or revoked")
 
 func (s *Service) lookUp(ctx context.Context, key string, hash [32]byte) (cached, error) {
-	c := cached{expires: time.Now().Add(cacheFor)}
 	row, found, anyKey, err := s.store.ByHash(ctx, hash[:])
-	switch {
-	case err != nil:
-		return c, err
-	case key == "" && !anyKey:
-		c.open = true
-		c.caller = forebay.Caller{Tenant: forebay.DefaultTenant, Scopes: forebay.Scopes}
-	case !found || !strings.HasPrefix(key, keyPrefix) || row.RevokedAt != nil || row.ExpiresAt != nil && !row.ExpiresAt.After(s.store.Now()):
+	if err != nil {
+		return cached{}, err
+	}
+	if key == "" && !anyKey {
+		return cached{expires: time.Now().Add(cacheFor), open: true,
+			caller: forebay.Caller{Tenant: forebay.DefaultTenant, Scopes: forebay.Scopes}}, nil
+	}
+	return s.callerOf(row, found && strings.HasPrefix(key, keyPrefix)), nil
+}
+
+// callerOf judges a key that was looked up.
+func (s *Service) callerOf(key forebay.APIKey, found bool) cached {
+	c := cached{expires: time.Now().Add(cacheFor)}
+	if !found || key.RevokedAt != nil || key.ExpiresAt != nil && !key.ExpiresAt.After(s.store.Now()) {
 		c.err = errUnauthorized
-	default:
-		c.caller = forebay.Caller{KeyID: row.ID, Tenant: row.Tenant, Scopes: row.Scopes, Budgeted: row.Budget != nil}
-		if row.ExpiresAt != nil {
-			c.caller.ExpiresAt = s.store.ToLocal(*row.ExpiresAt)
-			if c.caller.ExpiresAt.Before(c.expires) {
-				c.expires = c.caller.ExpiresAt
-			}
+		return c
+	}
+	c.caller = forebay.Caller{KeyID: key.ID, Tenant: key.Tenant, Scopes: key.Scopes, Budgeted: key.Budget != nil}
+	if key.ExpiresAt != nil {
+		c.caller.ExpiresAt = s.store.ToLocal(*key.ExpiresAt)
+		if c.caller.ExpiresAt.Before(c.expires) {
+			c.expires = c.caller.ExpiresAt
 		}
 	}
-	return c, nil
+	return c
 }
 
 func (k *cache) get(hash [32]byte) (cached, bool) {

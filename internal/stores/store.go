@@ -21,6 +21,7 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/report"
 	"github.com/forebayhq/forebay/internal/responses"
+	"github.com/forebayhq/forebay/internal/signin"
 	"github.com/forebayhq/forebay/internal/tenant"
 	"github.com/forebayhq/forebay/internal/webhook"
 )
@@ -51,6 +52,7 @@ type Stores struct {
 	Batches        *batches.Store
 	Keys           *keys.Store
 	Tenants        *tenant.Store
+	SignIns        *signin.Store
 }
 
 // Open opens a database with all domains.
@@ -62,7 +64,7 @@ func Open(ctx context.Context, opts db.Options, with ...Settings) (*Stores, erro
 	queues := &queue.Store{}
 	s := &Stores{Queues: queues, Audit: &audit.Store{}, Bus: &bus.Store{Store: queues}, Admission: &admission.Store{Store: queues},
 		Jobs: &jobs.Store{Store: queues, Audited: settings.AuditEvents}, Orchestrations: &orchestrate.Store{Store: queues}, Documents: &documents.Store{Store: queues}, Files: &files.Store{Store: queues}, Responses: &responses.Store{Store: queues}, Batches: &batches.Store{Store: queues},
-		Reports: &report.Store{Store: queues}, Keys: &keys.Store{Store: queues}, Tenants: &tenant.Store{Store: queues}}
+		Reports: &report.Store{Store: queues}, Keys: &keys.Store{Store: queues}, Tenants: &tenant.Store{Store: queues}, SignIns: &signin.Store{Store: queues}}
 	s.Jobs.Admission = s.Admission
 	s.Backlog = &backlog.Reader{Queues: queues, Admission: s.Admission}
 	s.Orchestrations.Follow(s.Jobs)
@@ -73,7 +75,7 @@ func Open(ctx context.Context, opts db.Options, with ...Settings) (*Stores, erro
 		return events.PublishObjects(t, []events.ObjectEnd{{Tenant: b.Tenant, Kind: forebay.EventType("batch." + string(b.State)), ID: b.ID}})
 	})
 	s.Webhooks = &webhook.Store{Store: queues}
-	domains := []db.Domain{s.Queues, s.Audit, s.Bus, s.Webhooks, s.Admission, s.Jobs, s.Reports, s.Orchestrations, s.Documents, s.Files, s.Batches, s.Responses, s.Keys, s.Tenants}
+	domains := []db.Domain{s.Queues, s.Audit, s.Bus, s.Webhooks, s.Admission, s.Jobs, s.Reports, s.Orchestrations, s.Documents, s.Files, s.Batches, s.Responses, s.Keys, s.Tenants, s.SignIns}
 	d, err := db.Open(ctx, opts, domains...)
 	if err != nil {
 		return nil, err

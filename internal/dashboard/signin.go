@@ -1,0 +1,93 @@
+package dashboard
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/dashboard/kit"
+)
+
+// cookieName is the session's. Browsers send a __Host- cookie only by TLS, to this host alone.
+func (d *Dashboard) cookieName() string {
+	if d.secure {
+		return "__Host-forebay"
+	}
+	return "forebay_session"
+}
+
+// setCookie sets or, with "", removes the cookie of a session. Lax lets a link in a chat open a
+// page; nothing is ever changed by a link.
+func (d *Dashboard) setCookie(w http.ResponseWriter, r *http.Request, token string) {
+	c := &http.Cookie{Name: d.cookieName(), Value: token, Path: "/", HttpOnly: true, Secure: d.secure || r.TLS != nil, SameSite: http.SameSiteLaxMode}
+	if token == "" {
+		c.MaxAge = -1
+	}
+	http.SetCookie(w, c)
+}
+
+// signInForm is what the page of signing in shows.
+type signInForm struct {
+	Next    string // where to go afterwards
+	Problem string
+}
+
+func (d *Dashboard) renderSignIn(r *kit.Request, status int, next, problem string) {
+	d.renderBare(r, "sign-in", kit.Page{Title: "Sign in", Status: status, Data: signInForm{d.local(next), problem}})
+}
+
+// showSignIn answers GET /sign-in.
+func (d *Dashboard) showSignIn(r *api.SurfaceRequest) error {
+	d.renderSignIn(&kit.Request{Request: r.Request, Writer: r.Writer, Site: d.site}, http.StatusOK, r.URL.Query().Get("next"), "")
+	return nil
+}
+
+const maxSignInBytes = 8 << 10
+
+// signIn answers POST /sign-in: it exchanges a key for a session.
+func (d *Dashboard) signIn(r *api.SurfaceRequest) error {
+	body, err := r.Upload(maxSignInBytes)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return body.Problem(err)
+	}
+	form, err := url.ParseQuery(string(data))
+	if err != nil {
+		return forebay.Invalid("form", "is not properly encoded")
+	}
+	next := d.local(form.Get("next"))
+	token, err := d.SignIn.WithKey(r.Context(), strings.TrimSpace(form.Get("key")))
+	if err != nil {
+		problem := "This key is unknown, expired or revoked."
+		if code := forebay.CodeOf(err); code != forebay.CodeUnauthorized {
+			if code == "" || code == forebay.CodeInternal {
+				return err
+			}
+			problem = err.Error()
+		}
+		d.renderSignIn(&kit.Request{Request: r.Request, Writer: r.Writer, Site: d.site}, http.StatusUnauthorized, next, problem)
+		return nil
+	}
+	d.setCookie(r.Writer, r.Request, token)
+	http.Redirect(r.Writer, r.Request, next, http.StatusSeeOther)
+	return nil
+}
+
+// signOut answers POST /sign-out.
+func (d *Dashboard) signOut(r *kit.Request) error {
+	if c, err := r.Cookie(d.cookieName()); err == nil {
+		if err := d.SignIn.Forget(r.Context(), c.Value, r.Caller); err != nil {
+			return err
+		}
+	}
+	d.setCookie(r.Writer, r.Request, "")
+	http.Redirect(r.Writer, r.Request, d.Base+"/sign-in", http.StatusSeeOther)
+	return nil
+}

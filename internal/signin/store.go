@@ -1,0 +1,118 @@
+package signin
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// Store keeps sessions.
+type Store struct{ *queue.Store }
+
+func (s *Store) Attach(*db.DB)   {}
+func (s *Store) Join(*db.Writer) {}
+
+// Person is whom an OpenID Connect provider vouches for.
+type Person struct {
+	Name   string // shown, and the actor of what it does
+	Tenant string
+	Scopes []forebay.Scope
+}
+
+// session is a row.
+type session struct {
+	hash      []byte
+	keyID     string // "": a person's
+	person    Person
+	usedAt    time.Time
+	expiresAt time.Time
+}
+
+const (
+	// maxPerKey is how many sessions one key or person has at once. The oldest ends for a new
+	// one.
+	maxPerKey = 32
+	// maxSwept is how many expired rows one sign-in removes.
+	maxSwept = 100
+)
+
+const (
+	sqlSweep  = "DELETE FROM signins WHERE hash IN (SELECT hash FROM signins WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)"
+	sqlOldest = `
+DELETE FROM signins WHERE hash IN (
+  SELECT hash FROM signins WHERE owner = ? ORDER BY created_at DESC, hash LIMIT 1000 OFFSET ?)`
+	sqlInsert = `
+INSERT INTO signins (hash, owner, key_id, name, tenant, scopes, created_at, used_at, expires_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	sqlGet    = "SELECT key_id, name, tenant, scopes, used_at, expires_at FROM signins WHERE hash = ?"
+	sqlUse    = "UPDATE signins SET used_at = ? WHERE hash = ? AND used_at < ?"
+	sqlDelete = "DELETE FROM signins WHERE hash = ?"
+)
+
+// insert stores a session that lasts as long as lifetime, and says so in the audit log.
+func (s *Store) insert(ctx context.Context, row session, lifetime time.Duration, entry audit.Act) error {
+	_, err := db.Transact(ctx, s.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {
+		scopes := make([]string, len(row.person.Scopes))
+		for i, scope := range row.person.Scopes {
+			scopes[i] = string(scope)
+		}
+		owner := row.keyID
+		if owner == "" {
+			owner = row.person.Name
+		}
+		if err := t.Prep(sqlSweep).Int(t.Now).Int(maxSwept).Exec(); err != nil {
+			return struct{}{}, err
+		}
+		if err := t.Prep(sqlOldest).Text(owner).Int(maxPerKey - 1).Exec(); err != nil {
+			return struct{}{}, err
+		}
+		err := t.Prep(sqlInsert).Blob(row.hash).Text(owner).TextOrNull(row.keyID).Text(row.person.Name).Text(row.person.Tenant).Text(strings.Join(scopes, " ")).
+			Int(t.Now).Int(t.Now).Int(t.Now + lifetime.Milliseconds()).Exec()
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, audit.Append(t, entry)
+	})
+	return err
+}
+
+// get returns the session with that hash, whatever its age.
+func (s *Store) get(ctx context.Context, hash []byte) (row session, found bool, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		found, err = c.Prep(sqlGet).Blob(hash).One(func(r driver.Row) {
+			row = session{hash: hash, keyID: r.Text(0), usedAt: driver.FromMillis(r.Int(4)), expiresAt: driver.FromMillis(r.Int(5)),
+				person: Person{Name: r.Text(1), Tenant: r.Text(2)}}
+			for scope := range strings.FieldsSeq(r.Text(3)) {
+				row.person.Scopes = append(row.person.Scopes, forebay.Scope(scope))
+			}
+		})
+		return err
+	})
+	return row, found, err
+}
+
+// use notes that a session is used now.
+func (s *Store) use(ctx context.Context, hash []byte) error {
+	_, err := db.Transact(ctx, s.Writer, db.Op{Stage: db.StageChange, Volatile: true}, func(t *db.Tx) (struct{}, error) {
+		return struct{}{}, t.Prep(sqlUse).Int(t.Now).Blob(hash).Int(t.Now).Exec()
+	})
+	return err
+}
+
+// remove ends a session. It says so in the audit log if it was there.
+func (s *Store) remove(ctx context.Context, hash []byte, entry audit.Act) error {
+	_, err := db.Transact(ctx, s.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {
+		removed, err := t.Prep(sqlDelete).Blob(hash).Count()
+		if err != nil || removed == 0 {
+			return struct{}{}, err
+		}
+		return struct{}{}, audit.Append(t, entry)
+	})
+	return err
+}

@@ -1,0 +1,64 @@
+package server
+
+import (
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/dashboard"
+	"github.com/forebayhq/forebay/internal/signin"
+)
+
+// UI configures the dashboard.
+type UI struct {
+	Off       bool   `koanf:"off"`        // it is not served
+	Path      string `koanf:"path"`       // where it stands; default /ui
+	ReadOnly  bool   `koanf:"read_only"`  // nobody changes anything there
+	PublicURL string `koanf:"public_url"` // scheme and host that browsers use, behind a proxy
+	Grafana   string `koanf:"grafana"`    // address of the shipped board, which pages link to
+	// Session is how long one lasts; default 12 h.
+	Session time.Duration `koanf:"session"`
+	// Idle is after how long an unused session ends; default 1 h.
+	Idle time.Duration `koanf:"idle"`
+}
+
+const (
+	shortestSession = time.Minute
+	longestSession  = 30 * 24 * time.Hour
+)
+
+func (u UI) withDefaults() UI {
+	u.Path = or(u.Path, dashboard.DefaultBase)
+	u.Session, u.Idle = or(u.Session, signin.DefaultLifetime), or(u.Idle, signin.DefaultIdle)
+	return u
+}
+
+func (u UI) validate(bad func(field, format string, args ...any)) {
+	if u.Session < shortestSession || u.Session > longestSession {
+		bad("ui.session", "goes from 1m to 720h")
+	}
+	if u.Idle < shortestSession || u.Idle > u.Session {
+		bad("ui.idle", "goes from 1m to the length of a session")
+	}
+	if first, _, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/"); first == "v1" || first == "openai" || first == "runtime" || first == "anthropic" {
+		bad("ui.path", "is where the API stands")
+	}
+	if g, err := url.Parse(u.Grafana); u.Grafana != "" && (err != nil || g.Scheme != "http" && g.Scheme != "https") {
+		bad("ui.grafana", "must be an address such as https://grafana.example.com/d/forebay")
+	}
+	if err := dashboard.Check(dashboard.Options{Base: u.Path, PublicURL: u.PublicURL}); err != nil {
+		bad(err.Field, "%s", err.Message)
+	}
+}
+
+// newDashboard returns the dashboard of a server, or nil if it is off.
+func newDashboard(s *Server) *dashboard.Dashboard {
+	u := s.options.UI
+	if u.Off {
+		return nil
+	}
+	return dashboard.New(dashboard.Options{
+		SignIn: signin.New(signin.Options{Store: s.store.SignIns, Keys: s.keys, Lifetime: u.Session, Idle: u.Idle}),
+		Base:   u.Path, PublicURL: u.PublicURL, Version: s.options.Version, ReadOnly: u.ReadOnly, Grafana: u.Grafana,
+	})
+}
