@@ -44,8 +44,8 @@ func (s SetAside) List(ctx context.Context, f forebay.SetAsideFilter, limit int)
 	return pages[forebay.SetAsideJob](ctx, s.server, s.path(), setAsideQuery(f, limit))
 }
 
-// AllDeadLetters returns dead-lettered jobs of several queues, newest first. It reads pages as they
-// are needed. limit is the page size; 0 leaves it to the server.
+// AllDeadLetters returns dead-lettered jobs of several queues, newest first. It reads pages as
+// needed. limit is the page size; 0 leaves it to the server.
 func (c *deadLetters) AllDeadLetters(ctx context.Context, a forebay.SetAsideAcross, limit int) iter.Seq2[forebay.SetAsideJob, error] {
 	return pages[forebay.SetAsideJob](ctx, c.endpoint, path("dead-letters"), acrossQuery(a, limit))
 }
