@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -36,6 +37,22 @@ var functions = template.FuncMap{
 	"string":  func(v any) string { return fmt.Sprint(v) },
 	"percent": Percent,
 	"plural":  Plural,
+	"path":    Path,
+}
+
+// Path joins names to a path. Each is escaped, so that none of them can address anything else.
+func Path(names ...string) string {
+	var b strings.Builder
+	for _, name := range names {
+		b.WriteByte('/')
+		if name == "." || name == ".." {
+			name = strings.ReplaceAll(name, ".", "%2E")
+		} else {
+			name = url.PathEscape(name)
+		}
+		b.WriteString(name)
+	}
+	return b.String()
 }
 
 // dict makes a map of pairs, for a block that takes several values.
@@ -303,6 +320,9 @@ var states = map[string]struct{ mark, tone string }{
 	"retrying": {"↻", "warn"}, "throttled": {"↻", "warn"}, "paused": {"‖", "warn"}, "suspended": {"‖", "warn"}, "cancelling": {"↻", "warn"}, "lost": {"?", "warn"},
 	"failed": {"✕", "bad"}, "open": {"✕", "bad"}, "expired": {"✕", "bad"}, "terminated": {"✕", "bad"}, "revoked": {"✕", "bad"}, "dead": {"✕", "bad"},
 	"cancelled": {"–", "calm"}, "canceled": {"–", "calm"}, "incomplete": {"–", "warn"}, "disabled": {"‖", "warn"}, "retried": {"↻", "warn"},
+	"active": {"…", "calm"}, "locked": {"▶", "busy"}, "held": {"▶", "busy"}, "deferred": {"‖", "warn"}, "failing": {"✕", "bad"}, "error": {"✕", "bad"},
+	"selected": {"✓", "good"}, "not selected": {"–", "calm"}, "delivered": {"✓", "good"}, "retry": {"↻", "warn"}, "dead-lettered": {"✕", "bad"},
+	"done": {"✓", "good"}, "processing": {"▶", "busy"}, "searchable": {"✓", "good"},
 }
 
 // Badge shows a state as a mark and a word.
