@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -13,9 +14,35 @@ import (
 )
 
 type queuesData struct {
-	Jobs     []forebay.QueueInfo
-	Messages []forebay.MessageQueue
+	Jobs  []forebay.QueueInfo
+	Boxes window[forebay.MessageQueue]
 }
+
+// window is a part of a list that the API gives whole.
+type window[T any] struct {
+	Items []T
+	Total int
+	Next  string // the name to go on after; "": the list ends here
+}
+
+// windowRows is how many rows a page shows of such a list.
+const windowRows = 50
+
+// windowOf returns the rows after the name that the address says. The list is in the order of its
+// names.
+func windowOf[T any](r *kit.Request, items []T, name func(T) string) window[T] {
+	w := window[T]{Total: len(items)}
+	if after := r.Query("after"); after != "" {
+		items = items[sort.Search(len(items), func(i int) bool { return name(items[i]) > after }):]
+	}
+	if w.Items = items; len(items) > windowRows {
+		w.Items = items[:windowRows]
+		w.Next = name(items[windowRows-1])
+	}
+	return w
+}
+
+func queueName(q forebay.MessageQueue) string { return q.Name }
 
 // listQueues answers GET /queues.
 func listQueues(r *kit.Request) error {
@@ -27,7 +54,7 @@ func listQueues(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	return pages.Render(r, "queues", kit.Page{Title: "Queues", Section: "/queues", Data: queuesData{jobs.Items, messages.Items},
+	return pages.Render(r, "queues", kit.Page{Title: "Queues", Section: "/queues", Data: queuesData{jobs.Items, windowOf(r, messages.Items, queueName)},
 		Commands: []string{"forebay queues list"}})
 }
 
@@ -138,9 +165,9 @@ const deadTab = "dead-letters"
 // peek reads the messages that the address asks for. Their deliveries are not counted.
 func (d *boxData) peek(r *kit.Request) error {
 	d.Dead = r.Query("tab") == deadTab
-	query := kit.Values("from_sequence_number", r.Query("from_sequence_number"), "limit", "50")
-	if d.Dead {
-		query = kit.Values("from_sequence_number", r.Query("from_sequence_number"), "reason", r.Query("reason"), "limit", "50")
+	query := kit.Values("from_sequence_number", r.Query("from_sequence_number"), "limit", "50", "bodies", "false")
+	if reason := r.Query("reason"); d.Dead && reason != "" {
+		query.Set("reason", reason)
 	}
 	var err error
 	d.Messages, err = kit.Fetch[forebay.Page[forebay.Message]](r, d.Entity.api(d.Dead, "messages"), query)

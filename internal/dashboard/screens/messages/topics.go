@@ -16,12 +16,12 @@ func listTopics(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	return pages.Render(r, "topics", kit.Page{Title: "Topics", Section: "/topics", Data: topics.Items, Commands: []string{"forebay topics list"}})
+	return pages.Render(r, "topics", kit.Page{Title: "Topics", Section: "/topics", Data: windowOf(r, topics.Items, func(t forebay.Topic) string { return t.Name }), Commands: []string{"forebay topics list"}})
 }
 
 type topicData struct {
 	Topic         forebay.Topic
-	Subscriptions []forebay.Subscription
+	Subscriptions window[forebay.Subscription]
 	Form          messageForm
 	Problem       string
 }
@@ -39,7 +39,7 @@ func topicPage(r *kit.Request, form messageForm, problem string, status int) err
 	if err != nil {
 		return err
 	}
-	return pages.Render(r, "topic", kit.Page{Title: "Topic " + name, Section: "/topics", Data: topicData{topic, subs.Items, form, problem}, Status: status, Still: status != 0,
+	return pages.Render(r, "topic", kit.Page{Title: "Topic " + name, Section: "/topics", Data: topicData{topic, windowOf(r, subs.Items, func(s forebay.Subscription) string { return s.Name }), form, problem}, Status: status, Still: status != 0,
 		Commands: []string{"forebay topics show " + quoted(name), "forebay subscriptions list " + quoted(name)}})
 }
 
