@@ -11,15 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
-
-// eachDatabase runs a test on both kinds of databases.
-func eachDatabase(t *testing.T, test func(t *testing.T, database string)) {
-	t.Run("sqlite", func(t *testing.T) { test(t, "sqlite:"+t.TempDir()+"/forebay.db") })
-	t.Run("postgresql", func(t *testing.T) { test(t, pgtest.Database(t)) })
-}
 
 // visitor is somebody with a browser that has no script.
 type visitor struct {

@@ -12,11 +12,11 @@ import (
 	"github.com/forebayhq/forebay/client"
 )
 
-// hostile is what somebody may send to whoever looks at it.
-const hostile = "<script>alert(1)</script>\u202ejavascript:\x07"
+// hostileBody is what somebody may send to whoever looks at it.
+const hostileBody = "<script>alert(1)</script>\u202ejavascript:\x07"
 
-// escaped is how pages show it.
-const escaped = "&lt;script&gt;alert(1)&lt;/script&gt;\ufffdjavascript:\ufffd"
+// escapedBody is how pages show it.
+const escapedBody = "&lt;script&gt;alert(1)&lt;/script&gt;\ufffdjavascript:\ufffd"
 
 func must[T any](t testing.TB) func(T, error) T {
 	return func(v T, err error) T {
@@ -48,7 +48,7 @@ func peek(t testing.TB, c *client.Client, entity string) (all []forebay.Message)
 }
 
 func TestQueuePages(t *testing.T) {
-	eachDatabase(t, func(t *testing.T, database string) {
+	onDatabases(t, func(t *testing.T, database string) {
 		s := start(t, database)
 		admin := s.visit(t, s.key(t, forebay.ScopeAdmin))
 		c := s.client(t, s.key(t, forebay.ScopeAdmin))
@@ -65,14 +65,14 @@ func TestQueuePages(t *testing.T) {
 		box := "/queues/eu%2Fmail"
 		admin.post(box+"/send", form("body", "kept", "properties", "no pair")).is(http.StatusUnprocessableEntity).has("line 1 must be name=value", "kept</textarea>")
 		admin.post(box+"/send", form("body", "kept", "schedule", "soon")).is(http.StatusUnprocessableEntity).has("must be a time in UTC")
-		admin.post(box+"/send", form("body", hostile, "subject", strings.ReplaceAll(hostile, "\x07", ""), "correlation_id", "c-1", "properties", "n=7\r\ncolor=red")).is(http.StatusOK).has("is sent")
+		admin.post(box+"/send", form("body", hostileBody, "subject", strings.ReplaceAll(hostileBody, "\x07", ""), "correlation_id", "c-1", "properties", "n=7\r\ncolor=red")).is(http.StatusOK).has("is sent")
 		sent := peek(t, c, "eu/mail")
-		if len(sent) != 1 || sent[0].Properties["n"] != int64(7) || sent[0].Properties["color"] != "red" || *sent[0].Body != hostile || sent[0].CorrelationID != "c-1" {
+		if len(sent) != 1 || sent[0].Properties["n"] != int64(7) || sent[0].Properties["color"] != "red" || *sent[0].Body != hostileBody || sent[0].CorrelationID != "c-1" {
 			t.Fatalf("sent %+v", sent)
 		}
 		number := strconv.FormatInt(sent[0].SequenceNumber, 10)
 		admin.get(box).is(http.StatusOK).has(number, "&lt;script&gt;", "Looking does not count").lacks("<script", "\u202e")
-		admin.get(box+"/messages/"+number).is(http.StatusOK).has(escaped, "&#34;n&#34;: 7", "c-1").lacks("<script>alert")
+		admin.get(box+"/messages/"+number).is(http.StatusOK).has(escapedBody, "&#34;n&#34;: 7", "c-1").lacks("<script>alert")
 		admin.get(box+"?from_sequence_number="+strconv.FormatInt(sent[0].SequenceNumber+1, 10)).is(http.StatusOK).has("None here.")
 		admin.get(box + "?from_sequence_number=x").is(http.StatusUnprocessableEntity)
 		admin.get(box + "/messages/x").is(http.StatusNotFound)
@@ -96,7 +96,7 @@ func TestQueuePages(t *testing.T) {
 		}
 
 		// Receive, and dead-letter what was received. The lock stands in no address.
-		page := admin.post(box+"/receive", form()).is(http.StatusOK).has("You hold it until", escaped)
+		page := admin.post(box+"/receive", form()).is(http.StatusOK).has("You hold it until", escapedBody)
 		token := page.one(`name="lock_token" value="([^"]+)"`)
 		if strings.Contains(page.path, token) {
 			t.Error("the lock token is in the address")
@@ -174,7 +174,7 @@ func rights(t *testing.T, s *running, c *client.Client, database string) {
 }
 
 func TestTopicPages(t *testing.T) {
-	eachDatabase(t, func(t *testing.T, database string) {
+	onDatabases(t, func(t *testing.T, database string) {
 		s := start(t, database)
 		admin := s.visit(t, s.key(t, forebay.ScopeAdmin))
 		c := s.client(t, s.key(t, forebay.ScopeAdmin))
@@ -203,10 +203,10 @@ func TestTopicPages(t *testing.T) {
 		if got := must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "large")); got.Active != 0 {
 			t.Errorf("testing sent %d messages", got.Active)
 		}
-		admin.post("/topics/orders/publish", form("body", hostile, "properties", `{"quantity": 11}`)).is(http.StatusOK).has("is sent")
+		admin.post("/topics/orders/publish", form("body", hostileBody, "properties", `{"quantity": 11}`)).is(http.StatusOK).has("is sent")
 		number := strconv.FormatInt(peek(t, c, "orders/subscriptions/large")[0].SequenceNumber, 10)
 		admin.get(sub).is(http.StatusOK).has(number)
-		admin.get(sub+"/messages/"+number).is(http.StatusOK).has(escaped).lacks("<script>alert")
+		admin.get(sub+"/messages/"+number).is(http.StatusOK).has(escapedBody).lacks("<script>alert")
 		admin.post("/topics/orders/publish", form("body", "x", "time_to_live", "for ever")).is(http.StatusUnprocessableEntity).has("must be a length of time")
 		page := admin.post("/topics/orders/publish", form("body", "later", "schedule", "1h")).is(http.StatusOK).has("is scheduled", "Cancel a scheduled message")
 		admin.post("/topics/orders/cancel", form("number", page.one(`Message (\d+) is scheduled`))).is(http.StatusOK).has("is cancelled")
@@ -248,7 +248,7 @@ func TestTopicPagesOfManySubscriptions(t *testing.T) {
 }
 
 func TestSessionPages(t *testing.T) {
-	eachDatabase(t, func(t *testing.T, database string) {
+	onDatabases(t, func(t *testing.T, database string) {
 		s := start(t, database)
 		admin := s.visit(t, s.key(t, forebay.ScopeAdmin))
 		c := s.client(t, s.key(t, forebay.ScopeAdmin))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"html/template"
 	"math"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -17,42 +16,28 @@ import (
 
 // functions are what templates call. Those that need the request are methods of [Request].
 var functions = template.FuncMap{
-	"when":    When,
-	"exact":   Exact,
-	"since":   func(from, to any) string { return between(from, to) },
-	"dur":     Duration,
-	"seconds": func(s float64) string { return Duration(time.Duration(s * float64(time.Second))) },
-	"num":     Number,
-	"most":    AtLeast,
-	"tokens":  Tokens,
-	"money":   Money,
-	"bytes":   Bytes,
-	"json":    JSON,
-	"clip":    Clip,
-	"clean":   Clean,
-	"badge":   Badge,
-	"bar":     Bar,
-	"list":    func(items ...string) []string { return items },
-	"dict":    dict,
-	"string":  func(v any) string { return fmt.Sprint(v) },
-	"percent": Percent,
-	"plural":  Plural,
-	"path":    Path,
-}
-
-// Path joins names to a path. Each is escaped, so that none of them can address anything else.
-func Path(names ...string) string {
-	var b strings.Builder
-	for _, name := range names {
-		b.WriteByte('/')
-		if name == "." || name == ".." {
-			name = strings.ReplaceAll(name, ".", "%2E")
-		} else {
-			name = url.PathEscape(name)
-		}
-		b.WriteString(name)
-	}
-	return b.String()
+	"path":     Path,
+	"when":     When,
+	"exact":    Exact,
+	"since":    func(from, to any) string { return between(from, to) },
+	"dur":      Duration,
+	"seconds":  func(s float64) string { return Duration(time.Duration(s * float64(time.Second))) },
+	"num":      Number,
+	"most":     AtLeast,
+	"tokens":   Tokens,
+	"money":    Money,
+	"bytes":    Bytes,
+	"json":     JSON,
+	"clip":     Clip,
+	"clean":    Clean,
+	"badge":    Badge,
+	"bar":      Bar,
+	"timeline": Timeline,
+	"list":     func(items ...string) []string { return items },
+	"dict":     dict,
+	"string":   func(v any) string { return fmt.Sprint(v) },
+	"percent":  Percent,
+	"plural":   Plural,
 }
 
 // dict makes a map of pairs, for a block that takes several values.
