@@ -71,6 +71,7 @@ func (a orchestrationRoutes) routeOrchestrations() {
 	a.routeInstances()
 	a.routeInstanceVerbs()
 	a.routeInstancePurges()
+	a.routeWorkflows()
 	a.durable = durableNamesOf(a.huma.OpenAPI())
 }
 

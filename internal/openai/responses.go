@@ -25,6 +25,7 @@ func (a *API) responseRoutes(root string, add func(scope forebay.Scope, method, 
 	if root != "/v1/" {
 		add(forebay.ScopeSubmit, http.MethodPost, root+"deployments/{deployment}/responses", a.createResponse)
 	}
+	add(forebay.ScopeRead, http.MethodGet, root+"responses", a.listResponses)
 	add(forebay.ScopeRead, http.MethodGet, root+"responses/{id}", a.getResponse)
 	add(forebay.ScopeSubmit, http.MethodPost, root+"responses/{id}/cancel", a.cancelResponse)
 	add(forebay.ScopeSubmit, http.MethodDelete, root+"responses/{id}", a.deleteResponse)
