@@ -14,7 +14,7 @@ description: what people say
 steps:
   each:
     task: sentiment
-    for_each: ${input.reviews}
+    for_each: input.reviews
     parallel: 3
     continue_on_error: true
   words:
