@@ -46,7 +46,7 @@ var mayImport = map[string][]string{
 	"internal/config":                  {".", "server"},
 	"internal/dashboard":               {".", "internal/api", "internal/dashboard/..."},
 	"internal/dashboard/kit":           {".", "client", "internal/api"},
-	"internal/dashboard/screens/*":     {".", "internal/dashboard/kit"},
+	"internal/dashboard/screens/*":     {".", "client", "internal/dashboard/kit"},
 	"internal/db":                      {".", "internal/db/driver", "internal/db/postgres", "internal/db/schema", "internal/db/sqlite", "internal/panics", "internal/sleep", "internal/turns"},
 	"internal/db/dbtest":               {"internal/db", "internal/db/driver", "internal/db/postgres", "internal/pgtest"},
 	"internal/db/driver":               {"."},
