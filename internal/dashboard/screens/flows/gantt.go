@@ -59,7 +59,7 @@ type cut struct {
 // chart is what happened in an instance, by time.
 type chart struct {
 	Rows     []row
-	Left     int // rows that are not shown
+	Left     int // earlier rows, which are not shown
 	Cuts     []cut
 	From, To time.Time
 }
@@ -90,14 +90,11 @@ func rowsOf(events []forebay.OrchestrationEvent, attempts []forebay.ActivityAtte
 			r.finish(e.Type, end)
 			r.parts = []part{{r.tone(), "from its start to its end", r.Start, r.End}}
 		case "TimerCreated", "TimerFired":
-			r.Kind = "timer"
-			r.finish(e.Type, end)
-			label := "waits"
-			if e.FireAt != nil {
-				label = "due at " + e.FireAt.UTC().Format(time.DateTime)
-			}
-			r.parts = []part{{"wait", label, r.Start, r.End}}
+			r.timer(e, end)
 		case "EventRaised":
+			if received(rows, e) {
+				continue
+			}
 			r.Kind, r.State = "event", "received"
 			r.parts = []part{{"mark", "came", r.Start, r.End}}
 		case "ExecutionSuspended", "ExecutionResumed", "ExecutionTerminated":
@@ -110,6 +107,36 @@ func rowsOf(events []forebay.OrchestrationEvent, attempts []forebay.ActivityAtte
 	}
 	slices.SortStableFunc(rows, func(a, b row) int { return a.Start.Compare(b.Start) })
 	return rows
+}
+
+// timer makes a timer of a row. One with a name limits the wait for the event of that name.
+func (r *row) timer(e forebay.OrchestrationEvent, end time.Time) {
+	r.Kind = "timer"
+	if r.Name != "" {
+		r.Kind = "wait for event"
+	}
+	label := "waits"
+	if e.FireAt != nil {
+		label = "until " + e.FireAt.UTC().Format(time.DateTime)
+		r.End = later(r.End, *e.FireAt) // an event that tells of a timer may bear the time of its start
+	}
+	if r.finish(e.Type, end); !r.Open && r.Name != "" {
+		r.State = "expired"
+	}
+	r.parts = []part{{"wait", label, r.Start, r.End}}
+}
+
+// received ends the first row that waits for an event. It reports whether there was one.
+func received(rows []row, e forebay.OrchestrationEvent) bool {
+	for i := range rows {
+		r := &rows[i]
+		if r.Kind == "wait for event" && r.Open && strings.EqualFold(r.Name, e.Name) && !r.Start.After(e.Timestamp) {
+			r.State, r.Open, r.End = "received", false, e.Timestamp
+			r.parts[0].to = e.Timestamp
+			return true
+		}
+	}
+	return false
 }
 
 // finish sets the state by the type of the event.
@@ -181,7 +208,7 @@ var outcomes = map[string]string{"succeeded": "run", "retried": "throttle", "fai
 // draw makes a chart of rows. Long times in which nothing ran are cut.
 func draw(rows []row) chart {
 	c := chart{Left: max(0, len(rows)-maxRows)}
-	rows = rows[:len(rows)-c.Left]
+	rows = rows[c.Left:]
 	if len(rows) == 0 {
 		return c
 	}
@@ -203,7 +230,7 @@ func draw(rows []row) chart {
 			r.Spans = append(r.Spans, kit.Span{Kind: p.kind, Label: fmt.Sprintf("%s, %s", p.label, kit.Duration(p.to.Sub(p.from))), Start: s.at(p.from), End: s.at(p.to)})
 		}
 		for _, gone := range s.cuts {
-			r.Spans = append(r.Spans, kit.Span{Kind: "cut", Label: kit.Duration(gone.To.Sub(gone.From)) + " cut", Start: s.at(gone.From), End: s.at(gone.To)})
+			r.Spans = append(r.Spans, kit.Span{Kind: "cut", Label: kit.Duration(gone.To.Sub(gone.From)) + " cut", Start: s.at(gone.From) + cutShare/4, End: s.at(gone.To) - cutShare/4})
 		}
 	}
 	c.Rows = rows
@@ -218,26 +245,27 @@ type scale struct {
 }
 
 const (
-	leastCut = 2 * time.Second // shorter stretches stay
-	cutShare = 0.03            // of the rest of the width, for each cut
-	cutAbove = 0.1             // of the time that would be left with nothing cut
+	leastCut = 10 * time.Second // shorter stretches stay
+	cutShare = 0.03             // of the rest of the width, for each cut
+	cutAbove = 0.2              // of the time in which something ran
 )
 
 func newScale(bounds []time.Time, rows []row) *scale {
 	s := &scale{bounds: bounds}
-	whole := bounds[len(bounds)-1].Sub(bounds[0])
 	widths := make([]float64, max(0, len(bounds)-1))
-	kept := 0.0
 	idle := make([]bool, len(widths))
+	busy, kept := 0.0, 0.0
 	for i := range widths {
-		from, to := bounds[i], bounds[i+1]
-		d := to.Sub(from)
-		if d >= leastCut && d.Seconds() >= cutAbove*whole.Seconds() && !runs(rows, from, to) {
-			idle[i] = true
-			s.cuts = append(s.cuts, cut{from, to})
+		widths[i] = bounds[i+1].Sub(bounds[i]).Seconds()
+		if idle[i] = !runs(rows, bounds[i], bounds[i+1]); !idle[i] {
+			busy += widths[i]
+		}
+	}
+	for i := range widths {
+		if idle[i] = idle[i] && widths[i] >= max(leastCut.Seconds(), cutAbove*busy); idle[i] {
+			s.cuts = append(s.cuts, cut{bounds[i], bounds[i+1]})
 			continue
 		}
-		widths[i] = d.Seconds()
 		kept += widths[i]
 	}
 	if kept == 0 { // nothing but waiting: then it is what there is to see

@@ -3,7 +3,6 @@ package flows
 import (
 	"fmt"
 	"html/template"
-	"slices"
 	"strings"
 
 	"github.com/forebayhq/forebay"
@@ -17,102 +16,79 @@ const (
 	gapX       = 56
 	gapY       = 16
 	margin     = 8
-	maxLabel   = 22 // characters
+	bendHeight = 10
+	tipLength  = 7
+	maxLabel   = 19 // characters
 )
 
 // marks tell states apart without colour.
 var marks = map[string]string{"waiting": "…", "running": "▶", "succeeded": "✓", "failed": "✕", "skipped": "–"}
 
-// layers puts each step one layer behind the last of those that it waits for. Within a layer a
-// step stands at the mean place of those.
-func layers(steps []forebay.WorkflowStep) [][]int {
-	number := map[string]int{}
-	for i, s := range steps {
-		number[s.Name] = i
-	}
-	depth := make([]int, len(steps))
-	for range steps { // steps may stand in any order; there are no cycles
-		changed := false
-		for i, s := range steps {
-			for _, before := range s.After {
-				if d := depth[number[before]] + 1; d > depth[i] && d < len(steps) {
-					depth[i], changed = d, true
-				}
-			}
-		}
-		if !changed {
-			break
+// tall is the height of a layer.
+func tall(layer []place) int {
+	height := max(0, len(layer)-1) * gapY
+	for _, p := range layer {
+		if p.bend {
+			height += bendHeight
+		} else {
+			height += nodeHeight
 		}
 	}
-	var list [][]int
-	place := make([]float64, len(steps))
-	for d := 0; ; d++ {
-		var layer []int
-		for i := range steps {
-			if depth[i] == d {
-				layer = append(layer, i)
-			}
-		}
-		if layer == nil {
-			return list
-		}
-		want := func(i int) float64 {
-			if len(steps[i].After) == 0 {
-				return float64(i)
-			}
-			sum := 0.0
-			for _, before := range steps[i].After {
-				sum += place[number[before]]
-			}
-			return sum / float64(len(steps[i].After))
-		}
-		slices.SortStableFunc(layer, func(a, b int) int {
-			switch x, y := want(a), want(b); {
-			case x < y:
-				return -1
-			case x > y:
-				return 1
-			}
-			return 0
-		})
-		for at, i := range layer {
-			place[i] = float64(at) - float64(len(layer)-1)/2
-		}
-		list = append(list, layer)
-	}
+	return height
 }
 
 // drawGraph draws the steps from left to right, with the states that are known.
 func drawGraph(name string, steps []forebay.WorkflowStep, states map[string]string) template.HTML {
-	list := layers(steps)
-	tallest := 0
-	for _, layer := range list {
-		tallest = max(tallest, len(layer))
+	l := newLayout(steps)
+	width := 2*margin + len(l.layers)*nodeWidth + max(0, len(l.layers)-1)*gapX
+	height := 0
+	for _, layer := range l.layers {
+		height = max(height, tall(layer)+2*margin)
 	}
-	width := 2*margin + len(list)*nodeWidth + max(0, len(list)-1)*gapX
-	height := 2*margin + tallest*nodeHeight + max(0, tallest-1)*gapY
 	type point struct{ x, y int }
-	places := map[string]point{}
-	for d, layer := range list {
-		top := (height - len(layer)*nodeHeight - (len(layer)-1)*gapY) / 2
-		for at, i := range layer {
-			places[steps[i].Name] = point{margin + d*(nodeWidth+gapX), top + at*(nodeHeight+gapY)}
+	places := map[place]point{}
+	bends := make([][]point, len(steps)) // of the edges that leave a step
+	for d, layer := range l.layers {
+		y := (height - tall(layer)) / 2
+		for _, p := range layer {
+			at := point{margin + d*(nodeWidth+gapX), y}
+			if p.bend {
+				bends[p.step] = append(bends[p.step], point{at.x, y + bendHeight/2})
+				y += bendHeight + gapY
+				continue
+			}
+			places[p] = at
+			y += nodeHeight + gapY
 		}
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg role="img" width="%d" height="%d" viewBox="0 0 %d %d" aria-label="%s">`, width, height, width, height,
 		escape("The graph of the workflow "+name+"; the table below says the same"))
-	for _, s := range steps {
-		to := places[s.Name]
-		for _, before := range s.After {
-			from := places[before]
-			x1, y1, x2, y2 := from.x+nodeWidth, from.y+nodeHeight/2, to.x, to.y+nodeHeight/2
-			bend := max(gapX/2, (x2-x1)/2)
-			fmt.Fprintf(&b, `<path d="M%d %dC%d %d %d %d %d %d"/><path class="tip" d="M%d %dl-7 -4v8z"/>`, x1, y1, x1+bend, y1, x2-bend, y2, x2-6, y2, x2, y2)
+	for i := range steps {
+		end := places[place{step: i}]
+		end.y += nodeHeight / 2
+		for _, n := range l.before[i] {
+			from := places[place{step: n}]
+			x, y := from.x+nodeWidth, from.y+nodeHeight/2
+			fmt.Fprintf(&b, `<path d="M%d %d`, x, y)
+			to := func(x2, y2 int) {
+				bend := max(gapX/2, (x2-x)/2)
+				fmt.Fprintf(&b, "C%d %d %d %d %d %d", x+bend, y, x2-bend, y2, x2, y2)
+				x, y = x2, y2
+			}
+			for _, p := range bends[n] {
+				if p.x < end.x {
+					to(p.x, p.y)
+					fmt.Fprintf(&b, "H%d", p.x+nodeWidth)
+					x = p.x + nodeWidth
+				}
+			}
+			to(end.x-tipLength, end.y)
+			fmt.Fprintf(&b, `"/><path class="tip" d="M%d %dl-%d -4v8z"/>`, end.x, end.y, tipLength)
 		}
 	}
-	for _, s := range steps {
-		p, state := places[s.Name], states[s.Name]
+	for i, s := range steps {
+		p, state := places[place{step: i}], states[s.Name]
 		if _, known := marks[state]; !known {
 			state = ""
 		}

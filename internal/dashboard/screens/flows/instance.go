@@ -58,6 +58,9 @@ func (showData) At(id string) string { return at(id) }
 // Here is the page of this one.
 func (d showData) Here() string { return at(d.ID) }
 
+// Has reports whether there is a value.
+func (showData) Has(v json.RawMessage) bool { return len(v) > 0 && string(v) != "null" }
+
 // Others are the instances of the same orchestrator.
 func (d showData) Others() string {
 	return orchestrationsPath + "?name=" + url.QueryEscape(d.Name)
