@@ -31,7 +31,9 @@ var mayImport = map[string][]string{
 	"examples/*":                       {".", "client", "server"},
 	"hostile":                          {},
 	"internal/admission":               {".", "internal/audit", "internal/bus", "internal/bus/entity", "internal/db", "internal/db/driver", "internal/queue", "internal/quota"},
-	"internal/api":                     {".", "internal/audit", "internal/deltas", "internal/documents", "internal/jobs", "internal/jsoncheck", "internal/keys", "internal/limits", "internal/memory", "internal/messaging", "internal/orchestrate", "internal/panics", "internal/report", "internal/retention", "internal/tasks", "internal/tenant", "internal/turns", "internal/webhook"},
+	"internal/api":                     {".", "internal/api/connections", "internal/api/decode", "internal/audit", "internal/deltas", "internal/documents", "internal/jobs", "internal/jsoncheck", "internal/keys", "internal/limits", "internal/memory", "internal/messaging", "internal/orchestrate", "internal/panics", "internal/report", "internal/retention", "internal/tasks", "internal/tenant", "internal/turns", "internal/webhook"},
+	"internal/api/connections":         {"."},
+	"internal/api/decode":              {".", "internal/jsoncheck"},
 	"internal/audit":                   {".", "internal/db", "internal/db/driver", "internal/listing"},
 	"internal/backlog":                 {".", "internal/admission", "internal/db/driver", "internal/fairqueue", "internal/flows", "internal/queue", "internal/quota"},
 	"internal/backup":                  {".", "internal/blob", "internal/db", "internal/db/schema"},
@@ -47,6 +49,7 @@ var mayImport = map[string][]string{
 	"internal/dashboard":               {".", "internal/api", "internal/dashboard/..."},
 	"internal/dashboard/kit":           {".", "client", "internal/api"},
 	"internal/dashboard/screens/*":     {".", "client", "internal/dashboard/kit"},
+	"internal/browsertest":             {"internal/toolchain"},
 	"internal/db":                      {".", "internal/db/driver", "internal/db/postgres", "internal/db/schema", "internal/db/sqlite", "internal/panics", "internal/sleep", "internal/turns"},
 	"internal/db/dbtest":               {"internal/db", "internal/db/driver", "internal/db/postgres", "internal/pgtest"},
 	"internal/db/driver":               {"."},
@@ -107,6 +110,7 @@ var mayImport = map[string][]string{
 	"internal/webhook":                 {".", "internal/audit", "internal/bus", "internal/bus/entity", "internal/db", "internal/db/driver", "internal/limits", "internal/panics", "internal/queue", "internal/sleep"},
 	"internal/workflow":                {"."},
 	"server":                           {".", "internal/..."},
+	"server/dashboard":                 {},
 	"server/interop":                   {},
 }
 

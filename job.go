@@ -2,6 +2,7 @@ package forebay
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -61,6 +62,12 @@ const (
 	WaitWorker      WaitReason = "worker"   // no running worker knows its task
 )
 
+// WaitReasons lists all of them.
+var WaitReasons = []WaitReason{WaitQuota, WaitBreaker, WaitBudget, WaitPaused, WaitConcurrency, WaitSession, WaitSchedule, WaitWorker}
+
+// Valid reports whether r is one that Forebay knows.
+func (r WaitReason) Valid() bool { return slices.Contains(WaitReasons, r) }
+
 // Job is a unit of AI work as clients see it.
 type Job struct {
 	ID         string      `json:"id"`
@@ -88,6 +95,7 @@ type Job struct {
 	MaxCostUSD           *Money            `json:"max_cost_usd"`
 	MaxTotalTokens       *int64            `json:"max_total_tokens"`
 	Result               json.RawMessage   `json:"result" doc:"null until succeeded, and when over the inline limit: then read links.result"`
+	ResultWithheld       bool              `json:"result_withheld,omitempty" doc:"there is a result, and the key may not open it: result is null"`
 	Error                *JobError         `json:"error"`
 	Usage                Usage             `json:"usage" doc:"summed over all attempts"`
 	Metadata             map[string]string `json:"metadata"`
@@ -158,6 +166,11 @@ type JobFilter struct {
 	Queue         string
 	Task          string
 	CorrelationID string
+	SessionID     string
+	Priority      *int
+	Metadata      map[string]string // all of these
+	WaitingFor    WaitReason
+	AllTenants    bool       // jobs of every tenant
 	CreatedAfter  *time.Time // that time included
 	CreatedBefore *time.Time
 	Limit         int // 1 to MaxPageSize; 0 is DefaultPageSize
@@ -169,4 +182,6 @@ type JobFilter struct {
 type Page[T any] struct {
 	Items      []T    `json:"items"`
 	NextCursor string `json:"next_cursor"`
+	// SearchedTo is set by lists that look at so many jobs and no more.
+	SearchedTo *time.Time `json:"searched_to,omitempty" doc:"of jobs, if there is a next page: when the last job was made that was looked at"`
 }

@@ -31,7 +31,9 @@ type APIKey struct {
 	CreatedAt time.Time  `json:"created_at"`
 	ExpiresAt *time.Time `json:"expires_at"`
 	RevokedAt *time.Time `json:"revoked_at"`
-	Budget    *Budget    `json:"budget,omitempty" doc:"what its jobs may use"`
+	// LastUsedAt is written once a minute at most.
+	LastUsedAt *time.Time `json:"last_used_at" doc:"to the minute; null: never, as far as is known"`
+	Budget     *Budget    `json:"budget,omitempty" doc:"what its jobs may use"`
 }
 
 // Caller is who makes a request: a tenant and what it may do.
@@ -63,6 +65,10 @@ func (c Caller) May(s Scope) bool {
 	return slices.Contains(c.Scopes, s) || slices.Contains(c.Scopes, ScopeAdmin) ||
 		s == ScopeRead && slices.Contains(c.Scopes, ScopeView)
 }
+
+// TenantHeader is the header of a request that names the tenant to act in, or to read in, instead
+// of the one of the key. It needs ScopeAdmin, or ScopeView to read.
+const TenantHeader = "Forebay-Tenant"
 
 // DefaultTenant is the tenant of a server without keys.
 const DefaultTenant = "default"

@@ -89,6 +89,7 @@ type Message struct {
 	DeadLetterSource      string       `json:"dead_letter_source,omitempty" doc:"the queue it was dead-lettered in, if that forwarded it here"`
 	DeadLetterReason      string       `json:"dead_letter_reason,omitempty"`
 	DeadLetterDescription string       `json:"dead_letter_error_description,omitempty"`
+	BodyWithheld          bool         `json:"body_withheld,omitempty" doc:"the key may not open the bodies of another tenant's messages"`
 }
 
 // ReceiveMode says what receiving does to a message.

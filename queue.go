@@ -60,6 +60,33 @@ type SetAsideJob struct {
 	Metadata      map[string]string `json:"metadata"`
 	Properties    map[string]string `json:"application_properties"`
 	Input         json.RawMessage   `json:"input,omitempty" doc:"only when one job is peeked"`
+	InputWithheld bool              `json:"input_withheld,omitempty" doc:"the key may not open the input"`
+}
+
+// SetAsideAcross selects set-aside jobs of several queues.
+type SetAsideAcross struct {
+	Queue      string // "": every queue
+	AllTenants bool   // of every tenant
+	Filter     SetAsideFilter
+}
+
+// SetAsideGroup counts the jobs that were set aside for one reason in one task.
+type SetAsideGroup struct {
+	Reason       string    `json:"reason"`
+	Task         string    `json:"task"`
+	Count        int       `json:"count"`
+	Newest       time.Time `json:"newest" doc:"when the latest of them was set aside"`
+	Oldest       time.Time `json:"oldest" doc:"when the first of them was set aside"`
+	ExampleJobID string    `json:"example_job_id" doc:"the newest job of the group"`
+}
+
+// SetAsideGroups are set-aside jobs, counted by reason and task.
+type SetAsideGroups struct {
+	Groups     []SetAsideGroup `json:"groups" doc:"the largest first"`
+	Counted    int             `json:"counted" doc:"jobs in all groups, and other"`
+	Other      int             `json:"other" doc:"jobs of further groups, beyond 500"`
+	Complete   bool            `json:"complete" doc:"every job was looked at; otherwise only the newest"`
+	SearchedTo *time.Time      `json:"searched_to,omitempty" doc:"when the last job was made that was looked at, unless all were"`
 }
 
 // SetAsideFilter selects set-aside jobs; zero fields select everything of the queue.
@@ -70,11 +97,12 @@ type SetAsideFilter struct {
 	CorrelationID string     `json:"correlation_id,omitempty"`
 	Before        *time.Time `json:"before,omitempty" doc:"set aside before this time"`
 	After         *time.Time `json:"after,omitempty" doc:"set aside at or after this time"`
+	ErrorClass    ErrorClass `json:"error_class,omitempty" doc:"of the error that it failed with"`
 }
 
 // Empty reports whether the filter selects everything.
 func (f SetAsideFilter) Empty() bool {
-	return len(f.JobIDs) == 0 && f.Task == "" && f.Reason == "" && f.CorrelationID == "" && f.Before == nil && f.After == nil
+	return len(f.JobIDs) == 0 && f.Task == "" && f.Reason == "" && f.CorrelationID == "" && f.Before == nil && f.After == nil && f.ErrorClass == ""
 }
 
 // RedriveRequest sends set-aside jobs back as their next generation.

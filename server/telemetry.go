@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/api/connections"
 	"github.com/forebayhq/forebay/internal/telemetry"
 )
 
@@ -106,7 +106,7 @@ func (s *Server) listenMetrics() (net.Listener, error) {
 	}
 	s.metricsAddr = listener.Addr()
 	s.log.Info("metrics are served", slog.String("listen", s.metricsAddr.String()))
-	return api.BoundedListener(listener, maxMetricsConnections), nil
+	return connections.Listen(listener, maxMetricsConnections), nil
 }
 
 // maxMetricsConnections is the limit of connections for metrics.

@@ -36,6 +36,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/connections"
 	"github.com/forebayhq/forebay/internal/deltas"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/memory"
@@ -96,8 +97,9 @@ type API struct {
 	maxDocument int64
 	maxBody     int64 // bytes of one submit: the input and everything around it
 	memory      *memory.Pool
-	connections *connections
+	connections *connections.Set
 	waiters     waiters
+	openings    openings
 
 	mux  *http.ServeMux
 	huma huma.API
@@ -161,13 +163,14 @@ func New(o Options) *API {
 	a.maxBody = a.maxInput + envelopeBytes
 	// The largest body must leave memory for other bodies.
 	a.memory = memory.New(max(o.MemoryBytes, 2*a.maxBody))
-	a.connections = newConnections(o.Connections)
+	a.connections = connections.New(o.Connections)
 	a.waiters.tenants = map[string]int{}
 	a.draining, a.drain = context.WithCancel(context.Background())
 
 	a.huma = newHuma(a)
 	jobs, queues, orchestrations := jobRoutes{a}, queueRoutes{a}, orchestrationRoutes{a}
 	jobs.routeJobs()
+	jobs.routeInput()
 	jobs.routeBulk()
 	jobs.routeEvents()
 	queues.routeQueues()
@@ -194,7 +197,7 @@ func New(o Options) *API {
 // wait for them. Other requests continue.
 func (a *API) Drain() {
 	a.drain()
-	a.connections.endUnused()
+	a.connections.EndUnused()
 }
 
 // untilDrain returns a context that also ends when the API drains.

@@ -19,17 +19,18 @@ const open forebay.Scope = ""
 // maxKeyBytes is the longest key that is looked up.
 const maxKeyBytes = 256
 
-// admit returns the middleware of a route. It lets a request through if the caller has the scope.
-func (a *API) admit(route string, scope forebay.Scope) func(huma.Context, func(huma.Context)) {
+// admit returns the middleware of a route. It lets a request through if the caller has one of the
+// scopes. Without any, the route is open.
+func (a *API) admit(route string, scopes anyOf) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		c := callFrom(ctx.Context())
-		held, release, err := c.enter(ctx.Context(), route, scope)
+		held, release, err := c.enter(ctx.Context(), route, scopes)
 		if err != nil {
 			a.fail(c, err)
 			return
 		}
 		defer release()
-		if scope != open {
+		if len(scopes) > 0 {
 			c.r = c.r.WithContext(held)
 			ctx = huma.WithContext(ctx, held)
 		}
@@ -83,7 +84,7 @@ func (c *call) authenticate(ctx context.Context) error {
 			return err
 		}
 	}
-	c.caller = caller
+	c.caller, c.home = caller, caller.Tenant
 	return nil
 }
 

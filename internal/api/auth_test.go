@@ -28,6 +28,7 @@ func TestScopes(t *testing.T) {
 		{"GET", none + "/attempts", forebay.ScopeRead},
 		{"GET", none + "/events", forebay.ScopeRead},
 		{"GET", none + "/result", forebay.ScopeRead},
+		{"GET", none + "/input", forebay.ScopePayload},
 		{"GET", "/v1/queues", forebay.ScopeRead},
 		{"GET", "/v1/queues/default", forebay.ScopeRead},
 		{"GET", "/v1/reports/retries", forebay.ScopeRead},
@@ -36,6 +37,8 @@ func TestScopes(t *testing.T) {
 		{"POST", none + "/redrive", forebay.ScopeOperate},
 		{"GET", dlq, forebay.ScopeOperate},
 		{"GET", dlq + "/x", forebay.ScopeOperate},
+		{"GET", "/v1/dead-letters", forebay.ScopeOperate},
+		{"GET", "/v1/quarantine/groups", forebay.ScopeOperate},
 		{"POST", dlq + "/redrive", forebay.ScopeOperate},
 		{"POST", dlq + "/purge", forebay.ScopeOperate},
 		{"GET", "/v1/queues/default/quarantine", forebay.ScopeOperate},
@@ -68,7 +71,8 @@ func TestScopes(t *testing.T) {
 	} {
 		for scope, key := range keys {
 			r := f.do(c.method, c.path, "", "Authorization", "Bearer "+key)
-			allowed := scope == c.scope || scope == forebay.ScopeAdmin
+			allowed := scope == c.scope || scope == forebay.ScopeAdmin ||
+				scope == forebay.ScopeView && c.method == "GET" && c.scope != forebay.ScopePayload
 			if allowed == (r.StatusCode == http.StatusForbidden) || r.StatusCode == http.StatusUnauthorized {
 				t.Errorf("%s %s with scope %s: %d", c.method, c.path, scope, r.StatusCode)
 			}

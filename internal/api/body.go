@@ -90,7 +90,7 @@ func (a *API) readAll(c *call, limit int64) (data []byte, release func(), err er
 		}
 		return data, func() {}, nil
 	}
-	claim := a.memory.Claim(c.caller.Tenant)
+	claim := a.memory.Claim(c.home)
 	if data, err = readClaimed(r.Context(), body, claim, r.ContentLength); err != nil {
 		claim.Release()
 		return nil, nil, body.Problem(err)

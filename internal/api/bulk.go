@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/panics"
 	"github.com/forebayhq/forebay/internal/turns"
@@ -67,7 +68,7 @@ func (a jobRoutes) bulk(c *call) {
 
 	ctx, cancel := a.untilDrain(c.r.Context())
 	lines := make(chan bulkLine, bulkAhead)
-	reader := &lineReader{api: a.API, call: c, ctx: ctx, out: lines, ahead: semaphore.NewWeighted(bulkBytes), claim: a.memory.Claim(c.caller.Tenant)}
+	reader := &lineReader{api: a.API, call: c, ctx: ctx, out: lines, ahead: semaphore.NewWeighted(bulkBytes), claim: a.memory.Claim(c.home)}
 	reader.readAhead()
 	// The end of the context also ends a read that waits for the client.
 	stop := context.AfterFunc(ctx, c.w.unlessOver(func() { c.w.control.SetReadDeadline(time.Unix(1, 0)) }))
@@ -131,7 +132,7 @@ func (a jobRoutes) bulkChunk(c *call, chunk []bulkLine) bool {
 		}
 		var req forebay.SubmitRequest
 		var err error
-		stopped := turns.Parse(ctx, len(line.data), func() { req, err = decodeSubmit(line.data, true) })
+		stopped := turns.Parse(ctx, len(line.data), func() { req, err = decode.Submit(line.data, true) })
 		if err = cmp.Or(stopped, err); err != nil {
 			results[i].Error = a.lineError(c, err)
 			continue
@@ -259,7 +260,7 @@ func (l *lineReader) next(body *bufio.Reader) (line bulkLine, err error) {
 
 // nextLarge reads the rest of a line that begins with part, and claims memory as it arrives.
 func (l *lineReader) nextLarge(body *bufio.Reader, part []byte) (line bulkLine, err error) {
-	claim := l.api.memory.Claim(l.call.caller.Tenant)
+	claim := l.api.memory.Claim(l.call.home)
 	claim.Expect(l.api.maxBody)
 	paced := newPace(readBytesPerSecond)
 	l.large = &paced

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/memory"
@@ -54,33 +54,6 @@ func newInstant() *API {
 	return New(Options{Jobs: instant{}, Keys: anyKey{}, Logger: slog.New(slog.DiscardHandler), MaxInputBytes: 1 << 20})
 }
 
-// What the decoder of submits accepts, it reads as encoding/json does.
-func FuzzDecodeSubmit(f *testing.F) {
-	for _, seed := range []string{
-		`{"task":"echo","input":{"a":[1,2,{"b":"\"}"}]}}`, `{"t\u0061sk":"e","input":"\\"}`, ` { "task" : "x" , "input" : -1e5 } `,
-		`{}`, `{"input":[]}`, `{"metadata":{"a":"b"},"deadline":"2030-01-02T15:04:05Z","max_cost_usd":0.5,"max_total_tokens":7,"priority":null}`,
-		`{"idempotency_key":"k","traceparent":"t"}`, `[`, `{"a"`, `"`, `{"input":true,"task":null}`, "\xff", `{"":1}`, `{"input":1}}`,
-	} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		got, err := decodeSubmit(data, true)
-		if err != nil {
-			if code := forebay.CodeOf(err); code == forebay.CodeInternal {
-				t.Fatalf("%q: %v", data, err)
-			}
-			return
-		}
-		var want forebay.SubmitRequest
-		if err := json.Unmarshal(data, &want); err != nil {
-			t.Fatalf("%q was accepted, encoding/json says %v", data, err)
-		}
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("%q was read as %+v, encoding/json has %+v", data, got, want)
-		}
-	})
-}
-
 // Every line that is not blank has one answer, in order.
 func FuzzBulk(f *testing.F) {
 	for _, seed := range []string{"", "\n\n", `{"task":"a","input":1}` + "\n{\n\n[]\r\n" + `{"task":"b","input":2}`, "\xff\n\x00", strings.Repeat("x", 70<<10) + "\n1"} {
@@ -102,34 +75,13 @@ func FuzzBulk(f *testing.F) {
 			if err := answers.Decode(&result); err != nil {
 				t.Fatalf("line %d of %q: %v", i+1, body, err)
 			}
-			_, err := decodeSubmit(line, true)
+			_, err := decode.Submit(line, true)
 			if result.Line != i+1 || (result.Error == nil) != (err == nil) || (result.Job == nil) != (err != nil) {
 				t.Fatalf("line %d of %q: %+v, decoder %v", i+1, body, result, err)
 			}
 		}
 		if answers.More() {
 			t.Fatalf("%q has more answers than lines", body)
-		}
-	})
-}
-
-// What the decoder of other bodies accepts, it reads as encoding/json does.
-func FuzzDecode(f *testing.F) {
-	for _, seed := range []string{`{"filter":{"job_ids":["a"]},"edit":{"input":1}}`, `{"filter":1}`, `{"x":1}`, `null`, `{} {}`, `{"rate_per_second":"a"}`,
-		`{"filter":null,"edit":{"input":null,"max_attempts":3},"max":1e1}`, `{"filter":{"before":"2030-01-02T15:04:05Z","task":"\ud83d\ude00"}}`, `{"max":1,"max":2}`, `{"MAX":1}`} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		got, err := decode[forebay.RedriveRequest](data)
-		if err != nil {
-			if forebay.CodeOf(err) == forebay.CodeInternal {
-				t.Fatalf("%q: %v", data, err)
-			}
-			return
-		}
-		var want forebay.RedriveRequest
-		if err := json.Unmarshal(data, &want); err != nil || !reflect.DeepEqual(got, want) {
-			t.Fatalf("%q was read as %+v, encoding/json has %+v (%v)", data, got, want, err)
 		}
 	})
 }

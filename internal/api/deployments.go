@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/audit"
 )
 
@@ -81,13 +82,7 @@ func (a *API) routeDeployments() {
 			return nil, err
 		}
 		defer release()
-		if err := checkBody(data); err != nil {
-			return nil, err
-		}
-		if data[skipSpace(data, 0)] != '{' {
-			return nil, errNotObject
-		}
-		if err := checkRepeats("", data[skipSpace(data, 0):]); err != nil {
+		if err := decode.CheckObject(data); err != nil {
 			return nil, err
 		}
 		return a.setSimFaults(ctx, in.Name, data, c.actor())

@@ -15,6 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/documents"
 )
 
@@ -117,6 +118,13 @@ func (a *API) routeDocuments() {
 		if req.Mode != forebay.SearchKeyword && len(req.Vector) == 0 && !c.caller.May(forebay.ScopeSubmit) {
 			return nil, forebay.Errorf(forebay.CodeForbidden, "embedding the query needs a key with the scope %q", forebay.ScopeSubmit)
 		}
+		err := c.needOpen()
+		if err == nil {
+			err = c.opens(ctx, "documents")
+		}
+		if err != nil {
+			return nil, err
+		}
 		return answerOf(a.documents.Search(ctx, c.caller.Tenant, req))
 	})
 }
@@ -158,7 +166,7 @@ func (a *API) addDocument(ctx context.Context, c *call, in *addDocumentInput) (d
 			return d, false, err
 		}
 		defer release()
-		byURL, err := decode[forebay.DocumentByURL](data)
+		byURL, err := decode.Object[forebay.DocumentByURL](data)
 		if err != nil {
 			return d, false, err
 		}
@@ -267,7 +275,7 @@ func readFields(form *multipart.Reader, n *forebay.NewDocument) (file *multipart
 		case err != nil:
 			return nil, errForm
 		case len(value) > maxField:
-			return nil, tooLarge(shorten(name), maxField)
+			return nil, tooLarge(decode.Shorten(name), maxField)
 		}
 		switch name {
 		case "id":
@@ -275,7 +283,7 @@ func readFields(form *multipart.Reader, n *forebay.NewDocument) (file *multipart
 		case "name":
 			n.Name = string(value)
 		case "metadata":
-			metadata, err := decode[struct {
+			metadata, err := decode.Object[struct {
 				Metadata map[string]string `json:"metadata"`
 			}](append(append([]byte(`{"metadata":`), value...), '}'))
 			if err != nil {
@@ -283,7 +291,7 @@ func readFields(form *multipart.Reader, n *forebay.NewDocument) (file *multipart
 			}
 			n.Metadata = metadata.Metadata
 		default:
-			return nil, &forebay.Error{Code: forebay.CodeUnknownField, Field: shorten(name), Message: "is not a known field"}
+			return nil, &forebay.Error{Code: forebay.CodeUnknownField, Field: decode.Shorten(name), Message: "is not a known field"}
 		}
 	}
 }

@@ -40,6 +40,7 @@ type Reader interface {
 	Get(ctx context.Context, tenant, id string) (forebay.Job, error)
 	List(ctx context.Context, tenant string, f forebay.JobFilter) (forebay.Page[forebay.Job], error)
 	Result(ctx context.Context, tenant, id string) (r io.ReadCloser, size int64, err error)
+	Input(ctx context.Context, tenant, id string) (r io.ReadCloser, size int64, err error)
 	Attempts(ctx context.Context, tenant, id string) ([]forebay.Attempt, error)
 }
 
@@ -67,6 +68,8 @@ type Queues interface {
 // DeadLetters works on the dead-letter and quarantine subqueues.
 type DeadLetters interface {
 	DeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, limit int, cursor string) (forebay.Page[forebay.SetAsideJob], error)
+	DeadLettersAcross(ctx context.Context, tenant string, where forebay.SetAside, a forebay.SetAsideAcross, limit int, cursor string) (forebay.Page[forebay.SetAsideJob], error)
+	DeadLetterGroups(ctx context.Context, tenant string, where forebay.SetAside, a forebay.SetAsideAcross) (forebay.SetAsideGroups, error)
 	PeekDeadLetter(ctx context.Context, tenant, queue string, where forebay.SetAside, jobID string) (forebay.SetAsideJob, error)
 	RedriveDeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, req forebay.RedriveRequest, actor string) (forebay.RedriveReport, error)
 	PurgeDeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, actor string) (forebay.PurgeReport, error)
@@ -90,6 +93,8 @@ type Tenants interface {
 	Get(ctx context.Context, name string) (forebay.Tenant, error)
 	Set(ctx context.Context, name string, settings forebay.TenantSettings, actor string) (forebay.Tenant, error)
 	Pause(ctx context.Context, name string, paused bool, actor string) (forebay.Tenant, error)
+	// Exists reports whether anything was ever done in the name of a tenant.
+	Exists(ctx context.Context, name string) (bool, error)
 }
 
 // AuditLog shows what operators did and whether the record was changed.

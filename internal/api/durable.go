@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 )
 
 // Requests of Durable Functions clients are read tolerantly. The words of a path and the names of
@@ -127,7 +128,7 @@ func parseTime(field, s string) (t time.Time, err error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, forebay.Invalid(field, "must be %s; seconds and zone may be left out", wantTime)
+	return time.Time{}, forebay.Invalid(field, "must be %s; seconds and zone may be left out", decode.WantTime)
 }
 
 // documentKeys describes how a route below durablePath takes a key.

@@ -43,10 +43,13 @@ func (a jobRoutes) routeEvents() {
 
 func (a jobRoutes) events(ctx context.Context, c *call, in *eventsInput) (*stream, error) {
 	after, err := lastEvent(in)
+	if err == nil && in.Deltas {
+		err = c.needOpen()
+	}
 	if err != nil {
 		return nil, err
 	}
-	leave, err := a.waiters.enter(c.caller.Tenant)
+	leave, err := a.waiters.enter(c.home)
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +64,13 @@ func (a jobRoutes) events(ctx context.Context, c *call, in *eventsInput) (*strea
 		stop()
 		leave()
 		return nil, err
+	}
+	if c.mayOpen() {
+		if err := c.opens(ctx, in.ID+"/events"); err != nil {
+			stop()
+			leave()
+			return nil, err
+		}
 	}
 	return &stream{func(huma.Context) {
 		defer leave()
@@ -202,6 +212,9 @@ func (s *eventStream) comment(text string) error { return s.send([]byte(": " + t
 func (s *eventStream) write(events []forebay.Event) error {
 	var b bytes.Buffer
 	for _, e := range events {
+		if !s.call.mayOpen() {
+			e.Result = nil
+		}
 		data, err := json.Marshal(e)
 		if err != nil {
 			return fmt.Errorf("marshal event: %w", err)

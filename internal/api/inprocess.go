@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/connections"
 )
 
 // SignedInSurface is a surface that knows some callers by other means than an API key.
@@ -40,7 +41,7 @@ type inProcess struct {
 func (t *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), actingAsKey{}, t.caller))
 	// What the request of the page has belongs to that one alone.
-	ctx = context.WithValue(ctx, connectionKey{}, (*connection)(nil))
+	ctx = connections.Without(ctx)
 	inner := r.Clone(ctx)
 	inner.RequestURI, inner.RemoteAddr = r.URL.RequestURI(), "127.0.0.1:0"
 	inner.Host = r.URL.Host

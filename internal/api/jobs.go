@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -48,9 +48,54 @@ type listInput struct {
 	Queue         string   `query:"queue"`
 	Task          string   `query:"task"`
 	CorrelationID string   `query:"correlation_id"`
+	SessionID     string   `query:"session_id"`
+	Priority      string   `query:"priority" doc:"0 to 9"`
+	Metadata      []string `query:"metadata,explode" doc:"key:value, exactly; repeated: all of them"`
+	WaitingFor    string   `query:"waiting_for" doc:"only jobs that wait for this, such as quota"`
+	AllTenants    bool     `query:"all_tenants" doc:"jobs of every tenant; needs the scope view"`
 
 	CreatedInput
 	PageInput
+}
+
+// filter checks the parameters that a list of jobs has.
+func (in *listInput) filter() (forebay.JobFilter, error) {
+	f := forebay.JobFilter{
+		Queue: in.Queue, Task: in.Task, CorrelationID: in.CorrelationID, SessionID: in.SessionID, AllTenants: in.AllTenants,
+		WaitingFor: forebay.WaitReason(in.WaitingFor), Limit: in.Limit, Cursor: in.Cursor,
+	}
+	f.CreatedAfter, f.CreatedBefore = in.bounds()
+	for _, s := range splitList(in.Status) {
+		status := forebay.Status(s)
+		if !status.Valid() {
+			return f, forebay.Invalid("status", "%q is none of %s", decode.Shorten(s), joined(forebay.Statuses))
+		}
+		f.Status = append(f.Status, status)
+	}
+	if in.WaitingFor != "" && !f.WaitingFor.Valid() {
+		return f, forebay.Invalid("waiting_for", "%q is none of %s", decode.Shorten(in.WaitingFor), joined(forebay.WaitReasons))
+	}
+	if in.Priority != "" {
+		priority, err := strconv.Atoi(in.Priority)
+		if err != nil || priority < 0 || priority > forebay.MaxPriority {
+			return f, forebay.Invalid("priority", "goes from 0 to %d", forebay.MaxPriority)
+		}
+		f.Priority = &priority
+	}
+	for _, pair := range in.Metadata {
+		key, value, ok := strings.Cut(pair, ":")
+		if _, twice := f.Metadata[key]; !ok || key == "" || twice {
+			return f, forebay.Invalid("metadata", "must be key:value, each key once")
+		}
+		if f.Metadata == nil {
+			f.Metadata = map[string]string{}
+		}
+		f.Metadata[key] = value
+	}
+	if len(f.Metadata) > forebay.MaxMetadataEntries {
+		return f, forebay.Invalid("metadata", "has %d entries; the limit is %d", len(f.Metadata), forebay.MaxMetadataEntries)
+	}
+	return f, nil
 }
 
 // CreatedInput bounds the time of creation.
@@ -90,6 +135,8 @@ func (a jobRoutes) routeJobs() {
 	}, a.get)
 	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "list-jobs", Method: http.MethodGet, Path: "/v1/jobs", Tags: []string{"jobs"}, Summary: "List jobs, newest first",
+		Description: "Without their results. One call looks at 5,000 jobs at most: a page may hold few or none and have a next_cursor all the same. " +
+			"searched_to then says how far it looked. Of jobs that are over without success, or not over, it looks through 20,000 of all tenants at most.",
 	}, a.list)
 	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "list-attempts", Method: http.MethodGet, Path: "/v1/jobs/{id}/attempts", Tags: []string{"jobs"}, Summary: "List a job's attempts, oldest first",
@@ -143,7 +190,7 @@ func (a jobRoutes) submit(ctx context.Context, c *call, in *submitInput) (*submi
 	}
 	defer release()
 	var req forebay.SubmitRequest
-	if stopped := turns.Parse(ctx, len(data), func() { req, err = decodeSubmit(data, false) }); stopped != nil {
+	if stopped := turns.Parse(ctx, len(data), func() { req, err = decode.Submit(data, false) }); stopped != nil {
 		return nil, stopped
 	}
 	if err != nil {
@@ -178,10 +225,13 @@ func (a jobRoutes) get(ctx context.Context, c *call, in *getInput) (*answer[fore
 		defer leave()
 		job, err = a.jobs.Wait(waiting, c.caller.Tenant, in.ID, wait)
 	}
-	return jobAnswer(c, job, err)
+	return jobAnswer(ctx, c, job, err)
 }
 
-func jobAnswer(c *call, job forebay.Job, err error) (*answer[forebay.Job], error) {
+func jobAnswer(ctx context.Context, c *call, job forebay.Job, err error) (*answer[forebay.Job], error) {
+	if err == nil {
+		err = c.withhold(ctx, &job)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -190,16 +240,12 @@ func jobAnswer(c *call, job forebay.Job, err error) (*answer[forebay.Job], error
 }
 
 func (a jobRoutes) list(ctx context.Context, c *call, in *listInput) (*answer[forebay.Page[forebay.Job]], error) {
-	filter := forebay.JobFilter{
-		Queue: in.Queue, Task: in.Task, CorrelationID: in.CorrelationID, Limit: in.Limit, Cursor: in.Cursor,
+	filter, err := in.filter()
+	if err == nil {
+		err = c.mayLook(in.AllTenants)
 	}
-	filter.CreatedAfter, filter.CreatedBefore = in.bounds()
-	for _, s := range splitList(in.Status) {
-		status := forebay.Status(s)
-		if !status.Valid() {
-			return nil, forebay.Invalid("status", "%q is none of %s", shorten(s), joined(forebay.Statuses))
-		}
-		filter.Status = append(filter.Status, status)
+	if err != nil {
+		return nil, err
 	}
 	jobs, err := a.jobs.List(ctx, c.caller.Tenant, filter)
 	return pageAnswer(jobs, err)
@@ -245,34 +291,29 @@ func (a jobRoutes) attempts(ctx context.Context, c *call, in *JobPath) (*answer[
 }
 
 func (a jobRoutes) result(ctx context.Context, c *call, in *JobPath) (*stream, error) {
+	if err := c.needOpen(); err != nil {
+		return nil, err
+	}
 	result, size, err := a.jobs.Result(ctx, c.caller.Tenant, in.ID)
 	if err != nil {
 		return nil, err
 	}
+	if err := c.opens(ctx, in.ID+"/result"); err != nil {
+		result.Close()
+		return nil, err
+	}
 	return &stream{func(huma.Context) {
 		defer result.Close()
-		c.w.Header().Set("Content-Type", "application/json")
-		c.w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
-		c.w.WriteHeader(http.StatusOK)
-		if c.r.Method == http.MethodHead {
-			return
-		}
-		if _, err := io.CopyN(c.w, result, size); err != nil {
-			// The status has been sent. Only a body that is too short can still show the failure.
-			if ctx.Err() == nil {
-				a.logFailure(ctx, c, err, nil)
-			}
-			panic(http.ErrAbortHandler)
-		}
+		a.copyOut(ctx, c, jsonTypes[0], result, size)
 	}}, nil
 }
 
 func (a jobRoutes) cancel(ctx context.Context, c *call, in *JobPath) (*answer[forebay.Job], error) {
 	job, err := a.jobs.Cancel(ctx, c.caller.Tenant, in.ID)
-	return jobAnswer(c, job, err)
+	return jobAnswer(ctx, c, job, err)
 }
 
 func (a jobRoutes) redrive(ctx context.Context, c *call, in *JobPath) (*answer[forebay.Job], error) {
 	job, err := a.jobs.Redrive(ctx, c.caller.Tenant, in.ID, c.actor())
-	return jobAnswer(c, job, err)
+	return jobAnswer(ctx, c, job, err)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/messaging"
 )
 
@@ -164,6 +165,9 @@ func (a queueRoutes) routeReceiving(base, infix, sub string) {
 			return nil, err
 		}
 		messages, next, err := a.messages.Messages.Peek(ctx, c.caller.Tenant, entity(in.Queue), messaging.PeekFilter{From: from, Reason: in.Reason, Limit: in.Limit})
+		if err == nil {
+			err = c.showMessages(ctx, entity(in.Queue), messages)
+		}
 		p := page(messages)
 		if next > 0 {
 			p.NextCursor = strconv.FormatInt(next, 10)
@@ -181,7 +185,13 @@ func (a queueRoutes) routeReceiving(base, infix, sub string) {
 		OperationID: "get" + infix + "-message", Method: http.MethodGet, Path: base + "/messages/{sequence_number}", Tags: messageTags,
 		Summary: "Look at one message in " + where + " without receiving it", Description: "Whatever its state.",
 	}, func(ctx context.Context, c *call, in *messagePath) (*answer[forebay.Message], error) {
-		return answerOf(a.messages.Messages.Get(ctx, c.caller.Tenant, entity(in.Queue), in.SequenceNumber))
+		message, err := a.messages.Messages.Get(ctx, c.caller.Tenant, entity(in.Queue), in.SequenceNumber)
+		if err != nil {
+			return nil, err
+		}
+		one := []forebay.Message{message}
+		err = c.showMessages(ctx, entity(in.Queue), one)
+		return answerOf(one[0], err)
 	})
 	a.routeSettling(base+"/locks/{lock_token}/", infix, entity)
 	if sub != "" {
@@ -247,6 +257,9 @@ func (a queueRoutes) routeSettling(base, infix string, entity func(string) strin
 }
 
 func (a queueRoutes) receive(ctx context.Context, c *call, entity string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
+	if err := c.opens(ctx, entity+"/messages"); err != nil {
+		return nil, err
+	}
 	messages, err := patiently(ctx, a.API, c, req.Wait != "" || req.WaitSeconds > 0, func(ctx context.Context) ([]forebay.Message, error) {
 		return a.messages.Messages.Receive(ctx, c.caller.Tenant, entity, req)
 	})
@@ -300,7 +313,7 @@ func routeOptionalBody[I, B, O any](a *API, scope forebay.Scope, op huma.Operati
 		defer release()
 		var body B
 		if len(bytes.TrimSpace(data)) > 0 {
-			if body, err = decode[B](data); err != nil {
+			if body, err = decode.Object[B](data); err != nil {
 				return nil, err
 			}
 		}

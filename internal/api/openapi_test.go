@@ -13,11 +13,12 @@ import (
 
 var paths = map[string][]string{
 	"/v1/jobs": {"get", "post"}, "/v1/jobs/bulk": {"post"}, "/v1/jobs/purge": {"post"}, "/v1/jobs/{id}": {"get"}, "/v1/jobs/{id}/attempts": {"get"},
-	"/v1/jobs/{id}/events": {"get"}, "/v1/jobs/{id}/result": {"get"}, "/v1/jobs/{id}/cancel": {"post"}, "/v1/jobs/{id}/redrive": {"post"},
+	"/v1/jobs/{id}/events": {"get"}, "/v1/jobs/{id}/result": {"get"}, "/v1/jobs/{id}/input": {"get"}, "/v1/jobs/{id}/cancel": {"post"}, "/v1/jobs/{id}/redrive": {"post"},
 	"/v1/queues": {"get"}, "/v1/queues/{queue}": {"get", "put", "delete"}, "/v1/queues/{queue}/pause": {"post"}, "/v1/queues/{queue}/resume": {"post"},
 	"/v1/queues/{queue}/dead-letters": {"get"}, "/v1/queues/{queue}/dead-letters/{job_id}": {"get"},
 	"/v1/queues/{queue}/dead-letters/redrive": {"post"}, "/v1/queues/{queue}/dead-letters/purge": {"post"},
 	"/v1/queues/{queue}/quarantine": {"get"}, "/v1/queues/{queue}/quarantine/{job_id}": {"get"},
+	"/v1/dead-letters": {"get"}, "/v1/dead-letters/groups": {"get"}, "/v1/quarantine": {"get"}, "/v1/quarantine/groups": {"get"},
 	"/v1/queues/{queue}/quarantine/redrive": {"post"}, "/v1/queues/{queue}/quarantine/purge": {"post"},
 	"/v1/queues/{queue}/messages": {"get", "post"}, "/v1/queues/{queue}/messages/receive": {"post"},
 	"/v1/queues/{queue}/locks/{lock_token}/complete": {"post"}, "/v1/queues/{queue}/locks/{lock_token}/abandon": {"post"},

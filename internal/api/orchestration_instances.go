@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 )
 
@@ -69,7 +70,7 @@ func parseStatus(s string) (forebay.OrchestrationStatus, error) {
 			return status, nil
 		}
 	}
-	return "", forebay.Invalid("runtimeStatus", "%q is none of %s", shorten(s), joined(forebay.OrchestrationStatuses))
+	return "", forebay.Invalid("runtimeStatus", "%q is none of %s", decode.Shorten(s), joined(forebay.OrchestrationStatuses))
 }
 
 func (a orchestrationRoutes) routeInstances() {
@@ -102,13 +103,16 @@ func (a orchestrationRoutes) instance(ctx context.Context, c *call, in *getInsta
 	if err != nil {
 		return nil, err
 	}
+	if err := c.openInstance(ctx, &o, o.ID); err != nil {
+		return nil, err
+	}
 	out := &durableOutput[instance]{Status: http.StatusOK, Body: shown(o, in.ShowInput)}
 	if in.ShowHistory {
 		events, err := a.orchestrations.History(ctx, c.caller.Tenant, in.ID)
 		if err != nil {
 			return nil, err
 		}
-		out.Body.HistoryEvents = summarized(events, in.ShowHistoryOutput)
+		out.Body.HistoryEvents = summarized(events, in.ShowHistoryOutput && c.mayOpen())
 	}
 	switch {
 	case !o.Status.Terminal():
@@ -117,6 +121,16 @@ func (a orchestrationRoutes) instance(ctx context.Context, c *call, in *getInsta
 		out.Status = http.StatusInternalServerError
 	}
 	return out, nil
+}
+
+// openInstance takes the payloads out of an instance that the caller may not open. If he may, the
+// audit log says that he has.
+func (c *call) openInstance(ctx context.Context, o *forebay.Orchestration, target string) error {
+	if c.mayOpen() {
+		return c.opens(ctx, target)
+	}
+	o.Input, o.Output, o.CustomStatus = nil, nil, nil
+	return nil
 }
 
 func (a orchestrationRoutes) instances(ctx context.Context, c *call, in *listInstancesInput) (*listInstancesOutput, error) {
@@ -131,6 +145,9 @@ func (a orchestrationRoutes) instances(ctx context.Context, c *call, in *listIns
 	}
 	out := &listInstancesOutput{Continuation: next, Body: make([]instance, len(found))}
 	for i, o := range found {
+		if err := c.openInstance(ctx, &o, "instances"); err != nil {
+			return nil, err
+		}
 		out.Body[i] = shown(o, in.ShowInput)
 	}
 	return out, nil

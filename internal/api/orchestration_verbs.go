@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 )
 
 type raiseInput struct {
@@ -117,7 +118,7 @@ func (a orchestrationRoutes) purgeInstances(ctx context.Context, c *call, in *In
 		return nil, err
 	}
 	if in.CreatedFrom == "" {
-		return nil, forebay.Invalid("createdTimeFrom", "is required here: %s", wantTime)
+		return nil, forebay.Invalid("createdTimeFrom", "is required here: %s", decode.WantTime)
 	}
 	for _, status := range req.Statuses {
 		if !status.Terminal() {

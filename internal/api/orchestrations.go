@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 )
@@ -215,7 +216,7 @@ func (a orchestrationRoutes) readJSON(c *call) (value json.RawMessage, release f
 	if err != nil {
 		return nil, nil, err
 	}
-	if skipSpace(data, 0) == len(data) {
+	if decode.Blank(data) {
 		release()
 		return nil, func() {}, nil
 	}

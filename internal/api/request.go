@@ -11,12 +11,12 @@ import (
 	"net/url"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/connections"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/panics"
 )
@@ -30,13 +30,14 @@ type call struct {
 	api           *API
 	r             *http.Request
 	w             *responseWriter
-	route         string  // the pattern that matched; "" until one has
-	surface       Surface // whose address it has; nil: Forebay's own
-	caller        forebay.Caller
-	sentKey       bool     // the client sent a key, right or wrong
-	codes         []string // keys in the query of a request below durablePath
-	correlationID string   // of the job concerned, once known
-	gone          bool     // the client has disconnected
+	route         string         // the pattern that matched; "" until one has
+	surface       Surface        // whose address it has; nil: Forebay's own
+	caller        forebay.Caller // in the tenant that the request is about
+	home          string         // the tenant of the key, which pays for the request
+	sentKey       bool           // the client sent a key, right or wrong
+	codes         []string       // keys in the query of a request below durablePath
+	correlationID string         // of the job concerned, once known
+	gone          bool           // the client has disconnected
 	body          *requestBody
 	claim         *memory.Claim // for the answer and what is read for it; nil: none yet
 	waited        bool          // it has waited, so its key may have ended before the answer
@@ -68,7 +69,7 @@ func (c *call) acting(ctx context.Context) context.Context {
 // memory returns the memory claim of this request.
 func (c *call) memory() *memory.Claim {
 	if c.claim == nil {
-		c.claim = c.api.memory.Claim(c.caller.Tenant)
+		c.claim = c.api.memory.Claim(c.home)
 	}
 	return c.claim
 }
@@ -91,6 +92,9 @@ func (c *call) attrs() []slog.Attr {
 	}
 	if c.caller.Tenant != "" {
 		attrs = append(attrs, slog.String("tenant", c.caller.Tenant))
+	}
+	if c.away() {
+		attrs = append(attrs, slog.String("key_tenant", c.home))
 	}
 	if c.correlationID != "" {
 		attrs = append(attrs, slog.String("correlation_id", c.correlationID))
@@ -173,7 +177,7 @@ func (a *API) logAccess(c *call, start time.Time) {
 
 // checkURL refuses what no id, name or filter can be, before the routing.
 func checkURL(r *http.Request) error {
-	if !cleanText(r.URL.Path) {
+	if !decode.CleanText(r.URL.Path) {
 		return forebay.ErrNotFound
 	}
 	if r.URL.RawQuery == "" {
@@ -185,17 +189,12 @@ func checkURL(r *http.Request) error {
 	}
 	for name, values := range query {
 		for _, value := range values {
-			if !cleanText(name) || !cleanText(value) {
+			if !decode.CleanText(name) || !decode.CleanText(value) {
 				return forebay.Invalid("query", "holds invalid UTF-8 or control characters")
 			}
 		}
 	}
 	return nil
-}
-
-// cleanText reports whether s is UTF-8 without control characters.
-func cleanText(s string) bool {
-	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r == 0x7f })
 }
 
 // requestBody records whether a body was read to its end.
@@ -224,7 +223,7 @@ func (c *call) endBody() {
 		return // HTTP/2 resets the stream
 	}
 	c.w.control.SetReadDeadline(time.Now().Add(unreadTimeout))
-	connectionOf(c.r.Context()).closeWhenIdle()
+	connections.Of(c.r.Context()).CloseWhenIdle()
 }
 
 // responseWriter records the status and sends it with the first part of the body. It sets

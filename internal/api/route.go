@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -65,7 +66,8 @@ const tooManyDescription = "`" + string(forebay.CodeRateLimited) + "`: requests 
 	string(forebay.CodeTenantLimit) + "`: the tenant has as much as it may have; with Retry-After if there will be room by itself. " +
 	"The detail names the limit. Nothing was changed."
 
-// route registers a handler for callers with the scope. Any error it returns becomes a problem.
+// route registers a handler for callers with the scope. What operators read is open to
+// forebay.ScopeView as well, see scopesOf. Any error it returns becomes a problem.
 func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func(context.Context, *call, *I) (*O, error)) {
 	if op.Responses == nil {
 		op.Responses = map[string]*huma.Response{}
@@ -76,15 +78,17 @@ func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func
 		Description: tooManyDescription, Content: content,
 		Headers: map[string]*huma.Param{"Retry-After": {Description: "in seconds", Schema: &huma.Schema{Type: huma.TypeInteger}}},
 	}
+	scopes := scopesOf(op.Method, scope)
 	if scope != open {
 		op.Security = []map[string][]string{{"key": {}}}
 		if isDurable(op.Path) {
 			a.documentKeys(&op)
 		}
-		op.Description += "\n\nScope: `" + string(scope) + "`."
+		op.Description += "\n\nScope: " + scopes.documented() + "."
+		a.documentTenant(&op)
 	}
 	op.RejectUnknownQueryParameters = op.RejectUnknownQueryParameters || !isDurable(op.Path)
-	op.Middlewares = append(op.Middlewares, a.admit(op.Method+" "+op.Path, scope))
+	op.Middlewares = append(op.Middlewares, a.admit(op.Method+" "+op.Path, scopes))
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		c := callFrom(ctx)
 		out, err := handle(c.acting(ctx), c, in)
@@ -142,7 +146,7 @@ func routeBody[I, B, O any](a *API, scope forebay.Scope, op huma.Operation, limi
 		}
 		defer release()
 		var body B
-		if stopped := turns.Parse(ctx, len(data), func() { body, err = decode[B](data) }); stopped != nil {
+		if stopped := turns.Parse(ctx, len(data), func() { body, err = decode.Object[B](data) }); stopped != nil {
 			return nil, stopped
 		}
 		if err != nil {

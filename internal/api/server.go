@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/forebayhq/forebay/internal/api/connections"
 )
 
 const (
@@ -35,8 +37,8 @@ func (a *API) Server(ctx context.Context) *http.Server {
 		MaxHeaderBytes:    maxHeaderBytes,
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}},
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       connContext,
-		ConnState:         connState,
+		ConnContext:       connections.ConnContext,
+		ConnState:         connections.ConnState,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: connectionBytes, MaxReceiveBufferPerStream: streamBytes,
 			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: transferTimeout,
@@ -46,4 +48,10 @@ func (a *API) Server(ctx context.Context) *http.Server {
 	}
 	s.RegisterOnShutdown(a.Drain)
 	return s
+}
+
+// Listener returns a listener that enforces the limit of connections. Connections above it are
+// closed. An unencrypted one gets a 503 first.
+func (a *API) Listener(l net.Listener, encrypted bool) net.Listener {
+	return a.connections.Listen(l, encrypted)
 }

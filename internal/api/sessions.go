@@ -54,6 +54,9 @@ func (a queueRoutes) routeSessions() {
 	})
 	routeOptionalBody(a.API, forebay.ScopeOperate, sessionOperation("receive-session-messages", http.MethodPost, "receive", "Receive the next messages of a session"), smallBody,
 		func(ctx context.Context, c *call, in *SessionPath, req forebay.ReceiveRequest) (*answer[receiveAnswer], error) {
+			if err := c.opens(ctx, in.Queue+"/messages"); err != nil {
+				return nil, err
+			}
 			messages, err := patiently(ctx, a.API, c, req.Wait != "" || req.WaitSeconds > 0, func(ctx context.Context) ([]forebay.Message, error) {
 				return a.messages.Messages.ReceiveSession(ctx, c.caller.Tenant, in.Queue, in.SessionToken, req)
 			})
@@ -70,6 +73,13 @@ func (a queueRoutes) routeSessions() {
 		})
 	route(a.API, forebay.ScopeOperate, sessionOperation("get-session-state", http.MethodGet, "state", "Get the state of a session"),
 		func(ctx context.Context, c *call, in *SessionPath) (*answer[forebay.SessionState], error) {
+			err := c.needOpen()
+			if err == nil {
+				err = c.opens(ctx, in.Queue+"/sessions")
+			}
+			if err != nil {
+				return nil, err
+			}
 			state, err := a.messages.Sessions.State(ctx, c.caller.Tenant, in.Queue, in.SessionToken)
 			return &answer[forebay.SessionState]{state}, err
 		})

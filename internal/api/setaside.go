@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -12,17 +13,35 @@ import (
 
 type setAsideQuery struct {
 	QueuePath
-	JobIDs        []string  `query:"job_ids,explode" doc:"repeated or separated by commas"`
-	Task          string    `query:"task"`
-	Reason        string    `query:"reason"`
-	CorrelationID string    `query:"correlation_id"`
-	Before        time.Time `query:"before" doc:"set aside before this time"`
-	After         time.Time `query:"after" doc:"set aside at or after this time"`
+	SetAsideInput
 	PageInput
 }
 
-func (q *setAsideQuery) filter() forebay.SetAsideFilter {
-	f := forebay.SetAsideFilter{JobIDs: splitList(q.JobIDs), Task: q.Task, Reason: q.Reason, CorrelationID: q.CorrelationID}
+// AcrossQuery selects jobs that were set aside in any queue.
+type AcrossQuery struct {
+	Queue      string `query:"queue" doc:"default: every queue"`
+	AllTenants bool   `query:"all_tenants" doc:"jobs of every tenant; needs the scope view"`
+	SetAsideInput
+}
+
+type acrossPage struct {
+	AcrossQuery
+	PageInput
+}
+
+// SetAsideInput selects jobs that were set aside.
+type SetAsideInput struct {
+	JobIDs        []string  `query:"job_ids,explode" doc:"repeated or separated by commas"`
+	Task          string    `query:"task"`
+	Reason        string    `query:"reason"`
+	ErrorClass    string    `query:"error_class" doc:"of the error that it failed with"`
+	CorrelationID string    `query:"correlation_id"`
+	Before        time.Time `query:"before" doc:"set aside before this time"`
+	After         time.Time `query:"after" doc:"set aside at or after this time"`
+}
+
+func (q *SetAsideInput) filter() forebay.SetAsideFilter {
+	f := forebay.SetAsideFilter{JobIDs: splitList(q.JobIDs), Task: q.Task, Reason: q.Reason, ErrorClass: forebay.ErrorClass(q.ErrorClass), CorrelationID: q.CorrelationID}
 	if !q.Before.IsZero() {
 		f.Before = &q.Before
 	}
@@ -30,6 +49,10 @@ func (q *setAsideQuery) filter() forebay.SetAsideFilter {
 		f.After = &q.After
 	}
 	return f
+}
+
+func (q *AcrossQuery) across(c *call) (forebay.SetAsideAcross, error) {
+	return forebay.SetAsideAcross{Queue: q.Queue, AllTenants: q.AllTenants, Filter: q.filter()}, c.mayLook(q.AllTenants)
 }
 
 type setAsidePath struct {
@@ -48,6 +71,45 @@ type purgeRequest struct {
 func (a jobRoutes) routeSetAside() {
 	a.routeSubqueue("dead-letters", "dead-letter", forebay.DeadLetters)
 	a.routeSubqueue("quarantine", "quarantine", forebay.Quarantine)
+	a.routeAcross("dead-letters", "dead-letter", forebay.DeadLetters)
+	a.routeAcross("quarantine", "quarantine", forebay.Quarantine)
+}
+
+// routeAcross registers what is about the subqueues of all queues.
+func (a jobRoutes) routeAcross(segment, name string, where forebay.SetAside) {
+	base, tags := "/v1/"+segment, []string{segment}
+	route(a.API, forebay.ScopeOperate, huma.Operation{
+		OperationID: "list-all-" + segment, Method: http.MethodGet, Path: base, Tags: tags,
+		Summary: "List the jobs in the " + name + " subqueues of all queues, newest first",
+		Description: "One call looks at 20,000 jobs at most: a page may hold few or none and have a next_cursor all the same. " +
+			"searched_to then says how far it looked.",
+	}, func(ctx context.Context, c *call, in *acrossPage) (*answer[forebay.Page[forebay.SetAsideJob]], error) {
+		across, err := in.across(c)
+		if err != nil {
+			return nil, err
+		}
+		return pageAnswer(a.jobs.DeadLettersAcross(ctx, c.caller.Tenant, where, across, in.Limit, in.Cursor))
+	})
+	route(a.API, forebay.ScopeOperate, huma.Operation{
+		OperationID: "count-" + segment, Method: http.MethodGet, Path: base + "/groups", Tags: tags,
+		Summary:     "Count the jobs in the " + name + " subqueues of all queues by reason and task",
+		Description: "The newest 20,000 are looked at. complete says whether these were all.",
+	}, func(ctx context.Context, c *call, in *AcrossQuery) (*answer[forebay.SetAsideGroups], error) {
+		across, err := in.across(c)
+		if err != nil {
+			return nil, err
+		}
+		return answerOf(a.jobs.DeadLetterGroups(ctx, c.caller.Tenant, where, across))
+	})
+}
+
+// setAsideInput returns the input of a job that was set aside, if the caller may open it. At home
+// operators may.
+func (c *call) setAsideInput(ctx context.Context, job forebay.SetAsideJob) (input json.RawMessage, withheld bool, err error) {
+	if !c.caller.May(forebay.ScopePayload) && (c.away() || !c.caller.May(forebay.ScopeOperate)) {
+		return nil, true, nil
+	}
+	return job.Input, false, c.recordOpening(ctx, job.JobID+"/input")
 }
 
 func (a jobRoutes) routeSubqueue(segment, name string, where forebay.SetAside) {
@@ -65,6 +127,9 @@ func (a jobRoutes) routeSubqueue(segment, name string, where forebay.SetAside) {
 	}, func(ctx context.Context, c *call, in *setAsidePath) (*answer[forebay.SetAsideJob], error) {
 		job, err := a.jobs.PeekDeadLetter(ctx, c.caller.Tenant, in.Queue, where, in.JobID)
 		if err != nil {
+			return nil, err
+		}
+		if job.Input, job.InputWithheld, err = c.setAsideInput(ctx, job); err != nil {
 			return nil, err
 		}
 		c.correlationID = job.CorrelationID

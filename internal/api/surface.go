@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/connections"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -84,13 +85,13 @@ func mount(a *API, s Surface) {
 		a.mux.HandleFunc(pattern, func(_ http.ResponseWriter, r *http.Request) {
 			c := callFrom(r.Context())
 			c.r = r
-			ctx, release, err := c.enter(r.Context(), pattern, route.Scope)
+			ctx, release, err := c.enter(r.Context(), pattern, anyOf{route.Scope})
 			if err != nil {
 				a.fail(c, err)
 				return
 			}
 			defer release()
-			request := &SurfaceRequest{Request: r.WithContext(c.acting(turns.With(ctx, c.caller.Tenant))), Writer: c.w, Caller: c.caller, api: a, call: c}
+			request := &SurfaceRequest{Request: r.WithContext(c.acting(turns.With(ctx, c.home))), Writer: c.w, Caller: c.caller, api: a, call: c}
 			if err := route.Handle(request); err != nil {
 				if ended := keyEnded(ctx); ended != nil {
 					err = ended
@@ -114,16 +115,17 @@ func surfaceOf(surfaces []Surface, path string) Surface {
 	return nil
 }
 
-// enter lets a request to a route in if its caller has the scope. The context that it returns
-// ends with the caller's key.
-func (c *call) enter(ctx context.Context, route string, scope forebay.Scope) (held context.Context, release func(), err error) {
+// enter lets a request to a route in if its caller has one of the scopes. The context that it
+// returns ends with the caller's key.
+func (c *call) enter(ctx context.Context, route string, scopes anyOf) (held context.Context, release func(), err error) {
 	a := c.api
 	c.route = route
-	if scope == open {
+	if len(scopes) == 0 {
 		return ctx, func() {}, a.limits.Stranger(addressOf(c.r))
 	}
 	if caller, ok := actingAs(ctx); ok {
-		return c.act(ctx, caller, scope)
+		c.caller, c.home = caller, caller.Tenant
+		return c.act(turns.With(ctx, c.home), scopes)
 	}
 	if err := c.authenticate(ctx); err != nil {
 		if forebay.CodeOf(err) == forebay.CodeUnauthorized {
@@ -133,23 +135,25 @@ func (c *call) enter(ctx context.Context, route string, scope forebay.Scope) (he
 		}
 		return nil, nil, err
 	}
-	tenant := turns.With(ctx, c.caller.Tenant)
-	if err := a.limits.Request(tenant, c.caller.Tenant, c.caller.KeyID); err != nil {
+	tenant := turns.With(ctx, c.home)
+	if err := a.limits.Request(tenant, c.home, c.caller.KeyID); err != nil {
 		return nil, nil, err
 	}
-	if err := connectionOf(c.r.Context()).belongsTo(c.caller.Tenant); err != nil {
+	if err := connections.Of(c.r.Context()).BelongsTo(c.home); err != nil {
 		c.w.Header().Set("Connection", "close")
 		return nil, nil, err
 	}
-	return c.act(tenant, c.caller, scope)
+	return c.act(tenant, scopes)
 }
 
 // act lets a request in whose caller is known.
-func (c *call) act(ctx context.Context, caller forebay.Caller, scope forebay.Scope) (held context.Context, release func(), err error) {
-	c.caller = caller
-	if !caller.May(scope) {
-		return nil, nil, forebay.Errorf(forebay.CodeForbidden, "this needs a key with the scope %q", scope)
+func (c *call) act(ctx context.Context, scopes anyOf) (held context.Context, release func(), err error) {
+	if err := c.visit(ctx); err != nil {
+		return nil, nil, err
 	}
-	held, release = c.api.keys.Hold(turns.With(ctx, caller.Tenant), caller)
+	if !scopes.metBy(c.caller) {
+		return nil, nil, forebay.Errorf(forebay.CodeForbidden, "this needs a key with the scope %s", scopes)
+	}
+	held, release = c.api.keys.Hold(ctx, c.caller)
 	return held, release, nil
 }

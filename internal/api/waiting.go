@@ -48,7 +48,7 @@ func (w *waiters) leave(tenant string) {
 // waiting counts a call as a waiting request of its tenant until leave. The returned context also
 // ends when the API drains.
 func (a *API) waiting(ctx context.Context, c *call) (waiting context.Context, leave func(), err error) {
-	left, err := a.waiters.enter(c.caller.Tenant)
+	left, err := a.waiters.enter(c.home)
 	if err != nil {
 		return nil, nil, err
 	}

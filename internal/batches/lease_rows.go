@@ -273,11 +273,13 @@ func (s *Store) CancelLines(ctx context.Context, b *Batch, running bool) (voided
 		if seqs, after, err = s.waiting(ctx, b, after, running); err != nil || len(seqs) == 0 {
 			return voided, err
 		}
+		var tokens []int64 // the transaction may still write it when the caller has given up
 		err = s.work(ctx, b, touching(b, seqs), func(t *tx, _ Batch) error {
 			cancelled, err := jobs.Key.Of(t.Tx).CancelAll(seqs)
+			tokens = nil // of an earlier try
 			for _, c := range cancelled {
 				if c.Token != 0 {
-					voided = append(voided, c.Token)
+					tokens = append(tokens, c.Token)
 				}
 			}
 			return err
@@ -285,6 +287,7 @@ func (s *Store) CancelLines(ctx context.Context, b *Batch, running bool) (voided
 		if err != nil {
 			return voided, err
 		}
+		voided = append(voided, tokens...)
 	}
 }
 
@@ -333,6 +336,7 @@ func (s *Store) Forget(ctx context.Context, b *Batch, keep time.Duration) (next 
 			return 0, err
 		}
 		more = first >= 0
+		var due time.Duration // the transaction may still write it when the caller has given up
 		err = s.work(ctx, b, working(b, forgetAtOnce), func(t *tx, now Batch) error {
 			if more {
 				return t.Prep(sqlForgetLines).Int(b.No).Int(first - 1).Int(first - 1 + forgetAtOnce).Exec()
@@ -343,13 +347,14 @@ func (s *Store) Forget(ctx context.Context, b *Batch, keep time.Duration) (next 
 				if until <= t.Now {
 					return t.Prep(sqlForget).Int(b.No).Exec()
 				}
-				next = driver.FromMillisDuration(until - t.Now)
+				due = driver.FromMillisDuration(until - t.Now)
 			}
 			return t.Prep(sqlKeep).IntOrNull(until).Int(b.No).Exec()
 		})
 		if err != nil {
 			return 0, err
 		}
+		next = due
 	}
 	return next, nil
 }

@@ -114,7 +114,7 @@ func (t *entityTx) InsertRule(queue int64, r Rule) error {
 }
 
 // Delete removes a rule and reports whether it was there.
-func (s RuleStore) Delete(ctx context.Context, sub MessageQueue, name string) (deleted bool, err error) {
+func (s RuleStore) Delete(ctx context.Context, sub MessageQueue, name string) (bool, error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: sub.Tenant, Rows: entityRows}, func(t *Tx) (bool, error) {
 		q, found, err := t.MessageQueue(sub.No)
 		if err != nil {
@@ -123,7 +123,7 @@ func (s RuleStore) Delete(ctx context.Context, sub MessageQueue, name string) (d
 		if !found || q.Topic == 0 {
 			return false, ErrNoSubscription
 		}
-		deleted, err = t.Prep("DELETE FROM rules WHERE queue = ? AND name = ? RETURNING name").Int(q.No).Text(name).One(func(driver.Row) {})
+		deleted, err := t.Prep("DELETE FROM rules WHERE queue = ? AND name = ? RETURNING name").Int(q.No).Text(name).One(func(driver.Row) {})
 		if err != nil || !deleted {
 			return false, err
 		}

@@ -114,6 +114,12 @@ func TestUpgradeKeepsEveryRow(t *testing.T) {
 				before[renamed] = before[old]
 				delete(before, old)
 			}
+			// Sums of all tenants together, and of days, are made from those of each. What attempts
+			// used is apart from their numbers here, since the rows' hours are not those of attempts.
+			after["attempt_hours"] = slices.DeleteFunc(after["attempt_hours"], func(row string) bool {
+				return strings.HasPrefix(strings.TrimPrefix(row, "("), "0,") || strings.HasSuffix(strings.TrimSuffix(row, ")"), ",0,0")
+			})
+			delete(after, "usage_days")
 			for table, rows := range before {
 				if !slices.Equal(rows, after[table]) {
 					t.Errorf("the rows of %s were\n%s\nand are\n%s", table, strings.Join(rows, "\n"), strings.Join(after[table], "\n"))
@@ -131,18 +137,55 @@ func TestUpgradeKeepsEveryRow(t *testing.T) {
 	}
 }
 
-// rowsOf returns the rows of each table as text, without the column that schema 30 drops and the
-// one that schema 32 adds.
+// The sums of an upgraded database tell what its attempts used, by the hour and the day, for each
+// tenant and all.
+func TestUpgradeSumsUse(t *testing.T) {
+	t.Parallel()
+	for kind, database := range engines {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			where := database(t)
+			createOldest(t, where, schematest.Live(time.Now())+`
+UPDATE attempts SET cost = 7 * seq, assumed_tokens = 3 WHERE seq <= 16;`)
+			d := openUntilEnd(t, where)
+			sums := func(sql string) (all [4]int64) {
+				mustDo(t, d.Read(t.Context(), func(c driver.Conn) error {
+					_, err := c.Prep(sql).One(func(r driver.Row) {
+						for i := range all {
+							all[i] = r.Int(i)
+						}
+					})
+					return err
+				}))
+				return all
+			}
+			const columns = "SELECT CAST(sum(input_tokens) AS BIGINT), CAST(sum(output_tokens) AS BIGINT), CAST(sum(assumed_tokens) AS BIGINT), CAST(sum(cost) AS BIGINT) FROM "
+			want := sums(columns + "attempts")
+			if want[0] == 0 || want[1] == 0 || want[2] == 0 || want[3] == 0 {
+				t.Fatalf("the attempts used %v", want)
+			}
+			for _, from := range []string{"attempt_hours WHERE tenant > 0", "attempt_hours WHERE tenant = 0", "usage_days WHERE tenant > 0", "usage_days WHERE tenant = 0"} {
+				if got := sums(columns + from); got != want {
+					t.Errorf("%s come to %v, the attempts to %v", from, got, want)
+				}
+			}
+		})
+	}
+}
+
+// rowsOf returns the rows of each table as text, without columns that later schemas drop or add.
 func rowsOf(t *testing.T, where Options) map[string][]string {
 	t.Helper()
 	var c driver.Conn
 	var err error
+	const changed = `'orchestration_activities.turns', 'jobs.estimate', 'attempt_hours.input_tokens', 'attempt_hours.output_tokens',
+  'attempt_hours.assumed_tokens', 'attempt_hours.cost'`
 	columns := `SELECT t.name, group_concat('quote("' || c.name || '")', ' || '','' || ') FROM sqlite_schema t JOIN pragma_table_info(t.name) c
-WHERE t.type = 'table' AND t.sql LIKE 'CREATE TABLE%' AND t.name NOT LIKE 'chunk_words%' AND t.name || '.' || c.name NOT IN ('orchestration_activities.turns', 'jobs.estimate') GROUP BY 1`
+WHERE t.type = 'table' AND t.sql LIKE 'CREATE TABLE%' AND t.name NOT LIKE 'chunk_words%' AND t.name || '.' || c.name NOT IN (` + changed + `) GROUP BY 1`
 	if where.URL != "" {
 		columns = `SELECT CAST(table_name AS TEXT), 'CAST(ROW(' || string_agg('"' || column_name || '"', ',' ORDER BY ordinal_position) || ') AS TEXT)'
 FROM information_schema.columns WHERE table_schema = current_schema() AND table_name <> 'schema_version'
-AND table_name || '.' || column_name NOT IN ('orchestration_activities.turns', 'jobs.estimate') GROUP BY 1`
+AND table_name || '.' || column_name NOT IN (` + changed + `) GROUP BY 1`
 		var pg *postgres.Conn
 		pg, err = postgres.ConnectURL(t.Context(), where.URL)
 		c = driver.Conn{Driver: pg}

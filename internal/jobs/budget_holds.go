@@ -175,6 +175,7 @@ func (t budgetTx) settle(d *LockedJob, a AttemptRecord) error {
 	if _, known := a.used(); err != nil || known || held == (admission.Amount{}) {
 		return err
 	}
+	t.assume(d.Seq, held)
 	return t.Prep("UPDATE attempts SET cost = ?, assumed_tokens = ? WHERE seq = ? AND generation = ? AND number = ?").
 		Int(held.Cost).IntOrNull(held.Tokens).Int(d.Seq).Int(int64(d.Generation)).Int(int64(d.Number)).Exec()
 }

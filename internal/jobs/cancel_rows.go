@@ -124,27 +124,33 @@ func (s *Store) Amend(ctx context.Context, d *LockedJob, a AttemptRecord) error 
 		} else if a.Deployment == "" {
 			return struct{}{}, nil
 		}
-		st := t.Prep("UPDATE attempts SET deployment = ?" + sqlLostAttempt).Text(Bounded(a.Deployment))
-		if _, known := a.used(); known { // else what was held goes on to count
-			st = t.Prep("UPDATE attempts SET deployment = ?, input_tokens = ?, output_tokens = ?, cost = ?, assumed_tokens = NULL" + sqlLostAttempt).
-				Text(Bounded(a.Deployment)).Int(admission.Plausible(a.Usage.InputTokens, admission.MaxTokens)).Int(admission.Plausible(a.Usage.OutputTokens, admission.MaxTokens)).
-				Int(admission.Plausible(int64(a.Cost), admission.MaxCost))
-		}
-		ended := AttemptRecord{}
+		before := AttemptRecord{}
 		var finishedAt int64
-		found, err := st.Int(d.Seq).Int(int64(d.Generation)).Int(int64(d.Number)).One(func(r driver.Row) {
-			ended.Outcome, finishedAt = forebay.Outcome(r.Text(0)), r.Int(1)
-			ended.ErrorClass, ended.ErrorCode = forebay.ErrorClass(r.Text(2)), r.Text(3)
+		found, err := t.Prep(sqlLostAttempt).Int(d.Seq).Int(int64(d.Generation)).Int(int64(d.Number)).One(func(r driver.Row) {
+			before = AttemptRecord{Outcome: forebay.Outcome(r.Text(0)), ErrorClass: forebay.ErrorClass(r.Text(2)), ErrorCode: r.Text(3),
+				Usage: forebay.TokenUsage{InputTokens: r.Int(4), OutputTokens: r.Int(5)}, Cost: forebay.Money(r.Int(6)), assumed: r.Int(7)}
+			finishedAt = r.Int(1)
 		})
-		if found { // reports count it under the deployment that is known now
-			t.countHour(d.attempted(), finishedAt, ended, -1)
-			ended.Deployment = a.Deployment
-			t.countHour(d.attempted(), finishedAt, ended, 1)
+		if err != nil || !found {
+			return struct{}{}, err
 		}
-		return struct{}{}, err
+		after := before
+		after.Deployment = a.Deployment
+		if _, known := a.used(); known { // else what was held goes on to count
+			after.Usage, after.Cost, after.assumed = a.Usage, a.Cost, 0
+		}
+		t.countHour(d.attempted(), finishedAt, before, -1) // reports count it under the deployment that is known now
+		t.countHour(d.attempted(), finishedAt, after, 1)
+		return struct{}{}, t.Prep(sqlAmend).Text(Bounded(after.Deployment)).
+			Int(admission.Plausible(after.Usage.InputTokens, admission.MaxTokens)).Int(admission.Plausible(after.Usage.OutputTokens, admission.MaxTokens)).
+			Int(admission.Plausible(int64(after.Cost), admission.MaxCost)).IntOrNull(after.assumed).
+			Int(d.Seq).Int(int64(d.Generation)).Int(int64(d.Number)).Exec()
 	})
 	return err
 }
 
-const sqlLostAttempt = " WHERE seq = ? AND generation = ? AND number = ? AND outcome IN ('cancelled', 'lost') AND deployment = ''" +
-	" RETURNING outcome, finished_at, coalesce(error_class, ''), coalesce(error_code, '')"
+const (
+	sqlLostAttempt = "SELECT outcome, finished_at, coalesce(error_class, ''), coalesce(error_code, ''), input_tokens, output_tokens, cost, coalesce(assumed_tokens, 0)" +
+		" FROM attempts WHERE seq = ? AND generation = ? AND number = ? AND outcome IN ('cancelled', 'lost') AND deployment = ''"
+	sqlAmend = "UPDATE attempts SET deployment = ?, input_tokens = ?, output_tokens = ?, cost = ?, assumed_tokens = ? WHERE seq = ? AND generation = ? AND number = ?"
+)

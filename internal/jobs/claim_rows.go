@@ -301,7 +301,7 @@ func (m *candidate) started() int64 {
 }
 
 func (t claimTx) exceedDeliveries(m *candidate, c *claim) error {
-	why := Failure{forebay.ClassTransient, "MaxDeliveryCountExceeded", []byte("delivered as often as the queue allows without an outcome: its worker may be dying of it")}
+	why := Failure{Class: forebay.ClassTransient, Code: "MaxDeliveryCountExceeded", Message: []byte("delivered as often as the queue allows without an outcome: its worker may be dying of it")}
 	if !c.NoDeadLetters {
 		return t.deadLetter(deadLetter{seq: m.Seq, to: queue.SubqueueOf(m.Subqueue.Queue(), c.FailureSubqueue), generation: m.Generation, attempt: m.Attempt, number: m.Number,
 			version: m.Version, started: m.started(), failure: why, reason: why.Code, session: m.session(), correlation: m.CorrelationID})

@@ -67,14 +67,14 @@ func TestJobsByTimeOfCreation(t *testing.T) {
 				slices.Reverse(want)
 				pages := 0
 				for q := (JobQuery{Tenant: tenant, CreatedAfter: c[0], CreatedBefore: c[1], Limit: 7}); ; pages++ {
-					jobs, next, err := s.Jobs.Jobs(context.Background(), q)
+					page, err := s.Jobs.Jobs(context.Background(), q)
 					if err != nil {
 						t.Fatal(err)
 					}
-					for _, j := range jobs {
+					for _, j := range page.Jobs {
 						got = append(got, j.Seq)
 					}
-					if q.Below = next; next == 0 {
+					if q.Below = page.Next; page.Next == 0 {
 						break
 					}
 				}

@@ -9,7 +9,6 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/jobs/request"
-	"github.com/forebayhq/forebay/internal/listing"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -40,25 +39,10 @@ const maxFilterIDs = 1000
 
 // DeadLetters lists the jobs in a queue's dead-letter or quarantine subqueue, newest first.
 func (s *Service) DeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, limit int, cursor string) (forebay.Page[forebay.SetAsideJob], error) {
-	page := forebay.Page[forebay.SetAsideJob]{Items: []forebay.SetAsideJob{}}
-	q, err := s.deadLetterQuery(ctx, tenant, queue, where, f)
-	if err != nil {
-		return page, err
+	if _, err := s.queues.named(tenant, queue); err != nil {
+		return forebay.Page[forebay.SetAsideJob]{}, err
 	}
-	if q.Limit, err = listing.PageSize(limit); err != nil {
-		return page, err
-	}
-	if q.Below, err = listing.DecodeCursor(cursor); err != nil {
-		return page, err
-	}
-	rows, err := s.store.DeadLetters(ctx, q)
-	for _, row := range rows {
-		page.Items = append(page.Items, deadLetterView(tenant, queue, row))
-	}
-	if len(rows) == q.Limit {
-		page.NextCursor = listing.EncodeCursor(rows[len(rows)-1].Seq)
-	}
-	return page, err
+	return s.DeadLettersAcross(ctx, tenant, where, forebay.SetAsideAcross{Queue: queue, Filter: f}, limit, cursor)
 }
 
 // PeekDeadLetter returns one such job with its input.

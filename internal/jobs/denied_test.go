@@ -143,11 +143,11 @@ func TestRefusalsOfAnOutageCostNoJob(t *testing.T) {
 		if holding, err := s.Admission.Holding(ctx); err != nil || holding.Deployments["east"].Status(holding.Now, quota.Limits{}).Breaker != quota.Open {
 			t.Errorf("east is %+v (%v)", holding.Deployments["east"], err)
 		}
-		jobs, _, err := s.Jobs.Jobs(ctx, JobQuery{Tenant: tenant, Limit: all})
-		if err != nil || len(jobs) != all {
-			t.Fatal(len(jobs), err)
+		page, err := s.Jobs.Jobs(ctx, JobQuery{Tenant: tenant, Limit: all})
+		if err != nil || len(page.Jobs) != all {
+			t.Fatal(len(page.Jobs), err)
 		}
-		for _, job := range jobs {
+		for _, job := range page.Jobs {
 			if job.Status != forebay.StatusQueued && job.Status != forebay.StatusRetrying {
 				t.Errorf("%s is %s", job.ID, job.Status)
 			}

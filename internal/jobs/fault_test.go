@@ -119,9 +119,9 @@ func TestAbsurdUsageDoesNotBreakTheList(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	jobs, _, err := s.Jobs.Jobs(t.Context(), JobQuery{Tenant: tenant, Limit: 10})
-	if err != nil || len(jobs) != 1 || jobs[0].Usage.InputTokens != 2*admission.MaxTokens || jobs[0].Usage.OutputTokens != 0 {
-		t.Errorf("%v %+v", err, jobs)
+	page, err := s.Jobs.Jobs(t.Context(), JobQuery{Tenant: tenant, Limit: 10})
+	if err != nil || len(page.Jobs) != 1 || page.Jobs[0].Usage.InputTokens != 2*admission.MaxTokens || page.Jobs[0].Usage.OutputTokens != 0 {
+		t.Errorf("%v %+v", err, page.Jobs)
 	}
 }
 

@@ -29,7 +29,7 @@ func (v *jobViews) whole(ctx context.Context, tenant string, row JobRow) (foreba
 	if !row.Ready && !waitsForTime(&row) {
 		return v.view(tenant, row), nil
 	}
-	q := backlog.Query{Job: row.backlogJob(), Ready: row.Ready, Paused: row.Paused, Options: v.planOf(&row), Shares: v.settings.share}
+	q := backlog.Query{Job: backlogJob(&row), Ready: row.Ready, Paused: row.Paused, Options: v.planOf(&row), Shares: v.settings.share}
 	if queue := v.queues.byNo[row.Queue]; queue != nil {
 		q.Retry = queue.retryLimits()
 	}
@@ -48,9 +48,9 @@ func (v *jobViews) whole(ctx context.Context, tenant string, row JobRow) (foreba
 	return job, nil
 }
 
-// backlogJob is the job as package backlog knows it.
-func (j *JobRow) backlogJob() backlog.Job {
-	return backlog.Job{Seq: j.Seq, Tenant: j.Tenant, Subqueue: queue.Subqueue(j.subqueue), Flow: j.flow, Visible: j.visible, Waiting: j.Waiting}
+// backlogJob is a job as package backlog knows it.
+func backlogJob(j *JobRow) backlog.Job {
+	return backlog.Job{Seq: j.Seq, Tenant: j.Tenant, Subqueue: queue.Subqueue(j.Subqueue), Flow: j.Flow, Visible: j.Visible, Waiting: j.Waiting}
 }
 
 // retryLimits are what bounds the queue's retries now.
@@ -65,26 +65,6 @@ func (q *Queue) retryLimits() backlog.RetryLimits {
 // waitsForTime reports whether a job that is not ready waits only for its time.
 func waitsForTime(row *JobRow) bool {
 	return row.VisibleAt != nil && row.Waiting != forebay.WaitWorker && !row.Paused
-}
-
-// list views a list of jobs. Ready ones have what would hold them back if they were next.
-func (v *jobViews) list(ctx context.Context, tenant string, rows []JobRow) ([]forebay.Job, error) {
-	list := make([]forebay.Job, len(rows))
-	var holding admission.Holding
-	for i := range rows {
-		row := &rows[i]
-		if row.Ready && row.Waiting == "" {
-			if holding.Deployments == nil {
-				var err error
-				if holding, err = v.admission.Holding(ctx); err != nil {
-					return nil, err
-				}
-			}
-			row.Waiting = backlog.Holds(holding, row.Tenant, v.planOf(row))
-		}
-		list[i] = v.view(tenant, *row)
-	}
-	return list, nil
 }
 
 // view is the job as clients see it.

@@ -52,6 +52,8 @@ type Tx struct {
 	published []events.Event             // events that subscribers do not have yet
 	spent     map[int64]admission.Amount // what jobs have used; what is not there was not read
 	tally     events.Tally
+	// unmeasured has the attempts that it has recorded without knowing what they used, by job.
+	unmeasured map[int64]counted
 }
 
 // Kinds of notifications about jobs.

@@ -351,6 +351,6 @@ func TestDeploymentChangesAreTold(t *testing.T) {
 // position returns where a job stands.
 func position(t *testing.T, s *stores, row *JobRow, shares flows.Shares, limit int64) (backlog.Position, error) {
 	t.Helper()
-	job := row.backlogJob()
+	job := backlogJob(row)
 	return s.Backlog.Position(t.Context(), &job, shares, limit)
 }

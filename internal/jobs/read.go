@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs/request"
-	"github.com/forebayhq/forebay/internal/listing"
 )
 
 func (s *Service) row(ctx context.Context, tenant, id string) (JobRow, error) {
@@ -122,44 +122,6 @@ func (s *Service) Watch(ctx context.Context, tenant, id string) (changes <-chan 
 	return changes, stop, nil
 }
 
-// List returns the tenant's jobs, newest first, without their results.
-func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) (forebay.Page[forebay.Job], error) {
-	page := forebay.Page[forebay.Job]{Items: []forebay.Job{}}
-	no, err := s.store.EnsureTenant(ctx, tenant)
-	if err != nil {
-		return page, err
-	}
-	q := JobQuery{Tenant: no, Statuses: f.Status, Task: f.Task, CorrelationID: f.CorrelationID}
-	if q.CreatedAfter, q.CreatedBefore, err = listing.Created(f.CreatedAfter, f.CreatedBefore); err != nil {
-		return page, err
-	}
-	for _, status := range f.Status {
-		if !status.Valid() {
-			return page, forebay.Invalid("status", "%.40q is not a status", string(status))
-		}
-	}
-	if f.Queue != "" {
-		queue, err := s.queues.named(tenant, f.Queue)
-		if err != nil {
-			return page, err
-		}
-		q.Queue = queue.no
-	}
-	if q.Limit, err = listing.PageSize(f.Limit); err != nil {
-		return page, err
-	}
-	if q.Below, err = listing.DecodeCursor(f.Cursor); err != nil {
-		return page, err
-	}
-	rows, next, err := s.store.Jobs(ctx, q)
-	if err != nil {
-		return page, err
-	}
-	page.Items, err = s.views.list(ctx, tenant, rows)
-	page.NextCursor = listing.EncodeCursor(next)
-	return page, err
-}
-
 func correlation(given, id string) string {
 	if given == "" {
 		return id
@@ -190,3 +152,33 @@ func (s *Service) Result(ctx context.Context, tenant, id string) (r io.ReadClose
 	}
 	return io.NopCloser(bytes.NewReader(row.Result)), int64(len(row.Result)), nil
 }
+
+// Input opens the input of a job as it was submitted, or as the redrive wrote it that changed it
+// last. It is size bytes of JSON.
+func (s *Service) Input(ctx context.Context, tenant, id string) (r io.ReadCloser, size int64, err error) {
+	if !knownID(id) {
+		return nil, 0, forebay.ErrNotFound
+	}
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return nil, 0, err
+	}
+	var input []byte
+	blob := ""
+	err = s.store.Read(ctx, func(c driver.Conn) error {
+		found, err := c.Prep(sqlInput).Text(id).Int(no).One(func(r driver.Row) { input, blob = r.Blob(0), r.Text(1) })
+		if err == nil && !found {
+			return forebay.ErrNotFound
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case blob != "":
+		return s.payloads.Open(ctx, blob)
+	}
+	return io.NopCloser(bytes.NewReader(input)), int64(len(input)), nil
+}
+
+const sqlInput = "SELECT input, input_blob FROM jobs WHERE id = ? AND tenant = ?"

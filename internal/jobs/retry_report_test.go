@@ -17,39 +17,71 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// sqlSumAttempts makes the sums of attempt_hours from the attempts themselves.
+// sqlSumAttempts makes the sums of attempt_hours from the attempts themselves: of each tenant, or
+// of all as tenant 0.
 const sqlSumAttempts = `
-SELECT j.tenant, a.finished_at / 3600000, j.task, a.deployment, CASE WHEN a.number > 100 THEN 100 ELSE a.number END, a.outcome,
+SELECT %s, a.finished_at / 3600000, j.task, a.deployment, CASE WHEN a.number > 100 THEN 100 ELSE a.number END, a.outcome,
   coalesce(a.error_class, ''), coalesce(a.error_code, ''), count(*),
-  count(*) FILTER (WHERE EXISTS (SELECT 1 FROM attempts e WHERE e.seq = a.seq AND e.generation = a.generation AND e.number < a.number AND e.outcome = 'retried'))
+  count(*) FILTER (WHERE EXISTS (SELECT 1 FROM attempts e WHERE e.seq = a.seq AND e.generation = a.generation AND e.number < a.number AND e.outcome = 'retried')),
+  CAST(sum(a.input_tokens) AS BIGINT), CAST(sum(a.output_tokens) AS BIGINT), CAST(sum(coalesce(a.assumed_tokens, 0)) AS BIGINT), CAST(sum(a.cost) AS BIGINT)
 FROM attempts a JOIN jobs j ON j.seq = a.seq
 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8`
 
-// hourSumsDiffer compares the sums by the hour with the attempts.
+// What the sums by the hour come to in a day, and the sums by the day.
+const (
+	sqlSumHours = `
+SELECT tenant, hour / 24, task, deployment, 0, '', '', '', CAST(sum(attempts) AS BIGINT),
+  CAST(sum(CASE WHEN outcome = 'succeeded' THEN attempts ELSE 0 END) + 1000 * sum(CASE WHEN outcome IN ('retried', 'failed', 'throttled', 'lost') THEN attempts ELSE 0 END)
+    + 1000000 * sum(CASE WHEN outcome = 'throttled' THEN attempts ELSE 0 END) AS BIGINT),
+  CAST(sum(input_tokens) AS BIGINT), CAST(sum(output_tokens) AS BIGINT), CAST(sum(assumed_tokens) AS BIGINT), CAST(sum(cost) AS BIGINT)
+FROM attempt_hours GROUP BY 1, 2, 3, 4`
+	sqlDays = `
+SELECT tenant, day, task, deployment, 0, '', '', '', attempts, succeeded + 1000 * failed + 1000000 * throttled, input_tokens, output_tokens, assumed_tokens, cost FROM usage_days`
+	sqlHours = `
+SELECT tenant, hour, task, deployment, number, outcome, error_class, error_code, attempts, retries, input_tokens, output_tokens, assumed_tokens, cost FROM attempt_hours`
+)
+
+// hourSumsDiffer compares the sums by the hour with the attempts, and those by the day with them.
 func hourSumsDiffer(s *stores) error {
-	var want, got map[string][2]int64
-	err := s.DB.Read(context.Background(), func(c driver.Conn) error {
-		read := func(sql string) (map[string][2]int64, error) {
-			sums := map[string][2]int64{}
-			err := c.Prep(sql).Each(func(r driver.Row) error {
-				key := fmt.Sprintf("%d %d %q %q %d %q %q %q", r.Int(0), r.Int(1), r.Text(2), r.Text(3), r.Int(4), r.Text(5), r.Text(6), r.Text(7))
-				if sum := [2]int64{r.Int(8), r.Int(9)}; sum[0] != 0 {
-					sums[key] = sum
+	return s.DB.Read(context.Background(), func(c driver.Conn) error {
+		read := func(statements ...string) (map[string][6]int64, error) {
+			sums := map[string][6]int64{}
+			for _, sql := range statements {
+				err := c.Prep(sql).Each(func(r driver.Row) error {
+					key := fmt.Sprintf("%d %d %q %q %d %q %q %q", r.Int(0), r.Int(1), r.Text(2), r.Text(3), r.Int(4), r.Text(5), r.Text(6), r.Text(7))
+					if sum := [6]int64{r.Int(8), r.Int(9), r.Int(10), r.Int(11), r.Int(12), r.Int(13)}; sum != [6]int64{} {
+						sums[key] = sum
+					}
+					return nil
+				})
+				if err != nil {
+					return nil, err
 				}
-				return nil
-			})
-			return sums, err
+			}
+			return sums, nil
 		}
-		var err error
-		if want, err = read(sqlSumAttempts); err == nil {
-			got, err = read("SELECT tenant, hour, task, deployment, number, outcome, error_class, error_code, attempts, retries FROM attempt_hours")
+		for _, compared := range []struct {
+			name string
+			from []string
+			with string
+		}{
+			{"hour", []string{fmt.Sprintf(sqlSumAttempts, "j.tenant"), fmt.Sprintf(sqlSumAttempts, "0")}, sqlHours},
+			{"day", []string{sqlSumHours}, sqlDays},
+		} {
+			want, err := read(compared.from...)
+			if err != nil {
+				return err
+			}
+			got, err := read(compared.with)
+			if err != nil {
+				return err
+			}
+			if !maps.Equal(want, got) {
+				return fmt.Errorf("the sums by the %s are %+v, but they should be %+v", compared.name, got, want)
+			}
 		}
-		return err
+		return nil
 	})
-	if err == nil && !maps.Equal(want, got) {
-		err = fmt.Errorf("the sums by the hour are %+v, but the attempts come to %+v", got, want)
-	}
-	return err
 }
 
 func TestRetryReport(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/jobs/record"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -20,7 +21,7 @@ type sessionTx struct{ *Tx }
 func (t *Tx) sessions() sessionTx { return sessionTx{t} }
 
 // heldUntil is the "visible_at" of a job that waits for its session's turn.
-const heldUntil = 1 << 62
+const heldUntil = record.HeldUntil
 
 // jobSession is a session that a job belongs to.
 type jobSession struct {

@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/jobs/record"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -30,11 +31,7 @@ type AttemptRecord struct {
 }
 
 // Failure is why a job was dead-lettered or expired.
-type Failure struct {
-	Class   forebay.ErrorClass
-	Code    string
-	Message []byte
-}
+type Failure = record.Failure
 
 // Output is a job's result: the bytes, or the blob that holds them.
 type Output struct {
@@ -341,6 +338,12 @@ func (t *Tx) attempt(c attempted, a AttemptRecord) error {
 	t.tally.CountAttempt(a.Outcome)
 	finishedAt := max(c.startedAt, t.Now)
 	t.countHour(c, finishedAt, a, 1)
+	if a.Unmeasured {
+		if t.unmeasured == nil {
+			t.unmeasured = map[int64]counted{}
+		}
+		t.unmeasured[c.seq] = counted{c, finishedAt, a}
+	}
 	return t.Prep(sqlAttempt).Int(c.seq).Int(int64(c.generation)).Int(int64(c.number)).Text(Bounded(a.Deployment)).
 		Int(c.startedAt).Int(finishedAt).Text(string(a.Outcome)).
 		TextOrNull(string(a.ErrorClass)).TextOrNull(Bounded(a.ErrorCode)).Blob(a.ErrorMessage).

@@ -43,11 +43,11 @@ func (s *Store) Insert(ctx context.Context, key forebay.APIKey, tenant int64, ha
 }
 
 const keyColumns = `
-SELECT k.id, k.tenant, k.scopes, k.created_at, k.expires_at, k.revoked_at, ` + admission.LimitColumns + `
-FROM api_keys k LEFT JOIN budgets b ON b.key_id = k.id `
+SELECT k.id, k.tenant, k.scopes, k.created_at, k.expires_at, k.revoked_at, ` + admission.LimitColumns + `, u.used_at
+FROM api_keys k LEFT JOIN budgets b ON b.key_id = k.id LEFT JOIN key_uses u ON u.id = k.id `
 
 func readKey(r driver.Row) forebay.APIKey {
-	key := forebay.APIKey{ID: r.Text(0), Tenant: r.Text(1), CreatedAt: driver.FromMillis(r.Int(3)), ExpiresAt: driver.FromMillisOrNil(r, 4), RevokedAt: driver.FromMillisOrNil(r, 5)}
+	key := forebay.APIKey{ID: r.Text(0), Tenant: r.Text(1), CreatedAt: driver.FromMillis(r.Int(3)), ExpiresAt: driver.FromMillisOrNil(r, 4), RevokedAt: driver.FromMillisOrNil(r, 5), LastUsedAt: driver.FromMillisOrNil(r, 10)}
 	b := admission.Budget{Limits: admission.ReadLimits(r, 6)}
 	if !b.Limitless() {
 		stated := b.Stated()
@@ -108,6 +108,24 @@ func (s *Store) ByID(ctx context.Context, id string) (key forebay.APIKey, found 
 		return err
 	})
 	return key, found, err
+}
+
+// sqlNoteUse leaves a time that is less than a minute older, which another process may have written.
+var sqlNoteUse = driver.BatchForm(
+	"INSERT INTO key_uses (id, used_at) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET used_at = excluded.used_at WHERE key_uses.used_at <= excluded.used_at - 60000",
+	"INSERT INTO key_uses (id, used_at) SELECT p1, p2 FROM %s ON CONFLICT (id) DO UPDATE SET used_at = excluded.used_at WHERE key_uses.used_at <= excluded.used_at - 60000")
+
+// NoteUses records when keys were used last, unless that is known to the minute.
+func (s *Store) NoteUses(ctx context.Context, uses []Use) error {
+	_, err := db.Transact(ctx, s.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {
+		for _, u := range uses {
+			if err := t.Prep(sqlNoteUse).Text(u.Key).Int(u.At.UnixMilli()).Exec(); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
 }
 
 // Revoke ends a key; one already revoked keeps its time. The audit row gets the key's tenant.

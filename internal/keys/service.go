@@ -30,6 +30,7 @@ type Service struct {
 	limits *limits.Meter // nil: no tenant has limits
 	cache  cache
 	open   opened
+	uses   uses
 }
 
 // NewService returns the service of a store. limits may be nil.
@@ -64,11 +65,11 @@ func (s *Service) Create(ctx context.Context, tenant string, scopes []forebay.Sc
 		return forebay.APIKey{}, forebay.Invalid("tenant", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
 	}
 	if len(scopes) == 0 {
-		return forebay.APIKey{}, forebay.Invalid("scopes", "needs at least one of submit, read, operate, admin")
+		return forebay.APIKey{}, forebay.Invalid("scopes", "needs at least one of %s", scopeNames())
 	}
 	for _, scope := range scopes {
 		if !scope.Valid() {
-			return forebay.APIKey{}, forebay.Invalid("scopes", "%.40q is none of submit, read, operate, admin", string(scope))
+			return forebay.APIKey{}, forebay.Invalid("scopes", "%.40q is none of %s", string(scope), scopeNames())
 		}
 	}
 	now := s.store.Now()
@@ -107,6 +108,14 @@ func (s *Service) Create(ctx context.Context, tenant string, scopes []forebay.Sc
 	s.open.end("")
 	key.Key = plain
 	return key, nil
+}
+
+func scopeNames() string {
+	names := make([]string, len(forebay.Scopes))
+	for i, scope := range forebay.Scopes {
+		names[i] = string(scope)
+	}
+	return strings.Join(names, ", ")
 }
 
 // keyDetail is what the audit log keeps of a new key.
@@ -151,14 +160,16 @@ func (s *Service) SetBudget(ctx context.Context, id string, budget forebay.Budge
 // true).
 func (s *Service) Authenticate(ctx context.Context, key string) (caller forebay.Caller, open bool, err error) {
 	hash := sha256.Sum256([]byte(key))
-	if c, ok := s.cache.get(hash); ok {
-		return c.caller, c.open, c.err
+	c, ok := s.cache.get(hash)
+	if !ok {
+		if c, err = s.lookUp(ctx, key, hash); err != nil {
+			return forebay.Caller{}, false, err
+		}
+		s.cache.put(hash, c)
 	}
-	c, err := s.lookUp(ctx, key, hash)
-	if err != nil {
-		return forebay.Caller{}, false, err
+	if c.err == nil && c.caller.KeyID != "" {
+		s.uses.note(c.caller.KeyID, s.store.Now(), s.writeUses)
 	}
-	s.cache.put(hash, c)
 	return c.caller, c.open, c.err
 }
 

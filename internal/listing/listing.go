@@ -97,27 +97,55 @@ func Created(after, before *time.Time) (from, until int64, err error) {
 const CreatedSlack = 60_000
 
 // Chronology reads a table whose rows were numbered in the order of their creation.
-type Chronology struct{ last, from string }
+type Chronology struct {
+	last, from string
+	all        bool // of all tenants
+}
 
 // NewChronology returns the Chronology of a table with columns tenant, created_at and number.
 func NewChronology(table, number string) Chronology {
 	return Chronology{
-		last: "SELECT " + number + " FROM " + table + " WHERE tenant = ? ORDER BY " + number + " DESC LIMIT 1 + 0",
-		from: "SELECT " + number + ", created_at FROM " + table + " WHERE tenant = ? AND " + number + " >= ? ORDER BY " + number + " LIMIT 1 + 0",
+		last: "SELECT " + number + " FROM " + table + " WHERE tenant = ?1 ORDER BY " + number + " DESC LIMIT 1 + 0",
+		from: "SELECT " + number + ", created_at FROM " + table + " WHERE tenant = ?1 AND " + number + " >= ?2 ORDER BY " + number + " LIMIT 1 + 0",
 	}
+}
+
+// NewChronologyOfAll returns the Chronology of a table's rows of all tenants. The table needs no
+// column tenant.
+func NewChronologyOfAll(table, number string) Chronology {
+	return Chronology{
+		last: "SELECT " + number + " FROM " + table + " WHERE " + number + " < 4611686018427387904 ORDER BY " + number + " DESC LIMIT 1 + 0",
+		from: "SELECT " + number + ", created_at FROM " + table + " WHERE " + number + " >= ?1 ORDER BY " + number + " LIMIT 1 + 0",
+		all:  true,
+	}
+}
+
+// prep prepares a statement about the rows of a tenant, or of all.
+func (table Chronology) prep(c driver.Conn, sql string, tenant int64) driver.Statement {
+	if table.all {
+		return c.Prep(sql)
+	}
+	return c.Prep(sql).Int(tenant)
+}
+
+// CreatedFrom returns when the first row was made that has a number or a higher one. It is zero if
+// there is none.
+func (table Chronology) CreatedFrom(c driver.Conn, tenant, number int64) (created time.Time, err error) {
+	_, err = table.prep(c, table.from, tenant).Int(number).One(func(r driver.Row) { created = driver.FromMillis(r.Int(1)) })
+	return created, err
 }
 
 // FirstSince returns a number: all rows of the tenant below it were created before that time. It
 // is a binary search along an index.
 func (table Chronology) FirstSince(c driver.Conn, tenant, at int64) (int64, error) {
 	low, high := int64(0), int64(0)
-	if _, err := c.Prep(table.last).Int(tenant).One(func(r driver.Row) { high = r.Int(0) + 1 }); err != nil {
+	if _, err := table.prep(c, table.last, tenant).One(func(r driver.Row) { high = r.Int(0) + 1 }); err != nil {
 		return 0, err
 	}
 	for low < high {
 		middle := low + (high-low)/2
 		var number, created int64
-		found, err := c.Prep(table.from).Int(tenant).Int(middle).One(func(r driver.Row) { number, created = r.Int(0), r.Int(1) })
+		found, err := table.prep(c, table.from, tenant).Int(middle).One(func(r driver.Row) { number, created = r.Int(0), r.Int(1) })
 		switch {
 		case err != nil:
 			return 0, err
@@ -129,3 +157,6 @@ func (table Chronology) FirstSince(c driver.Conn, tenant, at int64) (int64, erro
 	}
 	return low, nil
 }
+
+// Statements returns the statements of the Chronology, for tests of their plans.
+func (table Chronology) Statements() []string { return []string{table.last, table.from} }

@@ -57,6 +57,18 @@ func (s *Store) EnsureTenant(ctx context.Context, name string) (int64, error) {
 	return s.ensureName(ctx, "tenant", name, &s.names.tenants, sqlTenantNo, s.createTenant)
 }
 
+// KnowsTenant reports whether there is a tenant of that name. It creates none.
+func (s *Store) KnowsTenant(ctx context.Context, name string) (bool, error) {
+	s.names.mu.RLock()
+	_, known := s.names.tenants[name]
+	s.names.mu.RUnlock()
+	if known {
+		return true, nil
+	}
+	_, known, err := s.numberOf(ctx, sqlTenantNo, name)
+	return known, err
+}
+
 // ensureName returns the number of a name. Callers who ask for the same name at once share the
 // answer. Each waits as long as its own context allows.
 func (s *Store) ensureName(ctx context.Context, kind, name string, cache *map[string]int64, find string, make func(context.Context, string) (int64, error)) (int64, error) {

@@ -30,8 +30,27 @@ type hourKey struct {
 	code             string
 }
 
-// hourSum counts attempts, and those among them of jobs that were retried before.
-type hourSum struct{ attempts, retries int64 }
+// hourSum counts attempts, and those among them of jobs that were retried before. It adds up what
+// the calls used.
+type hourSum struct {
+	attempts, retries int64
+	use               Use
+}
+
+func (s hourSum) plus(o hourSum) hourSum {
+	return hourSum{s.attempts + o.attempts, s.retries + o.retries, s.use.plus(o.use, 1)}
+}
+
+// Use is what calls used.
+type Use struct {
+	Input, Output int64 // tokens
+	Assumed       int64 // tokens held for calls whose use nobody knows
+	Cost          forebay.Money
+}
+
+func (u Use) plus(o Use, times int64) Use {
+	return Use{u.Input + times*o.Input, u.Output + times*o.Output, u.Assumed + times*o.Assumed, u.Cost + forebay.Money(times)*o.Cost}
+}
 
 // Attempt is an attempt as reports count it.
 type Attempt struct {
@@ -44,6 +63,7 @@ type Attempt struct {
 	Class      forebay.ErrorClass
 	Code       string
 	Retried    bool // its job was retried before
+	Use        Use
 }
 
 // Count adds an attempt n times; n is -1 for one that another call replaces.
@@ -54,6 +74,7 @@ func (t *Tx) Count(a Attempt, n int64) {
 	if a.Retried {
 		sum.retries += n
 	}
+	sum.use = sum.use.plus(a.Use, n)
 	if t.hours == nil {
 		t.hours = map[hourKey]hourSum{}
 	}
@@ -61,34 +82,50 @@ func (t *Tx) Count(a Attempt, n int64) {
 }
 
 const (
-	sqlAddHourValues = "INSERT INTO attempt_hours (tenant, hour, task, deployment, number, outcome, error_class, error_code, attempts, retries) "
-	sqlAddHourSums   = ` ON CONFLICT (tenant, hour, task, deployment, number, outcome, error_class, error_code)
-  DO UPDATE SET attempts = attempt_hours.attempts + excluded.attempts, retries = attempt_hours.retries + excluded.retries`
+	sqlAddHourValues = "INSERT INTO attempt_hours (tenant, hour, task, deployment, number, outcome, error_class, error_code, " +
+		"attempts, retries, input_tokens, output_tokens, assumed_tokens, cost) "
+	sqlAddHourSums = ` ON CONFLICT (tenant, hour, task, deployment, number, outcome, error_class, error_code)
+  DO UPDATE SET attempts = attempt_hours.attempts + excluded.attempts, retries = attempt_hours.retries + excluded.retries,
+  input_tokens = attempt_hours.input_tokens + excluded.input_tokens, output_tokens = attempt_hours.output_tokens + excluded.output_tokens,
+  assumed_tokens = attempt_hours.assumed_tokens + excluded.assumed_tokens, cost = attempt_hours.cost + excluded.cost`
 )
 
 // A transaction has each key once, as ON CONFLICT requires of the rows of one statement.
-var sqlAddHour = driver.BatchForm(sqlAddHourValues+"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"+sqlAddHourSums,
-	sqlAddHourValues+"SELECT p1, p2, p3, p4, p5, p6, p7, p8, p9, p10 FROM %s"+sqlAddHourSums)
+var sqlAddHour = driver.BatchForm(sqlAddHourValues+"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"+sqlAddHourSums,
+	sqlAddHourValues+"SELECT p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14 FROM %s"+sqlAddHourSums)
+
+// allTenants is the number under which sums of all tenants together are kept.
+const allTenants = 0
 
 // store writes the sums of the transaction.
 func (t *Tx) store() error {
-	sums := make(map[hourKey]hourSum, len(t.hours))
+	sums := make(map[hourKey]hourSum, 2*len(t.hours))
+	days := make(map[dayKey]daySum, 2*len(t.hours))
 	for key, sum := range t.hours {
-		var err error
-		if key.code, err = t.code(key); err != nil {
-			return err
+		if sum == (hourSum{}) {
+			continue
 		}
-		all := sums[key]
-		sums[key] = hourSum{all.attempts + sum.attempts, all.retries + sum.retries}
+		code := key.code
+		for _, tenant := range []int64{key.tenant, allTenants} {
+			var err error
+			key.tenant = tenant
+			if key.code, err = t.code(tenantHour{tenant, key.hour}, code); err != nil {
+				return err
+			}
+			sums[key] = sums[key].plus(sum)
+			day := dayKey{tenant, key.hour / dayHours, key.task, key.deployment}
+			days[day] = days[day].plus(key.outcome, sum)
+		}
 	}
 	for key, sum := range sums {
 		err := t.Prep(sqlAddHour).Int(key.tenant).Int(key.hour).Text(key.task).Text(key.deployment).Int(int64(key.number)).Text(string(key.outcome)).
-			Text(string(key.class)).Text(key.code).Int(sum.attempts).Int(sum.retries).Exec()
+			Text(string(key.class)).Text(key.code).Int(sum.attempts).Int(sum.retries).
+			Int(sum.use.Input).Int(sum.use.Output).Int(sum.use.Assumed).Int(int64(sum.use.Cost)).Exec()
 		if err != nil {
 			return err
 		}
 	}
-	return nil
+	return t.storeDays(days)
 }
 
 // tenantHour is an hour of a tenant.
@@ -99,18 +136,17 @@ const maxKnownHours = 1000
 
 const sqlHourCodes = "SELECT DISTINCT error_code FROM attempt_hours WHERE tenant = ? AND hour = ? AND error_code <> ''"
 
-// code returns the code under which attempts are counted. The writer's memory may have codes of a
-// failed transaction and lack those of other processes. It is read again only for a code that it
-// lacks.
-func (t *Tx) code(key hourKey) (string, error) {
-	of := tenantHour{key.tenant, key.hour}
+// code returns the code under which attempts of an hour are counted. The writer's memory may have
+// codes of a failed transaction and lack those of other processes. It is read again only for a code
+// that it lacks, and once in a transaction.
+func (t *Tx) code(of tenantHour, code string) (string, error) {
 	known := t.w.codes[of]
-	if key.code == "" || key.code == otherCode || known[key.code] {
-		return key.code, nil
+	if code == "" || code == otherCode || known[code] {
+		return code, nil
 	}
-	if len(known) < maxHourCodes && (known == nil || t.w.Shared()) {
+	if len(known) < maxHourCodes && (known == nil || t.w.Shared() && !t.read[of]) {
 		read := map[string]bool{}
-		err := t.Prep(sqlHourCodes).Int(key.tenant).Int(key.hour).Each(func(r driver.Row) error {
+		err := t.Prep(sqlHourCodes).Int(of.tenant).Int(of.hour).Each(func(r driver.Row) error {
 			if code := r.Text(0); code != otherCode {
 				read[code] = true
 			}
@@ -125,11 +161,14 @@ func (t *Tx) code(key hourKey) (string, error) {
 		if known = read; t.w.codes == nil || len(t.w.codes) >= maxKnownHours {
 			t.w.codes = map[tenantHour]map[string]bool{}
 		}
-		t.w.codes[of] = known
+		if t.w.codes[of] = known; t.read == nil {
+			t.read = map[tenantHour]bool{}
+		}
+		t.read[of] = true
 	}
-	if !known[key.code] && len(known) >= maxHourCodes {
+	if !known[code] && len(known) >= maxHourCodes {
 		return otherCode, nil
 	}
-	known[key.code] = true
-	return key.code, nil
+	known[code] = true
+	return code, nil
 }

@@ -42,7 +42,7 @@ func (s *Store) retryReport(ctx context.Context, tenant int64, since, until time
 	err := s.Read(ctx, func(c driver.Conn) error {
 		b = newReport(from, to)
 		return c.Prep(sqlReportHours).Int(tenant).Int(from).Int(to).Each(func(r driver.Row) error {
-			b.add(hourKey{tenant, r.Int(0), r.Text(1), r.Text(2), int(r.Int(3)), forebay.Outcome(r.Text(4)), forebay.ErrorClass(r.Text(5)), r.Text(6)}, hourSum{r.Int(7), r.Int(8)})
+			b.add(hourKey{tenant, r.Int(0), r.Text(1), r.Text(2), int(r.Int(3)), forebay.Outcome(r.Text(4)), forebay.ErrorClass(r.Text(5)), r.Text(6)}, hourSum{attempts: r.Int(7), retries: r.Int(8)})
 			return nil
 		})
 	})

@@ -4,9 +4,10 @@
 // # Reports
 //
 // A transaction adds up the attempts that it records by tenant, hour, task, deployment, number
-// and outcome, and adds each sum to its row of attempt_hours. So a report reads as many rows as
-// there are such sums in its hours. What a worker adds to an attempt later moves it from one sum
-// to another.
+// and outcome, with their tokens and cost. It adds each sum to its row of attempt_hours, and to
+// the row of usage_days of its tenant, day, task and deployment. Each sum is kept once more for all
+// tenants together, as that of tenant 0. So a report reads as many rows as there are such sums in
+// its hours or days. What a worker adds to an attempt later moves it from one sum to another.
 package report
 
 import (
@@ -38,6 +39,7 @@ type Tx struct {
 	*db.Tx
 	w     *participant
 	hours map[hourKey]hourSum
+	read  map[tenantHour]bool // the hours whose codes this transaction has read
 }
 
 func (p *participant) Closes(t *db.Tx) error {
@@ -50,33 +52,51 @@ func (p *participant) Closes(t *db.Tx) error {
 // forgetHours is how many hours of a tenant one transaction removes.
 const forgetHours = 1000
 
-const sqlForgetHours = `DELETE FROM attempt_hours WHERE tenant = ?1 AND hour < ?2
+const (
+	sqlForgetHours = `DELETE FROM attempt_hours WHERE tenant = ?1 AND hour < ?2
   AND hour <= (SELECT max(h.hour) FROM (SELECT hour FROM attempt_hours WHERE tenant = ?1 AND hour < ?2 ORDER BY hour LIMIT ?3 + 0) h)`
+	sqlForgetDays = `DELETE FROM usage_days WHERE tenant = ?1 AND day < ?2
+  AND day <= (SELECT max(d.day) FROM (SELECT day FROM usage_days WHERE tenant = ?1 AND day < ?2 ORDER BY day LIMIT ?3 + 0) d)`
 
-// Forget removes the sums of hours that were over before that time.
+	sqlOldHour = "SELECT 1 FROM attempt_hours WHERE tenant = ? AND hour < ? LIMIT 1"
+	sqlOldDay  = "SELECT 1 FROM usage_days WHERE tenant = ? AND day < ? LIMIT 1"
+)
+
+// Forget removes the sums of hours and days that were over before that time.
 func (s *Store) Forget(ctx context.Context, before time.Time) error {
-	var tenants []int64
+	tenants := []int64{}
 	err := s.Read(ctx, func(c driver.Conn) error {
-		tenants = nil
+		tenants = append(tenants[:0], allTenants)
 		return c.Prep("SELECT no FROM tenants ORDER BY no").Each(func(r driver.Row) error { tenants = append(tenants, r.Int(0)); return nil })
 	})
+	hour := before.UnixMilli() / hourMillis
 	for _, tenant := range tenants {
-		for more := true; err == nil && more; {
-			more, err = s.forget(ctx, tenant, before.UnixMilli()/hourMillis)
+		if err == nil {
+			err = s.forget(ctx, sqlOldHour, sqlForgetHours, tenant, hour)
+		}
+		if err == nil {
+			err = s.forget(ctx, sqlOldDay, sqlForgetDays, tenant, hour/dayHours)
 		}
 	}
 	return err
 }
 
-func (s *Store) forget(ctx context.Context, tenant, before int64) (more bool, err error) {
-	err = s.Read(ctx, func(c driver.Conn) error {
-		more, err = c.Prep("SELECT 1 FROM attempt_hours WHERE tenant = ? AND hour < ? LIMIT 1").Int(tenant).Int(before).One(func(driver.Row) {})
-		return err
-	})
-	if err != nil || !more {
-		return false, err
+// forget removes the old sums of a tenant, some of them in each transaction.
+func (s *Store) forget(ctx context.Context, sqlFind, sqlForget string, tenant, before int64) error {
+	for {
+		var more bool
+		err := s.Read(ctx, func(c driver.Conn) (err error) {
+			more, err = c.Prep(sqlFind).Int(tenant).Int(before).One(func(driver.Row) {})
+			return err
+		})
+		if err != nil || !more {
+			return err
+		}
+		_, err = db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
+			return struct{}{}, t.Prep(sqlForget).Int(tenant).Int(before).Int(forgetHours).Exec()
+		})
+		if err != nil {
+			return err
+		}
 	}
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (bool, error) {
-		return true, t.Prep(sqlForgetHours).Int(tenant).Int(before).Int(forgetHours).Exec()
-	})
 }

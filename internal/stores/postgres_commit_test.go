@@ -151,9 +151,9 @@ func TestCommitThatNoStandbyConfirmed(t *testing.T) {
 			if err := submit(); err != nil {
 				t.Errorf("the repeat when the standby was back: %v", err)
 			}
-			jobs, _, err := s.Jobs.Jobs(t.Context(), jobs.JobQuery{Tenant: tenant, Limit: 10})
-			if err != nil || len(jobs) != 1 || jobs[0].ID != "job_first" {
-				t.Errorf("%v: %+v", err, jobs)
+			page, err := s.Jobs.Jobs(t.Context(), jobs.JobQuery{Tenant: tenant, Limit: 10})
+			if err != nil || len(page.Jobs) != 1 || page.Jobs[0].ID != "job_first" {
+				t.Errorf("%v: %+v", err, page.Jobs)
 			}
 		})
 	}

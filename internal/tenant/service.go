@@ -44,6 +44,11 @@ func (s *Service) Get(ctx context.Context, name string) (forebay.Tenant, error) 
 	return list[0], err
 }
 
+// Exists reports whether anything was ever done in the name of a tenant.
+func (s *Service) Exists(ctx context.Context, name string) (bool, error) {
+	return s.store.KnowsTenant(ctx, name)
+}
+
 // named returns the tenant of that name, or all ("").
 func (s *Service) named(ctx context.Context, name string) ([]forebay.Tenant, error) {
 	known, err := s.store.Tenants(ctx, name)

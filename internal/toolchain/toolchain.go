@@ -55,6 +55,13 @@ func Python() Tool {
 	}}
 }
 
+// Chromium shows the pages of the dashboard.
+func Chromium() Tool {
+	return Tool{"Chromium", []string{"chromium"}, Packages{
+		"apt-get": {"chromium", "fonts-liberation"}, "apk": {"chromium", "font-liberation"}, "dnf": {"chromium", "liberation-sans-fonts"},
+	}, nil}
+}
+
 // Shell runs the commands of the documents.
 func Shell() Tool {
 	return Tool{"bash with curl", []string{"bash", "curl"}, Packages{"apt-get": {"bash", "curl"}, "apk": {"bash", "curl"}, "dnf": {"bash", "curl"}}, nil}

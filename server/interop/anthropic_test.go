@@ -7,12 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forebayhq/forebay/internal/toolchain"
 	"github.com/forebayhq/forebay/server"
 )
 
 // Anthropic's own SDK for JavaScript needs nothing but another base URL.
 func TestAnthropicSDKForJavaScript(t *testing.T) {
-	modules := nodeModules(t, filepath.Join("testdata", "anthropic"))
+	modules := toolchain.NodeModules(t, filepath.Join("testdata", "anthropic"))
 	mock := startMock(t, modules)
 	base, key := startOpenAI(t, mock, func(o *server.Options) {
 		o.Deployments = append(o.Deployments, server.Deployment{Name: "claude", Provider: server.ProviderAnthropic, Endpoint: mock, Model: "claude-sonnet-4-5"})

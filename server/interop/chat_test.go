@@ -9,13 +9,14 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/toolchain"
 	"github.com/forebayhq/forebay/server"
 )
 
 // Jobs of the task chat call tools, get their results, see pictures and answer in JSON, at an
 // upstream that nobody here wrote, by OpenAI's API and by Anthropic's.
 func TestChatJobs(t *testing.T) {
-	mock := startMock(t, nodeModules(t, filepath.Join("testdata", "openai")))
+	mock := startMock(t, toolchain.NodeModules(t, filepath.Join("testdata", "openai")))
 	base, key := startOpenAI(t, mock, func(o *server.Options) {
 		o.Deployments = []server.Deployment{
 			{Name: "openai", Provider: server.ProviderOpenAI, Endpoint: mock + "/v1", Model: "gpt-4o-mini"},

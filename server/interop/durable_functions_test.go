@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/toolchain"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -76,9 +77,13 @@ func TestDurableFunctionsClients(t *testing.T) {
 		key                   bool
 		environment           func(*testing.T) string
 	}{
-		{"npm by base address", "node", "management.js", false, func(t *testing.T) string { return "NODE_PATH=" + filepath.Join(nodeModules(t, folder), "node_modules") }},
-		{"npm by addresses with keys", "node", "management.js", true, func(t *testing.T) string { return "NODE_PATH=" + filepath.Join(nodeModules(t, folder), "node_modules") }},
-		{"PyPI", "python3", "management.py", false, func(t *testing.T) string { return "PYTHONPATH=" + pythonPackages(t, folder) }},
+		{"npm by base address", "node", "management.js", false, func(t *testing.T) string {
+			return "NODE_PATH=" + filepath.Join(toolchain.NodeModules(t, folder), "node_modules")
+		}},
+		{"npm by addresses with keys", "node", "management.js", true, func(t *testing.T) string {
+			return "NODE_PATH=" + filepath.Join(toolchain.NodeModules(t, folder), "node_modules")
+		}},
+		{"PyPI", "python3", "management.py", false, func(t *testing.T) string { return "PYTHONPATH=" + toolchain.PythonPackages(t, folder) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

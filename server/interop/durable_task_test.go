@@ -6,8 +6,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,81 +19,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gofrs/flock"
-
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/toolchain"
 	"github.com/forebayhq/forebay/server"
 )
-
-// installed installs what a folder of tests lists in a file, once for all runs, and returns where.
-// What it needs and does not find, a program or the network, fails the test and says so.
-func installed(t *testing.T, source, list string, files []string, program string, args ...string) string {
-	t.Helper()
-	content, err := os.ReadFile(filepath.Join(source, list))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cache, err := toolchain.Folder()
-	if err != nil {
-		t.Fatal(err)
-	}
-	hash := sha256.Sum256(content)
-	dir := filepath.Join(cache, filepath.Base(source)+"-"+hex.EncodeToString(hash[:6]))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	mutex := flock.New(dir + ".lock")
-	if err := mutex.Lock(); err != nil {
-		t.Fatal(err)
-	}
-	defer mutex.Unlock()
-	if _, err := os.Stat(filepath.Join(dir, "installed")); err == nil {
-		return dir
-	}
-	for _, name := range files {
-		content, err := os.ReadFile(filepath.Join(source, name))
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), content, 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	install := exec.CommandContext(ctx, program, args...)
-	install.Dir = dir
-	if out, err := install.CombinedOutput(); err != nil {
-		t.Fatalf("%s could not be installed with %s, which needs its registry: %v\n%s", source, program, err, out)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "installed"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-// nodeModules installs the packages of npm that a folder of tests needs.
-func nodeModules(t *testing.T, source string) string {
-	t.Helper()
-	toolchain.Need(t, toolchain.Node())
-	return installed(t, source, "package-lock.json", []string{"package.json", "package-lock.json"}, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-}
-
-// pythonPackages installs the packages of PyPI that a folder names, and returns where they are.
-func pythonPackages(t *testing.T, source string) string {
-	t.Helper()
-	toolchain.Need(t, toolchain.Python())
-	pip, err := toolchain.Pip(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := slices.Concat(pip[1:], []string{"install", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--target", "packages",
-		"--requirement", "requirements.txt"})
-	return filepath.Join(installed(t, source, "requirements.txt", []string{"requirements.txt"}, pip[0], args...), "packages")
-}
 
 // sdk is a server for clients and workers that the SDK of npm connects, and a key for them.
 type sdk struct {
@@ -105,7 +34,7 @@ type sdk struct {
 
 func startSDK(t *testing.T) *sdk {
 	t.Helper()
-	modules := nodeModules(t, filepath.Join("testdata", "durabletask"))
+	modules := toolchain.NodeModules(t, filepath.Join("testdata", "durabletask"))
 	s := startDurableTask(t)
 	s.modules = modules
 	return s
@@ -136,7 +65,7 @@ func TestDurableTaskSDKForPython(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	folder := filepath.Join("..", "..", "examples", "durabletask")
-	packages := pythonPackages(t, folder)
+	packages := toolchain.PythonPackages(t, folder)
 	s := startDurableTask(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -163,7 +92,7 @@ func TestDurableTaskSDKExampleForJavaScript(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	folder := filepath.Join("..", "..", "examples", "durabletask", "javascript")
-	modules := nodeModules(t, folder)
+	modules := toolchain.NodeModules(t, folder)
 	s := startDurableTask(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -203,7 +132,7 @@ func TestDurableTaskSDKExampleForJava(t *testing.T) {
 	t.Parallel()
 	toolchain.Need(t, toolchain.JDK())
 	folder := filepath.Join("..", "..", "examples", "durabletask", "java")
-	jars := filepath.Join(installed(t, folder, "pom.xml", []string{"pom.xml"}, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"), "jars", "*")
+	jars := filepath.Join(toolchain.Installed(t, folder, "pom.xml", []string{"pom.xml"}, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"), "jars", "*")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	classes := t.TempDir()

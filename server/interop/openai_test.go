@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/toolchain"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -155,7 +156,7 @@ func runChecks(t *testing.T, program *exec.Cmd, base, key string) {
 
 // OpenAI's own SDK for JavaScript needs nothing but another base URL.
 func TestOpenAISDKForJavaScript(t *testing.T) {
-	modules := nodeModules(t, filepath.Join("testdata", "openai"))
+	modules := toolchain.NodeModules(t, filepath.Join("testdata", "openai"))
 	mock := startMock(t, modules)
 	for _, name := range []string{"sdk.mjs", "responses.mjs"} {
 		t.Run(name, func(t *testing.T) {
@@ -177,8 +178,8 @@ func TestOpenAISDKForJavaScript(t *testing.T) {
 
 // OpenAI's own SDK for Python needs nothing but another base URL.
 func TestOpenAISDKForPython(t *testing.T) {
-	packages := pythonPackages(t, filepath.Join("testdata", "openai"))
-	mock := startMock(t, nodeModules(t, filepath.Join("testdata", "openai")))
+	packages := toolchain.PythonPackages(t, filepath.Join("testdata", "openai"))
+	mock := startMock(t, toolchain.NodeModules(t, filepath.Join("testdata", "openai")))
 	for _, name := range []string{"sdk.py", "responses.py"} {
 		t.Run(name, func(t *testing.T) {
 			base, key := startOpenAI(t, mock, nil)
@@ -191,14 +192,14 @@ func TestOpenAISDKForPython(t *testing.T) {
 
 // OpenAI's own SDK for Go needs nothing but another base URL.
 func TestOpenAISDKForGo(t *testing.T) {
-	modules := nodeModules(t, filepath.Join("testdata", "openai"))
+	modules := toolchain.NodeModules(t, filepath.Join("testdata", "openai"))
 	base, key := startOpenAI(t, startMock(t, modules), nil)
 	checks(t, exec.CommandContext(t.Context(), goProgram(t, "checks")), base, key)
 }
 
 // What a provider gets wrong, its clients do not see: calls are made again until one is answered.
 func TestOpenAICallsThroughChaos(t *testing.T) {
-	modules := nodeModules(t, filepath.Join("testdata", "openai"))
+	modules := toolchain.NodeModules(t, filepath.Join("testdata", "openai"))
 	chaos := startMock(t, modules, "--chaos-drop", "0.1", "--chaos-malformed", "0.05", "--chaos-disconnect", "0.05")
 	base, key := startOpenAI(t, chaos, func(o *server.Options) {
 		o.Queues = map[string]server.Queue{server.CallsQueue: {Retry: server.Retry{Attempts: 30, First: 20 * time.Millisecond, Max: 200 * time.Millisecond, Budget: 0.9}}}
@@ -218,7 +219,7 @@ func TestOpenAICallsThroughChaos(t *testing.T) {
 
 // Background responses survive what a provider gets wrong, too.
 func TestOpenAIResponsesThroughChaos(t *testing.T) {
-	modules := nodeModules(t, filepath.Join("testdata", "openai"))
+	modules := toolchain.NodeModules(t, filepath.Join("testdata", "openai"))
 	chaos := startMock(t, modules, "--chaos-drop", "0.1", "--chaos-malformed", "0.05", "--chaos-disconnect", "0.05")
 	base, key := startOpenAI(t, chaos, func(o *server.Options) {
 		o.Queues = map[string]server.Queue{server.ResponsesQueue: {Retry: server.Retry{Attempts: 30, First: 20 * time.Millisecond, Max: 200 * time.Millisecond, Budget: 0.9}}}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/toolchain"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -27,8 +28,8 @@ type delivered struct {
 // OpenAI's SDKs accept the signature of webhooks about responses and batches, and know their
 // events.
 func TestOpenAISDKsUnwrapWebhooks(t *testing.T) {
-	modules := nodeModules(t, filepath.Join("testdata", "openai"))
-	packages := pythonPackages(t, filepath.Join("testdata", "openai"))
+	modules := toolchain.NodeModules(t, filepath.Join("testdata", "openai"))
+	packages := toolchain.PythonPackages(t, filepath.Join("testdata", "openai"))
 	got := make(chan delivered, 10)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)

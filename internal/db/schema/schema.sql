@@ -52,6 +52,11 @@ CREATE TABLE signins (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX signins_owner ON signins (owner, created_at);
 CREATE INDEX signins_expires ON signins (expires_at);
+-- When API keys were used last, to the minute. A key without a row was never used.
+CREATE TABLE key_uses (
+  id      TEXT PRIMARY KEY,
+  used_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- The audit log: a hash chain that is only appended to.
 CREATE TABLE audit (
@@ -246,6 +251,7 @@ CREATE INDEX jobs_tenant ON jobs (tenant);
 CREATE INDEX jobs_tenant ON jobs (tenant, seq);
 -- all:
 CREATE INDEX jobs_correlation ON jobs (tenant, correlation_id, seq) WHERE correlation_id IS NOT NULL;
+CREATE INDEX jobs_session ON jobs (tenant, session_id, seq) WHERE session_id IS NOT NULL;
 
 -- The jobs of sessions that are not over, in their order. All but one of a session are held: their
 -- "visible_at" is 2^62, and they wait for "session".
@@ -309,24 +315,49 @@ CREATE TABLE attempts (
   PRIMARY KEY (seq, generation, number)
 ) STRICT, WITHOUT ROWID;
 
--- How many attempts ended in each hour, and how: what reports are made of. Rows of attempts go with
--- their jobs; these stay for some months.
+-- How many attempts ended in each hour, how, and what they used: what reports are made of. Rows of
+-- attempts go with their jobs; these stay for some months. Tenant 0 is all tenants together.
 CREATE TABLE attempt_hours (
-  tenant      INTEGER NOT NULL,
-  hour        INTEGER NOT NULL, -- finished_at / 3600000
-  task        TEXT NOT NULL,
-  deployment  TEXT NOT NULL,
-  number      INTEGER NOT NULL, -- of the attempt in its generation; 100 stands for all above
-  outcome     TEXT NOT NULL,
-  error_class TEXT NOT NULL,    -- '': no error
-  error_code  TEXT NOT NULL,
-  attempts    INTEGER NOT NULL,
-  retries     INTEGER NOT NULL, -- of these, calls of jobs that were retried before
+  tenant         INTEGER NOT NULL,
+  hour           INTEGER NOT NULL, -- finished_at / 3600000
+  task           TEXT NOT NULL,
+  deployment     TEXT NOT NULL,
+  number         INTEGER NOT NULL, -- of the attempt in its generation; 100 stands for all above
+  outcome        TEXT NOT NULL,
+  error_class    TEXT NOT NULL,    -- '': no error
+  error_code     TEXT NOT NULL,
+  attempts       INTEGER NOT NULL,
+  retries        INTEGER NOT NULL, -- of these, calls of jobs that were retried before
+  input_tokens   INTEGER NOT NULL DEFAULT 0,
+  output_tokens  INTEGER NOT NULL DEFAULT 0,
+  assumed_tokens INTEGER NOT NULL DEFAULT 0,
+  cost           INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (tenant, hour, task, deployment, number, outcome, error_class, error_code)
 ) STRICT, WITHOUT ROWID;
 -- postgresql:
 -- A row of the hour that runs is changed by each transaction: room for its versions on its own page.
 ALTER TABLE attempt_hours SET (fillfactor = 50);
+-- all:
+
+-- The same by the day of UTC, without how attempts ended in detail, so that reports of months read
+-- few rows. Tenant 0 is all tenants together.
+CREATE TABLE usage_days (
+  tenant         INTEGER NOT NULL,
+  day            INTEGER NOT NULL, -- hour / 24
+  task           TEXT NOT NULL,
+  deployment     TEXT NOT NULL,
+  attempts       INTEGER NOT NULL,
+  succeeded      INTEGER NOT NULL,
+  failed         INTEGER NOT NULL, -- retried, failed, throttled or lost
+  throttled      INTEGER NOT NULL,
+  input_tokens   INTEGER NOT NULL,
+  output_tokens  INTEGER NOT NULL,
+  assumed_tokens INTEGER NOT NULL,
+  cost           INTEGER NOT NULL,
+  PRIMARY KEY (tenant, day, task, deployment)
+) STRICT, WITHOUT ROWID;
+-- postgresql:
+ALTER TABLE usage_days SET (fillfactor = 50);
 -- all:
 
 -- What happened to a job, but for the events of every job that goes well: "accepted", number 1, follows from

@@ -18,7 +18,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	err := errors.Join(
-		toolchain.Ensure(ctx, toolchain.Node(), toolchain.Python(), toolchain.JDK(), toolchain.Shell()),
+		toolchain.Ensure(ctx, toolchain.Node(), toolchain.Python(), toolchain.JDK(), toolchain.Shell(), toolchain.Chromium()),
 		pgtest.Ensure(ctx),
 	)
 	if err != nil {

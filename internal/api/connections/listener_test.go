@@ -1,4 +1,4 @@
-package api
+package connections
 
 import (
 	"io"
@@ -13,7 +13,7 @@ func TestBoundedListenerClosesTheOldest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := BoundedListener(plain, 8) // two of them for one address
+	l := Listen(plain, 8) // two of them for one address
 	defer l.Close()
 	connect := func() (client net.Conn) {
 		t.Helper()

@@ -1,4 +1,11 @@
-package api
+// Package connections bounds how many HTTP connections are open at once, so that descriptors
+// remain for the database, models and files.
+//
+// A connection is anonymous until a caller has authenticated on it. One address may have a share
+// of the anonymous ones; its next one replaces its oldest. If all connections are in use, a new
+// one replaces the oldest anonymous one, or else the one that is idle for longest. So a caller who
+// sends a key at once is never shut out by callers without one.
+package connections
 
 import (
 	"container/list"
@@ -14,29 +21,23 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-// connections bounds how many connections are open at once, so that descriptors remain for the
-// database, models and files.
-//
-// A connection is anonymous until a caller has authenticated on it. One address may have a share
-// of the anonymous ones; its next one replaces its oldest. If all connections are in use, a new
-// one replaces the oldest anonymous one, or else the one that is idle for longest. So a caller who
-// sends a key at once is never shut out by callers without one.
-type connections struct {
+// Set is the connections of a listener, or of several that share the limit.
+type Set struct {
 	limit      int // 0: none
 	perAddress int // limit of anonymous ones
 
 	mu        sync.Mutex
 	open      int
-	anonymous *list.List // of *connection, oldest first
+	anonymous *list.List // of *Connection, oldest first
 	addresses map[netip.Addr]int
-	idle      *list.List // of *connection that belong to a tenant and have no request, longest first
+	idle      *list.List // of *Connection that belong to a tenant and have no request, longest first
 	tenants   map[string]int
 }
 
-// connection is an accepted connection.
-type connection struct {
+// Connection is an accepted connection.
+type Connection struct {
 	net.Conn
-	all     *connections
+	all     *Set
 	address netip.Addr
 
 	// The following are guarded by all.mu.
@@ -47,9 +48,9 @@ type connection struct {
 	begun  bool // it has had a request
 }
 
-// newConnections returns the bounds of a process. The limit 0 means no limit.
-func newConnections(limit int) *connections {
-	return &connections{
+// New returns the bounds of a process. The limit 0 means no limit.
+func New(limit int) *Set {
+	return &Set{
 		limit: limit, perAddress: max(1, limit/4),
 		anonymous: list.New(), idle: list.New(), addresses: map[netip.Addr]int{}, tenants: map[string]int{},
 	}
@@ -59,28 +60,28 @@ func newConnections(limit int) *connections {
 // others.
 var errTooManyConnections = forebay.Errorf(forebay.CodeTooManyRequests, "the tenant has too many connections open; try again")
 
-// Listener returns a listener that enforces the limit of connections. Connections above it are
-// closed. An unencrypted one gets a 503 first.
-func (a *API) Listener(l net.Listener, encrypted bool) net.Listener {
-	if a.connections.limit == 0 {
+// Listen returns a listener that enforces the limit. Connections above it are closed. An
+// unencrypted one gets a 503 first.
+func (all *Set) Listen(l net.Listener, encrypted bool) net.Listener {
+	if all.limit == 0 {
 		return l
 	}
-	return &boundedListener{Listener: l, all: a.connections, encrypted: encrypted}
+	return &listener{Listener: l, all: all, encrypted: encrypted}
 }
 
-// BoundedListener returns a listener with a limit of connections, a quarter of it for one address.
-// A new connection replaces the oldest one. It is for servers without API keys.
-func BoundedListener(l net.Listener, limit int) net.Listener {
-	return &boundedListener{Listener: l, all: newConnections(limit)}
+// Listen returns a listener with a limit of connections, a quarter of it for one address. A new
+// connection replaces the oldest one. It is for servers without API keys.
+func Listen(l net.Listener, limit int) net.Listener {
+	return New(limit).Listen(l, false)
 }
 
-type boundedListener struct {
+type listener struct {
 	net.Listener
-	all       *connections
+	all       *Set
 	encrypted bool
 }
 
-func (l *boundedListener) Accept() (net.Conn, error) {
+func (l *listener) Accept() (net.Conn, error) {
 	for {
 		accepted, err := l.Listener.Accept()
 		if err != nil {
@@ -102,18 +103,18 @@ func refuse(c net.Conn) {
 		forebay.CodeTooManyRequests)
 	// The answer fits into the socket's buffer.
 	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
-	_, _ = fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: %s\r\nContent-Length: %d\r\nRetry-After: %s\r\nConnection: close\r\n\r\n%s",
-		problemType, len(body), retryAfterSeconds, body)
+	_, _ = fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\nRetry-After: 2\r\nConnection: close\r\n\r\n%s",
+		len(body), body)
 }
 
 // admit makes room for a new connection. It returns nil if every other connection is serving a
 // request of an authenticated caller.
-func (all *connections) admit(accepted net.Conn) *connection {
-	c := &connection{Conn: accepted, all: all}
+func (all *Set) admit(accepted net.Conn) *Connection {
+	c := &Connection{Conn: accepted, all: all}
 	if at, err := netip.ParseAddrPort(accepted.RemoteAddr().String()); err == nil {
 		c.address = at.Addr().Unmap()
 	}
-	var victim *connection
+	var victim *Connection
 	all.mu.Lock()
 	defer func() {
 		all.mu.Unlock()
@@ -123,7 +124,7 @@ func (all *connections) admit(accepted net.Conn) *connection {
 	}()
 	switch {
 	case all.addresses[c.address] >= all.perAddress:
-		victim = oldest(all.anonymous, func(other *connection) bool { return other.address == c.address })
+		victim = oldest(all.anonymous, func(other *Connection) bool { return other.address == c.address })
 	case all.open >= all.limit:
 		if victim = oldest(all.anonymous, nil); victim == nil {
 			victim = oldest(all.idle, nil)
@@ -142,9 +143,9 @@ func (all *connections) admit(accepted net.Conn) *connection {
 }
 
 // oldest returns the first connection of a list for which fits is true.
-func oldest(in *list.List, fits func(*connection) bool) *connection {
+func oldest(in *list.List, fits func(*Connection) bool) *Connection {
 	for e := in.Front(); e != nil; e = e.Next() {
-		if c := e.Value.(*connection); fits == nil || fits(c) {
+		if c := e.Value.(*Connection); fits == nil || fits(c) {
 			return c
 		}
 	}
@@ -152,7 +153,7 @@ func oldest(in *list.List, fits func(*connection) bool) *connection {
 }
 
 // forget removes a connection from the lists.
-func (all *connections) forget(c *connection) {
+func (all *Set) forget(c *Connection) {
 	if c.closed {
 		return
 	}
@@ -166,7 +167,7 @@ func (all *connections) forget(c *connection) {
 	}
 }
 
-func (all *connections) count(address netip.Addr, n int) {
+func (all *Set) count(address netip.Addr, n int) {
 	if all.addresses[address] += n; all.addresses[address] == 0 {
 		delete(all.addresses, address)
 	}
@@ -178,7 +179,7 @@ func countDown(counts map[string]int, name string) {
 	}
 }
 
-func (all *connections) unplace(c *connection) {
+func (all *Set) unplace(c *Connection) {
 	if c.place == nil {
 		return
 	}
@@ -190,22 +191,22 @@ func (all *connections) unplace(c *connection) {
 	c.place = nil
 }
 
-func (c *connection) Close() error {
+func (c *Connection) Close() error {
 	c.all.mu.Lock()
 	c.all.forget(c)
 	c.all.mu.Unlock()
 	return c.Conn.Close()
 }
 
-// belongsTo records that a caller of the tenant uses the connection. A tenant may have three times
+// BelongsTo records that a caller of the tenant uses the connection. A tenant may have three times
 // as many connections as it leaves for others. Above that, one of its idle connections is ended,
 // or the request is refused.
-func (c *connection) belongsTo(tenant string) error {
+func (c *Connection) BelongsTo(tenant string) error {
 	if c == nil {
 		return nil
 	}
 	all := c.all
-	var victim *connection
+	var victim *Connection
 	all.mu.Lock()
 	defer func() {
 		all.mu.Unlock()
@@ -221,7 +222,7 @@ func (c *connection) belongsTo(tenant string) error {
 		known += n
 	}
 	if n := all.tenants[tenant] + 1; n > 1 && n > 3*(all.limit-known-1) {
-		if victim = oldest(all.idle, func(other *connection) bool { return other.tenant == tenant }); victim == nil {
+		if victim = oldest(all.idle, func(other *Connection) bool { return other.tenant == tenant }); victim == nil {
 			c.last = true
 			return errTooManyConnections
 		}
@@ -238,8 +239,8 @@ func (c *connection) belongsTo(tenant string) error {
 	return nil
 }
 
-// closeWhenIdle ends the connection after its current request.
-func (c *connection) closeWhenIdle() {
+// CloseWhenIdle ends the connection after its current request.
+func (c *Connection) CloseWhenIdle() {
 	if c == nil {
 		return
 	}
@@ -249,7 +250,7 @@ func (c *connection) closeWhenIdle() {
 }
 
 // changed records that a request begins or ends on a connection.
-func (c *connection) changed(state http.ConnState) {
+func (c *Connection) changed(state http.ConnState) {
 	all := c.all
 	all.mu.Lock()
 	over := c.last && state == http.StateIdle
@@ -266,13 +267,13 @@ func (c *connection) changed(state http.ConnState) {
 	}
 }
 
-// endUnused ends the connections on which no request has begun. net/http would wait seconds for
+// EndUnused ends the connections on which no request has begun. net/http would wait seconds for
 // them.
-func (all *connections) endUnused() {
-	var unused []*connection
+func (all *Set) EndUnused() {
+	var unused []*Connection
 	all.mu.Lock()
 	for e := all.anonymous.Front(); e != nil; e = e.Next() {
-		if c := e.Value.(*connection); !c.begun {
+		if c := e.Value.(*Connection); !c.begun {
 			unused = append(unused, c)
 		}
 	}
@@ -282,31 +283,38 @@ func (all *connections) endUnused() {
 	}
 }
 
-type connectionKey struct{}
+type contextKey struct{}
 
-// connectionOf returns the connection of a request, or nil if it is not counted.
-func connectionOf(ctx context.Context) *connection {
-	c, _ := ctx.Value(connectionKey{}).(*connection)
+// Of returns the connection of a request, or nil if it is not counted.
+func Of(ctx context.Context) *Connection {
+	c, _ := ctx.Value(contextKey{}).(*Connection)
 	return c
 }
 
+// Without returns a context of no counted connection, for a request that came over none.
+func Without(ctx context.Context) context.Context {
+	return context.WithValue(ctx, contextKey{}, (*Connection)(nil))
+}
+
 // counted returns the accepted connection below any encryption, or nil if it is not counted.
-func counted(c net.Conn) *connection {
+func counted(c net.Conn) *Connection {
 	if encrypted, ok := c.(*tls.Conn); ok {
 		c = encrypted.NetConn()
 	}
-	known, _ := c.(*connection)
+	known, _ := c.(*Connection)
 	return known
 }
 
-func connContext(ctx context.Context, c net.Conn) context.Context {
+// ConnContext is for http.Server.ConnContext. Of finds the connection in its context.
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if known := counted(c); known != nil {
-		return context.WithValue(ctx, connectionKey{}, known)
+		return context.WithValue(ctx, contextKey{}, known)
 	}
 	return ctx
 }
 
-func connState(c net.Conn, state http.ConnState) {
+// ConnState is for http.Server.ConnState.
+func ConnState(c net.Conn, state http.ConnState) {
 	if known := counted(c); known != nil && (state == http.StateActive || state == http.StateIdle) {
 		known.changed(state)
 	}

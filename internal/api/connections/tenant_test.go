@@ -1,4 +1,4 @@
-package api
+package connections
 
 import (
 	"net"
@@ -11,8 +11,8 @@ import (
 // A tenant leaves connections for others. Beyond its share it loses idle ones, and else is
 // refused.
 func TestTenantLeavesConnections(t *testing.T) {
-	all := newConnections(16)
-	accept := func() *connection {
+	all := New(16)
+	accept := func() *Connection {
 		t.Helper()
 		near, far := net.Pipe()
 		t.Cleanup(func() { near.Close(); far.Close() })
@@ -22,16 +22,16 @@ func TestTenantLeavesConnections(t *testing.T) {
 		}
 		return c
 	}
-	var greedy []*connection
+	var greedy []*Connection
 	for range 12 {
 		c := accept()
-		if err := c.belongsTo("greedy"); err != nil {
+		if err := c.BelongsTo("greedy"); err != nil {
 			t.Fatalf("connection %d: %v", len(greedy)+1, err)
 		}
 		greedy = append(greedy, c)
 	}
 	refused := accept()
-	if err := refused.belongsTo("greedy"); forebay.CodeOf(err) != forebay.CodeTooManyRequests {
+	if err := refused.BelongsTo("greedy"); forebay.CodeOf(err) != forebay.CodeTooManyRequests {
 		t.Errorf("connection 13: %v", err)
 	}
 	refused.changed(http.StateIdle)
@@ -39,10 +39,10 @@ func TestTenantLeavesConnections(t *testing.T) {
 		t.Error("the connection that was refused stays open")
 	}
 	greedy[3].changed(http.StateIdle)
-	if err := accept().belongsTo("greedy"); err != nil || !greedy[3].closed {
+	if err := accept().BelongsTo("greedy"); err != nil || !greedy[3].closed {
 		t.Errorf("in the place of an idle one: %v", err)
 	}
-	if err := accept().belongsTo("other"); err != nil {
+	if err := accept().BelongsTo("other"); err != nil {
 		t.Errorf("another tenant: %v", err)
 	}
 	// Strangers take the rest and no more.

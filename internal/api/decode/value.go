@@ -1,4 +1,7 @@
-package api
+// Package decode reads JSON bodies of requests. It is stricter than encoding/json: names match
+// with their letter case, and each occurs once. Text that could not be kept is refused. Errors are
+// *forebay.Error values and say where in the body they are. It does no I/O.
+package decode
 
 import (
 	"bytes"
@@ -10,24 +13,40 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf16"
 
 	"github.com/forebayhq/forebay"
 )
 
-// decode reads one JSON object into a T. Unlike encoding/json, it matches names with their letter
+// Object reads one JSON object into a T. Unlike encoding/json, it matches names with their letter
 // case and takes each name once. It refuses text that it could not keep. Its errors say where in
 // the body they are.
-func decode[T any](data []byte) (T, error) {
+func Object[T any](data []byte) (T, error) {
 	var v T
-	if err := checkBody(data); err != nil {
+	data, err := object(data)
+	if err != nil {
 		return v, err
 	}
-	data = data[skipSpace(data, 0):]
-	if data[0] != '{' {
-		return v, errNotObject
-	}
 	return v, decodeValue(reflect.ValueOf(&v).Elem(), "", data)
+}
+
+// CheckObject reports a body that is not one JSON object, or that has a name twice in an object.
+func CheckObject(data []byte) error {
+	data, err := object(data)
+	if err != nil {
+		return err
+	}
+	return checkRepeats("", data)
+}
+
+// object returns the JSON object that is the whole of data, without the space before it.
+func object(data []byte) ([]byte, error) {
+	if err := checkJSON(data); err != nil {
+		return nil, err
+	}
+	if data = data[skipSpace(data, 0):]; data[0] != '{' {
+		return nil, errNotObject
+	}
+	return data, nil
 }
 
 var rawType = reflect.TypeFor[json.RawMessage]()
@@ -181,7 +200,7 @@ func mustBe(path string, t reflect.Type) error {
 func kindName(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
-		return wantTime
+		return WantTime
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
 		return "base64 in a string"
 	}
@@ -215,7 +234,7 @@ func below(path, name string) string {
 	if path == "" {
 		return bodyField(name)
 	}
-	return path + "." + shorten(name)
+	return path + "." + Shorten(name)
 }
 
 // field is a field of a struct, found by its JSON name.
@@ -242,54 +261,4 @@ func fieldsOf(t reflect.Type) map[string]field {
 	}
 	knownFields.Store(t, fields)
 	return fields
-}
-
-// elements visits the elements of the array at the beginning of data, which must be valid JSON.
-func elements(data []byte, visit func(value []byte) error) error {
-	i := skipSpace(data, 1)
-	for data[i] != ']' {
-		end := valueEnd(data, i)
-		if err := visit(data[i:end:end]); err != nil {
-			return err
-		}
-		i = skipSpace(data, end)
-		if data[i] == ',' {
-			i = skipSpace(data, i+1)
-		}
-	}
-	return nil
-}
-
-// unpairedSurrogate reports whether a string in valid JSON escapes half of a surrogate pair. The
-// standard decoder silently turns that into U+FFFD (RFC 8259 section 8.2).
-func unpairedSurrogate(data []byte) bool {
-	for {
-		i := bytes.IndexByte(data, '\\')
-		if i < 0 {
-			return false
-		}
-		first, length := escaped(data[i:])
-		data = data[i+length:]
-		if !utf16.IsSurrogate(first) {
-			continue
-		}
-		second, length := escaped(data)
-		if utf16.DecodeRune(first, second) == '\uFFFD' {
-			return true
-		}
-		data = data[length:]
-	}
-}
-
-// escaped returns the UTF-16 unit of an escape, or 0 if it is not \uXXXX, and the length of the
-// escape.
-func escaped(data []byte) (unit rune, length int) {
-	if len(data) < 6 || data[0] != '\\' || data[1] != 'u' {
-		return 0, min(2, len(data))
-	}
-	n, err := strconv.ParseUint(string(data[2:6]), 16, 16)
-	if err != nil {
-		return 0, 2
-	}
-	return rune(n), 6
 }

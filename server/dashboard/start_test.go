@@ -1,0 +1,70 @@
+package dashboard_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/server"
+)
+
+// running is a server with a dashboard.
+type running struct {
+	*server.Server
+	database string
+	url      string
+}
+
+// start runs a server until the test ends.
+func start(t testing.TB, database string, change ...func(*server.Options)) *running {
+	t.Helper()
+	o := server.Options{Database: database, Listen: "127.0.0.1:0", Log: server.Log{Level: "error"}}
+	for _, f := range change {
+		f(&o)
+	}
+	s, err := server.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return &running{s, database, "http://" + s.Addr(t.Context()).String()}
+}
+
+// key makes a key of the tenant acme.
+func (s *running) key(t testing.TB, scopes ...forebay.Scope) string {
+	t.Helper()
+	return s.keyOf(t, "acme", scopes...)
+}
+
+func (s *running) keyOf(t testing.TB, tenant string, scopes ...forebay.Scope) string {
+	t.Helper()
+	keys, err := server.OpenKeys(t.Context(), s.database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := keys.Create(t.Context(), tenant, scopes, nil, forebay.Budget{})
+	if err := errors.Join(err, keys.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return made.Key
+}
+
+// client returns a client of the API.
+func (s *running) client(t testing.TB, key string) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Options{BaseURL: s.url, Key: forebay.Secret(key)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
