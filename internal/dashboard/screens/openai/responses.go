@@ -102,10 +102,11 @@ func (i item) Said() string {
 type responseData struct {
 	times
 	response
-	Listed *forebay.Response // nil: it is gone since
-	Texts  []string          // of the output
-	Tools  []item            // that were called
-	Other  []string          // types of the other items
+	Listed   *forebay.Response // nil: it is gone since
+	Withheld string            // why the caller does not see what it says; "": he does
+	Texts    []string          // of the output
+	Tools    []item            // that were called
+	Other    []string          // types of the other items
 }
 
 // Here is the page of the response.
@@ -133,19 +134,23 @@ func showResponse(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	found, err := kit.Fetch[response](r, at, nil)
-	if err != nil {
-		return err
-	}
 	listed, err := kit.Fetch[forebay.ResponsePage](r, "/v1/responses", kit.Values("id", id))
 	if err != nil {
 		return err
 	}
+	found, err := kit.Fetch[response](r, at, nil)
 	d := responseData{response: found}
+	switch {
+	case err != nil && forebay.CodeOf(err) == forebay.CodeForbidden && len(listed.Data) > 0:
+		l := listed.Data[0]
+		d.response, d.Withheld = response{ID: l.ID, Status: l.Status, Model: l.Model, CreatedAt: l.CreatedAt, Previous: l.Previous}, kit.Explain(err)
+	case err != nil:
+		return err
+	}
 	if len(listed.Data) > 0 {
 		d.Listed = &listed.Data[0]
 	}
-	for _, i := range found.Output {
+	for _, i := range d.Output {
 		switch {
 		case i.Type == "message":
 			for _, part := range i.Content {
