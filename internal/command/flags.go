@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/forebayhq/forebay"
@@ -192,3 +193,8 @@ func Texts[S ~string](values []S) []string {
 
 // Joined returns values as a list for people.
 func Joined[S ~string](values []S) string { return strings.Join(Texts(values), ", ") }
+
+// AllTenantsFlag adds --all-tenants, for what all tenants have together.
+func AllTenantsFlag(c *cobra.Command) *bool {
+	return c.Flags().Bool("all-tenants", false, "of all tenants together; needs a key with the scope view")
+}

@@ -1,4 +1,5 @@
-package main
+// Package reports has the commands that report on many jobs.
+package reports
 
 import (
 	"strconv"
@@ -11,8 +12,9 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-func reports(a *command.App) *cobra.Command {
-	return command.Group(&cobra.Command{Use: "report", Short: "Reports over many jobs"}, reportUsage(a), reportRetries(a))
+// Commands returns the group of these commands.
+func Commands(a *command.App) *cobra.Command {
+	return command.Group(&cobra.Command{Use: "report", Short: "Reports over many jobs"}, usage(a), retries(a))
 }
 
 // period are the flags that say what time a report covers.
@@ -37,7 +39,7 @@ func (p *period) bounds(c *command.Call) (from, to time.Time, err error) {
 	return from, to, nil
 }
 
-func reportUsage(a *command.App) *cobra.Command {
+func usage(a *command.App) *cobra.Command {
 	var when period
 	var by []string
 	cmd := &cobra.Command{
@@ -47,7 +49,7 @@ func reportUsage(a *command.App) *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&by, "by", nil, "tell apart by these: tenant, task, model, deployment")
 	step := cmd.Flags().String("step", string(forebay.UsageWhole), "a row for each hour or day, or for the whole time: hour, day, all")
-	all := allTenantsFlag(cmd)
+	all := command.AllTenantsFlag(cmd)
 	a.APICommand(cmd, func(c *command.Call) error {
 		from, to, err := when.bounds(c)
 		if err != nil {
@@ -95,14 +97,14 @@ func usageColumns(c *command.Call, q forebay.UsageQuery) command.View[forebay.Us
 	}
 }
 
-func reportRetries(a *command.App) *cobra.Command {
+func retries(a *command.App) *cobra.Command {
 	var when period
 	cmd := &cobra.Command{
 		Use: "retries", Short: "How often are jobs retried, does it help, and where do calls fail",
 		Example: `  forebay report retries --since 7d
   forebay report retries --since 2030-01-02T00:00:00Z --until 2030-01-03T00:00:00Z -o json`,
 	}
-	all := allTenantsFlag(cmd)
+	all := command.AllTenantsFlag(cmd)
 	a.APICommand(cmd, func(c *command.Call) error {
 		from, to, err := when.bounds(c)
 		if err != nil {
