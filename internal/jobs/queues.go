@@ -79,7 +79,7 @@ func (s *queueService) AnyQueue(ctx context.Context, name string) (forebay.Queue
 }
 
 // maxTogether is the highest count of one queue over all tenants.
-const maxTogether = 100_000
+const maxTogether = 50_000
 
 // depthCounter counts the messages of a queue up to a limit.
 type depthCounter func(ctx context.Context, queueID, limit int64) (backlog.Depth, error)
