@@ -45,6 +45,7 @@ var mayImport = map[string][]string{
 	"internal/bus/message":             {".", "internal/filter"},
 	"internal/bus/rules":               {".", "internal/bus/message", "internal/filter", "internal/turns"},
 	"internal/command":                 {".", "client"},
+	"internal/command/reports":         {".", "internal/command"},
 	"internal/config":                  {".", "server"},
 	"internal/dashboard":               {".", "internal/api", "internal/dashboard/..."},
 	"internal/dashboard/kit":           {".", "client", "internal/api"},
