@@ -13,7 +13,7 @@ import (
 
 var paths = map[string][]string{
 	"/v1/jobs": {"get", "post"}, "/v1/jobs/bulk": {"post"}, "/v1/jobs/purge": {"post"}, "/v1/jobs/{id}": {"get"}, "/v1/jobs/{id}/attempts": {"get"},
-	"/v1/jobs/{id}/events": {"get"}, "/v1/jobs/{id}/result": {"get"}, "/v1/jobs/{id}/input": {"get"}, "/v1/jobs/{id}/cancel": {"post"}, "/v1/jobs/{id}/redrive": {"post"},
+	"/v1/jobs/{id}/events": {"get"}, "/v1/jobs/{id}/history": {"get"}, "/v1/jobs/{id}/result": {"get"}, "/v1/jobs/{id}/input": {"get"}, "/v1/jobs/{id}/cancel": {"post"}, "/v1/jobs/{id}/redrive": {"post"},
 	"/v1/queues": {"get"}, "/v1/queues/{queue}": {"get", "put", "delete"}, "/v1/queues/{queue}/pause": {"post"}, "/v1/queues/{queue}/resume": {"post"},
 	"/v1/queues/{queue}/dead-letters": {"get"}, "/v1/queues/{queue}/dead-letters/{job_id}": {"get"},
 	"/v1/queues/{queue}/dead-letters/redrive": {"post"}, "/v1/queues/{queue}/dead-letters/purge": {"post"},
@@ -34,7 +34,8 @@ var paths = map[string][]string{
 	"/v1/queues/{queue}/messages/{sequence_number}/cancel": {"post"}, "/v1/queues/{queue}/sessions/accept": {"post"}, "/v1/queues/{queue}/sessions": {"get"},
 	"/v1/queues/{queue}/sessions/{session_token}/receive": {"post"}, "/v1/queues/{queue}/sessions/{session_token}/renew": {"post"},
 	"/v1/queues/{queue}/sessions/{session_token}/close": {"post"}, "/v1/queues/{queue}/sessions/{session_token}/state": {"get", "put"},
-	"/v1/reports/retries": {"get"}, "/v1/tasks": {"get"}, "/v1/tasks/{task}": {"get"}, "/v1/workflows": {"get"}, "/v1/workflows/{workflow}": {"get"}, "/v1/deployments": {"get"}, "/v1/deployments/{name}/sim": {"get", "put"},
+	"/v1/reports/retries": {"get"}, "/v1/reports/usage": {"get"},
+	"/v1/workflows": {"get"}, "/v1/workflows/{workflow}": {"get"}, "/v1/tasks": {"get"}, "/v1/tasks/{task}": {"get"}, "/v1/deployments": {"get"}, "/v1/deployments/{name}/sim": {"get", "put"},
 	"/v1/deployments/{name}": {"get"}, "/v1/deployments/{name}/pause": {"post"}, "/v1/deployments/{name}/resume": {"post"}, "/v1/deployments/{name}/forget": {"post"}, "/v1/deployments/{name}/changes": {"get"},
 	"/v1/keys": {"get", "post"}, "/v1/keys/{id}": {"delete"}, "/v1/keys/{id}/budget": {"put"}, "/v1/tenants": {"get"}, "/v1/tenants/{tenant}": {"get", "put"}, "/v1/tenants/{tenant}/pause": {"post"}, "/v1/tenants/{tenant}/resume": {"post"}, "/v1/audit": {"get"}, "/v1/audit/verify": {"get"}, "/healthz": {"get"}, "/readyz": {"get"},
 	"/v1/webhooks": {"get", "post"}, "/v1/webhooks/{webhook}": {"get", "put", "delete"}, "/v1/webhooks/{webhook}/test": {"post"},
