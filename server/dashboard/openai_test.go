@@ -85,7 +85,7 @@ func waitBatch(t *testing.T, c *client.Client, id string) forebay.Batch {
 
 // A batch is listed and shown with its counts, its errors and its files.
 func TestPagesOfBatches(t *testing.T) {
-	eachDatabase(t, func(t *testing.T, database string) {
+	onDatabases(t, func(t *testing.T, database string) {
 		s := start(t, database, provider(t))
 		key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
 		c, v := s.client(t, key), s.visit(t, key)
@@ -151,7 +151,7 @@ func responseIs(t *testing.T, c *client.Client, id, status string) forebay.Respo
 
 // Responses are listed without what they say, and shown with it.
 func TestPagesOfResponses(t *testing.T) {
-	eachDatabase(t, func(t *testing.T, database string) {
+	onDatabases(t, func(t *testing.T, database string) {
 		s := start(t, database, provider(t))
 		key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
 		c, v := s.client(t, key), s.visit(t, key)
