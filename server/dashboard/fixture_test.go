@@ -39,10 +39,10 @@ func (s *running) visit(t testing.TB, key string) *visitor {
 		t.Fatal(err)
 	}
 	v := &visitor{t, s.url + "/ui", &http.Client{Jar: jar}}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for {
-		page := v.post("/sign-in", url.Values{"key": {key}})
+		page := v.post("/sign-in", url.Values{"key": {key}, "next": {"/ui/jobs"}})
 		if page.status != http.StatusUnauthorized {
 			page.is(http.StatusOK)
 			return v
