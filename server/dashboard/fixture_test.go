@@ -42,7 +42,7 @@ func (s *running) visit(t testing.TB, key string) *visitor {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for {
-		page := v.post("/sign-in", url.Values{"key": {key}})
+		page := v.post("/sign-in", url.Values{"key": {key}, "next": {"/ui/queues"}})
 		if page.status != http.StatusUnauthorized {
 			page.is(http.StatusOK)
 			return v

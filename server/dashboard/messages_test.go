@@ -10,6 +10,8 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/server"
 )
 
 // hostileBody is what somebody may send to whoever looks at it.
@@ -63,7 +65,7 @@ func TestQueuePages(t *testing.T) {
 
 		// Send, with what somebody has typed shown again when it is wrong.
 		box := "/queues/eu%2Fmail"
-		admin.post(box+"/send", form("body", "kept", "properties", "no pair")).is(http.StatusUnprocessableEntity).has("line 1 must be name=value", "kept</textarea>")
+		admin.post(box+"/send", form("body", "kept", "properties", "no pair")).is(http.StatusUnprocessableEntity).has("part 1 must be name=value", "kept</textarea>")
 		admin.post(box+"/send", form("body", "kept", "schedule", "soon")).is(http.StatusUnprocessableEntity).has("must be a time in UTC")
 		admin.post(box+"/send", form("body", hostileBody, "subject", strings.ReplaceAll(hostileBody, "\x07", ""), "correlation_id", "c-1", "properties", "n=7\r\ncolor=red")).is(http.StatusOK).has("is sent")
 		sent := peek(t, c, "eu/mail")
@@ -73,7 +75,7 @@ func TestQueuePages(t *testing.T) {
 		number := strconv.FormatInt(sent[0].SequenceNumber, 10)
 		admin.get(box).is(http.StatusOK).has(number, "&lt;script&gt;", "Looking does not count").lacks("<script", "\u202e")
 		admin.get(box+"/messages/"+number).is(http.StatusOK).has(escapedBody, "&#34;n&#34;: 7", "c-1").lacks("<script>alert")
-		admin.get(box+"?from_sequence_number="+strconv.FormatInt(sent[0].SequenceNumber+1, 10)).is(http.StatusOK).has("None here.")
+		admin.get(box + "?from_sequence_number=" + strconv.FormatInt(sent[0].SequenceNumber+1, 10)).is(http.StatusOK).has("None here.")
 		admin.get(box + "?from_sequence_number=x").is(http.StatusUnprocessableEntity)
 		admin.get(box + "/messages/x").is(http.StatusNotFound)
 		admin.get(box + "/messages/999999").is(http.StatusNotFound)
@@ -107,8 +109,8 @@ func TestQueuePages(t *testing.T) {
 
 		// Dead letters: by reason, redriven, purged once the name is typed.
 		admin.get(box+"?tab=dead-letters").is(http.StatusOK).has("Bad &lt;b&gt; · 1", "it was bad", "Redrive all")
-		admin.get(box+"?tab=dead-letters&reason=other").is(http.StatusOK).has("None here.")
-		admin.get(box+"/redrive?reason="+url.QueryEscape("Bad <b>")).is(http.StatusOK).has("1 message of eu/mail will go back")
+		admin.get(box + "?tab=dead-letters&reason=other").is(http.StatusOK).has("None here.")
+		admin.get(box + "/redrive?reason=" + url.QueryEscape("Bad <b>")).is(http.StatusOK).has("1 message of eu/mail will go back")
 		admin.post(box+"/redrive", form("reason", "Bad <b>")).is(http.StatusOK).has("1 message redriven.")
 		if q := peek(t, c, "eu/mail"); len(q) != 1 || q[0].DeliveryCount != 0 {
 			t.Errorf("redriven: %+v", q)
@@ -141,7 +143,7 @@ func rights(t *testing.T, s *running, c *client.Client, database string) {
 	viewer := s.visit(t, s.key(t, forebay.ScopeView))
 	viewer.get("/queues").is(http.StatusOK).lacks("<form method=\"post\"", "<button")
 	viewer.get(box).is(http.StatusOK).lacks("method=\"post\"", "Purge", "Send a message")
-	viewer.get(box + "?tab=dead-letters").is(http.StatusOK).lacks("method=\"post\"", "Redrive")
+	viewer.get(box+"?tab=dead-letters").is(http.StatusOK).lacks("method=\"post\"", "Redrive")
 	viewer.get(box + "/messages/" + number).is(http.StatusOK).lacks("method=\"post\"")
 	for _, act := range []string{"/queues/default/pause", box + "/send", box + "/receive", box + "/redrive"} {
 		viewer.post(act, form("body", "x")).is(http.StatusForbidden)
@@ -166,7 +168,7 @@ func rights(t *testing.T, s *running, c *client.Client, database string) {
 	// An operator of all tenants sees another's messages, without their bodies.
 	abroad := s.visit(t, s.keyOf(t, "ops", forebay.ScopeView))
 	abroad.get(box+"?tenant=acme").is(http.StatusOK).has(number, "/messages/"+number+"?tenant=acme")
-	abroad.get(box+"/messages/"+number+"?tenant=acme").is(http.StatusOK).has("You may not open the bodies")
+	abroad.get(box + "/messages/" + number + "?tenant=acme").is(http.StatusOK).has("You may not open the bodies")
 	// A form of a page of another site is refused.
 	if got := viewer.do(http.MethodPost, box+"/send", form("body", "x"), "Sec-Fetch-Site", "cross-site"); got.status != http.StatusForbidden {
 		t.Errorf("a form of another site got %d", got.status)
@@ -196,17 +198,17 @@ func TestTopicPages(t *testing.T) {
 		}
 
 		// The tester says what each rule makes of a message, and sends nothing.
-		admin.get("/topics/orders/test?"+form("properties", "quantity=12\r\ncolor=blue", "sql_filter", "color = 'blue'").Encode()).is(http.StatusOK).
+		admin.get("/topics/orders/test?"+form("properties", "quantity=12; color=blue", "sql_filter", "color = 'blue'").Encode()).is(http.StatusOK).
 			has("The condition", "selected", "1 copy", "the condition is false", "not selected")
 		admin.get("/topics/orders/test?"+form("properties", "color=red").Encode()).is(http.StatusOK).has("&#34;size&#34;: &#34;l&#34;", "is unknown")
-		admin.get("/topics/orders/test?"+form("sql_filter", "a =").Encode()).is(http.StatusUnprocessableEntity).has("rule.sql_filter")
+		admin.get("/topics/orders/test?" + form("sql_filter", "a =").Encode()).is(http.StatusUnprocessableEntity).has("rule.sql_filter")
 		if got := must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "large")); got.Active != 0 {
 			t.Errorf("testing sent %d messages", got.Active)
 		}
 		admin.post("/topics/orders/publish", form("body", hostileBody, "properties", `{"quantity": 11}`)).is(http.StatusOK).has("is sent")
 		number := strconv.FormatInt(peek(t, c, "orders/subscriptions/large")[0].SequenceNumber, 10)
 		admin.get(sub).is(http.StatusOK).has(number)
-		admin.get(sub+"/messages/"+number).is(http.StatusOK).has(escapedBody).lacks("<script>alert")
+		admin.get(sub + "/messages/" + number).is(http.StatusOK).has(escapedBody).lacks("<script>alert")
 		admin.post("/topics/orders/publish", form("body", "x", "time_to_live", "for ever")).is(http.StatusUnprocessableEntity).has("must be a length of time")
 		page := admin.post("/topics/orders/publish", form("body", "later", "schedule", "1h")).is(http.StatusOK).has("is scheduled", "Cancel a scheduled message")
 		admin.post("/topics/orders/cancel", form("number", page.one(`Message (\d+) is scheduled`))).is(http.StatusOK).has("is cancelled")
@@ -276,4 +278,49 @@ func TestSessionPages(t *testing.T) {
 		admin.post("/sessions/release", form("queue", "steps", "session_id", "a")).is(http.StatusConflict)
 		admin.get("/sessions?queue=none").is(http.StatusNotFound)
 	})
+}
+
+// The pages fit all screens and themes, and axe-core finds nothing.
+func TestMessagePagesLook(t *testing.T) {
+	axe, browser := axeSource(t), browsertest.Start(t)
+	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", func(o *server.Options) {
+		o.Webhooks = server.Webhooks{AllowHTTP: true, AllowAddresses: []string{"127.0.0.0/8"}}
+	})
+	key := s.key(t, forebay.ScopeAdmin)
+	page, c := s.signIn(t, browser, key), s.client(t, key)
+	must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "mail", forebay.MessageQueueSettings{}))
+	must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "steps", forebay.MessageQueueSettings{RequiresSession: new(true)}))
+	must[forebay.Topic](t)(c.PutTopic(t.Context(), "orders", forebay.TopicSettings{}))
+	must[forebay.Subscription](t)(c.PutSubscription(t.Context(), "orders", "large", forebay.SubscriptionSettings{
+		Rules: []forebay.NewRule{{Name: "big", RuleSettings: forebay.RuleSettings{SQLFilter: "quantity > 10", SQLAction: "SET size = 'large'"}}}}))
+	body := `{"order": 7, "note": "` + strings.Repeat("long ", 40) + `"}`
+	for i := range 3 {
+		must[[]forebay.SentMessage](t)(c.Messages("mail").Send(t.Context(), forebay.NewMessage{Subject: fmt.Sprintf("letter %d", i), Body: &body, ContentType: "application/json",
+			Properties: forebay.Properties{"n": int64(i)}}))
+	}
+	for _, got := range must[[]forebay.Message](t)(c.Messages("mail").Receive(t.Context(), forebay.ReceiveRequest{MaxMessages: 2})) {
+		if err := c.Messages("mail").DeadLetter(t.Context(), got.LockToken, forebay.Settlement{Reason: "unreadable", Description: "the letter cannot be read"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must[[]forebay.SentMessage](t)(c.Messages("steps").Send(t.Context(), forebay.NewMessage{SessionID: "order-7"}))
+	if _, _, err := c.Messages("steps").AcceptSession(t.Context(), forebay.AcceptSessionRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	must[forebay.Webhook](t)(c.CreateWebhook(t.Context(), forebay.NewWebhook{Name: "hook", WebhookSettings: forebay.WebhookSettings{URL: "http://127.0.0.1:1/hook"}}))
+	must[forebay.WebhookTry](t)(c.TestWebhook(t.Context(), "hook"))
+	if _, _, err := c.AddDocument(t.Context(), forebay.NewDocument{ID: "harbour", ContentType: "text/plain"}, []byte("The breakwater of the harbour was repaired by the city.")); err != nil {
+		t.Fatal(err)
+	}
+	must[forebay.Document](t)(c.WaitDocument(t.Context(), "harbour"))
+	letter := "/queues/mail/messages/" + strconv.FormatInt(peek(t, c, "mail")[0].SequenceNumber, 10)
+	for name, path := range map[string]string{
+		"queues": "/queues", "job-queue": "/queues/default", "message-queue": "/queues/mail", "dead-messages": "/queues/mail?tab=dead-letters", "message": letter,
+		"redrive": "/queues/mail/redrive", "purge": "/queues/mail/purge?tab=dead-letters", "topics": "/topics", "topic": "/topics/orders",
+		"subscription": "/topics/orders/subscriptions/large", "rule-test": "/topics/orders/test?properties=quantity%3D12&sql_filter=quantity+%3E+20",
+		"sessions": "/sessions?queue=steps", "webhooks": "/webhooks", "webhook": "/webhooks/hook", "rotate": "/webhooks/hook/rotate",
+		"documents": "/documents", "document": "/documents/harbour", "document-delete": "/documents/harbour/delete", "search": "/search?query=breakwater",
+	} {
+		inspect(t, page, axe, s.url+"/ui"+path, name)
+	}
 }
