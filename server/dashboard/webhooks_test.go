@@ -65,7 +65,7 @@ func TestWebhookPages(t *testing.T) {
 
 		viewer := s.visit(t, s.key(t, forebay.ScopeView))
 		viewer.get("/webhooks").is(http.StatusOK).has("hook").lacks("Make a webhook")
-		viewer.get("/webhooks/hook").is(http.StatusOK).has("Tries").lacks("Send a test event", "Rotate", "Disable")
+		viewer.get("/webhooks/hook").is(http.StatusOK).has("Tries").lacks("method=\"post\"", "Send a test event", "Rotate", "Disable")
 		for _, act := range []string{"test", "rotate", "redeliver", "disable", "enable"} {
 			viewer.post("/webhooks/hook/"+act, form("all", "true")).is(http.StatusForbidden)
 		}
