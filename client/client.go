@@ -67,7 +67,9 @@ type Client struct {
 	tasks
 	tenants
 	topics
+	responses
 	webhooks
+	workflows
 }
 
 // New returns a client. The error is a *forebay.Error about the base URL or the certificates.
@@ -101,6 +103,18 @@ func New(o Options) (*Client, error) {
 	if e.maxBytes <= 0 {
 		e.maxBytes = defaultMaxResponseBytes
 	}
+	return newClient(e), nil
+}
+
+// ForTenant returns a client that acts in another tenant with the same key and connections. It
+// needs the scope admin, or view to read. "" is the tenant of the key.
+func (c *Client) ForTenant(name string) *Client {
+	e := *c.endpoint
+	e.tenant = name
+	return newClient(&e)
+}
+
+func newClient(e *endpoint) *Client {
 	return &Client{
 		endpoint:       e,
 		auditLog:       auditLog{e},
@@ -117,8 +131,10 @@ func New(o Options) (*Client, error) {
 		tasks:          tasks{e},
 		tenants:        tenants{e},
 		topics:         topics{e},
+		responses:      responses{e},
 		webhooks:       webhooks{e},
-	}, nil
+		workflows:      workflows{e},
+	}
 }
 
 // newTransport returns a transport that gives up on a server that accepts a connection and then

@@ -73,7 +73,7 @@ func (c *call) opens(ctx context.Context, target string) error {
 
 func (c *call) recordOpening(ctx context.Context, target string) error {
 	it, now := opening{c.actor(), c.caller.Tenant, target}, time.Now()
-	if c.api.openings.known(it, now) {
+	if c.api.audit == nil || c.api.openings.known(it, now) {
 		return nil
 	}
 	detail, err := json.Marshal(struct {

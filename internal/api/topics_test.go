@@ -43,7 +43,7 @@ func TestOpenAPIOfSubscriptions(t *testing.T) {
 	for _, p := range receive["parameters"].([]any) {
 		names = append(names, p.(object)["name"].(string))
 	}
-	if !slices.Equal(names, []string{"topic", "subscription"}) || receive["summary"] != "Receive messages from the subscription" {
+	if !slices.Equal(names, []string{"Forebay-Tenant", "topic", "subscription"}) || receive["summary"] != "Receive messages from the subscription" {
 		t.Errorf("receive takes %v: %v", names, receive["summary"])
 	}
 }
