@@ -31,7 +31,7 @@ type answered struct {
 	header http.Header
 }
 
-// visit signs in with a key. Another process has made it, of which the server hears a little later.
+// visit signs in with a key.
 func (s *running) visit(t testing.TB, key string) *visitor {
 	t.Helper()
 	jar, err := cookiejar.New(nil)

@@ -66,8 +66,9 @@ func TestWebhookPages(t *testing.T) {
 		viewer := s.visit(t, s.key(t, forebay.ScopeView))
 		viewer.get("/webhooks").is(http.StatusOK).has("hook").lacks("Make a webhook")
 		viewer.get("/webhooks/hook").is(http.StatusOK).has("Tries").lacks("method=\"post\"", "Send a test event", "Rotate", "Disable")
+		seen = admin.get("/webhooks/hook").one(`name="updated_at" value="([^"]+)"`)
 		for _, act := range []string{"test", "rotate", "redeliver", "disable", "enable"} {
-			viewer.post("/webhooks/hook/"+act, form("all", "true")).is(http.StatusForbidden)
+			viewer.post("/webhooks/hook/"+act, form("all", "true", "updated_at", seen)).is(http.StatusForbidden)
 		}
 		viewer.post("/webhooks/hook/delete", form("confirm", "hook")).is(http.StatusForbidden)
 		s.visit(t, s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)).get("/webhooks").is(http.StatusForbidden)

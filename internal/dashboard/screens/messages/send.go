@@ -70,8 +70,8 @@ func parseTime(s string) (time.Time, error) {
 	return time.Time{}, forebay.Invalid("schedule", "must be a time in UTC, such as 2030-01-31 08:00, or a length of time from now, such as 10m")
 }
 
-// parseProperties reads a JSON object, or parts of name=value between separators. A value is read as JSON, and is a
-// text if it is no JSON, as with the command line.
+// parseProperties reads a JSON object, or parts of name=value between separators. A value is read
+// as JSON, and is a text if it is no JSON, as with the command line.
 func parseProperties(s, separator string) (forebay.Properties, error) {
 	s = strings.TrimSpace(s)
 	if s == "" {
