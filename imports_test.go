@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 	"internal/config":                  {".", "server"},
 	"internal/dashboard":               {".", "internal/api", "internal/dashboard/..."},
 	"internal/dashboard/kit":           {".", "client", "internal/api"},
-	"internal/dashboard/screens/*":     {".", "internal/dashboard/kit"},
+	"internal/dashboard/screens/*":     {".", "client", "internal/dashboard/kit"},
 	"internal/browsertest":             {"internal/toolchain"},
 	"internal/db":                      {".", "internal/db/driver", "internal/db/postgres", "internal/db/schema", "internal/db/sqlite", "internal/panics", "internal/sleep", "internal/turns"},
 	"internal/db/dbtest":               {"internal/db", "internal/db/driver", "internal/db/postgres", "internal/pgtest"},

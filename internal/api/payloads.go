@@ -120,10 +120,17 @@ func (c *call) showMessages(ctx context.Context, entity string, messages []foreb
 		}
 		return c.opens(ctx, target)
 	}
+	withoutBodies(messages)
 	for i := range messages {
-		messages[i].Body, messages[i].BodyBase64, messages[i].BodyWithheld = nil, nil, true
+		messages[i].BodyWithheld = true
 	}
 	return nil
+}
+
+func withoutBodies(messages []forebay.Message) {
+	for i := range messages {
+		messages[i].Body, messages[i].BodyBase64 = nil, nil
+	}
 }
 
 type inputQuery struct {
