@@ -38,8 +38,8 @@ func allFlag(flags *pflag.FlagSet, to *bool, what string) {
 	flags.BoolVar(to, "all", false, "all "+what)
 }
 
-// everyTenantFlag adds --all-tenants to a list of jobs.
-func everyTenantFlag(flags *pflag.FlagSet, to *bool) {
+// allTenantsFlag adds --all-tenants.
+func allTenantsFlag(flags *pflag.FlagSet, to *bool) {
 	flags.BoolVar(to, "all-tenants", false, "of every tenant; needs a key with the scope view or admin")
 }
 
