@@ -147,33 +147,39 @@ SELECT flow, count(*) FROM found WHERE flow IS NOT NULL AND %s NOT IN %s GROUP B
 // estimate: each gets turns by its share.
 func (r *Reader) Position(ctx context.Context, job *Job, shares flows.Shares, limit int64) (at Position, err error) {
 	err = r.Queues.Read(ctx, func(c driver.Conn) error {
-		at = Position{}
-		if at.Holding, err = r.Admission.ReadHolding(c); err != nil {
-			return err
+		holding, err := r.Admission.ReadHolding(c)
+		if err == nil {
+			at, err = r.position(c, holding, job, shares, limit, false)
 		}
-		w := counter{c, job, shares, limit, at.Now}
-		var lowest int64
-		if at.Ahead, lowest, err = w.ahead(0); err != nil {
-			return err
-		}
-		if job.Visible > at.Now {
-			if at.With, _, err = w.ahead(max(at.Now, job.Visible-atOnce)); err != nil {
-				return err
-			}
-		}
-		if job.Waiting == forebay.WaitBudget {
-			if at.Unaffordable, err = w.unaffordable(); err != nil {
-				return err
-			}
-		}
-		if job.Retry() { // it was called itself
-			lowest = job.Seq + 1
-		} else if at.Concurrency.Most(job.Tenant) == 0 {
-			return nil
-		}
-		at.Calls, err = w.calls(at.Concurrency.Most(job.Tenant), lowest)
 		return err
 	})
+	return at, err
+}
+
+// position is Position on a connection. calls has Calls set in any case.
+func (r *Reader) position(c driver.Conn, holding admission.Holding, job *Job, shares flows.Shares, limit int64, calls bool) (at Position, err error) {
+	at.Holding = holding
+	w := counter{c, job, shares, limit, at.Now}
+	var lowest int64
+	if at.Ahead, lowest, err = w.ahead(0); err != nil {
+		return at, err
+	}
+	if job.Visible > at.Now {
+		if at.With, _, err = w.ahead(max(at.Now, job.Visible-atOnce)); err != nil {
+			return at, err
+		}
+	}
+	if job.Waiting == forebay.WaitBudget {
+		if at.Unaffordable, err = w.unaffordable(); err != nil {
+			return at, err
+		}
+	}
+	if job.Retry() { // it was called itself
+		lowest = job.Seq + 1
+	} else if !calls && at.Concurrency.Most(job.Tenant) == 0 {
+		return at, nil
+	}
+	at.Calls, err = w.calls(at.Concurrency.Most(job.Tenant), lowest)
 	return at, err
 }
 

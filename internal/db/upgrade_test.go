@@ -131,18 +131,20 @@ func TestUpgradeKeepsEveryRow(t *testing.T) {
 	}
 }
 
-// rowsOf returns the rows of each table as text, without the column that schema 30 drops and the
-// one that schema 32 adds.
+// otherColumns are the one that schema 30 drops, and those that later ones add.
+const otherColumns = "'orchestration_activities.turns', 'jobs.estimate', 'messages.deployment', 'messages.reserved', 'messages.process'"
+
+// rowsOf returns the rows of each table as text, without otherColumns.
 func rowsOf(t *testing.T, where Options) map[string][]string {
 	t.Helper()
 	var c driver.Conn
 	var err error
 	columns := `SELECT t.name, group_concat('quote("' || c.name || '")', ' || '','' || ') FROM sqlite_schema t JOIN pragma_table_info(t.name) c
-WHERE t.type = 'table' AND t.sql LIKE 'CREATE TABLE%' AND t.name NOT LIKE 'chunk_words%' AND t.name || '.' || c.name NOT IN ('orchestration_activities.turns', 'jobs.estimate') GROUP BY 1`
+WHERE t.type = 'table' AND t.sql LIKE 'CREATE TABLE%' AND t.name NOT LIKE 'chunk_words%' AND t.name || '.' || c.name NOT IN (` + otherColumns + `) GROUP BY 1`
 	if where.URL != "" {
 		columns = `SELECT CAST(table_name AS TEXT), 'CAST(ROW(' || string_agg('"' || column_name || '"', ',' ORDER BY ordinal_position) || ') AS TEXT)'
 FROM information_schema.columns WHERE table_schema = current_schema() AND table_name <> 'schema_version'
-AND table_name || '.' || column_name NOT IN ('orchestration_activities.turns', 'jobs.estimate') GROUP BY 1`
+AND table_name || '.' || column_name NOT IN (` + otherColumns + `) GROUP BY 1`
 		var pg *postgres.Conn
 		pg, err = postgres.ConnectURL(t.Context(), where.URL)
 		c = driver.Conn{Driver: pg}
