@@ -58,6 +58,7 @@ type Client struct {
 	documents
 	jobs
 	keys
+	live
 	messageQueues
 	orchestrations
 	queues
@@ -108,6 +109,7 @@ func New(o Options) (*Client, error) {
 		documents:      documents{e},
 		jobs:           jobs{e},
 		keys:           keys{e},
+		live:           live{e},
 		messageQueues:  messageQueues{e},
 		orchestrations: orchestrations{e},
 		queues:         queues{e},

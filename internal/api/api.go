@@ -58,6 +58,7 @@ type Options struct {
 	Documents      Documents            // nil: none
 	Deployments    Deployments          // nil: none
 	Orchestrations *orchestrate.Service // nil: none
+	Live           Live                 // nil: nobody tells what happens now
 	Limits         *limits.Meter        // limits the rate of requests; nil: no limits
 	Logger         *slog.Logger         // nil: slog.Default
 	Version        string               // shown at / and in the OpenAPI document
@@ -83,6 +84,7 @@ type API struct {
 	documents      Documents
 	deployments    Deployments
 	orchestrations *orchestrate.Service
+	live           Live
 	durable        durableNames
 	codeInQuery    bool
 	surfaces       []Surface
@@ -104,11 +106,13 @@ type API struct {
 	drain    context.CancelFunc
 }
 
-// The handlers of one subject each: jobs; queues, topics and their messages; orchestrations.
+// The handlers of one subject each: jobs; queues, topics and their messages; orchestrations; what
+// happens now.
 type (
 	jobRoutes           struct{ *API }
 	queueRoutes         struct{ *API }
 	orchestrationRoutes struct{ *API }
+	liveRoutes          struct{ *API }
 )
 
 // envelopeBytes is what a submit may hold besides its input: metadata, ids and their JSON escapes.
@@ -129,6 +133,7 @@ func New(o Options) *API {
 		documents:      o.Documents,
 		deployments:    o.Deployments,
 		orchestrations: o.Orchestrations,
+		live:           o.Live,
 		codeInQuery:    o.CodeInQuery,
 		surfaces:       o.Surfaces,
 		limits:         o.Limits,
@@ -180,6 +185,7 @@ func New(o Options) *API {
 	a.routeTenants()
 	a.routeAudit()
 	a.routeHealth()
+	liveRoutes{a}.routeLive()
 	for _, s := range a.surfaces {
 		mount(a, s)
 	}
