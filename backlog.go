@@ -7,7 +7,6 @@ type Backlog struct {
 	Lines         []BacklogLine `json:"lines" doc:"by queue, lane and priority; those in which anything waits"`
 	ExpectedEndAt *time.Time    `json:"expected_end_at" doc:"when what is ready now is done; null: not known"`
 	Unknown       string        `json:"unknown,omitempty" doc:"why expected_end_at is not known"`
-	Capped        bool          `json:"capped" doc:"there are so many lines of tenants that some were not looked at"`
 }
 
 // BacklogLine is the jobs of one priority that wait in one lane of a queue.
@@ -16,7 +15,8 @@ type BacklogLine struct {
 	Lane            string       `json:"lane" enum:"main,retry" doc:"retry: the jobs failed before"`
 	Priority        int          `json:"priority"`
 	Waiting         int64        `json:"waiting" doc:"jobs that are ready"`
-	WaitingCapped   bool         `json:"waiting_capped" doc:"there are more than waiting"`
+	WaitingCapped   bool         `json:"waiting_capped" doc:"there are more than waiting: waiting_estimate says about how many"`
+	WaitingEstimate int64        `json:"waiting_estimate" doc:"the same as waiting, unless that is capped"`
 	Scheduled       int64        `json:"scheduled" doc:"jobs that wait for a time: a start, a retry, a budget, their session; those that run count here too"`
 	ScheduledCapped bool         `json:"scheduled_capped" doc:"there are more than scheduled"`
 	OldestReadyAt   *time.Time   `json:"oldest_ready_at" doc:"since when the one that waits longest has been ready; null: none is ready"`

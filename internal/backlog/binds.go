@@ -23,7 +23,7 @@ func (f forecast) binds(l *line, tenant int64, name string, tenantPaused bool, o
 		return limit
 	}
 	for _, o := range options {
-		if o.limited() && o.tight(f.Now, l.Waiting) {
+		if o.limited() && o.tight(f.Now, l.WaitingEstimate) {
 			return o.quotaLimit()
 		}
 	}

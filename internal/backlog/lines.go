@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -16,25 +17,41 @@ import (
 
 // Bounds of what Lines looks at.
 const (
-	maxLineFlows  = 1000   // flows of all queues together
-	countedLines  = 20_000 // index entries that are counted in all flows together
-	mostOfFlow    = 10_000
-	leastOfFlow   = 10
-	maxForecasts  = 6   // lines whose end is worked out, those with most jobs first
-	countedAheads = 100 // jobs ahead of the last one of a line that are counted; see Position
+	maxLineFlows = 200    // flows of one subqueue that are counted
+	countedLines = 10_000 // index entries that are counted in all flows of a subqueue together
+	leastOfFlow  = 10
+	maxForecasts = 16   // lines whose end is worked out, those with most jobs first
+	maxDurations = 4    // tenants whose latest calls are read
+	mostRunning  = 1000 // running jobs that are passed over for calls that have ended
 )
 
-// Jobs of one flow that wait: those that are ready, up to ?5, since when the first of them is, the
-// last of them, those that are not ready, and one of these that waits for a budget.
-const sqlLine = `
-SELECT (SELECT count(*) FROM (SELECT m.visible_at FROM messages m
-    WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3 ORDER BY m.visible_at LIMIT ?4 + 0) x),
-  (SELECT m.visible_at FROM messages m WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3 ORDER BY m.visible_at LIMIT 1),
-  (SELECT m.seq FROM messages m WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3 ORDER BY m.visible_at DESC LIMIT 1),
+// sqlLineFlows lists the first ?4 flows of subqueue ?1 from ?2 on and below ?3.
+const sqlLineFlows = sqlTenantFlows + " LIMIT ?4 + 0"
+
+// Jobs of flow x.no that wait: those that are ready, up to ?4, since when the first of them is, the
+// numbers of the first and the last, those that are not ready, and one of these that waits for a
+// budget.
+const (
+	lineColumns = `
+SELECT x.no, (SELECT count(*) FROM (SELECT m.visible_at FROM messages m
+    WHERE m.subqueue = ?2 AND m.flow = x.no AND m.visible_at <= ?3 ORDER BY m.visible_at LIMIT ?4 + 0) y),
+  (SELECT m.visible_at FROM messages m WHERE m.subqueue = ?2 AND m.flow = x.no AND m.visible_at <= ?3 ORDER BY m.visible_at LIMIT 1),
+  (SELECT m.seq FROM messages m WHERE m.subqueue = ?2 AND m.flow = x.no AND m.visible_at <= ?3 ORDER BY m.visible_at LIMIT 1),
+  (SELECT m.seq FROM messages m WHERE m.subqueue = ?2 AND m.flow = x.no AND m.visible_at <= ?3 ORDER BY m.visible_at DESC LIMIT 1),
   (SELECT count(*) FROM (SELECT m.visible_at FROM messages m
-    WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at > ?3 ORDER BY m.visible_at LIMIT ?4 + 0) x),
-  (SELECT min(x.seq) FROM (SELECT m.seq, m.waiting FROM messages m
-    WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at > ?3 ORDER BY m.visible_at LIMIT 256) x WHERE x.waiting = 'budget')`
+    WHERE m.subqueue = ?2 AND m.flow = x.no AND m.visible_at > ?3 ORDER BY m.visible_at LIMIT ?4 + 0) y),
+  (SELECT min(y.seq) FROM (SELECT m.seq, m.waiting FROM messages m
+    WHERE m.subqueue = ?2 AND m.flow = x.no AND m.visible_at > ?3 ORDER BY m.visible_at LIMIT 64) y WHERE y.waiting = 'budget')`
+	ofLines = ""
+)
+
+// Estimates how many jobs of subqueue ?1 are ready, by flow. Of each stretch of ?3 numbers from ?2
+// on one is looked up, as sqlAheadBySample does.
+var sqlLinesBySample = fmt.Sprintf(`
+WITH RECURSIVE s(i) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT i + 1 FROM s WHERE i < %d),
+found(flow) AS MATERIALIZED (SELECT (SELECT m.flow FROM messages m WHERE m.seq = ?2 + s.i * ?3 + (s.i * 2654435761) %% ?3 AND m.subqueue = ?1
+    AND m.visible_at <= ?4) FROM s)
+SELECT flow, count(*) FROM found WHERE flow IS NOT NULL GROUP BY flow`, samples-1)
 
 // sqlLastJob reads what a forecast needs to know of a waiting job.
 const sqlLastJob = `
@@ -57,16 +74,40 @@ type LinesQuery struct {
 	Workers func(queue string, retry bool) (places, taken int)
 }
 
+// flowCount is what waits in one flow.
+type flowCount struct {
+	flow                    int64
+	ready, later            int64 // as far as they were counted
+	readyCapped, laterMore  bool
+	estimate                int64 // of those that are ready
+	readySince, first, last int64 // when the first is ready, and numbers of the first and last; 0: none is
+	budget                  int64 // number of one that waits for a budget; 0: none does
+}
+
 // line is a line, and the flow in it with most jobs.
 type line struct {
 	forebay.BacklogLine
 	queue    int64
 	paused   bool
 	subqueue queue.Subqueue
-	flow     int64
-	most     int64 // ready jobs of that flow
-	last     int64 // sequence number of the last of them; 0: none is ready
-	budget   int64 // of one that waits for a budget; 0: there is none
+	longest  flowCount
+	budget   int64
+	of       *subqueueCount
+}
+
+// subqueueCount is what waits in a subqueue.
+type subqueueCount struct {
+	flows   []flowCount
+	sampled map[int64]int64 // by flow, the estimate; nil: all was counted
+	capped  bool            // there are more flows than were counted
+}
+
+// linesReader makes the lines of one backlog.
+type linesReader struct {
+	driver.Conn
+	*LinesQuery
+	forecast
+	durations map[int64]Calls // by tenant
 }
 
 // Lines returns what waits. Its cost does not depend on how many jobs do.
@@ -77,15 +118,15 @@ func (r *Reader) Lines(ctx context.Context, q *LinesQuery) (b forebay.Backlog, e
 		if err != nil {
 			return err
 		}
-		lines, capped, err := linesOf(c, q.Tenant, holding.Now)
+		w := linesReader{c, q, forecast{holding}, map[int64]Calls{}}
+		lines, err := w.lines()
 		if err != nil {
 			return err
 		}
-		b.Capped = capped
 		byLength := slices.Clone(lines)
-		slices.SortStableFunc(byLength, func(a, b *line) int { return cmp.Compare(b.Waiting, a.Waiting) })
+		slices.SortStableFunc(byLength, func(a, b *line) int { return cmp.Compare(b.WaitingEstimate, a.WaitingEstimate) })
 		for i, l := range byLength {
-			if err := r.judge(c, q, l, holding, i < maxForecasts); err != nil {
+			if err := w.judge(l, i < maxForecasts); err != nil {
 				return err
 			}
 		}
@@ -111,63 +152,51 @@ func end(b *forebay.Backlog, lines []*line) {
 	switch {
 	case unknown > 0:
 		b.ExpectedEndAt, b.Unknown = nil, fmt.Sprintf("the end of %d of the lines is not known", unknown)
-	case b.Capped:
-		b.ExpectedEndAt, b.Unknown = nil, "not all lines were looked at"
 	case b.ExpectedEndAt == nil:
 		b.Unknown = "nothing is ready"
 	}
 }
 
-// linesOf counts what waits. capped says that there were too many flows for all to be counted.
-func linesOf(c driver.Conn, tenant, now int64) (lines []*line, capped bool, err error) {
-	type counted struct {
-		*line
-		flow int64
-	}
-	var all []counted
+// lines counts what waits.
+func (w *linesReader) lines() (lines []*line, err error) {
 	var queues []line
-	err = c.Prep(sqlJobQueues).Each(func(r driver.Row) error {
+	err = w.Prep(sqlJobQueues).Each(func(r driver.Row) error {
 		queues = append(queues, line{queue: r.Int(0), BacklogLine: forebay.BacklogLine{Queue: r.Text(1)}, paused: r.Int(2) != 0})
 		return nil
 	})
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	for _, of := range queues {
 		for _, kind := range []queue.SubqueueKind{queue.SubqueueMain, queue.SubqueueRetry} {
 			of.subqueue, of.Lane = queue.SubqueueOf(of.queue, kind), laneOf(kind)
-			ids, err := lineFlows(c, of.subqueue, tenant, maxLineFlows-len(all))
-			if err != nil {
-				return nil, false, err
+			if of.of, err = w.count(of.subqueue); err != nil {
+				return nil, err
 			}
 			byPriority := map[int]*line{}
-			for _, flow := range ids {
-				if capped = len(all) == maxLineFlows; capped {
-					break
+			for i := range of.of.flows {
+				f := &of.of.flows[i]
+				if w.Tenant != 0 && flows.TenantOf(f.flow) != w.Tenant {
+					continue
 				}
-				priority := forebay.MaxPriority - int(flows.RankOf(flow))
+				priority := forebay.MaxPriority - int(flows.RankOf(f.flow))
 				l := byPriority[priority]
 				if l == nil {
 					l = &line{}
 					*l = of
 					l.Priority, byPriority[priority] = priority, l
 				}
-				all = append(all, counted{l, flow})
+				l.add(f)
 			}
 			for priority := forebay.MaxPriority; priority >= forebay.MinPriority; priority-- {
 				if l := byPriority[priority]; l != nil {
+					l.estimate(w.Tenant)
 					lines = append(lines, l)
 				}
 			}
 		}
 	}
-	limit := min(max(int64(countedLines/max(len(all), 1)), leastOfFlow), mostOfFlow)
-	for _, l := range all {
-		if err := l.count(c, l.flow, now, limit); err != nil {
-			return nil, false, err
-		}
-	}
-	return lines, capped, nil
+	return lines, nil
 }
 
 func laneOf(kind queue.SubqueueKind) string {
@@ -177,53 +206,142 @@ func laneOf(kind queue.SubqueueKind) string {
 	return "main"
 }
 
-// lineFlows returns the flows of a subqueue, of one tenant or of all (0), one more than wanted if
-// there are.
-func lineFlows(c driver.Conn, subqueue queue.Subqueue, tenant int64, wanted int) (ids []int64, err error) {
-	low, high := flows.ID(tenant, 0, forebay.MaxPriority), flows.ID(tenant+1, 0, forebay.MaxPriority)
-	if tenant == 0 {
-		low, high = 0, 1<<62
+// count counts the flows of a subqueue: those of the tenant that is asked about, and others, whose
+// jobs have their turns between its own.
+func (w *linesReader) count(subqueue queue.Subqueue) (*subqueueCount, error) {
+	counted := &subqueueCount{}
+	list := func(low, high int64) (ids []int64, err error) {
+		err = w.Prep(sqlLineFlows).Int(int64(subqueue)).Int(low).Int(high).Int(maxLineFlows + 1).Each(func(r driver.Row) error {
+			if len(ids) == maxLineFlows {
+				counted.capped = true
+				return driver.ErrStop
+			}
+			ids = append(ids, r.Int(0))
+			return nil
+		})
+		return ids, driver.UnlessStopped(err)
 	}
-	err = c.Prep(sqlTenantFlows).Int(int64(subqueue)).Int(low).Int(high).Each(func(r driver.Row) error {
-		if ids = append(ids, r.Int(0)); len(ids) > wanted {
-			return driver.ErrStop
+	ids, err := list(0, 1<<62)
+	if err == nil && counted.capped && w.Tenant != 0 {
+		var own []int64
+		own, err = list(flows.ID(w.Tenant, 0, forebay.MaxPriority), flows.ID(w.Tenant+1, 0, forebay.MaxPriority))
+		ids = append(ids, own...)
+		slices.Sort(ids)
+		ids = slices.Compact(ids)
+	}
+	if err != nil || len(ids) == 0 {
+		return counted, err
+	}
+	limit := max(int64(countedLines/len(ids)), leastOfFlow)
+	sample := counted.capped
+	var first, last int64
+	err = driver.EachOf(w.Conn, lineColumns, ofLines, ids, func(r driver.Row) error {
+		f := flowCount{flow: r.Int(0), ready: r.Int(1), readySince: r.Int(2), first: r.Int(3), last: r.Int(4), later: r.Int(5), budget: r.Int(6)}
+		f.readyCapped, f.laterMore, f.estimate = f.ready >= limit, f.later >= limit, f.ready
+		sample = sample || f.readyCapped
+		if f.ready > 0 && (first == 0 || f.first < first) {
+			first = f.first
 		}
+		last = max(last, f.last)
+		counted.flows = append(counted.flows, f)
+		return nil
+	}, int64(subqueue), w.Holding.Now, limit)
+	if err != nil || !sample || first == 0 {
+		return counted, err
+	}
+	if counted.capped { // flows that were not counted may have newer jobs
+		if _, err := w.Prep("SELECT max(seq) FROM messages").One(func(r driver.Row) { last = r.Int(0) }); err != nil {
+			return nil, err
+		}
+	}
+	every := (max(last, first)-first)/samples + 1
+	counted.sampled = map[int64]int64{}
+	err = w.Prep(sqlLinesBySample).Int(int64(subqueue)).Int(first).Int(every).Int(w.Holding.Now).Each(func(r driver.Row) error {
+		counted.sampled[r.Int(0)] = r.Int(1) * every
 		return nil
 	})
-	return ids, driver.UnlessStopped(err)
+	for i := range counted.flows {
+		if f := &counted.flows[i]; f.readyCapped {
+			f.estimate = max(f.ready, counted.sampled[f.flow])
+		}
+	}
+	return counted, err
 }
 
-// count adds the jobs of a flow.
-func (l *line) count(c driver.Conn, flow, now, limit int64) error {
-	_, err := c.Prep(sqlLine).Int(int64(l.subqueue)).Int(flow).Int(now).Int(limit).One(func(r driver.Row) {
-		ready, later := r.Int(0), r.Int(3)
-		l.Waiting, l.Scheduled = l.Waiting+ready, l.Scheduled+later
-		l.WaitingCapped, l.ScheduledCapped = l.WaitingCapped || ready >= limit, l.ScheduledCapped || later >= limit
-		if at := driver.FromMillis(r.Int(1)); ready > 0 && (l.OldestReadyAt == nil || at.Before(*l.OldestReadyAt)) {
-			l.OldestReadyAt = &at
+// add adds the jobs of a flow.
+func (l *line) add(f *flowCount) {
+	l.Waiting, l.WaitingEstimate, l.Scheduled = l.Waiting+f.ready, l.WaitingEstimate+f.estimate, l.Scheduled+f.later
+	l.WaitingCapped, l.ScheduledCapped = l.WaitingCapped || f.readyCapped, l.ScheduledCapped || f.laterMore
+	if at := driver.FromMillis(f.readySince); f.ready > 0 && (l.OldestReadyAt == nil || at.Before(*l.OldestReadyAt)) {
+		l.OldestReadyAt = &at
+	}
+	if f.estimate > l.longest.estimate || l.longest.last == 0 {
+		l.longest = *f
+	}
+	l.budget = cmp.Or(l.budget, f.budget)
+}
+
+// estimate adds the flows that were not counted, as the sample saw them.
+func (l *line) estimate(tenant int64) {
+	if !l.of.capped || tenant != 0 {
+		return
+	}
+	l.WaitingCapped, l.ScheduledCapped = true, true
+	var sum int64
+	for flow, n := range l.of.sampled {
+		if forebay.MaxPriority-int(flows.RankOf(flow)) == l.Priority {
+			sum += n
 		}
-		if ready > l.most {
-			l.most, l.flow, l.last = ready, flow, r.Int(2)
+	}
+	l.WaitingEstimate = max(l.WaitingEstimate, sum)
+}
+
+// ahead counts the jobs that go before the last one of a flow, that one included. Of its tenant
+// these are what has the same class and no lower priority. Of each other tenant they are as many as
+// have their turns meanwhile.
+func (s *subqueueCount) ahead(f *flowCount, shares flows.Shares) (a Ahead) {
+	tenant, class := flows.TenantOf(f.flow), flows.ClassOf(f.flow)
+	others := map[int64]int64{}
+	add := func(flow, n int64) {
+		switch of := flows.TenantOf(flow); {
+		case flows.ClassOf(flow) != class:
+		case of != tenant:
+			others[of] += n
+		case flows.RankOf(flow) <= flows.RankOf(f.flow):
+			a.Own += n
 		}
-		if l.budget == 0 {
-			l.budget = r.Int(4)
+	}
+	known := map[int64]bool{}
+	for i := range s.flows {
+		known[s.flows[i].flow] = true
+		add(s.flows[i].flow, s.flows[i].estimate)
+	}
+	for flow, n := range s.sampled {
+		if !known[flow] {
+			add(flow, n)
 		}
-	})
-	return err
+	}
+	a.Own = max(a.Own-1, 0)
+	a.Jobs = a.Own
+	for of, n := range others {
+		turns := float64(a.Own+1) * shares.Weight(of) / shares.Weight(tenant)
+		a.Jobs += int64(min(float64(n), math.Ceil(turns)))
+	}
+	return a
 }
 
 // judge finds out what a line waits for, and when it is done.
-func (r *Reader) judge(c driver.Conn, q *LinesQuery, l *line, holding admission.Holding, forecasts bool) error {
+func (w *linesReader) judge(l *line, forecasts bool) error {
 	if l.Waiting == 0 {
-		return l.judgeLater(c)
+		return w.judgeLater(l)
 	}
-	last := l.lastJob()
+	job := Job{Seq: l.longest.last, Tenant: flows.TenantOf(l.longest.flow), Subqueue: l.subqueue, Flow: l.longest.flow}
 	var name string
 	var tenantPaused bool
-	var options []admission.Option
-	found, err := c.Prep(sqlLastJob).Int(l.last).One(func(r driver.Row) {
-		last.Visible, last.Waiting = r.Int(0), forebay.WaitReason(r.Text(1))
-		options = q.Plan(r.Text(2), r.Int(3), r.Blob(4), r.Int(5))
+	var plan []admission.Option
+	found, err := w.Prep(sqlLastJob).Int(job.Seq).One(func(r driver.Row) {
+		job.Visible, job.Waiting = r.Int(0), forebay.WaitReason(r.Text(1))
+		plan = w.Plan(r.Text(2), r.Int(3), r.Blob(4), r.Int(5))
 		name, tenantPaused = r.Text(6), r.Int(7) != 0
 	})
 	switch {
@@ -233,71 +351,81 @@ func (r *Reader) judge(c driver.Conn, q *LinesQuery, l *line, holding admission.
 		l.Limit, l.Unknown = forebay.BacklogLimit{Kind: forebay.LimitNone, Detail: "its jobs start right now"}, "the last job has started meanwhile"
 		return nil
 	}
-	f := forecast{holding}
-	judged := f.options(options)
-	l.Limit = f.binds(l, last.Tenant, name, tenantPaused, judged, q.Workers)
+	options := w.options(plan)
+	l.Limit = w.binds(l, job.Tenant, name, tenantPaused, options, w.Workers)
+	retry, known := w.Retry(l.queue)
 	switch {
 	case l.paused || tenantPaused:
 		l.Unknown = "nobody knows when the pause ends"
-		return nil
 	case !forecasts:
 		l.Unknown = fmt.Sprintf("it is worked out for the %d lines with most jobs only", maxForecasts)
-		return nil
-	}
-	retry, known := q.Retry(l.queue)
-	if !known {
+	case !known:
 		l.Unknown = "this process does not know the queue"
-		return nil
+	default:
+		return w.foresee(l, &job, retry, options)
 	}
-	at, err := r.position(c, holding, &last, q.Shares, countedAheads, true)
-	if err != nil {
-		return err
-	}
-	l.forecast(f, &last, retry, judged, at, q.Workers)
 	return nil
 }
 
-// lastJob is the last job that is ready of the line's longest flow, as far as its message's place
-// says.
-func (l *line) lastJob() Job {
-	return Job{Seq: l.last, Tenant: flows.TenantOf(l.flow), Subqueue: l.subqueue, Flow: l.flow}
-}
-
 // judgeLater is judge for a line of which nothing is ready.
-func (l *line) judgeLater(c driver.Conn) error {
+func (w *linesReader) judgeLater(l *line) error {
 	l.Limit, l.Unknown = forebay.BacklogLimit{Kind: forebay.LimitNone, Detail: "nothing is ready: all wait for their time, or run"}, "nothing is ready"
 	if l.budget == 0 {
 		return nil
 	}
-	_, err := c.Prep(sqlLastJob).Int(l.budget).One(func(r driver.Row) {
+	_, err := w.Prep(sqlLastJob).Int(l.budget).One(func(r driver.Row) {
 		l.Limit = forebay.BacklogLimit{Kind: forebay.LimitBudget, Object: r.Text(6), Detail: "a budget of the tenant, or of one of its keys, has no room until its period ends"}
 	})
 	return err
 }
 
-// forecast works out when the last job of the line starts, and when its call is over.
-func (l *line) forecast(f forecast, last *Job, retry RetryLimits, options []option, at Position, workers func(string, bool) (int, int)) {
-	start := f.expect(last, retry, options, at.Ahead, at.Calls, f.rate(options))
-	if places, _ := workers(l.Queue, last.Retry()); !start.known && len(options) == 0 && places > 0 && at.Calls.Duration > 0 {
-		// Nothing but the places holds back what calls no deployment.
-		start.atLeast(times(float64(at.Jobs/int64(places)), at.Calls.Duration))
+// calls returns what is known of the calls of a job's tenant; of so many tenants, that is.
+func (w *linesReader) calls(job *Job, first, running int64) (Calls, error) {
+	known, ok := w.durations[job.Tenant]
+	if ok || len(w.durations) >= maxDurations {
+		return known, nil
+	}
+	at := counter{Conn: w.Conn, job: job, now: w.Holding.Now}
+	calls, err := at.calls(w.Concurrency.Most(job.Tenant), first, running)
+	if err == nil {
+		w.durations[job.Tenant] = calls
+	}
+	return calls, err
+}
+
+// foresee works out when the last job of the line starts, and when its call is over.
+func (w *linesReader) foresee(l *line, job *Job, retry RetryLimits, options []option) error {
+	places, taken := w.Workers(l.Queue, job.Retry())
+	first := l.longest.first
+	if job.Retry() { // it was called itself
+		first = job.Seq + 1
+	}
+	calls, err := w.calls(job, first, int64(min(taken, mostRunning)))
+	if err != nil {
+		return err
+	}
+	ahead := l.of.ahead(&l.longest, w.Shares)
+	start := w.expect(job, retry, options, ahead, calls, w.rate(options))
+	if places > 0 && calls.Duration > 0 && (l.Limit.Kind == forebay.LimitWorkers || len(options) == 0) {
+		start.atLeast(times(float64(ahead.Jobs)/float64(places), calls.Duration)) // nothing but the places holds it back
 		start.known = true
 	}
-	switch f.holds(options) {
+	switch w.holds(options) {
 	case forebay.WaitPaused, forebay.WaitBreaker:
 		l.Unknown = "nobody knows when its deployments take calls again"
-		return
+		return nil
 	}
 	if !start.known {
 		l.Unknown = "no limit and no calls of the last seconds tell how fast its jobs start"
-		return
+		return nil
 	}
-	begins := time.UnixMilli(f.Now).Add(start.in).UTC()
+	begins := time.UnixMilli(w.Holding.Now).Add(start.in).UTC()
 	l.LastStartAt = &begins
-	if at.Calls.Duration == 0 {
+	if calls.Duration == 0 {
 		l.Unknown = "no call of the tenant has ended in the last ten minutes, so nobody knows how long one takes"
-		return
+		return nil
 	}
-	ends := begins.Add(at.Calls.Duration)
+	ends := begins.Add(calls.Duration)
 	l.ExpectedEndAt = &ends
+	return nil
 }

@@ -147,39 +147,33 @@ SELECT flow, count(*) FROM found WHERE flow IS NOT NULL AND %s NOT IN %s GROUP B
 // estimate: each gets turns by its share.
 func (r *Reader) Position(ctx context.Context, job *Job, shares flows.Shares, limit int64) (at Position, err error) {
 	err = r.Queues.Read(ctx, func(c driver.Conn) error {
-		holding, err := r.Admission.ReadHolding(c)
-		if err == nil {
-			at, err = r.position(c, holding, job, shares, limit, false)
+		at = Position{}
+		if at.Holding, err = r.Admission.ReadHolding(c); err != nil {
+			return err
 		}
+		w := counter{c, job, shares, limit, at.Now}
+		var lowest int64
+		if at.Ahead, lowest, err = w.ahead(0); err != nil {
+			return err
+		}
+		if job.Visible > at.Now {
+			if at.With, _, err = w.ahead(max(at.Now, job.Visible-atOnce)); err != nil {
+				return err
+			}
+		}
+		if job.Waiting == forebay.WaitBudget {
+			if at.Unaffordable, err = w.unaffordable(); err != nil {
+				return err
+			}
+		}
+		if job.Retry() { // it was called itself
+			lowest = job.Seq + 1
+		} else if at.Concurrency.Most(job.Tenant) == 0 {
+			return nil
+		}
+		at.Calls, err = w.calls(at.Concurrency.Most(job.Tenant), lowest, 0)
 		return err
 	})
-	return at, err
-}
-
-// position is Position on a connection. calls has Calls set in any case.
-func (r *Reader) position(c driver.Conn, holding admission.Holding, job *Job, shares flows.Shares, limit int64, calls bool) (at Position, err error) {
-	at.Holding = holding
-	w := counter{c, job, shares, limit, at.Now}
-	var lowest int64
-	if at.Ahead, lowest, err = w.ahead(0); err != nil {
-		return at, err
-	}
-	if job.Visible > at.Now {
-		if at.With, _, err = w.ahead(max(at.Now, job.Visible-atOnce)); err != nil {
-			return at, err
-		}
-	}
-	if job.Waiting == forebay.WaitBudget {
-		if at.Unaffordable, err = w.unaffordable(); err != nil {
-			return at, err
-		}
-	}
-	if job.Retry() { // it was called itself
-		lowest = job.Seq + 1
-	} else if !calls && at.Concurrency.Most(job.Tenant) == 0 {
-		return at, nil
-	}
-	at.Calls, err = w.calls(at.Concurrency.Most(job.Tenant), lowest)
 	return at, err
 }
 
@@ -383,8 +377,8 @@ WHERE a.outcome IN ('succeeded', 'retried', 'failed') AND a.finished_at > ?`
 )
 
 // calls reads what is known of the tenant's calls. The latest were of jobs with numbers below
-// first, the first job that waits.
-func (w *counter) calls(most, first int64) (calls Calls, err error) {
+// first, the first job that waits. So many of these may be running.
+func (w *counter) calls(most, first, running int64) (calls Calls, err error) {
 	calls.Most = most
 	err = w.Prep(sqlRunning).Int(w.now).Text(admission.TenantResource(w.job.Tenant)).Each(func(r driver.Row) error {
 		calls.Running = append(calls.Running, time.Duration(w.now-r.Int(0))*time.Millisecond)
@@ -393,7 +387,7 @@ func (w *counter) calls(most, first int64) (calls Calls, err error) {
 	if err != nil {
 		return calls, err
 	}
-	_, err = w.Prep(sqlDuration).Int(w.job.Tenant).Int(first).Int(latestCalls).Int(w.now - latestSpan).One(func(r driver.Row) {
+	_, err = w.Prep(sqlDuration).Int(w.job.Tenant).Int(first).Int(latestCalls + running).Int(w.now - latestSpan).One(func(r driver.Row) {
 		if r.Int(0) > 0 {
 			calls.Duration = max(time.Duration(r.Int(1))*time.Millisecond/time.Duration(r.Int(0)), time.Millisecond)
 		}

@@ -299,7 +299,8 @@ func (t claimTx) bindCall(st driver.Statement, m *candidate) driver.Statement {
 	var deployment string
 	var reserved int64
 	if m.Admission != nil {
-		deployment, reserved = m.Admission.Deployment, m.Admission.Reservation.Amount[quota.Tokens]
+		amount := m.Admission.Reservation.Amount
+		deployment, reserved = m.Admission.Deployment, amount[quota.Tokens]+amount[quota.OutputTokens]
 	}
 	return st.TextOrNull(deployment).IntOrNull(reserved).IntOrNull(t.w.store.Process.Load())
 }
