@@ -17,7 +17,7 @@ import (
 
 // Bounds of what Lines looks at.
 const (
-	maxLineFlows = 200    // flows of one subqueue that are counted
+	maxLineFlows = 128    // flows of one subqueue that are counted
 	countedLines = 10_000 // index entries that are counted in all flows of a subqueue together
 	leastOfFlow  = 10
 	maxForecasts = 16   // lines whose end is worked out, those with most jobs first
