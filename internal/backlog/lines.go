@@ -28,9 +28,9 @@ const (
 // sqlLineFlows lists the first ?4 flows of subqueue ?1 from ?2 on and below ?3.
 const sqlLineFlows = sqlTenantFlows + " LIMIT ?4 + 0"
 
-// Jobs of flow x.no that wait: those that are ready, up to ?4, since when the first of them is, the
-// numbers of the first and the last, those that are not ready, and one of these that waits for a
-// budget.
+// Jobs of flow x.no that wait: those that are ready, up to ?4, since when the first of them is,
+// the numbers of the first and the last, those that are not ready, and one of these that waits
+// for a budget.
 const (
 	lineColumns = `
 SELECT x.no, (SELECT count(*) FROM (SELECT m.visible_at FROM messages m
@@ -296,9 +296,9 @@ func (l *line) estimate(tenant int64) {
 	l.WaitingEstimate = max(l.WaitingEstimate, sum)
 }
 
-// ahead counts the jobs that go before the last one of a flow, that one included. Of its tenant
-// these are what has the same class and no lower priority. Of each other tenant they are as many as
-// have their turns meanwhile.
+// ahead counts the jobs that go before the last one of a flow. Of its tenant these are what has
+// the same class and no lower priority. Of each other tenant they are as many as have their turns
+// meanwhile.
 func (s *subqueueCount) ahead(f *flowCount, shares flows.Shares) (a Ahead) {
 	tenant, class := flows.TenantOf(f.flow), flows.ClassOf(f.flow)
 	others := map[int64]int64{}

@@ -87,8 +87,8 @@ func (a *asker) finish() {
 	}
 }
 
-// Lines are by priority, highest first, and count what is ready and what waits for a time. A tenant
-// sees its own jobs alone.
+// Lines are by priority, highest first, and count what is ready and what waits for a time. A
+// tenant sees its own jobs alone.
 func TestLinesCount(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores.Stores) {
 		a := newAsker(t, s)

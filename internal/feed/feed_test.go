@@ -169,7 +169,7 @@ func TestNobodyListens(t *testing.T) {
 	})
 }
 
-// A listener of sums gets counts by queue and type, and no events. Those of one tenant are its own.
+// A listener of sums gets counts by queue and type, and no events. Those of a tenant are its own.
 func TestSums(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores.Stores) {
 		hub := feed.NewHub(&wire{DB: s.DB}, "here")
