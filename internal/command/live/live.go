@@ -32,7 +32,7 @@ func allTenants(c *cobra.Command, to *bool) {
 func (a commands) processes() *cobra.Command {
 	return command.List(a.App, &cobra.Command{
 		Use: "processes", Short: "List the processes that share the database",
-		Long: "List the processes that share the database. The key needs the scope view. One that was killed is listed as gone for an hour.",
+		Long: "List the processes that share the database. The key needs the scope view. One that was killed\nis listed as gone for an hour.",
 	}, command.OfServer((*client.Client).Processes), func(p forebay.Process) []command.Field {
 		var calls, places int
 		for _, q := range p.Queues {
@@ -46,10 +46,10 @@ func (a commands) processes() *cobra.Command {
 }
 
 func (a commands) calls() *cobra.Command {
-	var f forebay.CallFilter
+	f := forebay.CallFilter{Limit: forebay.MaxPageSize}
 	c := a.APICommand(&cobra.Command{
 		Use: "calls", Short: "List the calls under way, the longest first",
-		Example: "  forebay calls --deployment azure-west\n  forebay calls --all-tenants --limit 500 -o jsonl",
+		Example: "  forebay calls --deployment azure-west\n  forebay calls --all-tenants -o jsonl",
 	}, func(c *command.Call) error {
 		calls, err := c.API.Calls(c.Ctx, f)
 		if err != nil {
@@ -67,7 +67,6 @@ func (a commands) calls() *cobra.Command {
 	allTenants(c, &f.AllTenants)
 	flags.StringVar(&f.Deployment, "deployment", "", "only to this deployment")
 	flags.StringVar(&f.Task, "task", "", "only of this task")
-	flags.IntVar(&f.Limit, "limit", forebay.DefaultPageSize, "at most this many, up to 500")
 	return c
 }
 
@@ -83,7 +82,7 @@ func (a commands) backlog() *cobra.Command {
 	var all bool
 	c := a.APICommand(&cobra.Command{
 		Use: "backlog", Short: "Show what waits, what it waits for, and when it is done",
-		Long: "Show what waits in the queues, which limit holds it back, and when it is expected to be done. A time that nobody can tell is left out.",
+		Long: "Show what waits in the queues, which limit holds it back, and when it is expected to be done.\nA time that nobody can tell is left out.",
 	}, func(c *command.Call) error {
 		backlog, err := c.API.Backlog(c.Ctx, all)
 		if err != nil {
@@ -118,7 +117,7 @@ func (a commands) lineColumns(l forebay.BacklogLine) []command.Field {
 
 func (a commands) events() *cobra.Command {
 	var f forebay.FeedFilter
-	var kinds, types, statuses []string
+	var kinds, types []string
 	c := a.APICommand(&cobra.Command{
 		Use: "events [JOB_ID...]", Short: "Follow what happens to many jobs, and more, until interrupted",
 		Long: `Follow what happens to jobs, batches, responses and orchestrations from now on, until interrupted.
@@ -127,7 +126,7 @@ jobs a second use --sums, which counts by queue and type.`,
 		Example: "  forebay events --queue batches --types failed,dead_lettered\n  forebay events --all-tenants --sums",
 	}, func(c *command.Call) error {
 		f.Jobs = c.Args
-		f.Kinds, f.Types, f.Statuses = of[forebay.FeedKind](kinds), of[forebay.EventType](types), of[forebay.Status](statuses)
+		f.Kinds, f.Types = of[forebay.FeedKind](kinds), of[forebay.EventType](types)
 		patient, err := c.Patient()
 		if err != nil {
 			return err
@@ -149,7 +148,7 @@ jobs a second use --sums, which counts by queue and type.`,
 	flags.StringVar(&f.Queue, "queue", "", "only of this queue")
 	flags.StringVar(&f.Task, "task", "", "only of this task")
 	flags.StringSliceVar(&types, "types", nil, "only these types of events of jobs, such as failed")
-	flags.StringSliceVar(&statuses, "status", nil, "only if the job has one of these statuses afterwards: "+command.Joined(forebay.Statuses))
+	command.StatusFlag(flags, &f.Statuses, forebay.Statuses)
 	flags.StringVar(&f.CorrelationID, "correlation-id", "", "only with this correlation id")
 	return c
 }
