@@ -38,7 +38,8 @@ type Request struct {
 	Client *client.Client // calls the API as the caller, in the tenant of the address
 	Caller forebay.Caller
 	Site   *Site
-	// Tenant is the one that the address names with ?tenant=; "": none, so the caller's own or all.
+	// Tenant is the one that the address names with ?tenant=; "": none, so the caller's own or
+	// all.
 	Tenant string
 	// Open is true on a server without API keys.
 	Open bool
@@ -168,8 +169,8 @@ func (r *Request) Link(path string) string {
 	return r.Site.Base + path
 }
 
-// To returns the address of a page with a query: pairs of a name and a value. Empty values are left
-// out.
+// To returns the address of a page with a query: pairs of a name and a value. Empty values are
+// left out.
 func (r *Request) To(path string, pairs ...string) string {
 	if query := Values(pairs...).Encode(); query != "" {
 		path += "?" + query
@@ -227,8 +228,8 @@ func (r *Request) Withheld() bool { return r.Tenant != "" && !r.May(string(foreb
 // Operator reports whether the caller sees every tenant.
 func (r *Request) Operator() bool { return r.Caller.May(forebay.ScopeView) }
 
-// AllTenants reports whether a list shows every tenant. Whoever may see all sees all, unless the
-// address names one tenant or says ?all=no.
+// AllTenants reports whether a list shows every tenant. Whoever may see all sees all, unless
+// the address names one tenant or says ?all=no.
 func (r *Request) AllTenants() bool {
 	return r.Operator() && r.Tenant == "" && r.Query("all") != "no"
 }
@@ -285,8 +286,8 @@ func Explain(err error) string {
 	return "an internal error; the server's log has it"
 }
 
-// SetAside returns the operations on a subqueue for jobs that cannot succeed, as addresses name it:
-// dead-letters or quarantine.
+// SetAside returns the operations on a subqueue for jobs that cannot succeed, as addresses name
+// it: dead-letters or quarantine.
 func (r *Request) SetAside(segment, queue string) client.SetAside {
 	if segment == "quarantine" {
 		return r.Client.Quarantine(queue)
