@@ -34,6 +34,8 @@ type APIKey struct {
 	// LastUsedAt is written once a minute at most.
 	LastUsedAt *time.Time `json:"last_used_at" doc:"to the minute; null: never, as far as is known"`
 	Budget     *Budget    `json:"budget,omitempty" doc:"what its jobs may use"`
+	// BudgetUsage is what was used of the budget.
+	BudgetUsage []BudgetUse `json:"budget_usage,omitempty" doc:"used and held of its budget in the current day and month, and when these end; only in lists"`
 }
 
 // Caller is who makes a request: a tenant and what it may do.

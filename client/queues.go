@@ -25,6 +25,25 @@ func (c *queues) Queue(ctx context.Context, name string) (forebay.QueueInfo, err
 	return queue, err
 }
 
+// AllQueues returns all queues with the numbers of the jobs of all tenants together. It needs
+// forebay.ScopeView.
+func (c *queues) AllQueues(ctx context.Context) ([]forebay.QueueInfo, error) {
+	var page forebay.Page[forebay.QueueInfo]
+	err := c.call(ctx, request{method: http.MethodGet, path: path("queues"), query: allTenants()}, &page)
+	return page.Items, err
+}
+
+// AnyQueue returns one queue of jobs with the numbers of the jobs of all tenants together. It needs
+// forebay.ScopeView.
+func (c *queues) AnyQueue(ctx context.Context, name string) (forebay.QueueInfo, error) {
+	var queue forebay.QueueInfo
+	if err := checkID("queue", name); err != nil {
+		return queue, err
+	}
+	err := c.call(ctx, request{method: http.MethodGet, path: path("queues", name), query: allTenants()}, &queue)
+	return queue, err
+}
+
 // PauseQueue stops new jobs of the queue from starting. Running jobs continue.
 func (c *queues) PauseQueue(ctx context.Context, name string) error {
 	return c.verb(ctx, name, "pause")

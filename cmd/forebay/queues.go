@@ -33,8 +33,8 @@ type queueCommands struct{ *command.App }
 
 func (a queueCommands) group() *cobra.Command {
 	return command.Group(&cobra.Command{Use: "queues", Short: "See queues, pause and resume them, make queues of plain messages"},
-		command.List(a.App, &cobra.Command{Use: "list", Short: "List queues with what stands in them"}, allQueues, queueColumns),
-		a.verb("show", "Show a queue", nil),
+		a.list(),
+		a.show(),
 		a.create(),
 		aboutQueue(a.APICommand(&cobra.Command{Use: "delete QUEUE", Short: "Delete a queue of plain messages, with all its messages"},
 			func(c *command.Call) error { return c.API.DeleteMessageQueue(c.Ctx, c.Args[0]) })),
@@ -43,23 +43,56 @@ func (a queueCommands) group() *cobra.Command {
 	)
 }
 
-// queueCommand changes a queue, unless change is nil, and shows it.
+// verb is a command that changes a queue and shows it.
 func (a queueCommands) verb(verb, short string, change func(*client.Client, context.Context, string) error) *cobra.Command {
 	return aboutQueue(command.Show(a.App, &cobra.Command{
 		Use: verb + " QUEUE", Short: short, Example: "  forebay queues " + verb + " default",
 	}, func(c *command.Call) (q anyQueue, err error) {
-		if change != nil {
-			if err := change(c.API, c.Ctx, c.Args[0]); err != nil {
-				return q, err
-			}
+		if err := change(c.API, c.Ctx, c.Args[0]); err != nil {
+			return q, err
 		}
 		q.jobs, q.messages, err = c.API.FindQueue(c.Ctx, c.Args[0])
 		return q, err
 	}, a.fields))
 }
 
-// allQueues returns the queues of jobs, then the queues of messages.
-func allQueues(c *command.Call) (queues []anyQueue, err error) {
+// allTenantsFlag adds --all-tenants.
+func allTenantsFlag(c *cobra.Command) *bool {
+	return c.Flags().Bool("all-tenants", false, "of all tenants together; needs a key with the scope view")
+}
+
+func (a queueCommands) list() *cobra.Command {
+	c := &cobra.Command{Use: "list", Short: "List queues with what stands in them", Long: "List queues with what stands in them. " +
+		"With --all-tenants these are the queues of jobs: a queue of plain messages belongs to one tenant."}
+	all := allTenantsFlag(c)
+	return command.List(a.App, c, func(c *command.Call) ([]anyQueue, error) {
+		if !*all {
+			return ownQueues(c)
+		}
+		jobs, err := c.API.AllQueues(c.Ctx)
+		queues := make([]anyQueue, len(jobs))
+		for i := range jobs {
+			queues[i].jobs = &jobs[i]
+		}
+		return queues, err
+	}, queueColumns)
+}
+
+func (a queueCommands) show() *cobra.Command {
+	c := &cobra.Command{Use: "show QUEUE", Short: "Show a queue", Example: "  forebay queues show default"}
+	all := allTenantsFlag(c)
+	return aboutQueue(command.Show(a.App, c, func(c *command.Call) (q anyQueue, err error) {
+		if *all {
+			jobs, err := c.API.AnyQueue(c.Ctx, c.Args[0])
+			return anyQueue{jobs: &jobs}, err
+		}
+		q.jobs, q.messages, err = c.API.FindQueue(c.Ctx, c.Args[0])
+		return q, err
+	}, a.fields))
+}
+
+// ownQueues returns the queues of jobs, then the queues of messages.
+func ownQueues(c *command.Call) (queues []anyQueue, err error) {
 	jobs, err := c.API.Queues(c.Ctx)
 	if err != nil {
 		return nil, err

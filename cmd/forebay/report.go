@@ -2,6 +2,7 @@ package main
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,26 +12,107 @@ import (
 )
 
 func reports(a *command.App) *cobra.Command {
-	return command.Group(&cobra.Command{Use: "report", Short: "Reports over many jobs"}, reportRetries(a))
+	return command.Group(&cobra.Command{Use: "report", Short: "Reports over many jobs"}, reportUsage(a), reportRetries(a))
+}
+
+// period are the flags that say what time a report covers.
+type period struct{ since, until *time.Time }
+
+func (p *period) flags(a *command.App, c *cobra.Command) {
+	a.PastFlag(c.Flags(), &p.since, "since", "begin so long ago, or at this time (default 24h)")
+	a.PastFlag(c.Flags(), &p.until, "until", "end so long ago, or at this time (default: now)")
+}
+
+// bounds returns the time, whose end is zero if it is now.
+func (p *period) bounds(c *command.Call) (from, to time.Time, err error) {
+	from = c.Now().Add(-24 * time.Hour).UTC()
+	if p.since != nil {
+		from = *p.since
+	} else if c.Flags.Changed("since") {
+		return from, to, command.Usagef("--since must be a duration such as 7d, or a time")
+	}
+	if p.until != nil {
+		to = *p.until
+	}
+	return from, to, nil
+}
+
+func reportUsage(a *command.App) *cobra.Command {
+	var when period
+	var by []string
+	cmd := &cobra.Command{
+		Use: "usage", Short: "What was called, how it ended, and what it used and cost",
+		Example: `  forebay report usage --since 30d --by task,model --step day
+  forebay report usage --since 7d --by tenant --all-tenants`,
+	}
+	cmd.Flags().StringSliceVar(&by, "by", nil, "tell apart by these: tenant, task, model, deployment")
+	step := cmd.Flags().String("step", string(forebay.UsageWhole), "a row for each hour or day, or for the whole time: hour, day, all")
+	all := allTenantsFlag(cmd)
+	a.APICommand(cmd, func(c *command.Call) error {
+		from, to, err := when.bounds(c)
+		if err != nil {
+			return err
+		}
+		query := forebay.UsageQuery{Since: from, Until: to, Step: forebay.UsageStep(*step), AllTenants: *all}
+		for _, dimension := range by {
+			query.By = append(query.By, forebay.UsageBy(dimension))
+		}
+		if err := query.Check(); err != nil {
+			return command.Usagef("%v", err)
+		}
+		report, err := c.API.Usage(c.Ctx, query)
+		if err != nil {
+			return err
+		}
+		if c.Output != command.OutputTable {
+			return c.PrintJSON(report)
+		}
+		return command.PrintList(c.App, report.Rows, usageColumns(c, query))
+	})
+	when.flags(a, cmd)
+	return cmd
+}
+
+func usageColumns(c *command.Call, q forebay.UsageQuery) command.View[forebay.UsageRow] {
+	return func(r forebay.UsageRow) (fields []command.Field) {
+		switch q.Step {
+		case forebay.UsageHourly:
+			fields = append(fields, command.Field{"HOUR", r.Time.In(c.Zone).Format("2006-01-02 15:04")})
+		case forebay.UsageDaily:
+			fields = append(fields, command.Field{"DAY (UTC)", r.Time.UTC().Format("2006-01-02")})
+		}
+		for _, by := range q.By {
+			value := map[forebay.UsageBy]*string{
+				forebay.UsageByTenant: r.Tenant, forebay.UsageByTask: r.Task, forebay.UsageByModel: r.Model, forebay.UsageByDeployment: r.Deployment,
+			}[by]
+			fields = append(fields, command.Field{strings.ToUpper(string(by)), command.OrEmpty(value)})
+		}
+		return append(fields,
+			command.Field{"CALLS", command.Count(r.Attempts)}, command.Field{"SUCCEEDED", command.Count(r.Succeeded)},
+			command.Field{"FAILED", command.Count(r.Failed)}, command.Field{"THROTTLED", command.Count(r.Throttled)},
+			command.Field{"INPUT", command.Count(r.InputTokens)}, command.Field{"OUTPUT", command.Count(r.OutputTokens)},
+			command.Field{"USD", r.CostUSD.String()})
+	}
 }
 
 func reportRetries(a *command.App) *cobra.Command {
-	var since, until *time.Time
-	c := a.APICommand(&cobra.Command{
+	var when period
+	cmd := &cobra.Command{
 		Use: "retries", Short: "How often are jobs retried, does it help, and where do calls fail",
 		Example: `  forebay report retries --since 7d
   forebay report retries --since 2030-01-02T00:00:00Z --until 2030-01-03T00:00:00Z -o json`,
-	}, func(c *command.Call) error {
-		from, to := c.Now().Add(-24*time.Hour).UTC(), time.Time{}
-		if since != nil {
-			from = *since
-		} else if c.Flags.Changed("since") {
-			return command.Usagef("--since must be a duration such as 7d, or a time")
+	}
+	all := allTenantsFlag(cmd)
+	a.APICommand(cmd, func(c *command.Call) error {
+		from, to, err := when.bounds(c)
+		if err != nil {
+			return err
 		}
-		if until != nil {
-			to = *until
+		ask := c.API.RetryReport
+		if *all {
+			ask = c.API.RetryReportOfAll
 		}
-		report, err := c.API.RetryReport(c.Ctx, from, to)
+		report, err := ask(c.Ctx, from, to)
 		if err != nil {
 			return err
 		}
@@ -39,9 +121,8 @@ func reportRetries(a *command.App) *cobra.Command {
 		}
 		return printRetries(c, report)
 	})
-	a.PastFlag(c.Flags(), &since, "since", "begin so long ago, or at this time (default 24h)")
-	a.PastFlag(c.Flags(), &until, "until", "end so long ago, or at this time (default: now)")
-	return c
+	when.flags(a, cmd)
+	return cmd
 }
 
 func printRetries(c *command.Call, r forebay.RetryReport) error {
@@ -69,6 +150,11 @@ func printRetries(c *command.Call, r forebay.RetryReport) error {
 	}
 	if err := command.PrintSection(c.App, r.ByAttempt, func(n forebay.AttemptCount) []command.Field {
 		return []command.Field{{"ATTEMPT", strconv.Itoa(n.Number)}, {"SUCCEEDED", command.Count(n.Succeeded)}, {"FAILED", command.Count(n.Failed)}}
+	}); err != nil {
+		return err
+	}
+	if err := command.PrintSection(c.App, r.ByError, func(e forebay.ErrorRetries) []command.Field {
+		return []command.Field{{"ERROR", e.Code}, {"CLASS", string(e.Class)}, {"FAILED", command.Count(e.Failed)}, {"RETRIED", command.Count(e.Retried)}}
 	}); err != nil {
 		return err
 	}

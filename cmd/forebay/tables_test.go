@@ -124,8 +124,11 @@ func answers() map[string]any {
 			{Number: 2, Deployment: "east", Type: "breaker_opened", Reason: "unauthorized", At: earlier(time.Minute), Until: pointer(testNow)}, {Number: 1, Deployment: "east", Type: "limit_lowered", At: earlier(time.Hour), TokensPerMinute: 168000}}},
 		"/v1/reports/retries": forebay.RetryReport{Since: earlier(24 * time.Hour), Until: testNow, Attempts: 10, Succeeded: 6, Retried: 3, Failed: 1, JobsRetried: 3, JobsRetriedSucceeded: 2, JobsRetriedFailed: 1,
 			ByAttempt:    []forebay.AttemptCount{{Number: 1, Succeeded: 5, Failed: 3}, {Number: 2, Succeeded: 1, Failed: 1}},
+			ByError:      []forebay.ErrorRetries{{Class: "transient", Code: "timeout", Failed: 4, Retried: 3}},
 			ByDeployment: []forebay.ErrorCount{{Name: "east", Class: "transient", Code: "timeout", Count: 4}},
 			ByHour:       []forebay.HourCount{{Hour: earlier(time.Hour), Attempts: 10, Failed: 4}}},
+		"/v1/reports/usage": forebay.UsageReport{Since: earlier(24 * time.Hour), Until: testNow, Step: forebay.UsageWhole, By: []forebay.UsageBy{forebay.UsageByTask}, Rows: []forebay.UsageRow{
+			{Time: earlier(24 * time.Hour), Task: pointer("classify"), UsageSum: forebay.UsageSum{Attempts: 10, Succeeded: 6, Failed: 4, Throttled: 1, InputTokens: 12000, OutputTokens: 300, CostUSD: forebay.USD(0.125)}}}},
 	}
 }
 
@@ -146,7 +149,7 @@ func TestTables(t *testing.T) {
 	var all strings.Builder
 	for _, args := range []string{
 		"jobs list", "jobs get job_2", "jobs get job_3", "jobs attempts job_2", "queues list", "queues get default", "queues get mail", "messages peek mail", "dlq list --queue slow", "dlq peek job_2 --queue slow",
-		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "tasks", "deployments list", "deployments show east", "deployments changes east", "tenants list", "tenants show acme", "report retries",
+		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "tasks", "deployments list", "deployments show east", "deployments changes east", "tenants list", "tenants show acme", "report usage --by task", "report retries",
 		"webhooks list", "webhooks show billing", "webhooks tries billing", "webhooks dead-letters billing", "webhooks redeliver billing --all",
 		"webhooks test billing", "webhooks update billing --events failed", "audit list", "audit verify",
 		"documents list", "documents get report", "documents retry report", "search repairs",

@@ -115,17 +115,27 @@ func (s *Store) BudgetRows(ctx context.Context, tenant string, keys bool) (list 
 	err = s.Read(ctx, func(c driver.Conn) error {
 		list, now = nil, c.Now()
 		for _, ofKeys := range kinds {
-			err := c.Prep(sqlBudgetRows).Int(periodStart(0, now)).Int(periodStart(1, now)).Int(now).Text(tenant).Int(ofKeys).Int(MaxBudgetRows).Each(func(r driver.Row) error {
-				list = append(list, readBudgetRow(r, now))
-				return nil
-			})
-			if err != nil {
+			if err := budgetRows(c, now, tenant, ofKeys, func(row BudgetRow) { list = append(list, row) }); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	return list, now, err
+}
+
+// KeyBudgets returns the budgets of API keys by the ids of the keys, up to 10,000.
+func KeyBudgets(c driver.Conn) (map[string]forebay.BudgetState, error) {
+	budgets := map[string]forebay.BudgetState{}
+	err := budgetRows(c, c.Now(), "", 1, func(row BudgetRow) { budgets[row.KeyID] = row.BudgetState })
+	return budgets, err
+}
+
+func budgetRows(c driver.Conn, now int64, tenant string, ofKeys int64, each func(BudgetRow)) error {
+	return c.Prep(sqlBudgetRows).Int(periodStart(0, now)).Int(periodStart(1, now)).Int(now).Text(tenant).Int(ofKeys).Int(MaxBudgetRows).Each(func(r driver.Row) error {
+		each(readBudgetRow(r, now))
+		return nil
+	})
 }
 
 func readBudgetRow(r driver.Row, now int64) BudgetRow {

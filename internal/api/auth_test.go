@@ -32,6 +32,7 @@ func TestScopes(t *testing.T) {
 		{"GET", "/v1/queues", forebay.ScopeRead},
 		{"GET", "/v1/queues/default", forebay.ScopeRead},
 		{"GET", "/v1/reports/retries", forebay.ScopeRead},
+		{"GET", "/v1/reports/usage", forebay.ScopeRead},
 		{"GET", "/v1/tasks", forebay.ScopeRead},
 		{"GET", "/v1/tasks/echo", forebay.ScopeRead},
 		{"POST", none + "/redrive", forebay.ScopeOperate},

@@ -61,6 +61,8 @@ type Controller interface {
 type Queues interface {
 	Queues(ctx context.Context, tenant string) ([]forebay.QueueInfo, error)
 	Queue(ctx context.Context, tenant, name string) (forebay.QueueInfo, error)
+	AllQueues(ctx context.Context) ([]forebay.QueueInfo, error)
+	AnyQueue(ctx context.Context, name string) (forebay.QueueInfo, error)
 	PauseQueue(ctx context.Context, name, actor string) error
 	ResumeQueue(ctx context.Context, name, actor string) error
 }
@@ -109,9 +111,10 @@ type Purger interface {
 	PurgeJobs(ctx context.Context, tenant string, req forebay.PurgeJobsRequest, actor string) (forebay.PurgeJobsReport, error)
 }
 
-// Reports tells how attempts ended.
+// Reports tells how attempts ended, and what they used.
 type Reports interface {
-	RetryReport(ctx context.Context, tenant string, since, until time.Time) (forebay.RetryReport, error)
+	RetryReport(ctx context.Context, tenant string, all bool, since, until time.Time) (forebay.RetryReport, error)
+	Usage(ctx context.Context, tenant string, q forebay.UsageQuery, modelOf func(deployment string) string) (forebay.UsageReport, error)
 }
 
 // Overview shows what the server runs and how it is.

@@ -338,8 +338,20 @@ func (a queueRoutes) eitherQueue(jobs, messages reflect.Type) map[string]*huma.R
 	}}
 }
 
+type getQueueInput struct {
+	QueuePath
+	TenantsInput
+}
+
 // anyQueue answers with a queue for jobs, or else with one of messages, which says so in its kind.
-func (a queueRoutes) anyQueue(ctx context.Context, c *call, in *QueuePath) (*answer[any], error) {
+func (a queueRoutes) anyQueue(ctx context.Context, c *call, in *getQueueInput) (*answer[any], error) {
+	if err := in.check(c); err != nil {
+		return nil, err
+	}
+	if in.AllTenants {
+		queue, err := a.jobs.AnyQueue(ctx, in.Queue)
+		return &answer[any]{queue}, err
+	}
 	if a.messages == nil || forebay.ValidName(in.Queue) || !forebay.ValidEntityName(in.Queue) { // else it is no name of a queue of jobs
 		queue, err := a.jobs.Queue(ctx, c.caller.Tenant, in.Queue)
 		if err == nil || a.messages == nil || forebay.CodeOf(err) != forebay.CodeUnknownQueue {
@@ -352,11 +364,22 @@ func (a queueRoutes) anyQueue(ctx context.Context, c *call, in *QueuePath) (*ans
 
 type listQueuesInput struct {
 	Kind string `query:"kind" enum:"jobs,messages" doc:"default jobs"`
+	TenantsInput
 }
 
 func (a queueRoutes) listQueues(ctx context.Context, c *call, in *listQueuesInput) (*answer[any], error) {
+	if err := in.check(c); err != nil {
+		return nil, err
+	}
 	if in.Kind == forebay.KindMessages && a.messages != nil {
+		if in.AllTenants {
+			return nil, forebay.Invalid("all_tenants", "is for queues of jobs: a queue of messages belongs to one tenant")
+		}
 		queues, err := a.messages.Queues.List(ctx, c.caller.Tenant)
+		return &answer[any]{page(queues)}, err
+	}
+	if in.AllTenants {
+		queues, err := a.jobs.AllQueues(ctx)
 		return &answer[any]{page(queues)}, err
 	}
 	queues, err := a.jobs.Queues(ctx, c.caller.Tenant)

@@ -15,15 +15,18 @@ type QueuePath struct {
 	Queue string `path:"queue" doc:"name of the queue"`
 }
 
+const countsDescription = "A count that `counts_capped` is about stopped at a limit; there are at least so many."
+
 func (a queueRoutes) routeQueues() {
 	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "list-queues", Method: http.MethodGet, Path: "/v1/queues", Tags: []string{"queues"},
-		Summary: "List queues, for jobs or of plain messages", Description: "Counts are of the caller's own jobs.",
+		Summary: "List queues, for jobs or of plain messages", Description: "Counts are of the caller's own jobs, or of those of all tenants. " + countsDescription,
 		Responses: a.eitherQueue(reflect.TypeFor[forebay.Page[forebay.QueueInfo]](), reflect.TypeFor[forebay.Page[forebay.MessageQueue]]()),
 	}, a.listQueues)
 	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "get-queue", Method: http.MethodGet, Path: "/v1/queues/{queue}", Tags: []string{"queues"}, Summary: "Get a queue, for jobs or of plain messages",
-		Responses: a.eitherQueue(reflect.TypeFor[forebay.QueueInfo](), reflect.TypeFor[forebay.MessageQueue]()),
+		Description: "Counts of a queue for jobs are of the caller's own, or of those of all tenants. " + countsDescription,
+		Responses:   a.eitherQueue(reflect.TypeFor[forebay.QueueInfo](), reflect.TypeFor[forebay.MessageQueue]()),
 	}, a.anyQueue)
 	routeNoBody(a.API, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "pause-queue", Method: http.MethodPost, Path: "/v1/queues/{queue}/pause", Tags: []string{"queues"},

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -12,9 +15,30 @@ import (
 	"github.com/forebayhq/forebay"
 )
 
-type reportInput struct {
+// TenantsInput asks for what all tenants have together.
+type TenantsInput struct {
+	AllTenants bool `query:"all_tenants" doc:"of all tenants, not of the caller's alone; needs the scope view"`
+}
+
+// check reports a caller who may not see other tenants.
+func (in TenantsInput) check(c *call) error {
+	if in.AllTenants && !c.caller.May(forebay.ScopeView) {
+		return forebay.Errorf(forebay.CodeForbidden, "what all tenants have needs a key with the scope %q", forebay.ScopeView)
+	}
+	return nil
+}
+
+// ReportInput is the time that a report covers.
+type ReportInput struct {
 	Since time.Time `query:"since" doc:"default: a day before until"`
 	Until time.Time `query:"until" doc:"default: now"`
+	TenantsInput
+}
+
+type usageInput struct {
+	ReportInput
+	By   []string `query:"by,explode" doc:"tenant, task, model, deployment: repeated or separated by commas. Default: all together"`
+	Step string   `query:"step" enum:"hour,day,all" doc:"default all"`
 }
 
 // taskInfo is forebay.Task in the form for clients.
@@ -40,13 +64,43 @@ func infoOf(t forebay.Task) taskInfo {
 	return taskInfo{t.Name, t.Description, cmp.Or(t.Queue, forebay.DefaultQueue), t.MaxAttempts}
 }
 
+func (a *API) usage(ctx context.Context, c *call, in *usageInput) (*answer[forebay.UsageReport], error) {
+	if err := in.check(c); err != nil {
+		return nil, err
+	}
+	query := forebay.UsageQuery{Since: in.Since, Until: in.Until, Step: forebay.UsageStep(in.Step), AllTenants: in.AllTenants}
+	for _, by := range splitList(in.By) {
+		query.By = append(query.By, forebay.UsageBy(by))
+	}
+	models := map[string]string{}
+	if slices.Contains(query.By, forebay.UsageByModel) {
+		deployments, err := a.deployments.List(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range deployments {
+			models[d.Name] = strings.Join(slices.Sorted(slices.Values(d.Models)), ",")
+		}
+	}
+	return answerOf(a.reports.Usage(ctx, c.caller.Tenant, query, func(deployment string) string { return models[deployment] }))
+}
+
 func (a *API) routeReports() {
 	route(a, forebay.ScopeRead, huma.Operation{
 		OperationID: "report-retries", Method: http.MethodGet, Path: "/v1/reports/retries", Tags: []string{"reports"},
 		Summary: "Report how retries went", Description: "Of attempts that finished in the hours from the one of `since` to the one of `until`, as far as 90 days back.",
-	}, func(ctx context.Context, c *call, in *reportInput) (*answer[forebay.RetryReport], error) {
-		return answerOf(a.reports.RetryReport(ctx, c.caller.Tenant, in.Since, in.Until))
+	}, func(ctx context.Context, c *call, in *ReportInput) (*answer[forebay.RetryReport], error) {
+		if err := in.check(c); err != nil {
+			return nil, err
+		}
+		return answerOf(a.reports.RetryReport(ctx, c.caller.Tenant, in.AllTenants, in.Since, in.Until))
 	})
+	route(a, forebay.ScopeRead, huma.Operation{
+		OperationID: "report-usage", Method: http.MethodGet, Path: "/v1/reports/usage", Tags: []string{"reports"},
+		Summary: "Report calls, tokens and cost",
+		Description: fmt.Sprintf("Of attempts that finished in the hours from the one of `since` to the one of `until`, as far as 90 days back. "+
+			"A report has at most %d rows; one that would have more is refused. Where the step is an hour it covers 31 days at most, and a day where it tells all tenants apart.", forebay.MaxUsageRows),
+	}, a.usage)
 	route(a, forebay.ScopeRead, huma.Operation{
 		OperationID: "list-tasks", Method: http.MethodGet, Path: "/v1/tasks", Tags: []string{"tasks"}, Summary: "List the tasks jobs may ask for",
 	}, func(context.Context, *call, *none) (*answer[forebay.Page[taskInfo]], error) {

@@ -2,6 +2,8 @@ package backlog
 
 import (
 	"context"
+	"math"
+	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -73,19 +75,24 @@ func (r *Reader) Depths(ctx context.Context, limit int64) (depths []Depth, err e
 	return depths, err
 }
 
-// TenantDepth counts one tenant's messages in a queue for jobs: about limit of each kind in each
-// subqueue at most, shared by the tenant's flows.
+// TenantDepth counts one tenant's messages in a queue for jobs: at most limit of each kind in each
+// subqueue, shared by the tenant's flows.
 func (r *Reader) TenantDepth(ctx context.Context, queueID, tenant, limit int64) (depth Depth, err error) {
+	return r.depth(ctx, queueID, flows.ID(tenant, 0, forebay.MaxPriority), flows.ID(tenant+1, 0, forebay.MaxPriority), limit)
+}
+
+// QueueDepth is TenantDepth for all tenants together.
+func (r *Reader) QueueDepth(ctx context.Context, queueID, limit int64) (depth Depth, err error) {
+	return r.depth(ctx, queueID, 0, math.MaxInt64, limit)
+}
+
+// depth counts the messages of flows from one on and below another.
+func (r *Reader) depth(ctx context.Context, queueID, from, below, limit int64) (depth Depth, err error) {
 	err = r.Queues.Read(ctx, func(c driver.Conn) error {
 		depth = Depth{}
 		now := c.Now()
 		for _, kind := range jobSubqueues {
-			subqueue := queue.SubqueueOf(queueID, kind)
-			ids, err := depthFlows(c, sqlTenantFlows, subqueue, flows.ID(tenant, 0, forebay.MaxPriority), flows.ID(tenant+1, 0, forebay.MaxPriority))
-			if err == nil {
-				err = depth.count(c, subqueue, ids, now, max(limit/32, limit/int64(max(1, len(ids)))))
-			}
-			if err != nil {
+			if err := depth.share(c, queue.SubqueueOf(queueID, kind), from, below, now, limit); err != nil {
 				return err
 			}
 		}
@@ -94,13 +101,60 @@ func (r *Reader) TenantDepth(ctx context.Context, queueID, tenant, limit int64) 
 	return depth, err
 }
 
+// share counts the messages of flows, at most limit of each kind. It first counts a few of each
+// flow. What is left of the limit is then shared by flows that have more.
+func (d *Depth) share(c driver.Conn, subqueue queue.Subqueue, from, below, now, limit int64) error {
+	each := max(1, limit/maxDepthFlows)
+	counted, err := countFlows(c, subqueue, from, below, now, each)
+	if err != nil {
+		return err
+	}
+	left, more := limit, int64(0)
+	for _, f := range counted {
+		if f.ready >= each || f.later >= each {
+			more++
+		} else {
+			left -= max(f.ready, f.later)
+		}
+	}
+	if more > 0 {
+		each = max(each, left/more)
+		if counted, err = countFlows(c, subqueue, from, below, now, each); err != nil {
+			return err
+		}
+	}
+	for _, f := range counted {
+		d.add(subqueue.Kind(), f, now, each)
+	}
+	d.Capped = d.Capped || len(counted) == maxDepthFlows
+	return nil
+}
+
 var jobSubqueues = []queue.SubqueueKind{queue.SubqueueMain, queue.SubqueueRetry, queue.SubqueueDeadLetter, queue.SubqueueQuarantine}
 
-// sqlTenantFlows is flows.SQLList for the flows of subqueue ?1 from ?2 on and below ?3.
-const sqlTenantFlows = `
-WITH RECURSIVE l(line) AS (SELECT min(flow) FROM messages WHERE subqueue = ?1 AND flow >= ?2 AND flow < ?3
-  UNION ALL SELECT (SELECT min(m.flow) FROM messages m WHERE m.subqueue = ?1 AND m.flow > l.line AND m.flow < ?3) FROM l WHERE l.line IS NOT NULL)
-SELECT line FROM l WHERE line IS NOT NULL`
+// sqlFlowDepths is sqlDepth for each flow of subqueue ?1 from ?6 on and below ?2, up to ?7 flows.
+var sqlFlowDepths = `
+WITH RECURSIVE l(line) AS (SELECT min(flow) FROM messages WHERE subqueue = ?1 AND flow >= ?6 AND flow < ?2
+  UNION ALL SELECT (SELECT min(m.flow) FROM messages m WHERE m.subqueue = ?1 AND m.flow > l.line AND m.flow < ?2) FROM l WHERE l.line IS NOT NULL)
+` + strings.ReplaceAll(sqlDepth, "m.flow = ?2", "m.flow = bounded.line") + `
+FROM (SELECT line FROM l WHERE line IS NOT NULL LIMIT ?7 + 0) bounded`
+
+// flowDepth counts the messages of one flow.
+type flowDepth struct{ ready, oldest, later, locked int64 }
+
+// countFlows counts up to limit messages of each kind in each flow.
+func countFlows(c driver.Conn, subqueue queue.Subqueue, from, below, now, limit int64) (counted []flowDepth, err error) {
+	err = c.Prep(sqlFlowDepths).Int(int64(subqueue)).Int(below).Int(now).Int(now + longestLock.Milliseconds()).Int(limit).Int(from).Int(maxDepthFlows).
+		Each(func(row driver.Row) error {
+			counted = append(counted, flowDepthOf(row))
+			return nil
+		})
+	return counted, err
+}
+
+func flowDepthOf(row driver.Row) flowDepth {
+	return flowDepth{row.Int(0), row.Int(1), row.Int(2), row.Int(3)}
+}
 
 // depthFlows returns the first flows, which are to be counted.
 func depthFlows(c driver.Conn, sql string, subqueue queue.Subqueue, bounds ...int64) (ids []int64, err error) {
@@ -121,28 +175,32 @@ func depthFlows(c driver.Conn, sql string, subqueue queue.Subqueue, bounds ...in
 func (d *Depth) count(c driver.Conn, subqueue queue.Subqueue, ids []int64, now, limit int64) error {
 	for _, flow := range ids {
 		_, err := c.Prep(sqlDepth).Int(int64(subqueue)).Int(flow).Int(now).Int(now + longestLock.Milliseconds()).Int(limit).One(func(row driver.Row) {
-			ready, oldest, later, locked := row.Int(0), row.Int(1), row.Int(2), row.Int(3)
-			d.Capped = d.Capped || ready >= limit || later >= limit
-			switch kind := subqueue.Kind(); kind {
-			case queue.SubqueueDeadLetter:
-				d.DeadLetter += ready + later
-			case queue.SubqueueQuarantine:
-				d.Quarantine += ready + later
-			default:
-				d.Ready += ready
-				d.Locked += locked
-				d.Scheduled += later - locked
-				if oldest > 0 {
-					d.OldestAge = max(d.OldestAge, time.Duration(now-oldest)*time.Millisecond)
-				}
-				if kind == queue.SubqueueRetry {
-					d.Retrying += ready + later
-				}
-			}
+			d.add(subqueue.Kind(), flowDepthOf(row), now, limit)
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// add adds what was counted of a flow, up to limit of each kind.
+func (d *Depth) add(kind queue.SubqueueKind, f flowDepth, now, limit int64) {
+	d.Capped = d.Capped || f.ready >= limit || f.later >= limit
+	switch kind {
+	case queue.SubqueueDeadLetter:
+		d.DeadLetter += f.ready + f.later
+	case queue.SubqueueQuarantine:
+		d.Quarantine += f.ready + f.later
+	default:
+		d.Ready += f.ready
+		d.Locked += f.locked
+		d.Scheduled += f.later - f.locked
+		if f.oldest > 0 {
+			d.OldestAge = max(d.OldestAge, time.Duration(now-f.oldest)*time.Millisecond)
+		}
+		if kind == queue.SubqueueRetry {
+			d.Retrying += f.ready + f.later
+		}
+	}
 }

@@ -164,7 +164,7 @@ UPDATE attempts SET cost = 7 * seq, assumed_tokens = 3 WHERE seq <= 16;`)
 			if want[0] == 0 || want[1] == 0 || want[2] == 0 || want[3] == 0 {
 				t.Fatalf("the attempts used %v", want)
 			}
-			for _, from := range []string{"attempt_hours WHERE tenant > 0", "attempt_hours WHERE tenant = 0", "usage_days WHERE tenant > 0", "usage_days WHERE tenant = 0"} {
+			for _, from := range []string{"attempt_hours WHERE tenant > 0", "attempt_hours WHERE tenant = 0", "usage_days WHERE tenant > 0 AND detail = 1", "usage_days WHERE tenant = 0 AND detail = 1", "usage_days WHERE tenant > 0 AND detail = 0", "usage_days WHERE tenant = 0 AND detail = 0"} {
 				if got := sums(columns + from); got != want {
 					t.Errorf("%s come to %v, the attempts to %v", from, got, want)
 				}

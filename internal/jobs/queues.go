@@ -8,18 +8,32 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/backlog"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // Queues returns all queues the tenant may use, by name.
 func (s *Service) Queues(ctx context.Context, tenant string) ([]forebay.QueueInfo, error) {
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	return s.queueInfos(ctx, func(q *Queue) bool { return q.openTo(tenant) }, s.depthOf(no))
+}
+
+// AllQueues returns all queues by name, with the counts of all tenants together.
+func (s *Service) AllQueues(ctx context.Context) ([]forebay.QueueInfo, error) {
+	return s.queueInfos(ctx, func(*Queue) bool { return true }, s.views.backlog.QueueDepth)
+}
+
+func (s *Service) queueInfos(ctx context.Context, shown func(*Queue) bool, count depthCounter) ([]forebay.QueueInfo, error) {
 	list := []forebay.QueueInfo{}
-	for name := range s.queues.byName {
-		if _, err := s.queues.named(tenant, name); err != nil {
+	for name, q := range s.queues.byName {
+		if !shown(q) {
 			continue
 		}
-		info, err := s.queueInfo(ctx, tenant, name, bus.CountLimitOf(len(s.queues.byName)))
+		info, err := s.queueInfo(ctx, name, q, count, bus.CountLimitOf(len(s.queues.byName)))
 		if err != nil {
 			return nil, err
 		}
@@ -37,10 +51,6 @@ func (s *Service) Knows(tenant, name string) bool {
 
 // Queue returns one queue, counted over the tenant's messages.
 func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.QueueInfo, error) {
-	return s.queueInfo(ctx, tenant, name, bus.CountLimit)
-}
-
-func (s *Service) queueInfo(ctx context.Context, tenant, name string, limit int64) (forebay.QueueInfo, error) {
 	q, err := s.queues.named(tenant, name)
 	if err != nil {
 		return forebay.QueueInfo{}, err
@@ -49,7 +59,32 @@ func (s *Service) queueInfo(ctx context.Context, tenant, name string, limit int6
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
-	counts, err := s.views.backlog.TenantDepth(ctx, q.no, no, limit)
+	return s.queueInfo(ctx, name, q, s.depthOf(no), bus.CountLimit)
+}
+
+// AnyQueue returns one queue, whoever may use it, counted over the messages of all tenants.
+func (s *Service) AnyQueue(ctx context.Context, name string) (forebay.QueueInfo, error) {
+	q, ok := s.queues.byName[name]
+	if !ok {
+		return forebay.QueueInfo{}, &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue of jobs"}
+	}
+	return s.queueInfo(ctx, name, q, s.views.backlog.QueueDepth, maxTogether)
+}
+
+// maxTogether is the highest count of one queue over all tenants.
+const maxTogether = 100_000
+
+// depthCounter counts the messages of a queue up to a limit.
+type depthCounter func(ctx context.Context, queueID, limit int64) (backlog.Depth, error)
+
+func (s *Service) depthOf(tenant int64) depthCounter {
+	return func(ctx context.Context, queueID, limit int64) (backlog.Depth, error) {
+		return s.views.backlog.TenantDepth(ctx, queueID, tenant, limit)
+	}
+}
+
+func (s *Service) queueInfo(ctx context.Context, name string, q *Queue, count depthCounter, limit int64) (forebay.QueueInfo, error) {
+	counts, err := count(ctx, q.no, limit)
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
@@ -101,13 +136,18 @@ type queueSet struct {
 // named returns a queue that the tenant may use.
 func (s *queueSet) named(tenant, name string) (*Queue, error) {
 	q, ok := s.byName[name]
-	if !ok || len(q.Tenants) > 0 && !slices.Contains(q.Tenants, tenant) {
+	if !ok || !q.openTo(tenant) {
 		if !forebay.ValidName(name) {
 			return nil, forebay.Invalid("queue", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
 		}
 		return nil, &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no queue " + name}
 	}
 	return q, nil
+}
+
+// openTo reports whether the tenant may use the queue.
+func (q *Queue) openTo(tenant string) bool {
+	return len(q.Tenants) == 0 || slices.Contains(q.Tenants, tenant)
 }
 
 // forTask is named for a job of a task; "": the task's own queue.

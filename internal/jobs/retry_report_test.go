@@ -30,7 +30,7 @@ GROUP BY 1, 2, 3, 4, 5, 6, 7, 8`
 // What the sums by the hour come to in a day, and the sums by the day.
 const (
 	sqlSumHours = `
-SELECT tenant, hour / 24, task, deployment, 0, '', '', '', CAST(sum(attempts) AS BIGINT),
+SELECT tenant, hour / 24, %s, 0, '', '', '', CAST(sum(attempts) AS BIGINT),
   CAST(sum(CASE WHEN outcome = 'succeeded' THEN attempts ELSE 0 END) + 1000 * sum(CASE WHEN outcome IN ('retried', 'failed', 'throttled', 'lost') THEN attempts ELSE 0 END)
     + 1000000 * sum(CASE WHEN outcome = 'throttled' THEN attempts ELSE 0 END) AS BIGINT),
   CAST(sum(input_tokens) AS BIGINT), CAST(sum(output_tokens) AS BIGINT), CAST(sum(assumed_tokens) AS BIGINT), CAST(sum(cost) AS BIGINT)
@@ -66,7 +66,7 @@ func hourSumsDiffer(s *stores) error {
 			with string
 		}{
 			{"hour", []string{fmt.Sprintf(sqlSumAttempts, "j.tenant"), fmt.Sprintf(sqlSumAttempts, "0")}, sqlHours},
-			{"day", []string{sqlSumHours}, sqlDays},
+			{"day", []string{fmt.Sprintf(sqlSumHours, "task, deployment"), fmt.Sprintf(sqlSumHours, "'', ''")}, sqlDays},
 		} {
 			want, err := read(compared.from...)
 			if err != nil {
@@ -129,7 +129,7 @@ func TestRetryReport(t *testing.T) {
 		ok(hourSumsDiffer(s))
 
 		now := s.DB.Now()
-		report, err := s.Reports.RetryReport(t.Context(), "acme", now.Add(-time.Hour), now.Add(time.Minute))
+		report, err := s.Reports.RetryReport(t.Context(), "acme", false, now.Add(-time.Hour), now.Add(time.Minute))
 		ok(err)
 		if report.Attempts != 9 || report.Succeeded != 2 || report.Retried != 4 || report.Failed != 2 || report.Cancelled != 1 ||
 			report.JobsRetried != 3 || report.JobsRetriedSucceeded != 1 || report.JobsRetriedFailed != 1 {
@@ -145,11 +145,11 @@ func TestRetryReport(t *testing.T) {
 			t.Errorf("the report is of %s to %s", report.Since, report.Until)
 		}
 		ok(s.Reports.Forget(t.Context(), now.Add(-time.Hour)))
-		if after, err := s.Reports.RetryReport(t.Context(), "acme", now.Add(-time.Hour), now.Add(time.Minute)); err != nil || after.Attempts != 9 {
+		if after, err := s.Reports.RetryReport(t.Context(), "acme", false, now.Add(-time.Hour), now.Add(time.Minute)); err != nil || after.Attempts != 9 {
 			t.Errorf("after young hours were to be forgotten: %+v, %v", after, err)
 		}
 		ok(s.Reports.Forget(t.Context(), now.Add(2*time.Hour)))
-		if after, err := s.Reports.RetryReport(t.Context(), "acme", now.Add(-time.Hour), now.Add(time.Minute)); err != nil || after.Attempts != 0 {
+		if after, err := s.Reports.RetryReport(t.Context(), "acme", false, now.Add(-time.Hour), now.Add(time.Minute)); err != nil || after.Attempts != 0 {
 			t.Errorf("after all was to be forgotten: %+v, %v", after, err)
 		}
 	})

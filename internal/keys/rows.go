@@ -59,14 +59,22 @@ func readKey(r driver.Row) forebay.APIKey {
 	return key
 }
 
-// List returns all API keys, oldest first.
+// List returns all API keys, oldest first, with what was used of their budgets.
 func (s *Store) List(ctx context.Context) (keys []forebay.APIKey, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		err := c.Prep(keyColumns + "ORDER BY k.created_at, k.id").Each(func(r driver.Row) error {
-			keys = append(keys, readKey(r))
+		keys = nil
+		budgets, err := admission.KeyBudgets(c)
+		if err != nil {
+			return err
+		}
+		return c.Prep(keyColumns + "ORDER BY k.created_at, k.id").Each(func(r driver.Row) error {
+			key := readKey(r)
+			if key.Budget != nil {
+				key.BudgetUsage = budgets[key.ID].Usage
+			}
+			keys = append(keys, key)
 			return nil
 		})
-		return err
 	})
 	return keys, err
 }

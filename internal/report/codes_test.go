@@ -57,7 +57,7 @@ func TestErrorCodesOfReportsAreBounded(t *testing.T) {
 		fail(failures/2, failures, keep)
 		fail(0, 1, keep)
 		fail(failures, failures+1, func(tx *Tx) { tx.w.codes = nil })
-		report, err := s.RetryReport(t.Context(), "acme", driver.FromMillis(hour*hourMillis), driver.FromMillis((hour+1)*hourMillis))
+		report, err := s.RetryReport(t.Context(), "acme", false, driver.FromMillis(hour*hourMillis), driver.FromMillis((hour+1)*hourMillis))
 		mustDo(t, err)
 		if report.Attempts != 2*(failures+2) || report.Failed != report.Attempts {
 			t.Errorf("%d attempts of %d, %d failed", report.Attempts, 2*(failures+2), report.Failed)
@@ -76,6 +76,6 @@ func TestErrorCodesOfReportsAreBounded(t *testing.T) {
 }
 
 func TestPlans(t *testing.T) {
-	fixture.PlansOnSQLite(t, []string{"SCAN h"}, sqlReportHours, sqlForgetHours)
-	fixture.PlansOnPostgres(t, sqlReportHours, sqlHourCodes)
+	fixture.PlansOnSQLite(t, []string{"SCAN h", "SCAN d", "SCAN tenants"}, append(usageStatements(), sqlReportHours, sqlForgetHours, sqlForgetDays, sqlOldHour, sqlOldDay, sqlTenantNames)...)
+	fixture.PlansOnPostgres(t, sqlReportHours, sqlHourCodes, sqlOldHour, sqlOldDay)
 }

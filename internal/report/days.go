@@ -10,9 +10,17 @@ const dayHours = 24
 
 // dayKey is what attempts have in common that usage reports count together.
 type dayKey struct {
-	tenant, day      int64 // tenant may be allTenants
+	tenant           int64 // may be allTenants
+	detail           int64 // detailed, or undetailed for all tasks and deployments together
+	day              int64
 	task, deployment string
 }
+
+// Values of dayKey.detail.
+const (
+	undetailed = 0
+	detailed   = 1
+)
 
 // daySum counts attempts by how they ended, and adds up what the calls used.
 type daySum struct {
@@ -38,20 +46,20 @@ func (s daySum) plus(outcome forebay.Outcome, o hourSum) daySum {
 }
 
 const (
-	sqlAddDayValues = "INSERT INTO usage_days (tenant, day, task, deployment, attempts, succeeded, failed, throttled, input_tokens, output_tokens, assumed_tokens, cost) "
-	sqlAddDaySums   = ` ON CONFLICT (tenant, day, task, deployment) DO UPDATE SET
+	sqlAddDayValues = "INSERT INTO usage_days (tenant, detail, day, task, deployment, attempts, succeeded, failed, throttled, input_tokens, output_tokens, assumed_tokens, cost) "
+	sqlAddDaySums   = ` ON CONFLICT (tenant, detail, day, task, deployment) DO UPDATE SET
   attempts = usage_days.attempts + excluded.attempts, succeeded = usage_days.succeeded + excluded.succeeded,
   failed = usage_days.failed + excluded.failed, throttled = usage_days.throttled + excluded.throttled,
   input_tokens = usage_days.input_tokens + excluded.input_tokens, output_tokens = usage_days.output_tokens + excluded.output_tokens,
   assumed_tokens = usage_days.assumed_tokens + excluded.assumed_tokens, cost = usage_days.cost + excluded.cost`
 )
 
-var sqlAddDay = driver.BatchForm(sqlAddDayValues+"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"+sqlAddDaySums,
-	sqlAddDayValues+"SELECT p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12 FROM %s"+sqlAddDaySums)
+var sqlAddDay = driver.BatchForm(sqlAddDayValues+"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"+sqlAddDaySums,
+	sqlAddDayValues+"SELECT p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13 FROM %s"+sqlAddDaySums)
 
 func (t *Tx) storeDays(days map[dayKey]daySum) error {
 	for key, sum := range days {
-		err := t.Prep(sqlAddDay).Int(key.tenant).Int(key.day).Text(key.task).Text(key.deployment).
+		err := t.Prep(sqlAddDay).Int(key.tenant).Int(key.detail).Int(key.day).Text(key.task).Text(key.deployment).
 			Int(sum.attempts).Int(sum.succeeded).Int(sum.failed).Int(sum.throttled).
 			Int(sum.use.Input).Int(sum.use.Output).Int(sum.use.Assumed).Int(int64(sum.use.Cost)).Exec()
 		if err != nil {

@@ -113,8 +113,9 @@ func (t *Tx) store() error {
 				return err
 			}
 			sums[key] = sums[key].plus(sum)
-			day := dayKey{tenant, key.hour / dayHours, key.task, key.deployment}
-			days[day] = days[day].plus(key.outcome, sum)
+			for _, day := range []dayKey{{tenant, detailed, key.hour / dayHours, key.task, key.deployment}, {tenant, undetailed, key.hour / dayHours, "", ""}} {
+				days[day] = days[day].plus(key.outcome, sum)
+			}
 		}
 	}
 	for key, sum := range sums {

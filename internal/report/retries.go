@@ -17,32 +17,23 @@ FROM attempt_hours WHERE tenant = ? AND hour >= ? AND hour < ?`
 const span = 24 * time.Hour
 
 // RetryReport reports on the attempts that finished in the hours of [since, until). The zero
-// until is now; the zero since is a day before until.
-func (s *Store) RetryReport(ctx context.Context, tenant string, since, until time.Time) (forebay.RetryReport, error) {
-	if until.IsZero() {
-		until = s.Now()
-	}
-	if since.IsZero() {
-		since = until.Add(-span)
-	}
-	if !since.Before(until) {
-		return forebay.RetryReport{}, forebay.Invalid("since", "must be before until")
-	}
-	no, err := s.EnsureTenant(ctx, tenant)
+// until is now; the zero since is a day before until. all reports on all tenants together.
+func (s *Store) RetryReport(ctx context.Context, tenant string, all bool, since, until time.Time) (forebay.RetryReport, error) {
+	from, to, err := s.hours(since, until)
 	if err != nil {
 		return forebay.RetryReport{}, err
 	}
-	return s.retryReport(ctx, no, since, until)
-}
-
-// retryReport includes the hour of until unless until is a whole hour.
-func (s *Store) retryReport(ctx context.Context, tenant int64, since, until time.Time) (forebay.RetryReport, error) {
-	from, to := since.UnixMilli()/hourMillis, (until.UnixMilli()+hourMillis-1)/hourMillis
+	no := int64(allTenants)
+	if !all {
+		if no, err = s.EnsureTenant(ctx, tenant); err != nil {
+			return forebay.RetryReport{}, err
+		}
+	}
 	var b reportBuilder
-	err := s.Read(ctx, func(c driver.Conn) error {
+	err = s.Read(ctx, func(c driver.Conn) error {
 		b = newReport(from, to)
-		return c.Prep(sqlReportHours).Int(tenant).Int(from).Int(to).Each(func(r driver.Row) error {
-			b.add(hourKey{tenant, r.Int(0), r.Text(1), r.Text(2), int(r.Int(3)), forebay.Outcome(r.Text(4)), forebay.ErrorClass(r.Text(5)), r.Text(6)}, hourSum{attempts: r.Int(7), retries: r.Int(8)})
+		return c.Prep(sqlReportHours).Int(no).Int(from).Int(to).Each(func(r driver.Row) error {
+			b.add(hourKey{no, r.Int(0), r.Text(1), r.Text(2), int(r.Int(3)), forebay.Outcome(r.Text(4)), forebay.ErrorClass(r.Text(5)), r.Text(6)}, hourSum{attempts: r.Int(7), retries: r.Int(8)})
 			return nil
 		})
 	})
@@ -58,6 +49,7 @@ type failureKey struct {
 type reportBuilder struct {
 	report      forebay.RetryReport
 	attempts    map[int]*forebay.AttemptCount
+	errors      map[failureKey]*forebay.ErrorRetries // without names
 	deployments map[failureKey]int64
 	tasks       map[failureKey]int64
 	hours       map[int64]*forebay.HourCount
@@ -67,7 +59,7 @@ func newReport(from, to int64) reportBuilder {
 	return reportBuilder{
 		report: forebay.RetryReport{Since: driver.FromMillis(from * hourMillis), Until: driver.FromMillis(to * hourMillis),
 			ByAttempt: []forebay.AttemptCount{}, ByHour: []forebay.HourCount{}},
-		attempts:    map[int]*forebay.AttemptCount{},
+		attempts: map[int]*forebay.AttemptCount{}, errors: map[failureKey]*forebay.ErrorRetries{},
 		deployments: map[failureKey]int64{}, tasks: map[failureKey]int64{}, hours: map[int64]*forebay.HourCount{},
 	}
 }
@@ -106,6 +98,11 @@ func (b *reportBuilder) add(key hourKey, sum hourSum) {
 		hour.Failed += count
 		b.deployments[failureKey{key.deployment, key.class, key.code}] += count
 		b.tasks[failureKey{key.task, key.class, key.code}] += count
+		byError := entry(b.errors, failureKey{"", key.class, key.code})
+		byError.Failed += count
+		if key.outcome == forebay.OutcomeRetried {
+			byError.Retried += count
+		}
 	}
 	if key.outcome == forebay.OutcomeThrottled {
 		hour.Throttled += count
@@ -132,6 +129,15 @@ func (b *reportBuilder) finish() forebay.RetryReport {
 		b.report.ByHour = append(b.report.ByHour, *count)
 	}
 	slices.SortFunc(b.report.ByHour, func(x, y forebay.HourCount) int { return x.Hour.Compare(y.Hour) })
+	b.report.ByError = []forebay.ErrorRetries{}
+	for key, count := range b.errors {
+		if count.Class, count.Code = key.class, key.code; count.Failed > 0 {
+			b.report.ByError = append(b.report.ByError, *count)
+		}
+	}
+	slices.SortFunc(b.report.ByError, func(x, y forebay.ErrorRetries) int {
+		return cmp.Or(cmp.Compare(y.Failed, x.Failed), cmp.Compare(x.Code, y.Code), cmp.Compare(x.Class, y.Class))
+	})
 	b.report.ByDeployment = ranked(b.deployments)
 	b.report.ByTask = ranked(b.tasks)
 	return b.report

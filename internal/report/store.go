@@ -55,11 +55,12 @@ const forgetHours = 1000
 const (
 	sqlForgetHours = `DELETE FROM attempt_hours WHERE tenant = ?1 AND hour < ?2
   AND hour <= (SELECT max(h.hour) FROM (SELECT hour FROM attempt_hours WHERE tenant = ?1 AND hour < ?2 ORDER BY hour LIMIT ?3 + 0) h)`
-	sqlForgetDays = `DELETE FROM usage_days WHERE tenant = ?1 AND day < ?2
-  AND day <= (SELECT max(d.day) FROM (SELECT day FROM usage_days WHERE tenant = ?1 AND day < ?2 ORDER BY day LIMIT ?3 + 0) d)`
+	// The sum of a day goes with those of its tasks and deployments.
+	sqlForgetDays = `DELETE FROM usage_days WHERE tenant = ?1 AND detail IN (0, 1) AND day < ?2
+  AND day <= (SELECT max(d.day) FROM (SELECT day FROM usage_days WHERE tenant = ?1 AND detail = 1 AND day < ?2 ORDER BY day LIMIT ?3 + 0) d)`
 
 	sqlOldHour = "SELECT 1 FROM attempt_hours WHERE tenant = ? AND hour < ? LIMIT 1"
-	sqlOldDay  = "SELECT 1 FROM usage_days WHERE tenant = ? AND day < ? LIMIT 1"
+	sqlOldDay  = "SELECT 1 FROM usage_days WHERE tenant = ? AND detail = 1 AND day < ? LIMIT 1"
 )
 
 // Forget removes the sums of hours and days that were over before that time.

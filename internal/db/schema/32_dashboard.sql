@@ -41,6 +41,7 @@ FROM attempt_hours GROUP BY hour, task, deployment, number, outcome, error_class
 -- few rows. Tenant 0 is all tenants together.
 CREATE TABLE usage_days (
   tenant         INTEGER NOT NULL,
+  detail         INTEGER NOT NULL, -- 1: a task and a deployment; 0: all of them together, and their names are ''
   day            INTEGER NOT NULL, -- hour / 24
   task           TEXT NOT NULL,
   deployment     TEXT NOT NULL,
@@ -52,19 +53,23 @@ CREATE TABLE usage_days (
   output_tokens  INTEGER NOT NULL,
   assumed_tokens INTEGER NOT NULL,
   cost           INTEGER NOT NULL,
-  PRIMARY KEY (tenant, day, task, deployment)
+  PRIMARY KEY (tenant, detail, day, task, deployment)
 ) STRICT, WITHOUT ROWID;
 -- postgresql:
 ALTER TABLE usage_days SET (fillfactor = 50);
 -- all:
 
-INSERT INTO usage_days (tenant, day, task, deployment, attempts, succeeded, failed, throttled, input_tokens, output_tokens, assumed_tokens, cost)
-SELECT tenant, hour / 24, task, deployment, sum(attempts),
+INSERT INTO usage_days (tenant, detail, day, task, deployment, attempts, succeeded, failed, throttled, input_tokens, output_tokens, assumed_tokens, cost)
+SELECT tenant, 1, hour / 24, task, deployment, sum(attempts),
   sum(CASE WHEN outcome = 'succeeded' THEN attempts ELSE 0 END),
   sum(CASE WHEN outcome IN ('retried', 'failed', 'throttled', 'lost') THEN attempts ELSE 0 END),
   sum(CASE WHEN outcome = 'throttled' THEN attempts ELSE 0 END),
   sum(input_tokens), sum(output_tokens), sum(assumed_tokens), sum(cost)
 FROM attempt_hours GROUP BY tenant, hour / 24, task, deployment;
+INSERT INTO usage_days (tenant, detail, day, task, deployment, attempts, succeeded, failed, throttled, input_tokens, output_tokens, assumed_tokens, cost)
+SELECT tenant, 0, day, '', '', sum(attempts), sum(succeeded), sum(failed), sum(throttled), sum(input_tokens), sum(output_tokens), sum(assumed_tokens), sum(cost)
+FROM usage_days WHERE detail = 1 GROUP BY tenant, day;
+
 -- When API keys were used last, to the minute. A key without a row was never used.
 CREATE TABLE key_uses (
   id      TEXT PRIMARY KEY,

@@ -343,6 +343,7 @@ ALTER TABLE attempt_hours SET (fillfactor = 50);
 -- few rows. Tenant 0 is all tenants together.
 CREATE TABLE usage_days (
   tenant         INTEGER NOT NULL,
+  detail         INTEGER NOT NULL, -- 1: a task and a deployment; 0: all of them together, and their names are ''
   day            INTEGER NOT NULL, -- hour / 24
   task           TEXT NOT NULL,
   deployment     TEXT NOT NULL,
@@ -354,7 +355,7 @@ CREATE TABLE usage_days (
   output_tokens  INTEGER NOT NULL,
   assumed_tokens INTEGER NOT NULL,
   cost           INTEGER NOT NULL,
-  PRIMARY KEY (tenant, day, task, deployment)
+  PRIMARY KEY (tenant, detail, day, task, deployment)
 ) STRICT, WITHOUT ROWID;
 -- postgresql:
 ALTER TABLE usage_days SET (fillfactor = 50);
