@@ -13,6 +13,7 @@ import (
 	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/dashboard/kit"
 	"github.com/forebayhq/forebay/internal/dashboard/screens/jobs"
+	"github.com/forebayhq/forebay/internal/dashboard/screens/operate"
 )
 
 //go:embed templates
@@ -106,7 +107,7 @@ func (d *Dashboard) SignedIn(r *http.Request) (forebay.Caller, bool, error) {
 
 // screens are the routes of all pages.
 func screens() []kit.Route {
-	return slices.Concat(jobs.Routes())
+	return slices.Concat(jobs.Routes(), operate.Routes())
 }
 
 // Routes are the addresses of the dashboard.
