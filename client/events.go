@@ -186,3 +186,13 @@ func eventLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 	}
 	return 0, nil, nil // an LF may follow
 }
+
+// EventsSoFar returns the events of a job with a number above after, oldest first, at most 1,000.
+func (c *jobs) EventsSoFar(ctx context.Context, id string, after int64) ([]forebay.Event, error) {
+	if err := checkID("job id", id); err != nil {
+		return nil, err
+	}
+	var page forebay.Page[forebay.Event]
+	err := c.call(ctx, request{method: http.MethodGet, path: path("jobs", id, "history"), query: url.Values{"after": {strconv.FormatInt(after, 10)}}}, &page)
+	return page.Items, err
+}

@@ -39,6 +39,34 @@ func (a jobRoutes) routeEvents() {
 		Summary: "Follow a job's events", Responses: responses,
 		Description: "The stream begins with the events so far and ends after the terminal one. With deltas, the data of an event delta has job_id, generation, attempt, offset (in bytes) and text. A new attempt begins at offset 0.",
 	}, a.events)
+	route(a.API, forebay.ScopeRead, huma.Operation{
+		OperationID: "list-events", Method: http.MethodGet, Path: "/v1/jobs/{id}/history", Tags: []string{"jobs"},
+		Summary: "List a job's events so far, oldest first", Description: "At most 1,000. The next ones are those after the number of the last.",
+	}, a.history)
+}
+
+type historyInput struct {
+	JobPath
+	After int64 `query:"after" minimum:"0" doc:"only events with a higher number"`
+}
+
+func (a jobRoutes) history(ctx context.Context, c *call, in *historyInput) (*answer[forebay.Page[forebay.Event]], error) {
+	events, _, err := a.jobs.Events(ctx, c.caller.Tenant, in.ID, in.After)
+	if err != nil {
+		return nil, err
+	}
+	for i := range events {
+		switch {
+		case events[i].Result == nil:
+		case !c.mayOpen():
+			events[i].Result = nil
+		default:
+			if err := c.opens(ctx, in.ID+"/events"); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return pageAnswer(page(events), nil)
 }
 
 func (a jobRoutes) events(ctx context.Context, c *call, in *eventsInput) (*stream, error) {

@@ -13,7 +13,7 @@ import (
 
 var paths = map[string][]string{
 	"/v1/jobs": {"get", "post"}, "/v1/jobs/bulk": {"post"}, "/v1/jobs/purge": {"post"}, "/v1/jobs/{id}": {"get"}, "/v1/jobs/{id}/attempts": {"get"},
-	"/v1/jobs/{id}/events": {"get"}, "/v1/jobs/{id}/result": {"get"}, "/v1/jobs/{id}/input": {"get"}, "/v1/jobs/{id}/cancel": {"post"}, "/v1/jobs/{id}/redrive": {"post"},
+	"/v1/jobs/{id}/events": {"get"}, "/v1/jobs/{id}/history": {"get"}, "/v1/jobs/{id}/result": {"get"}, "/v1/jobs/{id}/input": {"get"}, "/v1/jobs/{id}/cancel": {"post"}, "/v1/jobs/{id}/redrive": {"post"},
 	"/v1/queues": {"get"}, "/v1/queues/{queue}": {"get", "put", "delete"}, "/v1/queues/{queue}/pause": {"post"}, "/v1/queues/{queue}/resume": {"post"},
 	"/v1/queues/{queue}/dead-letters": {"get"}, "/v1/queues/{queue}/dead-letters/{job_id}": {"get"},
 	"/v1/queues/{queue}/dead-letters/redrive": {"post"}, "/v1/queues/{queue}/dead-letters/purge": {"post"},

@@ -5,7 +5,9 @@ import (
 	"compress/gzip"
 	"embed"
 	"html/template"
+	"io"
 	"io/fs"
+	"mime"
 	"net/http"
 	"path"
 	"strconv"
@@ -118,6 +120,30 @@ func (r *Request) send(status int, mediaType string, body []byte) error {
 	r.Writer.WriteHeader(status)
 	_, err := r.Writer.Write(body)
 	return err
+}
+
+// Attach answers with a file to keep. Browsers show nothing of it: a model may have written it.
+func (r *Request) Attach(name string, body []byte) error {
+	r.attachment(name)
+	return r.send(http.StatusOK, textType, body)
+}
+
+// AttachFrom is Attach for a content that is read as it is sent.
+func (r *Request) AttachFrom(name string, body io.Reader) error {
+	r.attachment(name)
+	r.Writer.Header().Set("Content-Type", textType)
+	r.Begun = true
+	r.Writer.WriteHeader(http.StatusOK)
+	_, err := io.Copy(r.Writer, body)
+	return err
+}
+
+const textType = "text/plain; charset=utf-8"
+
+func (r *Request) attachment(name string) {
+	header := r.Writer.Header()
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
 }
 
 // AcceptsGzip reports whether a client takes gzip (RFC 9110, section 12.5.3).

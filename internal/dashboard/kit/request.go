@@ -38,7 +38,7 @@ type Request struct {
 	Client *client.Client // calls the API as the caller, in the tenant of the address
 	Caller forebay.Caller
 	Site   *Site
-	// Tenant is the one that the address names with ?tenant=; "": the caller's own.
+	// Tenant is the one that the address names with ?tenant=; "": none, so the caller's own or all.
 	Tenant string
 	// Open is true on a server without API keys.
 	Open bool
@@ -65,9 +65,7 @@ const maxFormBytes = 4 << 20
 // NewRequest prepares a request of a surface. do answers the requests that its page makes.
 func NewRequest(s *api.SurfaceRequest, site *Site, do http.RoundTripper) (*Request, error) {
 	r := &Request{Request: s.Request, Writer: s.Writer, Caller: s.Caller, Site: site, surface: s, Open: s.Caller.KeyID == ""}
-	if tenant := r.URL.Query().Get("tenant"); tenant != s.Caller.Tenant {
-		r.Tenant = tenant
-	}
+	r.Tenant = r.URL.Query().Get("tenant")
 	r.calls = &recorder{do: do, tenant: r.Tenant}
 	var err error
 	r.Client, err = client.New(client.Options{BaseURL: inProcessURL, HTTPClient: &http.Client{Transport: r.calls}, RetryTime: -1})
@@ -170,6 +168,27 @@ func (r *Request) Link(path string) string {
 	return r.Site.Base + path
 }
 
+// To returns the address of a page with a query: pairs of a name and a value. Empty values are left
+// out.
+func (r *Request) To(path string, pairs ...string) string {
+	if query := Values(pairs...).Encode(); query != "" {
+		path += "?" + query
+	}
+	return r.Link(path)
+}
+
+// In returns the address of a page about something of a tenant.
+func (r *Request) In(tenant, path string) string {
+	if tenant == "" || tenant == r.TenantName() {
+		return r.Link(path)
+	}
+	separator := "?"
+	if strings.Contains(path, "?") {
+		separator = "&"
+	}
+	return r.Site.Base + path + separator + "tenant=" + url.QueryEscape(tenant)
+}
+
 // With returns the address of this page with other values in its query: pairs of a name and a
 // value. An empty value is left out. Cursors do not survive.
 func (r *Request) With(pairs ...string) string {
@@ -202,6 +221,12 @@ func (r *Request) May(scope string) bool {
 
 // Operator reports whether the caller sees every tenant.
 func (r *Request) Operator() bool { return r.Caller.May(forebay.ScopeView) }
+
+// AllTenants reports whether a list shows every tenant. Whoever may see all sees all, unless the
+// address names one tenant or says ?all=no.
+func (r *Request) AllTenants() bool {
+	return r.Operator() && r.Tenant == "" && r.Query("all") != "no"
+}
 
 // TenantName is the tenant whose things the page shows.
 func (r *Request) TenantName() string {
@@ -253,4 +278,13 @@ func Explain(err error) string {
 		return e.Error()
 	}
 	return "an internal error; the server's log has it"
+}
+
+// SetAside returns the operations on a subqueue for jobs that cannot succeed, as addresses name it:
+// dead-letters or quarantine.
+func (r *Request) SetAside(segment, queue string) client.SetAside {
+	if segment == "quarantine" {
+		return r.Client.Quarantine(queue)
+	}
+	return r.Client.DeadLetters(queue)
 }

@@ -1,0 +1,110 @@
+package jobs
+
+import "strings"
+
+// diffLine is a line of a difference.
+type diffLine struct {
+	Op   string // " " in both, "-" only before, "+" only after
+	Text string
+}
+
+// maxDiffLines bounds the lines that are compared; what is longer is shown as before and after.
+const maxDiffLines = 1200
+
+// diff compares two texts by lines, by their longest common subsequence.
+func diff(before, after string) []diffLine {
+	a, b := strings.Split(before, "\n"), strings.Split(after, "\n")
+	lines := make([]diffLine, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		lines = append(lines, diffLine{" ", a[0]})
+		a, b = a[1:], b[1:]
+	}
+	var tail []diffLine
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+		tail = append(tail, diffLine{" ", a[len(a)-1]})
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	lines = append(lines, middle(a, b)...)
+	for i := len(tail) - 1; i >= 0; i-- {
+		lines = append(lines, tail[i])
+	}
+	return shorten(lines)
+}
+
+func middle(a, b []string) (lines []diffLine) {
+	if len(a) > maxDiffLines || len(b) > maxDiffLines {
+		for _, l := range a {
+			lines = append(lines, diffLine{"-", l})
+		}
+		for _, l := range b {
+			lines = append(lines, diffLine{"+", l})
+		}
+		return lines
+	}
+	common := make([][]int16, len(a)+1) // of what is left from i and j on
+	for i := range common {
+		common[i] = make([]int16, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i] == b[j] {
+				common[i][j] = common[i+1][j+1] + 1
+			} else {
+				common[i][j] = max(common[i+1][j], common[i][j+1])
+			}
+		}
+	}
+	for i, j := 0, 0; i < len(a) || j < len(b); {
+		switch {
+		case i < len(a) && j < len(b) && a[i] == b[j]:
+			lines = append(lines, diffLine{" ", a[i]})
+			i, j = i+1, j+1
+		case i < len(a) && (j == len(b) || common[i+1][j] >= common[i][j+1]):
+			lines = append(lines, diffLine{"-", a[i]})
+			i++
+		default:
+			lines = append(lines, diffLine{"+", b[j]})
+			j++
+		}
+	}
+	return lines
+}
+
+const (
+	context      = 3   // lines in both that are shown around a change
+	mostShown    = 400 // lines of a difference
+	mostLineText = 500 // bytes of one
+)
+
+// shorten leaves out what is far from a change.
+func shorten(lines []diffLine) []diffLine {
+	near := make([]bool, len(lines))
+	for i, l := range lines {
+		if l.Op == " " {
+			continue
+		}
+		for j := max(0, i-context); j <= min(len(lines)-1, i+context); j++ {
+			near[j] = true
+		}
+	}
+	var out []diffLine
+	skipped := false
+	for i, l := range lines {
+		if !near[i] {
+			skipped = true
+			continue
+		}
+		if len(out) == mostShown {
+			return append(out, diffLine{" ", "… and more"})
+		}
+		if skipped {
+			out = append(out, diffLine{" ", "…"})
+		}
+		skipped = false
+		if len(l.Text) > mostLineText {
+			l.Text = l.Text[:mostLineText] + "…"
+		}
+		out = append(out, l)
+	}
+	return out
+}

@@ -1,0 +1,214 @@
+package jobs
+
+import (
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/dashboard/kit"
+)
+
+type jobData struct {
+	Job      forebay.Job
+	Why      []cause
+	Attempts []attemptRow
+	Left     int // attempts that are not shown
+	Legend   bool
+	Events   []forebay.Event
+	Input    *kit.Preview // nil: it was not asked for
+	Reach    time.Duration
+}
+
+// attemptRow is an attempt with its bar of the waterfall.
+type attemptRow struct {
+	forebay.Attempt
+	Running bool
+	Spans   []kit.Span
+	Waited  time.Duration // before the call, since the attempt before or the start
+	Waiting string        // for what: queue, throttle, retry delay
+}
+
+// cause is why a job does not run now, and where that can be changed.
+type cause struct {
+	Text, Link, Name string
+}
+
+// maxAttempts is how many attempts a page shows: the latest.
+const maxAttempts = 60
+
+// show answers GET /jobs/{id}.
+func show(r *kit.Request) error {
+	id := r.PathValue("id")
+	job, err := r.Client.Get(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	attempts, err := r.Client.Attempts(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	events, err := r.Client.EventsSoFar(r.Context(), id, 0)
+	if err != nil {
+		return err
+	}
+	d := jobData{Job: job, Events: events, Why: whyItWaits(r, &job)}
+	d.waterfall(attempts)
+	if r.Query("show") == "input" {
+		beginning, err := r.Beginning("/v1/jobs/" + url.PathEscape(id) + "/input")
+		if err != nil {
+			return err
+		}
+		d.Input = &beginning
+	}
+	return pages.Render(r, "job", kit.Page{Title: "Job " + id, Section: "/jobs", Data: d, Commands: []string{
+		"forebay jobs show " + id, "forebay jobs attempts " + id, "forebay jobs watch " + id,
+	}})
+}
+
+// waterfall draws the attempts of a job on one scale, from its submission until its end, or now.
+func (d *jobData) waterfall(attempts []forebay.Attempt) {
+	begin, end := d.Job.CreatedAt, time.Now()
+	if d.Job.CompletedAt != nil {
+		end = *d.Job.CompletedAt
+	}
+	last := begin
+	rows := make([]attemptRow, 0, len(attempts))
+	for i, a := range attempts {
+		row := attemptRow{Attempt: a, Waiting: "queue"}
+		if i > 0 && attempts[i-1].Generation == a.Generation {
+			switch attempts[i-1].Outcome {
+			case forebay.OutcomeThrottled:
+				row.Waiting = "throttle"
+			case forebay.OutcomeRetried:
+				row.Waiting = "retry delay"
+			}
+		}
+		row.Waited = a.StartedAt.Sub(last)
+		last = a.FinishedAt
+		rows = append(rows, row)
+	}
+	if d.Job.Status == forebay.StatusRunning && d.Job.StartedAt != nil {
+		started := *d.Job.StartedAt
+		if started.Before(last) {
+			started = last
+		}
+		rows = append(rows, attemptRow{Running: true, Waiting: "queue", Waited: started.Sub(last),
+			Attempt: forebay.Attempt{Number: len(attempts) + 1, Generation: d.Job.Generation, StartedAt: started, FinishedAt: end}})
+	}
+	if len(rows) > maxAttempts {
+		d.Left = len(rows) - maxAttempts
+		rows = rows[d.Left:]
+		begin = rows[0].StartedAt.Add(-rows[0].Waited)
+	}
+	whole := max(end.Sub(begin), time.Millisecond)
+	d.Reach = whole
+	at := func(t time.Time) float64 { return float64(t.Sub(begin)) / float64(whole) }
+	for i := range rows {
+		row := &rows[i]
+		from := row.StartedAt.Add(-row.Waited)
+		kind := map[string]string{"queue": "wait", "throttle": "throttle", "retry delay": "delay"}[row.Waiting]
+		waited := kit.Span{Kind: kind, Label: row.Waiting + ": " + kit.Duration(row.Waited), Start: at(from), End: at(row.StartedAt)}
+		if delay := row.delayBefore(attempts); kind == "delay" && delay > 0 && delay < row.Waited {
+			middle := from.Add(delay)
+			waited.End, waited.Label = at(middle), "retry delay: "+kit.Duration(delay)
+			row.Spans = append(row.Spans, waited, kit.Span{Kind: "wait", Label: "queue: " + kit.Duration(row.Waited-delay), Start: at(middle), End: at(row.StartedAt)})
+		} else if row.Waited > 0 {
+			row.Spans = append(row.Spans, waited)
+		}
+		tone := "call"
+		switch row.Outcome {
+		case forebay.OutcomeSucceeded:
+			tone = "good"
+		case forebay.OutcomeFailed, forebay.OutcomeRetried, forebay.OutcomeLost:
+			tone = "bad"
+		}
+		row.Spans = append(row.Spans, kit.Span{Kind: tone, Label: "call: " + kit.Duration(row.FinishedAt.Sub(row.StartedAt)), Start: at(row.StartedAt), End: at(row.FinishedAt)})
+	}
+	d.Attempts, d.Legend = rows, len(rows) > 0
+}
+
+// delayBefore is the retry delay that the attempt before asked for.
+func (a *attemptRow) delayBefore(attempts []forebay.Attempt) time.Duration {
+	for _, before := range attempts {
+		if before.Generation == a.Generation && before.Number == a.Number-1 && before.RetryDelaySeconds != nil {
+			return time.Duration(*before.RetryDelaySeconds * float64(time.Second))
+		}
+	}
+	return 0
+}
+
+// whyItWaits explains what holds a job back.
+func whyItWaits(r *kit.Request, j *forebay.Job) []cause {
+	if j.Status.Terminal() || j.WaitingFor == nil {
+		return nil
+	}
+	switch *j.WaitingFor {
+	case forebay.WaitQuota:
+		return []cause{{"The quota of every deployment of its model is used up. It goes when the window has room.", "/deployments", "Deployments"}}
+	case forebay.WaitBreaker:
+		return []cause{{"The circuit breaker of its deployment is open, because calls failed or were turned away. A resume lets one call try.", "/deployments", "Deployments"}}
+	case forebay.WaitBudget:
+		return []cause{{"The budget of its tenant or its API key has no room for it. A higher budget, or the next period, lets it go.", "/tenants/" + url.PathEscape(j.Tenant), "Budget of " + j.Tenant}}
+	case forebay.WaitPaused:
+		return []cause{
+			{"Its queue or its tenant is paused.", "/queues/" + url.PathEscape(j.Queue), "Queue " + j.Queue},
+			{"", "/tenants/" + url.PathEscape(j.Tenant), "Tenant " + j.Tenant},
+		}
+	case forebay.WaitConcurrency:
+		return []cause{
+			{"Its tenant or its deployment has as many calls under way as it may have at once.", "/tenants/" + url.PathEscape(j.Tenant), "Tenant " + j.Tenant},
+			{"", "/deployments", "Deployments"},
+			{"", "/calls", "Calls under way"},
+		}
+	case forebay.WaitSession:
+		session := ""
+		if j.SessionID != nil {
+			session = *j.SessionID
+		}
+		return []cause{{"Another job of its session goes first. Jobs of one session run one after the other.", "/jobs?session_id=" + url.QueryEscape(session), "Jobs of the session"}}
+	case forebay.WaitSchedule:
+		return []cause{{"Its time has not come: it was scheduled, or waits between two attempts.", "", ""}}
+	case forebay.WaitWorker:
+		return []cause{{"No running process knows its task.", "/processes", "Processes"}}
+	}
+	return []cause{{"It waits for " + string(*j.WaitingFor) + ".", "", ""}}
+}
+
+// act calls a verb of a job and goes back to it.
+func act(r *kit.Request, verb, notice string) error {
+	id := r.PathValue("id")
+	if _, err := kit.Act[forebay.Job](r, http.MethodPost, "/v1/jobs/"+url.PathEscape(id)+"/"+verb, nil); err != nil {
+		return err
+	}
+	return r.Done("/jobs/"+url.PathEscape(id), notice)
+}
+
+// cancel answers POST /jobs/{id}/cancel.
+func cancel(r *kit.Request) error { return act(r, "cancel", "Cancelled.") }
+
+// redrive answers POST /jobs/{id}/redrive.
+func redrive(r *kit.Request) error { return act(r, "redrive", "Sent back as its next generation.") }
+
+// downloadInput answers GET /jobs/{id}/input.
+func downloadInput(r *kit.Request) error {
+	id := r.PathValue("id")
+	return r.Download("/v1/jobs/"+url.PathEscape(id)+"/input", "input-"+fileName(id)+".json")
+}
+
+// downloadResult answers GET /jobs/{id}/result.
+func downloadResult(r *kit.Request) error {
+	id := r.PathValue("id")
+	return r.Download("/v1/jobs/"+url.PathEscape(id)+"/result", "result-"+fileName(id)+".json")
+}
+
+// fileName keeps the letters of an id that a file's name may have.
+func fileName(id string) string {
+	kept := make([]rune, 0, len(id))
+	for _, c := range id {
+		if c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
+			kept = append(kept, c)
+		}
+	}
+	return string(kept)
+}
