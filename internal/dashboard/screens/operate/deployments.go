@@ -124,7 +124,7 @@ func renderDeployment(r *kit.Request, typed, problem string, status int) error {
 	if err != nil {
 		return err
 	}
-	commands := []string{"forebay deployments show " + name, "forebay deployments changes " + name}
+	commands := []string{"forebay deployments show " + word(name), "forebay deployments changes " + word(name)}
 	if d.Simulated {
 		if data.Faults, err = faultsOf(r, name); err != nil {
 			return err

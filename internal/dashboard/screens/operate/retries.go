@@ -39,7 +39,7 @@ func showRetries(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	data := retriesData{span: s, Spans: spans, All: everyone(r), Report: report, Chart: drawHours(report),
+	data := retriesData{span: s, Spans: spans, All: r.AllTenants(), Report: report, Chart: drawHours(report),
 		ByAttempt: first(report.ByAttempt), ByError: first(report.ByError), ByDeployment: first(report.ByDeployment), ByTask: first(report.ByTask)}
 	command := "forebay report retries" + spanFlags(s)
 	if data.All {
@@ -103,7 +103,7 @@ func (retriesData) DeploymentPath(name string) string {
 // DeadLetters is the page of jobs that were set aside for such errors. The reason of a permanent
 // one is its code. Others are set aside when their attempts are used up, so their class selects.
 // "": none are set aside.
-func (d retriesData) DeadLetters(class forebay.ErrorClass, code, task string) string {
+func (retriesData) DeadLetters(class forebay.ErrorClass, code, task string) string {
 	query := kit.Values("task", task)
 	switch class {
 	case forebay.ClassPermanent:
@@ -113,17 +113,5 @@ func (d retriesData) DeadLetters(class forebay.ErrorClass, code, task string) st
 	default:
 		query.Set("error_class", string(class))
 	}
-	if d.All {
-		query.Set("all_tenants", "true")
-	}
 	return "/dead-letters?" + query.Encode()
-}
-
-// JobsPath is the list of a task's jobs.
-func (d retriesData) JobsPath(task string) string {
-	query := kit.Values("task", task)
-	if d.All {
-		query.Set("all_tenants", "true")
-	}
-	return "/jobs?" + query.Encode()
 }

@@ -4,6 +4,7 @@ import (
 	"embed"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -160,20 +161,9 @@ func timeValue(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// everyone reports whether a report is about all tenants: what operators get unless they ask for
-// one tenant.
-func everyone(r *kit.Request) bool {
-	switch r.Query("all_tenants") {
-	case "":
-		return r.Operator() && r.Tenant == ""
-	case "true":
-		return true
-	}
-	return false
-}
-
+// allTenants is the parameter of the API for what all tenants have together.
 func allTenants(r *kit.Request) string {
-	if everyone(r) {
+	if r.AllTenants() {
 		return "true"
 	}
 	return ""
@@ -186,3 +176,15 @@ const (
 )
 
 const changedMeanwhile = "Somebody has changed this since you opened the page. Nothing was saved. Look at the values of now, and save again if yours are still right."
+
+// word is a word of a command line. What somebody else may have written into the address is quoted
+// for a shell.
+func word(s string) string {
+	plain := func(r rune) bool {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("._:-", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 && s[0] != '-' {
+		return s
+	}
+	return "'" + strings.ReplaceAll(kit.Clean(s), "'", `'\''`) + "'"
+}

@@ -58,7 +58,7 @@ func showUsage(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	data := usageData{span: s, Spans: spans, All: everyone(r), Metric: "cost"}
+	data := usageData{span: s, Spans: spans, All: r.AllTenants(), Metric: "cost"}
 	if data.Step, data.HourlyToo, err = stepOf(r, s); err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func cells(row forebay.UsageRow, by []string, operator bool) (list []usageCell) 
 
 func usageCommand(r *kit.Request, s span, step forebay.UsageStep, by []string) string {
 	command := "forebay report usage" + spanFlags(s) + " --by " + strings.Join(by, ",") + " --step " + string(step)
-	if everyone(r) {
+	if r.AllTenants() {
 		command += " --all-tenants"
 	}
 	return command
