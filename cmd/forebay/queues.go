@@ -62,8 +62,11 @@ func allTenantsFlag(c *cobra.Command) *bool {
 }
 
 func (a queueCommands) list() *cobra.Command {
-	c := &cobra.Command{Use: "list", Short: "List queues with what stands in them", Long: "List queues with what stands in them. " +
-		"With --all-tenants these are the queues of jobs: a queue of plain messages belongs to one tenant."}
+	c := &cobra.Command{
+		Use: "list", Short: "List queues with what stands in them",
+		Long: `List queues with what stands in them. With --all-tenants these are the queues of jobs,
+since a queue of plain messages belongs to one tenant.`,
+	}
 	all := allTenantsFlag(c)
 	return command.List(a.App, c, func(c *command.Call) ([]anyQueue, error) {
 		if !*all {

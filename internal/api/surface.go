@@ -82,10 +82,14 @@ func (r *SurfaceRequest) Gone() { r.call.gone = true }
 func mount(a *API, s Surface) {
 	for _, route := range s.Routes() {
 		pattern := route.Method + " " + route.Path
+		var scopes anyOf
+		if route.Scope != open {
+			scopes = anyOf{route.Scope}
+		}
 		a.mux.HandleFunc(pattern, func(_ http.ResponseWriter, r *http.Request) {
 			c := callFrom(r.Context())
 			c.r = r
-			ctx, release, err := c.enter(r.Context(), pattern, anyOf{route.Scope})
+			ctx, release, err := c.enter(r.Context(), pattern, scopes)
 			if err != nil {
 				a.fail(c, err)
 				return

@@ -84,7 +84,7 @@ func TestPositionVisitsFewFlows(t *testing.T) {
 
 func TestPlans(t *testing.T) {
 	statements := []string{sqlAheadOfOwn, sqlAheadOfOwnLater, sqlAheadOfOthers, sqlAheadOfOthersLater}
-	fixture.PlansOnPostgres(t, statements...)
+	fixture.PlansOnPostgres(t, append(statements, sqlFlowDepths)...)
 	allowed := []string{"SCAN l", "SCAN a", "SCAN b", "SCAN x", "SCAN tenants USING INDEX tenants_paused"}
-	fixture.PlansOnSQLite(t, allowed, append(statements, sqlAheadInFlow, sqlAheadInFlowLater, sqlListOthers)...)
+	fixture.PlansOnSQLite(t, allowed, append(statements, sqlFlowDepths, sqlAheadInFlow, sqlAheadInFlowLater, sqlListOthers)...)
 }

@@ -146,6 +146,13 @@ func BenchmarkDepths(b *testing.B) {
 				}
 			})
 		}
+		b.Run("Together", func(b *testing.B) {
+			for b.Loop() {
+				if d, err := s.Backlog.QueueDepth(b.Context(), queueID, maxTogether); err != nil || d.Ready != maxTogether || !d.Capped {
+					b.Fatal(err, d)
+				}
+			}
+		})
 		b.Run("Counts", func(b *testing.B) {
 			for b.Loop() {
 				if _, err := s.Backlog.TenantDepth(b.Context(), queueID, tenant, bus.CountLimit); err != nil {

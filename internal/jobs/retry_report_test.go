@@ -162,6 +162,13 @@ func TestTenantDepthIsBounded(t *testing.T) {
 		put(t, s, tenant, queue, 50, func(j *NewJob) { j.Priority = 5 })
 		put(t, s, tenant, queue, 3, func(j *NewJob) { j.Priority = 2 })
 		put(t, s, tenantNamed(t, s, "other"), queue, 20, nil)
+		for limit, want := range map[int64]backlog.Depth{200: {Ready: 73}, 30: {Ready: 23, Capped: true}} {
+			got, err := s.Backlog.QueueDepth(t.Context(), queue, limit)
+			got.OldestAge = 0
+			if err != nil || got != want {
+				t.Errorf("of all tenants to %d: %+v, %v, want %+v", limit, got, err, want)
+			}
+		}
 		for limit, want := range map[int64]backlog.Depth{200: {Ready: 53}, 20: {Ready: 13, Capped: true}} {
 			got, err := s.Backlog.TenantDepth(t.Context(), queue, tenant, limit)
 			got.OldestAge = 0
@@ -196,11 +203,20 @@ func BenchmarkTenantDepth(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				for b.Loop() {
-					if d, err := s.Backlog.TenantDepth(b.Context(), queueID, tenant, bus.CountLimit); err != nil || d.Ready != bus.CountLimit {
-						b.Fatal(err, d)
+				b.Run("one", func(b *testing.B) {
+					for b.Loop() {
+						if d, err := s.Backlog.TenantDepth(b.Context(), queueID, tenant, bus.CountLimit); err != nil || d.Ready != bus.CountLimit {
+							b.Fatal(err, d)
+						}
 					}
-				}
+				})
+				b.Run("together", func(b *testing.B) {
+					for b.Loop() {
+						if d, err := s.Backlog.QueueDepth(b.Context(), queueID, maxTogether); err != nil || d.Ready != maxTogether || !d.Capped {
+							b.Fatal(err, d)
+						}
+					}
+				})
 			})
 		}
 	}

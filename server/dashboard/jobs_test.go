@@ -1,0 +1,114 @@
+package dashboard_test
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/server"
+)
+
+// onDatabases runs a test on both engines.
+func onDatabases(t *testing.T, test func(t *testing.T, database string)) {
+	t.Run("sqlite", func(t *testing.T) { test(t, "sqlite:"+filepath.Join(t.TempDir(), "forebay.db")) })
+	t.Run("postgresql", func(t *testing.T) { test(t, pgtest.Database(t)) })
+}
+
+// parses is a task whose jobs fail for good unless their input has good, and whose results are
+// hostile.
+func parses(o *server.Options) {
+	o.Functions = append(o.Functions, forebay.Task{Name: "parse", Description: "fails without good", Run: parse})
+}
+
+// hostile is what a model could write to harm those who look at it.
+const hostile = "<script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">\u202e\u0000\u001b[2J"
+
+func parse(_ context.Context, call forebay.TaskCall) (forebay.TaskResult, error) {
+	var input struct {
+		Good  bool
+		Large int
+	}
+	if err := json.Unmarshal(call.Input, &input); err != nil || !input.Good {
+		return forebay.TaskResult{}, forebay.Permanent("unreadable", "the document cannot be read: "+hostile)
+	}
+	output, err := json.Marshal(map[string]string{"text": hostile + strings.Repeat("x", input.Large)})
+	return forebay.TaskResult{Output: output}, err
+}
+
+// signIn opens a page as who has a key.
+func (s *running) signIn(t *testing.T, b *browsertest.Browser, key string) *browsertest.Page {
+	t.Helper()
+	page := b.Open(t)
+	page.Go(s.url + "/ui/sign-in")
+	page.Type("input[name=key]", key)
+	page.Submit("main button")
+	page.Wait(`!document.querySelector('input[name=key]')`)
+	page.Complaints()
+	return page
+}
+
+// job submits a job and waits until it has that status.
+func (s *running) job(t *testing.T, key, task, input string, status forebay.Status) forebay.Job {
+	t.Helper()
+	c := s.client(t, key)
+	job, _, err := c.Submit(t.Context(), forebay.SubmitRequest{Task: task, Input: json.RawMessage(input), Metadata: map[string]string{"customer": "<b>7</b>"}})
+	if err == nil && status != "" {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		job, err = c.Wait(ctx, job.ID)
+	}
+	if err != nil || status != "" && job.Status != status {
+		t.Fatalf("%s: %v, %v", job.ID, job.Status, err)
+	}
+	return job
+}
+
+// What jobs wrote is text on every page, and a dead letter is mended and redriven.
+func TestJobPages(t *testing.T) {
+	axe, browser := axeSource(t), browsertest.Start(t)
+	onDatabases(t, func(t *testing.T, database string) {
+		s := start(t, database, parses)
+		key := s.key(t, forebay.ScopeAdmin)
+		good := s.job(t, key, "parse", `{"good":true,"number":12345678901234567890}`, forebay.StatusSucceeded)
+		bad := s.job(t, key, "parse", `{"good":false,"number":12345678901234567890}`, forebay.StatusFailed)
+		large := s.job(t, key, "parse", `{"good":true,"large":3000000}`, forebay.StatusSucceeded)
+		other := s.job(t, s.keyOf(t, "other", forebay.ScopeAdmin), "parse", `{"good":true}`, forebay.StatusSucceeded)
+		page := s.signIn(t, browser, key)
+		for name, path := range map[string]string{
+			"jobs": "/ui/jobs?status=succeeded", "job": "/ui/jobs/" + good.ID + "?show=input", "job of another tenant": "/ui/jobs/" + other.ID + "?tenant=other",
+			"job with a large result": "/ui/jobs/" + large.ID, "dead letters": "/ui/dead-letters",
+			"dead letter": "/ui/dead-letters/default/" + bad.ID, "bulk": "/ui/dead-letters/default/redrive", "quarantine": "/ui/quarantine",
+		} {
+			inspect(t, page, axe, s.url+path, name)
+			var title string
+			if page.Evaluate(`document.title`, &title); title == "broken" {
+				t.Fatalf("%s runs what a job wrote", name)
+			}
+		}
+		page.Go(s.url + "/ui/jobs/" + good.ID + "?show=input")
+		page.WaitText("12345678901234567890")
+		page.WaitText(`\\u003cscript`)
+		page.WaitText("<b>7</b>")
+		page.Go(s.url + "/ui/jobs/" + other.ID)
+		page.WaitText("Not Found")
+
+		page.Go(s.url + "/ui/dead-letters/default/" + bad.ID)
+		page.Type("textarea[name=input]", `{"good":true,"number":12345678901234567890}`)
+		page.Submit("button[value=check]")
+		page.WaitText("What would change")
+		page.Wait(`document.querySelector('.diff ins').textContent.includes('good')`)
+		page.Submit("button[value=redrive]")
+		page.WaitText("Redriven as generation 2")
+		page.WaitText("succeeded")
+		mended, err := s.client(t, key).Get(t.Context(), bad.ID)
+		if err != nil || mended.Status != forebay.StatusSucceeded || mended.Generation != 2 {
+			t.Errorf("mended: %+v, %v", mended, err)
+		}
+	})
+}
