@@ -49,7 +49,7 @@ func (s *running) visit(t testing.TB, key string) *visitor {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for {
-		page := v.post("/sign-in", url.Values{"key": {key}})
+		page := v.post("/sign-in", url.Values{"key": {key}, "next": {"/ui/jobs"}})
 		if page.status != http.StatusUnauthorized {
 			page.is(http.StatusOK)
 			return v

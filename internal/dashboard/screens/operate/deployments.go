@@ -34,11 +34,17 @@ func (d deployment) State() string {
 	return "ready"
 }
 
+// Broken reports whether its breaker is what keeps calls away.
+func (d deployment) Broken() bool { return !d.Paused && d.Turning() }
+
 // gauge is a bar of what is used of a quota in a minute.
 type gauge struct {
 	Name               string
 	Used, Limit, Quota int64
 }
+
+// Title is the name at the beginning of a line.
+func (g gauge) Title() string { return strings.ToUpper(g.Name[:1]) + g.Name[1:] }
 
 // Label says the same in words.
 func (g gauge) Label() string {
@@ -105,6 +111,14 @@ type deploymentData struct {
 	Faults  string // JSON; "": it is not simulated
 	Typed   string // faults that were not taken
 	Problem string
+}
+
+// Happened says what a change is, in words.
+func (deploymentData) Happened(change string) string {
+	if change == "paused" {
+		return "paused, as the provider asked"
+	}
+	return strings.ReplaceAll(change, "_", " ")
 }
 
 // showDeployment answers GET /deployments/{name}.

@@ -21,28 +21,39 @@ func Routes() []kit.Route {
 	return []kit.Route{
 		kit.Get("/deployments", listDeployments),
 		kit.Get("/deployments/{name}", showDeployment),
-		kit.Post("/deployments/{name}/pause", pauseDeployment),
-		kit.Post("/deployments/{name}/resume", resumeDeployment),
-		kit.Post("/deployments/{name}/forget", forgetDeployment),
-		kit.Post("/deployments/{name}/sim", setFaults),
+		act("/deployments/{name}/pause", pauseDeployment),
+		act("/deployments/{name}/resume", resumeDeployment),
+		act("/deployments/{name}/forget", forgetDeployment),
+		act("/deployments/{name}/sim", setFaults),
 		kit.Get("/usage", showUsage),
 		kit.Get("/retries", showRetries),
 		kit.Get("/tenants", listTenants),
 		kit.Get("/tenants/{name}", showTenant),
 		kit.Get("/tenants/{name}/limits", showLimits),
-		kit.Post("/tenants/{name}/pause", pauseTenant),
-		kit.Post("/tenants/{name}/resume", resumeTenant),
-		kit.Post("/tenants/{name}/budget", setTenantBudget),
-		kit.Post("/tenants/{name}/concurrency", setConcurrency),
-		kit.Post("/tenants/{name}/limits", setLimits),
+		act("/tenants/{name}/pause", pauseTenant),
+		act("/tenants/{name}/resume", resumeTenant),
+		act("/tenants/{name}/budget", setTenantBudget),
+		act("/tenants/{name}/concurrency", setConcurrency),
+		act("/tenants/{name}/limits", setLimits),
 		kit.Get("/keys", listKeys),
 		kit.Get("/keys/{id}", showKey),
-		kit.Post("/keys", createKey),
-		kit.Post("/keys/{id}/budget", setKeyBudget),
-		kit.Post("/keys/{id}/revoke", revokeKey),
+		act("/keys", createKey),
+		act("/keys/{id}/budget", setKeyBudget),
+		act("/keys/{id}/revoke", revokeKey),
 		kit.Get("/audit", listAudit),
 		kit.Get("/audit/verify", verifyAudit),
 	}
+}
+
+// act is the route of an act of an administrator. The API would refuse anybody else too, but a
+// handler reads first what is there.
+func act(path string, handle func(*kit.Request) error) kit.Route {
+	return kit.Post(path, func(r *kit.Request) error {
+		if !r.May("admin") {
+			return forebay.Errorf(forebay.CodeForbidden, "this needs a key with the scope %q", forebay.ScopeAdmin)
+		}
+		return handle(r)
+	})
 }
 
 // pageRows is how many rows of a list a page shows.
