@@ -14,6 +14,11 @@ func (r AcceptSessionRequest) WaitTime() (time.Duration, error) {
 	return waitTime(r.Wait, r.WaitSeconds)
 }
 
+// ReleaseSessionRequest names a session to take from its receiver.
+type ReleaseSessionRequest struct {
+	SessionID string `json:"session_id"`
+}
+
 // Session is an accepted session. Until its lock ends, only this receiver gets the session's
 // messages, later ones too.
 type Session struct {

@@ -34,6 +34,47 @@ type Rule struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
+// RuleTestRequest is a message whose way through a topic's rules is asked for. It is not sent.
+type RuleTestRequest struct {
+	Message      NewMessage    `json:"message"`
+	Subscription string        `json:"subscription,omitempty" doc:"only the rules of this one; default: of all"`
+	Rule         *RuleSettings `json:"rule,omitempty" doc:"a rule that no subscription has, to be judged as well"`
+}
+
+// RuleTest says which rules of a topic select a message.
+type RuleTest struct {
+	Rule          *RuleVerdict       `json:"rule,omitempty" doc:"of the rule in the request"`
+	Subscriptions []SubscriptionTest `json:"subscriptions" doc:"by name"`
+	More          bool               `json:"more" doc:"there are more subscriptions, with too many rules for one answer: name one"`
+}
+
+// SubscriptionTest says what a subscription gets of a message.
+type SubscriptionTest struct {
+	Subscription string        `json:"subscription"`
+	Copies       int           `json:"copies" doc:"that it gets"`
+	DeadLettered bool          `json:"dead_lettered" doc:"a rule cannot be evaluated, or a copy not be made, so the message goes to the dead-letter subqueue"`
+	Rules        []RuleVerdict `json:"rules" doc:"by name"`
+}
+
+// RuleVerdict says what one rule does with a message.
+type RuleVerdict struct {
+	Rule   string      `json:"rule"`
+	Result string      `json:"result" enum:"selected,not_selected,error"`
+	Why    string      `json:"why,omitempty" doc:"why it is not selected, or what is wrong"`
+	Copy   *NewMessage `json:"copy,omitempty" doc:"without its body, as the rule's action leaves it; left out when the answer grows too long"`
+}
+
+// The results of rules.
+const (
+	RuleSelected    = "selected"
+	RuleNotSelected = "not_selected"
+	RuleFailed      = "error"
+)
+
+// MaxRulesPerTest is how many rules a test judges at least, if there are so many. It judges all
+// rules of a subscription or none.
+const MaxRulesPerTest = 1000
+
 // Limits on topics. They follow Azure Service Bus (service-bus-quotas).
 const (
 	MaxTopics            = 1000 // of one tenant

@@ -101,6 +101,18 @@ func New(o Options) (*Client, error) {
 	if e.maxBytes <= 0 {
 		e.maxBytes = defaultMaxResponseBytes
 	}
+	return newClient(e), nil
+}
+
+// ForTenant returns a client that acts in another tenant with the same key and connections. It
+// needs the scope admin, or view to read. "" is the tenant of the key.
+func (c *Client) ForTenant(name string) *Client {
+	e := *c.endpoint
+	e.tenant = name
+	return newClient(&e)
+}
+
+func newClient(e *endpoint) *Client {
 	return &Client{
 		endpoint:       e,
 		auditLog:       auditLog{e},
@@ -118,7 +130,7 @@ func New(o Options) (*Client, error) {
 		tenants:        tenants{e},
 		topics:         topics{e},
 		webhooks:       webhooks{e},
-	}, nil
+	}
 }
 
 // newTransport returns a transport that gives up on a server that accepts a connection and then

@@ -41,12 +41,49 @@ func (s SetAside) List(ctx context.Context, f forebay.SetAsideFilter, limit int)
 	if err := s.check(f); err != nil {
 		return failed[forebay.SetAsideJob](err)
 	}
+	return pages[forebay.SetAsideJob](ctx, s.server, s.path(), setAsideQuery(f, limit))
+}
+
+// AllDeadLetters returns dead-lettered jobs of several queues, newest first. It reads pages as
+// needed. limit is the page size; 0 leaves it to the server.
+func (c *deadLetters) AllDeadLetters(ctx context.Context, a forebay.SetAsideAcross, limit int) iter.Seq2[forebay.SetAsideJob, error] {
+	return pages[forebay.SetAsideJob](ctx, c.endpoint, path("dead-letters"), acrossQuery(a, limit))
+}
+
+// AllQuarantined is AllDeadLetters for quarantined jobs.
+func (c *deadLetters) AllQuarantined(ctx context.Context, a forebay.SetAsideAcross, limit int) iter.Seq2[forebay.SetAsideJob, error] {
+	return pages[forebay.SetAsideJob](ctx, c.endpoint, path("quarantine"), acrossQuery(a, limit))
+}
+
+// DeadLetterGroups counts dead-lettered jobs of several queues by reason and task.
+func (c *deadLetters) DeadLetterGroups(ctx context.Context, a forebay.SetAsideAcross) (groups forebay.SetAsideGroups, err error) {
+	err = c.call(ctx, request{method: http.MethodGet, path: path("dead-letters", "groups"), query: acrossQuery(a, 0)}, &groups)
+	return groups, err
+}
+
+// QuarantineGroups is DeadLetterGroups for quarantined jobs.
+func (c *deadLetters) QuarantineGroups(ctx context.Context, a forebay.SetAsideAcross) (groups forebay.SetAsideGroups, err error) {
+	err = c.call(ctx, request{method: http.MethodGet, path: path("quarantine", "groups"), query: acrossQuery(a, 0)}, &groups)
+	return groups, err
+}
+
+func acrossQuery(a forebay.SetAsideAcross, limit int) url.Values {
+	query := setAsideQuery(a.Filter, limit)
+	set(query, "queue", a.Queue)
+	if a.AllTenants {
+		query.Set("all_tenants", "true")
+	}
+	return query
+}
+
+func setAsideQuery(f forebay.SetAsideFilter, limit int) url.Values {
 	query := url.Values{}
 	for _, id := range f.JobIDs {
 		query.Add("job_ids", id)
 	}
 	set(query, "task", f.Task)
 	set(query, "reason", f.Reason)
+	set(query, "error_class", string(f.ErrorClass))
 	set(query, "correlation_id", f.CorrelationID)
 	if f.Before != nil {
 		setTime(query, "before", *f.Before)
@@ -57,7 +94,7 @@ func (s SetAside) List(ctx context.Context, f forebay.SetAsideFilter, limit int)
 	if limit > 0 {
 		query.Set("limit", strconv.Itoa(limit))
 	}
-	return pages[forebay.SetAsideJob](ctx, s.server, s.path(), query)
+	return query
 }
 
 // Peek returns one job of the subqueue with its input. The job stays there.

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -124,9 +125,38 @@ func (c *jobs) Result(ctx context.Context, id string) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
+// Input returns the input of a job as JSON, whatever its size. The caller must close it. With a
+// limit it is the beginning of the input as text, about so many bytes; 0: all of it. It needs the
+// scope payload.
+func (c *jobs) Input(ctx context.Context, id string, limit int64) (io.ReadCloser, error) {
+	if err := checkID("job id", id); err != nil {
+		return nil, err
+	}
+	query := url.Values{}
+	if limit > 0 {
+		query.Set("limit", strconv.FormatInt(limit, 10))
+	}
+	resp, err := c.send(ctx, request{method: http.MethodGet, path: path("jobs", id, "input"), query: query})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
 // List returns the jobs that the filter selects, newest first. It reads pages as they are needed.
 // f.Limit is the page size. The sequence ends after an error.
 func (c *jobs) List(ctx context.Context, f forebay.JobFilter) iter.Seq2[forebay.Job, error] {
+	return pages[forebay.Job](ctx, c.endpoint, path("jobs"), jobQuery(f))
+}
+
+// ListPage returns one page of List. With a filter it may hold few jobs, or none, and have a
+// NextCursor all the same. SearchedTo then says how far the server looked.
+func (c *jobs) ListPage(ctx context.Context, f forebay.JobFilter) (page forebay.Page[forebay.Job], err error) {
+	err = c.call(ctx, request{method: http.MethodGet, path: path("jobs"), query: jobQuery(f)}, &page)
+	return page, err
+}
+
+func jobQuery(f forebay.JobFilter) url.Values {
 	query := url.Values{}
 	for _, s := range f.Status {
 		query.Add("status", string(s))
@@ -134,8 +164,19 @@ func (c *jobs) List(ctx context.Context, f forebay.JobFilter) iter.Seq2[forebay.
 	set(query, "queue", f.Queue)
 	set(query, "task", f.Task)
 	set(query, "correlation_id", f.CorrelationID)
+	set(query, "session_id", f.SessionID)
+	set(query, "waiting_for", string(f.WaitingFor))
+	if f.Priority != nil {
+		query.Set("priority", strconv.Itoa(*f.Priority))
+	}
+	for key, value := range f.Metadata {
+		query.Add("metadata", key+":"+value)
+	}
+	if f.AllTenants {
+		query.Set("all_tenants", "true")
+	}
 	setPage(query, f.CreatedAfter, f.CreatedBefore, f.Limit, f.Cursor)
-	return pages[forebay.Job](ctx, c.endpoint, path("jobs"), query)
+	return query
 }
 
 // Purge deletes jobs that are over for good, from req.Cursor to the end, and counts them. After an

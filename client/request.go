@@ -32,6 +32,7 @@ type endpoint struct {
 	http      *http.Client
 	retryTime time.Duration
 	maxBytes  int64
+	tenant    string // to act in; "": that of the key
 }
 
 // request is one operation.
@@ -120,6 +121,9 @@ func (e *endpoint) try(ctx context.Context, r request, body io.Reader) (*http.Re
 	}
 	if e.key != "" {
 		req.Header.Set("Authorization", "Bearer "+e.key.Reveal())
+	}
+	if e.tenant != "" {
+		req.Header.Set(forebay.TenantHeader, e.tenant)
 	}
 	resp, err := e.http.Do(req)
 	if err != nil {

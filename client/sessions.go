@@ -46,6 +46,11 @@ func (m Messages) CloseSession(ctx context.Context, sessionToken string) error {
 	return m.call(ctx, http.MethodPost, nil, nil, "sessions", sessionToken, "close")
 }
 
+// ReleaseSession takes a session, by its id, from the receiver that has it.
+func (m Messages) ReleaseSession(ctx context.Context, id string) error {
+	return m.call(ctx, http.MethodPost, forebay.ReleaseSessionRequest{SessionID: id}, nil, "sessions", "release")
+}
+
 // SessionState returns the state that receivers of the session have set, or nil.
 func (m Messages) SessionState(ctx context.Context, sessionToken string) ([]byte, error) {
 	var state forebay.SessionState

@@ -85,6 +85,14 @@ func (c *topics) Rules(ctx context.Context, topic, subscription string) ([]foreb
 	return items[forebay.Rule](ctx, c.endpoint, path("topics", topic, "subscriptions", subscription, "rules"))
 }
 
+// TestRules returns which rules of a topic select a message, and why. Nothing is sent.
+func (c *topics) TestRules(ctx context.Context, topic string, req forebay.RuleTestRequest) (test forebay.RuleTest, err error) {
+	if err := checkID("topic", topic); err != nil {
+		return test, err
+	}
+	return test, c.call(ctx, request{method: http.MethodPost, path: path("topics", topic, "test"), body: req}, &test)
+}
+
 // DeleteRule removes a rule.
 func (c *topics) DeleteRule(ctx context.Context, topic, subscription, name string) error {
 	return c.remove(ctx, "topics", topic, "subscriptions", subscription, "rules", name)

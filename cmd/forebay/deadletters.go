@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
@@ -21,16 +23,19 @@ type subqueue struct {
 	name string // such as "dead-letter"
 	did  string // such as "dead-lettered"
 	of   func(api *client.Client, queue string) client.SetAside
+
+	across func(api *client.Client, ctx context.Context, a forebay.SetAsideAcross, limit int) iter.Seq2[forebay.SetAsideJob, error]
+	groups func(api *client.Client, ctx context.Context, a forebay.SetAsideAcross) (forebay.SetAsideGroups, error)
 }
 
 func deadLetters(a *command.App) *cobra.Command {
-	c := subqueue{a, "dlq", "dead-letter", "dead-lettered", (*client.Client).DeadLetters}.group()
+	c := subqueue{a, "dlq", "dead-letter", "dead-lettered", (*client.Client).DeadLetters, (*client.Client).AllDeadLetters, (*client.Client).DeadLetterGroups}.group()
 	c.Aliases = []string{"dead-letters"}
 	return c
 }
 
 func quarantine(a *command.App) *cobra.Command {
-	return subqueue{a, "quarantine", "quarantine", "quarantined", (*client.Client).Quarantine}.group()
+	return subqueue{a, "quarantine", "quarantine", "quarantined", (*client.Client).Quarantine, (*client.Client).AllQuarantined, (*client.Client).QuarantineGroups}.group()
 }
 
 func (s subqueue) group() *cobra.Command {
@@ -38,7 +43,7 @@ func (s subqueue) group() *cobra.Command {
 		Use: s.use, Short: "See, redrive and purge " + s.name + " jobs",
 		Long: "Jobs that cannot succeed stand in a queue's " + s.name + ` subqueue until they are redriven or
 purged.`,
-	}, s.list(), s.show(), s.redrive(), s.purge())
+	}, s.list(), s.count(), s.show(), s.redrive(), s.purge())
 }
 
 func (s subqueue) queueFlag(c *cobra.Command) *string {
@@ -57,11 +62,17 @@ func (s subqueue) selection(c *cobra.Command) *jobSelection {
 	f := &jobSelection{subqueue: s, queue: s.queueFlag(c)}
 	flags := c.Flags()
 	flags.StringSliceVar(&f.filter.JobIDs, "job", nil, "only these job ids")
+	f.reasonFlags(flags)
+	return f
+}
+
+// reasonFlags are those that select jobs by what they are and why they failed.
+func (f *jobSelection) reasonFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.filter.Task, "task", "", "only of this task")
 	flags.StringVar(&f.filter.Reason, "reason", "", "only with this reason, such as MaxAttemptsExceeded")
 	flags.StringVar(&f.filter.CorrelationID, "correlation-id", "", "only with this correlation id")
-	periodFlags(s.App, flags, &f.filter.Before, &f.filter.After, s.did)
-	return f
+	flags.StringVar((*string)(&f.filter.ErrorClass), "error-class", "", "only with an error of this class, such as permanent")
+	periodFlags(f.App, flags, &f.filter.Before, &f.filter.After, f.did)
 }
 
 // get returns the filter that the flags make.
@@ -76,7 +87,7 @@ func (f *jobSelection) get() forebay.SetAsideFilter {
 func (f *jobSelection) choose(c *command.Call) error {
 	f.filter.JobIDs = append(f.filter.JobIDs, c.Args...)
 	s := f.get()
-	selects := len(s.JobIDs) > 0 || s.Task != "" || s.Reason != "" || s.CorrelationID != "" || s.Before != nil || s.After != nil
+	selects := len(s.JobIDs) > 0 || s.Task != "" || s.Reason != "" || s.CorrelationID != "" || s.ErrorClass != "" || s.Before != nil || s.After != nil
 	return command.ExactlyOne("name jobs, select them by flags, or say --all", "--all and a selection exclude each other", selects, f.all)
 }
 
@@ -97,18 +108,53 @@ func (f *jobSelection) found(n int) error {
 func (s subqueue) list() *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Short: "List " + s.name + " jobs, newest first",
-		Example: "  forebay " + s.use + " list --reason MaxAttemptsExceeded --after 24h",
+		Example: fmt.Sprintf("  forebay %[1]s list --reason MaxAttemptsExceeded --after 24h\n  forebay %[1]s list --all-queues", s.use),
 	}
 	f := s.selection(c)
+	var allQueues, allTenants bool
+	c.Flags().BoolVar(&allQueues, "all-queues", false, "of every queue")
+	allTenantsFlag(c.Flags(), &allTenants)
 	return aboutQueue(command.Page(s.App, c, func(c *command.Call, pageSize int) iter.Seq2[forebay.SetAsideJob, error] {
+		a := forebay.SetAsideAcross{Queue: *f.queue, AllTenants: allTenants, Filter: f.get()}
+		if allQueues {
+			a.Queue = ""
+		}
+		if allQueues || allTenants {
+			return s.across(c.API, c.Ctx, a, pageSize)
+		}
 		return s.of(c.API, *f.queue).List(c.Ctx, f.get(), pageSize)
 	}, func(j forebay.SetAsideJob) []command.Field {
 		return []command.Field{
-			{"JOB", j.JobID}, {"TASK", j.Task}, {"REASON", j.Reason},
+			{"JOB", j.JobID}, {"QUEUE", j.Queue}, {"TASK", j.Task}, {"REASON", j.Reason},
 			{"ATTEMPTS", strconv.Itoa(j.Attempt)}, {"DELIVERIES", strconv.Itoa(j.DeliveryCount)},
 			{"SINCE", s.Age(j.SetAsideAt)}, {"DESCRIPTION", command.Shorten(j.Description, 60)},
 		}
 	}))
+}
+
+func (s subqueue) count() *cobra.Command {
+	var a forebay.SetAsideAcross
+	f := &jobSelection{subqueue: s}
+	c := &cobra.Command{
+		Use: "groups", Short: "Count " + s.name + " jobs of all queues by reason and task",
+		Example: "  forebay " + s.use + " groups --after 24h",
+	}
+	f.reasonFlags(c.Flags())
+	c.Flags().StringVar(&a.Queue, "queue", "", "only of this queue")
+	allTenantsFlag(c.Flags(), &a.AllTenants)
+	return command.List(s.App, c, func(c *command.Call) ([]forebay.SetAsideGroup, error) {
+		a.Filter = f.filter
+		groups, err := s.groups(c.API, c.Ctx, a)
+		if err == nil && !groups.Complete {
+			c.Note("Only the newest jobs were counted, those made since " + s.WhenPtr(groups.SearchedTo) + ".")
+		}
+		return groups.Groups, err
+	}, func(g forebay.SetAsideGroup) []command.Field {
+		return []command.Field{
+			{"JOBS", strconv.Itoa(g.Count)}, {"REASON", g.Reason}, {"TASK", g.Task},
+			{"NEWEST", s.Age(g.Newest)}, {"OLDEST", s.Age(g.Oldest)}, {"EXAMPLE", g.ExampleJobID},
+		}
+	})
 }
 
 func (s subqueue) show() *cobra.Command {
@@ -137,7 +183,14 @@ func (s subqueue) fields(j forebay.SetAsideJob) []command.Field {
 		{"created", s.When(j.CreatedAt)},
 		{"set aside", s.When(j.SetAsideAt)},
 		{"input bytes", command.Count(j.InputBytes)},
-	}, command.MapFields("metadata", j.Metadata), command.MapFields("property", j.Properties), []command.Field{{"input", command.Shorten(string(j.Input), 400)}})
+	}, command.MapFields("metadata", j.Metadata), command.MapFields("property", j.Properties), []command.Field{{"input", inputText(j)}})
+}
+
+func inputText(j forebay.SetAsideJob) string {
+	if j.InputWithheld {
+		return "withheld: the key may not open it"
+	}
+	return command.Shorten(string(j.Input), 400)
 }
 
 func (s subqueue) redrive() *cobra.Command {

@@ -24,6 +24,7 @@ func (a jobCommands) group() *cobra.Command {
 			Use: "result JOB_ID", Short: "Print a job's result, of whatever size, as JSON",
 			Example: "  forebay jobs result job_0123456789abcdefghjkmnpqrs | jq -r .summary",
 		}, func(c *command.Call) error { return copyResult(c, c.API, c.Args[0]) }),
+		a.input(),
 		a.watch(), a.attempts(),
 		a.verb(&cobra.Command{Use: "cancel JOB_ID", Short: "Cancel a job and abort its call"}, (*client.Client).Cancel),
 		a.verb(&cobra.Command{Use: "redrive JOB_ID", Short: "Start the next generation of a failed job"},
@@ -47,7 +48,30 @@ func (a jobCommands) list() *cobra.Command {
 	flags.StringVar(&f.Queue, "queue", "", "only of this queue")
 	flags.StringVar(&f.Task, "task", "", "only of this task")
 	flags.StringVar(&f.CorrelationID, "correlation-id", "", "only with this correlation id")
+	flags.StringVar(&f.SessionID, "session-id", "", "only of this session")
+	command.OptionalFlag(flags, &f.Priority, "priority", command.WholeNumber, "only of this priority")
+	flags.StringVar((*string)(&f.WaitingFor), "waiting-for", "", "only those that wait for this: "+command.Joined(forebay.WaitReasons))
+	metadataFlag(flags, &f.Metadata, " that the jobs have")
+	allTenantsFlag(flags, &f.AllTenants)
 	periodFlags(a.App, flags, &f.CreatedBefore, &f.CreatedAfter, "created")
+	return c
+}
+
+func (a jobCommands) input() *cobra.Command {
+	var limit int64
+	c := a.APICommand(&cobra.Command{
+		Use: "input JOB_ID", Short: "Print a job's input, of whatever size, as JSON",
+		Long: `Print a job's input, of whatever size, as JSON. It needs a key with the scope payload. The audit
+log tells who has opened it.`,
+		Example: "  forebay jobs input job_0123456789abcdefghjkmnpqrs --first 4096",
+	}, func(c *command.Call) error {
+		input, err := c.API.Input(c.Ctx, c.Args[0], limit)
+		if err != nil {
+			return err
+		}
+		return copyPayload(c, input, "input")
+	})
+	c.Flags().Int64Var(&limit, "first", 0, "only about so many bytes, as text (default: all, as JSON)")
 	return c
 }
 
@@ -107,7 +131,10 @@ func (a jobCommands) fields(j forebay.Job) []command.Field {
 	}
 	if j.Status == forebay.StatusSucceeded {
 		result := "over the inline limit; forebay jobs result " + j.ID
-		if hasResult(j) {
+		switch {
+		case j.ResultWithheld:
+			result = "withheld: the key may not open it"
+		case hasResult(j):
 			result = command.Shorten(string(j.Result), 400)
 		}
 		fields = append(fields, command.Field{"result", result})
@@ -204,10 +231,15 @@ func copyResult(c *command.Call, api *client.Client, id string) error {
 	if err != nil {
 		return err
 	}
-	defer result.Close()
-	if _, err := io.Copy(command.PlainJSON(c.Out), result); err != nil {
-		return fmt.Errorf("read result: %w", err)
+	return copyPayload(c, result, "result")
+}
+
+// copyPayload prints a payload and closes it.
+func copyPayload(c *command.Call, payload io.ReadCloser, what string) error {
+	defer payload.Close()
+	if _, err := io.Copy(command.PlainJSON(c.Out), payload); err != nil {
+		return fmt.Errorf("read %s: %w", what, err)
 	}
-	_, err = fmt.Fprintln(c.Out)
+	_, err := fmt.Fprintln(c.Out)
 	return err
 }

@@ -84,7 +84,7 @@ func (a keyCommands) list() *cobra.Command {
 			return []command.Field{
 				{"ID", k.ID}, {"TENANT", k.Tenant}, {"SCOPES", command.Joined(k.Scopes)},
 				{"STATE", a.state(k)}, {"CREATED", a.Age(k.CreatedAt)},
-				{"EXPIRES", a.AgePtr(k.ExpiresAt)}, {"BUDGET", command.IfSet(k.Budget, budgetText)},
+				{"LAST USED", a.AgePtr(k.LastUsedAt)}, {"EXPIRES", a.AgePtr(k.ExpiresAt)}, {"BUDGET", command.IfSet(k.Budget, budgetText)},
 			}
 		})
 	})

@@ -56,20 +56,16 @@ func (a queueCommands) verb(verb, short string, change func(*client.Client, cont
 	}, a.fields))
 }
 
-// allTenantsFlag adds --all-tenants.
-func allTenantsFlag(c *cobra.Command) *bool {
-	return c.Flags().Bool("all-tenants", false, "of all tenants together; needs a key with the scope view")
-}
-
 func (a queueCommands) list() *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Short: "List queues with what stands in them",
 		Long: `List queues with what stands in them. With --all-tenants these are the queues of jobs,
 since a queue of plain messages belongs to one tenant.`,
 	}
-	all := allTenantsFlag(c)
+	var all bool
+	allTenantsFlag(c.Flags(), &all)
 	return command.List(a.App, c, func(c *command.Call) ([]anyQueue, error) {
-		if !*all {
+		if !all {
 			return ownQueues(c)
 		}
 		jobs, err := c.API.AllQueues(c.Ctx)
@@ -83,9 +79,10 @@ since a queue of plain messages belongs to one tenant.`,
 
 func (a queueCommands) show() *cobra.Command {
 	c := &cobra.Command{Use: "show QUEUE", Short: "Show a queue", Example: "  forebay queues show default"}
-	all := allTenantsFlag(c)
+	var all bool
+	allTenantsFlag(c.Flags(), &all)
 	return aboutQueue(command.Show(a.App, c, func(c *command.Call) (q anyQueue, err error) {
-		if *all {
+		if all {
 			jobs, err := c.API.AnyQueue(c.Ctx, c.Args[0])
 			return anyQueue{jobs: &jobs}, err
 		}

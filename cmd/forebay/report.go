@@ -47,13 +47,14 @@ func reportUsage(a *command.App) *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&by, "by", nil, "tell apart by these: tenant, task, model, deployment")
 	step := cmd.Flags().String("step", string(forebay.UsageWhole), "a row for each hour or day, or for the whole time: hour, day, all")
-	all := allTenantsFlag(cmd)
+	var all bool
+	allTenantsFlag(cmd.Flags(), &all)
 	a.APICommand(cmd, func(c *command.Call) error {
 		from, to, err := when.bounds(c)
 		if err != nil {
 			return err
 		}
-		query := forebay.UsageQuery{Since: from, Until: to, Step: forebay.UsageStep(*step), AllTenants: *all}
+		query := forebay.UsageQuery{Since: from, Until: to, Step: forebay.UsageStep(*step), AllTenants: all}
 		for _, dimension := range by {
 			query.By = append(query.By, forebay.UsageBy(dimension))
 		}
@@ -102,14 +103,15 @@ func reportRetries(a *command.App) *cobra.Command {
 		Example: `  forebay report retries --since 7d
   forebay report retries --since 2030-01-02T00:00:00Z --until 2030-01-03T00:00:00Z -o json`,
 	}
-	all := allTenantsFlag(cmd)
+	var all bool
+	allTenantsFlag(cmd.Flags(), &all)
 	a.APICommand(cmd, func(c *command.Call) error {
 		from, to, err := when.bounds(c)
 		if err != nil {
 			return err
 		}
 		ask := c.API.RetryReport
-		if *all {
+		if all {
 			ask = c.API.RetryReportOfAll
 		}
 		report, err := ask(c.Ctx, from, to)

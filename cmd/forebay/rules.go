@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/filter"
 )
@@ -102,96 +103,80 @@ func (a ruleCommands) create() *cobra.Command {
 
 // verdict is the result of one rule for a message.
 type verdict struct {
-	Rule   string              `json:"rule"`
-	Result string              `json:"result"` // selected, not selected or error
-	Error  string              `json:"error,omitempty"`
-	Copy   *forebay.NewMessage `json:"copy,omitempty"` // the changed copy, if the rule has an action
+	Subscription string `json:"subscription,omitempty"`
+	forebay.RuleVerdict
 }
 
 func (a ruleCommands) test() *cobra.Command {
 	var f ruleFlags
 	var m messageFlags
 	c := a.Command(&cobra.Command{
-		Use:   "test [TOPIC SUBSCRIPTION]",
+		Use:   "test [TOPIC [SUBSCRIPTION]]",
 		Short: "Show what rules make of a message, without sending it",
 		Long: `Show what the rules of a subscription make of a message, without sending it. Without a
-subscription show what one rule does. --sql, --correlation, --none and --action describe it, and
-no server is needed.`,
+subscription show that for all of the topic. Without a topic show what one rule does. --sql,
+--correlation, --none and --action describe it, and no server is needed.`,
 		Example: `  forebay rules test orders large --property quantity=12
+  forebay rules test orders --subject new --property quantity=12
   forebay rules test --sql "quantity > 10" --action "REMOVE color" --property quantity=12`,
 	}, func(c *command.Call) error {
 		settings, given, err := f.settings()
 		switch {
 		case err != nil:
 			return err
-		case given == (len(c.Args) > 0) || len(c.Args) == 1:
-			return command.Usagef("name a topic and a subscription, or describe a rule by --sql, --correlation, --none or --action")
-		}
-		rules := []forebay.Rule{{Name: "-", RuleSettings: settings}}
-		if len(c.Args) == 2 {
-			api, err := c.Client()
-			if err != nil {
-				return err
-			}
-			if rules, err = api.Rules(c.Ctx, c.Args[0], c.Args[1]); err != nil {
-				return err
-			}
+		case given == (len(c.Args) > 0):
+			return command.Usagef("name a topic, or describe a rule by --sql, --correlation, --none or --action")
 		}
 		message, err := m.message(c)
 		if err != nil {
 			return err
 		}
-		return printVerdicts(c, rules, message)
+		var verdicts []verdict
+		if given {
+			v, err := rules.Try(settings, message)
+			if err != nil {
+				return err
+			}
+			verdicts = append(verdicts, verdict{RuleVerdict: v})
+		} else if verdicts, err = testTopic(c, message); err != nil {
+			return err
+		}
+		return command.PrintList(c.App, verdicts, func(v verdict) []command.Field {
+			copied := ""
+			if v.Copy != nil {
+				data, _ := json.Marshal(v.Copy) // its properties were checked
+				copied = string(data)
+			}
+			fields := []command.Field{{"RULE", v.Rule}, {"RESULT", v.Result}, {"WHY", v.Why}, {"COPY", copied}}
+			if v.Subscription != "" {
+				fields = append([]command.Field{{"SUBSCRIPTION", v.Subscription}}, fields...)
+			}
+			return fields
+		})
 	})
 	f.add(c.Flags())
 	m.add(a.App, c.Flags())
 	return c
 }
 
-func printVerdicts(c *command.Call, rules []forebay.Rule, m forebay.NewMessage) error {
-	verdicts := make([]verdict, len(rules))
-	for i, r := range rules {
-		var err error
-		if verdicts[i], err = judge(r, m); err != nil {
-			return err
-		}
-	}
-	return command.PrintList(c.App, verdicts, func(v verdict) []command.Field {
-		copied := v.Error
-		if v.Copy != nil {
-			data, _ := json.Marshal(v.Copy) // its properties were checked
-			copied = string(data)
-		}
-		return []command.Field{{"RULE", v.Rule}, {"RESULT", v.Result}, {"COPY", copied}}
-	})
-}
-
-// judge applies one rule to the message.
-func judge(r forebay.Rule, m forebay.NewMessage) (verdict, error) {
-	compiled, err := filter.Compile(r.Name, r.RuleSettings)
+// testTopic asks what the rules of a topic, or of one subscription, make of the message.
+func testTopic(c *command.Call, m forebay.NewMessage) (verdicts []verdict, err error) {
+	api, err := c.Client()
 	if err != nil {
-		return verdict{}, err
+		return nil, err
 	}
-	v := verdict{Rule: r.Name, Result: "not selected"}
-	view := &filter.Message{
-		MessageID: m.MessageID, CorrelationID: m.CorrelationID, SessionID: m.SessionID, Subject: m.Subject,
-		To: m.To, ReplyTo: m.ReplyTo, ReplyToSessionID: m.ReplyToSessionID, ContentType: m.ContentType,
-		PartitionKey: m.PartitionKey, Properties: m.Properties,
+	req := forebay.RuleTestRequest{Message: m}
+	if len(c.Args) > 1 {
+		req.Subscription = c.Args[1]
 	}
-	copies, err := filter.Select([]*filter.Rule{compiled}, view)
-	switch {
-	case err != nil:
-		v.Result, v.Error = "error", err.Error()
-	case len(copies) > 0 && copies[0].TooLarge != "":
-		v.Result, v.Error = "error", copies[0].TooLarge
-	case len(copies) > 0:
-		v.Result = "selected"
-		if c := copies[0].Message; copies[0].Rule != "" {
-			m.MessageID, m.CorrelationID, m.SessionID, m.Subject = c.MessageID, c.CorrelationID, c.SessionID, c.Subject
-			m.To, m.ReplyTo, m.ReplyToSessionID, m.ContentType = c.To, c.ReplyTo, c.ReplyToSessionID, c.ContentType
-			m.PartitionKey, m.Properties = c.PartitionKey, c.Properties
-			v.Copy = &m
+	test, err := api.TestRules(c.Ctx, c.Args[0], req)
+	if test.More {
+		c.Note("There are more subscriptions. Name one to see its rules.")
+	}
+	for _, s := range test.Subscriptions {
+		for _, r := range s.Rules {
+			verdicts = append(verdicts, verdict{s.Subscription, r})
 		}
 	}
-	return v, nil
+	return verdicts, err
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/command"
+	"github.com/forebayhq/forebay/internal/doctor"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -311,7 +312,7 @@ func TestKeysBeforeAServerAndBeside(t *testing.T) {
 func TestDoctorOnAFreshFolder(t *testing.T) {
 	got := commandLine{}.run(t.Context(), "doctor", "--database", "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"), "--listen", "127.0.0.1:0", "-o", "jsonl")
 	for _, line := range bytes.Split(bytes.TrimSpace([]byte(got.out)), []byte("\n")) {
-		var f finding
+		var f doctor.Finding
 		// How fast and how full this machine's disk is, is no matter of the test.
 		if err := json.Unmarshal(line, &f); err != nil || !f.OK && f.Name != "free space" && f.Name != "fsync" {
 			t.Errorf("%s: %v", line, err)

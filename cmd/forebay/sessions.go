@@ -20,6 +20,8 @@ func (a sessionCommands) all() []*cobra.Command {
 		renewCommand(a.App, "renew-session QUEUE SESSION_TOKEN", "Hold a session for another lock duration",
 			func(c *command.Call) (time.Time, error) { return messagesOf(c).RenewSession(c.Ctx, c.Args[1]) }),
 		a.state(), a.setState(),
+		aboutQueue(a.APICommand(&cobra.Command{Use: "release-session QUEUE SESSION_ID", Short: "Take a session from the receiver that has it"},
+			func(c *command.Call) error { return messagesOf(c).ReleaseSession(c.Ctx, c.Args[1]) })),
 		aboutQueue(a.APICommand(&cobra.Command{Use: "close-session QUEUE SESSION_TOKEN", Short: "Give a session back"},
 			func(c *command.Call) error { return messagesOf(c).CloseSession(c.Ctx, c.Args[1]) })),
 	}

@@ -91,6 +91,9 @@ func answers() map[string]any {
 		"/v1/queues/mail/messages":           forebay.Page[forebay.Message]{Items: []forebay.Message{letter}},
 		"/v1/queues/slow/dead-letters":       forebay.Page[forebay.SetAsideJob]{Items: []forebay.SetAsideJob{set}},
 		"/v1/queues/slow/dead-letters/job_2": whole,
+		"/v1/dead-letters":                   forebay.Page[forebay.SetAsideJob]{Items: []forebay.SetAsideJob{set}},
+		"/v1/dead-letters/groups": forebay.SetAsideGroups{Groups: []forebay.SetAsideGroup{
+			{Reason: "MaxAttemptsExceeded", Task: "classify", Count: 17, Newest: earlier(time.Minute), Oldest: earlier(48 * time.Hour), ExampleJobID: "job_2"}}, Counted: 17, Complete: true},
 		"/v1/queues/slow/quarantine/redrive": forebay.RedriveReport{Matched: 3, Redriven: 2, Skipped: 1, Reasons: map[string]int{"content_filter": 3}},
 		"/v1/queues/slow/quarantine/purge":   forebay.PurgeReport{Purged: 4},
 		"/v1/webhooks":                       forebay.Page[forebay.Webhook]{Items: []forebay.Webhook{hook, {Name: "crm", URL: "https://crm.example.com/", DisabledAt: pointer(earlier(time.Hour)), DisabledReason: forebay.WebhookGone}}},
@@ -148,7 +151,7 @@ func TestTables(t *testing.T) {
 	defer server.Close()
 	var all strings.Builder
 	for _, args := range []string{
-		"jobs list", "jobs get job_2", "jobs get job_3", "jobs attempts job_2", "queues list", "queues get default", "queues get mail", "messages peek mail", "dlq list --queue slow", "dlq peek job_2 --queue slow",
+		"jobs list", "jobs get job_2", "jobs get job_3", "jobs attempts job_2", "queues list", "queues get default", "queues get mail", "messages peek mail", "dlq list --queue slow", "dlq list --all-queues", "dlq groups --all-tenants", "dlq peek job_2 --queue slow",
 		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "tasks", "deployments list", "deployments show east", "deployments changes east", "tenants list", "tenants show acme", "report usage --by task", "report retries",
 		"webhooks list", "webhooks show billing", "webhooks tries billing", "webhooks dead-letters billing", "webhooks redeliver billing --all",
 		"webhooks test billing", "webhooks update billing --events failed", "audit list", "audit verify",

@@ -38,6 +38,7 @@ func TestTopicsAgainstAServer(t *testing.T) {
 	run(0, "rules", "add", "orders", "large", "red", "--correlation", `{"application_properties":{"color":"red"}}`)
 	run(0, "rules", "add", "orders", "audit", "nothing", "--none")
 	contains(run(0, "rules", "test", "orders", "large", "--property", "quantity=12", "--property", "color=red"), "red", "selected", `"size":"large"`)
+	contains(run(0, "rules", "test", "orders", "--property", "quantity=2"), "audit", "$Default", "selected", "large", "the condition is false", "color")
 	var sent forebay.SentMessage
 	out := run(0, "topics", "send", "orders", "--file", "-", "--subject", "new", "--property", "quantity=12", "--message-id", "m1", "-o", "json")
 	if err := json.Unmarshal([]byte(out), &sent); err != nil || sent.MessageID != "m1" || sent.SequenceNumber == 0 {
@@ -98,9 +99,8 @@ func TestRulesTest(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"rules", "test"}, "name a topic and a subscription, or describe a rule"},
-		{[]string{"rules", "test", "orders"}, "name a topic and a subscription"},
-		{[]string{"rules", "test", "orders", "s", "--none"}, "name a topic and a subscription"},
+		{[]string{"rules", "test"}, "name a topic, or describe a rule"},
+		{[]string{"rules", "test", "orders", "s", "--none"}, "name a topic, or describe a rule"},
 		{[]string{"rules", "test", "--sql", "a"}, ""},
 		{[]string{"rules", "test", "--none", "--property", "a"}, "--property must be name=value"},
 		{[]string{"rules", "add", "t", "s", "r", "--sql", "a b"}, "at character 3"},

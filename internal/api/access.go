@@ -43,7 +43,7 @@ func (s anyOf) quoted(mark string) string {
 }
 
 // documentTenant describes the header that names another tenant.
-func (a *API) documentTenant(op *huma.Operation) {
+func documentTenant(op *huma.Operation) {
 	op.Parameters = append(op.Parameters, &huma.Param{
 		Name: forebay.TenantHeader, In: "header", Schema: &huma.Schema{Type: huma.TypeString},
 		Description: "act in this tenant instead of the key's own, with the scope `admin`, or read in it, with the scope `view`",

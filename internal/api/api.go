@@ -51,7 +51,7 @@ type Options struct {
 	Deltas         *deltas.Hub // of running calls; nil: none
 	Keys           Keys
 	Tenants        Tenants
-	Audit          AuditLog
+	Audit          AuditLog // nil: nobody writes down who opens payloads
 	Reports        Reports
 	Purger         Purger
 	Messages       *messaging.Service   // nil: no queues of plain messages

@@ -61,7 +61,7 @@ func (c *call) authenticate(ctx context.Context) error {
 	if s, ok := c.surface.(SignedInSurface); ok {
 		caller, found, err := s.SignedIn(c.r)
 		if found || err != nil {
-			c.caller = caller
+			c.caller, c.home = caller, caller.Tenant
 			return err
 		}
 	}

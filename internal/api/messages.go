@@ -34,6 +34,7 @@ type peekInput struct {
 	Cursor string `query:"cursor" maxLength:"20" doc:"next_cursor of the page before; instead of from_sequence_number"`
 	// The limit is that of messages, not that of a page of jobs.
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" doc:"default 50"`
+	Bodies bool   `query:"bodies" default:"true" doc:"false: leave the bodies out"`
 	Reason string `query:"reason" maxLength:"4096" doc:"only dead letters with this dead_letter_reason; a page may have fewer although more follow"`
 }
 
@@ -165,7 +166,9 @@ func (a queueRoutes) routeReceiving(base, infix, sub string) {
 			return nil, err
 		}
 		messages, next, err := a.messages.Messages.Peek(ctx, c.caller.Tenant, entity(in.Queue), messaging.PeekFilter{From: from, Reason: in.Reason, Limit: in.Limit})
-		if err == nil {
+		if !in.Bodies {
+			withoutBodies(messages)
+		} else if err == nil {
 			err = c.showMessages(ctx, entity(in.Queue), messages)
 		}
 		p := page(messages)

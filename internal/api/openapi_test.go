@@ -31,7 +31,7 @@ var paths = map[string][]string{
 	"/v1/queues/{queue}/messages/{sequence_number}": {"get"}, "/v1/queues/{queue}/$deadletterqueue/messages/{sequence_number}": {"get"},
 	"/v1/queues/{queue}/$deadletterqueue/messages/redrive": {"post"}, "/v1/queues/{queue}/$deadletterqueue/messages/purge": {"post"},
 	"/v1/queues/{queue}/messages/delete": {"post"}, "/v1/queues/{queue}/$deadletterqueue/messages/delete": {"post"},
-	"/v1/queues/{queue}/messages/{sequence_number}/cancel": {"post"}, "/v1/queues/{queue}/sessions/accept": {"post"}, "/v1/queues/{queue}/sessions": {"get"},
+	"/v1/queues/{queue}/messages/{sequence_number}/cancel": {"post"}, "/v1/queues/{queue}/sessions/accept": {"post"}, "/v1/queues/{queue}/sessions/release": {"post"}, "/v1/queues/{queue}/sessions": {"get"},
 	"/v1/queues/{queue}/sessions/{session_token}/receive": {"post"}, "/v1/queues/{queue}/sessions/{session_token}/renew": {"post"},
 	"/v1/queues/{queue}/sessions/{session_token}/close": {"post"}, "/v1/queues/{queue}/sessions/{session_token}/state": {"get", "put"},
 	"/v1/reports/retries": {"get"}, "/v1/reports/usage": {"get"}, "/v1/tasks": {"get"}, "/v1/tasks/{task}": {"get"}, "/v1/deployments": {"get"}, "/v1/deployments/{name}/sim": {"get", "put"},

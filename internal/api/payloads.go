@@ -73,7 +73,7 @@ func (c *call) opens(ctx context.Context, target string) error {
 
 func (c *call) recordOpening(ctx context.Context, target string) error {
 	it, now := opening{c.actor(), c.caller.Tenant, target}, time.Now()
-	if c.api.openings.known(it, now) {
+	if c.api.audit == nil || c.api.openings.known(it, now) {
 		return nil
 	}
 	detail, err := json.Marshal(struct {
@@ -119,10 +119,17 @@ func (c *call) showMessages(ctx context.Context, entity string, messages []foreb
 		}
 		return c.opens(ctx, target)
 	}
+	withoutBodies(messages)
 	for i := range messages {
-		messages[i].Body, messages[i].BodyBase64, messages[i].BodyWithheld = nil, nil, true
+		messages[i].BodyWithheld = true
 	}
 	return nil
+}
+
+func withoutBodies(messages []forebay.Message) {
+	for i := range messages {
+		messages[i].Body, messages[i].BodyBase64 = nil, nil
+	}
 }
 
 type inputQuery struct {

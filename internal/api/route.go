@@ -85,7 +85,7 @@ func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func
 			a.documentKeys(&op)
 		}
 		op.Description += "\n\nScope: " + scopes.documented() + "."
-		a.documentTenant(&op)
+		documentTenant(&op)
 	}
 	op.RejectUnknownQueryParameters = op.RejectUnknownQueryParameters || !isDurable(op.Path)
 	op.Middlewares = append(op.Middlewares, a.admit(op.Method+" "+op.Path, scopes))

@@ -52,6 +52,12 @@ func (a queueRoutes) routeSessions() {
 	}, func(ctx context.Context, c *call, in *listSessionsInput) (*answer[forebay.Page[forebay.SessionInfo]], error) {
 		return pageAnswer(a.messages.Sessions.List(ctx, c.caller.Tenant, in.Queue, in.Cursor, in.Limit))
 	})
+	routeBody(a.API, forebay.ScopeOperate, noContent(huma.Operation{
+		OperationID: "release-session", Method: http.MethodPost, Path: "/v1/queues/{queue}/sessions/release", Tags: messageTags,
+		Summary: "Take a session from its receiver", Description: "As closing it, for a receiver that does not. Answers 409 when no receiver has it.",
+	}), smallBody, func(ctx context.Context, c *call, in *QueuePath, req forebay.ReleaseSessionRequest) (*none, error) {
+		return &none{}, a.messages.Sessions.Release(ctx, c.caller.Tenant, in.Queue, req.SessionID)
+	})
 	routeOptionalBody(a.API, forebay.ScopeOperate, sessionOperation("receive-session-messages", http.MethodPost, "receive", "Receive the next messages of a session"), smallBody,
 		func(ctx context.Context, c *call, in *SessionPath, req forebay.ReceiveRequest) (*answer[receiveAnswer], error) {
 			if err := c.opens(ctx, in.Queue+"/messages"); err != nil {

@@ -184,3 +184,25 @@ func TestForwardedMessages(t *testing.T) {
 	}
 	wantProblem(t, f.do("POST", orders+"/messages/receive", ``), http.StatusConflict, forebay.CodeConflict)
 }
+
+// A session can be taken from a receiver that does not give it back.
+func TestReleaseSession(t *testing.T) {
+	f := newFixture(t)
+	f.putQueue(orders, `{"requires_session":true}`)
+	f.sendMessage(orders, `{"session_id":"a","body":"1"}`)
+	wantProblem(t, f.do("POST", orders+"/sessions/release", `{"session_id":"a"}`), http.StatusConflict, forebay.CodeConflict)
+	held := f.accept(``)
+	if got := f.receiveSession(held, ``); len(got) != 1 {
+		t.Fatalf("received %+v", got)
+	}
+	if r := f.do("POST", orders+"/sessions/release", `{"session_id":"a"}`); r.StatusCode != http.StatusNoContent {
+		t.Fatalf("release: %s", r.body)
+	}
+	wantProblem(t, f.do("POST", sessionPath(held, "renew"), ""), http.StatusConflict, forebay.CodeSessionLockLost)
+	if got := f.receiveSession(f.accept(``), ``); len(got) != 1 || *got[0].Body != "1" || got[0].DeliveryCount != 1 {
+		t.Errorf("received again %+v", got)
+	}
+	f.putQueue("/v1/queues/plain", ``)
+	wantProblem(t, f.do("POST", "/v1/queues/plain/sessions/release", `{"session_id":"a"}`), http.StatusConflict, forebay.CodeConflict)
+	wantProblem(t, f.do("POST", "/v1/queues/none/sessions/release", `{"session_id":"a"}`), http.StatusNotFound, forebay.CodeUnknownQueue)
+}

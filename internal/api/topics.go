@@ -107,6 +107,11 @@ func (a queueRoutes) routeTopics() {
 	routeNoBody(a.API, forebay.ScopeSubmit, cancel, func(ctx context.Context, c *call, in *topicMessagePath) (*none, error) {
 		return &none{}, a.messages.Messages.CancelPublished(ctx, c.caller.Tenant, in.Topic, in.SequenceNumber)
 	})
+	test := topicOperation(http.MethodPost, "test-rules", topicPath+"/test", "Show which rules of a topic select a message")
+	test.Description = "The message is not sent. Says why a rule does not select it, and what the actions make of it."
+	routeBody(a.API, forebay.ScopeRead, test, 4*a.messages.Messages.MaxBytes()+envelopeBytes, func(ctx context.Context, c *call, in *TopicPath, req forebay.RuleTestRequest) (*answer[forebay.RuleTest], error) {
+		return answerOf(a.messages.Rules.Test(ctx, c.caller.Tenant, in.Topic, req))
+	})
 	a.routeSubscriptions()
 	a.routeRules()
 	a.routeSubscriptionMessages()

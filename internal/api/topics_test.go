@@ -15,7 +15,7 @@ import (
 func init() {
 	subscription := "/v1/topics/{topic}/subscriptions/{subscription}"
 	for path, methods := range map[string][]string{
-		"/v1/topics": {"get"}, "/v1/topics/{topic}": {"get", "put", "delete"}, "/v1/topics/{topic}/messages": {"post"},
+		"/v1/topics": {"get"}, "/v1/topics/{topic}": {"get", "put", "delete"}, "/v1/topics/{topic}/messages": {"post"}, "/v1/topics/{topic}/test": {"post"},
 		"/v1/topics/{topic}/messages/{sequence_number}/cancel": {"post"}, "/v1/topics/{topic}/subscriptions": {"get"},
 		subscription: {"get", "put", "delete"}, subscription + "/rules": {"get"}, subscription + "/rules/{rule}": {"get", "put", "delete"},
 	} {
@@ -43,7 +43,7 @@ func TestOpenAPIOfSubscriptions(t *testing.T) {
 	for _, p := range receive["parameters"].([]any) {
 		names = append(names, p.(object)["name"].(string))
 	}
-	if !slices.Equal(names, []string{"topic", "subscription"}) || receive["summary"] != "Receive messages from the subscription" {
+	if !slices.Equal(names, []string{"Forebay-Tenant", "topic", "subscription"}) || receive["summary"] != "Receive messages from the subscription" {
 		t.Errorf("receive takes %v: %v", names, receive["summary"])
 	}
 }
@@ -238,5 +238,68 @@ func TestTopicTenantsAndScopes(t *testing.T) {
 	}
 	if sub := into[forebay.Subscription](t, as(operator, "GET", "/v1/topics/orders/subscriptions/s", ""), 200); sub.Active != 1 {
 		t.Errorf("subscription %+v", sub)
+	}
+}
+
+// A test of rules says what each of them makes of a message, and why not.
+func TestRuleTestOverHTTP(t *testing.T) {
+	f := newFixture(t)
+	into[forebay.Topic](t, f.do("PUT", "/v1/topics/orders", ""), 201)
+	into[forebay.Subscription](t, f.do("PUT", "/v1/topics/orders/subscriptions/all", ""), 201)
+	into[forebay.Subscription](t, f.do("PUT", "/v1/topics/orders/subscriptions/some", `{"rules": [
+		{"name": "action", "sql_filter": "quantity > 1", "sql_action": "SET quantity = quantity * 2"},
+		{"name": "false", "sql_filter": "quantity > 100"},
+		{"name": "other", "correlation_filter": {"subject": "blue", "application_properties": {"n": 7}}},
+		{"name": "unknown", "sql_filter": "missing = 1"},
+		{"name": "wrong", "sql_filter": "quantity = 'x'"}]}`), 201)
+	test := into[forebay.RuleTest](t, f.do("POST", "/v1/topics/orders/test",
+		`{"message": {"body": "not sent", "subject": "green", "application_properties": {"quantity": 5}}, "rule": {"sql_filter": "quantity = 5"}}`), 200)
+	if test.Rule == nil || test.Rule.Result != forebay.RuleSelected || test.More || len(test.Subscriptions) != 2 {
+		t.Fatalf("the test says %+v", test)
+	}
+	all, some := test.Subscriptions[0], test.Subscriptions[1]
+	if all.Subscription != "all" || all.Copies != 1 || all.Rules[0].Result != forebay.RuleSelected || all.DeadLettered {
+		t.Errorf("all: %+v", all)
+	}
+	if some.Copies != 1 || !some.DeadLettered {
+		t.Errorf("some: %+v", some)
+	}
+	for i, want := range []struct{ rule, result, why string }{
+		{"action", forebay.RuleSelected, ""}, {"false", forebay.RuleNotSelected, "is false"}, {"other", forebay.RuleNotSelected, "subject, application_properties.n"},
+		{"unknown", forebay.RuleNotSelected, "is unknown"}, {"wrong", forebay.RuleFailed, "cannot be compared"},
+	} {
+		if got := some.Rules[i]; got.Rule != want.rule || got.Result != want.result || !strings.Contains(got.Why, want.why) {
+			t.Errorf("rule %d: %+v, want %+v", i, got, want)
+		}
+	}
+	if c := some.Rules[0].Copy; c == nil || c.Properties["quantity"] != int64(10) || c.Body != nil {
+		t.Errorf("the copy is %+v", c)
+	}
+	if one := into[forebay.RuleTest](t, f.do("POST", "/v1/topics/orders/test", `{"message": {}, "subscription": "all"}`), 200); len(one.Subscriptions) != 1 || one.Rule != nil {
+		t.Errorf("of one subscription: %+v", one)
+	}
+	if sub := into[forebay.Subscription](t, f.do("GET", "/v1/topics/orders/subscriptions/all", ""), 200); sub.Active != 0 {
+		t.Errorf("a test has sent %d messages", sub.Active)
+	}
+	wantProblem(t, f.do("POST", "/v1/topics/orders/test", `{"message": {}, "rule": {"sql_filter": "a ="}}`), 422, forebay.CodeInvalidRequest)
+	wantProblem(t, f.do("POST", "/v1/topics/orders/test", `{"message": {"body": "a", "body_base64": "YQ=="}}`), 422, forebay.CodeInvalidRequest)
+	wantProblem(t, f.do("POST", "/v1/topics/orders/test", `{"message": {}, "subscription": "none"}`), 404, forebay.CodeNotFound)
+	wantProblem(t, f.do("POST", "/v1/topics/none/test", `{"message": {}}`), 404, forebay.CodeNotFound)
+}
+
+// A test looks at all rules of a subscription or at none, and at a bounded number.
+func TestRuleTestsAreBounded(t *testing.T) {
+	f := newFixture(t)
+	into[forebay.Topic](t, f.do("PUT", "/v1/topics/many", ""), 201)
+	var rules []string
+	for i := range forebay.MaxRules {
+		rules = append(rules, fmt.Sprintf(`{"name": "r%d", "boolean_filter": false}`, i))
+	}
+	for i := range forebay.MaxRulesPerTest/forebay.MaxRules + 1 {
+		into[forebay.Subscription](t, f.do("PUT", fmt.Sprintf("/v1/topics/many/subscriptions/s%02d", i), `{"rules": [`+strings.Join(rules, ",")+`]}`), 201)
+	}
+	test := into[forebay.RuleTest](t, f.do("POST", "/v1/topics/many/test", `{"message": {}}`), 200)
+	if !test.More || len(test.Subscriptions) != forebay.MaxRulesPerTest/forebay.MaxRules || test.Subscriptions[0].Subscription != "s00" {
+		t.Errorf("the test says more: %v, of %d subscriptions", test.More, len(test.Subscriptions))
 	}
 }

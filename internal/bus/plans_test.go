@@ -7,5 +7,5 @@ func TestPlansOnSQLite(t *testing.T) {
 }
 
 func TestPlansOnPostgres(t *testing.T) {
-	fixture.PlansOnPostgres(t, sqlReadyMessages, sqlReadyForMany, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlHeld, sqlUnlock)
+	fixture.PlansOnPostgres(t, sqlReadyMessages, sqlReadyForMany, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlHeld, sqlUnlock, sqlSessionHolder)
 }

@@ -122,6 +122,18 @@ func (s SessionStore) Close(ctx context.Context, q MessageQueue, l SessionLock) 
 	return err
 }
 
+// sqlSessionHolder finds the lock of whoever has the session of an id.
+const sqlSessionHolder = "SELECT no, lock_token FROM sessions WHERE queue = ? AND id = ? AND locked_until > ?"
+
+// Holder returns the lock on a session by its id. found is false if no receiver has it.
+func (s SessionStore) Holder(ctx context.Context, q MessageQueue, id string) (l SessionLock, found bool, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		found, err = c.Prep(sqlSessionHolder).Int(q.No).Text(id).Int(c.Now()).One(func(r driver.Row) { l = SessionLock{r.Int(0), r.Int(1)} })
+		return err
+	})
+	return l, found, err
+}
+
 func (t *sessionTx) close(q MessageQueue, l SessionLock) error {
 	var has sessionContents
 	var held heldMessages

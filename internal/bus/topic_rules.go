@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -48,6 +49,19 @@ func (s *Store) judge(ctx context.Context, no int64, messages []MessageContent, 
 		}
 		c, fresh = now, true
 	}
+}
+
+// Explain says what a topic's rules, and one more unless it is nil, make of a message. chosen is
+// the name of the only subscription to look at; "": all.
+func Explain(ctx context.Context, s *Store, topic MessageQueue, m *MessageContent, extra *forebay.RuleSettings, chosen string) (forebay.RuleTest, error) {
+	c, _, err := s.topicFor(ctx, topic.No, true)
+	if err != nil {
+		return forebay.RuleTest{}, err
+	}
+	if c == nil {
+		return forebay.RuleTest{}, ErrNoTopic
+	}
+	return c.Explain(ctx, m, s.Writer.Conn.Now(), extra, chosen, func(q MessageQueue) string { return entity.SubscriptionOf(q.Name) })
 }
 
 // topicFor returns the topic with its compiled rules, or nil if there is none, and whether it was

@@ -38,6 +38,7 @@ type App struct {
 
 	url    string
 	key    string
+	tenant string
 	caCert string
 
 	running bool // the command line was understood
@@ -92,6 +93,7 @@ func (a *App) globalFlags(root *cobra.Command, former map[string]string) {
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "address of the server (FOREBAY_URL; default http://127.0.0.1:8080)")
 	flags.StringVar(&a.key, "key", "", "API key; FOREBAY_API_KEY hides it from other users")
+	flags.StringVar(&a.tenant, "for-tenant", "", "act in this tenant, with an admin key, or read in it, with a view key")
 	flags.StringVar(&a.caCert, "ca-cert", "", "PEM file of a further authority to trust (FOREBAY_CA_CERT)")
 	flags.StringVarP(&a.Output, "output", "o", OutputTable, "how to print: "+strings.Join(outputs, ", "))
 }
@@ -99,7 +101,7 @@ func (a *App) globalFlags(root *cobra.Command, former map[string]string) {
 func (a *App) checkGlobals(c *cobra.Command) error {
 	a.running = true
 	if isLocal(c) {
-		for _, flag := range []string{"url", "key", "ca-cert"} {
+		for _, flag := range []string{"url", "key", "for-tenant", "ca-cert"} {
 			if c.Flags().Changed(flag) {
 				return Usagef("--%s is for commands that talk to a server; %s does not", flag, c.CommandPath())
 			}

@@ -39,6 +39,9 @@ func (a *App) newClient(retryTime time.Duration) (*client.Client, error) {
 	if err != nil {
 		return nil, Usagef("the server's address must be like %s", client.DefaultBaseURL)
 	}
+	if a.tenant != "" {
+		c = c.ForTenant(a.tenant)
+	}
 	return c, nil
 }
 

@@ -12,7 +12,9 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/dashboard/kit"
+	"github.com/forebayhq/forebay/internal/dashboard/screens/documents"
 	"github.com/forebayhq/forebay/internal/dashboard/screens/jobs"
+	"github.com/forebayhq/forebay/internal/dashboard/screens/messages"
 	"github.com/forebayhq/forebay/internal/dashboard/screens/operate"
 )
 
@@ -107,7 +109,7 @@ func (d *Dashboard) SignedIn(r *http.Request) (forebay.Caller, bool, error) {
 
 // screens are the routes of all pages.
 func screens() []kit.Route {
-	return slices.Concat(jobs.Routes(), operate.Routes())
+	return slices.Concat(jobs.Routes(), messages.Routes(), documents.Routes(), operate.Routes())
 }
 
 // Routes are the addresses of the dashboard.

@@ -30,6 +30,7 @@ type Correlation struct {
 }
 
 type fieldValue struct {
+	name  string
 	field func(*Message) string
 	want  string
 }
@@ -61,7 +62,7 @@ func NewCorrelation(f forebay.CorrelationFilter) (*Correlation, error) {
 		if !forebay.ValidText(part.want, forebay.MaxPropertyBytes) {
 			return nil, forebay.Invalid(part.name, "may have at most %d bytes without control characters", forebay.MaxPropertyBytes)
 		}
-		c.fields = append(c.fields, fieldValue{part.field, part.want})
+		c.fields = append(c.fields, fieldValue{part.name, part.field, part.want})
 	}
 	if err := f.Properties.Check(); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
@@ -13,8 +14,15 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
+// lists is the part of Service that reads lists.
+type lists struct {
+	store  *Store
+	queues *queueSet
+	views  *jobViews
+}
+
 // List returns the tenant's jobs, or those of all tenants, newest first, without their results.
-func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) (forebay.Page[forebay.Job], error) {
+func (s *lists) List(ctx context.Context, tenant string, f forebay.JobFilter) (forebay.Page[forebay.Job], error) {
 	page := forebay.Page[forebay.Job]{Items: []forebay.Job{}}
 	q, err := s.jobQuery(ctx, tenant, f)
 	if err != nil {
@@ -28,13 +36,13 @@ func (s *Service) List(ctx context.Context, tenant string, f forebay.JobFilter) 
 		return page, err
 	}
 	if found.Next != 0 {
-		page.NextCursor, page.SearchedTo = listing.EncodeCursor(found.Next), &found.SearchedTo
+		page.NextCursor, page.SearchedTo = listing.EncodeCursor(found.Next), timeOrNil(found.SearchedTo)
 	}
 	return page, nil
 }
 
 // jobQuery resolves the names in a filter, and checks it.
-func (s *Service) jobQuery(ctx context.Context, tenant string, f forebay.JobFilter) (q JobQuery, err error) {
+func (s *lists) jobQuery(ctx context.Context, tenant string, f forebay.JobFilter) (q JobQuery, err error) {
 	q = JobQuery{
 		Statuses: f.Status, Task: f.Task, CorrelationID: f.CorrelationID, SessionID: f.SessionID, Priority: f.Priority,
 		Metadata: f.Metadata, WaitingFor: f.WaitingFor,
@@ -76,6 +84,13 @@ func (s *Service) jobQuery(ctx context.Context, tenant string, f forebay.JobFilt
 	return q, err
 }
 
+func timeOrNil(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
+}
+
 // seenBy returns a queue that the tenant may use, or any queue for a list of all tenants.
 func (s *queueSet) seenBy(tenant, name string, all bool) (*Queue, error) {
 	if q, ok := s.byName[name]; ok && all {
@@ -86,7 +101,7 @@ func (s *queueSet) seenBy(tenant, name string, all bool) (*Queue, error) {
 
 // namer returns a function that names tenants by their numbers. no is that of the tenant whose
 // list it is; 0: of all.
-func (s *Service) namer(ctx context.Context, no int64, tenant string) func(int64) (string, error) {
+func (s *lists) namer(ctx context.Context, no int64, tenant string) func(int64) (string, error) {
 	return func(of int64) (string, error) {
 		if of == no {
 			return tenant, nil
@@ -120,7 +135,7 @@ func (v *jobViews) list(ctx context.Context, rows []JobRow, nameOf func(tenant i
 }
 
 // setAsideQuery resolves the names in a request for set-aside jobs of several queues.
-func (s *Service) setAsideQuery(ctx context.Context, tenant string, where forebay.SetAside, a forebay.SetAsideAcross) (q record.SetAsideQuery, err error) {
+func (s *lists) setAsideQuery(ctx context.Context, tenant string, where forebay.SetAside, a forebay.SetAsideAcross) (q record.SetAsideQuery, err error) {
 	q.Filter = a.Filter
 	if len(a.Filter.JobIDs) > maxFilterIDs {
 		return q, forebay.Invalid("filter.job_ids", "has %d ids; the limit is %d", len(a.Filter.JobIDs), maxFilterIDs)
@@ -147,9 +162,8 @@ func (s *Service) setAsideQuery(ctx context.Context, tenant string, where foreba
 	return q, nil
 }
 
-// DeadLettersAcross lists jobs in the dead-letter or quarantine subqueues of several queues, newest
-// first.
-func (s *Service) DeadLettersAcross(ctx context.Context, tenant string, where forebay.SetAside, a forebay.SetAsideAcross, limit int, cursor string) (forebay.Page[forebay.SetAsideJob], error) {
+// DeadLettersAcross lists the dead-lettered or quarantined jobs of several queues, newest first.
+func (s *lists) DeadLettersAcross(ctx context.Context, tenant string, where forebay.SetAside, a forebay.SetAsideAcross, limit int, cursor string) (forebay.Page[forebay.SetAsideJob], error) {
 	page := forebay.Page[forebay.SetAsideJob]{Items: []forebay.SetAsideJob{}}
 	q, err := s.setAsideQuery(ctx, tenant, where, a)
 	if err != nil {
@@ -182,13 +196,13 @@ func (s *Service) DeadLettersAcross(ctx context.Context, tenant string, where fo
 		page.Items = append(page.Items, deadLetterView(name, queue, row))
 	}
 	if found.Next != 0 {
-		page.NextCursor, page.SearchedTo = listing.EncodeCursor(found.Next), &found.SearchedTo
+		page.NextCursor, page.SearchedTo = listing.EncodeCursor(found.Next), timeOrNil(found.SearchedTo)
 	}
 	return page, nil
 }
 
 // DeadLetterGroups counts such jobs by reason and task. It looks at the newest 20,000 at most.
-func (s *Service) DeadLetterGroups(ctx context.Context, tenant string, where forebay.SetAside, a forebay.SetAsideAcross) (forebay.SetAsideGroups, error) {
+func (s *lists) DeadLetterGroups(ctx context.Context, tenant string, where forebay.SetAside, a forebay.SetAsideAcross) (forebay.SetAsideGroups, error) {
 	groups := forebay.SetAsideGroups{Groups: []forebay.SetAsideGroup{}}
 	q, err := s.setAsideQuery(ctx, tenant, where, a)
 	if err != nil {
@@ -207,7 +221,7 @@ func (s *Service) DeadLetterGroups(ctx context.Context, tenant string, where for
 	}
 	groups.Counted, groups.Other, groups.Complete = found.Counted, found.Other, found.Next == 0
 	if !groups.Complete {
-		groups.SearchedTo = &found.SearchedTo
+		groups.SearchedTo = timeOrNil(found.SearchedTo)
 	}
 	return groups, nil
 }

@@ -78,6 +78,7 @@ type Service struct {
 	limits   *limits.Meter
 	views    jobViews
 	running  runningCalls
+	lists
 }
 
 // New makes the service and the queues it is configured with.
@@ -90,6 +91,7 @@ func New(ctx context.Context, opts Options) (*Service, error) {
 		queues: &s.queues, settings: &s.settings, admission: opts.Store.Admission,
 		backlog: &backlog.Reader{Queues: opts.Store.Store, Admission: opts.Store.Admission},
 	}
+	s.lists = lists{store: s.store, queues: &s.queues, views: &s.views}
 	s.store.OnCancelled(s.running.abortRunning)
 	apply, err := s.Prepare(ctx, opts.Settings)
 	if err != nil {

@@ -118,7 +118,7 @@ func (s *Store) ByID(ctx context.Context, id string) (key forebay.APIKey, found 
 	return key, found, err
 }
 
-// sqlNoteUse leaves a time that is less than a minute older, which another process may have written.
+// sqlNoteUse leaves a time that is less than a minute older. Another process may have written it.
 var sqlNoteUse = driver.BatchForm(
 	"INSERT INTO key_uses (id, used_at) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET used_at = excluded.used_at WHERE key_uses.used_at <= excluded.used_at - 60000",
 	"INSERT INTO key_uses (id, used_at) SELECT p1, p2 FROM %s ON CONFLICT (id) DO UPDATE SET used_at = excluded.used_at WHERE key_uses.used_at <= excluded.used_at - 60000")

@@ -5,6 +5,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 )
 
@@ -63,6 +64,24 @@ func (s Rules) Get(ctx context.Context, tenant, topic, subscription, name string
 		}
 	}
 	return forebay.Rule{}, errNoRule
+}
+
+// Test says which rules of a topic select a message. Nothing is sent.
+func (s Rules) Test(ctx context.Context, tenant, topic string, req forebay.RuleTestRequest) (forebay.RuleTest, error) {
+	q, err := s.topic(ctx, tenant, topic)
+	if err != nil {
+		return forebay.RuleTest{}, err
+	}
+	if req.Subscription != "" {
+		if _, err := s.subscription(ctx, tenant, topic, req.Subscription); err != nil {
+			return forebay.RuleTest{}, err
+		}
+	}
+	content, err := message.New(&req.Message, s.maxBytes)
+	if err != nil {
+		return forebay.RuleTest{}, rules.InField("message", err)
+	}
+	return bus.Explain(ctx, s.store, q, &content, req.Rule, req.Subscription)
 }
 
 // Delete removes a rule. A subscription without rules selects nothing.

@@ -116,6 +116,26 @@ func (s Sessions) Close(ctx context.Context, tenant, path, token string) error {
 	return s.store.Sessions().Close(ctx, e.MessageQueue, lock)
 }
 
+// Release ends the lock of whoever has the session of that id, as Close does for its receiver.
+// That one's next request is answered with forebay.ErrSessionLockLost.
+func (s Sessions) Release(ctx context.Context, tenant, path, id string) error {
+	e, err := s.entity(ctx, tenant, path)
+	switch {
+	case err != nil:
+		return err
+	case !e.RequiresSession || e.deadLetter:
+		return errNoSessions
+	}
+	lock, found, err := s.store.Sessions().Holder(ctx, e.MessageQueue, id)
+	if err == nil && found {
+		err = s.store.Sessions().Close(ctx, e.MessageQueue, lock) // which may have ended meanwhile
+	}
+	if err == nil && !found || errors.Is(err, forebay.ErrSessionLockLost) {
+		return &forebay.Error{Code: forebay.CodeConflict, Field: "session_id", Message: "no receiver has this session"}
+	}
+	return err
+}
+
 // State returns what the receivers of the session last set.
 func (s Sessions) State(ctx context.Context, tenant, path, token string) (forebay.SessionState, error) {
 	e, lock, err := s.session(ctx, tenant, path, token)

@@ -11,15 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
-
-// eachDatabase runs a test on both kinds of databases.
-func eachDatabase(t *testing.T, test func(t *testing.T, database string)) {
-	t.Run("sqlite", func(t *testing.T) { test(t, "sqlite:"+t.TempDir()+"/forebay.db") })
-	t.Run("postgresql", func(t *testing.T) { test(t, pgtest.Database(t)) })
-}
 
 // visitor is somebody with a browser that has no script.
 type visitor struct {
@@ -46,7 +39,7 @@ func (s *running) visit(t testing.TB, key string) *visitor {
 		t.Fatal(err)
 	}
 	v := &visitor{t, s.url + "/ui", &http.Client{Jar: jar}}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	for {
 		page := v.post("/sign-in", url.Values{"key": {key}, "next": {"/ui/jobs"}})

@@ -93,7 +93,7 @@ func TestJobPages(t *testing.T) {
 		}
 		page.Go(s.url + "/ui/jobs/" + good.ID + "?show=input")
 		page.WaitText("12345678901234567890")
-		page.WaitText(`\\u003cscript`)
+		page.WaitText(`\u003cscript`)
 		page.WaitText("<b>7</b>")
 		page.Go(s.url + "/ui/jobs/" + other.ID)
 		page.WaitText("Not Found")

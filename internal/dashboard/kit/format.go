@@ -16,6 +16,7 @@ import (
 
 // functions are what templates call. Those that need the request are methods of [Request].
 var functions = template.FuncMap{
+	"path":     Path,
 	"when":     When,
 	"exact":    Exact,
 	"since":    func(from, to any) string { return between(from, to) },
@@ -304,6 +305,9 @@ var states = map[string]struct{ mark, tone string }{
 	"retrying": {"↻", "warn"}, "throttled": {"↻", "warn"}, "paused": {"‖", "warn"}, "suspended": {"‖", "warn"}, "cancelling": {"↻", "warn"}, "lost": {"?", "warn"},
 	"failed": {"✕", "bad"}, "open": {"✕", "bad"}, "expired": {"✕", "bad"}, "terminated": {"✕", "bad"}, "revoked": {"✕", "bad"}, "dead": {"✕", "bad"},
 	"cancelled": {"–", "calm"}, "canceled": {"–", "calm"}, "incomplete": {"–", "warn"}, "disabled": {"‖", "warn"}, "retried": {"↻", "warn"},
+	"active": {"…", "calm"}, "locked": {"▶", "busy"}, "held": {"▶", "busy"}, "deferred": {"‖", "warn"}, "failing": {"✕", "bad"}, "error": {"✕", "bad"},
+	"selected": {"✓", "good"}, "not selected": {"–", "calm"}, "delivered": {"✓", "good"}, "retry": {"↻", "warn"}, "dead-lettered": {"✕", "bad"},
+	"done": {"✓", "good"}, "processing": {"▶", "busy"}, "searchable": {"✓", "good"},
 }
 
 // Badge shows a state as a mark and a word.

@@ -21,13 +21,17 @@ var shared embed.FS
 type Pages map[string]*template.Template
 
 // Parse reads the templates of a package: each file *.html of a folder defines "content", and
-// may define other blocks. The page's name is the file's, without the ending.
+// may define other blocks. The page's name is the file's, without the ending. All pages may use
+// the blocks that the files of the folder's own folder parts define.
 func Parse(files fs.FS, folder string) Pages {
 	names, err := fs.Glob(files, path.Join(folder, "*.html"))
 	if err != nil || len(names) == 0 {
 		panic("kit: no templates in " + folder)
 	}
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(shared, "templates/*.html"))
+	if parts, err := fs.Glob(files, path.Join(folder, "parts", "*.html")); err == nil && len(parts) > 0 {
+		template.Must(layout.ParseFS(files, parts...))
+	}
 	pages := Pages{}
 	for _, name := range names {
 		t := template.Must(template.Must(layout.Clone()).ParseFS(files, name))

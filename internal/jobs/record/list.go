@@ -42,7 +42,7 @@ type Query struct {
 type Page struct {
 	Jobs       []Job
 	Next       int64
-	SearchedTo time.Time // when the last job was made that was looked at, if Next is not 0
+	SearchedTo time.Time // when the last job of the tenant was made that was looked at; zero: none was
 }
 
 const (

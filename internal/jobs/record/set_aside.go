@@ -24,7 +24,7 @@ type SetAsideQuery struct {
 type SetAsidePage struct {
 	Jobs       []DeadLetter
 	Next       int64
-	SearchedTo time.Time // when the last job was made that was looked at, if Next is not 0
+	SearchedTo time.Time // when the last job of the tenant was made that was looked at; zero: none was
 }
 
 // SetAsideGroup counts the jobs that were set aside for one reason in one task.
@@ -41,7 +41,7 @@ type SetAsideGroups struct {
 	Counted    int
 	Other      int       // of these, in groups beyond the limit
 	Next       int64     // jobs below were not looked at; 0: all were
-	SearchedTo time.Time // when the last job was made that was looked at, if Next is not 0
+	SearchedTo time.Time // as in SetAsidePage
 }
 
 // SQLSetAside finds jobs along the index of a subqueue, whoever's they are.
@@ -136,7 +136,9 @@ func (q *SetAsideQuery) walk(c driver.Conn, f func(setAside) bool) (next int64, 
 			return 0, searched, err
 		}
 		for i, row := range rows {
-			searched = driver.FromMillis(row.created)
+			if q.Tenant == 0 || q.Tenant == row.tenant { // nobody learns when others made jobs
+				searched = driver.FromMillis(row.created)
+			}
 			if q.selects(row) && !f(row) {
 				if i == len(rows)-1 && floor == 0 {
 					return 0, searched, nil

@@ -1,0 +1,2 @@
+// Package documents has the pages about documents and the search over them.
+package documents

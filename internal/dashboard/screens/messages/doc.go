@@ -1,0 +1,2 @@
+// Package messages has the pages about queues, topics, message sessions and webhooks.
+package messages
