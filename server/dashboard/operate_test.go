@@ -148,7 +148,7 @@ func TestUsagePage(t *testing.T) {
 		o.admin.get("/usage?last=90d&step=hour").is(http.StatusOK).has("cost by the day").lacks("by the hour")
 		hour := time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04")
 		o.admin.get("/usage?since="+url.QueryEscape(hour)).is(http.StatusOK).has("2 rows", `value="`+hour+`"`)
-		for _, bad := range []string{"since=yesterday", "last=1y", "step=minute", "by=color", "since=0001-01-01T00:00", "cursor=-1", "since=2030-01-02T00:00&until=2030-01-01T00:00"} {
+		for _, bad := range []string{"since=yesterday", "last=1y", "step=minute", "by=color", "since=0002-01-01T00:00", "cursor=-1", "since=2030-01-02T00:00&until=2030-01-01T00:00"} {
 			if page := o.admin.get("/usage?" + bad); page.status != http.StatusBadRequest && page.status != http.StatusUnprocessableEntity {
 				t.Errorf("%s: status %d: %s", bad, page.status, page.text())
 			}
@@ -186,7 +186,7 @@ func TestTenantPages(t *testing.T) {
 		o.admin.get("/tenants/nobody").is(http.StatusNotFound)
 		o.admin.get("/tenants/nobody/limits").is(http.StatusNotFound)
 		for _, act := range []string{"pause", "resume", "budget", "concurrency", "limits"} {
-			o.view.post("/tenants/acme/"+act, url.Values{"before": {""}}).isOneOf(http.StatusForbidden, http.StatusConflict)
+			o.view.post("/tenants/acme/"+act, url.Values{"before": {""}}).is(http.StatusForbidden)
 			o.reader.post("/tenants/other/"+act, url.Values{}).is(http.StatusForbidden)
 		}
 

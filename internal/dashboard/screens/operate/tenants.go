@@ -24,11 +24,19 @@ func (t tenant) State() string {
 	return "ready"
 }
 
+// Waits is how many jobs wait for its budget.
+func (t tenant) Waits() string { return kit.AtLeast(t.Waiting, t.Waiting >= forebay.MaxBudgetWaiting) }
+
 // Parts are the limits of its budget with their use.
 func (t tenant) Parts() []budgetPart { return partsOf(t.Budget, t.Usage) }
 
 // keyBudget is the budget of one of its keys.
 type keyBudget struct{ forebay.KeyBudget }
+
+// Waits is how many jobs wait for the budget.
+func (k keyBudget) Waits() string {
+	return kit.AtLeast(k.Waiting, k.Waiting >= forebay.MaxBudgetWaiting)
+}
 
 // Parts are the limits of the budget with their use.
 func (k keyBudget) Parts() []budgetPart { return partsOf(k.Budget, k.Usage) }
