@@ -67,7 +67,9 @@ type Client struct {
 	tasks
 	tenants
 	topics
+	responses
 	webhooks
+	workflows
 }
 
 // New returns a client. The error is a *forebay.Error about the base URL or the certificates.
@@ -129,7 +131,9 @@ func newClient(e *endpoint) *Client {
 		tasks:          tasks{e},
 		tenants:        tenants{e},
 		topics:         topics{e},
+		responses:      responses{e},
 		webhooks:       webhooks{e},
+		workflows:      workflows{e},
 	}
 }
 

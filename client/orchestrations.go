@@ -204,6 +204,17 @@ func (c *orchestrations) Orchestrations(ctx context.Context, f OrchestrationFilt
 	}
 }
 
+// OrchestrationPage returns a page of the instances that the filter selects, newest first and
+// without their inputs. token is "" for the first page. next is "" after the last.
+func (c *orchestrations) OrchestrationPage(ctx context.Context, f OrchestrationFilter, token string) (page []forebay.Orchestration, next string, err error) {
+	query := f.query()
+	query.Set("showInput", "false")
+	if f.Limit > 0 {
+		query.Set("top", strconv.Itoa(f.Limit))
+	}
+	return c.instances(ctx, query, token)
+}
+
 func (c *orchestrations) instances(ctx context.Context, query url.Values, token string) (page []forebay.Orchestration, next string, err error) {
 	header := http.Header{}
 	if token != "" {

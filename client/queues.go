@@ -33,8 +33,8 @@ func (c *queues) AllQueues(ctx context.Context) ([]forebay.QueueInfo, error) {
 	return page.Items, err
 }
 
-// AnyQueue returns one queue of jobs with the numbers of the jobs of all tenants together. It needs
-// forebay.ScopeView.
+// AnyQueue returns one queue of jobs with the numbers of the jobs of all tenants together. It
+// needs forebay.ScopeView.
 func (c *queues) AnyQueue(ctx context.Context, name string) (forebay.QueueInfo, error) {
 	var queue forebay.QueueInfo
 	if err := checkID("queue", name); err != nil {

@@ -31,8 +31,8 @@ func (c *reports) retries(ctx context.Context, since, until time.Time, query url
 	return report, err
 }
 
-// Usage returns what calls were made, how they ended, and what they used and cost. The sums of all
-// tenants need forebay.ScopeView.
+// Usage returns what calls were made, how they ended, and what they used and cost. The sums of
+// all tenants need forebay.ScopeView.
 func (c *reports) Usage(ctx context.Context, q forebay.UsageQuery) (forebay.UsageReport, error) {
 	query := url.Values{}
 	if q.AllTenants {

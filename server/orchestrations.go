@@ -33,7 +33,7 @@ func (s *Server) openOrchestrations() error {
 	if err != nil {
 		return err
 	}
-	if err := (&workflows{limit: s.options.Limits.MaxInputBytes}).register(registry, declared); err != nil {
+	if s.declared, err = (&workflows{limit: s.options.Limits.MaxInputBytes}).register(registry, declared); err != nil {
 		return err
 	}
 	retries := map[string]forebay.RetryPolicy{}

@@ -66,6 +66,7 @@ type Server struct {
 	webhooks       *webhook.Service
 	orchestrations *orchestrate.Service
 	durableTask    *durabletask.Server
+	declared       []forebay.Workflow // by name
 	documents      *documents.Service
 	files          *files.Service
 	batches        *batches.Service

@@ -158,19 +158,24 @@ type workflows struct {
 	read  sync.Map // definitions by text, for the few texts of running instances
 }
 
-func (w *workflows) register(r *orchestrate.Registry, all map[string]declared) error {
-	for name, d := range all {
+// register adds the workflows and returns what clients may know of them, by name.
+func (w *workflows) register(r *orchestrate.Registry, all map[string]declared) (known []forebay.Workflow, err error) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		d := all[name]
 		err := r.AddOrdered(name, func(ctx *task.WorkflowContext, ended []orchestrate.Ended, now time.Time) (any, error) {
 			return w.run(ctx, name, ended, now)
 		})
 		if err == nil {
 			err = r.AddActivity(workflowActivity+name, func(context.Context, json.RawMessage) (any, error) { return begunWith{d.Version, d.Text}, nil })
 		}
-		if err != nil && d.file != "" { // a function may replace a built-in workflow
-			return err
+		switch {
+		case err == nil:
+			known = append(known, d.Outline())
+		case d.file != "": // a function may replace a built-in workflow
+			return nil, err
 		}
 	}
-	return nil
+	return known, nil
 }
 
 func (w *workflows) definition(name, text string) (*workflow.Definition, error) {

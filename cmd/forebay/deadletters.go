@@ -113,7 +113,7 @@ func (s subqueue) list() *cobra.Command {
 	f := s.selection(c)
 	var allQueues, allTenants bool
 	c.Flags().BoolVar(&allQueues, "all-queues", false, "of every queue")
-	allTenantsFlag(c.Flags(), &allTenants)
+	command.AllTenantsFlag(c.Flags(), &allTenants)
 	return aboutQueue(command.Page(s.App, c, func(c *command.Call, pageSize int) iter.Seq2[forebay.SetAsideJob, error] {
 		a := forebay.SetAsideAcross{Queue: *f.queue, AllTenants: allTenants, Filter: f.get()}
 		if allQueues {
@@ -141,7 +141,7 @@ func (s subqueue) count() *cobra.Command {
 	}
 	f.reasonFlags(c.Flags())
 	c.Flags().StringVar(&a.Queue, "queue", "", "only of this queue")
-	allTenantsFlag(c.Flags(), &a.AllTenants)
+	command.AllTenantsFlag(c.Flags(), &a.AllTenants)
 	return command.List(s.App, c, func(c *command.Call) ([]forebay.SetAsideGroup, error) {
 		a.Filter = f.filter
 		groups, err := s.groups(c.API, c.Ctx, a)

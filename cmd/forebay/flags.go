@@ -38,11 +38,6 @@ func allFlag(flags *pflag.FlagSet, to *bool, what string) {
 	flags.BoolVar(to, "all", false, "all "+what)
 }
 
-// allTenantsFlag adds --all-tenants.
-func allTenantsFlag(flags *pflag.FlagSet, to *bool) {
-	flags.BoolVar(to, "all-tenants", false, "of every tenant; needs a key with the scope view or admin")
-}
-
 // dryRunFlag adds --dry-run.
 func dryRunFlag(flags *pflag.FlagSet, to *bool) {
 	flags.BoolVar(to, "dry-run", false, "only count, and change nothing")

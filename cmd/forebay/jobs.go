@@ -52,7 +52,7 @@ func (a jobCommands) list() *cobra.Command {
 	command.OptionalFlag(flags, &f.Priority, "priority", command.WholeNumber, "only of this priority")
 	flags.StringVar((*string)(&f.WaitingFor), "waiting-for", "", "only those that wait for this: "+command.Joined(forebay.WaitReasons))
 	metadataFlag(flags, &f.Metadata, " that the jobs have")
-	allTenantsFlag(flags, &f.AllTenants)
+	command.AllTenantsFlag(flags, &f.AllTenants)
 	periodFlags(a.App, flags, &f.CreatedBefore, &f.CreatedAfter, "created")
 	return c
 }

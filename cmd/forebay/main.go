@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebayhq/forebay/internal/command"
+	"github.com/forebayhq/forebay/internal/command/reports"
 )
 
 func main() {
@@ -47,7 +48,7 @@ Start a server, submit a job and see its result:
 	command.AddSection(root, "Orchestrations", orchestrationCommands{a}.group(), workflows(a))
 	command.AddSection(root, "Documents", search(a), documentCommands{a}.group(), watch(a))
 	command.AddSection(root, "Operate", deploymentCommands{a}.group(), tenantCommands{a}.group(),
-		webhookCommands{a}.group(), reports(a), auditCommands{a}.group())
+		webhookCommands{a}.group(), reports.Commands(a), auditCommands{a}.group())
 	database := databaseCommands{a}
 	command.AddSection(root, "Server and database", serve(a), worker(a), configGroup(a), keyCommands{a}.group(),
 		database.backup(), database.restore(), database.migrate(), database.copy(), database.compact())

@@ -63,7 +63,7 @@ func (a queueCommands) list() *cobra.Command {
 since a queue of plain messages belongs to one tenant.`,
 	}
 	var all bool
-	allTenantsFlag(c.Flags(), &all)
+	command.AllTenantsFlag(c.Flags(), &all)
 	return command.List(a.App, c, func(c *command.Call) ([]anyQueue, error) {
 		if !all {
 			return ownQueues(c)
@@ -80,7 +80,7 @@ since a queue of plain messages belongs to one tenant.`,
 func (a queueCommands) show() *cobra.Command {
 	c := &cobra.Command{Use: "show QUEUE", Short: "Show a queue", Example: "  forebay queues show default"}
 	var all bool
-	allTenantsFlag(c.Flags(), &all)
+	command.AllTenantsFlag(c.Flags(), &all)
 	return aboutQueue(command.Show(a.App, c, func(c *command.Call) (q anyQueue, err error) {
 		if all {
 			jobs, err := c.API.AnyQueue(c.Ctx, c.Args[0])

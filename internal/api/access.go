@@ -63,10 +63,11 @@ func (c *call) mayLook(allTenants bool) error {
 
 // visit moves the call into the tenant that its header names, if it names one. An administrator
 // may do there what he may do at home. A viewer may read there, whatever else his key allows.
-// Surfaces ignore the header.
+// Surfaces ignore the header, unless a page asks for it in this process.
 func (c *call) visit(ctx context.Context) error {
 	values := c.r.Header.Values(forebay.TenantHeader)
-	if len(values) == 0 || c.surface != nil {
+	_, page := actingAs(ctx)
+	if len(values) == 0 || c.surface != nil && !page {
 		return nil
 	}
 	name := values[0]

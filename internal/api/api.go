@@ -59,6 +59,7 @@ type Options struct {
 	Documents      Documents            // nil: none
 	Deployments    Deployments          // nil: none
 	Orchestrations *orchestrate.Service // nil: none
+	Workflows      []forebay.Workflow   // that are declared, by name
 	Limits         *limits.Meter        // limits the rate of requests; nil: no limits
 	Logger         *slog.Logger         // nil: slog.Default
 	Version        string               // shown at / and in the OpenAPI document
@@ -84,6 +85,7 @@ type API struct {
 	documents      Documents
 	deployments    Deployments
 	orchestrations *orchestrate.Service
+	workflows      []forebay.Workflow
 	durable        durableNames
 	codeInQuery    bool
 	surfaces       []Surface
@@ -131,6 +133,7 @@ func New(o Options) *API {
 		documents:      o.Documents,
 		deployments:    o.Deployments,
 		orchestrations: o.Orchestrations,
+		workflows:      o.Workflows,
 		codeInQuery:    o.CodeInQuery,
 		surfaces:       o.Surfaces,
 		limits:         o.Limits,

@@ -72,6 +72,7 @@ func (a orchestrationRoutes) routeOrchestrations() {
 	a.routeInstances()
 	a.routeInstanceVerbs()
 	a.routeInstancePurges()
+	a.routeWorkflows()
 	a.durable = durableNamesOf(a.huma.OpenAPI())
 }
 

@@ -64,7 +64,7 @@ func infoOf(t forebay.Task) taskInfo {
 	return taskInfo{t.Name, t.Description, cmp.Or(t.Queue, forebay.DefaultQueue), t.MaxAttempts}
 }
 
-func (a *API) usage(ctx context.Context, c *call, in *usageInput) (*answer[forebay.UsageReport], error) {
+func usage(ctx context.Context, c *call, in *usageInput) (*answer[forebay.UsageReport], error) {
 	if err := in.check(c); err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (a *API) usage(ctx context.Context, c *call, in *usageInput) (*answer[foreb
 	}
 	models := map[string]string{}
 	if slices.Contains(query.By, forebay.UsageByModel) {
-		deployments, err := a.deployments.List(ctx)
+		deployments, err := c.api.deployments.List(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +82,7 @@ func (a *API) usage(ctx context.Context, c *call, in *usageInput) (*answer[foreb
 			models[d.Name] = strings.Join(slices.Sorted(slices.Values(d.Models)), ",")
 		}
 	}
-	return answerOf(a.reports.Usage(ctx, c.caller.Tenant, query, func(deployment string) string { return models[deployment] }))
+	return answerOf(c.api.reports.Usage(ctx, c.caller.Tenant, query, func(deployment string) string { return models[deployment] }))
 }
 
 func (a *API) routeReports() {
@@ -100,7 +100,7 @@ func (a *API) routeReports() {
 		Summary: "Report calls, tokens and cost",
 		Description: fmt.Sprintf("Of attempts that finished in the hours from the one of `since` to the one of `until`, as far as 90 days back. "+
 			"A report has at most %d rows; one that would have more is refused. Where the step is an hour it covers 31 days at most, and a day where it tells all tenants apart.", forebay.MaxUsageRows),
-	}, a.usage)
+	}, usage)
 	route(a, forebay.ScopeRead, huma.Operation{
 		OperationID: "list-tasks", Method: http.MethodGet, Path: "/v1/tasks", Tags: []string{"tasks"}, Summary: "List the tasks jobs may ask for",
 	}, func(context.Context, *call, *none) (*answer[forebay.Page[taskInfo]], error) {

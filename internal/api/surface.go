@@ -63,6 +63,15 @@ func (r *SurfaceRequest) Flush() error { return r.call.w.flush() }
 // Correlate names the job that the request is about, for the access log.
 func (r *SurfaceRequest) Correlate(id string) { r.call.correlationID = id }
 
+// Open is for answers with payloads, such as what a model said. It refuses a viewer from another
+// tenant who may not open them. If he may, the audit log says that he has opened the target.
+func (r *SurfaceRequest) Open(target string) error {
+	if err := r.call.needOpen(); err != nil {
+		return err
+	}
+	return r.call.opens(r.Context(), target)
+}
+
 // Wait counts the request as one that waits, until leave. The context that it returns also ends
 // when the server stops.
 func (r *SurfaceRequest) Wait() (waiting context.Context, leave func(), err error) {

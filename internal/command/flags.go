@@ -192,3 +192,8 @@ func Texts[S ~string](values []S) []string {
 
 // Joined returns values as a list for people.
 func Joined[S ~string](values []S) string { return strings.Join(Texts(values), ", ") }
+
+// AllTenantsFlag adds --all-tenants.
+func AllTenantsFlag(flags *pflag.FlagSet, to *bool) {
+	flags.BoolVar(to, "all-tenants", false, "of every tenant; needs a key with the scope view")
+}

@@ -13,8 +13,15 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
+// queueService shows queues and pauses them.
+type queueService struct {
+	store   *Store
+	queues  *queueSet
+	backlog *backlog.Reader
+}
+
 // Queues returns all queues the tenant may use, by name.
-func (s *Service) Queues(ctx context.Context, tenant string) ([]forebay.QueueInfo, error) {
+func (s *queueService) Queues(ctx context.Context, tenant string) ([]forebay.QueueInfo, error) {
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return nil, err
@@ -23,11 +30,11 @@ func (s *Service) Queues(ctx context.Context, tenant string) ([]forebay.QueueInf
 }
 
 // AllQueues returns all queues by name, with the counts of all tenants together.
-func (s *Service) AllQueues(ctx context.Context) ([]forebay.QueueInfo, error) {
-	return s.queueInfos(ctx, func(*Queue) bool { return true }, s.views.backlog.QueueDepth)
+func (s *queueService) AllQueues(ctx context.Context) ([]forebay.QueueInfo, error) {
+	return s.queueInfos(ctx, func(*Queue) bool { return true }, s.backlog.QueueDepth)
 }
 
-func (s *Service) queueInfos(ctx context.Context, shown func(*Queue) bool, count depthCounter) ([]forebay.QueueInfo, error) {
+func (s *queueService) queueInfos(ctx context.Context, shown func(*Queue) bool, count depthCounter) ([]forebay.QueueInfo, error) {
 	list := []forebay.QueueInfo{}
 	for name, q := range s.queues.byName {
 		if !shown(q) {
@@ -44,13 +51,13 @@ func (s *Service) queueInfos(ctx context.Context, shown func(*Queue) bool, count
 }
 
 // Knows reports whether there is a queue for jobs of that name that the tenant may use.
-func (s *Service) Knows(tenant, name string) bool {
+func (s *queueService) Knows(tenant, name string) bool {
 	_, err := s.queues.named(tenant, name)
 	return err == nil
 }
 
 // Queue returns one queue, counted over the tenant's messages.
-func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.QueueInfo, error) {
+func (s *queueService) Queue(ctx context.Context, tenant, name string) (forebay.QueueInfo, error) {
 	q, err := s.queues.named(tenant, name)
 	if err != nil {
 		return forebay.QueueInfo{}, err
@@ -63,27 +70,27 @@ func (s *Service) Queue(ctx context.Context, tenant, name string) (forebay.Queue
 }
 
 // AnyQueue returns one queue, whoever may use it, counted over the messages of all tenants.
-func (s *Service) AnyQueue(ctx context.Context, name string) (forebay.QueueInfo, error) {
+func (s *queueService) AnyQueue(ctx context.Context, name string) (forebay.QueueInfo, error) {
 	q, ok := s.queues.byName[name]
 	if !ok {
 		return forebay.QueueInfo{}, &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue of jobs"}
 	}
-	return s.queueInfo(ctx, name, q, s.views.backlog.QueueDepth, maxTogether)
+	return s.queueInfo(ctx, name, q, s.backlog.QueueDepth, maxTogether)
 }
 
 // maxTogether is the highest count of one queue over all tenants.
-const maxTogether = 100_000
+const maxTogether = 50_000
 
 // depthCounter counts the messages of a queue up to a limit.
 type depthCounter func(ctx context.Context, queueID, limit int64) (backlog.Depth, error)
 
-func (s *Service) depthOf(tenant int64) depthCounter {
+func (s *queueService) depthOf(tenant int64) depthCounter {
 	return func(ctx context.Context, queueID, limit int64) (backlog.Depth, error) {
-		return s.views.backlog.TenantDepth(ctx, queueID, tenant, limit)
+		return s.backlog.TenantDepth(ctx, queueID, tenant, limit)
 	}
 }
 
-func (s *Service) queueInfo(ctx context.Context, name string, q *Queue, count depthCounter, limit int64) (forebay.QueueInfo, error) {
+func (s *queueService) queueInfo(ctx context.Context, name string, q *Queue, count depthCounter, limit int64) (forebay.QueueInfo, error) {
 	counts, err := count(ctx, q.no, limit)
 	if err != nil {
 		return forebay.QueueInfo{}, err
@@ -106,16 +113,16 @@ func (s *Service) queueInfo(ctx context.Context, name string, q *Queue, count de
 }
 
 // PauseQueue stops claims from a queue, also after a restart. Calls in flight finish.
-func (s *Service) PauseQueue(ctx context.Context, name, actor string) error {
+func (s *queueService) PauseQueue(ctx context.Context, name, actor string) error {
 	return s.setPaused(ctx, name, actor, true)
 }
 
 // ResumeQueue starts claims again.
-func (s *Service) ResumeQueue(ctx context.Context, name, actor string) error {
+func (s *queueService) ResumeQueue(ctx context.Context, name, actor string) error {
 	return s.setPaused(ctx, name, actor, false)
 }
 
-func (s *Service) setPaused(ctx context.Context, name, actor string, paused bool) error {
+func (s *queueService) setPaused(ctx context.Context, name, actor string, paused bool) error {
 	q, ok := s.queues.byName[name]
 	if !ok {
 		return &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue"}

@@ -69,6 +69,7 @@ type liveSettings struct{ atomic.Pointer[settings] }
 // Service does what clients ask for. All methods are safe for concurrent use. They return
 // *forebay.Error values for what a caller did wrong, and see only the given tenant's jobs.
 type Service struct {
+	queueService
 	store    *Store
 	payloads *payload.Store
 	queues   queueSet
@@ -92,6 +93,7 @@ func New(ctx context.Context, opts Options) (*Service, error) {
 		backlog: &backlog.Reader{Queues: opts.Store.Store, Admission: opts.Store.Admission},
 	}
 	s.lists = lists{store: s.store, queues: &s.queues, views: &s.views}
+	s.queueService = queueService{opts.Store, &s.queues, s.views.backlog}
 	s.store.OnCancelled(s.running.abortRunning)
 	apply, err := s.Prepare(ctx, opts.Settings)
 	if err != nil {

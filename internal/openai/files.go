@@ -236,6 +236,9 @@ func (a *API) fileContent(r *api.SurfaceRequest) error {
 		return noSuch(err, "file", id)
 	}
 	defer content.Close()
+	if err := r.Open(id); err != nil {
+		return err
+	}
 	h := r.Writer.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Length", strconv.FormatInt(f.Size, 10))

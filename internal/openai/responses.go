@@ -25,6 +25,7 @@ func (a *API) responseRoutes(root string, add func(scope forebay.Scope, method, 
 	if root != "/v1/" {
 		add(forebay.ScopeSubmit, http.MethodPost, root+"deployments/{deployment}/responses", a.createResponse)
 	}
+	add(forebay.ScopeRead, http.MethodGet, root+"responses", a.listResponses)
 	add(forebay.ScopeRead, http.MethodGet, root+"responses/{id}", a.getResponse)
 	add(forebay.ScopeSubmit, http.MethodPost, root+"responses/{id}/cancel", a.cancelResponse)
 	add(forebay.ScopeSubmit, http.MethodDelete, root+"responses/{id}", a.deleteResponse)
@@ -136,6 +137,9 @@ const maxShownID = 64
 
 // answerResponse answers with a response as it stands.
 func (a *API) answerResponse(r *api.SurfaceRequest, row responses.Row) error {
+	if err := r.Open(row.ID); err != nil {
+		return err
+	}
 	object, err := a.Responses.Object(r.Context(), row)
 	if err != nil {
 		return err
@@ -209,6 +213,9 @@ var errStopping = forebay.Errorf(forebay.CodeUnavailable, "the server is stoppin
 // follow answers with the events of a background response after one, and with those that come,
 // until it ends. A client that leaves does not end the response.
 func (a *API) follow(r *api.SurfaceRequest, row responses.Row, after int64) error {
+	if err := r.Open(row.ID); err != nil {
+		return err
+	}
 	ctx, leave, err := r.Wait()
 	if err != nil {
 		return err
@@ -297,6 +304,9 @@ func (a *API) listInputItems(r *api.SurfaceRequest) error {
 	items, err := a.Responses.InputItems(r.Context(), r.Caller.Tenant, id)
 	if err != nil {
 		return found(id, err)
+	}
+	if err := r.Open(id); err != nil {
+		return err
 	}
 	list, err := asked.of(items)
 	if err != nil {

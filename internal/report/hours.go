@@ -138,8 +138,8 @@ const maxKnownHours = 1000
 const sqlHourCodes = "SELECT DISTINCT error_code FROM attempt_hours WHERE tenant = ? AND hour = ? AND error_code <> ''"
 
 // code returns the code under which attempts of an hour are counted. The writer's memory may have
-// codes of a failed transaction and lack those of other processes. It is read again only for a code
-// that it lacks, and once in a transaction.
+// codes of a failed transaction and lack those of other processes. It is read again only for a
+// code that it lacks, and once in a transaction.
 func (t *Tx) code(of tenantHour, code string) (string, error) {
 	known := t.w.codes[of]
 	if code == "" || code == otherCode || known[code] {

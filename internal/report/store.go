@@ -5,9 +5,10 @@
 //
 // A transaction adds up the attempts that it records by tenant, hour, task, deployment, number
 // and outcome, with their tokens and cost. It adds each sum to its row of attempt_hours, and to
-// the row of usage_days of its tenant, day, task and deployment. Each sum is kept once more for all
-// tenants together, as that of tenant 0. So a report reads as many rows as there are such sums in
-// its hours or days. What a worker adds to an attempt later moves it from one sum to another.
+// the rows of usage_days of its tenant and day, one for its task and deployment and one for all.
+// Each sum is kept once more for all tenants together, as that of tenant 0. So a report reads as
+// many rows as there are such sums in its hours or days. What a worker adds to an attempt later
+// moves it from one sum to another.
 package report
 
 import (

@@ -56,7 +56,7 @@ func (s *Store) Usage(ctx context.Context, tenant string, q forebay.UsageQuery, 
 	return u.report(), nil
 }
 
-// hours returns the hours of a report. It includes the hour of until unless until is a whole hour.
+// hours returns the hours of a report. They include the hour of until, unless that begins then.
 func (s *Store) hours(since, until time.Time) (from, to int64, err error) {
 	if until.IsZero() {
 		until = s.Now()

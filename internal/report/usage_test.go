@@ -230,8 +230,8 @@ func usageStatements() (list []string) {
 	return list
 }
 
-// PostgreSQL finds what it sums in the index, also while it believes the tables to be empty. It may
-// sort the sums.
+// PostgreSQL finds what it sums in the index, also while it believes the tables to be empty. It
+// may sort the sums.
 func TestUsagePlansOnPostgres(t *testing.T) {
 	s := fixture.Serving(t, dbtest.Databases["postgresql"](t))
 	mustDo(t, s.Read(t.Context(), func(c driver.Conn) error {

@@ -39,7 +39,7 @@ func (s *running) visit(t testing.TB, key string) *visitor {
 		t.Fatal(err)
 	}
 	v := &visitor{t, s.url + "/ui", &http.Client{Jar: jar}}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for {
 		page := v.post("/sign-in", url.Values{"key": {key}, "next": {"/ui/jobs"}})

@@ -73,7 +73,7 @@ func TestQueuePages(t *testing.T) {
 		number := strconv.FormatInt(sent[0].SequenceNumber, 10)
 		admin.get(box).is(http.StatusOK).has(number, "&lt;script&gt;", "Looking does not count").lacks("<script", "\u202e")
 		admin.get(box+"/messages/"+number).is(http.StatusOK).has(escapedBody, "&#34;n&#34;: 7", "c-1").lacks("<script>alert")
-		admin.get(box+"?from_sequence_number="+strconv.FormatInt(sent[0].SequenceNumber+1, 10)).is(http.StatusOK).has("None here.")
+		admin.get(box + "?from_sequence_number=" + strconv.FormatInt(sent[0].SequenceNumber+1, 10)).is(http.StatusOK).has("None here.")
 		admin.get(box + "?from_sequence_number=x").is(http.StatusUnprocessableEntity)
 		admin.get(box + "/messages/x").is(http.StatusNotFound)
 		admin.get(box + "/messages/999999").is(http.StatusNotFound)
@@ -107,8 +107,8 @@ func TestQueuePages(t *testing.T) {
 
 		// Dead letters: by reason, redriven, purged once the name is typed.
 		admin.get(box+"?tab=dead-letters").is(http.StatusOK).has("Bad &lt;b&gt; · 1", "it was bad", "Redrive all")
-		admin.get(box+"?tab=dead-letters&reason=other").is(http.StatusOK).has("None here.")
-		admin.get(box+"/redrive?reason="+url.QueryEscape("Bad <b>")).is(http.StatusOK).has("1 message of eu/mail will go back")
+		admin.get(box + "?tab=dead-letters&reason=other").is(http.StatusOK).has("None here.")
+		admin.get(box + "/redrive?reason=" + url.QueryEscape("Bad <b>")).is(http.StatusOK).has("1 message of eu/mail will go back")
 		admin.post(box+"/redrive", form("reason", "Bad <b>")).is(http.StatusOK).has("1 message redriven.")
 		if q := peek(t, c, "eu/mail"); len(q) != 1 || q[0].DeliveryCount != 0 {
 			t.Errorf("redriven: %+v", q)
@@ -141,7 +141,7 @@ func rights(t *testing.T, s *running, c *client.Client, database string) {
 	viewer := s.visit(t, s.key(t, forebay.ScopeView))
 	viewer.get("/queues").is(http.StatusOK).lacks("<form method=\"post\"", "<button")
 	viewer.get(box).is(http.StatusOK).lacks("method=\"post\"", "Purge", "Send a message")
-	viewer.get(box + "?tab=dead-letters").is(http.StatusOK).lacks("method=\"post\"", "Redrive")
+	viewer.get(box+"?tab=dead-letters").is(http.StatusOK).lacks("method=\"post\"", "Redrive")
 	viewer.get(box + "/messages/" + number).is(http.StatusOK).lacks("method=\"post\"")
 	for _, act := range []string{"/queues/default/pause", box + "/send", box + "/receive", box + "/redrive"} {
 		viewer.post(act, form("body", "x")).is(http.StatusForbidden)
@@ -166,7 +166,7 @@ func rights(t *testing.T, s *running, c *client.Client, database string) {
 	// An operator of all tenants sees another's messages, without their bodies.
 	abroad := s.visit(t, s.keyOf(t, "ops", forebay.ScopeView))
 	abroad.get(box+"?tenant=acme").is(http.StatusOK).has(number, "/messages/"+number+"?tenant=acme")
-	abroad.get(box+"/messages/"+number+"?tenant=acme").is(http.StatusOK).has("You may not open the bodies")
+	abroad.get(box + "/messages/" + number + "?tenant=acme").is(http.StatusOK).has("You may not open the bodies")
 	// A form of a page of another site is refused.
 	if got := viewer.do(http.MethodPost, box+"/send", form("body", "x"), "Sec-Fetch-Site", "cross-site"); got.status != http.StatusForbidden {
 		t.Errorf("a form of another site got %d", got.status)
@@ -199,14 +199,14 @@ func TestTopicPages(t *testing.T) {
 		admin.get("/topics/orders/test?"+form("properties", "quantity=12\r\ncolor=blue", "sql_filter", "color = 'blue'").Encode()).is(http.StatusOK).
 			has("The condition", "selected", "1 copy", "the condition is false", "not selected")
 		admin.get("/topics/orders/test?"+form("properties", "color=red").Encode()).is(http.StatusOK).has("&#34;size&#34;: &#34;l&#34;", "is unknown")
-		admin.get("/topics/orders/test?"+form("sql_filter", "a =").Encode()).is(http.StatusUnprocessableEntity).has("rule.sql_filter")
+		admin.get("/topics/orders/test?" + form("sql_filter", "a =").Encode()).is(http.StatusUnprocessableEntity).has("rule.sql_filter")
 		if got := must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "large")); got.Active != 0 {
 			t.Errorf("testing sent %d messages", got.Active)
 		}
 		admin.post("/topics/orders/publish", form("body", hostileBody, "properties", `{"quantity": 11}`)).is(http.StatusOK).has("is sent")
 		number := strconv.FormatInt(peek(t, c, "orders/subscriptions/large")[0].SequenceNumber, 10)
 		admin.get(sub).is(http.StatusOK).has(number)
-		admin.get(sub+"/messages/"+number).is(http.StatusOK).has(escapedBody).lacks("<script>alert")
+		admin.get(sub + "/messages/" + number).is(http.StatusOK).has(escapedBody).lacks("<script>alert")
 		admin.post("/topics/orders/publish", form("body", "x", "time_to_live", "for ever")).is(http.StatusUnprocessableEntity).has("must be a length of time")
 		page := admin.post("/topics/orders/publish", form("body", "later", "schedule", "1h")).is(http.StatusOK).has("is scheduled", "Cancel a scheduled message")
 		admin.post("/topics/orders/cancel", form("number", page.one(`Message (\d+) is scheduled`))).is(http.StatusOK).has("is cancelled")

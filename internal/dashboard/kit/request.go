@@ -213,11 +213,16 @@ func (r *Request) Query(name string) string { return r.URL.Query().Get(name) }
 // May reports whether the caller may do what needs that scope, here and now.
 func (r *Request) May(scope string) bool {
 	s := forebay.Scope(scope)
-	if r.Site.ReadOnly && s != forebay.ScopeRead && s != forebay.ScopeView && s != forebay.ScopePayload {
+	reads := s == forebay.ScopeRead || s == forebay.ScopeView || s == forebay.ScopePayload
+	if !reads && (r.Site.ReadOnly || r.Tenant != "" && !r.Caller.May(forebay.ScopeAdmin)) {
 		return false
 	}
 	return r.Caller.May(s)
 }
+
+// Withheld reports whether payloads are kept from the caller: those of another tenant, without
+// the scope for it.
+func (r *Request) Withheld() bool { return r.Tenant != "" && !r.May(string(forebay.ScopePayload)) }
 
 // Operator reports whether the caller sees every tenant.
 func (r *Request) Operator() bool { return r.Caller.May(forebay.ScopeView) }

@@ -1,4 +1,5 @@
-package main
+// Package reports has the commands that report on many jobs.
+package reports
 
 import (
 	"strconv"
@@ -11,8 +12,9 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-func reports(a *command.App) *cobra.Command {
-	return command.Group(&cobra.Command{Use: "report", Short: "Reports over many jobs"}, reportUsage(a), reportRetries(a))
+// Commands returns the group of these commands.
+func Commands(a *command.App) *cobra.Command {
+	return command.Group(&cobra.Command{Use: "report", Short: "Reports over many jobs"}, usage(a), retries(a))
 }
 
 // period are the flags that say what time a report covers.
@@ -37,7 +39,7 @@ func (p *period) bounds(c *command.Call) (from, to time.Time, err error) {
 	return from, to, nil
 }
 
-func reportUsage(a *command.App) *cobra.Command {
+func usage(a *command.App) *cobra.Command {
 	var when period
 	var by []string
 	cmd := &cobra.Command{
@@ -48,7 +50,7 @@ func reportUsage(a *command.App) *cobra.Command {
 	cmd.Flags().StringSliceVar(&by, "by", nil, "tell apart by these: tenant, task, model, deployment")
 	step := cmd.Flags().String("step", string(forebay.UsageWhole), "a row for each hour or day, or for the whole time: hour, day, all")
 	var all bool
-	allTenantsFlag(cmd.Flags(), &all)
+	command.AllTenantsFlag(cmd.Flags(), &all)
 	a.APICommand(cmd, func(c *command.Call) error {
 		from, to, err := when.bounds(c)
 		if err != nil {
@@ -96,7 +98,7 @@ func usageColumns(c *command.Call, q forebay.UsageQuery) command.View[forebay.Us
 	}
 }
 
-func reportRetries(a *command.App) *cobra.Command {
+func retries(a *command.App) *cobra.Command {
 	var when period
 	cmd := &cobra.Command{
 		Use: "retries", Short: "How often are jobs retried, does it help, and where do calls fail",
@@ -104,7 +106,7 @@ func reportRetries(a *command.App) *cobra.Command {
   forebay report retries --since 2030-01-02T00:00:00Z --until 2030-01-03T00:00:00Z -o json`,
 	}
 	var all bool
-	allTenantsFlag(cmd.Flags(), &all)
+	command.AllTenantsFlag(cmd.Flags(), &all)
 	a.APICommand(cmd, func(c *command.Call) error {
 		from, to, err := when.bounds(c)
 		if err != nil {

@@ -1,0 +1,2 @@
+// Package flows has the pages about durable orchestrations and declared workflows.
+package flows
