@@ -138,6 +138,9 @@ func renderDeployment(r *kit.Request, typed, problem string, status int) error {
 	if err != nil {
 		return err
 	}
+	if status != 0 { // the address is that of an act: it has no further pages
+		data.Changes.NextCursor = ""
+	}
 	commands := []string{"forebay deployments show " + word(name), "forebay deployments changes " + word(name)}
 	if d.Simulated {
 		if data.Faults, err = faultsOf(r, name); err != nil {
@@ -148,7 +151,7 @@ func renderDeployment(r *kit.Request, typed, problem string, status int) error {
 	if r.May("admin") {
 		commands = append(commands, "forebay deployments pause "+name, "forebay deployments resume "+name, "forebay deployments forget "+name)
 	}
-	return pages.Render(r, "deployment", kit.Page{Title: "Deployment " + name, Section: deploymentsPath, Data: data, Commands: commands, Status: status})
+	return pages.Render(r, "deployment", kit.Page{Title: "Deployment " + name, Section: deploymentsPath, Data: data, Commands: commands, Status: status, Still: status != 0})
 }
 
 // faultsOf returns the faults of a simulated deployment in a form to edit.

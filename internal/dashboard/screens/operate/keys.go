@@ -107,7 +107,7 @@ func renderKeys(r *kit.Request, status int, form newKey) error {
 	if r.May("admin") {
 		commands = append(commands, "forebay keys create --tenant acme --scopes submit,read --expires 90d")
 	}
-	return pages.Render(r, "keys", kit.Page{Title: "API keys", Section: keysPath, Data: data, Commands: commands, Status: status})
+	return pages.Render(r, "keys", kit.Page{Title: "API keys", Section: keysPath, Data: data, Commands: commands, Status: status, Still: status != 0})
 }
 
 // createKey answers POST /keys. The page of the answer is the only place that shows the key.
@@ -200,7 +200,7 @@ func renderKey(r *kit.Request, status int, data keyData) error {
 	if r.May("admin") {
 		commands = append(commands, "forebay keys set-budget "+data.ID+budgetFlags, "forebay keys revoke "+data.ID)
 	}
-	return pages.Render(r, "key", kit.Page{Title: "API key", Section: keysPath, Data: data, Commands: commands, Status: status})
+	return pages.Render(r, "key", kit.Page{Title: "API key", Section: keysPath, Data: data, Commands: commands, Status: status, Still: status != 0})
 }
 
 // setKeyBudget answers POST /keys/{id}/budget.

@@ -116,7 +116,7 @@ func renderTenant(r *kit.Request, t forebay.Tenant, status int, change func(*ten
 		commands = append(commands, "forebay tenants pause "+t.Name, "forebay tenants resume "+t.Name,
 			"forebay tenants set-budget "+t.Name+budgetFlags, "forebay tenants set-concurrency "+t.Name+" 8")
 	}
-	return pages.Render(r, "tenant", kit.Page{Title: "Tenant " + t.Name, Section: tenantsPath, Data: data, Commands: commands, Status: status})
+	return pages.Render(r, "tenant", kit.Page{Title: "Tenant " + t.Name, Section: tenantsPath, Data: data, Commands: commands, Status: status, Still: status != 0})
 }
 
 func tenantAct(r *kit.Request, verb, notice string) error {
