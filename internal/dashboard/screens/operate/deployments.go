@@ -186,19 +186,19 @@ func resumeDeployment(r *kit.Request) error {
 
 // forgetDeployment answers POST /deployments/{name}/forget: the form has the name typed.
 func forgetDeployment(r *kit.Request) error {
-	if _, err := confirmed(r, r.PathValue("name")); err != nil {
+	if err := confirmed(r, r.PathValue("name")); err != nil {
 		return err
 	}
 	return deploymentAct(r, "forget", "What was learned is forgotten. Limit, pace and breaker begin anew.")
 }
 
 // confirmed reads a form that must repeat what it is about.
-func confirmed(r *kit.Request, name string) (url.Values, error) {
+func confirmed(r *kit.Request, name string) error {
 	form, err := r.Form()
 	if err == nil && form.Get("confirm") != name {
 		err = forebay.Errorf(forebay.CodeConflict, "nothing was done: to confirm, type %s exactly", name)
 	}
-	return form, err
+	return err
 }
 
 // setFaults answers POST /deployments/{name}/sim.

@@ -236,7 +236,7 @@ func setKeyBudget(r *kit.Request) error {
 // revokeKey answers POST /keys/{id}/revoke: the form has the id typed.
 func revokeKey(r *kit.Request) error {
 	id := r.PathValue("id")
-	if _, err := confirmed(r, id); err != nil {
+	if err := confirmed(r, id); err != nil {
 		return err
 	}
 	if err := r.Client.RevokeKey(r.Context(), id); err != nil {
