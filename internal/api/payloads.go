@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/memory"
 )
 
 // openPayload is the action of the audit rows that tell who opened what.
@@ -158,7 +159,14 @@ func (a jobRoutes) input(ctx context.Context, c *call, in *inputQuery) (*stream,
 	if err != nil {
 		return nil, err
 	}
-	if err := c.recordOpening(ctx, in.ID+"/input"); err != nil {
+	begins := in.Limit > 0 && in.Limit < size
+	if begins {
+		err = memory.Grow(ctx, in.Limit)
+	}
+	if err == nil {
+		err = c.recordOpening(ctx, in.ID+"/input")
+	}
+	if err != nil {
 		input.Close()
 		return nil, err
 	}
@@ -167,7 +175,7 @@ func (a jobRoutes) input(ctx context.Context, c *call, in *inputQuery) (*stream,
 		header := c.w.Header()
 		header.Set("Content-Disposition", `attachment; filename="`+in.ID+`-input.json"`)
 		header.Set(inputBytesHeader, strconv.FormatInt(size, 10))
-		if in.Limit > 0 && in.Limit < size {
+		if begins {
 			a.preview(ctx, c, input, in.Limit)
 			return
 		}

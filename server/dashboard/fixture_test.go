@@ -31,7 +31,7 @@ type answered struct {
 	header http.Header
 }
 
-// visit signs in with a key. Another process has made it, of which the server hears a little later.
+// visit signs in with a key.
 func (s *running) visit(t testing.TB, key string) *visitor {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -39,7 +39,7 @@ func (s *running) visit(t testing.TB, key string) *visitor {
 		t.Fatal(err)
 	}
 	v := &visitor{t, s.url + "/ui", &http.Client{Jar: jar}}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
 		page := v.post("/sign-in", url.Values{"key": {key}, "next": {"/ui/jobs"}})

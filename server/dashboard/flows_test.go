@@ -111,10 +111,10 @@ func TestPagesOfOrchestrations(t *testing.T) {
 		v.get("/orchestrations?from=2000-01-01T00:00&until=2000-01-02T00:00").is(200).has("No instance here")
 		v.get("/orchestrations?from=yesterday").is(http.StatusUnprocessableEntity)
 		v.get("/orchestrations?status=Odd").is(http.StatusUnprocessableEntity)
-		v.get(at).is(200).has(strings.ReplaceAll(escaped, "\ufffd", `\u202e`), "Suspend", "Send it an event").lacks("<script>", "\u202e", "Rewind")
+		v.get(at).is(200).has("javascript:alert(1) \ufffdgnp.exe", "Suspend", "Send it an event").lacks("<script>", "\u202e", "Rewind")
 
 		bad := v.get("/orchestrations/bad-1").is(200).has("sub-orchestration", "Rewind", "Purge it", "show its parts", "refused: &lt;script&gt;").lacks("Terminate it", "<script>", "\u202e")
-		inner := bad.one(`href="/ui(/orchestrations/bad-1[^"]+)"`)
+		inner := bad.one(`href="/ui(/orchestrations/bad-1[?]child=[^"]+)"`)
 		v.get(strings.ReplaceAll(inner, "&amp;", "&")).is(200).has("hide its parts", "activity", "2 attempts")
 		v.get("/orchestrations/nobody").is(http.StatusNotFound)
 		whole := v.get("/orchestrations/bad-1/history").is(200)
@@ -135,7 +135,7 @@ func TestPagesOfOrchestrations(t *testing.T) {
 		close(release)
 		v.post("/orchestrations/bad-1/rewind", url.Values{}).is(200).has("what had failed is done again")
 		s.instanceIs(t, key, "bad-1", forebay.OrchestrationCompleted)
-		v.get("/orchestrations/bad-1").is(200).has(escaped)
+		v.get("/orchestrations/bad-1").is(200).has(`\u003cscript\u003ealert(1)\u003c/script\u003e javascript:alert(1) `+"\ufffdgnp.exe").lacks("\u202e")
 		again := v.post("/orchestrations/bad-1/restart", url.Values{}).is(200).has("started anew")
 		if again.path == "/ui/orchestrations/bad-1" {
 			t.Errorf("the new instance is at %s", again.path)

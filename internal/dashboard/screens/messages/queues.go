@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"sort"
 	"strconv"
@@ -46,7 +47,7 @@ func queueName(q forebay.MessageQueue) string { return q.Name }
 
 // listQueues answers GET /queues.
 func listQueues(r *kit.Request) error {
-	jobs, err := kit.Fetch[forebay.Page[forebay.QueueInfo]](r, "/v1/queues", nil)
+	jobs, err := kit.Fetch[forebay.Page[forebay.QueueInfo]](r, "/v1/queues", allTenants(r))
 	if err != nil {
 		return err
 	}
@@ -56,6 +57,14 @@ func listQueues(r *kit.Request) error {
 	}
 	return pages.Render(r, "queues", kit.Page{Title: "Queues", Section: "/queues", Data: queuesData{jobs.Items, windowOf(r, messages.Items, queueName)},
 		Commands: []string{"forebay queues list"}})
+}
+
+// allTenants asks for the counts of every tenant, if the page is about all.
+func allTenants(r *kit.Request) url.Values {
+	if r.AllTenants() {
+		return kit.Values("all_tenants", "true")
+	}
+	return nil
 }
 
 // entity is a queue of messages, or a subscription, which is received from like one.
@@ -121,8 +130,8 @@ func queuePage(r *kit.Request, form messageForm, problem string, status int) err
 		return err
 	}
 	if kind.Kind != forebay.KindMessages {
-		var q forebay.QueueInfo
-		if err := json.Unmarshal(found, &q); err != nil {
+		q, err := kit.Fetch[forebay.QueueInfo](r, "/v1"+e.path(), allTenants(r))
+		if err != nil {
 			return err
 		}
 		return pages.Render(r, "job-queue", kit.Page{Title: "Queue " + q.Name, Section: "/queues", Data: q,

@@ -3,6 +3,7 @@ package messages
 import (
 	"embed"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/dashboard/kit"
 )
 
@@ -57,7 +58,18 @@ func Routes() []kit.Route {
 			kit.Post(base+"/purge", purge),
 		)
 	}
+	for i, route := range routes {
+		routes[i].Handle = func(r *kit.Request) error { return missing(route.Handle(r)) }
+	}
 	return routes
+}
+
+// missing turns an unknown queue in the address of a page into a page that is not there.
+func missing(err error) error {
+	if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
+		return forebay.Errorf(forebay.CodeNotFound, "there is no such queue or subscription")
+	}
+	return err
 }
 
 // confirmation is a page that asks for a name to be typed before something is lost for good.

@@ -3,6 +3,7 @@ package messages
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -36,7 +37,7 @@ func (f messageForm) message() (m forebay.NewMessage, err error) {
 		MessageID: f.MessageID, SessionID: f.SessionID, CorrelationID: f.CorrelationID, Subject: f.Subject, To: f.To, ReplyTo: f.ReplyTo,
 		ContentType: f.ContentType, Body: &f.Body,
 	}
-	if m.Properties, err = parseProperties(f.Properties); err != nil {
+	if m.Properties, err = parseProperties(f.Properties, "\n"); err != nil {
 		return m, err
 	}
 	if f.TimeToLive != "" {
@@ -69,9 +70,9 @@ func parseTime(s string) (time.Time, error) {
 	return time.Time{}, forebay.Invalid("schedule", "must be a time in UTC, such as 2030-01-31 08:00, or a length of time from now, such as 10m")
 }
 
-// parseProperties reads a JSON object, or lines of name=value. A value is read as JSON, and is a
-// text if it is no JSON, as with the command line.
-func parseProperties(s string) (forebay.Properties, error) {
+// parseProperties reads a JSON object, or parts of name=value between separators. A value is read
+// as JSON, and is a text if it is no JSON, as with the command line.
+func parseProperties(s, separator string) (forebay.Properties, error) {
 	s = strings.TrimSpace(s)
 	if s == "" {
 		return nil, nil
@@ -83,13 +84,13 @@ func parseProperties(s string) (forebay.Properties, error) {
 		}
 		return p, p.Check()
 	}
-	for n, line := range strings.Split(s, "\n") {
+	for n, line := range strings.Split(s, separator) {
 		if strings.TrimSpace(line) == "" {
 			continue
 		}
 		name, value, ok := strings.Cut(line, "=")
 		if name = strings.TrimSpace(name); !ok || name == "" {
-			return nil, forebay.Invalid("properties", "line %d must be name=value", n+1)
+			return nil, forebay.Invalid("properties", "part %d must be name=value", n+1)
 		}
 		value = strings.TrimSpace(value)
 		var one forebay.Properties
@@ -164,9 +165,9 @@ func cancelPublished(r *kit.Request) error {
 	topic := r.PathValue("topic")
 	number, err := strconv.ParseInt(strings.TrimSpace(form.Get("number")), 10, 64)
 	if err != nil || number < 1 {
-		return topicPage(r, messageForm{}, "A sequence number is a whole number above 0.", 422)
+		return topicPage(r, messageForm{}, "A sequence number is a whole number above 0.", http.StatusUnprocessableEntity)
 	}
-	if _, err := kit.Act[struct{}](r, "POST", "/v1"+kit.Path("topics", topic, "messages", strconv.FormatInt(number, 10), "cancel"), nil); err != nil {
+	if err := r.Client.Call(r.Context(), http.MethodPost, "/v1"+kit.Path("topics", topic, "messages", strconv.FormatInt(number, 10), "cancel"), nil, nil, nil); err != nil {
 		return err
 	}
 	return r.Done(kit.Path("topics", topic), fmt.Sprintf("The scheduled message %d is cancelled.", number))

@@ -200,7 +200,12 @@ func testRules(r *kit.Request) error {
 	query := r.URL.Query()
 	data := testData{Topic: r.PathValue("topic"), Form: readMessageForm(query), Filter: strings.TrimSpace(plainLines(query.Get("sql_filter"))), Subscription: query.Get("subscription")}
 	status := 0
-	m, err := data.Form.message()
+	form := data.Form
+	form.Properties = "" // an address holds no lines
+	m, err := form.message()
+	if err == nil {
+		m.Properties, err = parseProperties(data.Form.Properties, ";")
+	}
 	if err == nil {
 		m.Body = nil
 		req := forebay.RuleTestRequest{Message: m, Subscription: data.Subscription}
@@ -234,9 +239,9 @@ func testFlags(d testData, query url.Values) []string {
 		}
 	}
 	if p := d.Form.Properties; !strings.HasPrefix(strings.TrimSpace(p), "{") {
-		for line := range strings.SplitSeq(p, "\n") {
-			if strings.TrimSpace(line) != "" {
-				args = append(args, "--property", quoted(strings.TrimSpace(line)))
+		for pair := range strings.SplitSeq(p, ";") {
+			if strings.TrimSpace(pair) != "" {
+				args = append(args, "--property", quoted(strings.TrimSpace(pair)))
 			}
 		}
 	}
