@@ -11,7 +11,8 @@ const (
 	OutcomeThrottled Outcome = "throttled" // the provider said "not now"; charges no attempt
 	OutcomeFailed    Outcome = "failed"    // failed for good
 	OutcomeCancelled Outcome = "cancelled"
-	OutcomeLost      Outcome = "lost" // the worker died or lost its lock; charges no attempt
+	OutcomeLost      Outcome = "lost"    // the worker died or lost its lock; charges no attempt
+	OutcomeRunning   Outcome = "running" // the call is under way
 )
 
 // ErrorClass sorts failures by what should happen next.
@@ -23,13 +24,14 @@ const (
 	ClassPermanent ErrorClass = "permanent" // will never succeed as it is: not retried
 )
 
-// Attempt is one call of a deployment for a job. Its row is written once, when it ends.
+// Attempt is one call of a deployment for a job. Its row is written once, when it ends. One that
+// runs has no FinishedAt, and its Outcome is OutcomeRunning.
 type Attempt struct {
 	Number            int         `json:"number" doc:"1-based within the generation; counts every call, charged or not"`
 	Generation        int         `json:"generation"`
 	Deployment        string      `json:"deployment" doc:"empty when the worker was lost before it could say"`
 	StartedAt         time.Time   `json:"started_at"`
-	FinishedAt        time.Time   `json:"finished_at"`
+	FinishedAt        time.Time   `json:"finished_at,omitzero" doc:"absent while it runs"`
 	Outcome           Outcome     `json:"outcome"`
 	ErrorClass        *ErrorClass `json:"error_class"`
 	ErrorCode         *string     `json:"error_code"`
@@ -37,6 +39,13 @@ type Attempt struct {
 	Usage             TokenUsage  `json:"usage"`
 	CostUSD           Money       `json:"cost_usd"`
 	RetryDelaySeconds *float64    `json:"retry_delay_seconds"`
+}
+
+// RunningAttempt is the call that is under way for a job.
+type RunningAttempt struct {
+	Number     int       `json:"number" doc:"1-based within the generation; counts every call, charged or not"`
+	Deployment string    `json:"deployment" doc:"empty: its task calls no deployment"`
+	StartedAt  time.Time `json:"started_at" doc:"when its job was handed to a worker"`
 }
 
 // TokenUsage counts tokens as the provider reported them, or as estimated when it did not.

@@ -91,6 +91,7 @@ type Job struct {
 	ScheduledAt          *time.Time        `json:"scheduled_at" doc:"when it may start next, if that is not now"`
 	Deadline             *time.Time        `json:"deadline"`
 	StartedAt            *time.Time        `json:"started_at"`
+	RunningAttempt       *RunningAttempt   `json:"running_attempt,omitempty" doc:"the call that is under way, while the status is running"`
 	CompletedAt          *time.Time        `json:"completed_at"`
 	MaxCostUSD           *Money            `json:"max_cost_usd"`
 	MaxTotalTokens       *int64            `json:"max_total_tokens"`

@@ -60,6 +60,7 @@ type Client struct {
 	documents
 	jobs
 	keys
+	live
 	messageQueues
 	orchestrations
 	queues
@@ -124,6 +125,7 @@ func newClient(e *endpoint) *Client {
 		documents:      documents{e},
 		jobs:           jobs{e},
 		keys:           keys{e},
+		live:           live{e},
 		messageQueues:  messageQueues{e},
 		orchestrations: orchestrations{e},
 		queues:         queues{e},

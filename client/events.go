@@ -96,24 +96,51 @@ func (f *follower) stream(ctx context.Context) (end bool, err error) {
 		return true, nil
 	}
 
-	lines := bufio.NewScanner(resp.Body)
+	end, err = readEvents(resp.Body, func(kind string, data []byte) (bool, error) {
+		if f.delta != nil && kind == "delta" {
+			f.passDelta(data)
+			return false, nil
+		}
+		return f.event(data)
+	}, &f.reconnect)
+	switch {
+	case end:
+		return true, err
+	case errors.Is(err, errBrokenStream):
+		return false, f.server.unreachable(ctx, errors.Unwrap(err))
+	case err != nil:
+		return false, err
+	}
+	return f.terminal, nil
+}
+
+// errBrokenStream is wrapped around the error of a connection that broke.
+var errBrokenStream = errors.New("the stream broke")
+
+// brokenStream is an errBrokenStream with its cause.
+type brokenStream struct{ cause error }
+
+func (e brokenStream) Error() string        { return e.cause.Error() }
+func (e brokenStream) Unwrap() error        { return e.cause }
+func (e brokenStream) Is(target error) bool { return target == errBrokenStream }
+
+// readEvents reads server-sent events until event says that it is enough, or the stream ends. It
+// notes after what time to reconnect.
+func readEvents(stream io.Reader, event func(kind string, data []byte) (end bool, err error), reconnect *time.Duration) (end bool, err error) {
+	lines := bufio.NewScanner(stream)
 	lines.Buffer(make([]byte, 0, 16<<10), maxEventBytes)
 	lines.Split(eventLines)
 	var data []byte
-	isDelta := false
+	kind := ""
 	for lines.Scan() {
 		line := lines.Bytes()
 		if len(line) == 0 {
-			switch {
-			case len(data) == 0:
-			case isDelta:
-				f.passDelta(data)
-			default:
-				if end, err := f.event(data); end || err != nil {
+			if len(data) > 0 {
+				if end, err := event(kind, data); end || err != nil {
 					return end, err
 				}
 			}
-			data, isDelta = data[:0], false
+			data, kind = data[:0], ""
 			continue
 		}
 		name, value, _ := bytes.Cut(line, []byte(":"))
@@ -128,21 +155,21 @@ func (f *follower) stream(ctx context.Context) (end bool, err error) {
 			}
 			data = append(data, value...)
 		case "event":
-			isDelta = f.delta != nil && string(value) == "delta"
+			kind = string(value)
 		case "retry":
 			if ms, err := strconv.ParseUint(string(value), 10, 16); err == nil {
-				f.reconnect = time.Duration(ms) * time.Millisecond
+				*reconnect = time.Duration(ms) * time.Millisecond
 			}
 		}
-		// Else the fields id and event repeat what the data says. A comment has an empty name.
+		// Else the field id repeats what the data says. A comment has an empty name.
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
 		return false, errEventTooLarge
 	case err != nil:
-		return false, f.server.unreachable(ctx, err)
+		return false, brokenStream{err}
 	}
-	return f.terminal, nil
+	return false, nil
 }
 
 var errEventTooLarge = forebay.Errorf(forebay.CodePayloadTooLarge, "an event has more than %d bytes", maxEventBytes)

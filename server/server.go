@@ -35,6 +35,7 @@ import (
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/limits"
+	"github.com/forebayhq/forebay/internal/live"
 	"github.com/forebayhq/forebay/internal/messaging"
 	"github.com/forebayhq/forebay/internal/openai"
 	"github.com/forebayhq/forebay/internal/orchestrate"
@@ -80,6 +81,7 @@ type Server struct {
 	reloaded       Options // the options in force; guarded by reloading
 	dispatch       *dispatch.Dispatcher
 	deltas         *deltas.Hub
+	live           *live.Service
 	telemetry      *telemetry.Telemetry // nil: none
 	ready          chan struct{}        // closed once the addresses are set
 	addr           net.Addr
@@ -192,11 +194,11 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 		relay = s.store.DB.Signal
 	}
 	s.deltas = deltas.NewHub(relay)
-	s.store.DB.OnSignal(s.deltas.Receive)
 	s.dispatch = dispatch.New(dispatch.Options{
 		Worker: s.jobs.Worker(), Lanes: s.options.lanes(), Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes, ShutdownTimeout: s.options.ShutdownTimeout,
 		Deltas: s.deltas,
 	})
+	s.live = newLive(s)
 	return nil
 }
 
@@ -279,6 +281,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		return errors.New("the server has run already")
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.live.Processes.Enter(ctx); err != nil {
+		return err
+	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var running sync.WaitGroup
@@ -322,6 +327,10 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		})
 	}
 	running.Go(func() { s.deltas.Run(ctx) })
+	running.Go(func() { s.live.Feed.Run(ctx) })
+	left, leave := context.WithCancel(context.WithoutCancel(ctx))
+	defer leave()
+	running.Go(func() { s.live.Processes.Run(ctx, left) })
 	running.Go(func() { s.maintain(ctx) })
 	running.Go(func() { s.sweepBlobs(ctx) })
 	running.Go(func() { s.removeDoubtful(ctx) })
@@ -347,6 +356,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		s.deployments.retryDenied(ctx)
 	}
 	s.dispatch.Run(ctx)
+	leave()
 	running.Wait()
 	s.log.Info("forebay has stopped")
 	return errors.Join(serveErr, metricsErr, grpcErr)

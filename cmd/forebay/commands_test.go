@@ -69,7 +69,7 @@ func TestFlagsAreTheSameEverywhere(t *testing.T) {
 		"limit":  {"documents list", "search"},
 		"listen": {"sim"},
 		"max":    {"messages receive"},
-		"queue":  {"submit", "jobs list", "batch run"},
+		"queue":  {"submit", "jobs list", "batch run", "events"},
 		"tenant": {"keys create"},
 		"wait":   {"messages receive", "messages accept-session"},
 	}

@@ -118,6 +118,7 @@ func (a jobCommands) fields(j forebay.Job) []command.Field {
 		{"scheduled", a.WhenPtr(j.ScheduledAt)},
 		{"deadline", a.WhenPtr(j.Deadline)},
 		{"started", a.WhenPtr(j.StartedAt)},
+		{"calls", command.IfSet(j.RunningAttempt, func(r forebay.RunningAttempt) string { return r.Deployment + " since " + a.When(r.StartedAt) })},
 		{"completed", a.WhenPtr(j.CompletedAt)},
 		{"tokens", fmt.Sprintf("%d in, %d out", j.Usage.InputTokens, j.Usage.OutputTokens)},
 		{"cost", "$" + j.Usage.CostUSD.String()},
@@ -160,12 +161,20 @@ func (a jobCommands) attempts() *cobra.Command {
 			return []command.Field{
 				{"GENERATION", strconv.Itoa(t.Generation)}, {"ATTEMPT", strconv.Itoa(t.Number)},
 				{"OUTCOME", string(t.Outcome)}, {"DEPLOYMENT", t.Deployment},
-				{"STARTED", a.Age(t.StartedAt)}, {"TOOK", command.Took(t.StartedAt, t.FinishedAt)},
+				{"STARTED", a.Age(t.StartedAt)}, {"TOOK", took(t)},
 				{"TOKENS", fmt.Sprintf("%d+%d", t.Usage.InputTokens, t.Usage.OutputTokens)},
 				{"COST", "$" + t.CostUSD.String()}, {"NEXT", command.Seconds(t.RetryDelaySeconds)},
 				{"ERROR", command.IfSet(t.ErrorCode, func(code string) string { return code + ": " + command.Shorten(command.OrEmpty(t.ErrorMessage), 60) })},
 			}
 		})
+}
+
+// took writes how long an attempt took; "": it runs.
+func took(t forebay.Attempt) string {
+	if t.FinishedAt.IsZero() {
+		return ""
+	}
+	return command.Took(t.StartedAt, t.FinishedAt)
 }
 
 // jobChange is a command that changes a job and prints its new status.

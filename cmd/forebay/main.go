@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebayhq/forebay/internal/command"
+	"github.com/forebayhq/forebay/internal/command/live"
 	"github.com/forebayhq/forebay/internal/command/reports"
 )
 
@@ -47,6 +48,7 @@ Start a server, submit a job and see its result:
 		topicCommands{a}.group(), subscriptionCommands{a}.group(), ruleCommands{a}.group())
 	command.AddSection(root, "Orchestrations", orchestrationCommands{a}.group(), workflows(a))
 	command.AddSection(root, "Documents", search(a), documentCommands{a}.group(), watch(a))
+	command.AddSection(root, "What happens now", live.Commands(a)...)
 	command.AddSection(root, "Operate", deploymentCommands{a}.group(), tenantCommands{a}.group(),
 		webhookCommands{a}.group(), reports.Commands(a), auditCommands{a}.group())
 	database := databaseCommands{a}

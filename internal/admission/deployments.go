@@ -12,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/feed"
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
@@ -79,6 +80,11 @@ func (s *Store) PauseDeployment(ctx context.Context, name string, paused bool, e
 			return struct{}{}, err
 		}
 		t.SettingsChanged()
+		what := "resumed"
+		if paused {
+			what = "paused"
+		}
+		t.tell(name, what, "", 0)
 		return struct{}{}, audit.Append(t.Tx, entry)
 	})
 	return err
@@ -126,6 +132,7 @@ func (s *Store) ForgetDeployment(ctx context.Context, name string, entry audit.A
 			return struct{}{}, err
 		}
 		t.SettingsChanged()
+		t.tell(name, "forgotten", "", 0)
 		return struct{}{}, audit.Append(t.Tx, entry)
 	})
 	return err
@@ -201,6 +208,7 @@ func (t *Tx) changeDeployment(name string, c quota.Change) error {
 	}
 	change := deploymentChange(no, name, c, c.Denial.String())
 	t.After = append(t.After, func() { t.W.store.deployments.Notify(change) })
+	t.tell(name, change.Type, change.Reason, c.Until)
 	t.Notify(db.WordSettings, 0, 0, 0) // other processes look again: what they know of when to may be wrong now
 	return bus.Key.Of(t.Tx).Topics.Publish(entity.OperationsTopic, func() (m bus.MessageContent, err error) {
 		m = bus.MessageContent{MessageID: fmt.Sprintf("deployment-%d", no), CorrelationID: name, Subject: change.Type, ContentType: "application/json", Text: true}
@@ -214,6 +222,13 @@ func (t *Tx) changeDeployment(name string, c quota.Change) error {
 		m.Properties, err = json.Marshal(properties)
 		return m, err
 	})
+}
+
+// tell tells whoever listens what happened to a deployment. until may be 0.
+func (t *Tx) tell(name, what, reason string, until int64) {
+	if t.Heard() {
+		t.Tell(&feed.Object{Kind: forebay.FeedDeployment, ID: name, Type: what, Reason: reason, Until: until})
+	}
 }
 
 // publishedChange is a change as subscribers get it, with its time under the name of a

@@ -60,6 +60,7 @@ type Options struct {
 	Deployments    Deployments          // nil: none
 	Orchestrations *orchestrate.Service // nil: none
 	Workflows      []forebay.Workflow   // that are declared, by name
+	Live           Live                 // nil: nobody tells what happens now
 	Limits         *limits.Meter        // limits the rate of requests; nil: no limits
 	Logger         *slog.Logger         // nil: slog.Default
 	Version        string               // shown at / and in the OpenAPI document
@@ -86,6 +87,7 @@ type API struct {
 	deployments    Deployments
 	orchestrations *orchestrate.Service
 	workflows      []forebay.Workflow
+	live           Live
 	durable        durableNames
 	codeInQuery    bool
 	surfaces       []Surface
@@ -108,11 +110,13 @@ type API struct {
 	drain    context.CancelFunc
 }
 
-// The handlers of one subject each: jobs; queues, topics and their messages; orchestrations.
+// The handlers of one subject each: jobs; queues, topics and their messages; orchestrations; what
+// happens now.
 type (
 	jobRoutes           struct{ *API }
 	queueRoutes         struct{ *API }
 	orchestrationRoutes struct{ *API }
+	liveRoutes          struct{ *API }
 )
 
 // envelopeBytes is what a submit may hold besides its input: metadata, ids and their JSON escapes.
@@ -134,6 +138,7 @@ func New(o Options) *API {
 		deployments:    o.Deployments,
 		orchestrations: o.Orchestrations,
 		workflows:      o.Workflows,
+		live:           o.Live,
 		codeInQuery:    o.CodeInQuery,
 		surfaces:       o.Surfaces,
 		limits:         o.Limits,
@@ -186,6 +191,7 @@ func New(o Options) *API {
 	a.routeTenants()
 	a.routeAudit()
 	a.routeHealth()
+	liveRoutes{a}.routeLive()
 	for _, s := range a.surfaces {
 		mount(a, s)
 	}

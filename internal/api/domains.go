@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/feed"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/report"
@@ -75,6 +76,14 @@ type DeadLetters interface {
 	PeekDeadLetter(ctx context.Context, tenant, queue string, where forebay.SetAside, jobID string) (forebay.SetAsideJob, error)
 	RedriveDeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, req forebay.RedriveRequest, actor string) (forebay.RedriveReport, error)
 	PurgeDeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, f forebay.SetAsideFilter, actor string) (forebay.PurgeReport, error)
+}
+
+// Live shows what happens now.
+type Live interface {
+	List(ctx context.Context) ([]forebay.Process, error)
+	Calls(ctx context.Context, tenant string, f forebay.CallFilter) (forebay.RunningCalls, error)
+	Backlog(ctx context.Context, tenant string, all bool) (forebay.Backlog, error)
+	Listen(ctx context.Context, tenant string, views bool, f forebay.FeedFilter) (*feed.Listener, error)
 }
 
 // Keys makes, lists, revokes and checks API keys.

@@ -21,9 +21,12 @@ import (
 	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/feed"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/keys"
+	"github.com/forebayhq/forebay/internal/live"
 	"github.com/forebayhq/forebay/internal/messaging"
+	"github.com/forebayhq/forebay/internal/processes"
 	"github.com/forebayhq/forebay/internal/retention"
 	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/stores"
@@ -176,6 +179,7 @@ func newFixture(t *testing.T, change ...func(*api.Options)) *fixture {
 		Jobs: f.service, Keys: f.keys, Tenants: tenant.NewService(s.Tenants, s.Admission, nil), Audit: s.Audit, Reports: s.Reports, Purger: retention.New(s.Jobs, nil), Messages: f.bus, Webhooks: f.webhooks, Deployments: f.sims, MaxInputBytes: maxInput, Version: "test",
 		Logger: slog.New(slog.NewJSONHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
+	o.Live = f.whatHappens(s)
 	for _, c := range change {
 		c(&o)
 	}
@@ -185,6 +189,21 @@ func newFixture(t *testing.T, change ...func(*api.Options)) *fixture {
 	f.server.Start()
 	t.Cleanup(f.server.Close)
 	return f
+}
+
+// whatHappens makes what tells of what happens now. It runs until the test ends.
+func (f *fixture) whatHappens(s *stores.Stores) *live.Service {
+	known := processes.New(processes.Options{DB: s.DB, Version: "test", Role: "all", Number: s.Jobs.Process.Store, Logger: slog.New(slog.DiscardHandler),
+		Queues: func() []forebay.ProcessQueue {
+			return []forebay.ProcessQueue{{Queue: forebay.DefaultQueue, Concurrency: 4}}
+		}})
+	hub := feed.NewHub(s.DB, known.ID())
+	s.DB.OnTold(hub.Tell)
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { hub.Run(ctx) })
+	f.t.Cleanup(func() { stop(); running.Wait() })
+	return &live.Service{Queues: s.Queues, Jobs: f.service, Processes: known, Feed: hub, CallsQueue: "calls"}
 }
 
 type reply struct {

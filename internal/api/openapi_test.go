@@ -34,6 +34,7 @@ var paths = map[string][]string{
 	"/v1/queues/{queue}/messages/{sequence_number}/cancel": {"post"}, "/v1/queues/{queue}/sessions/accept": {"post"}, "/v1/queues/{queue}/sessions/release": {"post"}, "/v1/queues/{queue}/sessions": {"get"},
 	"/v1/queues/{queue}/sessions/{session_token}/receive": {"post"}, "/v1/queues/{queue}/sessions/{session_token}/renew": {"post"},
 	"/v1/queues/{queue}/sessions/{session_token}/close": {"post"}, "/v1/queues/{queue}/sessions/{session_token}/state": {"get", "put"},
+	"/v1/processes": {"get"}, "/v1/calls": {"get"}, "/v1/backlog": {"get"}, "/v1/events": {"get"},
 	"/v1/reports/retries": {"get"}, "/v1/reports/usage": {"get"}, "/v1/tasks": {"get"}, "/v1/tasks/{task}": {"get"}, "/v1/workflows": {"get"}, "/v1/workflows/{workflow}": {"get"}, "/v1/deployments": {"get"}, "/v1/deployments/{name}/sim": {"get", "put"},
 	"/v1/deployments/{name}": {"get"}, "/v1/deployments/{name}/pause": {"post"}, "/v1/deployments/{name}/resume": {"post"}, "/v1/deployments/{name}/forget": {"post"}, "/v1/deployments/{name}/changes": {"get"},
 	"/v1/keys": {"get", "post"}, "/v1/keys/{id}": {"delete"}, "/v1/keys/{id}/budget": {"put"}, "/v1/tenants": {"get"}, "/v1/tenants/{tenant}": {"get", "put"}, "/v1/tenants/{tenant}/pause": {"post"}, "/v1/tenants/{tenant}/resume": {"post"}, "/v1/audit": {"get"}, "/v1/audit/verify": {"get"}, "/healthz": {"get"}, "/readyz": {"get"},

@@ -171,7 +171,7 @@ func (r *Reader) Position(ctx context.Context, job *Job, shares flows.Shares, li
 		} else if at.Concurrency.Most(job.Tenant) == 0 {
 			return nil
 		}
-		at.Calls, err = w.calls(at.Concurrency.Most(job.Tenant), lowest)
+		at.Calls, err = w.calls(at.Concurrency.Most(job.Tenant), lowest, 0)
 		return err
 	})
 	return at, err
@@ -377,8 +377,8 @@ WHERE a.outcome IN ('succeeded', 'retried', 'failed') AND a.finished_at > ?`
 )
 
 // calls reads what is known of the tenant's calls. The latest were of jobs with numbers below
-// first, the first job that waits.
-func (w *counter) calls(most, first int64) (calls Calls, err error) {
+// first, the first job that waits. So many of these may be running.
+func (w *counter) calls(most, first, running int64) (calls Calls, err error) {
 	calls.Most = most
 	err = w.Prep(sqlRunning).Int(w.now).Text(admission.TenantResource(w.job.Tenant)).Each(func(r driver.Row) error {
 		calls.Running = append(calls.Running, time.Duration(w.now-r.Int(0))*time.Millisecond)
@@ -387,7 +387,7 @@ func (w *counter) calls(most, first int64) (calls Calls, err error) {
 	if err != nil {
 		return calls, err
 	}
-	_, err = w.Prep(sqlDuration).Int(w.job.Tenant).Int(first).Int(latestCalls).Int(w.now - latestSpan).One(func(r driver.Row) {
+	_, err = w.Prep(sqlDuration).Int(w.job.Tenant).Int(first).Int(latestCalls + running).Int(w.now - latestSpan).One(func(r driver.Row) {
 		if r.Int(0) > 0 {
 			calls.Duration = max(time.Duration(r.Int(1))*time.Millisecond/time.Duration(r.Int(0)), time.Millisecond)
 		}

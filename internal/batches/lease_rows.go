@@ -9,6 +9,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/feed"
 	"github.com/forebayhq/forebay/internal/files"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -116,9 +117,15 @@ func working(b *Batch, rows int) db.Op {
 // Begin ends the validation of a batch: its lines may run.
 func (s *Store) Begin(ctx context.Context, b *Batch, model string, total int64) error {
 	return s.work(ctx, b, working(b, 1), func(t *tx, now Batch) error {
+		t.tell(now.Tenant, now.ID, InProgress)
 		return t.Prep("UPDATE batches SET state = 'in_progress', in_progress_at = ?, model = ?, total = ? WHERE no = ?").
 			Int(t.Now).Text(model).Int(total).Int(b.No).Exec()
 	})
+}
+
+// tell tells whoever listens that a batch has another state. Its end is told as it is published.
+func (t *tx) tell(tenant int64, id string, state State) {
+	feed.Tell(t.Tx, forebay.FeedBatch, tenant, id, state)
 }
 
 // work runs f in a transaction if the caller still has the batch in the state that it believes.
@@ -147,6 +154,7 @@ func (s *Store) Fail(ctx context.Context, b *Batch, errors []byte) error {
 // Finalize stops new lines. The batch ends as said once the output is written.
 func (s *Store) Finalize(ctx context.Context, b *Batch, as State) error {
 	return s.work(ctx, b, working(b, 1), func(t *tx, now Batch) error {
+		t.tell(now.Tenant, now.ID, Finalizing)
 		return t.Prep("UPDATE batches SET state = 'finalizing', finalizing_at = ?, ends_as = ? WHERE no = ?").Int(t.Now).Text(string(as)).Int(b.No).Exec()
 	})
 }

@@ -128,6 +128,7 @@ func (s *Store) Create(ctx context.Context, b Batch, window time.Duration, o fil
 		c.batch = b
 		c.batch.State, c.batch.CreatedAt, c.batch.ExpiresAt = Validating, driver.FromMillis(t.Now), driver.FromMillis(t.Now).Add(window)
 		t.due = true
+		t.tell(b.Tenant, b.ID, Validating)
 		return c, t.Prep(sqlInsertBatch).Text(b.ID).Int(b.Tenant).Text(b.Endpoint).Text(b.InputFile).Text(b.Window).Blob(b.Metadata).
 			IntOrNull(b.OutputTTL.Milliseconds()).TextOrNull(b.KeyID).TextOrNull(o.Key).Text(o.Hash).Int(t.Now).Int(t.Now + window.Milliseconds()).
 			Int(int64(b.Priority)).Int(t.Now).Exec()
@@ -198,6 +199,7 @@ func (s *Store) Cancel(ctx context.Context, tenant int64, id string) (Batch, err
 			err = ErrEnded{b.State}.refusal()
 		default:
 			t.due = true
+			t.tell(tenant, b.ID, b.State)
 		}
 		return b, err
 	})

@@ -25,6 +25,7 @@ type Tx struct {
 	notice      Notification            // for the other processes
 	Served      int                     // how many of those that waited it has served
 	touched     []int64                 // what changed that others may watch
+	told        []any                   // see Tell
 	drop        func(driver.RowName)    // forget
 	named       map[driver.RowName]bool // by operations; nil: not put together yet
 	Full        func() bool             // it has made so much that the rest had better wait; nil: it cannot
@@ -45,6 +46,13 @@ func (t *Tx) Changed(no int64) {
 		t.touched = append(t.touched, no)
 	}
 }
+
+// Heard reports whether somebody wants to be told what happens: see Tell.
+func (t *Tx) Heard() bool { return t.w.watches.hears.Load() }
+
+// Tell tells what happens to whoever listens, once the transaction is on disk. It costs nothing
+// while nobody does, if Heard was asked first.
+func (t *Tx) Tell(what any) { t.told = append(t.told, what) }
 
 // SettingsChanged has everybody look again at everything, here and in other processes.
 func (t *Tx) SettingsChanged() {
@@ -345,6 +353,9 @@ func (w *Writer) publishCommit(t *Tx, took time.Duration) {
 		p.Committed(t)
 	}
 	w.watches.notify(t.touched)
+	if len(t.told) > 0 {
+		w.watches.told.Notify(Told{t.Now, t.told})
+	}
 	for _, no := range t.touched {
 		t.Notify(wordChanged, no, 0, 0)
 	}

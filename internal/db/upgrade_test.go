@@ -173,19 +173,21 @@ UPDATE attempts SET cost = 7 * seq, assumed_tokens = 3 WHERE seq <= 16;`)
 	}
 }
 
-// rowsOf returns the rows of each table as text, without columns that later schemas drop or add.
+// otherColumns are the one that schema 30 drops, and those that later ones add.
+const otherColumns = "'orchestration_activities.turns', 'jobs.estimate', 'messages.deployment', 'messages.reserved', 'messages.process', " +
+	"'attempt_hours.input_tokens', 'attempt_hours.output_tokens', 'attempt_hours.assumed_tokens', 'attempt_hours.cost'"
+
+// rowsOf returns the rows of each table as text, without otherColumns.
 func rowsOf(t *testing.T, where Options) map[string][]string {
 	t.Helper()
 	var c driver.Conn
 	var err error
-	const changed = `'orchestration_activities.turns', 'jobs.estimate', 'attempt_hours.input_tokens', 'attempt_hours.output_tokens',
-  'attempt_hours.assumed_tokens', 'attempt_hours.cost'`
 	columns := `SELECT t.name, group_concat('quote("' || c.name || '")', ' || '','' || ') FROM sqlite_schema t JOIN pragma_table_info(t.name) c
-WHERE t.type = 'table' AND t.sql LIKE 'CREATE TABLE%' AND t.name NOT LIKE 'chunk_words%' AND t.name || '.' || c.name NOT IN (` + changed + `) GROUP BY 1`
+WHERE t.type = 'table' AND t.sql LIKE 'CREATE TABLE%' AND t.name NOT LIKE 'chunk_words%' AND t.name || '.' || c.name NOT IN (` + otherColumns + `) GROUP BY 1`
 	if where.URL != "" {
 		columns = `SELECT CAST(table_name AS TEXT), 'CAST(ROW(' || string_agg('"' || column_name || '"', ',' ORDER BY ordinal_position) || ') AS TEXT)'
 FROM information_schema.columns WHERE table_schema = current_schema() AND table_name <> 'schema_version'
-AND table_name || '.' || column_name NOT IN (` + changed + `) GROUP BY 1`
+AND table_name || '.' || column_name NOT IN (` + otherColumns + `) GROUP BY 1`
 		var pg *postgres.Conn
 		pg, err = postgres.ConnectURL(t.Context(), where.URL)
 		c = driver.Conn{Driver: pg}

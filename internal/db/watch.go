@@ -2,6 +2,7 @@ package db
 
 import (
 	"sync"
+	"sync/atomic"
 )
 
 // Watches notifies watchers of a row that it changed, and listeners of commits.
@@ -10,7 +11,22 @@ type Watches struct {
 	bySeq map[int64][]chan struct{}
 
 	commits Listener[Commit] // of transactions of this process
+	told    Listener[Told]   // by these transactions
+	hears   atomic.Bool      // somebody wants to be told
 }
+
+// Told is what a transaction of this process has told, once it is on disk.
+type Told struct {
+	At   int64 // by the database's clock, in milliseconds
+	What []any
+}
+
+// OnTold makes f hear what transactions of this process tell, while Hear is on. It runs as that
+// of OnCommit does, so it must be quick.
+func (s *DB) OnTold(f func(Told)) { s.watches.told.Set(f) }
+
+// Hear turns telling on or off. Transactions that have begun may go on as they were.
+func (s *DB) Hear(on bool) { s.watches.hears.Store(on) }
 
 // Watch returns a channel that gets a value after each change of the row with that sequence
 // number, until stop is called. At most one value is pending.

@@ -24,9 +24,12 @@ package dispatch
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/deltas"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/memory"
@@ -82,6 +85,26 @@ func New(opts Options) *Dispatcher {
 		}
 	}
 	return d
+}
+
+// Queues tells what the process has for the jobs of each queue, and what of that is in use.
+func (d *Dispatcher) Queues() []forebay.ProcessQueue {
+	of, list := map[string]int{}, []forebay.ProcessQueue{}
+	for _, l := range d.lanes {
+		i, known := of[l.queue.Name]
+		if !known {
+			i = len(list)
+			of[l.queue.Name] = i
+			list = append(list, forebay.ProcessQueue{Queue: l.queue.Name})
+		}
+		if q := &list[i]; l.retry {
+			q.RetryConcurrency, q.RetryCalls = cap(l.slots), int(l.calling.Load())
+		} else {
+			q.Concurrency, q.Calls = cap(l.slots), int(l.calling.Load())
+		}
+	}
+	slices.SortFunc(list, func(a, b forebay.ProcessQueue) int { return strings.Compare(a.Queue, b.Queue) })
+	return list
 }
 
 // Run claims and carries out jobs until ctx ends. Then it lets running calls finish within the

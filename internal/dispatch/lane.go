@@ -25,6 +25,7 @@ type lane struct {
 	budget *retry.Budget       // budget of the queue's retries
 	// fruitless counts consecutive deliveries that were returned without a call.
 	fruitless atomic.Int64
+	calling   atomic.Int64 // deliveries that take a slot
 }
 
 // claimBytes bounds the bytes of inline inputs that one claim loads.
@@ -95,12 +96,14 @@ func (l *lane) work(ctx, work context.Context, d *jobs.Delivery) {
 	var held atomic.Bool
 	free := func() {
 		if held.CompareAndSwap(true, false) {
+			l.calling.Add(-1)
 			l.giveSlots(1)
 		}
 	}
 	call := func() error { return l.d.carryOut(work, d, free) }
 	for {
 		held.Store(true)
+		l.calling.Add(1)
 		if ctx.Err() != nil {
 			// The stop came during the claim: nothing has been called yet.
 			l.d.settle(work, d, forebay.TaskResult{}, func(ctx context.Context) error { return l.d.worker.Return(ctx, d, 0, "") })

@@ -228,9 +228,10 @@ func readCandidate(r driver.Row, subqueue queue.Subqueue) candidate {
 
 var sqlLock = driver.BatchForm(`
 UPDATE messages SET visible_at = ?, lock_token = ?, locked_at = ?, deliveries = deliveries + 1, number = ?, version = ?,
-  started_at = coalesce(started_at, ?), announced = ?, waiting = NULL WHERE seq = ?`,
+  started_at = coalesce(started_at, ?), announced = ?, waiting = NULL, deployment = ?, reserved = ?, process = ? WHERE seq = ?`,
 	`UPDATE messages m SET visible_at = p1, lock_token = p2, locked_at = p3, deliveries = deliveries + 1, number = p4, version = p5,
-  started_at = coalesce(started_at, p6), announced = p7, waiting = NULL FROM %s WHERE m.seq = ANY (ARRAY[p8])`)
+  started_at = coalesce(started_at, p6), announced = p7, waiting = NULL, deployment = p8, reserved = p9, process = p10
+FROM %s WHERE m.seq = ANY (ARRAY[p11])`)
 
 // take locks a candidate for the claim, unless it has expired or had too many deliveries.
 func (t claimTx) take(m *candidate, c *claim) error {
@@ -275,7 +276,7 @@ func (t claimTx) take(m *candidate, c *claim) error {
 		t.Changed(m.Seq)
 		return nil
 	}
-	started := event{seq: m.Seq, number: m.Version, kind: forebay.EventStarted, status: forebay.StatusRunning, generation: m.Generation, attempt: m.Number}
+	started := event{seq: m.Seq, tenant: m.Tenant, queue: m.Subqueue.Queue(), number: m.Version, kind: forebay.EventStarted, status: forebay.StatusRunning, generation: m.Generation, attempt: m.Number}
 	if m.Version == firstStart {
 		t.Changed(m.Seq)
 		return t.publish(started)
@@ -289,7 +290,19 @@ func (t claimTx) lock(m *candidate) error {
 	if m.isNew {
 		return t.storeLocked(m, until)
 	}
-	return t.Prep(sqlLock).Int(until).Int(m.Token).Int(t.Now).Int(int64(m.Number)).Int(m.Version).Int(t.Now).Int(int64(m.announced)).Int(m.Seq).Exec()
+	st := t.Prep(sqlLock).Int(until).Int(m.Token).Int(t.Now).Int(int64(m.Number)).Int(m.Version).Int(t.Now).Int(int64(m.announced))
+	return t.bindCall(st, m).Int(m.Seq).Exec()
+}
+
+// bindCall binds where the call of a candidate goes, what is reserved for it, and who makes it.
+func (t claimTx) bindCall(st driver.Statement, m *candidate) driver.Statement {
+	var deployment string
+	var reserved int64
+	if m.Admission != nil {
+		amount := m.Admission.Reservation.Amount
+		deployment, reserved = m.Admission.Deployment, amount[quota.Tokens]+amount[quota.OutputTokens]
+	}
+	return st.TextOrNull(deployment).IntOrNull(reserved).IntOrNull(t.w.store.Process.Load())
 }
 
 // started is when the generation began, in milliseconds; 0: never.

@@ -102,7 +102,7 @@ func (t *Tx) Redrive(j Redrive) (bool, error) {
 	found, err := t.Prep(sqlRedrive).Int(visible).Int(j.Seq).One(func(r driver.Row) {
 		subqueue := queue.Subqueue(r.Int(0))
 		t.Due(subqueue, r.Int(1), visible)
-		e.generation, e.number = int(r.Int(2)), r.Int(3)
+		e.generation, e.number, e.tenant, e.queue = int(r.Int(2)), r.Int(3), r.Int(4), subqueue.Queue()
 		its = jobSession{r.Int(4), subqueue.Queue(), r.Text(5)}
 	})
 	if err != nil || !found {

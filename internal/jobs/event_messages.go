@@ -5,6 +5,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/feed"
 	"github.com/forebayhq/forebay/internal/jobs/events"
 )
 
@@ -16,6 +17,10 @@ import (
 // publish notes an event for its subscribers, if there are any, and for the audit log, if its type
 // is audited.
 func (t *Tx) publish(e event) error {
+	if t.Heard() {
+		t.Tell(&feed.Job{Seq: e.seq, Tenant: e.tenant, Queue: e.queue, Number: e.number, Type: e.kind, Status: e.status, Generation: e.generation,
+			Attempt: e.attempt, Class: e.class, Code: Bounded(e.code), Delay: e.delay})
+	}
 	if slices.Contains(t.w.store.Audited, e.kind) {
 		t.audited = append(t.audited, e.told())
 	}

@@ -78,13 +78,15 @@ func (t claimTx) storeNew(subqueue queue.Subqueue, jobs []candidate) error {
 }
 
 const sqlInsertLocked = `
-INSERT INTO messages (seq, subqueue, flow, visible_at, size, tenant, deadline, lock_token, locked_at, deliveries, number, version, started_at, announced)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 1, 2, ?, 1)`
+INSERT INTO messages (seq, subqueue, flow, visible_at, size, tenant, deadline, lock_token, locked_at, deliveries, number, version, started_at, announced,
+  deployment, reserved, process)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 1, 2, ?, 1, ?, ?, ?)`
 
 // storeLocked stores the message of a new job under its first lock.
 func (t claimTx) storeLocked(m *candidate, until int64) error {
 	// No scan has seen the lock, so nothing else would note when it ends.
 	t.w.ScanAt(m.Subqueue, until)
-	return t.Prep(sqlInsertLocked).Int(m.Seq).Int(int64(m.Subqueue)).Int(m.flow).Int(until).Int(m.InputSize).Int(m.Tenant).IntOrNull(m.deadline).
-		Int(m.Token).Int(t.Now).Int(t.Now).Exec()
+	st := t.Prep(sqlInsertLocked).Int(m.Seq).Int(int64(m.Subqueue)).Int(m.flow).Int(until).Int(m.InputSize).Int(m.Tenant).IntOrNull(m.deadline).
+		Int(m.Token).Int(t.Now).Int(t.Now)
+	return t.bindCall(st, m).Exec()
 }

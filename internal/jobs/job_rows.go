@@ -6,6 +6,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/jobs/history"
 	"github.com/forebayhq/forebay/internal/jobs/record"
 )
 
@@ -33,71 +34,22 @@ func (s *Store) Jobs(ctx context.Context, q JobQuery) (page record.Page, err err
 	return page, err
 }
 
-// Attempts returns all attempts of a job, oldest first.
+// Attempts returns all attempts of a job, oldest first. The last one may be running.
 func (s *Store) Attempts(ctx context.Context, seq int64) (attempts []forebay.Attempt, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		err := c.Prep(`SELECT number, generation, deployment, started_at, finished_at, outcome, error_class, error_code, error_message,
-			input_tokens, output_tokens, cost, retry_delay FROM attempts WHERE seq = ? ORDER BY generation, number LIMIT 10000`).
-			Int(seq).Each(func(r driver.Row) error {
-			a := forebay.Attempt{
-				Number: int(r.Int(0)), Generation: int(r.Int(1)), Deployment: r.Text(2),
-				StartedAt: driver.FromMillis(r.Int(3)), FinishedAt: driver.FromMillis(r.Int(4)), Outcome: forebay.Outcome(r.Text(5)),
-				Usage: forebay.TokenUsage{InputTokens: r.Int(9), OutputTokens: r.Int(10)}, CostUSD: forebay.Money(r.Int(11)),
-				RetryDelaySeconds: secondsOrNil(r, 12),
-			}
-			if !r.IsNull(6) {
-				class, code, message := forebay.ErrorClass(r.Text(6)), r.Text(7), string(r.Blob(8))
-				a.ErrorClass, a.ErrorCode, a.ErrorMessage = &class, &code, &message
-			}
-			attempts = append(attempts, a)
-			return nil
-		})
+		attempts, err = history.Attempts(c, seq)
 		return err
 	})
 	return attempts, err
 }
 
-const sqlEvents = `
-SELECT number, type, at, status, generation, attempt, error_class, error_code, retry_delay FROM events WHERE seq = ?1 AND number > ?2
-UNION ALL
-SELECT 1, 'accepted', created_at, CASE WHEN scheduled_at > created_at THEN 'scheduled' ELSE 'queued' END, 1, 0, NULL, NULL, NULL
-FROM jobs WHERE seq = ?1 AND ?2 < 1
-UNION ALL
-SELECT 2, 'started', at, 'running', 1, 1, NULL, NULL, NULL
-FROM (SELECT coalesce((SELECT started_at FROM messages WHERE seq = ?1 AND generation = 1), (SELECT started_at FROM outcomes WHERE seq = ?1 AND generation = 1)) AS at) AS first
-WHERE at IS NOT NULL AND ?2 < 2 AND NOT EXISTS (SELECT 1 FROM events WHERE seq = ?1 AND number = 2)
-UNION ALL
-SELECT version, 'succeeded', completed_at, status, generation,
-  (SELECT max(number) FROM attempts a WHERE a.seq = o.seq AND a.generation = o.generation), NULL, NULL, NULL
-FROM outcomes o WHERE seq = ?1 AND status = 'succeeded' AND version > ?2
-ORDER BY 1 LIMIT ?3 + 0`
-
 // Events returns a job's events numbered above after, oldest first, at most limit.
 func (s *Store) Events(ctx context.Context, seq, after int64, limit int) (events []forebay.Event, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		err := c.Prep(sqlEvents).Int(seq).Int(after).Int(int64(limit)).Each(func(r driver.Row) error {
-			e := forebay.Event{
-				Number: r.Int(0), Type: forebay.EventType(r.Text(1)), At: driver.FromMillis(r.Int(2)), Status: forebay.Status(r.Text(3)),
-				Generation: int(r.Int(4)), Attempt: int(r.Int(5)), ErrorCode: r.Text(7), RetryDelaySeconds: secondsOrNil(r, 8),
-			}
-			if !r.IsNull(6) {
-				class := forebay.ErrorClass(r.Text(6))
-				e.ErrorClass = &class
-			}
-			events = append(events, e)
-			return nil
-		})
+		events, err = history.Events(c, seq, after, limit)
 		return err
 	})
 	return events, err
-}
-
-func secondsOrNil(r driver.Row, i int) *float64 {
-	if r.IsNull(i) {
-		return nil
-	}
-	seconds := float64(r.Int(i)) / 1000
-	return &seconds
 }
 
 // What a job's attempts have used. A call whose use is unknown counts as what was held for it.

@@ -48,6 +48,25 @@ func (v *jobViews) whole(ctx context.Context, tenant string, row JobRow) (foreba
 	return job, nil
 }
 
+// Backlog returns what waits in the queues, of one tenant or of all (""), and when it is expected
+// to be done. workers tells how many places for calls a queue has, and how many are taken.
+func (s *Service) Backlog(ctx context.Context, tenant string, workers func(queue string, retry bool) (places, taken int)) (b forebay.Backlog, err error) {
+	q := backlog.LinesQuery{Shares: s.settings.share, Workers: workers, Plan: func(task string, size int64, estimate []byte, maxOutput int64) []admission.Option {
+		return s.views.planOf(&JobRow{Task: task, InputSize: size, Estimate: estimate, MaxOutputTokens: maxOutput})
+	}, Retry: func(no int64) (limits backlog.RetryLimits, known bool) {
+		if q := s.queues.byNo[no]; q != nil {
+			return q.retryLimits(), true
+		}
+		return limits, false
+	}}
+	if tenant != "" {
+		if q.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
+			return b, err
+		}
+	}
+	return s.views.backlog.Lines(ctx, &q)
+}
+
 // backlogJob is a job as package backlog knows it.
 func backlogJob(j *JobRow) backlog.Job {
 	return backlog.Job{Seq: j.Seq, Tenant: j.Tenant, Subqueue: queue.Subqueue(j.Subqueue), Flow: j.Flow, Visible: j.Visible, Waiting: j.Waiting}
@@ -74,7 +93,7 @@ func (v *jobViews) view(tenant string, row JobRow) forebay.Job {
 		CorrelationID: correlation(row.CorrelationID, row.ID), Generation: row.Generation, Attempt: row.Attempt, MaxAttempts: row.MaxAttempts,
 		CreatedAt: row.CreatedAt, ScheduledAt: row.VisibleAt, Deadline: row.Deadline, StartedAt: row.StartedAt, CompletedAt: row.CompletedAt,
 		MaxCostUSD: row.MaxCost, MaxTotalTokens: row.MaxTotalTokens, Usage: row.Usage, Metadata: request.DecodeMetadata(row.Metadata), Links: forebay.NewLinks(row.ID),
-		Result: row.Result,
+		Result: row.Result, RunningAttempt: row.Running,
 	}
 	if row.SessionID != "" {
 		job.SessionID = &row.SessionID

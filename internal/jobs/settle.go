@@ -96,11 +96,11 @@ func (s *Store) Retry(ctx context.Context, d *LockedJob, a AttemptRecord) error 
 			return err
 		}
 		t.dueAgain(m, subqueue, visible)
-		if err := t.event(event{seq: d.Seq, number: d.Version + 1, kind: forebay.EventAttemptFailed, status: forebay.StatusRunning,
+		if err := t.event(event{seq: d.Seq, tenant: d.Tenant, queue: d.Subqueue.Queue(), number: d.Version + 1, kind: forebay.EventAttemptFailed, status: forebay.StatusRunning,
 			generation: d.Generation, attempt: d.Number, class: a.ErrorClass, code: a.ErrorCode}); err != nil {
 			return err
 		}
-		return t.event(event{seq: d.Seq, number: d.Version + 2, kind: forebay.EventRetryScheduled, status: forebay.StatusRetrying,
+		return t.event(event{seq: d.Seq, tenant: d.Tenant, queue: d.Subqueue.Queue(), number: d.Version + 2, kind: forebay.EventRetryScheduled, status: forebay.StatusRetrying,
 			generation: d.Generation, attempt: d.Number, delay: max(1, a.RetryDelay.Milliseconds())})
 	})
 }
@@ -130,7 +130,7 @@ func (t *Tx) throttle(d *LockedJob, a AttemptRecord, waiting forebay.WaitReason)
 		return err
 	}
 	t.dueAgain(m, d.Subqueue, visible)
-	return t.event(event{seq: d.Seq, number: d.Version + 1, kind: forebay.EventThrottled, status: waitingStatus(d.Subqueue),
+	return t.event(event{seq: d.Seq, tenant: d.Tenant, queue: d.Subqueue.Queue(), number: d.Version + 1, kind: forebay.EventThrottled, status: waitingStatus(d.Subqueue),
 		generation: d.Generation, attempt: d.Number, class: a.ErrorClass, code: a.ErrorCode, delay: max(1, a.RetryDelay.Milliseconds())})
 }
 
@@ -359,6 +359,8 @@ const maxCodeBytes = 128
 // event is a row of events.
 type event struct {
 	seq        int64
+	tenant     int64
+	queue      int64
 	number     int64
 	kind       forebay.EventType
 	status     forebay.Status
@@ -398,7 +400,7 @@ type ending struct {
 	started     int64 // 0: never
 	out         Output
 	failure     Failure
-	session     jobSession // to which it is known to belong
+	session     jobSession // to which it is known to belong; without one, its tenant and queue
 	correlation string
 	held        bool // it was not its turn in its session
 }
@@ -427,7 +429,7 @@ func (t *Tx) end(e ending, kind forebay.EventType) error {
 			return err
 		}
 	}
-	ended := event{seq: e.seq, number: e.version, kind: kind, status: e.status, generation: e.generation,
+	ended := event{seq: e.seq, tenant: e.session.tenant, queue: e.session.queue, number: e.version, kind: kind, status: e.status, generation: e.generation,
 		attempt: e.number, class: e.failure.Class, code: e.failure.Code, result: e.out.Inline}
 	if e.status == forebay.StatusSucceeded { // the event has no row, because it follows from the outcome
 		return t.publish(ended)
@@ -482,6 +484,6 @@ func (t *Tx) deadLetter(s deadLetter) error {
 	if err != nil {
 		return err
 	}
-	return t.event(event{seq: s.seq, number: s.version + 2, kind: kind, status: forebay.StatusFailed, generation: s.generation,
+	return t.event(event{seq: s.seq, tenant: s.session.tenant, queue: s.session.queue, number: s.version + 2, kind: kind, status: forebay.StatusFailed, generation: s.generation,
 		attempt: s.number, class: s.failure.Class, code: s.failure.Code})
 }

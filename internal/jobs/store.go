@@ -1,6 +1,8 @@
 package jobs
 
 import (
+	"sync/atomic"
+
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db"
@@ -13,6 +15,7 @@ type Store struct {
 	*queue.Store
 	Admission *admission.Store
 	Audited   []forebay.EventType         // types of events that the audit log gets
+	Process   atomic.Int64                // numbers this one, where several share the database; 0: it does not
 	ended     []func(*db.Tx, Ended) error // called within the transaction that ends a job
 	redriven  []func(t *db.Tx, seq int64) error
 	tallies   db.Listener[events.Tally]

@@ -199,7 +199,7 @@ func (t *Tx) Submit(j *NewJob) (Submitted, error) {
 		}
 	}
 	t.deadlineAt(driver.Millis(j.Deadline))
-	accepted := event{seq: seq, number: 1, kind: forebay.EventAccepted, status: forebay.StatusQueued, generation: 1}
+	accepted := event{seq: seq, tenant: j.Tenant, queue: j.Queue, number: 1, kind: forebay.EventAccepted, status: forebay.StatusQueued, generation: 1}
 	if visible > t.Now && !made.Held {
 		accepted.status = forebay.StatusScheduled
 	}

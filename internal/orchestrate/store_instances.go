@@ -12,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/feed"
 )
 
 // The store does not interpret events. It keeps the history of an instance, the events that have
@@ -99,11 +100,9 @@ func (t *tx) createOrchestration(o NewOrchestration, old orchestrationRef, repla
 	if err := t.Prep(sqlInsertOrchestrationItem).Int(no).Int(workQueue).Int(at).Text(string(forebay.OrchestrationPending)).Int(t.Now).Exec(); err != nil {
 		return false, err
 	}
-	if err := t.keepBlob(no, o.Input); err != nil {
-		return false, err
-	}
 	t.workItems().ready(workQueue, at)
-	return true, t.addEvent(no, at, false, o.Event)
+	feed.Tell(t.Tx, forebay.FeedOrchestration, o.Tenant, o.ID, forebay.OrchestrationPending)
+	return true, errors.Join(t.keepBlob(no, o.Input), t.addEvent(no, at, false, o.Event))
 }
 
 // orchestrationRef is what most transitions need to know about an instance.

@@ -9,6 +9,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/feed"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -275,6 +276,7 @@ func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResu
 		return err
 	}
 	t.Changed(item.Instance)
+	feed.Tell(t.Tx, forebay.FeedOrchestration, item.Tenant, item.ID, r.Status)
 	delete(t.woken, item.Instance)
 	for i := range item.Arrived {
 		if err := t.freePayload(item.Arrived[i].Event); err != nil {

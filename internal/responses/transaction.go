@@ -38,7 +38,8 @@ func (t *tx) ended(tenant int64, id, status string) {
 }
 
 // endWithJob ends the response that the job makes, if there is one that has not ended. Most jobs
-// make none, so it asks which one it was only where somebody follows events.
+// make none, so it asks which one it was only where somebody
+// follows events.
 func (t *tx) endWithJob(seq int64, status string, failure *bridge.Failure) error {
 	end := func(sql string) driver.Statement {
 		st := t.Prep(sql).Text(status)
@@ -53,7 +54,7 @@ func (t *tx) endWithJob(seq int64, status string, failure *bridge.Failure) error
 	if err != nil {
 		return err
 	}
-	if len(f.Topics) == 0 {
+	if len(f.Topics) == 0 && !t.Heard() {
 		return end(sqlEndWithJob).Exec()
 	}
 	_, err = end(sqlEndWithJob + " RETURNING id, tenant").One(func(r driver.Row) { t.ended(r.Int(1), r.Text(0), status) })

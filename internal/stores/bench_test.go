@@ -11,21 +11,58 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/feed"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
+	"github.com/forebayhq/forebay/internal/stores"
 )
 
 // BenchmarkLife is the full life of a 1 KiB job: submit, claim, settle with a 1 KiB result.
-func BenchmarkLife(b *testing.B) {
-	b.Run("sqlite", func(b *testing.B) {
-		benchmarkLife(b, db.Options{Path: filepath.Join(b.TempDir(), "forebay.db"), Serve: true})
-	})
-	b.Run("postgresql", func(b *testing.B) { benchmarkLife(b, db.Options{URL: pgtest.Database(b), Serve: true}) })
+func BenchmarkLife(b *testing.B) { benchmarkLives(b) }
+
+// BenchmarkLifeWithFeed is the same while somebody follows all events, or sums of them.
+func BenchmarkLifeWithFeed(b *testing.B) {
+	b.Run("events", func(b *testing.B) { benchmarkLives(b, feed.Filter{}) })
+	b.Run("sums", func(b *testing.B) { benchmarkLives(b, feed.Filter{Sums: true}) })
 }
 
-func benchmarkLife(b *testing.B, opts db.Options) {
+func benchmarkLives(b *testing.B, followed ...feed.Filter) {
+	b.Run("sqlite", func(b *testing.B) {
+		benchmarkLife(b, db.Options{Path: filepath.Join(b.TempDir(), "forebay.db"), Serve: true}, followed)
+	})
+	b.Run("postgresql", func(b *testing.B) { benchmarkLife(b, db.Options{URL: pgtest.Database(b), Serve: true}, followed) })
+}
+
+// follow has somebody follow what happens, until the benchmark ends.
+func follow(b *testing.B, s *stores.Stores, f feed.Filter) {
+	hub := feed.NewHub(s.DB, "bench")
+	s.DB.OnTold(hub.Tell)
+	l, err := hub.Listen("bench", f)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { hub.Run(ctx) })
+	running.Go(func() {
+		for {
+			select {
+			case <-l.Ready:
+				l.Take()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	b.Cleanup(func() { stop(); running.Wait(); l.Close() })
+}
+
+func benchmarkLife(b *testing.B, opts db.Options, followed []feed.Filter) {
 	s, tenant, queueID := openWith(b, opts)
+	for _, f := range followed {
+		follow(b, s, f)
+	}
 	payload := make([]byte, 1024)
 	var serial, done atomic.Int64
 	var wg sync.WaitGroup

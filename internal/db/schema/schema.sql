@@ -130,6 +130,21 @@ CREATE TABLE probes (
   at INTEGER NOT NULL
 ) STRICT;
 
+-- The processes that share the database. Each writes its own row, every ten seconds and as it begins to
+-- stop. One that has the database for itself has none.
+CREATE TABLE processes (
+  no         INTEGER PRIMARY KEY,
+  id         TEXT NOT NULL UNIQUE,
+  host       TEXT NOT NULL,
+  pid        INTEGER NOT NULL,
+  version    TEXT NOT NULL,
+  role       TEXT NOT NULL,              -- what it does, as configured
+  started_at INTEGER NOT NULL,
+  seen_at    INTEGER NOT NULL,           -- when it wrote this
+  draining   INTEGER NOT NULL DEFAULT 0, -- 1: it takes no more jobs
+  queues     BLOB NOT NULL               -- JSON: its calls under way, and its places for them, by queue
+) STRICT;
+
 -- Numbers that must never be given twice, even when no row has them any more.
 CREATE TABLE counters (
   name  TEXT PRIMARY KEY, -- what is counted
@@ -205,7 +220,11 @@ CREATE TABLE messages (
   started_at INTEGER,                    -- of this generation
   waiting    TEXT,                       -- what for, where that is known
   last_error BLOB,                       -- "code: message" of the latest attempt that failed
-  reason     TEXT                        -- why it was set aside
+  reason     TEXT,                       -- why it was set aside
+  -- Of the latest lock of a job, known as far as there is one now:
+  deployment TEXT,                       -- where its call goes; NULL: it calls none, or none that is known
+  reserved   INTEGER,                    -- tokens that are reserved there for it
+  process    INTEGER                     -- which has the lock; NULL: the only one
 ) STRICT;
 -- sqlite:
 CREATE INDEX messages_ready ON messages (subqueue, flow, visible_at);

@@ -4,10 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"strings"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/feed"
 )
 
 // ObjectEnd is the end of a tenant's batch or response.
@@ -22,6 +24,10 @@ type ObjectEnd struct {
 func PublishObjects(t *db.Tx, ends []ObjectEnd) error {
 	if len(ends) == 0 {
 		return nil
+	}
+	for _, end := range ends {
+		kind, status, _ := strings.Cut(string(end.Kind), ".")
+		feed.Tell(t, forebay.FeedKind(kind), end.Tenant, end.ID, status)
 	}
 	topics := &bus.Key.Of(t).Topics
 	f, err := topics.Followed()

@@ -54,6 +54,7 @@ type Job struct {
 	Failure     Failure
 	LastError   []byte
 	Usage       forebay.Usage
+	Running     *forebay.RunningAttempt // nil: none is
 
 	Subqueue, Flow, Visible int64 // its place in the queue, if it is live
 }
@@ -72,7 +73,7 @@ const (
   (SELECT CAST(sum(input_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
   (SELECT CAST(sum(output_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
   (SELECT CAST(sum(cost) AS BIGINT) FROM attempts a WHERE a.seq = j.seq), `
-	moreColumns = "j.session_id, m.flow, j.input_size, j.max_total_tokens, j.max_output_tokens, j.estimate "
+	moreColumns = "j.session_id, m.flow, j.input_size, j.max_total_tokens, j.max_output_tokens, j.estimate, m.deployment, m.locked_at, m.number "
 )
 
 const jobTables = "FROM jobs j LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN outcomes o ON o.seq = j.seq JOIN queues q ON q.no = j.queue "
@@ -132,6 +133,7 @@ func (j *Job) readMessage(r driver.Row, at int64) {
 	switch {
 	case locked && later:
 		j.Status = forebay.StatusRunning
+		j.Running = &forebay.RunningAttempt{Number: int(r.Int(44)), Deployment: r.Text(42), StartedAt: driver.FromMillis(r.Int(43))}
 		return
 	case subqueue.Kind() == queue.SubqueueRetry:
 		j.Status = forebay.StatusRetrying

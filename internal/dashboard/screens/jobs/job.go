@@ -75,7 +75,10 @@ func (d *jobData) waterfall(attempts []forebay.Attempt) {
 	last := begin
 	rows := make([]attemptRow, 0, len(attempts))
 	for i, a := range attempts {
-		row := attemptRow{Attempt: a, Waiting: "queue"}
+		row := attemptRow{Attempt: a, Waiting: "queue", Running: a.Outcome == forebay.OutcomeRunning}
+		if row.Running {
+			row.FinishedAt = end
+		}
 		if i > 0 && attempts[i-1].Generation == a.Generation {
 			switch attempts[i-1].Outcome {
 			case forebay.OutcomeThrottled:
@@ -85,16 +88,8 @@ func (d *jobData) waterfall(attempts []forebay.Attempt) {
 			}
 		}
 		row.Waited = a.StartedAt.Sub(last)
-		last = a.FinishedAt
+		last = row.FinishedAt
 		rows = append(rows, row)
-	}
-	if d.Job.Status == forebay.StatusRunning && d.Job.StartedAt != nil {
-		started := *d.Job.StartedAt
-		if started.Before(last) {
-			started = last
-		}
-		rows = append(rows, attemptRow{Running: true, Waiting: "queue", Waited: started.Sub(last),
-			Attempt: forebay.Attempt{Number: len(attempts) + 1, Generation: d.Job.Generation, StartedAt: started, FinishedAt: end}})
 	}
 	if len(rows) > maxAttempts {
 		d.Left = len(rows) - maxAttempts
