@@ -11,6 +11,9 @@ type Budget struct {
 	MonthlyTokens *int64 `json:"monthly_tokens,omitempty" doc:"tokens a month"`
 }
 
+// MaxBudgetWaiting is how far the jobs are counted that wait for a budget.
+const MaxBudgetWaiting = 10_000
+
 // Limits on budgets.
 const (
 	MaxBudgetTokens = 1 << 50
@@ -76,7 +79,7 @@ type BudgetUse struct {
 type BudgetState struct {
 	Budget    Budget      `json:"budget"`
 	Usage     []BudgetUse `json:"usage" doc:"of the current day and month"`
-	Waiting   int64       `json:"waiting" doc:"jobs that wait for it"`
+	Waiting   int64       `json:"waiting" doc:"jobs that wait for it, counted up to 10,000"`
 	UpdatedAt *time.Time  `json:"updated_at" doc:"null: it was never set"`
 	SetBy     string      `json:"set_by,omitempty" doc:"id of an API key, local, or configuration"`
 }

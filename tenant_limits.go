@@ -165,6 +165,7 @@ type LimitUse struct {
 	Name  LimitName `json:"name"`
 	Used  *int64    `json:"used,omitempty" doc:"how much there is; not told of rates and times"`
 	Limit int64     `json:"limit" doc:"0: no limit"`
+	Set   bool      `json:"set,omitempty" doc:"for this tenant; missing: it is the default"`
 }
 
 // LimitReached returns the error that refuses n more than a tenant's limit allows. It says when

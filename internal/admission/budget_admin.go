@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
@@ -98,8 +99,9 @@ type BudgetRow struct {
 	forebay.BudgetState
 }
 
-const sqlBudgetRows = "SELECT " + budgetColumns + `, b.updated_at, b.set_by, t.name,
-  (SELECT count(*) FROM budget_waits w JOIN messages g ON g.seq = w.seq WHERE w.budget = b.no AND g.waiting = 'budget' AND g.lock_token IS NULL AND g.visible_at + 0 > ?3)
+var sqlBudgetRows = "SELECT " + budgetColumns + `, b.updated_at, b.set_by, t.name,
+  (SELECT count(*) FROM (SELECT 1 FROM budget_waits w JOIN messages g ON g.seq = w.seq
+    WHERE w.budget = b.no AND g.waiting = 'budget' AND g.lock_token IS NULL AND g.visible_at + 0 > ?3 LIMIT ` + strconv.Itoa(forebay.MaxBudgetWaiting) + `) waits)
 FROM tenants t JOIN budgets b ON b.tenant = t.no` + budgetSpending + `WHERE (?4 = '' OR t.name = ?4) AND CASE WHEN b.key_id = '' THEN 0 ELSE 1 END = ?5 ORDER BY t.name, b.key_id LIMIT ?6 + 0`
 
 // MaxBudgetRows bounds what is shown at once: so many budgets of tenants, and of keys.

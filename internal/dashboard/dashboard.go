@@ -17,6 +17,7 @@ import (
 	"github.com/forebayhq/forebay/internal/dashboard/screens/jobs"
 	"github.com/forebayhq/forebay/internal/dashboard/screens/messages"
 	"github.com/forebayhq/forebay/internal/dashboard/screens/openai"
+	"github.com/forebayhq/forebay/internal/dashboard/screens/operate"
 )
 
 //go:embed templates
@@ -110,7 +111,7 @@ func (d *Dashboard) SignedIn(r *http.Request) (forebay.Caller, bool, error) {
 
 // screens are the routes of all pages.
 func screens() []kit.Route {
-	return slices.Concat(jobs.Routes(), messages.Routes(), documents.Routes(), flows.Routes(), openai.Routes())
+	return slices.Concat(jobs.Routes(), messages.Routes(), documents.Routes(), flows.Routes(), openai.Routes(), operate.Routes())
 }
 
 // Routes are the addresses of the dashboard.

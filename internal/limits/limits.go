@@ -344,8 +344,12 @@ func (m *Meter) Used(ctx context.Context, tenant string) (list []forebay.LimitUs
 	if err != nil {
 		return nil, err
 	}
+	own, err := m.source.TenantLimits(ctx, t.no)
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range forebay.LimitNames() {
-		use := forebay.LimitUse{Name: name, Limit: limits.Of(name)}
+		use := forebay.LimitUse{Name: name, Limit: limits.Of(name), Set: *own.Field(name) != nil}
 		switch name {
 		case forebay.LimitKeyRequests, forebay.LimitRequests, forebay.LimitScheduleAhead:
 		default:

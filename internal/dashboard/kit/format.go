@@ -177,7 +177,7 @@ func AtLeast(v any, capped bool) string {
 func Tokens(v any) string {
 	n := integer(v)
 	switch {
-	case n >= 10_000_000:
+	case n >= 1_000_000:
 		return strconv.FormatFloat(float64(n)/1e6, 'f', 1, 64) + " M"
 	case n >= 10_000:
 		return strconv.FormatFloat(float64(n)/1e3, 'f', 1, 64) + " k"

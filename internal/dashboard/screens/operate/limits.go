@@ -1,0 +1,117 @@
+package operate
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/dashboard/kit"
+)
+
+// limitRow is a limit of a tenant on the page.
+type limitRow struct {
+	forebay.LimitUse
+	Typed string // the field of the form; "" is the default
+}
+
+// About says what is limited.
+func (l limitRow) About() string { return l.Name.About() }
+
+// Label says in words what the bar shows.
+func (l limitRow) Label() string {
+	text := "limit " + kit.Number(l.Limit)
+	if l.Used != nil {
+		text = kit.Number(*l.Used) + " used, " + text
+	}
+	return text
+}
+
+type limitsData struct {
+	Tenant  string
+	Rows    []limitRow
+	Before  string
+	Problem string
+}
+
+// setValue is what was set for a limit; "" if it is the default.
+func setValue(l forebay.LimitUse) string {
+	if !l.Set {
+		return ""
+	}
+	return strconv.FormatInt(l.Limit, 10)
+}
+
+// limitsState is what was set of all limits in one text, to see whether it has changed since.
+func limitsState(limits []forebay.LimitUse) string {
+	values := make([]string, len(limits))
+	for i, l := range limits {
+		values[i] = setValue(l)
+	}
+	return strings.Join(values, "|")
+}
+
+// showLimits answers GET /tenants/{name}/limits.
+func showLimits(r *kit.Request) error {
+	t, err := kit.Fetch[forebay.Tenant](r, "/v1/tenants/"+url.PathEscape(r.PathValue("name")), nil)
+	if err != nil {
+		return err
+	}
+	return renderLimits(r, t, 0, nil, "")
+}
+
+// renderLimits shows the limits, with what somebody typed if that was not taken.
+func renderLimits(r *kit.Request, t forebay.Tenant, status int, typed url.Values, problem string) error {
+	data := limitsData{Tenant: t.Name, Before: limitsState(t.Limits), Problem: problem}
+	for _, l := range t.Limits {
+		row := limitRow{l, setValue(l)}
+		if typed != nil {
+			row.Typed = typed.Get(string(l.Name))
+		}
+		data.Rows = append(data.Rows, row)
+	}
+	commands := []string{"forebay tenants show " + t.Name}
+	if r.May("admin") {
+		commands = append(commands, "forebay tenants set-limits "+t.Name+" --waiting-jobs 50000")
+	}
+	return pages.Render(r, "limits", kit.Page{Title: "Limits of " + t.Name, Section: tenantsPath, Data: data, Commands: commands, Status: status, Still: true})
+}
+
+// setLimits answers POST /tenants/{name}/limits.
+func setLimits(r *kit.Request) error {
+	form, err := r.Form()
+	if err != nil {
+		return err
+	}
+	name := url.PathEscape(r.PathValue("name"))
+	t, err := kit.Fetch[forebay.Tenant](r, "/v1/tenants/"+name, nil)
+	if err != nil {
+		return err
+	}
+	if form.Get("before") != limitsState(t.Limits) {
+		return renderLimits(r, t, statusChanged, form, changedMeanwhile)
+	}
+	limits, err := readLimits(form)
+	if err == nil {
+		_, err = r.Client.SetLimits(r.Context(), t.Name, limits)
+	}
+	if err != nil {
+		if refused(err) {
+			return renderLimits(r, t, statusRefused, form, kit.Explain(err))
+		}
+		return err
+	}
+	return r.Done(tenantsPath+"/"+name+"/limits", "The limits are set.")
+}
+
+func readLimits(form url.Values) (limits forebay.TenantLimits, err error) {
+	for _, name := range forebay.LimitNames() {
+		if *limits.Field(name), err = readCount(string(name), strings.TrimSpace(form.Get(string(name)))); err != nil {
+			return limits, err
+		}
+	}
+	if problem := limits.Check(""); problem != nil {
+		return limits, problem
+	}
+	return limits, nil
+}

@@ -1,0 +1,199 @@
+package operate
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/dashboard/kit"
+)
+
+const tenantsPath = "/tenants"
+
+// tenant is what the pages show of one.
+type tenant struct{ forebay.Tenant }
+
+// State is the word for whether its jobs start.
+func (t tenant) State() string {
+	if t.Paused {
+		return "paused"
+	}
+	return "ready"
+}
+
+// Waits is how many jobs wait for its budget.
+func (t tenant) Waits() string { return kit.AtLeast(t.Waiting, t.Waiting >= forebay.MaxBudgetWaiting) }
+
+// Parts are the limits of its budget with their use.
+func (t tenant) Parts() []budgetPart { return partsOf(t.Budget, t.Usage) }
+
+// keyBudget is the budget of one of its keys.
+type keyBudget struct{ forebay.KeyBudget }
+
+// Waits is how many jobs wait for the budget.
+func (k keyBudget) Waits() string {
+	return kit.AtLeast(k.Waiting, k.Waiting >= forebay.MaxBudgetWaiting)
+}
+
+// Parts are the limits of the budget with their use.
+func (k keyBudget) Parts() []budgetPart { return partsOf(k.Budget, k.Usage) }
+
+type tenantsData struct {
+	Tenants []tenant
+	Total   int
+	Next    string
+	Name    string // only those with it in their names
+}
+
+// listTenants answers GET /tenants.
+func listTenants(r *kit.Request) error {
+	found, err := kit.Fetch[forebay.Page[forebay.Tenant]](r, "/v1/tenants", nil)
+	if err != nil {
+		return err
+	}
+	data := tenantsData{Name: r.Query("name")}
+	items := slices.DeleteFunc(found.Items, func(t forebay.Tenant) bool { return !strings.Contains(t.Name, data.Name) })
+	data.Total = len(items)
+	rows, next, err := part(r, items)
+	if err != nil {
+		return err
+	}
+	data.Next = next
+	for _, t := range rows {
+		data.Tenants = append(data.Tenants, tenant{t})
+	}
+	return pages.Render(r, "tenants", kit.Page{Title: "Tenants", Section: tenantsPath, Data: data, Commands: []string{"forebay tenants list"}})
+}
+
+type tenantData struct {
+	tenant
+	KeyBudgets  []keyBudget
+	Budgets     map[string]string // fields of the form
+	Before      string
+	Concurrent  string // field of the form
+	Problem     string
+	BudgetOpen  bool // the form that Problem is about
+	ConcurrOpen bool
+}
+
+// tenantOf returns a tenant. The list tells of it without counting what its limits are about,
+// which takes a while where there is much.
+func tenantOf(r *kit.Request) (forebay.Tenant, error) {
+	name := r.PathValue("name")
+	list, err := kit.Fetch[forebay.Page[forebay.Tenant]](r, "/v1/tenants", nil)
+	if err != nil {
+		return forebay.Tenant{}, err
+	}
+	if i := slices.IndexFunc(list.Items, func(t forebay.Tenant) bool { return t.Name == name }); i >= 0 {
+		return list.Items[i], nil
+	}
+	return kit.Fetch[forebay.Tenant](r, "/v1/tenants/"+url.PathEscape(name), nil)
+}
+
+// showTenant answers GET /tenants/{name}.
+func showTenant(r *kit.Request) error {
+	t, err := tenantOf(r)
+	if err != nil {
+		return err
+	}
+	return renderTenant(r, t, 0, func(*tenantData) {})
+}
+
+// maxKeyBudgets is how many budgets of keys the page of a tenant shows.
+const maxKeyBudgets = 50
+
+func renderTenant(r *kit.Request, t forebay.Tenant, status int, change func(*tenantData)) error {
+	data := tenantData{tenant: tenant{t}, Budgets: textsOf(&t.Budget), Before: stateOf(&t.Budget), Concurrent: strconv.Itoa(t.Concurrency)}
+	for _, k := range t.Keys[:min(len(t.Keys), maxKeyBudgets)] {
+		data.KeyBudgets = append(data.KeyBudgets, keyBudget{k})
+	}
+	change(&data)
+	commands := []string{"forebay tenants show " + t.Name}
+	if r.May("admin") {
+		commands = append(commands, "forebay tenants pause "+t.Name, "forebay tenants resume "+t.Name,
+			"forebay tenants set-budget "+t.Name+budgetFlags, "forebay tenants set-concurrency "+t.Name+" 8")
+	}
+	return pages.Render(r, "tenant", kit.Page{Title: "Tenant " + t.Name, Section: tenantsPath, Data: data, Commands: commands, Status: status, Still: status != 0})
+}
+
+func tenantAct(r *kit.Request, verb, notice string) error {
+	name := r.PathValue("name")
+	if _, err := kit.Act[forebay.Tenant](r, http.MethodPost, "/v1/tenants/"+url.PathEscape(name)+"/"+verb, nil); err != nil {
+		return err
+	}
+	return r.Done(tenantsPath+"/"+url.PathEscape(name), notice)
+}
+
+func pauseTenant(r *kit.Request) error {
+	return tenantAct(r, "pause", "Paused. Its calls in flight finish; its jobs are taken in and wait.")
+}
+
+func resumeTenant(r *kit.Request) error {
+	return tenantAct(r, "resume", "Resumed. Its jobs start again.")
+}
+
+// setTenantBudget answers POST /tenants/{name}/budget.
+func setTenantBudget(r *kit.Request) error {
+	form, err := r.Form()
+	if err != nil {
+		return err
+	}
+	t, err := tenantOf(r)
+	if err != nil {
+		return err
+	}
+	texts := typedBudget(form)
+	again := func(status int, problem string) error {
+		return renderTenant(r, t, status, func(d *tenantData) { d.Budgets, d.Problem, d.BudgetOpen = texts, problem, true })
+	}
+	if form.Get("before") != stateOf(&t.Budget) {
+		return again(statusChanged, changedMeanwhile)
+	}
+	budget, err := readBudget(texts)
+	if err == nil {
+		_, err = r.Client.SetBudget(r.Context(), t.Name, budget)
+	}
+	if err != nil {
+		if refused(err) {
+			return again(statusRefused, kit.Explain(err))
+		}
+		return err
+	}
+	return r.Done(tenantsPath+"/"+url.PathEscape(t.Name), "The budget is set.")
+}
+
+// setConcurrency answers POST /tenants/{name}/concurrency.
+func setConcurrency(r *kit.Request) error {
+	form, err := r.Form()
+	if err != nil {
+		return err
+	}
+	t, err := tenantOf(r)
+	if err != nil {
+		return err
+	}
+	typed := strings.TrimSpace(form.Get("concurrency"))
+	again := func(status int, problem string) error {
+		return renderTenant(r, t, status, func(d *tenantData) { d.Concurrent, d.Problem, d.ConcurrOpen = typed, problem, true })
+	}
+	if form.Get("before") != strconv.Itoa(t.Concurrency) {
+		return again(statusChanged, changedMeanwhile)
+	}
+	most, err := readCount("concurrency", typed)
+	if err == nil && (most == nil || *most < 0 || *most > forebay.MaxTenantConcurrency) {
+		err = forebay.Invalid("concurrency", "goes from 0, which is no limit, to %d", forebay.MaxTenantConcurrency)
+	}
+	if err == nil {
+		_, err = r.Client.SetConcurrency(r.Context(), t.Name, int(*most))
+	}
+	if err != nil {
+		if refused(err) {
+			return again(statusRefused, kit.Explain(err))
+		}
+		return err
+	}
+	return r.Done(tenantsPath+"/"+url.PathEscape(t.Name), "The concurrency is set.")
+}
