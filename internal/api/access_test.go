@@ -37,7 +37,7 @@ func TestViewersChangeNothing(t *testing.T) {
 				}
 				r := f.do(asked, at, "{}", headers...)
 				switch {
-				case method != http.MethodGet:
+				case method != http.MethodGet && path != "/v1/topics/{topic}/test": // that has a body, and changes nothing
 					changing++
 					wantProblem(t, r, http.StatusForbidden, forebay.CodeForbidden)
 				case strings.HasSuffix(path, "/input") || i > 0 && (strings.HasSuffix(path, "/result") || strings.HasSuffix(path, "/state")):
