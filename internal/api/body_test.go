@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 )
 
 // slowClient is both ends of a connection whose client sends a part of its body after each pause.
@@ -58,10 +59,10 @@ func TestBodiesKeepPace(t *testing.T) {
 	}{
 		{"just fast enough", 32 << 10, 500 * time.Millisecond, true, 0},
 		{"in large parts", 512 << 10, 18 * time.Second, true, 0},
-		{"nothing comes", 1, time.Hour, false, transferTimeout},
-		{"trickling", 1 << 10, time.Second, false, 2 * transferTimeout},
-		{"parts too far apart", 128 << 10, 31 * time.Second, false, transferTimeout},
-		{"much at once, then nothing", 1, time.Hour, false, transferTimeout},
+		{"nothing comes", 1, time.Hour, false, transfer.Timeout},
+		{"trickling", 1 << 10, time.Second, false, 2 * transfer.Timeout},
+		{"parts too far apart", 128 << 10, 31 * time.Second, false, transfer.Timeout},
+		{"much at once, then nothing", 1, time.Hour, false, transfer.Timeout},
 	} {
 		for _, path := range []string{"/v1/jobs", "/v1/jobs/bulk"} {
 			t.Run(c.name+path, func(t *testing.T) {
@@ -87,7 +88,7 @@ func TestBodiesKeepPace(t *testing.T) {
 						if path == "/v1/jobs" && client.Code != http.StatusRequestTimeout {
 							t.Errorf("status %d", client.Code)
 						}
-						// A bulk line may take bulkIdle for each part until it is large.
+						// A bulk line may take minutes for each part until it is large.
 						if path == "/v1/jobs" && took > c.atMost {
 							t.Errorf("it was given %v", took)
 						}
@@ -115,7 +116,7 @@ func TestSkippedLineHoldsNoMemory(t *testing.T) {
 	if _, err := w.Write(bytes.Repeat([]byte("x"), 3<<20)); err != nil {
 		t.Fatal(err)
 	}
-	if held := a.memory.Held(); held > bulkBytes {
+	if held := a.memory.Held(); held > transfer.BytesAhead {
 		t.Errorf("the line still holds memory: %d", held)
 	}
 	w.Close()

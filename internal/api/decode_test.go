@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api/decode"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/memory"
@@ -130,7 +131,7 @@ func TestMemoryIsShared(t *testing.T) {
 		var wg sync.WaitGroup
 		announced := make([]*httptest.ResponseRecorder, 6)
 		for i := range announced {
-			wg.Go(func() { announced[i] = submit("slow", large, []int64{size, -1}[i%2], freeBytes, gate) })
+			wg.Go(func() { announced[i] = submit("slow", large, []int64{size, -1}[i%2], transfer.FreeBytes, gate) })
 		}
 		synctest.Wait()
 		if held := a.memory.Held(); held != 0 {

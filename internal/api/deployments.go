@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api/decode"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/audit"
 )
 
@@ -87,7 +88,7 @@ func (a *API) routeDeployments() {
 		}
 		return a.setSimFaults(ctx, in.Name, data, c.actor())
 	})
-	a.documentBody(set, jsonTypes[0], &huma.Schema{Type: huma.TypeObject})
+	a.documentBody(set, transfer.JSON[0], &huma.Schema{Type: huma.TypeObject})
 }
 
 type changesInput struct {

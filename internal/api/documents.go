@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api/decode"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/documents"
 )
 
@@ -186,17 +187,6 @@ func (a *API) addDocument(ctx context.Context, c *call, in *addDocumentInput) (d
 	return d, existing, body.Problem(err)
 }
 
-// openUpload begins to read a body of any type.
-func (a *API) openUpload(c *call, limit int64) (*Body, error) {
-	if err := checkEncoding(c.r.Header); err != nil {
-		return nil, err
-	}
-	if c.r.ContentLength > limit {
-		return nil, tooLarge("body", limit)
-	}
-	return a.openBody(c, limit), nil
-}
-
 // addForm adds the document of a form. Fields may come before or after the file.
 func (a *API) addForm(ctx context.Context, c *call, n forebay.NewDocument, boundary string) (d forebay.Document, existing bool, err error) {
 	if boundary == "" {
@@ -275,7 +265,7 @@ func readFields(form *multipart.Reader, n *forebay.NewDocument) (file *multipart
 		case err != nil:
 			return nil, errForm
 		case len(value) > maxField:
-			return nil, tooLarge(decode.Shorten(name), maxField)
+			return nil, transfer.TooLarge(decode.Shorten(name), maxField)
 		}
 		switch name {
 		case "id":

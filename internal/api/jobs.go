@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api/decode"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -44,6 +45,7 @@ type getInput struct {
 }
 
 type listInput struct {
+	ID            string   `query:"id" maxLength:"128" doc:"one job; finds whose it is, with all_tenants"`
 	Status        []string `query:"status,explode" doc:"repeated or separated by commas"`
 	Queue         string   `query:"queue"`
 	Task          string   `query:"task"`
@@ -61,6 +63,7 @@ type listInput struct {
 // filter checks the parameters that a list of jobs has.
 func (in *listInput) filter() (forebay.JobFilter, error) {
 	f := forebay.JobFilter{
+		ID:    in.ID,
 		Queue: in.Queue, Task: in.Task, CorrelationID: in.CorrelationID, SessionID: in.SessionID, AllTenants: in.AllTenants,
 		WaitingFor: forebay.WaitReason(in.WaitingFor), Limit: in.Limit, Cursor: in.Cursor,
 	}
@@ -128,7 +131,7 @@ func (a jobRoutes) routeJobs() {
 		Description: "The job is on disk when the answer comes.", DefaultStatus: http.StatusAccepted,
 	}
 	route(a.API, forebay.ScopeSubmit, submit, a.submit)
-	a.documentBody(submit, jsonTypes[0], a.submitSchema())
+	a.documentBody(submit, transfer.JSON[0], a.submitSchema())
 
 	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "get-job", Method: http.MethodGet, Path: "/v1/jobs/{id}", Tags: []string{"jobs"}, Summary: "Get a job",
@@ -304,7 +307,7 @@ func (a jobRoutes) result(ctx context.Context, c *call, in *JobPath) (*stream, e
 	}
 	return &stream{func(huma.Context) {
 		defer result.Close()
-		a.copyOut(ctx, c, jsonTypes[0], result, size)
+		a.copyOut(ctx, c, transfer.JSON[0], result, size)
 	}}, nil
 }
 

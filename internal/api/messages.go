@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api/decode"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/messaging"
 )
 
@@ -106,7 +107,7 @@ func (a queueRoutes) routeMessages() {
 		OperationID: "put-queue", Method: http.MethodPut, Path: "/v1/queues/{queue}", Tags: messageTags,
 		Summary:     "Make a queue of plain messages, or change its settings",
 		Description: "Answers 201 when it made the queue. What is left out gets its default. A queue for jobs is made by the server's configuration only.",
-		Responses:   map[string]*huma.Response{"201": {Description: "Created", Content: map[string]*huma.MediaType{jsonTypes[0]: {Schema: a.schema(reflect.TypeFor[forebay.MessageQueue]())}}}},
+		Responses:   map[string]*huma.Response{"201": {Description: "Created", Content: map[string]*huma.MediaType{transfer.JSON[0]: {Schema: a.schema(reflect.TypeFor[forebay.MessageQueue]())}}}},
 	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, settings forebay.MessageQueueSettings) (*putQueueOutput, error) {
 		queue, created, err := a.messages.Queues.Put(ctx, c.caller.Tenant, in.Queue, settings)
 		out := &putQueueOutput{Status: http.StatusOK, Body: queue}
@@ -322,7 +323,7 @@ func routeOptionalBody[I, B, O any](a *API, scope forebay.Scope, op huma.Operati
 		}
 		return handle(ctx, c, in, body)
 	})
-	a.documentBody(op, jsonTypes[0], a.schema(reflect.TypeFor[B]()))
+	a.documentBody(op, transfer.JSON[0], a.schema(reflect.TypeFor[B]()))
 	item := a.huma.OpenAPI().Paths[op.Path]
 	for _, registered := range []*huma.Operation{item.Post, item.Put} {
 		if registered != nil && registered.OperationID == op.OperationID {
@@ -335,7 +336,7 @@ func routeOptionalBody[I, B, O any](a *API, scope forebay.Scope, op huma.Operati
 func (a queueRoutes) eitherQueue(jobs, messages reflect.Type) map[string]*huma.Response {
 	return map[string]*huma.Response{"200": {
 		Description: "OK",
-		Content: map[string]*huma.MediaType{jsonTypes[0]: {
+		Content: map[string]*huma.MediaType{transfer.JSON[0]: {
 			Schema: &huma.Schema{OneOf: []*huma.Schema{a.schema(jobs), a.schema(messages)}},
 		}},
 	}}

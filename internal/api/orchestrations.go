@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api/decode"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 )
@@ -141,7 +142,7 @@ func (a orchestrationRoutes) startedResponse() map[string]*huma.Response {
 
 // documentValue describes a body that is any JSON value, or nothing.
 func (a orchestrationRoutes) documentValue(op huma.Operation, what string) {
-	a.documentBody(op, jsonTypes[0], &huma.Schema{Description: what})
+	a.documentBody(op, transfer.JSON[0], &huma.Schema{Description: what})
 	a.huma.OpenAPI().Paths[op.Path].Post.RequestBody.Required = false
 }
 
@@ -208,7 +209,7 @@ func (c *call) origin() string {
 
 // readJSON reads a body that is any JSON value, or nothing: nil. Nothing may be of any type.
 func (a orchestrationRoutes) readJSON(c *call) (value json.RawMessage, release func(), err error) {
-	kind := checkContentType(c.r.Header, jsonTypes)
+	kind := transfer.CheckContentType(c.r.Header, transfer.JSON)
 	if kind != nil && c.r.ContentLength > 0 {
 		return nil, nil, kind
 	}

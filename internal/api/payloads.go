@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/memory"
 )
@@ -142,7 +143,7 @@ type inputQuery struct {
 const inputBytesHeader = "Forebay-Input-Bytes"
 
 func (a jobRoutes) routeInput() {
-	responses := streamed("200", "The input; with limit, its beginning as text", jsonTypes[0], &huma.Schema{})
+	responses := streamed("200", "The input; with limit, its beginning as text", transfer.JSON[0], &huma.Schema{})
 	responses["200"].Content["text/plain"] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
 	responses["200"].Headers = map[string]*huma.Param{
 		inputBytesHeader: {Description: "size of the whole input", Schema: &huma.Schema{Type: huma.TypeInteger}},
@@ -179,7 +180,7 @@ func (a jobRoutes) input(ctx context.Context, c *call, in *inputQuery) (*stream,
 			a.preview(ctx, c, input, in.Limit)
 			return
 		}
-		a.copyOut(ctx, c, jsonTypes[0], input, size)
+		a.copyOut(ctx, c, transfer.JSON[0], input, size)
 	}}, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api/connections"
 	"github.com/forebayhq/forebay/internal/api/decode"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/panics"
 )
@@ -109,7 +110,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !forebay.ValidText(c.id, maxRequestIDBytes) {
 		c.id = rand.Text()
 	}
-	c.w = &responseWriter{ResponseWriter: w, control: http.NewResponseController(w), call: c, pace: newPace(writeBytesPerSecond)}
+	c.w = &responseWriter{ResponseWriter: w, control: http.NewResponseController(w), call: c, pace: transfer.NewPace(transfer.WriteBytesPerSecond)}
 	c.r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
 	if r.Body != nil && r.ContentLength != 0 {
 		c.body = &requestBody{ReadCloser: r.Body, left: r.ContentLength}
@@ -241,7 +242,7 @@ type responseWriter struct {
 	claimed int64 // memory for the answer is claimed
 	written int64
 	stop    func() bool // stops watching for the server's stop; may be nil
-	pace
+	pace    transfer.Pace
 
 	mu   sync.Mutex
 	over bool // the request is over
@@ -253,18 +254,17 @@ func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter 
 // extend sets the deadline of the next write. Writers without deadlines occur only in tests.
 func (w *responseWriter) extend() {
 	now := time.Now()
-	w.control.SetWriteDeadline(now.Add(w.left))
+	w.control.SetWriteDeadline(now.Add(w.pace.Left()))
 	// The line above may have overwritten the deadline of the drain.
 	if w.stop != nil && w.call.api.draining.Err() != nil {
-		w.left = min(w.left, drainTimeout)
-		w.control.SetWriteDeadline(now.Add(w.left))
+		w.control.SetWriteDeadline(now.Add(w.pace.Hurry()))
 	}
 }
 
 // untilDrain shortens the deadline of the answer when the server stops.
 func (w *responseWriter) untilDrain() {
 	if w.stop == nil {
-		w.stop = context.AfterFunc(w.call.api.draining, w.unlessOver(func() { w.control.SetWriteDeadline(time.Now().Add(drainTimeout)) }))
+		w.stop = context.AfterFunc(w.call.api.draining, w.unlessOver(func() { w.control.SetWriteDeadline(time.Now().Add(transfer.DrainTimeout)) }))
 	}
 }
 
@@ -345,7 +345,7 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 	if w.mute {
 		return len(b), nil
 	}
-	if len(b) > freeBytes && int64(len(b)) > w.claimed {
+	if len(b) > transfer.FreeBytes && int64(len(b)) > w.claimed {
 		held := w.call.memory().Held()
 		if err := w.claim(int64(len(b)) - w.claimed); err != nil {
 			return 0, err
@@ -362,13 +362,13 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 		begun := time.Now()
 		w.extend()
 		n, err := w.ResponseWriter.Write(part)
-		w.moved(n, time.Since(begun))
+		w.pace.Moved(n, time.Since(begun))
 		total += n
 		if n >= yieldBytes {
 			runtime.Gosched()
 		}
 		if b = b[n:]; err != nil || len(b) == 0 {
-			if w.written += int64(total); w.written > freeBytes {
+			if w.written += int64(total); w.written > transfer.FreeBytes {
 				w.untilDrain()
 			}
 			return total, err
@@ -412,6 +412,6 @@ func (w *responseWriter) flush() error {
 	begun := time.Now()
 	w.extend()
 	err := w.control.Flush()
-	w.moved(0, time.Since(begun)) // the bytes have been counted already
+	w.pace.Moved(0, time.Since(begun)) // the bytes have been counted already
 	return err
 }

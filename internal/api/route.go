@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api/decode"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -120,7 +121,7 @@ func (a *API) noBody(c *call) error {
 	if c.r.ContentLength == 0 {
 		return nil
 	}
-	body := a.openBody(c, freeBytes)
+	body := a.openBody(c, transfer.FreeBytes)
 	defer body.Close()
 	data, err := io.ReadAll(io.LimitReader(body, maxNoBody+1))
 	if err != nil {
@@ -154,7 +155,7 @@ func routeBody[I, B, O any](a *API, scope forebay.Scope, op huma.Operation, limi
 		}
 		return handle(ctx, c, in, body)
 	})
-	a.documentBody(op, jsonTypes[0], a.schema(reflect.TypeFor[B]()))
+	a.documentBody(op, transfer.JSON[0], a.schema(reflect.TypeFor[B]()))
 }
 
 func (a *API) schema(t reflect.Type) *huma.Schema {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay/internal/api/connections"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 )
 
 const (
@@ -41,7 +42,7 @@ func (a *API) Server(ctx context.Context) *http.Server {
 		ConnState:         connections.ConnState,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: connectionBytes, MaxReceiveBufferPerStream: streamBytes,
-			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: transferTimeout,
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: transfer.Timeout,
 		},
 		// These are mostly TLS handshakes that clients break off.
 		ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 )
 
 // SessionPath names one lock on a session.
@@ -42,7 +43,7 @@ func (a queueRoutes) routeSessions() {
 		Description: "The session with that id, or the one that has waited longest for a receiver; 204 when none has messages. " +
 			"The lock lasts the queue's lock duration; renew it before that. While another receiver has the session asked for, the answer is 409 with the code session_locked.",
 		Responses: map[string]*huma.Response{
-			"200": {Description: "OK", Content: map[string]*huma.MediaType{jsonTypes[0]: {Schema: a.schema(reflect.TypeFor[forebay.Session]())}}},
+			"200": {Description: "OK", Content: map[string]*huma.MediaType{transfer.JSON[0]: {Schema: a.schema(reflect.TypeFor[forebay.Session]())}}},
 			"204": {Description: "No session has messages"},
 		},
 	}, smallBody, a.acceptSession)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api/connections"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/turns"
 )
 
@@ -55,7 +56,9 @@ func (r *SurfaceRequest) Body(limit int64) (data []byte, release func(), err err
 }
 
 // Upload begins to read a body of any type, of at most limit bytes. The caller calls Close.
-func (r *SurfaceRequest) Upload(limit int64) (*Body, error) { return r.api.openUpload(r.call, limit) }
+func (r *SurfaceRequest) Upload(limit int64) (*transfer.Body, error) {
+	return r.api.openUpload(r.call, limit)
+}
 
 // Flush sends the bytes written so far.
 func (r *SurfaceRequest) Flush() error { return r.call.w.flush() }

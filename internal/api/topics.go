@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/transfer"
 )
 
 // TopicPath names the topic a request is about.
@@ -54,7 +55,7 @@ var topicTags = []string{"topics"}
 func putOperation[T any](a *API, id, path, summary, description string) huma.Operation {
 	return huma.Operation{
 		OperationID: id, Method: http.MethodPut, Path: path, Tags: topicTags, Summary: summary, Description: description,
-		Responses: map[string]*huma.Response{"201": {Description: "Created", Content: map[string]*huma.MediaType{jsonTypes[0]: {Schema: a.schema(reflect.TypeFor[T]())}}}},
+		Responses: map[string]*huma.Response{"201": {Description: "Created", Content: map[string]*huma.MediaType{transfer.JSON[0]: {Schema: a.schema(reflect.TypeFor[T]())}}}},
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/toolchain"
 )
 
@@ -220,7 +221,9 @@ func (p *Page) Wait(expression string) {
 		if time.Now().After(end) {
 			p.t.Fatalf("%s does not become true (%v); the page says: %.2000s", expression, err, p.describe())
 		}
-		time.Sleep(20 * time.Millisecond)
+		if err := sleep.For(p.ctx, 20*time.Millisecond); err != nil {
+			p.t.Fatalf("%s: %v", expression, err)
+		}
 	}
 }
 

@@ -63,7 +63,7 @@ func TestLastUseIsWrittenOnceAMinute(t *testing.T) {
 			if _, _, err := serving.Authenticate(t.Context(), "fb_wrong"); forebay.CodeOf(err) != forebay.CodeUnauthorized {
 				t.Error(err)
 			}
-			if err := serving.store.DB.Close(); err != nil {
+			if err := serving.store.Close(); err != nil {
 				t.Fatal(err)
 			}
 			if err := serving.store.NoteUses(t.Context(), []Use{{key.ID, first}}); !errors.Is(err, db.ErrClosed) {

@@ -50,8 +50,8 @@ func flows(t *testing.T, release chan struct{}) func(*server.Options) {
 			return "", errors.New("refused: " + nasty)
 		}
 	}).WithRetry(forebay.RetryPolicy{MaxAttempts: 2, First: time.Millisecond})
-	child := server.NewOrchestrator("child", func(o *server.Orchestration, in string) (string, error) { return says.Call(o, in) })
-	fails := server.NewOrchestrator("fails", func(o *server.Orchestration, in string) (string, error) { return child.Call(o, in) })
+	child := server.NewOrchestrator("child", says.Call)
+	fails := server.NewOrchestrator("fails", child.Call)
 	waits := server.NewOrchestrator("waits", func(o *server.Orchestration, in string) (string, error) {
 		o.SetStatus(map[string]string{"at": nasty})
 		if err := o.Sleep(time.Millisecond); err != nil {
@@ -135,7 +135,7 @@ func TestPagesOfOrchestrations(t *testing.T) {
 		close(release)
 		v.post("/orchestrations/bad-1/rewind", url.Values{}).is(200).has("what had failed is done again")
 		s.instanceIs(t, key, "bad-1", forebay.OrchestrationCompleted)
-		v.get("/orchestrations/bad-1").is(200).has(`\u003cscript\u003ealert(1)\u003c/script\u003e javascript:alert(1) `+"\ufffdgnp.exe").lacks("\u202e")
+		v.get("/orchestrations/bad-1").is(200).has(`\u003cscript\u003ealert(1)\u003c/script\u003e javascript:alert(1) ` + "\ufffdgnp.exe").lacks("\u202e")
 		again := v.post("/orchestrations/bad-1/restart", url.Values{}).is(200).has("started anew")
 		if again.path == "/ui/orchestrations/bad-1" {
 			t.Errorf("the new instance is at %s", again.path)

@@ -197,7 +197,7 @@ func TestScopesOnPagesOfOpenAI(t *testing.T) {
 	pages := []string{"/batches/" + b.ID, "/batches/" + b.ID + "/files/output", "/responses/" + id, "/responses/" + id + "/content"}
 
 	views := s.visit(t, s.key(t, forebay.ScopeView))
-	views.get("/responses/"+id).is(200).has(escaped).lacks("<form")
+	views.get("/responses/" + id).is(200).has(escaped).lacks("<form")
 	views.get("/batches/" + b.ID).is(200).lacks("<form")
 	for _, path := range changes {
 		views.post(path, form).is(http.StatusForbidden)

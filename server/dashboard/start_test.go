@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/forebayhq/forebay"
@@ -21,6 +22,9 @@ type running struct {
 func start(t testing.TB, database string, change ...func(*server.Options)) *running {
 	t.Helper()
 	o := server.Options{Database: database, Listen: "127.0.0.1:0", Log: server.Log{Level: "error"}}
+	if strings.HasPrefix(database, "postgres") { // else they are beside the database's file
+		o.Blob = "file://" + t.TempDir()
+	}
 	for _, f := range change {
 		f(&o)
 	}

@@ -19,7 +19,7 @@ var functions = template.FuncMap{
 	"path":     Path,
 	"when":     When,
 	"exact":    Exact,
-	"since":    func(from, to any) string { return between(from, to) },
+	"since":    between,
 	"dur":      Duration,
 	"seconds":  func(s float64) string { return Duration(time.Duration(s * float64(time.Second))) },
 	"num":      Number,
@@ -318,4 +318,16 @@ func Badge(v any) template.HTML {
 		s.mark, s.tone = "•", "calm"
 	}
 	return template.HTML(`<span class="badge ` + s.tone + `"><span aria-hidden="true">` + s.mark + `</span> ` + template.HTMLEscapeString(Clean(word)) + `</span>`) //nolint:gosec // escaped
+}
+
+// Shell makes an argument of a command line that a reader may copy: whatever its text, a shell
+// takes it as one word and runs nothing.
+func Shell(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:@/", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(Clean(s), "'", `'\''`) + "'"
 }

@@ -48,7 +48,6 @@ type Request struct {
 
 	surface *api.SurfaceRequest
 	calls   *recorder
-	notice  string
 }
 
 // Site is what all pages of a server have in common.

@@ -71,9 +71,9 @@ func command(d searchData) string {
 	if query == "" {
 		query = "QUERY"
 	}
-	line := "forebay search '" + strings.ReplaceAll(query, "'", `'\''`) + "' --mode " + d.Mode
+	line := "forebay search " + kit.Shell(query) + " --mode " + kit.Shell(d.Mode)
 	if d.Limit != "" {
-		line += " --limit " + d.Limit
+		line += " --limit " + kit.Shell(d.Limit)
 	}
 	return line
 }

@@ -104,18 +104,7 @@ func render(r *kit.Request, raise form, status int) error {
 		d.Attempts = d.Attempts[extra:]
 	}
 	return pages.Render(r, "orchestration", kit.Page{Title: "Orchestration " + kit.Clean(id), Section: orchestrationsPath, Data: d, Status: status, Commands: []string{
-		"forebay orchestrations show " + quoted(id), "forebay orchestrations history " + quoted(id), "forebay orchestrations attempts " + quoted(id)}})
-}
-
-// quoted is an argument for a shell.
-func quoted(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:@", r)
-	}
-	if strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(kit.Clean(s), "'", `'\''`) + "'"
+		"forebay orchestrations show " + kit.Shell(id), "forebay orchestrations history " + kit.Shell(id), "forebay orchestrations attempts " + kit.Shell(id)}})
 }
 
 // endOf is when what is open in an instance ends for now.

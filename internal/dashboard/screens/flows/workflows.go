@@ -107,7 +107,7 @@ func renderWorkflow(r *kit.Request, d workflowData, status int) (err error) {
 		}
 	}
 	return pages.Render(r, "workflow", kit.Page{Title: "Workflow " + name, Section: workflowsPath, Data: d, Status: status, Commands: []string{
-		"forebay orchestrations start " + quoted(name) + " --input '{}'", "forebay orchestrations list --name " + quoted(name)}})
+		"forebay orchestrations start " + kit.Shell(name) + " --input '{}'", "forebay orchestrations list --name " + kit.Shell(name)}})
 }
 
 // startWorkflow answers POST /workflows/{name}/start.

@@ -52,7 +52,7 @@ func show(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	d := jobData{Job: job, Events: events, Why: whyItWaits(r, &job)}
+	d := jobData{Job: job, Events: events, Why: whyItWaits(&job)}
 	d.waterfall(attempts)
 	if r.Query("show") == "input" {
 		beginning, err := r.Beginning("/v1/jobs/" + url.PathEscape(id) + "/input")
@@ -134,7 +134,7 @@ func (a *attemptRow) delayBefore(attempts []forebay.Attempt) time.Duration {
 }
 
 // whyItWaits explains what holds a job back.
-func whyItWaits(r *kit.Request, j *forebay.Job) []cause {
+func whyItWaits(j *forebay.Job) []cause {
 	if j.Status.Terminal() || j.WaitingFor == nil {
 		return nil
 	}

@@ -98,13 +98,13 @@ func command(line string, query url.Values) string {
 	slices.Sort(names)
 	for _, name := range names {
 		flag := " --" + strings.ReplaceAll(strings.TrimPrefix(name, "created_"), "_", "-")
-		switch v := query.Get(name); {
-		case name == "all_tenants":
+		switch v := query.Get(name); name {
+		case "all_tenants":
 			line += " --all-tenants"
-		case name == "metadata":
-			line += flag + " '" + strings.Replace(v, ":", "=", 1) + "'"
+		case "metadata":
+			line += flag + " " + kit.Shell(strings.Replace(v, ":", "=", 1))
 		default:
-			line += flag + " '" + v + "'"
+			line += flag + " " + kit.Shell(v)
 		}
 	}
 	return line

@@ -62,15 +62,15 @@ func confirmRedrive(r *kit.Request) error {
 		Text: fmt.Sprintf("%s of %s will go back to where they came from, each with a new sequence number and no deliveries counted. Locked and deferred ones stay.",
 			many(report.Redriven, report.More), e.Name),
 		Action: e.Page("redrive"), Button: "Redrive", Back: tabOf(e.Page(), true), Hidden: hidden(query), Scope: "operate",
-	}, Commands: []string{"forebay messages redrive " + quoted(e.Name) + " " + deadFlags(query)}})
+	}, Commands: []string{"forebay messages redrive " + kit.Shell(e.Name) + " " + deadFlags(query)}})
 }
 
 func deadFlags(v url.Values) string {
 	switch {
 	case v.Get("number") != "":
-		return quoted(v.Get("number"))
+		return kit.Shell(v.Get("number"))
 	case v.Get("reason") != "":
-		return "--reason " + quoted(v.Get("reason"))
+		return "--reason " + kit.Shell(v.Get("reason"))
 	}
 	return "--all"
 }
@@ -123,7 +123,7 @@ func purgePage(r *kit.Request, v url.Values, problem string, status int) error {
 	if v.Get("tab") != deadTab {
 		c.Text = "All active messages of " + e.Name + " that are there now will be removed for good. Locked, deferred and scheduled ones stay, and so do its dead letters."
 		return pages.Render(r, "confirm", kit.Page{Title: "Purge " + e.Name, Section: e.section(), Data: c, Still: true, Status: status,
-			Commands: []string{"forebay messages delete " + quoted(e.Name) + " --all"}})
+			Commands: []string{"forebay messages delete " + kit.Shell(e.Name) + " --all"}})
 	}
 	f, what, err := deadFilter(v)
 	if err != nil {
@@ -136,7 +136,7 @@ func purgePage(r *kit.Request, v url.Values, problem string, status int) error {
 	}
 	c.Text = fmt.Sprintf("%s of the dead letters of %s will be removed for good. Locked and deferred ones stay.", many(report.Purged, report.More), e.Name)
 	return pages.Render(r, "confirm", kit.Page{Title: "Purge " + what, Section: e.section(), Data: c, Still: true, Status: status,
-		Commands: []string{"forebay messages purge " + quoted(e.Name) + " " + deadFlags(v)}})
+		Commands: []string{"forebay messages purge " + kit.Shell(e.Name) + " " + deadFlags(v)}})
 }
 
 // purge answers POST …/purge.

@@ -63,7 +63,7 @@ func showMessage(r *kit.Request) error {
 		return err
 	}
 	return pages.Render(r, "message", kit.Page{Title: "Message " + text, Section: e.section(), Data: messageData{e, dead, m},
-		Commands: []string{"forebay messages show " + quoted(e.subqueue(dead)) + " " + text}})
+		Commands: []string{"forebay messages show " + kit.Shell(e.subqueue(dead)) + " " + text}})
 }
 
 // cancelScheduled answers POST …/messages/{number}/cancel.
@@ -109,7 +109,7 @@ func receive(r *kit.Request) error {
 		return r.Done(tabOf(e.Page(), dead), "No message can be received now.")
 	}
 	return pages.Render(r, "received", kit.Page{Title: "Received message " + strconv.FormatInt(got[0].SequenceNumber, 10), Section: e.section(),
-		Data: receivedData{messageData{e, dead, got[0]}}, Still: true, Commands: []string{"forebay messages receive " + quoted(e.subqueue(dead))}})
+		Data: receivedData{messageData{e, dead, got[0]}}, Still: true, Commands: []string{"forebay messages receive " + kit.Shell(e.subqueue(dead))}})
 }
 
 func tabOf(path string, dead bool) string {

@@ -146,7 +146,7 @@ func queuePage(r *kit.Request, form messageForm, problem string, status int) err
 		return err
 	}
 	return pages.Render(r, "message-queue", kit.Page{Title: "Queue " + q.Name, Section: "/queues", Data: data, Status: status, Still: status != 0,
-		Commands: []string{"forebay queues show " + quoted(q.Name), "forebay messages peek " + quoted(e.subqueue(data.Dead))}})
+		Commands: []string{"forebay queues show " + kit.Shell(q.Name), "forebay messages peek " + kit.Shell(e.subqueue(data.Dead))}})
 }
 
 // boxData is what stands in a queue of messages or a subscription.

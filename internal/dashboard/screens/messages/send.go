@@ -172,11 +172,3 @@ func cancelPublished(r *kit.Request) error {
 	}
 	return r.Done(kit.Path("topics", topic), fmt.Sprintf("The scheduled message %d is cancelled.", number))
 }
-
-// quoted makes an argument safe for a shell.
-func quoted(s string) string {
-	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") == "" && s != "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}

@@ -34,7 +34,7 @@ func listSessions(r *kit.Request) error {
 		}
 	}
 	return pages.Render(r, "sessions", kit.Page{Title: "Sessions", Section: "/sessions", Data: data,
-		Commands: []string{"forebay messages sessions " + quoted(cmp.Or(data.Queue, "QUEUE"))}})
+		Commands: []string{"forebay messages sessions " + kit.Shell(cmp.Or(data.Queue, "QUEUE"))}})
 }
 
 // pathOf returns the queue or subscription of that name.

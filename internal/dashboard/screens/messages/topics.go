@@ -40,7 +40,7 @@ func topicPage(r *kit.Request, form messageForm, problem string, status int) err
 		return err
 	}
 	return pages.Render(r, "topic", kit.Page{Title: "Topic " + name, Section: "/topics", Data: topicData{topic, windowOf(r, subs.Items, func(s forebay.Subscription) string { return s.Name }), form, problem}, Status: status, Still: status != 0,
-		Commands: []string{"forebay topics show " + quoted(name), "forebay subscriptions list " + quoted(name)}})
+		Commands: []string{"forebay topics show " + kit.Shell(name), "forebay subscriptions list " + kit.Shell(name)}})
 }
 
 // showSubscription answers GET /topics/{topic}/subscriptions/{subscription}.
@@ -61,8 +61,8 @@ func subscriptionPage(r *kit.Request, rule ruleForm, problem string, status int)
 		return err
 	}
 	return pages.Render(r, "subscription", kit.Page{Title: "Subscription " + e.Subscription, Section: "/topics", Data: data, Status: status, Still: status != 0,
-		Commands: []string{"forebay subscriptions show " + quoted(e.Topic) + " " + quoted(e.Subscription), "forebay rules list " + quoted(e.Topic) + " " + quoted(e.Subscription),
-			"forebay messages peek " + quoted(e.subqueue(data.Dead))}})
+		Commands: []string{"forebay subscriptions show " + kit.Shell(e.Topic) + " " + kit.Shell(e.Subscription), "forebay rules list " + kit.Shell(e.Topic) + " " + kit.Shell(e.Subscription),
+			"forebay messages peek " + kit.Shell(e.subqueue(data.Dead))}})
 }
 
 // Filter describes a rule's filter in one line.
@@ -164,7 +164,7 @@ func removeRulePage(r *kit.Request, problem string, status int) error {
 	return pages.Render(r, "confirm", kit.Page{Title: "Remove the rule " + rule, Section: "/topics", Still: true, Status: status, Data: confirmation{
 		Text: "The rule of " + e.Name + " with the filter: " + boxData{}.Filter(known.RuleSettings) + ". What it has selected stays. A subscription without any rule gets nothing.",
 		Type: rule, Action: e.Page("rules", rule, "remove"), Button: "Remove the rule", Back: e.Page(), Problem: problem, Scope: "operate",
-	}, Commands: []string{"forebay rules delete " + quoted(e.Topic) + " " + quoted(e.Subscription) + " " + quoted(rule)}})
+	}, Commands: []string{"forebay rules delete " + kit.Shell(e.Topic) + " " + kit.Shell(e.Subscription) + " " + kit.Shell(rule)}})
 }
 
 // removeRule answers POST …/rules/{rule}/remove.
@@ -229,19 +229,19 @@ func testRules(r *kit.Request) error {
 
 // testFlags are the arguments of the command that tests the same.
 func testFlags(d testData, query url.Values) []string {
-	args := []string{quoted(d.Topic)}
+	args := []string{kit.Shell(d.Topic)}
 	if d.Subscription != "" {
-		args = append(args, quoted(d.Subscription))
+		args = append(args, kit.Shell(d.Subscription))
 	}
 	for _, flag := range []string{"subject", "message_id", "session_id", "correlation_id", "to", "reply_to", "content_type"} {
 		if value := query.Get(flag); value != "" {
-			args = append(args, "--"+strings.ReplaceAll(flag, "_", "-"), quoted(value))
+			args = append(args, "--"+strings.ReplaceAll(flag, "_", "-"), kit.Shell(value))
 		}
 	}
 	if p := d.Form.Properties; !strings.HasPrefix(strings.TrimSpace(p), "{") {
 		for pair := range strings.SplitSeq(p, ";") {
 			if strings.TrimSpace(pair) != "" {
-				args = append(args, "--property", quoted(strings.TrimSpace(pair)))
+				args = append(args, "--property", kit.Shell(strings.TrimSpace(pair)))
 			}
 		}
 	}

@@ -49,7 +49,7 @@ func listAudit(r *kit.Request) error {
 	command := "forebay audit list"
 	for _, flag := range []struct{ name, value string }{{"tenant", data.Of}, {"actor", data.Actor}, {"action", data.Action}} {
 		if flag.value != "" {
-			command += " --" + flag.name + "=" + word(flag.value)
+			command += " --" + flag.name + "=" + kit.Shell(flag.value)
 		}
 	}
 	return pages.Render(r, "audit", kit.Page{Title: "Audit log", Section: auditPath, Data: data, Commands: []string{command, "forebay audit verify"}, Still: r.Query("cursor") != ""})
@@ -89,7 +89,7 @@ func verifyAudit(r *kit.Request) error {
 		}
 		data.Result = &result
 		if data.From != "" {
-			command += " --from " + word(data.From)
+			command += " --from " + kit.Shell(data.From)
 		}
 	}
 	return pages.Render(r, "verify", kit.Page{Title: "Check the audit log", Section: auditPath, Data: data, Commands: []string{command}, Still: true})

@@ -141,7 +141,7 @@ func renderDeployment(r *kit.Request, typed, problem string, status int) error {
 	if status != 0 { // the address is that of an act: it has no further pages
 		data.Changes.NextCursor = ""
 	}
-	commands := []string{"forebay deployments show " + word(name), "forebay deployments changes " + word(name)}
+	commands := []string{"forebay deployments show " + kit.Shell(name), "forebay deployments changes " + kit.Shell(name)}
 	if d.Simulated {
 		if data.Faults, err = faultsOf(r, name); err != nil {
 			return err

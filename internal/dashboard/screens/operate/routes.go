@@ -4,7 +4,6 @@ import (
 	"embed"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -187,15 +186,3 @@ const (
 )
 
 const changedMeanwhile = "Somebody has changed this since you opened the page. Nothing was saved. Look at the values of now, and save again if yours are still right."
-
-// word is a word of a command line. What somebody else may have written into the address is quoted
-// for a shell.
-func word(s string) string {
-	plain := func(r rune) bool {
-		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("._:-", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 && s[0] != '-' {
-		return s
-	}
-	return "'" + strings.ReplaceAll(kit.Clean(s), "'", `'\''`) + "'"
-}

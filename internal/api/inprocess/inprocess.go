@@ -1,4 +1,5 @@
-package api
+// Package inprocess answers HTTP requests by a handler of the same process, without a connection.
+package inprocess
 
 import (
 	"context"
@@ -6,42 +7,15 @@ import (
 	"io"
 	"net/http"
 	"sync"
-
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/api/connections"
 )
 
-// SignedInSurface is a surface that knows some callers by other means than an API key.
-type SignedInSurface interface {
-	Surface
-	// SignedIn returns who makes a request. found is false if the request does not say; then
-	// the key decides, or that the server needs none. An error is a *forebay.Error.
-	SignedIn(r *http.Request) (caller forebay.Caller, found bool, err error)
-}
+// Transport is an [http.RoundTripper] whose requests the handler answers. The body of an answer is
+// written while it is read.
+type Transport struct{ Handler http.Handler }
 
-type actingAsKey struct{}
-
-// actingAs returns the caller of a request that this process makes itself.
-func actingAs(ctx context.Context) (forebay.Caller, bool) {
-	caller, ok := ctx.Value(actingAsKey{}).(forebay.Caller)
-	return caller, ok
-}
-
-// As returns a transport for a client whose requests a answers itself, as that caller, without
-// a connection. Scopes hold as for any request. Rates of requests do not: they count what came
-// in.
-func (a *API) As(caller forebay.Caller) http.RoundTripper { return &inProcess{a, caller} }
-
-type inProcess struct {
-	api    *API
-	caller forebay.Caller
-}
-
-// RoundTrip answers a request. The answer's body is written while it is read.
-func (t *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), actingAsKey{}, t.caller))
-	// What the request of the page has belongs to that one alone.
-	ctx = connections.Without(ctx)
+// RoundTrip returns as soon as the answer begins. Closing its body ends the request.
+func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(r.Context())
 	inner := r.Clone(ctx)
 	inner.RequestURI, inner.RemoteAddr = r.URL.RequestURI(), "127.0.0.1:0"
 	inner.Host = r.URL.Host
@@ -59,7 +33,7 @@ func (t *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 			answer.WriteHeader(http.StatusOK)
 			w.CloseWithError(err)
 		}()
-		t.api.ServeHTTP(answer, inner)
+		t.Handler.ServeHTTP(answer, inner)
 	}()
 	select {
 	case <-answer.begun:
