@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/browsertest"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/server"
 )
@@ -394,4 +395,41 @@ func TestSignInsOfTabs(t *testing.T) {
 			t.Errorf("%.40s leads to %q", next, got)
 		}
 	}
+}
+
+// A person signs in and out in a browser, under the policy of the pages.
+func TestOpenIDConnectInABrowser(t *testing.T) {
+	axe, browser := axeSource(t), browsertest.Start(t)
+	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
+	f.key(t, forebay.ScopeAdmin)
+	page := browser.Open(t)
+	inspect(t, page, axe, f.public.URL+"/ui/sign-in", "sign-in-oidc")
+	page.Go(f.public.URL + "/ui/keys?all=no")
+	page.WaitText("Sign in with Example ID")
+	page.Complaints() // of the 401
+	page.Submit("main a.button")
+	page.Wait(`location.origin === "` + f.provider.URL + `" && document.querySelector('input[name=login]')`)
+	page.Type("input[name=login]", "olive")
+	page.Type("input[name=password]", "x")
+	page.Submit("button[type=submit]")
+	page.Wait(`document.querySelector('input[name=prompt][value=consent]')`)
+	page.Submit("button[type=submit]")
+	page.Wait(`location.href === "` + f.public.URL + `/ui/keys?all=no"`)
+	page.WaitText("API keys")
+	for _, complaint := range page.Complaints() {
+		if strings.Contains(complaint, f.public.URL) {
+			t.Error(complaint)
+		}
+	}
+	var cookies string
+	page.Evaluate(`document.cookie`, &cookies)
+	if strings.Contains(cookies, "forebay_s") {
+		t.Errorf("scripts see %s", cookies)
+	}
+	page.Submit("form[action$=sign-out] button")
+	page.WaitText("Sign out at Example ID too")
+	page.Submit("main a[rel=noreferrer]")
+	page.Wait(`location.origin === "` + f.provider.URL + `"`)
+	page.Go(f.public.URL + "/ui/keys")
+	page.WaitText("Sign in with Example ID")
 }
