@@ -51,6 +51,7 @@ var mayImport = map[string][]string{
 	"internal/command/reports":         {".", "internal/command"},
 	"internal/config":                  {".", "server"},
 	"internal/dashboard":               {".", "internal/api", "internal/dashboard/..."},
+	"internal/dashboard/fetch":         {},
 	"internal/dashboard/kit":           {".", "client", "internal/api"},
 	"internal/dashboard/screens/*":     {".", "client", "internal/dashboard/kit"},
 	"internal/browsertest":             {"internal/sleep", "internal/toolchain"},

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -52,6 +53,34 @@ func (u UI) validate(bad func(field, format string, args ...any)) {
 		bad(err.Field, "%s", err.Message)
 	}
 	u.validateOIDC(bad)
+}
+
+// base is the path of the dashboard, or "" if it is off.
+func (u UI) base() string {
+	if u.Off {
+		return ""
+	}
+	return u.Path
+}
+
+// dashboardURL is where browsers find the dashboard of a server that listens, or "".
+func (s *Server) dashboardURL() string {
+	base := s.options.UI.base()
+	if base == "" || s.addr == nil {
+		return ""
+	}
+	if s.options.UI.PublicURL != "" {
+		return strings.TrimRight(s.options.UI.PublicURL, "/") + base
+	}
+	scheme := "http"
+	if s.certificate.Load() != nil {
+		scheme = "https"
+	}
+	host, port, err := net.SplitHostPort(s.addr.String())
+	if ip := net.ParseIP(host); err == nil && ip.IsUnspecified() {
+		host = "localhost" // it answers on all addresses, this machine's own among them
+	}
+	return scheme + "://" + net.JoinHostPort(host, port) + base
 }
 
 // newDashboard returns the dashboard of a server, or nil if it is off.
