@@ -109,6 +109,7 @@ var mayImport = map[string][]string{
 	"internal/retry":                   {"."},
 	"internal/sleep":                   {},
 	"internal/signin":                  {".", "internal/audit", "internal/db", "internal/db/driver", "internal/queue"},
+	"internal/signin/oidc":             {".", "internal/audit", "internal/signin"},
 	"internal/stores":                  {".", "internal/admission", "internal/audit", "internal/backlog", "internal/batches", "internal/blob", "internal/bus", "internal/db", "internal/documents", "internal/files", "internal/jobs", "internal/jobs/events", "internal/keys", "internal/orchestrate", "internal/payload", "internal/queue", "internal/report", "internal/responses", "internal/signin", "internal/tenant", "internal/webhook"},
 	"internal/tasks":                   {".", "internal/jsoncheck", "internal/model", "internal/turns"},
 	"internal/telemetry":               {".", "internal/backlog", "internal/db", "internal/jobs", "internal/jobs/events", "internal/model", "internal/orchestrate", "internal/webhook"},

@@ -16,7 +16,11 @@ import (
 func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	surfaces, dashboard := s.surfaces(), newDashboard(s)
+	dashboard, err := newDashboard(s)
+	if err != nil {
+		return err
+	}
+	surfaces := s.surfaces()
 	if dashboard != nil {
 		surfaces = append(surfaces, dashboard)
 	}
@@ -40,7 +44,6 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 		defer cancel()
 		stopped <- server.Shutdown(timeout)
 	}()
-	var err error
 	if s.certificate.Load() != nil {
 		server.TLSConfig.GetCertificate = s.certificateNow
 		err = server.ServeTLS(listener, "", "")
