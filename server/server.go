@@ -350,7 +350,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if s.grpcAddr != nil {
 		attrs = append(attrs, slog.String("grpc", s.grpcAddr.String()))
 	}
-	if at := s.dashboardURL(); at != "" {
+	if at := dashboardURL(s); at != "" {
 		attrs = append(attrs, slog.String("dashboard", at))
 	}
 	s.log.Info("forebay is running", attrs...)

@@ -64,7 +64,7 @@ func (u UI) base() string {
 }
 
 // dashboardURL is where browsers find the dashboard of a server that listens, or "".
-func (s *Server) dashboardURL() string {
+func dashboardURL(s *Server) string {
 	base := s.options.UI.base()
 	if base == "" || s.addr == nil {
 		return ""
