@@ -163,6 +163,7 @@ type SubmitResult struct {
 
 // JobFilter selects jobs; zero fields select everything.
 type JobFilter struct {
+	ID            string // one job
 	Status        []Status
 	Queue         string
 	Task          string

@@ -45,6 +45,7 @@ type getInput struct {
 }
 
 type listInput struct {
+	ID            string   `query:"id" maxLength:"128" doc:"one job; finds whose it is, with all_tenants"`
 	Status        []string `query:"status,explode" doc:"repeated or separated by commas"`
 	Queue         string   `query:"queue"`
 	Task          string   `query:"task"`
@@ -62,6 +63,7 @@ type listInput struct {
 // filter checks the parameters that a list of jobs has.
 func (in *listInput) filter() (forebay.JobFilter, error) {
 	f := forebay.JobFilter{
+		ID:    in.ID,
 		Queue: in.Queue, Task: in.Task, CorrelationID: in.CorrelationID, SessionID: in.SessionID, AllTenants: in.AllTenants,
 		WaitingFor: forebay.WaitReason(in.WaitingFor), Limit: in.Limit, Cursor: in.Cursor,
 	}

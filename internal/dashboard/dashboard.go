@@ -18,6 +18,7 @@ import (
 	"github.com/forebayhq/forebay/internal/dashboard/screens/messages"
 	"github.com/forebayhq/forebay/internal/dashboard/screens/openai"
 	"github.com/forebayhq/forebay/internal/dashboard/screens/operate"
+	"github.com/forebayhq/forebay/internal/dashboard/screens/overview"
 )
 
 //go:embed templates
@@ -111,7 +112,7 @@ func (d *Dashboard) SignedIn(r *http.Request) (forebay.Caller, bool, error) {
 
 // screens are the routes of all pages.
 func screens() []kit.Route {
-	return slices.Concat(jobs.Routes(), messages.Routes(), documents.Routes(), flows.Routes(), openai.Routes(), operate.Routes())
+	return slices.Concat(overview.Routes(), jobs.Routes(), messages.Routes(), documents.Routes(), flows.Routes(), openai.Routes(), operate.Routes())
 }
 
 // Routes are the addresses of the dashboard.

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -10,16 +11,58 @@ import (
 )
 
 const (
-	// tick is how often an open page is told to look again, whatever happened.
+	// tick is how often an open page is told to look again, whatever happened: not everything
+	// that pages show tells of its changes.
 	tick = 5 * time.Second
+	// together is how long changes gather before a page is told of them.
+	together = time.Second
 	// endedEvent tells a page that its session is over.
 	endedEvent = "event: ended\ndata:\n\n"
 	// changeEvent tells a page to look again.
 	changeEvent = "event: change\ndata:\n\n"
 )
 
+// feedOf is what a page wants to hear of: the job that it shows, or things of a kind, or how
+// many jobs went on.
+func feedOf(r *kit.Request) forebay.FeedFilter {
+	f := forebay.FeedFilter{AllTenants: r.AllTenants()}
+	first, rest, _ := strings.Cut(strings.TrimPrefix(r.Query("page"), "/"), "/")
+	switch {
+	case first == "jobs" && rest != "":
+		f.Jobs = []string{rest}
+	case first == "orchestrations" || first == "workflows":
+		f.Kinds = []forebay.FeedKind{forebay.FeedOrchestration}
+	case first == "batches":
+		f.Kinds = []forebay.FeedKind{forebay.FeedBatch}
+	case first == "responses":
+		f.Kinds = []forebay.FeedKind{forebay.FeedResponse}
+	case first == "deployments" && r.Operator():
+		f.Kinds = []forebay.FeedKind{forebay.FeedDeployment}
+	default:
+		f.Sums = true
+	}
+	return f
+}
+
+// follow tells changed of what happens, until ctx ends. If nobody more may listen, the page
+// looks at every tick.
+func follow(ctx context.Context, r *kit.Request, changed chan<- struct{}) {
+	for item, err := range r.Client.Follow(ctx, feedOf(r)) {
+		switch {
+		case err != nil:
+			return
+		case item.Sums != nil && len(item.Sums.Counts) == 0:
+			continue
+		}
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
 // live answers GET /live: a stream of server-sent events that says when a page is to be fetched
-// again. It carries no data, so it needs no rights of its own.
+// again. It carries no data.
 func (d *Dashboard) live(r *kit.Request) error {
 	draining, leave, err := r.Wait()
 	if err != nil {
@@ -39,14 +82,30 @@ func (d *Dashboard) live(r *kit.Request) error {
 	if err := send("retry: 2000\n\n"); err != nil {
 		return err
 	}
-	timer := time.NewTicker(tick)
+	ctx, stop := context.WithCancel(r.Context())
+	changed, ended := make(chan struct{}, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		follow(ctx, r, changed)
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	timer := time.NewTimer(tick)
 	defer timer.Stop()
+	sent, news := time.Now(), changed
 	for {
 		select {
+		case <-news:
+			timer.Reset(max(together-time.Since(sent), 0))
+			news = nil // until the page was told
 		case <-timer.C:
 			if err := send(changeEvent); err != nil {
 				return err
 			}
+			sent, news = time.Now(), changed
+			timer.Reset(tick)
 		case <-draining:
 			return nil
 		case <-r.Context().Done():

@@ -44,6 +44,7 @@ func (s *lists) List(ctx context.Context, tenant string, f forebay.JobFilter) (f
 // jobQuery resolves the names in a filter, and checks it.
 func (s *lists) jobQuery(ctx context.Context, tenant string, f forebay.JobFilter) (q JobQuery, err error) {
 	q = JobQuery{
+		ID:       f.ID,
 		Statuses: f.Status, Task: f.Task, CorrelationID: f.CorrelationID, SessionID: f.SessionID, Priority: f.Priority,
 		Metadata: f.Metadata, WaitingFor: f.WaitingFor,
 	}

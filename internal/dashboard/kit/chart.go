@@ -12,8 +12,8 @@ type Column struct {
 	Value, Bad float64
 }
 
-// Chart draws columns side by side, the highest as high as the chart. label says the same of all
-// of them in words.
+// Chart draws columns side by side, the highest as high as the chart. label says the same of
+// all of them in words.
 func Chart(label string, columns []Column) template.HTML {
 	const width, height = 1000.0, 100.0
 	highest := 0.0

@@ -62,8 +62,13 @@ type View struct {
 // Calls are the requests that the page has made so far.
 func (v View) Calls() []Call { return v.calls.calls }
 
-// Here is the address of the page.
-func (v View) Here() string { return v.URL.RequestURI() }
+// Here is the address of the page. What answered a form has none: the page that it belongs to.
+func (v View) Here() string {
+	if v.Method == http.MethodPost {
+		return v.Link(v.Section)
+	}
+	return v.URL.RequestURI()
+}
 
 // Asset returns the address of an asset.
 func (v View) Asset(name string) string { return v.Site.Assets[name] }

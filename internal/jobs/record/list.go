@@ -20,6 +20,7 @@ import (
 // Query selects jobs, newest first. Zero fields select everything.
 type Query struct {
 	Tenant        int64 // 0: all tenants
+	ID            string
 	Statuses      []forebay.Status
 	Queue         int64
 	Task          string
@@ -60,6 +61,7 @@ const (
 	SQLOfTenant      = "SELECT j.seq FROM jobs j INDEXED BY jobs_tenant WHERE j.tenant = ?1 AND j.seq < ?2 AND j.seq >= ?3 ORDER BY j.seq DESC LIMIT ?4 + 0"
 	SQLOfCorrelation = "SELECT j.seq FROM jobs j INDEXED BY jobs_correlation WHERE j.tenant = ?1 AND j.seq < ?2 AND j.seq >= ?3 AND j.correlation_id = ?5 ORDER BY j.seq DESC LIMIT ?4 + 0"
 	SQLOfSession     = "SELECT j.seq FROM jobs j INDEXED BY jobs_session WHERE j.tenant = ?1 AND j.seq < ?2 AND j.seq >= ?3 AND j.session_id = ?5 ORDER BY j.seq DESC LIMIT ?4 + 0"
+	SQLOfID          = "SELECT j.seq FROM jobs j WHERE j.id = ?1 AND (?2 = 0 OR j.tenant = ?2)"
 	SQLOfAll         = "SELECT j.seq FROM jobs j WHERE j.seq < ?1 AND j.seq >= ?2 ORDER BY j.seq DESC LIMIT ?3 + 0"
 	SQLAlive         = "SELECT m.seq, m.tenant, m.subqueue FROM messages m WHERE m.seq < ?1 AND m.seq >= ?2 ORDER BY m.seq DESC LIMIT ?3 + 0"
 	SQLUnhappy       = "SELECT o.seq, (SELECT j.tenant FROM jobs j WHERE j.seq = o.seq) FROM outcomes o " +
@@ -178,6 +180,8 @@ func (q *Query) candidates(c driver.Conn, below, from int64) (candidates, error)
 	}
 	var st driver.Statement
 	switch {
+	case q.ID != "":
+		st = c.Prep(SQLOfID).Text(q.ID).Int(q.Tenant)
 	case q.Tenant != 0 && q.CorrelationID != "":
 		st = c.Prep(SQLOfCorrelation).Int(q.Tenant).Int(below).Int(from).Int(int64(limit)).Text(q.CorrelationID)
 	case q.Tenant != 0 && q.SessionID != "":
