@@ -13,7 +13,7 @@ export CGO_ENABLED ?= 0
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install demo first-hour test race fuzz lint vet bench hostile hostile-short clean
+.PHONY: help build install demo dashboard screenshots assets first-hour test race fuzz lint vet bench hostile hostile-short clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,17 @@ install: ## install forebay into Go's bin folder
 
 demo: build ## run real documents through a server whose model misbehaves, and show what became of them
 	$(GO) run ./examples/demo -forebay bin/forebay
+
+dashboard: build ## open a dashboard with a real backlog: work for simulated models, until Ctrl-C
+	$(GO) run ./examples/demo -forebay bin/forebay -keep
+
+screenshots: ## take the pictures of docs/dashboard.md again, of the work of make dashboard; two minutes
+	@$(GO) run ./internal/toolchain/ensure
+	$(GO) vet -tags screenshots ./examples/demo
+	$(GO) test -tags screenshots -count=1 -vet off -timeout 10m -run TestScreenshots ./examples/demo
+
+assets: ## fetch the dashboard's assets that are not ours, by npm, and compare them with vendor.json
+	$(GO) run ./internal/dashboard/fetch
 
 # Those that take longest come first, so that the others run beside them. Four packages run at a time, for
 # tests mostly wait. Their files are in memory, if they can be (.ci/tmp); Go's own are not.

@@ -18,7 +18,7 @@ type AuditEntry struct {
 	Number       int64     `json:"number" doc:"1, 2, 3, …, without gaps"`
 	At           time.Time `json:"at"`
 	Tenant       string    `json:"tenant" doc:"empty: no single tenant's"`
-	Actor        string    `json:"actor" doc:"id of the API key, local for a caller without one, or forebay for what happened without anybody: an event of a job or a budget"`
+	Actor        string    `json:"actor" doc:"id of the API key, person: and a name for who signed in by OpenID Connect, local for a caller without a key, or forebay for what happened without anybody: an event of a job or a budget"`
 	Action       string    `json:"action" doc:"such as pause, or the type of the event"`
 	Target       string    `json:"target" doc:"what the act was about"`
 	Detail       string    `json:"detail" doc:"more about it, usually JSON"`
@@ -107,11 +107,14 @@ type AuditBreak struct {
 const (
 	LocalActor  = "local"   // a caller without an API key: on a server without keys, or beside it
 	ServerActor = "forebay" // nobody: what happened to a job, or to a budget
+	// PersonPrefix begins the actor of somebody whom an OpenID Connect provider vouches for. No id
+	// of an API key has a colon.
+	PersonPrefix = "person:"
 )
 
 type actorKey struct{}
 
-// WithActor returns a context that says who acts: the id of an API key.
+// WithActor returns a context that says who acts: the id of an API key, or a person.
 func WithActor(ctx context.Context, actor string) context.Context {
 	return context.WithValue(ctx, actorKey{}, actor)
 }

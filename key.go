@@ -3,6 +3,7 @@ package forebay
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -40,13 +41,16 @@ type APIKey struct {
 
 // Caller is who makes a request: a tenant and what it may do.
 type Caller struct {
-	KeyID    string
+	KeyID    string // of the API key; PersonPrefix and a name: a person; "": neither
 	Tenant   string
 	Scopes   []Scope
 	Budgeted bool // the key has a budget
 	// ExpiresAt is when the key expires, by this process's clock; zero: it does not.
 	ExpiresAt time.Time
 }
+
+// IsPerson reports whether an OpenID Connect provider vouches for the caller.
+func (c Caller) IsPerson() bool { return strings.HasPrefix(c.KeyID, PersonPrefix) }
 
 type budgetKey struct{}
 

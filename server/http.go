@@ -16,7 +16,11 @@ import (
 func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	surfaces, dashboard := s.surfaces(), newDashboard(s)
+	dashboard, err := newDashboard(s)
+	if err != nil {
+		return err
+	}
+	surfaces := s.surfaces()
 	if dashboard != nil {
 		surfaces = append(surfaces, dashboard)
 	}
@@ -24,7 +28,7 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 		Jobs: s.jobs, Deltas: s.deltas, Keys: s.keys, Tenants: s.tenants, Audit: s.store.Audit, Reports: s.store.Reports, Purger: s.retention, Messages: s.bus, Webhooks: s.webhooks, Documents: s.documents, Deployments: s.deployments, Orchestrations: s.orchestrations, Workflows: s.declared, Live: s.live, Limits: s.limits,
 		Logger: s.log, Version: s.options.Version,
 		MaxInputBytes: s.options.Limits.MaxInputBytes, MemoryBytes: s.options.Limits.MemoryBytes, MaxDocument: s.options.Documents.MaxBytes,
-		Surfaces:    surfaces,
+		Surfaces: surfaces, Dashboard: s.options.UI.base(),
 		Connections: s.options.Limits.connections(), CodeInQuery: s.options.Orchestrations.CodeInQuery,
 	})
 	if dashboard != nil {
@@ -40,7 +44,6 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 		defer cancel()
 		stopped <- server.Shutdown(timeout)
 	}()
-	var err error
 	if s.certificate.Load() != nil {
 		server.TLSConfig.GetCertificate = s.certificateNow
 		err = server.ServeTLS(listener, "", "")

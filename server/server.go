@@ -350,6 +350,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if s.grpcAddr != nil {
 		attrs = append(attrs, slog.String("grpc", s.grpcAddr.String()))
 	}
+	if at := s.dashboardURL(); at != "" {
+		attrs = append(attrs, slog.String("dashboard", at))
+	}
 	s.log.Info("forebay is running", attrs...)
 	s.warnExposed(context.WithoutCancel(ctx))
 	if s.options.lanes() != dispatch.NoLanes {

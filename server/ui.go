@@ -1,6 +1,7 @@
 package server
 
 import (
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ type UI struct {
 	Session time.Duration `koanf:"session"`
 	// Idle is after how long an unused session ends; default 1 h.
 	Idle time.Duration `koanf:"idle"`
+	OIDC OIDC          `koanf:"oidc"` // how people sign in without a key
 }
 
 const (
@@ -29,6 +31,7 @@ const (
 
 func (u UI) withDefaults() UI {
 	u.Path = or(u.Path, dashboard.DefaultBase)
+	u.OIDC = u.OIDC.withDefaults()
 	u.Session, u.Idle = or(u.Session, signin.DefaultLifetime), or(u.Idle, signin.DefaultIdle)
 	return u
 }
@@ -49,16 +52,50 @@ func (u UI) validate(bad func(field, format string, args ...any)) {
 	if err := dashboard.Check(dashboard.Options{Base: u.Path, PublicURL: u.PublicURL}); err != nil {
 		bad(err.Field, "%s", err.Message)
 	}
+	u.validateOIDC(bad)
+}
+
+// base is the path of the dashboard, or "" if it is off.
+func (u UI) base() string {
+	if u.Off {
+		return ""
+	}
+	return u.Path
+}
+
+// dashboardURL is where browsers find the dashboard of a server that listens, or "".
+func (s *Server) dashboardURL() string {
+	base := s.options.UI.base()
+	if base == "" || s.addr == nil {
+		return ""
+	}
+	if s.options.UI.PublicURL != "" {
+		return strings.TrimRight(s.options.UI.PublicURL, "/") + base
+	}
+	scheme := "http"
+	if s.certificate.Load() != nil {
+		scheme = "https"
+	}
+	host, port, err := net.SplitHostPort(s.addr.String())
+	if ip := net.ParseIP(host); err == nil && ip.IsUnspecified() {
+		host = "localhost" // it answers on all addresses, this machine's own among them
+	}
+	return scheme + "://" + net.JoinHostPort(host, port) + base
 }
 
 // newDashboard returns the dashboard of a server, or nil if it is off.
-func newDashboard(s *Server) *dashboard.Dashboard {
+func newDashboard(s *Server) (*dashboard.Dashboard, error) {
 	u := s.options.UI
 	if u.Off {
-		return nil
+		return nil, nil
+	}
+	sessions := signin.New(signin.Options{Store: s.store.SignIns, Keys: s.keys, Lifetime: u.Session, Idle: u.Idle, People: u.OIDC.on()})
+	provider, err := newProvider(s, sessions)
+	if err != nil {
+		return nil, err
 	}
 	return dashboard.New(dashboard.Options{
-		SignIn: signin.New(signin.Options{Store: s.store.SignIns, Keys: s.keys, Lifetime: u.Session, Idle: u.Idle}),
-		Base:   u.Path, PublicURL: u.PublicURL, Version: s.options.Version, ReadOnly: u.ReadOnly, Grafana: u.Grafana,
-	})
+		SignIn: sessions, Provider: provider,
+		Base: u.Path, PublicURL: u.PublicURL, Version: s.options.Version, ReadOnly: u.ReadOnly, Grafana: u.Grafana,
+	}), nil
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
 )
 
 // demo is one run.
@@ -107,7 +108,12 @@ func (d *demo) follow(ctx context.Context) error {
 // brownOut makes most calls fail and returns the settings from before.
 func (d *demo) brownOut(ctx context.Context) (before json.RawMessage, err error) {
 	d.say("Now the model gets worse. A brown-out: for four seconds, most calls fail with 503.")
-	if before, err = d.server.client.SimFaults(ctx, "simulated"); err != nil {
+	return worsen(ctx, d.server.client, "simulated")
+}
+
+// worsen lets most calls of a deployment fail and returns the settings from before.
+func worsen(ctx context.Context, c *client.Client, deployment string) (before json.RawMessage, err error) {
+	if before, err = c.SimFaults(ctx, deployment); err != nil {
 		return nil, err
 	}
 	faults := map[string]any{}
@@ -119,7 +125,7 @@ func (d *demo) brownOut(ctx context.Context) (before json.RawMessage, err error)
 	if err != nil {
 		return nil, err
 	}
-	return before, d.server.client.SetSimFaults(ctx, "simulated", worse)
+	return before, c.SetSimFaults(ctx, deployment, worse)
 }
 
 // progress counts how the jobs stand and shows it.

@@ -1,9 +1,13 @@
 // Command demo shows Forebay's main job. It starts a server whose model misbehaves, submits real
 // documents and breaks things while they are processed. It ends with what became of every job.
 // Its exit code is 0 only if each job ended as it should.
+//
+// With -keep it gives a server work of many kinds instead, more than the simulated quota allows,
+// and leaves it open until Ctrl-C, for a look at its dashboard.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -19,19 +23,18 @@ import (
 func main() {
 	binary := flag.String("forebay", "bin/forebay", "the forebay program")
 	documents := flag.String("documents", "examples/documents", "the folder of documents")
-	config := flag.String("config", "examples/demo/forebay.yaml", "the server's configuration")
+	stay := flag.Bool("keep", false, "leave the server and its dashboard open, with work that waits, until Ctrl-C")
+	config := flag.String("config", "", "the server's configuration (default examples/demo/forebay.yaml, with -keep dashboard.yaml)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, 85*time.Second)
-	defer cancel()
-	if err := run(ctx, *binary, *config, *documents); err != nil {
+	if err := run(ctx, *binary, *config, *documents, *stay); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, binary, config, folder string) error {
+func run(ctx context.Context, binary, config, folder string, stay bool) error {
 	dir, err := os.MkdirTemp("", "forebay-demo-")
 	if err != nil {
 		return err
@@ -41,8 +44,13 @@ func run(ctx context.Context, binary, config, folder string) error {
 	if err != nil {
 		return err
 	}
+	if stay {
+		return keep(ctx, binary, cmp.Or(config, "examples/demo/dashboard.yaml"), dir, docs)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 85*time.Second)
+	defer cancel()
 	fmt.Printf("Starting forebay on SQLite with a simulated model: %d documents wait.\n", len(docs))
-	s, err := startServer(ctx, binary, config, dir)
+	s, err := startServer(ctx, binary, cmp.Or(config, "examples/demo/forebay.yaml"), dir)
 	if err != nil {
 		return err
 	}

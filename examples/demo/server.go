@@ -32,6 +32,10 @@ func startServer(ctx context.Context, binary, config, dir string) (*server, erro
 	if err != nil {
 		return nil, err
 	}
+	return startServerAt(ctx, binary, config, dir, address)
+}
+
+func startServerAt(ctx context.Context, binary, config, dir, address string) (*server, error) {
 	c, err := client.New(client.Options{BaseURL: "http://" + address})
 	if err != nil {
 		return nil, err
@@ -57,6 +61,7 @@ func (s *server) start(ctx context.Context) error {
 	defer log.Close()
 	s.process = exec.Command(s.binary, "serve", "--config", s.config, "--listen", s.address, "--database", "sqlite:"+filepath.Join(s.dir, "demo.db"))
 	s.process.Stderr = log
+	s.process.SysProcAttr = apart() // Ctrl-C is for the demo, which then stops the server
 	if err := s.process.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", s.binary, err)
 	}

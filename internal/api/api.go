@@ -69,6 +69,7 @@ type Options struct {
 	MemoryBytes    int64                // large bodies and answers held at once; 0: 64 MiB
 	Connections    int                  // open at once; 0: no limit
 	Surfaces       []Surface            // interfaces of other products
+	Dashboard      string               // path of the dashboard; "": none
 	CodeInQuery    bool                 // routes of orchestrations accept an API key as ?code=
 }
 
@@ -91,6 +92,7 @@ type API struct {
 	durable        durableNames
 	codeInQuery    bool
 	surfaces       []Surface
+	dashboard      string
 	limits         *limits.Meter
 	log            *slog.Logger
 	version        string
@@ -141,6 +143,7 @@ func New(o Options) *API {
 		live:           o.Live,
 		codeInQuery:    o.CodeInQuery,
 		surfaces:       o.Surfaces,
+		dashboard:      o.Dashboard,
 		limits:         o.Limits,
 		log:            o.Logger,
 		version:        o.Version,

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -48,6 +49,16 @@ type welcome struct {
 	Version string `json:"version"`
 	OpenAPI string `json:"openapi" doc:"where the description of this API is"`
 	Jobs    string `json:"jobs" doc:"where jobs go"`
+
+	Dashboard string `json:"dashboard,omitempty" doc:"where the pages for people are"`
+}
+
+// welcomed is the answer to GET /. Browsers follow its Location to the dashboard.
+type welcomed struct {
+	Status   int
+	Location string `header:"Location"`
+	Vary     string `header:"Vary"`
+	Body     welcome
 }
 
 // routeHealth registers the routes that are open to everybody.
@@ -71,8 +82,13 @@ func (a *API) routeHealth() {
 		}
 		return &answer[readiness]{readiness{"ok", parts}}, nil
 	})
-	root := &answer[welcome]{welcome{"forebay", a.version, "/openapi.json", "/v1/jobs"}}
+	root := welcome{"forebay", a.version, "/openapi.json", "/v1/jobs", a.dashboard}
 	route(a, open, huma.Operation{
 		OperationID: "root", Method: http.MethodGet, Path: "/{$}", Hidden: true,
-	}, func(context.Context, *call, *none) (*answer[welcome], error) { return root, nil })
+	}, func(_ context.Context, c *call, _ *none) (*welcomed, error) {
+		if a.dashboard != "" && strings.Contains(c.r.Header.Get("Accept"), "text/html") {
+			return &welcomed{http.StatusSeeOther, a.dashboard + "/", "Accept", root}, nil
+		}
+		return &welcomed{http.StatusOK, "", "Accept", root}, nil
+	})
 }

@@ -18,6 +18,13 @@ import (
 //go:embed assets
 var assetFiles embed.FS
 
+// vendorFile lists the assets that are not ours, and noticesFile has their licences. Pages load
+// neither.
+const (
+	vendorFile  = "vendor.json"
+	noticesFile = "NOTICES.txt"
+)
+
 // asset is a file that pages load. Its address names its content, so it never changes.
 type asset struct {
 	plain, zipped []byte
@@ -32,10 +39,10 @@ func loadAssets() (map[string]asset, map[string]string) {
 		panic(err) // embedded
 	}
 	for _, e := range entries {
-		mediaType := mime.TypeByExtension(path.Ext(e.Name()))
-		if path.Ext(e.Name()) == ".json" {
-			continue // the list of what is not ours
+		if e.Name() == vendorFile || e.Name() == noticesFile {
+			continue
 		}
+		mediaType := mime.TypeByExtension(path.Ext(e.Name()))
 		plain, err := assetFiles.ReadFile("assets/" + e.Name())
 		if err != nil {
 			panic(err) // embedded

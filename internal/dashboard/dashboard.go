@@ -39,8 +39,9 @@ const DefaultBase = "/ui"
 // Options configures a Dashboard.
 type Options struct {
 	SignIn    SignIn
-	Base      string // path, such as /ui; "": DefaultBase
-	PublicURL string // scheme and host that browsers use; "": the request's
+	Provider  Provider // nil: nobody signs in by OpenID Connect
+	Base      string   // path, such as /ui; "": DefaultBase
+	PublicURL string   // scheme and host that browsers use; "": the request's
 	Version   string
 	ReadOnly  bool
 	Grafana   string // address of the shipped board; "": none
@@ -125,6 +126,8 @@ func (d *Dashboard) Routes() []api.SurfaceRoute {
 		{Method: http.MethodGet, Path: d.Base + "/assets/{hash}/{name}", Handle: d.open(d.serveAsset)},
 		{Method: http.MethodGet, Path: d.Base + "/sign-in", Handle: d.open(d.showSignIn)},
 		{Method: http.MethodPost, Path: d.Base + "/sign-in", Handle: d.open(d.signIn)},
+		{Method: http.MethodGet, Path: d.Base + beginPath, Handle: d.open(d.beginSignIn)},
+		{Method: http.MethodGet, Path: d.Base + CallbackPath, Handle: d.open(d.finishSignIn)},
 		d.route(kit.Post("/sign-out", d.signOut)),
 		d.route(kit.Post("/theme", d.setTheme)),
 		d.route(kit.Get("/live", d.live)),
@@ -210,7 +213,7 @@ func (d *Dashboard) Refuse(w http.ResponseWriter, refusal api.Refusal) {
 	r := &kit.Request{Request: refusal.Request, Writer: w, Site: d.site}
 	if refusal.Status == http.StatusUnauthorized {
 		w.Header().Del("Www-Authenticate")
-		d.renderSignIn(r, http.StatusUnauthorized, refusal.Request.URL.RequestURI(), "")
+		d.renderSignIn(r, http.StatusUnauthorized, signInForm{Next: refusal.Request.URL.RequestURI()})
 		return
 	}
 	d.renderBare(r, "problem", kit.Page{Title: http.StatusText(refusal.Status), Data: refusal.Message, Status: refusal.Status})

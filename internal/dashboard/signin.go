@@ -31,17 +31,33 @@ func (d *Dashboard) setCookie(w http.ResponseWriter, r *http.Request, token stri
 
 // signInForm is what the page of signing in shows.
 type signInForm struct {
-	Next    string // where to go afterwards
-	Problem string
+	Next     string // where to go afterwards
+	Problem  string
+	Provider string // its name; "": there is none
+	ByKey    bool   // the form for keys is open, although there is a provider
+	Leave    string // where to end the session at the provider; "": nobody has just signed out
 }
 
-func (d *Dashboard) renderSignIn(r *kit.Request, status int, next, problem string) {
-	d.renderBare(r, "sign-in", kit.Page{Title: "Sign in", Status: status, Data: signInForm{d.local(next), problem}})
+func (d *Dashboard) renderSignIn(r *kit.Request, status int, form signInForm) {
+	form.Next = d.local(form.Next)
+	if d.Provider != nil {
+		form.Provider = d.Provider.Name()
+	}
+	d.renderBare(r, "sign-in", kit.Page{Title: "Sign in", Status: status, Data: form})
+}
+
+// bare is a request of somebody who has not signed in.
+func (d *Dashboard) bare(r *api.SurfaceRequest) *kit.Request {
+	return &kit.Request{Request: r.Request, Writer: r.Writer, Site: d.site}
 }
 
 // showSignIn answers GET /sign-in.
 func (d *Dashboard) showSignIn(r *api.SurfaceRequest) error {
-	d.renderSignIn(&kit.Request{Request: r.Request, Writer: r.Writer, Site: d.site}, http.StatusOK, r.URL.Query().Get("next"), "")
+	form := signInForm{Next: r.URL.Query().Get("next")}
+	if d.Provider != nil && r.URL.Query().Has(leftQuery) {
+		form.Leave = d.Provider.SignOutAddress(r.Context())
+	}
+	d.renderSignIn(d.bare(r), http.StatusOK, form)
 	return nil
 }
 
@@ -72,7 +88,7 @@ func (d *Dashboard) signIn(r *api.SurfaceRequest) error {
 			}
 			problem = err.Error()
 		}
-		d.renderSignIn(&kit.Request{Request: r.Request, Writer: r.Writer, Site: d.site}, http.StatusUnauthorized, next, problem)
+		d.renderSignIn(d.bare(r), http.StatusUnauthorized, signInForm{Next: next, Problem: problem, ByKey: true})
 		return nil
 	}
 	d.setCookie(r.Writer, r.Request, token)
@@ -88,6 +104,10 @@ func (d *Dashboard) signOut(r *kit.Request) error {
 		}
 	}
 	d.setCookie(r.Writer, r.Request, "")
-	http.Redirect(r.Writer, r.Request, d.Base+"/sign-in", http.StatusSeeOther)
+	address := d.Base + "/sign-in"
+	if r.Caller.IsPerson() {
+		address += "?" + leftQuery
+	}
+	http.Redirect(r.Writer, r.Request, address, http.StatusSeeOther)
 	return nil
 }

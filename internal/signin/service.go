@@ -44,6 +44,7 @@ type Options struct {
 	Keys     Keys
 	Lifetime time.Duration // of a session; 0: DefaultLifetime
 	Idle     time.Duration // a session that nobody uses ends after it; 0: DefaultIdle
+	People   bool          // people sign in too; without it no session of theirs counts
 }
 
 // Service begins, checks and ends sessions. Its methods are safe for concurrent use.
@@ -88,8 +89,15 @@ func (s *Service) WithKey(ctx context.Context, key string) (token string, err er
 }
 
 // AsPerson begins a session of somebody whom an OpenID Connect provider vouches for.
+// CodeForbidden: the person may not read.
 func (s *Service) AsPerson(ctx context.Context, p Person) (token string, err error) {
-	return s.begin(ctx, session{person: p}, audit.Act{Tenant: p.Tenant, Actor: p.Name, Action: "sign-in", Target: "dashboard"})
+	if p.Name == "" || !s.People {
+		return "", ErrSignedOut
+	}
+	if !(forebay.Caller{Scopes: p.Scopes}).May(forebay.ScopeRead) {
+		return "", forebay.Errorf(forebay.CodeForbidden, "the dashboard needs a role with the scope %q or %q", forebay.ScopeRead, forebay.ScopeView)
+	}
+	return s.begin(ctx, session{person: p}, audit.Act{Tenant: p.Tenant, Actor: p.Actor(), Action: "sign-in", Target: "dashboard", Detail: p.Detail})
 }
 
 func (s *Service) begin(ctx context.Context, row session, entry audit.Act) (string, error) {
@@ -124,7 +132,10 @@ func (s *Service) Caller(ctx context.Context, token string) (forebay.Caller, err
 	}
 	end := s.Store.ToLocal(row.expiresAt)
 	if row.keyID == "" {
-		return forebay.Caller{KeyID: row.person.Name, Tenant: row.person.Tenant, Scopes: row.person.Scopes, ExpiresAt: end}, nil
+		if !s.People {
+			return forebay.Caller{}, ErrSignedOut
+		}
+		return forebay.Caller{KeyID: row.person.Actor(), Tenant: row.person.Tenant, Scopes: row.person.Scopes, ExpiresAt: end}, nil
 	}
 	caller, err := s.Keys.CallerOf(ctx, row.keyID)
 	if forebay.CodeOf(err) == forebay.CodeUnauthorized {

@@ -21,10 +21,14 @@ func (s *Store) Join(*db.Writer) {}
 
 // Person is whom an OpenID Connect provider vouches for.
 type Person struct {
-	Name   string // shown, and the actor of what it does
+	Name   string // shown; no two people have the same
 	Tenant string
 	Scopes []forebay.Scope
+	Detail string // what the audit log is to say of the sign-in; it is not stored with the session
 }
+
+// Actor names the person where API keys stand by their ids.
+func (p Person) Actor() string { return forebay.PersonPrefix + p.Name }
 
 // session is a row.
 type session struct {
@@ -63,7 +67,7 @@ func (s *Store) insert(ctx context.Context, row session, lifetime time.Duration,
 		}
 		owner := row.keyID
 		if owner == "" {
-			owner = row.person.Name
+			owner = row.person.Actor()
 		}
 		if err := removeAll(t, t.Prep(sqlExpired).Int(t.Now).Int(maxSwept)); err != nil {
 			return struct{}{}, err

@@ -1,0 +1,435 @@
+package dashboard_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"html"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/server"
+)
+
+// auditOf returns the entries of an action, oldest first.
+func (s *running) auditOf(t testing.TB, key, action string) (entries []forebay.AuditEntry) {
+	t.Helper()
+	var page struct {
+		Items []forebay.AuditEntry `json:"items"`
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/audit?limit=100&action="+action, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil {
+		err = json.Unmarshal(body, &page)
+	}
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s: %v", resp.StatusCode, body, err)
+	}
+	for _, e := range page.Items {
+		entries = append([]forebay.AuditEntry{e}, entries...)
+	}
+	return entries
+}
+
+// People sign in at a real provider, act with the scopes of their roles, and sign out. The audit
+// log has who they are.
+func TestSignInByOpenIDConnect(t *testing.T) {
+	t.Run("sqlite", func(t *testing.T) { testOIDC(t, "sqlite:"+t.TempDir()+"/forebay.db") })
+	t.Run("postgresql", func(t *testing.T) { testOIDC(t, pgtest.Database(t)) })
+}
+
+func testOIDC(t *testing.T, database string) {
+	var signedIn *visitor // its cookies count for every port of the machine
+	t.Run("people", func(t *testing.T) { signedIn = testPeople(t, database) })
+
+	// A server without the provider takes no session of people.
+	plain := start(t, database)
+	signedIn.t = t
+	signedIn.base = plain.url + "/ui"
+	signedIn.get("/keys").is(http.StatusUnauthorized).lacks("Example ID")
+	signedIn.get("/sign-in/begin").is(http.StatusNotFound)
+}
+
+func testPeople(t *testing.T, database string) *visitor {
+	f := federate(t, database, "")
+	adminKey := f.key(t, forebay.ScopeAdmin)
+
+	olive := f.person(t)
+	if got := f.signIn(olive, "olive", "/ui/keys?all=no").is(http.StatusSeeOther).header.Get("Location"); got != "/ui/keys?all=no" {
+		t.Errorf("the sign-in leads to %q", got)
+	}
+	page := olive.get("/keys").is(http.StatusOK)
+	actor := page.one(`action="/ui/sign-out"><button class="quiet" title="([^"]*)"`)
+	if !strings.HasPrefix(actor, "person:olive@example.com#") {
+		t.Errorf("the person is %q", actor)
+	}
+	olive.post("/queues/default/pause", url.Values{}).is(http.StatusSeeOther)
+	if paused := f.auditOf(t, adminKey, "pause"); len(paused) != 1 || paused[0].Actor != actor {
+		t.Errorf("the pause is %+v; want by %s", paused, actor)
+	}
+
+	victor := f.person(t)
+	f.signIn(victor, "victor", "/ui/jobs").is(http.StatusSeeOther)
+	victor.get("/deployments").is(http.StatusOK).noForms()
+	victor.post("/queues/default/resume", url.Values{}).is(http.StatusForbidden)
+
+	signIns := f.auditOf(t, adminKey, "sign-in")
+	if len(signIns) != 2 || signIns[0].Actor != actor || signIns[0].Tenant != forebay.DefaultTenant || signIns[1].Tenant != "acme" ||
+		signIns[1].Detail != fmt.Sprintf(`{"issuer":%q,"subject":"victor","roles":["Forebay.Viewer"]}`, f.provider.URL) {
+		t.Errorf("sign-ins: %+v", signIns)
+	}
+
+	// Sign-out ends the session here, and leads to the provider's page for the one there.
+	left := olive.post("/sign-out", url.Values{}).is(http.StatusSeeOther).location(olive.base)
+	end := html.UnescapeString(olive.get(strings.TrimPrefix(left, olive.base)).has("You have signed out here").one(`<a href="([^"]*)" rel="noreferrer">Sign out at Example ID too`))
+	if page := olive.open(http.MethodGet, end, nil); page.status != http.StatusOK || !strings.Contains(page.body, "sign-out") {
+		t.Errorf("%s: %d %s", end, page.status, page.body)
+	}
+	olive.get("/keys").is(http.StatusUnauthorized)
+	if outs := f.auditOf(t, adminKey, "sign-out"); len(outs) != 1 || outs[0].Actor != actor {
+		t.Errorf("sign-outs: %+v", outs)
+	}
+
+	// Another person with the same name is another one.
+	double := f.person(t)
+	f.signIn(double, "olive-2", "/ui/keys").is(http.StatusSeeOther)
+	if other := double.get("/keys").is(http.StatusOK).one(`title="(person:[^"]*)"`); other == actor || !strings.HasPrefix(other, "person:olive@example.com#") {
+		t.Errorf("the double of %s is %s", actor, other)
+	}
+
+	return double
+}
+
+// What did not begin in this browser, was tampered with, or is not for this server is refused,
+// and says nothing of why. The audit log says why.
+func TestRefusedSignIns(t *testing.T) {
+	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
+	adminKey := f.key(t, forebay.ScopeAdmin)
+	const notBegun, refused, noRole = "did not begin in this browser", "this sign-in was refused", "no role"
+	change := func(address string, pairs ...string) string {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		query := u.Query()
+		for i := 0; i+1 < len(pairs); i += 2 {
+			if query.Set(pairs[i], pairs[i+1]); pairs[i+1] == "" {
+				query.Del(pairs[i])
+			}
+		}
+		u.RawQuery = query.Encode()
+		return u.String()
+	}
+	state := func(address string) string {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u.Query().Get("state")
+	}
+	var reasons []string
+	for _, c := range []struct {
+		name   string
+		finish func(v *visitor) answered
+		status int
+		text   string
+		reason string // in the audit log; "": it has nothing
+	}{
+		{"another state", func(v *visitor) answered {
+			return v.open(http.MethodGet, change(f.at(v, v.begin("/ui/"), "olive"), "state", "AAAA"), nil)
+		}, http.StatusUnauthorized, notBegun, ""},
+		{"a state that begins alike", func(v *visitor) answered {
+			callback := f.at(v, v.begin("/ui/"), "olive")
+			return v.open(http.MethodGet, change(callback, "state", state(callback)[:16]+strings.Repeat("A", 27)), nil)
+		}, http.StatusUnauthorized, notBegun, ""},
+		{"another browser", func(v *visitor) answered {
+			return f.person(t).open(http.MethodGet, f.at(v, v.begin("/ui/"), "olive"), nil)
+		}, http.StatusUnauthorized, notBegun, ""},
+		{"another browser that has begun too", func(v *visitor) answered {
+			other := f.person(t)
+			own := state(other.begin("/ui/"))
+			return other.open(http.MethodGet, change(f.at(v, v.begin("/ui/"), "olive"), "state", own), nil)
+		}, http.StatusUnauthorized, refused, "the provider does not take the code"}, // PKCE
+		{"a used callback", func(v *visitor) answered {
+			callback := f.at(v, v.begin("/ui/"), "olive")
+			v.open(http.MethodGet, callback, nil).is(http.StatusSeeOther)
+			return v.open(http.MethodGet, callback, nil)
+		}, http.StatusUnauthorized, notBegun, ""},
+		{"a used code with a fresh cookie", func(v *visitor) answered {
+			callback := f.at(v, v.begin("/ui/"), "olive")
+			v.open(http.MethodGet, callback, nil).is(http.StatusSeeOther)
+			return v.open(http.MethodGet, change(callback, "state", state(v.begin("/ui/"))), nil)
+		}, http.StatusUnauthorized, refused, "the provider does not take the code"},
+		{"a cookie that was kept", func(v *visitor) answered {
+			callback := f.at(v, v.begin("/ui/"), "olive")
+			site, err := url.Parse(f.public.URL + "/ui/sign-in/callback")
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept := v.http.Jar.Cookies(site)
+			v.open(http.MethodGet, callback, nil).is(http.StatusSeeOther)
+			for _, c := range kept {
+				c.Path = "/ui/sign-in/"
+			}
+			v.http.Jar.SetCookies(site, kept)
+			return v.open(http.MethodGet, callback, nil)
+		}, http.StatusUnauthorized, refused, "the provider does not take the code"},
+		{"another nonce", func(v *visitor) answered {
+			return v.open(http.MethodGet, f.at(v, change(v.begin("/ui/"), "nonce", "another"), "olive"), nil)
+		}, http.StatusUnauthorized, refused, "the ID token has another nonce"},
+		{"another issuer's answer", func(v *visitor) answered {
+			return v.open(http.MethodGet, change(f.at(v, v.begin("/ui/"), "olive"), "iss", "https://other.example"), nil)
+		}, http.StatusUnauthorized, refused, "the answer is another issuer's"},
+		{"an answer without an issuer", func(v *visitor) answered {
+			return v.open(http.MethodGet, change(f.at(v, v.begin("/ui/"), "olive"), "iss", ""), nil)
+		}, http.StatusUnauthorized, refused, "the answer is another issuer's"},
+		{"no consent", func(v *visitor) answered {
+			return v.open(http.MethodGet, f.at(v, change(v.begin("/ui/"), "prompt", "none"), "olive"), nil)
+		}, http.StatusUnauthorized, refused, "the provider refused: login_required"},
+		{"a changed signature", func(v *visitor) answered {
+			defer f.changeTokens(func(tokens map[string]any) {
+				token := tokens["id_token"].(string)
+				dot := strings.LastIndexByte(token, '.')
+				tokens["id_token"] = token[:dot+1] + strings.Repeat("A", len(token)-dot-1)
+			})()
+			return f.signIn(v, "olive", "/ui/")
+		}, http.StatusUnauthorized, refused, "the ID token is not valid: signature"},
+		{"no role", func(v *visitor) answered { return f.signIn(v, "nobody", "/ui/") },
+			http.StatusForbidden, noRole, "none of the person's roles is configured"},
+		{"two tenants", func(v *visitor) answered { return f.signIn(v, "torn", "/ui/") },
+			http.StatusForbidden, noRole, `the person's roles are in different tenants: "acme" and "other"`},
+		{"a role that may not read", func(v *visitor) answered { return f.signIn(v, "sam", "/ui/") },
+			http.StatusForbidden, noRole, `the dashboard needs a role with the scope "read" or "view"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := f.person(t)
+			v.t = t
+			c.finish(v).is(c.status).has(c.text, "Sign in with Example ID", "API key").lacks("nonce", "token", "acme")
+			if c.reason != "" {
+				reasons = append(reasons, c.reason)
+			}
+		})
+	}
+	entries := f.auditOf(t, adminKey, "refuse-sign-in")
+	for i, e := range entries {
+		var detail struct{ Reason, Subject string }
+		if err := json.Unmarshal([]byte(e.Detail), &detail); err != nil || i >= len(reasons) || detail.Reason != reasons[i] {
+			t.Errorf("entry %d: %+v", i, e)
+		}
+		if known := detail.Subject != ""; known == (e.Actor == "person:unknown") {
+			t.Errorf("entry %d: %+v", i, e)
+		}
+	}
+	if len(entries) != len(reasons) {
+		t.Errorf("%d entries of %d refusals", len(entries), len(reasons))
+	}
+}
+
+// changeTokens changes what the token endpoint answers, until the function that it returns.
+func (f *federated) changeTokens(change func(tokens map[string]any)) (restore func()) {
+	tamper := func(r *http.Response) error {
+		if r.Request.URL.Path != "/token" || r.StatusCode != http.StatusOK {
+			return nil
+		}
+		var tokens map[string]any
+		if err := json.NewDecoder(r.Body).Decode(&tokens); err != nil {
+			return err
+		}
+		change(tokens)
+		body, err := json.Marshal(tokens)
+		if err != nil {
+			return err
+		}
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		r.Header.Set("Content-Length", fmt.Sprint(len(body)))
+		return nil
+	}
+	f.provider.tamper.Store(&tamper)
+	return func() { f.provider.tamper.Store(nil) }
+}
+
+// A token that the same provider made for another client, or that has expired, is refused.
+func TestForeignTokens(t *testing.T) {
+	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
+	adminKey := f.key(t, forebay.ScopeAdmin)
+	serve := func(client string) *federated {
+		other := &federated{public: f.public, provider: f.provider}
+		other.running = start(t, "sqlite:"+t.TempDir()+"/forebay.db", other.with(func(o *server.OIDC) { o.ClientID, o.ClientSecret = client, oidcSecret(client) }))
+		return other
+	}
+	other := serve("other")
+	f.public.to(t, other.url)
+	var foreign any
+	restore := f.changeTokens(func(tokens map[string]any) { foreign = tokens["id_token"] })
+	f.signIn(f.person(t), "olive", "/ui/").is(http.StatusSeeOther)
+	restore()
+	if foreign == nil {
+		t.Fatal("there was no token")
+	}
+
+	f.public.to(t, f.url)
+	restore = f.changeTokens(func(tokens map[string]any) { tokens["id_token"] = foreign })
+	f.signIn(f.person(t), "olive", "/ui/").is(http.StatusUnauthorized).has("this sign-in was refused")
+	restore()
+	if entries := f.auditOf(t, adminKey, "refuse-sign-in"); len(entries) != 1 || !strings.Contains(entries[0].Detail, "audience") {
+		t.Errorf("the audit log has %+v", entries)
+	}
+
+	hasty := serve("hasty")
+	key := hasty.key(t, forebay.ScopeAdmin)
+	f.public.to(t, hasty.url)
+	f.signIn(f.person(t), "olive", "/ui/").is(http.StatusUnauthorized).has("this sign-in was refused")
+	if entries := hasty.auditOf(t, key, "refuse-sign-in"); len(entries) != 1 || !strings.Contains(entries[0].Detail, "it has expired") {
+		t.Errorf("the audit log has %+v", entries)
+	}
+}
+
+// A provider that is down is said to be so, and keys go on to sign in. Once it is there again,
+// people sign in too.
+func TestProviderDown(t *testing.T) {
+	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "thin")
+	key := f.key(t, forebay.ScopeAdmin)
+	f.provider.down.Store(true)
+	v := f.person(t)
+	v.get("/sign-in/begin").is(http.StatusServiceUnavailable).has("cannot be reached", "use an API key", "<details class=\"by-key\" open>")
+	v.post("/sign-in", url.Values{"key": {key}}).is(http.StatusSeeOther)
+	v.get("/keys").is(http.StatusOK)
+
+	f.provider.down.Store(false)
+	// ID tokens of this provider have no claims: they come from its userinfo endpoint.
+	elsa := f.person(t)
+	elsa.untilStatus("/sign-in/begin", http.StatusSeeOther)
+	f.signIn(elsa, "elsa", "/ui/jobs").is(http.StatusSeeOther)
+	elsa.get("/jobs").is(http.StatusOK)
+	if entries := f.auditOf(t, key, "sign-in"); len(entries) != 2 || entries[1].Tenant != "other" {
+		t.Errorf("sign-ins: %+v", entries)
+	}
+
+	// It fails between the two halves of a sign-in.
+	late := f.person(t)
+	callback := f.at(late, late.begin("/ui/"), "olive")
+	f.provider.down.Store(true)
+	late.open(http.MethodGet, callback, nil).is(http.StatusServiceUnavailable).has("cannot be reached")
+}
+
+// A provider that names another issuer in its metadata is not used.
+func TestWrongIssuer(t *testing.T) {
+	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "", func(o *server.OIDC) { o.Issuer = strings.Replace(o.Issuer, "127.0.0.1", "localhost", 1) })
+	f.key(t, forebay.ScopeAdmin)
+	f.person(t).get("/sign-in/begin").is(http.StatusServiceUnavailable).has("does not answer as it should")
+}
+
+// Refused strangers fill only so much of the audit log.
+func TestRefusalsAreBounded(t *testing.T) {
+	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
+	key := f.key(t, forebay.ScopeAdmin)
+	const tries = 40
+	for range tries {
+		v := f.person(t)
+		u, err := url.Parse(v.get("/sign-in/begin").is(http.StatusSeeOther).location(v.base))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.open(http.MethodGet, v.base+"/sign-in/callback?"+url.Values{"state": {u.Query().Get("state")}, "iss": {f.provider.URL}, "error": {"access_denied"}}.Encode(), nil).is(http.StatusUnauthorized)
+	}
+	entries := f.auditOf(t, key, "refuse-sign-in")
+	if len(entries) < 10 || len(entries) >= tries {
+		t.Errorf("%d entries of %d refusals", len(entries), tries)
+	}
+	// Those whom the provider knows are still told of.
+	f.signIn(f.person(t), "nobody", "/ui/").is(http.StatusForbidden)
+	if got := f.auditOf(t, key, "refuse-sign-in"); got[len(got)-1].Actor == "person:unknown" {
+		t.Errorf("the last of %d is %+v", len(got), got[len(got)-1])
+	}
+}
+
+// Several tabs sign in at once. A browser keeps only so many sign-ins under way, and begins none
+// because a page of another origin wants it.
+func TestSignInsOfTabs(t *testing.T) {
+	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
+	f.key(t, forebay.ScopeAdmin)
+	v := f.person(t)
+	first, second := v.begin("/ui/jobs"), v.begin("/ui/keys")
+	for _, tab := range []struct{ address, next string }{{first, "/ui/jobs"}, {second, "/ui/keys"}} {
+		if got := v.open(http.MethodGet, f.at(v, tab.address, "olive"), nil).is(http.StatusSeeOther).header.Get("Location"); got != tab.next {
+			t.Errorf("a tab goes on at %q; want %q", got, tab.next)
+		}
+	}
+	for range 20 {
+		v.begin("/ui/")
+	}
+	site, err := url.Parse(f.public.URL + "/ui/sign-in/callback")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flows := 0
+	for _, c := range v.http.Jar.Cookies(site) {
+		if strings.HasPrefix(c.Name, "forebay_sign_in_") {
+			flows++
+		}
+	}
+	if flows != 8 {
+		t.Errorf("%d sign-ins are under way", flows)
+	}
+	if got := v.open(http.MethodGet, v.base+"/sign-in/begin?next=/ui/jobs", nil).is(http.StatusSeeOther).header.Get("Location"); got != "/ui/sign-in?next=%2Fui%2Fjobs" {
+		t.Errorf("a page of another origin leads to %q", got)
+	}
+	for _, next := range []string{"https://evil.example/", "//evil.example/", "/\\evil.example", "/elsewhere", "/ui/" + strings.Repeat("x", 2000)} {
+		stranger := f.person(t)
+		if got := f.signIn(stranger, "olive", next).is(http.StatusSeeOther).header.Get("Location"); got != "/ui/" {
+			t.Errorf("%.40s leads to %q", next, got)
+		}
+	}
+}
+
+// A person signs in and out in a browser, under the policy of the pages.
+func TestOpenIDConnectInABrowser(t *testing.T) {
+	axe, browser := axeSource(t), browsertest.Start(t)
+	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
+	f.key(t, forebay.ScopeAdmin)
+	page := browser.Open(t)
+	inspect(t, page, axe, f.public.URL+"/ui/sign-in", "sign-in-oidc")
+	page.Go(f.public.URL + "/ui/keys?all=no")
+	page.WaitText("Sign in with Example ID")
+	page.Complaints() // of the 401
+	page.Submit("main a.button")
+	page.Wait(`location.origin === "` + f.provider.URL + `" && document.querySelector('input[name=login]')`)
+	page.Type("input[name=login]", "olive")
+	page.Type("input[name=password]", "x")
+	page.Submit("button[type=submit]")
+	page.Wait(`document.querySelector('input[name=prompt][value=consent]')`)
+	page.Submit("button[type=submit]")
+	page.Wait(`location.href === "` + f.public.URL + `/ui/keys?all=no"`)
+	page.WaitText("API keys")
+	for _, complaint := range page.Complaints() {
+		if strings.Contains(complaint, f.public.URL) {
+			t.Error(complaint)
+		}
+	}
+	var cookies string
+	page.Evaluate(`document.cookie`, &cookies)
+	if strings.Contains(cookies, "forebay_s") {
+		t.Errorf("scripts see %s", cookies)
+	}
+	page.Submit("form[action$=sign-out] button")
+	page.WaitText("Sign out at Example ID too")
+	page.Submit("main a[rel=noreferrer]")
+	page.Wait(`location.origin === "` + f.provider.URL + `"`)
+	page.Go(f.public.URL + "/ui/keys")
+	page.WaitText("Sign in with Example ID")
+}

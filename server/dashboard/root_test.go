@@ -1,0 +1,95 @@
+package dashboard_test
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/forebayhq/forebay/server"
+)
+
+// root asks for / and does not follow where the answer sends to.
+func root(t *testing.T, url, accept string) (status int, location, dashboard string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", accept)
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var welcome struct{ Name, Dashboard string }
+	if err := json.NewDecoder(resp.Body).Decode(&welcome); err != nil || welcome.Name != "forebay" {
+		t.Errorf("%s answers %+v, %v", req.URL, welcome, err)
+	}
+	return resp.StatusCode, resp.Header.Get("Location"), welcome.Dashboard
+}
+
+const browserAccepts = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+func TestABrowserAtTheRootIsSentToTheDashboard(t *testing.T) {
+	for base, o := range map[string]server.UI{"/ui": {}, "/ops/board": {Path: "/ops/board"}, "": {Off: true}} {
+		s := start(t, "sqlite:"+t.TempDir()+"/f.db", func(options *server.Options) { options.UI = o })
+		if status, location, dashboard := root(t, s.url, "*/*"); status != http.StatusOK || location != "" || dashboard != base {
+			t.Errorf("%q: a client gets %d, %q, %q", base, status, location, dashboard)
+		}
+		status, location, dashboard := root(t, s.url, browserAccepts)
+		if base == "" {
+			if status != http.StatusOK || location != "" || dashboard != "" {
+				t.Errorf("off: a browser gets %d, %q, %q", status, location, dashboard)
+			}
+			continue
+		}
+		if status != http.StatusSeeOther || location != base+"/" {
+			t.Errorf("%s: a browser gets %d, %q", base, status, location)
+		}
+	}
+}
+
+// lines is a log that a running server writes.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func TestTheStartNamesTheDashboard(t *testing.T) {
+	for want, o := range map[string]server.UI{
+		"":                                  {},
+		"https://forebay.example.com/board": {Path: "/board", PublicURL: "https://forebay.example.com"},
+		"off":                               {Off: true},
+	} {
+		log := &lines{}
+		t.Run(o.Path, func(t *testing.T) { // it has stopped at the end, so all is written
+			s := start(t, "sqlite:"+t.TempDir()+"/f.db", func(options *server.Options) {
+				options.UI, options.Logger = o, slog.New(slog.NewTextHandler(log, nil))
+			})
+			if want == "" {
+				want = s.url + "/ui"
+			}
+			root(t, s.url, "*/*")
+		})
+		_, line, _ := strings.Cut(log.String(), `msg="forebay is running"`)
+		line, _, _ = strings.Cut(line, "\n")
+		if want == "off" && strings.Contains(line, "dashboard=") || want != "off" && !strings.HasSuffix(line, " dashboard="+want) {
+			t.Errorf("want %s in %q", want, line)
+		}
+	}
+}
