@@ -354,7 +354,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		attrs = append(attrs, slog.String("dashboard", at))
 	}
 	s.log.Info("forebay is running", attrs...)
-	s.warnExposed(context.WithoutCancel(ctx))
+	warnExposed(context.WithoutCancel(ctx), s)
 	if s.options.lanes() != dispatch.NoLanes {
 		s.deployments.retryDenied(ctx)
 	}
