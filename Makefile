@@ -1,5 +1,5 @@
 # Everything a newcomer needs: `make demo` shows the main job, `make test` passes the tests.
-# Only Go, git and make are needed, and for the tests node with npm, Python 3 with pip and a JDK with Maven; the rest is fetched from their registries.
+# Only Go, git and make are needed, and for the tests node with npm, Python 3 with pip, a JDK with Maven and Chromium; the rest is fetched from their registries.
 
 GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)

@@ -8,7 +8,7 @@ import (
 
 // warnExposed warns about addresses that other machines can reach without protection. A proxy in
 // front may protect them, so nothing is refused.
-func (s *Server) warnExposed(ctx context.Context) {
+func warnExposed(ctx context.Context, s *Server) {
 	for _, at := range []struct {
 		what string
 		addr net.Addr

@@ -350,11 +350,11 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if s.grpcAddr != nil {
 		attrs = append(attrs, slog.String("grpc", s.grpcAddr.String()))
 	}
-	if at := s.options.UI.address(s.addr, s.certificate.Load() != nil); at != "" {
+	if at := dashboardURL(s); at != "" {
 		attrs = append(attrs, slog.String("dashboard", at))
 	}
 	s.log.Info("forebay is running", attrs...)
-	s.warnExposed(context.WithoutCancel(ctx))
+	warnExposed(context.WithoutCancel(ctx), s)
 	if s.options.lanes() != dispatch.NoLanes {
 		s.deployments.retryDenied(ctx)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/forebayhq/forebay/internal/sleep"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/toolchain"
 )
 
@@ -34,6 +35,7 @@ type Browser struct{ ctx context.Context }
 // Start starts a Chromium, which it installs if it may and must. It ends with the test.
 func Start(t testing.TB) *Browser {
 	t.Helper()
+	raced.Skip(t, raced.Processes)
 	toolchain.Need(t, toolchain.Chromium())
 	program, err := exec.LookPath("chromium")
 	if err != nil {

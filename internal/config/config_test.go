@@ -265,7 +265,10 @@ func TestSecretFiles(t *testing.T) {
 	file := writeFile(t, fmt.Sprintf(`
 deployments: [{name: a, provider: openai, model: m, api_key_file: %q}]
 tasks: {score: {http: {url: "http://127.0.0.1:1/", headers: {Authorization_file: %q}}}}
-`, secret, secret))
+ui:
+  public_url: https://forebay.example.com
+  oidc: {issuer: "https://id.example.com", client_id: a, client_secret_file: %q, roles: {Forebay.Operator: {scopes: [admin]}}}
+`, secret, secret, secret))
 	got, err := Load(Source{File: file})
 	if err != nil {
 		t.Fatal(err)
@@ -275,6 +278,9 @@ tasks: {score: {http: {url: "http://127.0.0.1:1/", headers: {Authorization_file:
 	}
 	if header := got.Options.Tasks["score"].HTTP.Headers["Authorization"].Reveal(); header != "sk-secret" {
 		t.Errorf("header is %q", header)
+	}
+	if oidc := got.Options.UI.OIDC; oidc.ClientSecret.Reveal() != "sk-secret" || len(oidc.Roles["Forebay.Operator"].Scopes) != 1 {
+		t.Errorf("ui.oidc is %+v", oidc)
 	}
 	for want, yaml := range map[string]string{
 		"given together with api_key":                         fmt.Sprintf("deployments: [{name: a, provider: openai, api_key: k, api_key_file: %q}]", secret),

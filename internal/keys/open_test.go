@@ -152,3 +152,30 @@ func TestReleasedIsForgotten(t *testing.T) {
 		t.Errorf("still open: %v; the next look is taken: %t", serving.open.byKey, serving.open.next != nil)
 	}
 }
+
+// What a person without a key has opened ends with the session, and not before because of keys
+// that are made or revoked.
+func TestWhatAPersonOpens(t *testing.T) {
+	serving, other := twoServices(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+	person := forebay.Caller{KeyID: forebay.PersonPrefix + "ada#abcdefghij", Tenant: "t", Scopes: []forebay.Scope{forebay.ScopeRead}}
+	held, release := serving.Hold(t.Context(), person)
+	defer release()
+	key := newTestKey(t, serving) // a first key ends what was opened without one
+	caller, _, err := serving.Authenticate(t.Context(), key.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	underKey, releaseKey := serving.Hold(t.Context(), caller)
+	defer releaseKey()
+	if _, err := other.Revoke(t.Context(), key.ID, "test"); err != nil {
+		t.Fatal(err)
+	}
+	endsUnauthorized(t, "what was opened under the key", underKey)
+	if err := held.Err(); err != nil {
+		t.Errorf("what the person opened ended too: %v", err)
+	}
+	person.ExpiresAt = time.Now().Add(10 * time.Millisecond)
+	short, releaseShort := serving.Hold(t.Context(), person)
+	defer releaseShort()
+	endsUnauthorized(t, "what the person opened", short)
+}

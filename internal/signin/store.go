@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"time"
@@ -47,11 +48,9 @@ const (
 )
 
 const (
-	sqlSweep  = "DELETE FROM signins WHERE hash IN (SELECT hash FROM signins WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)"
-	sqlOldest = `
-DELETE FROM signins WHERE hash IN (
-  SELECT hash FROM signins WHERE owner = ? ORDER BY created_at DESC, hash LIMIT 1000 OFFSET ?)`
-	sqlInsert = `
+	sqlExpired = "SELECT hash FROM signins WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
+	sqlOldest  = "SELECT hash FROM signins WHERE owner = ? ORDER BY created_at DESC LIMIT 1000 OFFSET ?"
+	sqlInsert  = `
 INSERT INTO signins (hash, owner, key_id, name, tenant, scopes, created_at, used_at, expires_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	sqlGet    = "SELECT key_id, name, tenant, scopes, used_at, expires_at FROM signins WHERE hash = ?"
@@ -70,10 +69,10 @@ func (s *Store) insert(ctx context.Context, row session, lifetime time.Duration,
 		if owner == "" {
 			owner = row.person.Actor()
 		}
-		if err := t.Prep(sqlSweep).Int(t.Now).Int(maxSwept).Exec(); err != nil {
+		if err := removeAll(t, t.Prep(sqlExpired).Int(t.Now).Int(maxSwept)); err != nil {
 			return struct{}{}, err
 		}
-		if err := t.Prep(sqlOldest).Text(owner).Int(maxPerKey - 1).Exec(); err != nil {
+		if err := removeAll(t, t.Prep(sqlOldest).Text(owner).Int(maxPerKey-1)); err != nil {
 			return struct{}{}, err
 		}
 		err := t.Prep(sqlInsert).Blob(row.hash).Text(owner).TextOrNull(row.keyID).Text(row.person.Name).Text(row.person.Tenant).Text(strings.Join(scopes, " ")).
@@ -84,6 +83,25 @@ func (s *Store) insert(ctx context.Context, row session, lifetime time.Duration,
 		return struct{}{}, audit.Append(t, entry)
 	})
 	return err
+}
+
+// removeAll removes the sessions whose hashes a query returns. They are read first, because
+// PostgreSQL would walk the whole table for a subquery while it believes the table to be empty.
+func removeAll(t *db.Tx, hashes driver.Statement) error {
+	var all [][]byte
+	err := hashes.Each(func(r driver.Row) error {
+		all = append(all, bytes.Clone(r.Blob(0)))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, hash := range all {
+		if err := t.Prep(sqlDelete).Blob(hash).Exec(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // get returns the session with that hash, whatever its age.

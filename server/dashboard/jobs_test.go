@@ -71,7 +71,7 @@ func (s *running) job(t *testing.T, key, task, input string, status forebay.Stat
 
 // What jobs wrote is text on every page, and a dead letter is mended and redriven.
 func TestJobPages(t *testing.T) {
-	axe, browser := axeSource(t), browsertest.Start(t)
+	browser, axe := browsertest.Start(t), axeSource(t)
 	onDatabases(t, func(t *testing.T, database string) {
 		s := start(t, database, parses)
 		key := s.key(t, forebay.ScopeAdmin)

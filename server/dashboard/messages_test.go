@@ -282,7 +282,7 @@ func TestSessionPages(t *testing.T) {
 
 // The pages fit all screens and themes, and axe-core finds nothing.
 func TestMessagePagesLook(t *testing.T) {
-	axe, browser := axeSource(t), browsertest.Start(t)
+	browser, axe := browsertest.Start(t), axeSource(t)
 	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", func(o *server.Options) {
 		o.Webhooks = server.Webhooks{AllowHTTP: true, AllowAddresses: []string{"127.0.0.0/8"}}
 	})

@@ -399,7 +399,7 @@ func TestSignInsOfTabs(t *testing.T) {
 
 // A person signs in and out in a browser, under the policy of the pages.
 func TestOpenIDConnectInABrowser(t *testing.T) {
-	axe, browser := axeSource(t), browsertest.Start(t)
+	browser, axe := browsertest.Start(t), axeSource(t)
 	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
 	f.key(t, forebay.ScopeAdmin)
 	page := browser.Open(t)

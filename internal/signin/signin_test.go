@@ -1,0 +1,102 @@
+package signin_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/signin"
+	"github.com/forebayhq/forebay/internal/stores"
+)
+
+func onBoth(t *testing.T, test func(*testing.T, *stores.Stores)) {
+	for name, where := range map[string]db.Options{"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db")}, "postgresql": {URL: pgtest.Database(t)}} {
+		t.Run(name, func(t *testing.T) {
+			where.Serve = true
+			s, err := stores.Open(t.Context(), where)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := s.DB.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			test(t, s)
+		})
+	}
+}
+
+func signIn(t *testing.T, s *signin.Service, name string) (token string) {
+	t.Helper()
+	token, err := s.AsPerson(t.Context(), signin.Person{Name: name, Tenant: "acme", Scopes: []forebay.Scope{forebay.ScopeRead, forebay.ScopeOperate}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func rows(t *testing.T, s *stores.Stores) (n int64) {
+	t.Helper()
+	err := s.DB.Read(t.Context(), func(c driver.Conn) error {
+		_, err := c.Prep("SELECT count(*) FROM signins").One(func(r driver.Row) { n = r.Int(0) })
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A person has at most 32 sessions. One more ends a session of his own, and nobody else's.
+func TestOldestSessionEndsForANewOne(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *stores.Stores) {
+		service := signin.New(signin.Options{Store: s.SignIns})
+		other := signIn(t, service, "other")
+		var tokens []string
+		for range 40 {
+			tokens = append(tokens, signIn(t, service, "person"))
+		}
+		if n := rows(t, s); n != 33 {
+			t.Errorf("%d sessions are kept, want 32 and another's", n)
+		}
+		for name, token := range map[string]string{"another's": other, "the newest": tokens[39]} {
+			caller, err := service.Caller(t.Context(), token)
+			if err != nil || caller.Tenant != "acme" || fmt.Sprint(caller.Scopes) != "[read operate]" {
+				t.Errorf("%s: %+v, %v", name, caller, err)
+			}
+		}
+		if err := service.Forget(t.Context(), other, forebay.Caller{Tenant: "acme", KeyID: "other"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := service.Caller(t.Context(), other); !errors.Is(err, signin.ErrSignedOut) {
+			t.Errorf("after the end: %v", err)
+		}
+	})
+}
+
+// A sign-in removes sessions that are over.
+func TestExpiredSessionsGo(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *stores.Stores) {
+		short := signin.New(signin.Options{Store: s.SignIns, Lifetime: time.Millisecond})
+		token := signIn(t, short, "person")
+		for deadline := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
+			if _, err := short.Caller(t.Context(), token); errors.Is(err, signin.ErrSignedOut) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the session does not end")
+			}
+		}
+		signIn(t, signin.New(signin.Options{Store: s.SignIns}), "person")
+		if n := rows(t, s); n != 1 {
+			t.Errorf("%d sessions are kept", n)
+		}
+	})
+}
