@@ -361,6 +361,24 @@ func TestReadme(t *testing.T) {
 	)
 }
 
+// TestDashboard finds the dashboard where its document says, open until there is a key.
+func TestDashboard(t *testing.T) {
+	t.Parallel()
+	p := newPage(t, nil)
+	sees := func(path, want string) {
+		p.T.Helper()
+		p.eventually(p.meant("command curl -si -H 'Accept: text/html' http://127.0.0.1:8080"+path), want)
+	}
+	p.follow("dashboard.md",
+		rule{begins: "make dashboard", why: "the demo has tests of its own"},
+		rule{begins: "forebay serve", background: true, until: serving},
+		rule{begins: "forebay keys create", before: func(*page) {
+			sees("/", `(?i)location: /ui/`)
+			sees("/ui/", `HTTP/1.1 200 `)
+		}, after: func(*page, string) { sees("/ui/", `HTTP/1.1 401 `) }},
+	)
+}
+
 // TestGuide follows the guide with a model simulator in place of a provider.
 func TestGuide(t *testing.T) {
 	t.Parallel()

@@ -63,20 +63,20 @@ func (u UI) base() string {
 	return u.Path
 }
 
-// dashboardURL is where browsers find the dashboard of a server that listens, or "".
-func dashboardURL(s *Server) string {
-	base := s.options.UI.base()
-	if base == "" || s.addr == nil {
+// address is where browsers find the dashboard of a server that listens, or "".
+func (u UI) address(listens net.Addr, encrypted bool) string {
+	base := u.base()
+	if base == "" || listens == nil {
 		return ""
 	}
-	if s.options.UI.PublicURL != "" {
-		return strings.TrimRight(s.options.UI.PublicURL, "/") + base
+	if u.PublicURL != "" {
+		return strings.TrimRight(u.PublicURL, "/") + base
 	}
 	scheme := "http"
-	if s.certificate.Load() != nil {
+	if encrypted {
 		scheme = "https"
 	}
-	host, port, err := net.SplitHostPort(s.addr.String())
+	host, port, err := net.SplitHostPort(listens.String())
 	if ip := net.ParseIP(host); err == nil && ip.IsUnspecified() {
 		host = "localhost" // it answers on all addresses, this machine's own among them
 	}

@@ -66,11 +66,11 @@ func keep(ctx context.Context, binary, config, dir string, docs []document) erro
 func (o *office) fill(ctx context.Context, receiver string) error {
 	for _, step := range []func() error{
 		func() error { return o.webhooks(ctx, receiver) },
+		func() error { return o.flows(ctx) }, // they come first, so that they get somewhere soon
 		func() error { return o.documents(ctx) },
 		func() error { return o.submit(ctx, 240) },
 		func() error { return o.troubles(ctx) },
 		func() error { return o.batch(ctx) },
-		func() error { return o.flows(ctx) },
 		func() error { return o.messages(ctx) },
 	} {
 		if err := step(); err != nil {
@@ -240,7 +240,7 @@ func (o *office) flows(ctx context.Context) error {
 		}
 	}
 	for i := range 3 {
-		input, err := json.Marshal(map[string]any{"product": fmt.Sprint("catalogue ", i+1), "reviews": reviews[i:]})
+		input, err := json.Marshal(map[string]any{"product": fmt.Sprint("catalogue ", i+1), "reviews": reviews[:3+2*i]})
 		if err != nil {
 			return err
 		}
