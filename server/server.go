@@ -350,7 +350,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if s.grpcAddr != nil {
 		attrs = append(attrs, slog.String("grpc", s.grpcAddr.String()))
 	}
-	if at := dashboardURL(s); at != "" {
+	if at := s.options.UI.address(s.addr, s.certificate.Load() != nil); at != "" {
 		attrs = append(attrs, slog.String("dashboard", at))
 	}
 	s.log.Info("forebay is running", attrs...)

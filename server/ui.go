@@ -63,10 +63,10 @@ func (u UI) base() string {
 	return u.Path
 }
 
-// dashboardURL is where browsers find the dashboard of a server that listens, or "".
-func dashboardURL(s *Server) string {
-	base := s.options.UI.base()
-	if base == "" || s.addr == nil {
+// address is where browsers find the dashboard of a server that listens, or "".
+func (u UI) address(listens net.Addr, encrypted bool) string {
+	base := u.base()
+	if base == "" || listens == nil {
 		return ""
 	}
 	if s.options.UI.PublicURL != "" {

@@ -34,7 +34,11 @@ type front struct {
 	down   atomic.Bool
 }
 
-func newFront(t testing.TB) *front {
+func newFront(t testing.TB) *front { return frontOf(t, httptest.NewServer) }
+
+func newTLSFront(t testing.TB) *front { return frontOf(t, httptest.NewTLSServer) }
+
+func frontOf(t testing.TB, serve func(http.Handler) *httptest.Server) *front {
 	t.Helper()
 	f := &front{}
 	proxy := &httputil.ReverseProxy{
@@ -50,7 +54,7 @@ func newFront(t testing.TB) *front {
 			return nil
 		},
 	}
-	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f.Server = serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f.down.Load() {
 			panic(http.ErrAbortHandler)
 		}
@@ -73,7 +77,6 @@ func (f *front) to(t testing.TB, address string) {
 type federated struct {
 	*running
 	public, provider *front
-	options          []func(*server.Options)
 }
 
 // oidcSecret is the secret of a client that provider.mjs has.
@@ -156,7 +159,7 @@ func (f *federated) person(t testing.TB) *visitor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &visitor{t, f.public.URL + "/ui", &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	return &visitor{t, f.public.URL + "/ui", &http.Client{Jar: jar, Transport: f.public.Client().Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
 // open opens an absolute address, as a link of another site does, and follows no redirect.

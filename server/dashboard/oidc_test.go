@@ -164,7 +164,7 @@ func TestRefusedSignIns(t *testing.T) {
 			other := f.person(t)
 			own := state(other.begin("/ui/"))
 			return other.open(http.MethodGet, change(f.at(v, v.begin("/ui/"), "olive"), "state", own), nil)
-		}, http.StatusUnauthorized, refused, "the provider does not take the code"}, // PKCE
+		}, http.StatusUnauthorized, refused, "the provider does not take the code: invalid_grant"}, // PKCE
 		{"a used callback", func(v *visitor) answered {
 			callback := f.at(v, v.begin("/ui/"), "olive")
 			v.open(http.MethodGet, callback, nil).is(http.StatusSeeOther)
@@ -174,7 +174,7 @@ func TestRefusedSignIns(t *testing.T) {
 			callback := f.at(v, v.begin("/ui/"), "olive")
 			v.open(http.MethodGet, callback, nil).is(http.StatusSeeOther)
 			return v.open(http.MethodGet, change(callback, "state", state(v.begin("/ui/"))), nil)
-		}, http.StatusUnauthorized, refused, "the provider does not take the code"},
+		}, http.StatusUnauthorized, refused, "the provider does not take the code: invalid_grant"},
 		{"a cookie that was kept", func(v *visitor) answered {
 			callback := f.at(v, v.begin("/ui/"), "olive")
 			site, err := url.Parse(f.public.URL + "/ui/sign-in/callback")
@@ -188,7 +188,7 @@ func TestRefusedSignIns(t *testing.T) {
 			}
 			v.http.Jar.SetCookies(site, kept)
 			return v.open(http.MethodGet, callback, nil)
-		}, http.StatusUnauthorized, refused, "the provider does not take the code"},
+		}, http.StatusUnauthorized, refused, "the provider does not take the code: invalid_grant"},
 		{"another nonce", func(v *visitor) answered {
 			return v.open(http.MethodGet, f.at(v, change(v.begin("/ui/"), "nonce", "another"), "olive"), nil)
 		}, http.StatusUnauthorized, refused, "the ID token has another nonce"},
@@ -433,3 +433,31 @@ func TestOpenIDConnectInABrowser(t *testing.T) {
 	page.Go(f.public.URL + "/ui/keys")
 	page.WaitText("Sign in with Example ID")
 }
+
+// Behind TLS cookies are for TLS and for this host alone.
+func TestSignInBehindTLS(t *testing.T) {
+	f := &federated{public: newTLSFront(t), provider: newFront(t)}
+	f.provider.to(t, startProvider(t, f.provider.URL, f.public.URL+"/ui/sign-in/callback", ""))
+	f.running = start(t, "sqlite:"+t.TempDir()+"/forebay.db", f.with())
+	f.public.to(t, f.url)
+	f.key(t, forebay.ScopeAdmin)
+	v := f.person(t)
+	began := v.get("/sign-in/begin?next=/ui/jobs").is(http.StatusSeeOther)
+	finished := v.open(http.MethodGet, f.at(v, began.location(v.base), "olive"), nil).is(http.StatusSeeOther)
+	v.get("/jobs").is(http.StatusOK)
+	flow, session := cookies(began), cookies(finished)
+	if len(flow) != 1 || len(session) != 2 || session[0].Name != flow[0].Name || session[0].MaxAge != -1 {
+		t.Fatalf("cookies %v, then %v", flow, session)
+	}
+	for _, c := range append(flow, session...) {
+		if !strings.HasPrefix(c.Name, "__Host-forebay") || !c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteLaxMode || c.Path != "/" || c.Domain != "" {
+			t.Errorf("a cookie is %v", c)
+		}
+	}
+	if flow[0].MaxAge != 600 || strings.Contains(flow[0].Value, "=") {
+		t.Errorf("the sign-in's cookie is %v", flow[0])
+	}
+}
+
+// cookies are those that an answer sets.
+func cookies(a answered) []*http.Cookie { return (&http.Response{Header: a.header}).Cookies() }

@@ -42,7 +42,7 @@
       const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
       const fresh = page.getElementById('main');
       if (fresh) {
-        Idiomorph.morph(main, fresh, { morphStyle: 'innerHTML', ignoreActiveValue: true, callbacks });
+        Idiomorph.morph(main, fresh.childNodes, { morphStyle: 'innerHTML', ignoreActiveValue: true, callbacks });
         decorate();
       }
       document.title = page.title || document.title;

@@ -59,6 +59,8 @@ const (
 	maxAnswerBytes = 1 << 20
 	// maxExchanges is how many answers of the provider this process checks at once.
 	maxExchanges = 16
+	// exchangeWait is how long an answer waits for its turn.
+	exchangeWait = 5 * time.Second
 )
 
 // Client signs people in. Its methods are safe for concurrent use.
@@ -153,7 +155,7 @@ func (c *Client) provider(ctx context.Context) (*provider, error) {
 		c.options.Logger.Warn("the OpenID Connect provider does not answer; what is known of it goes on to count", slog.String("error", kindOf(err)))
 		m.next = time.Now().Add(retryAfter)
 	default:
-		c.log("the OpenID Connect provider cannot be used", err)
+		c.log("its metadata cannot be used", err)
 		m.err, m.next = err, time.Now().Add(retryAfter)
 	}
 	return m.last, m.err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -72,14 +73,16 @@ func (c *Client) Finish(ctx context.Context, sealed string, answer url.Values) (
 		c.refused(ctx, "", refusal{Reason: "the provider refused: " + problem})
 		return "", f.Next, errRefused
 	}
+	ctx, cancel := context.WithTimeout(oidc.ClientContext(ctx, c.http), 2*providerTimeout)
+	defer cancel()
 	select {
 	case c.exchanges <- struct{}{}:
 		defer func() { <-c.exchanges }()
-	default:
+	case <-time.After(exchangeWait):
+		return "", f.Next, errBusy
+	case <-ctx.Done():
 		return "", f.Next, errBusy
 	}
-	ctx, cancel := context.WithTimeout(oidc.ClientContext(ctx, c.http), 2*providerTimeout)
-	defer cancel()
 	said, subject, err := c.redeem(ctx, p, f, code)
 	if err != nil {
 		return "", f.Next, err
@@ -97,44 +100,54 @@ const (
 
 // redeem exchanges a code for an ID token and returns what the checked token says, and of whom.
 func (c *Client) redeem(ctx context.Context, p *provider, f flow, code string) (said claims, subject string, err error) {
-	refuse := func(reason string) (claims, string, error) {
+	refuse := func(reason string) error {
 		c.refused(ctx, "", refusal{Reason: reason})
-		return nil, "", errRefused
+		return errRefused
 	}
 	tokens, err := c.config(p).Exchange(ctx, code, oauth2.VerifierOption(f.Verifier))
-	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok && refused.ErrorCode == "invalid_grant" {
-		return refuse("the provider does not take the code")
+	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok && aboutCode(refused) {
+		return nil, "", refuse("the provider does not take the code: " + refused.ErrorCode)
 	}
 	if err != nil {
-		c.log("the OpenID Connect provider gives no token", err)
+		c.log("it gives no token", err)
 		return nil, "", errDown
 	}
 	raw, _ := tokens.Extra("id_token").(string)
 	if raw == "" {
-		return refuse("there is no ID token")
+		return nil, "", refuse("there is no ID token")
 	}
 	verifier := p.Verifier(&oidc.Config{ClientID: c.options.ClientID, Now: func() time.Time { return c.options.Now().Add(-leeway) }})
 	id, err := verifier.Verify(ctx, raw)
 	if err != nil {
 		if strings.Contains(err.Error(), "fetching keys") {
-			c.log("the OpenID Connect provider's keys cannot be read", err)
+			c.log("its keys cannot be read", err)
 			return nil, "", errDown
 		}
-		return refuse("the ID token is not valid: " + reasonOf(err))
+		return nil, "", refuse("the ID token is not valid: " + reasonOf(err))
 	}
 	if err := id.Claims(&said); err != nil || !forebay.ValidText(id.Subject, maxSubjectBytes) {
-		return refuse("the ID token has no subject, or one that is too long")
+		return nil, "", refuse("the ID token has no subject, or one that is too long")
 	}
 	switch azp := said["azp"]; {
 	case subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1:
-		return refuse("the ID token has another nonce")
+		return nil, "", refuse("the ID token has another nonce")
 	case id.IssuedAt.After(c.options.Now().Add(leeway)):
-		return refuse("the ID token was issued in the future; compare the clocks")
+		return nil, "", refuse("the ID token was issued in the future; compare the clocks")
 	case azp != nil && azp != c.options.ClientID, azp == nil && len(id.Audience) > 1:
-		return refuse("the ID token is another client's")
+		return nil, "", refuse("the ID token is another client's")
 	}
 	c.complete(ctx, p, tokens, said, id.Subject)
 	return said, id.Subject, nil
+}
+
+// aboutCode reports whether the provider refused the code, and not this server (RFC 6749 section
+// 5.2). Anybody can send a code that is made up.
+func aboutCode(e *oauth2.RetrieveError) bool {
+	switch e.ErrorCode {
+	case "invalid_client", "unauthorized_client":
+		return false
+	}
+	return e.Response.StatusCode < http.StatusInternalServerError && forebay.ValidText(e.ErrorCode, maxReasonBytes)
 }
 
 // reasonOf describes an invalid token without its content.
@@ -169,7 +182,7 @@ func (c *Client) complete(ctx context.Context, p *provider, tokens *oauth2.Token
 		err = errors.New("it is about another subject")
 	}
 	if err != nil { // the token alone decides
-		c.log("the OpenID Connect provider's userinfo cannot be used", err)
+		c.log("its userinfo cannot be used", err)
 		return
 	}
 	for name, value := range more {
@@ -179,9 +192,14 @@ func (c *Client) complete(ctx context.Context, p *provider, tokens *oauth2.Token
 	}
 }
 
-// log notes a failure of the provider.
+// log notes a failure of the provider, unless there were too many of them.
 func (c *Client) log(what string, err error) {
-	c.options.Logger.Error(what, slog.String("error", kindOf(err)))
+	c.refusals.mu.Lock()
+	silent, ok := c.refusals.failures.take(time.Now())
+	c.refusals.mu.Unlock()
+	if ok {
+		c.options.Logger.Error("the OpenID Connect provider fails", slog.String("what", what), slog.String("error", kindOf(err)), slog.Int("not_recorded", silent))
+	}
 }
 
 // kindOf describes a failure of the provider. The errors of these libraries quote answers, which

@@ -48,6 +48,7 @@ type refusals struct {
 	mu        sync.Mutex
 	strangers share
 	people    share
+	failures  share // of the provider, in the log alone
 }
 
 const (
@@ -55,10 +56,12 @@ const (
 	strangersEvery = time.Minute
 	peopleBurst    = 60
 	peopleEvery    = 10 * time.Second
+	failuresBurst  = 10
+	failuresEvery  = 10 * time.Second
 )
 
 func newRefusals() refusals {
-	return refusals{strangers: share{burst: strangersBurst, every: strangersEvery}, people: share{burst: peopleBurst, every: peopleEvery}}
+	return refusals{strangers: share{burst: strangersBurst, every: strangersEvery}, people: share{burst: peopleBurst, every: peopleEvery}, failures: share{burst: failuresBurst, every: failuresEvery}}
 }
 
 // refusal is why a sign-in was refused.
