@@ -69,14 +69,14 @@ func (u UI) address(listens net.Addr, encrypted bool) string {
 	if base == "" || listens == nil {
 		return ""
 	}
-	if s.options.UI.PublicURL != "" {
-		return strings.TrimRight(s.options.UI.PublicURL, "/") + base
+	if u.PublicURL != "" {
+		return strings.TrimRight(u.PublicURL, "/") + base
 	}
 	scheme := "http"
-	if s.certificate.Load() != nil {
+	if encrypted {
 		scheme = "https"
 	}
-	host, port, err := net.SplitHostPort(s.addr.String())
+	host, port, err := net.SplitHostPort(listens.String())
 	if ip := net.ParseIP(host); err == nil && ip.IsUnspecified() {
 		host = "localhost" // it answers on all addresses, this machine's own among them
 	}
