@@ -33,9 +33,13 @@
     },
   };
 
+  let again = false; // something changed while the page was fetched
+
   async function refresh() {
-    if (fetching || paused || document.hidden) return;
+    if (paused || document.hidden) return;
+    if (fetching) { again = true; return; } // this change may be younger than what is fetched
     fetching = true;
+    let failed = false;
     try {
       const answer = await fetch(location.href, { headers: { 'X-Refresh': '1' }, redirect: 'error' });
       if (answer.status === 401) { location.reload(); return; }
@@ -48,10 +52,13 @@
       document.title = page.title || document.title;
       say(stream?.readyState === 1 ? 'Live' : 'Live, by polling');
     } catch {
+      failed = true;
       say('No connection: what you see may be old');
     } finally {
       fetching = false;
       last = Date.now();
+      if (again || failed) soon(again && !failed ? 0 : poll);
+      again = false;
     }
   }
 
