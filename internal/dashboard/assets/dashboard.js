@@ -43,10 +43,17 @@
     try {
       const answer = await fetch(location.href, { headers: { 'X-Refresh': '1' }, redirect: 'error' });
       if (answer.status === 401) { location.reload(); return; }
-      const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
+      const text = await answer.text();
+      const parse = () => new DOMParser().parseFromString(text, 'text/html');
+      const page = parse();
       const fresh = page.getElementById('main');
       if (fresh) {
-        Idiomorph.morph(main, fresh, { morphStyle: 'innerHTML', ignoreActiveValue: true, callbacks });
+        try {
+          Idiomorph.morph(main, fresh, { morphStyle: 'innerHTML', ignoreActiveValue: true, callbacks });
+        } catch {
+          // It cannot merge some changes (HierarchyRequestError). Nothing typed may be lost.
+          if (!main.querySelector('[data-touched]')) main.replaceChildren(...parse().getElementById('main').childNodes);
+        }
         decorate();
       }
       document.title = page.title || document.title;
