@@ -33,31 +33,40 @@
     },
   };
 
+  let again = false; // something changed while the page was fetched
+
   async function refresh() {
-    if (fetching || paused || document.hidden) return;
+    if (paused || document.hidden) return;
+    if (fetching) { again = true; return; } // this change may be younger than what is fetched
     fetching = true;
+    let failed = false;
     try {
       const answer = await fetch(location.href, { headers: { 'X-Refresh': '1' }, redirect: 'error' });
       if (answer.status === 401) { location.reload(); return; }
       const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
       const fresh = page.getElementById('main');
       if (fresh) {
+        // Its children, for an element of the same id would be moved into itself.
         Idiomorph.morph(main, fresh.childNodes, { morphStyle: 'innerHTML', ignoreActiveValue: true, callbacks });
         decorate();
       }
       document.title = page.title || document.title;
       say(stream?.readyState === 1 ? 'Live' : 'Live, by polling');
     } catch {
+      failed = true;
       say('No connection: what you see may be old');
     } finally {
       fetching = false;
       last = Date.now();
+      if (again || failed) soon(again && !failed ? 0 : poll);
+      again = false;
     }
   }
 
   function soon(delay) {
     clearTimeout(timer);
     timer = setTimeout(async () => {
+      timer = 0;
       await refresh();
       if (stream?.readyState !== 1) soon(poll);
     }, Math.max(delay, least - (Date.now() - last)));
@@ -71,13 +80,15 @@
     stream.addEventListener('open', () => say('Live'));
     stream.addEventListener('change', () => soon(0));
     stream.addEventListener('ended', () => location.reload());
-    stream.addEventListener('error', () => { say('Live, by polling'); soon(poll); });
+    // The browser tries again by itself, and says so each time. Until it succeeds the page polls.
+    stream.addEventListener('error', () => { if (!timer) soon(poll); });
   }
 
   function close() {
     stream?.close();
     stream = null;
     clearTimeout(timer);
+    timer = 0;
   }
 
   function pause(on) {
