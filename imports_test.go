@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 	"internal/dashboard/fetch":         {},
 	"internal/dashboard/kit":           {".", "client", "internal/api"},
 	"internal/dashboard/screens/*":     {".", "client", "internal/dashboard/kit"},
-	"internal/browsertest":             {"internal/sleep", "internal/toolchain"},
+	"internal/browsertest":             {"internal/raced", "internal/sleep", "internal/toolchain"},
 	"internal/db":                      {".", "internal/db/driver", "internal/db/postgres", "internal/db/schema", "internal/db/sqlite", "internal/panics", "internal/sleep", "internal/turns"},
 	"internal/db/dbtest":               {"internal/db", "internal/db/driver", "internal/db/postgres", "internal/pgtest"},
 	"internal/db/driver":               {"."},

@@ -366,7 +366,7 @@ func TestDashboard(t *testing.T) {
 	t.Parallel()
 	p := newPage(t, nil)
 	sees := func(path, want string) {
-		p.T.Helper()
+		p.Helper()
 		p.eventually(p.meant("command curl -si -H 'Accept: text/html' http://127.0.0.1:8080"+path), want)
 	}
 	p.follow("dashboard.md",

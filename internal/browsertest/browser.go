@@ -21,8 +21,8 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
-	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/raced"
+	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/internal/toolchain"
 )
 
@@ -187,9 +187,10 @@ func (p *Page) Type(selector, text string) {
 	p.do("type into "+selector, chromedp.SendKeys(chromedp.CSS(selector), text))
 }
 
-// Press presses keys on the page, one after the other.
+// Press presses keys on the page, one after the other, once its scripts have run.
 func (p *Page) Press(keys string) {
 	p.t.Helper()
+	p.Wait(`document.readyState === 'complete'`)
 	p.do("press "+keys, chromedp.KeyEvent(keys))
 }
 

@@ -95,6 +95,7 @@ func (s *running) startInstance(t *testing.T, key, name, id, input string) {
 
 // An instance is listed and shown with what happened, and its forms change it.
 func TestPagesOfOrchestrations(t *testing.T) {
+	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
 		release := make(chan struct{})
 		s := start(t, database, flows(t, release))
@@ -156,6 +157,7 @@ func TestPagesOfOrchestrations(t *testing.T) {
 
 // A list of instances goes on where its page ended.
 func TestOrchestrationsArePaged(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", flows(t, release))
 	key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
@@ -170,6 +172,7 @@ func TestOrchestrationsArePaged(t *testing.T) {
 
 // A declared workflow is drawn, started and followed.
 func TestPagesOfWorkflows(t *testing.T) {
+	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
 		s := start(t, database, flows(t, make(chan struct{})))
 		key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
@@ -195,6 +198,7 @@ func TestPagesOfWorkflows(t *testing.T) {
 
 // Whoever may only look sees no forms and changes nothing. Other tenants see nothing.
 func TestScopesOnPagesOfFlows(t *testing.T) {
+	t.Parallel()
 	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", flows(t, make(chan struct{})))
 	key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
 	s.startInstance(t, key, "waits", "one", `"secret"`)

@@ -16,8 +16,15 @@ import (
 
 // onDatabases runs a test on both engines.
 func onDatabases(t *testing.T, test func(t *testing.T, database string)) {
-	t.Run("sqlite", func(t *testing.T) { test(t, "sqlite:"+filepath.Join(t.TempDir(), "forebay.db")) })
-	t.Run("postgresql", func(t *testing.T) { test(t, pgtest.Database(t)) })
+	for engine, database := range map[string]func(*testing.T) string{
+		"sqlite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "forebay.db") },
+		"postgresql": func(t *testing.T) string { return pgtest.Database(t) },
+	} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			test(t, database(t))
+		})
+	}
 }
 
 // parses is a task whose jobs fail for good unless their input has good, and whose results are
@@ -71,6 +78,7 @@ func (s *running) job(t *testing.T, key, task, input string, status forebay.Stat
 
 // What jobs wrote is text on every page, and a dead letter is mended and redriven.
 func TestJobPages(t *testing.T) {
+	t.Parallel()
 	browser, axe := browsertest.Start(t), axeSource(t)
 	onDatabases(t, func(t *testing.T, database string) {
 		s := start(t, database, parses)

@@ -50,6 +50,7 @@ func peek(t testing.TB, c *client.Client, entity string) (all []forebay.Message)
 }
 
 func TestQueuePages(t *testing.T) {
+	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
 		s := start(t, database)
 		admin := s.visit(t, s.key(t, forebay.ScopeAdmin))
@@ -176,6 +177,7 @@ func rights(t *testing.T, s *running, c *client.Client, database string) {
 }
 
 func TestTopicPages(t *testing.T) {
+	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
 		s := start(t, database)
 		admin := s.visit(t, s.key(t, forebay.ScopeAdmin))
@@ -238,6 +240,7 @@ func TestTopicPages(t *testing.T) {
 
 // A long list is shown in parts.
 func TestTopicPagesOfManySubscriptions(t *testing.T) {
+	t.Parallel()
 	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db")
 	key := s.key(t, forebay.ScopeAdmin)
 	v, c := s.visit(t, key), s.client(t, key)
@@ -250,6 +253,7 @@ func TestTopicPagesOfManySubscriptions(t *testing.T) {
 }
 
 func TestSessionPages(t *testing.T) {
+	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
 		s := start(t, database)
 		admin := s.visit(t, s.key(t, forebay.ScopeAdmin))
@@ -282,6 +286,7 @@ func TestSessionPages(t *testing.T) {
 
 // The pages fit all screens and themes, and axe-core finds nothing.
 func TestMessagePagesLook(t *testing.T) {
+	t.Parallel()
 	browser, axe := browsertest.Start(t), axeSource(t)
 	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", func(o *server.Options) {
 		o.Webhooks = server.Webhooks{AllowHTTP: true, AllowAddresses: []string{"127.0.0.0/8"}}

@@ -49,6 +49,7 @@ func (s *running) auditOf(t testing.TB, key, action string) (entries []forebay.A
 // People sign in at a real provider, act with the scopes of their roles, and sign out. The audit
 // log has who they are.
 func TestSignInByOpenIDConnect(t *testing.T) {
+	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) { testOIDC(t, "sqlite:"+t.TempDir()+"/forebay.db") })
 	t.Run("postgresql", func(t *testing.T) { testOIDC(t, pgtest.Database(t)) })
 }
@@ -118,6 +119,7 @@ func testPeople(t *testing.T, database string) *visitor {
 // What did not begin in this browser, was tampered with, or is not for this server is refused,
 // and says nothing of why. The audit log says why.
 func TestRefusedSignIns(t *testing.T) {
+	t.Parallel()
 	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
 	adminKey := f.key(t, forebay.ScopeAdmin)
 	const notBegun, refused, noRole = "did not begin in this browser", "this sign-in was refused", "no role"
@@ -265,6 +267,7 @@ func (f *federated) changeTokens(change func(tokens map[string]any)) (restore fu
 
 // A token that the same provider made for another client, or that has expired, is refused.
 func TestForeignTokens(t *testing.T) {
+	t.Parallel()
 	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
 	adminKey := f.key(t, forebay.ScopeAdmin)
 	serve := func(client string) *federated {
@@ -302,6 +305,7 @@ func TestForeignTokens(t *testing.T) {
 // A provider that is down is said to be so, and keys go on to sign in. Once it is there again,
 // people sign in too.
 func TestProviderDown(t *testing.T) {
+	t.Parallel()
 	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "thin")
 	key := f.key(t, forebay.ScopeAdmin)
 	f.provider.down.Store(true)
@@ -329,6 +333,7 @@ func TestProviderDown(t *testing.T) {
 
 // A provider that names another issuer in its metadata is not used.
 func TestWrongIssuer(t *testing.T) {
+	t.Parallel()
 	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "", func(o *server.OIDC) { o.Issuer = strings.Replace(o.Issuer, "127.0.0.1", "localhost", 1) })
 	f.key(t, forebay.ScopeAdmin)
 	f.person(t).get("/sign-in/begin").is(http.StatusServiceUnavailable).has("does not answer as it should")
@@ -336,6 +341,7 @@ func TestWrongIssuer(t *testing.T) {
 
 // Refused strangers fill only so much of the audit log.
 func TestRefusalsAreBounded(t *testing.T) {
+	t.Parallel()
 	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
 	key := f.key(t, forebay.ScopeAdmin)
 	const tries = 40
@@ -361,6 +367,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 // Several tabs sign in at once. A browser keeps only so many sign-ins under way, and begins none
 // because a page of another origin wants it.
 func TestSignInsOfTabs(t *testing.T) {
+	t.Parallel()
 	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
 	f.key(t, forebay.ScopeAdmin)
 	v := f.person(t)
@@ -399,6 +406,7 @@ func TestSignInsOfTabs(t *testing.T) {
 
 // A person signs in and out in a browser, under the policy of the pages.
 func TestOpenIDConnectInABrowser(t *testing.T) {
+	t.Parallel()
 	browser, axe := browsertest.Start(t), axeSource(t)
 	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
 	f.key(t, forebay.ScopeAdmin)
@@ -436,6 +444,7 @@ func TestOpenIDConnectInABrowser(t *testing.T) {
 
 // Behind TLS cookies are for TLS and for this host alone.
 func TestSignInBehindTLS(t *testing.T) {
+	t.Parallel()
 	f := &federated{public: newTLSFront(t), provider: newFront(t)}
 	f.provider.to(t, startProvider(t, f.provider.URL, f.public.URL+"/ui/sign-in/callback", ""))
 	f.running = start(t, "sqlite:"+t.TempDir()+"/forebay.db", f.with())

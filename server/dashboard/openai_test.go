@@ -85,6 +85,7 @@ func waitBatch(t *testing.T, c *client.Client, id string) forebay.Batch {
 
 // A batch is listed and shown with its counts, its errors and its files.
 func TestPagesOfBatches(t *testing.T) {
+	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
 		s := start(t, database, provider(t))
 		key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
@@ -151,6 +152,7 @@ func responseIs(t *testing.T, c *client.Client, id, status string) forebay.Respo
 
 // Responses are listed without what they say, and shown with it.
 func TestPagesOfResponses(t *testing.T) {
+	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
 		s := start(t, database, provider(t))
 		key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
@@ -187,6 +189,7 @@ func TestPagesOfResponses(t *testing.T) {
 // Whoever may only look changes nothing. A viewer from another tenant sees no payloads without
 // the scope, and with it leaves a row in the audit log.
 func TestScopesOnPagesOfOpenAI(t *testing.T) {
+	t.Parallel()
 	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", provider(t))
 	key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
 	c := s.client(t, key)

@@ -90,6 +90,7 @@ func unescape(s string) string {
 }
 
 func TestDeploymentPages(t *testing.T) {
+	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
 		o := operate(t, database)
 		c := o.client(t, o.adminKey)
@@ -129,6 +130,7 @@ func TestDeploymentPages(t *testing.T) {
 
 // A breaker that opened is told with its reason, and resuming lets a call try.
 func TestBrokenDeploymentPage(t *testing.T) {
+	t.Parallel()
 	o := operate(t, "sqlite:"+t.TempDir()+"/forebay.db")
 	c := o.client(t, o.adminKey)
 	if err := c.SetSimFaults(t.Context(), "east", []byte(`{"error_rate":1}`)); err != nil {
@@ -144,6 +146,7 @@ func TestBrokenDeploymentPage(t *testing.T) {
 }
 
 func TestUsagePage(t *testing.T) {
+	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
 		o := operate(t, database)
 		o.job(t, o.adminKey, "chat", `"hello"`, forebay.StatusSucceeded)
@@ -167,6 +170,7 @@ func TestUsagePage(t *testing.T) {
 }
 
 func TestRetriesPage(t *testing.T) {
+	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
 		o := operate(t, database)
 		o.job(t, o.readKey, "parse", `{"good":true}`, forebay.StatusSucceeded)
@@ -182,6 +186,7 @@ func TestRetriesPage(t *testing.T) {
 }
 
 func TestTenantPages(t *testing.T) {
+	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
 		o := operate(t, database)
 		c := o.client(t, o.adminKey)
@@ -250,6 +255,7 @@ func (a answered) isOneOf(status ...int) {
 }
 
 func TestKeyPages(t *testing.T) {
+	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
 		o := operate(t, database)
 		page := o.admin.get("/keys").is(http.StatusOK).has("3 keys", "yours", "Make the key", "acme", "other")
@@ -295,6 +301,7 @@ func TestKeyPages(t *testing.T) {
 }
 
 func TestAuditPages(t *testing.T) {
+	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
 		o := operate(t, database, func(o *server.Options) { o.Audit.JobEvents = []forebay.EventType{forebay.EventAccepted} })
 		o.admin.post("/deployments/east/pause", nil).is(http.StatusOK)
@@ -321,6 +328,7 @@ func TestAuditPages(t *testing.T) {
 
 // A read-only dashboard offers no act to anybody, and refuses all.
 func TestReadOnlyPages(t *testing.T) {
+	t.Parallel()
 	o := operate(t, "sqlite:"+t.TempDir()+"/forebay.db", func(o *server.Options) { o.UI.ReadOnly = true })
 	for _, path := range []string{"/deployments", "/deployments/east", "/tenants/acme", "/tenants/acme/limits", "/keys", "/audit", "/usage", "/retries"} {
 		o.admin.get(path).is(http.StatusOK).noForms()

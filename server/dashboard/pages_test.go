@@ -51,7 +51,7 @@ func TestEveryPage(t *testing.T) {
 	var shown []string
 	page.Evaluate(`[...document.querySelectorAll('nav.side a')].map(a => a.getAttribute('href').replace('/ui', ''))`, &shown)
 	slices.Sort(shown)
-	want := slices.Sorted(slices.Values(withoutObjects))
+	want := slices.DeleteFunc(slices.Sorted(slices.Values(withoutObjects)), func(path string) bool { return path == "/quarantine" }) // dead letters lead there
 	if !slices.Equal(shown, want) {
 		t.Errorf("the navigation has %v, the test %v", shown, want)
 	}

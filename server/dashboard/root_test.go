@@ -34,6 +34,7 @@ func root(t *testing.T, url, accept string) (status int, location, dashboard str
 const browserAccepts = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 
 func TestABrowserAtTheRootIsSentToTheDashboard(t *testing.T) {
+	t.Parallel()
 	for base, o := range map[string]server.UI{"/ui": {}, "/ops/board": {Path: "/ops/board"}, "": {Off: true}} {
 		s := start(t, "sqlite:"+t.TempDir()+"/f.db", func(options *server.Options) { options.UI = o })
 		if status, location, dashboard := root(t, s.url, "*/*"); status != http.StatusOK || location != "" || dashboard != base {
@@ -71,6 +72,7 @@ func (l *lines) String() string {
 }
 
 func TestTheStartNamesTheDashboard(t *testing.T) {
+	t.Parallel()
 	for want, o := range map[string]server.UI{
 		"":                                  {},
 		"https://forebay.example.com/board": {Path: "/board", PublicURL: "https://forebay.example.com"},

@@ -14,6 +14,7 @@ import (
 )
 
 func TestWebhookPages(t *testing.T) {
+	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
 		var status atomic.Int64
 		status.Store(http.StatusOK)
@@ -81,6 +82,7 @@ func TestWebhookPages(t *testing.T) {
 }
 
 func TestDocumentPages(t *testing.T) {
+	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
 		s := start(t, database)
 		admin := s.visit(t, s.key(t, forebay.ScopeAdmin))
@@ -136,6 +138,7 @@ func TestDocumentPages(t *testing.T) {
 
 // A part of a pipeline that has failed leads to the job, and can be done again.
 func TestDocumentPageOfAFailure(t *testing.T) {
+	t.Parallel()
 	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db")
 	key := s.key(t, forebay.ScopeAdmin)
 	v, c := s.visit(t, key), s.client(t, key)
