@@ -73,11 +73,25 @@ func New(o Options) *Service {
 // ID is the id of this process.
 func (s *Service) ID() string { return s.self.ID }
 
-// Enter writes the row of this process, if there may be others.
+// Enter writes the row of this process, if there may be others. It waits while the database cannot
+// be reached: one that restarts must not end a process that begins.
 func (s *Service) Enter(ctx context.Context) error {
 	if !s.DB.Shared() {
 		return nil
 	}
+	for {
+		err := s.enter(ctx)
+		if forebay.CodeOf(err) != forebay.CodeUnavailable || sleep.For(ctx, enterAgain) != nil {
+			return err
+		}
+		s.Logger.Warn("cannot tell other processes of this one; trying again", slog.Any("error", err))
+	}
+}
+
+// enterAgain is how long a process waits before it tries again to write its row.
+const enterAgain = 500 * time.Millisecond
+
+func (s *Service) enter(ctx context.Context) error {
 	queues, err := json.Marshal(s.Queues())
 	if err != nil {
 		return err
