@@ -108,8 +108,9 @@ func (s *Service) enter(ctx context.Context) error {
 }
 
 const (
-	sqlEnter = `INSERT INTO processes (id, host, pid, version, role, started_at, seen_at, queues) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING no`
-	sqlBeat  = `UPDATE processes SET seen_at = ?, draining = ?, queues = ? WHERE no = ?`
+	sqlEnter = `INSERT INTO processes (id, host, pid, version, role, started_at, seen_at, queues) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at RETURNING no` // a commit may have been in doubt
+	sqlBeat = `UPDATE processes SET seen_at = ?, draining = ?, queues = ? WHERE no = ?`
 	// A row that somebody removed by mistake comes back.
 	sqlReturn = `INSERT INTO processes (no, id, host, pid, version, role, started_at, seen_at, draining, queues) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	sqlList   = `SELECT no, id, host, pid, version, role, started_at, seen_at, draining, queues FROM processes WHERE no > ? ORDER BY no LIMIT ? + 0`
