@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 	"internal/command/live":            {".", "client", "internal/command"},
 	"internal/command/reports":         {".", "internal/command"},
 	"internal/config":                  {".", "server"},
-	"internal/dashboard":               {".", "internal/api", "internal/dashboard/..."},
+	"internal/dashboard":               {".", "internal/api", "internal/dashboard/...", "internal/signin"},
 	"internal/dashboard/fetch":         {},
 	"internal/dashboard/kit":           {".", "client", "internal/api"},
 	"internal/dashboard/screens/*":     {".", "client", "internal/dashboard/kit"},

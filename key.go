@@ -14,7 +14,7 @@ const (
 	ScopeSubmit  Scope = "submit"  // submit and cancel jobs; send messages
 	ScopeRead    Scope = "read"    // read jobs, results, events and reports; peek at messages
 	ScopeOperate Scope = "operate" // dead letters, redrive, purge; message queues, receive and settle
-	ScopeView    Scope = "view"    // read what an operator sees, of every tenant, but no payloads; change nothing
+	ScopeView    Scope = "view"    // read, and see what an operator sees of every tenant, but no payloads of others; change nothing
 	ScopePayload Scope = "payload" // open the inputs of jobs, and payloads of every tenant that may be viewed
 	ScopeAdmin   Scope = "admin"   // all of these, and what is not one tenant's: pausing queues, deployments, keys of every tenant
 )

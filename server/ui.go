@@ -2,6 +2,7 @@ package server
 
 import (
 	"net"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -98,4 +99,18 @@ func newDashboard(s *Server) (*dashboard.Dashboard, error) {
 		SignIn: sessions, Provider: provider,
 		Base: u.Path, PublicURL: u.PublicURL, Version: s.options.Version, ReadOnly: u.ReadOnly, Grafana: u.Grafana,
 	}), nil
+}
+
+// behindProxy reports whether browsers come by another name than this machine's. Then a request
+// from this machine says nothing about who makes it, so a server without keys answers nobody.
+func (u UI) behindProxy() bool {
+	at, err := url.Parse(u.PublicURL)
+	if u.Off || u.PublicURL == "" || err != nil {
+		return false
+	}
+	if at.Hostname() == "localhost" {
+		return false
+	}
+	address, err := netip.ParseAddr(at.Hostname())
+	return err != nil || !address.IsLoopback()
 }

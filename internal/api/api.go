@@ -70,6 +70,7 @@ type Options struct {
 	Connections    int                  // open at once; 0: no limit
 	Surfaces       []Surface            // interfaces of other products
 	Dashboard      string               // path of the dashboard; "": none
+	Closed         bool                 // without API keys it answers nobody, not even its own machine
 	CodeInQuery    bool                 // routes of orchestrations accept an API key as ?code=
 }
 
@@ -91,6 +92,7 @@ type API struct {
 	live           Live
 	durable        durableNames
 	codeInQuery    bool
+	closed         bool
 	surfaces       []Surface
 	dashboard      string
 	limits         *limits.Meter
@@ -142,6 +144,7 @@ func New(o Options) *API {
 		workflows:      o.Workflows,
 		live:           o.Live,
 		codeInQuery:    o.CodeInQuery,
+		closed:         o.Closed,
 		surfaces:       o.Surfaces,
 		dashboard:      o.Dashboard,
 		limits:         o.Limits,

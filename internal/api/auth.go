@@ -80,6 +80,9 @@ func (c *call) authenticate(ctx context.Context) error {
 		return err
 	}
 	if isOpen {
+		if a.closed {
+			return errKeyNeeded
+		}
 		if err := checkLocal(c.r); err != nil {
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/forebayhq/forebay/internal/dashboard/screens/openai"
 	"github.com/forebayhq/forebay/internal/dashboard/screens/operate"
 	"github.com/forebayhq/forebay/internal/dashboard/screens/overview"
+	"github.com/forebayhq/forebay/internal/signin"
 )
 
 //go:embed templates
@@ -29,7 +30,7 @@ var pages = kit.Parse(templates, "templates")
 // SignIn begins, checks and ends sessions.
 type SignIn interface {
 	WithKey(ctx context.Context, key string) (token string, err error)
-	Caller(ctx context.Context, token string) (forebay.Caller, error)
+	Caller(ctx context.Context, token string, use bool) (forebay.Caller, error)
 	Forget(ctx context.Context, token string, caller forebay.Caller) error
 }
 
@@ -81,7 +82,7 @@ func New(o Options) *Dashboard {
 		}
 		d.secure = u.Scheme == "https"
 	}
-	d.site = &kit.Site{Base: o.Base, Version: o.Version, ReadOnly: o.ReadOnly, Grafana: o.Grafana, Assets: map[string]string{}}
+	d.site = &kit.Site{Base: o.Base, Version: o.Version, ReadOnly: o.ReadOnly, Secure: d.secure, Grafana: o.Grafana, Assets: map[string]string{}}
 	var addresses map[string]string
 	d.assets, addresses = loadAssets()
 	for name, address := range addresses {
@@ -107,7 +108,11 @@ func (d *Dashboard) SignedIn(r *http.Request) (forebay.Caller, bool, error) {
 	if err != nil {
 		return forebay.Caller{}, false, nil
 	}
-	caller, err := d.SignIn.Caller(r.Context(), c.Value)
+	use := r.Header.Get("X-Refresh") == "" && r.URL.Path != d.Base+"/live" // what a script does by itself is no use
+	caller, err := d.SignIn.Caller(r.Context(), c.Value, use)
+	if errors.Is(err, signin.ErrSignedOut) { // a server without keys needs no session either
+		return forebay.Caller{}, false, nil
+	}
 	return caller, true, err
 }
 
@@ -233,7 +238,7 @@ func (d *Dashboard) setTheme(r *kit.Request) error {
 		return err
 	}
 	if theme := form.Get("theme"); theme == "light" || theme == "dark" {
-		http.SetCookie(r.Writer, &http.Cookie{Name: kit.ThemeCookie, Value: theme, Path: d.Base + "/", MaxAge: 365 * 24 * 3600, HttpOnly: true, Secure: d.secure, SameSite: http.SameSiteLaxMode})
+		http.SetCookie(r.Writer, &http.Cookie{Name: kit.ThemeCookie, Value: theme, Path: d.Base + "/", MaxAge: 365 * 24 * 3600, HttpOnly: true, Secure: d.secure || r.TLS != nil, SameSite: http.SameSiteLaxMode})
 	}
 	http.Redirect(r.Writer, r.Request, d.local(form.Get("back")), http.StatusSeeOther)
 	return nil

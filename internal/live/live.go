@@ -138,6 +138,9 @@ const maxText = 256
 
 // check checks what else the filter says.
 func check(f *forebay.FeedFilter) error {
+	if len(f.Kinds) > len(feedKinds) || len(f.Types) > len(forebay.JobEventTypes) || len(f.Statuses) > len(forebay.Statuses) {
+		return forebay.Invalid("filter", "names a kind, a type or a status more than once")
+	}
 	for _, kind := range f.Types {
 		if !slices.Contains(forebay.JobEventTypes, kind) {
 			return forebay.Invalid("types", "%.40q is not a type of a job's event", string(kind))

@@ -191,15 +191,19 @@ func (u *usage) add(c driver.Conn, source usageSource, from, to, unit int64) err
 	sql := sqlUsage(source, by)
 	for tenants := range slices.Chunk(u.tenants, tenantsAtOnce) {
 		questions := make([]driver.PipelineQuery, len(tenants))
+		counts := make([]int, len(tenants)) // of rows, which may become fewer when they are added up
 		for i, tenant := range tenants {
 			questions[i] = driver.PipelineQuery{SQL: sql, Bind: func(st driver.Statement) driver.Statement {
 				return st.Int(tenant).Int(from).Int(to).Int(forebay.MaxUsageRows + 1)
-			}, OnRow: func(r driver.Row) { u.addRow(tenant, r, unit) }}
+			}, OnRow: func(r driver.Row) {
+				counts[i]++
+				u.addRow(tenant, r, unit)
+			}}
 		}
 		if err := c.RunPipeline(questions); err != nil {
 			return err
 		}
-		if len(u.rows) > forebay.MaxUsageRows {
+		if len(u.rows) > forebay.MaxUsageRows || slices.Max(counts) > forebay.MaxUsageRows {
 			return errTooManyRows
 		}
 	}

@@ -46,14 +46,14 @@ func TestSessionsOfPeople(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			caller, err := people.Caller(t.Context(), token)
+			caller, err := people.Caller(t.Context(), token, true)
 			if err != nil || caller.KeyID != "person:key_1" || caller.Tenant != "acme" || !caller.IsPerson() || !caller.May(forebay.ScopeView) || caller.May(forebay.ScopeOperate) {
 				t.Errorf("the caller is %+v, %v", caller, err)
 			}
 			if left := time.Until(caller.ExpiresAt); left <= 0 || left > time.Hour {
 				t.Errorf("it expires in %s", left)
 			}
-			if _, err := keysOnly.Caller(t.Context(), token); forebay.CodeOf(err) != forebay.CodeUnauthorized {
+			if _, err := keysOnly.Caller(t.Context(), token, true); forebay.CodeOf(err) != forebay.CodeUnauthorized {
 				t.Errorf("without people: %v", err)
 			}
 			if _, err := keysOnly.AsPerson(t.Context(), ada); forebay.CodeOf(err) != forebay.CodeUnauthorized {
@@ -65,7 +65,7 @@ func TestSessionsOfPeople(t *testing.T) {
 			if err := people.Forget(t.Context(), token, caller); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := people.Caller(t.Context(), token); forebay.CodeOf(err) != forebay.CodeUnauthorized {
+			if _, err := people.Caller(t.Context(), token, true); forebay.CodeOf(err) != forebay.CodeUnauthorized {
 				t.Errorf("after the sign-out: %v", err)
 			}
 			entries, _, err := log.Entries(t.Context(), forebay.AuditFilter{Actor: "person:key_1"}, 0, 10)
@@ -81,7 +81,7 @@ func TestSessionsOfPeople(t *testing.T) {
 				}
 			}
 			for _, token := range tokens {
-				if _, err := people.Caller(t.Context(), token); err == nil {
+				if _, err := people.Caller(t.Context(), token, true); err == nil {
 					live++
 				}
 			}

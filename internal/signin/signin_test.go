@@ -57,7 +57,7 @@ func rows(t *testing.T, s *stores.Stores) (n int64) {
 // A person has at most 32 sessions. One more ends a session of his own, and nobody else's.
 func TestOldestSessionEndsForANewOne(t *testing.T) {
 	onBoth(t, func(t *testing.T, s *stores.Stores) {
-		service := signin.New(signin.Options{Store: s.SignIns})
+		service := signin.New(signin.Options{Store: s.SignIns, People: true})
 		other := signIn(t, service, "other")
 		var tokens []string
 		for range 40 {
@@ -67,7 +67,7 @@ func TestOldestSessionEndsForANewOne(t *testing.T) {
 			t.Errorf("%d sessions are kept, want 32 and another's", n)
 		}
 		for name, token := range map[string]string{"another's": other, "the newest": tokens[39]} {
-			caller, err := service.Caller(t.Context(), token)
+			caller, err := service.Caller(t.Context(), token, true)
 			if err != nil || caller.Tenant != "acme" || fmt.Sprint(caller.Scopes) != "[read operate]" {
 				t.Errorf("%s: %+v, %v", name, caller, err)
 			}
@@ -75,7 +75,7 @@ func TestOldestSessionEndsForANewOne(t *testing.T) {
 		if err := service.Forget(t.Context(), other, forebay.Caller{Tenant: "acme", KeyID: "other"}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := service.Caller(t.Context(), other); !errors.Is(err, signin.ErrSignedOut) {
+		if _, err := service.Caller(t.Context(), other, true); !errors.Is(err, signin.ErrSignedOut) {
 			t.Errorf("after the end: %v", err)
 		}
 	})
@@ -84,17 +84,17 @@ func TestOldestSessionEndsForANewOne(t *testing.T) {
 // A sign-in removes sessions that are over.
 func TestExpiredSessionsGo(t *testing.T) {
 	onBoth(t, func(t *testing.T, s *stores.Stores) {
-		short := signin.New(signin.Options{Store: s.SignIns, Lifetime: time.Millisecond})
+		short := signin.New(signin.Options{Store: s.SignIns, People: true, Lifetime: time.Millisecond})
 		token := signIn(t, short, "person")
 		for deadline := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
-			if _, err := short.Caller(t.Context(), token); errors.Is(err, signin.ErrSignedOut) {
+			if _, err := short.Caller(t.Context(), token, true); errors.Is(err, signin.ErrSignedOut) {
 				break
 			}
 			if time.Now().After(deadline) {
 				t.Fatal("the session does not end")
 			}
 		}
-		signIn(t, signin.New(signin.Options{Store: s.SignIns}), "person")
+		signIn(t, signin.New(signin.Options{Store: s.SignIns, People: true}), "person")
 		if n := rows(t, s); n != 1 {
 			t.Errorf("%d sessions are kept", n)
 		}

@@ -25,16 +25,24 @@ func axeSource(t *testing.T) string {
 }
 
 // looks are the widths and themes in which each page is tried.
-var looks = []struct {
+var looks = [...]look{{1280, false}, {1280, true}, {390, false}, {390, true}}
+
+type look struct {
 	width int64
 	dark  bool
-}{{1280, false}, {1280, true}, {390, false}, {390, true}}
+}
 
 // inspect opens a page in all looks. It fails for anything that the page complains of, for what
 // axe-core finds, and if the page is wider than the screen.
 func inspect(t *testing.T, p *browsertest.Page, axe, address, name string) {
 	t.Helper()
-	for _, look := range looks {
+	inspectIn(t, p, axe, address, name, looks[:]...)
+}
+
+// inspectIn is inspect for some looks.
+func inspectIn(t *testing.T, p *browsertest.Page, axe, address, name string, in ...look) {
+	t.Helper()
+	for _, look := range in {
 		what := fmt.Sprintf("%s, %d px, dark %v", name, look.width, look.dark)
 		p.Look(look.width, look.dark)
 		p.Complaints()

@@ -93,7 +93,11 @@ func TestJobPages(t *testing.T) {
 			"job with a large result": "/ui/jobs/" + large.ID, "dead letters": "/ui/dead-letters",
 			"dead letter": "/ui/dead-letters/default/" + bad.ID, "bulk": "/ui/dead-letters/default/redrive", "quarantine": "/ui/quarantine",
 		} {
-			inspect(t, page, axe, s.url+path, name)
+			in := looks[:]
+			if !strings.HasPrefix(database, "sqlite:") {
+				in = looks[:1] // the same pages look alike
+			}
+			inspectIn(t, page, axe, s.url+path, name, in...)
 			var title string
 			if page.Evaluate(`document.title`, &title); title == "broken" {
 				t.Fatalf("%s runs what a job wrote", name)

@@ -55,6 +55,7 @@ type Site struct {
 	Base     string // path that all pages stand below, without a slash at the end
 	Version  string
 	ReadOnly bool // nobody changes anything here
+	Secure   bool // browsers come by TLS
 	Grafana  string
 	Assets   map[string]string // addresses by name
 }
@@ -65,7 +66,9 @@ const maxFormBytes = 4 << 20
 // NewRequest prepares a request of a surface. do answers the requests that its page makes.
 func NewRequest(s *api.SurfaceRequest, site *Site, do http.RoundTripper) (*Request, error) {
 	r := &Request{Request: s.Request, Writer: s.Writer, Caller: s.Caller, Site: site, surface: s, Open: s.Caller.KeyID == ""}
-	r.Tenant = r.URL.Query().Get("tenant")
+	if r.Tenant = r.URL.Query().Get("tenant"); r.Tenant != "" && !forebay.ValidName(r.Tenant) {
+		return nil, forebay.Invalid("tenant", "is not a valid name")
+	}
 	r.calls = &recorder{do: do, tenant: r.Tenant}
 	var err error
 	r.Client, err = client.New(client.Options{BaseURL: inProcessURL, HTTPClient: &http.Client{Transport: r.calls}, RetryTime: -1})
@@ -127,7 +130,7 @@ func (r *Request) Flush() error { return r.surface.Flush() }
 // Done ends an act: the browser goes on to a page, which shows the notice once.
 func (r *Request) Done(path, notice string) error {
 	http.SetCookie(r.Writer, &http.Cookie{Name: noticeCookie, Value: base64.RawURLEncoding.EncodeToString([]byte(clip(notice, maxNotice))),
-		Path: r.Site.Base + "/", MaxAge: 30, HttpOnly: true, SameSite: http.SameSiteLaxMode})
+		Path: r.Site.Base + "/", MaxAge: 30, HttpOnly: true, Secure: r.Site.Secure || r.TLS != nil, SameSite: http.SameSiteLaxMode})
 	r.Redirect(path)
 	return nil
 }
@@ -250,8 +253,26 @@ type Call struct {
 	Body         string // "": none
 }
 
+// Curl is a command line that makes the same request. All that came from outside is quoted.
+func (c Call) Curl(tenant string) string {
+	line := `curl -H "Authorization: Bearer $FOREBAY_API_KEY"`
+	if tenant != "" {
+		line += " -H " + Shell(forebay.TenantHeader+": "+tenant)
+	}
+	if c.Method != http.MethodGet {
+		line += " -X " + c.Method
+	}
+	if c.Body != "" {
+		line += " --json " + Shell(c.Body)
+	}
+	return line + ` "$FOREBAY_URL"` + Shell(c.Path)
+}
+
 // maxCalls is how many of a page's requests are shown.
 const maxCalls = 12
+
+// maxShownBody is how large a body may be that is shown.
+const maxShownBody = 2 << 10
 
 // recorder notes the requests of a page.
 type recorder struct {
@@ -267,8 +288,11 @@ func (c *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	call := Call{Method: req.Method, Path: req.URL.RequestURI()}
 	if req.Body != nil && req.GetBody != nil {
 		if body, err := req.GetBody(); err == nil {
-			data, _ := io.ReadAll(io.LimitReader(body, 2<<10))
-			call.Body = string(bytes.ToValidUTF8(data, nil))
+			if data, _ := io.ReadAll(io.LimitReader(body, maxShownBody+1)); len(data) <= maxShownBody {
+				call.Body = string(bytes.ToValidUTF8(data, nil))
+			} else {
+				call.Body = "@body.json" // it is too large for a command line
+			}
 		}
 	}
 	if len(c.calls) < maxCalls {

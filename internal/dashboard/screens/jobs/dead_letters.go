@@ -103,6 +103,7 @@ type bulkData struct {
 	Queue   string
 	Filter  forebay.SetAsideFilter
 	Values  map[string]string // of the filter, for the next form
+	Bounds  bool              // somebody has chosen some of them
 	Report  *forebay.RedriveReport
 	Rate    string
 	Max     string
@@ -123,6 +124,11 @@ func renderBulk(r *kit.Request, get func(string) string, problem string) error {
 		if v := get(name); v != "" {
 			d.Values[name] = v
 		}
+	}
+	d.Bounds = len(d.Values) > 0
+	if d.Filter.Before == nil { // what is set aside later was not looked at
+		now := time.Now().UTC()
+		d.Filter.Before, d.Values["before"] = &now, now.Format(time.RFC3339Nano)
 	}
 	report, err := r.SetAside(d.Place.Segment, d.Queue).Redrive(r.Context(), forebay.RedriveRequest{Filter: d.Filter, DryRun: true})
 	if err != nil {

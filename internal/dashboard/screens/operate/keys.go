@@ -52,7 +52,7 @@ var aboutScopes = map[forebay.Scope]string{
 	forebay.ScopeSubmit:  "submit and cancel jobs, send messages",
 	forebay.ScopeRead:    "read jobs, results, events and reports of the tenant",
 	forebay.ScopeOperate: "dead letters, queues of messages, receive and settle",
-	forebay.ScopeView:    "see what operators see of every tenant, but no payloads; change nothing",
+	forebay.ScopeView:    "see what operators see of every tenant, but no payloads of others; change nothing",
 	forebay.ScopePayload: "open inputs of jobs, and payloads of every tenant that may be viewed",
 	forebay.ScopeAdmin:   "all of these, deployments, tenants, keys",
 }
