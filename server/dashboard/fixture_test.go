@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
@@ -34,6 +35,7 @@ type answered struct {
 // visit signs in with a key.
 func (s *running) visit(t testing.TB, key string) *visitor {
 	t.Helper()
+	raced.Skip(t, raced.Sequential)
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
