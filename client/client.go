@@ -12,6 +12,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -162,4 +163,13 @@ func (c *Client) BaseURL() string { return c.base.Redacted() }
 // nil. Only GET is repeated.
 func (c *Client) Call(ctx context.Context, method, path string, query url.Values, body, out any) error {
 	return c.call(ctx, request{method: method, path: path, query: query, body: body, once: method != http.MethodGet}, out)
+}
+
+// Open reads what has no method of its own, of whatever size. The caller must close it.
+func (c *Client) Open(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	resp, err := c.send(ctx, request{method: http.MethodGet, path: path, query: query})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
 }

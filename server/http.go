@@ -28,7 +28,7 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 		Jobs: s.jobs, Deltas: s.deltas, Keys: s.keys, Tenants: s.tenants, Audit: s.store.Audit, Reports: s.store.Reports, Purger: s.retention, Messages: s.bus, Webhooks: s.webhooks, Documents: s.documents, Deployments: s.deployments, Orchestrations: s.orchestrations, Workflows: s.declared, Live: s.live, Limits: s.limits,
 		Logger: s.log, Version: s.options.Version,
 		MaxInputBytes: s.options.Limits.MaxInputBytes, MemoryBytes: s.options.Limits.MemoryBytes, MaxDocument: s.options.Documents.MaxBytes,
-		Surfaces: surfaces, Dashboard: s.options.UI.base(),
+		Surfaces: surfaces, Dashboard: s.options.UI.base(), Closed: s.options.UI.behindProxy(),
 		Connections: s.options.Limits.connections(), CodeInQuery: s.options.Orchestrations.CodeInQuery,
 	})
 	if dashboard != nil {

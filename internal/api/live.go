@@ -15,28 +15,15 @@ import (
 	"github.com/forebayhq/forebay/internal/feed"
 )
 
-// AllTenants asks for what is of all tenants.
-type AllTenants struct {
-	All bool `query:"all_tenants" doc:"of all tenants; needs the scope view"`
-}
-
-// check refuses to show all tenants to a caller who may not see them.
-func (in AllTenants) check(c *call) error {
-	if in.All && !c.caller.May(forebay.ScopeView) {
-		return forebay.Errorf(forebay.CodeForbidden, "what is of all tenants needs a key with the scope %s", forebay.ScopeView)
-	}
-	return nil
-}
-
 type callsInput struct {
-	AllTenants
+	TenantsInput
 	Deployment string `query:"deployment" maxLength:"256"`
 	Task       string `query:"task" maxLength:"256"`
 	Limit      int    `query:"limit" minimum:"1" maximum:"500" doc:"default 50"`
 }
 
 type feedInput struct {
-	AllTenants
+	TenantsInput
 	Sums          bool     `query:"sums" doc:"only how many events of jobs there are, by queue and type, twice a second"`
 	Kinds         []string `query:"kinds" doc:"job, deployment (needs the scope view), batch, response, orchestration, separated by commas; default: all that the key may see, or only jobs if something below selects among them"`
 	Queue         string   `query:"queue" maxLength:"256"`
@@ -66,16 +53,16 @@ func (a liveRoutes) routeLive() {
 		if err := in.check(c); err != nil {
 			return nil, err
 		}
-		return answerOf(a.live.Calls(ctx, c.caller.Tenant, forebay.CallFilter{AllTenants: in.All, Deployment: in.Deployment, Task: in.Task, Limit: in.Limit}))
+		return answerOf(a.live.Calls(ctx, c.caller.Tenant, forebay.CallFilter{AllTenants: in.AllTenants, Deployment: in.Deployment, Task: in.Task, Limit: in.Limit}))
 	})
 	route(a.API, forebay.ScopeRead, huma.Operation{
 		OperationID: "get-backlog", Method: http.MethodGet, Path: "/v1/backlog", Tags: tags, Summary: "Get what waits, what it waits for, and when it is done",
 		Description: "Estimates follow from the limits of deployments and the latest calls. Where nothing tells, they are null, and `unknown` says why.",
-	}, func(ctx context.Context, c *call, in *AllTenants) (*answer[forebay.Backlog], error) {
+	}, func(ctx context.Context, c *call, in *TenantsInput) (*answer[forebay.Backlog], error) {
 		if err := in.check(c); err != nil {
 			return nil, err
 		}
-		return answerOf(a.live.Backlog(ctx, c.caller.Tenant, in.All))
+		return answerOf(a.live.Backlog(ctx, c.caller.Tenant, in.AllTenants))
 	})
 	responses := streamed("200", "Server-sent events: event is the kind, data depends on it", "text/event-stream", &huma.Schema{OneOf: []*huma.Schema{
 		a.schema(reflect.TypeFor[forebay.FeedJobEvent]()), a.schema(reflect.TypeFor[forebay.FeedObject]()),
@@ -95,7 +82,7 @@ func (a liveRoutes) followFeed(ctx context.Context, c *call, in *feedInput) (*st
 		return nil, err
 	}
 	f := forebay.FeedFilter{
-		AllTenants: in.All, Sums: in.Sums, Queue: in.Queue, Task: in.Task, CorrelationID: in.CorrelationID, Jobs: splitAll(in.Jobs),
+		AllTenants: in.AllTenants, Sums: in.Sums, Queue: in.Queue, Task: in.Task, CorrelationID: in.CorrelationID, Jobs: splitAll(in.Jobs),
 		Kinds: listOf[forebay.FeedKind](in.Kinds), Types: listOf[forebay.EventType](in.Types), Statuses: listOf[forebay.Status](in.Status),
 	}
 	leave, err := a.waiters.enter(c.home)

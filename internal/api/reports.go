@@ -20,13 +20,8 @@ type TenantsInput struct {
 	AllTenants bool `query:"all_tenants" doc:"of all tenants, not of the caller's alone; needs the scope view"`
 }
 
-// check reports a caller who may not see other tenants.
-func (in TenantsInput) check(c *call) error {
-	if in.AllTenants && !c.caller.May(forebay.ScopeView) {
-		return forebay.Errorf(forebay.CodeForbidden, "what all tenants have needs a key with the scope %q", forebay.ScopeView)
-	}
-	return nil
-}
+// check refuses all tenants to a caller who may not see them.
+func (in TenantsInput) check(c *call) error { return c.mayLook(in.AllTenants) }
 
 // ReportInput is the time that a report covers.
 type ReportInput struct {

@@ -240,13 +240,6 @@ func (p *Page) WaitText(text string) {
 	p.Wait(`document.getElementById('main')?.innerText.includes(` + string(quoted) + `)`)
 }
 
-// Text returns the text of the page.
-func (p *Page) Text() (text string) {
-	p.t.Helper()
-	p.Evaluate(`document.body.innerText`, &text)
-	return text
-}
-
 // Look sets the width in pixels of CSS, and light or dark.
 func (p *Page) Look(width int64, dark bool) {
 	p.t.Helper()

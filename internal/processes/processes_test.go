@@ -208,3 +208,39 @@ func TestCallsOfAKilledProcess(t *testing.T) {
 		t.Errorf("%+v", calls)
 	}
 }
+
+// A process that begins while the database cannot be reached waits for it, and has one row.
+func TestEnterWaitsForTheDatabase(t *testing.T) {
+	url := pgtest.Database(t)
+	proxy := pgtest.NewProxy(t, url)
+	s := must(stores.Open(t.Context(), db.Options{URL: proxy.URL(url), Serve: true}))(t)
+	t.Cleanup(func() { mustDo(t, s.DB.Close()) })
+	proxy.Cut()
+	tried := make(chan struct{}, 1)
+	service := processes.New(processes.Options{DB: s.DB, Logger: slog.New(slog.NewTextHandler(writer(func() {
+		select {
+		case tried <- struct{}{}:
+		default:
+		}
+	}), nil)), Queues: func() []forebay.ProcessQueue { return nil }, Number: func(int64) {}})
+	entered := make(chan error, 1)
+	go func() { entered <- service.Enter(t.Context()) }()
+	select {
+	case <-tried:
+	case err := <-entered:
+		t.Fatalf("it did not wait: %v", err)
+	}
+	proxy.Heal()
+	mustDo(t, <-entered)
+	if list := must(service.List(t.Context()))(t); len(list) != 1 {
+		t.Errorf("%d processes have entered", len(list))
+	}
+}
+
+// writer is told of what is written.
+type writer func()
+
+func (w writer) Write(b []byte) (int, error) {
+	w()
+	return len(b), nil
+}

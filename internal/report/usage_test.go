@@ -105,6 +105,35 @@ func TestUsage(t *testing.T) {
 	})
 }
 
+// What the database counts apart and the report adds up is whole, or refused.
+func TestUsageIsNeverCut(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *Store) {
+		no, err := s.EnsureTenant(t.Context(), "acme")
+		mustDo(t, err)
+		const hours, deployments = 744, 14 // more together than a report has rows
+		now := s.Now().UnixMilli() / hourMillis
+		_, err = db.Transact(t.Context(), s.Writer, db.Op{Stage: db.StageChange}, func(tx *db.Tx) (struct{}, error) {
+			return struct{}{}, tx.Prep(`
+WITH RECURSIVE h(n) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT n + 1 FROM h WHERE n < ?4 - 1),
+  d(n) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT n + 1 FROM d WHERE n < ?3 - 1)
+INSERT INTO attempt_hours (tenant, hour, task, deployment, number, outcome, error_class, error_code, attempts, retries)
+SELECT ?1, ?2 - h.n, 'echo', 'd' || d.n, 1, 'succeeded', '', '', 1, 0 FROM h, d`).Int(no).Int(now).Int(deployments).Int(hours).Exec()
+		})
+		mustDo(t, err)
+		query := forebay.UsageQuery{Since: driver.FromMillis((now - hours + 1) * hourMillis), Until: driver.FromMillis((now + 1) * hourMillis), Step: forebay.UsageHourly, By: []forebay.UsageBy{forebay.UsageByModel}}
+		got, err := s.Usage(t.Context(), "acme", query, func(string) string { return "all" })
+		if forebay.CodeOf(err) != forebay.CodeInvalidRequest && (err != nil || got.Total.Attempts != hours*deployments) {
+			t.Errorf("%d of %d attempts are told, %v", got.Total.Attempts, hours*deployments, err)
+		}
+		query.Since = driver.FromMillis((now - hours/2) * hourMillis)
+		got, err = s.Usage(t.Context(), "acme", query, func(string) string { return "all" })
+		mustDo(t, err)
+		if want := int64((hours/2 + 1) * deployments); got.Total.Attempts != want {
+			t.Errorf("%d of %d attempts are told", got.Total.Attempts, want)
+		}
+	})
+}
+
 // wantedRow returns what one attempt adds to a report, and to which row.
 func wantedRow(a Attempt, tenant string, q forebay.UsageQuery, since int64) (key string, sum forebay.UsageSum) {
 	hour := a.FinishedAt / hourMillis

@@ -100,3 +100,41 @@ func TestExpiredSessionsGo(t *testing.T) {
 		}
 	})
 }
+
+// What a script fetches by itself is no use of a session: its idle time goes on.
+func TestIdleSessionsEnd(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *stores.Stores) {
+		token := signIn(t, signin.New(signin.Options{Store: s.SignIns, People: true}), "person")
+		idle := func() (ms int64) { // since the use that was written
+			err := s.DB.Read(t.Context(), func(c driver.Conn) error {
+				_, err := c.Prep("SELECT used_at FROM signins").One(func(r driver.Row) { ms = c.Now() - r.Int(0) })
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ms
+		}
+		const hour = int64(time.Hour / time.Millisecond)
+		for _, c := range []struct {
+			idle      int64
+			use       bool
+			ends, new bool
+		}{{hour / 2, false, false, false}, {hour / 2, true, false, true}, {2 * hour, false, true, false}, {2 * hour, true, true, false}} {
+			_, err := db.Transact(t.Context(), s.DB.Writer, db.Op{Stage: db.StageChange}, func(tx *db.Tx) (struct{}, error) {
+				return struct{}{}, tx.Prep("UPDATE signins SET used_at = ?").Int(tx.Now - c.idle).Exec()
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			service := signin.New(signin.Options{Store: s.SignIns, People: true, Idle: time.Hour}) // has nothing in memory
+			_, err = service.Caller(t.Context(), token, c.use)
+			if errors.Is(err, signin.ErrSignedOut) != c.ends || err != nil && !c.ends {
+				t.Errorf("%+v: %v", c, err)
+			}
+			if anew := idle() < c.idle; anew != c.new {
+				t.Errorf("%+v: begun anew: %v", c, anew)
+			}
+		}
+	})
+}

@@ -3,6 +3,8 @@ package dashboard_test
 import (
 	"context"
 	"encoding/json"
+	"net/http"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -123,4 +125,41 @@ func TestJobPages(t *testing.T) {
 			t.Errorf("mended: %+v, %v", mended, err)
 		}
 	})
+}
+
+// A purge takes what its page has shown, and not what was set aside since.
+func TestPurgeTakesWhatWasShown(t *testing.T) {
+	t.Parallel()
+	onDatabases(t, func(t *testing.T, database string) {
+		s := start(t, database, parses)
+		key := s.key(t, forebay.ScopeAdmin)
+		shown := s.job(t, key, "parse", `{"good":false}`, forebay.StatusFailed)
+		v := s.visit(t, key)
+		page := v.get("/dead-letters/default/redrive").is(http.StatusOK).has("1 job would go")
+		before := page.one(`name="before" value="([^"]+)"`)
+		later := s.job(t, key, "parse", `{"good":false}`, forebay.StatusFailed)
+		v.post("/dead-letters/default/redrive", url.Values{"act": {"purge"}, "confirm": {"wrong"}, "before": {before}}).is(http.StatusUnprocessableEntity)
+		v.post("/dead-letters/default/redrive", url.Values{"act": {"purge"}, "confirm": {"default"}, "before": {before}}).is(http.StatusOK)
+		v.get("/dead-letters").lacks(shown.ID).has(later.ID)
+	})
+}
+
+// Many jobs are cancelled by one form.
+func TestSelectedJobsAreCancelled(t *testing.T) {
+	t.Parallel()
+	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", parses)
+	key := s.key(t, forebay.ScopeAdmin)
+	v, c := s.visit(t, key), s.client(t, key)
+	later := time.Now().Add(time.Hour)
+	form := url.Values{"act": {"cancel"}}
+	for range 50 {
+		job, _, err := c.Submit(t.Context(), forebay.SubmitRequest{Task: "parse", Input: json.RawMessage(`{}`), ScheduledAt: &later})
+		if err != nil {
+			t.Fatal(err)
+		}
+		form.Add("id", job.ID)
+	}
+	form.Add("id", "job_unknown")
+	v.post("/jobs", form).is(http.StatusOK).has("Cancelled 50 jobs. 1 job did not change")
+	v.post("/jobs", url.Values{"act": {"cancel"}}).is(http.StatusUnprocessableEntity)
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -93,5 +94,47 @@ func TestTheStartNamesTheDashboard(t *testing.T) {
 		if want == "off" && strings.Contains(line, "dashboard=") || want != "off" && !strings.HasSuffix(line, " dashboard="+want) {
 			t.Errorf("want %s in %q", want, line)
 		}
+	}
+}
+
+// Behind a proxy a request from this machine says nothing, so a server without keys answers nobody.
+func TestAServerBehindAProxyIsNotOpen(t *testing.T) {
+	t.Parallel()
+	for public, want := range map[string]int{
+		"": http.StatusOK, "http://localhost:8080": http.StatusOK, "http://127.0.0.1:8080": http.StatusOK, "https://forebay.example.com": http.StatusUnauthorized,
+	} {
+		s := start(t, "sqlite:"+t.TempDir()+"/f.db", func(o *server.Options) { o.UI.PublicURL = public })
+		for _, path := range []string{"/v1/jobs", "/ui/", "/ui/keys", "/v1/models"} {
+			resp, err := http.Get(s.url + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("%q: %s is answered with %d, want %d", public, path, resp.StatusCode, want)
+			}
+		}
+	}
+}
+
+// A cookie of an earlier server does not lock anybody out of one that needs no session.
+func TestAStaleCookieLocksNobodyOut(t *testing.T) {
+	t.Parallel()
+	s := start(t, "sqlite:"+t.TempDir()+"/f.db")
+	for value, want := range map[string]int{strings.Repeat("x", 43): http.StatusOK, "short": http.StatusOK} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/ui/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.AddCookie(&http.Cookie{Name: "forebay_session", Value: value})
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("with the cookie %q: %d", value, resp.StatusCode)
+		}
+		s.key(t, forebay.ScopeAdmin)
 	}
 }

@@ -1,41 +1,10 @@
 package kit
 
 import (
-	"encoding/json"
 	"io"
-	"net/http"
+	"net/url"
 	"unicode/utf8"
-
-	"github.com/forebayhq/forebay"
 )
-
-// maxProblemBytes bounds the part of an error's answer that is read.
-const maxProblemBytes = 64 << 10
-
-// Payload reads a payload by the API. The caller closes the answer's body.
-func (r *Request) Payload(path string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, inProcessURL+path, nil)
-	if err != nil {
-		return nil, forebay.Invalid("address", "cannot be used").Caused(err)
-	}
-	resp, err := r.calls.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode < http.StatusBadRequest {
-		return resp, nil
-	}
-	defer resp.Body.Close()
-	var problem struct {
-		Code   forebay.Code `json:"code"`
-		Detail string       `json:"detail"`
-	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxProblemBytes))
-	if err != nil || json.Unmarshal(data, &problem) != nil || problem.Code == "" {
-		return nil, forebay.Errorf(forebay.CodeInternal, "the API answered with status %d", resp.StatusCode).Caused(err)
-	}
-	return nil, &forebay.Error{Code: problem.Code, Message: problem.Detail}
-}
 
 // Preview is the beginning of a payload.
 type Preview struct {
@@ -45,12 +14,12 @@ type Preview struct {
 
 // Beginning reads the beginning of a payload.
 func (r *Request) Beginning(path string) (Preview, error) {
-	resp, err := r.Payload(path)
+	payload, err := r.Client.Open(r.Context(), path, nil)
 	if err != nil {
 		return Preview{}, err
 	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, previewBytes+1))
+	defer payload.Close()
+	data, err := io.ReadAll(io.LimitReader(payload, previewBytes+1))
 	if err != nil {
 		return Preview{}, err
 	}
@@ -65,11 +34,11 @@ func (r *Request) Beginning(path string) (Preview, error) {
 }
 
 // Download answers with a payload as a file to keep.
-func (r *Request) Download(path, name string) error {
-	resp, err := r.Payload(path)
+func (r *Request) Download(name, path string, query url.Values) error {
+	payload, err := r.Client.Open(r.Context(), path, query)
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
-	return r.AttachFrom(name, resp.Body)
+	defer payload.Close()
+	return r.AttachFrom(name, payload)
 }

@@ -131,13 +131,7 @@ func (r *Request) send(status int, mediaType string, body []byte) error {
 	return err
 }
 
-// Attach answers with a file to keep. Browsers show nothing of it: a model may have written it.
-func (r *Request) Attach(name string, body []byte) error {
-	r.attachment(name)
-	return r.send(http.StatusOK, textType, body)
-}
-
-// AttachFrom is Attach for a content that is read as it is sent.
+// AttachFrom answers with a file to keep. Browsers show nothing of it: a model may have written it.
 func (r *Request) AttachFrom(name string, body io.Reader) error {
 	r.attachment(name)
 	r.Writer.Header().Set("Content-Type", textType)

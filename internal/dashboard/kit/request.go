@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
@@ -79,13 +80,6 @@ func NewRequest(s *api.SurfaceRequest, site *Site, do http.RoundTripper) (*Reque
 func Fetch[T any](r *Request, path string, query url.Values) (T, error) {
 	var out T
 	err := r.Client.Call(r.Context(), http.MethodGet, path, query, nil, &out)
-	return out, err
-}
-
-// Act changes something by the API. A body that is nil is none.
-func Act[T any](r *Request, method, path string, body any) (T, error) {
-	var out T
-	err := r.Client.Call(r.Context(), method, path, nil, body, &out)
 	return out, err
 }
 
@@ -278,7 +272,9 @@ const maxShownBody = 2 << 10
 type recorder struct {
 	do     http.RoundTripper
 	tenant string
-	calls  []Call
+
+	mu    sync.Mutex
+	calls []Call
 }
 
 func (c *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -295,9 +291,11 @@ func (c *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 			}
 		}
 	}
+	c.mu.Lock()
 	if len(c.calls) < maxCalls {
 		c.calls = append(c.calls, call)
 	}
+	c.mu.Unlock()
 	return c.do.RoundTrip(req)
 }
 

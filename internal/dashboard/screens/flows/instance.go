@@ -142,11 +142,7 @@ func download(r *kit.Request) error {
 	if strings.Trim(id, ".") == "" {
 		return forebay.ErrNotFound
 	}
-	whole, err := kit.Fetch[json.RawMessage](r, apiPath(id), kit.Values("showHistory", "true", "showHistoryOutput", "true"))
-	if err != nil {
-		return err
-	}
-	return r.Attach("orchestration.json", whole)
+	return r.Download("orchestration.json", apiPath(id), kit.Values("showHistory", "true", "showHistoryOutput", "true"))
 }
 
 // act is something that a form of an instance's page asks for.

@@ -87,7 +87,7 @@ func renderWorkflow(r *kit.Request, d workflowData, status int) (err error) {
 	if strings.Trim(name, ".") == "" {
 		return forebay.ErrNotFound
 	}
-	if d.Workflow, err = kit.Fetch[forebay.Workflow](r, "/v1/workflows/"+url.PathEscape(name), nil); err != nil {
+	if d.Workflow, err = r.Client.Workflow(r.Context(), name); err != nil {
 		return err
 	}
 	if d.Instances, _, err = r.Client.OrchestrationPage(r.Context(), client.OrchestrationFilter{Name: name, Limit: newest}, ""); err != nil {

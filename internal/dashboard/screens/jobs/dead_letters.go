@@ -25,11 +25,7 @@ func placeOf(r *kit.Request) place {
 
 // path is the API's address of the subqueue of a queue.
 func (p place) path(queue string, segments ...string) string {
-	path := "/v1/queues/" + url.PathEscape(queue) + "/" + p.Segment
-	for _, s := range segments {
-		path += "/" + url.PathEscape(s)
-	}
-	return path
+	return "/v1" + kit.Path("queues", queue, p.Segment) + kit.Path(segments...)
 }
 
 // setAsideNames are the values in the address that select jobs that were set aside.
@@ -127,8 +123,11 @@ func renderBulk(r *kit.Request, get func(string) string, problem string) error {
 	}
 	d.Bounds = len(d.Values) > 0
 	if d.Filter.Before == nil { // what is set aside later was not looked at
-		now := time.Now().UTC()
-		d.Filter.Before, d.Values["before"] = &now, now.Format(time.RFC3339Nano)
+		seen, err := newestOf(r, d.Place, d.Queue)
+		if err != nil {
+			return err
+		}
+		d.Filter.Before, d.Values["before"] = &seen, seen.Format(time.RFC3339Nano)
 	}
 	report, err := r.SetAside(d.Place.Segment, d.Queue).Redrive(r.Context(), forebay.RedriveRequest{Filter: d.Filter, DryRun: true})
 	if err != nil {
@@ -141,6 +140,19 @@ func renderBulk(r *kit.Request, get func(string) string, problem string) error {
 		page.Status = 422
 	}
 	return pages.Render(r, "bulk", page)
+}
+
+// newestOf is just after the latest time at which a job of the queue was set aside. That time is the
+// database's, whose clock may differ.
+func newestOf(r *kit.Request, where place, queue string) (time.Time, error) {
+	groups, err := kit.Fetch[forebay.SetAsideGroups](r, "/v1/"+where.Segment+"/groups", kit.Values("queue", queue))
+	newest := time.Unix(0, 0)
+	for _, g := range groups.Groups {
+		if g.Newest.After(newest) {
+			newest = g.Newest
+		}
+	}
+	return newest.Add(time.Millisecond).UTC(), err
 }
 
 // bulk answers POST /dead-letters/{queue}/redrive: it redrives or purges what a filter selects.

@@ -71,7 +71,7 @@ func middle(a, b []string) (lines []diffLine) {
 }
 
 const (
-	context      = 3   // lines in both that are shown around a change
+	around       = 3   // lines in both that are shown around a change
 	mostShown    = 400 // lines of a difference
 	mostLineText = 500 // bytes of one
 )
@@ -83,7 +83,7 @@ func shorten(lines []diffLine) []diffLine {
 		if l.Op == " " {
 			continue
 		}
-		for j := max(0, i-context); j <= min(len(lines)-1, i+context); j++ {
+		for j := max(0, i-around); j <= min(len(lines)-1, i+around); j++ {
 			near[j] = true
 		}
 	}

@@ -1,7 +1,7 @@
 package jobs
 
 import (
-	"net/http"
+	"context"
 	"net/url"
 	"time"
 
@@ -55,7 +55,7 @@ func show(r *kit.Request) error {
 	d := jobData{Job: job, Events: events, Why: whyItWaits(&job)}
 	d.waterfall(attempts)
 	if r.Query("show") == "input" {
-		beginning, err := r.Beginning("/v1/jobs/" + url.PathEscape(id) + "/input")
+		beginning, err := r.Beginning("/v1" + kit.Path("jobs", id, "input"))
 		if err != nil {
 			return err
 		}
@@ -144,15 +144,15 @@ func whyItWaits(j *forebay.Job) []cause {
 	case forebay.WaitBreaker:
 		return []cause{{"The circuit breaker of its deployment is open, because calls failed or were turned away. A resume lets one call try.", "/deployments", "Deployments"}}
 	case forebay.WaitBudget:
-		return []cause{{"The budget of its tenant or its API key has no room for it. A higher budget, or the next period, lets it go.", "/tenants/" + url.PathEscape(j.Tenant), "Budget of " + j.Tenant}}
+		return []cause{{"The budget of its tenant or its API key has no room for it. A higher budget, or the next period, lets it go.", kit.Path("tenants", j.Tenant), "Budget of " + j.Tenant}}
 	case forebay.WaitPaused:
 		return []cause{
-			{"Its queue or its tenant is paused.", "/queues/" + url.PathEscape(j.Queue), "Queue " + j.Queue},
-			{"", "/tenants/" + url.PathEscape(j.Tenant), "Tenant " + j.Tenant},
+			{"Its queue or its tenant is paused.", kit.Path("queues", j.Queue), "Queue " + j.Queue},
+			{"", kit.Path("tenants", j.Tenant), "Tenant " + j.Tenant},
 		}
 	case forebay.WaitConcurrency:
 		return []cause{
-			{"Its tenant or its deployment has as many calls under way as it may have at once.", "/tenants/" + url.PathEscape(j.Tenant), "Tenant " + j.Tenant},
+			{"Its tenant or its deployment has as many calls under way as it may have at once.", kit.Path("tenants", j.Tenant), "Tenant " + j.Tenant},
 			{"", "/deployments", "Deployments"},
 			{"", "/calls", "Calls under way"},
 		}
@@ -170,40 +170,31 @@ func whyItWaits(j *forebay.Job) []cause {
 	return []cause{{"It waits for " + string(*j.WaitingFor) + ".", "", ""}}
 }
 
-// act calls a verb of a job and goes back to it.
-func act(r *kit.Request, verb, notice string) error {
+// act changes a job and goes back to it.
+func act(r *kit.Request, change func(ctx context.Context, id string) (forebay.Job, error), notice string) error {
 	id := r.PathValue("id")
-	if _, err := kit.Act[forebay.Job](r, http.MethodPost, "/v1/jobs/"+url.PathEscape(id)+"/"+verb, nil); err != nil {
+	if _, err := change(r.Context(), id); err != nil {
 		return err
 	}
-	return r.Done("/jobs/"+url.PathEscape(id), notice)
+	return r.Done(kit.Path("jobs", id), notice)
 }
 
 // cancel answers POST /jobs/{id}/cancel.
-func cancel(r *kit.Request) error { return act(r, "cancel", "Cancelled.") }
+func cancel(r *kit.Request) error { return act(r, r.Client.Cancel, "Cancelled.") }
 
 // redrive answers POST /jobs/{id}/redrive.
-func redrive(r *kit.Request) error { return act(r, "redrive", "Sent back as its next generation.") }
+func redrive(r *kit.Request) error {
+	return act(r, r.Client.Redrive, "Sent back as its next generation.")
+}
 
 // downloadInput answers GET /jobs/{id}/input.
 func downloadInput(r *kit.Request) error {
 	id := r.PathValue("id")
-	return r.Download("/v1/jobs/"+url.PathEscape(id)+"/input", "input-"+fileName(id)+".json")
+	return r.Download("input-"+id+".json", "/v1"+kit.Path("jobs", id, "input"), nil)
 }
 
 // downloadResult answers GET /jobs/{id}/result.
 func downloadResult(r *kit.Request) error {
 	id := r.PathValue("id")
-	return r.Download("/v1/jobs/"+url.PathEscape(id)+"/result", "result-"+fileName(id)+".json")
-}
-
-// fileName keeps the letters of an id that a file's name may have.
-func fileName(id string) string {
-	kept := make([]rune, 0, len(id))
-	for _, c := range id {
-		if c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' {
-			kept = append(kept, c)
-		}
-	}
-	return string(kept)
+	return r.Download("result-"+id+".json", "/v1"+kit.Path("jobs", id, "result"), nil)
 }

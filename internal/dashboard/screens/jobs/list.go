@@ -2,11 +2,12 @@ package jobs
 
 import (
 	"embed"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/dashboard/kit"
@@ -110,8 +111,10 @@ func command(line string, query url.Values) string {
 	return line
 }
 
-// mostSelected bounds what one act changes.
-const mostSelected = 1000
+const (
+	mostSelected = 1000 // jobs that one act changes
+	atOnce       = 16   // of them, changed side by side
+)
 
 // changeSelected answers POST /jobs: it cancels or redrives the jobs that were selected.
 func changeSelected(r *kit.Request) error {
@@ -126,13 +129,24 @@ func changeSelected(r *kit.Request) error {
 	case len(ids) > mostSelected:
 		return forebay.Invalid("selection", "has %d jobs; %d are the most at once", len(ids), mostSelected)
 	}
-	verb, done := "cancel", "Cancelled"
+	act, done := r.Client.Cancel, "Cancelled"
 	if form.Get("act") == "redrive" {
-		verb, done = "redrive", "Redrove"
+		act, done = r.Client.Redrive, "Redrove"
 	}
+	// Together, so that they share commits.
+	errs := make([]error, len(ids))
+	var all errgroup.Group
+	all.SetLimit(atOnce)
+	for i, id := range ids {
+		all.Go(func() error {
+			_, errs[i] = act(r.Context(), id)
+			return nil
+		})
+	}
+	_ = all.Wait() // errs has the errors
 	changed, first := 0, error(nil)
-	for _, id := range ids {
-		if _, err := kit.Act[forebay.Job](r, http.MethodPost, "/v1/jobs/"+url.PathEscape(id)+"/"+verb, nil); err == nil {
+	for _, err := range errs {
+		if err == nil {
 			changed++
 		} else if first == nil {
 			first = err

@@ -133,7 +133,7 @@ func mend(r *kit.Request) error {
 	case report.Redriven == 0:
 		return forebay.Errorf(forebay.CodeConflict, "the job is not here any more: somebody has redriven or purged it meanwhile, and your change was not stored")
 	}
-	return r.Done("/jobs/"+url.PathEscape(d.Job.JobID), "Redriven as generation "+strconv.Itoa(d.Job.Generation+1)+".")
+	return r.Done(kit.Path("jobs", d.Job.JobID), "Redriven as generation "+strconv.Itoa(d.Job.Generation+1)+".")
 }
 
 // change is what differs between an edit and the job; nil: nothing.

@@ -171,11 +171,7 @@ func downloadResponse(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	object, err := kit.Fetch[json.RawMessage](r, at, nil)
-	if err != nil {
-		return err
-	}
-	return r.Attach(r.PathValue("id")+".json", object)
+	return r.Download(r.PathValue("id")+".json", at, nil)
 }
 
 // cancelResponse answers POST /responses/{id}/cancel.

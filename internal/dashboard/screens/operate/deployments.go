@@ -2,9 +2,8 @@ package operate
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -128,13 +127,12 @@ func showDeployment(r *kit.Request) error {
 
 func renderDeployment(r *kit.Request, typed, problem string, status int) error {
 	name := r.PathValue("name")
-	path := "/v1/deployments/" + url.PathEscape(name)
-	d, err := kit.Fetch[forebay.Deployment](r, path, nil)
+	d, err := r.Client.Deployment(r.Context(), name)
 	if err != nil {
 		return err
 	}
 	data := deploymentData{deployment: deployment{d}, Typed: typed, Problem: problem}
-	data.Changes, err = kit.Fetch[forebay.Page[forebay.DeploymentChange]](r, path+"/changes", kit.Values("limit", "50", "cursor", r.Query("cursor")))
+	data.Changes, err = kit.Fetch[forebay.Page[forebay.DeploymentChange]](r, "/v1"+kit.Path("deployments", name, "changes"), kit.Values("limit", "50", "cursor", r.Query("cursor")))
 	if err != nil {
 		return err
 	}
@@ -156,7 +154,7 @@ func renderDeployment(r *kit.Request, typed, problem string, status int) error {
 
 // faultsOf returns the faults of a simulated deployment in a form to edit.
 func faultsOf(r *kit.Request, name string) (string, error) {
-	raw, err := kit.Fetch[json.RawMessage](r, "/v1/deployments/"+url.PathEscape(name)+"/sim", nil)
+	raw, err := r.Client.SimFaults(r.Context(), name)
 	if err != nil {
 		return "", err
 	}
@@ -168,20 +166,20 @@ func faultsOf(r *kit.Request, name string) (string, error) {
 }
 
 // deploymentAct has the API do something to the deployment.
-func deploymentAct(r *kit.Request, verb, notice string) error {
+func deploymentAct(r *kit.Request, change func(ctx context.Context, name string) (forebay.Deployment, error), notice string) error {
 	name := r.PathValue("name")
-	if _, err := kit.Act[forebay.Deployment](r, http.MethodPost, "/v1/deployments/"+url.PathEscape(name)+"/"+verb, nil); err != nil {
+	if _, err := change(r.Context(), name); err != nil {
 		return err
 	}
-	return r.Done(deploymentsPath+"/"+url.PathEscape(name), notice)
+	return r.Done(kit.Path("deployments", name), notice)
 }
 
 func pauseDeployment(r *kit.Request) error {
-	return deploymentAct(r, "pause", "Paused. Calls in flight finish; no new call goes there.")
+	return deploymentAct(r, r.Client.PauseDeployment, "Paused. Calls in flight finish; no new call goes there.")
 }
 
 func resumeDeployment(r *kit.Request) error {
-	return deploymentAct(r, "resume", "Resumed. If its breaker was open, one call tries it now.")
+	return deploymentAct(r, r.Client.ResumeDeployment, "Resumed. If its breaker was open, one call tries it now.")
 }
 
 // forgetDeployment answers POST /deployments/{name}/forget: the form has the name typed.
@@ -189,7 +187,7 @@ func forgetDeployment(r *kit.Request) error {
 	if err := confirmed(r, r.PathValue("name")); err != nil {
 		return err
 	}
-	return deploymentAct(r, "forget", "What was learned is forgotten. Limit, pace and breaker begin anew.")
+	return deploymentAct(r, r.Client.ForgetDeployment, "What was learned is forgotten. Limit, pace and breaker begin anew.")
 }
 
 // confirmed reads a form that must repeat what it is about.
@@ -225,7 +223,7 @@ func setFaults(r *kit.Request) error {
 		}
 		return err
 	}
-	return r.Done(deploymentsPath+"/"+url.PathEscape(name), "The faults are set. They hold from the next call on, until the server stops.")
+	return r.Done(kit.Path("deployments", name), "The faults are set. They hold from the next call on, until the server stops.")
 }
 
 // lines returns a text as it was before a browser sent it, which ends lines by CR and LF.

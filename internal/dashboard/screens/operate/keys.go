@@ -124,7 +124,7 @@ func createKey(r *kit.Request) error {
 	body, err := typed.request(values["scopes"])
 	var made forebay.APIKey
 	if err == nil {
-		made, err = kit.Act[forebay.APIKey](r, http.MethodPost, "/v1/keys", body)
+		err = r.Client.Call(r.Context(), http.MethodPost, "/v1/keys", nil, body, &made)
 	}
 	if err != nil {
 		if refused(err) {

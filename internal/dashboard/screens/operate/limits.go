@@ -53,7 +53,7 @@ func limitsState(limits []forebay.LimitUse) string {
 
 // showLimits answers GET /tenants/{name}/limits.
 func showLimits(r *kit.Request) error {
-	t, err := kit.Fetch[forebay.Tenant](r, "/v1/tenants/"+url.PathEscape(r.PathValue("name")), nil)
+	t, err := r.Client.Tenant(r.Context(), r.PathValue("name"))
 	if err != nil {
 		return err
 	}
@@ -83,8 +83,7 @@ func setLimits(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	name := url.PathEscape(r.PathValue("name"))
-	t, err := kit.Fetch[forebay.Tenant](r, "/v1/tenants/"+name, nil)
+	t, err := r.Client.Tenant(r.Context(), r.PathValue("name"))
 	if err != nil {
 		return err
 	}
@@ -101,7 +100,7 @@ func setLimits(r *kit.Request) error {
 		}
 		return err
 	}
-	return r.Done(tenantsPath+"/"+name+"/limits", "The limits are set.")
+	return r.Done(kit.Path("tenants", t.Name, "limits"), "The limits are set.")
 }
 
 func readLimits(form url.Values) (limits forebay.TenantLimits, err error) {

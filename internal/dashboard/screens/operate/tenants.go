@@ -1,7 +1,7 @@
 package operate
 
 import (
-	"net/http"
+	"context"
 	"net/url"
 	"slices"
 	"strconv"
@@ -83,14 +83,14 @@ type tenantData struct {
 // which takes a while where there is much.
 func tenantOf(r *kit.Request) (forebay.Tenant, error) {
 	name := r.PathValue("name")
-	list, err := kit.Fetch[forebay.Page[forebay.Tenant]](r, "/v1/tenants", nil)
+	list, err := r.Client.Tenants(r.Context())
 	if err != nil {
 		return forebay.Tenant{}, err
 	}
-	if i := slices.IndexFunc(list.Items, func(t forebay.Tenant) bool { return t.Name == name }); i >= 0 {
-		return list.Items[i], nil
+	if i := slices.IndexFunc(list, func(t forebay.Tenant) bool { return t.Name == name }); i >= 0 {
+		return list[i], nil
 	}
-	return kit.Fetch[forebay.Tenant](r, "/v1/tenants/"+url.PathEscape(name), nil)
+	return r.Client.Tenant(r.Context(), name)
 }
 
 // showTenant answers GET /tenants/{name}.
@@ -119,20 +119,20 @@ func renderTenant(r *kit.Request, t forebay.Tenant, status int, change func(*ten
 	return pages.Render(r, "tenant", kit.Page{Title: "Tenant " + t.Name, Section: tenantsPath, Data: data, Commands: commands, Status: status, Still: status != 0})
 }
 
-func tenantAct(r *kit.Request, verb, notice string) error {
+func tenantAct(r *kit.Request, change func(ctx context.Context, name string) (forebay.Tenant, error), notice string) error {
 	name := r.PathValue("name")
-	if _, err := kit.Act[forebay.Tenant](r, http.MethodPost, "/v1/tenants/"+url.PathEscape(name)+"/"+verb, nil); err != nil {
+	if _, err := change(r.Context(), name); err != nil {
 		return err
 	}
-	return r.Done(tenantsPath+"/"+url.PathEscape(name), notice)
+	return r.Done(kit.Path("tenants", name), notice)
 }
 
 func pauseTenant(r *kit.Request) error {
-	return tenantAct(r, "pause", "Paused. Its calls in flight finish; its jobs are taken in and wait.")
+	return tenantAct(r, r.Client.PauseTenant, "Paused. Its calls in flight finish; its jobs are taken in and wait.")
 }
 
 func resumeTenant(r *kit.Request) error {
-	return tenantAct(r, "resume", "Resumed. Its jobs start again.")
+	return tenantAct(r, r.Client.ResumeTenant, "Resumed. Its jobs start again.")
 }
 
 // setTenantBudget answers POST /tenants/{name}/budget.
