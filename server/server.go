@@ -327,9 +327,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		})
 	}
 	running.Go(func() { s.deltas.Run(ctx) })
-	running.Go(func() { s.live.Feed.Run(ctx) })
-	left, leave := context.WithCancel(context.WithoutCancel(ctx))
+	left, leave := context.WithCancel(context.WithoutCancel(ctx)) // once the last call is over
 	defer leave()
+	running.Go(func() { s.live.Feed.Run(left) })
 	running.Go(func() { s.live.Processes.Run(ctx, left) })
 	running.Go(func() { s.maintain(ctx) })
 	running.Go(func() { s.sweepBlobs(ctx) })

@@ -35,6 +35,8 @@ import (
 const (
 	// roundPause is between two rounds in which events are described and passed on.
 	roundPause = 100 * time.Millisecond
+	// lastRound bounds the round in which a process that stops tells what happened last.
+	lastRound = time.Second
 	// describedPerRound bounds the events of a round whose jobs are read.
 	describedPerRound = 256
 	// maxPending bounds the items that wait to be described, and maxIntake those that wait for the
@@ -107,16 +109,17 @@ type Hub struct {
 	intake  []any      // *Job and *Object, as they were told
 	refused int64      // items for which the intake had no room
 
-	mu        sync.Mutex
-	listeners map[*Listener]bool
-	others    map[string]*other // with listeners, by origin
-	numbers   map[string]int64  // of the latest signals with events, by origin
-	sums      map[int64]bool    // tenants whose sums somebody wants; 0: all together
-	pending   []any             // what somebody here wants, and is to be described
-	outgoing  outgoing
-	here      map[sum]int64 // events of this process in this interval
-	there     map[sum]int64 // events of other processes
-	began     time.Time     // when the interval did
+	mu          sync.Mutex
+	interestDue bool // others are to hear what is wanted here
+	listeners   map[*Listener]bool
+	others      map[string]*other // with listeners, by origin
+	numbers     map[string]int64  // of the latest signals with events, by origin
+	sums        map[int64]bool    // tenants whose sums somebody wants; 0: all together
+	pending     []any             // what somebody here wants, and is to be described
+	outgoing    outgoing
+	here        map[sum]int64 // events of this process in this interval
+	there       map[sum]int64 // events of other processes
+	began       time.Time     // when the interval did
 }
 
 // sum is what is counted. Tenant 0 stands for all together.
@@ -235,6 +238,14 @@ func (h *Hub) Run(ctx context.Context) {
 	defer interval.Stop()
 	summing := false
 	h.ask()
+	defer func() { // what happened last is told too
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastRound)
+		defer cancel()
+		h.Round(last)
+		if summing {
+			h.PassSums(last)
+		}
+	}()
 	for {
 		select {
 		case <-ctx.Done():
@@ -276,6 +287,7 @@ func (h *Hub) summing() bool {
 // Round passes on what was told. Run does it; tests may call it instead.
 func (h *Hub) Round(ctx context.Context) {
 	h.mu.Lock()
+	h.sendInterest()
 	h.sort()
 	h.sendEvents()
 	n := min(len(h.pending), describedPerRound)

@@ -249,6 +249,7 @@ func TestOtherProcesses(t *testing.T) {
 		}
 
 		l, sums := must(second.Listen("t", feed.Filter{Tenant: zeta}))(t), must(second.Listen("t", feed.Filter{Sums: true}))(t)
+		second.Round(t.Context()) // says what is wanted
 		there.carry(first)
 		submit(t, s, "acme", "q", 2)
 		submit(t, s, "zeta", "q", 1)
@@ -270,6 +271,7 @@ func TestOtherProcesses(t *testing.T) {
 
 		l.Close()
 		sums.Close()
+		second.Round(t.Context()) // says what is wanted
 		there.carry(first)
 		submit(t, s, "zeta", "s", 1)
 		first.Round(t.Context())
@@ -277,6 +279,29 @@ func TestOtherProcesses(t *testing.T) {
 			t.Errorf("%d signals though nobody listens any more", n)
 		}
 	})
+}
+
+// Who comes and goes in a loop costs a signal in a round, and a process that stops tells what
+// happened last.
+func TestSignalsOfInterestAreBounded(t *testing.T) {
+	s := fixture.Serving(t, dbtest.Databases["sqlite"](t))
+	here, there := &wire{DB: s.DB, shared: true}, &wire{DB: s.DB, shared: true}
+	first, second := feed.NewHub(here, "first"), feed.NewHub(there, "second")
+	s.DB.OnTold(first.Tell)
+	for range 100 {
+		must(second.Listen("t", feed.Filter{}))(t).Close()
+	}
+	l := must(second.Listen("t", feed.Filter{}))(t)
+	second.Round(t.Context())
+	if n := there.carry(first); n != 1 {
+		t.Errorf("%d signals in a round", n)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	submit(t, s, "acme", "q", 1)
+	first.Run(ctx) // it has stopped
+	here.carry(second)
+	want(t, "what happened last", take(t, second, l), "job_acme_q_1_0 accepted queued acme q chat")
 }
 
 // A signal that is damaged, foreign or hostile changes nothing.

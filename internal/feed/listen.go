@@ -84,8 +84,8 @@ func (h *Hub) Listen(tenant string, f Filter) (*Listener, error) {
 	}
 	h.listeners[l] = true
 	h.changed()
+	h.interestDue = true
 	h.mu.Unlock()
-	h.sendInterest()
 	h.kicked() // which begins sums
 	return l, nil
 }
@@ -96,8 +96,9 @@ func (l *Listener) Close() {
 	h.mu.Lock()
 	delete(h.listeners, l)
 	h.changed()
+	h.interestDue = true
 	h.mu.Unlock()
-	h.sendInterest()
+	h.kicked()
 }
 
 // changed is for a change of who wants what. The caller holds mu.

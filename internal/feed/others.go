@@ -20,6 +20,8 @@ const (
 	// maxInterests is how many filters one process names. Those of more become one that wants
 	// everything.
 	maxInterests = 16
+	// maxSumInterests is of how many tenants one process asks for sums: their numbers fit a signal.
+	maxSumInterests = 256
 	// signalBytes is how much JSON one signal has, and signalsPerRound how many have events.
 	signalBytes     = 7000
 	signalsPerRound = 8
@@ -95,12 +97,14 @@ func (h *Hub) send(s signal) bool {
 // ask has the others say what they want: this process has just begun.
 func (h *Hub) ask() { h.send(signal{Ask: true}) }
 
-// sendInterest says what is wanted here.
+// sendInterest says what is wanted here, if that is due. The rounds bound how often: who comes and
+// goes in a loop must not fill the signals of everybody. The caller holds mu.
 func (h *Hub) sendInterest() {
-	h.mu.Lock()
+	if !h.interestDue {
+		return
+	}
 	want := h.interest()
-	h.mu.Unlock()
-	h.send(signal{Want: &want})
+	h.interestDue = h.db.Shared() && !h.send(signal{Want: &want})
 }
 
 // interest is what is wanted here. The caller holds mu, here and below.
@@ -115,9 +119,9 @@ func (h *Hub) interest() (want interest) {
 	slices.Sort(want.Sums)
 	want.Sums = slices.Compact(want.Sums)
 	encoded, err := forebay.EncodeJSON(want)
-	if len(want.Filters) > maxInterests || len(want.Sums) > maxInterests || err != nil || len(encoded) > signalBytes {
+	want.Sums = want.Sums[:min(len(want.Sums), maxSumInterests)]
+	if len(want.Filters) > 0 && (len(want.Filters) > maxInterests || err != nil || len(encoded) > signalBytes) {
 		want.Filters = []Filter{{}}
-		want.Sums = want.Sums[:min(len(want.Sums), maxInterests)]
 	}
 	return want
 }
@@ -131,11 +135,11 @@ func (h *Hub) announce(now time.Time) {
 		}
 	}
 	h.changed()
-	anybody := len(h.listeners) > 0
-	h.mu.Unlock()
-	if anybody {
+	if len(h.listeners) > 0 {
+		h.interestDue = true
 		h.sendInterest()
 	}
+	h.mu.Unlock()
 }
 
 // Receive takes a signal of another process. It reports whether it was one of a feed.
@@ -153,10 +157,8 @@ func (h *Hub) Receive(text string) bool {
 	if anybody {
 		h.hear(&s)
 	}
+	h.interestDue = h.interestDue || s.Ask && anybody
 	h.mu.Unlock()
-	if s.Ask && anybody {
-		go h.sendInterest() // the caller must be quick
-	}
 	h.kicked()
 	return true
 }

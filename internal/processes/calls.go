@@ -15,11 +15,11 @@ import (
 const (
 	// longestLock bounds how far ahead a lock can end.
 	longestLock = 5 * time.Minute
-	// maxFlows bounds the flows that are looked through, and maxRows the rows of each.
-	maxFlows = 2000
-	maxRows  = 10_000
-	// maxCalls bounds the calls that are counted and sorted.
-	maxCalls = 10_000
+	// maxFlows bounds the flows that are looked through, and lookedAt the rows of all together, in
+	// each of two passes. flowsAtOnce are read in one round trip.
+	maxFlows    = 2000
+	lookedAt    = 20_000
+	flowsAtOnce = 100
 )
 
 // Flows of the queues for jobs, main and retry subqueues, with a message whose lock has not ended.
@@ -88,7 +88,6 @@ func (s *Service) Calls(ctx context.Context, tenant int64, f forebay.CallFilter,
 
 // locked returns the messages of jobs that are locked. capped says that not all were looked at.
 func locked(c driver.Conn, tenant int64) (calls []call, capped bool, err error) {
-	type flow struct{ subqueue, line int64 }
 	var all []flow
 	low, high := tenant*flows.PerTenant, (tenant+1)*flows.PerTenant
 	if tenant == 0 {
@@ -104,29 +103,65 @@ func locked(c driver.Conn, tenant int64) (calls []call, capped bool, err error) 
 	if err := driver.UnlessStopped(err); err != nil {
 		return nil, false, err
 	}
+	calls, full, err := lockedOf(c, all, lookedAt/max(len(all), 1))
+	if err != nil || len(full) == 0 {
+		return calls, capped, err
+	}
+	// Those with more share as much again.
+	again := make([]flow, len(full))
+	for i := range full {
+		again[i] = full[i].flow
+	}
+	more, full, err := lockedOf(c, again, lookedAt/len(again))
+	calls = append(calls, more...)
+	for _, f := range full {
+		calls = append(calls, f.calls...)
+	}
+	return calls, capped || len(full) > 0, err
+}
+
+// part is a flow with more rows than were looked at, and the calls among these.
+type part struct {
+	flow
+	calls []call
+}
+
+// flow is a part of a queue for jobs that is looked at.
+type flow struct{ subqueue, line int64 }
+
+// lockedOf returns the locked messages of flows with fewer than so many rows, and apart from them
+// the flows that may have more.
+func lockedOf(c driver.Conn, all []flow, rows int) (calls []call, full []part, err error) {
 	now := c.Now()
-	for _, l := range all {
-		rows := 0
-		err := c.Prep(sqlLockedOfFlow).Int(l.subqueue).Int(l.line).Int(now).Int(now + longestLock.Milliseconds()).Int(maxRows).Each(func(r driver.Row) error {
-			if rows++; r.IsNull(1) {
-				return nil
-			}
-			if len(calls) == maxCalls {
-				return driver.ErrStop
-			}
-			made := call{RunningCall: forebay.RunningCall{Deployment: r.Text(3), StartedAt: driver.FromMillis(r.Int(4)), LockedUntil: driver.FromMillis(r.Int(5)),
-				Generation: int(r.Int(6)), Attempt: int(r.Int(7)), ReservedTokens: driver.IntOrNil(r, 8)}, seq: r.Int(0), process: r.Int(9)}
-			calls = append(calls, made)
-			return nil
-		})
-		if err := driver.UnlessStopped(err); err != nil {
-			return nil, false, err
+	for some := range slices.Chunk(all, flowsAtOnce) {
+		found, seen := make([][]call, len(some)), make([]int, len(some))
+		questions := make([]driver.PipelineQuery, len(some))
+		for i, l := range some {
+			questions[i] = driver.PipelineQuery{SQL: sqlLockedOfFlow, Bind: func(st driver.Statement) driver.Statement {
+				return st.Int(l.subqueue).Int(l.line).Int(now).Int(now + longestLock.Milliseconds()).Int(int64(rows))
+			}, OnRow: func(r driver.Row) {
+				if seen[i]++; !r.IsNull(1) {
+					found[i] = append(found[i], readCall(r))
+				}
+			}}
 		}
-		if capped = capped || rows == maxRows || len(calls) == maxCalls; len(calls) == maxCalls {
-			break
+		if err := c.RunPipeline(questions); err != nil {
+			return nil, nil, err
+		}
+		for i, l := range some {
+			if seen[i] == rows {
+				full = append(full, part{l, found[i]})
+			} else {
+				calls = append(calls, found[i]...)
+			}
 		}
 	}
-	return calls, capped, nil
+	return calls, full, nil
+}
+
+func readCall(r driver.Row) call {
+	return call{RunningCall: forebay.RunningCall{Deployment: r.Text(3), StartedAt: driver.FromMillis(r.Int(4)), LockedUntil: driver.FromMillis(r.Int(5)),
+		Generation: int(r.Int(6)), Attempt: int(r.Int(7)), ReservedTokens: driver.IntOrNil(r, 8)}, seq: r.Int(0), process: r.Int(9)}
 }
 
 // describe adds what the messages of calls do not say. It leaves out those whose jobs are gone.

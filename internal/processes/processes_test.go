@@ -12,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/processes"
@@ -186,6 +187,27 @@ func TestCalls(t *testing.T) {
 		change(t, s, "UPDATE messages SET visible_at = 1 WHERE lock_token IS NOT NULL") // their locks end
 		if got := list("", forebay.CallFilter{}); got.Total != 0 {
 			t.Errorf("after the locks have ended: %+v", got)
+		}
+	})
+}
+
+// Jobs of one tenant that soon start, in any number, hide no call of another.
+func TestCallsBesideAFlood(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores.Stores) {
+		service := newService(t, s)
+		queueID := must(s.Queues.EnsureQueue(t.Context(), "default"))(t)
+		subqueue := queue.SubqueueOf(queueID, queue.SubqueueMain)
+		flood, quiet := must(s.Queues.EnsureTenant(t.Context(), "flood"))(t), must(s.Queues.EnsureTenant(t.Context(), "quiet"))(t)
+		_, err := s.Jobs.Submit(t.Context(), []jobs.NewJob{{ID: "job_1", Tenant: quiet, Queue: queueID, Task: "chat", Priority: 5, MaxAttempts: 3, Input: []byte(`1`), InputSize: 1}})
+		mustDo(t, err)
+		claim(t, s, subqueue, 1, "west")
+		change(t, s, fmt.Sprintf(`
+WITH RECURSIVE n(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < 45000)
+INSERT INTO messages (seq, subqueue, flow, visible_at, size, tenant)
+SELECT 1000000 + i, %d, %d, %d + i, 1, %d FROM n`, subqueue, flows.ID(flood, 0, 5), s.DB.Now().Add(time.Minute).UnixMilli(), flood))
+		calls := must(service.Calls(t.Context(), 0, forebay.CallFilter{}, func(string) bool { return false }))(t)
+		if len(calls.Items) != 1 || calls.Items[0].Tenant != "quiet" || !calls.TotalCapped {
+			t.Errorf("%+v", calls)
 		}
 	})
 }

@@ -97,7 +97,8 @@ func TestTheStartNamesTheDashboard(t *testing.T) {
 	}
 }
 
-// Behind a proxy a request from this machine says nothing, so a server without keys answers nobody.
+// Behind a proxy a request from this machine says nothing, so a server without keys answers
+// nobody.
 func TestAServerBehindAProxyIsNotOpen(t *testing.T) {
 	t.Parallel()
 	for public, want := range map[string]int{

@@ -131,7 +131,8 @@ func (r *Request) send(status int, mediaType string, body []byte) error {
 	return err
 }
 
-// AttachFrom answers with a file to keep. Browsers show nothing of it: a model may have written it.
+// AttachFrom answers with a file to keep. Browsers show nothing of it: a model may have written
+// it.
 func (r *Request) AttachFrom(name string, body io.Reader) error {
 	r.attachment(name)
 	r.Writer.Header().Set("Content-Type", textType)

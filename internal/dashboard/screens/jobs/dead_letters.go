@@ -106,8 +106,8 @@ type bulkData struct {
 	Problem string
 }
 
-// bulkForm answers GET /dead-letters/{queue}/redrive: what a redrive would do, by a dry run that
-// changes nothing.
+// bulkForm answers GET /dead-letters/{queue}/redrive: what a redrive would do, by a dry run
+// that changes nothing.
 func bulkForm(r *kit.Request) error { return renderBulk(r, r.Query, "") }
 
 func renderBulk(r *kit.Request, get func(string) string, problem string) error {
@@ -142,8 +142,8 @@ func renderBulk(r *kit.Request, get func(string) string, problem string) error {
 	return pages.Render(r, "bulk", page)
 }
 
-// newestOf is just after the latest time at which a job of the queue was set aside. That time is the
-// database's, whose clock may differ.
+// newestOf is just after the latest time at which a job of the queue was set aside. That time
+// is the database's, whose clock may differ.
 func newestOf(r *kit.Request, where place, queue string) (time.Time, error) {
 	groups, err := kit.Fetch[forebay.SetAsideGroups](r, "/v1/"+where.Segment+"/groups", kit.Values("queue", queue))
 	newest := time.Unix(0, 0)
