@@ -145,7 +145,23 @@ func (l *scan) ask(t claimTx) error {
 	if !t.w.Shared() {
 		return l.runByFlow(t)
 	}
-	return t.RunPipeline(append(l.queries(), t.admission.StatesOf(l.flows.Called)...))
+	err := t.RunPipeline(append(l.queries(), t.admission.StatesOf(l.flows.Called)...))
+	l.leaveEarly(t.Now)
+	return err
+}
+
+// leaveEarly leaves the jobs that became ready after the transaction's time, which the database's
+// clock has passed meanwhile. Else they would begin, by that time, before they may.
+func (l *scan) leaveEarly(now int64) {
+	l.found = slices.DeleteFunc(l.found, func(c candidate) bool {
+		ready := c.ScheduledAt.UnixMilli()
+		if ready <= now {
+			return false
+		}
+		q := &l.flowQueries[slices.IndexFunc(l.flowQueries, func(q flows.Query) bool { return q.Flow == c.flow })]
+		q.Got, q.NextReady = q.Got-1, min(q.NextReady, ready)
+		return true
+	})
 }
 
 // keepFloors records up to where each flow was served, once the scan is over. left are jobs that

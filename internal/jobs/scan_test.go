@@ -10,13 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/flows"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // inBubble tests a store on SQLite with a queue, in a bubble.
@@ -212,5 +213,24 @@ func TestClaimWhoseBeginningWasLost(t *testing.T) {
 	}
 	if len(claimed) != 2 || claimed[0] == claimed[1] {
 		t.Errorf("2 jobs were ready, the claim got %v", claimed)
+	}
+}
+
+// A scan in the middle of a transaction sees the database's clock, which has gone on. What is ready
+// only since the transaction's own time is left for the next one, and that is soon.
+func TestScanLeavesWhatIsEarly(t *testing.T) {
+	job := func(flow, ready int64) candidate {
+		return candidate{flow: flow, LockedJob: LockedJob{ScheduledAt: time.UnixMilli(ready)}}
+	}
+	l := scan{
+		found:       []candidate{job(1, 90), job(1, 100), job(1, 101), job(2, 131), job(2, 140)},
+		flowQueries: []flows.Query{{Flow: 1, Got: 3, NextReady: db.Never}, {Flow: 2, Got: 2, NextReady: 200}},
+	}
+	l.leaveEarly(100)
+	if len(l.found) != 2 || l.found[1].ScheduledAt.UnixMilli() != 100 {
+		t.Errorf("found %+v", l.found)
+	}
+	if first, second := l.flowQueries[0], l.flowQueries[1]; first.Got != 2 || first.NextReady != 101 || second.Got != 0 || second.NextReady != 131 {
+		t.Errorf("flows %+v", l.flowQueries)
 	}
 }
