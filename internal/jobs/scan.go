@@ -150,8 +150,8 @@ func (l *scan) ask(t claimTx) error {
 	return err
 }
 
-// leaveEarly leaves the jobs that became ready after the transaction's time, which the database's
-// clock has passed meanwhile. Else they would begin, by that time, before they may.
+// leaveEarly leaves the jobs that became ready after the transaction's time, which the
+// database's clock has passed meanwhile. Else they would begin, by that time, before they may.
 func (l *scan) leaveEarly(now int64) {
 	l.found = slices.DeleteFunc(l.found, func(c candidate) bool {
 		ready := c.ScheduledAt.UnixMilli()
@@ -164,8 +164,8 @@ func (l *scan) leaveEarly(now int64) {
 	})
 }
 
-// keepFloors records up to where each flow was served, once the scan is over. left are jobs that
-// stay.
+// keepFloors records up to where each flow was served, once the scan is over. left are jobs
+// that stay.
 func (l *scan) keepFloors(left ...[]candidate) {
 	for flow, ready := range l.taken {
 		l.flows.Served(flow, ready)

@@ -44,8 +44,8 @@ func submitAll(t *testing.T, s *stores, jobs ...NewJob) {
 	}
 }
 
-// More tenants than one scan asks have all their jobs with workers, or scheduled. A claim waits,
-// and gets each job when it is ready.
+// More tenants than one scan asks have all their jobs with workers, or scheduled. A claim
+// waits, and gets each job when it is ready.
 func TestMoreLinesThanALookAsks(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stores, queueID int64) {
 		const tenants, locked = 3 * flows.MaxFlows, flows.MaxFlows
@@ -172,8 +172,8 @@ func TestTimesOfTheDatabase(t *testing.T) {
 	}
 }
 
-// A transaction begins with a scan. If its connection breaks once the scan is answered, it begins
-// again on another one. Its claim gets each job once, and not once from either scan.
+// A transaction begins with a scan. If its connection breaks once the scan is answered, it
+// begins again on another one. Its claim gets each job once, and not once from either scan.
 func TestClaimWhoseBeginningWasLost(t *testing.T) {
 	direct := pgtest.Database(t)
 	admin, err := pgconn.Connect(t.Context(), direct)
@@ -184,8 +184,8 @@ func TestClaimWhoseBeginningWasLost(t *testing.T) {
 		mustDo(t, err)
 		return string(results[len(results)-1].Rows[0][0])
 	}
-	// A transaction asks for its process last as it begins. With this one the process ends once the
-	// sequence is set to 1.
+	// A transaction asks for its process last as it begins. With this one the process ends once
+	// the sequence is set to 1.
 	run(`CREATE SCHEMA broken; CREATE SEQUENCE broken.asked START 10;
 		CREATE FUNCTION broken.pg_backend_pid() RETURNS integer LANGUAGE plpgsql AS $$ BEGIN
 			IF nextval('broken.asked') = 2 THEN PERFORM pg_terminate_backend(pg_catalog.pg_backend_pid()); END IF;
@@ -216,7 +216,7 @@ func TestClaimWhoseBeginningWasLost(t *testing.T) {
 	}
 }
 
-// A scan in the middle of a transaction sees the database's clock, which has gone on. What is ready
+// A scan in the middle of a transaction sees a clock that has gone on. What is ready
 // only since the transaction's own time is left for the next one, and that is soon.
 func TestScanLeavesWhatIsEarly(t *testing.T) {
 	job := func(flow, ready int64) candidate {
