@@ -112,6 +112,10 @@ func (r *Request) Form() (url.Values, error) {
 	return form, nil
 }
 
+// Typed reports whether a form repeats the name of what it is about, as acts that cannot be taken
+// back ask for.
+func Typed(form url.Values, name string) bool { return strings.TrimSpace(form.Get("confirm")) == name }
+
 // Wait counts the request as one that waits, until leave.
 func (r *Request) Wait() (draining <-chan struct{}, leave func(), err error) {
 	_, leave, err = r.surface.Wait()

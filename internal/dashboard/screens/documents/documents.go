@@ -103,7 +103,7 @@ func remove(r *kit.Request) error {
 		return err
 	}
 	id := r.PathValue("document")
-	if form.Get("confirm") != id {
+	if !kit.Typed(form, id) {
 		return deletePage(r, "Type the id of the document to confirm. Nothing was deleted.", http.StatusUnprocessableEntity)
 	}
 	if form.Get("revision") != "" {

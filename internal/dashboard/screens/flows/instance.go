@@ -163,14 +163,6 @@ var acts = []act{
 
 var errNotTyped = forebay.Errorf(forebay.CodeInvalidRequest, "to confirm, type the id of the instance as it is shown; nothing was changed")
 
-// confirmed checks that somebody has typed the id.
-func confirmed(values url.Values, id string) error {
-	if strings.TrimSpace(values.Get("confirm")) != id {
-		return errNotTyped
-	}
-	return nil
-}
-
 // verb returns the handler of an act that has nothing but a reason.
 func verb(name, notice string, typed bool) func(*kit.Request) error {
 	return func(r *kit.Request) error {
@@ -180,8 +172,8 @@ func verb(name, notice string, typed bool) func(*kit.Request) error {
 			return err
 		}
 		if typed {
-			if err := confirmed(values, id); err != nil {
-				return err
+			if !kit.Typed(values, id) {
+				return errNotTyped
 			}
 		}
 		do := map[string]func() error{
@@ -247,8 +239,8 @@ func purge(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := confirmed(values, id); err != nil {
-		return err
+	if !kit.Typed(values, id) {
+		return errNotTyped
 	}
 	if err := r.Client.PurgeOrchestration(r.Context(), id); err != nil {
 		return err

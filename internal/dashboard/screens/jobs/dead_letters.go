@@ -169,7 +169,7 @@ func bulk(r *kit.Request) error {
 	set := r.SetAside(where.Segment, queue)
 	list := "/" + where.Segment + "?queue=" + url.QueryEscape(queue)
 	if form.Get("act") == "purge" {
-		if form.Get("confirm") != queue {
+		if !kit.Typed(form, queue) {
 			return renderBulk(r, form.Get, "To purge, type the name of the queue: "+queue)
 		}
 		report, err := set.Purge(r.Context(), filter)

@@ -2,7 +2,6 @@ package openai
 
 import (
 	"encoding/json"
-	"net/url"
 	"strings"
 
 	"github.com/forebayhq/forebay"
@@ -192,19 +191,11 @@ func deleteResponse(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := confirmed(values, id); err != nil {
-		return err
+	if !kit.Typed(values, id) {
+		return errNotTyped
 	}
 	if err := r.Client.DeleteResponse(r.Context(), id); err != nil {
 		return err
 	}
 	return r.Done(responsesPath, "The response "+id+" was deleted.")
-}
-
-// confirmed checks that somebody has typed the id.
-func confirmed(values url.Values, id string) error {
-	if strings.TrimSpace(values.Get("confirm")) != id {
-		return errNotTyped
-	}
-	return nil
 }

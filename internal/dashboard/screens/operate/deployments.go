@@ -193,7 +193,7 @@ func forgetDeployment(r *kit.Request) error {
 // confirmed reads a form that must repeat what it is about.
 func confirmed(r *kit.Request, name string) error {
 	form, err := r.Form()
-	if err == nil && form.Get("confirm") != name {
+	if err == nil && !kit.Typed(form, name) {
 		err = forebay.Errorf(forebay.CodeConflict, "nothing was done: to confirm, type %s exactly", name)
 	}
 	return err
