@@ -3,6 +3,7 @@ package amqp_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"sync"
 	"testing"
@@ -82,6 +83,9 @@ func serve(t testing.TB, o amqp.Options) *served {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
 	s := &served{amqp.NewServer(o), listener.Addr().String(), make(chan error, 10_000)}
 	var serving sync.WaitGroup
