@@ -24,7 +24,8 @@ func (e *DecodeError) Error() string {
 
 // Decode decodes the value at the beginning of b and returns what follows it. Values of binary
 // type share memory with b. The error is a *DecodeError. Composite types of the standard, such as
-// error, are returned as Described: DecodePerformative, DecodeMessage and DecodeComposite know them.
+// error, are returned as Described. DecodePerformative, DecodeMessage and DecodeComposite know
+// them.
 func Decode(b []byte) (v any, rest []byte, err error) {
 	d := newDecoder(b)
 	if v, err = d.value(); err != nil {

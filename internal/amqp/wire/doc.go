@@ -5,7 +5,8 @@
 //
 //   - Part 1, types: [Append] and [Decode], and the Go types below (1.6 primitive types, 1.4
 //     composite types).
-//   - Part 2, transport: [Frame] (2.3), the performatives [Open] to [Close] (2.7), [Error] (2.8.14).
+//   - Part 2, transport: [Frame] (2.3), the performatives [Open] to [Close] (2.7), [Error]
+//     (2.8.14).
 //   - Part 3, messaging: [Message] and its sections (3.2), delivery states (3.4), [Source] and
 //     [Target] (3.5).
 //   - Part 4, transactions: [Coordinator], [Declare], [Discharge], [Declared] and

@@ -59,23 +59,23 @@ func (v *Error) Error() string {
 	return string(v.Condition) + ": " + v.Description
 }
 
-func (e *encoder) error(v *Error) {
-	at := e.beginComposite(codeError)
-	e.symbol(v.Condition)
-	e.stringOrNull(v.Description)
-	e.optionalMap(v.Info)
-	e.close(at, 3)
+func (v *Error) encode(e *encoder) {
+	w := e.begin(codeError)
+	w.symbol(v.Condition)
+	w.stringOrNull(v.Description)
+	w.optionalMap(v.Info)
+	w.end(3)
 }
 
-func (e *encoder) optionalError(v *Error) {
+func (w fieldWriter) optionalError(v *Error) {
 	if v == nil {
-		e.null()
+		w.null()
 	} else {
-		e.error(v)
+		v.encode(w.encoder)
 	}
 }
 
-func (d *decoder) error() (*Error, error) {
+func decodeError(d *decoder) (*Error, error) {
 	f := d.composite("error")
 	v := &Error{}
 	var ok bool
@@ -96,7 +96,7 @@ func (f *fields) error(field string) *Error {
 		f.wrong(field, "error")
 		return nil
 	}
-	v, err := f.d.error()
+	v, err := decodeError(f.d)
 	f.failed(field, err)
 	return v
 }

@@ -2,8 +2,8 @@ package wire
 
 import "time"
 
-// fields reads the fields of a composite type, which is a list (1.4). Missing fields at its end are
-// null; fields behind the last one of the standard are skipped. The first error stays in err.
+// fields reads the fields of a composite type, which is a list (1.4). Missing fields at its end
+// are null; fields behind the last one of the standard are skipped. The first error stays in err.
 type fields struct {
 	d     *decoder
 	name  string // of the type
@@ -265,7 +265,8 @@ func (f *fields) any(field string) any {
 	return v
 }
 
-// described reads the descriptor of a field that is a composite type of this package. ok is false for null.
+// described reads the descriptor of a field that is a composite type of this package. ok is false
+// for null.
 func (f *fields) described(field string) (s descriptor, ok bool) {
 	constructor, ok := f.next(field)
 	if !ok {

@@ -40,8 +40,8 @@ var (
 
 // ReadFrame reads a frame of at most limit bytes, its header included. The body is in buf or, if
 // that is too small, in a larger slice, which is returned for the next call. A large buffer grows
-// as the bytes arrive: a peer cannot reserve memory by a size alone. An end of the stream before the
-// frame is io.EOF, within it io.ErrUnexpectedEOF.
+// as the bytes arrive: a peer cannot reserve memory by a size alone. An end of the stream before
+// the frame is io.EOF, within it io.ErrUnexpectedEOF.
 func ReadFrame(r io.Reader, limit uint32, buf []byte) (f Frame, next []byte, err error) {
 	buf = slices.Grow(buf[:0], FrameHeader)
 	head := buf[:FrameHeader]
