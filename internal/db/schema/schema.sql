@@ -531,7 +531,8 @@ CREATE TABLE bodies (
   is_text                 INTEGER NOT NULL, -- 1: the body was sent as text
   shared                  INTEGER, -- the row of shared_bodies with the body; NULL: this row has it
   properties              BLOB,    -- JSON
-  body                    BLOB
+  body                    BLOB,
+  amqp                    BLOB     -- sections that came over AMQP, as sent; NULL: it came otherwise, or the shared row has them
 ) STRICT;
 -- sqlite:
 CREATE INDEX bodies_subqueue ON bodies (subqueue);
@@ -545,7 +546,8 @@ CREATE INDEX bodies_shared ON bodies (shared) WHERE shared IS NOT NULL;
 CREATE TABLE shared_bodies (
   no         INTEGER PRIMARY KEY, -- the number that the message had in the topic that made the copies
   body       BLOB NOT NULL,
-  properties BLOB                 -- JSON, of the copies that have none in their own rows
+  properties BLOB,                -- JSON, of the copies that have none in their own rows
+  amqp       BLOB                 -- as in bodies
 ) STRICT;
 -- sqlite:
 CREATE TRIGGER bodies_deleted AFTER DELETE ON bodies WHEN old.shared IS NOT NULL BEGIN
