@@ -21,6 +21,9 @@ import (
 // keyPrefix marks an API key, so that a leaked one can be recognised by scanners.
 const keyPrefix = "fb_"
 
+// IsKey reports whether a text looks like an API key.
+func IsKey(s string) bool { return strings.HasPrefix(s, keyPrefix) }
+
 // cacheFor is how long a key is taken from memory: a revoked key stops working within it.
 const cacheFor = time.Second
 
