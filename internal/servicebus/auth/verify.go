@@ -141,7 +141,13 @@ func (p Peer) Header(ctx context.Context, authorization, audience string) (Grant
 		return p.JWT(ctx, token)
 	}
 	caller, _, err := p.verifier.keys.Authenticate(ctx, token)
-	return ofKey(caller, ""), p.count(err)
+	if forebay.CodeOf(err) == forebay.CodeUnauthorized {
+		caller, err = p.keyless(ctx, err)
+	}
+	if err != nil {
+		return Grant{}, p.count(err)
+	}
+	return ofKey(caller, ""), nil
 }
 
 // keyless returns the caller on a server without any key, which takes whatever its own machine
