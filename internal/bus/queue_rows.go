@@ -204,9 +204,9 @@ func (s *Store) MessageQueue(ctx context.Context, name string) (q MessageQueue, 
 	return q, found, err
 }
 
-// MessageQueueFolded returns the tenant's queue, topic or subscription of that name, if there is
-// one. If none has exactly that name it returns the oldest whose name differs only in case.
-func (s *Store) MessageQueueFolded(ctx context.Context, tenant int64, name string) (q MessageQueue, found bool, err error) {
+// FindFolded returns the tenant's queue, topic or subscription of that name, if there is one. If
+// none has exactly that name it returns the oldest whose name differs only in case.
+func FindFolded(ctx context.Context, s *Store, tenant int64, name string) (q MessageQueue, found bool, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		found, q = false, MessageQueue{} // it may be the second attempt
 		return c.Prep(sqlQueuesFolded).Int(tenant).Text(strings.ToLower(name)).Each(func(r driver.Row) error {

@@ -105,7 +105,7 @@ func (s *entities) folded(ctx context.Context, tenant, key string) (bus.MessageQ
 	if err != nil {
 		return bus.MessageQueue{}, err
 	}
-	q, found, err := s.store.MessageQueueFolded(ctx, no, key)
+	q, found, err := bus.FindFolded(ctx, s.store, no, key)
 	if err != nil {
 		return q, err
 	}
