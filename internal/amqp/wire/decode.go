@@ -1,0 +1,479 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+	"unicode/utf8"
+)
+
+// DecodeError says what is wrong with encoded data and where. It holds nothing of the data.
+type DecodeError struct {
+	Offset  int    // in the bytes given
+	Field   string // "attach: handle", or "" outside composite types
+	Problem string
+}
+
+func (e *DecodeError) Error() string {
+	if e.Field == "" {
+		return fmt.Sprintf("amqp: decode: at byte %d: %s", e.Offset, e.Problem)
+	}
+	return fmt.Sprintf("amqp: decode: at byte %d: %s: %s", e.Offset, e.Field, e.Problem)
+}
+
+// Decode decodes the value at the beginning of b and returns what follows it. Values of binary
+// type share memory with b. The error is a *DecodeError. Composite types of the standard, such as
+// error, are returned as Described: DecodePerformative, DecodeMessage and DecodeComposite know them.
+func Decode(b []byte) (v any, rest []byte, err error) {
+	d := newDecoder(b)
+	if v, err = d.value(); err != nil {
+		return nil, nil, err
+	}
+	return v, d.in[d.at:], nil
+}
+
+// decoder reads in from at on. Inside of a list, map or array, in ends where that ends.
+type decoder struct {
+	in       []byte
+	at       int
+	depth    int
+	elements int // how many more there may be
+}
+
+func newDecoder(b []byte) decoder { return decoder{in: b, elements: elementsFor(len(b))} }
+
+// elementsFor returns how many elements a value of so many bytes may have. Elements take a byte at
+// least, except in arrays of values that are all the same, such as null.
+func elementsFor(size int) int { return min(size, MaxElements-64) + 64 }
+
+// emptyList and emptyMap are values that need no allocation.
+var (
+	emptyList  any = List{}
+	emptyMap   any = Map{}
+	emptyArray any = Array{}
+)
+
+func (d *decoder) fail(at int, problem string) error {
+	return &DecodeError{Offset: at, Problem: problem}
+}
+
+func (d *decoder) truncated() error { return d.fail(len(d.in), "the data end too early") }
+
+func (d *decoder) value() (any, error) {
+	constructor, err := d.byte()
+	if err != nil {
+		return nil, err
+	}
+	if constructor != 0x00 {
+		return d.primitive(constructor)
+	}
+	if err := d.deeper(); err != nil {
+		return nil, err
+	}
+	defer d.shallower()
+	descriptor, err := d.descriptor()
+	if err != nil {
+		return nil, err
+	}
+	v, err := d.value()
+	if err != nil {
+		return nil, err
+	}
+	return Described{descriptor.any(), v}, nil
+}
+
+// descriptor is a numeric or a symbolic descriptor.
+type descriptor struct {
+	code uint64
+	name []byte // nil if numeric
+}
+
+func (s descriptor) any() any {
+	if s.name != nil {
+		return Symbol(s.name)
+	}
+	return s.code
+}
+
+// known returns the numeric descriptor. That of an unknown symbolic one is 0.
+func (s descriptor) known() uint64 {
+	if s.name != nil {
+		return codes[string(s.name)]
+	}
+	return s.code
+}
+
+// descriptor reads a descriptor, of which the 0x00 has been read.
+func (d *decoder) descriptor() (s descriptor, err error) {
+	at := d.at
+	constructor, err := d.byte()
+	if err != nil {
+		return s, err
+	}
+	switch constructor {
+	case ConstructorSmallUlong, ConstructorUlong, constructorUlong0:
+		s.code, err = d.unsigned(constructor)
+	case ConstructorSymbol8, ConstructorSymbol32:
+		if s.name, err = d.octets(constructor); err == nil && !ascii(s.name) {
+			err = d.fail(at, "a symbol is not ASCII")
+		}
+	default:
+		err = d.fail(at, "a descriptor is neither ulong nor symbol")
+	}
+	return s, err
+}
+
+func (d *decoder) byte() (byte, error) {
+	if d.at >= len(d.in) {
+		return 0, d.truncated()
+	}
+	d.at++
+	return d.in[d.at-1], nil
+}
+
+// take returns the next n bytes of the input itself.
+func (d *decoder) take(n int) ([]byte, error) {
+	if n < 0 || n > len(d.in)-d.at {
+		return nil, d.truncated()
+	}
+	d.at += n
+	return d.in[d.at-n : d.at : d.at], nil
+}
+
+// unsigned reads a number of 0 to 8 bytes, as the upper half of the constructor says.
+func (d *decoder) unsigned(constructor byte) (uint64, error) {
+	b, err := d.take(width(constructor))
+	if err != nil {
+		return 0, err
+	}
+	switch len(b) {
+	case 1:
+		return uint64(b[0]), nil
+	case 2:
+		return uint64(binary.BigEndian.Uint16(b)), nil
+	case 4:
+		return uint64(binary.BigEndian.Uint32(b)), nil
+	case 8:
+		return binary.BigEndian.Uint64(b), nil
+	}
+	return 0, nil
+}
+
+// width returns how many bytes a value of fixed width has, 0 to 16 (1.2.1).
+func width(constructor byte) int {
+	if half := constructor >> 4; half > 4 {
+		return 1 << (half - 5)
+	}
+	return 0
+}
+
+// octets reads a value of variable width: its size in 1 or 4 bytes, then its bytes.
+func (d *decoder) octets(constructor byte) ([]byte, error) {
+	size, err := d.length(constructor)
+	if err != nil {
+		return nil, err
+	}
+	return d.take(size)
+}
+
+// length reads a size or count in 1 or 4 bytes.
+func (d *decoder) length(constructor byte) (int, error) {
+	size := 1
+	if constructor&0x10 != 0 {
+		size = 4
+	}
+	b, err := d.take(size)
+	if err != nil {
+		return 0, err
+	}
+	if size == 1 {
+		return int(b[0]), nil
+	}
+	n := binary.BigEndian.Uint32(b)
+	if uint64(n) > math.MaxInt {
+		return 0, d.truncated()
+	}
+	return int(n), nil
+}
+
+func (d *decoder) primitive(constructor byte) (any, error) {
+	at := d.at - 1
+	switch constructor {
+	case ConstructorNull:
+		return nil, nil
+	case constructorTrue:
+		return true, nil
+	case constructorFalse:
+		return false, nil
+	case constructorUint0:
+		return uint32(0), nil
+	case constructorUlong0:
+		return uint64(0), nil
+	case ConstructorBinary8, ConstructorBinary32:
+		return d.octets(constructor)
+	case ConstructorString8, ConstructorString32:
+		return d.string(constructor)
+	case ConstructorSymbol8, ConstructorSymbol32:
+		return d.symbol(constructor)
+	case constructorList0:
+		return emptyList, nil
+	case ConstructorList8, ConstructorList32:
+		return d.list(constructor)
+	case ConstructorMap8, ConstructorMap32:
+		return d.mapping(constructor)
+	case ConstructorArray8, ConstructorArray32:
+		return d.array(constructor)
+	case ConstructorDecimal128, ConstructorUUID:
+		b, err := d.take(16)
+		if err != nil {
+			return nil, err
+		}
+		if constructor == ConstructorUUID {
+			return UUID(b), nil
+		}
+		return Decimal128(b), nil
+	}
+	if !numeric(constructor) {
+		return nil, d.fail(at, "an unknown constructor")
+	}
+	n, err := d.unsigned(constructor)
+	if err != nil {
+		return nil, err
+	}
+	return d.number(at, constructor, n)
+}
+
+// numeric reports whether the constructor is of a value of 1 to 8 bytes.
+func numeric(constructor byte) bool {
+	switch constructor >> 4 {
+	case 0x5:
+		return constructor <= ConstructorBoolean
+	case 0x6:
+		return constructor <= ConstructorShort
+	case 0x7:
+		return constructor <= ConstructorDecimal32
+	case 0x8:
+		return constructor <= ConstructorDecimal64
+	}
+	return false
+}
+
+func (d *decoder) number(at int, constructor byte, n uint64) (any, error) {
+	switch constructor {
+	case ConstructorUbyte:
+		return uint8(n), nil
+	case ConstructorByte:
+		return int8(n), nil
+	case ConstructorUshort:
+		return uint16(n), nil
+	case ConstructorShort:
+		return int16(n), nil
+	case ConstructorUint, ConstructorSmallUint:
+		return uint32(n), nil
+	case ConstructorUlong, ConstructorSmallUlong:
+		return n, nil
+	case ConstructorSmallInt:
+		return int32(int8(n)), nil
+	case ConstructorInt:
+		return int32(n), nil
+	case ConstructorSmallLong:
+		return int64(int8(n)), nil
+	case ConstructorLong:
+		return int64(n), nil
+	case ConstructorFloat:
+		return math.Float32frombits(uint32(n)), nil
+	case ConstructorDouble:
+		return math.Float64frombits(n), nil
+	case ConstructorTimestamp:
+		return timestamp(n), nil
+	case ConstructorDecimal32:
+		return Decimal32(binary.BigEndian.AppendUint32(nil, uint32(n))), nil
+	case ConstructorDecimal64:
+		return Decimal64(binary.BigEndian.AppendUint64(nil, n)), nil
+	case ConstructorBoolean:
+		if n > 1 {
+			return nil, d.fail(at, "a boolean is neither 0 nor 1")
+		}
+		return n == 1, nil
+	case ConstructorChar:
+		if n > utf8.MaxRune || !utf8.ValidRune(rune(n)) {
+			return nil, d.fail(at, "a char is not a Unicode character")
+		}
+		return Char(n), nil
+	}
+	return nil, d.fail(at, "an unknown constructor")
+}
+
+func timestamp(n uint64) time.Time { return time.UnixMilli(int64(n)).UTC() }
+
+func (d *decoder) string(constructor byte) (string, error) {
+	at := d.at - 1
+	b, err := d.octets(constructor)
+	if err != nil {
+		return "", err
+	}
+	if !utf8.Valid(b) {
+		return "", d.fail(at, "a string is not valid UTF-8")
+	}
+	return string(b), nil
+}
+
+func (d *decoder) symbol(constructor byte) (Symbol, error) {
+	at := d.at - 1
+	b, err := d.octets(constructor)
+	if err != nil {
+		return "", err
+	}
+	if !ascii(b) {
+		return "", d.fail(at, "a symbol is not ASCII")
+	}
+	return Symbol(b), nil
+}
+
+func (d *decoder) deeper() error {
+	if d.depth >= MaxDepth {
+		return d.deeperThan(d.at)
+	}
+	d.depth++
+	return nil
+}
+
+func (d *decoder) deeperThan(at int) error {
+	return d.fail(at, fmt.Sprintf("values nest deeper than %d levels", MaxDepth))
+}
+
+func (d *decoder) shallower() { d.depth-- }
+
+// enter reads size and count of a list, map or array, and limits the input to it. The caller reads
+// count elements, then calls leave with the outer input.
+func (d *decoder) enter(constructor byte) (count int, outer []byte, err error) {
+	if err := d.deeper(); err != nil {
+		return 0, nil, err
+	}
+	at := d.at - 1
+	size, err := d.length(constructor)
+	if err != nil {
+		return 0, nil, err
+	}
+	if size > len(d.in)-d.at {
+		return 0, nil, d.fail(at, "a size is larger than what there is")
+	}
+	outer, d.in = d.in, d.in[:d.at+size]
+	if count, err = d.length(constructor); err != nil {
+		return 0, nil, err
+	}
+	if d.elements -= count; d.elements < 0 {
+		return 0, nil, d.fail(at, "too many elements")
+	}
+	return count, outer, nil
+}
+
+// enterElements is enter for lists and maps, whose elements have a byte at least.
+func (d *decoder) enterElements(constructor byte) (count int, outer []byte, err error) {
+	if count, outer, err = d.enter(constructor); err == nil && count > len(d.in)-d.at {
+		err = d.fail(d.at, "a count is larger than the size allows")
+	}
+	return count, outer, err
+}
+
+func (d *decoder) leave(outer []byte) error {
+	if d.at != len(d.in) {
+		return d.fail(d.at, "a size is larger than the elements need")
+	}
+	d.in = outer
+	d.shallower()
+	return nil
+}
+
+func (d *decoder) list(constructor byte) (any, error) {
+	count, outer, err := d.enterElements(constructor)
+	if err != nil {
+		return nil, err
+	}
+	if count == 0 {
+		return emptyList, d.leave(outer)
+	}
+	list := make(List, count)
+	for i := range list {
+		if list[i], err = d.value(); err != nil {
+			return nil, err
+		}
+	}
+	return list, d.leave(outer)
+}
+
+func (d *decoder) mapping(constructor byte) (any, error) {
+	m, err := d.pairs(constructor)
+	if err != nil {
+		return nil, err
+	}
+	if len(m) == 0 {
+		return emptyMap, nil
+	}
+	return m, nil
+}
+
+func (d *decoder) pairs(constructor byte) (Map, error) {
+	count, outer, err := d.enterElements(constructor)
+	if err != nil {
+		return nil, err
+	}
+	if count%2 != 0 {
+		return nil, d.fail(d.at, "a map has a key without a value")
+	}
+	m := make(Map, count/2)
+	for i := range m {
+		if m[i].Key, err = d.value(); err != nil {
+			return nil, err
+		}
+		if m[i].Value, err = d.value(); err != nil {
+			return nil, err
+		}
+	}
+	return m, d.leave(outer)
+}
+
+func (d *decoder) array(constructor byte) (any, error) {
+	count, outer, err := d.enter(constructor)
+	if err != nil {
+		return nil, err
+	}
+	descriptor, described, element, err := d.elementConstructor()
+	if err != nil {
+		return nil, err
+	}
+	if width(element) > 0 && count > len(d.in)-d.at {
+		return nil, d.fail(d.at, "a count is larger than the size allows")
+	}
+	if count == 0 {
+		return emptyArray, d.leave(outer)
+	}
+	array := make(Array, count)
+	for i := range array {
+		v, err := d.primitive(element)
+		if err != nil {
+			return nil, err
+		}
+		if described {
+			v = Described{descriptor, v}
+		}
+		array[i] = v
+	}
+	return array, d.leave(outer)
+}
+
+// elementConstructor reads the constructor of an array's elements, with its descriptor if it has.
+func (d *decoder) elementConstructor() (desc any, described bool, constructor byte, err error) {
+	if constructor, err = d.byte(); err != nil || constructor != 0x00 {
+		return nil, false, constructor, err
+	}
+	s, err := d.descriptor()
+	if err != nil {
+		return nil, false, 0, err
+	}
+	if constructor, err = d.byte(); err == nil && constructor == 0x00 {
+		err = d.fail(d.at-1, "an array of described values of described values")
+	}
+	return s.any(), true, constructor, err
+}

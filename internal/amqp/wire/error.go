@@ -1,0 +1,102 @@
+package wire
+
+// Error is an error of the protocol that peers tell each other (2.8.14). It is a Go error.
+type Error struct {
+	Condition   Symbol // mandatory
+	Description string // "" for null
+	Info        Map
+}
+
+// Conditions of the standard.
+const (
+	// AMQP errors (2.8.15).
+	ErrInternalError         Symbol = "amqp:internal-error"
+	ErrNotFound              Symbol = "amqp:not-found"
+	ErrUnauthorizedAccess    Symbol = "amqp:unauthorized-access"
+	ErrDecodeError           Symbol = "amqp:decode-error"
+	ErrResourceLimitExceeded Symbol = "amqp:resource-limit-exceeded"
+	ErrNotAllowed            Symbol = "amqp:not-allowed"
+	ErrInvalidField          Symbol = "amqp:invalid-field"
+	ErrNotImplemented        Symbol = "amqp:not-implemented"
+	ErrResourceLocked        Symbol = "amqp:resource-locked"
+	ErrPreconditionFailed    Symbol = "amqp:precondition-failed"
+	ErrResourceDeleted       Symbol = "amqp:resource-deleted"
+	ErrIllegalState          Symbol = "amqp:illegal-state"
+	ErrFrameSizeTooSmall     Symbol = "amqp:frame-size-too-small"
+
+	// Connection errors (2.8.16).
+	ErrConnectionForced   Symbol = "amqp:connection:forced"
+	ErrFramingError       Symbol = "amqp:connection:framing-error"
+	ErrConnectionRedirect Symbol = "amqp:connection:redirect"
+
+	// Session errors (2.8.17).
+	ErrWindowViolation  Symbol = "amqp:session:window-violation"
+	ErrErrantLink       Symbol = "amqp:session:errant-link"
+	ErrHandleInUse      Symbol = "amqp:session:handle-in-use"
+	ErrUnattachedHandle Symbol = "amqp:session:unattached-handle"
+
+	// Link errors (2.8.18).
+	ErrDetachForced          Symbol = "amqp:link:detach-forced"
+	ErrTransferLimitExceeded Symbol = "amqp:link:transfer-limit-exceeded"
+	ErrMessageSizeExceeded   Symbol = "amqp:link:message-size-exceeded"
+	ErrLinkRedirect          Symbol = "amqp:link:redirect"
+	ErrStolen                Symbol = "amqp:link:stolen"
+
+	// Transaction errors (4.5.8).
+	ErrUnknownID           Symbol = "amqp:transaction:unknown-id"
+	ErrTransactionRollback Symbol = "amqp:transaction:rollback"
+	ErrTransactionTimeout  Symbol = "amqp:transaction:timeout"
+)
+
+// Code returns 0x1d.
+func (*Error) Code() uint64 { return codeError }
+
+// Error returns the condition and the description.
+func (v *Error) Error() string {
+	if v.Description == "" {
+		return string(v.Condition)
+	}
+	return string(v.Condition) + ": " + v.Description
+}
+
+func (e *encoder) error(v *Error) {
+	at := e.beginComposite(codeError)
+	e.symbol(v.Condition)
+	e.stringOrNull(v.Description)
+	e.optionalMap(v.Info)
+	e.close(at, 3)
+}
+
+func (e *encoder) optionalError(v *Error) {
+	if v == nil {
+		e.null()
+	} else {
+		e.error(v)
+	}
+}
+
+func (d *decoder) error() (*Error, error) {
+	f := d.composite("error")
+	v := &Error{}
+	var ok bool
+	v.Condition, ok = f.symbol("condition")
+	f.must("condition", ok)
+	v.Description, _ = f.string("description")
+	v.Info = f.pairs("info")
+	return v, f.done()
+}
+
+// error reads a field that is an error or null.
+func (f *fields) error(field string) *Error {
+	s, ok := f.described(field)
+	if !ok {
+		return nil
+	}
+	if s.known() != codeError {
+		f.wrong(field, "error")
+		return nil
+	}
+	v, err := f.d.error()
+	f.failed(field, err)
+	return v
+}
