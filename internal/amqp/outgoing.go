@@ -294,9 +294,9 @@ func (s *Session) beginDelivery(out *Outgoing, t *Transfer) (id uint32) {
 // sendTransfer encodes a frame of a delivery, and returns how much of the payload is in it.
 func (c *Conn) sendTransfer(out *Outgoing, id uint32, t *Transfer, first bool) (n int, err error) {
 	s, frame := out.session, &c.transfer
-	*frame = wire.Transfer{Handle: out.handle, DeliveryID: &id, Settled: t.Settled}
-	if first {
-		frame.DeliveryTag, frame.MessageFormat, frame.State = t.Tag, &t.Format, t.State
+	*frame = wire.Transfer{Handle: out.handle, Settled: t.Settled}
+	if first { // a client takes a frame with an id for the first, and then misses the tag
+		frame.DeliveryID, frame.DeliveryTag, frame.MessageFormat, frame.State = &id, t.Tag, &t.Format, t.State
 	}
 	n, err = c.sendWithPayload(s.channel, frame, t.Payload)
 	*frame = wire.Transfer{}
