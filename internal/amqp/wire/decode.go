@@ -34,15 +34,18 @@ func Decode(b []byte) (v any, rest []byte, err error) {
 	return v, d.in[d.at:], nil
 }
 
-// decoder reads in from at on. Inside of a list, map or array, in ends where that ends.
+// decoder reads in from at to end, which inside of a list, map or array is where that ends.
 type decoder struct {
 	in       []byte
-	at       int
+	at, end  int
 	depth    int
-	elements int // how many more there may be
+	elements int   // how many more there may be
+	err      error // the first one of fields
 }
 
-func newDecoder(b []byte) decoder { return decoder{in: b, elements: elementsFor(len(b))} }
+func newDecoder(b []byte) decoder {
+	return decoder{in: b, end: len(b), elements: elementsFor(len(b))}
+}
 
 // elementsFor returns how many elements a value of so many bytes may have. Elements take a byte at
 // least, except in arrays of values that are all the same, such as null.
@@ -59,7 +62,7 @@ func (d *decoder) fail(at int, problem string) error {
 	return &DecodeError{Offset: at, Problem: problem}
 }
 
-func (d *decoder) truncated() error { return d.fail(len(d.in), "the data end too early") }
+func (d *decoder) truncated() error { return d.fail(d.end, "the data end too early") }
 
 func (d *decoder) value() (any, error) {
 	constructor, err := d.byte()
@@ -126,7 +129,7 @@ func (d *decoder) descriptor() (s descriptor, err error) {
 }
 
 func (d *decoder) byte() (byte, error) {
-	if d.at >= len(d.in) {
+	if d.at >= d.end {
 		return 0, d.truncated()
 	}
 	d.at++
@@ -135,7 +138,7 @@ func (d *decoder) byte() (byte, error) {
 
 // take returns the next n bytes of the input itself.
 func (d *decoder) take(n int) ([]byte, error) {
-	if n < 0 || n > len(d.in)-d.at {
+	if n < 0 || n > d.end-d.at {
 		return nil, d.truncated()
 	}
 	d.at += n
@@ -346,43 +349,43 @@ func (d *decoder) deeperThan(at int) error {
 
 func (d *decoder) shallower() { d.depth-- }
 
-// enter reads size and count of a list, map or array, and limits the input to it. The caller reads
-// count elements, then calls leave with the outer input.
-func (d *decoder) enter(constructor byte) (count int, outer []byte, err error) {
+// enter reads size and count of a list, map or array, and moves the end to its end. The caller reads
+// count elements, then calls leave with the outer end.
+func (d *decoder) enter(constructor byte) (count, outer int, err error) {
 	if err := d.deeper(); err != nil {
-		return 0, nil, err
+		return 0, 0, err
 	}
 	at := d.at - 1
 	size, err := d.length(constructor)
 	if err != nil {
-		return 0, nil, err
+		return 0, 0, err
 	}
-	if size > len(d.in)-d.at {
-		return 0, nil, d.fail(at, "a size is larger than what there is")
+	if size > d.end-d.at {
+		return 0, 0, d.fail(at, "a size is larger than what there is")
 	}
-	outer, d.in = d.in, d.in[:d.at+size]
+	outer, d.end = d.end, d.at+size
 	if count, err = d.length(constructor); err != nil {
-		return 0, nil, err
+		return 0, 0, err
 	}
 	if d.elements -= count; d.elements < 0 {
-		return 0, nil, d.fail(at, "too many elements")
+		return 0, 0, d.fail(at, "too many elements")
 	}
 	return count, outer, nil
 }
 
 // enterElements is enter for lists and maps, whose elements have a byte at least.
-func (d *decoder) enterElements(constructor byte) (count int, outer []byte, err error) {
-	if count, outer, err = d.enter(constructor); err == nil && count > len(d.in)-d.at {
+func (d *decoder) enterElements(constructor byte) (count, outer int, err error) {
+	if count, outer, err = d.enter(constructor); err == nil && count > d.end-d.at {
 		err = d.fail(d.at, "a count is larger than the size allows")
 	}
 	return count, outer, err
 }
 
-func (d *decoder) leave(outer []byte) error {
-	if d.at != len(d.in) {
+func (d *decoder) leave(outer int) error {
+	if d.at != d.end {
 		return d.fail(d.at, "a size is larger than the elements need")
 	}
-	d.in = outer
+	d.end = outer
 	d.shallower()
 	return nil
 }
@@ -444,7 +447,7 @@ func (d *decoder) array(constructor byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if width(element) > 0 && count > len(d.in)-d.at {
+	if width(element) > 0 && count > d.end-d.at {
 		return nil, d.fail(d.at, "a count is larger than the size allows")
 	}
 	if count == 0 {

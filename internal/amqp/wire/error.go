@@ -76,7 +76,7 @@ func (w fieldWriter) optionalError(v *Error) {
 }
 
 func decodeError(d *decoder) (*Error, error) {
-	f := d.composite("error")
+	f := d.composite(codeError)
 	v := &Error{}
 	var ok bool
 	v.Condition, ok = f.symbol("condition")

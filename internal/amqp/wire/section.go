@@ -15,7 +15,7 @@ func (s Section) Value() []byte { return s.Raw[s.value:] }
 func Sections(b []byte) ([]Section, error) {
 	d := newDecoder(b)
 	sections := make([]Section, 0, min(len(b)/4, 6))
-	for last := uint64(0); d.at < len(d.in); {
+	for last := uint64(0); d.at < d.end; {
 		at := d.at
 		code, err := d.sectionCode(last)
 		if err != nil {
