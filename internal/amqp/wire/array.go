@@ -9,7 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-var errMixedArray = errors.New("amqp: encode: the elements of an array are not of one type")
+var (
+	errMixedArray    = errors.New("amqp: encode: the elements of an array are not of one type")
+	errNoConstructor = errors.New("amqp: encode: an array has a constructor that is not of the standard")
+)
 
 func (e *encoder) array(v Array) {
 	e.elements(ConstructorNull, v, len(v) > 0)
@@ -39,6 +42,10 @@ func (e *encoder) elementsBody(constructor byte, v []any, choose bool) {
 			e.fail(fmt.Errorf("amqp: encode: an array of values of type %T has no AMQP type", v[0]))
 			return
 		}
+	}
+	if !isConstructor(constructor) {
+		e.fail(errNoConstructor)
+		return
 	}
 	e.b = append(e.b, constructor)
 	for _, element := range v {

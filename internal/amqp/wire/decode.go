@@ -40,16 +40,17 @@ type decoder struct {
 	at, end  int
 	depth    int
 	elements int   // how many more there may be
+	empty    int   // how many more of them may have no bytes
 	err      error // the first one of fields
 }
 
-func newDecoder(b []byte) decoder {
-	return decoder{in: b, end: len(b), elements: elementsFor(len(b))}
-}
+// maxEmptyElements is how many elements without bytes all arrays of one decoded value may have. An
+// array of null, for example, has a count and nothing else, so that its size limits nothing.
+const maxEmptyElements = 256
 
-// elementsFor returns how many elements a value of so many bytes may have. Elements take a byte at
-// least, except in arrays of values that are all the same, such as null.
-func elementsFor(size int) int { return min(size, MaxElements-64) + 64 }
+func newDecoder(b []byte) decoder {
+	return decoder{in: b, end: len(b), elements: MaxElements, empty: maxEmptyElements}
+}
 
 // emptyList and emptyMap are values that need no allocation.
 var (
@@ -263,6 +264,17 @@ func numeric(constructor byte) bool {
 	return false
 }
 
+// isConstructor reports whether the standard has the constructor.
+func isConstructor(constructor byte) bool {
+	switch constructor {
+	case ConstructorDecimal128, ConstructorUUID,
+		ConstructorBinary8, ConstructorString8, ConstructorSymbol8, ConstructorBinary32, ConstructorString32, ConstructorSymbol32,
+		ConstructorList8, ConstructorMap8, ConstructorList32, ConstructorMap32, ConstructorArray8, ConstructorArray32:
+		return true
+	}
+	return ConstructorNull <= constructor && constructor <= constructorList0 || numeric(constructor)
+}
+
 func (d *decoder) number(at int, constructor byte, n uint64) (any, error) {
 	switch constructor {
 	case ConstructorUbyte:
@@ -349,8 +361,8 @@ func (d *decoder) deeperThan(at int) error {
 
 func (d *decoder) shallower() { d.depth-- }
 
-// enter reads size and count of a list, map or array, and moves the end to its end. The caller reads
-// count elements, then calls leave with the outer end.
+// enter reads size and count of a list, map or array, and moves the end to its end. The caller
+// reads count elements, then calls leave with the outer end.
 func (d *decoder) enter(constructor byte) (count, outer int, err error) {
 	if err := d.deeper(); err != nil {
 		return 0, 0, err
@@ -447,7 +459,12 @@ func (d *decoder) array(constructor byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if width(element) > 0 && count > d.end-d.at {
+	switch {
+	case width(element) == 0:
+		if d.empty -= count; d.empty < 0 {
+			return nil, d.fail(d.at, "too many elements")
+		}
+	case count > d.end-d.at:
 		return nil, d.fail(d.at, "a count is larger than the size allows")
 	}
 	if count == 0 {
@@ -469,15 +486,24 @@ func (d *decoder) array(constructor byte) (any, error) {
 
 // elementConstructor reads the constructor of an array's elements, with its descriptor if it has.
 func (d *decoder) elementConstructor() (desc any, described bool, constructor byte, err error) {
-	if constructor, err = d.byte(); err != nil || constructor != 0x00 {
-		return nil, false, constructor, err
-	}
-	s, err := d.descriptor()
-	if err != nil {
+	if constructor, err = d.byte(); err != nil {
 		return nil, false, 0, err
 	}
-	if constructor, err = d.byte(); err == nil && constructor == 0x00 {
-		err = d.fail(d.at-1, "an array of described values of described values")
+	if constructor == 0x00 {
+		s, err := d.descriptor()
+		if err != nil {
+			return nil, false, 0, err
+		}
+		if constructor, err = d.byte(); err != nil {
+			return nil, false, 0, err
+		}
+		if constructor == 0x00 {
+			return nil, false, 0, d.fail(d.at-1, "an array of described values of described values")
+		}
+		desc, described = s.any(), true
 	}
-	return s.any(), true, constructor, err
+	if !isConstructor(constructor) {
+		return nil, false, 0, d.fail(d.at-1, "an unknown constructor")
+	}
+	return desc, described, constructor, nil
 }

@@ -228,7 +228,8 @@ func expect[P Performative](s *script) (p P, payload []byte) {
 	}
 }
 
-// TestPerformativesOfGoAMQP has go-amqp's client talk to a script that is written with this package.
+// TestPerformativesOfGoAMQP has go-amqp's client talk to a script that is written with this
+// package.
 func TestPerformativesOfGoAMQP(t *testing.T) {
 	client, server := net.Pipe()
 	ours, theirs := samples()

@@ -105,6 +105,8 @@ func TestWrongMessages(t *testing.T) {
 		{"005377 a105", "the data end too early"},
 		{"005375 b0ffffffff", "the data end too early"},
 		{"005377 05", "an unknown constructor"},
+		{"005377 46", "an unknown constructor"},
+		{"005377 a200", "an unknown constructor"},
 	} {
 		b := unhex(t, c.bytes)
 		var wrong *DecodeError

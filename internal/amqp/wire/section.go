@@ -67,13 +67,13 @@ func (d *decoder) skipSection(code uint64) error {
 
 // skip passes over a value behind its constructor, by its size (1.2.1).
 func (d *decoder) skip(constructor byte) error {
+	if !isConstructor(constructor) {
+		return d.fail(d.at-1, "an unknown constructor")
+	}
 	var err error
-	switch half := constructor >> 4; {
-	case half < 4:
-		err = d.fail(d.at-1, "an unknown constructor")
-	case half < 0xa:
+	if constructor < ConstructorBinary8 {
 		_, err = d.take(width(constructor))
-	default:
+	} else {
 		_, err = d.octets(constructor)
 	}
 	return err
