@@ -134,12 +134,12 @@ func (v *Close) encode(e *encoder) {
 
 func decodeEnd(d *decoder) (*End, error) {
 	f := d.composite(codeEnd)
-	v := &End{Error: f.error("error")}
+	v := &End{Error: f.error()}
 	return v, f.done()
 }
 
 func decodeClose(d *decoder) (*Close, error) {
 	f := d.composite(codeClose)
-	v := &Close{Error: f.error("error")}
+	v := &Close{Error: f.error()}
 	return v, f.done()
 }

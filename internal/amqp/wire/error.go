@@ -86,8 +86,9 @@ func decodeError(d *decoder) (*Error, error) {
 	return v, f.done()
 }
 
-// error reads a field that is an error or null.
-func (f *fields) error(field string) *Error {
+// error reads the field named error, which is an error or null.
+func (f *fields) error() *Error {
+	const field = "error"
 	s, ok := f.described(field)
 	if !ok {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,7 +89,7 @@ func nested(levels int) map[string][]byte {
 			}
 			head = binary.BigEndian.AppendUint32(head, uint32(len(inner)+4))
 			head = binary.BigEndian.AppendUint32(head, count)
-			b = append(head, inner...)
+			b = slices.Concat(head, inner)
 		}
 		ways[name] = b
 	}

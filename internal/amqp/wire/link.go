@@ -320,6 +320,6 @@ func decodeDetach(d *decoder) (*Detach, error) {
 	v := &Detach{}
 	v.Handle = f.mustUint("handle")
 	v.Closed = f.bool("closed")
-	v.Error = f.error("error")
+	v.Error = f.error()
 	return v, f.done()
 }

@@ -2,13 +2,19 @@ package wire
 
 // Section is a section of an encoded message (3.2).
 type Section struct {
-	Code  uint64 // CodeHeader to CodeFooter
-	Raw   []byte // the section whole, its descriptor included; shares memory with the message
-	value int    // where its value begins in Raw
+	Code uint64 // CodeHeader to CodeFooter
+	Raw  []byte // the section whole, its descriptor included; shares memory with the message
 }
 
 // Value returns the encoded value of the section, which Decode takes: Raw without the descriptor.
-func (s Section) Value() []byte { return s.Raw[s.value:] }
+// It is nil if Raw does not begin with a descriptor.
+func (s Section) Value() []byte {
+	d := newDecoder(s.Raw)
+	if _, err := d.compositeCode(); err != nil {
+		return nil
+	}
+	return d.in[d.at:]
+}
 
 // Sections splits an encoded message into its sections without decoding what is in them. It checks
 // their order, kinds and sizes as DecodeMessage does. The error is a *DecodeError.
@@ -22,11 +28,10 @@ func Sections(b []byte) ([]Section, error) {
 			return nil, err
 		}
 		last = code
-		value := d.at
 		if err := d.skipSection(code); err != nil {
 			return nil, err
 		}
-		sections = append(sections, Section{code, b[at:d.at:d.at], value - at})
+		sections = append(sections, Section{code, b[at:d.at:d.at]})
 	}
 	return sections, nil
 }

@@ -133,7 +133,7 @@ func (d *decoder) stateOf(s descriptor) (DeliveryState, error) {
 		return asState(released, f.done())
 	case codeRejected:
 		f := d.composite(codeRejected)
-		v := &Rejected{Error: f.error("error")}
+		v := &Rejected{Error: f.error()}
 		return asState(v, f.done())
 	case codeReceived:
 		return asState(decodeReceived(d))
