@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -180,7 +182,7 @@ type script struct {
 
 func (s *script) header(want string) {
 	got := make([]byte, len(want))
-	if _, err := s.conn.Read(got); err != nil || string(got) != want {
+	if _, err := io.ReadFull(s.conn, got); err != nil || string(got) != want {
 		s.t.Errorf("the client sends the protocol header %x, %v", got, err)
 	}
 	if _, err := s.conn.Write([]byte(want)); err != nil {
@@ -194,8 +196,15 @@ func (s *script) send(kind uint8, p Performative, payload []byte) {
 		_, err = s.conn.Write(frame)
 	}
 	if err != nil {
-		s.t.Errorf("send %T: %v", p, err)
+		s.stop("send %T: %v", p, err)
 	}
+}
+
+// stop ends the script, and the client by the end of its connection.
+func (s *script) stop(format string, args ...any) {
+	s.t.Errorf(format, args...)
+	s.conn.Close()
+	runtime.Goexit()
 }
 
 // expect reads frames until one has a performative of the type, and checks that its encoding by
@@ -204,16 +213,14 @@ func expect[P Performative](s *script) (p P, payload []byte) {
 	for {
 		f, buf, err := ReadFrame(s.conn, 1<<20, s.buf)
 		if err != nil {
-			s.t.Errorf("waiting for %T: %v", p, err)
-			return p, nil
+			s.stop("waiting for %T: %v", p, err)
 		}
 		if s.buf = buf; len(f.Body) == 0 {
 			continue
 		}
 		got, payload, err := DecodePerformative(f.Body)
 		if err != nil {
-			s.t.Errorf("waiting for %T: %v", p, err)
-			return p, nil
+			s.stop("waiting for %T: %v", p, err)
 		}
 		again, err := AppendPerformative(nil, got)
 		if err != nil {
@@ -234,6 +241,10 @@ func TestPerformativesOfGoAMQP(t *testing.T) {
 	client, server := net.Pipe()
 	ours, theirs := samples()
 	done := make(chan struct{})
+	defer func() {
+		client.Close()
+		<-done
+	}()
 	go func() {
 		defer close(done)
 		s := &script{t: t, conn: server}
@@ -336,5 +347,4 @@ func TestPerformativesOfGoAMQP(t *testing.T) {
 	must("detach", receiver.Close(ctx))
 	must("end", session.Close(ctx))
 	must("close", conn.Close())
-	<-done
 }

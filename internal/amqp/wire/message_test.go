@@ -166,6 +166,40 @@ func TestCoordinated(t *testing.T) {
 	}
 }
 
+// TestListsHaveAllFields checks the encoding that old clients need, which read by position: a small
+// ulong as the descriptor, and null for absent fields.
+func TestListsHaveAllFields(t *testing.T) {
+	for _, c := range []struct {
+		v      Composite
+		fields int
+	}{
+		{&Open{}, 10}, {&Begin{}, 8}, {&Attach{}, 14}, {&Flow{}, 11}, {&Transfer{}, 11}, {&Disposition{}, 6}, {&Detach{}, 3}, {&End{}, 1}, {&Close{}, 1},
+		{&Error{}, 3}, {&Source{}, 11}, {&Target{}, 7}, {&Coordinator{}, 1}, {&Declare{}, 1}, {&Discharge{}, 2}, {&Declared{}, 1}, {&TransactionalState{}, 2},
+		{&Received{}, 2}, {&Accepted{}, 0}, {&Rejected{}, 1}, {&Released{}, 0}, {&Modified{}, 3},
+		{&SASLMechanisms{}, 1}, {&SASLInit{}, 3}, {&SASLChallenge{}, 1}, {&SASLResponse{}, 1}, {&SASLOutcome{}, 2},
+	} {
+		b, err := Append(nil, c.v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if head := []byte{0x00, ConstructorSmallUlong, byte(c.v.Code()), ConstructorList8, byte(len(b) - 5), byte(c.fields)}; !bytes.HasPrefix(b, head) {
+			t.Errorf("%T is encoded as %x, which does not begin with %x", c.v, b, head)
+		}
+	}
+	for name, code := range codes {
+		v, _, err := Decode(append([]byte{0x00, 0xa3, byte(len(name))}, name+"\x45"...))
+		if d, ok := v.(Described); err != nil || !ok || d.Descriptor != Symbol(name) {
+			t.Errorf("%s is decoded as %#v, %v", name, v, err)
+		}
+		if code >= CodeHeader {
+			continue
+		}
+		if names[code] == "" || "amqp:"+names[code]+":list" != name {
+			t.Errorf("the type %#x, %s, is called %q", code, name, names[code])
+		}
+	}
+}
+
 func TestEveryCompositeIsReadAsWritten(t *testing.T) {
 	state := &TransactionalState{TxnID: []byte("txn"), Outcome: &Accepted{}}
 	failure := &Error{ErrTransactionRollback, "why", Map{{Symbol("k"), "v"}}}
