@@ -166,8 +166,8 @@ func TestCoordinated(t *testing.T) {
 	}
 }
 
-// TestListsHaveAllFields checks the encoding that old clients need, which read by position: a small
-// ulong as the descriptor, and null for absent fields.
+// TestListsHaveAllFields checks the encoding that old clients need, which read by position: a
+// small ulong as the descriptor, and null for absent fields.
 func TestListsHaveAllFields(t *testing.T) {
 	for _, c := range []struct {
 		v      Composite
