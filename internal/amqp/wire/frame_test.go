@@ -74,7 +74,7 @@ func TestWrongFrames(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if allocated > 1<<17 {
+	if allocated > 1<<18 {
 		t.Errorf("a frame that claims 2 GiB made ReadFrame allocate %d bytes", allocated)
 	}
 	before := []byte("before")
