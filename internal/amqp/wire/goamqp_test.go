@@ -304,8 +304,7 @@ func TestPerformativesOfGoAMQP(t *testing.T) {
 		s.send(FrameAMQP, &Detach{Handle: detach.Handle, Closed: true}, nil)
 		expect[*End](s)
 		s.send(FrameAMQP, &End{}, nil)
-		expect[*Close](s)
-		s.send(FrameAMQP, &Close{}, nil)
+		expect[*Close](s) // the client does not wait for an answer
 	}()
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -346,5 +345,8 @@ func TestPerformativesOfGoAMQP(t *testing.T) {
 	must("modify", receiver.ModifyMessage(ctx, m, &amqp.ModifyMessageOptions{UndeliverableHere: true, Annotations: amqp.Annotations{"a": "b"}}))
 	must("detach", receiver.Close(ctx))
 	must("end", session.Close(ctx))
-	must("close", conn.Close())
+	// The client may meet the end of the pipe that it closed itself.
+	if err := conn.Close(); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("close: %v", err)
+	}
 }
