@@ -409,4 +409,3 @@ func TestShutdownClosesConnections(t *testing.T) {
 		t.Errorf("ServeConn returned %v after Shutdown", err)
 	}
 }
-

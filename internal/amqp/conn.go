@@ -47,7 +47,7 @@ type Conn struct {
 	sessions  map[uint16]*Session
 	pending   []*Session // they have dispositions or flows to send
 	links     int
-	memory    usage
+	memory    memory
 	partial   int // bytes of deliveries whose last frame has not come
 	incoming  int // unsettled deliveries of the peer
 	outgoing  int // unsettled deliveries to the peer
@@ -125,7 +125,7 @@ func (c *Conn) serve(ctx context.Context) error {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		c.write()
+		writer{c}.run()
 	}()
 	stop := context.AfterFunc(ctx, func() {
 		c.mu.Lock()
@@ -150,7 +150,11 @@ func (c *Conn) serve(ctx context.Context) error {
 	_ = c.net.Close()
 	c.in.release()
 	c.handlers.Wait()
-	c.forget()
+	c.mu.Lock()
+	all := c.memory.takeAll()
+	c.mu.Unlock()
+	c.memory.giveBack(all)
+	c.server.forget(c)
 	if reached {
 		_ = c.contain("Closed", func() error { c.server.options.Handler.Closed(c); return nil })
 	}
@@ -194,7 +198,7 @@ func (c *Conn) contain(what string, f func() error) (err error) {
 
 // read reads the connection from its first byte to its end.
 func (c *Conn) read() error {
-	if err := c.handshake(); err != nil {
+	if err := (opening{c}).handshake(); err != nil {
 		return err
 	}
 	for {

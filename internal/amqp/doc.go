@@ -36,7 +36,7 @@
 //   - What it may not do ends the link, the session or the connection, whichever is smallest,
 //     with the condition that the standard names.
 //   - A peer that does not take what is sent to it is cut off after WriteTimeout. Until then at
-//     most 128 KiB of deliveries wait to be written, and senders wait. The reader waits at 256 KiB,
+//     most 128 KiB of deliveries wait to be written, and senders wait. At 256 KiB the reader waits,
 //     so that no peer can pile up answers.
 //   - Payload that is received and not settled, or waits to be written, counts for
 //     Options.Memory.

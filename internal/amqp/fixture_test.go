@@ -274,4 +274,3 @@ func nodeHandler(nodes map[string]*node) *handler {
 		},
 	}
 }
-

@@ -27,8 +27,11 @@ var (
 
 var errNoAMQP = errors.New("amqp: the peer does not speak AMQP 1.0")
 
+// opening is a connection up to its Open.
+type opening struct{ *Conn }
+
 // handshake reads all up to the peer's Open, and answers it.
-func (c *Conn) handshake() error {
+func (c opening) handshake() error {
 	h, err := c.in.header()
 	if err != nil {
 		return err
@@ -61,7 +64,7 @@ func (s *Server) mayLeaveSASLOut() bool {
 }
 
 // queue has bytes written that are no AMQP frame.
-func (c *Conn) queue(b []byte) {
+func (c opening) queue(b []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.append(b)
@@ -69,7 +72,7 @@ func (c *Conn) queue(b []byte) {
 }
 
 // refuse has the last bytes written, and gives the peer some time to read them.
-func (c *Conn) refuse(b []byte) {
+func (c opening) refuse(b []byte) {
 	c.mu.Lock()
 	c.append(b)
 	c.deadline = c.now() + c.server.options.CloseTimeout
@@ -80,7 +83,7 @@ func (c *Conn) refuse(b []byte) {
 }
 
 // authenticate carries out SASL (§5.3).
-func (c *Conn) authenticate() error {
+func (c opening) authenticate() error {
 	mechanisms := c.server.options.Mechanisms
 	if len(mechanisms) == 0 {
 		mechanisms = []Mechanism{Anonymous("ANONYMOUS")}
@@ -117,7 +120,7 @@ func (c *Conn) authenticate() error {
 	return nil
 }
 
-func (c *Conn) checkInit(mechanisms []Mechanism, init *wire.SASLInit) (code wire.SASLCode, err error) {
+func (c opening) checkInit(mechanisms []Mechanism, init *wire.SASLInit) (code wire.SASLCode, err error) {
 	i := slices.IndexFunc(mechanisms, func(m Mechanism) bool { return m.Name == string(init.Mechanism) })
 	if i < 0 {
 		return wire.SASLAuth, errors.New("amqp: the peer has chosen a SASL mechanism that was not offered")
@@ -145,7 +148,7 @@ func cutPlain(response []byte) (user, password string, ok bool) {
 }
 
 // openConnection reads the peer's Open and answers it (§2.4.1). After it c.closing may be set.
-func (c *Conn) openConnection() error {
+func (c opening) openConnection() error {
 	f, err := c.in.next()
 	c.readSince.Store(0)
 	for err == nil && f.kind == wire.FrameAMQP && len(f.body) == 0 { // a heartbeat
@@ -174,7 +177,7 @@ func (c *Conn) openConnection() error {
 		return c.refuseOpen(refusal)
 	}
 	var refusal *wire.Error
-	if err := c.server.options.Handler.Opened(c); err != nil {
+	if err := c.server.options.Handler.Opened(c.Conn); err != nil {
 		if !errors.As(err, &refusal) {
 			c.server.options.Logger.Error("connection refused", "error", err.Error())
 			refusal = newError(wire.ErrInternalError, "an internal error")
@@ -192,7 +195,7 @@ func (c *Conn) openConnection() error {
 }
 
 // takeOpen notes what the peer announces.
-func (c *Conn) takeOpen(open *wire.Open) *wire.Error {
+func (c opening) takeOpen(open *wire.Open) *wire.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open = open
@@ -214,7 +217,7 @@ func (c *Conn) takeOpen(open *wire.Open) *wire.Error {
 	return nil
 }
 
-func (c *Conn) sendOpen() {
+func (c opening) sendOpen() {
 	o := &c.server.options
 	idle := uint32(o.IdleTimeout.Milliseconds())
 	c.append(encodeFrame(wire.FrameAMQP, 0, &wire.Open{
@@ -224,7 +227,7 @@ func (c *Conn) sendOpen() {
 }
 
 // refuseOpen sends Open and Close (§2.4.3), and waits until the peer closes the stream.
-func (c *Conn) refuseOpen(refusal *wire.Error) error {
+func (c opening) refuseOpen(refusal *wire.Error) error {
 	c.mu.Lock()
 	c.sendOpen()
 	c.close(refusal)

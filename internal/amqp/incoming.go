@@ -123,7 +123,7 @@ func (d *Delivery) Settle(state wire.DeliveryState) {
 	d.done = true
 	in.unsettled--
 	c.incoming--
-	c.releaseLocked(d.held)
+	c.memory.free(d.held)
 	c.settled.fire()
 	if in.over() {
 		return
@@ -244,13 +244,13 @@ func (in *Incoming) keep(d *Delivery, payload []byte, more bool) bool {
 		return true
 	}
 	c.mu.Unlock()
-	err := c.reserve(in.ctx, len(payload))
+	err := c.memory.hold(in.ctx, len(payload))
 	c.mu.Lock()
 	if err == nil {
 		d.held += len(payload)
 	}
 	if in.partial != d { // the link has ended
-		c.releaseLocked(d.held)
+		c.memory.free(d.held)
 		return false
 	}
 	if err != nil {
@@ -292,6 +292,6 @@ func (in *Incoming) dropPartial() {
 func (in *Incoming) freePartial(d *Delivery) {
 	c := in.session.conn
 	c.partial -= d.multi
-	c.releaseLocked(d.held)
+	c.memory.free(d.held)
 	d.Payload, d.multi, d.held = nil, 0, 0
 }

@@ -78,7 +78,7 @@ func (l *link) err() error {
 	return ErrDetached
 }
 
-// answer returns an Attach for the peer's (§2.6.3): all that both have to agree on is as it asked.
+// answer returns an Attach for the peer's (§2.6.3). What both have to agree on is as it asked.
 func (l *link) answer() *wire.Attach {
 	a := &wire.Attach{Name: l.attach.Name, Handle: l.handle, Role: !l.attach.Role, SenderSettleMode: l.attach.SenderSettleMode, ReceiverSettleMode: l.attach.ReceiverSettleMode}
 	if l.outgoing != nil {

@@ -1,6 +1,9 @@
 package amqp
 
-import "context"
+import (
+	"context"
+	"sync"
+)
 
 const (
 	// freeBytes is what a connection may hold without asking for it.
@@ -9,76 +12,89 @@ const (
 	reserveStep = 64 << 10
 )
 
-// usage is what a connection holds of the memory that all share. Its lock guards it.
-type usage struct{ held, reserved int }
+// memory is what a connection holds of the memory that all share.
+type memory struct {
+	conn   *Conn
+	shared Memory      // nil if nothing bounds it
+	mu     *sync.Mutex // the connection's
 
-// missing is how many bytes are to be reserved so that what is held is covered.
-func (u *usage) missing() int {
-	beyond := u.held - freeBytes - u.reserved
-	if beyond <= 0 {
+	held     int
+	asked    int  // is being reserved
+	reserved int  // and may be held beyond freeBytes
+	over     bool // all was given back, as the connection has ended
+}
+
+// hold holds n more bytes, and waits for them if it has to.
+func (m *memory) hold(ctx context.Context, n int) error {
+	m.mu.Lock()
+	m.held += n
+	missing := m.missing()
+	m.asked += missing
+	m.mu.Unlock()
+	if missing == 0 {
+		return nil
+	}
+	err := m.shared.Reserve(ctx, m.conn, missing)
+	m.mu.Lock()
+	m.asked -= missing
+	late := m.over && err == nil
+	switch {
+	case err != nil:
+		m.held -= n
+	case !late:
+		m.reserved += missing
+	}
+	m.mu.Unlock()
+	if late {
+		m.giveBack(missing)
+	}
+	return err
+}
+
+// missing is how many bytes are to be reserved so that what is held is covered. The lock is held,
+// as below.
+func (m *memory) missing() int {
+	beyond := m.held - freeBytes - m.reserved - m.asked
+	if beyond <= 0 || m.shared == nil || m.over {
 		return 0
 	}
 	return (beyond + reserveStep - 1) / reserveStep * reserveStep
 }
 
+// free holds n bytes less. The writer gives back what is left over.
+func (m *memory) free(n int) {
+	if m.held -= n; m.spare() > 0 {
+		m.conn.out.kick()
+	}
+}
+
 // spare is how many bytes can be given back. One step is kept, so that a connection at the edge
 // does not ask again and again, unless nothing is held beyond what is free.
-func (u *usage) spare() int {
-	unused := u.reserved - max(u.held-freeBytes, 0)
-	if u.held > freeBytes {
+func (m *memory) spare() int {
+	unused := m.reserved - max(m.held-freeBytes, 0)
+	if m.held > freeBytes {
 		unused -= reserveStep
 	}
 	return max(unused, 0) / reserveStep * reserveStep
 }
 
-// reserve holds n more bytes, and waits for them if it has to.
-func (c *Conn) reserve(ctx context.Context, n int) error {
-	shared := c.server.options.Memory
-	c.mu.Lock()
-	c.memory.held += n
-	missing := c.memory.missing()
-	if shared == nil {
-		missing = 0
-	}
-	c.memory.reserved += missing
-	c.mu.Unlock()
-	if missing == 0 {
-		return nil
-	}
-	err := shared.Reserve(ctx, c, missing)
-	if err != nil {
-		c.mu.Lock()
-		c.memory.held -= n
-		c.memory.reserved -= missing
-		c.mu.Unlock()
-	}
-	return err
-}
-
-// release holds n bytes less.
-func (c *Conn) release(n int) {
-	if n == 0 {
-		return
-	}
-	c.mu.Lock()
-	spare := c.releaseLocked(n)
-	c.mu.Unlock()
-	c.giveBack(spare)
-}
-
-// releaseLocked holds n bytes less, and returns how many are to be given back without the lock.
-func (c *Conn) releaseLocked(n int) (spare int) {
-	c.memory.held -= n
-	if c.server.options.Memory == nil {
-		return 0
-	}
-	spare = c.memory.spare()
-	c.memory.reserved -= spare
+// takeSpare returns how many bytes the caller is to give back, without the lock.
+func (m *memory) takeSpare() int {
+	spare := m.spare()
+	m.reserved -= spare
 	return spare
 }
 
-func (c *Conn) giveBack(spare int) {
-	if spare > 0 {
-		c.server.options.Memory.Release(c, spare)
+// takeAll is takeSpare at the end of the connection: deliveries that the handler has not settled
+// count no more.
+func (m *memory) takeAll() int {
+	all := m.reserved
+	m.reserved, m.over = 0, true
+	return all
+}
+
+func (m *memory) giveBack(n int) {
+	if n > 0 {
+		m.shared.Release(m.conn, n)
 	}
 }

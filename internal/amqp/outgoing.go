@@ -210,7 +210,7 @@ func (out *Outgoing) sendFrames(ctx context.Context, t Transfer) (id uint32, err
 		}
 		if first {
 			if out.credit == 0 {
-				c.memory.held -= piece
+				c.memory.free(piece)
 				c.mu.Unlock()
 				return 0, ErrNoCredit
 			}
@@ -218,7 +218,7 @@ func (out *Outgoing) sendFrames(ctx context.Context, t Transfer) (id uint32, err
 		}
 		n, err := c.sendTransfer(out, id, &t, first)
 		t.Payload = t.Payload[n:]
-		c.memory.held -= piece - n
+		c.memory.free(piece - n)
 		c.out.counted += n
 		c.out.kick()
 		c.mu.Unlock()
@@ -234,7 +234,7 @@ func (out *Outgoing) sendFrames(ctx context.Context, t Transfer) (id uint32, err
 // Otherwise it returns an error, without the lock.
 func (out *Outgoing) waitToSend(ctx context.Context, first bool, n int) error {
 	s, c := out.session, out.session.conn
-	if err := c.reserve(ctx, n); err != nil {
+	if err := c.memory.hold(ctx, n); err != nil {
 		if !first {
 			out.Detach(newError(wire.ErrResourceLimitExceeded, "the server has no memory for the rest of a message now"))
 		}
@@ -245,7 +245,7 @@ func (out *Outgoing) waitToSend(ctx context.Context, first bool, n int) error {
 		var changed <-chan struct{}
 		switch {
 		case out.over() || out.state != linkAttached:
-			c.memory.held -= n
+			c.memory.free(n)
 			c.mu.Unlock()
 			return out.err()
 		case first && out.credit == 0:
@@ -267,7 +267,9 @@ func (out *Outgoing) waitToSend(ctx context.Context, first bool, n int) error {
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
-		c.release(n)
+		c.mu.Lock()
+		c.memory.free(n)
+		c.mu.Unlock()
 		return err
 	}
 }
@@ -292,9 +294,9 @@ func (s *Session) beginDelivery(out *Outgoing, t *Transfer) (id uint32) {
 // sendTransfer encodes a frame of a delivery, and returns how much of the payload is in it.
 func (c *Conn) sendTransfer(out *Outgoing, id uint32, t *Transfer, first bool) (n int, err error) {
 	s, frame := out.session, &c.transfer
-	*frame = wire.Transfer{Handle: out.handle, DeliveryID: &id, Settled: t.Settled}
-	if first {
-		frame.DeliveryTag, frame.MessageFormat, frame.State = t.Tag, &t.Format, t.State
+	*frame = wire.Transfer{Handle: out.handle, Settled: t.Settled}
+	if first { // a client takes a frame with an id for the first, and then misses the tag
+		frame.DeliveryID, frame.DeliveryTag, frame.MessageFormat, frame.State = &id, t.Tag, &t.Format, t.State
 	}
 	n, err = c.sendWithPayload(s.channel, frame, t.Payload)
 	*frame = wire.Transfer{}

@@ -51,6 +51,7 @@ func (s *Server) newConn(ctx context.Context, nc net.Conn) (*Conn, error) {
 		sessions: map[uint16]*Session{},
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	c.memory = memory{conn: c, shared: s.options.Memory, mu: &c.mu}
 	c.deadline = c.now() + s.options.HandshakeTimeout
 	c.in = newFrameReader(nc, handshakeFrameSize, c.noteWait)
 
@@ -65,11 +66,11 @@ func (s *Server) newConn(ctx context.Context, nc net.Conn) (*Conn, error) {
 }
 
 // forget takes a connection that is over off the server's list.
-func (c *Conn) forget() {
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	delete(c.server.conns, c)
-	c.server.changed.fire()
+func (s *Server) forget(c *Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	s.changed.fire()
 }
 
 // Connections returns how many connections are served.

@@ -68,10 +68,12 @@ func (o *output) take() (buf *[]byte, counted int) {
 	return buf, counted
 }
 
-// write is the connection's writer. Everything is written by it. What comes while it writes is
-// written together afterwards. It also watches the connection's deadlines, because a read
+// writer writes all that a connection has to say. What comes while it writes is written together
+// afterwards. It also watches the connection's deadlines, because a read
 // deadline would end a net.Conn that is a stream of WebSocket messages.
-func (c *Conn) write() {
+type writer struct{ *Conn }
+
+func (c writer) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -80,27 +82,24 @@ func (c *Conn) write() {
 		c.encodePending()
 		buf, counted := c.out.take()
 		stop := c.out.stopped
+		spare := c.memory.takeSpare()
 		c.out.idle = buf == nil && !stop && !cut
 		c.mu.Unlock()
+		c.memory.giveBack(spare)
 
-		switch {
-		case buf != nil && !cut:
-			err := c.writeAll(*buf)
-			c.release(counted)
-			if cap(*buf) <= keptBuffer {
-				*buf = (*buf)[:0]
-				writeBuffers.Put(buf)
-			}
-			if err == nil {
-				continue
-			}
-			c.breakOff(err)
-			return
-		case cut:
-			c.release(counted)
+		if cut {
 			c.breakOff(nil)
 			return
-		case stop:
+		}
+		if buf != nil {
+			if err := c.writeAll(*buf); err != nil {
+				c.breakOff(err)
+				return
+			}
+			c.written(buf, counted)
+			continue
+		}
+		if stop {
 			return
 		}
 		timer.Reset(wait)
@@ -117,8 +116,21 @@ func (c *Conn) write() {
 	}
 }
 
+// written gives back what was held for what was written.
+func (c writer) written(buf *[]byte, counted int) {
+	if cap(*buf) <= keptBuffer {
+		*buf = (*buf)[:0]
+		writeBuffers.Put(buf)
+	}
+	if counted > 0 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.memory.free(counted)
+	}
+}
+
 // writeAll writes b in pieces, each within the time that a peer has for one.
-func (c *Conn) writeAll(b []byte) error {
+func (c writer) writeAll(b []byte) error {
 	for len(b) > 0 {
 		piece := b[:min(len(b), writePiece)]
 		if err := c.net.SetWriteDeadline(time.Now().Add(c.server.options.WriteTimeout)); err != nil {
@@ -149,7 +161,7 @@ func (c *Conn) breakOff(err error) {
 
 // checkDeadlines says how long the writer may sleep, and whether to cut the connection off. A
 // silent peer is told so with a Close, and a heartbeat is queued when it is due.
-func (c *Conn) checkDeadlines(now time.Duration) (wait time.Duration, cut bool) {
+func (c writer) checkDeadlines(now time.Duration) (wait time.Duration, cut bool) {
 	wait = time.Hour
 	until := func(t time.Duration) bool {
 		left := t - now

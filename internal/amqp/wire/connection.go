@@ -76,7 +76,7 @@ func (v *Open) encode(e *encoder) {
 }
 
 func decodeOpen(d *decoder) (*Open, error) {
-	f := d.composite("open")
+	f := d.composite(codeOpen)
 	v := &Open{}
 	var ok bool
 	v.ContainerID, ok = f.string("container-id")
@@ -107,7 +107,7 @@ func (v *Begin) encode(e *encoder) {
 }
 
 func decodeBegin(d *decoder) (*Begin, error) {
-	f := d.composite("begin")
+	f := d.composite(codeBegin)
 	v := &Begin{}
 	v.RemoteChannel = pointer(f.ushort("remote-channel"))
 	v.NextOutgoingID = f.mustUint("next-outgoing-id")
@@ -133,13 +133,13 @@ func (v *Close) encode(e *encoder) {
 }
 
 func decodeEnd(d *decoder) (*End, error) {
-	f := d.composite("end")
-	v := &End{Error: f.error("error")}
+	f := d.composite(codeEnd)
+	v := &End{Error: f.error()}
 	return v, f.done()
 }
 
 func decodeClose(d *decoder) (*Close, error) {
-	f := d.composite("close")
-	v := &Close{Error: f.error("error")}
+	f := d.composite(codeClose)
+	v := &Close{Error: f.error()}
 	return v, f.done()
 }

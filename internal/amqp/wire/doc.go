@@ -30,10 +30,10 @@
 //	int        int32          binary     []byte
 //	long       int64          string     string
 //
-// Composite types of the standard are structs. A field that may be null is a pointer, nil for
-// null. Booleans whose default is false, times, symbols, maps and slices are plain: their zero
-// value is written as false or null. The exception is the strings of [Properties] and the address
-// of a terminus, where an empty string differs from null.
+// Composite types of the standard are structs. A number that may be null is a pointer, nil for
+// null. Booleans, times, strings, symbols, maps and slices are plain: their zero value is written
+// as false or null. The strings of [Properties] and the addresses of [Source] and [Target] are
+// pointers, since an empty one differs from null there. Numbers whose default is 0 are plain too.
 //
 // # Limits
 //

@@ -76,7 +76,7 @@ func (w fieldWriter) optionalError(v *Error) {
 }
 
 func decodeError(d *decoder) (*Error, error) {
-	f := d.composite("error")
+	f := d.composite(codeError)
 	v := &Error{}
 	var ok bool
 	v.Condition, ok = f.symbol("condition")
@@ -86,8 +86,9 @@ func decodeError(d *decoder) (*Error, error) {
 	return v, f.done()
 }
 
-// error reads a field that is an error or null.
-func (f *fields) error(field string) *Error {
+// error reads the field named error, which is an error or null.
+func (f *fields) error() *Error {
+	const field = "error"
 	s, ok := f.described(field)
 	if !ok {
 		return nil

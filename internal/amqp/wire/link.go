@@ -149,7 +149,7 @@ func (v *Attach) encode(e *encoder) {
 }
 
 func decodeAttach(d *decoder) (*Attach, error) {
-	f := d.composite("attach")
+	f := d.composite(codeAttach)
 	v := &Attach{}
 	var ok bool
 	v.Name, ok = f.string("name")
@@ -206,7 +206,7 @@ func (v *Flow) encode(e *encoder) {
 }
 
 func decodeFlow(d *decoder) (*Flow, error) {
-	f := d.composite("flow")
+	f := d.composite(codeFlow)
 	v := &struct { // one allocation
 		Flow
 		numbers [5]uint32
@@ -250,7 +250,7 @@ func (v *Transfer) encode(e *encoder) {
 }
 
 func decodeTransfer(d *decoder) (*Transfer, error) {
-	f := d.composite("transfer")
+	f := d.composite(codeTransfer)
 	v := &struct { // one allocation
 		Transfer
 		id, format uint32
@@ -290,7 +290,7 @@ func (v *Disposition) encode(e *encoder) {
 }
 
 func decodeDisposition(d *decoder) (*Disposition, error) {
-	f := d.composite("disposition")
+	f := d.composite(codeDisposition)
 	v := &struct { // one allocation
 		Disposition
 		last uint32
@@ -316,10 +316,10 @@ func (v *Detach) encode(e *encoder) {
 }
 
 func decodeDetach(d *decoder) (*Detach, error) {
-	f := d.composite("detach")
+	f := d.composite(codeDetach)
 	v := &Detach{}
 	v.Handle = f.mustUint("handle")
 	v.Closed = f.bool("closed")
-	v.Error = f.error("error")
+	v.Error = f.error()
 	return v, f.done()
 }

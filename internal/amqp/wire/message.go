@@ -90,7 +90,7 @@ func (e *encoder) mapSection(code uint64, m Map) {
 func DecodeMessage(b []byte) (*Message, error) {
 	d := newDecoder(b)
 	m := &Message{}
-	for last := uint64(0); d.at < len(d.in); {
+	for last := uint64(0); d.at < d.end; {
 		code, err := d.sectionCode(last)
 		if err != nil {
 			return nil, err

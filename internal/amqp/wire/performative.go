@@ -89,6 +89,39 @@ var codes = map[string]uint64{
 	"amqp:footer:map":                 CodeFooter,
 }
 
+// names are what errors call the composite types.
+var names = map[uint64]string{
+	codeOpen:               "open",
+	codeBegin:              "begin",
+	codeEnd:                "end",
+	codeClose:              "close",
+	codeError:              "error",
+	codeAttach:             "attach",
+	codeFlow:               "flow",
+	codeTransfer:           "transfer",
+	codeDisposition:        "disposition",
+	codeDetach:             "detach",
+	codeSASLMechanisms:     "sasl-mechanisms",
+	codeSASLInit:           "sasl-init",
+	codeSASLChallenge:      "sasl-challenge",
+	codeSASLResponse:       "sasl-response",
+	codeSASLOutcome:        "sasl-outcome",
+	codeAccepted:           "accepted",
+	codeReleased:           "released",
+	codeRejected:           "rejected",
+	codeReceived:           "received",
+	codeModified:           "modified",
+	codeSource:             "source",
+	codeTarget:             "target",
+	codeCoordinator:        "coordinator",
+	codeDeclare:            "declare",
+	codeDischarge:          "discharge",
+	codeDeclared:           "declared",
+	codeTransactionalState: "transactional-state",
+	CodeHeader:             "header",
+	CodeProperties:         "properties",
+}
+
 // AppendPerformative appends the encoding of p to dst, with all of its fields. An error means that
 // something in p has no encoding, as for Append. The bytes returned with an error are dst.
 func AppendPerformative(dst []byte, p Performative) ([]byte, error) {

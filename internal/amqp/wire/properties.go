@@ -43,7 +43,7 @@ func (v *Header) encode(e *encoder) {
 }
 
 func decodeHeader(d *decoder) (*Header, error) {
-	f := d.composite("header")
+	f := d.composite(CodeHeader)
 	v := &struct { // one allocation
 		Header
 		priority uint8
@@ -97,7 +97,7 @@ func isMessageID(v any) bool {
 }
 
 func decodeProperties(d *decoder) (*Properties, error) {
-	f := d.composite("properties")
+	f := d.composite(CodeProperties)
 	v := &struct { // one allocation
 		Properties
 		strings  [5]string

@@ -89,14 +89,14 @@ func (v *SASLOutcome) encode(e *encoder) {
 }
 
 func decodeSASLMechanisms(d *decoder) (*SASLMechanisms, error) {
-	f := d.composite("sasl-mechanisms")
+	f := d.composite(codeSASLMechanisms)
 	v := &SASLMechanisms{Mechanisms: f.symbols("sasl-server-mechanisms")}
 	f.must("sasl-server-mechanisms", v.Mechanisms != nil)
 	return v, f.done()
 }
 
 func decodeSASLInit(d *decoder) (*SASLInit, error) {
-	f := d.composite("sasl-init")
+	f := d.composite(codeSASLInit)
 	v := &SASLInit{}
 	var ok bool
 	v.Mechanism, ok = f.symbol("mechanism")
@@ -107,21 +107,21 @@ func decodeSASLInit(d *decoder) (*SASLInit, error) {
 }
 
 func decodeSASLChallenge(d *decoder) (*SASLChallenge, error) {
-	f := d.composite("sasl-challenge")
+	f := d.composite(codeSASLChallenge)
 	v := &SASLChallenge{Challenge: f.binary("challenge")}
 	f.must("challenge", v.Challenge != nil)
 	return v, f.done()
 }
 
 func decodeSASLResponse(d *decoder) (*SASLResponse, error) {
-	f := d.composite("sasl-response")
+	f := d.composite(codeSASLResponse)
 	v := &SASLResponse{Response: f.binary("response")}
 	f.must("response", v.Response != nil)
 	return v, f.done()
 }
 
 func decodeSASLOutcome(d *decoder) (*SASLOutcome, error) {
-	f := d.composite("sasl-outcome")
+	f := d.composite(codeSASLOutcome)
 	v := &SASLOutcome{}
 	code, ok := f.ubyte("code")
 	f.must("code", ok)

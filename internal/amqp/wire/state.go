@@ -126,14 +126,14 @@ var (
 func (d *decoder) stateOf(s descriptor) (DeliveryState, error) {
 	switch s.known() {
 	case codeAccepted:
-		f := d.composite("accepted")
+		f := d.composite(codeAccepted)
 		return asState(accepted, f.done())
 	case codeReleased:
-		f := d.composite("released")
+		f := d.composite(codeReleased)
 		return asState(released, f.done())
 	case codeRejected:
-		f := d.composite("rejected")
-		v := &Rejected{Error: f.error("error")}
+		f := d.composite(codeRejected)
+		v := &Rejected{Error: f.error()}
 		return asState(v, f.done())
 	case codeReceived:
 		return asState(decodeReceived(d))
@@ -160,7 +160,7 @@ func asState[T DeliveryState](v T, err error) (DeliveryState, error) {
 }
 
 func decodeReceived(d *decoder) (*Received, error) {
-	f := d.composite("received")
+	f := d.composite(codeReceived)
 	v := &Received{SectionNumber: f.mustUint("section-number")}
 	var ok bool
 	v.SectionOffset, ok = f.ulong("section-offset")
@@ -169,7 +169,7 @@ func decodeReceived(d *decoder) (*Received, error) {
 }
 
 func decodeModified(d *decoder) (*Modified, error) {
-	f := d.composite("modified")
+	f := d.composite(codeModified)
 	v := &Modified{}
 	v.DeliveryFailed = f.bool("delivery-failed")
 	v.UndeliverableHere = f.bool("undeliverable-here")

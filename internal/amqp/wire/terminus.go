@@ -49,7 +49,7 @@ func (v *Source) encode(e *encoder) {
 }
 
 func decodeSource(d *decoder) (*Source, error) {
-	f := d.composite("source")
+	f := d.composite(codeSource)
 	v := &Source{}
 	v.Address = pointer(f.string("address"))
 	v.Durable, _ = f.uint("durable")
@@ -78,7 +78,7 @@ func (v *Target) encode(e *encoder) {
 }
 
 func decodeTarget(d *decoder) (*Target, error) {
-	f := d.composite("target")
+	f := d.composite(codeTarget)
 	v := &Target{}
 	v.Address = pointer(f.string("address"))
 	v.Durable, _ = f.uint("durable")

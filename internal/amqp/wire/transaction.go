@@ -68,7 +68,7 @@ func (v *Coordinator) encode(e *encoder) {
 }
 
 func decodeCoordinator(d *decoder) (*Coordinator, error) {
-	f := d.composite("coordinator")
+	f := d.composite(codeCoordinator)
 	v := &Coordinator{Capabilities: f.symbols("capabilities")}
 	return v, f.done()
 }
@@ -80,7 +80,7 @@ func (v *Declare) encode(e *encoder) {
 }
 
 func decodeDeclare(d *decoder) (*Declare, error) {
-	f := d.composite("declare")
+	f := d.composite(codeDeclare)
 	v := &Declare{GlobalID: f.any("global-id")}
 	return v, f.done()
 }
@@ -93,7 +93,7 @@ func (v *Discharge) encode(e *encoder) {
 }
 
 func decodeDischarge(d *decoder) (*Discharge, error) {
-	f := d.composite("discharge")
+	f := d.composite(codeDischarge)
 	v := &Discharge{TxnID: f.txnID(), Fail: f.bool("fail")}
 	return v, f.done()
 }
@@ -105,7 +105,7 @@ func (v *Declared) encode(e *encoder) {
 }
 
 func decodeDeclared(d *decoder) (*Declared, error) {
-	f := d.composite("declared")
+	f := d.composite(codeDeclared)
 	v := &Declared{TxnID: f.txnID()}
 	return v, f.done()
 }
@@ -118,7 +118,7 @@ func (v *TransactionalState) encode(e *encoder) {
 }
 
 func decodeTransactionalState(d *decoder) (*TransactionalState, error) {
-	f := d.composite("transactional-state")
+	f := d.composite(codeTransactionalState)
 	v := &TransactionalState{TxnID: f.txnID(), Outcome: f.state("outcome")}
 	return v, f.done()
 }
