@@ -68,6 +68,9 @@ func parseSAS(token string) (signature, error) {
 	if err != nil || !forebay.ValidText(resource, maxSASBytes) {
 		return signature{}, errToken("has a field sr that is no escaped address")
 	}
+	if !strings.Contains(resource, "://") && !strings.HasPrefix(resource, "/") {
+		resource = "sb://" + resource // it begins with the host all the same
+	}
 	s := signature{signed: []byte(fields["sr"] + "\n" + fields["se"]), path: PathOf(resource)}
 	if s.mac, err = macOf(fields["sig"]); err != nil {
 		return signature{}, err
