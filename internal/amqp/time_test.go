@@ -17,12 +17,16 @@ import (
 // piped serves one connection in memory, inside of a bubble of synctest: its clock moves only when
 // nothing else can.
 func piped(t *testing.T, o amqp.Options) (p *peer, ended <-chan error) {
+	return pipedIn(context.Background(), t, o)
+}
+
+func pipedIn(ctx context.Context, t *testing.T, o amqp.Options) (p *peer, ended <-chan error) {
 	t.Helper()
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	ours, theirs := net.Pipe()
 	s := amqp.NewServer(o)
 	done := make(chan error, 1)
-	go func() { done <- s.ServeConn(context.Background(), theirs) }()
+	go func() { done <- s.ServeConn(ctx, theirs) }()
 	t.Cleanup(func() { ours.Close() })
 	return &peer{t: t, Conn: ours}, done
 }
