@@ -186,6 +186,7 @@ func (c opening) openConnection() error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.accepted = true
 	c.sendOpen()
 	if !c.closing {
 		c.opened = true

@@ -169,7 +169,11 @@ func (c writer) checkDeadlines(now time.Duration) (wait time.Duration, cut bool)
 		return left <= 0
 	}
 	if c.deadline != 0 && until(c.deadline) {
-		return 0, true
+		if c.last == nil || c.closing {
+			return 0, true
+		}
+		c.close(c.last) // it winds down, and was not settled in time
+		until(c.deadline)
 	}
 	if !c.opened || c.closing {
 		return wait, false
