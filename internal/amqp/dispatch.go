@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/forebayhq/forebay/internal/amqp/wire"
 )
@@ -162,8 +163,8 @@ func (c *Conn) handleTransferOn(channel uint16, t *wire.Transfer, payload []byte
 }
 
 // encodeFrame returns a frame of what this package has made itself, which always has an encoding.
-func encodeFrame(kind byte, channel uint16, p wire.Performative) []byte {
-	b, err := appendFrame(nil, kind, channel, p)
+func encodeFrame(kind byte, p wire.Performative) []byte {
+	b, err := appendFrame(nil, kind, 0, p)
 	if err != nil {
 		panic(err)
 	}
@@ -212,10 +213,10 @@ func (c *Conn) send(channel uint16, p wire.Performative) {
 	if errors.Is(err, errFrameTooLarge) {
 		c.close(newError(wire.ErrFrameSizeTooSmall, "an answer is larger than the peer's max-frame-size"))
 	} else if err != nil {
-		c.server.options.Logger.Error("amqp: no frame", "performative", fmt.Sprintf("%T", p), "error", err.Error())
+		c.server.options.Logger.Error("amqp: no frame", slog.String("performative", fmt.Sprintf("%T", p)), slog.String("error", err.Error()))
 		if _, ok := p.(*wire.Close); ok {
 			p = &wire.Close{Error: newError(wire.ErrInternalError, "an internal error")}
-			c.append(encodeFrame(wire.FrameAMQP, 0, p))
+			c.append(encodeFrame(wire.FrameAMQP, p))
 			return
 		}
 		c.close(newError(wire.ErrInternalError, "an internal error"))

@@ -230,9 +230,10 @@ func (s *Session) handleDetach(detach *wire.Detach) {
 	if detach.Error != nil {
 		cause = detach.Error
 	}
-	if l.state == linkAttaching {
+	switch l.state {
+	case linkAttaching:
 		l.refuse(nil) // the peer expects an Attach before the Detach
-	} else if l.state == linkAttached {
+	case linkAttached:
 		l.sendDetach(nil)
 		l.end(linkGone, cause)
 	}
