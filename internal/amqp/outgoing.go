@@ -188,7 +188,8 @@ func (out *Outgoing) handleFlow(flow *wire.Flow) {
 // Send sends a message, which takes one credit, and returns its delivery-id. It waits until the
 // peer takes the frames and there is room to queue them; ctx bounds the wait for the first one.
 // Calls at once are served one after the other. The error is ErrNoCredit, ErrTooLarge, that of ctx
-// or of Options.Memory, or wraps ErrDetached.
+// or of Options.Memory, or wraps ErrDetached. The peer may have got a part of a message then, but
+// never the whole: it is listed by Unsettled if any was sent.
 func (out *Outgoing) Send(ctx context.Context, t Transfer) (id uint32, err error) {
 	if limit := out.attach.MaxMessageSize; limit != nil && *limit > 0 && uint64(len(t.Payload)) > *limit {
 		return 0, fmt.Errorf("%w: %d bytes of %d", ErrTooLarge, len(t.Payload), *limit)
