@@ -31,6 +31,7 @@ var mayImport = map[string][]string{
 	"examples/*":                       {".", "client", "server"},
 	"hostile":                          {},
 	"internal/admission":               {".", "internal/audit", "internal/bus", "internal/bus/entity", "internal/db", "internal/db/driver", "internal/feed", "internal/queue", "internal/quota"},
+	"internal/amqp/wire":               {},
 	"internal/api":                     {".", "internal/api/connections", "internal/api/decode", "internal/api/inprocess", "internal/api/transfer", "internal/audit", "internal/deltas", "internal/documents", "internal/feed", "internal/jobs", "internal/jsoncheck", "internal/keys", "internal/limits", "internal/memory", "internal/messaging", "internal/orchestrate", "internal/panics", "internal/report", "internal/retention", "internal/tasks", "internal/tenant", "internal/turns", "internal/webhook"},
 	"internal/api/connections":         {"."},
 	"internal/api/decode":              {".", "internal/jsoncheck"},
