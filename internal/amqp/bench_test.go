@@ -20,8 +20,8 @@ import (
 
 const benchSize = 1024
 
-// BenchmarkClientSends measures messages of 1 KiB that Microsoft's client sends over loopback, each
-// of which is accepted at once. 16 goroutines send on each link.
+// BenchmarkClientSends measures messages of 1 KiB that Microsoft's client sends over loopback.
+// Each is accepted at once. 16 goroutines send on each link.
 func BenchmarkClientSends(b *testing.B) {
 	for _, links := range []int{1, 32} {
 		b.Run(fmt.Sprintf("links=%d", links), func(b *testing.B) {

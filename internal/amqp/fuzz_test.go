@@ -65,8 +65,8 @@ func FuzzConn(f *testing.F) {
 	})
 }
 
-// FuzzFrames is FuzzConn with frames of the right size, so that their bodies are reached: each is a
-// channel, the length of a body, and the body.
+// FuzzFrames is FuzzConn with frames of the right size, so that their bodies are reached. Each is
+// a channel, the length of a body, and the body.
 func FuzzFrames(f *testing.F) {
 	p := &peer{t: f}
 	whole := append([]byte(wire.ProtocolAMQP), p.frames(0, &wire.Open{ContainerID: "p"})...)

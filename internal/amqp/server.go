@@ -79,8 +79,8 @@ func (s *Server) Connections() int {
 
 // Shutdown closes all connections with amqp:connection:forced, and waits until they are over. It
 // takes no new deliveries, and gives the handler Options.CloseTimeout to settle those it has.
-// ServeConn refuses new connections. If ctx ends first the connections are cut off, and the error is that
-// of ctx.
+// ServeConn refuses new connections. If ctx ends first, the connections are cut off, and the error
+// is that of ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
 	for _, c := range s.closeAll() {
 		c.mu.Lock()
