@@ -182,36 +182,48 @@ func BenchmarkPipelinedReceives(b *testing.B) {
 // BenchmarkIdleConnections measures what a thousand connections take that have a session and two
 // links, and do nothing: bytes of heap and of stacks, and goroutines, each.
 func BenchmarkIdleConnections(b *testing.B) {
-	const n = 1000
-	s := serve(b, amqp.Options{Handler: accepting()})
-	memory := func() (bytes uint64, goroutines int) {
+	for range b.N {
+		bytes, goroutines := idle(b, 1000)
+		b.ReportMetric(bytes, "bytes/connection")
+		b.ReportMetric(goroutines, "goroutines/connection")
+	}
+}
+
+func TestIdleConnectionsGiveTheirBuffersBack(t *testing.T) {
+	if bytes, goroutines := idle(t, 200); bytes > 48<<10 || goroutines > 2.1 {
+		t.Errorf("an idle connection takes %.0f bytes and %.1f goroutines", bytes, goroutines)
+	}
+}
+
+// idle returns what each of n connections takes while it does nothing, after it was busy. What the
+// client's end takes is counted too.
+func idle(t testing.TB, n int) (bytes, goroutines float64) {
+	s := serve(t, amqp.Options{Handler: accepting()})
+	memory := func() (bytes, goroutines float64) {
 		runtime.GC()
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		return m.HeapAlloc + m.StackInuse, runtime.NumGoroutine()
+		return float64(m.HeapAlloc + m.StackInuse), float64(runtime.NumGoroutine())
 	}
-	for range b.N {
-		bytes, goroutines := memory()
-		var peers []*peer
-		for range n {
-			p := connect(b, s)
-			p.begin(0)
-			p.attachSender(0, 0, "q")
-			p.attachReceiver(0, 1, "q")
-			p.send(0, transfer(0, 0), make([]byte, 50_000))
-			expect[*wire.Disposition](p)
-			p.buf = nil
-			peers = append(peers, p)
-		}
-		more, running := memory()
-		b.ReportMetric(float64(more-bytes)/n, "bytes/connection")
-		b.ReportMetric(float64(running-goroutines)/n, "goroutines/connection")
-		for _, p := range peers {
-			p.Close()
-		}
-		for range n {
-			s.end(b)
-		}
+	bytes, goroutines = memory()
+	var peers []*peer
+	for range n {
+		p := connect(t, s)
+		p.begin(0)
+		p.attachSender(0, 0, "q")
+		p.attachReceiver(0, 1, "q")
+		p.send(0, transfer(0, 0), make([]byte, 50_000))
+		expect[*wire.Disposition](p)
+		p.buf = nil
+		peers = append(peers, p)
 	}
+	more, running := memory()
+	for _, p := range peers {
+		p.Close()
+	}
+	for range n {
+		s.end(t)
+	}
+	return (more - bytes) / float64(n), (running - goroutines) / float64(n)
 }
