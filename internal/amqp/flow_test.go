@@ -445,3 +445,58 @@ func TestTheEndOfTheContextClosesTheConnection(t *testing.T) {
 		}
 	})
 }
+
+func TestPartsOfDeliveriesAreJoinedByLink(t *testing.T) {
+	deliveries := make(chan *amqp.Delivery, 10)
+	s := serve(t, amqp.Options{Handler: &handler{incoming: func(l *amqp.Incoming) {
+		_ = l.Accept(amqp.IncomingOptions{Credit: 4, Receive: func(d *amqp.Delivery) { deliveries <- d }})
+	}}})
+	p := connect(t, s)
+	p.begin(0)
+	p.attachSender(0, 0, "a")
+	p.attachSender(0, 1, "b")
+	part := func(handle, id uint32) *wire.Transfer {
+		x := transfer(handle, id)
+		x.More = true
+		return x
+	}
+	rest := func(handle uint32, more bool) *wire.Transfer { return &wire.Transfer{Handle: handle, More: more} }
+	aborted := rest(1, false)
+	aborted.Aborted = true
+	settled := rest(0, false)
+	settled.Settled = true
+	p.send(0,
+		part(0, 0), []byte("one "), part(1, 1), []byte("lost "), rest(0, true), []byte("and "), rest(1, true), []byte("with all"),
+		aborted, transfer(1, 2), []byte("two"), settled, []byte("one"))
+	d := receive(t, "delivery", deliveries)
+	if d.ID != 2 || string(d.Payload) != "two" || d.Link.Name() != "s" || d.Settled {
+		t.Errorf("%d: %q", d.ID, d.Payload)
+	}
+	d.Settle(&wire.Accepted{})
+	if d := expect[*wire.Disposition](p); d.First != 2 || *d.Last != 2 {
+		t.Errorf("%+v", d)
+	}
+	d = receive(t, "delivery", deliveries)
+	if d.ID != 0 || string(d.Payload) != "one and one" || !d.Settled {
+		t.Errorf("%d: %q", d.ID, d.Payload)
+	}
+	d.Settle(&wire.Accepted{}) // of which the peer wants to hear nothing
+	// Both links have used two credits or one; the echo says what the server counts.
+	for handle, want := range []uint32{1, 2} {
+		h := uint32(handle)
+		p.send(0, &wire.Flow{NextIncomingID: number(uint32(0)), IncomingWindow: 10, Handle: &h, Echo: true})
+		if f := expectFlow(p, h); *f.DeliveryCount != want || *f.LinkCredit+*f.DeliveryCount < 4 || *f.NextIncomingID != 7 {
+			t.Errorf("link %d: %+v, count %d, credit %d, next %d", h, f, *f.DeliveryCount, *f.LinkCredit, *f.NextIncomingID)
+		}
+	}
+}
+
+// expectFlow reads the last of the flows of a link that are on their way.
+func expectFlow(p *peer, handle uint32) *wire.Flow {
+	p.t.Helper()
+	for {
+		if f := expect[*wire.Flow](p); f.Handle != nil && *f.Handle == handle {
+			return f
+		}
+	}
+}
