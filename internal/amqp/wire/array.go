@@ -9,7 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-var errMixedArray = errors.New("amqp: encode: the elements of an array are not of one type")
+var (
+	errMixedArray    = errors.New("amqp: encode: the elements of an array are not of one type")
+	errNoConstructor = errors.New("amqp: encode: an array has a constructor that is not of the standard")
+)
 
 func (e *encoder) array(v Array) {
 	e.elements(ConstructorNull, v, len(v) > 0)
@@ -39,6 +42,10 @@ func (e *encoder) elementsBody(constructor byte, v []any, choose bool) {
 			e.fail(fmt.Errorf("amqp: encode: an array of values of type %T has no AMQP type", v[0]))
 			return
 		}
+	}
+	if !isConstructor(constructor) {
+		e.fail(errNoConstructor)
+		return
 	}
 	e.b = append(e.b, constructor)
 	for _, element := range v {
@@ -265,15 +272,18 @@ func (e *encoder) sizedElement(constructor byte, v any) (ok bool) {
 	case List:
 		at := len(e.b)
 		e.list(v)
-		return constructor == ConstructorList32 && e.widenElement(at)
+		e.widenElement(at)
+		return constructor == ConstructorList32
 	case Map:
 		at := len(e.b)
 		e.mapping(v)
-		return constructor == ConstructorMap32 && e.widenElement(at)
+		e.widenElement(at)
+		return constructor == ConstructorMap32
 	case Array, TypedArray, []Symbol:
 		at := len(e.b)
 		e.compound(v)
-		return constructor == ConstructorArray32 && e.widenElement(at)
+		e.widenElement(at)
+		return constructor == ConstructorArray32
 	}
 	return false
 }
@@ -295,13 +305,13 @@ func (e *encoder) octets(constructor byte, v string) (ok bool) {
 
 // widenElement removes the constructor of the list, map or array at the place and makes its size
 // and count 4 bytes wide.
-func (e *encoder) widenElement(at int) bool {
+func (e *encoder) widenElement(at int) {
 	if e.err != nil {
-		return true
+		return
 	}
 	if e.b[at]&0x10 != 0 { // wide already
 		e.b = append(e.b[:at], e.b[at+1:]...)
-		return true
+		return
 	}
 	size, count := uint32(e.b[at+1])+3, uint32(e.b[at+2])
 	var room [5]byte
@@ -309,5 +319,4 @@ func (e *encoder) widenElement(at int) bool {
 	copy(e.b[at+8:], e.b[at+3:len(e.b)-len(room)])
 	binary.BigEndian.PutUint32(e.b[at:], size)
 	binary.BigEndian.PutUint32(e.b[at+4:], count)
-	return true
 }

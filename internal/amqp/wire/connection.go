@@ -60,23 +60,23 @@ func (*Begin) performative() {}
 func (*End) performative()   {}
 func (*Close) performative() {}
 
-func (e *encoder) openPerformative(v *Open) {
-	at := e.beginComposite(codeOpen)
-	e.string(v.ContainerID)
-	e.stringOrNull(v.Hostname)
-	e.optionalUint(v.MaxFrameSize)
-	e.optionalUshort(v.ChannelMax)
-	e.optionalUint(v.IdleTimeout)
-	e.symbols(v.OutgoingLocales)
-	e.symbols(v.IncomingLocales)
-	e.symbols(v.OfferedCapabilities)
-	e.symbols(v.DesiredCapabilities)
-	e.optionalMap(v.Properties)
-	e.close(at, 10)
+func (v *Open) encode(e *encoder) {
+	w := e.begin(codeOpen)
+	w.string(v.ContainerID)
+	w.stringOrNull(v.Hostname)
+	w.optionalUint(v.MaxFrameSize)
+	w.optionalUshort(v.ChannelMax)
+	w.optionalUint(v.IdleTimeout)
+	w.symbols(v.OutgoingLocales)
+	w.symbols(v.IncomingLocales)
+	w.symbols(v.OfferedCapabilities)
+	w.symbols(v.DesiredCapabilities)
+	w.optionalMap(v.Properties)
+	w.end(10)
 }
 
-func (d *decoder) open() (*Open, error) {
-	f := d.composite("open")
+func decodeOpen(d *decoder) (*Open, error) {
+	f := d.composite(codeOpen)
 	v := &Open{}
 	var ok bool
 	v.ContainerID, ok = f.string("container-id")
@@ -93,21 +93,21 @@ func (d *decoder) open() (*Open, error) {
 	return v, f.done()
 }
 
-func (e *encoder) begin(v *Begin) {
-	at := e.beginComposite(codeBegin)
-	e.optionalUshort(v.RemoteChannel)
-	e.uint(v.NextOutgoingID)
-	e.uint(v.IncomingWindow)
-	e.uint(v.OutgoingWindow)
-	e.optionalUint(v.HandleMax)
-	e.symbols(v.OfferedCapabilities)
-	e.symbols(v.DesiredCapabilities)
-	e.optionalMap(v.Properties)
-	e.close(at, 8)
+func (v *Begin) encode(e *encoder) {
+	w := e.begin(codeBegin)
+	w.optionalUshort(v.RemoteChannel)
+	w.uint(v.NextOutgoingID)
+	w.uint(v.IncomingWindow)
+	w.uint(v.OutgoingWindow)
+	w.optionalUint(v.HandleMax)
+	w.symbols(v.OfferedCapabilities)
+	w.symbols(v.DesiredCapabilities)
+	w.optionalMap(v.Properties)
+	w.end(8)
 }
 
-func (d *decoder) begin() (*Begin, error) {
-	f := d.composite("begin")
+func decodeBegin(d *decoder) (*Begin, error) {
+	f := d.composite(codeBegin)
 	v := &Begin{}
 	v.RemoteChannel = pointer(f.ushort("remote-channel"))
 	v.NextOutgoingID = f.mustUint("next-outgoing-id")
@@ -120,21 +120,26 @@ func (d *decoder) begin() (*Begin, error) {
 	return v, f.done()
 }
 
-// onlyError appends a composite type whose only field is an error.
-func (e *encoder) onlyError(code uint64, err *Error) {
-	at := e.beginComposite(code)
-	e.optionalError(err)
-	e.close(at, 1)
+func (v *End) encode(e *encoder) {
+	w := e.begin(codeEnd)
+	w.optionalError(v.Error)
+	w.end(1)
 }
 
-func (d *decoder) end() (*End, error) {
-	f := d.composite("end")
-	v := &End{Error: f.error("error")}
+func (v *Close) encode(e *encoder) {
+	w := e.begin(codeClose)
+	w.optionalError(v.Error)
+	w.end(1)
+}
+
+func decodeEnd(d *decoder) (*End, error) {
+	f := d.composite(codeEnd)
+	v := &End{Error: f.error()}
 	return v, f.done()
 }
 
-func (d *decoder) close() (*Close, error) {
-	f := d.composite("close")
-	v := &Close{Error: f.error("error")}
+func decodeClose(d *decoder) (*Close, error) {
+	f := d.composite(codeClose)
+	v := &Close{Error: f.error()}
 	return v, f.done()
 }

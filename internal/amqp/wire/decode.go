@@ -24,7 +24,8 @@ func (e *DecodeError) Error() string {
 
 // Decode decodes the value at the beginning of b and returns what follows it. Values of binary
 // type share memory with b. The error is a *DecodeError. Composite types of the standard, such as
-// error, are returned as Described: DecodePerformative, DecodeMessage and DecodeComposite know them.
+// error, are returned as Described. DecodePerformative, DecodeMessage and DecodeComposite know
+// them.
 func Decode(b []byte) (v any, rest []byte, err error) {
 	d := newDecoder(b)
 	if v, err = d.value(); err != nil {
@@ -33,19 +34,23 @@ func Decode(b []byte) (v any, rest []byte, err error) {
 	return v, d.in[d.at:], nil
 }
 
-// decoder reads in from at on. Inside of a list, map or array, in ends where that ends.
+// decoder reads in from at to end, which inside of a list, map or array is where that ends.
 type decoder struct {
 	in       []byte
-	at       int
+	at, end  int
 	depth    int
-	elements int // how many more there may be
+	elements int   // how many more there may be
+	empty    int   // how many more of them may have no bytes
+	err      error // the first one of fields
 }
 
-func newDecoder(b []byte) decoder { return decoder{in: b, elements: elementsFor(len(b))} }
+// maxEmptyElements is how many elements without bytes all arrays of one decoded value may have. An
+// array of null, for example, has a count and nothing else, so that its size limits nothing.
+const maxEmptyElements = 256
 
-// elementsFor returns how many elements a value of so many bytes may have. Elements take a byte at
-// least, except in arrays of values that are all the same, such as null.
-func elementsFor(size int) int { return min(size, MaxElements-64) + 64 }
+func newDecoder(b []byte) decoder {
+	return decoder{in: b, end: len(b), elements: MaxElements, empty: maxEmptyElements}
+}
 
 // emptyList and emptyMap are values that need no allocation.
 var (
@@ -58,7 +63,7 @@ func (d *decoder) fail(at int, problem string) error {
 	return &DecodeError{Offset: at, Problem: problem}
 }
 
-func (d *decoder) truncated() error { return d.fail(len(d.in), "the data end too early") }
+func (d *decoder) truncated() error { return d.fail(d.end, "the data end too early") }
 
 func (d *decoder) value() (any, error) {
 	constructor, err := d.byte()
@@ -125,7 +130,7 @@ func (d *decoder) descriptor() (s descriptor, err error) {
 }
 
 func (d *decoder) byte() (byte, error) {
-	if d.at >= len(d.in) {
+	if d.at >= d.end {
 		return 0, d.truncated()
 	}
 	d.at++
@@ -134,7 +139,7 @@ func (d *decoder) byte() (byte, error) {
 
 // take returns the next n bytes of the input itself.
 func (d *decoder) take(n int) ([]byte, error) {
-	if n < 0 || n > len(d.in)-d.at {
+	if n < 0 || n > d.end-d.at {
 		return nil, d.truncated()
 	}
 	d.at += n
@@ -259,6 +264,17 @@ func numeric(constructor byte) bool {
 	return false
 }
 
+// isConstructor reports whether the standard has the constructor.
+func isConstructor(constructor byte) bool {
+	switch constructor {
+	case ConstructorDecimal128, ConstructorUUID,
+		ConstructorBinary8, ConstructorString8, ConstructorSymbol8, ConstructorBinary32, ConstructorString32, ConstructorSymbol32,
+		ConstructorList8, ConstructorMap8, ConstructorList32, ConstructorMap32, ConstructorArray8, ConstructorArray32:
+		return true
+	}
+	return ConstructorNull <= constructor && constructor <= constructorList0 || numeric(constructor)
+}
+
 func (d *decoder) number(at int, constructor byte, n uint64) (any, error) {
 	switch constructor {
 	case ConstructorUbyte:
@@ -344,136 +360,3 @@ func (d *decoder) deeperThan(at int) error {
 }
 
 func (d *decoder) shallower() { d.depth-- }
-
-// enter reads size and count of a list, map or array, and limits the input to it. The caller reads
-// count elements, then calls leave with the outer input.
-func (d *decoder) enter(constructor byte) (count int, outer []byte, err error) {
-	if err := d.deeper(); err != nil {
-		return 0, nil, err
-	}
-	at := d.at - 1
-	size, err := d.length(constructor)
-	if err != nil {
-		return 0, nil, err
-	}
-	if size > len(d.in)-d.at {
-		return 0, nil, d.fail(at, "a size is larger than what there is")
-	}
-	outer, d.in = d.in, d.in[:d.at+size]
-	if count, err = d.length(constructor); err != nil {
-		return 0, nil, err
-	}
-	if d.elements -= count; d.elements < 0 {
-		return 0, nil, d.fail(at, "too many elements")
-	}
-	return count, outer, nil
-}
-
-// enterElements is enter for lists and maps, whose elements have a byte at least.
-func (d *decoder) enterElements(constructor byte) (count int, outer []byte, err error) {
-	if count, outer, err = d.enter(constructor); err == nil && count > len(d.in)-d.at {
-		err = d.fail(d.at, "a count is larger than the size allows")
-	}
-	return count, outer, err
-}
-
-func (d *decoder) leave(outer []byte) error {
-	if d.at != len(d.in) {
-		return d.fail(d.at, "a size is larger than the elements need")
-	}
-	d.in = outer
-	d.shallower()
-	return nil
-}
-
-func (d *decoder) list(constructor byte) (any, error) {
-	count, outer, err := d.enterElements(constructor)
-	if err != nil {
-		return nil, err
-	}
-	if count == 0 {
-		return emptyList, d.leave(outer)
-	}
-	list := make(List, count)
-	for i := range list {
-		if list[i], err = d.value(); err != nil {
-			return nil, err
-		}
-	}
-	return list, d.leave(outer)
-}
-
-func (d *decoder) mapping(constructor byte) (any, error) {
-	m, err := d.pairs(constructor)
-	if err != nil {
-		return nil, err
-	}
-	if len(m) == 0 {
-		return emptyMap, nil
-	}
-	return m, nil
-}
-
-func (d *decoder) pairs(constructor byte) (Map, error) {
-	count, outer, err := d.enterElements(constructor)
-	if err != nil {
-		return nil, err
-	}
-	if count%2 != 0 {
-		return nil, d.fail(d.at, "a map has a key without a value")
-	}
-	m := make(Map, count/2)
-	for i := range m {
-		if m[i].Key, err = d.value(); err != nil {
-			return nil, err
-		}
-		if m[i].Value, err = d.value(); err != nil {
-			return nil, err
-		}
-	}
-	return m, d.leave(outer)
-}
-
-func (d *decoder) array(constructor byte) (any, error) {
-	count, outer, err := d.enter(constructor)
-	if err != nil {
-		return nil, err
-	}
-	descriptor, described, element, err := d.elementConstructor()
-	if err != nil {
-		return nil, err
-	}
-	if width(element) > 0 && count > len(d.in)-d.at {
-		return nil, d.fail(d.at, "a count is larger than the size allows")
-	}
-	if count == 0 {
-		return emptyArray, d.leave(outer)
-	}
-	array := make(Array, count)
-	for i := range array {
-		v, err := d.primitive(element)
-		if err != nil {
-			return nil, err
-		}
-		if described {
-			v = Described{descriptor, v}
-		}
-		array[i] = v
-	}
-	return array, d.leave(outer)
-}
-
-// elementConstructor reads the constructor of an array's elements, with its descriptor if it has.
-func (d *decoder) elementConstructor() (desc any, described bool, constructor byte, err error) {
-	if constructor, err = d.byte(); err != nil || constructor != 0x00 {
-		return nil, false, constructor, err
-	}
-	s, err := d.descriptor()
-	if err != nil {
-		return nil, false, 0, err
-	}
-	if constructor, err = d.byte(); err == nil && constructor == 0x00 {
-		err = d.fail(d.at-1, "an array of described values of described values")
-	}
-	return s.any(), true, constructor, err
-}

@@ -5,7 +5,8 @@
 //
 //   - Part 1, types: [Append] and [Decode], and the Go types below (1.6 primitive types, 1.4
 //     composite types).
-//   - Part 2, transport: [Frame] (2.3), the performatives [Open] to [Close] (2.7), [Error] (2.8.14).
+//   - Part 2, transport: [Frame] (2.3), the performatives [Open] to [Close] (2.7), [Error]
+//     (2.8.14).
 //   - Part 3, messaging: [Message] and its sections (3.2), delivery states (3.4), [Source] and
 //     [Target] (3.5).
 //   - Part 4, transactions: [Coordinator], [Declare], [Discharge], [Declared] and
@@ -29,10 +30,10 @@
 //	int        int32          binary     []byte
 //	long       int64          string     string
 //
-// Composite types of the standard are structs. A field that may be null is a pointer, nil for
-// null. Booleans whose default is false, times, symbols, maps and slices are plain: their zero
-// value is written as false or null. The exception is the strings of [Properties] and the address
-// of a terminus, where an empty string differs from null.
+// Composite types of the standard are structs. A number that may be null is a pointer, nil for
+// null. Booleans, times, strings, symbols, maps and slices are plain: their zero value is written
+// as false or null. The strings of [Properties] and the addresses of [Source] and [Target] are
+// pointers, since an empty one differs from null there. Numbers whose default is 0 are plain too.
 //
 // # Limits
 //

@@ -59,24 +59,24 @@ func (v *Error) Error() string {
 	return string(v.Condition) + ": " + v.Description
 }
 
-func (e *encoder) error(v *Error) {
-	at := e.beginComposite(codeError)
-	e.symbol(v.Condition)
-	e.stringOrNull(v.Description)
-	e.optionalMap(v.Info)
-	e.close(at, 3)
+func (v *Error) encode(e *encoder) {
+	w := e.begin(codeError)
+	w.symbol(v.Condition)
+	w.stringOrNull(v.Description)
+	w.optionalMap(v.Info)
+	w.end(3)
 }
 
-func (e *encoder) optionalError(v *Error) {
+func (w fieldWriter) optionalError(v *Error) {
 	if v == nil {
-		e.null()
+		w.null()
 	} else {
-		e.error(v)
+		v.encode(w.encoder)
 	}
 }
 
-func (d *decoder) error() (*Error, error) {
-	f := d.composite("error")
+func decodeError(d *decoder) (*Error, error) {
+	f := d.composite(codeError)
 	v := &Error{}
 	var ok bool
 	v.Condition, ok = f.symbol("condition")
@@ -86,8 +86,9 @@ func (d *decoder) error() (*Error, error) {
 	return v, f.done()
 }
 
-// error reads a field that is an error or null.
-func (f *fields) error(field string) *Error {
+// error reads the field named error, which is an error or null.
+func (f *fields) error() *Error {
+	const field = "error"
 	s, ok := f.described(field)
 	if !ok {
 		return nil
@@ -96,7 +97,7 @@ func (f *fields) error(field string) *Error {
 		f.wrong(field, "error")
 		return nil
 	}
-	v, err := f.d.error()
+	v, err := decodeError(f.d)
 	f.failed(field, err)
 	return v
 }

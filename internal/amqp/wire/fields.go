@@ -2,27 +2,27 @@ package wire
 
 import "time"
 
-// fields reads the fields of a composite type, which is a list (1.4). Missing fields at its end are
-// null; fields behind the last one of the standard are skipped. The first error stays in err.
+// fields reads the fields of a composite type, which is a list (1.4). Missing fields at its end
+// are null; fields behind the last one of the standard are skipped. The first error stays in the
+// decoder. A pointer besides d, even of a string, would move the decoder to the heap: the compiler
+// does not tell the fields of a struct apart.
 type fields struct {
 	d     *decoder
-	name  string // of the type
+	code  uint64 // of the type
 	left  int
-	outer []byte
-	err   error
+	outer int
 }
 
 // composite begins to read the list of a composite type, whose descriptor has been read.
-func (d *decoder) composite(name string) fields {
-	f := fields{d: d, name: name}
+func (d *decoder) composite(code uint64) fields {
+	f := fields{d: d, code: code}
 	at := d.at
 	constructor, err := d.byte()
 	switch {
 	case err != nil:
 	case constructor == constructorList0:
 		err = d.deeper()
-		f.outer = d.in
-		d.in = d.in[:d.at]
+		f.outer, d.end = d.end, d.at
 	case constructor == ConstructorList8 || constructor == ConstructorList32:
 		f.left, f.outer, err = d.enterElements(constructor)
 	default:
@@ -34,23 +34,23 @@ func (d *decoder) composite(name string) fields {
 
 // done reads what is left of the list and returns the first error.
 func (f *fields) done() error {
-	for ; f.err == nil && f.left > 0; f.left-- {
+	for ; f.d.err == nil && f.left > 0; f.left-- {
 		_, err := f.d.value()
 		f.failed("", err)
 	}
-	if f.err == nil {
+	if f.d.err == nil {
 		f.failed("", f.d.leave(f.outer))
 	}
-	return f.err
+	return f.d.err
 }
 
 func (f *fields) failed(field string, err error) {
-	if err == nil || f.err != nil {
+	if err == nil || f.d.err != nil {
 		return
 	}
-	f.err = err
+	f.d.err = err
 	if e, ok := err.(*DecodeError); ok && e.Field == "" { //nolint:errorlint // ours, never wrapped
-		e.Field = f.name
+		e.Field = names[f.code]
 		if field != "" {
 			e.Field += ": " + field
 		}
@@ -64,7 +64,7 @@ func (f *fields) wrong(field, want string) {
 // next returns the constructor of the next field; ok is false if that is null, missing, or cannot
 // be read.
 func (f *fields) next(field string) (constructor byte, ok bool) {
-	if f.err != nil || f.left == 0 {
+	if f.d.err != nil || f.left == 0 {
 		return 0, false
 	}
 	f.left--
@@ -75,7 +75,7 @@ func (f *fields) next(field string) (constructor byte, ok bool) {
 
 // must reports that a mandatory field is missing unless it was there.
 func (f *fields) must(field string, ok bool) {
-	if !ok && f.err == nil {
+	if !ok && f.d.err == nil {
 		f.failed(field, f.d.fail(f.d.at, "it is missing"))
 	}
 }
@@ -256,7 +256,7 @@ func (f *fields) pairs(field string) Map {
 
 // any reads a field of any type.
 func (f *fields) any(field string) any {
-	if f.err != nil || f.left == 0 {
+	if f.d.err != nil || f.left == 0 {
 		return nil
 	}
 	f.left--
@@ -265,7 +265,8 @@ func (f *fields) any(field string) any {
 	return v
 }
 
-// described reads the descriptor of a field that is a composite type of this package. ok is false for null.
+// described reads the descriptor of a field that is a composite type of this package. ok is false
+// for null.
 func (f *fields) described(field string) (s descriptor, ok bool) {
 	constructor, ok := f.next(field)
 	if !ok {

@@ -40,8 +40,8 @@ var (
 
 // ReadFrame reads a frame of at most limit bytes, its header included. The body is in buf or, if
 // that is too small, in a larger slice, which is returned for the next call. A large buffer grows
-// as the bytes arrive: a peer cannot reserve memory by a size alone. An end of the stream before the
-// frame is io.EOF, within it io.ErrUnexpectedEOF.
+// as the bytes arrive: a peer cannot reserve memory by a size alone. An end of the stream before
+// the frame is io.EOF, within it io.ErrUnexpectedEOF.
 func ReadFrame(r io.Reader, limit uint32, buf []byte) (f Frame, next []byte, err error) {
 	buf = slices.Grow(buf[:0], FrameHeader)
 	head := buf[:FrameHeader]
@@ -86,7 +86,8 @@ func readFull(r io.Reader, buf []byte, n int) ([]byte, error) {
 // AppendFrame appends a frame to dst. p is nil in a frame that only keeps the connection alive;
 // payload is what follows a Transfer. The bytes returned with an error are dst.
 func AppendFrame(dst []byte, kind uint8, channel uint16, p Performative, payload []byte) ([]byte, error) {
-	out := append(dst, 0, 0, 0, 0, FrameHeader/4, kind, byte(channel>>8), byte(channel))
+	out := dst
+	out = append(out, 0, 0, 0, 0, FrameHeader/4, kind, byte(channel>>8), byte(channel))
 	if p != nil {
 		var err error
 		if out, err = AppendPerformative(out, p); err != nil {

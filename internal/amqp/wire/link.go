@@ -118,38 +118,38 @@ func (*Transfer) performative()    {}
 func (*Disposition) performative() {}
 func (*Detach) performative()      {}
 
-func (e *encoder) attach(v *Attach) {
-	at := e.beginComposite(codeAttach)
-	e.string(v.Name)
-	e.uint(v.Handle)
-	e.bool(bool(v.Role))
-	e.optionalUbyte((*uint8)(v.SenderSettleMode))
-	e.optionalUbyte((*uint8)(v.ReceiverSettleMode))
+func (v *Attach) encode(e *encoder) {
+	w := e.begin(codeAttach)
+	w.string(v.Name)
+	w.uint(v.Handle)
+	w.bool(bool(v.Role))
+	w.optionalUbyte((*uint8)(v.SenderSettleMode))
+	w.optionalUbyte((*uint8)(v.ReceiverSettleMode))
 	if v.Source == nil {
-		e.null()
+		w.null()
 	} else {
-		e.source(v.Source)
+		v.Source.encode(e)
 	}
 	switch {
 	case v.Coordinator != nil:
-		e.coordinator(v.Coordinator)
+		v.Coordinator.encode(e)
 	case v.Target != nil:
-		e.target(v.Target)
+		v.Target.encode(e)
 	default:
-		e.null()
+		w.null()
 	}
-	e.optionalMap(v.Unsettled)
-	e.bool(v.IncompleteUnsettled)
-	e.optionalUint(v.InitialDeliveryCount)
-	e.optionalUlong(v.MaxMessageSize)
-	e.symbols(v.OfferedCapabilities)
-	e.symbols(v.DesiredCapabilities)
-	e.optionalMap(v.Properties)
-	e.close(at, 14)
+	w.optionalMap(v.Unsettled)
+	w.bool(v.IncompleteUnsettled)
+	w.optionalUint(v.InitialDeliveryCount)
+	w.optionalUlong(v.MaxMessageSize)
+	w.symbols(v.OfferedCapabilities)
+	w.symbols(v.DesiredCapabilities)
+	w.optionalMap(v.Properties)
+	w.end(14)
 }
 
-func (d *decoder) attach() (*Attach, error) {
-	f := d.composite("attach")
+func decodeAttach(d *decoder) (*Attach, error) {
+	f := d.composite(codeAttach)
 	v := &Attach{}
 	var ok bool
 	v.Name, ok = f.string("name")
@@ -189,24 +189,24 @@ func (f *fields) mode(field string, last uint8) (uint8, bool) {
 	return mode, ok
 }
 
-func (e *encoder) flow(v *Flow) {
-	at := e.beginComposite(codeFlow)
-	e.optionalUint(v.NextIncomingID)
-	e.uint(v.IncomingWindow)
-	e.uint(v.NextOutgoingID)
-	e.uint(v.OutgoingWindow)
-	e.optionalUint(v.Handle)
-	e.optionalUint(v.DeliveryCount)
-	e.optionalUint(v.LinkCredit)
-	e.optionalUint(v.Available)
-	e.bool(v.Drain)
-	e.bool(v.Echo)
-	e.optionalMap(v.Properties)
-	e.close(at, 11)
+func (v *Flow) encode(e *encoder) {
+	w := e.begin(codeFlow)
+	w.optionalUint(v.NextIncomingID)
+	w.uint(v.IncomingWindow)
+	w.uint(v.NextOutgoingID)
+	w.uint(v.OutgoingWindow)
+	w.optionalUint(v.Handle)
+	w.optionalUint(v.DeliveryCount)
+	w.optionalUint(v.LinkCredit)
+	w.optionalUint(v.Available)
+	w.bool(v.Drain)
+	w.bool(v.Echo)
+	w.optionalMap(v.Properties)
+	w.end(11)
 }
 
-func (d *decoder) flow() (*Flow, error) {
-	f := d.composite("flow")
+func decodeFlow(d *decoder) (*Flow, error) {
+	f := d.composite(codeFlow)
 	v := &struct { // one allocation
 		Flow
 		numbers [5]uint32
@@ -233,24 +233,24 @@ func (d *decoder) flow() (*Flow, error) {
 	return &v.Flow, f.done()
 }
 
-func (e *encoder) transfer(v *Transfer) {
-	at := e.beginComposite(codeTransfer)
-	e.uint(v.Handle)
-	e.optionalUint(v.DeliveryID)
-	e.optionalBinary(v.DeliveryTag)
-	e.optionalUint(v.MessageFormat)
-	e.bool(v.Settled)
-	e.bool(v.More)
-	e.optionalUbyte((*uint8)(v.ReceiverSettleMode))
-	e.optionalState(v.State)
-	e.bool(v.Resume)
-	e.bool(v.Aborted)
-	e.bool(v.Batchable)
-	e.close(at, 11)
+func (v *Transfer) encode(e *encoder) {
+	w := e.begin(codeTransfer)
+	w.uint(v.Handle)
+	w.optionalUint(v.DeliveryID)
+	w.optionalBinary(v.DeliveryTag)
+	w.optionalUint(v.MessageFormat)
+	w.bool(v.Settled)
+	w.bool(v.More)
+	w.optionalUbyte((*uint8)(v.ReceiverSettleMode))
+	w.optionalState(v.State)
+	w.bool(v.Resume)
+	w.bool(v.Aborted)
+	w.bool(v.Batchable)
+	w.end(11)
 }
 
-func (d *decoder) transfer() (*Transfer, error) {
-	f := d.composite("transfer")
+func decodeTransfer(d *decoder) (*Transfer, error) {
+	f := d.composite(codeTransfer)
 	v := &struct { // one allocation
 		Transfer
 		id, format uint32
@@ -278,19 +278,19 @@ func (d *decoder) transfer() (*Transfer, error) {
 	return &v.Transfer, f.done()
 }
 
-func (e *encoder) disposition(v *Disposition) {
-	at := e.beginComposite(codeDisposition)
-	e.bool(bool(v.Role))
-	e.uint(v.First)
-	e.optionalUint(v.Last)
-	e.bool(v.Settled)
-	e.optionalState(v.State)
-	e.bool(v.Batchable)
-	e.close(at, 6)
+func (v *Disposition) encode(e *encoder) {
+	w := e.begin(codeDisposition)
+	w.bool(bool(v.Role))
+	w.uint(v.First)
+	w.optionalUint(v.Last)
+	w.bool(v.Settled)
+	w.optionalState(v.State)
+	w.bool(v.Batchable)
+	w.end(6)
 }
 
-func (d *decoder) disposition() (*Disposition, error) {
-	f := d.composite("disposition")
+func decodeDisposition(d *decoder) (*Disposition, error) {
+	f := d.composite(codeDisposition)
 	v := &struct { // one allocation
 		Disposition
 		last uint32
@@ -307,19 +307,19 @@ func (d *decoder) disposition() (*Disposition, error) {
 	return &v.Disposition, f.done()
 }
 
-func (e *encoder) detach(v *Detach) {
-	at := e.beginComposite(codeDetach)
-	e.uint(v.Handle)
-	e.bool(v.Closed)
-	e.optionalError(v.Error)
-	e.close(at, 3)
+func (v *Detach) encode(e *encoder) {
+	w := e.begin(codeDetach)
+	w.uint(v.Handle)
+	w.bool(v.Closed)
+	w.optionalError(v.Error)
+	w.end(3)
 }
 
-func (d *decoder) detach() (*Detach, error) {
-	f := d.composite("detach")
+func decodeDetach(d *decoder) (*Detach, error) {
+	f := d.composite(codeDetach)
 	v := &Detach{}
 	v.Handle = f.mustUint("handle")
 	v.Closed = f.bool("closed")
-	v.Error = f.error("error")
+	v.Error = f.error()
 	return v, f.done()
 }

@@ -41,22 +41,22 @@ var (
 // with an error are dst.
 func (m *Message) Append(dst []byte) ([]byte, error) {
 	e := encoder{b: dst}
-	e.message(m)
+	m.encode(&e)
 	return e.done(dst)
 }
 
-func (e *encoder) message(m *Message) {
+func (m *Message) encode(e *encoder) {
 	if m.Data != nil && m.Sequences != nil || m.HasValue && (m.Data != nil || m.Sequences != nil) {
 		e.fail(errTwoBodies)
 		return
 	}
 	if m.Header != nil {
-		e.header(m.Header)
+		m.Header.encode(e)
 	}
 	e.mapSection(CodeDeliveryAnnotations, m.DeliveryAnnotations)
 	e.mapSection(CodeMessageAnnotations, m.MessageAnnotations)
 	if m.Properties != nil {
-		e.properties(m.Properties)
+		m.Properties.encode(e)
 	}
 	e.mapSection(CodeApplicationProperties, m.ApplicationProperties)
 	for _, data := range m.Data {
@@ -85,12 +85,12 @@ func (e *encoder) mapSection(code uint64, m Map) {
 	}
 }
 
-// DecodeMessage decodes a whole message. Sections out of order, twice, or unknown are an error, and
-// so are bodies of two kinds. Binary values share memory with b. The error is a *DecodeError.
+// DecodeMessage decodes a whole message. Sections out of order, twice, or unknown are an error,
+// and so are bodies of two kinds. Binary values share memory with b. The error is a *DecodeError.
 func DecodeMessage(b []byte) (*Message, error) {
 	d := newDecoder(b)
 	m := &Message{}
-	for last := uint64(0); d.at < len(d.in); {
+	for last := uint64(0); d.at < d.end; {
 		code, err := d.sectionCode(last)
 		if err != nil {
 			return nil, err
@@ -136,13 +136,13 @@ func (d *decoder) section(m *Message, code uint64) (err error) {
 	at := d.at
 	switch code {
 	case CodeHeader:
-		m.Header, err = d.header()
+		m.Header, err = decodeHeader(d)
 	case CodeDeliveryAnnotations:
 		m.DeliveryAnnotations, err = d.mapSection("delivery-annotations")
 	case CodeMessageAnnotations:
 		m.MessageAnnotations, err = d.mapSection("message-annotations")
 	case CodeProperties:
-		m.Properties, err = d.properties()
+		m.Properties, err = decodeProperties(d)
 	case CodeApplicationProperties:
 		m.ApplicationProperties, err = d.mapSection("application-properties")
 	case CodeFooter:

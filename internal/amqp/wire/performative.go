@@ -89,6 +89,39 @@ var codes = map[string]uint64{
 	"amqp:footer:map":                 CodeFooter,
 }
 
+// names are what errors call the composite types.
+var names = map[uint64]string{
+	codeOpen:               "open",
+	codeBegin:              "begin",
+	codeEnd:                "end",
+	codeClose:              "close",
+	codeError:              "error",
+	codeAttach:             "attach",
+	codeFlow:               "flow",
+	codeTransfer:           "transfer",
+	codeDisposition:        "disposition",
+	codeDetach:             "detach",
+	codeSASLMechanisms:     "sasl-mechanisms",
+	codeSASLInit:           "sasl-init",
+	codeSASLChallenge:      "sasl-challenge",
+	codeSASLResponse:       "sasl-response",
+	codeSASLOutcome:        "sasl-outcome",
+	codeAccepted:           "accepted",
+	codeReleased:           "released",
+	codeRejected:           "rejected",
+	codeReceived:           "received",
+	codeModified:           "modified",
+	codeSource:             "source",
+	codeTarget:             "target",
+	codeCoordinator:        "coordinator",
+	codeDeclare:            "declare",
+	codeDischarge:          "discharge",
+	codeDeclared:           "declared",
+	codeTransactionalState: "transactional-state",
+	CodeHeader:             "header",
+	CodeProperties:         "properties",
+}
+
 // AppendPerformative appends the encoding of p to dst, with all of its fields. An error means that
 // something in p has no encoding, as for Append. The bytes returned with an error are dst.
 func AppendPerformative(dst []byte, p Performative) ([]byte, error) {
@@ -143,17 +176,17 @@ func (d *decoder) compositeCode() (uint64, error) {
 func (d *decoder) compositeOf(code uint64) (Composite, error) {
 	switch code {
 	case codeError:
-		return result(d.error())
+		return result(decodeError(d))
 	case codeSource:
-		return result(d.source())
+		return result(decodeSource(d))
 	case codeTarget:
-		return result(d.target())
+		return result(decodeTarget(d))
 	case codeCoordinator:
-		return result(d.coordinator())
+		return result(decodeCoordinator(d))
 	case codeDeclare:
-		return result(d.declare())
+		return result(decodeDeclare(d))
 	case codeDischarge:
-		return result(d.discharge())
+		return result(decodeDischarge(d))
 	}
 	if isState(code) {
 		return d.stateOf(descriptor{code: code})
@@ -164,33 +197,33 @@ func (d *decoder) compositeOf(code uint64) (Composite, error) {
 func (d *decoder) performative(code uint64) (Performative, error) {
 	switch code {
 	case codeTransfer:
-		return asPerformative(d.transfer())
+		return asPerformative(decodeTransfer(d))
 	case codeDisposition:
-		return asPerformative(d.disposition())
+		return asPerformative(decodeDisposition(d))
 	case codeFlow:
-		return asPerformative(d.flow())
+		return asPerformative(decodeFlow(d))
 	case codeAttach:
-		return asPerformative(d.attach())
+		return asPerformative(decodeAttach(d))
 	case codeDetach:
-		return asPerformative(d.detach())
+		return asPerformative(decodeDetach(d))
 	case codeOpen:
-		return asPerformative(d.open())
+		return asPerformative(decodeOpen(d))
 	case codeBegin:
-		return asPerformative(d.begin())
+		return asPerformative(decodeBegin(d))
 	case codeEnd:
-		return asPerformative(d.end())
+		return asPerformative(decodeEnd(d))
 	case codeClose:
-		return asPerformative(d.close())
+		return asPerformative(decodeClose(d))
 	case codeSASLMechanisms:
-		return asPerformative(d.saslMechanisms())
+		return asPerformative(decodeSASLMechanisms(d))
 	case codeSASLInit:
-		return asPerformative(d.saslInit())
+		return asPerformative(decodeSASLInit(d))
 	case codeSASLChallenge:
-		return asPerformative(d.saslChallenge())
+		return asPerformative(decodeSASLChallenge(d))
 	case codeSASLResponse:
-		return asPerformative(d.saslResponse())
+		return asPerformative(decodeSASLResponse(d))
 	case codeSASLOutcome:
-		return asPerformative(d.saslOutcome())
+		return asPerformative(decodeSASLOutcome(d))
 	}
 	return nil, d.fail(0, "an unknown descriptor")
 }
@@ -215,39 +248,47 @@ func asPerformative[T Performative](v T, err error) (Performative, error) {
 func (e *encoder) composite(v Composite) {
 	switch v := v.(type) {
 	case *Transfer:
-		e.transfer(v)
+		v.encode(e)
 	case *Disposition:
-		e.disposition(v)
+		v.encode(e)
 	case *Flow:
-		e.flow(v)
+		v.encode(e)
 	case *Attach:
-		e.attach(v)
+		v.encode(e)
 	case *Detach:
-		e.detach(v)
+		v.encode(e)
 	case *Open:
-		e.openPerformative(v)
+		v.encode(e)
 	case *Begin:
-		e.begin(v)
+		v.encode(e)
 	case *End:
-		e.onlyError(codeEnd, v.Error)
+		v.encode(e)
 	case *Close:
-		e.onlyError(codeClose, v.Error)
-	case *SASLMechanisms, *SASLInit, *SASLChallenge, *SASLResponse, *SASLOutcome:
-		e.sasl(v)
+		v.encode(e)
+	case *SASLMechanisms:
+		v.encode(e)
+	case *SASLInit:
+		v.encode(e)
+	case *SASLChallenge:
+		v.encode(e)
+	case *SASLResponse:
+		v.encode(e)
+	case *SASLOutcome:
+		v.encode(e)
 	case *Error:
-		e.error(v)
+		v.encode(e)
 	case *Source:
-		e.source(v)
+		v.encode(e)
 	case *Target:
-		e.target(v)
+		v.encode(e)
 	case *Coordinator:
-		e.coordinator(v)
+		v.encode(e)
 	case *Declare:
-		e.declare(v)
+		v.encode(e)
 	case *Discharge:
-		e.discharge(v)
+		v.encode(e)
 	case DeliveryState:
-		e.state(v)
+		encodeState(e, v)
 	default:
 		e.fail(fmt.Errorf("amqp: encode: a composite value of type %T", v))
 	}

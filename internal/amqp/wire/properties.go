@@ -14,8 +14,8 @@ type Header struct {
 // DefaultPriority is what an absent priority means.
 const DefaultPriority uint8 = 4
 
-// Properties are the immutable properties of a message (3.2.4). Strings are nil for null. Times are
-// zero for null.
+// Properties are the immutable properties of a message (3.2.4). Strings are nil for null. Times
+// are zero for null.
 type Properties struct {
 	MessageID          any // nil, string, UUID, uint64 or []byte
 	UserID             []byte
@@ -32,18 +32,18 @@ type Properties struct {
 	ReplyToGroupID     *string
 }
 
-func (e *encoder) header(v *Header) {
-	at := e.beginComposite(CodeHeader)
-	e.bool(v.Durable)
-	e.optionalUbyte(v.Priority)
-	e.optionalUint(v.TTL)
-	e.bool(v.FirstAcquirer)
-	e.uint(v.DeliveryCount)
-	e.close(at, 5)
+func (v *Header) encode(e *encoder) {
+	w := e.begin(CodeHeader)
+	w.bool(v.Durable)
+	w.optionalUbyte(v.Priority)
+	w.optionalUint(v.TTL)
+	w.bool(v.FirstAcquirer)
+	w.uint(v.DeliveryCount)
+	w.end(5)
 }
 
-func (d *decoder) header() (*Header, error) {
-	f := d.composite("header")
+func decodeHeader(d *decoder) (*Header, error) {
+	f := d.composite(CodeHeader)
 	v := &struct { // one allocation
 		Header
 		priority uint8
@@ -62,30 +62,30 @@ func (d *decoder) header() (*Header, error) {
 	return &v.Header, f.done()
 }
 
-func (e *encoder) properties(v *Properties) {
-	at := e.beginComposite(CodeProperties)
-	e.messageID(v.MessageID)
-	e.optionalBinary(v.UserID)
-	e.optionalString(v.To)
-	e.optionalString(v.Subject)
-	e.optionalString(v.ReplyTo)
-	e.messageID(v.CorrelationID)
-	e.optionalSymbol(v.ContentType)
-	e.optionalSymbol(v.ContentEncoding)
-	e.optionalTime(v.AbsoluteExpiryTime)
-	e.optionalTime(v.CreationTime)
-	e.optionalString(v.GroupID)
-	e.optionalUint(v.GroupSequence)
-	e.optionalString(v.ReplyToGroupID)
-	e.close(at, 13)
+func (v *Properties) encode(e *encoder) {
+	w := e.begin(CodeProperties)
+	w.messageID(v.MessageID)
+	w.optionalBinary(v.UserID)
+	w.optionalString(v.To)
+	w.optionalString(v.Subject)
+	w.optionalString(v.ReplyTo)
+	w.messageID(v.CorrelationID)
+	w.optionalSymbol(v.ContentType)
+	w.optionalSymbol(v.ContentEncoding)
+	w.optionalTime(v.AbsoluteExpiryTime)
+	w.optionalTime(v.CreationTime)
+	w.optionalString(v.GroupID)
+	w.optionalUint(v.GroupSequence)
+	w.optionalString(v.ReplyToGroupID)
+	w.end(13)
 }
 
-func (e *encoder) messageID(v any) {
+func (w fieldWriter) messageID(v any) {
 	if !isMessageID(v) {
-		e.fail(errMessageID)
+		w.fail(errMessageID)
 		return
 	}
-	e.value(v)
+	w.value(v)
 }
 
 func isMessageID(v any) bool {
@@ -96,8 +96,8 @@ func isMessageID(v any) bool {
 	return false
 }
 
-func (d *decoder) properties() (*Properties, error) {
-	f := d.composite("properties")
+func decodeProperties(d *decoder) (*Properties, error) {
+	f := d.composite(CodeProperties)
 	v := &struct { // one allocation
 		Properties
 		strings  [5]string

@@ -55,38 +55,48 @@ func (*SASLChallenge) performative()  {}
 func (*SASLResponse) performative()   {}
 func (*SASLOutcome) performative()    {}
 
-func (e *encoder) sasl(v Composite) {
-	at := e.beginComposite(v.Code())
-	count := 1
-	switch v := v.(type) {
-	case *SASLMechanisms:
-		e.symbolArray(v.Mechanisms)
-	case *SASLInit:
-		e.symbol(v.Mechanism)
-		e.optionalBinary(v.InitialResponse)
-		e.stringOrNull(v.Hostname)
-		count = 3
-	case *SASLChallenge:
-		e.binary(v.Challenge)
-	case *SASLResponse:
-		e.binary(v.Response)
-	case *SASLOutcome:
-		e.ubyte(uint8(v.OutcomeCode))
-		e.optionalBinary(v.AdditionalData)
-		count = 2
-	}
-	e.close(at, count)
+func (v *SASLMechanisms) encode(e *encoder) {
+	w := e.begin(codeSASLMechanisms)
+	w.symbolArray(v.Mechanisms)
+	w.end(1)
 }
 
-func (d *decoder) saslMechanisms() (*SASLMechanisms, error) {
-	f := d.composite("sasl-mechanisms")
+func (v *SASLInit) encode(e *encoder) {
+	w := e.begin(codeSASLInit)
+	w.symbol(v.Mechanism)
+	w.optionalBinary(v.InitialResponse)
+	w.stringOrNull(v.Hostname)
+	w.end(3)
+}
+
+func (v *SASLChallenge) encode(e *encoder) {
+	w := e.begin(codeSASLChallenge)
+	w.binary(v.Challenge)
+	w.end(1)
+}
+
+func (v *SASLResponse) encode(e *encoder) {
+	w := e.begin(codeSASLResponse)
+	w.binary(v.Response)
+	w.end(1)
+}
+
+func (v *SASLOutcome) encode(e *encoder) {
+	w := e.begin(codeSASLOutcome)
+	w.ubyte(uint8(v.OutcomeCode))
+	w.optionalBinary(v.AdditionalData)
+	w.end(2)
+}
+
+func decodeSASLMechanisms(d *decoder) (*SASLMechanisms, error) {
+	f := d.composite(codeSASLMechanisms)
 	v := &SASLMechanisms{Mechanisms: f.symbols("sasl-server-mechanisms")}
 	f.must("sasl-server-mechanisms", v.Mechanisms != nil)
 	return v, f.done()
 }
 
-func (d *decoder) saslInit() (*SASLInit, error) {
-	f := d.composite("sasl-init")
+func decodeSASLInit(d *decoder) (*SASLInit, error) {
+	f := d.composite(codeSASLInit)
 	v := &SASLInit{}
 	var ok bool
 	v.Mechanism, ok = f.symbol("mechanism")
@@ -96,22 +106,22 @@ func (d *decoder) saslInit() (*SASLInit, error) {
 	return v, f.done()
 }
 
-func (d *decoder) saslChallenge() (*SASLChallenge, error) {
-	f := d.composite("sasl-challenge")
+func decodeSASLChallenge(d *decoder) (*SASLChallenge, error) {
+	f := d.composite(codeSASLChallenge)
 	v := &SASLChallenge{Challenge: f.binary("challenge")}
 	f.must("challenge", v.Challenge != nil)
 	return v, f.done()
 }
 
-func (d *decoder) saslResponse() (*SASLResponse, error) {
-	f := d.composite("sasl-response")
+func decodeSASLResponse(d *decoder) (*SASLResponse, error) {
+	f := d.composite(codeSASLResponse)
 	v := &SASLResponse{Response: f.binary("response")}
 	f.must("response", v.Response != nil)
 	return v, f.done()
 }
 
-func (d *decoder) saslOutcome() (*SASLOutcome, error) {
-	f := d.composite("sasl-outcome")
+func decodeSASLOutcome(d *decoder) (*SASLOutcome, error) {
+	f := d.composite(codeSASLOutcome)
 	v := &SASLOutcome{}
 	code, ok := f.ubyte("code")
 	f.must("code", ok)

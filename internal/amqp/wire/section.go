@@ -2,31 +2,36 @@ package wire
 
 // Section is a section of an encoded message (3.2).
 type Section struct {
-	Code  uint64 // CodeHeader to CodeFooter
-	Raw   []byte // the section whole, its descriptor included; shares memory with the message
-	value int    // where its value begins in Raw
+	Code uint64 // CodeHeader to CodeFooter
+	Raw  []byte // the section whole, its descriptor included; shares memory with the message
 }
 
 // Value returns the encoded value of the section, which Decode takes: Raw without the descriptor.
-func (s Section) Value() []byte { return s.Raw[s.value:] }
+// It is nil if Raw does not begin with a descriptor.
+func (s Section) Value() []byte {
+	d := newDecoder(s.Raw)
+	if _, err := d.compositeCode(); err != nil {
+		return nil
+	}
+	return d.in[d.at:]
+}
 
 // Sections splits an encoded message into its sections without decoding what is in them. It checks
 // their order, kinds and sizes as DecodeMessage does. The error is a *DecodeError.
 func Sections(b []byte) ([]Section, error) {
 	d := newDecoder(b)
 	sections := make([]Section, 0, min(len(b)/4, 6))
-	for last := uint64(0); d.at < len(d.in); {
+	for last := uint64(0); d.at < d.end; {
 		at := d.at
 		code, err := d.sectionCode(last)
 		if err != nil {
 			return nil, err
 		}
 		last = code
-		value := d.at
 		if err := d.skipSection(code); err != nil {
 			return nil, err
 		}
-		sections = append(sections, Section{code, b[at:d.at:d.at], value - at})
+		sections = append(sections, Section{code, b[at:d.at:d.at]})
 	}
 	return sections, nil
 }
@@ -67,13 +72,13 @@ func (d *decoder) skipSection(code uint64) error {
 
 // skip passes over a value behind its constructor, by its size (1.2.1).
 func (d *decoder) skip(constructor byte) error {
+	if !isConstructor(constructor) {
+		return d.fail(d.at-1, "an unknown constructor")
+	}
 	var err error
-	switch half := constructor >> 4; {
-	case half < 4:
-		err = d.fail(d.at-1, "an unknown constructor")
-	case half < 0xa:
+	if constructor < ConstructorBinary8 {
 		_, err = d.take(width(constructor))
-	default:
+	} else {
 		_, err = d.octets(constructor)
 	}
 	return err

@@ -62,38 +62,54 @@ func (*Declared) deliveryState()           {}
 func (*TransactionalState) deliveryState() {}
 func (*OtherState) deliveryState()         {}
 
-func (e *encoder) optionalState(v DeliveryState) {
+func (w fieldWriter) optionalState(v DeliveryState) {
 	if v == nil {
-		e.null()
+		w.null()
 	} else {
-		e.state(v)
+		encodeState(w.encoder, v)
 	}
 }
 
-func (e *encoder) state(v DeliveryState) {
+func encodeState(e *encoder, v DeliveryState) {
 	switch v := v.(type) {
-	case *Accepted, *Released:
-		e.close(e.beginComposite(v.Code()), 0)
+	case *Accepted:
+		e.begin(codeAccepted).end(0)
+	case *Released:
+		e.begin(codeReleased).end(0)
 	case *Rejected:
-		e.onlyError(codeRejected, v.Error)
+		v.encode(e)
 	case *Received:
-		at := e.beginComposite(codeReceived)
-		e.uint(v.SectionNumber)
-		e.ulong(v.SectionOffset)
-		e.close(at, 2)
+		v.encode(e)
 	case *Modified:
-		at := e.beginComposite(codeModified)
-		e.bool(v.DeliveryFailed)
-		e.bool(v.UndeliverableHere)
-		e.optionalMap(v.MessageAnnotations)
-		e.close(at, 3)
+		v.encode(e)
 	case *Declared:
-		e.declared(v)
+		v.encode(e)
 	case *TransactionalState:
-		e.transactionalState(v)
+		v.encode(e)
 	case *OtherState:
 		e.described(v.Described)
 	}
+}
+
+func (v *Rejected) encode(e *encoder) {
+	w := e.begin(codeRejected)
+	w.optionalError(v.Error)
+	w.end(1)
+}
+
+func (v *Received) encode(e *encoder) {
+	w := e.begin(codeReceived)
+	w.uint(v.SectionNumber)
+	w.ulong(v.SectionOffset)
+	w.end(2)
+}
+
+func (v *Modified) encode(e *encoder) {
+	w := e.begin(codeModified)
+	w.bool(v.DeliveryFailed)
+	w.bool(v.UndeliverableHere)
+	w.optionalMap(v.MessageAnnotations)
+	w.end(3)
 }
 
 func isState(code uint64) bool {
@@ -110,23 +126,23 @@ var (
 func (d *decoder) stateOf(s descriptor) (DeliveryState, error) {
 	switch s.known() {
 	case codeAccepted:
-		f := d.composite("accepted")
+		f := d.composite(codeAccepted)
 		return asState(accepted, f.done())
 	case codeReleased:
-		f := d.composite("released")
+		f := d.composite(codeReleased)
 		return asState(released, f.done())
 	case codeRejected:
-		f := d.composite("rejected")
-		v := &Rejected{Error: f.error("error")}
+		f := d.composite(codeRejected)
+		v := &Rejected{Error: f.error()}
 		return asState(v, f.done())
 	case codeReceived:
-		return asState(d.received())
+		return asState(decodeReceived(d))
 	case codeModified:
-		return asState(d.modified())
+		return asState(decodeModified(d))
 	case codeDeclared:
-		return asState(d.declared())
+		return asState(decodeDeclared(d))
 	case codeTransactionalState:
-		return asState(d.transactionalState())
+		return asState(decodeTransactionalState(d))
 	}
 	if err := d.deeper(); err != nil {
 		return nil, err
@@ -143,8 +159,8 @@ func asState[T DeliveryState](v T, err error) (DeliveryState, error) {
 	return v, nil
 }
 
-func (d *decoder) received() (*Received, error) {
-	f := d.composite("received")
+func decodeReceived(d *decoder) (*Received, error) {
+	f := d.composite(codeReceived)
 	v := &Received{SectionNumber: f.mustUint("section-number")}
 	var ok bool
 	v.SectionOffset, ok = f.ulong("section-offset")
@@ -152,8 +168,8 @@ func (d *decoder) received() (*Received, error) {
 	return v, f.done()
 }
 
-func (d *decoder) modified() (*Modified, error) {
-	f := d.composite("modified")
+func decodeModified(d *decoder) (*Modified, error) {
+	f := d.composite(codeModified)
 	v := &Modified{}
 	v.DeliveryFailed = f.bool("delivery-failed")
 	v.UndeliverableHere = f.bool("undeliverable-here")

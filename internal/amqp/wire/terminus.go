@@ -32,24 +32,24 @@ func (*Source) Code() uint64 { return codeSource }
 // Code returns 0x29.
 func (*Target) Code() uint64 { return codeTarget }
 
-func (e *encoder) source(v *Source) {
-	at := e.beginComposite(codeSource)
-	e.optionalString(v.Address)
-	e.uint(v.Durable)
-	e.symbolOrNull(v.ExpiryPolicy)
-	e.uint(v.Timeout)
-	e.bool(v.Dynamic)
-	e.optionalMap(v.DynamicNodeProperties)
-	e.symbolOrNull(v.DistributionMode)
-	e.optionalMap(v.Filter)
-	e.optionalState(v.DefaultOutcome)
-	e.symbols(v.Outcomes)
-	e.symbols(v.Capabilities)
-	e.close(at, 11)
+func (v *Source) encode(e *encoder) {
+	w := e.begin(codeSource)
+	w.optionalString(v.Address)
+	w.uint(v.Durable)
+	w.symbolOrNull(v.ExpiryPolicy)
+	w.uint(v.Timeout)
+	w.bool(v.Dynamic)
+	w.optionalMap(v.DynamicNodeProperties)
+	w.symbolOrNull(v.DistributionMode)
+	w.optionalMap(v.Filter)
+	w.optionalState(v.DefaultOutcome)
+	w.symbols(v.Outcomes)
+	w.symbols(v.Capabilities)
+	w.end(11)
 }
 
-func (d *decoder) source() (*Source, error) {
-	f := d.composite("source")
+func decodeSource(d *decoder) (*Source, error) {
+	f := d.composite(codeSource)
 	v := &Source{}
 	v.Address = pointer(f.string("address"))
 	v.Durable, _ = f.uint("durable")
@@ -65,20 +65,20 @@ func (d *decoder) source() (*Source, error) {
 	return v, f.done()
 }
 
-func (e *encoder) target(v *Target) {
-	at := e.beginComposite(codeTarget)
-	e.optionalString(v.Address)
-	e.uint(v.Durable)
-	e.symbolOrNull(v.ExpiryPolicy)
-	e.uint(v.Timeout)
-	e.bool(v.Dynamic)
-	e.optionalMap(v.DynamicNodeProperties)
-	e.symbols(v.Capabilities)
-	e.close(at, 7)
+func (v *Target) encode(e *encoder) {
+	w := e.begin(codeTarget)
+	w.optionalString(v.Address)
+	w.uint(v.Durable)
+	w.symbolOrNull(v.ExpiryPolicy)
+	w.uint(v.Timeout)
+	w.bool(v.Dynamic)
+	w.optionalMap(v.DynamicNodeProperties)
+	w.symbols(v.Capabilities)
+	w.end(7)
 }
 
-func (d *decoder) target() (*Target, error) {
-	f := d.composite("target")
+func decodeTarget(d *decoder) (*Target, error) {
+	f := d.composite(codeTarget)
 	v := &Target{}
 	v.Address = pointer(f.string("address"))
 	v.Durable, _ = f.uint("durable")
@@ -99,7 +99,7 @@ func (f *fields) source() *Source {
 		f.wrong("source", "source")
 		return nil
 	}
-	v, err := f.d.source()
+	v, err := decodeSource(f.d)
 	f.failed("source", err)
 	return v
 }
@@ -111,11 +111,11 @@ func (f *fields) target() (*Target, *Coordinator) {
 	}
 	switch s.known() {
 	case codeTarget:
-		v, err := f.d.target()
+		v, err := decodeTarget(f.d)
 		f.failed("target", err)
 		return v, nil
 	case codeCoordinator:
-		v, err := f.d.coordinator()
+		v, err := decodeCoordinator(f.d)
 		f.failed("target", err)
 		return nil, v
 	}

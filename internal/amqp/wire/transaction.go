@@ -61,64 +61,64 @@ func DecodeCoordinated(message []byte) (Composite, error) {
 	return nil, &DecodeError{Problem: "the message is neither declare nor discharge"}
 }
 
-func (e *encoder) coordinator(v *Coordinator) {
-	at := e.beginComposite(codeCoordinator)
-	e.symbols(v.Capabilities)
-	e.close(at, 1)
+func (v *Coordinator) encode(e *encoder) {
+	w := e.begin(codeCoordinator)
+	w.symbols(v.Capabilities)
+	w.end(1)
 }
 
-func (d *decoder) coordinator() (*Coordinator, error) {
-	f := d.composite("coordinator")
+func decodeCoordinator(d *decoder) (*Coordinator, error) {
+	f := d.composite(codeCoordinator)
 	v := &Coordinator{Capabilities: f.symbols("capabilities")}
 	return v, f.done()
 }
 
-func (e *encoder) declare(v *Declare) {
-	at := e.beginComposite(codeDeclare)
-	e.value(v.GlobalID)
-	e.close(at, 1)
+func (v *Declare) encode(e *encoder) {
+	w := e.begin(codeDeclare)
+	w.value(v.GlobalID)
+	w.end(1)
 }
 
-func (d *decoder) declare() (*Declare, error) {
-	f := d.composite("declare")
+func decodeDeclare(d *decoder) (*Declare, error) {
+	f := d.composite(codeDeclare)
 	v := &Declare{GlobalID: f.any("global-id")}
 	return v, f.done()
 }
 
-func (e *encoder) discharge(v *Discharge) {
-	at := e.beginComposite(codeDischarge)
-	e.binary(v.TxnID)
-	e.bool(v.Fail)
-	e.close(at, 2)
+func (v *Discharge) encode(e *encoder) {
+	w := e.begin(codeDischarge)
+	w.binary(v.TxnID)
+	w.bool(v.Fail)
+	w.end(2)
 }
 
-func (d *decoder) discharge() (*Discharge, error) {
-	f := d.composite("discharge")
+func decodeDischarge(d *decoder) (*Discharge, error) {
+	f := d.composite(codeDischarge)
 	v := &Discharge{TxnID: f.txnID(), Fail: f.bool("fail")}
 	return v, f.done()
 }
 
-func (e *encoder) declared(v *Declared) {
-	at := e.beginComposite(codeDeclared)
-	e.binary(v.TxnID)
-	e.close(at, 1)
+func (v *Declared) encode(e *encoder) {
+	w := e.begin(codeDeclared)
+	w.binary(v.TxnID)
+	w.end(1)
 }
 
-func (d *decoder) declared() (*Declared, error) {
-	f := d.composite("declared")
+func decodeDeclared(d *decoder) (*Declared, error) {
+	f := d.composite(codeDeclared)
 	v := &Declared{TxnID: f.txnID()}
 	return v, f.done()
 }
 
-func (e *encoder) transactionalState(v *TransactionalState) {
-	at := e.beginComposite(codeTransactionalState)
-	e.binary(v.TxnID)
-	e.optionalState(v.Outcome)
-	e.close(at, 2)
+func (v *TransactionalState) encode(e *encoder) {
+	w := e.begin(codeTransactionalState)
+	w.binary(v.TxnID)
+	w.optionalState(v.Outcome)
+	w.end(2)
 }
 
-func (d *decoder) transactionalState() (*TransactionalState, error) {
-	f := d.composite("transactional-state")
+func decodeTransactionalState(d *decoder) (*TransactionalState, error) {
+	f := d.composite(codeTransactionalState)
 	v := &TransactionalState{TxnID: f.txnID(), Outcome: f.state("outcome")}
 	return v, f.done()
 }

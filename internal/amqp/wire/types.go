@@ -12,10 +12,12 @@ type (
 	UUID [16]byte
 	// Char is a single Unicode character (1.6.16).
 	Char rune
-	// Decimal32, Decimal64 and Decimal128 are IEEE 754-2008 decimals in network byte order, binary
-	// integer significand (1.6.13 to 1.6.15). They are carried, not computed with.
-	Decimal32  [4]byte
-	Decimal64  [8]byte
+	// Decimal32 is an IEEE 754-2008 decimal in network byte order, with a binary integer
+	// significand (1.6.13). It is carried, not computed with.
+	Decimal32 [4]byte
+	// Decimal64 is like Decimal32 (1.6.14).
+	Decimal64 [8]byte
+	// Decimal128 is like Decimal32 (1.6.15).
 	Decimal128 [16]byte
 	// List is a sequence of values of any type (1.6.22).
 	List []any
