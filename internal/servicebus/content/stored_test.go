@@ -260,8 +260,8 @@ func TestBodiesOfEachKind(t *testing.T) {
 	})
 }
 
-// Random messages are equal to the byte after they were stored, and after a copy of the database to
-// the other engine.
+// Random messages are equal to the byte after they were stored, and after a copy of the database
+// to the other engine.
 func TestRandomMessagesAreStored(t *testing.T) {
 	t.Parallel()
 	for from, to := range map[string]string{"sqlite": "postgresql", "postgresql": "sqlite"} {
