@@ -133,7 +133,7 @@ func appendSection(dst []byte, code uint64, value []byte) []byte {
 }
 
 // refused says why a message is not taken, for the sender's link.
-func refused(err error) error {
+func refused(err error) *wire.Error {
 	var e *forebay.Error
 	switch {
 	case errors.As(err, &e) && e.Code == forebay.CodePayloadTooLarge:
