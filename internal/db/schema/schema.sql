@@ -187,6 +187,7 @@ CREATE TABLE queues (
   dead_letter_filter_errors INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX queues_tenant ON queues (tenant, name) WHERE tenant IS NOT NULL;
+CREATE INDEX queues_folded ON queues (tenant, lower(name)) WHERE tenant IS NOT NULL;
 CREATE INDEX queues_topic ON queues (topic, name) WHERE topic IS NOT NULL;
 CREATE INDEX queues_delete ON queues (delete_at) WHERE delete_at IS NOT NULL;
 CREATE INDEX queues_due ON queues (due_at) WHERE due_at IS NOT NULL;
@@ -524,7 +525,8 @@ CREATE TABLE bodies (
   is_text                 INTEGER NOT NULL, -- 1: the body was sent as text
   shared                  INTEGER, -- the row of shared_bodies with the body; NULL: this row has it
   properties              BLOB,    -- JSON
-  body                    BLOB
+  body                    BLOB,
+  amqp                    BLOB     -- sections that came over AMQP, as sent; NULL: it came otherwise, or the shared row has them
 ) STRICT;
 -- sqlite:
 CREATE INDEX bodies_subqueue ON bodies (subqueue);
@@ -538,7 +540,8 @@ CREATE INDEX bodies_shared ON bodies (shared) WHERE shared IS NOT NULL;
 CREATE TABLE shared_bodies (
   no         INTEGER PRIMARY KEY, -- the number that the message had in the topic that made the copies
   body       BLOB NOT NULL,
-  properties BLOB                 -- JSON, of the copies that have none in their own rows
+  properties BLOB,                -- JSON, of the copies that have none in their own rows
+  amqp       BLOB                 -- as in bodies
 ) STRICT;
 -- sqlite:
 CREATE TRIGGER bodies_deleted AFTER DELETE ON bodies WHEN old.shared IS NOT NULL BEGIN
