@@ -54,6 +54,8 @@ var experiments = []experiment{
 	{"orchestrations", orchestrations},
 	{"documents", pipelines},
 	{"search", searches},
+	{"pages", pages},
+	{"tabs", tabs},
 	{"batches", batches},
 }
 

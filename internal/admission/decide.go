@@ -179,7 +179,13 @@ func (a *decider) ask(name string, group []int, choice int) error {
 			a.want(i, name, decision.Verdict)
 			a.refuse(i, name, decision.Verdict.Reason, decision.Verdict.RetryAt)
 		case decision.Reservation.Seq != 0:
-			a.Admissions[i] = &Admission{Option: a.candidates[i].Options[choice], Reservation: decision.Reservation}
+			admission := &Admission{Option: a.candidates[i].Options[choice], Reservation: decision.Reservation}
+			if admission.Reservation.Probe {
+				if admission.Elsewhere, err = a.elsewhere(i, choice); err != nil {
+					return err
+				}
+			}
+			a.Admissions[i] = admission
 			if err := a.goes(i); err != nil {
 				return err
 			}
@@ -241,7 +247,13 @@ func (a *decider) tooLarge(i, choice int, d *Deployment) (bool, error) {
 	if len(options) < 2 || d.Holds(a.Now, options[choice].Limits, options[choice].Request) {
 		return false, nil
 	}
-	for n, o := range options {
+	return a.elsewhere(i, choice)
+}
+
+// elsewhere reports whether another deployment than the chosen one takes calls and has room for a
+// candidate's.
+func (a *decider) elsewhere(i, choice int) (bool, error) {
+	for n, o := range a.candidates[i].Options {
 		if n == choice {
 			continue
 		}

@@ -48,6 +48,7 @@ type Admission struct {
 	Option
 	Reservation quota.Reservation
 	Outcome     *quota.Outcome
+	Elsewhere   bool // of a probe: another deployment of its route takes calls
 }
 
 // Deployment is the state of one in a transaction.

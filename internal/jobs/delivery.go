@@ -175,7 +175,7 @@ func (w *Worker) failed(ctx context.Context, d *Delivery) retry.Failed {
 	f := retry.Failed{Number: d.Number, Charged: d.Attempt, MaxAttempts: d.MaxAttempts, Age: time.Since(d.Here(d.StartedAt))}
 	if d.Admission != nil {
 		r := d.Admission.Reservation
-		f.Probe, f.Unwell, f.Mixed = r.Probe, r.Unwell, r.Mixed
+		f.Probe, f.Unwell, f.Mixed, f.Elsewhere = r.Probe, r.Unwell, r.Mixed, d.Admission.Elsewhere
 	}
 	if f.Failures = d.Number - 1; (f.Unwell || f.Probe) && d.Number >= retry.Excused*d.MaxAttempts { // their kinds matter only then
 		_, f.Failures = w.comebacks(ctx, d)

@@ -105,6 +105,8 @@ type Failed struct {
 	Age         time.Duration // since its generation began
 	// Probe: the call tested whether its deployment works again. Its failure is not the job's fault.
 	Probe bool
+	// Elsewhere: another deployment took calls when a probe was made.
+	Elsewhere bool
 	// Mixed: other calls of its deployment have succeeded since the outage began.
 	Mixed bool
 	// Unwell: so many other calls of its deployment had failed when it was made that the failure may
@@ -138,6 +140,12 @@ func (p Policy) Next(f Failed, failure *forebay.TaskError, rnd Random) Next {
 	if waiting == "" {
 		waiting = forebay.WaitQuota
 	}
+	number := min(f.Number, grown)
+	if f.Elsewhere {
+		// Soon, while the breaker is still open. A job whose delays match the breaker's pauses would
+		// be the probe each time.
+		number = 1
+	}
 	switch {
 	case failure.Class == forebay.ClassThrottled && failure.Uncalled:
 		return Next{Step: Release, Delay: p.after(failure.RetryAfter, 1, rnd), Waiting: waiting}
@@ -146,9 +154,9 @@ func (p Policy) Next(f Failed, failure *forebay.TaskError, rnd Random) Next {
 	case failure.Class == forebay.ClassPermanent:
 		return Next{Step: SetAside, Reason: failure.Code}
 	case f.Probe && !f.Mixed && f.Failures+1 < Probes*f.MaxAttempts:
-		return p.inTime(f, Next{Step: Retry, Delay: p.after(failure.RetryAfter, min(f.Number, grown), rnd)})
+		return p.inTime(f, Next{Step: Retry, Delay: p.after(failure.RetryAfter, number, rnd)})
 	case (f.Unwell || f.Probe) && f.MaxAttempts > 1 && f.Failures+1 < Excused*f.MaxAttempts:
-		return p.inTime(f, Next{Step: Retry, Delay: p.after(failure.RetryAfter, min(f.Number, grown), rnd)})
+		return p.inTime(f, Next{Step: Retry, Delay: p.after(failure.RetryAfter, number, rnd)})
 	case f.Charged+1 >= f.MaxAttempts:
 		return Next{Step: SetAside, Reason: "MaxAttemptsExceeded"}
 	}

@@ -79,6 +79,7 @@ func TestNext(t *testing.T) {
 		"refused too late":        {Failed{Number: 1, Age: late}, throttled, Next{Step: SetAside, Reason: "RetryTimeout"}},
 		"not called":              {Failed{Number: 3, Charged: 2, Age: late}, uncalled, Next{Step: Release, Delay: time.Second, Waiting: forebay.WaitPaused}},
 		"probe":                   {Failed{Number: 4, Charged: 2, Failures: 3, Probe: true}, transient, Next{Step: Retry, Delay: 4 * time.Second}},
+		"probe, others call":      {Failed{Number: 4, Charged: 2, Failures: 3, Probe: true, Elsewhere: true}, transient, Next{Step: Retry, Delay: time.Second}},
 		"probe time after time":   {Failed{Number: 119, Charged: 2, Failures: 118, Probe: true}, transient, Next{Step: Retry, Delay: 10 * time.Second}},
 		"probe too often":         {Failed{Number: 120, Charged: 2, Failures: 119, Probe: true}, transient, Next{Step: SetAside, Reason: "MaxAttemptsExceeded"}},
 		"probe, others succeed":   {Failed{Number: 5, Charged: 2, Failures: 4, Probe: true, Mixed: true}, transient, Next{Step: Retry, Delay: 5 * time.Second}},

@@ -120,6 +120,19 @@ func (j *Job) readOutcome(r driver.Row) {
 	j.Failure = Failure{Class: forebay.ErrorClass(r.Text(30)), Code: r.Text(31), Message: r.Blob(32)}
 }
 
+// liveStatus is the status of a job that is not over, by its message.
+func liveStatus(subqueue queue.Subqueue, later, locked bool, waiting forebay.WaitReason) forebay.Status {
+	switch {
+	case locked && later:
+		return forebay.StatusRunning
+	case subqueue.Kind() == queue.SubqueueRetry:
+		return forebay.StatusRetrying
+	case later && waiting == "":
+		return forebay.StatusScheduled
+	}
+	return forebay.StatusQueued
+}
+
 // readMessage derives the status of a live job from its message.
 func (j *Job) readMessage(r driver.Row, at int64) {
 	subqueue, visible, locked := queue.Subqueue(r.Int(13)), r.Int(14), !r.IsNull(15)
@@ -130,17 +143,9 @@ func (j *Job) readMessage(r driver.Row, at int64) {
 	waiting, paused := forebay.WaitReason(r.Text(19)), r.Int(21) != 0
 	later := visible > at
 	j.Ready, j.Paused = !later, paused
-	switch {
-	case locked && later:
-		j.Status = forebay.StatusRunning
+	if j.Status = liveStatus(subqueue, later, locked, waiting); j.Status == forebay.StatusRunning {
 		j.Running = &forebay.RunningAttempt{Number: int(r.Int(44)), Deployment: r.Text(42), StartedAt: driver.FromMillis(r.Int(43))}
 		return
-	case subqueue.Kind() == queue.SubqueueRetry:
-		j.Status = forebay.StatusRetrying
-	case later && waiting == "":
-		j.Status = forebay.StatusScheduled
-	default:
-		j.Status = forebay.StatusQueued
 	}
 	if later {
 		if visible < HeldUntil && waiting != forebay.WaitSession {

@@ -63,7 +63,7 @@ const (
 	SQLOfSession     = "SELECT j.seq FROM jobs j INDEXED BY jobs_session WHERE j.tenant = ?1 AND j.seq < ?2 AND j.seq >= ?3 AND j.session_id = ?5 ORDER BY j.seq DESC LIMIT ?4 + 0"
 	SQLOfID          = "SELECT j.seq FROM jobs j WHERE j.id = ?1 AND (?2 = 0 OR j.tenant = ?2)"
 	SQLOfAll         = "SELECT j.seq FROM jobs j WHERE j.seq < ?1 AND j.seq >= ?2 ORDER BY j.seq DESC LIMIT ?3 + 0"
-	SQLAlive         = "SELECT m.seq, m.tenant, m.subqueue FROM messages m WHERE m.seq < ?1 AND m.seq >= ?2 ORDER BY m.seq DESC LIMIT ?3 + 0"
+	SQLAlive         = "SELECT m.seq, m.tenant, m.subqueue, m.visible_at, m.lock_token, m.waiting FROM messages m WHERE m.seq < ?1 AND m.seq >= ?2 ORDER BY m.seq DESC LIMIT ?3 + 0"
 	SQLUnhappy       = "SELECT o.seq, (SELECT j.tenant FROM jobs j WHERE j.seq = o.seq) FROM outcomes o " +
 		"WHERE o.seq < ?1 AND o.seq >= ?2 AND o.status <> 'succeeded' ORDER BY o.seq DESC LIMIT ?3 + 0"
 )
@@ -211,11 +211,13 @@ func (q *Query) alive(c driver.Conn, below, from int64) (candidates, error) {
 	type message struct{ seq, queue int64 }
 	var mine []message
 	seen, lowest, ofJobs := 0, int64(0), map[int64]bool{}
+	at := c.Now()
 	err := c.Prep(SQLAlive).Int(below).Int(from).Int(maxWindow).Each(func(r driver.Row) error {
 		seen++
 		lowest = r.Int(0)
 		subqueue := queue.Subqueue(r.Int(2))
-		if subqueue.Kind() < queue.SubqueueDeadLetter && (q.Tenant == 0 || q.Tenant == r.Int(1)) && (q.Queue == 0 || q.Queue == subqueue.Queue()) {
+		status := liveStatus(subqueue, r.Int(3) > at, !r.IsNull(4), forebay.WaitReason(r.Text(5)))
+		if subqueue.Kind() < queue.SubqueueDeadLetter && (len(q.Statuses) == 0 || slices.Contains(q.Statuses, status)) && (q.Tenant == 0 || q.Tenant == r.Int(1)) && (q.Queue == 0 || q.Queue == subqueue.Queue()) {
 			mine = append(mine, message{lowest, subqueue.Queue()})
 			ofJobs[subqueue.Queue()] = false
 		}
