@@ -254,8 +254,8 @@ func (s *entities) change(ctx context.Context, q bus.MessageQueue, change foreba
 	return changed, err
 }
 
-// current returns an entity as it is stored now. What is remembered of it may be a few seconds old,
-// which is too old for whoever looks at its status.
+// current returns an entity as it is stored now. What is remembered of it may be a few seconds
+// old, which is too old for whoever looks at its status.
 func (s *entities) current(ctx context.Context, q bus.MessageQueue) (bus.MessageQueue, error) {
 	now, found, err := s.store.MessageQueue(ctx, q.Name)
 	if err != nil || !found || now.No != q.No {
