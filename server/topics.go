@@ -130,7 +130,7 @@ func (o Options) validateTopics(bad func(field, format string, args ...any)) {
 		if topic.Tenant != "" && !forebay.ValidName(topic.Tenant) {
 			bad(at+".tenant", "is not a valid name")
 		}
-		reject(at, entity.CheckTopic(name, topic.settings()))
+		reject(at, entity.CheckTopic(or(topic.Tenant, forebay.DefaultTenant), name, topic.settings()))
 		for _, name := range slices.Sorted(maps.Keys(topic.Subscriptions)) {
 			sub, at := topic.Subscriptions[name], at+".subscriptions."+name
 			settings := sub.settings()
