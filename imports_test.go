@@ -109,6 +109,7 @@ var mayImport = map[string][]string{
 	"internal/retry":                   {"."},
 	"internal/sleep":                   {},
 	"internal/servicebus/atom":         {".", "internal/bus", "internal/messaging"},
+	"internal/servicebus/auth":         {".", "internal/keys", "internal/limits", "internal/signin/oidc"},
 	"internal/signin":                  {".", "internal/audit", "internal/db", "internal/db/driver", "internal/queue"},
 	"internal/signin/oidc":             {".", "internal/audit", "internal/signin"},
 	"internal/stores":                  {".", "internal/admission", "internal/audit", "internal/backlog", "internal/batches", "internal/blob", "internal/bus", "internal/db", "internal/documents", "internal/files", "internal/jobs", "internal/jobs/events", "internal/keys", "internal/orchestrate", "internal/payload", "internal/queue", "internal/report", "internal/responses", "internal/signin", "internal/tenant", "internal/webhook"},

@@ -166,3 +166,10 @@ func CutEntityPath(path string) (name, subscription, subqueue string) {
 func SubscriptionPath(topic, subscription string) string {
 	return topic + "/subscriptions/" + subscription
 }
+
+// ValidEntityPath reports whether s is the path of a queue, a topic or a subscription.
+func ValidEntityPath(s string) bool {
+	name, subscription, subqueue := CutEntityPath(s)
+	return ValidEntityName(name) && subqueue == "" &&
+		(subscription == "" || ValidName(subscription) && len(subscription) <= MaxSubscriptionBytes)
+}

@@ -35,7 +35,9 @@ CREATE TABLE api_keys (
   scopes     TEXT NOT NULL,        -- separated by spaces
   created_at INTEGER NOT NULL,
   expires_at INTEGER,              -- NULL: never
-  revoked_at INTEGER               -- NULL: it was not revoked
+  revoked_at INTEGER,              -- NULL: it was not revoked
+  entities   TEXT,                 -- that it is bound to, separated by spaces; NULL: all
+  hmac_state BLOB                  -- of HMAC-SHA256 with the secret: after the inner and the outer pad; NULL: it signs no tokens
 ) STRICT, WITHOUT ROWID;
 
 -- Who has signed in to the dashboard: a row for each session until it ends.
