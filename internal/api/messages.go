@@ -96,6 +96,9 @@ func (r abandonRequest) settlement() forebay.Settlement {
 	return forebay.Settlement{Properties: r.Properties}
 }
 
+const statusDescription = "What is left out stays. Where nobody may send, a send is answered with 409 and the code `entity_disabled`; messages that come due or were copied still arrive. " +
+	"Where nobody may receive, so are receives, those that wait, and settlements other than abandon, release and return. Peeks, redrives and purges work."
+
 var messageTags = []string{"messages"}
 
 // routeMessages registers queues of plain messages, which workers in any language receive from.
@@ -118,6 +121,12 @@ func (a queueRoutes) routeMessages() {
 			out.Status = http.StatusCreated
 		}
 		return out, err
+	})
+	routeBody(a.API, forebay.ScopeManage, huma.Operation{
+		OperationID: "change-queue", Method: http.MethodPut, Path: "/v1/queues/{queue}/status", Tags: []string{"queues"}, // subscriptions have a route of their own
+		Summary: "Change the status or the metadata of a queue of plain messages", Description: statusDescription,
+	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, change forebay.EntityChange) (*answer[forebay.MessageQueue], error) {
+		return answerOf(a.messages.Queues.Change(ctx, c.caller.Tenant, in.Queue, change))
 	})
 	route(a.API, forebay.ScopeManage, huma.Operation{
 		OperationID: "delete-queue", Method: http.MethodDelete, Path: "/v1/queues/{queue}", Tags: messageTags,

@@ -94,6 +94,11 @@ func (a queueRoutes) routeTopics() {
 			topic, err := a.messages.Topics.Get(ctx, c.caller.Tenant, in.Topic)
 			return &answer[forebay.Topic]{topic}, err
 		})
+	change := topicOperation(http.MethodPut, "change-topic", topicPath+"/status", "Change the status or the metadata of a topic")
+	change.Description = statusDescription
+	routeBody(a.API, forebay.ScopeManage, change, smallBody, func(ctx context.Context, c *call, in *TopicPath, change forebay.EntityChange) (*answer[forebay.Topic], error) {
+		return answerOf(a.messages.Topics.Change(ctx, c.caller.Tenant, in.Topic, change))
+	})
 	route(a.API, forebay.ScopeManage, topicOperation(http.MethodDelete, "delete-topic", topicPath, "Delete a topic with its subscriptions and their messages"),
 		func(ctx context.Context, c *call, in *TopicPath) (*none, error) {
 			return &none{}, a.messages.Topics.Delete(ctx, c.caller.Tenant, in.Topic)
@@ -146,6 +151,11 @@ func (a queueRoutes) routeSubscriptions() {
 			sub, err := a.messages.Subscriptions.Get(ctx, c.caller.Tenant, in.Topic, in.Subscription)
 			return &answer[forebay.Subscription]{sub}, err
 		})
+	change := topicOperation(http.MethodPut, "change-subscription", subscriptionPath+"/status", "Change the status or the metadata of a subscription")
+	change.Description = statusDescription
+	routeBody(a.API, forebay.ScopeManage, change, smallBody, func(ctx context.Context, c *call, in *SubscriptionPath, change forebay.EntityChange) (*answer[forebay.Subscription], error) {
+		return answerOf(a.messages.Subscriptions.Change(ctx, c.caller.Tenant, in.Topic, in.Subscription, change))
+	})
 	route(a.API, forebay.ScopeManage, topicOperation(http.MethodDelete, "delete-subscription", subscriptionPath, "Delete a subscription with its messages"),
 		func(ctx context.Context, c *call, in *SubscriptionPath) (*none, error) {
 			return &none{}, a.messages.Subscriptions.Delete(ctx, c.caller.Tenant, in.Topic, in.Subscription)

@@ -3,9 +3,11 @@ package bus
 import "testing"
 
 func TestPlansOnSQLite(t *testing.T) {
-	fixture.PlansOnSQLite(t, nil, sqlMessageCounts)
+	fixture.PlansOnSQLite(t, nil, sqlMessageCounts, sqlTopicCounts, sqlQueueFolded, sqlEntityPage, sqlSubscriptionPage, sqlStatus, sqlSessionLock,
+		sqlReadyMessages, sqlReadyInSession, sqlNextSessions, sqlDeleteHeld)
 }
 
 func TestPlansOnPostgres(t *testing.T) {
-	fixture.PlansOnPostgres(t, sqlReadyMessages, sqlReadyForMany, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlHeld, sqlUnlock, sqlSessionHolder)
+	fixture.PlansOnPostgres(t, sqlReadyMessages, sqlReadyForMany, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlHeld, sqlUnlock, sqlSessionHolder,
+		sqlQueueFolded, sqlEntityPage, sqlSubscriptionPage, sqlStatus, sqlSessionLock, sqlNextSessions, sqlTopicCounts, sqlAccessed)
 }

@@ -73,10 +73,14 @@ func (t *entityTx) checkFolded(q MessageQueue) error {
 	return err
 }
 
-const sqlQueueFolded = messageQueueColumns + "AND tenant = ? AND lower(name) = ? ORDER BY CASE WHEN name = ? THEN 0 ELSE 1 END, name LIMIT 1 + 0"
+const sqlQueueFolded = messageQueueColumns + "AND tenant = ? AND lower(name) = ? ORDER BY name LIMIT 1 + 0"
 
 func entityFolded(c driver.Conn, tenant int64, name string) (q MessageQueue, found bool, err error) {
-	found, err = c.Prep(sqlQueueFolded).Int(tenant).Text(entity.Fold(name)).Text(name).One(func(r driver.Row) { q = readMessageQueue(r) })
+	read := func(r driver.Row) { q = readMessageQueue(r) }
+	if found, err = c.Prep(sqlQueueName).Text(name).One(read); err != nil || found && q.Tenant == tenant {
+		return q, found, err
+	}
+	found, err = c.Prep(sqlQueueFolded).Int(tenant).Text(entity.Fold(name)).One(read)
 	return q, found, err
 }
 

@@ -141,6 +141,10 @@ func (s *Store) Subscriptions(ctx context.Context, topic MessageQueue) (subscrip
 	return subscriptions, err
 }
 
+const sqlTopicCounts = `
+SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), count(*), CAST(coalesce(sum(size), 0) AS BIGINT)
+FROM (SELECT size FROM messages WHERE subqueue = ?2 AND flow >= ?3 AND flow <= ?5 LIMIT ?4 + 0) bounded`
+
 // TopicCounts counts the subscriptions and scheduled messages of a topic.
 type TopicCounts struct {
 	Subscriptions, Scheduled int64
@@ -150,8 +154,7 @@ type TopicCounts struct {
 // TopicCounts counts a topic's subscriptions and scheduled messages, up to limit messages.
 func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue, limit int64) (counts TopicCounts, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		_, err := c.Prep(`SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), count(*), CAST(coalesce(sum(m.size), 0) AS BIGINT)
-FROM (SELECT size FROM messages WHERE subqueue = ?2 AND flow >= ?3 AND flow <= ?5 LIMIT ?4 + 0) m`).
+		_, err := c.Prep(sqlTopicCounts).
 			Int(topic.No).Int(int64(topic.Subqueue(false))).Int(scheduledFlow).Int(limit).Int(pendingFlow).One(func(r driver.Row) { counts = TopicCounts{r.Int(0), r.Int(1), r.Int(2)} })
 		return err
 	})

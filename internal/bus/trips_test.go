@@ -33,6 +33,7 @@ func TestRoundTripsOfMessages(t *testing.T) {
 		"idle":      func(q *MessageQueue) { q.Idle = time.Hour },
 		"expiring":  func(q *MessageQueue) { q.DefaultTTL = time.Hour },
 		"duplicate": func(q *MessageQueue) { q.DuplicateWindow = time.Hour },
+		"limited":   func(q *MessageQueue) { q.MaxMessage = 1 << 10 },
 	}
 	content := func(i int) MessageContent {
 		return MessageContent{MessageID: fmt.Sprint("m", i), Body: []byte("1"), Text: true}
@@ -151,7 +152,21 @@ func TestRoundTripsOfMessages(t *testing.T) {
 		"send to sessions":    func(many int) func() []func() error { return sent(sessions, inSession(many), many) },
 		"send to one session": func(many int) func() []func() error { return sent(sessions, inSession(1), many) },
 		"receive":             func(many int) func() []func() error { return receives(1, many) },
-		"receive of many":     func(many int) func() []func() error { return receives(many, 1) },
+		"receive where disabled": func(many int) func() []func() error {
+			return func() (calls []func() error) {
+				for range many {
+					q := made(func(q *MessageQueue) { q.Status = forebay.EntityReceiveDisabled })
+					calls = append(calls, func() error {
+						if _, err := s.Bus.Receive(ctx, ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20}); forebay.CodeOf(err) != forebay.CodeEntityDisabled {
+							return fmt.Errorf("it is not refused: %v", err)
+						}
+						return nil
+					})
+				}
+				return calls
+			}
+		},
+		"receive of many": func(many int) func() []func() error { return receives(many, 1) },
 		"dead-letter and send": func(many int) func() []func() error {
 			return settled("dead-letter", func(q *MessageQueue) { q.ForwardDeadLettersTo = dead.Name }, 1)
 		},

@@ -34,6 +34,11 @@ var suite = map[string]func(*testing.T, *Service){
 	"Dead letters by reason":          testDeadLettersAreFoundByReason,
 	"Dead letters of subscriptions":   testDeadLettersOfSubscriptions,
 	"Event listeners are bounded":     testEventListenersAreBounded,
+	"Managed entities":                testManagedEntities,
+	"Managed entities are checked":    testManagedEntitiesAreChecked,
+	"Managed pages":                   testManagedPages,
+	"Status and metadata":             testStatusAndMetadata,
+	"Status of each kind":             testStatusOfEachKind,
 }
 
 func TestService(t *testing.T) {

@@ -6,4 +6,4 @@ ALTER TABLE queues ADD COLUMN user_metadata TEXT;
 ALTER TABLE queues ADD COLUMN attributes TEXT;
 ALTER TABLE queues ADD COLUMN updated_at INTEGER;
 ALTER TABLE queues ADD COLUMN accessed_at INTEGER;
-CREATE INDEX queues_folded ON queues (tenant, lower(name)) WHERE tenant IS NOT NULL;
+CREATE INDEX queues_folded ON queues (tenant, lower(name), name) WHERE tenant IS NOT NULL;
