@@ -108,7 +108,7 @@ var mayImport = map[string][]string{
 	"internal/retention":               {".", "internal/audit", "internal/blob", "internal/db", "internal/db/driver", "internal/db/schema", "internal/jobs", "internal/listing", "internal/sleep"},
 	"internal/retry":                   {"."},
 	"internal/sleep":                   {},
-	"internal/servicebus/atom":         {".", "internal/bus", "internal/messaging"},
+	"internal/servicebus/atom":         {".", "internal/bus", "internal/limits", "internal/messaging", "internal/servicebus/auth"},
 	"internal/servicebus/auth":         {".", "internal/keys", "internal/limits", "internal/signin/oidc"},
 	"internal/signin":                  {".", "internal/audit", "internal/db", "internal/db/driver", "internal/queue"},
 	"internal/signin/oidc":             {".", "internal/audit", "internal/signin"},

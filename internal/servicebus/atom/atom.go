@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/servicebus/auth"
 )
 
 // Kind is the kind of an entity.
@@ -88,29 +89,13 @@ type Entities interface {
 // ErrExists is the error of an [Entities.Put] that finds the name taken.
 var ErrExists = &forebay.Error{Code: forebay.CodeConflict, Field: "name", Message: "the name is taken"}
 
-// Right is something that a token allows with an entity.
-type Right int
-
-// The rights of Service Bus.
-const (
-	Manage Right = iota
-	Send
-)
-
-// Grant is what a token allows.
-type Grant struct {
-	Tenant string
-	May    func(right Right, path string) bool // path "": all entities of the tenant
-	// Hold returns a context for the request: it names who acts, and ends with the key.
-	Hold func(context.Context) (held context.Context, release func())
-}
-
-// Authorizer checks tokens.
+// Authorizer checks tokens. Package auth has the one that servers use.
 type Authorizer interface {
-	// Authorize checks a token. It is the text of a header: a SAS, "Bearer" and a JWT, or a JWT
-	// alone. "": there is no token. The resource is the path of the request, which the resource of
-	// a SAS must be a beginning of.
-	Authorize(r *http.Request, token, resource string) (Grant, error)
+	// Authorize checks the text of a header, "" if there is none, which is used for the resource of
+	// that path. Errors are *forebay.Error values.
+	Authorize(r *http.Request, header, path string) (auth.Grant, error)
+	// Hold returns a context for the request that ends with the key.
+	Hold(ctx context.Context, g auth.Grant) (held context.Context, release func())
 }
 
 // Options are the settings of a Handler.

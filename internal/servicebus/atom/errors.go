@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -90,6 +91,10 @@ func sentence(s string) string {
 	return s + "."
 }
 
+// plainQuotes undoes the escapes that text between tags does not need. Users of the Go client look
+// for words in the bytes of the body.
+var plainQuotes = strings.NewReplacer("&#39;", "'", "&#34;", `"`)
+
 // errorOutput is the body of an error.
 type errorOutput struct {
 	XMLName xml.Name `xml:"Error"`
@@ -113,14 +118,15 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	detail := fmt.Sprintf("%s TrackingId:%s, SystemTracker:%s, Timestamp:%s",
 		strings.TrimSpace(f.text), id, hostOf(r), time.Now().UTC().Format("2006-01-02T15:04:05"))
-	body, err := xml.Marshal(errorOutput{Code: f.status, Detail: detail})
+	encoded, err := xml.Marshal(errorOutput{Code: f.status, Detail: detail})
 	if err != nil {
 		h.Logger.ErrorContext(r.Context(), "an error cannot be written", slog.Any("error", err))
 	}
+	body := plainQuotes.Replace(string(encoded))
 	w.Header().Set("Content-Type", "application/xml; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(f.status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body)
+		_, _ = io.WriteString(w, body)
 	}
 }

@@ -23,7 +23,7 @@ const (
 // entry writes a description as an ATOM entry.
 func (r *request) entry(path, name string, created, updated time.Time, of any) entry {
 	self := r.self(path)
-	return entry{Namespace: atomNamespace, ID: self, Title: title{"text", name}, Published: stamp(created), Updated: stamp(updated), Author: r.grant.Tenant,
+	return entry{Namespace: atomNamespace, ID: self, Title: title{"text", name}, Published: stamp(created), Updated: stamp(updated), Author: r.grant.Caller.Tenant,
 		Link: link{Rel: "self", Href: self}, Content: contentOf{xmlContent, of}}
 }
 
@@ -58,12 +58,12 @@ func answer(w http.ResponseWriter, r *request, status int, e entry) error {
 
 // find returns the entity of the request. What the path says must be what it is.
 func (h *Handler) find(r *request) (Entity, error) {
-	return h.Entities.Find(r.Context(), r.grant.Tenant, r.path())
+	return h.Entities.Find(r.Context(), r.grant.Caller.Tenant, r.path())
 }
 
 // findTopic returns the topic of the request.
 func (h *Handler) findTopic(r *request) (Entity, error) {
-	e, err := h.Entities.Find(r.Context(), r.grant.Tenant, r.name)
+	e, err := h.Entities.Find(r.Context(), r.grant.Caller.Tenant, r.name)
 	if err == nil && e.Kind != Topic {
 		err = forebay.Errorf(forebay.CodeNotFound, "there is no such topic")
 	}
@@ -74,8 +74,8 @@ func (h *Handler) get(w http.ResponseWriter, r *request) error {
 	switch r.resource {
 	case theNamespace:
 		since := timeText(h.Since)
-		return answer(w, r, http.StatusOK, r.entry("$namespaceinfo", r.grant.Tenant, h.Since, h.Since, namespaceOutput{
-			namespaces: described, CreatedTime: since, MessagingSKU: "Premium", MessagingUnits: 1, ModifiedTime: since, Name: r.grant.Tenant, NamespaceType: "Messaging",
+		return answer(w, r, http.StatusOK, r.entry("$namespaceinfo", r.grant.Caller.Tenant, h.Since, h.Since, namespaceOutput{
+			namespaces: described, CreatedTime: since, MessagingSKU: "Premium", MessagingUnits: 1, ModifiedTime: since, Name: r.grant.Caller.Tenant, NamespaceType: "Messaging",
 		}))
 	case queues:
 		return h.list(w, r, "Queues", h.entities(r, Queue, ""))
@@ -102,7 +102,7 @@ func (h *Handler) getRules(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	all, err := h.Entities.Rules(r.Context(), r.grant.Tenant, e.Named())
+	all, err := h.Entities.Rules(r.Context(), r.grant.Caller.Tenant, e.Named())
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (h *Handler) getRules(w http.ResponseWriter, r *request) error {
 // entities returns a function that reads a part of a list.
 func (h *Handler) entities(r *request, kind Kind, topic string) func(skip, limit int) ([]entry, error) {
 	return func(skip, limit int) ([]entry, error) {
-		list, err := h.Entities.List(r.Context(), r.grant.Tenant, kind, topic, skip, limit)
+		list, err := h.Entities.List(r.Context(), r.grant.Caller.Tenant, kind, topic, skip, limit)
 		page := make([]entry, len(list))
 		for i := range list {
 			page[i] = h.entityEntry(r, &list[i])

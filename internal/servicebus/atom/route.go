@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/servicebus/auth"
 )
 
 // resource is what the path of a request is about.
@@ -75,7 +76,7 @@ func targetOf(path string) target {
 type request struct {
 	*http.Request
 	target
-	grant Grant
+	grant auth.Grant
 	host  string
 }
 
@@ -102,10 +103,10 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, release := grant.Hold(r.Context())
+	ctx, release := h.Authorizer.Hold(acting(r.Context(), grant.Caller), grant)
 	defer release()
 	in := &request{Request: r.WithContext(ctx), target: t, grant: grant, host: hostOf(r)}
-	if !grant.May(Manage, t.path()) {
+	if !in.manages() {
 		return in.refused()
 	}
 	switch r.Method {

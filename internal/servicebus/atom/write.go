@@ -68,7 +68,7 @@ func (h *Handler) putEntity(w http.ResponseWriter, r *request, kind Kind, d *des
 	if c.Attributes, err = kept.attributes(); err != nil {
 		return err
 	}
-	e, err := h.Entities.Put(r.Context(), r.grant.Tenant, c)
+	e, err := h.Entities.Put(r.Context(), r.grant.Caller.Tenant, c)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (h *Handler) aim(r *request, element string, name *string) error {
 	if *name == "" {
 		return nil
 	}
-	if !r.grant.May(Send, *name) {
+	if !sendsTo(r.grant, *name) {
 		header := "ServiceBusSupplementaryAuthorization"
 		if element != "ForwardTo" {
 			header = "ServiceBusDlqSupplementaryAuthorization"
@@ -115,11 +115,11 @@ func (h *Handler) aim(r *request, element string, name *string) error {
 		if err != nil {
 			return err
 		}
-		if other.Tenant != r.grant.Tenant || !other.May(Send, *name) {
+		if other.Caller.Tenant != r.grant.Caller.Tenant || !sendsTo(other, *name) {
 			return unauthorized("401 SubCode=40100: Unauthorized : the header %s does not allow to send to the target of %s.", header, element)
 		}
 	}
-	e, err := h.Entities.Find(r.Context(), r.grant.Tenant, *name)
+	e, err := h.Entities.Find(r.Context(), r.grant.Caller.Tenant, *name)
 	switch code := forebay.CodeOf(err); {
 	case code == forebay.CodeNotFound, code == forebay.CodeUnknownQueue, err == nil && e.Kind == Subscription:
 		return forebay.Invalid(element, "is about an entity that does not exist")
@@ -146,7 +146,7 @@ func (h *Handler) putRule(w http.ResponseWriter, r *request, in *ruleInput, upda
 	if err != nil {
 		return err
 	}
-	all, err := h.Entities.Rules(r.Context(), r.grant.Tenant, subscription.Named())
+	all, err := h.Entities.Rules(r.Context(), r.grant.Caller.Tenant, subscription.Named())
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (h *Handler) putRule(w http.ResponseWriter, r *request, in *ruleInput, upda
 			return ErrExists
 		}
 	}
-	rule, err := h.Entities.PutRule(r.Context(), r.grant.Tenant, subscription.Named(), forebay.NewRule{Name: name, RuleSettings: settings}, update)
+	rule, err := h.Entities.PutRule(r.Context(), r.grant.Caller.Tenant, subscription.Named(), forebay.NewRule{Name: name, RuleSettings: settings}, update)
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (h *Handler) delete(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	if r.resource == aRule {
-		all, err := h.Entities.Rules(r.Context(), r.grant.Tenant, e.Named())
+		all, err := h.Entities.Rules(r.Context(), r.grant.Caller.Tenant, e.Named())
 		if err != nil {
 			return err
 		}
@@ -197,11 +197,11 @@ func (h *Handler) delete(w http.ResponseWriter, r *request) error {
 		if rule == nil {
 			return forebay.Errorf(forebay.CodeNotFound, "there is no such rule")
 		}
-		err = h.Entities.DeleteRule(r.Context(), r.grant.Tenant, e.Named(), rule.Name)
+		err = h.Entities.DeleteRule(r.Context(), r.grant.Caller.Tenant, e.Named(), rule.Name)
 		if err != nil {
 			return err
 		}
-	} else if err := h.Entities.Delete(r.Context(), r.grant.Tenant, e.Named()); err != nil {
+	} else if err := h.Entities.Delete(r.Context(), r.grant.Caller.Tenant, e.Named()); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusOK)
