@@ -16,6 +16,7 @@ const (
 	connectNamespace  = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 	instanceNamespace = "http://www.w3.org/2001/XMLSchema-instance"
 	schemaNamespace   = "http://www.w3.org/2001/XMLSchema"
+	countsNamespace   = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 	guidNamespace     = "http://schemas.microsoft.com/2003/10/Serialization/"
 )
 
@@ -56,20 +57,22 @@ type namespaces struct {
 
 var described = namespaces{connectNamespace, instanceNamespace}
 
-// counts are CountDetails. Elements have a namespace of their own in the service's answers, which
-// no client asks for.
+// counts are CountDetails. The client for JavaScript finds them by the one prefix that the element
+// declares, and the one for Python by the namespace.
 type counts struct {
-	Active             int64 `xml:"ActiveMessageCount"`
-	DeadLetter         int64 `xml:"DeadLetterMessageCount"`
-	Scheduled          int64 `xml:"ScheduledMessageCount"`
-	TransferDeadLetter int64 `xml:"TransferDeadLetterMessageCount"`
-	Transfer           int64 `xml:"TransferMessageCount"`
+	Namespace          string `xml:"xmlns:d2p1,attr"`
+	Active             int64  `xml:"d2p1:ActiveMessageCount"`
+	DeadLetter         int64  `xml:"d2p1:DeadLetterMessageCount"`
+	Scheduled          int64  `xml:"d2p1:ScheduledMessageCount"`
+	TransferDeadLetter int64  `xml:"d2p1:TransferDeadLetterMessageCount"`
+	Transfer           int64  `xml:"d2p1:TransferMessageCount"`
 }
 
-// countsOf counts locked and deferred messages as active, as the service does. Clients read 32 bits.
+// countsOf counts locked and deferred messages as active, as the service does. Clients read 32
+// bits.
 func countsOf(e *Entity) counts {
 	bounded := func(n int64) int64 { return min(n, math.MaxInt32) }
-	return counts{Active: bounded(e.Active + e.Locked + e.Deferred), DeadLetter: bounded(e.DeadLetter), Scheduled: bounded(e.Scheduled)}
+	return counts{Namespace: countsNamespace, Active: bounded(e.Active + e.Locked + e.Deferred), DeadLetter: bounded(e.DeadLetter), Scheduled: bounded(e.Scheduled)}
 }
 
 func (c counts) total() int64 { return c.Active + c.DeadLetter + c.Scheduled }

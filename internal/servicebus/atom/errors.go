@@ -91,10 +91,6 @@ func sentence(s string) string {
 	return s + "."
 }
 
-// plainQuotes undoes the escapes that text between tags does not need. Users of the Go client look
-// for words in the bytes of the body.
-var plainQuotes = strings.NewReplacer("&#39;", "'", "&#34;", `"`)
-
 // errorOutput is the body of an error.
 type errorOutput struct {
 	XMLName xml.Name `xml:"Error"`
@@ -118,11 +114,10 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	detail := fmt.Sprintf("%s TrackingId:%s, SystemTracker:%s, Timestamp:%s",
 		strings.TrimSpace(f.text), id, hostOf(r), time.Now().UTC().Format("2006-01-02T15:04:05"))
-	encoded, err := xml.Marshal(errorOutput{Code: f.status, Detail: detail})
+	body, err := marshal(errorOutput{Code: f.status, Detail: detail})
 	if err != nil {
 		h.Logger.ErrorContext(r.Context(), "an error cannot be written", slog.Any("error", err))
 	}
-	body := plainQuotes.Replace(string(encoded))
 	w.Header().Set("Content-Type", "application/xml; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(f.status)

@@ -94,8 +94,8 @@ func modeOf(update bool) bus.PutMode {
 	return bus.PutNew
 }
 
-// named translates the errors that say that a name is taken.
-func named(err error) error {
+// taken translates the errors that say that a name is taken.
+func taken(err error) error {
 	if errors.Is(err, bus.ErrExists) && isName(err) {
 		return ErrExists
 	}
@@ -112,7 +112,7 @@ func (s entities) Put(ctx context.Context, tenant string, c Change) (Entity, err
 		Kind: kindOf(c.Kind), Path: c.Path(), Mode: modeOf(c.Update), Settings: c.Settings, Attributes: c.Attributes,
 	})
 	if err != nil {
-		return Entity{}, named(err)
+		return Entity{}, taken(err)
 	}
 	return s.counted(ctx, stored, 1)
 }
@@ -127,7 +127,7 @@ func (s entities) Rules(ctx context.Context, tenant string, subscription Name) (
 
 func (s entities) PutRule(ctx context.Context, tenant string, subscription Name, rule forebay.NewRule, update bool) (forebay.Rule, error) {
 	stored, err := s.Management.PutRule(ctx, tenant, subscription.Topic, subscription.Name, rule, modeOf(update))
-	return stored, named(err)
+	return stored, taken(err)
 }
 
 func (s entities) DeleteRule(ctx context.Context, tenant string, subscription Name, rule string) error {

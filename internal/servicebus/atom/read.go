@@ -3,9 +3,11 @@ package atom
 import (
 	"encoding/xml"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -41,9 +43,28 @@ func (r *request) ruleEntry(subscription Name, rule forebay.Rule) entry {
 	return r.entry(subscription.Topic+subscriptionsI+subscription.Name+rulesI+rule.Name, rule.Name, rule.CreatedAt, rule.CreatedAt, describeRule(rule))
 }
 
+// named undoes numeric references, which the client for JavaScript does not read, and which users
+// of the client for Go see in errors. No attribute here has one of these characters but the
+// quotation mark.
+var named = strings.NewReplacer("&#39;", "'", "&#34;", "&quot;", "&#xA;", "\n", "&#x9;", "\t")
+
+// marshal writes XML.
+func marshal(v any) (string, error) {
+	body, err := xml.Marshal(v)
+	return named.Replace(string(body)), err
+}
+
+func write(w io.Writer, e entry) error {
+	body, err := marshal(e)
+	if err == nil {
+		_, err = io.WriteString(w, body)
+	}
+	return err
+}
+
 // answer writes an entry.
 func answer(w http.ResponseWriter, r *request, status int, e entry) error {
-	body, err := xml.Marshal(e)
+	body, err := marshal(e)
 	if err != nil {
 		return err
 	}
@@ -51,7 +72,7 @@ func answer(w http.ResponseWriter, r *request, status int, e entry) error {
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body)
+		_, _ = io.WriteString(w, body)
 	}
 	return nil
 }
@@ -152,7 +173,6 @@ func (h *Handler) list(w http.ResponseWriter, r *request, name string, read func
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	out := xml.NewEncoder(w)
 	self := r.scheme() + "://" + r.host + r.URL.EscapedPath()
 	here := self
 	if r.URL.RawQuery != "" {
@@ -167,8 +187,9 @@ func (h *Handler) list(w http.ResponseWriter, r *request, name string, read func
 		size := min(rest, chunk)
 		more := len(entries) > size
 		for _, e := range entries[:min(size, len(entries))] {
-			if err := out.Encode(e); err != nil {
-				return nil
+			if err := write(w, e); err != nil {
+				h.Logger.DebugContext(r.Context(), "a list of entities was not written", slog.Any("error", err))
+				panic(http.ErrAbortHandler)
 			}
 		}
 		at, rest = at+size, rest-size
@@ -179,7 +200,7 @@ func (h *Handler) list(w http.ResponseWriter, r *request, name string, read func
 			break
 		}
 		if entries, err = read(at, min(rest, chunk)+1); err != nil {
-			h.Logger.ErrorContext(r.Context(), "a list of entities has broken off", "error", err)
+			h.Logger.ErrorContext(r.Context(), "a list of entities has broken off", slog.Any("error", err))
 			panic(http.ErrAbortHandler) // the client must not take this for the end
 		}
 	}
@@ -207,7 +228,7 @@ func queryText(query url.Values) string {
 func escaped(s string) string {
 	var b escapedText
 	_ = xml.EscapeText(&b, []byte(s))
-	return string(b)
+	return named.Replace(string(b))
 }
 
 type escapedText []byte

@@ -43,8 +43,8 @@ func (t target) path() string {
 	return t.name
 }
 
-// targetOf reads the path of a request. Names of queues and topics may hold slashes, so it begins at
-// the end. Case does not matter.
+// targetOf reads the path of a request. Names of queues and topics may hold slashes, so it begins
+// at the end. Case does not matter.
 func targetOf(path string) target {
 	path = strings.Trim(path, "/")
 	switch strings.ToLower(path) {
@@ -157,7 +157,7 @@ func (r *request) refused() error {
 
 // hostOf is the host that the client calls, for the addresses in the answer.
 func hostOf(r *http.Request) string {
-	if forebay.ValidText(r.Host, 256) && !strings.ContainsAny(r.Host, "/\\@?# ") {
+	if forebay.ValidText(r.Host, 256) && !strings.ContainsAny(r.Host, "/\\@?# \"'<>&") {
 		return r.Host
 	}
 	return "localhost"
@@ -184,8 +184,8 @@ func (r *request) version() string {
 	return v
 }
 
-// Limits on pages. The default is the service's. A client takes a page that is shorter than it asked
-// for as the last one, so the largest page holds all that a tenant may have.
+// Limits on pages. The default is the service's. A client takes a page that is shorter than it
+// asked for as the last one, so the largest page holds all that a tenant may have.
 const (
 	defaultPage = 100
 	maxPage     = 2000

@@ -77,7 +77,8 @@ func (k *keyValues) properties(at string) (forebay.Properties, error) {
 	return p, nil
 }
 
-// value reads a value of a type of XML Schema, or of .NET's serialization. Its prefix says nothing.
+// value reads a value of a type of XML Schema, or of .NET's serialization. Its prefix says
+// nothing.
 func value(typed, text string) (any, error) {
 	if _, local, prefixed := strings.Cut(typed, ":"); prefixed {
 		typed = local
