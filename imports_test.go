@@ -49,6 +49,7 @@ var mayImport = map[string][]string{
 	"internal/command":                 {".", "client"},
 	"internal/command/live":            {".", "client", "internal/command"},
 	"internal/command/reports":         {".", "internal/command"},
+	"internal/command/servicebus":      {".", "client", "internal/command", "internal/servicebus/atom"},
 	"internal/config":                  {".", "server"},
 	"internal/dashboard":               {".", "internal/api", "internal/dashboard/...", "internal/signin"},
 	"internal/dashboard/fetch":         {},
