@@ -12,7 +12,7 @@ import (
 
 func setStatus(t testing.TB, s *stores, q MessageQueue, status forebay.EntityStatus) MessageQueue {
 	t.Helper()
-	changed, err := s.Bus.ChangeEntity(background, q, forebay.EntityChange{Status: status})
+	changed, err := s.Bus.Entities().Change(background, q, forebay.EntityChange{Status: status})
 	if err != nil || changed.Status != status {
 		t.Fatalf("%s: the status is %q, %v", status, changed.Status, err)
 	}
@@ -388,7 +388,7 @@ func testSizesAreCounted(t *testing.T, s *stores, c *clock) {
 	if counts, err := s.Bus.MessageCounts(background, q, 2); err != nil || counts.Size >= 15 || counts.Size < 9 || !counts.Capped {
 		t.Errorf("counted up to 2 of each kind %+v, %v", counts, err)
 	}
-	if counts, err := s.Bus.TopicCounts(background, topic, 10); err != nil || counts != (TopicCounts{0, 1, 2}) {
+	if counts, err := s.Bus.Entities().TopicCounts(background, topic, 10); err != nil || counts != (TopicCounts{0, 1, 2}) {
 		t.Errorf("counted %+v, %v", counts, err)
 	}
 }
@@ -398,7 +398,7 @@ func testSizesAreCounted(t *testing.T, s *stores, c *clock) {
 func testPutOnlyNewOrExisting(t *testing.T, s *stores, _ *clock) {
 	put := func(tenant int64, name string, mode PutMode) error {
 		q := MessageQueue{Tenant: tenant, Name: name, Lock: testLock, MaxDeliveries: 1, IsTopic: strings.HasSuffix(name, "topic")}
-		_, _, err := s.Bus.PutEntity(background, q, PutOptions{Limit: 10, Mode: mode})
+		_, _, err := s.Bus.Entities().Put(background, q, PutOptions{Limit: 10, Mode: mode})
 		return err
 	}
 	for _, try := range []struct {
@@ -426,14 +426,14 @@ func testPutOnlyNewOrExisting(t *testing.T, s *stores, _ *clock) {
 		tenant     int64
 		name, want string
 	}{{1, "t/mail", "t/mail"}, {1, "t/Mail", "t/Mail"}, {1, "t/MAIL", "t/Mail"}, {2, "t/mail", "T/mail"}, {2, "t/Mail", "T/mail"}, {3, "t/mail", ""}} {
-		if q, found, err := s.Bus.EntityFolded(background, look.tenant, look.name); err != nil || found != (look.want != "") || q.Name != look.want && found {
+		if q, found, err := s.Bus.Entities().Folded(background, look.tenant, look.name); err != nil || found != (look.want != "") || q.Name != look.want && found {
 			t.Errorf("%s of tenant %d is %q, %t, %v; want %q", look.name, look.tenant, q.Name, found, err, look.want)
 		}
 	}
 	topic, _, err := s.Bus.MessageQueue(background, "t/topic")
 	mustDo(t, err)
 	sub := MessageQueue{Tenant: 1, Name: entity.SubscriptionName(topic.Name, "s"), Lock: testLock, MaxDeliveries: 1}
-	_, _, err = s.Bus.PutSubscriptionEntity(background, topic, sub, defaultRule, PutOptions{Limit: 10, Mode: PutExisting})
+	_, _, err = s.Bus.Entities().PutSubscription(background, topic, sub, defaultRule, PutOptions{Limit: 10, Mode: PutExisting})
 	if err != ErrNoSubscription {
 		t.Errorf("a change of a missing subscription: %v", err)
 	}
@@ -443,22 +443,22 @@ func testPutOnlyNewOrExisting(t *testing.T, s *stores, _ *clock) {
 func testChangesKeepTheRest(t *testing.T, s *stores, _ *clock) {
 	q := putQueue(t, s, MessageQueue{State: entity.State{Attributes: `{"a":1}`, MaxMessage: 7, UserMetadata: "old", Status: forebay.EntityDisabled}})
 	note := "new\nline"
-	changed, err := s.Bus.ChangeEntity(background, q, forebay.EntityChange{UserMetadata: &note})
+	changed, err := s.Bus.Entities().Change(background, q, forebay.EntityChange{UserMetadata: &note})
 	if want := (entity.State{Attributes: `{"a":1}`, MaxMessage: 7, UserMetadata: note, Status: forebay.EntityDisabled, UpdatedAt: changed.UpdatedAt}); err != nil || changed.State != want {
 		t.Errorf("changed to %+v, %v", changed.State, err)
 	}
 	wanted := MessageQueue{Tenant: 1, Name: q.Name, Lock: testLock, MaxDeliveries: 5}
-	put, _, err := s.Bus.PutEntity(background, wanted, PutOptions{Limit: 10, Keep: entity.Keep{Status: true, UserMetadata: true, Attributes: true}})
+	put, _, err := s.Bus.Entities().Put(background, wanted, PutOptions{Limit: 10, Keep: entity.Keep{Status: true, UserMetadata: true, Attributes: true}})
 	if err != nil || put.Status != forebay.EntityDisabled || put.UserMetadata != note || put.Attributes != `{"a":1}` || put.MaxMessage != 0 || put.MaxDeliveries != 5 {
 		t.Errorf("put %+v, %v", put, err)
 	}
-	put, _, err = s.Bus.PutEntity(background, wanted, PutOptions{Limit: 10})
+	put, _, err = s.Bus.Entities().Put(background, wanted, PutOptions{Limit: 10})
 	if stored, _, readErr := s.Bus.MessageQueue(background, q.Name); err != nil || readErr != nil || stored != put || stored.State != (entity.State{Status: forebay.EntityActive, UpdatedAt: stored.UpdatedAt}) {
 		t.Errorf("stored %+v, put %+v, %v, %v", stored, put, err, readErr)
 	}
 	_, err = s.Bus.DropMessageQueue(background, q)
 	mustDo(t, err)
-	if _, err := s.Bus.ChangeEntity(background, q, forebay.EntityChange{UserMetadata: &note}); err != ErrNoQueue {
+	if _, err := s.Bus.Entities().Change(background, q, forebay.EntityChange{UserMetadata: &note}); err != ErrNoQueue {
 		t.Errorf("a change of a deleted queue: %v", err)
 	}
 }

@@ -260,7 +260,7 @@ func (w *topicModel) check(t *rapid.T) {
 				compareCopies(t, sub, got, want)
 			}
 		}
-		counts, err := w.s.Bus.TopicCounts(background, w.topics[topic], CountLimit)
+		counts, err := w.s.Bus.Entities().TopicCounts(background, w.topics[topic], CountLimit)
 		waiting := 0
 		for _, m := range w.scheduled {
 			if m.topic == topic {

@@ -53,7 +53,7 @@ func testTopicFanOut(t *testing.T, s *stores, _ *clock) {
 	if got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: some, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 || got[0].Subject != "b" {
 		t.Errorf("received %+v (%v)", got, err)
 	}
-	if counts, err := s.Bus.TopicCounts(t.Context(), topic, CountLimit); err != nil || counts.Subscriptions != 2 {
+	if counts, err := s.Bus.Entities().TopicCounts(t.Context(), topic, CountLimit); err != nil || counts.Subscriptions != 2 {
 		t.Errorf("counts %+v (%v)", counts, err)
 	}
 }
@@ -125,7 +125,7 @@ func testTopicSettings(t *testing.T, s *stores, c *clock) {
 	if got := subjects(t, s, sub.Subqueue(false)); got != "now" {
 		t.Errorf("at once: %q", got)
 	}
-	if counts, err := s.Bus.TopicCounts(t.Context(), topic, CountLimit); err != nil || counts.Scheduled != 1 {
+	if counts, err := s.Bus.Entities().TopicCounts(t.Context(), topic, CountLimit); err != nil || counts.Scheduled != 1 {
 		t.Errorf("counts %+v (%v)", counts, err)
 	}
 	late := subscribe(t, s, topic, "late") // in time for what is scheduled

@@ -69,7 +69,7 @@ func (s Management) find(ctx context.Context, tenant, path string) (q bus.Messag
 	if err != nil {
 		return q, err
 	}
-	q, found, err := s.store.EntityFolded(ctx, no, entity.StoredName(tenant, name))
+	q, found, err := s.store.Entities().Folded(ctx, no, entity.StoredName(tenant, name))
 	if err == nil && !found {
 		err = missing
 	}
@@ -104,7 +104,7 @@ func (s Management) list(ctx context.Context, tenant string, topics bool, skip, 
 	if err != nil {
 		return nil, err
 	}
-	page, err := s.store.EntityPage(ctx, no, topics, skip, limit)
+	page, err := s.store.Entities().Page(ctx, no, topics, skip, limit)
 	return allManaged(page), err
 }
 
@@ -118,7 +118,7 @@ func (s Management) Subscriptions(ctx context.Context, tenant, topic string, ski
 	if err != nil {
 		return nil, err
 	}
-	page, err := s.store.SubscriptionPage(ctx, t, skip, limit)
+	page, err := s.store.Entities().SubscriptionPage(ctx, t, skip, limit)
 	return allManaged(page), err
 }
 
@@ -161,7 +161,7 @@ type EntityCounts struct {
 func (s Management) Counts(ctx context.Context, e ManagedEntity, listed int) (EntityCounts, error) {
 	q, limit := e.Settings, bus.CountLimitOf(listed)
 	if q.IsTopic {
-		c, err := s.store.TopicCounts(ctx, q, limit)
+		c, err := s.store.Entities().TopicCounts(ctx, q, limit)
 		return EntityCounts{Scheduled: c.Scheduled, Subscriptions: c.Subscriptions, SizeBytes: c.Size, AtLeast: c.Scheduled >= limit}, err
 	}
 	c, err := s.store.MessageCounts(ctx, q, limit)
@@ -254,7 +254,7 @@ func (p putting) options(limit int, keep entity.Keep) bus.PutOptions {
 
 // change changes an entity's status and metadata.
 func (s *entities) change(ctx context.Context, q bus.MessageQueue, change forebay.EntityChange) (bus.MessageQueue, error) {
-	changed, err := s.store.ChangeEntity(ctx, q, change)
+	changed, err := s.store.Entities().Change(ctx, q, change)
 	s.changed(q.Name)
 	return changed, err
 }

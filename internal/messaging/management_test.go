@@ -157,7 +157,7 @@ func testManagedPages(t *testing.T, b *Service) {
 	}
 }
 
-// A put without a status or metadata leaves both, so that what a program puts as it starts does not
+// A put without a status or metadata leaves both. So what a program puts as it starts does not
 // enable what an operator has disabled. A change leaves everything else.
 func testStatusAndMetadata(t *testing.T, b *Service) {
 	ctx := t.Context()
