@@ -157,8 +157,17 @@ type EntityCounts struct {
 	AtLeast       bool  // a count stopped at its limit: there are at least so many messages and bytes
 }
 
-// Counts counts what an entity holds, which is one of so many of a list.
-func (s Management) Counts(ctx context.Context, e ManagedEntity, listed int) (EntityCounts, error) {
+// Counts counts what an entity holds, by its path.
+func (s Management) Counts(ctx context.Context, tenant, path string) (EntityCounts, error) {
+	e, err := s.Get(ctx, tenant, path)
+	if err != nil {
+		return EntityCounts{}, err
+	}
+	return s.CountsOf(ctx, e, 1)
+}
+
+// CountsOf counts what an entity holds, which is one of so many of a list.
+func (s Management) CountsOf(ctx context.Context, e ManagedEntity, listed int) (EntityCounts, error) {
 	q, limit := e.Settings, bus.CountLimitOf(listed)
 	if q.IsTopic {
 		c, err := s.store.Entities().TopicCounts(ctx, q, limit)

@@ -6,12 +6,16 @@ package servicebus
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 	"github.com/spf13/cobra"
@@ -32,8 +36,8 @@ func Commands(a *command.App) *cobra.Command {
 
 func importing(a *command.App) *cobra.Command {
 	var o struct {
-		emulator, namespace string
-		dryRun              bool
+		emulator, namespace, ca string
+		dryRun                  bool
 	}
 	cmd := &cobra.Command{
 		Use: "import", Short: "Make the queues, topics, subscriptions and rules of a Service Bus namespace",
@@ -48,6 +52,7 @@ the right Manage. With --namespace it is Microsoft Entra ID that lets you in.`,
 	}
 	cmd.Flags().StringVar(&o.emulator, "emulator", "", "the emulator's Config.json; -: from the standard input")
 	cmd.Flags().StringVar(&o.namespace, "namespace", "", "the host of a namespace, which Entra ID lets you read")
+	cmd.Flags().StringVar(&o.ca, "source-ca", "", "PEM file of a further authority to trust at the source")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "say what would be made, and make nothing")
 	return a.APICommand(cmd, func(c *command.Call) error {
 		if o.emulator != "" && o.namespace != "" {
@@ -58,7 +63,7 @@ the right Manage. With --namespace it is Microsoft Entra ID that lets you in.`,
 		if o.emulator != "" {
 			entities, err = readEmulator(a, o.emulator)
 		} else {
-			entities, err = readNamespace(c.Ctx, a, o.namespace)
+			entities, err = readNamespace(c.Ctx, a, o.namespace, o.ca)
 		}
 		if err != nil {
 			return err
@@ -117,13 +122,17 @@ func readEmulator(a *command.App, file string) ([]*entity, error) {
 	return config.entities()
 }
 
-func readNamespace(ctx context.Context, a *command.App, host string) ([]*entity, error) {
+func readNamespace(ctx context.Context, a *command.App, host, ca string) ([]*entity, error) {
+	options, err := trusting(ca)
+	if err != nil {
+		return nil, err
+	}
 	if host != "" {
 		credential, err := azidentity.NewDefaultAzureCredential(nil)
 		if err != nil {
 			return nil, err
 		}
-		client, err := admin.NewClient(host, credential, nil)
+		client, err := admin.NewClient(host, credential, options)
 		if err != nil {
 			return nil, command.Usagef("%v", err)
 		}
@@ -133,11 +142,32 @@ func readNamespace(ctx context.Context, a *command.App, host string) ([]*entity,
 	if connection == "" {
 		return nil, command.Usagef("name a source: --emulator, --namespace, or a connection string in %s", connectionVariable)
 	}
-	client, err := admin.NewClientFromConnectionString(connection, nil)
+	client, err := admin.NewClientFromConnectionString(connection, options)
 	if err != nil {
 		return nil, command.Usagef("the connection string in %s is not one of a namespace", connectionVariable) // the error could repeat the key
 	}
 	return readAzure(ctx, client, hostOf(connection))
+}
+
+// trusting returns options of a client that trusts the authorities in a file besides the system's.
+func trusting(file string) (*admin.ClientOptions, error) {
+	if file == "" {
+		return nil, nil
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool()
+	}
+	certificates, err := os.ReadFile(file)
+	if err != nil {
+		return nil, command.Usagef("%v", err)
+	}
+	if !roots.AppendCertsFromPEM(certificates) {
+		return nil, command.Usagef("%s has no certificate in PEM", file)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	return &admin.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: transport}}}, nil
 }
 
 // hostOf is the host in a connection string, or "".

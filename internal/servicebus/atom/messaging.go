@@ -62,7 +62,7 @@ func (s entities) page(ctx context.Context, tenant string, kind Kind, topic stri
 
 // counted completes an entity, which is one of so many, with its counts.
 func (s entities) counted(ctx context.Context, m messaging.ManagedEntity, listed int) (Entity, error) {
-	counts, err := s.Management.Counts(ctx, m, listed)
+	counts, err := s.Management.CountsOf(ctx, m, listed)
 	q := m.Settings
 	e := Entity{Kind: kinds[m.Kind], Attributes: q.Attributes, Subscriptions: counts.Subscriptions}
 	e.Topic, e.DeadLetterOnFilterError = m.Topic, q.DeadLetterFilterErrors
