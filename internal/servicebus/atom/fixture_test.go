@@ -31,6 +31,7 @@ type namespace struct {
 	keys     *keys.Service
 	messages *messaging.Service
 	ca       string // a file with the certificate to trust
+	signed   string // a token, once one was made
 }
 
 func newNamespace(t *testing.T) *namespace {
