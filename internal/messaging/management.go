@@ -159,15 +159,21 @@ type EntityCounts struct {
 
 // Counts counts what an entity holds, by its path.
 func (s Management) Counts(ctx context.Context, tenant, path string) (EntityCounts, error) {
-	q, err := s.find(ctx, tenant, path)
+	e, err := s.Get(ctx, tenant, path)
 	if err != nil {
 		return EntityCounts{}, err
 	}
+	return s.CountsOf(ctx, e, 1)
+}
+
+// CountsOf counts what an entity holds, which is one of so many of a list.
+func (s Management) CountsOf(ctx context.Context, e ManagedEntity, listed int) (EntityCounts, error) {
+	q, limit := e.Settings, bus.CountLimitOf(listed)
 	if q.IsTopic {
-		c, err := s.store.Entities().TopicCounts(ctx, q, bus.CountLimit)
-		return EntityCounts{Scheduled: c.Scheduled, Subscriptions: c.Subscriptions, SizeBytes: c.Size, AtLeast: c.Scheduled >= bus.CountLimit}, err
+		c, err := s.store.Entities().TopicCounts(ctx, q, limit)
+		return EntityCounts{Scheduled: c.Scheduled, Subscriptions: c.Subscriptions, SizeBytes: c.Size, AtLeast: c.Scheduled >= limit}, err
 	}
-	c, err := s.store.MessageCounts(ctx, q, bus.CountLimit)
+	c, err := s.store.MessageCounts(ctx, q, limit)
 	return EntityCounts{Active: c.Active + c.Locked, Scheduled: c.Scheduled, Deferred: c.Deferred, DeadLetter: c.DeadLetter, SizeBytes: c.Size, AtLeast: c.Capped}, err
 }
 
@@ -233,6 +239,14 @@ func (s Management) Delete(ctx context.Context, tenant, path string) error {
 		defer s.changedBelow(q.Name)
 	}
 	return s.drop(ctx, q, bus.ErrNoQueue)
+}
+
+// PutRule creates a rule of a subscription, or changes one. Names are exact. It returns
+// bus.ErrExists for a rule that was to be created and exists, and bus.ErrNoRule for one that was to
+// be changed and does not exist.
+func (s Management) PutRule(ctx context.Context, tenant, topic, subscription string, rule forebay.NewRule, mode bus.PutMode) (forebay.Rule, error) {
+	stored, _, err := Rules{s.entities}.put(ctx, tenant, topic, subscription, rule, mode)
+	return stored, err
 }
 
 // putting is how an entity is put.
