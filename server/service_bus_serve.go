@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/api/connections"
 	"github.com/forebayhq/forebay/internal/servicebus"
+	"github.com/forebayhq/forebay/internal/servicebus/atom"
 )
 
 func (b ServiceBus) validateListeners(encrypted bool, bad func(field, format string, args ...any)) {
@@ -65,7 +66,9 @@ const minBusConnections = 16
 
 // serveServiceBus serves Service Bus's clients until ctx ends.
 func (s *Server) serveServiceBus(ctx context.Context, l busListeners) error {
-	endpoint := servicebus.New(servicebus.Options{Messages: s.bus, Verifier: newVerifier(s), Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes})
+	verifier := newVerifier(s)
+	entities := atom.New(atom.Options{Entities: atom.Messaging(s.bus), Authorizer: atom.Verified(verifier, s.limits), MaxMessageBytes: s.bus.Messages.MaxBytes(), Logger: s.log})
+	endpoint := servicebus.New(servicebus.Options{Messages: s.bus, Verifier: verifier, Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes})
 	counted := connections.New(max(minBusConnections, s.options.Limits.connections()/2))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -75,7 +78,7 @@ func (s *Server) serveServiceBus(ctx context.Context, l busListeners) error {
 		if listener == nil {
 			continue
 		}
-		o := servicebus.ServeOptions{Connections: counted, HTTP: s.busHTTP(http.NotFoundHandler())}
+		o := servicebus.ServeOptions{Connections: counted, HTTP: s.busHTTP(entities)}
 		if listener == l.encrypted {
 			o.TLS = &tls.Config{GetCertificate: s.certificateNow, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 		}
