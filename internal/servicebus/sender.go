@@ -29,7 +29,7 @@ const (
 type sender struct {
 	*client
 	link   *amqp.Incoming
-	tenant string
+	grant  *grant
 	entity messaging.Entity
 
 	mu      sync.Mutex
@@ -73,7 +73,7 @@ func (c *client) newSender(l *amqp.Incoming, at node) (s *sender, leave func(), 
 		return nil, nil, err
 	}
 	c.guard(l.Context(), g, forebay.ScopeSend, at.path, func(f *failure) { l.Detach(f.wire()) })
-	return &sender{client: c, link: l, tenant: g.tenant(), entity: e, storing: c.workers(1, &c.running)}, leave, nil
+	return &sender{client: c, link: l, grant: g, entity: e, storing: c.workers(1, &c.running)}, leave, nil
 }
 
 // receive takes a delivery. The connection's reader calls it.
@@ -129,7 +129,11 @@ func (s *sender) storeGroup(group []*amqp.Delivery) {
 	var contents []message.Content
 	good := group[:0:0]
 	for _, d := range group {
-		c, err := s.contents(d)
+		err := s.limits.Request(s.link.Context(), s.grant.tenant(), s.grant.Caller.KeyID)
+		var c []message.Content
+		if err == nil {
+			c, err = s.contents(d)
+		}
 		if err != nil {
 			s.refuse(d, err)
 			continue
@@ -168,7 +172,7 @@ func (s *sender) send(contents []message.Content) error {
 	// The end of the link does not take back what it has sent.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.link.Context()), storeTime)
 	defer cancel()
-	_, err := s.messages.Raw.Send(ctx, s.tenant, s.entity.Path, contents)
+	_, err := s.messages.Raw.Send(s.grant.acting(ctx), s.grant.tenant(), s.entity.Path, contents)
 	return err
 }
 
