@@ -2,6 +2,7 @@ package servicebus
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/messaging"
 	"github.com/forebayhq/forebay/internal/servicebus/content"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 const (
@@ -126,13 +128,13 @@ func (s *sender) done(n int) {
 // storeGroup stores deliveries in one transaction and answers them. If it is refused, each is
 // tried alone, so that one bad message is no other's fault.
 func (s *sender) storeGroup(group []*amqp.Delivery) {
+	unpaced := s.pace()
 	var contents []message.Content
 	good := group[:0:0]
 	for _, d := range group {
-		err := s.limits.Request(s.link.Context(), s.grant.tenant(), s.grant.Caller.KeyID)
-		var c []message.Content
+		c, err := s.contents(d)
 		if err == nil {
-			c, err = s.contents(d)
+			err = unpaced
 		}
 		if err != nil {
 			s.refuse(d, err)
@@ -156,6 +158,20 @@ func (s *sender) storeGroup(group []*amqp.Delivery) {
 	}
 	for _, d := range good {
 		s.answer(d, err)
+	}
+}
+
+// pace counts a transaction as a request of the tenant. It waits while these come too fast: the
+// client's credit runs out meanwhile.
+func (s *sender) pace() error {
+	ctx, cancel := context.WithTimeout(s.link.Context(), storeTime)
+	defer cancel()
+	for {
+		err := s.limits.Request(ctx, s.grant.tenant(), s.grant.Caller.KeyID)
+		var limited *forebay.Error
+		if !errors.As(err, &limited) || limited.Code != forebay.CodeRateLimited || sleep.For(ctx, max(limited.RetryAfter, time.Millisecond)) != nil {
+			return err
+		}
 	}
 }
 
