@@ -88,12 +88,12 @@ func failureOf(err error, path string) (f *failure, internal bool) {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fail(conditionTimeout, 408, "The operation did not complete in the time allotted."), false
 	}
-	if errors.Is(err, bus.ErrNoSessionID) {
-		return fail(conditionNotAllowed, 400, "The SessionId was not set on a message, and it cannot be sent to the entity. Entities that have session support enabled can only receive messages that have the SessionId set to a valid value."), false
-	}
 	var e *forebay.Error
 	if !errors.As(err, &e) || e.Code == forebay.CodeInternal {
 		return fail(conditionInternal, 500, "The service was unable to process the request; please retry the operation."), true
+	}
+	if e.Message == noSessionID {
+		return fail(conditionNotAllowed, 400, "The SessionId was not set on a message, and it cannot be sent to the entity. Entities that have session support enabled can only receive messages that have the SessionId set to a valid value."), false
 	}
 	kind, known := kinds[e.Code]
 	if !known {
@@ -108,6 +108,13 @@ func failureOf(err error, path string) (f *failure, internal bool) {
 	}
 	return &failure{kind.condition, kind.status, text}, false
 }
+
+// noSessionID tells that refusal from others of its code.
+var noSessionID = func() string {
+	var e *forebay.Error
+	_ = errors.As(bus.ErrNoSessionID, &e)
+	return e.Message
+}()
 
 // kinds are the errors of the domain in Service Bus's words. Clients look for some of the texts
 // (reference: §7). Without a text the error's own is told.

@@ -74,6 +74,10 @@ func manage(ctx context.Context, r *request) answer {
 	if err != nil {
 		return r.failed(err)
 	}
+	if err := r.limits.Request(ctx, g.tenant(), g.Caller.KeyID); err != nil {
+		return r.failed(err)
+	}
+	ctx = g.acting(ctx)
 	m := &managed{request: r, tenant: g.tenant()}
 	if m.entity, err = r.messages.Raw.Entity(ctx, m.tenant, r.node.path); err != nil {
 		return r.failed(err)

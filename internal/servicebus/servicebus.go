@@ -25,6 +25,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/amqp"
 	"github.com/forebayhq/forebay/internal/amqp/wire"
+	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/messaging"
 	"github.com/forebayhq/forebay/internal/servicebus/auth"
@@ -34,6 +35,7 @@ import (
 type Options struct {
 	Messages *messaging.Service
 	Verifier *auth.Verifier
+	Limits   *limits.Meter // counts requests: deliveries of senders, and operations; may be nil
 	Logger   *slog.Logger
 	// MemoryBytes bounds the messages in transit of all connections, in each direction.
 	MemoryBytes int64
@@ -43,6 +45,7 @@ type Options struct {
 type Endpoint struct {
 	messages *messaging.Service
 	verifier *auth.Verifier
+	limits   *limits.Meter
 	log      *slog.Logger
 	server   *amqp.Server
 	places   places
@@ -58,7 +61,7 @@ const idleTimeout = 4 * time.Minute
 
 // New returns an endpoint that serves no connection yet.
 func New(o Options) *Endpoint {
-	e := &Endpoint{messages: o.Messages, verifier: o.Verifier, log: o.Logger,
+	e := &Endpoint{messages: o.Messages, verifier: o.Verifier, limits: o.Limits, log: o.Logger,
 		received: memory.New(max(o.MemoryBytes, minMemory)), sent: memory.New(max(o.MemoryBytes, minMemory))}
 	e.server = amqp.NewServer(amqp.Options{
 		Handler: handler{e}, Logger: o.Logger, Memory: reserved{e.received},

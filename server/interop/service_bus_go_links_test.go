@@ -342,3 +342,29 @@ func condition(err error) amqp.ErrCond {
 	}
 	return ""
 }
+
+// A session whose lock ends is lost to its link, and free for another.
+func TestServiceBusGoLostSession(t *testing.T) {
+	b := startGoBus(t)
+	yes := true
+	b.queue(t, "orders", forebay.MessageQueueSettings{RequiresSession: &yes, LockSeconds: 3})
+	session := "a"
+	b.send("orders", &azservicebus.Message{Body: []byte("x"), SessionID: &session})
+	ctx := within(t)
+	lost, err := b.AcceptSessionForQueue(ctx, "orders", session, nil)
+	must(t, lost, err)
+	m := b.receive(lost, 1)[0]
+	next, err := b.goClient(t).AcceptNextSessionForQueue(ctx, "orders", nil) // once the lock has ended
+	must(t, next, err)
+	if next.SessionID() != session {
+		t.Errorf("next is %q", next.SessionID())
+	}
+	if again := b.receive(next, 1)[0]; again.DeliveryCount != 2 {
+		t.Errorf("delivery %d", again.DeliveryCount)
+	}
+	short, stop := context.WithTimeout(ctx, 2*time.Second) // the SDK tries again and again
+	defer stop()
+	if err := lost.CompleteMessage(short, m, nil); err == nil {
+		t.Error("a message was settled without the lock of its session")
+	}
+}
