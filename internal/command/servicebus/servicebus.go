@@ -105,7 +105,7 @@ func readEmulator(a *command.App, file string) ([]*entity, error) {
 		if err != nil {
 			return nil, command.Usagef("%v", err)
 		}
-		defer f.Close() //nolint:errcheck // it was only read
+		defer f.Close()
 		in = f
 	}
 	data, err := io.ReadAll(io.LimitReader(in, maxConfigBytes+1))
