@@ -268,6 +268,16 @@ func (s *entities) change(ctx context.Context, q bus.MessageQueue, change foreba
 	return changed, err
 }
 
+// current returns an entity as it is stored now. What is remembered of it may be a few seconds
+// old, which is too old for whoever looks at its status.
+func (s *entities) current(ctx context.Context, q bus.MessageQueue) (bus.MessageQueue, error) {
+	now, found, err := s.store.MessageQueue(ctx, q.Name)
+	if err != nil || !found || now.No != q.No {
+		return q, err
+	}
+	return now, nil
+}
+
 // stateOf is what clients see of an entity of any kind.
 func stateOf(q bus.MessageQueue, size int64) forebay.EntityState {
 	state := forebay.EntityState{Status: q.Status, UserMetadata: q.UserMetadata, SizeBytes: size, CreatedAt: q.CreatedAt, UpdatedAt: q.UpdatedAt}

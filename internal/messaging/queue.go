@@ -71,6 +71,9 @@ var errJobsQueue = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Me
 // Get returns a queue with counts of its messages.
 func (s Queues) Get(ctx context.Context, tenant, name string) (forebay.MessageQueue, error) {
 	q, err := s.queue(ctx, tenant, name)
+	if err == nil {
+		q, err = s.current(ctx, q)
+	}
 	if err != nil {
 		return forebay.MessageQueue{}, err
 	}

@@ -61,6 +61,9 @@ func (s *entities) topic(ctx context.Context, tenant, name string) (bus.MessageQ
 // Get returns a topic.
 func (s Topics) Get(ctx context.Context, tenant, name string) (forebay.Topic, error) {
 	q, err := s.topic(ctx, tenant, name)
+	if err == nil {
+		q, err = s.current(ctx, q)
+	}
 	if err != nil {
 		return forebay.Topic{}, err
 	}
@@ -212,6 +215,9 @@ func (s *entities) subscription(ctx context.Context, tenant, topic, name string)
 // Get returns a subscription with counts of its messages.
 func (s Subscriptions) Get(ctx context.Context, tenant, topic, name string) (forebay.Subscription, error) {
 	q, err := s.subscription(ctx, tenant, topic, name)
+	if err == nil {
+		q, err = s.current(ctx, q)
+	}
 	if err != nil {
 		return forebay.Subscription{}, err
 	}
