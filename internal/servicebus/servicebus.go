@@ -19,7 +19,6 @@
 package servicebus
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
@@ -77,9 +76,6 @@ const (
 	// minMemory has room for a few of the largest messages.
 	minMemory = 32 << 20
 )
-
-// Shutdown closes all connections, so that their clients connect again, and waits for them.
-func (e *Endpoint) Shutdown(ctx context.Context) error { return e.server.Shutdown(ctx) }
 
 // handler is what the AMQP server calls. It is apart from Endpoint to keep these methods out of
 // sight.
