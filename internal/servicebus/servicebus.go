@@ -20,6 +20,7 @@ package servicebus
 
 import (
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/forebayhq/forebay/internal/amqp"
@@ -48,6 +49,7 @@ type Endpoint struct {
 	log      *slog.Logger
 	server   *amqp.Server
 	places   places
+	held     sync.Map // of *heldSession by heldKey: sessions whose locks links hold
 	received *memory.Pool
 	sent     *memory.Pool
 }
