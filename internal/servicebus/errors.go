@@ -18,7 +18,6 @@ const (
 	conditionNotAllowed    wire.Symbol = "amqp:not-allowed"
 	conditionNotImpl       wire.Symbol = "amqp:not-implemented"
 	conditionInternal      wire.Symbol = "amqp:internal-error"
-	conditionInvalidField  wire.Symbol = "amqp:invalid-field"
 	conditionFull          wire.Symbol = "amqp:resource-limit-exceeded"
 	conditionTooLarge      wire.Symbol = "amqp:link:message-size-exceeded"
 	conditionArgument      wire.Symbol = "com.microsoft:argument-error"
@@ -30,7 +29,6 @@ const (
 	conditionSessionLost   wire.Symbol = "com.microsoft:session-lock-lost"
 	conditionSessionLocked wire.Symbol = "com.microsoft:session-cannot-be-locked"
 	conditionNoMessage     wire.Symbol = "com.microsoft:message-not-found"
-	conditionNoSession     wire.Symbol = "com.microsoft:session-not-found"
 	conditionDeadLetter    wire.Symbol = "com.microsoft:dead-letter"
 )
 
@@ -55,14 +53,11 @@ func fail(condition wire.Symbol, status int32, format string, args ...any) *fail
 
 // Failures that do not come from the domain.
 var (
-	errNoEntity       = fail(conditionNotFound, 404, "The messaging entity could not be found.")
 	errNoMessage      = fail(conditionNoMessage, 404, "The messages could not be found: they do not exist, are not in that state, or are locked.")
-	errNoSession      = fail(conditionNoSession, 204, "There are no such sessions.")
 	errNoSessionFree  = fail(conditionTimeout, 408, "No session became available in the time that the client allows.")
 	errRuleExists     = fail(conditionExists, 409, "The rule already exists.")
 	errNoTransactions = fail(conditionNotImpl, 501, "Transactions are not supported.")
 	errTooManyLinks   = fail(conditionBusy, 503, "The tenant has as many links open as it may have; try again later.")
-	errStopping       = fail(conditionBusy, 503, "The server is stopping; try again.")
 	errNeedsSession   = fail(conditionNotAllowed, 400, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver.")
 	errNoSessions     = fail(conditionNotAllowed, 400, "A sessionful message receiver cannot be created on an entity that does not require sessions.")
 	errNotToSubqueue  = fail(conditionNotAllowed, 400, "Messages cannot be sent to a subqueue: only dead-lettering fills it.")

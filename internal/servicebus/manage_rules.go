@@ -121,7 +121,7 @@ func addRule(ctx context.Context, m *managed) (wire.Map, error) {
 	}
 	_, err = m.messages.Management.PutRule(ctx, m.tenant, topic, subscription, forebay.NewRule{Name: name, RuleSettings: settings}, bus.PutNew)
 	var e *forebay.Error
-	if errors.As(err, &e) && e == bus.ErrExists { //nolint:errorlint // other conflicts have its code
+	if errors.As(err, &e) && e == bus.ErrExists { // other conflicts have its code
 		err = errRuleExists
 	}
 	return wire.Map{}, err

@@ -19,8 +19,8 @@
 package servicebus
 
 import (
-	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/forebayhq/forebay/internal/amqp"
@@ -49,6 +49,7 @@ type Endpoint struct {
 	log      *slog.Logger
 	server   *amqp.Server
 	places   places
+	held     sync.Map // of *heldSession by heldKey: sessions whose locks links hold
 	received *memory.Pool
 	sent     *memory.Pool
 }
@@ -77,9 +78,6 @@ const (
 	// minMemory has room for a few of the largest messages.
 	minMemory = 32 << 20
 )
-
-// Shutdown closes all connections, so that their clients connect again, and waits for them.
-func (e *Endpoint) Shutdown(ctx context.Context) error { return e.server.Shutdown(ctx) }
 
 // handler is what the AMQP server calls. It is apart from Endpoint to keep these methods out of
 // sight.

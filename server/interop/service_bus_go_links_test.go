@@ -368,3 +368,34 @@ func TestServiceBusGoLostSession(t *testing.T) {
 		t.Error("a message was settled without the lock of its session")
 	}
 }
+
+// Deliveries of one link that are stored together are refused one by one.
+func TestServiceBusGoRefusedAlone(t *testing.T) {
+	b := startGoBus(t)
+	yes := true
+	b.queue(t, "orders", forebay.MessageQueueSettings{RequiresSession: &yes})
+	s := b.sender("orders")
+	ctx := within(t)
+	const n = 200
+	errs := make([]error, n)
+	var sending sync.WaitGroup
+	for i := range n {
+		sending.Go(func() {
+			m := text(fmt.Sprint(i))
+			if i%10 != 0 {
+				m.SessionID = ptr("a")
+			}
+			errs[i] = s.SendMessage(ctx, m, nil)
+		})
+	}
+	sending.Wait()
+	for i, err := range errs {
+		if (err != nil) != (i%10 == 0) || err != nil && condition(err) != amqp.ErrCondNotAllowed {
+			t.Errorf("message %d: %v", i, err)
+		}
+	}
+	_, q, err := b.FindQueue(ctx, "orders")
+	if err != nil || q.Active != n-n/10 {
+		t.Errorf("%d messages are stored (%v)", q.Active, err)
+	}
+}

@@ -106,6 +106,24 @@ func TestServiceBusGoEncrypted(t *testing.T) {
 		})
 	}
 
+	// Other clients of AMQP have their key in SASL.
+	conn, err := amqp.Dial(ctx, "amqps://"+address.String(), &amqp.ConnOptions{TLSConfig: trust, SASLType: amqp.SASLTypePlain(sends.ID, sends.Key)})
+	must(t, conn, err)
+	defer conn.Close()
+	session, err := conn.NewSession(ctx, nil)
+	must(t, session, err)
+	producer, err := session.NewSender(ctx, "orders", nil)
+	must(t, producer, err)
+	if err := producer.Send(ctx, amqp.NewMessage([]byte("plain")), nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := session.NewReceiver(ctx, "orders", nil); condition(err) != amqp.ErrCondUnauthorizedAccess {
+		t.Errorf("a receiver for a key that only sends: %v", err)
+	}
+	if _, err := amqp.Dial(ctx, "amqps://"+address.String(), &amqp.ConnOptions{TLSConfig: trust, SASLType: amqp.SASLTypePlain(sends.ID, owner.Key)}); err == nil {
+		t.Error("another key's text was taken")
+	}
+
 	c, err := azservicebus.NewClientFromConnectionString(connection(sends), &azservicebus.ClientOptions{TLSConfig: trust, RetryOptions: azservicebus.RetryOptions{MaxRetries: -1}})
 	must(t, c, err)
 	defer c.Close(context.Background())
