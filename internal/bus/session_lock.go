@@ -88,14 +88,19 @@ func (w *Participant) updateSessionDue(t *Tx, subqueue queue.Subqueue, foundEmpt
 // held returns when a session's lock ends, or forebay.ErrSessionLockLost. It records that
 // the queue is in use.
 func (t *sessionTx) held(q MessageQueue, l SessionLock) (until int64, err error) {
+	if until, err = t.lockEnd(q, l); err != nil {
+		return 0, err
+	}
+	return until, t.used(q)
+}
+
+// lockEnd is held without the record.
+func (t *sessionTx) lockEnd(q MessageQueue, l SessionLock) (until int64, err error) {
 	_, err = t.Prep(sqlSessionLock).Int(l.No).Int(q.No).Int(l.Token).One(func(r driver.Row) { until = r.Int(0) })
 	if err == nil && until <= t.Now {
 		err = forebay.ErrSessionLockLost
 	}
-	if err != nil {
-		return 0, err
-	}
-	return until, t.used(q)
+	return until, err
 }
 
 // Renew extends a session's lock, and those on its messages, by the queue's lock duration
@@ -180,7 +185,11 @@ func (s SessionStore) SetState(ctx context.Context, q MessageQueue, l SessionLoc
 		if _, err := t.sessions.held(q, l); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, t.Prep("UPDATE sessions SET state = ? WHERE no = ?").Blob(state).Int(l.No).Exec()
+		return struct{}{}, t.sessions.setState(l, state)
 	})
 	return err
+}
+
+func (t *sessionTx) setState(l SessionLock, state []byte) error {
+	return t.Prep("UPDATE sessions SET state = ? WHERE no = ?").Blob(state).Int(l.No).Exec()
 }
