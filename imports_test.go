@@ -108,6 +108,7 @@ var mayImport = map[string][]string{
 	"internal/retention":               {".", "internal/audit", "internal/blob", "internal/db", "internal/db/driver", "internal/db/schema", "internal/jobs", "internal/listing", "internal/sleep"},
 	"internal/retry":                   {"."},
 	"internal/sleep":                   {},
+	"internal/servicebus/transactions": {".", "internal/bus", "internal/memory", "internal/messaging"},
 	"internal/signin":                  {".", "internal/audit", "internal/db", "internal/db/driver", "internal/queue"},
 	"internal/signin/oidc":             {".", "internal/audit", "internal/signin"},
 	"internal/stores":                  {".", "internal/admission", "internal/audit", "internal/backlog", "internal/batches", "internal/blob", "internal/bus", "internal/db", "internal/documents", "internal/files", "internal/jobs", "internal/jobs/events", "internal/keys", "internal/orchestrate", "internal/payload", "internal/queue", "internal/report", "internal/responses", "internal/signin", "internal/tenant", "internal/webhook"},

@@ -37,6 +37,7 @@ type Service struct {
 	Messages      Messages
 	Sessions      Sessions
 	DeadLetters   DeadLetters
+	Transactions  Transactions
 }
 
 type (
@@ -54,6 +55,8 @@ type (
 	Sessions struct{ *entities }
 	// DeadLetters sends dead letters back to their queue, or deletes them.
 	DeadLetters struct{ *entities }
+	// Transactions does several steps over queues and topics as one.
+	Transactions struct{ *entities }
 )
 
 // entities finds queues, topics and subscriptions by name. It remembers them for a short time.
@@ -77,7 +80,7 @@ func New(opts Options) *Service {
 	if s.taken == nil {
 		s.taken = func(context.Context, string, string) bool { return false }
 	}
-	return &Service{Queues{s}, Topics{s}, Subscriptions{s}, Rules{s}, Messages{s}, Sessions{s}, DeadLetters{s}}
+	return &Service{Queues{s}, Topics{s}, Subscriptions{s}, Rules{s}, Messages{s}, Sessions{s}, DeadLetters{s}, Transactions{s}}
 }
 
 // MaxBytes is the limit on one message.
