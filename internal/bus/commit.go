@@ -228,6 +228,11 @@ func newCommit(steps []Step) (*commit, error) {
 	return c, CheckCommit(c.rows, c.bytes)
 }
 
+// inSession reports whether the step needs the lock of a session.
+func (s Step) inSession() bool {
+	return s.Queue.RequiresSession && !s.DeadLetters && (s.Kind.settles() || s.Kind == StepState)
+}
+
 // row names the message that the step settles or cancels, if it does.
 func (s *Step) row() (row driver.RowName, known bool) {
 	if s.Kind.settles() {
@@ -253,9 +258,12 @@ func (c *commit) first(send int) int {
 	return slices.IndexFunc(c.steps, func(s Step) bool { return s.Kind == StepSend && s.Queue.No == c.sends[send].No })
 }
 
-// operation is what is known of the commit. It runs with settlements, before sessions are closed.
+// operation is what is known of the commit.
 func (c *commit) operation() db.Op {
-	o := db.Op{Stage: db.StageSettle, Party: c.steps[0].Queue.Tenant, Rows: c.rows, Size: int(c.bytes), Local: true, Interleaves: true, Asks: c.asks}
+	o := db.Op{Stage: db.StageChange, Party: c.steps[0].Queue.Tenant, Rows: c.rows, Size: int(c.bytes), Local: true, Interleaves: true, Asks: c.asks}
+	if slices.ContainsFunc(c.steps, Step.inSession) {
+		o.Stage = db.StageSettle // before sessions are closed, which gives back messages that the commit does not name
+	}
 	for i := range c.sends {
 		to := &c.sends[i]
 		rows := to.judged.Rows(len(to.messages))
