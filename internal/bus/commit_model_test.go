@@ -21,16 +21,28 @@ type modelStep struct {
 // One step that cannot be done refuses all.
 func (d *postDriver) commit(t *rapid.T) {
 	var steps []modelStep
+	// Mostly deliveries that hold, each once: else no commit would be done.
+	held := d.held
+	if rapid.IntRange(0, 4).Draw(t, "any") > 0 {
+		held = slices.DeleteFunc(slices.Clone(held), func(h heldDelivery) bool { return h.m.gone || h.m.token != h.lock.Token || d.lockedUntil(h.m) == 0 })
+	}
 	for range rapid.IntRange(1, 5).Draw(t, "steps") {
 		switch kind := rapid.IntRange(0, 9).Draw(t, "step"); {
-		case kind < 4 && len(d.held) > 0:
-			step, _, current, apply := d.chooseSettlement(t)
+		case kind < 5 && len(held) > 0:
+			step, m, current, apply := d.chooseSettlement(t, held)
 			steps = append(steps, modelStep{Step: step, allowed: current, apply: apply})
-		case kind == 4 && len(d.messages) > 0:
-			m := d.messages[rapid.IntRange(0, len(d.messages)-1).Draw(t, "message")]
+			if rapid.IntRange(0, 9).Draw(t, "again") > 0 {
+				held = slices.DeleteFunc(slices.Clone(held), func(h heldDelivery) bool { return h.m == m })
+			}
+		case kind == 5 && len(d.messages) > 0:
+			these := slices.DeleteFunc(slices.Clone(d.messages), func(m *modelMessage) bool { return !m.scheduled })
+			if len(these) == 0 {
+				these = d.messages
+			}
+			m := these[rapid.IntRange(0, len(these)-1).Draw(t, "message")]
 			steps = append(steps, modelStep{Step: Step{Kind: StepCancel, Queue: d.queues[m.queue], Seq: m.first},
 				allowed: m.scheduled && !m.gone && m.seq == m.first, apply: func() { m.gone = true }})
-		case kind == 5 && len(d.accepted) > 0:
+		case kind == 6 && len(d.accepted) > 0:
 			h := d.accepted[rapid.IntRange(max(0, len(d.accepted)-3), len(d.accepted)-1).Draw(t, "session")]
 			s, state := d.sessions[h.key], rapid.SampledFrom([][]byte{nil, {}, {1}, {2, 3}}).Draw(t, "state")
 			steps = append(steps, modelStep{Step: Step{Kind: StepState, Queue: d.queues[h.key.queue], Session: h.lock, State: state},

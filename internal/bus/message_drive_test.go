@@ -337,16 +337,16 @@ func (d *postDriver) compare(t *rapid.T, got []Message, expected []*modelMessage
 	}
 }
 
-// chooseSettlement draws a way to end a delivery, current, expired or stale, sometimes through
-// the wrong queue. apply does it to the model.
-func (d *postDriver) chooseSettlement(t *rapid.T) (step Step, m *modelMessage, current bool, apply func()) {
-	h := d.held[rapid.IntRange(0, len(d.held)-1).Draw(t, "delivery")]
+// chooseSettlement draws a way to end one of the deliveries, current, expired or stale, sometimes
+// through the wrong queue. apply does it to the model.
+func (d *postDriver) chooseSettlement(t *rapid.T, held []heldDelivery) (step Step, m *modelMessage, current bool, apply func()) {
+	h := held[rapid.IntRange(0, len(held)-1).Draw(t, "delivery")]
 	m = h.m
 	step = Step{Queue: d.queues[m.queue], DeadLetters: h.subqueue.Kind() == queue.SubqueueDeadLetter, Lock: h.lock}
 	if i := slices.IndexFunc(d.queues, func(q MessageQueue) bool { return q.No == h.subqueue.Queue() }); i >= 0 {
 		step.Queue = d.queues[i]
 	}
-	if rapid.IntRange(0, 9).Draw(t, "wrong") == 0 {
+	if rapid.IntRange(0, 15).Draw(t, "wrong") == 0 {
 		step.Queue = d.queues[(m.queue+1)%len(d.queues)]
 	}
 	current = !m.gone && m.token == h.lock.Token && d.lockedUntil(m) > 0 && step.subqueue() == d.subqueue(m)
@@ -389,7 +389,7 @@ func (d *postDriver) settle(t *rapid.T) {
 	if len(d.held) == 0 {
 		t.Skip("nothing held")
 	}
-	step, m, current, apply := d.chooseSettlement(t)
+	step, m, current, apply := d.chooseSettlement(t, d.held)
 	bus, subqueue := d.s.Bus, step.subqueue()
 	var err error
 	switch rapid.IntRange(0, 5).Draw(t, "other") {
