@@ -57,4 +57,10 @@
 // Senders take turns at compiling and judging: see package turns. A transaction reads and compiles
 // at most 64 rules. If a topic has more and they are not compiled yet, an event or a forwarded
 // message waits in the topic until they are. Messages behind it wait too.
+//
+// # Several steps as one
+//
+// [Store.Commit] does sends, settlements, cancellations and changes of session states of one
+// tenant in one transaction. It is one operation among others. A refusal may not change anything,
+// so all steps are checked before the first one is done.
 package bus

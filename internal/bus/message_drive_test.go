@@ -40,14 +40,12 @@ type heldSession struct {
 
 func (d *postDriver) anyQueue(t *rapid.T) int { return rapid.SampledFrom(d.focus).Draw(t, "queue") }
 
-func (d *postDriver) send(t *rapid.T) {
-	q := d.anyQueue(t)
+// compose draws messages for a queue.
+func (d *postDriver) compose(t *rapid.T, q int) (contents []MessageContent, sent []*modelMessage) {
 	sessions := []string{"", "x", "y", "z"}
 	if d.queues[q].RequiresSession {
 		sessions = sessions[1:]
 	}
-	var contents []MessageContent
-	var sent []*modelMessage
 	for range rapid.IntRange(1, 3).Draw(t, "messages") {
 		d.serials++
 		m := &modelMessage{
@@ -69,10 +67,21 @@ func (d *postDriver) send(t *rapid.T) {
 		m.size = c.Size()
 		sent, contents = append(sent, m), append(contents, c)
 	}
+	return contents, sent
+}
+
+func (d *postDriver) send(t *rapid.T) {
+	q := d.anyQueue(t)
+	contents, sent := d.compose(t, q)
 	seqs, err := d.s.Bus.Send(background, d.queues[q], contents)
 	if err != nil {
 		t.Fatalf("send: %v", err)
 	}
+	d.noteSent(t, q, sent, seqs)
+}
+
+// noteSent takes what was sent into the model.
+func (d *postDriver) noteSent(t *rapid.T, q int, sent []*modelMessage, seqs []int64) {
 	for i, m := range sent {
 		d.messages = append(d.messages, m)
 		switch before := d.arrive(m, q); {
@@ -332,32 +341,31 @@ func (d *postDriver) compare(t *rapid.T, got []Message, expected []*modelMessage
 	}
 }
 
-// settle ends a delivery, current, expired or stale, in a random way, sometimes through the wrong
-// queue.
-func (d *postDriver) settle(t *rapid.T) {
-	if len(d.held) == 0 {
-		t.Skip("nothing held")
+// chooseSettlement draws a way to end one of the deliveries, current, expired or stale, sometimes
+// through the wrong queue. apply does it to the model.
+func (d *postDriver) chooseSettlement(t *rapid.T, held []heldDelivery) (step Step, m *modelMessage, current bool, apply func()) {
+	h := held[rapid.IntRange(0, len(held)-1).Draw(t, "delivery")]
+	m = h.m
+	step = Step{Queue: d.queues[m.queue], DeadLetters: h.subqueue.Kind() == queue.SubqueueDeadLetter, Lock: h.lock}
+	if i := slices.IndexFunc(d.queues, func(q MessageQueue) bool { return q.No == h.subqueue.Queue() }); i >= 0 {
+		step.Queue = d.queues[i]
 	}
-	h := d.held[rapid.IntRange(0, len(d.held)-1).Draw(t, "delivery")]
-	m, subqueue := h.m, h.subqueue
-	if rapid.IntRange(0, 9).Draw(t, "wrong") == 0 {
-		subqueue += queue.SubqueueKinds
+	if rapid.IntRange(0, 15).Draw(t, "wrong") == 0 {
+		step.Queue = d.queues[(m.queue+1)%len(d.queues)]
 	}
-	current := !m.gone && m.token == h.lock.Token && d.lockedUntil(m) > 0 && subqueue == d.subqueue(m)
-	changed := forebay.Properties{}
-	if rapid.Bool().Draw(t, "change") {
-		changed[rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name")] = rapid.SampledFrom([]any{"x", int64(1), 2.0, true}).Draw(t, "value")
+	current = !m.gone && m.token == h.lock.Token && d.lockedUntil(m) > 0 && step.subqueue() == d.subqueue(m)
+	change := func() { maps.Copy(m.properties, step.Changed) }
+	changes := func() {
+		if rapid.Bool().Draw(t, "change") {
+			step.Changed = forebay.Properties{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name"): rapid.SampledFrom([]any{"x", int64(1), 2.0, true}).Draw(t, "value")}
+		}
 	}
-	var err error
-	var apply func()
-	queueID := d.queues[m.queue]
-	change := func() { maps.Copy(m.properties, changed) }
-	switch rapid.IntRange(0, 5).Draw(t, "how") {
-	case 0:
-		err = d.s.Bus.Complete(background, subqueue, h.lock)
+	step.Kind = rapid.SampledFrom([]StepKind{StepComplete, StepAbandon, StepDefer, StepDeadLetter, StepRelease}).Draw(t, "how")
+	switch step.Kind {
+	case StepComplete:
 		apply = func() { m.gone = true }
-	case 1:
-		err = d.s.Bus.Abandon(background, queueID, subqueue, h.lock, changed)
+	case StepAbandon:
+		changes()
 		apply = func() {
 			change()
 			expired := !m.deferred && m.expires > 0 && m.expires <= d.now()
@@ -367,14 +375,30 @@ func (d *postDriver) settle(t *rapid.T) {
 			}
 			d.giveBack(m, true)
 		}
-	case 2:
-		err = d.s.Bus.Defer(background, subqueue, h.lock, changed)
+	case StepDefer:
+		changes()
 		apply = func() { change(); m.deferred = true; d.giveBack(m, true) }
-	case 3:
-		err = d.s.Bus.DeadLetter(background, subqueue, h.lock, DeadLettering{Reason: "r", Description: "d"}, changed)
+	case StepDeadLetter:
+		changes()
+		step.Why = DeadLettering{Reason: "r", Description: "d"}
 		apply = func() { change(); d.deadLetter(m, "r") }
-	case 4:
-		until, renewErr := d.s.Bus.RenewMessage(background, subqueue, h.lock, testLock)
+	case StepRelease:
+		apply = func() { d.giveBack(m, false) }
+	}
+	return step, m, current, apply
+}
+
+// settle ends a delivery in a random way.
+func (d *postDriver) settle(t *rapid.T) {
+	if len(d.held) == 0 {
+		t.Skip("nothing held")
+	}
+	step, m, current, apply := d.chooseSettlement(t, d.held)
+	bus, subqueue := d.s.Bus, step.subqueue()
+	var err error
+	switch rapid.IntRange(0, 5).Draw(t, "other") {
+	case 0:
+		until, renewErr := bus.RenewMessage(background, subqueue, step.Lock, testLock)
 		if err = renewErr; current && d.session(m) != nil {
 			if forebay.CodeOf(err) != forebay.CodeNotSupported {
 				t.Fatalf("renewed a message of a session: %v", err)
@@ -385,14 +409,27 @@ func (d *postDriver) settle(t *rapid.T) {
 			t.Fatalf("renewed until %v", until)
 		}
 		apply = func() { m.visible = d.now() + testLock.Milliseconds() }
-	case 5:
-		if err := d.s.Bus.Undeliver(background, subqueue, []queue.Lock{h.lock}); err != nil {
+	case 1:
+		if err := bus.Undeliver(background, subqueue, []queue.Lock{step.Lock}); err != nil {
 			t.Fatalf("undeliver: %v", err)
 		}
 		if current {
 			d.giveBack(m, false)
 		}
 		return
+	default:
+		switch step.Kind {
+		case StepComplete:
+			err = bus.Complete(background, subqueue, step.Lock)
+		case StepAbandon:
+			err = bus.Abandon(background, step.Queue, subqueue, step.Lock, step.Changed)
+		case StepDefer:
+			err = bus.Defer(background, subqueue, step.Lock, step.Changed)
+		case StepDeadLetter:
+			err = bus.DeadLetter(background, subqueue, step.Lock, step.Why, step.Changed)
+		case StepRelease:
+			err = bus.ReleaseMessage(background, subqueue, step.Lock)
+		}
 	}
 	if !current {
 		if !errors.Is(err, forebay.ErrLockLost) {

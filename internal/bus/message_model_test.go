@@ -425,7 +425,7 @@ func TestMessagesAgainstModel(t *testing.T) {
 			"send": d.send, "send2": d.send, "receive": d.receive, "receive2": d.receive, "receive3": d.receive, "deferred": d.receiveDeferred,
 			"settle": d.settle, "settle2": d.settle, "settle3": d.settle, "settle4": d.settle, "time": d.passTime, "time2": d.passTime, "restart": d.restart,
 			"cancel": d.cancelScheduled, "accept": d.acceptNext, "accept2": d.acceptNamed, "session": d.useSession, "session2": d.useSession,
-			"delete": d.deleteBefore, "": d.check,
+			"delete": d.deleteBefore, "commit": d.commit, "commit2": d.commit, "": d.check,
 		})
 	})
 }

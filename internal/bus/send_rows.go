@@ -1,8 +1,8 @@
 package bus
 
 import (
+	"cmp"
 	"context"
-	"errors"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus/message"
@@ -42,7 +42,7 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 			s.makeCopies(ctx, q, all, judged)
 		}
 		seqs = all.seqs
-		if !errors.Is(err, errTopicChanged) || judged == nil {
+		if !topicChanged(err) || judged == nil {
 			return seqs, err
 		}
 	}
@@ -54,91 +54,147 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 	rows := judged.Rows(len(messages))
 	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: rows, Numbers: rows + forwards(q, len(messages), judged), Size: size, Local: true, Interleaves: true,
 		Asks: func() []driver.Prefetch { return prefetchSend(q, messages, judged) }}
-	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (all sent, err error) {
-		// As it stands now: the caller may remember older settings.
-		q, found, err := t.MessageQueue(q.No)
-		if err != nil {
+	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (sent, error) {
+		one := []sending{{MessageQueue: q, messages: messages, judged: judged, bySender: true}}
+		if err := t.arrivals.check(&one[0]); err != nil {
 			return sent{}, err
 		}
-		if !found {
-			return sent{}, ErrNoQueue
-		}
-		if !q.Status.Sends() {
-			return sent{}, q.ErrSendDisabled()
-		}
-		for i := range messages {
-			if q.RequiresSession && messages[i].SessionID == "" {
-				return sent{}, ErrNoSessionID
-			}
-			if q.MaxMessage > 0 {
-				if err := messages[i].CheckSize("body", q.MaxMessage); err != nil {
-					return sent{}, err
-				}
-			}
-		}
-		if !q.IsTopic && q.ForwardTo == "" {
-			return t.arrivals.sendToQueue(q, messages)
-		}
-		if err := t.arrivals.foreseeSend(q, messages, judged); err != nil {
-			return sent{}, err
-		}
-		err = t.Alone(func() error { // for what a transaction makes of topics is counted
-			all, err = t.arrivals.sendOn(q, messages, judged)
-			return err
-		})
-		return all, err
+		err := t.arrivals.sendAll(one)
+		return one[0].sent, err
 	})
 }
 
-// sendToQueue is sendJudged for a queue that keeps what comes.
-func (t *arrivalTx) sendToQueue(q MessageQueue, messages []MessageContent) (all sent, err error) {
-	sessions, err := t.sessions.create(q, messages)
-	if err != nil {
-		return sent{}, err
+// sending is what one operation sends to a queue or a topic.
+type sending struct {
+	MessageQueue
+	messages []MessageContent
+	numbers  []Number   // of messages that are scheduled, taken before; nil: none were
+	judged   *judgement // nil: the transaction judges
+	bySender bool       // the sender makes the copies that wait in the topic
+	picks    [][]pick   // copies in the topic, once checked
+	fanOut   *rules.FanOut
+	sent     sent
+}
+
+// goesOn reports whether the messages do not stay in the queue.
+func (s *sending) goesOn() bool { return s.IsTopic || s.ForwardTo != "" }
+
+// number returns the number that was taken before for message i; 0: none.
+func (s *sending) number(i int) Number {
+	if s.numbers == nil {
+		return Number{}
 	}
-	all.seqs = make([]int64, len(messages))
-	err = t.Interleave(len(messages), func(i int) (err error) {
-		all.seqs[i], err = t.add(q, arrival{MessageContent: &messages[i], session: sessions[messages[i].SessionID]})
+	return s.numbers[i]
+}
+
+// check refuses what cannot be sent, and changes nothing. It judges by the topic's rules.
+func (t *arrivalTx) check(s *sending) error {
+	// As it stands now: the caller may remember older settings.
+	q, found, err := t.MessageQueue(s.No)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return ErrNoQueue
+	}
+	if !q.Status.Sends() {
+		return q.ErrSendDisabled()
+	}
+	s.MessageQueue = q
+	for i := range s.messages {
+		if q.RequiresSession && s.messages[i].SessionID == "" {
+			return ErrNoSessionID
+		}
+		if q.MaxMessage > 0 {
+			if err := s.messages[i].CheckSize("body", q.MaxMessage); err != nil {
+				return err
+			}
+		}
+	}
+	if s.picks = make([][]pick, len(s.messages)); !q.IsTopic {
+		return nil
+	}
+	return t.Alone(func() (err error) { // for what a transaction judges is counted
+		s.picks, s.fanOut, err = t.Topics.judged(q, s.messages, s.judged)
 		return err
 	})
-	return all, err
 }
 
-// foreseeSend fetches what sendOn needs.
-func (t *arrivalTx) foreseeSend(q MessageQueue, messages []MessageContent, judged *judgement) error {
+// sendAll sends what was checked.
+func (t *arrivalTx) sendAll(list []sending) error {
+	var stay, goOn []*sending
+	for i := range list {
+		if list[i].goesOn() {
+			goOn = append(goOn, &list[i])
+		} else {
+			stay = append(stay, &list[i])
+		}
+	}
+	if err := t.Interleave(len(stay), func(i int) error { return t.sendToQueue(stay[i]) }); err != nil || len(goOn) == 0 {
+		return err
+	}
+	if err := t.foreseeSends(goOn); err != nil {
+		return err
+	}
+	return t.Alone(func() error { // for what a transaction makes of topics is counted
+		for i, s := range goOn {
+			if err := t.sendOn(s, i > 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// sendToQueue sends to a queue that keeps what comes.
+func (t *arrivalTx) sendToQueue(s *sending) error {
+	sessions, err := t.sessions.create(s.MessageQueue, s.messages)
+	if err != nil {
+		return err
+	}
+	s.sent.seqs = make([]int64, len(s.messages))
+	return t.Interleave(len(s.messages), func(i int) (err error) {
+		m := &s.messages[i]
+		s.sent.seqs[i], err = t.add(s.MessageQueue, arrival{MessageContent: m, number: s.number(i), session: sessions[m.SessionID]})
+		return err
+	})
+}
+
+// foreseeSends fetches what sendOn needs.
+func (t *arrivalTx) foreseeSends(list []*sending) error {
 	if !t.W.Shared() {
 		return nil
 	}
-	if q.ForwardTo != "" {
-		if _, err := t.forwarding.holds(q); err != nil {
-			return err
+	err := t.Interleave(len(list), func(i int) (err error) {
+		if list[i].ForwardTo != "" {
+			_, err = t.forwarding.holds(list[i].MessageQueue)
 		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	return t.foresee(forwards(q, len(messages), judged), func(f *foresight) {
-		f.numbers += int(driver.BoolInt(q.IsTopic && q.DuplicateWindow > 0))
-		for i := range messages {
-			var picks []pick
-			if judged != nil {
-				picks = judged.Copies[i]
+	numbers := 0
+	for _, s := range list {
+		numbers += forwards(s.MessageQueue, len(s.messages), s.judged)
+	}
+	return t.foresee(numbers, func(f *foresight) {
+		for _, s := range list {
+			f.numbers += int(driver.BoolInt(s.IsTopic && s.DuplicateWindow > 0))
+			for i := range s.messages {
+				f.into(s.MessageQueue, &s.messages[i], s.picks[i], 0)
 			}
-			f.into(q, &messages[i], picks, 0)
 		}
 	})
 }
 
-// sendOn is sendJudged for a topic, or a queue that forwards.
-func (t *arrivalTx) sendOn(q MessageQueue, messages []MessageContent, judged *judgement) (all sent, err error) {
-	picks := make([][]pick, len(messages))
-	var fanOut *rules.FanOut
-	if q.IsTopic {
-		if picks, fanOut, err = t.Topics.judged(q, messages, judged); err != nil {
-			return sent{}, err
-		}
-	}
-	all.seqs = make([]int64, len(messages))
+// sendOn sends to a topic, or a queue that forwards. behind: the operation has sent others before.
+func (t *arrivalTx) sendOn(s *sending, behind bool) (err error) {
+	q := s.MessageQueue
+	s.sent.seqs = make([]int64, len(s.messages))
 	if q.IsTopic && q.DuplicateWindow > 0 {
-		if all.below, err = t.Queue.NewSeq(); err != nil {
-			return sent{}, err
+		if s.sent.below, err = t.Queue.NewSeq(); err != nil {
+			return err
 		}
 	}
 	waits := q.ForwardTo != "" && !q.Status.Receives()     // until somebody may take it from there
@@ -147,23 +203,25 @@ func (t *arrivalTx) sendOn(q MessageQueue, messages []MessageContent, judged *ju
 			err = t.due.markQueue(q.No, t.Now)
 		}
 		if err != nil {
-			return sent{}, err
+			return err
 		}
 	}
-	for i := range messages {
+	for i := range s.messages {
 		// The transaction has made as many copies as it should. The rest waits in the queue.
-		if !waits && i > 0 && q.ForwardTo != "" && !q.RequiresSession && t.copied.Full() {
+		if !waits && (behind || i > 0) && q.ForwardTo != "" && !q.RequiresSession && t.copied.Full() {
 			if waits, err = true, t.due.markQueue(q.No, t.Now); err != nil {
-				return sent{}, err
+				return err
 			}
 			t.forwarding.noteHeld(q.Subqueue(false))
 		}
-		if all.seqs[i], err = t.add(q, arrival{MessageContent: &messages[i], picks: picks[i], fanOut: fanOut, waits: waits, inBatches: judged.InBatches(), bySender: q.IsTopic}); err != nil {
-			return sent{}, err
+		a := arrival{MessageContent: &s.messages[i], number: s.number(i), picks: s.picks[i], fanOut: s.fanOut, waits: waits,
+			inBatches: s.judged.InBatches(), bySender: s.bySender && q.IsTopic}
+		if s.sent.seqs[i], err = t.add(q, a); err != nil {
+			return err
 		}
 	}
-	all.pending = t.fanOut.pending[q.No]
-	return all, nil
+	s.sent.pending = t.fanOut.pending[q.No]
+	return nil
 }
 
 // sent is the result of a send.
@@ -185,7 +243,8 @@ type arrivalTx struct {
 // arrival is a message on its way into a queue: sent, activated or forwarded.
 type arrival struct {
 	*MessageContent
-	first     int64 // its first number; 0: none yet
+	number    Number // taken before, should it be scheduled
+	first     int64  // its first number; 0: none yet
 	hops      int
 	source    string // the queue it was dead-lettered in
 	why       DeadLettering
@@ -200,8 +259,15 @@ type arrival struct {
 
 // add gives a message a number in the queue and enters it there.
 func (t *arrivalTx) add(q MessageQueue, a arrival) (seq int64, err error) {
-	if seq, err = t.Queue.NewSeq(); err != nil {
-		return 0, err
+	if driver.Millis(a.ScheduledAt) > t.Now {
+		seq = a.number.Seq
+	} else { // it is active, under a later number
+		a.first, a.number = max(a.first, a.number.Seq), Number{}
+	}
+	if seq == 0 {
+		if seq, err = t.Queue.NewSeq(); err != nil {
+			return 0, err
+		}
 	}
 	if q.Topic == 0 { // copies do not keep a subscription from being idle
 		if err := t.used(q); err != nil {
@@ -275,7 +341,7 @@ func (t *arrivalTx) insert(q MessageQueue, seq int64, a arrival, st position) er
 	if err != nil {
 		return err
 	}
-	err = t.Prep(sqlInsertBody).Int(seq).Int(int64(st.subqueue)).Int(t.Now).Text(a.MessageID).TextOrNull(a.CorrelationID).TextOrNull(a.Subject).
+	err = t.Prep(sqlInsertBody).Int(seq).Int(int64(st.subqueue)).Int(cmp.Or(a.number.at, t.Now)).Text(a.MessageID).TextOrNull(a.CorrelationID).TextOrNull(a.Subject).
 		TextOrNull(a.To).TextOrNull(a.ReplyTo).TextOrNull(a.ContentType).Blob(own.properties).Int(driver.BoolInt(a.Text)).Blob(own.body).
 		TextOrNull(a.SessionID).TextOrNull(a.ReplyToSessionID).TextOrNull(a.PartitionKey).IntOrNull(a.TTL.Milliseconds()).
 		IntOrNull(driver.Millis(a.ScheduledAt)).IntOrNull(st.expiresAt).IntOrNull(st.dueAt).IntOrNull(a.first).Int(int64(a.hops)).

@@ -111,14 +111,19 @@ func (t *sessionTx) heldToReceive(q MessageQueue, l SessionLock) (until int64, e
 
 // heldIn is held, with the status of the queue.
 func (t *sessionTx) heldIn(q MessageQueue, l SessionLock) (until, status int64, err error) {
+	if until, status, err = t.lockEnd(q, l); err != nil {
+		return 0, 0, err
+	}
+	return until, status, t.used(q)
+}
+
+// lockEnd is heldIn without the record.
+func (t *sessionTx) lockEnd(q MessageQueue, l SessionLock) (until, status int64, err error) {
 	_, err = t.Prep(sqlSessionLock).Int(l.No).Int(q.No).Int(l.Token).One(func(r driver.Row) { until, status = r.Int(0), r.Int(1) })
 	if err == nil && until <= t.Now {
 		err = forebay.ErrSessionLockLost
 	}
-	if err != nil {
-		return 0, 0, err
-	}
-	return until, status, t.used(q)
+	return until, status, err
 }
 
 // Renew extends a session's lock, and those on its messages, by the queue's lock duration
@@ -203,7 +208,11 @@ func (s SessionStore) SetState(ctx context.Context, q MessageQueue, l SessionLoc
 		if _, err := t.sessions.held(q, l); err != nil {
 			return struct{}{}, err
 		}
-		return struct{}{}, t.Prep("UPDATE sessions SET state = ? WHERE no = ?").Blob(state).Int(l.No).Exec()
+		return struct{}{}, t.sessions.setState(l, state)
 	})
 	return err
+}
+
+func (t *sessionTx) setState(l SessionLock, state []byte) error {
+	return t.Prep("UPDATE sessions SET state = ? WHERE no = ?").Blob(state).Int(l.No).Exec()
 }

@@ -55,11 +55,15 @@ func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue queue.Subq
 		if err != nil {
 			return err
 		}
-		if subqueue.Kind() == queue.SubqueueMain && m.deliveries >= q.MaxDeliveries && !m.Expired(t.Now) {
-			return t.DeadLetter(l.Seq, subqueue, exceeded(m.deliveries))
-		}
-		return t.Deliveries.GiveBack(m, 0)
+		return t.Deliveries.abandon(q, subqueue, m)
 	})
+}
+
+func (t *deliveryTx) abandon(q MessageQueue, subqueue queue.Subqueue, m HeldMessage) error {
+	if subqueue.Kind() == queue.SubqueueMain && m.deliveries >= q.MaxDeliveries && !m.Expired(t.Now) {
+		return t.DeadLetter(m.Seq, subqueue, exceeded(m.deliveries))
+	}
+	return t.GiveBack(m, 0)
 }
 
 // Undeliver gives messages back because their receiver never saw them. The deliveries do not
@@ -85,6 +89,10 @@ func (t *deliveryTx) undeliver(subqueue queue.Subqueue, l queue.Lock) error {
 	if err != nil {
 		return err
 	}
+	return t.release(subqueue, m)
+}
+
+func (t *deliveryTx) release(subqueue queue.Subqueue, m HeldMessage) error {
 	counted := 0
 	if subqueue.Kind() == queue.SubqueueMain {
 		counted = 1
@@ -182,12 +190,20 @@ func (t *deliveryTx) heldToSettle(subqueue queue.Subqueue, l queue.Lock, changed
 	if err != nil || len(changed) == 0 {
 		return m, err
 	}
-	return m, t.changeProperties(l.Seq, changed)
+	return m, t.change(l.Seq, changed)
 }
 
 // Held returns the message that the lock holds, and changes its properties. The lock of a
 // session's message ends with the lock of its session.
 func (t *deliveryTx) Held(subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) (m HeldMessage, err error) {
+	if m, err = t.find(subqueue, l); err != nil || len(changed) == 0 {
+		return m, err
+	}
+	return m, t.change(l.Seq, changed)
+}
+
+// find is Held without a change.
+func (t *deliveryTx) find(subqueue queue.Subqueue, l queue.Lock) (m HeldMessage, err error) {
 	found, err := t.Prep(sqlHeld).Int(l.Seq).Int(l.Token).One(func(r driver.Row) {
 		m = HeldMessage{Seq: l.Seq, Subqueue: queue.Subqueue(r.Int(0)), deliveries: int(r.Int(1)), flow: r.Int(2), until: r.Int(3),
 			expiresAt: r.Int(4), enqueuedAt: r.Int(5)}
@@ -196,33 +212,44 @@ func (t *deliveryTx) Held(subqueue queue.Subqueue, l queue.Lock, changed forebay
 		}
 	})
 	found = found && m.until > t.Now && (m.Subqueue == subqueue || m.Subqueue == subqueue.Deferred())
-	switch {
-	case err != nil:
-		return m, err
-	case !found:
-		return m, forebay.ErrLockLost
-	case len(changed) == 0:
-		return m, nil
+	if err == nil && !found {
+		err = forebay.ErrLockLost
 	}
-	return m, t.changeProperties(l.Seq, changed)
+	return m, err
 }
 
 const sqlProperties = `
 SELECT coalesce(b.properties, (SELECT s.properties FROM shared_bodies s WHERE s.no = b.shared)) FROM bodies b WHERE b.seq = ?`
 
-func (t *deliveryTx) changeProperties(seq int64, changed forebay.Properties) error {
+// mergedProperties are a message's properties with those that its receiver has changed.
+type mergedProperties struct {
+	json  []byte
+	grown int // bytes
+}
+
+// merge refuses changes that make the properties too large or too many.
+func (t *deliveryTx) merge(seq int64, changed forebay.Properties) (mergedProperties, error) {
 	var properties []byte
 	if _, err := t.Prep(sqlProperties).Int(seq).One(func(r driver.Row) { properties = r.Blob(0) }); err != nil {
-		return err
+		return mergedProperties{}, err
 	}
 	merged, err := message.MergeProperties(properties, changed)
+	return mergedProperties{merged, len(merged) - len(properties)}, err
+}
+
+func (t *deliveryTx) change(seq int64, changed forebay.Properties) error {
+	merged, err := t.merge(seq, changed)
 	if err != nil {
 		return err
 	}
-	if err := t.Prep("UPDATE bodies SET properties = ? WHERE seq = ?").Blob(merged).Int(seq).Exec(); err != nil {
+	return t.setProperties(seq, merged)
+}
+
+func (t *deliveryTx) setProperties(seq int64, merged mergedProperties) error {
+	if err := t.Prep("UPDATE bodies SET properties = ? WHERE seq = ?").Blob(merged.json).Int(seq).Exec(); err != nil {
 		return err
 	}
-	return t.Prep("UPDATE messages SET size = size + ? WHERE seq = ?").Int(int64(len(merged) - len(properties))).Int(seq).Exec()
+	return t.Prep("UPDATE messages SET size = size + ? WHERE seq = ?").Int(int64(merged.grown)).Int(seq).Exec()
 }
 
 // GiveBack ends a lock and takes so many deliveries off the count. A message whose time to live

@@ -22,6 +22,13 @@ const judgeTries = 4
 // errTopicChanged ends a transaction whose messages were judged by rules that have changed since.
 var errTopicChanged = forebay.Errorf(forebay.CodeUnavailable, "the topic is being changed; try again")
 
+// topicChanged tells errTopicChanged from other errors of its code, after which it is not known
+// whether the messages were stored.
+func topicChanged(err error) bool {
+	var refused *forebay.Error
+	return errors.As(err, &refused) && refused == errTopicChanged
+}
+
 // judge applies a topic's rules to all messages, or to none. With fresh it reads the topic's
 // version first. A refusal always holds for the current version. It returns nil if there is no
 // such topic.

@@ -251,6 +251,9 @@ func TestRoundTripsOfMessages(t *testing.T) {
 	for name, mix := range x.bulk(received) {
 		mixes[name] = mix
 	}
+	for name, mix := range x.commits(received) {
+		mixes[name] = mix
+	}
 	for name, mix := range mixes {
 		trips.Together(t, name, mix(n))
 	}

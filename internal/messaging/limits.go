@@ -7,35 +7,48 @@ import (
 	"github.com/forebayhq/forebay/internal/bus"
 )
 
-// takeMessages reserves what messages need of the tenant's limits. Copies made by topics and
-// forwarding count once they are stored.
-func (s Messages) takeMessages(ctx context.Context, tenant string, q bus.MessageQueue, messages []bus.MessageContent) (done func(), err error) {
+// toQueue is what is sent to a queue or a topic.
+type toQueue struct {
+	bus.MessageQueue
+	contents []bus.MessageContent
+}
+
+// takeMessages reserves what messages need of the tenant's limits, all of it or nothing. Copies
+// made by topics and forwarding count once they are stored.
+func (s *entities) takeMessages(ctx context.Context, tenant string, sends ...toQueue) (done func(), err error) {
 	if s.limits == nil {
 		return func() {}, nil
 	}
-	var scheduled, size int64
-	sessions, now := map[string]bool{}, s.store.Now()
-	for i := range messages {
-		m := &messages[i]
-		if err := s.limits.CheckSchedule(ctx, tenant, "scheduled_enqueue_time", m.ScheduledAt, now); err != nil {
-			return nil, inMessage(err, i, len(messages))
+	var messages, scheduled, size, fresh int64
+	now, sessions := s.store.Now(), map[bus.MessageQueue]map[string]bool{}
+	for _, to := range sends {
+		for i := range to.contents {
+			m := &to.contents[i]
+			if err := s.limits.CheckSchedule(ctx, tenant, "scheduled_enqueue_time", m.ScheduledAt, now); err != nil {
+				return nil, inMessage(err, i, len(to.contents))
+			}
+			if m.ScheduledAt != nil && m.ScheduledAt.After(now) {
+				scheduled++
+			}
+			if to.RequiresSession {
+				if sessions[to.MessageQueue] == nil {
+					sessions[to.MessageQueue] = map[string]bool{}
+				}
+				sessions[to.MessageQueue][m.SessionID] = true
+			}
+			size += m.Size()
+			messages++
 		}
-		if m.ScheduledAt != nil && m.ScheduledAt.After(now) {
-			scheduled++
-		}
-		if q.RequiresSession {
-			sessions[m.SessionID] = true
-		}
-		size += m.Size()
 	}
-	fresh := int64(0)
-	if len(sessions) > 0 {
-		if fresh, err = s.store.Sessions().CountNew(ctx, q, sessions); err != nil {
+	for q, ids := range sessions {
+		of, err := s.store.Sessions().CountNew(ctx, q, ids)
+		if err != nil {
 			return nil, err
 		}
+		fresh += of
 	}
 	return s.takeAll(ctx, tenant, []want{
-		{forebay.LimitWaitingMessages, int64(len(messages))}, {forebay.LimitScheduled, scheduled}, {forebay.LimitSessions, fresh}, {forebay.LimitStoredBytes, size},
+		{forebay.LimitWaitingMessages, messages}, {forebay.LimitScheduled, scheduled}, {forebay.LimitSessions, fresh}, {forebay.LimitStoredBytes, size},
 	})
 }
 
@@ -54,7 +67,7 @@ func (s Sessions) takeSession(ctx context.Context, tenant string, q bus.MessageQ
 
 // takeState reserves what the state of a session needs. A state that is no larger than the one
 // before is never refused.
-func (s Sessions) takeState(ctx context.Context, tenant string, q bus.MessageQueue, lock bus.SessionLock, size int64) (done func(), err error) {
+func (s *entities) takeState(ctx context.Context, tenant string, q bus.MessageQueue, lock bus.SessionLock, size int64) (done func(), err error) {
 	done, refusal := s.limits.Take(ctx, tenant, forebay.LimitStoredBytes, size)
 	if refusal == nil {
 		return done, nil

@@ -39,6 +39,7 @@ type Service struct {
 	DeadLetters   DeadLetters
 	Management    Management
 	Raw           Raw
+	Transactions  Transactions
 }
 
 type (
@@ -56,6 +57,8 @@ type (
 	Sessions struct{ *entities }
 	// DeadLetters sends dead letters back to their queue, or deletes them.
 	DeadLetters struct{ *entities }
+	// Transactions does several steps over queues and topics as one.
+	Transactions struct{ *entities }
 )
 
 // entities finds queues, topics and subscriptions by name. It remembers them for a short time.
@@ -80,7 +83,7 @@ func New(opts Options) *Service {
 	if s.taken == nil {
 		s.taken = func(context.Context, string, string) bool { return false }
 	}
-	return &Service{Queues{s}, Topics{s}, Subscriptions{s}, Rules{s}, Messages{s}, Sessions{s}, DeadLetters{s}, Management{s}, Raw{s}}
+	return &Service{Queues{s}, Topics{s}, Subscriptions{s}, Rules{s}, Messages{s}, Sessions{s}, DeadLetters{s}, Management{s}, Raw{s}, Transactions{s}}
 }
 
 // MaxBytes is the limit on one message.

@@ -143,15 +143,12 @@ func (s *entities) rememberSpelling(key, name string, changes int) {
 // stored twice. The caller bounds what is sent.
 func (s Raw) Send(ctx context.Context, tenant, path string, messages []message.Content) ([]int64, error) {
 	e, err := s.find(ctx, tenant, path)
+	if err == nil {
+		err = e.checkSend()
+	}
 	switch {
 	case err != nil:
 		return nil, err
-	case e.deadLetter:
-		return nil, errSendsToDeadLetters
-	case e.Topic != 0:
-		return nil, errSendsToSubscription
-	case e.IsTopic && entity.OnlyForebayPublishes(e.Name):
-		return nil, errOurTopic
 	case len(messages) < 1 || len(messages) > MaxRawMessages:
 		return nil, forebay.Invalid("messages", "must be 1 to %d", MaxRawMessages)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 )
@@ -13,22 +14,27 @@ import (
 // Send stores the messages, all or none of them, and returns once they are on disk.
 func (s Messages) Send(ctx context.Context, tenant, path string, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
 	e, err := s.entity(ctx, tenant, path)
+	if err == nil {
+		err = e.checkSend()
+	}
 	if err != nil {
 		return nil, err
-	}
-	if e.deadLetter {
-		return nil, errSendsToDeadLetters
-	}
-	if e.Topic != 0 {
-		return nil, errSendsToSubscription
 	}
 	return s.sendTo(ctx, tenant, e.MessageQueue, messages)
 }
 
-var (
-	errSendsToDeadLetters  = forebay.Errorf(forebay.CodeNotSupported, "a dead-letter subqueue cannot be sent to; only dead-lettering fills it")
-	errSendsToSubscription = forebay.Errorf(forebay.CodeNotSupported, "a subscription cannot be sent to; send to its topic")
-)
+// checkSend refuses entities that nobody can send to.
+func (e namedQueue) checkSend() error {
+	switch {
+	case e.deadLetter:
+		return forebay.Errorf(forebay.CodeNotSupported, "a dead-letter subqueue cannot be sent to; only dead-lettering fills it")
+	case e.Topic != 0:
+		return forebay.Errorf(forebay.CodeNotSupported, "a subscription cannot be sent to; send to its topic")
+	case e.IsTopic && entity.OnlyForebayPublishes(e.Name):
+		return errOurTopic
+	}
+	return nil
+}
 
 // sendTo sends to a queue or a topic.
 func (s Messages) sendTo(ctx context.Context, tenant string, q bus.MessageQueue, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
@@ -41,9 +47,9 @@ func (s Messages) sendTo(ctx context.Context, tenant string, q bus.MessageQueue,
 		if contents[i], err = message.New(&messages[i], s.maxBytes); err != nil {
 			return nil, inMessage(err, i, len(messages))
 		}
-		if q.RequiresSession && contents[i].SessionID == "" {
-			return nil, inMessage(bus.ErrNoSessionID, i, len(messages))
-		}
+	}
+	if err := s.checkContents(q, contents); err != nil {
+		return nil, err
 	}
 	seqs, err := s.sendChecked(ctx, tenant, q, contents)
 	if err != nil {
@@ -58,16 +64,39 @@ func (s Messages) sendTo(ctx context.Context, tenant string, q bus.MessageQueue,
 
 // sendChecked sends messages that were checked.
 func (s Messages) sendChecked(ctx context.Context, tenant string, q bus.MessageQueue, contents []bus.MessageContent) ([]int64, error) {
-	done, err := s.takeMessages(ctx, tenant, q, contents)
+	done, err := s.takeMessages(ctx, tenant, toQueue{q, contents})
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	seqs, err := s.store.Send(ctx, q, contents)
+	s.noteGone(q, err)
+	return seqs, err
+}
+
+// checkContents refuses messages that the queue or topic does not take.
+func (s *entities) checkContents(q bus.MessageQueue, contents []bus.MessageContent) error {
+	for i := range contents {
+		most := s.maxBytes
+		if contents[i].AMQP != nil { // which is partly stored twice
+			most *= storedBySent
+		}
+		err := contents[i].CheckSize("body", most)
+		if err == nil && q.RequiresSession && contents[i].SessionID == "" {
+			err = bus.ErrNoSessionID
+		}
+		if err != nil {
+			return inMessage(err, i, len(contents))
+		}
+	}
+	return nil
+}
+
+// noteGone forgets a queue that the error says is gone.
+func (s *entities) noteGone(q bus.MessageQueue, err error) {
 	if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
 		s.changed(q.Name)
 	}
-	return seqs, err
 }
 
 // inMessage says in which of several messages the error is.
@@ -86,7 +115,7 @@ func (s Messages) CancelScheduled(ctx context.Context, tenant, path string, seq 
 	}
 	cancelled, err := s.store.CancelScheduled(ctx, e.MessageQueue, seq)
 	if err == nil && (!cancelled || e.deadLetter) {
-		return forebay.Errorf(forebay.CodeNotFound, "no message is scheduled under this number; once it is active it has another")
+		return bus.ErrNotScheduled(e.MessageQueue)
 	}
 	return err
 }

@@ -152,8 +152,8 @@ func (s Sessions) SetState(ctx context.Context, tenant, path, token string, stat
 	if err != nil {
 		return err
 	}
-	if len(state.State) > forebay.MaxSessionStateBytes {
-		return &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "state_base64", Message: "may have at most 256 KiB"}
+	if err := checkState(state.State); err != nil {
+		return err
 	}
 	done, err := s.takeState(ctx, tenant, e.MessageQueue, lock, int64(len(state.State)))
 	if err != nil {
@@ -161,6 +161,13 @@ func (s Sessions) SetState(ctx context.Context, tenant, path, token string, stat
 	}
 	defer done()
 	return s.store.Sessions().SetState(ctx, e.MessageQueue, lock, state.State)
+}
+
+func checkState(state []byte) error {
+	if len(state) > forebay.MaxSessionStateBytes {
+		return &forebay.Error{Code: forebay.CodePayloadTooLarge, Field: "state_base64", Message: "may have at most 256 KiB"}
+	}
+	return nil
 }
 
 // Required reports whether a queue or subscription requires sessions.

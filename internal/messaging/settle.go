@@ -19,7 +19,7 @@ const maxDescriptionBytes = 4096
 
 // Complete deletes a message that has been processed.
 func (s Messages) Complete(ctx context.Context, tenant, path, token string) error {
-	e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
+	e, lock, err := s.delivery(ctx, tenant, path, token, bus.StepComplete, forebay.Settlement{})
 	if err != nil {
 		return err
 	}
@@ -28,11 +28,8 @@ func (s Messages) Complete(ctx context.Context, tenant, path, token string) erro
 
 // Abandon gives a message back at once. The delivery counts.
 func (s Messages) Abandon(ctx context.Context, tenant, path, token string, how forebay.Settlement) error {
-	e, lock, err := s.delivery(ctx, tenant, path, token, how)
+	e, lock, err := s.delivery(ctx, tenant, path, token, bus.StepAbandon, how)
 	if err != nil {
-		return err
-	}
-	if err := unexplained(how); err != nil {
 		return err
 	}
 	return s.store.Abandon(ctx, e.MessageQueue, e.subqueue(), lock, how.Properties)
@@ -40,7 +37,7 @@ func (s Messages) Abandon(ctx context.Context, tenant, path, token string, how f
 
 // Release gives a message back at once. The delivery does not count.
 func (s Messages) Release(ctx context.Context, tenant, path, token string) error {
-	e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
+	e, lock, err := s.delivery(ctx, tenant, path, token, bus.StepRelease, forebay.Settlement{})
 	if err != nil {
 		return err
 	}
@@ -49,11 +46,8 @@ func (s Messages) Release(ctx context.Context, tenant, path, token string) error
 
 // Defer keeps a message in its queue, where only its sequence number finds it.
 func (s Messages) Defer(ctx context.Context, tenant, path, token string, how forebay.Settlement) error {
-	e, lock, err := s.delivery(ctx, tenant, path, token, how)
+	e, lock, err := s.delivery(ctx, tenant, path, token, bus.StepDefer, how)
 	if err != nil {
-		return err
-	}
-	if err := unexplained(how); err != nil {
 		return err
 	}
 	return s.store.Defer(ctx, e.subqueue(), lock, how.Properties)
@@ -61,24 +55,16 @@ func (s Messages) Defer(ctx context.Context, tenant, path, token string, how for
 
 // DeadLetter moves a message to the dead-letter subqueue, with a reason and a description.
 func (s Messages) DeadLetter(ctx context.Context, tenant, path, token string, how forebay.Settlement) error {
-	e, lock, err := s.delivery(ctx, tenant, path, token, how)
+	e, lock, err := s.delivery(ctx, tenant, path, token, bus.StepDeadLetter, how)
 	if err != nil {
 		return err
-	}
-	if e.deadLetter {
-		return forebay.Errorf(forebay.CodeNotSupported, "the message is in the dead-letter subqueue already")
-	}
-	for name, text := range map[string]string{"reason": how.Reason, "description": how.Description} {
-		if len(text) > maxDescriptionBytes || !utf8.ValidString(text) {
-			return forebay.Invalid(name, "must be at most %d bytes of UTF-8", maxDescriptionBytes)
-		}
 	}
 	return s.store.DeadLetter(ctx, e.subqueue(), lock, bus.DeadLettering{Reason: how.Reason, Description: how.Description}, how.Properties)
 }
 
 // Renew extends the lock by the queue's lock duration from now and returns when it will end.
 func (s Messages) Renew(ctx context.Context, tenant, path, token string) (until time.Time, err error) {
-	e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
+	e, lock, err := s.delivery(ctx, tenant, path, token, bus.StepRelease, forebay.Settlement{})
 	if err != nil {
 		return until, err
 	}
@@ -86,9 +72,17 @@ func (s Messages) Renew(ctx context.Context, tenant, path, token string) (until 
 }
 
 // delivery finds the queue and the lock of a settlement, and records that the queue is in use.
+func (s Messages) delivery(ctx context.Context, tenant, path, token string, kind bus.StepKind, how forebay.Settlement) (e namedQueue, lock queue.Lock, err error) {
+	if e, lock, err = s.settlement(ctx, tenant, path, token, kind, how); err != nil {
+		return e, lock, err
+	}
+	return e, lock, bus.Used(ctx, s.store.Writer, e.MessageQueue)
+}
+
+// settlement finds the queue and the lock of a settlement, and checks how the message is settled.
 // Changed properties are checked with the message's own later. Checking them here first keeps
 // anything large from the store.
-func (s Messages) delivery(ctx context.Context, tenant, path, token string, how forebay.Settlement) (e namedQueue, lock queue.Lock, err error) {
+func (s *entities) settlement(ctx context.Context, tenant, path, token string, kind bus.StepKind, how forebay.Settlement) (e namedQueue, lock queue.Lock, err error) {
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err
 	}
@@ -98,7 +92,18 @@ func (s Messages) delivery(ctx context.Context, tenant, path, token string, how 
 	if err := how.Properties.Check(); err != nil {
 		return e, lock, err
 	}
-	return e, lock, bus.Used(ctx, s.store.Writer, e.MessageQueue)
+	if kind != bus.StepDeadLetter {
+		return e, lock, unexplained(how)
+	}
+	if e.deadLetter {
+		return e, lock, forebay.Errorf(forebay.CodeNotSupported, "the message is in the dead-letter subqueue already")
+	}
+	for name, text := range map[string]string{"reason": how.Reason, "description": how.Description} {
+		if len(text) > maxDescriptionBytes || !utf8.ValidString(text) {
+			return e, lock, forebay.Invalid(name, "must be at most %d bytes of UTF-8", maxDescriptionBytes)
+		}
+	}
+	return e, lock, nil
 }
 
 func unexplained(how forebay.Settlement) error {
@@ -114,7 +119,7 @@ func (s Messages) Return(ctx context.Context, tenant, path string, tokens []stri
 	var subqueue queue.Subqueue
 	locks := make([]queue.Lock, len(tokens))
 	for i, token := range tokens {
-		e, lock, err := s.delivery(ctx, tenant, path, token, forebay.Settlement{})
+		e, lock, err := s.delivery(ctx, tenant, path, token, bus.StepRelease, forebay.Settlement{})
 		if err != nil {
 			return err
 		}

@@ -151,7 +151,7 @@ func (s Messages) CancelPublished(ctx context.Context, tenant, topic string, seq
 	}
 	cancelled, err := s.store.CancelScheduled(ctx, q, seq)
 	if err == nil && !cancelled {
-		return forebay.Errorf(forebay.CodeNotFound, "no message is scheduled under this number; once it is active it has gone to the subscriptions")
+		return bus.ErrNotScheduled(q)
 	}
 	return err
 }
