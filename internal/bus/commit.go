@@ -42,7 +42,7 @@ type Step struct {
 	Kind  StepKind
 	Queue MessageQueue
 
-	// Of StepSend. Numbers are nil, or those of the messages as [Store.TakeNumbers] gave them.
+	// Of StepSend. Numbers are nil, or those of the messages as [TakeNumbers] gave them.
 	Messages []MessageContent
 	Numbers  []Number
 
@@ -106,7 +106,7 @@ type Number struct {
 
 // TakeNumbers takes sequence numbers for messages that a later commit schedules. Those that it
 // does not use are never given.
-func (s *Store) TakeNumbers(ctx context.Context, tenant int64, n int) ([]Number, error) {
+func TakeNumbers(ctx context.Context, s *Store, tenant int64, n int) ([]Number, error) {
 	if err := CheckCommit(n, 0); err != nil {
 		return nil, err
 	}
