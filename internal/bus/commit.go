@@ -279,12 +279,12 @@ func (c *commit) operation() db.Op {
 func (c *commit) asks() (asks []driver.Prefetch) {
 	for i := range c.steps {
 		s := &c.steps[i]
-		switch {
-		case s.Kind == StepSend:
+		switch s.Kind {
+		case StepSend:
 			continue
-		case s.Kind == StepState:
+		case StepState:
 			asks = append(asks, s.Session.prefetch(s.Queue))
-		case s.Kind == StepCancel:
+		case StepCancel:
 			asks = append(asks, driver.NewPrefetch(sqlScheduled, queue.MessageRow(s.Seq)).Int(s.Seq).Int(int64(s.Queue.Subqueue(false))))
 		default:
 			asks = append(asks, driver.NewPrefetch(sqlHeld, queue.MessageRow(s.Lock.Seq)).Int(s.Lock.Seq).Int(s.Lock.Token))
