@@ -209,8 +209,7 @@ func TestLockLost(t *testing.T) {
 	})
 }
 
-// A transaction belongs to one tenant and one connection. Others do not find it, and do it no
-// harm.
+// A transaction belongs to one tenant and one connection. Others do not find it.
 func TestOthers(t *testing.T) {
 	inBubble(t, func(b bench) {
 		id := b.declare()
@@ -233,8 +232,7 @@ func TestOthers(t *testing.T) {
 	})
 }
 
-// Messages that are scheduled have their numbers before the commit, and can be cancelled after
-// it.
+// Messages that are scheduled have their numbers before the commit, and can be cancelled after it.
 func TestSchedule(t *testing.T) {
 	inBubble(t, func(b bench) {
 		at := time.Now().Add(time.Hour)
