@@ -11,6 +11,7 @@ import (
 	"github.com/forebayhq/forebay/internal/amqp/wire"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/servicebus/auth"
+	"github.com/forebayhq/forebay/internal/servicebus/transactions"
 )
 
 // client is the state of one connection.
@@ -26,11 +27,16 @@ type client struct {
 	replies  []*replies        // links on which answers go
 	sessions map[sessionKey]*heldSession
 	running  sync.WaitGroup // what must be over before the connection is
+
+	transactions *transactions.Connection
+	transacting  *workers // one at a time keeps the order
 }
 
 func newClient(e *Endpoint, conn *amqp.Conn) *client {
-	return &client{Endpoint: e, conn: conn, log: e.log, peer: e.verifier.From(addressOf(conn.RemoteAddr())),
-		grants: map[string]*grant{}, sessions: map[sessionKey]*heldSession{}}
+	c := &client{Endpoint: e, conn: conn, log: e.log, peer: e.verifier.From(addressOf(conn.RemoteAddr())),
+		grants: map[string]*grant{}, sessions: map[sessionKey]*heldSession{}, transactions: e.steps.Connect()}
+	c.transacting = c.workers(1, &c.running)
+	return c
 }
 
 func clientOf(conn *amqp.Conn) *client { return conn.Data.(*client) }

@@ -53,16 +53,15 @@ func fail(condition wire.Symbol, status int32, format string, args ...any) *fail
 
 // Failures that do not come from the domain.
 var (
-	errNoMessage      = fail(conditionNoMessage, 404, "The messages could not be found: they do not exist, are not in that state, or are locked.")
-	errNoSessionFree  = fail(conditionTimeout, 408, "No session became available in the time that the client allows.")
-	errRuleExists     = fail(conditionExists, 409, "The rule already exists.")
-	errNoTransactions = fail(conditionNotImpl, 501, "Transactions are not supported.")
-	errTooManyLinks   = fail(conditionBusy, 503, "The tenant has as many links open as it may have; try again later.")
-	errNeedsSession   = fail(conditionNotAllowed, 400, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver.")
-	errNoSessions     = fail(conditionNotAllowed, 400, "A sessionful message receiver cannot be created on an entity that does not require sessions.")
-	errNotToSubqueue  = fail(conditionNotAllowed, 400, "Messages cannot be sent to a subqueue: only dead-lettering fills it.")
-	errNoAddress      = fail(conditionNotImpl, 501, "A link must name an entity.")
-	errBadEncoding    = fail(conditionArgument, 400, "The message is not well encoded.")
+	errNoMessage     = fail(conditionNoMessage, 404, "The messages could not be found: they do not exist, are not in that state, or are locked.")
+	errNoSessionFree = fail(conditionTimeout, 408, "No session became available in the time that the client allows.")
+	errRuleExists    = fail(conditionExists, 409, "The rule already exists.")
+	errTooManyLinks  = fail(conditionBusy, 503, "The tenant has as many links open as it may have; try again later.")
+	errNeedsSession  = fail(conditionNotAllowed, 400, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver.")
+	errNoSessions    = fail(conditionNotAllowed, 400, "A sessionful message receiver cannot be created on an entity that does not require sessions.")
+	errNotToSubqueue = fail(conditionNotAllowed, 400, "Messages cannot be sent to a subqueue: only dead-lettering fills it.")
+	errNoAddress     = fail(conditionNotImpl, 501, "A link must name an entity.")
+	errBadEncoding   = fail(conditionArgument, 400, "The message is not well encoded.")
 )
 
 // badArgument refuses a field of a request.
@@ -73,6 +72,9 @@ func badArgument(format string, args ...any) *failure {
 // failureOf says an error as Service Bus does. What callers must not see becomes an internal
 // error; the second result reports that and is for the log.
 func failureOf(err error, path string) (f *failure, internal bool) {
+	if f := transactionFailure(err); f != nil {
+		return f, false
+	}
 	if errors.As(err, &f) {
 		return f, false
 	}

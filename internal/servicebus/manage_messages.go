@@ -64,25 +64,27 @@ func updateDisposition(ctx context.Context, m *managed) (wire.Map, error) {
 	if err != nil {
 		return nil, err
 	}
-	how := forebay.Settlement{Properties: properties}
-	var settle func(ctx context.Context, tenant, path, token string, how forebay.Settlement) error
-	switch all := m.messages.Messages; m.text("disposition-status") {
+	step := messaging.Step{Path: m.entity.Path, How: forebay.Settlement{Properties: properties}}
+	switch m.text("disposition-status") {
 	case "completed":
-		settle = func(ctx context.Context, tenant, path, token string, _ forebay.Settlement) error {
-			return all.Complete(ctx, tenant, path, token)
-		}
+		step.Kind, step.How = bus.StepComplete, forebay.Settlement{}
 	case "abandoned":
-		settle = all.Abandon
+		step.Kind = bus.StepAbandon
 	case "defered", "deferred": // the former is how it is spelt on the wire
-		settle = all.Defer
+		step.Kind = bus.StepDefer
 	case "suspended":
-		settle = all.DeadLetter
-		how.Reason, how.Description = m.text("deadletter-reason"), m.text("deadletter-description")
+		step.Kind = bus.StepDeadLetter
+		step.How.Reason, step.How.Description = m.text("deadletter-reason"), m.text("deadletter-description")
 	default:
 		return nil, badArgument("The disposition-status must be completed, abandoned, defered or suspended.")
 	}
-	for _, token := range tokens {
-		if err := settle(ctx, m.tenant, m.entity.Path, token, how); err != nil {
+	for _, step.Token = range tokens {
+		if m.transaction != nil {
+			err = m.add(ctx, step)
+		} else {
+			err = m.settleAlone(ctx, m.tenant, step)
+		}
+		if err != nil {
 			if session := m.text("session-id"); session != "" && errors.Is(err, forebay.ErrLockLost) {
 				if _, lost := m.heldSession(m.entity.Path, session); lost != nil {
 					return nil, lost
@@ -197,7 +199,12 @@ func schedule(ctx context.Context, m *managed) (wire.Map, error) {
 		}
 		contents = append(contents, c...)
 	}
-	numbers, err := m.messages.Raw.Send(ctx, m.tenant, m.entity.Path, contents)
+	var numbers []int64
+	if m.transaction != nil {
+		numbers, err = m.transactions.Schedule(ctx, m.tenant, m.transaction, m.entity.Path, contents)
+	} else {
+		numbers, err = m.messages.Raw.Send(ctx, m.tenant, m.entity.Path, contents)
+	}
 	if err != nil {
 		return nil, err
 	}

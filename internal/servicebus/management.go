@@ -74,6 +74,9 @@ func manage(ctx context.Context, r *request) answer {
 	if err != nil {
 		return r.failed(err)
 	}
+	if name = strings.TrimPrefix(name, operationPrefix); r.transaction != nil && name != "schedule-message" && name != "update-disposition" {
+		return r.failed(errNotInTransaction)
+	}
 	if err := r.limits.Request(ctx, g.tenant(), g.Caller.KeyID); err != nil {
 		return r.failed(err)
 	}

@@ -125,6 +125,8 @@ type request struct {
 	value any      // the body
 	// session is the AMQP session that it came in.
 	session *amqp.Session
+	// transaction is the id of the one that it belongs to; nil: none.
+	transaction []byte
 }
 
 // answer is what a request leads to.
@@ -140,6 +142,10 @@ type answer struct {
 func (c *client) acceptRequester(l *amqp.Incoming, at node, statusCode, statusText string, carryOut func(context.Context, *request) answer) {
 	w := c.workers(maxRequests, &c.running)
 	receive := func(d *amqp.Delivery) {
+		w := w
+		if _, within := transactionOf(d.State); within {
+			w = c.transacting
+		}
 		w.do(func() { c.answer(d, at, statusCode, statusText, carryOut) })
 	}
 	_ = l.Accept(amqp.IncomingOptions{Credit: 100, MaxMessageSize: uint64(c.maxRequestBytes()), Receive: receive})
@@ -167,10 +173,18 @@ func (c *client) answer(d *amqp.Delivery, at node, statusCode, statusText string
 		d.Settle(&wire.Rejected{Error: badArgument("The request names no link of its session for the answer.").wire()})
 		return
 	}
-	d.Settle(&wire.Accepted{})
+	outcome := wire.DeliveryState(&wire.Accepted{})
+	transaction, within := transactionOf(d.State)
+	if within {
+		outcome = &wire.TransactionalState{TxnID: transaction, Outcome: outcome}
+	}
+	d.Settle(outcome)
 	ctx, cancel := context.WithTimeout(d.Link.Context(), requestTime)
 	defer cancel()
-	a := carryOut(ctx, &request{client: c, node: at, props: m.ApplicationProperties, value: m.Value, session: session})
+	a := carryOut(ctx, &request{client: c, node: at, props: m.ApplicationProperties, value: m.Value, session: session, transaction: transaction})
+	if within && a.condition != "" { // a client that does not wait for answers would commit a part
+		c.transactions.Break(transaction, fail(a.condition, a.status, "%s", a.description))
+	}
 	if a.body == nil {
 		a.body = wire.Map{}
 	}

@@ -77,6 +77,10 @@ func (c *client) newSender(l *amqp.Incoming, at node) (s *sender, leave func(), 
 
 // receive takes a delivery. The connection's reader calls it.
 func (s *sender) receive(d *amqp.Delivery) {
+	if id, within := transactionOf(d.State); within {
+		s.transacting.do(func() { s.sendWithin(d, id) })
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting = append(s.waiting, d)
@@ -203,8 +207,5 @@ func (s *sender) refuse(d *amqp.Delivery, err error) {
 
 // contents reads the messages of a delivery: one, or those of a batch.
 func (s *sender) contents(d *amqp.Delivery) ([]message.Content, error) {
-	if d.State != nil {
-		return nil, errNoTransactions
-	}
 	return content.FromAMQP(d.Format, d.Payload)
 }

@@ -9,6 +9,7 @@
 //   - Receiver links deliver messages under their credit (receiver.go) and settle them
 //     (settle.go). A link with a session filter holds the lock of its session (session.go).
 //   - Links to "ENTITY/$management" ask and answer (management.go).
+//   - Links to the coordinator declare and discharge transactions (transaction.go).
 //
 // A waiting receiver link is one goroutine and one waiting receiver of the store. It polls
 // nothing. What one tenant may hold is bounded: its links (places.go), and its share of the
@@ -29,6 +30,7 @@ import (
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/messaging"
 	"github.com/forebayhq/forebay/internal/servicebus/auth"
+	"github.com/forebayhq/forebay/internal/servicebus/transactions"
 )
 
 // Options are the settings of an Endpoint.
@@ -52,6 +54,7 @@ type Endpoint struct {
 	held     sync.Map // of *heldSession by heldKey: sessions whose locks links hold
 	received *memory.Pool
 	sent     *memory.Pool
+	steps    *transactions.Service
 }
 
 // maxFrameSize is what Service Bus announces.
@@ -64,6 +67,7 @@ const idleTimeout = 4 * time.Minute
 func New(o Options) *Endpoint {
 	e := &Endpoint{messages: o.Messages, verifier: o.Verifier, limits: o.Limits, log: o.Logger,
 		received: memory.New(max(o.MemoryBytes, minMemory)), sent: memory.New(max(o.MemoryBytes, minMemory))}
+	e.steps = transactions.New(o.Messages.Transactions, e.received)
 	e.server = amqp.NewServer(amqp.Options{
 		Handler: handler{e}, Logger: o.Logger, Memory: reserved{e.received},
 		MaxFrameSize: maxFrameSize, MaxChannels: maxChannels, MaxMessageSize: uint64(o.Messages.Messages.MaxBytes()), IdleTimeout: idleTimeout,
@@ -94,7 +98,7 @@ func (h handler) Opened(c *amqp.Conn) error {
 
 func (h handler) Closed(c *amqp.Conn) { clientOf(c).closed() }
 
-func (h handler) AttachCoordinator(l *amqp.Incoming) { l.Refuse(errNoTransactions.wire()) }
+func (h handler) AttachCoordinator(l *amqp.Incoming) { clientOf(l.Conn()).acceptCoordinator(l) }
 
 func (h handler) AttachIncoming(l *amqp.Incoming) {
 	c := clientOf(l.Conn())

@@ -26,6 +26,11 @@ func (r *receiver) settle(list []amqp.Settlement) {
 		return // they are gone
 	}
 	for _, s := range list {
+		if state, within := s.State.(*wire.TransactionalState); within {
+			r.settled.Add(1)
+			r.transacting.do(func() { defer r.settled.Done(); r.settleWithin(s, state) })
+			continue
+		}
 		r.settling.do(func() { r.settleOne(s) })
 	}
 }
@@ -51,34 +56,14 @@ func (r *receiver) settleOne(s amqp.Settlement) {
 	r.link.Settle(s.ID, outcome)
 }
 
-// dispose does what a delivery state says, and returns the state for the answer. Clients compare
-// its kind with what they sent.
+// dispose does what a delivery state says, and returns the state for the answer.
 func (r *receiver) dispose(ctx context.Context, token string, state wire.DeliveryState) (wire.DeliveryState, error) {
-	m, tenant, path := r.messages.Messages, r.grant.tenant(), r.entity.Path
-	switch s := state.(type) {
-	case *wire.Accepted:
-		return &wire.Accepted{}, m.Complete(ctx, tenant, path, token)
-	case *wire.Released:
-		return &wire.Released{}, m.Release(ctx, tenant, path, token)
-	case *wire.Modified:
-		properties, err := propertiesOf(s.MessageAnnotations)
-		if err != nil {
-			return nil, err
-		}
-		how := forebay.Settlement{Properties: properties}
-		if s.UndeliverableHere {
-			return &wire.Modified{UndeliverableHere: true}, m.Defer(ctx, tenant, path, token, how)
-		}
-		return &wire.Modified{DeliveryFailed: s.DeliveryFailed}, m.Abandon(ctx, tenant, path, token, how)
-	case *wire.Rejected:
-		how, err := deadLettering(s.Error)
-		if err != nil {
-			return nil, err
-		}
-		// Without an error: one would be a failure.
-		return &wire.Rejected{}, m.DeadLetter(ctx, tenant, path, token, how)
+	step, outcome, err := stepOf(state)
+	if err != nil {
+		return nil, err
 	}
-	return nil, errNoTransactions
+	step.Path, step.Token = r.entity.Path, token
+	return outcome, r.settleAlone(ctx, r.grant.tenant(), step)
 }
 
 // deadLettering reads why a message was rejected. Other properties of the error are changes to

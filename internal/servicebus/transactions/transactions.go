@@ -171,6 +171,13 @@ func (c *Connection) Add(ctx context.Context, tenant string, id []byte, step mes
 	return t.add(ctx, tenant, &step, false)
 }
 
+// Break breaks a transaction because a step was refused before it could be added.
+func (c *Connection) Break(id []byte, why error) {
+	if t, err := c.transaction(id); err == nil {
+		t.end(&RolledBackError{why})
+	}
+}
+
 // Schedule is Add for messages that are to be scheduled. It returns the sequence numbers that
 // they will have.
 func (c *Connection) Schedule(ctx context.Context, tenant string, id []byte, path string, messages []bus.MessageContent) (seqs []int64, err error) {
