@@ -242,8 +242,8 @@ func (s Management) Delete(ctx context.Context, tenant, path string) error {
 }
 
 // PutRule creates a rule of a subscription, or changes one. Names are exact. It returns
-// bus.ErrExists for a rule that was to be created and exists, and bus.ErrNoRule for one that was to
-// be changed and does not exist.
+// bus.ErrExists for a rule that was to be created and exists, and bus.ErrNoRule for one
+// that was to be changed and does not exist.
 func (s Management) PutRule(ctx context.Context, tenant, topic, subscription string, rule forebay.NewRule, mode bus.PutMode) (forebay.Rule, error) {
 	stored, _, err := Rules{s.entities}.put(ctx, tenant, topic, subscription, rule, mode)
 	return stored, err

@@ -140,8 +140,8 @@ func (k *Coordinator) Declare() (id []byte, err error) {
 }
 
 // Discharge ends a transaction. It commits unless fail is set, and then returns once all is on
-// disk. Otherwise the error is ErrUnknown, ErrTimeout, ErrInDoubt or a *RolledBackError. If ctx ends
-// first the outcome is unknown too.
+// disk. Otherwise the error is ErrUnknown, ErrTimeout, ErrInDoubt or a *RolledBackError.
+// If ctx ends first the outcome is unknown too.
 func (k *Coordinator) Discharge(ctx context.Context, id []byte, fail bool) error {
 	c := k.connection
 	c.mu.Lock()
