@@ -114,7 +114,7 @@ var mayImport = map[string][]string{
 	"internal/servicebus/atom":         {".", "internal/bus", "internal/limits", "internal/messaging", "internal/servicebus/auth"},
 	"internal/servicebus/auth":         {".", "internal/keys", "internal/limits", "internal/signin/oidc"},
 	"internal/servicebus/content":      {".", "internal/amqp/wire", "internal/bus", "internal/bus/message", "internal/queue"},
-	"internal/servicebus":              {".", "internal/amqp", "internal/amqp/wire", "internal/api/connections", "internal/bus", "internal/bus/message", "internal/memory", "internal/messaging", "internal/panics", "internal/servicebus/auth", "internal/servicebus/content", "internal/servicebus/transactions", "internal/sleep"},
+	"internal/servicebus":              {".", "internal/amqp", "internal/amqp/wire", "internal/api/connections", "internal/bus", "internal/bus/message", "internal/limits", "internal/memory", "internal/messaging", "internal/panics", "internal/servicebus/auth", "internal/servicebus/content", "internal/servicebus/transactions", "internal/sleep", "internal/turns"},
 	"internal/servicebus/transactions": {".", "internal/bus", "internal/memory", "internal/messaging"},
 	"internal/signin":                  {".", "internal/audit", "internal/db", "internal/db/driver", "internal/queue"},
 	"internal/signin/oidc":             {".", "internal/audit", "internal/signin"},

@@ -306,7 +306,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	var bus busListeners
 	if s.options.servesHTTP() {
-		if bus, err = s.listenServiceBus(); err != nil {
+		if bus, err = listenServiceBus(s); err != nil {
 			return errors.Join(err, closeIf(metrics), closeIf(durable))
 		}
 		listener, err := listen(s.options.Listen)
@@ -323,7 +323,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if !bus.none() {
 		running.Go(func() {
 			defer stop()
-			busErr = s.serveServiceBus(ctx, bus)
+			busErr = serveServiceBus(ctx, s, bus)
 		})
 	}
 	if durable != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/api/connections"
 	"github.com/forebayhq/forebay/internal/servicebus"
+	"github.com/forebayhq/forebay/internal/servicebus/atom"
 )
 
 func (b ServiceBus) validateListeners(encrypted bool, bad func(field, format string, args ...any)) {
@@ -39,7 +40,7 @@ func (b ServiceBus) validateListeners(encrypted bool, bad func(field, format str
 // busListeners are the addresses where Service Bus's clients connect. Each may be nil.
 type busListeners struct{ encrypted, plain net.Listener }
 
-func (s *Server) listenServiceBus() (l busListeners, err error) {
+func listenServiceBus(s *Server) (l busListeners, err error) {
 	o := s.options.ServiceBus
 	if o.Listen != "" {
 		if l.encrypted, err = listen(o.Listen); err != nil {
@@ -64,8 +65,10 @@ func (l busListeners) close() error { return errors.Join(closeIf(l.encrypted), c
 const minBusConnections = 16
 
 // serveServiceBus serves Service Bus's clients until ctx ends.
-func (s *Server) serveServiceBus(ctx context.Context, l busListeners) error {
-	endpoint := servicebus.New(servicebus.Options{Messages: s.bus, Verifier: newVerifier(s), Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes})
+func serveServiceBus(ctx context.Context, s *Server, l busListeners) error {
+	verifier := newVerifier(s)
+	entities := atom.New(atom.Options{Entities: atom.Messaging(s.bus), Authorizer: atom.Verified(verifier, s.limits), MaxMessageBytes: s.bus.Messages.MaxBytes(), Logger: s.log})
+	endpoint := servicebus.New(servicebus.Options{Messages: s.bus, Verifier: verifier, Limits: s.limits, Logger: s.log, MemoryBytes: s.options.Limits.MemoryBytes})
 	counted := connections.New(max(minBusConnections, s.options.Limits.connections()/2))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -75,7 +78,7 @@ func (s *Server) serveServiceBus(ctx context.Context, l busListeners) error {
 		if listener == nil {
 			continue
 		}
-		o := servicebus.ServeOptions{Connections: counted, HTTP: s.busHTTP(http.NotFoundHandler())}
+		o := servicebus.ServeOptions{Connections: counted, HTTP: busHTTP(s, entities)}
 		if listener == l.encrypted {
 			o.TLS = &tls.Config{GetCertificate: s.certificateNow, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 		}
@@ -95,7 +98,7 @@ const (
 	busHeaderBytes = 16 << 10
 )
 
-func (s *Server) busHTTP(handler http.Handler) *http.Server {
+func busHTTP(s *Server, handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler: handler, ReadHeaderTimeout: busHeaderTime, ReadTimeout: busRequestTime, WriteTimeout: busRequestTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: busHeaderBytes,
 		// These are mostly connections that clients break off.

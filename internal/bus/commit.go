@@ -42,7 +42,7 @@ type Step struct {
 	Kind  StepKind
 	Queue MessageQueue
 
-	// Of StepSend. Numbers are nil, or those of the messages as [Store.TakeNumbers] gave them.
+	// Of StepSend. Numbers are nil, or those of the messages as [TakeNumbers] gave them.
 	Messages []MessageContent
 	Numbers  []Number
 
@@ -106,7 +106,7 @@ type Number struct {
 
 // TakeNumbers takes sequence numbers for messages that a later commit schedules. Those that it
 // does not use are never given.
-func (s *Store) TakeNumbers(ctx context.Context, tenant int64, n int) ([]Number, error) {
+func TakeNumbers(ctx context.Context, s *Store, tenant int64, n int) ([]Number, error) {
 	if err := CheckCommit(n, 0); err != nil {
 		return nil, err
 	}
@@ -279,12 +279,12 @@ func (c *commit) operation() db.Op {
 func (c *commit) asks() (asks []driver.Prefetch) {
 	for i := range c.steps {
 		s := &c.steps[i]
-		switch {
-		case s.Kind == StepSend:
+		switch s.Kind {
+		case StepSend:
 			continue
-		case s.Kind == StepState:
+		case StepState:
 			asks = append(asks, s.Session.prefetch(s.Queue))
-		case s.Kind == StepCancel:
+		case StepCancel:
 			asks = append(asks, driver.NewPrefetch(sqlScheduled, queue.MessageRow(s.Seq)).Int(s.Seq).Int(int64(s.Queue.Subqueue(false))))
 		default:
 			asks = append(asks, driver.NewPrefetch(sqlHeld, queue.MessageRow(s.Lock.Seq)).Int(s.Lock.Seq).Int(s.Lock.Token))

@@ -70,7 +70,7 @@ func (d *postDriver) chooseSend(t *rapid.T) modelStep {
 	if rapid.IntRange(0, 2).Draw(t, "numbers") > 0 {
 		return s
 	}
-	numbers, err := d.s.Bus.TakeNumbers(background, s.Queue.Tenant, len(s.sent))
+	numbers, err := TakeNumbers(background, d.s.Bus, s.Queue.Tenant, len(s.sent))
 	if err != nil || len(numbers) != len(s.sent) {
 		t.Fatalf("%d numbers: %v", len(numbers), err)
 	}

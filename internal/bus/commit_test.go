@@ -68,7 +68,7 @@ func TestCommit(t *testing.T) {
 		}
 		dead := settles(3, StepDeadLetter)
 		dead.Changed, dead.Why = forebay.Properties{"n": int64(7)}, DeadLettering{Reason: "because"}
-		numbers, err := s.Bus.TakeNumbers(ctx, 1, 1)
+		numbers, err := TakeNumbers(ctx, s.Bus, 1, 1)
 		mustDo(t, err)
 		scheduled := sends(to, later)
 		scheduled.Numbers = numbers
@@ -117,7 +117,7 @@ func TestCommit(t *testing.T) {
 func TestNumberTakenForAMessageThatIsActive(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		q := putQueue(t, s, MessageQueue{})
-		numbers, err := s.Bus.TakeNumbers(t.Context(), 1, 1)
+		numbers, err := TakeNumbers(t.Context(), s.Bus, 1, 1)
 		mustDo(t, err)
 		before := send(t, s, q, content("before", 1))[0]
 		at, m := time.Now().Add(-time.Second), content("active", 1)

@@ -82,7 +82,7 @@ func (t tripping) commits(received func(MessageQueue, int) []Message) map[string
 		"take numbers": func(many int) func() []func() error {
 			return func() (calls []func() error) {
 				for range many {
-					calls = append(calls, func() error { _, err := t.Bus.TakeNumbers(t.Context(), 1, 3); return err })
+					calls = append(calls, func() error { _, err := TakeNumbers(t.Context(), t.Bus, 1, 3); return err })
 				}
 				return calls
 			}

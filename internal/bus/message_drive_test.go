@@ -64,6 +64,7 @@ func (d *postDriver) compose(t *rapid.T, q int) (contents []MessageContent, sent
 			at := time.UnixMilli(d.now()).Add(time.Duration(rapid.IntRange(-1000, 20_000).Draw(t, "delay")) * time.Millisecond)
 			m.scheduledAt, c.ScheduledAt = at.UnixMilli(), &at
 		}
+		m.size = c.Size()
 		sent, contents = append(sent, m), append(contents, c)
 	}
 	return contents, sent

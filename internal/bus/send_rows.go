@@ -37,7 +37,7 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 			}
 		}
 		var all sent
-		all, err = s.sendJudged(ctx, q, messages, size, judged)
+		all, err = sendJudged(ctx, s, q, messages, size, judged)
 		if err == nil && all.pending && len(messages) > 0 {
 			s.makeCopies(ctx, q, all, judged)
 		}
@@ -50,7 +50,7 @@ func (s *Store) Send(ctx context.Context, q MessageQueue, messages []MessageCont
 
 // sendJudged is Send for messages that a topic's rules have judged. It returns errTopicChanged,
 // and stores nothing, if the topic has changed since.
-func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []MessageContent, size int, judged *judgement) (sent, error) {
+func sendJudged(ctx context.Context, s *Store, q MessageQueue, messages []MessageContent, size int, judged *judgement) (sent, error) {
 	rows := judged.Rows(len(messages))
 	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: rows, Numbers: rows + forwards(q, len(messages), judged), Size: size, Local: true, Interleaves: true,
 		Asks: func() []driver.Prefetch { return prefetchSend(q, messages, judged) }}

@@ -69,7 +69,7 @@ func TestSendInPartsWithoutItsSender(t *testing.T) {
 		all := numbered(0, messages)
 		judged, err := s.Bus.judge(t.Context(), topic.No, all, true)
 		mustDo(t, err)
-		stored, err := s.Bus.sendJudged(t.Context(), topic, all, 0, judged)
+		stored, err := sendJudged(t.Context(), s.Bus, topic, all, 0, judged)
 		if err != nil || !stored.pending {
 			t.Fatal(stored, err)
 		}

@@ -79,7 +79,7 @@ func TestSentByTheRulesThatStand(t *testing.T) {
 			t.Fatal(err)
 		}
 		second := subscribe(t, s, topic, "second")
-		if _, err := s.Bus.sendJudged(t.Context(), topic, messages, 0, judged); !errors.Is(err, errTopicChanged) {
+		if _, err := sendJudged(t.Context(), s.Bus, topic, messages, 0, judged); !errors.Is(err, errTopicChanged) {
 			t.Errorf("what older rules have judged was sent: %v", err)
 		}
 		if got := subjects(t, s, first.Subqueue(false)); got != "" {
@@ -91,7 +91,7 @@ func TestSentByTheRulesThatStand(t *testing.T) {
 				t.Errorf("%s has %q", sub.Name, got)
 			}
 		}
-		if _, err := s.Bus.sendJudged(t.Context(), topic, messages, 0, nil); err != nil { // as when the topic changes each time
+		if _, err := sendJudged(t.Context(), s.Bus, topic, messages, 0, nil); err != nil { // as when the topic changes each time
 			t.Error(err)
 		}
 		if got := subjects(t, s, second.Subqueue(false)); got != "one one" {

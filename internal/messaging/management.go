@@ -241,11 +241,10 @@ func (s Management) Delete(ctx context.Context, tenant, path string) error {
 	return s.drop(ctx, q, bus.ErrNoQueue)
 }
 
-// PutRule creates a rule of a subscription, or changes one. Names are exact. It returns
-// bus.ErrExists for a rule that was to be created and exists, and bus.ErrNoRule for one
-// that was to be changed and does not exist.
+// PutRule creates a rule of a subscription, or changes one. Names are exact. A rule that was to be
+// created and exists is bus.ErrExists. One that was to be changed and does not is bus.ErrNoRule.
 func (s Management) PutRule(ctx context.Context, tenant, topic, subscription string, rule forebay.NewRule, mode bus.PutMode) (forebay.Rule, error) {
-	stored, _, err := Rules{s.entities}.put(ctx, tenant, topic, subscription, rule, mode)
+	stored, _, err := Rules(s).put(ctx, tenant, topic, subscription, rule, mode)
 	return stored, err
 }
 

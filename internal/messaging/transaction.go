@@ -46,7 +46,7 @@ func (s Transactions) TakeNumbers(ctx context.Context, tenant, path string, n in
 	if err != nil {
 		return nil, err
 	}
-	return s.store.TakeNumbers(ctx, e.Tenant, n)
+	return bus.TakeNumbers(ctx, s.store, e.Tenant, n)
 }
 
 // Commit does all steps, or none, in one transaction of the database, and returns once they are on

@@ -9,6 +9,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/amqp"
 	"github.com/forebayhq/forebay/internal/servicebus/auth"
+	"github.com/forebayhq/forebay/internal/turns"
 )
 
 // rightAny is one of the rights. Links to a management node need no certain one.
@@ -25,6 +26,16 @@ type grant struct {
 }
 
 func (g *grant) tenant() string { return g.Caller.Tenant }
+
+// acting returns a context for what is done under the grant: who acts, for the audit log, and for
+// whom is computed.
+func (g *grant) acting(ctx context.Context) context.Context {
+	actor := g.Caller.KeyID
+	if actor == "" {
+		actor = forebay.LocalActor
+	}
+	return turns.With(forebay.WithActor(ctx, actor), g.tenant())
+}
 
 func (g *grant) may(right forebay.Scope, path string) bool {
 	if g.held.Err() != nil {

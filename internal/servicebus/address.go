@@ -42,16 +42,6 @@ func pathOf(address string) string {
 	return strings.Trim(address, "/")
 }
 
-// hostOf returns the host of an address that is a URI, or "".
-func hostOf(address string) string {
-	_, rest, found := strings.Cut(address, "://")
-	if !found {
-		return ""
-	}
-	host, _, _ := strings.Cut(rest, "/")
-	return host
-}
-
 func cutSuffixFold(s, suffix string) (rest string, found bool) {
 	at := len(s) - len(suffix)
 	if at < 0 || !strings.EqualFold(s[at:], suffix) {

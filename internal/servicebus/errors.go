@@ -18,7 +18,6 @@ const (
 	conditionNotAllowed    wire.Symbol = "amqp:not-allowed"
 	conditionNotImpl       wire.Symbol = "amqp:not-implemented"
 	conditionInternal      wire.Symbol = "amqp:internal-error"
-	conditionInvalidField  wire.Symbol = "amqp:invalid-field"
 	conditionFull          wire.Symbol = "amqp:resource-limit-exceeded"
 	conditionTooLarge      wire.Symbol = "amqp:link:message-size-exceeded"
 	conditionArgument      wire.Symbol = "com.microsoft:argument-error"
@@ -30,7 +29,6 @@ const (
 	conditionSessionLost   wire.Symbol = "com.microsoft:session-lock-lost"
 	conditionSessionLocked wire.Symbol = "com.microsoft:session-cannot-be-locked"
 	conditionNoMessage     wire.Symbol = "com.microsoft:message-not-found"
-	conditionNoSession     wire.Symbol = "com.microsoft:session-not-found"
 	conditionDeadLetter    wire.Symbol = "com.microsoft:dead-letter"
 )
 
@@ -55,13 +53,10 @@ func fail(condition wire.Symbol, status int32, format string, args ...any) *fail
 
 // Failures that do not come from the domain.
 var (
-	errNoEntity      = fail(conditionNotFound, 404, "The messaging entity could not be found.")
 	errNoMessage     = fail(conditionNoMessage, 404, "The messages could not be found: they do not exist, are not in that state, or are locked.")
-	errNoSession     = fail(conditionNoSession, 204, "There are no such sessions.")
 	errNoSessionFree = fail(conditionTimeout, 408, "No session became available in the time that the client allows.")
 	errRuleExists    = fail(conditionExists, 409, "The rule already exists.")
 	errTooManyLinks  = fail(conditionBusy, 503, "The tenant has as many links open as it may have; try again later.")
-	errStopping      = fail(conditionBusy, 503, "The server is stopping; try again.")
 	errNeedsSession  = fail(conditionNotAllowed, 400, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver.")
 	errNoSessions    = fail(conditionNotAllowed, 400, "A sessionful message receiver cannot be created on an entity that does not require sessions.")
 	errNotToSubqueue = fail(conditionNotAllowed, 400, "Messages cannot be sent to a subqueue: only dead-lettering fills it.")
@@ -90,12 +85,12 @@ func failureOf(err error, path string) (f *failure, internal bool) {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fail(conditionTimeout, 408, "The operation did not complete in the time allotted."), false
 	}
-	if errors.Is(err, bus.ErrNoSessionID) {
-		return fail(conditionNotAllowed, 400, "The SessionId was not set on a message, and it cannot be sent to the entity. Entities that have session support enabled can only receive messages that have the SessionId set to a valid value."), false
-	}
 	var e *forebay.Error
 	if !errors.As(err, &e) || e.Code == forebay.CodeInternal {
 		return fail(conditionInternal, 500, "The service was unable to process the request; please retry the operation."), true
+	}
+	if e.Message == noSessionID {
+		return fail(conditionNotAllowed, 400, "The SessionId was not set on a message, and it cannot be sent to the entity. Entities that have session support enabled can only receive messages that have the SessionId set to a valid value."), false
 	}
 	kind, known := kinds[e.Code]
 	if !known {
@@ -110,6 +105,13 @@ func failureOf(err error, path string) (f *failure, internal bool) {
 	}
 	return &failure{kind.condition, kind.status, text}, false
 }
+
+// noSessionID tells that refusal from others of its code.
+var noSessionID = func() string {
+	var e *forebay.Error
+	_ = errors.As(bus.ErrNoSessionID, &e)
+	return e.Message
+}()
 
 // kinds are the errors of the domain in Service Bus's words. Clients look for some of the texts
 // (reference: §7). Without a text the error's own is told.

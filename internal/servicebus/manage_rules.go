@@ -2,9 +2,11 @@ package servicebus
 
 import (
 	"context"
+	"errors"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/amqp/wire"
+	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/messaging"
 )
 
@@ -117,15 +119,9 @@ func addRule(ctx context.Context, m *managed) (wire.Map, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = m.messages.Rules.Get(ctx, m.tenant, topic, subscription, name)
-	if err == nil {
-		return nil, errRuleExists
-	}
-	if forebay.CodeOf(err) != forebay.CodeNotFound {
-		return nil, err
-	}
-	_, created, err := m.messages.Rules.Put(ctx, m.tenant, topic, subscription, name, settings)
-	if err == nil && !created {
+	_, err = m.messages.Management.PutRule(ctx, m.tenant, topic, subscription, forebay.NewRule{Name: name, RuleSettings: settings}, bus.PutNew)
+	var e *forebay.Error
+	if errors.As(err, &e) && e == bus.ErrExists { // other conflicts have its code
 		err = errRuleExists
 	}
 	return wire.Map{}, err

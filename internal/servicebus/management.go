@@ -74,6 +74,10 @@ func manage(ctx context.Context, r *request) answer {
 	if err != nil {
 		return r.failed(err)
 	}
+	if err := r.limits.Request(ctx, g.tenant(), g.Caller.KeyID); err != nil {
+		return r.failed(err)
+	}
+	ctx = g.acting(ctx)
 	if name = strings.TrimPrefix(name, operationPrefix); r.transaction != nil && name != "schedule-message" && name != "update-disposition" {
 		return r.failed(errNotInTransaction)
 	}

@@ -71,7 +71,7 @@ func (c *client) acceptReceiver(l *amqp.Outgoing, at node) {
 		return
 	}
 	c.guard(l.Context(), r.grant, forebay.ScopeListen, at.path, func(f *failure) { l.Detach(f.wire()) })
-	if err := r.run(l.Context()); err != nil && l.Context().Err() == nil {
+	if err := r.run(r.grant.acting(l.Context())); err != nil && l.Context().Err() == nil {
 		l.Detach(c.failure(err, r.entity.Path).wire())
 	}
 	<-l.Context().Done()

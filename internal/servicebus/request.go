@@ -46,11 +46,8 @@ func (c *client) acceptReplies(l *amqp.Outgoing, at node) {
 	c.mu.Lock()
 	c.replies = append(c.replies, r)
 	c.mu.Unlock()
-	defer c.forget(r)
-	if err := l.Accept(amqp.OutgoingOptions{Source: l.Attach().Source}); err != nil {
-		return
-	}
-	<-l.Context().Done()
+	context.AfterFunc(l.Context(), func() { c.forget(r) })
+	_ = l.Accept(amqp.OutgoingOptions{Source: l.Attach().Source}) // it fails for a link that has ended
 }
 
 func (c *client) forget(r *replies) {
@@ -151,7 +148,7 @@ func (c *client) acceptRequester(l *amqp.Incoming, at node, statusCode, statusTe
 		}
 		w.do(func() { c.answer(d, at, statusCode, statusText, carryOut) })
 	}
-	l.Accept(amqp.IncomingOptions{Credit: 100, MaxMessageSize: uint64(c.maxRequestBytes()), Receive: receive})
+	_ = l.Accept(amqp.IncomingOptions{Credit: 100, MaxMessageSize: uint64(c.maxRequestBytes()), Receive: receive})
 }
 
 // maxRequestBytes bounds a request. One may schedule several messages.

@@ -2,6 +2,7 @@ package servicebus
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/messaging"
 	"github.com/forebayhq/forebay/internal/servicebus/content"
+	"github.com/forebayhq/forebay/internal/sleep"
 )
 
 const (
@@ -29,7 +31,7 @@ const (
 type sender struct {
 	*client
 	link   *amqp.Incoming
-	tenant string
+	grant  *grant
 	entity messaging.Entity
 
 	mu      sync.Mutex
@@ -45,13 +47,10 @@ func (c *client) acceptSender(l *amqp.Incoming, at node) {
 		return
 	}
 	context.AfterFunc(l.Context(), leave)
-	err = l.Accept(amqp.IncomingOptions{
+	_ = l.Accept(amqp.IncomingOptions{ // it fails for a link that has ended
 		Credit: senderCredit, MaxMessageSize: uint64(c.messages.Messages.MaxBytes()), Receive: s.receive,
 		Properties: wire.Map{{Key: wire.Symbol("com.microsoft:max-message-batch-size"), Value: uint64(groupBytes)}},
 	})
-	if err != nil {
-		return
-	}
 }
 
 func (c *client) newSender(l *amqp.Incoming, at node) (s *sender, leave func(), err error) {
@@ -73,7 +72,7 @@ func (c *client) newSender(l *amqp.Incoming, at node) (s *sender, leave func(), 
 		return nil, nil, err
 	}
 	c.guard(l.Context(), g, forebay.ScopeSend, at.path, func(f *failure) { l.Detach(f.wire()) })
-	return &sender{client: c, link: l, tenant: g.tenant(), entity: e, storing: c.workers(1, &c.running)}, leave, nil
+	return &sender{client: c, link: l, grant: g, entity: e, storing: c.workers(1, &c.running)}, leave, nil
 }
 
 // receive takes a delivery. The connection's reader calls it.
@@ -130,10 +129,14 @@ func (s *sender) done(n int) {
 // storeGroup stores deliveries in one transaction and answers them. If it is refused, each is
 // tried alone, so that one bad message is no other's fault.
 func (s *sender) storeGroup(group []*amqp.Delivery) {
+	unpaced := s.pace()
 	var contents []message.Content
 	good := group[:0:0]
 	for _, d := range group {
 		c, err := s.contents(d)
+		if err == nil {
+			err = unpaced
+		}
 		if err != nil {
 			s.refuse(d, err)
 			continue
@@ -159,6 +162,20 @@ func (s *sender) storeGroup(group []*amqp.Delivery) {
 	}
 }
 
+// pace counts a transaction as a request of the tenant. It waits while these come too fast: the
+// client's credit runs out meanwhile.
+func (s *sender) pace() error {
+	ctx, cancel := context.WithTimeout(s.link.Context(), storeTime)
+	defer cancel()
+	for {
+		err := s.limits.Request(ctx, s.grant.tenant(), s.grant.Caller.KeyID)
+		var limited *forebay.Error
+		if !errors.As(err, &limited) || limited.Code != forebay.CodeRateLimited || sleep.For(ctx, max(limited.RetryAfter, time.Millisecond)) != nil {
+			return err
+		}
+	}
+}
+
 // refused reports that nothing was stored, because of the messages.
 func refused(err error) bool {
 	switch forebay.CodeOf(err) {
@@ -172,7 +189,7 @@ func (s *sender) send(contents []message.Content) error {
 	// The end of the link does not take back what it has sent.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.link.Context()), storeTime)
 	defer cancel()
-	_, err := s.messages.Raw.Send(ctx, s.tenant, s.entity.Path, contents)
+	_, err := s.messages.Raw.Send(s.grant.acting(ctx), s.grant.tenant(), s.entity.Path, contents)
 	return err
 }
 

@@ -36,7 +36,8 @@ type ServeOptions struct {
 }
 
 // Serve serves the connections of a listener until ctx ends: AMQP, AMQP over WebSockets and HTTP,
-// which their first bytes tell apart. It closes the listener. Shutdown ends the connections.
+// which their first bytes tell apart. It closes the listener, and the
+// connections with an error after which clients connect again.
 func (e *Endpoint) Serve(ctx context.Context, l net.Listener, o ServeOptions) error {
 	l = o.Connections.Listen(l, true) // no answer in HTTP to a client that may speak AMQP
 	requests := newHandoff(l.Addr())

@@ -20,12 +20,13 @@
 package servicebus
 
 import (
-	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/forebayhq/forebay/internal/amqp"
 	"github.com/forebayhq/forebay/internal/amqp/wire"
+	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/messaging"
 	"github.com/forebayhq/forebay/internal/servicebus/auth"
@@ -36,6 +37,7 @@ import (
 type Options struct {
 	Messages *messaging.Service
 	Verifier *auth.Verifier
+	Limits   *limits.Meter // counts requests: deliveries of senders, and operations; may be nil
 	Logger   *slog.Logger
 	// MemoryBytes bounds the messages in transit of all connections, in each direction.
 	MemoryBytes int64
@@ -45,9 +47,11 @@ type Options struct {
 type Endpoint struct {
 	messages *messaging.Service
 	verifier *auth.Verifier
+	limits   *limits.Meter
 	log      *slog.Logger
 	server   *amqp.Server
 	places   places
+	held     sync.Map // of *heldSession by heldKey: sessions whose locks links hold
 	received *memory.Pool
 	sent     *memory.Pool
 	steps    *transactions.Service
@@ -61,7 +65,7 @@ const idleTimeout = 4 * time.Minute
 
 // New returns an endpoint that serves no connection yet.
 func New(o Options) *Endpoint {
-	e := &Endpoint{messages: o.Messages, verifier: o.Verifier, log: o.Logger,
+	e := &Endpoint{messages: o.Messages, verifier: o.Verifier, limits: o.Limits, log: o.Logger,
 		received: memory.New(max(o.MemoryBytes, minMemory)), sent: memory.New(max(o.MemoryBytes, minMemory))}
 	e.steps = transactions.New(o.Messages.Transactions, e.received)
 	e.server = amqp.NewServer(amqp.Options{
@@ -78,9 +82,6 @@ const (
 	// minMemory has room for a few of the largest messages.
 	minMemory = 32 << 20
 )
-
-// Shutdown closes all connections, so that their clients connect again, and waits for them.
-func (e *Endpoint) Shutdown(ctx context.Context) error { return e.server.Shutdown(ctx) }
 
 // handler is what the AMQP server calls. It is apart from Endpoint to keep these methods out of
 // sight.

@@ -78,6 +78,7 @@ type heldSession struct {
 	id     string
 	token  string
 	link   *amqp.Outgoing
+	gone   chan struct{} // closed once the session is given back
 
 	mu    sync.Mutex
 	until time.Time
@@ -92,9 +93,10 @@ func (c *client) acceptSession(r *receiver, filter *sessionFilter) (*heldSession
 		return nil, err
 	}
 	filter.id = session.SessionID
-	h := &heldSession{client: c, tenant: r.grant.tenant(), path: r.entity.Path, id: session.SessionID, token: session.SessionToken, link: r.link,
+	h := &heldSession{client: c, tenant: r.grant.tenant(), path: r.entity.Path, id: session.SessionID, token: session.SessionToken, link: r.link, gone: make(chan struct{}),
 		key: sessionKey{strings.ToLower(r.entity.Path), session.SessionID}, until: session.LockedUntil}
 	h.timer = time.AfterFunc(time.Until(h.until), h.look)
+	c.held.Store(h.everywhere(), h)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sessions[h.key] = h
@@ -114,9 +116,33 @@ func (c *client) awaitSession(r *receiver, id string) (forebay.Session, error) {
 			return forebay.Session{}, errNoSessionFree
 		}
 		session, found, err := c.messages.Sessions.Accept(ctx, r.grant.tenant(), r.entity.Path, req)
+		if errors.Is(err, forebay.ErrSessionLocked) && c.leaving(ctx, r, id) {
+			continue
+		}
 		if err != nil || found {
 			return session, err
 		}
+	}
+}
+
+// heldKey names a session among those of all connections.
+type heldKey struct{ tenant, path, id string }
+
+func (h *heldSession) everywhere() heldKey { return heldKey{h.tenant, h.path, h.id} }
+
+// leaving waits until a link that has ended gives its session back. It reports false if no such
+// link holds the session. A client that closes a session may ask for it again at once.
+func (c *client) leaving(ctx context.Context, r *receiver, id string) bool {
+	v, _ := c.held.Load(heldKey{r.grant.tenant(), r.entity.Path, id})
+	h, ok := v.(*heldSession)
+	if !ok || h.link.Context().Err() == nil {
+		return false
+	}
+	select {
+	case <-h.gone:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -197,6 +223,8 @@ func (h *heldSession) end() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.link.Context()), endTime)
 	defer cancel()
 	err := h.client.messages.Sessions.Close(ctx, h.tenant, h.path, h.token)
+	h.client.held.CompareAndDelete(h.everywhere(), h)
+	close(h.gone)
 	if err != nil && !errors.Is(err, forebay.ErrSessionLockLost) && forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 		h.client.log.Warn("a session of a Service Bus client stays locked until its lock ends", slog.String("entity", h.path), slog.Any("error", err))
 	}

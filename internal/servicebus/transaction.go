@@ -66,10 +66,13 @@ func transactionOf(s wire.DeliveryState) (id []byte, ok bool) {
 // sendWithin adds a delivery to its transaction.
 func (s *sender) sendWithin(d *amqp.Delivery, id []byte) {
 	contents, err := content.FromAMQP(d.Format, d.Payload)
+	if err == nil {
+		err = s.pace()
+	}
 	if err != nil {
 		s.transactions.Break(id, err)
 	} else {
-		err = s.transactions.Add(s.link.Context(), s.tenant, id, messaging.Step{Kind: bus.StepSend, Path: s.entity.Path, Messages: contents})
+		err = s.transactions.Add(s.grant.acting(s.link.Context()), s.grant.tenant(), id, messaging.Step{Kind: bus.StepSend, Path: s.entity.Path, Messages: contents})
 	}
 	outcome := wire.DeliveryState(&wire.Accepted{})
 	if err != nil {
@@ -88,7 +91,7 @@ func (r *receiver) settleWithin(s amqp.Settlement, state *wire.TransactionalStat
 		r.transactions.Break(state.TxnID, err)
 	} else {
 		step.Path = r.entity.Path
-		err = r.transactions.Add(r.link.Context(), r.grant.tenant(), state.TxnID, step)
+		err = r.transactions.Add(r.grant.acting(r.link.Context()), r.grant.tenant(), state.TxnID, step)
 	}
 	if s.Settled {
 		return // the client wants no answer

@@ -30,7 +30,7 @@ func testAuditFollowsTheAct(t *testing.T, e outside) {
 	}
 	key := forebay.APIKey{ID: "key_1", Tenant: "acme", Scopes: []forebay.Scope{forebay.ScopeRead}}
 	for i, want := range []bool{true, false} { // the second has the same id
-		if err := s.Keys.Insert(ctx, key, 1, []byte{byte(i)}, audit.Act{Tenant: "acme", Actor: "a", Action: "create-key", Target: "key_1"}); (err == nil) != want {
+		if err := s.Keys.Insert(ctx, key, 1, []byte{byte(i)}, nil, audit.Act{Tenant: "acme", Actor: "a", Action: "create-key", Target: "key_1"}); (err == nil) != want {
 			t.Fatal(err)
 		}
 	}

@@ -342,3 +342,60 @@ func condition(err error) amqp.ErrCond {
 	}
 	return ""
 }
+
+// A session whose lock ends is lost to its link, and free for another.
+func TestServiceBusGoLostSession(t *testing.T) {
+	b := startGoBus(t)
+	yes := true
+	b.queue(t, "orders", forebay.MessageQueueSettings{RequiresSession: &yes, LockSeconds: 3})
+	session := "a"
+	b.send("orders", &azservicebus.Message{Body: []byte("x"), SessionID: &session})
+	ctx := within(t)
+	lost, err := b.AcceptSessionForQueue(ctx, "orders", session, nil)
+	must(t, lost, err)
+	m := b.receive(lost, 1)[0]
+	next, err := b.goClient(t).AcceptNextSessionForQueue(ctx, "orders", nil) // once the lock has ended
+	must(t, next, err)
+	if next.SessionID() != session {
+		t.Errorf("next is %q", next.SessionID())
+	}
+	if again := b.receive(next, 1)[0]; again.DeliveryCount != 2 {
+		t.Errorf("delivery %d", again.DeliveryCount)
+	}
+	short, stop := context.WithTimeout(ctx, 2*time.Second) // the SDK tries again and again
+	defer stop()
+	if err := lost.CompleteMessage(short, m, nil); err == nil {
+		t.Error("a message was settled without the lock of its session")
+	}
+}
+
+// Deliveries of one link that are stored together are refused one by one.
+func TestServiceBusGoRefusedAlone(t *testing.T) {
+	b := startGoBus(t)
+	yes := true
+	b.queue(t, "orders", forebay.MessageQueueSettings{RequiresSession: &yes})
+	s := b.sender("orders")
+	ctx := within(t)
+	const n = 200
+	errs := make([]error, n)
+	var sending sync.WaitGroup
+	for i := range n {
+		sending.Go(func() {
+			m := text(fmt.Sprint(i))
+			if i%10 != 0 {
+				m.SessionID = ptr("a")
+			}
+			errs[i] = s.SendMessage(ctx, m, nil)
+		})
+	}
+	sending.Wait()
+	for i, err := range errs {
+		if (err != nil) != (i%10 == 0) || err != nil && condition(err) != amqp.ErrCondNotAllowed {
+			t.Errorf("message %d: %v", i, err)
+		}
+	}
+	_, q, err := b.FindQueue(ctx, "orders")
+	if err != nil || q.Active != n-n/10 {
+		t.Errorf("%d messages are stored (%v)", q.Active, err)
+	}
+}

@@ -53,7 +53,7 @@ the right Manage. With --namespace it is Microsoft Entra ID that lets you in.`,
 	cmd.Flags().StringVar(&o.emulator, "emulator", "", "the emulator's Config.json; -: from the standard input")
 	cmd.Flags().StringVar(&o.namespace, "namespace", "", "the host of a namespace, which Entra ID lets you read")
 	cmd.Flags().StringVar(&o.ca, "source-ca", "", "PEM file of a further authority to trust at the source")
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "say what would be made, and make nothing")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only say what would happen, and change nothing")
 	return a.APICommand(cmd, func(c *command.Call) error {
 		if o.emulator != "" && o.namespace != "" {
 			return command.Usagef("--emulator and --namespace name two sources")
@@ -105,7 +105,7 @@ func readEmulator(a *command.App, file string) ([]*entity, error) {
 		if err != nil {
 			return nil, command.Usagef("%v", err)
 		}
-		defer f.Close() //nolint:errcheck // it was only read
+		defer f.Close()
 		in = f
 	}
 	data, err := io.ReadAll(io.LimitReader(in, maxConfigBytes+1))

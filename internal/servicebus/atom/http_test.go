@@ -35,7 +35,7 @@ func (n *namespace) send(t *testing.T, method, path, body string, change func(*h
 	}
 	answer, err := n.Client().Do(r)
 	mustDo(t, err)
-	defer answer.Body.Close() //nolint:errcheck // it was read
+	defer answer.Body.Close()
 	data, err := io.ReadAll(answer.Body)
 	mustDo(t, err)
 	return sent{answer.StatusCode, string(data), answer.Header}

@@ -38,7 +38,7 @@ type entryInput struct {
 func readEntry(w http.ResponseWriter, r *http.Request) (e entryInput, err error) {
 	control := http.NewResponseController(w)
 	if err := control.SetReadDeadline(time.Now().Add(maxBodyTime)); err == nil {
-		defer control.SetReadDeadline(time.Time{}) //nolint:errcheck // it ends with the connection at the worst
+		defer control.SetReadDeadline(time.Time{})
 	}
 	if r.ContentLength > maxBodyBytes {
 		return e, errBody
@@ -77,7 +77,7 @@ func checkXML(body []byte) error {
 	depth, elements, roots := 0, 0, 0
 	for {
 		token, err := decoder.RawToken()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

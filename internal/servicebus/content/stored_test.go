@@ -248,7 +248,7 @@ func TestBodiesOfEachKind(t *testing.T) {
 			must(t, err)
 			stored := take(t, s, "orders")
 			got := received(t, stored, content.Options{})
-			if !reflect.DeepEqual(got.Data, m.Data) || !reflect.DeepEqual(got.Value, m.Value) || !reflect.DeepEqual(got.Sequence, m.Sequence) || got.Properties.MessageID != nil {
+			if !reflect.DeepEqual(got.Data, m.Data) || !reflect.DeepEqual(got.Value, m.Value) || !reflect.DeepEqual(got.Sequence, m.Sequence) || got.Properties.MessageID != stored.MessageID {
 				t.Errorf("%s: %q %v %v, of %v", what, got.Data, got.Value, got.Sequence, got.Properties)
 			}
 			shown, err := s.Messages.Get(t.Context(), tenant, "orders", stored.Seq)

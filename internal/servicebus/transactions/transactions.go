@@ -1,17 +1,19 @@
 // Package transactions keeps the transactions of Service Bus clients until they end.
 //
 // A client declares a transaction and gets an id. It then sends and settles messages under that
-// id. Their steps wait in memory, so nobody sees any of them. A discharge commits all steps in one
-// transaction of the database, or drops them. A transaction belongs to the connection, and ends
-// with the coordinator that declared it: the steps are dropped when the coordinator's link, its
-// session or the connection ends. It ends with the process too, for nothing is stored before.
+// id. Their steps wait in memory, so nobody sees any of them. A discharge commits all steps in
+// one transaction of the database, or drops them. A transaction belongs to the connection, and
+// ends with the coordinator that declared it: the steps are dropped when the coordinator's
+// link, its session or the connection ends. It ends with the process too, for nothing is stored
+// before.
 //
-// A step that is refused breaks its transaction, because a client that does not wait for answers
-// would otherwise commit a part. Such a transaction can only be rolled back.
+// A step that is refused breaks its transaction, because a client that does not wait for
+// answers would otherwise commit a part. Such a transaction can only be rolled back.
 //
-// What waits is bounded: the steps and bytes of a transaction, the transactions of a connection,
-// and the memory of a tenant. A transaction that is not discharged two minutes after its first
-// step times out (Service Bus documentation, "service-bus-transactions", section "Timeout").
+// What waits is bounded: the steps and bytes of a transaction, the transactions of a
+// connection, and the memory of a tenant. A transaction that is not discharged two minutes
+// after its first step times out (Service Bus documentation, "service-bus-transactions",
+// section "Timeout").
 package transactions
 
 import (
@@ -35,8 +37,8 @@ const MaxOpen = 128
 // stepBytes is about what a step takes in memory besides its payload.
 const stepBytes = 512
 
-// These are told apart by errors.Is. They have no codes, which they would share with refusals of
-// steps.
+// These are told apart by errors.Is. They have no codes, which they would share with refusals
+// of steps.
 var (
 	// ErrUnknown says that the connection has no transaction of that id. It has ended, or is
 	// another's. AMQP calls it amqp:transaction:unknown-id.
@@ -46,8 +48,8 @@ var (
 	ErrTimeout = errors.New("the transaction took longer than two minutes and was rolled back")
 	// ErrTooMany refuses to declare another transaction.
 	ErrTooMany = errors.New("the connection has too many open transactions; discharge some first")
-	// ErrInDoubt says that the database failed during the commit. Nobody knows whether the steps
-	// were done. A client must not be told that they were rolled back.
+	// ErrInDoubt says that the database failed during the commit. Nobody knows whether the
+	// steps were done. A client must not be told that they were rolled back.
 	ErrInDoubt = errors.New("the outcome of the transaction is unknown")
 )
 
@@ -91,8 +93,8 @@ type Coordinator struct {
 	stop       func() bool
 }
 
-// Coordinator returns a new coordinator. When ctx ends its transactions are rolled back: ctx is to
-// end with the link, and so with its session and the connection.
+// Coordinator returns a new coordinator. When ctx ends its transactions are rolled back: ctx is
+// to end with the link, and so with its session and the connection.
 func (c *Connection) Coordinator(ctx context.Context) *Coordinator {
 	k := &Coordinator{connection: c, ctx: ctx}
 	k.stop = context.AfterFunc(ctx, k.rollBackAll)
@@ -140,8 +142,8 @@ func (k *Coordinator) Declare() (id []byte, err error) {
 }
 
 // Discharge ends a transaction. It commits unless fail is set, and then returns once all is on
-// disk. Otherwise the error is ErrUnknown, ErrTimeout, ErrInDoubt or a *RolledBackError.
-// If ctx ends first the outcome is unknown too.
+// disk. Otherwise the error is ErrUnknown, ErrTimeout, ErrInDoubt or a *RolledBackError. If ctx
+// ends first the outcome is unknown too.
 func (k *Coordinator) Discharge(ctx context.Context, id []byte, fail bool) error {
 	c := k.connection
 	c.mu.Lock()
@@ -176,8 +178,8 @@ func (c *Connection) Break(id []byte, why error) {
 	}
 }
 
-// Schedule is Add for messages that are to be scheduled. It returns the sequence numbers that they
-// will have.
+// Schedule is Add for messages that are to be scheduled. It returns the sequence numbers that
+// they will have.
 func (c *Connection) Schedule(ctx context.Context, tenant string, id []byte, path string, messages []bus.MessageContent) (seqs []int64, err error) {
 	t, err := c.transaction(id)
 	if err != nil {

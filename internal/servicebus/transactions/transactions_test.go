@@ -209,8 +209,7 @@ func TestLockLost(t *testing.T) {
 	})
 }
 
-// A transaction belongs to one tenant and one connection. Others do not find it, and do
-// it no harm.
+// A transaction belongs to one tenant and one connection. Others do not find it.
 func TestOthers(t *testing.T) {
 	inBubble(t, func(b bench) {
 		id := b.declare()
