@@ -74,13 +74,13 @@ func manage(ctx context.Context, r *request) answer {
 	if err != nil {
 		return r.failed(err)
 	}
-	if name = strings.TrimPrefix(name, operationPrefix); r.transaction != nil && name != "schedule-message" && name != "update-disposition" {
-		return r.failed(errNotInTransaction)
-	}
 	if err := r.limits.Request(ctx, g.tenant(), g.Caller.KeyID); err != nil {
 		return r.failed(err)
 	}
 	ctx = g.acting(ctx)
+	if name = strings.TrimPrefix(name, operationPrefix); r.transaction != nil && name != "schedule-message" && name != "update-disposition" {
+		return r.failed(errNotInTransaction)
+	}
 	m := &managed{request: r, tenant: g.tenant()}
 	if m.entity, err = r.messages.Raw.Entity(ctx, m.tenant, r.node.path); err != nil {
 		return r.failed(err)

@@ -66,6 +66,9 @@ func transactionOf(s wire.DeliveryState) (id []byte, ok bool) {
 // sendWithin adds a delivery to its transaction.
 func (s *sender) sendWithin(d *amqp.Delivery, id []byte) {
 	contents, err := content.FromAMQP(d.Format, d.Payload)
+	if err == nil {
+		err = s.pace()
+	}
 	if err != nil {
 		s.transactions.Break(id, err)
 	} else {

@@ -1,4 +1,5 @@
 import com.azure.core.amqp.AmqpRetryOptions;
+import com.azure.core.amqp.exception.AmqpException;
 import com.azure.core.util.BinaryData;
 import com.azure.messaging.servicebus.*;
 import com.azure.messaging.servicebus.administration.models.CreateRuleOptions;
@@ -54,6 +55,7 @@ public class Program {
         try { f.run(); } catch (RuntimeException e) {
             for (Throwable t = e; t != null; t = t.getCause()) {
                 if (t instanceof ServiceBusException) return ((ServiceBusException) t).getReason().toString();
+                if (t instanceof AmqpException) return String.valueOf(((AmqpException) t).getErrorCondition());
             }
             return e.getClass().getSimpleName();
         }
