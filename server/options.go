@@ -39,6 +39,7 @@ type Options struct {
 	Documents      Documents         `koanf:"documents"`
 	OpenAI         OpenAI            `koanf:"openai"` // files, batches and calls
 	UI             UI                `koanf:"ui"`     // the dashboard
+	ServiceBus     ServiceBus        `koanf:"service_bus"`
 	Webhooks       Webhooks          `koanf:"webhooks"`
 	Orchestrations Orchestrations    `koanf:"orchestrations"`
 	Workflows      []string          `koanf:"workflows"` // their files

@@ -6,20 +6,20 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
-// CountNew returns how many of these sessions a queue does not have.
+const sqlHasSession = "SELECT no FROM sessions WHERE queue = ? AND id = ?"
+
+// CountNew returns how many of these sessions a queue does not have. It asks for all at once,
+// because a statement may cost a round trip.
 func (s SessionStore) CountNew(ctx context.Context, q MessageQueue, ids map[string]bool) (fresh int64, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		fresh = int64(len(ids))
+		questions := make([]driver.PipelineQuery, 0, len(ids))
 		for id := range ids {
-			found, err := c.Prep("SELECT no FROM sessions WHERE queue = ? AND id = ?").Int(q.No).Text(id).One(func(driver.Row) {})
-			if err != nil {
-				return err
-			}
-			if found {
-				fresh--
-			}
+			questions = append(questions, driver.PipelineQuery{SQL: sqlHasSession,
+				Bind:  func(st driver.Statement) driver.Statement { return st.Int(q.No).Text(id) },
+				OnRow: func(driver.Row) { fresh-- }})
 		}
-		return nil
+		return c.RunPipeline(questions)
 	})
 	return fresh, err
 }

@@ -54,7 +54,10 @@ func (d *postDriver) send(t *rapid.T) {
 			serial: fmt.Sprint(d.serials), id: rapid.SampledFrom([]string{"i", "j", "k", fmt.Sprint("id", d.serials)}).Draw(t, "id"),
 			session: rapid.SampledFrom(sessions).Draw(t, "session"), body: rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "body"), properties: forebay.Properties{},
 		}
-		c := MessageContent{MessageID: m.id, Subject: m.serial, SessionID: m.session, Body: m.body, Text: len(m.body) == 0}
+		if rapid.Bool().Draw(t, "over AMQP") {
+			m.amqp = rapid.SliceOfN(rapid.Byte(), 1, 20).Draw(t, "sections")
+		}
+		c := MessageContent{AMQP: m.amqp, MessageID: m.id, Subject: m.serial, SessionID: m.session, Body: m.body, Text: len(m.body) == 0}
 		switch rapid.IntRange(0, 4).Draw(t, "kind") {
 		case 0:
 			m.ttl = time.Duration(rapid.IntRange(1, 30_000).Draw(t, "ttl")) * time.Millisecond
@@ -311,7 +314,7 @@ func (d *postDriver) compare(t *rapid.T, got []Message, expected []*modelMessage
 	}
 	for i, g := range got {
 		m := expected[i]
-		if g.Subject != m.serial || g.Seq != m.seq || g.Deliveries != m.deliveries || !bytes.Equal(g.Body, m.body) || g.Text != (len(m.body) == 0) || g.SessionID != m.session {
+		if g.Subject != m.serial || g.Seq != m.seq || g.Deliveries != m.deliveries || !bytes.Equal(g.Body, m.body) || !bytes.Equal(g.AMQP, m.amqp) || g.Text != (len(m.body) == 0) || g.SessionID != m.session {
 			t.Fatalf("received %+v, expected %+v", g, m)
 		}
 		if req.Delete {

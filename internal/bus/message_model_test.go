@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"maps"
@@ -34,7 +35,7 @@ type modelMessage struct {
 	queue      int
 	id         string
 	session    string
-	body       []byte
+	body, amqp []byte
 	properties forebay.Properties
 	ttl        time.Duration
 
@@ -348,6 +349,9 @@ func (d *postDriver) peek(t *rapid.T, subqueue queue.Subqueue, expected []*model
 		}
 		if (g.ExpiresAt != nil) != (m.expires > 0) || m.expires > 0 && g.ExpiresAt.UnixMilli() != m.expires {
 			t.Fatalf("message %d expires at %v, expected %d", g.Seq, g.ExpiresAt, m.expires)
+		}
+		if !bytes.Equal(g.AMQP, m.amqp) || (g.AMQP == nil) != (m.amqp == nil) {
+			t.Fatalf("message %d has sections %x, expected %x", g.Seq, g.AMQP, m.amqp)
 		}
 		properties := forebay.Properties{}
 		if g.Properties != nil {

@@ -37,7 +37,8 @@ SELECT m.seq, m.subqueue, CASE WHEN m.flow < 16 THEN m.visible_at ELSE (SELECT s
   coalesce(b.properties, (SELECT s.properties FROM shared_bodies s WHERE s.no = b.shared)), b.is_text,
   CASE WHEN b.shared IS NULL THEN b.body ELSE (SELECT s.body FROM shared_bodies s WHERE s.no = b.shared) END,
   b.enqueued_at, b.dead_letter_reason, b.dead_letter_description, m.flow, b.session_id, b.reply_to_session_id, b.partition_key, b.ttl,
-  b.scheduled_at, b.expires_at, b.enqueued_seq, b.hops, b.dead_letter_source, b.shared
+  b.scheduled_at, b.expires_at, b.enqueued_seq, b.hops, b.dead_letter_source, b.shared,
+  CASE WHEN b.shared IS NULL THEN b.amqp ELSE (SELECT s.amqp FROM shared_bodies s WHERE s.no = b.shared) END
 `
 
 const messageColumns = messageSelect + "FROM messages m JOIN bodies b ON b.seq = m.seq\n"
@@ -47,7 +48,7 @@ const (
 	columnSeq   = 0
 	columnUntil = 2
 	columnSize  = 5
-	columnPlace = 29 // of sqlReadyForMany
+	columnPlace = 30 // of sqlReadyForMany
 )
 
 // readMessage reads the row; at is the time by which a lock counts as held.
@@ -56,7 +57,7 @@ func readMessage(r driver.Row, at int64) Message {
 		Lock: queue.Lock{Seq: r.Int(0)}, State: forebay.MessageActive, Deliveries: int(r.Int(4)),
 		MessageContent: MessageContent{MessageID: r.Text(6), CorrelationID: r.Text(7), Subject: r.Text(8), To: r.Text(9), ReplyTo: r.Text(10),
 			ContentType: r.Text(11), Properties: r.Blob(12), Text: r.Int(13) != 0, Body: r.Blob(14), SessionID: r.Text(19),
-			ReplyToSessionID: r.Text(20), PartitionKey: r.Text(21), TTL: driver.FromMillisDuration(r.Int(22)), ScheduledAt: driver.FromMillisOrNil(r, 23)},
+			ReplyToSessionID: r.Text(20), PartitionKey: r.Text(21), TTL: driver.FromMillisDuration(r.Int(22)), ScheduledAt: driver.FromMillisOrNil(r, 23), AMQP: r.Blob(29)},
 		EnqueuedAt: driver.FromMillis(r.Int(15)), DeadLetterReason: r.Text(16), DeadLetterDescription: r.Text(17), flow: r.Int(18),
 		ExpiresAt: driver.FromMillisOrNil(r, 24), EnqueuedSeq: r.Int(25), hops: int(r.Int(26)), DeadLetterSource: r.Text(27), shared: r.Int(28),
 	}

@@ -3,9 +3,9 @@ package bus
 import "testing"
 
 func TestPlansOnSQLite(t *testing.T) {
-	fixture.PlansOnSQLite(t, nil, sqlMessageCounts)
+	fixture.PlansOnSQLite(t, nil, sqlMessageCounts, sqlOfSession, sqlQueuesFolded, sqlHasSession)
 }
 
 func TestPlansOnPostgres(t *testing.T) {
-	fixture.PlansOnPostgres(t, sqlReadyMessages, sqlReadyForMany, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlHeld, sqlUnlock, sqlSessionHolder)
+	fixture.PlansOnPostgres(t, sqlReadyMessages, sqlReadyForMany, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlHeld, sqlUnlock, sqlSessionHolder, sqlOfSession, sqlQueuesFolded, sqlHasSession)
 }

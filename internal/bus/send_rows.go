@@ -63,9 +63,17 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 		if !found {
 			return sent{}, ErrNoQueue
 		}
+		if !q.Status.Sends() {
+			return sent{}, q.ErrSendDisabled()
+		}
 		for i := range messages {
 			if q.RequiresSession && messages[i].SessionID == "" {
 				return sent{}, ErrNoSessionID
+			}
+			if q.MaxMessage > 0 {
+				if err := messages[i].CheckSize("body", q.MaxMessage); err != nil {
+					return sent{}, err
+				}
 			}
 		}
 		if !q.IsTopic && q.ForwardTo == "" {
@@ -133,8 +141,8 @@ func (t *arrivalTx) sendOn(q MessageQueue, messages []MessageContent, judged *ju
 			return sent{}, err
 		}
 	}
-	waits := false
-	if q.ForwardTo != "" && !q.RequiresSession { // behind what waits there already
+	waits := q.ForwardTo != "" && !q.Status.Receives()     // until somebody may take it from there
+	if q.ForwardTo != "" && !q.RequiresSession && !waits { // behind what waits there already
 		if waits, err = t.forwarding.holds(q); err == nil && waits {
 			err = t.due.markQueue(q.No, t.Now)
 		}
@@ -220,7 +228,7 @@ func (t *arrivalTx) enter(q MessageQueue, seq int64, a arrival) error {
 	if q.IsTopic {
 		return t.fanOut.start(q, seq, a)
 	}
-	if q.ForwardTo != "" && !waits {
+	if q.ForwardTo != "" && !waits && q.Status.Receives() {
 		return t.forwarding.send(q, seq, a, q.ForwardTo)
 	}
 	if q.RequiresSession && a.SessionID == "" {
@@ -259,20 +267,20 @@ type position struct {
 const sqlInsertBody = `
 INSERT INTO bodies (seq, subqueue, enqueued_at, message_id, correlation_id, subject, to_, reply_to, content_type, properties, is_text, body,
   session_id, reply_to_session_id, partition_key, ttl, scheduled_at, expires_at, due_at, enqueued_seq, hops,
-  dead_letter_source, dead_letter_reason, dead_letter_description, shared, handed, copies)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+  dead_letter_source, dead_letter_reason, dead_letter_description, shared, handed, copies, amqp)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 func (t *arrivalTx) insert(q MessageQueue, seq int64, a arrival, st position) error {
-	properties, body, shared, err := t.shares(a)
+	own, err := t.shares(a)
 	if err != nil {
 		return err
 	}
 	err = t.Prep(sqlInsertBody).Int(seq).Int(int64(st.subqueue)).Int(t.Now).Text(a.MessageID).TextOrNull(a.CorrelationID).TextOrNull(a.Subject).
-		TextOrNull(a.To).TextOrNull(a.ReplyTo).TextOrNull(a.ContentType).Blob(properties).Int(driver.BoolInt(a.Text)).Blob(body).
+		TextOrNull(a.To).TextOrNull(a.ReplyTo).TextOrNull(a.ContentType).Blob(own.properties).Int(driver.BoolInt(a.Text)).Blob(own.body).
 		TextOrNull(a.SessionID).TextOrNull(a.ReplyToSessionID).TextOrNull(a.PartitionKey).IntOrNull(a.TTL.Milliseconds()).
 		IntOrNull(driver.Millis(a.ScheduledAt)).IntOrNull(st.expiresAt).IntOrNull(st.dueAt).IntOrNull(a.first).Int(int64(a.hops)).
-		TextOrNull(a.source).TextOrNull(a.why.Reason).TextOrNull(a.why.Description).IntOrNull(shared).
-		IntOrNull(st.handed).IntOrNull(st.copies).Exec()
+		TextOrNull(a.source).TextOrNull(a.why.Reason).TextOrNull(a.why.Description).IntOrNull(own.shared).
+		IntOrNull(st.handed).IntOrNull(st.copies).Blob(own.amqp).Exec()
 	if err != nil {
 		return err
 	}

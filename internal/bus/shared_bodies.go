@@ -3,7 +3,7 @@ package bus
 import "bytes"
 
 // minSharedBytes is the size from which copies share one row for their body and their common
-// properties.
+// properties and sections.
 const minSharedBytes = 4 << 10
 
 // sharing is the row that copies of a message share.
@@ -18,10 +18,10 @@ type sharing struct {
 // under that number. It returns the size of each copy, with the body counted once for all.
 func (a *arrival) shareAmong(no int64, copies int) (size int64) {
 	size = a.Size()
-	common := int64(len(a.Body) + len(a.Properties))
+	common := int64(len(a.Body) + len(a.Properties) + len(a.AMQP))
 	switch {
 	case a.share != nil: // it shares with the copies it was forwarded from
-		return size - int64(len(a.Body))
+		return size - int64(len(a.Body)+len(a.AMQP))
 	case copies < 2 || common < minSharedBytes:
 		return size
 	}
@@ -29,12 +29,18 @@ func (a *arrival) shareAmong(no int64, copies int) (size int64) {
 	return size - common + common/int64(copies)
 }
 
-// shares returns the properties and body that a copy stores itself, and the row that it shares;
-// 0: none. The first copy creates the shared row, so that no row is without a copy.
-func (t *arrivalTx) shares(a arrival) (properties, body []byte, no int64, err error) {
+// stored is what a copy stores itself of its content.
+type stored struct {
+	properties, body, amqp []byte
+	shared                 int64 // the row that has the rest; 0: there is none
+}
+
+// shares returns what a copy stores itself, and the row that it shares. The first copy creates the
+// shared row, so that no row is without a copy.
+func (t *arrivalTx) shares(a arrival) (own stored, err error) {
 	s := a.share
 	if s == nil {
-		return a.Properties, a.Body, 0, nil
+		return stored{properties: a.Properties, body: a.Body, amqp: a.AMQP}, nil
 	}
 	if !s.stored {
 		content := a.Body
@@ -45,19 +51,20 @@ func (t *arrivalTx) shares(a arrival) (properties, body []byte, no int64, err er
 		if s.perhaps {
 			sql = sqlShareAgain
 		}
-		if err := t.Prep(sql).Int(s.no).Blob(content).Blob(s.properties).Exec(); err != nil {
-			return nil, nil, 0, err
+		if err := t.Prep(sql).Int(s.no).Blob(content).Blob(s.properties).Blob(a.AMQP).Exec(); err != nil {
+			return own, err
 		}
 		s.stored = true
 	}
-	if properties = a.Properties; s.properties != nil && bytes.Equal(properties, s.properties) {
-		properties = nil
+	own = stored{properties: a.Properties, shared: s.no}
+	if s.properties != nil && bytes.Equal(own.properties, s.properties) {
+		own.properties = nil
 	}
-	return properties, nil, s.no, nil
+	return own, nil
 }
 
 const (
-	sqlShareBody = "INSERT INTO shared_bodies (no, body, properties) VALUES (?, ?, ?)"
+	sqlShareBody = "INSERT INTO shared_bodies (no, body, properties, amqp) VALUES (?, ?, ?, ?)"
 	// sqlShareAgain keeps its place behind what deletes the last copy: it has no form for many.
 	sqlShareAgain = sqlShareBody + " ON CONFLICT (no) DO NOTHING"
 )

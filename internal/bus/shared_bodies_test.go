@@ -15,7 +15,7 @@ import (
 func sharedBodies(t *testing.T, s *stores) (rows, own int64) {
 	t.Helper()
 	err := s.DB.Read(t.Context(), func(c driver.Conn) error {
-		_, err := c.Prep("SELECT (SELECT count(*) FROM shared_bodies), (SELECT coalesce(sum(coalesce(length(body), 0) + coalesce(length(properties), 0)), 0) FROM bodies)").
+		_, err := c.Prep("SELECT (SELECT count(*) FROM shared_bodies), (SELECT coalesce(sum(coalesce(length(body), 0) + coalesce(length(properties), 0) + coalesce(length(amqp), 0)), 0) FROM bodies)").
 			One(func(r driver.Row) { rows, own = r.Int(0), r.Int(1) })
 		return err
 	})
@@ -39,27 +39,28 @@ func TestCopiesShareTheirBody(t *testing.T) {
 
 		m := content("one", 1)
 		m.Body, m.Properties = bytes.Repeat([]byte("body"), 50_000), []byte(`{"long":"`+string(bytes.Repeat([]byte("p"), 8_000))+`","n":1}`)
+		m.AMQP = bytes.Repeat([]byte("section"), 3_000)
 		send(t, s, topic, m)
 		if rows, own := sharedBodies(t, s); rows != 1 || own > 10_000 { // the properties that were changed
 			t.Errorf("%d bodies are shared, and copies have %d bytes of their own", rows, own)
 		}
 		whole := func(what string, got []Message) {
 			t.Helper()
-			if len(got) != 1 || !bytes.Equal(got[0].Body, m.Body) || !bytes.Equal(got[0].Properties, m.Properties) || got[0].Size() != m.Size() {
+			if len(got) != 1 || !bytes.Equal(got[0].Body, m.Body) || !bytes.Equal(got[0].Properties, m.Properties) || !bytes.Equal(got[0].AMQP, m.AMQP) || got[0].Size() != m.Size() {
 				t.Errorf("%s: %d messages, or another one", what, len(got))
 			}
 		}
 		for _, sub := range append(forwarded, subs...) {
 			whole(sub.Name, peekAll(t, s, sub.Subqueue(false)))
 		}
-		if got := peekAll(t, s, changes.Subqueue(false)); len(got) != 1 || !bytes.Equal(got[0].Body, m.Body) || !bytes.Contains(got[0].Properties, []byte(`"n":7`)) {
+		if got := peekAll(t, s, changes.Subqueue(false)); len(got) != 1 || !bytes.Equal(got[0].Body, m.Body) || !bytes.Equal(got[0].AMQP, m.AMQP) || !bytes.Contains(got[0].Properties, []byte(`"n":7`)) {
 			t.Errorf("the changed copy: %d, or another one", len(got))
 		}
 
 		receive := func(sub MessageQueue, deadLetter, gone bool) Message {
 			t.Helper()
 			got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: sub, DeadLetter: deadLetter, Max: 1, MaxBytes: 1 << 20, Delete: gone})
-			if err != nil || len(got) != 1 || !bytes.Equal(got[0].Body, m.Body) {
+			if err != nil || len(got) != 1 || !bytes.Equal(got[0].Body, m.Body) || !bytes.Equal(got[0].AMQP, m.AMQP) {
 				t.Fatalf("%s: received %d messages, or another one: %v", sub.Name, len(got), err)
 			}
 			return got[0]

@@ -46,8 +46,8 @@ const (
 // batchSize is how many copies of a message one transaction makes.
 func (a *arrival) batchSize() int {
 	size := a.Size()
-	if a.share != nil || len(a.Body)+len(a.Properties) >= minSharedBytes {
-		size -= int64(len(a.Body))
+	if a.share != nil || len(a.Body)+len(a.Properties)+len(a.AMQP) >= minSharedBytes {
+		size -= int64(len(a.Body) + len(a.AMQP))
 	}
 	return int(min(rules.BatchCopies, max(1, rules.FullCopyBytes/max(1, size))))
 }

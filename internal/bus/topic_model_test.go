@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -38,6 +39,7 @@ type modelCopy struct {
 	first   int64
 	subject string
 	props   map[string]any // by names in lower case
+	amqp    []byte
 }
 
 type modelScheduled struct {
@@ -139,12 +141,22 @@ func (w *topicModel) changeRules(t *rapid.T) {
 	sub.rules[name] = r
 }
 
+// drawSections draws what a message has that came over AMQP. Some are so large that copies share
+// them.
+func drawSections(t *rapid.T) []byte {
+	n := rapid.SampledFrom([]int{0, 0, 1, minSharedBytes}).Draw(t, "sections")
+	if n == 0 {
+		return nil
+	}
+	return bytes.Repeat([]byte{1, 2, 3}, n)
+}
+
 func (w *topicModel) send(t *rapid.T) {
 	topic := rapid.IntRange(0, 1).Draw(t, "topic")
 	var messages []MessageContent
 	for i := range rapid.IntRange(1, 3).Draw(t, "messages") {
 		m := MessageContent{MessageID: fmt.Sprint(i), Subject: filtertest.DrawSystem(t), CorrelationID: filtertest.DrawSystem(t),
-			To: filtertest.DrawSystem(t), ContentType: filtertest.DrawSystem(t)}
+			To: filtertest.DrawSystem(t), ContentType: filtertest.DrawSystem(t), AMQP: drawSections(t)}
 		if props := filtertest.DrawProperties(t); len(props) > 0 {
 			var err error
 			if m.Properties, err = json.Marshal(props); err != nil {
@@ -195,11 +207,11 @@ func (w *topicModel) publish(t *rapid.T, topic int, seq int64, m MessageContent)
 				failed = true
 			case selects:
 				selected = selected || r.action == nil
-				sub.active = append(sub.active, modelCopy{seq, copied.System["Label"], copied.User})
+				sub.active = append(sub.active, modelCopy{seq, copied.System["Label"], copied.User, m.AMQP})
 			}
 		}
 		if failed && sub.strict {
-			sub.dead = append(sub.dead, modelCopy{seq, m.Subject, sent.User})
+			sub.dead = append(sub.dead, modelCopy{seq, m.Subject, sent.User, m.AMQP})
 		}
 	}
 }
@@ -279,7 +291,7 @@ func compareCopies(t *rapid.T, sub *modelSubscription, got []Message, want []mod
 	}
 	for i, g := range got {
 		props := propertiesOf(t, g.Properties)
-		if !filtertest.SameProperties(props, want[i].props) || g.Subject != want[i].subject || g.EnqueuedSeq != want[i].first {
+		if !filtertest.SameProperties(props, want[i].props) || g.Subject != want[i].subject || g.EnqueuedSeq != want[i].first || !bytes.Equal(g.AMQP, want[i].amqp) {
 			t.Fatalf("%s: message %d is %s %v of %d, expected %+v", sub.queue.Name, i, g.Subject, props, g.EnqueuedSeq, want[i])
 		}
 	}

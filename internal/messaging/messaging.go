@@ -37,6 +37,8 @@ type Service struct {
 	Messages      Messages
 	Sessions      Sessions
 	DeadLetters   DeadLetters
+	Management    Management
+	Raw           Raw
 }
 
 type (
@@ -65,19 +67,20 @@ type entities struct {
 
 	mu      sync.RWMutex
 	queues  map[string]remembered // by their names in the store
+	spelled map[string]spelling   // by names in the store, in any case
 	changes int                   // of queues, since the start
 }
 
 // New returns the service over the store.
 func New(opts Options) *Service {
-	s := &entities{store: opts.Store, maxBytes: opts.MaxMessageBytes, taken: opts.Taken, limits: opts.Limits, queues: map[string]remembered{}}
+	s := &entities{store: opts.Store, maxBytes: opts.MaxMessageBytes, taken: opts.Taken, limits: opts.Limits, queues: map[string]remembered{}, spelled: map[string]spelling{}}
 	if s.maxBytes <= 0 {
 		s.maxBytes = forebay.DefaultMaxMessageBytes
 	}
 	if s.taken == nil {
 		s.taken = func(context.Context, string, string) bool { return false }
 	}
-	return &Service{Queues{s}, Topics{s}, Subscriptions{s}, Rules{s}, Messages{s}, Sessions{s}, DeadLetters{s}}
+	return &Service{Queues{s}, Topics{s}, Subscriptions{s}, Rules{s}, Messages{s}, Sessions{s}, DeadLetters{s}, Management{s}, Raw{s}}
 }
 
 // MaxBytes is the limit on one message.
@@ -164,6 +167,7 @@ func (s *entities) changed(key string) {
 	defer s.mu.Unlock()
 	s.changes++
 	delete(s.queues, key)
+	clear(s.spelled) // a new queue may have a name that stood for another
 }
 
 // secondsOrNil is nil for none.

@@ -34,6 +34,10 @@ var suite = map[string]func(*testing.T, *Service){
 	"Dead letters by reason":          testDeadLettersAreFoundByReason,
 	"Dead letters of subscriptions":   testDeadLettersOfSubscriptions,
 	"Event listeners are bounded":     testEventListenersAreBounded,
+	"Names in any case":               testRawNames,
+	"Many are sent, or none":          testRawSendsManyOrNone,
+	"Messages as they are stored":     testRawReceives,
+	"Peek at a session":               testRawPeeksAtASession,
 }
 
 func TestService(t *testing.T) {

@@ -59,19 +59,22 @@ func (s Messages) receive(ctx context.Context, e namedQueue, session *bus.Sessio
 		Queue: e.MessageQueue, DeadLetter: e.deadLetter, Session: session, Max: cmp.Or(req.MaxMessages, 1), MaxBytes: maxAnswerBytes,
 		Wait: wait > 0, Delete: req.Mode == forebay.ReceiveAndDelete,
 	}
-	var got []bus.Message
-	switch {
-	case req.DeferredSequenceNumbers != nil:
-		got, err = s.store.ReceiveDeferred(ctx, want, req.DeferredSequenceNumbers)
-	case want.Wait:
-		got, err = s.wait(ctx, want, wait)
-	default:
-		got, err = s.store.Receive(ctx, want)
-	}
+	got, err := s.take(ctx, want, req.DeferredSequenceNumbers, wait)
 	if err != nil {
 		return nil, err
 	}
 	return s.answer(ctx, want, got)
+}
+
+// take receives the deferred messages of these numbers or, without numbers, those that are ready.
+func (s Messages) take(ctx context.Context, want bus.ReceiveRequest, deferred []int64, wait time.Duration) ([]bus.Message, error) {
+	switch {
+	case deferred != nil:
+		return s.store.ReceiveDeferred(ctx, want, deferred)
+	case want.Wait:
+		return s.wait(ctx, want, wait)
+	}
+	return s.store.Receive(ctx, want)
 }
 
 // answer returns what was received. If the caller has gone it gives the messages back: nobody

@@ -17,13 +17,18 @@ func (s Messages) Send(ctx context.Context, tenant, path string, messages []fore
 		return nil, err
 	}
 	if e.deadLetter {
-		return nil, forebay.Errorf(forebay.CodeNotSupported, "a dead-letter subqueue cannot be sent to; only dead-lettering fills it")
+		return nil, errSendsToDeadLetters
 	}
 	if e.Topic != 0 {
-		return nil, forebay.Errorf(forebay.CodeNotSupported, "a subscription cannot be sent to; send to its topic")
+		return nil, errSendsToSubscription
 	}
 	return s.sendTo(ctx, tenant, e.MessageQueue, messages)
 }
+
+var (
+	errSendsToDeadLetters  = forebay.Errorf(forebay.CodeNotSupported, "a dead-letter subqueue cannot be sent to; only dead-lettering fills it")
+	errSendsToSubscription = forebay.Errorf(forebay.CodeNotSupported, "a subscription cannot be sent to; send to its topic")
+)
 
 // sendTo sends to a queue or a topic.
 func (s Messages) sendTo(ctx context.Context, tenant string, q bus.MessageQueue, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
@@ -40,16 +45,8 @@ func (s Messages) sendTo(ctx context.Context, tenant string, q bus.MessageQueue,
 			return nil, inMessage(bus.ErrNoSessionID, i, len(messages))
 		}
 	}
-	done, err := s.takeMessages(ctx, tenant, q, contents)
+	seqs, err := s.sendChecked(ctx, tenant, q, contents)
 	if err != nil {
-		return nil, err
-	}
-	defer done()
-	seqs, err := s.store.Send(ctx, q, contents)
-	if err != nil {
-		if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
-			s.changed(q.Name)
-		}
 		return nil, err
 	}
 	sent := make([]forebay.SentMessage, len(seqs))
@@ -57,6 +54,20 @@ func (s Messages) sendTo(ctx context.Context, tenant string, q bus.MessageQueue,
 		sent[i] = forebay.SentMessage{SequenceNumber: seq, MessageID: contents[i].MessageID}
 	}
 	return sent, nil
+}
+
+// sendChecked sends messages that were checked.
+func (s Messages) sendChecked(ctx context.Context, tenant string, q bus.MessageQueue, contents []bus.MessageContent) ([]int64, error) {
+	done, err := s.takeMessages(ctx, tenant, q, contents)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	seqs, err := s.store.Send(ctx, q, contents)
+	if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
+		s.changed(q.Name)
+	}
+	return seqs, err
 }
 
 // inMessage says in which of several messages the error is.

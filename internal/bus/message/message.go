@@ -27,12 +27,15 @@ type Content struct {
 	Properties       []byte        // forebay.Properties in JSON
 	Text             bool          // the body was sent as text
 	Body             []byte
+	// AMQP has sections of the message as they were sent over AMQP; nil: it came otherwise. What the
+	// fields above say goes first. See package servicebus/content.
+	AMQP []byte
 }
 
 // Size is what the message counts for, in bytes.
 func (c *Content) Size() int64 {
 	return int64(len(c.MessageID) + len(c.SessionID) + len(c.CorrelationID) + len(c.Subject) + len(c.To) + len(c.ReplyTo) +
-		len(c.ReplyToSessionID) + len(c.ContentType) + len(c.PartitionKey) + len(c.Properties) + len(c.Body))
+		len(c.ReplyToSessionID) + len(c.ContentType) + len(c.PartitionKey) + len(c.Properties) + len(c.Body) + len(c.AMQP))
 }
 
 // SetProperties replaces the application properties.

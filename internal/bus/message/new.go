@@ -21,7 +21,7 @@ func New(m *forebay.NewMessage, maxBytes int64) (c Content, err error) {
 		ReplyTo: m.ReplyTo, ReplyToSessionID: m.ReplyToSessionID, ContentType: m.ContentType, PartitionKey: m.PartitionKey,
 		TTL: max(Seconds(m.TimeToLiveSeconds), 0), ScheduledAt: m.ScheduledTime, Body: m.BodyBase64}
 	if c.MessageID == "" {
-		c.MessageID = "msg_" + strings.ToLower(rand.Text())
+		c.MessageID = NewID()
 	}
 	if m.TimeToLiveSeconds > 0 {
 		c.TTL = max(c.TTL, time.Millisecond)
@@ -46,6 +46,16 @@ func New(m *forebay.NewMessage, maxBytes int64) (c Content, err error) {
 		}
 	}
 	return c, c.CheckSize("body", maxBytes)
+}
+
+// NewID returns an id for a message that came without one: "msg_" and 26 of a-z and 2-7.
+func NewID() string { return "msg_" + strings.ToLower(rand.Text()) }
+
+// Check checks what came from outside otherwise than in JSON, but for its properties and its size.
+func (c *Content) Check() error {
+	return checkFields(&forebay.NewMessage{MessageID: c.MessageID, SessionID: c.SessionID, CorrelationID: c.CorrelationID, Subject: c.Subject, To: c.To,
+		ReplyTo: c.ReplyTo, ReplyToSessionID: c.ReplyToSessionID, ContentType: c.ContentType, PartitionKey: c.PartitionKey,
+		TimeToLiveSeconds: c.TTL.Seconds(), ScheduledTime: c.ScheduledAt})
 }
 
 // CheckSize refuses a message of more than maxBytes, because of that field.

@@ -23,7 +23,7 @@ func lookups(sql string) string {
 
 // messageOrder is the order of messages that are ready, and of those of a queue. In SQLite
 // every index ends with the row's number by itself.
-var messageOrder = regexp.MustCompile(`\b(visible_at, )((?:m\.)?seq)\b|\b(ORDER BY )(b\.seq)\b|\b(b\.\w+ = \$\d+ AND )(b\.seq)( >=? )`)
+var messageOrder = regexp.MustCompile(`\b(visible_at, )((?:m\.)?seq)\b|\b(ORDER BY )(b\.seq)\b|\b([bm]\.\w+ = \$\d+ AND )([bm]\.seq)( >=? )`)
 
 // translate turns ? and ?N into $N, leaves out SQLite's hints to its planner and puts in what
 // PostgreSQL's needs. It returns how many parameters there are.

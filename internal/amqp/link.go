@@ -1,0 +1,239 @@
+package amqp
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/forebayhq/forebay/internal/amqp/wire"
+)
+
+type linkState uint8
+
+const (
+	linkAttaching linkState = iota // the handler decides
+	linkAttached
+	linkDetaching // Detach was sent, and the peer's has not come
+	linkGone
+)
+
+// link is what both directions share (§2.6).
+type link struct {
+	session *Session
+	handle  uint32 // of both directions
+	attach  *wire.Attach
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+
+	incoming *Incoming // one of the two is set
+	outgoing *Outgoing
+
+	// The rest is guarded by the connection's lock.
+	state   linkState
+	decided signal // fired when the handler has decided, or nothing is left to decide
+	flowing bool   // in Session.flows
+	holds   int    // the handle and the handler's goroutine: reasons to count the link
+}
+
+// Name is the link's name, which the peer has chosen.
+func (l *link) Name() string { return l.attach.Name }
+
+// Attach is the peer's Attach. It is not to be changed.
+func (l *link) Attach() *wire.Attach { return l.attach }
+
+// Session is the session of the link.
+func (l *link) Session() *Session { return l.session }
+
+// Conn is the connection of the link.
+func (l *link) Conn() *Conn { return l.session.conn }
+
+// Context ends with the link. Its cause wraps ErrDetached and says why. That is the peer's
+// *wire.Error if it gave one.
+func (l *link) Context() context.Context { return l.ctx }
+
+// Refuse answers the Attach with one that has no terminus, and a Detach with the error (§2.6.3).
+// Both are in one write. It does nothing if the link was accepted or has ended.
+func (l *link) Refuse(err *wire.Error) {
+	l.session.conn.mu.Lock()
+	defer l.session.conn.mu.Unlock()
+	if l.state == linkAttaching && !l.over() {
+		l.refuse(err)
+	}
+}
+
+// Detach ends the link with that error, or with none. A link that was not accepted yet is refused.
+func (l *link) Detach(err *wire.Error) {
+	l.session.conn.mu.Lock()
+	defer l.session.conn.mu.Unlock()
+	l.detach(err)
+}
+
+// over says that nothing can be sent on the link any more. The lock is held, as below.
+func (l *link) over() bool { return l.state >= linkDetaching || l.session.over() }
+
+// err is the error of operations on a link that is over.
+func (l *link) err() error {
+	if cause := context.Cause(l.ctx); cause != nil {
+		return cause
+	}
+	return ErrDetached
+}
+
+// answer returns an Attach for the peer's (§2.6.3). What both have to agree on is as it asked.
+func (l *link) answer() *wire.Attach {
+	a := &wire.Attach{Name: l.attach.Name, Handle: l.handle, Role: !l.attach.Role, SenderSettleMode: l.attach.SenderSettleMode, ReceiverSettleMode: l.attach.ReceiverSettleMode}
+	if l.outgoing != nil {
+		a.InitialDeliveryCount = new(uint32)
+	}
+	return a
+}
+
+// refuse sends an Attach without the own terminus, and Detach.
+func (l *link) refuse(err *wire.Error) {
+	a := l.answer()
+	if l.outgoing != nil {
+		a.Target = l.attach.Target
+	} else {
+		a.Source = l.attach.Source
+	}
+	c := l.session.conn
+	c.send(l.session.channel, a)
+	l.state = linkAttached
+	l.detach(err)
+}
+
+func (l *link) detach(err *wire.Error) {
+	switch {
+	case l.over():
+		return
+	case l.state == linkAttaching:
+		l.refuse(err)
+		return
+	}
+	l.sendDetach(err)
+	if err == nil {
+		l.end(linkDetaching, nil)
+	} else {
+		l.end(linkDetaching, err)
+	}
+}
+
+// sendDetach sends Detach, after the dispositions that wait: a peer takes one for a link that it
+// does not know any more as an error.
+func (l *link) sendDetach(err *wire.Error) {
+	l.session.flush()
+	l.session.conn.send(l.session.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: err})
+	l.session.conn.out.kick()
+}
+
+// end lets everything of the link end.
+func (l *link) end(state linkState, cause error) {
+	l.state = state
+	l.cancel(ended("link", cause))
+	l.decided.fire()
+	if l.incoming != nil {
+		l.incoming.dropPartial()
+	} else {
+		l.outgoing.leaveUnsettled()
+	}
+}
+
+// free takes the link off its handle when the session ends.
+func (l *link) free() {
+	l.state = linkGone
+	l.decided.fire()
+	if l.incoming != nil {
+		l.incoming.dropPartial()
+	}
+	l.unhold()
+}
+
+// unhold drops one of the reasons to count the link.
+func (l *link) unhold() {
+	if l.holds--; l.holds == 0 {
+		l.session.conn.links--
+	}
+}
+
+// queueFlow has the writer send the link's state.
+func (l *link) queueFlow() {
+	if !l.flowing {
+		l.flowing = true
+		l.session.flows = append(l.session.flows, l)
+	}
+	l.session.queue()
+}
+
+// handleAttach begins a link (§2.6.3).
+func (s *Session) handleAttach(attach *wire.Attach) {
+	c := s.conn
+	if attach.Handle > c.server.handleMax() { // §2.7.2
+		c.fail(wire.ErrFramingError, "handle %d is beyond handle-max", attach.Handle)
+		return
+	}
+	if s.links[attach.Handle] != nil {
+		s.fail(wire.ErrHandleInUse, "handle %d has a link already", attach.Handle)
+		return
+	}
+	if c.links >= 2*c.server.options.MaxLinks { // those refused, which the peer has not detached
+		c.fail(wire.ErrResourceLimitExceeded, "more than %d links", c.server.options.MaxLinks)
+		return
+	}
+	l := &link{session: s, handle: attach.Handle, attach: attach, holds: 1}
+	l.ctx, l.cancel = context.WithCancelCause(s.ctx)
+	handler := c.server.options.Handler
+	var serve func()
+	if attach.Role == wire.RoleReceiver {
+		l.outgoing = &Outgoing{link: l, sending: make(chan struct{}, 1)}
+		serve = func() { handler.AttachOutgoing(l.outgoing) }
+	} else {
+		l.incoming = &Incoming{link: l}
+		if attach.InitialDeliveryCount != nil {
+			l.incoming.deliveryCount = *attach.InitialDeliveryCount
+		}
+		serve = func() { handler.AttachIncoming(l.incoming) }
+		if attach.Coordinator != nil {
+			serve = func() { handler.AttachCoordinator(l.incoming) }
+		}
+	}
+	s.links[attach.Handle] = l
+	c.links++
+	if c.links > c.server.options.MaxLinks {
+		l.refuse(newError(wire.ErrResourceLimitExceeded, fmt.Sprintf("the connection has %d links already", c.server.options.MaxLinks)))
+		return
+	}
+	l.holds++
+	c.handlers.Add(1)
+	go func() {
+		defer c.handlers.Done()
+		_ = c.contain("attach", func() error { serve(); return nil })
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if l.state == linkAttaching {
+			l.detach(newError(wire.ErrInternalError, "the link was neither accepted nor refused"))
+		}
+		l.unhold()
+	}()
+}
+
+// handleDetach ends a link. The answer closes it, also where the peer only detaches: nothing is
+// kept to resume (§2.6.5).
+func (s *Session) handleDetach(detach *wire.Detach) {
+	l := s.links[detach.Handle]
+	if l == nil {
+		s.fail(wire.ErrUnattachedHandle, "detach for handle %d, which has no link", detach.Handle)
+		return
+	}
+	var cause error
+	if detach.Error != nil {
+		cause = detach.Error
+	}
+	if l.state == linkAttaching {
+		l.refuse(nil) // the peer expects an Attach before the Detach
+	} else if l.state == linkAttached {
+		l.sendDetach(nil)
+		l.end(linkGone, cause)
+	}
+	l.state = linkGone
+	delete(s.links, detach.Handle)
+	l.unhold()
+}

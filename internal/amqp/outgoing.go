@@ -1,0 +1,380 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/forebayhq/forebay/internal/amqp/wire"
+)
+
+// ErrTooLarge says that a message is larger than the peer takes.
+var ErrTooLarge = errors.New("amqp: the message is larger than the peer's max-message-size")
+
+// Outgoing is a link on which the peer receives. Its methods are safe for concurrent use.
+type Outgoing struct {
+	*link
+	options OutgoingOptions
+	sending chan struct{} // held by the Send that is on its way
+
+	// The rest is guarded by the connection's lock.
+	deliveryCount uint32
+	credit        uint32
+	drain         bool   // the peer waits for its credit to be used or given up
+	drained       bool   // the next flow says so
+	changed       signal // fired when credit or drain change
+	unsettled     int
+	left          []Settlement // what was not settled when the link ended
+}
+
+// OutgoingOptions say how a link on which the peer receives is accepted.
+type OutgoingOptions struct {
+	// Source and Target answer the peer's. The default is what it sent.
+	Source *wire.Source
+	Target *wire.Target
+	// MaxMessageSize is announced if it is not 0.
+	MaxMessageSize uint64
+	// Properties are the link's, as answered. An empty map differs from nil.
+	Properties wire.Map
+	// Settled gets what the peer says of deliveries, in the order of their ids. It is called by
+	// the connection's reader. Without it, deliveries that the peer has not settled itself are
+	// settled with the state that it gave.
+	Settled func([]Settlement)
+}
+
+// Settlement is what a peer has said of a delivery.
+type Settlement struct {
+	// ID is the delivery-id, as Send returned it.
+	ID  uint32
+	Tag []byte
+	// State is the outcome. It is nil if the peer settled without one.
+	State wire.DeliveryState
+	// Settled says that the peer has settled: it awaits no answer, and Settle does nothing.
+	Settled bool
+}
+
+// Transfer is a message to the peer (§2.6.12).
+type Transfer struct {
+	// Tag is the delivery-tag, at most 32 bytes.
+	Tag []byte
+	// Format is the message-format (§2.8.11).
+	Format uint32
+	// Settled says that the peer need not settle.
+	Settled bool
+	// State is sent along, such as a *wire.TransactionalState, if it is not nil.
+	State wire.DeliveryState
+	// Payload is the whole encoded message. It is not kept.
+	Payload []byte
+}
+
+// sent is a delivery that is not settled.
+type sent struct {
+	link     *Outgoing
+	tag      []byte
+	reported bool // the peer has said an outcome
+}
+
+// Accept attaches the link. The error wraps ErrDetached if the link has ended.
+func (out *Outgoing) Accept(o OutgoingOptions) error {
+	answer := out.answer()
+	answer.Source, answer.Target, answer.Properties = o.Source, o.Target, o.Properties
+	if answer.Source == nil {
+		answer.Source = out.attach.Source
+	}
+	if answer.Source == nil {
+		answer.Source = &wire.Source{}
+	}
+	if answer.Target == nil {
+		answer.Target = out.attach.Target
+	}
+	if answer.Target == nil {
+		answer.Target = &wire.Target{}
+	}
+	if o.MaxMessageSize > 0 {
+		answer.MaxMessageSize = &o.MaxMessageSize
+	}
+	c := out.session.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if out.over() || out.state != linkAttaching {
+		return out.err()
+	}
+	out.options = o
+	c.send(out.session.channel, answer)
+	out.state = linkAttached
+	c.out.kick()
+	out.decided.fire()
+	return nil
+}
+
+// WaitCredit waits until the peer takes deliveries. With drain it waits for an answer: send what
+// there is to send now, then call Drained (§2.6.7). The error is that of ctx, or wraps
+// ErrDetached.
+func (out *Outgoing) WaitCredit(ctx context.Context) (credit uint32, drain bool, err error) {
+	for {
+		out.session.conn.mu.Lock()
+		credit, drain = out.credit, out.drain
+		over, changed := out.over(), out.changed.wait()
+		out.session.conn.mu.Unlock()
+		switch {
+		case over:
+			return 0, false, out.err()
+		case credit > 0:
+			return credit, drain, nil
+		}
+		select {
+		case <-changed:
+		case <-out.ctx.Done():
+			return 0, false, out.err()
+		case <-ctx.Done():
+			return 0, false, ctx.Err()
+		}
+	}
+}
+
+// Credit returns how many deliveries the peer takes now, whether it waits for them to be used up,
+// and a channel that is closed when it next says something else. Who waits for messages listens
+// to it, so that a drain is answered at once.
+func (out *Outgoing) Credit() (credit uint32, drain bool, changed <-chan struct{}) {
+	out.session.conn.mu.Lock()
+	defer out.session.conn.mu.Unlock()
+	return out.credit, out.drain, out.changed.wait()
+}
+
+// Drained gives up what is left of the credit, and tells the peer, if it has asked for that.
+func (out *Outgoing) Drained() {
+	out.session.conn.mu.Lock()
+	defer out.session.conn.mu.Unlock()
+	if out.drain && !out.over() {
+		out.answerDrain()
+	}
+}
+
+func (out *Outgoing) answerDrain() {
+	out.deliveryCount += out.credit
+	out.credit, out.drain, out.drained = 0, false, true
+	out.queueFlow()
+}
+
+// handleFlow takes the state of the link as the receiving peer sees it (§2.6.7).
+func (out *Outgoing) handleFlow(flow *wire.Flow) {
+	if flow.LinkCredit != nil {
+		// Credit counts from the delivery-count that the peer has seen.
+		seen := uint32(0)
+		if flow.DeliveryCount != nil {
+			seen = *flow.DeliveryCount
+		}
+		credit := int64(*flow.LinkCredit) - int64(int32(out.deliveryCount-seen))
+		out.credit = uint32(min(max(credit, 0), 1<<32-1))
+	}
+	out.drain = flow.Drain
+	out.changed.fire()
+	switch {
+	case out.state != linkAttached:
+	case out.drain && out.credit == 0:
+		out.answerDrain()
+	case flow.Echo && !out.drain: // else Drained answers
+		out.queueFlow()
+	}
+}
+
+// Send sends a message, which takes one credit, and returns its delivery-id. It waits until the
+// peer takes the frames and there is room to queue them; ctx bounds the wait for the first one.
+// Calls at once are served one after the other. The error is ErrNoCredit, ErrTooLarge, that of ctx
+// or of Options.Memory, or wraps ErrDetached.
+func (out *Outgoing) Send(ctx context.Context, t Transfer) (id uint32, err error) {
+	if limit := out.attach.MaxMessageSize; limit != nil && *limit > 0 && uint64(len(t.Payload)) > *limit {
+		return 0, fmt.Errorf("%w: %d bytes of %d", ErrTooLarge, len(t.Payload), *limit)
+	}
+	if len(t.Tag) == 0 || len(t.Tag) > wire.MaxDeliveryTag {
+		return 0, fmt.Errorf("amqp: a delivery-tag has 1 to %d bytes", wire.MaxDeliveryTag)
+	}
+	select {
+	case out.sending <- struct{}{}:
+	case <-out.ctx.Done():
+		return 0, out.err()
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	defer func() { <-out.sending }()
+	return out.sendFrames(ctx, t)
+}
+
+func (out *Outgoing) sendFrames(ctx context.Context, t Transfer) (id uint32, err error) {
+	s, c := out.session, out.session.conn
+	for first := true; first || len(t.Payload) > 0; first = false {
+		piece := min(len(t.Payload), c.maxFrame) // what a frame takes at most
+		if err := out.waitToSend(ctx, first, piece); err != nil {
+			return id, err
+		}
+		if first {
+			if out.credit == 0 {
+				c.memory.free(piece)
+				c.mu.Unlock()
+				return 0, ErrNoCredit
+			}
+			id = s.beginDelivery(out, &t)
+		}
+		n, err := c.sendTransfer(out, id, &t, first)
+		t.Payload = t.Payload[n:]
+		c.memory.free(piece - n)
+		c.out.counted += n
+		c.out.kick()
+		c.mu.Unlock()
+		if err != nil {
+			return id, err
+		}
+		ctx = out.ctx // a delivery that has begun is sent whole
+	}
+	return id, nil
+}
+
+// waitToSend returns with the lock when a frame may be sent, and n bytes of it are reserved.
+// Otherwise it returns an error, without the lock.
+func (out *Outgoing) waitToSend(ctx context.Context, first bool, n int) error {
+	s, c := out.session, out.session.conn
+	if err := c.memory.hold(ctx, n); err != nil {
+		if !first {
+			out.Detach(newError(wire.ErrResourceLimitExceeded, "the server has no memory for the rest of a message now"))
+		}
+		return err
+	}
+	for {
+		c.mu.Lock()
+		var changed <-chan struct{}
+		switch {
+		case out.over() || out.state != linkAttached:
+			c.memory.free(n)
+			c.mu.Unlock()
+			return out.err()
+		case first && out.credit == 0:
+			return nil
+		case s.window == 0:
+			changed = s.flowed.wait()
+		case c.out.queued() >= queueLimit:
+			changed = c.out.room.wait()
+		default:
+			return nil
+		}
+		c.mu.Unlock()
+		err := error(nil)
+		select {
+		case <-changed:
+			continue
+		case <-out.ctx.Done():
+			err = out.err()
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		c.mu.Lock()
+		c.memory.free(n)
+		c.mu.Unlock()
+		return err
+	}
+}
+
+// beginDelivery takes a credit and gives the delivery its id.
+func (s *Session) beginDelivery(out *Outgoing, t *Transfer) (id uint32) {
+	id = s.nextDelivery
+	s.nextDelivery++
+	out.credit--
+	out.deliveryCount++
+	if !t.Settled {
+		if s.conn.outgoing >= s.conn.server.options.MaxUnsettled {
+			s.conn.forgetOldest()
+		}
+		s.unsettled[id] = &sent{link: out, tag: t.Tag}
+		s.conn.outgoing++
+		out.unsettled++
+	}
+	return id
+}
+
+// sendTransfer encodes a frame of a delivery, and returns how much of the payload is in it.
+func (c *Conn) sendTransfer(out *Outgoing, id uint32, t *Transfer, first bool) (n int, err error) {
+	s, frame := out.session, &c.transfer
+	*frame = wire.Transfer{Handle: out.handle, Settled: t.Settled}
+	if first { // a client takes a frame with an id for the first, and then misses the tag
+		frame.DeliveryID, frame.DeliveryTag, frame.MessageFormat, frame.State = &id, t.Tag, &t.Format, t.State
+	}
+	n, err = c.sendWithPayload(s.channel, frame, t.Payload)
+	*frame = wire.Transfer{}
+	if err != nil {
+		out.detach(newError(wire.ErrInternalError, "an internal error"))
+		return 0, err
+	}
+	s.nextOutgoing++
+	s.window--
+	return n, nil
+}
+
+// Settle settles a delivery with that state, and tells the peer. It does nothing if the peer has
+// settled, or the link has ended.
+func (out *Outgoing) Settle(id uint32, state wire.DeliveryState) {
+	s, c := out.session, out.session.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d := s.unsettled[id]; d != nil && d.link == out && !out.over() {
+		s.dropSent(id, d)
+		s.dispose(disposition{role: wire.RoleSender, id: id, state: state, settled: true})
+	}
+}
+
+func (s *Session) dropSent(id uint32, d *sent) {
+	delete(s.unsettled, id)
+	s.conn.outgoing--
+	d.link.unsettled--
+}
+
+// Unsettled lists the deliveries that neither side has settled, in the order of their ids. It also
+// tells after the link has ended.
+func (out *Outgoing) Unsettled() []Settlement {
+	out.session.conn.mu.Lock()
+	defer out.session.conn.mu.Unlock()
+	return append(slices.Clone(out.left), out.listUnsettled()...)
+}
+
+func (out *Outgoing) listUnsettled() (list []Settlement) {
+	if out.unsettled == 0 {
+		return nil
+	}
+	for id, d := range out.session.unsettled {
+		if d.link == out {
+			list = append(list, Settlement{ID: id, Tag: d.tag})
+		}
+	}
+	slices.SortFunc(list, func(a, b Settlement) int { return int(int32(a.ID - b.ID)) })
+	return list
+}
+
+// leaveUnsettled takes the unsettled deliveries of a link that ends off the session.
+func (out *Outgoing) leaveUnsettled() {
+	out.left = out.listUnsettled()
+	for _, d := range out.left {
+		out.session.dropSent(d.ID, out.session.unsettled[d.ID])
+	}
+}
+
+// forgetOldest forgets an eighth of the unsettled deliveries of the session that has most of them.
+// Peers leave some unsettled for ever, and a connection may live for months.
+func (c *Conn) forgetOldest() {
+	var most *Session
+	for _, s := range c.sessions {
+		if !s.over() && (most == nil || len(s.unsettled) > len(most.unsettled)) {
+			most = s
+		}
+	}
+	if most == nil || len(most.unsettled) == 0 {
+		return
+	}
+	ids := make([]uint32, 0, len(most.unsettled))
+	for id := range most.unsettled {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b uint32) int { return int(int32(a - b)) })
+	for _, id := range ids[:len(ids)/8+1] {
+		most.dropSent(id, most.unsettled[id])
+		most.forgotten, most.anyForgotten = id+1, true
+	}
+}
