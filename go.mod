@@ -41,10 +41,10 @@ require (
 )
 
 require (
-	github.com/Azure/go-amqp v1.7.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
+	github.com/coder/websocket v1.8.15
 	github.com/dapr/kit v0.18.0 // indirect
 	github.com/dennwc/varint v1.0.0 // indirect
 	github.com/go-jose/go-jose/v4 v4.1.5 // indirect

@@ -112,6 +112,7 @@ var mayImport = map[string][]string{
 	"internal/sleep":                   {},
 	"internal/servicebus/auth":         {".", "internal/keys", "internal/limits", "internal/signin/oidc"},
 	"internal/servicebus/content":      {".", "internal/amqp/wire", "internal/bus", "internal/bus/message", "internal/queue"},
+	"internal/servicebus":              {".", "internal/amqp", "internal/amqp/wire", "internal/api/connections", "internal/bus", "internal/bus/message", "internal/memory", "internal/messaging", "internal/panics", "internal/servicebus/auth", "internal/servicebus/content", "internal/sleep"},
 	"internal/signin":                  {".", "internal/audit", "internal/db", "internal/db/driver", "internal/queue"},
 	"internal/signin/oidc":             {".", "internal/audit", "internal/signin"},
 	"internal/stores":                  {".", "internal/admission", "internal/audit", "internal/backlog", "internal/batches", "internal/blob", "internal/bus", "internal/db", "internal/documents", "internal/files", "internal/jobs", "internal/jobs/events", "internal/keys", "internal/orchestrate", "internal/payload", "internal/queue", "internal/report", "internal/responses", "internal/signin", "internal/tenant", "internal/webhook"},

@@ -39,8 +39,8 @@ type Options struct {
 	Documents      Documents         `koanf:"documents"`
 	OpenAI         OpenAI            `koanf:"openai"` // files, batches and calls
 	UI             UI                `koanf:"ui"`     // the dashboard
-	ServiceBus     ServiceBus        `koanf:"service_bus"`
 	Webhooks       Webhooks          `koanf:"webhooks"`
+	ServiceBus     ServiceBus        `koanf:"service_bus"`
 	Orchestrations Orchestrations    `koanf:"orchestrations"`
 	Workflows      []string          `koanf:"workflows"` // their files
 	Metrics        Metrics           `koanf:"metrics"`

@@ -13,8 +13,14 @@ import (
 	"github.com/forebayhq/forebay/internal/signin/oidc"
 )
 
-// ServiceBus configures the endpoint for clients of Azure Service Bus.
+// ServiceBus configures the endpoint for clients of Azure Service Bus. The zero value serves none.
 type ServiceBus struct {
+	// Listen is host:port, with TLS. It takes AMQP, AMQP over WebSockets and HTTPS, and needs
+	// tls. Clients expect port 5671, or 443 for WebSockets.
+	Listen string `koanf:"listen"`
+	// Plain is host:port of this machine, without TLS, for connection strings with
+	// UseDevelopmentEmulator=true. Clients expect port 5672.
+	Plain string `koanf:"plain"`
 	// Endpoint is the host that clients connect to, with a port if they need one. Connection strings
 	// name it.
 	Endpoint string        `koanf:"endpoint"`
@@ -84,7 +90,8 @@ const (
 	maxJWTRoles = 1024
 )
 
-func (s ServiceBus) validate(bad func(field, format string, args ...any)) {
+func (s ServiceBus) validate(encrypted bool, bad func(field, format string, args ...any)) {
+	s.validateListeners(encrypted, bad)
 	if s.Endpoint != "" && !validEndpoint(s.Endpoint) {
 		bad("service_bus.endpoint", "must be a host name, or one with a port, such as bus.example.com")
 	}
