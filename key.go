@@ -34,13 +34,11 @@ var MessageScopes = []Scope{ScopeSend, ScopeListen, ScopeManage}
 // ForMessages reports whether s is one of [MessageScopes].
 func (s Scope) ForMessages() bool { return slices.Contains(MessageScopes, s) }
 
-// includedIn are the scopes that include another one, besides admin. Operate makes and changes
-// queues and receives, as it did before there were scopes for it, but it does not send.
+// includedIn are the scopes that include another one, besides admin.
 var includedIn = map[Scope][]Scope{
 	ScopeRead:   {ScopeView},
 	ScopeSend:   {ScopeSubmit, ScopeManage},
-	ScopeListen: {ScopeOperate, ScopeManage},
-	ScopeManage: {ScopeOperate},
+	ScopeListen: {ScopeManage},
 }
 
 // APIKey describes a key. The key itself is shown once, when it is created. Only its hash is
@@ -93,8 +91,8 @@ func BudgetKeyOf(ctx context.Context) string {
 }
 
 // May reports whether the caller's scopes include the given one. Admin includes every scope, view
-// includes read, submit includes send, and manage includes send and listen. Operate includes
-// listen and manage, but not send.
+// includes read, submit includes send, and manage includes send and listen. Operate does what
+// listen and manage do, except to send and to look; what needs one of these says so.
 func (c Caller) May(s Scope) bool {
 	return slices.Contains(c.Scopes, s) || slices.Contains(c.Scopes, ScopeAdmin) ||
 		slices.ContainsFunc(includedIn[s], func(other Scope) bool { return slices.Contains(c.Scopes, other) })
@@ -108,8 +106,8 @@ func (c Caller) Reaches(path string) bool {
 }
 
 // CoversEntity reports whether an entity is another one or above it, as the resource of a Service
-// Bus token is. "orders" covers the topic orders, its subscriptions and subqueues, and also a queue
-// orders/eu. "" covers all. Case does not matter: Service Bus finds names without it.
+// Bus token is. "orders" covers the topic orders, its subscriptions and subqueues, and also a
+// queue orders/eu. "" covers all. Case does not matter: Service Bus finds names without it.
 func CoversEntity(entity, path string) bool {
 	n := len(entity)
 	return n == 0 || len(path) >= n && strings.EqualFold(path[:n], entity) && (len(path) == n || path[n] == '/')

@@ -12,6 +12,9 @@ type RuleSettings struct {
 	CorrelationFilter *CorrelationFilter `json:"correlation_filter,omitempty" doc:"properties that must have these values, all of them"`
 	BooleanFilter     *bool              `json:"boolean_filter,omitempty" doc:"true: selects all messages; false: none"`
 	SQLAction         string             `json:"sql_action,omitempty" doc:"statements that change the copy, at most 1,024 characters; a rule with an action makes a copy of its own, with the application property RuleName"`
+	// The parameters' names begin with @, as they stand in the text.
+	SQLFilterParameters Properties `json:"sql_filter_parameters,omitempty" doc:"values of the parameters in sql_filter, by their names, such as @region"`
+	SQLActionParameters Properties `json:"sql_action_parameters,omitempty" doc:"values of the parameters in sql_action"`
 }
 
 // CorrelationFilter lists properties and the values they must have. "" matches any value.

@@ -17,8 +17,8 @@ func (c *keys) Keys(ctx context.Context) ([]forebay.APIKey, error) {
 }
 
 // CreateKey makes an API key. Only this answer contains the key itself. expires may be nil, for a
-// key that never expires. Entities bind a key of message scopes to queues, topics and subscriptions,
-// see [forebay.Caller.Reaches]. SetKeyBudget sets its budget.
+// key that never expires. Entities bind a key of message scopes to queues, topics and
+// subscriptions, see [forebay.Caller.Reaches]. SetKeyBudget sets its budget.
 func (c *keys) CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, entities ...string) (forebay.APIKey, error) {
 	body := struct {
 		Tenant    string          `json:"tenant"`

@@ -29,8 +29,10 @@ type ServiceBus struct {
 
 // ServiceBusJWT takes JSON Web Tokens of one issuer, such as Entra ID. The zero value takes none.
 type ServiceBusJWT struct {
-	Issuer    string   `koanf:"issuer"`    // https://..., as tokens and the issuer's metadata name it
-	Audiences []string `koanf:"audiences"` // default https://servicebus.azure.net, with and without a slash at the end
+	Issuer string `koanf:"issuer"` // https://..., as tokens and the issuer's metadata name it
+	// Audiences are whom tokens are for; default https://servicebus.azure.net, with and without a
+	// slash at the end.
+	Audiences []string `koanf:"audiences"`
 	// Claims are those with the roles of a token; default roles, scp, scope.
 	Claims []string                  `koanf:"claims"`
 	Roles  map[string]ServiceBusRole `koanf:"roles"` // by the texts in these claims
@@ -42,7 +44,8 @@ type ServiceBusJWT struct {
 // ServiceBusRole is what a token with a role allows.
 type ServiceBusRole struct {
 	Scopes []forebay.Scope `koanf:"scopes"` // among send, listen and manage
-	// Entities are queues, topics and TOPIC/subscriptions/NAME, with what is below them; default all.
+	// Entities are queues, topics and TOPIC/subscriptions/NAME, with what is below them. The default
+	// is all.
 	Entities []string `koanf:"entities"`
 	// Tenant is where that is allowed. The default is that of the other roles, or default.
 	Tenant string `koanf:"tenant"`

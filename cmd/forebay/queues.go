@@ -196,8 +196,8 @@ func (a queueCommands) create() *cobra.Command {
 	c := command.Show(a.App, &cobra.Command{
 		Use: "create QUEUE", Short: "Make a queue of plain messages, or change its settings",
 		Long: `Make a queue of plain messages, or give one that exists these settings. A setting without a flag
-gets its default, but its status and its note stay. Whether a queue requires sessions, and whether it detects duplicates, stays as
-it was made. The server's configuration makes queues for jobs.`,
+gets its default, but its status and its note stay. Whether a queue requires sessions, and whether
+it detects duplicates, stays as it was made. The server's configuration makes queues for jobs.`,
 		Example: `  forebay queues create mail --lock 30s --max-deliveries 5
   forebay queues create steps --require-session
   forebay queues create orders --detect-duplicates --ttl 24h --dead-letter-expired`,
@@ -215,8 +215,8 @@ func (a queueCommands) set() *cobra.Command {
 	var change forebay.EntityChange
 	c := aboutQueue(command.Show(a.App, &cobra.Command{
 		Use: "set QUEUE", Short: "Change the status or the note of a queue of plain messages", Long: setLong,
-		Example: `  forebay queues set mail --status receive_disabled
-  forebay queues set mail --status active --note "receivers are mended"`,
+		Example: `  forebay queues set mail --entity-status receive_disabled
+  forebay queues set mail --entity-status active --note "receivers are mended"`,
 	}, func(c *command.Call) (forebay.MessageQueue, error) {
 		return c.API.ChangeMessageQueue(c.Ctx, c.Args[0], change)
 	}, a.messageQueueFields))
@@ -229,7 +229,7 @@ are refused, and messages stay. While nobody may send, sends are refused.`
 
 // entityFlags adds what can be changed by itself.
 func entityFlags(flags *pflag.FlagSet, change *forebay.EntityChange) {
-	flags.StringVar((*string)(&change.Status), "status", "", "active, disabled, send_disabled or receive_disabled")
+	flags.StringVar((*string)(&change.Status), "entity-status", "", "active, disabled, send_disabled or receive_disabled")
 	command.OptionalFlag(flags, &change.UserMetadata, "note", command.AnyText, "text to keep with it: at most 1,024 characters")
 }
 

@@ -78,7 +78,7 @@ func (a topicCommands) set() *cobra.Command {
 	var change forebay.EntityChange
 	c := command.Show(a.App, &cobra.Command{
 		Use: "set TOPIC", Short: "Change the status or the note of a topic", Long: setLong,
-		Example: "  forebay topics set orders --status send_disabled",
+		Example: "  forebay topics set orders --entity-status send_disabled",
 	}, func(c *command.Call) (forebay.Topic, error) {
 		return c.API.ChangeTopic(c.Ctx, c.Args[0], change)
 	}, a.fields)
@@ -158,7 +158,7 @@ func (a subscriptionCommands) set() *cobra.Command {
 	var change forebay.EntityChange
 	c := command.Show(a.App, &cobra.Command{
 		Use: "set TOPIC SUBSCRIPTION", Short: "Change the status or the note of a subscription", Long: setLong,
-		Example: "  forebay subscriptions set orders audit --status disabled",
+		Example: "  forebay subscriptions set orders audit --entity-status disabled",
 	}, func(c *command.Call) (forebay.Subscription, error) {
 		return c.API.ChangeSubscription(c.Ctx, c.Args[0], c.Args[1], change)
 	}, a.fields)
@@ -173,8 +173,9 @@ func (a subscriptionCommands) create() *cobra.Command {
 	c := command.Show(a.App, &cobra.Command{
 		Use: "create TOPIC SUBSCRIPTION", Short: "Make a subscription, or change its settings",
 		Long: `Make a subscription, or give one that exists these settings. A setting without a flag gets its
-default, but its status and its note stay. A new subscription has one rule, $Default, which selects all messages. --sql,
---correlation, --none and --action change it. A subscription that exists keeps its rules.`,
+default, but its status and its note stay. A new subscription has one rule, $Default, which selects
+all messages. --sql, --correlation, --none and --action change it. A subscription that exists keeps
+its rules.`,
 		Example: `  forebay subscriptions create orders audit
   forebay subscriptions create orders large --sql "quantity > 100 AND color = 'red'" --lock 2m`,
 	}, func(c *command.Call) (sub forebay.Subscription, err error) {

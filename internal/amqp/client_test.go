@@ -3,8 +3,11 @@ package amqp_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -251,6 +254,23 @@ func TestSettledSendsAndReceives(t *testing.T) {
 	}
 }
 
+func TestBatchesKeepTheirFormatAndSections(t *testing.T) {
+	s := serve(t, amqp.Options{Handler: nodeHandler(map[string]*node{"q": newNode()})})
+	ss := session(t, dial(t, s, nil))
+	out, in := sender(t, ss, "q", nil), receiver(t, ss, "q", nil)
+	batch := &goamqp.Message{Format: 0x80013700, Data: [][]byte{[]byte("one"), bytes.Repeat([]byte("two"), 50_000), []byte("three")}}
+	if err := out.Send(limited(t), batch, nil); err != nil {
+		t.Fatal(err)
+	}
+	m, err := in.Receive(limited(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Format != batch.Format || len(m.Data) != 3 || !bytes.Equal(m.Data[1], batch.Data[1]) {
+		t.Errorf("format %x, %d sections", m.Format, len(m.Data))
+	}
+}
+
 func TestDrainIsAnswered(t *testing.T) {
 	q := newNode()
 	s := serve(t, amqp.Options{Handler: nodeHandler(map[string]*node{"q": q})})
@@ -377,6 +397,38 @@ func TestPlainAuthentication(t *testing.T) {
 	}
 	if _, err := goamqp.Dial(limited(t), "amqp://"+s.address, nil); err == nil {
 		t.Error("SASL could be left out")
+	}
+}
+
+func TestTLS(t *testing.T) {
+	web := httptest.NewTLSServer(nil) // it has a certificate
+	defer web.Close()
+	s := amqp.NewServer(amqp.Options{Handler: nodeHandler(map[string]*node{"q": newNode()})})
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: web.TLS.Certificates})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ended := make(chan error, 1)
+	go func() {
+		nc, err := listener.Accept()
+		if err == nil {
+			err = s.ServeConn(context.Background(), nc)
+		}
+		ended <- err
+	}()
+	roots := x509.NewCertPool()
+	roots.AddCert(web.Certificate())
+	conn, err := goamqp.Dial(limited(t), "amqps://"+listener.Addr().String(), &goamqp.ConnOptions{TLSConfig: &tls.Config{RootCAs: roots, ServerName: "example.com"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sender(t, session(t, conn), "q", nil).Send(limited(t), goamqp.NewMessage(make([]byte, 200_000)), nil); err != nil {
+		t.Error(err)
+	}
+	conn.Close()
+	if err := receive(t, "end", ended); err != nil {
+		t.Error(err)
 	}
 }
 

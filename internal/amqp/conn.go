@@ -39,7 +39,10 @@ type Conn struct {
 
 	mu        sync.Mutex
 	out       output
+	accepted  bool          // by the handler
 	opened    bool          // both Opens were sent
+	last      *wire.Error   // with which to close when nothing of the peer is unsettled
+	saying    bool          // the last words are encoded
 	closing   bool          // a Close was sent, or nothing can be
 	cause     error         // why
 	deadline  time.Duration // when the connection is cut off, or 0: to authenticate, to close
@@ -84,9 +87,10 @@ func (c *Conn) now() time.Duration { return time.Since(c.began) + 1 }
 
 // close sends Close, once, and lets everything of the connection end. The lock is held.
 func (c *Conn) close(err *wire.Error) {
-	if c.closing {
+	if c.closing || c.saying {
 		return
 	}
+	c.saying = true
 	if c.opened {
 		c.encodePending()
 	}
@@ -130,7 +134,7 @@ func (c *Conn) serve(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.closeWith(newError(wire.ErrConnectionForced, "the server ends the connection"))
+		c.windDown("the server ends the connection")
 	})
 	err := c.contain("connection", c.read)
 	stop()
@@ -144,7 +148,7 @@ func (c *Conn) serve(ctx context.Context) error {
 	} else if c.cause != nil {
 		err = c.cause
 	}
-	reached := c.opened
+	reached := c.accepted
 	c.mu.Unlock()
 	<-written
 	_ = c.net.Close()
@@ -172,6 +176,19 @@ func (c *Conn) closeWith(err *wire.Error) {
 		c.deadline = c.now()
 	}
 	c.end(err)
+	c.out.kick()
+}
+
+// windDown closes the connection when what the peer has sent is settled, so that it learns the
+// outcomes, or after the time to close.
+func (c *Conn) windDown(text string) {
+	err := newError(wire.ErrConnectionForced, text)
+	if !c.opened || c.closing || c.incoming == 0 {
+		c.closeWith(err)
+		return
+	}
+	c.last = err
+	c.deadline = c.now() + c.server.options.CloseTimeout
 	c.out.kick()
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/forebayhq/forebay/internal/amqp/wire"
 )
@@ -28,13 +29,22 @@ func (c *Conn) handle(f frame) (over bool, err error) {
 	if p, ok := performative.(*wire.Close); ok {
 		over, err = true, c.handleClose(p)
 	} else if !c.closing {
-		reports = c.handlePerformative(f.channel, performative)
+		reports = c.handlePerformative(f.channel, performative, keptFor(performative, f.body))
 	}
 	c.mu.Unlock()
 	for _, r := range reports {
 		r.link.options.Settled(r.settlements)
 	}
 	return over, err
+}
+
+// keptFor is about how many bytes are kept of a frame, besides those for all of its kind.
+func keptFor(p wire.Performative, body []byte) int {
+	switch p.(type) {
+	case *wire.Begin, *wire.Attach:
+		return 1024 + 4*len(body)
+	}
+	return 0
 }
 
 // decode decodes a frame whose body is overwritten by the next one. Of what it returns only the
@@ -100,13 +110,17 @@ func (c *Conn) handleClose(p *wire.Close) error {
 }
 
 // handlePerformative carries out what is neither a transfer nor a close. The lock is held.
-func (c *Conn) handlePerformative(channel uint16, performative wire.Performative) (reports []report) {
+func (c *Conn) handlePerformative(channel uint16, performative wire.Performative, kept int) (reports []report) {
+	if kept > 0 && c.memory.held+kept > c.server.options.MaxHeldBytes {
+		c.fail(wire.ErrResourceLimitExceeded, "the connection holds %d bytes already", c.server.options.MaxHeldBytes)
+		return nil
+	}
 	switch p := performative.(type) {
 	case *wire.Open:
 		c.fail(wire.ErrIllegalState, "a second open")
 		return nil
 	case *wire.Begin:
-		c.handleBegin(channel, p)
+		c.handleBegin(channel, p, kept)
 		return nil
 	}
 	s := c.sessions[channel]
@@ -123,7 +137,7 @@ func (c *Conn) handlePerformative(channel uint16, performative wire.Performative
 	}
 	switch p := performative.(type) {
 	case *wire.Attach:
-		s.handleAttach(p)
+		s.handleAttach(p, kept)
 	case *wire.Detach:
 		s.handleDetach(p)
 	case *wire.Flow:
@@ -149,8 +163,8 @@ func (c *Conn) handleTransferOn(channel uint16, t *wire.Transfer, payload []byte
 }
 
 // encodeFrame returns a frame of what this package has made itself, which always has an encoding.
-func encodeFrame(kind byte, channel uint16, p wire.Performative) []byte {
-	b, err := appendFrame(nil, kind, channel, p)
+func encodeFrame(kind byte, p wire.Performative) []byte {
+	b, err := appendFrame(nil, kind, 0, p)
 	if err != nil {
 		panic(err)
 	}
@@ -196,11 +210,13 @@ func (c *Conn) send(channel uint16, p wire.Performative) {
 		b, err = b[:start], errFrameTooLarge
 	}
 	*buf = b
-	if err != nil {
-		c.server.options.Logger.Error("amqp: no frame", "performative", fmt.Sprintf("%T", p), "error", err.Error())
+	if errors.Is(err, errFrameTooLarge) {
+		c.close(newError(wire.ErrFrameSizeTooSmall, "an answer is larger than the peer's max-frame-size"))
+	} else if err != nil {
+		c.server.options.Logger.Error("amqp: no frame", slog.String("performative", fmt.Sprintf("%T", p)), slog.String("error", err.Error()))
 		if _, ok := p.(*wire.Close); ok {
 			p = &wire.Close{Error: newError(wire.ErrInternalError, "an internal error")}
-			c.append(encodeFrame(wire.FrameAMQP, 0, p))
+			c.append(encodeFrame(wire.FrameAMQP, p))
 			return
 		}
 		c.close(newError(wire.ErrInternalError, "an internal error"))

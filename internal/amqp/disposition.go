@@ -7,6 +7,9 @@ import (
 	"github.com/forebayhq/forebay/internal/amqp/wire"
 )
 
+// keptDispositions is the capacity of the largest list that a session keeps for the next ones.
+const keptDispositions = 1024
+
 // disposition is what is to be said of a delivery. Role is ours.
 type disposition struct {
 	role    wire.Role
@@ -27,6 +30,8 @@ func (s *Session) flushDispositions() {
 	if len(list) == 0 {
 		return
 	}
+	s.dispositions = nil // what cannot be encoded closes the connection, which comes here again
+	whole := list
 	base := list[0].id
 	slices.SortStableFunc(list, func(a, b disposition) int {
 		if a.role != b.role {
@@ -46,10 +51,8 @@ func (s *Session) flushDispositions() {
 		s.conn.send(s.channel, &frame)
 		list = list[n:]
 	}
-	clear(s.dispositions)
-	s.dispositions = s.dispositions[:0]
-	if cap(s.dispositions) > 1024 {
-		s.dispositions = nil
+	if clear(whole); cap(whole) <= keptDispositions {
+		s.dispositions = whole[:0]
 	}
 }
 

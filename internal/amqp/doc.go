@@ -36,10 +36,10 @@
 //   - What it may not do ends the link, the session or the connection, whichever is smallest,
 //     with the condition that the standard names.
 //   - A peer that does not take what is sent to it is cut off after WriteTimeout. Until then at
-//     most 128 KiB of deliveries wait to be written, and senders wait. At 256 KiB the reader waits,
-//     so that no peer can pile up answers.
-//   - Payload that is received and not settled, or waits to be written, counts for
-//     Options.Memory.
+//     most 128 KiB of deliveries wait to be written, and senders wait. The reader waits at twice
+//     as much, so that no peer can pile up answers.
+//   - Payload that is received and not settled, or waits to be written, is bounded by
+//     MaxHeldBytes, and counts for Memory. So do sessions, links and unsettled deliveries.
 //   - Credit and session windows of the peer are kept. Its own are not enforced, because clients
 //     in use do not keep to them. Their excess waits in the network, by MaxUnsettled.
 //

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -92,7 +93,7 @@ func (c opening) authenticate() error {
 	for _, m := range mechanisms {
 		offer.Mechanisms = append(offer.Mechanisms, wire.Symbol(m.Name))
 	}
-	c.queue(append(headerSASL[:len(headerSASL):len(headerSASL)], encodeFrame(wire.FrameSASL, 0, offer)...))
+	c.queue(append(headerSASL[:len(headerSASL):len(headerSASL)], encodeFrame(wire.FrameSASL, offer)...))
 
 	f, err := c.in.next()
 	if err != nil {
@@ -111,7 +112,7 @@ func (c opening) authenticate() error {
 		return fmt.Errorf("amqp: %T instead of sasl-init", p)
 	}
 	code, failure := c.checkInit(mechanisms, init)
-	outcome := encodeFrame(wire.FrameSASL, 0, &wire.SASLOutcome{OutcomeCode: code})
+	outcome := encodeFrame(wire.FrameSASL, &wire.SASLOutcome{OutcomeCode: code})
 	if failure != nil {
 		c.refuse(outcome)
 		return failure
@@ -179,13 +180,14 @@ func (c opening) openConnection() error {
 	var refusal *wire.Error
 	if err := c.server.options.Handler.Opened(c.Conn); err != nil {
 		if !errors.As(err, &refusal) {
-			c.server.options.Logger.Error("connection refused", "error", err.Error())
+			c.server.options.Logger.Error("amqp: connection refused", slog.String("error", err.Error()))
 			refusal = newError(wire.ErrInternalError, "an internal error")
 		}
 		return c.refuseOpen(refusal)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.accepted = true
 	c.sendOpen()
 	if !c.closing {
 		c.opened = true
@@ -220,7 +222,7 @@ func (c opening) takeOpen(open *wire.Open) *wire.Error {
 func (c opening) sendOpen() {
 	o := &c.server.options
 	idle := uint32(o.IdleTimeout.Milliseconds())
-	c.append(encodeFrame(wire.FrameAMQP, 0, &wire.Open{
+	c.append(encodeFrame(wire.FrameAMQP, &wire.Open{
 		ContainerID: o.ContainerID, MaxFrameSize: &o.MaxFrameSize, ChannelMax: ptr(o.MaxChannels - 1), IdleTimeout: &idle,
 	}))
 	c.out.kick()

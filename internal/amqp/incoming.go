@@ -6,6 +6,9 @@ import (
 	"github.com/forebayhq/forebay/internal/amqp/wire"
 )
 
+// deliveryBytes is about what a delivery takes besides its payload.
+const deliveryBytes = 256
+
 // Incoming is a link on which the peer sends. Its methods are safe for concurrent use.
 type Incoming struct {
 	*link
@@ -131,7 +134,9 @@ func (d *Delivery) Settle(state wire.DeliveryState) {
 	if !d.Settled {
 		in.session.dispose(disposition{role: wire.RoleReceiver, id: d.ID, state: state, settled: true})
 	}
-	in.topUp()
+	if in.topUp(); c.last != nil && c.incoming == 0 {
+		c.close(c.last)
+	}
 }
 
 // handleTransfer takes a frame of a delivery. It is called without the lock, because it may have
@@ -155,7 +160,7 @@ func (c *Conn) handleTransfer(s *Session, t *wire.Transfer, payload []byte) {
 		return
 	}
 	in := l.incoming
-	for !l.over() && (l.state == linkAttaching || c.incoming >= c.server.options.MaxUnsettled) {
+	for !l.over() && (l.state == linkAttaching || c.last != nil || c.full(len(payload))) {
 		c.wait(l)
 	}
 	if l.over() {
@@ -185,6 +190,12 @@ func (c *Conn) handleTransfer(s *Session, t *wire.Transfer, payload []byte) {
 	c.mu.Unlock()
 	defer c.mu.Lock()
 	in.options.Receive(d)
+}
+
+// full says that nothing more can be taken until something is settled.
+func (c *Conn) full(n int) bool {
+	o := &c.server.options
+	return c.incoming >= o.MaxUnsettled || c.incoming > 0 && c.memory.held+deliveryBytes+n > o.MaxHeldBytes
 }
 
 // wait gives the lock back until something is settled or the link is decided.
@@ -232,6 +243,8 @@ func (in *Incoming) keep(d *Delivery, payload []byte, more bool) bool {
 		switch {
 		case uint64(len(d.Payload)+len(payload)) > limit:
 			in.refuseDelivery(d, newError(wire.ErrMessageSizeExceeded, fmt.Sprintf("the message is larger than max-message-size, %d bytes", limit)))
+		case c.memory.held+deliveryBytes+len(payload) > c.server.options.MaxHeldBytes:
+			in.refuseDelivery(d, newError(wire.ErrResourceLimitExceeded, fmt.Sprintf("the connection holds %d bytes already", c.server.options.MaxHeldBytes)))
 		case more && c.partial+len(payload) > c.server.options.MaxPartialBytes:
 			in.refuseDelivery(d, newError(wire.ErrResourceLimitExceeded, fmt.Sprintf("the connection has more than %d bytes of deliveries that are not complete", c.server.options.MaxPartialBytes)))
 		}
@@ -243,11 +256,15 @@ func (in *Incoming) keep(d *Delivery, payload []byte, more bool) bool {
 		}
 		return true
 	}
+	n := len(payload)
+	if d.held == 0 {
+		n += deliveryBytes
+	}
 	c.mu.Unlock()
-	err := c.memory.hold(in.ctx, len(payload))
+	err := c.memory.hold(in.ctx, n)
 	c.mu.Lock()
 	if err == nil {
-		d.held += len(payload)
+		d.held += n
 	}
 	if in.partial != d { // the link has ended
 		c.memory.free(d.held)

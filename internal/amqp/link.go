@@ -31,6 +31,7 @@ type link struct {
 	state   linkState
 	decided signal // fired when the handler has decided, or nothing is left to decide
 	flowing bool   // in Session.flows
+	kept    int    // bytes that are held for it
 	holds   int    // the handle and the handler's goroutine: reasons to count the link
 }
 
@@ -151,6 +152,7 @@ func (l *link) free() {
 func (l *link) unhold() {
 	if l.holds--; l.holds == 0 {
 		l.session.conn.links--
+		l.session.conn.memory.free(l.kept)
 	}
 }
 
@@ -164,7 +166,7 @@ func (l *link) queueFlow() {
 }
 
 // handleAttach begins a link (§2.6.3).
-func (s *Session) handleAttach(attach *wire.Attach) {
+func (s *Session) handleAttach(attach *wire.Attach, kept int) {
 	c := s.conn
 	if attach.Handle > c.server.handleMax() { // §2.7.2
 		c.fail(wire.ErrFramingError, "handle %d is beyond handle-max", attach.Handle)
@@ -178,7 +180,7 @@ func (s *Session) handleAttach(attach *wire.Attach) {
 		c.fail(wire.ErrResourceLimitExceeded, "more than %d links", c.server.options.MaxLinks)
 		return
 	}
-	l := &link{session: s, handle: attach.Handle, attach: attach, holds: 1}
+	l := &link{session: s, handle: attach.Handle, attach: attach, kept: kept, holds: 1}
 	l.ctx, l.cancel = context.WithCancelCause(s.ctx)
 	handler := c.server.options.Handler
 	var serve func()
@@ -197,6 +199,7 @@ func (s *Session) handleAttach(attach *wire.Attach) {
 	}
 	s.links[attach.Handle] = l
 	c.links++
+	c.memory.held += kept
 	if c.links > c.server.options.MaxLinks {
 		l.refuse(newError(wire.ErrResourceLimitExceeded, fmt.Sprintf("the connection has %d links already", c.server.options.MaxLinks)))
 		return
@@ -227,9 +230,10 @@ func (s *Session) handleDetach(detach *wire.Detach) {
 	if detach.Error != nil {
 		cause = detach.Error
 	}
-	if l.state == linkAttaching {
+	switch l.state {
+	case linkAttaching:
 		l.refuse(nil) // the peer expects an Attach before the Detach
-	} else if l.state == linkAttached {
+	case linkAttached:
 		l.sendDetach(nil)
 		l.end(linkGone, cause)
 	}

@@ -42,8 +42,14 @@ type Options struct {
 	// With so many incoming ones nothing more is read from the peer until some are settled. Of
 	// the outgoing ones the oldest are forgotten. The default is 20,000.
 	MaxUnsettled int
+	// MaxHeldBytes bounds what a connection holds: payload received and not settled, what waits to
+	// be written, and what its sessions and links were begun with. With so much of it unsettled
+	// nothing more is read until some is settled. The default is 64 MiB, or four times
+	// MaxMessageSize if that is more.
+	MaxHeldBytes int
 	// MaxPartialBytes bounds the payload of the deliveries whose last frame has not come yet, of
-	// a connection. A delivery beyond it is refused. The default is 8 MiB.
+	// a connection. A delivery beyond it is rejected. Clients send on many links at once, so it
+	// is several times MaxMessageSize. The default is three quarters of MaxHeldBytes.
 	MaxPartialBytes int
 	// MaxMessageSize is the default of IncomingOptions.MaxMessageSize: 1 MiB by default.
 	MaxMessageSize uint64
@@ -78,8 +84,9 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.MaxChannels, 5000)
 	setDefault(&o.MaxLinks, 5000)
 	setDefault(&o.MaxUnsettled, 20_000)
-	setDefault(&o.MaxPartialBytes, 8<<20)
 	setDefault(&o.MaxMessageSize, 1<<20)
+	setDefault(&o.MaxHeldBytes, int(max(64<<20, 4*min(o.MaxMessageSize, 1<<28))))
+	setDefault(&o.MaxPartialBytes, o.MaxHeldBytes/4*3)
 	setDefault(&o.IdleTimeout, 2*time.Minute)
 	setDefault(&o.HandshakeTimeout, 20*time.Second)
 	setDefault(&o.WriteTimeout, 30*time.Second)
@@ -142,7 +149,7 @@ type Handler interface {
 	// connection with it. Nothing is read from this connection meanwhile.
 	Opened(c *Conn) error
 	// AttachIncoming is called when the peer wants to send, in a goroutine of the link's own. It
-	// ends with l.Accept or l.Refuse.
+	// ends with l.Accept or l.Refuse. Source and target of its Attach may be nil.
 	AttachIncoming(l *Incoming)
 	// AttachOutgoing is called when the peer wants to receive, in a goroutine of the link's own.
 	// It accepts or refuses the link, and may stay to send until the link's context ends.

@@ -68,6 +68,9 @@ type Transfer struct {
 	Payload []byte
 }
 
+// sentBytes is about what an unsettled delivery takes.
+const sentBytes = 128
+
 // sent is a delivery that is not settled.
 type sent struct {
 	link     *Outgoing
@@ -103,6 +106,9 @@ func (out *Outgoing) Accept(o OutgoingOptions) error {
 	out.options = o
 	c.send(out.session.channel, answer)
 	out.state = linkAttached
+	if out.drain && out.credit == 0 {
+		out.answerDrain()
+	}
 	c.out.kick()
 	out.decided.fire()
 	return nil
@@ -182,7 +188,8 @@ func (out *Outgoing) handleFlow(flow *wire.Flow) {
 // Send sends a message, which takes one credit, and returns its delivery-id. It waits until the
 // peer takes the frames and there is room to queue them; ctx bounds the wait for the first one.
 // Calls at once are served one after the other. The error is ErrNoCredit, ErrTooLarge, that of ctx
-// or of Options.Memory, or wraps ErrDetached.
+// or of Options.Memory, or wraps ErrDetached. The peer may have got a part of a message then, but
+// never the whole: it is listed by Unsettled if any was sent.
 func (out *Outgoing) Send(ctx context.Context, t Transfer) (id uint32, err error) {
 	if limit := out.attach.MaxMessageSize; limit != nil && *limit > 0 && uint64(len(t.Payload)) > *limit {
 		return 0, fmt.Errorf("%w: %d bytes of %d", ErrTooLarge, len(t.Payload), *limit)
@@ -209,11 +216,6 @@ func (out *Outgoing) sendFrames(ctx context.Context, t Transfer) (id uint32, err
 			return id, err
 		}
 		if first {
-			if out.credit == 0 {
-				c.memory.free(piece)
-				c.mu.Unlock()
-				return 0, ErrNoCredit
-			}
 			id = s.beginDelivery(out, &t)
 		}
 		n, err := c.sendTransfer(out, id, &t, first)
@@ -230,48 +232,57 @@ func (out *Outgoing) sendFrames(ctx context.Context, t Transfer) (id uint32, err
 	return id, nil
 }
 
-// waitToSend returns with the lock when a frame may be sent, and n bytes of it are reserved.
-// Otherwise it returns an error, without the lock.
+// waitToSend returns with the lock when a frame may be sent, and n bytes of it are held. Otherwise
+// it returns an error, without the lock.
 func (out *Outgoing) waitToSend(ctx context.Context, first bool, n int) error {
-	s, c := out.session, out.session.conn
-	if err := c.memory.hold(ctx, n); err != nil {
-		if !first {
-			out.Detach(newError(wire.ErrResourceLimitExceeded, "the server has no memory for the rest of a message now"))
-		}
-		return err
-	}
-	for {
+	c := out.session.conn
+	for held := false; ; {
 		c.mu.Lock()
-		var changed <-chan struct{}
+		changed, err := out.maySend(first)
 		switch {
-		case out.over() || out.state != linkAttached:
+		case err == nil && changed == nil && held:
+			return nil
+		case held:
 			c.memory.free(n)
-			c.mu.Unlock()
-			return out.err()
-		case first && out.credit == 0:
-			return nil
-		case s.window == 0:
-			changed = s.flowed.wait()
-		case c.out.queued() >= queueLimit:
-			changed = c.out.room.wait()
-		default:
-			return nil
+			held = false
 		}
 		c.mu.Unlock()
-		err := error(nil)
-		select {
-		case <-changed:
+		if err == nil && changed != nil {
+			select {
+			case <-changed:
+			case <-out.ctx.Done():
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 			continue
-		case <-out.ctx.Done():
-			err = out.err()
-		case <-ctx.Done():
-			err = ctx.Err()
 		}
-		c.mu.Lock()
-		c.memory.free(n)
-		c.mu.Unlock()
-		return err
+		if err == nil {
+			held = true
+			err = c.memory.hold(ctx, n)
+		}
+		if err != nil {
+			if !first {
+				out.Detach(newError(wire.ErrResourceLimitExceeded, "the server has no memory for the rest of a message now"))
+			}
+			return err
+		}
 	}
+}
+
+// maySend says whether a frame may be sent now, or what to wait for. The lock is held.
+func (out *Outgoing) maySend(first bool) (changed <-chan struct{}, err error) {
+	s := out.session
+	switch {
+	case out.over() || out.state != linkAttached:
+		return nil, out.err()
+	case first && out.credit == 0:
+		return nil, ErrNoCredit
+	case s.window == 0:
+		return s.flowed.wait(), nil
+	case s.conn.out.queued() >= queueLimit:
+		return s.conn.out.room.wait(), nil
+	}
+	return nil, nil
 }
 
 // beginDelivery takes a credit and gives the delivery its id.
@@ -286,6 +297,7 @@ func (s *Session) beginDelivery(out *Outgoing, t *Transfer) (id uint32) {
 		}
 		s.unsettled[id] = &sent{link: out, tag: t.Tag}
 		s.conn.outgoing++
+		s.conn.memory.held += sentBytes
 		out.unsettled++
 	}
 	return id
@@ -324,6 +336,7 @@ func (out *Outgoing) Settle(id uint32, state wire.DeliveryState) {
 func (s *Session) dropSent(id uint32, d *sent) {
 	delete(s.unsettled, id)
 	s.conn.outgoing--
+	s.conn.memory.free(sentBytes)
 	d.link.unsettled--
 }
 

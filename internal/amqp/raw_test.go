@@ -2,8 +2,6 @@ package amqp_test
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"io"
 	"net"
 	"testing"
@@ -118,14 +116,6 @@ func expect[T wire.Performative](p *peer) (v T) {
 			p.t.Fatalf("%T %+v instead of %T", f.p, f.p, v)
 		}
 		return v
-	}
-}
-
-// expectEnd waits until the server has closed the stream. What comes before is dropped.
-func (p *peer) expectEnd() {
-	p.t.Helper()
-	if _, err := io.Copy(io.Discard, p); errors.Is(err, context.DeadlineExceeded) {
-		p.t.Fatal("the stream was not closed")
 	}
 }
 

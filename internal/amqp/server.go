@@ -8,8 +8,6 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"github.com/forebayhq/forebay/internal/amqp/wire"
 )
 
 // Server serves AMQP connections. It is safe for concurrent use.
@@ -29,8 +27,7 @@ func NewServer(o Options) *Server {
 
 // ServeConn serves a connection from its first byte until it is over and all goroutines of it have
 // ended. It closes nc. The error is nil if the peer closed the connection without one; otherwise
-// it says why the connection ended. When ctx ends, the connection is closed with
-// amqp:connection:forced.
+// it says why the connection ended. When ctx ends, the connection is closed as by Shutdown.
 //
 // A nc may be TCP, TLS, or the stream of a WebSocket's binary messages. Of deadlines only
 // SetWriteDeadline is used.
@@ -80,13 +77,14 @@ func (s *Server) Connections() int {
 	return len(s.conns)
 }
 
-// Shutdown closes all connections with amqp:connection:forced, and waits until they are over.
-// ServeConn refuses new ones. If ctx ends first the connections are cut off, and the error is that
-// of ctx.
+// Shutdown closes all connections with amqp:connection:forced, and waits until they are over. It
+// takes no new deliveries, and gives the handler Options.CloseTimeout to settle those it has.
+// ServeConn refuses new connections. If ctx ends first, the connections are cut off, and the error
+// is that of ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
 	for _, c := range s.closeAll() {
 		c.mu.Lock()
-		c.closeWith(newError(wire.ErrConnectionForced, "the server is shutting down"))
+		c.windDown("the server is shutting down")
 		c.mu.Unlock()
 	}
 	for {

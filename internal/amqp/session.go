@@ -22,6 +22,7 @@ type Session struct {
 	cancel  context.CancelCauseFunc
 
 	// The rest is guarded by the connection's lock.
+	kept   int  // bytes that are held for it
 	ending bool // End was sent, and the peer's has not come
 	links  map[uint32]*link
 
@@ -107,12 +108,13 @@ func (s *Session) drop(cause error) {
 	}
 	clear(s.links)
 	s.conn.outgoing -= len(s.unsettled)
+	s.conn.memory.free(s.kept + sentBytes*len(s.unsettled))
 	s.dispositions, s.flows = nil, nil
 	s.conn.settled.fire()
 }
 
 // handleBegin begins a session (§2.5.1).
-func (c *Conn) handleBegin(channel uint16, begin *wire.Begin) {
+func (c *Conn) handleBegin(channel uint16, begin *wire.Begin, kept int) {
 	switch {
 	case begin.RemoteChannel != nil:
 		c.fail(wire.ErrIllegalState, "begin answers a session that was not begun")
@@ -125,10 +127,11 @@ func (c *Conn) handleBegin(channel uint16, begin *wire.Begin) {
 		return
 	}
 	s := &Session{
-		conn: c, channel: channel, begin: begin, links: map[uint32]*link{},
+		conn: c, channel: channel, begin: begin, kept: kept, links: map[uint32]*link{},
 		nextIncoming: begin.NextOutgoingID, window: begin.IncomingWindow, unsettled: map[uint32]*sent{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(c.ctx)
+	c.memory.held += kept
 	c.sessions[channel] = s
 	c.send(channel, &wire.Begin{
 		RemoteChannel: &channel, NextOutgoingID: s.nextOutgoing, IncomingWindow: window, OutgoingWindow: window,

@@ -17,14 +17,23 @@ import (
 // piped serves one connection in memory, inside of a bubble of synctest: its clock moves only when
 // nothing else can.
 func piped(t *testing.T, o amqp.Options) (p *peer, ended <-chan error) {
+	return pipedIn(context.Background(), t, o)
+}
+
+func pipedIn(ctx context.Context, t *testing.T, o amqp.Options) (p *peer, ended <-chan error) {
+	p, _, ended = pipedServer(ctx, t, o)
+	return p, ended
+}
+
+func pipedServer(ctx context.Context, t *testing.T, o amqp.Options) (p *peer, s *amqp.Server, ended <-chan error) {
 	t.Helper()
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	ours, theirs := net.Pipe()
-	s := amqp.NewServer(o)
+	s = amqp.NewServer(o)
 	done := make(chan error, 1)
-	go func() { done <- s.ServeConn(context.Background(), theirs) }()
+	go func() { done <- s.ServeConn(ctx, theirs) }()
 	t.Cleanup(func() { ours.Close() })
-	return &peer{t: t, Conn: ours}, done
+	return &peer{t: t, Conn: ours}, s, done
 }
 
 func (p *peer) open(idle *uint32) *wire.Open {
@@ -88,7 +97,7 @@ func TestASilentPeerIsClosed(t *testing.T) {
 		p, ended := piped(t, amqp.Options{Handler: accepting(), IdleTimeout: time.Minute, CloseTimeout: 3 * time.Second})
 		p.open(nil)
 		for range 5 {
-			time.Sleep(50 * time.Second)
+			<-time.After(50 * time.Second)
 			p.write([]byte{0, 0, 0, 8, 2, 0, 0, 0}) // keeps it alive
 		}
 		began := time.Now()
@@ -118,7 +127,7 @@ func TestAFrameThatComesByteByByteIsNotEnough(t *testing.T) {
 				if _, err := p.Write([]byte{b}); err != nil {
 					return
 				}
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 			}
 		}()
 		began := time.Now()

@@ -131,14 +131,18 @@ func (c writer) written(buf *[]byte, counted int) {
 
 // writeAll writes b in pieces, each within the time that a peer has for one.
 func (c writer) writeAll(b []byte) error {
+	timeout := c.server.options.WriteTimeout
 	for len(b) > 0 {
 		piece := b[:min(len(b), writePiece)]
-		if err := c.net.SetWriteDeadline(time.Now().Add(c.server.options.WriteTimeout)); err != nil {
+		began := c.now()
+		if err := c.net.SetWriteDeadline(time.Now().Add(timeout)); err != nil {
 			return err
 		}
-		if _, err := c.net.Write(piece); errors.Is(err, os.ErrDeadlineExceeded) {
-			return fmt.Errorf("%w: %d bytes in %s", ErrSlowReader, len(piece), c.server.options.WriteTimeout)
-		} else if err != nil {
+		if _, err := c.net.Write(piece); err != nil {
+			// Not every net.Conn says of an error that it is the deadline's.
+			if errors.Is(err, os.ErrDeadlineExceeded) || c.now()-began >= timeout {
+				return fmt.Errorf("%w: %d bytes in %s", ErrSlowReader, len(piece), timeout)
+			}
 			return err
 		}
 		b = b[len(piece):]
@@ -169,7 +173,11 @@ func (c writer) checkDeadlines(now time.Duration) (wait time.Duration, cut bool)
 		return left <= 0
 	}
 	if c.deadline != 0 && until(c.deadline) {
-		return 0, true
+		if c.last == nil || c.closing {
+			return 0, true
+		}
+		c.close(c.last) // it winds down, and was not settled in time
+		until(c.deadline)
 	}
 	if !c.opened || c.closing {
 		return wait, false

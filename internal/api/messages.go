@@ -379,6 +379,9 @@ func (a queueRoutes) anyQueue(ctx context.Context, c *call, in *getQueueInput) (
 		}
 	}
 	messages, err := a.messages.Queues.Get(ctx, c.caller.Tenant, in.Queue)
+	if !ofJobs && forebay.CodeOf(err) == forebay.CodeUnknownQueue && forebay.ValidName(in.Queue) { // it may be one of jobs
+		err = forebay.Errorf(forebay.CodeForbidden, "there is no such queue of messages, and queues of jobs need a key with the scope %q", forebay.ScopeRead)
+	}
 	return &answer[any]{messages}, err
 }
 

@@ -45,7 +45,7 @@ func (t *forwardTx) send(q MessageQueue, seq int64, a arrival, to string) error 
 		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "the queue that this one forwards to does not exist"}
 		return t.insertDead(q, seq, a)
 	}
-	if !target.Status.Sends() { // Service Bus documentation, "service-bus-auto-forwarding", section "Considerations"
+	if !target.Status.Sends() { // see Service Bus's documentation, "service-bus-auto-forwarding"
 		a.why = DeadLettering{Reason: forebay.ReasonTargetDisabled, Description: "nobody may send to the " + string(target.Status) + " entity that this one forwards to"}
 		return t.insertDead(q, seq, a)
 	}

@@ -72,11 +72,11 @@ const entityRows = 4
 // may have at most limit queues. Whether a queue requires sessions or detects duplicates cannot
 // be changed later. The queue that it forwards to must exist.
 func (s *Store) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) (stored MessageQueue, created bool, err error) {
-	return s.PutEntity(ctx, q, PutOptions{Limit: limit})
+	return s.Entities().Put(ctx, q, PutOptions{Limit: limit})
 }
 
-// PutEntity is PutMessageQueue with options.
-func (s *Store) PutEntity(ctx context.Context, q MessageQueue, opts PutOptions) (stored MessageQueue, created bool, err error) {
+// Put is PutMessageQueue with options.
+func (s EntityStore) Put(ctx context.Context, q MessageQueue, opts PutOptions) (stored MessageQueue, created bool, err error) {
 	p, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (Put, error) {
 		p, err := t.Entities.put(q, opts)
 		if err != nil || p.same {

@@ -73,16 +73,20 @@ func (t *entityTx) checkFolded(q MessageQueue) error {
 	return err
 }
 
-const sqlQueueFolded = messageQueueColumns + "AND tenant = ? AND lower(name) = ? ORDER BY CASE WHEN name = ? THEN 0 ELSE 1 END, name LIMIT 1 + 0"
+const sqlQueueFolded = messageQueueColumns + "AND tenant = ? AND lower(name) = ? ORDER BY name LIMIT 1 + 0"
 
 func entityFolded(c driver.Conn, tenant int64, name string) (q MessageQueue, found bool, err error) {
-	found, err = c.Prep(sqlQueueFolded).Int(tenant).Text(entity.Fold(name)).Text(name).One(func(r driver.Row) { q = readMessageQueue(r) })
+	read := func(r driver.Row) { q = readMessageQueue(r) }
+	if found, err = c.Prep(sqlQueueName).Text(name).One(read); err != nil || found && q.Tenant == tenant {
+		return q, found, err
+	}
+	found, err = c.Prep(sqlQueueFolded).Int(tenant).Text(entity.Fold(name)).One(read)
 	return q, found, err
 }
 
-// EntityFolded returns a tenant's queue, topic or subscription by its name in any case. An exact
+// Folded returns a tenant's queue, topic or subscription by its name in any case. An exact
 // name comes before others.
-func (s *Store) EntityFolded(ctx context.Context, tenant int64, name string) (q MessageQueue, found bool, err error) {
+func (s EntityStore) Folded(ctx context.Context, tenant int64, name string) (q MessageQueue, found bool, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		q, found, err = entityFolded(c, tenant, name)
 		return err
@@ -95,17 +99,17 @@ const (
 	sqlSubscriptionPage = messageQueueColumns + "AND topic = ? ORDER BY name LIMIT ? + 0 OFFSET ? + 0"
 )
 
-// EntityPage returns a tenant's queues or topics by name, so many after leaving out the first skip.
-func (s *Store) EntityPage(ctx context.Context, tenant int64, topics bool, skip, limit int) ([]MessageQueue, error) {
+// Page returns a tenant's queues or topics by name, so many after leaving out the first skip.
+func (s EntityStore) Page(ctx context.Context, tenant int64, topics bool, skip, limit int) ([]MessageQueue, error) {
 	return s.page(ctx, sqlEntityPage, func(st driver.Statement) driver.Statement { return st.Int(tenant).Int(driver.BoolInt(topics)) }, skip, limit)
 }
 
 // SubscriptionPage does the same for the subscriptions of a topic.
-func (s *Store) SubscriptionPage(ctx context.Context, topic MessageQueue, skip, limit int) ([]MessageQueue, error) {
+func (s EntityStore) SubscriptionPage(ctx context.Context, topic MessageQueue, skip, limit int) ([]MessageQueue, error) {
 	return s.page(ctx, sqlSubscriptionPage, func(st driver.Statement) driver.Statement { return st.Int(topic.No) }, skip, limit)
 }
 
-func (s *Store) page(ctx context.Context, sql string, of func(driver.Statement) driver.Statement, skip, limit int) (list []MessageQueue, err error) {
+func (s EntityStore) page(ctx context.Context, sql string, of func(driver.Statement) driver.Statement, skip, limit int) (list []MessageQueue, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		list = nil // it may be the second attempt
 		return of(c.Prep(sql)).Int(int64(limit)).Int(int64(skip)).Each(func(r driver.Row) error {
@@ -116,9 +120,9 @@ func (s *Store) page(ctx context.Context, sql string, of func(driver.Statement) 
 	return list, err
 }
 
-// ChangeEntity changes the status and the metadata of a queue, a topic or a subscription. What the
+// Change changes the status and the metadata of a queue, a topic or a subscription. What the
 // change leaves out stays.
-func (s *Store) ChangeEntity(ctx context.Context, q MessageQueue, change forebay.EntityChange) (changed MessageQueue, err error) {
+func (s EntityStore) Change(ctx context.Context, q MessageQueue, change forebay.EntityChange) (changed MessageQueue, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (MessageQueue, error) {
 		before, found, err := t.MessageQueue(q.No)
 		if err == nil && !found {
@@ -175,8 +179,8 @@ func askDisabled(subqueue queue.Subqueue, disabled *bool) driver.PipelineQuery {
 		OnRow: func(r driver.Row) { *disabled = r.Int(0) >= receiveDisabled }}
 }
 
-// refuseDisabled answers the receivers that wait for a queue that nobody may receive from. Webhooks
-// stand last, and wait on.
+// refuseDisabled answers the receivers that wait for a queue that nobody may receive from.
+// Webhooks stand last, and wait on.
 func (w *Participant) refuseDisabled(t *Tx, waiting []*Receiver) (rest []*Receiver) {
 	for i, c := range waiting {
 		if c.Webhook {

@@ -114,6 +114,10 @@ func TestUpgradeKeepsEveryRow(t *testing.T) {
 				before[renamed] = before[old]
 				delete(before, old)
 			}
+			// What entities have of their own is empty at first: active, and nothing known.
+			for i, row := range after["queues"] {
+				after["queues"][i] = strings.Replace(strings.TrimSuffix(row, ",0,NULL,NULL,NULL,NULL,NULL"), ",0,,,,,)", ")", 1)
+			}
 			// Sums of all tenants together, and of days, are made from those of each. What attempts
 			// used is apart from their numbers here, since the rows' hours are not those of attempts.
 			after["attempt_hours"] = slices.DeleteFunc(after["attempt_hours"], func(row string) bool {

@@ -69,7 +69,7 @@ func (s Management) find(ctx context.Context, tenant, path string) (q bus.Messag
 	if err != nil {
 		return q, err
 	}
-	q, found, err := s.store.EntityFolded(ctx, no, entity.StoredName(tenant, name))
+	q, found, err := s.store.Entities().Folded(ctx, no, entity.StoredName(tenant, name))
 	if err == nil && !found {
 		err = missing
 	}
@@ -104,7 +104,7 @@ func (s Management) list(ctx context.Context, tenant string, topics bool, skip, 
 	if err != nil {
 		return nil, err
 	}
-	page, err := s.store.EntityPage(ctx, no, topics, skip, limit)
+	page, err := s.store.Entities().Page(ctx, no, topics, skip, limit)
 	return allManaged(page), err
 }
 
@@ -118,7 +118,7 @@ func (s Management) Subscriptions(ctx context.Context, tenant, topic string, ski
 	if err != nil {
 		return nil, err
 	}
-	page, err := s.store.SubscriptionPage(ctx, t, skip, limit)
+	page, err := s.store.Entities().SubscriptionPage(ctx, t, skip, limit)
 	return allManaged(page), err
 }
 
@@ -159,15 +159,21 @@ type EntityCounts struct {
 
 // Counts counts what an entity holds, by its path.
 func (s Management) Counts(ctx context.Context, tenant, path string) (EntityCounts, error) {
-	q, err := s.find(ctx, tenant, path)
+	e, err := s.Get(ctx, tenant, path)
 	if err != nil {
 		return EntityCounts{}, err
 	}
+	return s.CountsOf(ctx, e, 1)
+}
+
+// CountsOf counts what an entity holds, which is one of so many of a list.
+func (s Management) CountsOf(ctx context.Context, e ManagedEntity, listed int) (EntityCounts, error) {
+	q, limit := e.Settings, bus.CountLimitOf(listed)
 	if q.IsTopic {
-		c, err := s.store.TopicCounts(ctx, q, bus.CountLimit)
-		return EntityCounts{Scheduled: c.Scheduled, Subscriptions: c.Subscriptions, SizeBytes: c.Size, AtLeast: c.Scheduled >= bus.CountLimit}, err
+		c, err := s.store.Entities().TopicCounts(ctx, q, limit)
+		return EntityCounts{Scheduled: c.Scheduled, Subscriptions: c.Subscriptions, SizeBytes: c.Size, AtLeast: c.Scheduled >= limit}, err
 	}
-	c, err := s.store.MessageCounts(ctx, q, bus.CountLimit)
+	c, err := s.store.MessageCounts(ctx, q, limit)
 	return EntityCounts{Active: c.Active + c.Locked, Scheduled: c.Scheduled, Deferred: c.Deferred, DeadLetter: c.DeadLetter, SizeBytes: c.Size, AtLeast: c.Capped}, err
 }
 
@@ -235,6 +241,14 @@ func (s Management) Delete(ctx context.Context, tenant, path string) error {
 	return s.drop(ctx, q, bus.ErrNoQueue)
 }
 
+// PutRule creates a rule of a subscription, or changes one. Names are exact. It returns
+// bus.ErrExists for a rule that was to be created and exists, and bus.ErrNoRule for one that was to
+// be changed and does not exist.
+func (s Management) PutRule(ctx context.Context, tenant, topic, subscription string, rule forebay.NewRule, mode bus.PutMode) (forebay.Rule, error) {
+	stored, _, err := Rules{s.entities}.put(ctx, tenant, topic, subscription, rule, mode)
+	return stored, err
+}
+
 // putting is how an entity is put.
 type putting struct {
 	mode       bus.PutMode
@@ -249,9 +263,19 @@ func (p putting) options(limit int, keep entity.Keep) bus.PutOptions {
 
 // change changes an entity's status and metadata.
 func (s *entities) change(ctx context.Context, q bus.MessageQueue, change forebay.EntityChange) (bus.MessageQueue, error) {
-	changed, err := s.store.ChangeEntity(ctx, q, change)
+	changed, err := s.store.Entities().Change(ctx, q, change)
 	s.changed(q.Name)
 	return changed, err
+}
+
+// current returns an entity as it is stored now. What is remembered of it may be a few seconds
+// old, which is too old for whoever looks at its status.
+func (s *entities) current(ctx context.Context, q bus.MessageQueue) (bus.MessageQueue, error) {
+	now, found, err := s.store.MessageQueue(ctx, q.Name)
+	if err != nil || !found || now.No != q.No {
+		return q, err
+	}
+	return now, nil
 }
 
 // stateOf is what clients see of an entity of any kind.

@@ -37,7 +37,7 @@ func (s Queues) put(ctx context.Context, tenant, name string, settings forebay.M
 		return q, false, err
 	}
 	defer done()
-	q, created, err = s.store.PutEntity(ctx, wanted, opts.options(forebay.MaxMessageQueues, keep))
+	q, created, err = s.store.Entities().Put(ctx, wanted, opts.options(forebay.MaxMessageQueues, keep))
 	s.changed(wanted.Name) // even if it failed
 	return q, created, err
 }
@@ -71,6 +71,9 @@ var errJobsQueue = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Me
 // Get returns a queue with counts of its messages.
 func (s Queues) Get(ctx context.Context, tenant, name string) (forebay.MessageQueue, error) {
 	q, err := s.queue(ctx, tenant, name)
+	if err == nil {
+		q, err = s.current(ctx, q)
+	}
 	if err != nil {
 		return forebay.MessageQueue{}, err
 	}

@@ -164,7 +164,7 @@ func (s Raw) Send(ctx context.Context, tenant, path string, messages []message.C
 			return nil, forebay.Errorf(forebay.CodePayloadTooLarge, "the messages take more than %d bytes as they are stored; send fewer at a time", most)
 		}
 	}
-	return Messages{s.entities}.sendChecked(ctx, tenant, e.MessageQueue, messages)
+	return Messages(s).sendChecked(ctx, tenant, e.MessageQueue, messages)
 }
 
 // Received says which messages Receive, ReceiveDeferred or Peek is to return.
@@ -221,7 +221,7 @@ func (s Raw) receive(ctx context.Context, tenant, path string, r Received, defer
 	}
 	want := bus.ReceiveRequest{Queue: e.MessageQueue, DeadLetter: e.deadLetter, Session: session, Max: r.Max, MaxBytes: maxAnswerBytes,
 		Wait: r.Wait > 0, Delete: r.Mode == forebay.ReceiveAndDelete}
-	m := Messages{s.entities}
+	m := Messages(s)
 	got, err := m.take(ctx, want, deferred, r.Wait)
 	if err == nil && ctx.Err() != nil && !want.Delete { // nobody would ever see the locks
 		err = errors.Join(ctx.Err(), m.undeliver(ctx, want, got))
@@ -252,5 +252,5 @@ func (s Raw) Peek(ctx context.Context, tenant, path, session string, from int64,
 	if err := bus.Used(ctx, s.store.Writer, e.MessageQueue); err != nil {
 		return nil, 0, err
 	}
-	return Messages{s.entities}.peek(ctx, bus.PeekQuery{Subqueue: e.subqueue(), From: from, Session: session, Limit: most, MaxBytes: freeBytes})
+	return Messages(s).peek(ctx, bus.PeekQuery{Subqueue: e.subqueue(), From: from, Session: session, Limit: most, MaxBytes: freeBytes})
 }

@@ -41,7 +41,7 @@ func (s Topics) put(ctx context.Context, tenant, name string, settings forebay.M
 		return q, false, err
 	}
 	defer done()
-	q, created, err = s.store.PutEntity(ctx, wanted, opts.options(forebay.MaxTopics, keep))
+	q, created, err = s.store.Entities().Put(ctx, wanted, opts.options(forebay.MaxTopics, keep))
 	s.changed(wanted.Name)
 	return q, created, err
 }
@@ -61,6 +61,9 @@ func (s *entities) topic(ctx context.Context, tenant, name string) (bus.MessageQ
 // Get returns a topic.
 func (s Topics) Get(ctx context.Context, tenant, name string) (forebay.Topic, error) {
 	q, err := s.topic(ctx, tenant, name)
+	if err == nil {
+		q, err = s.current(ctx, q)
+	}
 	if err != nil {
 		return forebay.Topic{}, err
 	}
@@ -87,7 +90,7 @@ func (s Topics) List(ctx context.Context, tenant string) ([]forebay.Topic, error
 }
 
 func (s Topics) info(ctx context.Context, name string, q bus.MessageQueue, limit int64) (forebay.Topic, error) {
-	counts, err := s.store.TopicCounts(ctx, q, limit)
+	counts, err := s.store.Entities().TopicCounts(ctx, q, limit)
 	return forebay.Topic{
 		Name: name, Subscriptions: counts.Subscriptions, Scheduled: counts.Scheduled, CountsCapped: counts.Scheduled >= limit,
 		DefaultTTLSeconds: secondsOrNil(q.DefaultTTL), DetectsDuplicates: q.DuplicateWindow > 0, DuplicateWindowSeconds: secondsOrNil(q.DuplicateWindow), AutoDeleteOnIdleSeconds: secondsOrNil(q.Idle),
@@ -192,7 +195,7 @@ func (s Subscriptions) put(ctx context.Context, tenant string, t bus.MessageQueu
 		return sub, false, err
 	}
 	defer done()
-	sub, created, err = s.store.PutSubscriptionEntity(ctx, t, wanted, first, opts.options(limit, keep))
+	sub, created, err = s.store.Entities().PutSubscription(ctx, t, wanted, first, opts.options(limit, keep))
 	s.changed(wanted.Name)
 	return sub, created, err
 }
@@ -212,6 +215,9 @@ func (s *entities) subscription(ctx context.Context, tenant, topic, name string)
 // Get returns a subscription with counts of its messages.
 func (s Subscriptions) Get(ctx context.Context, tenant, topic, name string) (forebay.Subscription, error) {
 	q, err := s.subscription(ctx, tenant, topic, name)
+	if err == nil {
+		q, err = s.current(ctx, q)
+	}
 	if err != nil {
 		return forebay.Subscription{}, err
 	}

@@ -2,10 +2,12 @@ package servicebus
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/amqp"
 	"github.com/forebayhq/forebay/internal/servicebus/auth"
 )
 
@@ -32,6 +34,21 @@ func (g *grant) may(right forebay.Scope, path string) bool {
 		return g.May(forebay.ScopeSend, path) || g.May(forebay.ScopeListen, path) || g.May(forebay.ScopeManage, path)
 	}
 	return g.May(right, path)
+}
+
+type peerKey struct{}
+
+// plain checks the name and the key of SASL's PLAIN.
+func plain(ctx context.Context, name, key string) (any, error) {
+	peer, ok := ctx.Value(peerKey{}).(auth.Peer)
+	if !ok {
+		return nil, errors.New("the connection has no address")
+	}
+	g, err := peer.Plain(ctx, name, key)
+	if err != nil && forebay.CodeOf(err) != forebay.CodeUnauthorized {
+		err = errors.Join(err, amqp.ErrUnavailable)
+	}
+	return g, err
 }
 
 // checkToken returns what a token allows.

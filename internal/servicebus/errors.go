@@ -132,7 +132,7 @@ var kinds = map[forebay.Code]failure{
 }
 
 // textNoEntity has the words by which the SDKs for JavaScript and Java know a missing entity.
-const textNoEntity = "The messaging entity '%s' could not be found. status-code: 404."
+const textNoEntity = "The messaging entity '%s' could not be found."
 
 // sentence makes a sentence of an error's text.
 func sentence(s string) string {

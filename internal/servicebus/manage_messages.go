@@ -106,7 +106,7 @@ func peek(ctx context.Context, m *managed) (wire.Map, error) {
 	if count < 1 {
 		return nil, badArgument("The field message-count must be at least 1.")
 	}
-	found, _, err := m.messages.Raw.Peek(ctx, m.tenant, m.entity.Path, m.text("session-id"), from, int(min(count, messaging.MaxRawReceived)))
+	found, _, err := m.messages.Raw.Peek(ctx, m.tenant, m.entity.Path, m.peekedSession(), from, int(min(count, messaging.MaxRawReceived)))
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func receiveDeferred(ctx context.Context, m *managed) (wire.Map, error) {
 	}
 	var held *heldSession
 	if m.entity.RequiresSession {
-		if held, err = m.heldSession(m.entity.Path, m.text("session-id")); err != nil {
+		if held, err = m.ownSession(); err != nil {
 			return nil, err
 		}
 		want.Session = held.token

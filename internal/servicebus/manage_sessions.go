@@ -15,13 +15,29 @@ const sessionsPage = 100
 // those whose state was set.
 var listsByMessages = time.UnixMilli(253402300800000).UTC()
 
-// ownSession returns the session that a request names. A link of its connection must hold it.
+// ownSession returns the session that a request is about: the one it names, or the one of the link
+// that it names. A link of its connection must hold it.
 func (m *managed) ownSession() (*heldSession, error) {
-	id := m.text("session-id")
-	if id == "" {
-		return nil, badArgument("The field session-id is missing.")
+	if id := m.text("session-id"); id != "" {
+		return m.heldSession(m.entity.Path, id)
 	}
-	return m.heldSession(m.entity.Path, id)
+	link, _ := textOf(m.property("associated-link-name"))
+	if h := m.sessionOfLink(m.entity.Path, link); h != nil {
+		return h, nil
+	}
+	return nil, badArgument("The field session-id is missing.")
+}
+
+// peekedSession is the id of the session whose messages a peek is to see; "": those of all.
+func (m *managed) peekedSession() string {
+	if id := m.text("session-id"); id != "" || !m.entity.RequiresSession {
+		return id
+	}
+	link, _ := textOf(m.property("associated-link-name"))
+	if h := m.sessionOfLink(m.entity.Path, link); h != nil {
+		return h.id
+	}
+	return ""
 }
 
 func renewSession(ctx context.Context, m *managed) (wire.Map, error) {

@@ -95,7 +95,8 @@ func (e *Endpoint) serveAccepted(ctx context.Context, accepted net.Conn, encrypt
 
 // serveAMQP serves AMQP on a stream.
 func (e *Endpoint) serveAMQP(ctx context.Context, c net.Conn, counted *connections.Connection) {
-	if err := e.server.ServeConn(withCounted(ctx, counted), c); err != nil {
+	ctx = context.WithValue(withCounted(ctx, counted), peerKey{}, e.verifier.From(addressOf(c.RemoteAddr())))
+	if err := e.server.ServeConn(ctx, c); err != nil {
 		e.log.Debug("a connection of a Service Bus client ended", slog.Any("error", err))
 	}
 }

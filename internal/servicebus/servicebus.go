@@ -64,7 +64,7 @@ func New(o Options) *Endpoint {
 		Handler: handler{e}, Logger: o.Logger, Memory: reserved{e.received},
 		MaxFrameSize: maxFrameSize, MaxChannels: maxChannels, MaxMessageSize: uint64(o.Messages.Messages.MaxBytes()), IdleTimeout: idleTimeout,
 		// Clients take the first that they know.
-		Mechanisms: []amqp.Mechanism{amqp.Anonymous("MSSBCBS"), amqp.Anonymous("ANONYMOUS"), amqp.Anonymous("EXTERNAL")},
+		Mechanisms: []amqp.Mechanism{amqp.Anonymous("MSSBCBS"), amqp.Plain(plain), amqp.Anonymous("ANONYMOUS"), amqp.Anonymous("EXTERNAL")},
 	})
 	return e
 }

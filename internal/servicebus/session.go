@@ -131,6 +131,19 @@ func (c *client) heldSession(path, id string) (*heldSession, error) {
 	return h, nil
 }
 
+// sessionOfLink returns the session that the link of that name on an entity holds, or nil. Some
+// clients name their link in a request, and no session.
+func (c *client) sessionOfLink(path, link string) *heldSession {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.sessions {
+		if h.link.Name() == link && strings.EqualFold(h.path, path) {
+			return h
+		}
+	}
+	return nil
+}
+
 func (h *heldSession) lockedUntil() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

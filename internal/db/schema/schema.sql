@@ -195,7 +195,7 @@ CREATE TABLE queues (
   accessed_at               INTEGER  -- of its latest use, to the minute; NULL: it was not used since this is kept
 ) STRICT;
 CREATE INDEX queues_tenant ON queues (tenant, name) WHERE tenant IS NOT NULL;
-CREATE INDEX queues_folded ON queues (tenant, lower(name)) WHERE tenant IS NOT NULL; -- whatever the case
+CREATE INDEX queues_folded ON queues (tenant, lower(name), name) WHERE tenant IS NOT NULL; -- whatever the case
 CREATE INDEX queues_topic ON queues (topic, name) WHERE topic IS NOT NULL;
 CREATE INDEX queues_delete ON queues (delete_at) WHERE delete_at IS NOT NULL;
 CREATE INDEX queues_due ON queues (due_at) WHERE due_at IS NOT NULL;

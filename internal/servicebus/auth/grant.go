@@ -28,15 +28,16 @@ type allowance struct {
 }
 
 // May reports whether the grant allows a right (send, listen or manage) for the entity of that
-// path: a queue, a topic, a subscription, or what is below one. "" is the namespace, such as the
-// list of queues.
+// path: a queue, a topic, a subscription, or what is below one. "" is the namespace: what is not
+// about one entity, such as the list of queues.
 func (g Grant) May(right forebay.Scope, path string) bool {
 	if !right.ForMessages() || !forebay.CoversEntity(g.Path, path) {
 		return false
 	}
 	return slices.ContainsFunc(g.allows, func(a allowance) bool {
 		c := forebay.Caller{Scopes: a.scopes, Entities: a.entities}
-		return c.May(right) && c.Reaches(path)
+		// Operate is for queues and their messages, and does not send.
+		return (c.May(right) || right != forebay.ScopeSend && c.May(forebay.ScopeOperate)) && c.Reaches(path)
 	})
 }
 

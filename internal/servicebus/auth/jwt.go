@@ -125,8 +125,8 @@ func (o JWT) grant(said oidc.Claims) (Grant, error) {
 	return g, nil
 }
 
-// rolesOf returns the texts of the claims that have roles, each once. The claim scp of Entra ID and
-// scope of others (RFC 8693 section 4.2) are one text with spaces between.
+// rolesOf returns the texts of the claims that have roles, each once. The claim scp of Entra ID
+// and scope of others (RFC 8693 section 4.2) are one text with spaces between.
 func (o JWT) rolesOf(said oidc.Claims) (roles []string) {
 	for _, claim := range o.Claims {
 		for _, text := range said.Texts(claim) {

@@ -37,8 +37,8 @@ func errToken(what string) error {
 	return forebay.Errorf(forebay.CodeUnauthorized, "the shared access signature %s", what)
 }
 
-// parseSAS reads a token such as "SharedAccessSignature sr=…&sig=…&se=…&skn=…". The fields come in
-// any order. One that is not known is not signed and has no meaning; it is passed over.
+// parseSAS reads a token such as "SharedAccessSignature sr=…&sig=…&se=…&skn=…". The fields come
+// in any order. One that is not known is not signed and has no meaning; it is passed over.
 func parseSAS(token string) (signature, error) {
 	if len(token) > maxSASBytes {
 		return signature{}, errToken("is too long")
@@ -122,9 +122,9 @@ func keyName(field string) (string, error) {
 // managementNode is below an entity. A token for it counts for the entity.
 const managementNode = "$management"
 
-// PathOf returns the path of a resource or an audience: of "sb://host/orders?a=b" and "/orders" it
-// is "orders". Case stays as it is. A token for the management node of an entity counts for the
-// entity, so that node is left out.
+// PathOf returns the path of a resource or an audience: of "sb://host/orders?a=b" and "/orders"
+// it is "orders". Case stays as it is. A token for the management node of an entity counts for
+// the entity, so that node is left out.
 func PathOf(resource string) string {
 	if _, rest, found := strings.Cut(resource, "://"); found {
 		if at := strings.IndexAny(rest, "/?#"); at < 0 {

@@ -13,8 +13,7 @@ import (
 
 var sendListen = []forebay.Scope{forebay.ScopeSend, forebay.ScopeListen}
 
-// Clients of each language write tokens in their own way (section 2 of what is known of the wire).
-// All are for the same entity.
+// Clients of each language write tokens in their own way. All of these are for one entity.
 func TestTokensOfEachLanguage(t *testing.T) {
 	k := newKeys(t)
 	key := newKey(t, k, "acme", sendListen)

@@ -83,8 +83,8 @@ func (p Peer) sas(ctx context.Context, token, audience string) (Grant, error) {
 	return g, nil
 }
 
-// Plain checks the id and the text of an API key, as SASL PLAIN has them (RFC 4616). Its errors are
-// those of SAS.
+// Plain checks the id and the text of an API key, as SASL PLAIN has them (RFC 4616). Its errors
+// are those of SAS.
 func (p Peer) Plain(ctx context.Context, name, key string) (Grant, error) {
 	g, err := p.plain(ctx, name, key)
 	return g, p.count(err)
@@ -125,8 +125,8 @@ func (p Peer) JWT(ctx context.Context, token string) (Grant, error) {
 }
 
 // Header checks the Authorization header of a request to manage entities: a shared access
-// signature, or a JSON Web Token with or without "Bearer " before it. In place of the latter an API
-// key may stand.
+// signature, or a JSON Web Token with or without "Bearer " before it. In place of the latter an
+// API key may stand.
 func (p Peer) Header(ctx context.Context, authorization, audience string) (Grant, error) {
 	scheme, token, found := strings.Cut(authorization, " ")
 	switch {
@@ -178,10 +178,10 @@ func (p Peer) count(err error) error {
 	return err
 }
 
-// Hold returns a context for what a client has opened under a grant. It ends within about a second
-// of a revocation of the key, and when the key or the token expires. Without a key it ends when the
-// first one is made. Its cause is an error of CodeUnauthorized. release must be called when it is
-// closed.
+// Hold returns a context for what a client has opened under a grant. It ends within about a
+// second of a revocation of the key, and when the key or the token expires. Without a key it ends
+// when the first one is made. Its cause is an error of CodeUnauthorized. release must be called
+// when it is closed.
 func (v *Verifier) Hold(ctx context.Context, g Grant) (held context.Context, release func()) {
 	caller := g.Caller
 	if caller.ExpiresAt.IsZero() || !g.Expires.IsZero() && g.Expires.Before(caller.ExpiresAt) {

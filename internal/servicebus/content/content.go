@@ -2,9 +2,9 @@
 //
 // [FromAMQP] reads what a sender transfers. What queues, sessions, topics and the HTTP API need of
 // it becomes the fields of [message.Content]. The field AMQP keeps the sections themselves, so
-// that [ToAMQP] gives a receiver what the sender wrote: every type of property, several sections of
-// data, values and sequences, annotations and the footer. Sections stay equal to the byte. Their
-// descriptors are written in the short form.
+// that [ToAMQP] gives a receiver what the sender wrote: every type of property, several sections
+// of data, values and sequences, annotations and the footer. Sections stay equal to the byte.
+// Their descriptors are written in the short form.
 //
 // A rule's action, a settlement or an edit may have changed a field since. The field then goes
 // before what the section says: only that entry is written anew.
@@ -14,7 +14,7 @@
 // The fields have fewer types than AMQP, so they hold what is nearest:
 //
 //   - Ids are text: a uuid in the form of RFC 4122, a ulong in decimal, binary in hexadecimal. A
-//     message without an id gets one that AMQP receivers do not see.
+//     message without an id gets one.
 //   - Properties: all integers are int, a ulong above 2^63 - 1 and a float are float. A char and a
 //     symbol are strings, a decimal its bytes. Of a described value the value counts, but
 //     com.microsoft:datetime-offset is a time and com.microsoft:timespan an int of 100 ns. null,
@@ -133,7 +133,7 @@ func appendSection(dst []byte, code uint64, value []byte) []byte {
 }
 
 // refused says why a message is not taken, for the sender's link.
-func refused(err error) error {
+func refused(err error) *wire.Error {
 	var e *forebay.Error
 	switch {
 	case errors.As(err, &e) && e.Code == forebay.CodePayloadTooLarge:

@@ -57,7 +57,7 @@ func elements(value []byte) (count int, rest []byte, err error) {
 
 func fieldsOf(value []byte) ([]field, error) {
 	n, rest, err := elements(value)
-	if err != nil || n == 0 {
+	if err != nil || n == 0 && len(rest) == 0 {
 		return nil, err
 	}
 	fields := make([]field, 0, min(n, propertyFields))
@@ -79,7 +79,7 @@ func fieldsOf(value []byte) ([]field, error) {
 // (1.6.23).
 func pairsOf(value []byte) ([]pair, error) {
 	n, rest, err := elements(value)
-	if err != nil || n == 0 {
+	if err != nil || n == 0 && len(rest) == 0 {
 		return nil, err
 	}
 	if n%2 != 0 {

@@ -65,7 +65,7 @@ func batch(payload []byte) ([]message.Content, error) {
 			c, err = one(data)
 		}
 		if err != nil {
-			e := refused(err).(*wire.Error)
+			e := refused(err)
 			e.Description = fmt.Sprintf("message %d of the batch: %s", len(contents), e.Description)
 			return nil, e
 		}
@@ -91,7 +91,7 @@ func one(b []byte) (c message.Content, err error) {
 	if len(header) > headerFields || len(props) > propertyFields {
 		return c, errElements
 	}
-	if err := checkTypes(s.header, s.properties); err != nil {
+	if err := checkTypes(&s); err != nil {
 		return c, err
 	}
 	c = message.Content{MessageID: idText(at(props, fieldMessageID)), To: text(at(props, fieldTo)), Subject: text(at(props, fieldSubject)),
@@ -113,13 +113,14 @@ func one(b []byte) (c message.Content, err error) {
 	return c, c.Check()
 }
 
-// checkTypes refuses fields of types that the specification does not give them. What is stored
-// goes to receivers, whose libraries may rely on the types.
-func checkTypes(header, properties []byte) error {
-	if header == nil && properties == nil {
+// checkTypes refuses fields of types that the specification does not give them, and a footer that
+// cannot be decoded. What is stored goes to receivers, whose libraries rely on it.
+func checkTypes(s *sections) error {
+	if s.header == nil && s.properties == nil && s.footer == nil {
 		return nil
 	}
-	_, err := wire.DecodeMessage(appendSection(appendSection(nil, wire.CodeHeader, header), wire.CodeProperties, properties))
+	b := appendSection(appendSection(nil, wire.CodeHeader, s.header), wire.CodeProperties, s.properties)
+	_, err := wire.DecodeMessage(appendSection(b, wire.CodeFooter, s.footer))
 	return err
 }
 

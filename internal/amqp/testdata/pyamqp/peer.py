@@ -49,8 +49,7 @@ with Receiver(host, "amqps://" + host + "/q", link_credit=50, **options()) as re
             settled += 1
 assert settled == count
 
-# Received and deleted, with less credit than there are messages. (Its client does not see the end
-# of a send that is settled.)
+# Received and deleted, with less credit than there are messages.
 with SendClient(host, "amqps://" + host + "/q", **options()) as sender:
     for n in range(1, 51):
         sender.send_message(Message(data=body(n)))
