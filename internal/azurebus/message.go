@@ -19,7 +19,7 @@ import (
 // without an id gets one by its sequence number, which a redelivery keeps. Its time to live stays
 // out: only its end counts.
 func plain(m *azservicebus.ReceivedMessage) forebay.Message {
-	p := forebay.Message{ExpiresAt: m.ExpiresAt, DeliveryCount: int(m.DeliveryCount)}
+	p := forebay.Message{ExpiresAt: expiry(m), DeliveryCount: int(m.DeliveryCount)}
 	p.MessageID, p.BodyBase64, p.Properties = m.MessageID, body(m), properties(m.ApplicationProperties)
 	p.CorrelationID, p.SessionID, p.Subject = text(m.CorrelationID), text(m.SessionID), text(m.Subject)
 	p.To, p.ReplyTo, p.ReplyToSessionID, p.ContentType = text(m.To), text(m.ReplyTo), text(m.ReplyToSessionID), text(m.ContentType)
@@ -36,6 +36,21 @@ func plain(m *azservicebus.ReceivedMessage) forebay.Message {
 		p.MessageID = "#" + strconv.FormatInt(*m.SequenceNumber, 10)
 	}
 	return p
+}
+
+// expiry returns when a message expires, or nil if it never does. The header's time to live has 32
+// bits of milliseconds, so the time in the properties goes first. The client reads a header without
+// one as zero.
+func expiry(m *azservicebus.ReceivedMessage) *time.Time {
+	if raw := m.RawAMQPMessage; raw != nil && raw.Properties != nil {
+		if at := raw.Properties.AbsoluteExpiryTime; at != nil && !at.IsZero() {
+			return at
+		}
+	}
+	if m.TimeToLive == nil || *m.TimeToLive <= 0 {
+		return nil
+	}
+	return m.ExpiresAt
 }
 
 func text(s *string) string {

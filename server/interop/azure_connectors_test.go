@@ -145,10 +145,10 @@ func TestAzureSourceSessions(t *testing.T) {
 		if _, err := fmt.Sscan(job.Metadata["n"], &n); err != nil {
 			t.Fatal(err)
 		}
-		if before, seen := last[job.SessionID]; seen && n <= before {
-			t.Errorf("session %s has %d after %d", job.SessionID, n, before)
+		if before, seen := last[*job.SessionID]; seen && n <= before {
+			t.Errorf("session %s has %d after %d", *job.SessionID, n, before)
 		}
-		last[job.SessionID] = n
+		last[*job.SessionID] = n
 		total++
 	}
 	if total != sessions*each {
