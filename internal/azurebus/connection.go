@@ -19,11 +19,16 @@ import (
 // Connection says how a namespace is reached. It has either a connection string or a namespace.
 type Connection struct {
 	ConnectionString forebay.Secret
-	Namespace        string         // NAME.servicebus.windows.net, with Entra ID by DefaultAzureCredential
-	Endpoint         string         // host:port to connect to instead of the namespace's; "": the namespace's
-	CAs              *x509.CertPool // nil: those of the machine
-	WebSocket        bool           // AMQP over a WebSocket, port 443
+	// Namespace is NAME.servicebus.windows.net, with Entra ID by DefaultAzureCredential.
+	Namespace string
+	// Endpoint is host:port to connect to instead of the namespace's own; "": that.
+	Endpoint  string
+	CAs       *x509.CertPool // nil: those of the machine
+	WebSocket bool           // AMQP over a WebSocket, port 443
 }
+
+var errConnectionString = errors.New("this is no connection string of Service Bus, which names " +
+	"Endpoint, SharedAccessKeyName and SharedAccessKey")
 
 const (
 	closeTime   = 5 * time.Second
@@ -48,7 +53,7 @@ func (c Connection) Open() (*azservicebus.Client, error) {
 		client, err := azservicebus.NewClientFromConnectionString(c.ConnectionString.Reveal(), opts)
 		if err != nil {
 			// Its text could quote a part of the secret.
-			return nil, errors.New("this is no connection string of Service Bus: Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…")
+			return nil, errConnectionString
 		}
 		return client, nil
 	}
@@ -96,14 +101,12 @@ func codeOf(err error) string {
 	switch {
 	case errors.As(err, &service):
 		return string(service.Code)
-	case forebay.CodeOf(err) != "":
-		return string(forebay.CodeOf(err))
 	case errors.Is(err, errLinkLost):
 		return string(azservicebus.CodeConnectionLost)
 	case errors.Is(err, context.DeadlineExceeded):
 		return string(azservicebus.CodeTimeout)
 	}
-	return "other"
+	return string(forebay.CodeOf(err)) // internal, if it is none of ours
 }
 
 // unlessLost ignores a lock that has ended: whoever gets the message next goes on.

@@ -39,8 +39,8 @@ func plain(m *azservicebus.ReceivedMessage) forebay.Message {
 }
 
 // expiry returns when a message expires, or nil if it never does. The header's time to live has 32
-// bits of milliseconds, so the time in the properties goes first. The client reads a header without
-// one as zero.
+// bits of milliseconds, so the time in the properties goes first. The client reads a header
+// without one as zero.
 func expiry(m *azservicebus.ReceivedMessage) *time.Time {
 	if raw := m.RawAMQPMessage; raw != nil && raw.Properties != nil {
 		if at := raw.Properties.AbsoluteExpiryTime; at != nil && !at.IsZero() {

@@ -122,8 +122,8 @@ func (s *Sink) try(ctx context.Context, sender *azservicebus.Sender) error {
 	return err
 }
 
-// send sends events in their order. It completes those that the service has accepted and gives back
-// the others.
+// send sends events in their order. It completes those that the service has accepted and gives
+// back the others.
 func (s *Sink) send(ctx context.Context, sender *azservicebus.Sender, token string, events []forebay.Message) error {
 	ctx = context.WithoutCancel(ctx) // sendTime bounds what is left
 	for len(events) > 0 {
@@ -246,11 +246,11 @@ const ruleName = "RuleName"
 // result returns the result of a job, or nil if it is too large or no longer there.
 func (s *Sink) result(ctx context.Context, job string) (json.RawMessage, error) {
 	r, size, err := s.Results.Result(ctx, s.Tenant, job)
-	switch forebay.CodeOf(err) {
-	case "":
-	case forebay.CodeNotFound, forebay.CodeGone, forebay.CodeConflict:
-		return nil, nil
-	default:
+	if err != nil {
+		switch forebay.CodeOf(err) {
+		case forebay.CodeNotFound, forebay.CodeGone, forebay.CodeConflict:
+			return nil, nil
+		}
 		return nil, err
 	}
 	defer r.Close()

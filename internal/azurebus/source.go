@@ -298,8 +298,8 @@ func (s *Source) settled(outcome string, err error) error {
 	return unlessLost(err)
 }
 
-// wait lets time pass and renews the locks of messages meanwhile. It returns those whose locks have
-// not ended.
+// wait lets time pass and renews the locks of messages meanwhile. It returns those whose locks
+// have not ended.
 func (s *Source) wait(ctx context.Context, l *link, held []delivery, d time.Duration) ([]delivery, error) {
 	for end := time.Now().Add(d); ; {
 		now := time.Now()
