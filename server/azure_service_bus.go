@@ -20,7 +20,7 @@ import (
 	"github.com/forebayhq/forebay/internal/trigger"
 )
 
-// AzureServiceBus connects with namespaces of Azure Service Bus. The zero value connects with none.
+// AzureServiceBus connects with namespaces of Azure Service Bus. The zero value has none.
 type AzureServiceBus struct {
 	Connections map[string]AzureConnection `koanf:"connections"` // by names of their own
 	Sources     map[string]AzureSource     `koanf:"sources"`     // queues there that feed jobs here
@@ -216,7 +216,7 @@ func (o Options) connectors(s *Server, log *slog.Logger) (sources map[string]*az
 		opts := azurebus.SourceOptions{Name: name, Connection: connections[in.Connection], From: in.From, Sessions: in.Sessions, Messages: in.Messages, Logger: log}
 		if s != nil {
 			opts.Maker = &trigger.Maker{Jobs: s.jobs, Logger: s.log, Tenant: in.Tenant, Source: "azure/" + name, Task: in.Task, Queue: in.Queue}
-			opts.Paused, opts.Observe = s.pausedFor(in), s.telemetry.AzureServiceBus()
+			opts.Paused, opts.Observe = pausedFor(s, in), s.telemetry.AzureServiceBus()
 		}
 		sources[name] = azurebus.NewSource(opts)
 	}
@@ -237,7 +237,7 @@ func (o Options) connectors(s *Server, log *slog.Logger) (sources map[string]*az
 type runner interface{ Run(ctx context.Context) }
 
 // azureConnectors returns what connects with Azure Service Bus.
-func (s *Server) azureConnectors() (list []runner) {
+func azureConnectors(s *Server) (list []runner) {
 	sources, sinks, err := s.options.connectors(s, s.log)
 	if err != nil { // the file was there when the options were validated
 		s.log.Error("nothing connects with Azure Service Bus", slog.Any("error", err))
@@ -257,7 +257,7 @@ const pauseMemory = time.Second
 
 // pausedFor reports whether the queue of a source's jobs, or its tenant, is paused. The function
 // asks the database at most once a second.
-func (s *Server) pausedFor(in AzureSource) func(context.Context) (bool, error) {
+func pausedFor(s *Server, in AzureSource) func(context.Context) (bool, error) {
 	name := s.options.queueOf(in, s.deployments.called.Load().tasks)
 	subject := in.Task == "" && in.Queue == "" // each message's task has its own queue
 	var mu sync.Mutex

@@ -359,7 +359,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		for _, in := range s.triggers() {
 			running.Go(func() { in.Run(ctx) })
 		}
-		for _, c := range s.azureConnectors() {
+		for _, c := range azureConnectors(s) {
 			running.Go(func() { c.Run(ctx) })
 		}
 	}
