@@ -9,8 +9,8 @@
 //
 // A [Sink] sends the events of a tenant's jobs to a queue or a topic there. It reads a
 // subscription of the topic job-events, whose messages all belong to one session. So one process
-// at a time sends, in order, and another goes on where that one was killed. An event is completed here once the
-// service has accepted it.
+// at a time sends, in order, and another goes on where that one was killed. An event is completed here once
+// the service has accepted it.
 //
 // # Failures
 //
