@@ -32,6 +32,7 @@ func (o Options) WithDefaults() Options {
 		in.From, in.Tenant = or(in.From, name), or(in.Tenant, forebay.DefaultTenant)
 		o.Intake[name] = in
 	}
+	o.AzureServiceBus = o.AzureServiceBus.withDefaults()
 	o.Documents = o.Documents.withDefaults()
 	o.OpenAI = o.OpenAI.withDefaults()
 	o.UI = o.UI.withDefaults()

@@ -34,17 +34,19 @@ type Options struct {
 	// are.
 	MessageQueues map[string]MessageQueue `koanf:"message_queues"`
 	// Topics are created or updated at start-up. Topics that are not declared stay as they are.
-	Topics         map[string]Topic  `koanf:"topics"`
-	Intake         map[string]Intake `koanf:"intake"` // messages that become jobs
-	Documents      Documents         `koanf:"documents"`
-	OpenAI         OpenAI            `koanf:"openai"` // files, batches and calls
-	UI             UI                `koanf:"ui"`     // the dashboard
-	Webhooks       Webhooks          `koanf:"webhooks"`
-	ServiceBus     ServiceBus        `koanf:"service_bus"`
-	Orchestrations Orchestrations    `koanf:"orchestrations"`
-	Workflows      []string          `koanf:"workflows"` // their files
-	Metrics        Metrics           `koanf:"metrics"`
-	Telemetry      Telemetry         `koanf:"telemetry"`
+	Topics    map[string]Topic  `koanf:"topics"`
+	Intake    map[string]Intake `koanf:"intake"` // messages that become jobs
+	Documents Documents         `koanf:"documents"`
+	OpenAI    OpenAI            `koanf:"openai"` // files, batches and calls
+	UI        UI                `koanf:"ui"`     // the dashboard
+	// AzureServiceBus connects with real Azure Service Bus.
+	AzureServiceBus AzureServiceBus `koanf:"azure_service_bus"`
+	Webhooks        Webhooks        `koanf:"webhooks"`
+	ServiceBus      ServiceBus      `koanf:"service_bus"`
+	Orchestrations  Orchestrations  `koanf:"orchestrations"`
+	Workflows       []string        `koanf:"workflows"` // their files
+	Metrics         Metrics         `koanf:"metrics"`
+	Telemetry       Telemetry       `koanf:"telemetry"`
 	// ShutdownTimeout is how long a graceful stop lets running calls finish. Then they are
 	// cancelled, and their jobs return to the queue without charging an attempt. The default is 30
 	// s.

@@ -183,6 +183,9 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	if err := declared.apply(messaging.Configuring(ctx)); err != nil {
 		return err
 	}
+	if err := declared.sinks(messaging.Configuring(ctx)); err != nil {
+		return err
+	}
 	policy, err := s.options.Webhooks.policy()
 	if err != nil {
 		return err
@@ -355,6 +358,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		running.Go(func() { s.orchestrations.Run(ctx) })
 		for _, in := range s.triggers() {
 			running.Go(func() { in.Run(ctx) })
+		}
+		for _, c := range azureConnectors(s) {
+			running.Go(func() { c.Run(ctx) })
 		}
 	}
 	attrs := []any{slog.String("version", s.options.Version), slog.String("role", s.options.Role),

@@ -110,6 +110,7 @@ func (o Options) Validate() error {
 			errs = append(errs, err)
 		} else {
 			o.validateIntake(known, bad)
+			o.AzureServiceBus.validate(o, known, bad)
 			o.validateDocuments(known, bad)
 			errs = append(errs, o.validateWorkflows()...)
 		}

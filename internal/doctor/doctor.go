@@ -66,6 +66,9 @@ func (d *Doctor) Examine(ctx context.Context, load func() (config.Loaded, error)
 		d.disk(filepath.Dir(strings.TrimPrefix(file, "//")))
 	}
 	d.blobs(ctx, o)
+	for _, check := range server.CheckAzureServiceBus(ctx, o) {
+		d.found(check.Name, check.OK, command.ExitUnavailable, "%s", check.Detail)
+	}
 	d.port(ctx, o, running)
 	d.grpc(o, running)
 }

@@ -21,6 +21,8 @@ type metrics struct {
 	genAITokens                                      *vector[genAILabels]
 	waits                                            *vector[waitLabels]
 	deliveries, webhookDuration                      *vector[webhookLabels]
+	azureMessages                                    *vector[connectorLabels]
+	azureFailures                                    *vector[connectorFailureLabels]
 	changes                                          *vector[changeLabels]
 	turns, activities, orchestrationsEnded           *vector[functionLabels]
 	commitDuration, commitOperations, commitFailures *series
@@ -56,6 +58,7 @@ func newMetrics(r *recorder) *metrics {
 	m.ofJobs(r)
 	m.ofModels(r)
 	m.ofWebhooks(r)
+	m.ofConnectors(r)
 	m.ofOrchestrations(r)
 	m.changes = newVector(r, counter(deploymentChanges, "{change}", "What happened to deployments, counted by the process whose transaction it was."), labelling[changeLabels]{
 		rest: changeLabels{deployment: other},

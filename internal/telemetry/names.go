@@ -47,6 +47,8 @@ const (
 	commitFailures        = "forebay.store.commit.failures"
 	webhookDeliveries     = "forebay.webhook.deliveries"
 	webhookSendDurations  = "forebay.webhook.duration"
+	azureMessages         = "forebay.azure_service_bus.messages"
+	azureFailures         = "forebay.azure_service_bus.failures"
 
 	orchestrationInstances  = "forebay.orchestration.instances"
 	orchestrationOldestAge  = "forebay.orchestration.oldest.age"
@@ -74,6 +76,7 @@ const (
 	keyExisting   = attribute.Key("forebay.existing")
 	keyChange     = attribute.Key("forebay.change")
 	keyWebhook    = attribute.Key("forebay.webhook")
+	keyConnector  = attribute.Key("forebay.connector")
 
 	keyOrchestrator = attribute.Key("forebay.orchestrator")
 	keyActivity     = attribute.Key("forebay.activity")

@@ -21,8 +21,8 @@ const maxDeadline = 9 * 365 * 24 * time.Hour
 
 // request returns the job for a message, and a fingerprint of the message. A message that is sent
 // again has the same fingerprint, whatever its times.
-func (t *Trigger) request(m *forebay.Message) (req forebay.SubmitRequest, fingerprint []byte, err error) {
-	req = forebay.SubmitRequest{Task: t.Task, Queue: t.Queue, IdempotencyKey: t.key(m.MessageID)}
+func (k *Maker) request(m *forebay.Message) (req forebay.SubmitRequest, fingerprint []byte, err error) {
+	req = forebay.SubmitRequest{Task: k.Task, Queue: k.Queue, IdempotencyKey: k.key(m.MessageID)}
 	if req.Task == "" {
 		req.Task = m.Subject
 	}
@@ -54,10 +54,10 @@ func (t *Trigger) request(m *forebay.Message) (req forebay.SubmitRequest, finger
 	return req, sum[:], nil
 }
 
-// key returns the job's idempotency key: "intake/<queue>/<message id>". An id that is too long
-// for a key is hashed.
-func (t *Trigger) key(messageID string) string {
-	prefix := "intake/" + t.From + "/"
+// key returns the job's idempotency key: "<source>/<message id>". An id that is too long for a key
+// is hashed.
+func (k *Maker) key(messageID string) string {
+	prefix := k.Source + "/"
 	if len(prefix)+len(messageID) > forebay.MaxIdempotencyKeyBytes {
 		sum := sha256.Sum256([]byte(messageID))
 		messageID = "sha256:" + hex.EncodeToString(sum[:])

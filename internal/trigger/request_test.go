@@ -12,7 +12,7 @@ import (
 
 // The fields of a message become those of its job.
 func TestRequest(t *testing.T) {
-	i := &Trigger{Options: Options{From: "orders", Task: "echo", Queue: "slow"}}
+	i := &Maker{Source: "intake/orders", Task: "echo", Queue: "slow"}
 	at := time.Date(2030, 1, 2, 3, 4, 5, 6000, time.UTC)
 	soon, never := time.Now().Add(time.Hour), time.Now().Add(50*365*24*time.Hour)
 	m := forebay.Message{ExpiresAt: &soon, NewMessage: forebay.NewMessage{
@@ -45,11 +45,11 @@ func TestRequest(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
-	i := &Trigger{Options: Options{From: strings.Repeat("t", 64) + "/subscriptions/" + strings.Repeat("s", 50)}}
+	i := &Maker{Source: "intake/" + strings.Repeat("t", 64) + "/subscriptions/" + strings.Repeat("s", 50)}
 	keys := map[string]bool{}
 	for _, id := range []string{"1", strings.Repeat("x", 120), strings.Repeat("\U0001F600", 128), strings.Repeat("\U0001F600", 127) + "x"} {
 		key := i.key(id)
-		if !forebay.ValidText(key, forebay.MaxIdempotencyKeyBytes) || keys[key] || !strings.HasPrefix(key, "intake/"+i.From+"/") {
+		if !forebay.ValidText(key, forebay.MaxIdempotencyKeyBytes) || keys[key] || !strings.HasPrefix(key, i.Source+"/") {
 			t.Errorf("%q", key)
 		}
 		keys[key] = true

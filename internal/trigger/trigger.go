@@ -6,6 +6,8 @@
 // job now is given back, uncounted, and the trigger pauses. Several processes may run the same
 // trigger. A queue that requires sessions is received session by session, in order.
 //
+// A [Maker] is the part of it that decides. Messages of another service become jobs by one, too.
+//
 // Users call this an intake: in the configuration, and in the idempotency keys of the jobs.
 package trigger
 
@@ -22,11 +24,6 @@ import (
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
-// Jobs is where jobs are submitted: a *jobs.Service.
-type Jobs interface {
-	SubmitRepeatable(ctx context.Context, tenant string, reqs []forebay.SubmitRequest, fingerprints [][]byte) []forebay.SubmitResult
-}
-
 // Options are the settings of a Trigger.
 type Options struct {
 	Bus    *messaging.Service
@@ -41,11 +38,15 @@ type Options struct {
 // Trigger makes jobs of the messages of one queue or subscription.
 type Trigger struct {
 	Options
-	wait float64 // seconds that a pass waits for messages
+	maker *Maker
+	wait  float64 // seconds that a pass waits for messages
 }
 
 // New returns a trigger. [Trigger.Run] starts it.
-func New(opts Options) *Trigger { return &Trigger{opts, 60} }
+func New(opts Options) *Trigger {
+	maker := &Maker{Jobs: opts.Jobs, Logger: opts.Logger, Tenant: opts.Tenant, Source: "intake/" + opts.From, Task: opts.Task, Queue: opts.Queue}
+	return &Trigger{opts, maker, 60}
+}
 
 const (
 	// settleTime bounds the settling of received messages once the trigger is to stop.
@@ -135,7 +136,7 @@ func (t *Trigger) take(ctx context.Context, messages []forebay.Message) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	for len(messages) > 0 {
-		n := together(messages)
+		n := Together(messages)
 		if err := t.submit(ctx, messages[:n]); err != nil {
 			return errors.Join(err, t.giveBack(ctx, messages[n:]))
 		}
@@ -144,51 +145,16 @@ func (t *Trigger) take(ctx context.Context, messages []forebay.Message) error {
 	return nil
 }
 
-// together returns how many of the messages are submitted in one transaction. A large body goes
-// to blob storage first, which may fail, so it is submitted alone.
-func together(messages []forebay.Message) int {
-	for n := range messages {
-		if bodyBytes(&messages[n]) > forebay.InlineBytes/2 {
-			return max(1, n)
-		}
-	}
-	return len(messages)
-}
-
 func (t *Trigger) submit(ctx context.Context, messages []forebay.Message) error {
-	refusals := make([]error, len(messages))
-	var reqs []forebay.SubmitRequest
-	var prints [][]byte
-	var indexes []int // of reqs: where in messages each stands
-	for n := range messages {
-		var req forebay.SubmitRequest
-		var print []byte
-		err := panics.Run(t.Logger, "a message of a trigger", func() (err error) {
-			req, print, err = t.request(&messages[n])
-			return err
-		})
-		if err != nil {
-			refusals[n] = err
-			continue
-		}
-		reqs, prints, indexes = append(reqs, req), append(prints, print), append(indexes, n)
-	}
-	if len(reqs) > 0 {
-		for n, result := range t.Jobs.SubmitRepeatable(ctx, t.Tenant, reqs, prints) {
-			if result.Error != nil {
-				refusals[indexes[n]] = result.Error
-			}
-		}
-	}
-	return t.settleAll(ctx, messages, refusals)
+	return t.settleAll(ctx, messages, t.maker.Make(ctx, messages))
 }
 
 // settleAll settles the messages concurrently, so that they share a transaction.
-func (t *Trigger) settleAll(ctx context.Context, messages []forebay.Message, refusals []error) error {
+func (t *Trigger) settleAll(ctx context.Context, messages []forebay.Message, verdicts []Verdict) error {
 	errs := make([]error, len(messages))
 	var settling sync.WaitGroup
 	for n := range messages {
-		settling.Go(func() { errs[n] = t.settle(ctx, &messages[n], refusals[n]) })
+		settling.Go(func() { errs[n] = t.settle(ctx, &messages[n], verdicts[n]) })
 	}
 	settling.Wait()
 	return errors.Join(errs...)
@@ -196,27 +162,17 @@ func (t *Trigger) settleAll(ctx context.Context, messages []forebay.Message, ref
 
 // settle completes a message whose job exists. It returns a refusal that is not the message's
 // fault.
-func (t *Trigger) settle(ctx context.Context, m *forebay.Message, refusal error) error {
-	if refusal == nil {
+func (t *Trigger) settle(ctx context.Context, m *forebay.Message, v Verdict) error {
+	switch v.Verb {
+	case DeadLetter:
+		return unlessLost(t.Bus.Messages.DeadLetter(ctx, t.Tenant, t.From, m.LockToken, forebay.Settlement{Reason: v.Reason, Description: v.Err.Error()}))
+	case Wait:
+		return errors.Join(v.Err, t.giveBack(ctx, []forebay.Message{*m}))
+	case Abandon:
+		return errors.Join(v.Err, unlessLost(t.Bus.Messages.Abandon(ctx, t.Tenant, t.From, m.LockToken, forebay.Settlement{})))
+	default:
 		return unlessLost(t.Bus.Messages.Complete(ctx, t.Tenant, t.From, m.LockToken))
 	}
-	var why *forebay.Error
-	if !errors.As(refusal, &why) {
-		why = forebay.Errorf(forebay.CodeInternal, "something went wrong here").Caused(refusal)
-	}
-	switch why.Code {
-	case forebay.CodeGone: // its job existed, and was purged since
-		return unlessLost(t.Bus.Messages.Complete(ctx, t.Tenant, t.From, m.LockToken))
-	case forebay.CodeUnavailable, forebay.CodeStorageFull, forebay.CodeTooManyRequests, forebay.CodeTenantLimit, forebay.CodeDatabaseUnusable:
-		return errors.Join(refusal, t.giveBack(ctx, []forebay.Message{*m}))
-	case forebay.CodeInternal: // it counts, so that a message that always fails ends up dead-lettered
-		return errors.Join(refusal, unlessLost(t.Bus.Messages.Abandon(ctx, t.Tenant, t.From, m.LockToken, forebay.Settlement{})))
-	}
-	reason := string(why.Code)
-	if why.Field == "deadline" {
-		reason = forebay.ReasonExpired
-	}
-	return unlessLost(t.Bus.Messages.DeadLetter(ctx, t.Tenant, t.From, m.LockToken, forebay.Settlement{Reason: reason, Description: why.Error()}))
 }
 
 func (t *Trigger) giveBack(ctx context.Context, messages []forebay.Message) error {

@@ -104,6 +104,9 @@ var buildGoPrograms = sync.OnceValue(func() (err error) {
 })
 
 func TestMain(m *testing.M) {
+	if raw, ok := os.LookupEnv(azureVariable); ok {
+		os.Exit(runAzureProcess(raw))
+	}
 	code := m.Run()
 	if goPrograms != "" {
 		os.RemoveAll(goPrograms)
