@@ -32,6 +32,9 @@ func (t *Trigger) request(m *forebay.Message) (req forebay.SubmitRequest, finger
 	if m.CorrelationID != "" {
 		req.CorrelationID = &m.CorrelationID
 	}
+	if m.ReplyTo != "" {
+		req.ReplyTo = &forebay.ReplyTo{Entity: m.ReplyTo, SessionID: m.ReplyToSessionID, CorrelationID: m.MessageID}
+	}
 	if m.SessionID != "" {
 		req.SessionID = &m.SessionID
 	}

@@ -1,0 +1,111 @@
+package bus
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
+	"github.com/forebayhq/forebay/internal/db/driver"
+)
+
+// Reply is a message for a queue or a topic that another message named.
+type Reply struct {
+	Tenant  int64  // whose queue or topic it must be
+	To      string // its stored name, in any case; "": none that could exist
+	Message MessageContent
+}
+
+// Why a reply is not sent.
+var (
+	errReplyTarget  = forebay.Errorf(forebay.CodeUnknownQueue, "reply_to names no queue and no topic of messages")
+	errReplyPrivate = forebay.Errorf(forebay.CodeForbidden, "reply_to names a topic that only Forebay publishes to")
+)
+
+// SendReplies sends messages to the queues and topics that they name, as a part of the
+// transaction. It returns why each was not sent; nil: it was. A topic makes the copies
+// afterwards, and a queue that forwards sends the message on afterwards, so that a reply costs
+// the transaction one message.
+func (t *Tx) SendReplies(list []Reply) (refused []*forebay.Error, err error) {
+	refused = make([]*forebay.Error, len(list))
+	targets := make([]MessageQueue, len(list))
+	err = t.Interleave(len(list), func(i int) error {
+		q, found, err := t.folded(list[i].Tenant, list[i].To)
+		if err == nil {
+			targets[i], refused[i] = q, list[i].refusal(&q, found)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = t.foresee(len(t.Queue.Seqs), func(f *foresight) {
+		for i := range list {
+			if refused[i] == nil {
+				f.numbers++
+				kept := targets[i]
+				if !kept.RequiresSession {
+					kept.ForwardTo = ""
+				}
+				kept.IsTopic = false
+				f.into(kept, &list[i].Message, nil, 0)
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return refused, t.Alone(func() error { // for what a transaction makes of topics is counted
+		for i := range list {
+			if refused[i] == nil {
+				if err := t.arrivals.reply(targets[i], &list[i].Message); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// folded is FindFolded within the transaction.
+func (t *Tx) folded(tenant int64, name string) (q MessageQueue, found bool, err error) {
+	if name == "" {
+		return q, false, nil
+	}
+	err = t.Prep(sqlQueuesFolded).Int(tenant).Text(strings.ToLower(name)).Each(func(r driver.Row) error {
+		m := readMessageQueue(r)
+		if !found || m.Name == name || q.Name != name && m.No < q.No {
+			found, q = true, m
+		}
+		return nil
+	})
+	return q, found, err
+}
+
+// refusal says why a reply cannot be sent there; nil: it can.
+func (r *Reply) refusal(q *MessageQueue, found bool) *forebay.Error {
+	switch {
+	case !found, q.Topic != 0:
+		return errReplyTarget
+	case entity.OnlyForebayPublishes(q.Name):
+		return errReplyPrivate
+	case q.RequiresSession && r.Message.SessionID == "":
+		var refusal *forebay.Error
+		errors.As(ErrNoSessionID, &refusal)
+		return refusal
+	}
+	return nil
+}
+
+// reply enters a reply into a queue or a topic.
+func (t *arrivalTx) reply(q MessageQueue, m *MessageContent) error {
+	a := arrival{MessageContent: m, inBatches: q.IsTopic, waits: q.ForwardTo != "" && !q.RequiresSession}
+	if a.waits {
+		if err := t.due.markQueue(q.No, t.Now); err != nil {
+			return err
+		}
+		t.forwarding.noteHeld(q.Subqueue(false))
+	}
+	_, err := t.add(q, a)
+	return err
+}

@@ -1,0 +1,105 @@
+package jobs
+
+import (
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/jobs/events"
+	"github.com/forebayhq/forebay/internal/jobs/request"
+)
+
+// A job that was made of a message with a reply_to answers it. The answer is sent in the
+// transaction that ends a generation of the job, so there is one for each generation. What an
+// answer needs comes with the rows that settlements read anyway. The answers of a stage are sent
+// together at its end. A reply that cannot be sent becomes an event, and the job ends all the
+// same.
+
+// answering is what an answer to a job's message needs of the job.
+type answering struct {
+	id     string
+	tenant int64
+	reply  []byte // as request.EncodeReply returns it; nil: nobody waits for an answer
+}
+
+func (d *LockedJob) answering() answering { return answering{d.ID, d.Tenant, d.Reply} }
+
+// answerSize is about how many bytes the answer about a result has.
+func (d *LockedJob) answerSize(out Output) int {
+	if d.Reply == nil {
+		return 0
+	}
+	return max(len(out.Inline), len(out.Reply)) + rowBytes
+}
+
+// pendingAnswer is an answer that was not sent yet.
+type pendingAnswer struct {
+	events.Answer
+	failed event // what is told if it cannot be sent
+}
+
+// answer notes the answer about a generation that ends. after is how many events the same
+// transition tells after the one of the end.
+func (t *Tx) answer(e *ending, after int64) error {
+	address := request.DecodeReply(e.answering.reply)
+	if address == nil {
+		return nil
+	}
+	if t.Concurrent {
+		return db.ErrNotAlone
+	}
+	a := pendingAnswer{
+		Answer: events.Answer{Seq: e.seq, Tenant: e.answering.tenant, JobID: e.answering.id, Address: address, Status: e.status, Generation: e.generation, Size: e.out.Size},
+		failed: event{seq: e.seq, tenant: e.session.tenant, queue: e.session.queue, number: e.version + after + 1, kind: forebay.EventReplyFailed, status: e.status,
+			generation: e.generation, attempt: e.number},
+	}
+	if a.Result = e.out.Inline; a.Result == nil {
+		a.Result = e.out.Reply
+	}
+	if e.failure.Code != "" {
+		a.Error = &forebay.JobError{Class: e.failure.Class, Code: Bounded(e.failure.Code), Message: request.Text(e.failure.Message)}
+	}
+	t.answers = append(t.answers, a)
+	return nil
+}
+
+// sqlEventsFollow counts the event of a failed reply in the message of a job that was set aside.
+const sqlEventsFollow = "UPDATE messages SET version = ? WHERE seq = ? AND subqueue % 4 >= 2"
+
+// sendAnswers sends the answers since the last call.
+func (t *Tx) sendAnswers() error {
+	pending := t.answers
+	if t.answers = nil; len(pending) == 0 {
+		return nil
+	}
+	list := make([]events.Answer, len(pending))
+	for i := range pending {
+		list[i] = pending[i].Answer
+	}
+	refused, err := events.SendAnswers(t.Tx, list, t.w.store.maxReply())
+	if err != nil {
+		return err
+	}
+	for i, why := range refused {
+		if why == nil {
+			t.tally.Answered++
+			continue
+		}
+		t.tally.CountUnanswered(pending[i].JobID, why.Code)
+		failed := pending[i].failed
+		failed.code = string(why.Code)
+		if err := t.event(failed); err != nil {
+			return err
+		}
+		if err := t.Prep(sqlEventsFollow).Int(failed.number).Int(failed.seq).Exec(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxReply is the most bytes of a reply.
+func (s *Store) maxReply() int64 {
+	if most := s.MaxReplyBytes.Load(); most > 0 {
+		return min(most, forebay.MaxReplyBytes)
+	}
+	return forebay.MaxReplyBytes
+}
