@@ -30,6 +30,7 @@ const (
 	CodeLockLost            Code = "lock_lost"            // the lock token is stale
 	CodeSessionLockLost     Code = "session_lock_lost"    // the session's lock token is stale
 	CodeSessionLocked       Code = "session_locked"       // another receiver has the session
+	CodeEntityDisabled      Code = "entity_disabled"      // the status of the queue, topic or subscription does not allow it
 	CodeRequestTimeout      Code = "request_timeout"      // the body came too slowly
 	CodeTooManyRequests     Code = "too_many_requests"    // the server itself is saturated
 	CodeTenantLimit         Code = "tenant_limit_reached" // the tenant has as much as it may have

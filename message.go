@@ -30,14 +30,15 @@ const (
 // The reasons for which a queue itself dead-letters a message, by Service Bus's names
 // (service-bus-dead-letter-queues).
 const (
-	ReasonMaxDeliveries = "MaxDeliveryCountExceeded"    // delivered as often as its queue allows and never completed
-	ReasonExpired       = "TTLExpiredException"         // its time to live ended
-	ReasonHeaderSize    = "HeaderSizeExceeded"          // its properties outgrew their limit on the way
-	ReasonNoSession     = "Session ID is null."         // forwarded into a queue that requires sessions
-	ReasonMaxHops       = "MaxTransferHopCountExceeded" // forwarded too often
-	ReasonNoTarget      = "MessagingEntityNotFound"     // what its queue forwards to is gone
-	ReasonFilter        = "FilterException"             // a subscription's rule cannot be evaluated for it
-	ReasonFanOut        = "QuotaExceededException"      // topics that forward to topics made too many copies of it
+	ReasonMaxDeliveries  = "MaxDeliveryCountExceeded"    // delivered as often as its queue allows and never completed
+	ReasonExpired        = "TTLExpiredException"         // its time to live ended
+	ReasonHeaderSize     = "HeaderSizeExceeded"          // its properties outgrew their limit on the way
+	ReasonNoSession      = "Session ID is null."         // forwarded into a queue that requires sessions
+	ReasonMaxHops        = "MaxTransferHopCountExceeded" // forwarded too often
+	ReasonNoTarget       = "MessagingEntityNotFound"     // what its queue forwards to is gone
+	ReasonTargetDisabled = "MessagingEntityDisabled"     // nobody may send to what its queue forwards to
+	ReasonFilter         = "FilterException"             // a subscription's rule cannot be evaluated for it
+	ReasonFanOut         = "QuotaExceededException"      // topics that forward to topics made too many copies of it
 )
 
 // MessageState says whether a message can be received.

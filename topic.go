@@ -12,6 +12,9 @@ type RuleSettings struct {
 	CorrelationFilter *CorrelationFilter `json:"correlation_filter,omitempty" doc:"properties that must have these values, all of them"`
 	BooleanFilter     *bool              `json:"boolean_filter,omitempty" doc:"true: selects all messages; false: none"`
 	SQLAction         string             `json:"sql_action,omitempty" doc:"statements that change the copy, at most 1,024 characters; a rule with an action makes a copy of its own, with the application property RuleName"`
+	// The parameters' names begin with @, as they stand in the text.
+	SQLFilterParameters Properties `json:"sql_filter_parameters,omitempty" doc:"values of the parameters in sql_filter, by their names, such as @region"`
+	SQLActionParameters Properties `json:"sql_action_parameters,omitempty" doc:"values of the parameters in sql_action"`
 }
 
 // CorrelationFilter lists properties and the values they must have. "" matches any value.
@@ -90,25 +93,28 @@ const (
 const DefaultRule = "$Default"
 
 // TopicSettings create or change a topic. Zero values stand for the defaults. nil stands for what
-// an existing topic has.
+// an existing topic has, and so does a status that is left out.
 type TopicSettings struct {
 	DefaultTTLSeconds       float64 `json:"default_message_ttl_seconds,omitempty" doc:"time to live of messages that ask for none, and the most they may ask for; default: unlimited"`
 	DetectsDuplicates       *bool   `json:"requires_duplicate_detection,omitempty" doc:"a message that repeats a message_id is dropped; settled when the topic is made; default false"`
 	DuplicateWindowSeconds  float64 `json:"duplicate_detection_window_seconds,omitempty" doc:"how long message ids are remembered for that: 20 to 604800; default 600"`
 	AutoDeleteOnIdleSeconds float64 `json:"auto_delete_on_idle_seconds,omitempty" doc:"the topic is deleted, with its subscriptions, once nobody has sent to it or used a subscription of it for so long: at least 300; default: never"`
+	MaxMessageBytes         int64   `json:"max_message_bytes,omitempty" doc:"the largest message that may be sent to it, below what the server allows: 1 to 104857600; default: what the server allows"`
+	EntityChange
 }
 
 // Topic is a topic with its settings and counts.
 type Topic struct {
-	Name                    string    `json:"name"`
-	Subscriptions           int64     `json:"subscriptions"`
-	Scheduled               int64     `json:"scheduled" doc:"messages that wait for their time, and go to the subscriptions then"`
-	CountsCapped            bool      `json:"counts_capped,omitempty" doc:"a count stopped at its limit: there are at least so many"`
-	DefaultTTLSeconds       *float64  `json:"default_message_ttl_seconds" doc:"null: unlimited"`
-	DetectsDuplicates       bool      `json:"requires_duplicate_detection"`
-	DuplicateWindowSeconds  *float64  `json:"duplicate_detection_window_seconds" doc:"null: duplicates are not detected"`
-	AutoDeleteOnIdleSeconds *float64  `json:"auto_delete_on_idle_seconds" doc:"null: never"`
-	CreatedAt               time.Time `json:"created_at"`
+	Name                    string   `json:"name"`
+	Subscriptions           int64    `json:"subscriptions"`
+	Scheduled               int64    `json:"scheduled" doc:"messages that wait for their time, and go to the subscriptions then"`
+	CountsCapped            bool     `json:"counts_capped,omitempty" doc:"a count stopped at its limit: there are at least so many"`
+	DefaultTTLSeconds       *float64 `json:"default_message_ttl_seconds" doc:"null: unlimited"`
+	DetectsDuplicates       bool     `json:"requires_duplicate_detection"`
+	DuplicateWindowSeconds  *float64 `json:"duplicate_detection_window_seconds" doc:"null: duplicates are not detected"`
+	AutoDeleteOnIdleSeconds *float64 `json:"auto_delete_on_idle_seconds" doc:"null: never"`
+	MaxMessageBytes         int64    `json:"max_message_bytes,omitempty" doc:"left out: what the server allows"`
+	EntityState
 }
 
 // SubscriptionSettings create or change a subscription. They are those of a queue of messages,
@@ -159,4 +165,11 @@ func CutEntityPath(path string) (name, subscription, subqueue string) {
 // SubscriptionPath returns the path that addresses a subscription where a queue is expected.
 func SubscriptionPath(topic, subscription string) string {
 	return topic + "/subscriptions/" + subscription
+}
+
+// ValidEntityPath reports whether s is the path of a queue, a topic or a subscription.
+func ValidEntityPath(s string) bool {
+	name, subscription, subqueue := CutEntityPath(s)
+	return ValidEntityName(name) && subqueue == "" &&
+		(subscription == "" || ValidName(subscription) && len(subscription) <= MaxSubscriptionBytes)
 }

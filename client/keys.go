@@ -17,13 +17,15 @@ func (c *keys) Keys(ctx context.Context) ([]forebay.APIKey, error) {
 }
 
 // CreateKey makes an API key. Only this answer contains the key itself. expires may be nil, for a
-// key that never expires. SetKeyBudget sets its budget.
-func (c *keys) CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time) (forebay.APIKey, error) {
+// key that never expires. Entities bind a key of message scopes to queues, topics and
+// subscriptions, see [forebay.Caller.Reaches]. SetKeyBudget sets its budget.
+func (c *keys) CreateKey(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, entities ...string) (forebay.APIKey, error) {
 	body := struct {
 		Tenant    string          `json:"tenant"`
 		Scopes    []forebay.Scope `json:"scopes"`
+		Entities  []string        `json:"entities,omitempty"`
 		ExpiresAt *time.Time      `json:"expires_at,omitempty"`
-	}{tenant, scopes, expires}
+	}{tenant, scopes, entities, expires}
 	var key forebay.APIKey
 	err := c.call(ctx, request{method: http.MethodPost, path: path("keys"), body: body, once: true}, &key)
 	return key, err

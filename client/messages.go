@@ -53,6 +53,16 @@ func (c *messageQueues) PutMessageQueue(ctx context.Context, name string, settin
 	return q, err
 }
 
+// ChangeMessageQueue changes the status and the metadata of a queue of plain messages. What the
+// change leaves out stays.
+func (c *messageQueues) ChangeMessageQueue(ctx context.Context, name string, change forebay.EntityChange) (q forebay.MessageQueue, err error) {
+	if err := checkID("queue", name); err != nil {
+		return q, err
+	}
+	err = c.call(ctx, request{method: http.MethodPut, path: path("queues", name, "status"), body: change}, &q)
+	return q, err
+}
+
 // DeleteMessageQueue removes a queue of plain messages with all its messages.
 func (c *messageQueues) DeleteMessageQueue(ctx context.Context, name string) error {
 	if err := checkID("queue", name); err != nil {

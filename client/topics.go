@@ -26,6 +26,11 @@ func (c *topics) Topic(ctx context.Context, name string) (forebay.Topic, error) 
 	return one[forebay.Topic](ctx, c.endpoint, http.MethodGet, nil, "topics", name)
 }
 
+// ChangeTopic changes the status and the metadata of a topic. What the change leaves out stays.
+func (c *topics) ChangeTopic(ctx context.Context, name string, change forebay.EntityChange) (forebay.Topic, error) {
+	return one[forebay.Topic](ctx, c.endpoint, http.MethodPut, change, "topics", name, "status")
+}
+
 // DeleteTopic removes a topic with its subscriptions and their messages.
 func (c *topics) DeleteTopic(ctx context.Context, name string) error {
 	return c.remove(ctx, "topics", name)
@@ -65,6 +70,12 @@ func (c *topics) Subscriptions(ctx context.Context, topic string) ([]forebay.Sub
 // Subscription returns one subscription.
 func (c *topics) Subscription(ctx context.Context, topic, name string) (forebay.Subscription, error) {
 	return one[forebay.Subscription](ctx, c.endpoint, http.MethodGet, nil, "topics", topic, "subscriptions", name)
+}
+
+// ChangeSubscription changes the status and the metadata of a subscription. What the change leaves
+// out stays.
+func (c *topics) ChangeSubscription(ctx context.Context, topic, name string, change forebay.EntityChange) (forebay.Subscription, error) {
+	return one[forebay.Subscription](ctx, c.endpoint, http.MethodPut, change, "topics", topic, "subscriptions", name, "status")
 }
 
 // DeleteSubscription removes a subscription with its rules and messages.

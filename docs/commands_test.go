@@ -576,6 +576,16 @@ func TestPostgreSQL(t *testing.T) {
 	p.run("forebay submit summarize --input 'The pumps are quiet.' --wait")
 }
 
+// TestFromAzureServiceBus imports what the configuration of Microsoft's emulator has.
+func TestFromAzureServiceBus(t *testing.T) {
+	t.Parallel()
+	p := newPage(t, map[string]string{"Config.json": `{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [{"Name": "queue.1", "Properties": {"MaxDeliveryCount": 3}}]}]}}`})
+	p.follow("from-azure-service-bus.md", rule{begins: "forebay serve", background: true, until: serving})
+	if got := p.run("forebay queues show queue.1"); !strings.Contains(got, "queue.1") {
+		p.Errorf("the queue is\n%s", got)
+	}
+}
+
 // A document that gets its first command gets a test.
 func TestEveryDocumentIsFollowed(t *testing.T) {
 	pages, err := filepath.Glob("*.md")

@@ -33,9 +33,11 @@ func OpenKeys(ctx context.Context, database string) (*Keys, error) {
 	return &Keys{store: st, keys: keys.NewService(st.Keys, nil)}, nil
 }
 
-// Create makes a key and returns it. The database keeps only a hash of the key itself.
-func (k *Keys) Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget) (forebay.APIKey, error) {
-	return k.keys.Create(ctx, tenant, scopes, expires, budget, forebay.LocalActor)
+// Create makes a key and returns it. The database keeps only a hash of the key itself, and of a
+// key with message scopes what checks the tokens that it signs. Entities bind such a key to
+// queues, topics and subscriptions.
+func (k *Keys) Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget, entities ...string) (forebay.APIKey, error) {
+	return k.keys.Create(ctx, tenant, scopes, expires, budget, forebay.LocalActor, entities...)
 }
 
 // List returns all keys, oldest first.

@@ -35,6 +35,7 @@ func (o Options) WithDefaults() Options {
 	o.Documents = o.Documents.withDefaults()
 	o.OpenAI = o.OpenAI.withDefaults()
 	o.UI = o.UI.withDefaults()
+	o.ServiceBus = o.ServiceBus.withDefaults()
 	o.Retention = o.Retention.withDefaults()
 	o.Audit = o.Audit.withDefaults()
 	o.Orchestrations.ConcurrentTurns = or(o.Orchestrations.ConcurrentTurns, 64)

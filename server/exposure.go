@@ -12,7 +12,7 @@ func warnExposed(ctx context.Context, s *Server) {
 	for _, at := range []struct {
 		what string
 		addr net.Addr
-	}{{"http", s.addr}, {"grpc", s.grpcAddr}} {
+	}{{"http", s.addr}, {"grpc", s.grpcAddr}, {"service-bus", s.busAddr}} {
 		if at.addr == nil || onLoopback(at.addr) {
 			continue
 		}

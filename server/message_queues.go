@@ -31,13 +31,18 @@ type MessageQueue struct {
 	ForwardTo            string        `koanf:"forward_to"`
 	ForwardDeadLettersTo string        `koanf:"forward_dead_lettered_messages_to"` // likewise
 	AutoDeleteOnIdle     time.Duration `koanf:"auto_delete_on_idle"`               // default: never
+	MaxMessageBytes      int64         `koanf:"max_message_bytes"`                 // default: limits.max_message_bytes
+	// Status is who may use it; left out, it stays as it is.
+	Status       string  `koanf:"status"`
+	UserMetadata *string `koanf:"user_metadata"` // a note; left out, it stays as it is
 }
 
 func (q MessageQueue) settings() forebay.MessageQueueSettings {
 	s := forebay.MessageQueueSettings{
 		LockSeconds: q.LockDuration.Seconds(), MaxDeliveryCount: q.MaxDeliveryCount, DefaultTTLSeconds: q.DefaultMessageTTL.Seconds(),
 		DeadLetterOnExpiration: q.DeadLetterOnExpiration, DuplicateWindowSeconds: q.DuplicateDetection.Seconds(), RequiresSession: q.RequiresSession,
-		ForwardTo: q.ForwardTo, ForwardDeadLettersTo: q.ForwardDeadLettersTo, AutoDeleteOnIdleSeconds: q.AutoDeleteOnIdle.Seconds()}
+		ForwardTo: q.ForwardTo, ForwardDeadLettersTo: q.ForwardDeadLettersTo, AutoDeleteOnIdleSeconds: q.AutoDeleteOnIdle.Seconds(),
+		MaxMessageBytes: q.MaxMessageBytes, EntityChange: forebay.EntityChange{Status: forebay.EntityStatus(q.Status), UserMetadata: q.UserMetadata}}
 	if q.DuplicateDetection != 0 {
 		s.DetectsDuplicates = new(true)
 	}

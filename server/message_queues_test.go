@@ -60,6 +60,15 @@ func TestDeclaredMessageQueues(t *testing.T) {
 			if changed, later := declared(t, queues); changed["b"].MaxDeliveryCount != 3 || changed["b"].LockSeconds != 60 || changed["b"].ForwardDeadLettersTo != "" || later != acts+1 {
 				t.Errorf("the changed declaration gave %+v, by %d acts", changed["b"], later-acts)
 			}
+			// A status and a note that are not declared stay as they are.
+			queues["b"] = server.MessageQueue{MaxDeliveryCount: 3, Status: "send_disabled", UserMetadata: new("declared"), MaxMessageBytes: 100}
+			if changed, _ := declared(t, queues); changed["b"].Status != forebay.EntitySendDisabled || changed["b"].UserMetadata != "declared" || changed["b"].MaxMessageBytes != 100 {
+				t.Errorf("the declared status gave %+v", changed["b"])
+			}
+			queues["b"] = server.MessageQueue{MaxDeliveryCount: 3}
+			if changed, _ := declared(t, queues); changed["b"].Status != forebay.EntitySendDisabled || changed["b"].UserMetadata != "declared" || changed["b"].MaxMessageBytes != 0 {
+				t.Errorf("without a status in the declaration, the queue is %+v", changed["b"])
+			}
 			// What cannot be changed is an error, and nothing is left out silently.
 			other := maps.Clone(queues)
 			other["s"] = server.MessageQueue{RequiresSession: new(false)}

@@ -40,6 +40,7 @@ type Options struct {
 	OpenAI         OpenAI            `koanf:"openai"` // files, batches and calls
 	UI             UI                `koanf:"ui"`     // the dashboard
 	Webhooks       Webhooks          `koanf:"webhooks"`
+	ServiceBus     ServiceBus        `koanf:"service_bus"`
 	Orchestrations Orchestrations    `koanf:"orchestrations"`
 	Workflows      []string          `koanf:"workflows"` // their files
 	Metrics        Metrics           `koanf:"metrics"`

@@ -87,6 +87,8 @@ type Server struct {
 	addr           net.Addr
 	metricsAddr    net.Addr
 	grpcAddr       net.Addr
+	busAddr        net.Addr
+	busPlainAddr   net.Addr
 	once           sync.Once
 	ran            atomic.Bool
 }
@@ -291,7 +293,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	defer running.Wait()
 	defer stop()
 
-	var serveErr, metricsErr, grpcErr error
+	var serveErr, metricsErr, grpcErr, busErr error
 	metrics, err := s.listenMetrics()
 	if err != nil {
 		return err
@@ -303,10 +305,14 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		}
 		s.grpcAddr = durable.Addr()
 	}
+	var bus busListeners
 	if s.options.servesHTTP() {
+		if bus, err = listenServiceBus(s); err != nil {
+			return errors.Join(err, closeIf(metrics), closeIf(durable))
+		}
 		listener, err := listen(s.options.Listen)
 		if err != nil {
-			return errors.Join(err, closeIf(metrics), closeIf(durable))
+			return errors.Join(err, closeIf(metrics), closeIf(durable), bus.close())
 		}
 		s.addr = listener.Addr()
 		running.Go(func() {
@@ -315,6 +321,12 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		})
 	}
 	close(s.ready)
+	if !bus.none() {
+		running.Go(func() {
+			defer stop()
+			busErr = serveServiceBus(ctx, s, bus)
+		})
+	}
 	if durable != nil {
 		running.Go(func() {
 			defer stop()
@@ -363,7 +375,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	leave()
 	running.Wait()
 	s.log.Info("forebay has stopped")
-	return errors.Join(serveErr, metricsErr, grpcErr)
+	return errors.Join(serveErr, metricsErr, grpcErr, busErr)
 }
 
 func (s *Server) listening() string {

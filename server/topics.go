@@ -25,6 +25,10 @@ type Topic struct {
 	// created.
 	DuplicateDetection time.Duration `koanf:"duplicate_detection_window"`
 	AutoDeleteOnIdle   time.Duration `koanf:"auto_delete_on_idle"` // default: never
+	MaxMessageBytes    int64         `koanf:"max_message_bytes"`   // default: limits.max_message_bytes
+	// Status is who may use it; left out, it stays as it is.
+	Status       string  `koanf:"status"`
+	UserMetadata *string `koanf:"user_metadata"` // a note; left out, it stays as it is
 	// Subscriptions are declared by name. Others stay as they are.
 	Subscriptions map[string]Subscription `koanf:"subscriptions"`
 }
@@ -46,6 +50,9 @@ type Subscription struct {
 	ForwardDeadLettersTo string `koanf:"forward_dead_lettered_messages_to"` // likewise
 	// AutoDeleteOnIdle is off by default.
 	AutoDeleteOnIdle time.Duration `koanf:"auto_delete_on_idle"`
+	// Status is who may use it; left out, it stays as it is.
+	Status       string  `koanf:"status"`
+	UserMetadata *string `koanf:"user_metadata"` // a note; left out, it stays as it is
 	// Rules are all rules of the subscription, by name. Without them a new subscription has
 	// $Default, and an existing one keeps its rules.
 	Rules map[string]Rule `koanf:"rules"`
@@ -74,7 +81,8 @@ type CorrelationFilter struct {
 }
 
 func (t Topic) settings() forebay.TopicSettings {
-	s := forebay.TopicSettings{DefaultTTLSeconds: t.DefaultMessageTTL.Seconds(), DuplicateWindowSeconds: t.DuplicateDetection.Seconds(), AutoDeleteOnIdleSeconds: t.AutoDeleteOnIdle.Seconds()}
+	s := forebay.TopicSettings{DefaultTTLSeconds: t.DefaultMessageTTL.Seconds(), DuplicateWindowSeconds: t.DuplicateDetection.Seconds(), AutoDeleteOnIdleSeconds: t.AutoDeleteOnIdle.Seconds(),
+		MaxMessageBytes: t.MaxMessageBytes, EntityChange: forebay.EntityChange{Status: forebay.EntityStatus(t.Status), UserMetadata: t.UserMetadata}}
 	if t.DuplicateDetection > 0 {
 		detects := true
 		s.DetectsDuplicates = &detects
@@ -87,7 +95,8 @@ func (s Subscription) settings() forebay.SubscriptionSettings {
 		MessageQueueSettings: forebay.MessageQueueSettings{
 			LockSeconds: s.LockDuration.Seconds(), MaxDeliveryCount: s.MaxDeliveryCount, DefaultTTLSeconds: s.DefaultMessageTTL.Seconds(),
 			DeadLetterOnExpiration: s.DeadLetterOnExpiration, RequiresSession: s.RequiresSession, ForwardTo: s.ForwardTo,
-			ForwardDeadLettersTo: s.ForwardDeadLettersTo, AutoDeleteOnIdleSeconds: s.AutoDeleteOnIdle.Seconds()},
+			ForwardDeadLettersTo: s.ForwardDeadLettersTo, AutoDeleteOnIdleSeconds: s.AutoDeleteOnIdle.Seconds(),
+			EntityChange: forebay.EntityChange{Status: forebay.EntityStatus(s.Status), UserMetadata: s.UserMetadata}},
 		DeadLetterOnFilterError: s.DeadLetterOnFilterError,
 	}
 	if s.Rules != nil {
@@ -130,7 +139,7 @@ func (o Options) validateTopics(bad func(field, format string, args ...any)) {
 		if topic.Tenant != "" && !forebay.ValidName(topic.Tenant) {
 			bad(at+".tenant", "is not a valid name")
 		}
-		reject(at, entity.CheckTopic(name, topic.settings()))
+		reject(at, entity.CheckTopic(or(topic.Tenant, forebay.DefaultTenant), name, topic.settings()))
 		for _, name := range slices.Sorted(maps.Keys(topic.Subscriptions)) {
 			sub, at := topic.Subscriptions[name], at+".subscriptions."+name
 			settings := sub.settings()

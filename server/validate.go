@@ -48,6 +48,7 @@ func (o Options) Validate() error {
 	o.Orchestrations.validate(bad)
 	o.OpenAI.validate(bad)
 	o.UI.validate(bad)
+	o.ServiceBus.validate(o.TLS.CertFile != "", bad)
 	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
 		bad("listen", "%.80q is not host:port", o.Listen)
 	}

@@ -40,7 +40,7 @@ func allFlag(flags *pflag.FlagSet, to *bool, what string) {
 
 // dryRunFlag adds --dry-run.
 func dryRunFlag(flags *pflag.FlagSet, to *bool) {
-	flags.BoolVar(to, "dry-run", false, "only count, and change nothing")
+	flags.BoolVar(to, "dry-run", false, "only say what would happen, and change nothing")
 }
 
 // maxFlag adds --max, which bounds how many things are changed.

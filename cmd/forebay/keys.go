@@ -24,13 +24,16 @@ func (a keyCommands) group() *cobra.Command {
 		Use: "keys", Short: "Make, list and revoke API keys",
 		Long: `API keys are kept in the database, as hashes. These commands work on the database itself, before
 a server runs and beside a running one. From the first key on, a server answers only requests
-that carry one.`,
+that carry one.
+
+A key with the scope send, listen or manage is for clients of Azure Service Bus too: its id is
+their SharedAccessKeyName, and the key is their SharedAccessKey.`,
 	}, a.list(), a.create(), a.setBudget(), a.revoke())
 }
 
 // command completes a command that works on the API keys in the configured database. creates says
 // that it may create the database.
-func (a keyCommands) command(c *cobra.Command, creates bool, run func(*command.Call, *server.Keys) error) *cobra.Command {
+func (a keyCommands) command(c *cobra.Command, creates bool, run func(*command.Call, *server.Keys, server.Options) error) *cobra.Command {
 	source := &config.Source{}
 	sourceFlags(c.Flags(), source)
 	return configCommand(a.App, c, source, func(c *command.Call, loaded config.Loaded) (err error) {
@@ -39,15 +42,15 @@ func (a keyCommands) command(c *cobra.Command, creates bool, run func(*command.C
 			return err
 		}
 		defer func() { err = errors.Join(err, keys.Close()) }()
-		return run(c, keys)
+		return run(c, keys, loaded.Options)
 	})
 }
 
 // showCommand completes a command that asks for one key, or changes it, and prints it.
 func (a keyCommands) showCommand(
-	c *cobra.Command, creates bool, ask func(*command.Call, *server.Keys) (forebay.APIKey, error), fields command.View[forebay.APIKey],
+	c *cobra.Command, ask func(*command.Call, *server.Keys) (forebay.APIKey, error), fields command.View[forebay.APIKey],
 ) *cobra.Command {
-	return a.command(c, creates, func(c *command.Call, keys *server.Keys) error {
+	return a.command(c, false, func(c *command.Call, keys *server.Keys, _ server.Options) error {
 		key, err := ask(c, keys)
 		if err != nil {
 			return err
@@ -75,14 +78,14 @@ func openKeys(c *command.Call, source *config.Source, database string, creates b
 
 func (a keyCommands) list() *cobra.Command {
 	list := &cobra.Command{Use: "list", Short: "List API keys, oldest first"}
-	return a.command(list, false, func(c *command.Call, keys *server.Keys) error {
+	return a.command(list, false, func(c *command.Call, keys *server.Keys, _ server.Options) error {
 		list, err := keys.List(c.Ctx)
 		if err != nil {
 			return err
 		}
 		return command.PrintList(c.App, list, func(k forebay.APIKey) []command.Field {
 			return []command.Field{
-				{"ID", k.ID}, {"TENANT", k.Tenant}, {"SCOPES", command.Joined(k.Scopes)},
+				{"ID", k.ID}, {"TENANT", k.Tenant}, {"SCOPES", command.Joined(k.Scopes)}, {"ENTITIES", command.Joined(k.Entities)},
 				{"STATE", a.state(k)}, {"CREATED", a.Age(k.CreatedAt)},
 				{"LAST USED", a.AgePtr(k.LastUsedAt)}, {"EXPIRES", a.AgePtr(k.ExpiresAt)}, {"BUDGET", command.IfSet(k.Budget, budgetText)},
 			}
@@ -100,41 +103,55 @@ func (a keyCommands) state(k forebay.APIKey) string {
 	return "valid"
 }
 
+// madeKey is a key that was just made.
+type madeKey struct {
+	forebay.APIKey
+	ConnectionString string `json:"connection_string,omitempty"` // for clients of Service Bus
+}
+
 func (a keyCommands) create() *cobra.Command {
 	var tenant string
-	var names []string
+	var names, entities []string
 	var expires *time.Time
 	var budget forebay.Budget
-	c := a.showCommand(&cobra.Command{
+	c := a.command(&cobra.Command{
 		Use:   "create",
 		Short: "Make an API key and print it, once",
 		Example: `  forebay keys create --tenant acme --scopes submit,read --expires 90d
   forebay keys create --tenant acme --daily-usd 5 --monthly-usd 100
+  forebay keys create --tenant acme --scopes send,listen --entities orders,news/subscriptions/all
   forebay keys create --scopes admin -o json`,
-	}, true, func(c *command.Call, keys *server.Keys) (forebay.APIKey, error) {
+	}, true, func(c *command.Call, keys *server.Keys, o server.Options) error {
 		scopes := make([]forebay.Scope, len(names))
 		for i, name := range names {
 			scopes[i] = forebay.Scope(name)
 		}
-		key, err := keys.Create(c.Ctx, tenant, scopes, expires, budget)
-		if err == nil {
-			c.Note("This is the only time the key is shown; the database keeps a hash.")
+		key, err := keys.Create(c.Ctx, tenant, scopes, expires, budget, entities...)
+		if err != nil {
+			return err
 		}
-		return key, err
-	}, func(k forebay.APIKey) []command.Field {
-		return []command.Field{
-			{"key", k.Key},
-			{"id", k.ID},
-			{"tenant", k.Tenant},
-			{"scopes", command.Joined(k.Scopes)},
-			{"expires", a.WhenPtr(k.ExpiresAt)},
-			{"budget", command.IfSet(k.Budget, budgetText)},
+		c.Note("This is the only time the key is shown; the database keeps a hash.")
+		if key.SignsTokens {
+			c.Note("Of this key it keeps also what checks the tokens that clients of Service Bus sign.")
 		}
+		made := madeKey{key, o.ServiceBus.ConnectionString(key)}
+		return c.PrintOne(made, []command.Field{
+			{"key", key.Key},
+			{"id", key.ID},
+			{"tenant", key.Tenant},
+			{"scopes", command.Joined(key.Scopes)},
+			{"entities", command.Joined(key.Entities)},
+			{"expires", a.WhenPtr(key.ExpiresAt)},
+			{"budget", command.IfSet(key.Budget, budgetText)},
+			{"service bus", made.ConnectionString},
+		})
 	})
 	flags := c.Flags()
 	flags.StringVar(&tenant, "tenant", forebay.DefaultTenant, "the tenant whose jobs the key is for")
 	flags.StringSliceVar(&names, "scopes", command.Texts([]forebay.Scope{forebay.ScopeSubmit, forebay.ScopeRead}),
 		"what the key allows: "+command.Joined(forebay.Scopes))
+	flags.StringSliceVar(&entities, "entities", nil,
+		"queues, topics and TOPIC/subscriptions/NAME that a key with send, listen or manage is bound to (default: all)")
 	a.TimeFlag(flags, &expires, "expires", "when it ends: after 90d or 12h, or at a time (default: never)")
 	budgetFlags(flags, &budget)
 	return c
@@ -149,7 +166,7 @@ on.`,
 		Example: "  forebay keys set-budget key_01h… --daily-usd 5 --monthly-tokens 10000000",
 	}
 	budget := newBudget(c)
-	return a.showCommand(c, false, func(c *command.Call, keys *server.Keys) (forebay.APIKey, error) {
+	return a.showCommand(c, func(c *command.Call, keys *server.Keys) (forebay.APIKey, error) {
 		return keys.SetBudget(c.Ctx, c.Args[0], *budget)
 	}, func(k forebay.APIKey) []command.Field {
 		return []command.Field{{"id", k.ID}, {"tenant", k.Tenant}, {"budget", command.IfSet(k.Budget, budgetText)}}
@@ -160,7 +177,7 @@ func (a keyCommands) revoke() *cobra.Command {
 	return a.showCommand(&cobra.Command{
 		Use: "revoke KEY_ID", Short: "Make an API key useless",
 		Long: "Make an API key useless. A running server refuses it within a second.",
-	}, false, func(c *command.Call, keys *server.Keys) (forebay.APIKey, error) { return keys.Revoke(c.Ctx, c.Args[0]) },
+	}, func(c *command.Call, keys *server.Keys) (forebay.APIKey, error) { return keys.Revoke(c.Ctx, c.Args[0]) },
 		func(k forebay.APIKey) []command.Field {
 			return []command.Field{{"revoked", k.ID}, {"tenant", k.Tenant}}
 		})

@@ -19,6 +19,7 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/command/live"
 	"github.com/forebayhq/forebay/internal/command/reports"
+	"github.com/forebayhq/forebay/internal/command/servicebus"
 )
 
 func main() {
@@ -45,7 +46,7 @@ Start a server, submit a job and see its result:
 	command.AddSection(root, "Jobs",
 		submit(a), jobCommands{a}.group(), batch(a), deadLetters(a), quarantine(a), tasks(a))
 	command.AddSection(root, "Queues and messages", queueCommands{a}.group(), messageCommands{a}.group(),
-		topicCommands{a}.group(), subscriptionCommands{a}.group(), ruleCommands{a}.group())
+		topicCommands{a}.group(), subscriptionCommands{a}.group(), ruleCommands{a}.group(), servicebus.Commands(a))
 	command.AddSection(root, "Orchestrations", orchestrationCommands{a}.group(), workflows(a))
 	command.AddSection(root, "Documents", search(a), documentCommands{a}.group(), watch(a))
 	command.AddSection(root, "What happens now", live.Commands(a)...)

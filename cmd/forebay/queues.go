@@ -36,6 +36,7 @@ func (a queueCommands) group() *cobra.Command {
 		a.list(),
 		a.show(),
 		a.create(),
+		a.set(),
 		aboutQueue(a.APICommand(&cobra.Command{Use: "delete QUEUE", Short: "Delete a queue of plain messages, with all its messages"},
 			func(c *command.Call) error { return c.API.DeleteMessageQueue(c.Ctx, c.Args[0]) })),
 		a.verb("pause", "Let no further job of a queue start; calls in flight finish", (*client.Client).PauseQueue),
@@ -180,7 +181,13 @@ func (a queueCommands) messageQueueFields(q forebay.MessageQueue) []command.Fiel
 		{"forwards to", q.ForwardTo},
 		{"forwards dead letters to", q.ForwardDeadLettersTo},
 		{"deleted when idle for", command.Seconds(q.AutoDeleteOnIdleSeconds)},
+		{"largest message", largest(q.MaxMessageBytes)},
+		{"size", atLeastBytes(q.SizeBytes, q.CountsCapped)},
+		{"status", string(q.Status)},
+		{"note", q.UserMetadata},
 		{"created", a.When(q.CreatedAt)},
+		{"changed", a.When(q.UpdatedAt)},
+		{"used", a.WhenPtr(q.AccessedAt)},
 	}
 }
 
@@ -189,8 +196,8 @@ func (a queueCommands) create() *cobra.Command {
 	c := command.Show(a.App, &cobra.Command{
 		Use: "create QUEUE", Short: "Make a queue of plain messages, or change its settings",
 		Long: `Make a queue of plain messages, or give one that exists these settings. A setting without a flag
-gets its default. Whether a queue requires sessions, and whether it detects duplicates, stays as
-it was made. The server's configuration makes queues for jobs.`,
+gets its default, but its status and its note stay. Whether a queue requires sessions, and whether
+it detects duplicates, stays as it was made. The server's configuration makes queues for jobs.`,
 		Example: `  forebay queues create mail --lock 30s --max-deliveries 5
   forebay queues create steps --require-session
   forebay queues create orders --detect-duplicates --ttl 24h --dead-letter-expired`,
@@ -200,7 +207,46 @@ it was made. The server's configuration makes queues for jobs.`,
 	}, a.messageQueueFields)
 	receiverFlags(c.Flags(), &s, "queue")
 	duplicateFlags(c.Flags(), &s.DetectsDuplicates, &s.DuplicateWindowSeconds, "queue")
+	largestFlag(c.Flags(), &s.MaxMessageBytes)
 	return c
+}
+
+func (a queueCommands) set() *cobra.Command {
+	var change forebay.EntityChange
+	c := aboutQueue(command.Show(a.App, &cobra.Command{
+		Use: "set QUEUE", Short: "Change the status or the note of a queue of plain messages", Long: setLong,
+		Example: `  forebay queues set mail --entity-status receive_disabled
+  forebay queues set mail --entity-status active --note "receivers are mended"`,
+	}, func(c *command.Call) (forebay.MessageQueue, error) {
+		return c.API.ChangeMessageQueue(c.Ctx, c.Args[0], change)
+	}, a.messageQueueFields))
+	entityFlags(c.Flags(), &change)
+	return c
+}
+
+const setLong = `Change the status or the note, and nothing else. While nobody may receive, receives and completions
+are refused, and messages stay. While nobody may send, sends are refused.`
+
+// entityFlags adds what can be changed by itself.
+func entityFlags(flags *pflag.FlagSet, change *forebay.EntityChange) {
+	flags.StringVar((*string)(&change.Status), "entity-status", "", "active, disabled, send_disabled or receive_disabled")
+	command.OptionalFlag(flags, &change.UserMetadata, "note", command.AnyText, "text to keep with it: at most 1,024 characters")
+}
+
+// largest shows a limit on messages.
+func largest(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+// atLeastBytes shows a size that may be a lower bound.
+func atLeastBytes(n int64, atLeast bool) string {
+	if atLeast {
+		return "at least " + fmt.Sprintf("%d bytes", n)
+	}
+	return fmt.Sprintf("%d bytes", n)
 }
 
 // receiverFlags adds the settings that queues and subscriptions share.
@@ -213,6 +259,11 @@ func receiverFlags(flags *pflag.FlagSet, s *forebay.MessageQueueSettings, thing 
 	flags.StringVar(&s.ForwardTo, "forward-to", "", "queue or topic to which all that arrives goes on")
 	flags.StringVar(&s.ForwardDeadLettersTo, "forward-dead-letters-to", "", "queue or topic to which dead letters go on")
 	idleFlag(flags, &s.AutoDeleteOnIdleSeconds, thing)
+	entityFlags(flags, &s.EntityChange)
+}
+
+func largestFlag(flags *pflag.FlagSet, to *int64) {
+	flags.Int64Var(to, "max-message-bytes", 0, "largest message that may be sent (default: what the server allows)")
 }
 
 // ttlFlag, idleFlag and duplicateFlags add settings that queues and topics share.

@@ -40,7 +40,8 @@ func answers() map[string]any {
 		Generation: 2, Attempt: 5, DeliveryCount: 6, CorrelationID: "order-7", CreatedAt: earlier(72 * time.Hour), SetAsideAt: earlier(49 * time.Hour), InputBytes: 17,
 		Properties: map[string]string{"last_error": "timeout"}}
 	mail := forebay.MessageQueue{Name: "mail", Kind: forebay.KindMessages, Active: 2, Deferred: 1, LockSeconds: 60, MaxDeliveryCount: 10, RequiresSession: true,
-		DefaultTTLSeconds: pointer(3600.0), DuplicateWindowSeconds: pointer(600.0), DetectsDuplicates: true, DeadLetterOnExpiration: true, CreatedAt: earlier(time.Hour)}
+		DefaultTTLSeconds: pointer(3600.0), DuplicateWindowSeconds: pointer(600.0), DetectsDuplicates: true, DeadLetterOnExpiration: true, MaxMessageBytes: 1000,
+		EntityState: forebay.EntityState{Status: forebay.EntitySendDisabled, UserMetadata: "of the \x1b[1mshop", SizeBytes: 12, CreatedAt: earlier(time.Hour), UpdatedAt: earlier(time.Minute)}}
 	letter := forebay.Message{SequenceNumber: 7, NewMessage: forebay.NewMessage{MessageID: "m-1", SessionID: "order-7", Body: pointer("dear \x1b[1msir")},
 		EnqueuedTime: earlier(time.Minute), DeliveryCount: 1, State: forebay.MessageScheduled}
 	whole := set

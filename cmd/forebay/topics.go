@@ -24,6 +24,7 @@ copies that its rules select until they are received.`,
 		command.Show(a.App, &cobra.Command{Use: "show TOPIC", Short: "Show a topic"},
 			command.OfArgument((*client.Client).Topic), a.fields),
 		a.create(),
+		a.set(),
 		a.APICommand(&cobra.Command{Use: "delete TOPIC", Short: "Delete a topic with its subscriptions and their messages"},
 			func(c *command.Call) error { return c.API.DeleteTopic(c.Ctx, c.Args[0]) }),
 		a.send())
@@ -44,7 +45,13 @@ func (a topicCommands) fields(t forebay.Topic) []command.Field {
 		{"time to live", command.Seconds(t.DefaultTTLSeconds)},
 		{"duplicate window", command.Seconds(t.DuplicateWindowSeconds)},
 		{"deleted when idle", command.Seconds(t.AutoDeleteOnIdleSeconds)},
+		{"largest message", largest(t.MaxMessageBytes)},
+		{"size", atLeastBytes(t.SizeBytes, t.CountsCapped)},
+		{"status", string(t.Status)},
+		{"note", t.UserMetadata},
 		{"created", a.When(t.CreatedAt)},
+		{"changed", a.When(t.UpdatedAt)},
+		{"used", a.WhenPtr(t.AccessedAt)},
 	}
 }
 
@@ -52,7 +59,8 @@ func (a topicCommands) create() *cobra.Command {
 	var s forebay.TopicSettings
 	c := command.Show(a.App, &cobra.Command{
 		Use: "create TOPIC", Short: "Make a topic, or change its settings",
-		Long:    `Make a topic, or give one that exists these settings. A setting without a flag gets its default.`,
+		Long: `Make a topic, or give one that exists these settings. A setting without a flag gets its
+default, but its status and its note stay.`,
 		Example: "  forebay topics create orders --ttl 24h --duplicate-window 10m",
 	}, func(c *command.Call) (forebay.Topic, error) {
 		s.DetectsDuplicates = impliedDuplicates(s.DetectsDuplicates, s.DuplicateWindowSeconds)
@@ -61,6 +69,20 @@ func (a topicCommands) create() *cobra.Command {
 	ttlFlag(c.Flags(), &s.DefaultTTLSeconds)
 	duplicateFlags(c.Flags(), &s.DetectsDuplicates, &s.DuplicateWindowSeconds, "topic")
 	idleFlag(c.Flags(), &s.AutoDeleteOnIdleSeconds, "topic")
+	largestFlag(c.Flags(), &s.MaxMessageBytes)
+	entityFlags(c.Flags(), &s.EntityChange)
+	return c
+}
+
+func (a topicCommands) set() *cobra.Command {
+	var change forebay.EntityChange
+	c := command.Show(a.App, &cobra.Command{
+		Use: "set TOPIC", Short: "Change the status or the note of a topic", Long: setLong,
+		Example: "  forebay topics set orders --entity-status send_disabled",
+	}, func(c *command.Call) (forebay.Topic, error) {
+		return c.API.ChangeTopic(c.Ctx, c.Args[0], change)
+	}, a.fields)
+	entityFlags(c.Flags(), &change)
 	return c
 }
 
@@ -94,6 +116,7 @@ TOPIC/subscriptions/SUBSCRIPTION.`,
 				return c.API.Subscription(c.Ctx, c.Args[0], c.Args[1])
 			}, a.fields),
 		a.create(),
+		a.set(),
 		a.APICommand(&cobra.Command{Use: "delete TOPIC SUBSCRIPTION", Short: "Delete a subscription with its messages"},
 			func(c *command.Call) error { return c.API.DeleteSubscription(c.Ctx, c.Args[0], c.Args[1]) }))
 }
@@ -122,8 +145,25 @@ func (a subscriptionCommands) fields(s forebay.Subscription) []command.Field {
 		{"forward to", s.ForwardTo},
 		{"dead letters to", s.ForwardDeadLettersTo},
 		{"deleted when idle", command.Seconds(s.AutoDeleteOnIdleSeconds)},
+		{"size", atLeastBytes(s.SizeBytes, s.CountsCapped)},
+		{"status", string(s.Status)},
+		{"note", s.UserMetadata},
 		{"created", a.When(s.CreatedAt)},
+		{"changed", a.When(s.UpdatedAt)},
+		{"used", a.WhenPtr(s.AccessedAt)},
 	}
+}
+
+func (a subscriptionCommands) set() *cobra.Command {
+	var change forebay.EntityChange
+	c := command.Show(a.App, &cobra.Command{
+		Use: "set TOPIC SUBSCRIPTION", Short: "Change the status or the note of a subscription", Long: setLong,
+		Example: "  forebay subscriptions set orders audit --entity-status disabled",
+	}, func(c *command.Call) (forebay.Subscription, error) {
+		return c.API.ChangeSubscription(c.Ctx, c.Args[0], c.Args[1], change)
+	}, a.fields)
+	entityFlags(c.Flags(), &change)
+	return c
 }
 
 func (a subscriptionCommands) create() *cobra.Command {
@@ -133,8 +173,9 @@ func (a subscriptionCommands) create() *cobra.Command {
 	c := command.Show(a.App, &cobra.Command{
 		Use: "create TOPIC SUBSCRIPTION", Short: "Make a subscription, or change its settings",
 		Long: `Make a subscription, or give one that exists these settings. A setting without a flag gets its
-default. A new subscription has one rule, $Default, which selects all messages. --sql,
---correlation, --none and --action change it. A subscription that exists keeps its rules.`,
+default, but its status and its note stay. A new subscription has one rule, $Default, which selects
+all messages. --sql, --correlation, --none and --action change it. A subscription that exists keeps
+its rules.`,
 		Example: `  forebay subscriptions create orders audit
   forebay subscriptions create orders large --sql "quantity > 100 AND color = 'red'" --lock 2m`,
 	}, func(c *command.Call) (sub forebay.Subscription, err error) {

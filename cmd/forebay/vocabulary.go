@@ -33,5 +33,5 @@ var words = command.Vocabulary{
 		"kind":    command.Texts(modelsim.Kinds),
 		"headers": command.Texts(modelsim.HeaderKinds),
 	},
-	FileFlags: []string{"ca-cert", "config", "faults", "file", "log", "output", "set-body-file", "set-input-file"},
+	FileFlags: []string{"ca-cert", "config", "emulator", "faults", "file", "log", "output", "set-body-file", "set-input-file", "source-ca"},
 }

@@ -14,16 +14,70 @@ import (
 // anyOf are scopes of which a caller needs one. Without any, nobody needs a key.
 type anyOf []forebay.Scope
 
+// What routes about messages need stands for several scopes.
+const (
+	// toPeek is for looking at messages.
+	toPeek forebay.Scope = "peek"
+	// toDescribe is for looking at queues, topics, subscriptions and rules.
+	toDescribe forebay.Scope = "describe"
+)
+
 // scopesOf returns the scopes that a route is open to. A route that only reads what operators or
 // administrators see is open to viewers too. A route that changes anything is not.
 func scopesOf(method string, scope forebay.Scope) anyOf {
-	switch {
-	case scope == open:
+	var scopes anyOf
+	switch scope {
+	case open:
 		return nil
-	case method == http.MethodGet && (scope == forebay.ScopeOperate || scope == forebay.ScopeAdmin):
-		return anyOf{scope, forebay.ScopeView}
+	case toPeek:
+		return anyOf{forebay.ScopeRead, forebay.ScopeListen}
+	case toDescribe:
+		return anyOf{forebay.ScopeRead, forebay.ScopeManage}
+	case forebay.ScopeSend:
+		scopes = anyOf{forebay.ScopeSubmit, scope}
+	case forebay.ScopeListen, forebay.ScopeManage:
+		scopes = anyOf{forebay.ScopeOperate, scope}
+	default:
+		scopes = anyOf{scope}
 	}
-	return anyOf{scope}
+	if first := scopes[0]; method == http.MethodGet && (first == forebay.ScopeOperate || first == forebay.ScopeAdmin) {
+		scopes = append(scopes, forebay.ScopeView)
+	}
+	return scopes
+}
+
+// entityOf returns the path of the queue, topic or subscription that a request is about, or "".
+func entityOf(ctx huma.Context) string {
+	if queue := ctx.Param("queue"); queue != "" {
+		return queue
+	}
+	topic, subscription := ctx.Param("topic"), ctx.Param("subscription")
+	if topic == "" || subscription == "" {
+		return topic
+	}
+	return forebay.SubscriptionPath(topic, subscription)
+}
+
+// reaches refuses a caller whose key is bound to other entities. The entity "" is none: what is
+// not about one is closed to a key that is bound to some.
+func (c *call) reaches(entity string) error {
+	switch {
+	case c.caller.Reaches(entity):
+		return nil
+	case entity == "":
+		return forebay.Errorf(forebay.CodeForbidden, "this key is bound to queues or topics, and this is not about one of them")
+	}
+	return forebay.Errorf(forebay.CodeForbidden, "this key is bound to other queues or topics")
+}
+
+// forwards refuses settings that forward messages to where the caller's key may not send.
+func (c *call) forwards(targets ...string) error {
+	for _, target := range targets {
+		if target != "" && !c.caller.Reaches(target) {
+			return forebay.Errorf(forebay.CodeForbidden, "this key is bound to other queues or topics than the ones to forward to")
+		}
+	}
+	return nil
 }
 
 func (s anyOf) metBy(c forebay.Caller) bool { return slices.ContainsFunc(s, c.May) }

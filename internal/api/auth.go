@@ -24,7 +24,7 @@ const maxKeyBytes = 256
 func (a *API) admit(route string, scopes anyOf) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		c := callFrom(ctx.Context())
-		held, release, err := c.enter(ctx.Context(), route, scopes)
+		held, release, err := c.enter(ctx.Context(), route, entityOf(ctx), scopes)
 		if err != nil {
 			a.fail(c, err)
 			return

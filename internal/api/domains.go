@@ -88,7 +88,7 @@ type Live interface {
 
 // Keys makes, lists, revokes and checks API keys.
 type Keys interface {
-	Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget, actor string) (forebay.APIKey, error)
+	Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget, actor string, entities ...string) (forebay.APIKey, error)
 	List(ctx context.Context) ([]forebay.APIKey, error)
 	Revoke(ctx context.Context, id, actor string) (forebay.APIKey, error)
 	SetBudget(ctx context.Context, id string, budget forebay.Budget, actor string) (forebay.APIKey, error)

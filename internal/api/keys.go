@@ -14,6 +14,7 @@ import (
 type createKeyRequest struct {
 	Tenant    string          `json:"tenant,omitempty" doc:"default: the caller's"`
 	Scopes    []forebay.Scope `json:"scopes" minItems:"1"`
+	Entities  []string        `json:"entities,omitempty" maxItems:"32" doc:"queues, topics and TOPIC/subscriptions/NAME that it is bound to, with what is below them; only with scopes among send, listen and manage; default: all"`
 	ExpiresAt *time.Time      `json:"expires_at,omitempty" doc:"default: never"`
 	Budget    forebay.Budget  `json:"budget,omitempty" doc:"what jobs that are submitted with the key may use"`
 }
@@ -37,11 +38,12 @@ func (a *API) routeKeys() {
 	})
 	routeBody(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "create-key", Method: http.MethodPost, Path: "/v1/keys", Tags: tags, Summary: "Make an API key",
-		Description:   "The answer shows the key, once. With the first key the server stops serving requests without one.",
+		Description: "The answer shows the key, once. With the first key the server stops serving requests without one. " +
+			"A key with the scope send, listen or manage can sign tokens of Service Bus (SAS): its id is the name, the key is the key.",
 		DefaultStatus: http.StatusCreated,
 	}, smallBody, func(ctx context.Context, c *call, _ *none, req createKeyRequest) (*createKeyOutput, error) {
 		tenant := cmp.Or(req.Tenant, c.caller.Tenant)
-		key, err := a.keys.Create(ctx, tenant, req.Scopes, req.ExpiresAt, req.Budget, c.actor())
+		key, err := a.keys.Create(ctx, tenant, req.Scopes, req.ExpiresAt, req.Budget, c.actor(), req.Entities...)
 		if err != nil {
 			return nil, err
 		}

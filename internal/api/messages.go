@@ -96,6 +96,9 @@ func (r abandonRequest) settlement() forebay.Settlement {
 	return forebay.Settlement{Properties: r.Properties}
 }
 
+const statusDescription = "What is left out stays. Where nobody may send, a send is answered with 409 and the code `entity_disabled`; messages that come due or were copied still arrive. " +
+	"Where nobody may receive, so are receives, those that wait, and settlements other than abandon, release and return. Peeks, redrives and purges work."
+
 var messageTags = []string{"messages"}
 
 // routeMessages registers queues of plain messages, which workers in any language receive from.
@@ -103,12 +106,15 @@ func (a queueRoutes) routeMessages() {
 	if a.messages == nil {
 		return
 	}
-	routeOptionalBody(a.API, forebay.ScopeOperate, huma.Operation{
+	routeOptionalBody(a.API, forebay.ScopeManage, huma.Operation{
 		OperationID: "put-queue", Method: http.MethodPut, Path: "/v1/queues/{queue}", Tags: messageTags,
 		Summary:     "Make a queue of plain messages, or change its settings",
 		Description: "Answers 201 when it made the queue. What is left out gets its default. A queue for jobs is made by the server's configuration only.",
 		Responses:   map[string]*huma.Response{"201": {Description: "Created", Content: map[string]*huma.MediaType{transfer.JSON[0]: {Schema: a.schema(reflect.TypeFor[forebay.MessageQueue]())}}}},
 	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, settings forebay.MessageQueueSettings) (*putQueueOutput, error) {
+		if err := c.forwards(settings.ForwardTo, settings.ForwardDeadLettersTo); err != nil {
+			return nil, err
+		}
 		queue, created, err := a.messages.Queues.Put(ctx, c.caller.Tenant, in.Queue, settings)
 		out := &putQueueOutput{Status: http.StatusOK, Body: queue}
 		if created {
@@ -116,7 +122,13 @@ func (a queueRoutes) routeMessages() {
 		}
 		return out, err
 	})
-	route(a.API, forebay.ScopeOperate, huma.Operation{
+	routeBody(a.API, forebay.ScopeManage, huma.Operation{
+		OperationID: "change-queue", Method: http.MethodPut, Path: "/v1/queues/{queue}/status", Tags: []string{"queues"}, // subscriptions have a route of their own
+		Summary: "Change the status or the metadata of a queue of plain messages", Description: statusDescription,
+	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, change forebay.EntityChange) (*answer[forebay.MessageQueue], error) {
+		return answerOf(a.messages.Queues.Change(ctx, c.caller.Tenant, in.Queue, change))
+	})
+	route(a.API, forebay.ScopeManage, huma.Operation{
 		OperationID: "delete-queue", Method: http.MethodDelete, Path: "/v1/queues/{queue}", Tags: messageTags,
 		Summary: "Delete a queue of plain messages, with all its messages", DefaultStatus: http.StatusNoContent,
 	}, func(ctx context.Context, c *call, in *QueuePath) (*none, error) {
@@ -128,8 +140,8 @@ func (a queueRoutes) routeMessages() {
 	}
 	// Base64 takes four bytes for three. Text in JSON may take six bytes a character, but hardly
 	// ever does.
-	routeBody(a.API, forebay.ScopeSubmit, send, 4*a.messages.Messages.MaxBytes()+envelopeBytes, a.send)
-	routeNoBody(a.API, forebay.ScopeSubmit, huma.Operation{
+	routeBody(a.API, forebay.ScopeSend, send, 4*a.messages.Messages.MaxBytes()+envelopeBytes, a.send)
+	routeNoBody(a.API, forebay.ScopeSend, huma.Operation{
 		OperationID: "cancel-scheduled-message", Method: http.MethodPost, Path: "/v1/queues/{queue}/messages/{sequence_number}/cancel", Tags: messageTags,
 		Summary: "Cancel a scheduled message", Description: "By the sequence number that sending it returned, until it is active. Answers 404 after that.",
 		DefaultStatus: http.StatusNoContent,
@@ -149,7 +161,7 @@ func (a queueRoutes) routeReceiving(base, infix, sub string) {
 		where = "the dead-letter subqueue"
 	}
 	entity := func(queue string) string { return queue + sub }
-	routeOptionalBody(a.API, forebay.ScopeOperate, huma.Operation{
+	routeOptionalBody(a.API, forebay.ScopeListen, huma.Operation{
 		OperationID: "receive" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/receive", Tags: messageTags,
 		Summary: "Receive messages from " + where,
 		Description: "Under peek-lock, the default, each message is held for the queue's lock duration; settle it with its lock_token before that, or renew the lock. " +
@@ -158,7 +170,7 @@ func (a queueRoutes) routeReceiving(base, infix, sub string) {
 		messages, err := a.receive(ctx, c, entity(in.Queue), req)
 		return &answer[receiveAnswer]{receiveAnswer{messages}}, err
 	})
-	route(a.API, forebay.ScopeRead, huma.Operation{
+	route(a.API, toPeek, huma.Operation{
 		OperationID: "peek" + infix + "-messages", Method: http.MethodGet, Path: base + "/messages", Tags: messageTags,
 		Summary: "Look at the messages in " + where + " without receiving them", Description: "In the order of their sequence numbers, whatever their state.",
 	}, func(ctx context.Context, c *call, in *peekInput) (*answer[forebay.Page[forebay.Message]], error) {
@@ -178,14 +190,14 @@ func (a queueRoutes) routeReceiving(base, infix, sub string) {
 		}
 		return pageAnswer(p, err)
 	})
-	routeBody(a.API, forebay.ScopeOperate, huma.Operation{
+	routeBody(a.API, forebay.ScopeListen, huma.Operation{
 		OperationID: "delete" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/delete", Tags: messageTags,
 		Summary: "Remove the oldest messages from " + where, Description: "Up to 4,000 active messages that were enqueued before a time. Locked, deferred and scheduled ones stay.",
 	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, req forebay.DeleteMessagesRequest) (*answer[forebay.DeletedMessages], error) {
 		deleted, err := a.messages.Messages.DeleteBefore(ctx, c.caller.Tenant, entity(in.Queue), req)
 		return &answer[forebay.DeletedMessages]{forebay.DeletedMessages{Deleted: deleted}}, err
 	})
-	route(a.API, forebay.ScopeRead, huma.Operation{
+	route(a.API, toPeek, huma.Operation{
 		OperationID: "get" + infix + "-message", Method: http.MethodGet, Path: base + "/messages/{sequence_number}", Tags: messageTags,
 		Summary: "Look at one message in " + where + " without receiving it", Description: "Whatever its state.",
 	}, func(ctx context.Context, c *call, in *messagePath) (*answer[forebay.Message], error) {
@@ -202,7 +214,7 @@ func (a queueRoutes) routeReceiving(base, infix, sub string) {
 		a.routeDeadMessages(base, infix, entity)
 	}
 	if sub == "" {
-		routeOptionalBody(a.API, forebay.ScopeOperate, settling(base+"/locks/{lock_token}/", "dead-letter", "", "Move a message to the dead-letter subqueue"), smallBody,
+		routeOptionalBody(a.API, forebay.ScopeListen, settling(base+"/locks/{lock_token}/", "dead-letter", "", "Move a message to the dead-letter subqueue"), smallBody,
 			func(ctx context.Context, c *call, in *LockPath, how forebay.Settlement) (*none, error) {
 				return &none{}, a.messages.Messages.DeadLetter(ctx, c.caller.Tenant, in.Queue, in.LockToken, how)
 			})
@@ -211,7 +223,7 @@ func (a queueRoutes) routeReceiving(base, infix, sub string) {
 
 // routeDeadMessages registers what operators do with messages that were dead-lettered.
 func (a queueRoutes) routeDeadMessages(base, infix string, entity func(string) string) {
-	routeBody(a.API, forebay.ScopeOperate, huma.Operation{
+	routeBody(a.API, forebay.ScopeManage, huma.Operation{
 		OperationID: "redrive" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/redrive", Tags: messageTags,
 		Summary: "Send dead-lettered messages back to where they came from",
 		Description: "Selected by number, by reason, or all. Each gets a new sequence number, is delivered as if never before, and lives as long as a new message. " +
@@ -219,7 +231,7 @@ func (a queueRoutes) routeDeadMessages(base, infix string, entity func(string) s
 	}, 4*a.messages.Messages.MaxBytes()+envelopeBytes, func(ctx context.Context, c *call, in *QueuePath, req forebay.RedriveMessagesRequest) (*answer[forebay.RedrivenMessages], error) {
 		return answerOf(a.messages.DeadLetters.Redrive(ctx, c.caller.Tenant, entity(in.Queue), req))
 	})
-	routeBody(a.API, forebay.ScopeOperate, huma.Operation{
+	routeBody(a.API, forebay.ScopeManage, huma.Operation{
 		OperationID: "purge" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/purge", Tags: messageTags,
 		Summary:     "Remove dead-lettered messages for good",
 		Description: "Selected by number, by reason, or all. Locked and deferred ones stay. Repeat the call while the answer says more.",
@@ -236,25 +248,25 @@ func settling(base, verb, infix, summary string) huma.Operation {
 }
 
 func (a queueRoutes) routeSettling(base, infix string, entity func(string) string) {
-	routeNoBody(a.API, forebay.ScopeOperate, settling(base, "complete", infix, "Remove a message that has been dealt with"),
+	routeNoBody(a.API, forebay.ScopeListen, settling(base, "complete", infix, "Remove a message that has been dealt with"),
 		func(ctx context.Context, c *call, in *LockPath) (*none, error) {
 			return &none{}, a.messages.Messages.Complete(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
 		})
-	routeOptionalBody(a.API, forebay.ScopeOperate, settling(base, "abandon", infix, "Give a message back at once"), smallBody,
+	routeOptionalBody(a.API, forebay.ScopeListen, settling(base, "abandon", infix, "Give a message back at once"), smallBody,
 		func(ctx context.Context, c *call, in *LockPath, how abandonRequest) (*none, error) {
 			return &none{}, a.messages.Messages.Abandon(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken, how.settlement())
 		})
-	routeNoBody(a.API, forebay.ScopeOperate, settling(base, "release", infix, "Give a message back at once, as if it had not been delivered"),
+	routeNoBody(a.API, forebay.ScopeListen, settling(base, "release", infix, "Give a message back at once, as if it had not been delivered"),
 		func(ctx context.Context, c *call, in *LockPath) (*none, error) {
 			return &none{}, a.messages.Messages.Release(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
 		})
-	routeOptionalBody(a.API, forebay.ScopeOperate, settling(base, "defer", infix, "Keep a message for receiving by its sequence number only"), smallBody,
+	routeOptionalBody(a.API, forebay.ScopeListen, settling(base, "defer", infix, "Keep a message for receiving by its sequence number only"), smallBody,
 		func(ctx context.Context, c *call, in *LockPath, how abandonRequest) (*none, error) {
 			return &none{}, a.messages.Messages.Defer(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken, how.settlement())
 		})
 	renew := settling(base, "renew", infix, "Hold a message for another lock duration, from now on")
 	renew.DefaultStatus = http.StatusOK
-	routeNoBody(a.API, forebay.ScopeOperate, renew, func(ctx context.Context, c *call, in *LockPath) (*answer[renewAnswer], error) {
+	routeNoBody(a.API, forebay.ScopeListen, renew, func(ctx context.Context, c *call, in *LockPath) (*answer[renewAnswer], error) {
 		until, err := a.messages.Messages.Renew(ctx, c.caller.Tenant, entity(in.Queue), in.LockToken)
 		return &answer[renewAnswer]{renewAnswer{until}}, err
 	})
@@ -352,17 +364,24 @@ func (a queueRoutes) anyQueue(ctx context.Context, c *call, in *getQueueInput) (
 	if err := in.check(c); err != nil {
 		return nil, err
 	}
+	ofJobs := c.caller.May(forebay.ScopeRead)
 	if in.AllTenants {
 		queue, err := a.jobs.AnyQueue(ctx, in.Queue)
 		return &answer[any]{queue}, err
 	}
-	if a.messages == nil || forebay.ValidName(in.Queue) || !forebay.ValidEntityName(in.Queue) { // else it is no name of a queue of jobs
+	if !ofJobs && a.messages == nil {
+		return nil, forebay.Errorf(forebay.CodeForbidden, "queues of jobs need a key with the scope %q", forebay.ScopeRead)
+	}
+	if ofJobs && (a.messages == nil || forebay.ValidName(in.Queue) || !forebay.ValidEntityName(in.Queue)) { // else it is no name of a queue of jobs
 		queue, err := a.jobs.Queue(ctx, c.caller.Tenant, in.Queue)
 		if err == nil || a.messages == nil || forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 			return &answer[any]{queue}, err
 		}
 	}
 	messages, err := a.messages.Queues.Get(ctx, c.caller.Tenant, in.Queue)
+	if !ofJobs && forebay.CodeOf(err) == forebay.CodeUnknownQueue && forebay.ValidName(in.Queue) { // it may be one of jobs
+		err = forebay.Errorf(forebay.CodeForbidden, "there is no such queue of messages, and queues of jobs need a key with the scope %q", forebay.ScopeRead)
+	}
 	return &answer[any]{messages}, err
 }
 
@@ -381,6 +400,9 @@ func (a queueRoutes) listQueues(ctx context.Context, c *call, in *listQueuesInpu
 		}
 		queues, err := a.messages.Queues.List(ctx, c.caller.Tenant)
 		return &answer[any]{page(queues)}, err
+	}
+	if !c.caller.May(forebay.ScopeRead) {
+		return nil, forebay.Errorf(forebay.CodeForbidden, "queues of jobs need a key with the scope %q; kind=messages lists those of messages", forebay.ScopeRead)
 	}
 	if in.AllTenants {
 		queues, err := a.jobs.AllQueues(ctx)

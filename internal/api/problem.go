@@ -50,6 +50,7 @@ var statuses = map[forebay.Code]int{
 	forebay.CodeLockLost:            http.StatusConflict,
 	forebay.CodeSessionLockLost:     http.StatusConflict,
 	forebay.CodeSessionLocked:       http.StatusConflict,
+	forebay.CodeEntityDisabled:      http.StatusConflict,
 	forebay.CodeRequestTimeout:      http.StatusRequestTimeout,
 	forebay.CodeTooManyRequests:     http.StatusServiceUnavailable,
 	forebay.CodeTenantLimit:         http.StatusTooManyRequests,

@@ -18,12 +18,12 @@ type QueuePath struct {
 const countsDescription = "A count that `counts_capped` is about stopped at a limit; there are at least so many."
 
 func (a queueRoutes) routeQueues() {
-	route(a.API, forebay.ScopeRead, huma.Operation{
+	route(a.API, toDescribe, huma.Operation{
 		OperationID: "list-queues", Method: http.MethodGet, Path: "/v1/queues", Tags: []string{"queues"},
 		Summary: "List queues, for jobs or of plain messages", Description: "Counts are of the caller's own jobs, or of those of all tenants. " + countsDescription,
 		Responses: a.eitherQueue(reflect.TypeFor[forebay.Page[forebay.QueueInfo]](), reflect.TypeFor[forebay.Page[forebay.MessageQueue]]()),
 	}, a.listQueues)
-	route(a.API, forebay.ScopeRead, huma.Operation{
+	route(a.API, toDescribe, huma.Operation{
 		OperationID: "get-queue", Method: http.MethodGet, Path: "/v1/queues/{queue}", Tags: []string{"queues"}, Summary: "Get a queue, for jobs or of plain messages",
 		Description: "Counts of a queue for jobs are of the caller's own, or of those of all tenants. " + countsDescription,
 		Responses:   a.eitherQueue(reflect.TypeFor[forebay.QueueInfo](), reflect.TypeFor[forebay.MessageQueue]()),

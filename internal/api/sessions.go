@@ -37,7 +37,7 @@ const sessionLost = "Answers 409 with the code session_lock_lost, and changes no
 // routeSessions registers the sessions of queues that require them. A session is accepted first.
 // Its token is then part of the paths, as a lock token is in the paths of one message.
 func (a queueRoutes) routeSessions() {
-	routeOptionalBody(a.API, forebay.ScopeOperate, huma.Operation{
+	routeOptionalBody(a.API, forebay.ScopeListen, huma.Operation{
 		OperationID: "accept-session", Method: http.MethodPost, Path: "/v1/queues/{queue}/sessions/accept", Tags: messageTags,
 		Summary: "Accept a session: have its messages to oneself",
 		Description: "The session with that id, or the one that has waited longest for a receiver; 204 when none has messages. " +
@@ -47,19 +47,19 @@ func (a queueRoutes) routeSessions() {
 			"204": {Description: "No session has messages"},
 		},
 	}, smallBody, a.acceptSession)
-	route(a.API, forebay.ScopeRead, huma.Operation{
+	route(a.API, toPeek, huma.Operation{
 		OperationID: "list-sessions", Method: http.MethodGet, Path: "/v1/queues/{queue}/sessions", Tags: messageTags,
 		Summary: "List the sessions of the queue", Description: "By id: those that have messages, a state or a receiver.",
 	}, func(ctx context.Context, c *call, in *listSessionsInput) (*answer[forebay.Page[forebay.SessionInfo]], error) {
 		return pageAnswer(a.messages.Sessions.List(ctx, c.caller.Tenant, in.Queue, in.Cursor, in.Limit))
 	})
-	routeBody(a.API, forebay.ScopeOperate, noContent(huma.Operation{
+	routeBody(a.API, forebay.ScopeManage, noContent(huma.Operation{
 		OperationID: "release-session", Method: http.MethodPost, Path: "/v1/queues/{queue}/sessions/release", Tags: messageTags,
 		Summary: "Take a session from its receiver", Description: "As closing it, for a receiver that does not. Answers 409 when no receiver has it.",
 	}), smallBody, func(ctx context.Context, c *call, in *QueuePath, req forebay.ReleaseSessionRequest) (*none, error) {
 		return &none{}, a.messages.Sessions.Release(ctx, c.caller.Tenant, in.Queue, req.SessionID)
 	})
-	routeOptionalBody(a.API, forebay.ScopeOperate, sessionOperation("receive-session-messages", http.MethodPost, "receive", "Receive the next messages of a session"), smallBody,
+	routeOptionalBody(a.API, forebay.ScopeListen, sessionOperation("receive-session-messages", http.MethodPost, "receive", "Receive the next messages of a session"), smallBody,
 		func(ctx context.Context, c *call, in *SessionPath, req forebay.ReceiveRequest) (*answer[receiveAnswer], error) {
 			if err := c.opens(ctx, in.Queue+"/messages"); err != nil {
 				return nil, err
@@ -69,16 +69,16 @@ func (a queueRoutes) routeSessions() {
 			})
 			return &answer[receiveAnswer]{receiveAnswer{notNil(messages)}}, err
 		})
-	routeNoBody(a.API, forebay.ScopeOperate, sessionOperation("renew-session", http.MethodPost, "renew", "Hold a session for another lock duration, from now on"),
+	routeNoBody(a.API, forebay.ScopeListen, sessionOperation("renew-session", http.MethodPost, "renew", "Hold a session for another lock duration, from now on"),
 		func(ctx context.Context, c *call, in *SessionPath) (*answer[renewAnswer], error) {
 			until, err := a.messages.Sessions.Renew(ctx, c.caller.Tenant, in.Queue, in.SessionToken)
 			return &answer[renewAnswer]{renewAnswer{until}}, err
 		})
-	routeNoBody(a.API, forebay.ScopeOperate, noContent(sessionOperation("close-session", http.MethodPost, "close", "Give a session back, and the messages of it that are not settled")),
+	routeNoBody(a.API, forebay.ScopeListen, noContent(sessionOperation("close-session", http.MethodPost, "close", "Give a session back, and the messages of it that are not settled")),
 		func(ctx context.Context, c *call, in *SessionPath) (*none, error) {
 			return &none{}, a.messages.Sessions.Close(ctx, c.caller.Tenant, in.Queue, in.SessionToken)
 		})
-	route(a.API, forebay.ScopeOperate, sessionOperation("get-session-state", http.MethodGet, "state", "Get the state of a session"),
+	route(a.API, forebay.ScopeListen, sessionOperation("get-session-state", http.MethodGet, "state", "Get the state of a session"),
 		func(ctx context.Context, c *call, in *SessionPath) (*answer[forebay.SessionState], error) {
 			err := c.needOpen()
 			if err == nil {
@@ -90,7 +90,7 @@ func (a queueRoutes) routeSessions() {
 			state, err := a.messages.Sessions.State(ctx, c.caller.Tenant, in.Queue, in.SessionToken)
 			return &answer[forebay.SessionState]{state}, err
 		})
-	routeBody(a.API, forebay.ScopeOperate, noContent(sessionOperation("set-session-state", http.MethodPut, "state", "Set the state of a session, which outlives its messages")), maxStateBody,
+	routeBody(a.API, forebay.ScopeListen, noContent(sessionOperation("set-session-state", http.MethodPut, "state", "Set the state of a session, which outlives its messages")), maxStateBody,
 		func(ctx context.Context, c *call, in *SessionPath, state forebay.SessionState) (*none, error) {
 			return &none{}, a.messages.Sessions.SetState(ctx, c.caller.Tenant, in.Queue, in.SessionToken, state)
 		})

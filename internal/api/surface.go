@@ -101,7 +101,7 @@ func mount(a *API, s Surface) {
 		a.mux.HandleFunc(pattern, func(_ http.ResponseWriter, r *http.Request) {
 			c := callFrom(r.Context())
 			c.r = r
-			ctx, release, err := c.enter(r.Context(), pattern, scopes)
+			ctx, release, err := c.enter(r.Context(), pattern, "", scopes)
 			if err != nil {
 				a.fail(c, err)
 				return
@@ -131,9 +131,9 @@ func surfaceOf(surfaces []Surface, path string) Surface {
 	return nil
 }
 
-// enter lets a request to a route in if its caller has one of the scopes. The context that it
-// returns ends with the caller's key.
-func (c *call) enter(ctx context.Context, route string, scopes anyOf) (held context.Context, release func(), err error) {
+// enter lets a request to a route in if its caller has one of the scopes, for the entity that it
+// is about. The context that it returns ends with the caller's key.
+func (c *call) enter(ctx context.Context, route, entity string, scopes anyOf) (held context.Context, release func(), err error) {
 	a := c.api
 	c.route = route
 	if len(scopes) == 0 {
@@ -141,7 +141,7 @@ func (c *call) enter(ctx context.Context, route string, scopes anyOf) (held cont
 	}
 	if caller, ok := actingAs(ctx); ok {
 		c.caller, c.home = caller, caller.Tenant
-		return c.act(turns.With(ctx, c.home), scopes)
+		return c.act(turns.With(ctx, c.home), entity, scopes)
 	}
 	if err := c.authenticate(ctx); err != nil {
 		if forebay.CodeOf(err) == forebay.CodeUnauthorized {
@@ -159,16 +159,19 @@ func (c *call) enter(ctx context.Context, route string, scopes anyOf) (held cont
 		c.w.Header().Set("Connection", "close")
 		return nil, nil, err
 	}
-	return c.act(tenant, scopes)
+	return c.act(tenant, entity, scopes)
 }
 
 // act lets a request in whose caller is known.
-func (c *call) act(ctx context.Context, scopes anyOf) (held context.Context, release func(), err error) {
+func (c *call) act(ctx context.Context, entity string, scopes anyOf) (held context.Context, release func(), err error) {
 	if err := c.visit(ctx); err != nil {
 		return nil, nil, err
 	}
 	if !scopes.metBy(c.caller) {
 		return nil, nil, forebay.Errorf(forebay.CodeForbidden, "this needs a key with the scope %s", scopes)
+	}
+	if err := c.reaches(entity); err != nil {
+		return nil, nil, err
 	}
 	held, release = c.api.keys.Hold(ctx, c.caller)
 	return held, release, nil

@@ -79,22 +79,27 @@ func (a queueRoutes) routeTopics() {
 	if a.messages == nil {
 		return
 	}
-	routeOptionalBody(a.API, forebay.ScopeOperate, putOperation[forebay.Topic](a.API, "put-topic", topicPath, "Make a topic, or change its settings",
+	routeOptionalBody(a.API, forebay.ScopeManage, putOperation[forebay.Topic](a.API, "put-topic", topicPath, "Make a topic, or change its settings",
 		"Answers 201 when it made the topic. What is left out gets its default."), smallBody,
 		func(ctx context.Context, c *call, in *TopicPath, settings forebay.TopicSettings) (*putOutput[forebay.Topic], error) {
 			return putAnswer(a.messages.Topics.Put(ctx, c.caller.Tenant, in.Topic, settings))
 		})
-	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "list-topics", "/v1/topics", "List topics"),
+	route(a.API, toDescribe, topicOperation(http.MethodGet, "list-topics", "/v1/topics", "List topics"),
 		func(ctx context.Context, c *call, _ *none) (*answer[forebay.Page[forebay.Topic]], error) {
 			topics, err := a.messages.Topics.List(ctx, c.caller.Tenant)
 			return pageAnswer(page(topics), err)
 		})
-	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "get-topic", topicPath, "Get a topic"),
+	route(a.API, toDescribe, topicOperation(http.MethodGet, "get-topic", topicPath, "Get a topic"),
 		func(ctx context.Context, c *call, in *TopicPath) (*answer[forebay.Topic], error) {
 			topic, err := a.messages.Topics.Get(ctx, c.caller.Tenant, in.Topic)
 			return &answer[forebay.Topic]{topic}, err
 		})
-	route(a.API, forebay.ScopeOperate, topicOperation(http.MethodDelete, "delete-topic", topicPath, "Delete a topic with its subscriptions and their messages"),
+	change := topicOperation(http.MethodPut, "change-topic", topicPath+"/status", "Change the status or the metadata of a topic")
+	change.Description = statusDescription
+	routeBody(a.API, forebay.ScopeManage, change, smallBody, func(ctx context.Context, c *call, in *TopicPath, change forebay.EntityChange) (*answer[forebay.Topic], error) {
+		return answerOf(a.messages.Topics.Change(ctx, c.caller.Tenant, in.Topic, change))
+	})
+	route(a.API, forebay.ScopeManage, topicOperation(http.MethodDelete, "delete-topic", topicPath, "Delete a topic with its subscriptions and their messages"),
 		func(ctx context.Context, c *call, in *TopicPath) (*none, error) {
 			return &none{}, a.messages.Topics.Delete(ctx, c.caller.Tenant, in.Topic)
 		})
@@ -102,15 +107,15 @@ func (a queueRoutes) routeTopics() {
 	send.DefaultStatus = http.StatusCreated
 	send.Description = "Each subscription gets the copies that its rules select, all or none of them, and they are on disk when the answer comes. " +
 		"The sequence number of the answer is the enqueued_sequence_number of the copies."
-	routeBody(a.API, forebay.ScopeSubmit, send, 4*a.messages.Messages.MaxBytes()+envelopeBytes, a.publishMessages)
+	routeBody(a.API, forebay.ScopeSend, send, 4*a.messages.Messages.MaxBytes()+envelopeBytes, a.publishMessages)
 	cancel := topicOperation(http.MethodPost, "cancel-scheduled-published-message", topicPath+"/messages/{sequence_number}/cancel", "Remove a scheduled message before it becomes active")
 	cancel.DefaultStatus = http.StatusNoContent
-	routeNoBody(a.API, forebay.ScopeSubmit, cancel, func(ctx context.Context, c *call, in *topicMessagePath) (*none, error) {
+	routeNoBody(a.API, forebay.ScopeSend, cancel, func(ctx context.Context, c *call, in *topicMessagePath) (*none, error) {
 		return &none{}, a.messages.Messages.CancelPublished(ctx, c.caller.Tenant, in.Topic, in.SequenceNumber)
 	})
 	test := topicOperation(http.MethodPost, "test-rules", topicPath+"/test", "Show which rules of a topic select a message")
 	test.Description = "The message is not sent. Says why a rule does not select it, and what the actions make of it."
-	routeBody(a.API, forebay.ScopeRead, test, 4*a.messages.Messages.MaxBytes()+envelopeBytes, func(ctx context.Context, c *call, in *TopicPath, req forebay.RuleTestRequest) (*answer[forebay.RuleTest], error) {
+	routeBody(a.API, toDescribe, test, 4*a.messages.Messages.MaxBytes()+envelopeBytes, func(ctx context.Context, c *call, in *TopicPath, req forebay.RuleTestRequest) (*answer[forebay.RuleTest], error) {
 		return answerOf(a.messages.Rules.Test(ctx, c.caller.Tenant, in.Topic, req))
 	})
 	a.routeSubscriptions()
@@ -128,44 +133,52 @@ func (a queueRoutes) publishMessages(ctx context.Context, c *call, in *TopicPath
 }
 
 func (a queueRoutes) routeSubscriptions() {
-	routeOptionalBody(a.API, forebay.ScopeOperate, putOperation[forebay.Subscription](a.API, "put-subscription", subscriptionPath, "Make a subscription, or change its settings",
+	routeOptionalBody(a.API, forebay.ScopeManage, putOperation[forebay.Subscription](a.API, "put-subscription", subscriptionPath, "Make a subscription, or change its settings",
 		"Answers 201 when it made the subscription, with one rule, $Default, which selects all messages, or with the rules given. An existing subscription keeps its rules."), smallBody,
 		func(ctx context.Context, c *call, in *SubscriptionPath, settings forebay.SubscriptionSettings) (*putOutput[forebay.Subscription], error) {
+			if err := c.forwards(settings.ForwardTo, settings.ForwardDeadLettersTo); err != nil {
+				return nil, err
+			}
 			return putAnswer(a.messages.Subscriptions.Put(ctx, c.caller.Tenant, in.Topic, in.Subscription, settings))
 		})
-	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "list-subscriptions", topicPath+"/subscriptions", "List a topic's subscriptions"),
+	route(a.API, toDescribe, topicOperation(http.MethodGet, "list-subscriptions", topicPath+"/subscriptions", "List a topic's subscriptions"),
 		func(ctx context.Context, c *call, in *TopicPath) (*answer[forebay.Page[forebay.Subscription]], error) {
 			subs, err := a.messages.Subscriptions.List(ctx, c.caller.Tenant, in.Topic)
 			return pageAnswer(page(subs), err)
 		})
-	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "get-subscription", subscriptionPath, "Get a subscription and what stands in it"),
+	route(a.API, toDescribe, topicOperation(http.MethodGet, "get-subscription", subscriptionPath, "Get a subscription and what stands in it"),
 		func(ctx context.Context, c *call, in *SubscriptionPath) (*answer[forebay.Subscription], error) {
 			sub, err := a.messages.Subscriptions.Get(ctx, c.caller.Tenant, in.Topic, in.Subscription)
 			return &answer[forebay.Subscription]{sub}, err
 		})
-	route(a.API, forebay.ScopeOperate, topicOperation(http.MethodDelete, "delete-subscription", subscriptionPath, "Delete a subscription with its messages"),
+	change := topicOperation(http.MethodPut, "change-subscription", subscriptionPath+"/status", "Change the status or the metadata of a subscription")
+	change.Description = statusDescription
+	routeBody(a.API, forebay.ScopeManage, change, smallBody, func(ctx context.Context, c *call, in *SubscriptionPath, change forebay.EntityChange) (*answer[forebay.Subscription], error) {
+		return answerOf(a.messages.Subscriptions.Change(ctx, c.caller.Tenant, in.Topic, in.Subscription, change))
+	})
+	route(a.API, forebay.ScopeManage, topicOperation(http.MethodDelete, "delete-subscription", subscriptionPath, "Delete a subscription with its messages"),
 		func(ctx context.Context, c *call, in *SubscriptionPath) (*none, error) {
 			return &none{}, a.messages.Subscriptions.Delete(ctx, c.caller.Tenant, in.Topic, in.Subscription)
 		})
 }
 
 func (a queueRoutes) routeRules() {
-	routeOptionalBody(a.API, forebay.ScopeOperate, putOperation[forebay.Rule](a.API, "put-rule", rulePath, "Add a rule to a subscription, or replace it",
+	routeOptionalBody(a.API, forebay.ScopeManage, putOperation[forebay.Rule](a.API, "put-rule", rulePath, "Add a rule to a subscription, or replace it",
 		"Rules without an action make one copy together of each message that one of them selects. Each rule with an action makes a copy of its own."), smallBody,
 		func(ctx context.Context, c *call, in *RulePath, settings forebay.RuleSettings) (*putOutput[forebay.Rule], error) {
 			return putAnswer(a.messages.Rules.Put(ctx, c.caller.Tenant, in.Topic, in.Subscription, in.Rule, settings))
 		})
-	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "list-rules", subscriptionPath+"/rules", "List a subscription's rules"),
+	route(a.API, toDescribe, topicOperation(http.MethodGet, "list-rules", subscriptionPath+"/rules", "List a subscription's rules"),
 		func(ctx context.Context, c *call, in *SubscriptionPath) (*answer[forebay.Page[forebay.Rule]], error) {
 			rules, err := a.messages.Rules.List(ctx, c.caller.Tenant, in.Topic, in.Subscription)
 			return pageAnswer(page(rules), err)
 		})
-	route(a.API, forebay.ScopeRead, topicOperation(http.MethodGet, "get-rule", rulePath, "Get a rule"),
+	route(a.API, toDescribe, topicOperation(http.MethodGet, "get-rule", rulePath, "Get a rule"),
 		func(ctx context.Context, c *call, in *RulePath) (*answer[forebay.Rule], error) {
 			rule, err := a.messages.Rules.Get(ctx, c.caller.Tenant, in.Topic, in.Subscription, in.Rule)
 			return &answer[forebay.Rule]{rule}, err
 		})
-	route(a.API, forebay.ScopeOperate, topicOperation(http.MethodDelete, "delete-rule", rulePath, "Delete a rule"),
+	route(a.API, forebay.ScopeManage, topicOperation(http.MethodDelete, "delete-rule", rulePath, "Delete a rule"),
 		func(ctx context.Context, c *call, in *RulePath) (*none, error) {
 			return &none{}, a.messages.Rules.Delete(ctx, c.caller.Tenant, in.Topic, in.Subscription, in.Rule)
 		})

@@ -16,6 +16,7 @@ func init() {
 	subscription := "/v1/topics/{topic}/subscriptions/{subscription}"
 	for path, methods := range map[string][]string{
 		"/v1/topics": {"get"}, "/v1/topics/{topic}": {"get", "put", "delete"}, "/v1/topics/{topic}/messages": {"post"}, "/v1/topics/{topic}/test": {"post"},
+		"/v1/queues/{queue}/status": {"put"}, "/v1/topics/{topic}/status": {"put"}, subscription + "/status": {"put"},
 		"/v1/topics/{topic}/messages/{sequence_number}/cancel": {"post"}, "/v1/topics/{topic}/subscriptions": {"get"},
 		subscription: {"get", "put", "delete"}, subscription + "/rules": {"get"}, subscription + "/rules/{rule}": {"get", "put", "delete"},
 	} {
@@ -238,6 +239,48 @@ func TestTopicTenantsAndScopes(t *testing.T) {
 	}
 	if sub := into[forebay.Subscription](t, as(operator, "GET", "/v1/topics/orders/subscriptions/s", ""), 200); sub.Active != 1 {
 		t.Errorf("subscription %+v", sub)
+	}
+}
+
+// The status of a queue, a topic and a subscription is changed by operators of their tenant.
+func TestStatusOverHTTP(t *testing.T) {
+	f := newFixture(t)
+	operator, submitter, stranger := f.newKey("acme", forebay.ScopeOperate, forebay.ScopeRead, forebay.ScopeSubmit), f.newKey("acme", forebay.ScopeSubmit, forebay.ScopeRead), f.newKey("other", forebay.ScopeOperate)
+	f.key = operator
+	f.putQueue(orders, `{"max_message_bytes":100,"user_metadata":"of the shop"}`)
+	into[forebay.Topic](t, f.do("PUT", "/v1/topics/news", ""), 201)
+	sub := "/v1/topics/news/subscriptions/s"
+	into[forebay.Subscription](t, f.do("PUT", sub, ""), 201)
+
+	q := into[forebay.MessageQueue](t, f.do("PUT", orders+"/status", `{"status":"send_disabled"}`), 200)
+	if q.Status != forebay.EntitySendDisabled || q.UserMetadata != "of the shop" || q.MaxMessageBytes != 100 || q.AccessedAt != nil || q.UpdatedAt.Before(q.CreatedAt) {
+		t.Errorf("the queue is %+v", q)
+	}
+	wantProblem(t, f.do("POST", orders+"/messages", `{"body":"x"}`), 409, forebay.CodeEntityDisabled)
+	into[forebay.MessageQueue](t, f.do("PUT", orders+"/status", `{"status":"receive_disabled","user_metadata":""}`), 200)
+	f.sendMessage(orders, `{"body":"x"}`)
+	wantProblem(t, f.do("POST", orders+"/messages", `{"body":"`+strings.Repeat("x", 101)+`"}`), 413, forebay.CodePayloadTooLarge)
+	wantProblem(t, f.do("POST", orders+"/messages/receive", `{"wait":"30s"}`), 409, forebay.CodeEntityDisabled)
+	if q = into[forebay.MessageQueue](t, f.do("GET", orders, ""), 200); q.UserMetadata != "" || q.Active != 1 || q.SizeBytes < 1 || q.AccessedAt == nil {
+		t.Errorf("the queue is %+v", q)
+	}
+	if topic := into[forebay.Topic](t, f.do("PUT", "/v1/topics/news/status", `{"status":"disabled"}`), 200); topic.Status != forebay.EntityDisabled {
+		t.Errorf("the topic is %+v", topic)
+	}
+	wantProblem(t, f.do("POST", "/v1/topics/news/messages", `{}`), 409, forebay.CodeEntityDisabled)
+	if s := into[forebay.Subscription](t, f.do("PUT", sub+"/status", `{"user_metadata":"kept"}`), 200); s.Status != forebay.EntityActive || s.UserMetadata != "kept" || s.Topic != "news" {
+		t.Errorf("the subscription is %+v", s)
+	}
+	for path, body := range map[string]string{orders: `{"status":"off"}`, "/v1/topics/news": `{"status":"receive_disabled"}`, sub: `{"status":"send_disabled"}`} {
+		wantProblem(t, f.do("PUT", path+"/status", body), 422, forebay.CodeInvalidRequest)
+		wantProblem(t, f.do("PUT", path+"/status", `{"attributes":"{}"}`), 422, forebay.CodeUnknownField)
+		f.key = submitter
+		wantProblem(t, f.do("PUT", path+"/status", `{"status":"active"}`), 403, forebay.CodeForbidden)
+		f.key = stranger
+		if r := f.do("PUT", path+"/status", `{"status":"active"}`); r.StatusCode != 404 {
+			t.Errorf("another tenant's change of %s is answered with %d", path, r.StatusCode)
+		}
+		f.key = operator
 	}
 }
 

@@ -45,6 +45,10 @@ func (t *forwardTx) send(q MessageQueue, seq int64, a arrival, to string) error 
 		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "the queue that this one forwards to does not exist"}
 		return t.insertDead(q, seq, a)
 	}
+	if !target.Status.Sends() { // see Service Bus's documentation, "service-bus-auto-forwarding"
+		a.why = DeadLettering{Reason: forebay.ReasonTargetDisabled, Description: "nobody may send to the " + string(target.Status) + " entity that this one forwards to"}
+		return t.insertDead(q, seq, a)
+	}
 	if target.IsTopic && entity.OnlyForebayPublishes(target.Name) { // older settings may still say so
 		a.why = DeadLettering{Reason: forebay.ReasonNoTarget, Description: "this queue forwards to a topic that only Forebay publishes to"}
 		return t.insertDead(q, seq, a)

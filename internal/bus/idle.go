@@ -13,9 +13,12 @@ import (
 // messages (Service Bus documentation, "message-expiration", section "Idleness"). Use of a
 // subscription keeps its topic too. The copies that a subscription gets do not keep it.
 
-// used records that a queue that is deleted when idle is in use, and its topic with it. The
-// record is renewed only now and then, so such a queue lives up to a sixtieth too long.
+// used records that a queue is in use. One that is deleted when idle is kept, and its topic with
+// it. The record is renewed only now and then, so such a queue lives up to a sixtieth too long.
 func (t *Tx) used(q MessageQueue) error {
+	if err := t.accessed(q.No); err != nil {
+		return err
+	}
 	if err := t.keep(q.No, q.Idle); err != nil {
 		return err
 	}
@@ -87,7 +90,7 @@ func (t *dueTx) processQueues() error {
 		case err != nil:
 		case !found:
 			err = t.Entities.purge(no)
-		case q.ForwardTo != "":
+		case q.ForwardTo != "" && q.Status.Receives():
 			err = t.forwarding.sendBacklog(q)
 		default:
 			err = t.markQueue(no, 0)

@@ -27,7 +27,7 @@ func (s SessionStore) CountNew(ctx context.Context, q MessageQueue, ids map[stri
 // Has reports whether a subscription has a rule of that name.
 func (s RuleStore) Has(ctx context.Context, sub MessageQueue, name string) (found bool, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		found, err = c.Prep("SELECT queue FROM rules WHERE queue = ? AND name = ?").Int(sub.No).Text(name).One(func(driver.Row) {})
+		found, err = c.Prep(sqlHasRule).Int(sub.No).Text(name).One(func(driver.Row) {})
 		return err
 	})
 	return found, err

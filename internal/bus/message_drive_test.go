@@ -66,6 +66,7 @@ func (d *postDriver) send(t *rapid.T) {
 			at := time.UnixMilli(d.now()).Add(time.Duration(rapid.IntRange(-1000, 20_000).Draw(t, "delay")) * time.Millisecond)
 			m.scheduledAt, c.ScheduledAt = at.UnixMilli(), &at
 		}
+		m.size = c.Size()
 		sent, contents = append(sent, m), append(contents, c)
 	}
 	seqs, err := d.s.Bus.Send(background, d.queues[q], contents)

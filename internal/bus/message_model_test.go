@@ -37,6 +37,7 @@ type modelMessage struct {
 	session    string
 	body, amqp []byte
 	properties forebay.Properties
+	size       int64 // as it was sent
 	ttl        time.Duration
 
 	deadLetter, deferred, scheduled, gone bool
@@ -297,6 +298,19 @@ func (p *postOffice) counts(queue int) (c MessageCounts) {
 	return c
 }
 
+// sizes are what the messages of a queue have at least and at most. Properties that a settlement
+// has changed count once the message is stored anew.
+func (p *postOffice) sizes(t *rapid.T, queue int) (least, most int64) {
+	for _, m := range append(p.messagesIn(queue, false), p.messagesIn(queue, true)...) {
+		changed, err := json.Marshal(m.properties)
+		if err != nil {
+			t.Fatal(err)
+		}
+		least, most = least+m.size, most+m.size+int64(len(changed))
+	}
+	return least, most
+}
+
 // check compares both subqueues of all queues, and their counts, with the model.
 func (d *postDriver) check(t *rapid.T) {
 	highest := d.highest
@@ -307,6 +321,11 @@ func (d *postDriver) check(t *rapid.T) {
 		want := d.counts(i)
 		got, err := d.s.Bus.MessageCounts(background, queue, CountLimit)
 		got.OldestActive = 0
+		least, most := d.sizes(t, i)
+		if got.Size < least || got.Size > most {
+			t.Fatalf("%s has %d bytes, expected %d to %d", queue.Name, got.Size, least, most)
+		}
+		got.Size = 0
 		if err != nil || got != want {
 			t.Fatalf("%s counts %+v (%v), expected %+v", queue.Name, got, err, want)
 		}

@@ -23,6 +23,7 @@ type Participant struct {
 	followed  *FollowedTenants
 	Paused    map[queue.Subqueue]int64 // webhooks' subqueues → until when nothing is sent to the endpoint
 	nextTask  int64                    // when messages or queues are next due; 0: never
+	accessed  map[int64]int64          // entities → when their use was recorded last
 	checkedAt int64                    // when it last checked for work that other processes left
 }
 
@@ -57,7 +58,7 @@ type Tx struct {
 var wordMessages = db.NewWordKind('e', db.ToWriters)
 
 func newParticipant(w *db.Writer, queues *queue.Participant, topics *rules.Cache[MessageQueue]) *Participant {
-	p := &Participant{Writer: w, Waiting: queue.NewWaiting[*Receiver](), queue: queues, topics: topics, Paused: map[queue.Subqueue]int64{}}
+	p := &Participant{Writer: w, Waiting: queue.NewWaiting[*Receiver](), queue: queues, topics: topics, Paused: map[queue.Subqueue]int64{}, accessed: map[int64]int64{}}
 	queues.Sets = append(queues.Sets, p)
 	return p
 }
@@ -109,6 +110,10 @@ func (p *Participant) MarkAllDue(all bool) {
 
 func (p *Participant) Notified(n *db.Notification) {
 	n.Each(wordMessages, func(_, _, at int64) { p.dueBy(at) })
+	n.Each(wordStatus, func(no, _, _ int64) { p.scanQueue(no) })
+	if n.Many[wordStatus] {
+		p.AllDue(0)
+	}
 }
 
 // dueBy notes that messages or queues are due at that time.
@@ -201,6 +206,7 @@ func (p *Participant) Invalidate(t *db.Tx, at int64) {
 		}
 	}
 	clear(p.Paused)
+	clear(p.accessed)
 	p.AllDue(at)
 	p.nextTask = at
 }

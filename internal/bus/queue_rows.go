@@ -19,7 +19,8 @@ const messageQueueColumns = `
 SELECT no, tenant, name, lock, max_deliveries, created_at, default_ttl, dead_letter_expired, duplicate_window, requires_session,
   forward_to, forward_dead_letters_to, idle, is_topic, topic, version, dead_letter_filter_errors,
   (SELECT t.idle FROM queues t WHERE t.no = queues.topic),
-  CASE WHEN is_topic = 1 THEN (SELECT 1 FROM messages m WHERE m.subqueue = queues.no * 4 AND m.flow = 2 LIMIT 1) END
+  CASE WHEN is_topic = 1 THEN (SELECT 1 FROM messages m WHERE m.subqueue = queues.no * 4 AND m.flow = 2 LIMIT 1) END,
+  status, max_message, user_metadata, attributes, coalesce(updated_at, created_at), accessed_at
 FROM queues WHERE kind = 'messages' `
 
 const (
@@ -35,7 +36,7 @@ func readMessageQueue(r driver.Row) MessageQueue {
 		DuplicateWindow: driver.FromMillisDuration(r.Int(8)), RequiresSession: r.Int(9) != 0,
 		ForwardTo: r.Text(10), ForwardDeadLettersTo: r.Text(11), Idle: driver.FromMillisDuration(r.Int(12)),
 		IsTopic: r.Int(13) != 0, Topic: r.Int(14), Version: r.Int(15), DeadLetterFilterErrors: r.Int(16) != 0,
-		TopicIdle: driver.FromMillisDuration(r.Int(17)), CopiesPending: r.Int(18) != 0}
+		TopicIdle: driver.FromMillisDuration(r.Int(17)), CopiesPending: r.Int(18) != 0, State: readState(r)}
 }
 
 // prefetchQueue is what MessageQueue asks.
@@ -60,7 +61,8 @@ type entityTx struct{ *Tx }
 
 const sqlUpdateQueue = `
 UPDATE queues SET lock = ?, max_deliveries = ?, default_ttl = ?, dead_letter_expired = ?, duplicate_window = ?, requires_session = ?,
-  forward_to = ?, forward_dead_letters_to = ?, idle = ?, delete_at = ?, due_at = ? WHERE no = ?`
+  forward_to = ?, forward_dead_letters_to = ?, idle = ?, delete_at = ?, due_at = ?,
+  status = ?, max_message = ?, user_metadata = ?, attributes = ?, updated_at = ? WHERE no = ?`
 
 // entityRows is about how many rows it takes to create or change a queue, a topic or a
 // subscription.
@@ -70,8 +72,13 @@ const entityRows = 4
 // may have at most limit queues. Whether a queue requires sessions or detects duplicates cannot
 // be changed later. The queue that it forwards to must exist.
 func (s *Store) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) (stored MessageQueue, created bool, err error) {
+	return s.Entities().Put(ctx, q, PutOptions{Limit: limit})
+}
+
+// Put is PutMessageQueue with options.
+func (s EntityStore) Put(ctx context.Context, q MessageQueue, opts PutOptions) (stored MessageQueue, created bool, err error) {
 	p, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (Put, error) {
-		p, err := t.Entities.Put(q, limit)
+		p, err := t.Entities.put(q, opts)
 		if err != nil || p.same {
 			return p, err
 		}
@@ -89,11 +96,25 @@ type Put struct {
 
 // Put creates or changes a queue, a topic or a subscription.
 func (t *entityTx) Put(q MessageQueue, limit int) (p Put, err error) {
+	return t.put(q, PutOptions{Limit: limit})
+}
+
+func (t *entityTx) put(q MessageQueue, opts PutOptions) (p Put, err error) {
 	before, found, err := t.MessageQueueNamed(q.Name)
+	if err == nil {
+		err = opts.check(q, found)
+	}
+	if err == nil && opts.Mode == PutNew {
+		err = t.checkFolded(q)
+	}
 	if err != nil {
 		return p, err
 	}
+	if q.Status == "" {
+		q.Status = forebay.EntityActive
+	}
 	if found {
+		opts.Keep.From(before, &q)
 		if err := before.CheckChange(q); err != nil {
 			return p, err
 		}
@@ -104,15 +125,20 @@ func (t *entityTx) Put(q MessageQueue, limit int) (p Put, err error) {
 		}
 	}
 	p.MessageQueue, p.created, p.same = q, !found, found && before.SameSettings(q)
-	if p.No, p.CreatedAt = before.No, before.CreatedAt; p.created {
-		if p.No, err = t.insert(q, limit); err != nil {
+	p.No, p.CreatedAt, p.UpdatedAt, p.AccessedAt = before.No, before.CreatedAt, before.UpdatedAt, before.AccessedAt
+	if p.created {
+		if p.No, err = t.insert(q, opts.Limit); err != nil {
 			return p, err
 		}
 		p.CreatedAt = driver.FromMillis(t.Now)
 	}
+	if !p.same {
+		p.UpdatedAt = driver.FromMillis(t.Now)
+	}
 	if err := t.update(p.MessageQueue); err != nil {
 		return p, err
 	}
+	t.statusChanged(before, p.MessageQueue)
 	return p, t.updateTopic(p.MessageQueue)
 }
 
@@ -130,7 +156,8 @@ func (t *entityTx) update(q MessageQueue) error {
 	}
 	return t.Prep(sqlUpdateQueue).Int(q.Lock.Milliseconds()).Int(int64(q.MaxDeliveries)).IntOrNull(q.DefaultTTL.Milliseconds()).
 		Int(driver.BoolInt(q.DeadLetterExpired)).IntOrNull(q.DuplicateWindow.Milliseconds()).Int(driver.BoolInt(q.RequiresSession)).
-		TextOrNull(q.ForwardTo).TextOrNull(q.ForwardDeadLettersTo).IntOrNull(q.Idle.Milliseconds()).IntOrNull(deleteAt).IntOrNull(dueAt).Int(q.No).Exec()
+		TextOrNull(q.ForwardTo).TextOrNull(q.ForwardDeadLettersTo).IntOrNull(q.Idle.Milliseconds()).IntOrNull(deleteAt).IntOrNull(dueAt).
+		Int(statusNumber(q.Status)).IntOrNull(q.MaxMessage).TextOrNull(q.UserMetadata).TextOrNull(q.Attributes).Int(driver.Millis(&q.UpdatedAt)).Int(q.No).Exec()
 }
 
 // checkTarget reports why a queue cannot forward to that name.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -129,55 +130,31 @@ func (w *Participant) serveSubqueue(t *Tx, subqueue queue.Subqueue) error {
 		t.Deliveries.served = append(t.Deliveries.served, c)
 		t.Served++
 	}
-	if err := w.updateDue(t, subqueue, len(rest) > 0); err != nil {
+	if len(rest) < len(waiting) {
+		if err := t.accessed(waiting[0].Queue.No); err != nil {
+			return err
+		}
+	}
+	disabled, err := w.updateDue(t, subqueue, len(rest) > 0)
+	if err != nil {
 		return err
+	}
+	if disabled {
+		rest = w.refuseDisabled(t, rest)
 	}
 	t.After = append(t.After, func() { w.RemoveFirst(subqueue, len(waiting)-len(rest)) })
 	return nil
 }
 
-// updateDue notes when the subqueue is to be scanned again. That is now, unless it was found
-// empty. Otherwise it is when its earliest message becomes visible.
-func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool) error {
-	if !subqueue.IsOfQueue() || foundEmpty && subqueue.Kind() == subqueueSessions {
-		return w.updateSessionDue(t, subqueue, foundEmpty)
-	}
-	if !foundEmpty {
-		w.DueAt[subqueue] = t.Now
-		return nil
-	}
-	if until := w.pausedUntil(subqueue); until > 0 {
-		w.DueAt[subqueue] = until
-		return nil
-	}
-	var earliest int64
-	var questions []driver.PipelineQuery
-	for flow := range int64(scheduledFlow + 1) {
-		questions = append(questions, driver.PipelineQuery{SQL: "SELECT visible_at FROM messages WHERE subqueue = ? AND flow = ? ORDER BY visible_at LIMIT 1",
-			Bind: func(st driver.Statement) driver.Statement { return st.Int(int64(subqueue)).Int(flow) },
-			OnRow: func(r driver.Row) {
-				if at := r.Int(0); earliest == 0 || at < earliest {
-					earliest = at
-				}
-			}})
-	}
-	if err := t.RunPipeline(questions); err != nil {
-		return err
-	}
-	delete(w.DueAt, subqueue)
-	if earliest > 0 {
-		w.DueAt[subqueue] = earliest
-	}
-	return nil
-}
-
 const sqlReadyMessages = messageColumns + `
-WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3 ORDER BY m.visible_at, m.seq LIMIT ?4 + 0`
+WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3 AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?1 / 4 AND q.status >= 2)
+ORDER BY m.visible_at, m.seq LIMIT ?4 + 0`
 
 // sqlReadyInSession finds the ready messages of a session while the session is locked.
 const sqlReadyInSession = messageColumns + `
 WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3
   AND EXISTS (SELECT 1 FROM sessions s WHERE s.no = ?2 - 16 AND s.queue = ?5 AND s.lock_token = ?6 AND s.locked_until > ?7)
+  AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?5 AND q.status >= 2)
 ORDER BY m.visible_at, m.seq LIMIT ?4 + 0`
 
 // prepReady prepares the statement that finds messages for a receiver.
@@ -208,8 +185,8 @@ func (w *Participant) serveMessages(t *Tx, c *Receiver) error {
 			return err
 		}
 		// The session has no messages, or its lock has ended.
-		until, err := t.sessions.held(c.Queue, *l)
-		if errors.Is(err, forebay.ErrSessionLockLost) {
+		until, err := t.sessions.heldToReceive(c.Queue, *l)
+		if errors.Is(err, forebay.ErrSessionLockLost) || errors.Is(err, entity.ErrReceiveDisabled) {
 			c.Err = err // the receiver's answer: it need not wait any longer
 			return nil
 		}
@@ -291,7 +268,8 @@ type readyMessages struct {
 // sqlReadyForMany reads no more bytes than asked for, but one message at least.
 const sqlReadyForMany = messageSelect + `, m.place FROM
   (SELECT m.*, sum(m.size) OVER ready AS total, row_number() OVER ready AS place FROM messages m
-    WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3 WINDOW ready AS (ORDER BY m.visible_at, m.seq ROWS UNBOUNDED PRECEDING)
+    WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3 AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?1 / 4 AND q.status >= 2)
+    WINDOW ready AS (ORDER BY m.visible_at, m.seq ROWS UNBOUNDED PRECEDING)
     ORDER BY m.visible_at, m.seq LIMIT ?4 + 0) m
   JOIN bodies b ON b.seq = m.seq WHERE m.total <= ?5 OR m.place = 1`
 
@@ -417,6 +395,7 @@ const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.subqueue + 0 
 // given. The messages of a session are only for the receiver of the session.
 func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []int64) ([]Message, error) {
 	o := db.Op{Stage: db.StageChange, Party: req.Queue.Tenant, Rows: len(seqs), Local: true, Interleaves: true}
+	o.Asks = func() []driver.Prefetch { return []driver.Prefetch{prefetchQueue(req.Queue.No)} }
 	for _, seq := range seqs {
 		o.Touches = append(o.Touches, queue.MessageRow(seq))
 	}
@@ -424,10 +403,13 @@ func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []
 		o.Touches = append(o.Touches, req.Session.row())
 	}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) ([]Message, error) {
+		if err := t.checkReceives(req.Queue.No); err != nil {
+			return nil, err
+		}
 		c, subqueue := req.receiver(t.W), req.Queue.Subqueue(req.DeadLetter)
 		from := Source{subqueue: subqueue, Until: t.Now + c.Queue.Lock.Milliseconds()}
 		if req.Session != nil {
-			until, err := t.sessions.held(req.Queue, *req.Session)
+			until, err := t.sessions.heldToReceive(req.Queue, *req.Session)
 			if err != nil {
 				return nil, err
 			}

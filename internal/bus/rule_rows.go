@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
@@ -16,8 +17,12 @@ type Rule = rules.Rule
 // RuleLimits is how many rules there may be.
 type RuleLimits = rules.Limits
 
-// Put adds a rule to a subscription, or replaces the one of that name. created reports which.
-func (s RuleStore) Put(ctx context.Context, sub MessageQueue, r Rule, limits RuleLimits) (stored Rule, created bool, err error) {
+// ErrNoRule refuses to change a rule that does not exist.
+var ErrNoRule = &forebay.Error{Code: forebay.CodeNotFound, Field: "rule", Message: "there is no such rule"}
+
+// Put adds a rule to a subscription, or replaces the one of that name. created reports which. The
+// mode may leave one of both: the error is ErrExists or ErrNoRule then.
+func (s RuleStore) Put(ctx context.Context, sub MessageQueue, r Rule, limits RuleLimits, mode PutMode) (stored Rule, created bool, err error) {
 	type put struct {
 		Rule
 		created bool
@@ -29,6 +34,9 @@ func (s RuleStore) Put(ctx context.Context, sub MessageQueue, r Rule, limits Rul
 		}
 		if !found || q.Topic == 0 {
 			return p, ErrNoSubscription
+		}
+		if err := t.Entities.checkRuleMode(q, r.Name, mode); err != nil {
+			return p, err
 		}
 		if err := t.Entities.checkRuleLimits(q, r, limits); err != nil {
 			return p, err
@@ -55,6 +63,23 @@ func (s RuleStore) Put(ctx context.Context, sub MessageQueue, r Rule, limits Rul
 		return p, audit.Append(t.Tx, ruleAudit(ctx, "put", q, r.Name, r.Settings))
 	})
 	return p.Rule, p.created, err
+}
+
+// checkRuleMode compares the mode with what is there.
+func (t *entityTx) checkRuleMode(sub MessageQueue, name string, mode PutMode) error {
+	if mode == PutAny {
+		return nil
+	}
+	found, err := t.Prep(sqlHasRule).Int(sub.No).Text(name).One(func(driver.Row) {})
+	switch {
+	case err != nil:
+		return err
+	case mode == PutNew && found:
+		return ErrExists
+	case mode == PutExisting && !found:
+		return ErrNoRule
+	}
+	return nil
 }
 
 func (t *entityTx) checkRuleLimits(sub MessageQueue, r Rule, limits RuleLimits) error {
@@ -139,6 +164,8 @@ func ruleAudit(ctx context.Context, verb string, sub MessageQueue, name string, 
 	a.Action, a.Target = verb+"-rule", a.Target+"/rules/"+name
 	return a
 }
+
+const sqlHasRule = "SELECT queue FROM rules WHERE queue = ? AND name = ?"
 
 const sqlRules = "SELECT name, settings, created_at FROM rules WHERE queue = ? ORDER BY name"
 

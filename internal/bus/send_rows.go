@@ -63,9 +63,17 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 		if !found {
 			return sent{}, ErrNoQueue
 		}
+		if !q.Status.Sends() {
+			return sent{}, q.ErrSendDisabled()
+		}
 		for i := range messages {
 			if q.RequiresSession && messages[i].SessionID == "" {
 				return sent{}, ErrNoSessionID
+			}
+			if q.MaxMessage > 0 {
+				if err := messages[i].CheckSize("body", q.MaxMessage); err != nil {
+					return sent{}, err
+				}
 			}
 		}
 		if !q.IsTopic && q.ForwardTo == "" {
@@ -133,8 +141,8 @@ func (t *arrivalTx) sendOn(q MessageQueue, messages []MessageContent, judged *ju
 			return sent{}, err
 		}
 	}
-	waits := false
-	if q.ForwardTo != "" && !q.RequiresSession { // behind what waits there already
+	waits := q.ForwardTo != "" && !q.Status.Receives()     // until somebody may take it from there
+	if q.ForwardTo != "" && !q.RequiresSession && !waits { // behind what waits there already
 		if waits, err = t.forwarding.holds(q); err == nil && waits {
 			err = t.due.markQueue(q.No, t.Now)
 		}
@@ -220,7 +228,7 @@ func (t *arrivalTx) enter(q MessageQueue, seq int64, a arrival) error {
 	if q.IsTopic {
 		return t.fanOut.start(q, seq, a)
 	}
-	if q.ForwardTo != "" && !waits {
+	if q.ForwardTo != "" && !waits && q.Status.Receives() {
 		return t.forwarding.send(q, seq, a, q.ForwardTo)
 	}
 	if q.RequiresSession && a.SessionID == "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -36,7 +37,8 @@ func readContents(r driver.Row) sessionContents {
 }
 
 const sqlNextSessions = "SELECT " + sqlSessionContents + `, s.no, s.id, s.state
-FROM sessions s WHERE s.queue = ?3 AND s.visible_at <= ?4 ORDER BY s.visible_at, s.no LIMIT ?5 + 0`
+FROM sessions s WHERE s.queue = ?3 AND s.visible_at <= ?4 AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?3 AND q.status >= 2)
+ORDER BY s.visible_at, s.no LIMIT ?5 + 0`
 
 // sessionTx creates, locks and releases sessions. It has what the transaction has read of them.
 type sessionTx struct {
@@ -211,13 +213,16 @@ func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (Se
 		if err != nil {
 			return session, err
 		}
-		if locked {
-			return session, forebay.ErrSessionLocked
-		}
-		if _, known, err := t.MessageQueue(q.No); err != nil {
+		now, known, err := t.MessageQueue(q.No)
+		switch {
+		case err != nil:
 			return session, err
-		} else if !known {
+		case !known:
 			return session, ErrNoQueue
+		case !now.Status.Receives():
+			return session, entity.ErrReceiveDisabled
+		case locked:
+			return session, forebay.ErrSessionLocked
 		}
 		if !found && t.W.Shared() {
 			var known *knownSession

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -51,7 +52,8 @@ func (l SessionLock) prefetch(q MessageQueue) driver.Prefetch {
 
 const sqlSessionState = "SELECT state FROM sessions WHERE no = ?"
 
-const sqlSessionLock = "SELECT locked_until FROM sessions WHERE no = ? AND queue = ? AND lock_token = ?"
+const sqlSessionLock = `
+SELECT s.locked_until, (SELECT q.status FROM queues q WHERE q.no = s.queue) FROM sessions s WHERE s.no = ? AND s.queue = ? AND s.lock_token = ?`
 
 // subqueue is where a receiver waits for messages of its session. Its negative number belongs to
 // no queue.
@@ -68,34 +70,55 @@ func (t *Tx) any(sql string, args ...int64) (bool, error) {
 
 // updateSessionDue is updateDue for receivers that wait for a session, or for messages of their
 // session.
-func (w *Participant) updateSessionDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool) error {
+func (w *Participant) updateSessionDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool) (disabled bool, err error) {
 	delete(w.DueAt, subqueue)
 	if !foundEmpty {
-		return nil
+		return false, nil
 	}
 	sql, no := "SELECT visible_at FROM sessions WHERE queue = ? AND visible_at IS NOT NULL ORDER BY visible_at LIMIT 1", subqueue.Queue()
 	if !subqueue.IsOfQueue() { // the receiver gets an error when the lock ends
 		if until, known := t.sessions.until[int64(-subqueue)]; known {
 			w.DueAt[subqueue] = until
-			return nil
+			return false, nil
 		}
 		sql, no = "SELECT locked_until FROM sessions WHERE no = ? AND locked_until IS NOT NULL", int64(-subqueue)
 	}
-	_, err := t.Prep(sql).Int(no).One(func(r driver.Row) { w.DueAt[subqueue] = r.Int(0) })
-	return err
+	questions := []driver.PipelineQuery{{SQL: sql, Bind: func(st driver.Statement) driver.Statement { return st.Int(no) }, OnRow: func(r driver.Row) { w.DueAt[subqueue] = r.Int(0) }}}
+	if subqueue.IsOfQueue() {
+		questions = append(questions, askDisabled(subqueue, &disabled))
+	}
+	if err = t.RunPipeline(questions); disabled { // a change of the status has it scanned
+		delete(w.DueAt, subqueue)
+	}
+	return disabled, err
 }
 
 // held returns when a session's lock ends, or forebay.ErrSessionLockLost. It records that
 // the queue is in use.
 func (t *sessionTx) held(q MessageQueue, l SessionLock) (until int64, err error) {
-	_, err = t.Prep(sqlSessionLock).Int(l.No).Int(q.No).Int(l.Token).One(func(r driver.Row) { until = r.Int(0) })
+	until, _, err = t.heldIn(q, l)
+	return until, err
+}
+
+// heldToReceive is held for a receiver of messages, whom the queue's status may refuse.
+func (t *sessionTx) heldToReceive(q MessageQueue, l SessionLock) (until int64, err error) {
+	until, status, err := t.heldIn(q, l)
+	if err == nil && status >= receiveDisabled {
+		err = entity.ErrReceiveDisabled
+	}
+	return until, err
+}
+
+// heldIn is held, with the status of the queue.
+func (t *sessionTx) heldIn(q MessageQueue, l SessionLock) (until, status int64, err error) {
+	_, err = t.Prep(sqlSessionLock).Int(l.No).Int(q.No).Int(l.Token).One(func(r driver.Row) { until, status = r.Int(0), r.Int(1) })
 	if err == nil && until <= t.Now {
 		err = forebay.ErrSessionLockLost
 	}
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return until, t.used(q)
+	return until, status, t.used(q)
 }
 
 // Renew extends a session's lock, and those on its messages, by the queue's lock duration

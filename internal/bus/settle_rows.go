@@ -13,29 +13,37 @@ import (
 
 // A settlement takes the subqueue that the message was received from, main or dead-letter, and
 // the lock of that delivery. It returns forebay.ErrLockLost and changes nothing once the lock has
-// ended, even if nobody has received the message since.
+// ended, even if nobody has received the message since. While nobody may receive from the queue,
+// messages are kept: only settlements that give them back work (Service Bus documentation,
+// "entity-suspend", and the description of EntityStatus).
 
 // Complete deletes a message that has been processed.
 func (s *Store) Complete(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
 	return s.settleMessage(ctx, Settling(subqueue, l), func(t *Tx) error {
 		if !t.W.Shared() { // one statement does for two
-			err := t.Prep(sqlDeleteHeld).Int(l.Seq).Int(l.Token).Int(t.Now).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Fenced()
+			rows, err := t.Prep(sqlDeleteHeld).Int(l.Seq).Int(l.Token).Int(t.Now).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(subqueue.Queue()).Count()
+			if err == nil && rows == 0 {
+				if _, err = t.Deliveries.heldToSettle(subqueue, l, nil); err == nil { // it says why
+					err = forebay.ErrLockLost
+				}
+			}
 			if err != nil {
 				return err
 			}
 			return t.Prep(sqlDeleteBody).Int(l.Seq).Exec()
 		}
-		if _, err := t.Deliveries.Held(subqueue, l, nil); err != nil {
+		if _, err := t.Deliveries.heldToSettle(subqueue, l, nil); err != nil {
 			return err
 		}
 		return t.DeleteMessage(l.Seq)
 	})
 }
 
-// sqlDeleteHeld deletes a message under the conditions of Deliveries.Held.
+// sqlDeleteHeld deletes a message under the conditions of Deliveries.heldToSettle.
 const sqlDeleteHeld = `
 DELETE FROM messages WHERE seq = ?1 AND lock_token = ?2 AND visible_at + 0 > ?3 AND subqueue + 0 IN (?4, ?5)
-  AND (flow < 16 OR EXISTS (SELECT 1 FROM sessions s WHERE s.no = flow - 16 AND s.locked_until > ?3))`
+  AND (flow < 16 OR EXISTS (SELECT 1 FROM sessions s WHERE s.no = flow - 16 AND s.locked_until > ?3))
+  AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?6 AND q.status >= 2)`
 
 // Abandon gives a message back at once, in its old position; the delivery counts. A message that
 // has had all its deliveries is dead-lettered.
@@ -87,7 +95,7 @@ func (t *deliveryTx) undeliver(subqueue queue.Subqueue, l queue.Lock) error {
 // Defer keeps a message in its queue, where only its sequence number finds it.
 func (s *Store) Defer(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) error {
 	return s.settleMessage(ctx, Settling(subqueue, l), func(t *Tx) error {
-		m, err := t.Deliveries.Held(subqueue, l, changed)
+		m, err := t.Deliveries.heldToSettle(subqueue, l, changed)
 		if err != nil {
 			return err
 		}
@@ -104,7 +112,7 @@ func (s *Store) DeadLetter(ctx context.Context, subqueue queue.Subqueue, l queue
 	o := Settling(subqueue, l)
 	o.Numbers = 1 // if it is dead-lettered and sent on
 	return s.settleMessage(ctx, o, func(t *Tx) error {
-		if _, err := t.Deliveries.Held(subqueue, l, changed); err != nil {
+		if _, err := t.Deliveries.heldToSettle(subqueue, l, changed); err != nil {
 			return err
 		}
 		return t.DeadLetter(l.Seq, subqueue, why)
@@ -164,6 +172,18 @@ func (m HeldMessage) Expired(at int64) bool {
 const sqlHeld = `
 SELECT m.subqueue, m.deliveries, m.flow, m.visible_at, b.expires_at, b.enqueued_at, (SELECT s.locked_until FROM sessions s WHERE s.no = m.flow - 16)
 FROM messages m JOIN bodies b ON b.seq = m.seq WHERE m.seq = ? AND m.lock_token = ?`
+
+// heldToSettle is Held for a settlement that takes the message away from receivers. While nobody
+// may receive from the queue it is refused.
+func (t *deliveryTx) heldToSettle(subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) (m HeldMessage, err error) {
+	if m, err = t.Held(subqueue, l, nil); err == nil {
+		err = t.checkReceives(subqueue.Queue())
+	}
+	if err != nil || len(changed) == 0 {
+		return m, err
+	}
+	return m, t.changeProperties(l.Seq, changed)
+}
 
 // Held returns the message that the lock holds, and changes its properties. The lock of a
 // session's message ends with the lock of its session.

@@ -22,11 +22,14 @@ type (
 	DeadLetterStore struct{ *queue.Store }
 	// RuleStore keeps the rules of subscriptions.
 	RuleStore struct{ *queue.Store }
+	// EntityStore keeps what queues, topics and subscriptions have in common.
+	EntityStore struct{ *queue.Store }
 )
 
 func (s *Store) Sessions() SessionStore       { return SessionStore{s.Store} }
 func (s *Store) DeadLetters() DeadLetterStore { return DeadLetterStore{s.Store} }
 func (s *Store) Rules() RuleStore             { return RuleStore{s.Store} }
+func (s *Store) Entities() EntityStore        { return EntityStore{s.Store} }
 
 func (s *Store) Attach(*db.DB)     {}
 func (s *Store) Join(w *db.Writer) { Key.Join(w, newParticipant(w, queue.Key.In(w), &s.topics)) }

@@ -84,6 +84,11 @@ const (
 // PutSubscription creates a subscription of the topic with these rules, or changes the settings
 // of an existing one and leaves its rules. A topic may have at most limit subscriptions.
 func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, rules []Rule, limit int) (stored MessageQueue, created bool, err error) {
+	return s.Entities().PutSubscription(ctx, topic, sub, rules, PutOptions{Limit: limit})
+}
+
+// PutSubscription is Store.PutSubscription with options.
+func (s EntityStore) PutSubscription(ctx context.Context, topic, sub MessageQueue, rules []Rule, opts PutOptions) (stored MessageQueue, created bool, err error) {
 	p, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: topic.Tenant, Rows: entityRows}, func(t *Tx) (p Put, err error) {
 		known, err := t.Prep(sqlTopicNo).Int(topic.No).One(func(r driver.Row) { topic = readMessageQueue(r) })
 		if err != nil {
@@ -92,14 +97,14 @@ func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, ru
 		if !known {
 			return p, ErrNoTopic
 		}
-		if err := t.used(topic); err != nil {
+		if err := t.keep(topic.No, topic.Idle); err != nil {
 			return p, err
 		}
 		sub.Topic, sub.TopicIdle = topic.No, topic.Idle
 		if err := t.Entities.checkFirstRules(sub, rules, RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters}); err != nil {
 			return p, err
 		}
-		if p, err = t.Entities.Put(sub, limit); err != nil || p.same {
+		if p, err = t.Entities.put(sub, opts); err != nil || p.same {
 			return p, err
 		}
 		if p.created {
@@ -136,14 +141,21 @@ func (s *Store) Subscriptions(ctx context.Context, topic MessageQueue) (subscrip
 	return subscriptions, err
 }
 
+const sqlTopicCounts = `
+SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), count(*), CAST(coalesce(sum(size), 0) AS BIGINT)
+FROM (SELECT size FROM messages WHERE subqueue = ?2 AND flow >= ?3 AND flow <= ?5 LIMIT ?4 + 0) bounded`
+
 // TopicCounts counts the subscriptions and scheduled messages of a topic.
-type TopicCounts struct{ Subscriptions, Scheduled int64 }
+type TopicCounts struct {
+	Subscriptions, Scheduled int64
+	Size                     int64 // bytes of the messages that were counted
+}
 
 // TopicCounts counts a topic's subscriptions and scheduled messages, up to limit messages.
-func (s *Store) TopicCounts(ctx context.Context, topic MessageQueue, limit int64) (counts TopicCounts, err error) {
+func (s EntityStore) TopicCounts(ctx context.Context, topic MessageQueue, limit int64) (counts TopicCounts, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		_, err := c.Prep(`SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), (SELECT count(*) FROM (SELECT 1 FROM messages WHERE subqueue = ?2 AND flow >= ?3 AND flow <= ?5 LIMIT ?4 + 0) m)`).
-			Int(topic.No).Int(int64(topic.Subqueue(false))).Int(scheduledFlow).Int(limit).Int(pendingFlow).One(func(r driver.Row) { counts = TopicCounts{r.Int(0), r.Int(1)} })
+		_, err := c.Prep(sqlTopicCounts).
+			Int(topic.No).Int(int64(topic.Subqueue(false))).Int(scheduledFlow).Int(limit).Int(pendingFlow).One(func(r driver.Row) { counts = TopicCounts{r.Int(0), r.Int(1), r.Int(2)} })
 		return err
 	})
 	return counts, err

@@ -33,6 +33,7 @@ func TestRoundTripsOfMessages(t *testing.T) {
 		"idle":      func(q *MessageQueue) { q.Idle = time.Hour },
 		"expiring":  func(q *MessageQueue) { q.DefaultTTL = time.Hour },
 		"duplicate": func(q *MessageQueue) { q.DuplicateWindow = time.Hour },
+		"limited":   func(q *MessageQueue) { q.MaxMessage = 1 << 10 },
 	}
 	content := func(i int) MessageContent {
 		return MessageContent{MessageID: fmt.Sprint("m", i), Body: []byte("1"), Text: true}
@@ -253,6 +254,19 @@ func TestRoundTripsOfMessages(t *testing.T) {
 	for name, mix := range mixes {
 		trips.Together(t, name, mix(n))
 	}
+	// A receiver that finds nothing costs a round trip of its own, so it is not among the others.
+	trips.Together(t, "receive where disabled", func() (calls []func() error) {
+		for range n {
+			q := made(func(q *MessageQueue) { q.Status = forebay.EntityReceiveDisabled })
+			calls = append(calls, func() error {
+				if _, err := s.Bus.Receive(ctx, ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20}); forebay.CodeOf(err) != forebay.CodeEntityDisabled {
+					return fmt.Errorf("it is not refused: %v", err)
+				}
+				return nil
+			})
+		}
+		return calls
+	})
 	trips.Together(t, "all", func() (calls []func() error) {
 		for _, mix := range mixes {
 			calls = append(calls, mix(2)()...)

@@ -104,7 +104,7 @@ func ExitCodeOf(code forebay.Code) int {
 		return ExitNotFound
 	case forebay.CodeUnauthorized, forebay.CodeForbidden:
 		return ExitUnauthorized
-	case forebay.CodeConflict, forebay.CodeLockLost, forebay.CodeSessionLockLost, forebay.CodeSessionLocked,
+	case forebay.CodeConflict, forebay.CodeLockLost, forebay.CodeSessionLockLost, forebay.CodeSessionLocked, forebay.CodeEntityDisabled,
 		forebay.CodeIdempotencyMismatch:
 		return ExitConflict
 	case forebay.CodeTooManyRequests, forebay.CodeRequestTimeout, forebay.CodeTenantLimit, forebay.CodeRateLimited,

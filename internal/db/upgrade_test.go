@@ -114,6 +114,10 @@ func TestUpgradeKeepsEveryRow(t *testing.T) {
 				before[renamed] = before[old]
 				delete(before, old)
 			}
+			// What entities have of their own is empty at first: active, and nothing known.
+			for i, row := range after["queues"] {
+				after["queues"][i] = strings.Replace(strings.TrimSuffix(row, ",0,NULL,NULL,NULL,NULL,NULL"), ",0,,,,,)", ")", 1)
+			}
 			// Sums of all tenants together, and of days, are made from those of each. What attempts
 			// used is apart from their numbers here, since the rows' hours are not those of attempts.
 			after["attempt_hours"] = slices.DeleteFunc(after["attempt_hours"], func(row string) bool {
@@ -175,7 +179,7 @@ UPDATE attempts SET cost = 7 * seq, assumed_tokens = 3 WHERE seq <= 16;`)
 
 // otherColumns are the one that schema 30 drops, and those that later ones add.
 const otherColumns = "'orchestration_activities.turns', 'jobs.estimate', 'messages.deployment', 'messages.reserved', 'messages.process', " +
-	"'attempt_hours.input_tokens', 'attempt_hours.output_tokens', 'attempt_hours.assumed_tokens', 'attempt_hours.cost', 'bodies.amqp', 'shared_bodies.amqp'"
+	"'attempt_hours.input_tokens', 'attempt_hours.output_tokens', 'attempt_hours.assumed_tokens', 'attempt_hours.cost', 'bodies.amqp', 'shared_bodies.amqp', 'api_keys.entities', 'api_keys.hmac_state'"
 
 // rowsOf returns the rows of each table as text, without otherColumns.
 func rowsOf(t *testing.T, where Options) map[string][]string {

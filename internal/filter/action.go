@@ -17,16 +17,16 @@ type statement struct {
 	value  expr
 }
 
-// ParseAction reads a SQL action of at most MaxCharacters; the error is a *SyntaxError.
-func ParseAction(source string) (*Action, error) {
+// ParseAction reads a SQL action as ParseCondition reads a filter; the error is a *SyntaxError.
+func ParseAction(source string, parameters forebay.Properties) (*Action, error) {
 	if err := checkSource(source); err != nil {
 		return nil, err
 	}
-	return parseAction(source)
+	return parseAction(source, parameters)
 }
 
-func parseAction(source string) (*Action, error) {
-	p, err := newParser(source)
+func parseAction(source string, parameters forebay.Properties) (*Action, error) {
+	p, err := newParser(source, parameters)
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,12 @@ const (
 var comparisons = []operator{opEqual, opNotEqual, opLess, opLessEq, opMore, opMoreEq}
 
 type (
-	literal  struct{ value any }
+	literal struct{ value any }
+	// parameter is @name in the text, with the value that the rule gives it.
+	parameter struct {
+		name string
+		literal
+	}
 	property struct {
 		system       *systemProperty // nil: a user property
 		name, folded string          // of a user property

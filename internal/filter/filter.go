@@ -11,6 +11,8 @@
 // AND and OR do not evaluate their right side if the left one decides. LIKE and IN do not
 // evaluate it if the left one is unknown.
 //
+// A text may hold parameters, such as @region. A rule gives their values, of any type of property.
+//
 // Where the documentation leaves room, this package decides as follows. Strings also compare by
 // <, in the order of their bytes, and + joins two of them. A time or a UUID compares with a
 // string that holds one, since neither has a literal of its own. Integer overflow is an error.
@@ -20,6 +22,8 @@ package filter
 import (
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/forebayhq/forebay"
 )
 
 const (
@@ -73,12 +77,13 @@ func evaluationErrorf(format string, args ...any) error {
 // Condition is a SQL filter. It may be used concurrently.
 type Condition struct{ root expr }
 
-// ParseCondition reads a SQL filter of at most MaxCharacters; the error is a *SyntaxError.
-func ParseCondition(source string) (*Condition, error) {
+// ParseCondition reads a SQL filter of at most MaxCharacters, with the values of its parameters by
+// their names, which begin with @. The error is a *SyntaxError.
+func ParseCondition(source string, parameters forebay.Properties) (*Condition, error) {
 	if err := checkSource(source); err != nil {
 		return nil, err
 	}
-	return parseCondition(source)
+	return parseCondition(source, parameters)
 }
 
 // Evaluate says whether the condition holds for the message; the error is an *EvaluationError.

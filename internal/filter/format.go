@@ -85,6 +85,8 @@ func (f *formatter) expr(x expr) {
 	switch x := x.(type) {
 	case *literal:
 		f.literal(x.value)
+	case *parameter:
+		f.words(x.name)
 	case *property:
 		f.property(x)
 	case *namedProperty:

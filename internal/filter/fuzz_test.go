@@ -41,6 +41,8 @@ func FuzzLike(f *testing.F) {
 	})
 }
 
+var fuzzParameters = forebay.Properties{"@s": "%e%", "@i": int64(-7), "@x": 2.5, "@yes": true, "@at": time.UnixMilli(7)}
+
 // fuzzMessages have the names a, b and c with values of every type.
 func fuzzMessages(text string, i int64, x float64) []*Message {
 	if !utf8.ValidString(text) {
@@ -64,16 +66,16 @@ func FuzzCondition(f *testing.F) {
 	for _, seed := range []string{
 		"a = 1 AND (b <> 'x' OR NOT c)", "-(5) + -a * 2 % 3 >= 1.5E3", "a NOT LIKE '%x_' ESCAPE '!' OR sys.Label IN ('q', b, NULL)",
 		"EXISTS([a b]]c]) AND user.a IS NOT NULL", "p('sys.To') = newid()", "\"x\"\"y\" - (b - c) / a < - -9223372036854775808",
-		"((((a))))", "NOT NOT a", "'it''s' + b LIKE a",
+		"((((a))))", "NOT NOT a", "'it''s' + b LIKE a", "a = @i OR b LIKE @s OR -@x < c AND @yes",
 	} {
 		f.Add(seed, "text", int64(7), 2.5)
 	}
 	f.Fuzz(func(t *testing.T, source, text string, i int64, x float64) {
-		c, err := ParseCondition(source)
+		c, err := ParseCondition(source, fuzzParameters)
 		if err != nil {
 			return
 		}
-		again, err := parseCondition(c.String())
+		again, err := parseCondition(c.String(), fuzzParameters)
 		if err != nil || !reflect.DeepEqual(c, again) {
 			t.Fatalf("%q\n  reads as %s\n  which reads as %v (%v)", source, c, again, err)
 		}
@@ -89,16 +91,16 @@ func FuzzCondition(f *testing.F) {
 
 func FuzzAction(f *testing.F) {
 	for _, seed := range []string{
-		"SET a = 1, b = a + 1; REMOVE c", "SET sys.Label = a + 'x' SET [a b] = -b REMOVE sys.To", "REMOVE a, REMOVE b; SET c = NULL",
+		"SET a = 1, b = a + 1; REMOVE c", "SET sys.Label = a + 'x' SET [a b] = -b REMOVE sys.To", "REMOVE a, REMOVE b; SET c = NULL", "SET a=@s SET b = @i + @x",
 	} {
 		f.Add(seed, "text", int64(7), 2.5)
 	}
 	f.Fuzz(func(t *testing.T, source, text string, i int64, x float64) {
-		a, err := ParseAction(source)
+		a, err := ParseAction(source, fuzzParameters)
 		if err != nil {
 			return
 		}
-		again, err := parseAction(a.String())
+		again, err := parseAction(a.String(), fuzzParameters)
 		if err != nil || !reflect.DeepEqual(a, again) {
 			t.Fatalf("%q\n  reads as %s\n  which reads as %v (%v)", source, a, again, err)
 		}

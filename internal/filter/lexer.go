@@ -21,6 +21,7 @@ const (
 	tokenString
 	tokenInteger // text holds digits only: whether they fit is known with their sign
 	tokenFloat
+	tokenParameter // text is the name with its @
 )
 
 type token struct {
@@ -42,7 +43,7 @@ func (t token) describe() string {
 		return "the end"
 	case tokenString:
 		return "a string"
-	case tokenSymbol, tokenKeyword:
+	case tokenSymbol, tokenKeyword, tokenParameter:
 		return t.text
 	case tokenName, tokenQuotedName:
 		return "the name " + strconv.Quote(t.text)
@@ -112,6 +113,8 @@ func (l *lexer) next() (token, error) {
 		return l.number(t)
 	case unicode.IsLetter(r):
 		return l.word(t)
+	case r == '@':
+		return l.parameter(t)
 	}
 	return l.symbol(t)
 }
@@ -189,6 +192,20 @@ func (l *lexer) word(t token) (token, error) {
 		t.kind, t.text = tokenKeyword, upper
 	} else if len(t.text) > forebay.MaxMetadataKeyBytes {
 		return t, &SyntaxError{t.at, fmt.Sprintf("the name is longer than %d bytes", forebay.MaxMetadataKeyBytes)}
+	}
+	return t, nil
+}
+
+// parameter reads @ and a name.
+func (l *lexer) parameter(t token) (token, error) {
+	start := l.pos
+	l.pos++
+	for r := l.peek(0); r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r); r = l.peek(0) {
+		l.pos++
+	}
+	t.kind, t.text = tokenParameter, string(l.source[start:l.pos])
+	if len(t.text) == len("@") || len(t.text) > forebay.MaxMetadataKeyBytes {
+		return t, &SyntaxError{t.at, fmt.Sprintf("@ begins the name of a parameter of at most %d bytes", forebay.MaxMetadataKeyBytes)}
 	}
 	return t, nil
 }

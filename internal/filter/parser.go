@@ -4,14 +4,17 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/forebayhq/forebay"
 )
 
 // parser is a recursive descent over the tokens. The levels, from the loosest: OR, AND, NOT,
 // comparisons, sums, products, signs.
 type parser struct {
-	tokens []token
-	pos    int
-	depth  int
+	tokens     []token
+	pos        int
+	depth      int
+	parameters forebay.Properties
 }
 
 // operand is a parsed expression and the character it begins at.
@@ -20,8 +23,8 @@ type operand struct {
 	at int
 }
 
-func parseCondition(source string) (*Condition, error) {
-	p, err := newParser(source)
+func parseCondition(source string, parameters forebay.Properties) (*Condition, error) {
+	p, err := newParser(source, parameters)
 	if err != nil {
 		return nil, err
 	}
@@ -38,9 +41,9 @@ func parseCondition(source string) (*Condition, error) {
 	return &Condition{root.expr}, nil
 }
 
-func newParser(source string) (*parser, error) {
+func newParser(source string, parameters forebay.Properties) (*parser, error) {
 	all, err := tokens(source)
-	return &parser{tokens: all}, err
+	return &parser{tokens: all, parameters: parameters}, err
 }
 
 func (p *parser) peek() token { return p.tokens[p.pos] }
@@ -289,6 +292,12 @@ func (p *parser) primary() (operand, error) {
 		x.expr, err = integer(t, "")
 	case t.kind == tokenFloat:
 		x.expr = &literal{t.value}
+	case t.kind == tokenParameter:
+		value, given := p.parameters[t.text]
+		if !given {
+			return x, &SyntaxError{t.at, fmt.Sprintf("no value is given for the parameter %s", t.text)}
+		}
+		x.expr = &parameter{t.text, literal{value}}
 	case t.is("TRUE"), t.is("FALSE"):
 		x.expr = &literal{t.text == "TRUE"}
 	case t.is("NULL"):

@@ -50,11 +50,11 @@ func TestConditionsAgainstTheReference(t *testing.T) {
 
 func compareCondition(t *rapid.T, outcomes map[string]int) {
 	reference := filtertest.DrawCondition(t)
-	c, err := ParseCondition(reference.String())
+	c, err := ParseCondition(reference.String(), nil)
 	if err != nil {
 		t.Fatalf("%s: %v", reference, err)
 	}
-	again, err := parseCondition(c.String())
+	again, err := parseCondition(c.String(), nil)
 	if err != nil {
 		t.Fatalf("%s reads as %s: %v", reference, c, err)
 	}
@@ -96,7 +96,7 @@ func TestActionsAgainstTheReference(t *testing.T) {
 
 func compareAction(t *rapid.T) {
 	reference := filtertest.DrawAction(t)
-	a, err := ParseAction(reference.String())
+	a, err := ParseAction(reference.String(), nil)
 	if err != nil {
 		t.Fatalf("%s: %v", reference, err)
 	}

@@ -105,10 +105,16 @@ const RuleNameProperty = "RuleName"
 // Compile prepares a rule. Without a filter it selects all messages.
 func Compile(name string, settings forebay.RuleSettings) (*Rule, error) {
 	r := &Rule{Name: name, Filter: Constant(true)}
+	if err := checkParameters("sql_filter", settings.SQLFilter, settings.SQLFilterParameters); err != nil {
+		return nil, err
+	}
+	if err := checkParameters("sql_action", settings.SQLAction, settings.SQLActionParameters); err != nil {
+		return nil, err
+	}
 	filters := 0
 	if settings.SQLFilter != "" {
 		filters++
-		condition, err := ParseCondition(settings.SQLFilter)
+		condition, err := ParseCondition(settings.SQLFilter, settings.SQLFilterParameters)
 		if err != nil {
 			return nil, forebay.Invalid("sql_filter", "%s", err)
 		}
@@ -130,13 +136,30 @@ func Compile(name string, settings forebay.RuleSettings) (*Rule, error) {
 		return nil, forebay.Invalid("", "a rule has one of sql_filter, correlation_filter and boolean_filter")
 	}
 	if settings.SQLAction != "" {
-		action, err := ParseAction(settings.SQLAction)
+		action, err := ParseAction(settings.SQLAction, settings.SQLActionParameters)
 		if err != nil {
 			return nil, forebay.Invalid("sql_action", "%s", err)
 		}
 		r.Action = action
 	}
 	return r, nil
+}
+
+// checkParameters refuses parameters without a text that could hold them, and values that no
+// property can have.
+func checkParameters(field, source string, parameters forebay.Properties) error {
+	if len(parameters) == 0 {
+		return nil
+	}
+	if source == "" {
+		return forebay.Invalid(field+"_parameters", "needs %s", field)
+	}
+	for name := range parameters {
+		if len(name) < 2 || name[0] != '@' {
+			return forebay.Invalid(field+"_parameters", "has names that begin with @")
+		}
+	}
+	return within(field+"_parameters", parameters.Check())
 }
 
 // within puts the error's field below another one.

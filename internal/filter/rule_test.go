@@ -37,7 +37,7 @@ func TestActions(t *testing.T) {
 		{source: "SET a = '" + strings.Repeat("x", 500) + "';" + strings.Repeat("SET a = a + a;", 30), want: "the joined string has more than 32768 bytes"},
 		{source: "SET a = '" + strings.Repeat("x", 512) + "';" + strings.Repeat("SET a = a + a;", 5) + "SET b=a,c=a,d=a,e=a", want: "the action leaves properties that are not allowed: application_properties: may have at most 65536 bytes together"},
 	} {
-		a, err := ParseAction(c.source)
+		a, err := ParseAction(c.source, nil)
 		if err != nil {
 			t.Errorf("%s: %v", c.source, err)
 			continue
@@ -71,7 +71,7 @@ func same(a, b any) bool {
 
 func TestActionOnSystemProperties(t *testing.T) {
 	a, err := ParseAction(`SET sys.Subject = 'blue', sys.reply_to = user.color; SET sys.MessageId = id; SET sys.SessionId = 's',
-		sys.CorrelationId = sys.MessageId; REMOVE sys.To; SET sys.ContentType = NULL`)
+		sys.CorrelationId = sys.MessageId; REMOVE sys.To; SET sys.ContentType = NULL`, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,11 +104,11 @@ func TestActionSyntax(t *testing.T) {
 		"SET sys.Colour = 1":      `at character 9: there is no system property "Colour"`,
 		strings.Repeat("a", 1025): "at character 1025: is longer than 1024 characters",
 	} {
-		if _, err := ParseAction(source); err == nil || err.Error() != want {
+		if _, err := ParseAction(source, nil); err == nil || err.Error() != want {
 			t.Errorf("%.40q: %v, expected %s", source, err, want)
 		}
 	}
-	a, err := ParseAction("set a=1,b=-(2+3) remove c , d;")
+	a, err := ParseAction("set a=1,b=-(2+3) remove c , d;", nil)
 	if err != nil || a.String() != "SET a = 1; SET b = -(2 + 3); REMOVE c; REMOVE d" {
 		t.Errorf("%v (%v)", a, err)
 	}

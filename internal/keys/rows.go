@@ -15,8 +15,12 @@ import (
 // wordKeys says that an API key was made or revoked.
 var wordKeys = db.NewWordKind('k', db.ToAll)
 
-// Insert stores an API key of a tenant by its hash, with its budget if it has one.
-func (s *Store) Insert(ctx context.Context, key forebay.APIKey, tenant int64, hash []byte, entry audit.Act) error {
+const sqlInsert = `
+INSERT INTO api_keys (id, hash, tenant, scopes, created_at, expires_at, entities, hmac_state) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
+
+// Insert stores an API key of a tenant by its hash, with its budget if it has one. state is nil
+// for a key that signs no tokens.
+func (s *Store) Insert(ctx context.Context, key forebay.APIKey, tenant int64, hash, state []byte, entry audit.Act) error {
 	_, err := db.Transact(ctx, s.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {
 		scopes := make([]string, len(key.Scopes))
 		for i, scope := range key.Scopes {
@@ -26,8 +30,8 @@ func (s *Store) Insert(ctx context.Context, key forebay.APIKey, tenant int64, ha
 		if key.ExpiresAt != nil {
 			expires = key.ExpiresAt.UnixMilli()
 		}
-		err := t.Prep("INSERT INTO api_keys (id, hash, tenant, scopes, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)").
-			Text(key.ID).Blob(hash).Text(key.Tenant).Text(strings.Join(scopes, " ")).Int(key.CreatedAt.UnixMilli()).IntOrNull(expires).Exec()
+		err := t.Prep(sqlInsert).Text(key.ID).Blob(hash).Text(key.Tenant).Text(strings.Join(scopes, " ")).Int(key.CreatedAt.UnixMilli()).IntOrNull(expires).
+			TextOrNull(strings.Join(key.Entities, " ")).Blob(state).Exec()
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -43,8 +47,17 @@ func (s *Store) Insert(ctx context.Context, key forebay.APIKey, tenant int64, ha
 }
 
 const keyColumns = `
-SELECT k.id, k.tenant, k.scopes, k.created_at, k.expires_at, k.revoked_at, ` + admission.LimitColumns + `, u.used_at
+SELECT k.id, k.tenant, k.scopes, k.created_at, k.expires_at, k.revoked_at, ` + admission.LimitColumns + `, u.used_at, k.entities, k.hmac_state
 FROM api_keys k LEFT JOIN budgets b ON b.key_id = k.id LEFT JOIN key_uses u ON u.id = k.id `
+
+const (
+	sqlByID   = keyColumns + "WHERE k.id = ?"
+	sqlByHash = keyColumns + "WHERE k.hash = ?"
+	sqlList   = keyColumns + "ORDER BY k.created_at, k.id"
+)
+
+// hmacColumn is the place of hmac_state among keyColumns.
+const hmacColumn = 12
 
 func readKey(r driver.Row) forebay.APIKey {
 	key := forebay.APIKey{ID: r.Text(0), Tenant: r.Text(1), CreatedAt: driver.FromMillis(r.Int(3)), ExpiresAt: driver.FromMillisOrNil(r, 4), RevokedAt: driver.FromMillisOrNil(r, 5), LastUsedAt: driver.FromMillisOrNil(r, 10)}
@@ -56,6 +69,8 @@ func readKey(r driver.Row) forebay.APIKey {
 	for scope := range strings.FieldsSeq(r.Text(2)) {
 		key.Scopes = append(key.Scopes, forebay.Scope(scope))
 	}
+	key.Entities = strings.Fields(r.Text(11))
+	key.SignsTokens = len(r.Blob(hmacColumn)) > 0
 	return key
 }
 
@@ -67,7 +82,7 @@ func (s *Store) List(ctx context.Context) (keys []forebay.APIKey, err error) {
 		if err != nil {
 			return err
 		}
-		return c.Prep(keyColumns + "ORDER BY k.created_at, k.id").Each(func(r driver.Row) error {
+		return c.Prep(sqlList).Each(func(r driver.Row) error {
 			key := readKey(r)
 			if key.Budget != nil {
 				key.BudgetUsage = budgets[key.ID].Usage
@@ -99,7 +114,7 @@ func (s *Store) Revoked(ctx context.Context, since time.Time) (ids []string, any
 // ByHash returns the key with that hash, whatever its state, and whether any key exists at all.
 func (s *Store) ByHash(ctx context.Context, hash []byte) (key forebay.APIKey, found, any bool, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		if found, err = c.Prep(keyColumns + "WHERE k.hash = ?").Blob(hash).One(func(r driver.Row) { key = readKey(r) }); err != nil || found {
+		if found, err = c.Prep(sqlByHash).Blob(hash).One(func(r driver.Row) { key = readKey(r) }); err != nil || found {
 			any = found
 			return err
 		}
@@ -109,13 +124,13 @@ func (s *Store) ByHash(ctx context.Context, hash []byte) (key forebay.APIKey, fo
 	return key, found, any, err
 }
 
-// ByID returns the key with that id, whatever its state.
-func (s *Store) ByID(ctx context.Context, id string) (key forebay.APIKey, found bool, err error) {
+// ByID returns the key with that id, whatever its state. signing is nil if it signs no tokens.
+func (s *Store) ByID(ctx context.Context, id string) (key forebay.APIKey, signing []byte, found bool, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		found, err = c.Prep(keyColumns + "WHERE k.id = ?").Text(id).One(func(r driver.Row) { key = readKey(r) })
+		found, err = c.Prep(sqlByID).Text(id).One(func(r driver.Row) { key, signing = readKey(r), r.Blob(hmacColumn) })
 		return err
 	})
-	return key, found, err
+	return key, signing, found, err
 }
 
 // sqlNoteUse leaves a time that is less than a minute older. Another process may have written it.
@@ -144,7 +159,7 @@ func (s *Store) Revoke(ctx context.Context, id string, entry audit.Act) (key for
 			return forebay.APIKey{}, err
 		}
 		var key forebay.APIKey
-		found, err := t.Prep(keyColumns + "WHERE k.id = ?").Text(id).One(func(r driver.Row) { key = readKey(r) })
+		found, err := t.Prep(sqlByID).Text(id).One(func(r driver.Row) { key = readKey(r) })
 		if err == nil && !found {
 			err = forebay.ErrNotFound
 		}
@@ -172,7 +187,7 @@ func (s *Store) SetKeyBudget(ctx context.Context, id string, limits forebay.Budg
 			return forebay.APIKey{}, err
 		}
 		var key forebay.APIKey
-		if _, err := t.Prep(keyColumns + "WHERE k.id = ?").Text(id).One(func(r driver.Row) { key = readKey(r) }); err != nil {
+		if _, err := t.Prep(sqlByID).Text(id).One(func(r driver.Row) { key = readKey(r) }); err != nil {
 			return key, err
 		}
 		entry.Tenant = key.Tenant

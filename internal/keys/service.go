@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,9 @@ import (
 
 // keyPrefix marks an API key, so that a leaked one can be recognised by scanners.
 const keyPrefix = "fb_"
+
+// IsKey reports whether a text looks like an API key.
+func IsKey(s string) bool { return strings.HasPrefix(s, keyPrefix) }
 
 // cacheFor is how long a key is taken from memory: a revoked key stops working within it.
 const cacheFor = time.Second
@@ -50,6 +54,7 @@ type cache struct {
 
 type cached struct {
 	caller  forebay.Caller
+	signing []byte // of a key that was looked up by its id
 	open    bool
 	err     error
 	expires time.Time
@@ -59,8 +64,10 @@ type cached struct {
 const maxCachedKeys = 10_000
 
 // Create makes an API key and returns it with the key itself, which is stored only as a hash. A
-// key has 160 random bits, so its plain SHA-256 cannot be reversed by guessing.
-func (s *Service) Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget, actor string) (forebay.APIKey, error) {
+// key has 160 random bits, so its plain SHA-256 cannot be reversed by guessing. Entities bind it,
+// see [forebay.Caller.Reaches]; it then has message scopes only. A key with any of these scopes is
+// also stored as what checks the tokens that it signs, see Signed.
+func (s *Service) Create(ctx context.Context, tenant string, scopes []forebay.Scope, expires *time.Time, budget forebay.Budget, actor string, entities ...string) (forebay.APIKey, error) {
 	if !forebay.ValidName(tenant) {
 		return forebay.APIKey{}, forebay.Invalid("tenant", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
 	}
@@ -71,6 +78,10 @@ func (s *Service) Create(ctx context.Context, tenant string, scopes []forebay.Sc
 		if !scope.Valid() {
 			return forebay.APIKey{}, forebay.Invalid("scopes", "%.40q is none of %s", string(scope), scopeNames())
 		}
+	}
+	entities, err := checkEntities(entities, scopes)
+	if err != nil {
+		return forebay.APIKey{}, err
 	}
 	now := s.store.Now()
 	if expires != nil && !expires.After(now) {
@@ -94,14 +105,20 @@ func (s *Service) Create(ctx context.Context, tenant string, scopes []forebay.Sc
 	defer done()
 	var secret [20]byte
 	rand.Read(secret[:])
-	key := forebay.APIKey{ID: ids.New("key_"), Tenant: tenant, Scopes: scopes, CreatedAt: now.Truncate(time.Millisecond), ExpiresAt: expires}
+	key := forebay.APIKey{ID: ids.New("key_"), Tenant: tenant, Scopes: scopes, Entities: entities, CreatedAt: now.Truncate(time.Millisecond), ExpiresAt: expires}
 	if !budget.Empty() {
 		key.Budget = &budget
 	}
 	plain := keyPrefix + ids.Encoding.EncodeToString(secret[:])
 	hash := sha256.Sum256([]byte(plain))
+	var signing []byte
+	if key.SignsTokens = slices.ContainsFunc(scopes, forebay.Scope.ForMessages); key.SignsTokens {
+		if signing, err = signingState(plain); err != nil {
+			return forebay.APIKey{}, err
+		}
+	}
 	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "create-key", Target: key.ID, Detail: keyDetail(key)}
-	if err := s.store.Insert(ctx, key, no, hash[:], audit); err != nil {
+	if err := s.store.Insert(ctx, key, no, hash[:], signing, audit); err != nil {
 		return forebay.APIKey{}, err
 	}
 	s.cache.clear() // the first key closes the server
@@ -121,10 +138,12 @@ func scopeNames() string {
 // keyDetail is what the audit log keeps of a new key.
 func keyDetail(key forebay.APIKey) string {
 	b, err := json.Marshal(struct {
-		Scopes    []forebay.Scope `json:"scopes"`
-		ExpiresAt *time.Time      `json:"expires_at,omitempty"`
-		Budget    *forebay.Budget `json:"budget,omitempty"`
-	}{key.Scopes, key.ExpiresAt, key.Budget})
+		Scopes      []forebay.Scope `json:"scopes"`
+		Entities    []string        `json:"entities,omitempty"`
+		SignsTokens bool            `json:"signs_tokens,omitempty"`
+		ExpiresAt   *time.Time      `json:"expires_at,omitempty"`
+		Budget      *forebay.Budget `json:"budget,omitempty"`
+	}{key.Scopes, key.Entities, key.SignsTokens, key.ExpiresAt, key.Budget})
 	if err != nil {
 		return ""
 	}
@@ -176,17 +195,26 @@ func (s *Service) Authenticate(ctx context.Context, key string) (caller forebay.
 // CallerOf returns whom the key of that id makes, as Authenticate does for the key itself. It is
 // CodeUnauthorized if the key is unknown, expired or revoked.
 func (s *Service) CallerOf(ctx context.Context, id string) (forebay.Caller, error) {
+	c, err := s.byID(ctx, id)
+	if err != nil {
+		return forebay.Caller{}, err
+	}
+	return c.caller, c.err
+}
+
+func (s *Service) byID(ctx context.Context, id string) (cached, error) {
 	place := sha256.Sum256([]byte("id " + id)) // no key begins like this
 	c, ok := s.cache.get(place)
 	if !ok {
-		row, found, err := s.store.ByID(ctx, id)
+		row, signing, found, err := s.store.ByID(ctx, id)
 		if err != nil {
-			return forebay.Caller{}, err
+			return cached{}, err
 		}
 		c = s.callerOf(row, found)
+		c.signing = signing
 		s.cache.put(place, c)
 	}
-	return c.caller, c.err
+	return c, nil
 }
 
 var errUnauthorized = forebay.Errorf(forebay.CodeUnauthorized, "the API key is missing, unknown, expired or revoked")
@@ -210,7 +238,7 @@ func (s *Service) callerOf(key forebay.APIKey, found bool) cached {
 		c.err = errUnauthorized
 		return c
 	}
-	c.caller = forebay.Caller{KeyID: key.ID, Tenant: key.Tenant, Scopes: key.Scopes, Budgeted: key.Budget != nil}
+	c.caller = forebay.Caller{KeyID: key.ID, Tenant: key.Tenant, Scopes: key.Scopes, Budgeted: key.Budget != nil, Entities: key.Entities}
 	if key.ExpiresAt != nil {
 		c.caller.ExpiresAt = s.store.ToLocal(*key.ExpiresAt)
 		if c.caller.ExpiresAt.Before(c.expires) {

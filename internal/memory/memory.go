@@ -74,6 +74,7 @@ type Claim struct {
 	most   int64 // that it may come to, as far as is known
 	held   int64
 	listed bool
+	grows  int // calls of Grow that wait
 }
 
 // Claim returns a claim that holds nothing yet.
@@ -142,6 +143,8 @@ func (c *Claim) grow(ctx context.Context, n int64, patience time.Duration) error
 		p.waiting += n
 		defer func() { p.waiting -= n }()
 	}
+	c.grows++
+	defer func() { c.grows-- }()
 	for begun := time.Now(); ; {
 		limit := patience
 		if p.tenants[c.tenant].claims[0] != c {
@@ -248,6 +251,26 @@ func (c *Claim) Shrink(n int64) {
 		c.most = min(c.most, n)
 		p.wake()
 	}
+}
+
+// Free gives back n bytes. It may be called while Grow waits.
+func (c *Claim) Free(n int64) {
+	if c == nil || n <= 0 {
+		return
+	}
+	p := c.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n = min(n, c.held); n == 0 {
+		return
+	}
+	p.free += n
+	p.tenants[c.tenant].held -= n
+	c.held -= n
+	if c.grows == 0 {
+		c.unlist()
+	}
+	p.wake()
 }
 
 // unlist removes a claim that holds nothing from its tenant's line.

@@ -37,6 +37,7 @@ type Service struct {
 	Messages      Messages
 	Sessions      Sessions
 	DeadLetters   DeadLetters
+	Management    Management
 	Raw           Raw
 }
 
@@ -79,7 +80,7 @@ func New(opts Options) *Service {
 	if s.taken == nil {
 		s.taken = func(context.Context, string, string) bool { return false }
 	}
-	return &Service{Queues{s}, Topics{s}, Subscriptions{s}, Rules{s}, Messages{s}, Sessions{s}, DeadLetters{s}, Raw{s}}
+	return &Service{Queues{s}, Topics{s}, Subscriptions{s}, Rules{s}, Messages{s}, Sessions{s}, DeadLetters{s}, Management{s}, Raw{s}}
 }
 
 // MaxBytes is the limit on one message.

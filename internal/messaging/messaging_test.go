@@ -38,6 +38,11 @@ var suite = map[string]func(*testing.T, *Service){
 	"Many are sent, or none":          testRawSendsManyOrNone,
 	"Messages as they are stored":     testRawReceives,
 	"Peek at a session":               testRawPeeksAtASession,
+	"Managed entities":                testManagedEntities,
+	"Managed entities are checked":    testManagedEntitiesAreChecked,
+	"Managed pages":                   testManagedPages,
+	"Status and metadata":             testStatusAndMetadata,
+	"Status of each kind":             testStatusOfEachKind,
 }
 
 func TestService(t *testing.T) {

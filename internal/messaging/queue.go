@@ -13,13 +13,22 @@ import (
 // Put creates a queue of messages, or changes its settings. New settings apply to what is
 // sent and received from then on. A receiver that waits already keeps the old ones.
 func (s Queues) Put(ctx context.Context, tenant, name string, settings forebay.MessageQueueSettings) (q forebay.MessageQueue, created bool, err error) {
+	stored, created, err := s.put(ctx, tenant, name, settings, putting{})
+	if err != nil {
+		return q, false, err
+	}
+	q, err = s.describe(ctx, name, stored, bus.CountLimit)
+	return q, created, err
+}
+
+func (s Queues) put(ctx context.Context, tenant, name string, settings forebay.MessageQueueSettings, opts putting) (q bus.MessageQueue, created bool, err error) {
 	if err := entity.CheckName("queue", name); err != nil {
 		return q, false, err
 	}
 	if s.taken(ctx, tenant, name) {
 		return q, false, errJobsQueue
 	}
-	wanted, err := s.wanted(ctx, tenant, entity.StoredName(tenant, name), settings)
+	wanted, keep, err := s.wanted(ctx, tenant, bus.MessageQueue{Name: entity.StoredName(tenant, name)}, settings, opts)
 	if err != nil {
 		return q, false, err
 	}
@@ -28,29 +37,33 @@ func (s Queues) Put(ctx context.Context, tenant, name string, settings forebay.M
 		return q, false, err
 	}
 	defer done()
-	stored, created, err := s.store.PutMessageQueue(ctx, wanted, forebay.MaxMessageQueues)
+	q, created, err = s.store.Entities().Put(ctx, wanted, opts.options(forebay.MaxMessageQueues, keep))
 	s.changed(wanted.Name) // even if it failed
-	if err != nil {
-		return q, false, err
-	}
-	q, err = s.describe(ctx, name, stored, bus.CountLimit)
 	return q, created, err
 }
 
-// wanted returns the queue with the settings that are asked for.
-func (s *entities) wanted(ctx context.Context, tenant, key string, settings forebay.MessageQueueSettings) (q bus.MessageQueue, err error) {
-	q.Name = key
+// wanted gives an entity, of which the name and the kind are set, the settings that are asked for.
+// keep says what it keeps if it exists.
+func (s *entities) wanted(ctx context.Context, tenant string, q bus.MessageQueue, settings forebay.MessageQueueSettings, opts putting) (_ bus.MessageQueue, keep entity.Keep, err error) {
+	key := q.Name
 	if q.Tenant, err = s.store.EnsureTenant(ctx, tenant); err != nil {
-		return q, err
+		return q, keep, err
+	}
+	if opts.attributes != nil {
+		q.Attributes = *opts.attributes
+	}
+	if keep, err = entity.ApplyChange(settings.EntityChange, &q); err != nil {
+		return q, keep, err
 	}
 	if settings.RequiresSession == nil || settings.DetectsDuplicates == nil {
 		before, _, err := s.store.MessageQueue(ctx, key)
 		if err != nil {
-			return q, err
+			return q, keep, err
 		}
 		q.RequiresSession, q.DuplicateWindow = before.RequiresSession, before.DuplicateWindow
 	}
-	return q, entity.Apply(settings, tenant, &q)
+	err = entity.Apply(settings, tenant, &q)
+	return q, keep, err
 }
 
 var errJobsQueue = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Message: "this queue is for jobs, as configured; a queue of messages needs another name"}
@@ -58,6 +71,9 @@ var errJobsQueue = &forebay.Error{Code: forebay.CodeConflict, Field: "queue", Me
 // Get returns a queue with counts of its messages.
 func (s Queues) Get(ctx context.Context, tenant, name string) (forebay.MessageQueue, error) {
 	q, err := s.queue(ctx, tenant, name)
+	if err == nil {
+		q, err = s.current(ctx, q)
+	}
 	if err != nil {
 		return forebay.MessageQueue{}, err
 	}
@@ -92,7 +108,7 @@ func (s *entities) describe(ctx context.Context, name string, q bus.MessageQueue
 		LockSeconds: q.Lock.Seconds(), MaxDeliveryCount: q.MaxDeliveries, DefaultTTLSeconds: secondsOrNil(q.DefaultTTL),
 		DeadLetterOnExpiration: q.DeadLetterExpired, DetectsDuplicates: q.DuplicateWindow > 0, DuplicateWindowSeconds: secondsOrNil(q.DuplicateWindow), RequiresSession: q.RequiresSession,
 		ForwardTo: entity.NameOf(q.ForwardTo), ForwardDeadLettersTo: entity.NameOf(q.ForwardDeadLettersTo), AutoDeleteOnIdleSeconds: secondsOrNil(q.Idle),
-		CountsCapped: counts.Capped, CreatedAt: q.CreatedAt,
+		CountsCapped: counts.Capped, MaxMessageBytes: q.MaxMessage, EntityState: stateOf(q, counts.Size),
 	}
 	if counts.OldestActive > 0 {
 		age := max(0, s.store.Now().Sub(time.UnixMilli(counts.OldestActive)).Seconds())

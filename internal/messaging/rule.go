@@ -9,16 +9,19 @@ import (
 	"github.com/forebayhq/forebay/internal/bus/rules"
 )
 
-var errNoRule = &forebay.Error{Code: forebay.CodeNotFound, Field: "rule", Message: "there is no such rule"}
-
 // Put adds a rule to a subscription, or replaces the one of that name. It applies to messages
 // sent from then on.
 func (s Rules) Put(ctx context.Context, tenant, topic, subscription, name string, settings forebay.RuleSettings) (rule forebay.Rule, created bool, err error) {
+	return s.put(ctx, tenant, topic, subscription, forebay.NewRule{Name: name, RuleSettings: settings}, bus.PutAny)
+}
+
+func (s Rules) put(ctx context.Context, tenant, topic, subscription string, r forebay.NewRule, mode bus.PutMode) (rule forebay.Rule, created bool, err error) {
 	q, err := s.subscription(ctx, tenant, topic, subscription)
 	if err != nil {
 		return rule, false, err
 	}
-	if err := rules.Check(name, settings); err != nil {
+	name := r.Name
+	if err := rules.Check(name, r.RuleSettings); err != nil {
 		return rule, false, err
 	}
 	done, err := s.takeRule(ctx, tenant, q, name)
@@ -26,8 +29,8 @@ func (s Rules) Put(ctx context.Context, tenant, topic, subscription, name string
 		return rule, false, err
 	}
 	defer done()
-	stored, created, err := s.store.Rules().Put(ctx, q, bus.Rule{Name: name, Settings: settings},
-		bus.RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters})
+	stored, created, err := s.store.Rules().Put(ctx, q, bus.Rule{Name: name, Settings: r.RuleSettings},
+		bus.RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters}, mode)
 	return ruleOf(stored), created, err
 }
 
@@ -63,7 +66,7 @@ func (s Rules) Get(ctx context.Context, tenant, topic, subscription, name string
 			return r, nil
 		}
 	}
-	return forebay.Rule{}, errNoRule
+	return forebay.Rule{}, bus.ErrNoRule
 }
 
 // Test says which rules of a topic select a message. Nothing is sent.
@@ -92,7 +95,7 @@ func (s Rules) Delete(ctx context.Context, tenant, topic, subscription, name str
 	}
 	deleted, err := s.store.Rules().Delete(ctx, q, name)
 	if err == nil && !deleted {
-		return errNoRule
+		return bus.ErrNoRule
 	}
 	return err
 }

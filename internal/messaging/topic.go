@@ -17,29 +17,33 @@ var (
 
 // Put creates a topic, or changes its settings.
 func (s Topics) Put(ctx context.Context, tenant, name string, settings forebay.TopicSettings) (topic forebay.Topic, created bool, err error) {
-	if err := entity.CheckName("topic", name); err != nil {
-		return topic, false, err
-	}
-	if s.taken(ctx, tenant, name) {
-		return topic, false, errJobsQueue
-	}
-	wanted, err := s.wanted(ctx, tenant, entity.StoredName(tenant, name), entity.TopicSettings(settings))
-	if err != nil {
-		return topic, false, err
-	}
-	wanted.IsTopic = true
-	done, err := s.takeNew(ctx, tenant, wanted.Name, want{forebay.LimitTopics, 1})
-	if err != nil {
-		return topic, false, err
-	}
-	defer done()
-	stored, created, err := s.store.PutMessageQueue(ctx, wanted, forebay.MaxTopics)
-	s.changed(wanted.Name)
+	stored, created, err := s.put(ctx, tenant, name, entity.TopicSettings(settings), putting{})
 	if err != nil {
 		return topic, false, err
 	}
 	topic, err = s.info(ctx, name, stored, bus.CountLimit)
 	return topic, created, err
+}
+
+func (s Topics) put(ctx context.Context, tenant, name string, settings forebay.MessageQueueSettings, opts putting) (q bus.MessageQueue, created bool, err error) {
+	if err := entity.CheckName("topic", name); err != nil {
+		return q, false, err
+	}
+	if s.taken(ctx, tenant, name) {
+		return q, false, errJobsQueue
+	}
+	wanted, keep, err := s.wanted(ctx, tenant, bus.MessageQueue{Name: entity.StoredName(tenant, name), IsTopic: true}, settings, opts)
+	if err != nil {
+		return q, false, err
+	}
+	done, err := s.takeNew(ctx, tenant, wanted.Name, want{forebay.LimitTopics, 1})
+	if err != nil {
+		return q, false, err
+	}
+	defer done()
+	q, created, err = s.store.Entities().Put(ctx, wanted, opts.options(forebay.MaxTopics, keep))
+	s.changed(wanted.Name)
+	return q, created, err
 }
 
 // topic finds a tenant's topic.
@@ -57,6 +61,9 @@ func (s *entities) topic(ctx context.Context, tenant, name string) (bus.MessageQ
 // Get returns a topic.
 func (s Topics) Get(ctx context.Context, tenant, name string) (forebay.Topic, error) {
 	q, err := s.topic(ctx, tenant, name)
+	if err == nil {
+		q, err = s.current(ctx, q)
+	}
 	if err != nil {
 		return forebay.Topic{}, err
 	}
@@ -83,10 +90,11 @@ func (s Topics) List(ctx context.Context, tenant string) ([]forebay.Topic, error
 }
 
 func (s Topics) info(ctx context.Context, name string, q bus.MessageQueue, limit int64) (forebay.Topic, error) {
-	counts, err := s.store.TopicCounts(ctx, q, limit)
+	counts, err := s.store.Entities().TopicCounts(ctx, q, limit)
 	return forebay.Topic{
-		Name: name, Subscriptions: counts.Subscriptions, Scheduled: counts.Scheduled, CountsCapped: counts.Scheduled >= limit, CreatedAt: q.CreatedAt,
+		Name: name, Subscriptions: counts.Subscriptions, Scheduled: counts.Scheduled, CountsCapped: counts.Scheduled >= limit,
 		DefaultTTLSeconds: secondsOrNil(q.DefaultTTL), DetectsDuplicates: q.DuplicateWindow > 0, DuplicateWindowSeconds: secondsOrNil(q.DuplicateWindow), AutoDeleteOnIdleSeconds: secondsOrNil(q.Idle),
+		MaxMessageBytes: q.MaxMessage, EntityState: stateOf(q, counts.Size),
 	}, err
 }
 
@@ -154,6 +162,15 @@ func (s Subscriptions) Put(ctx context.Context, tenant, topic, name string, sett
 	if err != nil {
 		return sub, false, err
 	}
+	stored, created, err := s.put(ctx, tenant, t, name, settings, putting{})
+	if err != nil {
+		return sub, false, err
+	}
+	sub, err = s.info(ctx, topic, stored, bus.CountLimit)
+	return sub, created, err
+}
+
+func (s Subscriptions) put(ctx context.Context, tenant string, t bus.MessageQueue, name string, settings forebay.SubscriptionSettings, opts putting) (sub bus.MessageQueue, created bool, err error) {
 	if err := rules.CheckName("subscription", name); err != nil {
 		return sub, false, err
 	}
@@ -164,7 +181,7 @@ func (s Subscriptions) Put(ctx context.Context, tenant, topic, name string, sett
 	if err != nil {
 		return sub, false, err
 	}
-	wanted, err := s.wanted(ctx, tenant, entity.SubscriptionName(t.Name, name), settings.MessageQueueSettings)
+	wanted, keep, err := s.wanted(ctx, tenant, bus.MessageQueue{Name: entity.SubscriptionName(t.Name, name), Topic: t.No}, settings.MessageQueueSettings, opts)
 	if err != nil {
 		return sub, false, err
 	}
@@ -178,12 +195,8 @@ func (s Subscriptions) Put(ctx context.Context, tenant, topic, name string, sett
 		return sub, false, err
 	}
 	defer done()
-	stored, created, err := s.store.PutSubscription(ctx, t, wanted, first, limit)
+	sub, created, err = s.store.Entities().PutSubscription(ctx, t, wanted, first, opts.options(limit, keep))
 	s.changed(wanted.Name)
-	if err != nil {
-		return sub, false, err
-	}
-	sub, err = s.info(ctx, topic, stored, bus.CountLimit)
 	return sub, created, err
 }
 
@@ -202,6 +215,9 @@ func (s *entities) subscription(ctx context.Context, tenant, topic, name string)
 // Get returns a subscription with counts of its messages.
 func (s Subscriptions) Get(ctx context.Context, tenant, topic, name string) (forebay.Subscription, error) {
 	q, err := s.subscription(ctx, tenant, topic, name)
+	if err == nil {
+		q, err = s.current(ctx, q)
+	}
 	if err != nil {
 		return forebay.Subscription{}, err
 	}

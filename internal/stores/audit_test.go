@@ -30,7 +30,7 @@ func testAuditFollowsTheAct(t *testing.T, e outside) {
 	}
 	key := forebay.APIKey{ID: "key_1", Tenant: "acme", Scopes: []forebay.Scope{forebay.ScopeRead}}
 	for i, want := range []bool{true, false} { // the second has the same id
-		if err := s.Keys.Insert(ctx, key, 1, []byte{byte(i)}, audit.Act{Tenant: "acme", Actor: "a", Action: "create-key", Target: "key_1"}); (err == nil) != want {
+		if err := s.Keys.Insert(ctx, key, 1, []byte{byte(i)}, nil, audit.Act{Tenant: "acme", Actor: "a", Action: "create-key", Target: "key_1"}); (err == nil) != want {
 			t.Fatal(err)
 		}
 	}
@@ -91,7 +91,7 @@ func TestAuditOfEntities(t *testing.T) {
 		must(err)
 		_, _, err = s.Bus.PutSubscription(ctx, madeTopic, sub, nil, 10) // the same
 		must(err)
-		_, _, err = s.Bus.Rules().Put(ctx, madeSub, bus.Rule{Name: "r", Settings: forebay.RuleSettings{SQLFilter: "a = 1"}}, bus.RuleLimits{PerSubscription: 10, SQLPerTopic: 10})
+		_, _, err = s.Bus.Rules().Put(ctx, madeSub, bus.Rule{Name: "r", Settings: forebay.RuleSettings{SQLFilter: "a = 1"}}, bus.RuleLimits{PerSubscription: 10, SQLPerTopic: 10}, bus.PutAny)
 		must(err)
 		for range 2 { // the second finds none
 			_, err = s.Bus.Rules().Delete(ctx, madeSub, "r")

@@ -66,6 +66,13 @@ func TestQueuePages(t *testing.T) {
 
 		// Send, with what somebody has typed shown again when it is wrong.
 		box := "/queues/eu%2Fmail"
+		admin.post(box+"/status", form("status", "disabled", "user_metadata", "line\r\nbreak")).is(http.StatusOK).has("The status is disabled", "Change the status")
+		if q := must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context())); len(q) != 1 || q[0].Status != forebay.EntityDisabled || q[0].UserMetadata != "line\nbreak" {
+			t.Errorf("the queues are %+v", q)
+		}
+		admin.post(box+"/send", form("body", "x")).is(http.StatusConflict).has("nobody may send to it")
+		admin.post(box+"/status", form("status", "off")).is(http.StatusUnprocessableEntity)
+		admin.post(box+"/status", form("status", "active")).is(http.StatusOK)
 		admin.post(box+"/send", form("body", "kept", "properties", "no pair")).is(http.StatusUnprocessableEntity).has("part 1 must be name=value", "kept</textarea>")
 		admin.post(box+"/send", form("body", "kept", "schedule", "soon")).is(http.StatusUnprocessableEntity).has("must be a time in UTC")
 		admin.post(box+"/send", form("body", hostileBody, "subject", strings.ReplaceAll(hostileBody, "\x07", ""), "correlation_id", "c-1", "properties", "n=7\r\ncolor=red")).is(http.StatusOK).has("is sent")
@@ -199,6 +206,18 @@ func TestTopicPages(t *testing.T) {
 			t.Errorf("the rules are %+v", rules)
 		}
 
+		// The status and the note are changed and shown. A status of another kind is refused.
+		admin.post("/topics/orders/status", form("status", "send_disabled", "user_metadata", hostileBody[:len(hostileBody)-1])).is(http.StatusOK).has("The status is send_disabled", "&lt;script&gt;").lacks("<script>alert")
+		admin.post("/topics/orders/publish", form("body", "x")).is(http.StatusConflict).has("nobody may send to it")
+		admin.post("/topics/orders/status", form("status", "receive_disabled")).is(http.StatusUnprocessableEntity).has("nobody receives from it")
+		admin.post("/topics/orders/status", form("status", "active")).is(http.StatusOK).has("The status is active").lacks("&lt;script&gt;")
+		admin.post(sub+"/status", form("status", "disabled", "user_metadata", "mended tomorrow")).is(http.StatusOK).has("The status is disabled", "mended tomorrow")
+		admin.post(sub+"/status", form("status", "send_disabled")).is(http.StatusUnprocessableEntity)
+		if got := must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "large")); got.Status != forebay.EntityDisabled || got.UserMetadata != "mended tomorrow" {
+			t.Errorf("the subscription is %+v", got.EntityState)
+		}
+		admin.post(sub+"/status", form("status", "active")).is(http.StatusOK)
+
 		// The tester says what each rule makes of a message, and sends nothing.
 		admin.get("/topics/orders/test?"+form("properties", "quantity=12; color=blue", "sql_filter", "color = 'blue'").Encode()).is(http.StatusOK).
 			has("The condition", "selected", "1 copy", "the condition is false", "not selected")
@@ -229,6 +248,8 @@ func TestTopicPages(t *testing.T) {
 		viewer.get("/topics/orders").is(http.StatusOK).lacks("method=\"post\"")
 		viewer.get("/topics/orders/test?properties=quantity%3D12").is(http.StatusOK).has("1 copy")
 		viewer.post("/topics/orders/publish", form("body", "x")).is(http.StatusForbidden)
+		viewer.post("/topics/orders/status", form("status", "disabled")).is(http.StatusForbidden)
+		viewer.post(sub+"/status", form("status", "disabled")).is(http.StatusForbidden)
 		viewer.post(sub+"/rules", form("name", "x", "kind", "all")).is(http.StatusForbidden)
 		viewer.post(sub+"/rules/big/remove", form("confirm", "big")).is(http.StatusForbidden)
 		other := s.visit(t, s.keyOf(t, "rival", forebay.ScopeRead, forebay.ScopeSubmit))

@@ -29,6 +29,7 @@ type Queue struct {
 	ForwardDeadLettersTo string
 	Idle                 time.Duration // it is deleted after that long without use; 0: never
 	CreatedAt            time.Time
+	State
 
 	// Only topics and subscriptions use these.
 	IsTopic                bool
@@ -50,6 +51,7 @@ func (q Queue) Subqueue(deadLetter bool) queue.Subqueue {
 // SameSettings reports whether a put changes nothing. Programs often put their queue each time
 // they start.
 func (q Queue) SameSettings(after Queue) bool {
+	q.UpdatedAt, q.AccessedAt = after.UpdatedAt, after.AccessedAt
 	q.No, q.CreatedAt, q.Version, q.TopicIdle, q.CopiesPending = after.No, after.CreatedAt, after.Version, after.TopicIdle, after.CopiesPending
 	return q == after
 }
@@ -92,6 +94,13 @@ func (q Queue) ErrTooMany(limit int) error {
 
 // AuditDetail returns a queue's settings as the audit log shows them.
 func (q Queue) AuditDetail() any {
+	var change forebay.EntityChange
+	if q.Status != forebay.EntityActive {
+		change.Status = q.Status
+	}
+	if q.UserMetadata != "" {
+		change.UserMetadata = &q.UserMetadata
+	}
 	return struct {
 		forebay.MessageQueueSettings
 		DeadLetterFilterErrors bool `json:"dead_letter_filter_errors,omitempty"`
@@ -99,5 +108,6 @@ func (q Queue) AuditDetail() any {
 		LockSeconds: q.Lock.Seconds(), MaxDeliveryCount: q.MaxDeliveries, DefaultTTLSeconds: q.DefaultTTL.Seconds(),
 		DeadLetterOnExpiration: q.DeadLetterExpired, DuplicateWindowSeconds: q.DuplicateWindow.Seconds(), RequiresSession: &q.RequiresSession,
 		ForwardTo: q.ForwardTo, ForwardDeadLettersTo: q.ForwardDeadLettersTo, AutoDeleteOnIdleSeconds: q.Idle.Seconds(),
+		MaxMessageBytes: q.MaxMessage, EntityChange: change,
 	}, q.DeadLetterFilterErrors}
 }

@@ -31,6 +31,13 @@ func SubscriptionOf(stored string) string {
 	return stored[strings.LastIndex(stored, subscriptionInfix)+len(subscriptionInfix):]
 }
 
+// Fold returns a stored name in the form in which names that differ only in case are equal, as
+// SQL's lower does it: names have only ASCII letters.
+func Fold(stored string) string { return strings.ToLower(stored) }
+
+// IsSubscription reports whether the stored name is that of a subscription.
+func IsSubscription(stored string) bool { return strings.Contains(stored, subscriptionInfix) }
+
 // OnlyForebayPublishes reports whether only Forebay may publish to the topic of that stored name.
 // Subscribers, and receivers of signed webhooks, rely on what it holds.
 func OnlyForebayPublishes(stored string) bool {

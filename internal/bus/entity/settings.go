@@ -41,6 +41,9 @@ func Apply(settings forebay.MessageQueueSettings, tenant string, q *Queue) (err 
 		}
 		*d.set = message.Seconds(d.given)
 	}
+	if q.MaxMessage = settings.MaxMessageBytes; q.MaxMessage < 0 || q.MaxMessage > forebay.MaxEntityMessage {
+		return forebay.Invalid("max_message_bytes", "goes from 1 to %d; left out, it is what the server allows", forebay.MaxEntityMessage)
+	}
 	q.MaxDeliveries = cmp.Or(settings.MaxDeliveryCount, forebay.DefaultMaxDeliveryCount)
 	if q.MaxDeliveries < 1 || q.MaxDeliveries > forebay.MaxMaxDeliveryCount {
 		return forebay.Invalid("max_delivery_count", "goes from 1 to %d", forebay.MaxMaxDeliveryCount)
@@ -75,7 +78,8 @@ func forwardTarget(field, name, tenant string, from *Queue) (string, error) {
 // queue.
 func TopicSettings(t forebay.TopicSettings) forebay.MessageQueueSettings {
 	return forebay.MessageQueueSettings{DefaultTTLSeconds: t.DefaultTTLSeconds, DetectsDuplicates: t.DetectsDuplicates,
-		DuplicateWindowSeconds: t.DuplicateWindowSeconds, AutoDeleteOnIdleSeconds: t.AutoDeleteOnIdleSeconds}
+		DuplicateWindowSeconds: t.DuplicateWindowSeconds, AutoDeleteOnIdleSeconds: t.AutoDeleteOnIdleSeconds,
+		MaxMessageBytes: t.MaxMessageBytes, EntityChange: t.EntityChange}
 }
 
 // CheckSubscriptionSettings refuses settings that a subscription shares with its topic.
@@ -83,16 +87,19 @@ func CheckSubscriptionSettings(settings forebay.SubscriptionSettings) error {
 	if settings.DuplicateWindowSeconds != 0 || settings.DetectsDuplicates != nil && *settings.DetectsDuplicates {
 		return forebay.Invalid("requires_duplicate_detection", "is a setting of the topic")
 	}
+	if settings.MaxMessageBytes != 0 {
+		return forebay.Invalid("max_message_bytes", "is a setting of the topic")
+	}
 	return nil
 }
 
 // CheckTopic reports what is wrong with the declaration of a topic. It does not look at existing
 // entities.
-func CheckTopic(name string, settings forebay.TopicSettings) error {
+func CheckTopic(tenant, name string, settings forebay.TopicSettings) error {
 	if err := CheckName("topic", name); err != nil {
 		return err
 	}
-	return Apply(TopicSettings(settings), "", &Queue{})
+	return check(TopicSettings(settings), Queue{Name: StoredName(tenant, name), IsTopic: true}, tenant)
 }
 
 // CheckQueue does the same for a tenant's queue.
@@ -100,7 +107,15 @@ func CheckQueue(tenant, name string, settings forebay.MessageQueueSettings) erro
 	if err := CheckName("queue", name); err != nil {
 		return err
 	}
-	return Apply(settings, tenant, &Queue{})
+	return check(settings, Queue{Name: StoredName(tenant, name)}, tenant)
+}
+
+func check(settings forebay.MessageQueueSettings, q Queue, tenant string) error {
+	if err := Apply(settings, tenant, &q); err != nil {
+		return err
+	}
+	_, err := ApplyChange(settings.EntityChange, &q)
+	return err
 }
 
 // CheckSubscription does the same for a subscription of a tenant's topic, but for its rules.
@@ -111,5 +126,5 @@ func CheckSubscription(tenant, name string, settings forebay.SubscriptionSetting
 	if err := CheckSubscriptionSettings(settings); err != nil {
 		return err
 	}
-	return Apply(settings.MessageQueueSettings, tenant, &Queue{})
+	return check(settings.MessageQueueSettings, Queue{Name: SubscriptionName("", name)}, tenant)
 }

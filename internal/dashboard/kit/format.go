@@ -305,6 +305,7 @@ var states = map[string]struct{ mark, tone string }{
 	"retrying": {"↻", "warn"}, "throttled": {"↻", "warn"}, "paused": {"‖", "warn"}, "suspended": {"‖", "warn"}, "cancelling": {"↻", "warn"}, "lost": {"?", "warn"},
 	"failed": {"✕", "bad"}, "open": {"✕", "bad"}, "expired": {"✕", "bad"}, "terminated": {"✕", "bad"}, "revoked": {"✕", "bad"}, "dead": {"✕", "bad"},
 	"cancelled": {"–", "calm"}, "canceled": {"–", "calm"}, "incomplete": {"–", "warn"}, "disabled": {"‖", "warn"}, "retried": {"↻", "warn"},
+	"send_disabled": {"‖", "warn"}, "receive_disabled": {"‖", "warn"},
 	"active": {"…", "calm"}, "locked": {"▶", "busy"}, "held": {"▶", "busy"}, "deferred": {"‖", "warn"}, "failing": {"✕", "bad"}, "error": {"✕", "bad"},
 	"selected": {"✓", "good"}, "not selected": {"–", "calm"}, "delivered": {"✓", "good"}, "retry": {"↻", "warn"}, "dead-lettered": {"✕", "bad"},
 	"done": {"✓", "good"}, "processing": {"▶", "busy"}, "searchable": {"✓", "good"},

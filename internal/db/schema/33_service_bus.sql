@@ -3,4 +3,4 @@ ALTER TABLE bodies ADD COLUMN amqp BLOB;
 ALTER TABLE shared_bodies ADD COLUMN amqp BLOB;
 
 -- Service Bus finds entities whatever the case of their names.
-CREATE INDEX queues_folded ON queues (tenant, lower(name)) WHERE tenant IS NOT NULL;
+CREATE INDEX queues_folded ON queues (tenant, lower(name), name) WHERE tenant IS NOT NULL;

@@ -35,7 +35,9 @@ CREATE TABLE api_keys (
   scopes     TEXT NOT NULL,        -- separated by spaces
   created_at INTEGER NOT NULL,
   expires_at INTEGER,              -- NULL: never
-  revoked_at INTEGER               -- NULL: it was not revoked
+  revoked_at INTEGER,              -- NULL: it was not revoked
+  entities   TEXT,                 -- that it is bound to, separated by spaces; NULL: all
+  hmac_state BLOB                  -- of HMAC-SHA256 with the secret: after the inner and the outer pad; NULL: it signs no tokens
 ) STRICT, WITHOUT ROWID;
 
 -- Who has signed in to the dashboard: a row for each session until it ends.
@@ -184,10 +186,16 @@ CREATE TABLE queues (
   is_topic                  INTEGER NOT NULL DEFAULT 0,
   topic                     INTEGER, -- of a subscription: its topic
   version                   INTEGER, -- of a topic: never used before, with each change of it, its subscriptions or their rules
-  dead_letter_filter_errors INTEGER NOT NULL DEFAULT 0
+  dead_letter_filter_errors INTEGER NOT NULL DEFAULT 0,
+  status                    INTEGER NOT NULL DEFAULT 0, -- 1: nobody may send to it; 2: nobody may receive from it; 3: neither
+  max_message               INTEGER, -- bytes of one message; NULL: what the server allows
+  user_metadata             TEXT,    -- a note of its owner
+  attributes                TEXT,    -- JSON that only Service Bus's management protocol reads and writes
+  updated_at                INTEGER, -- when its settings last changed; NULL: never
+  accessed_at               INTEGER  -- of its latest use, to the minute; NULL: it was not used since this is kept
 ) STRICT;
 CREATE INDEX queues_tenant ON queues (tenant, name) WHERE tenant IS NOT NULL;
-CREATE INDEX queues_folded ON queues (tenant, lower(name)) WHERE tenant IS NOT NULL;
+CREATE INDEX queues_folded ON queues (tenant, lower(name), name) WHERE tenant IS NOT NULL; -- whatever the case
 CREATE INDEX queues_topic ON queues (topic, name) WHERE topic IS NOT NULL;
 CREATE INDEX queues_delete ON queues (delete_at) WHERE delete_at IS NOT NULL;
 CREATE INDEX queues_due ON queues (due_at) WHERE due_at IS NOT NULL;

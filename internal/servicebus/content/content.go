@@ -14,7 +14,7 @@
 // The fields have fewer types than AMQP, so they hold what is nearest:
 //
 //   - Ids are text: a uuid in the form of RFC 4122, a ulong in decimal, binary in hexadecimal. A
-//     message without an id gets one that AMQP receivers do not see.
+//     message without an id gets one.
 //   - Properties: all integers are int, a ulong above 2^63 - 1 and a float are float. A char and a
 //     symbol are strings, a decimal its bytes. Of a described value the value counts, but
 //     com.microsoft:datetime-offset is a time and com.microsoft:timespan an int of 100 ns. null,

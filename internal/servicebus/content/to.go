@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"time"
 
@@ -146,9 +145,6 @@ func (w *writer) annotations(o Options) (err error) {
 	return err
 }
 
-// generatedID matches the ids of messages that came without one.
-var generatedID = regexp.MustCompile(`^msg_[a-z2-7]{26}$`)
-
 // properties writes the sender's properties, with what has changed since in its place.
 func (w *writer) properties() (err error) {
 	m := w.m
@@ -167,11 +163,9 @@ func (w *writer) properties() (err error) {
 		}
 	}
 	plain := func(s string) any { return s }
-	id := m.MessageID
-	if m.AMQP != nil && idText(at(sent, fieldMessageID)) == "" && generatedID.MatchString(id) {
-		id = ""
-	}
-	set(fieldMessageID, idText(at(sent, fieldMessageID)), id, plain)
+	// A message that came without an id has the one that it got here. The SDK for JavaScript
+	// settles nothing without.
+	set(fieldMessageID, idText(at(sent, fieldMessageID)), m.MessageID, plain)
 	set(fieldTo, text(at(sent, fieldTo)), m.To, plain)
 	set(fieldSubject, text(at(sent, fieldSubject)), m.Subject, plain)
 	set(fieldReplyTo, text(at(sent, fieldReplyTo)), m.ReplyTo, plain)

@@ -12,19 +12,19 @@ import (
 	"github.com/forebayhq/forebay/internal/signin"
 )
 
-// claims are what the provider says of a person.
-type claims map[string]any
+// Claims are what a provider says of a person or a program.
+type Claims map[string]any
 
 const (
-	// maxRoles is how many roles of a person are looked at.
+	// maxRoles is how many texts of a claim are looked at.
 	maxRoles = 1000
 	// maxNameBytes bounds the name of a person.
 	maxNameBytes = 120
 )
 
-// find returns a claim by its name. If there is none, dots in the name step into objects, as in
+// Find returns a claim by its name. If there is none, dots in the name step into objects, as in
 // Keycloak's realm_access.roles.
-func (c claims) find(name string) any {
+func (c Claims) Find(name string) any {
 	if value, ok := c[name]; ok {
 		return value
 	}
@@ -39,9 +39,9 @@ func (c claims) find(name string) any {
 	return value
 }
 
-// roles returns the person's roles: a list of texts, or one text.
-func (c claims) roles(name string) (roles []string) {
-	switch value := c.find(name).(type) {
+// Texts returns a claim that is a list of texts, such as roles, or one text.
+func (c Claims) Texts(name string) (roles []string) {
+	switch value := c.Find(name).(type) {
 	case string:
 		return []string{value}
 	case []any:
@@ -56,7 +56,7 @@ func (c claims) roles(name string) (roles []string) {
 
 // elsewhere reports whether the provider left a claim out and says where it is instead. Entra ID
 // does this to long lists of groups.
-func (c claims) elsewhere(name string) bool {
+func (c Claims) elsewhere(name string) bool {
 	names, ok := c["_claim_names"].(map[string]any)
 	return ok && names[name] != nil
 }
@@ -65,13 +65,13 @@ func (c claims) elsewhere(name string) bool {
 var nameClaims = []string{"preferred_username", "email", "sub"}
 
 // name returns the name of a person, or "".
-func (c claims) name(configured string) string {
+func (c Claims) name(configured string) string {
 	wanted := nameClaims
 	if configured != "" {
 		wanted = []string{configured}
 	}
 	for _, claim := range wanted {
-		if name, ok := c.find(claim).(string); ok && forebay.ValidText(name, maxNameBytes) {
+		if name, ok := c.Find(claim).(string); ok && forebay.ValidText(name, maxNameBytes) {
 			return name
 		}
 	}

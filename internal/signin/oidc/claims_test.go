@@ -28,11 +28,11 @@ func TestRolesOfProviders(t *testing.T) {
 		{`{"roles":{"a":true}}`, "roles", nil},
 		{`{}`, "roles", nil},
 	} {
-		var said claims
+		var said Claims
 		if err := json.Unmarshal([]byte(c.claims), &said); err != nil {
 			t.Fatal(err)
 		}
-		if got := said.roles(c.name); !slices.Equal(got, c.want) {
+		if got := said.Texts(c.name); !slices.Equal(got, c.want) {
 			t.Errorf("%s of %s: %q; want %q", c.name, c.claims, got, c.want)
 		}
 	}
@@ -49,7 +49,7 @@ func TestNamesOfPeople(t *testing.T) {
 		{`{"preferred_username":"ada"}`, "name", ""},
 		{`{"preferred_username":"` + strings.Repeat("x", maxNameBytes+1) + `","sub":"1"}`, "", "1"},
 	} {
-		var said claims
+		var said Claims
 		if err := json.Unmarshal([]byte(c.claims), &said); err != nil {
 			t.Fatal(err)
 		}

@@ -3,14 +3,11 @@ package oidc
 import (
 	"context"
 	"crypto/cipher"
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
-	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
 	"github.com/forebayhq/forebay"
@@ -69,7 +66,7 @@ type Client struct {
 	http      *http.Client
 	seal      cipher.AEAD
 	exchanges chan struct{} // has one value for each answer that is being checked
-	metadata  metadata
+	metadata  *metadata
 	refusals  refusals
 }
 
@@ -82,15 +79,21 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{options: o, seal: seal, exchanges: make(chan struct{}, maxExchanges), metadata: metadata{lock: make(chan struct{}, 1)}, refusals: newRefusals()}
+	c := &Client{options: o, seal: seal, exchanges: make(chan struct{}, maxExchanges), http: newHTTPClient(), refusals: newRefusals()}
+	c.metadata = newMetadata(o.Issuer, c.http, newFailures(o.Logger))
+	c.metadata.needs = func(p *provider) []string { return []string{p.Authorization, p.Token, p.JWKS} }
+	return c, nil
+}
+
+// newHTTPClient returns the client for requests to a provider.
+func newHTTPClient() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableKeepAlives = true // sign-ins are rare
-	c.http = &http.Client{
+	return &http.Client{
 		Transport: bounded{transport}, Timeout: providerTimeout,
 		// A redirect could carry the client's secret elsewhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return c, nil
 }
 
 // Name is the provider's, as pages show it.
@@ -107,95 +110,6 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-const (
-	// metadataFor is how long the provider's metadata is taken from memory.
-	metadataFor = time.Hour
-	// retryAfter is how long the provider is left alone after it has failed.
-	retryAfter = 5 * time.Second
-)
-
-// metadata is what the provider says of itself.
-type metadata struct {
-	lock chan struct{} // full while somebody reads or changes what follows
-	last *provider     // nil: not known yet
-	next time.Time     // when the provider is to be asked again
-	err  error         // of the last time
-}
-
-// provider is a provider as its metadata describe it (OpenID Connect Discovery 1.0 section 3).
-type provider struct {
-	*oidc.Provider
-	EndSession    string `json:"end_session_endpoint"`
-	NamesIssuer   bool   `json:"authorization_response_iss_parameter_supported"` // RFC 9207
-	JWKS          string `json:"jwks_uri"`
-	Authorization string `json:"authorization_endpoint"`
-	Token         string `json:"token_endpoint"`
-}
-
-// provider returns the provider's metadata. It asks for them at most once at a time. What is
-// known stays in use while the provider cannot be reached.
-func (c *Client) provider(ctx context.Context) (*provider, error) {
-	m := &c.metadata
-	select {
-	case m.lock <- struct{}{}:
-		defer func() { <-m.lock }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	now := time.Now() // the wait does not go by the clock of a test
-	if now.Before(m.next) {
-		return m.last, m.err
-	}
-	// One browser that gives up does not fail the others that wait.
-	found, err := c.discover(context.WithoutCancel(ctx))
-	switch {
-	case err == nil:
-		m.last, m.err, m.next = found, nil, now.Add(metadataFor)
-	case m.last != nil:
-		c.options.Logger.Warn("the OpenID Connect provider does not answer; what is known of it goes on to count", slog.String("error", kindOf(err)))
-		m.next = time.Now().Add(retryAfter)
-	default:
-		c.log("its metadata cannot be used", err)
-		m.err, m.next = err, time.Now().Add(retryAfter)
-	}
-	return m.last, m.err
-}
-
-func (c *Client) discover(ctx context.Context) (*provider, error) {
-	ctx, cancel := context.WithTimeout(ctx, providerTimeout)
-	defer cancel()
-	found, err := oidc.NewProvider(oidc.ClientContext(ctx, c.http), c.options.Issuer)
-	if err != nil {
-		return nil, err
-	}
-	p := &provider{Provider: found}
-	if err := found.Claims(p); err != nil {
-		return nil, err
-	}
-	for _, address := range []string{p.Authorization, p.Token, p.JWKS} {
-		if !safe(address) {
-			return nil, errMetadata
-		}
-	}
-	if !safe(p.EndSession) {
-		p.EndSession = ""
-	}
-	return p, nil
-}
-
-var errMetadata = errors.New("its metadata lack an address, or have one that is not https")
-
-// safe reports whether an address of the provider may be used: https, or http on this machine.
-func safe(address string) bool {
-	u, err := url.Parse(address)
-	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http" && Loopback(u.Hostname()))
-}
-
-// Loopback reports whether a host is this machine.
-func Loopback(host string) bool {
-	return slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, host)
-}
-
 // config returns the client as the provider knows it.
 func (c *Client) config(p *provider) *oauth2.Config {
 	return &oauth2.Config{ClientID: c.options.ClientID, ClientSecret: c.options.ClientSecret.Reveal(), Endpoint: p.Endpoint(), RedirectURL: c.options.Redirect, Scopes: c.options.Scopes}
@@ -206,7 +120,7 @@ func (c *Client) config(p *provider) *oauth2.Config {
 func (c *Client) SignOutAddress(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	p, err := c.provider(ctx)
+	p, err := c.metadata.provider(ctx)
 	if err != nil || p.EndSession == "" {
 		return ""
 	}

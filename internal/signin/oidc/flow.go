@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -35,7 +34,7 @@ const leeway = 2 * time.Minute
 // keeps until then, under a name that state begins with. next is the page that comes afterwards.
 // CodeUnavailable: the provider does not answer.
 func (c *Client) Begin(ctx context.Context, next string) (address, state, sealed string, err error) {
-	p, err := c.provider(ctx)
+	p, err := c.metadata.provider(ctx)
 	if err != nil {
 		return "", "", "", errDown
 	}
@@ -57,7 +56,7 @@ func (c *Client) Finish(ctx context.Context, sealed string, answer url.Values) (
 	if !ok || subtle.ConstantTimeCompare([]byte(f.State), []byte(answer.Get("state"))) != 1 {
 		return "", "", errNotBegun
 	}
-	p, err := c.provider(ctx)
+	p, err := c.metadata.provider(ctx)
 	if err != nil {
 		return "", f.Next, errDown
 	}
@@ -99,7 +98,7 @@ const (
 )
 
 // redeem exchanges a code for an ID token and returns what the checked token says, and of whom.
-func (c *Client) redeem(ctx context.Context, p *provider, f flow, code string) (said claims, subject string, err error) {
+func (c *Client) redeem(ctx context.Context, p *provider, f flow, code string) (said Claims, subject string, err error) {
 	refuse := func(reason string) error {
 		c.refused(ctx, "", refusal{Reason: reason})
 		return errRefused
@@ -109,7 +108,7 @@ func (c *Client) redeem(ctx context.Context, p *provider, f flow, code string) (
 		return nil, "", refuse("the provider does not take the code: " + refused.ErrorCode)
 	}
 	if err != nil {
-		c.log("it gives no token", err)
+		c.metadata.failures.log("it gives no token", err)
 		return nil, "", errDown
 	}
 	raw, _ := tokens.Extra("id_token").(string)
@@ -120,7 +119,7 @@ func (c *Client) redeem(ctx context.Context, p *provider, f flow, code string) (
 	id, err := verifier.Verify(ctx, raw)
 	if err != nil {
 		if strings.Contains(err.Error(), "fetching keys") {
-			c.log("its keys cannot be read", err)
+			c.metadata.failures.log("its keys cannot be read", err)
 			return nil, "", errDown
 		}
 		return nil, "", refuse("the ID token is not valid: " + reasonOf(err))
@@ -165,16 +164,16 @@ func reasonOf(err error) string {
 
 // complete adds claims that the ID token lacks from the provider's userinfo endpoint (OpenID
 // Connect Core 1.0 section 5.3). Many providers keep them out of the token.
-func (c *Client) complete(ctx context.Context, p *provider, tokens *oauth2.Token, said claims, subject string) {
+func (c *Client) complete(ctx context.Context, p *provider, tokens *oauth2.Token, said Claims, subject string) {
 	named := c.options.NameClaim
 	if named == "" {
 		named = nameClaims[0]
 	}
-	if p.UserInfoEndpoint() == "" || said.find(c.options.RolesClaim) != nil && said.name(named) != "" {
+	if p.UserInfoEndpoint() == "" || said.Find(c.options.RolesClaim) != nil && said.name(named) != "" {
 		return
 	}
 	info, err := p.UserInfo(ctx, oauth2.StaticTokenSource(tokens))
-	var more claims
+	var more Claims
 	if err == nil {
 		err = info.Claims(&more)
 	}
@@ -182,23 +181,13 @@ func (c *Client) complete(ctx context.Context, p *provider, tokens *oauth2.Token
 		err = errors.New("it is about another subject")
 	}
 	if err != nil { // the token alone decides
-		c.log("its userinfo cannot be used", err)
+		c.metadata.failures.log("its userinfo cannot be used", err)
 		return
 	}
 	for name, value := range more {
 		if _, ok := said[name]; !ok {
 			said[name] = value
 		}
-	}
-}
-
-// log notes a failure of the provider, unless there were too many of them.
-func (c *Client) log(what string, err error) {
-	c.refusals.mu.Lock()
-	silent, ok := c.refusals.failures.take(time.Now())
-	c.refusals.mu.Unlock()
-	if ok {
-		c.options.Logger.Error("the OpenID Connect provider fails", slog.String("what", what), slog.String("error", kindOf(err)), slog.Int("not_recorded", silent))
 	}
 }
 
@@ -232,14 +221,14 @@ type vouched struct {
 }
 
 // admit begins a session for a person if one of the roles may sign in.
-func (c *Client) admit(ctx context.Context, said claims, subject string) (token string, err error) {
+func (c *Client) admit(ctx context.Context, said Claims, subject string) (token string, err error) {
 	name := said.name(c.options.NameClaim)
 	if name == "" {
 		c.refused(ctx, signin.Person{Name: nameOf("", c.options.Issuer, subject)}.Actor(), refusal{Reason: "the person has no name, or one that is too long", Subject: subject})
 		return "", errRefused
 	}
 	person := signin.Person{Name: nameOf(name, c.options.Issuer, subject)}
-	roles, err := c.options.grant(&person, said.roles(c.options.RolesClaim))
+	roles, err := c.options.grant(&person, said.Texts(c.options.RolesClaim))
 	if err == nil {
 		detail, problem := json.Marshal(vouched{c.options.Issuer, subject, roles})
 		if problem != nil {

@@ -48,7 +48,6 @@ type refusals struct {
 	mu        sync.Mutex
 	strangers share
 	people    share
-	failures  share // of the provider, in the log alone
 }
 
 const (
@@ -61,7 +60,28 @@ const (
 )
 
 func newRefusals() refusals {
-	return refusals{strangers: share{burst: strangersBurst, every: strangersEvery}, people: share{burst: peopleBurst, every: peopleEvery}, failures: share{burst: failuresBurst, every: failuresEvery}}
+	return refusals{strangers: share{burst: strangersBurst, every: strangersEvery}, people: share{burst: peopleBurst, every: peopleEvery}}
+}
+
+// failures bounds what failures of a provider write to the log.
+type failures struct {
+	logger *slog.Logger
+	mu     sync.Mutex
+	share  share
+}
+
+func newFailures(logger *slog.Logger) *failures {
+	return &failures{logger: logger, share: share{burst: failuresBurst, every: failuresEvery}}
+}
+
+// log notes a failure of the provider, unless there were too many of them.
+func (f *failures) log(what string, err error) {
+	f.mu.Lock()
+	silent, ok := f.share.take(time.Now())
+	f.mu.Unlock()
+	if ok {
+		f.logger.Error("the OpenID Connect provider fails", slog.String("what", what), slog.String("error", kindOf(err)), slog.Int("not_recorded", silent))
+	}
 }
 
 // refusal is why a sign-in was refused.

@@ -225,7 +225,7 @@ func refused(err error) (status int, problem string, ok bool) {
 		return 0, "", false
 	}
 	switch e.Code {
-	case forebay.CodeConflict:
+	case forebay.CodeConflict, forebay.CodeEntityDisabled:
 		return http.StatusConflict, e.Error(), true
 	case forebay.CodeInvalidRequest, forebay.CodePayloadTooLarge, forebay.CodeNotSupported, forebay.CodeUnknownField:
 		return http.StatusUnprocessableEntity, e.Error(), true

@@ -55,15 +55,20 @@ var aboutScopes = map[forebay.Scope]string{
 	forebay.ScopeView:    "see what operators see of every tenant, but no payloads of others; change nothing",
 	forebay.ScopePayload: "open inputs of jobs, and payloads of every tenant that may be viewed",
 	forebay.ScopeAdmin:   "all of these, deployments, tenants, keys",
+	forebay.ScopeSend:    "send messages; included in submit and manage",
+	forebay.ScopeListen:  "receive, settle and peek at messages; included in operate and manage",
+	forebay.ScopeManage:  "make, change and delete queues, topics, subscriptions and rules; send and listen",
 }
 
 // newKey is the form of a new key.
 type newKey struct {
-	Tenant  string
-	Scopes  []scopeChoice
-	Expires string
-	Budgets map[string]string
-	Problem string
+	Tenant string
+	Scopes []scopeChoice
+	// Entities are queues and topics, a line each.
+	Entities string
+	Expires  string
+	Budgets  map[string]string
+	Problem  string
 }
 
 func emptyKey(tenant string) newKey {
@@ -117,7 +122,7 @@ func createKey(r *kit.Request) error {
 		return err
 	}
 	typed := emptyKey(strings.TrimSpace(values.Get("tenant")))
-	typed.Expires, typed.Budgets = values.Get("expires"), typedBudget(values)
+	typed.Entities, typed.Expires, typed.Budgets = values.Get("entities"), values.Get("expires"), typedBudget(values)
 	for i, s := range typed.Scopes {
 		typed.Scopes[i].Checked = slices.Contains(values["scopes"], string(s.Scope))
 	}
@@ -140,12 +145,13 @@ func createKey(r *kit.Request) error {
 type keyRequest struct {
 	Tenant    string          `json:"tenant"`
 	Scopes    []string        `json:"scopes"`
+	Entities  []string        `json:"entities,omitempty"`
 	ExpiresAt *time.Time      `json:"expires_at,omitempty"`
 	Budget    *forebay.Budget `json:"budget,omitempty"`
 }
 
 func (f newKey) request(scopes []string) (keyRequest, error) {
-	body := keyRequest{Tenant: f.Tenant, Scopes: scopes}
+	body := keyRequest{Tenant: f.Tenant, Scopes: scopes, Entities: strings.Fields(f.Entities)}
 	if len(scopes) == 0 {
 		return body, forebay.Invalid("scopes", "choose one at least")
 	}

@@ -1,0 +1,42 @@
+package bus
+
+import (
+	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
+)
+
+// updateDue notes when the subqueue is to be scanned again. That is now, unless it was found
+// empty. Otherwise it is when its earliest message becomes visible. disabled reports that it was
+// found empty because nobody may receive from its queue.
+func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool) (disabled bool, err error) {
+	if !subqueue.IsOfQueue() || foundEmpty && subqueue.Kind() == subqueueSessions {
+		return w.updateSessionDue(t, subqueue, foundEmpty)
+	}
+	if !foundEmpty {
+		w.DueAt[subqueue] = t.Now
+		return false, nil
+	}
+	if until := w.pausedUntil(subqueue); until > 0 {
+		w.DueAt[subqueue] = until
+		return false, nil
+	}
+	var earliest int64
+	questions := []driver.PipelineQuery{askDisabled(subqueue, &disabled)}
+	for flow := range int64(scheduledFlow + 1) {
+		questions = append(questions, driver.PipelineQuery{SQL: "SELECT visible_at FROM messages WHERE subqueue = ? AND flow = ? ORDER BY visible_at LIMIT 1",
+			Bind: func(st driver.Statement) driver.Statement { return st.Int(int64(subqueue)).Int(flow) },
+			OnRow: func(r driver.Row) {
+				if at := r.Int(0); earliest == 0 || at < earliest {
+					earliest = at
+				}
+			}})
+	}
+	if err := t.RunPipeline(questions); err != nil {
+		return false, err
+	}
+	delete(w.DueAt, subqueue)
+	if earliest > 0 && !disabled { // else a change of the status has it scanned
+		w.DueAt[subqueue] = earliest
+	}
+	return disabled, nil
+}

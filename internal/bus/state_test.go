@@ -1,0 +1,464 @@
+package bus
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
+)
+
+func setStatus(t testing.TB, s *stores, q MessageQueue, status forebay.EntityStatus) MessageQueue {
+	t.Helper()
+	changed, err := s.Bus.Entities().Change(background, q, forebay.EntityChange{Status: status})
+	if err != nil || changed.Status != status {
+		t.Fatalf("%s: the status is %q, %v", status, changed.Status, err)
+	}
+	return changed
+}
+
+func one(q MessageQueue) ReceiveRequest { return ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20} }
+
+// refusedAs fails unless an error says that the entity is disabled.
+func refusedAs(t testing.TB, what string, err error) {
+	t.Helper()
+	if forebay.CodeOf(err) != forebay.CodeEntityDisabled {
+		t.Errorf("%s: %v, want %s", what, err, forebay.CodeEntityDisabled)
+	}
+}
+
+func receiveOne(t testing.TB, s *stores, q MessageQueue) Message {
+	t.Helper()
+	got, err := s.Bus.Receive(background, one(q))
+	if err != nil || len(got) != 1 {
+		t.Fatalf("received %d messages, %v", len(got), err)
+	}
+	return got[0]
+}
+
+// A send is refused by what the status says in its transaction, however old the sender's copy of
+// the queue is. Receivers go on.
+func testNobodySends(t *testing.T, s *stores, _ *clock) {
+	q := putQueue(t, s, MessageQueue{})
+	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+	sub := subscribe(t, s, topic, "s")
+	sendBodies(t, s, q, "a")
+	for _, status := range []forebay.EntityStatus{forebay.EntitySendDisabled, forebay.EntityDisabled} {
+		for _, e := range []MessageQueue{q, topic} {
+			setStatus(t, s, e, status)
+			_, err := s.Bus.Send(background, e, []MessageContent{content("1", 1), content("2", 1)})
+			refusedAs(t, "send to "+e.Name, err)
+			if !strings.Contains(err.Error(), string(status)) {
+				t.Errorf("the refusal does not name the status: %v", err)
+			}
+		}
+	}
+	setStatus(t, s, q, forebay.EntitySendDisabled)
+	if m := receiveOne(t, s, q); s.Bus.Complete(background, q.Subqueue(false), m.Lock) != nil {
+		t.Error("a message cannot be completed where nobody sends")
+	}
+	for _, e := range []MessageQueue{q, topic} {
+		setStatus(t, s, e, forebay.EntityActive)
+		send(t, s, e, content("3", 1))
+	}
+	if n := len(peekAll(t, s, q.Subqueue(false))) + len(peekAll(t, s, sub.Subqueue(false))); n != 2 {
+		t.Errorf("%d messages came after the entities were active again, want 2", n)
+	}
+}
+
+// Nothing is received where nobody may receive, and nothing that was received leaves. Messages can
+// be looked at, and given back.
+func testNobodyReceives(t *testing.T, s *stores, _ *clock) {
+	for _, status := range []forebay.EntityStatus{forebay.EntityReceiveDisabled, forebay.EntityDisabled} {
+		q := putQueue(t, s, MessageQueue{})
+		sendTo(t, s, q, content("1", 1), content("2", 1), content("3", 1), content("4", 1))
+		deferred, dead, held, other := receiveOne(t, s, q), receiveOne(t, s, q), receiveOne(t, s, q), receiveOne(t, s, q)
+		main := q.Subqueue(false)
+		mustDo(t, s.Bus.Defer(background, main, deferred.Lock, nil))
+		mustDo(t, s.Bus.DeadLetter(background, main, dead.Lock, DeadLettering{Reason: "r"}, nil))
+		setStatus(t, s, q, status)
+
+		_, err := s.Bus.Receive(background, one(q))
+		refusedAs(t, "receive", err)
+		fromDead := one(q)
+		fromDead.DeadLetter = true
+		_, err = s.Bus.Receive(background, fromDead)
+		refusedAs(t, "receive a dead letter", err)
+		_, err = s.Bus.ReceiveDeferred(background, one(q), []int64{deferred.Seq})
+		refusedAs(t, "receive a deferred message", err)
+		refusedAs(t, "complete", s.Bus.Complete(background, main, held.Lock))
+		refusedAs(t, "defer", s.Bus.Defer(background, main, held.Lock, forebay.Properties{"n": int64(9)}))
+		refusedAs(t, "dead-letter", s.Bus.DeadLetter(background, main, held.Lock, DeadLettering{Reason: "r"}, nil))
+		stale := held.Lock
+		stale.Token++
+		if err := s.Bus.Complete(background, main, stale); !errors.Is(err, forebay.ErrLockLost) {
+			t.Errorf("complete by another token: %v", err)
+		}
+		if _, err := s.Bus.RenewMessage(background, main, held.Lock, testLock); err != nil {
+			t.Errorf("renew: %v", err)
+		}
+		mustDo(t, s.Bus.Abandon(background, q, main, held.Lock, nil))
+		mustDo(t, s.Bus.ReleaseMessage(background, main, other.Lock))
+		if n := len(peekAll(t, s, main)) + len(peekAll(t, s, q.Subqueue(true))); n != 4 {
+			t.Errorf("%d messages are left, want 4", n)
+		}
+		if m := peekAll(t, s, main)[1]; m.Properties != nil && strings.Contains(string(m.Properties), "9") {
+			t.Errorf("a refused settlement changed the properties to %s", m.Properties)
+		}
+
+		setStatus(t, s, q, forebay.EntityActive)
+		for range 2 {
+			mustDo(t, s.Bus.Complete(background, main, receiveOne(t, s, q).Lock))
+		}
+		if got, err := s.Bus.ReceiveDeferred(background, one(q), []int64{deferred.Seq}); err != nil || len(got) != 1 {
+			t.Errorf("received %d deferred messages, %v", len(got), err)
+		}
+		_, err = s.Bus.DropMessageQueue(background, q)
+		mustDo(t, errors.Join(err, s.Bus.PurgeDropped(background)))
+	}
+}
+
+// Sessions are neither accepted nor received from. Their holder can renew and close.
+func testNobodyReceivesSessions(t *testing.T, s *stores, _ *clock) {
+	q := putQueue(t, s, MessageQueue{RequiresSession: true})
+	sendTo(t, s, q, MessageContent{MessageID: "1", SessionID: "x"}, MessageContent{MessageID: "2", SessionID: "y"})
+	x, err := s.Bus.Sessions().Accept(background, q, "x")
+	mustDo(t, err)
+	setStatus(t, s, q, forebay.EntityReceiveDisabled)
+	_, err = s.Bus.Sessions().Accept(background, q, "y")
+	refusedAs(t, "accept", err)
+	_, err = s.Bus.Sessions().Accept(background, q, "new")
+	refusedAs(t, "accept a session without messages", err)
+	_, err = s.Bus.Sessions().AcceptNext(background, q, false)
+	refusedAs(t, "accept the next", err)
+	in := one(q)
+	in.Session = &x.SessionLock
+	_, err = s.Bus.Receive(background, in)
+	refusedAs(t, "receive in a session", err)
+	_, err = s.Bus.ReceiveDeferred(background, in, []int64{1})
+	refusedAs(t, "receive deferred messages of a session", err)
+	_, err = s.Bus.Sessions().Renew(background, q, x.SessionLock)
+	mustDo(t, err)
+	mustDo(t, s.Bus.Sessions().SetState(background, q, x.SessionLock, []byte("kept")))
+	mustDo(t, s.Bus.Sessions().Close(background, q, x.SessionLock))
+	setStatus(t, s, q, forebay.EntityActive)
+	if x, err := s.Bus.Sessions().Accept(background, q, "x"); err != nil || string(x.State) != "kept" {
+		t.Errorf("accepted %+v, %v", x, err)
+	}
+}
+
+// waiters let receivers of every kind wait, and return their answers.
+func waiters(t *testing.T, c *clock, s *stores, q, sessions MessageQueue) (answers []<-chan waited[int]) {
+	t.Helper()
+	x, err := s.Bus.Sessions().Accept(background, sessions, "x")
+	mustDo(t, err)
+	for _, change := range []func(*ReceiveRequest){
+		func(r *ReceiveRequest) { r.Queue = q }, func(r *ReceiveRequest) { r.Queue = q },
+		func(r *ReceiveRequest) { r.Queue, r.DeadLetter = q, true },
+		func(r *ReceiveRequest) { r.Session = &x.SessionLock },
+	} {
+		req := one(sessions)
+		req.Wait = true
+		change(&req)
+		answers = append(answers, inBackground(c, s, len(answers)+1, func() (int, error) {
+			got, err := s.Bus.Receive(background, req)
+			return len(got), err
+		}))
+	}
+	return append(answers, inBackground(c, s, len(answers)+1, func() (int, error) {
+		_, err := s.Bus.Sessions().AcceptNext(background, sessions, true)
+		return 0, err
+	}))
+}
+
+func putQueues(t *testing.T, s *stores) (q, sessions MessageQueue) {
+	t.Helper()
+	q = putQueue(t, s, MessageQueue{})
+	sessions, _, err := s.Bus.PutMessageQueue(background, MessageQueue{Tenant: 1, Name: "t/sessions", Lock: time.Hour, MaxDeliveries: 3, RequiresSession: true}, 10)
+	mustDo(t, err)
+	return q, sessions
+}
+
+// Receivers that wait end with the error, and a change that lets receivers be leaves them.
+func testWaitingWhileDisabled(t *testing.T, s *stores, c *clock) {
+	q, sessions := putQueues(t, s)
+	answers := waiters(t, c, s, q, sessions)
+	for _, e := range []MessageQueue{q, sessions} {
+		setStatus(t, s, e, forebay.EntitySendDisabled)
+		setStatus(t, s, e, forebay.EntityActive)
+	}
+	c.awaitReceivers(s, len(answers))
+	setStatus(t, s, q, forebay.EntityDisabled)
+	setStatus(t, s, sessions, forebay.EntityReceiveDisabled)
+	for _, answer := range answers {
+		refusedAs(t, "a waiting receiver", (<-answer).err)
+	}
+	late := one(q)
+	late.Wait = true
+	_, err := s.Bus.Receive(background, late)
+	refusedAs(t, "a receiver that comes later", err)
+	setStatus(t, s, q, forebay.EntityActive)
+	after := inBackground(c, s, 1, func() ([]Message, error) { return s.Bus.Receive(background, late) })
+	sendBodies(t, s, q, "a")
+	if a := <-after; a.err != nil || len(a.got) != 1 {
+		t.Errorf("once it is active, received %d messages, %v", len(a.got), a.err)
+	}
+}
+
+// The same for receivers that wait in another process.
+func testDisabledByAnotherProcess(t *testing.T, s *stores, c *clock) {
+	other := c.beside(false)
+	q, sessions := putQueues(t, s)
+	answers := waiters(t, c, s, q, sessions)
+	setStatus(t, other, q, forebay.EntityDisabled)
+	setStatus(t, other, sessions, forebay.EntityReceiveDisabled)
+	if !s.DB.Writer.Shared() {
+		c.pass(time.Minute) // nobody tells it, but it looks
+	}
+	for _, answer := range answers {
+		refusedAs(t, "a receiver that waits in another process", (<-answer).err)
+	}
+	setStatus(t, other, q, forebay.EntitySendDisabled)
+	_, err := s.Bus.Send(background, q, []MessageContent{content("1", 1)})
+	refusedAs(t, "send", err)
+}
+
+// What cannot go where its queue forwards to is dead-lettered there (Service Bus documentation,
+// "service-bus-auto-forwarding").
+func testForwardingToADisabledEntity(t *testing.T, s *stores, c *clock) {
+	q := putQueue(t, s, MessageQueue{})
+	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+	sub := subscribe(t, s, topic, "s", func(sub *MessageQueue) { sub.ForwardTo = q.Name })
+	from, _, err := s.Bus.PutMessageQueue(background, MessageQueue{Tenant: 1, Name: "t/from", Lock: testLock, MaxDeliveries: 1, ForwardTo: topic.Name}, 10)
+	mustDo(t, err)
+	at := c.time().Add(time.Minute)
+	later := content("later", 1)
+	later.ScheduledAt = &at
+	sendTo(t, s, from, later)
+	setStatus(t, s, q, forebay.EntitySendDisabled)
+	send(t, s, topic, content("1", 1))
+	setStatus(t, s, topic, forebay.EntityDisabled)
+	send(t, s, from, content("2", 1))
+	c.pass(2 * time.Minute)
+	for e, want := range map[MessageQueue]string{sub: "1", from: "2 later"} {
+		dead := peekAll(t, s, e.Subqueue(true))
+		var got []string
+		for _, m := range dead {
+			got = append(got, m.MessageID)
+			if m.DeadLetterReason != forebay.ReasonTargetDisabled {
+				t.Errorf("%s was dead-lettered for %q", m.MessageID, m.DeadLetterReason)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s has the dead letters %q, want %q", e.Name, got, want)
+		}
+	}
+	setStatus(t, s, q, forebay.EntityReceiveDisabled) // takes what comes
+	setStatus(t, s, topic, forebay.EntityActive)
+	send(t, s, from, content("3", 1))
+	if got := peekAll(t, s, q.Subqueue(false)); len(got) != 1 || got[0].MessageID != "3" {
+		t.Errorf("forwarded %+v", got)
+	}
+}
+
+// A queue that nobody may receive from keeps what it would forward, in order, until it is active.
+func testForwardingFromADisabledQueue(t *testing.T, s *stores, c *clock) {
+	q := putQueue(t, s, MessageQueue{})
+	from, _, err := s.Bus.PutMessageQueue(background, MessageQueue{Tenant: 1, Name: "t/from", Lock: testLock, MaxDeliveries: 1, ForwardTo: q.Name}, 10)
+	mustDo(t, err)
+	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+	sub := subscribe(t, s, topic, "s", func(sub *MessageQueue) { sub.ForwardTo = q.Name })
+	for _, e := range []MessageQueue{from, sub} {
+		setStatus(t, s, e, forebay.EntityReceiveDisabled)
+	}
+	send(t, s, from, content("1", 1), content("2", 1))
+	send(t, s, topic, content("3", 1))
+	c.pass(time.Minute)
+	if n := len(peekAll(t, s, from.Subqueue(false))) + len(peekAll(t, s, sub.Subqueue(false))); n != 3 || len(peekAll(t, s, q.Subqueue(false))) != 0 {
+		t.Errorf("%d messages stayed, want 3", n)
+	}
+	setStatus(t, s, from, forebay.EntityActive)
+	send(t, s, from, content("4", 1))
+	c.quiet()
+	setStatus(t, s, sub, forebay.EntityActive)
+	c.quiet()
+	var got []string
+	for _, m := range peekAll(t, s, q.Subqueue(false)) {
+		got = append(got, m.MessageID)
+	}
+	if strings.Join(got, " ") != "1 2 4 3" {
+		t.Errorf("forwarded %q", got)
+	}
+}
+
+// What is scheduled becomes active whatever the status, and a disabled subscription gets its
+// copies (description of Service Bus's EntityStatus).
+func testCopiesIntoWhatIsDisabled(t *testing.T, s *stores, c *clock) {
+	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+	sub := subscribe(t, s, topic, "s")
+	q := putQueue(t, s, MessageQueue{})
+	at := c.time().Add(time.Minute)
+	later := content("later", 1)
+	later.ScheduledAt = &at
+	sendTo(t, s, topic, later)
+	sendTo(t, s, q, later)
+	setStatus(t, s, sub, forebay.EntityDisabled)
+	send(t, s, topic, content("now", 1))
+	setStatus(t, s, topic, forebay.EntityDisabled)
+	setStatus(t, s, q, forebay.EntityDisabled)
+	c.pass(2 * time.Minute)
+	if got := peekAll(t, s, sub.Subqueue(false)); len(got) != 2 || got[0].MessageID != "now" || got[1].MessageID != "later" {
+		t.Errorf("the subscription has %+v", got)
+	}
+	if got := peekAll(t, s, q.Subqueue(false)); len(got) != 1 || got[0].State != forebay.MessageActive {
+		t.Errorf("the queue has %+v", got)
+	}
+	// A subscription of a disabled topic may be received from.
+	setStatus(t, s, sub, forebay.EntityActive)
+	receiveOne(t, s, sub)
+}
+
+// The use of an entity is recorded once a minute, so that few messages cost a write. A change of
+// its settings is recorded apart from it.
+func testUseIsRecorded(t *testing.T, s *stores, c *clock) {
+	q := putQueue(t, s, MessageQueue{})
+	read := func() MessageQueue {
+		t.Helper()
+		now, _, err := s.Bus.MessageQueue(background, q.Name)
+		mustDo(t, err)
+		return now
+	}
+	if now := read(); !now.AccessedAt.IsZero() || !now.UpdatedAt.Equal(now.CreatedAt) {
+		t.Errorf("a new queue was used at %v and changed at %v", now.AccessedAt, now.UpdatedAt)
+	}
+	c.pass(time.Hour)
+	first := c.time()
+	sendBodies(t, s, q, "a")
+	c.pass(30 * time.Second)
+	sendBodies(t, s, q, "b")
+	receiveOne(t, s, q)
+	if now := read(); !now.AccessedAt.Equal(first) {
+		t.Errorf("used at %v, want %v", now.AccessedAt, first)
+	}
+	c.pass(time.Minute)
+	receiveOne(t, s, q)
+	second := c.time()
+	c.pass(time.Minute)
+	setStatus(t, s, q, forebay.EntitySendDisabled)
+	if now := read(); !now.AccessedAt.Equal(second) || !now.UpdatedAt.Equal(c.time()) {
+		t.Errorf("used at %v, want %v; changed at %v, want %v", now.AccessedAt, second, now.UpdatedAt, c.time())
+	}
+	c.pass(time.Minute)
+	setStatus(t, s, q, forebay.EntitySendDisabled) // changes nothing
+	if now := read(); !now.UpdatedAt.Equal(c.time().Add(-time.Minute)) || !now.AccessedAt.Equal(second) {
+		t.Errorf("without a change: changed at %v, used at %v", now.UpdatedAt, now.AccessedAt)
+	}
+}
+
+func testLargestMessage(t *testing.T, s *stores, _ *clock) {
+	q := putQueue(t, s, MessageQueue{State: entity.State{MaxMessage: 4}})
+	mustSend := func(body string) error {
+		_, err := s.Bus.Send(background, q, []MessageContent{{MessageID: "m", Body: []byte(body)}})
+		return err
+	}
+	mustDo(t, mustSend("123"))
+	if err := mustSend("1234"); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {
+		t.Errorf("too large a message: %v", err)
+	}
+	if n := len(peekAll(t, s, q.Subqueue(false))); n != 1 {
+		t.Errorf("%d messages", n)
+	}
+}
+
+func testSizesAreCounted(t *testing.T, s *stores, c *clock) {
+	q := putQueue(t, s, MessageQueue{})
+	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
+	at := c.time().Add(time.Hour)
+	sendTo(t, s, q, MessageContent{MessageID: "1", Body: []byte("12345")}, MessageContent{MessageID: "2", Body: []byte("1"), ScheduledAt: &at}, MessageContent{MessageID: "3"})
+	dead := receiveOne(t, s, q)
+	mustDo(t, s.Bus.DeadLetter(background, q.Subqueue(false), dead.Lock, DeadLettering{}, nil))
+	sendTo(t, s, topic, MessageContent{MessageID: "2", Body: []byte("1"), ScheduledAt: &at})
+	counts, err := s.Bus.MessageCounts(background, q, 10)
+	if err != nil || counts.Size != 9 || counts.Capped || counts.DeadLetter != 1 {
+		t.Errorf("counted %+v, %v", counts, err)
+	}
+	sendBodies(t, s, q, "1", "2", "3")
+	if counts, err := s.Bus.MessageCounts(background, q, 2); err != nil || counts.Size >= 15 || counts.Size < 9 || !counts.Capped {
+		t.Errorf("counted up to 2 of each kind %+v, %v", counts, err)
+	}
+	if counts, err := s.Bus.Entities().TopicCounts(background, topic, 10); err != nil || counts != (TopicCounts{0, 1, 2}) {
+		t.Errorf("counted %+v, %v", counts, err)
+	}
+}
+
+// A put may be told to create only, or to change only. Names that differ in their case are the
+// same for the first, and each tenant has its own.
+func testPutOnlyNewOrExisting(t *testing.T, s *stores, _ *clock) {
+	put := func(tenant int64, name string, mode PutMode) error {
+		q := MessageQueue{Tenant: tenant, Name: name, Lock: testLock, MaxDeliveries: 1, IsTopic: strings.HasSuffix(name, "topic")}
+		_, _, err := s.Bus.Entities().Put(background, q, PutOptions{Limit: 10, Mode: mode})
+		return err
+	}
+	for _, try := range []struct {
+		tenant int64
+		name   string
+		mode   PutMode
+		want   error
+	}{
+		{1, "t/Mail", PutExisting, ErrNoQueue},
+		{1, "t/topic", PutExisting, ErrNoTopic},
+		{1, "t/Mail", PutNew, nil},
+		{1, "t/Mail", PutNew, ErrExists},
+		{1, "t/mAIL", PutNew, ErrExists},
+		{2, "T/mail", PutNew, nil},
+		{1, "t/Mail", PutExisting, nil},
+		{1, "t/mail", PutExisting, ErrNoQueue},
+		{1, "t/mail", PutAny, nil},
+		{1, "t/topic", PutNew, nil},
+	} {
+		if err := put(try.tenant, try.name, try.mode); err != try.want {
+			t.Errorf("%s of tenant %d in mode %d: %v, want %v", try.name, try.tenant, try.mode, err, try.want)
+		}
+	}
+	for _, look := range []struct {
+		tenant     int64
+		name, want string
+	}{{1, "t/mail", "t/mail"}, {1, "t/Mail", "t/Mail"}, {1, "t/MAIL", "t/Mail"}, {2, "t/mail", "T/mail"}, {2, "t/Mail", "T/mail"}, {3, "t/mail", ""}} {
+		if q, found, err := s.Bus.Entities().Folded(background, look.tenant, look.name); err != nil || found != (look.want != "") || q.Name != look.want && found {
+			t.Errorf("%s of tenant %d is %q, %t, %v; want %q", look.name, look.tenant, q.Name, found, err, look.want)
+		}
+	}
+	topic, _, err := s.Bus.MessageQueue(background, "t/topic")
+	mustDo(t, err)
+	sub := MessageQueue{Tenant: 1, Name: entity.SubscriptionName(topic.Name, "s"), Lock: testLock, MaxDeliveries: 1}
+	_, _, err = s.Bus.Entities().PutSubscription(background, topic, sub, defaultRule, PutOptions{Limit: 10, Mode: PutExisting})
+	if err != ErrNoSubscription {
+		t.Errorf("a change of a missing subscription: %v", err)
+	}
+}
+
+// A put keeps what it is told to keep, as it is in the transaction.
+func testChangesKeepTheRest(t *testing.T, s *stores, _ *clock) {
+	q := putQueue(t, s, MessageQueue{State: entity.State{Attributes: `{"a":1}`, MaxMessage: 7, UserMetadata: "old", Status: forebay.EntityDisabled}})
+	note := "new\nline"
+	changed, err := s.Bus.Entities().Change(background, q, forebay.EntityChange{UserMetadata: &note})
+	if want := (entity.State{Attributes: `{"a":1}`, MaxMessage: 7, UserMetadata: note, Status: forebay.EntityDisabled, UpdatedAt: changed.UpdatedAt}); err != nil || changed.State != want {
+		t.Errorf("changed to %+v, %v", changed.State, err)
+	}
+	wanted := MessageQueue{Tenant: 1, Name: q.Name, Lock: testLock, MaxDeliveries: 5}
+	put, _, err := s.Bus.Entities().Put(background, wanted, PutOptions{Limit: 10, Keep: entity.Keep{Status: true, UserMetadata: true, Attributes: true}})
+	if err != nil || put.Status != forebay.EntityDisabled || put.UserMetadata != note || put.Attributes != `{"a":1}` || put.MaxMessage != 0 || put.MaxDeliveries != 5 {
+		t.Errorf("put %+v, %v", put, err)
+	}
+	put, _, err = s.Bus.Entities().Put(background, wanted, PutOptions{Limit: 10})
+	if stored, _, readErr := s.Bus.MessageQueue(background, q.Name); err != nil || readErr != nil || stored != put || stored.State != (entity.State{Status: forebay.EntityActive, UpdatedAt: stored.UpdatedAt}) {
+		t.Errorf("stored %+v, put %+v, %v, %v", stored, put, err, readErr)
+	}
+	_, err = s.Bus.DropMessageQueue(background, q)
+	mustDo(t, err)
+	if _, err := s.Bus.Entities().Change(background, q, forebay.EntityChange{UserMetadata: &note}); err != ErrNoQueue {
+		t.Errorf("a change of a deleted queue: %v", err)
+	}
+}

@@ -1,0 +1,22 @@
+package keys
+
+import (
+	"context"
+	"testing"
+
+	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
+)
+
+var plans = dbtest.Fixture[*db.DB]{
+	Open: func(ctx context.Context, o db.Options) (*db.DB, error) { return db.Open(ctx, o) },
+	DB:   func(d *db.DB) *db.DB { return d },
+}
+
+func TestPlansOnSQLite(t *testing.T) {
+	plans.PlansOnSQLite(t, nil, sqlByID, sqlByHash, sqlInsert)
+}
+
+func TestPlansOnPostgres(t *testing.T) {
+	plans.PlansOnPostgres(t, sqlByID, sqlByHash, sqlInsert)
+}

@@ -1,0 +1,102 @@
+package servicebus
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/amqp"
+	"github.com/forebayhq/forebay/internal/servicebus/auth"
+	"github.com/forebayhq/forebay/internal/turns"
+)
+
+// rightAny is one of the rights. Links to a management node need no certain one.
+const rightAny forebay.Scope = ""
+
+// claims are Service Bus's names of rights.
+var claims = map[forebay.Scope]string{rightAny: "Send, Listen or Manage", forebay.ScopeSend: "Send", forebay.ScopeListen: "Listen", forebay.ScopeManage: "Manage"}
+
+// grant is what a token allows, until it is released or its key ends.
+type grant struct {
+	auth.Grant
+	held    context.Context
+	release func()
+}
+
+func (g *grant) tenant() string { return g.Caller.Tenant }
+
+// acting returns a context for what is done under the grant: who acts, for the audit log, and for
+// whom is computed.
+func (g *grant) acting(ctx context.Context) context.Context {
+	actor := g.Caller.KeyID
+	if actor == "" {
+		actor = forebay.LocalActor
+	}
+	return turns.With(forebay.WithActor(ctx, actor), g.tenant())
+}
+
+func (g *grant) may(right forebay.Scope, path string) bool {
+	if g.held.Err() != nil {
+		return false
+	}
+	if right == rightAny {
+		return g.May(forebay.ScopeSend, path) || g.May(forebay.ScopeListen, path) || g.May(forebay.ScopeManage, path)
+	}
+	return g.May(right, path)
+}
+
+type peerKey struct{}
+
+// plain checks the name and the key of SASL's PLAIN.
+func plain(ctx context.Context, name, key string) (any, error) {
+	peer, ok := ctx.Value(peerKey{}).(auth.Peer)
+	if !ok {
+		return nil, errors.New("the connection has no address")
+	}
+	g, err := peer.Plain(ctx, name, key)
+	if err != nil && forebay.CodeOf(err) != forebay.CodeUnauthorized {
+		err = errors.Join(err, amqp.ErrUnavailable)
+	}
+	return g, err
+}
+
+// checkToken returns what a token allows.
+func (c *client) checkToken(ctx context.Context, kind, token, audience string) (g auth.Grant, err error) {
+	if kind == typeJWT {
+		return c.peer.JWT(ctx, token)
+	}
+	return c.peer.SAS(ctx, token, audience)
+}
+
+// guard calls ended once no token of the connection allows what a link does any more. Clients put
+// new tokens before old ones expire.
+func (c *client) guard(ctx context.Context, g *grant, right forebay.Scope, path string, ended func(*failure)) {
+	stop := context.AfterFunc(g.held, func() {
+		if ctx.Err() != nil {
+			return
+		}
+		next, err := c.grantFor(right, path)
+		if err == nil && next.tenant() == g.tenant() {
+			c.guard(ctx, next, right, path, ended)
+			return
+		}
+		ended(c.unauthorized(right, path))
+	})
+	context.AfterFunc(ctx, func() { stop() })
+}
+
+// unauthorized refuses an act without a token that allows it.
+func (c *client) unauthorized(right forebay.Scope, path string) *failure {
+	return fail(conditionUnauthorized, 401, "Unauthorized access. '%s' claim(s) are required to perform this operation. Resource: 'sb://%s/%s'.", claims[right], c.host(), path)
+}
+
+// addressOf is the address of a client, the zero one if it has none.
+func addressOf(remote net.Addr) netip.Addr {
+	at, err := netip.ParseAddrPort(remote.String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return at.Addr()
+}

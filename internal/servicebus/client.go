@@ -1,0 +1,132 @@
+package servicebus
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/amqp"
+	"github.com/forebayhq/forebay/internal/amqp/wire"
+	"github.com/forebayhq/forebay/internal/memory"
+	"github.com/forebayhq/forebay/internal/servicebus/auth"
+)
+
+// client is the state of one connection.
+type client struct {
+	*Endpoint
+	conn *amqp.Conn
+	log  *slog.Logger
+	peer auth.Peer // checks what the client shows
+
+	mu       sync.Mutex
+	memory   *memory.Claim     // of what it sends; nil: it has asked for none
+	grants   map[string]*grant // by the path of their audience, in lower case
+	replies  []*replies        // links on which answers go
+	sessions map[sessionKey]*heldSession
+	running  sync.WaitGroup // what must be over before the connection is
+}
+
+func newClient(e *Endpoint, conn *amqp.Conn) *client {
+	return &client{Endpoint: e, conn: conn, log: e.log, peer: e.verifier.From(addressOf(conn.RemoteAddr())),
+		grants: map[string]*grant{}, sessions: map[sessionKey]*heldSession{}}
+}
+
+func clientOf(conn *amqp.Conn) *client { return conn.Data.(*client) }
+
+// closed waits for what the connection has begun.
+func (c *client) closed() {
+	c.running.Wait()
+	c.claim().Release()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range c.grants {
+		g.release()
+	}
+	c.grants = nil
+}
+
+// claim is what the connection holds of the memory for what clients send. It counts for the tenant
+// of the first token.
+func (c *client) claim() *memory.Claim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.memory == nil {
+		tenant := ""
+		for _, g := range c.grants {
+			tenant = g.tenant()
+		}
+		c.memory = c.received.Claim(tenant)
+	}
+	return c.memory
+}
+
+// ctx ends with the connection.
+func (c *client) ctx() context.Context { return c.conn.Context() }
+
+// host is what the client calls the server, for texts of errors.
+func (c *client) host() string {
+	if open := c.conn.Open(); open != nil && open.Hostname != "" {
+		return open.Hostname
+	}
+	return "localhost"
+}
+
+// failure says an error about a path as the client knows it.
+func (c *client) failure(err error, path string) *failure {
+	f, internal := failureOf(err, "sb://"+c.host()+"/"+path)
+	if internal && c.ctx().Err() == nil {
+		c.log.Error("a Service Bus operation failed", slog.String("entity", path), slog.Any("error", err))
+	}
+	return f
+}
+
+// maxGrants bounds the audiences of a connection. Clients put one for each entity that they use,
+// and one for its management node.
+const maxGrants = 10_000
+
+// allow records what a token allows. A newer token for the same audience replaces the older.
+func (c *client) allow(audience string, given auth.Grant) error {
+	if err := countedIn(c.ctx()).BelongsTo(given.Caller.Tenant); err != nil {
+		return err
+	}
+	g := &grant{Grant: given}
+	g.held, g.release = c.verifier.Hold(c.ctx(), given)
+	key := strings.ToLower(parseAddress(audience).path)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.grants[key]
+	if c.grants == nil || old == nil && len(c.grants) >= maxGrants {
+		g.release()
+		return fail(conditionFull, 403, "The connection has tokens for too many audiences.")
+	}
+	c.grants[key] = g
+	if old != nil {
+		old.release()
+	}
+	return nil
+}
+
+// grantFor returns a grant of the connection that allows an act on an entity. A token counts for
+// everything below its audience.
+func (c *client) grantFor(right forebay.Scope, path string) (*grant, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key := strings.ToLower(path); ; {
+		if g := c.grants[key]; g != nil && g.may(right, path) {
+			return g, nil
+		}
+		if key == "" {
+			return nil, c.unauthorized(right, path)
+		}
+		key = key[:max(0, strings.LastIndexByte(key, '/'))]
+	}
+}
+
+// workers returns workers whose tasks belong to the connection. A task that panics ends it.
+func (c *client) workers(most int, group *sync.WaitGroup) *workers {
+	return &workers{most: most, group: group, log: c.log, failed: func() {
+		c.conn.Close(&wire.Error{Condition: conditionInternal, Description: "internal error"})
+	}}
+}

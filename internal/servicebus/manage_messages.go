@@ -1,0 +1,253 @@
+package servicebus
+
+import (
+	"context"
+	"errors"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/amqp/wire"
+	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/message"
+	"github.com/forebayhq/forebay/internal/messaging"
+	"github.com/forebayhq/forebay/internal/servicebus/content"
+)
+
+const (
+	// maxLocks is how many locks one request may name.
+	maxLocks = 1000
+	// answerBytes is the size at which an answer gets no more messages.
+	answerBytes = 1 << 20
+)
+
+// locks returns the tokens of the locks that a request names.
+func (m *managed) locks() ([]string, error) {
+	elements, err := m.list("lock-tokens", maxLocks)
+	if err != nil {
+		return nil, err
+	}
+	tokens := make([]string, len(elements))
+	for i, e := range elements {
+		u, ok := e.(wire.UUID)
+		if !ok {
+			return nil, badArgument("The field lock-tokens must hold UUIDs.")
+		}
+		l := content.LockOf(u)
+		tokens[i] = message.NewToken(l.Seq, l.Token)
+	}
+	return tokens, nil
+}
+
+func renewLocks(ctx context.Context, m *managed) (wire.Map, error) {
+	tokens, err := m.locks()
+	if err != nil {
+		return nil, err
+	}
+	expirations := make([]any, len(tokens))
+	for i, token := range tokens {
+		until, err := m.messages.Messages.Renew(ctx, m.tenant, m.entity.Path, token)
+		if err != nil {
+			return nil, err
+		}
+		expirations[i] = until
+	}
+	return wire.Map{{Key: "expirations", Value: wire.ArrayOf(wire.ConstructorTimestamp, expirations...)}}, nil
+}
+
+// updateDisposition settles messages whose link may be gone.
+func updateDisposition(ctx context.Context, m *managed) (wire.Map, error) {
+	tokens, err := m.locks()
+	if err != nil {
+		return nil, err
+	}
+	changed, _ := m.field("properties-to-modify").(wire.Map)
+	properties, err := propertiesOf(changed)
+	if err != nil {
+		return nil, err
+	}
+	how := forebay.Settlement{Properties: properties}
+	var settle func(ctx context.Context, tenant, path, token string, how forebay.Settlement) error
+	switch all := m.messages.Messages; m.text("disposition-status") {
+	case "completed":
+		settle = func(ctx context.Context, tenant, path, token string, _ forebay.Settlement) error {
+			return all.Complete(ctx, tenant, path, token)
+		}
+	case "abandoned":
+		settle = all.Abandon
+	case "defered", "deferred": // the former is how it is spelt on the wire
+		settle = all.Defer
+	case "suspended":
+		settle = all.DeadLetter
+		how.Reason, how.Description = m.text("deadletter-reason"), m.text("deadletter-description")
+	default:
+		return nil, badArgument("The disposition-status must be completed, abandoned, defered or suspended.")
+	}
+	for _, token := range tokens {
+		if err := settle(ctx, m.tenant, m.entity.Path, token, how); err != nil {
+			if session := m.text("session-id"); session != "" && errors.Is(err, forebay.ErrLockLost) {
+				if _, lost := m.heldSession(m.entity.Path, session); lost != nil {
+					return nil, lost
+				}
+			}
+			return nil, err
+		}
+	}
+	return wire.Map{}, nil
+}
+
+func peek(ctx context.Context, m *managed) (wire.Map, error) {
+	from, err := m.integer("from-sequence-number", 0, 1<<63-1)
+	if err != nil {
+		return nil, err
+	}
+	count, err := m.integer("message-count", 1, 1<<31-1)
+	if err != nil {
+		return nil, err
+	}
+	if count < 1 {
+		return nil, badArgument("The field message-count must be at least 1.")
+	}
+	found, _, err := m.messages.Raw.Peek(ctx, m.tenant, m.entity.Path, m.peekedSession(), from, int(min(count, messaging.MaxRawReceived)))
+	if err != nil {
+		return nil, err
+	}
+	var told wire.List
+	size := 0
+	for i := range found {
+		encoded, err := encode(&found[i], m.entity, nil, content.Options{Peek: true})
+		if err != nil {
+			return nil, err
+		}
+		if size += len(encoded); size > answerBytes && i > 0 {
+			break
+		}
+		told = append(told, wire.Map{{Key: "message", Value: encoded}})
+	}
+	if told == nil {
+		return nil, nil
+	}
+	return wire.Map{{Key: "messages", Value: told}}, nil
+}
+
+func receiveDeferred(ctx context.Context, m *managed) (wire.Map, error) {
+	numbers, err := m.numbers(messaging.MaxRawDeferred)
+	if err != nil {
+		return nil, err
+	}
+	mode, err := m.integer("receiver-settle-mode", 1, 1)
+	if err != nil {
+		return nil, err
+	}
+	want := messaging.Received{Mode: forebay.PeekLock}
+	if mode == 0 {
+		want.Mode = forebay.ReceiveAndDelete
+	}
+	var held *heldSession
+	if m.entity.RequiresSession {
+		if held, err = m.ownSession(); err != nil {
+			return nil, err
+		}
+		want.Session = held.token
+	}
+	found, err := m.messages.Raw.ReceiveDeferred(ctx, m.tenant, m.entity.Path, want, numbers)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, errNoMessage
+	}
+	told := make(wire.List, len(found))
+	for i := range found {
+		if told[i], err = m.deferred(&found[i], want.Mode, held); err != nil {
+			return nil, err
+		}
+	}
+	return wire.Map{{Key: "messages", Value: told}}, nil
+}
+
+// deferred is a message as an answer holds it.
+func (m *managed) deferred(found *bus.Message, mode forebay.ReceiveMode, held *heldSession) (wire.Map, error) {
+	var lock wire.UUID
+	if mode == forebay.PeekLock {
+		lock = content.LockToken(found.Lock)
+	}
+	encoded, err := encode(found, m.entity, held, content.Options{LockToken: mode == forebay.PeekLock})
+	return wire.Map{{Key: "message", Value: encoded}, {Key: "lock-token", Value: lock}}, err
+}
+
+// schedule stores messages that become active later. The time is in each of them.
+func schedule(ctx context.Context, m *managed) (wire.Map, error) {
+	elements, err := m.list("messages", messaging.MaxRawMessages)
+	if err != nil {
+		return nil, err
+	}
+	if !m.takesMessages() {
+		return nil, errNotToSubqueue
+	}
+	var contents []message.Content
+	for _, e := range elements {
+		entry, _ := e.(wire.Map)
+		encoded, _ := entry.Get("message")
+		payload, ok := encoded.([]byte)
+		if !ok {
+			return nil, badArgument("Each of the messages must be a map that holds one, encoded, as message.")
+		}
+		c, err := content.FromAMQP(content.FormatMessage, payload)
+		if err != nil {
+			return nil, err
+		}
+		contents = append(contents, c...)
+	}
+	numbers, err := m.messages.Raw.Send(ctx, m.tenant, m.entity.Path, contents)
+	if err != nil {
+		return nil, err
+	}
+	told := make([]any, len(numbers))
+	for i, n := range numbers {
+		told[i] = n
+	}
+	return wire.Map{{Key: "sequence-numbers", Value: wire.ArrayOf(wire.ConstructorLong, told...)}}, nil
+}
+
+func (m *managed) takesMessages() bool { return takesMessages(m.entity) }
+
+// takesMessages reports whether an entity can be sent to.
+func takesMessages(e messaging.Entity) bool {
+	return !e.DeadLetter && e.Kind != messaging.KindSubscription
+}
+
+func cancelScheduled(ctx context.Context, m *managed) (wire.Map, error) {
+	numbers, err := m.numbers(maxLocks)
+	if err != nil {
+		return nil, err
+	}
+	cancel := m.messages.Messages.CancelScheduled
+	if m.entity.Kind == messaging.KindTopic {
+		cancel = m.messages.Messages.CancelPublished
+	}
+	for _, n := range numbers {
+		err := cancel(ctx, m.tenant, m.entity.Path, n)
+		if forebay.CodeOf(err) == forebay.CodeNotFound {
+			return nil, errNoMessage
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return wire.Map{}, nil
+}
+
+func deleteMessages(ctx context.Context, m *managed) (wire.Map, error) {
+	count, err := m.integer("message-count", 1, forebay.MaxBatchDelete)
+	if err != nil {
+		return nil, err
+	}
+	before, err := m.time("enqueued-time-utc")
+	if err != nil {
+		return nil, err
+	}
+	deleted, err := m.messages.Messages.DeleteBefore(ctx, m.tenant, m.entity.Path, forebay.DeleteMessagesRequest{Before: before, MaxMessages: int(count)})
+	if err != nil || deleted == 0 {
+		return nil, err
+	}
+	return wire.Map{{Key: "message-count", Value: int32(deleted)}}, nil
+}

@@ -1,0 +1,257 @@
+package servicebus
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/amqp"
+	"github.com/forebayhq/forebay/internal/amqp/wire"
+	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/message"
+	"github.com/forebayhq/forebay/internal/messaging"
+	"github.com/forebayhq/forebay/internal/servicebus/content"
+	"github.com/forebayhq/forebay/internal/sleep"
+)
+
+const (
+	// receiveMessages is how many messages are received at once.
+	receiveMessages = 100
+	// receiveWait is how long the store waits for a message before it is asked again.
+	receiveWait = 10 * time.Minute
+	// retryReceive is when a receive that failed for the server's reasons is tried again.
+	retryReceive = time.Second
+	// linkTimeout is how long a client waits for a session, in milliseconds.
+	linkTimeout = "com.microsoft:timeout"
+)
+
+// receiver delivers messages of an entity on one link.
+type receiver struct {
+	*client
+	link    *amqp.Outgoing
+	grant   *grant
+	entity  messaging.Entity
+	mode    forebay.ReceiveMode
+	session *heldSession // nil: the entity has none
+
+	settling *workers
+	settled  sync.WaitGroup
+	tags     uint64 // of messages that nobody settles
+}
+
+// acceptReceiver accepts a link that receives from a queue or a subscription, and serves it until
+// it ends.
+func (c *client) acceptReceiver(l *amqp.Outgoing, at node) {
+	r, leave, err := c.newReceiver(l, at)
+	if err != nil {
+		l.Refuse(c.failure(err, at.path).wire())
+		return
+	}
+	defer leave()
+	filter := sessionFilterOf(l.Attach().Source)
+	properties := wire.Map{}
+	if filter.asked {
+		if r.session, err = c.acceptSession(r, &filter); err != nil {
+			l.Refuse(c.failure(err, at.path).wire())
+			return
+		}
+		defer r.session.end()
+		properties = wire.Map{{Key: wire.Symbol("com.microsoft:locked-until-utc"), Value: ticks(r.session.lockedUntil())}}
+	}
+	// What the client has settled before it went counts before its session ends.
+	defer r.settled.Wait()
+	err = l.Accept(amqp.OutgoingOptions{
+		Source: filter.answered(l.Attach().Source), Properties: properties, Settled: r.settle,
+	})
+	if err != nil {
+		return
+	}
+	c.guard(l.Context(), r.grant, forebay.ScopeListen, at.path, func(f *failure) { l.Detach(f.wire()) })
+	if err := r.run(r.grant.acting(l.Context())); err != nil && l.Context().Err() == nil {
+		l.Detach(c.failure(err, r.entity.Path).wire())
+	}
+	<-l.Context().Done()
+}
+
+func (c *client) newReceiver(l *amqp.Outgoing, at node) (r *receiver, leave func(), err error) {
+	g, err := c.grantFor(forebay.ScopeListen, at.path)
+	if err != nil {
+		return nil, nil, err
+	}
+	e, err := c.messages.Raw.Entity(l.Context(), g.tenant(), at.path)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch asked := sessionFilterOf(l.Attach().Source).asked; {
+	case e.Kind == messaging.KindTopic:
+		return nil, nil, fail(conditionNotAllowed, 400, "A topic cannot be received from: receive from its subscriptions.")
+	case e.RequiresSession && !asked:
+		return nil, nil, errNeedsSession
+	case !e.RequiresSession && asked:
+		return nil, nil, errNoSessions
+	}
+	r = &receiver{client: c, link: l, grant: g, entity: e, mode: forebay.PeekLock}
+	if wire.ValueOr(l.Attach().SenderSettleMode, wire.SenderMixed) == wire.SenderSettled {
+		r.mode = forebay.ReceiveAndDelete
+	}
+	r.settling = c.workers(maxSettling, &r.settled)
+	leave, err = c.places.enter(g.tenant())
+	return r, leave, err
+}
+
+// run delivers messages while the client gives credit.
+func (r *receiver) run(ctx context.Context) error {
+	for {
+		credit, drain, err := r.link.WaitCredit(ctx)
+		if err != nil {
+			return nil // the link has ended
+		}
+		if credit == 0 {
+			r.link.Drained()
+			continue
+		}
+		messages, err := r.receive(ctx, int(min(credit, receiveMessages)), drain)
+		switch {
+		case err == nil && len(messages) > 0:
+			err = r.deliver(ctx, messages)
+		case err == nil && drain:
+			r.link.Drained()
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case temporary(err):
+			r.log.Warn("cannot deliver to a Service Bus client; trying again", slog.String("entity", r.entity.Path), slog.Any("error", err))
+			if sleep.For(ctx, retryReceive) != nil {
+				return nil
+			}
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// temporary reports that the server could not receive now, for no reason of the client's.
+func temporary(err error) bool {
+	if err == nil {
+		return false
+	}
+	switch forebay.CodeOf(err) {
+	case forebay.CodeUnavailable, forebay.CodeTooManyRequests, forebay.CodeRateLimited, forebay.CodeInternal, forebay.CodeStorageFull:
+		return true
+	}
+	return false
+}
+
+// receive takes messages from the store. It waits for a first one unless the client drains, and
+// returns none once the client takes its credit back or drains.
+func (r *receiver) receive(ctx context.Context, most int, drain bool) ([]bus.Message, error) {
+	want := messaging.Received{Mode: r.mode, Max: most}
+	if r.session != nil {
+		want.Session = r.session.token
+	}
+	if drain {
+		return r.messages.Raw.Receive(ctx, r.grant.tenant(), r.entity.Path, want)
+	}
+	want.Wait = receiveWait
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go r.watch(waiting, cancel)
+	messages, err := r.messages.Raw.Receive(waiting, r.grant.tenant(), r.entity.Path, want)
+	if err != nil && waiting.Err() != nil {
+		return nil, nil // they were given back
+	}
+	return messages, err
+}
+
+// watch calls interrupt when the client takes its credit back or drains.
+func (r *receiver) watch(ctx context.Context, interrupt func()) {
+	for {
+		credit, drain, changed := r.link.Credit()
+		if credit == 0 || drain {
+			interrupt()
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// deliver sends messages, and gives back those that cannot be sent any more.
+func (r *receiver) deliver(ctx context.Context, messages []bus.Message) error {
+	claim := r.sent.Claim(r.grant.tenant())
+	defer claim.Release()
+	err := claim.Grow(ctx, sizeOf(messages))
+	for i := range messages {
+		if err == nil {
+			err = r.send(ctx, &messages[i])
+		}
+		if err != nil {
+			r.giveBack(ctx, messages[i:])
+			break
+		}
+	}
+	if errors.Is(err, amqp.ErrNoCredit) { // the client took it back meanwhile
+		return nil
+	}
+	return err
+}
+
+// sizeOf is what messages take until they are sent.
+func sizeOf(messages []bus.Message) (size int64) {
+	for i := range messages {
+		size += messages[i].Size() + int64(len(messages[i].AMQP))
+	}
+	return 2 * size // as they were read, and as they are encoded
+}
+
+func (r *receiver) send(ctx context.Context, m *bus.Message) error {
+	payload, err := encode(m, r.entity, r.session, content.Options{})
+	if err != nil {
+		return err
+	}
+	t := amqp.Transfer{Payload: payload, Settled: r.mode == forebay.ReceiveAndDelete}
+	if t.Settled {
+		r.tags++
+		t.Tag = numberTag(r.tags)
+	} else {
+		t.Tag = content.DeliveryTag(content.LockToken(m.Lock))
+	}
+	_, err = r.link.Send(ctx, t)
+	return err
+}
+
+// giveBack returns messages that the client never saw. Those of a session go with its lock.
+func (r *receiver) giveBack(ctx context.Context, messages []bus.Message) {
+	if r.mode == forebay.ReceiveAndDelete {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
+	defer cancel()
+	tokens := make([]string, len(messages))
+	for i := range messages {
+		tokens[i] = message.NewToken(messages[i].Seq, messages[i].Token)
+	}
+	if err := r.messages.Messages.Return(ctx, r.grant.tenant(), r.entity.Path, tokens); err != nil {
+		r.log.Warn("messages that a Service Bus client did not get stay locked", slog.String("entity", r.entity.Path), slog.Int("count", len(messages)), slog.Any("error", err))
+	}
+}
+
+// timeoutOf is how long a client waits for its link, or byDefault.
+func timeoutOf(a *wire.Attach, byDefault time.Duration) time.Duration {
+	v, _ := a.Properties.Get(linkTimeout)
+	if ms, ok := integer(v); ok && ms > 0 {
+		return time.Duration(min(ms, maxLinkWait.Milliseconds())) * time.Millisecond
+	}
+	return cmp.Or(byDefault, maxLinkWait)
+}
+
+// maxLinkWait is the longest wait for a session.
+const maxLinkWait = 10 * time.Minute

@@ -1,0 +1,201 @@
+package servicebus
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay/internal/amqp"
+	"github.com/forebayhq/forebay/internal/amqp/wire"
+)
+
+const (
+	// maxRequests is how many requests of one link are carried out at once.
+	maxRequests = 16
+	// replyTime is how long an answer waits for credit.
+	replyTime = 30 * time.Second
+	// requestTime is the longest that a request may take.
+	requestTime = time.Minute
+)
+
+// replies is a link on which answers of one node go to the client.
+type replies struct {
+	link    *amqp.Outgoing
+	session *amqp.Session
+	node    node
+	address string // what requests may name in reply-to
+
+	sending sync.Mutex
+	sent    uint64 // answers, which number their delivery tags
+}
+
+// acceptReplies accepts a link for answers.
+func (c *client) acceptReplies(l *amqp.Outgoing, at node) {
+	r := &replies{link: l, session: l.Session(), node: at}
+	r.address, _ = targetAddress(l.Attach())
+	if at.management {
+		if _, err := c.grantFor(rightAny, at.path); err != nil {
+			l.Refuse(c.failure(err, at.path).wire())
+			return
+		}
+	}
+	// The link is known before the client is told of it and can ask.
+	c.mu.Lock()
+	c.replies = append(c.replies, r)
+	c.mu.Unlock()
+	defer c.forget(r)
+	if err := l.Accept(amqp.OutgoingOptions{Source: l.Attach().Source}); err != nil {
+		return
+	}
+	<-l.Context().Done()
+}
+
+func (c *client) forget(r *replies) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.replies = slices.DeleteFunc(c.replies, func(other *replies) bool { return other == r })
+}
+
+// replyLink finds the link for the answer to a request that came in a session. Some clients name
+// the target of their link in reply-to, some its name, and some nothing. Links of other sessions
+// are never looked at: clients use the same names in all.
+func (c *client) replyLink(s *amqp.Session, at node, replyTo string) *replies {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var byName, only *replies
+	found := 0
+	for _, r := range c.replies {
+		if r.session != s || r.node.cbs != at.cbs || !strings.EqualFold(r.node.path, at.path) {
+			continue
+		}
+		if replyTo != "" && r.address == replyTo {
+			return r
+		}
+		if replyTo != "" && r.link.Name() == replyTo {
+			byName = r
+		}
+		found++
+		only = r
+	}
+	if byName == nil && found == 1 {
+		return only
+	}
+	return byName
+}
+
+// send sends an answer once the client gives credit.
+func (r *replies) send(ctx context.Context, m *wire.Message) error {
+	payload, err := m.Append(nil)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, replyTime)
+	defer cancel()
+	r.sending.Lock()
+	defer r.sending.Unlock()
+	for {
+		credit, drain, err := r.link.WaitCredit(ctx)
+		if err != nil {
+			return err
+		}
+		if credit == 0 {
+			if drain {
+				r.link.Drained()
+			}
+			continue
+		}
+		r.sent++
+		_, err = r.link.Send(ctx, amqp.Transfer{Tag: numberTag(r.sent), Payload: payload, Settled: true})
+		if !errors.Is(err, amqp.ErrNoCredit) {
+			return err
+		}
+	}
+}
+
+// numberTag returns a delivery tag for what nobody settles.
+func numberTag(n uint64) []byte {
+	return []byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
+}
+
+// request is one request of a client to a node.
+type request struct {
+	*client
+	node  node
+	props wire.Map // application properties
+	value any      // the body
+	// session is the AMQP session that it came in.
+	session *amqp.Session
+}
+
+// answer is what a request leads to.
+type answer struct {
+	status      int32
+	description string
+	condition   wire.Symbol // "": none
+	body        any
+}
+
+// acceptRequester accepts a link on which requests come. Requests are carried out side by side,
+// and an answer names its request.
+func (c *client) acceptRequester(l *amqp.Incoming, at node, statusCode, statusText string, carryOut func(context.Context, *request) answer) {
+	w := c.workers(maxRequests, &c.running)
+	receive := func(d *amqp.Delivery) {
+		w.do(func() { c.answer(d, at, statusCode, statusText, carryOut) })
+	}
+	l.Accept(amqp.IncomingOptions{Credit: 100, MaxMessageSize: uint64(c.maxRequestBytes()), Receive: receive})
+}
+
+// maxRequestBytes bounds a request. One may schedule several messages.
+func (c *client) maxRequestBytes() int64 { return c.messages.Messages.MaxBytes() + 64<<10 }
+
+func (c *client) answer(d *amqp.Delivery, at node, statusCode, statusText string, carryOut func(context.Context, *request) answer) {
+	m, err := wire.DecodeMessage(d.Payload)
+	if err != nil {
+		d.Settle(&wire.Rejected{Error: errBadEncoding.wire()})
+		return
+	}
+	session := d.Link.Session()
+	replyTo, id := "", any(nil)
+	if m.Properties != nil {
+		replyTo, id = wire.ValueOr(m.Properties.ReplyTo, ""), m.Properties.MessageID
+		if id == nil {
+			id = m.Properties.CorrelationID
+		}
+	}
+	r := c.replyLink(session, at, replyTo)
+	if r == nil {
+		d.Settle(&wire.Rejected{Error: badArgument("The request names no link of its session for the answer.").wire()})
+		return
+	}
+	d.Settle(&wire.Accepted{})
+	ctx, cancel := context.WithTimeout(d.Link.Context(), requestTime)
+	defer cancel()
+	a := carryOut(ctx, &request{client: c, node: at, props: m.ApplicationProperties, value: m.Value, session: session})
+	if a.body == nil {
+		a.body = wire.Map{}
+	}
+	told := wire.Map{{Key: statusCode, Value: a.status}, {Key: statusText, Value: a.description}}
+	if a.condition != "" {
+		told = append(told, wire.Pair{Key: "errorCondition", Value: a.condition}, wire.Pair{Key: "error-condition", Value: a.condition})
+	}
+	// A client that went away needs no answer.
+	_ = r.send(r.link.Context(), &wire.Message{
+		Properties:            &wire.Properties{CorrelationID: id},
+		ApplicationProperties: told, Value: a.body, HasValue: true,
+	})
+}
+
+// failed is the answer that tells of an error.
+func (r *request) failed(err error) answer {
+	f := r.failure(err, r.node.path)
+	return answer{status: f.status, description: f.text, condition: f.condition}
+}
+
+// property returns an application property of a request.
+func (r *request) property(name string) any {
+	v, _ := r.props.Get(name)
+	return v
+}

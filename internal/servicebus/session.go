@@ -1,0 +1,203 @@
+package servicebus
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/amqp"
+	"github.com/forebayhq/forebay/internal/amqp/wire"
+)
+
+// filterSession is the name of the filter by which a link asks for a session. The SDK for Go
+// describes its value, others send a plain string or null. The answer is of the same kind.
+const filterSession = "com.microsoft:session-filter"
+
+const (
+	// sessionWait is how long a link waits for a session if its client does not say.
+	sessionWait = 65 * time.Second
+	// acceptStep is the longest wait that package messaging allows.
+	acceptStep = time.Minute
+	// endTime is how long the end of a session's lock may take.
+	endTime = 10 * time.Second
+)
+
+// sessionFilter is the filter of a link.
+type sessionFilter struct {
+	asked bool
+	id    string // "": the next session that is free
+	at    int    // of its entry in the source's filters
+}
+
+func sessionFilterOf(s *wire.Source) (f sessionFilter) {
+	if s == nil {
+		return f
+	}
+	for i, p := range s.Filter {
+		name, _ := textOf(p.Key)
+		value := p.Value
+		if d, ok := value.(wire.Described); ok {
+			value = d.Value
+		}
+		if name == filterSession {
+			f.asked, f.at = true, i
+			f.id, _ = textOf(value)
+		}
+	}
+	return f
+}
+
+// answered returns the source as the link's answer repeats it, with the id of the session.
+func (f sessionFilter) answered(s *wire.Source) *wire.Source {
+	if !f.asked {
+		return s
+	}
+	told := *s
+	told.Filter = slices.Clone(s.Filter)
+	value := any(f.id)
+	if d, ok := s.Filter[f.at].Value.(wire.Described); ok {
+		value = wire.Described{Descriptor: d.Descriptor, Value: f.id}
+	}
+	told.Filter[f.at].Value = value
+	return &told
+}
+
+type sessionKey struct{ path, id string }
+
+// heldSession is a session whose lock a link of the connection holds.
+type heldSession struct {
+	client *client
+	key    sessionKey
+	tenant string
+	path   string
+	id     string
+	token  string
+	link   *amqp.Outgoing
+
+	mu    sync.Mutex
+	until time.Time
+	timer *time.Timer // looks after the lock when it should have ended
+	ended bool
+}
+
+// acceptSession locks the session that a link asks for. filter gets its id.
+func (c *client) acceptSession(r *receiver, filter *sessionFilter) (*heldSession, error) {
+	session, err := c.awaitSession(r, filter.id)
+	if err != nil {
+		return nil, err
+	}
+	filter.id = session.SessionID
+	h := &heldSession{client: c, tenant: r.grant.tenant(), path: r.entity.Path, id: session.SessionID, token: session.SessionToken, link: r.link,
+		key: sessionKey{strings.ToLower(r.entity.Path), session.SessionID}, until: session.LockedUntil}
+	h.timer = time.AfterFunc(time.Until(h.until), h.look)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sessions[h.key] = h
+	return h, nil
+}
+
+// awaitSession accepts the session of that id at once, or waits for the next one that is free.
+func (c *client) awaitSession(r *receiver, id string) (forebay.Session, error) {
+	ctx := r.link.Context()
+	until := time.Now().Add(timeoutOf(r.link.Attach(), sessionWait))
+	for {
+		req := forebay.AcceptSessionRequest{SessionID: id}
+		if id == "" {
+			req.WaitSeconds = min(time.Until(until), acceptStep).Seconds()
+		}
+		if req.WaitSeconds < 0 {
+			return forebay.Session{}, errNoSessionFree
+		}
+		session, found, err := c.messages.Sessions.Accept(ctx, r.grant.tenant(), r.entity.Path, req)
+		if err != nil || found {
+			return session, err
+		}
+	}
+}
+
+// heldSession returns the session of that id, if a link of this connection holds it.
+func (c *client) heldSession(path, id string) (*heldSession, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.sessions[sessionKey{strings.ToLower(path), id}]
+	if h == nil {
+		return nil, forebay.ErrSessionLockLost
+	}
+	return h, nil
+}
+
+// sessionOfLink returns the session that the link of that name on an entity holds, or nil. Some
+// clients name their link in a request, and no session.
+func (c *client) sessionOfLink(path, link string) *heldSession {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.sessions {
+		if h.link.Name() == link && strings.EqualFold(h.path, path) {
+			return h
+		}
+	}
+	return nil
+}
+
+func (h *heldSession) lockedUntil() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.until
+}
+
+// renew extends the lock.
+func (h *heldSession) renew(ctx context.Context) (time.Time, error) {
+	until, err := h.client.messages.Sessions.Renew(ctx, h.tenant, h.path, h.token)
+	if err != nil {
+		return until, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.until = until
+	if !h.ended {
+		h.timer.Reset(time.Until(until))
+	}
+	return until, nil
+}
+
+// look ends the link when the lock has ended. Somebody else may have renewed it meanwhile.
+func (h *heldSession) look() {
+	const again = time.Second
+	ctx, cancel := context.WithTimeout(h.link.Context(), endTime)
+	defer cancel()
+	_, err := h.client.messages.Sessions.State(ctx, h.tenant, h.path, h.token)
+	if err != nil && !temporary(err) && ctx.Err() == nil {
+		h.link.Detach(h.client.failure(err, h.path).wire())
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.ended {
+		h.timer.Reset(max(again, time.Until(h.until)))
+	}
+}
+
+// end gives the session back. The messages that the client has and did not settle are free again,
+// as if never delivered.
+func (h *heldSession) end() {
+	h.mu.Lock()
+	h.ended = true
+	h.timer.Stop()
+	h.mu.Unlock()
+	h.client.mu.Lock()
+	if h.client.sessions[h.key] == h {
+		delete(h.client.sessions, h.key)
+	}
+	h.client.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.link.Context()), endTime)
+	defer cancel()
+	err := h.client.messages.Sessions.Close(ctx, h.tenant, h.path, h.token)
+	if err != nil && !errors.Is(err, forebay.ErrSessionLockLost) && forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+		h.client.log.Warn("a session of a Service Bus client stays locked until its lock ends", slog.String("entity", h.path), slog.Any("error", err))
+	}
+}

@@ -1,0 +1,57 @@
+package interop_test
+
+import (
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/server"
+)
+
+// serviceBus is a server without keys that serves Service Bus's protocol on this machine.
+type serviceBus struct {
+	*client.Client
+	connection string // string, of the emulator's kind
+	address    string
+}
+
+func startServiceBus(t *testing.T, change func(*server.Options)) serviceBus {
+	t.Helper()
+	o := server.Options{
+		Database: "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"), Listen: "127.0.0.1:0", ShutdownTimeout: time.Second,
+		Logger:     slog.New(slog.NewTextHandler(t.Output(), nil)),
+		ServiceBus: server.ServiceBus{Plain: "127.0.0.1:0"},
+	}
+	if change != nil {
+		change(&o)
+	}
+	s := run(t, o)
+	c, err := client.New(client.Options{BaseURL: "http://" + s.Addr(t.Context()).String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, plain := s.ServiceBusAddr(t.Context())
+	return serviceBus{Client: c, address: plain.String(), connection: "Endpoint=sb://" + plain.String() + ";SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;"}
+}
+
+// queue makes a queue.
+func (b serviceBus) queue(t *testing.T, name string, settings forebay.MessageQueueSettings) {
+	t.Helper()
+	if _, err := b.PutMessageQueue(t.Context(), name, settings); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// subscription makes a topic with a subscription.
+func (b serviceBus) subscription(t *testing.T, topic, name string, settings forebay.SubscriptionSettings) {
+	t.Helper()
+	if _, err := b.PutTopic(t.Context(), topic, forebay.TopicSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.PutSubscription(t.Context(), topic, name, settings); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,64 @@
+package interop_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/toolchain"
+)
+
+// sdkEntities makes the entities of a program of testdata/servicebus, whose names begin alike.
+func (b serviceBus) sdkEntities(t *testing.T, prefix string) {
+	t.Helper()
+	yes := true
+	b.queue(t, prefix, forebay.MessageQueueSettings{})
+	b.queue(t, prefix+"-sessions", forebay.MessageQueueSettings{RequiresSession: &yes})
+	b.queue(t, prefix+"-short", forebay.MessageQueueSettings{LockSeconds: 1})
+	b.queue(t, prefix+"-closed", forebay.MessageQueueSettings{EntityChange: forebay.EntityChange{Status: forebay.EntityDisabled}})
+	b.subscription(t, prefix+"-topic", "sub", forebay.SubscriptionSettings{})
+}
+
+// passes runs a program, each of whose checks prints a line.
+func passes(t *testing.T, c *exec.Cmd, b serviceBus, checks int) {
+	t.Helper()
+	c.Env = append(c.Env, "CONNECTION_STRING="+b.connection)
+	out, err := c.CombinedOutput()
+	t.Logf("%s", out)
+	if n := strings.Count("\n"+string(out), "\nok "); err != nil || n != checks {
+		t.Fatalf("%d of %d checks have passed, %v", n, checks, err)
+	}
+}
+
+// Azure's SDK for JavaScript sends, receives, settles and manages.
+func TestServiceBusJavaScript(t *testing.T) {
+	modules := toolchain.NodeModules(t, filepath.Join("testdata", "servicebus"))
+	script, err := os.ReadFile(filepath.Join("testdata", "servicebus", "sdk.mjs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(modules, filepath.Base(t.TempDir())+".mjs") // where it finds the modules
+	if err := os.WriteFile(path, script, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(path) })
+	b := startServiceBus(t, nil)
+	b.sdkEntities(t, "js")
+	c := exec.CommandContext(t.Context(), "node", path)
+	c.Env = os.Environ()
+	passes(t, c, b, 10)
+}
+
+// Azure's SDK for Python sends, receives, settles and manages.
+func TestServiceBusPython(t *testing.T) {
+	source := filepath.Join("testdata", "servicebus")
+	packages := toolchain.PythonPackages(t, source)
+	b := startServiceBus(t, nil)
+	b.sdkEntities(t, "py")
+	c := exec.CommandContext(t.Context(), "python3", filepath.Join(source, "sdk.py"))
+	c.Env = append(os.Environ(), "PYTHONPATH="+packages)
+	passes(t, c, b, 8)
+}
