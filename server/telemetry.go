@@ -75,7 +75,7 @@ func (s *Server) watch() (err error) {
 
 // watchStore starts to measure the store, its queues and the deployments.
 func (s *Server) watchStore() error {
-	s.store.Jobs.OnJobsChanged(s.jobsChanged)
+	s.store.Jobs.OnJobsChanged(jobsChanged(s.log, s.telemetry))
 	if s.telemetry == nil {
 		return nil
 	}
@@ -96,14 +96,16 @@ func (s *Server) watchStore() error {
 	return s.telemetry.Deployments(s.deployments.inFlight, s.deployments.List)
 }
 
-// jobsChanged hears of what a transaction made of jobs. It logs once for all answers of the
-// transaction that could not be sent: there may be many, for anybody's reason.
-func (s *Server) jobsChanged(c events.Tally) {
-	if c.Unanswered > 0 {
-		s.log.Warn("answers of jobs to their messages could not be sent", slog.Int("answers", c.Unanswered), slog.String("job", c.FirstUnanswered), slog.String("code", string(c.FirstUnansweredBy)))
-	}
-	if s.telemetry != nil {
-		s.telemetry.JobsChanged(c)
+// jobsChanged returns what hears of what transactions made of jobs. It logs once for all answers
+// of a transaction that could not be sent: there may be many, for anybody's reason.
+func jobsChanged(log *slog.Logger, metrics *telemetry.Telemetry) func(events.Tally) {
+	return func(c events.Tally) {
+		if c.Unanswered > 0 {
+			log.Warn("answers of jobs to their messages could not be sent", slog.Int("answers", c.Unanswered), slog.String("job", c.FirstUnanswered), slog.String("code", string(c.FirstUnansweredBy)))
+		}
+		if metrics != nil {
+			metrics.JobsChanged(c)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ type Reply struct {
 	Tenant  int64  // whose queue or topic it must be
 	To      string // its stored name, in any case; "": none that could exist
 	Message MessageContent
+	Short   *MessageContent // instead, if the entity takes no message as large; nil: there is nothing shorter
 }
 
 // Why a reply is not sent.
@@ -32,7 +33,7 @@ func (t *Tx) SendReplies(list []Reply) (refused []*forebay.Error, err error) {
 	err = t.Interleave(len(list), func(i int) error {
 		q, found, err := t.folded(list[i].Tenant, list[i].To)
 		if err == nil {
-			targets[i], refused[i] = q, list[i].refusal(&q, found)
+			targets[i], refused[i] = q, list[i].fit(&q, found)
 		}
 		return err
 	})
@@ -82,19 +83,19 @@ func (t *Tx) folded(tenant int64, name string) (q MessageQueue, found bool, err 
 	return q, found, err
 }
 
-// refusal says why a reply cannot be sent there; nil: it can.
-func (r *Reply) refusal(q *MessageQueue, found bool) *forebay.Error {
+// fit shortens a reply if the entity asks for that. It says why it cannot be sent there; nil: it
+// can.
+func (r *Reply) fit(q *MessageQueue, found bool) (refusal *forebay.Error) {
 	switch {
 	case !found, q.Topic != 0:
 		return errReplyTarget
 	case entity.OnlyForebayPublishes(q.Name):
 		return errReplyPrivate
-	case q.RequiresSession && r.Message.SessionID == "":
-		var refusal *forebay.Error
-		errors.As(ErrNoSessionID, &refusal)
-		return refusal
+	case q.MaxMessage > 0 && r.Short != nil && r.Message.Size() > q.MaxMessage:
+		r.Message = *r.Short
 	}
-	return nil
+	errors.As(q.CheckMessage(&r.Message), &refusal)
+	return refusal
 }
 
 // reply enters a reply into a queue or a topic.

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
@@ -63,17 +64,12 @@ func (s *Store) sendJudged(ctx context.Context, q MessageQueue, messages []Messa
 		if !found {
 			return sent{}, ErrNoQueue
 		}
-		if !q.Status.Sends() {
+		if !q.Status.Sends() { // even if there is no message
 			return sent{}, q.ErrSendDisabled()
 		}
 		for i := range messages {
-			if q.RequiresSession && messages[i].SessionID == "" {
-				return sent{}, ErrNoSessionID
-			}
-			if q.MaxMessage > 0 {
-				if err := messages[i].CheckSize("body", q.MaxMessage); err != nil {
-					return sent{}, err
-				}
+			if err := q.CheckMessage(&messages[i]); err != nil {
+				return sent{}, err
 			}
 		}
 		if !q.IsTopic && q.ForwardTo == "" {
@@ -174,7 +170,7 @@ type sent struct {
 }
 
 // ErrNoSessionID refuses a message for a queue that requires sessions.
-var ErrNoSessionID = forebay.Invalid("session_id", "was not set on the message: a queue that requires sessions takes only messages that have one")
+var ErrNoSessionID = entity.ErrNoSessionID
 
 // arrivalTx enters messages into queues and topics.
 type arrivalTx struct {

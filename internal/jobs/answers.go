@@ -74,7 +74,7 @@ func (t *Tx) sendAnswers() error {
 	for i := range pending {
 		list[i] = pending[i].Answer
 	}
-	refused, err := events.SendAnswers(t.Tx, list, t.w.store.maxReply())
+	refused, err := events.SendAnswers(t.Tx, list, events.MaxReply(t.w.store.MaxReplyBytes.Load()))
 	if err != nil {
 		return err
 	}
@@ -94,12 +94,4 @@ func (t *Tx) sendAnswers() error {
 		}
 	}
 	return nil
-}
-
-// maxReply is the most bytes of a reply.
-func (s *Store) maxReply() int64 {
-	if most := s.MaxReplyBytes.Load(); most > 0 {
-		return min(most, forebay.MaxReplyBytes)
-	}
-	return forebay.MaxReplyBytes
 }

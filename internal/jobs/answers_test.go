@@ -213,6 +213,10 @@ func TestRepliesThatCannotBeSent(t *testing.T) {
 		everything := true
 		sub, _, err = s.Bus.PutSubscription(ctx, topic, sub, []bus.Rule{{Name: "$Default", Settings: forebay.RuleSettings{BooleanFilter: &everything}}}, 10)
 		a.ok(err)
+		for _, status := range []forebay.EntityStatus{forebay.EntityDisabled, forebay.EntitySendDisabled} {
+			a.put(a.tenant, "acme/"+string(status), func(q *bus.MessageQueue) { q.Status = status })
+		}
+		a.put(a.tenant, "acme/tiny", func(q *bus.MessageQueue) { q.MaxMessage = 10 })
 		a.put(a.tenant, "acme/"+forebay.TopicJobEvents, func(q *bus.MessageQueue) { q.IsTopic = true })
 		tail := func() []forebay.EventType {
 			types := a.events()
@@ -221,7 +225,7 @@ func TestRepliesThatCannotBeSent(t *testing.T) {
 		for to, code := range map[string]forebay.Code{
 			"none": "unknown_queue", "q": "unknown_queue", "other/replies": "unknown_queue", "topic/subscriptions/all": "unknown_queue", "sessions/$deadletterqueue": "unknown_queue",
 			"": "unknown_queue", "%zz://": "unknown_queue", "../other/replies": "unknown_queue", strings.Repeat("é", 16000): "unknown_queue", "sessions": "invalid_request",
-			forebay.TopicJobEvents: "forbidden",
+			forebay.TopicJobEvents: "forbidden", string(forebay.EntityDisabled): "entity_disabled", string(forebay.EntitySendDisabled): "entity_disabled", "tiny": "payload_too_large",
 		} {
 			a.ok(s.Jobs.Succeed(ctx, a.ask(to, ""), wentWell, Output{Inline: []byte("1"), Size: 1}))
 			if got := tail(); !slices.Equal(got, []forebay.EventType{forebay.EventStarted, forebay.EventSucceeded, forebay.EventReplyFailed}) {
@@ -285,6 +289,11 @@ func TestLargeReplies(t *testing.T) {
 		defer s.DB.Close()
 		ctx, a := context.Background(), askerOf(rt, s)
 		replies := a.put(a.tenant, "acme/replies")
+		small := a.put(a.tenant, "acme/small", func(q *bus.MessageQueue) { q.MaxMessage = 1024 })
+		a.ok(s.Jobs.Succeed(ctx, a.ask("small", ""), wentWell, Output{Inline: bytes.Repeat([]byte("1"), 2000), Size: 2000}))
+		if got := a.take(small); len(got) != 1 || !bytes.Contains(got[0].Body, []byte(`"result_bytes":2000`)) {
+			a.Errorf("a queue for small messages has %d", len(got))
+		}
 		s.Jobs.MaxReplyBytes.Store(200 << 10)
 		large := []byte(`"` + strings.Repeat("x", 150<<10) + `"`)
 		huge := []byte(`"` + strings.Repeat("x", 200<<10) + `"`)

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/jobs/request"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/payload"
@@ -267,7 +268,7 @@ func (w *Worker) succeed(ctx context.Context, d *Delivery, record AttemptRecord,
 	}
 	record.Outcome = forebay.OutcomeSucceeded
 	out := Output{Inline: inline, Blob: key, Size: int64(len(output))}
-	if d.Reply != nil && key != "" && out.Size <= w.store.maxReply() {
+	if d.Reply != nil && key != "" && out.Size <= events.MaxReply(w.store.MaxReplyBytes.Load()) {
 		out.Reply = output
 	}
 	err = w.store.Succeed(ctx, &d.LockedJob, record, out)

@@ -74,23 +74,13 @@ func (s *Store) Comebacks(ctx context.Context, seq int64, generation int) (denie
 // BlobsInUse calls used with each key that the key's job refers to. ids maps keys to the ids of
 // their jobs.
 func (s *Store) BlobsInUse(ctx context.Context, ids map[string]string, used func(key string)) error {
-	return s.Read(ctx, func(c driver.Conn) error {
-		for key, id := range ids {
-			_, err := c.Prep(`SELECT 1 FROM jobs j LEFT JOIN outcomes o ON o.seq = j.seq
-				WHERE j.id = ?1 AND (j.input_blob = ?2 OR o.result_blob = ?2 OR o.seq IS NULL)`).Text(id).Text(key).One(func(driver.Row) { used(key) })
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return s.Read(ctx, func(c driver.Conn) error { return record.BlobsInUse(c, ids, used) })
 }
 
 // BlobRecorded reports whether a job of that id, or its outcome, refers to the blob.
 func (s *Store) BlobRecorded(ctx context.Context, id, key string) (recorded bool, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		recorded, err = c.Prep(`SELECT 1 FROM jobs j LEFT JOIN outcomes o ON o.seq = j.seq
-			WHERE j.id = ?1 AND (j.input_blob = ?2 OR o.result_blob = ?2)`).Text(id).Text(key).One(func(driver.Row) {})
+		recorded, err = record.BlobRecorded(c, id, key)
 		return err
 	})
 	return recorded, err
