@@ -2,11 +2,9 @@ package bus
 
 import (
 	"errors"
-	"strings"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus/entity"
-	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
 // Reply is a message for a queue or a topic that another message named.
@@ -31,7 +29,7 @@ func (t *Tx) SendReplies(list []Reply) (refused []*forebay.Error, err error) {
 	refused = make([]*forebay.Error, len(list))
 	targets := make([]MessageQueue, len(list))
 	err = t.Interleave(len(list), func(i int) error {
-		q, found, err := t.folded(list[i].Tenant, list[i].To)
+		q, found, err := findFolded(t.Conn, list[i].Tenant, list[i].To)
 		if err == nil {
 			targets[i], refused[i] = q, list[i].fit(&q, found)
 		}
@@ -66,21 +64,6 @@ func (t *Tx) SendReplies(list []Reply) (refused []*forebay.Error, err error) {
 		}
 		return nil
 	})
-}
-
-// folded is FindFolded within the transaction.
-func (t *Tx) folded(tenant int64, name string) (q MessageQueue, found bool, err error) {
-	if name == "" {
-		return q, false, nil
-	}
-	err = t.Prep(sqlQueuesFolded).Int(tenant).Text(strings.ToLower(name)).Each(func(r driver.Row) error {
-		m := readMessageQueue(r)
-		if !found || m.Name == name || q.Name != name && m.No < q.No {
-			found, q = true, m
-		}
-		return nil
-	})
-	return q, found, err
 }
 
 // fit shortens a reply if the entity asks for that. It says why it cannot be sent there; nil: it

@@ -3,14 +3,15 @@ package jobs
 import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/jobs/request"
 )
 
 // A job that was made of a message with a reply_to answers it. The answer is sent in the
 // transaction that ends a generation of the job, so there is one for each generation. What an
-// answer needs comes with the rows that settlements read anyway. The answers of a stage are sent
-// together at its end. A reply that cannot be sent becomes an event, and the job ends all the
+// answer needs comes with the rows that settlements read anyway. The answers of a transaction are
+// sent together. A reply that cannot be sent becomes an event, and the job ends all the
 // same.
 
 // answering is what an answer to a job's message needs of the job.
@@ -61,8 +62,9 @@ func (t *Tx) answer(e *ending, after int64) error {
 	return nil
 }
 
-// sqlEventsFollow counts the event of a failed reply in the message of a job that was set aside.
-const sqlEventsFollow = "UPDATE messages SET version = ? WHERE seq = ? AND subqueue % 4 >= 2"
+// sqlEventFollows counts the event of a failed reply in the message of a job that was set aside,
+// and redriven perhaps.
+const sqlEventFollows = "UPDATE messages SET version = version + 1 WHERE seq = ? RETURNING version"
 
 // sendAnswers sends the answers since the last call.
 func (t *Tx) sendAnswers() error {
@@ -78,20 +80,18 @@ func (t *Tx) sendAnswers() error {
 	if err != nil {
 		return err
 	}
-	for i, why := range refused {
+	return t.Interleave(len(pending), func(i int) error {
+		why, failed := refused[i], pending[i].failed
 		if why == nil {
 			t.tally.Answered++
-			continue
+			return nil
 		}
 		t.tally.CountUnanswered(pending[i].JobID, why.Code)
-		failed := pending[i].failed
 		failed.code = string(why.Code)
-		if err := t.event(failed); err != nil {
+		_, err := t.Prep(sqlEventFollows).Int(failed.seq).One(func(r driver.Row) { failed.number = r.Int(0) })
+		if err != nil {
 			return err
 		}
-		if err := t.Prep(sqlEventsFollow).Int(failed.number).Int(failed.seq).Exec(); err != nil {
-			return err
-		}
-	}
-	return nil
+		return t.event(failed)
+	})
 }

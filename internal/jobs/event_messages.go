@@ -47,6 +47,11 @@ func (t *Tx) TellEvents() error {
 	if err := t.sendAnswers(); err != nil {
 		return err
 	}
+	return t.tellEvents()
+}
+
+// tellEvents is TellEvents without the answers.
+func (t *Tx) tellEvents() error {
 	audited, published := t.audited, t.published
 	t.audited, t.published = nil, nil
 	if err := events.Audit(t.Tx, audited); err != nil || len(published) == 0 {

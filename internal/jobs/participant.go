@@ -183,11 +183,12 @@ func (p *participant) StageEnded(t *db.Tx, at db.Stage) error {
 	if err := j.sessions().rejoin(); err != nil {
 		return err
 	}
-	return j.TellEvents()
+	return j.tellEvents()
 }
 
 func (p *participant) Serve(t *db.Tx) error {
-	if err := p.expireDue(Key.Of(t)); err != nil {
+	j := Key.Of(t)
+	if err := errors.Join(p.expireDue(j), j.sendAnswers()); err != nil { // a claim counts the events that answers add
 		return err
 	}
 	return p.ServeVolatile(t)
