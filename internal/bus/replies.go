@@ -35,22 +35,21 @@ func (t *Tx) SendReplies(list []Reply) (refused []*forebay.Error, err error) {
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	err = t.foresee(len(t.Queue.Seqs), func(f *foresight) {
-		for i := range list {
-			if refused[i] == nil {
-				f.numbers++
-				kept := targets[i]
-				if !kept.RequiresSession {
-					kept.ForwardTo = ""
+	if err == nil {
+		err = t.foresee(len(t.Queue.Seqs), func(f *foresight) {
+			for i := range list {
+				if refused[i] == nil {
+					f.numbers++
+					kept := targets[i]
+					if !kept.RequiresSession {
+						kept.ForwardTo = ""
+					}
+					kept.IsTopic = false
+					f.into(kept, &list[i].Message, nil, 0)
 				}
-				kept.IsTopic = false
-				f.into(kept, &list[i].Message, nil, 0)
 			}
-		}
-	})
+		})
+	}
 	if err != nil {
 		return nil, err
 	}

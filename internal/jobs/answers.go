@@ -31,12 +31,6 @@ func (d *LockedJob) answerSize(out Output) int {
 	return max(len(out.Inline), len(out.Reply)) + rowBytes
 }
 
-// pendingAnswer is an answer that was not sent yet.
-type pendingAnswer struct {
-	events.Answer
-	failed event // what is told if it cannot be sent
-}
-
 // answer notes the answer about a generation that ends. after is how many events the same
 // transition tells after the one of the end.
 func (t *Tx) answer(e *ending, after int64) error {
@@ -47,11 +41,7 @@ func (t *Tx) answer(e *ending, after int64) error {
 	if t.Concurrent {
 		return db.ErrNotAlone
 	}
-	a := pendingAnswer{
-		Answer: events.Answer{Seq: e.seq, Tenant: e.answering.tenant, JobID: e.answering.id, Address: address, Status: e.status, Generation: e.generation, Size: e.out.Size},
-		failed: event{seq: e.seq, tenant: e.session.tenant, queue: e.session.queue, number: e.version + after + 1, kind: forebay.EventReplyFailed, status: e.status,
-			generation: e.generation, attempt: e.number},
-	}
+	a := events.Answer{Seq: e.seq, Tenant: e.answering.tenant, JobID: e.answering.id, Address: address, Status: e.status, Generation: e.generation, Size: e.out.Size}
 	if a.Result = e.out.Inline; a.Result == nil {
 		a.Result = e.out.Reply
 	}
@@ -59,6 +49,8 @@ func (t *Tx) answer(e *ending, after int64) error {
 		a.Error = &forebay.JobError{Class: e.failure.Class, Code: Bounded(e.failure.Code), Message: request.Text(e.failure.Message)}
 	}
 	t.answers = append(t.answers, a)
+	t.unsent = append(t.unsent, event{seq: e.seq, tenant: e.session.tenant, queue: e.session.queue, number: e.version + after + 1, kind: forebay.EventReplyFailed,
+		status: e.status, generation: e.generation, attempt: e.number})
 	return nil
 }
 
@@ -68,25 +60,21 @@ const sqlEventFollows = "UPDATE messages SET version = version + 1 WHERE seq = ?
 
 // sendAnswers sends the answers since the last call.
 func (t *Tx) sendAnswers() error {
-	pending := t.answers
-	if t.answers = nil; len(pending) == 0 {
+	answers, unsent := t.answers, t.unsent
+	if t.answers, t.unsent = nil, nil; len(answers) == 0 {
 		return nil
 	}
-	list := make([]events.Answer, len(pending))
-	for i := range pending {
-		list[i] = pending[i].Answer
-	}
-	refused, err := events.SendAnswers(t.Tx, list, events.MaxReply(t.w.store.MaxReplyBytes.Load()))
+	refused, err := events.SendAnswers(t.Tx, answers, events.MaxReply(t.w.store.MaxReplyBytes.Load()))
 	if err != nil {
 		return err
 	}
-	return t.Interleave(len(pending), func(i int) error {
-		why, failed := refused[i], pending[i].failed
+	return t.Interleave(len(answers), func(i int) error {
+		why, failed := refused[i], unsent[i]
 		if why == nil {
 			t.tally.Answered++
 			return nil
 		}
-		t.tally.CountUnanswered(pending[i].JobID, why.Code)
+		t.tally.CountUnanswered(answers[i].JobID, why.Code)
 		failed.code = string(why.Code)
 		_, err := t.Prep(sqlEventFollows).Int(failed.seq).One(func(r driver.Row) { failed.number = r.Int(0) })
 		if err != nil {

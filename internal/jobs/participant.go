@@ -50,7 +50,8 @@ type Tx struct {
 	turns     map[jobSession]turn        // of the jobs that are being submitted; nil: read them
 	audited   []events.Event             // events that the audit log does not have yet
 	published []events.Event             // events that subscribers do not have yet
-	answers   []pendingAnswer            // that were not sent yet
+	answers   []events.Answer            // that were not sent yet
+	unsent    []event                    // what is told of each of them if it cannot be sent
 	spent     map[int64]admission.Amount // what jobs have used; what is not there was not read
 	tally     events.Tally
 	// unmeasured has the attempts that it has recorded without knowing what they used, by job.
