@@ -21,6 +21,7 @@ const (
 	EventCancelled      EventType = "cancelled"
 	EventExpired        EventType = "expired"
 	EventRedriven       EventType = "redriven"
+	EventReplyFailed    EventType = "reply_failed" // the answer to the job's message could not be sent
 
 	// Events of a tenant's budget are no job's, but have the same subscribers.
 	EventBudgetWarning   EventType = "budget_warning"   // 80 % of it are used
@@ -30,7 +31,7 @@ const (
 // JobEventTypes lists every type of event of a job.
 var JobEventTypes = []EventType{
 	EventAccepted, EventStarted, EventAttemptFailed, EventThrottled, EventRetryScheduled, EventSucceeded, EventFailed,
-	EventDeadLettered, EventQuarantined, EventCancelled, EventExpired, EventRedriven,
+	EventDeadLettered, EventQuarantined, EventCancelled, EventExpired, EventRedriven, EventReplyFailed,
 }
 
 // ObjectEventTypes are the types of events of OpenAI's batches and responses.

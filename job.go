@@ -101,7 +101,32 @@ type Job struct {
 	Usage                Usage             `json:"usage" doc:"summed over all attempts"`
 	Metadata             map[string]string `json:"metadata"`
 	Links                Links             `json:"links"`
+	ReplyTo              *ReplyTo          `json:"reply_to,omitempty" doc:"where a message says how the job has ended, if it was made of a message that asked for that"`
 }
+
+// ReplyTo is where a message goes that says how a job has ended. The fields are those of that
+// message.
+type ReplyTo struct {
+	Entity        string `json:"entity" doc:"the queue or topic of messages, as the request named it; a long name is cut"`
+	SessionID     string `json:"session_id,omitempty"`
+	CorrelationID string `json:"correlation_id" doc:"the message id of the request"`
+}
+
+// ReplyReference is the body of a reply about a result that does not fit into a message. The
+// application property "claim_check" is then true.
+type ReplyReference struct {
+	JobID       string     `json:"job_id"`
+	ResultBytes int64      `json:"result_bytes"`
+	Links       EventLinks `json:"links"`
+}
+
+// ReplyError is the body of a reply about a job without a result.
+type ReplyError struct {
+	Error *JobError `json:"error" doc:"null if the job was cancelled"`
+}
+
+// MaxReplyBytes is the most bytes of a reply, whatever [DefaultMaxMessageBytes] was changed to.
+const MaxReplyBytes = DefaultMaxMessageBytes
 
 // JobError says why a job ended without a result, or why its last attempt failed.
 type JobError struct {
@@ -151,6 +176,8 @@ type SubmitRequest struct {
 	// POST /v1/jobs, and as fields of a line of POST /v1/jobs/bulk.
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
 	Traceparent    string `json:"traceparent,omitempty"`
+
+	ReplyTo *ReplyTo `json:"-"` // only of jobs that are made of messages
 }
 
 // SubmitResult is one line of a bulk submit's answer: either a job or an error.

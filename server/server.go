@@ -174,6 +174,7 @@ func (s *Server) open(models *models, known map[string]forebay.Task) error {
 	if err := s.watchTenants(ctx); err != nil {
 		return err
 	}
+	s.store.Jobs.MaxReplyBytes.Store(s.options.Limits.MaxMessageBytes)
 	s.bus = messaging.New(messaging.Options{
 		Store: s.store.Bus, MaxMessageBytes: s.options.Limits.MaxMessageBytes,
 		Taken:  func(_ context.Context, tenant, name string) bool { return s.jobs.Knows(tenant, name) },

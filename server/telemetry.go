@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api/connections"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/telemetry"
 )
 
@@ -74,11 +75,11 @@ func (s *Server) watch() (err error) {
 
 // watchStore starts to measure the store, its queues and the deployments.
 func (s *Server) watchStore() error {
+	s.store.Jobs.OnJobsChanged(jobsChanged(s.log, s.telemetry))
 	if s.telemetry == nil {
 		return nil
 	}
 	s.store.DB.OnCommit(s.telemetry.Committed)
-	s.store.Jobs.OnJobsChanged(s.telemetry.JobsChanged)
 	s.store.Orchestrations.OnActivitiesLost(s.telemetry.ActivitiesLost)
 	if err := s.telemetry.Queues(s.store.Backlog.Depths); err != nil {
 		return err
@@ -93,6 +94,19 @@ func (s *Server) watchStore() error {
 		return err
 	}
 	return s.telemetry.Deployments(s.deployments.inFlight, s.deployments.List)
+}
+
+// jobsChanged returns what hears of what transactions made of jobs. It logs once for all answers
+// of a transaction that could not be sent: there may be many, for anybody's reason.
+func jobsChanged(log *slog.Logger, metrics *telemetry.Telemetry) func(events.Tally) {
+	return func(c events.Tally) {
+		if c.Unanswered > 0 {
+			log.Warn("answers of jobs to their messages could not be sent", slog.Int("answers", c.Unanswered), slog.String("job", c.FirstUnanswered), slog.String("code", string(c.FirstUnansweredBy)))
+		}
+		if metrics != nil {
+			metrics.JobsChanged(c)
+		}
+	}
 }
 
 // listenMetrics listens on the address of metrics. It returns nil if metrics are not served.

@@ -30,7 +30,8 @@ type SinkOptions struct {
 	// From is the subscription, with sessions, that has the events: TOPIC/subscriptions/NAME.
 	From string
 	To   string // the queue or topic there
-	// Results has succeeded jobs' messages carry their results; nil: every message carries its event.
+	// Results has succeeded jobs' messages carry their results; nil: every message carries its
+	// event.
 	Results Results
 	// Sessions makes each job a session there. A batch then has messages of one job only.
 	Sessions bool
@@ -52,11 +53,11 @@ func NewSink(opts SinkOptions) *Sink {
 }
 
 const (
-	// SinkLock is the lock of a sink's session: after that long without a sign another process goes
-	// on where one was killed.
+	// SinkLock is the lock of a sink's session: after that long without a sign another process
+	// goes on where one was killed.
 	SinkLock = time.Minute
-	// sendTime bounds sending one batch. It is shorter than what is left of a lock that was just
-	// kept.
+	// sendTime bounds sending one batch. It is shorter than what is left of a lock that was
+	// just kept.
 	sendTime = 20 * time.Second
 	// maxResult bounds a result that a message carries. The service may take less.
 	maxResult = 1 << 20
@@ -88,7 +89,8 @@ func (s *Sink) pass(ctx context.Context) (err error) {
 		return err
 	}
 	defer shut(ctx, sender)
-	// The service is tried before anything is received: most outages then cost no delivery here.
+	// The service is tried before anything is received: most outages then cost no delivery
+	// here.
 	if err := s.try(ctx, sender); err != nil {
 		return err
 	}

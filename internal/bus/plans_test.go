@@ -1,9 +1,13 @@
 package bus
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/forebayhq/forebay/internal/bus/entity"
+)
 
 func TestPlansOnSQLite(t *testing.T) {
-	fixture.PlansOnSQLite(t, nil, sqlMessageCounts, sqlTopicCounts, sqlQueueFolded, sqlEntityPage, sqlSubscriptionPage, sqlStatus, sqlSessionLock, sqlReadyMessages, sqlReadyInSession, sqlNextSessions, sqlDeleteHeld, sqlOfSession, sqlQueuesFolded, sqlHasSession, sqlHeld, sqlScheduled, sqlProperties)
+	fixture.PlansOnSQLite(t, nil, entity.SQLCounts, sqlTopicCounts, sqlQueueFolded, sqlEntityPage, sqlSubscriptionPage, sqlStatus, sqlSessionLock, sqlReadyMessages, sqlReadyInSession, sqlNextSessions, sqlDeleteHeld, sqlOfSession, sqlQueuesFolded, sqlHasSession, sqlHeld, sqlScheduled, sqlProperties)
 }
 
 func TestPlansOnPostgres(t *testing.T) {

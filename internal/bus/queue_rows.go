@@ -208,14 +208,19 @@ func (s *Store) MessageQueue(ctx context.Context, name string) (q MessageQueue, 
 // none has exactly that name it returns the oldest whose name differs only in case.
 func FindFolded(ctx context.Context, s *Store, tenant int64, name string) (q MessageQueue, found bool, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		found, q = false, MessageQueue{} // it may be the second attempt
-		return c.Prep(sqlQueuesFolded).Int(tenant).Text(strings.ToLower(name)).Each(func(r driver.Row) error {
-			m := readMessageQueue(r)
-			if !found || m.Name == name || q.Name != name && m.No < q.No {
-				found, q = true, m
-			}
-			return nil
-		})
+		q, found, err = findFolded(c, tenant, name)
+		return err
+	})
+	return q, found, err
+}
+
+func findFolded(c driver.Conn, tenant int64, name string) (q MessageQueue, found bool, err error) {
+	err = c.Prep(sqlQueuesFolded).Int(tenant).Text(strings.ToLower(name)).Each(func(r driver.Row) error {
+		m := readMessageQueue(r)
+		if !found || m.Name == name || q.Name != name && m.No < q.No {
+			found, q = true, m
+		}
+		return nil
 	})
 	return q, found, err
 }

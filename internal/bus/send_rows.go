@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
@@ -97,18 +98,13 @@ func (t *arrivalTx) check(s *sending) error {
 	if !found {
 		return ErrNoQueue
 	}
-	if !q.Status.Sends() {
+	if !q.Status.Sends() { // even if there is no message
 		return q.ErrSendDisabled()
 	}
 	s.MessageQueue = q
 	for i := range s.messages {
-		if q.RequiresSession && s.messages[i].SessionID == "" {
-			return ErrNoSessionID
-		}
-		if q.MaxMessage > 0 {
-			if err := s.messages[i].CheckSize("body", q.MaxMessage); err != nil {
-				return err
-			}
+		if err := q.CheckMessage(&s.messages[i]); err != nil {
+			return err
 		}
 	}
 	if s.picks = make([][]pick, len(s.messages)); !q.IsTopic {
@@ -232,7 +228,7 @@ type sent struct {
 }
 
 // ErrNoSessionID refuses a message for a queue that requires sessions.
-var ErrNoSessionID = forebay.Invalid("session_id", "was not set on the message: a queue that requires sessions takes only messages that have one")
+var ErrNoSessionID = entity.ErrNoSessionID
 
 // arrivalTx enters messages into queues and topics.
 type arrivalTx struct {

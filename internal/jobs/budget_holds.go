@@ -4,6 +4,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/jobs/history"
 )
 
 // budgetTx keeps deliveries within the budgets of their tenants and API keys, and within the
@@ -119,7 +120,7 @@ func (t budgetTx) spentBy(seq int64) (spent admission.Amount, err error) {
 
 // What a job has used, including what its lost call may have used that is not recorded yet.
 const sqlSpentAndHeld = `
-SELECT a.tokens + coalesce(h.tokens, 0), a.cost + coalesce(h.cost, 0) FROM (` + sqlSpent + `) AS a,
+SELECT a.tokens + coalesce(h.tokens, 0), a.cost + coalesce(h.cost, 0) FROM (` + history.SQLSpent + `) AS a,
   (SELECT max(tokens) AS tokens, max(cost) AS cost FROM budget_holds WHERE seq = ?1 AND lost = 0) AS h`
 
 // forgetLock records the lost attempt of a job that cannot be claimed again soon.

@@ -13,6 +13,7 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/jobs/history"
 )
 
 // check compares what is stored with the model.
@@ -40,7 +41,7 @@ func (m *treasury) check(t *rapid.T) {
 					want = want.Plus(c.used)
 				}
 			}
-			if _, err := x.Prep(sqlSpent).Int(j.seq).One(func(r driver.Row) { spent = admission.Amount{Tokens: r.Int(0), Cost: r.Int(1)} }); err != nil {
+			if _, err := x.Prep(history.SQLSpent).Int(j.seq).One(func(r driver.Row) { spent = admission.Amount{Tokens: r.Int(0), Cost: r.Int(1)} }); err != nil {
 				return struct{}{}, err
 			}
 			if j.limited && spent != want {

@@ -26,7 +26,7 @@ func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
 }
 
 const sqlCancelled = `SELECT m.lock_token, m.visible_at, m.locked_at, m.subqueue, m.generation, m.attempt, m.number, m.version, m.started_at, m.tenant,
-  j.task, j.session_id, j.correlation_id FROM messages m CROSS JOIN jobs j ON j.seq = m.seq WHERE m.seq = ?`
+  j.task, j.session_id, j.correlation_id, j.id, j.reply FROM messages m CROSS JOIN jobs j ON j.seq = m.seq WHERE m.seq = ?`
 
 func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 	var m struct {
@@ -34,6 +34,7 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 		subqueue           queue.Subqueue
 		task, session      string
 		correlation        string
+		answering          answering
 		tenant, visible    int64
 		lockedAt, started  int64
 		generation, number int
@@ -46,6 +47,7 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 		m.setAside = m.subqueue.Kind() >= queue.SubqueueDeadLetter
 		m.generation, m.attempt, m.number, m.version, m.started = int(r.Int(4)), int(r.Int(5)), int(r.Int(6)), r.Int(7), r.Int(8)
 		m.tenant, m.session, m.correlation = r.Int(9), r.Text(11), r.Text(12)
+		m.answering = answering{r.Text(13), m.tenant, r.Blob(14)}
 	})
 	if err != nil {
 		return c, err
@@ -85,6 +87,7 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 	return c, t.end(ending{
 		seq: seq, status: forebay.StatusCancelled, generation: m.generation, attempt: m.attempt, number: number,
 		version: m.version + 1, started: m.started, held: m.visible == heldUntil, session: its, correlation: m.correlation,
+		answering: m.answering,
 	}, forebay.EventCancelled)
 }
 

@@ -63,6 +63,7 @@ type LockedJob struct {
 	InputBlob          string
 	InputSize          int64
 	LastError          []byte
+	Reply              []byte               // where the answer to its message goes; nil: nowhere
 	Admission          *admission.Admission // nil: nothing was reserved for it
 	Held               bool                 // a budget holds what it may use
 	Volatile           bool                 // see NewJob
@@ -160,10 +161,10 @@ func (w *participant) serveClaims(t claimTx) error {
 const readyColumns = `m.seq, m.lock_token, m.locked_at, m.deliveries, m.generation, m.attempt, m.number, m.version, m.deadline,
   m.started_at, m.visible_at, m.last_error, m.size,
   j.id, j.tenant, j.task, j.max_attempts, j.max_cost, j.created_at, j.correlation_id, j.traceparent,
-  j.metadata, j.input, j.input_blob, m.announced, j.session_id, j.key_id, j.max_total_tokens, j.max_output_tokens, j.estimate`
+  j.metadata, j.input, j.input_blob, m.announced, j.session_id, j.key_id, j.max_total_tokens, j.max_output_tokens, j.estimate, j.reply`
 
 // flowColumn is the place after readyColumns, where a scan of several flows has the flow.
-const flowColumn = 30
+const flowColumn = 31
 
 const sqlReady = "SELECT " + readyColumns + `
 FROM messages m JOIN jobs j ON j.seq = m.seq
@@ -211,7 +212,7 @@ func readCandidate(r driver.Row, subqueue queue.Subqueue) candidate {
 			Deadline: driver.FromMillisOrNil(r, 8), ScheduledAt: driver.FromMillis(r.Int(10)), LastError: r.Blob(11), InputSize: r.Int(12),
 			ID: r.Text(13), Tenant: r.Int(14), Task: r.Text(15), MaxAttempts: int(r.Int(16)),
 			CreatedAt: driver.FromMillis(r.Int(18)), CorrelationID: r.Text(19), Traceparent: r.Text(20),
-			Metadata: r.Blob(21), Input: r.Blob(22), InputBlob: r.Text(23), SessionID: r.Text(25), KeyID: r.Text(26),
+			Metadata: r.Blob(21), Input: r.Blob(22), InputBlob: r.Text(23), SessionID: r.Text(25), KeyID: r.Text(26), Reply: r.Blob(30),
 		},
 		lostToken: !r.IsNull(1), lostAt: r.Int(2), deadline: r.Int(8), announced: int(r.Int(24)), maxOutput: r.Int(28), estimate: r.Blob(29),
 	}
@@ -242,7 +243,7 @@ func (t claimTx) take(m *candidate, c *claim) error {
 	}
 	if m.deadline > 0 && m.deadline <= t.Now {
 		return t.expire(ending{seq: m.Seq, generation: m.Generation, attempt: m.Attempt, version: m.Version + 1, started: m.started(),
-			session: m.session(), correlation: m.CorrelationID})
+			session: m.session(), correlation: m.CorrelationID, answering: m.answering()})
 	}
 	if c.MaxDeliveries > 0 && m.Deliveries >= c.MaxDeliveries {
 		return t.exceedDeliveries(m, c)
@@ -317,13 +318,14 @@ func (t claimTx) exceedDeliveries(m *candidate, c *claim) error {
 	why := Failure{Class: forebay.ClassTransient, Code: "MaxDeliveryCountExceeded", Message: []byte("delivered as often as the queue allows without an outcome: its worker may be dying of it")}
 	if !c.NoDeadLetters {
 		return t.deadLetter(deadLetter{seq: m.Seq, to: queue.SubqueueOf(m.Subqueue.Queue(), c.FailureSubqueue), generation: m.Generation, attempt: m.Attempt, number: m.Number,
-			version: m.Version, started: m.started(), failure: why, reason: why.Code, session: m.session(), correlation: m.CorrelationID})
+			version: m.Version, started: m.started(), failure: why, reason: why.Code, session: m.session(), correlation: m.CorrelationID,
+			answering: m.answering()})
 	}
 	if err := t.Prep(queue.SQLDeleteMessage).Int(m.Seq).Exec(); err != nil {
 		return err
 	}
 	return t.end(ending{seq: m.Seq, status: forebay.StatusFailed, generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version + 1,
-		started: m.started(), failure: why, session: m.session(), correlation: m.CorrelationID}, forebay.EventFailed)
+		started: m.started(), failure: why, session: m.session(), correlation: m.CorrelationID, answering: m.answering()}, forebay.EventFailed)
 }
 
 // releaseOrphans makes every locked job ready at once: the process that held the locks is dead.

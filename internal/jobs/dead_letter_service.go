@@ -67,10 +67,10 @@ func (s *Service) PeekDeadLetter(ctx context.Context, tenant, queue string, wher
 func deadLetterView(tenant, queue string, row DeadLetter) forebay.SetAsideJob {
 	return forebay.SetAsideJob{
 		JobID: row.ID, Tenant: tenant, Task: row.Task, Queue: queue, Reason: row.Reason,
-		Description: text(row.Failure.Message), ErrorClass: row.Failure.Class, Generation: row.Generation, Attempt: row.Attempt,
-		DeliveryCount: row.Deliveries, CorrelationID: correlation(row.CorrelationID, row.ID),
+		Description: request.Text(row.Failure.Message), ErrorClass: row.Failure.Class, Generation: row.Generation, Attempt: row.Attempt,
+		DeliveryCount: row.Deliveries, CorrelationID: request.Correlation(row.CorrelationID, row.ID),
 		CreatedAt: row.CreatedAt, SetAsideAt: row.SetAsideAt, InputBytes: row.InputSize, Metadata: request.DecodeMetadata(row.Metadata),
-		Properties: forebay.RetryProperties(row.ID, row.Attempt, row.SetAsideAt, row.CreatedAt, text(row.LastError)),
+		Properties: forebay.RetryProperties(row.ID, row.Attempt, row.SetAsideAt, row.CreatedAt, request.Text(row.LastError)),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/jobs/request"
 	"github.com/forebayhq/forebay/internal/jsoncheck"
 	"github.com/forebayhq/forebay/internal/payload"
@@ -111,9 +112,9 @@ func (w *Worker) Call(ctx context.Context, d *Delivery) (forebay.TaskCall, error
 	}
 	call := forebay.TaskCall{
 		JobID: d.ID, Task: d.Task, Tenant: d.Tenant, Queue: d.Queue.Name,
-		CorrelationID: correlation(d.CorrelationID, d.ID), Traceparent: d.traceparent(),
+		CorrelationID: request.Correlation(d.CorrelationID, d.ID), Traceparent: d.traceparent(),
 		Generation: d.Generation, Number: d.Number, Input: input,
-		Metadata: request.DecodeMetadata(d.Metadata), EnqueuedAt: d.CreatedAt, ScheduledAt: d.ScheduledAt, LastError: text(d.LastError),
+		Metadata: request.DecodeMetadata(d.Metadata), EnqueuedAt: d.CreatedAt, ScheduledAt: d.ScheduledAt, LastError: request.Text(d.LastError),
 	}
 	if d.MaxCost == nil && d.MaxTotalTokens == nil {
 		return call, nil
@@ -259,14 +260,18 @@ func (w *Worker) succeed(ctx context.Context, d *Delivery, record AttemptRecord,
 		return w.fail(ctx, d, record, "invalid_result")
 	}
 	if !utf8.Valid(output) { // the check lets it pass, but no client could read it
-		output = json.RawMessage(text(output))
+		output = json.RawMessage(request.Text(output))
 	}
 	inline, key, err := w.payloads.PutOnce(ctx, &d.upload, d.LockedJob.Tenant, d.ID, "result", output)
 	if err != nil {
 		return "", err
 	}
 	record.Outcome = forebay.OutcomeSucceeded
-	err = w.store.Succeed(ctx, &d.LockedJob, record, Output{Inline: inline, Blob: key, Size: int64(len(output))})
+	out := Output{Inline: inline, Blob: key, Size: int64(len(output))}
+	if d.Reply != nil && key != "" && out.Size <= events.MaxReply(w.store.MaxReplyBytes.Load()) {
+		out.Reply = output
+	}
+	err = w.store.Succeed(ctx, &d.LockedJob, record, out)
 	if key != "" && errors.Is(err, forebay.ErrLockLost) {
 		w.payloads.RemoveUnrecorded(ctx, d.ID, key) // an earlier attempt may have recorded it, though it reported a failure
 	}

@@ -41,9 +41,17 @@ func (e *event) told() events.Event {
 		Class: e.class, Code: Bounded(e.code), Delay: e.delay, Result: e.result}
 }
 
-// TellEvents publishes and audits the events since the last call. It must come before a job of
-// theirs is removed.
+// TellEvents sends the answers, and publishes and audits the events, since the last call. It must
+// come before a job of theirs is removed.
 func (t *Tx) TellEvents() error {
+	if err := t.sendAnswers(); err != nil {
+		return err
+	}
+	return t.tellEvents()
+}
+
+// tellEvents is TellEvents without the answers.
+func (t *Tx) tellEvents() error {
 	audited, published := t.audited, t.published
 	t.audited, t.published = nil, nil
 	if err := events.Audit(t.Tx, audited); err != nil || len(published) == 0 {

@@ -14,7 +14,8 @@ const expiredAtOnce = 256
 const (
 	overdueColumns = `SELECT seq, subqueue, generation, attempt, number, version, lock_token, locked_at, tenant,
   (SELECT j.task FROM jobs j WHERE j.seq = messages.seq), visible_at, started_at,
-  (SELECT j.session_id FROM jobs j WHERE j.seq = messages.seq), (SELECT j.correlation_id FROM jobs j WHERE j.seq = messages.seq) FROM messages `
+  (SELECT j.session_id FROM jobs j WHERE j.seq = messages.seq), (SELECT j.correlation_id FROM jobs j WHERE j.seq = messages.seq),
+  (SELECT j.id FROM jobs j WHERE j.seq = messages.seq), (SELECT j.reply FROM jobs j WHERE j.seq = messages.seq) FROM messages `
 	sqlFreeOverdue   = overdueColumns + `WHERE deadline <= ?1 AND lock_token IS NULL ORDER BY deadline LIMIT 256`
 	sqlLockedOverdue = overdueColumns + `WHERE deadline <= ?1 AND lock_token IS NOT NULL AND visible_at <= ?1 ORDER BY deadline LIMIT 256`
 )
@@ -50,7 +51,8 @@ func (t *Tx) overdueJobs() (overdue []overdueJob, next int64, err error) {
 			}
 			overdue = append(overdue, overdueJob{candidate: candidate{
 				LockedJob: LockedJob{Lock: queue.Lock{Seq: r.Int(0)}, Subqueue: queue.Subqueue(r.Int(1)), Generation: int(r.Int(2)), Attempt: int(r.Int(3)),
-					Number: int(r.Int(4)), Version: r.Int(5), Tenant: r.Int(8), Task: r.Text(9), SessionID: r.Text(12), CorrelationID: r.Text(13)},
+					Number: int(r.Int(4)), Version: r.Int(5), Tenant: r.Int(8), Task: r.Text(9), SessionID: r.Text(12), CorrelationID: r.Text(13),
+					ID: r.Text(14), Reply: r.Blob(15)},
 				lostToken: !r.IsNull(6), lostAt: r.Int(7),
 			}, visible: r.Int(10), started: r.Int(11)})
 		}}
@@ -88,7 +90,7 @@ func (w *participant) expireDue(t *Tx) error {
 			}
 		}
 		return t.expire(ending{seq: m.Seq, generation: m.Generation, attempt: m.Attempt, version: m.Version + 1, started: m.started, correlation: m.CorrelationID,
-			session: m.session(), held: m.visible == heldUntil})
+			session: m.session(), answering: m.answering(), held: m.visible == heldUntil})
 	})
 	if err == nil {
 		err = t.sessions().passTurns()

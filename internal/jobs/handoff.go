@@ -29,7 +29,7 @@ func newCandidate(j *NewJob, seq int64, subqueue queue.Subqueue, now int64) cand
 			ID: j.ID, Tenant: j.Tenant, Task: j.Task, MaxAttempts: j.MaxAttempts, Deadline: j.Deadline,
 			CreatedAt: driver.FromMillis(now), ScheduledAt: driver.FromMillis(now), CorrelationID: j.CorrelationID, SessionID: j.SessionID, KeyID: j.KeyID, Traceparent: j.Traceparent,
 			// The caller may use these again once it has its answer.
-			Metadata: bytes.Clone(j.Metadata), Input: bytes.Clone(j.Input), InputBlob: j.InputBlob, InputSize: j.InputSize,
+			Metadata: bytes.Clone(j.Metadata), Input: bytes.Clone(j.Input), InputBlob: j.InputBlob, InputSize: j.InputSize, Reply: j.Reply,
 		},
 		deadline: driver.Millis(j.Deadline), flow: flows.ID(j.Tenant, j.Class, j.Priority), isNew: true, maxOutput: j.MaxOutputTokens, estimate: j.Estimate,
 	}

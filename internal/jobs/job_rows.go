@@ -52,32 +52,20 @@ func (s *Store) Events(ctx context.Context, seq, after int64, limit int) (events
 	return events, err
 }
 
-// What a job's attempts have used. A call whose use is unknown counts as what was held for it.
-const sqlSpent = `
-SELECT coalesce(CAST(sum(input_tokens + output_tokens + coalesce(assumed_tokens, 0)) AS BIGINT), 0) AS tokens,
-  coalesce(CAST(sum(cost) AS BIGINT), 0) AS cost
-FROM attempts WHERE seq = ?1`
-
 // Spent returns what a job's attempts have used so far, as its limits count it.
 func (s *Store) Spent(ctx context.Context, seq int64) (spent admission.Amount, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		_, err := c.Prep(sqlSpent).Int(seq).One(func(r driver.Row) { spent = admission.Amount{Tokens: r.Int(0), Cost: r.Int(1)} })
+		spent.Tokens, spent.Cost, err = history.Spent(c, seq)
 		return err
 	})
 	return spent, err
 }
 
-// sqlComebacks counts the attempts of a generation after which its job went back, by class of
-// error.
-const sqlComebacks = `
-SELECT count(CASE WHEN error_class = 'permanent' THEN 1 END), count(CASE WHEN error_class = 'transient' THEN 1 END)
-FROM attempts WHERE seq = ? AND generation = ? AND outcome = 'retried'`
-
 // Comebacks returns how many calls of a job's generation its deployment denied, and how many
 // failed in passing. Refusals for lack of quota are neither.
 func (s *Store) Comebacks(ctx context.Context, seq int64, generation int) (denied, failed int, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		_, err := c.Prep(sqlComebacks).Int(seq).Int(int64(generation)).One(func(r driver.Row) { denied, failed = int(r.Int(0)), int(r.Int(1)) })
+		denied, failed, err = history.Comebacks(c, seq, generation)
 		return err
 	})
 	return denied, failed, err
@@ -86,23 +74,13 @@ func (s *Store) Comebacks(ctx context.Context, seq int64, generation int) (denie
 // BlobsInUse calls used with each key that the key's job refers to. ids maps keys to the ids of
 // their jobs.
 func (s *Store) BlobsInUse(ctx context.Context, ids map[string]string, used func(key string)) error {
-	return s.Read(ctx, func(c driver.Conn) error {
-		for key, id := range ids {
-			_, err := c.Prep(`SELECT 1 FROM jobs j LEFT JOIN outcomes o ON o.seq = j.seq
-				WHERE j.id = ?1 AND (j.input_blob = ?2 OR o.result_blob = ?2 OR o.seq IS NULL)`).Text(id).Text(key).One(func(driver.Row) { used(key) })
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return s.Read(ctx, func(c driver.Conn) error { return record.BlobsInUse(c, ids, used) })
 }
 
 // BlobRecorded reports whether a job of that id, or its outcome, refers to the blob.
 func (s *Store) BlobRecorded(ctx context.Context, id, key string) (recorded bool, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		recorded, err = c.Prep(`SELECT 1 FROM jobs j LEFT JOIN outcomes o ON o.seq = j.seq
-			WHERE j.id = ?1 AND (j.input_blob = ?2 OR o.result_blob = ?2)`).Text(id).Text(key).One(func(driver.Row) {})
+		recorded, err = record.BlobRecorded(c, id, key)
 		return err
 	})
 	return recorded, err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/jobs/request"
 )
 
 // Observer is notified of what happens to jobs, on the goroutines that do the work. Its methods
@@ -67,7 +68,7 @@ func (o *submissions) storing(ctx context.Context, i int, tenant, queue string, 
 	if o == nil {
 		return
 	}
-	o.list[i] = Submission{Tenant: tenant, Queue: queue, Task: job.Task, JobID: job.ID, CorrelationID: correlation(job.CorrelationID, job.ID),
+	o.list[i] = Submission{Tenant: tenant, Queue: queue, Task: job.Task, JobID: job.ID, CorrelationID: request.Correlation(job.CorrelationID, job.ID),
 		Traceparent: job.Traceparent, InputBytes: job.InputSize, Began: o.began}
 	o.observer.Submitting(ctx, &o.list[i])
 	job.Traceparent = o.list[i].Traceparent

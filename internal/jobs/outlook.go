@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"strings"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/admission"
@@ -88,40 +87,18 @@ func waitsForTime(row *JobRow) bool {
 
 // view is the job as clients see it.
 func (v *jobViews) view(tenant string, row JobRow) forebay.Job {
-	job := forebay.Job{
-		ID: row.ID, Status: row.Status, Task: row.Task, Tenant: tenant, Priority: row.Priority,
-		CorrelationID: correlation(row.CorrelationID, row.ID), Generation: row.Generation, Attempt: row.Attempt, MaxAttempts: row.MaxAttempts,
-		CreatedAt: row.CreatedAt, ScheduledAt: row.VisibleAt, Deadline: row.Deadline, StartedAt: row.StartedAt, CompletedAt: row.CompletedAt,
-		MaxCostUSD: row.MaxCost, MaxTotalTokens: row.MaxTotalTokens, Usage: row.Usage, Metadata: request.DecodeMetadata(row.Metadata), Links: forebay.NewLinks(row.ID),
-		Result: row.Result, RunningAttempt: row.Running,
-	}
-	if row.SessionID != "" {
-		job.SessionID = &row.SessionID
-	}
+	queue := ""
 	if q, ok := v.queues.byNo[row.Queue]; ok {
-		job.Queue = q.Name
+		queue = q.Name
 	}
-	if row.Waiting != "" {
-		job.WaitingFor = &row.Waiting
-	}
-	if row.Failure.Code != "" {
-		job.Error = &forebay.JobError{Class: row.Failure.Class, Code: row.Failure.Code, Message: text(row.Failure.Message)}
-	} else if len(row.LastError) > 0 {
-		code, message, _ := strings.Cut(text(row.LastError), ": ")
-		class := forebay.ClassTransient
-		if row.Waiting == forebay.WaitQuota {
-			class = forebay.ClassThrottled
-		}
-		job.Error = &forebay.JobError{Class: class, Code: code, Message: message}
-	}
-	return job
+	return row.View(tenant, queue)
 }
 
 // fresh is the view of a job that was stored just now.
 func (v *jobViews) fresh(tenant string, j *NewJob, made Submitted) forebay.Job {
 	row := JobRow{
 		ID: j.ID, Queue: j.Queue, Task: j.Task, Priority: j.Priority, MaxAttempts: j.MaxAttempts, MaxCost: j.MaxCost, MaxTotalTokens: j.MaxTotalTokens,
-		CreatedAt: made.CreatedAt, Deadline: j.Deadline, CorrelationID: j.CorrelationID, SessionID: j.SessionID, Metadata: j.Metadata,
+		CreatedAt: made.CreatedAt, Deadline: j.Deadline, CorrelationID: j.CorrelationID, SessionID: j.SessionID, Metadata: j.Metadata, Reply: j.Reply,
 		Status: forebay.StatusQueued, Generation: 1,
 	}
 	switch {

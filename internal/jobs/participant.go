@@ -50,6 +50,8 @@ type Tx struct {
 	turns     map[jobSession]turn        // of the jobs that are being submitted; nil: read them
 	audited   []events.Event             // events that the audit log does not have yet
 	published []events.Event             // events that subscribers do not have yet
+	answers   []events.Answer            // that were not sent yet
+	unsent    []event                    // what is told of each of them if it cannot be sent
 	spent     map[int64]admission.Amount // what jobs have used; what is not there was not read
 	tally     events.Tally
 	// unmeasured has the attempts that it has recorded without knowing what they used, by job.
@@ -182,11 +184,12 @@ func (p *participant) StageEnded(t *db.Tx, at db.Stage) error {
 	if err := j.sessions().rejoin(); err != nil {
 		return err
 	}
-	return j.TellEvents()
+	return j.tellEvents()
 }
 
 func (p *participant) Serve(t *db.Tx) error {
-	if err := p.expireDue(Key.Of(t)); err != nil {
+	j := Key.Of(t)
+	if err := errors.Join(p.expireDue(j), j.sendAnswers()); err != nil { // a claim counts the events that answers add
 		return err
 	}
 	return p.ServeVolatile(t)

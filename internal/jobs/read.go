@@ -5,9 +5,7 @@ import (
 	"context"
 	"io"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -69,7 +67,7 @@ func (s *Service) Attempts(ctx context.Context, tenant, id string) ([]forebay.At
 	attempts, err := s.store.Attempts(ctx, row.Seq)
 	for i := range attempts {
 		if m := attempts[i].ErrorMessage; m != nil {
-			*m = text([]byte(*m))
+			*m = request.Text([]byte(*m))
 		}
 	}
 	return attempts, err
@@ -102,7 +100,7 @@ func (s *Service) Events(ctx context.Context, tenant, id string, after int64) (e
 	metadata := request.DecodeMetadata(row.Metadata)
 	for i := range events {
 		e := &events[i]
-		e.JobID, e.CorrelationID = row.ID, correlation(row.CorrelationID, row.ID)
+		e.JobID, e.CorrelationID = row.ID, request.Correlation(row.CorrelationID, row.ID)
 		e.Describe(row.Task, queue, metadata)
 		if e.Type == forebay.EventSucceeded && e.Generation == row.Generation && len(row.Result) <= forebay.MaxEventResultBytes {
 			e.Result = row.Result
@@ -120,21 +118,6 @@ func (s *Service) Watch(ctx context.Context, tenant, id string) (changes <-chan 
 	}
 	changes, stop = s.store.Watch(row.Seq)
 	return changes, stop, nil
-}
-
-func correlation(given, id string) string {
-	if given == "" {
-		return id
-	}
-	return given
-}
-
-// text makes bytes of any origin fit for a JSON string.
-func text(b []byte) string {
-	if utf8.Valid(b) {
-		return string(b)
-	}
-	return strings.ToValidUTF8(string(b), "\uFFFD")
 }
 
 // Result opens the result of a succeeded job, which is size bytes of JSON. It is CodeConflict

@@ -38,6 +38,7 @@ type Output struct {
 	Inline []byte
 	Blob   string
 	Size   int64
+	Reply  []byte // the bytes that are in the blob, if the job answers a message and they fit into one
 }
 
 // Succeed records the attempt and the result and ends the job. Like all settlements it returns
@@ -55,9 +56,10 @@ func (s *Store) Fail(ctx context.Context, d *LockedJob, a AttemptRecord) error {
 // finish records the attempt, deletes the message and ends the job.
 func (s *Store) finish(ctx context.Context, d *LockedJob, a AttemptRecord, e ending, kind forebay.EventType) error {
 	o := settling(d, (*LockedJob).prefetchRelease)
-	o.Size = len(e.out.Inline)
+	o.Size = len(e.out.Inline) + d.answerSize(e.out)
 	e.seq, e.generation, e.attempt, e.version, e.number = d.Seq, d.Generation, d.Attempt+1, d.Version+1, d.Number
 	e.started, e.session, e.correlation = d.StartedAt.UnixMilli(), d.session(), d.CorrelationID
+	e.answering = d.answering()
 	return s.settled(ctx, d, a, o, func(t *Tx) error {
 		if err := t.release(d); err != nil {
 			return err
@@ -205,7 +207,7 @@ func (t *Tx) fail(d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason s
 		return err
 	}
 	return t.deadLetter(deadLetter{
-		session: d.session(), correlation: d.CorrelationID,
+		session: d.session(), correlation: d.CorrelationID, answering: d.answering(),
 		seq: d.Seq, to: queue.SubqueueOf(d.Subqueue.Queue(), to), generation: d.Generation, attempt: d.Attempt + 1, number: d.Number, version: d.Version,
 		started: d.StartedAt.UnixMilli(), failure: Failure{Class: a.ErrorClass, Code: a.ErrorCode, Message: a.ErrorMessage}, reason: reason,
 	})
@@ -222,7 +224,7 @@ func (s *Store) Expire(ctx context.Context, d *LockedJob, a AttemptRecord) error
 			return err
 		}
 		return t.expire(ending{seq: d.Seq, generation: d.Generation, attempt: d.Attempt, version: d.Version + 1, started: m.started,
-			session: d.session(), correlation: d.CorrelationID})
+			session: d.session(), correlation: d.CorrelationID, answering: d.answering()})
 	})
 }
 
@@ -402,7 +404,9 @@ type ending struct {
 	failure     Failure
 	session     jobSession // to which it is known to belong; without one, its tenant and queue
 	correlation string
+	answering   answering
 	held        bool // it was not its turn in its session
+	setAside    bool // its message is: another event says so
 }
 
 const sqlOutcome = `
@@ -419,6 +423,9 @@ func (t *Tx) end(e ending, kind forebay.EventType) error {
 	t.Changed(e.seq)
 	t.tally.Count(e.status)
 	if err != nil {
+		return err
+	}
+	if err := t.answer(&e, driver.BoolInt(e.setAside)); err != nil {
 		return err
 	}
 	if e.session.id != "" {
@@ -459,7 +466,8 @@ type deadLetter struct {
 	failure     Failure
 	reason      string
 	session     jobSession
-	correlation string // this as in ending
+	correlation string // these as in ending
+	answering   answering
 }
 
 var sqlDeadLetter = driver.BatchForm(`
@@ -480,6 +488,7 @@ func (t *Tx) deadLetter(s deadLetter) error {
 	err = t.end(ending{
 		seq: s.seq, status: forebay.StatusFailed, generation: s.generation, attempt: s.attempt, number: s.number,
 		version: s.version + 1, started: s.started, failure: s.failure, session: s.session, correlation: s.correlation,
+		answering: s.answering, setAside: true,
 	}, forebay.EventFailed)
 	if err != nil {
 		return err

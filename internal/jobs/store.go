@@ -13,13 +13,14 @@ import (
 // Store keeps jobs.
 type Store struct {
 	*queue.Store
-	Admission *admission.Store
-	Audited   []forebay.EventType         // types of events that the audit log gets
-	Process   atomic.Int64                // numbers this one, where several share the database; 0: it does not
-	ended     []func(*db.Tx, Ended) error // called within the transaction that ends a job
-	redriven  []func(t *db.Tx, seq int64) error
-	tallies   db.Listener[events.Tally]
-	cancelled db.Listener[int64] // tokens of locks that a cancel in another process voided
+	Admission     *admission.Store
+	Audited       []forebay.EventType         // types of events that the audit log gets
+	Process       atomic.Int64                // numbers this one, where several share the database; 0: it does not
+	MaxReplyBytes atomic.Int64                // of one plain message; 0: forebay.MaxReplyBytes, which bounds a reply too
+	ended         []func(*db.Tx, Ended) error // called within the transaction that ends a job
+	redriven      []func(t *db.Tx, seq int64) error
+	tallies       db.Listener[events.Tally]
+	cancelled     db.Listener[int64] // tokens of locks that a cancel in another process voided
 }
 
 func (s *Store) Attach(*db.DB) {}

@@ -49,8 +49,8 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 	places := make([]int, 0, len(reqs)) // of the batch's jobs in results
 	observed := newSubmissions(s.observer, len(reqs))
 	defer observed.ended(tenant, results)
-	taken := taken{make([]limits.Taken, 0, 2*len(reqs))}
-	defer taken.done()
+	var taken limits.Jobs
+	defer taken.Done()
 	var limited error // in a sequence, the first refusal by a limit
 	tenantNo, err := s.store.EnsureTenant(ctx, tenant)
 	for i := range reqs {
@@ -59,8 +59,8 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 			continue
 		}
 		refusal := limited
-		if refusal == nil {
-			refusal = taken.job(ctx, s, tenant, &reqs[i])
+		if refusal == nil && ctx.Value(continuingKey{}) == nil {
+			refusal = taken.Take(ctx, s.limits, tenant, &reqs[i], s.store.Now())
 		}
 		if fingerprints != nil {
 			limited = refusal
@@ -169,6 +169,9 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 		MaxCost: req.MaxCostUSD, MaxTotalTokens: req.MaxTotalTokens, ScheduledAt: scheduled, Deadline: deadline, CorrelationID: orDefault(req.CorrelationID, ""), SessionID: orDefault(req.SessionID, ""),
 		KeyID: forebay.BudgetKeyOf(ctx), Caller: callerOf(ctx), Volatile: queue.Own,
 		Metadata: metadata, Input: req.Input, InputSize: int64(len(req.Input)), IdempotencyKey: req.IdempotencyKey,
+	}
+	if job.Reply, err = request.EncodeReply(tenant, req.ReplyTo); err != nil {
+		return NewJob{}, err
 	}
 	if request.ValidTraceparent(req.Traceparent) {
 		job.Traceparent = req.Traceparent

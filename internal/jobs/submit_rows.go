@@ -39,6 +39,7 @@ type NewJob struct {
 	Estimate        []byte // JSON: what else is known of the call of such an input; nil: nothing
 	SessionID       string // "": none
 	KeyID           string // the API key whose budget pays as well; "": none
+	Reply           []byte // where the answer to its message goes, by request.EncodeReply; nil: nowhere
 	IdempotencyKey  string // "": none
 	BodyHash        []byte // of the request, to compare repeats of the key
 	Caller          Caller // whose activity this job is; nil: nobody's
@@ -124,8 +125,8 @@ const mostAtOnce = 128
 
 const sqlInsertJob = `
 INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, max_cost, max_total_tokens, created_at, scheduled_at, deadline,
-  correlation_id, traceparent, metadata, input, input_blob, input_size, session_id, key_id, max_output_tokens, estimate)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+  correlation_id, traceparent, metadata, input, input_blob, input_size, session_id, key_id, max_output_tokens, estimate, reply)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 const sqlInsertMessage = `
 INSERT INTO messages (seq, subqueue, flow, visible_at, size, tenant, deadline, waiting) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
@@ -166,7 +167,7 @@ func (t *Tx) Submit(j *NewJob) (Submitted, error) {
 		maxTokens = *j.MaxTotalTokens
 	}
 	err = insert.IntOrNull(maxCost).IntOrNull(maxTokens).Int(t.Now).IntOrNull(driver.Millis(j.ScheduledAt)).IntOrNull(driver.Millis(j.Deadline)).TextOrNull(j.CorrelationID).TextOrNull(j.Traceparent).
-		Blob(j.Metadata).Blob(j.Input).TextOrNull(j.InputBlob).Int(j.InputSize).TextOrNull(j.SessionID).TextOrNull(j.KeyID).IntOrNull(j.MaxOutputTokens).Blob(j.Estimate).Exec()
+		Blob(j.Metadata).Blob(j.Input).TextOrNull(j.InputBlob).Int(j.InputSize).TextOrNull(j.SessionID).TextOrNull(j.KeyID).IntOrNull(j.MaxOutputTokens).Blob(j.Estimate).Blob(j.Reply).Exec()
 	if err != nil {
 		return Submitted{}, err
 	}

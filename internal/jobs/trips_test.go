@@ -3,11 +3,15 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
+	"github.com/forebayhq/forebay/internal/jobs/request"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -89,11 +93,27 @@ func TestRoundTripsOfJobs(t *testing.T) {
 	mustDo(t, setBudget(s, tenant, "", forebay.Budget{DailyTokens: &limit}, audit.Act{Tenant: "acme", Actor: "key_1", Action: "set-budget"}))
 	ctx := t.Context()
 	transitions := transitionsOf(ctx, s)
+	answers := func(to, session string) func(int, *NewJob) {
+		return func(i int, j *NewJob) {
+			var err error
+			j.Reply, err = request.EncodeReply("globex", &forebay.ReplyTo{Entity: to, SessionID: strings.ReplaceAll(session, "%d", fmt.Sprint(i)), CorrelationID: fmt.Sprint("m", i)})
+			mustDo(t, err)
+		}
+	}
 	kinds := map[string]func(i int, j *NewJob){
 		"plain":     func(int, *NewJob) {},
 		"budget":    func(_ int, j *NewJob) { j.Tenant = tenant },
 		"session":   func(i int, j *NewJob) { j.SessionID = fmt.Sprint("s", i) },
+		"answer":    answers("trips", ""),
+		"sessions":  answers("sessions", "s%d"),
+		"no answer": answers("none", ""),
+		"topic":     answers("topic", ""),
 		"activity?": func(i int, j *NewJob) { j.CorrelationID = CallerCorrelation(fmt.Sprint(i)) },
+	}
+	for _, q := range []bus.MessageQueue{{Name: "globex/trips", DuplicateWindow: time.Hour}, {Name: "globex/sessions", RequiresSession: true}, {Name: "globex/topic", IsTopic: true}} {
+		q.Tenant, q.Lock, q.MaxDeliveries = other, time.Minute, 5
+		_, _, err := s.Bus.PutMessageQueue(ctx, q, 10)
+		mustDo(t, err)
 	}
 	serial := 0
 	prepared := func(t *testing.T, many int, change func(int, *NewJob)) []LockedJob {
@@ -142,7 +162,8 @@ func TestRoundTripsOfJobs(t *testing.T) {
 	for _, kind := range ways {
 		trips.Together(t, "submit "+kind, submits(kind, n))
 	}
-	trips.Together(t, "all", func() (calls []func() error) {
+	const answering = 2 // to find out where they go, and what they need there
+	trips.Within(t, dbtest.MostTrips+answering, "all", func() (calls []func() error) {
 		for _, transition := range transitions {
 			for _, change := range kinds {
 				locked := prepared(t, 8, change)

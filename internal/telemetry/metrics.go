@@ -14,7 +14,7 @@ const system = "forebay"
 type metrics struct {
 	send, process                                    *vector[messagingLabels]
 	attempts                                         *vector[attemptLabels]
-	ended, wait, throttled                           *vector[string]
+	ended, replies, wait, throttled                  *vector[string]
 	life                                             *vector[jobLabels]
 	tokens, cost                                     *vector[useLabels]
 	genAIDuration, genAIFirstChunk, genAIServerFirst *vector[genAILabels]
@@ -118,6 +118,10 @@ func (m *metrics) ofJobs(r *recorder) {
 		if status.Terminal() {
 			m.ended.of(string(status))
 		}
+	}
+	m.replies = newVector(r, counter(jobReplies, "{reply}", "Answers of jobs to the messages that they were made of: sent, or failed."), text(keyOutcome))
+	for _, outcome := range []string{replySent, replyFailed} {
+		m.replies.of(outcome)
 	}
 	m.throttled = newVector(r, counter(deploymentThrottled, "{call}", "Calls that a deployment or HTTP function turned away for its quota (429)."), text(keyDeployment))
 	m.waits = newVector(r, counter(admissionWaits, "{time}", "Times that jobs of a queue were ready and could not be called."), labelling[waitLabels]{

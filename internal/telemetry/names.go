@@ -21,6 +21,7 @@ const (
 	databaseFree          = "forebay.database.free"
 	jobAttempts           = "forebay.job.attempts"
 	jobsEnded             = "forebay.job.ended"
+	jobReplies            = "forebay.job.replies"
 	jobWait               = "forebay.job.wait.duration"
 	jobDuration           = "forebay.job.duration"
 	tokensUsed            = "forebay.tokens"
@@ -80,6 +81,12 @@ const (
 
 	keyOrchestrator = attribute.Key("forebay.orchestrator")
 	keyActivity     = attribute.Key("forebay.activity")
+)
+
+// Outcomes of replies.
+const (
+	replySent   = "sent"
+	replyFailed = "failed"
 )
 
 // Bucket boundaries. Those of metrics of the conventions are the recommended ones.

@@ -36,6 +36,13 @@ func (t *Telemetry) JobsChanged(c events.Tally) {
 	ended(forebay.StatusFailed, c.Failed)
 	ended(forebay.StatusCancelled, c.Cancelled)
 	ended(forebay.StatusExpired, c.Expired)
+	replies := func(outcome string, n int) {
+		if n > 0 {
+			m.replies.of(outcome).add(float64(n))
+		}
+	}
+	replies(replySent, c.Answered)
+	replies(replyFailed, c.Unanswered)
 	attempts := func(outcome forebay.Outcome, n int) {
 		if n > 0 {
 			m.attempts.of(attemptLabels{outcome: string(outcome)}).add(float64(n))

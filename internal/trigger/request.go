@@ -32,6 +32,9 @@ func (k *Maker) request(m *forebay.Message) (req forebay.SubmitRequest, fingerpr
 	if m.CorrelationID != "" {
 		req.CorrelationID = &m.CorrelationID
 	}
+	if m.ReplyTo != "" {
+		req.ReplyTo = &forebay.ReplyTo{Entity: m.ReplyTo, SessionID: m.ReplyToSessionID, CorrelationID: m.MessageID}
+	}
 	if m.SessionID != "" {
 		req.SessionID = &m.SessionID
 	}

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/message"
 )
 
 // State is what every entity has besides its settings for messages.
@@ -109,4 +110,20 @@ func (q Queue) kind() string {
 		return "topic"
 	}
 	return "queue"
+}
+
+// ErrNoSessionID refuses a message for a queue that requires sessions.
+var ErrNoSessionID = forebay.Invalid("session_id", "was not set on the message: a queue that requires sessions takes only messages that have one")
+
+// CheckMessage refuses a message that nobody may send to the queue or topic.
+func (q *Queue) CheckMessage(m *message.Content) error {
+	switch {
+	case !q.Status.Sends():
+		return q.ErrSendDisabled()
+	case q.RequiresSession && m.SessionID == "":
+		return ErrNoSessionID
+	case q.MaxMessage > 0:
+		return m.CheckSize("body", q.MaxMessage)
+	}
+	return nil
 }

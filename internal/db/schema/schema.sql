@@ -271,7 +271,8 @@ CREATE TABLE jobs (
   input_size        INTEGER NOT NULL,
   input_blob        TEXT,    -- key in blob storage of a large input
   input             BLOB,    -- JSON
-  estimate          BLOB     -- JSON: what else the call of an input in blob storage needs; NULL: what its size says
+  estimate          BLOB,    -- JSON: what else the call of an input in blob storage needs; NULL: what its size says
+  reply             BLOB     -- JSON: where a message goes that says how it ended; NULL: nowhere
 ) STRICT;
 -- sqlite:
 CREATE INDEX jobs_tenant ON jobs (tenant);

@@ -8,6 +8,10 @@ type Tally struct {
 	// Attempts that ended without their worker: its lock expired, it stopped, or the job was
 	// cancelled.
 	AttemptsLost, AttemptsCancelled int
+	Answered                        int          // messages whose jobs have answered them
+	Unanswered                      int          // jobs whose answer could not be sent
+	FirstUnanswered                 string       // the id of one of these
+	FirstUnansweredBy               forebay.Code // why it could not
 }
 
 // Count adds a job that ended.
@@ -21,6 +25,13 @@ func (c *Tally) Count(status forebay.Status) {
 		c.Cancelled++
 	case forebay.StatusExpired:
 		c.Expired++
+	}
+}
+
+// CountUnanswered adds a job whose answer could not be sent.
+func (c *Tally) CountUnanswered(id string, why forebay.Code) {
+	if c.Unanswered++; c.Unanswered == 1 {
+		c.FirstUnanswered, c.FirstUnansweredBy = id, why
 	}
 }
 

@@ -37,6 +37,7 @@ type Job struct {
 	InputBlob       string
 	InputSize       int64
 	MaxOutputTokens int64  // that an input in blob storage asks for; 0: not known
+	Reply           []byte // as the job's row keeps it; nil: nobody waits for an answer
 	Estimate        []byte // what else its call needs, if the input is in blob storage
 
 	Status      forebay.Status
@@ -73,7 +74,7 @@ const (
   (SELECT CAST(sum(input_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
   (SELECT CAST(sum(output_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
   (SELECT CAST(sum(cost) AS BIGINT) FROM attempts a WHERE a.seq = j.seq), `
-	moreColumns = "j.session_id, m.flow, j.input_size, j.max_total_tokens, j.max_output_tokens, j.estimate, m.deployment, m.locked_at, m.number "
+	moreColumns = "j.session_id, m.flow, j.input_size, j.max_total_tokens, j.max_output_tokens, j.estimate, m.deployment, m.locked_at, m.number, j.reply "
 )
 
 const jobTables = "FROM jobs j LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN outcomes o ON o.seq = j.seq JOIN queues q ON q.no = j.queue "
@@ -96,7 +97,7 @@ func readJob(r driver.Row, at int64) Job {
 	j := Job{
 		Seq: r.Int(0), ID: r.Text(1), Tenant: r.Int(2), Queue: r.Int(3), Task: r.Text(4), Priority: int(r.Int(5)),
 		MaxAttempts: int(r.Int(6)), CreatedAt: driver.FromMillis(r.Int(8)), Deadline: driver.FromMillisOrNil(r, 9),
-		CorrelationID: r.Text(10), Metadata: r.Blob(11), InputBlob: r.Text(12), SessionID: r.Text(36), InputSize: r.Int(38), MaxOutputTokens: r.Int(40), Estimate: r.Blob(41),
+		CorrelationID: r.Text(10), Metadata: r.Blob(11), InputBlob: r.Text(12), SessionID: r.Text(36), InputSize: r.Int(38), MaxOutputTokens: r.Int(40), Estimate: r.Blob(41), Reply: r.Blob(45),
 		Usage: forebay.Usage{InputTokens: r.Int(33), OutputTokens: r.Int(34), CostUSD: forebay.Money(r.Int(35))},
 	}
 	if !r.IsNull(7) {

@@ -1,0 +1,2 @@
+-- Jobs that are made of messages answer these.
+ALTER TABLE jobs ADD COLUMN reply BLOB;
