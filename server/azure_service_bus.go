@@ -33,7 +33,8 @@ type AzureConnection struct {
 	// Namespace is NAME.servicebus.windows.net. Entra ID says who connects, by
 	// DefaultAzureCredential: environment, workload identity, managed identity, Azure CLI.
 	Namespace string `koanf:"namespace"`
-	// Endpoint is host:port to connect to instead of the namespace's own, such as a private one.
+	// Endpoint is host:port to connect to instead of the namespace's own, such as a private
+	// one.
 	Endpoint string `koanf:"endpoint"`
 	// CAFile has certificates, in PEM, that sign the endpoint's; default: those of the machine.
 	CAFile    string `koanf:"ca_file"`
@@ -62,8 +63,8 @@ type AzureSink struct {
 	Events []forebay.EventType `koanf:"events"`
 	// Results has the message of a job that succeeded carry its result instead of its event.
 	Results bool `koanf:"results"`
-	// Sessions makes each job a session there. It is needed if the entity requires sessions or is
-	// partitioned.
+	// Sessions makes each job a session there. It is needed if the entity requires sessions or
+	// is partitioned.
 	Sessions bool `koanf:"sessions"`
 }
 
@@ -197,8 +198,8 @@ func (c AzureConnection) connection() (azurebus.Connection, error) {
 	return connection, nil
 }
 
-// queueOf returns the queue of a source's jobs. It is the default one if messages name the task,
-// whose own queue may be another.
+// queueOf returns the queue of a source's jobs. It is the default one if messages name the
+// task, whose own queue may be another.
 func (o Options) queueOf(s AzureSource, known map[string]forebay.Task) string {
 	return or(s.Queue, or(known[s.Task].Queue, forebay.DefaultQueue))
 }
@@ -255,8 +256,8 @@ func azureConnectors(s *Server) (list []runner) {
 // pauseMemory is how long it is remembered whether jobs are paused.
 const pauseMemory = time.Second
 
-// pausedFor reports whether the queue of a source's jobs, or its tenant, is paused. The function
-// asks the database at most once a second.
+// pausedFor reports whether the queue of a source's jobs, or its tenant, is paused. The
+// function asks the database at most once a second.
 func pausedFor(s *Server, in AzureSource) func(context.Context) (bool, error) {
 	name := s.options.queueOf(in, s.deployments.called.Load().tasks)
 	subject := in.Task == "" && in.Queue == "" // each message's task has its own queue

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forebayhq/forebay/internal/api"
 	"github.com/forebayhq/forebay/internal/api/connections"
 	"github.com/forebayhq/forebay/internal/servicebus"
 	"github.com/forebayhq/forebay/internal/servicebus/atom"
@@ -78,7 +79,7 @@ func serveServiceBus(ctx context.Context, s *Server, l busListeners) error {
 		if listener == nil {
 			continue
 		}
-		o := servicebus.ServeOptions{Connections: counted, HTTP: busHTTP(s, entities)}
+		o := servicebus.ServeOptions{Connections: counted, HTTP: busHTTP(s, entities), Guard: busGuard(s)}
 		if listener == l.encrypted {
 			o.TLS = &tls.Config{GetCertificate: s.certificateNow, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 		}
@@ -98,6 +99,18 @@ const (
 	busHeaderBytes = 16 << 10
 )
 
+// busGuard lets a server without keys answer its own machine only, and no web page. It may be
+// asked by a name that was rebound to the loopback address.
+func busGuard(s *Server) func(*http.Request) error {
+	return func(r *http.Request) error {
+		_, open, err := s.keys.Authenticate(r.Context(), "")
+		if err == nil && open {
+			return api.CheckLocal(r)
+		}
+		return nil // there are keys, or nobody knows: the token decides
+	}
+}
+
 func busHTTP(s *Server, handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler: handler, ReadHeaderTimeout: busHeaderTime, ReadTimeout: busRequestTime, WriteTimeout: busRequestTime, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: busHeaderBytes,
@@ -106,8 +119,8 @@ func busHTTP(s *Server, handler http.Handler) *http.Server {
 	}
 }
 
-// ServiceBusAddr waits until Run listens and returns the addresses for Service Bus's clients, with
-// TLS and without. Each is nil if it is not served or ctx ends first.
+// ServiceBusAddr waits until Run listens and returns the addresses for Service Bus's clients,
+// with TLS and without. Each is nil if it is not served or ctx ends first.
 func (s *Server) ServiceBusAddr(ctx context.Context) (encrypted, plain net.Addr) {
 	select {
 	case <-s.ready:

@@ -126,7 +126,7 @@ func (out *Outgoing) WaitCredit(ctx context.Context) (credit uint32, drain bool,
 		switch {
 		case over:
 			return 0, false, out.err()
-		case credit > 0:
+		case credit > 0 || drain:
 			return credit, drain, nil
 		}
 		select {

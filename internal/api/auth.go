@@ -83,7 +83,7 @@ func (c *call) authenticate(ctx context.Context) error {
 		if a.closed {
 			return errKeyNeeded
 		}
-		if err := checkLocal(c.r); err != nil {
+		if err := CheckLocal(c.r); err != nil {
 			return err
 		}
 	}
@@ -117,10 +117,10 @@ func Bearer(h http.Header) (string, error) {
 	return key, nil
 }
 
-// checkLocal decides whether a server without keys may serve the request. The request must come
+// CheckLocal decides whether a server without keys may serve the request. The request must come
 // from this machine and not through a proxy. It must not come from a web page of another origin,
 // nor through a name that was rebound to the loopback address.
-func checkLocal(r *http.Request) error {
+func CheckLocal(r *http.Request) error {
 	for _, forwarded := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via"} {
 		if r.Header.Get(forwarded) != "" {
 			return errKeyNeeded

@@ -17,12 +17,13 @@ import (
 
 // plain returns a received message as the plain message that a trigger makes a job of. A message
 // without an id gets one by its sequence number, which a redelivery keeps. Its time to live stays
-// out: only its end counts.
+// out: only its end counts. So does the address of a reply, which names an entity there and not
+// here.
 func plain(m *azservicebus.ReceivedMessage) forebay.Message {
 	p := forebay.Message{ExpiresAt: expiry(m), DeliveryCount: int(m.DeliveryCount)}
 	p.MessageID, p.BodyBase64, p.Properties = m.MessageID, body(m), properties(m.ApplicationProperties)
 	p.CorrelationID, p.SessionID, p.Subject = text(m.CorrelationID), text(m.SessionID), text(m.Subject)
-	p.To, p.ReplyTo, p.ReplyToSessionID, p.ContentType = text(m.To), text(m.ReplyTo), text(m.ReplyToSessionID), text(m.ContentType)
+	p.To, p.ContentType = text(m.To), text(m.ContentType)
 	p.PartitionKey = text(m.PartitionKey)
 	if raw := m.RawAMQPMessage; raw != nil && raw.Properties != nil {
 		if p.MessageID == "" {

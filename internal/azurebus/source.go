@@ -281,7 +281,7 @@ func (s *Source) settle(ctx context.Context, l *link, m *azservicebus.ReceivedMe
 	switch v.Verb {
 	case trigger.DeadLetter:
 		reason, description := v.Reason, v.Err.Error()
-		description = description[:min(len(description), maxReason)]
+		description = strings.ToValidUTF8(description[:min(len(description), maxReason)], "")
 		err := l.receiver.DeadLetterMessage(ctx, m, &azservicebus.DeadLetterOptions{Reason: &reason, ErrorDescription: &description})
 		return s.settled(DeadLettered, err)
 	case trigger.Abandon:

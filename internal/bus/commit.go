@@ -69,8 +69,13 @@ func (s *Step) Weight() (steps int, bytes int64) {
 	bytes += int64(len(s.State) + len(s.Why.Reason) + len(s.Why.Description))
 	for name, value := range s.Changed {
 		bytes += int64(len(name))
-		if text, ok := value.(string); ok {
-			bytes += int64(len(text))
+		switch v := value.(type) {
+		case string:
+			bytes += int64(len(v))
+		case []byte:
+			bytes += int64(len(v))
+		default:
+			bytes += 16 // the largest of the others, a UUID
 		}
 	}
 	return max(len(s.Messages), 1), bytes

@@ -73,7 +73,7 @@ func (t *entityTx) checkFolded(q MessageQueue) error {
 	return err
 }
 
-const sqlQueueFolded = messageQueueColumns + "AND tenant = ? AND lower(name) = ? ORDER BY name LIMIT 1 + 0"
+const sqlQueueFolded = messageQueueColumns + "AND tenant = ? AND lower(name) = ? ORDER BY no LIMIT 1 + 0"
 
 func entityFolded(c driver.Conn, tenant int64, name string) (q MessageQueue, found bool, err error) {
 	read := func(r driver.Row) { q = readMessageQueue(r) }

@@ -17,6 +17,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/jobs/events"
+	"github.com/forebayhq/forebay/internal/jobs/request"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/raced"
@@ -71,6 +72,12 @@ func testAuditOfJobEvents(t *testing.T, processes []*stores, listed []forebay.Ev
 		fate := fates[i%len(fates)]
 		j := NewJob{ID: fmt.Sprintf("job_%s_%d", fate, i/len(fates)), Tenant: tenant, Queue: queueID, Task: fate, MaxAttempts: 5,
 			Input: []byte(prompt), InputSize: int64(len(prompt)), CorrelationID: "order-4711"}
+		if fate == "succeed" { // its answer finds no entity
+			var err error
+			if j.Reply, err = request.EncodeReply("acme", &forebay.ReplyTo{Entity: "nowhere", CorrelationID: "m"}); err != nil {
+				return err
+			}
+		}
 		made, err := s.Jobs.Submit(ctx, []NewJob{j})
 		if err != nil || made[0].Err != nil {
 			return fmt.Errorf("%w, %+v", err, made)

@@ -113,8 +113,11 @@ func (s Messages) CancelScheduled(ctx context.Context, tenant, path string, seq 
 	if err != nil {
 		return err
 	}
+	if e.deadLetter {
+		return bus.ErrNotScheduled(e.MessageQueue)
+	}
 	cancelled, err := s.store.CancelScheduled(ctx, e.MessageQueue, seq)
-	if err == nil && (!cancelled || e.deadLetter) {
+	if err == nil && !cancelled {
 		return bus.ErrNotScheduled(e.MessageQueue)
 	}
 	return err

@@ -248,6 +248,9 @@ func deleteMessages(ctx context.Context, m *managed) (wire.Map, error) {
 	if err != nil {
 		return nil, err
 	}
+	if session, _ := m.body.Get("session-id"); session != nil {
+		return nil, badArgument("session-id is not supported: messages are deleted in all sessions of an entity")
+	}
 	before, err := m.time("enqueued-time-utc")
 	if err != nil {
 		return nil, err

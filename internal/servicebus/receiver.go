@@ -189,9 +189,17 @@ func (r *receiver) deliver(ctx context.Context, messages []bus.Message) error {
 	claim := r.sent.Claim(r.grant.tenant())
 	defer claim.Release()
 	err := claim.Grow(ctx, sizeOf(messages))
+	if r.mode == forebay.ReceiveAndDelete {
+		err = nil // they are deleted already: this link has them alone, at most one answer's worth
+	}
 	for i := range messages {
 		if err == nil {
 			err = r.send(ctx, &messages[i])
+		}
+		if errors.Is(err, errUnsendable) {
+			if err = r.unsendable(ctx, &messages[i], err); err == nil {
+				continue
+			}
 		}
 		if err != nil {
 			r.giveBack(ctx, messages[i:])
@@ -202,6 +210,19 @@ func (r *receiver) deliver(ctx context.Context, messages []bus.Message) error {
 		return nil
 	}
 	return err
+}
+
+// errUnsendable is of a message that this client can never be sent.
+var errUnsendable = errors.New("the message cannot be sent to this client")
+
+// unsendable abandons a message that cannot be sent. The delivery counts, so that such a message
+// is dead-lettered in the end and does not hold up those behind it.
+func (r *receiver) unsendable(ctx context.Context, m *bus.Message, why error) error {
+	r.log.Warn("a message cannot be sent to a Service Bus client", slog.String("entity", r.entity.Path), slog.Int64("sequence_number", m.Seq), slog.Any("error", why))
+	if r.mode == forebay.ReceiveAndDelete {
+		return nil
+	}
+	return r.messages.Messages.Abandon(ctx, r.grant.tenant(), r.entity.Path, message.NewToken(m.Seq, m.Token), forebay.Settlement{})
 }
 
 // sizeOf is what messages take until they are sent.
@@ -215,7 +236,7 @@ func sizeOf(messages []bus.Message) (size int64) {
 func (r *receiver) send(ctx context.Context, m *bus.Message) error {
 	payload, err := encode(m, r.entity, r.session, content.Options{})
 	if err != nil {
-		return err
+		return errors.Join(errUnsendable, err)
 	}
 	t := amqp.Transfer{Payload: payload, Settled: r.mode == forebay.ReceiveAndDelete}
 	if t.Settled {
@@ -225,12 +246,28 @@ func (r *receiver) send(ctx context.Context, m *bus.Message) error {
 		t.Tag = content.DeliveryTag(content.LockToken(m.Lock))
 	}
 	_, err = r.link.Send(ctx, t)
+	for t.Settled && errors.Is(err, amqp.ErrNoCredit) { // nobody else has it any more
+		var credit uint32
+		if credit, _, err = r.link.WaitCredit(ctx); err != nil {
+			break
+		}
+		if credit == 0 {
+			r.link.Drained()
+			err = amqp.ErrNoCredit
+			continue
+		}
+		_, err = r.link.Send(ctx, t)
+	}
+	if errors.Is(err, amqp.ErrTooLarge) {
+		return errors.Join(errUnsendable, err)
+	}
 	return err
 }
 
 // giveBack returns messages that the client never saw. Those of a session go with its lock.
 func (r *receiver) giveBack(ctx context.Context, messages []bus.Message) {
-	if r.mode == forebay.ReceiveAndDelete {
+	if r.mode == forebay.ReceiveAndDelete { // as Service Bus has it: they may be lost on their way
+		r.log.Warn("messages that were received and deleted did not reach a Service Bus client", slog.String("entity", r.entity.Path), slog.Int("count", len(messages)))
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)

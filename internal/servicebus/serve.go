@@ -15,6 +15,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/api/connections"
 )
 
@@ -31,6 +32,9 @@ type ServeOptions struct {
 	TLS *tls.Config // nil: without encryption
 	// HTTP returns the server for requests other than those for a WebSocket.
 	HTTP *http.Server
+	// Guard refuses a request over HTTP, also one for a WebSocket, before anything reads it. It may
+	// be nil.
+	Guard func(*http.Request) error
 	// Connections counts connections with those of other listeners.
 	Connections *connections.Set
 }
@@ -42,7 +46,7 @@ func (e *Endpoint) Serve(ctx context.Context, l net.Listener, o ServeOptions) er
 	l = o.Connections.Listen(l, true) // no answer in HTTP to a client that may speak AMQP
 	requests := newHandoff(l.Addr())
 	web := o.HTTP
-	web.Handler = e.webSockets(ctx, web.Handler)
+	web.Handler = guarded(o.Guard, e.webSockets(ctx, web.Handler))
 	web.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if begun, ok := c.(*begunConn); ok {
 			ctx = withCounted(ctx, begun.counted)
@@ -128,6 +132,24 @@ func (c *begunConn) Read(b []byte) (int, error) {
 		return n, nil
 	}
 	return c.Conn.Read(b)
+}
+
+// guarded serves the requests that the guard lets through.
+func guarded(guard func(*http.Request) error, next http.Handler) http.Handler {
+	if guard == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := guard(r); err != nil {
+			status := http.StatusForbidden
+			if forebay.CodeOf(err) == forebay.CodeUnauthorized {
+				status = http.StatusUnauthorized
+			}
+			http.Error(w, err.Error(), status)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // webSockets speaks AMQP over WebSockets, and leaves other requests to next.

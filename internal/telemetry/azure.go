@@ -47,7 +47,7 @@ func (m *metrics) ofConnectors(r *recorder) {
 	})
 	// They exist from the start, so that a first count is an increase.
 	for _, outcome := range []string{azurebus.Accepted, azurebus.DeadLettered, azurebus.Abandoned, azurebus.Sent} {
-		m.azureMessages.of(connectorLabels{outcome: outcome})
+		m.azureMessages.of(connectorLabels{connector: other, outcome: outcome})
 	}
-	m.azureFailures.of(connectorFailureLabels{})
+	m.azureFailures.of(connectorFailureLabels{connector: other, code: other})
 }

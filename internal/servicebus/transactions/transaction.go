@@ -108,6 +108,9 @@ func (t *transaction) commit(ctx context.Context) error {
 	steps, tenant, broken := t.steps, t.tenant, t.broken
 	if broken == nil {
 		t.broken = ErrUnknown // it can no longer time out
+		if t.timer != nil {
+			t.timer.Stop() // the steps are held until it is committed
+		}
 	}
 	t.mu.Unlock()
 	defer t.end(ErrUnknown)
