@@ -189,7 +189,7 @@ func (c AzureConnection) connection() (azurebus.Connection, error) {
 	}
 	pem, err := os.ReadFile(c.CAFile)
 	if err != nil {
-		return connection, fmt.Errorf("the file cannot be read: %s", rootCause(err))
+		return connection, fmt.Errorf("the file cannot be read: %w", rootCause(err))
 	}
 	connection.CAs = x509.NewCertPool()
 	if !connection.CAs.AppendCertsFromPEM(pem) {

@@ -70,7 +70,7 @@ func (c Connection) dialWebSocket(ctx context.Context, host string, secure *tls.
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = secure
-	conn, _, err := websocket.Dial(ctx, host, &websocket.DialOptions{Subprotocols: []string{"amqp"}, HTTPClient: &http.Client{Transport: transport}})
+	conn, _, err := websocket.Dial(ctx, host, &websocket.DialOptions{Subprotocols: []string{"amqp"}, HTTPClient: &http.Client{Transport: transport}}) //nolint:bodyclose // the library says that it need not be closed
 	if err != nil {
 		return nil, err
 	}

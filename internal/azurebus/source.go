@@ -201,7 +201,7 @@ func (s *Source) takeSession(ctx context.Context, session *azservicebus.SessionR
 func (s *Source) batch(ctx context.Context, l *link, w *window, wait time.Duration) (int, error) {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	got, err := l.receiver.ReceiveMessages(waiting, w.next(), nil)
+	got, err := l.ReceiveMessages(waiting, w.next(), nil)
 	if len(got) == 0 {
 		if ctx.Err() != nil {
 			return 0, ctx.Err()
@@ -282,10 +282,10 @@ func (s *Source) settle(ctx context.Context, l *link, m *azservicebus.ReceivedMe
 	case trigger.DeadLetter:
 		reason, description := v.Reason, v.Err.Error()
 		description = strings.ToValidUTF8(description[:min(len(description), maxReason)], "")
-		err := l.receiver.DeadLetterMessage(ctx, m, &azservicebus.DeadLetterOptions{Reason: &reason, ErrorDescription: &description})
+		err := l.DeadLetterMessage(ctx, m, &azservicebus.DeadLetterOptions{Reason: &reason, ErrorDescription: &description})
 		return s.settled(DeadLettered, err)
 	case trigger.Abandon:
-		return errors.Join(v.Err, s.settled(Abandoned, l.receiver.AbandonMessage(ctx, m, nil)))
+		return errors.Join(v.Err, s.settled(Abandoned, l.AbandonMessage(ctx, m, nil)))
 	default:
 		return s.settled(Accepted, l.receiver.CompleteMessage(ctx, m, nil))
 	}
@@ -327,7 +327,7 @@ func (s *Source) giveBack(ctx context.Context, l *link, held []delivery) error {
 	defer cancel()
 	var errs []error
 	for _, d := range held {
-		errs = append(errs, s.settled(Abandoned, l.receiver.AbandonMessage(ctx, d.ReceivedMessage, nil)))
+		errs = append(errs, s.settled(Abandoned, l.AbandonMessage(ctx, d.ReceivedMessage, nil)))
 	}
 	return errors.Join(errs...)
 }

@@ -181,7 +181,7 @@ func askDisabled(subqueue queue.Subqueue, disabled *bool) driver.PipelineQuery {
 
 // refuseDisabled answers the receivers that wait for a queue that nobody may receive from.
 // Webhooks stand last, and wait on.
-func (w *Participant) refuseDisabled(t *Tx, waiting []*Receiver) (rest []*Receiver) {
+func (p *Participant) refuseDisabled(t *Tx, waiting []*Receiver) (rest []*Receiver) {
 	for i, c := range waiting {
 		if c.Webhook {
 			return waiting[i:]

@@ -212,13 +212,13 @@ func (s Management) Put(ctx context.Context, tenant string, put ManagedPut) (e M
 	var stored bus.MessageQueue
 	switch put.Kind {
 	case ManagedQueue:
-		stored, created, err = Queues{s.entities}.put(ctx, tenant, name, put.Settings.MessageQueueSettings, opts)
+		stored, created, err = Queues(s).put(ctx, tenant, name, put.Settings.MessageQueueSettings, opts)
 	case ManagedTopic:
-		stored, created, err = Topics{s.entities}.put(ctx, tenant, name, put.Settings.MessageQueueSettings, opts)
+		stored, created, err = Topics(s).put(ctx, tenant, name, put.Settings.MessageQueueSettings, opts)
 	case ManagedSubscription:
 		var topic bus.MessageQueue
 		if topic, err = s.findTopic(ctx, tenant, name); err == nil {
-			stored, created, err = Subscriptions{s.entities}.put(ctx, tenant, topic, subscription, put.Settings, opts)
+			stored, created, err = Subscriptions(s).put(ctx, tenant, topic, subscription, put.Settings, opts)
 		}
 	default:
 		err = forebay.Invalid("kind", "is not known")

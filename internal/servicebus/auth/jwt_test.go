@@ -181,7 +181,7 @@ func TestHostileJWTs(t *testing.T) {
 	claims := map[string]any{"iss": p.URL, "aud": "https://servicebus.azure.net", "sub": "a", "exp": time.Now().Add(time.Hour).Unix(), "roles": "Sender"}
 	unsigned := encode([]byte(`{"alg":"none"}`)) + "." + body + "."
 	shared := encode([]byte(`{"alg":"HS256","kid":"first"}`)) + "." + body
-	mac := hmac.New(sha256.New, p.key.Load().PublicKey.N.Bytes())
+	mac := hmac.New(sha256.New, p.key.Load().N.Bytes())
 	mac.Write([]byte(shared))
 	other := newProvider(t)
 	for what, token := range map[string]string{
