@@ -287,7 +287,7 @@ func (s *Source) settle(ctx context.Context, l *link, m *azservicebus.ReceivedMe
 	case trigger.Abandon:
 		return errors.Join(v.Err, s.settled(Abandoned, l.AbandonMessage(ctx, m, nil)))
 	default:
-		return s.settled(Accepted, l.receiver.CompleteMessage(ctx, m, nil))
+		return s.settled(Accepted, l.CompleteMessage(ctx, m, nil))
 	}
 }
 
