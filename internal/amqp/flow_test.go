@@ -296,61 +296,6 @@ func TestDeliveriesThatNobodySettlesAreForgotten(t *testing.T) {
 	}
 }
 
-// refusing is a memory with that much room.
-type refusing struct {
-	budget
-	room int64
-}
-
-var errFull = errors.New("full")
-
-func (r *refusing) Reserve(ctx context.Context, c *amqp.Conn, n int) error {
-	if r.held.Load()+int64(n) > r.room {
-		return errFull
-	}
-	return r.budget.Reserve(ctx, c, n)
-}
-
-func TestMemoryIsReservedAndGivenBack(t *testing.T) {
-	deliveries := make(chan *amqp.Delivery, 100)
-	memory := &refusing{room: 300_000}
-	s := serve(t, amqp.Options{Memory: memory, Handler: &handler{incoming: func(l *amqp.Incoming) {
-		_ = l.Accept(amqp.IncomingOptions{Credit: 1000, Receive: func(d *amqp.Delivery) { deliveries <- d }})
-	}}})
-	p := connect(t, s)
-	p.begin(0)
-	p.attachSender(0, 0, "q")
-	const size = 50_000
-	for id := range uint32(10) {
-		p.send(0, transfer(0, id), make([]byte, size))
-	}
-	refused := 0
-	for first := true; first || refused+len(deliveries) < 10; first = false {
-		d := expect[*wire.Disposition](p)
-		r, ok := d.State.(*wire.Rejected)
-		if !ok {
-			t.Fatalf("%+v", d)
-		}
-		isError(t, r.Error, wire.ErrResourceLimitExceeded)
-		refused += int(*d.Last-d.First) + 1
-	}
-	if most := memory.most.Load(); most > memory.room || most < 100_000 || len(deliveries) < 3 {
-		t.Errorf("%d bytes were reserved for %d deliveries", most, len(deliveries))
-	}
-	for range 10 - refused {
-		(<-deliveries).Settle(&wire.Accepted{})
-	}
-	p.send(0, transfer(0, 10), make([]byte, size)) // there is room again
-	(receive(t, "delivery", deliveries)).Settle(nil)
-	p.send(0, transfer(0, 11), make([]byte, size)) // and one is never settled
-	receive(t, "delivery", deliveries)
-	p.Close()
-	s.end(t)
-	if held := memory.held.Load(); held != 0 {
-		t.Errorf("%d bytes are held after the end", held)
-	}
-}
-
 func TestLinksOfASession(t *testing.T) {
 	links := make(chan *amqp.Outgoing, 10)
 	h := sending(links, nil)

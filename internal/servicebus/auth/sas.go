@@ -37,8 +37,12 @@ func errToken(what string) error {
 	return forebay.Errorf(forebay.CodeUnauthorized, "the shared access signature %s", what)
 }
 
-// parseSAS reads a token such as "SharedAccessSignature sr=…&sig=…&se=…&skn=…". The fields come
-// in any order. One that is not known is not signed and has no meaning; it is passed over.
+// parseSAS reads a token such as
+//
+//	SharedAccessSignature sr=…&sig=…&se=…&skn=…
+//
+// The fields come in any order. One that is not known is not signed and has no meaning; it is
+// passed over.
 func parseSAS(token string) (signature, error) {
 	if len(token) > maxSASBytes {
 		return signature{}, errToken("is too long")
