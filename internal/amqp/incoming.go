@@ -128,13 +128,13 @@ func (d *Delivery) Settle(state wire.DeliveryState) {
 	c.incoming--
 	c.memory.free(d.held)
 	c.settled.fire()
-	if in.over() {
-		return
+	if !in.over() {
+		if !d.Settled {
+			in.session.dispose(disposition{role: wire.RoleReceiver, id: d.ID, state: state, settled: true})
+		}
+		in.topUp()
 	}
-	if !d.Settled {
-		in.session.dispose(disposition{role: wire.RoleReceiver, id: d.ID, state: state, settled: true})
-	}
-	if in.topUp(); c.last != nil && c.incoming == 0 {
+	if c.last != nil && c.incoming == 0 {
 		c.close(c.last)
 	}
 }

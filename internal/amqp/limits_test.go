@@ -73,6 +73,37 @@ func TestShutdownDoesNotWaitForeverForOutcomes(t *testing.T) {
 	})
 }
 
+// What is unsettled of a link that has ended meanwhile does not keep a shutdown waiting either.
+func TestShutdownIsOverWithTheLastOutcomeOfALinkThatEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		deliveries := make(chan *amqp.Delivery, 10)
+		p, s, ended := pipedServer(t.Context(), t, amqp.Options{CloseTimeout: time.Hour, Handler: &handler{incoming: func(l *amqp.Incoming) {
+			_ = l.Accept(amqp.IncomingOptions{Receive: func(d *amqp.Delivery) { deliveries <- d }})
+		}}})
+		p.open(nil)
+		p.begin(0)
+		p.attachSender(0, 0, "q")
+		p.send(0, transfer(0, 0), []byte("a"))
+		d := <-deliveries
+		done := make(chan error, 1)
+		go func() { done <- s.Shutdown(t.Context()) }()
+		synctest.Wait()
+		p.send(0, &wire.Detach{Handle: 0, Closed: true})
+		expect[*wire.Detach](p)
+		began := time.Now()
+		d.Settle(&wire.Accepted{})
+		isError(t, expect[*wire.Close](p).Error, wire.ErrConnectionForced)
+		if since := time.Since(began); since > 0 {
+			t.Errorf("the connection was closed %s after the last outcome", since)
+		}
+		p.send(0, &wire.Close{})
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		<-ended
+	})
+}
+
 func TestWhatAConnectionHoldsIsBounded(t *testing.T) {
 	deliveries := make(chan *amqp.Delivery, 100)
 	s := serve(t, amqp.Options{MaxHeldBytes: 100_000, Handler: &handler{incoming: func(l *amqp.Incoming) {
