@@ -51,10 +51,12 @@ type Conn struct {
 	pending   []*Session // they have dispositions or flows to send
 	links     int
 	memory    memory
-	partial   int // bytes of deliveries whose last frame has not come
-	incoming  int // unsettled deliveries of the peer
-	outgoing  int // unsettled deliveries to the peer
-	settled   signal
+	partial   int           // bytes of deliveries whose last frame has not come
+	incoming  int           // unsettled deliveries of the peer
+	outgoing  int           // unsettled deliveries to the peer
+	reported  int           // of those, how many the peer has said an outcome of
+	settled   signal        // fired when one of the peer's deliveries is settled
+	answered  signal        // fired when a delivery to the peer is settled
 	transfer  wire.Transfer // to encode from, so that it is allocated once
 }
 

@@ -115,7 +115,11 @@ func (s *Session) settle(reports []report, id uint32, d *wire.Disposition) []rep
 		return reports
 	}
 	out, known := delivery.link, delivery.reported
-	delivery.reported = true
+	if !known {
+		delivery.reported = true
+		s.reported++
+		s.conn.reported++
+	}
 	switch {
 	case d.Settled:
 		s.dropSent(id, delivery)
@@ -147,27 +151,32 @@ func terminal(state wire.DeliveryState) bool {
 // unsettledBetween returns the ids of unsettled deliveries in a range, in order, and of forgotten
 // ones. The range may be anything: a peer may name ids that were settled long ago.
 func (s *Session) unsettledBetween(first, last uint32) (ids []uint32) {
-	if int32(first-s.nextDelivery) >= 0 {
+	if inSequence(first, s.nextDelivery) >= 0 {
 		return nil
 	}
-	if int32(last-s.nextDelivery) >= 0 {
+	if inSequence(last, s.nextDelivery) >= 0 {
 		last = s.nextDelivery - 1
 	}
 	span := last - first
-	if span <= uint32(2*len(s.unsettled)) || s.anyForgotten && span < forgottenRange {
+	if span <= uint32(2*len(s.unsettled)) {
 		for i := uint32(0); i <= span; i++ {
-			id := first + i
-			if s.unsettled[id] != nil || s.anyForgotten && int32(id-s.forgotten) < 0 {
+			if id := first + i; s.unsettled[id] != nil {
 				ids = append(ids, id)
 			}
 		}
-		return ids
+	} else {
+		for id := range s.unsettled {
+			if id-first <= span {
+				ids = append(ids, id)
+			}
+		}
 	}
-	for id := range s.unsettled {
+	at, _ := slices.BinarySearchFunc(s.forgotten, first, inSequence)
+	for _, id := range s.forgotten[at:min(at+forgottenRange, len(s.forgotten))] {
 		if id-first <= span {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, func(a, b uint32) int { return int(int32(a - b)) })
+	slices.SortFunc(ids, inSequence)
 	return ids
 }

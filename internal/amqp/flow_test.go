@@ -261,41 +261,6 @@ func TestWhatThePeerSaysOfDeliveries(t *testing.T) {
 	}
 }
 
-func TestDeliveriesThatNobodySettlesAreForgotten(t *testing.T) {
-	links := make(chan *amqp.Outgoing, 1)
-	told := make(chan []amqp.Settlement, 10)
-	s := serve(t, amqp.Options{MaxUnsettled: 16, Handler: sending(links, func(_ *amqp.Outgoing, list []amqp.Settlement) { told <- list })})
-	p := connect(t, s)
-	p.begin(0)
-	p.attachReceiver(0, 0, "q")
-	p.send(0, credit(0, 0, 100))
-	l := receive(t, "link", links)
-	if _, _, err := l.WaitCredit(limited(t)); err != nil {
-		t.Fatal(err)
-	}
-	for range 100 {
-		if _, err := sendOn(t, l, "m"); err != nil {
-			t.Fatal(err)
-		}
-		expect[*wire.Transfer](p)
-	}
-	left := l.Unsettled()
-	if len(left) > 16 || len(left) < 12 || left[len(left)-1].ID != 99 {
-		t.Errorf("%d are unsettled, up to %+v", len(left), left[len(left)-1])
-	}
-	p.send(0, &wire.Disposition{Role: wire.RoleReceiver, First: 3, State: &wire.Accepted{}})
-	d := expect[*wire.Disposition](p)
-	if r, ok := d.State.(*wire.Rejected); !ok || d.First != 3 || d.Role != wire.RoleSender {
-		t.Errorf("%+v", d)
-	} else {
-		isError(t, r.Error, wire.ErrNotFound)
-	}
-	p.send(0, &wire.Disposition{Role: wire.RoleReceiver, First: 99, State: &wire.Accepted{}})
-	if list := receive(t, "settlements", told); len(list) != 1 || list[0].ID != 99 {
-		t.Errorf("%+v", list)
-	}
-}
-
 func TestLinksOfASession(t *testing.T) {
 	links := make(chan *amqp.Outgoing, 10)
 	h := sending(links, nil)

@@ -212,7 +212,7 @@ func (out *Outgoing) sendFrames(ctx context.Context, t Transfer) (id uint32, err
 	s, c := out.session, out.session.conn
 	for first := true; first || len(t.Payload) > 0; first = false {
 		piece := min(len(t.Payload), c.maxFrame) // what a frame takes at most
-		if err := out.waitToSend(ctx, first, piece); err != nil {
+		if err := out.waitToSend(ctx, first, t.Settled, piece); err != nil {
 			return id, err
 		}
 		if first {
@@ -234,11 +234,11 @@ func (out *Outgoing) sendFrames(ctx context.Context, t Transfer) (id uint32, err
 
 // waitToSend returns with the lock when a frame may be sent, and n bytes of it are held. Otherwise
 // it returns an error, without the lock.
-func (out *Outgoing) waitToSend(ctx context.Context, first bool, n int) error {
+func (out *Outgoing) waitToSend(ctx context.Context, first, settled bool, n int) error {
 	c := out.session.conn
 	for held := false; ; {
 		c.mu.Lock()
-		changed, err := out.maySend(first)
+		changed, err := out.maySend(first, settled)
 		switch {
 		case err == nil && changed == nil && held:
 			return nil
@@ -270,13 +270,15 @@ func (out *Outgoing) waitToSend(ctx context.Context, first bool, n int) error {
 }
 
 // maySend says whether a frame may be sent now, or what to wait for. The lock is held.
-func (out *Outgoing) maySend(first bool) (changed <-chan struct{}, err error) {
+func (out *Outgoing) maySend(first, settled bool) (changed <-chan struct{}, err error) {
 	s := out.session
 	switch {
 	case out.over() || out.state != linkAttached:
 		return nil, out.err()
 	case first && out.credit == 0:
 		return nil, ErrNoCredit
+	case first && !settled && s.conn.reported >= s.conn.server.options.MaxUnsettled:
+		return s.conn.answered.wait(), nil // all wait for the handler, so none can be forgotten
 	case s.window == 0:
 		return s.flowed.wait(), nil
 	case s.conn.out.queued() >= queueLimit:
@@ -336,6 +338,11 @@ func (out *Outgoing) Settle(id uint32, state wire.DeliveryState) {
 func (s *Session) dropSent(id uint32, d *sent) {
 	delete(s.unsettled, id)
 	s.conn.outgoing--
+	if d.reported {
+		s.reported--
+		s.conn.reported--
+		s.conn.answered.fire()
+	}
 	s.conn.memory.free(sentBytes)
 	d.link.unsettled--
 }
@@ -357,7 +364,7 @@ func (out *Outgoing) listUnsettled() (list []Settlement) {
 			list = append(list, Settlement{ID: id, Tag: d.tag})
 		}
 	}
-	slices.SortFunc(list, func(a, b Settlement) int { return int(int32(a.ID - b.ID)) })
+	slices.SortFunc(list, func(a, b Settlement) int { return inSequence(a.ID, b.ID) })
 	return list
 }
 
@@ -369,25 +376,46 @@ func (out *Outgoing) leaveUnsettled() {
 	}
 }
 
+const (
+	// keptForgotten is how many ids of forgotten deliveries a session keeps, the latest ones.
+	keptForgotten = 16 << 10
+	// forgottenBytes is what one takes.
+	forgottenBytes = 4
+)
+
 // forgetOldest forgets an eighth of the unsettled deliveries of the session that has most of them.
-// Peers leave some unsettled for ever, and a connection may live for months.
+// Peers leave some unsettled for ever, and a connection may live for months. Deliveries of which
+// the peer has said an outcome are kept: the handler is about to answer.
 func (c *Conn) forgetOldest() {
 	var most *Session
 	for _, s := range c.sessions {
-		if !s.over() && (most == nil || len(s.unsettled) > len(most.unsettled)) {
+		if !s.over() && (most == nil || s.silent() > most.silent()) {
 			most = s
 		}
 	}
-	if most == nil || len(most.unsettled) == 0 {
+	if most == nil || most.silent() == 0 {
 		return
 	}
-	ids := make([]uint32, 0, len(most.unsettled))
-	for id := range most.unsettled {
-		ids = append(ids, id)
+	ids := make([]uint32, 0, most.silent())
+	for id, d := range most.unsettled {
+		if !d.reported {
+			ids = append(ids, id)
+		}
 	}
-	slices.SortFunc(ids, func(a, b uint32) int { return int(int32(a - b)) })
-	for _, id := range ids[:len(ids)/8+1] {
+	slices.SortFunc(ids, inSequence)
+	ids = ids[:len(ids)/8+1]
+	for _, id := range ids {
 		most.dropSent(id, most.unsettled[id])
-		most.forgotten, most.anyForgotten = id+1, true
 	}
+	before := len(most.forgotten)
+	most.forgotten = append(most.forgotten, ids...)
+	slices.SortFunc(most.forgotten, inSequence)
+	most.forgotten = slices.Delete(most.forgotten, 0, max(0, len(most.forgotten)-keptForgotten))
+	c.memory.held += forgottenBytes * (len(most.forgotten) - before)
 }
+
+// silent is how many unsettled deliveries there are of which the peer has said nothing.
+func (s *Session) silent() int { return len(s.unsettled) - s.reported }
+
+// inSequence compares delivery-ids, which begin again at 0 after the highest (RFC 1982).
+func inSequence(a, b uint32) int { return int(int32(a - b)) }

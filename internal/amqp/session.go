@@ -34,8 +34,8 @@ type Session struct {
 
 	nextDelivery uint32
 	unsettled    map[uint32]*sent // deliveries to the peer, by delivery-id
-	forgotten    uint32           // unsettled deliveries before this id were forgotten, if any
-	anyForgotten bool
+	reported     int              // of those, how many the peer has said an outcome of
+	forgotten    []uint32         // ids of deliveries that were forgotten, in order
 
 	queued       bool // in Conn.pending
 	dispositions []disposition
@@ -108,9 +108,11 @@ func (s *Session) drop(cause error) {
 	}
 	clear(s.links)
 	s.conn.outgoing -= len(s.unsettled)
-	s.conn.memory.free(s.kept + sentBytes*len(s.unsettled))
+	s.conn.reported -= s.reported
+	s.conn.memory.free(s.kept + sentBytes*len(s.unsettled) + forgottenBytes*len(s.forgotten))
 	s.dispositions, s.flows = nil, nil
 	s.conn.settled.fire()
+	s.conn.answered.fire()
 }
 
 // handleBegin begins a session (§2.5.1).
