@@ -50,7 +50,8 @@ type Conn struct {
 	sessions  map[uint16]*Session
 	pending   []*Session // they have dispositions or flows to send
 	links     int
-	memory    memory
+	inbound   memory        // what the peer has sent
+	outbound  memory        // what is sent to it
 	partial   int           // bytes of deliveries whose last frame has not come
 	incoming  int           // unsettled deliveries of the peer
 	outgoing  int           // unsettled deliveries to the peer
@@ -157,9 +158,10 @@ func (c *Conn) serve(ctx context.Context) error {
 	c.in.release()
 	c.handlers.Wait()
 	c.mu.Lock()
-	all := c.memory.takeAll()
+	received, sent := c.inbound.takeAll(), c.outbound.takeAll()
 	c.mu.Unlock()
-	c.memory.giveBack(all)
+	c.inbound.giveBack(received)
+	c.outbound.giveBack(sent)
 	c.server.forget(c)
 	if reached {
 		_ = c.contain("Closed", func() error { c.server.options.Handler.Closed(c); return nil })

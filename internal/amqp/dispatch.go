@@ -111,7 +111,7 @@ func (c *Conn) handleClose(p *wire.Close) error {
 
 // handlePerformative carries out what is neither a transfer nor a close. The lock is held.
 func (c *Conn) handlePerformative(channel uint16, performative wire.Performative, kept int) (reports []report) {
-	if kept > 0 && c.memory.held+kept > c.server.options.MaxHeldBytes {
+	if kept > 0 && c.held()+kept > c.server.options.MaxHeldBytes {
 		c.fail(wire.ErrResourceLimitExceeded, "the connection holds %d bytes already", c.server.options.MaxHeldBytes)
 		return nil
 	}

@@ -17,14 +17,14 @@ import (
 // budget is a memory that counts what is reserved.
 type budget struct{ held, most atomic.Int64 }
 
-func (b *budget) Reserve(_ context.Context, _ *amqp.Conn, n int) error {
+func (b *budget) Reserve(_ context.Context, _ *amqp.Conn, _ amqp.Direction, n int) error {
 	if held := b.held.Add(int64(n)); held > b.most.Load() {
 		b.most.Store(held)
 	}
 	return nil
 }
 
-func (b *budget) Release(_ *amqp.Conn, n int) { b.held.Add(-int64(n)) }
+func (b *budget) Release(_ *amqp.Conn, _ amqp.Direction, n int) { b.held.Add(-int64(n)) }
 
 // panicked counts the panics that were contained.
 type panicked struct {

@@ -126,7 +126,7 @@ func (d *Delivery) Settle(state wire.DeliveryState) {
 	d.done = true
 	in.unsettled--
 	c.incoming--
-	c.memory.free(d.held)
+	c.inbound.free(d.held)
 	c.settled.fire()
 	if !in.over() {
 		if !d.Settled {
@@ -195,7 +195,7 @@ func (c *Conn) handleTransfer(s *Session, t *wire.Transfer, payload []byte) {
 // full says that nothing more can be taken until something is settled.
 func (c *Conn) full(n int) bool {
 	o := &c.server.options
-	return c.incoming >= o.MaxUnsettled || c.incoming > 0 && c.memory.held+deliveryBytes+n > o.MaxHeldBytes
+	return c.incoming >= o.MaxUnsettled || c.incoming > 0 && c.held()+deliveryBytes+n > o.MaxHeldBytes
 }
 
 // wait gives the lock back until something is settled or the link is decided.
@@ -243,7 +243,7 @@ func (in *Incoming) keep(d *Delivery, payload []byte, more bool) bool {
 		switch {
 		case uint64(len(d.Payload)+len(payload)) > limit:
 			in.refuseDelivery(d, newError(wire.ErrMessageSizeExceeded, fmt.Sprintf("the message is larger than max-message-size, %d bytes", limit)))
-		case c.memory.held+deliveryBytes+len(payload) > c.server.options.MaxHeldBytes:
+		case c.held()+deliveryBytes+len(payload) > c.server.options.MaxHeldBytes:
 			in.refuseDelivery(d, newError(wire.ErrResourceLimitExceeded, fmt.Sprintf("the connection holds %d bytes already", c.server.options.MaxHeldBytes)))
 		case more && c.partial+len(payload) > c.server.options.MaxPartialBytes:
 			in.refuseDelivery(d, newError(wire.ErrResourceLimitExceeded, fmt.Sprintf("the connection has more than %d bytes of deliveries that are not complete", c.server.options.MaxPartialBytes)))
@@ -261,13 +261,13 @@ func (in *Incoming) keep(d *Delivery, payload []byte, more bool) bool {
 		n += deliveryBytes
 	}
 	c.mu.Unlock()
-	err := c.memory.hold(in.ctx, n)
+	err := c.inbound.hold(in.ctx, n)
 	c.mu.Lock()
 	if err == nil {
 		d.held += n
 	}
 	if in.partial != d { // the link has ended
-		c.memory.free(d.held)
+		c.inbound.free(d.held)
 		return false
 	}
 	if err != nil {
@@ -309,6 +309,6 @@ func (in *Incoming) dropPartial() {
 func (in *Incoming) freePartial(d *Delivery) {
 	c := in.session.conn
 	c.partial -= d.multi
-	c.memory.free(d.held)
+	c.inbound.free(d.held)
 	d.Payload, d.multi, d.held = nil, 0, 0
 }

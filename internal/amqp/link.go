@@ -152,7 +152,7 @@ func (l *link) free() {
 func (l *link) unhold() {
 	if l.holds--; l.holds == 0 {
 		l.session.conn.links--
-		l.session.conn.memory.free(l.kept)
+		l.session.conn.inbound.free(l.kept)
 	}
 }
 
@@ -199,7 +199,7 @@ func (s *Session) handleAttach(attach *wire.Attach, kept int) {
 	}
 	s.links[attach.Handle] = l
 	c.links++
-	c.memory.held += kept
+	c.inbound.held += kept
 	if c.links > c.server.options.MaxLinks {
 		l.refuse(newError(wire.ErrResourceLimitExceeded, fmt.Sprintf("the connection has %d links already", c.server.options.MaxLinks)))
 		return

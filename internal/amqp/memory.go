@@ -12,17 +12,21 @@ const (
 	reserveStep = 64 << 10
 )
 
-// memory is what a connection holds of the memory that all share.
+// memory is what a connection holds, in one direction, of the memory that all share.
 type memory struct {
-	conn   *Conn
-	shared Memory      // nil if nothing bounds it
-	mu     *sync.Mutex // the connection's
+	conn      *Conn
+	shared    Memory // nil if nothing bounds it
+	direction Direction
+	mu        *sync.Mutex // the connection's
 
 	held     int
 	asked    int  // is being reserved
 	reserved int  // and may be held beyond freeBytes
 	over     bool // all was given back, as the connection has ended
 }
+
+// held is how many bytes the connection holds in both directions. The lock is held.
+func (c *Conn) held() int { return c.inbound.held + c.outbound.held }
 
 // hold holds n more bytes, and waits for them if it has to.
 func (m *memory) hold(ctx context.Context, n int) error {
@@ -34,7 +38,7 @@ func (m *memory) hold(ctx context.Context, n int) error {
 	if missing == 0 {
 		return nil
 	}
-	err := m.shared.Reserve(ctx, m.conn, missing)
+	err := m.shared.Reserve(ctx, m.conn, m.direction, missing)
 	m.mu.Lock()
 	m.asked -= missing
 	late := m.over && err == nil
@@ -95,6 +99,6 @@ func (m *memory) takeAll() int {
 
 func (m *memory) giveBack(n int) {
 	if n > 0 {
-		m.shared.Release(m.conn, n)
+		m.shared.Release(m.conn, m.direction, n)
 	}
 }

@@ -132,14 +132,26 @@ func Plain(check func(ctx context.Context, user, password string) (identity any,
 	}}
 }
 
-// Memory is a bounded amount of memory that connections share. A connection asks for nothing
-// until it holds more than 64 KiB of payload, and then for multiples of 64 KiB.
+// Direction says whether something came from a peer or goes to it.
+type Direction uint8
+
+const (
+	// Inbound is what peers send, and what is kept of their sessions and links.
+	Inbound Direction = iota
+	// Outbound is what waits to be written, and what is kept of deliveries until they are settled.
+	Outbound
+)
+
+// Memory is a bounded amount of memory in each direction, which connections share. A connection
+// asks for nothing until it holds more than 64 KiB in a direction, and then for multiples of
+// 64 KiB. A Memory must not let one direction wait for the other: peers that do not read would
+// keep others from sending.
 type Memory interface {
 	// Reserve waits until the connection may hold n more bytes. Its error refuses them: an
 	// incoming delivery is rejected with amqp:resource-limit-exceeded.
-	Reserve(ctx context.Context, c *Conn, n int) error
+	Reserve(ctx context.Context, c *Conn, d Direction, n int) error
 	// Release gives n bytes back.
-	Release(c *Conn, n int)
+	Release(c *Conn, d Direction, n int)
 }
 
 // Handler serves the connections of a server. Its methods are called for many connections at

@@ -220,7 +220,7 @@ func (out *Outgoing) sendFrames(ctx context.Context, t Transfer) (id uint32, err
 		}
 		n, err := c.sendTransfer(out, id, &t, first)
 		t.Payload = t.Payload[n:]
-		c.memory.free(piece - n)
+		c.outbound.free(piece - n)
 		c.out.counted += n
 		c.out.kick()
 		c.mu.Unlock()
@@ -243,7 +243,7 @@ func (out *Outgoing) waitToSend(ctx context.Context, first, settled bool, n int)
 		case err == nil && changed == nil && held:
 			return nil
 		case held:
-			c.memory.free(n)
+			c.outbound.free(n)
 			held = false
 		}
 		c.mu.Unlock()
@@ -258,7 +258,7 @@ func (out *Outgoing) waitToSend(ctx context.Context, first, settled bool, n int)
 		}
 		if err == nil {
 			held = true
-			err = c.memory.hold(ctx, n)
+			err = c.outbound.hold(ctx, n)
 		}
 		if err != nil {
 			if !first {
@@ -299,7 +299,7 @@ func (s *Session) beginDelivery(out *Outgoing, t *Transfer) (id uint32) {
 		}
 		s.unsettled[id] = &sent{link: out, tag: t.Tag}
 		s.conn.outgoing++
-		s.conn.memory.held += sentBytes
+		s.conn.outbound.held += sentBytes
 		out.unsettled++
 	}
 	return id
@@ -343,7 +343,7 @@ func (s *Session) dropSent(id uint32, d *sent) {
 		s.conn.reported--
 		s.conn.answered.fire()
 	}
-	s.conn.memory.free(sentBytes)
+	s.conn.outbound.free(sentBytes)
 	d.link.unsettled--
 }
 
@@ -411,7 +411,7 @@ func (c *Conn) forgetOldest() {
 	most.forgotten = append(most.forgotten, ids...)
 	slices.SortFunc(most.forgotten, inSequence)
 	most.forgotten = slices.Delete(most.forgotten, 0, max(0, len(most.forgotten)-keptForgotten))
-	c.memory.held += forgottenBytes * (len(most.forgotten) - before)
+	c.outbound.held += forgottenBytes * (len(most.forgotten) - before)
 }
 
 // silent is how many unsettled deliveries there are of which the peer has said nothing.

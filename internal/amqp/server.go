@@ -48,7 +48,8 @@ func (s *Server) newConn(ctx context.Context, nc net.Conn) (*Conn, error) {
 		sessions: map[uint16]*Session{},
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	c.memory = memory{conn: c, shared: s.options.Memory, mu: &c.mu}
+	c.inbound = memory{conn: c, shared: s.options.Memory, direction: Inbound, mu: &c.mu}
+	c.outbound = memory{conn: c, shared: s.options.Memory, direction: Outbound, mu: &c.mu}
 	c.deadline = c.now() + s.options.HandshakeTimeout
 	c.in = newFrameReader(nc, handshakeFrameSize, c.noteWait)
 

@@ -109,7 +109,8 @@ func (s *Session) drop(cause error) {
 	clear(s.links)
 	s.conn.outgoing -= len(s.unsettled)
 	s.conn.reported -= s.reported
-	s.conn.memory.free(s.kept + sentBytes*len(s.unsettled) + forgottenBytes*len(s.forgotten))
+	s.conn.inbound.free(s.kept)
+	s.conn.outbound.free(sentBytes*len(s.unsettled) + forgottenBytes*len(s.forgotten))
 	s.dispositions, s.flows = nil, nil
 	s.conn.settled.fire()
 	s.conn.answered.fire()
@@ -133,7 +134,7 @@ func (c *Conn) handleBegin(channel uint16, begin *wire.Begin, kept int) {
 		nextIncoming: begin.NextOutgoingID, window: begin.IncomingWindow, unsettled: map[uint32]*sent{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(c.ctx)
-	c.memory.held += kept
+	c.inbound.held += kept
 	c.sessions[channel] = s
 	c.send(channel, &wire.Begin{
 		RemoteChannel: &channel, NextOutgoingID: s.nextOutgoing, IncomingWindow: window, OutgoingWindow: window,

@@ -82,10 +82,11 @@ func (c writer) run() {
 		c.encodePending()
 		buf, counted := c.out.take()
 		stop := c.out.stopped
-		spare := c.memory.takeSpare()
+		received, sent := c.inbound.takeSpare(), c.outbound.takeSpare()
 		c.out.idle = buf == nil && !stop && !cut
 		c.mu.Unlock()
-		c.memory.giveBack(spare)
+		c.inbound.giveBack(received)
+		c.outbound.giveBack(sent)
 
 		if cut {
 			c.breakOff(nil)
@@ -125,7 +126,7 @@ func (c writer) written(buf *[]byte, counted int) {
 	if counted > 0 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.memory.free(counted)
+		c.outbound.free(counted)
 	}
 }
 

@@ -187,15 +187,7 @@ func await(ctx context.Context, freed <-chan struct{}, limited bool, limit time.
 func (c *Claim) take(n int64) bool {
 	p := c.pool
 	n = min(n, p.capacity-c.held)
-	t := p.tenants[c.tenant]
-	if t == nil {
-		t = &tenant{}
-		p.tenants[c.tenant] = t
-	}
-	if !c.listed {
-		c.listed = true
-		t.claims = append(t.claims, c)
-	}
+	t := p.join(c)
 	var elders int64 // what they may still need
 	for _, elder := range t.claims {
 		if elder == c {
@@ -216,6 +208,40 @@ func (c *Claim) take(n int64) bool {
 	t.held += n
 	c.held += n
 	return true
+}
+
+// Move makes the claim one of another tenant, its youngest, with all that it holds. It may be
+// called while Grow waits.
+func (c *Claim) Move(tenant string) {
+	if c == nil {
+		return
+	}
+	p := c.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !c.listed {
+		c.tenant = tenant
+		return
+	}
+	p.tenants[c.tenant].held -= c.held
+	c.leave(p.tenants[c.tenant])
+	c.tenant = tenant
+	t := p.join(c)
+	t.held += c.held
+}
+
+// join puts the claim at the end of its tenant's line.
+func (p *Pool) join(c *Claim) *tenant {
+	t := p.tenants[c.tenant]
+	if t == nil {
+		t = &tenant{}
+		p.tenants[c.tenant] = t
+	}
+	if !c.listed {
+		c.listed = true
+		t.claims = append(t.claims, c)
+	}
+	return t
 }
 
 // Release gives everything back. The claim can be used again.

@@ -164,3 +164,30 @@ func TestContext(t *testing.T) {
 		t.Errorf("%d are held", p.Held())
 	}
 }
+
+// A claim that moves counts for its new tenant with all that it holds, and goes on growing there.
+func TestMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := memory.New(64)
+		c, other := p.Claim(""), p.Claim("b")
+		if !c.TryGrow(20) || !other.TryGrow(14) {
+			t.Fatalf("%d are held", p.Held())
+		}
+		done := make(chan error, 1)
+		go func() { done <- c.Grow(t.Context(), 30) }() // nobody leaves so much
+		synctest.Wait()
+		c.Move("a")
+		if p.Claim("a").TryGrow(6) || !p.Claim("").TryGrow(6) {
+			t.Errorf("what has moved counts for its old tenant; %d are held", p.Held())
+		}
+		other.Release()
+		if err := <-done; err != nil || c.Held() != 50 {
+			t.Errorf("the claim holds %d (%v)", c.Held(), err)
+		}
+		c.Release()
+		c.Move("b") // while it holds nothing
+		if !c.TryGrow(5) || p.Held() != 11 {
+			t.Errorf("%d are held at the end", p.Held())
+		}
+	})
+}

@@ -9,7 +9,6 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/amqp"
 	"github.com/forebayhq/forebay/internal/amqp/wire"
-	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/servicebus/auth"
 	"github.com/forebayhq/forebay/internal/servicebus/transactions"
 )
@@ -21,8 +20,9 @@ type client struct {
 	log  *slog.Logger
 	peer auth.Peer // checks what the client shows
 
+	reserved reservations
+
 	mu       sync.Mutex
-	memory   *memory.Claim     // of what it sends; nil: it has asked for none
 	grants   map[string]*grant // by the path of their audience, in lower case
 	replies  []*replies        // links on which answers go
 	sessions map[sessionKey]*heldSession
@@ -33,7 +33,7 @@ type client struct {
 }
 
 func newClient(e *Endpoint, conn *amqp.Conn) *client {
-	c := &client{Endpoint: e, conn: conn, log: e.log, peer: e.verifier.From(addressOf(conn.RemoteAddr())),
+	c := &client{Endpoint: e, conn: conn, log: e.log, peer: e.verifier.From(addressOf(conn.RemoteAddr())), reserved: e.reserve(),
 		grants: map[string]*grant{}, sessions: map[sessionKey]*heldSession{}, transactions: e.steps.Connect()}
 	c.transacting = c.workers(1, &c.running)
 	return c
@@ -44,28 +44,13 @@ func clientOf(conn *amqp.Conn) *client { return conn.Data.(*client) }
 // closed waits for what the connection has begun.
 func (c *client) closed() {
 	c.running.Wait()
-	c.claim().Release()
+	c.reserved.release()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, g := range c.grants {
 		g.release()
 	}
 	c.grants = nil
-}
-
-// claim is what the connection holds of the memory for what clients send. It counts for the tenant
-// of the first token.
-func (c *client) claim() *memory.Claim {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.memory == nil {
-		tenant := ""
-		for _, g := range c.grants {
-			tenant = g.tenant()
-		}
-		c.memory = c.received.Claim(tenant)
-	}
-	return c.memory
 }
 
 // ctx ends with the connection.
@@ -106,6 +91,9 @@ func (c *client) allow(audience string, given auth.Grant) error {
 	if c.grants == nil || old == nil && len(c.grants) >= maxGrants {
 		g.release()
 		return fail(conditionFull, 403, "The connection has tokens for too many audiences.")
+	}
+	if len(c.grants) == 0 {
+		c.reserved.move(g.tenant())
 	}
 	c.grants[key] = g
 	if old != nil {

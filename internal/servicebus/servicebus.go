@@ -27,7 +27,6 @@ import (
 	"github.com/forebayhq/forebay/internal/amqp"
 	"github.com/forebayhq/forebay/internal/amqp/wire"
 	"github.com/forebayhq/forebay/internal/limits"
-	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/messaging"
 	"github.com/forebayhq/forebay/internal/servicebus/auth"
 	"github.com/forebayhq/forebay/internal/servicebus/transactions"
@@ -52,9 +51,8 @@ type Endpoint struct {
 	server   *amqp.Server
 	places   places
 	held     sync.Map // of *heldSession by heldKey: sessions whose locks links hold
-	received *memory.Pool
-	sent     *memory.Pool
 	steps    *transactions.Service
+	pools
 }
 
 // maxFrameSize is what Service Bus announces.
@@ -65,11 +63,10 @@ const idleTimeout = 4 * time.Minute
 
 // New returns an endpoint that serves no connection yet.
 func New(o Options) *Endpoint {
-	e := &Endpoint{messages: o.Messages, verifier: o.Verifier, limits: o.Limits, log: o.Logger,
-		received: memory.New(max(o.MemoryBytes, minMemory)), sent: memory.New(max(o.MemoryBytes, minMemory))}
+	e := &Endpoint{messages: o.Messages, verifier: o.Verifier, limits: o.Limits, log: o.Logger, pools: newPools(max(o.MemoryBytes, minMemory))}
 	e.steps = transactions.New(o.Messages.Transactions, e.received)
 	e.server = amqp.NewServer(amqp.Options{
-		Handler: handler{e}, Logger: o.Logger, Memory: reserved{e.received},
+		Handler: handler{e}, Logger: o.Logger, Memory: reserving{},
 		MaxFrameSize: maxFrameSize, MaxChannels: maxChannels, MaxMessageSize: uint64(o.Messages.Messages.MaxBytes()), IdleTimeout: idleTimeout,
 		// Clients take the first that they know.
 		Mechanisms: []amqp.Mechanism{amqp.Anonymous("MSSBCBS"), amqp.Plain(plain), amqp.Anonymous("ANONYMOUS"), amqp.Anonymous("EXTERNAL")},
