@@ -188,7 +188,8 @@ func (r *receiver) watch(ctx context.Context, interrupt func()) {
 func (r *receiver) deliver(ctx context.Context, messages []bus.Message) error {
 	claim := r.sent.Claim(r.grant.tenant())
 	defer claim.Release()
-	err := claim.Grow(ctx, sizeOf(messages))
+	left := sizeOf(messages)
+	err := claim.Grow(ctx, left)
 	if r.mode == forebay.ReceiveAndDelete {
 		err = nil // they are deleted already: this link has them alone, at most one answer's worth
 	}
@@ -197,14 +198,15 @@ func (r *receiver) deliver(ctx context.Context, messages []bus.Message) error {
 			err = r.send(ctx, &messages[i])
 		}
 		if errors.Is(err, errUnsendable) {
-			if err = r.unsendable(ctx, &messages[i], err); err == nil {
-				continue
-			}
+			err = r.unsendable(ctx, &messages[i], err)
 		}
 		if err != nil {
 			r.giveBack(ctx, messages[i:])
 			break
 		}
+		left -= sizeOf(messages[i : i+1])
+		messages[i] = bus.Message{} // a slow client holds only what is left
+		claim.Shrink(left)
 	}
 	if errors.Is(err, amqp.ErrNoCredit) { // the client took it back meanwhile
 		return nil
