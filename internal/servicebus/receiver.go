@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -39,7 +38,7 @@ type receiver struct {
 	session *heldSession // nil: the entity has none
 
 	settling *workers
-	settled  sync.WaitGroup
+	settled  gate   // of settlements
 	tags     uint64 // of messages that nobody settles
 }
 
@@ -63,7 +62,7 @@ func (c *client) acceptReceiver(l *amqp.Outgoing, at node) {
 		properties = wire.Map{{Key: wire.Symbol("com.microsoft:locked-until-utc"), Value: ticks(r.session.lockedUntil())}}
 	}
 	// What the client has settled before it went counts before its session ends.
-	defer r.settled.Wait()
+	defer r.settled.close()
 	err = l.Accept(amqp.OutgoingOptions{
 		Source: filter.answered(l.Attach().Source), Properties: properties, Settled: r.settle,
 	})
@@ -98,7 +97,7 @@ func (c *client) newReceiver(l *amqp.Outgoing, at node) (r *receiver, leave func
 	if wire.ValueOr(l.Attach().SenderSettleMode, wire.SenderMixed) == wire.SenderSettled {
 		r.mode = forebay.ReceiveAndDelete
 	}
-	r.settling = c.workers(maxSettling, &r.settled)
+	r.settling = c.workers(maxSettling, &c.running)
 	leave, err = c.places.enter(g.tenant())
 	return r, leave, err
 }

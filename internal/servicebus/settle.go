@@ -26,12 +26,14 @@ func (r *receiver) settle(list []amqp.Settlement) {
 		return // they are gone
 	}
 	for _, s := range list {
+		if !r.settled.enter() {
+			return // the link has ended meanwhile
+		}
 		if state, within := s.State.(*wire.TransactionalState); within {
-			r.settled.Add(1)
-			r.transacting.do(func() { defer r.settled.Done(); r.settleWithin(s, state) })
+			r.transacting.do(func() { defer r.settled.leave(); r.settleWithin(s, state) })
 			continue
 		}
-		r.settling.do(func() { r.settleOne(s) })
+		r.settling.do(func() { defer r.settled.leave(); r.settleOne(s) })
 	}
 }
 

@@ -7,6 +7,34 @@ import (
 	"github.com/forebayhq/forebay/internal/panics"
 )
 
+// gate counts what goes on, and keeps out what comes after its end. Unlike a WaitGroup it may be
+// entered while somebody waits.
+type gate struct {
+	mu     sync.Mutex
+	closed bool
+	inside sync.WaitGroup
+}
+
+// enter reports whether something may go on. Then leave must be called at its end.
+func (g *gate) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed {
+		g.inside.Add(1)
+	}
+	return !g.closed
+}
+
+func (g *gate) leave() { g.inside.Done() }
+
+// close lets nothing in any more, and waits for what is inside.
+func (g *gate) close() {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.inside.Wait()
+}
+
 // workers carry out the tasks of a link, at most so many at once. Tasks begin in the order in
 // which they came. Idle workers are no goroutines.
 type workers struct {

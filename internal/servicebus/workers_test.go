@@ -43,6 +43,29 @@ func TestWorkers(t *testing.T) {
 	})
 }
 
+// The end of a link waits for the settlements that have begun, and lets none begin afterwards.
+func TestGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g gate
+		if !g.enter() {
+			t.Fatal("the gate is closed")
+		}
+		closed := make(chan struct{})
+		go func() { g.close(); close(closed) }()
+		synctest.Wait()
+		if g.enter() {
+			t.Error("something began after the end")
+		}
+		select {
+		case <-closed:
+			t.Error("the end has not waited")
+		default:
+		}
+		g.leave()
+		<-closed
+	})
+}
+
 // A tenant that has all its places leaves those of others.
 func TestPlaces(t *testing.T) {
 	var p places
