@@ -14,8 +14,8 @@ import (
 
 // Raw is messages as another protocol carries them. Entities are named by path: a queue, a topic,
 // TOPIC/subscriptions/NAME, or the dead-letter subqueue of a queue or a subscription. Names match
-// without regard to case. A name that matches exactly goes before others, and an older entity
-// before a younger one.
+// without regard to case. A name that matches exactly goes before others, and of these the first by
+// name.
 type Raw struct{ *entities }
 
 // Limits on one call of Raw. The number of messages that are sent is that of Service Bus
@@ -105,7 +105,7 @@ func (s *entities) folded(ctx context.Context, tenant, key string) (bus.MessageQ
 	if err != nil {
 		return bus.MessageQueue{}, err
 	}
-	q, found, err := bus.FindFolded(ctx, s.store, no, key)
+	q, found, err := s.store.Entities().Folded(ctx, no, key)
 	if err != nil {
 		return q, err
 	}
