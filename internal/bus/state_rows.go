@@ -73,8 +73,8 @@ func (t *entityTx) checkFolded(q MessageQueue) error {
 	return err
 }
 
-// sqlQueueFolded finds the entity of exactly a name, and the first by name of those that differ from
-// it in case alone.
+// sqlQueueFolded finds the entity of exactly a name, and the first by name of those that differ
+// from it in case alone.
 const sqlQueueFolded = messageQueueColumns + "AND tenant = ?1 AND name = ?2 UNION ALL SELECT * FROM (" +
 	messageQueueColumns + "AND tenant = ?1 AND lower(name) = ?3 ORDER BY name LIMIT 1 + 0) bounded_folded"
 
