@@ -10,25 +10,12 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
-	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
 
 // However often processes are killed while messages become jobs, each message makes one job, and
 // none is left over.
-func TestIntakeUnderKills(t *testing.T) {
-	raced.Skip(t, raced.Processes)
-	t.Parallel()
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		testIntakeUnderKills(t, childOptions{Database: database(t)}, 1)
-	})
-	t.Run("postgresql", func(t *testing.T) {
-		t.Parallel()
-		testIntakeUnderKills(t, childOptions{Database: pgtest.Database(t), Blob: t.TempDir()}, 2)
-	})
-}
+func TestIntakeUnderKills(t *testing.T) { underKills(t, testIntakeUnderKills) }
 
 func testIntakeUnderKills(t *testing.T, o childOptions, processes int) {
 	const messages, kills = 600, 6

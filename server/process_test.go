@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -179,6 +181,21 @@ type process struct {
 
 	mu  sync.Mutex
 	url string
+}
+
+// underKills runs a test of processes that are killed: of one on SQLite, and of two on PostgreSQL.
+func underKills(t *testing.T, test func(t *testing.T, o childOptions, processes int)) {
+	t.Helper()
+	raced.Skip(t, raced.Processes)
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(t, childOptions{Database: database(t)}, 1)
+	})
+	t.Run("postgresql", func(t *testing.T) {
+		t.Parallel()
+		test(t, childOptions{Database: pgtest.Database(t), Blob: t.TempDir()}, 2)
+	})
 }
 
 // launch starts a server process; it is killed at the test's end if it still runs.

@@ -14,25 +14,12 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
-	"github.com/forebayhq/forebay/internal/pgtest"
-	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
 
 // Limits hold over single submits, bulk submits and intakes together, over processes and kills.
 // What was acknowledged is carried out.
-func TestLimitsUnderKills(t *testing.T) {
-	raced.Skip(t, raced.Processes)
-	t.Parallel()
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		testLimitsUnderKills(t, childOptions{Database: database(t)}, 1)
-	})
-	t.Run("postgresql", func(t *testing.T) {
-		t.Parallel()
-		testLimitsUnderKills(t, childOptions{Database: pgtest.Database(t), Blob: t.TempDir()}, 2)
-	})
-}
+func TestLimitsUnderKills(t *testing.T) { underKills(t, testLimitsUnderKills) }
 
 func testLimitsUnderKills(t *testing.T, o childOptions, processes int) {
 	const most, sent = 20, 4

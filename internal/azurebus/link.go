@@ -2,6 +2,8 @@ package azurebus
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
@@ -63,7 +65,8 @@ func (l *link) keep(ctx context.Context, m *azservicebus.ReceivedMessage) error 
 }
 
 // keepAll renews the locks of messages if a third of their time has passed. It returns the
-// messages whose locks have not ended. The end of a session's lock is an error.
+// messages whose locks have not ended, also beside an error. The end of a session's lock is an
+// error.
 func (l *link) keepAll(ctx context.Context, held []delivery) ([]delivery, error) {
 	if time.Now().Before(l.renewAt) {
 		return held, nil
@@ -73,17 +76,22 @@ func (l *link) keepAll(ctx context.Context, held []delivery) ([]delivery, error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, renewTime)
 	defer cancel()
+	ends, errs := make([]time.Time, len(held)), make([]error, len(held))
+	var renewing sync.WaitGroup
+	for i, d := range held {
+		renewing.Go(func() { ends[i], errs[i] = l.renew(ctx, d.ReceivedMessage) })
+	}
+	renewing.Wait()
 	var kept []delivery
-	for _, d := range held {
-		end, err := l.renew(ctx, d.ReceivedMessage)
+	for i, err := range errs {
 		if err == nil {
-			kept = append(kept, d)
-			l.locked(end)
-		} else if unlessLost(err) != nil {
-			return nil, err
+			l.locked(ends[i])
+		}
+		if errs[i] = unlessLost(err); err == nil || errs[i] != nil {
+			kept = append(kept, held[i])
 		}
 	}
-	return kept, nil
+	return kept, errors.Join(errs...)
 }
 
 func messagesOf(list []delivery) []forebay.Message {

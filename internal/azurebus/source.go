@@ -257,9 +257,12 @@ type delivery struct {
 
 // submit makes jobs of messages and settles these. It returns those that have to wait, and why.
 func (s *Source) submit(ctx context.Context, l *link, list []delivery) (left []delivery, why, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	ctx = context.WithoutCancel(ctx)
+	making, made := context.WithTimeout(ctx, settleTime)
+	defer made()
+	verdicts := s.Maker.Make(making, messagesOf(list))
+	ctx, cancel := context.WithTimeout(ctx, settleTime) // of its own: making may have taken all of the other
 	defer cancel()
-	verdicts := s.Maker.Make(ctx, messagesOf(list))
 	errs := make([]error, len(list))
 	var settling sync.WaitGroup
 	for i, v := range verdicts {
@@ -309,11 +312,10 @@ func (s *Source) wait(ctx context.Context, l *link, held []delivery, d time.Dura
 		if err := sleep.For(ctx, min(end.Sub(now), max(l.renewAt.Sub(now), shortest))); err != nil {
 			return held, err
 		}
-		kept, err := l.keepAll(ctx, held)
-		if err != nil {
-			return nil, err
+		var err error
+		if held, err = l.keepAll(ctx, held); err != nil {
+			return held, err
 		}
-		held = kept
 	}
 }
 

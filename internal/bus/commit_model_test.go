@@ -125,7 +125,7 @@ func (d *postDriver) compareCommit(t *rapid.T, steps []modelStep) {
 		for _, q := range queues {
 			for i := range steps {
 				if s := &steps[i]; s.sent != nil && s.queue == q {
-					d.noteSent(t, q, s.sent, seqs[i])
+					d.noteSent(t, q, s.sent, seqs[i], s.taken)
 					d.noteTaken(s)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 )
 
@@ -92,7 +93,8 @@ func (t *Tx) checkCommit(c *commit, sends []sending) ([]checkedStep, error) {
 }
 
 func (t *Tx) checkStep(s *checkedStep) (err error) {
-	if s.queue, _, err = t.MessageQueue(s.Queue.No); err != nil { // a queue that is gone has no messages
+	found := false
+	if s.queue, found, err = t.MessageQueue(s.Queue.No); err != nil { // a queue that is gone has no messages
 		return err
 	}
 	switch s.Kind {
@@ -107,8 +109,8 @@ func (t *Tx) checkStep(s *checkedStep) (err error) {
 		return err
 	}
 	s.held, err = t.Deliveries.find(s.subqueue(), s.Lock)
-	if err == nil && s.Kind != StepAbandon && s.Kind != StepRelease {
-		err = t.checkReceives(s.Queue.No)
+	if err == nil && found && s.Kind != StepAbandon && s.Kind != StepRelease && !s.queue.Status.Receives() {
+		err = entity.ErrReceiveDisabled
 	}
 	if err == nil && len(s.Changed) > 0 {
 		s.merged, err = t.Deliveries.merge(s.Lock.Seq, s.Changed)

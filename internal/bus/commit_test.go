@@ -358,3 +358,12 @@ func TestCommitsTakeTurns(t *testing.T) {
 		}
 	})
 }
+
+// Everything that a step stores counts, whatever its type.
+func TestWeightOfSteps(t *testing.T) {
+	large := forebay.Properties{"text": strings.Repeat("x", 1000), "bytes": make([]byte, 1000), "number": int64(1)}
+	step := Step{Kind: StepAbandon, Changed: large}
+	if steps, bytes := step.Weight(); steps != 1 || bytes < 2000 || bytes > 2100 {
+		t.Errorf("%d steps, %d bytes", steps, bytes)
+	}
+}

@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"strings"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
@@ -26,7 +25,6 @@ FROM queues WHERE kind = 'messages' `
 const (
 	sqlQueueNo      = messageQueueColumns + "AND no = ?"
 	sqlQueueName    = messageQueueColumns + "AND name = ?"
-	sqlQueuesFolded = messageQueueColumns + "AND tenant = ? AND lower(name) = ?"
 	sqlTenantQueues = messageQueueColumns + "AND tenant = ? AND is_topic = ? AND topic IS NULL ORDER BY name"
 )
 
@@ -200,27 +198,6 @@ func (s *Store) MessageQueue(ctx context.Context, name string) (q MessageQueue, 
 	err = s.Read(ctx, func(c driver.Conn) error {
 		found, err = c.Prep(sqlQueueName).Text(name).One(func(r driver.Row) { q = readMessageQueue(r) })
 		return err
-	})
-	return q, found, err
-}
-
-// FindFolded returns the tenant's queue, topic or subscription of that name, if there is one. If
-// none has exactly that name it returns the oldest whose name differs only in case.
-func FindFolded(ctx context.Context, s *Store, tenant int64, name string) (q MessageQueue, found bool, err error) {
-	err = s.Read(ctx, func(c driver.Conn) error {
-		q, found, err = findFolded(c, tenant, name)
-		return err
-	})
-	return q, found, err
-}
-
-func findFolded(c driver.Conn, tenant int64, name string) (q MessageQueue, found bool, err error) {
-	err = c.Prep(sqlQueuesFolded).Int(tenant).Text(strings.ToLower(name)).Each(func(r driver.Row) error {
-		m := readMessageQueue(r)
-		if !found || m.Name == name || q.Name != name && m.No < q.No {
-			found, q = true, m
-		}
-		return nil
 	})
 	return q, found, err
 }

@@ -73,19 +73,23 @@ func (t *entityTx) checkFolded(q MessageQueue) error {
 	return err
 }
 
-const sqlQueueFolded = messageQueueColumns + "AND tenant = ? AND lower(name) = ? ORDER BY no LIMIT 1 + 0"
+// sqlQueueFolded finds the entity of exactly a name, and the first by name of those that differ
+// from it in case alone.
+const sqlQueueFolded = messageQueueColumns + "AND tenant = ?1 AND name = ?2 UNION ALL SELECT * FROM (" +
+	messageQueueColumns + "AND tenant = ?1 AND lower(name) = ?3 ORDER BY name LIMIT 1 + 0) bounded_folded"
 
 func entityFolded(c driver.Conn, tenant int64, name string) (q MessageQueue, found bool, err error) {
-	read := func(r driver.Row) { q = readMessageQueue(r) }
-	if found, err = c.Prep(sqlQueueName).Text(name).One(read); err != nil || found && q.Tenant == tenant {
-		return q, found, err
-	}
-	found, err = c.Prep(sqlQueueFolded).Int(tenant).Text(entity.Fold(name)).One(read)
+	err = c.Prep(sqlQueueFolded).Int(tenant).Text(name).Text(entity.Fold(name)).Each(func(r driver.Row) error {
+		if one := readMessageQueue(r); !found || one.Name == name {
+			q, found = one, true
+		}
+		return nil
+	})
 	return q, found, err
 }
 
-// Folded returns a tenant's queue, topic or subscription by its name in any case. An exact
-// name comes before others.
+// Folded returns a tenant's queue, topic or subscription by its name in any case. An exact name
+// comes before others, and of these the first by name.
 func (s EntityStore) Folded(ctx context.Context, tenant int64, name string) (q MessageQueue, found bool, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		q, found, err = entityFolded(c, tenant, name)

@@ -12,10 +12,10 @@ import (
 	"github.com/forebayhq/forebay/internal/bus/message"
 )
 
-// Raw is messages as another protocol carries them. Entities are named by path: a queue, a topic,
-// TOPIC/subscriptions/NAME, or the dead-letter subqueue of a queue or a subscription. Names match
-// without regard to case. A name that matches exactly goes before others, and an older entity
-// before a younger one.
+// Raw is messages as another protocol carries them. Entities are named by path: a queue, a
+// topic, TOPIC/subscriptions/NAME, or the dead-letter subqueue of a queue or a subscription.
+// Names match without regard to case. A name that matches exactly goes before others, and of
+// these the first by name.
 type Raw struct{ *entities }
 
 // Limits on one call of Raw. The number of messages that are sent is that of Service Bus
@@ -105,7 +105,7 @@ func (s *entities) folded(ctx context.Context, tenant, key string) (bus.MessageQ
 	if err != nil {
 		return bus.MessageQueue{}, err
 	}
-	q, found, err := bus.FindFolded(ctx, s.store, no, key)
+	q, found, err := s.store.Entities().Folded(ctx, no, key)
 	if err != nil {
 		return q, err
 	}
@@ -138,9 +138,9 @@ func (s *entities) rememberSpelling(key, name string, changes int) {
 }
 
 // Send stores messages in a queue or a topic, all or none of them, and returns their sequence
-// numbers once they are on disk. It takes up to MaxRawMessages messages. As they are stored, they
-// may have four times as many bytes as MaxBytes allows one message: what came over AMQP is partly
-// stored twice. The caller bounds what is sent.
+// numbers once they are on disk. It takes up to MaxRawMessages messages. As they are stored,
+// they may have four times as many bytes as MaxBytes allows one message: what came over AMQP is
+// partly stored twice. The caller bounds what is sent.
 func (s Raw) Send(ctx context.Context, tenant, path string, messages []message.Content) ([]int64, error) {
 	e, err := s.find(ctx, tenant, path)
 	if err == nil {
@@ -173,9 +173,9 @@ type Received struct {
 }
 
 // Receive takes messages of an entity, those that became ready first, or those of a session in
-// the order of their numbers. It returns fewer than Max if there are fewer, or if they are large.
-// It waits for a first message, and returns none if none comes. If ctx ends meanwhile, messages
-// that were locked are given back.
+// the order of their numbers. It returns fewer than Max if there are fewer, or if they are
+// large. It waits for a first message, and returns none if none comes. If ctx ends meanwhile,
+// messages that were locked are given back.
 func (s Raw) Receive(ctx context.Context, tenant, path string, r Received) ([]bus.Message, error) {
 	if r.Max < 1 || r.Max > MaxRawReceived {
 		return nil, forebay.Invalid("max_messages", "goes from 1 to %d", MaxRawReceived)
@@ -229,9 +229,9 @@ func (s Raw) receive(ctx context.Context, tenant, path string, r Received, defer
 	return got, nil
 }
 
-// Peek returns messages in any state, from that sequence number on, without locking them, in the
-// order of their numbers. next is the number to continue with, 0 at the end. With the id of a
-// session it returns only what that session has, without what is scheduled.
+// Peek returns messages in any state, from that sequence number on, without locking them, in
+// the order of their numbers. next is the number to continue with, 0 at the end. With the id of
+// a session it returns only what that session has, without what is scheduled.
 func (s Raw) Peek(ctx context.Context, tenant, path, session string, from int64, most int) (messages []bus.Message, next int64, err error) {
 	e, err := s.find(ctx, tenant, path)
 	if err != nil {

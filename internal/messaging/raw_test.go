@@ -38,7 +38,8 @@ func testRawNames(t *testing.T, b *Service) {
 	}
 	put("Orders")
 	put("Orders.EU/First")
-	names(map[string]string{"ORDERS": "orders", "orders": "orders", "Orders": "Orders", "orders.eu/first": "Orders.EU/First"})
+	// Of several the first by name.
+	names(map[string]string{"ORDERS": "Orders", "orders": "orders", "Orders": "Orders", "orders.eu/first": "Orders.EU/First"})
 	if err := b.Queues.Delete(ctx, "acme", "orders"); err != nil {
 		t.Fatal(err)
 	}

@@ -156,3 +156,27 @@ func TestTransactionIsLimited(t *testing.T) {
 		}
 	})
 }
+
+// A scheduled message is not cancelled by the path of a dead-letter subqueue, which has none.
+func TestCancelByDeadLetterPath(t *testing.T) {
+	t.Parallel()
+	for kind, database := range dbtest.Databases {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b := openService(t, database(t))
+			putQueue(t, b, "acme", "orders")
+			later := time.Now().Add(time.Hour)
+			sent, err := b.Messages.Send(t.Context(), "acme", "orders", []forebay.NewMessage{{ScheduledTime: &later}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			seq := sent[0].SequenceNumber
+			if err := b.Messages.CancelScheduled(t.Context(), "acme", "orders/"+forebay.SubqueueDeadLetter, seq); forebay.CodeOf(err) != forebay.CodeNotFound {
+				t.Errorf("it was cancelled: %v", err)
+			}
+			if err := b.Messages.CancelScheduled(t.Context(), "acme", "orders", seq); err != nil {
+				t.Errorf("it is gone: %v", err)
+			}
+		})
+	}
+}

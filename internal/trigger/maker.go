@@ -90,6 +90,9 @@ func verdict(refusal error) Verdict {
 	if refusal == nil {
 		return Verdict{}
 	}
+	if errors.Is(refusal, context.DeadlineExceeded) || errors.Is(refusal, context.Canceled) { // the store is slow
+		return Verdict{Verb: Wait, Err: refusal}
+	}
 	var why *forebay.Error
 	if !errors.As(refusal, &why) {
 		why = forebay.Errorf(forebay.CodeInternal, "something went wrong here").Caused(refusal)

@@ -1,6 +1,8 @@
 package trigger
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -53,6 +55,18 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%q", key)
 		}
 		keys[key] = true
+	}
+}
+
+// A store that takes too long is not the message's fault.
+func TestSlowStoreIsWaitedFor(t *testing.T) {
+	for _, err := range []error{context.DeadlineExceeded, fmt.Errorf("submit: %w", context.Canceled)} {
+		if v := verdict(err); v.Verb != Wait || !errors.Is(v.Err, err) {
+			t.Errorf("%v: %+v", err, v)
+		}
+	}
+	if v := verdict(errors.New("other")); v.Verb != Abandon {
+		t.Errorf("%+v", v)
 	}
 }
 

@@ -133,11 +133,12 @@ func unlessLost(err error) error {
 // take submits jobs for the messages, in their order. If one has to be given back, so are all
 // after it.
 func (t *Trigger) take(ctx context.Context, messages []forebay.Message) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
 	for len(messages) > 0 {
 		n := Together(messages)
 		if err := t.submit(ctx, messages[:n]); err != nil {
+			ctx, cancel := context.WithTimeout(ctx, settleTime)
+			defer cancel()
 			return errors.Join(err, t.giveBack(ctx, messages[n:]))
 		}
 		messages = messages[n:]
@@ -146,7 +147,12 @@ func (t *Trigger) take(ctx context.Context, messages []forebay.Message) error {
 }
 
 func (t *Trigger) submit(ctx context.Context, messages []forebay.Message) error {
-	return t.settleAll(ctx, messages, t.maker.Make(ctx, messages))
+	making, made := context.WithTimeout(ctx, settleTime)
+	defer made()
+	verdicts := t.maker.Make(making, messages)
+	settling, settled := context.WithTimeout(ctx, settleTime) // of its own: making may have taken all of the other
+	defer settled()
+	return t.settleAll(settling, messages, verdicts)
 }
 
 // settleAll settles the messages concurrently, so that they share a transaction.
