@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"sync"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/amqp"
@@ -73,18 +74,62 @@ func (c *client) checkToken(ctx context.Context, kind, token, audience string) (
 // guard calls ended once no token of the connection allows what a link does any more. Clients put
 // new tokens before old ones expire.
 func (c *client) guard(ctx context.Context, g *grant, right forebay.Scope, path string, ended func(*failure)) {
-	stop := context.AfterFunc(g.held, func() {
-		if ctx.Err() != nil {
-			return
-		}
-		next, err := c.grantFor(right, path)
-		if err == nil && next.tenant() == g.tenant() {
-			c.guard(ctx, next, right, path, ended)
-			return
-		}
-		ended(c.unauthorized(right, path))
-	})
-	context.AfterFunc(ctx, func() { stop() })
+	w := &watch{client: c, tenant: g.tenant(), right: right, path: path, ended: ended}
+	w.on(g)
+	context.AfterFunc(ctx, w.stop)
+}
+
+// watch is a link that lives as long as tokens of its connection allow what it does.
+type watch struct {
+	*client
+	tenant string
+	right  forebay.Scope
+	path   string
+	ended  func(*failure)
+
+	mu      sync.Mutex
+	over    bool        // the link has ended
+	unwatch func() bool // of the token that it has now
+}
+
+// on has the link depend on a token.
+func (w *watch) on(g *grant) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.over {
+		w.unwatch = context.AfterFunc(g.held, w.renew)
+	}
+}
+
+// renew looks for another token, as the one that the link had is no longer in force.
+func (w *watch) renew() {
+	next, err := w.allowed(w.right, w.path, w.tenant)
+	if err == nil {
+		w.on(next)
+		return
+	}
+	w.mu.Lock()
+	over := w.over
+	w.mu.Unlock()
+	if !over {
+		w.ended(w.unauthorized(w.right, w.path))
+	}
+}
+
+func (w *watch) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	w.unwatch()
+}
+
+// allowed returns a grant of the connection that allows an act on an entity of a tenant.
+func (c *client) allowed(right forebay.Scope, path, tenant string) (*grant, error) {
+	g, err := c.grantFor(right, path)
+	if err == nil && g.tenant() != tenant {
+		return nil, c.unauthorized(right, path)
+	}
+	return g, err
 }
 
 // unauthorized refuses an act without a token that allows it.

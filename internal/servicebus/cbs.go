@@ -12,12 +12,16 @@ const (
 	typeJWT = "jwt"
 )
 
-// maxTokenBytes bounds a token. Those of Entra have a few kilobytes.
-const maxTokenBytes = 16 << 10
+const (
+	// maxTokenBytes bounds a token. Those of Entra have a few kilobytes.
+	maxTokenBytes = 16 << 10
+	// maxTokenRequestBytes bounds the request that brings one, with its audience.
+	maxTokenRequestBytes = 2 * maxTokenBytes
+)
 
 // acceptTokens accepts a link to $cbs. Nobody has a token before it.
 func (c *client) acceptTokens(l *amqp.Incoming) {
-	c.acceptRequester(l, node{cbs: true}, "status-code", "status-description", putToken)
+	c.acceptRequester(l, node{cbs: true}, "status-code", "status-description", maxTokenRequestBytes, putToken)
 }
 
 // putToken checks a token and records what it allows.

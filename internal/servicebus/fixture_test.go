@@ -28,6 +28,7 @@ const patience = time.Minute
 type bench struct {
 	*testing.T
 	*Endpoint
+	store   *stores.Stores
 	keys    *keys.Service
 	address string
 	// stop ends Serve. ended is closed when it has returned.
@@ -37,11 +38,16 @@ type bench struct {
 
 func newBench(t *testing.T, change func(*Options)) *bench {
 	t.Helper()
+	return newGuardedBench(t, change, nil)
+}
+
+func newGuardedBench(t *testing.T, change func(*Options), guard func(*http.Request) error) *bench {
+	t.Helper()
 	s, err := stores.Open(t.Context(), db.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{T: t, keys: keys.NewService(s.Keys, nil), ended: make(chan struct{})}
+	b := &bench{T: t, store: s, keys: keys.NewService(s.Keys, nil), ended: make(chan struct{})}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	o := Options{Messages: messaging.New(messaging.Options{Store: s.Bus}), Verifier: auth.New(auth.Options{Keys: b.keys, Logger: log}), Logger: log}
 	if change != nil {
@@ -58,7 +64,7 @@ func newBench(t *testing.T, change func(*Options)) *bench {
 	go func() {
 		defer close(b.ended)
 		web := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: patience}
-		if err := b.Serve(ctx, l, ServeOptions{HTTP: web, Connections: connections.New(1000)}); err != nil {
+		if err := b.Serve(ctx, l, ServeOptions{HTTP: web, Guard: guard, Connections: connections.New(1000)}); err != nil {
 			t.Errorf("serve: %v", err)
 		}
 	}()

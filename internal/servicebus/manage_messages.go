@@ -201,7 +201,8 @@ func schedule(ctx context.Context, m *managed) (wire.Map, error) {
 	}
 	var numbers []int64
 	if m.transaction != nil {
-		numbers, err = m.transactions.Schedule(ctx, m.tenant, m.transaction, m.entity.Path, contents)
+		numbers, err = m.transactions.Schedule(ctx, m.tenant, m.transaction, m.entity.Path, contents,
+			m.stillAllowed(forebay.ScopeSend, m.entity.Path, m.tenant))
 	} else {
 		numbers, err = m.messages.Raw.Send(ctx, m.tenant, m.entity.Path, contents)
 	}

@@ -60,7 +60,7 @@ func (c *client) acceptRequests(l *amqp.Incoming, at node) {
 		l.Refuse(c.failure(err, at.path).wire())
 		return
 	}
-	c.acceptRequester(l, at, "statusCode", "statusDescription", manage)
+	c.acceptRequester(l, at, "statusCode", "statusDescription", c.maxRequestBytes(), manage)
 }
 
 // manage carries out a request to a management node.

@@ -139,7 +139,7 @@ type answer struct {
 
 // acceptRequester accepts a link on which requests come. Requests are carried out side by side,
 // and an answer names its request.
-func (c *client) acceptRequester(l *amqp.Incoming, at node, statusCode, statusText string, carryOut func(context.Context, *request) answer) {
+func (c *client) acceptRequester(l *amqp.Incoming, at node, statusCode, statusText string, maxBytes int64, carryOut func(context.Context, *request) answer) {
 	w := c.workers(maxRequests, &c.running)
 	receive := func(d *amqp.Delivery) {
 		w := w
@@ -148,7 +148,7 @@ func (c *client) acceptRequester(l *amqp.Incoming, at node, statusCode, statusTe
 		}
 		w.do(func() { c.answer(d, at, statusCode, statusText, carryOut) })
 	}
-	_ = l.Accept(amqp.IncomingOptions{Credit: 100, MaxMessageSize: uint64(c.maxRequestBytes()), Receive: receive})
+	_ = l.Accept(amqp.IncomingOptions{Credit: 100, MaxMessageSize: uint64(maxBytes), Receive: receive})
 }
 
 // maxRequestBytes bounds a request. One may schedule several messages.
@@ -178,10 +178,10 @@ func (c *client) answer(d *amqp.Delivery, at node, statusCode, statusText string
 	if within {
 		outcome = &wire.TransactionalState{TxnID: transaction, Outcome: outcome}
 	}
-	d.Settle(outcome)
 	ctx, cancel := context.WithTimeout(d.Link.Context(), requestTime)
 	defer cancel()
 	a := carryOut(ctx, &request{client: c, node: at, props: m.ApplicationProperties, value: m.Value, session: session, transaction: transaction})
+	d.Settle(outcome)                // only now: until then the memory of the request is in use
 	if within && a.condition != "" { // a client that does not wait for answers would commit a part
 		c.transactions.Break(transaction, fail(a.condition, a.status, "%s", a.description))
 	}

@@ -43,10 +43,12 @@ type ServeOptions struct {
 // which their first bytes tell apart. It closes the listener, and the
 // connections with an error after which clients connect again.
 func (e *Endpoint) Serve(ctx context.Context, l net.Listener, o ServeOptions) error {
+	var sockets gate // the server of HTTP does not wait for them
+	defer sockets.close()
 	l = o.Connections.Listen(l, true) // no answer in HTTP to a client that may speak AMQP
 	requests := newHandoff(l.Addr())
 	web := o.HTTP
-	web.Handler = guarded(o.Guard, e.webSockets(ctx, web.Handler))
+	web.Handler = guarded(o.Guard, e.webSockets(ctx, &sockets, web.Handler))
 	web.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if begun, ok := c.(*begunConn); ok {
 			ctx = withCounted(ctx, begun.counted)
@@ -153,12 +155,17 @@ func guarded(guard func(*http.Request) error, next http.Handler) http.Handler {
 }
 
 // webSockets speaks AMQP over WebSockets, and leaves other requests to next.
-func (e *Endpoint) webSockets(ctx context.Context, next http.Handler) http.Handler {
+func (e *Endpoint) webSockets(ctx context.Context, open *gate, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.EqualFold(strings.TrimSuffix(r.URL.Path, "/"), webSocketPath) {
 			next.ServeHTTP(w, r)
 			return
 		}
+		if !open.enter() {
+			http.Error(w, "the server is shutting down", http.StatusServiceUnavailable)
+			return
+		}
+		defer open.leave()
 		// Web pages of other origins are refused by the library.
 		ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{webSocketSubprotocol}, CompressionMode: websocket.CompressionDisabled})
 		if err != nil {

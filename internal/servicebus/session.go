@@ -115,8 +115,9 @@ func (c *client) awaitSession(r *receiver, id string) (forebay.Session, error) {
 		if req.WaitSeconds < 0 {
 			return forebay.Session{}, errNoSessionFree
 		}
+		holder := c.holder(heldKey{r.grant.tenant(), r.entity.Path, id})
 		session, found, err := c.messages.Sessions.Accept(ctx, r.grant.tenant(), r.entity.Path, req)
-		if errors.Is(err, forebay.ErrSessionLocked) && c.leaving(ctx, r, id) {
+		if errors.Is(err, forebay.ErrSessionLocked) && holder.leaving(ctx) {
 			continue
 		}
 		if err != nil || found {
@@ -130,12 +131,17 @@ type heldKey struct{ tenant, path, id string }
 
 func (h *heldSession) everywhere() heldKey { return heldKey{h.tenant, h.path, h.id} }
 
-// leaving waits until a link that has ended gives its session back. It reports false if no such
-// link holds the session. A client that closes a session may ask for it again at once.
-func (c *client) leaving(ctx context.Context, r *receiver, id string) bool {
-	v, _ := c.held.Load(heldKey{r.grant.tenant(), r.entity.Path, id})
-	h, ok := v.(*heldSession)
-	if !ok || h.link.Context().Err() == nil {
+// holder is who has that session, among the links of this process; nil: none of them.
+func (e *Endpoint) holder(key heldKey) *heldSession {
+	v, _ := e.held.Load(key)
+	h, _ := v.(*heldSession)
+	return h
+}
+
+// leaving waits until a link that has ended gives its session back. It reports false if the link
+// lives. A client that closes a session may ask for it again at once.
+func (h *heldSession) leaving(ctx context.Context) bool {
+	if h == nil || h.link.Context().Err() == nil {
 		return false
 	}
 	select {

@@ -3,6 +3,7 @@ package servicebus
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -49,8 +50,11 @@ func (r *receiver) settleOne(s amqp.Settlement) {
 	if err == nil {
 		outcome, err = r.dispose(ctx, token, s.State)
 	}
-	if s.Settled {
-		return // the client wants no answer
+	if s.Settled { // the client wants no answer
+		if temporary(err) {
+			r.log.Warn("a settlement that a Service Bus client does not wait for was not stored: the message stays locked", slog.String("entity", r.entity.Path), slog.Any("error", err))
+		}
+		return
 	}
 	if err != nil {
 		outcome = &wire.Rejected{Error: r.failure(r.lost(err), r.entity.Path).wire()}

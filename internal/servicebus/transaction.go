@@ -72,7 +72,8 @@ func (s *sender) sendWithin(d *amqp.Delivery, id []byte) {
 	if err != nil {
 		s.transactions.Break(id, err)
 	} else {
-		err = s.transactions.Add(s.grant.acting(s.link.Context()), s.grant.tenant(), id, messaging.Step{Kind: bus.StepSend, Path: s.entity.Path, Messages: contents})
+		err = s.transactions.Add(s.grant.acting(s.link.Context()), s.grant.tenant(), id, messaging.Step{Kind: bus.StepSend, Path: s.entity.Path, Messages: contents},
+			s.stillAllowed(forebay.ScopeSend, s.entity.Path, s.grant.tenant()))
 	}
 	outcome := wire.DeliveryState(&wire.Accepted{})
 	if err != nil {
@@ -91,7 +92,8 @@ func (r *receiver) settleWithin(s amqp.Settlement, state *wire.TransactionalStat
 		r.transactions.Break(state.TxnID, err)
 	} else {
 		step.Path = r.entity.Path
-		err = r.transactions.Add(r.grant.acting(r.link.Context()), r.grant.tenant(), state.TxnID, step)
+		err = r.transactions.Add(r.grant.acting(r.link.Context()), r.grant.tenant(), state.TxnID, step,
+			r.stillAllowed(forebay.ScopeListen, r.entity.Path, r.grant.tenant()))
 	}
 	if s.Settled {
 		return // the client wants no answer
@@ -167,7 +169,15 @@ func transactionFailure(err error) *failure {
 
 // add adds a step of the request to its transaction.
 func (m *managed) add(ctx context.Context, step messaging.Step) error {
-	return m.transactions.Add(ctx, m.tenant, m.transaction, step)
+	return m.transactions.Add(ctx, m.tenant, m.transaction, step, m.stillAllowed(forebay.ScopeListen, m.entity.Path, m.tenant))
+}
+
+// stillAllowed says at the end of a transaction whether a token allows a step of it.
+func (c *client) stillAllowed(right forebay.Scope, path, tenant string) transactions.Allowed {
+	return func() error {
+		_, err := c.allowed(right, path, tenant)
+		return err
+	}
 }
 
 // errNotInTransaction refuses a request that has no step.

@@ -20,14 +20,15 @@ type transaction struct {
 	// adding is held while a step is added, so that a discharge comes after the steps before it.
 	adding sync.Mutex
 
-	mu     sync.Mutex
-	tenant string // of its steps; "": it has none
-	steps  []messaging.Step
-	weight int
-	bytes  int64
-	broken error // why no step can be added and nothing committed; nil: they can
-	timer  *time.Timer
-	claim  *memory.Claim
+	mu      sync.Mutex
+	tenant  string // of its steps; "": it has none
+	steps   []messaging.Step
+	allowed []Allowed // one of each step
+	weight  int
+	bytes   int64
+	broken  error // why no step can be added and nothing committed; nil: they can
+	timer   *time.Timer
+	claim   *memory.Claim
 }
 
 // begin starts the time of the transaction with its first step, and reserves room for the step.
@@ -54,7 +55,7 @@ func (t *transaction) begin(tenant string, step *messaging.Step) (claim *memory.
 }
 
 // add adds a step. schedules has it take sequence numbers for the step's messages.
-func (t *transaction) add(ctx context.Context, tenant string, step *messaging.Step, schedules bool) error {
+func (t *transaction) add(ctx context.Context, tenant string, step *messaging.Step, allowed Allowed, schedules bool) error {
 	t.adding.Lock()
 	defer t.adding.Unlock()
 	claim, size, err := t.begin(tenant, step)
@@ -81,7 +82,7 @@ func (t *transaction) add(ctx context.Context, tenant string, step *messaging.St
 		claim.Release()
 		return t.broken
 	}
-	t.steps = append(t.steps, *step)
+	t.steps, t.allowed = append(t.steps, *step), append(t.allowed, allowed)
 	return nil
 }
 
@@ -93,7 +94,7 @@ func (t *transaction) end(why error) {
 	if t.broken == nil {
 		t.broken = why
 	}
-	t.steps = nil
+	t.steps, t.allowed = nil, nil
 	if t.timer != nil {
 		t.timer.Stop()
 		t.claim.Release()
@@ -105,7 +106,7 @@ func (t *transaction) commit(ctx context.Context) error {
 	t.adding.Lock()
 	defer t.adding.Unlock()
 	t.mu.Lock()
-	steps, tenant, broken := t.steps, t.tenant, t.broken
+	steps, allowed, tenant, broken := t.steps, t.allowed, t.tenant, t.broken
 	if broken == nil {
 		t.broken = ErrUnknown // it can no longer time out
 		if t.timer != nil {
@@ -116,6 +117,11 @@ func (t *transaction) commit(ctx context.Context) error {
 	defer t.end(ErrUnknown)
 	if broken != nil || len(steps) == 0 {
 		return broken
+	}
+	for _, still := range allowed {
+		if err := still(); err != nil {
+			return &RolledBackError{err}
+		}
 	}
 	_, err := t.service.messages.Commit(ctx, tenant, steps)
 	switch {

@@ -161,14 +161,18 @@ func (k *Coordinator) Discharge(ctx context.Context, id []byte, fail bool) error
 	return t.commit(ctx)
 }
 
+// Allowed says whether a step may still be done. It is asked again before the commit, as the
+// client's rights may end in between.
+type Allowed func() error
+
 // Add adds a step to a transaction of any of the connection's coordinators. All steps of a
 // transaction are of one tenant. A step that is refused breaks the transaction.
-func (c *Connection) Add(ctx context.Context, tenant string, id []byte, step messaging.Step) error {
+func (c *Connection) Add(ctx context.Context, tenant string, id []byte, step messaging.Step, allowed Allowed) error {
 	t, err := c.transaction(id)
 	if err != nil {
 		return err
 	}
-	return t.add(ctx, tenant, &step, false)
+	return t.add(ctx, tenant, &step, allowed, false)
 }
 
 // Break breaks a transaction because a step was refused before it could be added.
@@ -180,13 +184,13 @@ func (c *Connection) Break(id []byte, why error) {
 
 // Schedule is Add for messages that are to be scheduled. It returns the sequence numbers that
 // they will have.
-func (c *Connection) Schedule(ctx context.Context, tenant string, id []byte, path string, messages []bus.MessageContent) (seqs []int64, err error) {
+func (c *Connection) Schedule(ctx context.Context, tenant string, id []byte, path string, messages []bus.MessageContent, allowed Allowed) (seqs []int64, err error) {
 	t, err := c.transaction(id)
 	if err != nil {
 		return nil, err
 	}
 	step := messaging.Step{Kind: bus.StepSend, Path: path, Messages: messages}
-	if err := t.add(ctx, tenant, &step, true); err != nil {
+	if err := t.add(ctx, tenant, &step, allowed, true); err != nil {
 		return nil, err
 	}
 	for _, n := range step.Numbers {

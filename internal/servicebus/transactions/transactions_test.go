@@ -66,8 +66,11 @@ func (b bench) declare() []byte {
 }
 
 func (b bench) send(id []byte, body string) error {
-	return b.Add(b.Context(), "acme", id, sends("q", body))
+	return b.Add(b.Context(), "acme", id, sends("q", body), always)
 }
+
+// always is of rights that do not end.
+func always() error { return nil }
 
 func sends(path, body string) messaging.Step {
 	return messaging.Step{Kind: bus.StepSend, Path: path, Messages: []bus.MessageContent{{MessageID: body, Text: true, Body: []byte(body)}}}
@@ -172,7 +175,7 @@ func TestRefusedStep(t *testing.T) {
 		} {
 			id := b.declare()
 			b.must(b.send(id, "one"))
-			if err := b.Add(b.Context(), "acme", id, step); err == nil {
+			if err := b.Add(b.Context(), "acme", id, step, always); err == nil {
 				b.Errorf("%s: was added", name)
 			}
 			if err := b.send(id, "two"); err == nil {
@@ -197,7 +200,7 @@ func TestLockLost(t *testing.T) {
 		b.must(err)
 		first, second := b.declare(), b.declare()
 		for _, id := range [][]byte{first, second} {
-			b.must(b.Add(b.Context(), "acme", id, messaging.Step{Kind: bus.StepComplete, Path: "q", Token: got[0].LockToken}))
+			b.must(b.Add(b.Context(), "acme", id, messaging.Step{Kind: bus.StepComplete, Path: "q", Token: got[0].LockToken}, always))
 			b.must(b.send(id, "answer"))
 		}
 		b.must(b.coordinator.Discharge(b.Context(), second, false))
@@ -209,16 +212,31 @@ func TestLockLost(t *testing.T) {
 	})
 }
 
+// A right that ends before the discharge takes the whole transaction with it.
+func TestEndedRights(t *testing.T) {
+	inBubble(t, func(b bench) {
+		id := b.declare()
+		b.must(b.send(id, "one"))
+		ended := errors.New("the right has ended")
+		b.must(b.Add(b.Context(), "acme", id, sends("q", "two"), func() error { return ended }))
+		var rolledBack *RolledBackError
+		if err := b.coordinator.Discharge(b.Context(), id, false); !errors.As(err, &rolledBack) || !errors.Is(err, ended) {
+			b.Errorf("a transaction without rights: %v", err)
+		}
+		b.want("acme", 0)
+	})
+}
+
 // A transaction belongs to one tenant and one connection. Others do not find it.
 func TestOthers(t *testing.T) {
 	inBubble(t, func(b bench) {
 		id := b.declare()
 		b.must(b.send(id, "one"))
-		if err := b.Add(b.Context(), "other", id, sends("q", "x")); !errors.Is(err, ErrUnknown) {
+		if err := b.Add(b.Context(), "other", id, sends("q", "x"), always); !errors.Is(err, ErrUnknown) {
 			b.Errorf("another tenant's step: %v", err)
 		}
 		stranger := b.Connect()
-		if err := stranger.Add(b.Context(), "acme", id, sends("q", "x")); !errors.Is(err, ErrUnknown) {
+		if err := stranger.Add(b.Context(), "acme", id, sends("q", "x"), always); !errors.Is(err, ErrUnknown) {
 			b.Errorf("another connection's step: %v", err)
 		}
 		coordinator := stranger.Coordinator(b.Context())
@@ -237,7 +255,7 @@ func TestSchedule(t *testing.T) {
 	inBubble(t, func(b bench) {
 		at := time.Now().Add(time.Hour)
 		id := b.declare()
-		seqs, err := b.Schedule(b.Context(), "acme", id, "q", []bus.MessageContent{{MessageID: "a", ScheduledAt: &at, Body: []byte("a")}, {MessageID: "b", ScheduledAt: &at, Body: []byte("b")}})
+		seqs, err := b.Schedule(b.Context(), "acme", id, "q", []bus.MessageContent{{MessageID: "a", ScheduledAt: &at, Body: []byte("a")}, {MessageID: "b", ScheduledAt: &at, Body: []byte("b")}}, always)
 		if err != nil || len(seqs) != 2 {
 			b.Fatal(seqs, err)
 		}
@@ -269,7 +287,7 @@ func TestBounds(t *testing.T) {
 			b.must(err)
 			step := sends("q", "x")
 			step.Messages[0].Body = large
-			if refused = b.Add(b.Context(), "acme", id, step); refused != nil {
+			if refused = b.Add(b.Context(), "acme", id, step, always); refused != nil {
 				break
 			}
 		}
@@ -278,7 +296,7 @@ func TestBounds(t *testing.T) {
 		}
 		id, err := full.Declare()
 		b.must(err)
-		if err := b.Add(b.Context(), "other", id, sends("q", "x")); err != nil {
+		if err := b.Add(b.Context(), "other", id, sends("q", "x"), always); err != nil {
 			b.Errorf("another tenant has no room: %v", err)
 		}
 	})

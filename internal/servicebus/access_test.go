@@ -1,0 +1,67 @@
+package servicebus
+
+import (
+	"context"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+
+	"github.com/forebayhq/forebay"
+)
+
+// counting counts the functions that are to be called at its end.
+type counting struct {
+	context.Context
+	registered atomic.Int64
+}
+
+func (c *counting) AfterFunc(f func()) (stop func() bool) {
+	c.registered.Add(1)
+	stopped := context.AfterFunc(c.Context, f)
+	return func() bool {
+		c.registered.Add(-1)
+		return stopped()
+	}
+}
+
+// Value hides the context below, which would otherwise be registered with instead.
+func (*counting) Value(any) any { return nil }
+
+// However many tokens a link sees, its context keeps one function for all.
+func TestAGuardKeepsNothingOfOldTokens(t *testing.T) {
+	b := newBench(t, nil)
+	given, err := b.verifier.From(netip.MustParseAddr("127.0.0.1")).Plain(t.Context(), "any", "any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func() *grant {
+		g := &grant{Grant: given}
+		held, release := b.verifier.Hold(t.Context(), given)
+		g.held, g.release = &counting{Context: held}, release
+		return g
+	}
+	watched := func(g *grant) bool { return g.held.(*counting).registered.Load() > 0 }
+	ctx, end := context.WithCancel(t.Context())
+	link := &counting{Context: ctx}
+	c := &client{Endpoint: b.Endpoint, grants: map[string]*grant{"": put()}}
+	ended := make(chan *failure, 1)
+	c.guard(link, c.grants[""], forebay.ScopeSend, "orders", func(f *failure) { ended <- f })
+	for range 50 {
+		next := put()
+		c.mu.Lock()
+		old := c.grants[""]
+		c.grants[""] = next
+		c.mu.Unlock()
+		old.release()
+		eventually(t, "the new token is watched", func() bool { return watched(next) })
+	}
+	if n := link.registered.Load(); n != 1 {
+		t.Errorf("the context of the link keeps %d functions", n)
+	}
+	end()
+	eventually(t, "no token is watched", func() bool { return !watched(c.grants[""]) })
+	c.grants[""].release()
+	if len(ended) > 0 {
+		t.Error("a link with tokens in force was ended")
+	}
+}
