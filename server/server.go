@@ -288,6 +288,10 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if err := s.live.Processes.Enter(ctx); err != nil {
+		if ctx.Err() != nil {
+			s.log.Info("forebay has stopped before it ran")
+			return nil
+		}
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)

@@ -112,6 +112,22 @@ func submitPoison(t *testing.T, o childOptions) (poison, bystander string) {
 	return submit(t, s, "die", "now").ID, submit(t, s, "count", "me").ID
 }
 
+// A server that is asked to stop while it starts has not failed.
+func TestStopWhileStarting(t *testing.T) {
+	t.Parallel()
+	onBothDatabases(t, func(t *testing.T, database string) {
+		s, err := server.New(server.Options{Database: database, Listen: "127.0.0.1:0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestSecondServerOnTheSameDatabase(t *testing.T) {
 	t.Parallel()
 	options := childOptions{Database: database(t), Functions: []string{"count"}}
