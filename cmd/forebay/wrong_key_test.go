@@ -50,7 +50,10 @@ models: {chat: [east], embedding: [nobody]}
 orchestrations: {grpc: {address: "127.0.0.1:0"}}
 `, filepath.Join(t.TempDir(), "forebay.db"), refusing(t))
 	file := configuration(t, content)
-	if out := (commandLine{}).run(t.Context(), "doctor", "--config", file); out.code != command.ExitOK || !strings.Contains(out.out, "--call tries each one") || !strings.Contains(out.out, "gRPC") {
+	if wrong := (commandLine{}).wrong(t, "--config", file); len(wrong) > 0 {
+		t.Errorf("without --call: %+v", wrong)
+	}
+	if out := (commandLine{}).run(t.Context(), "doctor", "--config", file); !strings.Contains(out.out, "--call tries each one") || !strings.Contains(out.out, "gRPC") {
 		t.Errorf("without --call: exit code %d\n%s%s", out.code, out.out, out.err)
 	}
 	out := commandLine{}.run(t.Context(), "doctor", "--config", file, "--call")
@@ -68,10 +71,17 @@ orchestrations: {grpc: {address: "127.0.0.1:0"}}
 func TestDoctorTriesTheKey(t *testing.T) {
 	url, database, _ := startServer(t)
 	file := configuration(t, fmt.Sprintf("listen: %s\ndatabase: %s\n", strings.TrimPrefix(url, "http://"), database))
-	for key, code := range map[string]int{"": command.ExitOK, "fb_wrong": command.ExitConfiguration} {
-		if out := (commandLine{url: url, environ: []string{"FOREBAY_API_KEY=" + key}}).run(t.Context(), "doctor", "--config", file); out.code != code {
-			t.Errorf("key %q: exit code %d, want %d\n%s", key, out.code, code, out.out)
-		}
+	with := func(key string) commandLine {
+		return commandLine{url: url, environ: []string{"FOREBAY_API_KEY=" + key}}
+	}
+	if wrong := with("").wrong(t, "--config", file); len(wrong) > 0 {
+		t.Errorf("without a key: %+v", wrong)
+	}
+	if wrong := with("fb_wrong").wrong(t, "--config", file); len(wrong) != 1 {
+		t.Errorf("with a wrong key: %+v", wrong)
+	}
+	if out := with("fb_wrong").run(t.Context(), "doctor", "--config", file); out.code != command.ExitConfiguration {
+		t.Errorf("with a wrong key: exit code %d\n%s", out.code, out.out)
 	}
 }
 
