@@ -31,6 +31,17 @@ func parseAddress(address string) node {
 	return node{path: path}
 }
 
+// transferDeadLetters ends the path of the transfer dead-letter subqueue of an entity. It is always
+// empty: a message is forwarded in the transaction that stores it, and one that cannot be is
+// dead-lettered like others. Tools of Service Bus look into both subqueues.
+const transferDeadLetters = "/$transfer/$deadletterqueue"
+
+// entity returns the path of the node's entity, and whether the node is the entity's transfer
+// dead-letter subqueue.
+func (n node) entity() (path string, transfer bool) {
+	return cutSuffixFold(n.path, transferDeadLetters)
+}
+
 // pathOf returns the path of an address without the slashes around it.
 func pathOf(address string) string {
 	if _, rest, found := strings.Cut(address, "://"); found {

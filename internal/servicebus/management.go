@@ -54,7 +54,8 @@ type managed struct {
 func (c *client) acceptRequests(l *amqp.Incoming, at node) {
 	g, err := c.grantFor(rightAny, at.path)
 	if err == nil {
-		_, err = c.messages.Raw.Entity(l.Context(), g.tenant(), at.path)
+		path, _ := at.entity()
+		_, err = c.messages.Raw.Entity(l.Context(), g.tenant(), path)
 	}
 	if err != nil {
 		l.Refuse(c.failure(err, at.path).wire())
@@ -82,8 +83,15 @@ func manage(ctx context.Context, r *request) answer {
 		return r.failed(errNotInTransaction)
 	}
 	m := &managed{request: r, tenant: g.tenant()}
-	if m.entity, err = r.messages.Raw.Entity(ctx, m.tenant, r.node.path); err != nil {
+	path, transfer := r.node.entity()
+	if m.entity, err = r.messages.Raw.Entity(ctx, m.tenant, path); err != nil {
 		return r.failed(err)
+	}
+	if transfer {
+		if name == "peek-message" {
+			return answeredNone
+		}
+		return r.failed(forebay.Errorf(forebay.CodeNotFound, "the transfer dead-letter subqueue is always empty"))
 	}
 	m.body, _ = r.value.(wire.Map)
 	claim := r.sent.Claim(m.tenant) // of what is read for the answer
@@ -94,10 +102,13 @@ func manage(ctx context.Context, r *request) answer {
 		r.log.Debug("refused an operation of a Service Bus client", slog.String("operation", name), slog.Any("error", err))
 		return r.failed(err)
 	case body == nil:
-		return answer{status: 204, description: "No content."}
+		return answeredNone
 	}
 	return answer{status: 200, description: "OK", body: body}
 }
+
+// answeredNone says that there is nothing of what was asked for.
+var answeredNone = answer{status: 204, description: "No content."}
 
 // Fields of bodies. Clients write lists or arrays, and integers of any width.
 

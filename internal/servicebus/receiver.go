@@ -35,6 +35,7 @@ type receiver struct {
 	grant   *grant
 	entity  messaging.Entity
 	mode    forebay.ReceiveMode
+	empty   bool         // nothing ever comes: see transferDeadLetters
 	session *heldSession // nil: the entity has none
 
 	settling *workers
@@ -81,9 +82,13 @@ func (c *client) newReceiver(l *amqp.Outgoing, at node) (r *receiver, leave func
 	if err != nil {
 		return nil, nil, err
 	}
-	e, err := c.messages.Raw.Entity(l.Context(), g.tenant(), at.path)
+	path, transfer := at.entity()
+	e, err := c.messages.Raw.Entity(l.Context(), g.tenant(), path)
 	if err != nil {
 		return nil, nil, err
+	}
+	if transfer {
+		e.RequiresSession = false
 	}
 	switch asked := sessionFilterOf(l.Attach().Source).asked; {
 	case e.Kind == messaging.KindTopic:
@@ -93,7 +98,7 @@ func (c *client) newReceiver(l *amqp.Outgoing, at node) (r *receiver, leave func
 	case !e.RequiresSession && asked:
 		return nil, nil, errNoSessions
 	}
-	r = &receiver{client: c, link: l, grant: g, entity: e, mode: forebay.PeekLock}
+	r = &receiver{client: c, link: l, grant: g, entity: e, mode: forebay.PeekLock, empty: transfer}
 	if wire.ValueOr(l.Attach().SenderSettleMode, wire.SenderMixed) == wire.SenderSettled {
 		r.mode = forebay.ReceiveAndDelete
 	}
@@ -149,6 +154,12 @@ func temporary(err error) bool {
 // receive takes messages from the store. It waits for a first one unless the client drains, and
 // returns none once the client takes its credit back or drains.
 func (r *receiver) receive(ctx context.Context, most int, drain bool) ([]bus.Message, error) {
+	if r.empty {
+		if !drain {
+			r.watch(ctx, func() {})
+		}
+		return nil, nil
+	}
 	want := messaging.Received{Mode: r.mode, Max: most}
 	if r.session != nil {
 		want.Session = r.session.token

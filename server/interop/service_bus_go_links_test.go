@@ -399,3 +399,27 @@ func TestServiceBusGoRefusedAlone(t *testing.T) {
 		t.Errorf("%d messages are stored (%v)", q.Active, err)
 	}
 }
+
+// Nothing is ever in the transfer dead-letter subqueue: what cannot be forwarded is a dead letter.
+func TestServiceBusGoTransferDeadLetters(t *testing.T) {
+	b := startGoBus(t)
+	b.queue(t, "gone", forebay.MessageQueueSettings{})
+	b.queue(t, "orders", forebay.MessageQueueSettings{ForwardTo: "gone"})
+	if err := b.DeleteMessageQueue(t.Context(), "gone"); err != nil {
+		t.Fatal(err)
+	}
+	b.send("orders", text("lost"))
+	transfer := b.receiver("orders", &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueTransfer})
+	if peeked, err := transfer.PeekMessages(t.Context(), 10, nil); err != nil || len(peeked) > 0 {
+		t.Errorf("peeked %d messages: %v", len(peeked), err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if got, err := transfer.ReceiveMessages(short, 10, nil); !errors.Is(err, context.DeadlineExceeded) || len(got) > 0 {
+		t.Errorf("received %d messages: %v", len(got), err)
+	}
+	dead := b.receive(b.receiver("orders", &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueDeadLetter}), 1)[0]
+	if *dead.DeadLetterReason != forebay.ReasonNoTarget {
+		t.Errorf("dead-lettered as %s", *dead.DeadLetterReason)
+	}
+}
