@@ -27,7 +27,7 @@ type ceiling struct {
 }
 
 var (
-	packageLines     = ceiling{"lines of product code in the package", 6000, map[string]int{"internal/bus": 6560}}
+	packageLines     = ceiling{"lines of product code in the package", 6000, map[string]int{}}
 	fileLines        = ceiling{"lines in the file", 500, map[string]int{}}
 	typeMethods      = ceiling{"methods of the type", 40, map[string]int{}}
 	interfaceMethods = ceiling{"methods of the interface", 8, map[string]int{}}

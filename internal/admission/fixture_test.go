@@ -23,7 +23,7 @@ type stores struct {
 // openStores opens a database with them.
 func openStores(ctx context.Context, opts db.Options) (*stores, error) {
 	queues := &queue.Store{}
-	s := &stores{Queues: queues, Audit: &audit.Store{}, Bus: &bus.Store{Store: queues}, Admission: &Store{Store: queues}}
+	s := &stores{Queues: queues, Audit: &audit.Store{}, Bus: bus.NewStore(queues), Admission: &Store{Store: queues}}
 	var err error
 	s.DB, err = db.Open(ctx, opts, s.Queues, s.Audit, s.Bus, s.Admission, noJobs{})
 	return s, err

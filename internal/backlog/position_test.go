@@ -26,7 +26,7 @@ var fixture = dbtest.Fixture[*stores]{
 		queues := &queue.Store{}
 		s := &stores{queues: queues, backlog: &Reader{Queues: queues, Admission: &admission.Store{Store: queues}}}
 		var err error
-		s.db, err = db.Open(ctx, opts, queues, &audit.Store{}, &bus.Store{Store: queues}, s.backlog.Admission, noJobs{})
+		s.db, err = db.Open(ctx, opts, queues, &audit.Store{}, bus.NewStore(queues), s.backlog.Admission, noJobs{})
 		return s, err
 	},
 	DB:     func(s *stores) *db.DB { return s.db },

@@ -43,7 +43,7 @@ var fixture = dbtest.Fixture[*stores]{
 		s.Jobs.Admission = &admission.Store{Store: queues}
 		s.Batches.Follow(s.Jobs)
 		var err error
-		s.DB, err = db.Open(ctx, opts, s.Queues, &audit.Store{}, &bus.Store{Store: queues}, s.Jobs.Admission, s.Jobs, &report.Store{Store: queues}, s.Files, s.Batches)
+		s.DB, err = db.Open(ctx, opts, s.Queues, &audit.Store{}, bus.NewStore(queues), s.Jobs.Admission, s.Jobs, &report.Store{Store: queues}, s.Files, s.Batches)
 		return s, err
 	},
 	DB:     func(s *stores) *db.DB { return s.DB },

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 )
@@ -82,7 +83,7 @@ func TestBusOfSeveralProcesses(t *testing.T) {
 		return rest(s)
 	})
 	for _, q := range []MessageQueue{scheduled, expiring, backlog, sub} {
-		if n, err := first.Bus.MessageCounts(t.Context(), q, CountLimit); err != nil || n != (MessageCounts{}) {
+		if n, err := first.Bus.MessageCounts(t.Context(), q, entity.CountLimit); err != nil || n != (entity.Counts{}) {
 			t.Errorf("%s still has %+v (%v)", q.Name, n, err)
 		}
 	}
@@ -123,7 +124,7 @@ func TestBusOfSeveralProcesses(t *testing.T) {
 		}
 	}
 	for _, q := range []MessageQueue{plain, end} {
-		if n, err := first.Bus.MessageCounts(t.Context(), q, CountLimit); err != nil || n != (MessageCounts{}) {
+		if n, err := first.Bus.MessageCounts(t.Context(), q, entity.CountLimit); err != nil || n != (entity.Counts{}) {
 			t.Errorf("%s still has %+v (%v)", q.Name, n, err)
 		}
 	}

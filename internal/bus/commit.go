@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -212,7 +213,7 @@ func newCommit(steps []Step) (*commit, error) {
 		row, known := s.row()
 		switch {
 		case s.Queue.Tenant != steps[0].Queue.Tenant:
-			return nil, rules.InField(fmt.Sprintf("steps[%d]", i), ErrNoQueue)
+			return nil, rules.InField(fmt.Sprintf("steps[%d]", i), entity.ErrNoQueue)
 		case known && named[row]:
 			return nil, forebay.Invalid(fmt.Sprintf("steps[%d]", i), "is about the same message as an earlier step")
 		case known:
@@ -294,7 +295,7 @@ func (c *commit) asks() (asks []driver.Prefetch) {
 		default:
 			asks = append(asks, driver.NewPrefetch(sqlHeld, queue.MessageRow(s.Lock.Seq)).Int(s.Lock.Seq).Int(s.Lock.Token))
 		}
-		asks = append(asks, prefetchQueue(s.Queue.No))
+		asks = append(asks, entity.Prefetch(s.Queue.No))
 	}
 	for i := range c.sends {
 		asks = append(asks, prefetchSend(c.sends[i].MessageQueue, c.sends[i].messages, c.sends[i].judged)...)

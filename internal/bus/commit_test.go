@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -102,8 +103,8 @@ func TestCommit(t *testing.T) {
 				t.Errorf("there is %q, not %q", subqueue, want)
 			}
 		}
-		counts, err := s.Bus.MessageCounts(ctx, from, CountLimit)
-		if counts.OldestActive, counts.Size = 0, 0; err != nil || counts != (MessageCounts{Active: 2, Deferred: 1, DeadLetter: 1}) {
+		counts, err := s.Bus.MessageCounts(ctx, from, entity.CountLimit)
+		if counts.OldestActive, counts.Size = 0, 0; err != nil || counts != (entity.Counts{Active: 2, Deferred: 1, DeadLetter: 1}) {
 			t.Errorf("%+v (%v)", counts, err)
 		}
 		if state, err := s.Bus.Sessions().State(ctx, inSessions, session.SessionLock); err != nil || string(state) != "state" {

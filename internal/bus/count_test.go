@@ -3,6 +3,7 @@ package bus
 import (
 	"testing"
 
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 )
@@ -22,7 +23,7 @@ func BenchmarkMessageCounts(b *testing.B) {
 			})
 			mustDo(b, err)
 			for b.Loop() {
-				if c, err := s.Bus.MessageCounts(b.Context(), q, CountLimit); err != nil || c.Active != CountLimit || !c.Capped {
+				if c, err := s.Bus.MessageCounts(b.Context(), q, entity.CountLimit); err != nil || c.Active != entity.CountLimit || !c.Capped {
 					b.Fatal(err, c)
 				}
 			}

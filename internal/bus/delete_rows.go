@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -25,7 +26,7 @@ func (s *Store) DeleteBefore(ctx context.Context, subqueue queue.Subqueue, befor
 	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true}
 	if s.Writer.Shared() { // elsewhere it can wait for the next transaction
 		o.Hints = audit.Appends{}
-		o.Asks = func() []driver.Prefetch { return []driver.Prefetch{prefetchQueue(subqueue.Queue())} }
+		o.Asks = func() []driver.Prefetch { return []driver.Prefetch{entity.Prefetch(subqueue.Queue())} }
 	}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (int, error) {
 		var seqs []int64
@@ -59,7 +60,7 @@ func (s *Store) DeleteBefore(ctx context.Context, subqueue queue.Subqueue, befor
 		if err != nil {
 			return 0, err
 		}
-		return len(seqs), audit.Append(t.Tx, entityAudit(ctx, "purge", q, map[string]any{"deleted": len(seqs), "enqueued_before": before.UTC(), "dead_letters": subqueue.Kind() == queue.SubqueueDeadLetter}))
+		return len(seqs), audit.Append(t.Tx, q.Act(ctx, "purge", map[string]any{"deleted": len(seqs), "enqueued_before": before.UTC(), "dead_letters": subqueue.Kind() == queue.SubqueueDeadLetter}))
 	})
 }
 

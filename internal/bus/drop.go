@@ -3,8 +3,8 @@ package bus
 import (
 	"context"
 
-	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/db/schema"
@@ -19,7 +19,7 @@ func (s *Store) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped b
 		if err != nil || !dropped {
 			return false, err
 		}
-		return true, audit.Append(t.Tx, entityAudit(ctx, "delete", q, nil))
+		return true, audit.Append(t.Tx, q.Act(ctx, "delete", nil))
 	})
 }
 
@@ -45,22 +45,15 @@ func (t *entityTx) Drop(no int64) (dropped bool, err error) {
 func (w *Participant) dropQueue(no int64) {
 	for kind := range queue.SubqueueKind(queue.SubqueueKinds) {
 		subqueue := queue.SubqueueOf(no, kind)
-		w.Drop(subqueue, ErrNoQueue)
+		w.Drop(subqueue, entity.ErrNoQueue)
 		delete(w.Paused, subqueue)
 	}
 	for subqueue, receivers := range w.Waiters {
 		if !subqueue.IsOfQueue() && receivers[0].Queue.No == no {
-			w.Drop(subqueue, ErrNoQueue)
+			w.Drop(subqueue, entity.ErrNoQueue)
 		}
 	}
 }
-
-var ErrNoQueue = &forebay.Error{Code: forebay.CodeUnknownQueue, Field: "queue", Message: "there is no such queue of messages"}
-
-var (
-	ErrNoTopic        = &forebay.Error{Code: forebay.CodeNotFound, Field: "topic", Message: "there is no such topic"}
-	ErrNoSubscription = &forebay.Error{Code: forebay.CodeNotFound, Field: "subscription", Message: "there is no such subscription"}
-)
 
 const purgeBatch = 500
 

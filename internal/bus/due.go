@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -119,7 +120,7 @@ func (t *dueTx) foreseeDue(due []dueMessage) error {
 	for i := range due {
 		m := &due[i]
 		isDue[m.seq] = true
-		asks = append(asks, prefetchQueue(m.subqueue.Queue()))
+		asks = append(asks, entity.Prefetch(m.subqueue.Queue()))
 		switch to := m.goesTo(t.Now); {
 		case to != "":
 			asks = append(asks, prefetchTargets(to))
@@ -129,7 +130,7 @@ func (t *dueTx) foreseeDue(due []dueMessage) error {
 		}
 	}
 	if next.due != 0 {
-		asks = append(asks, prefetchQueue(next.due))
+		asks = append(asks, entity.Prefetch(next.due))
 	}
 	if next.backlog.leaveOut(isDue, t.Now); len(next.backlog.list) > 0 {
 		asks, moving = append(asks, prefetchTargets(next.forwardTo)), append(moving, next.backlog.list...)

@@ -22,7 +22,7 @@ type stores struct {
 // openStores opens a database with them.
 func openStores(ctx context.Context, opts db.Options) (*stores, error) {
 	queues := &queue.Store{}
-	s := &stores{Queues: queues, Audit: &audit.Store{}, Bus: &Store{Store: queues}}
+	s := &stores{Queues: queues, Audit: &audit.Store{}, Bus: NewStore(queues)}
 	var err error
 	s.DB, err = db.Open(ctx, opts, s.Queues, s.Audit, s.Bus)
 	return s, err

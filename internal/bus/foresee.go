@@ -3,6 +3,7 @@ package bus
 import (
 	"slices"
 
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -182,15 +183,15 @@ func prefetchSession(queue int64, id string) driver.Prefetch {
 }
 
 func prefetchTargets(name string) driver.Prefetch {
-	return shared(driver.NewPrefetch(sqlTargets, driver.RowName{Of: "targets", ID: name}).Text(name))
+	return shared(driver.NewPrefetch(entity.SQLTargets, driver.RowName{Of: "targets", ID: name}).Text(name))
 }
 
 func prefetchRules(topic int64) []driver.Prefetch {
 	row := driver.RowName{Of: "rules", No: topic}
 	return []driver.Prefetch{
 		shared(driver.NewPrefetch(sqlManyRules, row).Int(topic).Int(txRules + 1)),
-		shared(driver.NewPrefetch(sqlSubscriptions, row).Int(topic)),
-		shared(driver.NewPrefetch(sqlTopicRules, row).Int(topic)),
+		shared(driver.NewPrefetch(entity.SQLSubscriptions, row).Int(topic)),
+		shared(driver.NewPrefetch(entity.SQLTopicRules, row).Int(topic)),
 	}
 }
 
@@ -216,7 +217,7 @@ func forwards(q MessageQueue, messages int, judged *judgement) (n int) {
 
 // prefetchSend is what the sender of messages asks with the beginning of the transaction.
 func prefetchSend(q MessageQueue, messages []MessageContent, judged *judgement) []driver.Prefetch {
-	asks := []driver.Prefetch{prefetchQueue(q.No)}
+	asks := []driver.Prefetch{entity.Prefetch(q.No)}
 	enters := func(q MessageQueue, m *MessageContent) {
 		switch {
 		case q.ForwardTo != "":

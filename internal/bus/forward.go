@@ -83,11 +83,10 @@ func (t *forwardTx) target(name string) (q MessageQueue, found bool, err error) 
 		return q, true, nil
 	}
 	if t.W.Shared() {
-		err = t.Prep(sqlTargets).Text(name).Each(func(r driver.Row) error {
-			q := readMessageQueue(r)
+		reached, err := entity.Targets(t.Conn, name)
+		for _, q := range reached {
 			t.rememberTarget(q.Name, q)
-			return nil
-		})
+		}
 		q, found = t.targets[name]
 		return q, found, err
 	}
@@ -96,15 +95,6 @@ func (t *forwardTx) target(name string) (q MessageQueue, found bool, err error) 
 	}
 	return q, found, err
 }
-
-// sqlTargets finds the queue of that name and all that a message may be forwarded to from there.
-const sqlTargets = messageQueueColumns + `AND no = ANY (ARRAY(WITH RECURSIVE reached (no, hops) AS (
-  SELECT q.no, 1 FROM queues q WHERE q.kind = 'messages' AND q.name = ?
-  UNION SELECT n.no, n.hops FROM reached r JOIN queues q ON q.no = r.no JOIN LATERAL (
-    SELECT f.no, r.hops + 1 AS hops FROM queues f WHERE f.kind = 'messages' AND f.name = ANY (ARRAY[q.forward_to, q.forward_dead_letters_to])
-    UNION ALL SELECT s.no, r.hops FROM queues s WHERE s.topic = q.no AND s.kind = 'messages'
-      AND (s.forward_to IS NOT NULL OR s.forward_dead_letters_to IS NOT NULL)) n ON n.hops <= 4)
-SELECT reached.no FROM reached))`
 
 const sqlHolds = "SELECT 1 FROM messages WHERE subqueue = ? AND flow = 0 LIMIT 1"
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -24,7 +25,7 @@ func testExpiryWaitsForTheLock(t *testing.T, s *stores, c *clock) {
 			t.Fatal(got, err)
 		}
 		c.pass(5 * time.Second)
-		if c, err := s.Bus.MessageCounts(t.Context(), q, CountLimit); err != nil || c.Locked != 1 {
+		if c, err := s.Bus.MessageCounts(t.Context(), q, entity.CountLimit); err != nil || c.Locked != 1 {
 			t.Fatalf("%s: a locked message expired: %+v, %v", how, c, err)
 		}
 		switch how {
@@ -103,7 +104,7 @@ func testTheLastLockOfADeferredMessageEnds(t *testing.T, s *stores, c *clock) {
 		}
 		d.minutes(2)
 	}
-	if c, err := d.s.Bus.MessageCounts(background, plain, CountLimit); err != nil || c.Deferred != 1 || c.Locked != 0 || c.DeadLetter != 2 {
+	if c, err := d.s.Bus.MessageCounts(background, plain, entity.CountLimit); err != nil || c.Deferred != 1 || c.Locked != 0 || c.DeadLetter != 2 {
 		d.Errorf("%+v, %v", c, err)
 	}
 }
@@ -165,7 +166,7 @@ func testMessageIDsAreForgotten(t *testing.T, s *stores, c *clock) {
 	if seqs[0] != seqs[1] || seqs[2] == seqs[0] {
 		t.Errorf("numbers %v", seqs)
 	}
-	if c, err := s.Bus.MessageCounts(t.Context(), q, CountLimit); err != nil || c.Active != 2 {
+	if c, err := s.Bus.MessageCounts(t.Context(), q, entity.CountLimit); err != nil || c.Active != 2 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	c.pass(time.Minute + forgetEvery*time.Millisecond)
@@ -223,7 +224,7 @@ func testForwardingOfABacklog(t *testing.T, s *stores, c *clock) {
 	}
 	c.quiet()
 	count := func(q MessageQueue) int64 {
-		c, err := s.Bus.MessageCounts(t.Context(), q, CountLimit)
+		c, err := s.Bus.MessageCounts(t.Context(), q, entity.CountLimit)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 )
 
 // idleQueues are queues that are deleted after five minutes without use.
@@ -183,7 +184,7 @@ func testTheLastLockEnds(t *testing.T, s *stores, c *clock) {
 		}
 		d.minutes(2)
 	}
-	if c, err := d.s.Bus.MessageCounts(background, plain, CountLimit); err != nil || c.Active != 1 || c.Locked != 0 {
+	if c, err := d.s.Bus.MessageCounts(background, plain, entity.CountLimit); err != nil || c.Active != 1 || c.Locked != 0 {
 		d.Errorf("%+v, %v", c, err)
 	}
 	d.minutes(51)

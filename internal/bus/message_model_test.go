@@ -281,7 +281,7 @@ func (p *postOffice) messagesIn(queue int, deadLetter bool) (messages []*modelMe
 	return messages
 }
 
-func (p *postOffice) counts(queue int) (c MessageCounts) {
+func (p *postOffice) counts(queue int) (c entity.Counts) {
 	for _, m := range p.messagesIn(queue, false) {
 		switch {
 		case p.lockedUntil(m) > 0:
@@ -319,7 +319,7 @@ func (d *postDriver) check(t *rapid.T) {
 			d.peek(t, queue.Subqueue(deadLetter), d.messagesIn(i, deadLetter), highest)
 		}
 		want := d.counts(i)
-		got, err := d.s.Bus.MessageCounts(background, queue, CountLimit)
+		got, err := d.s.Bus.MessageCounts(background, queue, entity.CountLimit)
 		got.OldestActive = 0
 		least, most := d.sizes(t, i)
 		if got.Size < least || got.Size > most {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -342,9 +343,9 @@ func testSessionsAreListed(t *testing.T, s *stores, _ *clock) {
 	if err := s.Bus.Sessions().Close(t.Context(), q, e); err != nil {
 		t.Fatal(err)
 	}
-	var all []SessionRow
+	var all []entity.SessionRow
 	for after, more := "", true; more; {
-		page, err := s.Bus.Sessions().List(t.Context(), q, after, 2)
+		page, err := s.Bus.Sessions().Sessions(t.Context(), q, after, 2)
 		if err != nil {
 			t.Fatal(err)
 		}

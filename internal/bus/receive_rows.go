@@ -395,7 +395,7 @@ const sqlDeferredMessage = messageColumns + "WHERE m.seq = ? AND m.subqueue + 0 
 // given. The messages of a session are only for the receiver of the session.
 func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []int64) ([]Message, error) {
 	o := db.Op{Stage: db.StageChange, Party: req.Queue.Tenant, Rows: len(seqs), Local: true, Interleaves: true}
-	o.Asks = func() []driver.Prefetch { return []driver.Prefetch{prefetchQueue(req.Queue.No)} }
+	o.Asks = func() []driver.Prefetch { return []driver.Prefetch{entity.Prefetch(req.Queue.No)} }
 	for _, seq := range seqs {
 		o.Touches = append(o.Touches, queue.MessageRow(seq))
 	}

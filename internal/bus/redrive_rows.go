@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -103,7 +104,7 @@ func (s DeadLetterStore) each(ctx context.Context, verb string, q MessageQueue, 
 	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: sel.Limit, Local: true, Interleaves: true}
 	if s.Writer.Shared() { // elsewhere it can wait for the next transaction
 		o.Hints = audit.Appends{}
-		o.Asks = func() []driver.Prefetch { return []driver.Prefetch{prefetchQueue(q.No)} }
+		o.Asks = func() []driver.Prefetch { return []driver.Prefetch{entity.Prefetch(q.No)} }
 	}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (step DeadStep, err error) {
 		now, found, err := t.MessageQueue(q.No)
@@ -134,7 +135,7 @@ func (s DeadLetterStore) each(ctx context.Context, verb string, q MessageQueue, 
 		if sel.Reason != "" {
 			detail["reason"] = sel.Reason
 		}
-		return step, audit.Append(t.Tx, entityAudit(ctx, verb, now, detail))
+		return step, audit.Append(t.Tx, now.Act(ctx, verb, detail))
 	})
 }
 

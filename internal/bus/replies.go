@@ -29,7 +29,7 @@ func (t *Tx) SendReplies(list []Reply) (refused []*forebay.Error, err error) {
 	refused = make([]*forebay.Error, len(list))
 	targets := make([]MessageQueue, len(list))
 	err = t.Interleave(len(list), func(i int) error {
-		q, found, err := entityFolded(t.Conn, list[i].Tenant, list[i].To)
+		q, found, err := entity.Folded(t.Conn, list[i].Tenant, list[i].To)
 		if err == nil {
 			targets[i], refused[i] = q, list[i].fit(&q, found)
 		}

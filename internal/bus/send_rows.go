@@ -96,7 +96,7 @@ func (t *arrivalTx) check(s *sending) error {
 		return err
 	}
 	if !found {
-		return ErrNoQueue
+		return entity.ErrNoQueue
 	}
 	if !q.Status.Sends() { // even if there is no message
 		return q.ErrSendDisabled()

@@ -201,7 +201,7 @@ func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (Se
 	// The messages that the last receiver held are not prefetched. Settlements prefetch some of
 	// them, but they run earlier in the transaction.
 	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
-		return []driver.Prefetch{prefetchQueue(q.No),
+		return []driver.Prefetch{entity.Prefetch(q.No),
 			driver.NewPrefetch(sqlNamedSession, driver.RowName{Of: "sessions", No: q.No, ID: id}).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(q.No).Text(id)}
 	}}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (Session, error) {
@@ -218,7 +218,7 @@ func (s SessionStore) Accept(ctx context.Context, q MessageQueue, id string) (Se
 		case err != nil:
 			return session, err
 		case !known:
-			return session, ErrNoQueue
+			return session, entity.ErrNoQueue
 		case !now.Status.Receives():
 			return session, entity.ErrReceiveDisabled
 		case locked:

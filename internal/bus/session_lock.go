@@ -103,7 +103,7 @@ func (t *sessionTx) held(q MessageQueue, l SessionLock) (until int64, err error)
 // heldToReceive is held for a receiver of messages, whom the queue's status may refuse.
 func (t *sessionTx) heldToReceive(q MessageQueue, l SessionLock) (until int64, err error) {
 	until, status, err := t.heldIn(q, l)
-	if err == nil && status >= receiveDisabled {
+	if err == nil && status >= entity.ReceiveDisabled {
 		err = entity.ErrReceiveDisabled
 	}
 	return until, err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -157,7 +158,7 @@ func Settling(subqueue queue.Subqueue, locks ...queue.Lock) db.Op {
 		for _, l := range locks {
 			asks = append(asks, driver.NewPrefetch(sqlHeld, queue.MessageRow(l.Seq)).Int(l.Seq).Int(l.Token))
 		}
-		return append(asks, prefetchQueue(subqueue.Queue()))
+		return append(asks, entity.Prefetch(subqueue.Queue()))
 	}}
 }
 

@@ -388,7 +388,7 @@ func testSizesAreCounted(t *testing.T, s *stores, c *clock) {
 	if counts, err := s.Bus.MessageCounts(background, q, 2); err != nil || counts.Size >= 15 || counts.Size < 9 || !counts.Capped {
 		t.Errorf("counted up to 2 of each kind %+v, %v", counts, err)
 	}
-	if counts, err := s.Bus.Entities().TopicCounts(background, topic, 10); err != nil || counts != (TopicCounts{0, 1, 2}) {
+	if counts, err := s.Bus.Entities().TopicCounts(background, topic, 10); err != nil || counts != (entity.TopicCounts{Subscriptions: 0, Scheduled: 1, Size: 2}) {
 		t.Errorf("counted %+v, %v", counts, err)
 	}
 }
@@ -396,27 +396,27 @@ func testSizesAreCounted(t *testing.T, s *stores, c *clock) {
 // A put may be told to create only, or to change only. Names that differ in their case are the
 // same for the first, and each tenant has its own.
 func testPutOnlyNewOrExisting(t *testing.T, s *stores, _ *clock) {
-	put := func(tenant int64, name string, mode PutMode) error {
+	put := func(tenant int64, name string, mode entity.PutMode) error {
 		q := MessageQueue{Tenant: tenant, Name: name, Lock: testLock, MaxDeliveries: 1, IsTopic: strings.HasSuffix(name, "topic")}
-		_, _, err := s.Bus.Entities().Put(background, q, PutOptions{Limit: 10, Mode: mode})
+		_, _, err := s.Bus.Entities().Put(background, q, entity.PutOptions{Limit: 10, Mode: mode})
 		return err
 	}
 	for _, try := range []struct {
 		tenant int64
 		name   string
-		mode   PutMode
+		mode   entity.PutMode
 		want   error
 	}{
-		{1, "t/Mail", PutExisting, ErrNoQueue},
-		{1, "t/topic", PutExisting, ErrNoTopic},
-		{1, "t/Mail", PutNew, nil},
-		{1, "t/Mail", PutNew, ErrExists},
-		{1, "t/mAIL", PutNew, ErrExists},
-		{2, "T/mail", PutNew, nil},
-		{1, "t/Mail", PutExisting, nil},
-		{1, "t/mail", PutExisting, ErrNoQueue},
-		{1, "t/mail", PutAny, nil},
-		{1, "t/topic", PutNew, nil},
+		{1, "t/Mail", entity.PutExisting, entity.ErrNoQueue},
+		{1, "t/topic", entity.PutExisting, entity.ErrNoTopic},
+		{1, "t/Mail", entity.PutNew, nil},
+		{1, "t/Mail", entity.PutNew, entity.ErrExists},
+		{1, "t/mAIL", entity.PutNew, entity.ErrExists},
+		{2, "T/mail", entity.PutNew, nil},
+		{1, "t/Mail", entity.PutExisting, nil},
+		{1, "t/mail", entity.PutExisting, entity.ErrNoQueue},
+		{1, "t/mail", entity.PutAny, nil},
+		{1, "t/topic", entity.PutNew, nil},
 	} {
 		if err := put(try.tenant, try.name, try.mode); err != try.want {
 			t.Errorf("%s of tenant %d in mode %d: %v, want %v", try.name, try.tenant, try.mode, err, try.want)
@@ -433,8 +433,8 @@ func testPutOnlyNewOrExisting(t *testing.T, s *stores, _ *clock) {
 	topic, _, err := s.Bus.MessageQueue(background, "t/topic")
 	mustDo(t, err)
 	sub := MessageQueue{Tenant: 1, Name: entity.SubscriptionName(topic.Name, "s"), Lock: testLock, MaxDeliveries: 1}
-	_, _, err = s.Bus.Entities().PutSubscription(background, topic, sub, defaultRule, PutOptions{Limit: 10, Mode: PutExisting})
-	if err != ErrNoSubscription {
+	_, _, err = s.Bus.Entities().PutSubscription(background, topic, sub, defaultRule, entity.PutOptions{Limit: 10, Mode: entity.PutExisting})
+	if err != entity.ErrNoSubscription {
 		t.Errorf("a change of a missing subscription: %v", err)
 	}
 }
@@ -448,17 +448,17 @@ func testChangesKeepTheRest(t *testing.T, s *stores, _ *clock) {
 		t.Errorf("changed to %+v, %v", changed.State, err)
 	}
 	wanted := MessageQueue{Tenant: 1, Name: q.Name, Lock: testLock, MaxDeliveries: 5}
-	put, _, err := s.Bus.Entities().Put(background, wanted, PutOptions{Limit: 10, Keep: entity.Keep{Status: true, UserMetadata: true, Attributes: true}})
+	put, _, err := s.Bus.Entities().Put(background, wanted, entity.PutOptions{Limit: 10, Keep: entity.Keep{Status: true, UserMetadata: true, Attributes: true}})
 	if err != nil || put.Status != forebay.EntityDisabled || put.UserMetadata != note || put.Attributes != `{"a":1}` || put.MaxMessage != 0 || put.MaxDeliveries != 5 {
 		t.Errorf("put %+v, %v", put, err)
 	}
-	put, _, err = s.Bus.Entities().Put(background, wanted, PutOptions{Limit: 10})
+	put, _, err = s.Bus.Entities().Put(background, wanted, entity.PutOptions{Limit: 10})
 	if stored, _, readErr := s.Bus.MessageQueue(background, q.Name); err != nil || readErr != nil || stored != put || stored.State != (entity.State{Status: forebay.EntityActive, UpdatedAt: stored.UpdatedAt}) {
 		t.Errorf("stored %+v, put %+v, %v, %v", stored, put, err, readErr)
 	}
 	_, err = s.Bus.DropMessageQueue(background, q)
 	mustDo(t, err)
-	if _, err := s.Bus.Entities().Change(background, q, forebay.EntityChange{UserMetadata: &note}); err != ErrNoQueue {
+	if _, err := s.Bus.Entities().Change(background, q, forebay.EntityChange{UserMetadata: &note}); err != entity.ErrNoQueue {
 		t.Errorf("a change of a deleted queue: %v", err)
 	}
 }

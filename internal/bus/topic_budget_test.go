@@ -260,7 +260,7 @@ func TestJudgingIsBounded(t *testing.T) {
 		put("slowest")
 		makeDue(t, s)
 		untilEmpty(t, s, "SELECT count(*) FROM bodies WHERE due_at <= scheduled_at")
-		if c, err := s.Bus.Entities().TopicCounts(t.Context(), topic, CountLimit); err != nil || c.Scheduled != 1 {
+		if c, err := s.Bus.Entities().TopicCounts(t.Context(), topic, entity.CountLimit); err != nil || c.Scheduled != 1 {
 			t.Errorf("counts %+v (%v)", c, err)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -154,7 +155,7 @@ func (s *Store) makeCopies(ctx context.Context, topic MessageQueue, sent sent, j
 		o := db.Op{Stage: db.StageChange, Party: topic.Tenant, Rows: rules.BatchCopies, Local: true, Interleaves: true,
 			Touches: []driver.RowName{{Of: "pending", No: topic.No}}}
 		next, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (int64, error) {
-			if err := t.Prefetch([]driver.Prefetch{prefetchQueue(topic.No)}); err != nil { // once, for all who wait for the topic
+			if err := t.Prefetch([]driver.Prefetch{entity.Prefetch(topic.No)}); err != nil { // once, for all who wait for the topic
 				return 0, err
 			}
 			q, found, err := t.MessageQueue(topic.No)
@@ -417,7 +418,7 @@ func (s *Store) copySlow(ctx context.Context, m rules.SlowMessage, p pendingMess
 		return err
 	}
 	_, err = db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
-		topic, found, err := topicNo(t.Conn, m.Topic)
+		topic, found, err := entity.Topic(t.Conn, m.Topic)
 		if err != nil || !found || topic.Version != c.Version {
 			return struct{}{}, err
 		}

@@ -74,7 +74,7 @@ func TestSendInPartsWithoutItsSender(t *testing.T) {
 			t.Fatal(stored, err)
 		}
 		fresh := subscribe(t, s, topic, "fresh")
-		if count, err := s.Bus.Entities().TopicCounts(t.Context(), topic, CountLimit); err != nil || count.Scheduled != messages {
+		if count, err := s.Bus.Entities().TopicCounts(t.Context(), topic, entity.CountLimit); err != nil || count.Scheduled != messages {
 			t.Errorf("%d messages wait (%v)", count.Scheduled, err)
 		}
 		if cancelled, err := s.Bus.CancelScheduled(t.Context(), topic, stored.seqs[0]); err != nil || cancelled {

@@ -50,7 +50,7 @@ func subscribe(t testing.TB, s *stores, topic MessageQueue, name string, change 
 
 func putRule(t testing.TB, s *stores, sub MessageQueue, name string, settings forebay.RuleSettings) {
 	t.Helper()
-	if _, _, err := s.Bus.Rules().Put(context.Background(), sub, Rule{Name: name, Settings: settings}, testRuleLimits, PutAny); err != nil {
+	if _, _, err := s.Bus.Rules().Put(context.Background(), sub, Rule{Name: name, Settings: settings}, testRuleLimits, entity.PutAny); err != nil {
 		t.Fatal(err)
 	}
 }

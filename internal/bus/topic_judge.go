@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
@@ -58,7 +59,7 @@ func (t *topicTx) known(topic MessageQueue) *compiledTopic {
 // compile reads and compiles the topic's subscriptions and rules as of its version. The writer's
 // memory takes in only what was committed.
 func (t *topicTx) compile(topic MessageQueue) (*compiledTopic, error) {
-	c, err := readRules(t.Conn, topic)
+	c, err := entity.ReadTopic(t.Conn, topic)
 	if err != nil {
 		return nil, err
 	}
@@ -71,30 +72,6 @@ func (t *topicTx) compile(topic MessageQueue) (*compiledTopic, error) {
 	t.compiled[topic.No] = c
 	t.After = append(t.After, func() { t.W.topics.Put(c) })
 	return c, nil
-}
-
-const sqlTopicRules = "SELECT r.queue, r.name, r.settings FROM queues q JOIN rules r ON r.queue = q.no WHERE q.topic = ?"
-
-// readRules reads the topic's subscriptions and their rules, which are still to be compiled.
-func readRules(db driver.Conn, topic MessageQueue) (*compiledTopic, error) {
-	c := &compiledTopic{No: topic.No, Version: topic.Version, DefaultTTL: topic.DefaultTTL}
-	indexes := map[int64]int{} // of subscriptions, by their numbers
-	err := db.Prep(sqlSubscriptions).Int(topic.No).Each(func(r driver.Row) error {
-		q := readMessageQueue(r)
-		indexes[q.No] = len(c.Subscriptions)
-		c.Subscriptions = append(c.Subscriptions, rules.Subscription[MessageQueue]{No: q.No, Queue: q, DeadLetterFilterErrors: q.DeadLetterFilterErrors})
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = db.Prep(sqlTopicRules).Int(topic.No).Each(func(r driver.Row) error {
-		if i, known := indexes[r.Int(0)]; known {
-			c.Subscriptions[i].AddRule(r.Text(1), r.Blob(2))
-		}
-		return nil
-	})
-	return c, err
 }
 
 // pick picks the copies that the topic's subscriptions get of a message, like [rules.Topic.Pick],

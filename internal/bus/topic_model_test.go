@@ -135,7 +135,7 @@ func (w *topicModel) changeRules(t *rapid.T) {
 		return
 	}
 	r := drawRule(t)
-	if _, created, err := w.s.Bus.Rules().Put(background, sub.queue, Rule{Name: name, Settings: r.settings}, RuleLimits{PerSubscription: 10, SQLPerTopic: 100}, PutAny); err != nil || created == found {
+	if _, created, err := w.s.Bus.Rules().Put(background, sub.queue, Rule{Name: name, Settings: r.settings}, RuleLimits{PerSubscription: 10, SQLPerTopic: 100}, entity.PutAny); err != nil || created == found {
 		t.Fatalf("created %t: %v", created, err)
 	}
 	sub.rules[name] = r
@@ -272,7 +272,7 @@ func (w *topicModel) check(t *rapid.T) {
 				compareCopies(t, sub, got, want)
 			}
 		}
-		counts, err := w.s.Bus.Entities().TopicCounts(background, w.topics[topic], CountLimit)
+		counts, err := w.s.Bus.Entities().TopicCounts(background, w.topics[topic], entity.CountLimit)
 		waiting := 0
 		for _, m := range w.scheduled {
 			if m.topic == topic {

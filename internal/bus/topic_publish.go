@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
@@ -113,7 +114,7 @@ func (t *topicTx) foreseeTopics(list []Publication) error {
 	f.takeNumbers(eventNumbers * len(list))
 	for _, p := range list {
 		if _, known := t.byName[p.Topic]; !known {
-			f.ask(func() error { return nil }, shared(driver.NewPrefetch(sqlQueueName, driver.RowName{Of: "topics", ID: p.Topic}).Text(p.Topic)))
+			f.ask(func() error { return nil }, shared(driver.NewPrefetch(entity.SQLNamed, driver.RowName{Of: "topics", ID: p.Topic}).Text(p.Topic)))
 		}
 	}
 	if err := t.Prefetch(f.asks); err != nil {

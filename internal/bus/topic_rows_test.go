@@ -53,7 +53,7 @@ func testTopicFanOut(t *testing.T, s *stores, _ *clock) {
 	if got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: some, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 || got[0].Subject != "b" {
 		t.Errorf("received %+v (%v)", got, err)
 	}
-	if counts, err := s.Bus.Entities().TopicCounts(t.Context(), topic, CountLimit); err != nil || counts.Subscriptions != 2 {
+	if counts, err := s.Bus.Entities().TopicCounts(t.Context(), topic, entity.CountLimit); err != nil || counts.Subscriptions != 2 {
 		t.Errorf("counts %+v (%v)", counts, err)
 	}
 }
@@ -125,7 +125,7 @@ func testTopicSettings(t *testing.T, s *stores, c *clock) {
 	if got := subjects(t, s, sub.Subqueue(false)); got != "now" {
 		t.Errorf("at once: %q", got)
 	}
-	if counts, err := s.Bus.Entities().TopicCounts(t.Context(), topic, CountLimit); err != nil || counts.Scheduled != 1 {
+	if counts, err := s.Bus.Entities().TopicCounts(t.Context(), topic, entity.CountLimit); err != nil || counts.Scheduled != 1 {
 		t.Errorf("counts %+v (%v)", counts, err)
 	}
 	late := subscribe(t, s, topic, "late") // in time for what is scheduled
@@ -254,13 +254,13 @@ func testSubscriptionsAndRulesAreBounded(t *testing.T, s *stores, _ *clock) {
 		putRule(t, s, subs[0], fmt.Sprint("r", i), sql)
 		putRule(t, s, subs[1], fmt.Sprint("r", i), sql)
 	}
-	if _, _, err := s.Bus.Rules().Put(ctx, subs[0], Rule{Name: "r9"}, testRuleLimits, PutAny); forebay.CodeOf(err) != forebay.CodeConflict || !strings.Contains(err.Error(), "at most 5 rules") {
+	if _, _, err := s.Bus.Rules().Put(ctx, subs[0], Rule{Name: "r9"}, testRuleLimits, entity.PutAny); forebay.CodeOf(err) != forebay.CodeConflict || !strings.Contains(err.Error(), "at most 5 rules") {
 		t.Errorf("a sixth rule: %v", err)
 	}
-	if _, _, err := s.Bus.Rules().Put(ctx, subs[0], Rule{Name: "$Default", Settings: sql}, testRuleLimits, PutAny); forebay.CodeOf(err) != forebay.CodeConflict || !strings.Contains(err.Error(), "at most 8 rules with SQL") {
+	if _, _, err := s.Bus.Rules().Put(ctx, subs[0], Rule{Name: "$Default", Settings: sql}, testRuleLimits, entity.PutAny); forebay.CodeOf(err) != forebay.CodeConflict || !strings.Contains(err.Error(), "at most 8 rules with SQL") {
 		t.Errorf("a ninth SQL filter: %v", err)
 	}
-	if _, created, err := s.Bus.Rules().Put(ctx, subs[0], Rule{Name: "r0", Settings: sql}, testRuleLimits, PutAny); err != nil || created {
+	if _, created, err := s.Bus.Rules().Put(ctx, subs[0], Rule{Name: "r0", Settings: sql}, testRuleLimits, entity.PutAny); err != nil || created {
 		t.Errorf("a rule put again: %t, %v", created, err)
 	}
 	// Neither topics nor subscriptions are queues to others, and each name stands for one thing.
@@ -330,7 +330,7 @@ func testDropTopic(t *testing.T, s *stores, _ *clock) {
 	if _, err := s.Bus.Send(t.Context(), topic, []MessageContent{content("3", 1)}); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 		t.Errorf("sent to a dropped topic: %v", err)
 	}
-	if _, _, err := s.Bus.Rules().Put(t.Context(), b, Rule{Name: "r"}, testRuleLimits, PutAny); forebay.CodeOf(err) != forebay.CodeNotFound {
+	if _, _, err := s.Bus.Rules().Put(t.Context(), b, Rule{Name: "r"}, testRuleLimits, entity.PutAny); forebay.CodeOf(err) != forebay.CodeNotFound {
 		t.Errorf("a rule of a dropped subscription: %v", err)
 	}
 	if _, _, err := s.Bus.PutSubscription(t.Context(), topic, b, nil, 1); forebay.CodeOf(err) != forebay.CodeNotFound {
@@ -395,7 +395,7 @@ func testPublish(t *testing.T, s *stores, _ *clock) {
 				if err := t.Prep("DELETE FROM rules WHERE queue = ?").Int(sub.No).Exec(); err != nil {
 					return struct{}{}, err
 				}
-				if err := errors.Join(t.Entities.InsertRule(sub.No, Rule{Name: "r", Settings: forebay.RuleSettings{SQLFilter: rule}}), t.Entities.ChangeTopic(topic.No)); err != nil {
+				if err := errors.Join(entity.InsertRule(t.Conn, sub.No, Rule{Name: "r", Settings: forebay.RuleSettings{SQLFilter: rule}}, t.Now), t.Entities.ChangeTopic(topic.No)); err != nil {
 					return struct{}{}, err
 				}
 			}
@@ -452,7 +452,7 @@ func TestTopicQueryPlans(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	s, _ := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
 	defer s.DB.Close()
-	for _, sql := range []string{sqlTopicNo, sqlSubscriptions, sqlTopicRules, sqlRules, sqlTenantQueues} {
+	for _, sql := range []string{entity.SQLTopic, entity.SQLSubscriptions, entity.SQLTopicRules, entity.SQLRules, entity.SQLOfTenant} {
 		err := s.DB.Read(t.Context(), func(c driver.Conn) error {
 			return c.Prep("EXPLAIN QUERY PLAN " + sql).Each(func(r driver.Row) error {
 				if step := r.Text(3); strings.HasPrefix(step, "SCAN ") || strings.HasPrefix(step, "USE TEMP B-TREE") {
@@ -474,7 +474,7 @@ func BenchmarkFanOut(b *testing.B) {
 	for i := range 20 {
 		sub := subscribe(b, s, topic, fmt.Sprint("s", i))
 		if i%2 == 0 {
-			if _, _, err := s.Bus.Rules().Put(b.Context(), sub, Rule{Name: "$Default", Settings: forebay.RuleSettings{SQLFilter: "n >= 0 AND sys.Label LIKE 'm%'"}}, RuleLimits{PerSubscription: 5, SQLPerTopic: 100}, PutAny); err != nil {
+			if _, _, err := s.Bus.Rules().Put(b.Context(), sub, Rule{Name: "$Default", Settings: forebay.RuleSettings{SQLFilter: "n >= 0 AND sys.Label LIKE 'm%'"}}, RuleLimits{PerSubscription: 5, SQLPerTopic: 100}, entity.PutAny); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -66,7 +66,7 @@ func Explain(ctx context.Context, s *Store, topic MessageQueue, m *MessageConten
 		return forebay.RuleTest{}, err
 	}
 	if c == nil {
-		return forebay.RuleTest{}, ErrNoTopic
+		return forebay.RuleTest{}, entity.ErrNoTopic
 	}
 	return c.Explain(ctx, m, s.Writer.Conn.Now(), extra, chosen, func(q MessageQueue) string { return entity.SubscriptionOf(q.Name) })
 }
@@ -90,33 +90,9 @@ func (s *Store) topicFor(ctx context.Context, no int64, fresh bool) (c *compiled
 
 // compileTopic returns the current topic for topicFor, which has entered.
 func (s *Store) compileTopic(ctx context.Context, no int64) (*compiledTopic, error) {
-	var c *compiledTopic
-	known := false
-	err := s.Read(ctx, func(r driver.Conn) error {
-		for {
-			topic, found, err := topicNo(r, no)
-			if c = nil; err != nil || !found {
-				return err
-			}
-			if c = s.topics.Get(no); c != nil && c.Version == topic.Version {
-				known = true
-				return nil
-			}
-			if c, err = readRules(r, topic); err != nil {
-				return err
-			}
-			// The rules are read by several statements. They belong to one version if the version
-			// is the same afterwards.
-			after, found, err := topicNo(r, no)
-			if err != nil || found && after.Version == topic.Version {
-				return err
-			}
-			if err := r.Limit(); err != nil {
-				return err
-			}
-		}
-	})
-	if c == nil || known || err != nil {
+	known := s.topics.Get(no)
+	c, err := s.CurrentTopic(ctx, no, known)
+	if c == nil || c == known || err != nil {
 		return c, err
 	}
 	// Compiling takes long, so it does not hold the connection.
@@ -127,11 +103,6 @@ func (s *Store) compileTopic(ctx context.Context, no int64) (*compiledTopic, err
 	}
 	s.topics.Put(c)
 	return c, nil
-}
-
-func topicNo(c driver.Conn, no int64) (topic MessageQueue, found bool, err error) {
-	found, err = c.Prep(sqlTopicNo).Int(no).One(func(r driver.Row) { topic = readMessageQueue(r) })
-	return topic, found, err
 }
 
 // activateSlow judges a scheduled message and then activates it, unless the message or its topic
@@ -159,7 +130,7 @@ func (s *Store) activateSlow(ctx context.Context, m rules.SlowMessage) error {
 		return err
 	}
 	_, err = db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (struct{}, error) {
-		topic, found, err := topicNo(t.Conn, m.Topic)
+		topic, found, err := entity.Topic(t.Conn, m.Topic)
 		if err != nil || !found || topic.Version != j.Version {
 			return struct{}{}, err
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/backlog"
-	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/pgtest"
@@ -155,7 +155,7 @@ func BenchmarkDepths(b *testing.B) {
 		})
 		b.Run("Counts", func(b *testing.B) {
 			for b.Loop() {
-				if _, err := s.Backlog.TenantDepth(b.Context(), queueID, tenant, bus.CountLimit); err != nil {
+				if _, err := s.Backlog.TenantDepth(b.Context(), queueID, tenant, entity.CountLimit); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -41,7 +41,7 @@ func openStores(ctx context.Context, opts db.Options) (*stores, error) {
 // openAudited has the audit log get events of these types. More domains may join.
 func openAudited(ctx context.Context, opts db.Options, audited []forebay.EventType, more ...db.Domain) (*stores, error) {
 	queues := &queue.Store{}
-	s := &stores{Queues: queues, Audit: &audit.Store{}, Bus: &bus.Store{Store: queues}, Admission: &admission.Store{Store: queues},
+	s := &stores{Queues: queues, Audit: &audit.Store{}, Bus: bus.NewStore(queues), Admission: &admission.Store{Store: queues},
 		Keys: &keys.Store{Store: queues}, Tenants: &tenant.Store{Store: queues}, Jobs: &Store{Store: queues, Audited: audited},
 		Reports: &report.Store{Store: queues}}
 	s.Jobs.Admission = s.Admission

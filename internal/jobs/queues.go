@@ -9,7 +9,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/backlog"
-	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -40,7 +40,7 @@ func (s *queueService) queueInfos(ctx context.Context, shown func(*Queue) bool, 
 		if !shown(q) {
 			continue
 		}
-		info, err := s.queueInfo(ctx, name, q, count, bus.CountLimitOf(len(s.queues.byName)))
+		info, err := s.queueInfo(ctx, name, q, count, entity.CountLimitOf(len(s.queues.byName)))
 		if err != nil {
 			return nil, err
 		}
@@ -66,7 +66,7 @@ func (s *queueService) Queue(ctx context.Context, tenant, name string) (forebay.
 	if err != nil {
 		return forebay.QueueInfo{}, err
 	}
-	return s.queueInfo(ctx, name, q, s.depthOf(no), bus.CountLimit)
+	return s.queueInfo(ctx, name, q, s.depthOf(no), entity.CountLimit)
 }
 
 // AnyQueue returns one queue, whoever may use it, counted over the messages of all tenants.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/backlog"
-	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/pgtest"
@@ -205,7 +205,7 @@ func BenchmarkTenantDepth(b *testing.B) {
 				}
 				b.Run("one", func(b *testing.B) {
 					for b.Loop() {
-						if d, err := s.Backlog.TenantDepth(b.Context(), queueID, tenant, bus.CountLimit); err != nil || d.Ready != bus.CountLimit {
+						if d, err := s.Backlog.TenantDepth(b.Context(), queueID, tenant, entity.CountLimit); err != nil || d.Ready != entity.CountLimit {
 							b.Fatal(err, d)
 						}
 					}

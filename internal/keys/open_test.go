@@ -23,7 +23,7 @@ func twoServices(t *testing.T, where db.Options) (serving, other *Service) {
 		queues := &queue.Store{}
 		store := &Store{Store: queues}
 		admissions := &admission.Store{Store: queues}
-		d, err := db.Open(t.Context(), o, queues, &audit.Store{}, &bus.Store{Store: queues}, admissions, noJobs{}, store)
+		d, err := db.Open(t.Context(), o, queues, &audit.Store{}, bus.NewStore(queues), admissions, noJobs{}, store)
 		if err != nil {
 			t.Fatal(err)
 		}

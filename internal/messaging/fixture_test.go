@@ -19,7 +19,7 @@ type stores struct {
 
 func openStores(ctx context.Context, opts db.Options) (*stores, error) {
 	queues := &queue.Store{}
-	s := &stores{Queues: queues, Audit: &audit.Store{}, Bus: &bus.Store{Store: queues}}
+	s := &stores{Queues: queues, Audit: &audit.Store{}, Bus: bus.NewStore(queues)}
 	var err error
 	s.DB, err = db.Open(ctx, opts, s.Queues, s.Audit, s.Bus)
 	return s, err

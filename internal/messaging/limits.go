@@ -41,7 +41,7 @@ func (s *entities) takeMessages(ctx context.Context, tenant string, sends ...toQ
 		}
 	}
 	for q, ids := range sessions {
-		of, err := s.store.Sessions().CountNew(ctx, q, ids)
+		of, err := s.store.Sessions().CountNewSessions(ctx, q, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -58,7 +58,7 @@ func (s Sessions) takeSession(ctx context.Context, tenant string, q bus.MessageQ
 	if s.limits == nil {
 		return func() {}, nil
 	}
-	fresh, err := s.store.Sessions().CountNew(ctx, q, map[string]bool{id: true})
+	fresh, err := s.store.Sessions().CountNewSessions(ctx, q, map[string]bool{id: true})
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (s Rules) takeRule(ctx context.Context, tenant string, q bus.MessageQueue, 
 	if s.limits == nil || configuring(ctx) {
 		return func() {}, nil
 	}
-	if found, err := s.store.Rules().Has(ctx, q, name); err != nil || found {
+	if found, err := s.store.Rules().HasRule(ctx, q, name); err != nil || found {
 		return func() {}, err
 	}
 	return s.takeAll(ctx, tenant, []want{{forebay.LimitRules, 1}})

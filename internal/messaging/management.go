@@ -9,8 +9,8 @@ import (
 )
 
 // Management is queues, topics and subscriptions as Service Bus's management protocol has them.
-// Paths match in any case; an exact name comes before others. Attributes are kept for clients of
-// that protocol, and Forebay does nothing by them. So the HTTP API does not show them.
+// Paths match in any case; an exact name comes before others. Attributes are kept for clients
+// of that protocol, and Forebay does nothing by them. So the HTTP API does not show them.
 type Management struct{ *entities }
 
 // ManagedKind is the kind of a managed entity.
@@ -57,9 +57,9 @@ func managed(q bus.MessageQueue) ManagedEntity {
 // find returns an entity by its path in any case.
 func (s Management) find(ctx context.Context, tenant, path string) (q bus.MessageQueue, err error) {
 	name, subscription, subqueue := forebay.CutEntityPath(path)
-	missing := bus.ErrNoQueue
+	missing := entity.ErrNoQueue
 	if subscription != "" {
-		missing = bus.ErrNoSubscription
+		missing = entity.ErrNoSubscription
 		name = forebay.SubscriptionPath(name, subscription)
 	}
 	if subqueue != "" || !entity.ValidName(name) {
@@ -76,8 +76,8 @@ func (s Management) find(ctx context.Context, tenant, path string) (q bus.Messag
 	return q, err
 }
 
-// Get returns an entity by its path. It returns bus.ErrNoQueue or bus.ErrNoSubscription if there
-// is none, also for a topic.
+// Get returns an entity by its path. It returns entity.ErrNoQueue or entity.ErrNoSubscription
+// if there is none, also for a topic.
 func (s Management) Get(ctx context.Context, tenant, path string) (ManagedEntity, error) {
 	q, err := s.find(ctx, tenant, path)
 	return managed(q), err
@@ -108,8 +108,8 @@ func (s Management) list(ctx context.Context, tenant string, topics bool, skip, 
 	return allManaged(page), err
 }
 
-// Subscriptions does the same for the subscriptions of a topic. It returns bus.ErrNoTopic if there
-// is no such topic.
+// Subscriptions does the same for the subscriptions of a topic. It returns entity.ErrNoTopic if
+// there is no such topic.
 func (s Management) Subscriptions(ctx context.Context, tenant, topic string, skip, limit int) ([]ManagedEntity, error) {
 	if err := checkPage(skip, limit); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (s Management) Subscriptions(ctx context.Context, tenant, topic string, ski
 func (s Management) findTopic(ctx context.Context, tenant, topic string) (bus.MessageQueue, error) {
 	t, err := s.find(ctx, tenant, topic)
 	if forebay.CodeOf(err) == forebay.CodeUnknownQueue || err == nil && !t.IsTopic {
-		err = bus.ErrNoTopic
+		err = entity.ErrNoTopic
 	}
 	return t, err
 }
@@ -168,7 +168,7 @@ func (s Management) Counts(ctx context.Context, tenant, path string) (EntityCoun
 
 // CountsOf counts what an entity holds, which is one of so many of a list.
 func (s Management) CountsOf(ctx context.Context, e ManagedEntity, listed int) (EntityCounts, error) {
-	q, limit := e.Settings, bus.CountLimitOf(listed)
+	q, limit := e.Settings, entity.CountLimitOf(listed)
 	if q.IsTopic {
 		c, err := s.store.Entities().TopicCounts(ctx, q, limit)
 		return EntityCounts{Scheduled: c.Scheduled, Subscriptions: c.Subscriptions, SizeBytes: c.Size, AtLeast: c.Scheduled >= limit}, err
@@ -181,18 +181,18 @@ func (s Management) CountsOf(ctx context.Context, e ManagedEntity, listed int) (
 type ManagedPut struct {
 	Kind ManagedKind
 	Path string
-	Mode bus.PutMode
-	// Settings are those of any kind. DeadLetterOnFilterError and Rules are for subscriptions. A
-	// status or metadata that is left out stays what it is.
+	Mode entity.PutMode
+	// Settings are those of any kind. DeadLetterOnFilterError and Rules are for subscriptions.
+	// A status or metadata that is left out stays what it is.
 	Settings   forebay.SubscriptionSettings
 	Attributes string // a JSON object of at most forebay.MaxEntityAttributes bytes; "": none
 }
 
-// Put creates or changes an entity in one transaction. It returns bus.ErrExists for an entity that
-// was to be created and exists, bus.ErrNoQueue, bus.ErrNoTopic or bus.ErrNoSubscription for one
-// that was to be changed and does not exist. It returns a forebay.CodeConflict with the Field
-// requires_session or requires_duplicate_detection for a setting that cannot change. An entity
-// that exists keeps its name as it was first written.
+// Put creates or changes an entity in one transaction. It returns entity.ErrExists for an
+// entity that was to be created and exists, entity.ErrNoQueue, entity.ErrNoTopic or
+// entity.ErrNoSubscription for one that was to be changed and does not exist. It returns a
+// forebay.CodeConflict with the Field requires_session or requires_duplicate_detection for a
+// setting that cannot change. An entity that exists keeps its name as it was first written.
 func (s Management) Put(ctx context.Context, tenant string, put ManagedPut) (e ManagedEntity, created bool, err error) {
 	if err := entity.CheckAttributes(put.Attributes); err != nil {
 		return e, false, err
@@ -204,7 +204,7 @@ func (s Management) Put(ctx context.Context, tenant string, put ManagedPut) (e M
 	}
 	known, err := s.find(ctx, tenant, put.Path)
 	switch code := forebay.CodeOf(err); {
-	case err == nil && put.Mode != bus.PutNew:
+	case err == nil && put.Mode != entity.PutNew:
 		name, subscription, _ = forebay.CutEntityPath(entity.NameOf(known.Name))
 	case err != nil && code != forebay.CodeUnknownQueue && code != forebay.CodeNotFound:
 		return e, false, err
@@ -238,26 +238,27 @@ func (s Management) Delete(ctx context.Context, tenant, path string) error {
 	if q.IsTopic {
 		defer s.changedBelow(q.Name)
 	}
-	return s.drop(ctx, q, bus.ErrNoQueue)
+	return s.drop(ctx, q, entity.ErrNoQueue)
 }
 
-// PutRule creates a rule of a subscription, or changes one. Names are exact. A rule that was to be
-// created and exists is bus.ErrExists. One that was to be changed and does not is bus.ErrNoRule.
-func (s Management) PutRule(ctx context.Context, tenant, topic, subscription string, rule forebay.NewRule, mode bus.PutMode) (forebay.Rule, error) {
+// PutRule creates a rule of a subscription, or changes one. Names are exact. A rule that was to
+// be created and exists is entity.ErrExists. One that was to be changed and does not is
+// entity.ErrNoRule.
+func (s Management) PutRule(ctx context.Context, tenant, topic, subscription string, rule forebay.NewRule, mode entity.PutMode) (forebay.Rule, error) {
 	stored, _, err := Rules(s).put(ctx, tenant, topic, subscription, rule, mode)
 	return stored, err
 }
 
 // putting is how an entity is put.
 type putting struct {
-	mode       bus.PutMode
+	mode       entity.PutMode
 	attributes *string // nil: those of an existing entity stay
 }
 
 // options are those of the store.
-func (p putting) options(limit int, keep entity.Keep) bus.PutOptions {
+func (p putting) options(limit int, keep entity.Keep) entity.PutOptions {
 	keep.Attributes = p.attributes == nil
-	return bus.PutOptions{Limit: limit, Mode: p.mode, Keep: keep}
+	return entity.PutOptions{Limit: limit, Mode: p.mode, Keep: keep}
 }
 
 // change changes an entity's status and metadata.
@@ -290,7 +291,7 @@ func stateOf(q bus.MessageQueue, size int64) forebay.EntityState {
 func (s Queues) Change(ctx context.Context, tenant, name string, change forebay.EntityChange) (forebay.MessageQueue, error) {
 	q, err := s.queue(ctx, tenant, name)
 	if err == nil && q.Topic != 0 {
-		err = bus.ErrNoQueue
+		err = entity.ErrNoQueue
 	}
 	if err == nil {
 		q, err = s.change(ctx, q, change)
@@ -298,7 +299,7 @@ func (s Queues) Change(ctx context.Context, tenant, name string, change forebay.
 	if err != nil {
 		return forebay.MessageQueue{}, err
 	}
-	return s.describe(ctx, name, q, bus.CountLimit)
+	return s.describe(ctx, name, q, entity.CountLimit)
 }
 
 // Change changes the status and the metadata of a topic.
@@ -310,7 +311,7 @@ func (s Topics) Change(ctx context.Context, tenant, name string, change forebay.
 	if err != nil {
 		return forebay.Topic{}, err
 	}
-	return s.info(ctx, name, q, bus.CountLimit)
+	return s.info(ctx, name, q, entity.CountLimit)
 }
 
 // Change changes the status and the metadata of a subscription.
@@ -322,5 +323,5 @@ func (s Subscriptions) Change(ctx context.Context, tenant, topic, name string, c
 	if err != nil {
 		return forebay.Subscription{}, err
 	}
-	return s.info(ctx, topic, q, bus.CountLimit)
+	return s.info(ctx, topic, q, entity.CountLimit)
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 )
 
 // Entities are created, changed, counted and deleted by paths in any case. Another tenant finds
@@ -15,22 +15,22 @@ func testManagedEntities(t *testing.T, b *Service) {
 	ctx := t.Context()
 	settings := forebay.SubscriptionSettings{}
 	settings.LockSeconds, settings.MaxMessageBytes = 30, 500
-	queue, created, err := b.Management.Put(ctx, "acme", ManagedPut{Kind: ManagedQueue, Path: "In/Mail", Mode: bus.PutNew, Settings: settings, Attributes: `{"EnablePartitioning":true}`})
+	queue, created, err := b.Management.Put(ctx, "acme", ManagedPut{Kind: ManagedQueue, Path: "In/Mail", Mode: entity.PutNew, Settings: settings, Attributes: `{"EnablePartitioning":true}`})
 	if err != nil || !created || queue.Kind != ManagedQueue || queue.Path != "In/Mail" || queue.Settings.Attributes != `{"EnablePartitioning":true}` {
 		t.Fatalf("created %+v, %t, %v", queue, created, err)
 	}
-	if _, _, err := b.Management.Put(ctx, "acme", ManagedPut{Kind: ManagedTopic, Path: "Events", Mode: bus.PutNew}); err != nil {
+	if _, _, err := b.Management.Put(ctx, "acme", ManagedPut{Kind: ManagedTopic, Path: "Events", Mode: entity.PutNew}); err != nil {
 		t.Fatal(err)
 	}
 	forward := forebay.SubscriptionSettings{}
 	forward.ForwardTo = "In/Mail"
-	sub, created, err := b.Management.Put(ctx, "acme", ManagedPut{Kind: ManagedSubscription, Path: "eVENTS/Subscriptions/All", Mode: bus.PutNew, Settings: forward})
+	sub, created, err := b.Management.Put(ctx, "acme", ManagedPut{Kind: ManagedSubscription, Path: "eVENTS/Subscriptions/All", Mode: entity.PutNew, Settings: forward})
 	if err != nil || !created || sub.Path != "Events/subscriptions/All" || sub.Topic != "Events" || sub.Name() != "All" || sub.Settings.ForwardTo != "In/Mail" {
 		t.Fatalf("created %+v, %t, %v", sub, created, err)
 	}
 	for _, taken := range []ManagedPut{{Kind: ManagedQueue, Path: "in/mail"}, {Kind: ManagedQueue, Path: "events"}, {Kind: ManagedTopic, Path: "IN/MAIL"}, {Kind: ManagedSubscription, Path: "events/subscriptions/ALL"}} {
-		taken.Mode = bus.PutNew
-		if _, _, err := b.Management.Put(ctx, "acme", taken); err != bus.ErrExists {
+		taken.Mode = entity.PutNew
+		if _, _, err := b.Management.Put(ctx, "acme", taken); err != entity.ErrExists {
 			t.Errorf("%s %s is created again: %v", taken.Kind, taken.Path, err)
 		}
 	}
@@ -41,14 +41,14 @@ func testManagedEntities(t *testing.T, b *Service) {
 	if got, err := b.Management.Get(ctx, "acme", "in/mail"); err != nil || got.Settings.Attributes != `{"EnablePartitioning":true}` || got.Settings.Lock.Seconds() != 20 || got.Settings.MaxMessage != 0 {
 		t.Errorf("after a put by HTTP: %+v, %v", got, err)
 	}
-	changed, created, err := b.Management.Put(ctx, "acme", ManagedPut{Kind: ManagedQueue, Path: "IN/mail", Mode: bus.PutExisting, Settings: settings})
+	changed, created, err := b.Management.Put(ctx, "acme", ManagedPut{Kind: ManagedQueue, Path: "IN/mail", Mode: entity.PutExisting, Settings: settings})
 	if err != nil || created || changed.Path != "In/Mail" || changed.Settings.Attributes != "" || changed.Settings.Lock.Seconds() != 30 {
 		t.Errorf("changed %+v, %t, %v", changed, created, err)
 	}
 	required := forebay.SubscriptionSettings{}
 	required.RequiresSession = new(true)
 	var refused *forebay.Error
-	_, _, err = b.Management.Put(ctx, "acme", ManagedPut{Kind: ManagedQueue, Path: "in/mail", Mode: bus.PutExisting, Settings: required})
+	_, _, err = b.Management.Put(ctx, "acme", ManagedPut{Kind: ManagedQueue, Path: "in/mail", Mode: entity.PutExisting, Settings: required})
 	if !errors.As(err, &refused) || refused.Code != forebay.CodeConflict || refused.Field != "requires_session" {
 		t.Errorf("a setting that cannot change: %v", err)
 	}
@@ -63,7 +63,7 @@ func testManagedEntities(t *testing.T, b *Service) {
 		t.Errorf("counted %+v, %v", counts, err)
 	}
 
-	for path, missing := range map[string]error{"in/mail": bus.ErrNoQueue, "events": bus.ErrNoQueue, "events/subscriptions/all": bus.ErrNoSubscription} {
+	for path, missing := range map[string]error{"in/mail": entity.ErrNoQueue, "events": entity.ErrNoQueue, "events/subscriptions/all": entity.ErrNoSubscription} {
 		for what, err := range map[string]error{
 			"get":    func() error { _, err := b.Management.Get(ctx, "other", path); return err }(),
 			"counts": func() error { _, err := b.Management.Counts(ctx, "other", path); return err }(),
@@ -143,8 +143,8 @@ func testManagedPages(t *testing.T, b *Service) {
 		{names(b.Management.Topics(ctx, "acme", 0, 100)), "t/a t/b t/c"},
 		{names(b.Management.Topics(ctx, "other", 0, 100)), ""},
 		{names(b.Management.Subscriptions(ctx, "acme", "T/B", 1, 2)), "b c"},
-		{names(b.Management.Subscriptions(ctx, "other", "t/b", 0, 2)), bus.ErrNoTopic.Error()},
-		{names(b.Management.Subscriptions(ctx, "acme", "q/b", 0, 2)), bus.ErrNoTopic.Error()},
+		{names(b.Management.Subscriptions(ctx, "other", "t/b", 0, 2)), entity.ErrNoTopic.Error()},
+		{names(b.Management.Subscriptions(ctx, "acme", "q/b", 0, 2)), entity.ErrNoTopic.Error()},
 	} {
 		if try.got != try.want {
 			t.Errorf("a page has %q, want %q", try.got, try.want)

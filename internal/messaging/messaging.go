@@ -101,7 +101,7 @@ func (e namedQueue) subqueue() queue.Subqueue { return e.Subqueue(e.deadLetter) 
 func (s *entities) entity(ctx context.Context, tenant, path string) (namedQueue, error) {
 	name, subscription, sub := forebay.CutEntityPath(path)
 	if sub != "" && !strings.EqualFold(sub, forebay.SubqueueDeadLetter) {
-		return namedQueue{}, bus.ErrNoQueue
+		return namedQueue{}, entity.ErrNoQueue
 	}
 	if subscription != "" {
 		name = forebay.SubscriptionPath(name, subscription)
@@ -122,11 +122,11 @@ const rememberFor = 5 * time.Second
 // queue finds a tenant's queue, or a subscription by its path.
 func (s *entities) queue(ctx context.Context, tenant, name string) (bus.MessageQueue, error) {
 	if !entity.ValidName(name) {
-		return bus.MessageQueue{}, bus.ErrNoQueue
+		return bus.MessageQueue{}, entity.ErrNoQueue
 	}
 	q, err := s.stored(ctx, entity.StoredName(tenant, name))
 	if err == nil && q.IsTopic {
-		err = bus.ErrNoQueue
+		err = entity.ErrNoQueue
 	}
 	return q, err
 }
@@ -149,7 +149,7 @@ func (s *entities) stored(ctx context.Context, key string) (bus.MessageQueue, er
 		if ok {
 			s.changed(key)
 		}
-		return q, bus.ErrNoQueue
+		return q, entity.ErrNoQueue
 	}
 	s.remember(key, q, changes)
 	return q, nil

@@ -17,7 +17,7 @@ func (s Queues) Put(ctx context.Context, tenant, name string, settings forebay.M
 	if err != nil {
 		return q, false, err
 	}
-	q, err = s.describe(ctx, name, stored, bus.CountLimit)
+	q, err = s.describe(ctx, name, stored, entity.CountLimit)
 	return q, created, err
 }
 
@@ -77,7 +77,7 @@ func (s Queues) Get(ctx context.Context, tenant, name string) (forebay.MessageQu
 	if err != nil {
 		return forebay.MessageQueue{}, err
 	}
-	return s.describe(ctx, name, q, bus.CountLimit)
+	return s.describe(ctx, name, q, entity.CountLimit)
 }
 
 // List returns the tenant's queues by name.
@@ -92,7 +92,7 @@ func (s Queues) List(ctx context.Context, tenant string) ([]forebay.MessageQueue
 	}
 	queues := make([]forebay.MessageQueue, len(stored))
 	for i, q := range stored {
-		if queues[i], err = s.describe(ctx, strings.TrimPrefix(q.Name, entity.StoredName(tenant, "")), q, bus.CountLimitOf(len(stored))); err != nil {
+		if queues[i], err = s.describe(ctx, strings.TrimPrefix(q.Name, entity.StoredName(tenant, "")), q, entity.CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
@@ -134,7 +134,7 @@ func (s Queues) Delete(ctx context.Context, tenant, name string) error {
 		return err
 	}
 	if !dropped {
-		return bus.ErrNoQueue
+		return entity.ErrNoQueue
 	}
 	return s.store.PurgeDropped(context.WithoutCancel(ctx))
 }

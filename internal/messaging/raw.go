@@ -74,17 +74,17 @@ func (s Raw) Entity(ctx context.Context, tenant, path string) (Entity, error) {
 func (s Raw) find(ctx context.Context, tenant, path string) (namedQueue, error) {
 	name, subscription, sub := forebay.CutEntityPath(path)
 	if sub != "" && !strings.EqualFold(sub, forebay.SubqueueDeadLetter) {
-		return namedQueue{}, bus.ErrNoQueue
+		return namedQueue{}, entity.ErrNoQueue
 	}
 	if subscription != "" {
 		name = forebay.SubscriptionPath(name, subscription)
 	}
 	if !entity.ValidName(name) {
-		return namedQueue{}, bus.ErrNoQueue
+		return namedQueue{}, entity.ErrNoQueue
 	}
 	q, err := s.folded(ctx, tenant, entity.StoredName(tenant, name))
 	if err == nil && q.IsTopic && sub != "" {
-		err = bus.ErrNoQueue
+		err = entity.ErrNoQueue
 	}
 	return namedQueue{q, sub != ""}, err
 }
@@ -110,7 +110,7 @@ func (s *entities) folded(ctx context.Context, tenant, key string) (bus.MessageQ
 		return q, err
 	}
 	if !found {
-		return q, bus.ErrNoQueue
+		return q, entity.ErrNoQueue
 	}
 	s.remember(q.Name, q, changes)
 	s.rememberSpelling(key, q.Name, changes)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 )
@@ -12,10 +13,10 @@ import (
 // Put adds a rule to a subscription, or replaces the one of that name. It applies to messages
 // sent from then on.
 func (s Rules) Put(ctx context.Context, tenant, topic, subscription, name string, settings forebay.RuleSettings) (rule forebay.Rule, created bool, err error) {
-	return s.put(ctx, tenant, topic, subscription, forebay.NewRule{Name: name, RuleSettings: settings}, bus.PutAny)
+	return s.put(ctx, tenant, topic, subscription, forebay.NewRule{Name: name, RuleSettings: settings}, entity.PutAny)
 }
 
-func (s Rules) put(ctx context.Context, tenant, topic, subscription string, r forebay.NewRule, mode bus.PutMode) (rule forebay.Rule, created bool, err error) {
+func (s Rules) put(ctx context.Context, tenant, topic, subscription string, r forebay.NewRule, mode entity.PutMode) (rule forebay.Rule, created bool, err error) {
 	q, err := s.subscription(ctx, tenant, topic, subscription)
 	if err != nil {
 		return rule, false, err
@@ -44,7 +45,7 @@ func (s Rules) List(ctx context.Context, tenant, topic, subscription string) ([]
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.store.Rules().List(ctx, q)
+	stored, err := s.store.Rules().Rules(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +67,7 @@ func (s Rules) Get(ctx context.Context, tenant, topic, subscription, name string
 			return r, nil
 		}
 	}
-	return forebay.Rule{}, bus.ErrNoRule
+	return forebay.Rule{}, entity.ErrNoRule
 }
 
 // Test says which rules of a topic select a message. Nothing is sent.
@@ -95,7 +96,7 @@ func (s Rules) Delete(ctx context.Context, tenant, topic, subscription, name str
 	}
 	deleted, err := s.store.Rules().Delete(ctx, q, name)
 	if err == nil && !deleted {
-		return bus.ErrNoRule
+		return entity.ErrNoRule
 	}
 	return err
 }

@@ -21,7 +21,7 @@ func (s Topics) Put(ctx context.Context, tenant, name string, settings forebay.T
 	if err != nil {
 		return topic, false, err
 	}
-	topic, err = s.info(ctx, name, stored, bus.CountLimit)
+	topic, err = s.info(ctx, name, stored, entity.CountLimit)
 	return topic, created, err
 }
 
@@ -49,11 +49,11 @@ func (s Topics) put(ctx context.Context, tenant, name string, settings forebay.M
 // topic finds a tenant's topic.
 func (s *entities) topic(ctx context.Context, tenant, name string) (bus.MessageQueue, error) {
 	if !forebay.ValidEntityName(name) {
-		return bus.MessageQueue{}, bus.ErrNoTopic
+		return bus.MessageQueue{}, entity.ErrNoTopic
 	}
 	q, err := s.stored(ctx, entity.StoredName(tenant, name))
 	if err == nil && !q.IsTopic || forebay.CodeOf(err) == forebay.CodeUnknownQueue {
-		return q, bus.ErrNoTopic
+		return q, entity.ErrNoTopic
 	}
 	return q, err
 }
@@ -67,7 +67,7 @@ func (s Topics) Get(ctx context.Context, tenant, name string) (forebay.Topic, er
 	if err != nil {
 		return forebay.Topic{}, err
 	}
-	return s.info(ctx, name, q, bus.CountLimit)
+	return s.info(ctx, name, q, entity.CountLimit)
 }
 
 // List returns the tenant's topics by name.
@@ -82,7 +82,7 @@ func (s Topics) List(ctx context.Context, tenant string) ([]forebay.Topic, error
 	}
 	topics := make([]forebay.Topic, len(stored))
 	for i, q := range stored {
-		if topics[i], err = s.info(ctx, strings.TrimPrefix(q.Name, entity.StoredName(tenant, "")), q, bus.CountLimitOf(len(stored))); err != nil {
+		if topics[i], err = s.info(ctx, strings.TrimPrefix(q.Name, entity.StoredName(tenant, "")), q, entity.CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
@@ -105,7 +105,7 @@ func (s Topics) Delete(ctx context.Context, tenant, name string) error {
 		return err
 	}
 	defer s.changedBelow(q.Name)
-	return s.drop(ctx, q, bus.ErrNoTopic)
+	return s.drop(ctx, q, entity.ErrNoTopic)
 }
 
 // changedBelow forgets the subscriptions of a topic.
@@ -166,7 +166,7 @@ func (s Subscriptions) Put(ctx context.Context, tenant, topic, name string, sett
 	if err != nil {
 		return sub, false, err
 	}
-	sub, err = s.info(ctx, topic, stored, bus.CountLimit)
+	sub, err = s.info(ctx, topic, stored, entity.CountLimit)
 	return sub, created, err
 }
 
@@ -203,11 +203,11 @@ func (s Subscriptions) put(ctx context.Context, tenant string, t bus.MessageQueu
 // subscription finds a subscription of a tenant's topic.
 func (s *entities) subscription(ctx context.Context, tenant, topic, name string) (bus.MessageQueue, error) {
 	if !forebay.ValidEntityName(topic) || !entity.ValidSubscription(name) {
-		return bus.MessageQueue{}, bus.ErrNoSubscription
+		return bus.MessageQueue{}, entity.ErrNoSubscription
 	}
 	q, err := s.stored(ctx, entity.SubscriptionName(entity.StoredName(tenant, topic), name))
 	if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
-		return q, bus.ErrNoSubscription
+		return q, entity.ErrNoSubscription
 	}
 	return q, err
 }
@@ -221,7 +221,7 @@ func (s Subscriptions) Get(ctx context.Context, tenant, topic, name string) (for
 	if err != nil {
 		return forebay.Subscription{}, err
 	}
-	return s.info(ctx, topic, q, bus.CountLimit)
+	return s.info(ctx, topic, q, entity.CountLimit)
 }
 
 // List returns the topic's subscriptions by name.
@@ -236,7 +236,7 @@ func (s Subscriptions) List(ctx context.Context, tenant, topic string) ([]foreba
 	}
 	subs := make([]forebay.Subscription, len(stored))
 	for i, q := range stored {
-		if subs[i], err = s.info(ctx, topic, q, bus.CountLimitOf(len(stored))); err != nil {
+		if subs[i], err = s.info(ctx, topic, q, entity.CountLimitOf(len(stored))); err != nil {
 			return nil, err
 		}
 	}
@@ -254,5 +254,5 @@ func (s Subscriptions) Delete(ctx context.Context, tenant, topic, name string) e
 	if err != nil {
 		return err
 	}
-	return s.drop(ctx, q, bus.ErrNoSubscription)
+	return s.drop(ctx, q, entity.ErrNoSubscription)
 }

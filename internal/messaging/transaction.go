@@ -7,6 +7,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 )
@@ -113,7 +114,7 @@ func (s *entities) sendable(ctx context.Context, tenant, path string) (namedQueu
 		return e, err
 	}
 	topic, topicErr := s.topic(ctx, tenant, path)
-	if errors.Is(topicErr, bus.ErrNoTopic) { // the path names nothing at all
+	if errors.Is(topicErr, entity.ErrNoTopic) { // the path names nothing at all
 		return e, err
 	}
 	return namedQueue{topic, false}, topicErr

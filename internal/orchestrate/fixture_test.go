@@ -30,7 +30,7 @@ type stores struct {
 // openStores opens a database with them.
 func openStores(ctx context.Context, opts db.Options) (*stores, error) {
 	queues := &queue.Store{}
-	s := &stores{Queues: queues, Audit: &audit.Store{}, Bus: &bus.Store{Store: queues}, Admission: &admission.Store{Store: queues}, Jobs: &jobs.Store{Store: queues}, Orchestrations: &Store{Store: queues}, Tenants: &tenants.Store{Store: queues}}
+	s := &stores{Queues: queues, Audit: &audit.Store{}, Bus: bus.NewStore(queues), Admission: &admission.Store{Store: queues}, Jobs: &jobs.Store{Store: queues}, Orchestrations: &Store{Store: queues}, Tenants: &tenants.Store{Store: queues}}
 	s.Jobs.Admission = s.Admission
 	s.Orchestrations.Follow(s.Jobs)
 	var err error

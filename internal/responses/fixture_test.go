@@ -30,7 +30,7 @@ type stores struct {
 // openStores opens a database with them.
 func openStores(ctx context.Context, opts db.Options) (*stores, error) {
 	queues := &queue.Store{}
-	s := &stores{Queues: queues, Bus: &bus.Store{Store: queues}, Jobs: &jobs.Store{Store: queues}, Responses: &Store{Store: queues}}
+	s := &stores{Queues: queues, Bus: bus.NewStore(queues), Jobs: &jobs.Store{Store: queues}, Responses: &Store{Store: queues}}
 	s.Jobs.Admission = &admission.Store{Store: queues}
 	s.Responses.Follow(s.Jobs)
 	var err error

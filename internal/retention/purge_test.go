@@ -13,6 +13,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -292,13 +293,13 @@ func TestPurgeLeavesMessagesAlone(t *testing.T) {
 		h.ok(err)
 		h.ok(s.Bus.DeadLetter(t.Context(), q.Subqueue(false), got[0].Lock, bus.DeadLettering{Reason: "test"}, nil))
 		h.live("is set aside")
-		before, err := s.Bus.MessageCounts(t.Context(), q, bus.CountLimit)
+		before, err := s.Bus.MessageCounts(t.Context(), q, entity.CountLimit)
 		h.ok(err)
 		e.Pass(s, time.Hour)
 		if n := h.purge(query{SetAside: time.UnixMilli(e.Now())}); n != 2 {
 			t.Fatalf("%d jobs", n)
 		}
-		after, err := s.Bus.MessageCounts(t.Context(), q, bus.CountLimit)
+		after, err := s.Bus.MessageCounts(t.Context(), q, entity.CountLimit)
 		h.ok(err)
 		if after != before || after.DeadLetter != 1 {
 			t.Fatalf("%+v, then %+v", before, after)

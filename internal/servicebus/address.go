@@ -18,8 +18,8 @@ type node struct {
 	cbs        bool   // the node for tokens
 }
 
-// parseAddress reads the address of a link or an audience. Clients write "entity", "/entity" with
-// escapes, or a URI whose host does not matter.
+// parseAddress reads the address of a link or an audience. Clients write "entity", "/entity"
+// with escapes, or a URI whose host does not matter.
 func parseAddress(address string) node {
 	path := pathOf(address)
 	if strings.EqualFold(path, nodeCBS) {
@@ -31,9 +31,9 @@ func parseAddress(address string) node {
 	return node{path: path}
 }
 
-// transferDeadLetters ends the path of the transfer dead-letter subqueue of an entity. It is always
-// empty: a message is forwarded in the transaction that stores it, and one that cannot be is
-// dead-lettered like others. Tools of Service Bus look into both subqueues.
+// transferDeadLetters ends the path of the transfer dead-letter subqueue of an entity. It is
+// always empty: a message is forwarded in the transaction that stores it, and one that cannot
+// be is dead-lettered like others. Tools of Service Bus look into both subqueues.
 const transferDeadLetters = "/$transfer/$deadletterqueue"
 
 // entity returns the path of the node's entity, and whether the node is the entity's transfer

@@ -6,7 +6,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/amqp/wire"
-	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/messaging"
 )
 
@@ -119,9 +119,9 @@ func addRule(ctx context.Context, m *managed) (wire.Map, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = m.messages.Management.PutRule(ctx, m.tenant, topic, subscription, forebay.NewRule{Name: name, RuleSettings: settings}, bus.PutNew)
+	_, err = m.messages.Management.PutRule(ctx, m.tenant, topic, subscription, forebay.NewRule{Name: name, RuleSettings: settings}, entity.PutNew)
 	var e *forebay.Error
-	if errors.As(err, &e) && e == bus.ErrExists { // other conflicts have its code
+	if errors.As(err, &e) && e == entity.ErrExists { // other conflicts have its code
 		err = errRuleExists
 	}
 	return wire.Map{}, err

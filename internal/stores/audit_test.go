@@ -91,7 +91,7 @@ func TestAuditOfEntities(t *testing.T) {
 		must(err)
 		_, _, err = s.Bus.PutSubscription(ctx, madeTopic, sub, nil, 10) // the same
 		must(err)
-		_, _, err = s.Bus.Rules().Put(ctx, madeSub, bus.Rule{Name: "r", Settings: forebay.RuleSettings{SQLFilter: "a = 1"}}, bus.RuleLimits{PerSubscription: 10, SQLPerTopic: 10}, bus.PutAny)
+		_, _, err = s.Bus.Rules().Put(ctx, madeSub, bus.Rule{Name: "r", Settings: forebay.RuleSettings{SQLFilter: "a = 1"}}, bus.RuleLimits{PerSubscription: 10, SQLPerTopic: 10}, entity.PutAny)
 		must(err)
 		for range 2 { // the second finds none
 			_, err = s.Bus.Rules().Delete(ctx, madeSub, "r")

@@ -62,7 +62,7 @@ func Open(ctx context.Context, opts db.Options, with ...Settings) (*Stores, erro
 		settings = with[0]
 	}
 	queues := &queue.Store{}
-	s := &Stores{Queues: queues, Audit: &audit.Store{}, Bus: &bus.Store{Store: queues}, Admission: &admission.Store{Store: queues},
+	s := &Stores{Queues: queues, Audit: &audit.Store{}, Bus: bus.NewStore(queues), Admission: &admission.Store{Store: queues},
 		Jobs: &jobs.Store{Store: queues, Audited: settings.AuditEvents}, Orchestrations: &orchestrate.Store{Store: queues}, Documents: &documents.Store{Store: queues}, Files: &files.Store{Store: queues}, Responses: &responses.Store{Store: queues}, Batches: &batches.Store{Store: queues},
 		Reports: &report.Store{Store: queues}, Keys: &keys.Store{Store: queues}, Tenants: &tenant.Store{Store: queues}, SignIns: &signin.Store{Store: queues}}
 	s.Jobs.Admission = s.Admission

@@ -57,7 +57,7 @@ func TestLimitUsedIsTheTruth(t *testing.T) {
 		ok(err)
 		_, err = s.Bus.Send(ctx, q, []bus.MessageContent{{MessageID: "12", SessionID: "s"}, {MessageID: "34", SessionID: "r", Body: []byte("567")}, {MessageID: "89", SessionID: "s", ScheduledAt: &later}})
 		ok(err)
-		if fresh, err := s.Bus.Sessions().CountNew(ctx, q, map[string]bool{"s": true, "x": true}); err != nil || fresh != 1 {
+		if fresh, err := s.Bus.Sessions().CountNewSessions(ctx, q, map[string]bool{"s": true, "x": true}); err != nil || fresh != 1 {
 			t.Errorf("%d new sessions (%v)", fresh, err)
 		}
 		topic := bus.MessageQueue{Name: "acme/t", Tenant: acme}

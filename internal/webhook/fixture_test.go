@@ -26,7 +26,7 @@ func openStores(ctx context.Context, opts db.Options) (*stores, error) { return 
 // openBeside opens it with other domains before them.
 func openBeside(ctx context.Context, opts db.Options, others ...db.Domain) (*stores, error) {
 	queues := &queue.Store{}
-	s := &stores{Queues: queues, Audit: &audit.Store{}, Bus: &bus.Store{Store: queues}, Webhooks: &Store{Store: queues}}
+	s := &stores{Queues: queues, Audit: &audit.Store{}, Bus: bus.NewStore(queues), Webhooks: &Store{Store: queues}}
 	var err error
 	s.DB, err = db.Open(ctx, opts, append(others, s.Queues, s.Audit, s.Bus, s.Webhooks)...)
 	return s, err

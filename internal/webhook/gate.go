@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
@@ -123,7 +124,7 @@ func (t *tx) serveWebhook(c *bus.Receiver, from bus.Source) error {
 		return err
 	}
 	if r == nil {
-		c.Err = bus.ErrNoQueue
+		c.Err = entity.ErrNoQueue
 		return nil
 	}
 	if at := r.busyUntil(t.Now); at > 0 {

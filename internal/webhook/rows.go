@@ -233,7 +233,7 @@ func (t *tx) webhookRules(sub bus.MessageQueue, w Webhook) error {
 		rules = nil
 	}
 	for _, r := range rules {
-		if err := t.Entities.InsertRule(sub.No, r); err != nil {
+		if err := entity.InsertRule(t.Conn, sub.No, r, t.Now); err != nil {
 			return err
 		}
 	}

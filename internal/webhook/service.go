@@ -13,6 +13,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -255,7 +256,7 @@ func (s *Service) view(ctx context.Context, w Webhook) (forebay.Webhook, error) 
 		v.DisabledReason = forebay.WebhookSubscriptionDeleted
 		return v, nil
 	}
-	counts, err := s.bus.MessageCounts(ctx, bus.MessageQueue{No: w.Queue}, bus.CountLimitOf(forebay.MaxWebhooks))
+	counts, err := s.bus.MessageCounts(ctx, bus.MessageQueue{No: w.Queue}, entity.CountLimitOf(forebay.MaxWebhooks))
 	if err != nil {
 		return v, err
 	}

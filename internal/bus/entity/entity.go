@@ -1,5 +1,6 @@
-// Package entity has what Service Bus calls entities: queues, topics and subscriptions, with
-// their names, their settings, and the checks and defaults of both.
+// Package entity has what Service Bus calls entities: queues, topics and subscriptions, with the
+// rules of these. It has their names and settings, the checks and defaults of both, and reads and
+// writes their rows.
 //
 // The store keeps every entity as a [Queue]. A topic is a queue that keeps only scheduled and
 // pending messages: active ones go to its subscriptions at once. A subscription is a queue that

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/messaging"
 )
 
@@ -87,16 +87,16 @@ func (s entities) counted(ctx context.Context, m messaging.ManagedEntity, listed
 	return e, err
 }
 
-func modeOf(update bool) bus.PutMode {
+func modeOf(update bool) entity.PutMode {
 	if update {
-		return bus.PutExisting
+		return entity.PutExisting
 	}
-	return bus.PutNew
+	return entity.PutNew
 }
 
 // taken translates the errors that say that a name is taken.
 func taken(err error) error {
-	if errors.Is(err, bus.ErrExists) && isName(err) {
+	if errors.Is(err, entity.ErrExists) && isName(err) {
 		return ErrExists
 	}
 	return err
@@ -104,7 +104,7 @@ func taken(err error) error {
 
 func isName(err error) bool {
 	var e *forebay.Error
-	return errors.As(err, &e) && e.Field == bus.ErrExists.Field
+	return errors.As(err, &e) && e.Field == entity.ErrExists.Field
 }
 
 func (s entities) Put(ctx context.Context, tenant string, c Change) (Entity, error) {

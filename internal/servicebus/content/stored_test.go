@@ -43,7 +43,7 @@ func open(t *testing.T, where db.Options) (s *messaging.Service, end func() erro
 	t.Helper()
 	where.Serve = true
 	queues := &queue.Store{}
-	store := &bus.Store{Store: queues}
+	store := bus.NewStore(queues)
 	d, err := db.Open(context.WithoutCancel(t.Context()), where, queues, &audit.Store{}, store)
 	must(t, err)
 	return messaging.New(messaging.Options{Store: store}), d.Close

@@ -1,4 +1,4 @@
-package bus
+package entity
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 )
 
-// entityAudit returns the audit row of a change to a queue of messages, a topic or a
-// subscription, or to its messages.
-func entityAudit(ctx context.Context, verb string, q MessageQueue, detail any) audit.Act {
+// Act returns the audit row of a change to a queue of messages, a topic or a subscription, or to
+// its messages.
+func (q Queue) Act(ctx context.Context, verb string, detail any) audit.Act {
 	tenant, name, _ := strings.Cut(q.Name, "/")
 	kind := "queue"
 	switch {

@@ -1,4 +1,4 @@
-package bus
+package entity
 
 import (
 	"context"
@@ -24,8 +24,8 @@ SELECT s.id, s.active, s.locked_until, s.state_bytes FROM (
   FROM sessions s WHERE s.queue = ?3 AND s.id > ?5 ORDER BY s.id) s
 WHERE s.active + s.deferred + s.state_bytes > 0 OR s.locked_until IS NOT NULL ORDER BY s.id LIMIT ?6 + 0`
 
-// List returns the queue's sessions whose ids come after the given one, by id.
-func (s SessionStore) List(ctx context.Context, q MessageQueue, after string, limit int) (sessions []SessionRow, err error) {
+// Sessions returns the queue's sessions whose ids come after the given one, by id.
+func (s Reader) Sessions(ctx context.Context, q Queue, after string, limit int) (sessions []SessionRow, err error) {
 	subqueue := q.Subqueue(false)
 	err = s.Read(ctx, func(c driver.Conn) error {
 		return c.Prep(sqlSessions).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(q.No).Int(c.Now()).Text(after).Int(int64(limit)).Each(func(r driver.Row) error {
@@ -34,4 +34,22 @@ func (s SessionStore) List(ctx context.Context, q MessageQueue, after string, li
 		})
 	})
 	return sessions, err
+}
+
+const SQLHasSession = "SELECT no FROM sessions WHERE queue = ? AND id = ?"
+
+// CountNewSessions returns how many of these sessions a queue does not have. It asks for all at
+// once, because a statement may cost a round trip.
+func (s Reader) CountNewSessions(ctx context.Context, q Queue, ids map[string]bool) (fresh int64, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		fresh = int64(len(ids))
+		questions := make([]driver.PipelineQuery, 0, len(ids))
+		for id := range ids {
+			questions = append(questions, driver.PipelineQuery{SQL: SQLHasSession,
+				Bind:  func(st driver.Statement) driver.Statement { return st.Int(q.No).Text(id) },
+				OnRow: func(driver.Row) { fresh-- }})
+		}
+		return c.RunPipeline(questions)
+	})
+	return fresh, err
 }
