@@ -17,8 +17,7 @@ import (
 )
 
 // Each way to settle a message leads where it does at Service Bus.
-func TestServiceBusGoSettlements(t *testing.T) {
-	b := startGoBus(t)
+func testServiceBusGoSettlements(t *testing.T, b goBus) {
 	b.queue(t, "orders", forebay.MessageQueueSettings{})
 	b.send("orders", text("complete"), text("abandon"), text("defer"), text("dead-letter"))
 	r := b.receiver("orders", nil)
@@ -67,8 +66,7 @@ func TestServiceBusGoSettlements(t *testing.T) {
 }
 
 // A lock that has ended settles nothing.
-func TestServiceBusGoLostLock(t *testing.T) {
-	b := startGoBus(t)
+func testServiceBusGoLostLock(t *testing.T, b goBus) {
 	b.queue(t, "orders", forebay.MessageQueueSettings{LockSeconds: 1})
 	b.send("orders", text("x"))
 	first := b.receiver("orders", nil)
@@ -87,8 +85,7 @@ func TestServiceBusGoLostLock(t *testing.T) {
 }
 
 // A message that comes back too often becomes a dead letter.
-func TestServiceBusGoTooManyDeliveries(t *testing.T) {
-	b := startGoBus(t)
+func testServiceBusGoTooManyDeliveries(t *testing.T, b goBus) {
 	b.queue(t, "orders", forebay.MessageQueueSettings{MaxDeliveryCount: 2})
 	b.send("orders", text("x"))
 	r := b.receiver("orders", nil)
@@ -104,8 +101,7 @@ func TestServiceBusGoTooManyDeliveries(t *testing.T) {
 }
 
 // Scheduled messages have numbers by which they are cancelled; peeks see them.
-func TestServiceBusGoScheduled(t *testing.T) {
-	b := startGoBus(t)
+func testServiceBusGoScheduled(t *testing.T, b goBus) {
 	b.queue(t, "orders", forebay.MessageQueueSettings{})
 	ctx := within(t)
 	s := b.sender("orders")
@@ -142,8 +138,7 @@ func TestServiceBusGoScheduled(t *testing.T) {
 
 // A receiver that waits gets what is sent later, and one that leaves gives back what it has not
 // seen.
-func TestServiceBusGoWaitingReceiver(t *testing.T) {
-	b := startGoBus(t)
+func testServiceBusGoWaitingReceiver(t *testing.T, b goBus) {
 	b.queue(t, "orders", forebay.MessageQueueSettings{})
 	r := b.receiver("orders", nil)
 	short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -169,8 +164,7 @@ func TestServiceBusGoWaitingReceiver(t *testing.T) {
 }
 
 // A session has one receiver at a time, a state, and a lock that is renewed.
-func TestServiceBusGoSessions(t *testing.T) {
-	b := startGoBus(t)
+func testServiceBusGoSessions(t *testing.T, b goBus) {
 	yes := true
 	b.queue(t, "orders", forebay.MessageQueueSettings{RequiresSession: &yes})
 	in := func(session, body string) *azservicebus.Message {
@@ -240,8 +234,7 @@ func TestServiceBusGoSessions(t *testing.T) {
 }
 
 // Subscriptions get what their rules select.
-func TestServiceBusGoTopics(t *testing.T) {
-	b := startGoBus(t)
+func testServiceBusGoTopics(t *testing.T, b goBus) {
 	b.subscription(t, "events", "all", forebay.SubscriptionSettings{})
 	if _, err := b.PutSubscription(t.Context(), "events", "red", forebay.SubscriptionSettings{Rules: []forebay.NewRule{{Name: "red", RuleSettings: forebay.RuleSettings{SQLFilter: "color = 'red'"}}}}); err != nil {
 		t.Fatal(err)
@@ -260,8 +253,7 @@ func TestServiceBusGoTopics(t *testing.T) {
 }
 
 // Errors have the codes that the SDK knows.
-func TestServiceBusGoErrors(t *testing.T) {
-	b := startGoBus(t)
+func testServiceBusGoErrors(t *testing.T, b goBus) {
 	b.queue(t, "orders", forebay.MessageQueueSettings{})
 	b.queue(t, "closed", forebay.MessageQueueSettings{EntityChange: forebay.EntityChange{Status: forebay.EntityDisabled}})
 	ctx := within(t)
@@ -281,8 +273,7 @@ func TestServiceBusGoErrors(t *testing.T) {
 
 // Many senders and receivers at once lose and repeat nothing, and one sender's messages stay in
 // order.
-func TestServiceBusGoManyLinks(t *testing.T) {
-	b := startGoBus(t)
+func testServiceBusGoManyLinks(t *testing.T, b goBus) {
 	b.queue(t, "orders", forebay.MessageQueueSettings{})
 	const senders, each = 8, 100
 	ctx := within(t)
@@ -344,8 +335,7 @@ func condition(err error) amqp.ErrCond {
 }
 
 // A session whose lock ends is lost to its link, and free for another.
-func TestServiceBusGoLostSession(t *testing.T) {
-	b := startGoBus(t)
+func testServiceBusGoLostSession(t *testing.T, b goBus) {
 	yes := true
 	b.queue(t, "orders", forebay.MessageQueueSettings{RequiresSession: &yes, LockSeconds: 3})
 	session := "a"
@@ -370,8 +360,7 @@ func TestServiceBusGoLostSession(t *testing.T) {
 }
 
 // Deliveries of one link that are stored together are refused one by one.
-func TestServiceBusGoRefusedAlone(t *testing.T) {
-	b := startGoBus(t)
+func testServiceBusGoRefusedAlone(t *testing.T, b goBus) {
 	yes := true
 	b.queue(t, "orders", forebay.MessageQueueSettings{RequiresSession: &yes})
 	s := b.sender("orders")
