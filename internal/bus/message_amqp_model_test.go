@@ -139,18 +139,37 @@ var amqpFixture = dbtest.Fixture[*stores.Stores]{
 	Parked: func(s *stores.Stores, _ *db.Tx) int { return len(bus.Key.In(s.DB.Writer).Waiters) },
 }
 
-// TestMessagesAgainstModelOverAMQP drives a server by Azure's SDK for Go as TestMessagesAgainstModel
-// drives the store.
-func TestMessagesAgainstModelOverAMQP(t *testing.T) {
+// overAMQP runs random operations of a client of a server, on every engine.
+func overAMQP(t *testing.T, run func(*rapid.T, bus.Broker, *sdkBroker, *bus.Stores)) {
 	raced.Skip(t, raced.Sequential)
 	amqpFixture.OnEveryEngine(t, func(t *rapid.T, e allEngine) {
 		s := e.Open(t)
 		defer func() { s.DB.Close() }()
-		queues := bus.PutModelQueues(t, &bus.Stores{DB: s.DB, Queues: s.Queues, Audit: s.Audit, Bus: s.Bus}, forebay.DefaultTenant)
 		l, dial := listenFor(t, e)
 		served := serve(t, s, l, dial)
 		defer served.close(t)
-		b := newSDKBroker(served.Client, s, queues)
-		bus.Drive(t, bus.Broker{Messages: b, Settle: b, Sessions: sdkSessions{b}, Clock: clockOf{e, s}, Client: true}, nil, queues)
+		b := newSDKBroker(served.Client, s)
+		to := bus.Broker{Messages: b, Settle: b, Sessions: sdkSessions{b}, Clock: clockOf{e, s}, Client: true, Known: b.know}
+		run(t, to, b, &bus.Stores{DB: s.DB, Queues: s.Queues, Audit: s.Audit, Bus: s.Bus})
+	})
+}
+
+// TestMessagesAgainstModelOverAMQP drives a server by Azure's SDK for Go as TestMessagesAgainstModel
+// drives the store.
+func TestMessagesAgainstModelOverAMQP(t *testing.T) {
+	overAMQP(t, func(t *rapid.T, to bus.Broker, b *sdkBroker, s *bus.Stores) {
+		queues := bus.PutModelQueues(t, s, forebay.DefaultTenant)
+		for _, q := range queues {
+			b.know(q)
+		}
+		bus.Drive(t, to, nil, queues)
+	})
+}
+
+// TestTopicModelOverAMQP sends to topics and receives from subscriptions by Azure's SDK for Go, as
+// TestTopicModel does by the store's own calls.
+func TestTopicModelOverAMQP(t *testing.T) {
+	overAMQP(t, func(t *rapid.T, to bus.Broker, _ *sdkBroker, s *bus.Stores) {
+		bus.DriveTopics(t, to, s.Bus, bus.PutModelTopics(t, s, forebay.DefaultTenant))
 	})
 }

@@ -56,13 +56,9 @@ type receiving interface {
 	Close(context.Context) error
 }
 
-func newSDKBroker(client *azservicebus.Client, s *stores.Stores, queues []bus.MessageQueue) *sdkBroker {
-	b := &sdkBroker{client: client, store: s, queues: map[int64]bus.MessageQueue{}, senders: map[string]*azservicebus.Sender{},
+func newSDKBroker(client *azservicebus.Client, s *stores.Stores) *sdkBroker {
+	return &sdkBroker{client: client, store: s, queues: map[int64]bus.MessageQueue{}, senders: map[string]*azservicebus.Sender{},
 		peekers: map[queue.Subqueue]*azservicebus.Receiver{}, held: map[queue.Lock]sdkDelivery{}, sessions: map[bus.SessionLock]*azservicebus.SessionReceiver{}}
-	for _, q := range queues {
-		b.queues[q.No] = q
-	}
-	return b
 }
 
 // sdkPatience is how long an answer that must come may take.
@@ -104,6 +100,9 @@ func (b *sdkBroker) settled(ctx context.Context) error {
 	}
 }
 
+// know tells it of a queue or a subscription.
+func (b *sdkBroker) know(q bus.MessageQueue) { b.queues[q.No] = q }
+
 func (b *sdkBroker) sender(q bus.MessageQueue) (*azservicebus.Sender, error) {
 	name := entity.NameOf(q.Name)
 	if s := b.senders[name]; s != nil {
@@ -138,9 +137,24 @@ func (b *sdkBroker) peeker(q bus.MessageQueue, deadLetter bool) (*azservicebus.R
 }
 
 func sdkMessage(c bus.MessageContent) *azservicebus.Message {
-	m := &azservicebus.Message{Body: c.Body, MessageID: &c.MessageID, Subject: &c.Subject, ScheduledEnqueueTime: c.ScheduledAt}
-	if c.SessionID != "" {
-		m.SessionID = &c.SessionID
+	m := &azservicebus.Message{Body: c.Body, MessageID: &c.MessageID, ScheduledEnqueueTime: c.ScheduledAt}
+	for field, s := range map[**string]*string{&m.Subject: &c.Subject, &m.SessionID: &c.SessionID, &m.CorrelationID: &c.CorrelationID, &m.To: &c.To, &m.ContentType: &c.ContentType} {
+		if *s != "" {
+			*field = s
+		}
+	}
+	if c.Properties != nil {
+		var properties forebay.Properties
+		if err := json.Unmarshal(c.Properties, &properties); err != nil {
+			panic(err)
+		}
+		m.ApplicationProperties = map[string]any{}
+		for name, v := range properties {
+			if id, ok := v.(forebay.UUID); ok {
+				v = amqp.UUID(id)
+			}
+			m.ApplicationProperties[name] = v
+		}
 	}
 	if c.TTL > 0 {
 		m.TimeToLive = &c.TTL
@@ -282,14 +296,17 @@ func (b *sdkBroker) Peek(ctx context.Context, p bus.PeekQuery) (messages []bus.M
 	if err != nil {
 		return nil, 0, false, err
 	}
-	got, err := r.PeekMessages(ctx, p.Limit, &azservicebus.PeekMessagesOptions{FromSequenceNumber: &p.From})
-	for _, m := range got {
-		messages = append(messages, storedMessage(m))
+	for next = p.From; len(messages) < p.Limit; {
+		page, err := r.PeekMessages(ctx, p.Limit-len(messages), &azservicebus.PeekMessagesOptions{FromSequenceNumber: &next})
+		if err != nil || len(page) == 0 {
+			return messages, 0, false, err
+		}
+		for _, m := range page {
+			messages = append(messages, storedMessage(m))
+			next = *m.SequenceNumber + 1
+		}
 	}
-	if len(messages) == p.Limit {
-		next = messages[len(messages)-1].Seq + 1
-	}
-	return messages, next, false, err
+	return messages, next, false, nil
 }
 
 func (b *sdkBroker) MessageCounts(ctx context.Context, q bus.MessageQueue, limit int64) (bus.MessageCounts, error) {
@@ -308,6 +325,9 @@ func storedMessage(m *azservicebus.ReceivedMessage) bus.Message {
 	}[m.State]
 	properties := forebay.Properties{}
 	for name, v := range m.ApplicationProperties {
+		if id, ok := v.(amqp.UUID); ok {
+			v = forebay.UUID(id)
+		}
 		if name != "DeadLetterReason" && name != "DeadLetterErrorDescription" {
 			properties[name] = v
 		}

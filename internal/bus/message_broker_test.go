@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// broker is what TestMessagesAgainstModel drives: the store by its own calls, or a server by a
+// broker is what the models of messages and of topics are compared with: the store by its own calls, or a server by a
 // client of its protocol.
 type broker struct {
 	Messages brokerMessages
@@ -19,6 +19,8 @@ type broker struct {
 	// Client says that it is a client, by an SDK that does not tell or do all that the store does:
 	// what a test leaves out then is said there.
 	Client bool
+	// Known tells it of an entity that was made by other means; nil: it need not know.
+	Known func(MessageQueue)
 }
 
 // brokerMessages are sent, received and shown. The last argument of what receives is how many are
