@@ -130,8 +130,8 @@ type clockOf struct {
 
 func (c clockOf) Pass(d time.Duration) { c.allEngine.Pass(c.s, d) }
 
-// amqpFixture opens all stores, and knows how many receivers wait in them. Its clocks begin now, for
-// the client's signatures end by the clock of this machine.
+// amqpFixture opens all stores, and knows how many receivers wait in them. Its clocks begin now,
+// for the client's signatures end by the clock of this machine.
 var amqpFixture = dbtest.Fixture[*stores.Stores]{
 	Begin:  time.Now,
 	Open:   all.Open,
@@ -154,8 +154,8 @@ func overAMQP(t *testing.T, run func(*rapid.T, bus.Broker, *sdkBroker, *bus.Stor
 	})
 }
 
-// TestMessagesAgainstModelOverAMQP drives a server by Azure's SDK for Go as TestMessagesAgainstModel
-// drives the store.
+// TestMessagesAgainstModelOverAMQP drives a server by Azure's SDK for Go as
+// TestMessagesAgainstModel drives the store.
 func TestMessagesAgainstModelOverAMQP(t *testing.T) {
 	overAMQP(t, func(t *rapid.T, to bus.Broker, b *sdkBroker, s *bus.Stores) {
 		queues := bus.PutModelQueues(t, s, forebay.DefaultTenant)

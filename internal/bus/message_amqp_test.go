@@ -20,8 +20,8 @@ import (
 )
 
 // sdkBroker is a server by Azure's SDK for Go. What that cannot do is read from the store: all
-// messages of a queue with sessions, or of one that forwards, and the counts of locked and deferred
-// messages.
+// messages of a queue with sessions, or of one that forwards, and the counts of locked and
+// deferred messages.
 type sdkBroker struct {
 	client *azservicebus.Client
 	store  *stores.Stores
@@ -434,7 +434,8 @@ func (b sdkSessions) accepted(ctx context.Context, r *azservicebus.SessionReceiv
 	return s, err
 }
 
-// Close returns once the server has given the session back, which it does after the link has ended.
+// Close returns once the server has given the session back, which it does after the link has
+// ended.
 func (b sdkSessions) Close(ctx context.Context, q bus.MessageQueue, l bus.SessionLock) error {
 	r := b.sessions[l]
 	if err := r.Close(ctx); err != nil {

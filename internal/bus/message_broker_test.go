@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// broker is what the models of messages and of topics are compared with: the store by its own calls, or a server by a
-// client of its protocol.
+// broker is what the models of messages and of topics are compared with: the store by its own
+// calls, or a server by a client of its protocol.
 type broker struct {
 	Messages brokerMessages
 	Settle   brokerSettlements

@@ -453,8 +453,8 @@ func (d *postDriver) chooseSettlement(t *rapid.T, held []heldDelivery) (step Ste
 	return step, m, current, apply
 }
 
-// settlements are the ways to end a delivery. A client is refused to dead-letter a dead letter, and
-// its SDK releases by itself what it does not want.
+// settlements are the ways to end a delivery. A client is refused to dead-letter a dead letter,
+// and its SDK releases by itself what it does not want.
 func (d *postDriver) settlements(deadLetters bool) []StepKind {
 	kinds := []StepKind{StepComplete, StepAbandon, StepDefer, StepDeadLetter, StepRelease}
 	switch {
