@@ -114,12 +114,6 @@ func TestServiceBusGoRefusals(t *testing.T) {
 	if _, err := owner.receiver("orders", nil).ReceiveDeferredMessages(ctx, []int64{1 << 40}, nil); code(err) != azservicebus.CodeNotFound {
 		t.Errorf("a deferred message that is none: %v", err)
 	}
-	held, err := owner.AcceptSessionForQueue(ctx, "sessions", "held", nil)
-	must(t, held, err)
-	until := held.LockedUntil()
-	if _, err := owner.AcceptSessionForQueue(ctx, "sessions", "held", nil); condition(err) != "com.microsoft:session-cannot-be-locked" && time.Now().Before(until) {
-		t.Errorf("a held session: %v", err)
-	}
 }
 
 // untilError calls until an error comes, at most a thousand times.
