@@ -63,7 +63,7 @@ func serve(t rapid.TB, s *stores.Stores, l net.Listener, dial func(context.Conte
 }
 
 func (b *served) close(t rapid.TB) {
-	if err := b.Client.Close(context.Background()); err != nil {
+	if err := b.Close(context.Background()); err != nil {
 		t.Errorf("close: %v", err)
 	}
 	b.stop()
