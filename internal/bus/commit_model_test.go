@@ -70,7 +70,7 @@ func (d *postDriver) chooseSend(t *rapid.T) modelStep {
 	if rapid.IntRange(0, 2).Draw(t, "numbers") > 0 {
 		return s
 	}
-	numbers, err := TakeNumbers(background, d.s.Bus, s.Queue.Tenant, len(s.sent))
+	numbers, err := TakeNumbers(background, d.store.Store, s.Queue.Tenant, len(s.sent))
 	if err != nil || len(numbers) != len(s.sent) {
 		t.Fatalf("%d numbers: %v", len(numbers), err)
 	}
@@ -98,7 +98,7 @@ func (d *postDriver) compareCommit(t *rapid.T, steps []modelStep) {
 			twice, named[row.No] = twice || named[row.No], true
 		}
 	}
-	seqs, err := d.s.Bus.Commit(background, all)
+	seqs, err := d.store.Commit(background, all)
 	if !allowed || twice {
 		code := forebay.CodeOf(err)
 		if err == nil || !twice && !slices.Contains([]forebay.Code{forebay.CodeLockLost, forebay.CodeSessionLockLost, forebay.CodeNotFound}, code) || twice && code != forebay.CodeInvalidRequest {

@@ -2,11 +2,11 @@ package bus
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -14,12 +14,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// postDriver drives a store and its model.
+// postDriver drives a broker and its model.
 type postDriver struct {
 	postOffice
-	engine   engine
-	focus    []int // the queues of this run: few, so that much happens in each
-	s        *stores
+	to       broker
+	store    *storeBroker // nil: the broker is a client
+	clock    int64        // the time of the model, see during
+	watched  []int        // the queues that checks compare
+	focus    []int        // the queues of this run: few, so that much happens in each
 	held     []heldDelivery
 	accepted []heldSession
 	serials  int
@@ -38,6 +40,50 @@ type heldSession struct {
 	lock  SessionLock
 }
 
+// clientPatience is how long a client waits for messages where there are none.
+const clientPatience = 100 * time.Millisecond
+
+// during does something at a time at which nothing else happens by itself until it is done: a
+// client that waits in vain does so by the clock. The model's clock stands meanwhile.
+func (d *postDriver) during(do func(*rapid.T)) func(*rapid.T) {
+	return func(t *rapid.T) {
+		if d.to.Client {
+			for next := d.nextEvent(); next > 0 && next <= d.clock+2*clientPatience.Milliseconds(); next = d.nextEvent() {
+				d.passUntil(next)
+				d.check(t)
+			}
+		}
+		do(t)
+		d.clock = d.to.Clock.Now()
+	}
+}
+
+// nextEvent is when something in the model changes by time alone, 0 if nothing does.
+func (d *postDriver) nextEvent() (next int64) {
+	see := func(at int64) {
+		if at > d.clock && (next == 0 || at < next) {
+			next = at
+		}
+	}
+	for _, m := range d.messages {
+		if !m.gone {
+			see(m.visible)
+			see(m.expires)
+		}
+	}
+	for _, s := range d.sessions {
+		see(s.until)
+	}
+	return next
+}
+
+// passUntil lets time pass until then, and the model do what is due.
+func (d *postDriver) passUntil(at int64) {
+	d.to.Clock.Pass(time.Duration(at-d.clock) * time.Millisecond)
+	d.clock = d.to.Clock.Now()
+	d.tend()
+}
+
 func (d *postDriver) anyQueue(t *rapid.T) int { return rapid.SampledFrom(d.focus).Draw(t, "queue") }
 
 // compose draws messages for a queue.
@@ -52,7 +98,7 @@ func (d *postDriver) compose(t *rapid.T, q int) (contents []MessageContent, sent
 			serial: fmt.Sprint(d.serials), id: rapid.SampledFrom([]string{"i", "j", "k", fmt.Sprint("id", d.serials)}).Draw(t, "id"),
 			session: rapid.SampledFrom(sessions).Draw(t, "session"), body: rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "body"), properties: forebay.Properties{},
 		}
-		if rapid.Bool().Draw(t, "over AMQP") {
+		if !d.to.Client && rapid.Bool().Draw(t, "over AMQP") {
 			m.amqp = rapid.SliceOfN(rapid.Byte(), 1, 20).Draw(t, "sections")
 		}
 		c := MessageContent{AMQP: m.amqp, MessageID: m.id, Subject: m.serial, SessionID: m.session, Body: m.body, Text: len(m.body) == 0}
@@ -73,7 +119,7 @@ func (d *postDriver) compose(t *rapid.T, q int) (contents []MessageContent, sent
 func (d *postDriver) send(t *rapid.T) {
 	q := d.anyQueue(t)
 	contents, sent := d.compose(t, q)
-	seqs, err := d.s.Bus.Send(background, d.queues[q], contents)
+	seqs, err := d.to.Messages.Send(background, d.queues[q], contents)
 	if err != nil {
 		t.Fatalf("send: %v", err)
 	}
@@ -85,7 +131,9 @@ func (d *postDriver) send(t *rapid.T) {
 func (d *postDriver) noteSent(t *rapid.T, q int, sent []*modelMessage, seqs []int64, taken []int) {
 	for i, m := range sent {
 		d.messages = append(d.messages, m)
-		switch before := d.arrive(m, q); {
+		before := d.arrive(m, q)
+		switch {
+		case seqs == nil: // a look at the queue tells
 		case before != nil && before.hops == 0 && seqs[i] != before.first:
 			t.Fatalf("a duplicate of %d was given the number %d", before.first, seqs[i])
 		case before == nil && seqs[i] <= d.highest && (taken == nil || taken[i] == 0):
@@ -101,7 +149,10 @@ func (d *postDriver) cancelScheduled(t *rapid.T) {
 		t.Skip("nothing sent")
 	}
 	m := d.messages[rapid.IntRange(0, len(d.messages)-1).Draw(t, "message")]
-	cancelled, err := d.s.Bus.CancelScheduled(background, d.queues[m.queue], m.first)
+	if m.first == 0 {
+		t.Skip("nobody knows its number")
+	}
+	cancelled, err := d.to.Messages.CancelScheduled(background, d.queues[m.queue], m.first)
 	if err != nil || cancelled != (m.scheduled && !m.gone && m.seq == m.first) {
 		t.Fatalf("cancelled %t (%v): %+v", cancelled, err, m)
 	}
@@ -114,38 +165,21 @@ func (d *postDriver) receive(t *rapid.T) {
 		Queue: d.queues[q], DeadLetter: rapid.IntRange(0, 2).Draw(t, "where") == 0, Max: rapid.IntRange(1, 4).Draw(t, "max"), MaxBytes: 1 << 20,
 		Wait: rapid.Bool().Draw(t, "wait"), Delete: rapid.IntRange(0, 5).Draw(t, "delete") == 0,
 	}
-	if req.Queue.RequiresSession {
+	if req.Queue.RequiresSession || d.to.Client && !opens(req.Queue, false) {
 		req.DeadLetter = true
 	}
-	got, err := d.patiently(t, req)
+	expected := d.take(d.ready(q, req.DeadLetter, ""), req.Max)
+	got, err := d.to.Messages.Receive(background, req, len(expected))
 	if err != nil {
 		t.Fatalf("receive: %v", err)
 	}
-	d.compare(t, got, d.take(d.ready(q, req.DeadLetter, ""), req.Max), req, 0)
+	d.compare(t, got, expected, req, 0)
 }
 
-// patiently receives. Whoever waits in vain leaves.
-func (d *postDriver) patiently(t *rapid.T, req ReceiveRequest) (got []Message, err error) {
-	ctx, cancel := context.WithCancel(background)
-	defer cancel()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		got, err = d.s.Bus.Receive(ctx, req)
-	}()
-	d.engine.Settle(d.s, done)
-	if !req.Wait {
-		before := d.now()
-		if <-done; d.now() != before {
-			t.Fatal("a receiver that does not wait waits")
-		}
-	}
-	cancel()
-	<-done
-	if req.Wait && errors.Is(err, context.Canceled) {
-		err = nil
-	}
-	return got, err
+// opens reports whether a client can open a receiver without a session. The SDK needs one also for
+// what its management node does.
+func opens(q MessageQueue, deadLetter bool) bool {
+	return deadLetter || !q.RequiresSession && q.ForwardTo == ""
 }
 
 // take delivers up to limit of the messages in the model; each that goes elsewhere makes room.
@@ -167,7 +201,7 @@ func (d *postDriver) acceptNext(t *rapid.T) {
 			available[m.session] = true
 		}
 	}
-	got, err := d.s.Bus.Sessions().AcceptNext(background, d.queues[q], false)
+	got, err := d.to.Sessions.AcceptNext(background, d.queues[q], len(available) > 0)
 	if err != nil {
 		t.Fatalf("accept: %v", err)
 	}
@@ -187,7 +221,7 @@ func (d *postDriver) acceptNamed(t *rapid.T) {
 	q := d.sessionQueue(t)
 	id := rapid.SampledFrom([]string{"x", "y", "z", "other"}).Draw(t, "session")
 	before := d.sessions[sessionKey{q, id}]
-	got, err := d.s.Bus.Sessions().Accept(background, d.queues[q], id)
+	got, err := d.to.Sessions.Accept(background, d.queues[q], id)
 	if before != nil && !before.closed && before.until > d.now() {
 		if !errors.Is(err, forebay.ErrSessionLocked) {
 			t.Fatalf("a held session was accepted: %v", err)
@@ -201,7 +235,9 @@ func (d *postDriver) acceptNamed(t *rapid.T) {
 }
 
 func (d *postDriver) sessionQueue(t *rapid.T) int {
-	if !slices.ContainsFunc(d.focus, func(q int) bool { return d.queues[q].RequiresSession || d.queues[q].ForwardTo == "t/sessions" }) {
+	if !slices.ContainsFunc(d.focus, func(q int) bool {
+		return d.queues[q].RequiresSession || strings.HasSuffix(d.queues[q].ForwardTo, "/sessions")
+	}) {
 		t.Skip("not about sessions")
 	}
 	return slices.IndexFunc(d.queues, func(q MessageQueue) bool { return q.RequiresSession })
@@ -233,14 +269,17 @@ func (d *postDriver) useSession(t *rapid.T) {
 	h := d.accepted[rapid.IntRange(max(0, len(d.accepted)-3), len(d.accepted)-1).Draw(t, "session")]
 	s, queue := d.sessions[h.key], d.queues[h.key.queue]
 	current := s.epoch == h.epoch && !s.closed && s.until > d.now()
-	if rapid.IntRange(0, 19).Draw(t, "wrong") == 0 {
+	if d.to.Client && !current {
+		t.Skip("a client accepts the session again by itself")
+	}
+	if !d.to.Client && rapid.IntRange(0, 19).Draw(t, "wrong") == 0 {
 		current, queue = false, d.queues[0]
 	}
 	req := ReceiveRequest{Queue: queue, Session: &h.lock, Max: rapid.IntRange(1, 4).Draw(t, "max"), MaxBytes: 1 << 20}
 	var err error
 	switch rapid.IntRange(0, 7).Draw(t, "what") {
 	case 0:
-		err = d.s.Bus.Sessions().Close(background, queue, h.lock)
+		err = d.to.Sessions.Close(background, queue, h.lock)
 		if err == nil && current {
 			for _, m := range d.messagesIn(h.key.queue, false) {
 				if d.session(m) == s && d.lockedUntil(m) > 0 {
@@ -251,7 +290,7 @@ func (d *postDriver) useSession(t *rapid.T) {
 		}
 	case 1:
 		var until time.Time
-		until, err = d.s.Bus.Sessions().Renew(background, queue, h.lock)
+		until, err = d.to.Sessions.Renew(background, queue, h.lock)
 		if err == nil && current {
 			if s.until = d.now() + testLock.Milliseconds(); until.UnixMilli() != s.until {
 				t.Fatalf("session renewed until %v", until)
@@ -259,29 +298,39 @@ func (d *postDriver) useSession(t *rapid.T) {
 		}
 	case 2:
 		state := rapid.SampledFrom([][]byte{nil, {}, {1}, {2, 3}}).Draw(t, "state")
-		err = d.s.Bus.Sessions().SetState(background, queue, h.lock, state)
+		err = d.to.Sessions.SetState(background, queue, h.lock, state)
+		if d.to.Client && len(state) == 0 {
+			state = nil // to the SDK this is the same
+		}
 		if err == nil && current {
 			s.state = state
 		}
 	case 3:
 		var state []byte
-		state, err = d.s.Bus.Sessions().State(background, queue, h.lock)
+		state, err = d.to.Sessions.State(background, queue, h.lock)
 		if err == nil && current && (!bytes.Equal(state, s.state) || (state == nil) != (s.state == nil)) {
 			t.Fatalf("session has the state %v, expected %v", state, s.state)
 		}
 	case 4:
 		seqs, expected := d.chooseDeferred(t, h.key.queue, false, h.key.id, current)
 		var got []Message
-		got, err = d.s.Bus.ReceiveDeferred(background, req, seqs)
+		got, err = d.to.Messages.ReceiveDeferred(background, req, seqs)
 		if err == nil && current {
 			d.compare(t, got, expected, req, s.until)
 		}
 	default:
 		req.Wait = rapid.Bool().Draw(t, "wait")
 		var got []Message
-		got, err = d.patiently(t, req)
+		var expected []*modelMessage
+		if current {
+			expected = d.take(d.ready(h.key.queue, false, h.key.id), req.Max)
+		}
+		if d.to.Client && len(expected) == 0 {
+			t.Skip("its link would go on to wait")
+		}
+		got, err = d.to.Messages.Receive(background, req, len(expected))
 		if err == nil && current {
-			d.compare(t, got, d.take(d.ready(h.key.queue, false, h.key.id), req.Max), req, s.until)
+			d.compare(t, got, expected, req, s.until)
 		}
 	}
 	if (err == nil) != current || err != nil && !errors.Is(err, forebay.ErrSessionLockLost) {
@@ -307,8 +356,11 @@ func (d *postDriver) chooseDeferred(t *rapid.T, q int, deadLetter bool, session 
 func (d *postDriver) receiveDeferred(t *rapid.T) {
 	q := d.anyQueue(t)
 	req := ReceiveRequest{Queue: d.queues[q], DeadLetter: rapid.IntRange(0, 3).Draw(t, "where") == 0, MaxBytes: 1 << 20}
+	if d.to.Client && !opens(req.Queue, req.DeadLetter) {
+		t.Skip("a client cannot ask")
+	}
 	seqs, expected := d.chooseDeferred(t, q, req.DeadLetter, "", req.DeadLetter || !req.Queue.RequiresSession)
-	got, err := d.s.Bus.ReceiveDeferred(background, req, seqs)
+	got, err := d.to.Messages.ReceiveDeferred(background, req, seqs)
 	if err != nil {
 		t.Fatalf("receive deferred: %v", err)
 	}
@@ -325,7 +377,10 @@ func (d *postDriver) compare(t *rapid.T, got []Message, expected []*modelMessage
 	}
 	for i, g := range got {
 		m := expected[i]
-		if g.Subject != m.serial || g.Seq != m.seq || g.Deliveries != m.deliveries || !bytes.Equal(g.Body, m.body) || !bytes.Equal(g.AMQP, m.amqp) || g.Text != (len(m.body) == 0) || g.SessionID != m.session {
+		if g.Subject != m.serial || g.Seq != m.seq || g.Deliveries != d.deliveriesOf(m, true) || !bytes.Equal(g.Body, m.body) || g.SessionID != m.session {
+			t.Fatalf("received %+v, expected %+v", g, m)
+		}
+		if !d.to.Client && (!bytes.Equal(g.AMQP, m.amqp) || g.Text != (len(m.body) == 0)) {
 			t.Fatalf("received %+v, expected %+v", g, m)
 		}
 		if req.Delete {
@@ -342,6 +397,15 @@ func (d *postDriver) compare(t *rapid.T, got []Message, expected []*modelMessage
 	}
 }
 
+// deliveriesOf is how many deliveries a message is said to have had. A client counts one more than
+// there were before.
+func (d *postDriver) deliveriesOf(m *modelMessage, received bool) int {
+	if d.to.Client && (m.deadLetter || !received && d.lockedUntil(m) == 0) {
+		return m.deliveries + 1
+	}
+	return m.deliveries
+}
+
 // chooseSettlement draws a way to end one of the deliveries, current, expired or stale, sometimes
 // through the wrong queue. apply does it to the model.
 func (d *postDriver) chooseSettlement(t *rapid.T, held []heldDelivery) (step Step, m *modelMessage, current bool, apply func()) {
@@ -351,8 +415,8 @@ func (d *postDriver) chooseSettlement(t *rapid.T, held []heldDelivery) (step Ste
 	if i := slices.IndexFunc(d.queues, func(q MessageQueue) bool { return q.No == h.subqueue.Queue() }); i >= 0 {
 		step.Queue = d.queues[i]
 	}
-	if rapid.IntRange(0, 15).Draw(t, "wrong") == 0 {
-		step.Queue = d.queues[(m.queue+1)%len(d.queues)]
+	if other := d.queues[(m.queue+1)%len(d.queues)]; rapid.IntRange(0, 15).Draw(t, "wrong") == 0 && (!d.to.Client || opens(other, step.DeadLetters)) {
+		step.Queue = other
 	}
 	current = !m.gone && m.token == h.lock.Token && d.lockedUntil(m) > 0 && step.subqueue() == d.subqueue(m)
 	change := func() { maps.Copy(m.properties, step.Changed) }
@@ -361,7 +425,7 @@ func (d *postDriver) chooseSettlement(t *rapid.T, held []heldDelivery) (step Ste
 			step.Changed = forebay.Properties{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "name"): rapid.SampledFrom([]any{"x", int64(1), 2.0, true}).Draw(t, "value")}
 		}
 	}
-	step.Kind = rapid.SampledFrom([]StepKind{StepComplete, StepAbandon, StepDefer, StepDeadLetter, StepRelease}).Draw(t, "how")
+	step.Kind = rapid.SampledFrom(d.settlements(step.DeadLetters)).Draw(t, "how")
 	switch step.Kind {
 	case StepComplete:
 		apply = func() { m.gone = true }
@@ -389,17 +453,35 @@ func (d *postDriver) chooseSettlement(t *rapid.T, held []heldDelivery) (step Ste
 	return step, m, current, apply
 }
 
+// settlements are the ways to end a delivery. A client is refused to dead-letter a dead letter,
+// and its SDK releases by itself what it does not want.
+func (d *postDriver) settlements(deadLetters bool) []StepKind {
+	kinds := []StepKind{StepComplete, StepAbandon, StepDefer, StepDeadLetter, StepRelease}
+	switch {
+	case d.to.Client && deadLetters:
+		return kinds[:3]
+	case d.to.Client:
+		return kinds[:4]
+	}
+	return kinds
+}
+
 // settle ends a delivery in a random way.
 func (d *postDriver) settle(t *rapid.T) {
 	if len(d.held) == 0 {
 		t.Skip("nothing held")
 	}
 	step, m, current, apply := d.chooseSettlement(t, d.held)
-	bus, subqueue := d.s.Bus, step.subqueue()
+	if d.to.Client && step.Queue.RequiresSession && !step.DeadLetters && !current {
+		t.Skip("a client accepts the session again by itself")
+	}
 	var err error
 	switch rapid.IntRange(0, 5).Draw(t, "other") {
 	case 0:
-		until, renewErr := bus.RenewMessage(background, subqueue, step.Lock, testLock)
+		if d.to.Client && step.Queue.RequiresSession && !step.DeadLetters {
+			t.Skip("a client opens its connection anew after this error")
+		}
+		until, renewErr := d.to.Settle.Renew(background, &step, testLock)
 		if err = renewErr; current && d.session(m) != nil {
 			if forebay.CodeOf(err) != forebay.CodeNotSupported {
 				t.Fatalf("renewed a message of a session: %v", err)
@@ -411,7 +493,10 @@ func (d *postDriver) settle(t *rapid.T) {
 		}
 		apply = func() { m.visible = d.now() + testLock.Milliseconds() }
 	case 1:
-		if err := bus.Undeliver(background, subqueue, []queue.Lock{step.Lock}); err != nil {
+		if d.store == nil {
+			t.Skip("only the server does this")
+		}
+		if err := d.store.undeliver(background, &step); err != nil {
 			t.Fatalf("undeliver: %v", err)
 		}
 		if current {
@@ -419,18 +504,7 @@ func (d *postDriver) settle(t *rapid.T) {
 		}
 		return
 	default:
-		switch step.Kind {
-		case StepComplete:
-			err = bus.Complete(background, subqueue, step.Lock)
-		case StepAbandon:
-			err = bus.Abandon(background, step.Queue, subqueue, step.Lock, step.Changed)
-		case StepDefer:
-			err = bus.Defer(background, subqueue, step.Lock, step.Changed)
-		case StepDeadLetter:
-			err = bus.DeadLetter(background, subqueue, step.Lock, step.Why, step.Changed)
-		case StepRelease:
-			err = bus.ReleaseMessage(background, subqueue, step.Lock)
-		}
+		err = d.to.Settle.Settle(background, &step)
 	}
 	if !current {
 		if !errors.Is(err, forebay.ErrLockLost) {
@@ -454,7 +528,7 @@ func (d *postDriver) deleteBefore(t *rapid.T) {
 			want++
 		}
 	}
-	deleted, err := d.s.Bus.DeleteBefore(background, d.queues[q].Subqueue(deadLetter), before, limit)
+	deleted, err := d.store.DeleteBefore(background, d.queues[q].Subqueue(deadLetter), before, limit)
 	if err != nil || deleted != want {
 		t.Fatalf("deleted %d messages (%v), expected %d", deleted, err, want)
 	}
@@ -470,15 +544,9 @@ func (d *postDriver) passTime(t *rapid.T) {
 				next = min(next, due)
 			}
 		}
-		d.engine.Pass(d.s, time.Duration(next-d.now())*time.Millisecond)
-		d.tend()
+		d.passUntil(next)
 	}
 }
 
 // restart closes the database and opens it again: nothing changes, locks included.
-func (d *postDriver) restart(t *rapid.T) {
-	if err := d.s.DB.Close(); err != nil {
-		t.Fatal(err)
-	}
-	d.s = d.engine.Reopen(t)
-}
+func (d *postDriver) restart(t *rapid.T) { d.store.restart(t) }

@@ -63,9 +63,9 @@ func plain(ctx context.Context, name, key string) (any, error) {
 	return g, err
 }
 
-// checkToken returns what a token allows.
+// checkToken returns what a token allows. The SDK for Python calls all its tokens JSON Web Tokens.
 func (c *client) checkToken(ctx context.Context, kind, token, audience string) (g auth.Grant, err error) {
-	if kind == typeJWT {
+	if kind == typeJWT && !auth.IsSAS(token) {
 		return c.peer.JWT(ctx, token)
 	}
 	return c.peer.SAS(ctx, token, audience)

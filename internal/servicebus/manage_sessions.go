@@ -77,6 +77,9 @@ func setSessionState(ctx context.Context, m *managed) (wire.Map, error) {
 	if !ok && m.field("session-state") != nil {
 		return nil, badArgument("The field session-state must be binary or null.")
 	}
+	if len(state) == 0 {
+		state = nil // the SDK for Go says "none" by an empty value
+	}
 	return wire.Map{}, m.messages.Sessions.SetState(ctx, h.tenant, h.path, h.token, forebay.SessionState{State: state})
 }
 

@@ -110,10 +110,11 @@ func (c *client) awaitSession(r *receiver, id string) (forebay.Session, error) {
 	for {
 		req := forebay.AcceptSessionRequest{SessionID: id}
 		if id == "" {
-			req.WaitSeconds = min(time.Until(until), acceptStep).Seconds()
-		}
-		if req.WaitSeconds < 0 {
-			return forebay.Session{}, errNoSessionFree
+			wait := min(time.Until(until), acceptStep)
+			if wait <= 0 { // it has waited: another try without waiting would only be repeated
+				return forebay.Session{}, errNoSessionFree
+			}
+			req.WaitSeconds = wait.Seconds()
 		}
 		holder := c.holder(heldKey{r.grant.tenant(), r.entity.Path, id})
 		session, found, err := c.messages.Sessions.Accept(ctx, r.grant.tenant(), r.entity.Path, req)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -21,7 +22,7 @@ type serviceBus struct {
 func startServiceBus(t *testing.T, change func(*server.Options)) serviceBus {
 	t.Helper()
 	o := server.Options{
-		Database: "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"), Listen: "127.0.0.1:0", ShutdownTimeout: time.Second,
+		Database: newDatabase(t, "sqlite"), Listen: "127.0.0.1:0", ShutdownTimeout: time.Second,
 		Logger:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 		ServiceBus: server.ServiceBus{Plain: "127.0.0.1:0"},
 	}
@@ -35,6 +36,30 @@ func startServiceBus(t *testing.T, change func(*server.Options)) serviceBus {
 	}
 	_, plain := s.ServiceBusAddr(t.Context())
 	return serviceBus{Client: c, address: plain.String(), connection: "Endpoint=sb://" + plain.String() + ";SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;"}
+}
+
+// onEveryDatabase runs a test for SQLite and for PostgreSQL.
+func onEveryDatabase(t *testing.T, test func(t *testing.T, database string)) {
+	t.Parallel()
+	for _, database := range []string{"sqlite", "postgresql"} {
+		t.Run(database, func(t *testing.T) {
+			t.Parallel()
+			test(t, database)
+		})
+	}
+}
+
+// newDatabase makes a new database of that kind.
+func newDatabase(t *testing.T, kind string) string {
+	if kind == "postgresql" {
+		return pgtest.Database(t)
+	}
+	return "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
+}
+
+// on has a server use a database.
+func on(database string) func(*server.Options) {
+	return func(o *server.Options) { o.Database = database }
 }
 
 // queue makes a queue.

@@ -10,6 +10,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/server"
 )
 
 // goBus is a server with a client of Azure's SDK for Go, and helpers that fail the test.
@@ -19,10 +20,39 @@ type goBus struct {
 	t *testing.T
 }
 
-func startGoBus(t *testing.T) goBus {
+func startGoBus(t *testing.T, change func(*server.Options)) goBus {
 	t.Helper()
-	b := startServiceBus(t, nil)
+	b := startServiceBus(t, change)
 	return goBus{serviceBus: b, Client: b.goClient(t), t: t}
+}
+
+// goSuite is what Azure's SDK for Go does with a server of its own.
+var goSuite = map[string]func(*testing.T, goBus){
+	"One message":           testServiceBusGoOneMessage,
+	"Batch":                 testServiceBusGoBatch,
+	"Settlements":           testServiceBusGoSettlements,
+	"Lost lock":             testServiceBusGoLostLock,
+	"Too many deliveries":   testServiceBusGoTooManyDeliveries,
+	"Scheduled":             testServiceBusGoScheduled,
+	"Waiting receiver":      testServiceBusGoWaitingReceiver,
+	"Sessions":              testServiceBusGoSessions,
+	"Topics":                testServiceBusGoTopics,
+	"Errors":                testServiceBusGoErrors,
+	"Many links":            testServiceBusGoManyLinks,
+	"Lost session":          testServiceBusGoLostSession,
+	"Refused alone":         testServiceBusGoRefusedAlone,
+	"Transfer dead letters": testServiceBusGoTransferDeadLetters,
+}
+
+func TestServiceBusGo(t *testing.T) {
+	onEveryDatabase(t, func(t *testing.T, database string) {
+		for name, test := range goSuite {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, startGoBus(t, on(newDatabase(t, database))))
+			})
+		}
+	})
 }
 
 func (b serviceBus) goClient(t *testing.T) *azservicebus.Client {
@@ -111,8 +141,7 @@ func code(err error) azservicebus.Code {
 }
 
 // One message goes to a queue and comes back with all that was said of it.
-func TestServiceBusGoOneMessage(t *testing.T) {
-	b := startGoBus(t)
+func testServiceBusGoOneMessage(t *testing.T, b goBus) {
 	b.queue(t, "orders", forebay.MessageQueueSettings{})
 	before := time.Now().Add(-time.Minute)
 	b.send("orders", &azservicebus.Message{
@@ -148,8 +177,7 @@ func (b goBus) isEmpty(queue string) {
 }
 
 // Batches are stored whole, in order.
-func TestServiceBusGoBatch(t *testing.T) {
-	b := startGoBus(t)
+func testServiceBusGoBatch(t *testing.T, b goBus) {
 	b.queue(t, "orders", forebay.MessageQueueSettings{})
 	s := b.sender("orders")
 	batch, err := s.NewMessageBatch(within(t), nil)

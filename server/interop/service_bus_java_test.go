@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +25,55 @@ func TestServiceBusJava(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "javac", "-cp", jars, "-d", classes, filepath.Join(folder, "Program.java")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	b := startServiceBus(t, nil)
+	// One process does all that is wanted of it, for to start one takes seconds.
+	run := func(t *testing.T, env []string, connection string, scenarios []javaScenario) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		args := []string{"-cp", classes + string(os.PathListSeparator) + jars, "Program", connection}
+		want := ""
+		for _, s := range scenarios {
+			args, want = append(args, s.name), want+s.name+": "+s.want+"\n"
+		}
+		program := exec.CommandContext(ctx, "java", args...)
+		program.Env = append(os.Environ(), env...)
+		var said bytes.Buffer
+		program.Stderr = &said
+		if got, err := program.Output(); err != nil || string(got) != want {
+			t.Errorf("%v: got\n%s\nwant\n%s\n%s", err, got, want, said.String())
+		}
+	}
+	for _, database := range []string{"sqlite", "postgresql"} {
+		t.Run(database, func(t *testing.T) {
+			b := startServiceBus(t, on(newDatabase(t, database)))
+			b.javaEntities(t)
+			run(t, nil, b.connection, javaScenarios)
+		})
+	}
+	t.Run("refusals", func(t *testing.T) {
+		run(t, startRefusing(t).environment(), "", []javaScenario{
+			{"refusals", "QUOTA_EXCEEDED SERVICE_BUSY UNAUTHORIZED UNAUTHORIZED UNAUTHORIZED deferred=GENERAL_ERROR SESSION_LOCK_LOST"},
+		})
+	})
+}
+
+// javaScenario is what the program does, and what it says then.
+type javaScenario struct{ name, want string }
+
+var javaScenarios = []javaScenario{
+	{"send", "1,2,3 never,a,b soon"},
+	{"settle", "abandon:1:1:true defer dead:broken:no use left="},
+	{"sessions", "a1,a2:half:true b:b1 SESSION_CANNOT_BE_LOCKED"},
+	{"processors", "true [p1, p2, x, y]"},
+	{"rules", "[label=CorrelationRuleFilter, red=SqlRuleFilter] red,go MESSAGING_ENTITY_ALREADY_EXISTS"},
+	{"transaction", "in in in,later,out1,out2 later,out1,out2"},
+	{"crossEntity", "1,2,3| 3|moved 3|moved ended=true"},
+	{"errors", "MESSAGING_ENTITY_NOT_FOUND MESSAGE_SIZE_EXCEEDED MESSAGING_ENTITY_DISABLED MESSAGE_LOCK_LOST"},
+}
+
+// javaEntities makes what the program uses.
+func (b serviceBus) javaEntities(t *testing.T) {
+	t.Helper()
 	yes := true
 	for _, name := range []string{"plain", "settle", "work", "tx", "from", "to"} {
 		b.queue(t, name, forebay.MessageQueueSettings{LockSeconds: 300})
@@ -37,26 +84,4 @@ func TestServiceBusJava(t *testing.T) {
 	b.queue(t, "short", forebay.MessageQueueSettings{LockSeconds: 1})
 	b.queue(t, "closed", forebay.MessageQueueSettings{EntityChange: forebay.EntityChange{Status: forebay.EntityDisabled}})
 	b.subscription(t, "events", "all", forebay.SubscriptionSettings{})
-	for _, scenario := range []struct{ name, want string }{
-		{"send", "1,2,3 never,a,b soon"},
-		{"settle", "abandon:1:1:true defer dead:broken:no use left="},
-		{"sessions", "a1,a2:half:true b:b1 SESSION_CANNOT_BE_LOCKED"},
-		{"processors", "true [p1, p2, x, y]"},
-		{"rules", "[label=CorrelationRuleFilter, red=SqlRuleFilter] red,go MESSAGING_ENTITY_ALREADY_EXISTS"},
-		{"transaction", "in in in,later,out1,out2 later,out1,out2"},
-		{"crossEntity", "1,2,3| 3|moved 3|moved ended=true"},
-		{"errors", "MESSAGING_ENTITY_NOT_FOUND MESSAGE_SIZE_EXCEEDED MESSAGING_ENTITY_DISABLED MESSAGE_LOCK_LOST"},
-	} {
-		t.Run(scenario.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-			defer cancel()
-			program := exec.CommandContext(ctx, "java", "-cp", classes+string(os.PathListSeparator)+jars, "Program", b.connection, scenario.name)
-			var said bytes.Buffer
-			program.Stderr = &said
-			got, err := program.Output()
-			if told := strings.TrimSpace(string(got)); err != nil || told != scenario.want {
-				t.Errorf("%v: got\n%s\nwant\n%s\n%s", err, told, scenario.want, said.String())
-			}
-		})
-	}
 }

@@ -35,30 +35,54 @@ func passes(t *testing.T, c *exec.Cmd, b serviceBus, checks int) {
 
 // Azure's SDK for JavaScript sends, receives, settles and manages.
 func TestServiceBusJavaScript(t *testing.T) {
-	modules := toolchain.NodeModules(t, filepath.Join("testdata", "servicebus"))
-	script, err := os.ReadFile(filepath.Join("testdata", "servicebus", "sdk.mjs"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(modules, filepath.Base(t.TempDir())+".mjs") // where it finds the modules
-	if err := os.WriteFile(path, script, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.Remove(path) })
-	b := startServiceBus(t, nil)
-	b.sdkEntities(t, "js")
-	c := exec.CommandContext(t.Context(), "node", path)
-	c.Env = os.Environ()
-	passes(t, c, b, 10)
+	onEveryDatabase(t, func(t *testing.T, database string) {
+		c := javaScript(t, "sdk.mjs")
+		b := startServiceBus(t, on(newDatabase(t, database)))
+		b.sdkEntities(t, "js")
+		passes(t, c, b, 10)
+	})
 }
 
 // Azure's SDK for Python sends, receives, settles and manages.
 func TestServiceBusPython(t *testing.T) {
+	onEveryDatabase(t, func(t *testing.T, database string) {
+		c := python(t, "sdk.py")
+		b := startServiceBus(t, on(newDatabase(t, database)))
+		b.sdkEntities(t, "py")
+		passes(t, c, b, 8)
+	})
+}
+
+// javaScript is a program of testdata/servicebus, beside the modules it uses.
+func javaScript(t *testing.T, name string) *exec.Cmd {
+	t.Helper()
+	modules := toolchain.NodeModules(t, filepath.Join("testdata", "servicebus"))
+	script, err := os.ReadFile(filepath.Join("testdata", "servicebus", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.CreateTemp(modules, "*.mjs") // where it finds the modules
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(f.Name()) })
+	if _, err := f.Write(script); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), "node", f.Name())
+	c.Env = os.Environ()
+	return c
+}
+
+// python is a program of testdata/servicebus.
+func python(t *testing.T, name string) *exec.Cmd {
+	t.Helper()
 	source := filepath.Join("testdata", "servicebus")
 	packages := toolchain.PythonPackages(t, source)
-	b := startServiceBus(t, nil)
-	b.sdkEntities(t, "py")
-	c := exec.CommandContext(t.Context(), "python3", filepath.Join(source, "sdk.py"))
+	c := exec.CommandContext(t.Context(), "python3", filepath.Join(source, name))
 	c.Env = append(os.Environ(), "PYTHONPATH="+packages)
-	passes(t, c, b, 8)
+	return c
 }

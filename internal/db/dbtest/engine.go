@@ -51,6 +51,9 @@ type Fixture[S any] struct {
 	// Parked counts the operations that wait for something: a claim for a job, a receiver for a
 	// message.
 	Parked func(S, *db.Tx) int
+	// Begin is when the clock of a schema begins, for tests that compare it with that of this
+	// machine; nil: in 2030.
+	Begin func() time.Time
 }
 
 // Engine is a kind of database and a clock for it that a test moves.
@@ -186,7 +189,11 @@ type ClockSchema[S any] struct {
 }
 
 func (c *ClockSchema[S]) Open(t rapid.TB) S {
-	c.t, c.at = t, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+	begin := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	if c.fixture.Begin != nil {
+		begin = c.fixture.Begin()
+	}
+	c.t, c.at = t, begin.UnixMilli()
 	c.server.Run(t, fmt.Sprintf(`CREATE SCHEMA %[1]s; CREATE TABLE %[1]s.clock (at bigint); INSERT INTO %[1]s.clock VALUES (%[2]d);
 		CREATE FUNCTION %[1]s.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT to_timestamp(at / 1000.0) FROM %[1]s.clock'`, c.name, c.at))
 	return c.Reopen(t)

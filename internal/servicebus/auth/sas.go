@@ -37,6 +37,12 @@ func errToken(what string) error {
 	return forebay.Errorf(forebay.CodeUnauthorized, "the shared access signature %s", what)
 }
 
+// IsSAS reports whether a token says that it is a shared access signature.
+func IsSAS(token string) bool {
+	scheme, _, _ := strings.Cut(token, " ")
+	return strings.EqualFold(scheme, sasScheme)
+}
+
 // parseSAS reads a token such as
 //
 //	SharedAccessSignature sr=…&sig=…&se=…&skn=…

@@ -15,7 +15,9 @@ import java.util.function.*;
 public class Program {
     static String connection;
 
-    static ServiceBusClientBuilder builder() {
+    static ServiceBusClientBuilder builder() { return builder(connection); }
+
+    static ServiceBusClientBuilder builder(String connection) {
         return new ServiceBusClientBuilder().connectionString(connection)
             .retryOptions(new AmqpRetryOptions().setMaxRetries(1).setDelay(Duration.ofMillis(100)).setTryTimeout(Duration.ofSeconds(20)));
     }
@@ -213,6 +215,37 @@ public class Program {
         return j.toString();
     }
 
+    static ServiceBusSenderClient sender(String as, String queue) { return builder(System.getenv(as)).sender().queueName(queue).buildClient(); }
+
+    static ServiceBusReceiverClient receiver(String as, String queue) {
+        return builder(System.getenv(as)).receiver().queueName(queue).maxAutoLockRenewDuration(Duration.ZERO).disableAutoComplete().buildClient();
+    }
+
+    static String reasonOfMany(Runnable f) { return reason(() -> { for (int i = 0; i < 1000; i++) f.run(); }); }
+
+    /** What is refused to the connection strings of the environment. */
+    static String refusals() {
+        StringJoiner j = new StringJoiner(" ");
+        try (ServiceBusSenderClient s = sender("FULL", "full")) { j.add(reasonOfMany(() -> s.sendMessage(text("x")))); }
+        try (ServiceBusReceiverClient r = receiver("BUSY", "busy")) { j.add(reasonOfMany(() -> r.peekMessage())); }
+        try (ServiceBusSenderClient s = sender("WRONG", "orders")) { j.add(reason(() -> s.sendMessage(text("x")))); }
+        try (ServiceBusSenderClient s = sender("LISTENS", "orders")) { j.add(reason(() -> s.sendMessage(text("x")))); }
+        try (ServiceBusReceiverClient r = receiver("SENDS", "orders")) { j.add(reason(() -> r.peekMessage())); }
+        try (ServiceBusReceiverClient r = receiver("OWNER", "orders")) { j.add("deferred=" + reason(() -> r.receiveDeferredMessage(1L << 40))); }
+        try (ServiceBusSenderClient s = sender("OWNER", "sessions"); ServiceBusSessionReceiverClient first = sessions("OWNER"); ServiceBusSessionReceiverClient second = sessions("OWNER")) {
+            s.sendMessage(text("x").setSessionId("a"));
+            ServiceBusReceiverClient lost = first.acceptSession("a");
+            second.acceptNextSession().close(); // once the lock has ended
+            j.add(reason(() -> lost.getSessionState()));
+            lost.close();
+        }
+        return j.toString();
+    }
+
+    static ServiceBusSessionReceiverClient sessions(String as) {
+        return builder(System.getenv(as)).sessionReceiver().queueName("sessions").maxAutoLockRenewDuration(Duration.ZERO).disableAutoComplete().buildClient();
+    }
+
     public static void main(String[] args) throws Exception {
         connection = args[0];
         Map<String, Callable<String>> all = new LinkedHashMap<>();
@@ -224,9 +257,12 @@ public class Program {
         all.put("transaction", Program::transaction);
         all.put("crossEntity", Program::crossEntity);
         all.put("errors", Program::errors);
-        String told;
-        try { told = all.get(args[1]).call(); } catch (Throwable e) { e.printStackTrace(); told = "failed: " + e; }
-        System.out.println(told);
+        all.put("refusals", Program::refusals);
+        for (String name : Arrays.asList(args).subList(1, args.length)) {
+            String told;
+            try { told = all.get(name).call(); } catch (Throwable e) { e.printStackTrace(); told = "failed: " + e; }
+            System.out.println(name + ": " + told);
+        }
         System.exit(0); // the library's threads would stay a while
     }
 }

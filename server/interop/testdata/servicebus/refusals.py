@@ -1,0 +1,103 @@
+"""What Forebay refuses, by Azure's SDK for Python. Each check prints a line that begins with "ok"."""
+
+import os
+import sys
+import traceback
+
+from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import (
+    MessageNotFoundError,
+    MessagingEntityDisabledError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+    SessionLockLostError,
+)
+
+failures = 0
+
+
+def client(name):
+    return ServiceBusClient.from_connection_string(os.environ[name], retry_total=0)
+
+
+def check(f):
+    global failures
+    try:
+        f()
+        print("ok " + f.__name__, flush=True)
+    except Exception:
+        failures += 1
+        print("failed " + f.__name__ + "\n" + traceback.format_exc(), flush=True)
+
+
+def rejects(kind, f):
+    try:
+        f()
+    except kind:
+        return
+    raise AssertionError(f"no {kind}")
+
+
+def until_error(f):
+    for _ in range(1000):
+        f()
+
+
+@check
+def full():
+    with client("FULL") as c, c.get_queue_sender("full") as sender:
+        rejects(ServiceBusQuotaExceededError, lambda: until_error(lambda: sender.send_messages(ServiceBusMessage("x"))))
+
+
+@check
+def busy():
+    with client("BUSY") as c, c.get_queue_receiver("busy") as receiver:
+        rejects(ServiceBusServerBusyError, lambda: until_error(lambda: receiver.peek_messages(1)))
+
+
+@check
+def wrong_key():
+    with client("WRONG") as c:
+        rejects(ServiceBusAuthenticationError, lambda: c.get_queue_sender("orders").__enter__())
+
+
+@check
+def may_not_send():
+    with client("LISTENS") as c:
+        rejects(ServiceBusAuthorizationError, lambda: c.get_queue_sender("orders").__enter__().send_messages(ServiceBusMessage("x")))
+
+
+@check
+def may_not_listen():
+    with client("SENDS") as c:
+        rejects(ServiceBusAuthorizationError, lambda: c.get_queue_receiver("orders").__enter__().receive_messages(max_wait_time=1))
+
+
+@check
+def disabled():
+    with client("OWNER") as c:
+        rejects(MessagingEntityDisabledError, lambda: c.get_queue_receiver("closed").__enter__().receive_messages(max_wait_time=1))
+
+
+@check
+def no_such_deferred_message():
+    with client("OWNER") as c, c.get_queue_receiver("orders") as receiver:
+        rejects(MessageNotFoundError, lambda: receiver.receive_deferred_messages(2**40))
+
+
+@check
+def session_lock_lost():
+    with client("OWNER") as c, client("OWNER") as other:
+        with c.get_queue_sender("sessions") as sender:
+            sender.send_messages(ServiceBusMessage("x", session_id="a"))
+        lost = c.get_queue_receiver("sessions", session_id="a").__enter__()
+        [m] = lost.receive_messages(max_message_count=1, max_wait_time=10)
+        with other.get_queue_receiver("sessions", session_id=NEXT_AVAILABLE_SESSION, max_wait_time=30) as then:  # once the lock has ended
+            assert then.session.session_id == "a"
+            rejects(SessionLockLostError, lambda: lost.session.get_state())
+            rejects(SessionLockLostError, lambda: lost.complete_message(m))
+
+
+sys.exit(1 if failures else 0)
