@@ -9,6 +9,7 @@ let ending = false;
 let completing = 0;
 
 const say = (event) => process.stdout.write(JSON.stringify(event) + "\n");
+const complain = (what) => console.error(`${new Date().toISOString()} ${what}`);
 const pause = () => new Promise((resolve) => setTimeout(resolve, 50));
 const connect = () => new ServiceBusClient(connection, { retryOptions });
 
@@ -23,7 +24,7 @@ async function send(queue, count, of) {
         await sender.sendMessages({ body: messageId, messageId, sessionId: of(i) });
         break;
       } catch (error) {
-        console.error(`send ${messageId}: ${error}`);
+        complain(`send ${messageId}: ${error}`);
         await pause();
       }
     }
@@ -31,6 +32,9 @@ async function send(queue, count, of) {
   }
   say({ kind: "finished", id: queue });
 }
+
+// inTime is for what the SDK waits a minute for when its connection is gone.
+const inTime = (promise) => Promise.race([promise, new Promise((_, reject) => setTimeout(reject, 5000, new Error("no answer in time")))]);
 
 // complete completes messages in their order, up to the first that is not known to be completed.
 async function complete(receiver, messages) {
@@ -41,10 +45,10 @@ async function complete(receiver, messages) {
     const from = Date.now();
     completing++;
     try {
-      await receiver.completeMessage(m);
+      await inTime(receiver.completeMessage(m));
       say({ kind: "completed", ...about, from, to: Date.now() });
     } catch (error) {
-      console.error(`complete ${m.messageId}: ${error}`);
+      complain(`complete ${m.messageId}: ${error}`);
       say({ kind: "tried", ...about });
       if (m.sessionId) return false;
     } finally {
@@ -60,7 +64,7 @@ async function receivePlain() {
     try {
       await complete(receiver, await receiver.receiveMessages(10, { maxWaitTimeInMs: 1000 }));
     } catch (error) {
-      console.error(`receive: ${error}`);
+      complain(`receive: ${error}`);
       await pause();
     }
   }
@@ -77,14 +81,14 @@ async function receiveSessions() {
         if (got.length === 0 || !(await complete(receiver, got))) break;
       }
     } catch (error) {
-      console.error(`session: ${error}`);
+      complain(`session: ${error}`);
       await pause();
     }
     await receiver?.close().catch(() => {});
   }
 }
 
-process.on("unhandledRejection", (error) => console.error(`unhandled: ${error}`));
+process.on("unhandledRejection", (error) => complain(`unhandled: ${error}`));
 process.stdin.resume();
 process.stdin.on("end", async () => {
   ending = true;

@@ -25,6 +25,8 @@ public class Kills {
         System.out.println(String.format(format, args));
     }
 
+    static void complain(String what) { System.err.println(java.time.Instant.now() + " " + what); }
+
     static void pause() {
         try { Thread.sleep(50); } catch (InterruptedException e) { throw new IllegalStateException(e); }
     }
@@ -41,7 +43,7 @@ public class Kills {
                     sender.sendMessage(m);
                     sent = true;
                 } catch (RuntimeException e) {
-                    System.err.println("send " + id + ": " + e);
+                    complain("send " + id + ": " + e);
                     pause();
                 }
             }
@@ -62,7 +64,7 @@ public class Kills {
             say("{\"kind\":\"completed\",%s,\"from\":%d,\"to\":%d}", about, from, System.currentTimeMillis());
             return true;
         } catch (RuntimeException e) {
-            System.err.println("complete " + m.getMessageId() + ": " + e);
+            complain("complete " + m.getMessageId() + ": " + e);
             say("{\"kind\":\"tried\",%s}", about);
             return false;
         } finally {
@@ -77,7 +79,7 @@ public class Kills {
                     for (ServiceBusReceivedMessage m : r.receiveMessages(10, Duration.ofSeconds(1))) complete(r, m);
                 }
             } catch (RuntimeException e) {
-                System.err.println("receive: " + e);
+                complain("receive: " + e);
                 pause();
             }
         }
@@ -97,7 +99,7 @@ public class Kills {
                     more &= got > 0;
                 }
             } catch (RuntimeException e) {
-                System.err.println("session: " + e);
+                complain("session: " + e);
                 pause();
             }
         }
