@@ -1,4 +1,5 @@
 import com.azure.core.amqp.AmqpRetryOptions;
+import com.azure.core.amqp.AmqpTransportType;
 import com.azure.core.amqp.exception.AmqpException;
 import com.azure.core.util.BinaryData;
 import com.azure.messaging.servicebus.*;
@@ -16,8 +17,10 @@ public class Program {
     static String connection;
 
     static ServiceBusClientBuilder builder() {
-        return new ServiceBusClientBuilder().connectionString(connection)
-            .retryOptions(new AmqpRetryOptions().setMaxRetries(1).setDelay(Duration.ofMillis(100)).setTryTimeout(Duration.ofSeconds(20)));
+        ServiceBusClientBuilder b = new ServiceBusClientBuilder().connectionString(connection);
+        String webSocket = System.getProperty("websocket"); // its address
+        if (webSocket != null) b.transportType(AmqpTransportType.AMQP_WEB_SOCKETS).customEndpointAddress(webSocket);
+        return b.retryOptions(new AmqpRetryOptions().setMaxRetries(1).setDelay(Duration.ofMillis(100)).setTryTimeout(Duration.ofSeconds(20)));
     }
 
     static ServiceBusMessage text(String s) { return new ServiceBusMessage(BinaryData.fromString(s)); }
@@ -224,6 +227,10 @@ public class Program {
         all.put("transaction", Program::transaction);
         all.put("crossEntity", Program::crossEntity);
         all.put("errors", Program::errors);
+        all.put("settleWithin", Transactions::settleWithin);
+        all.put("settleDeferred", Transactions::settleDeferred);
+        all.put("timeout", Transactions::timeout);
+        all.put("leaveOpen", Transactions::leaveOpen);
         String told;
         try { told = all.get(args[1]).call(); } catch (Throwable e) { e.printStackTrace(); told = "failed: " + e; }
         System.out.println(told);
