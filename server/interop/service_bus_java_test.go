@@ -65,6 +65,7 @@ var javaScenarios = map[string]string{
 	"errors":      "MESSAGING_ENTITY_NOT_FOUND MESSAGE_SIZE_EXCEEDED MESSAGING_ENTITY_DISABLED MESSAGE_LOCK_LOST",
 	"settleWithin": "abandon=ACTIVE,defer=ACTIVE,dead=ACTIVE abandon:1 defer:1 dead:1 abandon=ACTIVE,defer=ACTIVE,dead=ACTIVE abandon=ACTIVE,defer=DEFERRED,dead dead" +
 		" abandon:1:1 true broken:no use",
+	"refused":        "amqp:transaction:rollback amqp:transaction:rollback amqp:transaction:unknown-id x=ACTIVE,y=ACTIVE",
 	"settleDeferred": "complete=DEFERRED,dead=DEFERRED complete=DEFERRED,dead=DEFERRED complete=DEFERRED,dead=DEFERRED dead dead",
 }
 
@@ -85,6 +86,7 @@ func TestServiceBusJava(t *testing.T) {
 	for _, name := range []string{"short-lock", "short-deferred"} {
 		b.queue(t, name, forebay.MessageQueueSettings{LockSeconds: 10, MaxDeliveryCount: 100})
 	}
+	b.queue(t, "refusing", forebay.MessageQueueSettings{LockSeconds: 1, MaxMessageBytes: 1000, MaxDeliveryCount: 100})
 	b.queue(t, "closed", forebay.MessageQueueSettings{EntityChange: forebay.EntityChange{Status: forebay.EntityDisabled}})
 	b.subscription(t, "events", "all", forebay.SubscriptionSettings{})
 	for name, want := range javaScenarios {

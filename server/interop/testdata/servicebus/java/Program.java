@@ -229,6 +229,7 @@ public class Program {
         all.put("errors", Program::errors);
         all.put("settleWithin", Transactions::settleWithin);
         all.put("settleDeferred", Transactions::settleDeferred);
+        all.put("refused", Transactions::refused);
         all.put("timeout", Transactions::timeout);
         all.put("leaveOpen", Transactions::leaveOpen);
         String told;
