@@ -308,7 +308,7 @@ const (
 func (c *cutter) pass(client net.Conn) {
 	defer client.Close()
 	c.mu.Lock()
-	address, budget := "", int64(cutBytesLeast+c.random.Int64N(cutBytesMost-cutBytesLeast))
+	address, budget := "", cutBytesLeast+c.random.Int64N(cutBytesMost-cutBytesLeast)
 	if c.quiet {
 		budget = 1 << 40
 	}
