@@ -48,6 +48,7 @@ type childOptions struct {
 	// Orchestrations say how these are carried out.
 	Orchestrations server.Orchestrations
 	Tasks          map[string]server.TaskOption
+	ServiceBus     server.ServiceBus
 	Price          forebay.Price // of the model behind Endpoint
 	MaxOutput      int           // tokens of its answers; 0: no limit
 	// Clock is by how many seconds the process's clock is ahead of ours.
@@ -83,7 +84,8 @@ func TestMain(m *testing.M) {
 }
 
 // runChild is the main function of a server process. It prints "listening URL", or "listening
-// nowhere" when the database of a worker is open. It stops gracefully at SIGTERM. It takes
+// nowhere" when the database of a worker is open. The address of a plain Service Bus endpoint
+// follows the URL. It stops gracefully at SIGTERM. It takes
 // commands from standard input, whose end means that the test process is gone.
 func runChild(raw string) int {
 	var o childOptions
@@ -119,7 +121,11 @@ func runChild(raw string) int {
 	}
 	go func() {
 		if addr := s.Addr(ctx); addr != nil {
-			fmt.Fprintf(os.Stdout, "listening http://%s\n", addr)
+			line := "listening http://" + addr.String()
+			if _, plain := s.ServiceBusAddr(ctx); plain != nil {
+				line += " " + plain.String()
+			}
+			fmt.Fprintln(os.Stdout, line)
 		}
 	}()
 	if err := s.Run(ctx); err != nil {
@@ -133,7 +139,7 @@ func runChild(raw string) int {
 func (o childOptions) options() server.Options {
 	opts := server.Options{
 		Database: o.Database, Blob: o.Blob, Role: o.Role, Listen: "127.0.0.1:0", ShutdownTimeout: o.Shutdown, Intake: o.Intake, Tenants: o.Tenants, Tasks: o.Tasks, Documents: o.Documents,
-		Workflows: o.Workflows, Audit: o.Audit, Orchestrations: o.Orchestrations,
+		Workflows: o.Workflows, Audit: o.Audit, Orchestrations: o.Orchestrations, ServiceBus: o.ServiceBus,
 		Log: server.Log{Level: "warn", Format: "json"}, Queues: map[string]server.Queue{forebay.DefaultQueue: o.Queue, server.ResponsesQueue: o.Responses, server.BatchesQueue: o.Queue},
 	}
 	if !strings.Contains(o.Database, "://") {
@@ -179,8 +185,9 @@ type process struct {
 	exited chan struct{} // closed once it is gone
 	stderr *tail
 
-	mu  sync.Mutex
-	url string
+	mu         sync.Mutex
+	url        string
+	serviceBus string // the address of the plain endpoint
 }
 
 // underKills runs a test of processes that are killed: of one on SQLite, and of two on PostgreSQL.
@@ -250,7 +257,8 @@ func (p *process) listen(ctx context.Context) string {
 			if !ok {
 				return ""
 			}
-			p.url, _ = strings.CutPrefix(line, "listening ")
+			line, _ = strings.CutPrefix(line, "listening ")
+			p.url, p.serviceBus, _ = strings.Cut(line, " ")
 		case <-ctx.Done():
 			return ""
 		}

@@ -63,7 +63,7 @@ func transactionOf(s wire.DeliveryState) (id []byte, ok bool) {
 	return t.TxnID, true
 }
 
-// sendWithin adds a delivery to its transaction.
+// sendWithin adds a delivery to its transaction. A refusal is no part of the transaction.
 func (s *sender) sendWithin(d *amqp.Delivery, id []byte) {
 	contents, err := content.FromAMQP(d.Format, d.Payload)
 	if err == nil {
@@ -75,14 +75,15 @@ func (s *sender) sendWithin(d *amqp.Delivery, id []byte) {
 		err = s.transactions.Add(s.grant.acting(s.link.Context()), s.grant.tenant(), id, messaging.Step{Kind: bus.StepSend, Path: s.entity.Path, Messages: contents},
 			s.stillAllowed(forebay.ScopeSend, s.entity.Path, s.grant.tenant()))
 	}
-	outcome := wire.DeliveryState(&wire.Accepted{})
 	if err != nil {
-		outcome = &wire.Rejected{Error: s.failure(err, s.entity.Path).wire()}
+		d.Settle(&wire.Rejected{Error: s.failure(err, s.entity.Path).wire()})
+		return
 	}
-	d.Settle(&wire.TransactionalState{TxnID: id, Outcome: outcome})
+	d.Settle(&wire.TransactionalState{TxnID: id, Outcome: &wire.Accepted{}})
 }
 
-// settleWithin adds a settlement to its transaction.
+// settleWithin adds a settlement to its transaction. A refusal is no part of the transaction: the
+// SDK for Java takes any transactional state for the outcome that it asked for.
 func (r *receiver) settleWithin(s amqp.Settlement, state *wire.TransactionalState) {
 	step, outcome, err := stepOf(state.Outcome)
 	if err == nil {
@@ -99,7 +100,8 @@ func (r *receiver) settleWithin(s amqp.Settlement, state *wire.TransactionalStat
 		return // the client wants no answer
 	}
 	if err != nil {
-		outcome = &wire.Rejected{Error: r.failure(r.lost(err), r.entity.Path).wire()}
+		r.link.Settle(s.ID, &wire.Rejected{Error: r.failure(r.lost(err), r.entity.Path).wire()})
+		return
 	}
 	r.link.Settle(s.ID, &wire.TransactionalState{TxnID: state.TxnID, Outcome: outcome})
 }

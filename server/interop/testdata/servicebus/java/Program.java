@@ -1,4 +1,5 @@
 import com.azure.core.amqp.AmqpRetryOptions;
+import com.azure.core.amqp.AmqpTransportType;
 import com.azure.core.amqp.exception.AmqpException;
 import com.azure.core.util.BinaryData;
 import com.azure.messaging.servicebus.*;
@@ -18,8 +19,10 @@ public class Program {
     static ServiceBusClientBuilder builder() { return builder(connection); }
 
     static ServiceBusClientBuilder builder(String connection) {
-        return new ServiceBusClientBuilder().connectionString(connection)
-            .retryOptions(new AmqpRetryOptions().setMaxRetries(1).setDelay(Duration.ofMillis(100)).setTryTimeout(Duration.ofSeconds(20)));
+        ServiceBusClientBuilder b = new ServiceBusClientBuilder().connectionString(connection);
+        String webSocket = System.getProperty("websocket"); // its address
+        if (webSocket != null) b.transportType(AmqpTransportType.AMQP_WEB_SOCKETS).customEndpointAddress(webSocket);
+        return b.retryOptions(new AmqpRetryOptions().setMaxRetries(1).setDelay(Duration.ofMillis(100)).setTryTimeout(Duration.ofSeconds(20)));
     }
 
     static ServiceBusMessage text(String s) { return new ServiceBusMessage(BinaryData.fromString(s)); }
@@ -258,6 +261,11 @@ public class Program {
         all.put("crossEntity", Program::crossEntity);
         all.put("errors", Program::errors);
         all.put("refusals", Program::refusals);
+        all.put("settleWithin", Transactions::settleWithin);
+        all.put("settleDeferred", Transactions::settleDeferred);
+        all.put("refused", Transactions::refused);
+        all.put("timeout", Transactions::timeout);
+        all.put("leaveOpen", Transactions::leaveOpen);
         for (String name : Arrays.asList(args).subList(1, args.length)) {
             String told;
             try { told = all.get(name).call(); } catch (Throwable e) { e.printStackTrace(); told = "failed: " + e; }
