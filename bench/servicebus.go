@@ -92,6 +92,9 @@ type broker struct {
 	connect func(context.Context) (connection, error)
 	// left returns how many messages a queue has; nil: nothing is stored.
 	left func(ctx context.Context, queue string) (int, error)
+	// lag is how long after the last settlement receivers stay connected. A server may
+	// forget settlements of those that have gone.
+	lag  time.Duration
 	stop func() error
 }
 
@@ -114,9 +117,8 @@ type messageSender interface {
 // messageReceiver is a link for one goroutine.
 type messageReceiver interface {
 	// receive waits for messages, calls came, settles them, and returns how many there were. There
-	// are at most so many.
+	// are at most so many. Settlements may still be under way.
 	receive(ctx context.Context, most int, came func()) (int, error)
-	close(context.Context) error
 }
 
 // messagesOver is a round of one contender.
@@ -191,11 +193,9 @@ func (server *broker) measure(ctx context.Context, conn connection, f flow, s sa
 		return fmt.Errorf("send %d at once: %w", underWay, err)
 	}
 	total := f.links * (underWay + each + more)
-	begun := time.Now()
-	if err := server.drain(ctx, conn, queue, f.links, total); err != nil {
+	if s[received], err = server.drain(ctx, queue, f.links, total); err != nil {
 		return fmt.Errorf("receive: %w", err)
 	}
-	s[received] = float64(total) / time.Since(begun).Seconds()
 	after, err := usageOf(server.pid)
 	if err != nil {
 		return err
@@ -212,13 +212,25 @@ func rateOf(links, each int, f func(link int) error) (float64, error) {
 	return float64(links*each) / time.Since(begun).Seconds(), err
 }
 
-// drain receives and settles so many messages on so many links.
-func (server *broker) drain(ctx context.Context, conn connection, queue string, links, messages int) error {
-	receiving, stop := context.WithCancelCause(ctx)
+// stalled is how long receiving may take in a round.
+const stalled = 2 * time.Minute
+
+// drain receives and settles so many messages on so many links of a connection of their own, and
+// returns how many a second. The clock stops when the last settlement is sent.
+func (server *broker) drain(ctx context.Context, queue string, links, messages int) (rate float64, err error) {
+	conn, err := server.connect(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, conn.close()) }()
+	limited, cancel := context.WithTimeout(ctx, stalled)
+	defer cancel()
+	receiving, stop := context.WithCancelCause(limited)
 	defer stop(nil)
 	var left atomic.Int64
 	left.Store(int64(messages))
-	work := func() error {
+	begun := time.Now()
+	err = inParallel(links, links, func(int) error {
 		r, err := conn.receiver(ctx, queue)
 		if err != nil {
 			return err
@@ -229,23 +241,20 @@ func (server *broker) drain(ctx context.Context, conn connection, queue string, 
 			case now <= 0:
 				stop(nil)
 			case err != nil:
-				return fmt.Errorf("%d messages are left: %w", now, err)
+				stop(err)
+				return fmt.Errorf("%d messages are left: %w", now, context.Cause(receiving)) // that of the first that failed
 			}
-		}
-		return r.close(ctx)
-	}
-	err := inParallel(links, links, func(int) error {
-		err := work()
-		if err != nil {
-			stop(err)
-			return context.Cause(receiving) // of the first that failed
 		}
 		return nil
 	})
-	if err == nil && server.left != nil && left.Load() < 0 {
-		return fmt.Errorf("%d messages came twice", -left.Load())
+	rate = float64(messages) / time.Since(begun).Seconds()
+	switch {
+	case err != nil:
+		return 0, err
+	case server.left != nil && left.Load() < 0:
+		return 0, fmt.Errorf("%d messages came twice", -left.Load())
 	}
-	return err
+	return rate, sleep.For(ctx, server.lag)
 }
 
 // isEmpty waits until a queue has no messages: the last settlements may still be under way.
@@ -313,7 +322,7 @@ func (server *broker) latency(ctx context.Context, conn connection, messages int
 	}()
 	stop()
 	<-ended
-	if err := errors.Join(err, r.close(ctx)); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return took[uncounted:], nil

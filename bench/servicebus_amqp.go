@@ -16,11 +16,14 @@ import (
 type plainAMQP struct {
 	*amqp.Conn
 	prefix string // of the addresses of queues
+	// creditOnce says that a receiver gives credit again only when all is used. Otherwise go-amqp
+	// tops it up.
+	creditOnce bool
 }
 
-func dialAMQP(ctx context.Context, address string, sasl amqp.SASLType, prefix string) (*plainAMQP, error) {
+func dialAMQP(ctx context.Context, address string, sasl amqp.SASLType) (*plainAMQP, error) {
 	c, err := amqp.Dial(ctx, "amqp://"+address, &amqp.ConnOptions{SASLType: sasl})
-	return &plainAMQP{c, prefix}, err
+	return &plainAMQP{Conn: c}, err
 }
 
 func (c *plainAMQP) close() error { return c.Close() }
@@ -40,8 +43,12 @@ func (c *plainAMQP) receiver(ctx context.Context, queue string) (messageReceiver
 	if err != nil {
 		return nil, err
 	}
-	r, err := session.NewReceiver(ctx, c.prefix+queue, &amqp.ReceiverOptions{Credit: underWay})
-	return amqpReceiver{r}, err
+	if !c.creditOnce {
+		r, err := session.NewReceiver(ctx, c.prefix+queue, &amqp.ReceiverOptions{Credit: underWay})
+		return &amqpReceiver{Receiver: r}, err
+	}
+	r, err := session.NewReceiver(ctx, c.prefix+queue, &amqp.ReceiverOptions{Credit: -1})
+	return &amqpReceiver{Receiver: r, credits: true}, err
 }
 
 type amqpSender struct{ *amqp.Sender }
@@ -65,9 +72,19 @@ func (s amqpSender) sendMany(ctx context.Context, n int) error {
 	})
 }
 
-type amqpReceiver struct{ *amqp.Receiver }
+type amqpReceiver struct {
+	*amqp.Receiver
+	credits bool // it gives credit itself
+	credit  int  // what is left of that
+}
 
-func (r amqpReceiver) receive(ctx context.Context, _ int, came func()) (int, error) {
+func (r *amqpReceiver) receive(ctx context.Context, _ int, came func()) (int, error) {
+	if r.credits && r.credit == 0 {
+		if err := r.IssueCredit(underWay); err != nil {
+			return 0, err
+		}
+		r.credit = underWay
+	}
 	m, err := r.Receive(ctx, nil)
 	if err != nil {
 		return 0, err
@@ -75,11 +92,9 @@ func (r amqpReceiver) receive(ctx context.Context, _ int, came func()) (int, err
 	if came != nil {
 		came()
 	}
+	r.credit--
 	return 1, r.AcceptMessage(ctx, m)
 }
-
-// close waits for the server's answer, which comes after what was settled before.
-func (r amqpReceiver) close(ctx context.Context) error { return r.Close(ctx) }
 
 // startBareAMQP starts Forebay's AMQP layer with nothing behind it.
 func startBareAMQP(ctx context.Context, _ *bench) (*broker, error) {
@@ -89,7 +104,7 @@ func startBareAMQP(ctx context.Context, _ *bench) (*broker, error) {
 	}
 	return &broker{
 		pid: c.pid, stop: c.stop, makes: func(context.Context, string) error { return nil },
-		connect: func(ctx context.Context) (connection, error) { return dialAMQP(ctx, c.address, nil, "") },
+		connect: func(ctx context.Context) (connection, error) { return dialAMQP(ctx, c.address, nil) },
 	}, nil
 }
 

@@ -77,7 +77,7 @@ func startForebayAMQP(ctx context.Context, b *bench) (*broker, error) {
 
 // dial connects with go-amqp. A server without keys takes any.
 func (s *busServer) dial(ctx context.Context) (*plainAMQP, error) {
-	return dialAMQP(ctx, s.bus, amqp.SASLTypePlain("RootManageSharedAccessKey", "any"), "")
+	return dialAMQP(ctx, s.bus, amqp.SASLTypePlain("RootManageSharedAccessKey", "any"))
 }
 
 // sdk connects with Microsoft's client.
@@ -128,8 +128,6 @@ func (s sdkSender) sendMany(ctx context.Context, n int) error {
 }
 
 type sdkReceiver struct{ *azservicebus.Receiver }
-
-func (r sdkReceiver) close(ctx context.Context) error { return r.Close(ctx) }
 
 func (r sdkReceiver) receive(ctx context.Context, most int, came func()) (int, error) {
 	got, err := r.ReceiveMessages(ctx, most, nil)

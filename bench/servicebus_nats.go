@@ -85,9 +85,11 @@ func dialNATS(address string) (natsConn, error) {
 	return natsConn{c, js}, err
 }
 
+// close waits until the server has read what was sent before.
 func (c natsConn) close() error {
+	err := c.FlushTimeout(time.Minute)
 	c.Close()
-	return nil
+	return err
 }
 
 func (c natsConn) makes(ctx context.Context, queue string) error {
@@ -123,7 +125,7 @@ func (c natsConn) receiver(ctx context.Context, queue string) (messageReceiver, 
 		return nil, err
 	}
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(underWay))
-	return natsReceiver{c.Conn, messages}, err
+	return natsReceiver{messages}, err
 }
 
 type natsSender struct {
@@ -152,13 +154,10 @@ func (s natsSender) sendMany(ctx context.Context, n int) error {
 	})
 }
 
-type natsReceiver struct {
-	conn     *natsclient.Conn
-	messages jetstream.MessagesContext
-}
+type natsReceiver struct{ jetstream.MessagesContext }
 
 func (r natsReceiver) receive(ctx context.Context, _ int, came func()) (int, error) {
-	m, err := r.messages.Next(jetstream.NextContext(ctx))
+	m, err := r.Next(jetstream.NextContext(ctx))
 	if err != nil {
 		return 0, err
 	}
@@ -166,10 +165,4 @@ func (r natsReceiver) receive(ctx context.Context, _ int, came func()) (int, err
 		came()
 	}
 	return 1, m.Ack()
-}
-
-// close waits until the server has read what was sent before.
-func (r natsReceiver) close(ctx context.Context) error {
-	r.messages.Stop()
-	return r.conn.FlushWithContext(ctx)
 }
