@@ -135,9 +135,9 @@ func messagesOver(ctx context.Context, b *bench, start func(context.Context, *be
 	defer func() { err = errors.Join(err, conn.close()) }()
 	s = sample{}
 	for _, links := range []int{1, manyLinks} {
-		amount := flow{links: links, alone: b.size(3000, 600), together: b.size(20_000, 4000)}
+		amount := flow{links: links, alone: b.size(3000, 600), together: b.size(10_000, 4000)}
 		if links > 1 {
-			amount.alone, amount.together = b.size(20_000, 4000), b.size(40_000, 8000)
+			amount.alone, amount.together = b.size(10_000, 4000), b.size(30_000, 8000)
 		}
 		if err := server.measure(ctx, conn, amount, s); err != nil {
 			return nil, fmt.Errorf("%d links: %w", links, err)

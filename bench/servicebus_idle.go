@@ -19,7 +19,7 @@ import (
 // idleConnections measures what connections cost a server whose receivers wait.
 func (t *table) idleConnections(ctx context.Context, b *bench) (err error) {
 	const connections = 1000
-	span := time.Duration(b.size(120, 20)) * time.Second
+	span := time.Duration(b.size(60, 20)) * time.Second
 	s, err := startBusServer(ctx, b)
 	if err != nil {
 		return err
