@@ -39,6 +39,10 @@ func runChild(encoded string) error {
 		return serveProxy(ctx, spec.Model)
 	case "orchestrations":
 		return serveOrchestrations(ctx, spec)
+	case "amqp":
+		return serveBareAMQP(ctx)
+	case "nats":
+		return serveNATS(ctx, spec.Config)
 	case "simulator":
 		return serveSimulator(ctx, spec.Simulator)
 	default:
@@ -62,6 +66,7 @@ func serveForebay(ctx context.Context, spec childSpec) error {
 			IdleTimeout: 10 * time.Minute, // a model that hangs hangs for the whole round
 		}},
 		Queues:          map[string]server.Queue{forebay.DefaultQueue: spec.Queue},
+		ServiceBus:      server.ServiceBus{Plain: spec.ServiceBus},
 		ShutdownTimeout: 100 * time.Millisecond,
 	}
 	if len(spec.Deployments) > 0 {
@@ -80,9 +85,15 @@ func serveForebay(ctx context.Context, spec childSpec) error {
 		return err
 	}
 	go func() {
-		if addr := s.Addr(ctx); addr != nil {
-			fmt.Println(addr)
+		addr := s.Addr(ctx)
+		if addr == nil {
+			return
 		}
+		if _, bus := s.ServiceBusAddr(ctx); bus != nil {
+			fmt.Println(addr, bus)
+			return
+		}
+		fmt.Println(addr)
 	}()
 	return s.Run(ctx)
 }

@@ -57,6 +57,7 @@ var experiments = []experiment{
 	{"pages", pages},
 	{"tabs", tabs},
 	{"batches", batches},
+	{"servicebus", serviceBus},
 }
 
 // experimentTimeout ends an experiment that got stuck.
@@ -73,6 +74,7 @@ type bench struct {
 
 	cpuProfile string // file; "": none
 	liteLLM    string // program; "": it is not measured
+	rabbitMQ   string // program; where it is not there, it is not measured
 
 	pg *postgresEngine // nil until it is needed
 }
@@ -111,6 +113,7 @@ func run() (err error) {
 	flag.IntVar(&b.waiting, "waiting", 0, "in backlog and pgbacklog, how many jobs wait; 0: several amounts, one after the other")
 	flag.BoolVar(&b.quick, "quick", false, "measure less, in a quarter of the time")
 	flag.StringVar(&b.liteLLM, "litellm", "", "the program litellm of PyPI's package litellm[proxy], to measure that proxy too")
+	flag.StringVar(&b.rabbitMQ, "rabbitmq", "/usr/lib/rabbitmq/bin/rabbitmq-server", "the program rabbitmq-server, to measure RabbitMQ too; the default is where Debian's package has it")
 	flag.BoolVar(&b.peers, "peers", true, "measure the yardsticks too; without them a profile shows Forebay alone")
 	flag.Parse()
 	chosen, err := choose(*only)

@@ -86,7 +86,7 @@ const childVariable = "FOREBAY_BENCH_CHILD"
 
 // childSpec says what a child process is.
 type childSpec struct {
-	Role     string // "forebay", "bare", "idle", "orchestrations" or "simulator"
+	Role     string // "forebay", "bare", "proxy", "idle", "orchestrations", "simulator", "amqp" or "nats"
 	Database string // forebay: as in server.Options
 	Blobs    string // forebay: its folder
 	Model    string // base URL of the model
@@ -95,13 +95,17 @@ type childSpec struct {
 	Deployments []server.Deployment
 	Queue       server.Queue // forebay: its queue "default"
 	Simulator   string       // simulator: its deployments, as the file of "forebay sim" has them
+	ServiceBus  string       // forebay: where it serves Service Bus's clients; "": nowhere
+	Config      string       // nats: its configuration file
 }
 
 // child is a server in a process of its own, so that its memory and processor time are its own.
 type child struct {
-	pid  int
-	url  string
-	stop func() error
+	pid     int
+	address string // host:port
+	url     string // of address
+	bus     string // forebay: host:port for Service Bus's clients, if it serves them
+	stop    func() error
 }
 
 // startChild starts this program as another process and waits until it serves.
@@ -132,10 +136,11 @@ func startChild(ctx context.Context, spec childSpec) (*child, error) {
 		stdin.Close()
 		return cmd.Wait()
 	}}
-	address, err := bufio.NewReader(stdout).ReadString('\n')
+	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
 		return nil, fmt.Errorf("%s did not start: %w", spec.Role, c.stop())
 	}
-	c.url = "http://" + strings.TrimSpace(address)
+	c.address, c.bus, _ = strings.Cut(strings.TrimSpace(line), " ")
+	c.url = "http://" + c.address
 	return c, nil
 }
