@@ -26,10 +26,12 @@ const (
 // many jobs went on.
 func feedOf(r *kit.Request) forebay.FeedFilter {
 	f := forebay.FeedFilter{AllTenants: r.AllTenants()}
-	first, rest, _ := strings.Cut(strings.TrimPrefix(r.Query("page"), "/"), "/")
+	if id := jobOf(r); id != "" {
+		f.Jobs = []string{id}
+		return f
+	}
+	first, _, _ := strings.Cut(strings.TrimPrefix(r.Query("page"), "/"), "/")
 	switch {
-	case first == "jobs" && rest != "":
-		f.Jobs = []string{rest}
 	case first == "orchestrations" || first == "workflows":
 		f.Kinds = []forebay.FeedKind{forebay.FeedOrchestration}
 	case first == "batches":
@@ -44,25 +46,39 @@ func feedOf(r *kit.Request) forebay.FeedFilter {
 	return f
 }
 
+// jobOf is the id of the job whose page follows, or "".
+func jobOf(r *kit.Request) string {
+	id, _ := strings.CutPrefix(r.Query("page"), "/jobs/")
+	if id == r.Query("page") || strings.Contains(id, "/") {
+		return ""
+	}
+	return id
+}
+
+// tell says that something has changed, unless that was said already.
+func tell(changed chan<- struct{}) {
+	select {
+	case changed <- struct{}{}:
+	default:
+	}
+}
+
 // follow tells changed of what happens, until ctx ends. If nobody more may listen, the page
 // looks at every tick.
-func follow(ctx context.Context, r *kit.Request, changed chan<- struct{}) {
-	for item, err := range r.Client.Follow(ctx, feedOf(r)) {
+func follow(ctx context.Context, r *kit.Request, f forebay.FeedFilter, changed chan<- struct{}) {
+	for item, err := range r.Client.Follow(ctx, f) {
 		switch {
 		case err != nil:
 			return
 		case item.Sums != nil && len(item.Sums.Counts) == 0:
 			continue
 		}
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
+		tell(changed)
 	}
 }
 
 // live answers GET /live: a stream of server-sent events that says when a page is to be fetched
-// again. It carries no data.
+// again. On the page of a job it also carries what the running call writes.
 func (d *Dashboard) live(r *kit.Request) error {
 	draining, leave, err := r.Wait()
 	if err != nil {
@@ -83,10 +99,14 @@ func (d *Dashboard) live(r *kit.Request) error {
 		return err
 	}
 	ctx, stop := context.WithCancel(r.Context())
-	changed, ended := make(chan struct{}, 1), make(chan struct{})
+	changed, written, ended := make(chan struct{}, 1), make(chan forebay.Delta), make(chan struct{})
 	go func() {
 		defer close(ended)
-		follow(ctx, r, changed)
+		if id := jobOf(r); id != "" && !r.Withheld() {
+			followJob(ctx, r, id, changed, written)
+			return
+		}
+		follow(ctx, r, feedOf(r), changed)
 	}()
 	defer func() {
 		stop()
@@ -106,6 +126,10 @@ func (d *Dashboard) live(r *kit.Request) error {
 			}
 			sent, news = time.Now(), changed
 			timer.Reset(tick)
+		case d := <-written:
+			if err := send(deltaEvent(d)); err != nil {
+				return err
+			}
 		case <-draining:
 			return nil
 		case <-r.Context().Done():
