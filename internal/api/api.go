@@ -50,6 +50,7 @@ type Options struct {
 	Jobs           Jobs
 	Deltas         *deltas.Hub // of running calls; nil: none
 	Keys           Keys
+	SignIns        SignIns // nil: nobody signs in to the dashboard
 	Tenants        Tenants
 	Audit          AuditLog // nil: nobody writes down who opens payloads
 	Reports        Reports
@@ -79,6 +80,7 @@ type API struct {
 	jobs           Jobs
 	deltas         *deltas.Hub
 	keys           Keys
+	signIns        SignIns
 	tenants        Tenants
 	audit          AuditLog
 	reports        Reports
@@ -132,6 +134,7 @@ func New(o Options) *API {
 		jobs:           o.Jobs,
 		deltas:         o.Deltas,
 		keys:           o.Keys,
+		signIns:        o.SignIns,
 		tenants:        o.Tenants,
 		audit:          o.Audit,
 		reports:        o.Reports,
@@ -194,6 +197,7 @@ func New(o Options) *API {
 	a.routeDeployments()
 	orchestrations.routeOrchestrations()
 	a.routeKeys()
+	a.routeSignIns()
 	a.routeTenants()
 	a.routeAudit()
 	a.routeHealth()

@@ -2,12 +2,14 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/dashboard/kit"
+	"github.com/forebayhq/forebay/internal/signin"
 )
 
 const (
@@ -16,6 +18,8 @@ const (
 	tick = 5 * time.Second
 	// together is how long changes gather before a page is told of them.
 	together = time.Second
+	// checkEvery is how often a stream that sends something looks whether its session counts.
+	checkEvery = time.Second
 	// endedEvent tells a page that its session is over.
 	endedEvent = "event: ended\ndata:\n\n"
 	// changeEvent tells a page to look again.
@@ -77,9 +81,22 @@ func follow(ctx context.Context, r *kit.Request, f forebay.FeedFilter, changed c
 	}
 }
 
+// stillSignedIn returns signin.ErrSignedOut if the session of a request has ended meanwhile. What
+// ends with a key ends the request's context.
+func (d *Dashboard) stillSignedIn(r *kit.Request) error {
+	if r.Open {
+		return nil
+	}
+	_, found, err := d.SignedIn(r.Request)
+	if err == nil && !found {
+		return signin.ErrSignedOut
+	}
+	return nil // a database that does not answer ends no stream
+}
+
 // live answers GET /live: a stream of server-sent events that says when a page is to be fetched
 // again. On the page of a job it also carries what the running call writes.
-func (d *Dashboard) live(r *kit.Request) error {
+func (d *Dashboard) live(r *kit.Request) (err error) {
 	draining, leave, err := r.Wait()
 	if err != nil {
 		return err
@@ -89,7 +106,14 @@ func (d *Dashboard) live(r *kit.Request) error {
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("X-Accel-Buffering", "no")
 	r.Begun = true
+	checked := time.Now()
 	send := func(event string) error {
+		if time.Since(checked) >= checkEvery {
+			if err := d.stillSignedIn(r); err != nil {
+				return err
+			}
+			checked = time.Now()
+		}
 		if _, err := io.WriteString(r.Writer, event); err != nil {
 			return err
 		}
@@ -114,6 +138,12 @@ func (d *Dashboard) live(r *kit.Request) error {
 	}()
 	timer := time.NewTimer(tick)
 	defer timer.Stop()
+	defer func() {
+		if errors.Is(err, signin.ErrSignedOut) { // nobody's page gets more than that
+			_, _ = io.WriteString(r.Writer, endedEvent)
+			err = r.Flush()
+		}
+	}()
 	sent, news := time.Now(), changed
 	for {
 		select {

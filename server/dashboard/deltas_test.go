@@ -151,7 +151,7 @@ func TestWhoSeesWhatARunningJobWrites(t *testing.T) {
 	if stream, ok := home.liveUntil("/jobs/"+job.ID, delta); !ok || !strings.Contains(stream, `"offset":0,"end":10,"text":"The Limmat"`) {
 		t.Errorf("a reader of the tenant gets %q", stream)
 	}
-	home.get("/jobs/"+job.ID).is(http.StatusOK).has(`<section id="written" hidden`).lacks("The Limmat")
+	home.get("/jobs/" + job.ID).is(http.StatusOK).has(`<section id="written" hidden`).lacks("The Limmat")
 	viewer := s.visit(t, s.keyOf(t, "ops", forebay.ScopeView))
 	if stream, _ := viewer.liveUntil("/jobs/"+job.ID+"&tenant=acme", changes); delta(stream) {
 		t.Errorf("a viewer of another tenant gets %q", stream)
