@@ -117,12 +117,13 @@ type API struct {
 }
 
 // The handlers of one subject each: jobs; queues, topics and their messages; orchestrations; what
-// happens now.
+// happens now; who has signed in.
 type (
 	jobRoutes           struct{ *API }
 	queueRoutes         struct{ *API }
 	orchestrationRoutes struct{ *API }
 	liveRoutes          struct{ *API }
+	signInRoutes        struct{ *API }
 )
 
 // envelopeBytes is what a submit may hold besides its input: metadata, ids and their JSON escapes.
@@ -197,7 +198,7 @@ func New(o Options) *API {
 	a.routeDeployments()
 	orchestrations.routeOrchestrations()
 	a.routeKeys()
-	a.routeSignIns()
+	signInRoutes{a}.routeSignIns()
 	a.routeTenants()
 	a.routeAudit()
 	a.routeHealth()

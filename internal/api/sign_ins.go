@@ -22,12 +22,12 @@ type signInPath struct {
 }
 
 // routeSignIns registers the sessions of the dashboard.
-func (a *API) routeSignIns() {
+func (a signInRoutes) routeSignIns() {
 	if a.signIns == nil {
 		return
 	}
 	tags := []string{"sign-ins"}
-	route(a, forebay.ScopeAdmin, huma.Operation{
+	route(a.API, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "list-sign-ins", Method: http.MethodGet, Path: "/v1/sign-ins", Tags: tags,
 		Summary:     "List who has signed in to the dashboard",
 		Description: "The sessions that count now, those that end last first, at most 1,000.",
@@ -35,13 +35,13 @@ func (a *API) routeSignIns() {
 		list, err := a.signIns.List(ctx, in.Owner)
 		return pageAnswer(page(list), err)
 	})
-	route(a, forebay.ScopeAdmin, huma.Operation{
+	route(a.API, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "end-sign-in", Method: http.MethodDelete, Path: "/v1/sign-ins/{id}", Tags: tags,
 		Summary: "End a session of the dashboard", Description: "Its pages ask to sign in again.", DefaultStatus: http.StatusNoContent,
 	}, func(ctx context.Context, c *call, in *signInPath) (*none, error) {
 		return &none{}, a.signIns.End(ctx, in.ID, c.actor())
 	})
-	route(a, forebay.ScopeAdmin, huma.Operation{
+	route(a.API, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "end-sign-ins", Method: http.MethodDelete, Path: "/v1/sign-ins", Tags: tags,
 		Summary:     "End all sessions of a key or a person in the dashboard",
 		Description: "Who may still sign in can do so again: revoke the key, or take the person's role away at the provider.",
