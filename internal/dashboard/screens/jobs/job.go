@@ -18,6 +18,7 @@ type jobData struct {
 	Legend   bool
 	Events   []forebay.Event
 	Input    *kit.Preview // nil: it was not asked for
+	Result   *kit.Preview // nil: there is none, or none that may be opened
 	Tools    []toolCall   // that the result asks for
 	Reach    time.Duration
 }
@@ -56,6 +57,13 @@ func show(r *kit.Request) error {
 	}
 	d := jobData{Job: job, Events: events, Why: whyItWaits(&job), Tools: toolCallsOf(job.Result)}
 	d.waterfall(attempts)
+	if job.Status == forebay.StatusSucceeded && !job.ResultWithheld {
+		beginning, err := r.Beginning("/v1" + kit.Path("jobs", id, "result")) // the job has only small ones
+		if err != nil {
+			return err
+		}
+		d.Result = &beginning
+	}
 	if r.Query("show") == "input" {
 		beginning, err := r.Beginning("/v1" + kit.Path("jobs", id, "input"))
 		if err != nil {
