@@ -61,6 +61,7 @@ type Client struct {
 	documents
 	jobs
 	keys
+	signIns
 	live
 	messageQueues
 	orchestrations
@@ -126,6 +127,7 @@ func newClient(e *endpoint) *Client {
 		documents:      documents{e},
 		jobs:           jobs{e},
 		keys:           keys{e},
+		signIns:        signIns{e},
 		live:           live{e},
 		messageQueues:  messageQueues{e},
 		orchestrations: orchestrations{e},

@@ -16,7 +16,8 @@ import (
 func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	dashboard, err := newDashboard(s)
+	signIns := newSignIns(s)
+	dashboard, err := newDashboard(s, signIns)
 	if err != nil {
 		return err
 	}
@@ -25,7 +26,7 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 		surfaces = append(surfaces, dashboard)
 	}
 	handler := api.New(api.Options{
-		Jobs: s.jobs, Deltas: s.deltas, Keys: s.keys, Tenants: s.tenants, Audit: s.store.Audit, Reports: s.store.Reports, Purger: s.retention, Messages: s.bus, Webhooks: s.webhooks, Documents: s.documents, Deployments: s.deployments, Orchestrations: s.orchestrations, Workflows: s.declared, Live: s.live, Limits: s.limits,
+		Jobs: s.jobs, Deltas: s.deltas, Keys: s.keys, SignIns: signIns, Tenants: s.tenants, Audit: s.store.Audit, Reports: s.store.Reports, Purger: s.retention, Messages: s.bus, Webhooks: s.webhooks, Documents: s.documents, Deployments: s.deployments, Orchestrations: s.orchestrations, Workflows: s.declared, Live: s.live, Limits: s.limits,
 		Logger: s.log, Version: s.options.Version,
 		MaxInputBytes: s.options.Limits.MaxInputBytes, MemoryBytes: s.options.Limits.MemoryBytes, MaxDocument: s.options.Documents.MaxBytes,
 		Surfaces: surfaces, Dashboard: s.options.UI.base(), Closed: s.options.UI.behindProxy(),

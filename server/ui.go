@@ -84,13 +84,19 @@ func (u UI) address(listens net.Addr, encrypted bool) string {
 	return scheme + "://" + net.JoinHostPort(host, port) + base
 }
 
+// newSignIns returns the sessions of the dashboard. They are there where it is off too: another
+// process may serve it.
+func newSignIns(s *Server) *signin.Service {
+	u := s.options.UI
+	return signin.New(signin.Options{Store: s.store.SignIns, Keys: s.keys, Lifetime: u.Session, Idle: u.Idle, People: u.OIDC.on()})
+}
+
 // newDashboard returns the dashboard of a server, or nil if it is off.
-func newDashboard(s *Server) (*dashboard.Dashboard, error) {
+func newDashboard(s *Server, sessions *signin.Service) (*dashboard.Dashboard, error) {
 	u := s.options.UI
 	if u.Off {
 		return nil, nil
 	}
-	sessions := signin.New(signin.Options{Store: s.store.SignIns, Keys: s.keys, Lifetime: u.Session, Idle: u.Idle, People: u.OIDC.on()})
 	provider, err := newProvider(s, sessions)
 	if err != nil {
 		return nil, err

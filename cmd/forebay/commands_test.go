@@ -107,7 +107,7 @@ func TestEmptyListsHaveTitles(t *testing.T) {
 		"audit list", "deployments changes d", "deployments list", "dlq list", "documents list", "jobs attempts j", "jobs list",
 		"messages peek q", "messages receive q", "messages sessions q", "orchestrations attempts i", "orchestrations history i",
 		"orchestrations list", "quarantine list", "queues list", "rules list t s", "search q", "subscriptions list t", "tasks",
-		"tasks list", "tenants list", "topics list", "webhooks dead-letters w", "webhooks list", "webhooks tries w",
+		"sign-ins list", "tasks list", "tenants list", "topics list", "webhooks dead-letters w", "webhooks list", "webhooks tries w",
 	} {
 		got := commandLine{url: url}.run(t.Context(), strings.Fields(args)...)
 		if got.code != command.ExitOK || strings.Count(got.out, "\n") != 1 || got.out != strings.ToUpper(got.out) {

@@ -50,7 +50,7 @@ Start a server, submit a job and see its result:
 	command.AddSection(root, "Orchestrations", orchestrationCommands{a}.group(), workflows(a))
 	command.AddSection(root, "Documents", search(a), documentCommands{a}.group(), watch(a))
 	command.AddSection(root, "What happens now", live.Commands(a)...)
-	command.AddSection(root, "Operate", deploymentCommands{a}.group(), tenantCommands{a}.group(),
+	command.AddSection(root, "Operate", deploymentCommands{a}.group(), tenantCommands{a}.group(), signInCommands{a}.group(),
 		webhookCommands{a}.group(), reports.Commands(a), auditCommands{a}.group())
 	database := databaseCommands{a}
 	command.AddSection(root, "Server and database", serve(a), worker(a), configGroup(a), keyCommands{a}.group(),

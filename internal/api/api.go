@@ -50,6 +50,7 @@ type Options struct {
 	Jobs           Jobs
 	Deltas         *deltas.Hub // of running calls; nil: none
 	Keys           Keys
+	SignIns        SignIns // nil: nobody signs in to the dashboard
 	Tenants        Tenants
 	Audit          AuditLog // nil: nobody writes down who opens payloads
 	Reports        Reports
@@ -79,6 +80,7 @@ type API struct {
 	jobs           Jobs
 	deltas         *deltas.Hub
 	keys           Keys
+	signIns        SignIns
 	tenants        Tenants
 	audit          AuditLog
 	reports        Reports
@@ -115,12 +117,13 @@ type API struct {
 }
 
 // The handlers of one subject each: jobs; queues, topics and their messages; orchestrations; what
-// happens now.
+// happens now; who has signed in.
 type (
 	jobRoutes           struct{ *API }
 	queueRoutes         struct{ *API }
 	orchestrationRoutes struct{ *API }
 	liveRoutes          struct{ *API }
+	signInRoutes        struct{ *API }
 )
 
 // envelopeBytes is what a submit may hold besides its input: metadata, ids and their JSON escapes.
@@ -132,6 +135,7 @@ func New(o Options) *API {
 		jobs:           o.Jobs,
 		deltas:         o.Deltas,
 		keys:           o.Keys,
+		signIns:        o.SignIns,
 		tenants:        o.Tenants,
 		audit:          o.Audit,
 		reports:        o.Reports,
@@ -194,6 +198,7 @@ func New(o Options) *API {
 	a.routeDeployments()
 	orchestrations.routeOrchestrations()
 	a.routeKeys()
+	signInRoutes{a}.routeSignIns()
 	a.routeTenants()
 	a.routeAudit()
 	a.routeHealth()

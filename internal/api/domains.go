@@ -98,6 +98,13 @@ type Keys interface {
 	Hold(ctx context.Context, caller forebay.Caller) (held context.Context, release func())
 }
 
+// SignIns are the sessions of the dashboard.
+type SignIns interface {
+	List(ctx context.Context, owner string) ([]forebay.SignIn, error)
+	End(ctx context.Context, id, actor string) error
+	EndAll(ctx context.Context, owner, actor string) (ended int, err error)
+}
+
 // Tenants shows and pauses tenants, and changes their settings.
 type Tenants interface {
 	List(ctx context.Context) ([]forebay.Tenant, error)

@@ -35,6 +35,7 @@ type session struct {
 	hash      []byte
 	keyID     string // "": a person's
 	person    Person
+	createdAt time.Time
 	usedAt    time.Time
 	expiresAt time.Time
 }
@@ -53,7 +54,11 @@ const (
 	sqlInsert  = `
 INSERT INTO signins (hash, owner, key_id, name, tenant, scopes, created_at, used_at, expires_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
-	sqlGet    = "SELECT key_id, name, tenant, scopes, used_at, expires_at FROM signins WHERE hash = ?"
+	columns   = "SELECT hash, key_id, name, tenant, scopes, created_at, used_at, expires_at FROM signins "
+	sqlGet    = columns + "WHERE hash = ?"
+	sqlBegins = columns + "WHERE hash BETWEEN ? AND ? ORDER BY hash LIMIT 1"
+	sqlLatest = columns + "WHERE expires_at > ? ORDER BY expires_at DESC LIMIT ?"
+	sqlOwned  = columns + "WHERE owner = ? ORDER BY created_at DESC LIMIT ?"
 	sqlUse    = "UPDATE signins SET used_at = ? WHERE hash = ? AND used_at < ?"
 	sqlDelete = "DELETE FROM signins WHERE hash = ?"
 )
@@ -65,10 +70,7 @@ func (s *Store) insert(ctx context.Context, row session, lifetime time.Duration,
 		for i, scope := range row.person.Scopes {
 			scopes[i] = string(scope)
 		}
-		owner := row.keyID
-		if owner == "" {
-			owner = row.person.Actor()
-		}
+		owner := row.owner()
 		if err := removeAll(t, t.Prep(sqlExpired).Int(t.Now).Int(maxSwept)); err != nil {
 			return struct{}{}, err
 		}
@@ -88,35 +90,69 @@ func (s *Store) insert(ctx context.Context, row session, lifetime time.Duration,
 // removeAll removes the sessions whose hashes a query returns. They are read first, because
 // PostgreSQL would walk the whole table for a subquery while it believes the table to be empty.
 func removeAll(t *db.Tx, hashes driver.Statement) error {
+	_, err := removeEach(t, hashes)
+	return err
+}
+
+// removeEach is removeAll, and returns how many there were.
+func removeEach(t *db.Tx, hashes driver.Statement) (removed int, err error) {
 	var all [][]byte
-	err := hashes.Each(func(r driver.Row) error {
+	err = hashes.Each(func(r driver.Row) error {
 		all = append(all, bytes.Clone(r.Blob(0)))
 		return nil
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, hash := range all {
 		if err := t.Prep(sqlDelete).Blob(hash).Exec(); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return len(all), nil
 }
 
 // get returns the session with that hash, whatever its age.
 func (s *Store) get(ctx context.Context, hash []byte) (row session, found bool, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		found, err = c.Prep(sqlGet).Blob(hash).One(func(r driver.Row) {
-			row = session{hash: hash, keyID: r.Text(0), usedAt: driver.FromMillis(r.Int(4)), expiresAt: driver.FromMillis(r.Int(5)),
-				person: Person{Name: r.Text(1), Tenant: r.Text(2)}}
-			for scope := range strings.FieldsSeq(r.Text(3)) {
-				row.person.Scopes = append(row.person.Scopes, forebay.Scope(scope))
-			}
-		})
+		found, err = c.Prep(sqlGet).Blob(hash).One(func(r driver.Row) { row = readSession(r) })
 		return err
 	})
 	return row, found, err
+}
+
+// beginsWith returns the session whose hash begins with a prefix, whatever its age.
+func (s *Store) beginsWith(ctx context.Context, prefix []byte) (row session, found bool, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		found, err = c.Prep(sqlBegins).Blob(prefix).Blob(after(prefix)).One(func(r driver.Row) { row = readSession(r) })
+		return err
+	})
+	return row, found, err
+}
+
+// list returns sessions that have not expired, or all that are kept of one owner.
+func (s *Store) list(ctx context.Context, owner string) (rows []session, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		rows = nil // it may be read again
+		query := c.Prep(sqlLatest).Int(c.Now()).Int(forebay.MaxSignIns)
+		if owner != "" {
+			query = c.Prep(sqlOwned).Text(owner).Int(forebay.MaxSignIns)
+		}
+		return query.Each(func(r driver.Row) error {
+			rows = append(rows, readSession(r))
+			return nil
+		})
+	})
+	return rows, err
+}
+
+func readSession(r driver.Row) session {
+	row := session{hash: bytes.Clone(r.Blob(0)), keyID: r.Text(1), person: Person{Name: r.Text(2), Tenant: r.Text(3)},
+		createdAt: driver.FromMillis(r.Int(5)), usedAt: driver.FromMillis(r.Int(6)), expiresAt: driver.FromMillis(r.Int(7))}
+	for scope := range strings.FieldsSeq(r.Text(4)) {
+		row.person.Scopes = append(row.person.Scopes, forebay.Scope(scope))
+	}
+	return row
 }
 
 // use notes that a session is used now.
@@ -137,4 +173,15 @@ func (s *Store) remove(ctx context.Context, hash []byte, entry audit.Act) error 
 		return struct{}{}, audit.Append(t, entry)
 	})
 	return err
+}
+
+// removeOf ends all sessions of an owner. It says so in the audit log if there were any.
+func (s *Store) removeOf(ctx context.Context, owner string, entry audit.Act) (removed int, err error) {
+	return db.Transact(ctx, s.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (int, error) {
+		removed, err := removeEach(t, t.Prep(sqlOldest).Text(owner).Int(0))
+		if err != nil || removed == 0 {
+			return 0, err
+		}
+		return removed, audit.Append(t, entry)
+	})
 }

@@ -49,6 +49,13 @@ func peek(t testing.TB, c *client.Client, entity string) (all []forebay.Message)
 	return all
 }
 
+// setStatus sends the form of a page that changes the status and the note of an entity.
+func (v *visitor) setStatus(path string, pairs ...string) answered {
+	v.t.Helper()
+	before := v.get(path).hidden("/ui"+path+"/status", "before")
+	return v.post(path+"/status", form(append(pairs, "before", before)...))
+}
+
 func TestQueuePages(t *testing.T) {
 	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {
@@ -66,13 +73,19 @@ func TestQueuePages(t *testing.T) {
 
 		// Send, with what somebody has typed shown again when it is wrong.
 		box := "/queues/eu%2Fmail"
-		admin.post(box+"/status", form("status", "disabled", "user_metadata", "line\r\nbreak")).is(http.StatusOK).has("The status is disabled", "Change the status")
+		admin.setStatus(box, "status", "disabled", "user_metadata", "line\r\nbreak").is(http.StatusOK).has("The status is disabled", "Change the status")
 		if q := must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context())); len(q) != 1 || q[0].Status != forebay.EntityDisabled || q[0].UserMetadata != "line\nbreak" {
 			t.Errorf("the queues are %+v", q)
 		}
 		admin.post(box+"/send", form("body", "x")).is(http.StatusConflict).has("nobody may send to it")
-		admin.post(box+"/status", form("status", "off")).is(http.StatusUnprocessableEntity)
-		admin.post(box+"/status", form("status", "active")).is(http.StatusOK)
+		stale := admin.get(box).hidden("/ui"+box+"/status", "before")
+		must[forebay.MessageQueue](t)(c.ChangeMessageQueue(t.Context(), "eu/mail", forebay.EntityChange{Status: forebay.EntityReceiveDisabled}))
+		admin.post(box+"/status", form("status", "active", "before", stale)).is(http.StatusConflict).has("Somebody has changed this")
+		if q := must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context())); q[0].Status != forebay.EntityReceiveDisabled || q[0].UserMetadata != "line\nbreak" {
+			t.Errorf("the change of another was overwritten: %+v", q[0])
+		}
+		admin.setStatus(box, "status", "off").is(http.StatusUnprocessableEntity)
+		admin.setStatus(box, "status", "active").is(http.StatusOK)
 		admin.post(box+"/send", form("body", "kept", "properties", "no pair")).is(http.StatusUnprocessableEntity).has("part 1 must be name=value", "kept</textarea>")
 		admin.post(box+"/send", form("body", "kept", "schedule", "soon")).is(http.StatusUnprocessableEntity).has("must be a time in UTC")
 		admin.post(box+"/send", form("body", hostileBody, "subject", strings.ReplaceAll(hostileBody, "\x07", ""), "correlation_id", "c-1", "properties", "n=7\r\ncolor=red")).is(http.StatusOK).has("is sent")
@@ -207,16 +220,16 @@ func TestTopicPages(t *testing.T) {
 		}
 
 		// The status and the note are changed and shown. A status of another kind is refused.
-		admin.post("/topics/orders/status", form("status", "send_disabled", "user_metadata", hostileBody[:len(hostileBody)-1])).is(http.StatusOK).has("The status is send_disabled", "&lt;script&gt;").lacks("<script>alert")
+		admin.setStatus("/topics/orders", "status", "send_disabled", "user_metadata", hostileBody[:len(hostileBody)-1]).is(http.StatusOK).has("The status is send_disabled", "&lt;script&gt;").lacks("<script>alert")
 		admin.post("/topics/orders/publish", form("body", "x")).is(http.StatusConflict).has("nobody may send to it")
-		admin.post("/topics/orders/status", form("status", "receive_disabled")).is(http.StatusUnprocessableEntity).has("nobody receives from it")
-		admin.post("/topics/orders/status", form("status", "active")).is(http.StatusOK).has("The status is active").lacks("&lt;script&gt;")
-		admin.post(sub+"/status", form("status", "disabled", "user_metadata", "mended tomorrow")).is(http.StatusOK).has("The status is disabled", "mended tomorrow")
-		admin.post(sub+"/status", form("status", "send_disabled")).is(http.StatusUnprocessableEntity)
+		admin.setStatus("/topics/orders", "status", "receive_disabled").is(http.StatusUnprocessableEntity).has("nobody receives from it")
+		admin.setStatus("/topics/orders", "status", "active").is(http.StatusOK).has("The status is active").lacks("&lt;script&gt;")
+		admin.setStatus(sub, "status", "disabled", "user_metadata", "mended tomorrow").is(http.StatusOK).has("The status is disabled", "mended tomorrow")
+		admin.setStatus(sub, "status", "send_disabled").is(http.StatusUnprocessableEntity)
 		if got := must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "large")); got.Status != forebay.EntityDisabled || got.UserMetadata != "mended tomorrow" {
 			t.Errorf("the subscription is %+v", got.EntityState)
 		}
-		admin.post(sub+"/status", form("status", "active")).is(http.StatusOK)
+		admin.setStatus(sub, "status", "active").is(http.StatusOK)
 
 		// The tester says what each rule makes of a message, and sends nothing.
 		admin.get("/topics/orders/test?"+form("properties", "quantity=12; color=blue", "sql_filter", "color = 'blue'").Encode()).is(http.StatusOK).

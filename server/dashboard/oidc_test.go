@@ -89,6 +89,22 @@ func testPeople(t *testing.T, database string) *visitor {
 	victor.get("/deployments").is(http.StatusOK).noForms()
 	victor.post("/queues/default/resume", url.Values{}).is(http.StatusForbidden)
 
+	// An operator ends another person's session. The person may sign in again.
+	sessions, err := f.client(t, adminKey).SignIns(t.Context(), "")
+	if err != nil || len(sessions) != 2 || sessions[0].Owner == sessions[1].Owner {
+		t.Fatalf("sessions: %+v, %v", sessions, err)
+	}
+	for _, one := range sessions {
+		if one.Owner != actor {
+			olive.get("/sign-ins").is(http.StatusOK).has("2 sessions", one.Owner)
+			olive.post("/sign-ins/"+one.ID+"/end", url.Values{}).is(http.StatusSeeOther)
+		}
+	}
+	victor.get("/deployments").is(http.StatusUnauthorized)
+	if ends := f.auditOf(t, adminKey, "end-sign-in"); len(ends) != 1 || ends[0].Actor != actor || ends[0].Tenant != "acme" || !strings.HasPrefix(ends[0].Target, "person:victor") {
+		t.Errorf("ends of sessions: %+v", ends)
+	}
+
 	signIns := f.auditOf(t, adminKey, "sign-in")
 	if len(signIns) != 2 || signIns[0].Actor != actor || signIns[0].Tenant != forebay.DefaultTenant || signIns[1].Tenant != "acme" ||
 		signIns[1].Detail != fmt.Sprintf(`{"issuer":%q,"subject":"victor","roles":["Forebay.Viewer"]}`, f.provider.URL) {

@@ -134,6 +134,15 @@ func (s *running) ask(t *testing.T, c *client.Client, input string, background b
 	return made.ID
 }
 
+// A job's page has the tools that its result calls, as text.
+func TestToolCallsOfAJob(t *testing.T) {
+	t.Parallel()
+	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", provider(t))
+	key := s.key(t, forebay.ScopeAdmin)
+	job := s.job(t, key, "chat", `"How warm is it?"`, forebay.StatusSucceeded)
+	s.visit(t, key).get("/jobs/"+job.ID).is(http.StatusOK).has("1 call of tools", "<td>weather</td>", "call_7", "&lt;i&gt;Oslo").lacks("<i>")
+}
+
 // responseIs waits until a response has that status.
 func responseIs(t *testing.T, c *client.Client, id, status string) forebay.Response {
 	t.Helper()

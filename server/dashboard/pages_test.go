@@ -35,7 +35,7 @@ func TestSignIn(t *testing.T) {
 // withoutObjects are the pages that need no object of their own.
 var withoutObjects = []string{
 	"/", "/backlog", "/calls", "/jobs", "/dead-letters", "/quarantine", "/retries", "/batches", "/responses", "/sessions", "/deployments", "/usage", "/tenants",
-	"/queues", "/topics", "/webhooks", "/orchestrations", "/workflows", "/documents", "/search", "/processes", "/audit", "/keys",
+	"/queues", "/topics", "/webhooks", "/orchestrations", "/workflows", "/documents", "/search", "/processes", "/audit", "/keys", "/sign-ins",
 }
 
 // Every page of the navigation is quiet and accessible with data, in both themes and widths.

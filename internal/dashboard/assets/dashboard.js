@@ -33,6 +33,31 @@
     },
   };
 
+  // What the running call of the job on this page writes, as text.
+  const mostShown = 64 << 10; // characters: the latest
+  let call = '';
+  let end = 0; // bytes of the answer that were seen
+  let text = '';
+  function write(delta) {
+    if (delta.call !== call || delta.offset === 0) { call = delta.call; end = 0; text = ''; }
+    if (delta.offset < end) return; // it came again
+    if (delta.offset > end) text += '\n[…]\n'; // a part was lost
+    end = delta.end;
+    text += delta.text;
+    if (text.length > mostShown) text = '[…]\n' + text.slice(text.length - mostShown / 2);
+    showWritten();
+  }
+  function showWritten() {
+    const place = document.getElementById('written');
+    if (!place || !text) return;
+    const pre = place.querySelector('pre');
+    const follows = pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 4;
+    pre.textContent = text;
+    place.querySelector('.note').textContent = `By the call of attempt ${call}, while it runs. Only the result is stored.`;
+    place.hidden = false;
+    if (follows) pre.scrollTop = pre.scrollHeight;
+  }
+
   let again = false; // something changed while the page was fetched
 
   async function refresh() {
@@ -49,6 +74,7 @@
         // Its children, for an element of the same id would be moved into itself.
         Idiomorph.morph(main, fresh.childNodes, { morphStyle: 'innerHTML', ignoreActiveValue: true, callbacks });
         decorate();
+        showWritten();
       }
       document.title = page.title || document.title;
       say(stream?.readyState === 1 ? 'Live' : 'Live, by polling');
@@ -79,6 +105,7 @@
     stream = new EventSource(address);
     stream.addEventListener('open', () => say('Live'));
     stream.addEventListener('change', () => soon(0));
+    stream.addEventListener('delta', (e) => write(JSON.parse(e.data)));
     stream.addEventListener('ended', () => location.reload());
     // The browser tries again by itself, and says so each time. Until it succeeds the page polls.
     stream.addEventListener('error', () => { if (!timer) soon(poll); });

@@ -32,7 +32,7 @@ var groups = []Group{
 	{"Documents", []Link{{Name: "Documents", Path: "/documents"}, {Name: "Search", Path: "/search", Key: "s"}}},
 	{"System", []Link{
 		{Name: "Processes", Path: "/processes", Key: "p", Operators: true}, {Name: "Audit", Path: "/audit", Operators: true},
-		{Name: "Keys", Path: "/keys", Key: "k", Operators: true},
+		{Name: "Keys", Path: "/keys", Key: "k", Operators: true}, {Name: "Sign-ins", Path: "/sign-ins", Operators: true},
 	}},
 }
 

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
 	"net/url"
 	"time"
 
@@ -17,6 +18,8 @@ type jobData struct {
 	Legend   bool
 	Events   []forebay.Event
 	Input    *kit.Preview // nil: it was not asked for
+	Result   *kit.Preview // nil: there is none, or none that may be opened
+	Tools    []toolCall   // that the result asks for
 	Reach    time.Duration
 }
 
@@ -52,8 +55,15 @@ func show(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	d := jobData{Job: job, Events: events, Why: whyItWaits(&job)}
+	d := jobData{Job: job, Events: events, Why: whyItWaits(&job), Tools: toolCallsOf(job.Result)}
 	d.waterfall(attempts)
+	if job.Status == forebay.StatusSucceeded && !job.ResultWithheld {
+		beginning, err := r.Beginning("/v1" + kit.Path("jobs", id, "result")) // the job has only small ones
+		if err != nil {
+			return err
+		}
+		d.Result = &beginning
+	}
 	if r.Query("show") == "input" {
 		beginning, err := r.Beginning("/v1" + kit.Path("jobs", id, "input"))
 		if err != nil {
@@ -64,6 +74,30 @@ func show(r *kit.Request) error {
 	return pages.Render(r, "job", kit.Page{Title: "Job " + id, Section: "/jobs", Data: d, Commands: []string{
 		"forebay jobs show " + id, "forebay jobs attempts " + id, "forebay jobs watch " + id,
 	}})
+}
+
+// toolCall is a call of a tool that a model asks for, as OpenAI's chat completions have it.
+type toolCall struct {
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+// maxTools is how many calls of tools a page shows.
+const maxTools = 50
+
+// toolCallsOf returns the calls of tools in the result of a chat. Other results have none.
+func toolCallsOf(result json.RawMessage) []toolCall {
+	var chat struct {
+		ToolCalls []toolCall `json:"tool_calls"`
+	}
+	if json.Unmarshal(result, &chat) != nil {
+		return nil
+	}
+	return chat.ToolCalls[:min(len(chat.ToolCalls), maxTools)]
 }
 
 // waterfall draws the attempts of a job on one scale, from its submission until its end, or now.

@@ -17,6 +17,7 @@ import (
 type queuesData struct {
 	Jobs  []forebay.QueueInfo
 	Boxes window[forebay.MessageQueue]
+	New   settingsForm
 }
 
 // window is a part of a list that the API gives whole.
@@ -46,7 +47,9 @@ func windowOf[T any](r *kit.Request, items []T, name func(T) string) window[T] {
 func queueName(q forebay.MessageQueue) string { return q.Name }
 
 // listQueues answers GET /queues.
-func listQueues(r *kit.Request) error {
+func listQueues(r *kit.Request) error { return queuesPage(r, newSettings(kindQueue), 0) }
+
+func queuesPage(r *kit.Request, form settingsForm, status int) error {
 	jobs, err := kit.Fetch[forebay.Page[forebay.QueueInfo]](r, "/v1/queues", allTenants(r))
 	if err != nil {
 		return err
@@ -55,7 +58,7 @@ func listQueues(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	return pages.Render(r, "queues", kit.Page{Title: "Queues", Section: "/queues", Data: queuesData{jobs.Items, windowOf(r, messages.Items, queueName)},
+	return pages.Render(r, "queues", kit.Page{Title: "Queues", Section: "/queues", Data: queuesData{jobs.Items, windowOf(r, messages.Items, queueName), form}, Status: status, Still: status != 0,
 		Commands: []string{"forebay queues list"}})
 }
 
@@ -118,6 +121,12 @@ func (e entity) section() string {
 func showQueue(r *kit.Request) error { return queuePage(r, messageForm{}, "", 0) }
 
 func queuePage(r *kit.Request, form messageForm, problem string, status int) error {
+	return queuePageWith(r, form, settingsForm{}, problem, status)
+}
+
+// queuePageWith is queuePage with settings that were refused; the zero value stands for those that
+// the queue has.
+func queuePageWith(r *kit.Request, form messageForm, settings settingsForm, problem string, status int) error {
 	e := entityOf(r)
 	found, err := kit.Fetch[json.RawMessage](r, "/v1"+e.path(), nil)
 	if err != nil {
@@ -141,7 +150,10 @@ func queuePage(r *kit.Request, form messageForm, problem string, status int) err
 	if err := json.Unmarshal(found, &q); err != nil {
 		return err
 	}
-	data := boxData{Entity: e, Queue: q, Form: form, Problem: problem}
+	if settings.Kind == "" {
+		settings = settingsOf(kindQueue, q)
+	}
+	data := boxData{Entity: e, Queue: q, Form: form, Settings: settings, Problem: problem}
 	if err := data.peek(r); err != nil {
 		return err
 	}
@@ -159,6 +171,7 @@ type boxData struct {
 	Reasons  []reasonCount
 	Form     messageForm
 	Rule     ruleForm
+	Settings settingsForm
 	Problem  string
 }
 
@@ -227,6 +240,8 @@ func refused(err error) (status int, problem string, ok bool) {
 	switch e.Code {
 	case forebay.CodeConflict, forebay.CodeEntityDisabled:
 		return http.StatusConflict, e.Error(), true
+	case forebay.CodeTenantLimit:
+		return http.StatusTooManyRequests, e.Error(), true
 	case forebay.CodeInvalidRequest, forebay.CodePayloadTooLarge, forebay.CodeNotSupported, forebay.CodeUnknownField:
 		return http.StatusUnprocessableEntity, e.Error(), true
 	}

@@ -60,6 +60,7 @@ func Routes() []kit.Route {
 			kit.Post(base+"/purge", purge),
 		)
 	}
+	routes = append(routes, entityRoutes()...)
 	for i, route := range routes {
 		routes[i].Handle = func(r *kit.Request) error { return missing(route.Handle(r)) }
 	}

@@ -12,6 +12,7 @@ import (
 type stateForm struct {
 	forebay.EntityState
 	Action  string // path that the form is sent to
+	Before  string // when the entity was changed last
 	Choices []statusChoice
 }
 
@@ -22,7 +23,7 @@ type statusChoice struct {
 
 // State is the part of the page about the entity's status.
 func (d boxData) State() stateForm {
-	f := stateForm{EntityState: d.Queue.EntityState, Action: d.Entity.Page("status"), Choices: []statusChoice{{forebay.EntityActive, "active"}}}
+	f := stateForm{EntityState: d.Queue.EntityState, Before: stamp(d.Queue.UpdatedAt), Action: d.Entity.Page("status"), Choices: []statusChoice{{forebay.EntityActive, "active"}}}
 	if d.Entity.Subscription == "" {
 		f.Choices = append(f.Choices, statusChoice{forebay.EntitySendDisabled, "nobody sends"})
 	}
@@ -32,15 +33,23 @@ func (d boxData) State() stateForm {
 
 // State is the part of the page about the topic's status.
 func (d topicData) State() stateForm {
-	return stateForm{EntityState: d.Topic.EntityState, Action: kit.Path("topics", d.Topic.Name, "status"),
+	return stateForm{EntityState: d.Topic.EntityState, Before: stamp(d.Topic.UpdatedAt), Action: kit.Path("topics", d.Topic.Name, "status"),
 		Choices: []statusChoice{{forebay.EntityActive, "active"}, {forebay.EntitySendDisabled, "nobody sends"}, {forebay.EntityDisabled, "disabled"}}}
 }
 
-// readChange is what somebody has chosen in a stateForm.
-func readChange(r *kit.Request) (change forebay.EntityChange, err error) {
+// readChange is what somebody has chosen in a stateForm. It is a conflict if the entity has
+// changed since the form was opened.
+func readChange(r *kit.Request, s subject) (change forebay.EntityChange, err error) {
 	form, err := r.Form()
 	if err != nil {
 		return change, err
+	}
+	changed, err := s.changedAt(r)
+	if err != nil {
+		return change, err
+	}
+	if form.Get("before") != stamp(changed) && r.May("manage") { // else the API refuses
+		return change, forebay.Errorf(forebay.CodeConflict, changedMeanwhile)
 	}
 	note := strings.TrimSpace(plainLines(form.Get("user_metadata")))
 	return forebay.EntityChange{Status: forebay.EntityStatus(form.Get("status")), UserMetadata: &note}, nil
@@ -48,14 +57,13 @@ func readChange(r *kit.Request) (change forebay.EntityChange, err error) {
 
 // changeQueue answers POST …/status of a queue or a subscription.
 func changeQueue(r *kit.Request) error {
-	change, err := readChange(r)
-	if err != nil {
-		return err
-	}
 	e := entityOf(r)
-	if e.Subscription != "" {
+	change, err := readChange(r, subjectOf(r))
+	switch {
+	case err != nil:
+	case e.Subscription != "":
 		_, err = r.Client.ChangeSubscription(r.Context(), e.Topic, e.Subscription, change)
-	} else {
+	default:
 		_, err = r.Client.ChangeMessageQueue(r.Context(), e.Name, change)
 	}
 	if status, problem, ok := refused(err); ok {
@@ -72,12 +80,11 @@ func changeQueue(r *kit.Request) error {
 
 // changeTopic answers POST /topics/{topic}/status.
 func changeTopic(r *kit.Request) error {
-	change, err := readChange(r)
-	if err != nil {
-		return err
-	}
 	name := r.PathValue("topic")
-	_, err = r.Client.ChangeTopic(r.Context(), name, change)
+	change, err := readChange(r, subjectOf(r))
+	if err == nil {
+		_, err = r.Client.ChangeTopic(r.Context(), name, change)
+	}
 	if status, problem, ok := refused(err); ok {
 		return topicPage(r, messageForm{}, problem, status)
 	}

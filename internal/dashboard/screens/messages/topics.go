@@ -11,18 +11,28 @@ import (
 )
 
 // listTopics answers GET /topics.
-func listTopics(r *kit.Request) error {
+func listTopics(r *kit.Request) error { return topicsPage(r, newSettings(kindTopic), 0) }
+
+type topicsData struct {
+	window[forebay.Topic]
+	New settingsForm
+}
+
+func topicsPage(r *kit.Request, form settingsForm, status int) error {
 	topics, err := kit.Fetch[forebay.Page[forebay.Topic]](r, "/v1/topics", nil)
 	if err != nil {
 		return err
 	}
-	return pages.Render(r, "topics", kit.Page{Title: "Topics", Section: "/topics", Data: windowOf(r, topics.Items, func(t forebay.Topic) string { return t.Name }), Commands: []string{"forebay topics list"}})
+	return pages.Render(r, "topics", kit.Page{Title: "Topics", Section: "/topics", Data: topicsData{windowOf(r, topics.Items, func(t forebay.Topic) string { return t.Name }), form},
+		Status: status, Still: status != 0, Commands: []string{"forebay topics list"}})
 }
 
 type topicData struct {
 	Topic         forebay.Topic
 	Subscriptions window[forebay.Subscription]
 	Form          messageForm
+	Settings      settingsForm
+	New           settingsForm // of a subscription
 	Problem       string
 }
 
@@ -30,6 +40,12 @@ type topicData struct {
 func showTopic(r *kit.Request) error { return topicPage(r, messageForm{}, "", 0) }
 
 func topicPage(r *kit.Request, form messageForm, problem string, status int) error {
+	return topicPageWith(r, form, settingsForm{}, problem, status)
+}
+
+// topicPageWith is topicPage with settings that were refused, of the topic or of a new
+// subscription.
+func topicPageWith(r *kit.Request, form messageForm, settings settingsForm, problem string, status int) error {
 	name := r.PathValue("topic")
 	topic, err := kit.Fetch[forebay.Topic](r, "/v1"+kit.Path("topics", name), nil)
 	if err != nil {
@@ -39,7 +55,14 @@ func topicPage(r *kit.Request, form messageForm, problem string, status int) err
 	if err != nil {
 		return err
 	}
-	return pages.Render(r, "topic", kit.Page{Title: "Topic " + name, Section: "/topics", Data: topicData{topic, windowOf(r, subs.Items, func(s forebay.Subscription) string { return s.Name }), form, problem}, Status: status, Still: status != 0,
+	data := topicData{topic, windowOf(r, subs.Items, func(s forebay.Subscription) string { return s.Name }), form, settingsOfTopic(topic), newSettings(kindSubscription), problem}
+	switch settings.Kind {
+	case kindTopic:
+		data.Settings = settings
+	case kindSubscription:
+		data.New = settings
+	}
+	return pages.Render(r, "topic", kit.Page{Title: "Topic " + name, Section: "/topics", Data: data, Status: status, Still: status != 0,
 		Commands: []string{"forebay topics show " + kit.Shell(name), "forebay subscriptions list " + kit.Shell(name)}})
 }
 
@@ -47,6 +70,11 @@ func topicPage(r *kit.Request, form messageForm, problem string, status int) err
 func showSubscription(r *kit.Request) error { return subscriptionPage(r, ruleForm{}, "", 0) }
 
 func subscriptionPage(r *kit.Request, rule ruleForm, problem string, status int) error {
+	return subscriptionPageWith(r, rule, settingsForm{}, problem, status)
+}
+
+// subscriptionPageWith is subscriptionPage with settings that were refused.
+func subscriptionPageWith(r *kit.Request, rule ruleForm, settings settingsForm, problem string, status int) error {
 	e := entityOf(r)
 	sub, err := kit.Fetch[forebay.Subscription](r, "/v1"+e.path(), nil)
 	if err != nil {
@@ -56,7 +84,11 @@ func subscriptionPage(r *kit.Request, rule ruleForm, problem string, status int)
 	if err != nil {
 		return err
 	}
-	data := boxData{Entity: e, Queue: sub.MessageQueue, Rules: rules.Items, Rule: rule, Problem: problem}
+	if settings.Kind == "" {
+		settings = settingsOf(kindSubscription, sub.MessageQueue)
+		settings.FilterErrors = sub.DeadLetterOnFilterError
+	}
+	data := boxData{Entity: e, Queue: sub.MessageQueue, Rules: rules.Items, Rule: rule, Settings: settings, Problem: problem}
 	if err := data.peek(r); err != nil {
 		return err
 	}
@@ -163,7 +195,7 @@ func removeRulePage(r *kit.Request, problem string, status int) error {
 	}
 	return pages.Render(r, "confirm", kit.Page{Title: "Remove the rule " + rule, Section: "/topics", Still: true, Status: status, Data: confirmation{
 		Text: "The rule of " + e.Name + " with the filter: " + boxData{}.Filter(known.RuleSettings) + ". What it has selected stays. A subscription without any rule gets nothing.",
-		Type: rule, Action: e.Page("rules", rule, "remove"), Button: "Remove the rule", Back: e.Page(), Problem: problem, Scope: "operate",
+		Type: rule, Action: e.Page("rules", rule, "remove"), Button: "Remove the rule", Back: e.Page(), Problem: problem, Scope: string(forebay.ScopeManage),
 	}, Commands: []string{"forebay rules delete " + kit.Shell(e.Topic) + " " + kit.Shell(e.Subscription) + " " + kit.Shell(rule)}})
 }
 

@@ -39,6 +39,9 @@ func Routes() []kit.Route {
 		act("/keys", createKey),
 		act("/keys/{id}/budget", setKeyBudget),
 		act("/keys/{id}/revoke", revokeKey),
+		kit.Get(signInsPath, listSignIns),
+		act(signInsPath, endSignIns),
+		act(signInsPath+"/{id}/end", endSignIn),
 		kit.Get("/audit", listAudit),
 		kit.Get("/audit/verify", verifyAudit),
 	}
