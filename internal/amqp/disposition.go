@@ -74,9 +74,6 @@ func sameState(a, b wire.DeliveryState) bool {
 	return false
 }
 
-// forgottenRange is how many forgotten deliveries of one disposition are answered.
-const forgottenRange = 1024
-
 // handleDisposition takes what the peer says of deliveries (§2.7.6). What it says of its own ones
 // changes nothing: they are settled here first. The lock is held.
 func (s *Session) handleDisposition(d *wire.Disposition) (reports []report) {
@@ -91,12 +88,33 @@ func (s *Session) handleDisposition(d *wire.Disposition) (reports []report) {
 		s.fail(wire.ErrInvalidField, "last is before first in a disposition")
 		return nil
 	}
-	if terminal(d.State) || d.Settled {
+	if (terminal(d.State) || d.Settled) && inSequence(d.First, s.nextDelivery) < 0 {
+		if inSequence(last, s.nextDelivery) >= 0 {
+			last = s.nextDelivery - 1
+		}
 		for _, id := range s.unsettledBetween(d.First, last) {
 			reports = s.settle(reports, id, d)
 		}
+		s.answerForgotten(d.First, last, d.Settled)
 	}
 	return reports
+}
+
+// answerForgotten answers what the peer says of forgotten deliveries, each once: then nothing is
+// known of it any more.
+func (s *Session) answerForgotten(first, last uint32, settled bool) {
+	span := last - first
+	kept := s.forgotten[:0]
+	for _, id := range s.forgotten {
+		switch {
+		case id-first > span:
+			kept = append(kept, id)
+		case !settled:
+			s.dispose(disposition{role: wire.RoleSender, id: id, state: &wire.Rejected{Error: newError(wire.ErrNotFound, "the delivery is too old")}, settled: true})
+		}
+	}
+	s.conn.outbound.free(forgottenBytes * (len(s.forgotten) - len(kept)))
+	s.forgotten = kept
 }
 
 // report is what one link is told.
@@ -108,12 +126,6 @@ type report struct {
 // settle takes what the peer says of one delivery.
 func (s *Session) settle(reports []report, id uint32, d *wire.Disposition) []report {
 	delivery := s.unsettled[id]
-	if delivery == nil {
-		if !d.Settled {
-			s.dispose(disposition{role: wire.RoleSender, id: id, state: &wire.Rejected{Error: newError(wire.ErrNotFound, "the delivery is too old")}, settled: true})
-		}
-		return reports
-	}
 	out, known := delivery.link, delivery.reported
 	if !known {
 		delivery.reported = true
@@ -148,15 +160,9 @@ func terminal(state wire.DeliveryState) bool {
 	return false
 }
 
-// unsettledBetween returns the ids of unsettled deliveries in a range, in order, and of forgotten
-// ones. The range may be anything: a peer may name ids that were settled long ago.
+// unsettledBetween returns the ids of unsettled deliveries in a range, in order. A peer may name
+// ids that were settled long ago.
 func (s *Session) unsettledBetween(first, last uint32) (ids []uint32) {
-	if inSequence(first, s.nextDelivery) >= 0 {
-		return nil
-	}
-	if inSequence(last, s.nextDelivery) >= 0 {
-		last = s.nextDelivery - 1
-	}
 	span := last - first
 	if span <= uint32(2*len(s.unsettled)) {
 		for i := uint32(0); i <= span; i++ {
@@ -169,12 +175,6 @@ func (s *Session) unsettledBetween(first, last uint32) (ids []uint32) {
 			if id-first <= span {
 				ids = append(ids, id)
 			}
-		}
-	}
-	at, _ := slices.BinarySearchFunc(s.forgotten, first, inSequence)
-	for _, id := range s.forgotten[at:min(at+forgottenRange, len(s.forgotten))] {
-		if id-first <= span {
-			ids = append(ids, id)
 		}
 	}
 	slices.SortFunc(ids, inSequence)

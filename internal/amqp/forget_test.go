@@ -124,6 +124,24 @@ func TestOnlyForgottenDeliveriesAreTooOld(t *testing.T) {
 	}
 }
 
+// What is said of a forgotten delivery is answered once. Small frames that say it again and again
+// would fill the memory of the server otherwise.
+func TestForgottenDeliveriesAreAnsweredOnce(t *testing.T) {
+	p, l, told := forgetful(t)
+	deliver(p, l, 20)
+	for range 3 {
+		p.accept(0, 0)
+	}
+	p.accept(19, 19)
+	receive(t, "settlement", told)
+	l.Settle(19, &wire.Accepted{})
+	for _, want := range []uint32{0, 19} {
+		if d := expect[*wire.Disposition](p); d.First != want {
+			t.Fatalf("%+v instead of the answer about %d", d, want)
+		}
+	}
+}
+
 // If the peer has said an outcome of all, a further one is sent when the handler has answered.
 func TestASendWaitsWhileAllDeliveriesAreBeingSettled(t *testing.T) {
 	p, l, told := forgetful(t)

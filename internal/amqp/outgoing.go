@@ -408,8 +408,8 @@ func (c *Conn) forgetOldest() {
 		most.dropSent(id, most.unsettled[id])
 	}
 	before := len(most.forgotten)
+	// In the order in which they were forgotten: that of ids holds over half of them only.
 	most.forgotten = append(most.forgotten, ids...)
-	slices.SortFunc(most.forgotten, inSequence)
 	most.forgotten = slices.Delete(most.forgotten, 0, max(0, len(most.forgotten)-keptForgotten))
 	c.outbound.held += forgottenBytes * (len(most.forgotten) - before)
 }

@@ -35,7 +35,7 @@ type Session struct {
 	nextDelivery uint32
 	unsettled    map[uint32]*sent // deliveries to the peer, by delivery-id
 	reported     int              // of those, how many the peer has said an outcome of
-	forgotten    []uint32         // ids of deliveries that were forgotten, in order
+	forgotten    []uint32         // ids of deliveries that were forgotten, the oldest first
 
 	queued       bool // in Conn.pending
 	dispositions []disposition

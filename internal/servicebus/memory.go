@@ -8,7 +8,7 @@ import (
 )
 
 // pools are the memory for messages in transit. Writing frees its own pool without needing
-// another. So messages that wait to be sent never wait for each other.
+// another, so messages that wait to be sent do not wait for what is received.
 type pools struct {
 	received *memory.Pool // by clients sent: until it is stored
 	sent     *memory.Pool // received from the store: until it is sent

@@ -258,7 +258,13 @@ func (r *receiver) send(ctx context.Context, m *bus.Message) error {
 		t.Tag = content.DeliveryTag(content.LockToken(m.Lock))
 	}
 	_, err = r.link.Send(ctx, t)
-	for t.Settled && errors.Is(err, amqp.ErrNoCredit) { // nobody else has it any more
+	for t.Settled && err != nil { // nobody else has it any more
+		switch {
+		case errors.Is(err, amqp.ErrNoCredit):
+		case forebay.CodeOf(err) == forebay.CodeTooManyRequests: // no memory was free in time
+		default:
+			return err
+		}
 		var credit uint32
 		if credit, _, err = r.link.WaitCredit(ctx); err != nil {
 			break
