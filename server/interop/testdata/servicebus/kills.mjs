@@ -13,10 +13,14 @@ const complain = (what) => console.error(`${new Date().toISOString()} ${what}`);
 const pause = () => new Promise((resolve) => setTimeout(resolve, 50));
 const connect = () => new ServiceBusClient(connection, { retryOptions });
 
+// leave closes a client and does not wait. One whose connection broke while it showed its token is of
+// no use for a minute: the SDK waits for the answer that long, and all its links with it.
+const leave = (client) => void client.close().catch(() => {});
+
 // send sends messages one after the other. What is not known to be accepted is sent again.
 async function send(queue, count, of) {
-  const client = connect();
-  const sender = client.createSender(queue);
+  let client = connect();
+  let sender = client.createSender(queue);
   for (let i = 0; i < count && !ending; i++) {
     const messageId = `${name}-${queue}-${i}`;
     for (;;) {
@@ -26,6 +30,9 @@ async function send(queue, count, of) {
       } catch (error) {
         complain(`send ${messageId}: ${error}`);
         await pause();
+        leave(client);
+        client = connect();
+        sender = client.createSender(queue);
       }
     }
     say({ kind: "sent", id: messageId });
@@ -59,32 +66,43 @@ async function complete(receiver, messages) {
 }
 
 async function receivePlain() {
-  const receiver = connect().createReceiver("plain", { maxAutoLockRenewalDurationInMs: 0 });
+  const start = () => {
+    const client = connect();
+    return { client, receiver: client.createReceiver("plain", { maxAutoLockRenewalDurationInMs: 0 }) };
+  };
+  let { client, receiver } = start();
   while (!ending) {
     try {
       await complete(receiver, await receiver.receiveMessages(10, { maxWaitTimeInMs: 1000 }));
     } catch (error) {
       complain(`receive: ${error}`);
       await pause();
+      leave(client);
+      ({ client, receiver } = start());
     }
   }
 }
 
+// receiveSessions receives one message at a time. The SDK returns what comes when nobody waits any
+// more, and it may come back behind a later message then.
 async function receiveSessions() {
-  const client = connect();
+  let client = connect();
   while (!ending) {
     let receiver;
     try {
       receiver = await client.acceptNextSession("ordered");
-      for (let i = 0; i < 3; i++) {
-        const got = await receiver.receiveMessages(5, { maxWaitTimeInMs: 500 });
+      for (let i = 0; i < 15; i++) {
+        const got = await receiver.receiveMessages(1, { maxWaitTimeInMs: 500 });
         if (got.length === 0 || !(await complete(receiver, got))) break;
       }
     } catch (error) {
       complain(`session: ${error}`);
       await pause();
+      leave(client);
+      client = connect();
+      continue;
     }
-    await receiver?.close().catch(() => {});
+    await receiver.close().catch(() => {});
   }
 }
 

@@ -85,14 +85,15 @@ public class Kills {
         }
     }
 
+    /** One message at a time: the SDK returns what comes when nobody waits, and it may come back behind a later one. */
     static void receiveSessions() {
         ServiceBusSessionReceiverClient all = builder().sessionReceiver().queueName("ordered").disableAutoComplete().buildClient();
         while (!ending) {
             try (ServiceBusReceiverClient r = all.acceptNextSession()) {
                 boolean more = true;
-                for (int i = 0; i < 3 && more; i++) {
+                for (int i = 0; i < 15 && more; i++) {
                     int got = 0;
-                    for (ServiceBusReceivedMessage m : r.receiveMessages(5, Duration.ofMillis(500))) {
+                    for (ServiceBusReceivedMessage m : r.receiveMessages(1, Duration.ofMillis(500))) {
                         got++;
                         if (more) more = complete(r, m);
                     }
