@@ -16,8 +16,8 @@ import (
 // Flows of plain messages. Messages for receivers have flow 0. In a queue that requires sessions
 // each session has a flow of its own, so that one index finds its next message.
 const (
-	scheduledFlow    = 1
-	pendingFlow      = 2 // messages that wait in a topic for their copies
+	scheduledFlow    = entity.ScheduledFlow
+	pendingFlow      = entity.PendingFlow
 	firstSessionFlow = 16
 )
 

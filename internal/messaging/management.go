@@ -272,10 +272,10 @@ func (s *entities) change(ctx context.Context, q bus.MessageQueue, change foreba
 // old, which is too old for whoever looks at its status.
 func (s *entities) current(ctx context.Context, q bus.MessageQueue) (bus.MessageQueue, error) {
 	now, found, err := s.store.MessageQueue(ctx, q.Name)
-	if err != nil || !found || now.No != q.No {
+	if err != nil || !found {
 		return q, err
 	}
-	return now, nil
+	return now, nil // it may have been made anew
 }
 
 // stateOf is what clients see of an entity of any kind.

@@ -13,6 +13,12 @@ type Counts struct {
 	Capped                                          bool  // a count stopped at its limit, so it is a lower bound
 }
 
+// Flows of messages that nobody receives. SQL says them as numbers.
+const (
+	ScheduledFlow = 1
+	PendingFlow   = 2 // they wait in a topic for their copies
+)
+
 // SQLCounts counts the messages of each subqueue by state. Each part reads the index of messages
 // and stops at the limit ?3: active and locked messages without sessions, scheduled ones, then
 // those of sessions.

@@ -81,9 +81,6 @@ func (s Reader) MessageCounts(ctx context.Context, q Queue, limit int64) (counts
 	return counts, err
 }
 
-// The flow of scheduled messages, and of those that wait in a topic for their copies.
-const firstFlow, lastFlow = 1, 2
-
 const SQLTopicCounts = `
 SELECT (SELECT count(*) FROM queues WHERE topic = ?1 AND kind = 'messages'), count(*), CAST(coalesce(sum(size), 0) AS BIGINT)
 FROM (SELECT size FROM messages WHERE subqueue = ?2 AND flow >= ?3 AND flow <= ?5 LIMIT ?4 + 0) bounded`
@@ -97,7 +94,7 @@ type TopicCounts struct {
 // TopicCounts counts a topic's subscriptions and scheduled messages, up to limit messages.
 func (s Reader) TopicCounts(ctx context.Context, topic Queue, limit int64) (counts TopicCounts, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		_, err := c.Prep(SQLTopicCounts).Int(topic.No).Int(int64(topic.Subqueue(false))).Int(firstFlow).Int(limit).Int(lastFlow).One(func(r driver.Row) {
+		_, err := c.Prep(SQLTopicCounts).Int(topic.No).Int(int64(topic.Subqueue(false))).Int(ScheduledFlow).Int(limit).Int(PendingFlow).One(func(r driver.Row) {
 			counts = TopicCounts{r.Int(0), r.Int(1), r.Int(2)}
 		})
 		return err
