@@ -74,7 +74,7 @@ func TestEndedSessionEndsPages(t *testing.T) {
 		page.Go(s.url + "/ui/jobs/" + job.ID)
 		give(t, parts, "The Limmat")
 		page.WaitText("The Limmat")
-		sessions, err := admin.SignIns(t.Context(), "")
+		sessions, _, err := admin.SignIns(t.Context(), "")
 		if err != nil || len(sessions) != 1 {
 			t.Fatalf("%+v, %v", sessions, err)
 		}
