@@ -32,8 +32,8 @@ func checkOwner(owner string) error {
 }
 
 // List returns the sessions that count now, those that end last first: at most
-// [forebay.MaxSignIns], all of them ("") or those of one owner, who is a key's id or a person. more
-// tells that there are others.
+// [forebay.MaxSignIns], all of them ("") or those of one owner, who is a key's id or a person.
+// more tells that there are others.
 func (s *Service) List(ctx context.Context, owner string) (list []forebay.SignIn, more bool, err error) {
 	if err := checkOwner(owner); err != nil {
 		return nil, false, err
@@ -132,8 +132,8 @@ func (s *Service) EndAll(ctx context.Context, owner, actor string) (ended int, e
 	return ended, nil
 }
 
-// ends is what the audit log says of the end of a session, or of all of its owner. The tenant of a
-// key is the key's, also after the key has ended.
+// ends is what the audit log says of the end of a session, or of all of its owner. The tenant of
+// a key is the key's, also after the key has ended.
 func (s *Service) ends(ctx context.Context, row session, actor string) (entry audit.Act, err error) {
 	tenant := row.person.Tenant
 	if row.keyID != "" {
