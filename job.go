@@ -213,4 +213,6 @@ type Page[T any] struct {
 	NextCursor string `json:"next_cursor"`
 	// SearchedTo is set by lists that look at so many jobs and no more.
 	SearchedTo *time.Time `json:"searched_to,omitempty" doc:"of jobs, if there is a next page: when the last job was made that was looked at"`
+	// More is set by lists that have at most so many items and no next page.
+	More bool `json:"more,omitempty" doc:"of sign-ins: there are more than the list has"`
 }

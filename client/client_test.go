@@ -233,6 +233,8 @@ func TestEmptyIDsAreNotSent(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
+func third[T, U any](_ T, _ U, err error) error { return err }
+
 func TestWait(t *testing.T) {
 	var calls atomic.Int32
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -353,7 +355,7 @@ func TestOperations(t *testing.T) {
 			return second(c.CreateKey(ctx, "acme", []forebay.Scope{"read"}, &after))
 		}, `POST /v1/keys {"tenant":"acme","scopes":["read"],"expires_at":"2030-01-02T03:04:05Z"}`},
 		{"revoke key", func(ctx context.Context, c *Client) error { return c.RevokeKey(ctx, "key_1") }, "DELETE /v1/keys/key_1 "},
-		{"sign-ins", func(ctx context.Context, c *Client) error { return second(c.SignIns(ctx, "person:ada")) }, "GET /v1/sign-ins?owner=person%3Aada "},
+		{"sign-ins", func(ctx context.Context, c *Client) error { return third(c.SignIns(ctx, "person:ada")) }, "GET /v1/sign-ins?owner=person%3Aada "},
 		{"end sign-in", func(ctx context.Context, c *Client) error { return c.EndSignIn(ctx, "signin_1") }, "DELETE /v1/sign-ins/signin_1 "},
 		{"end sign-ins", func(ctx context.Context, c *Client) error { return second(c.EndSignIns(ctx, "key_1")) }, "DELETE /v1/sign-ins?owner=key_1 "},
 		{"audit", func(ctx context.Context, c *Client) error {

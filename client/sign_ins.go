@@ -13,15 +13,15 @@ type signIns struct{ *endpoint }
 
 // SignIns returns the sessions of the dashboard that count now, those that end last first: at most
 // [forebay.MaxSignIns], all of them ("") or those of an owner. That is the id of an API key, or a
-// person such as person:ada@example.com.
-func (c *signIns) SignIns(ctx context.Context, owner string) ([]forebay.SignIn, error) {
+// person such as person:ada@example.com. more tells that there are others.
+func (c *signIns) SignIns(ctx context.Context, owner string) (list []forebay.SignIn, more bool, err error) {
 	query := url.Values{}
 	if owner != "" {
 		query.Set("owner", owner)
 	}
 	var page forebay.Page[forebay.SignIn]
-	err := c.call(ctx, request{method: http.MethodGet, path: path("sign-ins"), query: query}, &page)
-	return page.Items, err
+	err = c.call(ctx, request{method: http.MethodGet, path: path("sign-ins"), query: query}, &page)
+	return page.Items, page.More, err
 }
 
 // EndSignIn ends a session of the dashboard.

@@ -23,7 +23,13 @@ of a key ends with its key.`,
 func (a signInCommands) list() *cobra.Command {
 	var owner string
 	c := command.List(a.App, &cobra.Command{Use: "list", Short: "List the sessions that count now, those that end last first"},
-		func(c *command.Call) ([]forebay.SignIn, error) { return c.API.SignIns(c.Ctx, owner) },
+		func(c *command.Call) ([]forebay.SignIn, error) {
+			list, more, err := c.API.SignIns(c.Ctx, owner)
+			if more {
+				_, err = fmt.Fprintf(a.Err, "There are more: these are the first %d.\n", len(list))
+			}
+			return list, err
+		},
 		func(s forebay.SignIn) []command.Field {
 			return []command.Field{
 				{"ID", s.ID}, {"OWNER", s.Owner}, {"TENANT", s.Tenant}, {"SCOPES", command.Joined(s.Scopes)},

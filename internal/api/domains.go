@@ -100,7 +100,7 @@ type Keys interface {
 
 // SignIns are the sessions of the dashboard.
 type SignIns interface {
-	List(ctx context.Context, owner string) ([]forebay.SignIn, error)
+	List(ctx context.Context, owner string) (list []forebay.SignIn, more bool, err error)
 	End(ctx context.Context, id, actor string) error
 	EndAll(ctx context.Context, owner, actor string) (ended int, err error)
 }

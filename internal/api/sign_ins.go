@@ -30,10 +30,12 @@ func (a signInRoutes) routeSignIns() {
 	route(a.API, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "list-sign-ins", Method: http.MethodGet, Path: "/v1/sign-ins", Tags: tags,
 		Summary:     "List who has signed in to the dashboard",
-		Description: "The sessions that count now, those that end last first, at most 1,000.",
+		Description: "The sessions that count now, those that end last first, at most 1,000; more tells that there are others.",
 	}, func(ctx context.Context, _ *call, in *signInsInput) (*answer[forebay.Page[forebay.SignIn]], error) {
-		list, err := a.signIns.List(ctx, in.Owner)
-		return pageAnswer(page(list), err)
+		list, more, err := a.signIns.List(ctx, in.Owner)
+		found := page(list)
+		found.More = more
+		return pageAnswer(found, err)
 	})
 	route(a.API, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "end-sign-in", Method: http.MethodDelete, Path: "/v1/sign-ins/{id}", Tags: tags,

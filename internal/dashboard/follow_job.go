@@ -1,9 +1,12 @@
 package dashboard
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/url"
+	"strings"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/dashboard/kit"
@@ -35,17 +38,30 @@ func followJob(ctx context.Context, r *kit.Request, id string, changed chan<- st
 			last = event.Number
 			tell(changed)
 		}
-		if !nextGeneration(ctx, r, id) {
+		if !nextGeneration(ctx, r, id, last) {
 			return
 		}
 		tell(changed)
 	}
 }
 
-// nextGeneration waits for an event of a job that is over.
-func nextGeneration(ctx context.Context, r *kit.Request, id string) bool {
-	for _, err := range r.Client.Follow(ctx, forebay.FeedFilter{Jobs: []string{id}}) {
+// nextGeneration waits for an event after the last one of a job that is over. It listens first and
+// looks then, so that no event between the two is missed.
+func nextGeneration(ctx context.Context, r *kit.Request, id string, last int64) bool {
+	feed, err := r.Client.Open(ctx, "/v1/events", url.Values{"job": {id}})
+	if err != nil {
+		return false
+	}
+	defer feed.Close()
+	missed, err := r.Client.EventsSoFar(ctx, id, last)
+	if err != nil || len(missed) > 0 {
 		return err == nil
+	}
+	lines := bufio.NewScanner(feed)
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "event:") { // what it was, the job tells
+			return true
+		}
 	}
 	return false
 }

@@ -18,7 +18,8 @@ const (
 	tick = 5 * time.Second
 	// together is how long changes gather before a page is told of them.
 	together = time.Second
-	// checkEvery is how often a stream that sends something looks whether its session counts.
+	// checkEvery is the least time between two looks of a stream whether its session counts. It
+	// looks before it sends something, so at every tick at the latest.
 	checkEvery = time.Second
 	// endedEvent tells a page that its session is over.
 	endedEvent = "event: ended\ndata:\n\n"

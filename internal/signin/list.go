@@ -33,15 +33,20 @@ func checkOwner(owner string) error {
 
 // List returns the sessions that count now, those that end last first: at most
 // [forebay.MaxSignIns], all of them ("") or those of one owner, who is a key's id or a person.
-func (s *Service) List(ctx context.Context, owner string) ([]forebay.SignIn, error) {
+// more tells that there are others.
+func (s *Service) List(ctx context.Context, owner string) (list []forebay.SignIn, more bool, err error) {
 	if err := checkOwner(owner); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	rows, err := s.Store.list(ctx, owner)
+	var rows []session
+	if owner == "" {
+		rows, more, err = s.Store.latest(ctx, s.Idle, s.People)
+	} else {
+		rows, err = s.Store.owned(ctx, owner) // no more than maxPerKey
+	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var list []forebay.SignIn
 	now := s.Store.Now()
 	callers := map[string]forebay.Caller{}
 	for _, row := range rows {
@@ -59,7 +64,7 @@ func (s *Service) List(ctx context.Context, owner string) ([]forebay.SignIn, err
 			if !known {
 				caller, err = s.Keys.CallerOf(ctx, row.keyID)
 				if err != nil && forebay.CodeOf(err) != forebay.CodeUnauthorized {
-					return nil, err
+					return nil, false, err
 				}
 				callers[row.keyID] = caller
 			}
@@ -70,11 +75,13 @@ func (s *Service) List(ctx context.Context, owner string) ([]forebay.SignIn, err
 		}
 		list = append(list, one)
 	}
-	return list, nil
+	return list, more, nil
 }
 
-// End ends the session with an id. CodeNotFound: there is none. What the session has open ends
-// within a second.
+// End ends the session with an id. CodeNotFound: there is none. Requests that come later are
+// refused; another process may still take the session from memory for cacheFor. Streams
+// of pages look whether their session counts each time they send something, at least every five
+// seconds. A download that has begun goes on.
 func (s *Service) End(ctx context.Context, id, actor string) error {
 	prefix, err := hex.DecodeString(strings.TrimPrefix(id, idPrefix))
 	if err != nil || len(prefix) != idBytes || id != idPrefix+hex.EncodeToString(prefix) {
@@ -87,7 +94,11 @@ func (s *Service) End(ctx context.Context, id, actor string) error {
 	if !found {
 		return forebay.ErrNotFound
 	}
-	if err := s.Store.remove(ctx, row.hash, s.ends(ctx, row.owner(), row.person.Tenant, actor)); err != nil {
+	entry, err := s.ends(ctx, row, actor)
+	if err != nil {
+		return err
+	}
+	if err := s.Store.remove(ctx, row.hash, entry); err != nil {
 		return err
 	}
 	s.forget([sha256.Size]byte(row.hash))
@@ -103,11 +114,15 @@ func (s *Service) EndAll(ctx context.Context, owner, actor string) (ended int, e
 	if err := checkOwner(owner); err != nil {
 		return 0, err
 	}
-	rows, err := s.Store.list(ctx, owner)
+	rows, err := s.Store.owned(ctx, owner)
 	if err != nil || len(rows) == 0 {
 		return 0, err
 	}
-	ended, err = s.Store.removeOf(ctx, owner, s.ends(ctx, owner, rows[0].person.Tenant, actor))
+	entry, err := s.ends(ctx, rows[0], actor)
+	if err != nil {
+		return 0, err
+	}
+	ended, err = s.Store.removeOf(ctx, owner, entry)
 	if err != nil {
 		return 0, err
 	}
@@ -117,14 +132,14 @@ func (s *Service) EndAll(ctx context.Context, owner, actor string) (ended int, e
 	return ended, nil
 }
 
-// ends is what the audit log says of the end of sessions. The tenant of a key is the key's.
-func (s *Service) ends(ctx context.Context, owner, tenant, actor string) audit.Act {
-	if !strings.HasPrefix(owner, forebay.PersonPrefix) {
-		if caller, err := s.Keys.CallerOf(ctx, owner); err == nil { // else the key has ended
-			tenant = caller.Tenant
-		}
+// ends is what the audit log says of the end of a session, or of all of its owner. The tenant of
+// a key is the key's, also after the key has ended.
+func (s *Service) ends(ctx context.Context, row session, actor string) (entry audit.Act, err error) {
+	tenant := row.person.Tenant
+	if row.keyID != "" {
+		tenant, err = s.Store.tenantOf(ctx, row.keyID)
 	}
-	return audit.Act{Tenant: tenant, Actor: actor, Action: "end-sign-in", Target: owner}
+	return audit.Act{Tenant: tenant, Actor: actor, Action: "end-sign-in", Target: row.owner()}, err
 }
 
 // owner is whose session a row is, as lists tell it.

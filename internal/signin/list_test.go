@@ -1,22 +1,25 @@
 package signin_test
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/signin"
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
 func list(t *testing.T, s *signin.Service, owner string, want int) []forebay.SignIn {
 	t.Helper()
-	found, err := s.List(t.Context(), owner)
-	if err != nil || len(found) != want {
-		t.Fatalf("%d sessions of %q, want %d: %+v, %v", len(found), owner, want, found, err)
+	found, more, err := s.List(t.Context(), owner)
+	if err != nil || len(found) != want || more {
+		t.Fatalf("%d sessions of %q, want %d (more: %v): %+v, %v", len(found), owner, want, more, found, err)
 	}
 	return found
 }
@@ -37,7 +40,7 @@ func TestSessionsAreListedAndEnded(t *testing.T) {
 				t.Errorf("a session is %+v", one)
 			}
 		}
-		if _, err := service.List(t.Context(), strings.Repeat("x", 1025)); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
+		if _, _, err := service.List(t.Context(), strings.Repeat("x", 1025)); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
 			t.Errorf("a long owner: %v", err)
 		}
 
@@ -100,5 +103,89 @@ func TestOnlySessionsThatCountAreListed(t *testing.T) {
 		}
 		list(t, service, "", 0)
 		list(t, service, "person:ada", 0)
+	})
+}
+
+// insert stores n sessions of a key, or of people if it has no id. They were used so long ago, and
+// last for so long.
+func insert(t *testing.T, s *stores.Stores, keyID string, n int, idle, lasts time.Duration) {
+	t.Helper()
+	_, err := db.Transact(t.Context(), s.DB.Writer, db.Op{Stage: db.StageChange}, func(tx *db.Tx) (struct{}, error) {
+		for i := range n {
+			name, tenant := "", ""
+			if keyID == "" {
+				name, tenant = fmt.Sprint("person", i), "acme"
+			}
+			hash := sha256.Sum256(fmt.Append(nil, keyID, idle, lasts, i))
+			err := tx.Prep("INSERT INTO signins (hash, owner, key_id, name, tenant, scopes, created_at, used_at, expires_at) VALUES (?, ?, ?, ?, ?, 'read', ?, ?, ?)").
+				Blob(hash[:]).Text(keyID + name).TextOrNull(keyID).Text(name).Text(tenant).Int(tx.Now - idle.Milliseconds()).Int(tx.Now - idle.Milliseconds()).Int(tx.Now + lasts.Milliseconds()).Exec()
+			if err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Sessions that do not count take no place in a list from those that do. A list that is cut says
+// so.
+func TestSessionsThatCountAreNotCutForOthers(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *stores.Stores) {
+		known, revoked, key := twoKeys(t, s)
+		insert(t, s, "", forebay.MaxSignIns, 2*time.Hour, 10*time.Hour) // nobody uses them
+		insert(t, s, revoked, forebay.MaxSignIns, 0, 9*time.Hour)
+		service := signin.New(signin.Options{Store: s.SignIns, Keys: known, People: true, Idle: time.Hour})
+		list(t, service, "", 0)
+		insert(t, s, "", 3, 0, 8*time.Hour)
+		insert(t, s, key, 2, 0, 7*time.Hour)
+		list(t, service, "", 5)
+		list(t, signin.New(signin.Options{Store: s.SignIns, Keys: known, Idle: time.Hour}), "", 2)
+		insert(t, s, "", forebay.MaxSignIns-5, 0, 6*time.Hour)
+		list(t, service, "", forebay.MaxSignIns)
+		insert(t, s, "", 1, 0, 5*time.Hour)
+		if found, more, err := service.List(t.Context(), ""); len(found) != forebay.MaxSignIns || !more || err != nil {
+			t.Errorf("%d sessions, more: %v, %v", len(found), more, err)
+		}
+	})
+}
+
+// twoKeys makes two keys of the tenant globex, and revokes the first.
+func twoKeys(t *testing.T, s *stores.Stores) (service *keys.Service, revoked, other string) {
+	t.Helper()
+	service = keys.NewService(s.Keys, nil)
+	var ids []string
+	for range 2 {
+		made, err := service.Create(t.Context(), "globex", []forebay.Scope{forebay.ScopeRead}, nil, forebay.Budget{}, "key_9")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, made.ID)
+	}
+	if _, err := service.Revoke(t.Context(), ids[0], "key_9"); err != nil {
+		t.Fatal(err)
+	}
+	return service, ids[0], ids[1]
+}
+
+// The audit log has the end of sessions of a key under the key's tenant, also of a revoked one.
+func TestEndOfSessionsOfAnEndedKey(t *testing.T) {
+	onBoth(t, func(t *testing.T, s *stores.Stores) {
+		known, revoked, _ := twoKeys(t, s)
+		service := signin.New(signin.Options{Store: s.SignIns, Keys: known})
+		insert(t, s, revoked, 2, 0, time.Hour)
+		hash := sha256.Sum256(fmt.Append(nil, revoked, time.Duration(0), time.Hour, 0))
+		if err := service.End(t.Context(), fmt.Sprintf("signin_%x", hash[:16]), "key_9"); err != nil {
+			t.Fatal(err)
+		}
+		if ended, err := service.EndAll(t.Context(), revoked, "key_9"); ended != 1 || err != nil {
+			t.Errorf("%d sessions ended: %v", ended, err)
+		}
+		entries, _, err := s.Audit.Entries(t.Context(), forebay.AuditFilter{Action: "end-sign-in"}, 0, 10)
+		if err != nil || len(entries) != 2 || entries[0].Tenant != "globex" || entries[1].Tenant != "globex" || entries[0].Target != revoked {
+			t.Errorf("the audit log has %+v, %v", entries, err)
+		}
 	})
 }

@@ -14,9 +14,9 @@ var plans = dbtest.Fixture[*db.DB]{
 }
 
 func TestPlansOnSQLite(t *testing.T) {
-	plans.PlansOnSQLite(t, nil, sqlExpired, sqlOldest, sqlInsert, sqlGet, sqlBegins, sqlLatest, sqlOwned, sqlUse, sqlDelete)
+	plans.PlansOnSQLite(t, nil, sqlExpired, sqlOldest, sqlInsert, sqlGet, sqlBegins, sqlLatest, sqlOwned, sqlUse, sqlDelete, sqlTenant)
 }
 
 func TestPlansOnPostgres(t *testing.T) {
-	plans.PlansOnPostgres(t, sqlExpired, sqlOldest, sqlInsert, sqlGet, sqlBegins, sqlLatest, sqlOwned, sqlUse, sqlDelete)
+	plans.PlansOnPostgres(t, sqlExpired, sqlOldest, sqlInsert, sqlGet, sqlBegins, sqlLatest, sqlOwned, sqlUse, sqlDelete, sqlTenant)
 }

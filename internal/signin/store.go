@@ -57,10 +57,18 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	columns   = "SELECT hash, key_id, name, tenant, scopes, created_at, used_at, expires_at FROM signins "
 	sqlGet    = columns + "WHERE hash = ?"
 	sqlBegins = columns + "WHERE hash BETWEEN ? AND ? ORDER BY hash LIMIT 1"
-	sqlLatest = columns + "WHERE expires_at > ? ORDER BY expires_at DESC LIMIT ?"
+	// Those that count: ?1 is now, ?2 the time since which they must have been used, and ?3 is 1
+	// where people sign in too.
+	sqlLatest = `
+SELECT s.hash, s.key_id, s.name, s.tenant, s.scopes, s.created_at, s.used_at, s.expires_at
+FROM signins s LEFT JOIN api_keys k ON k.id = s.key_id
+WHERE s.expires_at > ?1 AND s.used_at > ?2
+  AND (k.id IS NOT NULL AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > ?1) OR s.key_id IS NULL AND ?3 = 1)
+ORDER BY s.expires_at DESC LIMIT ?4`
 	sqlOwned  = columns + "WHERE owner = ? ORDER BY created_at DESC LIMIT ?"
 	sqlUse    = "UPDATE signins SET used_at = ? WHERE hash = ? AND used_at < ?"
 	sqlDelete = "DELETE FROM signins WHERE hash = ?"
+	sqlTenant = "SELECT tenant FROM api_keys WHERE id = ?"
 )
 
 // insert stores a session that lasts as long as lifetime, and says so in the audit log.
@@ -130,18 +138,46 @@ func (s *Store) beginsWith(ctx context.Context, prefix []byte) (row session, fou
 	return row, found, err
 }
 
-// list returns sessions that have not expired, or all that are kept of one owner.
-func (s *Store) list(ctx context.Context, owner string) (rows []session, err error) {
+// latest returns the sessions that count, those that end last first, and whether there are more.
+// One counts until nobody has used it for idle. Those of people count if people is true.
+func (s *Store) latest(ctx context.Context, idle time.Duration, people bool) (rows []session, more bool, err error) {
+	byPeople := int64(0)
+	if people {
+		byPeople = 1
+	}
 	err = s.Read(ctx, func(c driver.Conn) error {
-		rows = nil // it may be read again
-		query := c.Prep(sqlLatest).Int(c.Now()).Int(forebay.MaxSignIns)
-		if owner != "" {
-			query = c.Prep(sqlOwned).Text(owner).Int(forebay.MaxSignIns)
-		}
-		return query.Each(func(r driver.Row) error {
-			rows = append(rows, readSession(r))
-			return nil
-		})
+		now := c.Now()
+		rows, err = readSessions(c.Prep(sqlLatest).Int(now).Int(now - idle.Milliseconds()).Int(byPeople).Int(forebay.MaxSignIns + 1))
+		return err
+	})
+	if len(rows) > forebay.MaxSignIns {
+		return rows[:forebay.MaxSignIns], true, err
+	}
+	return rows, false, err
+}
+
+// owned returns all sessions that are kept of an owner, whatever their age.
+func (s *Store) owned(ctx context.Context, owner string) (rows []session, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		rows, err = readSessions(c.Prep(sqlOwned).Text(owner).Int(forebay.MaxSignIns))
+		return err
+	})
+	return rows, err
+}
+
+// tenantOf returns the tenant of an API key, also of one that has ended, or "".
+func (s *Store) tenantOf(ctx context.Context, keyID string) (tenant string, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		_, err := c.Prep(sqlTenant).Text(keyID).One(func(r driver.Row) { tenant = r.Text(0) })
+		return err
+	})
+	return tenant, err
+}
+
+func readSessions(query driver.Statement) (rows []session, err error) {
+	err = query.Each(func(r driver.Row) error {
+		rows = append(rows, readSession(r))
+		return nil
 	})
 	return rows, err
 }

@@ -4,10 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/server"
 )
 
 // Of a hostile result of 50 MB a page shows the beginning, as text. All of it is a download that
@@ -33,5 +38,79 @@ func TestAHugeResultIsShownInPart(t *testing.T) {
 	if h := whole.header; len(whole.body) < size || h.Get("Content-Type") != "text/plain; charset=utf-8" || h.Get("X-Content-Type-Options") != "nosniff" ||
 		h.Get("Content-Disposition") != "attachment; filename=result-"+job.ID+".json" {
 		t.Errorf("%d bytes come with %v", len(whole.body), h)
+	}
+}
+
+// blobsIn keeps large payloads in a folder, and returns a function that loses all of them.
+func blobsIn(t *testing.T) (configure func(*server.Options), lose func()) {
+	t.Helper()
+	folder := t.TempDir()
+	return func(o *server.Options) { o.Blob = "file://" + filepath.ToSlash(folder) }, func() {
+		t.Helper()
+		lost := 0
+		err := filepath.WalkDir(folder, func(path string, entry os.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			lost++
+			return os.Remove(path)
+		})
+		if err != nil || lost == 0 {
+			t.Fatalf("%d files are lost, %v", lost, err)
+		}
+	}
+}
+
+// The page of a job is there although its result cannot be opened. A page that has the result
+// already keeps it.
+func TestAResultThatCannotBeOpened(t *testing.T) {
+	t.Parallel()
+	configure, lose := blobsIn(t)
+	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", parses, configure)
+	key := s.key(t, forebay.ScopeAdmin)
+	large := s.job(t, key, "parse", `{"good":true,"large":3000000}`, forebay.StatusSucceeded)
+	small := s.job(t, key, "parse", `{"good":true}`, forebay.StatusSucceeded)
+	v := s.visit(t, key)
+	page := "/jobs/" + large.ID
+	id := v.get(page).is(http.StatusOK).has("Preview", "This is the beginning").lacks("cannot be opened").one(`<section class="payload" id="([^"]+)" data-keep`)
+	lose()
+	result := "/v1" + page + "/result</pre>" // among the requests of the page
+	broken := v.get(page).is(http.StatusOK).has("Preview", "It cannot be opened now", "/ui"+page+"/result", "Attempts").lacks("data-keep")
+	if !strings.Contains(broken.body, result) {
+		t.Errorf("the page makes these requests: %s", broken.body)
+	}
+	again := v.get(page, "X-Refresh", "other "+id).is(http.StatusOK).has(`id="` + id + `" data-keep`).lacks("cannot be opened")
+	if strings.Contains(again.body, result) {
+		t.Error("a refresh reads the result again")
+	}
+	v.get(page, "X-Refresh", "1").has("It cannot be opened now")
+
+	// A small one came with the job.
+	one := v.get("/jobs/"+small.ID).is(http.StatusOK).has("Preview", "/ui/jobs/"+small.ID+"/result").lacks("cannot be opened")
+	if !strings.Contains(one.body, "/v1/jobs/"+small.ID+"/attempts</pre>") || strings.Contains(one.body, "/v1/jobs/"+small.ID+"/result</pre>") {
+		t.Errorf("the page makes these requests: %s", one.body)
+	}
+}
+
+// What a page shows of a large result stays when the page is fetched again.
+func TestALargeResultStaysOnAnOpenPage(t *testing.T) {
+	t.Parallel()
+	browser := browsertest.Start(t)
+	configure, lose := blobsIn(t)
+	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", parses, configure)
+	key := s.key(t, forebay.ScopeAdmin)
+	large := s.job(t, key, "parse", `{"good":true,"large":3000000}`, forebay.StatusSucceeded)
+	page := s.signIn(t, browser, key)
+	page.Go(s.url + "/ui/jobs/" + large.ID)
+	page.Wait(`document.querySelector('.payload pre')?.textContent.includes('xxxx')`)
+	lose()
+	page.Evaluate(`document.querySelector('#main h2').textContent = 'Old'`, nil)
+	page.Wait(`document.querySelector('#main h2').textContent !== 'Old'`) // it was fetched again
+	var shown bool
+	if page.Evaluate(`document.querySelector('.payload pre')?.textContent.includes('xxxx') === true`, &shown); !shown {
+		t.Error("the page lost what it showed of the result")
+	}
+	for _, complaint := range page.Complaints() {
+		t.Error(complaint)
 	}
 }

@@ -90,7 +90,7 @@ func testPeople(t *testing.T, database string) *visitor {
 	victor.post("/queues/default/resume", url.Values{}).is(http.StatusForbidden)
 
 	// An operator ends another person's session. The person may sign in again.
-	sessions, err := f.client(t, adminKey).SignIns(t.Context(), "")
+	sessions, _, err := f.client(t, adminKey).SignIns(t.Context(), "")
 	if err != nil || len(sessions) != 2 || sessions[0].Owner == sessions[1].Owner {
 		t.Fatalf("sessions: %+v, %v", sessions, err)
 	}

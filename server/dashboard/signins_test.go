@@ -43,6 +43,31 @@ func TestSignInPages(t *testing.T) {
 	})
 }
 
+// The stream of a page ends with its session also while nothing happens.
+func TestEndedSessionEndsAQuietStream(t *testing.T) {
+	t.Parallel()
+	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db")
+	admin := s.client(t, s.key(t, forebay.ScopeAdmin))
+	v := s.visit(t, s.key(t, forebay.ScopeRead))
+	sessions, _, err := admin.SignIns(t.Context(), "")
+	if err != nil || len(sessions) != 1 {
+		t.Fatalf("%+v, %v", sessions, err)
+	}
+	begun := false
+	stream, found := v.liveUntil("/usage", func(stream string) bool {
+		if !begun && stream != "" {
+			begun = true
+			if err := admin.EndSignIn(t.Context(), sessions[0].ID); err != nil {
+				t.Error(err)
+			}
+		}
+		return strings.Contains(stream, "event: ended")
+	})
+	if !found {
+		t.Errorf("the stream has %q", stream)
+	}
+}
+
 // keyID is the id of a tenant's only key.
 func keyID(t testing.TB, c *client.Client, tenant string) (id string) {
 	t.Helper()
@@ -74,7 +99,7 @@ func TestEndedSessionEndsPages(t *testing.T) {
 		page.Go(s.url + "/ui/jobs/" + job.ID)
 		give(t, parts, "The Limmat")
 		page.WaitText("The Limmat")
-		sessions, err := admin.SignIns(t.Context(), "")
+		sessions, _, err := admin.SignIns(t.Context(), "")
 		if err != nil || len(sessions) != 1 {
 			t.Fatalf("%+v, %v", sessions, err)
 		}

@@ -66,7 +66,9 @@
     fetching = true;
     let failed = false;
     try {
-      const answer = await fetch(location.href, { headers: { 'X-Refresh': '1' }, redirect: 'error' });
+      // Payloads that the page has stay, so the server need not read them again.
+      const kept = [...main.querySelectorAll('.payload[data-keep]')].map((e) => e.id).join(' ');
+      const answer = await fetch(location.href, { headers: { 'X-Refresh': kept || '1' }, redirect: 'error' });
       if (answer.status === 401) { location.reload(); return; }
       const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
       const fresh = page.getElementById('main');

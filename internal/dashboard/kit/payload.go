@@ -3,6 +3,8 @@ package kit
 import (
 	"io"
 	"net/url"
+	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -23,14 +25,24 @@ func (r *Request) Beginning(path string) (Preview, error) {
 	if err != nil {
 		return Preview{}, err
 	}
-	whole := len(data) <= previewBytes
-	if whole {
-		return Preview{JSON(data), true}, nil
+	return PreviewOf(data), nil
+}
+
+// PreviewOf is the beginning of a payload that is at hand.
+func PreviewOf(data []byte) Preview {
+	if len(data) <= previewBytes {
+		return Preview{JSON(data), true}
 	}
 	for data = data[:previewBytes]; len(data) > 0 && !utf8.Valid(data[max(0, len(data)-utf8.UTFMax):]) && !utf8.RuneStart(data[len(data)-1]); {
 		data = data[:len(data)-1]
 	}
-	return Preview{Clean(string(data)), false}, nil
+	return Preview{Clean(string(data)), false}
+}
+
+// Holds reports whether the page of a browser that fetches it again has an element already, by
+// its id. A fetch for a refresh names those that it keeps as they are.
+func (r *Request) Holds(id string) bool {
+	return slices.Contains(strings.Fields(r.Header.Get("X-Refresh")), id)
 }
 
 // Download answers with a payload as a file to keep.

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"time"
 
@@ -17,10 +18,41 @@ type jobData struct {
 	Left     int // attempts that are not shown
 	Legend   bool
 	Events   []forebay.Event
-	Input    *kit.Preview // nil: it was not asked for
-	Result   *kit.Preview // nil: there is none, or none that may be opened
-	Tools    []toolCall   // that the result asks for
+	Input    *payload   // nil: it was not asked for
+	Result   *payload   // nil: there is none, or none that may be opened
+	Tools    []toolCall // that the result asks for
 	Reach    time.Duration
+}
+
+// payload is the beginning of an input or a result.
+type payload struct {
+	kit.Preview
+	ID      string // of the page's element. The next generation has another
+	Broken  bool   // it cannot be opened now
+	Address string // of all of it
+}
+
+// payloadOf shows the beginning of an input or a result. The page of a browser that has it keeps
+// it: it is not read again.
+func payloadOf(r *kit.Request, job *forebay.Job, part string) (*payload, error) {
+	p := payload{ID: fmt.Sprintf("%s-%d", part, job.Generation), Address: kit.Path("jobs", job.ID, part)}
+	if r.Holds(p.ID) {
+		return &p, nil
+	}
+	var err error
+	p.Preview, err = r.Beginning("/v1" + p.Address)
+	return &p, err
+}
+
+// resultOf shows the beginning of a result. The page does without one that cannot be opened: its
+// storage may be down, or a redrive has taken it away meanwhile.
+func resultOf(r *kit.Request, job *forebay.Job) *payload {
+	if len(job.Result) > 0 && string(job.Result) != "null" {
+		return &payload{Preview: kit.PreviewOf(job.Result), Address: kit.Path("jobs", job.ID, "result")}
+	}
+	p, err := payloadOf(r, job, "result")
+	p.Broken = err != nil
+	return p
 }
 
 // attemptRow is an attempt with its bar of the waterfall.
@@ -58,18 +90,12 @@ func show(r *kit.Request) error {
 	d := jobData{Job: job, Events: events, Why: whyItWaits(&job), Tools: toolCallsOf(job.Result)}
 	d.waterfall(attempts)
 	if job.Status == forebay.StatusSucceeded && !job.ResultWithheld {
-		beginning, err := r.Beginning("/v1" + kit.Path("jobs", id, "result")) // the job has only small ones
-		if err != nil {
-			return err
-		}
-		d.Result = &beginning
+		d.Result = resultOf(r, &job)
 	}
 	if r.Query("show") == "input" {
-		beginning, err := r.Beginning("/v1" + kit.Path("jobs", id, "input"))
-		if err != nil {
+		if d.Input, err = payloadOf(r, &job, "input"); err != nil {
 			return err
 		}
-		d.Input = &beginning
 	}
 	return pages.Render(r, "job", kit.Page{Title: "Job " + id, Section: "/jobs", Data: d, Commands: []string{
 		"forebay jobs show " + id, "forebay jobs attempts " + id, "forebay jobs watch " + id,

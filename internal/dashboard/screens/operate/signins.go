@@ -21,7 +21,7 @@ func (s signIn) Person() bool { return forebay.Caller{KeyID: s.Owner}.IsPerson()
 type signInsData struct {
 	SignIns []signIn
 	Total   int
-	Most    bool // there may be more than the API tells
+	Most    bool // there are more than the API tells
 	Next    string
 	Of      string // only of this owner
 }
@@ -29,7 +29,7 @@ type signInsData struct {
 // listSignIns answers GET /sign-ins.
 func listSignIns(r *kit.Request) error {
 	data := signInsData{Of: r.Query("of")}
-	found, err := r.Client.SignIns(r.Context(), data.Of)
+	found, more, err := r.Client.SignIns(r.Context(), data.Of)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func listSignIns(r *kit.Request) error {
 	for i, s := range found {
 		list[i] = signIn{s, s.Owner == r.Caller.KeyID}
 	}
-	data.Total, data.Most = len(list), len(list) == forebay.MaxSignIns
+	data.Total, data.Most = len(list), more
 	if data.SignIns, data.Next, err = part(r, list); err != nil {
 		return err
 	}
