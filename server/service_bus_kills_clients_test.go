@@ -160,8 +160,8 @@ type goReceiver interface {
 	CompleteMessage(context.Context, *azservicebus.ReceivedMessage, *azservicebus.CompleteMessageOptions) error
 }
 
-// receive receives and completes some messages in their order. It returns false after an error, and
-// if nothing came: what follows in a session must not be completed then.
+// receive receives and completes some messages in their order. It returns false after an error,
+// and if nothing came: what follows in a session must not be completed then.
 func (p *goProgram) receive(r goReceiver, most int, wait time.Duration) bool {
 	ctx, cancel := context.WithTimeout(p.ctx, wait)
 	messages, err := r.ReceiveMessages(ctx, most, nil)
@@ -210,8 +210,8 @@ func (p *goProgram) receivePlain() {
 	}
 }
 
-// receiveSessions receives one message at a time. The SDK returns what comes when nobody waits any
-// more, and it may come back behind a later message then.
+// receiveSessions receives one message at a time. The SDK returns what comes when nobody waits
+// any more, and it may come back behind a later message then.
 func (p *goProgram) receiveSessions() {
 	c := p.client()
 	for p.ctx.Err() == nil {
@@ -233,7 +233,8 @@ func (p *goProgram) receiveSessions() {
 	}
 }
 
-// cutter passes connections on to server processes, and cuts each after a random number of bytes.
+// cutter passes connections on to server processes, and cuts each after a random number of
+// bytes.
 type cutter struct {
 	listener net.Listener
 	loops    sync.WaitGroup
