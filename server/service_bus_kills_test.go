@@ -200,8 +200,8 @@ func (r *busRecord) say(e busEvent) {
 			r.completed++
 			break
 		}
-		// The SDK for Go takes a settlement for done if its link is closed before the answer comes. So
-		// one that was not known before the lock ended may have been, or not.
+		// The SDK for Go tries again when the lock of a session is lost, and then takes the refused
+		// settlement for done. So what was not known before the lock ended does not count.
 		m.tried++
 		r.tried++
 	case "tried":
