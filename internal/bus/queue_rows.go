@@ -42,7 +42,7 @@ func (s EntityStore) Put(ctx context.Context, q MessageQueue, opts entity.PutOpt
 		if err != nil || p.same {
 			return p, err
 		}
-		return p, audit.Append(t.Tx, p.MessageQueue.Act(ctx, "put", p.AuditDetail()))
+		return p, audit.Append(t.Tx, p.Act(ctx, "put", p.AuditDetail()))
 	})
 	return p.MessageQueue, p.created, err
 }

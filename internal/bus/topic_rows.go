@@ -105,7 +105,7 @@ func (s EntityStore) PutSubscription(ctx context.Context, topic, sub MessageQueu
 				}
 			}
 		}
-		return p, audit.Append(t.Tx, p.MessageQueue.Act(ctx, "put", p.AuditDetail()))
+		return p, audit.Append(t.Tx, p.Act(ctx, "put", p.AuditDetail()))
 	})
 	return p.MessageQueue, p.created, err
 }

@@ -91,20 +91,10 @@ func (b *bench) queue(tenant, name string, settings forebay.MessageQueueSettings
 	}
 }
 
-// key makes a key for all that messages need.
-func (b *bench) key(tenant string) forebay.APIKey {
-	b.Helper()
-	key, err := b.keys.Create(b.Context(), tenant, []forebay.Scope{forebay.ScopeSend, forebay.ScopeListen, forebay.ScopeManage}, nil, forebay.Budget{}, "test")
-	if err != nil {
-		b.Fatal(err)
-	}
-	return key
-}
-
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !holds(); <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never came about: %s", what)
 		}
