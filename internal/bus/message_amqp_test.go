@@ -442,7 +442,7 @@ func (b sdkSessions) Close(ctx context.Context, q bus.MessageQueue, l bus.Sessio
 		return err
 	}
 	for {
-		rows, err := b.store.Bus.Sessions().Sessions(ctx, q, "", 100)
+		rows, err := b.store.Bus.Sessions().ListSessions(ctx, q, "", 100)
 		if err != nil {
 			return err
 		}

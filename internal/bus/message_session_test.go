@@ -345,7 +345,7 @@ func testSessionsAreListed(t *testing.T, s *stores, _ *clock) {
 	}
 	var all []entity.SessionRow
 	for after, more := "", true; more; {
-		page, err := s.Bus.Sessions().Sessions(t.Context(), q, after, 2)
+		page, err := s.Bus.Sessions().ListSessions(t.Context(), q, after, 2)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,7 @@ func TestRulesAreOnlyCreatedOrOnlyChanged(t *testing.T) {
 		}
 		want := func(rule, filter string) {
 			t.Helper()
-			rules, err := s.Bus.Rules().Rules(t.Context(), sub)
+			rules, err := s.Bus.Rules().ListRules(t.Context(), sub)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -45,7 +45,7 @@ func (s Rules) List(ctx context.Context, tenant, topic, subscription string) ([]
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.store.Rules().Rules(ctx, q)
+	stored, err := s.store.Rules().ListRules(ctx, q)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func (s Sessions) List(ctx context.Context, tenant, path, cursor string, limit i
 		return page, &forebay.Error{Code: forebay.CodeInvalidCursor, Field: "cursor", Message: "is not a next_cursor of this list"}
 	}
 	limit = min(max(cmp.Or(limit, forebay.DefaultPageSize), 1), forebay.MaxPageSize)
-	rows, err := s.store.Sessions().Sessions(ctx, e.MessageQueue, string(after), limit+1)
+	rows, err := s.store.Sessions().ListSessions(ctx, e.MessageQueue, string(after), limit+1)
 	if err != nil {
 		return page, err
 	}

@@ -17,8 +17,8 @@ const (
 	SQLRules   = "SELECT name, settings, created_at FROM rules WHERE queue = ? ORDER BY name"
 )
 
-// Rules returns a subscription's rules by name.
-func (s Reader) Rules(ctx context.Context, sub Queue) (found []rules.Rule, err error) {
+// ListRules returns a subscription's rules by name.
+func (s Reader) ListRules(ctx context.Context, sub Queue) (found []rules.Rule, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		return c.Prep(SQLRules).Int(sub.No).Each(func(r driver.Row) error {
 			rule := rules.Rule{Name: r.Text(0), CreatedAt: driver.FromMillis(r.Int(2))}

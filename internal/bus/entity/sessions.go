@@ -24,8 +24,8 @@ SELECT s.id, s.active, s.locked_until, s.state_bytes FROM (
   FROM sessions s WHERE s.queue = ?3 AND s.id > ?5 ORDER BY s.id) s
 WHERE s.active + s.deferred + s.state_bytes > 0 OR s.locked_until IS NOT NULL ORDER BY s.id LIMIT ?6 + 0`
 
-// Sessions returns the queue's sessions whose ids come after the given one, by id.
-func (s Reader) Sessions(ctx context.Context, q Queue, after string, limit int) (sessions []SessionRow, err error) {
+// ListSessions returns the queue's sessions whose ids come after the given one, by id.
+func (s Reader) ListSessions(ctx context.Context, q Queue, after string, limit int) (sessions []SessionRow, err error) {
 	subqueue := q.Subqueue(false)
 	err = s.Read(ctx, func(c driver.Conn) error {
 		return c.Prep(sqlSessions).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(q.No).Int(c.Now()).Text(after).Int(int64(limit)).Each(func(r driver.Row) error {
