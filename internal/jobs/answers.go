@@ -2,10 +2,12 @@ package jobs
 
 import (
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/jobs/request"
+	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // A job that was made of a message with a reply_to answers it. The answer is sent in the
@@ -22,6 +24,29 @@ type answering struct {
 }
 
 func (d *LockedJob) answering() answering { return answering{d.ID, d.Tenant, d.Reply} }
+
+// target asks for where the answer goes, if it can go anywhere. Only the job's own row says so, which
+// never changes. What is found there stays true within the transaction: see bus.PrefetchReply.
+func (a *answering) target() []driver.Prefetch {
+	if address := request.DecodeReply(a.reply); address != nil && address.Stored != "" {
+		return []driver.Prefetch{bus.PrefetchReply(a.tenant, address.Stored)}
+	}
+	return nil
+}
+
+// ends has the settlement of a delivery that ends its job ask where the answer goes, and take the
+// answer's number, with the beginning of the transaction.
+func (d *LockedJob) ends(o db.Op) db.Op {
+	if d.Reply != nil {
+		asks := o.Asks
+		o.Numbers = 1
+		o.Asks = func() []driver.Prefetch {
+			a := d.answering()
+			return append(asks(), a.target()...)
+		}
+	}
+	return o
+}
 
 // answerSize is about how many bytes the answer about a result has.
 func (d *LockedJob) answerSize(out Output) int {
@@ -49,6 +74,7 @@ func (t *Tx) answer(e *ending, after int64) error {
 		a.Error = &forebay.JobError{Class: e.failure.Class, Code: Bounded(e.failure.Code), Message: request.Text(e.failure.Message)}
 	}
 	t.answers = append(t.answers, a)
+	t.PrefetchSoon(e.answering.target())
 	t.unsent = append(t.unsent, event{seq: e.seq, tenant: e.session.tenant, queue: e.session.queue, number: e.version + after + 1, kind: forebay.EventReplyFailed,
 		status: e.status, generation: e.generation, attempt: e.number})
 	return nil
@@ -56,30 +82,56 @@ func (t *Tx) answer(e *ending, after int64) error {
 
 // sqlEventFollows counts the event of a failed reply in the message of a job that was set aside,
 // and redriven perhaps.
-const sqlEventFollows = "UPDATE messages SET version = version + 1 WHERE seq = ? RETURNING version"
+var sqlEventFollows = driver.PrefetchForm("UPDATE messages SET version = version + 1 WHERE seq = ? RETURNING version",
+	"UPDATE messages m SET version = version + 1 FROM %s WHERE m.seq = ANY (ARRAY[x.p1]) RETURNING x.p1, m.version")
 
-// sendAnswers sends the answers since the last call.
+// sendAnswers sends the answers since the last call. It takes two round trips: one finds where
+// they go, unless that is known by then, and one what they need there. What failed is counted in
+// the second.
 func (t *Tx) sendAnswers() error {
 	answers, unsent := t.answers, t.unsent
 	if t.answers, t.unsent = nil, nil; len(answers) == 0 {
 		return nil
 	}
-	refused, err := events.SendAnswers(t.Tx, answers, events.MaxReply(t.w.store.MaxReplyBytes.Load()))
+	replies, err := events.Replies(t.Tx, answers, events.MaxReply(t.w.store.MaxReplyBytes.Load()))
 	if err != nil {
 		return err
 	}
-	return t.Interleave(len(answers), func(i int) error {
-		why, failed := refused[i], unsent[i]
+	var failed []event
+	for i, why := range replies.Refused {
 		if why == nil {
 			t.tally.Answered++
-			return nil
+			continue
 		}
 		t.tally.CountUnanswered(answers[i].JobID, why.Code)
-		failed.code = string(why.Code)
+		unsent[i].code = string(why.Code)
+		failed = append(failed, unsent[i])
+	}
+	parts := []func() error{replies.Foresee, func() error { return t.repliesFailed(failed) }}
+	if err := t.Interleave(len(parts), func(i int) error { return parts[i]() }); err != nil {
+		return err
+	}
+	return replies.Send()
+}
+
+// repliesFailed tells of replies that could not be sent.
+func (t *Tx) repliesFailed(list []event) error {
+	follow := make([]driver.Prefetch, len(list))
+	for i := range list {
+		follow[i] = driver.NewPrefetch(sqlEventFollows, queue.MessageRow(list[i].seq)).Int(list[i].seq)
+		follow[i].Write = true
+	}
+	if err := t.Prefetch(follow); err != nil {
+		return err
+	}
+	for _, failed := range list { // a job that failed twice is counted again, by itself
 		_, err := t.Prep(sqlEventFollows).Int(failed.seq).One(func(r driver.Row) { failed.number = r.Int(0) })
+		if err == nil {
+			err = t.event(failed)
+		}
 		if err != nil {
 			return err
 		}
-		return t.event(failed)
-	})
+	}
+	return nil
 }

@@ -55,7 +55,7 @@ func (s *Store) Fail(ctx context.Context, d *LockedJob, a AttemptRecord) error {
 
 // finish records the attempt, deletes the message and ends the job.
 func (s *Store) finish(ctx context.Context, d *LockedJob, a AttemptRecord, e ending, kind forebay.EventType) error {
-	o := settling(d, (*LockedJob).prefetchRelease)
+	o := d.ends(settling(d, (*LockedJob).prefetchRelease))
 	o.Size = len(e.out.Inline) + d.answerSize(e.out)
 	e.seq, e.generation, e.attempt, e.version, e.number = d.Seq, d.Generation, d.Attempt+1, d.Version+1, d.Number
 	e.started, e.session, e.correlation = d.StartedAt.UnixMilli(), d.session(), d.CorrelationID
@@ -179,14 +179,14 @@ func (s *Store) Interrupt(ctx context.Context, d *LockedJob, a AttemptRecord) er
 // DeadLetter records the failed attempt, ends the job as failed and moves its message to the
 // dead-letter or quarantine subqueue. There it waits for a redrive or a purge.
 func (s *Store) DeadLetter(ctx context.Context, d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason string) error {
-	return s.settle(ctx, d, a, func(t *Tx) error { return t.fail(d, a, to, reason) })
+	return s.settleForGood(ctx, d, a, func(t *Tx) error { return t.fail(d, a, to, reason) })
 }
 
 // DeadLetterUnlessDenied is for a call that was turned away, perhaps because of the job itself.
 // It is DeadLetter if the deployment takes calls now and took them when this call began.
 // Otherwise it is Throttle with the attempt back.
 func (s *Store) DeadLetterUnlessDenied(ctx context.Context, d *LockedJob, a, back AttemptRecord, to queue.SubqueueKind, reason string) (setAside bool, err error) {
-	err = s.settle(ctx, d, a, func(t *Tx) error {
+	err = s.settleForGood(ctx, d, a, func(t *Tx) error {
 		deployment, err := t.admission.Deployment(d.Admission.Deployment)
 		if err != nil {
 			return err
@@ -215,7 +215,7 @@ func (t *Tx) fail(d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason s
 
 // Expire records the attempt that the job's deadline cut off and ends the job as expired.
 func (s *Store) Expire(ctx context.Context, d *LockedJob, a AttemptRecord) error {
-	return s.settle(ctx, d, a, func(t *Tx) error {
+	return s.settleForGood(ctx, d, a, func(t *Tx) error {
 		m, err := t.locked(d)
 		if err != nil {
 			return err
@@ -231,6 +231,11 @@ func (s *Store) Expire(ctx context.Context, d *LockedJob, a AttemptRecord) error
 // settle runs f on a delivery in a transaction, and does what every settlement does.
 func (s *Store) settle(ctx context.Context, d *LockedJob, a AttemptRecord, f func(*Tx) error) error {
 	return s.settled(ctx, d, a, settling(d, (*LockedJob).prefetchLocked), f)
+}
+
+// settleForGood is settle for what ends the job.
+func (s *Store) settleForGood(ctx context.Context, d *LockedJob, a AttemptRecord, f func(*Tx) error) error {
+	return s.settled(ctx, d, a, d.ends(settling(d, (*LockedJob).prefetchLocked)), f)
 }
 
 // settling describes the settlement of a delivery to the writer. It begins with the statement of

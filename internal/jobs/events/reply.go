@@ -23,9 +23,8 @@ type Answer struct {
 	Size       int64             // of the result
 }
 
-// SendAnswers sends answers, each of at most that many bytes, as a part of the transaction. It
-// returns why each was not sent; nil: it was.
-func SendAnswers(t *db.Tx, answers []Answer, maxBytes int64) ([]*forebay.Error, error) {
+// Replies finds where answers go, each of at most that many bytes.
+func Replies(t *db.Tx, answers []Answer, maxBytes int64) (*bus.Replies, error) {
 	list := make([]bus.Reply, len(answers))
 	for i := range answers {
 		m, short, err := answers[i].messages(maxBytes)
@@ -34,7 +33,7 @@ func SendAnswers(t *db.Tx, answers []Answer, maxBytes int64) ([]*forebay.Error, 
 		}
 		list[i] = bus.Reply{Tenant: answers[i].Tenant, To: answers[i].Address.Stored, Message: m, Short: short}
 	}
-	return bus.Key.Of(t).SendReplies(list)
+	return bus.Key.Of(t).RepliesTo(list)
 }
 
 // MaxReply is the most bytes of a reply where a plain message may have so many; 0: as many as by
