@@ -1,26 +1,13 @@
 package bus
 
 import (
-	"errors"
-
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
 // Reply is a message for a queue or a topic that another message named.
-type Reply struct {
-	Tenant  int64  // whose queue or topic it must be
-	To      string // its stored name, in any case; "": none that could exist
-	Message MessageContent
-	Short   *MessageContent // instead, if the entity takes no message as large; nil: there is nothing shorter
-}
-
-// Why a reply is not sent.
-var (
-	errReplyTarget  = forebay.Errorf(forebay.CodeUnknownQueue, "reply_to names no queue and no topic of messages")
-	errReplyPrivate = forebay.Errorf(forebay.CodeForbidden, "reply_to names a topic that only Forebay publishes to")
-)
+type Reply = entity.Reply
 
 // Replies are replies on their way to the queues and topics that they name.
 type Replies struct {
@@ -40,7 +27,7 @@ func PrefetchReply(tenant int64, to string) driver.Prefetch { return entity.Pref
 func (t *Tx) RepliesTo(list []Reply) (*Replies, error) {
 	r := &Replies{Tx: t, list: list, targets: make([]MessageQueue, len(list)), Refused: make([]*forebay.Error, len(list))}
 	var asks []driver.Prefetch
-	for i := range min(len(list), maxForeseen) {
+	for i := range list {
 		if list[i].To != "" {
 			asks = append(asks, PrefetchReply(list[i].Tenant, list[i].To))
 		}
@@ -48,16 +35,17 @@ func (t *Tx) RepliesTo(list []Reply) (*Replies, error) {
 	if err := t.Prefetch(asks); err != nil {
 		return nil, err
 	}
-	return r, t.Interleave(len(list), func(i int) (err error) {
+	for i := range list {
 		found := false
 		if list[i].To != "" {
+			var err error
 			if r.targets[i], found, err = entity.Folded(t.Conn, list[i].Tenant, list[i].To); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		r.Refused[i] = list[i].fit(&r.targets[i], found)
-		return nil
-	})
+		r.Refused[i] = list[i].Fit(&r.targets[i], found)
+	}
+	return r, nil
 }
 
 // Foresee fetches what the replies need where they go.
@@ -91,21 +79,6 @@ func (r *Replies) Send() error {
 		}
 		return nil
 	})
-}
-
-// fit shortens a reply if the entity asks for that. It says why it cannot be sent there; nil: it
-// can.
-func (r *Reply) fit(q *MessageQueue, found bool) (refusal *forebay.Error) {
-	switch {
-	case !found, q.Topic != 0:
-		return errReplyTarget
-	case entity.OnlyForebayPublishes(q.Name):
-		return errReplyPrivate
-	case q.MaxMessage > 0 && r.Short != nil && r.Message.Size() > q.MaxMessage:
-		r.Message = *r.Short
-	}
-	errors.As(q.CheckMessage(&r.Message), &refusal)
-	return refusal
 }
 
 // reply enters a reply into a queue or a topic.

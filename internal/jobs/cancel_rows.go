@@ -7,6 +7,7 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -34,7 +35,7 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 		subqueue           queue.Subqueue
 		task, session      string
 		correlation        string
-		answering          answering
+		asker              events.Asker
 		tenant, visible    int64
 		lockedAt, started  int64
 		generation, number int
@@ -47,7 +48,7 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 		m.setAside = m.subqueue.Kind() >= queue.SubqueueDeadLetter
 		m.generation, m.attempt, m.number, m.version, m.started = int(r.Int(4)), int(r.Int(5)), int(r.Int(6)), r.Int(7), r.Int(8)
 		m.tenant, m.session, m.correlation = r.Int(9), r.Text(11), r.Text(12)
-		m.answering = answering{r.Text(13), m.tenant, r.Blob(14)}
+		m.asker = events.Asker{JobID: r.Text(13), Tenant: m.tenant, Reply: r.Blob(14)}
 	})
 	if err != nil {
 		return c, err
@@ -87,7 +88,7 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 	return c, t.end(ending{
 		seq: seq, status: forebay.StatusCancelled, generation: m.generation, attempt: m.attempt, number: number,
 		version: m.version + 1, started: m.started, held: m.visible == heldUntil, session: its, correlation: m.correlation,
-		answering: m.answering,
+		asker: m.asker,
 	}, forebay.EventCancelled)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/jobs/record"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -59,7 +60,7 @@ func (s *Store) finish(ctx context.Context, d *LockedJob, a AttemptRecord, e end
 	o.Size = len(e.out.Inline) + d.answerSize(e.out)
 	e.seq, e.generation, e.attempt, e.version, e.number = d.Seq, d.Generation, d.Attempt+1, d.Version+1, d.Number
 	e.started, e.session, e.correlation = d.StartedAt.UnixMilli(), d.session(), d.CorrelationID
-	e.answering = d.answering()
+	e.asker = d.asker()
 	return s.settled(ctx, d, a, o, func(t *Tx) error {
 		if err := t.release(d); err != nil {
 			return err
@@ -207,7 +208,7 @@ func (t *Tx) fail(d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason s
 		return err
 	}
 	return t.deadLetter(deadLetter{
-		session: d.session(), correlation: d.CorrelationID, answering: d.answering(),
+		session: d.session(), correlation: d.CorrelationID, asker: d.asker(),
 		seq: d.Seq, to: queue.SubqueueOf(d.Subqueue.Queue(), to), generation: d.Generation, attempt: d.Attempt + 1, number: d.Number, version: d.Version,
 		started: d.StartedAt.UnixMilli(), failure: Failure{Class: a.ErrorClass, Code: a.ErrorCode, Message: a.ErrorMessage}, reason: reason,
 	})
@@ -224,18 +225,13 @@ func (s *Store) Expire(ctx context.Context, d *LockedJob, a AttemptRecord) error
 			return err
 		}
 		return t.expire(ending{seq: d.Seq, generation: d.Generation, attempt: d.Attempt, version: d.Version + 1, started: m.started,
-			session: d.session(), correlation: d.CorrelationID, answering: d.answering()})
+			session: d.session(), correlation: d.CorrelationID, asker: d.asker()})
 	})
 }
 
 // settle runs f on a delivery in a transaction, and does what every settlement does.
 func (s *Store) settle(ctx context.Context, d *LockedJob, a AttemptRecord, f func(*Tx) error) error {
 	return s.settled(ctx, d, a, settling(d, (*LockedJob).prefetchLocked), f)
-}
-
-// settleForGood is settle for what ends the job.
-func (s *Store) settleForGood(ctx context.Context, d *LockedJob, a AttemptRecord, f func(*Tx) error) error {
-	return s.settled(ctx, d, a, d.ends(settling(d, (*LockedJob).prefetchLocked)), f)
 }
 
 // settling describes the settlement of a delivery to the writer. It begins with the statement of
@@ -409,7 +405,7 @@ type ending struct {
 	failure     Failure
 	session     jobSession // to which it is known to belong; without one, its tenant and queue
 	correlation string
-	answering   answering
+	asker       events.Asker
 	held        bool // it was not its turn in its session
 	setAside    bool // its message is: another event says so
 }
@@ -472,7 +468,7 @@ type deadLetter struct {
 	reason      string
 	session     jobSession
 	correlation string // these as in ending
-	answering   answering
+	asker       events.Asker
 }
 
 var sqlDeadLetter = driver.BatchForm(`
@@ -493,7 +489,7 @@ func (t *Tx) deadLetter(s deadLetter) error {
 	err = t.end(ending{
 		seq: s.seq, status: forebay.StatusFailed, generation: s.generation, attempt: s.attempt, number: s.number,
 		version: s.version + 1, started: s.started, failure: s.failure, session: s.session, correlation: s.correlation,
-		answering: s.answering, setAside: true,
+		asker: s.asker, setAside: true,
 	}, forebay.EventFailed)
 	if err != nil {
 		return err

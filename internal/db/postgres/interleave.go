@@ -124,9 +124,11 @@ func (c *Conn) fetchWanted(outer *strand) error {
 	if outer != nil {
 		return c.wait(outer)
 	}
-	if err := c.wantAhead(); err != nil {
+	ahead, err := c.takeAhead()
+	if err != nil {
 		return err
 	}
+	c.wanted = append(c.wanted, ahead...)
 	if len(c.wanted) == 0 && c.pending.count < maxPending {
 		return nil // a call that runs alone has fetched what the others wait for
 	}
@@ -145,14 +147,7 @@ func (c *Conn) fetchWanted(outer *strand) error {
 	})
 }
 
-// wantAhead has what is to be fetched ahead fetched with what the strands wait for.
-func (c *Conn) wantAhead() error {
-	ahead, err := c.takeAhead()
-	c.wanted = append(c.wanted, ahead...)
-	return err
-}
-
-// takeAhead returns what is to be fetched ahead. The statements go in one round trip, in any order.
+// takeAhead returns what is to be fetched ahead, in any order.
 func (c *Conn) takeAhead() (ahead []wanted, err error) {
 	for _, q := range c.prefetchAhead() {
 		st := q.Bind(driver.Conn{Driver: c}.Prep(q.SQL))

@@ -232,8 +232,8 @@ func TestPrefetchInterleaved(t *testing.T) {
 	}
 }
 
-// What is to be fetched soon comes with the next answer, whoever waits for that, and costs no round
-// trip. It holds what was changed before.
+// What is to be fetched soon comes with the next answer, whoever waits for that. It costs no round
+// trip, and holds what was changed before.
 func TestPrefetchSoon(t *testing.T) {
 	t.Parallel()
 	const n = 20

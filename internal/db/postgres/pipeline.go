@@ -56,10 +56,12 @@ func (c *Conn) RunPipeline(questions []driver.PipelineQuery) error {
 	return c.ask(questions)
 }
 
-// ask sends what waits, what is to be fetched ahead and all questions in one round trip. After an error it hands over nothing,
-// so that Begin can ask once more on another connection.
+// ask sends what waits, what is to be fetched ahead and all questions in one round trip. After an
+// error it hands over nothing, so that Begin can ask once more on another connection.
 func (c *Conn) ask(questions []driver.PipelineQuery) error {
-	questions = append(c.prefetchAhead(), questions...)
+	if c.open {
+		questions = append(c.prefetchAhead(), questions...)
+	}
 	sendings := c.pending.take(len(questions))
 	first := len(sendings)
 	for _, q := range questions {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -13,7 +14,7 @@ import (
 // are the merged writes, and the prefetches that have a form of their own.
 func (c *Conn) Forms(ctx context.Context) (all []string, err error) {
 	for single, merged := range driver.BatchForms {
-		types, err := c.parametersOf(ctx, single)
+		types, err := parametersOf(ctx, c.Pg, single)
 		if err != nil {
 			return nil, err
 		}
@@ -21,7 +22,7 @@ func (c *Conn) Forms(ctx context.Context) (all []string, err error) {
 		all = append(all, sql)
 	}
 	for single, form := range driver.PrefetchForms {
-		types, err := c.parametersOf(ctx, single)
+		types, err := parametersOf(ctx, c.Pg, single)
 		if err != nil {
 			return nil, err
 		}
@@ -37,10 +38,10 @@ func (c *Conn) Forms(ctx context.Context) (all []string, err error) {
 }
 
 // parametersOf are the types of a statement's parameters, which the server knows.
-func (c *Conn) parametersOf(ctx context.Context, sql string) ([]uint32, error) {
+func parametersOf(ctx context.Context, pg *pgconn.PgConn, sql string) ([]uint32, error) {
 	const name = "forebay_form"
 	translated, _ := translate(sql)
-	description, err := c.Pg.Prepare(ctx, name, translated, nil)
+	description, err := pg.Prepare(ctx, name, translated, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, sql)
 	}
@@ -49,7 +50,7 @@ func (c *Conn) parametersOf(ctx context.Context, sql string) ([]uint32, error) {
 			description.ParamOIDs[i] = pgtype.Int8OID
 		}
 	}
-	return description.ParamOIDs, c.Pg.Deallocate(ctx, name)
+	return description.ParamOIDs, pg.Deallocate(ctx, name)
 }
 
 // AheadForm is the text as which queries of that kind run together.

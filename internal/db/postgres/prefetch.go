@@ -112,10 +112,10 @@ func (c *Conn) Prefetch(queries []driver.Prefetch) error {
 }
 
 // PrefetchSoon is that of [driver.Prefetches].
-func (c *Conn) PrefetchSoon(queries []driver.Prefetch) {
+func (f *prefetcher) PrefetchSoon(queries []driver.Prefetch) {
 	for i := range queries {
-		if c.open && !c.fetched.has(&queries[i]) {
-			c.ahead = append(c.ahead, queries[i])
+		if !f.fetched.has(&queries[i]) {
+			f.ahead = append(f.ahead, queries[i])
 		}
 	}
 }
