@@ -71,8 +71,7 @@ func (t *Tx) sendAnswers() error {
 	if t.answers, t.unsent = nil, nil; len(answers) == 0 {
 		return nil
 	}
-	most := events.MaxReply(t.w.store.MaxReplyBytes.Load())
-	return events.SendAnswers(t.Tx, answers, most, &t.tally, func(i int, code forebay.Code, number int64) error {
+	return events.SendAnswers(t.Tx, answers, events.MaxReply(t.w.store.MaxReplyBytes.Load()), &t.tally, func(i int, code forebay.Code, number int64) error {
 		failed := unsent[i]
 		if failed.code = string(code); number > 0 {
 			failed.number = number

@@ -20,10 +20,13 @@ type Cancellation struct {
 // Cancel ends the job as cancelled if it is not terminal yet. A worker's lock is void from then
 // on. Its attempt is recorded, and Amend can add what the worker knows.
 func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
-	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
-		return []driver.Prefetch{driver.NewPrefetch(sqlCancelled, queue.MessageRow(seq)).Int(seq), admission.PrefetchLiveHolds(seq, queue.MessageRow(seq))}
-	}}
+	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Asks: func() []driver.Prefetch { return prefetchCancel(seq) }}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (Cancellation, error) { return t.Cancel(seq) })
+}
+
+// prefetchCancel is what Cancel asks.
+func prefetchCancel(seq int64) []driver.Prefetch {
+	return []driver.Prefetch{driver.NewPrefetch(sqlCancelled, queue.MessageRow(seq)).Int(seq), admission.PrefetchLiveHolds(seq, queue.MessageRow(seq))}
 }
 
 const sqlCancelled = `SELECT m.lock_token, m.visible_at, m.locked_at, m.subqueue, m.generation, m.attempt, m.number, m.version, m.started_at, m.tenant,
@@ -96,7 +99,13 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 // these are done.
 func (t *Tx) CancelAll(seqs []int64) ([]Cancellation, error) {
 	t.hasEnded(seqs...)
-	all := make([]Cancellation, len(seqs))
+	all, asks := make([]Cancellation, len(seqs)), make([]driver.Prefetch, 0, 2*len(seqs))
+	for _, seq := range seqs {
+		asks = append(asks, prefetchCancel(seq)...)
+	}
+	if err := t.Prefetch(asks); err != nil {
+		return nil, err
+	}
 	err := t.Interleave(len(seqs), func(i int) (err error) {
 		all[i], err = t.Cancel(seqs[i])
 		return err

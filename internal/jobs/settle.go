@@ -92,7 +92,7 @@ func (s *Store) Retry(ctx context.Context, d *LockedJob, a AttemptRecord) error 
 		if a.Uncharged {
 			charged = 0
 		}
-		if err := t.Prep(sqlRetry).Int(int64(subqueue)).Int(visible).Int(charged).Blob(lastError(a)).Int(d.Seq).Int(d.Token).Exec(); err != nil {
+		if err := t.Prep(sqlRetry).Int(int64(subqueue)).Int(visible).Int(charged).Blob(record.LastError(a.ErrorCode, a.ErrorMessage)).Int(d.Seq).Int(d.Token).Exec(); err != nil {
 			return err
 		}
 		if err := t.attempt(d.attempted(), a); err != nil {
@@ -126,14 +126,14 @@ func (t *Tx) throttle(d *LockedJob, a AttemptRecord, waiting forebay.WaitReason)
 		return err
 	}
 	visible := t.Now + a.RetryDelay.Milliseconds()
-	if err := t.Prep(sqlThrottle).Int(visible).TextOrNull(string(waiting)).Blob(lastError(a)).Int(d.Seq).Int(d.Token).Exec(); err != nil {
+	if err := t.Prep(sqlThrottle).Int(visible).TextOrNull(string(waiting)).Blob(record.LastError(a.ErrorCode, a.ErrorMessage)).Int(d.Seq).Int(d.Token).Exec(); err != nil {
 		return err
 	}
 	if err := t.attempt(d.attempted(), a); err != nil {
 		return err
 	}
 	t.dueAgain(m, d.Subqueue, visible)
-	return t.event(event{seq: d.Seq, tenant: d.Tenant, queue: d.Subqueue.Queue(), number: d.Version + 1, kind: forebay.EventThrottled, status: waitingStatus(d.Subqueue),
+	return t.event(event{seq: d.Seq, tenant: d.Tenant, queue: d.Subqueue.Queue(), number: d.Version + 1, kind: forebay.EventThrottled, status: record.WaitingStatus(d.Subqueue),
 		generation: d.Generation, attempt: d.Number, class: a.ErrorClass, code: a.ErrorCode, delay: max(1, a.RetryDelay.Milliseconds())})
 }
 
@@ -315,21 +315,6 @@ func (t *Tx) locked(d *LockedJob) (m lockedMessage, err error) {
 func (t *Tx) dueAgain(m lockedMessage, subqueue queue.Subqueue, visible int64) {
 	t.Due(subqueue, m.flow, visible)
 	t.deadlineAt(m.deadline)
-}
-
-func waitingStatus(l queue.Subqueue) forebay.Status {
-	if l.Kind() == queue.SubqueueRetry {
-		return forebay.StatusRetrying
-	}
-	return forebay.StatusQueued
-}
-
-const maxLastErrorBytes = 512
-
-// lastError is what the message carries of a failed attempt for the next call.
-func lastError(a AttemptRecord) []byte {
-	text := append([]byte(a.ErrorCode+": "), a.ErrorMessage...)
-	return text[:min(len(text), maxLastErrorBytes)]
 }
 
 const sqlAttempt = `

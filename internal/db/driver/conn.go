@@ -54,6 +54,8 @@ type Prefetches interface {
 	// trip of its own, and there is no answer if nothing else is asked. What a statement changes
 	// before that is in the answers.
 	PrefetchSoon([]Prefetch)
+	// Prefetched reports whether the answer is there.
+	Prefetched(Prefetch) bool
 	// DropPrefetched drops the answers that depend on this row, for it may have changed.
 	DropPrefetched(RowName)
 	DropAllPrefetched()

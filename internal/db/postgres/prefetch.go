@@ -120,6 +120,9 @@ func (f *prefetcher) PrefetchSoon(queries []driver.Prefetch) {
 	}
 }
 
+// Prefetched is that of [driver.Prefetches].
+func (f *prefetcher) Prefetched(q driver.Prefetch) bool { return f.fetched.has(&q) }
+
 // prefetchAhead returns the questions for what is to be fetched.
 func (f *prefetcher) prefetchAhead() []driver.PipelineQuery {
 	ahead := f.ahead
