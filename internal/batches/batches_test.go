@@ -10,7 +10,6 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/db/dbtest"
 )
 
 // A batch ends once: as its lines end, its counts follow, and the transaction that ends it tells.
@@ -394,7 +393,7 @@ func TestRoundTripsOfLines(t *testing.T) {
 	r := newRunning(t, trips.Stores)
 	id := r.create(r.upload(400), "24h").ID
 	r.work()
-	trips.Within(t, dbtest.MostTrips+2, "lines that end", func() (calls []func() error) {
+	trips.Together(t, "lines that end", func() (calls []func() error) {
 		list := r.claim(16)
 		for len(list) < 16 {
 			list = append(list, r.claim(16-len(list))...)
@@ -407,7 +406,7 @@ func TestRoundTripsOfLines(t *testing.T) {
 		}
 		return calls
 	})
-	trips.Within(t, dbtest.MostTrips+2, "lines that are raised and cancelled", func() (calls []func() error) {
+	trips.Together(t, "lines that are raised and cancelled", func() (calls []func() error) {
 		no := r.read(id).No
 		_, err := db.Transact(t.Context(), trips.Stores.DB.Writer, db.Op{}, func(tx *db.Tx) (struct{}, error) {
 			return struct{}{}, tx.Prep("UPDATE batches SET due_at = 1, leased_until = 0 WHERE no = ?").Int(no).Exec()

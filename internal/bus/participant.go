@@ -166,8 +166,6 @@ func (p *Participant) ClockMend() db.ClockMend {
 	return clockmend.Messages(func(t *db.Tx) { Key.Of(t).DueBy(t.Now) })
 }
 
-func (p *Participant) MostOps() int { return p.followed.MostOps() }
-
 // MayStoreBeside reports that nobody subscribes to events, so no copies of them are needed.
 func (p *Participant) MayStoreBeside() bool { return p.followed != nil && len(p.followed.Topics) == 0 }
 

@@ -1,83 +1,84 @@
 package bus
 
 import (
-	"errors"
-
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus/entity"
+	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
 // Reply is a message for a queue or a topic that another message named.
-type Reply struct {
-	Tenant  int64  // whose queue or topic it must be
-	To      string // its stored name, in any case; "": none that could exist
-	Message MessageContent
-	Short   *MessageContent // instead, if the entity takes no message as large; nil: there is nothing shorter
+type Reply = entity.Reply
+
+// Replies are replies on their way to the queues and topics that they name.
+type Replies struct {
+	*Tx
+	list    []Reply
+	targets []MessageQueue
+	Refused []*forebay.Error // why each is not sent; nil: it is
 }
 
-// Why a reply is not sent.
-var (
-	errReplyTarget  = forebay.Errorf(forebay.CodeUnknownQueue, "reply_to names no queue and no topic of messages")
-	errReplyPrivate = forebay.Errorf(forebay.CodeForbidden, "reply_to names a topic that only Forebay publishes to")
-)
+// PrefetchReply asks for the queue or topic of a reply, by its stored name in any case. Whoever
+// knows where replies go can ask before [Tx.RepliesTo] does, also as the transaction begins. No
+// other process changes an entity within the transaction. An operation that changes one is not
+// local, and a drop tells too: after these it is asked again.
+func PrefetchReply(tenant int64, to string) driver.Prefetch { return entity.PrefetchFolded(tenant, to) }
 
-// SendReplies sends messages to the queues and topics that they name, as a part of the
-// transaction. It returns why each was not sent; nil: it was. A topic makes the copies
-// afterwards, and a queue that forwards sends the message on afterwards, so that a reply costs
-// the transaction one message.
-func (t *Tx) SendReplies(list []Reply) (refused []*forebay.Error, err error) {
-	refused = make([]*forebay.Error, len(list))
-	targets := make([]MessageQueue, len(list))
-	err = t.Interleave(len(list), func(i int) error {
-		q, found, err := entity.Folded(t.Conn, list[i].Tenant, list[i].To)
-		if err == nil {
-			targets[i], refused[i] = q, list[i].fit(&q, found)
+// RepliesTo finds the queues and topics of replies, and which of them take theirs.
+func (t *Tx) RepliesTo(list []Reply) (*Replies, error) {
+	r := &Replies{Tx: t, list: list, targets: make([]MessageQueue, len(list)), Refused: make([]*forebay.Error, len(list))}
+	var asks []driver.Prefetch
+	for i := range list {
+		if list[i].To != "" {
+			asks = append(asks, PrefetchReply(list[i].Tenant, list[i].To))
 		}
-		return err
-	})
-	if err == nil {
-		err = t.foresee(len(t.Queue.Seqs), func(f *foresight) {
-			for i := range list {
-				if refused[i] == nil {
-					f.numbers++
-					kept := targets[i]
-					if !kept.RequiresSession {
-						kept.ForwardTo = ""
-					}
-					kept.IsTopic = false
-					f.into(kept, &list[i].Message, nil, 0)
-				}
-			}
-		})
 	}
-	if err != nil {
+	if err := t.Prefetch(asks); err != nil {
 		return nil, err
 	}
-	return refused, t.Alone(func() error { // for what a transaction makes of topics is counted
-		for i := range list {
-			if refused[i] == nil {
-				if err := t.arrivals.reply(targets[i], &list[i].Message); err != nil {
+	for i := range list {
+		found := false
+		if list[i].To != "" {
+			var err error
+			if r.targets[i], found, err = entity.Folded(t.Conn, list[i].Tenant, list[i].To); err != nil {
+				return nil, err
+			}
+		}
+		r.Refused[i] = list[i].Fit(&r.targets[i], found)
+	}
+	return r, nil
+}
+
+// Foresee fetches what the replies need where they go.
+func (r *Replies) Foresee() error {
+	return r.foresee(len(r.Queue.Seqs), func(f *foresight) {
+		for i := range r.list {
+			if r.Refused[i] == nil {
+				f.numbers++
+				kept := r.targets[i]
+				if !kept.RequiresSession {
+					kept.ForwardTo = ""
+				}
+				kept.IsTopic = false
+				f.into(kept, &r.list[i].Message, nil, 0)
+			}
+		}
+	})
+}
+
+// Send sends the replies that are not refused, as a part of the transaction. A topic makes the
+// copies afterwards, and a queue that forwards sends the message on afterwards, so that a reply
+// costs the transaction one message.
+func (r *Replies) Send() error {
+	return r.Alone(func() error { // for what a transaction makes of topics is counted
+		for i := range r.list {
+			if r.Refused[i] == nil {
+				if err := r.arrivals.reply(r.targets[i], &r.list[i].Message); err != nil {
 					return err
 				}
 			}
 		}
 		return nil
 	})
-}
-
-// fit shortens a reply if the entity asks for that. It says why it cannot be sent there; nil: it
-// can.
-func (r *Reply) fit(q *MessageQueue, found bool) (refusal *forebay.Error) {
-	switch {
-	case !found, q.Topic != 0:
-		return errReplyTarget
-	case entity.OnlyForebayPublishes(q.Name):
-		return errReplyPrivate
-	case q.MaxMessage > 0 && r.Short != nil && r.Message.Size() > q.MaxMessage:
-		r.Message = *r.Short
-	}
-	errors.As(q.CheckMessage(&r.Message), &refusal)
-	return refusal
 }
 
 // reply enters a reply into a queue or a topic.

@@ -21,6 +21,7 @@ type topicTx struct {
 	followed *FollowedTenants // nil: not read yet
 	counter  *int64           // the counter of changes of topics; nil: not read yet
 	judging  map[int64]int    // steps that judging events took, by topic
+	soon     string           // the topic that was announced last
 }
 
 // named returns a topic. The transaction reads it once.
@@ -104,18 +105,41 @@ type event struct {
 	arrival
 }
 
-// eventNumbers is how many numbers most events take: one, and one for each copy.
-const eventNumbers = 4
+// EventNumbers is how many numbers most events take: one, and one for each copy.
+const EventNumbers = 4
+
+// WillPublish tells that something will be published to the topic; "": to none. What that needs is
+// fetched with whatever the transaction asks before. Entities do not change meanwhile: see
+// [PrefetchReply].
+func (t *topicTx) WillPublish(topic string) {
+	if _, known := t.byName[topic]; !known && topic != "" && t.soon != topic { // most events go where the one before went
+		t.soon = topic
+		t.PrefetchSoon(t.asksOf(topic))
+	}
+}
+
+// asksOf asks for a topic, and for its rules if they are not in memory and its number is known.
+func (t *topicTx) asksOf(topic string) []driver.Prefetch {
+	asks := []driver.Prefetch{shared(driver.NewPrefetch(entity.SQLNamed, driver.RowName{Of: "topics", ID: topic}).Text(topic))}
+	if f := t.followed; f != nil && f.Numbers[topic] != 0 && t.W.topics.Get(f.Numbers[topic]) == nil {
+		asks = append(asks, prefetchRules(f.Numbers[topic])...)
+	}
+	return asks
+}
 
 // foreseeTopics fetches topics and their rules, and numbers for their events, where each statement
 // would cost a round trip.
 func (t *topicTx) foreseeTopics(list []Publication) error {
 	f := foresight{Tx: t.Tx, asked: map[driver.RowName]bool{}, taken: len(t.Queue.Seqs)}
-	f.takeNumbers(eventNumbers * len(list))
 	for _, p := range list {
-		if _, known := t.byName[p.Topic]; !known {
-			f.ask(func() error { return nil }, shared(driver.NewPrefetch(entity.SQLNamed, driver.RowName{Of: "topics", ID: p.Topic}).Text(p.Topic)))
+		if _, known := t.byName[p.Topic]; !known && !f.asked[driver.RowName{Of: "topics", ID: p.Topic}] {
+			if asks := t.asksOf(p.Topic); !t.Prefetched(asks[0]) {
+				f.ask(func() error { return nil }, asks...)
+			}
 		}
+	}
+	if len(f.asks) > 0 {
+		f.takeNumbers(EventNumbers * len(list))
 	}
 	if err := t.Prefetch(f.asks); err != nil {
 		return err

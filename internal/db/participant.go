@@ -44,6 +44,9 @@ type (
 	refresher interface{ Refresh() error }
 	// stager does what was left for the end of a stage.
 	stager interface{ StageEnded(*Tx, Stage) error }
+	// reporter tells others what the operations have done, once all are, and before anybody is
+	// served. Those of several participants share round trips: see [driver.Interleaving].
+	reporter interface{ OperationsEnded(*Tx) error }
 	// closer writes what it has added up, as the last thing before the commit.
 	closer interface{ Closes(*Tx) error }
 	// volatileServer serves within a volatile transaction those that may lose what they get to a loss

@@ -248,7 +248,12 @@ func (w *Writer) apply(t *Tx) error {
 			}
 		}
 	}
-	return nil
+	return t.Interleave(len(w.parts), func(i int) error {
+		if r, ok := w.parts[i].(reporter); ok {
+			return r.OperationsEnded(t)
+		}
+		return nil
+	})
 }
 
 // applyStage runs the operations of a stage. Where other processes share the database, those

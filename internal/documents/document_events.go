@@ -20,16 +20,18 @@ type documentEvent struct {
 
 // publishDocument publishes an event of a document as the stage ends.
 func (t *tx) publishDocument(rev Revision, messageID string, e forebay.DocumentEvent) error {
-	f, err := bus.Key.Of(t.Tx).Topics.Followed()
+	topics := &bus.Key.Of(t.Tx).Topics
+	f, err := topics.Followed()
 	if err != nil || f.Topics[rev.Tenant] == "" {
 		return err
 	}
+	topics.WillPublish(f.Topics[rev.Tenant])
 	e.Revision, e.ContentHash, e.Title, e.Chunks, e.Timestamp = rev.ID, "sha256:"+hex.EncodeToString(rev.Hash), rev.Title, rev.Chunks, driver.FromMillis(t.Now)
 	t.events = append(t.events, documentEvent{e, messageID, rev.Tenant})
 	return nil
 }
 
-// publishEvents publishes the events of a stage.
+// publishEvents publishes the events since the last call.
 func (t *tx) publishEvents() error {
 	if len(t.events) == 0 {
 		return nil
@@ -75,6 +77,9 @@ FROM document_jobs j JOIN document_revisions r ON r.no = j.revision JOIN documen
 // documentJobFailed records on its document that a job has ended without success. It does nothing
 // for other jobs.
 func (t *tx) documentJobFailed(e jobs.Ended) error {
+	if t.cancelling[e.Seq] {
+		return nil
+	}
 	code, message := e.Failure.Code, e.Failure.Message
 	if code == "" {
 		code, message = string(e.Status), []byte("the job was "+string(e.Status))

@@ -263,6 +263,10 @@ func (t *tx) cancelJobs(list []*dropped) error {
 		return err
 	}
 	for _, seq := range seqs {
+		if t.cancelling == nil {
+			t.cancelling = map[int64]bool{}
+		}
+		t.cancelling[seq] = true
 		if err := t.Prep("DELETE FROM document_jobs WHERE seq = ?").Int(seq).Exec(); err != nil {
 			return err
 		}

@@ -17,26 +17,23 @@ var key = db.NewKey(func(t *db.Tx, _ *participant) *tx { return &tx{Tx: t, jobs:
 
 type participant struct{ db.Passive }
 
-// StageEnded publishes the events of a stage. After the last one it cancels the jobs of dropped
-// revisions: no operation may be about to settle one of them.
+// StageEnded cancels the jobs of dropped revisions after the last stage: no operation may be about
+// to settle one of them.
 func (p *participant) StageEnded(t *db.Tx, at db.Stage) error {
 	d := key.Begun(t)
-	if d == nil {
+	if d == nil || at < db.Stages-1 || len(d.dropping) == 0 {
 		return nil
-	}
-	if err := d.publishEvents(); err != nil || at < db.Stages-1 || len(d.dropping) == 0 {
-		return err
 	}
 	var list []*dropped
 	for _, no := range slices.Sorted(maps.Keys(d.dropping)) {
 		list = append(list, d.dropping[no])
 	}
 	d.dropping = nil
-	if err := d.cancelJobs(list); err != nil {
-		return err
-	}
-	return d.jobs.TellEvents()
+	return d.cancelJobs(list)
 }
+
+// OperationsEnded publishes what has happened to documents.
+func (p *participant) OperationsEnded(t *db.Tx) error { return p.Serve(t) }
 
 // Serve publishes that jobs have failed which the participants before it have ended.
 func (p *participant) Serve(t *db.Tx) error {
@@ -54,6 +51,7 @@ type tx struct {
 	documents  map[int64]*documentState
 	dropped    map[int64]bool            // revisions
 	dropping   map[int64]*dropped        // revisions whose jobs are to be cancelled as it ends
+	cancelling map[int64]bool            // jobs of these, which are no document's any more
 	dimensions map[int64]*dimensionState // by tenant
 	embedded   map[int64]bool            // chunks whose vectors it has stored
 	done       map[string]bool           // ids of jobs whose output it has stored

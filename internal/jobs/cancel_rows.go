@@ -7,6 +7,7 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -19,10 +20,13 @@ type Cancellation struct {
 // Cancel ends the job as cancelled if it is not terminal yet. A worker's lock is void from then
 // on. Its attempt is recorded, and Amend can add what the worker knows.
 func (s *Store) Cancel(ctx context.Context, seq int64) (Cancellation, error) {
-	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
-		return []driver.Prefetch{driver.NewPrefetch(sqlCancelled, queue.MessageRow(seq)).Int(seq), admission.PrefetchLiveHolds(seq, queue.MessageRow(seq))}
-	}}
+	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Asks: func() []driver.Prefetch { return prefetchCancel(seq) }}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (Cancellation, error) { return t.Cancel(seq) })
+}
+
+// prefetchCancel is what Cancel asks.
+func prefetchCancel(seq int64) []driver.Prefetch {
+	return []driver.Prefetch{driver.NewPrefetch(sqlCancelled, queue.MessageRow(seq)).Int(seq), admission.PrefetchLiveHolds(seq, queue.MessageRow(seq))}
 }
 
 const sqlCancelled = `SELECT m.lock_token, m.visible_at, m.locked_at, m.subqueue, m.generation, m.attempt, m.number, m.version, m.started_at, m.tenant,
@@ -34,7 +38,7 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 		subqueue           queue.Subqueue
 		task, session      string
 		correlation        string
-		answering          answering
+		asker              events.Asker
 		tenant, visible    int64
 		lockedAt, started  int64
 		generation, number int
@@ -47,7 +51,7 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 		m.setAside = m.subqueue.Kind() >= queue.SubqueueDeadLetter
 		m.generation, m.attempt, m.number, m.version, m.started = int(r.Int(4)), int(r.Int(5)), int(r.Int(6)), r.Int(7), r.Int(8)
 		m.tenant, m.session, m.correlation = r.Int(9), r.Text(11), r.Text(12)
-		m.answering = answering{r.Text(13), m.tenant, r.Blob(14)}
+		m.asker = events.Asker{JobID: r.Text(13), Tenant: m.tenant, Reply: r.Blob(14)}
 	})
 	if err != nil {
 		return c, err
@@ -87,7 +91,7 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 	return c, t.end(ending{
 		seq: seq, status: forebay.StatusCancelled, generation: m.generation, attempt: m.attempt, number: number,
 		version: m.version + 1, started: m.started, held: m.visible == heldUntil, session: its, correlation: m.correlation,
-		answering: m.answering,
+		asker: m.asker,
 	}, forebay.EventCancelled)
 }
 
@@ -95,7 +99,13 @@ func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
 // these are done.
 func (t *Tx) CancelAll(seqs []int64) ([]Cancellation, error) {
 	t.hasEnded(seqs...)
-	all := make([]Cancellation, len(seqs))
+	all, asks := make([]Cancellation, len(seqs)), make([]driver.Prefetch, 0, 2*len(seqs))
+	for _, seq := range seqs {
+		asks = append(asks, prefetchCancel(seq)...)
+	}
+	if err := t.Prefetch(asks); err != nil {
+		return nil, err
+	}
 	err := t.Interleave(len(seqs), func(i int) (err error) {
 		all[i], err = t.Cancel(seqs[i])
 		return err

@@ -243,7 +243,7 @@ func (t claimTx) take(m *candidate, c *claim) error {
 	}
 	if m.deadline > 0 && m.deadline <= t.Now {
 		return t.expire(ending{seq: m.Seq, generation: m.Generation, attempt: m.Attempt, version: m.Version + 1, started: m.started(),
-			session: m.session(), correlation: m.CorrelationID, answering: m.answering()})
+			session: m.session(), correlation: m.CorrelationID, asker: m.asker()})
 	}
 	if c.MaxDeliveries > 0 && m.Deliveries >= c.MaxDeliveries {
 		return t.exceedDeliveries(m, c)
@@ -319,13 +319,13 @@ func (t claimTx) exceedDeliveries(m *candidate, c *claim) error {
 	if !c.NoDeadLetters {
 		return t.deadLetter(deadLetter{seq: m.Seq, to: queue.SubqueueOf(m.Subqueue.Queue(), c.FailureSubqueue), generation: m.Generation, attempt: m.Attempt, number: m.Number,
 			version: m.Version, started: m.started(), failure: why, reason: why.Code, session: m.session(), correlation: m.CorrelationID,
-			answering: m.answering()})
+			asker: m.asker()})
 	}
 	if err := t.Prep(queue.SQLDeleteMessage).Int(m.Seq).Exec(); err != nil {
 		return err
 	}
 	return t.end(ending{seq: m.Seq, status: forebay.StatusFailed, generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version + 1,
-		started: m.started(), failure: why, session: m.session(), correlation: m.CorrelationID, answering: m.answering()}, forebay.EventFailed)
+		started: m.started(), failure: why, session: m.session(), correlation: m.CorrelationID, asker: m.asker()}, forebay.EventFailed)
 }
 
 // releaseOrphans makes every locked job ready at once: the process that held the locks is dead.

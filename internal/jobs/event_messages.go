@@ -12,7 +12,8 @@ import (
 // Every event of a job is published to the topic job-events of its tenant, in the transaction of
 // the change, if somebody subscribes to it. An event without subscribers costs only the check,
 // once a transaction. Events of the types that Store.Audited names become entries of the audit
-// log. Both are done for a stage together, at its end.
+// log. That is done for a stage together, at its end. Events are published together once all
+// operations are done, and before messages are delivered.
 
 // publish notes an event for its subscribers, if there are any, and for the audit log, if its type
 // is audited.
@@ -24,13 +25,15 @@ func (t *Tx) publish(e event) error {
 	if slices.Contains(t.w.store.Audited, e.kind) {
 		t.audited = append(t.audited, e.told())
 	}
-	f, err := bus.Key.Of(t.Tx).Topics.Followed()
+	topics := &bus.Key.Of(t.Tx).Topics
+	f, err := topics.Followed()
 	if err != nil || len(f.Topics) == 0 {
 		return err
 	}
 	if t.Concurrent {
 		return db.ErrNotAlone
 	}
+	topics.WillPublish(f.Topics[e.tenant])
 	t.published = append(t.published, e.told())
 	return nil
 }
@@ -52,10 +55,17 @@ func (t *Tx) TellEvents() error {
 
 // tellEvents is TellEvents without the answers.
 func (t *Tx) tellEvents() error {
-	audited, published := t.audited, t.published
-	t.audited, t.published = nil, nil
-	if err := events.Audit(t.Tx, audited); err != nil || len(published) == 0 {
+	published := t.published
+	t.published = nil
+	if err := t.auditEvents(); err != nil || len(published) == 0 {
 		return err
 	}
 	return events.Publish(t.Tx, published)
+}
+
+// auditEvents appends events to the audit log. It keeps the order in which stages changed things.
+func (t *Tx) auditEvents() error {
+	audited := t.audited
+	t.audited = nil
+	return events.Audit(t.Tx, audited)
 }

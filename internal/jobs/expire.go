@@ -90,7 +90,7 @@ func (w *participant) expireDue(t *Tx) error {
 			}
 		}
 		return t.expire(ending{seq: m.Seq, generation: m.Generation, attempt: m.Attempt, version: m.Version + 1, started: m.started, correlation: m.CorrelationID,
-			session: m.session(), answering: m.answering(), held: m.visible == heldUntil})
+			session: m.session(), asker: m.asker(), held: m.visible == heldUntil})
 	})
 	if err == nil {
 		err = t.sessions().passTurns()

@@ -181,10 +181,14 @@ func (p *participant) StageEnded(t *db.Tx, at db.Stage) error {
 			return err
 		}
 	}
-	if err := j.sessions().rejoin(); err != nil {
-		return err
+	return errors.Join(j.sessions().rejoin(), j.auditEvents())
+}
+
+func (p *participant) OperationsEnded(t *db.Tx) error {
+	if j := Key.Begun(t); j != nil {
+		return j.tellEvents()
 	}
-	return j.tellEvents()
+	return nil
 }
 
 func (p *participant) Serve(t *db.Tx) error {

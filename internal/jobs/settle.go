@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/admission"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/jobs/record"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -55,11 +56,11 @@ func (s *Store) Fail(ctx context.Context, d *LockedJob, a AttemptRecord) error {
 
 // finish records the attempt, deletes the message and ends the job.
 func (s *Store) finish(ctx context.Context, d *LockedJob, a AttemptRecord, e ending, kind forebay.EventType) error {
-	o := settling(d, (*LockedJob).prefetchRelease)
+	o := d.ends(settling(d, (*LockedJob).prefetchRelease))
 	o.Size = len(e.out.Inline) + d.answerSize(e.out)
 	e.seq, e.generation, e.attempt, e.version, e.number = d.Seq, d.Generation, d.Attempt+1, d.Version+1, d.Number
 	e.started, e.session, e.correlation = d.StartedAt.UnixMilli(), d.session(), d.CorrelationID
-	e.answering = d.answering()
+	e.asker = d.asker()
 	return s.settled(ctx, d, a, o, func(t *Tx) error {
 		if err := t.release(d); err != nil {
 			return err
@@ -91,7 +92,7 @@ func (s *Store) Retry(ctx context.Context, d *LockedJob, a AttemptRecord) error 
 		if a.Uncharged {
 			charged = 0
 		}
-		if err := t.Prep(sqlRetry).Int(int64(subqueue)).Int(visible).Int(charged).Blob(lastError(a)).Int(d.Seq).Int(d.Token).Exec(); err != nil {
+		if err := t.Prep(sqlRetry).Int(int64(subqueue)).Int(visible).Int(charged).Blob(record.LastError(a.ErrorCode, a.ErrorMessage)).Int(d.Seq).Int(d.Token).Exec(); err != nil {
 			return err
 		}
 		if err := t.attempt(d.attempted(), a); err != nil {
@@ -125,14 +126,14 @@ func (t *Tx) throttle(d *LockedJob, a AttemptRecord, waiting forebay.WaitReason)
 		return err
 	}
 	visible := t.Now + a.RetryDelay.Milliseconds()
-	if err := t.Prep(sqlThrottle).Int(visible).TextOrNull(string(waiting)).Blob(lastError(a)).Int(d.Seq).Int(d.Token).Exec(); err != nil {
+	if err := t.Prep(sqlThrottle).Int(visible).TextOrNull(string(waiting)).Blob(record.LastError(a.ErrorCode, a.ErrorMessage)).Int(d.Seq).Int(d.Token).Exec(); err != nil {
 		return err
 	}
 	if err := t.attempt(d.attempted(), a); err != nil {
 		return err
 	}
 	t.dueAgain(m, d.Subqueue, visible)
-	return t.event(event{seq: d.Seq, tenant: d.Tenant, queue: d.Subqueue.Queue(), number: d.Version + 1, kind: forebay.EventThrottled, status: waitingStatus(d.Subqueue),
+	return t.event(event{seq: d.Seq, tenant: d.Tenant, queue: d.Subqueue.Queue(), number: d.Version + 1, kind: forebay.EventThrottled, status: record.WaitingStatus(d.Subqueue),
 		generation: d.Generation, attempt: d.Number, class: a.ErrorClass, code: a.ErrorCode, delay: max(1, a.RetryDelay.Milliseconds())})
 }
 
@@ -179,14 +180,14 @@ func (s *Store) Interrupt(ctx context.Context, d *LockedJob, a AttemptRecord) er
 // DeadLetter records the failed attempt, ends the job as failed and moves its message to the
 // dead-letter or quarantine subqueue. There it waits for a redrive or a purge.
 func (s *Store) DeadLetter(ctx context.Context, d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason string) error {
-	return s.settle(ctx, d, a, func(t *Tx) error { return t.fail(d, a, to, reason) })
+	return s.settleForGood(ctx, d, a, func(t *Tx) error { return t.fail(d, a, to, reason) })
 }
 
 // DeadLetterUnlessDenied is for a call that was turned away, perhaps because of the job itself.
 // It is DeadLetter if the deployment takes calls now and took them when this call began.
 // Otherwise it is Throttle with the attempt back.
 func (s *Store) DeadLetterUnlessDenied(ctx context.Context, d *LockedJob, a, back AttemptRecord, to queue.SubqueueKind, reason string) (setAside bool, err error) {
-	err = s.settle(ctx, d, a, func(t *Tx) error {
+	err = s.settleForGood(ctx, d, a, func(t *Tx) error {
 		deployment, err := t.admission.Deployment(d.Admission.Deployment)
 		if err != nil {
 			return err
@@ -207,7 +208,7 @@ func (t *Tx) fail(d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason s
 		return err
 	}
 	return t.deadLetter(deadLetter{
-		session: d.session(), correlation: d.CorrelationID, answering: d.answering(),
+		session: d.session(), correlation: d.CorrelationID, asker: d.asker(),
 		seq: d.Seq, to: queue.SubqueueOf(d.Subqueue.Queue(), to), generation: d.Generation, attempt: d.Attempt + 1, number: d.Number, version: d.Version,
 		started: d.StartedAt.UnixMilli(), failure: Failure{Class: a.ErrorClass, Code: a.ErrorCode, Message: a.ErrorMessage}, reason: reason,
 	})
@@ -215,7 +216,7 @@ func (t *Tx) fail(d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason s
 
 // Expire records the attempt that the job's deadline cut off and ends the job as expired.
 func (s *Store) Expire(ctx context.Context, d *LockedJob, a AttemptRecord) error {
-	return s.settle(ctx, d, a, func(t *Tx) error {
+	return s.settleForGood(ctx, d, a, func(t *Tx) error {
 		m, err := t.locked(d)
 		if err != nil {
 			return err
@@ -224,7 +225,7 @@ func (s *Store) Expire(ctx context.Context, d *LockedJob, a AttemptRecord) error
 			return err
 		}
 		return t.expire(ending{seq: d.Seq, generation: d.Generation, attempt: d.Attempt, version: d.Version + 1, started: m.started,
-			session: d.session(), correlation: d.CorrelationID, answering: d.answering()})
+			session: d.session(), correlation: d.CorrelationID, asker: d.asker()})
 	})
 }
 
@@ -316,21 +317,6 @@ func (t *Tx) dueAgain(m lockedMessage, subqueue queue.Subqueue, visible int64) {
 	t.deadlineAt(m.deadline)
 }
 
-func waitingStatus(l queue.Subqueue) forebay.Status {
-	if l.Kind() == queue.SubqueueRetry {
-		return forebay.StatusRetrying
-	}
-	return forebay.StatusQueued
-}
-
-const maxLastErrorBytes = 512
-
-// lastError is what the message carries of a failed attempt for the next call.
-func lastError(a AttemptRecord) []byte {
-	text := append([]byte(a.ErrorCode+": "), a.ErrorMessage...)
-	return text[:min(len(text), maxLastErrorBytes)]
-}
-
 const sqlAttempt = `
 INSERT INTO attempts (seq, generation, number, deployment, started_at, finished_at, outcome,
   error_class, error_code, error_message, input_tokens, output_tokens, cost, retry_delay, assumed_tokens)
@@ -404,7 +390,7 @@ type ending struct {
 	failure     Failure
 	session     jobSession // to which it is known to belong; without one, its tenant and queue
 	correlation string
-	answering   answering
+	asker       events.Asker
 	held        bool // it was not its turn in its session
 	setAside    bool // its message is: another event says so
 }
@@ -467,7 +453,7 @@ type deadLetter struct {
 	reason      string
 	session     jobSession
 	correlation string // these as in ending
-	answering   answering
+	asker       events.Asker
 }
 
 var sqlDeadLetter = driver.BatchForm(`
@@ -488,7 +474,7 @@ func (t *Tx) deadLetter(s deadLetter) error {
 	err = t.end(ending{
 		seq: s.seq, status: forebay.StatusFailed, generation: s.generation, attempt: s.attempt, number: s.number,
 		version: s.version + 1, started: s.started, failure: s.failure, session: s.session, correlation: s.correlation,
-		answering: s.answering, setAside: true,
+		asker: s.asker, setAside: true,
 	}, forebay.EventFailed)
 	if err != nil {
 		return err

@@ -209,7 +209,6 @@ func TestRoundTripsOfBulkAndDueJobs(t *testing.T) {
 			limit := int64(1 << 40)
 			mustDo(t, setBudget(j.s, j.tenant, "", forebay.Budget{DailyTokens: &limit}, audit.Act{Tenant: kind, Actor: "key_1", Action: "set-budget"}))
 		case "followed":
-			most += 4 // to find what to send and where to
 			j.follow(kind)
 		}
 		for name, mix := range j.mixes() {

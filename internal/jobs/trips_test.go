@@ -10,7 +10,6 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
-	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/jobs/request"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -162,8 +161,7 @@ func TestRoundTripsOfJobs(t *testing.T) {
 	for _, kind := range ways {
 		trips.Together(t, "submit "+kind, submits(kind, n))
 	}
-	const answering = 2 // to find out where they go, and what they need there
-	trips.Within(t, dbtest.MostTrips+answering, "all", func() (calls []func() error) {
+	trips.Together(t, "all", func() (calls []func() error) {
 		for _, transition := range transitions {
 			for _, change := range kinds {
 				locked := prepared(t, 8, change)

@@ -13,8 +13,8 @@ var key = db.NewKey(func(t *db.Tx, _ *participant) *tx { return &tx{Tx: t} })
 
 type participant struct{ db.Passive }
 
-// StageEnded tells of the responses that have ended in a stage.
-func (p *participant) StageEnded(t *db.Tx, _ db.Stage) error { return p.Serve(t) }
+// OperationsEnded tells of the responses that operations have ended.
+func (p *participant) OperationsEnded(t *db.Tx) error { return p.Serve(t) }
 
 // Serve tells of the responses that the participants before it have ended.
 func (p *participant) Serve(t *db.Tx) error {

@@ -8,7 +8,6 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/bus/entity"
-	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/responses/bridge"
 )
 
@@ -18,18 +17,13 @@ func TestRoundTripsOfResponses(t *testing.T) {
 	trips := fixture.Trips(t)
 	m := newMaker(t, trips.Stores)
 	for _, followed := range []bool{false, true} {
-		most := int64(dbtest.MostTrips)
-		if followed { // a few trips find what to send and where to
+		if followed {
 			m.follow()
-			most += 4
 		}
 		for name, mix := range m.mixes() {
-			trips.Within(t, most, fmt.Sprint(name, ", followed: ", followed), func() []func() error { return mix(16) })
+			trips.Together(t, fmt.Sprint(name, ", followed: ", followed), func() []func() error { return mix(16) })
 		}
-		if followed {
-			most += 4 // for the events of another stage
-		}
-		trips.Within(t, most, fmt.Sprint("all, followed: ", followed), func() (calls []func() error) {
+		trips.Together(t, fmt.Sprint("all, followed: ", followed), func() (calls []func() error) {
 			for _, mix := range m.mixes() {
 				calls = append(calls, mix(2)...)
 			}

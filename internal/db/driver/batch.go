@@ -36,10 +36,10 @@ func BatchForm(sql, form string) string {
 // PrefetchForms are the forms of statements that were declared by [PrefetchForm].
 var PrefetchForms = map[string]string{}
 
-// PrefetchForm declares how a statement that changes rows is done for many sets of parameters
-// as the transaction begins. In the form %s stands for the rows x of parameters, with columns
-// p1, p2, …. It returns all parameters, then what the statement returns. PrefetchForm returns
-// sql.
+// PrefetchForm declares how a statement is done for many sets of parameters as the transaction
+// begins. One that changes rows needs that, and one for which the usual form reads too much. In
+// the form %s stands for the rows x of parameters, with columns p1, p2, …. It returns all
+// parameters, then what the statement returns. PrefetchForm returns sql.
 func PrefetchForm(sql, form string) string {
 	PrefetchForms[sql] = form
 	return sql

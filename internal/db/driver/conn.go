@@ -50,6 +50,12 @@ type Prefetches interface {
 	// same text and parameters then gets its answer, once. What was fetched before, and may still
 	// be true, is not asked again. Other drivers do nothing.
 	Prefetch([]Prefetch) error
+	// PrefetchSoon has the answers fetched with whatever the transaction asks next. It takes no round
+	// trip of its own, and there is no answer if nothing else is asked. What a statement changes
+	// before that is in the answers.
+	PrefetchSoon([]Prefetch)
+	// Prefetched reports whether the answer is there.
+	Prefetched(Prefetch) bool
 	// DropPrefetched drops the answers that depend on this row, for it may have changed.
 	DropPrefetched(RowName)
 	DropAllPrefetched()

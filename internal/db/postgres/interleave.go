@@ -124,11 +124,13 @@ func (c *Conn) fetchWanted(outer *strand) error {
 	if outer != nil {
 		return c.wait(outer)
 	}
-	if err := c.wantAhead(); err != nil {
+	ahead, err := c.takeAhead()
+	if err != nil {
 		return err
 	}
-	if len(c.wanted) == 0 {
-		return c.flush(nil, nil)
+	c.wanted = append(c.wanted, ahead...)
+	if len(c.wanted) == 0 && c.pending.count < maxPending {
+		return nil // a call that runs alone has fetched what the others wait for
 	}
 	asked := c.wanted
 	c.wanted = nil
@@ -145,17 +147,17 @@ func (c *Conn) fetchWanted(outer *strand) error {
 	})
 }
 
-// wantAhead has what is to be fetched ahead fetched with what the strands wait for.
-func (c *Conn) wantAhead() error {
+// takeAhead returns what is to be fetched ahead, in any order.
+func (c *Conn) takeAhead() (ahead []wanted, err error) {
 	for _, q := range c.prefetchAhead() {
 		st := q.Bind(driver.Conn{Driver: c}.Prep(q.SQL))
 		if st.Err != nil {
-			return st.Err
+			return nil, st.Err
 		}
 		s := st.S.(*statement)
-		c.wanted = append(c.wanted, wanted{sending{s, slices.Clone(s.values)}, nil, func(result answer) { s.each(result.rows, q.OnRow) }})
+		ahead = append(ahead, wanted{sending{s, slices.Clone(s.values)}, nil, func(result answer) { s.each(result.rows, q.OnRow) }})
 	}
-	return nil
+	return ahead, nil
 }
 
 // wait pauses the strand that runs until what is wanted was fetched.

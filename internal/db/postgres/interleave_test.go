@@ -231,3 +231,80 @@ func TestPrefetchInterleaved(t *testing.T) {
 		t.Errorf("an old answer was given again: %q", got[0])
 	}
 }
+
+// What is to be fetched soon comes with the next answer, whoever waits for that. It costs no round
+// trip, and holds what was changed before.
+func TestPrefetchSoon(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	const named, other = "SELECT name FROM numbers WHERE no = ?", "SELECT no FROM numbers WHERE no = ?"
+	rename := func(conn driver.Conn, name string) {
+		mustDo(t, conn.Prep("UPDATE numbers SET name = ? WHERE no = ?").Text(name).Int(3).Exec())
+	}
+	for what, next := range map[string]func(*Conn, driver.Conn) error{
+		"a statement": func(_ *Conn, conn driver.Conn) error {
+			_, err := conn.Prep(other).Int(1).One(func(driver.Row) {})
+			return err
+		},
+		"a pipeline": func(c *Conn, _ driver.Conn) error {
+			return c.RunPipeline([]driver.PipelineQuery{{SQL: other, Bind: func(st driver.Statement) driver.Statement { return st.Int(1) }}})
+		},
+		"calls together": func(c *Conn, conn driver.Conn) error {
+			return c.Interleave(n, func(i int) error {
+				_, err := conn.Prep(other).Int(int64(i)).One(func(driver.Row) {})
+				return err
+			})
+		},
+		"one that runs alone": func(c *Conn, conn driver.Conn) error {
+			return c.Interleave(2, func(i int) error {
+				return c.Alone(func() error {
+					if i > 0 {
+						return nil
+					}
+					_, err := conn.Prep(other).Int(1).One(func(driver.Row) {})
+					return err
+				})
+			})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			c, conn := begun(t, n)
+			row := driver.RowName{Of: "numbers", No: 3}
+			soon := []driver.Prefetch{driver.NewPrefetch(named, row).Int(3)}
+			soon[0].Shared = true
+			name := func() (name string) {
+				_, err := conn.Prep(named).Int(3).One(func(r driver.Row) { name = r.Text(0) })
+				mustDo(t, err)
+				return name
+			}
+			for _, want := range []string{"first", "second"} { // statements are prepared, and then used again
+				rename(conn, want)
+				before := c.RoundTrips()
+				c.PrefetchSoon(soon)
+				c.PrefetchSoon(soon)
+				if trips := c.RoundTrips() - before; trips != 0 {
+					t.Errorf("%d round trips at once", trips)
+				}
+				mustDo(t, next(c, conn))
+				if got := name(); got != want {
+					t.Errorf("read %q, not %q", got, want)
+				}
+				if trips := c.RoundTrips() - before; trips != 1 {
+					t.Errorf("%d round trips", trips)
+				}
+				c.DropPrefetched(row)
+			}
+			c.PrefetchSoon(soon)
+			rename(conn, "third")
+			if got := name(); got != "third" {
+				t.Errorf("read %q before anything else was asked", got)
+			}
+			c.PrefetchSoon(soon)
+			before := c.RoundTrips()
+			mustDo(t, c.Commit())
+			if trips := c.RoundTrips() - before; trips != 1 {
+				t.Errorf("%d round trips to commit", trips)
+			}
+		})
+	}
+}

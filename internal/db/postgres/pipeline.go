@@ -11,14 +11,32 @@ func (c *Conn) flushOver(limit int) error {
 	return c.flush(nil, nil)
 }
 
-// flush sends what waits, then last, if there is one, whose result it keeps.
+// flush sends what waits, then last, if there is one, whose result it keeps. What is to be fetched
+// ahead goes with last.
 func (c *Conn) flush(last *statement, values [][]byte) error {
-	sendings := c.pending.take(1)
+	var ahead []wanted
+	if last != nil {
+		var err error
+		if ahead, err = c.takeAhead(); err != nil {
+			return err
+		}
+	}
+	sendings := c.pending.take(len(ahead) + 1)
+	first := len(sendings)
+	for _, w := range ahead {
+		sendings = append(sendings, w.sending)
+	}
 	if last != nil {
 		sendings = append(sendings, sending{last, values})
 	}
 	defer c.pending.memory.reset()
-	return c.send(sendings, func(_ int, result answer) { c.result = result })
+	return c.send(sendings, func(i int, result answer) {
+		if n := i - first; n >= 0 && n < len(ahead) {
+			ahead[n].took(result)
+			return
+		}
+		c.result = result
+	})
 }
 
 // QueryWithNow asks the time, then the question.
@@ -38,9 +56,12 @@ func (c *Conn) RunPipeline(questions []driver.PipelineQuery) error {
 	return c.ask(questions)
 }
 
-// ask sends what waits and all questions in one round trip. After an error it hands over nothing,
-// so that Begin can ask once more on another connection.
+// ask sends what waits, what is to be fetched ahead and all questions in one round trip. After an
+// error it hands over nothing, so that Begin can ask once more on another connection.
 func (c *Conn) ask(questions []driver.PipelineQuery) error {
+	if c.open {
+		questions = append(c.prefetchAhead(), questions...)
+	}
 	sendings := c.pending.take(len(questions))
 	first := len(sendings)
 	for _, q := range questions {

@@ -6,39 +6,55 @@ import (
 	"strings"
 
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Forms are the texts of the statements that are registered with the driver, as they run. They
-// are the merged writes and the prefetches that change rows.
+// are the merged writes, and the prefetches that have a form of their own.
 func (c *Conn) Forms(ctx context.Context) (all []string, err error) {
-	const name = "forebay_form"
 	for single, merged := range driver.BatchForms {
-		translated, _ := translate(single)
-		description, err := c.Pg.Prepare(ctx, name, translated, nil) // the server knows the types
+		types, err := parametersOf(ctx, c.Pg, single)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s", err, single)
-		}
-		if err := c.Pg.Deallocate(ctx, name); err != nil {
 			return nil, err
 		}
-		for i, t := range description.ParamOIDs {
-			if _, known := arrays[t]; !known {
-				description.ParamOIDs[i] = pgtype.Int8OID
-			}
-		}
-		sql, _ := (^columns(0)).with(merged, description.ParamOIDs)
+		sql, _ := (^columns(0)).with(merged, types)
 		all = append(all, sql)
 	}
 	for single, form := range driver.PrefetchForms {
-		_, parameters := translate(single)
-		all = append(all, overParameters(form, make([]driver.Argument, parameters)))
+		types, err := parametersOf(ctx, c.Pg, single)
+		if err != nil {
+			return nil, err
+		}
+		args := make([]driver.Argument, len(types))
+		for i, t := range types {
+			if t == pgtype.TextOID {
+				args[i].Kind = driver.KindText
+			}
+		}
+		all = append(all, overParameters(form, args))
 	}
 	return all, nil
 }
 
+// parametersOf are the types of a statement's parameters, which the server knows.
+func parametersOf(ctx context.Context, pg *pgconn.PgConn, sql string) ([]uint32, error) {
+	const name = "forebay_form"
+	translated, _ := translate(sql)
+	description, err := pg.Prepare(ctx, name, translated, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, sql)
+	}
+	for i, t := range description.ParamOIDs {
+		if _, known := arrays[t]; !known {
+			description.ParamOIDs[i] = pgtype.Int8OID
+		}
+	}
+	return description.ParamOIDs, pg.Deallocate(ctx, name)
+}
+
 // AheadForm is the text as which queries of that kind run together.
-func AheadForm(q driver.Prefetch) string { return overParameters(selectForm(q.SQL, q.N), q.Args[:q.N]) }
+func AheadForm(q driver.Prefetch) string { return aheadForm(q.SQL, q.Args[:q.N]) }
 
 // Plan is how the server would run a statement, step by step, whatever its parameters are.
 func (c *Conn) Plan(ctx context.Context, sql string) (steps []string, err error) {

@@ -19,7 +19,7 @@ import (
 // prefetcher fetches for a connection what the operations of a transaction will read.
 type prefetcher struct {
 	fetched *prefetched       // for the transaction under way; nil: nothing
-	ahead   []driver.Prefetch // to be fetched with what strands wait for
+	ahead   []driver.Prefetch // to be fetched with what is asked next
 	forms   map[string]string // statement → that for many sets of parameters
 }
 
@@ -102,19 +102,26 @@ func (c *Conn) Prefetch(queries []driver.Prefetch) error {
 		return nil
 	}
 	first := len(c.ahead)
-	for i := range queries {
-		if !c.fetched.has(&queries[i]) {
-			c.ahead = append(c.ahead, queries[i])
-		}
-	}
-	if len(c.ahead) == first {
+	if c.PrefetchSoon(queries); len(c.ahead) == first {
 		return nil
 	}
 	if c.waits() {
 		return c.wait(c.running)
 	}
-	return c.ask(c.prefetchAhead())
+	return c.ask(nil)
 }
+
+// PrefetchSoon is that of [driver.Prefetches].
+func (f *prefetcher) PrefetchSoon(queries []driver.Prefetch) {
+	for i := range queries {
+		if !f.fetched.has(&queries[i]) {
+			f.ahead = append(f.ahead, queries[i])
+		}
+	}
+}
+
+// Prefetched is that of [driver.Prefetches].
+func (f *prefetcher) Prefetched(q driver.Prefetch) bool { return f.fetched.has(&q) }
 
 // prefetchAhead returns the questions for what is to be fetched.
 func (f *prefetcher) prefetchAhead() []driver.PipelineQuery {
@@ -150,11 +157,7 @@ func (g *aheadGroup) question(f *prefetcher) driver.PipelineQuery {
 	first := &g.queries[0]
 	sql, known := f.forms[g.sql]
 	if !known {
-		form, write := driver.PrefetchForms[g.sql]
-		if !write {
-			form = selectForm(g.sql, first.N)
-		}
-		if sql = overParameters(form, first.Args[:first.N]); f.forms == nil {
+		if sql = aheadForm(g.sql, first.Args[:first.N]); f.forms == nil {
 			f.forms = map[string]string{}
 		}
 		f.forms[g.sql] = sql
@@ -176,6 +179,15 @@ func (g *aheadGroup) question(f *prefetcher) driver.PipelineQuery {
 			a.rows = append(a.rows, values[n:])
 		}
 	}}
+}
+
+// aheadForm is the form over arrays of a statement with such arguments.
+func aheadForm(sql string, args []driver.Argument) string {
+	form, own := driver.PrefetchForms[sql]
+	if !own {
+		form = selectForm(sql, len(args))
+	}
+	return overParameters(form, args)
 }
 
 var equalsParameter = regexp.MustCompile(`([^<>!])= \?(\d*)`)

@@ -114,7 +114,7 @@ func (s *statement) run() error {
 	if !c.open {
 		c.patience()
 	}
-	if len(c.pending.groups) > 0 {
+	if len(c.pending.groups) > 0 || len(c.ahead) > 0 {
 		if err := c.flush(s, s.values); err != nil {
 			return err
 		}

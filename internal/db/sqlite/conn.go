@@ -79,6 +79,8 @@ func (c *Conn) setVolatile(volatile bool) error {
 
 // Prefetch and the functions that drop have nothing to do: nothing is asked ahead.
 func (c *Conn) Prefetch([]driver.Prefetch) error { return nil }
+func (c *Conn) PrefetchSoon([]driver.Prefetch)   {}
+func (c *Conn) Prefetched(driver.Prefetch) bool  { return false }
 func (c *Conn) DropPrefetched(driver.RowName)    {}
 func (c *Conn) DropAllPrefetched()               {}
 

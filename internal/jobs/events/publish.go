@@ -64,7 +64,7 @@ func Publish(t *db.Tx, events []Event) error {
 	return topics.PublishAll(list)
 }
 
-// publishedJobs reads jobs, and takes numbers for so many messages and a copy of each.
+// publishedJobs reads jobs, and takes numbers for so many messages and their copies.
 func publishedJobs(t *db.Tx, seqs []int64, messages int) (map[int64]publishedJob, error) {
 	jobs := make(map[int64]publishedJob, len(seqs))
 	read := func(r driver.Row) {
@@ -76,7 +76,7 @@ func publishedJobs(t *db.Tx, seqs []int64, messages int) (map[int64]publishedJob
 	}
 	if t.Arrays() {
 		bind := func(st driver.Statement) driver.Statement { return st.Text(driver.ArrayOf(seqs)) }
-		return jobs, t.RunPipeline([]driver.PipelineQuery{queue.Key.Of(t).SeqsQuery(2 * messages),
+		return jobs, t.RunPipeline([]driver.PipelineQuery{queue.Key.Of(t).SeqsQuery(bus.EventNumbers * messages),
 			{SQL: PublishedColumns + driver.OfNumbersShared + OfPublishedJobs, Bind: bind, OnRow: read}})
 	}
 	return jobs, driver.EachOf(t.Conn, PublishedColumns, OfPublishedJobs, seqs, func(r driver.Row) error { read(r); return nil })

@@ -7,7 +7,9 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs/request"
+	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // Answer is the answer to the message of a job whose generation has ended.
@@ -23,18 +25,92 @@ type Answer struct {
 	Size       int64             // of the result
 }
 
+// Asker is a job as the one that answers a message.
+type Asker struct {
+	JobID  string
+	Tenant int64
+	Reply  []byte // as request.EncodeReply returns it; nil: nobody waits for an answer
+}
+
+// Target asks for where the answer goes, if it can go anywhere. Only the job's own row says so,
+// and that part of it never changes. What is found stays true within the transaction: see
+// bus.PrefetchReply.
+func (a Asker) Target() []driver.Prefetch {
+	if address := request.DecodeReply(a.Reply); address != nil && address.Stored != "" {
+		return []driver.Prefetch{bus.PrefetchReply(a.Tenant, address.Stored)}
+	}
+	return nil
+}
+
+// Answer is the answer about a generation of the job, as yet without a result and an error; nil:
+// nobody waits for one.
+func (a Asker) Answer(seq int64, status forebay.Status, generation int) *Answer {
+	address := request.DecodeReply(a.Reply)
+	if address == nil {
+		return nil
+	}
+	return &Answer{Seq: seq, Tenant: a.Tenant, JobID: a.JobID, Address: address, Status: status, Generation: generation}
+}
+
+// Fail says why the generation failed; code "": it did not.
+func (a *Answer) Fail(class forebay.ErrorClass, code string, message []byte) {
+	if code != "" {
+		a.Error = &forebay.JobError{Class: class, Code: code, Message: request.Text(message)}
+	}
+}
+
+// SQLEventFollows counts the event of a failed reply in the message of a job that was set aside,
+// and redriven perhaps.
+var SQLEventFollows = driver.PrefetchForm("UPDATE messages SET version = version + 1 WHERE seq = ? RETURNING version",
+	"UPDATE messages m SET version = version + 1 FROM %s WHERE m.seq = ANY (ARRAY[x.p1]) RETURNING x.p1, m.version")
+
 // SendAnswers sends answers, each of at most that many bytes, as a part of the transaction. It
-// returns why each was not sent; nil: it was.
-func SendAnswers(t *db.Tx, answers []Answer, maxBytes int64) ([]*forebay.Error, error) {
+// calls failed for those that cannot be sent, with why, and with the number of the next event of
+// the job if its message is still there. It takes at most two round trips: one finds where the
+// answers go, unless that is known by then, and one what they need there. What failed is counted
+// in the second.
+func SendAnswers(t *db.Tx, answers []Answer, maxBytes int64, tally *Tally, failed func(i int, why forebay.Code, number int64) error) error {
 	list := make([]bus.Reply, len(answers))
 	for i := range answers {
 		m, short, err := answers[i].messages(maxBytes)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		list[i] = bus.Reply{Tenant: answers[i].Tenant, To: answers[i].Address.Stored, Message: m, Short: short}
 	}
-	return bus.Key.Of(t).SendReplies(list)
+	replies, err := bus.Key.Of(t).RepliesTo(list)
+	if err != nil {
+		return err
+	}
+	var follow []driver.Prefetch
+	for i, why := range replies.Refused {
+		if why == nil {
+			tally.Answered++
+			continue
+		}
+		tally.CountUnanswered(answers[i].JobID, why.Code)
+		q := driver.NewPrefetch(SQLEventFollows, queue.MessageRow(answers[i].Seq)).Int(answers[i].Seq)
+		q.Write = true
+		follow = append(follow, q)
+	}
+	parts := []func() error{replies.Foresee, func() error { return t.Prefetch(follow) }}
+	if err := t.Interleave(len(parts), func(i int) error { return parts[i]() }); err != nil {
+		return err
+	}
+	for i, why := range replies.Refused {
+		if why == nil {
+			continue
+		}
+		number := int64(0) // a job with two answers is counted a second time here
+		_, err := t.Prep(SQLEventFollows).Int(answers[i].Seq).One(func(r driver.Row) { number = r.Int(0) })
+		if err == nil {
+			err = failed(i, why.Code, number)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return replies.Send()
 }
 
 // MaxReply is the most bytes of a reply where a plain message may have so many; 0: as many as by

@@ -5,6 +5,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/jobs/request"
+	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // View is the job as clients see it, in the queue of that name.
@@ -36,4 +37,20 @@ func (j *Job) View(tenant, queue string) forebay.Job {
 		job.Error = &forebay.JobError{Class: class, Code: code, Message: message}
 	}
 	return job
+}
+
+const maxLastErrorBytes = 512
+
+// LastError is what a message carries of a failed attempt for the next call.
+func LastError(code string, message []byte) []byte {
+	text := append([]byte(code+": "), message...)
+	return text[:min(len(text), maxLastErrorBytes)]
+}
+
+// WaitingStatus is the status of a job whose message waits in that subqueue.
+func WaitingStatus(l queue.Subqueue) forebay.Status {
+	if l.Kind() == queue.SubqueueRetry {
+		return forebay.StatusRetrying
+	}
+	return forebay.StatusQueued
 }
