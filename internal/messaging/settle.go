@@ -13,8 +13,8 @@ import (
 
 // Settlements return forebay.ErrLockLost, and change nothing, once the lock has ended.
 
-// maxDescriptionBytes bounds a dead-letter reason and its description (Service Bus documentation,
-// "service-bus-dead-letter-queues").
+// maxDescriptionBytes bounds a dead-letter reason and its description (Service Bus
+// documentation, "service-bus-dead-letter-queues").
 const maxDescriptionBytes = 4096
 
 // Complete deletes a message that has been processed.
@@ -24,6 +24,36 @@ func (s Messages) Complete(ctx context.Context, tenant, path, token string) erro
 		return err
 	}
 	return s.store.Complete(ctx, e.subqueue(), lock)
+}
+
+// CompleteMany completes messages of one entity, each by itself, and returns an error for each
+// that was not completed.
+func (s Messages) CompleteMany(ctx context.Context, tenant, path string, tokens []string) []error {
+	failed := make([]error, len(tokens))
+	e, unknown := s.entity(ctx, tenant, path)
+	if unknown == nil {
+		unknown = bus.Used(ctx, s.store.Writer, e.MessageQueue)
+	}
+	locks, places := make([]queue.Lock, 0, len(tokens)), make([]int, 0, len(tokens)) // in failed
+	for i, token := range tokens {
+		var lock queue.Lock
+		if failed[i] = unknown; unknown == nil {
+			lock.Seq, lock.Token, failed[i] = message.ParseToken("lock_token", token)
+		}
+		if failed[i] == nil {
+			locks, places = append(locks, lock), append(places, i)
+		}
+	}
+	if len(locks) == 0 {
+		return failed
+	}
+	held, err := s.store.CompleteMany(ctx, e.subqueue(), locks)
+	for n, i := range places {
+		if failed[i] = err; err == nil && !held[n] {
+			failed[i] = forebay.ErrLockLost
+		}
+	}
+	return failed
 }
 
 // Abandon gives a message back at once. The delivery counts.
@@ -79,9 +109,9 @@ func (s Messages) delivery(ctx context.Context, tenant, path, token string, kind
 	return e, lock, bus.Used(ctx, s.store.Writer, e.MessageQueue)
 }
 
-// settlement finds the queue and the lock of a settlement, and checks how the message is settled.
-// Changed properties are checked with the message's own later. Checking them here first keeps
-// anything large from the store.
+// settlement finds the queue and the lock of a settlement, and checks how the message is
+// settled. Changed properties are checked with the message's own later. Checking them here
+// first keeps anything large from the store.
 func (s *entities) settlement(ctx context.Context, tenant, path, token string, kind bus.StepKind, how forebay.Settlement) (e namedQueue, lock queue.Lock, err error) {
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err
