@@ -14,63 +14,64 @@ import (
 )
 
 // A settlement takes the subqueue that the message was received from, main or dead-letter, and
-// the lock of that delivery. It returns forebay.ErrLockLost and changes nothing once the lock
-// has ended, even if nobody has received the message since. While nobody may receive from the
-// queue, messages are kept: only settlements that give them back work (Service Bus
-// documentation, "entity-suspend", and the description of EntityStatus).
+// the lock of that delivery. It returns forebay.ErrLockLost and changes nothing once the lock has
+// ended, even if nobody has received the message since. While nobody may receive from the queue,
+// messages are kept: only settlements that give them back work (Service Bus documentation,
+// "entity-suspend", and the description of EntityStatus).
 
 // Complete deletes a message that has been processed.
 func (s *Store) Complete(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
-	held, err := s.CompleteMany(ctx, subqueue, []queue.Lock{l})
-	if err == nil && !held[0] {
-		err = forebay.ErrLockLost
+	failed, err := s.CompleteMany(ctx, subqueue, []queue.Lock{l})
+	if err != nil {
+		return err
 	}
-	return err
+	return failed[0]
 }
 
-// CompleteMany deletes messages that have been processed, each by itself. It reports which of
-// them were still held.
-func (s *Store) CompleteMany(ctx context.Context, subqueue queue.Subqueue, locks []queue.Lock) (held []bool, err error) {
+// CompleteMany deletes messages that have been processed, each by itself, and returns an error for
+// each that it did not delete.
+func (s *Store) CompleteMany(ctx context.Context, subqueue queue.Subqueue, locks []queue.Lock) (failed []error, err error) {
 	o := Settling(subqueue, locks...)
 	o.Rows = len(locks)
-	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) ([]bool, error) {
-		held := make([]bool, len(locks))
-		return held, t.Interleave(len(locks), func(i int) (err error) {
-			held[i], err = t.Deliveries.complete(subqueue, locks[i])
+	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) ([]error, error) {
+		failed := make([]error, len(locks))
+		return failed, t.Interleave(len(locks), func(i int) error {
+			err := t.Deliveries.complete(subqueue, locks[i])
+			if errors.Is(err, forebay.ErrLockLost) || errors.Is(err, entity.ErrReceiveDisabled) {
+				failed[i], err = err, nil
+			}
 			return err
 		})
 	})
 }
 
-// complete reports whether the lock held a message. While nobody may receive it fails, for all
-// alike.
-func (t *deliveryTx) complete(subqueue queue.Subqueue, l queue.Lock) (held bool, err error) {
+func (t *deliveryTx) complete(subqueue queue.Subqueue, l queue.Lock) error {
 	if !t.W.Shared() { // one statement does for two
 		rows, err := t.Prep(sqlDeleteHeld).Int(l.Seq).Int(l.Token).Int(t.Now).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(subqueue.Queue()).Count()
-		if err == nil && rows > 0 {
-			return true, t.Prep(sqlDeleteBody).Int(l.Seq).Exec()
+		if err == nil && rows == 0 {
+			if _, err = t.heldToSettle(subqueue, l, nil); err == nil { // it says why
+				err = forebay.ErrLockLost
+			}
 		}
 		if err != nil {
-			return false, err
+			return err
 		}
+		return t.Prep(sqlDeleteBody).Int(l.Seq).Exec()
 	}
-	_, err = t.heldToSettle(subqueue, l, nil)
-	switch {
-	case errors.Is(err, forebay.ErrLockLost):
-		return false, nil
-	case err != nil:
-		return false, err
+	if _, err := t.heldToSettle(subqueue, l, nil); err != nil {
+		return err
 	}
-	return true, t.DeleteMessage(l.Seq)
+	return t.DeleteMessage(l.Seq)
 }
 
+// sqlDeleteHeld deletes a message under the conditions of Deliveries.heldToSettle.
 const sqlDeleteHeld = `
 DELETE FROM messages WHERE seq = ?1 AND lock_token = ?2 AND visible_at + 0 > ?3 AND subqueue + 0 IN (?4, ?5)
   AND (flow < 16 OR EXISTS (SELECT 1 FROM sessions s WHERE s.no = flow - 16 AND s.locked_until > ?3))
   AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?6 AND q.status >= 2)`
 
-// Abandon gives a message back at once, in its old position; the delivery counts. A message
-// that has had all its deliveries is dead-lettered.
+// Abandon gives a message back at once, in its old position; the delivery counts. A message that
+// has had all its deliveries is dead-lettered.
 func (s *Store) Abandon(ctx context.Context, q MessageQueue, subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) error {
 	o := Settling(subqueue, l)
 	o.Numbers = 1 // if it is dead-lettered and sent on
@@ -103,8 +104,7 @@ func (s *Store) Undeliver(ctx context.Context, subqueue queue.Subqueue, locks []
 	})
 }
 
-// ReleaseMessage gives a message back at once, in its old position. The delivery does not
-// count.
+// ReleaseMessage gives a message back at once, in its old position. The delivery does not count.
 func (s *Store) ReleaseMessage(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
 	return s.settleMessage(ctx, Settling(subqueue, l), func(t *Tx) error { return t.Deliveries.undeliver(subqueue, l) })
 }
@@ -139,8 +139,8 @@ func (s *Store) Defer(ctx context.Context, subqueue queue.Subqueue, l queue.Lock
 // DeadLettering says why a message is dead-lettered.
 type DeadLettering = message.DeadLettering
 
-// DeadLetter moves a message to its queue's dead-letter subqueue. The message keeps its
-// sequence number and its delivery count.
+// DeadLetter moves a message to its queue's dead-letter subqueue. The message keeps its sequence
+// number and its delivery count.
 func (s *Store) DeadLetter(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, why DeadLettering, changed forebay.Properties) error {
 	o := Settling(subqueue, l)
 	o.Numbers = 1 // if it is dead-lettered and sent on
@@ -152,8 +152,8 @@ func (s *Store) DeadLetter(ctx context.Context, subqueue queue.Subqueue, l queue
 	})
 }
 
-// RenewMessage extends a lock to now + lock and returns when it will end. It refuses a
-// session's message, which has the lock of its session.
+// RenewMessage extends a lock to now + lock and returns when it will end. It refuses a session's
+// message, which has the lock of its session.
 func (s *Store) RenewMessage(ctx context.Context, subqueue queue.Subqueue, l queue.Lock, lock time.Duration) (until time.Time, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, Settling(subqueue, l), func(t *Tx) (time.Time, error) {
 		m, err := t.Deliveries.Held(subqueue, l, nil)
@@ -206,8 +206,8 @@ const sqlHeld = `
 SELECT m.subqueue, m.deliveries, m.flow, m.visible_at, b.expires_at, b.enqueued_at, (SELECT s.locked_until FROM sessions s WHERE s.no = m.flow - 16)
 FROM messages m JOIN bodies b ON b.seq = m.seq WHERE m.seq = ? AND m.lock_token = ?`
 
-// heldToSettle is Held for a settlement that takes the message away from receivers. While
-// nobody may receive from the queue it is refused.
+// heldToSettle is Held for a settlement that takes the message away from receivers. While nobody
+// may receive from the queue it is refused.
 func (t *deliveryTx) heldToSettle(subqueue queue.Subqueue, l queue.Lock, changed forebay.Properties) (m HeldMessage, err error) {
 	if m, err = t.Held(subqueue, l, nil); err == nil {
 		err = t.checkReceives(subqueue.Queue())

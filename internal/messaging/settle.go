@@ -1,6 +1,7 @@
 package messaging
 
 import (
+	"cmp"
 	"context"
 	"time"
 	"unicode/utf8"
@@ -13,8 +14,8 @@ import (
 
 // Settlements return forebay.ErrLockLost, and change nothing, once the lock has ended.
 
-// maxDescriptionBytes bounds a dead-letter reason and its description (Service Bus
-// documentation, "service-bus-dead-letter-queues").
+// maxDescriptionBytes bounds a dead-letter reason and its description (Service Bus documentation,
+// "service-bus-dead-letter-queues").
 const maxDescriptionBytes = 4096
 
 // Complete deletes a message that has been processed.
@@ -47,11 +48,9 @@ func (s Messages) CompleteMany(ctx context.Context, tenant, path string, tokens 
 	if len(locks) == 0 {
 		return failed
 	}
-	held, err := s.store.CompleteMany(ctx, e.subqueue(), locks)
+	each, err := s.store.CompleteMany(ctx, e.subqueue(), locks)
 	for n, i := range places {
-		if failed[i] = err; err == nil && !held[n] {
-			failed[i] = forebay.ErrLockLost
-		}
+		failed[i] = cmp.Or(err, each[n])
 	}
 	return failed
 }
@@ -109,9 +108,9 @@ func (s Messages) delivery(ctx context.Context, tenant, path, token string, kind
 	return e, lock, bus.Used(ctx, s.store.Writer, e.MessageQueue)
 }
 
-// settlement finds the queue and the lock of a settlement, and checks how the message is
-// settled. Changed properties are checked with the message's own later. Checking them here
-// first keeps anything large from the store.
+// settlement finds the queue and the lock of a settlement, and checks how the message is settled.
+// Changed properties are checked with the message's own later. Checking them here first keeps
+// anything large from the store.
 func (s *entities) settlement(ctx context.Context, tenant, path, token string, kind bus.StepKind, how forebay.Settlement) (e namedQueue, lock queue.Lock, err error) {
 	if e, err = s.entity(ctx, tenant, path); err != nil {
 		return e, lock, err

@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/amqp"
 	"github.com/forebayhq/forebay/internal/amqp/wire"
+	"github.com/forebayhq/forebay/internal/panics"
 )
 
 const (
@@ -19,6 +20,8 @@ const (
 	// maxCompleting is how many groups of completions of one link are under way at once. The
 	// second is stored while the first is answered.
 	maxCompleting = 2
+	// groupCompletions bounds those that are stored together. Other clients wait for a transaction.
+	groupCompletions = 64
 )
 
 // The properties by which a client says why it dead-letters a message.
@@ -76,7 +79,9 @@ func (r *receiver) complete(list []amqp.Settlement) {
 	r.settling.do(func() {
 		defer r.settled.leave()
 		for group := c.next(); len(group) > 0; group = c.next() {
-			r.completeGroup(group)
+			if panics.Run(r.log, "completions of Service Bus", func() error { r.completeGroup(group); return nil }) != nil {
+				r.settling.failed()
+			}
 		}
 	})
 }
@@ -90,7 +95,7 @@ func (c *completions) next() []amqp.Settlement {
 		c.groups--
 		return nil
 	}
-	n := min(len(c.waiting), groupMessages)
+	n := min(len(c.waiting), groupCompletions)
 	group := c.waiting[:n:n]
 	c.waiting = c.waiting[n:]
 	return group
@@ -110,7 +115,13 @@ func (r *receiver) completeGroup(group []amqp.Settlement) {
 		}
 		tokens, known = append(tokens, token), append(known, s)
 	}
-	for i, err := range r.messages.Messages.CompleteMany(ctx, r.grant.tenant(), r.entity.Path, tokens) {
+	complete := func(tokens []string) []error {
+		return r.messages.Messages.CompleteMany(ctx, r.grant.tenant(), r.entity.Path, tokens)
+	}
+	for i, err := range complete(tokens) {
+		if err != nil && len(tokens) > 1 && forebay.CodeOf(err) == forebay.CodeInternal { // one may have failed them all
+			err = complete(tokens[i : i+1])[0]
+		}
 		r.answer(known[i], &wire.Accepted{}, err)
 	}
 }
