@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -170,6 +172,30 @@ func (c client) post(ctx context.Context, url, contentType string, body []byte) 
 	}
 	req.Header.Set("Content-Type", contentType)
 	return c.do(req)
+}
+
+// firstEvent returns how long the first server-sent event of the answer took, of the post that
+// asks for it, and reads the rest.
+func (c client) firstEvent(ctx context.Context, url string, body []byte) (time.Duration, error) {
+	begun := time.Now()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	r := bufio.NewReader(resp.Body)
+	_, err = r.ReadString('\n')
+	first := time.Since(begun)
+	if err == nil && resp.StatusCode >= 300 {
+		err = &statusError{code: resp.StatusCode}
+	}
+	_, restErr := io.Copy(io.Discard, r)
+	return first, errors.Join(err, restErr)
 }
 
 // get decodes a JSON answer into v.

@@ -62,5 +62,5 @@ func liteLLMCalls(ctx context.Context, b *bench, calls int) (s sample, err error
 			return nil, err
 		}
 	}
-	return timedCalls(ctx, c, url+"/v1/chat/completions", calls)
+	return timedCalls(ctx, c, model, url+"/v1/chat/completions", calls)
 }

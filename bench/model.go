@@ -23,6 +23,7 @@ type behaviour struct {
 type cannedModel struct {
 	url      string
 	answered atomic.Int64
+	pause    atomic.Int64 // nanoseconds before each event of an answer; 0: it is sent at once
 	server   *http.Server
 }
 
@@ -48,7 +49,15 @@ func startModel(how behaviour) (*cannedModel, error) {
 			time.Sleep(how.delay)
 		}
 		w.Header().Set("Content-Type", contentType)
-		w.Write(answer)
+		if pause := time.Duration(m.pause.Load()); pause > 0 {
+			for event := range bytes.SplitAfterSeq(answer, []byte("\n\n")) {
+				time.Sleep(pause)
+				w.Write(event)
+				w.(http.Flusher).Flush()
+			}
+		} else {
+			w.Write(answer)
+		}
 		m.answered.Add(1)
 	})}
 	go m.server.Serve(listener)

@@ -46,6 +46,7 @@ var busSuite = map[string]func(*testing.T, *stores, *clock){
 
 	"Nobody sends":                     testNobodySends,
 	"Nobody receives":                  testNobodyReceives,
+	"Complete many":                    testCompleteMany,
 	"Nobody receives sessions":         testNobodyReceivesSessions,
 	"Waiting while disabled":           testWaitingWhileDisabled,
 	"Disabled by another process":      testDisabledByAnotherProcess,

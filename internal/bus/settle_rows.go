@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -20,24 +21,47 @@ import (
 
 // Complete deletes a message that has been processed.
 func (s *Store) Complete(ctx context.Context, subqueue queue.Subqueue, l queue.Lock) error {
-	return s.settleMessage(ctx, Settling(subqueue, l), func(t *Tx) error {
-		if !t.W.Shared() { // one statement does for two
-			rows, err := t.Prep(sqlDeleteHeld).Int(l.Seq).Int(l.Token).Int(t.Now).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(subqueue.Queue()).Count()
-			if err == nil && rows == 0 {
-				if _, err = t.Deliveries.heldToSettle(subqueue, l, nil); err == nil { // it says why
-					err = forebay.ErrLockLost
-				}
+	failed, err := s.CompleteMany(ctx, subqueue, []queue.Lock{l})
+	if err != nil {
+		return err
+	}
+	return failed[0]
+}
+
+// CompleteMany deletes messages that have been processed, each by itself, and returns an error for
+// each that it did not delete.
+func (s *Store) CompleteMany(ctx context.Context, subqueue queue.Subqueue, locks []queue.Lock) (failed []error, err error) {
+	o := Settling(subqueue, locks...)
+	o.Rows = len(locks)
+	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) ([]error, error) {
+		failed := make([]error, len(locks))
+		return failed, t.Interleave(len(locks), func(i int) error {
+			err := t.Deliveries.complete(subqueue, locks[i])
+			if errors.Is(err, forebay.ErrLockLost) || errors.Is(err, entity.ErrReceiveDisabled) {
+				failed[i], err = err, nil
 			}
-			if err != nil {
-				return err
+			return err
+		})
+	})
+}
+
+func (t *deliveryTx) complete(subqueue queue.Subqueue, l queue.Lock) error {
+	if !t.W.Shared() { // one statement does for two
+		rows, err := t.Prep(sqlDeleteHeld).Int(l.Seq).Int(l.Token).Int(t.Now).Int(int64(subqueue)).Int(int64(subqueue.Deferred())).Int(subqueue.Queue()).Count()
+		if err == nil && rows == 0 {
+			if _, err = t.heldToSettle(subqueue, l, nil); err == nil { // it says why
+				err = forebay.ErrLockLost
 			}
-			return t.Prep(sqlDeleteBody).Int(l.Seq).Exec()
 		}
-		if _, err := t.Deliveries.heldToSettle(subqueue, l, nil); err != nil {
+		if err != nil {
 			return err
 		}
-		return t.DeleteMessage(l.Seq)
-	})
+		return t.Prep(sqlDeleteBody).Int(l.Seq).Exec()
+	}
+	if _, err := t.heldToSettle(subqueue, l, nil); err != nil {
+		return err
+	}
+	return t.DeleteMessage(l.Seq)
 }
 
 // sqlDeleteHeld deletes a message under the conditions of Deliveries.heldToSettle.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus/entity"
+	"github.com/forebayhq/forebay/internal/queue"
 )
 
 func setStatus(t testing.TB, s *stores, q MessageQueue, status forebay.EntityStatus) MessageQueue {
@@ -117,6 +118,44 @@ func testNobodyReceives(t *testing.T, s *stores, _ *clock) {
 		}
 		_, err = s.Bus.DropMessageQueue(background, q)
 		mustDo(t, errors.Join(err, s.Bus.PurgeDropped(background)))
+	}
+}
+
+// Messages that are completed together are completed each by itself.
+func testCompleteMany(t *testing.T, s *stores, _ *clock) {
+	q, sessions := putQueues(t, s)
+	sendTo(t, s, q, content("1", 1), content("2", 1), content("3", 1))
+	first, second, dead := receiveOne(t, s, q), receiveOne(t, s, q), receiveOne(t, s, q)
+	main := q.Subqueue(false)
+	mustDo(t, s.Bus.DeadLetter(background, main, dead.Lock, DeadLettering{Reason: "r"}, nil))
+	stale := second.Lock
+	stale.Token++
+	setStatus(t, s, q, forebay.EntityReceiveDisabled)
+	failed, err := s.Bus.CompleteMany(background, main, []queue.Lock{first.Lock, stale, second.Lock})
+	mustDo(t, err)
+	refusedAs(t, "the first while nobody receives", failed[0])
+	if !errors.Is(failed[1], forebay.ErrLockLost) {
+		t.Errorf("another token while nobody receives: %v", failed[1])
+	}
+	refusedAs(t, "the second while nobody receives", failed[2])
+	if n := len(peekAll(t, s, main)); n != 2 {
+		t.Errorf("%d messages are left, want 2", n)
+	}
+
+	setStatus(t, s, q, forebay.EntityActive)
+	failed, err = s.Bus.CompleteMany(background, sessions.Subqueue(false), []queue.Lock{first.Lock})
+	if mustDo(t, err); !errors.Is(failed[0], forebay.ErrLockLost) {
+		t.Errorf("as of another queue: %v", failed[0])
+	}
+	failed, err = s.Bus.CompleteMany(background, main, []queue.Lock{first.Lock, stale, first.Lock, dead.Lock, second.Lock})
+	mustDo(t, err)
+	for i, lost := range []bool{false, true, true, true, false} {
+		if errors.Is(failed[i], forebay.ErrLockLost) != lost || !lost && failed[i] != nil {
+			t.Errorf("lock %d: %v", i, failed[i])
+		}
+	}
+	if left, dead := len(peekAll(t, s, main)), len(peekAll(t, s, q.Subqueue(true))); left != 0 || dead != 1 {
+		t.Errorf("%d messages and %d dead letters are left, want 0 and 1", left, dead)
 	}
 }
 

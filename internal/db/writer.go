@@ -221,7 +221,7 @@ func (w *Writer) collect(timer <-chan time.Time) (batch []Operation, ok bool) {
 	}
 	yielded := false
 	most := w.batchLimit()
-	for taking := true; taking && len(batch) < most && size < maxBatchBytes; {
+	for taking := true; taking && len(batch) < most && rows < MaxBatchOps && size < maxBatchBytes; {
 		select {
 		case op := <-w.Ops:
 			add(op)

@@ -20,17 +20,14 @@ func (s *Service) Submit(ctx context.Context, tenant string, req forebay.SubmitR
 	return *result.Job, result.Existing, nil
 }
 
-// SubmitWatched is Submit, and then Watch without a read of the job. Changes that come before it
-// returns are not told: look at the job once.
+// SubmitWatched is Submit of a job without an idempotency key, and then Watch without a read of
+// the job. Changes that come before it returns are not told: look at the job once.
 func (s *Service) SubmitWatched(ctx context.Context, tenant string, req forebay.SubmitRequest) (job forebay.Job, changes <-chan struct{}, stop func(), err error) {
 	result := s.submit(ctx, tenant, []forebay.SubmitRequest{req}, nil, func(seq int64) { changes, stop = s.store.Watch(seq) })[0]
-	switch {
-	case result.Error != nil:
+	if result.Error != nil {
 		return forebay.Job{}, nil, nil, result.Error
-	case result.Existing:
-		changes, stop, err = s.Watch(ctx, tenant, result.Job.ID)
 	}
-	return *result.Job, changes, stop, err
+	return *result.Job, changes, stop, nil
 }
 
 // SubmitMany stores each valid request, all in one transaction. It returns one result per

@@ -1,6 +1,7 @@
 package messaging
 
 import (
+	"cmp"
 	"context"
 	"time"
 	"unicode/utf8"
@@ -24,6 +25,34 @@ func (s Messages) Complete(ctx context.Context, tenant, path, token string) erro
 		return err
 	}
 	return s.store.Complete(ctx, e.subqueue(), lock)
+}
+
+// CompleteMany completes messages of one entity, each by itself, and returns an error for each
+// that was not completed.
+func (s Messages) CompleteMany(ctx context.Context, tenant, path string, tokens []string) []error {
+	failed := make([]error, len(tokens))
+	e, unknown := s.entity(ctx, tenant, path)
+	if unknown == nil {
+		unknown = bus.Used(ctx, s.store.Writer, e.MessageQueue)
+	}
+	locks, places := make([]queue.Lock, 0, len(tokens)), make([]int, 0, len(tokens)) // in failed
+	for i, token := range tokens {
+		var lock queue.Lock
+		if failed[i] = unknown; unknown == nil {
+			lock.Seq, lock.Token, failed[i] = message.ParseToken("lock_token", token)
+		}
+		if failed[i] == nil {
+			locks, places = append(locks, lock), append(places, i)
+		}
+	}
+	if len(locks) == 0 {
+		return failed
+	}
+	each, err := s.store.CompleteMany(ctx, e.subqueue(), locks)
+	for n, i := range places {
+		failed[i] = cmp.Or(err, each[n])
+	}
+	return failed
 }
 
 // Abandon gives a message back at once. The delivery counts.

@@ -80,7 +80,7 @@ const lookAfter = 25 * time.Millisecond
 
 // run waits until the answer is written, the call has failed for good, or it has waited too long.
 func (w *waiting) run() error {
-	look := time.NewTimer(lookAfter) // the job may have changed before it was watched
+	look, due := time.NewTimer(lookAfter), true // the job may have changed before it was watched
 	defer look.Stop()
 	patience := time.NewTimer(w.patience)
 	defer patience.Stop()
@@ -92,10 +92,14 @@ func (w *waiting) run() error {
 			failed = true // unless it is done
 		case <-w.changes:
 			if !failed {
-				look.Reset(lookAfter)
+				if !due { // many changes do not put it off
+					look.Reset(lookAfter)
+					due = true
+				}
 				continue
 			}
 		case <-look.C:
+			due = false
 		case <-patience.C:
 			impatient = true
 		case <-draining:

@@ -38,9 +38,10 @@ type receiver struct {
 	empty   bool         // nothing ever comes: see transferDeadLetters
 	session *heldSession // nil: the entity has none
 
-	settling *workers
-	settled  gate   // of settlements
-	tags     uint64 // of messages that nobody settles
+	settling    *workers
+	settled     gate // of settlements
+	completions completions
+	tags        uint64 // of messages that nobody settles
 }
 
 // acceptReceiver accepts a link that receives from a queue or a subscription, and serves it until

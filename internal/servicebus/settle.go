@@ -4,16 +4,25 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/amqp"
 	"github.com/forebayhq/forebay/internal/amqp/wire"
+	"github.com/forebayhq/forebay/internal/panics"
 )
 
-// maxSettling is how many settlements of one link are under way at once. Those of all links share
-// transactions.
-const maxSettling = 64
+const (
+	// maxSettling is how many settlements of one link are under way at once. Those of all links
+	// share transactions.
+	maxSettling = 64
+	// maxCompleting is how many groups of completions of one link are under way at once. The
+	// second is stored while the first is answered.
+	maxCompleting = 2
+	// groupCompletions bounds those that are stored together. Other clients wait for a transaction.
+	groupCompletions = 64
+)
 
 // The properties by which a client says why it dead-letters a message.
 const (
@@ -26,7 +35,12 @@ func (r *receiver) settle(list []amqp.Settlement) {
 	if r.mode == forebay.ReceiveAndDelete {
 		return // they are gone
 	}
+	var completed []amqp.Settlement
 	for _, s := range list {
+		if _, completes := s.State.(*wire.Accepted); completes {
+			completed = append(completed, s)
+			continue
+		}
 		if !r.settled.enter() {
 			return // the link has ended meanwhile
 		}
@@ -36,9 +50,83 @@ func (r *receiver) settle(list []amqp.Settlement) {
 		}
 		r.settling.do(func() { defer r.settled.leave(); r.settleOne(s) })
 	}
+	if len(completed) > 0 {
+		r.complete(completed)
+	}
 }
 
-// settleOne settles a message as the client says, and answers with the outcome that it asked for.
+// completions are settlements that complete messages. Most settlements do, so they are stored
+// in groups, as those that wait are while a group is stored.
+type completions struct {
+	mu      sync.Mutex
+	waiting []amqp.Settlement
+	groups  int // under way
+}
+
+// complete has messages completed.
+func (r *receiver) complete(list []amqp.Settlement) {
+	if !r.settled.enter() {
+		return
+	}
+	c := &r.completions
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting = append(c.waiting, list...); c.groups == maxCompleting {
+		r.settled.leave() // whoever completes a group takes these as well
+		return
+	}
+	c.groups++
+	r.settling.do(func() {
+		defer r.settled.leave()
+		for group := c.next(); len(group) > 0; group = c.next() {
+			if panics.Run(r.log, "completions of Service Bus", func() error { r.completeGroup(group); return nil }) != nil {
+				r.settling.failed()
+			}
+		}
+	})
+}
+
+// next returns those that are stored together, or none, and then the caller takes no more.
+func (c *completions) next() []amqp.Settlement {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) == 0 {
+		c.waiting = nil
+		c.groups--
+		return nil
+	}
+	n := min(len(c.waiting), groupCompletions)
+	group := c.waiting[:n:n]
+	c.waiting = c.waiting[n:]
+	return group
+}
+
+// completeGroup completes messages in one transaction, each by itself, and answers.
+func (r *receiver) completeGroup(group []amqp.Settlement) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.link.Context()), storeTime)
+	defer cancel()
+	tokens := make([]string, 0, len(group))
+	known := group[:0:0]
+	for _, s := range group {
+		token, err := tokenOfTag(s.Tag)
+		if err != nil {
+			r.answer(s, nil, err)
+			continue
+		}
+		tokens, known = append(tokens, token), append(known, s)
+	}
+	complete := func(tokens []string) []error {
+		return r.messages.Messages.CompleteMany(ctx, r.grant.tenant(), r.entity.Path, tokens)
+	}
+	for i, err := range complete(tokens) {
+		if err != nil && len(tokens) > 1 && forebay.CodeOf(err) == forebay.CodeInternal { // one may have failed them all
+			err = complete(tokens[i : i+1])[0]
+		}
+		r.answer(known[i], &wire.Accepted{}, err)
+	}
+}
+
+// settleOne settles a message as the client says.
 func (r *receiver) settleOne(s amqp.Settlement) {
 	if s.State == nil {
 		return // forgotten without an outcome: the message stays locked
@@ -50,6 +138,11 @@ func (r *receiver) settleOne(s amqp.Settlement) {
 	if err == nil {
 		outcome, err = r.dispose(ctx, token, s.State)
 	}
+	r.answer(s, outcome, err)
+}
+
+// answer tells the client the outcome that it asked for, or why there is another.
+func (r *receiver) answer(s amqp.Settlement, outcome wire.DeliveryState, err error) {
 	if s.Settled { // the client wants no answer
 		if temporary(err) {
 			r.log.Warn("a settlement that a Service Bus client does not wait for was not stored: the message stays locked", slog.String("entity", r.entity.Path), slog.Any("error", err))

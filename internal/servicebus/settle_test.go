@@ -56,3 +56,50 @@ func TestASettlementThatFailsUnheardIsLogged(t *testing.T) {
 		return log.says("a settlement that a Service Bus client does not wait for was not stored")
 	})
 }
+
+// One frame that completes many messages is answered for each of them.
+func TestManyCompletionsAreAnsweredEach(t *testing.T) {
+	const all, lost = 300, 123
+	b := newBench(t, nil)
+	b.queue(forebay.DefaultTenant, "orders", forebay.MessageQueueSettings{})
+	for range all / 100 { // as many as one call takes
+		if _, err := b.messages.Messages.Send(t.Context(), forebay.DefaultTenant, "orders", make([]forebay.NewMessage, 100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := b.connect("any", "any")
+	p.begin(2 * all)
+	p.receives(0, "orders", nil)
+	p.credit(0, all, 2*all)
+	tags := map[uint32][]byte{}
+	for range all {
+		d := expect[*wire.Transfer](p)
+		tags[*d.DeliveryID] = d.DeliveryTag
+	}
+	token, err := tokenOfTag(tags[lost])
+	if err == nil {
+		err = b.messages.Messages.Complete(t.Context(), forebay.DefaultTenant, "orders", token)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.send(&wire.Disposition{Role: wire.RoleReceiver, First: 0, Last: ptr(uint32(all - 1)), State: &wire.Accepted{}})
+	for answered := 0; answered < all; {
+		d := expect[*wire.Disposition](p)
+		for id := d.First; id <= wire.ValueOr(d.Last, d.First); id++ {
+			refusal, refused := d.State.(*wire.Rejected)
+			if _, ok := tags[id]; !ok || !d.Settled || refused != (id == lost) {
+				t.Errorf("delivery %d: %+v with %T %+v", id, d, d.State, d.State)
+			}
+			if refused && refusal.Error.Condition != conditionLockLost {
+				t.Errorf("refused with %+v", refusal.Error)
+			}
+			delete(tags, id)
+			answered++
+		}
+	}
+	q, err := b.messages.Queues.Get(t.Context(), forebay.DefaultTenant, "orders")
+	if err != nil || q.Active+q.Locked != 0 {
+		t.Errorf("%+v is left, %v", q, err)
+	}
+}
