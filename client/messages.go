@@ -143,6 +143,12 @@ func (m Messages) Redrive(ctx context.Context, req forebay.RedriveMessagesReques
 	return report, err
 }
 
+// DeadGroups counts the messages of a dead-letter subqueue by reason.
+func (m Messages) DeadGroups(ctx context.Context) (groups forebay.DeadMessageGroups, err error) {
+	err = m.call(ctx, http.MethodGet, nil, &groups, "messages", "groups")
+	return groups, err
+}
+
 // PurgeDead removes messages of a dead-letter subqueue for good.
 func (m Messages) PurgeDead(ctx context.Context, filter forebay.DeadMessageFilter) (report forebay.PurgedMessages, err error) {
 	err = m.call(ctx, http.MethodPost, filter, &report, "messages", "purge")

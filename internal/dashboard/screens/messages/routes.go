@@ -50,6 +50,7 @@ func Routes() []kit.Route {
 	for _, base := range []string{"/queues/{queue}", "/topics/{topic}/subscriptions/{subscription}"} {
 		routes = append(routes,
 			kit.Get(base+"/messages/{number}", showMessage),
+			kit.Post(base+"/messages/{number}", mend),
 			kit.Post(base+"/messages/{number}/cancel", cancelScheduled),
 			kit.Post(base+"/receive", receive),
 			kit.Post(base+"/status", changeQueue),
