@@ -81,7 +81,7 @@ func (a jobCommands) list() *cobra.Command {
 	flags.StringVar(&f.SessionID, "session-id", "", "only of this session")
 	command.OptionalFlag(flags, &f.Priority, "priority", command.WholeNumber, "only of this priority")
 	flags.StringVar((*string)(&f.WaitingFor), "waiting-for", "", "only those that wait for this: "+command.Joined(forebay.WaitReasons))
-	metadataFlag(flags, &f.Metadata, " that the jobs have")
+	command.MetadataFlag(flags, &f.Metadata, " that the jobs have")
 	command.AllTenantsFlag(flags, &f.AllTenants)
 	periodFlags(a.App, flags, &f.CreatedBefore, &f.CreatedAfter, "created")
 	return c

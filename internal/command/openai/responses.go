@@ -1,5 +1,5 @@
-// Package responses has the commands about kept responses of OpenAI's API.
-package responses
+// Package openai has the commands about batches and kept responses of OpenAI's API.
+package openai
 
 import (
 	"encoding/json"
@@ -15,19 +15,19 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-// commands are the commands about responses.
-type commands struct{ *command.App }
+// responses are the commands about responses.
+type responses struct{ *command.App }
 
-// Commands returns the group of these commands.
-func Commands(app *command.App) *cobra.Command {
-	a := commands{app}
+// Responses returns the group of the commands about responses.
+func Responses(app *command.App) *cobra.Command {
+	a := responses{app}
 	return command.Group(&cobra.Command{
 		Use: "response", Short: "Responses of OpenAI's API that are kept",
 		Long: "See, cancel and delete the responses of OpenAI's API that the server keeps. Those with store:\nfalse are not kept.",
 	}, a.list(), a.show(), a.cancel(), a.delete())
 }
 
-func (a commands) list() *cobra.Command {
+func (a responses) list() *cobra.Command {
 	var f client.ResponseFilter
 	var background bool
 	c := &cobra.Command{
@@ -51,7 +51,7 @@ func (a commands) list() *cobra.Command {
 }
 
 // seconds shows a time as OpenAI's API has it; 0: none.
-func (a commands) seconds(at int64) string {
+func (a responses) seconds(at int64) string {
 	if at == 0 {
 		return ""
 	}
@@ -89,7 +89,7 @@ type object struct {
 // maxText is how many characters of a text a table shows.
 const maxText = 400
 
-func (a commands) fields(raw json.RawMessage) ([]command.Field, error) {
+func (a responses) fields(raw json.RawMessage) ([]command.Field, error) {
 	var r object
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return nil, fmt.Errorf("read response: %w", err)
@@ -118,7 +118,7 @@ func (a commands) fields(raw json.RawMessage) ([]command.Field, error) {
 }
 
 // print prints a response in the form of OpenAI's API, or what a table has of it.
-func (a commands) print(raw json.RawMessage, more ...command.Field) error {
+func (a responses) print(raw json.RawMessage, more ...command.Field) error {
 	fields, err := a.fields(raw)
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func (a commands) print(raw json.RawMessage, more ...command.Field) error {
 	return a.PrintOne(raw, append(fields, more...))
 }
 
-func (a commands) show() *cobra.Command {
+func (a responses) show() *cobra.Command {
 	return a.APICommand(&cobra.Command{
 		Use: "show RESPONSE", Short: "Show a response",
 		Long: "Show a response. With -o json it is all that OpenAI's API has of it.",
@@ -147,7 +147,7 @@ func (a commands) show() *cobra.Command {
 	})
 }
 
-func (a commands) cancel() *cobra.Command {
+func (a responses) cancel() *cobra.Command {
 	return a.APICommand(&cobra.Command{Use: "cancel RESPONSE", Short: "Cancel a response that is made in the background, unless it has ended"},
 		func(c *command.Call) error {
 			raw, err := c.API.CancelResponse(c.Ctx, c.Args[0])
@@ -158,7 +158,7 @@ func (a commands) cancel() *cobra.Command {
 		})
 }
 
-func (a commands) delete() *cobra.Command {
+func (a responses) delete() *cobra.Command {
 	return a.APICommand(&cobra.Command{
 		Use: "delete RESPONSE", Short: "Delete a response with what was asked and answered",
 		Long: "Delete a response with what was asked and answered. One that is being made is cancelled first.\nResponses cannot go on from it any more.",
