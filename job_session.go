@@ -2,8 +2,8 @@ package forebay
 
 import "time"
 
-// JobSession is a session of jobs, of one tenant in one queue, that has jobs that are not over. They
-// run one after the other.
+// JobSession is a session of jobs, of one tenant in one queue, that has jobs that are not over.
+// They run one after the other.
 type JobSession struct {
 	SessionID string `json:"session_id"`
 	Tenant    string `json:"tenant"`

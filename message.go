@@ -202,8 +202,8 @@ type RedrivenMessages struct {
 	NextAt *time.Time `json:"next_at,omitempty" doc:"with more and a rate: first_at of the next call"`
 }
 
-// DeadMessageGroups counts the dead letters of a queue or subscription by reason, the most frequent
-// first.
+// DeadMessageGroups counts the dead letters of a queue or subscription by reason, the most
+// frequent first.
 type DeadMessageGroups struct {
 	Groups   []DeadMessageGroup `json:"groups"`
 	Counted  int                `json:"counted" doc:"how many were looked at, locked and deferred ones too: the newest 20,000 at most"`
@@ -214,6 +214,7 @@ type DeadMessageGroups struct {
 
 // DeadMessageGroup is the dead letters with one reason.
 type DeadMessageGroup struct {
+	Queue          string    `json:"queue,omitempty" doc:"their queue or subscription, as TOPIC/subscriptions/NAME; only in the answer about all of them"`
 	Reason         string    `json:"reason" doc:"their dead_letter_reason; empty: they have none"`
 	Count          int       `json:"count"`
 	NewestEnqueued time.Time `json:"newest_enqueued_time"`

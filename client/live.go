@@ -45,8 +45,8 @@ func (c *live) Backlog(ctx context.Context, allTenants bool) (forebay.Backlog, e
 	return backlog, err
 }
 
-// JobSessions returns the sessions of jobs that have jobs to run, by queue and id. It reads pages as
-// they are needed. The filter's Limit is the page size.
+// JobSessions returns the sessions of jobs that have jobs to run, by queue and id. It reads pages
+// as they are needed. The filter's Limit is the page size.
 func (c *live) JobSessions(ctx context.Context, f forebay.JobSessionFilter) iter.Seq2[forebay.JobSession, error] {
 	query := url.Values{}
 	setTrue(query, "all_tenants", f.AllTenants)

@@ -147,17 +147,22 @@ properties of exactly one may be changed. With --dry-run the change is checked o
 
 func (a messageCommands) groups() *cobra.Command {
 	return aboutQueue(command.List(a.App, &cobra.Command{
-		Use: "groups QUEUE", Short: "Count the dead letters of a queue or subscription by reason",
-		Example: "  forebay messages groups mail\n  forebay messages groups orders/subscriptions/eu -o json",
-	}, func(c *command.Call) ([]forebay.DeadMessageGroup, error) {
-		groups, err := deadMessagesOf(c).DeadGroups(c.Ctx)
+		Use: "groups [QUEUE]", Short: "Count the dead letters of a queue or subscription, or of all, by reason",
+		Example: "  forebay messages groups\n  forebay messages groups mail\n  forebay messages groups orders/subscriptions/eu -o json",
+	}, func(c *command.Call) (list []forebay.DeadMessageGroup, err error) {
+		var groups forebay.DeadMessageGroups
+		if len(c.Args) == 0 {
+			groups, err = c.API.DeadMessageGroups(c.Ctx)
+		} else {
+			groups, err = deadMessagesOf(c).DeadGroups(c.Ctx)
+		}
 		if err == nil && !groups.Complete {
 			c.Note("Only the newest " + command.Count(int64(groups.Counted)) + " dead letters were counted.")
 		}
 		return groups.Groups, err
 	}, func(g forebay.DeadMessageGroup) []command.Field {
 		return []command.Field{
-			{"MESSAGES", strconv.Itoa(g.Count)}, {"REASON", command.Shorten(g.Reason, 80)},
+			{"MESSAGES", strconv.Itoa(g.Count)}, {"QUEUE", g.Queue}, {"REASON", command.Shorten(g.Reason, 80)},
 			{"NEWEST ENQUEUED", a.Age(g.NewestEnqueued)}, {"OLDEST ENQUEUED", a.Age(g.OldestEnqueued)}, {"EXAMPLE", strconv.FormatInt(g.Example, 10)},
 		}
 	}))

@@ -90,7 +90,7 @@ func answers() map[string]any {
 				First: &forebay.JobSessionFirst{JobID: "job_4", Task: "chat", Status: forebay.StatusRunning}},
 			{SessionID: "order-8", Tenant: "acme", Queue: "slow", Waiting: 3, First: &forebay.JobSessionFirst{JobID: "job_5", Task: "chat", Status: forebay.StatusQueued, WaitingFor: pointer(forebay.WaitBudget)}}}},
 		"/v1/queues/mail/$deadletterqueue/messages/groups": forebay.DeadMessageGroups{Counted: 5, Complete: true, UpTo: 12, Groups: []forebay.DeadMessageGroup{
-			{Reason: "MaxDeliveryCountExceeded", Count: 4, NewestEnqueued: earlier(time.Minute), OldestEnqueued: earlier(time.Hour), Example: 12}, {Count: 1, NewestEnqueued: earlier(time.Hour), OldestEnqueued: earlier(time.Hour), Example: 7}}},
+			{Queue: "mail", Reason: "MaxDeliveryCountExceeded", Count: 4, NewestEnqueued: earlier(time.Minute), OldestEnqueued: earlier(time.Hour), Example: 12}, {Count: 1, NewestEnqueued: earlier(time.Hour), OldestEnqueued: earlier(time.Hour), Example: 7}}},
 		"/v1/queues":                         forebay.Page[forebay.QueueInfo]{Items: []forebay.QueueInfo{queue, {Name: "slow", Paused: true}}},
 		"/v1/queues?kind=messages":           forebay.Page[forebay.MessageQueue]{Items: []forebay.MessageQueue{mail}},
 		"/v1/queues/default":                 queue,

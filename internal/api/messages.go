@@ -148,6 +148,13 @@ func (a queueRoutes) routeMessages() {
 	}, func(ctx context.Context, c *call, in *messagePath) (*none, error) {
 		return &none{}, a.messages.Messages.CancelScheduled(ctx, c.caller.Tenant, in.Queue, in.SequenceNumber)
 	})
+	route(a.API, toPeek, huma.Operation{
+		OperationID: "count-all-dead-letter-messages", Method: http.MethodGet, Path: "/v1/dead-letter-messages/groups", Tags: messageTags,
+		Summary:     "Count the dead-lettered messages of all queues and subscriptions by reason",
+		Description: "The newest 1,000 of each are looked at, 20,000 in all. complete says whether these were all.",
+	}, func(ctx context.Context, c *call, _ *none) (*answer[forebay.DeadMessageGroups], error) {
+		return answerOf(a.messages.DeadLetters.GroupsOfAll(ctx, c.caller.Tenant))
+	})
 	a.routeSessions()
 	a.routeReceiving("/v1/queues/{queue}", "", "")
 	a.routeReceiving("/v1/queues/{queue}/"+forebay.SubqueueDeadLetter, "-dead-letter", "/"+forebay.SubqueueDeadLetter)

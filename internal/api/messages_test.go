@@ -513,6 +513,10 @@ func TestDeadMessagesOverHTTP(t *testing.T) {
 	if len(groups.Groups) != 1 || groups.Groups[0].Reason != "Bad" || groups.Groups[0].Count != 3 || groups.UpTo != last || !groups.Complete {
 		t.Errorf("%+v", groups)
 	}
+	all := into[forebay.DeadMessageGroups](t, f.do("GET", "/v1/dead-letter-messages/groups", ""), http.StatusOK)
+	if len(all.Groups) != 1 || all.Groups[0].Queue != "orders" || all.Groups[0].Count != 3 {
+		t.Errorf("of all queues %+v", all)
+	}
 	redrive := func(body string, status int) reply {
 		t.Helper()
 		r := f.do("POST", deadSub+"/messages/redrive", body)

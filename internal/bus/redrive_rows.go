@@ -33,6 +33,19 @@ func (s DeadLetterStore) Groups(ctx context.Context, q MessageQueue) (groups for
 	return groups, err
 }
 
+// GroupsOf counts the dead letters of several queues by queue and reason.
+func (s DeadLetterStore) GroupsOf(ctx context.Context, queues []MessageQueue) (groups forebay.DeadMessageGroups, err error) {
+	list := make([]dead.Of, len(queues))
+	for i, q := range queues {
+		list[i] = dead.Of{Name: entity.NameOf(q.Name), Subqueue: q.Subqueue(true)}
+	}
+	err = s.Read(ctx, func(c driver.Conn) error {
+		groups, err = dead.CountAll(c, list)
+		return err
+	})
+	return groups, err
+}
+
 // Purge deletes selected messages of the queue's dead-letter subqueue, as many as one step
 // takes.
 func (s DeadLetterStore) Purge(ctx context.Context, q MessageQueue, sel dead.Selection) (dead.Step, error) {

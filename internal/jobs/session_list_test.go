@@ -43,8 +43,8 @@ func namesOf(list []record.Session) (names []string) {
 	return names
 }
 
-// A list of sessions has each session with jobs that are not over once, whatever its pages, and says
-// which job has the turn.
+// A list of sessions has each session with jobs that are not over once, whatever its pages, and
+// says which job has the turn.
 func TestSessionsOfJobsAreListed(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenants := []int64{tenantNamed(t, s, "a"), tenantNamed(t, s, "b")}

@@ -43,8 +43,8 @@ func (s *Service) JobSessions(ctx context.Context, tenant string, f forebay.JobS
 	return page, err
 }
 
-// sessionViews gives sessions the names of their tenants and queues, and says what holds their first
-// jobs up.
+// sessionViews gives sessions the names of their tenants and queues, and says what holds their
+// first jobs up.
 func (s *Service) sessionViews(ctx context.Context, rows []record.Session) ([]forebay.JobSession, error) {
 	list := make([]forebay.JobSession, len(rows))
 	if len(rows) == 0 {

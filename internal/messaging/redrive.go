@@ -107,6 +107,42 @@ func (s DeadLetters) Groups(ctx context.Context, tenant, path string) (forebay.D
 	return s.store.DeadLetters().Groups(ctx, e.MessageQueue)
 }
 
+// Bounds of what GroupsOfAll looks at.
+const (
+	maxDeadQueues        = 1000
+	maxDeadTopics        = 200
+	maxDeadSubscriptions = 1000 // of all topics together
+)
+
+// GroupsOfAll counts the dead letters of a tenant's queues and subscriptions by queue and reason.
+// It looks at a bounded number of them.
+func (s DeadLetters) GroupsOfAll(ctx context.Context, tenant string) (groups forebay.DeadMessageGroups, err error) {
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return groups, err
+	}
+	list, err := s.store.Entities().Page(ctx, no, false, 0, maxDeadQueues)
+	if err != nil {
+		return groups, err
+	}
+	topics, err := s.store.Entities().Page(ctx, no, true, 0, maxDeadTopics+1)
+	if err != nil {
+		return groups, err
+	}
+	whole := len(list) < maxDeadQueues && len(topics) <= maxDeadTopics
+	for left := maxDeadSubscriptions; len(topics) > 0 && left > 0; topics = topics[1:] {
+		subscriptions, err := s.store.Entities().SubscriptionPage(ctx, topics[0], 0, left)
+		if err != nil {
+			return groups, err
+		}
+		list, left = append(list, subscriptions...), left-len(subscriptions)
+		whole = whole && left > 0
+	}
+	groups, err = s.store.DeadLetters().GroupsOf(ctx, list)
+	groups.Complete = groups.Complete && whole
+	return groups, err
+}
+
 // ofDead finds what a path names, which has a dead-letter subqueue.
 func (s DeadLetters) ofDead(ctx context.Context, tenant, path string) (namedQueue, error) {
 	e, err := s.entity(ctx, tenant, path)

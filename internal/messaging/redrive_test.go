@@ -372,6 +372,9 @@ func testDeadLettersAreCounted(t *testing.T, b *Service) {
 	if m, err := b.Messages.Get(ctx, "acme", "orders/$deadletterqueue", bad.Example); err != nil || m.DeadLetterReason != "Bad" {
 		t.Errorf("the example is %+v (%v)", m, err)
 	}
+	if all, err := b.DeadLetters.GroupsOfAll(ctx, "rival"); err != nil || len(all.Groups) != 0 || !all.Complete {
+		t.Errorf("of all queues of another tenant %+v (%v)", all, err)
+	}
 	if _, err := b.DeadLetters.Groups(ctx, "rival", "orders"); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 		t.Errorf("of another tenant: %v", err)
 	}
@@ -380,6 +383,20 @@ func testDeadLettersAreCounted(t *testing.T, b *Service) {
 	}
 	if _, err := b.DeadLetters.Groups(ctx, "acme", "news"); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 		t.Errorf("of a topic: %v", err)
+	}
+	if _, _, err := b.Subscriptions.Put(ctx, "acme", "news", "eu", forebay.SubscriptionSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Messages.Publish(ctx, "acme", "news", []forebay.NewMessage{text("1")}); err != nil {
+		t.Fatal(err)
+	}
+	deadLetterAll(t, b, "news/subscriptions/eu", "Bad")
+	all, err := b.DeadLetters.GroupsOfAll(ctx, "acme")
+	if err != nil || all.Counted != 5 || !all.Complete || len(all.Groups) != 4 || all.Groups[0].Queue != "orders" || all.Groups[0].Count != 2 {
+		t.Fatalf("of all queues %+v (%v)", all, err)
+	}
+	if i := slices.IndexFunc(all.Groups, func(g forebay.DeadMessageGroup) bool { return g.Queue == "news/subscriptions/eu" }); i < 0 || all.Groups[i].Reason != "Bad" || all.Groups[i].Count != 1 {
+		t.Errorf("of a subscription %+v", all.Groups)
 	}
 }
 

@@ -131,6 +131,8 @@ func TestQueuePages(t *testing.T) {
 		// Dead letters: by reason, redriven, purged once the name is typed.
 		admin.get(box+"?tab=dead-letters").is(http.StatusOK).has("1 dead letter by reason", "Bad &lt;b&gt;", "it was bad", "Redrive all", "/messages/groups")
 		admin.get(box + "?tab=dead-letters&reason=other").is(http.StatusOK).has("None here.")
+		admin.get("/dead-letters/messages").is(http.StatusOK).has("Bad &lt;b&gt;", "/ui/queues/eu%2Fmail?reason=Bad+%3Cb%3E&amp;tab=dead-letters", "Redrive…", "forebay messages groups")
+		admin.get("/dead-letters").is(http.StatusOK).has("/ui/dead-letters/messages")
 		mends(t, admin, c, box)
 		admin.get(box + "/redrive?reason=" + url.QueryEscape("Bad <b>")).is(http.StatusOK).has("1 message of eu/mail will go back")
 		admin.post(box+"/redrive", form("reason", "Bad <b>")).is(http.StatusOK).has("1 message redriven.")
@@ -155,8 +157,8 @@ func TestQueuePages(t *testing.T) {
 	})
 }
 
-// mends checks that a dead letter is edited with a view of the difference, and that nothing is stored
-// before. It leaves the one dead letter as it was.
+// mends checks that a dead letter is edited with a view of the difference, and that nothing is
+// stored before. It leaves the one dead letter as it was.
 func mends(t *testing.T, admin *visitor, c *client.Client, box string) {
 	t.Helper()
 	before := peek(t, c, "eu/mail/$deadletterqueue")[0]
@@ -240,6 +242,7 @@ func rights(t *testing.T, s *running, c *client.Client, database string) {
 
 	other := s.visit(t, s.keyOf(t, "rival", forebay.ScopeRead, forebay.ScopeOperate, forebay.ScopeSubmit))
 	other.get("/queues").is(http.StatusOK).lacks("eu/mail")
+	other.get("/dead-letters/messages").is(http.StatusOK).has("No message is a dead letter")
 	for _, path := range []string{box, box + "/messages/" + number, box + "/redrive", box + "/purge?tab=dead-letters", "/sessions?queue=eu%2Fmail"} {
 		other.get(path).is(http.StatusNotFound)
 	}
@@ -414,13 +417,25 @@ func TestMessagePagesLook(t *testing.T) {
 	}
 	must[forebay.Document](t)(c.WaitDocument(t.Context(), "harbour"))
 	letter := "/queues/mail/messages/" + strconv.FormatInt(peek(t, c, "mail")[0].SequenceNumber, 10)
+	deadLetter := "/queues/mail/messages/" + strconv.FormatInt(peek(t, c, "mail/$deadletterqueue")[0].SequenceNumber, 10)
 	for name, path := range map[string]string{
-		"queues": "/queues", "job-queue": "/queues/default", "message-queue": "/queues/mail", "dead-messages": "/queues/mail?tab=dead-letters", "message": letter,
+		"queues": "/queues", "job-queue": "/queues/default", "message-queue": "/queues/mail", "dead-messages": "/queues/mail?tab=dead-letters", "dead-groups": "/dead-letters/messages", "message": letter,
 		"redrive": "/queues/mail/redrive", "purge": "/queues/mail/purge?tab=dead-letters", "topics": "/topics", "topic": "/topics/orders",
 		"subscription": "/topics/orders/subscriptions/large", "rule-test": "/topics/orders/test?properties=quantity%3D12&sql_filter=quantity+%3E+20",
 		"sessions": "/sessions?queue=steps", "webhooks": "/webhooks", "webhook": "/webhooks/hook", "rotate": "/webhooks/hook/rotate",
-		"documents": "/documents", "document": "/documents/harbour", "document-delete": "/documents/harbour/delete", "search": "/search?query=breakwater",
+		"dead-message": deadLetter + "?tab=dead-letters", "documents": "/documents", "document": "/documents/harbour", "document-delete": "/documents/harbour/delete", "search": "/search?query=breakwater",
 	} {
 		inspect(t, page, axe, s.url+"/ui"+path, name)
+	}
+	// One is mended in the browser, as it is read there.
+	page.Go(s.url + "/ui" + deadLetter + "?tab=dead-letters")
+	page.Type("textarea[name=body]", "a letter that can be read")
+	page.Submit("button[value=check]")
+	page.WaitText("What would change")
+	page.Wait(`document.querySelector('.diff ins').textContent.includes('can be read')`)
+	page.Submit("button[value=redrive]")
+	page.WaitText("is redriven under a new number")
+	if back := peek(t, c, "mail"); *back[len(back)-1].Body != "a letter that can be read" {
+		t.Errorf("the mended message is %+v", back)
 	}
 }

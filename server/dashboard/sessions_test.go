@@ -87,12 +87,12 @@ func TestJobSessionPages(t *testing.T) {
 		admin.get("/sessions/jobs").is(http.StatusOK).has("order &lt;b&gt;7", ids[0], other[0], "2 sessions on this page", "rival", "forebay jobs sessions --all-tenants", "/v1/job-sessions").lacks("<b>7</b>")
 		admin.get("/sessions/jobs?tenant=rival").is(http.StatusOK).has("theirs", "1 session on this page").lacks(ids[0])
 		admin.get("/sessions/jobs?session_id=theirs").is(http.StatusOK).has(other[0]).lacks(ids[0])
-		admin.get("/sessions/jobs?queue=none").is(http.StatusNotFound)
+		admin.get("/sessions/jobs?queue=none").is(http.StatusUnprocessableEntity).has("there is no queue none")
 		admin.get("/sessions/jobs?cursor=x").is(http.StatusUnprocessableEntity)
 		admin.get("/sessions").is(http.StatusOK).has("/ui/sessions/jobs")
 
 		// The page of a job that waits leads to its session, and that to its jobs.
-		admin.get("/jobs/"+ids[1]).is(http.StatusOK).has("Another job of its session goes first", "/ui/sessions/jobs?session_id=order+%3Cb%3E7%3C%2Fb%3E&amp;queue=default")
+		admin.get("/jobs/"+ids[1]).is(http.StatusOK).has("Another job of its session goes first", "/ui/sessions/jobs?session_id=order&#43;%3Cb%3E7%3C%2Fb%3E&amp;queue=default")
 		admin.get("/jobs?session_id=order+%3Cb%3E7%3C%2Fb%3E").is(http.StatusOK).has(ids[0], ids[1], ids[2])
 
 		reader := s.visit(t, s.keyOf(t, "rival", forebay.ScopeRead))

@@ -46,16 +46,16 @@ func mendingOf(m *forebay.Message) *mending {
 	return f
 }
 
-// survives reports whether the page shows the text as it is, and a browser's form gives it back so,
-// but for the ends of its lines, which are all of one kind.
+// survives reports whether the page shows the text as it is, and a browser's form gives it back
+// so, but for the ends of its lines, which are all of one kind.
 func survives(text string) bool {
 	ends, windows := strings.Count(text, "\n"), strings.Count(text, "\r\n")
 	lines := plainLines(text)
 	return kit.Clean(lines) == lines && strings.Count(text, "\r") == windows && (windows == 0 || windows == ends)
 }
 
-// propertiesText is a message's properties as JSON on lines; "": it has none. What pages do not show
-// as it is, is escaped.
+// propertiesText is a message's properties as JSON on lines; "": it has none. What pages do not
+// show as it is, is escaped.
 func propertiesText(p forebay.Properties) string {
 	raw, err := json.Marshal(p)
 	var indented bytes.Buffer

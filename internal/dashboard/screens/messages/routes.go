@@ -32,6 +32,7 @@ func Routes() []kit.Route {
 		kit.Get("/topics/{topic}/subscriptions/{subscription}/rules/{rule}/remove", confirmRemoveRule),
 		kit.Post("/topics/{topic}/subscriptions/{subscription}/rules/{rule}/remove", removeRule),
 
+		kit.Get("/dead-letters/messages", listDeadGroups),
 		kit.Get("/sessions", listSessions),
 		kit.Post("/sessions/release", releaseSession),
 
