@@ -5,6 +5,7 @@ import (
 	"io"
 	"iter"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -129,11 +130,21 @@ func (a jobCommands) show() *cobra.Command {
 	return c
 }
 
+// heldBy names what a job waits for.
+func heldBy(causes []forebay.WaitCause) string {
+	names := make([]string, len(causes))
+	for i, c := range causes {
+		names[i] = fmt.Sprintf("%s %s (%s)", c.Kind, c.Name, c.Reason)
+	}
+	return strings.Join(names, ", ")
+}
+
 func (a jobCommands) fields(j forebay.Job) []command.Field {
 	fields := []command.Field{
 		{"id", j.ID},
 		{"status", string(j.Status)},
 		{"waiting for", command.OrEmpty(j.WaitingFor)},
+		{"held by", heldBy(j.WaitingOn)},
 		{"position", position(j)},
 		{"expected start", a.WhenPtr(j.ExpectedStartAt)},
 		{"task", j.Task},

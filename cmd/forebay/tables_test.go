@@ -33,6 +33,7 @@ func answers() map[string]any {
 		Priority: 5, CorrelationID: "job_1", Generation: 1, Attempt: 1, MaxAttempts: 5, CreatedAt: earlier(42 * time.Second), ScheduledAt: pointer(testNow.Add(4 * time.Second))}
 	ready := waiting
 	ready.ID, ready.Status, ready.WaitingFor, ready.ScheduledAt = "job_3", forebay.StatusQueued, pointer(forebay.WaitQuota), nil
+	ready.WaitingOn = []forebay.WaitCause{{Kind: forebay.CauseDeployment, Name: "east", Reason: forebay.WaitBreaker}, {Kind: forebay.CauseDeployment, Name: "west", Reason: forebay.WaitQuota}}
 	ready.QueuePosition, ready.ExpectedStartAt = pointer(int64(180)), pointer(testNow.Add(12*time.Second))
 	queue := forebay.QueueInfo{Name: "default", Active: 12, Scheduled: 3, Locked: 64, Retrying: 2, DeadLetter: 1, OldestAgeSeconds: pointer(93.5),
 		Concurrency: 64, RetryConcurrency: 4, LockSeconds: 60, MaxDeliveryCount: 10}
