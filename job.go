@@ -73,6 +73,7 @@ type Job struct {
 	ID         string      `json:"id"`
 	Status     Status      `json:"status"`
 	WaitingFor *WaitReason `json:"waiting_for"`
+	WaitingOn  []WaitCause `json:"waiting_on,omitempty" doc:"what that is, by name; deployments only in the answer about one job"`
 	// QueuePosition and the expected start are set while the job is ready and waits. They are only
 	// in the answer about one job, and null if unknown.
 	QueuePosition        *int64            `json:"queue_position" doc:"1 is next, in its lane of the queue; an estimate with several tenants, and where queue_position_at_least is given; only in the answer about one job that is ready"`
@@ -103,6 +104,26 @@ type Job struct {
 	Links                Links             `json:"links"`
 	ReplyTo              *ReplyTo          `json:"reply_to,omitempty" doc:"where a message says how the job has ended, if it was made of a message that asked for that"`
 }
+
+// WaitCause is something that a job waits for.
+type WaitCause struct {
+	Kind   CauseKind  `json:"kind" enum:"deployment,tenant,key,queue,session"`
+	Name   string     `json:"name" doc:"of the deployment, the tenant, the queue or the session; the id of a key"`
+	Reason WaitReason `json:"reason" doc:"as waiting_for: of a deployment its breaker, its quota, a pause or its concurrency, of a tenant or key the budget, a pause or the concurrency"`
+	Until  *time.Time `json:"until,omitempty" doc:"when an open breaker lets a call try, or a pause ends that the provider asked for"`
+}
+
+// CauseKind says what a job waits for.
+type CauseKind string
+
+// What a job can wait for.
+const (
+	CauseDeployment CauseKind = "deployment"
+	CauseTenant     CauseKind = "tenant" // its budget, a pause, or its concurrency
+	CauseKey        CauseKind = "key"    // the budget of the API key that submitted it
+	CauseQueue      CauseKind = "queue"  // it is paused
+	CauseSession    CauseKind = "session"
+)
 
 // ReplyTo is where a message goes that says how a job has ended. The fields are those of that
 // message.

@@ -179,14 +179,18 @@ type DeadMessageFilter struct {
 // RedriveMessagesRequest sends dead-lettered messages back to their queue or subscription.
 type RedriveMessagesRequest struct {
 	DeadMessageFilter
-	Edit *MessageEdit `json:"edit,omitempty" doc:"what is changed of the message; only with exactly one sequence number"`
+	Edit *MessageEdit `json:"edit,omitempty" doc:"what is changed of the message; only with exactly one sequence number. With dry_run the change is checked, and not stored"`
+	// RatePerSecond spreads the messages over time. Until its time comes, each is a scheduled message
+	// of the queue or subscription.
+	RatePerSecond float64    `json:"rate_per_second,omitempty" doc:"how many become active each second, from 0.001 to 1,000; 0: all at once"`
+	FirstAt       *time.Time `json:"first_at,omitempty" doc:"with rate_per_second: when the first becomes active; default, and when that has passed: at once"`
 }
 
 // MessageEdit changes a dead-lettered message. A field that is left out stays as it is.
 type MessageEdit struct {
 	Body       *string    `json:"body,omitempty" doc:"text"`
 	BodyBase64 []byte     `json:"body_base64,omitzero" doc:"bytes; instead of body"`
-	Properties Properties `json:"application_properties,omitempty" doc:"replaces all properties; {} removes them"`
+	Properties Properties `json:"application_properties,omitzero" doc:"replaces all properties; {} removes them"`
 }
 
 // RedrivenMessages is how many messages were sent back.
@@ -194,6 +198,28 @@ type RedrivenMessages struct {
 	Redriven int   `json:"redriven" doc:"or, with dry_run, would be"`
 	More     bool  `json:"more" doc:"there may be more that match: repeat the call, with this up_to"`
 	UpTo     int64 `json:"up_to,omitempty" doc:"with more: what this call sent back and dies again has a higher sequence number"`
+	// NextAt goes on with the rate in the next call.
+	NextAt *time.Time `json:"next_at,omitempty" doc:"with more and a rate: first_at of the next call"`
+}
+
+// DeadMessageGroups counts the dead letters of a queue or subscription by reason, the most
+// frequent first.
+type DeadMessageGroups struct {
+	Groups   []DeadMessageGroup `json:"groups"`
+	Counted  int                `json:"counted" doc:"how many were looked at, locked and deferred ones too: the newest 20,000 at most"`
+	Other    int                `json:"other" doc:"those of further reasons: 200 are told apart"`
+	Complete bool               `json:"complete" doc:"these are all"`
+	UpTo     int64              `json:"up_to,omitempty" doc:"the highest sequence number; a redrive or purge with it leaves out what dies later"`
+}
+
+// DeadMessageGroup is the dead letters with one reason.
+type DeadMessageGroup struct {
+	Queue          string    `json:"queue,omitempty" doc:"their queue or subscription, as TOPIC/subscriptions/NAME; only in the answer about all of them"`
+	Reason         string    `json:"reason" doc:"their dead_letter_reason; empty: they have none"`
+	Count          int       `json:"count"`
+	NewestEnqueued time.Time `json:"newest_enqueued_time"`
+	OldestEnqueued time.Time `json:"oldest_enqueued_time"`
+	Example        int64     `json:"example_sequence_number" doc:"one of them: the newest"`
 }
 
 // PurgedMessages is how many messages were removed for good.

@@ -45,6 +45,20 @@ func (c *live) Backlog(ctx context.Context, allTenants bool) (forebay.Backlog, e
 	return backlog, err
 }
 
+// JobSessions returns the sessions of jobs that have jobs to run, by queue and id. It reads pages
+// as they are needed. The filter's Limit is the page size.
+func (c *live) JobSessions(ctx context.Context, f forebay.JobSessionFilter) iter.Seq2[forebay.JobSession, error] {
+	query := url.Values{}
+	setTrue(query, "all_tenants", f.AllTenants)
+	set(query, "queue", f.Queue)
+	set(query, "session_id", f.SessionID)
+	set(query, "cursor", f.Cursor)
+	if f.Limit > 0 {
+		query.Set("limit", strconv.Itoa(f.Limit))
+	}
+	return pages[forebay.JobSession](ctx, c.endpoint, path("job-sessions"), query)
+}
+
 // Follow yields what happens from now on, until ctx ends or an error. It resumes a broken stream.
 // What happened meanwhile is missing then, so it yields a FeedLost item without a count. Whoever
 // gets one reads the lists again.

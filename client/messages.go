@@ -143,6 +143,18 @@ func (m Messages) Redrive(ctx context.Context, req forebay.RedriveMessagesReques
 	return report, err
 }
 
+// DeadMessageGroups counts the dead letters of all queues and subscriptions by queue and reason.
+func (c *messageQueues) DeadMessageGroups(ctx context.Context) (groups forebay.DeadMessageGroups, err error) {
+	err = c.call(ctx, request{method: http.MethodGet, path: path("dead-letter-messages", "groups")}, &groups)
+	return groups, err
+}
+
+// DeadGroups counts the messages of a dead-letter subqueue by reason.
+func (m Messages) DeadGroups(ctx context.Context) (groups forebay.DeadMessageGroups, err error) {
+	err = m.call(ctx, http.MethodGet, nil, &groups, "messages", "groups")
+	return groups, err
+}
+
 // PurgeDead removes messages of a dead-letter subqueue for good.
 func (m Messages) PurgeDead(ctx context.Context, filter forebay.DeadMessageFilter) (report forebay.PurgedMessages, err error) {
 	err = m.call(ctx, http.MethodPost, filter, &report, "messages", "purge")

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -37,6 +38,29 @@ func (c *responses) Responses(ctx context.Context, f ResponseFilter) (page foreb
 	}
 	err = c.call(ctx, request{method: http.MethodGet, path: path("responses"), query: query}, &page)
 	return page, err
+}
+
+// AllResponses returns all responses that the filter selects, newest first. It reads pages as they
+// are needed. The filter's Limit is the page size.
+func (c *responses) AllResponses(ctx context.Context, f ResponseFilter) iter.Seq2[forebay.Response, error] {
+	return func(yield func(forebay.Response, error) bool) {
+		f.Limit = min(f.Limit, maxBatchPage)
+		for {
+			page, err := c.Responses(ctx, f)
+			if err != nil {
+				yield(forebay.Response{}, err)
+				return
+			}
+			for _, r := range page.Data {
+				if !yield(r, nil) {
+					return
+				}
+			}
+			if f.After = page.LastID; !page.HasMore || f.After == "" {
+				return
+			}
+		}
+	}
 }
 
 // Response returns a response in the form of OpenAI's API.

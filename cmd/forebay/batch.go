@@ -16,6 +16,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/command"
+	"github.com/forebayhq/forebay/internal/command/openai"
 	"github.com/forebayhq/forebay/internal/sleep"
 )
 
@@ -46,9 +47,8 @@ if every job succeeded.`,
 	flags.StringVar(&o.task, "task", "", "task of the lines that name none")
 	flags.StringVar(&o.queue, "queue", "", "queue of the lines that name none")
 	flags.IntVar(&o.waiters, "waiters", 32, "jobs waited for at once")
-	b := batchCommands{a}
-	return command.Group(&cobra.Command{Use: "batch", Short: "Run many jobs from a file, and batches of OpenAI's API"}, run,
-		b.create(), b.list(), b.show(), b.results(), b.cancel())
+	return command.Group(&cobra.Command{Use: "batch", Short: "Run many jobs from a file, and batches of OpenAI's API"},
+		append([]*cobra.Command{run}, openai.Batches(a)...)...)
 }
 
 type batchOptions struct {

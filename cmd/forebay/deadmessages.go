@@ -2,6 +2,7 @@ package main
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -93,13 +94,15 @@ func (a messageCommands) redrive() *cobra.Command {
 	var f deadFlags
 	var body command.Content
 	var properties forebay.Properties
+	var rate float64
 	c := command.Show(a.App, &cobra.Command{
 		Use: "redrive QUEUE [SEQUENCE_NUMBER...]", Short: "Send dead-lettered messages back to their queue",
 		Long: `Send dead-lettered messages back to their queue, or to their subscription, as new messages. Name
-them by their sequence numbers, select them by --reason, or say --all. The body or the properties
-of exactly one may be changed.`,
+them by their sequence numbers, select them by --reason, or say --all. With --rate they become
+active one after the other; until then they are scheduled messages of the queue. The body or the
+properties of exactly one may be changed. With --dry-run the change is checked only.`,
 		Example: `  forebay messages redrive mail --reason MaxDeliveryCountExceeded --dry-run
-  forebay messages redrive mail --all
+  forebay messages redrive mail --all --rate 5
   forebay messages redrive mail 4711 --set-body-file corrected.json
   forebay messages redrive orders/subscriptions/eu 4711 --set-property region=eu`,
 	}, func(c *command.Call) (report forebay.RedrivenMessages, err error) {
@@ -116,14 +119,20 @@ of exactly one may be changed.`,
 		if edit != nil && len(f.filter.SequenceNumbers) != 1 {
 			return report, command.Usagef("only one message at a time can be changed: name it by its sequence number")
 		}
+		if rate < 0 {
+			return report, command.Usagef("--rate must not be negative")
+		}
+		var next *time.Time
 		report.Redriven, err = f.each(c, func(filter forebay.DeadMessageFilter) (int, int64, error) {
-			r, err := deadMessagesOf(c).Redrive(c.Ctx, forebay.RedriveMessagesRequest{DeadMessageFilter: filter, Edit: edit})
+			r, err := deadMessagesOf(c).Redrive(c.Ctx, forebay.RedriveMessagesRequest{DeadMessageFilter: filter, Edit: edit, RatePerSecond: rate, FirstAt: next})
+			next = r.NextAt
 			return r.Redriven, r.UpTo, err
 		})
 		report.More = f.more
 		return report, err
 	}, func(r forebay.RedrivenMessages) []command.Field { return f.done("redriven", r.Redriven) })
 	f.add(c.Flags())
+	c.Flags().Float64Var(&rate, "rate", 0, "how many become active a second; 0: all at once")
 	body.Add(c.Flags(), "new body", "set-body", "set-body-file", "one message: replace the body by this text")
 	command.PairsFlag(c.Flags(), "set-property", "name=value", ", a text; all given ones replace the message's properties",
 		func(name, value string) error {
@@ -134,6 +143,29 @@ of exactly one may be changed.`,
 			return nil
 		})
 	return aboutQueue(c)
+}
+
+func (a messageCommands) groups() *cobra.Command {
+	return aboutQueue(command.List(a.App, &cobra.Command{
+		Use: "groups [QUEUE]", Short: "Count the dead letters of a queue or subscription, or of all, by reason",
+		Example: "  forebay messages groups\n  forebay messages groups mail\n  forebay messages groups orders/subscriptions/eu -o json",
+	}, func(c *command.Call) (list []forebay.DeadMessageGroup, err error) {
+		var groups forebay.DeadMessageGroups
+		if len(c.Args) == 0 {
+			groups, err = c.API.DeadMessageGroups(c.Ctx)
+		} else {
+			groups, err = deadMessagesOf(c).DeadGroups(c.Ctx)
+		}
+		if err == nil && !groups.Complete {
+			c.Note("Only the newest " + command.Count(int64(groups.Counted)) + " dead letters were counted.")
+		}
+		return groups.Groups, err
+	}, func(g forebay.DeadMessageGroup) []command.Field {
+		return []command.Field{
+			{"MESSAGES", strconv.Itoa(g.Count)}, {"QUEUE", g.Queue}, {"REASON", command.Shorten(g.Reason, 80)},
+			{"NEWEST ENQUEUED", a.Age(g.NewestEnqueued)}, {"OLDEST ENQUEUED", a.Age(g.OldestEnqueued)}, {"EXAMPLE", strconv.FormatInt(g.Example, 10)},
+		}
+	}))
 }
 
 func (a messageCommands) purge() *cobra.Command {

@@ -124,7 +124,7 @@ configuration names. Without an id the same content is the same document.`,
 	flags.StringVar(&n.ID, "id", "", "id of the document (default: made from the content)")
 	flags.StringVar(&n.Name, "name", "", "name of the file, if another")
 	flags.StringVar(&n.ContentType, "content-type", "", `such as "text/html; charset=iso-8859-1" (default: by name or content)`)
-	metadataFlag(flags, &n.Metadata, " to keep with the document")
+	command.MetadataFlag(flags, &n.Metadata, " to keep with the document")
 	flags.StringVar(&from, "from", "", "URL of an object below one of the server's document sources")
 	flags.BoolVar(&wait, "wait", false, "wait until it is ready or has failed")
 	return c

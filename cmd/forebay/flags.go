@@ -22,17 +22,6 @@ func periodFlags(a *command.App, flags *pflag.FlagSet, before, after **time.Time
 	a.PastFlag(flags, after, "after", "only "+things+" since this time, or in the last so much time")
 }
 
-// metadataFlag adds --metadata.
-func metadataFlag(flags *pflag.FlagSet, to *map[string]string, help string) {
-	command.PairsFlag(flags, "metadata", "key=value", help, func(key, value string) error {
-		if *to == nil {
-			*to = map[string]string{}
-		}
-		(*to)[key] = value
-		return nil
-	})
-}
-
 // allFlag adds --all, which selects all things of a kind.
 func allFlag(flags *pflag.FlagSet, to *bool, what string) {
 	flags.BoolVar(to, "all", false, "all "+what)

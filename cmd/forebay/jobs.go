@@ -5,6 +5,7 @@ import (
 	"io"
 	"iter"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,11 +26,41 @@ func (a jobCommands) group() *cobra.Command {
 			Example: "  forebay jobs result job_0123456789abcdefghjkmnpqrs | jq -r .summary",
 		}, func(c *command.Call) error { return copyResult(c, c.API, c.Args[0]) }),
 		a.input(),
-		a.watch(), a.attempts(),
+		a.watch(), a.attempts(), a.sessions(),
 		a.verb(&cobra.Command{Use: "cancel JOB_ID", Short: "Cancel a job and abort its call"}, (*client.Client).Cancel),
 		a.verb(&cobra.Command{Use: "redrive JOB_ID", Short: "Start the next generation of a failed job"},
 			(*client.Client).Redrive),
 		a.purge())
+}
+
+func (a jobCommands) sessions() *cobra.Command {
+	var f forebay.JobSessionFilter
+	c := command.Page(a.App, &cobra.Command{
+		Use: "sessions", Short: "List the sessions of jobs that have jobs to run",
+		Long: `List the sessions that have jobs that are not over. Jobs of a session run one after the other. FIRST
+is the job whose turn it is, and HELD UP BY what it waits for.`,
+		Example: "  forebay jobs sessions --queue slow\n  forebay jobs sessions --session-id order-7 -o json",
+	}, func(c *command.Call, pageSize int) iter.Seq2[forebay.JobSession, error] {
+		f.Limit = pageSize
+		return c.API.JobSessions(c.Ctx, f)
+	}, func(s forebay.JobSession) []command.Field {
+		first := forebay.JobSessionFirst{}
+		if s.First != nil {
+			first = *s.First
+		}
+		holds := ""
+		if first.WaitingFor != nil {
+			holds = string(*first.WaitingFor)
+		}
+		return []command.Field{
+			{"SESSION", s.SessionID}, {"TENANT", s.Tenant}, {"QUEUE", s.Queue}, {"WAITING", command.Counted(int64(s.Waiting), s.More)}, {"RUNNING", strconv.Itoa(s.Running)},
+			{"SET ASIDE", command.Counted(int64(s.SetAside), s.SetAsideCapped)}, {"FIRST", first.JobID}, {"STATUS", string(first.Status)}, {"HELD UP BY", holds},
+		}
+	})
+	c.Flags().StringVar(&f.Queue, "queue", "", "only of this queue")
+	c.Flags().StringVar(&f.SessionID, "session-id", "", "only sessions of this id")
+	command.AllTenantsFlag(c.Flags(), &f.AllTenants)
+	return aboutQueue(c)
 }
 
 func (a jobCommands) list() *cobra.Command {
@@ -51,7 +82,7 @@ func (a jobCommands) list() *cobra.Command {
 	flags.StringVar(&f.SessionID, "session-id", "", "only of this session")
 	command.OptionalFlag(flags, &f.Priority, "priority", command.WholeNumber, "only of this priority")
 	flags.StringVar((*string)(&f.WaitingFor), "waiting-for", "", "only those that wait for this: "+command.Joined(forebay.WaitReasons))
-	metadataFlag(flags, &f.Metadata, " that the jobs have")
+	command.MetadataFlag(flags, &f.Metadata, " that the jobs have")
 	command.AllTenantsFlag(flags, &f.AllTenants)
 	periodFlags(a.App, flags, &f.CreatedBefore, &f.CreatedAfter, "created")
 	return c
@@ -99,11 +130,21 @@ func (a jobCommands) show() *cobra.Command {
 	return c
 }
 
+// heldBy names what a job waits for.
+func heldBy(causes []forebay.WaitCause) string {
+	names := make([]string, len(causes))
+	for i, c := range causes {
+		names[i] = fmt.Sprintf("%s %s (%s)", c.Kind, c.Name, c.Reason)
+	}
+	return strings.Join(names, ", ")
+}
+
 func (a jobCommands) fields(j forebay.Job) []command.Field {
 	fields := []command.Field{
 		{"id", j.ID},
 		{"status", string(j.Status)},
 		{"waiting for", command.OrEmpty(j.WaitingFor)},
+		{"held by", heldBy(j.WaitingOn)},
 		{"position", position(j)},
 		{"expected start", a.WhenPtr(j.ExpectedStartAt)},
 		{"task", j.Task},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/command"
 	"github.com/forebayhq/forebay/internal/command/live"
+	"github.com/forebayhq/forebay/internal/command/openai"
 	"github.com/forebayhq/forebay/internal/command/reports"
 	"github.com/forebayhq/forebay/internal/command/servicebus"
 )
@@ -44,7 +45,7 @@ Start a server, submit a job and see its result:
   forebay submit summarize --file report.txt --wait`,
 	})
 	command.AddSection(root, "Jobs",
-		submit(a), jobCommands{a}.group(), batch(a), deadLetters(a), quarantine(a), tasks(a))
+		submit(a), jobCommands{a}.group(), batch(a), openai.Responses(a), deadLetters(a), quarantine(a), tasks(a))
 	command.AddSection(root, "Queues and messages", queueCommands{a}.group(), messageCommands{a}.group(),
 		topicCommands{a}.group(), subscriptionCommands{a}.group(), ruleCommands{a}.group(), servicebus.Commands(a))
 	command.AddSection(root, "Orchestrations", orchestrationCommands{a}.group(), workflows(a))

@@ -33,7 +33,7 @@ of either. A shell wants that in single quotes: 'mail/$deadletterqueue'.`,
 	command.AddSection(c, "Send, receive and look",
 		a.send(), a.receive(), a.peek(), a.show(), a.cancel(), a.delete())
 	command.AddSection(c, "Settle what was received", settlements(a.App)...)
-	command.AddSection(c, "Dead letters", a.redrive(), a.purge())
+	command.AddSection(c, "Dead letters", a.groups(), a.redrive(), a.purge())
 	command.AddSection(c, "Sessions", sessionCommands(a).all()...)
 	return c
 }

@@ -62,7 +62,7 @@ from standard input.`,
 	command.OptionalFlag(flags, &req.MaxAttempts, "max-attempts", command.WholeNumber, "attempts in all (default: the queue's)")
 	command.OptionalFlag(flags, &req.MaxCostUSD, "max-cost-usd", command.Dollars, "what the job may cost, in US dollars")
 	command.OptionalFlag(flags, &req.MaxTotalTokens, "max-total-tokens", command.WholeNumber64, "tokens that all attempts may use, input and output together")
-	metadataFlag(flags, &req.Metadata, " to keep with the job")
+	command.MetadataFlag(flags, &req.Metadata, " to keep with the job")
 	flags.StringVar(&req.IdempotencyKey, "idempotency-key", "", "submitting again with the same key makes no second job")
 	flags.StringVar(&req.Traceparent, "traceparent", "", "W3C trace context")
 	return c

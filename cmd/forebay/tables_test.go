@@ -33,6 +33,7 @@ func answers() map[string]any {
 		Priority: 5, CorrelationID: "job_1", Generation: 1, Attempt: 1, MaxAttempts: 5, CreatedAt: earlier(42 * time.Second), ScheduledAt: pointer(testNow.Add(4 * time.Second))}
 	ready := waiting
 	ready.ID, ready.Status, ready.WaitingFor, ready.ScheduledAt = "job_3", forebay.StatusQueued, pointer(forebay.WaitQuota), nil
+	ready.WaitingOn = []forebay.WaitCause{{Kind: forebay.CauseDeployment, Name: "east", Reason: forebay.WaitBreaker}, {Kind: forebay.CauseDeployment, Name: "west", Reason: forebay.WaitQuota}}
 	ready.QueuePosition, ready.ExpectedStartAt = pointer(int64(180)), pointer(testNow.Add(12*time.Second))
 	queue := forebay.QueueInfo{Name: "default", Active: 12, Scheduled: 3, Locked: 64, Retrying: 2, DeadLetter: 1, OldestAgeSeconds: pointer(93.5),
 		Concurrency: 64, RetryConcurrency: 4, LockSeconds: 60, MaxDeliveryCount: 10}
@@ -85,6 +86,12 @@ func answers() map[string]any {
 			{Number: 2, Generation: 1, Deployment: "west", StartedAt: earlier(time.Minute), FinishedAt: earlier(time.Minute - time.Second), Outcome: forebay.OutcomeSucceeded,
 				Usage: forebay.TokenUsage{InputTokens: 100, OutputTokens: 20}, CostUSD: forebay.USD(0.003)},
 		}},
+		"/v1/job-sessions": forebay.Page[forebay.JobSession]{Items: []forebay.JobSession{
+			{SessionID: "order-7\x1b[2J", Tenant: "acme", Queue: "default", Waiting: 1000, More: true, Running: 1, SetAside: 2,
+				First: &forebay.JobSessionFirst{JobID: "job_4", Task: "chat", Status: forebay.StatusRunning}},
+			{SessionID: "order-8", Tenant: "acme", Queue: "slow", Waiting: 3, First: &forebay.JobSessionFirst{JobID: "job_5", Task: "chat", Status: forebay.StatusQueued, WaitingFor: pointer(forebay.WaitBudget)}}}},
+		"/v1/queues/mail/$deadletterqueue/messages/groups": forebay.DeadMessageGroups{Counted: 5, Complete: true, UpTo: 12, Groups: []forebay.DeadMessageGroup{
+			{Queue: "mail", Reason: "MaxDeliveryCountExceeded", Count: 4, NewestEnqueued: earlier(time.Minute), OldestEnqueued: earlier(time.Hour), Example: 12}, {Count: 1, NewestEnqueued: earlier(time.Hour), OldestEnqueued: earlier(time.Hour), Example: 7}}},
 		"/v1/queues":                         forebay.Page[forebay.QueueInfo]{Items: []forebay.QueueInfo{queue, {Name: "slow", Paused: true}}},
 		"/v1/queues?kind=messages":           forebay.Page[forebay.MessageQueue]{Items: []forebay.MessageQueue{mail}},
 		"/v1/queues/default":                 queue,
@@ -152,7 +159,7 @@ func TestTables(t *testing.T) {
 	defer server.Close()
 	var all strings.Builder
 	for _, args := range []string{
-		"jobs list", "jobs get job_2", "jobs get job_3", "jobs attempts job_2", "queues list", "queues get default", "queues get mail", "messages peek mail", "dlq list --queue slow", "dlq list --all-queues", "dlq groups --all-tenants", "dlq peek job_2 --queue slow",
+		"jobs list", "jobs get job_2", "jobs get job_3", "jobs attempts job_2", "jobs sessions", "queues list", "queues get default", "queues get mail", "messages peek mail", "messages groups mail", "dlq list --queue slow", "dlq list --all-queues", "dlq groups --all-tenants", "dlq peek job_2 --queue slow",
 		"quarantine redrive --queue slow --all", "quarantine purge --queue slow --before 30d", "tasks", "deployments list", "deployments show east", "deployments changes east", "tenants list", "tenants show acme", "report usage --by task", "report retries",
 		"webhooks list", "webhooks show billing", "webhooks tries billing", "webhooks dead-letters billing", "webhooks redeliver billing --all",
 		"webhooks test billing", "webhooks update billing --events failed", "audit list", "audit verify",

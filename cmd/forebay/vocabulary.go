@@ -14,7 +14,7 @@ var words = command.Vocabulary{
 		"LOCK_TOKEN": "AAAAAAAAAAFb2V0aGluZyBlbHNl", "SESSION_TOKEN": "AAAAAAAAAAFb2V0aGluZyBlbHNl",
 		"TOPIC": "orders", "SUBSCRIPTION": "large", "RULE": "big", "INSTANCE": "order-4711", "DOCUMENT": "notes",
 		"WEBHOOK": "billing", "TENANT": "acme", "DEPLOYMENT": "east", "KEY_ID": "key_0123456789abcdefghjkmnpqrs",
-		"SIGN_IN_ID": "signin_0123456789abcdef0123456789abcdef",
+		"SIGN_IN_ID": "signin_0123456789abcdef0123456789abcdef", "RESPONSE": "resp_0123456789abcdefghjkmnpqrs",
 	},
 	FormerFlags: map[string]string{
 		"created-after": "after", "created-before": "before",
@@ -22,7 +22,7 @@ var words = command.Vocabulary{
 	},
 	Lists: map[string]string{
 		"DEPLOYMENT": "deployments list", "DOCUMENT": "documents list", "INSTANCE": "orchestrations list",
-		"JOB_ID": "jobs list", "QUEUE": "queues list", "RULE": "rules list", "SIGN_IN_ID": "sign-ins list",
+		"JOB_ID": "jobs list", "QUEUE": "queues list", "RULE": "rules list", "RESPONSE": "response list", "SIGN_IN_ID": "sign-ins list",
 		"SUBSCRIPTION": "subscriptions list", "TASK": "tasks list", "TENANT": "tenants list",
 		"TOPIC": "topics list", "WEBHOOK": "webhooks list",
 	},

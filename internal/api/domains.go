@@ -83,6 +83,7 @@ type Live interface {
 	List(ctx context.Context) ([]forebay.Process, error)
 	Calls(ctx context.Context, tenant string, f forebay.CallFilter) (forebay.RunningCalls, error)
 	Backlog(ctx context.Context, tenant string, all bool) (forebay.Backlog, error)
+	JobSessions(ctx context.Context, tenant string, f forebay.JobSessionFilter) (forebay.Page[forebay.JobSession], error)
 	Listen(ctx context.Context, tenant string, views bool, f forebay.FeedFilter) (*feed.Listener, error)
 }
 

@@ -22,6 +22,13 @@ type callsInput struct {
 	Limit      int    `query:"limit" minimum:"1" maximum:"500" doc:"default 50"`
 }
 
+type jobSessionsInput struct {
+	TenantsInput
+	PageInput
+	Queue     string `query:"queue" maxLength:"256" doc:"default: every queue"`
+	SessionID string `query:"session_id" maxLength:"256" doc:"only sessions of this id"`
+}
+
 type feedInput struct {
 	TenantsInput
 	Sums          bool     `query:"sums" doc:"only how many events of jobs there are, by queue and type, twice a second"`
@@ -63,6 +70,16 @@ func (a liveRoutes) routeLive() {
 			return nil, err
 		}
 		return answerOf(a.live.Backlog(ctx, c.caller.Tenant, in.AllTenants))
+	})
+	route(a.API, forebay.ScopeRead, huma.Operation{
+		OperationID: "list-job-sessions", Method: http.MethodGet, Path: "/v1/job-sessions", Tags: tags, Summary: "List the sessions of jobs that have jobs to run",
+		Description: "By queue and id: those with jobs that are not over. Jobs of a session run one after the other; `first` is the one whose turn it is, and says what " +
+			"holds it up. A page may hold few or none and have a next_cursor all the same.",
+	}, func(ctx context.Context, c *call, in *jobSessionsInput) (*answer[forebay.Page[forebay.JobSession]], error) {
+		if err := in.check(c); err != nil {
+			return nil, err
+		}
+		return pageAnswer(a.live.JobSessions(ctx, c.caller.Tenant, forebay.JobSessionFilter{Queue: in.Queue, SessionID: in.SessionID, AllTenants: in.AllTenants, Limit: in.Limit, Cursor: in.Cursor}))
 	})
 	responses := streamed("200", "Server-sent events: event is the kind, data depends on it", "text/event-stream", &huma.Schema{OneOf: []*huma.Schema{
 		a.schema(reflect.TypeFor[forebay.FeedJobEvent]()), a.schema(reflect.TypeFor[forebay.FeedObject]()),

@@ -29,6 +29,8 @@ func TestWhatHappensNeedsScopes(t *testing.T) {
 		{read, "/v1/processes", http.StatusForbidden}, {view, "/v1/processes", http.StatusOK},
 		{submit, "/v1/calls", http.StatusForbidden}, {read, "/v1/calls", http.StatusOK},
 		{read, "/v1/calls?all_tenants=true", http.StatusForbidden}, {view, "/v1/calls?all_tenants=true", http.StatusOK},
+		{submit, "/v1/job-sessions", http.StatusForbidden}, {read, "/v1/job-sessions", http.StatusOK}, {read, "/v1/job-sessions?cursor=x", http.StatusUnprocessableEntity},
+		{read, "/v1/job-sessions?all_tenants=true", http.StatusForbidden}, {view, "/v1/job-sessions?all_tenants=true", http.StatusOK}, {read, "/v1/job-sessions?queue=none", http.StatusUnprocessableEntity},
 		{read, "/v1/backlog", http.StatusOK}, {read, "/v1/backlog?all_tenants=true", http.StatusForbidden}, {view, "/v1/backlog?all_tenants=true", http.StatusOK},
 		{submit, "/v1/events", http.StatusForbidden}, {read, "/v1/events?all_tenants=true", http.StatusForbidden},
 		{read, "/v1/events?kinds=deployment", http.StatusForbidden},

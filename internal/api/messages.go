@@ -148,6 +148,13 @@ func (a queueRoutes) routeMessages() {
 	}, func(ctx context.Context, c *call, in *messagePath) (*none, error) {
 		return &none{}, a.messages.Messages.CancelScheduled(ctx, c.caller.Tenant, in.Queue, in.SequenceNumber)
 	})
+	route(a.API, toPeek, huma.Operation{
+		OperationID: "count-all-dead-letter-messages", Method: http.MethodGet, Path: "/v1/dead-letter-messages/groups", Tags: messageTags,
+		Summary:     "Count the dead-lettered messages of all queues and subscriptions by reason",
+		Description: "The newest 1,000 of each are looked at, 20,000 in all. complete says whether these were all.",
+	}, func(ctx context.Context, c *call, _ *none) (*answer[forebay.DeadMessageGroups], error) {
+		return answerOf(a.messages.DeadLetters.GroupsOfAll(ctx, c.caller.Tenant))
+	})
 	a.routeSessions()
 	a.routeReceiving("/v1/queues/{queue}", "", "")
 	a.routeReceiving("/v1/queues/{queue}/"+forebay.SubqueueDeadLetter, "-dead-letter", "/"+forebay.SubqueueDeadLetter)
@@ -223,11 +230,19 @@ func (a queueRoutes) routeReceiving(base, infix, sub string) {
 
 // routeDeadMessages registers what operators do with messages that were dead-lettered.
 func (a queueRoutes) routeDeadMessages(base, infix string, entity func(string) string) {
+	route(a.API, toPeek, huma.Operation{
+		OperationID: "count" + infix + "-messages", Method: http.MethodGet, Path: base + "/messages/groups", Tags: messageTags,
+		Summary:     "Count dead-lettered messages by reason",
+		Description: "The newest 20,000 are looked at, locked and deferred ones too. complete says whether these were all.",
+	}, func(ctx context.Context, c *call, in *QueuePath) (*answer[forebay.DeadMessageGroups], error) {
+		return answerOf(a.messages.DeadLetters.Groups(ctx, c.caller.Tenant, entity(in.Queue)))
+	})
 	routeBody(a.API, forebay.ScopeManage, huma.Operation{
 		OperationID: "redrive" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/redrive", Tags: messageTags,
 		Summary: "Send dead-lettered messages back to where they came from",
 		Description: "Selected by number, by reason, or all. Each gets a new sequence number, is delivered as if never before, and lives as long as a new message. " +
-			"A single one may be edited. Locked and deferred ones stay. Repeat the call while the answer says more.",
+			"A single one may be edited. With a rate each is a scheduled message until its time comes. Locked and deferred ones stay. " +
+			"Repeat the call while the answer says more, with its up_to and next_at.",
 	}, 4*a.messages.Messages.MaxBytes()+envelopeBytes, func(ctx context.Context, c *call, in *QueuePath, req forebay.RedriveMessagesRequest) (*answer[forebay.RedrivenMessages], error) {
 		return answerOf(a.messages.DeadLetters.Redrive(ctx, c.caller.Tenant, entity(in.Queue), req))
 	})

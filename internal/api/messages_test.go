@@ -496,3 +496,59 @@ func TestMessageInput(t *testing.T) {
 	wantProblem(t, f.settleMessage(orders, got, "abandon", `{"application_properties":{"c":"`+half+`"}}`), 413, forebay.CodePayloadTooLarge)
 	f.wantSettled(orders, got, "complete", "")
 }
+
+// Dead letters are counted by reason, an edit is tried, and they are sent back at a rate.
+func TestDeadMessagesOverHTTP(t *testing.T) {
+	f := newFixture(t)
+	f.key = f.newKey("t", forebay.ScopeOperate, forebay.ScopeSubmit, forebay.ScopeRead)
+	f.putQueue(orders, `{}`)
+	var last int64
+	for range 3 {
+		last = f.sendMessage(orders, `{"body":"x","application_properties":{"a":1}}`)
+		if r := f.settleMessage(orders, f.receiveOne(orders, ``), "dead-letter", `{"reason":"Bad"}`); r.StatusCode != http.StatusNoContent {
+			t.Fatalf("%d %s", r.StatusCode, r.body)
+		}
+	}
+	groups := into[forebay.DeadMessageGroups](t, f.do("GET", deadSub+"/messages/groups", ""), http.StatusOK)
+	if len(groups.Groups) != 1 || groups.Groups[0].Reason != "Bad" || groups.Groups[0].Count != 3 || groups.UpTo != last || !groups.Complete {
+		t.Errorf("%+v", groups)
+	}
+	all := into[forebay.DeadMessageGroups](t, f.do("GET", "/v1/dead-letter-messages/groups", ""), http.StatusOK)
+	if len(all.Groups) != 1 || all.Groups[0].Queue != "orders" || all.Groups[0].Count != 3 {
+		t.Errorf("of all queues %+v", all)
+	}
+	redrive := func(body string, status int) reply {
+		t.Helper()
+		r := f.do("POST", deadSub+"/messages/redrive", body)
+		if r.StatusCode != status {
+			t.Errorf("%s: %d %s", body, r.StatusCode, r.body)
+		}
+		return r
+	}
+	one := fmt.Sprintf(`"sequence_numbers":[%d]`, last)
+	redrive(`{`+one+`,"dry_run":true,"edit":{"application_properties":{}}}`, http.StatusOK)
+	redrive(`{"all":true,"dry_run":true,"edit":{"application_properties":{}}}`, http.StatusUnprocessableEntity)
+	redrive(`{"all":true,"rate_per_second":-1}`, http.StatusUnprocessableEntity)
+	redrive(`{"all":true,"first_at":"2030-01-01T00:00:00Z"}`, http.StatusUnprocessableEntity)
+	report := into[forebay.RedrivenMessages](t, redrive(`{"all":true,"rate_per_second":0.001,"max_messages":2}`, http.StatusOK), http.StatusOK)
+	if report.Redriven != 2 || !report.More || report.NextAt == nil || report.UpTo != last {
+		t.Fatalf("%+v", report)
+	}
+	next, err := report.NextAt.MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := into[forebay.RedrivenMessages](t, redrive(fmt.Sprintf(`{"all":true,"rate_per_second":0.001,"up_to":%d,"first_at":%q}`, last, next), http.StatusOK), http.StatusOK)
+	if rest.Redriven != 1 || rest.More || rest.NextAt != nil {
+		t.Errorf("%+v", rest)
+	}
+	if q := into[forebay.MessageQueue](t, f.do("GET", orders, ""), http.StatusOK); q.Active != 1 || q.Scheduled != 2 || q.DeadLetter != 0 {
+		t.Errorf("%+v", q)
+	}
+	f.key = f.newKey("other", forebay.Scopes...)
+	wantProblem(t, f.do("GET", deadSub+"/messages/groups", ""), http.StatusNotFound, forebay.CodeUnknownQueue)
+	f.key = f.newKey("t", forebay.ScopeSubmit)
+	if r := f.do("GET", deadSub+"/messages/groups", ""); r.StatusCode != http.StatusForbidden {
+		t.Errorf("without the right to peek: %d", r.StatusCode)
+	}
+}

@@ -247,16 +247,18 @@ type Outlook struct {
 	Position int64              // 1: it is next
 	AtLeast  int64              // if Position is an estimate: the jobs that were counted; else 0
 	Start    *time.Time         // when it may start; nil: nobody knows
+	Causes   []forebay.WaitCause
 }
 
 // Query is a waiting job, and what the caller knows of it.
 type Query struct {
 	Job
-	Ready   bool // it could start now
-	Paused  bool // its queue or tenant is
-	Options []admission.Option
-	Shares  flows.Shares
-	Retry   RetryLimits
+	TenantName string
+	Ready      bool // it could start now
+	Paused     bool // its queue or tenant is
+	Options    []admission.Option
+	Shares     flows.Shares
+	Retry      RetryLimits
 }
 
 // Outlook returns what can be said of a waiting job.
@@ -283,6 +285,7 @@ func (r *Reader) Outlook(ctx context.Context, q *Query) (o Outlook, err error) {
 			o.Waiting = forebay.WaitQuota
 		}
 	}
+	o.Causes = f.causes(q, o.Waiting, options)
 	begins := at.Now
 	if start.known {
 		begins += start.in.Milliseconds()

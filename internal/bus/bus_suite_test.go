@@ -37,6 +37,7 @@ var busSuite = map[string]func(*testing.T, *stores, *clock){
 	"The last lock ends":                  testTheLastLockEnds,
 	"The last lock of a deferred message": testTheLastLockOfADeferredMessageEnds,
 	"Forwarding of a backlog":             testForwardingOfABacklog,
+	"Redrive at a pace":                   testRedriveAtAPace,
 	"Session receivers are woken":         testSessionReceiversAreWoken,
 	"Session lock ends":                   testSessionLockEnds,
 	"Sessions are forgotten":              testSessionsAreForgotten,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/bus/dead"
 	"github.com/forebayhq/forebay/internal/bus/rules"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
@@ -106,12 +107,12 @@ func TestRefusedRedriveTakesNothing(t *testing.T) {
 	s, _ := onClockServer(t)
 	q := putPlain(t, s, MessageQueue{Name: "t/q"})
 	seqs := deadLettersOf(t, s, q, 1, 10)
-	var step DeadStep
+	var step dead.Step
 	errs := dbtest.InOneTransaction(t, s.DB, func() error {
-		_, err := s.Bus.DeadLetters().Redrive(t.Context(), q, DeadMessages{Numbers: seqs, Limit: 10}, func(*MessageContent) error { return forebay.Invalid("edit", "too large") })
+		_, err := s.Bus.DeadLetters().Redrive(t.Context(), q, dead.Selection{Numbers: seqs, Limit: 10}, dead.Pace{}, func(*MessageContent) error { return forebay.Invalid("edit", "too large") })
 		return err
 	}, func() (err error) {
-		step, err = s.Bus.DeadLetters().Purge(t.Context(), q, DeadMessages{Numbers: seqs, Limit: 10})
+		step, err = s.Bus.DeadLetters().Purge(t.Context(), q, dead.Selection{Numbers: seqs, Limit: 10})
 		return err
 	})
 	if errs[0] == nil || errs[1] != nil {
@@ -131,7 +132,7 @@ func TestRedrivesReadLittleAhead(t *testing.T) {
 		q := putPlain(t, s, MessageQueue{Name: fmt.Sprint("t/q", i)})
 		deadLettersOf(t, s, q, each, size)
 		calls = append(calls, func() error {
-			_, err := s.Bus.DeadLetters().Redrive(t.Context(), q, DeadMessages{Limit: 200}, nil)
+			_, err := s.Bus.DeadLetters().Redrive(t.Context(), q, dead.Selection{Limit: 200}, dead.Pace{}, nil)
 			return err
 		})
 	}

@@ -3,72 +3,69 @@ package bus
 import (
 	"context"
 	"maps"
-	"math"
-	"slices"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/bus/dead"
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/forebayhq/forebay/internal/queue"
-)
-
-// DeadMessages selects messages of a dead-letter subqueue: those with these numbers or, without
-// numbers, those with the reason, or all. It leaves out locked and deferred messages.
-type DeadMessages struct {
-	Numbers []int64
-	Reason  string // "": any
-	After   int64  // only higher numbers
-	Until   int64  // only numbers up to this one; 0: up to the highest there is
-	Limit   int    // of one step
-}
-
-// DeadStep is the result of one step over dead messages.
-type DeadStep struct {
-	Done  int
-	After int64 // the next step takes higher numbers
-	Until int64 // the last step ends here: later dead letters are left out
-	More  bool
-}
-
-const (
-	deadState = `CASE WHEN m.subqueue = b.subqueue AND (m.lock_token IS NULL OR m.visible_at <= ?2) THEN 1 ELSE 0 END`
-
-	sqlDeadMessages = `SELECT b.seq, ` + deadState + `, b.dead_letter_reason, m.size FROM bodies b JOIN messages m ON m.seq = b.seq
-WHERE b.subqueue = ?1 AND b.seq > ?3 AND b.seq <= ?5 ORDER BY b.seq LIMIT ?4 + 0`
-	sqlDeadMessage = `SELECT b.seq, ` + deadState + `, b.dead_letter_reason, m.size FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.seq = ?3 AND b.subqueue + 0 = ?1`
-	sqlLastDead    = `SELECT seq FROM bodies WHERE subqueue = ? ORDER BY seq DESC LIMIT 1 + 0`
 )
 
 // Count counts the selected messages, up to the selection's limit. The step's Done is their
 // number.
-func (s DeadLetterStore) Count(ctx context.Context, q MessageQueue, sel DeadMessages) (step DeadStep, err error) {
+func (s DeadLetterStore) Count(ctx context.Context, q MessageQueue, sel dead.Selection) (step dead.Step, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		var dead []sized
-		dead, step, err = deadMessages(c, q.Subqueue(true), sel, c.Now())
-		step.Done = len(dead)
+		var found []dead.Letter
+		found, step, err = dead.Find(c, q.Subqueue(true), sel, c.Now())
+		step.Done = len(found)
 		return err
 	})
 	return step, err
 }
 
+// Groups counts the queue's dead letters by reason.
+func (s DeadLetterStore) Groups(ctx context.Context, q MessageQueue) (groups forebay.DeadMessageGroups, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		groups, err = dead.Count(c, q.Subqueue(true))
+		return err
+	})
+	return groups, err
+}
+
+// GroupsOf counts the dead letters of several queues by queue and reason.
+func (s DeadLetterStore) GroupsOf(ctx context.Context, queues []MessageQueue) (groups forebay.DeadMessageGroups, err error) {
+	list := make([]dead.Of, len(queues))
+	for i, q := range queues {
+		list[i] = dead.Of{Name: entity.NameOf(q.Name), Subqueue: q.Subqueue(true)}
+	}
+	err = s.Read(ctx, func(c driver.Conn) error {
+		groups, err = dead.CountAll(c, list)
+		return err
+	})
+	return groups, err
+}
+
 // Purge deletes selected messages of the queue's dead-letter subqueue, as many as one step
 // takes.
-func (s DeadLetterStore) Purge(ctx context.Context, q MessageQueue, sel DeadMessages) (DeadStep, error) {
-	return s.each(ctx, "purge", q, sel, nil, deadChange{do: func(t *Tx, _ MessageQueue, seq int64) error { return t.DeleteMessage(seq) }})
+func (s DeadLetterStore) Purge(ctx context.Context, q MessageQueue, sel dead.Selection) (dead.Step, error) {
+	return s.each(ctx, "purge", q, sel, nil, deadChange{do: func(t *Tx, _ MessageQueue, seq int64, _ int) error { return t.DeleteMessage(seq) }})
 }
 
 // Redrive sends selected messages of the queue's dead-letter subqueue back to the queue, as
 // many as one step takes. Each gets a new number, a delivery count of 0 and a new time to live.
-// edit, if not nil, changes its content.
-func (s DeadLetterStore) Redrive(ctx context.Context, q MessageQueue, sel DeadMessages, edit func(*MessageContent) error) (DeadStep, error) {
-	var changed map[string]any
+// edit, if not nil, changes its content. With a pace they become active one after the other: until
+// then they are scheduled messages of the queue.
+func (s DeadLetterStore) Redrive(ctx context.Context, q MessageQueue, sel dead.Selection, pace dead.Pace, edit func(*MessageContent) error) (dead.Step, error) {
+	changed := map[string]any{}
 	if edit != nil {
-		changed = map[string]any{"edited": true}
+		changed["edited"] = true
 	}
-	foresee := func(t *Tx, q MessageQueue, dead []sized) error { return t.forwarding.foreseeAll(q, dead) }
-	return s.each(ctx, "redrive", q, sel, changed, deadChange{foresee, func(t *Tx, q MessageQueue, seq int64) error {
+	if pace.Every > 0 {
+		changed["every"] = pace.Every.String()
+	}
+	foresee := func(t *Tx, q MessageQueue, list []sized) error { return t.forwarding.foreseeAll(q, list) }
+	return s.each(ctx, "redrive", q, sel, changed, deadChange{foresee, pace, func(t *Tx, q MessageQueue, seq int64, before int) error {
 		a, err := t.forwarding.arrival(seq)
 		if err == nil && edit != nil {
 			a.share = nil
@@ -89,6 +86,11 @@ func (s DeadLetterStore) Redrive(ctx context.Context, q MessageQueue, sel DeadMe
 		if err != nil {
 			return err
 		}
+		if at := pace.At(t.Now, before); at > t.Now {
+			due := driver.FromMillis(at)
+			a.ScheduledAt = &due
+			return t.arrivals.schedule(q, number, a)
+		}
 		return t.arrivals.enter(q, number, a)
 	}})
 }
@@ -96,17 +98,18 @@ func (s DeadLetterStore) Redrive(ctx context.Context, q MessageQueue, sel DeadMe
 // deadChange is what is done to each selected message.
 type deadChange struct {
 	foresee func(*Tx, MessageQueue, []sized) error // reads ahead what do needs; nil: nothing
-	do      func(*Tx, MessageQueue, int64) error
+	pace    dead.Pace
+	do      func(t *Tx, q MessageQueue, seq int64, before int) error // before: how many the step has changed
 }
 
 // each does one step. also is added to the detail of its audit entry.
-func (s DeadLetterStore) each(ctx context.Context, verb string, q MessageQueue, sel DeadMessages, also map[string]any, change deadChange) (DeadStep, error) {
+func (s DeadLetterStore) each(ctx context.Context, verb string, q MessageQueue, sel dead.Selection, also map[string]any, change deadChange) (dead.Step, error) {
 	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: sel.Limit, Local: true, Interleaves: true}
 	if s.Writer.Shared() { // elsewhere it can wait for the next transaction
 		o.Hints = audit.Appends{}
 		o.Asks = func() []driver.Prefetch { return []driver.Prefetch{entity.Prefetch(q.No)} }
 	}
-	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (step DeadStep, err error) {
+	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (step dead.Step, err error) {
 		now, found, err := t.MessageQueue(q.No)
 		if err == nil && !found {
 			err = forebay.ErrNotFound
@@ -114,16 +117,21 @@ func (s DeadLetterStore) each(ctx context.Context, verb string, q MessageQueue, 
 		if err != nil {
 			return step, err
 		}
-		dead, step, err := deadMessages(t.Conn, now.Subqueue(true), sel, t.Now)
+		letters, step, err := dead.Find(t.Conn, now.Subqueue(true), sel, t.Now)
+		list := make([]sized, len(letters))
+		for i, l := range letters {
+			list[i] = sized{l.Seq, l.Size}
+		}
 		if err == nil && change.foresee != nil {
-			err = change.foresee(t, now, dead)
+			err = change.foresee(t, now, list)
 		}
 		if err != nil {
 			return step, err
 		}
 		err = t.Alone(func() error { // for what a transaction makes is counted
-			return change.apply(t, now, dead, sel, &step)
+			return change.apply(t, now, list, sel, &step)
 		})
+		step.Next = driver.FromMillis(change.pace.At(t.Now, step.Done))
 		if err != nil || step.Done == 0 {
 			return step, err
 		}
@@ -140,8 +148,8 @@ func (s DeadLetterStore) each(ctx context.Context, verb string, q MessageQueue, 
 }
 
 // apply changes the messages, as many as the transaction takes.
-func (change deadChange) apply(t *Tx, q MessageQueue, dead []sized, sel DeadMessages, step *DeadStep) error {
-	for _, m := range dead {
+func (change deadChange) apply(t *Tx, q MessageQueue, list []sized, sel dead.Selection, step *dead.Step) error {
+	for _, m := range list {
 		// Where operations wait for answers together, others may have filled the transaction.
 		if (step.Done > 0 || t.W.Shared()) && !t.takesMore() {
 			if step.More = true; step.Done == 0 {
@@ -152,7 +160,7 @@ func (change deadChange) apply(t *Tx, q MessageQueue, dead []sized, sel DeadMess
 		if !t.forwarding.takes(m.seq) {
 			continue
 		}
-		if err := change.do(t, q, m.seq); err != nil {
+		if err := change.do(t, q, m.seq, step.Done); err != nil {
 			delete(t.forwarding.taken, m.seq) // it may be refused, and the transaction goes on
 			return err
 		}
@@ -165,68 +173,4 @@ func (change deadChange) apply(t *Tx, q MessageQueue, dead []sized, sel DeadMess
 		step.After = step.Until
 	}
 	return nil
-}
-
-// deadMessages finds the selected messages in the order of their numbers. One step scans at most
-// oldestAtOnce messages.
-func deadMessages(c driver.Conn, subqueue queue.Subqueue, sel DeadMessages, at int64) (dead []sized, step DeadStep, err error) {
-	step.Until = sel.Until
-	take := func(r driver.Row) {
-		if r.Int(1) != 0 && (sel.Reason == "" || r.Text(2) == sel.Reason) {
-			dead = append(dead, sized{r.Int(0), r.Int(3)})
-		}
-	}
-	if len(sel.Numbers) > 0 {
-		numbers := slices.Compact(slices.Sorted(slices.Values(sel.Numbers)))
-		asks := make([]driver.Prefetch, len(numbers))
-		for i, seq := range numbers {
-			asks[i] = driver.NewPrefetch(sqlDeadMessage, queue.MessageRow(seq)).Int(int64(subqueue)).Int(at).Int(seq)
-		}
-		if err := c.Prefetch(asks); err != nil {
-			return nil, step, err
-		}
-		for _, seq := range numbers {
-			if _, err := c.Prep(sqlDeadMessage).Int(int64(subqueue)).Int(at).Int(seq).One(take); err != nil {
-				return nil, step, err
-			}
-		}
-		return dead, step, nil
-	}
-	scanned := 0
-	row := func(r driver.Row) error {
-		if len(dead) == sel.Limit {
-			step.More = true
-			return driver.ErrStop
-		}
-		scanned++
-		step.After = r.Int(0)
-		take(r)
-		return nil
-	}
-	find := func(st driver.Statement, until int64) driver.Statement {
-		return st.Int(int64(subqueue)).Int(at).Int(sel.After).Int(oldestAtOnce).Int(until)
-	}
-	last := driver.PipelineQuery{SQL: sqlLastDead, Bind: func(st driver.Statement) driver.Statement { return st.Int(int64(subqueue)) },
-		OnRow: func(r driver.Row) { step.Until = r.Int(0) }}
-	step.After = sel.After
-	switch {
-	case step.Until == 0 && c.Arrays(): // both in one round trip
-		err = c.RunPipeline([]driver.PipelineQuery{last, {SQL: sqlDeadMessages, Bind: func(st driver.Statement) driver.Statement { return find(st, math.MaxInt64) },
-			OnRow: func(r driver.Row) {
-				if !step.More {
-					_ = row(r)
-				}
-			}}})
-	case step.Until == 0:
-		err = last.Run(c)
-	}
-	if err != nil || step.Until == 0 {
-		step.After = 0
-		return nil, step, err
-	}
-	if sel.Until != 0 || !c.Arrays() {
-		err = find(c.Prep(sqlDeadMessages), step.Until).Each(row)
-	}
-	step.More = step.More || scanned == oldestAtOnce
-	return dead, step, driver.UnlessStopped(err)
 }

@@ -275,11 +275,17 @@ func (t *arrivalTx) add(q MessageQueue, a arrival) (seq int64, err error) {
 			return first, err
 		}
 	}
-	if at := driver.Millis(a.ScheduledAt); at > t.Now {
-		t.DueBy(at)
-		return seq, t.insert(q, seq, a, position{subqueue: q.Subqueue(false), flow: scheduledFlow, visible: at, dueAt: at})
+	if driver.Millis(a.ScheduledAt) > t.Now {
+		return seq, t.schedule(q, seq, a)
 	}
 	return seq, t.enter(q, seq, a)
+}
+
+// schedule stores a message of that number that becomes active at its time.
+func (t *arrivalTx) schedule(q MessageQueue, seq int64, a arrival) error {
+	at := driver.Millis(a.ScheduledAt)
+	t.DueBy(at)
+	return t.insert(q, seq, a, position{subqueue: q.Subqueue(false), flow: scheduledFlow, visible: at, dueAt: at})
 }
 
 // enter makes a message of that number active in the queue, or forwards it.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebayhq/forebay/internal/bus/dead"
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
@@ -154,7 +155,7 @@ func (t tripping) onward() map[string]mix {
 // deferred messages.
 func (t tripping) bulk(received func(MessageQueue, int) []Message) map[string]mix {
 	const each = 3
-	dead := func(change func(*MessageQueue), do func(q MessageQueue, seqs []int64) error) mix {
+	died := func(change func(*MessageQueue), do func(q MessageQueue, seqs []int64) error) mix {
 		return func(many int) func() []func() error {
 			return func() (calls []func() error) {
 				for range many {
@@ -170,23 +171,26 @@ func (t tripping) bulk(received func(MessageQueue, int) []Message) map[string]mi
 			}
 		}
 	}
-	all := func(step DeadStep, err error) error {
+	all := func(step dead.Step, err error) error {
 		if err == nil && step.Done != each {
 			err = fmt.Errorf("%d messages", step.Done)
 		}
 		return err
 	}
 	return map[string]mix{
-		"redrive": dead(nil, func(q MessageQueue, _ []int64) error {
-			return all(t.Bus.DeadLetters().Redrive(t.Context(), q, DeadMessages{Limit: 200}, nil))
+		"redrive": died(nil, func(q MessageQueue, _ []int64) error {
+			return all(t.Bus.DeadLetters().Redrive(t.Context(), q, dead.Selection{Limit: 200}, dead.Pace{}, nil))
 		}),
-		"redrive by numbers": dead(nil, func(q MessageQueue, seqs []int64) error {
-			return all(t.Bus.DeadLetters().Redrive(t.Context(), q, DeadMessages{Numbers: seqs, Limit: 200}, nil))
+		"redrive by numbers": died(nil, func(q MessageQueue, seqs []int64) error {
+			return all(t.Bus.DeadLetters().Redrive(t.Context(), q, dead.Selection{Numbers: seqs, Limit: 200}, dead.Pace{}, nil))
 		}),
-		"purge": dead(nil, func(q MessageQueue, _ []int64) error {
-			return all(t.Bus.DeadLetters().Purge(t.Context(), q, DeadMessages{Limit: 200}))
+		"redrive at a pace": died(nil, func(q MessageQueue, _ []int64) error {
+			return all(t.Bus.DeadLetters().Redrive(t.Context(), q, dead.Selection{Limit: 200}, dead.Pace{Every: time.Hour}, nil))
 		}),
-		"delete": dead(nil, func(q MessageQueue, _ []int64) error {
+		"purge": died(nil, func(q MessageQueue, _ []int64) error {
+			return all(t.Bus.DeadLetters().Purge(t.Context(), q, dead.Selection{Limit: 200}))
+		}),
+		"delete": died(nil, func(q MessageQueue, _ []int64) error {
 			n, err := t.Bus.DeleteBefore(t.Context(), q.Subqueue(true), time.Now().Add(time.Hour), 100)
 			if err == nil && n != each {
 				err = fmt.Errorf("%d messages", n)

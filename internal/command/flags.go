@@ -197,3 +197,14 @@ func Joined[S ~string](values []S) string { return strings.Join(Texts(values), "
 func AllTenantsFlag(flags *pflag.FlagSet, to *bool) {
 	flags.BoolVar(to, "all-tenants", false, "of every tenant; needs a key with the scope view")
 }
+
+// MetadataFlag adds --metadata.
+func MetadataFlag(flags *pflag.FlagSet, to *map[string]string, help string) {
+	PairsFlag(flags, "metadata", "key=value", help, func(key, value string) error {
+		if *to == nil {
+			*to = map[string]string{}
+		}
+		(*to)[key] = value
+		return nil
+	})
+}

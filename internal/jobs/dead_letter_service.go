@@ -59,19 +59,9 @@ func (s *Service) PeekDeadLetter(ctx context.Context, tenant, queue string, wher
 	if len(rows) == 0 {
 		return forebay.SetAsideJob{}, forebay.ErrNotFound
 	}
-	view := deadLetterView(tenant, queue, rows[0])
+	view := rows[0].View(tenant, queue)
 	view.Input, err = s.payloads.Get(ctx, rows[0].Input, rows[0].InputBlob, rows[0].InputSize)
 	return view, err
-}
-
-func deadLetterView(tenant, queue string, row DeadLetter) forebay.SetAsideJob {
-	return forebay.SetAsideJob{
-		JobID: row.ID, Tenant: tenant, Task: row.Task, Queue: queue, Reason: row.Reason,
-		Description: request.Text(row.Failure.Message), ErrorClass: row.Failure.Class, Generation: row.Generation, Attempt: row.Attempt,
-		DeliveryCount: row.Deliveries, CorrelationID: request.Correlation(row.CorrelationID, row.ID),
-		CreatedAt: row.CreatedAt, SetAsideAt: row.SetAsideAt, InputBytes: row.InputSize, Metadata: request.DecodeMetadata(row.Metadata),
-		Properties: forebay.RetryProperties(row.ID, row.Attempt, row.SetAsideAt, row.CreatedAt, request.Text(row.LastError)),
-	}
 }
 
 // redriveStep is how many jobs one redrive or purge transaction moves.
@@ -85,7 +75,7 @@ func (s *Service) RedriveDeadLetters(ctx context.Context, tenant, queue string, 
 	if err != nil {
 		return report, err
 	}
-	if err := checkRedrive(req); err != nil {
+	if err := request.CheckRedrive(req); err != nil {
 		return report, err
 	}
 	edit, err := s.prepareEdit(ctx, q, req)
@@ -123,24 +113,6 @@ func (s *Service) RedriveDeadLetters(ctx context.Context, tenant, queue string, 
 		s.removeInput(ctx, req.Filter.JobIDs[0], edit.InputBlob, err == nil, err)
 	}
 	return report, err
-}
-
-func checkRedrive(req forebay.RedriveRequest) error {
-	switch {
-	case req.Filter.Empty() && !req.All && !req.DryRun:
-		return forebay.Invalid("filter", "is empty; to redrive everything, say \"all\": true")
-	case !req.Filter.Empty() && req.All:
-		return forebay.Invalid("all", "and a filter exclude each other")
-	case req.RatePerSecond < 0 || req.RatePerSecond > 0 && req.RatePerSecond < 0.001 || req.RatePerSecond > 1e6:
-		return forebay.Invalid("rate_per_second", "goes from 0.001 to 1000000, or is 0 for all at once")
-	case req.Max < 0:
-		return forebay.Invalid("max", "must not be negative")
-	case req.Edit != nil && len(req.Filter.JobIDs) != 1:
-		return forebay.Invalid("edit", "needs filter.job_ids with exactly one id")
-	case req.Edit != nil && req.Edit.MaxAttempts != nil && (*req.Edit.MaxAttempts < 1 || *req.Edit.MaxAttempts > forebay.MaxAttemptsLimit):
-		return forebay.Invalid("edit.max_attempts", "goes from 1 to %d", forebay.MaxAttemptsLimit)
-	}
-	return nil
 }
 
 // prepareEdit checks an edit against the job's task as if it were submitted.

@@ -28,7 +28,7 @@ func (v *jobViews) whole(ctx context.Context, tenant string, row JobRow) (foreba
 	if !row.Ready && !waitsForTime(&row) {
 		return v.view(tenant, row), nil
 	}
-	q := backlog.Query{Job: backlogJob(&row), Ready: row.Ready, Paused: row.Paused, Options: v.planOf(&row), Shares: v.settings.share}
+	q := backlog.Query{Job: backlogJob(&row), TenantName: tenant, Ready: row.Ready, Paused: row.Paused, Options: v.planOf(&row), Shares: v.settings.share}
 	if queue := v.queues.byNo[row.Queue]; queue != nil {
 		q.Retry = queue.retryLimits()
 	}
@@ -38,7 +38,7 @@ func (v *jobViews) whole(ctx context.Context, tenant string, row JobRow) (foreba
 	}
 	row.Waiting = o.Waiting
 	job := v.view(tenant, row)
-	job.ExpectedStartAt = o.Start
+	job.ExpectedStartAt, job.WaitingOn = o.Start, append(job.WaitingOn, o.Causes...)
 	if row.Ready {
 		if job.QueuePosition = &o.Position; o.AtLeast > 0 {
 			job.QueuePositionAtLeast = &o.AtLeast

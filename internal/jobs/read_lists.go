@@ -135,6 +135,29 @@ func (v *jobViews) list(ctx context.Context, rows []JobRow, nameOf func(tenant i
 	return list, nil
 }
 
+// QueueNumber returns the number of a queue that the tenant may use, or of any queue.
+func (s *lists) QueueNumber(tenant, name string, anyQueue bool) (int64, error) {
+	q, err := s.queues.seenBy(tenant, name, anyQueue)
+	if err != nil {
+		return 0, err
+	}
+	return q.no, nil
+}
+
+// QueueName returns the name of a queue; "": it is not configured any more.
+func (s *lists) QueueName(no int64) string {
+	if q, ok := s.queues.byNo[no]; ok {
+		return q.Name
+	}
+	return ""
+}
+
+// Viewed returns jobs as clients see them. Ready ones have what would hold them back if they were
+// next.
+func (s *lists) Viewed(ctx context.Context, rows []JobRow, tenantName func(ctx context.Context, no int64) (string, error)) ([]forebay.Job, error) {
+	return s.views.list(ctx, rows, func(no int64) (string, error) { return tenantName(ctx, no) })
+}
+
 // setAsideQuery resolves the names in a request for set-aside jobs of several queues.
 func (s *lists) setAsideQuery(ctx context.Context, tenant string, where forebay.SetAside, a forebay.SetAsideAcross) (q record.SetAsideQuery, err error) {
 	q.Filter = a.Filter
@@ -194,7 +217,7 @@ func (s *lists) DeadLettersAcross(ctx context.Context, tenant string, where fore
 		if its, ok := s.queues.byNo[row.Subqueue.Queue()]; ok {
 			queue = its.Name
 		}
-		page.Items = append(page.Items, deadLetterView(name, queue, row))
+		page.Items = append(page.Items, row.View(name, queue))
 	}
 	if found.Next != 0 {
 		page.NextCursor, page.SearchedTo = listing.EncodeCursor(found.Next), timeOrNil(found.SearchedTo)

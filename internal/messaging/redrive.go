@@ -3,10 +3,12 @@ package messaging
 import (
 	"cmp"
 	"context"
+	"time"
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus"
+	"github.com/forebayhq/forebay/internal/bus/dead"
 )
 
 // deadStep is how many dead letters one transaction redrives or purges.
@@ -25,22 +27,134 @@ func (s Messages) Get(ctx context.Context, tenant, path string, seq int64) (m fo
 }
 
 // Redrive sends dead letters of a queue or subscription back to it. Each gets a new sequence
-// number and a delivery count of 0. path may name the entity or its dead-letter subqueue.
+// number and a delivery count of 0. With a rate each is a scheduled message until its time comes.
+// path may name the entity or its dead-letter subqueue.
 func (s DeadLetters) Redrive(ctx context.Context, tenant, path string, req forebay.RedriveMessagesRequest) (report forebay.RedrivenMessages, err error) {
 	edit, err := s.edit(req)
 	if err != nil {
 		return report, err
 	}
-	report.Redriven, report.UpTo, err = s.each(ctx, tenant, path, req.DeadMessageFilter, func(q bus.MessageQueue, sel bus.DeadMessages) (bus.DeadStep, error) {
-		return s.store.DeadLetters().Redrive(ctx, q, sel, edit)
+	pace, err := paceOf(req)
+	if err == nil {
+		err = s.limits.CheckSchedule(ctx, tenant, "first_at", req.FirstAt, time.Now())
+	}
+	if err != nil {
+		return report, err
+	}
+	if edit != nil && req.DryRun {
+		if err := s.tryEdit(ctx, tenant, path, req.SequenceNumbers[0], edit); err != nil {
+			return report, err
+		}
+	}
+	report.Redriven, report.UpTo, err = s.each(ctx, tenant, path, req.DeadMessageFilter, func(q bus.MessageQueue, sel dead.Selection) (dead.Step, error) {
+		step, err := s.store.DeadLetters().Redrive(ctx, q, sel, pace, edit)
+		if err == nil {
+			pace.First = step.Next
+		}
+		return step, err
 	})
-	report.More = report.UpTo > 0
+	if report.More = report.UpTo > 0; report.More && pace.Every > 0 && !req.DryRun {
+		report.NextAt = &pace.First
+	}
 	return report, err
+}
+
+// Bounds of a redrive's rate, in messages a second.
+const (
+	minRate = 0.001
+	maxRate = 1000
+)
+
+// paceOf returns how fast a redrive is to be.
+func paceOf(req forebay.RedriveMessagesRequest) (pace dead.Pace, err error) {
+	switch {
+	case req.RatePerSecond == 0 && req.FirstAt != nil:
+		return pace, forebay.Invalid("first_at", "goes with rate_per_second only")
+	case req.RatePerSecond == 0:
+		return pace, nil
+	case !(req.RatePerSecond >= minRate && req.RatePerSecond <= maxRate):
+		return pace, forebay.Invalid("rate_per_second", "goes from %g to %d, or is 0 for all at once", minRate, maxRate)
+	}
+	pace.Every = time.Duration(float64(time.Second) / req.RatePerSecond)
+	if req.FirstAt != nil {
+		if pace.First = *req.FirstAt; pace.First.Year() < 1970 || pace.First.Year() > 9998 { // the others come later
+			return pace, forebay.Invalid("first_at", "lies outside the years 1970 to 9998")
+		}
+	}
+	return pace, nil
+}
+
+// tryEdit returns the error that a redrive with the edit would. It changes nothing.
+func (s DeadLetters) tryEdit(ctx context.Context, tenant, path string, number int64, edit func(*bus.MessageContent) error) error {
+	e, err := s.entity(ctx, tenant, path)
+	if err != nil {
+		return err
+	}
+	found, _, _, err := s.store.Peek(ctx, bus.PeekQuery{Subqueue: e.Subqueue(true), From: number, Limit: 1, AtLeast: 1})
+	if err != nil || len(found) == 0 || found[0].Seq != number {
+		return err // there is nothing to edit, which the report says
+	}
+	return edit(&found[0].MessageContent)
+}
+
+// Groups counts the dead letters of a queue or subscription by reason. path may name the entity
+// or its dead-letter subqueue.
+func (s DeadLetters) Groups(ctx context.Context, tenant, path string) (forebay.DeadMessageGroups, error) {
+	e, err := s.ofDead(ctx, tenant, path)
+	if err != nil {
+		return forebay.DeadMessageGroups{}, err
+	}
+	return s.store.DeadLetters().Groups(ctx, e.MessageQueue)
+}
+
+// Bounds of what GroupsOfAll looks at.
+const (
+	maxDeadQueues        = 1000
+	maxDeadTopics        = 200
+	maxDeadSubscriptions = 1000 // of all topics together
+)
+
+// GroupsOfAll counts the dead letters of a tenant's queues and subscriptions by queue and reason.
+// It looks at a bounded number of them.
+func (s DeadLetters) GroupsOfAll(ctx context.Context, tenant string) (groups forebay.DeadMessageGroups, err error) {
+	no, err := s.store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return groups, err
+	}
+	list, err := s.store.Entities().Page(ctx, no, false, 0, maxDeadQueues)
+	if err != nil {
+		return groups, err
+	}
+	topics, err := s.store.Entities().Page(ctx, no, true, 0, maxDeadTopics+1)
+	if err != nil {
+		return groups, err
+	}
+	whole := len(list) < maxDeadQueues && len(topics) <= maxDeadTopics
+	for left := maxDeadSubscriptions; len(topics) > 0 && left > 0; topics = topics[1:] {
+		subscriptions, err := s.store.Entities().SubscriptionPage(ctx, topics[0], 0, left)
+		if err != nil {
+			return groups, err
+		}
+		list, left = append(list, subscriptions...), left-len(subscriptions)
+		whole = whole && left > 0
+	}
+	groups, err = s.store.DeadLetters().GroupsOf(ctx, list)
+	groups.Complete = groups.Complete && whole
+	return groups, err
+}
+
+// ofDead finds what a path names, which has a dead-letter subqueue.
+func (s DeadLetters) ofDead(ctx context.Context, tenant, path string) (namedQueue, error) {
+	e, err := s.entity(ctx, tenant, path)
+	if err == nil && e.IsTopic {
+		err = forebay.Errorf(forebay.CodeNotSupported, "a topic has no dead letters; its subscriptions do")
+	}
+	return e, err
 }
 
 // Purge deletes dead letters of a queue or subscription.
 func (s DeadLetters) Purge(ctx context.Context, tenant, path string, filter forebay.DeadMessageFilter) (report forebay.PurgedMessages, err error) {
-	report.Purged, report.UpTo, err = s.each(ctx, tenant, path, filter, func(q bus.MessageQueue, sel bus.DeadMessages) (bus.DeadStep, error) {
+	report.Purged, report.UpTo, err = s.each(ctx, tenant, path, filter, func(q bus.MessageQueue, sel dead.Selection) (dead.Step, error) {
 		return s.store.DeadLetters().Purge(ctx, q, sel)
 	})
 	report.More = report.UpTo > 0
@@ -49,13 +163,10 @@ func (s DeadLetters) Purge(ctx context.Context, tenant, path string, filter fore
 
 // each takes steps over the selected dead letters until all are done, or as many as one call
 // may take. If more may be left, upTo is the highest number that they can have.
-func (s DeadLetters) each(ctx context.Context, tenant, path string, f forebay.DeadMessageFilter, do func(bus.MessageQueue, bus.DeadMessages) (bus.DeadStep, error)) (done int, upTo int64, err error) {
-	e, err := s.entity(ctx, tenant, path)
+func (s DeadLetters) each(ctx context.Context, tenant, path string, f forebay.DeadMessageFilter, do func(bus.MessageQueue, dead.Selection) (dead.Step, error)) (done int, upTo int64, err error) {
+	e, err := s.ofDead(ctx, tenant, path)
 	if err != nil {
 		return 0, 0, err
-	}
-	if e.IsTopic {
-		return 0, 0, forebay.Errorf(forebay.CodeNotSupported, "a topic has no dead letters; its subscriptions do")
 	}
 	limit := cmp.Or(f.MaxMessages, 1000)
 	ways := 0
@@ -75,11 +186,11 @@ func (s DeadLetters) each(ctx context.Context, tenant, path string, f forebay.De
 		return 0, 0, forebay.Invalid("max_messages", "goes from 1 to %d", forebay.MaxDeadMessagesPerCall)
 	}
 	if f.DryRun {
-		do = func(q bus.MessageQueue, sel bus.DeadMessages) (bus.DeadStep, error) {
+		do = func(q bus.MessageQueue, sel dead.Selection) (dead.Step, error) {
 			return s.store.DeadLetters().Count(ctx, q, sel)
 		}
 	}
-	sel := bus.DeadMessages{Numbers: f.SequenceNumbers, Reason: f.Reason, Until: f.UpTo}
+	sel := dead.Selection{Numbers: f.SequenceNumbers, Reason: f.Reason, Until: f.UpTo}
 	for {
 		sel.Limit = min(deadStep, limit-done)
 		step, err := do(e.MessageQueue, sel)
@@ -100,8 +211,8 @@ func (s DeadLetters) edit(req forebay.RedriveMessagesRequest) (func(*bus.Message
 	switch {
 	case e == nil:
 		return nil, nil
-	case len(req.SequenceNumbers) != 1 || req.DryRun:
-		return nil, forebay.Invalid("edit", "goes with exactly one sequence number, and not with dry_run")
+	case len(req.SequenceNumbers) != 1:
+		return nil, forebay.Invalid("edit", "goes with exactly one sequence number")
 	case e.Body != nil && e.BodyBase64 != nil:
 		return nil, forebay.Invalid("edit.body", "must not be given beside body_base64")
 	case e.Body != nil && !utf8.ValidString(*e.Body):

@@ -2,9 +2,12 @@ package messaging
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebayhq/forebay"
 )
@@ -250,5 +253,174 @@ func testDeadLettersOfSubscriptions(t *testing.T, b *Service) {
 	// The message is in its session again.
 	if got, err := b.Messages.ReceiveSession(ctx, "acme", us, session.SessionToken, forebay.ReceiveRequest{}); err != nil || len(got) != 1 || *got[0].Body != body {
 		t.Errorf("the other has %+v (%v)", got, err)
+	}
+}
+
+// states counts the messages of an entity by state.
+func states(t *testing.T, b *Service, path string) map[forebay.MessageState]int {
+	t.Helper()
+	counts := map[forebay.MessageState]int{}
+	for from := int64(0); ; {
+		messages, next, err := b.Messages.Peek(t.Context(), "acme", path, PeekFilter{From: from, Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range messages {
+			counts[m.State]++
+		}
+		if from = next; next == 0 {
+			return counts
+		}
+	}
+}
+
+// With a rate all but the first are scheduled, and a second call goes on where the first ended.
+func testDeadLettersAtARate(t *testing.T, b *Service) {
+	ctx := t.Context()
+	if _, _, err := b.Topics.Put(ctx, "acme", "news", forebay.TopicSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := b.Subscriptions.Put(ctx, "acme", "news", "eu", forebay.SubscriptionSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	var many []forebay.NewMessage
+	for range 100 {
+		many = append(many, text("x"))
+	}
+	for range 3 { // more than one step takes
+		if _, err := b.Messages.Publish(ctx, "acme", "news", many); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const path = "news/subscriptions/eu"
+	deadLetterAll(t, b, path, "Bad")
+	req := forebay.RedriveMessagesRequest{DeadMessageFilter: forebay.DeadMessageFilter{All: true, MaxMessages: 250}, RatePerSecond: 0.001}
+	dry := req
+	dry.DryRun = true
+	if r, err := b.DeadLetters.Redrive(ctx, "acme", path, dry); err != nil || r.Redriven != 250 || r.NextAt != nil {
+		t.Fatalf("a dry run counted %+v (%v)", r, err)
+	}
+	first, err := b.DeadLetters.Redrive(ctx, "acme", path, req)
+	if err != nil || first.Redriven != 250 || !first.More || first.NextAt == nil {
+		t.Fatalf("redrove %+v (%v)", first, err)
+	}
+	req.UpTo, req.FirstAt = first.UpTo, first.NextAt
+	rest, err := b.DeadLetters.Redrive(ctx, "acme", path, req)
+	if err != nil || rest.Redriven != 50 || rest.More || rest.NextAt != nil {
+		t.Fatalf("then %+v (%v)", rest, err)
+	}
+	if got := states(t, b, path); got[forebay.MessageActive] != 1 || got[forebay.MessageScheduled] != 299 {
+		t.Errorf("the subscription has %v", got)
+	}
+	var times []time.Time
+	for from := int64(0); ; {
+		messages, next, err := b.Messages.Peek(ctx, "acme", path, PeekFilter{From: from, Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range messages {
+			if m.State == forebay.MessageScheduled {
+				times = append(times, *m.ScheduledTime)
+			}
+		}
+		if from = next; next == 0 {
+			break
+		}
+	}
+	for i := 1; i < len(times); i++ {
+		if gap := times[i].Sub(times[i-1]); gap < 1000*time.Second-time.Millisecond || gap > 1001*time.Second+time.Minute {
+			t.Fatalf("message %d comes %v after the one before", i+1, gap)
+		}
+	}
+	soon := time.Now().Add(time.Hour)
+	late := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, req := range map[string]forebay.RedriveMessagesRequest{
+		"a negative rate":       {RatePerSecond: -1},
+		"a rate too low":        {RatePerSecond: 0.0001},
+		"a rate too high":       {RatePerSecond: 1001},
+		"no number":             {RatePerSecond: math.NaN()},
+		"a time without a rate": {FirstAt: &soon},
+		"a time too late":       {RatePerSecond: 1, FirstAt: &late},
+	} {
+		req.All = true
+		if _, err := b.DeadLetters.Redrive(ctx, "acme", path, req); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func testDeadLettersAreCounted(t *testing.T, b *Service) {
+	ctx := t.Context()
+	if groups, err := b.DeadLetters.Groups(ctx, "acme", "orders"); err != nil || len(groups.Groups) != 0 || !groups.Complete || groups.UpTo != 0 {
+		t.Errorf("of none %+v (%v)", groups, err)
+	}
+	var last int64
+	for i, reason := range []string{"Bad", "Odd", "Bad", ""} {
+		if _, err := b.Messages.Send(ctx, "acme", "orders", []forebay.NewMessage{text(strconv.Itoa(i))}); err != nil {
+			t.Fatal(err)
+		}
+		last = deadLetterAll(t, b, "orders", reason)[0]
+	}
+	groups, err := b.DeadLetters.Groups(ctx, "acme", "orders/$deadletterqueue")
+	if err != nil || groups.Counted != 4 || !groups.Complete || groups.UpTo != last || len(groups.Groups) != 3 {
+		t.Fatalf("%+v (%v)", groups, err)
+	}
+	bad := groups.Groups[0]
+	if bad.Reason != "Bad" || bad.Count != 2 || bad.NewestEnqueued.Before(bad.OldestEnqueued) || groups.Groups[1].Reason != "" || groups.Groups[2].Reason != "Odd" {
+		t.Errorf("%+v", groups.Groups)
+	}
+	if m, err := b.Messages.Get(ctx, "acme", "orders/$deadletterqueue", bad.Example); err != nil || m.DeadLetterReason != "Bad" {
+		t.Errorf("the example is %+v (%v)", m, err)
+	}
+	if all, err := b.DeadLetters.GroupsOfAll(ctx, "rival"); err != nil || len(all.Groups) != 0 || !all.Complete {
+		t.Errorf("of all queues of another tenant %+v (%v)", all, err)
+	}
+	if _, err := b.DeadLetters.Groups(ctx, "rival", "orders"); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+		t.Errorf("of another tenant: %v", err)
+	}
+	if _, _, err := b.Topics.Put(ctx, "acme", "news", forebay.TopicSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.DeadLetters.Groups(ctx, "acme", "news"); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+		t.Errorf("of a topic: %v", err)
+	}
+	if _, _, err := b.Subscriptions.Put(ctx, "acme", "news", "eu", forebay.SubscriptionSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Messages.Publish(ctx, "acme", "news", []forebay.NewMessage{text("1")}); err != nil {
+		t.Fatal(err)
+	}
+	deadLetterAll(t, b, "news/subscriptions/eu", "Bad")
+	all, err := b.DeadLetters.GroupsOfAll(ctx, "acme")
+	if err != nil || all.Counted != 5 || !all.Complete || len(all.Groups) != 4 || all.Groups[0].Queue != "orders" || all.Groups[0].Count != 2 {
+		t.Fatalf("of all queues %+v (%v)", all, err)
+	}
+	if i := slices.IndexFunc(all.Groups, func(g forebay.DeadMessageGroup) bool { return g.Queue == "news/subscriptions/eu" }); i < 0 || all.Groups[i].Reason != "Bad" || all.Groups[i].Count != 1 {
+		t.Errorf("of a subscription %+v", all.Groups)
+	}
+}
+
+// A dry run checks an edit, and changes nothing.
+func testAnEditIsTried(t *testing.T, b *Service) {
+	ctx := t.Context()
+	if _, err := b.Messages.Send(ctx, "acme", "orders", []forebay.NewMessage{text("before")}); err != nil {
+		t.Fatal(err)
+	}
+	numbers := deadLetterAll(t, b, "orders", "Bad")
+	try := func(number int64, body string) (forebay.RedrivenMessages, error) {
+		return b.DeadLetters.Redrive(ctx, "acme", "orders", forebay.RedriveMessagesRequest{Edit: &forebay.MessageEdit{Body: &body},
+			DeadMessageFilter: forebay.DeadMessageFilter{SequenceNumbers: []int64{number}, DryRun: true}})
+	}
+	if r, err := try(numbers[0], "after"); err != nil || r.Redriven != 1 {
+		t.Errorf("tried %+v (%v)", r, err)
+	}
+	if _, err := try(numbers[0], strings.Repeat("x", 2000)); forebay.CodeOf(err) != forebay.CodePayloadTooLarge && forebay.CodeOf(err) != forebay.CodeInvalidRequest {
+		t.Errorf("a body that is too large: %v", err)
+	}
+	if r, err := try(numbers[0]+1000, "after"); err != nil || r.Redriven != 0 {
+		t.Errorf("of a message that is not there %+v (%v)", r, err)
+	}
+	if got := bodies(t, b, "orders/$deadletterqueue"); !slices.Equal(got, []string{"before"}) {
+		t.Errorf("there is %q", got)
 	}
 }

@@ -129,8 +129,11 @@ func TestQueuePages(t *testing.T) {
 		admin.post(box+"/settle", form("lock_token", token, "act", "complete")).is(http.StatusConflict)
 
 		// Dead letters: by reason, redriven, purged once the name is typed.
-		admin.get(box+"?tab=dead-letters").is(http.StatusOK).has("Bad &lt;b&gt; · 1", "it was bad", "Redrive all")
+		admin.get(box+"?tab=dead-letters").is(http.StatusOK).has("1 dead letter by reason", "Bad &lt;b&gt;", "it was bad", "Redrive all", "/messages/groups")
 		admin.get(box + "?tab=dead-letters&reason=other").is(http.StatusOK).has("None here.")
+		admin.get("/dead-letters/messages").is(http.StatusOK).has("Bad &lt;b&gt;", "/ui/queues/eu%2Fmail?reason=Bad&#43;%3Cb%3E&amp;tab=dead-letters", "Redrive…", "forebay messages groups")
+		admin.get("/dead-letters").is(http.StatusOK).has("/ui/dead-letters/messages")
+		mends(t, admin, c, box)
 		admin.get(box + "/redrive?reason=" + url.QueryEscape("Bad <b>")).is(http.StatusOK).has("1 message of eu/mail will go back")
 		admin.post(box+"/redrive", form("reason", "Bad <b>")).is(http.StatusOK).has("1 message redriven.")
 		if q := peek(t, c, "eu/mail"); len(q) != 1 || q[0].DeliveryCount != 0 {
@@ -152,6 +155,66 @@ func TestQueuePages(t *testing.T) {
 
 		rights(t, s, c, database)
 	})
+}
+
+// mends checks that a dead letter is edited with a view of the difference, and that nothing is
+// stored before. It leaves the one dead letter as it was.
+func mends(t *testing.T, admin *visitor, c *client.Client, box string) {
+	t.Helper()
+	before := peek(t, c, "eu/mail/$deadletterqueue")[0]
+	at := box + "/messages/" + strconv.FormatInt(before.SequenceNumber, 10)
+	admin.get(at+"?tab=dead-letters").is(http.StatusOK).has("Edit and redrive", "forebay messages redrive", "characters that this page cannot show as they are")
+	admin.post(at, form("act", "check", "properties", "no pair")).is(http.StatusUnprocessableEntity).has("part 1 must be name=value", "no pair</textarea>")
+	admin.post(at, form("act", "check", "properties", "n=7\r\ncolor=blue")).is(http.StatusOK).has("What would change", "&#34;red&#34;", "&#34;blue&#34;", "Nothing was stored yet")
+	if left := peek(t, c, "eu/mail/$deadletterqueue"); len(left) != 1 || left[0].Properties["color"] != "red" {
+		t.Errorf("a check has changed %+v", left)
+	}
+	admin.post(box+"/messages/999999", form("act", "redrive", "properties", "")).is(http.StatusConflict).has("your change was not stored")
+	body := "first line\r\nsecond <line>"
+	sent := must[[]forebay.SentMessage](t)(c.Messages("eu/mail").Send(t.Context(), forebay.NewMessage{Body: &body, Properties: forebay.Properties{"a": "b"}}))
+	got := must[[]forebay.Message](t)(c.Messages("eu/mail").Receive(t.Context(), forebay.ReceiveRequest{}))
+	if err := c.Messages("eu/mail").DeadLetter(t.Context(), got[0].LockToken, forebay.Settlement{Reason: "Typo"}); err != nil {
+		t.Fatal(err)
+	}
+	at = box + "/messages/" + strconv.FormatInt(sent[0].SequenceNumber, 10)
+	admin.get(at + "?tab=dead-letters").is(http.StatusOK).has("second &lt;line&gt;</textarea>")
+	admin.post(at, form("act", "check", "body", body, "properties", `{"a":"b"}`)).is(http.StatusOK).has("The message stays as it is.")
+	edit := form("body", "first line\r\nlast line", "properties", "", "act", "check")
+	admin.post(at, edit).is(http.StatusOK).has("<del>- second &lt;line&gt;</del>", "<ins>+ last line</ins>")
+	edit.Set("act", "redrive")
+	admin.post(at, edit).is(http.StatusOK).has("is redriven under a new number")
+	admin.post(at, edit).is(http.StatusConflict)
+	mended := peek(t, c, "eu/mail")
+	if len(mended) != 1 || *mended[0].Body != "first line\r\nlast line" || len(mended[0].Properties) != 0 {
+		t.Fatalf("mended %+v", mended)
+	}
+	// Two of them, sent back at a rate: the first at once, the other is scheduled.
+	must[[]forebay.SentMessage](t)(c.Messages("eu/mail").Send(t.Context(), forebay.NewMessage{}))
+	for _, m := range must[[]forebay.Message](t)(c.Messages("eu/mail").Receive(t.Context(), forebay.ReceiveRequest{MaxMessages: 10})) {
+		if err := c.Messages("eu/mail").DeadLetter(t.Context(), m.LockToken, forebay.Settlement{Reason: "Typo"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	confirm := admin.get(box+"/redrive?tab=dead-letters&reason=Typo").is(http.StatusOK).has("2 messages of eu/mail will go back", "Messages each second", "--reason Typo")
+	upTo := confirm.hidden("/ui"+box+"/redrive", "up_to")
+	admin.post(box+"/redrive", form("reason", "Typo", "up_to", upTo, "rate", "fast")).is(http.StatusUnprocessableEntity).has("must be a number of messages each second")
+	admin.post(box+"/redrive", form("reason", "Typo", "up_to", upTo, "rate", "5000")).is(http.StatusUnprocessableEntity).has("goes from 0.001 to 1000")
+	admin.post(box+"/redrive", form("reason", "Typo", "up_to", upTo, "max", "none")).is(http.StatusUnprocessableEntity).has("must be a number of messages")
+	admin.post(box+"/redrive", form("reason", "Typo", "up_to", upTo, "rate", "0.001", "max", "2")).is(http.StatusOK).has("2 messages redriven.", "until then they are scheduled")
+	back := peek(t, c, "eu/mail")
+	if len(back) != 2 || back[0].State != forebay.MessageActive || back[1].State != forebay.MessageScheduled {
+		t.Fatalf("redriven at a rate: %+v", back)
+	}
+	if err := c.Messages("eu/mail").CancelScheduled(t.Context(), back[1].SequenceNumber); err != nil {
+		t.Fatal(err)
+	}
+	must[[]forebay.Message](t)(c.Messages("eu/mail").Receive(t.Context(), forebay.ReceiveRequest{Mode: forebay.ReceiveAndDelete}))
+	if left := peek(t, c, "eu/mail"); len(left) != 0 {
+		t.Errorf("%d messages are left", len(left))
+	}
+	if left := peek(t, c, "eu/mail/$deadletterqueue"); len(left) != 1 || left[0].SequenceNumber != before.SequenceNumber {
+		t.Fatalf("the dead letters are %+v", left)
+	}
 }
 
 // rights checks that viewers and submitters see no forms that they may not send, and that what
@@ -179,6 +242,7 @@ func rights(t *testing.T, s *running, c *client.Client, database string) {
 
 	other := s.visit(t, s.keyOf(t, "rival", forebay.ScopeRead, forebay.ScopeOperate, forebay.ScopeSubmit))
 	other.get("/queues").is(http.StatusOK).lacks("eu/mail")
+	other.get("/dead-letters/messages").is(http.StatusOK).has("No message is a dead letter")
 	for _, path := range []string{box, box + "/messages/" + number, box + "/redrive", box + "/purge?tab=dead-letters", "/sessions?queue=eu%2Fmail"} {
 		other.get(path).is(http.StatusNotFound)
 	}
@@ -353,13 +417,25 @@ func TestMessagePagesLook(t *testing.T) {
 	}
 	must[forebay.Document](t)(c.WaitDocument(t.Context(), "harbour"))
 	letter := "/queues/mail/messages/" + strconv.FormatInt(peek(t, c, "mail")[0].SequenceNumber, 10)
+	deadLetter := "/queues/mail/messages/" + strconv.FormatInt(peek(t, c, "mail/$deadletterqueue")[0].SequenceNumber, 10)
 	for name, path := range map[string]string{
-		"queues": "/queues", "job-queue": "/queues/default", "message-queue": "/queues/mail", "dead-messages": "/queues/mail?tab=dead-letters", "message": letter,
+		"queues": "/queues", "job-queue": "/queues/default", "message-queue": "/queues/mail", "dead-messages": "/queues/mail?tab=dead-letters", "dead-groups": "/dead-letters/messages", "message": letter,
 		"redrive": "/queues/mail/redrive", "purge": "/queues/mail/purge?tab=dead-letters", "topics": "/topics", "topic": "/topics/orders",
 		"subscription": "/topics/orders/subscriptions/large", "rule-test": "/topics/orders/test?properties=quantity%3D12&sql_filter=quantity+%3E+20",
 		"sessions": "/sessions?queue=steps", "webhooks": "/webhooks", "webhook": "/webhooks/hook", "rotate": "/webhooks/hook/rotate",
-		"documents": "/documents", "document": "/documents/harbour", "document-delete": "/documents/harbour/delete", "search": "/search?query=breakwater",
+		"dead-message": deadLetter + "?tab=dead-letters", "documents": "/documents", "document": "/documents/harbour", "document-delete": "/documents/harbour/delete", "search": "/search?query=breakwater",
 	} {
 		inspect(t, page, axe, s.url+"/ui"+path, name)
+	}
+	// One is mended in the browser, as it is read there.
+	page.Go(s.url + "/ui" + deadLetter + "?tab=dead-letters")
+	page.Type("textarea[name=body]", "a letter that can be read")
+	page.Submit("button[value=check]")
+	page.WaitText("What would change")
+	page.Wait(`document.querySelector('.diff ins').textContent.includes('can be read')`)
+	page.Submit("button[value=redrive]")
+	page.WaitText("is redriven under a new number")
+	if back := peek(t, c, "mail"); *back[len(back)-1].Body != "a letter that can be read" {
+		t.Errorf("the mended message is %+v", back)
 	}
 }

@@ -170,12 +170,12 @@ func TestPagesOfResponses(t *testing.T) {
 		listed := responseIs(t, c, made, "completed")
 		responseIs(t, c, refused, "failed")
 
-		v.get("/responses").is(200).has(waited, made, refused, open, listed.JobID, "4 responses on this page").lacks("javascript:")
-		v.get("/responses?status=failed").is(200).has(refused).lacks(waited, made, open)
+		v.get("/responses").is(200).has(waited, made, refused, open, listed.JobID, "4 responses on this page", "forebay response list").lacks("javascript:")
+		v.get("/responses?status=failed").is(200).has(refused, "forebay response list --status failed").lacks(waited, made, open)
 		v.get("/responses?background=false").is(200).has(waited).lacks(made, refused, open)
 		v.get("/responses?status=odd").is(http.StatusUnprocessableEntity)
 		v.get("/responses?cursor=resp_odd").is(http.StatusUnprocessableEntity)
-		v.get("/responses/"+made).is(200).has(escaped, "weather", "call_7", "&lt;i&gt;Oslo", "1,100 in, 7 out, 1,107 in all", "/ui/jobs/"+listed.JobID, "in the background").
+		v.get("/responses/"+made).is(200).has(escaped, "weather", "call_7", "&lt;i&gt;Oslo", "1,100 in, 7 out, 1,107 in all", "/ui/jobs/"+listed.JobID, "forebay response show "+made, "forebay response delete "+made, "in the background").
 			lacks("<script>", "\u202e", "Cancel the response")
 		v.get("/responses/"+waited).is(200).has(escaped, "while the client waited").lacks("Cancel the response")
 		v.get("/responses/"+refused).is(200).has("Error", "failed")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/jobs/request"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -103,5 +104,16 @@ func readDeadLetter(r driver.Row) DeadLetter {
 		CorrelationID: r.Text(10), CreatedAt: driver.FromMillis(r.Int(11)), SetAsideAt: driver.FromMillis(r.Int(12)),
 		Input: r.Blob(13), InputBlob: r.Text(14), InputSize: r.Int(15), Metadata: r.Blob(16), LastError: r.Blob(17),
 		Tenant: r.Int(18), Subqueue: queue.Subqueue(r.Int(19)),
+	}
+}
+
+// View is the dead letter as clients see it, of a tenant and a queue by these names.
+func (row *DeadLetter) View(tenant, queue string) forebay.SetAsideJob {
+	return forebay.SetAsideJob{
+		JobID: row.ID, Tenant: tenant, Task: row.Task, Queue: queue, Reason: row.Reason,
+		Description: request.Text(row.Failure.Message), ErrorClass: row.Failure.Class, Generation: row.Generation, Attempt: row.Attempt,
+		DeliveryCount: row.Deliveries, CorrelationID: request.Correlation(row.CorrelationID, row.ID),
+		CreatedAt: row.CreatedAt, SetAsideAt: row.SetAsideAt, InputBytes: row.InputSize, Metadata: request.DecodeMetadata(row.Metadata),
+		Properties: forebay.RetryProperties(row.ID, row.Attempt, row.SetAsideAt, row.CreatedAt, request.Text(row.LastError)),
 	}
 }

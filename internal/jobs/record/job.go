@@ -47,6 +47,7 @@ type Job struct {
 	VisibleAt   *time.Time // when it may start next, if it waits for that
 	Ready       bool       // it starts as soon as those ahead of it have
 	Paused      bool       // its queue or its tenant is
+	PausedBy    int64      // a sum: 1 is its queue, 2 its tenant
 	StartedAt   *time.Time
 	CompletedAt *time.Time
 	Result      []byte
@@ -56,6 +57,7 @@ type Job struct {
 	LastError   []byte
 	Usage       forebay.Usage
 	Running     *forebay.RunningAttempt // nil: none is
+	KeyID       string                  // the API key that submitted it, if that had a budget
 
 	Subqueue, Flow, Visible int64 // its place in the queue, if it is live
 }
@@ -67,14 +69,14 @@ const (
 
 	ownColumns = `j.seq, j.id, j.tenant, j.queue, j.task, j.priority, j.max_attempts, j.max_cost, j.created_at,
   CASE WHEN o.seq IS NULL AND m.seq IS NOT NULL THEN m.deadline ELSE j.deadline END, j.correlation_id, j.metadata, j.input_blob,
-  m.subqueue, m.visible_at, m.lock_token, m.generation, m.attempt, m.started_at, m.waiting, m.last_error, q.paused + (SELECT paused FROM tenants WHERE no = j.tenant),
+  m.subqueue, m.visible_at, m.lock_token, m.generation, m.attempt, m.started_at, m.waiting, m.last_error, q.paused + 2 * (SELECT paused FROM tenants WHERE no = j.tenant),
   o.status, o.generation, o.attempt, o.started_at, o.completed_at, `
 	endColumns   = "o.result_blob, o.result_size, o.error_class, o.error_code, o.error_message, "
 	usageColumns = `
   (SELECT CAST(sum(input_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
   (SELECT CAST(sum(output_tokens) AS BIGINT) FROM attempts a WHERE a.seq = j.seq),
   (SELECT CAST(sum(cost) AS BIGINT) FROM attempts a WHERE a.seq = j.seq), `
-	moreColumns = "j.session_id, m.flow, j.input_size, j.max_total_tokens, j.max_output_tokens, j.estimate, m.deployment, m.locked_at, m.number, j.reply "
+	moreColumns = "j.session_id, m.flow, j.input_size, j.max_total_tokens, j.max_output_tokens, j.estimate, m.deployment, m.locked_at, m.number, j.reply, j.key_id "
 )
 
 const jobTables = "FROM jobs j LEFT JOIN messages m ON m.seq = j.seq LEFT JOIN outcomes o ON o.seq = j.seq JOIN queues q ON q.no = j.queue "
@@ -97,7 +99,7 @@ func readJob(r driver.Row, at int64) Job {
 	j := Job{
 		Seq: r.Int(0), ID: r.Text(1), Tenant: r.Int(2), Queue: r.Int(3), Task: r.Text(4), Priority: int(r.Int(5)),
 		MaxAttempts: int(r.Int(6)), CreatedAt: driver.FromMillis(r.Int(8)), Deadline: driver.FromMillisOrNil(r, 9),
-		CorrelationID: r.Text(10), Metadata: r.Blob(11), InputBlob: r.Text(12), SessionID: r.Text(36), InputSize: r.Int(38), MaxOutputTokens: r.Int(40), Estimate: r.Blob(41), Reply: r.Blob(45),
+		CorrelationID: r.Text(10), Metadata: r.Blob(11), InputBlob: r.Text(12), SessionID: r.Text(36), InputSize: r.Int(38), MaxOutputTokens: r.Int(40), Estimate: r.Blob(41), Reply: r.Blob(45), KeyID: r.Text(46),
 		Usage: forebay.Usage{InputTokens: r.Int(33), OutputTokens: r.Int(34), CostUSD: forebay.Money(r.Int(35))},
 	}
 	if !r.IsNull(7) {
@@ -143,7 +145,7 @@ func (j *Job) readMessage(r driver.Row, at int64) {
 	j.LastError = r.Blob(20)
 	waiting, paused := forebay.WaitReason(r.Text(19)), r.Int(21) != 0
 	later := visible > at
-	j.Ready, j.Paused = !later, paused
+	j.Ready, j.Paused, j.PausedBy = !later, paused, r.Int(21)
 	if j.Status = liveStatus(subqueue, later, locked, waiting); j.Status == forebay.StatusRunning {
 		j.Running = &forebay.RunningAttempt{Number: int(r.Int(44)), Deployment: r.Text(42), StartedAt: driver.FromMillis(r.Int(43))}
 		return

@@ -8,6 +8,26 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
+// causes names what a job waits for, unless that is a deployment.
+func (j *Job) causes(tenant, queue string) (list []forebay.WaitCause) {
+	add := func(kind forebay.CauseKind, name string, is bool) {
+		if is {
+			list = append(list, forebay.WaitCause{Kind: kind, Name: name, Reason: j.Waiting})
+		}
+	}
+	switch j.Waiting {
+	case forebay.WaitPaused:
+		add(forebay.CauseQueue, queue, j.PausedBy&1 != 0)
+		add(forebay.CauseTenant, tenant, j.PausedBy&2 != 0)
+	case forebay.WaitBudget:
+		add(forebay.CauseTenant, tenant, true)
+		add(forebay.CauseKey, j.KeyID, j.KeyID != "")
+	case forebay.WaitSession:
+		add(forebay.CauseSession, j.SessionID, true)
+	}
+	return list
+}
+
 // View is the job as clients see it, in the queue of that name.
 func (j *Job) View(tenant, queue string) forebay.Job {
 	job := forebay.Job{
@@ -24,7 +44,7 @@ func (j *Job) View(tenant, queue string) forebay.Job {
 		job.ReplyTo = &a.ReplyTo
 	}
 	if j.Waiting != "" {
-		job.WaitingFor = &j.Waiting
+		job.WaitingFor, job.WaitingOn = &j.Waiting, j.causes(tenant, queue)
 	}
 	if j.Failure.Code != "" {
 		job.Error = &forebay.JobError{Class: j.Failure.Class, Code: j.Failure.Code, Message: request.Text(j.Failure.Message)}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -64,11 +63,6 @@ type attemptRow struct {
 	Waiting string        // for what: queue, throttle, retry delay
 }
 
-// cause is why a job does not run now, and where that can be changed.
-type cause struct {
-	Text, Link, Name string
-}
-
 // maxAttempts is how many attempts a page shows: the latest.
 const maxAttempts = 60
 
@@ -87,7 +81,7 @@ func show(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	d := jobData{Job: job, Events: events, Why: whyItWaits(&job), Tools: toolCallsOf(job.Result)}
+	d := jobData{Job: job, Events: events, Why: whyItWaits(r, &job), Tools: toolCallsOf(job.Result)}
 	d.waterfall(attempts)
 	if job.Status == forebay.StatusSucceeded && !job.ResultWithheld {
 		d.Result = resultOf(r, &job)
@@ -191,43 +185,6 @@ func (a *attemptRow) delayBefore(attempts []forebay.Attempt) time.Duration {
 		}
 	}
 	return 0
-}
-
-// whyItWaits explains what holds a job back.
-func whyItWaits(j *forebay.Job) []cause {
-	if j.Status.Terminal() || j.WaitingFor == nil {
-		return nil
-	}
-	switch *j.WaitingFor {
-	case forebay.WaitQuota:
-		return []cause{{"The quota of every deployment of its model is used up. It goes when the window has room.", "/deployments", "Deployments"}}
-	case forebay.WaitBreaker:
-		return []cause{{"The circuit breaker of its deployment is open, because calls failed or were turned away. A resume lets one call try.", "/deployments", "Deployments"}}
-	case forebay.WaitBudget:
-		return []cause{{"The budget of its tenant or its API key has no room for it. A higher budget, or the next period, lets it go.", kit.Path("tenants", j.Tenant), "Budget of " + j.Tenant}}
-	case forebay.WaitPaused:
-		return []cause{
-			{"Its queue or its tenant is paused.", kit.Path("queues", j.Queue), "Queue " + j.Queue},
-			{"", kit.Path("tenants", j.Tenant), "Tenant " + j.Tenant},
-		}
-	case forebay.WaitConcurrency:
-		return []cause{
-			{"Its tenant or its deployment has as many calls under way as it may have at once.", kit.Path("tenants", j.Tenant), "Tenant " + j.Tenant},
-			{"", "/deployments", "Deployments"},
-			{"", "/calls", "Calls under way"},
-		}
-	case forebay.WaitSession:
-		session := ""
-		if j.SessionID != nil {
-			session = *j.SessionID
-		}
-		return []cause{{"Another job of its session goes first. Jobs of one session run one after the other.", "/jobs?session_id=" + url.QueryEscape(session), "Jobs of the session"}}
-	case forebay.WaitSchedule:
-		return []cause{{"Its time has not come: it was scheduled, or waits between two attempts.", "", ""}}
-	case forebay.WaitWorker:
-		return []cause{{"No running process knows its task.", "/processes", "Processes"}}
-	}
-	return []cause{{"It waits for " + string(*j.WaitingFor) + ".", "", ""}}
 }
 
 // act changes a job and goes back to it.

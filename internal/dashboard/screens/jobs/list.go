@@ -28,6 +28,7 @@ func Routes() []kit.Route {
 		kit.Post("/jobs/{id}/redrive", redrive),
 		kit.Get("/jobs/{id}/input", downloadInput),
 		kit.Get("/jobs/{id}/result", downloadResult),
+		kit.Get("/sessions/jobs", listSessions),
 		kit.Get("/dead-letters", deadLetters),
 		kit.Get("/quarantine", deadLetters),
 		kit.Get("/dead-letters/{queue}/{job}", deadLetter),

@@ -51,7 +51,7 @@ type deadLetterData struct {
 	Input    string // indented, as it is stored
 	Editable bool
 	Edit     edit
-	Diff     []diffLine // nil: nothing was checked yet
+	Diff     []kit.DiffLine // nil: nothing was checked yet
 	Checked  bool
 	Problem  string
 }
@@ -128,7 +128,7 @@ func mend(r *kit.Request) error {
 		d.Problem = kit.Explain(err)
 		return d.render(r, http.StatusUnprocessableEntity)
 	case request.DryRun:
-		d.Checked, d.Diff = true, diff(d.Input, asked.Input)
+		d.Checked, d.Diff = true, kit.Diff(d.Input, asked.Input)
 		return d.render(r, http.StatusOK)
 	case report.Redriven == 0:
 		return forebay.Errorf(forebay.CodeConflict, "the job is not here any more: somebody has redriven or purged it meanwhile, and your change was not stored")

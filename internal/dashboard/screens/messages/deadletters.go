@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -13,13 +14,19 @@ import (
 // maxRounds bounds the calls of the API that one act makes.
 const maxRounds = 10
 
-// deadFilter reads which dead letters are meant: one, those with a reason, or all.
+// deadFilter reads which dead letters are meant: one, those with a reason, or all. What died after
+// the page was shown is left out.
 func deadFilter(v url.Values) (f forebay.DeadMessageFilter, what string, err error) {
 	if number := v.Get("number"); number != "" {
 		n, err := numberOf(number)
 		return forebay.DeadMessageFilter{SequenceNumbers: []int64{n}}, "the dead letter " + number, err
 	}
 	f.MaxMessages = forebay.MaxDeadMessagesPerCall
+	if upTo := v.Get("up_to"); upTo != "" {
+		if f.UpTo, err = numberOf(upTo); err != nil {
+			return f, "", forebay.Invalid("up_to", "must be a sequence number")
+		}
+	}
 	if reason := v.Get("reason"); reason != "" {
 		f.Reason = reason
 		return f, "dead letters with the reason " + reason, nil
@@ -31,7 +38,7 @@ func deadFilter(v url.Values) (f forebay.DeadMessageFilter, what string, err err
 // hidden are the values of a form that say which dead letters are meant.
 func hidden(v url.Values) map[string]string {
 	h := map[string]string{}
-	for _, name := range []string{"number", "reason", "tab"} {
+	for _, name := range []string{"number", "reason", "up_to", "tab"} {
 		if value := v.Get(name); value != "" {
 			h[name] = value
 		}
@@ -46,23 +53,54 @@ func many(n int, more bool) string {
 	return kit.Plural(n, "message")
 }
 
+// redriveData is a redrive of dead letters before it is carried out.
+type redriveData struct {
+	Entity  entity
+	Report  forebay.RedrivenMessages // of a dry run
+	Count   string                   // how many messages it is about
+	Groups  []forebay.DeadMessageGroup
+	One     bool // it is about one message
+	Hidden  map[string]string
+	Rate    string
+	Max     string
+	Problem string
+}
+
 // confirmRedrive answers GET …/redrive. It counts what would be sent back, and changes nothing.
-func confirmRedrive(r *kit.Request) error {
-	e, query := entityOf(r), r.URL.Query()
-	f, what, err := deadFilter(query)
+func confirmRedrive(r *kit.Request) error { return redrivePage(r, r.URL.Query(), "") }
+
+func redrivePage(r *kit.Request, v url.Values, problem string) error {
+	e := entityOf(r)
+	messages := r.Client.Messages(e.subqueue(true))
+	groups, err := messages.DeadGroups(r.Context())
+	if err != nil {
+		return err
+	}
+	if v.Get("number") == "" && v.Get("up_to") == "" && groups.UpTo > 0 { // what dies later was not looked at
+		v.Set("up_to", strconv.FormatInt(groups.UpTo, 10))
+	}
+	f, what, err := deadFilter(v)
 	if err != nil {
 		return err
 	}
 	f.DryRun = true
-	report, err := r.Client.Messages(e.subqueue(true)).Redrive(r.Context(), forebay.RedriveMessagesRequest{DeadMessageFilter: f})
+	report, err := messages.Redrive(r.Context(), forebay.RedriveMessagesRequest{DeadMessageFilter: f})
 	if err != nil {
 		return err
 	}
-	return pages.Render(r, "confirm", kit.Page{Title: "Redrive " + what, Section: e.section(), Still: true, Data: confirmation{
-		Text: fmt.Sprintf("%s of %s will go back to where they came from, each with a new sequence number and no deliveries counted. Locked and deferred ones stay.",
-			many(report.Redriven, report.More), e.Name),
-		Action: e.Page("redrive"), Button: "Redrive", Back: tabOf(e.Page(), true), Hidden: hidden(query), Scope: "operate",
-	}, Commands: []string{"forebay messages redrive " + kit.Shell(e.Name) + " " + deadFlags(query)}})
+	d := redriveData{Entity: e, Report: report, Count: many(report.Redriven, report.More), One: v.Get("number") != "",
+		Hidden: hidden(v), Rate: v.Get("rate"), Max: v.Get("max"), Problem: problem}
+	for _, g := range groups.Groups {
+		if !d.One && (f.Reason == "" || f.Reason == g.Reason) {
+			d.Groups = append(d.Groups, g)
+		}
+	}
+	page := kit.Page{Title: "Redrive " + what, Section: e.section(), Still: true, Data: d,
+		Commands: []string{"forebay messages redrive " + kit.Shell(e.Name) + " " + deadFlags(v)}}
+	if problem != "" {
+		page.Status = http.StatusUnprocessableEntity
+	}
+	return pages.Render(r, "redrive", page)
 }
 
 func deadFlags(v url.Values) string {
@@ -73,6 +111,21 @@ func deadFlags(v url.Values) string {
 		return "--reason " + kit.Shell(v.Get("reason"))
 	}
 	return "--all"
+}
+
+// paceOf reads how fast, and how many at most, a form asks to redrive.
+func paceOf(form url.Values) (rate float64, most int, err error) {
+	if v := form.Get("rate"); v != "" {
+		if rate, err = strconv.ParseFloat(v, 64); err != nil || !(rate > 0) {
+			return 0, 0, forebay.Invalid("rate", "must be a number of messages each second")
+		}
+	}
+	if v := form.Get("max"); v != "" {
+		if most, err = strconv.Atoi(v); err != nil || most < 1 {
+			return 0, 0, forebay.Invalid("max", "must be a number of messages")
+		}
+	}
+	return rate, most, nil
 }
 
 // redrive answers POST …/redrive.
@@ -86,16 +139,31 @@ func redrive(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
+	rate, most, err := paceOf(form)
+	if err != nil {
+		return redrivePage(r, form, kit.Explain(err))
+	}
+	req := forebay.RedriveMessagesRequest{DeadMessageFilter: f, RatePerSecond: rate}
 	done, more := 0, true
-	for round := 0; more && round < maxRounds; round++ {
-		report, err := r.Client.Messages(e.subqueue(true)).Redrive(r.Context(), forebay.RedriveMessagesRequest{DeadMessageFilter: f})
+	for round := 0; more && round < maxRounds && (most == 0 || done < most); round++ {
+		if most > 0 {
+			req.MaxMessages = min(forebay.MaxDeadMessagesPerCall, most-done)
+		}
+		report, err := r.Client.Messages(e.subqueue(true)).Redrive(r.Context(), req)
+		if err != nil && done == 0 && forebay.CodeOf(err) == forebay.CodeInvalidRequest {
+			return redrivePage(r, form, kit.Explain(err))
+		}
 		if err != nil {
 			return partly(err, done, "redriven")
 		}
 		done += report.Redriven
-		more, f.UpTo = report.More, report.UpTo
+		more, req.UpTo, req.FirstAt = report.More, report.UpTo, report.NextAt
 	}
-	return r.Done(tabOf(e.Page(), true), ended(done, more, "redriven"))
+	notice := ended(done, more && most == 0, "redriven")
+	if rate > 0 && done > 1 {
+		notice += fmt.Sprintf(" They become active within %s; until then they are scheduled.", kit.Duration(time.Duration(float64(done-1)/rate*float64(time.Second))))
+	}
+	return r.Done(tabOf(e.Page(), true), notice)
 }
 
 func ended(done int, more bool, word string) string {
@@ -125,15 +193,26 @@ func purgePage(r *kit.Request, v url.Values, problem string, status int) error {
 		return pages.Render(r, "confirm", kit.Page{Title: "Purge " + e.Name, Section: e.section(), Data: c, Still: true, Status: status,
 			Commands: []string{"forebay messages delete " + kit.Shell(e.Name) + " --all"}})
 	}
+	messages := r.Client.Messages(e.subqueue(true))
+	if v.Get("number") == "" && v.Get("up_to") == "" { // what dies later was not looked at
+		groups, err := messages.DeadGroups(r.Context())
+		if err != nil {
+			return err
+		}
+		if groups.UpTo > 0 {
+			v.Set("up_to", strconv.FormatInt(groups.UpTo, 10))
+		}
+	}
 	f, what, err := deadFilter(v)
 	if err != nil {
 		return err
 	}
 	f.DryRun = true
-	report, err := r.Client.Messages(e.subqueue(true)).PurgeDead(r.Context(), f)
+	report, err := messages.PurgeDead(r.Context(), f)
 	if err != nil {
 		return err
 	}
+	c.Hidden = hidden(v)
 	c.Text = fmt.Sprintf("%s of the dead letters of %s will be removed for good. Locked and deferred ones stay.", many(report.Purged, report.More), e.Name)
 	return pages.Render(r, "confirm", kit.Page{Title: "Purge " + what, Section: e.section(), Data: c, Still: true, Status: status,
 		Commands: []string{"forebay messages purge " + kit.Shell(e.Name) + " " + deadFlags(v)}})

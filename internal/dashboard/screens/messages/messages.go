@@ -13,6 +13,7 @@ type messageData struct {
 	Entity  entity
 	Dead    bool
 	Message forebay.Message
+	Mend    *mending // nil: it is no dead letter
 }
 
 // Text is the body's text; "" if it is bytes.
@@ -51,19 +52,34 @@ func numberOf(s string) (int64, error) {
 
 // showMessage answers GET …/messages/{number}. The message is not received.
 func showMessage(r *kit.Request) error {
-	e := entityOf(r)
+	d, err := messageOf(r, r.Query("tab") == deadTab)
+	if err != nil {
+		return err
+	}
+	return d.render(r, 0)
+}
+
+// messageOf reads the message that the address names.
+func messageOf(r *kit.Request, dead bool) (d messageData, err error) {
+	d.Entity, d.Dead = entityOf(r), dead
 	number, err := numberOf(r.PathValue("number"))
 	if err != nil {
-		return err
+		return d, err
 	}
-	dead := r.Query("tab") == deadTab
-	text := strconv.FormatInt(number, 10)
-	m, err := kit.Fetch[forebay.Message](r, e.api(dead, "messages", text), nil)
-	if err != nil {
-		return err
+	d.Message, err = kit.Fetch[forebay.Message](r, d.Entity.api(dead, "messages", strconv.FormatInt(number, 10)), nil)
+	if dead {
+		d.Mend = mendingOf(&d.Message)
 	}
-	return pages.Render(r, "message", kit.Page{Title: "Message " + text, Section: e.section(), Data: messageData{e, dead, m},
-		Commands: []string{"forebay messages show " + kit.Shell(e.subqueue(dead)) + " " + text}})
+	return d, err
+}
+
+func (d messageData) render(r *kit.Request, status int) error {
+	number := strconv.FormatInt(d.Message.SequenceNumber, 10)
+	commands := []string{"forebay messages show " + kit.Shell(d.Entity.subqueue(d.Dead)) + " " + number}
+	if d.Dead {
+		commands = append(commands, "forebay messages redrive "+kit.Shell(d.Entity.Name)+" "+number+" --set-body-file FILE --dry-run")
+	}
+	return pages.Render(r, "message", kit.Page{Title: "Message " + number, Section: d.Entity.section(), Data: d, Status: status, Still: d.Dead, Commands: commands})
 }
 
 // cancelScheduled answers POST …/messages/{number}/cancel.
@@ -109,7 +125,7 @@ func receive(r *kit.Request) error {
 		return r.Done(tabOf(e.Page(), dead), "No message can be received now.")
 	}
 	return pages.Render(r, "received", kit.Page{Title: "Received message " + strconv.FormatInt(got[0].SequenceNumber, 10), Section: e.section(),
-		Data: receivedData{messageData{e, dead, got[0]}}, Still: true, Commands: []string{"forebay messages receive " + kit.Shell(e.subqueue(dead))}})
+		Data: receivedData{messageData{e, dead, got[0], nil}}, Still: true, Commands: []string{"forebay messages receive " + kit.Shell(e.subqueue(dead))}})
 }
 
 func tabOf(path string, dead bool) string {

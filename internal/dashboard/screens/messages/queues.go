@@ -5,10 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"slices"
 	"sort"
 	"strconv"
-	"strings"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/dashboard/kit"
@@ -168,17 +166,11 @@ type boxData struct {
 	Rules    []forebay.Rule // of a subscription
 	Dead     bool           // the dead-letter subqueue is shown
 	Messages forebay.Page[forebay.Message]
-	Reasons  []reasonCount
+	Groups   forebay.DeadMessageGroups // of the dead letters
 	Form     messageForm
 	Rule     ruleForm
 	Settings settingsForm
 	Problem  string
-}
-
-// reasonCount is how many of the dead letters on a page have a reason.
-type reasonCount struct {
-	Reason string
-	Count  int
 }
 
 // deadTab is the value of ?tab= that shows dead letters.
@@ -196,20 +188,8 @@ func (d *boxData) peek(r *kit.Request) error {
 	if err != nil || !d.Dead {
 		return err
 	}
-	counts := map[string]int{}
-	for _, m := range d.Messages.Items {
-		counts[m.DeadLetterReason]++
-	}
-	for reason, n := range counts {
-		d.Reasons = append(d.Reasons, reasonCount{reason, n})
-	}
-	slices.SortFunc(d.Reasons, func(a, b reasonCount) int {
-		if a.Count != b.Count {
-			return b.Count - a.Count
-		}
-		return strings.Compare(a.Reason, b.Reason)
-	})
-	return nil
+	d.Groups, err = r.Client.Messages(d.Entity.subqueue(true)).DeadGroups(r.Context())
+	return err
 }
 
 // pauseQueue answers POST /queues/{queue}/pause.

@@ -32,6 +32,7 @@ func Routes() []kit.Route {
 		kit.Get("/topics/{topic}/subscriptions/{subscription}/rules/{rule}/remove", confirmRemoveRule),
 		kit.Post("/topics/{topic}/subscriptions/{subscription}/rules/{rule}/remove", removeRule),
 
+		kit.Get("/dead-letters/messages", listDeadGroups),
 		kit.Get("/sessions", listSessions),
 		kit.Post("/sessions/release", releaseSession),
 
@@ -50,6 +51,7 @@ func Routes() []kit.Route {
 	for _, base := range []string{"/queues/{queue}", "/topics/{topic}/subscriptions/{subscription}"} {
 		routes = append(routes,
 			kit.Get(base+"/messages/{number}", showMessage),
+			kit.Post(base+"/messages/{number}", mend),
 			kit.Post(base+"/messages/{number}/cancel", cancelScheduled),
 			kit.Post(base+"/receive", receive),
 			kit.Post(base+"/status", changeQueue),

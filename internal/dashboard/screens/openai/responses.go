@@ -44,7 +44,14 @@ func listResponses(r *kit.Request) error {
 		return err
 	}
 	d := responseList{ResponsePage: found, Statuses: forebay.ResponseStatuses}
-	return pages.Render(r, "responses", kit.Page{Title: "Responses", Section: responsesPath, Data: d})
+	line := "forebay response list"
+	if status := r.Query("status"); status != "" {
+		line += " --status " + kit.Shell(status)
+	}
+	if background := r.Query("background"); background != "" {
+		line += " --background=" + kit.Shell(background)
+	}
+	return pages.Render(r, "responses", kit.Page{Title: "Responses", Section: responsesPath, Data: d, Commands: []string{line}})
 }
 
 // response is what a page shows of OpenAI's object.
@@ -161,7 +168,9 @@ func showResponse(r *kit.Request) error {
 			d.Other = append(d.Other, i.Type)
 		}
 	}
-	return pages.Render(r, "response", kit.Page{Title: "Response " + kit.Clean(id), Section: responsesPath, Data: d})
+	name := kit.Shell(id)
+	return pages.Render(r, "response", kit.Page{Title: "Response " + kit.Clean(id), Section: responsesPath, Data: d,
+		Commands: []string{"forebay response show " + name, "forebay response cancel " + name, "forebay response delete " + name}})
 }
 
 // downloadResponse answers GET /responses/{id}/content with the object as the API has it.

@@ -1,4 +1,4 @@
-package main
+package openai
 
 import (
 	"fmt"
@@ -15,10 +15,16 @@ import (
 	"github.com/forebayhq/forebay/internal/command"
 )
 
-// batchCommands are the commands about batches of OpenAI's API.
-type batchCommands struct{ *command.App }
+// batches are the commands about batches of OpenAI's API.
+type batches struct{ *command.App }
 
-func (a batchCommands) list() *cobra.Command {
+// Batches returns the commands about batches.
+func Batches(app *command.App) []*cobra.Command {
+	a := batches{app}
+	return []*cobra.Command{a.create(), a.list(), a.show(), a.results(), a.cancel()}
+}
+
+func (a batches) list() *cobra.Command {
 	return command.Page(a.App, &cobra.Command{Use: "list", Short: "List batches of OpenAI's API, newest first"},
 		func(c *command.Call, pageSize int) iter.Seq2[forebay.Batch, error] {
 			return c.API.Batches(c.Ctx, pageSize)
@@ -31,17 +37,17 @@ func (a batchCommands) list() *cobra.Command {
 		})
 }
 
-func (a batchCommands) show() *cobra.Command {
+func (a batches) show() *cobra.Command {
 	return command.Show(a.App, &cobra.Command{Use: "show BATCH", Short: "Show a batch of OpenAI's API"},
 		command.OfArgument((*client.Client).Batch), a.fields)
 }
 
-func (a batchCommands) cancel() *cobra.Command {
+func (a batches) cancel() *cobra.Command {
 	return command.Show(a.App, &cobra.Command{Use: "cancel BATCH", Short: "Cancel a batch of OpenAI's API; what was answered stays"},
 		command.OfArgument((*client.Client).CancelBatch), a.fields)
 }
 
-func (a batchCommands) fields(b forebay.Batch) []command.Field {
+func (a batches) fields(b forebay.Batch) []command.Field {
 	fields := []command.Field{
 		{"batch", b.ID}, {"status", string(b.Status)}, {"endpoint", b.Endpoint}, {"model", b.Model},
 		{"lines", command.Count(b.Counts.Total)}, {"answered", command.Count(b.Counts.Completed)}, {"failed", command.Count(b.Counts.Failed)},
@@ -62,7 +68,7 @@ func (a batchCommands) fields(b forebay.Batch) []command.Field {
 	return fields
 }
 
-func (a batchCommands) create() *cobra.Command {
+func (a batches) create() *cobra.Command {
 	n := forebay.NewBatch{}
 	var wait bool
 	c := a.APICommand(&cobra.Command{
@@ -98,12 +104,12 @@ func (a batchCommands) create() *cobra.Command {
 	flags := c.Flags()
 	flags.StringVar(&n.Endpoint, "endpoint", "/v1/chat/completions", "endpoint that every line calls")
 	flags.StringVar(&n.Window, "window", "24h", "how long the batch may take, in whole hours")
-	metadataFlag(flags, &n.Metadata, " to keep with the batch")
+	command.MetadataFlag(flags, &n.Metadata, " to keep with the batch")
 	flags.BoolVar(&wait, "wait", false, "wait until the batch is over")
 	return c
 }
 
-func (a batchCommands) results() *cobra.Command {
+func (a batches) results() *cobra.Command {
 	var failures bool
 	c := a.APICommand(&cobra.Command{
 		Use: "results BATCH", Short: "Write the answers of a batch of OpenAI's API to standard output",

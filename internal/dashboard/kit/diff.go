@@ -1,9 +1,9 @@
-package jobs
+package kit
 
 import "strings"
 
-// diffLine is a line of a difference.
-type diffLine struct {
+// DiffLine is a line of a difference.
+type DiffLine struct {
 	Op   string // " " in both, "-" only before, "+" only after
 	Text string
 }
@@ -11,17 +11,17 @@ type diffLine struct {
 // maxDiffLines bounds the lines that are compared; what is longer is shown as before and after.
 const maxDiffLines = 1200
 
-// diff compares two texts by lines, by their longest common subsequence.
-func diff(before, after string) []diffLine {
+// Diff compares two texts by lines, by their longest common subsequence.
+func Diff(before, after string) []DiffLine {
 	a, b := strings.Split(before, "\n"), strings.Split(after, "\n")
-	lines := make([]diffLine, 0, len(a)+len(b))
+	lines := make([]DiffLine, 0, len(a)+len(b))
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
-		lines = append(lines, diffLine{" ", a[0]})
+		lines = append(lines, DiffLine{" ", a[0]})
 		a, b = a[1:], b[1:]
 	}
-	var tail []diffLine
+	var tail []DiffLine
 	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
-		tail = append(tail, diffLine{" ", a[len(a)-1]})
+		tail = append(tail, DiffLine{" ", a[len(a)-1]})
 		a, b = a[:len(a)-1], b[:len(b)-1]
 	}
 	lines = append(lines, middle(a, b)...)
@@ -31,13 +31,13 @@ func diff(before, after string) []diffLine {
 	return shorten(lines)
 }
 
-func middle(a, b []string) (lines []diffLine) {
+func middle(a, b []string) (lines []DiffLine) {
 	if len(a) > maxDiffLines || len(b) > maxDiffLines {
 		for _, l := range a {
-			lines = append(lines, diffLine{"-", l})
+			lines = append(lines, DiffLine{"-", l})
 		}
 		for _, l := range b {
-			lines = append(lines, diffLine{"+", l})
+			lines = append(lines, DiffLine{"+", l})
 		}
 		return lines
 	}
@@ -57,13 +57,13 @@ func middle(a, b []string) (lines []diffLine) {
 	for i, j := 0, 0; i < len(a) || j < len(b); {
 		switch {
 		case i < len(a) && j < len(b) && a[i] == b[j]:
-			lines = append(lines, diffLine{" ", a[i]})
+			lines = append(lines, DiffLine{" ", a[i]})
 			i, j = i+1, j+1
 		case i < len(a) && (j == len(b) || common[i+1][j] >= common[i][j+1]):
-			lines = append(lines, diffLine{"-", a[i]})
+			lines = append(lines, DiffLine{"-", a[i]})
 			i++
 		default:
-			lines = append(lines, diffLine{"+", b[j]})
+			lines = append(lines, DiffLine{"+", b[j]})
 			j++
 		}
 	}
@@ -77,7 +77,7 @@ const (
 )
 
 // shorten leaves out what is far from a change.
-func shorten(lines []diffLine) []diffLine {
+func shorten(lines []DiffLine) []DiffLine {
 	near := make([]bool, len(lines))
 	for i, l := range lines {
 		if l.Op == " " {
@@ -87,7 +87,7 @@ func shorten(lines []diffLine) []diffLine {
 			near[j] = true
 		}
 	}
-	var out []diffLine
+	var out []DiffLine
 	skipped := false
 	for i, l := range lines {
 		if !near[i] {
@@ -95,10 +95,10 @@ func shorten(lines []diffLine) []diffLine {
 			continue
 		}
 		if len(out) == mostShown {
-			return append(out, diffLine{" ", "… and more"})
+			return append(out, DiffLine{" ", "… and more"})
 		}
 		if skipped {
-			out = append(out, diffLine{" ", "…"})
+			out = append(out, DiffLine{" ", "…"})
 		}
 		skipped = false
 		if len(l.Text) > mostLineText {
