@@ -69,7 +69,7 @@ func TestFlagsAreTheSameEverywhere(t *testing.T) {
 		"limit":  {"documents list", "search"},
 		"listen": {"sim"},
 		"max":    {"messages receive"},
-		"queue":  {"submit", "jobs list", "batch run", "events", "dlq groups", "quarantine groups"},
+		"queue":  {"submit", "jobs list", "jobs sessions", "batch run", "events", "dlq groups", "quarantine groups"},
 		"tenant": {"keys create"},
 		"wait":   {"messages receive", "messages accept-session"},
 	}

@@ -77,6 +77,8 @@ func TestResponseCommands(t *testing.T) {
 	}{
 		{"response list --status failed", command.ExitOK, []string{"resp_3", "resp_1", "yes"}},
 		{"response list --background=false --limit 1 -o jsonl", command.ExitOK, []string{`"id":"resp_3"`}},
+		{"response list --status failed,completed", command.ExitUsage, []string{"one status of a response at a time"}},
+		{"response list --status odd", command.ExitUsage, nil},
 		{"response show resp_1", command.ExitOK, []string{"completed", "7 in, 9 out", "carry water.", "function_call", "weather", "job_7"}},
 		{"response show resp_1 -o json", command.ExitOK, []string{`"kept": true`}},
 		{"response show resp_none", command.ExitNotFound, []string{"No such response"}},

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,18 +29,28 @@ func Responses(app *command.App) *cobra.Command {
 func (a responses) list() *cobra.Command {
 	var f client.ResponseFilter
 	var background bool
+	var statuses []string
 	c := &cobra.Command{
 		Use: "list", Short: "List responses, newest first",
 		Example: "  forebay response list --status failed\n  forebay response list --background -o jsonl",
 	}
-	c.Flags().StringVar(&f.Status, "status", "", "only with this status: "+strings.Join(forebay.ResponseStatuses, ", "))
+	command.StatusFlag(c.Flags(), &statuses, forebay.ResponseStatuses)
 	c.Flags().BoolVar(&background, "background", false, "only those made in the background, or with =false only the others")
 	return command.Page(a.App, c, func(c *command.Call, pageSize int) iter.Seq2[forebay.Response, error] {
 		if c.Flags.Changed("background") {
 			f.Background = &background
 		}
-		f.Limit = pageSize
-		return c.API.AllResponses(c.Ctx, f)
+		if f.Limit = pageSize; len(statuses) == 0 {
+			statuses = []string{""} // all
+		}
+		return func(yield func(forebay.Response, error) bool) {
+			if len(statuses) > 1 {
+				yield(forebay.Response{}, command.Usagef("--status takes one status of a response at a time"))
+				return
+			}
+			f.Status = statuses[0]
+			c.API.AllResponses(c.Ctx, f)(yield)
+		}
 	}, func(r forebay.Response) []command.Field {
 		return []command.Field{
 			{"RESPONSE", r.ID}, {"STATUS", r.Status}, {"MODEL", r.Model}, {"BACKGROUND", command.IfTrue(r.Background, "yes")},
