@@ -202,6 +202,8 @@ func codeOfStatus(status int) forebay.Code {
 		return forebay.CodeMethodNotAllowed
 	case http.StatusConflict:
 		return forebay.CodeConflict
+	case http.StatusPreconditionFailed:
+		return forebay.CodePreconditionFailed
 	case http.StatusRequestEntityTooLarge:
 		return forebay.CodePayloadTooLarge
 	case http.StatusTooManyRequests:

@@ -103,7 +103,7 @@ func (a *API) routeDocuments() {
 			defer leave()
 			return answerOf(a.documents.Wait(waiting, c.caller.Tenant, in.Document, wait))
 		})
-	remove := documentOperation("delete-document", http.MethodDelete, "/v1/documents/{document}", "Delete a document, with all that was made of it")
+	remove := conditional(documentOperation("delete-document", http.MethodDelete, "/v1/documents/{document}", "Delete a document, with all that was made of it"), false)
 	remove.DefaultStatus = http.StatusNoContent
 	route(a, forebay.ScopeOperate, remove, func(ctx context.Context, c *call, in *DocumentPath) (*none, error) {
 		return &none{}, a.documents.Delete(ctx, c.caller.Tenant, in.Document)

@@ -79,6 +79,7 @@ func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func
 		Description: tooManyDescription, Content: content,
 		Headers: map[string]*huma.Param{"Retry-After": {Description: "in seconds", Schema: &huma.Schema{Type: huma.TypeInteger}}},
 	}
+	documentConditions(&op, content)
 	scopes := scopesOf(op.Method, scope)
 	if scope != open {
 		op.Security = []map[string][]string{{"key": {}}}
@@ -92,6 +93,10 @@ func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func
 	op.Middlewares = append(op.Middlewares, a.admit(op.Method+" "+op.Path, scopes))
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		c := callFrom(ctx)
+		ctx, err := c.conditioned(ctx, op)
+		if err != nil {
+			return nil, a.problem(ctx, c, err)
+		}
 		out, err := handle(c.acting(ctx), c, in)
 		if ended := keyEnded(ctx); ended != nil && (err != nil || c.waited) {
 			err = ended
@@ -99,8 +104,10 @@ func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func
 		if err != nil {
 			return nil, a.problem(ctx, c, err)
 		}
+		c.tag(out)
 		return out, nil
 	})
+	a.documentTag(op, reflect.TypeFor[O]())
 }
 
 // maxNoBody is how much of an unexpected body is read, to see whether it is empty or {}.
@@ -165,12 +172,7 @@ func (a *API) schema(t reflect.Type) *huma.Schema {
 // documentBody describes the body of a registered operation. huma learns of it afterwards, because
 // it would otherwise read and validate the body itself.
 func (a *API) documentBody(op huma.Operation, mediaType string, schema *huma.Schema) {
-	item := a.huma.OpenAPI().Paths[op.Path]
-	registered := item.Post
-	if op.Method == http.MethodPut {
-		registered = item.Put
-	}
-	registered.RequestBody = &huma.RequestBody{
+	a.registered(op).RequestBody = &huma.RequestBody{
 		Required: true,
 		Content:  map[string]*huma.MediaType{mediaType: {Schema: schema}},
 	}

@@ -53,16 +53,20 @@ var topicTags = []string{"topics"}
 
 // putOperation describes a PUT that answers with a T.
 func putOperation[T any](a *API, id, path, summary, description string) huma.Operation {
-	return huma.Operation{
+	return conditional(huma.Operation{
 		OperationID: id, Method: http.MethodPut, Path: path, Tags: topicTags, Summary: summary, Description: description,
 		Responses: map[string]*huma.Response{"201": {Description: "Created", Content: map[string]*huma.MediaType{transfer.JSON[0]: {Schema: a.schema(reflect.TypeFor[T]())}}}},
-	}
+	}, true)
 }
 
 func topicOperation(method, id, path, summary string) huma.Operation {
 	op := huma.Operation{OperationID: id, Method: method, Path: path, Tags: topicTags, Summary: summary}
-	if method == http.MethodDelete {
+	switch method {
+	case http.MethodDelete:
 		op.DefaultStatus = http.StatusNoContent
+		return conditional(op, false)
+	case http.MethodPut:
+		return conditional(op, false)
 	}
 	return op
 }

@@ -38,6 +38,7 @@ func (s *Store) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) 
 // Put is PutMessageQueue with options.
 func (s EntityStore) Put(ctx context.Context, q MessageQueue, opts entity.PutOptions) (stored MessageQueue, created bool, err error) {
 	p, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (Put, error) {
+		opts.If = forebay.ConditionOf(ctx)
 		p, err := t.Entities.put(q, opts)
 		if err != nil || p.same {
 			return p, err
@@ -63,6 +64,9 @@ func (t *entityTx) put(q MessageQueue, opts entity.PutOptions) (p Put, err error
 	before, found, err := t.MessageQueueNamed(q.Name)
 	if err == nil {
 		err = opts.Check(t.Conn, q, found)
+	}
+	if err == nil {
+		err = before.CheckCondition(opts.If, found)
 	}
 	if err != nil {
 		return p, err

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
@@ -32,6 +33,15 @@ func (s RuleStore) Put(ctx context.Context, sub MessageQueue, r Rule, limits Rul
 		}
 		if err := mode.CheckRule(t.Conn, q, r.Name); err != nil {
 			return p, err
+		}
+		if condition := forebay.ConditionOf(ctx); !condition.Empty() {
+			etag, err := entity.RuleETag(t.Conn, q, r.Name)
+			if err == nil {
+				err = condition.Check(etag)
+			}
+			if err != nil {
+				return p, err
+			}
 		}
 		if err := entity.CheckRuleLimits(t.Conn, q, r, limits); err != nil {
 			return p, err
@@ -63,6 +73,15 @@ func (s RuleStore) Delete(ctx context.Context, sub MessageQueue, name string) (b
 		}
 		if !found || q.Topic == 0 {
 			return false, entity.ErrNoSubscription
+		}
+		if condition := forebay.ConditionOf(ctx); !condition.Empty() {
+			etag, err := entity.RuleETag(t.Conn, q, name)
+			if err != nil || etag == "" {
+				return false, err
+			}
+			if err := condition.Check(etag); err != nil {
+				return false, err
+			}
 		}
 		deleted, err := entity.DeleteRule(t.Conn, q, name)
 		if err != nil || !deleted {

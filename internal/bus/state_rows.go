@@ -20,6 +20,9 @@ func (s EntityStore) Change(ctx context.Context, q MessageQueue, change forebay.
 		if err == nil && !found {
 			err = q.ErrUnknown()
 		}
+		if err == nil {
+			err = before.CheckCondition(forebay.ConditionOf(ctx), true)
+		}
 		if err != nil {
 			return q, err
 		}

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -69,7 +70,7 @@ func deadLetterView(tenant, queue string, row DeadLetter) forebay.SetAsideJob {
 		JobID: row.ID, Tenant: tenant, Task: row.Task, Queue: queue, Reason: row.Reason,
 		Description: request.Text(row.Failure.Message), ErrorClass: row.Failure.Class, Generation: row.Generation, Attempt: row.Attempt,
 		DeliveryCount: row.Deliveries, CorrelationID: request.Correlation(row.CorrelationID, row.ID),
-		CreatedAt: row.CreatedAt, SetAsideAt: row.SetAsideAt, InputBytes: row.InputSize, Metadata: request.DecodeMetadata(row.Metadata),
+		Tagged: forebay.Tagged{ETag: setAsideETag(row)}, CreatedAt: row.CreatedAt, SetAsideAt: row.SetAsideAt, InputBytes: row.InputSize, Metadata: request.DecodeMetadata(row.Metadata),
 		Properties: forebay.RetryProperties(row.ID, row.Attempt, row.SetAsideAt, row.CreatedAt, request.Text(row.LastError)),
 	}
 }
@@ -78,7 +79,8 @@ func deadLetterView(tenant, queue string, row DeadLetter) forebay.SetAsideJob {
 const redriveStep = 500
 
 // RedriveDeadLetters sends the matching jobs back as their next generation. Each follows at most
-// one of several redrives at the same time.
+// one of several redrives at the same time. A condition is about the one job that is named, and
+// holds for its generation.
 func (s *Service) RedriveDeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, req forebay.RedriveRequest, actor string) (forebay.RedriveReport, error) {
 	report := forebay.RedriveReport{DryRun: req.DryRun, Reasons: map[string]int{}, JobIDs: []string{}}
 	q, err := s.deadLetterQuery(ctx, tenant, queue, where, req.Filter)
@@ -88,18 +90,26 @@ func (s *Service) RedriveDeadLetters(ctx context.Context, tenant, queue string, 
 	if err := checkRedrive(req); err != nil {
 		return report, err
 	}
+	condition := forebay.ConditionOf(ctx)
+	if err := s.checkSetAside(ctx, q, condition); err != nil {
+		return report, err
+	}
 	edit, err := s.prepareEdit(ctx, q, req)
 	if err != nil || req.Edit != nil && edit == nil {
 		return report, err
 	}
 	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "redrive", Target: queue + "/" + string(where), Detail: filterDetail(req.Filter)}
+	var changed error
 	err = s.eachDeadLetter(ctx, q, req.Max, func(rows []DeadLetter) error {
+		if changed = condition.Check(setAsideETag(rows[0])); changed != nil {
+			return nil
+		}
 		batch := make([]Redrive, len(rows))
 		for i, row := range rows {
 			if req.RatePerSecond > 0 {
 				batch[i].Delay = time.Duration(float64(report.Matched+i) / req.RatePerSecond * float64(time.Second))
 			}
-			batch[i].Seq, batch[i].Edit = row.Seq, edit
+			batch[i].Seq, batch[i].Generation, batch[i].Edit = row.Seq, int64(row.Generation), edit
 			report.Reasons[row.Reason]++
 			if len(report.JobIDs) < 100 {
 				report.JobIDs = append(report.JobIDs, row.ID)
@@ -122,7 +132,30 @@ func (s *Service) RedriveDeadLetters(ctx context.Context, tenant, queue string, 
 	if edit != nil && edit.InputBlob != "" && report.Redriven == 0 {
 		s.removeInput(ctx, req.Filter.JobIDs[0], edit.InputBlob, err == nil, err)
 	}
-	return report, err
+	if err == nil && changed == nil && report.Redriven == 0 && !req.DryRun {
+		changed = condition.Check("")
+	}
+	return report, cmp.Or(err, changed)
+}
+
+// setAsideETag is the entity tag of a job that was set aside. Nothing of it changes within a
+// generation.
+func setAsideETag(row DeadLetter) string { return forebay.ETagOf(row.Seq, row.Generation) }
+
+// checkSetAside compares a condition with the one job that a query names.
+func (s *Service) checkSetAside(ctx context.Context, q DeadLetterQuery, condition forebay.Condition) error {
+	if condition.Empty() {
+		return nil
+	}
+	if len(q.Filter.JobIDs) != 1 {
+		return forebay.Invalid("If-Match", "needs filter.job_ids with exactly one id")
+	}
+	q.Limit = 1
+	rows, err := s.store.DeadLetters(ctx, q)
+	if err != nil || len(rows) == 0 {
+		return cmp.Or(err, condition.Check(""))
+	}
+	return condition.Check(setAsideETag(rows[0]))
 }
 
 func checkRedrive(req forebay.RedriveRequest) error {

@@ -57,6 +57,26 @@ func (q Queue) SameSettings(after Queue) bool {
 	return q == after
 }
 
+// ETag returns the entity tag of the settings. It tells a queue from one that was made anew under
+// the same name. Use, and changes of a topic's subscriptions, do not change it.
+func (q Queue) ETag() string {
+	created, updated := q.CreatedAt.UnixMilli(), q.UpdatedAt.UnixMilli()
+	q.CreatedAt, q.UpdatedAt, q.AccessedAt = time.Time{}, time.Time{}, time.Time{}
+	q.Version, q.TopicIdle, q.CopiesPending = 0, 0, false
+	for _, d := range []*time.Duration{&q.Lock, &q.DefaultTTL, &q.DuplicateWindow, &q.Idle} {
+		*d = d.Truncate(time.Millisecond) // as it is stored
+	}
+	return forebay.ETagOf(q, created, updated)
+}
+
+// CheckCondition compares a condition with what is there.
+func (q Queue) CheckCondition(c forebay.Condition, found bool) error {
+	if c.Empty() || !found {
+		return c.Check("")
+	}
+	return c.Check(q.ETag())
+}
+
 // CheckChange refuses changes after which the messages of a queue would contradict its settings.
 func (q Queue) CheckChange(after Queue) error {
 	field := ""

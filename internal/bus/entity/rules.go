@@ -3,6 +3,7 @@ package entity
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus/rules"
@@ -21,9 +22,9 @@ const (
 func (s Reader) ListRules(ctx context.Context, sub Queue) (found []rules.Rule, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		return c.Prep(SQLRules).Int(sub.No).Each(func(r driver.Row) error {
-			rule := rules.Rule{Name: r.Text(0), CreatedAt: driver.FromMillis(r.Int(2))}
+			rule, err := readRule(r)
 			found = append(found, rule)
-			return json.Unmarshal(r.Blob(1), &found[len(found)-1].Settings)
+			return err
 		})
 	})
 	return found, err
@@ -57,6 +58,26 @@ func (m PutMode) CheckRule(c driver.Conn, sub Queue, name string) error {
 		return ErrNoRule
 	}
 	return nil
+}
+
+// SQLRule finds one rule of a subscription.
+const SQLRule = "SELECT name, settings, created_at FROM rules WHERE queue = ? AND name = ?"
+
+// RuleETag returns the entity tag of the rule of that name, or "" if there is none.
+func RuleETag(c driver.Conn, sub Queue, name string) (etag string, err error) {
+	var problem error
+	_, err = c.Prep(SQLRule).Int(sub.No).Text(name).One(func(r driver.Row) {
+		var rule rules.Rule
+		if rule, problem = readRule(r); problem == nil {
+			etag = rule.ETag(sub.No)
+		}
+	})
+	return etag, errors.Join(err, problem)
+}
+
+func readRule(r driver.Row) (rules.Rule, error) {
+	rule := rules.Rule{Name: r.Text(0), CreatedAt: driver.FromMillis(r.Int(2))}
+	return rule, json.Unmarshal(r.Blob(1), &rule.Settings)
 }
 
 // CheckRuleLimits refuses a rule that would be one too many.

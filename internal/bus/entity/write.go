@@ -20,6 +20,7 @@ type PutOptions struct {
 	Limit int // how many of its kind there may be
 	Mode  PutMode
 	Keep  Keep // of an entity that exists
+	If    forebay.Condition
 }
 
 // ErrExists refuses to create an entity whose name is taken.
