@@ -45,8 +45,8 @@ func documentConditions(op *huma.Operation, content map[string]*huma.MediaType) 
 // conditioned returns a context with the condition of a request. A condition that the operation
 // cannot check is refused: the client relies on it.
 func (c *call) conditioned(ctx context.Context, op huma.Operation) (context.Context, error) {
-	if op.Method == http.MethodGet {
-		return ctx, nil
+	if op.Method == http.MethodGet { // a page of this process may have one in its context
+		return forebay.WithCondition(ctx, forebay.Condition{}), nil
 	}
 	ifMatch, ifNoneMatch := c.r.Header.Values("If-Match"), c.r.Header.Values("If-None-Match")
 	creates, takes := op.Metadata[takesConditions].(bool)
