@@ -192,7 +192,7 @@ func (s *Service) prepareEdit(ctx context.Context, q DeadLetterQuery, req foreba
 	}
 	task, ok := s.settings.Load().tasks[name]
 	if !ok {
-		return nil, unknownTask(name)
+		return nil, request.UnknownTask(name)
 	}
 	input := req.Edit.Input
 	if input == nil {

@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/ids"
@@ -19,6 +18,19 @@ func (s *Service) Submit(ctx context.Context, tenant string, req forebay.SubmitR
 		return forebay.Job{}, false, result.Error
 	}
 	return *result.Job, result.Existing, nil
+}
+
+// SubmitWatched is Submit, and then Watch without a read of the job. Changes that come before it
+// returns are not told: look at the job once.
+func (s *Service) SubmitWatched(ctx context.Context, tenant string, req forebay.SubmitRequest) (job forebay.Job, changes <-chan struct{}, stop func(), err error) {
+	result := s.submit(ctx, tenant, []forebay.SubmitRequest{req}, nil, func(seq int64) { changes, stop = s.store.Watch(seq) })[0]
+	switch {
+	case result.Error != nil:
+		return forebay.Job{}, nil, nil, result.Error
+	case result.Existing:
+		changes, stop, err = s.Watch(ctx, tenant, result.Job.ID)
+	}
+	return *result.Job, changes, stop, err
 }
 
 // SubmitMany stores each valid request, all in one transaction. It returns one result per
@@ -44,6 +56,11 @@ func Continuing(ctx context.Context) context.Context {
 // fingerprints are equal; nil: if their contents are. Once a limit of the tenant has refused a
 // request, no later new one is stored, so that none overtakes it.
 func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []forebay.SubmitRequest, fingerprints [][]byte) []forebay.SubmitResult {
+	return s.submit(ctx, tenant, reqs, fingerprints, nil)
+}
+
+// submit is SubmitRepeatable. It calls made, unless that is nil, with the number of each new job.
+func (s *Service) submit(ctx context.Context, tenant string, reqs []forebay.SubmitRequest, fingerprints [][]byte, made func(seq int64)) []forebay.SubmitResult {
 	results := make([]forebay.SubmitResult, len(reqs))
 	batch := make([]NewJob, 0, len(reqs))
 	places := make([]int, 0, len(reqs)) // of the batch's jobs in results
@@ -86,7 +103,9 @@ func (s *Service) SubmitRepeatable(ctx context.Context, tenant string, reqs []fo
 	}
 	stored, err := s.store.Submit(ctx, batch)
 	for n, i := range places {
-		s.submitted(ctx, tenant, &batch[n], stored, n, err, &results[i])
+		if s.submitted(ctx, tenant, &batch[n], stored, n, err, &results[i]); made != nil && results[i].Error == nil && !results[i].Existing {
+			made(stored[n].Seq)
+		}
 	}
 	return results
 }
@@ -142,7 +161,7 @@ func asError(err error) *forebay.Error {
 func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req *forebay.SubmitRequest) (NewJob, error) {
 	task, ok := s.settings.Load().tasks[req.Task]
 	if !ok {
-		return NewJob{}, unknownTask(req.Task)
+		return NewJob{}, request.UnknownTask(req.Task)
 	}
 	if err := request.CheckInput(ctx, &task, req.Input, s.maxInput); err != nil {
 		return NewJob{}, err
@@ -158,7 +177,7 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 	if err != nil {
 		return NewJob{}, err
 	}
-	scheduled, deadline := stored(req.ScheduledAt), stored(req.Deadline)
+	scheduled, deadline := request.Time(req.ScheduledAt), request.Time(req.Deadline)
 	need, err := request.EstimateInTurn(ctx, &task, req.Input)
 	if err != nil {
 		return NewJob{}, err
@@ -188,13 +207,6 @@ func (s *Service) newJob(ctx context.Context, tenant string, tenantNo int64, req
 	return job, err
 }
 
-func unknownTask(name string) error {
-	if !forebay.ValidName(name) {
-		return forebay.Invalid("task", "is required: the name of a task")
-	}
-	return &forebay.Error{Code: forebay.CodeUnknownTask, Field: "task", Message: "there is no task " + name}
-}
-
 func orDefault[T any](v *T, otherwise T) T {
 	if v == nil {
 		return otherwise
@@ -207,13 +219,4 @@ func (q *Queue) attempts(task *forebay.Task) int {
 		return task.MaxAttempts
 	}
 	return q.Retry.Attempts
-}
-
-// stored returns a time as the database keeps it: UTC, in milliseconds.
-func stored(at *time.Time) *time.Time {
-	if at == nil {
-		return nil
-	}
-	t := at.UTC().Truncate(time.Millisecond)
-	return &t
 }

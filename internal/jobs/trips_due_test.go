@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -161,9 +162,22 @@ func (j *tripsOfJobs) mixes() map[string]func(many int) []func() error {
 			return calls
 		},
 		"deadlines": func(many int) []func() error {
-			at := time.Now().Add(400 * time.Millisecond)
-			put(j.T, j.s, j.tenant, j.newQueue(), many, func(n *NewJob) { n.Deadline = &at; n.SessionID = n.ID })
-			return j.afterwards(600 * time.Millisecond)
+			q := j.newQueue()
+			for wait := 400 * time.Millisecond; ; wait *= 2 { // on a busy machine storing takes as long
+				at := time.Now().Add(wait)
+				list := make([]NewJob, many)
+				for i := range list {
+					list[i] = j.plain(q)
+					list[i].Deadline, list[i].SessionID = &at, list[i].ID
+				}
+				stored, err := store.Submit(ctx, list)
+				mustDo(j.T, err)
+				if i := slices.IndexFunc(stored, func(s Submitted) bool { return s.Err != nil }); i < 0 {
+					return j.afterwards(wait + 200*time.Millisecond)
+				} else if wait > time.Minute {
+					j.Fatal(stored[i].Err)
+				}
+			}
 		},
 		"schedules of many queues": func(many int) []func() error {
 			at := time.Now().Add(400 * time.Millisecond)

@@ -259,9 +259,9 @@ func (f *forwardAnswer) event(a *answer, stream *rawEvents) error {
 		return malformed("an event of the stream is not the JSON it should be")
 	}
 	f.seen = true
-	object := gjson.ParseBytes(data)
-	failure := f.failureIn(object)
-	hide := f.note(object) && f.hideUsage
+	e := readForwardEvent(gjson.ParseBytes(data))
+	failure := e.failure()
+	hide := f.note(e) && f.hideUsage
 	a.began(int(f.outputBytes))
 	if hide {
 		return nil
@@ -270,7 +270,7 @@ func (f *forwardAnswer) event(a *answer, stream *rawEvents) error {
 		stream.complete()
 	}
 	raw := stream.raw
-	if f.hideUsage && stream.lines == 1 {
+	if f.hideUsage && stream.lines == 1 && e.usage.Raw == "null" {
 		if shorter := withoutNullUsage(data, start); len(shorter) != len(data) {
 			raw = spliced(raw, []splice{{stream.from, stream.to, string(shorter)}})
 		}
@@ -288,38 +288,66 @@ func (f *forwardAnswer) event(a *answer, stream *rawEvents) error {
 	return nil
 }
 
-// failureIn returns the error that an event reports, as a body with an error, or "".
-func (f *forwardAnswer) failureIn(event gjson.Result) string {
-	switch kind := event.Get("type").Str; {
-	case event.Get("error").Type != gjson.Null, kind == "error":
-		return event.Raw
+// forwardEvent is an event of any of the APIs, with those of its members that are read. Events are
+// many and small, so each is read once.
+type forwardEvent struct {
+	gjson.Result
+	kind, failed, response, model, choices, usage, delta gjson.Result
+}
+
+func readForwardEvent(object gjson.Result) forwardEvent {
+	e := forwardEvent{Result: object}
+	object.ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "type":
+			e.kind = value
+		case "error":
+			e.failed = value
+		case "response":
+			e.response = value
+		case "model":
+			e.model = value
+		case "choices":
+			e.choices = value
+		case "usage":
+			e.usage = value
+		case "delta":
+			e.delta = value
+		}
+		return true
+	})
+	return e
+}
+
+// failure returns the error that an event reports, as a body with an error, or "".
+func (e forwardEvent) failure() string {
+	switch kind := e.kind.Str; {
+	case e.failed.Type != gjson.Null, kind == "error":
+		return e.Raw
 	case kind == "response.failed":
-		return `{"error":` + cmp.Or(event.Get("response.error").Raw, `{}`) + `}`
+		return `{"error":` + cmp.Or(e.response.Get("error").Raw, `{}`) + `}`
 	}
 	return ""
 }
 
 // note reads an event for accounting. It reports whether the event contains nothing but the usage
 // that was asked for.
-func (f *forwardAnswer) note(event gjson.Result) (onlyUsage bool) {
+func (f *forwardAnswer) note(e forwardEvent) (onlyUsage bool) {
 	if f.req.Path == pathMessages {
-		f.noteMessages(event)
+		f.noteMessages(e.Result)
 		return false
 	}
-	if response := event.Get("response"); response.IsObject() { // of the Responses API
-		f.noteResponse(event.Get("type").Str, response)
+	if e.response.IsObject() { // of the Responses API
+		f.noteResponse(e.kind.Str, e.response)
 		return false
 	}
 	if f.resp.Model == "" {
-		f.resp.Model = event.Get("model").Str
+		f.resp.Model = e.model.Str
 	}
-	choices, usage := event.Get("choices"), event.Get("usage")
-	f.addUsage(usage)
-	f.addChoices(choices)
-	if delta := event.Get("delta"); delta.Type == gjson.String {
-		f.outputBytes += int64(len(delta.Str))
-	}
-	return usage.IsObject() && choices.IsArray() && choices.Get("#").Int() == 0
+	f.addUsage(e.usage)
+	f.addChoices(e.choices)
+	f.addText(e.delta)
+	return e.usage.IsObject() && e.choices.IsArray() && e.choices.Get("#").Int() == 0
 }
 
 func (f *forwardAnswer) noteResponse(kind string, response gjson.Result) {
@@ -375,25 +403,50 @@ func (f *forwardAnswer) addUsage(usage gjson.Result) {
 // addChoices notes the texts of choices, and which of them have ended.
 func (f *forwardAnswer) addChoices(choices gjson.Result) {
 	choices.ForEach(func(_, choice gjson.Result) bool {
-		index, reason := choice.Get("index").Int(), choice.Get("finish_reason").Str
-		if f.finished != nil {
-			f.finished[index] = f.finished[index] || reason != ""
-		}
-		if index == 0 && reason != "" {
-			f.resp.FinishReason = reason
-		}
-		f.addText(choice.Get("text"))
-		message := choice.Get("delta")
-		if !message.Exists() {
-			message = choice.Get("message")
-		}
-		for _, name := range []string{"content", "refusal", "reasoning_content", "reasoning", "function_call.arguments"} {
-			f.addText(message.Get(name))
-		}
-		message.Get("tool_calls").ForEach(func(_, call gjson.Result) bool {
-			f.addText(call.Get("function.arguments"))
+		var index, reason, delta, message gjson.Result
+		choice.ForEach(func(key, value gjson.Result) bool {
+			switch key.Str {
+			case "index":
+				index = value
+			case "finish_reason":
+				reason = value
+			case "text":
+				f.addText(value)
+			case "delta":
+				delta = value
+			case "message":
+				message = value
+			}
 			return true
 		})
+		if f.finished != nil {
+			f.finished[index.Int()] = f.finished[index.Int()] || reason.Str != ""
+		}
+		if index.Int() == 0 && reason.Str != "" {
+			f.resp.FinishReason = reason.Str
+		}
+		if delta.Exists() {
+			message = delta
+		}
+		f.addMessage(message)
+		return true
+	})
+}
+
+// addMessage notes the texts of a message, or of what is added to one.
+func (f *forwardAnswer) addMessage(message gjson.Result) {
+	message.ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "content", "refusal", "reasoning_content", "reasoning":
+			f.addText(value)
+		case "function_call":
+			f.addText(value.Get("arguments"))
+		case "tool_calls":
+			value.ForEach(func(_, call gjson.Result) bool {
+				f.addText(call.Get("function.arguments"))
+				return true
+			})
+		}
 		return true
 	})
 }

@@ -51,15 +51,16 @@ func (a *API) make(r *api.SurfaceRequest, req request, endpoint string, p *pendi
 	defer a.Calls.remove(token)
 	defer p.leave()
 	priority, deadline := req.priority(), time.Now().Add(callTimeout+flexPatience)
-	job, _, err := a.Jobs.Submit(r.Context(), r.Caller.Tenant, forebay.SubmitRequest{
+	job, changes, stop, err := a.Jobs.SubmitWatched(r.Context(), r.Caller.Tenant, forebay.SubmitRequest{
 		Task: taskName(endpoint, req.model), Input: []byte(strconv.Quote(token)), Queue: a.Queue, Priority: &priority, Deadline: &deadline,
 		Traceparent: r.Header.Get("Traceparent"),
 	})
 	if err != nil {
 		return err
 	}
+	defer stop()
 	r.Correlate(job.ID)
-	w := waiting{a, r, p, job.ID, req.patience(r.Header)}
+	w := waiting{a, r, p, job.ID, changes, req.patience(r.Header)}
 	return w.run()
 }
 
@@ -69,24 +70,32 @@ type waiting struct {
 	*api.SurfaceRequest
 	call     *pending
 	job      string
+	changes  <-chan struct{} // of the job
 	patience time.Duration
 }
 
+// lookAfter is how long after a change the job is read, unless an attempt has failed. Most changes
+// come just before the call begins, or just before its answer has ended, and need no read.
+const lookAfter = 25 * time.Millisecond
+
 // run waits until the answer is written, the call has failed for good, or it has waited too long.
 func (w *waiting) run() error {
-	changes, stop, err := w.Jobs.Watch(w.Context(), w.Caller.Tenant, w.job)
-	if err != nil {
-		return w.giveUp(err)
-	}
-	defer stop()
+	look := time.NewTimer(lookAfter) // the job may have changed before it was watched
+	defer look.Stop()
 	patience := time.NewTimer(w.patience)
 	defer patience.Stop()
-	impatient, stopping := false, false
+	failed, impatient, stopping := false, false, false
 	draining := w.Draining()
 	for {
 		select {
 		case <-w.call.ended:
-		case <-changes:
+			failed = true // unless it is done
+		case <-w.changes:
+			if !failed {
+				look.Reset(lookAfter)
+				continue
+			}
+		case <-look.C:
 		case <-patience.C:
 			impatient = true
 		case <-draining:

@@ -13,10 +13,9 @@ import (
 
 // Jobs is what the API needs of jobs.
 type Jobs interface {
-	Submit(ctx context.Context, tenant string, req forebay.SubmitRequest) (job forebay.Job, existing bool, err error)
+	SubmitWatched(ctx context.Context, tenant string, req forebay.SubmitRequest) (job forebay.Job, changes <-chan struct{}, stop func(), err error)
 	Get(ctx context.Context, tenant, id string) (forebay.Job, error)
 	Cancel(ctx context.Context, tenant, id string) (forebay.Job, error)
-	Watch(ctx context.Context, tenant, id string) (changes <-chan struct{}, stop func(), err error)
 }
 
 // Options makes an API.

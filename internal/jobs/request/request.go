@@ -135,3 +135,20 @@ func ValidTraceparent(s string) bool {
 	}
 	return true
 }
+
+// UnknownTask refuses a request for a task that the server does not have.
+func UnknownTask(name string) error {
+	if !forebay.ValidName(name) {
+		return forebay.Invalid("task", "is required: the name of a task")
+	}
+	return &forebay.Error{Code: forebay.CodeUnknownTask, Field: "task", Message: "there is no task " + name}
+}
+
+// Time returns a time as the database keeps it: UTC, in milliseconds. nil stays nil.
+func Time(at *time.Time) *time.Time {
+	if at == nil {
+		return nil
+	}
+	t := at.UTC().Truncate(time.Millisecond)
+	return &t
+}
