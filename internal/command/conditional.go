@@ -13,9 +13,9 @@ import (
 func Conditional(c *cobra.Command, creates bool) *cobra.Command {
 	var etag string
 	var isNew bool
-	c.Flags().StringVar(&etag, "if-match", "", "do nothing unless it still has this etag, which -o json shows")
+	c.Flags().StringVar(&etag, "if-match", "", "only if it still has this etag (see -o json)")
 	if creates {
-		c.Flags().BoolVar(&isNew, "new", false, "do nothing if there is one already")
+		c.Flags().BoolVar(&isNew, "new", false, "only if there is none yet")
 		c.MarkFlagsMutuallyExclusive("if-match", "new")
 	}
 	run := c.RunE
