@@ -481,7 +481,9 @@ func testDeadLetterConditions(t *testing.T, clients []*client.Client) {
 	if err := redrive(on(ctx, shown.ETag), first, `{"n":1}`, true); err != nil {
 		t.Errorf("a dry run: %v", err)
 	}
-	if won := race(t, clients, func(c *client.Client, n int) error { return redrive(on(ctx, shown.ETag), c, fmt.Sprintf(`{"n":%d}`, 10+n), false) },
+	if won := race(t, clients, func(c *client.Client, n int) error {
+		return redrive(on(ctx, shown.ETag), c, fmt.Sprintf(`{"n":%d}`, 10+n), false)
+	},
 		forebay.CodePreconditionFailed); len(won) != 1 {
 		t.Errorf("%v have redriven it", won)
 	} else if second := fails(2); string(second.Input) != fmt.Sprintf(`{"n":%d}`, 10+won[0]) || second.ETag == shown.ETag {
