@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/conditions"
 	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/audit"
@@ -73,7 +74,7 @@ func (a *API) routeDeployments() {
 	}, func(_ context.Context, _ *call, in *DeploymentPath) (*faultsOutput, error) {
 		return a.simFaults(in.Name)
 	})
-	set := conditional(huma.Operation{
+	set := conditions.Take(huma.Operation{
 		OperationID: "set-sim-faults", Method: http.MethodPut, Path: "/v1/deployments/{name}/sim", Tags: tags,
 		Summary: "Set the faults of a simulated deployment", Description: "They hold from the next call on, until the server stops.",
 	}, false)

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/conditions"
 	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/messaging"
@@ -101,7 +102,7 @@ func (a queueRoutes) routeMessages() {
 	if a.messages == nil {
 		return
 	}
-	routeOptionalBody(a.API, forebay.ScopeManage, conditional(huma.Operation{
+	routeOptionalBody(a.API, forebay.ScopeManage, conditions.Take(huma.Operation{
 		OperationID: "put-queue", Method: http.MethodPut, Path: "/v1/queues/{queue}", Tags: messageTags,
 		Summary:     "Make a queue of plain messages, or change its settings",
 		Description: "Answers 201 when it made the queue. What is left out gets its default. A queue for jobs is made by the server's configuration only.",
@@ -112,13 +113,13 @@ func (a queueRoutes) routeMessages() {
 		}
 		return putAnswer(a.messages.Queues.Put(ctx, c.caller.Tenant, in.Queue, settings))
 	})
-	routeBody(a.API, forebay.ScopeManage, conditional(huma.Operation{
+	routeBody(a.API, forebay.ScopeManage, conditions.Take(huma.Operation{
 		OperationID: "change-queue", Method: http.MethodPut, Path: "/v1/queues/{queue}/status", Tags: []string{"queues"}, // subscriptions have a route of their own
 		Summary: "Change the status or the metadata of a queue of plain messages", Description: statusDescription,
 	}, false), smallBody, func(ctx context.Context, c *call, in *QueuePath, change forebay.EntityChange) (*answer[forebay.MessageQueue], error) {
 		return answerOf(a.messages.Queues.Change(ctx, c.caller.Tenant, in.Queue, change))
 	})
-	route(a.API, forebay.ScopeManage, conditional(huma.Operation{
+	route(a.API, forebay.ScopeManage, conditions.Take(huma.Operation{
 		OperationID: "delete-queue", Method: http.MethodDelete, Path: "/v1/queues/{queue}", Tags: messageTags,
 		Summary: "Delete a queue of plain messages, with all its messages", DefaultStatus: http.StatusNoContent,
 	}, false), func(ctx context.Context, c *call, in *QueuePath) (*none, error) {
@@ -326,7 +327,7 @@ func routeOptionalBody[I, B, O any](a *API, scope forebay.Scope, op huma.Operati
 		return handle(ctx, c, in, body)
 	})
 	a.documentBody(op, transfer.JSON[0], a.schema(reflect.TypeFor[B]()))
-	a.registered(op).RequestBody.Required = false
+	registered(a.huma, op).RequestBody.Required = false
 }
 
 // eitherQueue documents an answer that is about a queue for jobs or about one of messages.

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/conditions"
 )
 
 type setAsideQuery struct {
@@ -135,7 +136,7 @@ func (a jobRoutes) routeSubqueue(segment, name string, where forebay.SetAside) {
 		c.correlationID = job.CorrelationID
 		return &answer[forebay.SetAsideJob]{job}, nil
 	})
-	routeBody(a.API, forebay.ScopeOperate, conditional(huma.Operation{
+	routeBody(a.API, forebay.ScopeOperate, conditions.Take(huma.Operation{
 		OperationID: "redrive-" + segment, Method: http.MethodPost, Path: base + "/redrive", Tags: tags,
 		Summary: "Send jobs of the " + name + " subqueue back as their next generation",
 		Description: "Without a filter: all of them. Each job goes back at most once, however many redrives run. " +

@@ -16,14 +16,8 @@ import (
 // removes its messages. It reports whether the queue existed.
 func (s *Store) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped bool, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (bool, error) {
-		if condition := forebay.ConditionOf(ctx); !condition.Empty() {
-			now, found, err := t.MessageQueue(q.No)
-			if err != nil || !found {
-				return false, err
-			}
-			if err := now.CheckCondition(condition, true); err != nil {
-				return false, err
-			}
+		if err := entity.CheckNumbered(t.Conn, q.No, forebay.ConditionOf(ctx)); err != nil {
+			return false, err
 		}
 		dropped, err := t.Entities.Drop(q.No)
 		if err != nil || !dropped {

@@ -31,17 +31,8 @@ func (s RuleStore) Put(ctx context.Context, sub MessageQueue, r Rule, limits Rul
 		if !found || q.Topic == 0 {
 			return p, entity.ErrNoSubscription
 		}
-		if err := mode.CheckRule(t.Conn, q, r.Name); err != nil {
+		if err := mode.CheckRule(t.Conn, q, r.Name, forebay.ConditionOf(ctx)); err != nil {
 			return p, err
-		}
-		if condition := forebay.ConditionOf(ctx); !condition.Empty() {
-			etag, err := entity.RuleETag(t.Conn, q, r.Name)
-			if err == nil {
-				err = condition.Check(etag)
-			}
-			if err != nil {
-				return p, err
-			}
 		}
 		if err := entity.CheckRuleLimits(t.Conn, q, r, limits); err != nil {
 			return p, err
@@ -74,16 +65,7 @@ func (s RuleStore) Delete(ctx context.Context, sub MessageQueue, name string) (b
 		if !found || q.Topic == 0 {
 			return false, entity.ErrNoSubscription
 		}
-		if condition := forebay.ConditionOf(ctx); !condition.Empty() {
-			etag, err := entity.RuleETag(t.Conn, q, name)
-			if err != nil || etag == "" {
-				return false, err
-			}
-			if err := condition.Check(etag); err != nil {
-				return false, err
-			}
-		}
-		deleted, err := entity.DeleteRule(t.Conn, q, name)
+		deleted, err := entity.DeleteRule(t.Conn, q, name, forebay.ConditionOf(ctx))
 		if err != nil || !deleted {
 			return false, err
 		}

@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -33,7 +32,11 @@ func (s *Service) deadLetterQuery(ctx context.Context, tenant, name string, wher
 	if len(f.JobIDs) > maxFilterIDs {
 		return DeadLetterQuery{}, forebay.Invalid("filter.job_ids", "has %d ids; the limit is %d", len(f.JobIDs), maxFilterIDs)
 	}
-	return DeadLetterQuery{Subqueue: queue.SubqueueOf(q.no, subqueueKind(where)), Tenant: no, Filter: f}, nil
+	condition := forebay.ConditionOf(ctx)
+	if !condition.Empty() && len(f.JobIDs) != 1 {
+		return DeadLetterQuery{}, forebay.Invalid("If-Match", "needs filter.job_ids with exactly one id")
+	}
+	return DeadLetterQuery{Subqueue: queue.SubqueueOf(q.no, subqueueKind(where)), Tenant: no, Filter: f, Condition: condition}, nil
 }
 
 const maxFilterIDs = 1000
@@ -70,7 +73,7 @@ func deadLetterView(tenant, queue string, row DeadLetter) forebay.SetAsideJob {
 		JobID: row.ID, Tenant: tenant, Task: row.Task, Queue: queue, Reason: row.Reason,
 		Description: request.Text(row.Failure.Message), ErrorClass: row.Failure.Class, Generation: row.Generation, Attempt: row.Attempt,
 		DeliveryCount: row.Deliveries, CorrelationID: request.Correlation(row.CorrelationID, row.ID),
-		Tagged: forebay.Tagged{ETag: setAsideETag(row)}, CreatedAt: row.CreatedAt, SetAsideAt: row.SetAsideAt, InputBytes: row.InputSize, Metadata: request.DecodeMetadata(row.Metadata),
+		Tagged: forebay.Tagged{ETag: row.ETag()}, CreatedAt: row.CreatedAt, SetAsideAt: row.SetAsideAt, InputBytes: row.InputSize, Metadata: request.DecodeMetadata(row.Metadata),
 		Properties: forebay.RetryProperties(row.ID, row.Attempt, row.SetAsideAt, row.CreatedAt, request.Text(row.LastError)),
 	}
 }
@@ -90,20 +93,12 @@ func (s *Service) RedriveDeadLetters(ctx context.Context, tenant, queue string, 
 	if err := checkRedrive(req); err != nil {
 		return report, err
 	}
-	condition := forebay.ConditionOf(ctx)
-	if err := s.checkSetAside(ctx, q, condition); err != nil {
-		return report, err
-	}
 	edit, err := s.prepareEdit(ctx, q, req)
 	if err != nil || req.Edit != nil && edit == nil {
 		return report, err
 	}
 	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "redrive", Target: queue + "/" + string(where), Detail: filterDetail(req.Filter)}
-	var changed error
 	err = s.eachDeadLetter(ctx, q, req.Max, func(rows []DeadLetter) error {
-		if changed = condition.Check(setAsideETag(rows[0])); changed != nil {
-			return nil
-		}
 		batch := make([]Redrive, len(rows))
 		for i, row := range rows {
 			if req.RatePerSecond > 0 {
@@ -132,30 +127,10 @@ func (s *Service) RedriveDeadLetters(ctx context.Context, tenant, queue string, 
 	if edit != nil && edit.InputBlob != "" && report.Redriven == 0 {
 		s.removeInput(ctx, req.Filter.JobIDs[0], edit.InputBlob, err == nil, err)
 	}
-	if err == nil && changed == nil && report.Redriven == 0 && !req.DryRun {
-		changed = condition.Check("")
+	if err == nil && report.Redriven == 0 && !req.DryRun {
+		err = q.Condition.Check("") // another redrive or purge took it
 	}
-	return report, cmp.Or(err, changed)
-}
-
-// setAsideETag is the entity tag of a job that was set aside. Nothing of it changes within a
-// generation.
-func setAsideETag(row DeadLetter) string { return forebay.ETagOf(row.Seq, row.Generation) }
-
-// checkSetAside compares a condition with the one job that a query names.
-func (s *Service) checkSetAside(ctx context.Context, q DeadLetterQuery, condition forebay.Condition) error {
-	if condition.Empty() {
-		return nil
-	}
-	if len(q.Filter.JobIDs) != 1 {
-		return forebay.Invalid("If-Match", "needs filter.job_ids with exactly one id")
-	}
-	q.Limit = 1
-	rows, err := s.store.DeadLetters(ctx, q)
-	if err != nil || len(rows) == 0 {
-		return cmp.Or(err, condition.Check(""))
-	}
-	return condition.Check(setAsideETag(rows[0]))
+	return report, err
 }
 
 func checkRedrive(req forebay.RedriveRequest) error {
@@ -241,7 +216,7 @@ func (s *Service) eachDeadLetter(ctx context.Context, q DeadLetterQuery, limit i
 			return err
 		}
 		seen += len(rows)
-		q.Below = rows[len(rows)-1].Seq
+		q.Below, q.Condition = rows[len(rows)-1].Seq, forebay.Condition{}
 	}
 	return nil
 }

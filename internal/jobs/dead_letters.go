@@ -60,8 +60,8 @@ SELECT seq, 2, 'started', started_at, 'running', 1, 1 FROM messages
 WHERE seq = ?1 AND generation = 1 AND subqueue % 4 >= 2 AND started_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM events WHERE seq = ?1 AND number = 2)`
 
 // Redrive sends jobs back to the main subqueue of their queue and reports which were still
-// dead-lettered or quarantined, in the generation that is named. A job follows exactly one of several redrives at once. The audit
-// row is written in the same transaction.
+// dead-lettered or quarantined, in the generation that is named. A job follows exactly one of
+// several redrives at once. The audit row is written in the same transaction.
 func (s *Store) Redrive(ctx context.Context, jobs []Redrive, entry audit.Act) (redriven []bool, err error) {
 	seqs := make([]int64, len(jobs))
 	for i := range jobs {

@@ -24,7 +24,7 @@ func TestPlansOnPostgres(t *testing.T) {
 	cancelled := driver.NewPrefetch(sqlCancelled, driver.RowName{}).Int(1)
 	fixture.PlansOnPostgres(t, append(record.Statements(true), sqlRenewShared, sqlReadyShared, sqlNextShared, sqlLaterFreeDeadline,
 		events.PublishedColumns+driver.OfNumbersShared+events.OfPublishedJobs,
-		events.AuditedColumns+driver.OfNumbersShared+events.OfAuditedJobs, sqlBackfill, sqlInput, sqlRedrive, postgres.AheadForm(madeBefore), postgres.AheadForm(turn), postgres.AheadForm(locked),
+		events.AuditedColumns+driver.OfNumbersShared+events.OfAuditedJobs, sqlBackfill, sqlInput, postgres.AheadForm(madeBefore), postgres.AheadForm(turn), postgres.AheadForm(locked),
 		postgres.AheadForm(cancelled), postgres.AheadForm(admission.PrefetchHolds(1, 1, driver.RowName{})),
 		postgres.AheadForm(admission.PrefetchLiveHolds(1, driver.RowName{})))...)
 }

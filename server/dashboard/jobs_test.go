@@ -144,8 +144,8 @@ func TestPurgeTakesWhatWasShown(t *testing.T) {
 	})
 }
 
-// An edit of a dead letter is of the generation that the page has shown. What has become of the job
-// since is shown beside the edit, which stays.
+// An edit of a dead letter is of the generation that the page has shown. What has become of the
+// job since is shown beside the edit, which stays.
 func TestEditOfWhatWasShown(t *testing.T) {
 	t.Parallel()
 	onDatabases(t, func(t *testing.T, database string) {

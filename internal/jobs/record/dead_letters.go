@@ -32,6 +32,9 @@ type DeadLetter struct {
 	Subqueue      queue.Subqueue
 }
 
+// ETag returns the entity tag of the job. Nothing of it changes within a generation.
+func (d DeadLetter) ETag() string { return forebay.ETagOf(d.Seq, d.Generation) }
+
 // DeadLetterQuery selects dead-lettered or quarantined jobs of one tenant, newest first.
 type DeadLetterQuery struct {
 	Subqueue queue.Subqueue
@@ -40,6 +43,8 @@ type DeadLetterQuery struct {
 	Below    int64 // only jobs with a lower sequence number; 0: from the newest
 	Limit    int
 	ReadBody bool
+	// Condition is about the first of the jobs.
+	Condition forebay.Condition
 }
 
 // What is read of a dead letter, but for its number before and its input in the middle.
@@ -92,6 +97,15 @@ func DeadLetters(c driver.Conn, q DeadLetterQuery) (rows []DeadLetter, err error
 		}
 	}
 	slices.SortFunc(rows, func(a, b DeadLetter) int { return cmp.Compare(b.Seq, a.Seq) })
+	if !q.Condition.Empty() {
+		etag := ""
+		if len(rows) > 0 {
+			etag = rows[0].ETag()
+		}
+		if err := q.Condition.Check(etag); err != nil {
+			return nil, err
+		}
+	}
 	return rows[:min(len(rows), q.Limit)], nil
 }
 

@@ -181,8 +181,8 @@ func setConcurrency(r *kit.Request) error {
 	})
 }
 
-// tenantSet ends a change of a tenant's settings. If it was refused, the page shows what the tenant
-// has now, with what again makes of it.
+// tenantSet ends a change of a tenant's settings. If it was refused, the page shows what the
+// tenant has now, with what again makes of it.
 func tenantSet(r *kit.Request, err error, notice string, again func(*tenantData) (status int)) error {
 	if err == nil {
 		return r.Done(tenantsPath+"/"+url.PathEscape(r.PathValue("name")), notice)
