@@ -38,7 +38,6 @@ func (s *Store) PutMessageQueue(ctx context.Context, q MessageQueue, limit int) 
 // Put is PutMessageQueue with options.
 func (s EntityStore) Put(ctx context.Context, q MessageQueue, opts entity.PutOptions) (stored MessageQueue, created bool, err error) {
 	p, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (Put, error) {
-		opts.If = forebay.ConditionOf(ctx)
 		p, err := t.Entities.put(q, opts)
 		if err != nil || p.same {
 			return p, err

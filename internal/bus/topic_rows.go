@@ -95,7 +95,6 @@ func (s EntityStore) PutSubscription(ctx context.Context, topic, sub MessageQueu
 		if err := entity.CheckFirstRules(t.Conn, sub, rules, RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters}); err != nil {
 			return p, err
 		}
-		opts.If = forebay.ConditionOf(ctx)
 		if p, err = t.Entities.put(sub, opts); err != nil || p.same {
 			return p, err
 		}

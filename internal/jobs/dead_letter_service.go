@@ -2,8 +2,6 @@ package jobs
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -32,11 +30,7 @@ func (s *Service) deadLetterQuery(ctx context.Context, tenant, name string, wher
 	if len(f.JobIDs) > maxFilterIDs {
 		return DeadLetterQuery{}, forebay.Invalid("filter.job_ids", "has %d ids; the limit is %d", len(f.JobIDs), maxFilterIDs)
 	}
-	condition := forebay.ConditionOf(ctx)
-	if !condition.Empty() && len(f.JobIDs) != 1 {
-		return DeadLetterQuery{}, forebay.Invalid("If-Match", "needs filter.job_ids with exactly one id")
-	}
-	return DeadLetterQuery{Subqueue: queue.SubqueueOf(q.no, subqueueKind(where)), Tenant: no, Filter: f, Condition: condition}, nil
+	return DeadLetterQuery{Subqueue: queue.SubqueueOf(q.no, subqueueKind(where)), Tenant: no, Filter: f, Condition: forebay.ConditionOf(ctx)}, nil
 }
 
 const maxFilterIDs = 1000
@@ -97,7 +91,7 @@ func (s *Service) RedriveDeadLetters(ctx context.Context, tenant, queue string, 
 	if err != nil || req.Edit != nil && edit == nil {
 		return report, err
 	}
-	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "redrive", Target: queue + "/" + string(where), Detail: filterDetail(req.Filter)}
+	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "redrive", Target: queue + "/" + string(where), Detail: request.FilterDetail(req.Filter)}
 	err = s.eachDeadLetter(ctx, q, req.Max, func(rows []DeadLetter) error {
 		batch := make([]Redrive, len(rows))
 		for i, row := range rows {
@@ -192,14 +186,6 @@ func (s *Service) prepareEdit(ctx context.Context, q DeadLetterQuery, req foreba
 	return edit, err
 }
 
-func filterDetail(f forebay.SetAsideFilter) string {
-	b, err := json.Marshal(f)
-	if err != nil || len(b) > 2000 {
-		return fmt.Sprintf(`{"job_ids":"%d ids"}`, len(f.JobIDs))
-	}
-	return string(b)
-}
-
 // eachDeadLetter calls f with the matching rows in steps, newest first, until limit rows (0:
 // all).
 func (s *Service) eachDeadLetter(ctx context.Context, q DeadLetterQuery, limit int, f func([]DeadLetter) error) error {
@@ -229,7 +215,7 @@ func (s *Service) PurgeDeadLetters(ctx context.Context, tenant, queue string, wh
 	if err != nil {
 		return report, err
 	}
-	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "purge", Target: queue + "/" + string(where), Detail: filterDetail(f)}
+	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "purge", Target: queue + "/" + string(where), Detail: request.FilterDetail(f)}
 	return report, s.eachDeadLetter(ctx, q, 0, func(rows []DeadLetter) error {
 		seqs := make([]int64, len(rows))
 		for i, row := range rows {

@@ -256,9 +256,9 @@ type putting struct {
 }
 
 // options are those of the store.
-func (p putting) options(limit int, keep entity.Keep) entity.PutOptions {
+func (p putting) options(ctx context.Context, limit int, keep entity.Keep) entity.PutOptions {
 	keep.Attributes = p.attributes == nil
-	return entity.PutOptions{Limit: limit, Mode: p.mode, Keep: keep}
+	return entity.PutOptions{Limit: limit, Mode: p.mode, Keep: keep, If: forebay.ConditionOf(ctx)}
 }
 
 // change changes an entity's status and metadata.

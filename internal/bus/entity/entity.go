@@ -78,6 +78,14 @@ func (q Queue) CheckCondition(c forebay.Condition, found bool) error {
 	return c.Check(q.ETag())
 }
 
+// CheckPresent compares what is to be changed with what is there.
+func (q Queue) CheckPresent(present Queue, found bool, condition forebay.Condition) error {
+	if !found {
+		return q.ErrUnknown()
+	}
+	return present.CheckCondition(condition, true)
+}
+
 // CheckNumbered compares a condition with the queue of that number. One that is not there is left
 // to the caller.
 func CheckNumbered(c driver.Conn, no int64, condition forebay.Condition) error {

@@ -19,8 +19,8 @@ const (
 type PutOptions struct {
 	Limit int // how many of its kind there may be
 	Mode  PutMode
-	Keep  Keep // of an entity that exists
-	If    forebay.Condition
+	Keep  Keep              // of an entity that exists
+	If    forebay.Condition // on what is there
 }
 
 // ErrExists refuses to create an entity whose name is taken.

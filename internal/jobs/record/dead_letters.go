@@ -43,7 +43,7 @@ type DeadLetterQuery struct {
 	Below    int64 // only jobs with a lower sequence number; 0: from the newest
 	Limit    int
 	ReadBody bool
-	// Condition is about the first of the jobs.
+	// Condition is about the one job that the filter names.
 	Condition forebay.Condition
 }
 
@@ -97,16 +97,20 @@ func DeadLetters(c driver.Conn, q DeadLetterQuery) (rows []DeadLetter, err error
 		}
 	}
 	slices.SortFunc(rows, func(a, b DeadLetter) int { return cmp.Compare(b.Seq, a.Seq) })
-	if !q.Condition.Empty() {
-		etag := ""
-		if len(rows) > 0 {
-			etag = rows[0].ETag()
-		}
-		if err := q.Condition.Check(etag); err != nil {
-			return nil, err
-		}
+	return rows[:min(len(rows), q.Limit)], q.checkCondition(rows)
+}
+
+// checkCondition compares the condition with the one job that the query names.
+func (q DeadLetterQuery) checkCondition(rows []DeadLetter) error {
+	switch {
+	case q.Condition.Empty():
+		return nil
+	case len(q.Filter.JobIDs) != 1:
+		return forebay.Invalid("If-Match", "needs filter.job_ids with exactly one id")
+	case len(rows) == 0:
+		return q.Condition.Check("")
 	}
-	return rows[:min(len(rows), q.Limit)], nil
+	return q.Condition.Check(rows[0].ETag())
 }
 
 func readDeadLetter(r driver.Row) DeadLetter {
