@@ -110,7 +110,7 @@ func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func
 		}
 		return out, nil
 	})
-	if body, ok := reflect.TypeFor[O]().FieldByName("Body"); ok {
+	if body, ok := reflect.TypeFor[O]().FieldByName("Body"); ok && !op.Hidden {
 		conditions.DocumentTag(registered(a.huma, op), body.Type)
 	}
 }
