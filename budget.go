@@ -99,6 +99,7 @@ type Tenant struct {
 	BudgetState
 	Keys   []KeyBudget `json:"keys" doc:"its API keys that have a budget"`
 	Limits []LimitUse  `json:"limits,omitempty" doc:"what it may have and do, and what is used; not told in lists"`
+	Tagged
 }
 
 // MaxTenantConcurrency is the highest concurrency limit that a tenant can have.

@@ -88,6 +88,7 @@ type Document struct {
 
 	Branches DocumentBranches `json:"branches"`
 	Links    DocumentLinks    `json:"links"`
+	Tagged
 }
 
 // DocumentEntity is something that a document mentions.

@@ -26,6 +26,7 @@ const (
 	CodeGone                Code = "gone"                 // was there, and is not kept any more
 	CodeMethodNotAllowed    Code = "method_not_allowed"   //
 	CodeConflict            Code = "conflict"             // the state does not allow it
+	CodePreconditionFailed  Code = "precondition_failed"  // what If-Match or If-None-Match demands is not so
 	CodeIdempotencyMismatch Code = "idempotency_mismatch" // the key was used with another body
 	CodeLockLost            Code = "lock_lost"            // the lock token is stale
 	CodeSessionLockLost     Code = "session_lock_lost"    // the session's lock token is stale

@@ -60,6 +60,7 @@ type APIKey struct {
 	Budget     *Budget    `json:"budget,omitempty" doc:"what its jobs may use"`
 	// BudgetUsage is what was used of the budget.
 	BudgetUsage []BudgetUse `json:"budget_usage,omitempty" doc:"used and held of its budget in the current day and month, and when these end; only in lists"`
+	Tagged
 }
 
 // Caller is who makes a request: a tenant and what it may do.

@@ -85,6 +85,7 @@ type EntityState struct {
 	CreatedAt    time.Time    `json:"created_at"`
 	UpdatedAt    time.Time    `json:"updated_at" doc:"of the latest change of its settings"`
 	AccessedAt   *time.Time   `json:"accessed_at" doc:"of the latest send, receive or accepted session, to the minute; null: none is known"`
+	Tagged
 }
 
 // KindMessages is MessageQueue.Kind.

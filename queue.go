@@ -61,6 +61,7 @@ type SetAsideJob struct {
 	Properties    map[string]string `json:"application_properties"`
 	Input         json.RawMessage   `json:"input,omitempty" doc:"only when one job is peeked"`
 	InputWithheld bool              `json:"input_withheld,omitempty" doc:"the key may not open the input"`
+	Tagged
 }
 
 // SetAsideAcross selects set-aside jobs of several queues.

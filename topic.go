@@ -35,6 +35,7 @@ type Rule struct {
 	Name string `json:"name"`
 	RuleSettings
 	CreatedAt time.Time `json:"created_at"`
+	Tagged
 }
 
 // RuleTestRequest is a message whose way through a topic's rules is asked for. It is not sent.

@@ -57,6 +57,7 @@ type Webhook struct {
 	FailingSince   *time.Time  `json:"failing_since" doc:"the first failure after it"`
 	PausedUntil    *time.Time  `json:"paused_until" doc:"nothing is sent before: the endpoint asked for it, or has failed five times in a row"`
 	LastTry        *WebhookTry `json:"last_try"`
+	Tagged
 }
 
 // Why a webhook is disabled.

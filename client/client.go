@@ -6,6 +6,10 @@
 //
 // The client repeats safe requests with growing delays while the server cannot be reached or
 // says that it is busy. Submits are safe, because each carries an idempotency key.
+//
+// A change or a deletion can be made conditional: give its context the entity tag that was read,
+// by [forebay.WithCondition]. If somebody else has changed the thing since, the error is
+// forebay.CodePreconditionFailed and nothing is changed. Such a request is not repeated.
 package client
 
 import (

@@ -509,3 +509,28 @@ func TestCACertificates(t *testing.T) {
 		t.Error("what is no certificate was taken")
 	}
 }
+
+// A conditional change is sent once: a repetition could meet the change that the lost answer was
+// about. Reads have no condition.
+func TestConditionsAreSentOnce(t *testing.T) {
+	var changes, conditions atomic.Int64
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("If-Match") == `"a"` && r.Header.Get("If-None-Match") == "" {
+			conditions.Add(1)
+		}
+		if r.Method == http.MethodGet {
+			_, _ = w.Write([]byte(`{"name":"t","etag":"\"a\""}`))
+			return
+		}
+		changes.Add(1)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	ctx := forebay.WithCondition(t.Context(), forebay.IfMatch(`"a"`))
+	topic, err := c.Topic(ctx, "t")
+	if err != nil || topic.ETag != `"a"` || conditions.Load() != 0 {
+		t.Errorf("%+v, %v: %d conditions", topic, err, conditions.Load())
+	}
+	if _, err := c.PutTopic(ctx, "t", forebay.TopicSettings{}); forebay.CodeOf(err) != forebay.CodeUnavailable || changes.Load() != 1 || conditions.Load() != 1 {
+		t.Errorf("%v after %d requests, %d with the condition", err, changes.Load(), conditions.Load())
+	}
+}

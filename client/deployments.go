@@ -69,6 +69,20 @@ func (c *deployments) SimFaults(ctx context.Context, deployment string) (json.Ra
 	return faults, err
 }
 
+// TaggedSimFaults is SimFaults with the entity tag of the faults, for a condition of SetSimFaults.
+func (c *deployments) TaggedSimFaults(ctx context.Context, deployment string) (faults json.RawMessage, etag string, err error) {
+	if err := checkID("deployment", deployment); err != nil {
+		return nil, "", err
+	}
+	resp, err := c.send(ctx, request{method: http.MethodGet, path: path("deployments", deployment, "sim")})
+	if err != nil {
+		return nil, "", err
+	}
+	etag = resp.Header.Get("ETag")
+	err = c.decode(ctx, resp, &faults)
+	return faults, etag, err
+}
+
 // SetSimFaults replaces the faults of a simulated deployment from the next call on.
 func (c *deployments) SetSimFaults(ctx context.Context, deployment string, faults json.RawMessage) error {
 	if err := checkID("deployment", deployment); err != nil {

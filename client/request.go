@@ -85,13 +85,15 @@ func (e *endpoint) send(ctx context.Context, r request) (*http.Response, error) 
 			return nil, forebay.Invalid("body", "cannot be written as JSON").Caused(err)
 		}
 	}
+	// A repetition could meet the change that the lost answer was about, and be refused.
+	once := r.once || r.method != http.MethodGet && !forebay.ConditionOf(ctx).Empty()
 	retry := e.newRetry()
 	for {
 		resp, err := e.try(ctx, r, bodyReader(body))
 		if err == nil {
 			return resp, nil
 		}
-		if r.once || !retry.wait(ctx, err) {
+		if once || !retry.wait(ctx, err) {
 			return nil, err
 		}
 	}
@@ -121,6 +123,14 @@ func (e *endpoint) try(ctx context.Context, r request, body io.Reader) (*http.Re
 	}
 	if e.key != "" {
 		req.Header.Set("Authorization", "Bearer "+e.key.Reveal())
+	}
+	if condition := forebay.ConditionOf(ctx); r.method != http.MethodGet {
+		if len(condition.Match) > 0 {
+			req.Header.Set("If-Match", strings.Join(condition.Match, ", "))
+		}
+		if condition.New {
+			req.Header.Set("If-None-Match", forebay.AnyETag)
+		}
 	}
 	if e.tenant != "" {
 		req.Header.Set(forebay.TenantHeader, e.tenant)
@@ -202,6 +212,8 @@ func codeOfStatus(status int) forebay.Code {
 		return forebay.CodeMethodNotAllowed
 	case http.StatusConflict:
 		return forebay.CodeConflict
+	case http.StatusPreconditionFailed:
+		return forebay.CodePreconditionFailed
 	case http.StatusRequestEntityTooLarge:
 		return forebay.CodePayloadTooLarge
 	case http.StatusTooManyRequests:

@@ -424,6 +424,9 @@ func TestGuide(t *testing.T) {
 		rule{begins: "forebay keys create --tenant acme --daily-usd", after: func(p *page, said string) {
 			p.set("key_…", regexp.MustCompile(`key_\w+`).FindString(said))
 		}},
+		rule{begins: "forebay queues show drafts", after: func(p *page, said string) {
+			p.set("ETAG", regexp.MustCompile(`"etag": *"\\"([^"\\]+)`).FindStringSubmatch(said)[1])
+		}},
 		rule{begins: "forebay audit verify   ", after: func(p *page, said string) {
 			p.set("412:9f86d0…", regexp.MustCompile(`\d+:[0-9a-f]{64}`).FindString(said))
 		}},

@@ -218,7 +218,7 @@ A new input is JSON with --json, or if its file's name ends in .json.`,
 	flags.BoolVar(&isJSON, "json", false, "the new input is JSON, not text")
 	flags.StringVar(&edit.Task, "set-task", "", "one job: replace the task")
 	command.OptionalFlag(flags, &edit.MaxAttempts, "set-max-attempts", command.WholeNumber, "one job: replace the number of attempts")
-	return aboutQueue(command.Show(s.App, c, func(c *command.Call) (report forebay.RedriveReport, err error) {
+	return command.Conditional(aboutQueue(command.Show(s.App, c, func(c *command.Call) (report forebay.RedriveReport, err error) {
 		if err := f.choose(c); err != nil {
 			return report, err
 		}
@@ -242,7 +242,7 @@ A new input is JSON with --json, or if its file's name ends in .json.`,
 			return report, err
 		}
 		return report, f.found(report.Matched)
-	}, redriveFields))
+	}, redriveFields)), false)
 }
 
 func redriveFields(r forebay.RedriveReport) []command.Field {

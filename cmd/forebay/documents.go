@@ -31,8 +31,8 @@ becomes searchable as soon as all of it is done.`,
 		command.Show(a.App, &cobra.Command{Use: "show DOCUMENT", Short: "Show a document"},
 			command.OfArgument((*client.Client).Document), a.fields),
 		a.add(),
-		a.APICommand(&cobra.Command{Use: "delete DOCUMENT", Short: "Delete a document with all that was made of it"},
-			func(c *command.Call) error { return c.API.DeleteDocument(c.Ctx, c.Args[0]) }),
+		command.Conditional(a.APICommand(&cobra.Command{Use: "delete DOCUMENT", Short: "Delete a document with all that was made of it"},
+			func(c *command.Call) error { return c.API.DeleteDocument(c.Ctx, c.Args[0]) }), false),
 		command.Show(a.App, &cobra.Command{Use: "retry DOCUMENT", Short: "Do again what failed of a document"},
 			command.OfArgument((*client.Client).RetryDocument), a.fields))
 }

@@ -166,11 +166,11 @@ on.`,
 		Example: "  forebay keys set-budget key_01h… --daily-usd 5 --monthly-tokens 10000000",
 	}
 	budget := newBudget(c)
-	return a.showCommand(c, func(c *command.Call, keys *server.Keys) (forebay.APIKey, error) {
+	return command.Conditional(a.showCommand(c, func(c *command.Call, keys *server.Keys) (forebay.APIKey, error) {
 		return keys.SetBudget(c.Ctx, c.Args[0], *budget)
 	}, func(k forebay.APIKey) []command.Field {
 		return []command.Field{{"id", k.ID}, {"tenant", k.Tenant}, {"budget", command.IfSet(k.Budget, budgetText)}}
-	})
+	}), false)
 }
 
 func (a keyCommands) revoke() *cobra.Command {

@@ -37,8 +37,8 @@ func (a queueCommands) group() *cobra.Command {
 		a.show(),
 		a.create(),
 		a.set(),
-		aboutQueue(a.APICommand(&cobra.Command{Use: "delete QUEUE", Short: "Delete a queue of plain messages, with all its messages"},
-			func(c *command.Call) error { return c.API.DeleteMessageQueue(c.Ctx, c.Args[0]) })),
+		command.Conditional(aboutQueue(a.APICommand(&cobra.Command{Use: "delete QUEUE", Short: "Delete a queue of plain messages, with all its messages"},
+			func(c *command.Call) error { return c.API.DeleteMessageQueue(c.Ctx, c.Args[0]) })), false),
 		a.verb("pause", "Let no further job of a queue start; calls in flight finish", (*client.Client).PauseQueue),
 		a.verb("resume", "Let a paused queue go on", (*client.Client).ResumeQueue),
 	)
@@ -208,7 +208,7 @@ it detects duplicates, stays as it was made. The server's configuration makes qu
 	receiverFlags(c.Flags(), &s, "queue")
 	duplicateFlags(c.Flags(), &s.DetectsDuplicates, &s.DuplicateWindowSeconds, "queue")
 	largestFlag(c.Flags(), &s.MaxMessageBytes)
-	return c
+	return command.Conditional(c, true)
 }
 
 func (a queueCommands) set() *cobra.Command {
@@ -221,7 +221,7 @@ func (a queueCommands) set() *cobra.Command {
 		return c.API.ChangeMessageQueue(c.Ctx, c.Args[0], change)
 	}, a.messageQueueFields))
 	entityFlags(c.Flags(), &change)
-	return c
+	return command.Conditional(c, false)
 }
 
 const setLong = `Change the status or the note, and nothing else. While nobody may receive, receives and completions

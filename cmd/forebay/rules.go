@@ -28,8 +28,8 @@ rule with an action makes a copy of its own. A subscription without any rule get
 				return []command.Field{{"RULE", r.Name}, {"FILTER", describeFilter(r.RuleSettings)}, {"ACTION", r.SQLAction}}
 			}),
 		a.create(),
-		a.APICommand(&cobra.Command{Use: "delete TOPIC SUBSCRIPTION RULE", Short: "Delete a rule"},
-			func(c *command.Call) error { return c.API.DeleteRule(c.Ctx, c.Args[0], c.Args[1], c.Args[2]) }),
+		command.Conditional(a.APICommand(&cobra.Command{Use: "delete TOPIC SUBSCRIPTION RULE", Short: "Delete a rule"},
+			func(c *command.Call) error { return c.API.DeleteRule(c.Ctx, c.Args[0], c.Args[1], c.Args[2]) }), false),
 		a.test())
 }
 
@@ -98,7 +98,7 @@ func (a ruleCommands) create() *cobra.Command {
 		return []command.Field{{"rule", r.Name}, {"filter", describeFilter(r.RuleSettings)}, {"action", r.SQLAction}}
 	})
 	f.add(c.Flags())
-	return c
+	return command.Conditional(c, true)
 }
 
 // verdict is the result of one rule for a message.

@@ -85,13 +85,13 @@ before: a limit that is not given is none. Jobs that wait for it go on if there 
 		Example: "  forebay tenants set-budget acme --daily-usd 50 --monthly-usd 1000",
 	}
 	budget := newBudget(c)
-	return command.Show(a.App, c, func(c *command.Call) (forebay.Tenant, error) {
+	return command.Conditional(command.Show(a.App, c, func(c *command.Call) (forebay.Tenant, error) {
 		return c.API.SetBudget(c.Ctx, c.Args[0], *budget)
-	}, a.fields)
+	}, a.fields), false)
 }
 
 func (a tenantCommands) setConcurrency() *cobra.Command {
-	return command.Show(a.App, &cobra.Command{
+	return command.Conditional(command.Show(a.App, &cobra.Command{
 		Use: "set-concurrency TENANT NUMBER", Short: "Set how many of a tenant's jobs run at once",
 		Long: `Set how many of a tenant's jobs run at once, over all queues and processes; 0 is no limit. Jobs
 beyond it wait; calls in flight finish.`,
@@ -103,7 +103,7 @@ beyond it wait; calls in flight finish.`,
 				forebay.MaxTenantConcurrency, c.Args[1])
 		}
 		return c.API.SetConcurrency(c.Ctx, c.Args[0], most)
-	}, a.fields)
+	}, a.fields), false)
 }
 
 func (a tenantCommands) setLimits() *cobra.Command {
@@ -128,5 +128,5 @@ already stays.`,
 			fmt.Sprintf("%s (default %d)", name.About(), forebay.TenantLimits{}.Of(name)))
 	}
 	c.Flags().BoolVar(&standard, "default", false, "the defaults of all limits")
-	return c
+	return command.Conditional(c, false)
 }

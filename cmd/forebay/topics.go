@@ -25,8 +25,8 @@ copies that its rules select until they are received.`,
 			command.OfArgument((*client.Client).Topic), a.fields),
 		a.create(),
 		a.set(),
-		a.APICommand(&cobra.Command{Use: "delete TOPIC", Short: "Delete a topic with its subscriptions and their messages"},
-			func(c *command.Call) error { return c.API.DeleteTopic(c.Ctx, c.Args[0]) }),
+		command.Conditional(a.APICommand(&cobra.Command{Use: "delete TOPIC", Short: "Delete a topic with its subscriptions and their messages"},
+			func(c *command.Call) error { return c.API.DeleteTopic(c.Ctx, c.Args[0]) }), false),
 		a.send())
 }
 
@@ -71,7 +71,7 @@ default, but its status and its note stay.`,
 	idleFlag(c.Flags(), &s.AutoDeleteOnIdleSeconds, "topic")
 	largestFlag(c.Flags(), &s.MaxMessageBytes)
 	entityFlags(c.Flags(), &s.EntityChange)
-	return c
+	return command.Conditional(c, true)
 }
 
 func (a topicCommands) set() *cobra.Command {
@@ -83,7 +83,7 @@ func (a topicCommands) set() *cobra.Command {
 		return c.API.ChangeTopic(c.Ctx, c.Args[0], change)
 	}, a.fields)
 	entityFlags(c.Flags(), &change)
-	return c
+	return command.Conditional(c, false)
 }
 
 func (a topicCommands) send() *cobra.Command {
@@ -117,8 +117,8 @@ TOPIC/subscriptions/SUBSCRIPTION.`,
 			}, a.fields),
 		a.create(),
 		a.set(),
-		a.APICommand(&cobra.Command{Use: "delete TOPIC SUBSCRIPTION", Short: "Delete a subscription with its messages"},
-			func(c *command.Call) error { return c.API.DeleteSubscription(c.Ctx, c.Args[0], c.Args[1]) }))
+		command.Conditional(a.APICommand(&cobra.Command{Use: "delete TOPIC SUBSCRIPTION", Short: "Delete a subscription with its messages"},
+			func(c *command.Call) error { return c.API.DeleteSubscription(c.Ctx, c.Args[0], c.Args[1]) }), false))
 }
 
 func subscriptionColumns(s forebay.Subscription) []command.Field {
@@ -163,7 +163,7 @@ func (a subscriptionCommands) set() *cobra.Command {
 		return c.API.ChangeSubscription(c.Ctx, c.Args[0], c.Args[1], change)
 	}, a.fields)
 	entityFlags(c.Flags(), &change)
-	return c
+	return command.Conditional(c, false)
 }
 
 func (a subscriptionCommands) create() *cobra.Command {
@@ -195,5 +195,5 @@ its rules.`,
 	receiverFlags(flags, &s.MessageQueueSettings, "subscription")
 	flags.BoolVar(&dropErrors, "drop-filter-errors", false, "drop messages that a rule fails on instead of dead-lettering them")
 	rule.add(flags)
-	return c
+	return command.Conditional(c, true)
 }

@@ -32,8 +32,8 @@ failed, dead_lettered, quarantined, cancelled, expired, redriven.`,
 		command.Show(a.App, &cobra.Command{Use: "show WEBHOOK", Short: "Show a webhook"},
 			command.OfArgument((*client.Client).Webhook), a.fields),
 		a.create(), a.update(),
-		a.APICommand(&cobra.Command{Use: "delete WEBHOOK", Short: "Delete a webhook, with every event that waits for it"},
-			func(c *command.Call) error { return c.API.DeleteWebhook(c.Ctx, c.Args[0]) }),
+		command.Conditional(a.APICommand(&cobra.Command{Use: "delete WEBHOOK", Short: "Delete a webhook, with every event that waits for it"},
+			func(c *command.Call) error { return c.API.DeleteWebhook(c.Ctx, c.Args[0]) }), false),
 		a.test(), a.rotate(), a.tries(), a.deadLetters(), a.redeliver())
 }
 
@@ -165,11 +165,14 @@ enabled, unless --disabled is given.`,
 		if !c.Flags.Changed("concurrency") {
 			settings.Concurrency = before.Concurrency
 		}
+		if forebay.ConditionOf(c.Ctx).Empty() { // what was read above is what is kept
+			c.Ctx = forebay.WithCondition(c.Ctx, forebay.IfMatch(before.ETag))
+		}
 		return c.API.UpdateWebhook(c.Ctx, c.Args[0], settings)
 	}, a.fields)
 	f.add(c.Flags())
 	c.Flags().StringVar(&f.settings.URL, "url", "", "where events go")
-	return c
+	return command.Conditional(c, false)
 }
 
 func (a webhookCommands) test() *cobra.Command {
@@ -209,7 +212,7 @@ receivers can change over.`,
 	command.OptionalFlag(c.Flags(), &req.OverlapHours, "overlap-hours", command.Number,
 		fmt.Sprintf("how long the old secret goes on signing too: 0 to 168 (default %g)", forebay.DefaultSecretOverlap.Hours()))
 	secretFlag(c.Flags(), &req.Secret)
-	return c
+	return command.Conditional(c, false)
 }
 
 func (a webhookCommands) tries() *cobra.Command {

@@ -32,6 +32,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -108,6 +109,7 @@ type API struct {
 	connections *connections.Set
 	waiters     waiters
 	openings    openings
+	simulating  sync.Mutex // held while the faults of a simulated deployment are changed
 
 	mux  *http.ServeMux
 	huma huma.API

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/conditions"
 	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/audit"
@@ -70,14 +71,14 @@ func (a *API) routeDeployments() {
 	route(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "get-sim-faults", Method: http.MethodGet, Path: "/v1/deployments/{name}/sim", Tags: tags,
 		Summary: "Get the faults of a simulated deployment",
-	}, func(_ context.Context, _ *call, in *DeploymentPath) (*answer[json.RawMessage], error) {
+	}, func(_ context.Context, _ *call, in *DeploymentPath) (*faultsOutput, error) {
 		return a.simFaults(in.Name)
 	})
-	set := huma.Operation{
+	set := conditions.Take(huma.Operation{
 		OperationID: "set-sim-faults", Method: http.MethodPut, Path: "/v1/deployments/{name}/sim", Tags: tags,
 		Summary: "Set the faults of a simulated deployment", Description: "They hold from the next call on, until the server stops.",
-	}
-	route(a, forebay.ScopeAdmin, set, func(ctx context.Context, c *call, in *DeploymentPath) (*answer[json.RawMessage], error) {
+	}, false)
+	route(a, forebay.ScopeAdmin, set, func(ctx context.Context, c *call, in *DeploymentPath) (*faultsOutput, error) {
 		data, release, err := a.readBody(c, maxFaultsBytes)
 		if err != nil {
 			return nil, err
@@ -91,6 +92,12 @@ func (a *API) routeDeployments() {
 	a.documentBody(set, transfer.JSON[0], &huma.Schema{Type: huma.TypeObject})
 }
 
+// faultsOutput are the faults of a simulated deployment, with their entity tag.
+type faultsOutput struct {
+	ETag string `header:"ETag"`
+	Body json.RawMessage
+}
+
 type changesInput struct {
 	DeploymentPath
 	PageInput
@@ -102,8 +109,13 @@ func (a *API) deployment(ctx context.Context, name string) (*answer[forebay.Depl
 
 // setSimFaults sets the faults and records them in the audit log. If that fails, it restores the
 // old faults.
-func (a *API) setSimFaults(ctx context.Context, name string, data json.RawMessage, actor string) (*answer[json.RawMessage], error) {
-	before, err := a.deployments.SimFaults(name)
+func (a *API) setSimFaults(ctx context.Context, name string, data json.RawMessage, actor string) (*faultsOutput, error) {
+	a.simulating.Lock()
+	defer a.simulating.Unlock()
+	before, err := a.simFaults(name)
+	if err == nil {
+		err = forebay.ConditionOf(ctx).Check(before.ETag)
+	}
 	if err == nil {
 		err = a.deployments.SetSimFaults(name, data)
 	}
@@ -115,11 +127,15 @@ func (a *API) setSimFaults(ctx context.Context, name string, data json.RawMessag
 		err = a.audit.Record(ctx, audit.Act{Actor: actor, Action: "set-sim-faults", Target: name, Detail: string(after.Body)})
 	}
 	if err != nil {
-		return nil, errors.Join(err, a.deployments.SetSimFaults(name, before))
+		return nil, errors.Join(err, a.deployments.SetSimFaults(name, before.Body))
 	}
 	return after, nil
 }
 
-func (a *API) simFaults(name string) (*answer[json.RawMessage], error) {
-	return answerOf(a.deployments.SimFaults(name))
+func (a *API) simFaults(name string) (*faultsOutput, error) {
+	faults, err := a.deployments.SimFaults(name)
+	if err != nil {
+		return nil, err
+	}
+	return &faultsOutput{forebay.ETagOf(faults), faults}, nil
 }

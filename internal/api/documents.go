@@ -15,6 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/conditions"
 	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/documents"
@@ -103,7 +104,7 @@ func (a *API) routeDocuments() {
 			defer leave()
 			return answerOf(a.documents.Wait(waiting, c.caller.Tenant, in.Document, wait))
 		})
-	remove := documentOperation("delete-document", http.MethodDelete, "/v1/documents/{document}", "Delete a document, with all that was made of it")
+	remove := conditions.Take(documentOperation("delete-document", http.MethodDelete, "/v1/documents/{document}", "Delete a document, with all that was made of it"), false)
 	remove.DefaultStatus = http.StatusNoContent
 	route(a, forebay.ScopeOperate, remove, func(ctx context.Context, c *call, in *DocumentPath) (*none, error) {
 		return &none{}, a.documents.Delete(ctx, c.caller.Tenant, in.Document)

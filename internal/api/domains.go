@@ -21,7 +21,6 @@ import (
 type Jobs interface {
 	Submitter
 	Reader
-	Follower
 	Controller
 	Queues
 	DeadLetters
@@ -36,17 +35,13 @@ type Submitter interface {
 	AtOnce() int
 }
 
-// Reader reads a tenant's jobs.
+// Reader reads a tenant's jobs, and waits for their changes.
 type Reader interface {
 	Get(ctx context.Context, tenant, id string) (forebay.Job, error)
 	List(ctx context.Context, tenant string, f forebay.JobFilter) (forebay.Page[forebay.Job], error)
 	Result(ctx context.Context, tenant, id string) (r io.ReadCloser, size int64, err error)
 	Input(ctx context.Context, tenant, id string) (r io.ReadCloser, size int64, err error)
 	Attempts(ctx context.Context, tenant, id string) ([]forebay.Attempt, error)
-}
-
-// Follower waits for changes of a job.
-type Follower interface {
 	Wait(ctx context.Context, tenant, id string, timeout time.Duration) (forebay.Job, error)
 	Events(ctx context.Context, tenant, id string, after int64) (events []forebay.Event, done bool, err error)
 	Watch(ctx context.Context, tenant, id string) (changes <-chan struct{}, stop func(), err error)

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/conditions"
 	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/messaging"
@@ -82,11 +83,6 @@ type renewAnswer struct {
 	LockedUntil time.Time `json:"locked_until"`
 }
 
-type putQueueOutput struct {
-	Status int
-	Body   forebay.MessageQueue
-}
-
 // abandonRequest is a forebay.Settlement without a reason and a description.
 type abandonRequest struct {
 	Properties forebay.Properties `json:"application_properties,omitempty" doc:"added to the message's, or replacing those of the same name"`
@@ -106,32 +102,27 @@ func (a queueRoutes) routeMessages() {
 	if a.messages == nil {
 		return
 	}
-	routeOptionalBody(a.API, forebay.ScopeManage, huma.Operation{
+	routeOptionalBody(a.API, forebay.ScopeManage, conditions.Take(huma.Operation{
 		OperationID: "put-queue", Method: http.MethodPut, Path: "/v1/queues/{queue}", Tags: messageTags,
 		Summary:     "Make a queue of plain messages, or change its settings",
 		Description: "Answers 201 when it made the queue. What is left out gets its default. A queue for jobs is made by the server's configuration only.",
 		Responses:   map[string]*huma.Response{"201": {Description: "Created", Content: map[string]*huma.MediaType{transfer.JSON[0]: {Schema: a.schema(reflect.TypeFor[forebay.MessageQueue]())}}}},
-	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, settings forebay.MessageQueueSettings) (*putQueueOutput, error) {
+	}, true), smallBody, func(ctx context.Context, c *call, in *QueuePath, settings forebay.MessageQueueSettings) (*putOutput[forebay.MessageQueue], error) {
 		if err := c.forwards(settings.ForwardTo, settings.ForwardDeadLettersTo); err != nil {
 			return nil, err
 		}
-		queue, created, err := a.messages.Queues.Put(ctx, c.caller.Tenant, in.Queue, settings)
-		out := &putQueueOutput{Status: http.StatusOK, Body: queue}
-		if created {
-			out.Status = http.StatusCreated
-		}
-		return out, err
+		return putAnswer(a.messages.Queues.Put(ctx, c.caller.Tenant, in.Queue, settings))
 	})
-	routeBody(a.API, forebay.ScopeManage, huma.Operation{
+	routeBody(a.API, forebay.ScopeManage, conditions.Take(huma.Operation{
 		OperationID: "change-queue", Method: http.MethodPut, Path: "/v1/queues/{queue}/status", Tags: []string{"queues"}, // subscriptions have a route of their own
 		Summary: "Change the status or the metadata of a queue of plain messages", Description: statusDescription,
-	}, smallBody, func(ctx context.Context, c *call, in *QueuePath, change forebay.EntityChange) (*answer[forebay.MessageQueue], error) {
+	}, false), smallBody, func(ctx context.Context, c *call, in *QueuePath, change forebay.EntityChange) (*answer[forebay.MessageQueue], error) {
 		return answerOf(a.messages.Queues.Change(ctx, c.caller.Tenant, in.Queue, change))
 	})
-	route(a.API, forebay.ScopeManage, huma.Operation{
+	route(a.API, forebay.ScopeManage, conditions.Take(huma.Operation{
 		OperationID: "delete-queue", Method: http.MethodDelete, Path: "/v1/queues/{queue}", Tags: messageTags,
 		Summary: "Delete a queue of plain messages, with all its messages", DefaultStatus: http.StatusNoContent,
-	}, func(ctx context.Context, c *call, in *QueuePath) (*none, error) {
+	}, false), func(ctx context.Context, c *call, in *QueuePath) (*none, error) {
 		return &none{}, a.messages.Queues.Delete(ctx, c.caller.Tenant, in.Queue)
 	})
 	send := huma.Operation{
@@ -351,12 +342,7 @@ func routeOptionalBody[I, B, O any](a *API, scope forebay.Scope, op huma.Operati
 		return handle(ctx, c, in, body)
 	})
 	a.documentBody(op, transfer.JSON[0], a.schema(reflect.TypeFor[B]()))
-	item := a.huma.OpenAPI().Paths[op.Path]
-	for _, registered := range []*huma.Operation{item.Post, item.Put} {
-		if registered != nil && registered.OperationID == op.OperationID {
-			registered.RequestBody.Required = false
-		}
-	}
+	registered(a.huma, op).RequestBody.Required = false
 }
 
 // eitherQueue documents an answer that is about a queue for jobs or about one of messages.

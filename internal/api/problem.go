@@ -47,6 +47,7 @@ var statuses = map[forebay.Code]int{
 	forebay.CodeGone:                http.StatusGone,
 	forebay.CodeMethodNotAllowed:    http.StatusMethodNotAllowed,
 	forebay.CodeConflict:            http.StatusConflict,
+	forebay.CodePreconditionFailed:  http.StatusPreconditionFailed,
 	forebay.CodeLockLost:            http.StatusConflict,
 	forebay.CodeSessionLockLost:     http.StatusConflict,
 	forebay.CodeSessionLocked:       http.StatusConflict,

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/conditions"
 	"github.com/forebayhq/forebay/internal/api/decode"
 	"github.com/forebayhq/forebay/internal/api/transfer"
 	"github.com/forebayhq/forebay/internal/turns"
@@ -79,6 +80,7 @@ func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func
 		Description: tooManyDescription, Content: content,
 		Headers: map[string]*huma.Param{"Retry-After": {Description: "in seconds", Schema: &huma.Schema{Type: huma.TypeInteger}}},
 	}
+	conditions.Document(&op, content)
 	scopes := scopesOf(op.Method, scope)
 	if scope != open {
 		op.Security = []map[string][]string{{"key": {}}}
@@ -92,15 +94,36 @@ func route[I, O any](a *API, scope forebay.Scope, op huma.Operation, handle func
 	op.Middlewares = append(op.Middlewares, a.admit(op.Method+" "+op.Path, scopes))
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		c := callFrom(ctx)
-		out, err := handle(c.acting(ctx), c, in)
+		condition, err := conditions.Read(op, c.r.Header)
+		if err != nil {
+			return nil, a.problem(ctx, c, err)
+		}
+		out, err := handle(c.acting(forebay.WithCondition(ctx, condition)), c, in)
 		if ended := keyEnded(ctx); ended != nil && (err != nil || c.waited) {
 			err = ended
 		}
 		if err != nil {
 			return nil, a.problem(ctx, c, err)
 		}
+		if told, ok := any(out).(interface{ body() any }); ok {
+			conditions.SendTag(c.w.Header(), told.body())
+		}
 		return out, nil
 	})
+	if body, ok := reflect.TypeFor[O]().FieldByName("Body"); ok && !op.Hidden {
+		conditions.DocumentTag(registered(a.huma, op), body.Type)
+	}
+}
+
+func (a *answer[T]) body() any    { return a.Body }
+func (p *putOutput[T]) body() any { return p.Body }
+
+// registered returns the description of a registered operation.
+func registered(api huma.API, op huma.Operation) *huma.Operation {
+	item := api.OpenAPI().Paths[op.Path]
+	return map[string]*huma.Operation{
+		http.MethodGet: item.Get, http.MethodPut: item.Put, http.MethodPost: item.Post, http.MethodDelete: item.Delete,
+	}[op.Method]
 }
 
 // maxNoBody is how much of an unexpected body is read, to see whether it is empty or {}.
@@ -165,12 +188,7 @@ func (a *API) schema(t reflect.Type) *huma.Schema {
 // documentBody describes the body of a registered operation. huma learns of it afterwards, because
 // it would otherwise read and validate the body itself.
 func (a *API) documentBody(op huma.Operation, mediaType string, schema *huma.Schema) {
-	item := a.huma.OpenAPI().Paths[op.Path]
-	registered := item.Post
-	if op.Method == http.MethodPut {
-		registered = item.Put
-	}
-	registered.RequestBody = &huma.RequestBody{
+	registered(a.huma, op).RequestBody = &huma.RequestBody{
 		Required: true,
 		Content:  map[string]*huma.MediaType{mediaType: {Schema: schema}},
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/conditions"
 )
 
 type setAsideQuery struct {
@@ -135,11 +136,12 @@ func (a jobRoutes) routeSubqueue(segment, name string, where forebay.SetAside) {
 		c.correlationID = job.CorrelationID
 		return &answer[forebay.SetAsideJob]{job}, nil
 	})
-	routeBody(a.API, forebay.ScopeOperate, huma.Operation{
+	routeBody(a.API, forebay.ScopeOperate, conditions.Take(huma.Operation{
 		OperationID: "redrive-" + segment, Method: http.MethodPost, Path: base + "/redrive", Tags: tags,
-		Summary:     "Send jobs of the " + name + " subqueue back as their next generation",
-		Description: "Without a filter: all of them. Each job goes back at most once, however many redrives run.",
-	}, a.maxBody, func(ctx context.Context, c *call, in *QueuePath, req forebay.RedriveRequest) (*answer[forebay.RedriveReport], error) {
+		Summary: "Send jobs of the " + name + " subqueue back as their next generation",
+		Description: "Without a filter: all of them. Each job goes back at most once, however many redrives run. " +
+			"If-Match takes the `etag` of the one job that the filter names.",
+	}, false), a.maxBody, func(ctx context.Context, c *call, in *QueuePath, req forebay.RedriveRequest) (*answer[forebay.RedriveReport], error) {
 		if err := checkFilter(req.Filter); err != nil {
 			return nil, err
 		}

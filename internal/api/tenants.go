@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/conditions"
 )
 
 type tenantPath struct {
@@ -27,10 +28,10 @@ func (a *API) routeTenants() {
 	}, func(ctx context.Context, _ *call, in *tenantPath) (*answer[forebay.Tenant], error) {
 		return answerOf(a.tenants.Get(ctx, in.Tenant))
 	})
-	routeBody(a, forebay.ScopeAdmin, huma.Operation{
+	routeBody(a, forebay.ScopeAdmin, conditions.Take(huma.Operation{
 		OperationID: "set-tenant", Method: http.MethodPut, Path: "/v1/tenants/{tenant}", Tags: tags, Summary: "Set the budget of a tenant, its concurrency, or its limits",
 		Description: "What is left out stays as it is. A budget replaces the one before: a limit that is left out is none. Jobs that wait for what has room now go on.",
-	}, smallBody, func(ctx context.Context, c *call, in *tenantPath, req forebay.TenantSettings) (*answer[forebay.Tenant], error) {
+	}, false), smallBody, func(ctx context.Context, c *call, in *tenantPath, req forebay.TenantSettings) (*answer[forebay.Tenant], error) {
 		return answerOf(a.tenants.Set(ctx, in.Tenant, req, c.actor()))
 	})
 	routeNoBody(a, forebay.ScopeAdmin, huma.Operation{
@@ -44,10 +45,10 @@ func (a *API) routeTenants() {
 	}, func(ctx context.Context, c *call, in *tenantPath) (*answer[forebay.Tenant], error) {
 		return answerOf(a.tenants.Pause(ctx, in.Tenant, false, c.actor()))
 	})
-	routeBody(a, forebay.ScopeAdmin, huma.Operation{
+	routeBody(a, forebay.ScopeAdmin, conditions.Take(huma.Operation{
 		OperationID: "set-key-budget", Method: http.MethodPut, Path: "/v1/keys/{id}/budget", Tags: []string{"keys"}, Summary: "Set the budget of an API key",
 		Description: "It replaces the one before, and counts jobs that are submitted with the key from then on.",
-	}, smallBody, func(ctx context.Context, c *call, in *keyPath, req forebay.Budget) (*answer[forebay.APIKey], error) {
+	}, false), smallBody, func(ctx context.Context, c *call, in *keyPath, req forebay.Budget) (*answer[forebay.APIKey], error) {
 		return answerOf(a.keys.SetBudget(ctx, in.ID, req, c.actor()))
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/conditions"
 	"github.com/forebayhq/forebay/internal/api/transfer"
 )
 
@@ -53,16 +54,20 @@ var topicTags = []string{"topics"}
 
 // putOperation describes a PUT that answers with a T.
 func putOperation[T any](a *API, id, path, summary, description string) huma.Operation {
-	return huma.Operation{
+	return conditions.Take(huma.Operation{
 		OperationID: id, Method: http.MethodPut, Path: path, Tags: topicTags, Summary: summary, Description: description,
 		Responses: map[string]*huma.Response{"201": {Description: "Created", Content: map[string]*huma.MediaType{transfer.JSON[0]: {Schema: a.schema(reflect.TypeFor[T]())}}}},
-	}
+	}, true)
 }
 
 func topicOperation(method, id, path, summary string) huma.Operation {
 	op := huma.Operation{OperationID: id, Method: method, Path: path, Tags: topicTags, Summary: summary}
-	if method == http.MethodDelete {
+	switch method {
+	case http.MethodDelete:
 		op.DefaultStatus = http.StatusNoContent
+		return conditions.Take(op, false)
+	case http.MethodPut:
+		return conditions.Take(op, false)
 	}
 	return op
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/conditions"
 )
 
 // WebhookPath names a webhook.
@@ -54,12 +55,12 @@ func (a *API) routeWebhooks() {
 		func(ctx context.Context, c *call, in *WebhookPath) (*answer[forebay.Webhook], error) {
 			return answerOf(a.webhooks.Webhook(ctx, c.caller.Tenant, in.Webhook))
 		})
-	update := webhookOperation("update-webhook", http.MethodPut, "/{webhook}", "Change a webhook's settings, enable or disable it")
+	update := conditions.Take(webhookOperation("update-webhook", http.MethodPut, "/{webhook}", "Change a webhook's settings, enable or disable it"), false)
 	update.Description = "What is left out gets its default. A webhook that was disabled is enabled again, unless the body says disabled: true."
 	routeBody(a, forebay.ScopeOperate, update, smallBody, func(ctx context.Context, c *call, in *WebhookPath, settings forebay.WebhookSettings) (*answer[forebay.Webhook], error) {
 		return answerOf(a.webhooks.Update(ctx, c.caller.Tenant, in.Webhook, settings, c.actor()))
 	})
-	remove := webhookOperation("delete-webhook", http.MethodDelete, "/{webhook}", "Delete a webhook, with every event that waits for it")
+	remove := conditions.Take(webhookOperation("delete-webhook", http.MethodDelete, "/{webhook}", "Delete a webhook, with every event that waits for it"), false)
 	remove.DefaultStatus = http.StatusNoContent
 	route(a, forebay.ScopeOperate, remove, func(ctx context.Context, c *call, in *WebhookPath) (*none, error) {
 		return &none{}, a.webhooks.Delete(ctx, c.caller.Tenant, in.Webhook, c.actor())
@@ -73,7 +74,7 @@ func (a *API) routeWebhookDeliveries() {
 	routeNoBody(a, forebay.ScopeOperate, test, func(ctx context.Context, c *call, in *WebhookPath) (*answer[forebay.WebhookTry], error) {
 		return answerOf(a.webhooks.Test(ctx, c.caller.Tenant, in.Webhook))
 	})
-	rotate := webhookOperation("rotate-webhook-secret", http.MethodPost, "/{webhook}/rotate-secret", "Give a webhook another secret")
+	rotate := conditions.Take(webhookOperation("rotate-webhook-secret", http.MethodPost, "/{webhook}/rotate-secret", "Give a webhook another secret"), false)
 	rotate.Description = "The answer shows it, once. The one before goes on signing beside it for the overlap."
 	routeOptionalBody(a, forebay.ScopeOperate, rotate, smallBody, func(ctx context.Context, c *call, in *WebhookPath, req forebay.RotateSecretRequest) (*answer[forebay.Webhook], error) {
 		return answerOf(a.webhooks.RotateSecret(ctx, c.caller.Tenant, in.Webhook, req, c.actor()))

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
@@ -15,6 +16,9 @@ import (
 // removes its messages. It reports whether the queue existed.
 func (s *Store) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped bool, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (bool, error) {
+		if err := entity.CheckNumbered(t.Conn, q.No, forebay.ConditionOf(ctx)); err != nil {
+			return false, err
+		}
 		dropped, err := t.Entities.Drop(q.No)
 		if err != nil || !dropped {
 			return false, err

@@ -62,7 +62,7 @@ func (t *entityTx) Put(q MessageQueue, limit int) (p Put, err error) {
 func (t *entityTx) put(q MessageQueue, opts entity.PutOptions) (p Put, err error) {
 	before, found, err := t.MessageQueueNamed(q.Name)
 	if err == nil {
-		err = opts.Check(t.Conn, q, found)
+		err = opts.Check(t.Conn, q, before, found)
 	}
 	if err != nil {
 		return p, err

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/bus/rules"
@@ -30,7 +31,7 @@ func (s RuleStore) Put(ctx context.Context, sub MessageQueue, r Rule, limits Rul
 		if !found || q.Topic == 0 {
 			return p, entity.ErrNoSubscription
 		}
-		if err := mode.CheckRule(t.Conn, q, r.Name); err != nil {
+		if err := mode.CheckRule(t.Conn, q, r.Name, forebay.ConditionOf(ctx)); err != nil {
 			return p, err
 		}
 		if err := entity.CheckRuleLimits(t.Conn, q, r, limits); err != nil {
@@ -64,7 +65,7 @@ func (s RuleStore) Delete(ctx context.Context, sub MessageQueue, name string) (b
 		if !found || q.Topic == 0 {
 			return false, entity.ErrNoSubscription
 		}
-		deleted, err := entity.DeleteRule(t.Conn, q, name)
+		deleted, err := entity.DeleteRule(t.Conn, q, name, forebay.ConditionOf(ctx))
 		if err != nil || !deleted {
 			return false, err
 		}

@@ -17,8 +17,8 @@ import (
 func (s EntityStore) Change(ctx context.Context, q MessageQueue, change forebay.EntityChange) (changed MessageQueue, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (MessageQueue, error) {
 		before, found, err := t.MessageQueue(q.No)
-		if err == nil && !found {
-			err = q.ErrUnknown()
+		if err == nil {
+			err = q.CheckPresent(before, found, forebay.ConditionOf(ctx))
 		}
 		if err != nil {
 			return q, err

@@ -452,7 +452,7 @@ func TestTopicQueryPlans(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
 	s, _ := openTopic(t, filepath.Join(t.TempDir(), "f.db"))
 	defer s.DB.Close()
-	for _, sql := range []string{entity.SQLTopic, entity.SQLSubscriptions, entity.SQLTopicRules, entity.SQLRules, entity.SQLOfTenant} {
+	for _, sql := range []string{entity.SQLTopic, entity.SQLSubscriptions, entity.SQLTopicRules, entity.SQLRules, entity.SQLRule, entity.SQLOfTenant} {
 		err := s.DB.Read(t.Context(), func(c driver.Conn) error {
 			return c.Prep("EXPLAIN QUERY PLAN " + sql).Each(func(r driver.Row) error {
 				if step := r.Text(3); strings.HasPrefix(step, "SCAN ") || strings.HasPrefix(step, "USE TEMP B-TREE") {

@@ -105,7 +105,7 @@ func ExitCodeOf(code forebay.Code) int {
 	case forebay.CodeUnauthorized, forebay.CodeForbidden:
 		return ExitUnauthorized
 	case forebay.CodeConflict, forebay.CodeLockLost, forebay.CodeSessionLockLost, forebay.CodeSessionLocked, forebay.CodeEntityDisabled,
-		forebay.CodeIdempotencyMismatch:
+		forebay.CodeIdempotencyMismatch, forebay.CodePreconditionFailed:
 		return ExitConflict
 	case forebay.CodeTooManyRequests, forebay.CodeRequestTimeout, forebay.CodeTenantLimit, forebay.CodeRateLimited,
 		forebay.CodeUnavailable, forebay.CodeInternal:

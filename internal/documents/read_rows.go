@@ -31,6 +31,9 @@ type DocumentRow struct {
 	Failed     []FailedJob
 }
 
+// revisionETag is the entity tag of a document: of its latest content, by the id of the revision.
+func revisionETag(id string) string { return forebay.ETagOf(id) }
+
 // FailedJob is a job of a revision that has failed.
 type FailedJob struct {
 	Seq         int64

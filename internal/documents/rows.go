@@ -310,7 +310,7 @@ func (s *Store) cancelDropped(ctx context.Context, tenant, no int64, voided []in
 }
 
 const sqlRevisionsOf = `
-SELECT d.no, coalesce(r.no, 0) FROM documents d LEFT JOIN document_revisions r ON r.document = d.no AND r.dropped = 0 WHERE d.tenant = ? AND d.id = ?`
+SELECT d.no, coalesce(r.no, 0), CASE WHEN r.no = d.latest THEN r.id END FROM documents d LEFT JOIN document_revisions r ON r.document = d.no AND r.dropped = 0 WHERE d.tenant = ? AND d.id = ?`
 
 // DeleteDocument takes a document out of searches at once. PurgeDocuments removes its rows and
 // contents. It returns the tokens of locks that it voided, or forebay.ErrNotFound. The audit row
@@ -322,15 +322,22 @@ func (s *Store) DeleteDocument(ctx context.Context, tenant int64, id string, ent
 		}}
 	revisions, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (list []*dropped, err error) {
 		var document int64
+		var latest string
 		var revisions []int64
 		err = t.Prep(sqlRevisionsOf).Int(tenant).Text(id).Each(func(r driver.Row) error {
 			if document = r.Int(0); r.Int(1) != 0 {
 				revisions = append(revisions, r.Int(1))
 			}
+			if revision := r.Text(2); revision != "" {
+				latest = revision
+			}
 			return nil
 		})
 		if err == nil && document == 0 {
 			err = forebay.ErrNotFound
+		}
+		if err == nil {
+			err = forebay.ConditionOf(ctx).Check(revisionETag(latest))
 		}
 		if err != nil {
 			return nil, err

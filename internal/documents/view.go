@@ -15,7 +15,8 @@ func view(row DocumentRow) forebay.Document {
 		ContentType: rev.MediaType, Name: rev.Name, SizeBytes: rev.Size, Metadata: map[string]string{}, CreatedAt: row.CreatedAt, UploadedAt: rev.UploadedAt,
 		ReadyAt: rev.ReadyAt, Title: rev.Title, Language: rev.Language, Entities: []forebay.DocumentEntity{}, TextBytes: rev.TextBytes, Pages: rev.Pages,
 		Tokens: rev.Tokens, Chunks: rev.Chunks,
-		Links: forebay.DocumentLinks{Self: "/v1/documents/" + row.ID, Retry: "/v1/documents/" + row.ID + "/retry"},
+		Tagged: forebay.Tagged{ETag: revisionETag(rev.ID)},
+		Links:  forebay.DocumentLinks{Self: "/v1/documents/" + row.ID, Retry: "/v1/documents/" + row.ID + "/retry"},
 	}
 	decodeInto(rev.Metadata, &d.Metadata)
 	decodeInto(rev.Entities, &d.Entities)

@@ -2,8 +2,6 @@ package jobs
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -32,7 +30,7 @@ func (s *Service) deadLetterQuery(ctx context.Context, tenant, name string, wher
 	if len(f.JobIDs) > maxFilterIDs {
 		return DeadLetterQuery{}, forebay.Invalid("filter.job_ids", "has %d ids; the limit is %d", len(f.JobIDs), maxFilterIDs)
 	}
-	return DeadLetterQuery{Subqueue: queue.SubqueueOf(q.no, subqueueKind(where)), Tenant: no, Filter: f}, nil
+	return DeadLetterQuery{Subqueue: queue.SubqueueOf(q.no, subqueueKind(where)), Tenant: no, Filter: f, Condition: forebay.ConditionOf(ctx)}, nil
 }
 
 const maxFilterIDs = 1000
@@ -68,7 +66,8 @@ func (s *Service) PeekDeadLetter(ctx context.Context, tenant, queue string, wher
 const redriveStep = 500
 
 // RedriveDeadLetters sends the matching jobs back as their next generation. Each follows at most
-// one of several redrives at the same time.
+// one of several redrives at the same time. A condition is about the one job that is named, and
+// holds for its generation.
 func (s *Service) RedriveDeadLetters(ctx context.Context, tenant, queue string, where forebay.SetAside, req forebay.RedriveRequest, actor string) (forebay.RedriveReport, error) {
 	report := forebay.RedriveReport{DryRun: req.DryRun, Reasons: map[string]int{}, JobIDs: []string{}}
 	q, err := s.deadLetterQuery(ctx, tenant, queue, where, req.Filter)
@@ -82,14 +81,14 @@ func (s *Service) RedriveDeadLetters(ctx context.Context, tenant, queue string, 
 	if err != nil || req.Edit != nil && edit == nil {
 		return report, err
 	}
-	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "redrive", Target: queue + "/" + string(where), Detail: filterDetail(req.Filter)}
+	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "redrive", Target: queue + "/" + string(where), Detail: request.FilterDetail(req.Filter)}
 	err = s.eachDeadLetter(ctx, q, req.Max, func(rows []DeadLetter) error {
 		batch := make([]Redrive, len(rows))
 		for i, row := range rows {
 			if req.RatePerSecond > 0 {
 				batch[i].Delay = time.Duration(float64(report.Matched+i) / req.RatePerSecond * float64(time.Second))
 			}
-			batch[i].Seq, batch[i].Edit = row.Seq, edit
+			batch[i].Seq, batch[i].Generation, batch[i].Edit = row.Seq, int64(row.Generation), edit
 			report.Reasons[row.Reason]++
 			if len(report.JobIDs) < 100 {
 				report.JobIDs = append(report.JobIDs, row.ID)
@@ -111,6 +110,9 @@ func (s *Service) RedriveDeadLetters(ctx context.Context, tenant, queue string, 
 	})
 	if edit != nil && edit.InputBlob != "" && report.Redriven == 0 {
 		s.removeInput(ctx, req.Filter.JobIDs[0], edit.InputBlob, err == nil, err)
+	}
+	if err == nil && report.Redriven == 0 && !req.DryRun {
+		err = q.Condition.Check("") // another redrive or purge took it
 	}
 	return report, err
 }
@@ -156,14 +158,6 @@ func (s *Service) prepareEdit(ctx context.Context, q DeadLetterQuery, req foreba
 	return edit, err
 }
 
-func filterDetail(f forebay.SetAsideFilter) string {
-	b, err := json.Marshal(f)
-	if err != nil || len(b) > 2000 {
-		return fmt.Sprintf(`{"job_ids":"%d ids"}`, len(f.JobIDs))
-	}
-	return string(b)
-}
-
 // eachDeadLetter calls f with the matching rows in steps, newest first, until limit rows (0:
 // all).
 func (s *Service) eachDeadLetter(ctx context.Context, q DeadLetterQuery, limit int, f func([]DeadLetter) error) error {
@@ -180,7 +174,7 @@ func (s *Service) eachDeadLetter(ctx context.Context, q DeadLetterQuery, limit i
 			return err
 		}
 		seen += len(rows)
-		q.Below = rows[len(rows)-1].Seq
+		q.Below, q.Condition = rows[len(rows)-1].Seq, forebay.Condition{}
 	}
 	return nil
 }
@@ -193,7 +187,7 @@ func (s *Service) PurgeDeadLetters(ctx context.Context, tenant, queue string, wh
 	if err != nil {
 		return report, err
 	}
-	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "purge", Target: queue + "/" + string(where), Detail: filterDetail(f)}
+	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "purge", Target: queue + "/" + string(where), Detail: request.FilterDetail(f)}
 	return report, s.eachDeadLetter(ctx, q, 0, func(rows []DeadLetter) error {
 		seqs := make([]int64, len(rows))
 		for i, row := range rows {

@@ -29,9 +29,10 @@ func (s *Store) DeadLetters(ctx context.Context, q DeadLetterQuery) (found []Dea
 
 // Redrive is one job to send back as its next generation.
 type Redrive struct {
-	Seq   int64
-	Delay time.Duration
-	Edit  *RedriveEdit
+	Seq        int64
+	Generation int64 // the one that is set aside; 0: whichever it is
+	Delay      time.Duration
+	Edit       *RedriveEdit
 }
 
 // RedriveEdit replaces parts of the job. Zero fields stay as they are.
@@ -48,7 +49,7 @@ type RedriveEdit struct {
 const sqlRedrive = `
 UPDATE messages SET subqueue = subqueue - subqueue % 4, visible_at = ?1, generation = generation + 1, attempt = 0, number = 0, announced = 0, deliveries = 0,
   version = version + 1, started_at = NULL, reason = NULL, last_error = NULL, waiting = NULL
-WHERE seq = ?2 AND subqueue % 4 >= 2 RETURNING subqueue, flow, generation, version, tenant,
+WHERE seq = ?2 AND subqueue % 4 >= 2 AND (?3 = 0 OR generation = ?3) RETURNING subqueue, flow, generation, version, tenant,
   (SELECT j.session_id FROM jobs j WHERE j.seq = messages.seq)`
 
 // The row that the first attempt's "started" event follows from goes with a redrive. So the event
@@ -59,8 +60,8 @@ SELECT seq, 2, 'started', started_at, 'running', 1, 1 FROM messages
 WHERE seq = ?1 AND generation = 1 AND subqueue % 4 >= 2 AND started_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM events WHERE seq = ?1 AND number = 2)`
 
 // Redrive sends jobs back to the main subqueue of their queue and reports which were still
-// dead-lettered or quarantined. A job follows exactly one of several redrives at once. The audit
-// row is written in the same transaction.
+// dead-lettered or quarantined, in the generation that is named. A job follows exactly one of
+// several redrives at once. The audit row is written in the same transaction.
 func (s *Store) Redrive(ctx context.Context, jobs []Redrive, entry audit.Act) (redriven []bool, err error) {
 	seqs := make([]int64, len(jobs))
 	for i := range jobs {
@@ -99,7 +100,7 @@ func (t *Tx) Redrive(j Redrive) (bool, error) {
 		return false, err
 	}
 	var its jobSession
-	found, err := t.Prep(sqlRedrive).Int(visible).Int(j.Seq).One(func(r driver.Row) {
+	found, err := t.Prep(sqlRedrive).Int(visible).Int(j.Seq).Int(j.Generation).One(func(r driver.Row) {
 		subqueue := queue.Subqueue(r.Int(0))
 		t.Due(subqueue, r.Int(1), visible)
 		e.generation, e.number, e.tenant, e.queue = int(r.Int(2)), r.Int(3), r.Int(4), subqueue.Queue()

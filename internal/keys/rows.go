@@ -70,6 +70,7 @@ func readKey(r driver.Row) forebay.APIKey {
 		key.Scopes = append(key.Scopes, forebay.Scope(scope))
 	}
 	key.Entities = strings.Fields(r.Text(11))
+	key.ETag = forebay.ETagOf(key.ID, b.Limits, driver.Millis(key.RevokedAt))
 	key.SignsTokens = len(r.Blob(hmacColumn)) > 0
 	return key
 }
@@ -182,6 +183,15 @@ func (s *Store) SetKeyBudget(ctx context.Context, id string, limits forebay.Budg
 		}
 		if err != nil {
 			return forebay.APIKey{}, err
+		}
+		if condition := forebay.ConditionOf(ctx); !condition.Empty() {
+			var before forebay.APIKey
+			if _, err := t.Prep(sqlByID).Text(id).One(func(r driver.Row) { before = readKey(r) }); err != nil {
+				return before, err
+			}
+			if err := condition.Check(before.ETag); err != nil {
+				return forebay.APIKey{}, err
+			}
 		}
 		if err := admission.Key.Of(t).SetBudget(tenant, id, limits, entry.Actor, nil); err != nil {
 			return forebay.APIKey{}, err

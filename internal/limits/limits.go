@@ -340,7 +340,7 @@ func (m *Meter) Used(ctx context.Context, tenant string) (list []forebay.LimitUs
 	if m == nil {
 		return nil, nil
 	}
-	t, limits, err := m.of(ctx, tenant)
+	t, _, err := m.of(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
@@ -348,6 +348,7 @@ func (m *Meter) Used(ctx context.Context, tenant string) (list []forebay.LimitUs
 	if err != nil {
 		return nil, err
 	}
+	limits := amountsOf(own.Over(*m.standard.Load())) // another process may have set them since they were read
 	for _, name := range forebay.LimitNames() {
 		use := forebay.LimitUse{Name: name, Limit: limits.Of(name), Set: *own.Field(name) != nil}
 		switch name {

@@ -256,9 +256,9 @@ type putting struct {
 }
 
 // options are those of the store.
-func (p putting) options(limit int, keep entity.Keep) entity.PutOptions {
+func (p putting) options(ctx context.Context, limit int, keep entity.Keep) entity.PutOptions {
 	keep.Attributes = p.attributes == nil
-	return entity.PutOptions{Limit: limit, Mode: p.mode, Keep: keep}
+	return entity.PutOptions{Limit: limit, Mode: p.mode, Keep: keep, If: forebay.ConditionOf(ctx)}
 }
 
 // change changes an entity's status and metadata.
@@ -280,7 +280,7 @@ func (s *entities) current(ctx context.Context, q bus.MessageQueue) (bus.Message
 
 // stateOf is what clients see of an entity of any kind.
 func stateOf(q bus.MessageQueue, size int64) forebay.EntityState {
-	state := forebay.EntityState{Status: q.Status, UserMetadata: q.UserMetadata, SizeBytes: size, CreatedAt: q.CreatedAt, UpdatedAt: q.UpdatedAt}
+	state := forebay.EntityState{Status: q.Status, UserMetadata: q.UserMetadata, SizeBytes: size, CreatedAt: q.CreatedAt, UpdatedAt: q.UpdatedAt, Tagged: forebay.Tagged{ETag: q.ETag()}}
 	if !q.AccessedAt.IsZero() {
 		state.AccessedAt = &q.AccessedAt
 	}

@@ -37,7 +37,7 @@ func (s Queues) put(ctx context.Context, tenant, name string, settings forebay.M
 		return q, false, err
 	}
 	defer done()
-	q, created, err = s.store.Entities().Put(ctx, wanted, opts.options(forebay.MaxMessageQueues, keep))
+	q, created, err = s.store.Entities().Put(ctx, wanted, opts.options(ctx, forebay.MaxMessageQueues, keep))
 	s.changed(wanted.Name) // even if it failed
 	return q, created, err
 }

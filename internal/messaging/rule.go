@@ -32,11 +32,11 @@ func (s Rules) put(ctx context.Context, tenant, topic, subscription string, r fo
 	defer done()
 	stored, created, err := s.store.Rules().Put(ctx, q, bus.Rule{Name: name, Settings: r.RuleSettings},
 		bus.RuleLimits{PerSubscription: forebay.MaxRules, SQLPerTopic: forebay.MaxSQLFilters}, mode)
-	return ruleOf(stored), created, err
+	return ruleOf(q, stored), created, err
 }
 
-func ruleOf(r bus.Rule) forebay.Rule {
-	return forebay.Rule{Name: r.Name, RuleSettings: r.Settings, CreatedAt: r.CreatedAt}
+func ruleOf(sub bus.MessageQueue, r bus.Rule) forebay.Rule {
+	return forebay.Rule{Name: r.Name, RuleSettings: r.Settings, CreatedAt: r.CreatedAt, Tagged: forebay.Tagged{ETag: r.ETag(sub.No)}}
 }
 
 // List returns a subscription's rules by name.
@@ -51,7 +51,7 @@ func (s Rules) List(ctx context.Context, tenant, topic, subscription string) ([]
 	}
 	rules := make([]forebay.Rule, len(stored))
 	for i, r := range stored {
-		rules[i] = ruleOf(r)
+		rules[i] = ruleOf(q, r)
 	}
 	return rules, nil
 }

@@ -41,7 +41,7 @@ func (s Topics) put(ctx context.Context, tenant, name string, settings forebay.M
 		return q, false, err
 	}
 	defer done()
-	q, created, err = s.store.Entities().Put(ctx, wanted, opts.options(forebay.MaxTopics, keep))
+	q, created, err = s.store.Entities().Put(ctx, wanted, opts.options(ctx, forebay.MaxTopics, keep))
 	s.changed(wanted.Name)
 	return q, created, err
 }
@@ -195,7 +195,7 @@ func (s Subscriptions) put(ctx context.Context, tenant string, t bus.MessageQueu
 		return sub, false, err
 	}
 	defer done()
-	sub, created, err = s.store.Entities().PutSubscription(ctx, t, wanted, first, opts.options(limit, keep))
+	sub, created, err = s.store.Entities().PutSubscription(ctx, t, wanted, first, opts.options(ctx, limit, keep))
 	s.changed(wanted.Name)
 	return sub, created, err
 }

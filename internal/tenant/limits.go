@@ -3,6 +3,7 @@ package tenant
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"github.com/forebayhq/forebay"
@@ -256,6 +257,15 @@ func (s *Store) addSubqueueBytes(ctx context.Context, subqueue, total int64) (in
 // effect at once.
 func (s *Store) SetTenant(ctx context.Context, tenant int64, settings forebay.TenantSettings, entries ...audit.Act) error {
 	_, err := db.TransactIn(ctx, admission.Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *admission.Tx) (struct{}, error) {
+		if condition := forebay.ConditionOf(ctx); !condition.Empty() {
+			row, err := tenantNumbered(t.Conn, tenant)
+			if err == nil {
+				err = condition.Check(row.ETag)
+			}
+			if err != nil {
+				return struct{}{}, err
+			}
+		}
 		if settings.Budget != nil {
 			if err := t.SetBudget(tenant, "", *settings.Budget, entries[0].Actor, nil); err != nil {
 				return struct{}{}, err
@@ -285,17 +295,48 @@ func (s *Store) SetTenant(ctx context.Context, tenant int64, settings forebay.Te
 type TenantRow struct {
 	No          int64
 	Name        string
-	Paused      bool  // none of its jobs is delivered
-	Concurrency int64 // how many of its jobs may run at once; 0: any number
+	Paused      bool   // none of its jobs is delivered
+	Concurrency int64  // how many of its jobs may run at once; 0: any number
+	ETag        string // entity tag of its budget, its concurrency and its limits
+}
+
+const (
+	sqlTenants = "SELECT t.no, t.name, t.paused, t.concurrency, t.limits, " + admission.LimitColumns + `
+FROM tenants t LEFT JOIN budgets b ON b.tenant = t.no AND b.key_id = '' `
+	sqlTenantList     = sqlTenants + "WHERE t.name = ?1 OR ?1 = '' ORDER BY t.name LIMIT ?2 + 0"
+	sqlTenantNumbered = sqlTenants + "WHERE t.no = ?"
+)
+
+func readTenant(r driver.Row) (TenantRow, error) {
+	row := TenantRow{No: r.Int(0), Name: r.Text(1), Paused: r.Int(2) != 0, Concurrency: r.Int(3)}
+	var limits forebay.TenantLimits
+	if text := r.Text(4); text != "" {
+		if err := json.Unmarshal([]byte(text), &limits); err != nil {
+			return row, err
+		}
+	}
+	row.ETag = forebay.ETagOf(row.No, row.Concurrency, limits, admission.ReadLimits(r, 5))
+	return row, nil
+}
+
+// tenantNumbered returns the tenant with that number.
+func tenantNumbered(c driver.Conn, no int64) (row TenantRow, err error) {
+	var problem error
+	found, err := c.Prep(sqlTenantNumbered).Int(no).One(func(r driver.Row) { row, problem = readTenant(r) })
+	if err == nil && !found {
+		err = forebay.ErrNotFound
+	}
+	return row, errors.Join(err, problem)
 }
 
 // Tenants returns the tenant of a name, if there is one, or all ("") by name.
 func (s *Store) Tenants(ctx context.Context, name string) (tenants []TenantRow, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		tenants = nil
-		return c.Prep("SELECT no, name, paused, concurrency FROM tenants WHERE name = ?1 OR ?1 = '' ORDER BY name LIMIT ?2 + 0").Text(name).Int(admission.MaxBudgetRows).Each(func(r driver.Row) error {
-			tenants = append(tenants, TenantRow{r.Int(0), r.Text(1), r.Int(2) != 0, r.Int(3)})
-			return nil
+		return c.Prep(sqlTenantList).Text(name).Int(admission.MaxBudgetRows).Each(func(r driver.Row) error {
+			row, err := readTenant(r)
+			tenants = append(tenants, row)
+			return err
 		})
 	})
 	return tenants, err

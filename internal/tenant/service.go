@@ -49,7 +49,8 @@ func (s *Service) Exists(ctx context.Context, name string) (bool, error) {
 	return s.store.KnowsTenant(ctx, name)
 }
 
-// named returns the tenant of that name, or all ("").
+// named returns the tenant of that name, or all (""). What the entity tag is about is read with it
+// or after it, so that nobody is told of the tag of a newer state.
 func (s *Service) named(ctx context.Context, name string) ([]forebay.Tenant, error) {
 	known, err := s.store.Tenants(ctx, name)
 	if err != nil {
@@ -70,6 +71,7 @@ func (s *Service) named(ctx context.Context, name string) ([]forebay.Tenant, err
 	list := make([]forebay.Tenant, len(known))
 	for i, row := range known {
 		t := tenantOf(row.Name, byTenant[row.Name], now)
+		t.ETag = row.ETag
 		if t.Paused, t.Concurrency = row.Paused, int(row.Concurrency); row.Concurrency > 0 {
 			running := holding.Concurrency.OfTenant(row.No)
 			t.Running = &running
@@ -112,13 +114,22 @@ func tenantOf(name string, rows []admission.BudgetRow, now int64) forebay.Tenant
 	return t
 }
 
-// Set changes a tenant's settings. The tenant need not exist before.
+// Set changes a tenant's settings. The tenant need not exist before, unless there is a condition.
 func (s *Service) Set(ctx context.Context, name string, settings forebay.TenantSettings, actor string) (forebay.Tenant, error) {
 	if !forebay.ValidName(name) {
 		return forebay.Tenant{}, forebay.Invalid("tenant", "is not a valid name: 1 to 64 letters, digits, '.', '_' or '-'")
 	}
 	if err := settings.Check(); err != nil {
 		return forebay.Tenant{}, err
+	}
+	if condition := forebay.ConditionOf(ctx); !condition.Empty() {
+		known, err := s.store.KnowsTenant(ctx, name)
+		if err == nil && !known {
+			err = condition.Check("")
+		}
+		if err != nil {
+			return forebay.Tenant{}, err
+		}
 	}
 	no, err := s.store.EnsureTenant(ctx, name)
 	if err != nil {

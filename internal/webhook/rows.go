@@ -35,6 +35,18 @@ type Webhook struct {
 	breaker        breaker
 }
 
+// ETag returns the entity tag of the settings and secrets. Every change has an UpdatedAt of its
+// own, so no secret is part of the tag. Being disabled by the server counts as a change.
+func (w Webhook) ETag() string {
+	return forebay.ETagOf(w.Tenant, w.Name, w.CreatedAt.UnixMilli(), w.UpdatedAt.UnixMilli(), w.URL, eventTypes(w), w.Concurrency,
+		driver.Millis(w.DisabledAt), w.DisabledReason)
+}
+
+// changedAt is the time of a change that follows the present state.
+func (t *tx) changedAt(before Webhook) int64 {
+	return max(t.Now, before.UpdatedAt.UnixMilli()+1)
+}
+
 // WebhookSecret is one of the secrets that sign deliveries.
 type WebhookSecret struct {
 	Secret string     `json:"secret"`
@@ -249,6 +261,9 @@ WHERE tenant = ? AND name = ?`
 func (s *Store) UpdateWebhook(ctx context.Context, w Webhook, audit audit.Act) (Webhook, error) {
 	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (Webhook, error) {
 		before, err := webhookNamed(t.Conn, w.Tenant, w.Name)
+		if err == nil {
+			err = forebay.ConditionOf(ctx).Check(before.ETag())
+		}
 		if err != nil {
 			return w, err
 		}
@@ -272,7 +287,7 @@ func (s *Store) UpdateWebhook(ctx context.Context, w Webhook, audit audit.Act) (
 		if err != nil {
 			return w, err
 		}
-		if err := t.Prep(sqlUpdateWebhook).Int(w.Queue).Text(w.URL).Text(eventTypes(w)).Int(int64(w.Concurrency)).Int(t.Now).
+		if err := t.Prep(sqlUpdateWebhook).Int(w.Queue).Text(w.URL).Text(eventTypes(w)).Int(int64(w.Concurrency)).Int(t.changedAt(before)).
 			IntOrNull(disabledAt).TextOrNull(reason).IntOrNull(failing).Int(known.failures).Int(known.openings).IntOrNull(known.until).Int(w.Tenant).Text(w.Name).Exec(); err != nil {
 			return w, err
 		}
@@ -293,6 +308,9 @@ func (t *tx) endWebhookDeliveries() error {
 func (s *Store) DeleteWebhook(ctx context.Context, tenant int64, name string, entry audit.Act) error {
 	_, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (struct{}, error) {
 		w, err := webhookNamed(t.Conn, tenant, name)
+		if err == nil {
+			err = forebay.ConditionOf(ctx).Check(w.ETag())
+		}
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -318,6 +336,9 @@ func (s *Store) DeleteWebhook(ctx context.Context, tenant int64, name string, en
 func (s *Store) RotateWebhookSecret(ctx context.Context, tenant int64, name, secret string, overlap time.Duration, audit audit.Act) (Webhook, error) {
 	return db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (Webhook, error) {
 		w, err := webhookNamed(t.Conn, tenant, name)
+		if err == nil {
+			err = forebay.ConditionOf(ctx).Check(w.ETag())
+		}
 		if err != nil {
 			return w, err
 		}
@@ -339,7 +360,7 @@ func (s *Store) RotateWebhookSecret(ctx context.Context, tenant int64, name, sec
 		if err != nil {
 			return w, err
 		}
-		if err := t.Prep("UPDATE webhooks SET secrets = ?, updated_at = ? WHERE tenant = ? AND name = ?").Blob(secrets).Int(t.Now).Int(tenant).Text(name).Exec(); err != nil {
+		if err := t.Prep("UPDATE webhooks SET secrets = ?, updated_at = ? WHERE tenant = ? AND name = ?").Blob(secrets).Int(t.changedAt(w)).Int(tenant).Text(name).Exec(); err != nil {
 			return w, err
 		}
 		return t.changedWebhook(w, audit)

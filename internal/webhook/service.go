@@ -237,7 +237,7 @@ func (s *Service) Webhooks(ctx context.Context, tenant string) ([]forebay.Webhoo
 // view returns the webhook as its tenant sees it.
 func (s *Service) view(ctx context.Context, w Webhook) (forebay.Webhook, error) {
 	v := forebay.Webhook{
-		Name: w.Name, URL: w.URL, EventTypes: w.EventTypes, Concurrency: w.Concurrency, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt,
+		Name: w.Name, URL: w.URL, EventTypes: w.EventTypes, Concurrency: w.Concurrency, CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt, Tagged: forebay.Tagged{ETag: w.ETag()},
 		DisabledAt: w.DisabledAt, DisabledReason: w.DisabledReason, DeliveredAt: w.DeliveredAt, FailingSince: w.FailingSince,
 	}
 	if v.EventTypes == nil {

@@ -37,22 +37,22 @@ func TestQueuesAreMadeAndDeleted(t *testing.T) {
 			v.post("/queues", with(made, wrong...)).is(http.StatusUnprocessableEntity).has("Make the queue", `name="time_to_live"`, `role="alert"`).still()
 		}
 		v.post("/queues", with(made, "name", hostile[:20])).is(http.StatusUnprocessableEntity).lacks("<script")
-		v.post("/queues", with(made, "name", "default")).is(http.StatusConflict).has("there is one of this name already")
+		v.post("/queues", with(made, "name", "default")).is(http.StatusConflict).has("this queue is for jobs")
 		v.post("/queues", made).is(http.StatusOK).has("The queue eu/mail is made", "Change the settings", `name="lock" value="1m30s"`, `name="time_to_live" value="24h"`, `name="idle" value="1h30m"`)
 		q := must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context()))[0]
 		if q.Name != "eu/mail" || q.LockSeconds != 90 || q.MaxDeliveryCount != 3 || *q.DefaultTTLSeconds != 86400 || !q.DeadLetterOnExpiration || !q.RequiresSession ||
 			!q.DetectsDuplicates || *q.DuplicateWindowSeconds != 1200 || *q.AutoDeleteOnIdleSeconds != 5400 || q.MaxMessageBytes != 4096 {
 			t.Errorf("it is made as %+v", q)
 		}
-		v.post("/queues", with(made, "lock", "10s")).is(http.StatusConflict).has(`value="10s"`)
+		v.post("/queues", with(made, "lock", "10s")).is(http.StatusConflict).has("there is one of this name already", `value="10s"`)
 
 		// A change keeps the status and the note, and what is settled when a queue is made.
 		v.setStatus("/queues/eu%2Fmail", "status", "send_disabled", "user_metadata", "kept").is(http.StatusOK)
-		before := v.get("/queues/eu%2Fmail").hidden("/ui/queues/eu%2Fmail/settings", "before")
-		change := form("before", before, "lock", "30s", "duplicate_window", "10m")
+		change := v.get("/queues/eu%2Fmail").form("/ui/queues/eu%2Fmail/settings", "lock", "30s", "duplicate_window", "10m")
 		v.post("/queues/eu%2Fmail/settings", with(change, "lock", "x")).is(http.StatusUnprocessableEntity).has(`value="x"`).still()
 		v.post("/queues/eu%2Fmail/settings", change).is(http.StatusOK).has("The settings are changed", `name="lock" value="30s"`, `name="time_to_live" value=""`)
-		v.post("/queues/eu%2Fmail/settings", with(change, "lock", "40s")).is(http.StatusConflict).has("Somebody has changed this", `value="40s"`)
+		v.post("/queues/eu%2Fmail/settings", with(change, "lock", "40s")).is(http.StatusConflict).
+			has("Somebody has changed this", "lock, 1m30s before, is 30s now", "time to live, 24h before, is nothing now", `value="40s"`).lacks("deleted when idle for, 40s")
 		q = must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context()))[0]
 		if q.LockSeconds != 30 || q.MaxDeliveryCount != 10 || q.DefaultTTLSeconds != nil || q.AutoDeleteOnIdleSeconds != nil || !q.RequiresSession || !q.DetectsDuplicates ||
 			q.Status != forebay.EntitySendDisabled || q.UserMetadata != "kept" {
@@ -68,14 +68,23 @@ func TestQueuesAreMadeAndDeleted(t *testing.T) {
 		viewer.post("/queues/eu%2Fmail/delete", form("confirm", "eu/mail")).is(http.StatusForbidden)
 		rival.get("/queues/eu%2Fmail/delete").is(http.StatusNotFound)
 		rival.post("/queues/eu%2Fmail/settings", change).is(http.StatusNotFound)
-		rival.post("/queues/eu%2Fmail/delete", form("confirm", "eu/mail")).is(http.StatusNotFound)
+		rival.post("/queues/eu%2Fmail/delete", with(change, "confirm", "eu/mail")).is(http.StatusNotFound)
 
 		v.get("/queues/default/delete").is(http.StatusUnprocessableEntity)
 		v.post("/queues/default/delete", form("confirm", "default")).isOneOf(http.StatusConflict, http.StatusUnprocessableEntity, http.StatusNotFound)
-		v.get("/queues/eu%2Fmail/delete").is(http.StatusOK).has("0 messages and 0 dead letters go with it", "Type eu/mail to confirm").still()
-		v.post("/queues/eu%2Fmail/delete", form("confirm", "mail")).is(http.StatusUnprocessableEntity).has("Nothing was changed")
-		v.post("/queues/eu%2Fmail/delete", form("confirm", "eu/mail")).is(http.StatusOK).has("The queue eu/mail is deleted")
-		v.post("/queues/eu%2Fmail/delete", form("confirm", "eu/mail")).is(http.StatusNotFound)
+		sure := func() answered { return v.get("/queues/eu%2Fmail/delete").is(http.StatusOK) }
+		first := sure().has("0 messages and 0 dead letters go with it", "Type eu/mail to confirm").still().form("/ui/queues/eu%2Fmail/delete", "confirm", "eu/mail")
+		v.post("/queues/eu%2Fmail/delete", with(first, "confirm", "mail")).is(http.StatusUnprocessableEntity).has("Nothing was changed")
+		v.post("/queues/eu%2Fmail/delete", with(first, "etag", "")).is(http.StatusUnprocessableEntity)
+		// Somebody makes a queue of that name anew: nobody has agreed to its deletion.
+		if err := c.DeleteMessageQueue(t.Context(), "eu/mail"); err != nil {
+			t.Fatal(err)
+		}
+		must[forebay.MessageQueue](t)(c.PutMessageQueue(t.Context(), "eu/mail", forebay.MessageQueueSettings{}))
+		v.post("/queues/eu%2Fmail/delete", first).is(http.StatusConflict).has("made anew", "Nothing was deleted", "Type eu/mail to confirm")
+		last := sure().form("/ui/queues/eu%2Fmail/delete", "confirm", "eu/mail")
+		v.post("/queues/eu%2Fmail/delete", last).is(http.StatusOK).has("The queue eu/mail is deleted")
+		v.post("/queues/eu%2Fmail/delete", last).is(http.StatusNotFound)
 		if left := must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context())); len(left) != 0 {
 			t.Errorf("left: %+v", left)
 		}
@@ -96,9 +105,9 @@ func TestTopicsAreMadeAndDeleted(t *testing.T) {
 		if *topic.DefaultTTLSeconds != 172800 || !topic.DetectsDuplicates {
 			t.Errorf("it is made as %+v", topic)
 		}
-		before := v.get("/topics/orders").hidden("/ui/topics/orders/settings", "before")
-		v.post("/topics/orders/settings", form("before", before, "idle", "1h")).is(http.StatusOK).has("The settings are changed")
-		v.post("/topics/orders/settings", form("before", before, "idle", "2h")).is(http.StatusConflict).has(`value="2h"`)
+		change := v.get("/topics/orders").form("/ui/topics/orders/settings", "idle", "1h")
+		v.post("/topics/orders/settings", change).is(http.StatusOK).has("The settings are changed")
+		v.post("/topics/orders/settings", with(change, "idle", "2h")).is(http.StatusConflict).has("deleted when idle for, nothing before, is 1h now", `value="2h"`)
 		if topic = must[forebay.Topic](t)(c.Topic(t.Context(), "orders")); *topic.AutoDeleteOnIdleSeconds != 3600 || topic.DefaultTTLSeconds != nil || !topic.DetectsDuplicates {
 			t.Errorf("it is changed to %+v", topic)
 		}
@@ -112,9 +121,9 @@ func TestTopicsAreMadeAndDeleted(t *testing.T) {
 		if all := must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "all")); sub.MaxDeliveryCount != 4 || !sub.DeadLetterOnFilterError || all.DeadLetterOnFilterError {
 			t.Errorf("they are made as %+v and %+v", sub, all)
 		}
-		before = v.get(large).hidden("/ui"+large+"/settings", "before")
-		v.post(large+"/settings", form("before", before, "lock", "2m")).is(http.StatusOK).has("The settings are changed", "quantity &gt; 10")
-		v.post(large+"/settings", form("before", before, "lock", "3m")).is(http.StatusConflict).has(`value="3m"`)
+		change = v.get(large).form("/ui"+large+"/settings", "lock", "2m")
+		v.post(large+"/settings", change).is(http.StatusOK).has("The settings are changed", "quantity &gt; 10")
+		v.post(large+"/settings", with(change, "lock", "3m")).is(http.StatusConflict).has("dead-lettering of filter errors, on before, is off now", `value="3m"`)
 		if sub = must[forebay.Subscription](t)(c.Subscription(t.Context(), "orders", "large")); sub.LockSeconds != 120 || sub.MaxDeliveryCount != 10 || sub.DeadLetterOnFilterError {
 			t.Errorf("it is changed to %+v", sub)
 		}
@@ -130,11 +139,11 @@ func TestTopicsAreMadeAndDeleted(t *testing.T) {
 
 		v.get(large+"/delete").is(http.StatusOK).has("Type large to confirm", "0 messages")
 		v.post(large+"/delete", form("confirm", "orders")).is(http.StatusUnprocessableEntity)
-		v.post(large+"/delete", form("confirm", "large")).is(http.StatusOK).has("The subscription large is deleted", "1 subscription")
+		v.post(large+"/delete", v.get(large+"/delete").form("/ui"+large+"/delete", "confirm", "large")).is(http.StatusOK).has("The subscription large is deleted", "1 subscription")
 		v.get(large).is(http.StatusNotFound)
 		v.get("/topics/orders/delete").is(http.StatusOK).has("1 subscription with all messages", "Type orders to confirm")
 		v.post("/topics/orders/delete", form("confirm", "")).is(http.StatusUnprocessableEntity)
-		v.post("/topics/orders/delete", form("confirm", "orders")).is(http.StatusOK).has("The topic orders is deleted")
+		v.post("/topics/orders/delete", v.get("/topics/orders/delete").form("/ui/topics/orders/delete", "confirm", "orders")).is(http.StatusOK).has("The topic orders is deleted")
 		v.get("/topics/orders").is(http.StatusNotFound)
 	})
 }

@@ -144,6 +144,48 @@ func TestPurgeTakesWhatWasShown(t *testing.T) {
 	})
 }
 
+// An edit of a dead letter is of the generation that the page has shown. What has become of the
+// job since is shown beside the edit, which stays.
+func TestEditOfWhatWasShown(t *testing.T) {
+	t.Parallel()
+	onDatabases(t, func(t *testing.T, database string) {
+		s := start(t, database, parses)
+		key := s.key(t, forebay.ScopeAdmin)
+		job := s.job(t, key, "parse", `{"good":false,"from":"the first"}`, forebay.StatusFailed)
+		v, c := s.visit(t, key), s.client(t, key)
+		path := "/dead-letters/default/" + job.ID
+		shown := v.get(path).is(http.StatusOK).has("the first").form("/ui"+path, "task", "parse", "input", `{"good":true,"from":"the page"}`, "act", "redrive")
+		v.post(path, with(shown, "act", "check")).is(http.StatusOK).has("What would change")
+
+		again := func(generation int, edit *forebay.RedriveEdit) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := c.DeadLetters("default").Redrive(ctx, forebay.RedriveRequest{Filter: forebay.SetAsideFilter{JobIDs: []string{job.ID}}, Edit: edit})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if over, err := c.Wait(ctx, job.ID); err != nil || over.Generation != generation {
+				t.Fatalf("%+v, %v", over, err)
+			}
+		}
+		again(2, &forebay.RedriveEdit{Input: json.RawMessage(`{"good":false,"from":"somebody else"}`)})
+		for _, act := range []string{"check", "redrive"} {
+			page := v.post(path, with(shown, "act", act)).is(http.StatusConflict).has("it ran again and was set aside once more", "in generation 2", "the page").still()
+			if page.form("/ui"+path).Get("etag") == shown.Get("etag") {
+				t.Error("the form keeps the version of the first generation")
+			}
+		}
+		if dead, err := c.DeadLetters("default").Peek(t.Context(), job.ID); err != nil || !strings.Contains(string(dead.Input), "somebody else") {
+			t.Errorf("the change of another was overwritten: %s, %v", dead.Input, err)
+		}
+
+		shown = v.get(path).form("/ui"+path, "task", "parse", "input", `{"good":true,"from":"the page"}`, "act", "redrive")
+		again(3, &forebay.RedriveEdit{Input: json.RawMessage(`{"good":true}`)})
+		v.post(path, shown).is(http.StatusConflict).has("not here any more")
+	})
+}
+
 // Many jobs are cancelled by one form.
 func TestSelectedJobsAreCancelled(t *testing.T) {
 	t.Parallel()

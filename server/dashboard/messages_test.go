@@ -52,8 +52,7 @@ func peek(t testing.TB, c *client.Client, entity string) (all []forebay.Message)
 // setStatus sends the form of a page that changes the status and the note of an entity.
 func (v *visitor) setStatus(path string, pairs ...string) answered {
 	v.t.Helper()
-	before := v.get(path).hidden("/ui"+path+"/status", "before")
-	return v.post(path+"/status", form(append(pairs, "before", before)...))
+	return v.post(path+"/status", v.get(path).form("/ui"+path+"/status", pairs...))
 }
 
 func TestQueuePages(t *testing.T) {
@@ -78,9 +77,10 @@ func TestQueuePages(t *testing.T) {
 			t.Errorf("the queues are %+v", q)
 		}
 		admin.post(box+"/send", form("body", "x")).is(http.StatusConflict).has("nobody may send to it")
-		stale := admin.get(box).hidden("/ui"+box+"/status", "before")
+		stale := admin.get(box).form("/ui"+box+"/status", "status", "active", "user_metadata", "typed")
 		must[forebay.MessageQueue](t)(c.ChangeMessageQueue(t.Context(), "eu/mail", forebay.EntityChange{Status: forebay.EntityReceiveDisabled}))
-		admin.post(box+"/status", form("status", "active", "before", stale)).is(http.StatusConflict).has("Somebody has changed this")
+		admin.post(box+"/status", stale).is(http.StatusConflict).
+			has("Somebody has changed this", "status, disabled before, is receive_disabled now", `<option value="active" selected>`, "typed</textarea>")
 		if q := must[[]forebay.MessageQueue](t)(c.MessageQueues(t.Context())); q[0].Status != forebay.EntityReceiveDisabled || q[0].UserMetadata != "line\nbreak" {
 			t.Errorf("the change of another was overwritten: %+v", q[0])
 		}
@@ -317,7 +317,10 @@ func TestTopicPages(t *testing.T) {
 
 		admin.get(sub+"/rules/red/remove").is(http.StatusOK).has("Type red to confirm", "color = &#39;red&#39;")
 		admin.post(sub+"/rules/red/remove", form("confirm", "re")).is(http.StatusUnprocessableEntity).has("Nothing was changed")
-		admin.post(sub+"/rules/red/remove", form("confirm", "red")).is(http.StatusOK).has("is removed")
+		remove := admin.get(sub+"/rules/red/remove").form("/ui"+sub+"/rules/red/remove", "confirm", "red")
+		must[forebay.Rule](t)(c.PutRule(t.Context(), "orders", "large", "red", forebay.RuleSettings{SQLFilter: "color = 'dark red'"}))
+		remove = admin.post(sub+"/rules/red/remove", remove).is(http.StatusConflict).has("Nothing was deleted", "dark red").form("/ui"+sub+"/rules/red/remove", "confirm", "red")
+		admin.post(sub+"/rules/red/remove", remove).is(http.StatusOK).has("is removed")
 		admin.get(sub + "/rules/red/remove").is(http.StatusNotFound)
 
 		viewer := s.visit(t, s.key(t, forebay.ScopeView))

@@ -85,6 +85,18 @@ func (a answered) hidden(action, name string) string {
 	return unescape(answered{a.t, a.what, a.status, a.path, form, a.header}.one(`name="` + name + `" value="([^"]*)"`))
 }
 
+// form returns the form of the page that goes to an address, with the version that it carries and
+// these fields.
+func (a answered) form(action string, pairs ...string) url.Values {
+	a.t.Helper()
+	f := form(pairs...)
+	f.Set("etag", a.hidden(action, "etag"))
+	if _, rest, _ := strings.Cut(a.text(), `action="`+action+`"`); strings.Contains(strings.SplitN(rest, "</form>", 2)[0], `name="shown"`) {
+		f.Set("shown", a.hidden(action, "shown"))
+	}
+	return f
+}
+
 func unescape(s string) string {
 	return strings.NewReplacer("&#34;", `"`, "&#39;", "'", "&lt;", "<", "&gt;", ">", "&#43;", "+", "&amp;", "&").Replace(s)
 }
@@ -114,9 +126,9 @@ func TestDeploymentPages(t *testing.T) {
 		o.admin.post("/deployments/east/forget", url.Values{"confirm": {"east"}}).is(http.StatusOK).has("What was learned is forgotten")
 
 		page := o.admin.get("/deployments/east").has("Faults of the simulation")
-		before := page.hidden("/ui/deployments/east/sim", "before")
-		set := func(before, faults string) answered {
-			return o.admin.post("/deployments/east/sim", url.Values{"before": {strings.ReplaceAll(before, "\n", "\r\n")}, "faults": {faults}})
+		before := page.form("/ui/deployments/east/sim")
+		set := func(before url.Values, faults string) answered {
+			return o.admin.post("/deployments/east/sim", with(before, "faults", faults))
 		}
 		set(before, `{"throttle_rate":</textarea><script>`).is(http.StatusUnprocessableEntity).has("no JSON", "&lt;/textarea&gt;&lt;script&gt;").lacks("<script>").still()
 		set(before, `{"throttle_rat":1}`).is(http.StatusUnprocessableEntity).has("throttle_rat")
@@ -200,7 +212,7 @@ func TestTenantPages(t *testing.T) {
 		o.admin.get("/tenants/nobody").is(http.StatusNotFound)
 		o.admin.get("/tenants/nobody/limits").is(http.StatusNotFound)
 		for _, act := range []string{"pause", "resume", "budget", "concurrency", "limits"} {
-			o.view.post("/tenants/acme/"+act, url.Values{"before": {""}}).is(http.StatusForbidden)
+			o.view.post("/tenants/acme/"+act, url.Values{"etag": {""}}).is(http.StatusForbidden)
 			o.reader.post("/tenants/other/"+act, url.Values{}).is(http.StatusForbidden)
 		}
 
@@ -210,36 +222,40 @@ func TestTenantPages(t *testing.T) {
 		}
 		o.admin.post("/tenants/acme/resume", nil).is(http.StatusOK).has("Pause acme")
 
-		before := o.admin.get("/tenants/acme").hidden("/ui/tenants/acme/budget", "before")
-		budget := func(v *visitor, before, usd string) answered {
-			return v.post("/tenants/acme/budget", url.Values{"before": {before}, "daily_usd": {usd}, "monthly_tokens": {"1,000,000"}})
+		before := o.admin.get("/tenants/acme").form("/ui/tenants/acme/budget", "monthly_tokens", "1,000,000")
+		budget := func(v *visitor, before url.Values, usd string) answered {
+			return v.post("/tenants/acme/budget", with(before, "daily_usd", usd))
 		}
 		budget(o.view, before, "3").is(http.StatusForbidden)
 		budget(o.admin, before, `"><script>`).is(http.StatusUnprocessableEntity).has("daily_usd", "&#34;&gt;&lt;script&gt;").lacks("<script>").still()
 		budget(o.admin, before, "-1").is(http.StatusUnprocessableEntity)
 		budget(o.admin, before, "12.5").is(http.StatusOK).has("The budget is set", "of $12.500 a day", "of 1.0 M tokens a month")
-		budget(o.admin, before, "99").is(http.StatusConflict).has("Somebody has changed this", `value="99"`)
+		again := budget(o.admin, before, "99").is(http.StatusConflict).has("Somebody has changed this", "daily_usd, nothing before, is 12.5 now", "monthly_tokens, ", `value="99"`)
+		if next := again.form("/ui/tenants/acme/budget"); next.Get("etag") == before.Get("etag") {
+			t.Error("the page keeps the version that is not there any more")
+		}
 		got, err := c.Tenant(t.Context(), "acme")
 		if err != nil || got.Budget.MonthlyUSD != nil || got.Budget.DailyUSD == nil || *got.Budget.DailyUSD != forebay.USD(12.5) || *got.Budget.MonthlyTokens != 1_000_000 {
 			t.Errorf("budget: %+v, %v", got.Budget, err)
 		}
 
-		concurrency := func(before, most string) answered {
-			return o.admin.post("/tenants/acme/concurrency", url.Values{"before": {before}, "concurrency": {most}})
+		before = o.admin.get("/tenants/acme").form("/ui/tenants/acme/concurrency")
+		concurrency := func(most string) answered {
+			return o.admin.post("/tenants/acme/concurrency", with(before, "concurrency", most))
 		}
-		concurrency("7", "many").is(http.StatusUnprocessableEntity).has("whole number")
-		concurrency("7", "").is(http.StatusUnprocessableEntity)
-		concurrency("7", "9").is(http.StatusOK).has("9 jobs run at once")
-		concurrency("7", "11").is(http.StatusConflict)
+		concurrency("many").is(http.StatusUnprocessableEntity).has("whole number")
+		concurrency("").is(http.StatusUnprocessableEntity)
+		concurrency("9").is(http.StatusOK).has("9 jobs run at once")
+		concurrency("11").is(http.StatusConflict).has("concurrency, 7 before, is 9 now", `value="11"`)
 
 		page := o.admin.get("/tenants/acme/limits")
-		before = page.hidden("/ui/tenants/acme/limits", "before")
-		limits := func(before, waiting string) answered {
-			return o.admin.post("/tenants/acme/limits", url.Values{"before": {before}, "waiting_jobs": {waiting}, "topics": {"0"}})
+		before = page.form("/ui/tenants/acme/limits", "topics", "0")
+		limits := func(before url.Values, waiting string) answered {
+			return o.admin.post("/tenants/acme/limits", with(before, "waiting_jobs", waiting))
 		}
 		limits(before, "x").is(http.StatusUnprocessableEntity).has(`value="x"`)
 		limits(before, "1234").is(http.StatusOK).has("The limits are set", `value="1234"`, `name="topics" value="0"`, `name="batches" value=""`)
-		limits(before, "77").is(http.StatusConflict).has(`value="77"`, "1,234")
+		limits(before, "77").is(http.StatusConflict).has("waiting_jobs, nothing before, is 1234 now", `value="77"`, "1,234")
 		if got, err = c.Tenant(t.Context(), "acme"); err != nil || !slices.ContainsFunc(got.Limits, func(l forebay.LimitUse) bool { return l.Name == forebay.LimitWaitingJobs && l.Limit == 1234 && l.Set }) {
 			t.Errorf("limits: %+v, %v", got.Limits, err)
 		}
@@ -284,11 +300,10 @@ func TestKeyPages(t *testing.T) {
 		visitor.get("/usage").is(http.StatusOK)
 		o.admin.get("/keys/"+id).is(http.StatusOK).has("third", "of $2.500 a day", "Revoke "+id).lacks(secret, "You have signed in")
 
-		before := o.admin.get("/keys/"+id).hidden("/ui/keys/"+id+"/budget", "before")
-		budget := url.Values{"before": {before}, "monthly_usd": {"7"}}
+		budget := o.admin.get("/keys/"+id).form("/ui/keys/"+id+"/budget", "monthly_usd", "7")
 		o.view.post("/keys/"+id+"/budget", budget).is(http.StatusForbidden)
 		o.admin.post("/keys/"+id+"/budget", budget).is(http.StatusOK).has("of $7.000 a month").lacks("a day <")
-		o.admin.post("/keys/"+id+"/budget", budget).is(http.StatusConflict)
+		o.admin.post("/keys/"+id+"/budget", budget).is(http.StatusConflict).has("monthly_usd, nothing before, is 7 now")
 
 		o.admin.get("/keys/"+own).has("You have signed in with this key", "signs you out")
 		o.admin.post("/keys/"+id+"/revoke", url.Values{"confirm": {own}}).is(http.StatusConflict).has("nothing was done")

@@ -39,12 +39,13 @@ func TestWebhookPages(t *testing.T) {
 		kept(page)
 		admin.get("/webhooks").is(http.StatusOK).has("hook", receiver.URL, "enabled").lacks("whsec_")
 		show := admin.get("/webhooks/hook").is(http.StatusOK).has("Send a test event").lacks("whsec_")
-		admin.get("/webhooks/hook/rotate").is(http.StatusOK).has("Overlap")
-		page = admin.post("/webhooks/hook/rotate", form("overlap_hours", "2")).is(http.StatusOK).has("another secret")
+		rotate := admin.get("/webhooks/hook/rotate").is(http.StatusOK).has("Overlap").form("/ui/webhooks/hook/rotate", "overlap_hours", "2")
+		page = admin.post("/webhooks/hook/rotate", rotate).is(http.StatusOK).has("another secret")
 		kept(page)
 		if other := page.one(`>(whsec_[^<]+)<`); other == secret {
 			t.Error("the secret is the one before")
 		}
+		admin.post("/webhooks/hook/rotate", rotate).is(http.StatusConflict).has("rotated its secret", `value="2"`).lacks("whsec_")
 		admin.post("/webhooks/hook/rotate", form("overlap_hours", "x")).is(http.StatusUnprocessableEntity)
 
 		admin.post("/webhooks/hook/test", form()).is(http.StatusOK).has("was delivered, status 200")
@@ -54,29 +55,33 @@ func TestWebhookPages(t *testing.T) {
 		admin.post("/webhooks/hook/redeliver", form("all", "true")).is(http.StatusOK).has("0 events will be delivered again")
 
 		// What somebody else has changed is not overwritten.
-		seen := show.one(`name="updated_at" value="([^"]+)"`)
-		admin.post("/webhooks/hook/disable", form("updated_at", seen)).is(http.StatusConflict).has("has been changed")
-		seen = admin.get("/webhooks/hook").one(`name="updated_at" value="([^"]+)"`)
-		admin.post("/webhooks/hook/disable", form("updated_at", seen)).is(http.StatusOK).has("is disabled", "Somebody disabled it", "Enable")
+		seen := show.form("/ui/webhooks/hook/disable")
+		must[forebay.Webhook](t)(c.UpdateWebhook(t.Context(), "hook", forebay.WebhookSettings{URL: receiver.URL, EventTypes: []forebay.EventType{forebay.EventSucceeded}, Concurrency: 7}))
+		admin.post("/webhooks/hook/disable", seen).is(http.StatusConflict).has("Somebody has changed this", "deliveries at once, 4 before, is 7 now", "Disable")
+		seen = admin.get("/webhooks/hook").form("/ui/webhooks/hook/disable")
+		admin.post("/webhooks/hook/disable", seen).is(http.StatusOK).has("is disabled", "Somebody disabled it", "Enable")
 		if w := must[forebay.Webhook](t)(c.Webhook(t.Context(), "hook")); w.DisabledAt == nil || w.URL != receiver.URL || len(w.EventTypes) != 1 {
 			t.Errorf("disabled: %+v", w)
 		}
-		seen = admin.get("/webhooks/hook").one(`name="updated_at" value="([^"]+)"`)
-		admin.post("/webhooks/hook/enable", form("updated_at", seen)).is(http.StatusOK).has("is enabled")
+		seen = admin.get("/webhooks/hook").form("/ui/webhooks/hook/enable")
+		admin.post("/webhooks/hook/enable", seen).is(http.StatusOK).has("is enabled")
 
 		viewer := s.visit(t, s.key(t, forebay.ScopeView))
 		viewer.get("/webhooks").is(http.StatusOK).has("hook").lacks("Make a webhook")
 		viewer.get("/webhooks/hook").is(http.StatusOK).has("Tries").lacks("method=\"post\"", "Send a test event", "Rotate", "Disable")
-		seen = admin.get("/webhooks/hook").one(`name="updated_at" value="([^"]+)"`)
+		seen = admin.get("/webhooks/hook").form("/ui/webhooks/hook/disable", "all", "true")
 		for _, act := range []string{"test", "rotate", "redeliver", "disable", "enable"} {
-			viewer.post("/webhooks/hook/"+act, form("all", "true", "updated_at", seen)).is(http.StatusForbidden)
+			viewer.post("/webhooks/hook/"+act, seen).is(http.StatusForbidden)
 		}
 		viewer.post("/webhooks/hook/delete", form("confirm", "hook")).is(http.StatusForbidden)
 		s.visit(t, s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)).get("/webhooks").is(http.StatusForbidden)
 		s.visit(t, s.keyOf(t, "rival", forebay.ScopeOperate, forebay.ScopeRead)).get("/webhooks/hook").is(http.StatusNotFound)
 
 		admin.post("/webhooks/hook/delete", form("confirm", "x")).is(http.StatusUnprocessableEntity)
-		admin.post("/webhooks/hook/delete", form("confirm", "hook")).is(http.StatusOK).has("is deleted", "No webhook.")
+		remove := admin.get("/webhooks/hook/delete").form("/ui/webhooks/hook/delete", "confirm", "hook")
+		must[forebay.Webhook](t)(c.UpdateWebhook(t.Context(), "hook", forebay.WebhookSettings{URL: receiver.URL}))
+		remove = admin.post("/webhooks/hook/delete", remove).is(http.StatusConflict).has("Nothing was deleted").form("/ui/webhooks/hook/delete", "confirm", "hook")
+		admin.post("/webhooks/hook/delete", remove).is(http.StatusOK).has("is deleted", "No webhook.")
 		admin.get("/webhooks/hook").is(http.StatusNotFound)
 	})
 }
@@ -127,11 +132,11 @@ func TestDocumentPages(t *testing.T) {
 
 		// A document is deleted once its id is typed, unless it has got other content since.
 		page := admin.get("/documents/harbour/delete").is(http.StatusOK).has("Type harbour to confirm")
-		revision := page.one(`name="revision" value="([^"]+)"`)
-		admin.post("/documents/harbour/delete", form("confirm", "x", "revision", revision)).is(http.StatusUnprocessableEntity).has("Nothing was deleted")
-		now := add(c, "harbour", "Other content, which somebody has uploaded since.")
-		admin.post("/documents/harbour/delete", form("confirm", "harbour", "revision", revision)).is(http.StatusConflict).has("other content")
-		admin.post("/documents/harbour/delete", form("confirm", "harbour", "revision", now.Revision)).is(http.StatusOK).has("is deleted")
+		remove := page.form("/ui/documents/harbour/delete", "confirm", "harbour")
+		admin.post("/documents/harbour/delete", with(remove, "confirm", "x")).is(http.StatusUnprocessableEntity).has("Nothing was deleted")
+		add(c, "harbour", "Other content, which somebody has uploaded since.")
+		remove = admin.post("/documents/harbour/delete", remove).is(http.StatusConflict).has("other content").form("/ui/documents/harbour/delete", "confirm", "harbour")
+		admin.post("/documents/harbour/delete", remove).is(http.StatusOK).has("is deleted")
 		admin.get("/documents/harbour").is(http.StatusNotFound)
 	})
 }

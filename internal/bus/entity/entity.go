@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -55,6 +56,47 @@ func (q Queue) SameSettings(after Queue) bool {
 	q.UpdatedAt, q.AccessedAt = after.UpdatedAt, after.AccessedAt
 	q.No, q.CreatedAt, q.Version, q.TopicIdle, q.CopiesPending = after.No, after.CreatedAt, after.Version, after.TopicIdle, after.CopiesPending
 	return q == after
+}
+
+// ETag returns the entity tag of the settings. It tells a queue from one that was made anew under
+// the same name. Use, and changes of a topic's subscriptions, do not change it.
+func (q Queue) ETag() string {
+	created, updated := q.CreatedAt.UnixMilli(), q.UpdatedAt.UnixMilli()
+	q.CreatedAt, q.UpdatedAt, q.AccessedAt = time.Time{}, time.Time{}, time.Time{}
+	q.Version, q.TopicIdle, q.CopiesPending = 0, 0, false
+	for _, d := range []*time.Duration{&q.Lock, &q.DefaultTTL, &q.DuplicateWindow, &q.Idle} {
+		*d = d.Truncate(time.Millisecond) // as it is stored
+	}
+	return forebay.ETagOf(q, created, updated)
+}
+
+// CheckCondition compares a condition with what is there.
+func (q Queue) CheckCondition(c forebay.Condition, found bool) error {
+	if c.Empty() || !found {
+		return c.Check("")
+	}
+	return c.Check(q.ETag())
+}
+
+// CheckPresent compares what is to be changed with what is there.
+func (q Queue) CheckPresent(present Queue, found bool, condition forebay.Condition) error {
+	if !found {
+		return q.ErrUnknown()
+	}
+	return present.CheckCondition(condition, true)
+}
+
+// CheckNumbered compares a condition with the queue of that number. One that is not there is left
+// to the caller.
+func CheckNumbered(c driver.Conn, no int64, condition forebay.Condition) error {
+	if condition.Empty() {
+		return nil
+	}
+	q, found, err := Numbered(c, no)
+	if err != nil || !found {
+		return err
+	}
+	return q.CheckCondition(condition, true)
 }
 
 // CheckChange refuses changes after which the messages of a queue would contradict its settings.

@@ -3,6 +3,7 @@ package entity
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/bus/rules"
@@ -21,9 +22,9 @@ const (
 func (s Reader) ListRules(ctx context.Context, sub Queue) (found []rules.Rule, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		return c.Prep(SQLRules).Int(sub.No).Each(func(r driver.Row) error {
-			rule := rules.Rule{Name: r.Text(0), CreatedAt: driver.FromMillis(r.Int(2))}
+			rule, err := readRule(r)
 			found = append(found, rule)
-			return json.Unmarshal(r.Blob(1), &found[len(found)-1].Settings)
+			return err
 		})
 	})
 	return found, err
@@ -42,8 +43,18 @@ func hasRule(c driver.Conn, sub Queue, name string) (bool, error) {
 	return c.Prep(sqlHasRule).Int(sub.No).Text(name).One(func(driver.Row) {})
 }
 
-// CheckRule compares the mode of a put with what is there. The error is ErrExists or ErrNoRule.
-func (m PutMode) CheckRule(c driver.Conn, sub Queue, name string) error {
+// CheckRule compares the mode and the condition of a put with what is there. The error is
+// ErrExists, ErrNoRule or that of the condition.
+func (m PutMode) CheckRule(c driver.Conn, sub Queue, name string, condition forebay.Condition) error {
+	if !condition.Empty() {
+		etag, err := ruleETag(c, sub, name)
+		if err == nil {
+			err = condition.Check(etag)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if m == PutAny {
 		return nil
 	}
@@ -57,6 +68,26 @@ func (m PutMode) CheckRule(c driver.Conn, sub Queue, name string) error {
 		return ErrNoRule
 	}
 	return nil
+}
+
+// SQLRule finds one rule of a subscription.
+const SQLRule = "SELECT name, settings, created_at FROM rules WHERE queue = ? AND name = ?"
+
+// ruleETag returns the entity tag of the rule of that name, or "" if there is none.
+func ruleETag(c driver.Conn, sub Queue, name string) (etag string, err error) {
+	var problem error
+	_, err = c.Prep(SQLRule).Int(sub.No).Text(name).One(func(r driver.Row) {
+		var rule rules.Rule
+		if rule, problem = readRule(r); problem == nil {
+			etag = rule.ETag(sub.No)
+		}
+	})
+	return etag, errors.Join(err, problem)
+}
+
+func readRule(r driver.Row) (rules.Rule, error) {
+	rule := rules.Rule{Name: r.Text(0), CreatedAt: driver.FromMillis(r.Int(2))}
+	return rule, json.Unmarshal(r.Blob(1), &rule.Settings)
 }
 
 // CheckRuleLimits refuses a rule that would be one too many.
@@ -127,8 +158,17 @@ func ReplaceRule(c driver.Conn, sub Queue, r *rules.Rule, now int64) (created bo
 	return !found, err
 }
 
-// DeleteRule removes a rule and reports whether it was there.
-func DeleteRule(c driver.Conn, sub Queue, name string) (bool, error) {
+// DeleteRule removes a rule and reports whether it was there. The condition is about one that is.
+func DeleteRule(c driver.Conn, sub Queue, name string, condition forebay.Condition) (bool, error) {
+	if !condition.Empty() {
+		etag, err := ruleETag(c, sub, name)
+		if err != nil || etag == "" {
+			return false, err
+		}
+		if err := condition.Check(etag); err != nil {
+			return false, err
+		}
+	}
 	return c.Prep("DELETE FROM rules WHERE queue = ? AND name = ? RETURNING name").Int(sub.No).Text(name).One(func(driver.Row) {})
 }
 

@@ -19,7 +19,8 @@ const (
 type PutOptions struct {
 	Limit int // how many of its kind there may be
 	Mode  PutMode
-	Keep  Keep // of an entity that exists
+	Keep  Keep              // of an entity that exists
+	If    forebay.Condition // on what is there
 }
 
 // ErrExists refuses to create an entity whose name is taken.
@@ -32,9 +33,12 @@ var (
 	ErrNoSubscription = &forebay.Error{Code: forebay.CodeNotFound, Field: "subscription", Message: "there is no such subscription"}
 )
 
-// Check compares the mode with what is there: whether an entity of exactly that name was found,
-// and whether there is one whose name differs in its case alone.
-func (o PutOptions) Check(c driver.Conn, q Queue, found bool) error {
+// Check compares the mode and the condition with what is there: the entity of exactly that name,
+// if it was found, and whether there is one whose name differs in its case alone.
+func (o PutOptions) Check(c driver.Conn, q, before Queue, found bool) error {
+	if err := before.CheckCondition(o.If, found); err != nil {
+		return err
+	}
 	switch {
 	case o.Mode == PutNew && found:
 		return ErrExists

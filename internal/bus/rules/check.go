@@ -17,6 +17,11 @@ type Rule struct {
 	CreatedAt time.Time
 }
 
+// ETag returns the entity tag of a rule of the subscription with that number.
+func (r Rule) ETag(subscription int64) string {
+	return forebay.ETagOf(subscription, r.Name, r.Settings, r.CreatedAt.UnixMilli())
+}
+
 // First returns the rules of a new subscription: those wanted or, if that is nil, the default
 // rule.
 func First(wanted []forebay.NewRule) ([]Rule, error) {

@@ -252,6 +252,7 @@ const inProcessURL = "http://forebay.internal"
 type Call struct {
 	Method, Path string
 	Body         string // "": none
+	Condition    string // a header, such as If-Match; "": none
 }
 
 // Curl is a command line that makes the same request. All that came from outside is quoted.
@@ -262,6 +263,9 @@ func (c Call) Curl(tenant string) string {
 	}
 	if c.Method != http.MethodGet {
 		line += " -X " + c.Method
+	}
+	if c.Condition != "" {
+		line += " -H " + Shell(c.Condition)
 	}
 	if c.Body != "" {
 		line += " --json " + Shell(c.Body)
@@ -289,6 +293,11 @@ func (c *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Header.Set("Forebay-Tenant", c.tenant)
 	}
 	call := Call{Method: req.Method, Path: req.URL.RequestURI()}
+	for _, name := range []string{"If-Match", "If-None-Match"} {
+		if value := req.Header.Get(name); value != "" {
+			call.Condition = name + ": " + value
+		}
+	}
 	if req.Body != nil && req.GetBody != nil {
 		if body, err := req.GetBody(); err == nil {
 			if data, _ := io.ReadAll(io.LimitReader(body, maxShownBody+1)); len(data) <= maxShownBody {

@@ -33,6 +33,9 @@ type DeadLetter struct {
 	Subqueue      queue.Subqueue
 }
 
+// ETag returns the entity tag of the job. Nothing of it changes within a generation.
+func (d DeadLetter) ETag() string { return forebay.ETagOf(d.Seq, d.Generation) }
+
 // DeadLetterQuery selects dead-lettered or quarantined jobs of one tenant, newest first.
 type DeadLetterQuery struct {
 	Subqueue queue.Subqueue
@@ -41,6 +44,8 @@ type DeadLetterQuery struct {
 	Below    int64 // only jobs with a lower sequence number; 0: from the newest
 	Limit    int
 	ReadBody bool
+	// Condition is about the one job that the filter names.
+	Condition forebay.Condition
 }
 
 // What is read of a dead letter, but for its number before and its input in the middle.
@@ -93,7 +98,20 @@ func DeadLetters(c driver.Conn, q DeadLetterQuery) (rows []DeadLetter, err error
 		}
 	}
 	slices.SortFunc(rows, func(a, b DeadLetter) int { return cmp.Compare(b.Seq, a.Seq) })
-	return rows[:min(len(rows), q.Limit)], nil
+	return rows[:min(len(rows), q.Limit)], q.checkCondition(rows)
+}
+
+// checkCondition compares the condition with the one job that the query names.
+func (q DeadLetterQuery) checkCondition(rows []DeadLetter) error {
+	switch {
+	case q.Condition.Empty():
+		return nil
+	case len(q.Filter.JobIDs) != 1:
+		return forebay.Invalid("If-Match", "needs filter.job_ids with exactly one id")
+	case len(rows) == 0:
+		return q.Condition.Check("")
+	}
+	return q.Condition.Check(rows[0].ETag())
 }
 
 func readDeadLetter(r driver.Row) DeadLetter {
@@ -113,7 +131,7 @@ func (row *DeadLetter) View(tenant, queue string) forebay.SetAsideJob {
 		JobID: row.ID, Tenant: tenant, Task: row.Task, Queue: queue, Reason: row.Reason,
 		Description: request.Text(row.Failure.Message), ErrorClass: row.Failure.Class, Generation: row.Generation, Attempt: row.Attempt,
 		DeliveryCount: row.Deliveries, CorrelationID: request.Correlation(row.CorrelationID, row.ID),
-		CreatedAt: row.CreatedAt, SetAsideAt: row.SetAsideAt, InputBytes: row.InputSize, Metadata: request.DecodeMetadata(row.Metadata),
+		Tagged: forebay.Tagged{ETag: row.ETag()}, CreatedAt: row.CreatedAt, SetAsideAt: row.SetAsideAt, InputBytes: row.InputSize, Metadata: request.DecodeMetadata(row.Metadata),
 		Properties: forebay.RetryProperties(row.ID, row.Attempt, row.SetAsideAt, row.CreatedAt, request.Text(row.LastError)),
 	}
 }

@@ -106,16 +106,11 @@ func remove(r *kit.Request) error {
 	if !kit.Typed(form, id) {
 		return deletePage(r, "Type the id of the document to confirm. Nothing was deleted.", http.StatusUnprocessableEntity)
 	}
-	if form.Get("revision") != "" {
-		d, err := r.Client.Document(r.Context(), id)
-		if err != nil {
-			return err
-		}
-		if d.Revision != form.Get("revision") {
-			return deletePage(r, "The document has got other content since the page was shown. Nothing was deleted.", http.StatusConflict)
-		}
+	err = r.Client.DeleteDocument(r.On(kit.ReadVersion(form)), id)
+	if kit.Changed(err) {
+		return deletePage(r, "The document has got other content since the page was shown. Nothing was deleted.", http.StatusConflict)
 	}
-	if err := r.Client.DeleteDocument(r.Context(), id); err != nil {
+	if err != nil {
 		return err
 	}
 	return r.Done("/documents", "The document "+id+" is deleted.")

@@ -39,10 +39,9 @@ const mostEditable = 1 << 20
 // edit is what somebody wants to change of a job that was set aside.
 type edit struct {
 	Input, Task, MaxAttempts string
-	// Generation and SetAsideAt are of the job that was shown. A job that has changed since is not
-	// changed by who has not seen it.
-	Generation int
-	SetAsideAt string
+	// Version is of the job that was shown. A job that has changed since is not changed by who has
+	// not seen it.
+	kit.Version
 }
 
 type deadLetterData struct {
@@ -73,7 +72,7 @@ func peek(r *kit.Request) (*deadLetterData, error) {
 	}
 	d.Input = indent(d.Job.Input)
 	d.Editable = !d.Job.InputWithheld && len(d.Job.Input) > 0 && len(d.Job.Input) <= mostEditable
-	d.Edit = edit{Input: d.Input, Task: d.Job.Task, Generation: d.Job.Generation, SetAsideAt: d.Job.SetAsideAt.Format(time.RFC3339Nano)}
+	d.Edit = edit{Input: d.Input, Task: d.Job.Task, Version: kit.VersionOf(d.Job.ETag)}
 	return d, nil
 }
 
@@ -99,19 +98,10 @@ func mend(r *kit.Request) error {
 		return err
 	}
 	d, err := peek(r)
-	if forebay.CodeOf(err) == forebay.CodeNotFound {
-		return forebay.Errorf(forebay.CodeConflict, "the job is not here any more: somebody has redriven or purged it meanwhile, and your change was not stored")
-	}
 	if err != nil {
-		return err
+		return ifGone(err)
 	}
-	asked := edit{Input: strings.ReplaceAll(form.Get("input"), "\r\n", "\n"), Task: form.Get("task"), MaxAttempts: form.Get("max_attempts"), SetAsideAt: form.Get("set_aside_at")}
-	asked.Generation, _ = strconv.Atoi(form.Get("generation")) // 0 is of no job, and refused below
-	if asked.Generation != d.Edit.Generation || asked.SetAsideAt != d.Edit.SetAsideAt {
-		asked.Generation, asked.SetAsideAt = d.Edit.Generation, d.Edit.SetAsideAt
-		d.Edit, d.Problem = asked, "The job has changed meanwhile: it ran again and was set aside once more. Nothing was stored. Look at it, and check your change again."
-		return d.render(r, http.StatusConflict)
-	}
+	asked := edit{Input: strings.ReplaceAll(form.Get("input"), "\r\n", "\n"), Task: form.Get("task"), MaxAttempts: form.Get("max_attempts"), Version: kit.ReadVersion(form)}
 	change, err := d.change(asked)
 	d.Edit = asked
 	if err != nil {
@@ -119,7 +109,10 @@ func mend(r *kit.Request) error {
 		return d.render(r, http.StatusUnprocessableEntity)
 	}
 	request := forebay.RedriveRequest{Filter: forebay.SetAsideFilter{JobIDs: []string{d.Job.JobID}}, Edit: change, DryRun: form.Get("act") != "redrive"}
-	report, err := r.SetAside(d.Place.Segment, d.Job.Queue).Redrive(r.Context(), request)
+	_, err = r.SetAside(d.Place.Segment, d.Job.Queue).Redrive(r.On(asked.Version), request)
+	if kit.Changed(err) {
+		return mendAgain(r, asked)
+	}
 	if code := forebay.CodeOf(err); err != nil && (code == forebay.CodeForbidden || code == forebay.CodeInternal || code == "") {
 		return err
 	}
@@ -130,10 +123,27 @@ func mend(r *kit.Request) error {
 	case request.DryRun:
 		d.Checked, d.Diff = true, kit.Diff(d.Input, asked.Input)
 		return d.render(r, http.StatusOK)
-	case report.Redriven == 0:
-		return forebay.Errorf(forebay.CodeConflict, "the job is not here any more: somebody has redriven or purged it meanwhile, and your change was not stored")
 	}
 	return r.Done(kit.Path("jobs", d.Job.JobID), "Redriven as generation "+strconv.Itoa(d.Job.Generation+1)+".")
+}
+
+// mendAgain shows an edit of a job that has changed meanwhile, beside the job of now.
+func mendAgain(r *kit.Request, asked edit) error {
+	d, err := peek(r)
+	if err != nil {
+		return ifGone(err)
+	}
+	asked.Version = d.Edit.Version
+	d.Edit, d.Problem = asked, "The job has changed meanwhile: it ran again and was set aside once more. Nothing was stored. Look at it, and check your change again."
+	return d.render(r, http.StatusConflict)
+}
+
+// ifGone says what it means that a job that was shown is not found.
+func ifGone(err error) error {
+	if forebay.CodeOf(err) != forebay.CodeNotFound {
+		return err
+	}
+	return forebay.Errorf(forebay.CodeConflict, "the job is not here any more: somebody has redriven or purged it meanwhile, and your change was not stored")
 }
 
 // change is what differs between an edit and the job; nil: nothing.

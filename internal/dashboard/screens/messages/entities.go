@@ -3,7 +3,6 @@ package messages
 import (
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/dashboard/kit"
@@ -25,23 +24,6 @@ func entityRoutes() []kit.Route {
 	return routes
 }
 
-const changedMeanwhile = "Somebody has changed this since you opened the page. Nothing was saved. Look at the settings of now, and save again if yours are still right."
-
-// isNew refuses the name of something that is there: a form that makes something changes nothing.
-func isNew(r *kit.Request, f settingsForm, path string) error {
-	if f.Name == "" {
-		return forebay.Invalid("name", "is missing")
-	}
-	err := r.Client.Call(r.Context(), http.MethodGet, "/v1"+path, nil, nil, nil)
-	if err == nil {
-		return forebay.Errorf(forebay.CodeConflict, "there is one of this name already: %s", f.Name)
-	}
-	if code := forebay.CodeOf(err); code == forebay.CodeNotFound || code == forebay.CodeUnknownQueue {
-		return nil
-	}
-	return err
-}
-
 // makes runs what a form asks for, and shows it again where that is refused.
 func makes(r *kit.Request, kind string, path func(name string) string, put func(settingsForm) error, again func(settingsForm, int) error) error {
 	values, err := r.Form()
@@ -49,10 +31,13 @@ func makes(r *kit.Request, kind string, path func(name string) string, put func(
 		return err
 	}
 	form := readSettings(kind, values)
-	form.Before = ""
+	form.Version = kit.Version{}
 	at := path(form.Name)
-	if err = isNew(r, form, at); err == nil {
+	if err = forebay.Invalid("name", "is missing"); form.Name != "" {
 		err = put(form)
+	}
+	if kit.Changed(err) { // a form that makes something changes nothing
+		err = forebay.Errorf(forebay.CodeConflict, "there is one of this name already: %s", form.Name)
 	}
 	if status, problem, ok := refused(err); ok {
 		form.Problem = problem
@@ -69,7 +54,7 @@ func makeQueue(r *kit.Request) error {
 	return makes(r, kindQueue, func(name string) string { return kit.Path("queues", name) }, func(f settingsForm) error {
 		s, err := f.queue()
 		if err == nil {
-			_, err = r.Client.PutMessageQueue(r.Context(), f.Name, s)
+			_, err = r.Client.PutMessageQueue(r.IfNew(), f.Name, s)
 		}
 		return err
 	}, func(f settingsForm, status int) error { return queuesPage(r, f, status) })
@@ -80,7 +65,7 @@ func makeTopic(r *kit.Request) error {
 	return makes(r, kindTopic, func(name string) string { return kit.Path("topics", name) }, func(f settingsForm) error {
 		s, err := f.topic()
 		if err == nil {
-			_, err = r.Client.PutTopic(r.Context(), f.Name, s)
+			_, err = r.Client.PutTopic(r.IfNew(), f.Name, s)
 		}
 		return err
 	}, func(f settingsForm, status int) error { return topicsPage(r, f, status) })
@@ -92,10 +77,10 @@ func makeSubscription(r *kit.Request) error {
 	return makes(r, kindSubscription, func(name string) string { return kit.Path("topics", topic, "subscriptions", name) }, func(f settingsForm) error {
 		s, err := f.subscription()
 		if err == nil {
-			_, err = r.Client.PutSubscription(r.Context(), topic, f.Name, s)
+			_, err = r.Client.PutSubscription(r.IfNew(), topic, f.Name, s)
 		}
 		return err
-	}, func(f settingsForm, status int) error { return topicPageWith(r, messageForm{}, f, "", status) })
+	}, func(f settingsForm, status int) error { return topicPage(r, refusal{Settings: f, Status: status}) })
 }
 
 // subject is what an address of settings or of a deletion is about.
@@ -131,10 +116,29 @@ func (s subject) name() string {
 	return s.Name
 }
 
-// changedAt is when the subject was changed last.
-func (s subject) changedAt(r *kit.Request) (time.Time, error) {
-	found, err := kit.Fetch[forebay.EntityState](r, "/v1"+s.page(), nil)
-	return found.UpdatedAt, err
+// settings is the form of what the subject has now.
+func (s subject) settings(r *kit.Request) (settingsForm, error) {
+	switch s.kind {
+	case kindTopic:
+		t, err := kit.Fetch[forebay.Topic](r, "/v1"+s.page(), nil)
+		return settingsOfTopic(t), err
+	case kindSubscription:
+		sub, err := kit.Fetch[forebay.Subscription](r, "/v1"+s.page(), nil)
+		return settingsOfSubscription(sub), err
+	}
+	q, err := kit.Fetch[forebay.MessageQueue](r, "/v1"+s.page(), nil)
+	return settingsOf(kindQueue, q), err
+}
+
+// again shows the subject's page with what was refused.
+func (s subject) again(r *kit.Request, with refusal) error {
+	switch s.kind {
+	case kindTopic:
+		return topicPage(r, with)
+	case kindSubscription:
+		return subscriptionPage(r, with)
+	}
+	return queuePage(r, with)
 }
 
 // changeSettings answers POST …/settings.
@@ -145,29 +149,23 @@ func changeSettings(r *kit.Request) error {
 	}
 	s := subjectOf(r)
 	form := readSettings(s.kind, values)
-	changed, err := s.changedAt(r)
-	if err != nil {
+	err = s.put(r, form)
+	if err == nil {
+		return r.Done(s.page(), "The settings are changed.")
+	}
+	status, problem, ok := refused(err)
+	if !ok {
 		return err
 	}
-	if form.Before != stamp(changed) && r.May("manage") { // else the API refuses
-		err, form.Before = forebay.Errorf(forebay.CodeConflict, changedMeanwhile), stamp(changed)
-	} else {
-		err = s.put(r, form)
-	}
-	if status, problem, ok := refused(err); ok {
-		form.Problem = problem
-		switch s.kind {
-		case kindQueue:
-			return queuePageWith(r, messageForm{}, form, "", status)
-		case kindTopic:
-			return topicPageWith(r, messageForm{}, form, "", status)
+	form.Problem = problem
+	if kit.Changed(err) {
+		now, fetching := s.settings(r)
+		if fetching != nil {
+			return fetching
 		}
-		return subscriptionPageWith(r, ruleForm{}, form, "", status)
+		status, form.Problem, form.Version = form.Again(err, now.Version)
 	}
-	if err != nil {
-		return err
-	}
-	return r.Done(s.page(), "The settings are changed.")
+	return s.again(r, refusal{Settings: form, Status: status})
 }
 
 // put stores what a form asks for.
@@ -176,17 +174,17 @@ func (s subject) put(r *kit.Request, form settingsForm) (err error) {
 	case kindTopic:
 		settings, invalid := form.topic()
 		if err = invalid; err == nil {
-			_, err = r.Client.PutTopic(r.Context(), s.Topic, settings)
+			_, err = r.Client.PutTopic(r.On(form.Version), s.Topic, settings)
 		}
 	case kindSubscription:
 		settings, invalid := form.subscription()
 		if err = invalid; err == nil {
-			_, err = r.Client.PutSubscription(r.Context(), s.Topic, s.Subscription, settings)
+			_, err = r.Client.PutSubscription(r.On(form.Version), s.Topic, s.Subscription, settings)
 		}
 	default:
 		settings, invalid := form.queue()
 		if err = invalid; err == nil {
-			_, err = r.Client.PutMessageQueue(r.Context(), s.Name, settings)
+			_, err = r.Client.PutMessageQueue(r.On(form.Version), s.Name, settings)
 		}
 	}
 	return err
@@ -195,14 +193,14 @@ func (s subject) put(r *kit.Request, form settingsForm) (err error) {
 // deletePage says what a deletion takes, and asks for the name.
 func deletePage(r *kit.Request, problem string, status int) error {
 	s := subjectOf(r)
-	text, command := "", ""
+	text, command, etag := "", "", ""
 	if s.kind == kindTopic {
 		t, err := kit.Fetch[forebay.Topic](r, "/v1"+s.page(), nil)
 		if err != nil {
 			return err
 		}
 		text = kit.Plural(t.Subscriptions, "subscription") + " with all messages and dead letters, and " + kit.AtLeast(t.Scheduled, t.CountsCapped) + " scheduled messages go with it."
-		command = "forebay topics delete " + kit.Shell(s.Topic)
+		command, etag = "forebay topics delete "+kit.Shell(s.Topic), t.ETag
 	} else {
 		q, err := kit.Fetch[forebay.MessageQueue](r, "/v1"+s.page(), nil)
 		if err != nil {
@@ -211,6 +209,7 @@ func deletePage(r *kit.Request, problem string, status int) error {
 		if s.kind == kindQueue && q.Kind != forebay.KindMessages {
 			return forebay.Errorf(forebay.CodeNotSupported, "a queue of jobs is made by the configuration, and not deleted")
 		}
+		etag = q.ETag
 		text = kit.AtLeast(q.Active+q.Locked+q.Scheduled+q.Deferred, q.CountsCapped) + " messages and " + kit.AtLeast(q.DeadLetter, q.CountsCapped) + " dead letters go with it."
 		if command = "forebay queues delete " + kit.Shell(s.Name); s.kind == kindSubscription {
 			command = "forebay subscriptions delete " + kit.Shell(s.Topic) + " " + kit.Shell(s.Subscription)
@@ -218,7 +217,13 @@ func deletePage(r *kit.Request, problem string, status int) error {
 	}
 	return pages.Render(r, "confirm", kit.Page{Title: "Delete the " + s.kind + " " + s.name(), Section: s.section(), Still: true, Status: status, Data: confirmation{
 		Text: text + " This cannot be undone.", Type: s.name(), Action: s.page("delete"), Button: "Delete the " + s.kind, Back: s.page(), Problem: problem, Scope: string(forebay.ScopeManage),
+		Hidden: map[string]string{"etag": etag},
 	}, Commands: []string{command}})
+}
+
+// deleteChanged says why nothing was deleted.
+func deleteChanged(kind string) string {
+	return "The " + kind + " has been changed, or made anew, since this page was shown. Nothing was deleted. Look at it again, and confirm once more."
 }
 
 func (s subject) section() string {
@@ -238,14 +243,17 @@ func deleteEntity(r *kit.Request) error {
 	if problem := typed(strings.TrimSpace(form.Get("confirm")), s.name()); problem != "" {
 		return deletePage(r, problem, http.StatusUnprocessableEntity)
 	}
-	back := s.section()
+	back, on := s.section(), r.On(kit.ReadVersion(form))
 	switch s.kind {
 	case kindTopic:
-		err = r.Client.DeleteTopic(r.Context(), s.Topic)
+		err = r.Client.DeleteTopic(on, s.Topic)
 	case kindSubscription:
-		err, back = r.Client.DeleteSubscription(r.Context(), s.Topic, s.Subscription), kit.Path("topics", s.Topic)
+		err, back = r.Client.DeleteSubscription(on, s.Topic, s.Subscription), kit.Path("topics", s.Topic)
 	default:
-		err = r.Client.DeleteMessageQueue(r.Context(), s.Name)
+		err = r.Client.DeleteMessageQueue(on, s.Name)
+	}
+	if kit.Changed(err) {
+		return deletePage(r, deleteChanged(s.kind), http.StatusConflict)
 	}
 	if err != nil {
 		return err

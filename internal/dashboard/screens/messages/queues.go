@@ -116,15 +116,20 @@ func (e entity) section() string {
 }
 
 // showQueue answers GET /queues/{queue}, for a queue of jobs or of messages.
-func showQueue(r *kit.Request) error { return queuePage(r, messageForm{}, "", 0) }
+func showQueue(r *kit.Request) error { return queuePage(r, refusal{}) }
 
-func queuePage(r *kit.Request, form messageForm, problem string, status int) error {
-	return queuePageWith(r, form, settingsForm{}, problem, status)
+// refusal is what somebody typed into a form of a page and was not taken, and why. The other forms
+// show what is there.
+type refusal struct {
+	Message  messageForm
+	Rule     ruleForm
+	Settings settingsForm // Kind "": none
+	State    *stateForm   // nil: none
+	Problem  string
+	Status   int // of the page; 0: nothing was refused
 }
 
-// queuePageWith is queuePage with settings that were refused; the zero value stands for those that
-// the queue has.
-func queuePageWith(r *kit.Request, form messageForm, settings settingsForm, problem string, status int) error {
+func queuePage(r *kit.Request, with refusal) error {
 	e := entityOf(r)
 	found, err := kit.Fetch[json.RawMessage](r, "/v1"+e.path(), nil)
 	if err != nil {
@@ -148,14 +153,14 @@ func queuePageWith(r *kit.Request, form messageForm, settings settingsForm, prob
 	if err := json.Unmarshal(found, &q); err != nil {
 		return err
 	}
-	if settings.Kind == "" {
-		settings = settingsOf(kindQueue, q)
+	if with.Settings.Kind == "" {
+		with.Settings = settingsOf(kindQueue, q)
 	}
-	data := boxData{Entity: e, Queue: q, Form: form, Settings: settings, Problem: problem}
+	data := boxData{Entity: e, Queue: q, Form: with.Message, Settings: with.Settings, refused: with.State, Problem: with.Problem}
 	if err := data.peek(r); err != nil {
 		return err
 	}
-	return pages.Render(r, "message-queue", kit.Page{Title: "Queue " + q.Name, Section: "/queues", Data: data, Status: status, Still: status != 0,
+	return pages.Render(r, "message-queue", kit.Page{Title: "Queue " + q.Name, Section: "/queues", Data: data, Status: with.Status, Still: with.Status != 0,
 		Commands: []string{"forebay queues show " + kit.Shell(q.Name), "forebay messages peek " + kit.Shell(e.subqueue(data.Dead))}})
 }
 
@@ -170,6 +175,7 @@ type boxData struct {
 	Form     messageForm
 	Rule     ruleForm
 	Settings settingsForm
+	refused  *stateForm // nil: none
 	Problem  string
 }
 
@@ -218,7 +224,7 @@ func refused(err error) (status int, problem string, ok bool) {
 		return 0, "", false
 	}
 	switch e.Code {
-	case forebay.CodeConflict, forebay.CodeEntityDisabled:
+	case forebay.CodeConflict, forebay.CodeEntityDisabled, forebay.CodePreconditionFailed:
 		return http.StatusConflict, e.Error(), true
 	case forebay.CodeTenantLimit:
 		return http.StatusTooManyRequests, e.Error(), true

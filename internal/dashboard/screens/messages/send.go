@@ -116,7 +116,7 @@ func send(r *kit.Request) error {
 		sent, err = r.Client.Messages(e.Name).Send(r.Context(), m)
 	}
 	if status, problem, ok := refused(err); ok {
-		return queuePage(r, form, problem, status)
+		return queuePage(r, refusal{Message: form, Problem: problem, Status: status})
 	}
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func publish(r *kit.Request) error {
 		sent, err = r.Client.Publish(r.Context(), topic, m)
 	}
 	if status, problem, ok := refused(err); ok {
-		return topicPage(r, form, problem, status)
+		return topicPage(r, refusal{Message: form, Problem: problem, Status: status})
 	}
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func cancelPublished(r *kit.Request) error {
 	topic := r.PathValue("topic")
 	number, err := strconv.ParseInt(strings.TrimSpace(form.Get("number")), 10, 64)
 	if err != nil || number < 1 {
-		return topicPage(r, messageForm{}, "A sequence number is a whole number above 0.", http.StatusUnprocessableEntity)
+		return topicPage(r, refusal{Problem: "A sequence number is a whole number above 0.", Status: http.StatusUnprocessableEntity})
 	}
 	if err := r.Client.Call(r.Context(), http.MethodPost, "/v1"+kit.Path("topics", topic, "messages", strconv.FormatInt(number, 10), "cancel"), nil, nil, nil); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/dashboard/kit"
 )
 
 // settingsForm is the settings of a queue, a topic or a subscription as somebody types them.
@@ -18,9 +19,9 @@ type settingsForm struct {
 	ForwardTo, ForwardDeadLettersTo, Filter string
 	Expired, Duplicates, Sessions           bool
 	FilterErrors                            bool   // of a subscription
-	Before                                  string // when what is changed was changed last
 	Kind                                    string // queue, topic or subscription
 	Problem                                 string
+	kit.Version                             // of what is changed
 }
 
 // The kinds of entities in forms.
@@ -31,7 +32,7 @@ const (
 )
 
 // New reports whether the form makes something.
-func (f settingsForm) New() bool { return f.Before == "" }
+func (f settingsForm) New() bool { return f.ETag == "" }
 
 // Topic reports whether the form is a topic's, which nobody receives from.
 func (f settingsForm) Topic() bool { return f.Kind == kindTopic }
@@ -61,30 +62,52 @@ func lengthOf(seconds *float64) string {
 // settingsOf is the form of what a queue or a subscription has.
 func settingsOf(kind string, q forebay.MessageQueue) settingsForm {
 	f := settingsForm{
-		Kind: kind, Before: stamp(q.UpdatedAt), Lock: lengthText(q.LockSeconds), Deliveries: strconv.Itoa(q.MaxDeliveryCount), TimeToLive: lengthOf(q.DefaultTTLSeconds),
+		Kind: kind, Lock: lengthText(q.LockSeconds), Deliveries: strconv.Itoa(q.MaxDeliveryCount), TimeToLive: lengthOf(q.DefaultTTLSeconds),
 		DuplicateWindow: lengthOf(q.DuplicateWindowSeconds), Idle: lengthOf(q.AutoDeleteOnIdleSeconds),
 		ForwardTo: q.ForwardTo, ForwardDeadLettersTo: q.ForwardDeadLettersTo, Expired: q.DeadLetterOnExpiration, Duplicates: q.DetectsDuplicates, Sessions: q.RequiresSession,
 	}
 	if q.MaxMessageBytes > 0 {
 		f.LargestMessage = strconv.FormatInt(q.MaxMessageBytes, 10)
 	}
+	return f.as(q.ETag)
+}
+
+// settingsOfSubscription is the form of what a subscription has.
+func settingsOfSubscription(s forebay.Subscription) settingsForm {
+	f := settingsOf(kindSubscription, s.MessageQueue)
+	f.FilterErrors = s.DeadLetterOnFilterError
+	return f.as(s.ETag)
+}
+
+// as returns the form with the version that it shows.
+func (f settingsForm) as(etag string) settingsForm {
+	values := []kit.Value{{Name: "time to live", Text: f.TimeToLive}, {Name: "deleted when idle for", Text: f.Idle}, {Name: "largest message", Text: f.LargestMessage},
+		{Name: "message ids are remembered for", Text: f.DuplicateWindow}}
+	if !f.Topic() {
+		values = append(values, kit.Value{Name: "lock", Text: f.Lock}, kit.Value{Name: "deliveries", Text: f.Deliveries}, kit.Value{Name: "forward to", Text: f.ForwardTo},
+			kit.Value{Name: "forward dead letters to", Text: f.ForwardDeadLettersTo}, kit.Value{Name: "dead-lettering of expired messages", Text: kit.Switch(f.Expired)})
+	}
+	if f.Subscription() {
+		values = append(values, kit.Value{Name: "dead-lettering of filter errors", Text: kit.Switch(f.FilterErrors)})
+	}
+	f.Version = kit.VersionOf(etag, values...)
 	return f
 }
 
 // settingsOfTopic is the form of what a topic has.
 func settingsOfTopic(t forebay.Topic) settingsForm {
-	f := settingsForm{Kind: kindTopic, Before: stamp(t.UpdatedAt), TimeToLive: lengthOf(t.DefaultTTLSeconds), DuplicateWindow: lengthOf(t.DuplicateWindowSeconds),
+	f := settingsForm{Kind: kindTopic, TimeToLive: lengthOf(t.DefaultTTLSeconds), DuplicateWindow: lengthOf(t.DuplicateWindowSeconds),
 		Idle: lengthOf(t.AutoDeleteOnIdleSeconds), Duplicates: t.DetectsDuplicates}
 	if t.MaxMessageBytes > 0 {
 		f.LargestMessage = strconv.FormatInt(t.MaxMessageBytes, 10)
 	}
-	return f
+	return f.as(t.ETag)
 }
 
 func readSettings(kind string, values url.Values) settingsForm {
 	text := func(name string) string { return strings.TrimSpace(values.Get(name)) }
 	return settingsForm{
-		Kind: kind, Name: text("name"), Before: text("before"), Lock: text("lock"), Deliveries: text("deliveries"), TimeToLive: text("time_to_live"),
+		Kind: kind, Name: text("name"), Version: kit.ReadVersion(values), Lock: text("lock"), Deliveries: text("deliveries"), TimeToLive: text("time_to_live"),
 		DuplicateWindow: text("duplicate_window"), Idle: text("idle"), LargestMessage: text("largest_message"),
 		ForwardTo: text("forward_to"), ForwardDeadLettersTo: text("forward_dead_letters_to"), Filter: text("filter"),
 		Expired: values.Has("expired"), Duplicates: values.Has("duplicates"), Sessions: values.Has("sessions"), FilterErrors: values.Has("filter_errors"),

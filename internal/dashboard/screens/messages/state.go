@@ -11,9 +11,12 @@ import (
 // become.
 type stateForm struct {
 	forebay.EntityState
+	kit.Version
 	Action  string // path that the form is sent to
-	Before  string // when the entity was changed last
 	Choices []statusChoice
+	Chosen  forebay.EntityStatus // what the fields of the form hold
+	Note    string
+	Typed   bool // somebody typed them, and they were not taken
 }
 
 type statusChoice struct {
@@ -21,75 +24,63 @@ type statusChoice struct {
 	Text   string
 }
 
+// stateOf is the form of what an entity has, or what was refused of it.
+func stateOf(state forebay.EntityState, action string, refused *stateForm, choices ...statusChoice) stateForm {
+	f := stateForm{EntityState: state, Action: action, Choices: append([]statusChoice{{forebay.EntityActive, "active"}}, choices...),
+		Version: kit.VersionOf(state.ETag, kit.Value{Name: "status", Text: string(state.Status)}, kit.Value{Name: "note", Text: state.UserMetadata}),
+		Chosen:  state.Status, Note: state.UserMetadata}
+	if refused != nil {
+		f.Version, f.Chosen, f.Note, f.Typed = refused.Version, refused.Chosen, refused.Note, true
+	}
+	return f
+}
+
 // State is the part of the page about the entity's status.
 func (d boxData) State() stateForm {
-	f := stateForm{EntityState: d.Queue.EntityState, Before: stamp(d.Queue.UpdatedAt), Action: d.Entity.Page("status"), Choices: []statusChoice{{forebay.EntityActive, "active"}}}
+	var choices []statusChoice
 	if d.Entity.Subscription == "" {
-		f.Choices = append(f.Choices, statusChoice{forebay.EntitySendDisabled, "nobody sends"})
+		choices = append(choices, statusChoice{forebay.EntitySendDisabled, "nobody sends"})
 	}
-	f.Choices = append(f.Choices, statusChoice{forebay.EntityReceiveDisabled, "nobody receives"}, statusChoice{forebay.EntityDisabled, "disabled"})
-	return f
+	choices = append(choices, statusChoice{forebay.EntityReceiveDisabled, "nobody receives"}, statusChoice{forebay.EntityDisabled, "disabled"})
+	return stateOf(d.Queue.EntityState, d.Entity.Page("status"), d.refused, choices...)
 }
 
 // State is the part of the page about the topic's status.
 func (d topicData) State() stateForm {
-	return stateForm{EntityState: d.Topic.EntityState, Before: stamp(d.Topic.UpdatedAt), Action: kit.Path("topics", d.Topic.Name, "status"),
-		Choices: []statusChoice{{forebay.EntityActive, "active"}, {forebay.EntitySendDisabled, "nobody sends"}, {forebay.EntityDisabled, "disabled"}}}
+	return stateOf(d.Topic.EntityState, kit.Path("topics", d.Topic.Name, "status"), d.refused,
+		statusChoice{forebay.EntitySendDisabled, "nobody sends"}, statusChoice{forebay.EntityDisabled, "disabled"})
 }
 
-// readChange is what somebody has chosen in a stateForm. It is a conflict if the entity has
-// changed since the form was opened.
-func readChange(r *kit.Request, s subject) (change forebay.EntityChange, err error) {
-	form, err := r.Form()
+// changeState answers POST …/status of a queue, a subscription or a topic.
+func changeState(r *kit.Request) error {
+	values, err := r.Form()
 	if err != nil {
-		return change, err
+		return err
 	}
-	changed, err := s.changedAt(r)
-	if err != nil {
-		return change, err
-	}
-	if form.Get("before") != stamp(changed) && r.May("manage") { // else the API refuses
-		return change, forebay.Errorf(forebay.CodeConflict, changedMeanwhile)
-	}
-	note := strings.TrimSpace(plainLines(form.Get("user_metadata")))
-	return forebay.EntityChange{Status: forebay.EntityStatus(form.Get("status")), UserMetadata: &note}, nil
-}
-
-// changeQueue answers POST …/status of a queue or a subscription.
-func changeQueue(r *kit.Request) error {
-	e := entityOf(r)
-	change, err := readChange(r, subjectOf(r))
-	switch {
-	case err != nil:
-	case e.Subscription != "":
-		_, err = r.Client.ChangeSubscription(r.Context(), e.Topic, e.Subscription, change)
+	s := subjectOf(r)
+	form := stateForm{Version: kit.ReadVersion(values), Chosen: forebay.EntityStatus(values.Get("status")), Note: strings.TrimSpace(plainLines(values.Get("user_metadata")))}
+	change, on := forebay.EntityChange{Status: form.Chosen, UserMetadata: &form.Note}, r.On(form.Version)
+	switch s.kind {
+	case kindTopic:
+		_, err = r.Client.ChangeTopic(on, s.Topic, change)
+	case kindSubscription:
+		_, err = r.Client.ChangeSubscription(on, s.Topic, s.Subscription, change)
 	default:
-		_, err = r.Client.ChangeMessageQueue(r.Context(), e.Name, change)
+		_, err = r.Client.ChangeMessageQueue(on, s.Name, change)
 	}
-	if status, problem, ok := refused(err); ok {
-		if e.Subscription != "" {
-			return subscriptionPage(r, ruleForm{}, problem, status)
-		}
-		return queuePage(r, messageForm{}, problem, status)
-	}
-	if err != nil {
-		return err
-	}
-	return r.Done(e.Page(), "The status is "+string(change.Status)+".")
-}
-
-// changeTopic answers POST /topics/{topic}/status.
-func changeTopic(r *kit.Request) error {
-	name := r.PathValue("topic")
-	change, err := readChange(r, subjectOf(r))
 	if err == nil {
-		_, err = r.Client.ChangeTopic(r.Context(), name, change)
+		return r.Done(s.page(), "The status is "+string(change.Status)+".")
 	}
-	if status, problem, ok := refused(err); ok {
-		return topicPage(r, messageForm{}, problem, status)
-	}
-	if err != nil {
+	status, problem, ok := refused(err)
+	if !ok {
 		return err
 	}
-	return r.Done(kit.Path("topics", name), "The status is "+string(change.Status)+".")
+	if kit.Changed(err) {
+		now, fetching := kit.Fetch[forebay.EntityState](r, "/v1"+s.page(), nil)
+		if fetching != nil {
+			return fetching
+		}
+		status, problem, form.Version = form.Again(err, stateOf(now, "", nil).Version)
+	}
+	return s.again(r, refusal{State: &form, Problem: problem, Status: status})
 }

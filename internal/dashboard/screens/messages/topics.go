@@ -33,19 +33,15 @@ type topicData struct {
 	Form          messageForm
 	Settings      settingsForm
 	New           settingsForm // of a subscription
+	refused       *stateForm   // nil: none
 	Problem       string
 }
 
 // showTopic answers GET /topics/{topic}.
-func showTopic(r *kit.Request) error { return topicPage(r, messageForm{}, "", 0) }
+func showTopic(r *kit.Request) error { return topicPage(r, refusal{}) }
 
-func topicPage(r *kit.Request, form messageForm, problem string, status int) error {
-	return topicPageWith(r, form, settingsForm{}, problem, status)
-}
-
-// topicPageWith is topicPage with settings that were refused, of the topic or of a new
-// subscription.
-func topicPageWith(r *kit.Request, form messageForm, settings settingsForm, problem string, status int) error {
+// topicPage shows a topic. The settings of a refusal are its own, or those of a new subscription.
+func topicPage(r *kit.Request, with refusal) error {
 	name := r.PathValue("topic")
 	topic, err := kit.Fetch[forebay.Topic](r, "/v1"+kit.Path("topics", name), nil)
 	if err != nil {
@@ -55,26 +51,21 @@ func topicPageWith(r *kit.Request, form messageForm, settings settingsForm, prob
 	if err != nil {
 		return err
 	}
-	data := topicData{topic, windowOf(r, subs.Items, func(s forebay.Subscription) string { return s.Name }), form, settingsOfTopic(topic), newSettings(kindSubscription), problem}
-	switch settings.Kind {
+	data := topicData{topic, windowOf(r, subs.Items, func(s forebay.Subscription) string { return s.Name }), with.Message, settingsOfTopic(topic), newSettings(kindSubscription), with.State, with.Problem}
+	switch with.Settings.Kind {
 	case kindTopic:
-		data.Settings = settings
+		data.Settings = with.Settings
 	case kindSubscription:
-		data.New = settings
+		data.New = with.Settings
 	}
-	return pages.Render(r, "topic", kit.Page{Title: "Topic " + name, Section: "/topics", Data: data, Status: status, Still: status != 0,
+	return pages.Render(r, "topic", kit.Page{Title: "Topic " + name, Section: "/topics", Data: data, Status: with.Status, Still: with.Status != 0,
 		Commands: []string{"forebay topics show " + kit.Shell(name), "forebay subscriptions list " + kit.Shell(name)}})
 }
 
 // showSubscription answers GET /topics/{topic}/subscriptions/{subscription}.
-func showSubscription(r *kit.Request) error { return subscriptionPage(r, ruleForm{}, "", 0) }
+func showSubscription(r *kit.Request) error { return subscriptionPage(r, refusal{}) }
 
-func subscriptionPage(r *kit.Request, rule ruleForm, problem string, status int) error {
-	return subscriptionPageWith(r, rule, settingsForm{}, problem, status)
-}
-
-// subscriptionPageWith is subscriptionPage with settings that were refused.
-func subscriptionPageWith(r *kit.Request, rule ruleForm, settings settingsForm, problem string, status int) error {
+func subscriptionPage(r *kit.Request, with refusal) error {
 	e := entityOf(r)
 	sub, err := kit.Fetch[forebay.Subscription](r, "/v1"+e.path(), nil)
 	if err != nil {
@@ -84,15 +75,14 @@ func subscriptionPageWith(r *kit.Request, rule ruleForm, settings settingsForm, 
 	if err != nil {
 		return err
 	}
-	if settings.Kind == "" {
-		settings = settingsOf(kindSubscription, sub.MessageQueue)
-		settings.FilterErrors = sub.DeadLetterOnFilterError
+	if with.Settings.Kind == "" {
+		with.Settings = settingsOfSubscription(sub)
 	}
-	data := boxData{Entity: e, Queue: sub.MessageQueue, Rules: rules.Items, Rule: rule, Settings: settings, Problem: problem}
+	data := boxData{Entity: e, Queue: sub.MessageQueue, Rules: rules.Items, Rule: with.Rule, Settings: with.Settings, refused: with.State, Problem: with.Problem}
 	if err := data.peek(r); err != nil {
 		return err
 	}
-	return pages.Render(r, "subscription", kit.Page{Title: "Subscription " + e.Subscription, Section: "/topics", Data: data, Status: status, Still: status != 0,
+	return pages.Render(r, "subscription", kit.Page{Title: "Subscription " + e.Subscription, Section: "/topics", Data: data, Status: with.Status, Still: with.Status != 0,
 		Commands: []string{"forebay subscriptions show " + kit.Shell(e.Topic) + " " + kit.Shell(e.Subscription), "forebay rules list " + kit.Shell(e.Topic) + " " + kit.Shell(e.Subscription),
 			"forebay messages peek " + kit.Shell(e.subqueue(data.Dead))}})
 }
@@ -163,20 +153,13 @@ func addRule(r *kit.Request) error {
 		err = forebay.Invalid("name", "is missing")
 	}
 	if err == nil {
-		rules, listErr := r.Client.Rules(r.Context(), e.Topic, e.Subscription)
-		if err = listErr; err == nil {
-			for _, known := range rules {
-				if known.Name == form.Name {
-					err = forebay.Errorf(forebay.CodeConflict, "there is a rule %s already; remove it first", form.Name)
-				}
-			}
-		}
+		_, err = r.Client.PutRule(r.IfNew(), e.Topic, e.Subscription, form.Name, settings)
 	}
-	if err == nil {
-		_, err = r.Client.PutRule(r.Context(), e.Topic, e.Subscription, form.Name, settings)
+	if kit.Changed(err) {
+		err = forebay.Errorf(forebay.CodeConflict, "there is a rule %s already; remove it first", form.Name)
 	}
 	if status, problem, ok := refused(err); ok {
-		return subscriptionPage(r, form, problem, status)
+		return subscriptionPage(r, refusal{Rule: form, Problem: problem, Status: status})
 	}
 	if err != nil {
 		return err
@@ -196,6 +179,7 @@ func removeRulePage(r *kit.Request, problem string, status int) error {
 	return pages.Render(r, "confirm", kit.Page{Title: "Remove the rule " + rule, Section: "/topics", Still: true, Status: status, Data: confirmation{
 		Text: "The rule of " + e.Name + " with the filter: " + boxData{}.Filter(known.RuleSettings) + ". What it has selected stays. A subscription without any rule gets nothing.",
 		Type: rule, Action: e.Page("rules", rule, "remove"), Button: "Remove the rule", Back: e.Page(), Problem: problem, Scope: string(forebay.ScopeManage),
+		Hidden: map[string]string{"etag": known.ETag},
 	}, Commands: []string{"forebay rules delete " + kit.Shell(e.Topic) + " " + kit.Shell(e.Subscription) + " " + kit.Shell(rule)}})
 }
 
@@ -209,7 +193,11 @@ func removeRule(r *kit.Request) error {
 	if problem := typed(form.Get("confirm"), rule); problem != "" {
 		return removeRulePage(r, problem, http.StatusUnprocessableEntity)
 	}
-	if err := r.Client.DeleteRule(r.Context(), e.Topic, e.Subscription, rule); err != nil {
+	err = r.Client.DeleteRule(r.On(kit.ReadVersion(form)), e.Topic, e.Subscription, rule)
+	if kit.Changed(err) {
+		return removeRulePage(r, deleteChanged("rule"), http.StatusConflict)
+	}
+	if err != nil {
 		return err
 	}
 	return r.Done(e.Page(), "The rule "+rule+" is removed.")

@@ -127,13 +127,16 @@ type webhookData struct {
 	Webhook webhookView
 	Tries   []forebay.WebhookTry
 	Dead    forebay.Page[forebay.WebhookDeadLetter]
+	Problem string
 }
 
 // Outcome is how a try ended, as a badge shows it.
 func (webhookData) Outcome(s string) string { return strings.ReplaceAll(s, "_", "-") }
 
 // showWebhook answers GET /webhooks/{webhook}.
-func showWebhook(r *kit.Request) error {
+func showWebhook(r *kit.Request) error { return webhookPage(r, "", 0) }
+
+func webhookPage(r *kit.Request, problem string, status int) error {
 	name := r.PathValue("webhook")
 	base := "/v1" + kit.Path("webhooks", name)
 	w, err := kit.Fetch[forebay.Webhook](r, base, nil)
@@ -148,7 +151,7 @@ func showWebhook(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	return pages.Render(r, "webhook", kit.Page{Title: "Webhook " + name, Section: "/webhooks", Data: webhookData{webhookView{w}, tries.Items, dead},
+	return pages.Render(r, "webhook", kit.Page{Title: "Webhook " + name, Section: "/webhooks", Data: webhookData{webhookView{w}, tries.Items, dead, problem}, Status: status, Still: status != 0,
 		Commands: []string{"forebay webhooks show " + name, "forebay webhooks tries " + name, "forebay webhooks dead-letters " + name}})
 }
 
@@ -212,15 +215,20 @@ func setDisabled(r *kit.Request, disabled bool) error {
 	if err != nil {
 		return err
 	}
-	name := r.PathValue("webhook")
+	name, version := r.PathValue("webhook"), kit.ReadVersion(form)
 	w, err := r.Client.Webhook(r.Context(), name)
 	if err != nil {
 		return err
 	}
-	if seen := form.Get("updated_at"); seen != stamp(w.UpdatedAt) {
-		return forebay.Errorf(forebay.CodeConflict, "the webhook has been changed since the page was shown; look at it again")
+	_, err = r.Client.UpdateWebhook(r.On(version), name, forebay.WebhookSettings{URL: w.URL, EventTypes: w.EventTypes, Concurrency: w.Concurrency, Disabled: disabled})
+	if kit.Changed(err) {
+		now, fetching := r.Client.Webhook(r.Context(), name)
+		if fetching != nil {
+			return fetching
+		}
+		status, problem, _ := version.Again(err, webhookView{now}.Version())
+		return webhookPage(r, problem, status)
 	}
-	_, err = r.Client.UpdateWebhook(r.Context(), name, forebay.WebhookSettings{URL: w.URL, EventTypes: w.EventTypes, Concurrency: w.Concurrency, Disabled: disabled})
 	if err != nil {
 		return err
 	}
@@ -231,19 +239,33 @@ func setDisabled(r *kit.Request, disabled bool) error {
 	return r.Done(kit.Path("webhooks", name), notice)
 }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
-
-// UpdatedAt is when the webhook was changed, for a form to say what it has seen.
-func (w webhookView) Stamp() string { return stamp(w.UpdatedAt) }
+// Version is what the page shows of a webhook, for a form to say what it has seen.
+func (w webhookView) Version() kit.Version {
+	types := make([]string, len(w.EventTypes))
+	for i, t := range w.EventTypes {
+		types[i] = string(t)
+	}
+	return kit.VersionOf(w.ETag, kit.Value{Name: "address", Text: w.URL}, kit.Value{Name: "events", Text: strings.Join(types, " ")},
+		kit.Value{Name: "deliveries at once", Text: strconv.Itoa(w.Concurrency)}, kit.Value{Name: "disabled", Text: kit.Switch(w.DisabledAt != nil)})
+}
 
 // confirmRotate answers GET /webhooks/{webhook}/rotate.
-func confirmRotate(r *kit.Request) error {
+func confirmRotate(r *kit.Request) error { return rotatePage(r, "24", "", 0) }
+
+type rotateData struct {
+	forebay.Webhook
+	Overlap string // field of the form
+	Problem string
+}
+
+func rotatePage(r *kit.Request, overlap, problem string, status int) error {
 	name := r.PathValue("webhook")
 	w, err := kit.Fetch[forebay.Webhook](r, "/v1"+kit.Path("webhooks", name), nil)
 	if err != nil {
 		return err
 	}
-	return pages.Render(r, "rotate", kit.Page{Title: "Rotate the secret of " + name, Section: "/webhooks", Data: w, Still: true, Commands: []string{"forebay webhooks rotate " + name}})
+	return pages.Render(r, "rotate", kit.Page{Title: "Rotate the secret of " + name, Section: "/webhooks", Data: rotateData{w, overlap, problem}, Status: status, Still: true,
+		Commands: []string{"forebay webhooks rotate " + name}})
 }
 
 // rotate answers POST /webhooks/{webhook}/rotate.
@@ -257,7 +279,10 @@ func rotate(r *kit.Request) error {
 		return err
 	}
 	name := r.PathValue("webhook")
-	w, err := r.Client.RotateWebhookSecret(r.Context(), name, req)
+	w, err := r.Client.RotateWebhookSecret(r.On(kit.ReadVersion(form)), name, req)
+	if kit.Changed(err) {
+		return rotatePage(r, form.Get("overlap_hours"), "Somebody has changed the webhook, or rotated its secret, since this page was shown. Nothing was changed.", http.StatusConflict)
+	}
 	if err != nil {
 		return err
 	}
@@ -289,6 +314,7 @@ func deleteWebhookPage(r *kit.Request, problem string, status int) error {
 	return pages.Render(r, "confirm", kit.Page{Title: "Delete the webhook " + name, Section: "/webhooks", Still: true, Status: status, Data: confirmation{
 		Text: kit.Plural(w.Pending, "event") + " that wait for it and " + kit.Plural(w.DeadLetters, "dead letter") + " go with it.",
 		Type: name, Action: kit.Path("webhooks", name, "delete"), Button: "Delete the webhook", Back: kit.Path("webhooks", name), Problem: problem, Scope: "operate",
+		Hidden: map[string]string{"etag": w.ETag},
 	}, Commands: []string{"forebay webhooks delete " + name}})
 }
 
@@ -302,7 +328,11 @@ func deleteWebhook(r *kit.Request) error {
 	if problem := typed(form.Get("confirm"), name); problem != "" {
 		return deleteWebhookPage(r, problem, http.StatusUnprocessableEntity)
 	}
-	if err := r.Client.DeleteWebhook(r.Context(), name); err != nil {
+	err = r.Client.DeleteWebhook(r.On(kit.ReadVersion(form)), name)
+	if kit.Changed(err) {
+		return deleteWebhookPage(r, deleteChanged("webhook"), http.StatusConflict)
+	}
+	if err != nil {
 		return err
 	}
 	return r.Done("/webhooks", "The webhook "+name+" is deleted.")

@@ -81,14 +81,14 @@ func textsOf(b *forebay.Budget) map[string]string {
 	return texts
 }
 
-// stateOf is a budget in one text, to see whether it has changed since.
-func stateOf(b *forebay.Budget) string {
+// budgetVersion is what a form shows of a budget of what has that entity tag.
+func budgetVersion(etag string, b *forebay.Budget) kit.Version {
 	texts := textsOf(b)
-	values := make([]string, len(budgetFields))
+	values := make([]kit.Value, len(budgetFields))
 	for i, name := range budgetFields {
-		values[i] = texts[name]
+		values[i] = kit.Value{Name: name, Text: texts[name]}
 	}
-	return strings.Join(values, "|")
+	return kit.VersionOf(etag, values...)
 }
 
 // typedBudget returns what somebody typed into the fields.

@@ -108,6 +108,7 @@ type deploymentData struct {
 	deployment
 	Changes forebay.Page[forebay.DeploymentChange]
 	Faults  string // JSON; "": it is not simulated
+	OfSim   kit.Version
 	Typed   string // faults that were not taken
 	Problem string
 }
@@ -122,26 +123,28 @@ func (deploymentData) Happened(change string) string {
 
 // showDeployment answers GET /deployments/{name}.
 func showDeployment(r *kit.Request) error {
-	return renderDeployment(r, "", "", 0)
+	return renderDeployment(r, nil)
 }
 
-func renderDeployment(r *kit.Request, typed, problem string, status int) error {
+// renderDeployment shows a deployment. again changes the form of its faults after a refusal, and
+// says the status of the page; it may be nil.
+func renderDeployment(r *kit.Request, again func(*deploymentData) (status int)) error {
 	name := r.PathValue("name")
 	d, err := r.Client.Deployment(r.Context(), name)
 	if err != nil {
 		return err
 	}
-	data := deploymentData{deployment: deployment{d}, Typed: typed, Problem: problem}
+	data := deploymentData{deployment: deployment{d}}
 	data.Changes, err = kit.Fetch[forebay.Page[forebay.DeploymentChange]](r, "/v1"+kit.Path("deployments", name, "changes"), kit.Values("limit", "50", "cursor", r.Query("cursor")))
 	if err != nil {
 		return err
 	}
-	if status != 0 { // the address is that of an act: it has no further pages
+	if again != nil { // the address is that of an act: it has no further pages
 		data.Changes.NextCursor = ""
 	}
 	commands := []string{"forebay deployments show " + kit.Shell(name), "forebay deployments changes " + kit.Shell(name)}
 	if d.Simulated {
-		if data.Faults, err = faultsOf(r, name); err != nil {
+		if data.Faults, data.OfSim, err = faultsOf(r, name); err != nil {
 			return err
 		}
 		commands = append(commands, "forebay deployments sim "+name)
@@ -149,20 +152,22 @@ func renderDeployment(r *kit.Request, typed, problem string, status int) error {
 	if r.May("admin") {
 		commands = append(commands, "forebay deployments pause "+name, "forebay deployments resume "+name, "forebay deployments forget "+name)
 	}
+	status := 0
+	if again != nil {
+		status = again(&data)
+	}
 	return pages.Render(r, "deployment", kit.Page{Title: "Deployment " + name, Section: deploymentsPath, Data: data, Commands: commands, Status: status, Still: status != 0})
 }
 
 // faultsOf returns the faults of a simulated deployment in a form to edit.
-func faultsOf(r *kit.Request, name string) (string, error) {
-	raw, err := r.Client.SimFaults(r.Context(), name)
+func faultsOf(r *kit.Request, name string) (string, kit.Version, error) {
+	raw, etag, err := r.Client.TaggedSimFaults(r.Context(), name)
 	if err != nil {
-		return "", err
+		return "", kit.Version{}, err
 	}
 	var out bytes.Buffer
-	if err := json.Indent(&out, raw, "", "  "); err != nil {
-		return "", err
-	}
-	return out.String(), nil
+	err = json.Indent(&out, raw, "", "  ")
+	return out.String(), kit.VersionOf(etag), err
 }
 
 // deploymentAct has the API do something to the deployment.
@@ -206,33 +211,30 @@ func setFaults(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	before, err := faultsOf(r, name)
-	if err != nil {
-		return err
-	}
-	typed := form.Get("faults")
-	if lines(form.Get("before")) != lines(before) {
-		return renderDeployment(r, typed, changedMeanwhile, statusChanged)
-	}
+	typed, version := form.Get("faults"), kit.ReadVersion(form)
 	if !json.Valid([]byte(typed)) {
-		return renderDeployment(r, typed, "This is no JSON.", statusRefused)
+		err = forebay.Errorf(forebay.CodeInvalidJSON, "This is no JSON.")
+	} else {
+		err = r.Client.SetSimFaults(r.On(version), name, json.RawMessage(typed))
 	}
-	if err := r.Client.SetSimFaults(r.Context(), name, json.RawMessage(typed)); err != nil {
-		if refused(err) {
-			return renderDeployment(r, typed, kit.Explain(err), statusRefused)
-		}
+	if err == nil {
+		return r.Done(kit.Path("deployments", name), "The faults are set. They hold from the next call on, until the server stops.")
+	}
+	if !refused(err) {
 		return err
 	}
-	return r.Done(kit.Path("deployments", name), "The faults are set. They hold from the next call on, until the server stops.")
+	return renderDeployment(r, func(d *deploymentData) (status int) {
+		d.Typed = typed
+		status, d.Problem, d.OfSim = version.Again(err, d.OfSim)
+		return status
+	})
 }
 
-// lines returns a text as it was before a browser sent it, which ends lines by CR and LF.
-func lines(s string) string { return strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")) }
-
-// refused reports whether an error is about what somebody typed.
+// refused reports whether an error is about what somebody typed, or about what has changed
+// meanwhile.
 func refused(err error) bool {
 	switch forebay.CodeOf(err) {
-	case forebay.CodeInvalidRequest, forebay.CodeInvalidJSON, forebay.CodeUnknownField, forebay.CodePayloadTooLarge:
+	case forebay.CodeInvalidRequest, forebay.CodeInvalidJSON, forebay.CodeUnknownField, forebay.CodePayloadTooLarge, forebay.CodePreconditionFailed:
 		return true
 	}
 	return false

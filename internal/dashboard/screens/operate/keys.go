@@ -174,8 +174,8 @@ func (f newKey) request(scopes []string) (keyRequest, error) {
 
 type keyData struct {
 	key
+	kit.Version
 	Budgets map[string]string
-	Before  string
 	Problem string
 }
 
@@ -198,7 +198,7 @@ func showKey(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	return renderKey(r, 0, keyData{key: k, Budgets: textsOf(k.Budget), Before: stateOf(k.Budget)})
+	return renderKey(r, 0, keyData{key: k, Budgets: textsOf(k.Budget), Version: budgetVersion(k.ETag, k.Budget)})
 }
 
 func renderKey(r *kit.Request, status int, data keyData) error {
@@ -215,28 +215,23 @@ func setKeyBudget(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	k, err := keyOf(r)
-	if err != nil {
-		return err
-	}
-	texts := typedBudget(form)
-	again := func(status int, problem string) error {
-		return renderKey(r, status, keyData{key: k, Budgets: texts, Before: stateOf(k.Budget), Problem: problem})
-	}
-	if form.Get("before") != stateOf(k.Budget) {
-		return again(statusChanged, changedMeanwhile)
-	}
+	texts, version := typedBudget(form), kit.ReadVersion(form)
 	budget, err := readBudget(texts)
 	if err == nil {
-		_, err = r.Client.SetKeyBudget(r.Context(), k.ID, budget)
+		_, err = r.Client.SetKeyBudget(r.On(version), r.PathValue("id"), budget)
 	}
-	if err != nil {
-		if refused(err) {
-			return again(statusRefused, kit.Explain(err))
-		}
+	if err == nil {
+		return r.Done(keysPath+"/"+url.PathEscape(r.PathValue("id")), "The budget is set. It counts jobs that are submitted from now on.")
+	}
+	if !refused(err) {
 		return err
 	}
-	return r.Done(keysPath+"/"+url.PathEscape(k.ID), "The budget is set. It counts jobs that are submitted from now on.")
+	k, fetching := keyOf(r)
+	if fetching != nil {
+		return fetching
+	}
+	status, problem, version := version.Again(err, budgetVersion(k.ETag, k.Budget))
+	return renderKey(r, status, keyData{key: k, Version: version, Budgets: texts, Problem: problem})
 }
 
 // revokeKey answers POST /keys/{id}/revoke: the form has the id typed.

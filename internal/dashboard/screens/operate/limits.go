@@ -28,9 +28,9 @@ func (l limitRow) Label() string {
 }
 
 type limitsData struct {
+	kit.Version
 	Tenant  string
 	Rows    []limitRow
-	Before  string
 	Problem string
 }
 
@@ -42,13 +42,13 @@ func setValue(l forebay.LimitUse) string {
 	return strconv.FormatInt(l.Limit, 10)
 }
 
-// limitsState is what was set of all limits in one text, to see whether it has changed since.
-func limitsState(limits []forebay.LimitUse) string {
-	values := make([]string, len(limits))
-	for i, l := range limits {
-		values[i] = setValue(l)
+// limitsVersion is what the form shows of a tenant's limits.
+func limitsVersion(t forebay.Tenant) kit.Version {
+	values := make([]kit.Value, len(t.Limits))
+	for i, l := range t.Limits {
+		values[i] = kit.Value{Name: string(l.Name), Text: setValue(l)}
 	}
-	return strings.Join(values, "|")
+	return kit.VersionOf(t.ETag, values...)
 }
 
 // showLimits answers GET /tenants/{name}/limits.
@@ -57,12 +57,12 @@ func showLimits(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	return renderLimits(r, t, 0, nil, "")
+	return renderLimits(r, t, 0, nil, limitsVersion(t), "")
 }
 
 // renderLimits shows the limits, with what somebody typed if that was not taken.
-func renderLimits(r *kit.Request, t forebay.Tenant, status int, typed url.Values, problem string) error {
-	data := limitsData{Tenant: t.Name, Before: limitsState(t.Limits), Problem: problem}
+func renderLimits(r *kit.Request, t forebay.Tenant, status int, typed url.Values, version kit.Version, problem string) error {
+	data := limitsData{Version: version, Tenant: t.Name, Problem: problem}
 	for _, l := range t.Limits {
 		row := limitRow{l, setValue(l)}
 		if typed != nil {
@@ -83,24 +83,23 @@ func setLimits(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	t, err := r.Client.Tenant(r.Context(), r.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	if form.Get("before") != limitsState(t.Limits) {
-		return renderLimits(r, t, statusChanged, form, changedMeanwhile)
-	}
+	name, version := r.PathValue("name"), kit.ReadVersion(form)
 	limits, err := readLimits(form)
 	if err == nil {
-		_, err = r.Client.SetLimits(r.Context(), t.Name, limits)
+		_, err = r.Client.SetLimits(r.On(version), name, limits)
 	}
-	if err != nil {
-		if refused(err) {
-			return renderLimits(r, t, statusRefused, form, kit.Explain(err))
-		}
+	if err == nil {
+		return r.Done(kit.Path("tenants", name, "limits"), "The limits are set.")
+	}
+	if !refused(err) {
 		return err
 	}
-	return r.Done(kit.Path("tenants", t.Name, "limits"), "The limits are set.")
+	t, fetching := r.Client.Tenant(r.Context(), name)
+	if fetching != nil {
+		return fetching
+	}
+	status, problem, version := version.Again(err, limitsVersion(t))
+	return renderLimits(r, t, status, form, version, problem)
 }
 
 func readLimits(form url.Values) (limits forebay.TenantLimits, err error) {

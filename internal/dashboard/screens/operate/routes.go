@@ -182,10 +182,5 @@ func allTenants(r *kit.Request) string {
 	return ""
 }
 
-// status of a page that shows a form again, by why.
-const (
-	statusRefused = http.StatusUnprocessableEntity
-	statusChanged = http.StatusConflict
-)
-
-const changedMeanwhile = "Somebody has changed this since you opened the page. Nothing was saved. Look at the values of now, and save again if yours are still right."
+// statusRefused is the status of a page that shows a form again.
+const statusRefused = http.StatusUnprocessableEntity

@@ -72,8 +72,9 @@ type tenantData struct {
 	tenant
 	KeyBudgets  []keyBudget
 	Budgets     map[string]string // fields of the form
-	Before      string
+	OfBudget    kit.Version
 	Concurrent  string // field of the form
+	OfConcurr   kit.Version
 	Problem     string
 	BudgetOpen  bool // the form that Problem is about
 	ConcurrOpen bool
@@ -99,18 +100,19 @@ func showTenant(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	return renderTenant(r, t, 0, func(*tenantData) {})
+	return renderTenant(r, t, func(*tenantData) int { return 0 })
 }
 
 // maxKeyBudgets is how many budgets of keys the page of a tenant shows.
 const maxKeyBudgets = 50
 
-func renderTenant(r *kit.Request, t forebay.Tenant, status int, change func(*tenantData)) error {
-	data := tenantData{tenant: tenant{t}, Budgets: textsOf(&t.Budget), Before: stateOf(&t.Budget), Concurrent: strconv.Itoa(t.Concurrency)}
+func renderTenant(r *kit.Request, t forebay.Tenant, change func(*tenantData) (status int)) error {
+	data := tenantData{tenant: tenant{t}, Budgets: textsOf(&t.Budget), OfBudget: budgetVersion(t.ETag, &t.Budget),
+		Concurrent: strconv.Itoa(t.Concurrency), OfConcurr: concurrencyVersion(t)}
 	for _, k := range t.Keys[:min(len(t.Keys), maxKeyBudgets)] {
 		data.KeyBudgets = append(data.KeyBudgets, keyBudget{k})
 	}
-	change(&data)
+	status := change(&data)
 	commands := []string{"forebay tenants show " + t.Name}
 	if r.May("admin") {
 		commands = append(commands, "forebay tenants pause "+t.Name, "forebay tenants resume "+t.Name,
@@ -135,34 +137,27 @@ func resumeTenant(r *kit.Request) error {
 	return tenantAct(r, r.Client.ResumeTenant, "Resumed. Its jobs start again.")
 }
 
+// concurrencyVersion is what the form shows of a tenant's concurrency.
+func concurrencyVersion(t forebay.Tenant) kit.Version {
+	return kit.VersionOf(t.ETag, kit.Value{Name: "concurrency", Text: strconv.Itoa(t.Concurrency)})
+}
+
 // setTenantBudget answers POST /tenants/{name}/budget.
 func setTenantBudget(r *kit.Request) error {
 	form, err := r.Form()
 	if err != nil {
 		return err
 	}
-	t, err := tenantOf(r)
-	if err != nil {
-		return err
-	}
-	texts := typedBudget(form)
-	again := func(status int, problem string) error {
-		return renderTenant(r, t, status, func(d *tenantData) { d.Budgets, d.Problem, d.BudgetOpen = texts, problem, true })
-	}
-	if form.Get("before") != stateOf(&t.Budget) {
-		return again(statusChanged, changedMeanwhile)
-	}
+	name, texts, version := r.PathValue("name"), typedBudget(form), kit.ReadVersion(form)
 	budget, err := readBudget(texts)
 	if err == nil {
-		_, err = r.Client.SetBudget(r.Context(), t.Name, budget)
+		_, err = r.Client.SetBudget(r.On(version), name, budget)
 	}
-	if err != nil {
-		if refused(err) {
-			return again(statusRefused, kit.Explain(err))
-		}
-		return err
-	}
-	return r.Done(tenantsPath+"/"+url.PathEscape(t.Name), "The budget is set.")
+	return tenantSet(r, err, "The budget is set.", func(d *tenantData) (status int) {
+		d.Budgets, d.BudgetOpen = texts, true
+		status, d.Problem, d.OfBudget = version.Again(err, d.OfBudget)
+		return status
+	})
 }
 
 // setConcurrency answers POST /tenants/{name}/concurrency.
@@ -171,29 +166,33 @@ func setConcurrency(r *kit.Request) error {
 	if err != nil {
 		return err
 	}
-	t, err := tenantOf(r)
-	if err != nil {
-		return err
-	}
-	typed := strings.TrimSpace(form.Get("concurrency"))
-	again := func(status int, problem string) error {
-		return renderTenant(r, t, status, func(d *tenantData) { d.Concurrent, d.Problem, d.ConcurrOpen = typed, problem, true })
-	}
-	if form.Get("before") != strconv.Itoa(t.Concurrency) {
-		return again(statusChanged, changedMeanwhile)
-	}
+	name, typed, version := r.PathValue("name"), strings.TrimSpace(form.Get("concurrency")), kit.ReadVersion(form)
 	most, err := readCount("concurrency", typed)
 	if err == nil && (most == nil || *most < 0 || *most > forebay.MaxTenantConcurrency) {
 		err = forebay.Invalid("concurrency", "goes from 0, which is no limit, to %d", forebay.MaxTenantConcurrency)
 	}
 	if err == nil {
-		_, err = r.Client.SetConcurrency(r.Context(), t.Name, int(*most))
+		_, err = r.Client.SetConcurrency(r.On(version), name, int(*most))
 	}
-	if err != nil {
-		if refused(err) {
-			return again(statusRefused, kit.Explain(err))
-		}
+	return tenantSet(r, err, "The concurrency is set.", func(d *tenantData) (status int) {
+		d.Concurrent, d.ConcurrOpen = typed, true
+		status, d.Problem, d.OfConcurr = version.Again(err, d.OfConcurr)
+		return status
+	})
+}
+
+// tenantSet ends a change of a tenant's settings. If it was refused, the page shows what the
+// tenant has now, with what again makes of it.
+func tenantSet(r *kit.Request, err error, notice string, again func(*tenantData) (status int)) error {
+	if err == nil {
+		return r.Done(tenantsPath+"/"+url.PathEscape(r.PathValue("name")), notice)
+	}
+	if !refused(err) {
 		return err
 	}
-	return r.Done(tenantsPath+"/"+url.PathEscape(t.Name), "The concurrency is set.")
+	t, fetching := tenantOf(r)
+	if fetching != nil {
+		return fetching
+	}
+	return renderTenant(r, t, again)
 }
