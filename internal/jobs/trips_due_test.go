@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -85,6 +86,31 @@ func (j *tripsOfJobs) afterwards(pause time.Duration) []func() error {
 	}}
 }
 
+// deadlines submits jobs with a deadline that is near, and returns after which time it has passed.
+// It is later where submitting takes so long that the deadline passes meanwhile.
+func (j *tripsOfJobs) deadlines(many int) time.Duration {
+	q := j.newQueue()
+	for wait := 400 * time.Millisecond; ; wait *= 2 {
+		at := time.Now().Add(wait)
+		list := make([]NewJob, many)
+		for i := range list {
+			list[i] = j.plain(q)
+			list[i].Deadline, list[i].SessionID = &at, list[i].ID
+		}
+		results, err := j.s.Jobs.Submit(j.Context(), list)
+		if err != nil {
+			j.Fatal(err)
+		}
+		late := slices.IndexFunc(results, func(r Submitted) bool { return r.Err != nil })
+		if late < 0 {
+			return wait + 200*time.Millisecond
+		}
+		if wait > time.Minute {
+			j.Fatal(results[late].Err)
+		}
+	}
+}
+
 func (j *tripsOfJobs) redrives(seqs []int64, atOnce int, edit *RedriveEdit) (calls []func() error) {
 	for len(seqs) > 0 {
 		var list []Redrive
@@ -161,9 +187,7 @@ func (j *tripsOfJobs) mixes() map[string]func(many int) []func() error {
 			return calls
 		},
 		"deadlines": func(many int) []func() error {
-			at := time.Now().Add(400 * time.Millisecond)
-			put(j.T, j.s, j.tenant, j.newQueue(), many, func(n *NewJob) { n.Deadline = &at; n.SessionID = n.ID })
-			return j.afterwards(600 * time.Millisecond)
+			return j.afterwards(j.deadlines(many))
 		},
 		"schedules of many queues": func(many int) []func() error {
 			at := time.Now().Add(400 * time.Millisecond)
