@@ -24,8 +24,8 @@ build: ## build bin/forebay
 install: ## install forebay into Go's bin folder
 	$(GO) install -ldflags '$(LDFLAGS)' ./cmd/forebay
 
-demo: build ## run real documents through a server whose model misbehaves, and show what became of them
-	$(GO) run ./examples/demo -forebay bin/forebay
+demo: build ## run real documents through a server whose model misbehaves; ARGS=-keep leaves a dashboard open
+	$(GO) run ./examples/demo -forebay bin/forebay $(ARGS)
 
 dashboard: build ## open a dashboard with a real backlog: work for simulated models, until Ctrl-C
 	$(GO) run ./examples/demo -forebay bin/forebay -keep
