@@ -18,7 +18,7 @@ import (
 
 // onClockServer opens stores on PostgreSQL whose clock a test moves.
 func onClockServer(t *testing.T) (*stores, *dbtest.ClockSchema[*stores]) {
-	e := fixture.ClockSchema(dbtest.NewClockServer(t), "ahead")
+	e := fixture.ClockSchema(dbtest.NewClockServer(t))
 	s := e.Open(t)
 	t.Cleanup(func() { s.DB.Close() })
 	return s, e

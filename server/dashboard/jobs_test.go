@@ -12,7 +12,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/browsertest"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -20,7 +20,7 @@ import (
 func onDatabases(t *testing.T, test func(t *testing.T, database string)) {
 	for engine, database := range map[string]func(*testing.T) string{
 		"sqlite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "forebay.db") },
-		"postgresql": func(t *testing.T) string { return pgtest.Database(t) },
+		"postgresql": func(t *testing.T) string { return dbtest.Postgres(t) },
 	} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()

@@ -13,7 +13,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/browsertest"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -51,7 +51,7 @@ func (s *running) auditOf(t testing.TB, key, action string) (entries []forebay.A
 func TestSignInByOpenIDConnect(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) { testOIDC(t, "sqlite:"+t.TempDir()+"/forebay.db") })
-	t.Run("postgresql", func(t *testing.T) { testOIDC(t, pgtest.Database(t)) })
+	t.Run("postgresql", func(t *testing.T) { testOIDC(t, dbtest.Postgres(t)) })
 }
 
 func testOIDC(t *testing.T, database string) {
