@@ -124,6 +124,7 @@ func TestRefusedRedriveTakesNothing(t *testing.T) {
 
 // Many redrives in one transaction read no more ahead than a transaction takes.
 func TestRedrivesReadLittleAhead(t *testing.T) {
+	t.Parallel()
 	s, _ := onClockServer(t)
 	const queues, each, size = 4, 5, 4 << 20
 	var calls []func() error

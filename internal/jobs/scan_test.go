@@ -126,6 +126,7 @@ func TestNewJobKeepsItsPlace(t *testing.T) {
 
 // What becomes ready while a look is made is either found or noted.
 func TestReadyDuringALook(t *testing.T) {
+	t.Parallel()
 	c := fixture.ClockSchema(dbtest.NewClockServer(t))
 	s := c.Open(t)
 	t.Cleanup(func() { s.DB.Close() })

@@ -209,6 +209,7 @@ func (j *tripsOfJobs) mixes() map[string]func(many int) []func() error {
 // Left out on purpose are single changes by operators: a key, a queue, a tenant's limit, a budget,
 // a deployment's pause. They are rare, and each takes trips of its own.
 func TestRoundTripsOfBulkAndDueJobs(t *testing.T) {
+	t.Parallel()
 	trips := fixture.Trips(t)
 	for _, kind := range []string{"plain", "paid", "followed"} {
 		j := &tripsOfJobs{T: t, s: trips.Stores, tenant: tenantNamed(t, trips.Stores, kind)}
