@@ -35,8 +35,8 @@ func compileJava(t *testing.T) javaProgram {
 	return javaProgram{classes + string(os.PathListSeparator) + jars}
 }
 
-// briefJava are options for what runs for seconds: the second compiler would take more time than it
-// saves.
+// briefJava are options for what runs for seconds: the second compiler would take more time than
+// it saves.
 var briefJava = []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
 
 // scenario prepares a run of the program, with options of Java's.
