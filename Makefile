@@ -24,8 +24,8 @@ build: ## build bin/forebay
 install: ## install forebay into Go's bin folder
 	$(GO) install -ldflags '$(LDFLAGS)' ./cmd/forebay
 
-demo: build ## run real documents through a server whose model misbehaves, and show what became of them
-	$(GO) run ./examples/demo -forebay bin/forebay
+demo: build ## run real documents through a server whose model misbehaves; ARGS=-keep leaves a dashboard open
+	$(GO) run ./examples/demo -forebay bin/forebay $(ARGS)
 
 dashboard: build ## open a dashboard with a real backlog: work for simulated models, until Ctrl-C
 	$(GO) run ./examples/demo -forebay bin/forebay -keep
@@ -48,9 +48,10 @@ test: ## run all tests, the crash test included
 
 # modernc.org/sqlite is transpiled C: instrumenting it is slow and finds no races of ours. With
 # -short, tests that the detector learns nothing from skip themselves (internal/raced). The packages
-# left out here start no goroutines, or only processes (docs).
+# left out here start no goroutines, or only processes (docs), or ask a server one thing after the
+# other (server/dashboard). To compile and link one of them for the detector takes seconds.
 race: ## run the tests under the race detector (needs a C compiler), but for those that it can see nothing in
-	GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=$$(.ci/tmp) CGO_ENABLED=1 $(GO) test -race -gcflags='modernc.org/...=-race=false' -vet off -short -timeout 15m -p 4 -parallel 4 $$($(GO) list ./... | grep -v -E '/(internal/(config|extract|filter|quota)|docs)$$')
+	GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=$$(.ci/tmp) CGO_ENABLED=1 $(GO) test -race -gcflags='modernc.org/...=-race=false' -vet off -short -timeout 15m -p 4 -parallel 4 $$($(GO) list ./... | grep -v -E '/(internal/(bus/(entity|message)|config|dashboard/fetch|db/schema|extract|fairqueue|filter|jobs/request|jsoncheck|orchestrate/policy|quota)|server/dashboard|docs)$$')
 
 fuzz: ## fuzz every parser of outside input with $(FUZZTIME) inputs each, or for a time such as 30s
 	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' sh .ci/fuzz

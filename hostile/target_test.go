@@ -25,8 +25,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
-	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
 // Tenants of every target.
@@ -119,7 +119,7 @@ var seeded struct {
 // makeDatabase makes a database with keys. That of SQLite is a copy, for keys take a process each.
 func (s *Target) makeDatabase(postgres bool) (err error) {
 	if postgres {
-		s.database = pgtest.Database(s)
+		s.database = dbtest.Postgres(s)
 		s.Keys, err = createKeys(s.Context(), s.database)
 		return err
 	}

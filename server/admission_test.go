@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
@@ -149,7 +149,7 @@ func onServers(t *testing.T, f func(t *testing.T, database string)) {
 			t.Parallel()
 			database := ""
 			if engine == "postgres" {
-				database = pgtest.Database(t)
+				database = dbtest.Postgres(t)
 			}
 			f(t, database)
 		})
@@ -250,7 +250,7 @@ func TestOneLedgerForAllProcesses(t *testing.T) {
 	t.Parallel()
 	const jobs = strictHolds + 14 // two ledgers would let go too much as well
 	model := startStrict(t, "east")
-	o := childOptions{Database: pgtest.Database(t), Blob: filepath.Join(t.TempDir(), "blobs"), Deployments: model.configured()}
+	o := childOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"), Deployments: model.configured()}
 	o.Queue = server.Queue{Concurrency: 8, LockDuration: crashLock}
 	first, second := launch(t, o), launch(t, o)
 	doomed, front := remote{first.mustListen(t)}, remote{second.mustListen(t)}

@@ -19,8 +19,8 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
@@ -31,7 +31,7 @@ func TestBatchesSurviveCrashes(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) { t.Parallel(); newBatchCrash(t, database(t)).run() })
-	t.Run("postgresql", func(t *testing.T) { t.Parallel(); newBatchCrash(t, pgtest.Database(t)).run() })
+	t.Run("postgresql", func(t *testing.T) { t.Parallel(); newBatchCrash(t, dbtest.Postgres(t)).run() })
 }
 
 // batchCrash is one run.

@@ -15,7 +15,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -87,7 +87,7 @@ func outputOf(t *testing.T, s *server.Server, file string, headers ...string) ma
 func onDatabases(t *testing.T, test func(t *testing.T, database string)) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) { test(t, "sqlite:"+filepath.Join(t.TempDir(), "forebay.db")) })
-	t.Run("postgresql", func(t *testing.T) { test(t, pgtest.Database(t)) })
+	t.Run("postgresql", func(t *testing.T) { test(t, dbtest.Postgres(t)) })
 }
 
 // answerByContent answers a chat completion by what its last message says.

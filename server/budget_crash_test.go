@@ -16,8 +16,8 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
@@ -36,7 +36,7 @@ func TestBudgetHoldsThroughCrashes(t *testing.T) {
 			if kind == "sqlite" {
 				b.options.Database = database(t)
 			} else {
-				b.options.Database, b.options.Blob = pgtest.Database(t), filepath.Join(t.TempDir(), "blobs")
+				b.options.Database, b.options.Blob = dbtest.Postgres(t), filepath.Join(t.TempDir(), "blobs")
 				b.workers = 3
 			}
 			b.run()

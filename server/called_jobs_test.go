@@ -17,7 +17,7 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -52,7 +52,7 @@ func execute(t *testing.T, database, sql string) {
 func TestCalledJobs(t *testing.T) {
 	for kind, database := range map[string]func(t *testing.T) string{
 		"sqlite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "forebay.db") },
-		"postgresql": func(t *testing.T) string { return pgtest.Database(t) },
+		"postgresql": func(t *testing.T) string { return dbtest.Postgres(t) },
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/server"
@@ -50,7 +51,7 @@ func TestNothingSecretIsSeen(t *testing.T) {
 		testCanaries(t, "sqlite:"+filepath.Join(folder, "forebay.db"), func() {})
 	})
 	t.Run("postgresql", func(t *testing.T) {
-		database := pgtest.Database(t)
+		database := dbtest.Postgres(t)
 		u, err := url.Parse(database)
 		if err != nil {
 			t.Fatal(err)

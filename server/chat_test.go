@@ -15,7 +15,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -173,7 +173,7 @@ func TestDeltasOfARunningJob(t *testing.T) {
 			}
 			var s *server.Server
 			if shared {
-				o.Database, o.Blob = pgtest.Database(t), "file://"+filepath.ToSlash(t.TempDir())
+				o.Database, o.Blob = dbtest.Postgres(t), "file://"+filepath.ToSlash(t.TempDir())
 				worker := o
 				worker.Role, o.Role = server.RoleWorker, server.RoleAPI
 				s = start(t, o)

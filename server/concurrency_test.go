@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -72,7 +72,7 @@ func TestConcurrencyOfAllProcesses(t *testing.T) {
 	t.Parallel()
 	const jobs, narrow, tenant = 10, 3, 5
 	g := startGate(t)
-	o := childOptions{Database: pgtest.Database(t), Blob: filepath.Join(t.TempDir(), "blobs"),
+	o := childOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"),
 		Queue: server.Queue{Concurrency: 8, LockDuration: 10 * time.Second}, Tenants: map[string]server.Tenant{forebay.DefaultTenant: {Concurrency: tenant}},
 		Tasks: map[string]server.TaskOption{
 			"narrow": {HTTP: &server.HTTPTask{URL: g.url + "/narrow", Concurrency: narrow}},

@@ -18,8 +18,8 @@ import (
 	"zombiezen.com/go/sqlite/sqlitex"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
@@ -37,7 +37,7 @@ func TestDocumentsSurviveCrashes(t *testing.T) {
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		address := pgtest.Database(t)
+		address := dbtest.Postgres(t)
 		newDocumentCrash(t, address, func() map[string]bool { return chunksInPostgres(t, address) }).run()
 	})
 }

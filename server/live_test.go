@@ -10,8 +10,8 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -41,7 +41,7 @@ func TestWhatOtherProcessesDo(t *testing.T) {
 	t.Parallel()
 	model := modelsim.StartTest(func(c modelsim.Call) modelsim.Reply { return modelsim.Reply{Hang: c.Marker == "hangs"} })
 	t.Cleanup(model.Close)
-	o := childOptions{Database: pgtest.Database(t), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
+	o := childOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
 	start := func(role string) *process {
 		o.Role = role
 		p := launch(t, o)

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/raced"
@@ -330,7 +331,7 @@ func clocksThatDiffer(t *testing.T, ahead time.Duration, clocks [3]time.Duration
 	})
 	t.Cleanup(model.Close)
 	o := childOptions{Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
-	if o.Database = pgtest.Database(t); ahead != 0 {
+	if o.Database = dbtest.Postgres(t); ahead != 0 {
 		o.Database = skewed(t, o.Database, ahead)
 	}
 	o.Queue = server.Queue{Concurrency: 4, LockDuration: lock}

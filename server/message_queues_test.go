@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -17,7 +17,7 @@ import (
 func TestDeclaredMessageQueues(t *testing.T) {
 	t.Parallel()
 	for engine, database := range map[string]string{
-		"sqlite": "sqlite:" + filepath.Join(t.TempDir(), "f.db"), "postgresql": pgtest.Database(t),
+		"sqlite": "sqlite:" + filepath.Join(t.TempDir(), "f.db"), "postgresql": dbtest.Postgres(t),
 	} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()

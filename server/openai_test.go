@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -395,7 +395,7 @@ func TestOpenAICallWithoutBudget(t *testing.T) {
 func TestOpenAICallsOfTwoProcesses(t *testing.T) {
 	t.Parallel()
 	u := startUpstream(t, answerPlainly)
-	database := pgtest.Database(t)
+	database := dbtest.Postgres(t)
 	servers := []*server.Server{}
 	for range 2 {
 		servers = append(servers, startForwarding(t, u, func(o *server.Options) { o.Database = database }))

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
@@ -112,7 +112,7 @@ func TestRecoveryIsSeenByAllProcesses(t *testing.T) {
 		places = 4
 	)
 	model := startMetered(t, "east")
-	database := pgtest.Database(t)
+	database := dbtest.Postgres(t)
 	// Each server has another key for the same model.
 	doors := []*metered{model.door("first"), model.door("second")}
 	var r remote

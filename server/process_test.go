@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
@@ -201,7 +201,7 @@ func underKills(t *testing.T, test func(t *testing.T, o childOptions, processes 
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		test(t, childOptions{Database: pgtest.Database(t), Blob: t.TempDir()}, 2)
+		test(t, childOptions{Database: dbtest.Postgres(t), Blob: t.TempDir()}, 2)
 	})
 }
 

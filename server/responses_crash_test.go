@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
@@ -44,7 +44,7 @@ func TestResponsesSurviveKills(t *testing.T) {
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
 		c := newResponsesCrash(t)
-		c.options.Database, c.options.Blob = pgtest.Database(t), "file://"+t.TempDir()
+		c.options.Database, c.options.Blob = dbtest.Postgres(t), "file://"+t.TempDir()
 		front := c.options
 		front.Role = server.RoleAPI
 		first := launch(t, c.options) // it makes the tables

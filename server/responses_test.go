@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -278,7 +278,7 @@ func onBothEngines(t *testing.T, f func(t *testing.T, change func(*server.Option
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		database := pgtest.Database(t)
+		database := dbtest.Postgres(t)
 		f(t, func(o *server.Options) { o.Database = database })
 	})
 }

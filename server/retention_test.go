@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -27,7 +27,7 @@ func TestOldJobsArePurged(t *testing.T) {
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		address := pgtest.Database(t)
+		address := dbtest.Postgres(t)
 		testOldJobsArePurged(t, address, func(script string) {
 			c, err := pgx.Connect(t.Context(), address)
 			if err != nil {

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -26,7 +26,7 @@ func TestRoles(t *testing.T) {
 		return modelsim.Reply{}
 	})
 	t.Cleanup(model.Close)
-	o := childOptions{Database: pgtest.Database(t), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
+	o := childOptions{Database: dbtest.Postgres(t), Blob: filepath.Join(t.TempDir(), "blobs"), Endpoint: model.URL()}
 	const delay = 5 * time.Second // in which the worker is killed
 	o.Queue.Retry = server.Retry{Policy: "fixed", First: delay, Max: delay}
 	start := func(role string) *process {

@@ -38,13 +38,13 @@ func sdkPrograms(t *testing.T) []sdkProgram {
 	toolchain.Need(t, toolchain.JDK())
 	folder, classes := filepath.Join(sdkSources, "java"), t.TempDir()
 	jars := filepath.Join(toolchain.Installed(t, folder, "pom.xml", []string{"pom.xml"}, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"), "jars", "*")
-	if out, err := exec.CommandContext(t.Context(), "javac", "-cp", jars, "-d", classes, filepath.Join(folder, "Kills.java")).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "javac", "-J-XX:TieredStopAtLevel=1", "-cp", jars, "-d", classes, filepath.Join(folder, "Kills.java")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return []sdkProgram{
 		{"go", startGoProgram},
 		command("js", "node", path),
-		command("java", "java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", classes+string(os.PathListSeparator)+jars, "Kills"),
+		command("java", "java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", classes+string(os.PathListSeparator)+jars, "Kills"),
 	}
 }
 

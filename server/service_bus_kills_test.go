@@ -16,7 +16,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
@@ -33,7 +33,7 @@ func TestServiceBusUnderKills(t *testing.T) {
 		testServiceBusUnderKills(t, childOptions{Database: database(t)}, 1, programs)
 	})
 	t.Run("postgresql", func(t *testing.T) {
-		testServiceBusUnderKills(t, childOptions{Database: pgtest.Database(t), Blob: t.TempDir()}, 2, programs)
+		testServiceBusUnderKills(t, childOptions{Database: dbtest.Postgres(t), Blob: t.TempDir()}, 2, programs)
 	})
 }
 

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/modelsim"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
@@ -44,7 +44,7 @@ func TestWorkflowsSurviveKills(t *testing.T) {
 	raced.Skip(t, raced.Processes)
 	for kind, database := range map[string]func() string{
 		"sqlite":     func() string { return filepath.Join(t.TempDir(), "forebay.db") },
-		"postgresql": func() string { return pgtest.Database(t) },
+		"postgresql": func() string { return dbtest.Postgres(t) },
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 )
 
 // A rewind calls the step that failed again, and goes on with those that had not begun.
@@ -43,7 +43,7 @@ output: ["${steps.next.result}", "${steps.list.result}", "${steps.two.result}", 
 	t.Run("sqlite", func(t *testing.T) {
 		testWorkflowRewind(t, "sqlite:"+filepath.Join(t.TempDir(), "forebay.db"), text, tolerant)
 	})
-	t.Run("postgresql", func(t *testing.T) { testWorkflowRewind(t, pgtest.Database(t), text, tolerant) })
+	t.Run("postgresql", func(t *testing.T) { testWorkflowRewind(t, dbtest.Postgres(t), text, tolerant) })
 }
 
 func testWorkflowRewind(t *testing.T, database string, workflows ...string) {

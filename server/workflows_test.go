@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
@@ -25,7 +25,7 @@ func onBothDatabases(t *testing.T, f func(t *testing.T, database string)) {
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		f(t, pgtest.Database(t))
+		f(t, dbtest.Postgres(t))
 	})
 }
 

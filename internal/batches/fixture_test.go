@@ -70,7 +70,7 @@ func onClocks(t *testing.T, test func(r *running)) {
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		run(t, fixture.ClockSchema(dbtest.NewClockServer(t), "batches"))
+		run(t, fixture.ClockSchema(dbtest.NewClockServer(t)))
 	})
 }
 

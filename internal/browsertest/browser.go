@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
@@ -32,30 +33,68 @@ const patience = time.Minute
 // Browser is a Chromium. Its pages share nothing.
 type Browser struct{ ctx context.Context }
 
-// Start starts a Chromium, which it installs if it may and must. It ends with the test.
+// shared is the Chromium of the tests that run now.
+var shared struct {
+	mu    sync.Mutex
+	tests int
+	*Browser
+	stop func()
+}
+
+// Start returns a Chromium, which it installs if it may and must. Tests that run at once share
+// it, and it ends with the last of them.
 func Start(t testing.TB) *Browser {
 	t.Helper()
 	raced.Skip(t, raced.Processes)
 	toolchain.Need(t, toolchain.Chromium())
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.tests == 0 {
+		var err error
+		if shared.Browser, shared.stop, err = launch(); err != nil {
+			t.Fatalf("Chromium does not start: %v", err)
+		}
+	}
+	shared.tests++
+	t.Cleanup(func() {
+		shared.mu.Lock()
+		defer shared.mu.Unlock()
+		if shared.tests--; shared.tests == 0 {
+			shared.stop()
+		}
+	})
+	return shared.Browser
+}
+
+// launch starts a Chromium. stop ends it and removes its files.
+func launch() (b *Browser, stop func(), err error) {
 	program, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Fatal(err)
+		return nil, nil, err
+	}
+	folder, err := os.MkdirTemp("", "forebay-chromium-")
+	if err != nil {
+		return nil, nil, err
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(program), chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()),
+		chromedp.ExecPath(program), chromedp.DisableGPU, chromedp.UserDataDir(folder),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-features", "Translate,OptimizationHints,MediaRouter"),
 		chromedp.WSURLReadTimeout(patience))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // the sandbox does not run as root
 	}
-	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	t.Cleanup(cancel)
-	ctx, stop := chromedp.NewContext(allocator)
-	t.Cleanup(stop)
-	if err := chromedp.Do(ctx); err != nil {
-		t.Fatalf("Chromium does not start: %v", err)
+	allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, leave := chromedp.NewContext(allocator)
+	stop = func() {
+		leave()
+		end()
+		_ = os.RemoveAll(folder)
 	}
-	return &Browser{ctx}
+	if err := chromedp.Do(ctx); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return &Browser{ctx}, stop, nil
 }
 
 // Page is a tab with cookies of its own.
@@ -76,6 +115,9 @@ func (b *Browser) Open(t testing.TB) *Page {
 	p := &Page{t: t, ctx: ctx}
 	p.do("open", chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		_, err := cdp.Call(ctx, target, network.Enable, network.EnableParams{})
+		if err == nil { // its keys work although another page was opened later
+			_, err = cdp.Call(ctx, target, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
+		}
 		return err
 	}))
 	if err := chromedp.Listen(ctx, p.listen); err != nil {
@@ -262,7 +304,7 @@ func (p *Page) Script(on bool) {
 	}))
 }
 
-// Screenshot writes the whole page as a PNG to a folder, if that is not "".
+// Screenshot writes the whole page as a PNG to a folder, which it makes, if that is not "".
 func (p *Page) Screenshot(folder, name string) {
 	p.t.Helper()
 	if folder == "" {
@@ -270,11 +312,18 @@ func (p *Page) Screenshot(folder, name string) {
 	}
 	var png []byte
 	p.do("screenshot", func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
-		got, err := chromedp.FullScreenshot(100)(ctx, target)
-		png = got
+		whole, quick := true, true
+		got, err := cdp.Call(ctx, target, page.CaptureScreenshot, page.CaptureScreenshotParams{CaptureBeyondViewport: &whole, OptimizeForSpeed: &quick})
+		if err == nil {
+			png = got.Data
+		}
 		return chromedp.Void{}, err
 	})
-	if err := os.WriteFile(filepath.Join(folder, name+".png"), png, 0o644); err != nil {
+	err := os.MkdirAll(folder, 0o755)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(folder, name+".png"), png, 0o644)
+	}
+	if err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -290,8 +339,13 @@ type violation struct {
 }
 
 // Accessible fails the test for each rule of axe-core that the page breaks. axe is its source.
-func (p *Page) Accessible(axe, what string) {
+// rules are its ids of those that are tried; none: all of them.
+func (p *Page) Accessible(axe, what string, rules ...string) {
 	p.t.Helper()
+	only := ""
+	if len(rules) > 0 {
+		only = `, runOnly: ["` + strings.Join(rules, `", "`) + `"]`
+	}
 	var loaded bool
 	if p.Evaluate(`!!window.axe`, &loaded); !loaded {
 		p.do("load axe-core", func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
@@ -299,7 +353,7 @@ func (p *Page) Accessible(axe, what string) {
 		})
 	}
 	var found []violation
-	p.Evaluate(`axe.run(document, {resultTypes: ['violations']}).then(r => r.violations.map(v => ({id: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map(n => ({html: n.html, failureSummary: n.failureSummary}))})))`, &found)
+	p.Evaluate(`axe.run(document, {resultTypes: ['violations']`+only+`}).then(r => r.violations.map(v => ({id: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map(n => ({html: n.html, failureSummary: n.failureSummary}))})))`, &found)
 	for _, v := range found {
 		for _, n := range v.Nodes {
 			p.t.Errorf("%s: %s: %s: %.300s: %.400s", what, v.ID, v.Help, n.HTML, n.Summary)

@@ -16,7 +16,7 @@ import (
 // with the others, and delivers. Every message comes to one receiver, once.
 func TestBusOfSeveralProcesses(t *testing.T) {
 	t.Parallel()
-	e := fixture.ClockSchema(dbtest.NewClockServer(t), "shared")
+	e := fixture.ClockSchema(dbtest.NewClockServer(t))
 	first := e.Open(t)
 	t.Cleanup(func() { first.DB.Close() })
 	c := &clock{t: t, engine: e, stores: []*stores{first}}

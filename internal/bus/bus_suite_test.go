@@ -98,8 +98,7 @@ func TestBus(t *testing.T) {
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		server := dbtest.NewClockServer(t)
-		c := fixture.ClockSchema(server, "bus")
+		c := fixture.ClockSchema(dbtest.NewClockServer(t))
 		if err := c.Open(t).DB.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -108,16 +107,16 @@ func TestBus(t *testing.T) {
 				if slices.Contains(busSuiteOfRows, name) {
 					raced.Skip(t, raced.MuchData)
 				}
-				server.Run(t, emptyBus)
+				c.Run(t, emptyBus)
 				runWithClock(t, c, c.Reopen(t), busSuite[name])
 			})
 		}
 	})
 }
 
-// emptyBus removes what a test of the suite has left: to make all tables anew would take longer
-// than most tests.
-const emptyBus = `SET search_path = bus;
+// emptyBus removes what a test of the suite has left: another database would take longer than most
+// tests.
+const emptyBus = `
 DELETE FROM messages; DELETE FROM bodies; DELETE FROM sessions; DELETE FROM message_ids; DELETE FROM rules; DELETE FROM queues`
 
 func runWithClock(t *testing.T, e engine, s *stores, test func(*testing.T, *stores, *clock)) {

@@ -19,7 +19,7 @@ import (
 
 // onClockServer opens stores on PostgreSQL whose clock a test moves.
 func onClockServer(t *testing.T) (*stores, *dbtest.ClockSchema[*stores]) {
-	e := fixture.ClockSchema(dbtest.NewClockServer(t), "ahead")
+	e := fixture.ClockSchema(dbtest.NewClockServer(t))
 	s := e.Open(t)
 	t.Cleanup(func() { s.DB.Close() })
 	return s, e
@@ -125,6 +125,7 @@ func TestRefusedRedriveTakesNothing(t *testing.T) {
 
 // Many redrives in one transaction read no more ahead than a transaction takes.
 func TestRedrivesReadLittleAhead(t *testing.T) {
+	t.Parallel()
 	s, _ := onClockServer(t)
 	const queues, each, size = 4, 5, 4 << 20
 	var calls []func() error

@@ -17,7 +17,6 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/raced"
 )
 
@@ -320,7 +319,7 @@ func testDeleteBeyondLocked(t *testing.T, s *stores, c *clock) {
 // sort.
 func TestSessionQueryPlansOnPostgres(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
-	s, err := openStores(t.Context(), db.Options{URL: pgtest.Database(t)})
+	s, err := openStores(t.Context(), db.Options{URL: dbtest.Postgres(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

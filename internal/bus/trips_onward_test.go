@@ -223,6 +223,7 @@ func (t tripping) bulk(received func(MessageQueue, int) []Message) map[string]mi
 // On PostgreSQL, the round trips of a transaction do not grow with the messages that are due in
 // it.
 func TestRoundTripsOfDueMessages(t *testing.T) {
+	t.Parallel()
 	const n = 24
 	trips := fixture.Trips(t)
 	serial := 0

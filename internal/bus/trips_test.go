@@ -12,6 +12,7 @@ import (
 // On PostgreSQL, the round trips of a transaction do not grow with the number of its operations.
 // The test covers each transition of a plain message and of a session.
 func TestRoundTripsOfMessages(t *testing.T) {
+	t.Parallel()
 	const n = 24
 	trips := fixture.Trips(t)
 	s, ctx := trips.Stores, t.Context()

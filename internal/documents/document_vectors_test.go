@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/db/postgres"
 	"github.com/forebayhq/forebay/internal/jobs"
@@ -189,7 +190,7 @@ func TestPgvector(t *testing.T) {
 // Without pgvector a server says what is missing.
 func TestPgvectorMissing(t *testing.T) {
 	t.Parallel()
-	s, err := openStores(t.Context(), db.Options{URL: pgtest.Database(t)})
+	s, err := openStores(t.Context(), db.Options{URL: dbtest.Postgres(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/jobs"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/vector"
 )
 
@@ -138,13 +138,13 @@ func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		at := pgtest.Database(t)
+		at := dbtest.Postgres(t)
 		s := openShelf(t, db.Options{URL: at})
 		run(t, s, s)
 	})
 	t.Run("two processes", func(t *testing.T) {
 		t.Parallel()
-		at := pgtest.Database(t)
+		at := dbtest.Postgres(t)
 		run(t, openShelf(t, db.Options{URL: at}), openShelf(t, db.Options{URL: at}))
 	})
 }

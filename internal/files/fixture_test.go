@@ -50,7 +50,7 @@ func onClocks(t *testing.T, test func(t *testing.T, st *stores, pass func(time.D
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		run(t, fixture.ClockSchema(dbtest.NewClockServer(t), "files"))
+		run(t, fixture.ClockSchema(dbtest.NewClockServer(t)))
 	})
 }
 

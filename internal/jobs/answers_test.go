@@ -115,7 +115,7 @@ var (
 
 // However a generation of a job ends, its message is answered once.
 func TestEveryEndIsAnswered(t *testing.T) {
-	fixture.OnEveryEngine(t, func(rt *rapid.T, e engine) {
+	fixture.Once(t, func(rt *rapid.T, e engine) {
 		s := e.Open(rt)
 		defer s.DB.Close()
 		ctx, a := context.Background(), askerOf(rt, s)
@@ -200,7 +200,7 @@ func TestEveryEndIsAnswered(t *testing.T) {
 // A job ends even if nobody can be answered. An event says so, and the next generation tries
 // again.
 func TestRepliesThatCannotBeSent(t *testing.T) {
-	fixture.OnEveryEngine(t, func(rt *rapid.T, e engine) {
+	fixture.Once(t, func(rt *rapid.T, e engine) {
 		s := e.Open(rt)
 		defer s.DB.Close()
 		ctx, a := context.Background(), askerOf(rt, s)
@@ -284,7 +284,7 @@ func TestRepliesThatCannotBeSent(t *testing.T) {
 
 // A result that is too large for a message is named.
 func TestLargeReplies(t *testing.T) {
-	fixture.OnEveryEngine(t, func(rt *rapid.T, e engine) {
+	fixture.Once(t, func(rt *rapid.T, e engine) {
 		s := e.Open(rt)
 		defer s.DB.Close()
 		ctx, a := context.Background(), askerOf(rt, s)

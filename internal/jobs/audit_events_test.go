@@ -18,7 +18,6 @@ import (
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/jobs/request"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/raced"
 )
@@ -228,7 +227,7 @@ func TestAuditOfAJobThatGoesOn(t *testing.T) {
 // are one more.
 func TestAuditEntriesGoTogether(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
-	url := pgtest.Database(t)
+	url := dbtest.Postgres(t)
 	s := fixture.Serve(t, db.Options{URL: url})
 	defer s.DB.Close()
 	admin, err := pgconn.Connect(t.Context(), url)
@@ -280,7 +279,7 @@ func TestAuditedSubmissionsAreAlone(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		t.Run(fmt.Sprint(listed), func(t *testing.T) {
 			t.Parallel()
-			where := db.Options{URL: pgtest.Database(t)}
+			where := db.Options{URL: dbtest.Postgres(t)}
 			events := []forebay.EventType{forebay.EventDeadLettered}
 			if listed {
 				events = append(events, forebay.EventAccepted)

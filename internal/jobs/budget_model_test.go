@@ -471,7 +471,7 @@ func overDays(t *testing.T, run func(*rapid.T, engine)) {
 			if serial++; serial > 3*dbtest.PostgresRuns*dbtest.Repeat() || testing.Short() && serial > dbtest.PostgresRuns {
 				return
 			}
-			run(t, fixture.ClockSchema(server, fmt.Sprintf("s%d", serial)))
+			run(t, fixture.ClockSchema(server))
 		})
 	})
 }

@@ -48,7 +48,7 @@ func visibles(t *testing.T, s *stores) map[string]int64 {
 func TestClockThatGoesBack(t *testing.T) {
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		c := fixture.ClockSchema(dbtest.NewClockServer(t), "back")
+		c := fixture.ClockSchema(dbtest.NewClockServer(t))
 		s := c.Open(t)
 		defer s.DB.Close()
 		right := c.Now()

@@ -11,8 +11,8 @@ import (
 	"github.com/forebayhq/forebay/internal/backlog"
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/jobs/events"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -20,7 +20,7 @@ func TestDepths(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		testDepths(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
 	})
-	t.Run("postgresql", func(t *testing.T) { testDepths(t, db.Options{URL: pgtest.Database(t), Serve: true}) })
+	t.Run("postgresql", func(t *testing.T) { testDepths(t, db.Options{URL: dbtest.Postgres(t), Serve: true}) })
 }
 
 func testDepths(t *testing.T, opts db.Options) {
@@ -167,6 +167,6 @@ func BenchmarkDepths(b *testing.B) {
 			"WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 1000000) "+columns+"s")
 	})
 	b.Run("postgresql", func(b *testing.B) {
-		run(b, db.Options{URL: pgtest.Database(b), Serve: true}, columns+"generate_series(1, 1000000) AS n")
+		run(b, db.Options{URL: dbtest.Postgres(b), Serve: true}, columns+"generate_series(1, 1000000) AS n")
 	})
 }

@@ -101,7 +101,7 @@ func openWith(t testing.TB, opts db.Options) (s *stores, tenant, queue int64) {
 // takes more round trips.
 func overANetwork(t *testing.T) (s *stores, few func(most int64, what string, do func())) {
 	t.Helper()
-	direct := pgtest.Database(t)
+	direct := dbtest.Postgres(t)
 	proxy := pgtest.NewProxy(t, direct)
 	s = fixture.Serve(t, db.Options{URL: proxy.URL(direct)})
 	t.Cleanup(func() { s.DB.Close() })
@@ -140,7 +140,7 @@ func (e *ear) Notified(n *db.Notification) {
 func hearing(t *testing.T) (said func(...func(*Tx)) *db.Notification) {
 	t.Helper()
 	e := &ear{heard: make(chan *db.Notification, 1)}
-	s, err := openAudited(t.Context(), db.Options{URL: pgtest.Database(t), Serve: true}, nil, e)
+	s, err := openAudited(t.Context(), db.Options{URL: dbtest.Postgres(t), Serve: true}, nil, e)
 	mustDo(t, err)
 	t.Cleanup(func() { s.DB.Close() })
 	return func(transactions ...func(*Tx)) *db.Notification {

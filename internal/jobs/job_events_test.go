@@ -17,7 +17,7 @@ import (
 
 // What happens to a job is told to the subscribers of its tenant, and to nobody else, in order.
 func TestJobEventsArePublished(t *testing.T) {
-	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {
+	fixture.Once(t, func(t *rapid.T, e engine) {
 		s := e.Open(t)
 		defer s.DB.Close()
 		tenant, err := s.Queues.EnsureTenant(context.Background(), "acme")

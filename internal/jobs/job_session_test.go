@@ -248,7 +248,14 @@ func TestJobSessions(t *testing.T) {
 // there and for those that come later. A worker that settles too late takes no turn away.
 func TestTurnAfterCancelledCall(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
-	fixture.OnEveryEngine(t, func(t *rapid.T, e engine) {
+	t.Parallel()
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart %t", restart), func(t *testing.T) { turnAfterCancelledCall(t, restart) })
+	}
+}
+
+func turnAfterCancelledCall(t *testing.T, restart bool) {
+	fixture.Once(t, func(t *rapid.T, e engine) {
 		w := &sessionWorld{s: e.Open(t), engine: e}
 		defer func() { w.s.DB.Close() }()
 		const lock = 30 * time.Second
@@ -320,7 +327,7 @@ func TestTurnAfterCancelledCall(t *testing.T) {
 		}
 		got, _ = claim()
 		want("after a's worker was heard of at last", got)
-		if rapid.Bool().Draw(t, "restart") {
+		if restart {
 			if err := w.s.DB.Close(); err != nil {
 				t.Fatal(err)
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/forebayhq/forebay/internal/backlog"
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -187,14 +187,14 @@ func BenchmarkTenantDepth(b *testing.B) {
 		fill    string
 	}{
 		"sqlite":     {db.Options{Path: filepath.Join(b.TempDir(), "forebay.db"), Serve: true}, "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 1000000) " + columns + "s"},
-		"postgresql": {db.Options{URL: pgtest.Database(b), Serve: true}, columns + "generate_series(1, 1000000) AS n"},
+		"postgresql": {db.Options{URL: dbtest.Postgres(b), Serve: true}, columns + "generate_series(1, 1000000) AS n"},
 	} {
 		for _, tenants := range []int64{1, 50} {
 			b.Run(fmt.Sprint(name, "/", tenants), func(b *testing.B) {
 				if e.options.Path != "" {
 					e.options.Path = filepath.Join(b.TempDir(), "forebay.db")
 				} else {
-					e.options.URL = pgtest.Database(b)
+					e.options.URL = dbtest.Postgres(b)
 				}
 				s, tenant, queueID := openWith(b, e.options)
 				_, err := db.Transact(b.Context(), s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *db.Tx) (struct{}, error) {

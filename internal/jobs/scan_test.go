@@ -16,7 +16,6 @@ import (
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/flows"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -127,22 +126,22 @@ func TestNewJobKeepsItsPlace(t *testing.T) {
 
 // What becomes ready while a look is made is either found or noted.
 func TestReadyDuringALook(t *testing.T) {
-	server := dbtest.NewClockServer(t)
-	c := fixture.ClockSchema(server, "ticking")
+	t.Parallel()
+	c := fixture.ClockSchema(dbtest.NewClockServer(t))
 	s := c.Open(t)
 	t.Cleanup(func() { s.DB.Close() })
 	queueID := queueOf(t, s, "q")
 	tenant := tenantNamed(t, s, "a")
 	// The clock ticks each time that somebody looks at it.
-	server.Run(t, `CREATE SEQUENCE ticking.ticks; CREATE OR REPLACE FUNCTION ticking.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
-		'SELECT to_timestamp((at + nextval(''ticking.ticks'')) / 1000.0) FROM ticking.clock'`)
+	c.Run(t, `CREATE SEQUENCE ticks; CREATE OR REPLACE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
+		'SELECT to_timestamp((at + nextval(''ticks'')) / 1000.0) FROM clock'`)
 	first := s.DB.Now().Add(time.Second).Truncate(time.Second)
 	const jobs = 40
 	for i := range jobs {
 		at := first.Add(time.Duration(i) * time.Millisecond)
 		submitAll(t, s, NewJob{ID: fmt.Sprint(i), Tenant: tenant, Queue: queueID, Task: "t", Priority: 5, ScheduledAt: &at})
 	}
-	server.Run(t, fmt.Sprintf("UPDATE ticking.clock SET at = %d; ALTER SEQUENCE ticking.ticks RESTART", first.UnixMilli()))
+	c.Run(t, fmt.Sprintf("UPDATE clock SET at = %d; ALTER SEQUENCE ticks RESTART", first.UnixMilli()))
 	_, err := db.TransactIn(t.Context(), Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(tx *Tx) (struct{}, error) {
 		for range 10 {
 			l := tx.w.newScan(queue.SubqueueOf(queueID, queue.SubqueueMain), []*claim{{ClaimRequest: ClaimRequest{Max: 2 * jobs}}}, tx.Now)
@@ -163,7 +162,7 @@ func TestReadyDuringALook(t *testing.T) {
 
 // Times of a database whose clock is another are told by this process's clock.
 func TestTimesOfTheDatabase(t *testing.T) {
-	c := fixture.ClockSchema(dbtest.NewClockServer(t), "elsewhen")
+	c := fixture.ClockSchema(dbtest.NewClockServer(t))
 	s := c.Open(t)
 	t.Cleanup(func() { s.DB.Close() })
 	const little = time.Minute
@@ -175,7 +174,7 @@ func TestTimesOfTheDatabase(t *testing.T) {
 // A transaction begins with a scan. If its connection breaks once the scan is answered, it
 // begins again on another one. Its claim gets each job once, and not once from either scan.
 func TestClaimWhoseBeginningWasLost(t *testing.T) {
-	direct := pgtest.Database(t)
+	direct := dbtest.Postgres(t)
 	admin, err := pgconn.Connect(t.Context(), direct)
 	mustDo(t, err)
 	defer admin.Close(context.WithoutCancel(t.Context()))

@@ -18,7 +18,6 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/schema"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -158,7 +157,7 @@ func TestTwoHoldersInOneTransaction(t *testing.T) {
 // A writer for new jobs whose transaction has failed reads no budget, unlike the other writer. It
 // would change what it has no right to.
 func TestSubmitterLeavesBudgetsAlone(t *testing.T) {
-	url := pgtest.Database(t)
+	url := dbtest.Postgres(t)
 	s, err := openStores(t.Context(), db.Options{URL: url, Serve: true})
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +236,7 @@ func TestSameKeyAtOnce(t *testing.T) {
 }
 
 func testSameKeyAtOnce(t *testing.T, claims bool) {
-	url := pgtest.Database(t)
+	url := dbtest.Postgres(t)
 	var processes [2]*stores
 	for i := range processes {
 		s, err := openStores(t.Context(), db.Options{URL: url, Serve: true})

@@ -86,6 +86,31 @@ func (j *tripsOfJobs) afterwards(pause time.Duration) []func() error {
 	}}
 }
 
+// deadlines submits jobs with a deadline that is near, and returns after which time it has passed.
+// It is later where submitting takes so long that the deadline passes meanwhile.
+func (j *tripsOfJobs) deadlines(many int) time.Duration {
+	q := j.newQueue()
+	for wait := 400 * time.Millisecond; ; wait *= 2 {
+		at := time.Now().Add(wait)
+		list := make([]NewJob, many)
+		for i := range list {
+			list[i] = j.plain(q)
+			list[i].Deadline, list[i].SessionID = &at, list[i].ID
+		}
+		results, err := j.s.Jobs.Submit(j.Context(), list)
+		if err != nil {
+			j.Fatal(err)
+		}
+		late := slices.IndexFunc(results, func(r Submitted) bool { return r.Err != nil })
+		if late < 0 {
+			return wait + 200*time.Millisecond
+		}
+		if wait > time.Minute {
+			j.Fatal(results[late].Err)
+		}
+	}
+}
+
 func (j *tripsOfJobs) redrives(seqs []int64, atOnce int, edit *RedriveEdit) (calls []func() error) {
 	for len(seqs) > 0 {
 		var list []Redrive
@@ -162,22 +187,7 @@ func (j *tripsOfJobs) mixes() map[string]func(many int) []func() error {
 			return calls
 		},
 		"deadlines": func(many int) []func() error {
-			q := j.newQueue()
-			for wait := 400 * time.Millisecond; ; wait *= 2 { // on a busy machine storing takes as long
-				at := time.Now().Add(wait)
-				list := make([]NewJob, many)
-				for i := range list {
-					list[i] = j.plain(q)
-					list[i].Deadline, list[i].SessionID = &at, list[i].ID
-				}
-				stored, err := store.Submit(ctx, list)
-				mustDo(j.T, err)
-				if i := slices.IndexFunc(stored, func(s Submitted) bool { return s.Err != nil }); i < 0 {
-					return j.afterwards(wait + 200*time.Millisecond)
-				} else if wait > time.Minute {
-					j.Fatal(stored[i].Err)
-				}
-			}
+			return j.afterwards(j.deadlines(many))
 		},
 		"schedules of many queues": func(many int) []func() error {
 			at := time.Now().Add(400 * time.Millisecond)
@@ -199,6 +209,7 @@ func (j *tripsOfJobs) mixes() map[string]func(many int) []func() error {
 // Left out on purpose are single changes by operators: a key, a queue, a tenant's limit, a budget,
 // a deployment's pause. They are rare, and each takes trips of its own.
 func TestRoundTripsOfBulkAndDueJobs(t *testing.T) {
+	t.Parallel()
 	trips := fixture.Trips(t)
 	for _, kind := range []string{"plain", "paid", "followed"} {
 		j := &tripsOfJobs{T: t, s: trips.Stores, tenant: tenantNamed(t, trips.Stores, kind)}

@@ -84,6 +84,7 @@ func BenchmarkFarAway(b *testing.B) {
 // The round trips of a transaction on PostgreSQL do not grow with its operations, whichever they
 // are. Each transition of a job has an entry here.
 func TestRoundTripsOfJobs(t *testing.T) {
+	t.Parallel()
 	const n = 48
 	trips := fixture.Trips(t)
 	s := trips.Stores

@@ -11,7 +11,7 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -71,7 +71,7 @@ func endsUnauthorized(t *testing.T, what string, held context.Context) {
 // memory any more.
 func TestRevocationElsewhereEndsWhatIsOpen(t *testing.T) {
 	for name, where := range map[string]db.Options{
-		"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db")}, "postgres": {URL: pgtest.Database(t)}} {
+		"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db")}, "postgres": {URL: dbtest.Postgres(t)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			serving, other := twoServices(t, where)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 )
 
 func macOf(key string, message []byte) []byte {
@@ -59,7 +59,7 @@ func TestTheKeyIsNotStored(t *testing.T) {
 func TestSigned(t *testing.T) {
 	message := []byte("sb%3a%2f%2fhost%2forders\n1800000000")
 	for name, where := range map[string]db.Options{
-		"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db")}, "postgres": {URL: pgtest.Database(t)}} {
+		"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db")}, "postgres": {URL: dbtest.Postgres(t)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, other := twoServices(t, where)
@@ -185,7 +185,7 @@ func TestEntitiesOfAKey(t *testing.T) {
 
 // What a token has opened ends with its key, also when another process ends it.
 func TestSignedEndsWithItsKey(t *testing.T) {
-	s, other := twoServices(t, db.Options{URL: pgtest.Database(t)})
+	s, other := twoServices(t, db.Options{URL: dbtest.Postgres(t)})
 	key, err := s.Create(t.Context(), "t", []forebay.Scope{forebay.ScopeSend}, nil, forebay.Budget{}, "test")
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 )
 
 func lastUse(t *testing.T, s *Service, id string) *time.Time {
@@ -30,7 +30,7 @@ func lastUse(t *testing.T, s *Service, id string) *time.Time {
 // noted less than a minute later leaves the row alone.
 func TestLastUseIsWrittenOnceAMinute(t *testing.T) {
 	for name, where := range map[string]db.Options{
-		"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db")}, "postgres": {URL: pgtest.Database(t)}} {
+		"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db")}, "postgres": {URL: dbtest.Postgres(t)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			serving, other := twoServices(t, where)

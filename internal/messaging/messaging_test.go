@@ -14,7 +14,7 @@ import (
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/bus/message"
 	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 )
 
 // suite is what a service does whatever database its store is in. Each test gets one whose tenant
@@ -58,7 +58,7 @@ func TestService(t *testing.T) {
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		s, err := openStores(t.Context(), db.Options{URL: pgtest.Database(t), Serve: true})
+		s, err := openStores(t.Context(), db.Options{URL: dbtest.Postgres(t), Serve: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
-	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
 // inBubble runs a test on SQLite in a bubble, whose clock the database uses.
@@ -113,7 +113,7 @@ func TestLongTimer(t *testing.T) {
 // A work item that another process makes ready is claimed at once.
 func TestProcessesShareWork(t *testing.T) {
 	t.Parallel()
-	where := db.Options{URL: pgtest.Database(t), Serve: true}
+	where := db.Options{URL: dbtest.Postgres(t), Serve: true}
 	var calls [2]atomic.Int32
 	begun := [2]chan struct{}{make(chan struct{}), make(chan struct{})}
 	registry := func(i int) *Registry {

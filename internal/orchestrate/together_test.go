@@ -11,7 +11,6 @@ import (
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs"
-	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
 // A job that an instance awaits is cancelled in the transaction in which the instance ends or
@@ -77,7 +76,7 @@ func TestJobEndsWithItsExecution(t *testing.T) {
 // are not in memory all at once.
 func TestManyEventsAreReadByThemselves(t *testing.T) {
 	const instances, events = 8, 1 + maxEventsTogether/forebay.InlineBytes
-	s := fixture.Serving(t, db.Options{URL: pgtest.Database(t)})
+	s := fixture.Serving(t, db.Options{URL: dbtest.Postgres(t)})
 	ctx, tenant := t.Context(), tenantOf(t, s, "acme")
 	for i := range instances {
 		id := fmt.Sprint("i", i)

@@ -2,10 +2,8 @@ package pgtest
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -72,7 +70,13 @@ func Database(t testing.TB) string {
 
 func databaseOn(t testing.TB, server string) string {
 	t.Helper()
-	address, drop, err := CreateDatabase(t.Context(), server)
+	return dropped(t, CreateDatabase, server)
+}
+
+// dropped creates a database on a server, and drops it when the test ends.
+func dropped(t testing.TB, create func(ctx context.Context, server string) (string, func(context.Context) error, error), server string) string {
+	t.Helper()
+	address, drop, err := create(t.Context(), server)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,16 +91,7 @@ func databaseOn(t testing.TB, server string) string {
 // CreateDatabase creates an empty database on a server and returns its URL. drop drops it and
 // ends the connections that are still open.
 func CreateDatabase(ctx context.Context, server string) (address string, drop func(context.Context) error, err error) {
-	u, err := url.Parse(server)
-	if err != nil {
-		return "", nil, errors.New("the server's URL cannot be read") // the error would show the password
-	}
-	name := databasePrefix + strconv.FormatInt(time.Now().Unix(), 10) + "_" + strings.ToLower(rand.Text()[:8])
-	if err := execute(ctx, server, "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
-		return "", nil, fmt.Errorf("create a database: %w", err)
-	}
-	u.Path = "/" + name
-	return u.String(), func(ctx context.Context) error { return dropDatabase(ctx, server, name) }, nil
+	return createLike(ctx, server, "template0")
 }
 
 func dropDatabase(ctx context.Context, server, name string) error {

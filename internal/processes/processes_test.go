@@ -88,7 +88,7 @@ func TestProcessAlone(t *testing.T) {
 // Processes that share a database see each other. A silent one shows as gone, and goes after an
 // hour. One that stops in order goes at once.
 func TestProcessesSeeEachOther(t *testing.T) {
-	where := db.Options{URL: pgtest.Database(t)}
+	where := db.Options{URL: dbtest.Postgres(t)}
 	s, o := fixture.Serving(t, where), fixture.Serving(t, where)
 	one, other := newService(t, s), newService(t, o)
 	want := func(what string, want ...string) {
@@ -214,7 +214,7 @@ SELECT 1000000 + i, %d, %d, %d + i, 1, %d FROM n`, subqueue, flows.ID(flood, 0, 
 
 // The calls of a process that was killed are listed, under its name, until their locks end.
 func TestCallsOfAKilledProcess(t *testing.T) {
-	where := db.Options{URL: pgtest.Database(t)}
+	where := db.Options{URL: dbtest.Postgres(t)}
 	s := fixture.Serving(t, where)
 	service := newService(t, s)
 	killed := fixture.Serve(t, where)
@@ -233,7 +233,7 @@ func TestCallsOfAKilledProcess(t *testing.T) {
 
 // A process that begins while the database cannot be reached waits for it, and has one row.
 func TestEnterWaitsForTheDatabase(t *testing.T) {
-	url := pgtest.Database(t)
+	url := dbtest.Postgres(t)
 	proxy := pgtest.NewProxy(t, url)
 	s := must(stores.Open(t.Context(), db.Options{URL: proxy.URL(url), Serve: true}))(t)
 	t.Cleanup(func() { mustDo(t, s.DB.Close()) })

@@ -9,7 +9,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -28,7 +28,7 @@ func (noKeys) CallerOf(context.Context, string) (forebay.Caller, error) {
 // be named. Where no people sign in it does not count.
 func TestSessionsOfPeople(t *testing.T) {
 	for name, where := range map[string]db.Options{
-		"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true}, "postgres": {URL: pgtest.Database(t), Serve: true}} {
+		"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true}, "postgres": {URL: dbtest.Postgres(t), Serve: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			queues := &queue.Store{}

@@ -9,14 +9,14 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/signin"
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
 func onBoth(t *testing.T, test func(*testing.T, *stores.Stores)) {
-	for name, where := range map[string]db.Options{"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db")}, "postgresql": {URL: pgtest.Database(t)}} {
+	for name, where := range map[string]db.Options{"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db")}, "postgresql": {URL: dbtest.Postgres(t)}} {
 		t.Run(name, func(t *testing.T) {
 			where.Serve = true
 			s, err := stores.Open(t.Context(), where)

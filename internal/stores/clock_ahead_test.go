@@ -304,7 +304,7 @@ func TestNothingWaitsForAClockThatWasAhead(t *testing.T) {
 	t.Parallel()
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		c := everything.ClockSchema(dbtest.NewClockServer(t), "waits")
+		c := everything.ClockSchema(dbtest.NewClockServer(t))
 		s := c.Open(t)
 		defer s.DB.Close()
 		trial := &clockTrial{T: t, s: s, right: c.Now()}

@@ -17,10 +17,10 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/limits"
 	"github.com/forebayhq/forebay/internal/messaging"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/retry"
 	"github.com/forebayhq/forebay/internal/stores"
@@ -47,7 +47,7 @@ func onBothEngines(t *testing.T, test func(*testing.T, *world)) {
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		test(t, newWorld(t, db.Options{URL: pgtest.Database(t), Serve: true}))
+		test(t, newWorld(t, db.Options{URL: dbtest.Postgres(t), Serve: true}))
 	})
 }
 

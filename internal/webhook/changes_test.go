@@ -10,7 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -20,7 +20,7 @@ func TestWebhookChangesArePublished(t *testing.T) {
 	for name, schema := range map[string]string{"plain": "hooks", "long": strings.Repeat("x", 60), "quoted": `"Hooks"`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			u, err := url.Parse(pgtest.Database(t))
+			u, err := url.Parse(dbtest.Postgres(t))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -52,7 +52,7 @@ func onDeliveries(t *testing.T, concurrency int, events int, test func(*deliveri
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		e := fixture.ClockSchema(dbtest.NewClockServer(t), "webhooks")
+		e := fixture.ClockSchema(dbtest.NewClockServer(t))
 		begin(t, e, func() *stores { return e.Reopen(t) })
 	})
 }

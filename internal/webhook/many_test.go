@@ -14,7 +14,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -188,7 +188,7 @@ func TestConcurrencyOfAllProcesses(t *testing.T) {
 		test(t, startProcess(t, "one", db.Options{Path: filepath.Join(t.TempDir(), "f.db")}))
 	})
 	t.Run("postgresql", func(t *testing.T) {
-		address := pgtest.Database(t)
+		address := dbtest.Postgres(t)
 		test(t, startProcess(t, "one", db.Options{URL: address}), startProcess(t, "two", db.Options{URL: address}), startProcess(t, "three", db.Options{URL: address}))
 	})
 }
@@ -201,7 +201,7 @@ type settableClock struct {
 }
 
 func newSettableClock(t *testing.T) (c settableClock, where db.Options) {
-	address := pgtest.Database(t)
+	address := dbtest.Postgres(t)
 	pg, err := pgconn.Connect(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)

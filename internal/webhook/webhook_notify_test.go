@@ -51,7 +51,7 @@ func TestFreeSlotsArePublished(t *testing.T) {
 	t.Parallel()
 	free, f := &publishedSlots{counts: map[queue.Subqueue]int{}}, fixture
 	f.Open = func(ctx context.Context, opts db.Options) (*stores, error) { return openBeside(ctx, opts, free) }
-	d := &deliveries{T: t, engine: f.ClockSchema(dbtest.NewClockServer(t), "slots")}
+	d := &deliveries{T: t, engine: f.ClockSchema(dbtest.NewClockServer(t))}
 	s := d.Open(t)
 	defer s.DB.Close()
 	d.stores = [2]*stores{s, s}

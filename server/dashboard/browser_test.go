@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -11,7 +12,7 @@ import (
 	"github.com/forebayhq/forebay/internal/toolchain"
 )
 
-// screenshots is the folder for pictures of all pages; "": none are taken.
+// screenshots is the folder for pictures of all screens; "": none are taken.
 var screenshots = os.Getenv("FOREBAY_SCREENSHOTS")
 
 // axeSource is the program of axe-core, which tests alone use.
@@ -27,49 +28,66 @@ func axeSource(t *testing.T) string {
 // looks are the widths and themes in which each page is tried.
 var looks = [...]look{{1280, false}, {1280, true}, {390, false}, {390, true}}
 
+// ofColours are the rules of axe-core that a theme can break.
+var ofColours = []string{"color-contrast", "link-in-text-block"}
+
 type look struct {
 	width int64
 	dark  bool
 }
 
-// inspect opens a page in all looks. It fails for anything that the page complains of, for what
-// axe-core finds, and if the page is wider than the screen.
-func inspect(t *testing.T, p *browsertest.Page, axe, address, name string) {
-	t.Helper()
-	inspectIn(t, p, axe, address, name, looks[:]...)
+// looksOn returns the engine of a database, and the looks in which pages are tried there. Engines
+// differ in the data and not in what is drawn: one look is enough on PostgreSQL.
+func looksOn(database string) (engine string, in []look) {
+	if strings.HasPrefix(database, "sqlite:") {
+		return "sqlite", looks[:]
+	}
+	return "postgresql", looks[:1]
 }
 
-// inspectIn is inspect for some looks.
-func inspectIn(t *testing.T, p *browsertest.Page, axe, address, name string, in ...look) {
+// inspect opens a page in some looks, or in all if none is given, and waits until it shows a text.
+// It fails for anything that the page complains of, for what axe-core finds, and if the page is
+// wider than the screen. A theme alone needs no visit of its own.
+func inspect(t *testing.T, p *browsertest.Page, axe, address, name, shows string, in ...look) {
 	t.Helper()
-	for _, look := range in {
+	if len(in) == 0 {
+		in = looks[:]
+	}
+	p.Complaints()
+	for i, look := range in {
 		what := fmt.Sprintf("%s, %d px, dark %v", name, look.width, look.dark)
 		p.Look(look.width, look.dark)
-		p.Complaints()
-		p.Go(address)
-		p.Wait(`document.readyState === 'complete'`)
-		if look.dark == (look.width < 1000) { // contrast goes by the theme, the layout by the width
+		if i == 0 || in[i-1].width != look.width {
+			p.Go(address)
+			p.Wait(`document.readyState === 'complete'`)
+			p.WaitText(shows)
+		}
+		if look.dark {
+			p.Accessible(axe, what, ofColours...)
+		} else {
 			p.Accessible(axe, what)
 		}
 		for _, complaint := range p.Complaints() {
 			t.Errorf("%s: %s", what, complaint)
 		}
-		var wide, elements int
-		p.Evaluate(`document.documentElement.scrollWidth - innerWidth`, &wide)
-		p.Evaluate(`document.querySelectorAll('*').length`, &elements)
-		if wide > 0 {
-			t.Errorf("%s: the page is %d px wider than the screen", what, wide)
+		var size struct{ Wide, Elements int }
+		p.Evaluate(`({Wide: document.documentElement.scrollWidth - innerWidth, Elements: document.querySelectorAll('*').length})`, &size)
+		if size.Wide > 0 {
+			t.Errorf("%s: the page is %d px wider than the screen", what, size.Wide)
 		}
-		if elements > maxElements {
-			t.Errorf("%s: %d elements, %d are enough", what, elements, maxElements)
+		if size.Elements > maxElements {
+			t.Errorf("%s: %d elements, %d are enough", what, size.Elements, maxElements)
 		}
 		shade := "light"
 		if look.dark {
 			shade = "dark"
 		}
-		p.Screenshot(screenshots, fmt.Sprintf("%s-%d-%s", strings.ReplaceAll(name, "/", "-"), look.width, shade))
+		p.Screenshot(screenshots, fmt.Sprintf("%s-%d-%s", strings.Trim(plain.ReplaceAllString(name, "-"), "-"), look.width, shade))
 	}
 }
+
+// plain finds what names of files have a dash for.
+var plain = regexp.MustCompile(`[^a-z0-9]+`)
 
 // maxElements bounds a page, so that browsers stay quick.
 const maxElements = 1500

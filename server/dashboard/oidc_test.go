@@ -13,7 +13,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/browsertest"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -51,7 +51,7 @@ func (s *running) auditOf(t testing.TB, key, action string) (entries []forebay.A
 func TestSignInByOpenIDConnect(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) { testOIDC(t, "sqlite:"+t.TempDir()+"/forebay.db") })
-	t.Run("postgresql", func(t *testing.T) { testOIDC(t, pgtest.Database(t)) })
+	t.Run("postgresql", func(t *testing.T) { testOIDC(t, dbtest.Postgres(t)) })
 }
 
 func testOIDC(t *testing.T, database string) {
@@ -424,38 +424,41 @@ func TestSignInsOfTabs(t *testing.T) {
 func TestOpenIDConnectInABrowser(t *testing.T) {
 	t.Parallel()
 	browser, axe := browsertest.Start(t), axeSource(t)
-	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
-	f.key(t, forebay.ScopeAdmin)
-	page := browser.Open(t)
-	inspect(t, page, axe, f.public.URL+"/ui/sign-in", "sign-in-oidc")
-	page.Go(f.public.URL + "/ui/keys?all=no")
-	page.WaitText("Sign in with Example ID")
-	page.Complaints() // of the 401
-	page.Submit("main a.button")
-	page.Wait(`location.origin === "` + f.provider.URL + `" && document.querySelector('input[name=login]')`)
-	page.Type("input[name=login]", "olive")
-	page.Type("input[name=password]", "x")
-	page.Submit("button[type=submit]")
-	page.Wait(`document.querySelector('input[name=prompt][value=consent]')`)
-	page.Submit("button[type=submit]")
-	page.Wait(`location.href === "` + f.public.URL + `/ui/keys?all=no"`)
-	page.WaitText("API keys")
-	for _, complaint := range page.Complaints() {
-		if strings.Contains(complaint, f.public.URL) {
-			t.Error(complaint)
+	onDatabases(t, func(t *testing.T, database string) {
+		f := federate(t, database, "")
+		f.key(t, forebay.ScopeAdmin)
+		page := browser.Open(t)
+		engine, in := looksOn(database)
+		inspect(t, page, axe, f.public.URL+"/ui/sign-in", engine+" sign-in-oidc", "Sign in with Example ID", in...)
+		page.Go(f.public.URL + "/ui/keys?all=no")
+		page.WaitText("Sign in with Example ID")
+		page.Complaints() // of the 401
+		page.Submit("main a.button")
+		page.Wait(`location.origin === "` + f.provider.URL + `" && document.querySelector('input[name=login]')`)
+		page.Type("input[name=login]", "olive")
+		page.Type("input[name=password]", "x")
+		page.Submit("button[type=submit]")
+		page.Wait(`document.querySelector('input[name=prompt][value=consent]')`)
+		page.Submit("button[type=submit]")
+		page.Wait(`location.href === "` + f.public.URL + `/ui/keys?all=no"`)
+		page.WaitText("API keys")
+		for _, complaint := range page.Complaints() {
+			if strings.Contains(complaint, f.public.URL) {
+				t.Error(complaint)
+			}
 		}
-	}
-	var cookies string
-	page.Evaluate(`document.cookie`, &cookies)
-	if strings.Contains(cookies, "forebay_s") {
-		t.Errorf("scripts see %s", cookies)
-	}
-	page.Submit("form[action$=sign-out] button")
-	page.WaitText("Sign out at Example ID too")
-	page.Submit("main a[rel=noreferrer]")
-	page.Wait(`location.origin === "` + f.provider.URL + `"`)
-	page.Go(f.public.URL + "/ui/keys")
-	page.WaitText("Sign in with Example ID")
+		var cookies string
+		page.Evaluate(`document.cookie`, &cookies)
+		if strings.Contains(cookies, "forebay_s") {
+			t.Errorf("scripts see %s", cookies)
+		}
+		page.Submit("form[action$=sign-out] button")
+		page.WaitText("Sign out at Example ID too")
+		page.Submit("main a[rel=noreferrer]")
+		page.Wait(`location.origin === "` + f.provider.URL + `"`)
+		page.Go(f.public.URL + "/ui/keys")
+		page.WaitText("Sign in with Example ID")
+	})
 }
 
 // Behind TLS cookies are for TLS and for this host alone.

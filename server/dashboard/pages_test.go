@@ -14,50 +14,35 @@ import (
 func TestSignIn(t *testing.T) {
 	t.Parallel()
 	browser, axe := browsertest.Start(t), axeSource(t)
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db")
-	key := s.key(t, forebay.ScopeAdmin)
-	page := browser.Open(t)
-	inspect(t, page, axe, s.url+"/ui/sign-in", "sign-in")
-	page.Go(s.url + "/ui/jobs")
-	page.WaitText("API key")
-	page.Type("input[name=key]", "fb_wrong")
-	page.Submit("main button")
-	page.WaitText("unknown, expired or revoked")
-	page.Type("input[name=key]", key)
-	page.Submit("main button")
-	page.WaitText("No job here")
-	page.Submit("form[action$=sign-out] button")
-	page.WaitText("API key")
-	page.Go(s.url + "/ui/")
-	page.WaitText("API key")
+	onDatabases(t, func(t *testing.T, database string) {
+		s := start(t, database)
+		key := s.key(t, forebay.ScopeAdmin)
+		page := browser.Open(t)
+		engine, in := looksOn(database)
+		inspect(t, page, axe, s.url+"/ui/sign-in", engine+" sign-in", "API key", in...)
+		page.Go(s.url + "/ui/jobs")
+		page.WaitText("API key")
+		page.Type("input[name=key]", "fb_wrong")
+		page.Submit("main button")
+		page.WaitText("unknown, expired or revoked")
+		page.Type("input[name=key]", key)
+		page.Complaints() // of the answers 401
+		page.Submit("main button")
+		page.WaitText("No job here")
+		page.Submit("form[action$=sign-out] button")
+		page.WaitText("API key")
+		for _, complaint := range page.Complaints() {
+			t.Error(complaint)
+		}
+		page.Go(s.url + "/ui/")
+		page.WaitText("API key")
+	})
 }
 
-// withoutObjects are the pages that need no object of their own.
-var withoutObjects = []string{
-	"/", "/backlog", "/calls", "/jobs", "/dead-letters", "/quarantine", "/retries", "/batches", "/responses", "/sessions", "/deployments", "/usage", "/tenants",
-	"/queues", "/topics", "/webhooks", "/orchestrations", "/workflows", "/documents", "/search", "/processes", "/audit", "/keys", "/sign-ins",
-}
-
-// Every page of the navigation is quiet and accessible with data, in both themes and widths.
-func TestEveryPage(t *testing.T) {
-	t.Parallel()
-	browser, axe := browsertest.Start(t), axeSource(t)
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", parses)
-	key := s.key(t, forebay.ScopeAdmin)
-	s.job(t, key, "parse", `{"good":true}`, forebay.StatusSucceeded)
-	s.job(t, key, "parse", `{"good":false}`, forebay.StatusFailed)
-	s.job(t, key, "summarize", `"Rivers carry water. Water carries boats. Boats carry people."`, forebay.StatusSucceeded)
-	page := s.signIn(t, browser, key)
-	var shown []string
-	page.Evaluate(`[...document.querySelectorAll('nav.side a')].map(a => a.getAttribute('href').replace('/ui', ''))`, &shown)
-	slices.Sort(shown)
-	want := slices.DeleteFunc(slices.Sorted(slices.Values(withoutObjects)), func(path string) bool { return path == "/quarantine" }) // dead letters lead there
-	if !slices.Equal(shown, want) {
-		t.Errorf("the navigation has %v, the test %v", shown, want)
-	}
-	for _, path := range withoutObjects {
-		inspect(t, page, axe, s.url+"/ui"+path, "page "+path)
-	}
+// navigation returns where the navigation of a page leads, below the dashboard.
+func navigation(page *browsertest.Page) (paths []string) {
+	page.Evaluate(`[...document.querySelectorAll('nav.side a')].map(a => a.getAttribute('href').replace('/ui', ''))`, &paths)
+	return paths
 }
 
 // The first visit is small, and pages are read without a script.
@@ -75,8 +60,12 @@ func TestFirstVisit(t *testing.T) {
 	if n := page.Received(); n > maxFirstVisit {
 		t.Errorf("signing in and the first page took %d bytes, %d are enough", n, maxFirstVisit)
 	}
+	paths := navigation(page)
+	if len(paths) < 20 {
+		t.Errorf("the navigation leads to %v", paths)
+	}
 	page.Script(false)
-	for _, path := range withoutObjects {
+	for _, path := range append(paths, "/quarantine") { // dead letters lead there
 		page.Go(s.url + "/ui" + path)
 		page.WaitText("The same by command and request")
 	}
@@ -85,35 +74,76 @@ func TestFirstVisit(t *testing.T) {
 // maxFirstVisit is what a first visit may transfer, in bytes.
 const maxFirstVisit = 100_000
 
-// Keys move between pages and rows.
+// tabTo presses Tab until the element that a CSS selector finds has the focus.
+func tabTo(t *testing.T, page *browsertest.Page, selector string) {
+	t.Helper()
+	for range 200 {
+		var there bool
+		if page.Evaluate(`document.activeElement?.matches("`+selector+`") === true`, &there); there {
+			return
+		}
+		page.Press("\t")
+	}
+	t.Fatalf("Tab does not lead to %s", selector)
+}
+
+// All that follows is done by the keyboard alone: signing in, moving between pages and rows,
+// mending a dead letter, signing out.
 func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Start(t)
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", parses)
-	key := s.key(t, forebay.ScopeAdmin)
-	first := s.job(t, key, "parse", `{"good":true}`, forebay.StatusSucceeded)
-	second := s.job(t, key, "parse", `{"good":true}`, forebay.StatusSucceeded)
-	page := s.signIn(t, browser, key)
-	page.Press("g")
-	page.Press("j")
-	page.WaitText(first.ID)
-	page.Press("j")
-	page.Wait(`document.querySelector('tr.at').innerText.includes('` + second.ID + `')`)
-	page.Press("j")
-	page.Wait(`document.querySelector('tr.at').innerText.includes('` + first.ID + `')`)
-	page.Press("\r")
-	page.WaitText("Attempts")
-	page.Press("?")
-	page.Wait(`document.getElementById('keys').open`)
-	page.Press("\x1b")
-	page.Wait(`!document.getElementById('keys').open`)
-	page.Press("/")
-	page.Wait(`document.activeElement.id === 'find'`)
-	page.Type("#find", second.ID)
-	page.Press("\r")
-	page.Wait(`location.pathname === '/ui/jobs/` + second.ID + `'`)
-	page.Press("r")
-	page.Wait(`document.getElementById('live').textContent.startsWith('Paused')`)
+	onDatabases(t, func(t *testing.T, database string) {
+		s := start(t, database, parses)
+		key := s.key(t, forebay.ScopeAdmin)
+		first := s.job(t, key, "parse", `{"good":true}`, forebay.StatusSucceeded)
+		second := s.job(t, key, "parse", `{"good":true}`, forebay.StatusSucceeded)
+		bad := s.job(t, key, "parse", `{"good":false}`, forebay.StatusFailed)
+		page := browser.Open(t)
+		page.Go(s.url + "/ui/jobs?status=succeeded")
+		page.WaitText("API key")
+		page.Complaints() // of the answer 401
+		tabTo(t, page, "input[name=key]")
+		page.Press(key + "\r")
+		page.WaitText(first.ID)
+
+		page.Press("j")
+		page.Wait(`document.querySelector('tr.at').innerText.includes('` + second.ID + `')`)
+		page.Press("j")
+		page.Wait(`document.querySelector('tr.at').innerText.includes('` + first.ID + `')`)
+		page.Press("\r")
+		page.WaitText("Attempts")
+		page.Press("?")
+		page.Wait(`document.getElementById('keys').open`)
+		page.Press("\x1b")
+		page.Wait(`!document.getElementById('keys').open`)
+		page.Press("/")
+		page.Wait(`document.activeElement.id === 'find'`)
+		page.Evaluate(`document.activeElement.value = ''`, nil) // Chromium's test interface types the slash too
+		page.Press(second.ID + "\r")
+		page.Wait(`location.pathname === '/ui/jobs/` + second.ID + `'`)
+		page.Press("r")
+		page.Wait(`document.getElementById('live').textContent.startsWith('Paused')`)
+
+		page.Press("gd")
+		page.Wait(`location.pathname === '/ui/dead-letters'`)
+		page.WaitText(bad.ID)
+		tabTo(t, page, "main a[href^='/ui/dead-letters/default/"+bad.ID+"']")
+		page.Press("\r")
+		page.WaitText("Edit and redrive")
+		tabTo(t, page, "textarea[name=input]")
+		page.Evaluate(`document.activeElement.select()`, nil) // what Ctrl-A does
+		page.Press(`{"good":true}`)
+		tabTo(t, page, "button[value=redrive]")
+		page.Press("\r")
+		page.WaitText("Redriven as generation 2")
+		page.WaitText("succeeded")
+		tabTo(t, page, "form[action$='sign-out'] button")
+		page.Press("\r")
+		page.WaitText("API key")
+		for _, complaint := range page.Complaints() {
+			t.Error(complaint)
+		}
+	})
 }
 
 // A key that is revoked ends its pages and streams at once.

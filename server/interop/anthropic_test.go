@@ -13,6 +13,7 @@ import (
 
 // Anthropic's own SDK for JavaScript needs nothing but another base URL.
 func TestAnthropicSDKForJavaScript(t *testing.T) {
+	t.Parallel()
 	modules := toolchain.NodeModules(t, filepath.Join("testdata", "anthropic"))
 	mock := startMock(t, modules)
 	base, key := startOpenAI(t, mock, func(o *server.Options) {

@@ -86,6 +86,7 @@ func chatMessage(n int) *azservicebus.Message {
 // Messages of a queue there become jobs here, each one. What can be no job is dead-lettered there
 // with the reason.
 func TestAzureSource(t *testing.T) {
+	t.Parallel()
 	b := startGoBus(t, nil)
 	b.queue(t, "orders", forebay.MessageQueueSettings{})
 	for n := range 30 {
@@ -125,6 +126,7 @@ func TestAzureSource(t *testing.T) {
 
 // Jobs of a session come in the order of its messages.
 func TestAzureSourceSessions(t *testing.T) {
+	t.Parallel()
 	b := startGoBus(t, nil)
 	b.queue(t, "talks", forebay.MessageQueueSettings{RequiresSession: new(true)})
 	const sessions, each = 5, 12
@@ -158,6 +160,7 @@ func TestAzureSourceSessions(t *testing.T) {
 
 // A paused queue of jobs stops receiving; messages stay there until it goes on.
 func TestAzureSourcePauses(t *testing.T) {
+	t.Parallel()
 	b := startGoBus(t, nil)
 	b.queue(t, "orders", forebay.MessageQueueSettings{})
 	o := azureOptions(b.connection, filepath.Join(t.TempDir(), "forebay.db"))
@@ -202,6 +205,7 @@ func (w *watched) Write(b []byte) (int, error) {
 // A process that is killed after its jobs are on disk, and before it completed their messages,
 // loses none and makes none twice. Neither does a service that cannot be reached for a while.
 func TestAzureSourceSurvivesKillsAndCuts(t *testing.T) {
+	t.Parallel()
 	b := startGoBus(t, nil)
 	const queue, each, kills = "orders", 8, 3
 	b.queue(t, queue, forebay.MessageQueueSettings{LockSeconds: 5, MaxDeliveryCount: 20})
@@ -390,6 +394,7 @@ func received(t *testing.T, b goBus, queue string, n int) []*azservicebus.Receiv
 
 // Events of jobs reach the queue there, those of a job in order; results too.
 func TestAzureSink(t *testing.T) {
+	t.Parallel()
 	b := startGoBus(t, nil)
 	b.queue(t, "events", forebay.MessageQueueSettings{})
 	b.queue(t, "results", forebay.MessageQueueSettings{RequiresSession: new(true)})

@@ -16,6 +16,7 @@ import (
 // Jobs of the task chat call tools, get their results, see pictures and answer in JSON, at an
 // upstream that nobody here wrote, by OpenAI's API and by Anthropic's.
 func TestChatJobs(t *testing.T) {
+	t.Parallel()
 	mock := startMock(t, toolchain.NodeModules(t, filepath.Join("testdata", "openai")))
 	base, key := startOpenAI(t, mock, func(o *server.Options) {
 		o.Deployments = []server.Deployment{

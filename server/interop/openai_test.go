@@ -159,6 +159,7 @@ func runChecks(t *testing.T, program *exec.Cmd, base, key string) {
 
 // OpenAI's own SDK for JavaScript needs nothing but another base URL.
 func TestOpenAISDKForJavaScript(t *testing.T) {
+	t.Parallel()
 	modules := toolchain.NodeModules(t, filepath.Join("testdata", "openai"))
 	mock := startMock(t, modules)
 	for _, name := range []string{"sdk.mjs", "responses.mjs"} {
@@ -181,6 +182,7 @@ func TestOpenAISDKForJavaScript(t *testing.T) {
 
 // OpenAI's own SDK for Python needs nothing but another base URL.
 func TestOpenAISDKForPython(t *testing.T) {
+	t.Parallel()
 	packages := toolchain.PythonPackages(t, filepath.Join("testdata", "openai"))
 	mock := startMock(t, toolchain.NodeModules(t, filepath.Join("testdata", "openai")))
 	for _, name := range []string{"sdk.py", "responses.py"} {
@@ -195,6 +197,7 @@ func TestOpenAISDKForPython(t *testing.T) {
 
 // OpenAI's own SDK for Go needs nothing but another base URL.
 func TestOpenAISDKForGo(t *testing.T) {
+	t.Parallel()
 	modules := toolchain.NodeModules(t, filepath.Join("testdata", "openai"))
 	base, key := startOpenAI(t, startMock(t, modules), nil)
 	checks(t, exec.CommandContext(t.Context(), goProgram(t, "checks")), base, key)
@@ -202,6 +205,7 @@ func TestOpenAISDKForGo(t *testing.T) {
 
 // What a provider gets wrong, its clients do not see: calls are made again until one is answered.
 func TestOpenAICallsThroughChaos(t *testing.T) {
+	t.Parallel()
 	modules := toolchain.NodeModules(t, filepath.Join("testdata", "openai"))
 	chaos := startMock(t, modules, "--chaos-drop", "0.1", "--chaos-malformed", "0.05", "--chaos-disconnect", "0.05")
 	base, key := startOpenAI(t, chaos, func(o *server.Options) {
@@ -222,6 +226,7 @@ func TestOpenAICallsThroughChaos(t *testing.T) {
 
 // Background responses survive what a provider gets wrong, too.
 func TestOpenAIResponsesThroughChaos(t *testing.T) {
+	t.Parallel()
 	modules := toolchain.NodeModules(t, filepath.Join("testdata", "openai"))
 	chaos := startMock(t, modules, "--chaos-drop", "0.1", "--chaos-malformed", "0.05", "--chaos-disconnect", "0.05")
 	base, key := startOpenAI(t, chaos, func(o *server.Options) {

@@ -28,6 +28,7 @@ type delivered struct {
 // OpenAI's SDKs accept the signature of webhooks about responses and batches, and know their
 // events.
 func TestOpenAISDKsUnwrapWebhooks(t *testing.T) {
+	t.Parallel()
 	modules := toolchain.NodeModules(t, filepath.Join("testdata", "openai"))
 	packages := toolchain.PythonPackages(t, filepath.Join("testdata", "openai"))
 	got := make(chan delivered, 10)

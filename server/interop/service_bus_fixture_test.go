@@ -8,7 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
-	"github.com/forebayhq/forebay/internal/pgtest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -52,7 +52,7 @@ func onEveryDatabase(t *testing.T, test func(t *testing.T, database string)) {
 // newDatabase makes a new database of that kind.
 func newDatabase(t *testing.T, kind string) string {
 	if kind == "postgresql" {
-		return pgtest.Database(t)
+		return dbtest.Postgres(t)
 	}
 	return "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
 }

@@ -28,16 +28,20 @@ func compileJava(t *testing.T) javaProgram {
 	folder := filepath.Join("testdata", "servicebus", "java")
 	jars := filepath.Join(toolchain.Installed(t, folder, "pom.xml", []string{"pom.xml"}, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"), "jars", "*")
 	classes := t.TempDir()
-	compile := exec.CommandContext(t.Context(), "javac", "-cp", jars, "-d", classes, filepath.Join(folder, "Program.java"), filepath.Join(folder, "Transactions.java"))
+	compile := exec.CommandContext(t.Context(), "javac", "-J-XX:TieredStopAtLevel=1", "-cp", jars, "-d", classes, filepath.Join(folder, "Program.java"), filepath.Join(folder, "Transactions.java"))
 	if out, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return javaProgram{classes + string(os.PathListSeparator) + jars}
 }
 
+// briefJava are options for what runs for seconds: the second compiler would take more time than
+// it saves.
+var briefJava = []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}
+
 // scenario prepares a run of the program, with options of Java's.
 func (p javaProgram) scenario(ctx context.Context, options []string, connection string, names ...string) *exec.Cmd {
-	args := append(slices.Clone(options), "-cp", p.classPath, "Program", connection)
+	args := slices.Concat(options, briefJava, []string{"-cp", p.classPath, "Program", connection})
 	return exec.CommandContext(ctx, "java", append(args, names...)...)
 }
 

@@ -55,6 +55,7 @@ func certificate(t *testing.T) (server.TLS, *tls.Config) {
 // One port with TLS takes AMQP, AMQP over WebSockets and the management of entities. The id and
 // the text of an API key make a connection string, and its scopes are rights.
 func TestServiceBusGoEncrypted(t *testing.T) {
+	t.Parallel()
 	files, trust := certificate(t)
 	database := "sqlite:" + filepath.Join(t.TempDir(), "forebay.db")
 	keys, err := server.OpenKeys(t.Context(), database)

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -24,7 +23,7 @@ import (
 // Databases makes new, empty databases of each kind.
 var Databases = map[string]func(testing.TB) db.Options{
 	"sqlite":     func(t testing.TB) db.Options { return db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")} },
-	"postgresql": func(t testing.TB) db.Options { return db.Options{URL: pgtest.Database(t)} },
+	"postgresql": func(t testing.TB) db.Options { return db.Options{URL: Postgres(t)} },
 }
 
 // How many of rapid's 100 runs of random operations each engine gets. Each has another seed:
@@ -70,13 +69,25 @@ type Engine[S any] interface {
 
 // OnEveryEngine runs random operations many times on SQLite and on PostgreSQL.
 func (f Fixture[S]) OnEveryEngine(t *testing.T, run func(*rapid.T, Engine[S])) {
+	sqlite, postgres := SQLiteRuns*Repeat(), PostgresRuns*Repeat()
+	if testing.Short() {
+		sqlite, postgres = min(sqlite, shortRuns), min(postgres, PostgresRuns/3)
+	}
+	f.run(t, sqlite, postgres, run)
+}
+
+// Once runs operations that are always the same, once on SQLite and once on PostgreSQL.
+func (f Fixture[S]) Once(t *testing.T, run func(*rapid.T, Engine[S])) { f.run(t, 1, 1, run) }
+
+// run runs operations so many times on the engines.
+func (f Fixture[S]) run(t *testing.T, sqlite, postgres int, run func(*rapid.T, Engine[S])) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		dir, serial := t.TempDir(), 0
 		synctest.Test(t, func(t *testing.T) {
 			// As an interface: rapid asks a *testing.T for its deadline, which a bubble forbids.
 			rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-				if serial++; serial > SQLiteRuns*Repeat() || testing.Short() && serial > shortRuns {
+				if serial++; serial > sqlite {
 					return
 				}
 				run(t, f.Bubble(filepath.Join(dir, fmt.Sprintf("%d.db", serial))))
@@ -87,10 +98,10 @@ func (f Fixture[S]) OnEveryEngine(t *testing.T, run func(*rapid.T, Engine[S])) {
 		t.Parallel()
 		server, serial := NewClockServer(t), 0
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
-			if serial++; serial > PostgresRuns*Repeat() || testing.Short() && serial > PostgresRuns/3 {
+			if serial++; serial > postgres {
 				return // each statement is a round trip to the server here
 			}
-			run(t, f.ClockSchema(server, fmt.Sprintf("s%d", serial)))
+			run(t, f.ClockSchema(server))
 		})
 	})
 }
@@ -132,9 +143,9 @@ func (f Fixture[S]) Serve(t rapid.TB, opts db.Options) S {
 // Bubble is SQLite in a synctest bubble, whose clock is the database's.
 func (f Fixture[S]) Bubble(path string) Bubble[S] { return Bubble[S]{f, path} }
 
-// ClockSchema is a schema of PostgreSQL whose clock the test sets.
-func (f Fixture[S]) ClockSchema(server *ClockServer, name string) *ClockSchema[S] {
-	return &ClockSchema[S]{fixture: f, server: server, name: name}
+// ClockSchema is a database of PostgreSQL whose clock the test sets.
+func (f Fixture[S]) ClockSchema(server *ClockServer) *ClockSchema[S] {
+	return &ClockSchema[S]{fixture: f, server: server}
 }
 
 // Bubble is the Engine that Fixture.Bubble makes.
@@ -152,40 +163,22 @@ func (b Bubble[S]) Now() int64                { return time.Now().UnixMilli() }
 func (b Bubble[S]) Settle(S, <-chan struct{}) { synctest.Wait() }
 func (b Bubble[S]) Pass(_ S, d time.Duration) { <-time.After(d); synctest.Wait() }
 
-// ClockServer is a PostgreSQL database in which a test makes schemas whose clocks it sets.
-type ClockServer struct {
-	URL string
-	pg  *pgconn.PgConn
-}
+// ClockServer is a PostgreSQL server on which a test makes databases whose clocks it sets.
+type ClockServer struct{ address string }
 
-// NewClockServer makes a new database for the test.
-func NewClockServer(t testing.TB) *ClockServer {
-	address := pgtest.Database(t)
-	pg, err := pgconn.Connect(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { pg.Close(context.WithoutCancel(t.Context())) })
-	return &ClockServer{URL: address, pg: pg}
-}
+// NewClockServer finds the server.
+func NewClockServer(t testing.TB) *ClockServer { return &ClockServer{pgtest.Server(t)} }
 
-// Run runs SQL beside the stores.
-func (c *ClockServer) Run(t rapid.TB, sql string) {
-	t.Helper()
-	if _, err := c.pg.Exec(context.Background(), sql).ReadAll(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// ClockSchema is the Engine that Fixture.ClockSchema makes. Its schema stands before
+// ClockSchema is the Engine that Fixture.ClockSchema makes: a database whose schema stands before
 // PostgreSQL's own functions in the search path, so that its clock_timestamp is the one that
 // the stores ask for the time.
 type ClockSchema[S any] struct {
 	fixture Fixture[S]
 	server  *ClockServer
-	name    string
 	at      int64
 	t       rapid.TB
+	url     string
+	pg      *pgconn.PgConn
 }
 
 func (c *ClockSchema[S]) Open(t rapid.TB) S {
@@ -193,10 +186,42 @@ func (c *ClockSchema[S]) Open(t rapid.TB) S {
 	if c.fixture.Begin != nil {
 		begin = c.fixture.Begin()
 	}
-	c.t, c.at = t, begin.UnixMilli()
-	c.server.Run(t, fmt.Sprintf(`CREATE SCHEMA %[1]s; CREATE TABLE %[1]s.clock (at bigint); INSERT INTO %[1]s.clock VALUES (%[2]d);
-		CREATE FUNCTION %[1]s.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT to_timestamp(at / 1000.0) FROM %[1]s.clock'`, c.name, c.at))
+	c.t = t
+	ctx := context.Background()
+	address, drop, err := clocked().CopyOn(ctx, c.server.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.(interface{ Cleanup(func()) }).Cleanup(func() {
+		if c.pg != nil {
+			_ = c.pg.Close(ctx) // the database goes with it
+		}
+		if err := drop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	if c.url, err = inClockSchema(address); err == nil {
+		c.pg, err = pgconn.Connect(ctx, c.url)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.set(begin.UnixMilli())
 	return c.Reopen(t)
+}
+
+// Run runs SQL beside the stores.
+func (c *ClockSchema[S]) Run(t rapid.TB, sql string) {
+	t.Helper()
+	if _, err := c.pg.Exec(context.Background(), sql).ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// set sets the clock; nobody is told.
+func (c *ClockSchema[S]) set(at int64) {
+	c.at = at
+	c.Run(c.t, fmt.Sprintf("UPDATE clock SET at = %d", at))
 }
 
 func (c *ClockSchema[S]) Reopen(t rapid.TB) S {
@@ -205,22 +230,14 @@ func (c *ClockSchema[S]) Reopen(t rapid.TB) S {
 }
 
 func (c *ClockSchema[S]) Options() db.Options {
-	u, err := url.Parse(c.server.URL)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	query := u.Query()
-	query.Set("search_path", c.name+",pg_catalog")
-	u.RawQuery = query.Encode()
-	return db.Options{URL: u.String()}
+	return db.Options{URL: c.url}
 }
 
 func (c *ClockSchema[S]) Now() int64 { return c.at }
 
 // Advance moves the clock; nobody is told.
 func (c *ClockSchema[S]) Advance(d time.Duration) {
-	c.at += d.Milliseconds()
-	c.server.Run(c.t, fmt.Sprintf("UPDATE %s.clock SET at = %d", c.name, c.at))
+	c.set(c.at + d.Milliseconds())
 }
 
 func (c *ClockSchema[S]) Pass(s S, d time.Duration) {

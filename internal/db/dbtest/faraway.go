@@ -22,7 +22,7 @@ const callersFarAway = 256
 func (f Fixture[S]) FarAway(b *testing.B, kinds func(testing.TB, S) map[string]func(n int) []func() error) {
 	for _, delay := range farAway {
 		b.Run(fmt.Sprint(delay), func(b *testing.B) {
-			direct := pgtest.Database(b)
+			direct := Postgres(b)
 			proxy := pgtest.NewProxy(b, direct)
 			s := f.Serving(b, db.Options{URL: proxy.URL(direct)})
 			var transactions, trips atomic.Int64

@@ -11,7 +11,7 @@ import (
 // takes more round trips.
 func (f Fixture[S]) OverANetwork(t *testing.T) (s S, few func(most int64, what string, do func())) {
 	t.Helper()
-	direct := pgtest.Database(t)
+	direct := Postgres(t)
 	proxy := pgtest.NewProxy(t, direct)
 	s = f.Serve(t, db.Options{URL: proxy.URL(direct)})
 	t.Cleanup(func() { f.DB(s).Close() })

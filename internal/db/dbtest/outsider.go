@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/jackc/pgx/v5/pgconn"
 	"zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
@@ -46,7 +45,7 @@ func (f Fixture[S]) FromOutside(t *testing.T, test func(*testing.T, Outside[S]))
 			"TRIGGERS OFF", "DROP TRIGGER audit_append; DROP TRIGGER audit_update; DROP TRIGGER audit_delete")})
 	})
 	t.Run("postgresql", func(t *testing.T) {
-		address := pgtest.Database(t)
+		address := Postgres(t)
 		test(t, Outside[S]{"postgresql", opened(t, db.Options{URL: address}), func(sql string) error {
 			c, err := pgconn.Connect(context.Background(), address)
 			if err != nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/db/postgres"
-	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
 // PlansOnSQLite checks that SQLite walks an index for each of these statements. None may sort.
@@ -37,7 +36,7 @@ func (f Fixture[S]) PlansOnSQLite(t *testing.T, allowed []string, statements ...
 // table that it scanned then it would scan for as long as it keeps the plan. While somebody
 // keeps an old snapshot, nothing ever leaves a table.
 func (f Fixture[S]) PlansOnPostgres(t *testing.T, statements ...string) {
-	s := f.Serving(t, db.Options{URL: pgtest.Database(t)})
+	s := f.Serving(t, db.Options{URL: Postgres(t)})
 	err := f.DB(s).Read(t.Context(), func(c driver.Conn) error {
 		pg := c.Driver.(*postgres.Conn)
 		if err := pg.ExecSimple("VACUUM ANALYZE"); err != nil {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
 // MostTrips is how many round trips to PostgreSQL a transaction of any operations takes at most.
@@ -23,7 +22,7 @@ type Trips[S any] struct {
 
 // Trips opens stores on a new PostgreSQL database whose round trips are counted.
 func (f Fixture[S]) Trips(t *testing.T) *Trips[S] {
-	s := f.Serving(t, db.Options{URL: pgtest.Database(t)})
+	s := f.Serving(t, db.Options{URL: Postgres(t)})
 	c := &Trips[S]{Stores: s, db: f.DB(s)}
 	c.db.OnCommit(func(commit db.Commit) {
 		if commit.Err != nil && !errors.Is(commit.Err, db.ErrNotAlone) {

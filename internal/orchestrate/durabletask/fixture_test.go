@@ -17,9 +17,9 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/blob"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/orchestrate/policy"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
@@ -33,7 +33,7 @@ func onBoth(t *testing.T, test func(*testing.T, db.Options)) {
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()
-		test(t, db.Options{URL: pgtest.Database(t), Serve: true})
+		test(t, db.Options{URL: dbtest.Postgres(t), Serve: true})
 	})
 }
 

@@ -20,9 +20,9 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
-	"github.com/forebayhq/forebay/internal/pgtest"
 )
 
 // worker connects a worker. To a server, a closed connection looks like a killed process.
@@ -47,7 +47,7 @@ func worker(t *testing.T, address string, options ...grpc.DialOption) (*grpc.Cli
 func TestItemsOfAWorkerThatIsGone(t *testing.T) {
 	t.Parallel()
 	const many = 200
-	where := db.Options{URL: pgtest.Database(t), Serve: true}
+	where := db.Options{URL: dbtest.Postgres(t), Serve: true}
 	registry := func() *orchestrate.Registry {
 		r := orchestrate.NewRegistry()
 		addOrchestrator(t, r, "many", func(ctx *task.WorkflowContext) (any, error) {
