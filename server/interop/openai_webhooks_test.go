@@ -51,6 +51,7 @@ func TestOpenAISDKsUnwrapWebhooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	compiled := goProgram(t, "unwrap") // before anything is signed, for a signature is good for five minutes
 	hook, err := c.CreateWebhook(t.Context(), forebay.NewWebhook{Name: "hook", WebhookSettings: forebay.WebhookSettings{
 		URL: receiver.URL, EventTypes: forebay.ObjectEventTypes}})
 	if err != nil {
@@ -86,7 +87,7 @@ func TestOpenAISDKsUnwrapWebhooks(t *testing.T) {
 			t.Fatal(err)
 		}
 		var said string
-		for _, command := range [][]string{{"python3", unwrap + ".py"}, {"node", path}, {goProgram(t, "unwrap")}} {
+		for _, command := range [][]string{{"python3", unwrap + ".py"}, {"node", path}, {compiled}} {
 			program := exec.CommandContext(t.Context(), command[0], command[1:]...)
 			program.Env = append(os.Environ(), "SECRET="+hook.Secret, "PYTHONPATH="+packages)
 			program.Stdin = bytes.NewReader(input)
