@@ -209,7 +209,7 @@ type DeadMessageGroups struct {
 	Counted  int                `json:"counted" doc:"how many were looked at, locked and deferred ones too: the newest 20,000 at most"`
 	Other    int                `json:"other" doc:"those of further reasons: 200 are told apart"`
 	Complete bool               `json:"complete" doc:"these are all"`
-	UpTo     int64              `json:"up_to,omitempty" doc:"the highest sequence number; a redrive or purge with it leaves out what dies later"`
+	UpTo     int64              `json:"up_to,omitempty" doc:"the highest sequence number; a redrive or purge with it leaves out what is sent later"`
 }
 
 // DeadMessageGroup is the dead letters with one reason.

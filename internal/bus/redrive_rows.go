@@ -69,7 +69,9 @@ func (s DeadLetterStore) Redrive(ctx context.Context, q MessageQueue, sel dead.S
 		a, err := t.forwarding.arrival(seq)
 		if err == nil && edit != nil {
 			a.share = nil
-			err = edit(a.MessageContent) // before any write: a refused operation is not rolled back
+			if err = edit(a.MessageContent); err == nil && q.MaxMessage > 0 { // before any write: a refused operation is not rolled back
+				err = a.CheckSize("edit", q.MaxMessage)
+			}
 		}
 		if err == nil {
 			err = t.DeleteMessage(seq)

@@ -20,7 +20,7 @@ type Replies struct {
 // PrefetchReply asks for the queue or topic of a reply, by its stored name in any case. Whoever
 // knows where replies go can ask before [Tx.RepliesTo] does, also as the transaction begins. No
 // other process changes an entity within the transaction. An operation that changes one is not
-// local, and a drop tells too: after these it is asked again.
+// local, or drops what was fetched: then it is asked again.
 func PrefetchReply(tenant int64, to string) driver.Prefetch { return entity.PrefetchFolded(tenant, to) }
 
 // RepliesTo finds the queues and topics of replies, and which of them take theirs.

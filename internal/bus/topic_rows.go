@@ -34,6 +34,7 @@ func (t *entityTx) ChangeTopic(no int64) error {
 		return err
 	}
 	t.Topics.forget()
+	t.DropAllPrefetched() // a webhook's settlement may come behind a read of the topic for events
 	t.After = append(t.After, func() { t.W.topics.Forget(no) })
 	if err := t.Prep(schema.SQLCount).Text(topicsCounter).Int(version).Exec(); err != nil {
 		return err

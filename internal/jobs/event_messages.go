@@ -27,7 +27,7 @@ func (t *Tx) publish(e event) error {
 	}
 	topics := &bus.Key.Of(t.Tx).Topics
 	f, err := topics.Followed()
-	if err != nil || len(f.Topics) == 0 {
+	if err != nil || len(f.Topics) == 0 || e.tenant != 0 && f.Topics[e.tenant] == "" {
 		return err
 	}
 	if t.Concurrent {

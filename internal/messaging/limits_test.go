@@ -92,3 +92,44 @@ func setStatesToTheLimit(t *testing.T) {
 		t.Errorf("without the lock: %v", err)
 	}
 }
+
+// A redrive at a rate makes scheduled messages, and counts as if they were sent.
+func TestRedrivesAtARateAreLimited(t *testing.T) {
+	synctest.Test(t, redriveToTheLimit)
+}
+
+func redriveToTheLimit(t *testing.T) {
+	most := int64(1)
+	b := limited(t, forebay.TenantLimits{Scheduled: &most})
+	ctx, number := t.Context(), []int64{}
+	if _, _, err := b.Queues.Put(ctx, "acme", "mail", forebay.MessageQueueSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Messages.Send(ctx, "acme", "mail", make([]forebay.NewMessage, 3)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := b.Messages.Receive(ctx, "acme", "mail", forebay.ReceiveRequest{MaxMessages: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range got {
+		if err := b.Messages.DeadLetter(ctx, "acme", "mail", m.LockToken, forebay.Settlement{Reason: "r"}); err != nil {
+			t.Fatal(err)
+		}
+		number = append(number, m.SequenceNumber)
+	}
+	redrive := func(rate float64, numbers ...int64) (int, error) {
+		r, err := b.DeadLetters.Redrive(ctx, "acme", "mail", forebay.RedriveMessagesRequest{RatePerSecond: rate,
+			DeadMessageFilter: forebay.DeadMessageFilter{SequenceNumbers: numbers, All: len(numbers) == 0}})
+		return r.Redriven, err
+	}
+	if n, err := redrive(1); forebay.CodeOf(err) != forebay.CodeTenantLimit || n != 0 {
+		t.Errorf("all three: %d, %v", n, err)
+	}
+	if n, err := redrive(0.001, number[0], number[1]); err != nil || n != 2 { // the first goes at once
+		t.Errorf("two: %d, %v", n, err)
+	}
+	if n, err := redrive(1, number[2]); err != nil || n != 1 {
+		t.Errorf("one more, at once: %d, %v", n, err)
+	}
+}

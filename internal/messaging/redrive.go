@@ -46,6 +46,13 @@ func (s DeadLetters) Redrive(ctx context.Context, tenant, path string, req foreb
 			return report, err
 		}
 	}
+	if pace.Every > 0 && !req.DryRun {
+		done, err := s.takeScheduled(ctx, tenant, path, &req, pace)
+		if err != nil {
+			return report, err
+		}
+		defer done()
+	}
 	report.Redriven, report.UpTo, err = s.each(ctx, tenant, path, req.DeadMessageFilter, func(q bus.MessageQueue, sel dead.Selection) (dead.Step, error) {
 		step, err := s.store.DeadLetters().Redrive(ctx, q, sel, pace, edit)
 		if err == nil {
@@ -57,6 +64,33 @@ func (s DeadLetters) Redrive(ctx context.Context, tenant, path string, req foreb
 		report.NextAt = &pace.First
 	}
 	return report, err
+}
+
+// takeScheduled reserves what a redrive at a rate needs of the tenant's limits on scheduled
+// messages. It limits the redrive to the messages that are there now.
+func (s DeadLetters) takeScheduled(ctx context.Context, tenant, path string, req *forebay.RedriveMessagesRequest, pace dead.Pace) (done func(), err error) {
+	if s.limits == nil {
+		return func() {}, nil
+	}
+	count := req.DeadMessageFilter
+	count.DryRun = true
+	n, _, err := s.each(ctx, tenant, path, count, nil)
+	if err != nil || n == 0 {
+		return func() {}, err
+	}
+	if len(req.SequenceNumbers) == 0 {
+		req.MaxMessages = n
+	}
+	now := s.store.Now()
+	first, scheduled := now, n-1 // the first goes at once
+	if pace.First.After(now) {
+		first, scheduled = pace.First, n
+	}
+	last := first.Add(time.Duration(n-1) * pace.Every)
+	if err := s.limits.CheckSchedule(ctx, tenant, "rate_per_second", &last, now); err != nil {
+		return nil, err
+	}
+	return s.limits.Take(ctx, tenant, forebay.LimitScheduled, int64(scheduled))
 }
 
 // Bounds of a redrive's rate, in messages a second.
@@ -94,7 +128,10 @@ func (s DeadLetters) tryEdit(ctx context.Context, tenant, path string, number in
 	if err != nil || len(found) == 0 || found[0].Seq != number {
 		return err // there is nothing to edit, which the report says
 	}
-	return edit(&found[0].MessageContent)
+	if err = edit(&found[0].MessageContent); err == nil && e.MaxMessage > 0 {
+		err = found[0].CheckSize("edit", e.MaxMessage)
+	}
+	return err
 }
 
 // Groups counts the dead letters of a queue or subscription by reason. path may name the entity
@@ -233,6 +270,10 @@ func (s DeadLetters) edit(req forebay.RedriveMessagesRequest) (func(*bus.Message
 				return err
 			}
 		}
-		return c.CheckSize("edit", s.maxBytes)
+		most := s.maxBytes
+		if c.AMQP != nil { // which is partly stored twice
+			most *= storedBySent
+		}
+		return c.CheckSize("edit", most)
 	}, nil
 }

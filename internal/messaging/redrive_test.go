@@ -417,6 +417,16 @@ func testAnEditIsTried(t *testing.T, b *Service) {
 	if _, err := try(numbers[0], strings.Repeat("x", 2000)); forebay.CodeOf(err) != forebay.CodePayloadTooLarge && forebay.CodeOf(err) != forebay.CodeInvalidRequest {
 		t.Errorf("a body that is too large: %v", err)
 	}
+	if _, _, err := b.Queues.Put(ctx, "acme", "orders", forebay.MessageQueueSettings{MaxMessageBytes: 64}); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", 100)
+	for _, dry := range []bool{true, false} {
+		if _, err := b.DeadLetters.Redrive(ctx, "acme", "orders", forebay.RedriveMessagesRequest{Edit: &forebay.MessageEdit{Body: &long},
+			DeadMessageFilter: forebay.DeadMessageFilter{SequenceNumbers: numbers, DryRun: dry}}); forebay.CodeOf(err) != forebay.CodePayloadTooLarge && forebay.CodeOf(err) != forebay.CodeInvalidRequest {
+			t.Errorf("a body that is too large for the queue, dry run %v: %v", dry, err)
+		}
+	}
 	if r, err := try(numbers[0]+1000, "after"); err != nil || r.Redriven != 0 {
 		t.Errorf("of a message that is not there %+v (%v)", r, err)
 	}

@@ -23,7 +23,7 @@ type Selection struct {
 type Step struct {
 	Done  int
 	After int64 // the next step takes higher numbers
-	Until int64 // the last step ends here: later dead letters are left out
+	Until int64 // the last step ends here: messages with later numbers are left out
 	More  bool
 	Next  time.Time // when one more would become active, by the pace
 }
@@ -40,7 +40,8 @@ func (p Pace) At(now int64, before int) int64 {
 	if p.Every == 0 {
 		return now
 	}
-	return max(now, driver.MillisOrZero(p.First)) + (time.Duration(before) * p.Every).Milliseconds()
+	late := time.Duration(before)*p.Every + time.Millisecond - 1 // rounded up, so that small steps are no faster
+	return max(now, driver.MillisOrZero(p.First)) + late.Milliseconds()
 }
 
 // Letter is a dead message that was selected.

@@ -64,6 +64,9 @@ func Publish(t *db.Tx, events []Event) error {
 	return topics.PublishAll(list)
 }
 
+// maxNumbers bounds how many numbers are taken at once.
+const maxNumbers = 4096
+
 // publishedJobs reads jobs, and takes numbers for so many messages and their copies.
 func publishedJobs(t *db.Tx, seqs []int64, messages int) (map[int64]publishedJob, error) {
 	jobs := make(map[int64]publishedJob, len(seqs))
@@ -76,7 +79,9 @@ func publishedJobs(t *db.Tx, seqs []int64, messages int) (map[int64]publishedJob
 	}
 	if t.Arrays() {
 		bind := func(st driver.Statement) driver.Statement { return st.Text(driver.ArrayOf(seqs)) }
-		return jobs, t.RunPipeline([]driver.PipelineQuery{queue.Key.Of(t).SeqsQuery(bus.EventNumbers * messages),
+		queues := queue.Key.Of(t)
+		numbers := max(0, min(bus.EventNumbers*messages, maxNumbers)-len(queues.Seqs))
+		return jobs, t.RunPipeline([]driver.PipelineQuery{queues.SeqsQuery(numbers),
 			{SQL: PublishedColumns + driver.OfNumbersShared + OfPublishedJobs, Bind: bind, OnRow: read}})
 	}
 	return jobs, driver.EachOf(t.Conn, PublishedColumns, OfPublishedJobs, seqs, func(r driver.Row) error { read(r); return nil })

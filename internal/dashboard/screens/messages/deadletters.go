@@ -14,8 +14,8 @@ import (
 // maxRounds bounds the calls of the API that one act makes.
 const maxRounds = 10
 
-// deadFilter reads which dead letters are meant: one, those with a reason, or all. What died after
-// the page was shown is left out.
+// deadFilter reads which dead letters are meant: one, those with a reason, or all. What was sent
+// after the page was shown is left out.
 func deadFilter(v url.Values) (f forebay.DeadMessageFilter, what string, err error) {
 	if number := v.Get("number"); number != "" {
 		n, err := numberOf(number)
@@ -38,7 +38,7 @@ func deadFilter(v url.Values) (f forebay.DeadMessageFilter, what string, err err
 // hidden are the values of a form that say which dead letters are meant.
 func hidden(v url.Values) map[string]string {
 	h := map[string]string{}
-	for _, name := range []string{"number", "reason", "up_to", "tab"} {
+	for _, name := range []string{"number", "reason", "up_to", "first_at", "tab"} {
 		if value := v.Get(name); value != "" {
 			h[name] = value
 		}
@@ -76,7 +76,7 @@ func redrivePage(r *kit.Request, v url.Values, problem string) error {
 	if err != nil {
 		return err
 	}
-	if v.Get("number") == "" && v.Get("up_to") == "" && groups.UpTo > 0 { // what dies later was not looked at
+	if v.Get("number") == "" && v.Get("up_to") == "" && groups.UpTo > 0 { // what is sent later was not looked at
 		v.Set("up_to", strconv.FormatInt(groups.UpTo, 10))
 	}
 	f, what, err := deadFilter(v)
@@ -144,6 +144,13 @@ func redrive(r *kit.Request) error {
 		return redrivePage(r, form, kit.Explain(err))
 	}
 	req := forebay.RedriveMessagesRequest{DeadMessageFilter: f, RatePerSecond: rate}
+	if v := form.Get("first_at"); v != "" && rate > 0 {
+		at, err := time.Parse(time.RFC3339Nano, v)
+		if err != nil {
+			return forebay.Invalid("first_at", "must be a time")
+		}
+		req.FirstAt = &at
+	}
 	done, more := 0, true
 	for round := 0; more && round < maxRounds && (most == 0 || done < most); round++ {
 		if most > 0 {
@@ -162,6 +169,10 @@ func redrive(r *kit.Request) error {
 	notice := ended(done, more && most == 0, "redriven")
 	if rate > 0 && done > 1 {
 		notice += fmt.Sprintf(" They become active within %s; until then they are scheduled.", kit.Duration(time.Duration(float64(done-1)/rate*float64(time.Second))))
+	}
+	if more && most == 0 && rate > 0 && req.FirstAt != nil { // the rest follows these, so that rates do not add up
+		next := kit.Values("reason", form.Get("reason"), "rate", form.Get("rate"), "first_at", req.FirstAt.Format(time.RFC3339Nano))
+		return r.Done(e.Page("redrive")+"?"+next.Encode(), notice)
 	}
 	return r.Done(tabOf(e.Page(), true), notice)
 }
@@ -194,7 +205,7 @@ func purgePage(r *kit.Request, v url.Values, problem string, status int) error {
 			Commands: []string{"forebay messages delete " + kit.Shell(e.Name) + " --all"}})
 	}
 	messages := r.Client.Messages(e.subqueue(true))
-	if v.Get("number") == "" && v.Get("up_to") == "" { // what dies later was not looked at
+	if v.Get("number") == "" && v.Get("up_to") == "" { // what is sent later was not looked at
 		groups, err := messages.DeadGroups(r.Context())
 		if err != nil {
 			return err
