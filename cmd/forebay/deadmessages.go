@@ -37,6 +37,7 @@ func (f *deadFlags) add(flags *pflag.FlagSet) {
 	allFlag(flags, &f.filter.All, "dead letters")
 	dryRunFlag(flags, &f.filter.DryRun)
 	maxFlag(flags, &f.max)
+	flags.Int64Var(&f.filter.UpTo, "up-to", 0, "only those with at most this sequence number")
 }
 
 // choose adds the sequence numbers given as arguments. It requires exactly one way to select
@@ -57,7 +58,7 @@ func (f *deadFlags) choose(c *command.Call) (err error) {
 // may be more. A message that was redriven and dead-lettered again has a higher number, so it is
 // not handled twice.
 func (f *deadFlags) each(c *command.Call, do func(forebay.DeadMessageFilter) (n int, upTo int64, err error)) (total int, err error) {
-	var upTo int64
+	upTo := f.filter.UpTo
 	for {
 		filter := f.filter
 		filter.UpTo = upTo

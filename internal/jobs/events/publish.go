@@ -79,9 +79,8 @@ func publishedJobs(t *db.Tx, seqs []int64, messages int) (map[int64]publishedJob
 	}
 	if t.Arrays() {
 		bind := func(st driver.Statement) driver.Statement { return st.Text(driver.ArrayOf(seqs)) }
-		queues := queue.Key.Of(t)
-		numbers := max(0, min(bus.EventNumbers*messages, maxNumbers)-len(queues.Seqs))
-		return jobs, t.RunPipeline([]driver.PipelineQuery{queues.SeqsQuery(numbers),
+		// Numbers that are there already were taken for others.
+		return jobs, t.RunPipeline([]driver.PipelineQuery{queue.Key.Of(t).SeqsQuery(min(bus.EventNumbers*messages, maxNumbers)),
 			{SQL: PublishedColumns + driver.OfNumbersShared + OfPublishedJobs, Bind: bind, OnRow: read}})
 	}
 	return jobs, driver.EachOf(t.Conn, PublishedColumns, OfPublishedJobs, seqs, func(r driver.Row) error { read(r); return nil })

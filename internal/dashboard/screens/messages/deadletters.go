@@ -103,14 +103,21 @@ func redrivePage(r *kit.Request, v url.Values, problem string) error {
 	return pages.Render(r, "redrive", page)
 }
 
+// deadFlags are the arguments of the command that does the same.
 func deadFlags(v url.Values) string {
+	flags := "--all"
 	switch {
 	case v.Get("number") != "":
 		return kit.Shell(v.Get("number"))
 	case v.Get("reason") != "":
-		return "--reason " + kit.Shell(v.Get("reason"))
+		flags = "--reason " + kit.Shell(v.Get("reason"))
 	}
-	return "--all"
+	for _, flag := range [][2]string{{"up_to", " --up-to "}, {"rate", " --rate "}, {"max", " --max "}} {
+		if value := v.Get(flag[0]); value != "" {
+			flags += flag[1] + kit.Shell(value)
+		}
+	}
+	return flags
 }
 
 // paceOf reads how fast, and how many at most, a form asks to redrive.

@@ -21,6 +21,8 @@ type mending struct {
 	Properties string // JSON, or name=value on lines
 	// WhyNot says why the body cannot be edited here; "": it can.
 	WhyNot string
+	// Shown is the tag of the message as the page showed it. A receiver may change the properties.
+	Shown string
 
 	Checked        bool
 	BodyDiff       []kit.DiffLine
@@ -43,6 +45,7 @@ func mendingOf(m *forebay.Message) *mending {
 	case m.Body != nil:
 		f.Body = plainLines(*m.Body)
 	}
+	f.Shown = forebay.ETagOf(f.Body, f.Properties)
 	return f
 }
 
@@ -115,7 +118,11 @@ func mend(r *kit.Request) error {
 		return err
 	}
 	was := d.Mend
-	d.Mend = &mending{Body: plainLines(form.Get("body")), Properties: plainLines(form.Get("properties")), WhyNot: was.WhyNot}
+	d.Mend = &mending{Body: plainLines(form.Get("body")), Properties: plainLines(form.Get("properties")), WhyNot: was.WhyNot, Shown: was.Shown}
+	if shown := form.Get("shown"); shown != "" && shown != was.Shown {
+		d.Mend.Problem = "The message has changed since the page was shown. Nothing was stored. Look at it, and check your change again."
+		return d.render(r, http.StatusConflict)
+	}
 	edit, err := d.Mend.change(&d.Message, was)
 	if err != nil {
 		return d.again(r, kit.Explain(err))
