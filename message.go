@@ -90,8 +90,13 @@ type Message struct {
 	DeadLetterSource      string       `json:"dead_letter_source,omitempty" doc:"the queue it was dead-lettered in, if that forwarded it here"`
 	DeadLetterReason      string       `json:"dead_letter_reason,omitempty"`
 	DeadLetterDescription string       `json:"dead_letter_error_description,omitempty"`
-	BodyWithheld          bool         `json:"body_withheld,omitempty" doc:"the key may not open the bodies of another tenant's messages"`
+	// ETag is of its body and properties, where it is looked at alone.
+	ETag         string `json:"etag,omitempty" doc:"entity tag of its body and properties, where one message is looked at: for If-Match of a redrive with an edit"`
+	BodyWithheld bool   `json:"body_withheld,omitempty" doc:"the key may not open the bodies of another tenant's messages"`
 }
+
+// EntityTag returns the entity tag, or "" if there is none.
+func (m Message) EntityTag() string { return m.ETag }
 
 // ReceiveMode says what receiving does to a message.
 type ReceiveMode string

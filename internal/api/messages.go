@@ -228,13 +228,13 @@ func (a queueRoutes) routeDeadMessages(base, infix string, entity func(string) s
 	}, func(ctx context.Context, c *call, in *QueuePath) (*answer[forebay.DeadMessageGroups], error) {
 		return answerOf(a.messages.DeadLetters.Groups(ctx, c.caller.Tenant, entity(in.Queue)))
 	})
-	routeBody(a.API, forebay.ScopeManage, huma.Operation{
+	routeBody(a.API, forebay.ScopeManage, conditions.Take(huma.Operation{
 		OperationID: "redrive" + infix + "-messages", Method: http.MethodPost, Path: base + "/messages/redrive", Tags: messageTags,
 		Summary: "Send dead-lettered messages back to where they came from",
 		Description: "Selected by number, by reason, or all. Each gets a new sequence number, is delivered as if never before, and lives as long as a new message. " +
 			"A single one may be edited. With a rate each is a scheduled message until its time comes. Locked and deferred ones stay. " +
 			"Repeat the call while the answer says more, with its up_to and next_at.",
-	}, 4*a.messages.Messages.MaxBytes()+envelopeBytes, func(ctx context.Context, c *call, in *QueuePath, req forebay.RedriveMessagesRequest) (*answer[forebay.RedrivenMessages], error) {
+	}, false), 4*a.messages.Messages.MaxBytes()+envelopeBytes, func(ctx context.Context, c *call, in *QueuePath, req forebay.RedriveMessagesRequest) (*answer[forebay.RedrivenMessages], error) {
 		return answerOf(a.messages.DeadLetters.Redrive(ctx, c.caller.Tenant, entity(in.Queue), req))
 	})
 	routeBody(a.API, forebay.ScopeManage, huma.Operation{

@@ -130,7 +130,7 @@ func (c *call) showMessages(ctx context.Context, entity string, messages []foreb
 
 func withoutBodies(messages []forebay.Message) {
 	for i := range messages {
-		messages[i].Body, messages[i].BodyBase64 = nil, nil
+		messages[i].Body, messages[i].BodyBase64, messages[i].ETag = nil, nil, "" // the tag is of the body too
 	}
 }
 

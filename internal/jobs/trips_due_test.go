@@ -220,6 +220,7 @@ func TestRoundTripsOfBulkAndDueJobs(t *testing.T) {
 			limit := int64(1 << 40)
 			mustDo(t, setBudget(j.s, j.tenant, "", forebay.Budget{DailyTokens: &limit}, audit.Act{Tenant: kind, Actor: "key_1", Action: "set-budget"}))
 		case "followed":
+			most += 2 // for what becomes due by time on a busy machine
 			j.follow(kind)
 		}
 		for name, mix := range j.mixes() {

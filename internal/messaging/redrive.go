@@ -3,6 +3,7 @@ package messaging
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"time"
 	"unicode/utf8"
 
@@ -23,7 +24,45 @@ func (s Messages) Get(ctx context.Context, tenant, path string, seq int64) (m fo
 	if err != nil {
 		return m, err
 	}
-	return messages[0], nil
+	m = messages[0]
+	body := m.BodyBase64
+	if m.Body != nil {
+		body = []byte(*m.Body)
+	}
+	m.ETag = contentTag(m.Body != nil, body, m.Properties)
+	return m, nil
+}
+
+// contentTag is the entity tag of what an edit may change. Who holds a message may change its
+// properties as it is given back.
+func contentTag(text bool, body []byte, properties forebay.Properties) string {
+	if len(properties) == 0 {
+		properties = nil
+	}
+	return forebay.ETagOf(text, string(body), properties)
+}
+
+// onCondition has an edit check a condition about the message first. The check is made in the
+// transaction that redrives.
+func onCondition(condition forebay.Condition, edit func(*bus.MessageContent) error) (func(*bus.MessageContent) error, error) {
+	switch {
+	case condition.Empty():
+		return edit, nil
+	case edit == nil:
+		return nil, forebay.Invalid("If-Match", "goes with an edit of one message")
+	}
+	return func(c *bus.MessageContent) error {
+		var properties forebay.Properties
+		if c.Properties != nil {
+			if err := json.Unmarshal(c.Properties, &properties); err != nil {
+				return err
+			}
+		}
+		if err := condition.Check(contentTag(c.Text, c.Body, properties)); err != nil {
+			return err
+		}
+		return edit(c)
+	}, nil
 }
 
 // Redrive sends dead letters of a queue or subscription back to it. Each gets a new sequence
@@ -31,6 +70,9 @@ func (s Messages) Get(ctx context.Context, tenant, path string, seq int64) (m fo
 // path may name the entity or its dead-letter subqueue.
 func (s DeadLetters) Redrive(ctx context.Context, tenant, path string, req forebay.RedriveMessagesRequest) (report forebay.RedrivenMessages, err error) {
 	edit, err := s.edit(req)
+	if err == nil {
+		edit, err = onCondition(forebay.ConditionOf(ctx), edit)
+	}
 	if err != nil {
 		return report, err
 	}
@@ -60,6 +102,9 @@ func (s DeadLetters) Redrive(ctx context.Context, tenant, path string, req foreb
 		}
 		return step, err
 	})
+	if err == nil && report.Redriven == 0 {
+		err = forebay.ConditionOf(ctx).Check("") // it is not there, or somebody holds it
+	}
 	if report.More = report.UpTo > 0; report.More && pace.Every > 0 && !req.DryRun {
 		report.NextAt = &pace.First
 	}

@@ -434,3 +434,51 @@ func testAnEditIsTried(t *testing.T, b *Service) {
 		t.Errorf("there is %q", got)
 	}
 }
+
+// An edit on a condition meets only the content that its tag is of.
+func testAnEditOnACondition(t *testing.T, b *Service) {
+	ctx, dead := t.Context(), "orders/$deadletterqueue"
+	if _, err := b.Messages.Send(ctx, "acme", "orders", []forebay.NewMessage{{Properties: forebay.Properties{"a": "b"}}}); err != nil {
+		t.Fatal(err)
+	}
+	number := deadLetterAll(t, b, "orders", "Bad")[0]
+	tag := func() string {
+		m, err := b.Messages.Get(ctx, "acme", dead, number)
+		if err != nil || m.ETag == "" {
+			t.Fatalf("%+v, %v", m, err)
+		}
+		return m.ETag
+	}
+	body := "mended"
+	redrive := func(etag string, edit *forebay.MessageEdit, dry bool) (int, error) {
+		r, err := b.DeadLetters.Redrive(forebay.WithCondition(ctx, forebay.IfMatch(etag)), "acme", "orders", forebay.RedriveMessagesRequest{Edit: edit,
+			DeadMessageFilter: forebay.DeadMessageFilter{SequenceNumbers: []int64{number}, DryRun: dry}})
+		return r.Redriven, err
+	}
+	shown := tag()
+	got, err := b.Messages.Receive(ctx, "acme", dead, forebay.ReceiveRequest{MaxMessages: 1})
+	if err != nil || len(got) != 1 {
+		t.Fatalf("received %d, %v", len(got), err)
+	}
+	if _, err := redrive(shown, &forebay.MessageEdit{Body: &body}, false); forebay.CodeOf(err) != forebay.CodePreconditionFailed {
+		t.Errorf("while it is held: %v", err)
+	}
+	if err := b.Messages.Abandon(ctx, "acme", dead, got[0].LockToken, forebay.Settlement{Properties: forebay.Properties{"a": "c"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, dry := range []bool{true, false} {
+		if n, err := redrive(shown, &forebay.MessageEdit{Body: &body}, dry); forebay.CodeOf(err) != forebay.CodePreconditionFailed || n != 0 {
+			t.Errorf("with the tag from before, dry run %v: %d, %v", dry, n, err)
+		}
+	}
+	now := tag()
+	if _, err := redrive(now, nil, false); forebay.CodeOf(err) != forebay.CodeInvalidRequest {
+		t.Errorf("without an edit: %v", err)
+	}
+	if n, err := redrive(now, &forebay.MessageEdit{Body: &body}, false); err != nil || n != 1 {
+		t.Errorf("with the tag of now: %d, %v", n, err)
+	}
+	if got := bodies(t, b, "orders"); !slices.Equal(got, []string{body}) {
+		t.Errorf("there is %q", got)
+	}
+}

@@ -179,7 +179,7 @@ func mends(t *testing.T, admin *visitor, c *client.Client, box string) {
 	admin.get(at + "?tab=dead-letters").is(http.StatusOK).has("second &lt;line&gt;</textarea>")
 	admin.post(at, form("act", "check", "body", body, "properties", `{"a":"b"}`)).is(http.StatusOK).has("The message stays as it is.")
 	// A receiver changes the properties meanwhile.
-	shown, dead := admin.get(at+"?tab=dead-letters").hidden("/ui"+at, "shown"), c.Messages("eu/mail/$deadletterqueue")
+	shown, dead := admin.get(at+"?tab=dead-letters").hidden("/ui"+at, "etag"), c.Messages("eu/mail/$deadletterqueue")
 	for _, m := range must[[]forebay.Message](t)(dead.Receive(t.Context(), forebay.ReceiveRequest{MaxMessages: 10})) {
 		var how forebay.Settlement
 		if m.SequenceNumber == sent[0].SequenceNumber {
@@ -189,7 +189,7 @@ func mends(t *testing.T, admin *visitor, c *client.Client, box string) {
 			t.Fatal(err)
 		}
 	}
-	admin.post(at, form("act", "redrive", "body", body, "properties", `{"a":"b"}`, "shown", shown)).is(http.StatusConflict).has("has changed since the page was shown")
+	admin.post(at, form("act", "redrive", "body", body, "properties", `{"a":"b"}`, "etag", shown)).is(http.StatusConflict).has("has changed since the page was shown")
 	edit := form("body", "first line\r\nlast line", "properties", "", "act", "check")
 	admin.post(at, edit).is(http.StatusOK).has("<del>- second &lt;line&gt;</del>", "<ins>+ last line</ins>")
 	edit.Set("act", "redrive")

@@ -21,8 +21,7 @@ type mending struct {
 	Properties string // JSON, or name=value on lines
 	// WhyNot says why the body cannot be edited here; "": it can.
 	WhyNot string
-	// Shown is the tag of the message as the page showed it. A receiver may change the properties.
-	Shown string
+	ETag   string // of the message as it was shown; "": not known
 
 	Checked        bool
 	BodyDiff       []kit.DiffLine
@@ -32,7 +31,7 @@ type mending struct {
 
 // mendingOf is the form for a message as it is.
 func mendingOf(m *forebay.Message) *mending {
-	f := &mending{Properties: propertiesText(m.Properties)}
+	f := &mending{Properties: propertiesText(m.Properties), ETag: m.ETag}
 	switch {
 	case m.BodyWithheld:
 		f.WhyNot = "You may not open the body. It stays as it is."
@@ -45,7 +44,6 @@ func mendingOf(m *forebay.Message) *mending {
 	case m.Body != nil:
 		f.Body = plainLines(*m.Body)
 	}
-	f.Shown = forebay.ETagOf(f.Body, f.Properties)
 	return f
 }
 
@@ -118,18 +116,22 @@ func mend(r *kit.Request) error {
 		return err
 	}
 	was := d.Mend
-	d.Mend = &mending{Body: plainLines(form.Get("body")), Properties: plainLines(form.Get("properties")), WhyNot: was.WhyNot, Shown: was.Shown}
-	if shown := form.Get("shown"); shown != "" && shown != was.Shown {
-		d.Mend.Problem = "The message has changed since the page was shown. Nothing was stored. Look at it, and check your change again."
-		return d.render(r, http.StatusConflict)
-	}
+	d.Mend = &mending{Body: plainLines(form.Get("body")), Properties: plainLines(form.Get("properties")), WhyNot: was.WhyNot, ETag: was.ETag}
 	edit, err := d.Mend.change(&d.Message, was)
 	if err != nil {
 		return d.again(r, kit.Explain(err))
 	}
 	number := d.Message.SequenceNumber
 	req := forebay.RedriveMessagesRequest{Edit: edit, DeadMessageFilter: forebay.DeadMessageFilter{SequenceNumbers: []int64{number}, DryRun: form.Get("act") != "redrive"}}
-	report, err := r.Client.Messages(d.Entity.subqueue(true)).Redrive(r.Context(), req)
+	ctx := r.Context()
+	if shown := form.Get("etag"); shown != "" && edit != nil {
+		ctx = forebay.WithCondition(ctx, forebay.IfMatch(shown))
+	}
+	report, err := r.Client.Messages(d.Entity.subqueue(true)).Redrive(ctx, req)
+	if forebay.CodeOf(err) == forebay.CodePreconditionFailed {
+		d.Mend.Problem = "The message has changed since the page was shown, or somebody holds it. Nothing was stored. Look at it, and check your change again."
+		return d.render(r, http.StatusConflict)
+	}
 	if _, problem, ok := refused(err); ok {
 		return d.again(r, problem)
 	}
