@@ -203,11 +203,12 @@ type eventStream struct {
 	call  *call
 	after int64            // the number of the last event written
 	live  *deltas.Listener // nil: deltas were not asked for
+	over  bool             // the last event is written: deltas of other processes may come later
 }
 
 // grown has a value when there are deltas.
 func (s *eventStream) grown() <-chan struct{} {
-	if s.live == nil {
+	if s.live == nil || s.over {
 		return nil
 	}
 	return s.live.Grown
@@ -215,7 +216,7 @@ func (s *eventStream) grown() <-chan struct{} {
 
 // deltas writes those that there are.
 func (s *eventStream) deltas() error {
-	for s.live != nil {
+	for s.live != nil && !s.over {
 		d, ok := s.live.Next()
 		if !ok {
 			break
@@ -248,7 +249,7 @@ func (s *eventStream) write(events []forebay.Event) error {
 			return fmt.Errorf("marshal event: %w", err)
 		}
 		fmt.Fprintf(&b, "id: %d\nevent: %s\ndata: %s\n\n", e.Number, e.Type, data)
-		s.after = e.Number
+		s.after, s.over = e.Number, e.Status.Terminal()
 		s.call.correlationID = e.CorrelationID
 	}
 	return s.send(b.Bytes())
