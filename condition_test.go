@@ -38,7 +38,7 @@ func TestConditionsOfHeaders(t *testing.T) {
 	} {
 		got, err := forebay.ParseCondition(c.match, c.noneMatch)
 		field := ""
-		if e, ok := err.(*forebay.Error); ok { //nolint:errorlint // it is returned as it is
+		if e, ok := err.(*forebay.Error); ok {
 			field = e.Field
 		}
 		if field != c.field || err == nil && (!slices.Equal(got.Match, c.want) || got.New != c.isNew) {

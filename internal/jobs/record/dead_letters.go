@@ -126,12 +126,12 @@ func readDeadLetter(r driver.Row) DeadLetter {
 }
 
 // View is the dead letter as clients see it, of a tenant and a queue by these names.
-func (row *DeadLetter) View(tenant, queue string) forebay.SetAsideJob {
+func (d DeadLetter) View(tenant, queue string) forebay.SetAsideJob {
 	return forebay.SetAsideJob{
-		JobID: row.ID, Tenant: tenant, Task: row.Task, Queue: queue, Reason: row.Reason,
-		Description: request.Text(row.Failure.Message), ErrorClass: row.Failure.Class, Generation: row.Generation, Attempt: row.Attempt,
-		DeliveryCount: row.Deliveries, CorrelationID: request.Correlation(row.CorrelationID, row.ID),
-		Tagged: forebay.Tagged{ETag: row.ETag()}, CreatedAt: row.CreatedAt, SetAsideAt: row.SetAsideAt, InputBytes: row.InputSize, Metadata: request.DecodeMetadata(row.Metadata),
-		Properties: forebay.RetryProperties(row.ID, row.Attempt, row.SetAsideAt, row.CreatedAt, request.Text(row.LastError)),
+		JobID: d.ID, Tenant: tenant, Task: d.Task, Queue: queue, Reason: d.Reason,
+		Description: request.Text(d.Failure.Message), ErrorClass: d.Failure.Class, Generation: d.Generation, Attempt: d.Attempt,
+		DeliveryCount: d.Deliveries, CorrelationID: request.Correlation(d.CorrelationID, d.ID),
+		Tagged: forebay.Tagged{ETag: d.ETag()}, CreatedAt: d.CreatedAt, SetAsideAt: d.SetAsideAt, InputBytes: d.InputSize, Metadata: request.DecodeMetadata(d.Metadata),
+		Properties: forebay.RetryProperties(d.ID, d.Attempt, d.SetAsideAt, d.CreatedAt, request.Text(d.LastError)),
 	}
 }
