@@ -36,7 +36,7 @@ var suite = map[string]func(*testing.T, *Service){
 	"Dead letters at a rate":          testDeadLettersAtARate,
 	"Dead letters are counted":        testDeadLettersAreCounted,
 	"An edit is tried":                testAnEditIsTried,
-	"an edit on a condition":          testAnEditOnACondition,
+	"An edit on a condition":          testAnEditOnACondition,
 	"Event listeners are bounded":     testEventListenersAreBounded,
 	"Names in any case":               testRawNames,
 	"Many are sent, or none":          testRawSendsManyOrNone,

@@ -1,7 +1,6 @@
 package messaging
 
 import (
-	"cmp"
 	"context"
 	"time"
 	"unicode/utf8"
@@ -50,7 +49,9 @@ func (s Messages) CompleteMany(ctx context.Context, tenant, path string, tokens 
 	}
 	each, err := s.store.CompleteMany(ctx, e.subqueue(), locks)
 	for n, i := range places {
-		failed[i] = cmp.Or(err, each[n])
+		if failed[i] = err; err == nil { // else there may be none for each
+			failed[i] = each[n]
+		}
 	}
 	return failed
 }

@@ -45,16 +45,25 @@ func (b *bench) delivered(body string) (p *peer, id uint32) {
 
 // Nobody is told that a settlement failed if the client does not wait for it, but the log.
 func TestASettlementThatFailsUnheardIsLogged(t *testing.T) {
+	for name, state := range map[string]wire.DeliveryState{"released": &wire.Released{}, "accepted": &wire.Accepted{}} {
+		t.Run(name, func(t *testing.T) { failUnheard(t, state) })
+	}
+}
+
+func failUnheard(t *testing.T, state wire.DeliveryState) {
 	log := &written{}
 	b := newBench(t, func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(log, nil)) })
 	p, id := b.delivered("m")
 	if err := b.store.DB.Close(); err != nil {
 		t.Fatal(err)
 	}
-	p.send(&wire.Disposition{Role: wire.RoleReceiver, First: id, Settled: true, State: &wire.Released{}})
+	p.send(&wire.Disposition{Role: wire.RoleReceiver, First: id, Settled: true, State: state})
 	eventually(t, "the log tells of the settlement", func() bool {
 		return log.says("a settlement that a Service Bus client does not wait for was not stored")
 	})
+	if log.says("panic contained") {
+		t.Error("it panicked")
+	}
 }
 
 // One frame that completes many messages is answered for each of them.
