@@ -163,6 +163,8 @@ func TestResponseIsRefused(t *testing.T) {
 		resp, answer := post(t, s, path, `{"model":"chat","input":"x"}`)
 		refusedWith(t, resp, answer, http.StatusNotFound, "not_supported")
 	}
+	resp, answer := send(t, s, http.MethodGet, "/v1/responses", "", "Connection", "Upgrade", "Upgrade", "websocket")
+	refusedWith(t, resp, answer, http.StatusNotFound, "not_supported")
 	if n := u.calls.Load(); n != 0 {
 		t.Errorf("%d calls", n)
 	}

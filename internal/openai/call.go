@@ -204,7 +204,7 @@ func (w *waiting) failed(job forebay.Job, last model.ForwardResponse, err error)
 	return nil
 }
 
-// refusal returns a provider's error as the client gets it; nil: it is none that a client can read.
+// refusal returns a provider's error as the client gets it; nil: a client cannot read it.
 func (w *waiting) refusal(f *failure, body []byte) []byte {
 	switch {
 	case w.call.broken == nil:

@@ -69,8 +69,8 @@ func (f *failure) write(w http.ResponseWriter) {
 	_, _ = w.Write(append(f.json(), '\n'))
 }
 
-// whole returns a provider's error with all keys of the envelope: SDKs cannot read it otherwise. An
-// error that has them is returned as it is. What it lacks is the failure's. nil: it is no error.
+// whole returns a provider's error with all keys of the envelope, as SDKs read it. An error that
+// has them is returned as it is. What it lacks is the failure's. nil: it is no error.
 func (f *failure) whole(body []byte) []byte {
 	var members, said map[string]json.RawMessage
 	if json.Unmarshal(body, &members) != nil {

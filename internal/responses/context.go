@@ -129,8 +129,8 @@ type resolver struct {
 	loads  int                        // responses that may still be read
 }
 
-// Referred returns items with those that they refer to in their place. A reference to what is gone,
-// or is too large, stays one.
+// Referred returns items with those that they refer to in their place. A reference to what is
+// gone, or is too large, stays one.
 func (s *Service) Referred(ctx context.Context, tenant string, items []json.RawMessage) ([]json.RawMessage, error) {
 	no, err := s.Store.EnsureTenant(ctx, tenant)
 	if err != nil {

@@ -71,8 +71,8 @@ func (r *Request) Base(id string, created time.Time, status string) Object {
 	return o
 }
 
-// echoedText returns the settings of texts with all keys that a client may expect. The API says of a
-// format that its description is null, and Open Responses wants the key to be there.
+// echoedText returns the settings of texts with all keys that a client may expect. OpenAI's server
+// says that a format's description is null, and Open Responses wants the key to be there.
 func echoedText(raw json.RawMessage) json.RawMessage {
 	settings := objectOf(raw)
 	if settings == nil {
