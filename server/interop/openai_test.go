@@ -34,7 +34,7 @@ func startMock(t *testing.T, modules string, args ...string) string {
 		t.Fatal(err)
 	}
 	program := filepath.Join(modules, "node_modules", ".bin", "llmock")
-	return startProgram(t, exec.CommandContext(t.Context(), "node", append([]string{program, "-p", "0", "-f", fixtures, "--log-level", "info"}, args...)...))
+	return startProgram(t, exec.CommandContext(t.Context(), toolchain.NodeFor(t, modules), append([]string{program, "-p", "0", "-f", fixtures, "--log-level", "info"}, args...)...))
 }
 
 // startProgram starts a program that prints where it answers, and returns that address.
@@ -175,7 +175,7 @@ func TestOpenAISDKForJavaScript(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { os.Remove(path) })
-			checks(t, exec.CommandContext(t.Context(), "node", path), base, key)
+			checks(t, exec.CommandContext(t.Context(), toolchain.NodeFor(t, modules), path), base, key)
 		})
 	}
 }
