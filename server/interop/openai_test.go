@@ -162,9 +162,15 @@ func TestOpenAISDKForJavaScript(t *testing.T) {
 	t.Parallel()
 	modules := toolchain.NodeModules(t, filepath.Join("testdata", "openai"))
 	mock := startMock(t, modules)
-	for _, name := range []string{"sdk.mjs", "responses.mjs"} {
+	for _, name := range []string{"sdk.mjs", "responses.mjs", "helpers.mjs"} {
 		t.Run(name, func(t *testing.T) {
-			base, key := startOpenAI(t, mock, nil)
+			var environment []string
+			base, key := startOpenAI(t, mock, func(o *server.Options) {
+				environment = []string{
+					"ADMIN_KEY=" + keyFor(t, o.Database, forebay.ScopeAdmin),
+					"SPENT_KEY=" + keyWithBudget(t, o.Database, forebay.Budget{DailyTokens: new(int64(1))}, forebay.ScopeSubmit),
+				}
+			})
 			script, err := os.ReadFile(filepath.Join("testdata", "openai", name))
 			if err != nil {
 				t.Fatal(err)
@@ -175,7 +181,9 @@ func TestOpenAISDKForJavaScript(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { os.Remove(path) })
-			checks(t, exec.CommandContext(t.Context(), toolchain.NodeFor(t, modules), path), base, key)
+			program := exec.CommandContext(t.Context(), toolchain.NodeFor(t, modules), path)
+			program.Env = append(environment, "SERVER_URL="+base)
+			checks(t, program, base, key)
 		})
 	}
 }
