@@ -72,7 +72,7 @@ hostile-short: ## the same in a small form; about a minute and a half
 	$(GO) vet -tags hostile ./hostile
 	$(GO) test -tags hostile -count=1 -vet off -timeout 10m -short -v ./hostile
 
-bench: ## measure beside River, bare HTTP, other clients and the disk; about an hour, on a quiet machine
+bench: ## measure beside River, bare HTTP, other clients and the disk; about an hour and a half, on a quiet machine
 	cd bench && $(GO) run .
 
 clean: ## remove what was built

@@ -63,7 +63,7 @@ func TestPackagesStaySmall(t *testing.T) {
 func TestFilesStaySmall(t *testing.T) {
 	found := map[string]int{}
 	for _, f := range sources(t) {
-		if f.product() {
+		if !f.generated { // tests are read as well
 			found[f.name] = strings.Count(f.text, "\n")
 		}
 	}

@@ -42,15 +42,15 @@ func windows(ctx context.Context, b *bench) (t table, err error) {
 	t = table{
 		title: "Kinds of windows over HTTP",
 		text: fmt.Sprintf(`The jobs of the experiment above that need %d minutes and 2 seconds of a deployment's %s tokens a minute (70 %% of them
-beside a client that takes 30 %%), two processes on one PostgreSQL, and `+"`forebay sim`"+` in a process of its own. All circumstances and
-seeds of a kind run at the same time. Ratio: time to the last result by what the quota, flowing evenly, needs for the tokens of the answers and
+beside a client that takes 30 %%), two processes on one PostgreSQL, and `+"`forebay sim`"+` in a process of its own. All circumstances
+of a kind run at the same time, one seed after the other. Ratio: time to the last result by what the quota, flowing evenly, needs for the tokens of the answers and
 of the other client. Spent: others have used the whole quota before the start; not where windows begin anew.`,
 			minutes, format(perMinute)),
 		columns: []string{"ratio", "429 %", "wasted %", "failed jobs", "calls"},
 	}
 	for _, kind := range windowKinds {
-		var turns []windowTurn
 		for seed := range seeds {
+			var turns []windowTurn
 			for _, c := range windowCircumstances {
 				if strings.Contains(c.options, "spent") && kind.kind == modelsim.KindAzure {
 					continue
@@ -66,12 +66,12 @@ of the other client. Spent: others have used the whole quota before the start; n
 					jobs: makePrompts(uint64(11+seed), int64(perMinute*(float64(minutes)+quotaShare)*share)),
 				})
 			}
+			rows, err := runWindows(ctx, b, turns)
+			if err != nil {
+				return t, err
+			}
+			t.rows = append(t.rows, rows...)
 		}
-		rows, err := runWindows(ctx, b, turns)
-		if err != nil {
-			return t, err
-		}
-		t.rows = append(t.rows, rows...)
 	}
 	worst := func(column string) (most float64) {
 		for _, r := range t.rows {

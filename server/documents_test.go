@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,123 +21,8 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
-	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/forebayhq/forebay/server"
 )
-
-// documentEngines are the databases that documents are tested on.
-var documentEngines = map[string]func(testing.TB) string{
-	"sqlite":     func(t testing.TB) string { return "sqlite:" + database(t) },
-	"postgresql": pgtest.Database,
-	"pgvector":   pgtest.VectorDatabase,
-}
-
-// library is a server with documents, and what its model was asked.
-type library struct {
-	remote
-	t        *testing.T
-	model    *modelsim.TestServer
-	database string
-	blobs    string // the folder
-	// embed, if set, decides about calls that embed.
-	embed atomic.Pointer[func(modelsim.Call) modelsim.Reply]
-}
-
-// described is a model's answer about a document.
-const describedAs = `{"title":"Of its model","language":"en","entities":[{"type":"person","text":"Ada"},{"type":"person","text":"Ada"}]}`
-
-func openLibrary(t *testing.T, o server.Options) *library {
-	t.Helper()
-	l := &library{t: t, database: o.Database, blobs: t.TempDir()}
-	l.model = modelsim.StartTest(func(c modelsim.Call) modelsim.Reply {
-		if f := l.embed.Load(); f != nil && c.Embed {
-			return (*f)(c)
-		}
-		return modelsim.Reply{Text: describedAs}
-	})
-	t.Cleanup(l.model.Close)
-	o.Listen, o.Blob = "127.0.0.1:0", "file://"+l.blobs
-	o.Log = server.Log{Level: "error"}
-	if o.Deployments == nil {
-		o.Deployments = []server.Deployment{{Name: "simulated"}}
-	}
-	for i := range o.Deployments {
-		d := &o.Deployments[i]
-		d.Provider, d.Endpoint, d.Model = server.ProviderOpenAI, l.model.URL(), "test"
-	}
-	o.Queues = map[string]server.Queue{forebay.DefaultQueue: {Retry: server.Retry{First: 10 * time.Millisecond, Max: 20 * time.Millisecond, Attempts: 2}}}
-	s := start(t, o)
-	l.remote = over(t, s)
-	return l
-}
-
-// upload sends a document and returns the answer's status.
-func (l *library) upload(query, contentType, content string, header ...string) (d forebay.Document, status int, err error) {
-	req, err := http.NewRequestWithContext(l.t.Context(), http.MethodPost, l.url+"/v1/documents"+query, strings.NewReader(content))
-	if err != nil {
-		return d, 0, err
-	}
-	if contentType != "" {
-		req.Header.Set("Content-Type", contentType)
-	}
-	if len(header) > 0 {
-		req.Header.Set("Authorization", "Bearer "+header[0])
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return d, 0, err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode > 299 {
-		p := &problem{Status: resp.StatusCode}
-		if err = json.Unmarshal(b, p); err == nil {
-			err = p
-		}
-		return d, resp.StatusCode, err
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &d)
-	}
-	return d, resp.StatusCode, err
-}
-
-// add uploads a text and waits for the end of its pipeline.
-func (l *library) add(id, content string) forebay.Document {
-	l.t.Helper()
-	if _, _, err := l.upload("?id="+id, "text/plain", content); err != nil {
-		l.t.Fatal(err)
-	}
-	return l.await(id)
-}
-
-func (l *library) await(id string) (d forebay.Document) {
-	l.t.Helper()
-	if err := l.get(l.t.Context(), "/v1/documents/"+id+"?wait=30s", &d); err != nil {
-		l.t.Fatal(err)
-	}
-	return d
-}
-
-func (l *library) search(mode forebay.SearchMode, query string) []forebay.SearchResult {
-	l.t.Helper()
-	var found forebay.SearchResults
-	if _, err := l.do(l.t.Context(), http.MethodPost, "/v1/search", nil, forebay.SearchRequest{Query: query, Mode: mode}, &found); err != nil {
-		l.t.Fatal(err)
-	}
-	return found.Items
-}
-
-// documentsOf names the documents that a search found.
-func documentsOf(found []forebay.SearchResult) (ids []string) {
-	for _, r := range found {
-		if !slices.Contains(ids, r.DocumentID) {
-			ids = append(ids, r.DocumentID)
-		}
-	}
-	slices.Sort(ids)
-	return ids
-}
 
 func TestDocuments(t *testing.T) {
 	t.Parallel()
@@ -159,48 +42,6 @@ func TestDocuments(t *testing.T) {
 			t.Run("events", l.told)
 			t.Run("delete", l.deleteAll)
 		})
-	}
-}
-
-const documentEvents = "/v1/topics/" + forebay.TopicJobEvents + "/subscriptions/documents"
-
-// subscribe has what is told of documents kept.
-func (l *library) subscribe(t *testing.T) {
-	t.Helper()
-	for _, step := range []struct {
-		method, path string
-		body         any
-	}{
-		{http.MethodPut, "/v1/topics/" + forebay.TopicJobEvents, struct{}{}},
-		{http.MethodPut, documentEvents, struct{}{}},
-		{http.MethodPut, documentEvents + "/rules/$Default", forebay.RuleSettings{SQLFilter: "sys.Label LIKE 'document.%'"}},
-	} {
-		if _, err := l.do(t.Context(), step.method, step.path, nil, step.body, nil); err != nil {
-			t.Fatalf("%s: %s", step.path, err)
-		}
-	}
-}
-
-// Whatever became of a content is told once.
-func (l *library) told(t *testing.T) {
-	var page forebay.Page[forebay.Message]
-	if err := l.get(t.Context(), documentEvents+"/messages?limit=100", &page); err != nil {
-		t.Fatal(err)
-	}
-	seen := map[string]int{}
-	for _, m := range page.Items {
-		var e forebay.DocumentEvent
-		if m.Body == nil || json.Unmarshal([]byte(*m.Body), &e) != nil || m.Subject != string(e.Type) || e.Revision == "" || e.ContentHash == "" || e.Timestamp.IsZero() {
-			t.Errorf("%+v", m)
-		}
-		seen[string(e.Type)+" "+e.DocumentID+" "+e.ErrorCode]++
-	}
-	for what, want := range map[string]int{
-		"document.ready heron ": 1, "document.ready changing ": 2, "document.failed empty document_empty": 1, "document.failed unlucky dimensions_changed": 1, "document.ready unlucky ": 1,
-	} {
-		if seen[what] != want {
-			t.Errorf("%s was told %d times, want %d: %v", what, seen[what], want, seen)
-		}
 	}
 }
 
@@ -256,75 +97,6 @@ func (l *library) pipeline(t *testing.T) {
 	}
 	if err := l.get(t.Context(), "/v1/documents?limit=1&cursor="+page.NextCursor, &page); err != nil || len(page.Items) != 1 || page.Items[0].ID != "heron" {
 		t.Errorf("%+v, %v", page, err)
-	}
-}
-
-// A call embeds no more than each deployment of its route takes; what failed because it was more
-// is done again in such parts.
-func TestEmbeddingOfDeployments(t *testing.T) {
-	t.Parallel()
-	content := strings.Repeat("Herons stand in shallow water and wait for what comes by. ", 20)
-	for _, engine := range []string{"sqlite", "postgresql"} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			at, chunks := documentEngines[engine](t), int64(0)
-			few := func(most int, calls *atomic.Int64) *func(modelsim.Call) modelsim.Reply {
-				reply := func(c modelsim.Call) modelsim.Reply {
-					calls.Add(1)
-					if len(c.Inputs) > most {
-						return modelsim.Reply{Status: http.StatusBadRequest}
-					}
-					return modelsim.Reply{}
-				}
-				return &reply
-			}
-			run := func(name string, most int, deployments []server.Deployment, body func(t *testing.T, l *library) (calls int64)) {
-				t.Run(name, func(t *testing.T) {
-					l := openLibrary(t, server.Options{Database: at, Deployments: deployments, Documents: server.Documents{ChunkTokens: 20, OverlapTokens: 1}})
-					var calls atomic.Int64
-					l.embed.Store(few(most, &calls))
-					if want := body(t, l); calls.Load() != want {
-						t.Errorf("%d calls, want %d", calls.Load(), want)
-					}
-				})
-			}
-			run("without a limit", 2, nil, func(t *testing.T, l *library) int64 {
-				d := l.add("old", content)
-				if chunks = d.Chunks; d.Status != forebay.DocumentFailed || chunks < 7 {
-					t.Fatalf("%+v", d)
-				}
-				return 1
-			})
-			limits := []server.Deployment{{Name: "a", EmbeddingInputs: 5}, {Name: "b", EmbeddingInputs: 2}, {Name: "c"}}
-			run("inputs", 2, limits, func(t *testing.T, l *library) int64 {
-				if _, err := l.do(t.Context(), http.MethodPost, "/v1/documents/old/retry", nil, nil, nil); err != nil {
-					t.Fatal(err)
-				}
-				for _, d := range []forebay.Document{l.await("old"), l.add("new", content)} {
-					if d.Status != forebay.DocumentReady {
-						t.Errorf("%+v", d)
-					}
-				}
-				return 2 * ((chunks + 1) / 2)
-			})
-			run("tokens", 1, []server.Deployment{{Name: "a", EmbeddingTokens: 1000}, {Name: "b", EmbeddingTokens: 20}}, func(t *testing.T, l *library) int64 {
-				if d := l.add("newer", content); d.Status != forebay.DocumentReady || d.Chunks != chunks {
-					t.Errorf("%+v", d)
-				}
-				return chunks
-			})
-		})
-	}
-}
-
-func TestEmbeddingTokensHoldAChunk(t *testing.T) {
-	o := server.Options{Deployments: []server.Deployment{{Name: "a", Provider: server.ProviderSim, EmbeddingTokens: 399}}}
-	if err := o.WithDefaults().Validate(); err == nil || !strings.Contains(err.Error(), "deployments[0].embedding_tokens") {
-		t.Errorf("%v", err)
-	}
-	o.Documents.ChunkTokens = 399
-	if err := o.WithDefaults().Validate(); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -626,12 +398,6 @@ func (l *library) left(t *testing.T) map[string]int {
 	return left
 }
 
-func asProblem(err error, p **problem) bool {
-	known, ok := err.(*problem)
-	*p = known
-	return ok
-}
-
 // No tenant finds, reads or deletes another's documents.
 func TestDocumentsOfTenants(t *testing.T) {
 	t.Parallel()
@@ -687,14 +453,4 @@ func TestDocumentsOfTenants(t *testing.T) {
 			}
 		})
 	}
-}
-
-// key makes an API key of a tenant.
-func (l *library) key(t *testing.T, tenant string, as map[string]string, scopes ...forebay.Scope) string {
-	t.Helper()
-	var key forebay.APIKey
-	if _, err := l.do(context.WithoutCancel(t.Context()), http.MethodPost, "/v1/keys", as, map[string]any{"tenant": tenant, "scopes": scopes}, &key); err != nil {
-		t.Fatal(err)
-	}
-	return key.Key
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,6 +30,9 @@ func start(t testing.TB, opts server.Options) *server.Server {
 // runUntilEnd runs a server until the test ends.
 func runUntilEnd(t testing.TB, opts server.Options) *server.Server {
 	t.Helper()
+	if opts.Blob == "" && !strings.HasPrefix(opts.Database, "sqlite:") { // its default is a folder of this one
+		opts.Blob = t.TempDir()
+	}
 	s, err := server.New(opts)
 	if err != nil {
 		t.Fatal(err)

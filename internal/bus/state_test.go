@@ -396,42 +396,6 @@ func testUseIsRecorded(t *testing.T, s *stores, c *clock) {
 	}
 }
 
-func testLargestMessage(t *testing.T, s *stores, _ *clock) {
-	q := putQueue(t, s, MessageQueue{State: entity.State{MaxMessage: 4}})
-	mustSend := func(body string) error {
-		_, err := s.Bus.Send(background, q, []MessageContent{{MessageID: "m", Body: []byte(body)}})
-		return err
-	}
-	mustDo(t, mustSend("123"))
-	if err := mustSend("1234"); forebay.CodeOf(err) != forebay.CodePayloadTooLarge {
-		t.Errorf("too large a message: %v", err)
-	}
-	if n := len(peekAll(t, s, q.Subqueue(false))); n != 1 {
-		t.Errorf("%d messages", n)
-	}
-}
-
-func testSizesAreCounted(t *testing.T, s *stores, c *clock) {
-	q := putQueue(t, s, MessageQueue{})
-	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
-	at := c.time().Add(time.Hour)
-	sendTo(t, s, q, MessageContent{MessageID: "1", Body: []byte("12345")}, MessageContent{MessageID: "2", Body: []byte("1"), ScheduledAt: &at}, MessageContent{MessageID: "3"})
-	dead := receiveOne(t, s, q)
-	mustDo(t, s.Bus.DeadLetter(background, q.Subqueue(false), dead.Lock, DeadLettering{}, nil))
-	sendTo(t, s, topic, MessageContent{MessageID: "2", Body: []byte("1"), ScheduledAt: &at})
-	counts, err := s.Bus.MessageCounts(background, q, 10)
-	if err != nil || counts.Size != 9 || counts.Capped || counts.DeadLetter != 1 {
-		t.Errorf("counted %+v, %v", counts, err)
-	}
-	sendBodies(t, s, q, "1", "2", "3")
-	if counts, err := s.Bus.MessageCounts(background, q, 2); err != nil || counts.Size >= 15 || counts.Size < 9 || !counts.Capped {
-		t.Errorf("counted up to 2 of each kind %+v, %v", counts, err)
-	}
-	if counts, err := s.Bus.Entities().TopicCounts(background, topic, 10); err != nil || counts != (entity.TopicCounts{Subscriptions: 0, Scheduled: 1, Size: 2}) {
-		t.Errorf("counted %+v, %v", counts, err)
-	}
-}
-
 // A put may be told to create only, or to change only. Names that differ in their case are the
 // same for the first, and each tenant has its own.
 func testPutOnlyNewOrExisting(t *testing.T, s *stores, _ *clock) {

@@ -3,6 +3,7 @@ package interop_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/forebayhq/forebay"
@@ -32,6 +33,9 @@ func keyWithBudget(t *testing.T, database string, budget forebay.Budget, scopes 
 // run runs a server until the test ends.
 func run(t *testing.T, o server.Options) *server.Server {
 	t.Helper()
+	if o.Blob == "" && !strings.HasPrefix(o.Database, "sqlite:") { // its default is a folder of this one
+		o.Blob = t.TempDir()
+	}
 	s, err := server.New(o)
 	if err != nil {
 		t.Fatal(err)
