@@ -24,8 +24,8 @@ var newerNode embed.FS
 // npmCI installs what a lock file lists, and runs no script of a package.
 var npmCI = []string{"npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"}
 
-// NodeModules installs the packages of npm that a folder of tests needs, and returns where. NodeFor
-// finds the program that runs them.
+// NodeModules installs the packages of npm that a folder of tests needs, and returns where.
+// NodeFor finds the program that runs them.
 func NodeModules(t testing.TB, source string) string {
 	t.Helper()
 	Need(t, Node())
@@ -111,8 +111,8 @@ func nodeFits(ctx context.Context, program string, lock []byte) (misfit string, 
 var alternative = regexp.MustCompile(`^(>=|\^)? ?v?(\d+|[*x])(?:\.(\d+|[*x]))?(?:\.(\d+|[*x]))?$`)
 
 // inRange reports whether a version such as v20.1.2 is in a range of npm. Of its syntax
-// (https://github.com/npm/node-semver#ranges) it knows what "engines" of today need: >=, ^, *, parts
-// that are left out, and ||.
+// (https://github.com/npm/node-semver#ranges) it knows what "engines" of today need: >=, ^, *,
+// parts that are left out, and ||.
 func inRange(version, ranges string) (bool, error) {
 	have, err := versionParts(strings.Split(strings.TrimPrefix(version, "v"), "."))
 	if err != nil || len(have) != 3 {

@@ -182,7 +182,8 @@ func TestOpenAISDKForJavaScript(t *testing.T) {
 			}
 			t.Cleanup(func() { os.Remove(path) })
 			program := exec.CommandContext(t.Context(), toolchain.NodeFor(t, modules), path)
-			program.Env = append(environment, "SERVER_URL="+base)
+			environment = append(environment, "SERVER_URL="+base)
+			program.Env = environment
 			checks(t, program, base, key)
 		})
 	}
