@@ -159,6 +159,12 @@ func TestResponseIsRefused(t *testing.T) {
 			t.Errorf("%s: %s", body, answer)
 		}
 	}
+	for _, path := range []string{"/v1/responses/compact", "/openai/v1/responses/input_tokens"} {
+		resp, answer := post(t, s, path, `{"model":"chat","input":"x"}`)
+		refusedWith(t, resp, answer, http.StatusNotFound, "not_supported")
+	}
+	resp, answer := send(t, s, http.MethodGet, "/v1/responses", "", "Connection", "Upgrade", "Upgrade", "websocket")
+	refusedWith(t, resp, answer, http.StatusNotFound, "not_supported")
 	if n := u.calls.Load(); n != 0 {
 		t.Errorf("%d calls", n)
 	}
@@ -315,6 +321,10 @@ func TestStoredResponse(t *testing.T) {
 		if got := fmt.Sprint(sent.Messages); got != want {
 			t.Errorf("the provider got %s", got)
 		}
+		_, body = request(t, s, http.MethodGet, "/v1/responses/"+third["id"].(string)+"/input_items?limit=1")
+		if listed := object(t, body)["data"].([]any)[0]; !reflect.DeepEqual(listed, any(item)) {
+			t.Errorf("a reference is listed as %v, and it means %v", listed, item)
+		}
 		resp, body = request(t, s, http.MethodPost, "/v1/responses/"+id+"/cancel")
 		refusedWith(t, resp, body, http.StatusBadRequest, "")
 		resp, body = request(t, s, http.MethodGet, "/v1/responses/"+id+"?stream=true")
@@ -326,6 +336,10 @@ func TestStoredResponse(t *testing.T) {
 		for method, path := range map[string]string{http.MethodGet: "", http.MethodPost: "/cancel", http.MethodDelete: ""} {
 			resp, body = request(t, s, method, "/v1/responses/"+id+path)
 			refusedWith(t, resp, body, http.StatusNotFound, "")
+		}
+		_, body = request(t, s, http.MethodGet, "/v1/responses/"+third["id"].(string)+"/input_items?limit=1")
+		if listed := object(t, body)["data"].([]any)[0].(map[string]any); listed["type"] != "item_reference" || listed["id"] != item["id"] {
+			t.Errorf("a reference to what is gone is listed as %v", listed)
 		}
 		for _, before := range []string{id, third["id"].(string)} { // the latter goes on from what is deleted
 			resp, body = post(t, s, "/v1/responses", `{"model":"chat","input":"x","previous_response_id":"`+before+`"}`)

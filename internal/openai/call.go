@@ -192,15 +192,27 @@ func (w *waiting) failed(job forebay.Job, last model.ForwardResponse, err error)
 		return f
 	}
 	f := upstream(last, err)
-	if f.status == last.Status && gjson.ValidBytes(last.Body) && gjson.GetBytes(last.Body, "error").Exists() {
-		h := w.Writer.Header()
-		h.Set("Content-Type", "application/json")
-		h.Set("X-Should-Retry", "false") // it was tried as often as is good
-		w.Writer.WriteHeader(last.Status)
-		_, _ = w.Writer.Write(last.Body)
-		return nil
+	body := w.refusal(f, last.Body)
+	if f.status != last.Status || body == nil {
+		return f
 	}
-	return f
+	h := w.Writer.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Should-Retry", "false") // it was tried as often as is good
+	w.Writer.WriteHeader(last.Status)
+	_, _ = w.Writer.Write(body)
+	return nil
+}
+
+// refusal returns a provider's error as the client gets it; nil: a client cannot read it.
+func (w *waiting) refusal(f *failure, body []byte) []byte {
+	switch {
+	case w.call.broken == nil:
+		return f.whole(body)
+	case gjson.ValidBytes(body) && gjson.GetBytes(body, "error").Exists(): // in Anthropic's envelope
+		return body
+	}
+	return nil
 }
 
 // tooLong refuses a call that has waited as long as it may.

@@ -69,6 +69,51 @@ func (f *failure) write(w http.ResponseWriter) {
 	_, _ = w.Write(append(f.json(), '\n'))
 }
 
+// whole returns a provider's error with all keys of the envelope, as SDKs read it. An error that
+// has them is returned as it is. What it lacks is the failure's. nil: it is no error.
+func (f *failure) whole(body []byte) []byte {
+	var members, said map[string]json.RawMessage
+	if json.Unmarshal(body, &members) != nil {
+		return nil
+	}
+	var text string
+	switch raw := members["error"]; {
+	case len(raw) == 0 || string(raw) == "null":
+		return nil
+	case json.Unmarshal(raw, &text) == nil:
+		said = map[string]json.RawMessage{"message": raw}
+	case json.Unmarshal(raw, &said) != nil:
+		return nil
+	}
+	changed := false
+	for name, otherwise := range map[string]any{"message": f.message, "type": f.kind, "param": nil, "code": nil} {
+		raw := said[name]
+		switch {
+		case len(raw) > 0 && raw[0] == '"', string(raw) == "null" && otherwise == nil:
+			continue
+		case name == "code" && len(raw) > 0 && raw[0] >= '0' && raw[0] <= '9': // some servers send the status
+			otherwise = string(raw)
+		}
+		value, err := json.Marshal(otherwise)
+		if err != nil {
+			panic(err) // a text: cannot happen
+		}
+		said[name], changed = value, true
+	}
+	if !changed {
+		return body
+	}
+	inner, err := json.Marshal(said)
+	if err == nil {
+		members["error"] = inner
+		body, err = json.Marshal(members)
+	}
+	if err != nil {
+		panic(err) // JSON that was read: cannot happen
+	}
+	return body
+}
+
 // json is the envelope of the failure.
 func (f *failure) json() []byte {
 	e := apiError{Message: f.message, Type: f.kind}

@@ -13,6 +13,9 @@ import (
 // listResponses answers GET /responses, which OpenAI does not have. The list is in the shape of
 // its other lists.
 func (a *API) listResponses(r *api.SurfaceRequest) error {
+	if r.Header.Get("Upgrade") != "" { // by SDKs that want a WebSocket and not a list
+		return notServed("WebSocket mode")
+	}
 	p, err := pageOf(r, defaultItems, maxItems)
 	if err != nil {
 		return err

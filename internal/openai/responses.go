@@ -30,6 +30,14 @@ func (a *API) responseRoutes(root string, add func(scope forebay.Scope, method, 
 	add(forebay.ScopeSubmit, http.MethodPost, root+"responses/{id}/cancel", a.cancelResponse)
 	add(forebay.ScopeSubmit, http.MethodDelete, root+"responses/{id}", a.deleteResponse)
 	add(forebay.ScopeRead, http.MethodGet, root+"responses/{id}/input_items", a.listInputItems)
+	for _, name := range []string{"compact", "input_tokens"} { // else they look like ids
+		add(forebay.ScopeSubmit, http.MethodPost, root+"responses/"+name, func(*api.SurfaceRequest) error { return notServed("POST /responses/" + name) })
+	}
+}
+
+// notServed is the failure for a part of OpenAI's API that is not here.
+func notServed(what string) error {
+	return &failure{status: http.StatusNotFound, kind: typeInvalid, code: "not_supported", message: what + " is not served here."}
 }
 
 // createResponse answers POST /responses.
@@ -310,6 +318,9 @@ func (a *API) listInputItems(r *api.SurfaceRequest) error {
 	}
 	list, err := asked.of(items)
 	if err != nil {
+		return err
+	}
+	if list.Data, err = a.Responses.Referred(r.Context(), r.Caller.Tenant, list.Data); err != nil {
 		return err
 	}
 	return answer(r, list)

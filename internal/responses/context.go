@@ -3,6 +3,7 @@ package responses
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"github.com/tidwall/gjson"
@@ -126,6 +127,27 @@ type resolver struct {
 	room   int64                      // bytes that the request may still take
 	unread int64                      // bytes of responses that may still be read
 	loads  int                        // responses that may still be read
+}
+
+// Referred returns items with those that they refer to in their place. A reference to what is
+// gone, or is too large, stays one.
+func (s *Service) Referred(ctx context.Context, tenant string, items []json.RawMessage) ([]json.RawMessage, error) {
+	no, err := s.Store.EnsureTenant(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	references := resolver{Service: s, tenant: no, known: map[string]json.RawMessage{}, room: s.MaxBody, unread: maxRead * s.MaxBody, loads: len(items)}
+	list := make([]json.RawMessage, len(items))
+	for i, item := range items {
+		list[i], err = references.resolved(ctx, item)
+		if _, refused := errors.AsType[*bridge.Error](err); refused {
+			list[i], err = item, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
 }
 
 // learn remembers items by their ids.

@@ -98,7 +98,7 @@ func (r *Request) chatTools(body Object) {
 	case "function":
 		raw = chatFunction(choice)
 	case "allowed_tools":
-		allowed := picked(choice, "mode")
+		allowed := Object{"mode": or(choice["mode"], encode("auto"))}
 		functions := []json.RawMessage{}
 		for _, tool := range listOf(choice["tools"]) {
 			functions = append(functions, chatFunction(objectOf(tool)))

@@ -69,7 +69,7 @@ func (x *Exchange) chatChoice(choice, said gjson.Result) {
 	}
 	var logprobs []json.RawMessage
 	for _, token := range choice.Get("logprobs.content").Array() {
-		logprobs = append(logprobs, json.RawMessage(token.Raw))
+		logprobs = append(logprobs, logprob(token))
 	}
 	x.asm.say("message", "output_text", contentOf(said.Get("content")), logprobs)
 	x.asm.say("message", "refusal", said.Get("refusal").Str, nil)
@@ -83,6 +83,32 @@ func (x *Exchange) chatChoice(choice, said gjson.Result) {
 	if reason := choice.Get("finish_reason"); reason.Type == gjson.String && reason.Str != "" {
 		x.finish = reason.Str
 	}
+}
+
+// logprob returns a token's log probability as responses have it: always with its bytes and its
+// alternatives. Chat completions have null where a token has no bytes of its own.
+func logprob(token gjson.Result) json.RawMessage {
+	o := withBytes(token)
+	if o == nil {
+		return json.RawMessage(token.Raw)
+	}
+	others := []json.RawMessage{}
+	for _, other := range token.Get("top_logprobs").Array() {
+		if o := withBytes(other); o != nil {
+			others = append(others, encode(o))
+		}
+	}
+	o["top_logprobs"] = encode(others)
+	return encode(o)
+}
+
+// withBytes returns an alternative of a token; nil: it is none.
+func withBytes(token gjson.Result) Object {
+	o := objectOf(json.RawMessage(token.Raw))
+	if o != nil {
+		o["bytes"] = or(o["bytes"], noList)
+	}
+	return o
 }
 
 // contentOf returns the text of a content. Some servers send it in parts.

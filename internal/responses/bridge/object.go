@@ -49,30 +49,54 @@ func ResponseOf(item string) string {
 // expect.
 func (r *Request) Base(id string, created time.Time, status string) Object {
 	m := r.members
-	reasoning, settings := objectOf(m["reasoning"]), objectOf(m["text"])
+	reasoning := objectOf(m["reasoning"])
 	if reasoning == nil {
 		reasoning = Object{}
 	}
 	reasoning["effort"], reasoning["summary"] = or(reasoning["effort"], null), or(reasoning["summary"], null)
-	if settings == nil {
-		settings = Object{}
-	}
-	settings["format"], settings["verbosity"] = or(settings["format"], encode(Object{"type": encode("text")})), or(settings["verbosity"], encode("medium"))
 	o := Object{
 		"id": encode(id), "object": encode("response"), "created_at": number(created.Unix()), "completed_at": null, "status": encode(status),
 		"background": boolean(r.Background), "store": boolean(r.Store), "error": null, "incomplete_details": null,
 		"instructions": or(m["instructions"], null), "model": encode(r.Model), "previous_response_id": or(m["previous_response_id"], null),
-		"parallel_tool_calls": or(m["parallel_tool_calls"], boolean(true)), "tools": echoedTools(m["tools"]), "tool_choice": or(m["tool_choice"], encode("auto")),
+		"parallel_tool_calls": or(m["parallel_tool_calls"], boolean(true)), "tools": echoedTools(m["tools"]), "tool_choice": echoedChoice(m["tool_choice"]),
 		"temperature": or(m["temperature"], one), "top_p": or(m["top_p"], one), "presence_penalty": zero, "frequency_penalty": zero,
 		"top_logprobs": or(m["top_logprobs"], zero), "max_output_tokens": or(m["max_output_tokens"], null), "max_tool_calls": or(m["max_tool_calls"], null),
 		"truncation": or(m["truncation"], encode("disabled")), "service_tier": or(m["service_tier"], encode("default")), "metadata": or(m["metadata"], noObject),
-		"reasoning": encode(reasoning), "text": encode(settings), "safety_identifier": or(m["safety_identifier"], null),
+		"reasoning": encode(reasoning), "text": echoedText(m["text"]), "safety_identifier": or(m["safety_identifier"], null),
 		"prompt_cache_key": or(m["prompt_cache_key"], null), "output": noList, "usage": null,
 	}
 	if user := m["user"]; !isNull(user) {
 		o["user"] = user
 	}
 	return o
+}
+
+// echoedText returns the settings of texts with all keys that a client may expect. OpenAI's server
+// says that a format's description is null, and Open Responses wants the key to be there.
+func echoedText(raw json.RawMessage) json.RawMessage {
+	settings := objectOf(raw)
+	if settings == nil {
+		settings = Object{}
+	}
+	format := objectOf(settings["format"])
+	if format == nil {
+		format = Object{"type": encode("text")}
+	}
+	if text(format["type"]) == "json_schema" {
+		format["description"], format["strict"] = or(format["description"], null), or(format["strict"], boolean(false))
+	}
+	settings["format"], settings["verbosity"] = encode(format), or(settings["verbosity"], encode("medium"))
+	return encode(settings)
+}
+
+// echoedChoice returns the choice of tools with all keys that a client may expect.
+func echoedChoice(raw json.RawMessage) json.RawMessage {
+	choice := objectOf(raw)
+	if text(choice["type"]) != "allowed_tools" {
+		return or(raw, encode("auto"))
+	}
+	choice["mode"] = or(choice["mode"], encode("auto"))
+	return encode(choice)
 }
 
 // echoedTools returns the tools with all keys that a client may expect.
@@ -111,6 +135,14 @@ func (r *Request) InputItems(response string) []json.RawMessage {
 				item["content"] = encode([]Object{{"type": encode(part), "text": content}})
 			}
 			item["content"] = filledParts(item["content"])
+		}
+		switch kind {
+		case "function_call_output":
+			if output := item["output"]; !isNull(output) && output[0] == '[' {
+				item["output"] = filledParts(output)
+			}
+		case "reasoning":
+			item["summary"] = or(item["summary"], noList)
 		}
 		if kind != "item_reference" && kind != "reasoning" {
 			item["status"] = or(item["status"], encode(StatusCompleted))
@@ -174,9 +206,12 @@ func overlaid(base, upstream Object) Object {
 		if isNull(raw) && !isNull(base[name]) {
 			continue
 		}
+		if name == "text" || name == "reasoning" { // some servers send a part of them, or nothing
+			raw = completed(raw, base[name])
+		}
 		base[name] = raw
 	}
-	base["tools"] = echoedTools(base["tools"])
+	base["tools"], base["tool_choice"], base["text"] = echoedTools(base["tools"]), echoedChoice(base["tool_choice"]), echoedText(base["text"])
 	base["metadata"] = or(base["metadata"], noObject)
 	if raw := base["usage"]; !isNull(raw) {
 		var u usage
@@ -190,6 +225,19 @@ func overlaid(base, upstream Object) Object {
 	}
 	base["output"] = encode(list)
 	return base
+}
+
+// completed returns an object with the members of another that it lacks. What is no object is
+// replaced.
+func completed(raw, with json.RawMessage) json.RawMessage {
+	o := objectOf(raw)
+	if o == nil {
+		return with
+	}
+	for name, value := range objectOf(with) {
+		o[name] = or(o[name], value)
+	}
+	return encode(o)
 }
 
 // filled adds to an object what it lacks, also within objects.
@@ -240,7 +288,7 @@ func filledPart(raw json.RawMessage) json.RawMessage {
 	case "output_text":
 		part["annotations"], part["logprobs"] = or(part["annotations"], noList), or(part["logprobs"], noList)
 	case "input_image":
-		part["detail"] = or(part["detail"], encode("auto"))
+		part["detail"], part["image_url"] = or(part["detail"], encode("auto")), or(part["image_url"], null)
 	default:
 		return raw
 	}

@@ -153,14 +153,19 @@ func (op operation) check(status int, h http.Header, body []byte, whole bool) (n
 	return 1, faults
 }
 
-// nullUsage is how OpenAI's own server says that a response has no usage yet. The file wants the
-// key to be missing, and Open Responses wants it to be there.
-var nullUsage = regexp.MustCompile(`,"usage":null`)
+// nullUsage is how OpenAI's own server says that a response has no usage yet, and nullDescription
+// that a text format has no description. The file wants the keys to be missing, and Open Responses
+// wants them to be there.
+var (
+	nullUsage       = regexp.MustCompile(`,"usage":null`)
+	nullDescription = regexp.MustCompile(`("format":\{)"description":null,`)
+)
 
 // known returns an answer without what the file is known to forget: that a response has no usage
-// yet, and that an uploaded file may be for evals.
+// yet, that a text format has no description, and that an uploaded file may be for evals.
 func known(body []byte) []byte {
-	return bytes.ReplaceAll(nullUsage.ReplaceAll(body, nil), []byte(`"purpose":"evals"`), []byte(`"purpose":"user_data"`))
+	body = nullDescription.ReplaceAll(nullUsage.ReplaceAll(body, nil), []byte("$1"))
+	return bytes.ReplaceAll(body, []byte(`"purpose":"evals"`), []byte(`"purpose":"user_data"`))
 }
 
 // base64Vector is a vector as OpenAI's SDKs ask for it. The file knows only lists of numbers.
