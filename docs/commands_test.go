@@ -188,6 +188,7 @@ func TestDurableTask(t *testing.T) {
 	p.set("127.0.0.1:4001", grpc)
 	p.set("localhost:4001", grpc)
 	p.set("go run ./", "go -C "+repository+" run ./")
+	p.set("node program.js", toolchain.NodeFor(t, "../examples/durabletask/javascript")+" program.js")
 	p.write("forebay.yaml", shown(t, "durable-task.md", "orchestrations:\n"))
 	ended := func(p *page, said string) {
 		if strings.Count(said, " COMPLETED ") != 6 || strings.Count(said, " TERMINATED ") != 1 {
@@ -222,6 +223,7 @@ func TestOpenAI(t *testing.T) {
 	p.follow("openai-python.md", server, rule{begins: "venv/bin/python", after: ended})
 	p = newPage(t, nil)
 	p.copyExamples("openai/javascript/package.json", "openai/javascript/package-lock.json", "openai/javascript/program.js")
+	p.set("node program.js", toolchain.NodeFor(t, "../examples/openai/javascript")+" program.js")
 	p.follow("openai-javascript.md", server, rule{begins: "(cd", after: ended})
 	p = newPage(t, nil)
 	p.copyExamples("openai/go/go.mod", "openai/go/go.sum", "openai/go/main.go")

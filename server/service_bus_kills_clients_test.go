@@ -43,7 +43,7 @@ func sdkPrograms(t *testing.T) []sdkProgram {
 	}
 	return []sdkProgram{
 		{"go", startGoProgram},
-		command("js", "node", path),
+		command("js", toolchain.NodeFor(t, modules), path),
 		command("java", "java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off", "-cp", classes+string(os.PathListSeparator)+jars, "Kills"),
 	}
 }

@@ -80,7 +80,7 @@ func outcomes(list []amqp.Settlement) (accepted, released, rejected, modified in
 func TestRhea(t *testing.T) {
 	modules := toolchain.NodeModules(t, filepath.Join("testdata", "rhea"))
 	port, q := interop(t)
-	runPeer(t, "NODE_PATH="+filepath.Join(modules, "node_modules"), "node", filepath.Join("testdata", "rhea", "peer.js"), port)
+	runPeer(t, "NODE_PATH="+filepath.Join(modules, "node_modules"), toolchain.NodeFor(t, modules), filepath.Join("testdata", "rhea", "peer.js"), port)
 	if a, b, c, d := outcomes(q.settlements(t, 3000)); a != 2700 || b != 100 || c != 100 || d != 100 {
 		t.Errorf("accepted %d, released %d, rejected %d, modified %d", a, b, c, d)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +17,15 @@ import (
 // What it needs and does not find, a program or the network, fails the test and says so.
 func Installed(t testing.TB, source, list string, files []string, program string, args ...string) string {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(source, list))
+	return installed(t, filepath.Base(source), os.DirFS(source), list, files, program, args...)
+}
+
+// installedMark is the file that says that a folder is complete.
+const installedMark = "installed"
+
+func installed(t testing.TB, source string, from fs.FS, list string, files []string, program string, args ...string) string {
+	t.Helper()
+	content, err := fs.ReadFile(from, list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +34,7 @@ func Installed(t testing.TB, source, list string, files []string, program string
 		t.Fatal(err)
 	}
 	hash := sha256.Sum256(content)
-	name := filepath.Base(source) + "-" + hex.EncodeToString(hash[:6])
+	name := source + "-" + hex.EncodeToString(hash[:6])
 	dir := filepath.Join(cache, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -35,11 +44,11 @@ func Installed(t testing.TB, source, list string, files []string, program string
 		t.Fatal(err)
 	}
 	defer unlock()
-	if _, err := os.Stat(filepath.Join(dir, "installed")); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, installedMark)); err == nil {
 		return dir
 	}
 	for _, name := range files {
-		content, err := os.ReadFile(filepath.Join(source, name))
+		content, err := fs.ReadFile(from, name)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), content, 0o644)
 		}
@@ -54,17 +63,10 @@ func Installed(t testing.TB, source, list string, files []string, program string
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Fatalf("%s could not be installed with %s, which needs its registry: %v\n%s", source, program, err, out)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "installed"), nil, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, installedMark), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return dir
-}
-
-// NodeModules installs the packages of npm that a folder of tests needs.
-func NodeModules(t testing.TB, source string) string {
-	t.Helper()
-	Need(t, Node())
-	return Installed(t, source, "package-lock.json", []string{"package.json", "package-lock.json"}, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 }
 
 // PythonPackages installs the packages of PyPI that a folder names, and returns where they are.

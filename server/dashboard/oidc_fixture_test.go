@@ -128,7 +128,7 @@ func startProvider(t testing.TB, issuer, callback, kind string) string {
 	}
 	t.Cleanup(func() { os.Remove(path) })
 	ctx, cancel := context.WithCancel(context.Background())
-	program := exec.CommandContext(ctx, "node", path, issuer, callback, kind)
+	program := exec.CommandContext(ctx, toolchain.NodeFor(t, modules), path, issuer, callback, kind)
 	program.Stderr = os.Stderr
 	if os.Getenv("FOREBAY_TEST_VERBOSE") == "" {
 		program.Stderr = nil

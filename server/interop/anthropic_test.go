@@ -29,7 +29,7 @@ func TestAnthropicSDKForJavaScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.Remove(path) })
-	program := exec.CommandContext(t.Context(), "node", path)
+	program := exec.CommandContext(t.Context(), toolchain.NodeFor(t, modules), path)
 	program.Env = append(os.Environ(), "BASE_URL="+base, "API_KEY="+key)
 	out, err := program.CombinedOutput()
 	t.Logf("%s", out)

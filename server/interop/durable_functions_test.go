@@ -72,26 +72,29 @@ func (b *syncBuffer) text() string {
 func TestDurableFunctionsClients(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join("testdata", "durablefunctions")
+	node := func(t *testing.T) (program, environment string) {
+		modules := toolchain.NodeModules(t, folder)
+		return toolchain.NodeFor(t, modules), "NODE_PATH=" + filepath.Join(modules, "node_modules")
+	}
 	for _, c := range []struct {
-		name, program, script string
-		key                   bool
-		environment           func(*testing.T) string
+		name, script string
+		key          bool
+		language     func(t *testing.T) (program, environment string)
 	}{
-		{"npm by base address", "node", "management.js", false, func(t *testing.T) string {
-			return "NODE_PATH=" + filepath.Join(toolchain.NodeModules(t, folder), "node_modules")
+		{"npm by base address", "management.js", false, node},
+		{"npm by addresses with keys", "management.js", true, node},
+		{"PyPI", "management.py", false, func(t *testing.T) (program, environment string) {
+			return "python3", "PYTHONPATH=" + toolchain.PythonPackages(t, folder)
 		}},
-		{"npm by addresses with keys", "node", "management.js", true, func(t *testing.T) string {
-			return "NODE_PATH=" + filepath.Join(toolchain.NodeModules(t, folder), "node_modules")
-		}},
-		{"PyPI", "python3", "management.py", false, func(t *testing.T) string { return "PYTHONPATH=" + toolchain.PythonPackages(t, folder) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			base, key, log := managed(t, c.key)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			command := exec.CommandContext(ctx, c.program, filepath.Join(folder, c.script), base, key)
-			command.Env = append(os.Environ(), c.environment(t), "PYTHONDONTWRITEBYTECODE=1")
+			program, environment := c.language(t)
+			command := exec.CommandContext(ctx, program, filepath.Join(folder, c.script), base, key)
+			command.Env = append(os.Environ(), environment, "PYTHONDONTWRITEBYTECODE=1")
 			var out, errs bytes.Buffer
 			command.Stdout, command.Stderr = &out, &errs
 			if err := command.Run(); err != nil {

@@ -29,14 +29,14 @@ import (
 // sdk is a server for clients and workers that the SDK of npm connects, and a key for them.
 type sdk struct {
 	*server.Server
-	address, key, modules string
+	address, key, modules, program string
 }
 
 func startSDK(t *testing.T) *sdk {
 	t.Helper()
 	modules := toolchain.NodeModules(t, filepath.Join("testdata", "durabletask"))
 	s := startDurableTask(t)
-	s.modules = modules
+	s.modules, s.program = modules, toolchain.NodeFor(t, modules)
 	return s
 }
 
@@ -96,7 +96,7 @@ func TestDurableTaskSDKExampleForJavaScript(t *testing.T) {
 	s := startDurableTask(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	program := exec.CommandContext(ctx, "node", filepath.Join(folder, "program.js"), s.address, s.key)
+	program := exec.CommandContext(ctx, toolchain.NodeFor(t, modules), filepath.Join(folder, "program.js"), s.address, s.key)
 	program.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(modules, "node_modules"))
 	var said bytes.Buffer
 	program.Stderr = &said
@@ -185,7 +185,7 @@ terminated TERMINATED "enough"
 
 // node makes a process of a script, which lasts no longer than the context.
 func (s *sdk) node(ctx context.Context, script, key string, args ...string) *exec.Cmd {
-	command := exec.CommandContext(ctx, "node", append([]string{filepath.Join("testdata", "durabletask", script), s.address, key}, args...)...)
+	command := exec.CommandContext(ctx, s.program, append([]string{filepath.Join("testdata", "durabletask", script), s.address, key}, args...)...)
 	command.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(s.modules, "node_modules"))
 	return command
 }

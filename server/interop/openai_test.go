@@ -34,7 +34,7 @@ func startMock(t *testing.T, modules string, args ...string) string {
 		t.Fatal(err)
 	}
 	program := filepath.Join(modules, "node_modules", ".bin", "llmock")
-	return startProgram(t, exec.CommandContext(t.Context(), "node", append([]string{program, "-p", "0", "-f", fixtures, "--log-level", "info"}, args...)...))
+	return startProgram(t, exec.CommandContext(t.Context(), toolchain.NodeFor(t, modules), append([]string{program, "-p", "0", "-f", fixtures, "--log-level", "info"}, args...)...))
 }
 
 // startProgram starts a program that prints where it answers, and returns that address.
@@ -162,9 +162,15 @@ func TestOpenAISDKForJavaScript(t *testing.T) {
 	t.Parallel()
 	modules := toolchain.NodeModules(t, filepath.Join("testdata", "openai"))
 	mock := startMock(t, modules)
-	for _, name := range []string{"sdk.mjs", "responses.mjs"} {
+	for _, name := range []string{"sdk.mjs", "responses.mjs", "helpers.mjs"} {
 		t.Run(name, func(t *testing.T) {
-			base, key := startOpenAI(t, mock, nil)
+			var environment []string
+			base, key := startOpenAI(t, mock, func(o *server.Options) {
+				environment = []string{
+					"ADMIN_KEY=" + keyFor(t, o.Database, forebay.ScopeAdmin),
+					"SPENT_KEY=" + keyWithBudget(t, o.Database, forebay.Budget{DailyTokens: new(int64(1))}, forebay.ScopeSubmit),
+				}
+			})
 			script, err := os.ReadFile(filepath.Join("testdata", "openai", name))
 			if err != nil {
 				t.Fatal(err)
@@ -175,7 +181,10 @@ func TestOpenAISDKForJavaScript(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { os.Remove(path) })
-			checks(t, exec.CommandContext(t.Context(), "node", path), base, key)
+			program := exec.CommandContext(t.Context(), toolchain.NodeFor(t, modules), path)
+			environment = append(environment, "SERVER_URL="+base)
+			program.Env = environment
+			checks(t, program, base, key)
 		})
 	}
 }

@@ -87,7 +87,7 @@ func TestOpenAISDKsUnwrapWebhooks(t *testing.T) {
 			t.Fatal(err)
 		}
 		var said string
-		for _, command := range [][]string{{"python3", unwrap + ".py"}, {"node", path}, {compiled}} {
+		for _, command := range [][]string{{"python3", unwrap + ".py"}, {toolchain.NodeFor(t, modules), path}, {compiled}} {
 			program := exec.CommandContext(t.Context(), command[0], command[1:]...)
 			program.Env = append(os.Environ(), "SECRET="+hook.Secret, "PYTHONPATH="+packages)
 			program.Stdin = bytes.NewReader(input)

@@ -72,7 +72,7 @@ func javaScript(t *testing.T, name string) *exec.Cmd {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c := exec.CommandContext(t.Context(), "node", f.Name())
+	c := exec.CommandContext(t.Context(), toolchain.NodeFor(t, modules), f.Name())
 	c.Env = os.Environ()
 	return c
 }

@@ -43,7 +43,7 @@ func TestJavaScriptClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Remove(path) })
-	drive(t, nil, "node", path)
+	drive(t, nil, toolchain.NodeFor(t, modules), path)
 }
 
 func TestPythonClient(t *testing.T) {

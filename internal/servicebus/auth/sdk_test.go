@@ -37,8 +37,9 @@ func TestTokensOfTheSDKs(t *testing.T) {
 	source := filepath.Join("testdata", "sas")
 	for what, program := range map[string]func(t *testing.T) *exec.Cmd{
 		"javascript": func(t *testing.T) *exec.Cmd {
-			c := exec.CommandContext(t.Context(), "node", filepath.Join(source, "sas_token.mjs"))
-			c.Env = append(os.Environ(), "MODULES="+toolchain.NodeModules(t, source))
+			modules := toolchain.NodeModules(t, source)
+			c := exec.CommandContext(t.Context(), toolchain.NodeFor(t, modules), filepath.Join(source, "sas_token.mjs"))
+			c.Env = append(os.Environ(), "MODULES="+modules)
 			return c
 		},
 		"python": func(t *testing.T) *exec.Cmd {
