@@ -23,11 +23,24 @@ const provider = new Provider(issuer, {
   pkce: { required: () => true, methods: ['S256'] },
   claims: { openid: ['sub', 'roles'], profile: ['preferred_username'], email: ['email'] },
   conformIdTokenClaims: kind === 'thin',
-  ttl: { IdToken: (ctx, token, c) => (c.clientId === 'hasty' ? -600 : 600), AccessToken: 600, AuthorizationCode: 600, Interaction: 600, Session: 600, Grant: 600 },
+  ttl: { IdToken: 600, AccessToken: 600, AuthorizationCode: 600, Interaction: 600, Session: 600, Grant: 600 },
   findAccount: (ctx, id) => ({
     accountId: id,
     claims: () => ({ sub: id, preferred_username: `${id.split('-')[0]}@example.com`, email: `${id}@example.com`, roles: roles[id.split('-')[0]] }),
   }),
+});
+
+// The tokens of one client are made half an hour ago, so that they have expired.
+provider.use(async (ctx, next) => {
+  const [name] = Buffer.from(ctx.get('authorization').split(' ')[1] ?? '', 'base64').toString().split(':');
+  if (ctx.path !== '/token' || name !== 'hasty') return next();
+  const { now } = Date;
+  Date.now = () => now() - 1_800_000;
+  try {
+    await next();
+  } finally {
+    Date.now = now;
+  }
 });
 
 const server = provider.listen(0, '127.0.0.1', () => {
