@@ -428,7 +428,7 @@ func TestOpenIDConnectInABrowser(t *testing.T) {
 		f := federate(t, database, "")
 		f.key(t, forebay.ScopeAdmin)
 		page := browser.Open(t)
-		engine, in := looksOn(database)
+		engine, in, axe := looksOn(database, axe)
 		inspect(t, page, axe, f.public.URL+"/ui/sign-in", engine+" sign-in-oidc", "Sign in with Example ID", in...)
 		page.Go(f.public.URL + "/ui/keys?all=no")
 		page.WaitText("Sign in with Example ID")

@@ -18,7 +18,7 @@ func TestSignIn(t *testing.T) {
 		s := start(t, database)
 		key := s.key(t, forebay.ScopeAdmin)
 		page := browser.Open(t)
-		engine, in := looksOn(database)
+		engine, in, axe := looksOn(database, axe)
 		inspect(t, page, axe, s.url+"/ui/sign-in", engine+" sign-in", "API key", in...)
 		page.Go(s.url + "/ui/jobs")
 		page.WaitText("API key")

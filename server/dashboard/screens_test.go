@@ -240,7 +240,7 @@ func TestEveryScreen(t *testing.T) {
 				t.Errorf("the screen %s is not tried here", pattern)
 			}
 		}
-		engine, in := looksOn(database)
+		engine, in, axe := looksOn(database, axe)
 		for _, path := range navigation(page) {
 			if _, tried := screens[path]; !tried && path != "/" {
 				t.Errorf("the navigation leads to %s, which is not tried here", path)
