@@ -134,6 +134,12 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%s: %q, want %q", query, p.Detail, want)
 		}
 	}
+	if p := wantProblem(t, f.do("GET", "/v1/reports/usage?step=minute", ""), 422, forebay.CodeInvalidRequest); p.Detail != "step: must be one of hour, day, all" {
+		t.Errorf("%q", p.Detail)
+	}
+	if p := wantProblem(t, f.do("PUT", "/v1/tenants/default", `{"budget":{"daily_usd":"five"}}`, "Content-Type", jsonType), 422, forebay.CodeInvalidRequest); !strings.HasSuffix(p.Detail, "must be a number of US dollars") {
+		t.Errorf("%q", p.Detail)
+	}
 	if page := into[forebay.Page[forebay.Job]](t, f.do("GET", "/v1/jobs", ""), http.StatusOK); len(page.Items) != 1 {
 		t.Errorf("bad requests made %d jobs", len(page.Items)-1)
 	}

@@ -209,6 +209,9 @@ func parameterMessage(said string) string {
 	case strings.HasPrefix(said, "invalid date/time for format "): // which is a layout of Go's
 		return "must be " + decode.WantTime
 	}
+	if values, ok := strings.CutPrefix(said, "expected value to be one of "); ok {
+		return "must be one of " + strings.Trim(values, `"`)
+	}
 	for theirs, ours := range map[string]string{
 		"expected number >= ": "must be at least %s",
 		"expected number <= ": "must be at most %s",
