@@ -12,7 +12,7 @@ import (
 
 type getInstanceInput struct {
 	InstancePath
-	Patience
+	decode.Patience
 	ShowHistory       bool `query:"showHistory" doc:"with what happened so far"`
 	ShowHistoryOutput bool `query:"showHistoryOutput" doc:"with the inputs and results in the history"`
 	ShowInput         bool `query:"showInput" default:"true"`
@@ -90,7 +90,7 @@ func (a orchestrationRoutes) routeInstances() {
 }
 
 func (a orchestrationRoutes) instance(ctx context.Context, c *call, in *getInstanceInput) (*durableOutput[instance], error) {
-	wait, err := in.wait()
+	wait, err := in.Duration(maxWait)
 	if err != nil {
 		return nil, err
 	}

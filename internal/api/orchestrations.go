@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"math"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -81,7 +80,7 @@ func (a orchestrationRoutes) routeOrchestrations() {
 type StartInput struct {
 	Name    string `path:"name" doc:"name of the orchestrator"`
 	Version string `query:"version" maxLength:"256" doc:"of its code; default: the latest"`
-	Patience
+	decode.Patience
 	PollingInterval float64 `query:"pollingInterval" doc:"taken for the sake of clients that send it beside timeout; the answer comes at once when the instance is over"`
 }
 
@@ -90,40 +89,14 @@ type startWithIDInput struct {
 	InstancePath
 }
 
-// Patience is how long a request waits for the end of an instance.
-type Patience struct {
-	Wait    string  `query:"wait" doc:"how long to wait for the instance to be over, up to 60s" example:"30s"`
-	Timeout float64 `query:"timeout" doc:"the same as a number of seconds, as clients of Durable Functions say it; not with wait"`
-}
-
-func (p Patience) wait() (time.Duration, error) {
-	if err := checkSeconds("timeout", p.Timeout); err != nil {
-		return 0, err
-	}
-	if p.Wait != "" {
-		if p.Timeout > 0 {
-			return 0, forebay.Invalid("timeout", "does not go with wait, which says the same")
-		}
-		return forebay.ParseWait(p.Wait)
-	}
-	return time.Duration(p.Timeout * float64(time.Second)), nil
-}
-
 func (in *StartInput) wait() (time.Duration, error) {
-	if err := checkSeconds("pollingInterval", in.PollingInterval); err != nil {
+	if err := decode.CheckSeconds("pollingInterval", in.PollingInterval, maxWait); err != nil {
 		return 0, err
 	}
 	if in.PollingInterval > 0 && in.Timeout == 0 && in.Wait == "" {
 		return 0, forebay.Invalid("pollingInterval", "needs timeout beside it")
 	}
-	return in.Patience.wait()
-}
-
-func checkSeconds(name string, seconds float64) error {
-	if math.IsNaN(seconds) || seconds < 0 || seconds > maxWait.Seconds() {
-		return forebay.Invalid(name, "must be a number of seconds from 0 to %g", maxWait.Seconds())
-	}
-	return nil
+	return in.Patience.Duration(maxWait)
 }
 
 func (a orchestrationRoutes) routeStarts() {

@@ -197,34 +197,6 @@ func (p *problem) write(w http.ResponseWriter) {
 	w.Write(append(body, '\n'))
 }
 
-// parameterMessage says in our words what huma says of a parameter.
-func parameterMessage(said string) string {
-	switch {
-	case said == "invalid integer":
-		return "must be a whole number"
-	case said == "invalid float":
-		return "must be a number"
-	case said == "invalid boolean":
-		return "must be true or false"
-	case strings.HasPrefix(said, "invalid date/time for format "): // which is a layout of Go's
-		return "must be " + decode.WantTime
-	}
-	if values, ok := strings.CutPrefix(said, "expected value to be one of "); ok {
-		return "must be one of " + strings.Trim(values, `"`)
-	}
-	for theirs, ours := range map[string]string{
-		"expected number >= ": "must be at least %s",
-		"expected number <= ": "must be at most %s",
-		"expected length >= ": "must have at least %s characters",
-		"expected length <= ": "must have at most %s characters",
-	} {
-		if limit, ok := strings.CutPrefix(said, theirs); ok {
-			return fmt.Sprintf(ours, limit)
-		}
-	}
-	return said
-}
-
 // transform replaces huma's own errors, which are all about parameters.
 func transform(ctx huma.Context, _ string, v any) (any, error) {
 	m, ok := v.(*huma.ErrorModel)
@@ -240,7 +212,7 @@ func transform(ctx huma.Context, _ string, v any) (any, error) {
 		if e == nil {
 			continue
 		}
-		p.Errors = append(p.Errors, problemDetail{Location: e.Location, Message: parameterMessage(e.Message)})
+		p.Errors = append(p.Errors, problemDetail{Location: e.Location, Message: decode.ParameterMessage(e.Message)})
 	}
 	if len(p.Errors) > 0 {
 		first := p.Errors[0]
