@@ -96,7 +96,7 @@ func (in *StartInput) wait() (time.Duration, error) {
 	if in.PollingInterval > 0 && in.Timeout == 0 && in.Wait == "" {
 		return 0, forebay.Invalid("pollingInterval", "needs timeout beside it")
 	}
-	return in.Patience.Duration(maxWait)
+	return in.Duration(maxWait)
 }
 
 func (a orchestrationRoutes) routeStarts() {
