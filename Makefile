@@ -1,5 +1,5 @@
 # Everything a newcomer needs: `make demo` shows the main job, `make test` passes the tests.
-# Only Go, git and make are needed, and for the tests node with npm, Python 3 with pip, a JDK with Maven and Chromium; the rest is fetched from their registries.
+# Only Go, git and make are needed; for the tests also what the README names (internal/toolchain finds or installs it).
 
 GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
@@ -61,7 +61,6 @@ fuzz: ## fuzz every parser of outside input with $(FUZZTIME) inputs each, or for
 lint: ## run the linters of .golangci.yml
 	GOLANGCI_LINT_CACHE='$(CURDIR)/bin/lint-cache' $(GO) run $(GOLANGCI) run ./...
 
-# One after the other, for they are measured. The table at the end is for docs/benchmarks.md.
 first-hour: build ## time the path of a new user, from the first job to an orchestration in Python
 	@examples/firsthour/path.sh
 

@@ -93,6 +93,9 @@ func TestGuidesPythonVerification(t *testing.T) {
 		{map[string]string{"webhook-id": "m", "webhook-timestamp": "1", "webhook-signature": sign("m", "1")}, false},
 		{map[string]string{"webhook-id": "m", "webhook-timestamp": "soon", "webhook-signature": sign("m", "soon")}, false},
 		{map[string]string{"webhook-id": "m", "webhook-timestamp": now}, false},
+		{map[string]string{"webhook-id": "m", "webhook-timestamp": now, "webhook-signature": "v1,é " + sign("m", now)}, true},
+		{map[string]string{"webhook-id": "m", "webhook-timestamp": now, "webhook-signature": "é"}, false},
+		{map[string]string{"webhook-id": "m", "webhook-timestamp": strings.Repeat("9", 5000)}, false},
 		{map[string]string{}, false},
 	}
 	program = "import base64, hashlib, hmac, time, json, sys\n" + program + "\nfor headers in json.loads(sys.argv[1]):\n    print(verify(sys.argv[2], headers, sys.argv[3].encode()))\n"

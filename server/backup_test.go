@@ -88,6 +88,9 @@ func TestBackupWhileServing(t *testing.T) {
 			if _, err := server.RestoreBackup(t.Context(), back, folder, silent); err != nil {
 				t.Fatal(err)
 			}
+			if _, err := server.RestoreBackup(t.Context(), back, folder, silent); err == nil || !strings.HasPrefix(err.Error(), "database: this database is not empty") {
+				t.Errorf("a database that is not empty: %v", err)
+			}
 			restored := over(t, start(t, back))
 			for id, sum := range sums {
 				job, err := restored.await(t.Context(), id)

@@ -88,6 +88,9 @@ func (o Orchestrations) validate(bad func(field, format string, args ...any)) {
 	if o.LockDuration < time.Second || o.LockDuration > 5*time.Minute {
 		bad("orchestrations.lock_duration", "goes from 1s to 5m")
 	}
+	if o.GRPC.Address != "" && !hostPort(o.GRPC.Address) {
+		bad("orchestrations.grpc.address", "%.80q is not host:port", o.GRPC.Address)
+	}
 	if n := o.GRPC.MaxMessageBytes; n < 64<<10 || n > 512<<20 {
 		bad("orchestrations.grpc.max_message_bytes", "goes from %d to %d", 64<<10, 512<<20)
 	}

@@ -19,7 +19,7 @@ import (
 
 func (b ServiceBus) validateListeners(encrypted bool, bad func(field, format string, args ...any)) {
 	if b.Listen != "" {
-		if _, _, err := net.SplitHostPort(b.Listen); err != nil {
+		if !hostPort(b.Listen) {
 			bad("service_bus.listen", "%.80q is not host:port", b.Listen)
 		} else if !encrypted {
 			bad("service_bus.listen", "needs tls; without it use service_bus.plain")
@@ -29,7 +29,7 @@ func (b ServiceBus) validateListeners(encrypted bool, bad func(field, format str
 		return
 	}
 	host, _, err := net.SplitHostPort(b.Plain)
-	if err != nil {
+	if err != nil || !hostPort(b.Plain) {
 		bad("service_bus.plain", "%.80q is not host:port", b.Plain)
 		return
 	}

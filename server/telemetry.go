@@ -18,8 +18,8 @@ import (
 // validateTelemetry checks where metrics are served and sent.
 func (o Options) validateTelemetry(bad func(field, format string, args ...any)) {
 	if o.Metrics.Listen != "" {
-		switch _, _, err := net.SplitHostPort(o.Metrics.Listen); {
-		case err != nil:
+		switch {
+		case !hostPort(o.Metrics.Listen):
 			bad("metrics.listen", "%.80q is not host:port", o.Metrics.Listen)
 		case o.servesHTTP() && sameAddress(o.Metrics.Listen, o.Listen):
 			bad("metrics.listen", "%.80q is where the API listens; metrics need an address of their own", o.Metrics.Listen)

@@ -49,7 +49,7 @@ func (o Options) Validate() error {
 	o.OpenAI.validate(bad)
 	o.UI.validate(bad)
 	o.ServiceBus.validate(o.TLS.CertFile != "", bad)
-	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
+	if !hostPort(o.Listen) {
 		bad("listen", "%.80q is not host:port", o.Listen)
 	}
 	if (o.TLS.CertFile == "") != (o.TLS.KeyFile == "") {
@@ -304,4 +304,14 @@ func (o Options) jobsQueues() []jobs.Queue {
 		})
 	}
 	return list
+}
+
+// hostPort says whether an address has a host, which may be empty, and a port that there is.
+func hostPort(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil || port == "" {
+		return false
+	}
+	_, err = net.LookupPort("tcp", port)
+	return err == nil
 }

@@ -240,12 +240,12 @@ func TestBatchFileErrors(t *testing.T) {
 	for content, want := range map[string]string{
 		"":                                       "in.jsonl holds no jobs",
 		"\n\n":                                   "in.jsonl holds no jobs",
-		`{"task":"chat","input":"x"}` + "\n{":    "in.jsonl:2: line: is not valid JSON",
+		`{"task":"chat","input":"x"}` + "\n{":    "in.jsonl:2: is not valid JSON",
 		`{"task":"chat","input":"x","prio":1}`:   `in.jsonl:1: is not a submit request: json: unknown field "prio"`,
 		`{"input":"x"}`:                          "in.jsonl:1: names no task",
 		`{"task":"chat"}`:                        "in.jsonl:1: has no input",
 		`["chat"]`:                               "in.jsonl:1: is not a submit request",
-		"{\"task\":\"chat\",\"input\":\"\xff\"}": "in.jsonl:1: line: is not valid UTF-8",
+		"{\"task\":\"chat\",\"input\":\"\xff\"}": "in.jsonl:1: is not valid UTF-8",
 	} {
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/forebayhq/forebay"
@@ -96,7 +97,7 @@ func (b *batchFile) wrong(number int, format string, args ...any) error {
 func (b *batchFile) request(number int, line []byte) (forebay.SubmitRequest, error) {
 	var req forebay.SubmitRequest
 	if err := jsoncheck.Check("line", line); err != nil {
-		return req, b.wrong(number, "%s", err)
+		return req, b.wrong(number, "%s", strings.TrimPrefix(err.Error(), "line: "))
 	}
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()

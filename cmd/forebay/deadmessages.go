@@ -156,6 +156,9 @@ func (a messageCommands) groups() *cobra.Command {
 			groups, err = c.API.DeadMessageGroups(c.Ctx)
 		} else {
 			groups, err = deadMessagesOf(c).DeadGroups(c.Ctx)
+			for i := range groups.Groups {
+				groups.Groups[i].Queue = c.Args[0]
+			}
 		}
 		if err == nil && !groups.Complete {
 			c.Note("Only the newest " + command.Count(int64(groups.Counted)) + " dead letters were counted.")

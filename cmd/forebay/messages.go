@@ -81,7 +81,7 @@ func (a messageCommands) receive() *cobra.Command {
 	})
 	flags := c.Flags()
 	flags.IntVar(&req.MaxMessages, "max", 1, "at most this many: 1 to 100")
-	command.SecondsFlag(flags, &req.WaitSeconds, "wait", 0, "wait for a first message, up to 1m")
+	command.WaitFlag(flags, &req.Wait, "wait for a first message, up to 1m")
 	flags.BoolVar(&remove, "delete", false, "remove the messages at once instead of locking them")
 	flags.StringVar(&session, "session-token", "", "of an accepted session, whose messages to receive")
 	flags.Int64SliceVar(&req.DeferredSequenceNumbers, "deferred", nil, "sequence numbers of deferred messages to receive instead")

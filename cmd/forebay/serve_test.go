@@ -156,6 +156,12 @@ func TestAgainstAServer(t *testing.T) {
 	// Plain messages.
 	run(0, "queues", "create", "mail", "--lock", "30s", "--detect-duplicates")
 	run(0, "messages", "send", "mail", "--body", "hello", "--property", "n=1", "--message-id", "m-1")
+	if got := (commandLine{url: url}).run(t.Context(), "messages", "receive", "mail", "--wait", "2m"); got.code != command.ExitUsage || !strings.Contains(got.err, "wait: must be a time from 0s to 60s") {
+		t.Errorf("a wait of two minutes: %+v", got)
+	}
+	if out := run(0, "tasks", "show", "summarize"); !strings.Contains(out, "\nTakes:\n{\n") || !strings.Contains(out, "\n    \"summary\": {\n") {
+		t.Errorf("tasks show printed %s", out)
+	}
 	var letters []forebay.Message
 	if err := json.Unmarshal([]byte(run(0, "messages", "receive", "mail", "--wait", "5s", "-o", "json")), &letters); err != nil || len(letters) != 1 || *letters[0].Body != "hello" {
 		t.Fatalf("received %+v, %v", letters, err)

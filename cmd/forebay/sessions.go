@@ -63,7 +63,7 @@ func (a sessionCommands) accept() *cobra.Command {
 		}
 	})
 	c.Flags().StringVar(&req.SessionID, "session-id", "", "this session (default: the one that has waited longest)")
-	command.SecondsFlag(c.Flags(), &req.WaitSeconds, "wait", 0, "wait for a session with messages, up to 1m")
+	command.WaitFlag(c.Flags(), &req.Wait, "wait for a session with messages, up to 1m")
 	return aboutQueue(c)
 }
 

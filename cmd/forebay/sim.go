@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -213,7 +214,9 @@ func runSim(c *command.Call, o modelsim.ServerOptions) (err error) {
 		return err
 	}
 	listener, err := net.Listen("tcp", o.Listen)
-	if err != nil {
+	if refused := (*net.OpError)(nil); errors.As(err, &refused) {
+		return command.ExitError(command.ExitUnavailable, fmt.Sprintf("cannot listen on %s: %s", o.Listen, cmp.Or(errors.Unwrap(refused.Err), refused.Err)))
+	} else if err != nil {
 		return command.ExitError(command.ExitUnavailable, err.Error())
 	}
 	url := "http://" + listener.Addr().String()

@@ -123,6 +123,7 @@ func TestSimErrors(t *testing.T) {
 		code int
 		want string
 	}{
+		{"--listen 8090", command.ExitUnavailable, "cannot listen on 8090: address 8090: missing port"},
 		{"--kind rollin", command.ExitUsage, `--kind must be one of [azure-openai rolling`},
 		{"--tokens-per-minute -5", command.ExitUsage, "--tokens-per-minute must be 0 to"},
 		{"--headers some", command.ExitUsage, "--headers must be one of [full"},

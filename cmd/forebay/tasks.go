@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -20,19 +21,19 @@ func tasks(a *command.App) *cobra.Command {
 	}
 	tasks := list("tasks") // "tasks" alone lists, too
 	tasks.Aliases = []string{"task"}
-	show := &cobra.Command{Use: "show TASK", Short: "Show what a task takes and returns"}
-	return command.WithCommands(tasks, list("list"), command.Show(a, show,
-		command.OfArgument((*client.Client).Task),
-		func(t client.Task) []command.Field {
-			return []command.Field{
-				{"task", t.Name},
-				{"description", t.Description},
-				{"queue", t.Queue},
-				{"example", string(t.Example)},
-				{"input", indented(t.InputSchema)},
-				{"output", indented(t.OutputSchema)},
-			}
-		}))
+	show := a.APICommand(&cobra.Command{Use: "show TASK", Short: "Show what a task takes and returns"}, func(c *command.Call) error {
+		t, err := c.API.Task(c.Ctx, c.Args[0])
+		if err != nil {
+			return err
+		}
+		err = a.PrintOne(t, []command.Field{{"task", t.Name}, {"description", t.Description}, {"queue", t.Queue}, {"example", string(t.Example)}})
+		if err != nil || a.Output != command.OutputTable {
+			return err
+		}
+		_, err = fmt.Fprintf(a.Out, "\nTakes:\n%s\n\nReturns:\n%s\n", indented(t.InputSchema), indented(t.OutputSchema))
+		return err
+	})
+	return command.WithCommands(tasks, list("list"), show)
 }
 
 // indented indents a JSON text. It returns other texts as they are.

@@ -53,7 +53,7 @@ orchestrations: {grpc: {address: "127.0.0.1:0"}}
 	if wrong := (commandLine{}).wrong(t, "--config", file); len(wrong) > 0 {
 		t.Errorf("without --call: %+v", wrong)
 	}
-	if out := (commandLine{}).run(t.Context(), "doctor", "--config", file); !strings.Contains(out.out, "--call tries each one") || !strings.Contains(out.out, "gRPC") {
+	if out := (commandLine{}).run(t.Context(), "doctor", "--config", file); !strings.Contains(out.out, "untried  2 configured; --call tries each one") || !strings.Contains(out.out, "gRPC") {
 		t.Errorf("without --call: exit code %d\n%s%s", out.code, out.out, out.err)
 	}
 	out := commandLine{}.run(t.Context(), "doctor", "--config", file, "--call")
@@ -67,12 +67,12 @@ orchestrations: {grpc: {address: "127.0.0.1:0"}}
 	}
 }
 
-// The doctor tries the caller's key on a server that runs.
+// The doctor tries the caller's key on the server that runs by the same configuration.
 func TestDoctorTriesTheKey(t *testing.T) {
 	url, database, _ := startServer(t)
 	file := configuration(t, fmt.Sprintf("listen: %s\ndatabase: %s\n", strings.TrimPrefix(url, "http://"), database))
 	with := func(key string) commandLine {
-		return commandLine{url: url, environ: []string{"FOREBAY_API_KEY=" + key}}
+		return commandLine{environ: []string{"FOREBAY_API_KEY=" + key}}
 	}
 	if wrong := with("").wrong(t, "--config", file); len(wrong) > 0 {
 		t.Errorf("without a key: %+v", wrong)

@@ -31,6 +31,7 @@ kill $server; wait $server || true
 
 forebay sim >sim.log &
 printf 'orchestrations:\n  grpc: {address: "127.0.0.1:4001"}\n' > forebay.yaml
+answers localhost:8090/healthz
 OPENAI_API_KEY=any OPENAI_BASE_URL=http://127.0.0.1:8090/v1 forebay serve --config forebay.yaml 2>serve.log &
 answers localhost:8080/readyz
 forebay submit summarize --file report.txt --wait >/dev/null

@@ -68,6 +68,7 @@ func TestBadInput(t *testing.T) {
 		{"bad limit", "GET", "/v1/jobs?limit=many", "", "", 422, forebay.CodeInvalidRequest, "limit"},
 		{"limit too high", "GET", "/v1/jobs?limit=501", "", "", 422, forebay.CodeInvalidRequest, "limit"},
 		{"limit zero", "GET", "/v1/jobs?limit=0", "", "", 422, forebay.CodeInvalidRequest, "limit"},
+		{"bad time", "GET", "/v1/jobs?created_after=yesterday", "", "", 422, forebay.CodeInvalidRequest, "created_after"},
 		{"bad cursor", "GET", "/v1/jobs?cursor=nonsense", "", "", 422, forebay.CodeInvalidCursor, "cursor"},
 		{"unknown parameter", "GET", "/v1/jobs?state=failed", "", "", 422, forebay.CodeUnknownField, "state"},
 		{"NUL in query", "GET", "/v1/jobs?queue=a%00b", "", "", 422, forebay.CodeInvalidRequest, "query"},
@@ -124,6 +125,20 @@ func TestBadInput(t *testing.T) {
 				t.Errorf("the limit is not named: %s", p.Detail)
 			}
 		})
+	}
+	for query, want := range map[string]string{
+		"limit=many": "limit: must be a whole number", "limit=0": "limit: must be at least 1", "limit=501": "limit: must be at most 500",
+		"created_after=yesterday": "created_after: must be an RFC 3339 time such as 2030-01-02T15:04:05Z", "all_tenants=ja": "all_tenants: must be true or false",
+	} {
+		if p := wantProblem(t, f.do("GET", "/v1/jobs?"+query, ""), 422, forebay.CodeInvalidRequest); p.Detail != want {
+			t.Errorf("%s: %q, want %q", query, p.Detail, want)
+		}
+	}
+	if p := wantProblem(t, f.do("GET", "/v1/reports/usage?step=minute", ""), 422, forebay.CodeInvalidRequest); p.Detail != "step: must be one of hour, day, all" {
+		t.Errorf("%q", p.Detail)
+	}
+	if p := wantProblem(t, f.do("PUT", "/v1/tenants/default", `{"budget":{"daily_usd":"five"}}`, "Content-Type", jsonType), 422, forebay.CodeInvalidRequest); !strings.HasSuffix(p.Detail, "must be a number of US dollars") {
+		t.Errorf("%q", p.Detail)
 	}
 	if page := into[forebay.Page[forebay.Job]](t, f.do("GET", "/v1/jobs", ""), http.StatusOK); len(page.Items) != 1 {
 		t.Errorf("bad requests made %d jobs", len(page.Items)-1)

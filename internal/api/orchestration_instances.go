@@ -12,11 +12,11 @@ import (
 
 type getInstanceInput struct {
 	InstancePath
-	ShowHistory       bool    `query:"showHistory" doc:"with what happened so far"`
-	ShowHistoryOutput bool    `query:"showHistoryOutput" doc:"with the inputs and results in the history"`
-	ShowInput         bool    `query:"showInput" default:"true"`
-	FailAs500         bool    `query:"returnInternalServerErrorOnFailure" doc:"answer with status 500 when the instance has failed"`
-	Timeout           float64 `query:"timeout" doc:"seconds to wait for the instance to be over, up to 60"`
+	decode.Patience
+	ShowHistory       bool `query:"showHistory" doc:"with what happened so far"`
+	ShowHistoryOutput bool `query:"showHistoryOutput" doc:"with the inputs and results in the history"`
+	ShowInput         bool `query:"showInput" default:"true"`
+	FailAs500         bool `query:"returnInternalServerErrorOnFailure" doc:"answer with status 500 when the instance has failed"`
 }
 
 type listInstancesInput struct {
@@ -90,7 +90,7 @@ func (a orchestrationRoutes) routeInstances() {
 }
 
 func (a orchestrationRoutes) instance(ctx context.Context, c *call, in *getInstanceInput) (*durableOutput[instance], error) {
-	wait, err := Patience{Timeout: in.Timeout}.wait()
+	wait, err := in.Duration(maxWait)
 	if err != nil {
 		return nil, err
 	}

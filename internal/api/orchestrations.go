@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"math"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -81,7 +80,8 @@ func (a orchestrationRoutes) routeOrchestrations() {
 type StartInput struct {
 	Name    string `path:"name" doc:"name of the orchestrator"`
 	Version string `query:"version" maxLength:"256" doc:"of its code; default: the latest"`
-	Patience
+	decode.Patience
+	PollingInterval float64 `query:"pollingInterval" doc:"taken for the sake of clients that send it beside timeout; the answer comes at once when the instance is over"`
 }
 
 type startWithIDInput struct {
@@ -89,34 +89,19 @@ type startWithIDInput struct {
 	InstancePath
 }
 
-// Patience is how long a request waits for the end of an instance.
-type Patience struct {
-	Wait            string  `query:"wait" doc:"how long to wait for the instance to be over, up to 60s" example:"30s"`
-	Timeout         float64 `query:"timeout" doc:"the same as a number of seconds, as clients of Durable Functions say it; not with wait"`
-	PollingInterval float64 `query:"pollingInterval" doc:"taken for the sake of clients that send it beside timeout; the answer comes at once when the instance is over"`
-}
-
-func (p Patience) wait() (time.Duration, error) {
-	for name, seconds := range map[string]float64{"timeout": p.Timeout, "pollingInterval": p.PollingInterval} {
-		if math.IsNaN(seconds) || seconds < 0 || seconds > maxWait.Seconds() {
-			return 0, forebay.Invalid(name, "must be a number of seconds from 0 to %g", maxWait.Seconds())
-		}
+func (in *StartInput) wait() (time.Duration, error) {
+	if err := decode.CheckSeconds("pollingInterval", in.PollingInterval, maxWait); err != nil {
+		return 0, err
 	}
-	if p.Wait != "" {
-		if p.Timeout > 0 {
-			return 0, forebay.Invalid("timeout", "does not go with wait, which says the same")
-		}
-		return forebay.ParseWait(p.Wait)
-	}
-	if p.PollingInterval > 0 && p.Timeout == 0 {
+	if in.PollingInterval > 0 && in.Timeout == 0 && in.Wait == "" {
 		return 0, forebay.Invalid("pollingInterval", "needs timeout beside it")
 	}
-	return time.Duration(p.Timeout * float64(time.Second)), nil
+	return in.Duration(maxWait)
 }
 
 func (a orchestrationRoutes) routeStarts() {
 	start := durableOperation("start-orchestration", http.MethodPost, "/orchestrators/{name}", "Start an instance")
-	start.Description = "The body is the input: any JSON, or nothing. The instance is on disk when the answer comes. With timeout the answer " +
+	start.Description = "The body is the input: any JSON, or nothing. The instance is on disk when the answer comes. With wait or timeout the answer " +
 		"is its output with status 200 if it completes in time, its status if it ends otherwise, and else the same as without.\n\n" +
 		"An instance that has the id already and is not over is 409; one that is over is purged. An orchestrator that there is not is 404."
 	routeStart(a, start, func(ctx context.Context, c *call, in *StartInput) (*durableOutput[any], error) {

@@ -181,8 +181,12 @@ func TestOrchestrationStartAndWait(t *testing.T) {
 	}
 	f.wantStatus(f.do("GET", durable+"/instances/w?returnInternalServerErrorOnFailure=true", ""), 202)
 	f.wantStatus(f.do("GET", durable+"/instances/w?timeout=0.01", ""), 202)
+	f.wantStatus(f.do("GET", durable+"/instances/w?wait=10ms", ""), 202)
+	for _, query := range []string{"wait=soon", "wait=61s", "wait=1s&timeout=1"} {
+		wantProblem(t, f.do("GET", durable+"/instances/w?"+query, ""), 400, forebay.CodeInvalidRequest)
+	}
 	f.wantStatus(f.do("POST", durable+"/instances/w/raiseEvent/go", "2"), 202)
-	if o := into[instance](t, f.do("GET", durable+"/instances/w?timeout=60", ""), 200); string(o.Output) != "2" {
+	if o := into[instance](t, f.do("GET", durable+"/instances/w?wait=60s", ""), 200); string(o.Output) != "2" {
 		t.Errorf("waited: %+v", o)
 	}
 }

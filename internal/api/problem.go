@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/decode"
 )
 
 const problemType = "application/problem+json"
@@ -211,7 +212,7 @@ func transform(ctx huma.Context, _ string, v any) (any, error) {
 		if e == nil {
 			continue
 		}
-		p.Errors = append(p.Errors, problemDetail{Location: e.Location, Message: e.Message})
+		p.Errors = append(p.Errors, problemDetail{Location: e.Location, Message: decode.ParameterMessage(e.Message)})
 	}
 	if len(p.Errors) > 0 {
 		first := p.Errors[0]

@@ -114,6 +114,6 @@ func (a *API) routeReports() {
 				return answerOf(taskDetail{infoOf(t), t.InputSchema, t.OutputSchema, t.Example}, nil)
 			}
 		}
-		return answerOf(taskDetail{}, error(forebay.ErrNotFound))
+		return answerOf(taskDetail{}, error(forebay.Errorf(forebay.CodeNotFound, "there is no task %.80s", in.Task)))
 	})
 }

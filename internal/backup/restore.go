@@ -77,10 +77,18 @@ func Restore(ctx context.Context, folder string, to db.Options, blobs *blob.Stor
 		})
 	}
 	_, err = s.CopyTo(ctx, to, bring, func(p db.CopyProgress) { progress(ofTable(p)) })
-	if err != nil {
-		return m, err
+	return m, aboutDatabase(err)
+}
+
+// aboutDatabase says of an error about the target of a copy that it is about the database.
+func aboutDatabase(err error) error {
+	var known *forebay.Error
+	if errors.As(err, &known) && known.Field == "to" {
+		e := *known
+		e.Field = "database"
+		return &e
 	}
-	return m, nil
+	return err
 }
 
 // open reads the manifest of a backup and checks the database and the list of payloads against

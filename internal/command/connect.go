@@ -13,15 +13,21 @@ import (
 
 // Client returns a client of the server that flags or variables name. It retries for a second
 // only, because a user waits.
-func (a *App) Client() (*client.Client, error) { return a.newClient(time.Second) }
+func (a *App) Client() (*client.Client, error) { return a.newClient("", time.Second) }
+
+// ClientOf is Client for the server at an address, unless flags or variables name another one.
+func (a *App) ClientOf(address string) (*client.Client, error) {
+	return a.newClient(address, time.Second)
+}
 
 // Patient returns a client for work that is under way. It retries for a minute, while the server
 // may restart.
-func (a *App) Patient() (*client.Client, error) { return a.newClient(time.Minute) }
+func (a *App) Patient() (*client.Client, error) { return a.newClient("", time.Minute) }
 
-func (a *App) newClient(retryTime time.Duration) (*client.Client, error) {
+// newClient returns a client of the server at an address, which flags or variables override.
+func (a *App) newClient(address string, retryTime time.Duration) (*client.Client, error) {
 	o := client.Options{
-		BaseURL:   cmp.Or(a.url, a.Getenv("FOREBAY_URL")),
+		BaseURL:   cmp.Or(a.url, a.Getenv("FOREBAY_URL"), address),
 		Key:       forebay.Secret(cmp.Or(a.key, a.Getenv("FOREBAY_API_KEY"))),
 		RetryTime: retryTime,
 	}

@@ -90,6 +90,15 @@ func SecondsFlag(flags *pflag.FlagSet, to *float64, name string, initial time.Du
 	}}, name, help)
 }
 
+// WaitFlag adds the flag --wait for how long a request waits at the server.
+func WaitFlag(flags *pflag.FlagSet, to *string, help string) {
+	flags.Var(&value{kind: "duration", keep: func(text string) error {
+		d, err := parseDuration(text)
+		*to = d.String()
+		return err
+	}}, "wait", help)
+}
+
 // TimeFlag adds a flag for a time, or for a duration from now.
 func (a *App) TimeFlag(flags *pflag.FlagSet, to **time.Time, name, help string) {
 	a.addTime(flags, to, name, help, 1)

@@ -156,6 +156,8 @@ func TestErrorsNameTheKey(t *testing.T) {
 		want       string
 	}{
 		{name: "unknown key", yaml: "lisen: x", want: `lisen: unknown key "lisen"; did you mean listen?`},
+		{name: "no such port", yaml: "listen: 127.0.0.1:99999", want: `listen: "127.0.0.1:99999" is not host:port`},
+		{name: "gRPC without a host", yaml: "orchestrations: {grpc: {address: '4001'}}", want: `orchestrations.grpc.address: "4001" is not host:port`},
 		{name: "unknown, nothing near", yaml: "colour: x", want: `colour: unknown key "colour"`},
 		{name: "unknown, few there are", yaml: "metrics: {address: x}", want: `metrics.address: unknown key "address"; there is listen`},
 		{name: "nested unknown", yaml: "queues: {default: {retry: {atempts: 3}}}", want: `queues.default.retry.atempts: unknown key "atempts"; did you mean attempts?`},

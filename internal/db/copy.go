@@ -249,7 +249,7 @@ func (c *copying) mark(t driver.Conn, origin []byte) error {
 			return err
 		}
 		if found {
-			return forebay.Errorf(forebay.CodeConflict, "this database is not empty: it has %s; name an empty or new one", table.name)
+			return forebay.Errorf(forebay.CodeConflict, "this database is not empty: it has rows of %s; name an empty or new one", table.name)
 		}
 	}
 	if err := t.Prep("CREATE TABLE " + copyMark + " (name TEXT PRIMARY KEY, position BYTEA, copied BIGINT NOT NULL)").Exec(); err != nil {

@@ -31,7 +31,9 @@ type Finding struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
-	code   int    // exit code if it is not OK
+	// Untried says that nothing was found, good or bad, because the check needs consent.
+	Untried bool `json:"untried,omitempty"`
+	code    int  // exit code if it is not OK
 }
 
 // Doctor checks a configuration and what it needs.
@@ -42,7 +44,7 @@ type Doctor struct {
 }
 
 func (d *Doctor) found(name string, ok bool, code int, format string, args ...any) {
-	d.findings = append(d.findings, Finding{name, ok, fmt.Sprintf(format, args...), code})
+	d.findings = append(d.findings, Finding{Name: name, OK: ok, Detail: fmt.Sprintf(format, args...), code: code})
 }
 
 // Examine makes all checks. load reads the configuration.
@@ -94,6 +96,7 @@ func (d *Doctor) deployments(ctx context.Context, o server.Options, notes []stri
 		detail += "; --call tries each one"
 	}
 	d.found("deployments", true, 0, "%s", detail)
+	d.findings[len(d.findings)-1].Untried = !d.Call && simulated < len(o.Deployments)
 	for _, deployment := range o.Deployments {
 		ownEndpoint := deployment.Endpoint != "" && deployment.Provider == server.ProviderOpenAI
 		if deployment.Provider == server.ProviderSim || deployment.APIKey != "" || deployment.EntraID || ownEndpoint {
@@ -198,9 +201,18 @@ func (d *Doctor) grpc(o server.Options, running bool) {
 	}
 }
 
-// apiKey tries the caller's key on the running server.
-func (d *Doctor) apiKey(ctx context.Context) {
-	api, err := d.Client()
+// dialable returns an address of this machine at which a server answers that listens there.
+func dialable(listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if ip := net.ParseIP(host); err != nil || host != "" && (ip == nil || !ip.IsUnspecified()) {
+		return listen
+	}
+	return net.JoinHostPort("localhost", port)
+}
+
+// apiKey tries the caller's key on the running server, or on the one that FOREBAY_URL names.
+func (d *Doctor) apiKey(ctx context.Context, address string) {
+	api, err := d.ClientOf(address)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
@@ -208,9 +220,9 @@ func (d *Doctor) apiKey(ctx context.Context) {
 	}
 	switch forebay.CodeOf(err) {
 	case forebay.CodeUnauthorized, forebay.CodeForbidden:
-		d.found("API key", false, command.ExitConfiguration, "%s", err)
+		d.found("API key", false, command.ExitConfiguration, "at %s: %s", api.BaseURL(), err)
 	case "":
-		d.found("API key", true, 0, "works")
+		d.found("API key", true, 0, "works at %s", api.BaseURL())
 	}
 }
 
@@ -226,12 +238,13 @@ func (d *Doctor) port(ctx context.Context, o server.Options, running bool) {
 		return
 	}
 	d.found("port", true, 0, "%s is taken, as a server is running", o.Listen)
-	d.apiKey(ctx)
 	scheme := "http"
 	if o.TLS.CertFile != "" {
 		scheme = "https"
 	}
-	if skew, err := serverSkew(ctx, scheme+"://"+o.Listen+"/healthz"); err == nil {
+	address := scheme + "://" + dialable(o.Listen)
+	d.apiKey(ctx, address)
+	if skew, err := serverSkew(ctx, address+"/healthz"); err == nil {
 		if skew.Abs() < maxSkew {
 			d.found("server clock", true, 0, "agrees")
 		} else {
@@ -276,8 +289,11 @@ func (d *Doctor) Finish() error {
 	}
 	err := command.PrintList(d.App, d.findings, func(f Finding) []command.Field {
 		state := "ok"
-		if !f.OK {
+		switch {
+		case !f.OK:
 			state = "WRONG"
+		case f.Untried:
+			state = "untried"
 		}
 		return []command.Field{{"CHECK", f.Name}, {"STATE", state}, {"DETAIL", f.Detail}}
 	})

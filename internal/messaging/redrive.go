@@ -19,7 +19,7 @@ const deadStep = 200
 func (s Messages) Get(ctx context.Context, tenant, path string, seq int64) (m forebay.Message, err error) {
 	messages, _, err := s.Peek(ctx, tenant, path, PeekFilter{From: seq, Limit: 1})
 	if err == nil && (len(messages) == 0 || messages[0].SequenceNumber != seq) {
-		err = forebay.ErrNotFound
+		err = forebay.Errorf(forebay.CodeNotFound, "there is no message %d there", seq)
 	}
 	if err != nil {
 		return m, err

@@ -39,7 +39,7 @@ func (e namedQueue) checkSend() error {
 // sendTo sends to a queue or a topic.
 func (s Messages) sendTo(ctx context.Context, tenant string, q bus.MessageQueue, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
 	if len(messages) < 1 || len(messages) > forebay.MaxMessagesPerCall {
-		return nil, forebay.Invalid("messages", "must be 1 to %d", forebay.MaxMessagesPerCall)
+		return nil, forebay.Invalid("messages", "must hold 1 to %d messages", forebay.MaxMessagesPerCall)
 	}
 	contents := make([]bus.MessageContent, len(messages))
 	for i := range messages {

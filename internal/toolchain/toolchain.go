@@ -1,5 +1,5 @@
 // Package toolchain finds the programs besides Go that tests need: Node.js, Python, a JDK,
-// Chromium, bash, curl and PostgreSQL.
+// Chromium, bash and curl. Package pgtest does the same for PostgreSQL and PgBouncer.
 //
 // It installs a program that is not on PATH from the distribution's packages. This user must be
 // root, or have a sudo that asks for no password. Otherwise the error names what is missing and

@@ -201,6 +201,8 @@ func kindName(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
 		return WantTime
+	case t == reflect.TypeFor[forebay.Money]():
+		return "a number of US dollars"
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
 		return "base64 in a string"
 	}
