@@ -36,9 +36,9 @@ type look struct {
 	dark  bool
 }
 
-// looksOn returns the engine of a database, the looks in which pages are tried there, and axe-core.
-// Engines differ in the data and not in what is drawn. So one look is enough on PostgreSQL, without
-// axe-core.
+// looksOn returns the engine of a database, the looks in which pages are tried there, and
+// axe-core. Engines differ in the data and not in what is drawn. So one look is enough on
+// PostgreSQL, without axe-core.
 func looksOn(database, axe string) (engine string, in []look, by string) {
 	if strings.HasPrefix(database, "sqlite:") {
 		return "sqlite", looks[:], axe
