@@ -44,7 +44,7 @@ func windows(ctx context.Context, b *bench) (t table, err error) {
 		text: fmt.Sprintf(`The jobs of the experiment above that need %d minutes and 2 seconds of a deployment's %s tokens a minute (70 %% of them
 beside a client that takes 30 %%), two processes on one PostgreSQL, and `+"`forebay sim`"+` in a process of its own. All circumstances
 of a kind run at the same time, one seed after the other. Ratio: time to the last result by what the quota, flowing evenly, needs for the tokens of the answers and
-of the other client. Spent: others have used the whole quota before the start; not where windows begin anew.`,
+of the other client. Spent: others have used the whole quota before the start, and there is twice the work; not where windows begin anew.`,
 			minutes, format(perMinute)),
 		columns: []string{"ratio", "429 %", "wasted %", "failed jobs", "calls"},
 	}
@@ -55,15 +55,18 @@ of the other client. Spent: others have used the whole quota before the start; n
 				if strings.Contains(c.options, "spent") && kind.kind == modelsim.KindAzure {
 					continue
 				}
-				share := 1.0
-				if strings.Contains(c.options, "foreign") {
+				share, minutes := 1.0, float64(minutes)
+				switch {
+				case strings.Contains(c.options, "foreign"):
 					share = 0.7
+				case strings.Contains(c.options, "spent"): // the first seconds weigh less
+					minutes *= 2
 				}
 				turns = append(turns, windowTurn{
 					row: fmt.Sprintf("%s, %s, seed %d", kind.name, c.name, seed+1),
 					quota: simulatedQuota{name: fmt.Sprintf("d%d", len(turns)), tokensPerMinute: perMinute, kind: kind.kind, requests: kind.requests,
 						options: kind.options + c.options, phase: time.Duration(7+17*seed) * time.Second, estimateFactor: estimateFactor},
-					jobs: makePrompts(uint64(11+seed), int64(perMinute*(float64(minutes)+quotaShare)*share)),
+					jobs: makePrompts(uint64(11+seed), int64(perMinute*(minutes+quotaShare)*share)),
 				})
 			}
 			rows, err := runWindows(ctx, b, turns)
