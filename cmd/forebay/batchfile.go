@@ -13,7 +13,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/forebayhq/forebay"
@@ -96,8 +95,8 @@ func (b *batchFile) wrong(number int, format string, args ...any) error {
 // request parses one line. Unknown fields are errors.
 func (b *batchFile) request(number int, line []byte) (forebay.SubmitRequest, error) {
 	var req forebay.SubmitRequest
-	if err := jsoncheck.Check("line", line); err != nil {
-		return req, b.wrong(number, "%s", strings.TrimPrefix(err.Error(), "line: "))
+	if err := jsoncheck.Check("", line); err != nil {
+		return req, b.wrong(number, "%s", err)
 	}
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
