@@ -213,7 +213,7 @@ func RealPath(path string) (string, error) {
 
 // OpenWriter opens the one connection that writes, with the durable settings enforced.
 func OpenWriter(path string, serve bool) (*Conn, error) {
-	raw, err := sqlite.OpenConn(path, sqlite.OpenReadWrite, sqlite.OpenCreate)
+	raw, err := open(path, sqlite.OpenReadWrite, sqlite.OpenCreate)
 	if err != nil {
 		return nil, driver.Unusable("the database file cannot be opened", err)
 	}
@@ -308,7 +308,7 @@ func UnusableUnlessKnown(err error) error {
 // OpenReader opens a connection for reading. What reads must be short: an open read keeps the WAL
 // from shrinking.
 func OpenReader(path string, file *File) (driver.Conn, error) {
-	raw, err := sqlite.OpenConn(path, sqlite.OpenReadWrite)
+	raw, err := open(path, sqlite.OpenReadWrite)
 	if err != nil {
 		return driver.Conn{}, (&Conn{File: file}).TranslateError(err)
 	}

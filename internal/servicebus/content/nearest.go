@@ -8,7 +8,6 @@ import (
 	"math"
 	"strconv"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
@@ -172,8 +171,8 @@ func looksLikeText(b []byte) bool {
 	if !utf8.Valid(b) {
 		return false
 	}
-	for _, r := range string(b) { // the compiler does not copy
-		if r != '\t' && r != '\n' && r != '\r' && unicode.IsControl(r) {
+	for i, c := range b { // control characters are below a space, a delete, and U+0080 to U+009F
+		if c < ' ' && c != '\t' && c != '\n' && c != '\r' || c == 0x7f || c == 0xc2 && b[i+1] < 0xa0 {
 			return false
 		}
 	}
