@@ -68,7 +68,10 @@ func Start(t testing.TB) *Browser {
 
 // launch starts a Chromium. stop ends it and removes its files.
 func launch() (b *Browser, stop func(), err error) {
-	program, err := exec.LookPath("chromium")
+	program, err := exec.LookPath(toolchain.HeadlessShell)
+	if err != nil {
+		program, err = exec.LookPath("chromium")
+	}
 	if err != nil {
 		return nil, nil, err
 	}

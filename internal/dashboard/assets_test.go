@@ -1,9 +1,11 @@
 package dashboard
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -66,6 +68,24 @@ func TestListsAreNotServed(t *testing.T) {
 	for _, name := range ours {
 		if addresses[name] == "" {
 			t.Errorf("%s is not served", name)
+		}
+	}
+}
+
+// The pages' tests try colours at one width. So what stands below a width sets none.
+func TestNarrowPagesHaveTheSameColours(t *testing.T) {
+	style, err := assetFiles.ReadFile("assets/style.css")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofWidth := regexp.MustCompile(`(?s)@media[^{]*width[^{]*\{((?:[^{}]|\{[^{}]*\})*)\}`).FindAllSubmatch(style, -1)
+	if len(ofWidth) == 0 || bytes.Count(style, []byte("width: 46rem)")) != len(ofWidth) {
+		t.Fatalf("%d parts of the style depend on the width", len(ofWidth))
+	}
+	colours := regexp.MustCompile(`[\s;{](?:--[\w-]+|[\w-]*color|background[\w-]*|fill|stroke|opacity|filter|mix-blend-mode)\s*:`)
+	for _, part := range ofWidth {
+		if found := colours.Find(part[1]); found != nil {
+			t.Errorf("a width sets a colour: %s", found)
 		}
 	}
 }

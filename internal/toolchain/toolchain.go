@@ -32,13 +32,14 @@ type Tool struct {
 	Programs []string // each has to be on PATH
 	Packages Packages
 	check    func(context.Context) error // what else must hold; nil: nothing
+	or       *Tool                       // what does as well, if this one is not there and cannot be had
 }
 
 // Node runs the JavaScript SDKs.
 func Node() Tool {
 	return Tool{"Node.js with npm", []string{"node", "npm"}, Packages{
 		"apt-get": {"nodejs", "npm"}, "apk": {"nodejs", "npm"}, "dnf": {"nodejs", "npm"},
-	}, nil}
+	}, nil, nil}
 }
 
 // Python runs the Python SDKs. Its pip installs them, and a PostgreSQL with pgvector. The
@@ -52,30 +53,38 @@ func Python() Tool {
 		}
 		_, err := Pip(ctx)
 		return err
-	}}
+	}, nil}
 }
 
-// Chromium shows the pages of the dashboard.
+// HeadlessShell is Chromium without the windows around its pages. To open a page in it takes a third
+// of the processor time.
+const HeadlessShell = "chromium-headless-shell"
+
+// Chromium shows the pages of the dashboard: its headless shell, which Debian has, or the whole.
 func Chromium() Tool {
-	return Tool{"Chromium", []string{"chromium"}, Packages{
+	whole := Tool{"Chromium", []string{"chromium"}, Packages{
 		"apt-get": {"chromium", "fonts-liberation"}, "apk": {"chromium", "font-liberation"}, "dnf": {"chromium", "liberation-sans-fonts"},
-	}, nil}
+	}, nil, nil}
+	return Tool{whole.Name, []string{HeadlessShell}, Packages{"apt-get": {HeadlessShell, "fonts-liberation"}}, nil, &whole}
 }
 
 // Shell runs the commands of the documents.
 func Shell() Tool {
-	return Tool{"bash with curl", []string{"bash", "curl"}, Packages{"apt-get": {"bash", "curl"}, "apk": {"bash", "curl"}, "dnf": {"bash", "curl"}}, nil}
+	return Tool{"bash with curl", []string{"bash", "curl"}, Packages{"apt-get": {"bash", "curl"}, "apk": {"bash", "curl"}, "dnf": {"bash", "curl"}}, nil, nil}
 }
 
 // JDK compiles and runs the Java SDK, which Maven fetches.
 func JDK() Tool {
 	return Tool{"a JDK with Maven", []string{"java", "javac", "mvn"}, Packages{
 		"apt-get": {"default-jdk-headless", "maven"}, "apk": {"openjdk21", "maven"}, "dnf": {"java-latest-openjdk-devel", "maven"},
-	}, nil}
+	}, nil, nil}
 }
 
 // missing returns why a tool cannot be used, or nil.
 func (tool Tool) missing(ctx context.Context) error {
+	if tool.or != nil && tool.or.missing(ctx) == nil {
+		return nil
+	}
 	var absent []string
 	for _, program := range tool.Programs {
 		if _, err := exec.LookPath(program); err != nil {
@@ -113,6 +122,9 @@ func (tool Tool) ensure(ctx context.Context) error {
 	err := tool.missing(ctx)
 	if err == nil {
 		return nil
+	}
+	if tool.or != nil {
+		return tool.or.ensure(ctx)
 	}
 	advice := "Debian: apt-get install " + strings.Join(tool.Packages["apt-get"], " ")
 	if installed != nil {

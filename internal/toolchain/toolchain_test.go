@@ -3,6 +3,7 @@
 package toolchain
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,6 +71,39 @@ case "$*" in *"nodejs npm") ;; *) exit 4;; esac
 cp "$(dirname "$0")/node" "$(dirname "$0")/npm"`}))
 	if err := Ensure(t.Context(), Node()); err != nil {
 		t.Error(err)
+	}
+}
+
+// The headless shell is installed where the distribution has it, else the whole Chromium. Neither
+// is where one of them is there.
+func TestEitherChromiumDoes(t *testing.T) {
+	const apt = `PATH=/usr/bin:/bin:$PATH
+[ "$1" = install ] || exit 0
+echo "$5" >> "$0.log"
+case "$5" in %s) cp "$(dirname "$0")/true" "$(dirname "$0")/$5" ;; *) exit 100 ;; esac`
+	for has, want := range map[string]string{
+		HeadlessShell:                  HeadlessShell + "\n",
+		"chromium":                     HeadlessShell + "\nchromium\n",
+		HeadlessShell + " is there":    "",
+		"chromium" + " is there":       "",
+		"neither can be installed now": HeadlessShell + "\nchromium\n",
+	} {
+		t.Run(has, func(t *testing.T) {
+			name, _, there := strings.Cut(has, " ")
+			programs := root(map[string]string{"apt-get": fmt.Sprintf(apt, name)})
+			if there && name != "neither" {
+				programs[name] = ""
+			}
+			dir := onlyPath(t, programs)
+			err := Ensure(t.Context(), Chromium())
+			log, _ := os.ReadFile(filepath.Join(dir, "apt-get.log")) // none: it did not run
+			if string(log) != want || (err != nil) != (name == "neither") {
+				t.Errorf("%v; installed in turn: %q", err, log)
+			}
+			if err != nil && !strings.Contains(err.Error(), "Chromium is missing: chromium not on PATH (Debian: apt-get install chromium ") {
+				t.Error(err)
+			}
+		})
 	}
 }
 

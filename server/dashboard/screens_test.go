@@ -253,5 +253,14 @@ func TestEveryScreen(t *testing.T) {
 				t.Fatalf("%s runs what somebody wrote", pattern)
 			}
 		}
+		if axe == "" {
+			return
+		}
+		for _, dark := range []bool{false, true} { // the frame has parts that only narrow pages show
+			page.Look(390, dark)
+			page.Go(s.url + "/ui/backlog")
+			page.WaitText("held")
+			page.Accessible(axe, fmt.Sprintf("a narrow page, dark %v", dark))
+		}
 	})
 }
