@@ -154,8 +154,8 @@ func TestWindows(t *testing.T) {
 			for _, c := range circumstances {
 				var mean result
 				row := fmt.Sprintf("| %s, %s |", w.name, c.name)
-				n := float64(seeds())
-				for seed := range uint64(seeds()) {
+				n := float64(windowSeeds())
+				for seed := range uint64(windowSeeds()) {
 					r := simulateWindow(t, w, c, firstSeed+seed, 4.03)
 					row += fmt.Sprintf(" %.3f · %.2f · %.2f · %.0f |", r.ratio, 100*r.throttled, 100*r.wasted, r.failed)
 					mean.ratio += r.ratio / n
@@ -171,6 +171,14 @@ func TestWindows(t *testing.T) {
 	}
 	all.Wait()
 	t.Logf("\n%s", strings.Join(slices.Concat(rows...), "\n"))
+}
+
+// windowSeeds are three: the bars are means, and single runs of four minutes differ by more.
+func windowSeeds() int {
+	if testing.Short() {
+		return 1
+	}
+	return 3
 }
 
 // bar is what the control must reach in the mean of its seeds. In a run of four minutes three
@@ -230,8 +238,8 @@ func (p *punctual) second() {
 func TestFewRequestsBesideAnother(t *testing.T) {
 	t.Parallel()
 	run := func(w window, each int) (mean result) {
-		n := float64(seeds())
-		for seed := range uint64(seeds()) {
+		n := float64(windowSeeds())
+		for seed := range uint64(windowSeeds()) {
 			d := w.deployment
 			d.ForeignShare = 0.3
 			service, err := modelsim.NewService(d, seed, time.UnixMilli(epoch))
