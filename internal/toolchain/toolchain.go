@@ -56,8 +56,8 @@ func Python() Tool {
 	}, nil}
 }
 
-// HeadlessShell is Chromium without the windows around its pages. To open a page in it takes a third
-// of the processor time.
+// HeadlessShell is Chromium without the windows around its pages. To open a page in it takes a
+// third of the processor time.
 const HeadlessShell = "chromium-headless-shell"
 
 // Chromium shows the pages of the dashboard: its headless shell, which Debian has, or the whole.

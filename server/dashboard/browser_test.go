@@ -52,8 +52,8 @@ func looksOn(database, axe string) (engine string, in []look, by string) {
 
 // inspect opens a page in some looks, or in all if none is given, and waits until it shows a text.
 // It fails for anything that the page complains of, for what axe-core finds, and if the page is
-// wider than the screen. A theme alone needs no visit of its own. axe "" is none. Colours are the same
-// at each width, which TestNarrowPagesHaveTheSameColours sees to, so they are tried at the first.
+// wider than the screen. A theme alone needs no visit of its own. axe "" is none. Colours are the
+// same at each width (TestNarrowPagesHaveTheSameColours), so they are tried at the first.
 func inspect(t *testing.T, p *browsertest.Page, axe, address, name, shows string, in ...look) {
 	t.Helper()
 	if len(in) == 0 {
