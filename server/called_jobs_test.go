@@ -51,7 +51,7 @@ func execute(t *testing.T, database, sql string) {
 // end reaches the instance.
 func TestCalledJobs(t *testing.T) {
 	for kind, database := range map[string]func(t *testing.T) string{
-		"sqlite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "forebay.db") },
+		"sqlite":     func(t *testing.T) string { return "sqlite:" + dbtest.SQLite(t) },
 		"postgresql": func(t *testing.T) string { return dbtest.Postgres(t) },
 	} {
 		t.Run(kind, func(t *testing.T) {

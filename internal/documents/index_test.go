@@ -1,7 +1,6 @@
 package documents
 
 import (
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -133,7 +132,7 @@ func TestDroppedVectorsLeaveTheIndex(t *testing.T) {
 	}
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		s := openShelf(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+		s := openShelf(t, db.Options{Path: dbtest.SQLite(t)})
 		run(t, s, s)
 	})
 	t.Run("postgresql", func(t *testing.T) {

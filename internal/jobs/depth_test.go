@@ -18,7 +18,7 @@ import (
 
 func TestDepths(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
-		testDepths(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
+		testDepths(t, db.Options{Path: dbtest.SQLite(t), Serve: true})
 	})
 	t.Run("postgresql", func(t *testing.T) { testDepths(t, db.Options{URL: dbtest.Postgres(t), Serve: true}) })
 }

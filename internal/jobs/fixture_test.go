@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"path/filepath"
 	"testing"
 
 	"github.com/forebayhq/forebay"
@@ -88,7 +87,7 @@ func mustDo(t testing.TB, err error) {
 
 func open(t testing.TB) (*stores, int64, int64) {
 	t.Helper()
-	return openWith(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+	return openWith(t, db.Options{Path: dbtest.SQLite(t)})
 }
 
 func openWith(t testing.TB, opts db.Options) (s *stores, tenant, queue int64) {

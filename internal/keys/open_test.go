@@ -2,7 +2,6 @@ package keys
 
 import (
 	"context"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -71,7 +70,7 @@ func endsUnauthorized(t *testing.T, what string, held context.Context) {
 // memory any more.
 func TestRevocationElsewhereEndsWhatIsOpen(t *testing.T) {
 	for name, where := range map[string]db.Options{
-		"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db")}, "postgres": {URL: dbtest.Postgres(t)}} {
+		"sqlite": {Path: dbtest.SQLite(t)}, "postgres": {URL: dbtest.Postgres(t)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			serving, other := twoServices(t, where)
@@ -106,7 +105,7 @@ func TestRevocationElsewhereEndsWhatIsOpen(t *testing.T) {
 
 // What was opened while there was no key ends with the first key.
 func TestFirstKeyEndsWhatIsOpenWithoutOne(t *testing.T) {
-	serving, other := twoServices(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+	serving, other := twoServices(t, db.Options{Path: dbtest.SQLite(t)})
 	caller, open, err := serving.Authenticate(t.Context(), "")
 	if err != nil || !open {
 		t.Fatalf("open %t, %v", open, err)
@@ -118,7 +117,7 @@ func TestFirstKeyEndsWhatIsOpenWithoutOne(t *testing.T) {
 }
 
 func TestExpiryEndsWhatIsOpen(t *testing.T) {
-	serving, _ := twoServices(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+	serving, _ := twoServices(t, db.Options{Path: dbtest.SQLite(t)})
 	expires := serving.store.DB.Now().Add(time.Hour)
 	key, err := serving.Create(t.Context(), "t", []forebay.Scope{forebay.ScopeRead}, &expires, forebay.Budget{}, "test")
 	if err != nil {
@@ -136,7 +135,7 @@ func TestExpiryEndsWhatIsOpen(t *testing.T) {
 
 // What was closed is forgotten, and nothing is looked for any more.
 func TestReleasedIsForgotten(t *testing.T) {
-	serving, _ := twoServices(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+	serving, _ := twoServices(t, db.Options{Path: dbtest.SQLite(t)})
 	var releases []func()
 	for range 3 {
 		_, release := serving.Hold(t.Context(), forebay.Caller{KeyID: "k", ExpiresAt: time.Now().Add(time.Hour)})
@@ -156,7 +155,7 @@ func TestReleasedIsForgotten(t *testing.T) {
 // What a person without a key has opened ends with the session, and not before because of keys
 // that are made or revoked.
 func TestWhatAPersonOpens(t *testing.T) {
-	serving, other := twoServices(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+	serving, other := twoServices(t, db.Options{Path: dbtest.SQLite(t)})
 	person := forebay.Caller{KeyID: forebay.PersonPrefix + "ada#abcdefghij", Tenant: "t", Scopes: []forebay.Scope{forebay.ScopeRead}}
 	held, release := serving.Hold(t.Context(), person)
 	defer release()

@@ -3,7 +3,6 @@ package keys
 import (
 	"crypto/hmac"
 	"crypto/sha256"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -59,7 +58,7 @@ func TestTheKeyIsNotStored(t *testing.T) {
 func TestSigned(t *testing.T) {
 	message := []byte("sb%3a%2f%2fhost%2forders\n1800000000")
 	for name, where := range map[string]db.Options{
-		"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db")}, "postgres": {URL: dbtest.Postgres(t)}} {
+		"sqlite": {Path: dbtest.SQLite(t)}, "postgres": {URL: dbtest.Postgres(t)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, other := twoServices(t, where)
@@ -134,7 +133,7 @@ func TestSigned(t *testing.T) {
 
 // A key that was made by an earlier version has no state.
 func TestKeyOfAnEarlierVersionSaysToMakeANewOne(t *testing.T) {
-	s, _ := twoServices(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+	s, _ := twoServices(t, db.Options{Path: dbtest.SQLite(t)})
 	key, err := s.Create(t.Context(), "t", []forebay.Scope{forebay.ScopeSend}, nil, forebay.Budget{}, "test")
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +151,7 @@ func TestKeyOfAnEarlierVersionSaysToMakeANewOne(t *testing.T) {
 }
 
 func TestEntitiesOfAKey(t *testing.T) {
-	s, _ := twoServices(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")})
+	s, _ := twoServices(t, db.Options{Path: dbtest.SQLite(t)})
 	send := []forebay.Scope{forebay.ScopeSend}
 	many := make([]string, maxEntities+1)
 	for i := range many {

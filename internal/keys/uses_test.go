@@ -2,7 +2,6 @@ package keys
 
 import (
 	"errors"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -30,7 +29,7 @@ func lastUse(t *testing.T, s *Service, id string) *time.Time {
 // noted less than a minute later leaves the row alone.
 func TestLastUseIsWrittenOnceAMinute(t *testing.T) {
 	for name, where := range map[string]db.Options{
-		"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db")}, "postgres": {URL: dbtest.Postgres(t)}} {
+		"sqlite": {Path: dbtest.SQLite(t)}, "postgres": {URL: dbtest.Postgres(t)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			serving, other := twoServices(t, where)

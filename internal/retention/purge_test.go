@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -374,7 +373,7 @@ func TestAuditOfAPurgedJob(t *testing.T) {
 // Jobs that a wrong clock has made in the future, or late, do not keep older ones behind them
 // from being purged.
 func TestRetentionPassesTheFuture(t *testing.T) {
-	s, got := open(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true}, stores.Settings{}, 3)
+	s, got := open(t, db.Options{Path: dbtest.SQLite(t), Serve: true}, stores.Settings{}, 3)
 	for _, d := range got {
 		mustDo(t, s.Jobs.Succeed(t.Context(), &d, jobs.AttemptRecord{Outcome: forebay.OutcomeSucceeded}, jobs.Output{Inline: []byte("1"), Size: 1}))
 	}

@@ -3,7 +3,6 @@ package signin_test
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 )
 
 func onBoth(t *testing.T, test func(*testing.T, *stores.Stores)) {
-	for name, where := range map[string]db.Options{"sqlite": {Path: filepath.Join(t.TempDir(), "forebay.db")}, "postgresql": {URL: dbtest.Postgres(t)}} {
+	for name, where := range map[string]db.Options{"sqlite": {Path: dbtest.SQLite(t)}, "postgresql": {URL: dbtest.Postgres(t)}} {
 		t.Run(name, func(t *testing.T) {
 			where.Serve = true
 			s, err := stores.Open(t.Context(), where)

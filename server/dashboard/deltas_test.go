@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -140,7 +141,7 @@ func (v *visitor) liveUntil(path string, has func(stream string) bool) (stream s
 func TestWhoSeesWhatARunningJobWrites(t *testing.T) {
 	t.Parallel()
 	parts, configure := writer(t)
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", configure)
+	s := start(t, "sqlite:"+dbtest.SQLite(t), configure)
 	admin := s.key(t, forebay.ScopeAdmin)
 	job := s.job(t, admin, "chat", `"Which river?"`, "")
 	give(t, parts, "The Limmat")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 )
 
 // with returns a form with other values.
@@ -152,7 +153,7 @@ func TestTopicsAreMadeAndDeleted(t *testing.T) {
 func TestEntityFormsLook(t *testing.T) {
 	t.Parallel()
 	browser, axe := browsertest.Start(t), axeSource(t)
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db")
+	s := start(t, "sqlite:"+dbtest.SQLite(t))
 	key := s.key(t, forebay.ScopeAdmin)
 	page := s.signIn(t, browser, key)
 	page.Go(s.url + "/ui/queues")

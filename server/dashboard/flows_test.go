@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -159,7 +160,7 @@ func TestPagesOfOrchestrations(t *testing.T) {
 func TestOrchestrationsArePaged(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", flows(t, release))
+	s := start(t, "sqlite:"+dbtest.SQLite(t), flows(t, release))
 	key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
 	v := s.visit(t, key)
 	for range 51 {
@@ -199,7 +200,7 @@ func TestPagesOfWorkflows(t *testing.T) {
 // Whoever may only look sees no forms and changes nothing. Other tenants see nothing.
 func TestScopesOnPagesOfFlows(t *testing.T) {
 	t.Parallel()
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", flows(t, make(chan struct{})))
+	s := start(t, "sqlite:"+dbtest.SQLite(t), flows(t, make(chan struct{})))
 	key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
 	s.startInstance(t, key, "waits", "one", `"secret"`)
 	s.instanceIs(t, key, "one", forebay.OrchestrationRunning)

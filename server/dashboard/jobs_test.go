@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +18,7 @@ import (
 // onDatabases runs a test on both engines.
 func onDatabases(t *testing.T, test func(t *testing.T, database string)) {
 	for engine, database := range map[string]func(*testing.T) string{
-		"sqlite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "forebay.db") },
+		"sqlite":     func(t *testing.T) string { return "sqlite:" + dbtest.SQLite(t) },
 		"postgresql": func(t *testing.T) string { return dbtest.Postgres(t) },
 	} {
 		t.Run(engine, func(t *testing.T) {
@@ -176,7 +175,7 @@ func TestEditOfWhatWasShown(t *testing.T) {
 // Many jobs are cancelled by one form.
 func TestSelectedJobsAreCancelled(t *testing.T) {
 	t.Parallel()
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", parses)
+	s := start(t, "sqlite:"+dbtest.SQLite(t), parses)
 	key := s.key(t, forebay.ScopeAdmin)
 	v, c := s.visit(t, key), s.client(t, key)
 	later := time.Now().Add(time.Hour)

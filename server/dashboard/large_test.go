@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -20,7 +21,7 @@ import (
 func TestAHugeResultIsShownInPart(t *testing.T) {
 	t.Parallel()
 	const size = 50_000_000
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", parses)
+	s := start(t, "sqlite:"+dbtest.SQLite(t), parses)
 	key := s.key(t, forebay.ScopeAdmin)
 	job := s.job(t, key, "parse", fmt.Sprintf(`{"good":true,"large":%d}`, size), forebay.StatusSucceeded)
 	v := s.visit(t, key)
@@ -66,7 +67,7 @@ func blobsIn(t *testing.T) (configure func(*server.Options), lose func()) {
 func TestAResultThatCannotBeOpened(t *testing.T) {
 	t.Parallel()
 	configure, lose := blobsIn(t)
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", parses, configure)
+	s := start(t, "sqlite:"+dbtest.SQLite(t), parses, configure)
 	key := s.key(t, forebay.ScopeAdmin)
 	large := s.job(t, key, "parse", `{"good":true,"large":3000000}`, forebay.StatusSucceeded)
 	small := s.job(t, key, "parse", `{"good":true}`, forebay.StatusSucceeded)
@@ -97,7 +98,7 @@ func TestALargeResultStaysOnAnOpenPage(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Start(t)
 	configure, lose := blobsIn(t)
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", parses, configure)
+	s := start(t, "sqlite:"+dbtest.SQLite(t), parses, configure)
 	key := s.key(t, forebay.ScopeAdmin)
 	large := s.job(t, key, "parse", `{"good":true,"large":3000000}`, forebay.StatusSucceeded)
 	page := s.signIn(t, browser, key)

@@ -11,6 +11,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 )
 
 // hostileBody is what somebody may send to whoever looks at it.
@@ -353,7 +354,7 @@ func TestTopicPages(t *testing.T) {
 // A long list is shown in parts.
 func TestTopicPagesOfManySubscriptions(t *testing.T) {
 	t.Parallel()
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db")
+	s := start(t, "sqlite:"+dbtest.SQLite(t))
 	key := s.key(t, forebay.ScopeAdmin)
 	v, c := s.visit(t, key), s.client(t, key)
 	must[forebay.Topic](t)(c.PutTopic(t.Context(), "orders", forebay.TopicSettings{}))

@@ -50,7 +50,7 @@ func (s *running) auditOf(t testing.TB, key, action string) (entries []forebay.A
 // log has who they are.
 func TestSignInByOpenIDConnect(t *testing.T) {
 	t.Parallel()
-	t.Run("sqlite", func(t *testing.T) { testOIDC(t, "sqlite:"+t.TempDir()+"/forebay.db") })
+	t.Run("sqlite", func(t *testing.T) { testOIDC(t, "sqlite:"+dbtest.SQLite(t)) })
 	t.Run("postgresql", func(t *testing.T) { testOIDC(t, dbtest.Postgres(t)) })
 }
 
@@ -136,7 +136,7 @@ func testPeople(t *testing.T, database string) *visitor {
 // and says nothing of why. The audit log says why.
 func TestRefusedSignIns(t *testing.T) {
 	t.Parallel()
-	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
+	f := federate(t, "sqlite:"+dbtest.SQLite(t), "")
 	adminKey := f.key(t, forebay.ScopeAdmin)
 	const notBegun, refused, noRole = "did not begin in this browser", "this sign-in was refused", "no role"
 	change := func(address string, pairs ...string) string {
@@ -284,11 +284,11 @@ func (f *federated) changeTokens(change func(tokens map[string]any)) (restore fu
 // A token that the same provider made for another client, or that has expired, is refused.
 func TestForeignTokens(t *testing.T) {
 	t.Parallel()
-	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
+	f := federate(t, "sqlite:"+dbtest.SQLite(t), "")
 	adminKey := f.key(t, forebay.ScopeAdmin)
 	serve := func(client string) *federated {
 		other := &federated{public: f.public, provider: f.provider}
-		other.running = start(t, "sqlite:"+t.TempDir()+"/forebay.db", other.with(func(o *server.OIDC) { o.ClientID, o.ClientSecret = client, oidcSecret(client) }))
+		other.running = start(t, "sqlite:"+dbtest.SQLite(t), other.with(func(o *server.OIDC) { o.ClientID, o.ClientSecret = client, oidcSecret(client) }))
 		return other
 	}
 	other := serve("other")
@@ -322,7 +322,7 @@ func TestForeignTokens(t *testing.T) {
 // people sign in too.
 func TestProviderDown(t *testing.T) {
 	t.Parallel()
-	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "thin")
+	f := federate(t, "sqlite:"+dbtest.SQLite(t), "thin")
 	key := f.key(t, forebay.ScopeAdmin)
 	f.provider.down.Store(true)
 	v := f.person(t)
@@ -350,7 +350,7 @@ func TestProviderDown(t *testing.T) {
 // A provider that names another issuer in its metadata is not used.
 func TestWrongIssuer(t *testing.T) {
 	t.Parallel()
-	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "", func(o *server.OIDC) { o.Issuer = strings.Replace(o.Issuer, "127.0.0.1", "localhost", 1) })
+	f := federate(t, "sqlite:"+dbtest.SQLite(t), "", func(o *server.OIDC) { o.Issuer = strings.Replace(o.Issuer, "127.0.0.1", "localhost", 1) })
 	f.key(t, forebay.ScopeAdmin)
 	f.person(t).get("/sign-in/begin").is(http.StatusServiceUnavailable).has("does not answer as it should")
 }
@@ -358,7 +358,7 @@ func TestWrongIssuer(t *testing.T) {
 // Refused strangers fill only so much of the audit log.
 func TestRefusalsAreBounded(t *testing.T) {
 	t.Parallel()
-	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
+	f := federate(t, "sqlite:"+dbtest.SQLite(t), "")
 	key := f.key(t, forebay.ScopeAdmin)
 	const tries = 40
 	for range tries {
@@ -384,7 +384,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 // because a page of another origin wants it.
 func TestSignInsOfTabs(t *testing.T) {
 	t.Parallel()
-	f := federate(t, "sqlite:"+t.TempDir()+"/forebay.db", "")
+	f := federate(t, "sqlite:"+dbtest.SQLite(t), "")
 	f.key(t, forebay.ScopeAdmin)
 	v := f.person(t)
 	first, second := v.begin("/ui/jobs"), v.begin("/ui/keys")
@@ -466,7 +466,7 @@ func TestSignInBehindTLS(t *testing.T) {
 	t.Parallel()
 	f := &federated{public: newTLSFront(t), provider: newFront(t)}
 	f.provider.to(t, startProvider(t, f.provider.URL, f.public.URL+"/ui/sign-in/callback", ""))
-	f.running = start(t, "sqlite:"+t.TempDir()+"/forebay.db", f.with())
+	f.running = start(t, "sqlite:"+dbtest.SQLite(t), f.with())
 	f.public.to(t, f.url)
 	f.key(t, forebay.ScopeAdmin)
 	v := f.person(t)

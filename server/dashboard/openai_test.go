@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -137,7 +138,7 @@ func (s *running) ask(t *testing.T, c *client.Client, input string, background b
 // A job's page has the tools that its result calls, as text.
 func TestToolCallsOfAJob(t *testing.T) {
 	t.Parallel()
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", provider(t))
+	s := start(t, "sqlite:"+dbtest.SQLite(t), provider(t))
 	key := s.key(t, forebay.ScopeAdmin)
 	job := s.job(t, key, "chat", `"How warm is it?"`, forebay.StatusSucceeded)
 	s.visit(t, key).get("/jobs/"+job.ID).is(http.StatusOK).has("1 call of tools", "<td>weather</td>", "call_7", "&lt;i&gt;Oslo").lacks("<i>")
@@ -199,7 +200,7 @@ func TestPagesOfResponses(t *testing.T) {
 // the scope, and with it leaves a row in the audit log.
 func TestScopesOnPagesOfOpenAI(t *testing.T) {
 	t.Parallel()
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", provider(t))
+	s := start(t, "sqlite:"+dbtest.SQLite(t), provider(t))
 	key := s.key(t, forebay.ScopeSubmit, forebay.ScopeRead)
 	c := s.client(t, key)
 	id := s.ask(t, c, "hi", false)

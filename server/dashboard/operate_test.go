@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/sleep"
 	"github.com/forebayhq/forebay/server"
 )
@@ -143,7 +144,7 @@ func TestDeploymentPages(t *testing.T) {
 // A breaker that opened is told with its reason, and resuming lets a call try.
 func TestBrokenDeploymentPage(t *testing.T) {
 	t.Parallel()
-	o := operate(t, "sqlite:"+t.TempDir()+"/forebay.db")
+	o := operate(t, "sqlite:"+dbtest.SQLite(t))
 	c := o.client(t, o.adminKey)
 	if err := c.SetSimFaults(t.Context(), "east", []byte(`{"error_rate":1}`)); err != nil {
 		t.Fatal(err)
@@ -344,7 +345,7 @@ func TestAuditPages(t *testing.T) {
 // A read-only dashboard offers no act to anybody, and refuses all.
 func TestReadOnlyPages(t *testing.T) {
 	t.Parallel()
-	o := operate(t, "sqlite:"+t.TempDir()+"/forebay.db", func(o *server.Options) { o.UI.ReadOnly = true })
+	o := operate(t, "sqlite:"+dbtest.SQLite(t), func(o *server.Options) { o.UI.ReadOnly = true })
 	for _, path := range []string{"/deployments", "/deployments/east", "/tenants/acme", "/tenants/acme/limits", "/keys", "/audit", "/usage", "/retries"} {
 		o.admin.get(path).is(http.StatusOK).noForms()
 	}

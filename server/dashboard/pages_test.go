@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 )
 
 // Whoever has a key signs in, sees pages, and signs out.
@@ -49,7 +50,7 @@ func navigation(page *browsertest.Page) (paths []string) {
 func TestFirstVisit(t *testing.T) {
 	t.Parallel()
 	browser := browsertest.Start(t)
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", parses)
+	s := start(t, "sqlite:"+dbtest.SQLite(t), parses)
 	key := s.key(t, forebay.ScopeAdmin)
 	s.job(t, key, "parse", `{"good":false}`, forebay.StatusFailed)
 	page := browser.Open(t)
@@ -176,7 +177,7 @@ func TestRevokedKeyEndsPages(t *testing.T) {
 // What a page of another origin sends changes nothing, and a link changes nothing.
 func TestFormsOfOtherOrigins(t *testing.T) {
 	t.Parallel()
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db", parses)
+	s := start(t, "sqlite:"+dbtest.SQLite(t), parses)
 	v := s.visit(t, s.key(t, forebay.ScopeAdmin))
 	for _, header := range []http.Header{{"Sec-Fetch-Site": {"cross-site"}}, {"Sec-Fetch-Site": {"same-site"}}, {"Origin": {"https://evil.example"}}} {
 		for _, path := range []string{"/sign-out", "/theme", "/sign-in", "/jobs"} {

@@ -9,6 +9,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
 	"github.com/forebayhq/forebay/internal/browsertest"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 )
 
 // Operators see who has signed in. An administrator ends sessions, with their pages.
@@ -46,7 +47,7 @@ func TestSignInPages(t *testing.T) {
 // The stream of a page ends with its session also while nothing happens.
 func TestEndedSessionEndsAQuietStream(t *testing.T) {
 	t.Parallel()
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db")
+	s := start(t, "sqlite:"+dbtest.SQLite(t))
 	admin := s.client(t, s.key(t, forebay.ScopeAdmin))
 	v := s.visit(t, s.key(t, forebay.ScopeRead))
 	sessions, _, err := admin.SignIns(t.Context(), "")

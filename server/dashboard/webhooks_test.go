@@ -10,6 +10,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -144,7 +145,7 @@ func TestDocumentPages(t *testing.T) {
 // A part of a pipeline that has failed leads to the job, and can be done again.
 func TestDocumentPageOfAFailure(t *testing.T) {
 	t.Parallel()
-	s := start(t, "sqlite:"+t.TempDir()+"/forebay.db")
+	s := start(t, "sqlite:"+dbtest.SQLite(t))
 	key := s.key(t, forebay.ScopeAdmin)
 	v, c := s.visit(t, key), s.client(t, key)
 	if _, _, err := c.AddDocument(t.Context(), forebay.NewDocument{ID: "broken", ContentType: "application/pdf"}, []byte("%PDF-1.4 no document")); err != nil {

@@ -22,7 +22,7 @@ import (
 
 // Databases makes new, empty databases of each kind.
 var Databases = map[string]func(testing.TB) db.Options{
-	"sqlite":     func(t testing.TB) db.Options { return db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")} },
+	"sqlite":     func(t testing.TB) db.Options { return db.Options{Path: SQLite(t)} },
 	"postgresql": func(t testing.TB) db.Options { return db.Options{URL: Postgres(t)} },
 }
 
@@ -156,8 +156,14 @@ type Bubble[S any] struct {
 
 // The methods are those of Engine.
 
-func (b Bubble[S]) Open(t rapid.TB) S         { return b.fixture.Serve(t, b.Options()) }
-func (b Bubble[S]) Reopen(t rapid.TB) S       { return b.Open(t) }
+func (b Bubble[S]) Open(t rapid.TB) S {
+	if err := newFile(b.path); err != nil {
+		t.Fatal(err)
+	}
+	return b.Reopen(t)
+}
+
+func (b Bubble[S]) Reopen(t rapid.TB) S       { return b.fixture.Serve(t, b.Options()) }
 func (b Bubble[S]) Options() db.Options       { return db.Options{Path: b.path} }
 func (b Bubble[S]) Now() int64                { return time.Now().UnixMilli() }
 func (b Bubble[S]) Settle(S, <-chan struct{}) { synctest.Wait() }

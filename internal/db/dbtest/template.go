@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/forebayhq/forebay/internal/db/postgres"
 	"github.com/forebayhq/forebay/internal/db/schema"
+	"github.com/forebayhq/forebay/internal/db/sqlite"
 	"github.com/forebayhq/forebay/internal/pgtest"
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -21,6 +24,47 @@ func Postgres(t testing.TB) string {
 	t.Helper()
 	return latest().Copy(t)
 }
+
+// SQLite returns the path of a new SQLite database that has the latest schema and no rows. It is a
+// copy: to make the tables takes longer. A test of how the schema is made names a path of its own.
+func SQLite(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "forebay.db")
+	if err := newFile(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// newFile makes such a database at a path.
+func newFile(path string) error {
+	content, err := latestFile()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, content, 0o600)
+}
+
+// latestFile is an SQLite database of the latest schema.
+var latestFile = sync.OnceValues(func() (content []byte, err error) {
+	dir, err := os.MkdirTemp("", "forebay-template-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "forebay.db")
+	c, err := sqlite.OpenWriter(path, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Close(); err != nil { // which leaves nothing in the WAL
+		return nil, err
+	}
+	if _, err := os.Stat(path + "-wal"); !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("a closed database has a WAL: %v", err)
+	}
+	return os.ReadFile(path)
+})
 
 // latest is a database of the latest schema.
 var latest = sync.OnceValue(func() pgtest.Template {

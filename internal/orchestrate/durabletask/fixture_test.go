@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +28,7 @@ func onBoth(t *testing.T, test func(*testing.T, db.Options)) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		test(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db"), Serve: true})
+		test(t, db.Options{Path: dbtest.SQLite(t), Serve: true})
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		t.Parallel()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -248,7 +247,7 @@ func TestPayloadTooLargeByGRPC(t *testing.T) {
 			t.Errorf("it was started: %v", err)
 		}
 	})
-	p := run(t, db.Options{Path: filepath.Join(t.TempDir(), "forebay.db")}, orchestrate.Options{MaxBytes: 70 << 20})
+	p := run(t, db.Options{Path: dbtest.SQLite(t)}, orchestrate.Options{MaxBytes: 70 << 20})
 	_, client, _ := worker(t, p.serve(t))
 	_, err := client.StartInstance(t.Context(), &protos.CreateInstanceRequest{InstanceId: "large", Name: "unknown", Input: wrapperspb.String(`"` + strings.Repeat("x", 69<<20) + `"`)})
 	if status.Code(err) != codes.NotFound {
