@@ -30,7 +30,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	forebay = filepath.Join(dir, "forebay")
-	if out, err := exec.Command("go", "build", "-o", forebay, "../cmd/forebay").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", forebay, "../cmd/forebay").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s\n%s", err, out)
 		return 1
 	}
