@@ -1,6 +1,7 @@
 package dbtest
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -61,7 +62,7 @@ var latestFile = sync.OnceValues(func() (content []byte, err error) {
 		return nil, err
 	}
 	if _, err := os.Stat(path + "-wal"); !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("a closed database has a WAL: %v", err)
+		return nil, fmt.Errorf("a closed database has a WAL beside it, or cannot be looked at: %w", cmp.Or(err, errors.New("the file is there")))
 	}
 	return os.ReadFile(path)
 })
