@@ -116,7 +116,7 @@ func (s *Server) openAI() *openai.API {
 	return openai.New(openai.Options{
 		Jobs: s.jobs, Calls: s.calls, Responses: s.responses, Queue: s.callsName, MaxBody: s.options.Limits.MaxInputBytes,
 		KeepBodies: keep, Files: s.files, MaxFileBytes: s.options.OpenAI.MaxFileBytes,
-		Batches: s.batches, Serves: s.deployments.serves,
+		Batches: s.batches, Serves: s.deployments.serves, Spent: s.store.Admission.Spent,
 		Models: func() []openai.Model {
 			owners := map[string][]string{}
 			for _, served := range s.deployments.called.Load().router.Deployments() {

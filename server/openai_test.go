@@ -377,20 +377,6 @@ func TestOpenAIBadRequests(t *testing.T) {
 	}
 }
 
-// A tenant whose budget is spent learns that waiting does not help.
-func TestOpenAICallWithoutBudget(t *testing.T) {
-	t.Parallel()
-	limit := int64(1)
-	s := startForwarding(t, startUpstream(t, answerPlainly), func(o *server.Options) {
-		o.Tenants = map[string]server.Tenant{forebay.DefaultTenant: {Budget: server.Budget{DailyTokens: &limit}}}
-	})
-	resp, answer := post(t, s, "/v1/chat/completions", hello, "X-Stainless-Timeout", "1")
-	refusedWith(t, resp, answer, http.StatusTooManyRequests, "insufficient_quota")
-	if resp.Header.Get("X-Should-Retry") != "false" {
-		t.Errorf("%v", resp.Header)
-	}
-}
-
 // Where processes share a database, each answers the clients that it has.
 func TestOpenAICallsOfTwoProcesses(t *testing.T) {
 	t.Parallel()

@@ -193,12 +193,7 @@ func ReadLimits(r driver.Row, i int) (limits [budgetKinds]Limit) {
 
 // readBudget returns the budget that a statement finds, if any, and remembers it.
 func (t *Tx) readBudget(st driver.Statement) (b *Budget, err error) {
-	_, err = st.One(func(r driver.Row) {
-		b = &Budget{No: r.Int(0), tenant: r.Int(1), key: r.Text(2), Limits: ReadLimits(r, 3)}
-		for kind := range budgetKinds {
-			b.Current[kind] = readSpending(r, 7+5*kind, kind, periodStart(kind, t.Now))
-		}
-	})
+	_, err = st.One(func(r driver.Row) { b = scanBudget(r, t.Now) })
 	if err != nil || b == nil {
 		return nil, err
 	}
@@ -210,6 +205,15 @@ func (t *Tx) readBudget(st driver.Statement) (b *Budget, err error) {
 	}
 	t.Budgets.ByNo[b.No] = b
 	return b, nil
+}
+
+// scanBudget reads budgetColumns.
+func scanBudget(r driver.Row, now int64) *Budget {
+	b := &Budget{No: r.Int(0), tenant: r.Int(1), key: r.Text(2), Limits: ReadLimits(r, 3)}
+	for kind := range budgetKinds {
+		b.Current[kind] = readSpending(r, 7+5*kind, kind, periodStart(kind, now))
+	}
+	return b
 }
 
 func readSpending(r driver.Row, i, kind int, starts int64) *Spending {

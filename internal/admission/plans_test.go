@@ -2,6 +2,6 @@ package admission
 
 import "testing"
 
-func TestPlansOnPostgres(t *testing.T) {
-	fixture.PlansOnPostgres(t, sqlStates)
-}
+func TestPlansOnSQLite(t *testing.T) { fixture.PlansOnSQLite(t, nil, sqlSpent) }
+
+func TestPlansOnPostgres(t *testing.T) { fixture.PlansOnPostgres(t, sqlStates, sqlSpent) }

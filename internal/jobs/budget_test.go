@@ -415,3 +415,58 @@ func TestBudgetsOfManyKeys(t *testing.T) {
 		}
 	})
 }
+
+// A spent budget says for how long it surely has no room for a job: until the last of its periods
+// ends. What running calls hold is not spent.
+func TestBudgetSpentUntil(t *testing.T) {
+	inPurse(t, func(p *purseful) {
+		spent := func(id string) time.Duration {
+			p.Helper()
+			left, err := p.Admission.Spent(p.Context(), id)
+			if err != nil {
+				p.Fatal(err)
+			}
+			return left.Round(time.Minute)
+		}
+		<-time.After(23 * time.Hour)                   // an hour is left of the day, which is the first of a month
+		const hold = promptTokens*13/10 + outputTokens // at most
+		first, second := p.submit(nil), p.submit(nil)
+		if left := spent(first); left != 0 {
+			p.Errorf("without a budget: %s", left)
+		}
+		p.dailyTokens(hold + 1)
+		got := p.claim(paidPlan)
+		if len(got) != 1 || got[0].ID != first {
+			p.Fatalf("claimed %+v", got)
+		}
+		if got := p.claim(paidPlan); len(got) != 0 { // what the second one needs is known from now on
+			p.Fatalf("claimed %+v", got)
+		}
+		if left := spent(second); left != 0 {
+			p.Errorf("held by a call: %s", left)
+		}
+		p.succeed(&got[0], 2)
+		if left := spent(second); left != time.Hour {
+			p.Errorf("too little is left: %s", left)
+		}
+		month := int64(2)
+		if err := setBudget(p.stores, p.tenant, "", forebay.Budget{MonthlyTokens: &month}, audit.Act{Tenant: "acme", Actor: "key_1", Action: "set-budget"}); err != nil {
+			p.Fatal(err)
+		}
+		if left := spent(second); left != 30*24*time.Hour+time.Hour {
+			p.Errorf("of a month: %s", left)
+		}
+		other, err := p.Queues.EnsureTenant(p.Context(), "other")
+		if err != nil {
+			p.Fatal(err)
+		}
+		if left := spent(p.submit(func(j *NewJob) { j.Tenant = other })); left != 0 {
+			p.Errorf("of another tenant: %s", left)
+		}
+		p.dailyTokens(hold + 1)
+		<-time.After(2 * time.Hour)
+		if left := spent(second); left != 0 {
+			p.Errorf("on the next day: %s", left)
+		}
+	})
+}

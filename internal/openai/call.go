@@ -60,7 +60,7 @@ func (a *API) make(r *api.SurfaceRequest, req request, endpoint string, p *pendi
 	}
 	defer stop()
 	r.Correlate(job.ID)
-	w := waiting{a, r, p, job.ID, changes, req.patience(r.Header)}
+	w := waiting{a, r, p, job.ID, changes, time.Now().Add(req.patience(r.Header))}
 	return w.run()
 }
 
@@ -68,25 +68,32 @@ func (a *API) make(r *api.SurfaceRequest, req request, endpoint string, p *pendi
 type waiting struct {
 	*API
 	*api.SurfaceRequest
-	call     *pending
-	job      string
-	changes  <-chan struct{} // of the job
-	patience time.Duration
+	call    *pending
+	job     string
+	changes <-chan struct{} // of the job
+	until   time.Time       // when it has waited long enough
 }
 
 // lookAfter is how long after a change the job is read, unless an attempt has failed. Most changes
 // come just before the call begins, or just before its answer has ended, and need no read.
 const lookAfter = 25 * time.Millisecond
 
+// lookForRoom is how often a call is looked at that waits for what others hold of its budget. That
+// they used it is no change of its job.
+const lookForRoom = time.Second
+
 // run waits until the answer is written, the call has failed for good, or it has waited too long.
 func (w *waiting) run() error {
 	look, due := time.NewTimer(lookAfter), true // the job may have changed before it was watched
 	defer look.Stop()
-	patience := time.NewTimer(w.patience)
+	patience := time.NewTimer(time.Until(w.until))
 	defer patience.Stop()
+	room := time.NewTicker(lookForRoom)
+	room.Stop()
 	failed, impatient, stopping := false, false, false
 	draining := w.Draining()
 	for {
+		unchanged := false
 		select {
 		case <-w.call.ended:
 			failed = true // unless it is done
@@ -100,6 +107,8 @@ func (w *waiting) run() error {
 			}
 		case <-look.C:
 			due = false
+		case <-room.C:
+			unchanged = true // as far as is known
 		case <-patience.C:
 			impatient = true
 		case <-draining:
@@ -116,6 +125,11 @@ func (w *waiting) run() error {
 			continue
 		case begun:
 			return w.cutOff(last, err)
+		case unchanged:
+			if refusal := w.spent(); refusal != nil {
+				return w.giveUp(refusal)
+			}
+			continue
 		}
 		job, readErr := w.Jobs.Get(context.WithoutCancel(w.Context()), w.Caller.Tenant, w.job)
 		switch {
@@ -135,8 +149,31 @@ func (w *waiting) run() error {
 				return w.giveUp(upstream(last, err)) // the provider's fault, and not a wait for quota
 			}
 			return w.giveUp(tooLong(job))
+		case job.Status == forebay.StatusRunning:
+			continue
+		}
+		if refusal := w.spent(); refusal != nil {
+			return w.giveUp(refusal)
+		}
+		if waitsFor(job, forebay.WaitBudget) {
+			room.Reset(lookForRoom)
+		} else {
+			room.Stop()
 		}
 	}
+}
+
+// spent returns why a call is refused whose budget has no room for it before it has waited long
+// enough. What running calls hold may come back, so that is waited for. nil: it may wait.
+func (w *waiting) spent() error {
+	left, err := w.Spent(context.WithoutCancel(w.Context()), w.job)
+	switch {
+	case err != nil:
+		return err
+	case left > time.Until(w.until):
+		return noBudget()
+	}
+	return nil
 }
 
 // giveUp cancels the job and returns the error.
@@ -222,19 +259,25 @@ func tooLong(job forebay.Job) *failure {
 	if job.ExpectedStartAt != nil {
 		f.retryAfter = int(min(60, max(1, time.Until(*job.ExpectedStartAt).Seconds()+1)))
 	}
-	if job.WaitingFor == nil {
-		return f
-	}
-	switch *job.WaitingFor {
-	case forebay.WaitBudget:
-		f.code, f.retryAfter, f.shouldRetry = "insufficient_quota", 0, &no
-		f.message = "You exceeded your current budget. It will have room again when its day or month ends."
-	case forebay.WaitBreaker:
+	switch {
+	case waitsFor(job, forebay.WaitBudget):
+		return noBudget()
+	case waitsFor(job, forebay.WaitBreaker):
 		f.status, f.kind, f.code = http.StatusServiceUnavailable, typeServer, "deployment_unavailable"
 		f.message = "The model's deployments fail at present. Try again later."
-	case forebay.WaitPaused:
+	case waitsFor(job, forebay.WaitPaused):
 		f.status, f.kind, f.code = http.StatusServiceUnavailable, typeServer, "paused"
 		f.message = "Calls are paused by an operator."
 	}
 	return f
+}
+
+func waitsFor(job forebay.Job, reason forebay.WaitReason) bool {
+	return job.WaitingFor != nil && *job.WaitingFor == reason
+}
+
+// noBudget refuses a call that its budget has no room for.
+func noBudget() *failure {
+	return &failure{status: http.StatusTooManyRequests, kind: typeRateLimit, code: "insufficient_quota", shouldRetry: &no,
+		message: "You exceeded your current budget. It will have room again when its day or month ends."}
 }

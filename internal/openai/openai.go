@@ -28,6 +28,9 @@ type Options struct {
 	// Serves reports whether there is a model of that name, and whether a deployment of it can be
 	// called for that need.
 	Serves func(model string, need forebay.CallEstimate) (known, can bool)
+	// Spent returns for how long the budgets of a waiting job surely have no room for it. 0: they
+	// may have at any time.
+	Spent func(ctx context.Context, job string) (time.Duration, error)
 	// Queue is where synchronous calls wait. No other process takes jobs of it.
 	Queue   string
 	MaxBody int64 // bytes of a request
