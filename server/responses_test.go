@@ -159,7 +159,7 @@ func TestResponseIsRefused(t *testing.T) {
 			t.Errorf("%s: %s", body, answer)
 		}
 	}
-	for _, path := range []string{"/v1/responses/compact", "/openai/v1/responses/input_tokens"} {
+	for _, path := range []string{"/v1/responses/input_tokens", "/openai/v1/responses/input_tokens"} {
 		resp, answer := post(t, s, path, `{"model":"chat","input":"x"}`)
 		refusedWith(t, resp, answer, http.StatusNotFound, "not_supported")
 	}

@@ -91,7 +91,7 @@ func azureURLs(base, deployment, version string) func(path string) string {
 	}
 	query := "?" + url.Values{"api-version": {version}}.Encode()
 	return func(path string) string {
-		if path == pathResponses || path == pathModerations {
+		if path == pathResponses || path == pathCompact || path == pathModerations {
 			return base + "/openai/" + path + query
 		}
 		return base + "/openai/deployments/" + url.PathEscape(deployment) + "/" + path + query

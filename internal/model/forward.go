@@ -24,12 +24,13 @@ const (
 	pathEmbeddings  = "embeddings"
 	pathModerations = "moderations"
 	pathResponses   = "responses"
+	pathCompact     = "responses/compact"
 	// pathMessages is of Anthropic's API.
 	pathMessages = "messages"
 )
 
 // ForwardPaths lists those of OpenAI's API.
-var ForwardPaths = []string{pathChat, pathCompletions, pathEmbeddings, pathModerations, pathResponses}
+var ForwardPaths = []string{pathChat, pathCompletions, pathEmbeddings, pathModerations, pathResponses, pathCompact}
 
 // answerPatience is how long an answer in one piece may take to begin. It is OpenAI's default in
 // its clients. A model writes such an answer whole before it sends the first byte.

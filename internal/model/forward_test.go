@@ -102,8 +102,8 @@ func TestForwardPaths(t *testing.T) {
 	})
 	for version, want := range map[string][]string{
 		"2024-10-21": {"/openai/deployments/east/chat/completions?api-version=2024-10-21", "/openai/deployments/east/completions?api-version=2024-10-21",
-			"/openai/deployments/east/embeddings?api-version=2024-10-21", "/openai/moderations?api-version=2024-10-21", "/openai/responses?api-version=2024-10-21"},
-		"v1": {"/openai/v1/chat/completions", "/openai/v1/completions", "/openai/v1/embeddings", "/openai/v1/moderations", "/openai/v1/responses"},
+			"/openai/deployments/east/embeddings?api-version=2024-10-21", "/openai/moderations?api-version=2024-10-21", "/openai/responses?api-version=2024-10-21", "/openai/responses/compact?api-version=2024-10-21"},
+		"v1": {"/openai/v1/chat/completions", "/openai/v1/completions", "/openai/v1/embeddings", "/openai/v1/moderations", "/openai/v1/responses", "/openai/v1/responses/compact"},
 	} {
 		p, err := NewAzure(AzureConfig{Endpoint: url, Deployment: "east", APIVersion: version, APIKey: testKey})
 		if err != nil {

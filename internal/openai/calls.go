@@ -64,7 +64,7 @@ func taskName(endpoint, model string) string { return "/v1/" + endpoint + ":" + 
 func (c *Calls) Tasks(forwarder Forwarder, models []string) []forebay.Task {
 	var tasks []forebay.Task
 	for _, name := range models {
-		for _, endpoint := range append([]string{endpointResponses}, endpoints...) {
+		for _, endpoint := range append([]string{endpointResponses, endpointCompact}, endpoints...) {
 			t := forwarding{c, forwarder, endpoint, name}
 			tasks = append(tasks, forebay.Task{
 				Name: taskName(endpoint, name), Description: "OpenAI's POST /v1/" + endpoint + ", as it is", Model: name,

@@ -22,7 +22,9 @@ import (
 // responseRoutes returns the routes of responses below a root.
 func (a *API) responseRoutes(root string, add func(scope forebay.Scope, method, path string, handle func(*api.SurfaceRequest) error)) {
 	add(forebay.ScopeSubmit, http.MethodPost, root+"responses", a.createResponse)
+	add(forebay.ScopeSubmit, http.MethodPost, root+endpointCompact, a.compact)
 	if root != "/v1/" {
+		add(forebay.ScopeSubmit, http.MethodPost, root+"deployments/{deployment}/"+endpointCompact, a.compact)
 		add(forebay.ScopeSubmit, http.MethodPost, root+"deployments/{deployment}/responses", a.createResponse)
 	}
 	add(forebay.ScopeRead, http.MethodGet, root+"responses", a.listResponses)
@@ -30,9 +32,7 @@ func (a *API) responseRoutes(root string, add func(scope forebay.Scope, method, 
 	add(forebay.ScopeSubmit, http.MethodPost, root+"responses/{id}/cancel", a.cancelResponse)
 	add(forebay.ScopeSubmit, http.MethodDelete, root+"responses/{id}", a.deleteResponse)
 	add(forebay.ScopeRead, http.MethodGet, root+"responses/{id}/input_items", a.listInputItems)
-	for _, name := range []string{"compact", "input_tokens"} { // else they look like ids
-		add(forebay.ScopeSubmit, http.MethodPost, root+"responses/"+name, func(*api.SurfaceRequest) error { return notServed("POST /responses/" + name) })
-	}
+	add(forebay.ScopeSubmit, http.MethodPost, root+"responses/input_tokens", func(*api.SurfaceRequest) error { return notServed("POST /responses/input_tokens") }) // else it looks like an id
 }
 
 // notServed is the failure for a part of OpenAI's API that is not here.
@@ -90,16 +90,22 @@ func (a *API) createResponse(r *api.SurfaceRequest) error {
 func (a *API) needOf(asked *bridge.Request) (forebay.CallEstimate, error) {
 	need := model.EstimateForward(endpointResponses, asked.Native())
 	need.AsOpenAI = true
-	if err := a.served(asked.Model, need); err != nil {
-		return need, err
+	return need, a.able(asked, &need)
+}
+
+// able returns why no deployment of its model can make a call, and notes where only one can that
+// speaks Responses.
+func (a *API) able(asked *bridge.Request, need *forebay.CallEstimate) error {
+	if err := a.served(asked.Model, *need); err != nil {
+		return err
 	}
 	if beyond := asked.Beyond(); beyond != nil {
 		need.AsResponses = true
-		if _, can := a.Serves(asked.Model, need); !can {
-			return need, refused(beyond)
+		if _, can := a.Serves(asked.Model, *need); !can {
+			return refused(beyond)
 		}
 	}
-	return need, nil
+	return nil
 }
 
 // maxIdempotencyKey is the longest Idempotency-Key.

@@ -86,7 +86,10 @@ func (p *pending) writeSome(b []byte) error {
 
 // translationError is the error of a call whose answer cannot be translated.
 func translationError(err error) error {
-	if errors.Is(err, bridge.ErrMalformed) {
+	switch {
+	case errors.Is(err, bridge.ErrNoSummary): // it was paid for, and would hardly end otherwise
+		return forebay.Permanent("no_summary", err.Error())
+	case errors.Is(err, bridge.ErrMalformed):
 		return &forebay.TaskError{Class: forebay.ClassTransient, Code: model.CodeMalformedResponse, Message: err.Error()}
 	}
 	return err

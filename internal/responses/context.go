@@ -26,8 +26,8 @@ var (
 )
 
 // Complete finds what goes before a request's input: the inputs and outputs of the responses that
-// it goes on from, oldest first. Items that only refer to others become those. Parts that name
-// files get their contents.
+// it goes on from, oldest first. Items that only refer to others become those. Compactions become
+// what they stand for. Parts that name files get their contents.
 func (s *Service) Complete(ctx context.Context, tenant string, req *bridge.Request) error {
 	no, err := s.Store.EnsureTenant(ctx, tenant)
 	if err != nil {
@@ -64,6 +64,9 @@ func (s *Service) Complete(ctx context.Context, tenant string, req *bridge.Reque
 	for _, list := range [][]json.RawMessage{req.Context, req.Input} {
 		for i := range list {
 			if list[i], err = references.resolved(ctx, list[i]); err != nil {
+				return err
+			}
+			if list[i], err = s.unsealed(ctx, no, list[i]); err != nil {
 				return err
 			}
 			if list[i], err = named.put(ctx, list[i]); err != nil {

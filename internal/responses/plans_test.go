@@ -9,10 +9,10 @@ const sqlRead = sqlRow + "id = ? AND tenant = ? AND expires_at > ?"
 // What responses ask finds rows by an index.
 func TestPlansOnSQLite(t *testing.T) {
 	fixture.PlansOnSQLite(t, nil, sqlRead, sqlRepeated, sqlAppend, sqlFinish, sqlEndWithJob, sqlEndWithJob+" RETURNING id, tenant", sqlEventRows, sqlExpired, sqlPurgeGroups, sqlPurgeExpired, sqlBlobUsed,
-		sqlInsertFirst, sqlBegin, sqlDelete, sqlList, sqlListed)
+		sqlInsertFirst, sqlBegin, sqlDelete, sqlList, sqlListed, sqlSecret)
 }
 
 func TestPlansOnPostgres(t *testing.T) {
 	fixture.PlansOnPostgres(t, sqlRead, sqlRepeated, sqlAppend, sqlFinish, sqlEndWithJob, sqlEventRows, sqlExpired, sqlPurgeGroups, sqlPurgeExpired, sqlBlobUsed,
-		sqlInsertFirst, sqlBegin, sqlDelete, sqlList, sqlListed)
+		sqlInsertFirst, sqlBegin, sqlDelete, sqlList, sqlListed, sqlSecret)
 }

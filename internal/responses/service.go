@@ -2,10 +2,12 @@ package responses
 
 import (
 	"context"
+	"crypto/cipher"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -38,6 +40,7 @@ type Service struct {
 	Options
 	jobs    *jobs.Service
 	changed chan struct{} // there may be something to remove
+	seal    atomic.Pointer[cipher.AEAD]
 }
 
 // New returns a Service. Use must be called before it is used.

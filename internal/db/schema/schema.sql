@@ -1045,6 +1045,12 @@ CREATE INDEX responses_expiry ON responses (expires_at);
 CREATE UNIQUE INDEX responses_job ON responses (seq) WHERE seq IS NOT NULL;
 CREATE INDEX responses_repeat ON responses (tenant, repeat_key, no) WHERE repeat_key IS NOT NULL;
 
+-- Keys that all processes share.
+CREATE TABLE secrets (
+  name   TEXT PRIMARY KEY, -- what it is for
+  secret BLOB NOT NULL
+) STRICT;
+
 -- The events of a background response, some in each row. One that tells of the response as a whole
 -- is kept without it.
 CREATE TABLE response_events (

@@ -21,7 +21,7 @@ const (
 const IDPrefix = "resp_"
 
 // itemPrefixes are what the ids of items begin with, by type.
-var itemPrefixes = map[string]string{"message": "msg_", "function_call": "fc_", "function_call_output": "fco_", "reasoning": "rs_"}
+var itemPrefixes = map[string]string{"message": "msg_", "function_call": "fc_", "function_call_output": "fco_", "reasoning": "rs_", "compaction": "cmp_"}
 
 // itemID returns the id of an item of a response. It names the response, so that the item can be
 // found again.
@@ -144,7 +144,7 @@ func (r *Request) InputItems(response string) []json.RawMessage {
 		case "reasoning":
 			item["summary"] = or(item["summary"], noList)
 		}
-		if kind != "item_reference" && kind != "reasoning" {
+		if kind != "item_reference" && kind != "reasoning" && kind != "compaction" {
 			item["status"] = or(item["status"], encode(StatusCompleted))
 		}
 		list[i] = encode(item)

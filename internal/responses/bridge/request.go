@@ -230,6 +230,11 @@ func (r *Request) checkItem(param string, item Object) *Error {
 		return missing("id")
 	case "reasoning":
 		return nil
+	case "compaction":
+		if err := missing("encrypted_content"); err != nil || Sealed(item) != "" {
+			return err
+		}
+		r.needs(invalid(param+".encrypted_content", "unsupported_value", "No deployment of this model reads this compaction: it was made by another server, and needs a provider that speaks the Responses API."))
 	case "":
 		return invalid(param+".type", "missing_required_parameter", "Missing required parameter: '%s.type'.", param)
 	default:

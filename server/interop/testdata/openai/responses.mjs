@@ -119,6 +119,17 @@ const checks = {
     const r = await client.responses.create({ model: 'chat', input: 'hello' })
     await assert.rejects(client.responses.cancel(r.id), (e) => e instanceof OpenAI.BadRequestError && e.message.includes('synchronous'))
   },
+  async compact() {
+    const first = await client.responses.create({ model: 'chat', input: 'hello' })
+    const c = await client.responses.compact({ model: 'chat', previous_response_id: first.id, input: 'hello again' })
+    assert.deepEqual([c.object, c.output.map((item) => item.type)], ['response.compaction', ['message', 'message', 'compaction']])
+    assert.ok(c.usage.total_tokens > 0 && c.created_at > 0 && c.id)
+    const next = await client.responses.create({ model: 'chat', input: [...c.output, { role: 'user', content: 'hello' }] })
+    assert.equal(next.output_text, greeting)
+    const item = { ...c.output[2], encrypted_content: c.output[2].encrypted_content.slice(0, -4) }
+    await assert.rejects(client.responses.create({ model: 'chat', input: [item] }), (e) => e instanceof OpenAI.BadRequestError && e.code === 'invalid_encrypted_content')
+    await assert.rejects(client.responses.compact({ input: 'hello' }), (e) => e instanceof OpenAI.BadRequestError && e.param === 'model')
+  },
   async azure() {
     const azure = new AzureOpenAI({ endpoint: BASE_URL, apiKey: API_KEY, apiVersion: 'preview', maxRetries: 0 })
     const r = await azure.responses.create({ model: 'chat', input: 'hello' })

@@ -114,11 +114,23 @@ def refusals():
     assert (failed.status, failed.error.code) == ("failed", "invalid_prompt")
 
 
+def compact():
+    first = client.responses.create(model="chat", input="hello")
+    c = client.responses.compact(model="chat", previous_response_id=first.id, input="hello again")
+    assert c.object == "response.compaction" and [i.type for i in c.output] == ["message", "message", "compaction"]
+    assert c.usage.total_tokens > 0
+    kept = [i.to_dict() for i in c.output]
+    assert client.responses.create(model="chat", input=[*kept, {"role": "user", "content": "hello"}]).output_text == greeting
+    kept[2]["encrypted_content"] = kept[2]["encrypted_content"][:-4]
+    changed = raises(openai.BadRequestError, lambda: client.responses.create(model="chat", input=kept))
+    assert changed.code == "invalid_encrypted_content"
+
+
 def azure():
     other = openai.AzureOpenAI(azure_endpoint=base, api_key=key, api_version="preview", max_retries=0)
     assert other.responses.create(model="chat", input="hello").output_text == greeting
 
 
-for check in (create, streaming, helper, tools, structured, vision, background, background_stream, items, deleting, refusals, azure):
+for check in (create, streaming, helper, tools, structured, vision, background, background_stream, items, deleting, refusals, compact, azure):
     check()
     print("ok", check.__name__, flush=True)
