@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay/internal/api"
+	"github.com/forebayhq/forebay/internal/api/connections"
 )
 
 // serveHTTP answers requests until ctx ends. Then it ends event streams and long polls, and lets
@@ -25,12 +26,13 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 	if dashboard != nil {
 		surfaces = append(surfaces, dashboard)
 	}
+	waiting := &connections.Waiters{}
 	handler := api.New(api.Options{
 		Jobs: s.jobs, Deltas: s.deltas, Keys: s.keys, SignIns: signIns, Tenants: s.tenants, Audit: s.store.Audit, Reports: s.store.Reports, Purger: s.retention, Messages: s.bus, Webhooks: s.webhooks, Documents: s.documents, Deployments: s.deployments, Orchestrations: s.orchestrations, Workflows: s.declared, Live: s.live, Limits: s.limits,
 		Logger: s.log, Version: s.options.Version,
 		MaxInputBytes: s.options.Limits.MaxInputBytes, MemoryBytes: s.options.Limits.MemoryBytes, MaxDocument: s.options.Documents.MaxBytes,
 		Surfaces: surfaces, Dashboard: s.options.UI.base(), Closed: s.options.UI.behindProxy(),
-		Connections: s.options.Limits.connections(), CodeInQuery: s.options.Orchestrations.CodeInQuery,
+		Connections: s.options.Limits.connections(), Waiters: waiting, CodeInQuery: s.options.Orchestrations.CodeInQuery,
 	})
 	if dashboard != nil {
 		dashboard.Use(handler)
@@ -43,7 +45,7 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 		<-ctx.Done()
 		timeout, cancel := context.WithTimeout(requests, max(time.Second, s.options.ShutdownTimeout))
 		defer cancel()
-		stopped <- server.Shutdown(timeout)
+		stopped <- errors.Join(server.Shutdown(timeout), waiting.AwaitUpgraded(timeout))
 	}()
 	if s.certificate.Load() != nil {
 		server.TLSConfig.GetCertificate = s.certificateNow
@@ -56,7 +58,9 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 	}
 	if err := <-stopped; err != nil {
 		s.log.Warn("requests were cut off by the stop", slog.Any("error", err))
-		return server.Close()
+		err = server.Close()
+		cancel()
+		return errors.Join(err, waiting.AwaitUpgraded(context.WithoutCancel(ctx)))
 	}
 	return nil
 }

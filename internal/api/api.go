@@ -29,6 +29,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -70,6 +71,7 @@ type Options struct {
 	MaxDocument    int64                // bytes; 0: forebay.DefaultMaxDocumentBytes
 	MemoryBytes    int64                // large bodies and answers held at once; 0: 64 MiB
 	Connections    int                  // open at once; 0: no limit
+	Waiters        *connections.Waiters // requests that wait; nil: one of its own
 	Surfaces       []Surface            // interfaces of other products
 	Dashboard      string               // path of the dashboard; "": none
 	Closed         bool                 // without API keys it answers nobody, not even its own machine
@@ -107,7 +109,7 @@ type API struct {
 	maxBody     int64 // bytes of one submit: the input and everything around it
 	memory      *memory.Pool
 	connections *connections.Set
-	waiters     waiters
+	waiters     *connections.Waiters
 	openings    openings
 	simulating  sync.Mutex // held while the faults of a simulated deployment are changed
 
@@ -154,6 +156,7 @@ func New(o Options) *API {
 		surfaces:       o.Surfaces,
 		dashboard:      o.Dashboard,
 		limits:         o.Limits,
+		waiters:        cmp.Or(o.Waiters, &connections.Waiters{}),
 		log:            o.Logger,
 		version:        o.Version,
 		maxInput:       o.MaxInputBytes,
@@ -181,7 +184,6 @@ func New(o Options) *API {
 	// The largest body must leave memory for other bodies.
 	a.memory = memory.New(max(o.MemoryBytes, 2*a.maxBody))
 	a.connections = connections.New(o.Connections)
-	a.waiters.tenants = map[string]int{}
 	a.draining, a.drain = context.WithCancel(context.Background())
 
 	a.huma = newHuma(a)

@@ -77,7 +77,7 @@ func (a jobRoutes) events(ctx context.Context, c *call, in *eventsInput) (*strea
 	if err != nil {
 		return nil, err
 	}
-	leave, err := a.waiters.enter(c.home)
+	leave, err := a.waiters.Enter(c.home)
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ func (a liveRoutes) followFeed(ctx context.Context, c *call, in *feedInput) (*st
 		AllTenants: in.AllTenants, Sums: in.Sums, Queue: in.Queue, Task: in.Task, CorrelationID: in.CorrelationID, Jobs: splitAll(in.Jobs),
 		Kinds: listOf[forebay.FeedKind](in.Kinds), Types: listOf[forebay.EventType](in.Types), Statuses: listOf[forebay.Status](in.Status),
 	}
-	leave, err := a.waiters.enter(c.home)
+	leave, err := a.waiters.Enter(c.home)
 	if err != nil {
 		return nil, err
 	}

@@ -35,6 +35,7 @@ type Refusal struct {
 type SurfaceRoute struct {
 	Method, Path string
 	Scope        forebay.Scope
+	Or           forebay.Scope // is enough, too; "": none
 	// Handle answers a request, or returns the error to answer with.
 	Handle func(*SurfaceRequest) error
 }
@@ -46,8 +47,9 @@ type SurfaceRequest struct {
 	Writer http.ResponseWriter
 	Caller forebay.Caller
 
-	api  *API
-	call *call
+	api        *API
+	call       *call
+	unbuffered bool
 }
 
 // Body reads a JSON body of at most limit bytes. After release it must not be used.
@@ -61,7 +63,12 @@ func (r *SurfaceRequest) Upload(limit int64) (*transfer.Body, error) {
 }
 
 // Flush sends the bytes written so far.
-func (r *SurfaceRequest) Flush() error { return r.call.w.flush() }
+func (r *SurfaceRequest) Flush() error {
+	if r.unbuffered {
+		return nil
+	}
+	return r.call.w.flush()
+}
 
 // Correlate names the job that the request is about, for the access log.
 func (r *SurfaceRequest) Correlate(id string) { r.call.correlationID = id }
@@ -97,6 +104,9 @@ func mount(a *API, s Surface) {
 		var scopes anyOf
 		if route.Scope != open {
 			scopes = anyOf{route.Scope}
+			if route.Or != "" {
+				scopes = append(scopes, route.Or)
+			}
 		}
 		a.mux.HandleFunc(pattern, func(_ http.ResponseWriter, r *http.Request) {
 			c := callFrom(r.Context())

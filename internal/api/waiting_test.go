@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/api/connections"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/memory"
 )
@@ -55,7 +56,7 @@ func TestWaitersAreLimited(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		fill := func(tenant string) {
-			for i := range maxTenantWaiters {
+			for i := range connections.MaxTenantWaiters {
 				path := "/v1/jobs/j/events"
 				if i%2 == 0 {
 					path = "/v1/jobs/j?wait=60s"
@@ -78,7 +79,7 @@ func TestWaitersAreLimited(t *testing.T) {
 		if w := get(ctx, "t1", "/v1/jobs/j?wait=1ms"); w.Code != http.StatusOK {
 			t.Errorf("another tenant was answered with %d", w.Code)
 		}
-		for i := 1; i < maxWaiters/maxTenantWaiters; i++ {
+		for i := 1; i < connections.MaxWaiters/connections.MaxTenantWaiters; i++ {
 			fill(fmt.Sprintf("t%d", i))
 		}
 		refused("late")
@@ -87,8 +88,8 @@ func TestWaitersAreLimited(t *testing.T) {
 		if w := get(t.Context(), "t0", "/v1/jobs/none/events"); w.Code != http.StatusNotFound {
 			t.Errorf("a job that is not there was answered with %d", w.Code)
 		}
-		if a.waiters.all != 0 || len(a.waiters.tenants) != 0 {
-			t.Errorf("left behind: %d, %v", a.waiters.all, a.waiters.tenants)
+		if all, tenants := a.waiters.Counted(); all != 0 || tenants != 0 {
+			t.Errorf("left behind: %d of %d tenants", all, tenants)
 		}
 	})
 }

@@ -13,6 +13,15 @@
 //
 // [Messages] serves Anthropic's API in the same way, to deployments of Anthropic.
 //
+// # WebSocket mode
+//
+// A connection of GET /responses reads events while it answers them, one after the other. Each is
+// a request of its own: it counts against the limits, claims memory, and its call is a job. The
+// stream of its answer goes out as text messages instead of server-sent events. The connection
+// keeps the latest response that is not stored, so that the next one can go on from it.
+//
+// # Ends
+//
 // A client that leaves cancels its job, and with it the call. A job whose process died finds no
 // request and fails.
 package openai

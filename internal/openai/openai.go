@@ -107,6 +107,7 @@ func (a *API) Routes() []api.SurfaceRoute {
 			}
 		}
 		a.responseRoutes(root, add)
+		routes = append(routes, api.SurfaceRoute{Method: http.MethodGet, Path: root + "responses", Scope: forebay.ScopeRead, Or: forebay.ScopeSubmit, Handle: answering(a.listResponses)})
 		add(forebay.ScopeSubmit, http.MethodPost, root+"files", a.createFile)
 		add(forebay.ScopeRead, http.MethodGet, root+"files", a.listFiles)
 		add(forebay.ScopeRead, http.MethodGet, root+"files/{file}", a.getFile)

@@ -11,10 +11,13 @@ import (
 )
 
 // listResponses answers GET /responses, which OpenAI does not have. The list is in the shape of
-// its other lists.
+// its other lists. A request for a WebSocket at the same address opens one.
 func (a *API) listResponses(r *api.SurfaceRequest) error {
-	if r.Header.Get("Upgrade") != "" { // by SDKs that want a WebSocket and not a list
-		return notServed("WebSocket mode")
+	if r.Header.Get("Upgrade") != "" {
+		return a.socket(r)
+	}
+	if !r.Caller.May(forebay.ScopeRead) {
+		return forebay.Errorf(forebay.CodeForbidden, "this needs a key with the scope %q", forebay.ScopeRead)
 	}
 	p, err := pageOf(r, defaultItems, maxItems)
 	if err != nil {

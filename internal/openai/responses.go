@@ -27,7 +27,6 @@ func (a *API) responseRoutes(root string, add func(scope forebay.Scope, method, 
 		add(forebay.ScopeSubmit, http.MethodPost, root+"deployments/{deployment}/"+endpointCompact, a.compact)
 		add(forebay.ScopeSubmit, http.MethodPost, root+"deployments/{deployment}/responses", a.createResponse)
 	}
-	add(forebay.ScopeRead, http.MethodGet, root+"responses", a.listResponses)
 	add(forebay.ScopeRead, http.MethodGet, root+"responses/{id}", a.getResponse)
 	add(forebay.ScopeSubmit, http.MethodPost, root+"responses/{id}/cancel", a.cancelResponse)
 	add(forebay.ScopeSubmit, http.MethodDelete, root+"responses/{id}", a.deleteResponse)
@@ -68,20 +67,45 @@ func (a *API) createResponse(r *api.SurfaceRequest) error {
 	if asked.Background {
 		return a.createInBackground(r, req, asked, need)
 	}
-	id, created := ids.New(bridge.IDPrefix), time.Now()
+	return a.respond(r, req, responding{asked: asked, need: need, body: body, id: ids.New(bridge.IDPrefix), created: time.Now()})
+}
+
+// responding is a response whose client waits for it.
+type responding struct {
+	asked   *bridge.Request
+	need    forebay.CallEstimate
+	body    []byte // that is stored
+	id      string
+	created time.Time
+	ended   func(context.Context, bridge.End) // before the client learns of it; may be nil
+}
+
+// respond makes a response, stores it if it is to be stored, and answers with it.
+func (a *API) respond(r *api.SurfaceRequest, req request, of responding) error {
+	asked := of.asked
 	var keep func(context.Context, bridge.End) error
 	if asked.Store {
-		done, err := a.Responses.Room(r.Context(), r.Caller.Tenant, int64(len(body)))
+		done, err := a.Responses.Room(r.Context(), r.Caller.Tenant, int64(len(of.body)))
 		if err != nil {
 			return err
 		}
 		defer done()
+	}
+	if asked.Store || of.ended != nil {
 		keep = func(ctx context.Context, end bridge.End) error {
-			return a.Responses.Record(ctx, r.Caller.Tenant, responses.Finished{ID: id, Request: asked, Created: created, Body: body, End: end})
+			if asked.Store {
+				if err := a.Responses.Record(ctx, r.Caller.Tenant, responses.Finished{ID: of.id, Request: asked, Created: of.created, Body: of.body, End: end}); err != nil {
+					return err
+				}
+			}
+			if of.ended != nil {
+				of.ended(ctx, end)
+			}
+			return nil
 		}
 	}
-	p := &pending{body: asked.Native(), stream: asked.Stream, need: need, translate: func() translation {
-		return &asResponse{Exchange: bridge.NewExchange(asked, id, created, asked.Stream, bridge.State{}), stream: asked.Stream, keep: keep}
+	p := &pending{body: asked.Native(), stream: asked.Stream, need: of.need, translate: func() translation {
+		return &asResponse{Exchange: bridge.NewExchange(asked, of.id, of.created, asked.Stream, bridge.State{}), stream: asked.Stream, keep: keep}
 	}}
 	return a.make(r, req, endpointResponses, p)
 }

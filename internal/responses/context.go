@@ -26,8 +26,8 @@ var (
 )
 
 // Complete finds what goes before a request's input: the inputs and outputs of the responses that
-// it goes on from, oldest first. Items that only refer to others become those. Compactions become
-// what they stand for. Parts that name files get their contents.
+// it goes on from, oldest first, unless these are known. Items that only refer to others become
+// those. Compactions become what they stand for. Parts that name files get their contents.
 func (s *Service) Complete(ctx context.Context, tenant string, req *bridge.Request) error {
 	no, err := s.Store.EnsureTenant(ctx, tenant)
 	if err != nil {
@@ -35,7 +35,17 @@ func (s *Service) Complete(ctx context.Context, tenant string, req *bridge.Reque
 	}
 	var parts [][]json.RawMessage
 	items, size, read := len(req.Input), int64(0), int64(0)
-	for id, depth := req.Previous, 0; id != ""; depth++ {
+	if req.Known != nil {
+		items += len(req.Known)
+		for _, item := range req.Known {
+			size += int64(len(item))
+		}
+		if items > bridge.MaxItems || size > s.MaxBody {
+			return errTooLong
+		}
+		parts = append(parts, req.Known)
+	}
+	for id, depth := req.Previous, 0; id != "" && req.Known == nil; depth++ {
 		row, err := s.before(ctx, no, id, req.Previous)
 		if err != nil {
 			return err

@@ -198,7 +198,7 @@ func TestOpenAISDKForPython(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			base, key := startOpenAI(t, mock, nil)
 			program := exec.CommandContext(t.Context(), "python3", filepath.Join("testdata", "openai", name))
-			program.Env = []string{"PYTHONPATH=" + packages}
+			program.Env = []string{"PYTHONPATH=" + packages, "SERVER_URL=" + base}
 			checks(t, program, base, key)
 		})
 	}

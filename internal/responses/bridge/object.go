@@ -3,6 +3,8 @@ package bridge
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -150,6 +152,24 @@ func (r *Request) InputItems(response string) []json.RawMessage {
 		list[i] = encode(item)
 	}
 	return list
+}
+
+// Whole returns the body of the request with the items that are known to go before in its input.
+func (r *Request) Whole() []byte {
+	body := maps.Clone(r.members)
+	delete(body, "previous_response_id")
+	body["input"] = encode(slices.Concat(r.Known, r.Input))
+	return encode(body)
+}
+
+// Prepared returns the events of a response for which no model was called, and the response.
+func (r *Request) Prepared(id string, at time.Time) ([]Event, json.RawMessage) {
+	x := NewExchange(r, id, at, true, State{})
+	x.tellBegin()
+	o := r.Base(id, at, StatusCompleted)
+	o["completed_at"], o["usage"] = number(at.Unix()), encode(usage{})
+	object := encode(o)
+	return append(x.asm.take(), Lifecycle(x.asm.sequence, StatusCompleted, object)), object
 }
 
 // Now returns a base as it is by now. The base was made before the response was stored.

@@ -28,6 +28,8 @@ type Request struct {
 	Store      bool
 	Previous   string            // id of the response before; "": none
 	Input      []json.RawMessage // items, each an object
+	// Known are the items of the response before, where the caller has them. nil: it has not.
+	Known []json.RawMessage
 	// Context are the items that go before the input. Whoever knows the response before sets it.
 	Context []json.RawMessage
 

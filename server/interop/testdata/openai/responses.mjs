@@ -2,8 +2,9 @@
 // once it holds.
 import assert from 'node:assert/strict'
 import OpenAI, { AzureOpenAI } from 'openai'
+import { ResponsesWS } from 'openai/resources/responses/ws'
 
-const { BASE_URL, API_KEY } = process.env
+const { BASE_URL, SERVER_URL, API_KEY } = process.env
 const client = new OpenAI({ baseURL: BASE_URL + '/v1', apiKey: API_KEY, maxRetries: 0 })
 const greeting = 'Hi there, what can I do for you today?'
 const weather = { type: 'function', name: 'get_weather', strict: false, parameters: { type: 'object', properties: { city: { type: 'string' } } } }
@@ -129,6 +130,38 @@ const checks = {
     const item = { ...c.output[2], encrypted_content: c.output[2].encrypted_content.slice(0, -4) }
     await assert.rejects(client.responses.create({ model: 'chat', input: [item] }), (e) => e instanceof OpenAI.BadRequestError && e.code === 'invalid_encrypted_content')
     await assert.rejects(client.responses.compact({ input: 'hello' }), (e) => e instanceof OpenAI.BadRequestError && e.param === 'model')
+  },
+  async socket() {
+    const ws = new ResponsesWS(new OpenAI({ baseURL: SERVER_URL + '/v1', apiKey: API_KEY }))
+    const records = ws.stream()
+    const turn = async (request) => {
+      ws.send({ type: 'response.create', model: 'chat', ...request })
+      for (const events = []; ;) {
+        const { value, done } = await records.next()
+        assert.ok(!done)
+        if (value.type === 'error') return [value.error.error]
+        if (value.type !== 'message') continue
+        events.push(value.message)
+        if (['response.completed', 'response.incomplete', 'response.failed'].includes(value.message.type)) return events
+      }
+    }
+    const first = await turn({ input: 'hello', store: false })
+    first.forEach((e, i) => assert.equal(e.sequence_number, i))
+    assert.equal(first.filter((e) => e.type === 'response.output_text.delta').map((e) => e.delta).join(''), greeting)
+    const [before] = [first.at(-1).response.id]
+    const second = await turn({ input: 'hello', store: false, previous_response_id: before, stream_id: 'agent_1' })
+    assert.equal(second.at(-1).response.previous_response_id, before)
+    assert.ok(second.every((e) => e.stream_id === 'agent_1'))
+    const [lost] = await turn({ input: 'hello', previous_response_id: before })
+    assert.deepEqual([lost.type, lost.status, lost.error.code, lost.error.param], ['error', 400, 'previous_response_not_found', 'previous_response_id'])
+    const [refused] = await turn({ input: 'hello', tools: [{ type: 'web_search' }] })
+    assert.deepEqual([refused.error.type, refused.error.param], ['invalid_request_error', 'tools[0].type'])
+    const stored = (await turn({ input: 'hello' })).at(-1).response
+    assert.equal((await client.responses.retrieve(stored.id)).output_text, greeting)
+    ws.close()
+    await assert.rejects(client.responses.retrieve(before), (e) => e instanceof OpenAI.NotFoundError)
+    const stranger = new ResponsesWS(new OpenAI({ baseURL: SERVER_URL + '/v1', apiKey: 'sk-wrong' }), { reconnect: null })
+    await new Promise((refused) => stranger.on('error', refused))
   },
   async azure() {
     const azure = new AzureOpenAI({ endpoint: BASE_URL, apiKey: API_KEY, apiVersion: 'preview', maxRetries: 0 })

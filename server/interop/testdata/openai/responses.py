@@ -126,11 +126,33 @@ def compact():
     assert changed.code == "invalid_encrypted_content"
 
 
+def socket():
+    direct = openai.OpenAI(base_url=os.environ["SERVER_URL"] + "/v1", api_key=key)
+
+    def turn(connection, **request):
+        connection.response.create(model="chat", **request)
+        events = []
+        for event in connection:
+            events.append(event)
+            if event.type in ("response.completed", "response.incomplete", "response.failed", "error"):
+                return events
+
+    with direct.responses.connect() as connection:
+        first = gapless(turn(connection, input="hello", store=False))
+        assert first[0].type == "response.created" and first[-1].response.output_text == greeting
+        second = turn(connection, input="hello", store=False, previous_response_id=first[-1].response.id)
+        assert second[-1].response.previous_response_id == first[-1].response.id
+        lost = turn(connection, input="hello", previous_response_id="resp_none")[0]
+        assert (lost.type, lost.status, lost.error.code) == ("error", 400, "previous_response_not_found")
+        stored = turn(connection, input="hello")[-1].response
+    assert client.responses.retrieve(stored.id).output_text == greeting
+
+
 def azure():
     other = openai.AzureOpenAI(azure_endpoint=base, api_key=key, api_version="preview", max_retries=0)
     assert other.responses.create(model="chat", input="hello").output_text == greeting
 
 
-for check in (create, streaming, helper, tools, structured, vision, background, background_stream, items, deleting, refusals, compact, azure):
+for check in (create, streaming, helper, tools, structured, vision, background, background_stream, items, deleting, refusals, compact, socket, azure):
     check()
     print("ok", check.__name__, flush=True)
