@@ -25,6 +25,9 @@ type opened struct {
 
 type hold struct{ end context.CancelCauseFunc }
 
+// holdKey finds the hold of a context.
+type holdKey struct{}
+
 // Hold returns a context for what a caller has opened. It ends when the caller's key expires or
 // any process revokes it, within about a second. For a caller without a key it ends when the
 // first key is made. Its cause is an error of [forebay.CodeUnauthorized]. release must be called
@@ -38,12 +41,20 @@ func (s *Service) Hold(ctx context.Context, caller forebay.Caller) (held context
 	h := &hold{end}
 	s.open.add(caller.KeyID, h)
 	s.open.schedule(keyPoll, s.poll)
-	return held, func() {
+	return context.WithValue(held, holdKey{}, h), func() {
 		if expiry != nil {
 			expiry.Stop()
 		}
 		s.open.remove(caller.KeyID, h)
 		end(context.Canceled)
+	}
+}
+
+// keep lets go on what makes the first key. Otherwise it would end with all that has none, and its
+// caller would not learn the key.
+func (o *opened) keep(ctx context.Context) {
+	if h, ok := ctx.Value(holdKey{}).(*hold); ok {
+		o.remove("", h)
 	}
 }
 

@@ -116,6 +116,26 @@ func TestFirstKeyEndsWhatIsOpenWithoutOne(t *testing.T) {
 	endsUnauthorized(t, "what needed no key", held)
 }
 
+// Whoever makes the first key learns it, though what else was opened without one ends.
+func TestWhoMakesTheFirstKeyGoesOn(t *testing.T) {
+	serving, _ := twoServices(t, db.Options{Path: dbtest.SQLite(t)})
+	caller, _, err := serving.Authenticate(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	making, release := serving.Hold(t.Context(), caller)
+	defer release()
+	other, releaseOther := serving.Hold(t.Context(), caller)
+	defer releaseOther()
+	if key, err := serving.Create(making, "t", []forebay.Scope{forebay.ScopeRead}, nil, forebay.Budget{}, "test"); err != nil || key.Key == "" {
+		t.Fatal(err)
+	}
+	endsUnauthorized(t, "what else needed no key", other)
+	if err := making.Err(); err != nil {
+		t.Errorf("making the key ended: %v", context.Cause(making))
+	}
+}
+
 func TestExpiryEndsWhatIsOpen(t *testing.T) {
 	serving, _ := twoServices(t, db.Options{Path: dbtest.SQLite(t)})
 	expires := serving.store.DB.Now().Add(time.Hour)

@@ -118,6 +118,7 @@ func (s *Service) Create(ctx context.Context, tenant string, scopes []forebay.Sc
 		}
 	}
 	audit := audit.Act{Tenant: tenant, Actor: actor, Action: "create-key", Target: key.ID, Detail: keyDetail(key)}
+	s.open.keep(ctx)
 	if err := s.store.Insert(ctx, key, no, hash[:], signing, audit); err != nil {
 		return forebay.APIKey{}, err
 	}
