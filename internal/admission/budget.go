@@ -94,19 +94,25 @@ func (s *budgetSet) empty() bool { return len(s.tenants) == 0 && len(s.keys) == 
 const someLimit = "(daily_tokens IS NOT NULL OR daily_cost IS NOT NULL OR monthly_tokens IS NOT NULL OR monthly_cost IS NOT NULL)"
 
 func (w *Participant) loadBudgets() error {
-	set := &budgetSet{map[int64]bool{}, map[string]bool{}}
-	err := w.Conn.Prep("SELECT tenant, key_id FROM budgets WHERE " + someLimit).Each(func(r driver.Row) error {
-		if key := r.Text(1); key != "" {
-			set.keys[key] = true
-		} else {
-			set.tenants[r.Int(0)] = true
-		}
-		return nil
-	})
+	set := newBudgetSet()
+	err := w.Conn.RunPipeline([]driver.PipelineQuery{set.ask()})
 	if err == nil {
 		w.budgets = set
 	}
 	return err
+}
+
+func newBudgetSet() *budgetSet { return &budgetSet{map[int64]bool{}, map[string]bool{}} }
+
+// ask returns the question whose answer fills the set.
+func (s *budgetSet) ask() driver.PipelineQuery {
+	return driver.PipelineQuery{SQL: "SELECT tenant, key_id FROM budgets WHERE " + someLimit, OnRow: func(r driver.Row) {
+		if key := r.Text(1); key != "" {
+			s.keys[key] = true
+		} else {
+			s.tenants[r.Int(0)] = true
+		}
+	}}
 }
 
 // budgetMemory is what a transaction has read of budgets.
@@ -165,7 +171,7 @@ func (t *Tx) budgetNo(no int64) (*Budget, error) {
 	if b := t.Budgets.ByNo[no]; b != nil {
 		return b, nil
 	}
-	return t.readBudget(t.Prep(sqlBudget + "b.no = ?").Int(t.day()).Int(t.month()).Int(no))
+	return t.readBudget(t.Prep(sqlBudgetNo).Int(t.day()).Int(t.month()).Int(no))
 }
 
 func (t *Tx) day() int64   { return periodStart(0, t.Now) }
@@ -180,7 +186,8 @@ const (
   LEFT JOIN spending d ON d.budget = b.no AND d.period = 0 AND d.starts_at = ?1
   LEFT JOIN spending m ON m.budget = b.no AND m.period = 1 AND m.starts_at = ?2
 `
-	sqlBudget = "SELECT " + budgetColumns + " FROM budgets b" + budgetSpending + "WHERE "
+	sqlBudget   = "SELECT " + budgetColumns + " FROM budgets b" + budgetSpending + "WHERE "
+	sqlBudgetNo = sqlBudget + "b.no = ?3"
 )
 
 // ReadLimits reads the limits of each kind of period from two columns each, from i on.

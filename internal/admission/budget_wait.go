@@ -36,8 +36,12 @@ const sqlWaits = `
 SELECT w.seq, w.key_id, m.subqueue, m.flow, w.tokens, w.cost FROM budget_waits w JOIN messages m ON m.seq = w.seq
 WHERE w.budget = ? AND m.waiting = 'budget' AND m.lock_token IS NULL AND m.visible_at + 0 > ? ORDER BY w.flow, w.seq LIMIT ? + 0`
 
-// ResumeWaiting makes jobs visible for which there is room now.
+// ResumeWaiting makes jobs visible for which there is room now. Beside the transactions of others
+// there is nothing to see to: it must leave alone what they change.
 func (t *Tx) ResumeWaiting() error {
+	if t.W.Inserter {
+		return nil
+	}
 	if err := t.sweepWaits(); err != nil {
 		return err
 	}
@@ -105,14 +109,10 @@ func (t *Tx) sweepWaits() error {
 	if t.W.budgets.empty() {
 		return nil
 	}
-	var numbers []int64
-	err := t.Prep("SELECT DISTINCT budget FROM budget_waits").Each(func(r driver.Row) error {
-		numbers = append(numbers, r.Int(0))
-		return nil
-	})
-	if err != nil {
+	if err := t.RunPipeline(t.AskWaited()); err != nil {
 		return err
 	}
+	numbers := *t.waited
 	return t.Interleave(len(numbers), func(i int) error {
 		b, err := t.budgetNo(numbers[i])
 		if b != nil {
@@ -120,6 +120,28 @@ func (t *Tx) sweepWaits() error {
 		}
 		return err
 	})
+}
+
+// AskWaited asks for which budgets jobs wait, once in the transaction. Jobs that begin to wait
+// after that were found not to fit.
+func (t *Tx) AskWaited() []driver.PipelineQuery {
+	if t.waited != nil || t.W.budgets != nil && t.W.budgets.empty() {
+		return nil
+	}
+	t.waited = &[]int64{}
+	return []driver.PipelineQuery{{SQL: "SELECT DISTINCT budget FROM budget_waits", OnRow: func(r driver.Row) { *t.waited = append(*t.waited, r.Int(0)) }}}
+}
+
+// ReadWaitedSoon has the budgets that jobs wait for read with what is asked next.
+func (t *Tx) ReadWaitedSoon() {
+	if t.waited == nil {
+		return
+	}
+	for _, no := range *t.waited {
+		if t.Budgets.ByNo[no] == nil {
+			t.PrefetchSoon([]driver.Prefetch{driver.NewPrefetch(sqlBudgetNo, driver.RowName{Of: "budgets", No: no}).Int(t.day()).Int(t.month()).Int(no)})
+		}
+	}
 }
 
 const (

@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"errors"
 	"sync/atomic"
 
 	"github.com/forebayhq/forebay/internal/db"
@@ -44,6 +43,7 @@ type Tx struct {
 	Concurrency map[string]*ConcurrencyUse // by holder; nil: not read yet
 	Budgets     budgetMemory
 	liveHolds   map[int64][]Held // by job; what is not there was not read
+	waited      *[]int64         // budgets that jobs wait for; nil: not asked
 }
 
 // wordSlots says that a call is over that was one of a limited number.
@@ -63,18 +63,24 @@ func newAdmissionTx(t *db.Tx, p *Participant) *Tx {
 	return &Tx{Tx: t, W: p, identities: *identities}
 }
 
-func (p *Participant) Load() error { return errors.Join(p.loadCaps(), p.loadBudgets()) }
+func (p *Participant) Load() error {
+	questions, answered := p.Refresh()
+	err := p.Conn.RunPipeline(questions)
+	if err == nil {
+		answered()
+	}
+	return err
+}
 
-func (p *Participant) Refresh() error { return p.Load() }
-
-func (p *Participant) loadCaps() error {
-	clear(p.Caps)
-	return p.Conn.Prep("SELECT no, concurrency FROM tenants WHERE concurrency IS NOT NULL").Each(func(r driver.Row) error {
+func (p *Participant) Refresh() (questions []driver.PipelineQuery, answered func()) {
+	caps := map[int64]int64{}
+	askCaps := driver.PipelineQuery{SQL: "SELECT no, concurrency FROM tenants WHERE concurrency IS NOT NULL", OnRow: func(r driver.Row) {
 		if most := r.Int(1); most > 0 {
-			p.Caps[r.Int(0)] = most
+			caps[r.Int(0)] = most
 		}
-		return nil
-	})
+	}}
+	budgets := newBudgetSet()
+	return []driver.PipelineQuery{askCaps, budgets.ask()}, func() { p.Caps, p.budgets = caps, budgets }
 }
 
 // DeploymentHint says that an operation tells what came of a call of a deployment.
@@ -91,6 +97,9 @@ func (p *Participant) Opens(t *db.Tx, batch []db.Operation, _ bool) []driver.Pip
 	}
 	if len(names) > 0 {
 		questions = append(questions, a.StatesOf(names)...)
+	}
+	if p.Sweeps && !p.Inserter {
+		questions = append(questions, a.AskWaited()...)
 	}
 	return questions
 }
@@ -110,11 +119,10 @@ func (p *Participant) Notified(n *db.Notification) {
 	}
 }
 
-// StageEnded makes jobs ready for which a budget has room now, once all operations are done.
-// Beside the transactions of others there is nothing to see to: it must leave alone what they
-// change.
+// StageEnded makes jobs ready for which a budget has room now, once all operations are done. If
+// package jobs does what is due in the transaction, it sees to that.
 func (p *Participant) StageEnded(t *db.Tx, at db.Stage) error {
-	if at < db.Stages-1 || p.Inserter {
+	if at < db.Stages-1 || t.WithDue && !t.Volatile {
 		return nil
 	}
 	if a := Key.Begun(t); a != nil || p.Sweeps {

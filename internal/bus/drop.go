@@ -94,6 +94,7 @@ func (t *entityTx) purge(no int64) error {
 			return err
 		}
 	}
+	t.DueBy(t.Now) // unless it is gone
 	if len(seqs) > 0 {
 		return nil
 	}

@@ -23,10 +23,16 @@ const (
 	sqlNextDueQueue   = "SELECT due_at FROM queues WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"
 	sqlNextIdleQueue  = "SELECT delete_at FROM queues WHERE delete_at IS NOT NULL ORDER BY delete_at LIMIT 1"
 
+	// The same but for what is due already.
+	sqlLaterDueMessage = "SELECT due_at FROM bodies WHERE due_at > ? ORDER BY due_at LIMIT 1"
+	sqlLaterDueQueue   = "SELECT due_at FROM queues WHERE due_at > ? ORDER BY due_at LIMIT 1"
+	sqlLaterIdleQueue  = "SELECT delete_at FROM queues WHERE delete_at > ? ORDER BY delete_at LIMIT 1"
+
 	sqlDueMessages = dueColumns + sqlDue
-	// sqlDueMessagesFar tells where they may be forwarded to, too.
+	// sqlDueMessagesFar tells where they may be forwarded to, too, and the version of their topic.
 	sqlDueMessagesFar = dueColumns + `, (SELECT q.forward_to FROM queues q WHERE q.no = m.subqueue / 4),
-  (SELECT q.forward_dead_letters_to FROM queues q WHERE q.no = m.subqueue / 4)` + sqlDue
+  (SELECT q.forward_dead_letters_to FROM queues q WHERE q.no = m.subqueue / 4),
+  (SELECT q.version FROM queues q WHERE q.no = m.subqueue / 4 AND q.is_topic = 1)` + sqlDue
 
 	dueColumns = `
 SELECT b.seq, m.subqueue, m.flow, CASE WHEN m.lock_token IS NULL THEN 0 WHEN m.flow < 16 THEN m.visible_at
@@ -36,9 +42,22 @@ SELECT b.seq, m.subqueue, m.flow, CASE WHEN m.lock_token IS NULL THEN 0 WHEN m.f
 FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at <= ? ORDER BY b.due_at, b.seq LIMIT ? + 0`
 )
 
-// nextDueMessages returns when messages or queues are next due; 0: never.
+// nextDueMessages returns when messages or queues are next due, or were due; 0: never.
 func nextDueMessages(c driver.Conn) (next int64, err error) {
 	return c.Earliest(sqlNextDueMessage, sqlNextForget, sqlNextDueQueue, sqlNextIdleQueue)
+}
+
+// askLater returns the questions for when messages or queues are due next, without those that are
+// due already: whoever processes these notes when they are due again.
+func (t *dueTx) askLater(next *int64) (questions []driver.PipelineQuery) {
+	for _, sql := range []string{sqlLaterDueMessage, sqlLaterForget, sqlLaterDueQueue, sqlLaterIdleQueue, sqlForgetsMore} {
+		questions = append(questions, driver.PipelineQuery{SQL: sql, Bind: func(st driver.Statement) driver.Statement { return st.Int(t.Now) }, OnRow: func(r driver.Row) {
+			if at := r.Int(0); *next == 0 || at < *next {
+				*next = at
+			}
+		}})
+	}
+	return questions
 }
 
 // dueTx is about what has a due time: messages, queues and remembered message ids.
@@ -56,12 +75,15 @@ type dueMessage struct {
 	expiresAt         int64 // 0: never
 	deadLetters       bool  // its queue dead-letters expired messages
 
-	forwardTo, forwardDeadLettersTo string // of its queue; not read where a statement is cheap
+	// Of its queue; not read where a statement is cheap.
+	forwardTo, forwardDeadLettersTo string
+	topicVersion                    int64 // 0: it is no topic
 }
 
 // process does what is due in queues of messages: it activates, expires, forwards and forgets,
-// each in batches.
-func (t *dueTx) process() error {
+// each in batches. It returns when messages or queues are due next, but for those whose time the
+// transaction has set itself; 0: never.
+func (t *dueTx) process() (next int64, err error) {
 	var due []dueMessage
 	most := int64(dueBatch)
 	if t.W.Parties.Now() {
@@ -74,37 +96,42 @@ func (t *dueTx) process() error {
 	questions := []driver.PipelineQuery{{SQL: sql, Bind: func(st driver.Statement) driver.Statement { return st.Int(t.Now).Int(most) }, OnRow: func(r driver.Row) {
 		m := dueMessage{sized: sized{r.Int(0), r.Int(7)}, subqueue: queue.Subqueue(r.Int(1)), flow: r.Int(2), lockedUntil: r.Int(3), deliveries: int(r.Int(4)), expiresAt: r.Int(5), deadLetters: r.Int(6) != 0}
 		if t.W.Shared() {
-			m.forwardTo, m.forwardDeadLettersTo = r.Text(8), r.Text(9)
+			m.forwardTo, m.forwardDeadLettersTo, m.topicVersion = r.Text(8), r.Text(9), r.Int(10)
 		}
 		due = append(due, m)
 	}}}
+	questions = append(questions, t.askLater(&next)...)
 	if t.W.Shared() {
 		questions = append(questions, t.askQueues()...)
 	}
 	if err := t.RunPipeline(questions); err != nil {
-		return err
+		return 0, err
+	}
+	if len(due) == int(most) { // there may be more
+		next = t.Now
 	}
 	if err := t.foreseeDue(due); err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { t.queues, t.forwarding.ahead, t.forwarding.aheadBytes = nil, nil, 0 }()
 	t.copied, t.dueDone = rules.FanOut{}, false // due messages have a limit of their own: callers must not delay them
 	for _, m := range due {
 		if !t.takesMore() {
-			break // the rest is still due in the next transaction
+			next = t.Now // the rest is still due in the next transaction
+			break
 		}
 		if err := t.processMessage(m); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if err := t.forgetMessageIDs(); err != nil {
-		return err
+		return 0, err
 	}
 	t.copied, t.dueDone = rules.FanOut{}, false
-	if next := t.queues; next != nil && len(due) > 0 && len(next.idle) > 0 {
+	if ahead := t.queues; ahead != nil && len(due) > 0 && len(ahead.idle) > 0 {
 		t.queues = nil // what was processed may have kept a queue from being idle
 	}
-	return t.processQueues()
+	return next, t.processQueues()
 }
 
 // foreseeDue fetches what due messages, and what is due next, need.
@@ -115,12 +142,14 @@ func (t *dueTx) foreseeDue(due []dueMessage) error {
 	}
 	var asks []driver.Prefetch
 	var moving []sized
+	copies := 0
 	f := foresight{Tx: t.Tx, asked: map[driver.RowName]bool{}}
 	isDue := make(map[int64]bool, len(due))
 	for i := range due {
 		m := &due[i]
 		isDue[m.seq] = true
 		asks = append(asks, entity.Prefetch(m.subqueue.Queue()))
+		copies += t.foreseeTopic(m, &asks)
 		switch to := m.goesTo(t.Now); {
 		case to != "":
 			asks = append(asks, prefetchTargets(to))
@@ -135,7 +164,7 @@ func (t *dueTx) foreseeDue(due []dueMessage) error {
 	if next.backlog.leaveOut(isDue, t.Now); len(next.backlog.list) > 0 {
 		asks, moving = append(asks, prefetchTargets(next.forwardTo)), append(moving, next.backlog.list...)
 	}
-	f.takeNumbers(len(moving))
+	f.takeNumbers(len(moving) + copies)
 	if err := t.forwarding.readAhead(moving, append(asks, f.asks...)...); err != nil {
 		return err
 	}
@@ -183,6 +212,25 @@ func (t *dueTx) foreseeDue(due []dueMessage) error {
 	})
 }
 
+// foreseeTopic asks for the rules of the topic that a due message is in, unless they are known, and
+// for what waits there for its copies, if the message does. It returns how many copies the message
+// may get, as far as is known.
+func (t *dueTx) foreseeTopic(m *dueMessage, asks *[]driver.Prefetch) (copies int) {
+	if m.topicVersion == 0 {
+		return 0
+	}
+	topic := MessageQueue{No: m.subqueue.Queue(), Version: m.topicVersion}
+	if m.flow == pendingFlow && t.fanOut.listed[topic.No] == nil {
+		*asks = append(*asks, prefetchPending(topic))
+	}
+	c := t.Topics.known(topic)
+	if c == nil {
+		*asks = append(*asks, prefetchRules(topic.No)...)
+		return 0
+	}
+	return len(c.Subscriptions)
+}
+
 // goesTo returns where the message may be forwarded to, now that it is due.
 func (m *dueMessage) goesTo(now int64) string {
 	switch {
@@ -213,9 +261,9 @@ func (t *dueTx) processMessage(m dueMessage) error {
 	case m.flow == pendingFlow:
 		return t.fanOut.resume(m)
 	case m.lockedUntil > t.Now:
-		return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(m.lockedUntil).Int(m.seq).Exec()
+		return t.postpone(m.seq, m.lockedUntil)
 	case deferred && !lockEnded: // it expires, or exceeds its deliveries, when somebody receives it
-		return t.Prep("UPDATE bodies SET due_at = NULL WHERE seq = ?").Int(m.seq).Exec()
+		return t.postpone(m.seq, 0)
 	case !deferred && m.expiresAt > 0 && m.expiresAt <= t.Now && !m.deadLetters:
 		return t.DeleteMessage(m.seq)
 	case !deferred && m.expiresAt > 0 && m.expiresAt <= t.Now:
@@ -229,10 +277,16 @@ func (t *dueTx) processMessage(m dueMessage) error {
 	case found && m.deliveries >= q.MaxDeliveries && (m.subqueue == main || m.subqueue == main.Deferred()):
 		return t.DeadLetter(m.seq, main, exceeded(q.MaxDeliveries))
 	case deferred:
-		return t.Prep("UPDATE bodies SET due_at = NULL WHERE seq = ?").Int(m.seq).Exec()
+		return t.postpone(m.seq, 0)
 	}
 	// The last delivery was given back uncounted, or the queue allows more deliveries now.
-	return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").IntOrNull(m.expiresAt).Int(m.seq).Exec()
+	return t.postpone(m.seq, m.expiresAt)
+}
+
+// postpone sets when a message is due next; 0: never.
+func (t *dueTx) postpone(seq, at int64) error {
+	t.DueBy(at)
+	return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").IntOrNull(at).Int(seq).Exec()
 }
 
 // A scheduled message may become too much for its topic, for example because subscriptions were
@@ -276,7 +330,7 @@ func (t *dueTx) activate(m dueMessage) error {
 			if err := t.Prep("UPDATE messages SET visible_at = ? WHERE seq = ?").Int(at).Int(m.seq).Exec(); err != nil { // keeps its topic from being idle
 				return err
 			}
-			return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(at).Int(m.seq).Exec()
+			return t.postpone(m.seq, at)
 		case err != nil:
 			return err
 		}

@@ -74,6 +74,10 @@ func forgetTime(at int64) int64 { return (at/forgetEvery + 1) * forgetEvery }
 const (
 	forgetBatch   = 1000
 	sqlNextForget = "SELECT (forget_at / 10000 + 1) * 10000 FROM message_ids WHERE forget_at > 0 ORDER BY forget_at LIMIT 1"
+	// sqlLaterForget leaves out what is forgotten already, and sqlForgetsMore is about what a batch
+	// leaves of that.
+	sqlLaterForget = "SELECT (forget_at / 10000 + 1) * 10000 FROM message_ids WHERE forget_at > ? ORDER BY forget_at LIMIT 1"
+	sqlForgetsMore = "SELECT forget_at FROM message_ids WHERE forget_at <= ? ORDER BY forget_at LIMIT 1 OFFSET 1000"
 )
 
 // forgetMessageIDs deletes ids whose window has passed.

@@ -57,8 +57,9 @@ func (t *dueTx) markQueue(no, at int64) error {
 }
 
 const (
+	idleAtOnce    = 16
 	sqlIdleQueues = "SELECT no FROM queues WHERE delete_at <= ? ORDER BY delete_at LIMIT 16"
-	sqlDueQueues  = "SELECT no FROM queues WHERE due_at <= ? ORDER BY due_at LIMIT 1"
+	sqlDueQueues  = "SELECT no FROM queues WHERE due_at <= ? ORDER BY due_at LIMIT 2" // one, and whether there are more
 )
 
 // processQueues deletes idle queues, purges dropped ones and forwards the backlog of those
@@ -70,6 +71,9 @@ func (t *dueTx) processQueues() error {
 	}
 	if len(idle) > 0 {
 		t.queues = nil // one of them may be due as well
+	}
+	if len(idle) == idleAtOnce {
+		t.DueBy(t.Now) // there may be more
 	}
 	for _, no := range idle {
 		busy, err := t.stillUsed(no)
@@ -83,6 +87,10 @@ func (t *dueTx) processQueues() error {
 	due, err := t.numbers(sqlDueQueues)
 	if err != nil {
 		return err
+	}
+	if len(due) > 1 {
+		t.DueBy(t.Now)
+		due = due[:1]
 	}
 	for _, no := range due {
 		q, found, err := t.MessageQueue(no)
@@ -136,7 +144,9 @@ func (t *dueTx) stillUsed(no int64) (bool, error) {
 	if until <= t.Now && !served && !q.CopiesPending {
 		return false, nil
 	}
-	return true, t.Prep("UPDATE queues SET delete_at = ? WHERE no = ?").Int(max(until, t.Now) + q.Idle.Milliseconds()).Int(no).Exec()
+	at := max(until, t.Now) + q.Idle.Milliseconds()
+	t.DueBy(at)
+	return true, t.Prep("UPDATE queues SET delete_at = ? WHERE no = ?").Int(at).Int(no).Exec()
 }
 
 // heldUntil returns the end of the last lock or schedule in a queue, or in a topic and its
@@ -161,12 +171,13 @@ func (t *dueTx) heldUntil(no int64) (until int64, err error) {
 type queuesAhead struct {
 	idle      []int64
 	due       int64 // 0: none
+	second    int64 // that is due after it; 0: none
 	forwardTo string
 	backlog   backlog
 }
 
 const (
-	sqlDueQueue   = "SELECT no, forward_to FROM queues WHERE due_at <= ? ORDER BY due_at LIMIT 1"
+	sqlDueQueue   = "SELECT no, forward_to FROM queues WHERE due_at <= ? ORDER BY due_at LIMIT 2"
 	sqlDueBacklog = `SELECT seq, visible_at, size FROM messages
 WHERE subqueue = (SELECT no * 4 FROM queues WHERE due_at <= ? ORDER BY due_at LIMIT 1) AND flow = 0 ORDER BY visible_at, seq LIMIT ? + 0`
 )
@@ -178,7 +189,13 @@ func (t *dueTx) askQueues() []driver.PipelineQuery {
 	now := func(st driver.Statement) driver.Statement { return st.Int(t.Now) }
 	return []driver.PipelineQuery{
 		{SQL: sqlIdleQueues, Bind: now, OnRow: func(r driver.Row) { next.idle = append(next.idle, r.Int(0)) }},
-		{SQL: sqlDueQueue, Bind: now, OnRow: func(r driver.Row) { next.due, next.forwardTo = r.Int(0), r.Text(1) }},
+		{SQL: sqlDueQueue, Bind: now, OnRow: func(r driver.Row) {
+			if next.due == 0 {
+				next.due, next.forwardTo = r.Int(0), r.Text(1)
+			} else {
+				next.second = r.Int(0)
+			}
+		}},
 		{SQL: sqlDueBacklog, Bind: func(st driver.Statement) driver.Statement { return now(st).Int(purgeBatch) },
 			OnRow: func(r driver.Row) { _ = next.backlog.add(r, r.Int(2), t.Now) }},
 	}
@@ -190,8 +207,10 @@ func (t *dueTx) numbers(sql string) (numbers []int64, err error) {
 		return t.queues.idle, nil
 	}
 	if t.queues != nil && sql == sqlDueQueues {
-		if t.queues.due != 0 {
-			numbers = append(numbers, t.queues.due)
+		for _, no := range []int64{t.queues.due, t.queues.second} {
+			if no != 0 {
+				numbers = append(numbers, no)
+			}
 		}
 		return numbers, nil
 	}

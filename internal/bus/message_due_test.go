@@ -323,3 +323,59 @@ func TestExpiredMessagesTakeFewRoundTrips(t *testing.T) {
 		}
 	})
 }
+
+// A transaction does only so much of what is due. The next one goes on at once, not when something
+// else becomes due.
+func testMoreIsDueThanOneTransactionTakes(t *testing.T, s *stores, c *clock) {
+	put := func(name string, change func(*MessageQueue)) MessageQueue {
+		t.Helper()
+		q := MessageQueue{Tenant: 1, Name: name, Lock: 5 * time.Minute, MaxDeliveries: 3}
+		change(&q)
+		stored, _, err := s.Bus.PutMessageQueue(background, q, 100)
+		mustDo(t, err)
+		return stored
+	}
+	at := c.time().Add(time.Minute)
+	scheduled := put("t/scheduled", func(q *MessageQueue) { q.DuplicateWindow = time.Minute })
+	for first := 0; first < 2*forgetBatch+300; first += 300 {
+		var list []MessageContent
+		for i := range 300 {
+			list = append(list, MessageContent{MessageID: fmt.Sprint(first + i), ScheduledAt: &at})
+		}
+		sendTo(t, s, scheduled, list...)
+	}
+	for i := range 2*idleAtOnce + 3 {
+		put(fmt.Sprint("t/idle", i), func(q *MessageQueue) { q.Idle = 5 * time.Minute })
+	}
+	target := put("t/target", func(*MessageQueue) {})
+	const forwarding = 3
+	for i := range forwarding { // each when its only lock ends
+		name := fmt.Sprint("t/forwards", i)
+		q := put(name, func(*MessageQueue) {})
+		sendTo(t, s, q, MessageContent{MessageID: "m"})
+		got, err := s.Bus.Receive(background, ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20})
+		if err != nil || len(got) != 1 {
+			t.Fatal(got, err)
+		}
+		put(name, func(q *MessageQueue) { q.ForwardTo = target.Name })
+	}
+	c.pass(10 * time.Minute)
+	for what, sql := range map[string]string{
+		"messages":    "SELECT count(*) FROM bodies WHERE due_at <= ?",
+		"queues":      "SELECT count(*) FROM queues WHERE due_at <= ?",
+		"idle queues": "SELECT count(*) FROM queues WHERE delete_at <= ?",
+		"message ids": "SELECT count(*) FROM message_ids WHERE forget_at <= ?",
+	} {
+		var left int64
+		err := s.DB.Read(background, func(conn driver.Conn) error {
+			_, err := conn.Prep(sql).Int(c.time().UnixMilli()).One(func(r driver.Row) { left = r.Int(0) })
+			return err
+		})
+		if err != nil || left > 0 {
+			t.Errorf("%d %s are still due: %v", left, what, err)
+		}
+	}
+	if n, err := s.Bus.MessageCounts(background, target, entity.CountLimit); err != nil || n.Active != forwarding {
+		t.Errorf("forwarded %+v, %v", n, err)
+	}
+}

@@ -77,7 +77,7 @@ func (p *Participant) Load() (err error) {
 }
 
 // Refresh refuses receivers that wait for queues that no longer exist.
-func (p *Participant) Refresh() error {
+func (p *Participant) Refresh() (questions []driver.PipelineQuery, answered func()) {
 	gone := map[int64]bool{}
 	for subqueue := range p.Waiters {
 		if subqueue.IsOfQueue() { // a session's receivers give up when its lock ends
@@ -85,19 +85,14 @@ func (p *Participant) Refresh() error {
 		}
 	}
 	if len(gone) == 0 {
-		return nil
+		return nil, nil
 	}
-	err := p.Conn.Prep("SELECT no FROM queues WHERE kind <> 'deleting'").Each(func(r driver.Row) error {
-		delete(gone, r.Int(0))
-		return nil
-	})
-	if err != nil {
-		return err
+	kept := driver.PipelineQuery{SQL: "SELECT no FROM queues WHERE kind <> 'deleting'", OnRow: func(r driver.Row) { delete(gone, r.Int(0)) }}
+	return []driver.PipelineQuery{kept}, func() {
+		for no := range gone {
+			p.dropQueue(no)
+		}
 	}
-	for no := range gone {
-		p.dropQueue(no)
-	}
-	return nil
 }
 
 func (p *Participant) MarkAllDue(all bool) {
@@ -171,14 +166,11 @@ func (p *Participant) MayStoreBeside() bool { return p.followed != nil && len(p.
 
 func (p *Participant) Serve(t *db.Tx) error {
 	if p.Serving && p.nextTask > 0 && p.nextTask <= t.Now {
-		b := Key.Of(t)
-		if err := b.due.process(); err != nil {
+		next, err := Key.Of(t).due.process()
+		if err != nil {
 			return err
 		}
-		return p.serveReceivers(t, func() (err error) {
-			p.nextTask, err = nextDueMessages(b.Conn)
-			return err
-		})
+		p.nextTask = next // what the transaction has set itself is added once it is committed
 	}
 	return p.serveReceivers(t)
 }

@@ -90,8 +90,7 @@ func (s *Store) Receive(ctx context.Context, req ReceiveRequest) ([]Message, err
 }
 
 // serveReceivers gives ready messages and sessions to waiting receivers, oldest receiver first.
-// The others ask in the same round trips.
-func (w *Participant) serveReceivers(t *db.Tx, others ...func() error) error {
+func (w *Participant) serveReceivers(t *db.Tx) error {
 	var due []queue.Subqueue
 	for subqueue := range w.Waiters {
 		// Without a receiver there is no scan. A scan would find the subqueue empty, and the next
@@ -100,12 +99,7 @@ func (w *Participant) serveReceivers(t *db.Tx, others ...func() error) error {
 			due = append(due, subqueue)
 		}
 	}
-	return t.Interleave(len(others)+len(due), func(i int) error {
-		if i < len(others) {
-			return others[i]()
-		}
-		return w.serveSubqueue(Key.Of(t), due[i-len(others)])
-	})
+	return t.Interleave(len(due), func(i int) error { return w.serveSubqueue(Key.Of(t), due[i]) })
 }
 
 // serveSubqueue gives what is ready in one subqueue to those who wait there.

@@ -189,8 +189,18 @@ func (s *Store) makeCopies(ctx context.Context, topic MessageQueue, sent sent, j
 // The visible time of pending messages is 0.
 const (
 	sqlNextPending = "SELECT seq FROM messages WHERE subqueue = ? AND flow = ? ORDER BY visible_at, seq LIMIT 1"
-	sqlPendingList = "SELECT seq, size FROM messages WHERE subqueue = ? AND flow = ? ORDER BY visible_at, seq LIMIT ? + 0"
 )
+
+// sqlPendingList has a form of its own for many at once: by arrays the index would not give its
+// order.
+var sqlPendingList = driver.PrefetchForm("SELECT seq, size FROM messages WHERE subqueue = ? AND flow = ? ORDER BY visible_at, seq LIMIT ? + 0",
+	`SELECT x.p1, x.p2, x.p3, q.* FROM %s,
+  LATERAL (SELECT seq, size FROM messages WHERE subqueue = x.p1 AND flow = x.p2 ORDER BY visible_at, seq LIMIT x.p3 + 0) AS q`)
+
+// prefetchPending asks what waits longest in a topic.
+func prefetchPending(topic MessageQueue) driver.Prefetch {
+	return driver.NewPrefetch(sqlPendingList, driver.RowName{Of: "pending", No: topic.No}).Int(int64(topic.Subqueue(false))).Int(pendingFlow).Int(dueBatch)
+}
 
 // foreseePending reads ahead what waits longest in topics, and what its copies need. Known copies
 // are in picks, by message number.
@@ -198,24 +208,7 @@ func (t *fanOutTx) foreseePending(picks map[int64][]pick, topics ...MessageQueue
 	if !t.W.Shared() {
 		return nil
 	}
-	var questions []driver.PipelineQuery
-	for _, topic := range topics {
-		if t.listed[topic.No] != nil {
-			continue
-		}
-		list := &pendingList{all: true}
-		if t.listed == nil {
-			t.listed = map[int64]*pendingList{}
-		}
-		t.listed[topic.No] = list
-		questions = append(questions, driver.PipelineQuery{SQL: sqlPendingList, Bind: func(st driver.Statement) driver.Statement {
-			return st.Int(int64(topic.Subqueue(false))).Int(pendingFlow).Int(dueBatch)
-		}, OnRow: func(r driver.Row) {
-			list.rest = append(list.rest, sized{r.Int(0), r.Int(1)})
-			list.all = len(list.rest) < dueBatch
-		}})
-	}
-	if err := t.RunPipeline(questions); err != nil {
+	if err := t.listPending(topics); err != nil {
 		return err
 	}
 	var all []sized
@@ -244,6 +237,39 @@ func (t *fanOutTx) foreseePending(picks map[int64][]pick, topics ...MessageQueue
 			}
 		}
 	})
+}
+
+// listPending lists what waits longest in topics, where that was not done yet. A list that is
+// forgotten while it is asked stays forgotten: another has stored a message meanwhile.
+func (t *fanOutTx) listPending(topics []MessageQueue) error {
+	missing := map[int64]*pendingList{}
+	var asks []driver.Prefetch
+	for _, topic := range topics {
+		if t.listed[topic.No] != nil {
+			continue
+		}
+		if t.listed == nil {
+			t.listed = map[int64]*pendingList{}
+		}
+		list := &pendingList{all: true}
+		t.listed[topic.No], missing[topic.No] = list, list
+		asks = append(asks, prefetchPending(topic))
+	}
+	if err := t.Prefetch(asks); err != nil {
+		return err
+	}
+	for no, list := range missing {
+		topic := MessageQueue{No: no}
+		err := t.Prep(sqlPendingList).Int(int64(topic.Subqueue(false))).Int(pendingFlow).Int(dueBatch).Each(func(r driver.Row) error {
+			list.rest = append(list.rest, sized{r.Int(0), r.Int(1)})
+			list.all = len(list.rest) < dueBatch
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // nextPending returns the message that has waited longest in the topic; 0: none waits.

@@ -8,7 +8,6 @@ import (
 	"github.com/forebayhq/forebay/internal/bus/dead"
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/db/driver"
 )
 
@@ -259,16 +258,22 @@ func TestRoundTripsOfDueMessages(t *testing.T) {
 		made    func() MessageQueue
 		message func(int, time.Time) MessageContent
 	}{
-		"activate":              {func() MessageQueue { return x.made(nil) }, later(x.content)},
-		"activate in sessions":  {func() MessageQueue { return x.made(needsSessions) }, later(x.sessionContent)},
-		"activate and publish":  {func() MessageQueue { return x.topic(nil, nil) }, later(x.content)},
-		"activate and forward":  {func() MessageQueue { return x.forwards(x.made(needsSessions)) }, later(x.sessionContent)},
-		"expire":                {func() MessageQueue { return x.made(nil) }, expiring},
-		"expire to dead letter": {func() MessageQueue { return x.made(func(q *MessageQueue) { q.DeadLetterExpired = true }) }, expiring},
+		"activate":                     {func() MessageQueue { return x.made(nil) }, later(x.content)},
+		"activate in sessions":         {func() MessageQueue { return x.made(needsSessions) }, later(x.sessionContent)},
+		"activate and publish":         {func() MessageQueue { return x.topic(nil, nil) }, later(x.content)},
+		"activate and forward":         {func() MessageQueue { return x.forwards(x.made(needsSessions)) }, later(x.sessionContent)},
+		"expire":                       {func() MessageQueue { return x.made(nil) }, expiring},
+		"expire to dead letter":        {func() MessageQueue { return x.made(func(q *MessageQueue) { q.DeadLetterExpired = true }) }, expiring},
+		"activate twice":               {func() MessageQueue { return x.made(duplicates) }, later(x.twice)},
+		"activate, publish, take part": {func() MessageQueue { return x.topic(nil, needsSessions) }, later(x.sessionContent)},
+		"activate, forward, publish": {func() MessageQueue {
+			return x.forwards(x.topic(nil, needsSessions))
+		}, later(x.sessionContent)},
 		"expire and forward": {func() MessageQueue {
 			return x.made(func(q *MessageQueue) { q.DeadLetterExpired, q.ForwardDeadLettersTo = true, dead.Name })
 		}, expiring},
 	}
+	var latest []MessageQueue // in which messages become due
 	due := func(name string, queues, many int) func() []func() error {
 		kind := kinds[name]
 		return func() (calls []func() error) {
@@ -277,6 +282,7 @@ func TestRoundTripsOfDueMessages(t *testing.T) {
 				all = append(all, kind.made())
 			}
 			x.settled()
+			latest = all
 			at := time.Now().Add(wait)
 			for i := range many {
 				sendTo(t, x.stores, all[i%queues], kind.message(i, at))
@@ -289,13 +295,25 @@ func TestRoundTripsOfDueMessages(t *testing.T) {
 			})
 		}
 	}
-	// What is due is listed and read first, and then the next due time: these trips come on top.
-	const most = dbtest.MostTrips + 3
-	for name := range kinds {
-		trips.Within(t, most, name, due(name, 1, n))
-		trips.Within(t, most, name+", each in another queue", due(name, n, n))
+	// Receivers wait for what becomes active.
+	received := func(queues, many int) func() []func() error {
+		return func() []func() error {
+			calls := due("activate", queues, many)()
+			for _, q := range latest {
+				go func() {
+					_, _ = x.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Max: many, MaxBytes: 1 << 20, Wait: true})
+				}()
+			}
+			return calls
+		}
 	}
-	trips.Within(t, most, "all", func() (calls []func() error) {
+	for name := range kinds {
+		trips.Together(t, name, due(name, 1, n))
+		trips.Together(t, name+", each in another queue", due(name, n, n))
+	}
+	trips.Together(t, "receive", received(1, n))
+	trips.Together(t, "receive, each from another queue", received(n, n))
+	trips.Together(t, "all", func() (calls []func() error) {
 		for name := range kinds {
 			calls = append(calls, due(name, 3, 6)()...)
 		}

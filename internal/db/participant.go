@@ -40,8 +40,11 @@ type (
 	opener interface {
 		Opens(t *Tx, batch []Operation, local bool) []driver.PipelineQuery
 	}
-	// refresher reads again what another process may have changed of the settings.
-	refresher interface{ Refresh() error }
+	// refresher asks again, in the round trip in which a transaction begins, what another process may
+	// have changed of the settings. answered follows once all answers are there; nil: nothing does.
+	refresher interface {
+		Refresh() (questions []driver.PipelineQuery, answered func())
+	}
 	// stager does what was left for the end of a stage.
 	stager interface{ StageEnded(*Tx, Stage) error }
 	// reporter tells others what the operations have done, once all are, and before anybody is

@@ -126,7 +126,7 @@ func (w *Writer) begin(t *Tx) error {
 			}
 		}
 	}
-	var questions []driver.PipelineQuery
+	questions, refreshed := w.refreshParts()
 	if w.Shared() {
 		local := t.WithDue && !slices.ContainsFunc(t.batch, func(op Operation) bool { return !op.What().Local })
 		for _, p := range w.parts {
@@ -150,6 +150,10 @@ func (w *Writer) begin(t *Tx) error {
 	if err != nil {
 		return err
 	}
+	for _, answered := range refreshed {
+		answered()
+	}
+	w.stale = false
 	if t.Now = now; w.Shared() {
 		w.noticeClock(now)
 	} else {
@@ -175,9 +179,7 @@ func (w *Writer) transaction(batch []Operation, withDue bool) (background bool, 
 		w.observed(t, began, err)
 		return false, err
 	}
-	if err = w.refreshParts(); err == nil {
-		err = w.apply(t)
-	}
+	err = w.apply(t)
 	if err == nil && withDue {
 		err = w.serveDue(t)
 		background = err != nil

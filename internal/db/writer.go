@@ -266,20 +266,20 @@ func (w *Writer) tick(at int64) int64 {
 	return at
 }
 
-// refreshParts reads again what other processes may have changed of the settings.
-func (w *Writer) refreshParts() error {
+// refreshParts asks again what other processes may have changed of the settings.
+func (w *Writer) refreshParts() (questions []driver.PipelineQuery, answered []func()) {
 	if !w.stale {
-		return nil
+		return nil, nil
 	}
 	for _, p := range w.parts {
 		if r, ok := p.(refresher); ok {
-			if err := r.Refresh(); err != nil {
-				return err
+			asks, then := r.Refresh()
+			if questions = append(questions, asks...); then != nil {
+				answered = append(answered, then)
 			}
 		}
 	}
-	w.stale = false
-	return nil
+	return questions, answered
 }
 
 // serveDue has the participants do what is due.

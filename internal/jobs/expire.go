@@ -68,7 +68,7 @@ func (t *Tx) overdueJobs() (overdue []overdueJob, next int64, err error) {
 	for i := range questions {
 		questions[i].Bind = func(st driver.Statement) driver.Statement { return st.Int(t.Now) }
 	}
-	err = t.RunPipeline(questions)
+	err = t.RunPipeline(append(questions, t.admission.AskWaited()...))
 	return overdue, next, err
 }
 
@@ -80,6 +80,10 @@ func (w *participant) expireDue(t *Tx) error {
 	overdue, next, err := t.overdueJobs()
 	if err != nil {
 		return err
+	}
+	if len(overdue) > 0 {
+		w.admission.Sweeps = true // others can have the room in a budget that was meant for them
+		t.admission.ReadWaitedSoon()
 	}
 	err = t.Interleave(len(overdue), func(i int) error {
 		m := &overdue[i]
@@ -97,12 +101,6 @@ func (w *participant) expireDue(t *Tx) error {
 	}
 	if err != nil {
 		return err
-	}
-	if len(overdue) > 0 {
-		w.admission.Sweeps = true // others can have the room in a budget that was meant for them
-		if err := t.admission.ResumeWaiting(); err != nil {
-			return err
-		}
 	}
 	w.deadline = next
 	return nil

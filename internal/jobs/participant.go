@@ -193,7 +193,11 @@ func (p *participant) OperationsEnded(t *db.Tx) error {
 
 func (p *participant) Serve(t *db.Tx) error {
 	j := Key.Of(t)
-	if err := errors.Join(p.expireDue(j), j.sendAnswers()); err != nil { // a claim counts the events that answers add
+	err := p.expireDue(j)
+	if err == nil {
+		err = j.admission.ResumeWaiting()
+	}
+	if err := errors.Join(err, j.sendAnswers()); err != nil { // a claim counts the events that answers add
 		return err
 	}
 	return p.ServeVolatile(t)

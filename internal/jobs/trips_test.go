@@ -10,7 +10,6 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
-	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/jobs/request"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -163,9 +162,7 @@ func TestRoundTripsOfJobs(t *testing.T) {
 	for _, kind := range ways {
 		trips.Together(t, "submit "+kind, submits(kind, n))
 	}
-	// Six, and on a busy machine what has become due by time while the operations were gathered.
-	const byTime = 2
-	trips.Within(t, dbtest.MostTrips+byTime, "all", func() (calls []func() error) {
+	trips.Together(t, "all", func() (calls []func() error) {
 		for _, transition := range transitions {
 			for _, change := range kinds {
 				locked := prepared(t, 8, change)

@@ -1,8 +1,6 @@
 package queue
 
 import (
-	"errors"
-
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/db/schema"
@@ -47,20 +45,21 @@ func (p *Participant) Load() (err error) {
 	if !p.Shared() {
 		_, err = p.Conn.Prep(schema.SQLNextSeq).One(func(r driver.Row) { p.nextSeq = r.Int(0) })
 	}
-	return errors.Join(err, p.Refresh())
+	if err != nil {
+		return err
+	}
+	questions, answered := p.Refresh()
+	if err = p.Conn.RunPipeline(questions); err == nil {
+		answered()
+	}
+	return err
 }
 
-func (p *Participant) Refresh() error {
-	return errors.Join(p.loadSet(p.Paused, sqlPausedQueues), p.loadSet(p.PausedTenants, sqlPausedTenants))
-}
-
-// loadSet replaces a set by the numbers that a query finds.
-func (p *Participant) loadSet(set map[int64]bool, sql string) error {
-	clear(set)
-	return p.Conn.Prep(sql).Each(func(r driver.Row) error {
-		set[r.Int(0)] = true
-		return nil
-	})
+func (p *Participant) Refresh() (questions []driver.PipelineQuery, answered func()) {
+	queues, tenants := map[int64]bool{}, map[int64]bool{}
+	into := func(set map[int64]bool) func(driver.Row) { return func(r driver.Row) { set[r.Int(0)] = true } }
+	return []driver.PipelineQuery{{SQL: sqlPausedQueues, OnRow: into(queues)}, {SQL: sqlPausedTenants, OnRow: into(tenants)}},
+		func() { p.Paused, p.PausedTenants = queues, tenants }
 }
 
 func (p *Participant) Opens(t *db.Tx, batch []db.Operation, _ bool) []driver.PipelineQuery {

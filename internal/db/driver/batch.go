@@ -15,8 +15,14 @@ type PipelineQuery struct {
 
 // Run runs the statement alone.
 func (q PipelineQuery) Run(c Conn) error {
-	return q.Bind(c.Prep(q.SQL)).Each(func(r Row) error {
-		q.OnRow(r)
+	st := c.Prep(q.SQL)
+	if q.Bind != nil {
+		st = q.Bind(st)
+	}
+	return st.Each(func(r Row) error {
+		if q.OnRow != nil {
+			q.OnRow(r)
+		}
 		return nil
 	})
 }

@@ -375,7 +375,7 @@ func Finish(d Driver, err error) error {
 func (c Conn) Earliest(statements ...string) (first int64, err error) {
 	questions := make([]PipelineQuery, len(statements))
 	for i, sql := range statements {
-		questions[i] = PipelineQuery{SQL: sql, Bind: func(st Statement) Statement { return st }, OnRow: func(r Row) {
+		questions[i] = PipelineQuery{SQL: sql, OnRow: func(r Row) {
 			if at := r.Int(0); at > 0 && (first == 0 || at < first) {
 				first = at
 			}
