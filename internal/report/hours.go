@@ -101,6 +101,9 @@ const allTenants = 0
 func (t *Tx) store() error {
 	sums := make(map[hourKey]hourSum, 2*len(t.hours))
 	days := make(map[dayKey]daySum, 2*len(t.hours))
+	if err := t.foreseeCodes(); err != nil {
+		return err
+	}
 	for key, sum := range t.hours {
 		if sum == (hourSum{}) {
 			continue
@@ -137,6 +140,25 @@ const maxKnownHours = 1000
 
 const sqlHourCodes = "SELECT DISTINCT error_code FROM attempt_hours WHERE tenant = ? AND hour = ? AND error_code <> ''"
 
+// lacks reports whether the codes of an hour are to be read, to know whether it has this one.
+func (t *Tx) lacks(of tenantHour, code string) bool {
+	known := t.w.codes[of]
+	return code != "" && code != otherCode && !known[code] && len(known) < maxHourCodes && (known == nil || t.w.Shared() && !t.read[of])
+}
+
+// foreseeCodes reads what the sums lack of the codes of their hours, all at once.
+func (t *Tx) foreseeCodes() error {
+	var asks []driver.Prefetch
+	for key, sum := range t.hours {
+		for _, tenant := range []int64{key.tenant, allTenants} {
+			if of := (tenantHour{tenant, key.hour}); sum != (hourSum{}) && t.lacks(of, key.code) {
+				asks = append(asks, driver.NewPrefetch(sqlHourCodes, driver.RowName{Of: "hour codes", No: tenant, ID: key.code}).Int(tenant).Int(key.hour))
+			}
+		}
+	}
+	return t.Prefetch(asks)
+}
+
 // code returns the code under which attempts of an hour are counted. The writer's memory may have
 // codes of a failed transaction and lack those of other processes. It is read again only for a
 // code that it lacks, and once in a transaction.
@@ -145,7 +167,7 @@ func (t *Tx) code(of tenantHour, code string) (string, error) {
 	if code == "" || code == otherCode || known[code] {
 		return code, nil
 	}
-	if len(known) < maxHourCodes && (known == nil || t.w.Shared() && !t.read[of]) {
+	if t.lacks(of, code) {
 		read := map[string]bool{}
 		err := t.Prep(sqlHourCodes).Int(of.tenant).Int(of.hour).Each(func(r driver.Row) error {
 			if code := r.Text(0); code != otherCode {
