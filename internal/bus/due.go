@@ -19,39 +19,24 @@ const (
 // A message has a due time if it is scheduled, may expire or has had its last delivery. A locked
 // message is due again when its lock ends: it does not expire before.
 const (
-	sqlNextDueMessage = "SELECT due_at FROM bodies WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"
-	sqlNextDueQueue   = "SELECT due_at FROM queues WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"
-	sqlNextIdleQueue  = "SELECT delete_at FROM queues WHERE delete_at IS NOT NULL ORDER BY delete_at LIMIT 1"
-
-	// The same but for what is due already.
 	sqlLaterDueMessage = "SELECT due_at FROM bodies WHERE due_at > ? ORDER BY due_at LIMIT 1"
 	sqlLaterDueQueue   = "SELECT due_at FROM queues WHERE due_at > ? ORDER BY due_at LIMIT 1"
 	sqlLaterIdleQueue  = "SELECT delete_at FROM queues WHERE delete_at > ? ORDER BY delete_at LIMIT 1"
 
-	sqlDueMessages = dueColumns + sqlDue
-	// sqlDueMessagesFar tells where they may be forwarded to, too, and the version of their topic.
-	sqlDueMessagesFar = dueColumns + `, (SELECT q.forward_to FROM queues q WHERE q.no = m.subqueue / 4),
-  (SELECT q.forward_dead_letters_to FROM queues q WHERE q.no = m.subqueue / 4),
-  (SELECT q.version FROM queues q WHERE q.no = m.subqueue / 4 AND q.is_topic = 1)` + sqlDue
-
-	dueColumns = `
+	sqlDueMessages = `
 SELECT b.seq, m.subqueue, m.flow, CASE WHEN m.lock_token IS NULL THEN 0 WHEN m.flow < 16 THEN m.visible_at
   ELSE coalesce((SELECT s.locked_until FROM sessions s WHERE s.no = m.flow - 16), 0) END,
-  m.deliveries, b.expires_at, coalesce((SELECT q.dead_letter_expired FROM queues q WHERE q.no = m.subqueue / 4), 0), m.size`
-	sqlDue = `
+  m.deliveries, b.expires_at, coalesce((SELECT q.dead_letter_expired FROM queues q WHERE q.no = m.subqueue / 4), 0), m.size,
+  (SELECT q.forward_to FROM queues q WHERE q.no = m.subqueue / 4), (SELECT q.forward_dead_letters_to FROM queues q WHERE q.no = m.subqueue / 4),
+  (SELECT q.version FROM queues q WHERE q.no = m.subqueue / 4 AND q.is_topic = 1)
 FROM bodies b JOIN messages m ON m.seq = b.seq WHERE b.due_at <= ? ORDER BY b.due_at, b.seq LIMIT ? + 0`
 )
 
-// nextDueMessages returns when messages or queues are next due, or were due; 0: never.
-func nextDueMessages(c driver.Conn) (next int64, err error) {
-	return c.Earliest(sqlNextDueMessage, sqlNextForget, sqlNextDueQueue, sqlNextIdleQueue)
-}
-
-// askLater returns the questions for when messages or queues are due next, without those that are
-// due already: whoever processes these notes when they are due again.
-func (t *dueTx) askLater(next *int64) (questions []driver.PipelineQuery) {
+// askNext returns the questions for when messages or queues are due next after a time; 0: never.
+// Whoever processes what is due by then notes when that is due again.
+func askNext(after int64, next *int64) (questions []driver.PipelineQuery) {
 	for _, sql := range []string{sqlLaterDueMessage, sqlLaterForget, sqlLaterDueQueue, sqlLaterIdleQueue, sqlForgetsMore} {
-		questions = append(questions, driver.PipelineQuery{SQL: sql, Bind: func(st driver.Statement) driver.Statement { return st.Int(t.Now) }, OnRow: func(r driver.Row) {
+		questions = append(questions, driver.PipelineQuery{SQL: sql, Bind: func(st driver.Statement) driver.Statement { return st.Int(after) }, OnRow: func(r driver.Row) {
 			if at := r.Int(0); *next == 0 || at < *next {
 				*next = at
 			}
@@ -63,7 +48,7 @@ func (t *dueTx) askLater(next *int64) (questions []driver.PipelineQuery) {
 // dueTx is about what has a due time: messages, queues and remembered message ids.
 type dueTx struct {
 	*Tx
-	queues *queuesAhead // nil: nothing was asked ahead
+	queues *queuesAhead // nil: they are to be asked again
 }
 
 // dueMessage is a message whose due time has come.
@@ -75,9 +60,8 @@ type dueMessage struct {
 	expiresAt         int64 // 0: never
 	deadLetters       bool  // its queue dead-letters expired messages
 
-	// Of its queue; not read where a statement is cheap.
-	forwardTo, forwardDeadLettersTo string
-	topicVersion                    int64 // 0: it is no topic
+	forwardTo, forwardDeadLettersTo string // of its queue
+	topicVersion                    int64  // 0: it is in no topic
 }
 
 // process does what is due in queues of messages: it activates, expires, forwards and forgets,
@@ -89,22 +73,12 @@ func (t *dueTx) process() (next int64, err error) {
 	if t.W.Parties.Now() {
 		most = sharedDueBatch
 	}
-	sql := sqlDueMessages
-	if t.W.Shared() {
-		sql = sqlDueMessagesFar
-	}
-	questions := []driver.PipelineQuery{{SQL: sql, Bind: func(st driver.Statement) driver.Statement { return st.Int(t.Now).Int(most) }, OnRow: func(r driver.Row) {
-		m := dueMessage{sized: sized{r.Int(0), r.Int(7)}, subqueue: queue.Subqueue(r.Int(1)), flow: r.Int(2), lockedUntil: r.Int(3), deliveries: int(r.Int(4)), expiresAt: r.Int(5), deadLetters: r.Int(6) != 0}
-		if t.W.Shared() {
-			m.forwardTo, m.forwardDeadLettersTo, m.topicVersion = r.Text(8), r.Text(9), r.Int(10)
-		}
-		due = append(due, m)
+	questions := []driver.PipelineQuery{{SQL: sqlDueMessages, Bind: func(st driver.Statement) driver.Statement { return st.Int(t.Now).Int(most) }, OnRow: func(r driver.Row) {
+		due = append(due, dueMessage{sized: sized{r.Int(0), r.Int(7)}, subqueue: queue.Subqueue(r.Int(1)), flow: r.Int(2), lockedUntil: r.Int(3), deliveries: int(r.Int(4)),
+			expiresAt: r.Int(5), deadLetters: r.Int(6) != 0, forwardTo: r.Text(8), forwardDeadLettersTo: r.Text(9), topicVersion: r.Int(10)})
 	}}}
-	questions = append(questions, t.askLater(&next)...)
-	if t.W.Shared() {
-		questions = append(questions, t.askQueues()...)
-	}
-	if err := t.RunPipeline(questions); err != nil {
+	questions = append(questions, askNext(t.Now, &next)...)
+	if err := t.RunPipeline(append(questions, t.askQueues()...)); err != nil {
 		return 0, err
 	}
 	if len(due) == int(most) { // there may be more
@@ -128,7 +102,7 @@ func (t *dueTx) process() (next int64, err error) {
 		return 0, err
 	}
 	t.copied, t.dueDone = rules.FanOut{}, false
-	if ahead := t.queues; ahead != nil && len(due) > 0 && len(ahead.idle) > 0 {
+	if len(due) > 0 && (len(t.queues.idle) > 0 || !t.W.Shared()) {
 		t.queues = nil // what was processed may have kept a queue from being idle
 	}
 	return next, t.processQueues()
@@ -137,7 +111,7 @@ func (t *dueTx) process() (next int64, err error) {
 // foreseeDue fetches what due messages, and what is due next, need.
 func (t *dueTx) foreseeDue(due []dueMessage) error {
 	next := t.queues
-	if next == nil || len(due) == 0 && next.due == 0 {
+	if !t.W.Shared() || len(due) == 0 && next.due == 0 {
 		return nil
 	}
 	var asks []driver.Prefetch
@@ -212,8 +186,8 @@ func (t *dueTx) foreseeDue(due []dueMessage) error {
 	})
 }
 
-// foreseeTopic asks for the rules of the topic that a due message is in, unless they are known, and
-// for what waits there for its copies, if the message does. It returns how many copies the message
+// foreseeTopic asks for the rules of the topic that a due message is in, unless they are known.
+// It asks what waits there for copies, if the message does. It returns how many copies the message
 // may get, as far as is known.
 func (t *dueTx) foreseeTopic(m *dueMessage, asks *[]driver.Prefetch) (copies int) {
 	if m.topicVersion == 0 {
@@ -284,7 +258,7 @@ func (t *dueTx) processMessage(m dueMessage) error {
 }
 
 // postpone sets when a message is due next; 0: never.
-func (t *dueTx) postpone(seq, at int64) error {
+func (t *Tx) postpone(seq, at int64) error {
 	t.DueBy(at)
 	return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").IntOrNull(at).Int(seq).Exec()
 }

@@ -72,11 +72,9 @@ const forgetEvery = 10_000 // milliseconds
 func forgetTime(at int64) int64 { return (at/forgetEvery + 1) * forgetEvery }
 
 const (
-	forgetBatch   = 1000
-	sqlNextForget = "SELECT (forget_at / 10000 + 1) * 10000 FROM message_ids WHERE forget_at > 0 ORDER BY forget_at LIMIT 1"
-	// sqlLaterForget leaves out what is forgotten already, and sqlForgetsMore is about what a batch
-	// leaves of that.
+	forgetBatch    = 1000
 	sqlLaterForget = "SELECT (forget_at / 10000 + 1) * 10000 FROM message_ids WHERE forget_at > ? ORDER BY forget_at LIMIT 1"
+	// sqlForgetsMore is about what a batch leaves of those that are to be forgotten.
 	sqlForgetsMore = "SELECT forget_at FROM message_ids WHERE forget_at <= ? ORDER BY forget_at LIMIT 1 OFFSET 1000"
 )
 

@@ -306,11 +306,7 @@ func arriving(r driver.Row, at int64) arrival {
 	return a
 }
 
-const (
-	sqlNextOfQueue = "SELECT seq, visible_at FROM messages WHERE subqueue = ? AND flow = 0 ORDER BY visible_at, seq LIMIT ? + 0"
-	// sqlNextSized tells their sizes too, for which it reads each row.
-	sqlNextSized = "SELECT seq, visible_at, size FROM messages WHERE subqueue = ? AND flow = 0 ORDER BY visible_at, seq LIMIT ? + 0"
-)
+const sqlNextOfQueue = "SELECT seq, visible_at, size FROM messages WHERE subqueue = ? AND flow = 0 ORDER BY visible_at, seq LIMIT ? + 0"
 
 // sendBacklog forwards the messages that were in a queue before it began to forward, as many
 // as the transaction takes. The queue is due again at once if there are more, otherwise when a
@@ -346,14 +342,14 @@ type backlog struct {
 	next int64
 }
 
-func (b *backlog) add(r driver.Row, size, now int64) error {
+func (b *backlog) add(r driver.Row, now int64) error {
 	if b.next > now {
 		return driver.ErrStop
 	}
 	if b.next = r.Int(1); b.next > now {
 		return driver.ErrStop
 	}
-	b.list = append(b.list, sized{r.Int(0), size})
+	b.list = append(b.list, sized{r.Int(0), r.Int(2)})
 	return nil
 }
 
@@ -376,16 +372,7 @@ func (t *forwardTx) backlogOf(q MessageQueue) (b backlog, err error) {
 		}
 		return b, t.foreseeAll(q, b.list)
 	}
-	sql := sqlNextOfQueue
-	if t.W.Shared() {
-		sql = sqlNextSized
-	}
-	err = t.Prep(sql).Int(int64(q.Subqueue(false))).Int(purgeBatch).Each(func(r driver.Row) error {
-		if !t.W.Shared() {
-			return b.add(r, 0, t.Now)
-		}
-		return b.add(r, r.Int(2), t.Now)
-	})
+	err = t.Prep(sqlNextOfQueue).Int(int64(q.Subqueue(false))).Int(purgeBatch).Each(func(r driver.Row) error { return b.add(r, t.Now) })
 	if err := driver.UnlessStopped(err); err != nil {
 		return b, err
 	}

@@ -56,58 +56,45 @@ func (t *dueTx) markQueue(no, at int64) error {
 	return t.Prep("UPDATE queues SET due_at = ? WHERE no = ?").IntOrNull(at).Int(no).Exec()
 }
 
-const (
-	idleAtOnce    = 16
-	sqlIdleQueues = "SELECT no FROM queues WHERE delete_at <= ? ORDER BY delete_at LIMIT 16"
-	sqlDueQueues  = "SELECT no FROM queues WHERE due_at <= ? ORDER BY due_at LIMIT 2" // one, and whether there are more
-)
-
 // processQueues deletes idle queues, purges dropped ones and forwards the backlog of those
 // that began to forward.
 func (t *dueTx) processQueues() error {
-	idle, err := t.numbers(sqlIdleQueues)
-	if err != nil {
-		return err
-	}
-	if len(idle) > 0 {
-		t.queues = nil // one of them may be due as well
-	}
-	if len(idle) == idleAtOnce {
-		t.DueBy(t.Now) // there may be more
-	}
-	for _, no := range idle {
-		busy, err := t.stillUsed(no)
-		if err == nil && !busy {
-			_, err = t.Entities.Drop(no)
-		}
-		if err != nil {
+	if t.queues == nil {
+		if err := t.RunPipeline(t.askQueues()); err != nil {
 			return err
 		}
 	}
-	due, err := t.numbers(sqlDueQueues)
-	if err != nil {
-		return err
+	if idle := t.queues.idle; len(idle) > 0 {
+		for _, no := range idle {
+			busy, err := t.stillUsed(no)
+			if err == nil && !busy {
+				_, err = t.Entities.Drop(no)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := t.RunPipeline(t.askQueues()); err != nil { // one of them may be due as well
+			return err
+		}
 	}
-	if len(due) > 1 {
+	if t.queues.more {
 		t.DueBy(t.Now)
-		due = due[:1]
 	}
-	for _, no := range due {
-		q, found, err := t.MessageQueue(no)
-		switch {
-		case err != nil:
-		case !found:
-			err = t.Entities.purge(no)
-		case q.ForwardTo != "" && q.Status.Receives():
-			err = t.forwarding.sendBacklog(q)
-		default:
-			err = t.markQueue(no, 0)
-		}
-		if err != nil {
-			return err
-		}
+	no := t.queues.due
+	if no == 0 {
+		return nil
 	}
-	return nil
+	q, found, err := t.MessageQueue(no)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return t.Entities.purge(no)
+	case q.ForwardTo != "" && q.Status.Receives():
+		return t.forwarding.sendBacklog(q)
+	}
+	return t.markQueue(no, 0)
 }
 
 const (
@@ -167,17 +154,19 @@ func (t *dueTx) heldUntil(no int64) (until int64, err error) {
 	return until, nil
 }
 
-// queuesAhead is what processQueues asks first, where a statement costs a round trip.
+// queuesAhead is what processQueues asks first, with what is due.
 type queuesAhead struct {
 	idle      []int64
 	due       int64 // 0: none
-	second    int64 // that is due after it; 0: none
 	forwardTo string
 	backlog   backlog
+	more      bool // others are due or idle after them
 }
 
 const (
-	sqlDueQueue   = "SELECT no, forward_to FROM queues WHERE due_at <= ? ORDER BY due_at LIMIT 2"
+	idleAtOnce    = 16
+	sqlIdleQueues = "SELECT no FROM queues WHERE delete_at <= ? ORDER BY delete_at LIMIT 16"
+	sqlDueQueue   = "SELECT no, forward_to FROM queues WHERE due_at <= ? ORDER BY due_at LIMIT 2" // one, and whether there are more
 	sqlDueBacklog = `SELECT seq, visible_at, size FROM messages
 WHERE subqueue = (SELECT no * 4 FROM queues WHERE due_at <= ? ORDER BY due_at LIMIT 1) AND flow = 0 ORDER BY visible_at, seq LIMIT ? + 0`
 )
@@ -188,35 +177,16 @@ func (t *dueTx) askQueues() []driver.PipelineQuery {
 	t.queues = next
 	now := func(st driver.Statement) driver.Statement { return st.Int(t.Now) }
 	return []driver.PipelineQuery{
-		{SQL: sqlIdleQueues, Bind: now, OnRow: func(r driver.Row) { next.idle = append(next.idle, r.Int(0)) }},
+		{SQL: sqlIdleQueues, Bind: now, OnRow: func(r driver.Row) {
+			next.idle = append(next.idle, r.Int(0))
+			next.more = next.more || len(next.idle) == idleAtOnce
+		}},
 		{SQL: sqlDueQueue, Bind: now, OnRow: func(r driver.Row) {
-			if next.due == 0 {
+			if next.more = next.more || next.due != 0; next.due == 0 {
 				next.due, next.forwardTo = r.Int(0), r.Text(1)
-			} else {
-				next.second = r.Int(0)
 			}
 		}},
 		{SQL: sqlDueBacklog, Bind: func(st driver.Statement) driver.Statement { return now(st).Int(purgeBatch) },
-			OnRow: func(r driver.Row) { _ = next.backlog.add(r, r.Int(2), t.Now) }},
+			OnRow: func(r driver.Row) { _ = next.backlog.add(r, t.Now) }},
 	}
-}
-
-// numbers returns the numbers that a statement selects; its parameter is the time.
-func (t *dueTx) numbers(sql string) (numbers []int64, err error) {
-	if t.queues != nil && sql == sqlIdleQueues {
-		return t.queues.idle, nil
-	}
-	if t.queues != nil && sql == sqlDueQueues {
-		for _, no := range []int64{t.queues.due, t.queues.second} {
-			if no != 0 {
-				numbers = append(numbers, no)
-			}
-		}
-		return numbers, nil
-	}
-	err = t.Prep(sql).Int(t.Now).Each(func(r driver.Row) error {
-		numbers = append(numbers, r.Int(0))
-		return nil
-	})
-	return numbers, err
 }

@@ -71,9 +71,9 @@ func newTx(t *db.Tx, p *Participant) *Tx {
 	return b
 }
 
-func (p *Participant) Load() (err error) {
-	p.nextTask, err = nextDueMessages(p.Conn)
-	return err
+func (p *Participant) Load() error {
+	p.nextTask = 0
+	return p.Conn.RunPipeline(askNext(0, &p.nextTask))
 }
 
 // Refresh refuses receivers that wait for queues that no longer exist.

@@ -422,8 +422,7 @@ func (t *fanOutTx) resume(m dueMessage) error {
 	case err != nil:
 		return err
 	}
-	t.DueBy(at)
-	return t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(at).Int(m.seq).Exec()
+	return t.postpone(m.seq, at)
 }
 
 // copySlow makes the next copies of a message that takes too long to judge in a transaction. A
@@ -457,8 +456,7 @@ func (s *Store) copySlow(ctx context.Context, m rules.SlowMessage, p pendingMess
 		if err != nil || !first {
 			return struct{}{}, err
 		}
-		t.DueBy(t.Now)
-		if err := t.Prep("UPDATE bodies SET due_at = ? WHERE seq = ?").Int(t.Now).Int(m.Seq).Exec(); err != nil {
+		if err := t.postpone(m.Seq, t.Now); err != nil {
 			return struct{}{}, err
 		}
 		return struct{}{}, t.fanOut.copyBatch(m.Seq, now, picks, more)
