@@ -77,7 +77,7 @@ func (t *tx) retryJob(rev *revisionState, f FailedJob, again []DocumentJob, stil
 			return err
 		}
 	}
-	if err := t.Prep("DELETE FROM document_jobs WHERE seq = ?").Int(f.Seq).Exec(); err != nil {
+	if err := t.Prep(sqlForgetJob).Int(f.Seq).Exec(); err != nil {
 		return err
 	}
 	if err := t.jobs.RemoveDeadLetter(f.Seq); err != nil { // a redrive would do once more what the others do

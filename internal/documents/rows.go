@@ -249,6 +249,17 @@ func (t *tx) dropRevision(tenant, no int64) (*dropped, error) {
 const sqlJobsToCancel = `
 SELECT d.seq FROM document_jobs d JOIN messages m ON m.seq = d.seq WHERE d.revision = ? ORDER BY m.lock_token IS NULL, d.seq LIMIT ? + 0`
 
+// A document that is deleted has several of these, and they become one statement.
+// The index of dead letters is not to be walked for it.
+var (
+	sqlForgetJob = driver.BatchForm("DELETE FROM document_jobs WHERE seq = ?",
+		"DELETE FROM document_jobs d USING %s WHERE d.seq = ANY (ARRAY[p1])")
+	sqlForgetJobsOf = driver.BatchForm("DELETE FROM document_jobs WHERE revision = ?",
+		"DELETE FROM document_jobs d USING %s WHERE d.revision = ANY (ARRAY[p1])")
+	sqlForgetDeadLetter = driver.BatchForm("DELETE FROM messages WHERE seq = ? AND subqueue % 4 >= 2",
+		"DELETE FROM messages m USING %s WHERE m.seq = ANY (ARRAY[p1]) AND (m.subqueue + 0) %% 4 >= 2")
+)
+
 // cancelJobs cancels some of the jobs of each of the dropped revisions.
 func (t *tx) cancelJobs(list []*dropped) error {
 	var seqs []int64
@@ -267,10 +278,10 @@ func (t *tx) cancelJobs(list []*dropped) error {
 			t.cancelling = map[int64]bool{}
 		}
 		t.cancelling[seq] = true
-		if err := t.Prep("DELETE FROM document_jobs WHERE seq = ?").Int(seq).Exec(); err != nil {
+		if err := t.Prep(sqlForgetJob).Int(seq).Exec(); err != nil {
 			return err
 		}
-		if err := t.Prep("DELETE FROM messages WHERE seq = ? AND subqueue % 4 >= 2").Int(seq).Exec(); err != nil {
+		if err := t.Prep(sqlForgetDeadLetter).Int(seq).Exec(); err != nil {
 			return err
 		}
 	}
@@ -287,7 +298,7 @@ func (t *tx) cancelJobs(list []*dropped) error {
 		if d.more = found[d] == dropJobs; d.more {
 			continue
 		}
-		if err := t.Prep("DELETE FROM document_jobs WHERE revision = ?").Int(d.revision).Exec(); err != nil {
+		if err := t.Prep(sqlForgetJobsOf).Int(d.revision).Exec(); err != nil {
 			return err
 		}
 	}
@@ -409,7 +420,7 @@ func (s *Store) PurgeDocuments(ctx context.Context) (blob string, more bool, err
 		case someChunks:
 			return purged{more: true}, t.removeChunks(no, purgeChunks)
 		}
-		for _, sql := range []string{"DELETE FROM document_jobs WHERE revision = ?", "DELETE FROM document_revisions WHERE no = ?"} {
+		for _, sql := range []string{sqlForgetJobsOf, "DELETE FROM document_revisions WHERE no = ?"} {
 			if err := t.Prep(sql).Int(no).Exec(); err != nil {
 				return p, err
 			}
