@@ -94,8 +94,8 @@ func (t *entityTx) purge(no int64) error {
 			return err
 		}
 	}
-	t.DueBy(t.Now) // unless it is gone
 	if len(seqs) > 0 {
+		t.DueBy(t.Now)
 		return nil
 	}
 	for _, sql := range []string{
@@ -103,6 +103,7 @@ func (t *entityTx) purge(no int64) error {
 		"DELETE FROM message_ids WHERE (queue, id) IN (SELECT queue, id FROM message_ids WHERE queue = ? LIMIT ? + 0)",
 	} {
 		if rows, err := t.Prep(sql).Int(no).Int(purgeBatch).Count(); err != nil || rows > 0 {
+			t.DueBy(t.Now)
 			return err
 		}
 	}

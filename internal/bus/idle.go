@@ -65,16 +65,20 @@ func (t *dueTx) processQueues() error {
 		}
 	}
 	if idle := t.queues.idle; len(idle) > 0 {
-		for _, no := range idle {
-			busy, err := t.stillUsed(no)
-			if err == nil && !busy {
-				_, err = t.Entities.Drop(no)
-			}
-			if err != nil {
-				return err
-			}
+		if len(idle) == idleAtOnce { // there may be more
+			t.DueBy(t.Now)
 		}
-		if err := t.RunPipeline(t.askQueues()); err != nil { // one of them may be due as well
+		err := t.Interleave(len(idle), func(i int) error {
+			busy, err := t.stillUsed(idle[i])
+			if err == nil && !busy {
+				_, err = t.Entities.Drop(idle[i])
+			}
+			return err
+		})
+		if err == nil {
+			err = t.RunPipeline(t.askQueues()) // one of them may be due as well
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -120,38 +124,37 @@ func (t *dueTx) stillUsed(no int64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	served, err := t.any(sqlServed, no)
-	if err != nil {
+	served, until, err := t.keptBy(no)
+	if err != nil || until <= t.Now && !served && !q.CopiesPending {
 		return false, err
-	}
-	until, err := t.heldUntil(no)
-	if err != nil {
-		return false, err
-	}
-	if until <= t.Now && !served && !q.CopiesPending {
-		return false, nil
 	}
 	at := max(until, t.Now) + q.Idle.Milliseconds()
 	t.DueBy(at)
 	return true, t.Prep("UPDATE queues SET delete_at = ? WHERE no = ?").Int(at).Int(no).Exec()
 }
 
-// heldUntil returns the end of the last lock or schedule in a queue, or in a topic and its
-// subscriptions.
-func (t *dueTx) heldUntil(no int64) (until int64, err error) {
-	later := func(r driver.Row) { until = max(until, r.Int(0)) }
-	if _, err := t.Prep(sqlSessionHeldUntil).Int(no).One(later); err != nil {
-		return 0, err
-	}
-	if _, err := t.Prep(sqlHeldUntil).Int(no).Int(int64(queue.SubqueueMain)).Int(scheduledFlow).One(later); err != nil {
-		return 0, err
-	}
-	for kind := range int64(queue.SubqueueKinds) {
-		if _, err := t.Prep(sqlHeldUntil).Int(no).Int(kind).Int(0).One(later); err != nil {
-			return 0, err
+// keptBy reports whether a queue, or a topic or one of its subscriptions, is served. It returns
+// the end of the last lock or schedule in them.
+func (t *dueTx) keptBy(no int64) (served bool, until int64, err error) {
+	by := func(args ...int64) func(driver.Statement) driver.Statement {
+		return func(st driver.Statement) driver.Statement {
+			for _, v := range args {
+				st = st.Int(v)
+			}
+			return st
 		}
 	}
-	return until, nil
+	later := func(r driver.Row) { until = max(until, r.Int(0)) }
+	questions := []driver.PipelineQuery{
+		{SQL: sqlServed, Bind: by(no), OnRow: func(driver.Row) { served = true }},
+		{SQL: sqlSessionHeldUntil, Bind: by(no), OnRow: later},
+		{SQL: sqlHeldUntil, Bind: by(no, int64(queue.SubqueueMain), scheduledFlow), OnRow: later},
+	}
+	for kind := range int64(queue.SubqueueKinds) {
+		questions = append(questions, driver.PipelineQuery{SQL: sqlHeldUntil, Bind: by(no, kind, 0), OnRow: later})
+	}
+	err = t.RunPipeline(questions)
+	return served, until, err
 }
 
 // queuesAhead is what processQueues asks first, with what is due.
@@ -160,7 +163,7 @@ type queuesAhead struct {
 	due       int64 // 0: none
 	forwardTo string
 	backlog   backlog
-	more      bool // others are due or idle after them
+	more      bool // others are due after it
 }
 
 const (
@@ -177,10 +180,7 @@ func (t *dueTx) askQueues() []driver.PipelineQuery {
 	t.queues = next
 	now := func(st driver.Statement) driver.Statement { return st.Int(t.Now) }
 	return []driver.PipelineQuery{
-		{SQL: sqlIdleQueues, Bind: now, OnRow: func(r driver.Row) {
-			next.idle = append(next.idle, r.Int(0))
-			next.more = next.more || len(next.idle) == idleAtOnce
-		}},
+		{SQL: sqlIdleQueues, Bind: now, OnRow: func(r driver.Row) { next.idle = append(next.idle, r.Int(0)) }},
 		{SQL: sqlDueQueue, Bind: now, OnRow: func(r driver.Row) {
 			if next.more = next.more || next.due != 0; next.due == 0 {
 				next.due, next.forwardTo = r.Int(0), r.Text(1)

@@ -24,7 +24,7 @@ type Participant struct {
 	Paused    map[queue.Subqueue]int64 // webhooks' subqueues → until when nothing is sent to the endpoint
 	nextTask  int64                    // when messages or queues are next due; 0: never
 	accessed  map[int64]int64          // entities → when their use was recorded last
-	checkedAt int64                    // when it last checked for work that other processes left
+	checkedAt int64                    // when it last checked for work that others left, or that it missed
 }
 
 // gate gives a message to a receiver that delivers to an endpoint, if the endpoint may be sent
@@ -98,7 +98,7 @@ func (p *Participant) Refresh() (questions []driver.PipelineQuery, answered func
 func (p *Participant) MarkAllDue(all bool) {
 	p.AllDue(0)
 	at := p.Clock()
-	if p.Serving && (all || p.Shared() && at-p.checkedAt >= db.Tending.Milliseconds()) {
+	if p.Serving && (all || at-p.checkedAt >= db.Tending.Milliseconds()) {
 		p.nextTask, p.checkedAt = 1, at
 	}
 }

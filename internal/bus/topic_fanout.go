@@ -419,7 +419,7 @@ func (t *fanOutTx) resume(m dueMessage) error {
 	case errors.Is(err, rules.ErrSteps):
 		t.Topics.judgeLater(err, rules.SlowMessage{Tenant: topic.Tenant, Topic: topic.No, Seq: next})
 		at += slowPause
-	case err != nil:
+	case err != nil || next == 0 || next > m.seq: // it has all its copies
 		return err
 	}
 	return t.postpone(m.seq, at)
