@@ -2,6 +2,8 @@ package bus
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -240,7 +242,6 @@ func TestRoundTripsOfDueMessages(t *testing.T) {
 		mustDo(t, err)
 		return stored
 	}
-	const wait = 1500 * time.Millisecond
 	later := func(message func(int) MessageContent) func(int, time.Time) MessageContent {
 		return func(i int, at time.Time) MessageContent {
 			m := message(i)
@@ -257,66 +258,140 @@ func TestRoundTripsOfDueMessages(t *testing.T) {
 	kinds := map[string]struct {
 		made    func() MessageQueue
 		message func(int, time.Time) MessageContent
+		stored  int // of two messages, once they were due
 	}{
-		"activate":                     {func() MessageQueue { return x.made(nil) }, later(x.content)},
-		"activate in sessions":         {func() MessageQueue { return x.made(needsSessions) }, later(x.sessionContent)},
-		"activate and publish":         {func() MessageQueue { return x.topic(nil, nil) }, later(x.content)},
-		"activate and forward":         {func() MessageQueue { return x.forwards(x.made(needsSessions)) }, later(x.sessionContent)},
-		"expire":                       {func() MessageQueue { return x.made(nil) }, expiring},
-		"expire to dead letter":        {func() MessageQueue { return x.made(func(q *MessageQueue) { q.DeadLetterExpired = true }) }, expiring},
-		"activate twice":               {func() MessageQueue { return x.made(duplicates) }, later(x.twice)},
-		"activate, publish, take part": {func() MessageQueue { return x.topic(nil, needsSessions) }, later(x.sessionContent)},
+		"activate":                     {func() MessageQueue { return x.made(nil) }, later(x.content), 2},
+		"activate in sessions":         {func() MessageQueue { return x.made(needsSessions) }, later(x.sessionContent), 2},
+		"activate and publish":         {func() MessageQueue { return x.topic(nil, nil) }, later(x.content), 2},
+		"activate and forward":         {func() MessageQueue { return x.forwards(x.made(needsSessions)) }, later(x.sessionContent), 2},
+		"expire":                       {func() MessageQueue { return x.made(nil) }, expiring, 0},
+		"expire to dead letter":        {func() MessageQueue { return x.made(func(q *MessageQueue) { q.DeadLetterExpired = true }) }, expiring, 2},
+		"activate twice":               {func() MessageQueue { return x.made(duplicates) }, later(x.content), 2},
+		"activate, publish, take part": {func() MessageQueue { return x.topic(nil, needsSessions) }, later(x.sessionContent), 2},
 		"activate, forward, publish": {func() MessageQueue {
 			return x.forwards(x.topic(nil, needsSessions))
-		}, later(x.sessionContent)},
+		}, later(x.sessionContent), 2},
 		"expire and forward": {func() MessageQueue {
 			return x.made(func(q *MessageQueue) { q.DeadLetterExpired, q.ForwardDeadLettersTo = true, dead.Name })
-		}, expiring},
+		}, expiring, 2},
 	}
-	var latest []MessageQueue // in which messages become due
-	due := func(name string, queues, many int) func() []func() error {
-		kind := kinds[name]
-		return func() (calls []func() error) {
-			var all []MessageQueue
-			for range queues {
-				all = append(all, kind.made())
+	every := slices.Collect(maps.Keys(kinds))
+	// due returns one call, when so many messages of each kind in so many queues are due. It fails
+	// unless its transaction does what is due. receive has receivers wait for what becomes active:
+	// it fails unless they get all.
+	due := func(names []string, queues, many int, receive bool) func() []func() error {
+		return func() []func() error {
+			for wait := 1500 * time.Millisecond; ; wait *= 2 {
+				all, stored := map[string][]MessageQueue{}, int64(1)
+				for _, name := range names {
+					for range queues {
+						all[name] = append(all[name], kinds[name].made())
+					}
+				}
+				x.settled()
+				at := time.Now().Add(wait)
+				for name, list := range all {
+					for i := range many {
+						sendTo(t, x.stores, list[i%queues], kinds[name].message(i, at))
+					}
+					stored += int64(many * kinds[name].stored / 2)
+				}
+				q := x.made(nil)
+				if time.Now().After(at) {
+					continue // preparing took so long that some were due meanwhile
+				}
+				received := make(chan int, queues)
+				if receive {
+					for _, q := range all["activate"] {
+						go func() {
+							got, _ := x.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Max: many, MaxBytes: 1 << 20, Wait: true})
+							received <- len(got)
+						}()
+					}
+				}
+				return []func() error{func() error {
+					<-time.After(time.Until(at.Add(50 * time.Millisecond)))
+					sent, err := x.Bus.Send(t.Context(), q, []MessageContent{x.content(0)})
+					if err != nil {
+						return err
+					}
+					for got := 0; receive && got < many; {
+						got += <-received
+					}
+					if receive { // receiving stores them again
+						return nil
+					}
+					return x.storedWith(sent[0], stored)
+				}}
 			}
-			x.settled()
-			latest = all
-			at := time.Now().Add(wait)
-			for i := range many {
-				sendTo(t, x.stores, all[i%queues], kind.message(i, at))
-			}
-			q := x.made(nil)
-			return append(calls, func() error {
-				<-time.After(time.Until(at.Add(50 * time.Millisecond)))
-				_, err := x.Bus.Send(t.Context(), q, []MessageContent{x.content(0)})
-				return err
+		}
+	}
+	for _, name := range every {
+		trips.Together(t, name, due([]string{name}, 1, n, false))
+		trips.Together(t, name+", each in another queue", due([]string{name}, n, n, false))
+	}
+	trips.Together(t, "receive", due([]string{"activate"}, 1, n, true))
+	trips.Together(t, "receive, each from another queue", due([]string{"activate"}, n, n, true))
+	trips.Together(t, "all", due(every, 3, 6, false))
+}
+
+// storedWith fails unless the transaction that stored a message stored so many in all.
+func (t tripping) storedWith(seq, want int64) error {
+	return t.DB.Read(t.Context(), func(c driver.Conn) error {
+		var got int64
+		_, err := c.Prep("SELECT count(*) FROM bodies WHERE xmin = (SELECT xmin FROM bodies WHERE seq = ?)").Int(seq).One(func(r driver.Row) { got = r.Int(0) })
+		if err == nil && got != want {
+			err = fmt.Errorf("%d messages were stored together, not %d", got, want)
+		}
+		return err
+	})
+}
+
+// Idle queues take round trips of their own, which do not grow with the queues.
+func TestRoundTripsOfIdleQueues(t *testing.T) {
+	t.Parallel()
+	trips := fixture.Trips(t)
+	tenant := tenantOf(t, trips.Stores, "acme")
+	serial := 0
+	most := map[string]int64{"unused": 14, "kept": 6}
+	for _, kind := range []string{"unused", "kept"} { // in this order: those that are kept seem idle again later
+		for _, many := range []int{1, idleAtOnce} {
+			trips.Within(t, most[kind], fmt.Sprint(many, " ", kind), func() []func() error {
+				x := tripping{T: t, stores: trips.Stores}
+				x.made = func(change func(*MessageQueue)) MessageQueue {
+					serial++
+					q := MessageQueue{Name: fmt.Sprintf("t/q%d", serial), Tenant: tenant, Lock: time.Hour, MaxDeliveries: 3}
+					if change != nil {
+						change(&q)
+					}
+					stored, _, err := x.Bus.PutMessageQueue(t.Context(), q, 10_000)
+					mustDo(t, err)
+					return stored
+				}
+				const idle = 1500 * time.Millisecond
+				at, target := time.Now().Add(idle*61/60), x.made(nil)
+				for range many {
+					x.made(func(q *MessageQueue) {
+						if q.Idle = idle; kind == "kept" {
+							q.ForwardTo = target.Name
+						}
+					})
+				}
+				x.settled()
+				return []func() error{func() error {
+					<-time.After(time.Until(at.Add(500 * time.Millisecond)))
+					seeming := int64(0)
+					mustDo(t, x.DB.Read(t.Context(), func(c driver.Conn) error {
+						_, err := c.Prep("SELECT count(*) FROM queues WHERE delete_at <= ?").Int(time.Now().UnixMilli()).One(func(r driver.Row) { seeming = r.Int(0) })
+						return err
+					}))
+					if seeming < int64(many) { // those that were kept in an earlier try may be among them
+						return fmt.Errorf("%d queues seem idle", seeming)
+					}
+					_, err := x.Bus.Send(t.Context(), target, []MessageContent{{MessageID: "m"}})
+					return err
+				}}
 			})
 		}
 	}
-	// Receivers wait for what becomes active.
-	received := func(queues, many int) func() []func() error {
-		return func() []func() error {
-			calls := due("activate", queues, many)()
-			for _, q := range latest {
-				go func() {
-					_, _ = x.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Max: many, MaxBytes: 1 << 20, Wait: true})
-				}()
-			}
-			return calls
-		}
-	}
-	for name := range kinds {
-		trips.Together(t, name, due(name, 1, n))
-		trips.Together(t, name+", each in another queue", due(name, n, n))
-	}
-	trips.Together(t, "receive", received(1, n))
-	trips.Together(t, "receive, each from another queue", received(n, n))
-	trips.Together(t, "all", func() (calls []func() error) {
-		for name := range kinds {
-			calls = append(calls, due(name, 3, 6)()...)
-		}
-		return calls
-	})
 }

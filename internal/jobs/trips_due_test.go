@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/bus/entity"
+	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -223,6 +225,80 @@ func TestRoundTripsOfBulkAndDueJobs(t *testing.T) {
 			trips.Together(t, name+", "+kind, func() []func() error { return mix(24) })
 		}
 	}
+}
+
+// A budget holds the jobs of a tenant back. Jobs that end make room in it, and as many of those
+// that wait for it are resumed, with no more round trips if they are more.
+func TestRoundTripsOfJobsThatWaitForABudget(t *testing.T) {
+	t.Parallel()
+	const many = 24
+	trips := fixture.Trips(t)
+	for kind, keys := range map[string]int{"of the tenant": 0, "of each key": many} {
+		for _, waiting := range []bool{false, true} {
+			for try := range 3 {
+				name := fmt.Sprint("budget ", kind, ", a claim waits: ", waiting, " ", try)
+				trips.Together(t, name, func() []func() error { return tripsOfBudget(t, trips.Stores, name, many, keys, waiting) })
+			}
+		}
+	}
+}
+
+// tripsOfBudget returns calls that end jobs and so make room for as many others, which wait for
+// the tenant's budget, or each for that of its key.
+func tripsOfBudget(t *testing.T, s *stores, tenant string, many, keys int, waiting bool) (calls []func() error) {
+	name := fmt.Sprint(tenant, time.Now().UnixNano())
+	j := &tripsOfJobs{T: t, s: s, tenant: tenantNamed(t, s, name)}
+	q := queueOf(t, s, name)
+	hold := needOf(0).Tokens
+	limit := hold * int64(many)
+	act := audit.Act{Tenant: name, Actor: "key_1", Action: "set-budget"}
+	mustDo(t, setBudget(s, j.tenant, "", forebay.Budget{DailyTokens: &limit}, act))
+	for i := range keys {
+		mustDo(t, setBudget(s, j.tenant, fmt.Sprint("key_", i), forebay.Budget{DailyTokens: &hold}, act))
+	}
+	i := 0
+	put(t, s, j.tenant, q, 2*many, func(n *NewJob) {
+		if n.Task = "t0"; keys > 0 {
+			n.KeyID = fmt.Sprint("key_", i%keys)
+		}
+		i++
+	})
+	locked, err := s.Jobs.Claim(t.Context(), j.claimRequest(q, 2*many, time.Minute))
+	if err != nil || len(locked) != many {
+		t.Fatalf("%d jobs of %d fit, not %d: %v", len(locked), 2*many, many, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if more, err := s.Jobs.Claim(ctx, j.claimRequest(q, many, time.Minute)); len(more) > 0 || err != nil && ctx.Err() == nil {
+		t.Fatal(more, err)
+	}
+	resumed := func() (n int64) {
+		mustDo(t, s.DB.Read(t.Context(), func(c driver.Conn) error {
+			_, err := c.Prep("SELECT count(*) FROM messages WHERE subqueue = ? AND waiting IS NULL").Int(int64(queue.SubqueueOf(q, queue.SubqueueMain))).One(func(r driver.Row) { n = r.Int(0) })
+			return err
+		}))
+		return n
+	}
+	if n := resumed(); n != int64(many) {
+		t.Fatalf("%d jobs do not wait", n)
+	}
+	if waiting {
+		go func() { _, _ = s.Jobs.Claim(t.Context(), j.claimRequest(q, 2*many, time.Minute)) }()
+	}
+	var ended atomic.Int64
+	for i := range locked {
+		calls = append(calls, func() error {
+			a := AttemptRecord{Deployment: "d", Outcome: forebay.OutcomeSucceeded, Usage: forebay.TokenUsage{}}
+			if err := s.Jobs.Succeed(t.Context(), &locked[i], a, Output{Inline: []byte("1"), Size: 1}); err != nil {
+				return err
+			}
+			if n := resumed(); ended.Add(1) == int64(many) && n != int64(many) {
+				return fmt.Errorf("%d jobs were resumed, not %d", n, many)
+			}
+			return nil
+		})
+	}
+	return calls
 }
 
 // follow has the tenant's events go to a subscription.
