@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/memory"
 )
 
@@ -29,6 +30,19 @@ func (r *SurfaceRequest) Message(ctx context.Context, w http.ResponseWriter) (m 
 	c.claim = nil
 	claim := c.memory()
 	return &SurfaceRequest{Request: r.WithContext(memory.With(ctx, claim)), Writer: w, Caller: r.Caller, api: r.api, call: &c, unbuffered: true}, claim.Release
+}
+
+// Renew looks the caller up again before a message is acted on: its key may have got a budget
+// since the handshake.
+func (r *SurfaceRequest) Renew() error {
+	now := *r.call
+	if err := now.authenticate(r.Context()); err != nil {
+		return err
+	}
+	if now.caller.Budgeted {
+		r.Request = r.WithContext(forebay.WithBudgetKey(r.Context(), now.caller.KeyID))
+	}
+	return nil
 }
 
 // Count counts a message as a request, which may be one too many.

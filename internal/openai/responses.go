@@ -77,6 +77,7 @@ type responding struct {
 	body    []byte // that is stored
 	id      string
 	created time.Time
+	socket  bool
 	ended   func(context.Context, bridge.End) // before the client learns of it; may be nil
 }
 
@@ -105,7 +106,7 @@ func (a *API) respond(r *api.SurfaceRequest, req request, of responding) error {
 		}
 	}
 	p := &pending{body: asked.Native(), stream: asked.Stream, need: of.need, translate: func() translation {
-		return &asResponse{Exchange: bridge.NewExchange(asked, of.id, of.created, asked.Stream, bridge.State{}), stream: asked.Stream, keep: keep}
+		return &asResponse{Exchange: bridge.NewExchange(asked, of.id, of.created, asked.Stream, bridge.State{}), stream: asked.Stream, socket: of.socket, keep: keep}
 	}}
 	return a.make(r, req, endpointResponses, p)
 }

@@ -248,6 +248,9 @@ func (s *socket) answer(m message) {
 	err := error(m.refused)
 	if m.refused == nil {
 		if err = m.Count(); err == nil {
+			err = m.Renew()
+		}
+		if err == nil {
 			kept, err = s.create(m)
 		}
 	}
@@ -278,7 +281,7 @@ func (s *socket) create(m message) (kept bool, err error) {
 	if known, _ := s.Serves(req.model, forebay.CallEstimate{}); !known {
 		return false, unknownModel(req.model)
 	}
-	of := responding{asked: asked, body: body, id: ids.New(bridge.IDPrefix), created: time.Now()}
+	of := responding{asked: asked, body: body, id: ids.New(bridge.IDPrefix), created: time.Now(), socket: true}
 	before := s.latest
 	if before != nil && before.id == asked.Previous {
 		asked.Known = before.items

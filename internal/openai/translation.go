@@ -99,6 +99,7 @@ func translationError(err error) error {
 type asResponse struct {
 	*bridge.Exchange
 	stream bool
+	socket bool // each turn has one last event, so that nobody takes another for one of the next turn
 	// keep stores the response; nil: it is not stored.
 	keep func(context.Context, bridge.End) error
 }
@@ -133,7 +134,7 @@ func (x *asResponse) end(ctx context.Context, resp model.ForwardResponse) ([]byt
 }
 
 func (x *asResponse) fail(f *failure) []byte {
-	return append(frames(x.Fail(bridge.Failure{Code: responses.FailureCode(f.code), Message: f.message})...), streamEnd...)
+	return append(frames(x.Fail(bridge.Failure{Code: responses.FailureCode(f.code), Message: f.message}, !x.socket)...), streamEnd...)
 }
 
 // notKept is the error of a call whose answer cannot be stored. The call is paid for, so it is not

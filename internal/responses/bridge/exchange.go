@@ -180,15 +180,17 @@ func Lifecycle(sequence int64, what string, object json.RawMessage) Event {
 	return Event{kind, encode(Object{"type": encode(kind), "sequence_number": number(sequence), "response": object})}
 }
 
-// Fail returns the events that end a stream whose call has failed. SDKs differ in where they look
-// for the error, so the first event has it in both places.
-func (x *Exchange) Fail(f Failure) []Event {
+// Fail returns the events that end a stream whose call has failed. withError says that an error
+// goes before the last one. SDKs differ in where they look for it, so that has it in both places.
+func (x *Exchange) Fail(f Failure, withError bool) []Event {
 	if x.announce && !x.begun {
 		x.tellBegin()
 	}
-	code, message := encode(f.Code), encode(f.Message)
-	x.asm.tell("error", Object{"code": code, "message": message, "param": null,
-		"error": encode(Object{"type": encode("server_error"), "code": code, "message": message, "param": null})})
+	if withError {
+		code, message := encode(f.Code), encode(f.Message)
+		x.asm.tell("error", Object{"code": code, "message": message, "param": null,
+			"error": encode(Object{"type": encode("server_error"), "code": code, "message": message, "param": null})})
+	}
 	o := Failed(x.request.Base(x.id, x.created, StatusInProgress), f)
 	events := x.asm.take()
 	last, _ := Last(x.asm.sequence, StatusFailed, encode(o))

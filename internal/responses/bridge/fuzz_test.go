@@ -105,13 +105,13 @@ func FuzzAnswer(f *testing.F) {
 			events, err := x.Write(part)
 			check(events)
 			if err != nil {
-				check(x.Fail(Failure{CodeServerError, "m"}))
+				check(x.Fail(Failure{CodeServerError, "m"}, true))
 				return
 			}
 		}
 		end, err := x.End(forebay.TokenUsage{}, time.Unix(2, 0))
 		if err != nil {
-			check(x.Fail(Failure{CodeServerError, "m"}))
+			check(x.Fail(Failure{CodeServerError, "m"}, true))
 			return
 		}
 		check(end.Events)

@@ -92,7 +92,7 @@ func play(t *testing.T, in []byte, native bool) []byte {
 	end, err := x.End(forebay.TokenUsage{InputTokens: 5, OutputTokens: 3}, time.Unix(1700000009, 0))
 	if err != nil {
 		out.WriteString("error: " + err.Error() + "\n")
-		tell(x.Fail(Failure{CodeServerError, "it broke"}))
+		tell(x.Fail(Failure{CodeServerError, "it broke"}, true))
 		return out.Bytes()
 	}
 	tell(end.Events)

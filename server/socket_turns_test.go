@@ -1,0 +1,74 @@
+package server_test
+
+import (
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/server"
+)
+
+// keyed opens a WebSocket with a new key. The admin client may change that.
+func keyed(t *testing.T, s *server.Server) (c conversation, key forebay.APIKey, admin *client.Client) {
+	t.Helper()
+	url := "http://" + s.Addr(t.Context()).String()
+	admin, err := client.New(client.Options{BaseURL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	master, err := admin.CreateKey(t.Context(), forebay.DefaultTenant, []forebay.Scope{forebay.ScopeAdmin}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if admin, err = client.New(client.Options{BaseURL: url, Key: forebay.Secret(master.Key)}); err != nil {
+		t.Fatal(err)
+	}
+	if key, err = admin.CreateKey(t.Context(), forebay.DefaultTenant, []forebay.Scope{forebay.ScopeSubmit}, nil); err != nil {
+		t.Fatal(err)
+	}
+	return converse(t, s, "Authorization", "Bearer "+key.Key), key, admin
+}
+
+// A budget that a key gets binds the connections that are open with it.
+func TestWebSocketMeetsNewBudget(t *testing.T) {
+	onDatabases(t, func(t *testing.T, database string) {
+		t.Parallel()
+		s, u := startBridging(t, func(o *server.Options) { o.Database = database })
+		c, key, admin := keyed(t, s)
+		if e := c.turn(sayHello); e.Get("type").Str != "response.completed" {
+			t.Fatal(e.Raw)
+		}
+		nothing := int64(0)
+		if _, err := admin.SetKeyBudget(t.Context(), key.ID, forebay.Budget{MonthlyTokens: &nothing}); err != nil {
+			t.Fatal(err)
+		}
+		c.refused(sayHello, http.StatusTooManyRequests, "insufficient_quota")
+		if n := u.calls.Load(); n != 1 {
+			t.Errorf("%d calls were made", n)
+		}
+	})
+}
+
+// A turn whose stream breaks has one last event, so the events of the next turn are its own.
+func TestWebSocketBrokenStream(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, n int64) {
+		chatStream(w, `{"choices":[{"index":0,"delta":{"role":"assistant","content":"so"}}]}`)
+		if n == 1 {
+			return // without an end
+		}
+		chatStream(w, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, chatUsage)
+		_, _ = io.WriteString(w, "data: [DONE]\n\n")
+	})
+	c := converse(t, startForwarding(t, u, nil))
+	broken := c.turn(sayHello)
+	if broken.Get("type").Str != "response.failed" || broken.Get("response.error.code").Str == "" || broken.Get("response.error.message").Str == "" {
+		t.Error(broken.Raw)
+	}
+	next := c.turn(sayHello)
+	if next.Get("type").Str != "response.completed" || next.Get("response.id").Str == broken.Get("response.id").Str {
+		t.Error(next.Raw)
+	}
+}
