@@ -60,10 +60,16 @@ func (s *Server) serveHTTP(ctx context.Context, listener net.Listener) error {
 		s.log.Warn("requests were cut off by the stop", slog.Any("error", err))
 		err = server.Close()
 		cancel()
-		return errors.Join(err, waiting.AwaitUpgraded(context.WithoutCancel(ctx)))
+		end, done := context.WithTimeout(context.WithoutCancel(ctx), cutOffTime)
+		defer done()
+		return errors.Join(err, waiting.AwaitUpgraded(end))
 	}
 	return nil
 }
+
+// cutOffTime bounds how long connections may take to end that speak another protocol than HTTP.
+// They hang up after [transfer.DrainTimeout], and then their calls are cancelled.
+const cutOffTime = 15 * time.Second
 
 // maxConnections is the limit of connections if nothing else limits them.
 const maxConnections = 8192

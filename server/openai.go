@@ -114,7 +114,7 @@ func (s *Server) openAI() *openai.API {
 		keep = s.options.Limits.MaxOutputBytes
 	}
 	return openai.New(openai.Options{
-		Jobs: s.jobs, Calls: s.calls, Responses: s.responses, Queue: s.callsName, MaxBody: s.options.Limits.MaxInputBytes,
+		Jobs: s.jobs, Calls: s.calls, Responses: s.responses, Queue: s.callsName, MaxBody: s.options.Limits.MaxInputBytes, MemoryBytes: s.options.Limits.MemoryBytes,
 		KeepBodies: keep, Files: s.files, MaxFileBytes: s.options.OpenAI.MaxFileBytes,
 		Batches: s.batches, Serves: s.deployments.serves, Spent: s.store.Admission.Spent,
 		Models: func() []openai.Model {

@@ -79,7 +79,8 @@ func (c conversation) turn(event string) gjson.Result {
 func (c conversation) refused(event string, status int64, code string) {
 	c.Helper()
 	e := c.turn(event)
-	if e.Get("type").Str != "error" || e.Get("status").Int() != status || e.Get("error.code").Str != code || e.Get("error.message").Str == "" || !e.Get("error.type").Exists() || !e.Get("error.param").Exists() {
+	if e.Get("type").Str != "error" || e.Get("status").Int() != status || e.Get("error.code").Str != code || e.Get("error.message").Str == "" || !e.Get("error.type").Exists() || !e.Get("error.param").Exists() ||
+		e.Get("code").Raw != e.Get("error.code").Raw || e.Get("message").Raw != e.Get("error.message").Raw || e.Get("param").Raw != e.Get("error.param").Raw {
 		c.Errorf("%.200s: %s", event, e.Raw)
 	}
 }
@@ -146,7 +147,7 @@ func TestResponsesOverWebSocket(t *testing.T) {
 		// A warm-up calls no model.
 		calls := u.calls.Load()
 		warm := c.turn(`{"type":"response.create","model":"chat","generate":false,"instructions":"Be kind.","input":"the rules"}`)
-		if u.calls.Load() != calls || warm.Get("response.output.#").Int() != 0 {
+		if u.calls.Load() != calls || warm.Get("response.output.#").Int() != 0 || warm.Get("response.store").Raw != "false" { // it is not stored, though it may be
 			t.Error(warm.Raw)
 		}
 		c.turn(`{"type":"response.create","model":"chat","previous_response_id":"` + warm.Get("response.id").Str + `","input":"go"}`)
@@ -177,6 +178,8 @@ func TestWebSocketRefusals(t *testing.T) {
 		`{"type":"response.create","model":"chat","input":"x","background":true}`:     "unsupported_parameter",
 		`{"type":"response.create","model":"chat","input":"x","stream_id":""}`:        "invalid_value",
 		`{"type":"response.create","model":"chat","input":"x","generate":"no"}`:       "invalid_type",
+		`{"type":"response.create","model":"chat","input":"x","stream_id":"a b"}`:     "invalid_value",
+		`{"Type":"response.create","model":"chat","input":"x"}`:                       "invalid_value",
 		`{"type":"response.create","model":"chat","input":"x","max_output_tokens":1}`: "integer_below_min_value",
 		`{"type":"response.create","model":"chat","input":"x"}`:                       "odd",
 	} {
@@ -190,7 +193,7 @@ func TestWebSocketRefusals(t *testing.T) {
 		t.Error(e.Raw)
 	}
 	c.refused(`{"type":"response.create","model":"chat","input":"`+strings.Repeat("x", limit)+`"}`, 413, "payload_too_large")
-	c.closed(websocket.StatusPolicyViolation)
+	c.closed(websocket.StatusMessageTooBig)
 
 	for _, page := range []string{"https://elsewhere.example"} {
 		_, resp, err := websocket.Dial(t.Context(), "ws://"+s.Addr(t.Context()).String()+"/v1/responses", &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {page}}})
@@ -198,9 +201,10 @@ func TestWebSocketRefusals(t *testing.T) {
 			t.Error(resp, err)
 		}
 	}
-	for protocol, status := range map[string]int{"h2c": http.StatusUpgradeRequired, "websocket": http.StatusBadRequest} { // without the rest of a handshake
-		resp, answer := send(t, s, http.MethodGet, "/v1/responses", "", "Upgrade", protocol, "Connection", "Upgrade")
-		refusedWith(t, resp, answer, status, "invalid_handshake")
+	resp, answer := send(t, s, http.MethodGet, "/v1/responses", "", "Upgrade", "websocket", "Connection", "Upgrade") // without the rest of a handshake
+	refusedWith(t, resp, answer, http.StatusBadRequest, "invalid_handshake")
+	if resp, answer := send(t, s, http.MethodGet, "/v1/responses", "", "Upgrade", "h2c", "Connection", "Upgrade"); resp.StatusCode != http.StatusOK || gjson.Get(answer, "object").Str != "list" {
+		t.Errorf("an offer of HTTP/2: %d %s", resp.StatusCode, answer)
 	}
 	poor := startForwarding(t, u, func(o *server.Options) {
 		o.Tenants = map[string]server.Tenant{forebay.DefaultTenant: {Budget: server.Budget{DailyTokens: &budget}}}

@@ -3,7 +3,9 @@ package server_test
 import (
 	"io"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
@@ -70,5 +72,38 @@ func TestWebSocketBrokenStream(t *testing.T) {
 	next := c.turn(sayHello)
 	if next.Get("type").Str != "response.completed" || next.Get("response.id").Str == broken.Get("response.id").Str {
 		t.Error(next.Raw)
+	}
+}
+
+// Idle conversations leave the memory for payloads to requests, and are forgotten where they are
+// too many. A client whose conversation is gone is told so.
+func TestWebSocketsIdleBesideRequests(t *testing.T) {
+	t.Parallel()
+	s, _ := startBridging(t, nil)
+	warmUp := func(c conversation, mebibytes int) string {
+		c.Helper()
+		e := c.turn(`{"type":"response.create","model":"chat","generate":false,"input":"` + strings.Repeat("x", mebibytes<<20) + `"}`)
+		if e.Get("type").Str != "response.completed" {
+			c.Fatal(e.Raw)
+		}
+		return e.Get("response.id").Str
+	}
+	a, b := converse(t, s), converse(t, s)
+	first, second := warmUp(a, 9), warmUp(b, 6)
+	began := time.Now()
+	resp, answer := post(t, s, "/v1/responses", `{"model":"chat","store":false,"input":"`+strings.Repeat("x", 4<<20)+`"}`)
+	if took := time.Since(began); resp.StatusCode != http.StatusOK || took > 4*time.Second { // it would wait 5 s for memory
+		t.Errorf("after %s: %d %s", took, resp.StatusCode, answer)
+	}
+	for c, id := range map[conversation]string{a: first, b: second} {
+		if e := c.turn(`{"type":"response.create","model":"chat","store":false,"previous_response_id":"` + id + `","input":"x"}`); e.Get("type").Str != "response.completed" {
+			t.Errorf("%.300s", e.Raw)
+		}
+	}
+	first = warmUp(a, 9)
+	second = warmUp(b, 8)
+	a.refused(`{"type":"response.create","model":"chat","store":false,"previous_response_id":"`+first+`","input":"x"}`, http.StatusBadRequest, "previous_response_not_found")
+	if e := b.turn(`{"type":"response.create","model":"chat","store":false,"previous_response_id":"` + second + `","input":"x"}`); e.Get("type").Str != "response.completed" {
+		t.Errorf("%.300s", e.Raw)
 	}
 }

@@ -185,7 +185,7 @@ func (p *problem) write(w http.ResponseWriter) {
 		own.refused = true
 	}
 	if p.surface != nil {
-		p.surface.Refuse(w, Refusal{p.Status, p.Code, p.Detail, p.Field, p.request})
+		p.surface.Refuse(w, p.refusal())
 		return
 	}
 	body, err := json.Marshal(p)
@@ -195,6 +195,12 @@ func (p *problem) write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", problemType)
 	w.WriteHeader(p.Status)
 	w.Write(append(body, '\n'))
+}
+
+// refusal is the problem for a surface.
+func (p *problem) refusal() Refusal {
+	seconds, _ := strconv.Atoi(p.header.Get("Retry-After")) // none is 0
+	return Refusal{p.Status, p.Code, p.Detail, p.Field, p.request, seconds}
 }
 
 // transform replaces huma's own errors, which are all about parameters.

@@ -29,6 +29,8 @@ type Refusal struct {
 	Message string
 	Field   string // the part of the request it is about; "": none
 	Request *http.Request
+	// RetryAfter is the header of that name, in seconds; 0: there is none.
+	RetryAfter int
 }
 
 // SurfaceRoute is a pattern of [http.ServeMux] and what answers there.

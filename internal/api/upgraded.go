@@ -50,11 +50,18 @@ func (r *SurfaceRequest) Count() error {
 	return r.api.limits.Request(r.Context(), r.call.home, r.Caller.KeyID)
 }
 
+// KeyEnded returns the error of a request whose key was revoked or has expired, or nil.
+func (r *SurfaceRequest) KeyEnded() error { return keyEnded(r.Context()) }
+
+// WhenDraining calls f in a goroutine of its own once the server stops, unless stop was called.
+func (r *SurfaceRequest) WhenDraining(f func()) (stop func() bool) {
+	return context.AfterFunc(r.api.draining, f)
+}
+
 // Refusal is an error as the client may see it. The error of a key that has ended comes first.
 func (r *SurfaceRequest) Refusal(err error) Refusal {
 	if ended := keyEnded(r.Context()); ended != nil {
 		err = ended
 	}
-	p := r.api.problem(r.Context(), r.call, err)
-	return Refusal{p.Status, p.Code, p.Detail, p.Field, p.request}
+	return r.api.problem(r.Context(), r.call, err).refusal()
 }

@@ -333,6 +333,12 @@ func With(ctx context.Context, c *Claim) context.Context {
 	return context.WithValue(ctx, claimKey{}, c)
 }
 
+// Expect announces what the claim of ctx may grow to, if it has one.
+func Expect(ctx context.Context, size int64) {
+	c, _ := ctx.Value(claimKey{}).(*Claim)
+	c.Expect(size)
+}
+
 // Grow counts n bytes of a payload that is about to be read in the claim of ctx, if it has one.
 // They are released with the rest of the claim.
 func Grow(ctx context.Context, n int64) error {

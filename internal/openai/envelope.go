@@ -132,7 +132,7 @@ func (f *failure) json() []byte {
 
 // refusalOf is the failure that stands for an error of Forebay's own.
 func refusalOf(r api.Refusal) *failure {
-	f := &failure{status: r.Status, kind: typeInvalid, code: string(r.Code), param: strings.TrimPrefix(r.Field, "body."), message: r.Message}
+	f := &failure{status: r.Status, kind: typeInvalid, code: string(r.Code), param: strings.TrimPrefix(r.Field, "body."), message: r.Message, retryAfter: r.RetryAfter}
 	switch {
 	case r.Code == forebay.CodeNotFound:
 		f.code = ""
@@ -154,9 +154,6 @@ func refusalOf(r api.Refusal) *failure {
 
 // Refuse implements [api.Surface].
 func (a *API) Refuse(w http.ResponseWriter, r api.Refusal) {
-	if seconds, err := strconv.Atoi(w.Header().Get("Retry-After")); err == nil {
-		w.Header().Set("Retry-After-Ms", strconv.Itoa(seconds*1000))
-	}
 	refusalOf(r).write(w)
 }
 

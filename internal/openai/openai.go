@@ -34,6 +34,8 @@ type Options struct {
 	// Queue is where synchronous calls wait. No other process takes jobs of it.
 	Queue   string
 	MaxBody int64 // bytes of a request
+	// MemoryBytes is what payloads may take. Conversations on WebSockets have half as much besides.
+	MemoryBytes int64
 	// KeepBodies is up to how many bytes the request and the answer of a synchronous call are kept as
 	// the result of its job. 0: they are not.
 	KeepBodies int64
@@ -51,10 +53,13 @@ type Model struct {
 }
 
 // API is the interface of OpenAI's API. It implements [api.Surface].
-type API struct{ Options }
+type API struct {
+	Options
+	conversations *conversations
+}
 
 // New returns the interface.
-func New(o Options) *API { return &API{o} }
+func New(o Options) *API { return &API{o, newConversations(o.MemoryBytes)} }
 
 // roots are the addresses under which all routes are: OpenAI's, that of Azure's v1 API, and that
 // of Azure's older API, whose query has an api-version.

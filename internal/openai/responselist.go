@@ -10,10 +10,21 @@ import (
 	"github.com/forebayhq/forebay/internal/responses"
 )
 
+// wantsSocket reports whether a request asks for a WebSocket. Some clients offer another protocol
+// with every request, such as h2c.
+func wantsSocket(h http.Header) bool {
+	for protocol := range strings.SplitSeq(strings.Join(h.Values("Upgrade"), ","), ",") {
+		if strings.EqualFold(strings.TrimSpace(protocol), "websocket") {
+			return true
+		}
+	}
+	return false
+}
+
 // listResponses answers GET /responses, which OpenAI does not have. The list is in the shape of
 // its other lists. A request for a WebSocket at the same address opens one.
 func (a *API) listResponses(r *api.SurfaceRequest) error {
-	if r.Header.Get("Upgrade") != "" {
+	if wantsSocket(r.Header) {
 		return a.socket(r)
 	}
 	if !r.Caller.May(forebay.ScopeRead) {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -45,18 +45,15 @@ type socket struct {
 	line     context.Context // of what is read and written: errors are told after the end of a key
 	upgraded *api.SurfaceRequest
 	cut      context.CancelCauseFunc // ends the connection and what it does
+	hangUp   func()                  // ends it without a word
 	messages chan message
-	latest   *unstored
+	latest   *conversation // up to the latest response, if that is not stored; nil: there is none
 	writing  sync.Mutex
 	pace     transfer.Pace
-}
 
-// unstored is the latest response of a connection, if it is not stored. The next one can go on
-// from it.
-type unstored struct {
-	id      string
-	items   []json.RawMessage // input and output, with all that went before
-	release func()            // the memory that it holds
+	// How many messages were begun and ended to be read, and parts to be written. While one is under
+	// way its number is odd.
+	reads, parts atomic.Int64
 }
 
 // message is a message of the client.
@@ -64,7 +61,7 @@ type message struct {
 	*api.SurfaceRequest
 	body    []byte
 	release func()
-	refused *failure // why it was not read
+	refused error // why it is not acted on; nil: it is
 }
 
 var (
@@ -92,7 +89,10 @@ func (a *API) socket(r *api.SurfaceRequest) error {
 	s.conn.SetReadLimit(-1) // read has a limit, and says so
 	line, hangUp := context.WithCancel(context.WithoutCancel(r.Context()))
 	ctx, cut := context.WithCancelCause(r.Context())
-	s.line, s.cut = line, cut
+	s.line, s.cut, s.hangUp = line, cut, hangUp
+	// Whoever is told of the end has little time to read it.
+	defer context.AfterFunc(r.Context(), func() { time.AfterFunc(transfer.DrainTimeout, hangUp) })()
+	defer r.WhenDraining(s.hurry)()
 	var reading sync.WaitGroup
 	defer func() { // also after a panic
 		cut(errLeft)
@@ -103,7 +103,7 @@ func (a *API) socket(r *api.SurfaceRequest) error {
 		for m := range s.messages {
 			m.release()
 		}
-		s.keep(nil)
+		s.conversations.take(s.latest)
 	}()
 	reading.Go(func() { cut(s.read(ctx)) })
 	reading.Go(s.ping)
@@ -129,7 +129,7 @@ func (s *socket) serve(ctx context.Context) (websocket.StatusCode, string) {
 		case m := <-s.messages:
 			s.answer(m)
 		case <-life.C:
-			s.fail("", &failure{status: http.StatusBadRequest, kind: typeInvalid, code: "websocket_connection_limit_reached",
+			s.refuse("", &failure{status: http.StatusBadRequest, kind: typeInvalid, code: "websocket_connection_limit_reached",
 				message: "Responses websocket connection limit reached (60 minutes). Create a new websocket connection to continue."})
 			return websocket.StatusNormalClosure, "the connection has lived for 60 minutes"
 		case <-s.upgraded.Draining():
@@ -142,117 +142,33 @@ func (s *socket) serve(ctx context.Context) (websocket.StatusCode, string) {
 
 // ended tells a client whose key has ended so. It returns why the connection is to be closed.
 func (s *socket) ended(ctx context.Context) (websocket.StatusCode, string) {
-	if s.upgraded.Context().Err() == nil {
-		return websocket.StatusPolicyViolation, context.Cause(ctx).Error()
+	if err := s.upgraded.KeyEnded(); err != nil {
+		f := refusalOf(s.upgraded.Refusal(err))
+		s.refuse("", f)
+		return websocket.StatusPolicyViolation, cut(f.message, maxCloseReason)
 	}
-	f := refusalOf(s.upgraded.Refusal(context.Cause(ctx)))
-	s.fail("", f)
-	return websocket.StatusPolicyViolation, cut(f.message, maxCloseReason)
-}
-
-// ping finds out whether the client is still there.
-func (s *socket) ping() {
-	for tick := time.NewTicker(socketPing); ; {
-		select {
-		case <-tick.C:
-			wait, cancel := context.WithTimeout(s.line, socketPingWait)
-			err := s.conn.Ping(wait)
-			cancel()
-			if err != nil {
-				s.cut(errLeft)
-			}
-		case <-s.line.Done():
-			tick.Stop()
-			return
+	if s.upgraded.Context().Err() != nil {
+		return websocket.StatusGoingAway, errStopping.Message
+	}
+	cause, status := context.Cause(ctx), websocket.StatusPolicyViolation
+	if f, ok := errors.AsType[*failure](cause); ok {
+		status = websocket.StatusTryAgainLater
+		if f.status == http.StatusRequestEntityTooLarge {
+			status = websocket.StatusMessageTooBig
 		}
 	}
-}
-
-// read reads messages until the connection ends, and returns why it did.
-func (s *socket) read(ctx context.Context) error {
-	for {
-		kind, r, err := s.conn.Reader(s.line)
-		if err != nil {
-			return errLeft
-		}
-		w := &frameWriter{socket: s, ctx: ctx}
-		m := message{}
-		m.SurfaceRequest, m.release = s.upgraded.Message(ctx, w)
-		if m.body, err = s.readAll(m.Context(), r); err != nil {
-			m.release()
-			if f, ok := errors.AsType[*failure](err); ok {
-				s.fail("", f)
-			}
-			return err
-		}
-		w.lane = laneOf(m.body)
-		switch {
-		case len(s.messages) == cap(s.messages):
-			m.release()
-			s.fail(w.lane, &failure{status: http.StatusTooManyRequests, kind: typeRateLimit, code: "rate_limit_exceeded", message: "Too many events wait on this connection."})
-			continue
-		case kind != websocket.MessageText:
-			m.refused = badRequest("", "invalid_type", "An event must be a text message.")
-		}
-		s.messages <- m // there is room: nobody else adds any
-	}
-}
-
-// readAll reads a message. What is large of it claims memory as it arrives.
-func (s *socket) readAll(claims context.Context, r io.Reader) (body []byte, err error) {
-	pace := transfer.NewPace(transfer.ReadBytesPerSecond)
-	slow := time.AfterFunc(pace.Left(), func() { s.cut(errSlowClient) })
-	defer slow.Stop()
-	for buffer := make([]byte, 32<<10); ; {
-		began := time.Now()
-		n, err := r.Read(buffer)
-		pace.Moved(n, time.Since(began))
-		slow.Reset(pace.Left())
-		body = append(body, buffer[:n]...)
-		if int64(len(body)) > s.MaxBody {
-			return nil, refusalOf(s.upgraded.Refusal(transfer.TooLarge("event", s.MaxBody)))
-		}
-		if err == nil && len(body) > transfer.FreeBytes {
-			if err := memory.Grow(claims, int64(n)); err != nil {
-				return nil, refusalOf(s.upgraded.Refusal(err))
-			}
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return body, nil
-		case err != nil:
-			return nil, errLeft
-		}
-	}
-}
-
-// maxLane bounds a stream_id.
-const maxLane = 256
-
-// laneOf returns the stream_id of an event, which the events of its response repeat.
-func laneOf(body []byte) string {
-	if lane := gjson.GetBytes(body, "stream_id").Str; len(lane) <= maxLane {
-		return lane
-	}
-	return ""
+	return status, cut(cause.Error(), maxCloseReason)
 }
 
 // answer makes the response that a message asks for.
 func (s *socket) answer(m message) {
-	kept := false // the memory is another's by now
-	defer func() {
-		if !kept {
-			m.release()
-		}
-	}()
-	err := error(m.refused)
-	if m.refused == nil {
-		if err = m.Count(); err == nil {
-			err = m.Renew()
-		}
-		if err == nil {
-			kept, err = s.create(m)
-		}
+	defer m.release()
+	err := m.refused
+	if err == nil {
+		err = m.Renew()
+	}
+	if err == nil {
+		err = s.create(m)
 	}
 	if err == nil || m.Context().Err() != nil {
 		return
@@ -261,84 +177,68 @@ func (s *socket) answer(m message) {
 	if !ok {
 		f = refusalOf(m.Refusal(err))
 	}
-	s.fail(m.Writer.(*frameWriter).lane, f)
+	f.write(m.Writer)
 }
 
-// create makes a response. kept says that the memory of the message is held for the next one.
-func (s *socket) create(m message) (kept bool, err error) {
+// create makes a response.
+func (s *socket) create(m message) error {
 	body, warm, err := createBody(m.body)
 	if err != nil {
-		return false, err
+		return err
 	}
 	req, err := parse(body, m.PathValue("deployment"))
 	if err != nil {
-		return false, err
+		return err
 	}
 	asked, err := bridge.Parse(body, req.model)
 	if err != nil {
-		return false, refused(err)
+		return refused(err)
 	}
 	if known, _ := s.Serves(req.model, forebay.CallEstimate{}); !known {
-		return false, unknownModel(req.model)
+		return unknownModel(req.model)
 	}
 	of := responding{asked: asked, body: body, id: ids.New(bridge.IDPrefix), created: time.Now(), socket: true}
-	before := s.latest
-	if before != nil && before.id == asked.Previous {
-		asked.Known = before.items
-		if err := memory.Grow(m.Context(), sizeOf(asked.Known)); err != nil {
-			return false, err
+	given, known := slices.Clone(asked.Input), false
+	if before := s.latest; before != nil && before.response == asked.Previous { // a turn that fails ends the chain
+		if asked.Known, known = s.conversations.take(before); known {
+			asked.Previous = "" // it cannot be found later
 		}
-		of.body, asked.Previous = asked.Whole(), "" // the one before cannot be found later
-		defer func() {
-			if err != nil || s.latest == before { // a turn that fails ends the chain
-				s.keep(nil)
-			}
-		}()
 	}
-	said := slices.Concat(asked.Known, asked.InputItems(of.id))
-	next := func(object json.RawMessage, store bool) {
-		s.keep(nil)
-		if store {
+	if err := memory.Grow(m.Context(), sizeOf(asked.Known)); err != nil {
+		return err
+	}
+	said := append(slices.Clone(asked.Known), asked.InputItems(of.id)...)
+	if err := s.Responses.Complete(m.Context(), m.Caller.Tenant, asked); err != nil {
+		return refused(err)
+	}
+	if known && asked.Store {
+		if err := memory.Grow(m.Context(), sizeOf(asked.Known)+int64(len(body))); err != nil {
+			return err
+		}
+		of.body = asked.Whole(given)
+	}
+	if of.need, err = s.needOf(asked); err != nil {
+		return err
+	}
+	next := func(object json.RawMessage) {
+		s.conversations.take(s.latest)
+		if s.latest = nil; asked.Store {
 			return
 		}
 		for _, item := range gjson.GetBytes(object, "output").Array() {
 			said = append(said, json.RawMessage(item.Raw))
 		}
-		if memory.Grow(m.Context(), sizeOf(said)) == nil {
-			s.keep(&unstored{of.id, said, m.release})
-			kept = true
-		}
-	}
-	if err := s.Responses.Complete(m.Context(), m.Caller.Tenant, asked); err != nil {
-		return false, refused(err)
-	}
-	if of.need, err = s.needOf(asked); err != nil {
-		return false, err
+		s.latest = s.conversations.keep(m.Caller.Tenant, of.id, said)
 	}
 	if warm {
+		asked.Store = false // it goes with the connection
 		events, object := asked.Prepared(of.id, of.created)
-		next(object, false)
+		next(object)
 		_, err := m.Writer.Write(frames(events...))
-		return kept, err
+		return err
 	}
-	of.ended = func(_ context.Context, end bridge.End) { next(end.Object, asked.Store) }
-	err = s.respond(m.SurfaceRequest, req, of)
-	return kept, err
-}
-
-// keep remembers a response that is not stored, in place of the one before; nil: none.
-func (s *socket) keep(u *unstored) {
-	if s.latest != nil {
-		s.latest.release()
-	}
-	s.latest = u
-}
-
-func sizeOf(items []json.RawMessage) (size int64) {
-	for _, item := range items {
-		size += int64(len(item))
-	}
-	return size
+	of.ended = func(_ context.Context, end bridge.End) { next(end.Object) }
+	return s.respond(m.SurfaceRequest, req, of)
 }
 
 // createBody returns the body of the request that an event stands for. warm says that no model is
@@ -348,62 +248,27 @@ func createBody(event []byte) (body []byte, warm bool, err error) {
 	if json.Unmarshal(event, &members) != nil || members == nil {
 		return nil, false, badRequest("", "", "We could not parse the event: expected a JSON object.")
 	}
-	var flags struct {
-		Type       string
-		Background *bool
-		Generate   *bool
-		StreamID   *string `json:"stream_id"`
+	var kind, lane string
+	var background bool
+	generate := true
+	for name, to := range map[string]any{"type": &kind, "stream_id": &lane, "background": &background, "generate": &generate} {
+		if raw, given := members[name]; given && json.Unmarshal(raw, to) != nil {
+			return nil, false, badRequest(name, "invalid_type", "Invalid type for '"+name+"': 'type' and 'stream_id' are strings, 'background' and 'generate' booleans.")
+		}
 	}
-	if err := json.Unmarshal(event, &flags); err != nil {
-		return nil, false, badRequest("", "invalid_type", "Invalid type of a member of the event: 'type' and 'stream_id' are strings, 'background' and 'generate' booleans.")
-	}
+	_, named := members["stream_id"]
 	switch {
-	case flags.Type != "response.create":
+	case kind != "response.create":
 		return nil, false, badRequest("type", "invalid_value", "Invalid value for 'type': this server takes events of the type 'response.create'.")
-	case flags.Background != nil && *flags.Background:
+	case background:
 		return nil, false, badRequest("background", "unsupported_parameter", "'background' is not supported over a WebSocket.")
-	case flags.StreamID != nil && (*flags.StreamID == "" || len(*flags.StreamID) > maxLane):
-		return nil, false, badRequest("stream_id", "invalid_value", "Invalid 'stream_id': it has 1 to 256 characters.")
+	case named && string(members["stream_id"]) != "null" && !laneName.MatchString(lane):
+		return nil, false, badRequest("stream_id", "invalid_value", "Invalid 'stream_id': it has 1 to 256 letters, digits, '_', '.' and '-'.")
 	}
 	for _, name := range []string{"type", "stream_id", "generate", "background"} {
 		delete(members, name)
 	}
 	members["stream"] = json.RawMessage("true")
 	body, err = forebay.EncodeJSON(members)
-	return body, flags.Generate != nil && !*flags.Generate, err
-}
-
-// fail tells the client of an error.
-func (s *socket) fail(lane string, f *failure) {
-	event, err := json.Marshal(struct {
-		Type   string          `json:"type"`
-		Status int             `json:"status"`
-		Error  json.RawMessage `json:"error"`
-	}{"error", f.status, json.RawMessage(gjson.GetBytes(f.json(), "error").Raw)})
-	if err != nil {
-		panic(err) // a struct of strings: cannot happen
-	}
-	_ = s.send(lane, event)
-}
-
-// send sends an event. A client that does not read it is left.
-func (s *socket) send(lane string, event []byte) error {
-	if lane != "" {
-		name, err := forebay.EncodeJSON(lane)
-		if err != nil {
-			return err
-		}
-		event = slices.Concat(event[:len(event)-1], []byte(`,"stream_id":`), name, []byte("}"))
-	}
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	began := time.Now()
-	ctx, cancel := context.WithTimeout(s.line, s.pace.Left())
-	defer cancel()
-	err := s.conn.Write(ctx, websocket.MessageText, event)
-	s.pace.Moved(len(event), time.Since(began))
-	if err != nil {
-		s.cut(errSlowClient)
-	}
-	return err
+	return body, !generate, err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 
 	"github.com/tidwall/gjson"
 )
@@ -36,7 +37,7 @@ func (w *frameWriter) Write(b []byte) (int, error) {
 		return 0, w.ctx.Err()
 	}
 	if w.status >= http.StatusBadRequest {
-		event, err := json.Marshal(map[string]any{"type": "error", "status": w.status, "error": json.RawMessage(gjson.GetBytes(b, "error").Raw)})
+		event, err := json.Marshal(w.refusal(gjson.GetBytes(b, "error")))
 		if err != nil {
 			return 0, err
 		}
@@ -52,6 +53,30 @@ func (w *frameWriter) Write(b []byte) (int, error) {
 		}
 	}
 	return len(b), nil
+}
+
+// errorEvent tells of an error. SDKs differ in where they look for it, so it has that in both
+// places. The headers are those that a refusal over HTTP has for retries.
+type errorEvent struct {
+	Type    string            `json:"type"`
+	Status  int               `json:"status"`
+	Code    any               `json:"code"`
+	Message any               `json:"message"`
+	Param   any               `json:"param"`
+	Error   json.RawMessage   `json:"error"`
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// refusal is the event for an error as HTTP has it.
+func (w *frameWriter) refusal(said gjson.Result) errorEvent {
+	e := errorEvent{Type: "error", Status: w.status, Error: json.RawMessage(said.Raw), Headers: map[string]string{},
+		Code: said.Get("code").Value(), Message: said.Get("message").Value(), Param: said.Get("param").Value()}
+	for _, name := range []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry"} {
+		if value := w.header.Get(name); value != "" {
+			e.Headers[strings.ToLower(name)] = value
+		}
+	}
+	return e
 }
 
 // handshake passes on the answer to a handshake unless it is a refusal.

@@ -154,11 +154,12 @@ func (r *Request) InputItems(response string) []json.RawMessage {
 	return list
 }
 
-// Whole returns the body of the request with the items that are known to go before in its input.
-func (r *Request) Whole() []byte {
+// Whole returns the body of the request with the items that are known to go before in its input,
+// which is given as the client has sent it.
+func (r *Request) Whole(input []json.RawMessage) []byte {
 	body := maps.Clone(r.members)
 	delete(body, "previous_response_id")
-	body["input"] = encode(slices.Concat(r.Known, r.Input))
+	body["input"] = encode(slices.Concat(r.Known, input))
 	return encode(body)
 }
 
