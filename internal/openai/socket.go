@@ -46,6 +46,7 @@ type socket struct {
 	upgraded *api.SurfaceRequest
 	cut      context.CancelCauseFunc // ends the connection and what it does
 	hangUp   func()                  // ends it without a word
+	draining <-chan struct{}         // closed once the server stops
 	messages chan message
 	latest   *conversation // up to the latest response, if that is not stored; nil: there is none
 	writing  sync.Mutex
@@ -74,7 +75,7 @@ func (a *API) socket(r *api.SurfaceRequest) error {
 	if !r.Caller.May(forebay.ScopeSubmit) {
 		return forebay.Errorf(forebay.CodeForbidden, "this needs a key with the scope %q", forebay.ScopeSubmit)
 	}
-	s := &socket{API: a, upgraded: r, messages: make(chan message, socketQueue), pace: transfer.NewPace(transfer.WriteBytesPerSecond)}
+	s := &socket{API: a, upgraded: r, draining: r.Draining(), messages: make(chan message, socketQueue), pace: transfer.NewPace(transfer.WriteBytesPerSecond)}
 	leave, err := r.Upgrade(func(raw http.ResponseWriter) (err error) { // pages of other origins are refused there
 		w := &handshake{ResponseWriter: raw}
 		if s.conn, err = websocket.Accept(w, r.Request, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled}); err != nil {
@@ -121,7 +122,7 @@ func (s *socket) serve(ctx context.Context) (websocket.StatusCode, string) {
 		select { // who waits for several of them hears of the end first
 		case <-ctx.Done():
 			return s.ended(ctx)
-		case <-s.upgraded.Draining():
+		case <-s.draining:
 			return websocket.StatusGoingAway, errStopping.Message
 		default:
 		}
@@ -132,7 +133,7 @@ func (s *socket) serve(ctx context.Context) (websocket.StatusCode, string) {
 			s.refuse("", &failure{status: http.StatusBadRequest, kind: typeInvalid, code: "websocket_connection_limit_reached",
 				message: "Responses websocket connection limit reached (60 minutes). Create a new websocket connection to continue."})
 			return websocket.StatusNormalClosure, "the connection has lived for 60 minutes"
-		case <-s.upgraded.Draining():
+		case <-s.draining:
 			return websocket.StatusGoingAway, errStopping.Message
 		case <-ctx.Done():
 			return s.ended(ctx)

@@ -144,7 +144,7 @@ func (s *socket) send(lane string, event []byte) error {
 		s.parts.Add(1)
 		defer s.parts.Add(1)
 		select {
-		case <-s.upgraded.Draining():
+		case <-s.draining:
 			s.pace.Hurry()
 		default:
 		}
