@@ -53,7 +53,7 @@ func TestCompactionByChatCompletions(t *testing.T) {
 		if !strings.HasPrefix(sealed, "fbc1_") || strings.Contains(answer, "h\u00ef") || strings.Contains(answer, `h\u00ef`) {
 			t.Errorf("the summary can be read: %s", answer)
 		}
-		if resp, answer := post(t, s, "/v1/responses/"+o.Get("id").Str, ""); resp.StatusCode == http.StatusOK {
+		if resp, answer := send(t, s, http.MethodGet, "/v1/responses/"+o.Get("id").Str, ""); resp.StatusCode != http.StatusNotFound {
 			t.Errorf("it is stored: %s", answer)
 		}
 		eventually(t, time.Minute, func() error { // the client hears of the end first
@@ -110,6 +110,28 @@ func TestCompactionByChatCompletions(t *testing.T) {
 			t.Error("another tenant's compaction was sent to a provider")
 		}
 	})
+}
+
+// A compaction names the files of the user, as its conversation did. The model gets their contents.
+func TestCompactionOfFiles(t *testing.T) {
+	t.Parallel()
+	s, u := startBridging(t, nil)
+	file := uploaded(t, s, nil, field{"purpose", "user_data", ""}, field{"file", "words", "b.txt"})
+	item := `{"role":"user","content":[{"type":"input_file","file_id":"` + file.ID + `"}]}`
+	_, answer := post(t, s, "/v1/responses", `{"model":"chat","input":[`+item+`]}`)
+	before := gjson.Get(answer, "id").Str
+	_, listed := send(t, s, http.MethodGet, "/v1/responses/"+before+"/input_items", "")
+	for what, asked := range map[string]string{
+		"a stored response":   `"previous_response_id":"` + before + `","input":"and now"`,
+		"a reference":         `"input":[{"type":"item_reference","id":"` + gjson.Get(listed, "data.0.id").Str + `"}]`,
+		"the request's input": `"input":[` + item + `]`,
+	} {
+		resp, answer := post(t, s, "/v1/responses/compact", `{"model":"chat",`+asked+`}`)
+		part := gjson.Get(answer, "output.0.content.0")
+		if resp.StatusCode != http.StatusOK || part.Get("file_id").Str != file.ID || strings.Contains(answer, "d29yZHM") || !strings.Contains(u.body(), "d29yZHM") {
+			t.Errorf("%s: %s\n%s", what, answer, u.body())
+		}
+	}
 }
 
 // A summary that the model did not end is none.

@@ -416,6 +416,32 @@ func TestBudgetsOfManyKeys(t *testing.T) {
 	})
 }
 
+// What a call may have used whose worker has not said it yet does not make a budget spent.
+func TestBudgetIsNotSpentByLostCalls(t *testing.T) {
+	inPurse(t, func(p *purseful) {
+		const hold = promptTokens*13/10 + outputTokens // at most
+		p.submit(nil)
+		second := p.submit(nil)
+		p.dailyTokens(hold + 1)
+		got := p.claim(paidPlan)
+		if len(got) != 1 || len(p.claim(paidPlan)) != 0 {
+			p.Fatalf("claimed %+v", got)
+		}
+		if _, err := p.Jobs.Cancel(p.Context(), got[0].Seq); err != nil {
+			p.Fatal(err)
+		}
+		if left, err := p.Admission.Spent(p.Context(), second); err != nil || left != 0 {
+			p.Errorf("spent for %s, %v", left, err)
+		}
+		if err := p.Jobs.Amend(p.Context(), &got[0], AttemptRecord{Deployment: "d", Outcome: forebay.OutcomeCancelled, Usage: forebay.TokenUsage{InputTokens: hold}}); err != nil {
+			p.Fatal(err)
+		}
+		if left, err := p.Admission.Spent(p.Context(), second); err != nil || left == 0 {
+			p.Errorf("not spent by what the call did use: %s, %v", left, err)
+		}
+	})
+}
+
 // A spent budget says for how long it surely has no room for a job: until the last of its periods
 // ends. What running calls hold is not spent.
 func TestBudgetSpentUntil(t *testing.T) {

@@ -126,8 +126,8 @@ func (w *waiting) run() error {
 		case begun:
 			return w.cutOff(last, err)
 		case unchanged:
-			if refusal := w.spent(); refusal != nil {
-				return w.giveUp(refusal)
+			if w.spent() {
+				return w.giveUp(noBudget())
 			}
 			continue
 		}
@@ -152,28 +152,23 @@ func (w *waiting) run() error {
 		case job.Status == forebay.StatusRunning:
 			continue
 		}
-		if refusal := w.spent(); refusal != nil {
-			return w.giveUp(refusal)
-		}
-		if waitsFor(job, forebay.WaitBudget) {
-			room.Reset(lookForRoom)
-		} else {
+		switch {
+		case !waitsFor(job, forebay.WaitBudget):
 			room.Stop()
+		case w.spent():
+			return w.giveUp(noBudget())
+		default:
+			room.Reset(lookForRoom)
 		}
 	}
 }
 
-// spent returns why a call is refused whose budget has no room for it before it has waited long
-// enough. What running calls hold may come back, so that is waited for. nil: it may wait.
-func (w *waiting) spent() error {
+// spent reports whether a budget surely has no room for the call before it has waited long enough.
+// What running calls hold may come back, so that is waited for. So is a database that cannot be
+// read just now.
+func (w *waiting) spent() bool {
 	left, err := w.Spent(context.WithoutCancel(w.Context()), w.job)
-	switch {
-	case err != nil:
-		return err
-	case left > time.Until(w.until):
-		return noBudget()
-	}
-	return nil
+	return err == nil && left > time.Until(w.until)
 }
 
 // giveUp cancels the job and returns the error.
@@ -279,5 +274,5 @@ func waitsFor(job forebay.Job, reason forebay.WaitReason) bool {
 // noBudget refuses a call that its budget has no room for.
 func noBudget() *failure {
 	return &failure{status: http.StatusTooManyRequests, kind: typeRateLimit, code: "insufficient_quota", shouldRetry: &no,
-		message: "You exceeded your current budget. It will have room again when its day or month ends."}
+		message: "Your current budget has no room for this call. A new day or month gives it room again, unless the call is larger than the whole budget."}
 }

@@ -41,18 +41,20 @@ func (a *API) compact(r *api.SurfaceRequest) error {
 	if err := a.able(asked, &need); err != nil {
 		return err
 	}
+	seal, err := a.Responses.Sealer(r.Context(), r.Caller.Tenant) // before the call: it is paid for
+	if err != nil {
+		return err
+	}
 	id, created := ids.New(bridge.IDPrefix), time.Now()
 	return a.make(r, req, endpointCompact, &pending{body: native, need: need, translate: func() translation {
-		return &asCompaction{Compaction: c.Begin(id, created), seal: func(ctx context.Context, summary string) (string, error) {
-			return a.Responses.Seal(ctx, r.Caller.Tenant, summary)
-		}}
+		return &asCompaction{Compaction: c.Begin(id, created), seal: seal}
 	}})
 }
 
 // asCompaction is the translation of a call for a compaction.
 type asCompaction struct {
 	*bridge.Compaction
-	seal func(ctx context.Context, summary string) (string, error)
+	seal func(summary string) string
 }
 
 func (x *asCompaction) choose(d model.Dialect) (path string, body []byte, err error) {
@@ -61,8 +63,8 @@ func (x *asCompaction) choose(d model.Dialect) (path string, body []byte, err er
 
 func (x *asCompaction) write(part []byte) ([]byte, error) { return nil, x.Write(part) }
 
-func (x *asCompaction) end(ctx context.Context, resp model.ForwardResponse) ([]byte, error) {
-	return x.End(resp.Usage, func(summary string) (string, error) { return x.seal(ctx, summary) })
+func (x *asCompaction) end(_ context.Context, resp model.ForwardResponse) ([]byte, error) {
+	return x.End(resp.Usage, x.seal)
 }
 
 // fail is for streams, and a compaction is none.

@@ -79,6 +79,7 @@ func (s *Service) Complete(ctx context.Context, tenant string, req *bridge.Reque
 			if list[i], err = s.unsealed(ctx, no, list[i]); err != nil {
 				return err
 			}
+			req.Plain = append(req.Plain, list[i])
 			if list[i], err = named.put(ctx, list[i]); err != nil {
 				return err
 			}

@@ -77,17 +77,20 @@ func (s *Service) aead(ctx context.Context) (cipher.AEAD, error) {
 // bound is what a compaction is bound to.
 func bound(tenant int64) []byte { return strconv.AppendInt(nil, tenant, 10) }
 
-// Seal returns a summary so that only this server can read it, and only for the same tenant.
-func (s *Service) Seal(ctx context.Context, tenant, summary string) (string, error) {
+// Sealer returns what seals a summary so that only this server can read it, and only for the same
+// tenant.
+func (s *Service) Sealer(ctx context.Context, tenant string) (seal func(summary string) string, err error) {
 	no, err := s.Store.EnsureTenant(ctx, tenant)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	aead, err := s.aead(ctx)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return bridge.SealedPrefix + base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, []byte(summary), bound(no))), nil
+	return func(summary string) string {
+		return bridge.SealedPrefix + base64.RawURLEncoding.EncodeToString(aead.Seal(nil, nil, []byte(summary), bound(no)))
+	}, nil
 }
 
 // errSealed refuses a compaction as OpenAI's server does.

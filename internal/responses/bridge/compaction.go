@@ -114,7 +114,7 @@ func (c *Compaction) Write(b []byte) error {
 
 // End returns what the client gets: the provider's answer as it is, or one with the messages of
 // the user and the model's summary, sealed. used is as for [Exchange.End].
-func (c *Compaction) End(used forebay.TokenUsage, seal func(summary string) (string, error)) ([]byte, error) {
+func (c *Compaction) End(used forebay.TokenUsage, seal func(summary string) string) ([]byte, error) {
 	if c.native {
 		if objectOf(c.answer) == nil {
 			return nil, ErrMalformed
@@ -135,24 +135,14 @@ func (c *Compaction) End(used forebay.TokenUsage, seal func(summary string) (str
 	if end.Status != StatusCompleted || strings.TrimSpace(summary.String()) == "" {
 		return nil, ErrNoSummary
 	}
-	sealed, err := seal(summary.String())
-	if err != nil {
-		return nil, err
-	}
 	output := (&Request{Input: c.asked()}).InputItems(c.id)
-	output = append(output, encode(Object{"type": encode("compaction"), "id": encode(itemID(c.id, "compaction", len(output), false)), "encrypted_content": encode(sealed)}))
+	output = append(output, encode(Object{"type": encode("compaction"), "id": encode(itemID(c.id, "compaction", len(output), false)), "encrypted_content": encode(seal(summary.String()))}))
 	return encode(Object{"id": encode(c.id), "object": encode("response.compaction"), "created_at": number(c.created.Unix()), "output": encode(output), "usage": object["usage"]}), nil
 }
 
-// asked returns the messages of the user, as they came where they did with the request.
+// asked returns the messages of the user, without the contents of files.
 func (c *Compaction) asked() (list []json.RawMessage) {
-	input := slices.Clone(c.request.Input)
-	for i, raw := range c.given {
-		if kindOf(objectOf(raw)) == "message" {
-			input[i] = raw
-		}
-	}
-	for _, raw := range slices.Concat(c.request.Context, input) {
+	for _, raw := range c.request.Plain {
 		if item := objectOf(raw); kindOf(item) == "message" && text(item["role"]) == "user" {
 			list = append(list, raw)
 		}

@@ -32,6 +32,8 @@ type Request struct {
 	Known []json.RawMessage
 	// Context are the items that go before the input. Whoever knows the response before sets it.
 	Context []json.RawMessage
+	// Plain are the context and the input with the ids of files in place of their contents.
+	Plain []json.RawMessage
 
 	members Object
 	beyond  *Error // what only a provider that speaks Responses can do; nil: nothing
