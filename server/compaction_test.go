@@ -112,7 +112,7 @@ func TestCompactionByChatCompletions(t *testing.T) {
 	})
 }
 
-// A compaction names the files of the user, as its conversation did. The model gets their contents.
+// A compaction names the files that the user has named. The model gets what is in them.
 func TestCompactionOfFiles(t *testing.T) {
 	t.Parallel()
 	s, u := startBridging(t, nil)

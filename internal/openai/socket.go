@@ -93,7 +93,6 @@ func (a *API) socket(r *api.SurfaceRequest) error {
 	s.line, s.cut, s.hangUp = line, cut, hangUp
 	// Whoever is told of the end has little time to read it.
 	defer context.AfterFunc(r.Context(), func() { time.AfterFunc(transfer.DrainTimeout, hangUp) })()
-	defer r.WhenDraining(s.hurry)()
 	var reading sync.WaitGroup
 	defer func() { // also after a panic
 		cut(errLeft)
@@ -108,6 +107,7 @@ func (a *API) socket(r *api.SurfaceRequest) error {
 	}()
 	reading.Go(func() { cut(s.read(ctx)) })
 	reading.Go(s.ping)
+	reading.Go(s.hurry)
 	status, reason := s.serve(ctx)
 	cut(errLeft)
 	_ = s.conn.Close(status, reason) // it gives the client a moment
@@ -143,7 +143,7 @@ func (s *socket) serve(ctx context.Context) (websocket.StatusCode, string) {
 
 // ended tells a client whose key has ended so. It returns why the connection is to be closed.
 func (s *socket) ended(ctx context.Context) (websocket.StatusCode, string) {
-	if err := s.upgraded.KeyEnded(); err != nil {
+	if err := context.Cause(s.upgraded.Context()); forebay.CodeOf(err) == forebay.CodeUnauthorized {
 		f := refusalOf(s.upgraded.Refusal(err))
 		s.refuse("", f)
 		return websocket.StatusPolicyViolation, cut(f.message, maxCloseReason)

@@ -183,11 +183,20 @@ func (s *socket) sendParts(event []byte, part func([]byte, func([]byte) error) e
 // hurry leaves little time for what is being written when the server stops. What is written later
 // sees to it itself.
 func (s *socket) hurry() {
-	if part := s.parts.Load(); part%2 == 1 {
-		time.AfterFunc(transfer.DrainTimeout, func() {
-			if s.parts.Load() == part {
-				s.hangUp()
-			}
-		})
+	select {
+	case <-s.draining:
+	case <-s.line.Done():
+		return
+	}
+	part := s.parts.Load()
+	if part%2 == 0 {
+		return
+	}
+	select {
+	case <-time.After(transfer.DrainTimeout):
+	case <-s.line.Done():
+	}
+	if s.parts.Load() == part {
+		s.hangUp()
 	}
 }

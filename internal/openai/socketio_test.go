@@ -168,7 +168,8 @@ func TestStopLeavesStalledReaders(t *testing.T) {
 		onPipe(t, func(t *testing.T, s *socket, ctx context.Context, client net.Conn) {
 			draining := make(chan struct{})
 			s.draining = draining
-			stop := func() { close(draining); s.hurry() }
+			go s.hurry()
+			stop := func() { close(draining) }
 			if before {
 				time.AfterFunc(time.Second, stop)
 			} else {
