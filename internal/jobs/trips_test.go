@@ -177,3 +177,20 @@ func TestRoundTripsOfJobs(t *testing.T) {
 		return calls
 	})
 }
+
+// Codes of errors that an hour of a tenant has not seen are looked for together. So a storm of
+// failures takes no more round trips if it is of many tenants.
+func TestRoundTripsOfNewErrorCodes(t *testing.T) {
+	t.Parallel()
+	const many = 16
+	trips := fixture.Trips(t)
+	j := &tripsOfJobs{T: t, s: trips.Stores, tenant: tenantNamed(t, trips.Stores, "acme")}
+	trips.Together(t, "new error codes", func() (calls []func() error) {
+		locked := j.locked(j.newQueue(), many, time.Minute, func(i int, n *NewJob) { n.Tenant = tenantNamed(t, j.s, fmt.Sprint("tenant", i)) })
+		for i := range locked {
+			attempt := AttemptRecord{Outcome: forebay.OutcomeFailed, ErrorClass: forebay.ClassTransient, ErrorCode: fmt.Sprint("code_", j.serial), RetryDelay: time.Minute}
+			calls = append(calls, func() error { return j.s.Jobs.Retry(t.Context(), &locked[i], attempt) })
+		}
+		return calls
+	})
+}
