@@ -21,6 +21,21 @@ type tripping struct {
 	content func(int) MessageContent
 }
 
+// makesQueues returns what makes queues of a tenant, each with a name of its own.
+func makesQueues(t *testing.T, s *stores) func(change func(*MessageQueue)) MessageQueue {
+	serial, tenant := 0, tenantOf(t, s, "acme")
+	return func(change func(*MessageQueue)) MessageQueue {
+		serial++
+		q := MessageQueue{Name: fmt.Sprintf("t/q%d", serial), Tenant: tenant, Lock: time.Hour, MaxDeliveries: 3}
+		if change != nil {
+			change(&q)
+		}
+		stored, _, err := s.Bus.PutMessageQueue(t.Context(), q, 10_000)
+		mustDo(t, err)
+		return stored
+	}
+}
+
 // topic makes a topic with a subscription that has these settings.
 func (t tripping) topic(change func(*MessageQueue), sub func(*MessageQueue)) MessageQueue {
 	topic := t.made(func(q *MessageQueue) {
@@ -227,21 +242,10 @@ func TestRoundTripsOfDueMessages(t *testing.T) {
 	t.Parallel()
 	const n = 24
 	trips := fixture.Trips(t)
-	serial := 0
 	x := tripping{T: t, stores: trips.Stores, content: func(i int) MessageContent {
 		return MessageContent{MessageID: fmt.Sprint("m", i), Body: []byte("1"), Text: true}
 	}}
-	tenant := tenantOf(t, x.stores, "acme")
-	x.made = func(change func(*MessageQueue)) MessageQueue {
-		serial++
-		q := MessageQueue{Name: fmt.Sprintf("t/q%d", serial), Tenant: tenant, Lock: time.Hour, MaxDeliveries: 3}
-		if change != nil {
-			change(&q)
-		}
-		stored, _, err := x.Bus.PutMessageQueue(t.Context(), q, 10_000)
-		mustDo(t, err)
-		return stored
-	}
+	x.made = makesQueues(t, x.stores)
 	later := func(message func(int) MessageContent) func(int, time.Time) MessageContent {
 		return func(i int, at time.Time) MessageContent {
 			m := message(i)
@@ -353,23 +357,11 @@ func (t tripping) storedWith(seq, want int64) error {
 func TestRoundTripsOfIdleQueues(t *testing.T) {
 	t.Parallel()
 	trips := fixture.Trips(t)
-	tenant := tenantOf(t, trips.Stores, "acme")
-	serial := 0
+	x := tripping{T: t, stores: trips.Stores, made: makesQueues(t, trips.Stores)}
 	most := map[string]int64{"unused": 14, "kept": 6}
 	for _, kind := range []string{"unused", "kept"} { // in this order: those that are kept seem idle again later
 		for _, many := range []int{1, idleAtOnce} {
 			trips.Within(t, most[kind], fmt.Sprint(many, " ", kind), func() []func() error {
-				x := tripping{T: t, stores: trips.Stores}
-				x.made = func(change func(*MessageQueue)) MessageQueue {
-					serial++
-					q := MessageQueue{Name: fmt.Sprintf("t/q%d", serial), Tenant: tenant, Lock: time.Hour, MaxDeliveries: 3}
-					if change != nil {
-						change(&q)
-					}
-					stored, _, err := x.Bus.PutMessageQueue(t.Context(), q, 10_000)
-					mustDo(t, err)
-					return stored
-				}
 				const idle = 1500 * time.Millisecond
 				at, target := time.Now().Add(idle*61/60), x.made(nil)
 				for range many {

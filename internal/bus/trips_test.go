@@ -16,18 +16,7 @@ func TestRoundTripsOfMessages(t *testing.T) {
 	const n = 24
 	trips := fixture.Trips(t)
 	s, ctx := trips.Stores, t.Context()
-	tenant := tenantOf(t, s, "acme")
-	serial := 0
-	made := func(change func(*MessageQueue)) MessageQueue {
-		serial++
-		q := MessageQueue{Name: fmt.Sprintf("t/q%d", serial), Tenant: tenant, Lock: time.Hour, MaxDeliveries: 3}
-		if change != nil {
-			change(&q)
-		}
-		stored, _, err := s.Bus.PutMessageQueue(ctx, q, 10_000)
-		mustDo(t, err)
-		return stored
-	}
+	made := makesQueues(t, s)
 	dead := made(nil)
 	kinds := map[string]func(*MessageQueue){
 		"plain":     nil,

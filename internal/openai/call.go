@@ -14,23 +14,32 @@ import (
 	"github.com/forebayhq/forebay/internal/model"
 )
 
+// read reads the body of a request for a model. release gives its memory back.
+func (a *API) read(r *api.SurfaceRequest) (req request, release func(), err error) {
+	body, release, err := r.Body(a.MaxBody)
+	if err != nil {
+		return request{}, nil, err
+	}
+	if req, err = parse(body, r.PathValue("deployment")); err != nil {
+		release()
+		return request{}, nil, err
+	}
+	return req, release, nil
+}
+
 // call answers a synchronous call of an endpoint.
 func (a *API) call(r *api.SurfaceRequest, endpoint string) error {
-	body, release, err := r.Body(a.MaxBody)
+	req, release, err := a.read(r)
 	if err != nil {
 		return err
 	}
 	defer release()
-	req, err := parse(body, r.PathValue("deployment"))
-	if err != nil {
-		return err
-	}
-	need := model.EstimateForward(endpoint, body)
+	need := model.EstimateForward(endpoint, req.body)
 	need.AsOpenAI = true
 	if err := a.served(req.model, need); err != nil {
 		return err
 	}
-	return a.make(r, req, endpoint, &pending{body: body, stream: req.stream, need: need})
+	return a.make(r, req, endpoint, &pending{body: req.body, stream: req.stream, need: need})
 }
 
 // served refuses a call of a model that nothing serves.

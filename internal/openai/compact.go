@@ -16,16 +16,12 @@ const endpointCompact = "responses/compact"
 
 // compact answers POST /responses/compact.
 func (a *API) compact(r *api.SurfaceRequest) error {
-	body, release, err := r.Body(a.MaxBody)
+	req, release, err := a.read(r)
 	if err != nil {
 		return err
 	}
 	defer release()
-	req, err := parse(body, r.PathValue("deployment"))
-	if err != nil {
-		return err
-	}
-	c, asked, err := bridge.ParseCompaction(body, req.model)
+	c, asked, err := bridge.ParseCompaction(req.body, req.model)
 	if err != nil {
 		return refused(err)
 	}

@@ -41,16 +41,12 @@ func notServed(what string) error {
 
 // createResponse answers POST /responses.
 func (a *API) createResponse(r *api.SurfaceRequest) error {
-	body, release, err := r.Body(a.MaxBody)
+	req, release, err := a.read(r)
 	if err != nil {
 		return err
 	}
 	defer release()
-	req, err := parse(body, r.PathValue("deployment"))
-	if err != nil {
-		return err
-	}
-	asked, err := bridge.Parse(body, req.model)
+	asked, err := bridge.Parse(req.body, req.model)
 	if err != nil {
 		return refused(err)
 	}
@@ -67,7 +63,7 @@ func (a *API) createResponse(r *api.SurfaceRequest) error {
 	if asked.Background {
 		return a.createInBackground(r, req, asked, need)
 	}
-	return a.respond(r, req, responding{asked: asked, need: need, body: body, id: ids.New(bridge.IDPrefix), created: time.Now()})
+	return a.respond(r, req, responding{asked: asked, need: need, body: req.body, id: ids.New(bridge.IDPrefix), created: time.Now()})
 }
 
 // responding is a response whose client waits for it.

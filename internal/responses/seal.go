@@ -2,11 +2,8 @@ package responses
 
 import (
 	"context"
-	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hkdf"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"strconv"
@@ -18,6 +15,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/memory"
 	"github.com/forebayhq/forebay/internal/responses/bridge"
+	"github.com/forebayhq/forebay/internal/seal"
 )
 
 // A compaction is not stored here: the client keeps it, sealed. All processes seal with the same
@@ -59,15 +57,7 @@ func (s *Service) aead(ctx context.Context) (cipher.AEAD, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := hkdf.Key(sha256.New, secret, nil, "forebay compaction 1", 32)
-	if err != nil {
-		return nil, err
-	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, err
-	}
-	made, err := cipher.NewGCMWithRandomNonce(block)
+	made, err := seal.New(secret, "forebay compaction 1")
 	if err == nil {
 		s.seal.Store(&made)
 	}

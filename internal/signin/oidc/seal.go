@@ -1,14 +1,13 @@
 package oidc
 
 import (
-	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hkdf"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"time"
+
+	"github.com/forebayhq/forebay/internal/seal"
 )
 
 // Lifetime is how long a sign-in may take at the provider.
@@ -29,15 +28,7 @@ type flow struct {
 // newSeal returns what seals flows. Its key is the same in all processes of the same client, and
 // of use for nothing else.
 func newSeal(o Options) (cipher.AEAD, error) {
-	key, err := hkdf.Key(sha256.New, []byte(o.ClientSecret.Reveal()), nil, "forebay sign-in 1\n"+o.Issuer+"\n"+o.ClientID, 32)
-	if err != nil {
-		return nil, err
-	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, err
-	}
-	return cipher.NewGCMWithRandomNonce(block)
+	return seal.New([]byte(o.ClientSecret.Reveal()), "forebay sign-in 1\n"+o.Issuer+"\n"+o.ClientID)
 }
 
 // random returns 256 random bits as text.
