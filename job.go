@@ -169,10 +169,10 @@ type Links struct {
 func NewLinks(id string) Links {
 	// One string holds them all, for this runs for each submit.
 	const base = "/v1/jobs/"
-	self := base + id
-	all := self + self + "/events" + self + "/attempts" + self + "/cancel" + self + "/result"
+	all := base + id + base + id + "/events" + base + id + "/attempts" + base + id + "/cancel" + base + id + "/result"
+	self := len(base) + len(id)
 	cut := func(suffix int) (link string) {
-		link, all = all[:len(self)+suffix], all[len(self)+suffix:]
+		link, all = all[:self+suffix], all[self+suffix:]
 		return link
 	}
 	return Links{Self: cut(0), Events: cut(len("/events")), Attempts: cut(len("/attempts")), Cancel: cut(len("/cancel")), Result: cut(len("/result"))}

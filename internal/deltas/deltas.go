@@ -92,6 +92,8 @@ type part struct {
 	text   string
 }
 
+var noText = &part{} // a part never changes
+
 func (p *part) end() int { return p.offset + len(p.text) }
 
 // newer reports whether t is of a later attempt than other, or the same.
@@ -103,7 +105,7 @@ func (t *text) newer(other *text) bool {
 // when it is over.
 func (h *Hub) Begin(call *forebay.TaskCall) (write func(all string), end func()) {
 	t := &text{job: call.JobID, generation: call.Generation, attempt: call.Number, here: true}
-	t.latest.Store(&part{})
+	t.latest.Store(noText)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.calls[t.job] = t

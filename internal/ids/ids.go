@@ -18,5 +18,7 @@ func New(prefix string) string {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:8], uint64(time.Now().UnixMilli())<<16)
 	rand.Read(b[6:])
-	return prefix + Encoding.EncodeToString(b[:])
+	var text [26]byte
+	Encoding.Encode(text[:], b[:])
+	return prefix + string(text[:])
 }

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -33,10 +34,12 @@ func (k *Jobs) Take(ctx context.Context, m *Meter, tenant string, req *forebay.S
 	for key, value := range req.Metadata {
 		size += int64(len(key) + len(value))
 	}
-	for _, one := range [...]struct {
+	needs := [...]struct {
 		name forebay.LimitName
 		n    int64
-	}{{forebay.LimitWaitingJobs, 1}, {forebay.LimitScheduled, scheduled}, {forebay.LimitStoredBytes, size}} {
+	}{{forebay.LimitWaitingJobs, 1}, {forebay.LimitScheduled, scheduled}, {forebay.LimitStoredBytes, size}}
+	k.of = slices.Grow(k.of, len(needs))
+	for _, one := range needs {
 		if one.n == 0 {
 			continue
 		}

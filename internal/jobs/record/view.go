@@ -37,14 +37,17 @@ func (j *Job) View(tenant, queue string) forebay.Job {
 		MaxCostUSD: j.MaxCost, MaxTotalTokens: j.MaxTotalTokens, Usage: j.Usage, Metadata: request.DecodeMetadata(j.Metadata), Links: forebay.NewLinks(j.ID),
 		Result: j.Result, RunningAttempt: j.Running,
 	}
+	// The view points to copies, so that the row need not be on the heap.
 	if j.SessionID != "" {
-		job.SessionID = &j.SessionID
+		session := j.SessionID
+		job.SessionID = &session
 	}
 	if a := request.DecodeReply(j.Reply); a != nil {
 		job.ReplyTo = &a.ReplyTo
 	}
 	if j.Waiting != "" {
-		job.WaitingFor, job.WaitingOn = &j.Waiting, j.causes(tenant, queue)
+		waiting := j.Waiting
+		job.WaitingFor, job.WaitingOn = &waiting, j.causes(tenant, queue)
 	}
 	if j.Failure.Code != "" {
 		job.Error = &forebay.JobError{Class: j.Failure.Class, Code: j.Failure.Code, Message: request.Text(j.Failure.Message)}

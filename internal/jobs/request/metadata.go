@@ -28,9 +28,10 @@ func EncodeMetadata(metadata map[string]string) ([]byte, error) {
 
 // DecodeMetadata returns the metadata of which that is stored; none for nil.
 func DecodeMetadata(b []byte) map[string]string {
-	metadata := map[string]string{}
-	if len(b) > 0 {
-		_ = json.Unmarshal(b, &metadata) // we encoded it ourselves
+	if len(b) == 0 { // as most jobs have it
+		return map[string]string{}
 	}
+	metadata := map[string]string{}
+	_ = json.Unmarshal(b, &metadata) // we encoded it ourselves
 	return metadata
 }

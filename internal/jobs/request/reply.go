@@ -38,8 +38,11 @@ func EncodeReply(tenant string, to *forebay.ReplyTo) ([]byte, error) {
 
 // DecodeReply returns what EncodeReply encoded.
 func DecodeReply(encoded []byte) *ReplyAddress {
+	if len(encoded) == 0 { // as most jobs have it
+		return nil
+	}
 	var a ReplyAddress
-	if len(encoded) == 0 || json.Unmarshal(encoded, &a) != nil {
+	if json.Unmarshal(encoded, &a) != nil {
 		return nil
 	}
 	return &a
