@@ -42,7 +42,7 @@ func runChild(encoded string) error {
 	case "orchestrations":
 		return serveOrchestrations(ctx, spec)
 	case "amqp":
-		return serveBareAMQP(ctx)
+		return serveBareAMQP(ctx, spec.Database)
 	case "nats":
 		return serveNATS(ctx, spec.Config)
 	case "simulator":

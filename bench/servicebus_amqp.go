@@ -112,13 +112,23 @@ func startBareAMQP(ctx context.Context, _ *bench) (*broker, error) {
 // latencyQueue are passed on.
 type bareAMQP struct{ passed chan []byte }
 
-func serveBareAMQP(ctx context.Context) error {
+// With a path it is a loggedAMQP.
+func serveBareAMQP(ctx context.Context, log string) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
 	fmt.Println(listener.Addr())
-	s := server.NewServer(server.Options{Handler: bareAMQP{make(chan []byte, underWay)}})
+	bare := bareAMQP{make(chan []byte, underWay)}
+	options := server.Options{Handler: bare}
+	if log != "" {
+		synced, err := newSyncedLog(log)
+		if err != nil {
+			return err
+		}
+		options.Handler = loggedAMQP{bare, synced}
+	}
+	s := server.NewServer(options)
 	context.AfterFunc(ctx, func() { listener.Close() })
 	for {
 		nc, err := listener.Accept()
@@ -146,8 +156,11 @@ func (h bareAMQP) AttachIncoming(l *server.Incoming) {
 	}})
 }
 
-func (h bareAMQP) AttachOutgoing(l *server.Outgoing) {
-	if l.Accept(server.OutgoingOptions{}) != nil {
+func (h bareAMQP) AttachOutgoing(l *server.Outgoing) { h.send(l, server.OutgoingOptions{}) }
+
+// send sends messages for as long as the client takes them.
+func (h bareAMQP) send(l *server.Outgoing, o server.OutgoingOptions) {
+	if l.Accept(o) != nil {
 		return
 	}
 	payload, err := (&wire.Message{Data: [][]byte{[]byte(text)}}).Append(nil)
