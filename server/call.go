@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -15,38 +16,71 @@ type DeploymentCall struct {
 	Took       time.Duration
 	Err        string // the error without secrets; "": success
 	Denied     bool   // the provider refuses the key or its permissions
+	Untried    bool   // the provider says nothing of the key
 }
 
 // embedTask is the built-in task that embeds texts.
 const embedTask = "embed"
 
-// callTime bounds one call of CallDeployments.
-const callTime = 30 * time.Second
+// callTime bounds one call of CallDeployments, and askTime one question of AskDeployments.
+const (
+	callTime = 30 * time.Second
+	askTime  = 10 * time.Second
+)
 
 // CallDeployments calls each deployment that is not simulated once, with a few tokens, one after
 // the other. The options must be valid.
 func CallDeployments(ctx context.Context, opts Options) (calls []DeploymentCall) {
+	return tryDeployments(opts, func(do func()) { do() }, func(provider model.Provider, embeds bool, call *DeploymentCall) error {
+		return callOnce(ctx, provider, embeds)
+	})
+}
+
+// AskDeployments asks the provider of each deployment that is not simulated for its models, all at
+// once. That costs nothing, and a key that is wrong is refused. The options must be valid.
+func AskDeployments(ctx context.Context, opts Options) (calls []DeploymentCall) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var asking sync.WaitGroup
+	calls = tryDeployments(opts, asking.Go, func(provider model.Provider, _ bool, call *DeploymentCall) error {
+		asker, ok := provider.(model.KeyAsker)
+		if call.Untried = !ok; !ok {
+			return nil
+		}
+		answer, err := asker.AskKey(ctx)
+		call.Untried = err == nil && answer == model.KeyUnknown
+		return err
+	})
+	asking.Wait()
+	return calls
+}
+
+// tryDeployments has start make try of each deployment that is not simulated.
+func tryDeployments(opts Options, start func(func()), try func(p model.Provider, embeds bool, call *DeploymentCall) error) []DeploymentCall {
 	o := opts.WithDefaults()
 	m, known, err := o.models(nil)
 	if err != nil {
 		return []DeploymentCall{{Err: err.Error()}}
 	}
+	calls := make([]DeploymentCall, 0, len(o.Deployments)) // never grown: those that are tried write into it
 	for _, d := range o.Deployments {
 		if d.Provider == ProviderSim {
 			continue
 		}
-		provider, err := m.provider(d, o.Limits.MaxOutputBytes)
-		begun := time.Now()
-		if err == nil {
-			err = callOnce(ctx, provider, o.embedsOnly(d.Name, known))
-		}
-		call := DeploymentCall{Deployment: d.Name, Took: time.Since(begun)}
-		if err != nil {
-			call.Err = err.Error()
-			taskErr, ok := errors.AsType[*forebay.TaskError](err)
-			call.Denied = ok && taskErr.Code == model.CodeUnauthorized
-		}
-		calls = append(calls, call)
+		calls = append(calls, DeploymentCall{Deployment: d.Name})
+		call := &calls[len(calls)-1]
+		start(func() {
+			provider, err := m.provider(d, o.Limits.MaxOutputBytes)
+			begun := time.Now()
+			if err == nil {
+				err = try(provider, o.embedsOnly(d.Name, known), call)
+			}
+			if call.Took = time.Since(begun); err != nil {
+				call.Err = err.Error()
+				taskErr, ok := errors.AsType[*forebay.TaskError](err)
+				call.Denied = ok && taskErr.Code == model.CodeUnauthorized
+			}
+		})
 	}
 	return calls
 }

@@ -16,8 +16,9 @@ func doctorCommand(a *command.App) *cobra.Command {
 		Short: "Check whether a server could run here",
 		Long: `Check whether a server could run here: its configuration, database, disk, ports, blob storage,
 model deployments and clock. Each check is a line. With --call each deployment is called once,
-with a few tokens; without it they and their keys are untried. Where a server runs already, its
-clock is compared, and your API key is tried.
+with a few tokens. Without it each is only asked for its models, which costs nothing: a key that
+is wrong is found, a model or a deployment that is not there is not. Where a server runs already,
+its clock is compared, and your API key is tried.
 
 The exit code is that of the worst check:
   0  all are well

@@ -29,6 +29,17 @@ func refusing(t *testing.T) string {
 	return s.URL + "/v1"
 }
 
+// answering is the address of a provider that answers everything so, with an empty list.
+func answering(t *testing.T, status int) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		fmt.Fprint(w, `{"object":"list","data":[]}`)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL + "/v1"
+}
+
 func configuration(t *testing.T, content string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "forebay.yaml")
@@ -38,31 +49,37 @@ func configuration(t *testing.T, content string) string {
 	return file
 }
 
-// The doctor calls deployments only on request, and reports one that refuses the key.
-func TestDoctorCallsDeployments(t *testing.T) {
+// The doctor asks deployments for their models and calls them only on request. Either way it
+// reports one that refuses the key, and one that is not there.
+func TestDoctorTriesDeployments(t *testing.T) {
 	content := fmt.Sprintf(`
 listen: 127.0.0.1:0
 database: sqlite:%s
 deployments:
   - {name: east, provider: openai, endpoint: %q, model: gpt-5, api_key: sk-wrong}
+  - {name: west, provider: openai, endpoint: %q, model: gpt-5, api_key: sk-right}
+  - {name: silent, provider: openai, endpoint: %q, model: gpt-5, api_key: sk-any}
   - {name: nobody, provider: openai, endpoint: "http://127.0.0.1:1/v1", model: e, api_key: sk-wrong}
-models: {chat: [east], embedding: [nobody]}
+models: {chat: [east, west, silent], embedding: [nobody]}
 orchestrations: {grpc: {address: "127.0.0.1:0"}}
-`, filepath.Join(t.TempDir(), "forebay.db"), refusing(t))
+`, filepath.Join(t.TempDir(), "forebay.db"), refusing(t), answering(t, http.StatusOK), answering(t, http.StatusNotFound))
 	file := configuration(t, content)
-	if wrong := (commandLine{}).wrong(t, "--config", file); len(wrong) > 0 {
-		t.Errorf("without --call: %+v", wrong)
-	}
-	if out := (commandLine{}).run(t.Context(), "doctor", "--config", file); !strings.Contains(out.out, "untried  2 configured; --call tries each one") || !strings.Contains(out.out, "gRPC") {
-		t.Errorf("without --call: exit code %d\n%s%s", out.code, out.out, out.err)
-	}
-	out := commandLine{}.run(t.Context(), "doctor", "--config", file, "--call")
-	if out.code != command.ExitConfiguration {
-		t.Errorf("with --call: exit code %d", out.code)
-	}
-	for _, want := range []string{"deployment east    WRONG  unauthorized", "deployment nobody  WRONG  connection_failed"} {
-		if !strings.Contains(out.out, want) {
-			t.Errorf("%q is not in\n%s", want, out.out)
+	for _, c := range []struct {
+		flags []string
+		want  []string
+	}{
+		{nil, []string{"untried  4 configured; --call tries each one", "deployment west    ok       lists its models to this key in ", "deployment silent  untried  answers, but says nothing of the key",
+			"deployment east    WRONG    unauthorized", "deployment nobody  WRONG    connection_failed", "gRPC"}},
+		{[]string{"--call"}, []string{"deployment east    WRONG  unauthorized", "deployment nobody  WRONG  connection_failed"}},
+	} {
+		out := commandLine{}.run(t.Context(), append([]string{"doctor", "--config", file}, c.flags...)...)
+		if out.code != command.ExitConfiguration {
+			t.Errorf("%v: exit code %d", c.flags, out.code)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(out.out, want) {
+				t.Errorf("%v: %q is not in\n%s", c.flags, want, out.out)
+			}
 		}
 	}
 }

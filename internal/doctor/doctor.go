@@ -47,6 +47,9 @@ func (d *Doctor) found(name string, ok bool, code int, format string, args ...an
 	d.findings = append(d.findings, Finding{Name: name, OK: ok, Detail: fmt.Sprintf(format, args...), code: code})
 }
 
+// untried says whether the latest check was made.
+func (d *Doctor) untried(is bool) { d.findings[len(d.findings)-1].Untried = is }
+
 // Examine makes all checks. load reads the configuration.
 func (d *Doctor) Examine(ctx context.Context, load func() (config.Loaded, error)) {
 	d.clock()
@@ -96,7 +99,7 @@ func (d *Doctor) deployments(ctx context.Context, o server.Options, notes []stri
 		detail += "; --call tries each one"
 	}
 	d.found("deployments", true, 0, "%s", detail)
-	d.findings[len(d.findings)-1].Untried = !d.Call && simulated < len(o.Deployments)
+	d.untried(!d.Call && simulated < len(o.Deployments))
 	for _, deployment := range o.Deployments {
 		ownEndpoint := deployment.Endpoint != "" && deployment.Provider == server.ProviderOpenAI
 		if deployment.Provider == server.ProviderSim || deployment.APIKey != "" || deployment.EntraID || ownEndpoint {
@@ -104,15 +107,21 @@ func (d *Doctor) deployments(ctx context.Context, o server.Options, notes []stri
 		}
 		d.found("deployment "+deployment.Name, false, command.ExitConfiguration, "has no api_key")
 	}
+	try, verb := server.AskDeployments, "lists its models to this key"
 	if d.Call {
-		for _, c := range server.CallDeployments(ctx, o) {
-			code := command.ExitUnavailable
-			if c.Denied {
-				code = command.ExitConfiguration
-			}
-			answer := "answered in " + c.Took.Round(time.Millisecond).String()
-			d.found("deployment "+c.Deployment, c.Err == "", code, "%s", cmp.Or(c.Err, answer))
+		try, verb = server.CallDeployments, "answered"
+	}
+	for _, c := range try(ctx, o) {
+		code := command.ExitUnavailable
+		if c.Denied {
+			code = command.ExitConfiguration
 		}
+		answer := verb + " in " + c.Took.Round(time.Millisecond).String()
+		if c.Untried {
+			answer = "answers, but says nothing of the key"
+		}
+		d.found("deployment "+c.Deployment, c.Err == "", code, "%s", cmp.Or(c.Err, answer))
+		d.untried(c.Untried)
 	}
 	for _, note := range notes {
 		d.found("note", true, 0, "%s", note)

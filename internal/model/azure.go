@@ -84,14 +84,14 @@ func NewAzure(c AzureConfig) (Provider, error) {
 }
 
 // azureURLs returns the address of each part of the API. Responses and moderations are not below
-// the deployment: their body names it.
+// the deployment: their body names it. Nor is the list of models.
 func azureURLs(base, deployment, version string) func(path string) string {
 	if version == "v1" {
 		return func(path string) string { return base + "/openai/v1/" + path }
 	}
 	query := "?" + url.Values{"api-version": {version}}.Encode()
 	return func(path string) string {
-		if path == pathResponses || path == pathCompact || path == pathModerations {
+		if path == pathResponses || path == pathCompact || path == pathModerations || path == pathModels {
 			return base + "/openai/" + path + query
 		}
 		return base + "/openai/deployments/" + url.PathEscape(deployment) + "/" + path + query

@@ -57,8 +57,8 @@ type HTTPConfig struct {
 	Transport http.RoundTripper
 }
 
-// endpoint is an HTTP API with JSON: one POST, one answer, no retries and no redirects. A redirect
-// would give the key to another host.
+// endpoint is an HTTP API with JSON: one request, one answer, no retries and no redirects. A
+// redirect would give the key to another host.
 type endpoint struct {
 	transport http.RoundTripper
 	idle      time.Duration
@@ -163,9 +163,10 @@ type answer struct {
 
 // outgoing is one request.
 type outgoing struct {
-	url   string
-	body  []byte
-	texts func() []string // the caller's texts, which no error message may repeat
+	method string // "": POST
+	url    string
+	body   []byte
+	texts  func() []string // the caller's texts, which no error message may repeat
 	// limits is called when the headers of an answer of any status have arrived.
 	limits func(RateLimits)
 	// patience is how long the endpoint may be silent before it answers. 0: its idle timeout.
@@ -204,12 +205,15 @@ const smallBody = 64 << 10
 func (e *endpoint) do(ctx context.Context, out outgoing, w *watch, handle func(answer) error) error {
 	body, sending := out.body, *w // of its own: the body may still be sent while an answer arrives
 	reader := func() io.ReadCloser {
+		if len(body) == 0 {
+			return http.NoBody
+		}
 		if len(body) <= smallBody {
 			return io.NopCloser(bytes.NewReader(body))
 		}
 		return io.NopCloser(watchedReader{bytes.NewReader(body), &sending})
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, out.url, reader())
+	req, err := http.NewRequestWithContext(ctx, cmp.Or(out.method, http.MethodPost), out.url, reader())
 	if err != nil {
 		return forebay.Permanent(CodeBadRequest, "the endpoint's address is not valid")
 	}
