@@ -135,5 +135,5 @@ require (
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
 	modernc.org/sqlite v1.62.0
-	zombiezen.com/go/sqlite v1.4.2 // indirect
+	zombiezen.com/go/sqlite v1.4.2
 )

@@ -37,7 +37,7 @@ func serviceBus(ctx context.Context, b *bench) (table, error) {
 sends one message at a time and waits until it is stored. Then each has %d under way; azservicebus sends batches of %d instead. Then all
 are received, at most %d at a time on a link, and each is settled by itself. Only azservicebus waits for each settlement. Milliseconds: from a
 send to the receiver that waits for it, one message after the other. The bare server stores nothing. CPU is that of a message's
-whole way, with %d links. The server with a log appends messages and settlements to a file, and syncs that. Each server has a process of its own.`, manyLinks, underWay, underWay, underWay, manyLinks),
+whole way, with %d links. Those with a log or a table do nothing but append messages and settlements to a file, or insert and delete rows of SQLite, and sync. Each server has a process of its own.`, manyLinks, underWay, underWay, underWay, manyLinks),
 	}
 	for _, links := range []int{1, manyLinks} {
 		alone, together, received := linkColumns(links)
@@ -50,13 +50,14 @@ whole way, with %d links. The server with a log appends messages and settlements
 		start func(context.Context, *bench) (*broker, error)
 	}{
 		{forebaySDK, startForebaySDK}, {forebayAMQP, startForebayAMQP},
-		{"a bare AMQP server, go-amqp", startBareAMQP}, {"an AMQP server with a log, go-amqp", startLoggedAMQP},
+		{"a bare AMQP server, go-amqp", startBareAMQP},
+		{"an AMQP server with a log, go-amqp", startKeptAMQP("messages.log")}, {"an AMQP server with one table, go-amqp", startKeptAMQP("messages.db")},
 		{rabbitAMQP, startRabbitAMQP}, {rabbit091, startRabbit091},
 		{nats, startNATS},
 	}
 	if _, err := os.Stat(b.rabbitMQ); err != nil {
 		t.note("RabbitMQ was not measured: %s is not there", cmp.Or(b.rabbitMQ, "its program"))
-		starts = slices.Delete(starts, 4, 6)
+		starts = slices.Delete(starts, 5, 7)
 	}
 	var contenders []contender
 	for _, c := range starts {

@@ -112,8 +112,8 @@ func startBareAMQP(ctx context.Context, _ *bench) (*broker, error) {
 // latencyQueue are passed on.
 type bareAMQP struct{ passed chan []byte }
 
-// With a path it is a loggedAMQP.
-func serveBareAMQP(ctx context.Context, log string) error {
+// With a file it is a keptAMQP.
+func serveBareAMQP(ctx context.Context, file string) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -121,12 +121,12 @@ func serveBareAMQP(ctx context.Context, log string) error {
 	fmt.Println(listener.Addr())
 	bare := bareAMQP{make(chan []byte, underWay)}
 	options := server.Options{Handler: bare}
-	if log != "" {
-		synced, err := newSyncedLog(log)
+	if file != "" {
+		kept, err := openDisk(file)
 		if err != nil {
 			return err
 		}
-		options.Handler = loggedAMQP{bare, synced}
+		options.Handler = keptAMQP{bare, kept}
 	}
 	s := server.NewServer(options)
 	context.AfterFunc(ctx, func() { listener.Close() })
