@@ -63,7 +63,7 @@ var mayImport = map[string][]string{
 	"internal/dashboard/screens/*":     {".", "client", "internal/dashboard/kit"},
 	"internal/browsertest":             {"internal/raced", "internal/sleep", "internal/toolchain"},
 	"internal/db":                      {".", "internal/db/driver", "internal/db/postgres", "internal/db/schema", "internal/db/sqlite", "internal/panics", "internal/sleep", "internal/turns"},
-	"internal/db/dbtest":               {"internal/db", "internal/db/driver", "internal/db/postgres", "internal/db/schema", "internal/db/sqlite", "internal/pgtest"},
+	"internal/db/dbtest":               {"internal/db", "internal/db/driver", "internal/db/postgres", "internal/db/schema", "internal/db/sqlite", "internal/pgtest", "internal/raced"},
 	"internal/db/driver":               {"."},
 	"internal/db/postgres":             {".", "internal/db/driver", "internal/db/schema", "internal/sleep"},
 	"internal/db/schema":               {"."},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -329,6 +330,7 @@ func TestPermanentFailuresAreCalledOnce(t *testing.T) {
 
 // Whatever bytes a model sends can be recorded and read back.
 func TestAnyBytesAreStored(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	t.Parallel()
 	huge := strings.Repeat("huge \x00 answer \"\\ ", 100_000)
 	replies := map[string]modelsim.Reply{

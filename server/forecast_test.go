@@ -63,6 +63,7 @@ func checkForecast(t *testing.T, s *Server, ids []string, every int, waiting for
 
 // Where workers are what is scarce, the rate at which jobs have started lately tells.
 func TestForecastByRate(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	inBubble(t, twoSims(8), func(t *testing.T, s *Server) {
 		ids := s.submitMany(t, 2000)
 		after(8 * time.Second)
@@ -88,6 +89,7 @@ func TestForecastByQuota(t *testing.T) {
 
 // Behind more jobs than are counted position and start are estimates.
 func TestForecastBehindMany(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	inBubble(t, twoSims(16), func(t *testing.T, s *Server) {
 		const jobs = 10_000
 		ids := s.submitMany(t, jobs)
@@ -190,6 +192,7 @@ func TestForecastByRetryBudget(t *testing.T) {
 // What a budget has no room for starts when its period ends and those before it have gone; what it
 // never has room for, never.
 func TestForecastByBudget(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	o := twoSims(8)
 	o.Deployments[0].RequestsPerMinute, o.Deployments[1].RequestsPerMinute = 60, 60
 	inBubble(t, o, func(t *testing.T, s *Server) {

@@ -95,6 +95,7 @@ func unruly(c modelsim.Call) modelsim.Reply {
 var quick = map[string]server.Queue{forebay.DefaultQueue: {Retry: server.Retry{First: time.Millisecond, Max: 5 * time.Millisecond, Budget: 0.9}}}
 
 func TestMetricsOfManyJobs(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	t.Parallel()
 	model := modelsim.StartTest(unruly)
 	t.Cleanup(model.Close)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/command"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -68,6 +69,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 func TestHelp(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	var all strings.Builder
 	visit(root(&command.App{}), func(c *cobra.Command) {
 		if c.Name() == "help" {
@@ -89,6 +91,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestUsageErrors(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "binary")
 	if err := os.WriteFile(binary, []byte{0xff, 0xfe}, 0o600); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/keys"
 	"github.com/forebayhq/forebay/internal/messaging"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/internal/servicebus/atom"
 	"github.com/forebayhq/forebay/internal/servicebus/auth"
 	"github.com/forebayhq/forebay/internal/stores"
@@ -112,6 +113,7 @@ func TestImportOfTheEmulatorsEntities(t *testing.T) {
 }
 
 func TestImportOfANamespace(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	ctx := t.Context()
 	s, err := stores.Open(ctx, db.Options{Path: filepath.Join(t.TempDir(), "source.db"), Serve: true})
 	if err != nil {

@@ -7,9 +7,11 @@ import (
 	"testing"
 
 	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 func TestScopes(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	f := newFixture(t)
 	keys := map[forebay.Scope]string{}
 	for _, scope := range forebay.Scopes {

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 var paths = map[string][]string{
@@ -51,6 +53,7 @@ var paths = map[string][]string{
 type object = map[string]any
 
 func TestOpenAPI(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	f := newFixture(t, withOrchestrations(t))
 	doc := into[object](t, f.do("GET", "/openapi.json", ""), 200)
 	if doc["openapi"] != "3.1.0" || doc["info"].(object)["title"] != "Forebay" || doc["info"].(object)["version"] != "test" {

@@ -25,6 +25,7 @@ func TestEstimateTokens(t *testing.T) {
 }
 
 func TestEstimateTokensOfLongTexts(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	for _, unit := range []string{"The quick brown fox jumps over the lazy dog. ", "模型调用很慢。", `{"key": [1, 2.5, null]}, `, "\xff\xfe"} {
 		text := strings.Repeat(unit, 400_000/len(unit))
 		want := countTokens(nil, text)
@@ -69,6 +70,7 @@ func TestCountingTokensTakesTimeInProportionToTheText(t *testing.T) {
 }
 
 func TestManyTextsOfOneRequestAreSampled(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	unit := "The quick brown fox jumps over the lazy dog. "
 	one := countTokens(nil, unit)
 	for _, size := range []int{1, 100, 10_000, 60_000, 200_000} { // of each text, in bytes
@@ -89,6 +91,7 @@ func TestManyTextsOfOneRequestAreSampled(t *testing.T) {
 }
 
 func TestPiecesAreCountedLikeTheWhole(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	r := rand.New(rand.NewPCG(1, 2))
 	words := []string{"word", "Word", "WORD", "it's", "don'T", "naïve", "e\u0301a", "模型调用", "。", "，", "12345", "3.14", "(", ")", "{\"k\": [1]}", "...", "!?", "/path/to",
 		"\n", "\r\n", "\n\n", "\t", " ", "    ", "😀", "👩‍👩‍👧", "\u00a0", "\xff", "ʼn", "ﬁ", "Ⅷ", "#", "--", "\n/", "ᄀ", "٣", "\u200b"}

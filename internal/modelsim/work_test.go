@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay/internal/model"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 const harbour = `The harbour of Forebay was dug in 1872 by order of Mayor Eleanor Whitcombe. It cost $2.5 million, and took 900 men six years. Ships from Lisbon and New York brought cotton, salt and timber to the harbour. Dr. Arthur Finch of the University of Edinburgh surveyed the tides. Today the harbour is quiet. Fishing boats share the harbour with tourists, and the old customs house is a museum run by the Forebay Historical Society. Write to info@forebay.example or call +44 131 555 0199. About 40% of visitors come from Germany.`
@@ -203,6 +204,7 @@ func TestNewRefusesBadOptions(t *testing.T) {
 // Time is linear in the length of a text: eight times the text may not take thirty times as long.
 // The bound is wide and counts only after repeated measurements, because the machine may be busy.
 func TestTimeIsLinear(t *testing.T) {
+	raced.Skip(t, raced.Sequential)
 	p := newProvider(t, ProviderOptions{})
 	for _, unit := range []string{"a", " ", "\n", "\n ", ". ", "A ", "A. ", "\" ", "a\u00a0", "a:\n", "1-", "$1,", "<document>", "a@b.", "Labels: a,\n", "-", "\x00", "\xff", "字", "not good "} {
 		for _, system := range []string{"summarize", "classify. labels: legal, food", "extract", "sentiment"} {

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 // clustered makes unit vectors around so many centres. All lean to one side, as embeddings do.
@@ -70,6 +72,7 @@ func recall(t *testing.T, x *Index, vectors, queries [][]float32, candidates int
 }
 
 func TestRecall(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	for _, dimension := range []int{100, 384, 1536} {
 		draw := rand.New(rand.NewPCG(1, uint64(dimension)))
 		all := clustered(draw, 4050, dimension, 60)

@@ -22,6 +22,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db/dbtest"
 	"github.com/forebayhq/forebay/internal/orchestrate"
 	"github.com/forebayhq/forebay/internal/orchestrate/history"
+	"github.com/forebayhq/forebay/internal/raced"
 )
 
 // worker connects a worker. To a server, a closed connection looks like a killed process.
@@ -230,6 +231,7 @@ func TestMessageTooLarge(t *testing.T) {
 
 // Clients learn which payload is too large, and the server receives all that the limits allow.
 func TestPayloadTooLargeByGRPC(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	onBoth(t, func(t *testing.T, where db.Options) {
 		const limit = 1000
 		large := wrapperspb.String(`"` + strings.Repeat("x", limit) + `"`)
