@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
@@ -90,10 +89,9 @@ func TestWebSocketsIdleBesideRequests(t *testing.T) {
 	}
 	a, b := converse(t, s), converse(t, s)
 	first, second := warmUp(a, 9), warmUp(b, 6)
-	began := time.Now()
 	resp, answer := post(t, s, "/v1/responses", `{"model":"chat","store":false,"input":"`+strings.Repeat("x", 4<<20)+`"}`)
-	if took := time.Since(began); resp.StatusCode != http.StatusOK || took > 4*time.Second { // it would wait 5 s for memory
-		t.Errorf("after %s: %d %s", took, resp.StatusCode, answer)
+	if resp.StatusCode != http.StatusOK { // 429, had it waited for memory in vain
+		t.Errorf("%d %s", resp.StatusCode, answer)
 	}
 	for c, id := range map[conversation]string{a: first, b: second} {
 		if e := c.turn(`{"type":"response.create","model":"chat","store":false,"previous_response_id":"` + id + `","input":"x"}`); e.Get("type").Str != "response.completed" {
