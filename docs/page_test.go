@@ -74,6 +74,8 @@ func newPage(t *testing.T, files map[string]string) *page {
 		return strings.HasPrefix(v, "FOREBAY_") || strings.HasPrefix(v, "OPENAI_") || strings.HasPrefix(v, "AZURE_") || strings.HasPrefix(v, "ANTHROPIC_")
 	})
 	p.vars = append(p.vars, "PATH="+bin+":"+os.Getenv("PATH"), "FOREBAY_LISTEN="+server, "FOREBAY_URL=http://"+server)
+	// What is installed runs once, so nothing is compiled in advance.
+	p.vars = append(p.vars, "PIP_NO_COMPILE=1", "PYTHONDONTWRITEBYTECODE=1", "MAVEN_OPTS=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 	t.Cleanup(p.stopAll)
 	// An answer that is an error is one for the shell, too.
 	p.shell = []string{`curl() { command curl --fail-with-body --max-time 60 "$@"; }`}
