@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/client"
+	"github.com/forebayhq/forebay/internal/raced"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -77,6 +78,7 @@ func TestWebSocketBrokenStream(t *testing.T) {
 // Idle conversations leave the memory for payloads to requests, and are forgotten where they are
 // too many. A client whose conversation is gone is told so.
 func TestWebSocketsIdleBesideRequests(t *testing.T) {
+	raced.Skip(t, raced.MuchData)
 	t.Parallel()
 	s, _ := startBridging(t, nil)
 	warmUp := func(c conversation, mebibytes int) string {
