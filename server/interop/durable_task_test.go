@@ -113,7 +113,7 @@ func TestDurableTaskSDKExampleForGo(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	binary := filepath.Join(t.TempDir(), "program")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "../../examples/durabletask/go").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", binary, "../../examples/durabletask/go").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	s := startDurableTask(t)

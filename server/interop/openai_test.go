@@ -96,7 +96,7 @@ var buildGoPrograms = sync.OnceValue(func() (err error) {
 	if goPrograms, err = os.MkdirTemp("", "forebay-openaigo-"); err != nil {
 		return err
 	}
-	build := exec.Command("go", "build", "-C", filepath.Join("testdata", "openaigo"), "-o", goPrograms+string(filepath.Separator), "./...")
+	build := exec.Command("go", "build", "-C", filepath.Join("testdata", "openaigo"), "-ldflags", "-s -w", "-o", goPrograms+string(filepath.Separator), "./...")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
