@@ -20,6 +20,7 @@ func lasts(t *testing.T) func(*server.Options) {
 	ended := make(chan struct{})
 	t.Cleanup(func() { close(ended) })
 	return func(o *server.Options) {
+		o.ShutdownTimeout = 10 * time.Millisecond // it stops before the test has ended, while calls go on
 		o.Functions = append(o.Functions, forebay.Task{Name: "last", Description: "lasts", Run: func(ctx context.Context, _ forebay.TaskCall) (forebay.TaskResult, error) {
 			select {
 			case <-ended:
