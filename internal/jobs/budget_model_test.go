@@ -438,6 +438,22 @@ func TestBudgetsAgainstModel(t *testing.T) {
 	})
 }
 
+// days is a bubble in which days pass. Its idle writer looks once an hour whether it has missed
+// something: twice a minute is most of what there would be to do.
+type days struct{ dbtest.Bubble[*stores] }
+
+func (d days) Open(t rapid.TB) *stores {
+	s := d.Bubble.Open(t)
+	_, err := db.Transact(context.Background(), s.DB.Writer, db.Op{Stage: db.StageChange}, func(*db.Tx) (int, error) {
+		s.DB.Writer.Polling = time.Hour
+		return 0, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // overDays is onEveryEngine for runs that take days. Rapid ends a check after one day by the
 // bubble's clock, so each run on SQLite has a bubble of its own.
 func overDays(t *testing.T, run func(*rapid.T, engine)) {
@@ -456,7 +472,7 @@ func overDays(t *testing.T, run func(*rapid.T, engine)) {
 				runs := 0
 				rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
 					runs++
-					run(t, fixture.Bubble(filepath.Join(dir, fmt.Sprintf("%d_%d.db", serial, runs))))
+					run(t, days{fixture.Bubble(filepath.Join(dir, fmt.Sprintf("%d_%d.db", serial, runs)))})
 				})
 			})
 			if t.Failed() {
