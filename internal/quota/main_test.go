@@ -8,6 +8,6 @@ import (
 
 // TestMain has garbage collected less often: simulations keep little and throw away much.
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400)
+	debug.SetGCPercent(4000)
 	os.Exit(m.Run())
 }
