@@ -3,7 +3,13 @@
 package pgtest
 
 import (
+	"errors"
+	"net/url"
+	"os"
+	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 func TestCluster(t *testing.T) {
@@ -28,6 +34,7 @@ func TestCluster(t *testing.T) {
 			t.Errorf("after %d stops there are %d rows: %v", i+1, n, err)
 		}
 	}
+	c.Database(t) // the connection that made the first one was lost
 	c.Set("fsync", "off")
 	if err := c.Restart(t.Context(), Fast); err != nil {
 		t.Fatal(err)
@@ -37,6 +44,29 @@ func TestCluster(t *testing.T) {
 		if err := connect(t, address).QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&value); err != nil || value != want {
 			t.Errorf("%s is %q: %v", name, value, err)
 		}
+	}
+}
+
+// The server asks for the password, and keeps it as one that cannot be read back.
+func TestPassword(t *testing.T) {
+	t.Parallel()
+	address := Server(t)
+	if os.Getenv(Variable) != "" {
+		t.Skip("this server was not made here")
+	}
+	var kept string
+	err := connect(t, address).QueryRow(t.Context(), "SELECT rolpassword FROM pg_authid WHERE rolname = current_user").Scan(&kept)
+	if err != nil || !strings.HasPrefix(kept, "SCRAM-SHA-256$1:") {
+		t.Errorf("the server keeps %q: %v", kept, err)
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(superuser, "another")
+	var refused *pgconn.PgError
+	if err := ping(t.Context(), u.String()); !errors.As(err, &refused) || refused.Code != "28P01" {
+		t.Errorf("with another password: %v", err)
 	}
 }
 

@@ -94,7 +94,7 @@ func createLike(ctx context.Context, server, template string) (address string, d
 		return "", nil, errors.New("the server's URL cannot be read") // the error would show the password
 	}
 	name := databasePrefix + strconv.FormatInt(time.Now().Unix(), 10) + "_" + strings.ToLower(rand.Text()[:8])
-	if err := execute(ctx, server, "CREATE DATABASE "+name+" TEMPLATE "+pgx.Identifier{template}.Sanitize()); err != nil {
+	if err := administer(ctx, server, "CREATE DATABASE "+name+" TEMPLATE "+pgx.Identifier{template}.Sanitize()); err != nil {
 		return "", nil, fmt.Errorf("create a database: %w", err)
 	}
 	u.Path = "/" + name

@@ -42,7 +42,7 @@ const (
 
 // sqlSettings are those that not every version has: a cache of rows that are looked up once
 // each is waste.
-const sqlSettings = "SELECT set_config(name, 'off', false) FROM pg_settings WHERE name = 'enable_memoize';"
+const sqlSettings = "SELECT set_config('enable_memoize', 'off', false) WHERE current_setting('enable_memoize', true) IS NOT NULL;"
 
 const (
 	SQLNow = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
