@@ -30,7 +30,7 @@ var Databases = map[string]func(testing.TB) db.Options{
 // what one pass of the tests does not try, the next one may.
 const (
 	SQLiteRuns   = 40
-	PostgresRuns = 6
+	PostgresRuns = 4
 	shortRuns    = 10 // SQLite's with -short
 )
 
@@ -71,7 +71,7 @@ type Engine[S any] interface {
 func (f Fixture[S]) OnEveryEngine(t *testing.T, run func(*rapid.T, Engine[S])) {
 	sqlite, postgres := SQLiteRuns*Repeat(), PostgresRuns*Repeat()
 	if testing.Short() {
-		sqlite, postgres = min(sqlite, shortRuns), min(postgres, PostgresRuns/3)
+		sqlite, postgres = min(sqlite, shortRuns), min(postgres, PostgresRuns/2)
 	}
 	f.run(t, sqlite, postgres, run)
 }
