@@ -5,7 +5,6 @@ package pgtest
 import (
 	"errors"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 
@@ -15,6 +14,7 @@ import (
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := New(t, map[string]string{"work_mem": "1234kB"})
+	passwordIsAsked(t, c)
 	address := c.Database(t)
 	conn := connect(t, address)
 	exec1(t, conn, "CREATE TABLE kept (n bigint)")
@@ -47,19 +47,15 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// The server asks for the password, and keeps it as one that cannot be read back.
-func TestPassword(t *testing.T) {
-	t.Parallel()
-	address := Server(t)
-	if os.Getenv(Variable) != "" {
-		t.Skip("this server was not made here")
-	}
+// passwordIsAsked fails unless the server asks for its password, and keeps what only checks it.
+func passwordIsAsked(t *testing.T, c *Cluster) {
+	t.Helper()
 	var kept string
-	err := connect(t, address).QueryRow(t.Context(), "SELECT rolpassword FROM pg_authid WHERE rolname = current_user").Scan(&kept)
+	err := connect(t, c.URL()).QueryRow(t.Context(), "SELECT rolpassword FROM pg_authid WHERE rolname = current_user").Scan(&kept)
 	if err != nil || !strings.HasPrefix(kept, "SCRAM-SHA-256$1:") {
 		t.Errorf("the server keeps %q: %v", kept, err)
 	}
-	u, err := url.Parse(address)
+	u, err := url.Parse(c.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
