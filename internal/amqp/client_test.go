@@ -254,6 +254,28 @@ func TestSettledSendsAndReceives(t *testing.T) {
 	}
 }
 
+// A client that gives up before its begin or its attach is written ends that session, or that link,
+// when it makes the next. Nothing else on the connection is touched by that.
+func TestClientThatGaveUpEndsWhatNeverBegan(t *testing.T) {
+	s := serve(t, amqp.Options{Handler: accepting()})
+	conn := dial(t, s, nil)
+	first := session(t, conn)
+	beside := sender(t, first, "q", nil)
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := conn.NewSession(late, nil); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a session that was given up: %v", err)
+	}
+	if _, err := first.NewSender(late, "q", nil); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a link that was given up: %v", err)
+	}
+	for _, l := range []*goamqp.Sender{sender(t, session(t, conn), "q", nil), sender(t, first, "q", nil), beside} {
+		if err := l.Send(limited(t), goamqp.NewMessage([]byte("m")), nil); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestBatchesKeepTheirFormatAndSections(t *testing.T) {
 	s := serve(t, amqp.Options{Handler: nodeHandler(map[string]*node{"q": newNode()})})
 	ss := session(t, dial(t, s, nil))

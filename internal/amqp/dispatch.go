@@ -124,13 +124,17 @@ func (c *Conn) handlePerformative(channel uint16, performative wire.Performative
 		return nil
 	}
 	s := c.sessions[channel]
-	if s == nil {
-		c.fail(wire.ErrIllegalState, "a frame on channel %d, which has no session", channel)
+	switch p := performative.(type) {
+	case *wire.End:
+		if s != nil { // a client that gave up before its begin was written ends that session all the same
+			s.handleEnd(p)
+		}
 		return nil
-	}
-	if p, ok := performative.(*wire.End); ok {
-		s.handleEnd(p)
-		return nil
+	default:
+		if s == nil {
+			c.fail(wire.ErrIllegalState, "a frame on channel %d, which has no session", channel)
+			return nil
+		}
 	}
 	if s.over() { // the peer has not seen our End yet
 		return nil

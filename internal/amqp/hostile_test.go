@@ -39,7 +39,7 @@ func TestWrongFramesCloseTheConnection(t *testing.T) {
 		"nested without end":     {frame(0, append([]byte{0, 0x53, 0x10}, bytes.Repeat([]byte{0xc0, 0xf0, 1}, 300)...)...), wire.ErrDecodeError},
 		"a second open":          {p.frames(0, &wire.Open{ContainerID: "again"}), wire.ErrIllegalState},
 		"a SASL performative":    {frame(0, 0, 0x53, 0x41, 0xc0, 7, 1, 0xa3, 4, 'E', 'V', 'I', 'L'), wire.ErrIllegalState},
-		"no session":             {p.frames(3, &wire.End{}), wire.ErrIllegalState},
+		"flow, no session":       {p.frames(3, &wire.Flow{}), wire.ErrIllegalState},
 		"transfer, no session":   {p.frames(3, transfer(0, 0), []byte("m")), wire.ErrIllegalState},
 		"attach, no session":     {p.frames(0, senderOf(0, "q")), wire.ErrIllegalState},
 		"channel beyond":         {p.frames(10, &wire.Begin{}), wire.ErrFramingError},
@@ -79,7 +79,6 @@ func TestWrongUseOfASessionEndsIt(t *testing.T) {
 		want wire.Symbol
 	}{
 		"flow for no link":         {[]any{credit(7, 0, 1)}, wire.ErrUnattachedHandle},
-		"detach of no link":        {[]any{&wire.Detach{Handle: 7}}, wire.ErrUnattachedHandle},
 		"transfer on no link":      {[]any{transfer(7, 0), []byte("m")}, wire.ErrUnattachedHandle},
 		"handle in use":            {[]any{senderOf(0, "q"), senderOf(0, "q")}, wire.ErrHandleInUse},
 		"transfer to a receiver":   {[]any{receiverOf(0, "q"), transfer(0, 0), []byte("m")}, wire.ErrIllegalState},
