@@ -44,7 +44,7 @@ assets: ## fetch the dashboard's assets that are not ours, by npm, and compare t
 test: ## run all tests, the crash test included
 	@$(GO) run ./internal/toolchain/ensure
 	cd bench && $(GO) vet ./...
-	GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=$$(.ci/tmp) $(GO) test -vet off -timeout 15m -p 4 -parallel 4 \
+	GOGC=400 GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=$$(.ci/tmp) $(GO) test -vet off -timeout 15m -p 4 -parallel 4 \
 		./server ./internal/jobs ./server/dashboard ./server/interop ./internal/quota ./docs ./internal/bus ./internal/orchestrate ./internal/db ./...
 
 # modernc.org/sqlite is transpiled C: instrumenting it is slow and finds no races of ours. With
