@@ -254,8 +254,8 @@ func TestSettledSendsAndReceives(t *testing.T) {
 	}
 }
 
-// A client that gives up before its begin or its attach is written ends that session, or that link,
-// when it makes the next. Nothing else on the connection is touched by that.
+// A client that gives up before its begin or its attach is written ends that session, or that
+// link, when it makes the next. Nothing else on the connection is touched by that.
 func TestClientThatGaveUpEndsWhatNeverBegan(t *testing.T) {
 	s := serve(t, amqp.Options{Handler: accepting()})
 	conn := dial(t, s, nil)
