@@ -39,6 +39,39 @@ func BatchForm(sql, form string) string {
 	return sql
 }
 
+// Rows are rows of a table that a statement reads or changes: those that belong to one thing, such
+// as an instance or a document.
+type Rows struct {
+	// Table may also be a unique index, whose values the statement takes or frees.
+	Table string
+	// Of is the kind of the thing. Each row of the table belongs to one thing of that kind.
+	Of string
+	// By is the parameter that names the thing, always an integer or always a text. Parameters count
+	// from 1; 0: it may be any rows of the table.
+	By int
+	// Many says that a batch may have several executions for one thing: they use different rows.
+	Many bool
+}
+
+// Reach are the rows of statements that were declared by [Only].
+var Reach = map[string][]Rows{}
+
+// Only declares that an execution of a statement uses no other rows than these, of the table that
+// it changes and of those that it reads. Two executions may then change places unless in one table
+// they may name the same thing. So those that wait can become one statement although others on the
+// same tables were between them.
+//
+// A unique index joins rows of different things if the thing is not in its columns. One that frees
+// such a value for another row, as a deletion does, names the index too, and so does one that takes
+// it. A trigger's rows count as the statement's.
+//
+// In a batch each thing is named once, except by plain inserts. The second time begins another
+// batch, so the effects may add up. Only returns sql.
+func Only(sql string, rows ...Rows) string {
+	Reach[sql] = rows
+	return sql
+}
+
 // PrefetchForms are the forms of statements that were declared by [PrefetchForm].
 var PrefetchForms = map[string]string{}
 

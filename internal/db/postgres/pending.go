@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,14 +16,103 @@ import (
 
 // Statements of a transaction that return nothing are not sent at once. They go in one round
 // trip with the next one that does, or with the commit. Of those that wait, equal ones that
-// stand in [mergeable] or are plain inserts become one statement over arrays. An error of one
+// have a [driver.BatchForm] or are plain inserts become one statement over arrays. An error of one
 // therefore shows up later, but always before the commit: the whole transaction fails then
 // anyway.
+//
+// An execution joins the latest group of its statement, and so comes before the groups after that
+// one. It may do so if it commutes with all that is in them: see [group.commutes].
 
 // group is one statement that waits, with the parameters of each of its executions.
 type group struct {
 	s    *statement
 	rows [][][]byte
+	keys []keys // of the things that its executions name, for each of the statement's rows
+}
+
+// keys are the things that executions name, by hash. Two that have the same hash are taken for one,
+// which only keeps them in order.
+type keys map[uint64]struct{}
+
+func (k keys) has(hash uint64) bool { _, ok := k[hash]; return ok }
+
+var keySeed = maphash.MakeSeed()
+
+// keysOf appends the things that an execution of the statement names.
+func (s *statement) keysOf(to []uint64, row [][]byte) []uint64 {
+	for _, r := range s.reach {
+		hash := uint64(0)
+		if r.By > 0 {
+			hash = maphash.Bytes(keySeed, row[r.By-1])
+		}
+		to = append(to, hash)
+	}
+	return to
+}
+
+// add adds an execution, which names these things.
+func (g *group) add(row [][]byte, named []uint64) {
+	if g.rows = append(g.rows, row); !g.s.keyed {
+		return
+	}
+	if g.keys == nil {
+		g.keys = make([]keys, len(named))
+		for i := range g.keys {
+			g.keys[i] = keys{}
+		}
+	}
+	for i, hash := range named {
+		g.keys[i][hash] = struct{}{}
+	}
+}
+
+// takes reports whether an execution that names these things can be done together with the others.
+// One statement changes a row once only.
+func (g *group) takes(named []uint64) bool {
+	for i, r := range g.s.reach {
+		if !g.s.plain && !r.Many && r.By > 0 && g.keys[i].has(named[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// commutes reports whether an execution of s that names these things may come before all of the
+// group. What the two have declared decides ([driver.Only]). A statement that has declared nothing
+// uses any rows of its table, and if it has a subselect, of any table.
+func (g *group) commutes(s *statement, named []uint64) bool {
+	if s.opaque || g.s.opaque {
+		return false
+	}
+	for i, mine := range s.reach {
+		for k, its := range g.s.reach {
+			if mine.Table == its.Table && (mine.Of != its.Of || mine.By == 0 || its.By == 0 || g.keys[k].has(named[i])) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// wait adds an execution to those that wait.
+func (p *pending) wait(s *statement, row [][]byte) {
+	p.count++
+	p.named = s.keysOf(p.named[:0], row)
+	if s.merges() {
+		for i := len(p.groups) - 1; i >= 0; i-- {
+			g := p.groups[i]
+			if g.s == s && g.takes(p.named) {
+				g.add(row, p.named)
+				return
+			}
+			if !g.commutes(s, p.named) {
+				break
+			}
+		}
+	}
+	g := &group{s: s}
+	g.add(row, p.named)
+	p.groups = append(p.groups, g)
 }
 
 // pending are the statements of a transaction that wait to be sent.
@@ -30,6 +120,7 @@ type pending struct {
 	groups []*group
 	count  int // executions of these
 	memory pendingMemory
+	named  []uint64 // by the latest of them
 }
 
 // forget drops what was not sent.
@@ -133,6 +224,17 @@ func (c columns) with(template string, types []uint32) (sql string, parameters [
 	return fmt.Sprintf(sql, fmt.Sprintf("unnest(%s) AS x(%s)", strings.Join(values, ", "), strings.Join(names, ", "))), parameters
 }
 
+// subselect finds what names other tables than the one that a statement changes.
+var subselect = regexp.MustCompile(`(?i)\b(SELECT|JOIN|USING)\b|^\s*UPDATE\b.*\bFROM\b`)
+
+// reachOf are the rows that a statement uses, or that nobody knows them.
+func reachOf(sql, table string) (reach []driver.Rows, opaque bool) {
+	if declared := driver.Reach[sql]; declared != nil {
+		return declared, !slices.ContainsFunc(declared, func(r driver.Rows) bool { return r.Table == table })
+	}
+	return []driver.Rows{{Table: table}}, subselect.MatchString(sql)
+}
+
 var tableOf = regexp.MustCompile(`(?i)^\s*(?:INSERT INTO|UPDATE|DELETE FROM)\s+(\w+)`)
 
 // pendingMemory holds what waits to be sent, and is used again once that was.
@@ -169,6 +271,8 @@ func (m *pendingMemory) reset() {
 func (s *statement) merges() bool {
 	if !s.looked {
 		s.looked, s.template = true, overArrays(s.original, len(s.types))
+		_, form := driver.BatchForms[s.original]
+		s.plain = !form
 	}
 	return s.template != ""
 }

@@ -53,6 +53,22 @@ func parametersOf(ctx context.Context, pg *pgconn.PgConn, sql string) ([]uint32,
 	return description.ParamOIDs, pg.Deallocate(ctx, name)
 }
 
+// Kinds are the kinds of a statement's parameters.
+func (c *Conn) Kinds(ctx context.Context, sql string) (kinds []driver.Kind, err error) {
+	types, err := parametersOf(ctx, c.Pg, sql)
+	for _, t := range types {
+		switch t {
+		case pgtype.TextOID:
+			kinds = append(kinds, driver.KindText)
+		case pgtype.ByteaOID:
+			kinds = append(kinds, driver.KindBytes)
+		default:
+			kinds = append(kinds, driver.KindInt)
+		}
+	}
+	return kinds, err
+}
+
 // AheadForm is the text as which queries of that kind run together.
 func AheadForm(q driver.Prefetch) string { return aheadForm(q.SQL, q.Args[:q.N]) }
 
@@ -77,3 +93,6 @@ func (c *Conn) Plan(ctx context.Context, sql string) (steps []string, err error)
 	}
 	return steps, nil
 }
+
+// Waiting is how many statements wait to be sent.
+func (c *Conn) Waiting() int { return len(c.pending.groups) }

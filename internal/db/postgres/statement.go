@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,11 +17,15 @@ import (
 // are known.
 type statement struct {
 	c        *Conn
-	of       *statement // whose copy this is, for a strand; nil: none's
-	original string     // as it is written
-	sql      string     // as PostgreSQL takes it
-	table    string     // that it changes, if it only does that
-	name     string     // "": not prepared yet
+	of       *statement    // whose copy this is, for a strand; nil: none's
+	original string        // as it is written
+	sql      string        // as PostgreSQL takes it
+	table    string        // that it changes, if it only does that
+	reach    []driver.Rows // that it uses; nil: any of its table
+	keyed    bool          // by things that its executions name
+	opaque   bool          // it may use any table
+	plain    bool          // it only adds rows, several for a thing if need be
+	name     string        // "": not prepared yet
 	looked   bool
 	template string // of those over arrays of the parameters; "": there are none
 	variants map[columns]*statement
@@ -50,6 +55,8 @@ func (c *Conn) Prepare(sql string) (driver.Prepared, error) {
 		}
 		if table := tableOf.FindStringSubmatch(sql); table != nil && !strings.Contains(sql, " RETURNING ") {
 			s.table = table[1]
+			s.reach, s.opaque = reachOf(sql, s.table)
+			s.keyed = slices.ContainsFunc(s.reach, func(r driver.Rows) bool { return r.By > 0 })
 		}
 		c.statements[sql] = s
 	}
@@ -182,18 +189,7 @@ func (s *statement) Exec() error {
 	if s.of != nil {
 		s = s.of
 	}
-	c.pending.count++
-	for i := len(c.pending.groups) - 1; i >= 0; i-- {
-		g := c.pending.groups[i]
-		if g.s == s && s.merges() {
-			g.rows = append(g.rows, row)
-			return c.flushOver(maxPending)
-		}
-		if g.s.table == s.table {
-			break // what is done to one table keeps its order
-		}
-	}
-	c.pending.groups = append(c.pending.groups, &group{s: s, rows: [][][]byte{row}})
+	c.pending.wait(s, row)
 	return c.flushOver(maxPending)
 }
 
