@@ -48,14 +48,6 @@ func (s *Store) ClaimActivities(ctx context.Context, req ClaimRequest) ([]Activi
 	return c.activities, nil
 }
 
-const sqlInsertActivity = `
-INSERT INTO orchestration_activities (instance, event_id, run, work_queue, visible_at, lock_token, number, scheduled_at, started_at, policy, event)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-
-const sqlInsertLargeActivity = `
-INSERT INTO orchestration_activities (instance, event_id, run, work_queue, visible_at, lock_token, number, scheduled_at, started_at, policy, event, event_blob)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-
 // newActivity stores an activity. If a claim waits for it, the activity is locked for that claim
 // at once.
 func (t *tx) newActivity(item *OrchestrationItem, run int64, a *NewActivity) error {
@@ -210,10 +202,6 @@ func (t *tx) endActivity(a *ActivityItem) (instanceQueue int64, err error) {
 	return instanceQueue, err
 }
 
-const sqlActivityAttempt = `
-INSERT INTO orchestration_attempts (instance, event_id, run, number, work_queue, started_at, finished_at, outcome, error_type, error, retry_delay)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-
 func (t *tx) activityAttempt(a *ActivityItem, o ActivityOutcome) error {
 	started := a.StartedAt.UnixMilli()
 	st := t.Prep(sqlActivityAttempt).Int(a.Instance).Int(int64(a.EventID)).Int(a.run).Int(int64(a.Number)).IntOrNull(a.queue).Int(started).Int(max(started, t.Now)).
@@ -231,11 +219,6 @@ func (t *tx) activityAttempt(a *ActivityItem, o ActivityOutcome) error {
 	return st.Exec()
 }
 
-const sqlDropActivities = `
-INSERT INTO orchestration_attempts (instance, event_id, run, number, work_queue, started_at, finished_at, outcome)
-SELECT instance, event_id, run, number, work_queue, started_at, CASE WHEN started_at > ?1 THEN started_at ELSE ?1 END, ?2
-FROM orchestration_activities WHERE instance = ?3 AND (lock_token IS NOT NULL OR job IS NOT NULL)`
-
 // dropActivities removes the activities of an instance. Attempts under way, also jobs, are
 // recorded as dropped.
 func (t *tx) dropActivities(instance int64) error {
@@ -251,10 +234,6 @@ const (
 	maxEarlierAttempts = 1000
 	pruneAttemptsEvery = 16
 )
-
-const sqlPruneAttempts = `
-DELETE FROM orchestration_attempts WHERE instance = ?1 AND finished_at < (
-  SELECT finished_at FROM orchestration_attempts WHERE instance = ?1 ORDER BY finished_at DESC LIMIT 1 OFFSET ?2 + 0)`
 
 // AbandonActivity returns an activity without an outcome to its queue, ready after the delay.
 // The attempt counts as lost if it may have begun. Otherwise it leaves no trace.

@@ -133,7 +133,7 @@ func (t *tx) purgeOrchestration(no int64) error {
 	if err := t.freeBlobs(no, sqlFreeAll); err != nil {
 		return err
 	}
-	if err := t.Prep("DELETE FROM orchestrations WHERE no = ?").Int(no).Exec(); err != nil {
+	if err := t.Prep(sqlDeleteInstance).Int(no).Exec(); err != nil {
 		return err
 	}
 	return t.removeRows(no, "orchestration_items", "orchestration_history", "orchestration_inbox", "orchestration_activities", "orchestration_attempts")
@@ -142,7 +142,7 @@ func (t *tx) purgeOrchestration(no int64) error {
 // removeRows deletes the rows of an instance from tables.
 func (t *tx) removeRows(instance int64, tables ...string) error {
 	for _, table := range tables {
-		if err := t.Prep("DELETE FROM " + table + " WHERE instance = ?").Int(instance).Exec(); err != nil {
+		if err := t.Prep(removals[table]).Int(instance).Exec(); err != nil {
 			return err
 		}
 	}
@@ -269,7 +269,7 @@ func (t *tx) rewind(r *Rewound) error {
 	if err := t.freeBlobs(r.No, sqlFreeOutcome); err != nil {
 		return err
 	}
-	err := t.Prep("UPDATE orchestrations SET status = NULL, completed_at = NULL, output = NULL, output_blob = NULL, failure = NULL WHERE no = ?").Int(r.No).Exec()
+	err := t.Prep(sqlReopenInstance).Int(r.No).Exec()
 	if err != nil {
 		return err
 	}
@@ -285,8 +285,7 @@ func (t *tx) rewind(r *Rewound) error {
 	}
 	// The item number continues far above those before, so that no cached history of then is
 	// taken for current.
-	err = t.Prep(`INSERT INTO orchestration_items (instance, work_queue, visible_at, number, events, run, status, updated_at, blobs)
-		VALUES (?, ?, ?, ?, ?, (SELECT coalesce(max(run), 0) + 1 FROM orchestration_attempts WHERE instance = ?), ?, ?, 1)`).
+	err = t.Prep(sqlReopenItem).
 		Int(r.No).Int(workQueue).Int(t.Now).Int(t.Now).Int(int64(r.Events)).Int(r.No).Text(string(forebay.OrchestrationRunning)).Int(t.Now).Exec()
 	if err != nil {
 		return err

@@ -57,7 +57,7 @@ func (t *tx) keepBlob(instance int64, p Payload) error {
 		return err
 	}
 	t.changed(instance)
-	return t.Prep("UPDATE orchestration_items SET blobs = 1 WHERE instance = ? AND blobs = 0").Int(instance).Exec()
+	return t.Prep(sqlHasBlobs).Int(instance).Exec()
 }
 
 // The blobs of an instance whose rows are about to be removed.
@@ -68,15 +68,24 @@ const (
 	sqlActivityBlobs = "SELECT event_blob AS key FROM orchestration_activities WHERE instance = ?1 AND event_blob IS NOT NULL"
 	sqlInputBlob     = "SELECT input_blob AS key FROM orchestrations WHERE no = ?1 AND input_blob IS NOT NULL"
 	sqlOutputBlob    = "SELECT output_blob AS key FROM orchestrations WHERE no = ?1 AND output_blob IS NOT NULL"
-
-	unionAll       = " UNION ALL "
-	freeOf         = "INSERT INTO orchestration_blobs (key, freed_at) SELECT b.key, ?2 FROM ("
-	freeEnd        = ") b WHERE 1 = 1 ON CONFLICT (key) DO UPDATE SET freed_at = excluded.freed_at"
-	sqlFreeAll     = freeOf + sqlHistoryBlobs + unionAll + sqlInboxBlobs + unionAll + sqlActivityBlobs + unionAll + sqlInputBlob + unionAll + sqlOutputBlob + freeEnd
-	sqlFreeRun     = freeOf + sqlHistoryBlobs + unionAll + sqlAnswerBlobs + unionAll + sqlActivityBlobs + unionAll + sqlInputBlob + freeEnd
-	sqlFreeRest    = freeOf + sqlInboxBlobs + unionAll + sqlActivityBlobs + freeEnd
-	sqlFreeOutcome = freeOf + sqlHistoryBlobs + unionAll + sqlOutputBlob + freeEnd
 )
+
+var (
+	sqlFreeAll     = freeing(sqlHistoryBlobs, sqlInboxBlobs, sqlActivityBlobs, sqlInputBlob, sqlOutputBlob)
+	sqlFreeRun     = freeing(sqlHistoryBlobs, sqlAnswerBlobs, sqlActivityBlobs, sqlInputBlob)
+	sqlFreeRest    = freeing(sqlInboxBlobs, sqlActivityBlobs)
+	sqlFreeOutcome = freeing(sqlHistoryBlobs, sqlOutputBlob)
+)
+
+// freeing is the statement that frees the blobs which these select.
+func freeing(selects ...string) string {
+	const into, end = "INSERT INTO orchestration_blobs (key, freed_at) SELECT b.key, ", " ON CONFLICT (key) DO UPDATE SET freed_at = excluded.freed_at"
+	blobs := strings.Join(selects, " UNION ALL ")
+	of := strings.ReplaceAll(blobs, "= ?1", "= ANY (ARRAY[p1])")
+	return driver.Only(driver.BatchForm(into+"?2 FROM ("+blobs+") b WHERE 1 = 1"+end, into+"max(p2) FROM %s, LATERAL ("+of+") b GROUP BY b.key"+end),
+		driver.Rows{Table: "orchestration_blobs"}, ofInstance("orchestration_history", 1), ofInstance("orchestration_inbox", 1),
+		ofInstance("orchestration_activities", 1), ofInstance("orchestrations", 1))
+}
 
 // freeBlobs frees the blobs of an instance that the statement selects.
 func (t *tx) freeBlobs(instance int64, sql string) error {

@@ -63,12 +63,6 @@ func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, rep
 	return err
 }
 
-const sqlInsertOrchestration = `
-INSERT INTO orchestrations (no, tenant, id, execution, name, version, parent, created_at, key_id, input, input_blob) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-
-const sqlInsertOrchestrationItem = `
-INSERT INTO orchestration_items (instance, work_queue, visible_at, status, updated_at) VALUES (?, ?, ?, ?, ?)`
-
 // createOrchestration reports whether the instance was stored: no other has the id, or the other,
 // which is old, was replaced.
 func (t *tx) createOrchestration(o NewOrchestration, old orchestrationRef, replace []forebay.OrchestrationStatus) (bool, error) {
@@ -173,40 +167,6 @@ func (t *tx) created(tenant int64, id string) {
 	t.createdInstances[instanceKey{tenant, id}] = t.changes
 }
 
-// receiver is an instance that is told something.
-type receiver struct {
-	instanceKey
-	orchestrationRef
-	changes int // how many the transaction had made when it was read
-}
-
-// stale reports whether the instance has changed since it was read.
-func (t *tx) stale(r *receiver) bool {
-	return t.changedInstances[r.no] > r.changes || t.createdInstances[r.instanceKey] > r.changes
-}
-
-// readReceivers reads instances at once.
-func (t *tx) readReceivers(list []receiver) error {
-	questions := make([]driver.PipelineQuery, len(list))
-	for i := range list {
-		r := &list[i]
-		r.changes, r.orchestrationRef = t.changes, orchestrationRef{}
-		questions[i] = driver.PipelineQuery{SQL: sqlOrchestrationOf, OnRow: r.read,
-			Bind: func(st driver.Statement) driver.Statement {
-				return st.Int(int64(kindSkipsCode)).Int(r.tenant).Text(r.id)
-			}}
-	}
-	return t.RunPipeline(questions)
-}
-
-// current returns an instance as it is now.
-func (t *tx) current(r *receiver) (orchestrationRef, error) {
-	if t.stale(r) {
-		return t.orchestrationOf(r.tenant, r.id)
-	}
-	return r.orchestrationRef, nil
-}
-
 // existing is orchestrationOf for an instance that must exist.
 func (t *tx) existing(tenant int64, id string) (orchestrationRef, error) {
 	o, err := t.orchestrationOf(tenant, id)
@@ -227,11 +187,9 @@ func (t *tx) addEvent(instance, at int64, answer bool, event Payload) error {
 		if err := t.keepBlob(instance, event); err != nil {
 			return err
 		}
-		return t.Prep("INSERT INTO orchestration_inbox (instance, no, visible_at, answer, set_at, event_blob) VALUES (?, ?, ?, ?, ?, ?)").
-			Int(instance).Int(no).Int(at).Int(driver.BoolInt(answer)).Int(t.Now).Text(event.Blob).Exec()
+		return t.Prep(sqlInsertLargeEvent).Int(instance).Int(no).Int(at).Int(driver.BoolInt(answer)).Int(t.Now).Text(event.Blob).Exec()
 	}
-	return t.Prep("INSERT INTO orchestration_inbox (instance, no, visible_at, answer, set_at, event) VALUES (?, ?, ?, ?, ?, ?)").
-		Int(instance).Int(no).Int(at).Int(driver.BoolInt(answer)).Int(t.Now).Blob(event.Bytes).Exec()
+	return t.Prep(sqlInsertEvent).Int(instance).Int(no).Int(at).Int(driver.BoolInt(answer)).Int(t.Now).Blob(event.Bytes).Exec()
 }
 
 // wakeInstance makes an instance's work item ready, unless the item is claimed: its completion
@@ -251,8 +209,7 @@ func (t *tx) wakeInstance(instance, workQueue int64) error {
 	}
 	t.woken[instance] = true
 	t.workItems().ready(workQueue, t.Now)
-	return t.Prep("UPDATE orchestration_items SET visible_at = ? WHERE instance = ? AND lock_token IS NULL AND visible_at > ?").
-		Int(t.Now).Int(instance).Int(t.Now).Exec()
+	return t.Prep(sqlWakeInstance).Int(t.Now).Int(instance).Int(t.Now).Exec()
 }
 
 // Effect is what an event does to an instance beside what its code makes of it.
@@ -281,7 +238,7 @@ func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event Payload
 	case Terminates:
 		if at > t.Now {
 			at = t.Now
-			err = t.Prep("UPDATE orchestration_inbox SET visible_at = ? WHERE instance = ? AND visible_at > ?").Int(at).Int(o.no).Int(at).Exec()
+			err = t.Prep(sqlHasten).Int(at).Int(o.no).Int(at).Exec()
 		}
 		if err == nil {
 			workQueue, err = t.workItems().queueOf(tenant, kindSkipsCode, terminateQueue)
@@ -296,8 +253,7 @@ func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event Payload
 	switch {
 	case workQueue != o.queue:
 		t.workItems().ready(workQueue, at)
-		return t.Prep("UPDATE orchestration_items SET work_queue = ?, visible_at = CASE WHEN lock_token IS NULL AND visible_at > ? THEN ? ELSE visible_at END WHERE instance = ?").
-			Int(workQueue).Int(at).Int(at).Int(o.no).Exec()
+		return t.Prep(sqlMoveInstance).Int(workQueue).Int(at).Int(at).Int(o.no).Exec()
 	case at > t.Now: // its first item is ready then
 		return nil
 	}

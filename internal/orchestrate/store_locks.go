@@ -82,6 +82,7 @@ func (s *Store) AbandonOrchestration(ctx context.Context, item *OrchestrationIte
 		workQueue, err := fencedQueue(t.Prep("UPDATE orchestration_items SET visible_at = ?, lock_token = NULL, deliveries = deliveries + ? WHERE instance = ? AND lock_token = ? RETURNING work_queue").
 			Int(at).Int(more).Int(item.Instance).Int(item.Token))
 		if err == nil {
+			t.changed(item.Instance)
 			t.workItems().ready(workQueue, at)
 		}
 		return struct{}{}, err

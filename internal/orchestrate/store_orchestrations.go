@@ -3,7 +3,6 @@ package orchestrate
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 
 	"github.com/forebayhq/forebay"
@@ -143,9 +142,6 @@ func (t workItemTx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken
 	return len(found), t.Interleave(len(seen), func(i int) error { return t.unlockInstance(seen[i], p.No) })
 }
 
-var sqlLockInstance = driver.BatchForm("UPDATE orchestration_items SET visible_at = ?, lock_token = ?, deliveries = ? WHERE instance = ?",
-	"UPDATE orchestration_items o SET visible_at = p1, lock_token = p2, deliveries = p3 FROM %s WHERE o.instance = ANY (ARRAY[p4])")
-
 // arrived reads the new events of an instance.
 func (t workItemTx) arrived(item *OrchestrationItem) error {
 	size := 0
@@ -160,13 +156,16 @@ func (t workItemTx) arrived(item *OrchestrationItem) error {
 	}))
 }
 
-const sqlUnlockInstance = `
-UPDATE orchestration_items SET visible_at = coalesce((SELECT min(visible_at) FROM orchestration_inbox WHERE instance = ?1), ?2), lock_token = NULL
-WHERE instance = ?1 RETURNING visible_at`
-
 // unlockInstance unlocks the work item. It is ready again once the inbox has a visible event, in
 // the current queue of the instance.
 func (t *tx) unlockInstance(item *OrchestrationItem, workQueue int64) error {
+	if t.w.Shared() {
+		unlock := driver.NewPrefetch(sqlUnlockInstance, item.row()).Int(item.Instance).Int(neverVisible)
+		unlock.Write = true
+		if err := t.Prefetch([]driver.Prefetch{unlock}); err != nil {
+			return err
+		}
+	}
 	_, err := t.Prep(sqlUnlockInstance).Int(item.Instance).Int(neverVisible).One(func(r driver.Row) { t.workItems().ready(workQueue, max(r.Int(0), t.Now)) })
 	return err
 }
@@ -199,17 +198,6 @@ type Timer struct {
 	Event Payload
 }
 
-// OrchestrationMessage is an event for another instance of the tenant.
-type OrchestrationMessage struct {
-	To        string
-	Execution string // that awaits it; "": any
-	Event     Payload
-	Effect    Effect
-	// Start makes the instance. If an open instance has the id, Refusal goes back to the sender.
-	Start   *NewOrchestration
-	Refusal []byte
-}
-
 func (r *OrchestrationResult) bytes() int {
 	n := len(r.History.inline()) + len(r.Output.inline())
 	for i := range r.Activities {
@@ -223,10 +211,6 @@ func (r *OrchestrationResult) bytes() int {
 
 func (r *OrchestrationResult) numbers() int { return len(r.Timers) + 2*len(r.Messages) + 1 }
 
-const sqlCompleteOrchestration = `
-UPDATE orchestration_items SET lock_token = NULL, visible_at = ?, deliveries = 0, number = number + 1, events = ?, run = ?, status = ?, custom = ?,
-  started_at = coalesce(started_at, ?), updated_at = ? WHERE instance = ? AND lock_token = ?`
-
 const sqlHeldInstance = "SELECT work_queue, blobs FROM orchestration_items WHERE instance = ? AND lock_token = ?"
 
 // CompleteOrchestration stores the result of a work item, all or nothing. The history grows,
@@ -238,7 +222,11 @@ const sqlHeldInstance = "SELECT work_queue, blobs FROM orchestration_items WHERE
 // not be answered.
 func (s *Store) CompleteOrchestration(ctx context.Context, item *OrchestrationItem, r *OrchestrationResult) (orphans []string, err error) {
 	operation := db.Op{Stage: db.StageChange, Numbers: r.numbers(), Size: r.bytes(), Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
-		return []driver.Prefetch{driver.NewPrefetch(sqlHeldInstance, item.row()).Int(item.Instance).Int(item.Token)}
+		asks := []driver.Prefetch{driver.NewPrefetch(sqlHeldInstance, item.row()).Int(item.Instance).Int(item.Token)}
+		for i := range r.Messages {
+			asks = append(asks, r.Messages[i].receiver(item.Tenant).prefetch())
+		}
+		return asks
 	}}
 	return db.TransactIn(ctx, key, s.Writer, operation, func(t *tx) (orphans []string, err error) {
 		if r.Status.Terminal() && r.Status != forebay.OrchestrationCompleted {
@@ -293,7 +281,7 @@ func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResu
 			return err
 		}
 	}
-	if err := t.Prep("DELETE FROM orchestration_inbox WHERE instance = ? AND no <= ? AND visible_at <= ?").Int(item.Instance).Int(item.last).Int(item.now).Exec(); err != nil {
+	if err := t.Prep(sqlForgetSeen).Int(item.Instance).Int(item.last).Int(item.now).Exec(); err != nil {
 		return err
 	}
 	if r.Events > 0 {
@@ -302,7 +290,7 @@ func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResu
 		}
 	}
 	if r.Version != "" {
-		if err := t.Prep("UPDATE orchestrations SET version = ? WHERE no = ? AND version IS NULL").Text(r.Version).Int(item.Instance).Exec(); err != nil {
+		if err := t.Prep(sqlSetVersion).Text(r.Version).Int(item.Instance).Exec(); err != nil {
 			return err
 		}
 	}
@@ -347,11 +335,9 @@ func (t *tx) addHistory(instance, item int64, count int, events Payload) error {
 		if err := t.keepBlob(instance, events); err != nil {
 			return err
 		}
-		return t.Prep("INSERT INTO orchestration_history (instance, item, count, events, events_blob) VALUES (?, ?, ?, ?, ?)").
-			Int(instance).Int(item).Int(int64(count)).Blob([]byte{}).Text(events.Blob).Exec()
+		return t.Prep(sqlInsertLargeHistory).Int(instance).Int(item).Int(int64(count)).Blob([]byte{}).Text(events.Blob).Exec()
 	}
-	return t.Prep("INSERT INTO orchestration_history (instance, item, count, events) VALUES (?, ?, ?, ?)").
-		Int(instance).Int(item).Int(int64(count)).Blob(events.Bytes).Exec()
+	return t.Prep(sqlInsertHistory).Int(instance).Int(item).Int(int64(count)).Blob(events.Bytes).Exec()
 }
 
 // resetOrchestration removes the execution so far: its history, and everything that would still
@@ -371,8 +357,7 @@ func (t *tx) resetOrchestration(item *OrchestrationItem, run int64, r *Reset) er
 	if err := t.keepBlob(item.Instance, r.Input); err != nil {
 		return err
 	}
-	return t.Prep("UPDATE orchestrations SET execution = ?, input = ?, input_blob = ?, version = ? WHERE no = ?").
-		Text(r.Execution).Blob(r.Input.inline()).TextOrNull(r.Input.Blob).TextOrNull(r.Version).Int(item.Instance).Exec()
+	return t.Prep(sqlResetInstance).Text(r.Execution).Blob(r.Input.inline()).TextOrNull(r.Input.Blob).TextOrNull(r.Version).Int(item.Instance).Exec()
 }
 
 // forgetExecution removes what an execution awaits. Processes that execute its activities find
@@ -382,12 +367,8 @@ func (t *tx) forgetExecution(instance int64) error {
 	if err := t.dropActivities(instance); err != nil {
 		return err
 	}
-	return t.Prep("DELETE FROM orchestration_inbox WHERE instance = ? AND answer = 1").Int(instance).Exec()
+	return t.Prep(sqlForgetAnswers).Int(instance).Exec()
 }
-
-const sqlEndOrchestration = `
-UPDATE orchestrations SET status = ?, completed_at = ?, output = ?, output_blob = ?, failure = ?, custom = ?,
-  started_at = (SELECT started_at FROM orchestration_items WHERE instance = orchestrations.no) WHERE no = ?`
 
 // endOrchestration stores the end of an instance and removes everything that was still to
 // happen.
@@ -416,77 +397,4 @@ func (t *tx) endOrchestration(item *OrchestrationItem, r *OrchestrationResult) e
 // row names the work item's row.
 func (i *OrchestrationItem) row() driver.RowName {
 	return driver.RowName{Of: "orchestration_items", No: i.Instance}
-}
-
-// sendMessages delivers the messages of a result. A message to an instance that has ended is
-// dropped. All receivers are read at once.
-func (t *tx) sendMessages(item *OrchestrationItem, r *OrchestrationResult) error {
-	if len(r.Messages) == 0 {
-		return nil
-	}
-	receivers := make([]receiver, len(r.Messages))
-	for i := range r.Messages {
-		receivers[i].instanceKey = instanceKey{item.Tenant, r.Messages[i].To}
-		if start := r.Messages[i].Start; start != nil {
-			receivers[i].id = start.ID
-		}
-	}
-	for range 2 { // those that change meanwhile are read again, together with those of others
-		if err := t.readReceivers(receivers); err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(receivers, func(r receiver) bool { return t.stale(&r) }) {
-			break
-		}
-	}
-	// Alone: a receiver that ends while it is told would keep what it was told.
-	return t.Alone(func() error { return t.deliver(item, r, receivers) })
-}
-
-// deliver delivers the messages of a result to their receivers, which were read before.
-func (t *tx) deliver(item *OrchestrationItem, r *OrchestrationResult, receivers []receiver) error {
-	for i := range r.Messages {
-		m := &r.Messages[i]
-		if m.Start != nil {
-			m.Start.parent, m.Start.KeyID = item.Instance, item.keyID
-			if m.Refusal == nil { // a detached one
-				m.Start.parent = 0
-			}
-			old, err := t.current(&receivers[i])
-			if err != nil {
-				return err
-			}
-			made, err := t.createOrchestration(*m.Start, old, AnyEnd)
-			if err != nil {
-				return err
-			}
-			if !made {
-				if err := errors.Join(t.freePayload(m.Start.Input), t.freePayload(m.Start.Event)); err != nil {
-					return err
-				}
-			}
-			if !made && m.Refusal != nil && !r.Status.Terminal() {
-				if err := t.addEvent(item.Instance, t.Now, true, Inline(m.Refusal)); err != nil {
-					return err
-				}
-			}
-			continue
-		}
-		o, err := t.current(&receivers[i])
-		if err != nil {
-			return err
-		}
-		gone := o.no == 0 || o.over || o.ending || o.changesNothing(m.Effect) || m.Execution != "" && m.Execution != o.execution
-		// The child of another instance, whose id this one tried to use.
-		if gone || m.Effect == Terminates && r.Status == forebay.OrchestrationTerminated && o.parent != item.Instance {
-			if err := t.freePayload(m.Event); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := t.signal(item.Tenant, o, m.Execution != "", m.Event, m.Effect); err != nil {
-			return err
-		}
-	}
-	return nil
 }

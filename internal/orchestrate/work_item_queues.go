@@ -86,6 +86,7 @@ type tx struct {
 	// The values count the changes, of which there were so many.
 	changedInstances map[int64]int
 	createdInstances map[instanceKey]int
+	receiversAsked   map[instanceKey]int // how many changes there were when one was read; none: it began
 	changes          int
 	forgotten        map[int64]bool // instances of which it has removed what an execution awaited
 }
