@@ -66,7 +66,7 @@ func documentJobRow(seq int64) driver.RowName { return driver.RowName{Of: "docum
 func (t *tx) documentJobRedriven(seq int64) error {
 	clear(t.announced)
 	t.DropPrefetched(documentJobRow(seq))
-	return t.Prep("UPDATE document_jobs SET error_code = NULL, error_message = NULL WHERE seq = ?").Int(seq).Exec()
+	return t.Prep(sqlJobWaits).Int(seq).Exec()
 }
 
 // sqlFailing finds the revision of a job that fails, and whether others of its jobs have failed.

@@ -51,7 +51,7 @@ func (s *Store) BeginSplit(ctx context.Context, tenant, revision, splitter int64
 				return false, errRevisionGone
 			}
 			rev.splitter = splitter
-			if err := t.Prep("UPDATE document_revisions SET splitter = ? WHERE no = ?").Int(splitter).Int(revision).Exec(); err != nil {
+			if err := t.Prep(sqlBeginSplit).Int(splitter).Int(revision).Exec(); err != nil {
 				return false, err
 			}
 			some, err := t.Prep(sqlSomeChunk).Int(revision).One(func(driver.Row) {})
@@ -150,8 +150,7 @@ func (s *Store) EndSplit(ctx context.Context, tenant, revision, splitter int64, 
 			return struct{}{}, err
 		}
 		rev.Title, rev.Language, rev.Chunks, rev.Split = r.Title, r.Language, int64(r.Chunks), true
-		err = t.Prep(`UPDATE document_revisions SET title = ?, language = ?, text_bytes = ?, pages = ?, tokens = ?, chunks = ?, split_at = ? WHERE no = ?`).
-			Text(r.Title).Text(r.Language).Int(int64(r.TextBytes)).Int(int64(r.Pages)).Int(int64(r.Tokens)).Int(int64(r.Chunks)).Int(t.Now).Int(revision).Exec()
+		err = t.Prep(sqlEndSplit).Text(r.Title).Text(r.Language).Int(int64(r.TextBytes)).Int(int64(r.Pages)).Int(int64(r.Tokens)).Int(int64(r.Chunks)).Int(t.Now).Int(revision).Exec()
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -172,8 +171,7 @@ func (t *tx) documentJobDone(rev *revisionState, jobID string) error {
 		t.done = map[string]bool{}
 	}
 	t.done[jobID] = true
-	err := t.Prep("UPDATE document_jobs SET done = 1, error_code = NULL, error_message = NULL WHERE seq = (SELECT seq FROM jobs WHERE id = ?) AND revision = ?").
-		Text(jobID).Int(rev.No).Exec()
+	err := t.Prep(sqlJobDone).Text(jobID).Int(rev.No).Exec()
 	if err != nil {
 		return err
 	}
@@ -300,7 +298,7 @@ func (t *tx) addVectors(rev *revisionState, recorded map[int64]bool, vectors []C
 		}
 	}
 	rev.Embedded += added
-	return t.Prep("UPDATE document_revisions SET embedded = embedded + ? WHERE no = ?").Int(added).Int(rev.No).Exec()
+	return t.Prep(sqlAddEmbedded).Int(added).Int(rev.No).Exec()
 }
 
 // Described is the output of the metadata branch. Empty values change nothing.
@@ -319,8 +317,7 @@ func (s *Store) RecordMetadata(ctx context.Context, tenant int64, revisionID, jo
 		}
 		if !rev.Described {
 			rev.Described, rev.Title = true, cmp.Or(d.Title, rev.Title)
-			err := t.Prep(`UPDATE document_revisions SET described_at = ?, entities = ?, title = CASE WHEN ?3 = '' THEN title ELSE ?3 END,
-				language = CASE WHEN ?4 = '' THEN language ELSE ?4 END WHERE no = ?5`).Int(t.Now).Blob(d.Entities).Text(d.Title).Text(d.Language).Int(rev.No).Exec()
+			err := t.Prep(sqlDescribe).Int(t.Now).Blob(d.Entities).Text(d.Title).Text(d.Language).Int(rev.No).Exec()
 			if err != nil {
 				return struct{}{}, err
 			}
@@ -350,8 +347,7 @@ func (t *tx) advance(rev *revisionState) error {
 	if err := t.Prep("INSERT INTO counters (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = counters.value + 1").Text(liveCounter).Exec(); err != nil {
 		return err
 	}
-	err := t.Prep("UPDATE document_revisions SET ready_at = ?, live = (SELECT value FROM counters WHERE name = ?) WHERE no = ?").
-		Int(t.Now).Text(liveCounter).Int(rev.No).Exec()
+	err := t.Prep(sqlGoLive).Int(t.Now).Text(liveCounter).Int(rev.No).Exec()
 	if err != nil {
 		return err
 	}

@@ -121,16 +121,6 @@ func documentRow(tenant int64, id string) driver.RowName {
 	return driver.RowName{Of: "documents", No: tenant, ID: id}
 }
 
-// The number of a new document and of a new revision are known to the database alone.
-const (
-	sqlInsertDocument = "INSERT INTO documents (tenant, id, latest, created_at) VALUES (?, ?, 0, ?)"
-	sqlInsertRevision = `
-INSERT INTO document_revisions (id, tenant, document, hash, media_type, charset, name, size, content_blob, metadata, key_id, uploaded_at)
-SELECT ?, tenant, no, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM documents WHERE tenant = ? AND id = ?`
-	sqlSetLatest      = "UPDATE documents SET latest = (SELECT no FROM document_revisions WHERE id = ?) WHERE tenant = ? AND id = ?"
-	sqlInsertFirstJob = "INSERT INTO document_jobs (seq, revision, branch, first, last) SELECT ?, no, ?, 0, 0 FROM document_revisions WHERE id = ?"
-)
-
 // AddRevision stores an upload and its first job. The document's former content stays live until
 // this one is ready. Content that was still being processed is dropped. If only the name or the
 // metadata are new, only these are stored: chunks and vectors do not depend on them.
@@ -193,7 +183,7 @@ func (t *tx) relabel(rev *revisionState, upload Revision) error {
 	}
 	t.Changed(documentWatch(rev.Document))
 	rev.Name, rev.Metadata = upload.Name, upload.Metadata
-	return t.Prep("UPDATE document_revisions SET name = ?, metadata = ? WHERE no = ?").Text(upload.Name).Blob(upload.Metadata).Int(rev.No).Exec()
+	return t.Prep(sqlRelabel).Text(upload.Name).Blob(upload.Metadata).Int(rev.No).Exec()
 }
 
 // DocumentJob is a job of a revision's pipeline.
@@ -217,8 +207,7 @@ func (t *tx) submitDocumentJob(revision int64, j DocumentJob) error {
 	if err != nil {
 		return err
 	}
-	return t.Prep("INSERT INTO document_jobs (seq, revision, branch, first, last) VALUES (?, ?, ?, ?, ?)").
-		Int(seq).Int(revision).Text(j.Branch).Int(j.First).Int(j.Last).Exec()
+	return t.Prep(sqlInsertJob).Int(seq).Int(revision).Text(j.Branch).Int(j.First).Int(j.Last).Exec()
 }
 
 // dropJobs is how many jobs of a dropped revision are cancelled in one transaction.
@@ -243,35 +232,32 @@ func (t *tx) dropRevision(tenant, no int64) (*dropped, error) {
 		known.Dropped, known.Live = true, false
 	}
 	t.Changed(droppedWatch(tenant))
-	return t.cancelLater(no), t.Prep("UPDATE document_revisions SET dropped = 1, live = NULL WHERE no = ?").Int(no).Exec()
+	return t.cancelLater(no), t.Prep(sqlDropRevision).Int(no).Exec()
 }
 
 const sqlJobsToCancel = `
 SELECT d.seq FROM document_jobs d JOIN messages m ON m.seq = d.seq WHERE d.revision = ? ORDER BY m.lock_token IS NULL, d.seq LIMIT ? + 0`
-
-// A document that is deleted has several of these, and they become one statement.
-// The index of dead letters is not to be walked for it.
-var (
-	sqlForgetJob = driver.BatchForm("DELETE FROM document_jobs WHERE seq = ?",
-		"DELETE FROM document_jobs d USING %s WHERE d.seq = ANY (ARRAY[p1])")
-	sqlForgetJobsOf = driver.BatchForm("DELETE FROM document_jobs WHERE revision = ?",
-		"DELETE FROM document_jobs d USING %s WHERE d.revision = ANY (ARRAY[p1])")
-	sqlForgetDeadLetter = driver.BatchForm("DELETE FROM messages WHERE seq = ? AND subqueue % 4 >= 2",
-		"DELETE FROM messages m USING %s WHERE m.seq = ANY (ARRAY[p1]) AND (m.subqueue + 0) %% 4 >= 2")
-)
 
 // cancelJobs cancels some of the jobs of each of the dropped revisions.
 func (t *tx) cancelJobs(list []*dropped) error {
 	var seqs []int64
 	var of []*dropped // whose job each is
 	found := map[*dropped]int{}
-	questions := make([]driver.PipelineQuery, len(list))
+	asks := make([]driver.Prefetch, len(list))
 	for i, d := range list {
-		questions[i] = driver.PipelineQuery{SQL: sqlJobsToCancel, Bind: func(st driver.Statement) driver.Statement { return st.Int(d.revision).Int(dropJobs) },
-			OnRow: func(r driver.Row) { seqs, of, found[d] = append(seqs, r.Int(0)), append(of, d), found[d]+1 }}
+		asks[i] = driver.NewPrefetch(sqlJobsToCancel, driver.RowName{Of: "document_jobs", No: d.revision}).Int(d.revision).Int(dropJobs)
 	}
-	if err := t.RunPipeline(questions); err != nil {
+	if err := t.Prefetch(asks); err != nil {
 		return err
+	}
+	for _, d := range list {
+		err := t.Prep(sqlJobsToCancel).Int(d.revision).Int(dropJobs).Each(func(r driver.Row) error {
+			seqs, of, found[d] = append(seqs, r.Int(0)), append(of, d), found[d]+1
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 	}
 	for _, seq := range seqs {
 		if t.cancelling == nil {
@@ -353,7 +339,7 @@ func (s *Store) DeleteDocument(ctx context.Context, tenant int64, id string, ent
 		if err != nil {
 			return nil, err
 		}
-		if err := t.Prep("DELETE FROM documents WHERE no = ?").Int(document).Exec(); err != nil {
+		if err := t.Prep(sqlDeleteDocument).Int(document).Exec(); err != nil {
 			return nil, err
 		}
 		if err := audit.Append(t.Tx, entry); err != nil {

@@ -46,18 +46,28 @@ type RedriveEdit struct {
 	Estimate        []byte
 }
 
-const sqlRedrive = `
+var sqlRedrive = driver.PrefetchForm(`
 UPDATE messages SET subqueue = subqueue - subqueue % 4, visible_at = ?1, generation = generation + 1, attempt = 0, number = 0, announced = 0, deliveries = 0,
   version = version + 1, started_at = NULL, reason = NULL, last_error = NULL, waiting = NULL
 WHERE seq = ?2 AND subqueue % 4 >= 2 AND (?3 = 0 OR generation = ?3) RETURNING subqueue, flow, generation, version, tenant,
-  (SELECT j.session_id FROM jobs j WHERE j.seq = messages.seq)`
+  (SELECT j.session_id FROM jobs j WHERE j.seq = messages.seq)`, `
+UPDATE messages m SET subqueue = m.subqueue - m.subqueue % 4, visible_at = x.p1, generation = m.generation + 1, attempt = 0, number = 0, announced = 0, deliveries = 0,
+  version = m.version + 1, started_at = NULL, reason = NULL, last_error = NULL, waiting = NULL
+FROM %s WHERE m.seq = ANY (ARRAY[x.p2]) AND (m.subqueue + 0) % 4 >= 2 AND (x.p3 = 0 OR m.generation = x.p3)
+RETURNING x.p1, x.p2, x.p3, m.subqueue, m.flow, m.generation, m.version, m.tenant, (SELECT j.session_id FROM jobs j WHERE j.seq = m.seq)`)
 
 // The row that the first attempt's "started" event follows from goes with a redrive. So the event
 // gets a row of its own.
-const sqlKeepFirstStart = `
+var sqlKeepFirstStart = driver.Only(driver.BatchForm(`
 INSERT INTO events (seq, number, type, at, status, generation, attempt)
 SELECT seq, 2, 'started', started_at, 'running', 1, 1 FROM messages
-WHERE seq = ?1 AND generation = 1 AND subqueue % 4 >= 2 AND started_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM events WHERE seq = ?1 AND number = 2)`
+WHERE seq = ?1 AND generation = 1 AND subqueue % 4 >= 2 AND started_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM events WHERE seq = ?1 AND number = 2)`, `
+INSERT INTO events (seq, number, type, at, status, generation, attempt)
+SELECT m.seq, 2, 'started', m.started_at, 'running', 1, 1 FROM %s JOIN messages m ON m.seq = ANY (ARRAY[p1])
+WHERE m.generation = 1 AND (m.subqueue + 0) %% 4 >= 2 AND m.started_at IS NOT NULL AND (SELECT count(*) FROM events e WHERE e.seq = m.seq AND e.number = 2) = 0`),
+	driver.Rows{Table: "events", Of: "job", By: 1}, driver.Rows{Table: "messages", Of: "job", By: 1})
+
+var sqlForgetOutcome = driver.BatchForm("DELETE FROM outcomes WHERE seq = ?", "DELETE FROM outcomes o USING %s WHERE o.seq = ANY (ARRAY[p1])")
 
 // Redrive sends jobs back to the main subqueue of their queue and reports which were still
 // dead-lettered or quarantined, in the generation that is named. A job follows exactly one of
@@ -99,6 +109,13 @@ func (t *Tx) Redrive(j Redrive) (bool, error) {
 	if err := t.Prep(sqlKeepFirstStart).Int(j.Seq).Exec(); err != nil {
 		return false, err
 	}
+	if t.Arrays() {
+		redrive := driver.NewPrefetch(sqlRedrive, queue.MessageRow(j.Seq)).Int(visible).Int(j.Seq).Int(j.Generation)
+		redrive.Write = true
+		if err := t.Prefetch([]driver.Prefetch{redrive}); err != nil {
+			return false, err
+		}
+	}
 	var its jobSession
 	found, err := t.Prep(sqlRedrive).Int(visible).Int(j.Seq).Int(j.Generation).One(func(r driver.Row) {
 		subqueue := queue.Subqueue(r.Int(0))
@@ -109,7 +126,7 @@ func (t *Tx) Redrive(j Redrive) (bool, error) {
 	if err != nil || !found {
 		return false, err
 	}
-	if err := t.Prep("DELETE FROM outcomes WHERE seq = ?").Int(j.Seq).Exec(); err != nil {
+	if err := t.Prep(sqlForgetOutcome).Int(j.Seq).Exec(); err != nil {
 		return false, err
 	}
 	if err := t.edit(j.Seq, j.Edit); err != nil {

@@ -237,13 +237,12 @@ func (t sessionTx) readTurns(list []rejoining) error {
 	return t.RunPipeline(questions)
 }
 
-const (
-	sqlHoldSession = `
+var sqlHoldSession = driver.Only(`
 INSERT INTO job_session_holds (tenant, queue, session_id, lock_token, ends_at)
 SELECT tenant, queue, session_id, ?, ? FROM job_sessions WHERE seq = ?
-ON CONFLICT (tenant, queue, session_id) DO UPDATE SET lock_token = excluded.lock_token, ends_at = excluded.ends_at`
-	sqlDropHolds = "DELETE FROM job_session_holds WHERE ends_at <= ?"
-)
+ON CONFLICT (tenant, queue, session_id) DO UPDATE SET lock_token = excluded.lock_token, ends_at = excluded.ends_at`, driver.Rows{Table: "job_session_holds"}, driver.Rows{Table: "job_sessions"})
+
+const sqlDropHolds = "DELETE FROM job_session_holds WHERE ends_at <= ?"
 
 // hold keeps the turn of a job's session, if it has one, until the end of the lock that a cancel
 // voids, or until callOver.

@@ -360,9 +360,9 @@ type event struct {
 	result     []byte // of a job that has succeeded, if it is in the database
 }
 
-const sqlEvent = `
+var sqlEvent = driver.Only(`
 INSERT INTO events (seq, number, type, at, status, generation, attempt, error_class, error_code, retry_delay)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, driver.Rows{Table: "events", Of: "job", By: 1})
 
 // firstStart is the number of the "started" event of a job's first attempt. It usually has no
 // row, because it follows from the message or the outcome.

@@ -123,10 +123,10 @@ func (s *Store) AtOnce() int {
 
 const mostAtOnce = 128
 
-const sqlInsertJob = `
+var sqlInsertJob = driver.Only(`
 INSERT INTO jobs (seq, id, tenant, queue, task, priority, max_attempts, max_cost, max_total_tokens, created_at, scheduled_at, deadline,
   correlation_id, traceparent, metadata, input, input_blob, input_size, session_id, key_id, max_output_tokens, estimate, reply)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, driver.Rows{Table: "jobs", Of: "job id", By: 2})
 
 const sqlInsertMessage = `
 INSERT INTO messages (seq, subqueue, flow, visible_at, size, tenant, deadline, waiting) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
