@@ -8,6 +8,7 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/jobs/events"
 	"github.com/forebayhq/forebay/internal/jobs/record"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -56,17 +57,6 @@ UPDATE messages m SET subqueue = m.subqueue - m.subqueue % 4, visible_at = x.p1,
 FROM %s WHERE m.seq = ANY (ARRAY[x.p2]) AND (m.subqueue + 0) % 4 >= 2 AND (x.p3 = 0 OR m.generation = x.p3)
 RETURNING x.p1, x.p2, x.p3, m.subqueue, m.flow, m.generation, m.version, m.tenant, (SELECT j.session_id FROM jobs j WHERE j.seq = m.seq)`)
 
-// The row that the first attempt's "started" event follows from goes with a redrive. So the event
-// gets a row of its own.
-var sqlKeepFirstStart = driver.Only(driver.BatchForm(`
-INSERT INTO events (seq, number, type, at, status, generation, attempt)
-SELECT seq, 2, 'started', started_at, 'running', 1, 1 FROM messages
-WHERE seq = ?1 AND generation = 1 AND subqueue % 4 >= 2 AND started_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM events WHERE seq = ?1 AND number = 2)`, `
-INSERT INTO events (seq, number, type, at, status, generation, attempt)
-SELECT m.seq, 2, 'started', m.started_at, 'running', 1, 1 FROM %s JOIN messages m ON m.seq = ANY (ARRAY[p1])
-WHERE m.generation = 1 AND (m.subqueue + 0) %% 4 >= 2 AND m.started_at IS NOT NULL AND (SELECT count(*) FROM events e WHERE e.seq = m.seq AND e.number = 2) = 0`),
-	driver.Rows{Table: "events", Of: "job", By: 1}, driver.Rows{Table: "messages", Of: "job", By: 1})
-
 var sqlForgetOutcome = driver.BatchForm("DELETE FROM outcomes WHERE seq = ?", "DELETE FROM outcomes o USING %s WHERE o.seq = ANY (ARRAY[p1])")
 
 // Redrive sends jobs back to the main subqueue of their queue and reports which were still
@@ -106,13 +96,12 @@ func (t *Tx) Redrive(j Redrive) (bool, error) {
 	if j.Delay > 0 {
 		e.status = forebay.StatusScheduled
 	}
-	if err := t.Prep(sqlKeepFirstStart).Int(j.Seq).Exec(); err != nil {
+	if err := t.Prep(events.SQLKeepFirstStart).Int(j.Seq).Exec(); err != nil {
 		return false, err
 	}
 	if t.Arrays() {
 		redrive := driver.NewPrefetch(sqlRedrive, queue.MessageRow(j.Seq)).Int(visible).Int(j.Seq).Int(j.Generation)
-		redrive.Write = true
-		if err := t.Prefetch([]driver.Prefetch{redrive}); err != nil {
+		if err := t.Prefetch([]driver.Prefetch{redrive.Changing()}); err != nil {
 			return false, err
 		}
 	}

@@ -285,9 +285,7 @@ func (d *LockedJob) prefetchLocked() driver.Prefetch {
 
 // prefetchRelease is what release asks.
 func (d *LockedJob) prefetchRelease() driver.Prefetch {
-	q := driver.NewPrefetch(sqlReleaseMessage, queue.MessageRow(d.Seq)).Int(d.Seq).Int(d.Token)
-	q.Write = true
-	return q
+	return driver.NewPrefetch(sqlReleaseMessage, queue.MessageRow(d.Seq)).Int(d.Seq).Int(d.Token).Changing()
 }
 
 // release deletes the message if the lock still holds it.

@@ -8,6 +8,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/orchestrate/statements"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -55,9 +56,9 @@ func (t *tx) newActivity(item *OrchestrationItem, run int64, a *NewActivity) err
 	if err != nil {
 		return err
 	}
-	sql := sqlInsertActivity
+	sql := statements.InsertActivity
 	if a.Event.Blob != "" {
-		sql = sqlInsertLargeActivity
+		sql = statements.InsertLargeActivity
 	}
 	visible, token, number := t.Now, int64(0), int64(0)
 	if c := t.workItems().claimFor(workQueue); c != nil {
@@ -204,7 +205,7 @@ func (t *tx) endActivity(a *ActivityItem) (instanceQueue int64, err error) {
 
 func (t *tx) activityAttempt(a *ActivityItem, o ActivityOutcome) error {
 	started := a.StartedAt.UnixMilli()
-	st := t.Prep(sqlActivityAttempt).Int(a.Instance).Int(int64(a.EventID)).Int(a.run).Int(int64(a.Number)).IntOrNull(a.queue).Int(started).Int(max(started, t.Now)).
+	st := t.Prep(statements.ActivityAttempt).Int(a.Instance).Int(int64(a.EventID)).Int(a.run).Int(int64(a.Number)).IntOrNull(a.queue).Int(started).Int(max(started, t.Now)).
 		Text(o.Outcome).TextOrNull(jobs.Bounded(o.ErrorType))
 	if o.Error == "" {
 		st = st.Null(driver.KindBytes)
@@ -222,7 +223,7 @@ func (t *tx) activityAttempt(a *ActivityItem, o ActivityOutcome) error {
 // dropActivities removes the activities of an instance. Attempts under way, also jobs, are
 // recorded as dropped.
 func (t *tx) dropActivities(instance int64) error {
-	if err := t.Prep(sqlDropActivities).Int(t.Now).Text(ActivityDropped).Int(instance).Exec(); err != nil {
+	if err := t.Prep(statements.DropActivities).Int(t.Now).Text(ActivityDropped).Int(instance).Exec(); err != nil {
 		return err
 	}
 	return t.removeRows(instance, "orchestration_activities")

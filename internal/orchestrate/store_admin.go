@@ -8,6 +8,7 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/orchestrate/statements"
 )
 
 // OrchestrationHistory returns the events of an instance, one payload for each work item, in
@@ -130,10 +131,10 @@ func (s *Store) PurgeEnded(ctx context.Context, tenant int64, ids []string, entr
 
 func (t *tx) purgeOrchestration(no int64) error {
 	t.changed(no)
-	if err := t.freeBlobs(no, sqlFreeAll); err != nil {
+	if err := t.freeBlobs(no, statements.FreeAll); err != nil {
 		return err
 	}
-	if err := t.Prep(sqlDeleteInstance).Int(no).Exec(); err != nil {
+	if err := t.Prep(statements.DeleteInstance).Int(no).Exec(); err != nil {
 		return err
 	}
 	return t.removeRows(no, "orchestration_items", "orchestration_history", "orchestration_inbox", "orchestration_activities", "orchestration_attempts")
@@ -142,7 +143,7 @@ func (t *tx) purgeOrchestration(no int64) error {
 // removeRows deletes the rows of an instance from tables.
 func (t *tx) removeRows(instance int64, tables ...string) error {
 	for _, table := range tables {
-		if err := t.Prep(removals[table]).Int(instance).Exec(); err != nil {
+		if err := t.Prep(statements.Removals[table]).Int(instance).Exec(); err != nil {
 			return err
 		}
 	}
@@ -266,10 +267,10 @@ func (t *tx) rewindable(r *Rewound) error {
 }
 
 func (t *tx) rewind(r *Rewound) error {
-	if err := t.freeBlobs(r.No, sqlFreeOutcome); err != nil {
+	if err := t.freeBlobs(r.No, statements.FreeOutcome); err != nil {
 		return err
 	}
-	err := t.Prep(sqlReopenInstance).Int(r.No).Exec()
+	err := t.Prep(statements.ReopenInstance).Int(r.No).Exec()
 	if err != nil {
 		return err
 	}
@@ -285,7 +286,7 @@ func (t *tx) rewind(r *Rewound) error {
 	}
 	// The item number continues far above those before, so that no cached history of then is
 	// taken for current.
-	err = t.Prep(sqlReopenItem).
+	err = t.Prep(statements.ReopenItem).
 		Int(r.No).Int(workQueue).Int(t.Now).Int(t.Now).Int(int64(r.Events)).Int(r.No).Text(string(forebay.OrchestrationRunning)).Int(t.Now).Exec()
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/orchestrate/statements"
 )
 
 // Payload is a value of an orchestration: its bytes, or the key of the blob that holds them. A
@@ -57,34 +58,7 @@ func (t *tx) keepBlob(instance int64, p Payload) error {
 		return err
 	}
 	t.changed(instance)
-	return t.Prep(sqlHasBlobs).Int(instance).Exec()
-}
-
-// The blobs of an instance whose rows are about to be removed.
-const (
-	sqlHistoryBlobs  = "SELECT events_blob AS key FROM orchestration_history WHERE instance = ?1 AND events_blob IS NOT NULL"
-	sqlInboxBlobs    = "SELECT event_blob AS key FROM orchestration_inbox WHERE instance = ?1 AND event_blob IS NOT NULL"
-	sqlAnswerBlobs   = sqlInboxBlobs + " AND answer = 1"
-	sqlActivityBlobs = "SELECT event_blob AS key FROM orchestration_activities WHERE instance = ?1 AND event_blob IS NOT NULL"
-	sqlInputBlob     = "SELECT input_blob AS key FROM orchestrations WHERE no = ?1 AND input_blob IS NOT NULL"
-	sqlOutputBlob    = "SELECT output_blob AS key FROM orchestrations WHERE no = ?1 AND output_blob IS NOT NULL"
-)
-
-var (
-	sqlFreeAll     = freeing(sqlHistoryBlobs, sqlInboxBlobs, sqlActivityBlobs, sqlInputBlob, sqlOutputBlob)
-	sqlFreeRun     = freeing(sqlHistoryBlobs, sqlAnswerBlobs, sqlActivityBlobs, sqlInputBlob)
-	sqlFreeRest    = freeing(sqlInboxBlobs, sqlActivityBlobs)
-	sqlFreeOutcome = freeing(sqlHistoryBlobs, sqlOutputBlob)
-)
-
-// freeing is the statement that frees the blobs which these select.
-func freeing(selects ...string) string {
-	const into, end = "INSERT INTO orchestration_blobs (key, freed_at) SELECT b.key, ", " ON CONFLICT (key) DO UPDATE SET freed_at = excluded.freed_at"
-	blobs := strings.Join(selects, " UNION ALL ")
-	of := strings.ReplaceAll(blobs, "= ?1", "= ANY (ARRAY[p1])")
-	return driver.Only(driver.BatchForm(into+"?2 FROM ("+blobs+") b WHERE 1 = 1"+end, into+"max(p2) FROM %s, LATERAL ("+of+") b GROUP BY b.key"+end),
-		driver.Rows{Table: "orchestration_blobs"}, ofInstance("orchestration_history", 1), ofInstance("orchestration_inbox", 1),
-		ofInstance("orchestration_activities", 1), ofInstance("orchestrations", 1))
+	return t.Prep(statements.HasBlobs).Int(instance).Exec()
 }
 
 // freeBlobs frees the blobs of an instance that the statement selects.

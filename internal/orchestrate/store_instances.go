@@ -13,6 +13,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/feed"
+	"github.com/forebayhq/forebay/internal/orchestrate/statements"
 )
 
 // The store does not interpret events. It keeps the history of an instance, the events that have
@@ -85,13 +86,13 @@ func (t *tx) createOrchestration(o NewOrchestration, old orchestrationRef, repla
 	if err != nil {
 		return false, err
 	}
-	err = t.Prep(sqlInsertOrchestration).Int(no).Int(o.Tenant).Text(o.ID).Text(o.Execution).Text(o.Name).TextOrNull(o.Version).IntOrNull(o.parent).
+	err = t.Prep(statements.InsertOrchestration).Int(no).Int(o.Tenant).Text(o.ID).Text(o.Execution).Text(o.Name).TextOrNull(o.Version).IntOrNull(o.parent).
 		Int(t.Now).TextOrNull(o.KeyID).Blob(o.Input.inline()).TextOrNull(o.Input.Blob).Exec()
 	if err != nil {
 		return false, err
 	}
 	at := max(t.Now, o.StartAt)
-	if err := t.Prep(sqlInsertOrchestrationItem).Int(no).Int(workQueue).Int(at).Text(string(forebay.OrchestrationPending)).Int(t.Now).Exec(); err != nil {
+	if err := t.Prep(statements.InsertOrchestrationItem).Int(no).Int(workQueue).Int(at).Text(string(forebay.OrchestrationPending)).Int(t.Now).Exec(); err != nil {
 		return false, err
 	}
 	t.workItems().ready(workQueue, at)
@@ -187,9 +188,9 @@ func (t *tx) addEvent(instance, at int64, answer bool, event Payload) error {
 		if err := t.keepBlob(instance, event); err != nil {
 			return err
 		}
-		return t.Prep(sqlInsertLargeEvent).Int(instance).Int(no).Int(at).Int(driver.BoolInt(answer)).Int(t.Now).Text(event.Blob).Exec()
+		return t.Prep(statements.InsertLargeEvent).Int(instance).Int(no).Int(at).Int(driver.BoolInt(answer)).Int(t.Now).Text(event.Blob).Exec()
 	}
-	return t.Prep(sqlInsertEvent).Int(instance).Int(no).Int(at).Int(driver.BoolInt(answer)).Int(t.Now).Blob(event.Bytes).Exec()
+	return t.Prep(statements.InsertEvent).Int(instance).Int(no).Int(at).Int(driver.BoolInt(answer)).Int(t.Now).Blob(event.Bytes).Exec()
 }
 
 // wakeInstance makes an instance's work item ready, unless the item is claimed: its completion
@@ -209,7 +210,7 @@ func (t *tx) wakeInstance(instance, workQueue int64) error {
 	}
 	t.woken[instance] = true
 	t.workItems().ready(workQueue, t.Now)
-	return t.Prep(sqlWakeInstance).Int(t.Now).Int(instance).Int(t.Now).Exec()
+	return t.Prep(statements.WakeInstance).Int(t.Now).Int(instance).Int(t.Now).Exec()
 }
 
 // Effect is what an event does to an instance beside what its code makes of it.
@@ -238,7 +239,7 @@ func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event Payload
 	case Terminates:
 		if at > t.Now {
 			at = t.Now
-			err = t.Prep(sqlHasten).Int(at).Int(o.no).Int(at).Exec()
+			err = t.Prep(statements.Hasten).Int(at).Int(o.no).Int(at).Exec()
 		}
 		if err == nil {
 			workQueue, err = t.workItems().queueOf(tenant, kindSkipsCode, terminateQueue)
@@ -253,7 +254,7 @@ func (t *tx) signal(tenant int64, o orchestrationRef, answer bool, event Payload
 	switch {
 	case workQueue != o.queue:
 		t.workItems().ready(workQueue, at)
-		return t.Prep(sqlMoveInstance).Int(workQueue).Int(at).Int(at).Int(o.no).Exec()
+		return t.Prep(statements.MoveInstance).Int(workQueue).Int(at).Int(at).Int(o.no).Exec()
 	case at > t.Now: // its first item is ready then
 		return nil
 	}

@@ -41,9 +41,7 @@ RETURNING x.p1, x.p2, x.p3, (SELECT t.work_queue FROM orchestration_items t WHER
 
 // prefetchEnd is what endActivity asks.
 func (a *ActivityItem) prefetchEnd() driver.Prefetch {
-	q := driver.NewPrefetch(sqlEndActivity, driver.RowName{Of: "orchestration_activities", No: a.Token}).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token)
-	q.Write = true
-	return q
+	return driver.NewPrefetch(sqlEndActivity, driver.RowName{Of: "orchestration_activities", No: a.Token}).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).Changing()
 }
 
 // renewShared is renew with one round trip for each kind of work item.

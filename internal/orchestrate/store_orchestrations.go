@@ -9,6 +9,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/feed"
+	"github.com/forebayhq/forebay/internal/orchestrate/statements"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -131,7 +132,7 @@ func (t workItemTx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken
 		} else {
 			item.Token = queue.NewToken()
 		}
-		err := t.Prep(sqlLockInstance).Int(until).IntOrNull(item.Token).Int(int64(delivered)).Int(item.Instance).Exec()
+		err := t.Prep(statements.LockInstance).Int(until).IntOrNull(item.Token).Int(int64(delivered)).Int(item.Instance).Exec()
 		if err != nil {
 			return 0, err
 		}
@@ -160,13 +161,12 @@ func (t workItemTx) arrived(item *OrchestrationItem) error {
 // the current queue of the instance.
 func (t *tx) unlockInstance(item *OrchestrationItem, workQueue int64) error {
 	if t.w.Shared() {
-		unlock := driver.NewPrefetch(sqlUnlockInstance, item.row()).Int(item.Instance).Int(neverVisible)
-		unlock.Write = true
-		if err := t.Prefetch([]driver.Prefetch{unlock}); err != nil {
+		unlock := driver.NewPrefetch(statements.UnlockInstance, item.row()).Int(item.Instance).Int(neverVisible)
+		if err := t.Prefetch([]driver.Prefetch{unlock.Changing()}); err != nil {
 			return err
 		}
 	}
-	_, err := t.Prep(sqlUnlockInstance).Int(item.Instance).Int(neverVisible).One(func(r driver.Row) { t.workItems().ready(workQueue, max(r.Int(0), t.Now)) })
+	_, err := t.Prep(statements.UnlockInstance).Int(item.Instance).Int(neverVisible).One(func(r driver.Row) { t.workItems().ready(workQueue, max(r.Int(0), t.Now)) })
 	return err
 }
 
@@ -258,7 +258,7 @@ func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResu
 		}
 	}
 	t.changed(item.Instance)
-	err := t.Prep(sqlCompleteOrchestration).Int(neverVisible).Int(events).Int(run).Text(string(r.Status)).Blob(r.CustomStatus).Int(t.Now).Int(t.Now).
+	err := t.Prep(statements.CompleteOrchestration).Int(neverVisible).Int(events).Int(run).Text(string(r.Status)).Blob(r.CustomStatus).Int(t.Now).Int(t.Now).
 		Int(item.Instance).Int(item.Token).Exec()
 	if err != nil {
 		return err
@@ -273,7 +273,7 @@ func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResu
 	}
 	if r.Reset != nil {
 		if blobs {
-			if err := t.freeBlobs(item.Instance, sqlFreeRun); err != nil {
+			if err := t.freeBlobs(item.Instance, statements.FreeRun); err != nil {
 				return err
 			}
 		}
@@ -281,7 +281,7 @@ func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResu
 			return err
 		}
 	}
-	if err := t.Prep(sqlForgetSeen).Int(item.Instance).Int(item.last).Int(item.now).Exec(); err != nil {
+	if err := t.Prep(statements.ForgetSeen).Int(item.Instance).Int(item.last).Int(item.now).Exec(); err != nil {
 		return err
 	}
 	if r.Events > 0 {
@@ -290,13 +290,13 @@ func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResu
 		}
 	}
 	if r.Version != "" {
-		if err := t.Prep(sqlSetVersion).Text(r.Version).Int(item.Instance).Exec(); err != nil {
+		if err := t.Prep(statements.SetVersion).Text(r.Version).Int(item.Instance).Exec(); err != nil {
 			return err
 		}
 	}
 	if r.Status.Terminal() {
 		if blobs {
-			if err := t.freeBlobs(item.Instance, sqlFreeRest); err != nil {
+			if err := t.freeBlobs(item.Instance, statements.FreeRest); err != nil {
 				return err
 			}
 		}
@@ -335,9 +335,9 @@ func (t *tx) addHistory(instance, item int64, count int, events Payload) error {
 		if err := t.keepBlob(instance, events); err != nil {
 			return err
 		}
-		return t.Prep(sqlInsertLargeHistory).Int(instance).Int(item).Int(int64(count)).Blob([]byte{}).Text(events.Blob).Exec()
+		return t.Prep(statements.InsertLargeHistory).Int(instance).Int(item).Int(int64(count)).Blob([]byte{}).Text(events.Blob).Exec()
 	}
-	return t.Prep(sqlInsertHistory).Int(instance).Int(item).Int(int64(count)).Blob(events.Bytes).Exec()
+	return t.Prep(statements.InsertHistory).Int(instance).Int(item).Int(int64(count)).Blob(events.Bytes).Exec()
 }
 
 // resetOrchestration removes the execution so far: its history, and everything that would still
@@ -350,14 +350,14 @@ func (t *tx) resetOrchestration(item *OrchestrationItem, run int64, r *Reset) er
 		return err
 	}
 	if run%pruneAttemptsEvery == 0 {
-		if err := t.Prep(sqlPruneAttempts).Int(item.Instance).Int(maxEarlierAttempts - 1).Exec(); err != nil {
+		if err := t.Prep(statements.PruneAttempts).Int(item.Instance).Int(maxEarlierAttempts - 1).Exec(); err != nil {
 			return err
 		}
 	}
 	if err := t.keepBlob(item.Instance, r.Input); err != nil {
 		return err
 	}
-	return t.Prep(sqlResetInstance).Text(r.Execution).Blob(r.Input.inline()).TextOrNull(r.Input.Blob).TextOrNull(r.Version).Int(item.Instance).Exec()
+	return t.Prep(statements.ResetInstance).Text(r.Execution).Blob(r.Input.inline()).TextOrNull(r.Input.Blob).TextOrNull(r.Version).Int(item.Instance).Exec()
 }
 
 // forgetExecution removes what an execution awaits. Processes that execute its activities find
@@ -367,7 +367,7 @@ func (t *tx) forgetExecution(instance int64) error {
 	if err := t.dropActivities(instance); err != nil {
 		return err
 	}
-	return t.Prep(sqlForgetAnswers).Int(instance).Exec()
+	return t.Prep(statements.ForgetAnswers).Int(instance).Exec()
 }
 
 // endOrchestration stores the end of an instance and removes everything that was still to
@@ -380,7 +380,7 @@ func (t *tx) endOrchestration(item *OrchestrationItem, r *OrchestrationResult) e
 			return err
 		}
 	}
-	err := t.Prep(sqlEndOrchestration).Text(string(r.Status)).Int(t.Now).Blob(r.Output.inline()).TextOrNull(r.Output.Blob).Blob(failure).Blob(r.CustomStatus).Int(item.Instance).Exec()
+	err := t.Prep(statements.EndOrchestration).Text(string(r.Status)).Int(t.Now).Blob(r.Output.inline()).TextOrNull(r.Output.Blob).Blob(failure).Blob(r.CustomStatus).Int(item.Instance).Exec()
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // BatchesOnPostgres checks what statements have declared by [driver.Only]. Random executions of
-// them must lead to the same rows whether each is sent at once or they wait and are batched. Between
-// them are statements that have declared nothing. Domains declare as they are imported.
+// them must lead to the same rows whether each is sent at once or they wait and are batched.
+// Between them are statements that have declared nothing. Domains declare as they are imported.
 func BatchesOnPostgres(t *testing.T, runs int) {
 	b := batches{T: t, columns: map[string][]column{}}
 	ctx := context.Background()
@@ -123,7 +123,7 @@ func (b *batches) tables() {
 }
 
 func (b *batches) declare(sql string) {
-	kinds, err := b.Kinds(b.Context(), sql)
+	kinds, err := postgres.Kinds(b.Context(), b.Conn, sql)
 	b.must(err)
 	s := batched{sql: sql, kinds: kinds}
 	for _, r := range driver.Reach[sql] {
@@ -198,8 +198,8 @@ func (b *batches) fill(table string) {
 	}
 }
 
-// oneByOne runs random executions, each at once, and undoes them. It returns those that the database
-// takes, and the rows that they lead to.
+// oneByOne runs random executions, each at once, and undoes them. It returns those that the
+// database takes, and the rows that they lead to.
 func (b *batches) oneByOne() (list []execution, rows string) {
 	b.must(b.ExecSimple("SAVEPOINT filled"))
 	for range 40 {
@@ -243,7 +243,7 @@ func (b *batches) together(list []execution) (rows string, sent int) {
 	for _, e := range list {
 		b.must(e.bound(b).Exec())
 	}
-	sent = b.Waiting()
+	sent = postgres.Waiting(b.Conn)
 	return b.content(), sent
 }
 

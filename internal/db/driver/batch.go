@@ -40,7 +40,7 @@ func BatchForm(sql, form string) string {
 }
 
 // Rows are rows of a table that a statement reads or changes: those that belong to one thing, such
-// as an instance or a document.
+// as an account.
 type Rows struct {
 	// Table may also be a unique index, whose values the statement takes or frees.
 	Table string
@@ -61,9 +61,9 @@ var Reach = map[string][]Rows{}
 // they may name the same thing. So those that wait can become one statement although others on the
 // same tables were between them.
 //
-// A unique index joins rows of different things if the thing is not in its columns. One that frees
-// such a value for another row, as a deletion does, names the index too, and so does one that takes
-// it. A trigger's rows count as the statement's.
+// A unique index joins rows of different things if the thing is not in its columns. One that
+// frees such a value for another row, as a deletion does, names the index too, and so does one
+// that takes it. A trigger's rows count as the statement's.
 //
 // In a batch each thing is named once, except by plain inserts. The second time begins another
 // batch, so the effects may add up. Only returns sql.

@@ -136,6 +136,12 @@ func (q Prefetch) Text(v string) Prefetch {
 	return q
 }
 
+// Changing is the query if its statement changes the row: see [Prefetch.Write].
+func (q Prefetch) Changing() Prefetch {
+	q.Write = true
+	return q
+}
+
 // Prepared is a statement of a driver.
 type Prepared interface {
 	Parameters

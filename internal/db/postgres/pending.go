@@ -30,8 +30,8 @@ type group struct {
 	keys []keys // of the things that its executions name, for each of the statement's rows
 }
 
-// keys are the things that executions name, by hash. Two that have the same hash are taken for one,
-// which only keeps them in order.
+// keys are the things that executions name, by hash. Two that have the same hash are taken for
+// one, which only keeps them in order.
 type keys map[uint64]struct{}
 
 func (k keys) has(hash uint64) bool { _, ok := k[hash]; return ok }

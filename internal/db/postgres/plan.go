@@ -54,7 +54,7 @@ func parametersOf(ctx context.Context, pg *pgconn.PgConn, sql string) ([]uint32,
 }
 
 // Kinds are the kinds of a statement's parameters.
-func (c *Conn) Kinds(ctx context.Context, sql string) (kinds []driver.Kind, err error) {
+func Kinds(ctx context.Context, c *Conn, sql string) (kinds []driver.Kind, err error) {
 	types, err := parametersOf(ctx, c.Pg, sql)
 	for _, t := range types {
 		switch t {
@@ -95,4 +95,4 @@ func (c *Conn) Plan(ctx context.Context, sql string) (steps []string, err error)
 }
 
 // Waiting is how many statements wait to be sent.
-func (c *Conn) Waiting() int { return len(c.pending.groups) }
+func Waiting(c *Conn) int { return len(c.pending.groups) }
