@@ -52,7 +52,7 @@ func newMixes(t testing.TB, s *stores, n int) (mixes map[string]func(many int) [
 	serial := 0
 	its := func(n int) ClaimRequest {
 		mine := tenant
-		return ClaimRequest{Max: n, Lock: time.Minute, Takes: func(tenant int64, _ string) bool { return tenant == mine }}
+		return ClaimRequest{Max: n, Lock: time.Hour, Takes: func(tenant int64, _ string) bool { return tenant == mine }}
 	}
 	created := func(many int) (ids []string) {
 		for range many {
@@ -78,8 +78,9 @@ func newMixes(t testing.TB, s *stores, n int) (mixes map[string]func(many int) [
 	}
 	running := func(activities int) *OrchestrationResult {
 		r := &OrchestrationResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("h"))}
-		for i := range activities {
-			r.Activities = append(r.Activities, NewActivity{EventID: i, Name: "step", Event: Inline([]byte("do"))})
+		for range activities {
+			serial++ // an instance that is claimed again has had such an activity before
+			r.Activities = append(r.Activities, NewActivity{EventID: serial, Name: "step", Event: Inline([]byte("do"))})
 		}
 		return r
 	}

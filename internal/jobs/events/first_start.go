@@ -2,8 +2,8 @@ package events
 
 import "github.com/forebayhq/forebay/internal/db/driver"
 
-// SQLKeepFirstStart gives the first "started" event of a job that is redriven a row of its own. The
-// row of the message, from which it follows, is changed then.
+// SQLKeepFirstStart gives the first "started" event of a job that is redriven a row of its own.
+// The row of the message, from which it follows, is changed then.
 var SQLKeepFirstStart = driver.Only(driver.BatchForm(`
 INSERT INTO events (seq, number, type, at, status, generation, attempt)
 SELECT seq, 2, 'started', started_at, 'running', 1, 1 FROM messages
