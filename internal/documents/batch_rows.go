@@ -69,17 +69,19 @@ func ofUpload(parameter int) driver.Rows {
 	return driver.Rows{Table: "document_revisions", Of: "revision id", By: parameter}
 }
 
-// Uploads. The number of a new document and of a new revision are known to the database alone.
+// Uploads. The number of a new document and of a new revision are known to the database alone. A
+// document is looked up by its id also where all rows have one tenant.
 var (
 	sqlInsertDocument = driver.Only("INSERT INTO documents (tenant, id, latest, created_at) VALUES (?, ?, 0, ?)", ofDocument(2))
 	sqlInsertRevision = driver.Only(driver.BatchForm(`
 INSERT INTO document_revisions (id, tenant, document, hash, media_type, charset, name, size, content_blob, metadata, key_id, uploaded_at)
 SELECT ?, tenant, no, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM documents WHERE tenant = ? AND id = ?`, `
 INSERT INTO document_revisions (id, tenant, document, hash, media_type, charset, name, size, content_blob, metadata, key_id, uploaded_at)
-SELECT p1, d.tenant, d.no, p2, p3, p4, p5, p6, p7, p8, p9, p10 FROM %s JOIN documents d ON d.tenant = ANY (ARRAY[p11]) AND d.id = ANY (ARRAY[p12])`),
+SELECT p1, d.tenant, d.no, p2, p3, p4, p5, p6, p7, p8, p9, p10 FROM %s, LATERAL (SELECT tenant, no FROM documents WHERE tenant = p11 AND id = p12 LIMIT 1) d`),
 		ofUpload(1), ofDocument(12))
 	sqlSetLatest = driver.Only(driver.BatchForm("UPDATE documents SET latest = (SELECT no FROM document_revisions WHERE id = ?) WHERE tenant = ? AND id = ?",
-		"UPDATE documents d SET latest = (SELECT r.no FROM document_revisions r WHERE r.id = p1) FROM %s WHERE d.tenant = ANY (ARRAY[p2]) AND d.id = ANY (ARRAY[p3])"),
+		"UPDATE documents d SET latest = (SELECT r.no FROM document_revisions r WHERE r.id = p1) FROM %s "+
+			"WHERE d.no = ANY (ARRAY[(SELECT e.no FROM documents e WHERE e.tenant = p2 AND e.id = p3)])"),
 		ofDocument(3), ofUpload(1))
 	sqlInsertFirstJob = driver.Only(driver.BatchForm("INSERT INTO document_jobs (seq, revision, branch, first, last) SELECT ?, no, ?, 0, 0 FROM document_revisions WHERE id = ?",
 		"INSERT INTO document_jobs (seq, revision, branch, first, last) SELECT p1, r.no, p2, 0, 0 FROM %s JOIN document_revisions r ON r.id = ANY (ARRAY[p3])"),

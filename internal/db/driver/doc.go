@@ -7,6 +7,7 @@
 //
 //   - Batched writes: a statement that returns nothing waits for the next one that returns
 //     something, or for the commit. Equal ones become one statement over arrays ([BatchForm]).
+//     One may come before others on its tables if all say that they use different rows ([Only]).
 //   - Prefetch: an operation names the rows that it reads first. They are fetched as the
 //     transaction begins ([Prefetch], [PrefetchForm]).
 //   - Pipelines: an operation sends several statements in one round trip ([PipelineQuery]).
