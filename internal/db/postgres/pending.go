@@ -225,7 +225,7 @@ func (c columns) with(template string, types []uint32) (sql string, parameters [
 }
 
 // subselect finds what names other tables than the one that a statement changes.
-var subselect = regexp.MustCompile(`(?i)\b(SELECT|JOIN|USING)\b|^\s*UPDATE\b.*\bFROM\b`)
+var subselect = regexp.MustCompile(`(?is)\b(SELECT|JOIN|USING)\b|^\s*UPDATE\b.*\bFROM\b`)
 
 // reachOf are the rows that a statement uses, or that nobody knows them.
 func reachOf(sql, table string) (reach []driver.Rows, opaque bool) {
