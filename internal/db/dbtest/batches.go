@@ -120,13 +120,19 @@ func (b *batches) add(sql string) {
 	b.statements = append(b.statements, s)
 }
 
-// undeclared adds statements of the same tables that have declared nothing.
+// undeclared adds statements of the same tables that have declared nothing, among them deletions
+// that are batched. Other batches that have declared nothing do not bear a row twice.
 func (b *batches) undeclared() {
 	var tables []string
 	for _, s := range b.statements {
 		tables = append(tables, s.tables...)
 	}
 	slices.Sort(tables)
+	for _, sql := range slices.Sorted(maps.Keys(driver.BatchForms)) {
+		if strings.HasPrefix(sql, "DELETE") && driver.Reach[sql] == nil && slices.ContainsFunc(words.FindAllString(sql, -1), func(w string) bool { return slices.Contains(tables, w) }) {
+			b.add(sql)
+		}
+	}
 	for _, table := range slices.Compact(tables) {
 		first := b.columns[table][0].name
 		b.add("DELETE FROM " + table + " WHERE " + first + " = ?")
@@ -152,7 +158,8 @@ func (b *batches) pairs() (pairs []pair) {
 }
 
 // tries is how often a pair is tried. Where one adds rows and the other removes some, most can go
-// wrong: an index may have what is removed. Where one has declared nothing, little can.
+// wrong: an index may have what is removed. If one has declared nothing and changes the same table
+// as the other, little can.
 func (p pair) tries(times int) int {
 	adds, removes := false, false
 	for _, s := range p {
@@ -160,7 +167,7 @@ func (p pair) tries(times int) int {
 		adds, removes = adds || strings.HasPrefix(sql, "INSERT"), removes || strings.HasPrefix(sql, "DELETE")
 	}
 	switch {
-	case driver.Reach[p[1].sql] == nil:
+	case driver.Reach[p[1].sql] == nil && p[0].tables[0] == p[1].tables[0]:
 		return 1
 	case adds && removes:
 		return 4 * times

@@ -2,7 +2,8 @@ package postgres
 
 import "testing"
 
-// A statement that has declared nothing and names other tables keeps its place among all that wait.
+// A statement that has declared nothing and names other tables keeps its place among all that
+// wait.
 func TestStatementsThatReadOtherTablesKeepTheirPlace(t *testing.T) {
 	for sql, opaque := range map[string]bool{
 		"UPDATE a SET x = ? WHERE no = ?":                                          false,
