@@ -11,5 +11,5 @@ import (
 // one after the other. That is so for all statements that say which rows they use.
 func TestBatchesChangeNothing(t *testing.T) {
 	raced.Skip(t, raced.Sequential)
-	dbtest.BatchesOnPostgres(t, 4)
+	dbtest.BatchesOnPostgres(t, 3)
 }

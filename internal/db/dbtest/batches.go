@@ -15,9 +15,9 @@ import (
 )
 
 // BatchesOnPostgres checks what statements have declared by [driver.Only]. Random executions of
-// them must lead to the same rows whether each is sent at once or they wait and are batched. That
-// is tried so often, at least, with each two statements that name the same table. Some of them have
-// declared nothing. Domains declare as they are imported.
+// them must lead to the same rows whether each is sent at once or they wait and are batched. Each
+// two statements that name the same table are tried so often, about. Some have declared nothing.
+// Domains declare as they are imported.
 func BatchesOnPostgres(t *testing.T, times int) {
 	b := batches{T: t, columns: map[string][]column{}}
 	var err error
