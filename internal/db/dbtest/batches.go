@@ -170,7 +170,7 @@ func (p pair) tries(times int) int {
 	case driver.Reach[p[1].sql] == nil && p[0].tables[0] == p[1].tables[0]:
 		return 1
 	case adds && removes:
-		return 4 * times
+		return 5 * times
 	}
 	return times
 }
