@@ -24,7 +24,7 @@ func BatchesOnPostgres(t *testing.T, times int) {
 	if b.Conn, err = postgres.ConnectURL(t.Context(), Postgres(t)); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { b.Conn.Close() })
+	t.Cleanup(func() { b.Close() })
 	b.readTables()
 	for _, table := range []string{"documents", "document_revisions"} {
 		b.must(b.ExecSimple("ALTER TABLE " + table + " ALTER COLUMN no RESTART WITH " + fmt.Sprint(firstGiven)))
