@@ -50,6 +50,7 @@ func newMixes(t testing.TB, s *stores, n int) (mixes map[string]func(many int) [
 	ctx := t.Context()
 	var tenant int64 // of the mix that is tried: what others have left is not claimed
 	serial := 0
+	var events atomic.Int64 // results are made by their callers, all at once
 	its := func(n int) ClaimRequest {
 		mine := tenant
 		return ClaimRequest{Max: n, Lock: time.Hour, Takes: func(tenant int64, _ string) bool { return tenant == mine }}
@@ -79,8 +80,8 @@ func newMixes(t testing.TB, s *stores, n int) (mixes map[string]func(many int) [
 	running := func(activities int) *OrchestrationResult {
 		r := &OrchestrationResult{Status: forebay.OrchestrationRunning, Events: 1, History: Inline([]byte("h"))}
 		for range activities {
-			serial++ // an instance that is claimed again has had such an activity before
-			r.Activities = append(r.Activities, NewActivity{EventID: serial, Name: "step", Event: Inline([]byte("do"))})
+			// An instance that is claimed again has had such an activity before.
+			r.Activities = append(r.Activities, NewActivity{EventID: int(events.Add(1)), Name: "step", Event: Inline([]byte("do"))})
 		}
 		return r
 	}
