@@ -31,8 +31,8 @@ const (
 // CallDeployments calls each deployment that is not simulated once, with a few tokens, one after
 // the other. The options must be valid.
 func CallDeployments(ctx context.Context, opts Options) (calls []DeploymentCall) {
-	return tryDeployments(opts, func(do func()) { do() }, func(provider model.Provider, embeds bool, call *DeploymentCall) error {
-		return callOnce(ctx, provider, embeds)
+	return tryDeployments(opts, func(do func()) { do() }, func(provider model.Provider, embeds bool) (untried bool, err error) {
+		return false, callOnce(ctx, provider, embeds)
 	})
 }
 
@@ -42,21 +42,19 @@ func AskDeployments(ctx context.Context, opts Options) (calls []DeploymentCall) 
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	var asking sync.WaitGroup
-	calls = tryDeployments(opts, asking.Go, func(provider model.Provider, _ bool, call *DeploymentCall) error {
-		asker, ok := provider.(model.KeyAsker)
-		if call.Untried = !ok; !ok {
-			return nil
+	calls = tryDeployments(opts, asking.Go, func(provider model.Provider, _ bool) (untried bool, err error) {
+		said := false
+		if asker, ok := provider.(model.KeyAsker); ok {
+			said, err = asker.AskKey(ctx)
 		}
-		answer, err := asker.AskKey(ctx)
-		call.Untried = err == nil && answer == model.KeyUnknown
-		return err
+		return !said && err == nil, err
 	})
 	asking.Wait()
 	return calls
 }
 
 // tryDeployments has start make try of each deployment that is not simulated.
-func tryDeployments(opts Options, start func(func()), try func(p model.Provider, embeds bool, call *DeploymentCall) error) []DeploymentCall {
+func tryDeployments(opts Options, start func(func()), try func(p model.Provider, embeds bool) (untried bool, err error)) []DeploymentCall {
 	o := opts.WithDefaults()
 	m, known, err := o.models(nil)
 	if err != nil {
@@ -73,7 +71,7 @@ func tryDeployments(opts Options, start func(func()), try func(p model.Provider,
 			provider, err := m.provider(d, o.Limits.MaxOutputBytes)
 			begun := time.Now()
 			if err == nil {
-				err = try(provider, o.embedsOnly(d.Name, known), call)
+				call.Untried, err = try(provider, o.embedsOnly(d.Name, known))
 			}
 			if call.Took = time.Since(begun); err != nil {
 				call.Err = err.Error()

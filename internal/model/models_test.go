@@ -40,11 +40,11 @@ func TestAskKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for code, want := range map[int]KeyAnswer{200: KeyTaken, 401: KeyRefused, 403: KeyUnknown, 404: KeyUnknown, 429: KeyUnknown, 500: KeyUnknown} {
+		for _, code := range []int{200, 401, 403, 404, 429, 500} {
 			status = code
-			answer, err := provider.(KeyAsker).AskKey(t.Context())
-			if answer != want || (err != nil) != (want == KeyRefused) {
-				t.Errorf("%s answers %d: %v, %v", p.path, code, answer, err)
+			said, err := provider.(KeyAsker).AskKey(t.Context())
+			if said != (code == 200) || (err != nil) != (code == 401) {
+				t.Errorf("%s answers %d: %v, %v", p.path, code, said, err)
 			}
 			if got.Method != http.MethodGet || got.RequestURI != p.path || got.Header.Get(p.header) != p.value || got.ContentLength != 0 || len(got.TransferEncoding) > 0 {
 				t.Errorf("asked %s %s, %s %q, %d bytes %v", got.Method, got.RequestURI, p.header, got.Header.Get(p.header), got.ContentLength, got.TransferEncoding)
@@ -53,7 +53,7 @@ func TestAskKey(t *testing.T) {
 	}
 	s.Close()
 	provider, _ := providers[0].make()
-	if answer, err := provider.(KeyAsker).AskKey(t.Context()); answer != KeyUnknown || err == nil {
-		t.Errorf("nobody there: %v, %v", answer, err)
+	if said, err := provider.(KeyAsker).AskKey(t.Context()); said || err == nil {
+		t.Errorf("nobody there: %v, %v", said, err)
 	}
 }
