@@ -185,7 +185,7 @@ var tidied = []struct {
 	{"SELECT seq, 0, 0 FROM budget_waits WHERE until <= ? LIMIT ? + 0",
 		"DELETE FROM budget_waits WHERE seq = ?2 AND until <= ?1 AND ?3 + ?4 = 0", 0},
 	{"SELECT seq, lock_token, budget FROM budget_holds WHERE lost = 1 AND at <= ? LIMIT ? + 0",
-		"DELETE FROM budget_holds WHERE seq = ?2 AND lock_token = ?3 AND budget = ?4 AND lost = 1 AND at <= ?1", keepLostHolds},
+		"DELETE FROM budget_holds WHERE seq = ?2 AND lock_token = ?3 AND budget + 0 = ?4 AND lost = 1 AND at <= ?1", keepLostHolds},
 	{"SELECT budget, period, starts_at FROM spending WHERE starts_at <= ? LIMIT ? + 0",
 		"DELETE FROM spending WHERE budget = ?2 AND period = ?3 AND starts_at = ?4 AND starts_at <= ?1", keepSpending},
 }

@@ -52,8 +52,8 @@ SELECT x.no, (SELECT count(*) FROM (SELECT m.visible_at FROM messages m
 // on one is looked up, as sqlAheadBySample does.
 var sqlLinesBySample = fmt.Sprintf(`
 WITH RECURSIVE s(i) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT i + 1 FROM s WHERE i < %d),
-found(flow) AS MATERIALIZED (SELECT (SELECT m.flow FROM messages m WHERE m.seq = ?2 + s.i * ?3 + (s.i * 2654435761) %% ?3 AND m.subqueue = ?1
-    AND m.visible_at <= ?4) FROM s)
+found(flow) AS MATERIALIZED (SELECT (SELECT m.flow FROM messages m WHERE m.seq = ?2 + s.i * ?3 + (s.i * 2654435761) %% ?3 AND m.subqueue + 0 = ?1
+    AND m.visible_at + 0 <= ?4) FROM s)
 SELECT flow, count(*) FROM found WHERE flow IS NOT NULL GROUP BY flow`, samples-1)
 
 // sqlLastJob reads what a forecast needs to know of a waiting job.

@@ -134,8 +134,8 @@ FROM l WHERE line IS NOT NULL AND line <> ?2 AND ` + flows.SQLClassOf("line") + 
 // in turns.
 var sqlAheadBySample = fmt.Sprintf(`
 WITH RECURSIVE s(i) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT i + 1 FROM s WHERE i < %d),
-found(flow) AS MATERIALIZED (SELECT (SELECT m.flow FROM messages m WHERE m.seq = ?8 + s.i * ?9 + (s.i * 2654435761) %% ?9 AND m.subqueue = ?1
-    AND m.visible_at > ?6 AND m.visible_at <= ?3 AND (%s <> %s OR m.visible_at <= %s) AND (m.flow <> ?2 OR m.visible_at < ?4 OR m.visible_at = ?4 AND m.seq < ?10)
+found(flow) AS MATERIALIZED (SELECT (SELECT m.flow FROM messages m WHERE m.seq = ?8 + s.i * ?9 + (s.i * 2654435761) %% ?9 AND m.subqueue + 0 = ?1
+    AND m.visible_at + 0 > ?6 AND m.visible_at + 0 <= ?3 AND (%s <> %s OR m.visible_at <= %s) AND (m.flow <> ?2 OR m.visible_at < ?4 OR m.visible_at = ?4 AND m.seq < ?10)
     AND %s = %s`+fmt.Sprintf(sqlNotLocked, 7)+`) FROM s)
 SELECT flow, count(*) FROM found WHERE flow IS NOT NULL AND %s NOT IN %s GROUP BY flow`,
 	samples-1, flows.SQLTenantOf("m.flow"), flows.SQLTenantOf("?2"), sqlGoesBefore("m.flow", "?3", "?4", "?5"), flows.SQLClassOf("m.flow"), flows.SQLClassOf("?2"), flows.SQLTenantOf("flow"), sqlPausedTenants)
@@ -368,11 +368,11 @@ func (w *counter) unaffordable() (never bool, err error) {
 
 const (
 	sqlRunning = `
-SELECT locked_at FROM (SELECT (SELECT m.locked_at FROM messages m WHERE m.seq = s.seq AND m.lock_token = s.lock_token AND m.visible_at > ?) AS locked_at
+SELECT locked_at FROM (SELECT (SELECT m.locked_at FROM messages m WHERE m.seq = s.seq AND m.lock_token = s.lock_token AND m.visible_at + 0 > ?) AS locked_at
   FROM slots s WHERE s.holder = ?) x WHERE locked_at IS NOT NULL ORDER BY locked_at`
 	sqlDuration = `
 SELECT count(*), coalesce(CAST(sum(a.finished_at - a.started_at) AS BIGINT), 0)
-FROM (SELECT seq FROM jobs WHERE tenant = ? AND seq < ? ORDER BY seq DESC LIMIT ? + 0) j JOIN attempts a ON a.seq = j.seq
+FROM (SELECT owned.seq FROM jobs owned WHERE owned.tenant = ? AND owned.seq < ? ORDER BY owned.seq DESC LIMIT ? + 0) j JOIN attempts a ON a.seq = j.seq
 WHERE a.outcome IN ('succeeded', 'retried', 'failed') AND a.finished_at > ?`
 )
 

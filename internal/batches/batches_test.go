@@ -424,4 +424,5 @@ func TestRoundTripsOfLines(t *testing.T) {
 			return r.Store.work(t.Context(), &b, touching(&b, seqs), func(x *tx, _ Batch) error { return x.raise(seqs, priority+1) })
 		}}
 	})
+	trips.Plans(t)
 }

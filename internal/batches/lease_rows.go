@@ -26,7 +26,7 @@ const (
 	sqlDue     = "SELECT no, tenant FROM batches WHERE due_at <= ? AND leased_until <= ? ORDER BY due_at LIMIT 10000"
 	sqlNextDue = "SELECT due_at FROM batches WHERE due_at > ? ORDER BY due_at LIMIT 1"
 	sqlLease   = `
-UPDATE batches SET lease = lease + 1, leased_until = ?1, due_at = ?1 WHERE no = ?2 AND due_at <= ?3 AND leased_until <= ?3`
+UPDATE batches SET lease = lease + 1, leased_until = ?1, due_at = ?1 WHERE no = ?2 AND coalesce(due_at, ?3 + 1) <= ?3 AND leased_until <= ?3`
 	sqlRenew   = "UPDATE batches SET leased_until = ? WHERE no = ? AND lease = ?"
 	sqlRelease = `
 UPDATE batches SET leased_until = 0, due_at = CASE WHEN due_at IS NULL OR due_at < ?1 THEN due_at ELSE ?1 END WHERE no = ?2 AND lease = ?3`

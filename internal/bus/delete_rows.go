@@ -69,7 +69,7 @@ func (s *Store) DeleteBefore(ctx context.Context, subqueue queue.Subqueue, befor
 func (s *Store) CancelScheduled(ctx context.Context, q MessageQueue, seq int64) (cancelled bool, err error) {
 	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: 1, Local: true, Interleaves: true, Touches: []driver.RowName{queue.MessageRow(seq)}}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (bool, error) {
-		rows, err := t.Prep("DELETE FROM messages WHERE seq = ? AND subqueue + 0 = ? AND flow = ?").Int(seq).Int(int64(q.Subqueue(false))).Int(scheduledFlow).Count()
+		rows, err := t.Prep("DELETE FROM messages WHERE seq = ? AND subqueue + 0 = ? AND flow + 0 = ?").Int(seq).Int(int64(q.Subqueue(false))).Int(scheduledFlow).Count()
 		if err != nil || rows == 0 {
 			return false, err
 		}

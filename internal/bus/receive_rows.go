@@ -147,7 +147,7 @@ ORDER BY m.visible_at, m.seq LIMIT ?4 + 0`
 // sqlReadyInSession finds the ready messages of a session while the session is locked.
 const sqlReadyInSession = messageColumns + `
 WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3
-  AND EXISTS (SELECT 1 FROM sessions s WHERE s.no = ?2 - 16 AND s.queue = ?5 AND s.lock_token = ?6 AND s.locked_until > ?7)
+  AND EXISTS (SELECT 1 FROM sessions s WHERE s.no = ?2 - 16 AND s.queue + 0 = ?5 AND s.lock_token = ?6 AND s.locked_until > ?7)
   AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?5 AND q.status >= 2)
 ORDER BY m.visible_at, m.seq LIMIT ?4 + 0`
 

@@ -53,7 +53,7 @@ func (l SessionLock) prefetch(q MessageQueue) driver.Prefetch {
 const sqlSessionState = "SELECT state FROM sessions WHERE no = ?"
 
 const sqlSessionLock = `
-SELECT s.locked_until, (SELECT q.status FROM queues q WHERE q.no = s.queue) FROM sessions s WHERE s.no = ? AND s.queue = ? AND s.lock_token = ?`
+SELECT s.locked_until, (SELECT q.status FROM queues q WHERE q.no = s.queue) FROM sessions s WHERE s.no = ? AND s.queue + 0 = ? AND s.lock_token = ?`
 
 // subqueue is where a receiver waits for messages of its session. Its negative number belongs to
 // no queue.
@@ -138,7 +138,7 @@ func (s SessionStore) Renew(ctx context.Context, q MessageQueue, l SessionLock) 
 	})
 }
 
-const sqlCloseSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE s.no = ?3 AND s.queue = ?4 AND s.lock_token = ?5 AND s.locked_until > ?6"
+const sqlCloseSession = "SELECT " + sqlSessionContents + " FROM sessions s WHERE s.no = ?3 AND s.queue + 0 = ?4 AND s.lock_token = ?5 AND s.locked_until > ?6"
 
 // Close ends a session's lock. The messages that its receiver holds are free again, as if
 // never delivered.

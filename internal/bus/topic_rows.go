@@ -46,7 +46,7 @@ func (t *entityTx) ChangeTopic(no int64) error {
 func (t *entityTx) dropFromTopic(no int64) error {
 	t.Topics.forget()
 	var topic int64
-	if _, err := t.Prep("SELECT topic FROM queues WHERE no = ? AND topic IS NOT NULL").Int(no).One(func(r driver.Row) { topic = r.Int(0) }); err != nil {
+	if _, err := t.Prep("SELECT topic FROM queues WHERE no = ? AND topic + 0 IS NOT NULL").Int(no).One(func(r driver.Row) { topic = r.Int(0) }); err != nil {
 		return err
 	}
 	if topic != 0 {

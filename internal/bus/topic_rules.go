@@ -134,7 +134,7 @@ func (s *Store) activateSlow(ctx context.Context, m rules.SlowMessage) error {
 		if err != nil || !found || topic.Version != j.Version {
 			return struct{}{}, err
 		}
-		waits, err := t.any("SELECT 1 FROM messages WHERE seq = ? AND subqueue + 0 = ? AND flow = ?", m.Seq, int64(topic.Subqueue(false)), scheduledFlow)
+		waits, err := t.any("SELECT 1 FROM messages WHERE seq = ? AND subqueue + 0 = ? AND flow + 0 = ?", m.Seq, int64(topic.Subqueue(false)), scheduledFlow)
 		if err != nil || !waits {
 			return struct{}{}, err
 		}

@@ -351,6 +351,7 @@ func TestRoundTripsOfDueMessages(t *testing.T) {
 	trips.Together(t, "receive", due([]string{"activate"}, 1, n, true))
 	trips.Together(t, "receive, each from another queue", due([]string{"activate"}, n, n, true))
 	trips.Together(t, "all", due(every, 3, 6, false))
+	trips.Plans(t)
 }
 
 // storedWith fails unless the transaction that stored a message stored so many in all.
@@ -402,4 +403,5 @@ func TestRoundTripsOfIdleQueues(t *testing.T) {
 			})
 		}
 	}
+	trips.Plans(t)
 }

@@ -274,4 +274,5 @@ func TestRoundTripsOfMessages(t *testing.T) {
 		x.settled()
 		return calls
 	})
+	trips.Plans(t)
 }

@@ -43,7 +43,7 @@ var (
 	sqlInsertJob = driver.Only("INSERT INTO document_jobs (seq, revision, branch, first, last) VALUES (?, ?, ?, ?, ?)",
 		driver.Rows{Table: "document_jobs", Of: "revision", By: 2}, driver.Rows{Table: "document_jobs (seq)", Of: "job", By: 1})
 	sqlJobDone = driver.Only(driver.BatchForm(`
-UPDATE document_jobs SET done = 1, error_code = NULL, error_message = NULL WHERE seq = (SELECT seq FROM jobs WHERE id = ?) AND revision = ?`, `
+UPDATE document_jobs SET done = 1, error_code = NULL, error_message = NULL WHERE seq = (SELECT seq FROM jobs WHERE id = ?) AND revision + 0 = ?`, `
 UPDATE document_jobs d SET done = 1, error_code = NULL, error_message = NULL
 FROM %s WHERE d.seq = ANY (ARRAY[(SELECT j.seq FROM jobs j WHERE j.id = p1)]) AND d.revision + 0 = p2`),
 		driver.Rows{Table: "document_jobs", Of: "revision", By: 2, Many: true}, driver.Rows{Table: "jobs", Of: "job id", By: 1})
@@ -57,7 +57,7 @@ FROM %s WHERE d.seq = ANY (ARRAY[(SELECT j.seq FROM jobs j WHERE j.id = p1)]) AN
 	sqlForgetJobsOf = driver.Only(driver.BatchForm("DELETE FROM document_jobs WHERE revision = ?",
 		"DELETE FROM document_jobs d USING %s WHERE d.revision = ANY (ARRAY[p1])"),
 		driver.Rows{Table: "document_jobs", Of: "revision", By: 1}, driver.Rows{Table: "document_jobs (seq)"})
-	sqlForgetDeadLetter = driver.BatchForm("DELETE FROM messages WHERE seq = ? AND subqueue % 4 >= 2",
+	sqlForgetDeadLetter = driver.BatchForm("DELETE FROM messages WHERE seq = ? AND (subqueue + 0) % 4 >= 2",
 		"DELETE FROM messages m USING %s WHERE m.seq = ANY (ARRAY[p1]) AND (m.subqueue + 0) %% 4 >= 2")
 )
 

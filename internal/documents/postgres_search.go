@@ -77,7 +77,7 @@ func (x postgresWords) of(query string) string {
 
 // sqlLiveRowPostgres is sqlLiveRow. It is no join: the planner could begin a join with all live
 // chunks.
-const sqlLiveRowPostgres = " AND ?3 = (SELECT r.tenant FROM document_revisions r WHERE r.no = chunks.revision AND r.live IS NOT NULL)"
+const sqlLiveRowPostgres = " AND ?3 = (SELECT r.tenant FROM document_revisions r WHERE r.no = chunks.revision AND r.live + 0 IS NOT NULL)"
 
 func (x postgresWords) whole(words []queryWord, limit int) (chunks []int64, err error) {
 	err = x.Prep("SELECT no FROM chunks WHERE words @@ CAST(?1 AS tsquery)" + sqlLiveRowPostgres + " LIMIT ?2 + 0").Text(x.of(x.query(words, " & "))).Int(int64(limit)).Int(x.tenant).

@@ -44,9 +44,9 @@ type FailedJob struct {
 	Message     []byte
 }
 
-const sqlDocuments = "SELECT " + revisionColumns + `, d.no, d.id, d.created_at,
-  CASE WHEN EXISTS (SELECT 1 FROM document_revisions l WHERE l.document = d.no AND l.live IS NOT NULL) THEN 1 ELSE 0 END
-FROM documents d JOIN document_revisions r ON r.no = d.latest `
+const sqlDocuments = "SELECT " + revisionColumns + `, owned.no, owned.id, owned.created_at,
+  CASE WHEN EXISTS (SELECT 1 FROM document_revisions l WHERE l.document = owned.no AND l.live IS NOT NULL) THEN 1 ELSE 0 END
+FROM documents owned JOIN document_revisions r ON r.no = owned.latest `
 
 func readDocument(r driver.Row) DocumentRow {
 	return DocumentRow{Latest: readRevision(r), No: r.Int(revisionNumbers), ID: r.Text(revisionNumbers + 1), CreatedAt: driver.FromMillis(r.Int(revisionNumbers + 2)),
@@ -56,7 +56,7 @@ func readDocument(r driver.Row) DocumentRow {
 // Document returns a document of the tenant, or forebay.ErrNotFound.
 func (s *Store) Document(ctx context.Context, tenant int64, id string) (d DocumentRow, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		found, err := c.Prep(sqlDocuments + "WHERE d.tenant = ? AND d.id = ?").Int(tenant).Text(id).One(func(r driver.Row) { d = readDocument(r) })
+		found, err := c.Prep(sqlDocuments + "WHERE owned.tenant = ? AND owned.id = ?").Int(tenant).Text(id).One(func(r driver.Row) { d = readDocument(r) })
 		if err == nil && !found {
 			err = forebay.ErrNotFound
 		}
@@ -101,7 +101,7 @@ func (s *Store) Documents(ctx context.Context, q DocumentQuery) (list []Document
 			}
 			below = min(below, first)
 		}
-		err = c.Prep(sqlDocuments + "WHERE d.tenant = ? AND d.no >= ? AND d.no < ? AND d.created_at >= ? AND d.created_at < ? ORDER BY d.no DESC LIMIT ? + 0").
+		err = c.Prep(sqlDocuments + "WHERE owned.tenant = ? AND owned.no >= ? AND owned.no < ? AND owned.created_at >= ? AND owned.created_at < ? ORDER BY owned.no DESC LIMIT ? + 0").
 			Int(q.Tenant).Int(from).Int(below).Int(q.CreatedAfter).Int(before).Int(int64(limit) + 1).
 			Each(func(r driver.Row) error { list = append(list, readDocument(r)); return nil })
 		if err != nil {

@@ -35,6 +35,7 @@ func TestRoundTripsOfDocuments(t *testing.T) {
 			return calls
 		})
 	}
+	trips.Plans(t)
 }
 
 // BenchmarkFarAway measures the same on a PostgreSQL that is 0, 1 and 5 ms away.

@@ -50,7 +50,7 @@ type RedriveEdit struct {
 var sqlRedrive = driver.PrefetchForm(`
 UPDATE messages SET subqueue = subqueue - subqueue % 4, visible_at = ?1, generation = generation + 1, attempt = 0, number = 0, announced = 0, deliveries = 0,
   version = version + 1, started_at = NULL, reason = NULL, last_error = NULL, waiting = NULL
-WHERE seq = ?2 AND subqueue % 4 >= 2 AND (?3 = 0 OR generation = ?3) RETURNING subqueue, flow, generation, version, tenant,
+WHERE seq = ?2 AND (subqueue + 0) % 4 >= 2 AND (?3 = 0 OR generation = ?3) RETURNING subqueue, flow, generation, version, tenant,
   (SELECT j.session_id FROM jobs j WHERE j.seq = messages.seq)`, `
 UPDATE messages m SET subqueue = m.subqueue - m.subqueue % 4, visible_at = x.p1, generation = m.generation + 1, attempt = 0, number = 0, announced = 0, deliveries = 0,
   version = m.version + 1, started_at = NULL, reason = NULL, last_error = NULL, waiting = NULL
@@ -161,7 +161,7 @@ func (t *Tx) edit(seq int64, e *RedriveEdit) error {
 	return t.Prep("UPDATE messages SET size = ? WHERE seq = ?").Int(e.InputSize).Int(seq).Exec()
 }
 
-const sqlRemoveDeadLetter = "DELETE FROM messages WHERE seq = ? AND subqueue % 4 >= 2"
+const sqlRemoveDeadLetter = "DELETE FROM messages WHERE seq = ? AND (subqueue + 0) % 4 >= 2"
 
 // PurgeDeadLetters removes jobs from their dead-letter or quarantine subqueue for good and
 // returns how many were there. The job records stay, failed.

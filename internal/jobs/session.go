@@ -97,12 +97,13 @@ func afterCall(at, until int64) (visible int64, waiting string) {
 
 var sqlLeaveSession = driver.BatchForm("DELETE FROM job_sessions WHERE seq = ?", "DELETE FROM job_sessions s USING %s WHERE s.seq = ANY (ARRAY[p1])")
 
+// The range of one session has PostgreSQL walk the primary key.
 const sqlNextTurn = `
 SELECT m.seq, m.subqueue, m.flow, coalesce(s.not_before, j.scheduled_at, 0), m.deadline,
   coalesce((SELECT h.ends_at FROM job_session_holds h WHERE h.tenant = s.tenant AND h.queue = s.queue AND h.session_id = s.session_id), 0),
   m.lock_token
 FROM job_sessions s JOIN messages m ON m.seq = s.seq JOIN jobs j ON j.seq = s.seq
-WHERE s.tenant = ? AND s.queue = ? AND s.session_id = ? ORDER BY s.seq LIMIT 1`
+WHERE s.tenant = ?1 AND s.queue = ?2 AND s.session_id >= ?3 AND s.session_id <= ?3 ORDER BY s.session_id, s.seq LIMIT 1`
 
 // leaving is a job that has ended and leaves its session.
 type leaving struct {

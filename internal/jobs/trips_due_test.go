@@ -225,6 +225,7 @@ func TestRoundTripsOfBulkAndDueJobs(t *testing.T) {
 			trips.Together(t, name+", "+kind, func() []func() error { return mix(24) })
 		}
 	}
+	trips.Plans(t)
 }
 
 // A budget holds the jobs of a tenant back. Jobs that end make room in it, and as many of those
@@ -241,6 +242,7 @@ func TestRoundTripsOfJobsThatWaitForABudget(t *testing.T) {
 			}
 		}
 	}
+	trips.Plans(t)
 }
 
 // tripsOfBudget returns calls that end jobs and so make room for as many others, which wait for

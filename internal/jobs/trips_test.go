@@ -176,6 +176,7 @@ func TestRoundTripsOfJobs(t *testing.T) {
 		}
 		return calls
 	})
+	trips.Plans(t)
 }
 
 // Codes of errors that an hour of a tenant has not seen are looked for together. So a storm of
@@ -193,4 +194,5 @@ func TestRoundTripsOfNewErrorCodes(t *testing.T) {
 		}
 		return calls
 	})
+	trips.Plans(t)
 }

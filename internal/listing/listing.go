@@ -105,8 +105,8 @@ type Chronology struct {
 // NewChronology returns the Chronology of a table with columns tenant, created_at and number.
 func NewChronology(table, number string) Chronology {
 	return Chronology{
-		last: "SELECT " + number + " FROM " + table + " WHERE tenant = ?1 ORDER BY " + number + " DESC LIMIT 1 + 0",
-		from: "SELECT " + number + ", created_at FROM " + table + " WHERE tenant = ?1 AND " + number + " >= ?2 ORDER BY " + number + " LIMIT 1 + 0",
+		last: "SELECT " + number + " FROM " + table + " owned WHERE tenant = ?1 ORDER BY owned." + number + " DESC LIMIT 1 + 0",
+		from: "SELECT " + number + ", created_at FROM " + table + " owned WHERE tenant = ?1 AND owned." + number + " >= ?2 ORDER BY owned." + number + " LIMIT 1 + 0",
 	}
 }
 

@@ -117,7 +117,7 @@ type orchestrationRef struct {
 
 const sqlOrchestrationOf = `SELECT o.no, o.execution, o.name, coalesce(o.status, ''), coalesce(t.work_queue, 0),
   CASE WHEN t.status = 'Pending' AND t.lock_token IS NULL THEN t.visible_at ELSE 0 END,
-  coalesce((SELECT p.name FROM orchestration_queues p WHERE p.no = t.work_queue AND p.kind = ?), ''), coalesce(o.parent, 0)
+  coalesce((SELECT p.name FROM orchestration_queues p WHERE p.no = t.work_queue AND p.kind + 0 = ?), ''), coalesce(o.parent, 0)
 FROM orchestrations o LEFT JOIN orchestration_items t ON t.instance = o.no WHERE o.tenant = ? AND o.id = ?`
 
 // read takes in a row of sqlOrchestrationOf.
@@ -332,9 +332,9 @@ type OrchestrationRow struct {
 }
 
 const orchestrationColumns = `
-SELECT o.no, o.id, o.execution, o.name, coalesce(o.version, ''), coalesce(p.id, ''), coalesce(t.status, o.status), o.input, o.output,
-  CASE WHEN t.instance IS NULL THEN o.custom ELSE t.custom END, o.failure, o.created_at, coalesce(t.started_at, o.started_at), coalesce(t.updated_at, o.completed_at), o.completed_at, coalesce(o.input_blob, ''), coalesce(o.output_blob, '')
-FROM orchestrations o LEFT JOIN orchestration_items t ON t.instance = o.no LEFT JOIN orchestrations p ON p.no = o.parent `
+SELECT owned.no, owned.id, owned.execution, owned.name, coalesce(owned.version, ''), coalesce(p.id, ''), coalesce(t.status, owned.status), owned.input, owned.output,
+  CASE WHEN t.instance IS NULL THEN owned.custom ELSE t.custom END, owned.failure, owned.created_at, coalesce(t.started_at, owned.started_at), coalesce(t.updated_at, owned.completed_at), owned.completed_at, coalesce(owned.input_blob, ''), coalesce(owned.output_blob, '')
+FROM orchestrations owned LEFT JOIN orchestration_items t ON t.instance = owned.no LEFT JOIN orchestrations p ON p.no = owned.parent `
 
 func readOrchestration(r driver.Row) (OrchestrationRow, error) {
 	o := OrchestrationRow{No: r.Int(0), Execution: r.Text(2), InputBlob: r.Text(15), OutputBlob: r.Text(16), Orchestration: forebay.Orchestration{
@@ -357,7 +357,7 @@ func (o *OrchestrationRow) size() int {
 func (s *Store) Orchestration(ctx context.Context, tenant int64, id string) (o OrchestrationRow, err error) {
 	err = s.Read(ctx, func(c driver.Conn) (err error) {
 		var failed error
-		found, err := c.Prep(orchestrationColumns + "WHERE o.tenant = ? AND o.id = ?").Int(tenant).Text(id).
+		found, err := c.Prep(orchestrationColumns + "WHERE owned.tenant = ? AND owned.id = ?").Int(tenant).Text(id).
 			One(func(r driver.Row) { o, failed = readOrchestration(r) })
 		if err == nil && !found {
 			return noOrchestration(id)
@@ -389,17 +389,17 @@ const orchestrationPage = 100
 const orchestrationPageBytes = 16 << 20
 
 const sqlOrchestrations = orchestrationColumns + `
-WHERE o.tenant = ? AND o.no < ? AND o.created_at >= ? AND o.created_at <= ?
-  AND (? = '' OR o.name = ?) AND (? = '' OR substr(o.id, 1, CAST(? AS INTEGER)) = ?)`
+WHERE owned.tenant = ? AND owned.no < ? AND owned.created_at >= ? AND owned.created_at <= ?
+  AND (? = '' OR owned.name = ?) AND (? = '' OR substr(owned.id, 1, CAST(? AS INTEGER)) = ?)`
 
 // among narrows a list by an index, where one exists: for open instances, and for a single
 // status other than Completed.
 func (q *OrchestrationQuery) among() (sql, status string) {
 	switch {
 	case len(q.Statuses) > 0 && !slices.ContainsFunc(q.Statuses, forebay.OrchestrationStatus.Terminal):
-		return " AND o.status IS NULL", ""
+		return " AND owned.status IS NULL", ""
 	case len(q.Statuses) == 1 && q.Statuses[0] != forebay.OrchestrationCompleted:
-		return " AND o.status <> 'Completed' AND o.status = ?", string(q.Statuses[0])
+		return " AND owned.status <> 'Completed' AND owned.status = ?", string(q.Statuses[0])
 	}
 	return "", ""
 }
@@ -419,7 +419,7 @@ func (s *Store) Orchestrations(ctx context.Context, q OrchestrationQuery) (found
 		for seen == orchestrationPage {
 			seen = 0
 			among, status := q.among()
-			st := c.Prep(sqlOrchestrations + among + " ORDER BY o.no DESC LIMIT ? + 0").Int(q.Tenant).Int(below).Int(driver.MillisOrZero(q.From)).Int(until).Text(q.Name).Text(q.Name).
+			st := c.Prep(sqlOrchestrations + among + " ORDER BY owned.no DESC LIMIT ? + 0").Int(q.Tenant).Int(below).Int(driver.MillisOrZero(q.From)).Int(until).Text(q.Name).Text(q.Name).
 				Text(q.Prefix).Int(int64(utf8.RuneCountInString(q.Prefix))).Text(q.Prefix)
 			if status != "" {
 				st = st.Text(status)

@@ -24,6 +24,7 @@ func TestRoundTripsOfOrchestrations(t *testing.T) {
 			return mix(n)
 		})
 	}
+	trips.Plans(t)
 }
 
 // BenchmarkFarAway measures the same on a PostgreSQL that is 0, 1 and 5 ms away. Calls that take

@@ -26,8 +26,8 @@ type Query struct {
 
 // The columns stand before the payloads, so that no payload is read.
 const (
-	sqlList = `SELECT no, id, seq, created_at, expires_at, ended_at, status, model, previous, (SELECT j.id FROM jobs j WHERE j.seq = responses.seq)
-  FROM responses WHERE tenant = ? AND no < ? ORDER BY no DESC LIMIT ? + 0`
+	sqlList = `SELECT no, id, seq, created_at, expires_at, ended_at, status, model, previous, (SELECT j.id FROM jobs j WHERE j.seq = owned.seq)
+  FROM responses owned WHERE tenant = ? AND owned.no < ? ORDER BY owned.no DESC LIMIT ? + 0`
 	sqlListed   = "SELECT no FROM responses WHERE id = ? AND tenant = ?"
 	firstListed = int64(1<<63 - 1)
 )

@@ -13,7 +13,7 @@ const purgeEvents = 100
 const (
 	sqlExpired      = "SELECT no, id, request_blob, object_blob FROM responses WHERE expires_at <= ? ORDER BY expires_at LIMIT 1"
 	sqlPurgeGroups  = "DELETE FROM response_events WHERE response = ?1 AND first IN (SELECT first FROM response_events WHERE response = ?1 ORDER BY first LIMIT ?2 + 0)"
-	sqlPurgeExpired = "DELETE FROM responses WHERE no = ? AND expires_at <= ? RETURNING coalesce(request_blob, ''), coalesce(object_blob, '')"
+	sqlPurgeExpired = "DELETE FROM responses WHERE no = ? AND expires_at + 0 <= ? RETURNING coalesce(request_blob, ''), coalesce(object_blob, '')"
 )
 
 // Purge removes some rows of a response that is gone. It returns whether there may be more, and

@@ -114,8 +114,12 @@ const (
   request_size, request_blob, request, object_size, object_blob, object) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 	sqlInsertFirst = "INSERT INTO response_events (response, first, data) SELECT no, ?, ? FROM responses WHERE id = ?"
 	sqlInsertMore  = "INSERT INTO response_events (response, first, data) VALUES (?, ?, ?)"
-	sqlRepeated    = "SELECT id, hash, created_at, expires_at FROM responses WHERE tenant = ? AND repeat_key = ? ORDER BY no DESC LIMIT 1"
 )
+
+// sqlRepeated reads along responses_repeat, also where several ask.
+var sqlRepeated = driver.PrefetchForm("SELECT id, hash, created_at, expires_at FROM responses WHERE tenant = ? AND repeat_key = ? ORDER BY no DESC LIMIT 1", `
+SELECT x.p1, x.p2, q.* FROM %s, LATERAL (
+  SELECT id, hash, created_at, expires_at FROM responses WHERE tenant = x.p1 AND repeat_key = x.p2 ORDER BY no DESC LIMIT 1 + 0) AS q`)
 
 // repeatName names what a request and its repeats share.
 func (n *NewRow) repeatName() driver.RowName {
@@ -188,7 +192,7 @@ func (n *NewRow) madeBefore(t *jobs.Tx) (id string, err error) {
 const (
 	sqlOpen   = " AND status IN ('queued', 'in_progress')"
 	sqlBegin  = "UPDATE responses SET runner = ? WHERE no = ?" + sqlOpen
-	sqlDelete = "UPDATE responses SET expires_at = 0 WHERE no = ? AND expires_at > ?"
+	sqlDelete = "UPDATE responses SET expires_at = 0 WHERE no = ? AND expires_at + 0 > ?"
 )
 
 // Begin lets the caller write a response's events, under a number that nobody else has. It returns

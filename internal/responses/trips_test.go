@@ -30,6 +30,7 @@ func TestRoundTripsOfResponses(t *testing.T) {
 			return calls
 		})
 	}
+	trips.Plans(t)
 }
 
 // follow has the events of the tenant go to a subscription.

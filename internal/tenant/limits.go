@@ -86,7 +86,7 @@ var sqlUsed = map[forebay.LimitName][]string{
 		sqlBounded(`SELECT m.seq FROM queues q JOIN messages m ON m.subqueue IN (q.no * 4) AND m.flow = 1 WHERE q.tenant = ?1 AND ?2 > 0`),
 	},
 	forebay.LimitSessions:      {sqlBounded("SELECT s.no FROM queues q JOIN sessions s ON s.queue = q.no WHERE q.tenant = ?1 AND ?2 > 0")},
-	forebay.LimitDocuments:     {sqlBounded("SELECT d.no FROM documents d WHERE d.tenant = ?1 AND ?2 > 0")},
+	forebay.LimitDocuments:     {sqlBounded("SELECT d.tenant FROM documents d WHERE d.tenant = ?1 AND ?2 > 0")},
 	forebay.LimitFiles:         {sqlBounded("SELECT f.no FROM files f WHERE f.tenant = ?1 AND ?2 > 0 AND f.deleted = 0")},
 	forebay.LimitBatches:       {sqlBounded("SELECT b.no FROM batches b WHERE b.tenant = ?1 AND ?2 > 0 AND b.ended_at IS NULL")},
 	forebay.LimitMessageQueues: {sqlBounded("SELECT q.no FROM queues q WHERE q.tenant = ?1 AND ?2 > 0 AND q.kind = 'messages' AND q.is_topic = 0 AND q.topic IS NULL")},
@@ -95,7 +95,7 @@ var sqlUsed = map[forebay.LimitName][]string{
 	forebay.LimitRules:         {sqlBounded("SELECT q.no FROM queues q JOIN rules r ON r.queue = q.no WHERE q.tenant = ?1 AND ?2 > 0 AND q.kind = 'messages'")},
 	forebay.LimitWebhooks:      {sqlBounded("SELECT w.queue FROM webhooks w WHERE w.tenant = ?1 AND ?2 > 0")},
 	forebay.LimitOrchestrations: {sqlBounded(
-		"SELECT o.no FROM orchestrations o WHERE o.tenant = ?1 AND ?2 > 0 AND o.status IS NULL")},
+		"SELECT o.tenant FROM orchestrations o WHERE o.tenant = ?1 AND ?2 > 0 AND o.status IS NULL")},
 	forebay.LimitOrchestrationEvents: {sqlBounded(
 		"SELECT o.no FROM orchestrations o JOIN orchestration_inbox i ON i.instance = o.no WHERE o.tenant = ?1 AND ?2 > 0 AND o.status IS NULL")},
 	forebay.LimitKeys: {sqlBounded("SELECT t.no FROM tenants t JOIN api_keys k ON k.tenant = t.name WHERE t.no = ?1 AND ?2 > 0 AND k.revoked_at IS NULL")},
@@ -126,23 +126,24 @@ func (s *Store) LimitUsed(ctx context.Context, tenant int64, name forebay.LimitN
 // byteSums add up stored bytes, except those of messages, in pages along a key. ?1 is the
 // tenant, ?2 the key after which a page begins, ?3 its number of rows.
 var byteSums = []string{
-	sqlSum(`SELECT j.seq AS no,
-		j.input_size + coalesce(length(j.metadata), 0) + coalesce((SELECT o.result_size FROM outcomes o WHERE o.seq = j.seq), 0) AS size
-		FROM jobs j WHERE j.tenant = ?1 AND j.seq > ?2 ORDER BY j.seq`),
+	sqlSum(`SELECT owned.seq AS no,
+		owned.input_size + coalesce(length(owned.metadata), 0) + coalesce((SELECT o.result_size FROM outcomes o WHERE o.seq = owned.seq), 0) AS size
+		FROM jobs owned WHERE owned.tenant = ?1 AND owned.seq > ?2 ORDER BY owned.seq`),
 	// Chunks are the text again; a vector has 32 bits for each dimension and its code has one.
-	sqlSum(`SELECT d.no,
+	sqlSum(`SELECT owned.no,
 		coalesce((SELECT CAST(sum(r.size + r.text_bytes + coalesce(length(r.metadata), 0) + coalesce(length(r.entities), 0)
 			+ r.embedded * (SELECT coalesce(max(x.dimensions), 0) * 33 / 8 FROM document_indexes x WHERE x.tenant = ?1)) AS BIGINT)
-			FROM document_revisions r WHERE r.document = d.no), 0) AS size
-		FROM documents d WHERE d.tenant = ?1 AND d.no > ?2 ORDER BY d.no`),
-	sqlSum("SELECT f.no, f.size + 0 AS size FROM files f WHERE f.tenant = ?1 AND f.no > ?2 ORDER BY f.no"),
-	sqlSum(`SELECT r.no, r.request_size + r.object_size + r.events_size AS size FROM responses r WHERE r.tenant = ?1 AND r.no > ?2 ORDER BY r.no`),
-	sqlSum(`SELECT o.no, coalesce(length(o.failure), 0) + coalesce(length(o.custom), 0) + ` +
-		sqlPayloadSize("o.input", "o.input_blob") + " + " + sqlPayloadSize("o.output", "o.output_blob") + " + " +
+			FROM document_revisions r WHERE r.document = owned.no), 0) AS size
+		FROM documents owned WHERE owned.tenant = ?1 AND owned.no > ?2 ORDER BY owned.no`),
+	sqlSum("SELECT owned.no, owned.size + 0 AS size FROM files owned WHERE owned.tenant = ?1 AND owned.no > ?2 ORDER BY owned.no"),
+	sqlSum(`SELECT owned.no, owned.request_size + owned.object_size + owned.events_size AS size
+		FROM responses owned WHERE owned.tenant = ?1 AND owned.no > ?2 ORDER BY owned.no`),
+	sqlSum(`SELECT owned.no, coalesce(length(owned.failure), 0) + coalesce(length(owned.custom), 0) + ` +
+		sqlPayloadSize("owned.input", "owned.input_blob") + " + " + sqlPayloadSize("owned.output", "owned.output_blob") + " + " +
 		sqlPayloadSizes("h.events", "h.events_blob", "orchestration_history h") + " + " +
 		sqlPayloadSizes("i.event", "i.event_blob", "orchestration_inbox i") + " + " +
 		sqlPayloadSizes("a.event", "a.event_blob", "orchestration_activities a") + ` AS size
-		FROM orchestrations o WHERE o.tenant = ?1 AND o.no > ?2 ORDER BY o.no`),
+		FROM orchestrations owned WHERE owned.tenant = ?1 AND owned.no > ?2 ORDER BY owned.no`),
 }
 
 func sqlSum(of string) string {
@@ -158,7 +159,7 @@ func sqlPayloadSize(bytes, blob string) string {
 // sqlPayloadSizes is the size of all payloads that an instance has in a table.
 func sqlPayloadSizes(bytes, blob, from string) string {
 	alias := from[strings.IndexByte(from, ' ')+1:]
-	return "coalesce((SELECT CAST(sum(" + sqlPayloadSize(bytes, blob) + ") AS BIGINT) FROM " + from + " WHERE " + alias + ".instance = o.no), 0)"
+	return "coalesce((SELECT CAST(sum(" + sqlPayloadSize(bytes, blob) + ") AS BIGINT) FROM " + from + " WHERE " + alias + ".instance = owned.no), 0)"
 }
 
 // A read of messages adds up those of some queues. If a queue has more than bytePage, it takes

@@ -80,4 +80,5 @@ func TestRoundTripsOfDeliveries(t *testing.T) {
 		}
 		return calls
 	})
+	trips.Plans(t)
 }

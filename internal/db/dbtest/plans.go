@@ -34,28 +34,50 @@ func (f Fixture[S]) PlansOnSQLite(t *testing.T, allowed []string, statements ...
 // PlansOnPostgres checks that PostgreSQL looks up each row, also while it believes the tables
 // to be empty. It checks these statements and those that are registered with the driver. A
 // table that it scanned then it would scan for as long as it keeps the plan. While somebody
-// keeps an old snapshot, nothing ever leaves a table.
+// keeps an old snapshot, nothing ever leaves a table. A row that a key names is looked up by that
+// key, in a new database as well, which was never analyzed.
 func (f Fixture[S]) PlansOnPostgres(t *testing.T, statements ...string) {
+	f.plans(t, func(pg *postgres.Conn) ([]string, error) {
+		forms, err := pg.Forms(t.Context())
+		return append(forms, statements...), err
+	}, walks)
+}
+
+// plans checks that statements use keys in a database without rows, before it is analyzed and
+// afterwards. None may walk then.
+func (f Fixture[S]) plans(t *testing.T, statements func(*postgres.Conn) ([]string, error), walks func(plan []string) bool) {
 	s := f.Serving(t, db.Options{URL: Postgres(t)})
 	err := f.DB(s).Read(t.Context(), func(c driver.Conn) error {
 		pg := c.Driver.(*postgres.Conn)
-		if err := pg.ExecSimple("VACUUM ANALYZE"); err != nil {
-			return err
-		}
-		forms, err := pg.Forms(t.Context())
+		list, err := statements(pg)
 		if err != nil {
 			return err
 		}
-		for _, sql := range append(forms, statements...) {
-			plan, err := pg.Plan(t.Context(), sql)
-			if err != nil {
-				return err
-			}
-			if walks(plan) {
-				t.Errorf("%s\n%s", sql, strings.Join(plan, "\n"))
-			}
+		keys, err := uniqueKeys(c)
+		if err != nil {
+			return err
 		}
-		return nil
+		check := func(analyzed bool) error {
+			for _, sql := range list {
+				plan, err := pg.Plan(t.Context(), sql)
+				if err != nil {
+					return err
+				}
+				if step, key := unusedKey(plan, keys); key != "" {
+					t.Errorf("analyzed: %t; %s is not used in %q: %s\n%s", analyzed, key, step, sql, strings.Join(plan, "\n"))
+				} else if analyzed && walks(plan) {
+					t.Errorf("%s\n%s", sql, strings.Join(plan, "\n"))
+				}
+			}
+			return nil
+		}
+		if err := check(false); err != nil {
+			return err
+		}
+		if err := pg.ExecSimple("VACUUM ANALYZE"); err != nil {
+			return err
+		}
+		return check(true)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -3,11 +3,13 @@ package dbtest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/postgres"
 	"github.com/forebayhq/forebay/internal/raced"
 )
 
@@ -16,10 +18,11 @@ const MostTrips = 6
 
 // Trips counts the round trips of transactions on PostgreSQL.
 type Trips[S any] struct {
-	Stores S
-	db     *db.DB
-	mu     sync.Mutex
-	most   int64 // of a transaction with operations, since together began
+	Stores  S
+	fixture Fixture[S]
+	db      *db.DB
+	mu      sync.Mutex
+	most    int64 // of a transaction with operations, since together began
 }
 
 // Trips opens stores on a new PostgreSQL database whose round trips are counted. What it
@@ -27,7 +30,7 @@ type Trips[S any] struct {
 func (f Fixture[S]) Trips(t *testing.T) *Trips[S] {
 	raced.Skip(t, raced.Sequential)
 	s := f.Serving(t, db.Options{URL: Postgres(t)})
-	c := &Trips[S]{Stores: s, db: f.DB(s)}
+	c := &Trips[S]{Stores: s, fixture: f, db: f.DB(s)}
 	c.db.OnCommit(func(commit db.Commit) {
 		if commit.Err != nil && !errors.Is(commit.Err, db.ErrNotAlone) {
 			t.Error(commit.Err)
@@ -76,12 +79,8 @@ func (c *Trips[S]) Within(t *testing.T, most int64, what string, prepare func() 
 // try returns an error for calls that were apart.
 func (c *Trips[S]) try(t *testing.T, what string, calls []func() error) (trips int64, err error) {
 	t.Helper()
-	gate := visit{make(chan struct{}), make(chan struct{})}
+	gate := c.hold()
 	var callers sync.WaitGroup
-	for _, w := range []*db.Writer{c.db.Writer, c.db.Inserter} {
-		w.Visits <- gate
-		<-gate.begun
-	}
 	ends := make([]error, len(calls))
 	for i, call := range calls {
 		callers.Go(func() { ends[i] = call() })
@@ -109,6 +108,30 @@ func (c *Trips[S]) try(t *testing.T, what string, calls []func() error) (trips i
 	defer c.mu.Unlock()
 	t.Logf("%s: %d round trips for %d", what, c.most, len(calls))
 	return c.most, nil
+}
+
+// Plans checks that all that was asked ahead so far uses keys, see [Fixture.PlansOnPostgres].
+// Entities may be walked: there are few.
+func (c *Trips[S]) Plans(t *testing.T) {
+	t.Helper()
+	gate := c.hold()
+	var forms []string
+	for _, w := range []*db.Writer{c.db.Writer, c.db.Inserter} {
+		forms = append(forms, postgres.AheadForms(w.Conn.Driver.(*postgres.Conn))...)
+	}
+	close(gate.end)
+	slices.Sort(forms)
+	c.fixture.plans(t, func(*postgres.Conn) ([]string, error) { return slices.Compact(forms), nil }, func([]string) bool { return false })
+}
+
+// hold keeps both writers from their next transactions, until its end is closed.
+func (c *Trips[S]) hold() visit {
+	gate := visit{make(chan struct{}), make(chan struct{})}
+	for _, w := range []*db.Writer{c.db.Writer, c.db.Inserter} {
+		w.Visits <- gate
+		<-gate.begun
+	}
+	return gate
 }
 
 // visit keeps a writer from its next transaction.

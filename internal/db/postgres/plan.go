@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/forebayhq/forebay/internal/db/driver"
@@ -68,6 +70,9 @@ func Kinds(ctx context.Context, c *Conn, sql string) (kinds []driver.Kind, err e
 	}
 	return kinds, err
 }
+
+// AheadForms are the texts as which a connection has asked queries ahead, in no order.
+func AheadForms(c *Conn) []string { return slices.Collect(maps.Values(c.forms)) }
 
 // AheadForm is the text as which queries of that kind run together.
 func AheadForm(q driver.Prefetch) string { return aheadForm(q.SQL, q.Args[:q.N]) }

@@ -190,9 +190,12 @@ func aheadForm(sql string, args []driver.Argument) string {
 	return overParameters(form, args)
 }
 
-var equalsParameter = regexp.MustCompile(`([^<>!])= \?(\d*)`)
+// equalsParameter compares a column, and maybe names its table.
+var equalsParameter = regexp.MustCompile(`(?:(\w+)\.)?[\w)]+ = \?(\d*)`)
 
-// selectForm is the form over arrays of a statement that selects.
+// selectForm is the form over arrays of a statement that selects. Of several columns of a table
+// that are compared one after the other, the first is compared with an array. That makes the join
+// a lookup (see [lookups]). If all were, the planner would use one alone to look up.
 func selectForm(sql string, n int) string {
 	at := 0
 	place := func(number string) string {
@@ -203,25 +206,33 @@ func selectForm(sql string, n int) string {
 		return "x.p" + number
 	}
 	var b strings.Builder
+	compared := "" // the table whose column was compared just before; "": none
 	for rest := sql; rest != ""; {
-		equals := equalsParameter.FindStringSubmatchIndex(rest)
 		mark := strings.IndexByte(rest, '?')
-		switch {
-		case mark < 0:
+		if mark < 0 {
 			b.WriteString(rest)
-			rest = ""
-		case equals != nil && equals[0] < mark && mark < equals[1]:
-			b.WriteString(rest[:equals[3]])
-			b.WriteString("= ANY (ARRAY[" + place(rest[equals[4]:equals[5]]) + "])")
-			rest = rest[equals[1]:]
-		default:
+			break
+		}
+		equals := equalsParameter.FindStringSubmatchIndex(rest)
+		if equals == nil || mark < equals[0] || equals[1] <= mark {
 			end := mark + 1
 			for end < len(rest) && rest[end] >= '0' && rest[end] <= '9' {
 				end++
 			}
 			b.WriteString(rest[:mark] + place(rest[mark+1:end]))
-			rest = rest[end:]
+			rest, compared = rest[end:], ""
+			continue
 		}
+		table := "."
+		if equals[2] >= 0 {
+			table = rest[equals[2]:equals[3]]
+		}
+		parameter := place(rest[equals[4]:equals[5]])
+		if table != compared || rest[:equals[0]] != " AND " {
+			parameter = "ANY (ARRAY[" + parameter + "])"
+		}
+		b.WriteString(rest[:mark] + parameter)
+		rest, compared = rest[equals[1]:], table
 	}
 	var names []string
 	for i := range n {

@@ -9,7 +9,8 @@
 --
 -- On SQLite every index ends with the number of its row. On PostgreSQL a number that only completes an
 -- order stands as an expression, (seq + 0): while the planner believes a table to be empty it takes any
--- index with the bare column for as good as the primary key.
+-- index with the bare column for as good as the primary key. Of several indexes that it takes for
+-- equally good it uses the one that was made last. So keys are made last there, at the end.
 
 -- Tenants, API keys, the audit log.
 
@@ -276,11 +277,13 @@ CREATE TABLE jobs (
 ) STRICT;
 -- sqlite:
 CREATE INDEX jobs_tenant ON jobs (tenant);
--- postgresql:
-CREATE INDEX jobs_tenant ON jobs (tenant, seq);
--- all:
 CREATE INDEX jobs_correlation ON jobs (tenant, correlation_id, seq) WHERE correlation_id IS NOT NULL;
 CREATE INDEX jobs_session ON jobs (tenant, session_id, seq) WHERE session_id IS NOT NULL;
+-- postgresql:
+CREATE INDEX jobs_tenant ON jobs (tenant, (seq + 0));
+CREATE INDEX jobs_correlation ON jobs (tenant, correlation_id, (seq + 0)) WHERE correlation_id IS NOT NULL;
+CREATE INDEX jobs_session ON jobs (tenant, session_id, (seq + 0)) WHERE session_id IS NOT NULL;
+-- all:
 
 -- The jobs of sessions that are not over, in their order. All but one of a session are held: their
 -- "visible_at" is 2^62, and they wait for "session".
@@ -696,9 +699,9 @@ CREATE INDEX orchestrations_tenant ON orchestrations (tenant);
 CREATE INDEX orchestrations_unhappy ON orchestrations (tenant, status) WHERE status <> 'Completed';
 CREATE INDEX orchestrations_open ON orchestrations (tenant) WHERE status IS NULL;
 -- postgresql:
-CREATE INDEX orchestrations_tenant ON orchestrations (tenant, no);
-CREATE INDEX orchestrations_unhappy ON orchestrations (tenant, status, no) WHERE status <> 'Completed';
-CREATE INDEX orchestrations_open ON orchestrations (tenant, no) WHERE status IS NULL;
+CREATE INDEX orchestrations_tenant ON orchestrations (tenant, (no + 0));
+CREATE INDEX orchestrations_unhappy ON orchestrations (tenant, status, (no + 0)) WHERE status <> 'Completed';
+CREATE INDEX orchestrations_open ON orchestrations (tenant, (no + 0)) WHERE status IS NULL;
 -- all:
 CREATE INDEX orchestrations_parent ON orchestrations (parent) WHERE parent IS NOT NULL;
 
@@ -819,7 +822,7 @@ CREATE TABLE documents (
 -- sqlite:
 CREATE INDEX documents_tenant ON documents (tenant);
 -- postgresql:
-CREATE INDEX documents_tenant ON documents (tenant, no);
+CREATE INDEX documents_tenant ON documents (tenant, (no + 0));
 -- all:
 
 -- A revision of a document: one content, and what its pipeline has made of it so far.
@@ -945,7 +948,7 @@ CREATE TABLE files (
 -- sqlite:
 CREATE INDEX files_owner ON files (tenant);
 -- postgresql:
-CREATE INDEX files_owner ON files (tenant, no);
+CREATE INDEX files_owner ON files (tenant, (no + 0));
 -- all:
 CREATE INDEX files_tenant ON files (tenant, id) WHERE deleted = 0;
 CREATE INDEX files_purpose ON files (tenant, purpose, id) WHERE deleted = 0;
@@ -1039,7 +1042,7 @@ CREATE TABLE responses (
 -- sqlite:
 CREATE INDEX responses_tenant ON responses (tenant);
 -- postgresql:
-CREATE INDEX responses_tenant ON responses (tenant, no);
+CREATE INDEX responses_tenant ON responses (tenant, (no + 0));
 -- all:
 CREATE INDEX responses_expiry ON responses (expires_at);
 CREATE UNIQUE INDEX responses_job ON responses (seq) WHERE seq IS NOT NULL;
@@ -1059,3 +1062,15 @@ CREATE TABLE response_events (
   data     BLOB NOT NULL,    -- JSON, a line for each
   PRIMARY KEY (response, first)
 ) STRICT, WITHOUT ROWID;
+
+-- postgresql:
+ALTER TABLE jobs DROP CONSTRAINT jobs_id_key, ADD CONSTRAINT jobs_id_key UNIQUE (id);
+ALTER TABLE budgets DROP CONSTRAINT budgets_tenant_key_id_key, ADD CONSTRAINT budgets_tenant_key_id_key UNIQUE (tenant, key_id);
+ALTER TABLE orchestrations DROP CONSTRAINT orchestrations_tenant_id_key,
+  ADD CONSTRAINT orchestrations_tenant_id_key UNIQUE (tenant, id);
+ALTER TABLE documents DROP CONSTRAINT documents_tenant_id_key, ADD CONSTRAINT documents_tenant_id_key UNIQUE (tenant, id);
+ALTER TABLE document_revisions DROP CONSTRAINT document_revisions_id_key, ADD CONSTRAINT document_revisions_id_key UNIQUE (id);
+ALTER TABLE files DROP CONSTRAINT files_id_key, ADD CONSTRAINT files_id_key UNIQUE (id);
+ALTER TABLE batches DROP CONSTRAINT batches_id_key, ADD CONSTRAINT batches_id_key UNIQUE (id);
+ALTER TABLE responses DROP CONSTRAINT responses_id_key, ADD CONSTRAINT responses_id_key UNIQUE (id);
+-- all:

@@ -14,7 +14,7 @@ SELECT number, generation, deployment, started_at, finished_at, outcome, error_c
 
 // SQLRunning reads the attempt of job ?1 that runs at ?2, if one does.
 const SQLRunning = `
-SELECT number, generation, deployment, locked_at FROM messages WHERE seq = ?1 AND lock_token IS NOT NULL AND visible_at > ?2`
+SELECT number, generation, deployment, locked_at FROM messages WHERE seq = ?1 AND lock_token IS NOT NULL AND visible_at + 0 > ?2`
 
 // Attempts returns the attempts of a job, oldest first. One that runs is the last.
 func Attempts(c driver.Conn, seq int64) (attempts []forebay.Attempt, err error) {

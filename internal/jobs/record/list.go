@@ -58,9 +58,9 @@ const (
 
 // What finds the numbers of jobs, newest first.
 const (
-	SQLOfTenant      = "SELECT j.seq FROM jobs j INDEXED BY jobs_tenant WHERE j.tenant = ?1 AND j.seq < ?2 AND j.seq >= ?3 ORDER BY j.seq DESC LIMIT ?4 + 0"
-	SQLOfCorrelation = "SELECT j.seq FROM jobs j INDEXED BY jobs_correlation WHERE j.tenant = ?1 AND j.seq < ?2 AND j.seq >= ?3 AND j.correlation_id = ?5 ORDER BY j.seq DESC LIMIT ?4 + 0"
-	SQLOfSession     = "SELECT j.seq FROM jobs j INDEXED BY jobs_session WHERE j.tenant = ?1 AND j.seq < ?2 AND j.seq >= ?3 AND j.session_id = ?5 ORDER BY j.seq DESC LIMIT ?4 + 0"
+	SQLOfTenant      = "SELECT owned.seq FROM jobs owned INDEXED BY jobs_tenant WHERE owned.tenant = ?1 AND owned.seq < ?2 AND owned.seq >= ?3 ORDER BY owned.seq DESC LIMIT ?4 + 0"
+	SQLOfCorrelation = "SELECT owned.seq FROM jobs owned INDEXED BY jobs_correlation WHERE owned.tenant = ?1 AND owned.seq < ?2 AND owned.seq >= ?3 AND owned.correlation_id = ?5 ORDER BY owned.seq DESC LIMIT ?4 + 0"
+	SQLOfSession     = "SELECT owned.seq FROM jobs owned INDEXED BY jobs_session WHERE owned.tenant = ?1 AND owned.seq < ?2 AND owned.seq >= ?3 AND owned.session_id = ?5 ORDER BY owned.seq DESC LIMIT ?4 + 0"
 	SQLOfID          = "SELECT j.seq FROM jobs j WHERE j.id = ?1 AND (?2 = 0 OR j.tenant = ?2)"
 	SQLOfAll         = "SELECT j.seq FROM jobs j WHERE j.seq < ?1 AND j.seq >= ?2 ORDER BY j.seq DESC LIMIT ?3 + 0"
 	SQLAlive         = "SELECT m.seq, m.tenant, m.subqueue, m.visible_at, m.lock_token, m.waiting FROM messages m WHERE m.seq < ?1 AND m.seq >= ?2 ORDER BY m.seq DESC LIMIT ?3 + 0"

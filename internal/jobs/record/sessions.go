@@ -68,8 +68,8 @@ const (
 	SQLSessionFirst = `SELECT bounded.seq FROM (SELECT s.seq FROM job_sessions s WHERE s.tenant = ?1 AND s.queue = ?2 AND s.session_id >= ?3 AND s.session_id <= ?3 ORDER BY s.session_id, s.seq LIMIT ?4 + 0) bounded
 WHERE (SELECT m.visible_at FROM messages m WHERE m.seq = bounded.seq) < ?5`
 	SQLSessionSetAside = `SELECT bounded.queue, (SELECT m.subqueue % 4 FROM messages m WHERE m.seq = bounded.seq)
-FROM (SELECT j.seq, j.queue FROM jobs j INDEXED BY jobs_session WHERE j.tenant = ?1 AND j.session_id = ?2 ORDER BY j.seq DESC LIMIT ?3 + 0) bounded`
-	SQLSessionHold = "SELECT h.ends_at FROM job_session_holds h WHERE h.tenant = ?1 AND h.queue = ?2 AND h.session_id = ?3 AND h.ends_at > ?4"
+FROM (SELECT owned.seq, owned.queue FROM jobs owned INDEXED BY jobs_session WHERE owned.tenant = ?1 AND owned.session_id = ?2 ORDER BY owned.seq DESC LIMIT ?3 + 0) bounded`
+	SQLSessionHold = "SELECT h.ends_at FROM job_session_holds h WHERE h.tenant = ?1 AND h.queue = ?2 AND h.session_id = ?3 AND h.ends_at + 0 > ?4"
 )
 
 // Sessions returns the page that the query selects. It may have fewer sessions than the limit and

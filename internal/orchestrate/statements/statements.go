@@ -44,8 +44,8 @@ UPDATE orchestration_items SET lock_token = NULL, visible_at = ?, deliveries = 0
   started_at = coalesce(started_at, ?), updated_at = ? WHERE instance = ? AND lock_token = ?`, `
 UPDATE orchestration_items o SET lock_token = NULL, visible_at = p1, deliveries = 0, number = o.number + 1, events = p2, run = p3, status = p4, custom = p5,
   started_at = coalesce(o.started_at, p6), updated_at = p7 FROM %s WHERE o.instance = ANY (ARRAY[p8]) AND o.lock_token = p9`)
-	WakeInstance = onlyItem(2, "UPDATE orchestration_items SET visible_at = ? WHERE instance = ? AND lock_token IS NULL AND visible_at > ?",
-		"UPDATE orchestration_items o SET visible_at = p1 FROM %s WHERE o.instance = ANY (ARRAY[p2]) AND o.lock_token IS NULL AND o.visible_at > p3")
+	WakeInstance = onlyItem(2, "UPDATE orchestration_items SET visible_at = ? WHERE instance = ? AND lock_token IS NULL AND visible_at + 0 > ?",
+		"UPDATE orchestration_items o SET visible_at = p1 FROM %s WHERE o.instance = ANY (ARRAY[p2]) AND o.lock_token IS NULL AND o.visible_at + 0 > p3")
 	MoveInstance = onlyItem(4, `
 UPDATE orchestration_items SET work_queue = ?, visible_at = CASE WHEN lock_token IS NULL AND visible_at > ? THEN ? ELSE visible_at END WHERE instance = ?`, `
 UPDATE orchestration_items o SET work_queue = p1, visible_at = CASE WHEN o.lock_token IS NULL AND o.visible_at > p2 THEN p3 ELSE o.visible_at END
