@@ -32,7 +32,7 @@ func (t *Tx) keep(no int64, after time.Duration) error {
 	idle := after.Milliseconds()
 	at := t.Now + idle + idle/60
 	t.DueBy(at)
-	return t.Prep("UPDATE queues SET delete_at = ? WHERE no = ? AND delete_at + 0 < ? AND kind = 'messages'").Int(at).Int(no).Int(t.Now + idle).Exec()
+	return t.Prep("UPDATE queues SET delete_at = ?1 WHERE no = ?2 AND coalesce(delete_at, ?3) < ?3 AND kind = 'messages'").Int(at).Int(no).Int(t.Now + idle).Exec()
 }
 
 // Used records that somebody uses the queue, if it is deleted when idle.
