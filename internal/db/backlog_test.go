@@ -267,7 +267,7 @@ func TestATransactionTakesAsManyRowsAsItHasTimeFor(t *testing.T) {
 		{40 * time.Microsecond, 10 * time.Second, MaxBatchOps, MaxBatchOps},
 		{time.Second, time.Millisecond, leastRows, SharedRows},
 	} {
-		a := batchSizer{c.row, c.flush}
+		a := batchSizer{row: c.row, flush: c.flush}
 		if got := a.rows(false); got != c.want {
 			t.Errorf("%v takes %d rows, not %d", a, got, c.want)
 		}

@@ -193,7 +193,6 @@ func (w *Writer) transaction(batch []Operation, withDue bool) (background bool, 
 		err = t.EnsureDurable()
 	}
 	worked := time.Since(began)
-	away := w.latencyOf(t)
 	if err == nil {
 		err = t.Commit()
 	}
@@ -211,7 +210,12 @@ func (w *Writer) transaction(batch []Operation, withDue bool) (background bool, 
 	for _, op := range batch {
 		rows += op.What().rows()
 	}
-	w.sizer.note(rows, worked-away, took-worked)
+	if server, ok := w.Conn.Driver.(*postgres.Conn); ok {
+		trips := time.Duration(server.RoundTrips() - t.tripsBefore)
+		w.sizer.noteServer(rows, took, trips*server.Latency())
+	} else {
+		w.sizer.note(rows, worked, took-worked)
+	}
 	w.checkpoints.committed()
 	w.publishCommit(t, took)
 	w.observed(t, began, nil)
@@ -222,16 +226,6 @@ func (w *Writer) transaction(batch []Operation, withDue bool) (background bool, 
 // need it, and must not wait while volatile operations come.
 func (w *Writer) volatile(batch []Operation) bool {
 	return len(batch) > 0 && !w.anythingDue() && !slices.ContainsFunc(batch, func(op Operation) bool { return !op.What().Volatile })
-}
-
-// latencyOf is how long the transaction has been on its way to a server and back. More rows would
-// not have made that longer.
-func (w *Writer) latencyOf(t *Tx) time.Duration {
-	server, ok := w.Conn.Driver.(*postgres.Conn)
-	if !ok {
-		return 0
-	}
-	return time.Duration(server.RoundTrips()-t.tripsBefore) * server.Latency()
 }
 
 // apply runs the operations, stage by stage. Once they have made as much as is good for one
