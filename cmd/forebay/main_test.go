@@ -116,6 +116,7 @@ func TestUsageErrors(t *testing.T) {
 		{"messages redrive mail 1 --all", "sequence numbers, --reason and --all exclude each other"},
 		{"messages delete mail --all --before 1d", "give one of --before, --all"},
 		{"messages delete mail --all --max 0", "--max must be at least 1"},
+		{"messages receive mail --max 0", "--max goes from 1 to 100"},
 		{"messages set-state mail t --state x --clear", "give one of --state, --file, --clear"},
 		{"webhooks redeliver billing 1 --all", "sequence numbers and --all exclude each other"},
 		{"orchestrations purge --all --prefix=", "exclude each other"},

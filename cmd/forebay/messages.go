@@ -69,6 +69,9 @@ func (a messageCommands) receive() *cobra.Command {
 		if req.Mode = forebay.PeekLock; remove {
 			req.Mode = forebay.ReceiveAndDelete
 		}
+		if c.Flags.Changed("max") && req.MaxMessages < 1 {
+			return nil, command.Usagef("--max goes from 1 to 100")
+		}
 		if len(req.DeferredSequenceNumbers) > 0 && !c.Flags.Changed("max") {
 			req.MaxMessages = 0
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -86,8 +87,19 @@ before: a limit that is not given is none. Jobs that wait for it go on if there 
 	}
 	budget := newBudget(c)
 	return command.Conditional(command.Show(a.App, c, func(c *command.Call) (forebay.Tenant, error) {
-		return c.API.SetBudget(c.Ctx, c.Args[0], *budget)
+		return setOf(c, func(tenant string) (forebay.Tenant, error) { return c.API.SetBudget(c.Ctx, tenant, *budget) })
 	}, a.fields), false)
+}
+
+// setOf sets something of the tenant that the call names. It tells if there was no such tenant
+// before: the name may be a mistake.
+func setOf(c *command.Call, set func(tenant string) (forebay.Tenant, error)) (forebay.Tenant, error) {
+	_, missing := c.API.Tenant(c.Ctx, c.Args[0])
+	t, err := set(c.Args[0])
+	if err == nil && errors.Is(missing, forebay.ErrNotFound) {
+		c.Note("There was no tenant " + t.Name + " before.")
+	}
+	return t, err
 }
 
 func (a tenantCommands) setConcurrency() *cobra.Command {
@@ -102,7 +114,7 @@ beyond it wait; calls in flight finish.`,
 			return t, command.Usagef("NUMBER goes from 0, which is no limit, to %d; %.40q does not",
 				forebay.MaxTenantConcurrency, c.Args[1])
 		}
-		return c.API.SetConcurrency(c.Ctx, c.Args[0], most)
+		return setOf(c, func(tenant string) (forebay.Tenant, error) { return c.API.SetConcurrency(c.Ctx, tenant, most) })
 	}, a.fields), false)
 }
 
@@ -120,7 +132,7 @@ already stays.`,
 			"--default goes with no limit", limits != forebay.TenantLimits{}, standard); err != nil {
 			return t, err
 		}
-		return c.API.SetLimits(c.Ctx, c.Args[0], limits)
+		return setOf(c, func(tenant string) (forebay.Tenant, error) { return c.API.SetLimits(c.Ctx, tenant, limits) })
 	}, a.fields)
 	limit := command.UpTo(forebay.MaxTenantLimit, ", which is no limit,")
 	for _, name := range forebay.LimitNames() {
