@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -65,6 +66,21 @@ func (n *namespace) connection(t *testing.T, tenant string, scope forebay.Scope,
 		t.Fatal(err)
 	}
 	return "Endpoint=sb://" + strings.TrimPrefix(n.URL, "https://") + "/;SharedAccessKeyName=" + key.ID + ";SharedAccessKey=" + key.Key
+}
+
+// crowded makes the topic crowded, whose subscription sub has as many rules as it may.
+func (n *namespace) crowded(t *testing.T) {
+	t.Helper()
+	rules := make([]forebay.NewRule, forebay.MaxRules)
+	for i := range rules {
+		rules[i] = forebay.NewRule{Name: fmt.Sprint("r", i), RuleSettings: forebay.RuleSettings{BooleanFilter: new(true)}}
+	}
+	if _, _, err := n.messages.Topics.Put(t.Context(), "acme", "crowded", forebay.TopicSettings{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := n.messages.Subscriptions.Put(t.Context(), "acme", "crowded", "sub", forebay.SubscriptionSettings{Rules: rules}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // client is Microsoft's administration client for Go.

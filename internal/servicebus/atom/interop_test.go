@@ -20,6 +20,7 @@ const checksOfClients = 7
 func drive(t *testing.T, environment []string, command ...string) {
 	t.Helper()
 	n := newNamespace(t)
+	n.crowded(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	program := exec.CommandContext(ctx, command[0], command[1:]...)

@@ -215,6 +215,13 @@ func TestGoClientManagesTopicsAndSubscriptions(t *testing.T) {
 	wantEqual(t, "the changed topic", updated.TopicProperties, props)
 	_, err = client.UpdateTopic(ctx, "missing", props, nil)
 	wantStatus(t, "an update of nothing", err, http.StatusNotFound, "404 Not Found")
+	_, err = client.CreateTopic(ctx, "EVENTS", nil)
+	wantStatus(t, "a topic made twice", err, http.StatusConflict, "SubCode=40900")
+	_, err = client.DeleteTopic(ctx, "missing", nil)
+	wantStatus(t, "a delete of no topic", err, http.StatusNotFound, "SubCode=40400")
+	if topic, err := client.GetTopic(ctx, "missing", nil); topic != nil || err != nil {
+		t.Errorf("a missing topic: %v, %v", topic, err)
+	}
 	_, err = client.CreateQueue(ctx, "Events", nil)
 	wantStatus(t, "a queue of a topic's name", err, http.StatusConflict, "SubCode=40900")
 	_, err = client.UpdateQueue(ctx, "events", admin.QueueProperties{}, nil)
@@ -248,6 +255,12 @@ func TestGoClientManagesTopicsAndSubscriptions(t *testing.T) {
 	wantStatus(t, "a subscription of nothing", err, http.StatusNotFound, "")
 	_, err = client.UpdateSubscription(ctx, "events", "missing", sub, nil)
 	wantStatus(t, "an update of nothing", err, http.StatusNotFound, "404 Not Found")
+	wrong := sub
+	wrong.LockDuration = new("PT1H")
+	_, err = client.CreateSubscription(ctx, "events", "wrong", &admin.CreateSubscriptionOptions{Properties: &wrong})
+	wantStatus(t, "a subscription that is badly defined", err, http.StatusBadRequest, "lock_seconds goes from 1 to 300")
+	_, err = client.DeleteSubscription(ctx, "events", "missing", nil)
+	wantStatus(t, "a delete of no subscription", err, http.StatusNotFound, "SubCode=40400")
 	runtime, err := client.GetTopicRuntimeProperties(ctx, "events", nil)
 	if mustDo(t, err); runtime.SubscriptionCount != 1 || runtime.CreatedAt.IsZero() {
 		t.Errorf("the topic has %+v", runtime)
@@ -320,6 +333,11 @@ func TestGoClientManagesRules(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	n.crowded(t)
+	_, err = client.CreateRule(ctx, "crowded", "sub", &admin.CreateRuleOptions{Name: new("more"), Filter: &admin.TrueFilter{}})
+	wantStatus(t, "a rule too many", err, http.StatusForbidden, "SubCode=40300")
+	_, err = client.CreateRule(ctx, "t", "missing", &admin.CreateRuleOptions{Name: new("r"), Filter: &admin.TrueFilter{}})
+	wantStatus(t, "a rule of nothing", err, http.StatusNotFound, "SubCode=40400")
 	_, err = client.UpdateRule(ctx, "t", "s", admin.RuleProperties{Name: "missing", Filter: &admin.TrueFilter{}})
 	wantStatus(t, "an update of nothing", err, http.StatusNotFound, "")
 	if r, err := client.GetRule(ctx, "t", "s", "missing", nil); r != nil || err != nil {

@@ -103,10 +103,22 @@ await check("lists by pages", async () => {
 });
 await check("errors", async () => {
   await fails(client.createQueue("js/queue"), "MessageEntityAlreadyExistsError", "SubCode=40900");
-  await fails(client.getQueue("missing"), "MessageEntityNotFoundError", "");
-  await fails(client.deleteQueue("missing"), "MessageEntityNotFoundError", "SubCode=40400");
-  await fails(client.createQueue("wrong", { lockDuration: "x" }), "ServiceError", "SubCode=40000");
-  await fails(client.createRule("topic", "sub", "bad", { sqlExpression: "a = =" }), "ServiceError", "SubCode=40000");
+  await fails(client.createTopic("topic"), "MessageEntityAlreadyExistsError", "SubCode=40900");
+  await fails(client.createSubscription("topic", "sub"), "MessageEntityAlreadyExistsError", "SubCode=40900");
+  await fails(client.createRule("topic", "sub", "correlation", { sqlExpression: "1=1" }), "MessageEntityAlreadyExistsError", "SubCode=40900");
+  const target = await client.getQueue("target");
+  for (const call of [
+    () => client.getQueue("missing"), () => client.getTopic("missing"), () => client.getSubscription("topic", "missing"), () => client.getRule("topic", "sub", "missing"),
+    () => client.updateQueue({ ...target, name: "missing" }), () => client.createSubscription("missing", "sub"),
+  ]) await fails(call(), "MessageEntityNotFoundError", "");
+  for (const call of [
+    () => client.deleteQueue("missing"), () => client.deleteTopic("missing"), () => client.deleteSubscription("topic", "missing"), () => client.deleteRule("topic", "sub", "missing"),
+  ]) await fails(call(), "MessageEntityNotFoundError", "SubCode=40400");
+  for (const call of [
+    () => client.createQueue("wrong", { lockDuration: "x" }), () => client.createTopic("wrong", { defaultMessageTimeToLive: "x" }),
+    () => client.createSubscription("topic", "wrong", { lockDuration: "PT1H" }), () => client.createRule("topic", "sub", "bad", { sqlExpression: "a = =" }),
+  ]) await fails(call(), "ServiceError", "SubCode=40000");
+  await fails(client.createRule("crowded", "sub", "more"), "QuotaExceededError", "SubCode=40300");
   const queue = await client.getQueue("js/queue");
   await fails(client.updateQueue({ ...queue, requiresSession: false }), "ServiceError", "RequiresSession property of an existing Queue cannot be changed");
   await fails(weak.getQueue("js/queue"), "UnauthorizedRequestError", "Manage,EntityRead claims required");

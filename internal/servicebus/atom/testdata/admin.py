@@ -85,18 +85,31 @@ print("ok rules")
 for i in range(203):
     client.create_topic(f"list-{i:03}")
 names = [t.name for t in client.list_topics()]
-assert names == [f"list-{i:03}" for i in range(203)] + ["topic"], names
+assert names == ["crowded"] + [f"list-{i:03}" for i in range(203)] + ["topic"], names
 assert [q.name for q in client.list_queues()] == ["py/queue", "target"]
 assert [s.name for s in client.list_subscriptions("topic")] == ["sub"]
 assert [q.name for q in client.list_queues_runtime_properties()] == ["py/queue", "target"]
 print("ok lists by pages")
 
 fails(ResourceExistsError, "SubCode=40900", client.create_queue, "py/queue")
+fails(ResourceExistsError, "SubCode=40900", client.create_topic, "topic")
+fails(ResourceExistsError, "SubCode=40900", client.create_subscription, "topic", "sub")
+fails(ResourceExistsError, "SubCode=40900", client.create_rule, "topic", "sub", "correlation")
 fails(ResourceNotFoundError, "", client.get_queue, "missing")
-fails(ResourceNotFoundError, "", client.delete_queue, "missing")
+fails(ResourceNotFoundError, "", client.get_topic, "missing")
 fails(ResourceNotFoundError, "", client.get_subscription, "missing", "sub")
+fails(ResourceNotFoundError, "", client.get_rule, "topic", "sub", "missing")
+fails(ResourceNotFoundError, "", client.create_subscription, "missing", "sub")
+fails(ResourceNotFoundError, "", client.create_rule, "topic", "missing", "rule")
+fails(ResourceNotFoundError, "", client.delete_queue, "missing")
+fails(ResourceNotFoundError, "", client.delete_topic, "missing")
+fails(ResourceNotFoundError, "", client.delete_subscription, "topic", "missing")
+fails(ResourceNotFoundError, "", client.delete_rule, "topic", "sub", "missing")
 fails(HttpResponseError, "SubCode=40000", client.create_queue, "wrong", lock_duration="PT1H")
+fails(HttpResponseError, "SubCode=40000", client.create_topic, "wrong", user_metadata="x" * 1025)
+fails(HttpResponseError, "SubCode=40000", client.create_subscription, "topic", "wrong", lock_duration="PT1H")
 fails(HttpResponseError, "SubCode=40000", client.create_rule, "topic", "sub", "bad", filter=SqlRuleFilter("a = ="))
+fails(HttpResponseError, "SubCode=40300", client.create_rule, "crowded", "sub", "more")
 got.requires_session = False
 fails(HttpResponseError, "RequiresSession property of an existing Queue cannot be changed", client.update_queue, got)
 fails(ClientAuthenticationError, "Manage,EntityRead claims required", weak.get_queue, "py/queue")
