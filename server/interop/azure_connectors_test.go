@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +28,7 @@ import (
 // azureOptions are those of a server whose connectors go to the service at that connection string.
 func azureOptions(connection, database string) server.Options {
 	return server.Options{
-		Database: "sqlite:" + database, Listen: "127.0.0.1:0", ShutdownTimeout: time.Second,
+		Database: database, Listen: "127.0.0.1:0", ShutdownTimeout: time.Second,
 		AzureServiceBus: server.AzureServiceBus{Connections: map[string]server.AzureConnection{"main": {ConnectionString: forebay.Secret(connection)}}},
 	}
 }
@@ -83,17 +82,36 @@ func chatMessage(n int) *azservicebus.Message {
 		ApplicationProperties: map[string]any{"n": int64(n)}}
 }
 
+// azureSuite is what connectors do with the service, whichever database they store in.
+var azureSuite = map[string]func(t *testing.T, database string){
+	"Source":                         testAzureSource,
+	"Source of sessions":             testAzureSourceSessions,
+	"Source pauses":                  testAzureSourcePauses,
+	"Source survives kills and cuts": testAzureSourceSurvivesKillsAndCuts,
+	"Sink":                           testAzureSink,
+}
+
+func TestAzureConnectors(t *testing.T) {
+	onEveryDatabase(t, func(t *testing.T, database string) {
+		for name, test := range azureSuite {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t, database)
+			})
+		}
+	})
+}
+
 // Messages of a queue there become jobs here, each one. What can be no job is dead-lettered there
 // with the reason.
-func TestAzureSource(t *testing.T) {
-	t.Parallel()
+func testAzureSource(t *testing.T, database string) {
 	b := startGoBus(t, nil)
 	b.queue(t, "orders", forebay.MessageQueueSettings{})
 	for n := range 30 {
 		b.send("orders", chatMessage(n))
 	}
 	b.send("orders", chatMessage(7), &azservicebus.Message{MessageID: ptr("bad"), ContentType: ptr("application/json"), Body: []byte(`{"messages":`)})
-	o := azureOptions(b.connection, filepath.Join(t.TempDir(), "forebay.db"))
+	o := azureOptions(b.connection, newDatabase(t, database))
 	o.AzureServiceBus.Sources = map[string]server.AzureSource{"orders": {Task: "chat"}}
 	c := startConnected(t, o)
 	until(t, "the queue is taken", func() bool { return isTaken(t, b, "orders") })
@@ -125,8 +143,7 @@ func TestAzureSource(t *testing.T) {
 }
 
 // Jobs of a session come in the order of its messages.
-func TestAzureSourceSessions(t *testing.T) {
-	t.Parallel()
+func testAzureSourceSessions(t *testing.T, database string) {
 	b := startGoBus(t, nil)
 	b.queue(t, "talks", forebay.MessageQueueSettings{RequiresSession: new(true)})
 	const sessions, each = 5, 12
@@ -137,7 +154,7 @@ func TestAzureSourceSessions(t *testing.T) {
 			b.send("talks", m)
 		}
 	}
-	o := azureOptions(b.connection, filepath.Join(t.TempDir(), "forebay.db"))
+	o := azureOptions(b.connection, newDatabase(t, database))
 	o.AzureServiceBus.Sources = map[string]server.AzureSource{"talks": {Task: "chat", Sessions: 2, Messages: 4}}
 	c := startConnected(t, o)
 	until(t, "the queue is taken", func() bool { return isTaken(t, b, "talks") })
@@ -159,11 +176,10 @@ func TestAzureSourceSessions(t *testing.T) {
 }
 
 // A paused queue of jobs stops receiving; messages stay there until it goes on.
-func TestAzureSourcePauses(t *testing.T) {
-	t.Parallel()
+func testAzureSourcePauses(t *testing.T, database string) {
 	b := startGoBus(t, nil)
 	b.queue(t, "orders", forebay.MessageQueueSettings{})
-	o := azureOptions(b.connection, filepath.Join(t.TempDir(), "forebay.db"))
+	o := azureOptions(b.connection, newDatabase(t, database))
 	p := startAzureProcess(t, azureProcess{Connection: b.connection, Database: o.Database, Source: ""})
 	if err := p.PauseQueue(t.Context(), forebay.DefaultQueue); err != nil {
 		t.Fatal(err)
@@ -204,14 +220,13 @@ func (w *watched) Write(b []byte) (int, error) {
 
 // A process that is killed after its jobs are on disk, and before it completed their messages,
 // loses none and makes none twice. Neither does a service that cannot be reached for a while.
-func TestAzureSourceSurvivesKillsAndCuts(t *testing.T) {
-	t.Parallel()
+func testAzureSourceSurvivesKillsAndCuts(t *testing.T, database string) {
 	b := startGoBus(t, nil)
 	const queue, each, kills = "orders", 8, 3
 	b.queue(t, queue, forebay.MessageQueueSettings{LockSeconds: 5, MaxDeliveryCount: 20})
 	way := startProxy(t, b.address)
 	connection := strings.Replace(b.connection, b.address, way.address, 1)
-	child := azureProcess{Connection: connection, Database: "sqlite:" + filepath.Join(t.TempDir(), "forebay.db"), Source: queue}
+	child := azureProcess{Connection: connection, Database: newDatabase(t, database), Source: queue}
 	for n := range kills {
 		way.mute(true) // the service hears nothing once it has sent messages
 		for i := range each {
@@ -263,8 +278,8 @@ func runAzureProcess(raw string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	o := azureOptions(p.Connection, "")
-	o.Database, o.Log = p.Database, server.Log{Level: "warn"}
+	o := azureOptions(p.Connection, p.Database)
+	o.Log = server.Log{Level: "warn"}
 	if p.Source != "" {
 		o.AzureServiceBus.Sources = map[string]server.AzureSource{p.Source: {Task: "chat"}}
 	}
@@ -393,12 +408,11 @@ func received(t *testing.T, b goBus, queue string, n int) []*azservicebus.Receiv
 }
 
 // Events of jobs reach the queue there, those of a job in order; results too.
-func TestAzureSink(t *testing.T) {
-	t.Parallel()
+func testAzureSink(t *testing.T, database string) {
 	b := startGoBus(t, nil)
 	b.queue(t, "events", forebay.MessageQueueSettings{})
 	b.queue(t, "results", forebay.MessageQueueSettings{RequiresSession: new(true)})
-	o := azureOptions(b.connection, filepath.Join(t.TempDir(), "forebay.db"))
+	o := azureOptions(b.connection, newDatabase(t, database))
 	o.AzureServiceBus.Sinks = map[string]server.AzureSink{
 		"events": {}, "results": {Events: []forebay.EventType{forebay.EventSucceeded}, Results: true, Sessions: true},
 	}
