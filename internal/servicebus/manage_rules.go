@@ -121,10 +121,13 @@ func addRule(ctx context.Context, m *managed) (wire.Map, error) {
 	}
 	_, err = m.messages.Management.PutRule(ctx, m.tenant, topic, subscription, forebay.NewRule{Name: name, RuleSettings: settings}, entity.PutNew)
 	var e *forebay.Error
-	if errors.As(err, &e) && e == entity.ErrExists { // other conflicts have its code
-		err = errRuleExists
+	if !errors.As(err, &e) || e.Code != forebay.CodeConflict {
+		return wire.Map{}, err
 	}
-	return wire.Map{}, err
+	if e == entity.ErrExists {
+		return nil, errRuleExists
+	}
+	return nil, fail(conditionFull, 403, "%s", sentence(e.Error())) // as many rules as there may be
 }
 
 // rule reads the settings of a new rule.

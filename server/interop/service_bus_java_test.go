@@ -28,7 +28,7 @@ func compileJava(t *testing.T) javaProgram {
 	folder := filepath.Join("testdata", "servicebus", "java")
 	jars := filepath.Join(toolchain.Installed(t, folder, "pom.xml", []string{"pom.xml"}, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"), "jars", "*")
 	classes := t.TempDir()
-	compile := exec.CommandContext(t.Context(), "javac", "-J-XX:TieredStopAtLevel=1", "-cp", jars, "-d", classes, filepath.Join(folder, "Program.java"), filepath.Join(folder, "Transactions.java"))
+	compile := exec.CommandContext(t.Context(), "javac", "-J-XX:TieredStopAtLevel=1", "-cp", jars, "-d", classes, filepath.Join(folder, "Program.java"), filepath.Join(folder, "Transactions.java"), filepath.Join(folder, "Administration.java"))
 	if out, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -82,6 +82,12 @@ var javaScenarios = []javaScenario{
 	{"settleDeferred", "complete=DEFERRED,dead=DEFERRED complete=DEFERRED,dead=DEFERRED complete=DEFERRED,dead=DEFERRED dead dead"},
 }
 
+// managementScenarios are those of the administration client, which needs TLS.
+var managementScenarios = []javaScenario{
+	{"manage", "PT45S true a & <b> 7 true $Default=TrueRuleFilter,label=CorrelationRuleFilter,red=SqlRuleFilter events,made-topic 0 1 Premium falsefalsefalse"},
+	{"managementRefusals", "ResourceExistsException 409, ResourceNotFoundException 404, HttpResponseException 400, HttpResponseException 403, ClientAuthenticationException 401 all$Default"},
+}
+
 // some returns the scenarios of these names.
 func some(names ...string) []javaScenario {
 	return slices.DeleteFunc(slices.Clone(javaScenarios), func(s javaScenario) bool { return !slices.Contains(names, s.name) })
@@ -102,7 +108,9 @@ func TestServiceBusJava(t *testing.T) {
 	}
 	t.Run("refusals", func(t *testing.T) {
 		java.want(t, nil, startRefusing(t).environment(), "", javaScenario{
-			"refusals", "QUOTA_EXCEEDED SERVICE_BUSY UNAUTHORIZED UNAUTHORIZED UNAUTHORIZED deferred=GENERAL_ERROR SESSION_LOCK_LOST",
+			"refusals", "QUOTA_EXCEEDED SERVICE_BUSY UNAUTHORIZED UNAUTHORIZED UNAUTHORIZED deferred=GENERAL_ERROR scheduled=none argument=GENERAL_ERROR" +
+				" none=MESSAGING_ENTITY_NOT_FOUND allowed=GENERAL_ERROR" +
+				" rules=MESSAGING_ENTITY_ALREADY_EXISTS,MESSAGING_ENTITY_NOT_FOUND,GENERAL_ERROR,QUOTA_EXCEEDED,UNAUTHORIZED SESSION_LOCK_LOST",
 		})
 	})
 	t.Run("death", func(t *testing.T) { testJavaDiesInATransaction(t, java) })
@@ -188,12 +196,15 @@ func testJavaEncrypted(t *testing.T, java javaProgram) {
 	for _, name := range []string{"plain", "settle", "tx", "from", "to"} {
 		queues[name] = server.MessageQueue{Tenant: "acme"}
 	}
-	s := run(t, server.Options{Database: database, Listen: "127.0.0.1:0", TLS: files, ShutdownTimeout: time.Second, ServiceBus: server.ServiceBus{Listen: "127.0.0.1:0"}, MessageQueues: queues})
+	s := run(t, server.Options{Database: database, Listen: "127.0.0.1:0", TLS: files, ShutdownTimeout: time.Second, ServiceBus: server.ServiceBus{Listen: "127.0.0.1:0"}, MessageQueues: queues,
+		Topics: crowdedTopics()})
 	address, _ := s.ServiceBusAddr(t.Context())
 	_, port, _ := strings.Cut(address.String(), ":")
 	connection := "Endpoint=sb://localhost:" + port + ";SharedAccessKeyName=" + owner.ID + ";SharedAccessKey=" + owner.Key
 	trust := []string{"-Djavax.net.ssl.trustStore=" + store, "-Djavax.net.ssl.trustStorePassword=changeit"}
-	t.Run("amqps", func(t *testing.T) { java.want(t, trust, nil, connection, some("send", "sessions", "crossEntity")...) })
+	t.Run("amqps", func(t *testing.T) {
+		java.want(t, trust, nil, connection, append(some("send", "sessions", "crossEntity"), managementScenarios...)...)
+	})
 	t.Run("websocket", func(t *testing.T) {
 		java.want(t, append(trust, "-Dwebsocket=https://localhost:"+port), nil, connection, some("send", "settle", "transaction")...)
 	})

@@ -6,7 +6,7 @@ import Long from "long";
 const clients = [];
 
 function as(name) {
-  const client = new ServiceBusClient(process.env[name], { retryOptions: { maxRetries: 0, timeoutInMs: 20000 } });
+  const client = new ServiceBusClient(process.env[name], { retryOptions: { maxRetries: 0, timeoutInMs: 120000 } });
   clients.push(client);
   return client;
 }
@@ -24,6 +24,9 @@ async function check(name, f) {
 async function untilError(f) {
   for (let i = 0; i < 1000; i++) await f();
 }
+
+// The SDK has no code of its own for some conditions, but names them in the text.
+const named = (name) => ({ code: "GeneralError", message: new RegExp(`^${name}: `) });
 
 const owner = as("OWNER");
 
@@ -55,6 +58,28 @@ await check("disabled", async () => {
 
 await check("no such deferred message", async () => {
   await assert.rejects(owner.createReceiver("orders").receiveDeferredMessages(Long.fromNumber(2 ** 40)), { code: "MessageNotFound" });
+});
+
+await check("no such scheduled message", async () => {
+  await assert.rejects(owner.createSender("orders").cancelScheduledMessages(Long.fromNumber(2 ** 40)), { code: "MessageNotFound" });
+});
+
+await check("an argument", async () => {
+  await assert.rejects(owner.createSender("orders").sendMessages({ body: "x", messageId: "\u0001" }), named("ArgumentError"));
+});
+
+await check("not allowed", async () => {
+  await assert.rejects(owner.createSender("sessions").sendMessages({ body: "x" }), named("InvalidOperationError"));
+  await assert.rejects(owner.createReceiver("sessions").receiveMessages(1, { maxWaitTimeInMs: 1000 }), named("InvalidOperationError"));
+});
+
+await check("rules", async () => {
+  const rules = owner.createRuleManager("events", "all");
+  await assert.rejects(rules.createRule("$Default", { sqlExpression: "1=1" }), { code: "MessagingEntityAlreadyExists" });
+  await assert.rejects(rules.createRule("bad", { sqlExpression: "a = =" }), { code: "GeneralError" });
+  await assert.rejects(rules.deleteRule("none"), { code: "MessagingEntityNotFound" });
+  await assert.rejects(owner.createRuleManager("events", "crowded").createRule("more", { sqlExpression: "1=1" }), { code: "QuotaExceeded" });
+  await assert.rejects(as("SENDS").createRuleManager("events", "all").createRule("more", { sqlExpression: "1=1" }), { code: "UnauthorizedAccess" });
 });
 
 await check("session lock lost", async () => {

@@ -10,6 +10,7 @@ from azure.servicebus.exceptions import (
     MessagingEntityDisabledError,
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
+    ServiceBusError,
     ServiceBusQuotaExceededError,
     ServiceBusServerBusyError,
     SessionLockLostError,
@@ -43,6 +44,16 @@ def rejects(kind, f):
 def until_error(f):
     for _ in range(1000):
         f()
+
+
+def of_no_kind(condition, f):
+    """The SDK has no exception of its own for some conditions."""
+    try:
+        f()
+    except ServiceBusError as e:
+        assert type(e) is ServiceBusError and condition in repr(e) + str(e), repr(e)
+        return
+    raise AssertionError("no ServiceBusError")
 
 
 @check
@@ -85,6 +96,25 @@ def disabled():
 def no_such_deferred_message():
     with client("OWNER") as c, c.get_queue_receiver("orders") as receiver:
         rejects(MessageNotFoundError, lambda: receiver.receive_deferred_messages(2**40))
+
+
+@check
+def no_such_scheduled_message():
+    with client("OWNER") as c, c.get_queue_sender("orders") as sender:
+        rejects(MessageNotFoundError, lambda: sender.cancel_scheduled_messages(2**40))
+
+
+@check
+def an_argument():
+    with client("OWNER") as c, c.get_queue_sender("orders") as sender:
+        of_no_kind("com.microsoft:argument-error", lambda: sender.send_messages(ServiceBusMessage("x", message_id="\x01")))
+
+
+@check
+def not_allowed():
+    with client("OWNER") as c, c.get_queue_sender("sessions") as sender:
+        of_no_kind("amqp:not-allowed", lambda: sender.send_messages(ServiceBusMessage("x")))
+        of_no_kind("amqp:not-allowed", lambda: c.get_queue_receiver("sessions").__enter__().receive_messages(max_wait_time=1))
 
 
 @check

@@ -235,6 +235,13 @@ public class Program {
         try (ServiceBusSenderClient s = sender("LISTENS", "orders")) { j.add(reason(() -> s.sendMessage(text("x")))); }
         try (ServiceBusReceiverClient r = receiver("SENDS", "orders")) { j.add(reason(() -> r.peekMessage())); }
         try (ServiceBusReceiverClient r = receiver("OWNER", "orders")) { j.add("deferred=" + reason(() -> r.receiveDeferredMessage(1L << 40))); }
+        try (ServiceBusSenderClient s = sender("OWNER", "orders")) {
+            j.add("scheduled=" + reason(() -> s.cancelScheduledMessage(1L << 40)));
+            j.add("argument=" + reason(() -> s.sendMessage(text("x").setMessageId("\u0001"))));
+        }
+        try (ServiceBusReceiverClient r = receiver("OWNER", "none")) { j.add("none=" + reason(() -> r.peekMessage())); }
+        try (ServiceBusSenderClient s = sender("OWNER", "sessions")) { j.add("allowed=" + reason(() -> s.sendMessage(text("x")))); }
+        j.add("rules=" + ruleRefusals());
         try (ServiceBusSenderClient s = sender("OWNER", "sessions"); ServiceBusSessionReceiverClient first = sessions("OWNER"); ServiceBusSessionReceiverClient second = sessions("OWNER")) {
             s.sendMessage(text("x").setSessionId("a"));
             ServiceBusReceiverClient lost = first.acceptSession("a");
@@ -243,6 +250,24 @@ public class Program {
             lost.close();
         }
         return j.toString();
+    }
+
+    /** What is refused to rule managers: a rule that is there, one that is not, one badly defined, and one too many. */
+    static String ruleRefusals() {
+        CreateRuleOptions all = new CreateRuleOptions(new SqlRuleFilter("1=1"));
+        ServiceBusRuleManagerClient r = rules("OWNER", "all"), crowded = rules("OWNER", "crowded"), sends = rules("SENDS", "all");
+        try {
+            return reason(() -> r.createRule("$Default", all)) + "," + reason(() -> r.deleteRule("none")) + "," + reason(() -> r.createRule("bad", new CreateRuleOptions(new SqlRuleFilter("a = ="))))
+                + "," + reason(() -> crowded.createRule("more", all)) + "," + reason(() -> sends.createRule("more", all));
+        } finally {
+            r.close();
+            crowded.close();
+            sends.close();
+        }
+    }
+
+    static ServiceBusRuleManagerClient rules(String as, String subscription) {
+        return builder(System.getenv(as)).ruleManager().topicName("events").subscriptionName(subscription).buildClient();
     }
 
     static ServiceBusSessionReceiverClient sessions(String as) {
@@ -261,6 +286,8 @@ public class Program {
         all.put("crossEntity", Program::crossEntity);
         all.put("errors", Program::errors);
         all.put("refusals", Program::refusals);
+        all.put("manage", Administration::manage);
+        all.put("managementRefusals", Administration::refusals);
         all.put("settleWithin", Transactions::settleWithin);
         all.put("settleDeferred", Transactions::settleDeferred);
         all.put("refused", Transactions::refused);
