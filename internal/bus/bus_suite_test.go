@@ -13,72 +13,78 @@ import (
 	"github.com/forebayhq/forebay/internal/raced"
 )
 
-// busSuite is what queues of messages, sessions and topics must do on every database. Each test
-// gets an empty store and a clock of its own.
+// busSuite is what queues of messages, sessions and topics must do on every database, in what no
+// client of a server can do or see. Each test gets an empty store and a clock of its own.
 var busSuite = map[string]func(*testing.T, *stores, *clock){
-	"Receivers are woken":                  testReceiversAreWoken,
 	"Receivers that give up leave nothing": testReceiversThatGiveUpLeaveNothing,
 	"Receive is bounded in bytes":          testReceiveIsBoundedInBytes,
-	"Concurrent receivers":                 testConcurrentReceivers,
 	"Delete beyond locked":                 testDeleteBeyondLocked,
 	"Drop while receiving":                 testDropWhileReceiving,
 	"Drop message queue":                   testDropMessageQueue,
 	"Message queue limit":                  testMessageQueueLimit,
 	"Queue settings that stay":             testQueueSettingsThatStay,
 
+	"More ids are forgotten than fit":     testMoreIDsAreForgottenThanFit,
+	"More queues seem idle than fit":      testMoreQueuesSeemIdleThanFit,
+	"A queue that was kept is idle later": testKeptQueueIsIdleLater,
+	"What was missed is done later":       testWhatWasMissedIsDoneLater,
+	"What is done is not due again":       testWhatIsDoneIsNotDueAgain,
+	"Redrive at a pace":                   testRedriveAtAPace,
+	"Sessions are listed":                 testSessionsAreListed,
+
+	"Complete many":            testCompleteMany,
+	"Sizes are counted":        testSizesAreCounted,
+	"Put only new or existing": testPutOnlyNewOrExisting,
+	"Changes keep the rest":    testChangesKeepTheRest,
+
+	"Fan-out limit":                       testFanOutLimit,
+	"Subscriptions and rules are bounded": testSubscriptionsAndRulesAreBounded,
+	"Publish":                             testPublish,
+	"A postponed message keeps its topic": testPostponedMessageKeepsItsTopic,
+}
+
+// brokerSuite is what they must do whoever uses them: by the store's own calls, or as the client
+// of a server. The tests send, receive and settle by stores.Broker.
+var brokerSuite = map[string]func(*testing.T, *stores, *clock){
+	"Dropped queue":                       testDroppedQueue,
+	"Receivers are woken":                 testReceiversAreWoken,
+	"Concurrent receivers":                testConcurrentReceivers,
 	"Expiry waits for the lock":           testExpiryWaitsForTheLock,
 	"Activation wakes":                    testActivationWakes,
 	"Many are activated":                  testManyAreActivated,
 	"Message ids are forgotten":           testMessageIDsAreForgotten,
 	"Idle queues":                         testIdleQueues,
 	"More messages are due than fit":      testMoreMessagesAreDueThanFit,
-	"More ids are forgotten than fit":     testMoreIDsAreForgottenThanFit,
-	"More queues seem idle than fit":      testMoreQueuesSeemIdleThanFit,
 	"Several queues are due":              testSeveralQueuesAreDue,
-	"A queue that was kept is idle later": testKeptQueueIsIdleLater,
-	"What was missed is done later":       testWhatWasMissedIsDoneLater,
-	"What is done is not due again":       testWhatIsDoneIsNotDueAgain,
 	"Idle topics":                         testIdleTopics,
 	"Use keeps a queue":                   testUseKeepsAQueue,
 	"Held and scheduled keep their queue": testHeldAndScheduledKeepTheirQueue,
 	"The last lock ends":                  testTheLastLockEnds,
 	"The last lock of a deferred message": testTheLastLockOfADeferredMessageEnds,
 	"Forwarding of a backlog":             testForwardingOfABacklog,
-	"Redrive at a pace":                   testRedriveAtAPace,
 	"Session receivers are woken":         testSessionReceiversAreWoken,
 	"Session lock ends":                   testSessionLockEnds,
 	"Sessions are forgotten":              testSessionsAreForgotten,
 	"Sessions in order":                   testSessionsInOrder,
-	"Sessions are listed":                 testSessionsAreListed,
 	"Drop queue with sessions":            testDropQueueWithSessions,
-
-	"Nobody sends":                     testNobodySends,
-	"Nobody receives":                  testNobodyReceives,
-	"Complete many":                    testCompleteMany,
-	"Nobody receives sessions":         testNobodyReceivesSessions,
-	"Waiting while disabled":           testWaitingWhileDisabled,
-	"Disabled by another process":      testDisabledByAnotherProcess,
-	"Forwarding to a disabled entity":  testForwardingToADisabledEntity,
-	"Forwarding from a disabled queue": testForwardingFromADisabledQueue,
-	"Copies into what is disabled":     testCopiesIntoWhatIsDisabled,
-	"Use is recorded":                  testUseIsRecorded,
-	"Largest message":                  testLargestMessage,
-	"Sizes are counted":                testSizesAreCounted,
-	"Put only new or existing":         testPutOnlyNewOrExisting,
-	"Changes keep the rest":            testChangesKeepTheRest,
-
+	"Nobody sends":                        testNobodySends,
+	"Nobody receives":                     testNobodyReceives,
+	"Nobody receives sessions":            testNobodyReceivesSessions,
+	"Waiting while disabled":              testWaitingWhileDisabled,
+	"Disabled by another process":         testDisabledByAnotherProcess,
+	"Forwarding to a disabled entity":     testForwardingToADisabledEntity,
+	"Forwarding from a disabled queue":    testForwardingFromADisabledQueue,
+	"Copies into what is disabled":        testCopiesIntoWhatIsDisabled,
+	"Use is recorded":                     testUseIsRecorded,
+	"Largest message":                     testLargestMessage,
 	"Topic fan-out":                       testTopicFanOut,
 	"Filter errors":                       testFilterErrors,
 	"Topic settings":                      testTopicSettings,
 	"Forwarding through topics":           testForwardingThroughTopics,
 	"Forwarding to Forebay's topics":      testNothingIsForwardedToOurTopics,
-	"Fan-out limit":                       testFanOutLimit,
-	"Subscriptions and rules are bounded": testSubscriptionsAndRulesAreBounded,
 	"Drop topic":                          testDropTopic,
 	"Idle subscription":                   testIdleSubscription,
 	"Rules of another process":            testRulesOfAnotherProcess,
-	"Publish":                             testPublish,
-	"A postponed message keeps its topic": testPostponedMessageKeepsItsTopic,
 	"Unreadable rule":                     testUnreadableRule,
 }
 
@@ -90,7 +96,9 @@ var busSuiteOfRows = []string{
 
 func TestBus(t *testing.T) {
 	t.Parallel()
-	suite := slices.Sorted(maps.Keys(busSuite))
+	all := maps.Clone(busSuite)
+	maps.Copy(all, brokerSuite)
+	suite := slices.Sorted(maps.Keys(all))
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		for _, name := range suite {
@@ -99,7 +107,7 @@ func TestBus(t *testing.T) {
 					raced.Skip(t, raced.MuchData)
 				}
 				e := fixture.Bubble(filepath.Join(t.TempDir(), "f.db"))
-				synctest.Test(t, func(t *testing.T) { runWithClock(t, e, e.Open(t), busSuite[name]) })
+				synctest.Test(t, func(t *testing.T) { runWithClock(t, e, e.Open(t), all[name]) })
 			})
 		}
 	})
@@ -115,7 +123,7 @@ func TestBus(t *testing.T) {
 					raced.Skip(t, raced.MuchData)
 				}
 				c.Run(t, emptyBus)
-				runWithClock(t, c, c.Reopen(t), busSuite[name])
+				runWithClock(t, c, c.Reopen(t), all[name])
 			})
 		}
 	})
@@ -171,20 +179,24 @@ func rest(s *stores) error {
 // awaitReceivers returns once that many receivers wait in the store.
 func (c *clock) awaitReceivers(s *stores, receivers int) {
 	c.t.Helper()
-	for {
-		waiting, err := db.TransactIn(background, Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (n int, err error) {
-			for _, claims := range t.W.Waiters {
-				n += len(claims)
-			}
-			return n, nil
-		})
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		if waiting >= receivers {
-			return
-		}
+	for c.receivers(s) < receivers {
+		s.breathe()
 	}
+}
+
+// receivers is how many wait in the store.
+func (c *clock) receivers(s *stores) int {
+	c.t.Helper()
+	waiting, err := db.TransactIn(background, Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (n int, err error) {
+		for _, claims := range t.W.Waiters {
+			n += len(claims)
+		}
+		return n, nil
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return waiting
 }
 
 // waited is the answer to a receiver that has waited.
@@ -201,7 +213,13 @@ func inBackground[T any](c *clock, s *stores, receivers int, receive func() (T, 
 		got, err := receive()
 		answers <- waited[T]{got, err}
 	}()
-	c.awaitReceivers(s, receivers)
+	for c.receivers(s) < receivers {
+		if len(answers) > 0 {
+			a := <-answers
+			c.t.Fatalf("a receiver that is to wait got %+v (%v)", a.got, a.err)
+		}
+		s.breathe()
+	}
 	return answers
 }
 

@@ -82,9 +82,7 @@ func testSeveralQueuesAreDue(t *testing.T, s *stores, c *clock) {
 	for i := range forwarding {
 		q := putNamed(t, s, fmt.Sprint("t/forwards", i), func(*MessageQueue) {})
 		sendTo(t, s, q, MessageContent{MessageID: "m"})
-		if got, err := s.Bus.Receive(background, ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 {
-			t.Fatal(got, err)
-		}
+		receiveOne(t, s, q)
 		putNamed(t, s, q.Name, func(q *MessageQueue) { q.ForwardTo = target.Name })
 	}
 	c.quiet()

@@ -17,12 +17,15 @@ type stores struct {
 	Queues *queue.Store
 	Audit  *audit.Store
 	Bus    *Store
+	// Broker is who uses the store in the suite: its own calls, or a client of a server over it.
+	Broker broker
 }
 
 // openStores opens a database with them.
 func openStores(ctx context.Context, opts db.Options) (*stores, error) {
 	queues := &queue.Store{}
 	s := &stores{Queues: queues, Audit: &audit.Store{}, Bus: NewStore(queues)}
+	s.Broker = (&storeBroker{Store: s.Bus, s: s}).broker()
 	var err error
 	s.DB, err = db.Open(ctx, opts, s.Queues, s.Audit, s.Bus)
 	return s, err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
@@ -14,6 +16,7 @@ import (
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
+	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/servicebus/content"
 	"github.com/forebayhq/forebay/internal/stores"
@@ -25,9 +28,12 @@ import (
 type sdkBroker struct {
 	client *azservicebus.Client
 	store  *stores.Stores
-	queues map[int64]bus.MessageQueue // by number
+	// own returns a client for one receiver: the SDK closes the connection of one that is refused,
+	// with all that others do by it. nil: all have the same.
+	own func() (*azservicebus.Client, error)
 
-	senders  map[string]*azservicebus.Sender
+	mu       sync.Mutex                                // some receive while others send
+	senders  map[int64]*azservicebus.Sender            // by queue
 	peekers  map[queue.Subqueue]*azservicebus.Receiver // also for what the management node does
 	held     map[queue.Lock]sdkDelivery
 	sessions map[bus.SessionLock]*azservicebus.SessionReceiver
@@ -57,7 +63,7 @@ type receiving interface {
 }
 
 func newSDKBroker(client *azservicebus.Client, s *stores.Stores) *sdkBroker {
-	return &sdkBroker{client: client, store: s, queues: map[int64]bus.MessageQueue{}, senders: map[string]*azservicebus.Sender{},
+	return &sdkBroker{client: client, store: s, senders: map[int64]*azservicebus.Sender{},
 		peekers: map[queue.Subqueue]*azservicebus.Receiver{}, held: map[queue.Lock]sdkDelivery{}, sessions: map[bus.SessionLock]*azservicebus.SessionReceiver{}}
 }
 
@@ -78,10 +84,23 @@ func told(err error) error {
 		return nil
 	case errors.As(err, &known) && known.Code == azservicebus.CodeLockLost:
 		return errors.Join(forebay.ErrLockLost, err)
-	case errors.As(err, &condition) && condition.Condition == "com.microsoft:session-cannot-be-locked":
-		return errors.Join(forebay.ErrSessionLocked, err)
+	case errors.Is(err, azservicebus.ErrMessageTooLarge):
+		return errors.Join(forebay.Errorf(forebay.CodePayloadTooLarge, "as the client says"), err)
+	case strings.Contains(err.Error(), "is currently disabled"): // of a management node, the SDK tells only the text
+		return errors.Join(forebay.Errorf(forebay.CodeEntityDisabled, "as the client says"), err)
+	case errors.As(err, &condition) && conditions[condition.Condition] != nil:
+		return errors.Join(conditions[condition.Condition], err)
 	}
 	return err
+}
+
+// conditions are those that links are refused and ended with.
+var conditions = map[amqp.ErrCond]error{
+	"com.microsoft:session-cannot-be-locked": forebay.ErrSessionLocked,
+	"com.microsoft:entity-disabled":          forebay.Errorf(forebay.CodeEntityDisabled, "as the client says"),
+	amqp.ErrCondNotFound:                     forebay.Errorf(forebay.CodeUnknownQueue, "as the client says"),
+	amqp.ErrCondNotAllowed:                   forebay.Errorf(forebay.CodeInvalidRequest, "as the client says"),
+	amqp.ErrCondMessageSizeExceeded:          forebay.Errorf(forebay.CodePayloadTooLarge, "as the client says"),
 }
 
 func notFound(err error) bool {
@@ -100,16 +119,19 @@ func (b *sdkBroker) settled(ctx context.Context) error {
 	}
 }
 
-// know tells it of a queue or a subscription.
-func (b *sdkBroker) know(q bus.MessageQueue) { b.queues[q.No] = q }
+// broker is this one, by the clock of an engine.
+func (b *sdkBroker) broker(e allEngine) bus.Broker {
+	return bus.Broker{Messages: b, Settle: b, Sessions: sdkSessions{b}, Waits: sdkWaits{b}, Clock: clockOf{e, b.store}, Client: true}
+}
 
 func (b *sdkBroker) sender(q bus.MessageQueue) (*azservicebus.Sender, error) {
-	name := entity.NameOf(q.Name)
-	if s := b.senders[name]; s != nil {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := b.senders[q.No]; s != nil {
 		return s, nil
 	}
-	s, err := b.client.NewSender(name, nil)
-	b.senders[name] = s
+	s, err := b.client.NewSender(entity.NameOf(q.Name), nil)
+	b.senders[q.No] = s
 	return s, err
 }
 
@@ -122,11 +144,24 @@ func (b *sdkBroker) open(q bus.MessageQueue, deadLetter, deletes bool) (*azservi
 	if deletes {
 		o.ReceiveMode = azservicebus.ReceiveModeReceiveAndDelete
 	}
-	return b.client.NewReceiverForQueue(entity.NameOf(q.Name), &o)
+	c, err := b.another()
+	if err != nil {
+		return nil, err
+	}
+	return c.NewReceiverForQueue(entity.NameOf(q.Name), &o)
+}
+
+func (b *sdkBroker) another() (*azservicebus.Client, error) {
+	if b.own == nil {
+		return b.client, nil
+	}
+	return b.own()
 }
 
 // peeker is a receiver that never receives.
 func (b *sdkBroker) peeker(q bus.MessageQueue, deadLetter bool) (*azservicebus.Receiver, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	subqueue := q.Subqueue(deadLetter)
 	if r := b.peekers[subqueue]; r != nil {
 		return r, nil
@@ -165,8 +200,9 @@ func sdkMessage(c bus.MessageContent) *azservicebus.Message {
 	return m
 }
 
-// Send sends one message, or a batch. One that waits for its time is scheduled by an operation of
-// its own, which tells its number; the others have theirs from looking at the queue.
+// Send sends one message, or a batch. Those that all wait for one time are scheduled by an
+// operation of its own, which tells their numbers; the others have theirs from looking at the
+// queue.
 func (b *sdkBroker) Send(ctx context.Context, q bus.MessageQueue, contents []bus.MessageContent) ([]int64, error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
@@ -174,22 +210,29 @@ func (b *sdkBroker) Send(ctx context.Context, q bus.MessageQueue, contents []bus
 	if err != nil {
 		return nil, err
 	}
-	if m := sdkMessage(contents[0]); len(contents) == 1 {
-		if at := m.ScheduledEnqueueTime; at != nil {
-			return s.ScheduleMessages(ctx, []*azservicebus.Message{m}, *at, nil)
-		}
-		return nil, s.SendMessage(ctx, m, nil)
+	messages := make([]*azservicebus.Message, len(contents))
+	together := contents[0].ScheduledAt != nil
+	for i, c := range contents {
+		messages[i] = sdkMessage(c)
+		together = together && c.ScheduledAt != nil && c.ScheduledAt.Equal(*contents[0].ScheduledAt)
+	}
+	if together {
+		seqs, err := s.ScheduleMessages(ctx, messages, *contents[0].ScheduledAt, nil)
+		return seqs, told(err)
+	}
+	if len(messages) == 1 {
+		return nil, told(s.SendMessage(ctx, messages[0], nil))
 	}
 	batch, err := s.NewMessageBatch(ctx, nil)
 	if err != nil {
-		return nil, err
+		return nil, told(err)
 	}
-	for _, c := range contents {
-		if err := batch.AddMessage(sdkMessage(c), nil); err != nil {
-			return nil, err
+	for _, m := range messages {
+		if err := batch.AddMessage(m, nil); err != nil {
+			return nil, told(err)
 		}
 	}
-	return nil, s.SendMessageBatch(ctx, batch, nil)
+	return nil, told(s.SendMessageBatch(ctx, batch, nil))
 }
 
 func (b *sdkBroker) CancelScheduled(ctx context.Context, q bus.MessageQueue, seq int64) (bool, error) {
@@ -210,7 +253,7 @@ func (b *sdkBroker) CancelScheduled(ctx context.Context, q bus.MessageQueue, seq
 // none are.
 func (b *sdkBroker) Receive(ctx context.Context, req bus.ReceiveRequest, expected int) (messages []bus.Message, err error) {
 	if req.Session != nil {
-		return b.receive(ctx, b.sessions[*req.Session], req, expected)
+		return b.receive(ctx, b.session(*req.Session), req, expected)
 	}
 	r, err := b.open(req.Queue, req.DeadLetter, req.Delete)
 	if err != nil {
@@ -222,10 +265,17 @@ func (b *sdkBroker) Receive(ctx context.Context, req bus.ReceiveRequest, expecte
 	short, cancel := context.WithTimeout(ctx, bus.ClientPatience)
 	defer cancel()
 	messages, err = b.receive(short, r, req, req.Max)
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) && short.Err() != nil {
 		err = nil
 	}
 	return messages, errors.Join(err, r.Close(ctx), b.settled(ctx))
+}
+
+// session is the receiver of a session.
+func (b *sdkBroker) session(l bus.SessionLock) *azservicebus.SessionReceiver {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sessions[l]
 }
 
 // receive receives exactly so many messages.
@@ -235,7 +285,7 @@ func (b *sdkBroker) receive(ctx context.Context, r receiving, req bus.ReceiveReq
 	for len(messages) < n {
 		got, err := r.ReceiveMessages(ctx, n-len(messages), nil)
 		if err != nil {
-			return messages, err
+			return messages, told(err)
 		}
 		messages = append(messages, b.take(req, got, r)...)
 	}
@@ -248,7 +298,9 @@ func (b *sdkBroker) take(req bus.ReceiveRequest, got []*azservicebus.ReceivedMes
 		taken := storedMessage(m)
 		if !req.Delete {
 			taken.Token = content.LockOf(wire.UUID(m.LockToken)).Token
+			b.mu.Lock()
 			b.held[taken.Lock] = sdkDelivery{m, by, req.Queue.Subqueue(req.DeadLetter)}
+			b.mu.Unlock()
 		}
 		messages = append(messages, taken)
 	}
@@ -263,7 +315,7 @@ func (b *sdkBroker) ReceiveDeferred(ctx context.Context, req bus.ReceiveRequest,
 	defer cancel()
 	var r receiving
 	if req.Session != nil {
-		r = b.sessions[*req.Session]
+		r = b.session(*req.Session)
 	} else {
 		p, err := b.peeker(req.Queue, req.DeadLetter)
 		if err != nil {
@@ -275,14 +327,21 @@ func (b *sdkBroker) ReceiveDeferred(ctx context.Context, req bus.ReceiveRequest,
 	if notFound(err) {
 		err = nil
 	}
-	return b.take(req, got, r), err
+	return b.take(req, got, r), told(err)
 }
 
 // Peek looks at a page.
 func (b *sdkBroker) Peek(ctx context.Context, p bus.PeekQuery) (messages []bus.Message, next int64, cut bool, err error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
-	q, deadLetter := b.queues[p.Subqueue.Queue()], p.Subqueue.Kind() == queue.SubqueueDeadLetter
+	deadLetter := p.Subqueue.Kind() == queue.SubqueueDeadLetter
+	var q bus.MessageQueue
+	if err := b.store.DB.Read(ctx, func(c driver.Conn) (err error) {
+		q, _, err = entity.Numbered(c, p.Subqueue.Queue())
+		return err
+	}); err != nil {
+		return nil, 0, false, err
+	}
 	if !bus.Opens(q, deadLetter) {
 		messages, next, cut, err = b.store.Bus.Peek(ctx, p)
 		for i := range messages {
@@ -343,19 +402,27 @@ func value[T any](v *T) (zero T) {
 	return *v
 }
 
+func (b *sdkBroker) delivery(l queue.Lock) sdkDelivery {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.held[l]
+}
+
 // settlerOf is the receiver that has the message, if the step names its queue. Otherwise the token
 // alone goes to the management node of the queue that is named.
 func (b *sdkBroker) settlerOf(s *bus.Step) (settler, *azservicebus.ReceivedMessage, error) {
-	d := b.held[s.Lock]
-	if d.from == s.Queue.Subqueue(s.DeadLetters) {
+	d := b.delivery(s.Lock)
+	if d.by != nil && d.from == s.Queue.Subqueue(s.DeadLetters) {
 		by, m := d.by, d.ReceivedMessage
 		// A link that has settled a message does nothing more about it: only the token tells.
 		d.ReceivedMessage = &azservicebus.ReceivedMessage{LockToken: m.LockToken}
+		b.mu.Lock()
 		b.held[s.Lock] = d
+		b.mu.Unlock()
 		return by, m, nil
 	}
 	r, err := b.peeker(s.Queue, s.DeadLetters)
-	return r, &azservicebus.ReceivedMessage{LockToken: d.LockToken}, err
+	return r, &azservicebus.ReceivedMessage{LockToken: content.LockToken(s.Lock)}, err
 }
 
 func (b *sdkBroker) Settle(ctx context.Context, s *bus.Step) error {
@@ -386,92 +453,7 @@ func (b *sdkBroker) Renew(ctx context.Context, s *bus.Step, _ time.Duration) (ti
 	if err != nil {
 		return time.Time{}, err
 	}
-	m := &azservicebus.ReceivedMessage{LockToken: b.held[s.Lock].LockToken}
+	m := &azservicebus.ReceivedMessage{LockToken: content.LockToken(s.Lock)}
 	err = r.RenewMessageLock(ctx, m, nil)
 	return value(m.LockedUntil), told(err)
-}
-
-// sdkSessions are the sessions that an sdkBroker's client accepts.
-type sdkSessions struct{ *sdkBroker }
-
-func (b sdkSessions) AcceptNext(ctx context.Context, q bus.MessageQueue, expected bool) (*bus.Session, error) {
-	ctx, cancel := context.WithTimeout(ctx, cond(expected, sdkPatience, bus.ClientPatience))
-	defer cancel()
-	r, err := b.client.AcceptNextSessionForQueue(ctx, entity.NameOf(q.Name), nil)
-	var known *azservicebus.Error
-	if errors.As(err, &known) && known.Code == azservicebus.CodeTimeout || errors.Is(err, context.DeadlineExceeded) {
-		return nil, b.settled(context.WithoutCancel(ctx))
-	}
-	if err != nil {
-		return nil, err
-	}
-	s, err := b.accepted(ctx, r)
-	return &s, err
-}
-
-func cond[T any](yes bool, a, b T) T {
-	if yes {
-		return a
-	}
-	return b
-}
-
-func (b sdkSessions) Accept(ctx context.Context, q bus.MessageQueue, id string) (bus.Session, error) {
-	ctx, cancel := inTime(ctx)
-	defer cancel()
-	r, err := b.client.AcceptSessionForQueue(ctx, entity.NameOf(q.Name), id, nil)
-	if err != nil {
-		return bus.Session{}, told(err)
-	}
-	return b.accepted(ctx, r)
-}
-
-func (b sdkSessions) accepted(ctx context.Context, r *azservicebus.SessionReceiver) (bus.Session, error) {
-	s := bus.Session{SessionLock: bus.SessionLock{No: int64(len(b.sessions)) + 1}, ID: r.SessionID(), LockedUntil: r.LockedUntil()}
-	b.sessions[s.SessionLock] = r
-	var err error
-	s.State, err = r.GetSessionState(ctx, nil)
-	return s, err
-}
-
-// Close returns once the server has given the session back, which it does after the link has
-// ended.
-func (b sdkSessions) Close(ctx context.Context, q bus.MessageQueue, l bus.SessionLock) error {
-	r := b.sessions[l]
-	if err := r.Close(ctx); err != nil {
-		return err
-	}
-	for {
-		rows, err := b.store.Bus.Sessions().ListSessions(ctx, q, "", 100)
-		if err != nil {
-			return err
-		}
-		held := false
-		for _, row := range rows {
-			held = held || row.ID == r.SessionID() && row.LockedUntil != nil
-		}
-		if !held {
-			return nil
-		}
-		<-time.After(time.Millisecond)
-	}
-}
-
-func (b sdkSessions) Renew(ctx context.Context, _ bus.MessageQueue, l bus.SessionLock) (time.Time, error) {
-	ctx, cancel := inTime(ctx)
-	defer cancel()
-	err := b.sessions[l].RenewSessionLock(ctx, nil)
-	return b.sessions[l].LockedUntil(), err
-}
-
-func (b sdkSessions) State(ctx context.Context, _ bus.MessageQueue, l bus.SessionLock) ([]byte, error) {
-	ctx, cancel := inTime(ctx)
-	defer cancel()
-	return b.sessions[l].GetSessionState(ctx, nil)
-}
-
-func (b sdkSessions) SetState(ctx context.Context, _ bus.MessageQueue, l bus.SessionLock, state []byte) error {
-	ctx, cancel := inTime(ctx)
-	defer cancel()
-	return b.sessions[l].SetSessionState(ctx, state, nil)
 }

@@ -10,18 +10,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// broker is what the models of messages and of topics are compared with: the store by its own
-// calls, or a server by a client of its protocol.
+// broker is what the models of messages and of topics are compared with, and what the suite uses:
+// the store by its own calls, or a server by a client of its protocol.
 type broker struct {
 	Messages brokerMessages
 	Settle   brokerSettlements
 	Sessions brokerSessions
+	Waits    brokerWaits
 	Clock    brokerClock
 	// Client says that it is a client, by an SDK that does not tell or do all that the store does:
 	// what a test leaves out then is said there.
 	Client bool
-	// Known tells it of an entity that was made by other means; nil: it need not know.
-	Known func(MessageQueue)
 }
 
 // brokerMessages are sent, received and shown. The last argument of what receives is how many are
@@ -52,6 +51,13 @@ type brokerSessions interface {
 	SetState(context.Context, MessageQueue, SessionLock, []byte) error
 }
 
+// brokerWaits are receivers that wait until there is something for them, at most as many messages
+// as they ask for.
+type brokerWaits interface {
+	Await(context.Context, ReceiveRequest) ([]Message, error)
+	AwaitSession(context.Context, MessageQueue) (*Session, error)
+}
+
 // brokerClock is the time, in milliseconds since 1970, that a test moves.
 type brokerClock interface {
 	Now() int64
@@ -66,7 +72,7 @@ type storeBroker struct {
 }
 
 func (b *storeBroker) broker() broker {
-	return broker{Messages: b, Settle: b, Sessions: storeSessions{b}, Clock: storeClock{b}}
+	return broker{Messages: b, Settle: b, Sessions: storeSessions{b}, Waits: b, Clock: storeClock{b}}
 }
 
 // open takes new stores of the engine.
@@ -74,6 +80,9 @@ func (b *storeBroker) open(s *stores) { b.s, b.Store = s, s.Bus }
 
 // Receive returns at once, or once the store has found nothing for a receiver that waits.
 func (b *storeBroker) Receive(ctx context.Context, req ReceiveRequest, _ int) (got []Message, err error) {
+	if b.engine == nil { // the suite's receivers wait by Await
+		return b.Store.Receive(ctx, req)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan struct{})
@@ -113,6 +122,16 @@ func (b *storeBroker) Settle(ctx context.Context, s *Step) error {
 
 func (b *storeBroker) Renew(ctx context.Context, s *Step, lock time.Duration) (time.Time, error) {
 	return b.RenewMessage(ctx, s.subqueue(), s.Lock, lock)
+}
+
+// Await receives, and AwaitSession accepts, however long it takes.
+func (b *storeBroker) Await(ctx context.Context, req ReceiveRequest) ([]Message, error) {
+	req.Wait = true
+	return b.Store.Receive(ctx, req)
+}
+
+func (b *storeBroker) AwaitSession(ctx context.Context, q MessageQueue) (*Session, error) {
+	return b.Store.Sessions().AcceptNext(ctx, q, true)
 }
 
 // undeliver is what the store does with messages that their receiver never saw.

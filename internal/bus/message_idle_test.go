@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/bus/entity"
 )
 
 // idleQueues are queues that are deleted after five minutes without use.
@@ -44,10 +43,8 @@ func (d idleQueues) want(q MessageQueue, exists bool, when string) {
 
 func (d idleQueues) receive(q MessageQueue, want int) []Message {
 	d.Helper()
-	got, err := d.s.Bus.Receive(background, ReceiveRequest{Queue: q, Max: 1, MaxBytes: 1 << 20})
-	if err != nil || len(got) != want {
-		d.Fatalf("received %+v, %v", got, err)
-	}
+	got, err := d.s.receive(one(q), want)
+	mustDo(d, err)
 	return got
 }
 
@@ -62,15 +59,10 @@ func testHeldAndScheduledKeepTheirQueue(t *testing.T, s *stores, c *clock) {
 	sendTo(d, d.s, locked, MessageContent{MessageID: "m"})
 	d.receive(locked, 1)
 	sendTo(d, d.s, dead, MessageContent{MessageID: "m"})
-	if err := d.s.Bus.DeadLetter(background, dead.Subqueue(false), d.receive(dead, 1)[0].Lock, DeadLettering{}, nil); err != nil {
-		d.Fatal(err)
-	}
-	if got, err := d.s.Bus.Receive(background, ReceiveRequest{Queue: dead, DeadLetter: true, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 {
-		d.Fatal(got, err)
-	}
-	if _, err := d.s.Bus.Sessions().Accept(background, session, "x"); err != nil {
-		d.Fatal(err)
-	}
+	mustDo(d, d.s.deadLetter(dead, d.receive(dead, 1)[0].Lock))
+	_, err := d.s.receive(deadOne(dead), 1)
+	mustDo(d, err)
+	d.s.accept(d, session, "x")
 	at, next := time.UnixMilli(d.Now()).Add(21*time.Minute), time.UnixMilli(d.Now()).Add(4*time.Minute)
 	sendTo(d, d.s, scheduled, MessageContent{MessageID: "m", ScheduledAt: &at})
 	sendTo(d, d.s, soon, MessageContent{MessageID: "m", ScheduledAt: &next})
@@ -97,19 +89,14 @@ func testUseKeepsAQueue(t *testing.T, s *stores, c *clock) {
 	target := d.put("t/target", func(q *MessageQueue) { q.Idle = 0 })
 	forwards := d.put("t/forwards", func(q *MessageQueue) { q.ForwardTo = target.Name })
 	unused := d.put("t/unused", func(*MessageQueue) {})
-	got, err := d.s.Bus.Sessions().Accept(background, session, "x")
-	if err != nil {
-		d.Fatal(err)
-	}
+	got := d.s.accept(d, session, "x")
 	for range 3 {
 		d.minutes(4)
-		if _, err := d.s.Bus.Sessions().Renew(background, session, got.SessionLock); err != nil {
+		if _, err := d.s.Broker.Sessions.Renew(background, session, got.SessionLock); err != nil {
 			d.Fatal(err)
 		}
 	}
-	if err := d.s.Bus.Sessions().Close(background, session, got.SessionLock); err != nil {
-		d.Fatal(err)
-	}
+	d.s.closeSession(d, session, got.SessionLock)
 	d.minutes(4)
 	d.want(session, true, "in use")
 	d.want(unused, false, "idle")
@@ -153,27 +140,21 @@ func testIdleTopics(t *testing.T, s *stores, c *clock) {
 func testTheLastLockEnds(t *testing.T, s *stores, c *clock) {
 	d := idleQueues{t, c, s}
 	plain := d.put("t/plain", func(q *MessageQueue) { q.Idle, q.MaxDeliveries = 0, 1 })
+	other := d.put("t/other", func(q *MessageQueue) { q.Idle, q.MaxDeliveries = 0, 1 })
 	session := d.put("t/session", func(q *MessageQueue) { q.Idle, q.MaxDeliveries, q.RequiresSession = 0, 1, true })
-	sendTo(d, d.s, plain, MessageContent{MessageID: "m"}, MessageContent{MessageID: "released", TTL: time.Hour})
+	sendTo(d, d.s, plain, MessageContent{MessageID: "m"})
+	sendTo(d, d.s, other, MessageContent{MessageID: "released", TTL: time.Hour})
 	sendTo(d, d.s, session, MessageContent{MessageID: "m", SessionID: "x"})
-	held, released := d.receive(plain, 1)[0], d.receive(plain, 1)[0]
-	lock, err := d.s.Bus.Sessions().Accept(background, session, "x")
-	if err != nil {
-		d.Fatal(err)
-	}
-	if got, err := d.s.Bus.Receive(background, ReceiveRequest{Queue: session, Session: &lock.SessionLock, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 {
-		d.Fatal(got, err)
-	}
+	held, released := d.receive(plain, 1)[0], d.receive(other, 1)[0]
+	lock := d.s.accept(d, session, "x")
+	_, err := d.s.receive(in(session, lock.SessionLock), 1)
+	mustDo(d, err)
 	d.minutes(4)
-	if _, err := d.s.Bus.RenewMessage(background, plain.Subqueue(false), held.Lock, 5*time.Minute); err != nil {
+	mustDo(d, d.s.renew(plain, held.Lock, 5*time.Minute))
+	if _, err := d.s.Broker.Sessions.Renew(background, session, lock.SessionLock); err != nil {
 		d.Fatal(err)
 	}
-	if _, err := d.s.Bus.Sessions().Renew(background, session, lock.SessionLock); err != nil {
-		d.Fatal(err)
-	}
-	if err := d.s.Bus.ReleaseMessage(background, plain.Subqueue(false), released.Lock); err != nil {
-		d.Fatal(err)
-	}
+	mustDo(d, d.s.Bus.ReleaseMessage(background, other.Subqueue(false), released.Lock)) // the SDK does so by itself
 	d.minutes(4)
 	for _, want := range []int{0, 1} {
 		for _, q := range []MessageQueue{plain, session} {
@@ -184,11 +165,11 @@ func testTheLastLockEnds(t *testing.T, s *stores, c *clock) {
 		}
 		d.minutes(2)
 	}
-	if c, err := d.s.Bus.MessageCounts(background, plain, entity.CountLimit); err != nil || c.Active != 1 || c.Locked != 0 {
-		d.Errorf("%+v, %v", c, err)
+	if c := d.s.counts(d, other); c.Active != 1 || c.Locked != 0 || c.DeadLetter != 0 {
+		d.Errorf("%+v", c)
 	}
 	d.minutes(51)
-	if left := peekAll(d, d.s, plain.Subqueue(false)); len(left) != 0 {
+	if left := peekAll(d, d.s, other.Subqueue(false)); len(left) != 0 {
 		d.Errorf("not expired: %+v", left)
 	}
 }

@@ -69,7 +69,7 @@ func content(subject string, n int64) MessageContent {
 
 func send(t testing.TB, s *stores, q MessageQueue, messages ...MessageContent) []int64 {
 	t.Helper()
-	seqs, err := s.Bus.Send(context.Background(), q, messages)
+	seqs, err := s.Broker.Messages.Send(background, q, messages)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func send(t testing.TB, s *stores, q MessageQueue, messages ...MessageContent) [
 
 func peekAll(t testing.TB, s *stores, subqueue queue.Subqueue) []Message {
 	t.Helper()
-	got, next, _, err := s.Bus.Peek(context.Background(), PeekQuery{Subqueue: subqueue, Limit: 1000, MaxBytes: 1 << 30, AtLeast: 1})
+	got, next, _, err := s.Broker.Messages.Peek(background, PeekQuery{Subqueue: subqueue, Limit: 1000, MaxBytes: 1 << 30, AtLeast: 1})
 	if err != nil || next != 0 {
 		t.Fatalf("peek: next %d, %v", next, err)
 	}

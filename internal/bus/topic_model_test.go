@@ -116,9 +116,6 @@ func (w *topicModel) subscribe(t *rapid.T) {
 		w.subs[topic][name] = before
 	}
 	before.strict = strict
-	if w.to.Known != nil {
-		w.to.Known(q)
-	}
 }
 
 func (w *topicModel) unsubscribe(t *rapid.T) {

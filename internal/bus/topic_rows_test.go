@@ -22,7 +22,7 @@ import (
 
 func testTopicFanOut(t *testing.T, s *stores, _ *clock) {
 	topic := putTopic(t, s, MessageQueue{Name: "t/topic"})
-	if seqs := send(t, s, topic, content("lost", 1)); seqs[0] == 0 {
+	if seqs := send(t, s, topic, content("lost", 1)); seqs != nil && seqs[0] == 0 {
 		t.Error("a message that nobody subscribes to has no number")
 	}
 	all, some := subscribe(t, s, topic, "all"), subscribe(t, s, topic, "some")
@@ -46,12 +46,12 @@ func testTopicFanOut(t *testing.T, s *stores, _ *clock) {
 		t.Errorf("the copy as sent: %+v", got[1])
 	}
 	for i, m := range got {
-		if m.EnqueuedSeq != seqs[min(i+1, 2)] || m.Seq <= m.EnqueuedSeq {
-			t.Errorf("copy %d of message %d has the first number %d", m.Seq, seqs[min(i+1, 2)], m.EnqueuedSeq)
+		if seqs != nil && m.EnqueuedSeq != seqs[min(i+1, 2)] || m.Seq <= m.EnqueuedSeq {
+			t.Errorf("copy %d of one of %v has the first number %d", m.Seq, seqs, m.EnqueuedSeq)
 		}
 	}
-	if got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: some, Max: 1, MaxBytes: 1 << 20}); err != nil || len(got) != 1 || got[0].Subject != "b" {
-		t.Errorf("received %+v (%v)", got, err)
+	if got := receiveOne(t, s, some); got.Subject != "b" {
+		t.Errorf("received %+v", got)
 	}
 	if counts, err := s.Bus.Entities().TopicCounts(t.Context(), topic, entity.CountLimit); err != nil || counts.Subscriptions != 2 {
 		t.Errorf("counts %+v (%v)", counts, err)
@@ -119,7 +119,7 @@ func testTopicSettings(t *testing.T, s *stores, c *clock) {
 	later.ScheduledAt = &at
 	first := send(t, s, topic, later, content("now", 1))
 	again := send(t, s, topic, content("now", 2), content("later", 2))
-	if again[0] != first[1] || again[1] != first[0] {
+	if again != nil && (again[0] != first[1] || again[1] != first[0]) {
 		t.Errorf("duplicates are %v, of %v", again, first)
 	}
 	if got := subjects(t, s, sub.Subqueue(false)); got != "now" {
@@ -151,7 +151,7 @@ func testForwardingThroughTopics(t *testing.T, s *stores, _ *clock) {
 	subscribe(t, s, topic, "to-topic", func(sub *MessageQueue) { sub.ForwardTo = inner.Name })
 	seqs := send(t, s, topic, content("m", 1))
 	got := peekAll(t, s, q.Subqueue(false))
-	if len(got) != 1 || got[0].hops != 2 || got[0].EnqueuedSeq != seqs[0] {
+	if len(got) != 1 || seqs != nil && (got[0].hops != 2 || got[0].EnqueuedSeq != seqs[0]) {
 		t.Errorf("forwarded %+v", got)
 	}
 
@@ -191,12 +191,12 @@ func testNothingIsForwardedToOurTopics(t *testing.T, s *stores, _ *clock) {
 	for name, ours := range map[string]bool{
 		"t/" + forebay.TopicJobEvents: true, entity.OperationsTopic: true, "t/" + forebay.TopicOperations: false, "t/our/" + forebay.TopicJobEvents: false,
 	} {
+		if s.Broker.Client && !strings.HasPrefix(name, "t/") {
+			continue // another tenant's, at which it cannot look
+		}
 		topic := putTopic(t, s, MessageQueue{Name: name})
 		sub := subscribe(t, s, topic, "s")
-		q, _, err := s.Bus.PutMessageQueue(t.Context(), MessageQueue{Tenant: 1, Name: "t/q", Lock: testLock, MaxDeliveries: 1, ForwardTo: topic.Name}, 10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := putNamed(t, s, "t/to/"+name, func(q *MessageQueue) { q.ForwardTo = topic.Name })
 		send(t, s, q, content("forged", 1))
 		dead, got := peekAll(t, s, q.Subqueue(true)), peekAll(t, s, sub.Subqueue(false))
 		switch {
@@ -327,7 +327,7 @@ func testDropTopic(t *testing.T, s *stores, _ *clock) {
 	if dropped, err := s.Bus.DropMessageQueue(t.Context(), topic); err != nil || !dropped {
 		t.Fatal(dropped, err)
 	}
-	if _, err := s.Bus.Send(t.Context(), topic, []MessageContent{content("3", 1)}); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+	if _, err := s.Broker.Messages.Send(background, topic, []MessageContent{content("3", 1)}); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 		t.Errorf("sent to a dropped topic: %v", err)
 	}
 	if _, _, err := s.Bus.Rules().Put(t.Context(), b, Rule{Name: "r"}, testRuleLimits, entity.PutAny); forebay.CodeOf(err) != forebay.CodeNotFound {
