@@ -187,12 +187,7 @@ func (c *clock) awaitReceivers(s *stores, receivers int) {
 // receivers is how many wait in the store.
 func (c *clock) receivers(s *stores) int {
 	c.t.Helper()
-	waiting, err := db.TransactIn(background, Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (n int, err error) {
-		for _, claims := range t.W.Waiters {
-			n += len(claims)
-		}
-		return n, nil
-	})
+	waiting, err := s.receivers()
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -278,12 +278,13 @@ func (b *sdkBroker) session(l bus.SessionLock) *azservicebus.SessionReceiver {
 	return b.sessions[l]
 }
 
-// receive receives exactly so many messages.
+// receive receives exactly so many messages. The SDK is to wait for all: what comes between two
+// calls it gives back, and then it comes out of order.
 func (b *sdkBroker) receive(ctx context.Context, r receiving, req bus.ReceiveRequest, n int) (messages []bus.Message, err error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
 	for len(messages) < n {
-		got, err := r.ReceiveMessages(ctx, n-len(messages), nil)
+		got, err := r.ReceiveMessages(ctx, n-len(messages), &azservicebus.ReceiveMessagesOptions{TimeAfterFirstMessage: sdkPatience})
 		if err != nil {
 			return messages, told(err)
 		}

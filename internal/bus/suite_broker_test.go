@@ -1,11 +1,13 @@
 package bus
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/forebayhq/forebay/internal/bus/entity"
+	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -13,11 +15,59 @@ import (
 // come: the client of an SDK can only wait for them.
 
 func (s *stores) receive(req ReceiveRequest, n int) ([]Message, error) {
+	if n == 0 && s.Broker.Client {
+		return nil, s.receiveNone(req)
+	}
 	got, err := s.Broker.Messages.Receive(background, req, n)
 	if err == nil && len(got) != n {
 		err = errors.New("other messages came than were to come")
 	}
 	return got, err
+}
+
+// receiveNone lets a client wait until it waits in the store, however long its way there takes.
+func (s *stores) receiveNone(req ReceiveRequest) error {
+	ctx, cancel := context.WithCancel(background)
+	defer cancel()
+	before, err := s.receivers()
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() {
+		got, err := s.Broker.Waits.Await(ctx, req)
+		if len(got) > 0 {
+			err = errors.New("a message came though none was to come")
+		}
+		ended <- err
+	}()
+	for waiting := before; waiting == before && len(ended) == 0; {
+		s.breathe()
+		if waiting, err = s.receivers(); err != nil {
+			return err
+		}
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		return err
+	}
+	for waiting := before + 1; waiting > before; {
+		s.breathe()
+		if waiting, err = s.receivers(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receivers is how many wait in the store.
+func (s *stores) receivers() (int, error) {
+	return db.TransactIn(background, Key, s.DB.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (n int, err error) {
+		for _, claims := range t.W.Waiters {
+			n += len(claims)
+		}
+		return n, nil
+	})
 }
 
 func (s *stores) receiveDeferred(req ReceiveRequest, seqs ...int64) ([]Message, error) {
