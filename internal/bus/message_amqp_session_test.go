@@ -140,10 +140,12 @@ func (b sdkWaits) Await(ctx context.Context, req bus.ReceiveRequest) ([]bus.Mess
 // next receives until messages come. The SDK returns without any, and without an error, when a
 // link has ended by what it takes for temporary.
 func next(ctx context.Context, r receiving, limit int) (got []*azservicebus.ReceivedMessage, err error) {
-	for len(got) == 0 && err == nil {
-		got, err = r.ReceiveMessages(ctx, limit, nil)
+	for range 10 {
+		if got, err = r.ReceiveMessages(ctx, limit, nil); len(got) > 0 || err != nil {
+			return got, err
+		}
 	}
-	return got, err
+	return nil, errors.New("a link ended again and again")
 }
 
 // AwaitSession says how long it waits, for the server waits for a minute only without that.
