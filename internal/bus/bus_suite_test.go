@@ -30,7 +30,6 @@ var busSuite = map[string]func(*testing.T, *stores, *clock){
 	"What was missed is done later":       testWhatWasMissedIsDoneLater,
 	"What is done is not due again":       testWhatIsDoneIsNotDueAgain,
 	"Redrive at a pace":                   testRedriveAtAPace,
-	"Sessions are listed":                 testSessionsAreListed,
 
 	"Complete many":            testCompleteMany,
 	"Sizes are counted":        testSizesAreCounted,
@@ -66,6 +65,7 @@ var brokerSuite = map[string]func(*testing.T, *stores, *clock){
 	"Session lock ends":                   testSessionLockEnds,
 	"Sessions are forgotten":              testSessionsAreForgotten,
 	"Sessions in order":                   testSessionsInOrder,
+	"Sessions are listed":                 testSessionsAreListed,
 	"Drop queue with sessions":            testDropQueueWithSessions,
 	"Nobody sends":                        testNobodySends,
 	"Nobody receives":                     testNobodyReceives,

@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
@@ -116,6 +117,20 @@ func (b sdkSessions) SetState(ctx context.Context, _ bus.MessageQueue, l bus.Ses
 	ctx, cancel := inTime(ctx)
 	defer cancel()
 	return b.session(l).SetSessionState(ctx, state, nil)
+}
+
+func (b sdkSessions) WithMessages(ctx context.Context, q bus.MessageQueue) (ids []string, err error) {
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	for pager := b.client.NewListSessionsForQueuePager(entity.NameOf(q.Name), nil); pager.More(); {
+		page, err := pager.NextPage(ctx)
+		if err != nil {
+			return nil, told(err)
+		}
+		ids = append(ids, page.Sessions...)
+	}
+	slices.Sort(ids)
+	return ids, nil
 }
 
 // sdkWaits are the receivers of an sdkBroker's client that wait.

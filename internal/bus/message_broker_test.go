@@ -49,6 +49,8 @@ type brokerSessions interface {
 	Renew(context.Context, MessageQueue, SessionLock) (time.Time, error)
 	State(context.Context, MessageQueue, SessionLock) ([]byte, error)
 	SetState(context.Context, MessageQueue, SessionLock, []byte) error
+	// WithMessages lists the ids of those that hold messages, in order.
+	WithMessages(context.Context, MessageQueue) ([]string, error)
 }
 
 // brokerWaits are receivers that wait until there is something for them, at most as many messages
@@ -172,6 +174,16 @@ func (b storeSessions) State(ctx context.Context, q MessageQueue, l SessionLock)
 
 func (b storeSessions) SetState(ctx context.Context, q MessageQueue, l SessionLock, state []byte) error {
 	return b.s.Bus.Sessions().SetState(ctx, q, l, state)
+}
+
+func (b storeSessions) WithMessages(ctx context.Context, q MessageQueue) (ids []string, err error) {
+	rows, err := b.s.Bus.Sessions().ListSessions(ctx, q, "", 100)
+	for _, row := range rows {
+		if row.HasMessages {
+			ids = append(ids, row.ID)
+		}
+	}
+	return ids, err
 }
 
 // storeClock is the engine's.

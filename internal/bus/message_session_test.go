@@ -310,23 +310,15 @@ func testSessionsAreListed(t *testing.T, s *stores, _ *clock) {
 	for _, id := range []string{"a", "b", "c", "e"} {
 		sendTo(t, s, q, MessageContent{MessageID: "m", SessionID: id})
 	}
-	accept := func(id string) SessionLock {
-		session, err := s.Bus.Sessions().Accept(t.Context(), q, id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return session.SessionLock
-	}
-	accept("b") // stays locked
-	if err := s.Bus.Sessions().SetState(t.Context(), q, accept("d"), []byte("four")); err != nil {
-		t.Fatal(err)
-	}
-	e := accept("e") // has nothing after this
-	if got, err := s.Bus.Receive(t.Context(), ReceiveRequest{Queue: q, Session: &e, Max: 1, MaxBytes: 1, Delete: true}); err != nil || len(got) != 1 {
-		t.Fatal(got, err)
-	}
-	if err := s.Bus.Sessions().Close(t.Context(), q, e); err != nil {
-		t.Fatal(err)
+	s.accept(t, q, "b") // stays locked
+	mustDo(t, s.Broker.Sessions.SetState(background, q, s.accept(t, q, "d").SessionLock, []byte("four")))
+	e := s.accept(t, q, "e").SessionLock // has nothing after this
+	got, err := s.receive(in(q, e), 1)
+	mustDo(t, err)
+	mustDo(t, s.complete(q, got[0].Lock))
+	s.closeSession(t, q, e)
+	if ids, err := s.Broker.Sessions.WithMessages(background, q); err != nil || !slices.Equal(ids, []string{"a", "b", "c"}) {
+		t.Errorf("sessions with messages are %q (%v)", ids, err)
 	}
 	var all []entity.SessionRow
 	for after, more := "", true; more; {

@@ -177,5 +177,5 @@ func TestServiceBusJavaScriptRefusals(t *testing.T) {
 func TestServiceBusPythonRefusals(t *testing.T) {
 	t.Parallel()
 	c := python(t, "refusals.py")
-	startRefusing(t).passes(t, c, 11)
+	startRefusing(t).passes(t, c, 9)
 }
