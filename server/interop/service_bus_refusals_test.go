@@ -170,7 +170,7 @@ func untilError(call func() error) error {
 func TestServiceBusJavaScriptRefusals(t *testing.T) {
 	t.Parallel()
 	c := javaScript(t, "refusals.mjs")
-	startRefusing(t).passes(t, c, 12)
+	startRefusing(t).passes(t, c, 13)
 }
 
 // What the server refuses makes the exceptions of Azure's SDK for Python.

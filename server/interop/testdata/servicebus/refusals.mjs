@@ -5,8 +5,8 @@ import Long from "long";
 // What Forebay refuses, by Azure's SDK for JavaScript. Each check prints a line that begins with "ok".
 const clients = [];
 
-function as(name) {
-  const client = new ServiceBusClient(process.env[name], { retryOptions: { maxRetries: 0, timeoutInMs: 120000 } });
+function as(name, timeoutInMs = 120000) {
+  const client = new ServiceBusClient(process.env[name], { retryOptions: { maxRetries: 0, timeoutInMs } });
   clients.push(client);
   return client;
 }
@@ -80,6 +80,11 @@ await check("rules", async () => {
   await assert.rejects(rules.deleteRule("none"), { code: "MessagingEntityNotFound" });
   await assert.rejects(owner.createRuleManager("events", "crowded").createRule("more", { sqlExpression: "1=1" }), { code: "QuotaExceeded" });
   await assert.rejects(as("SENDS").createRuleManager("events", "all").createRule("more", { sqlExpression: "1=1" }), { code: "UnauthorizedAccess" });
+});
+
+await check("no session is free", async () => {
+  // The server waits for as long as the client says.
+  await assert.rejects(as("OWNER", 1000).acceptNextSession("sessions"), { code: "ServiceTimeout", message: /No session became available/ });
 });
 
 await check("session lock lost", async () => {
