@@ -11,8 +11,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// What the tests of brokerSuite do by the store's broker. The numbers are how many messages are to
-// come: the client of an SDK can only wait for them.
+// What the tests of brokerSuite do by the store's broker. A receive is told how many messages are
+// to come: the client of an SDK can only wait for them.
 
 func (s *stores) receive(req ReceiveRequest, n int) ([]Message, error) {
 	if n == 0 && s.Broker.Client {
@@ -82,7 +82,7 @@ func (s *stores) awaitSession(q MessageQueue) (*Session, error) {
 	return s.Broker.Waits.AwaitSession(background, q)
 }
 
-// settle ends a delivery of a queue, as changed and why say.
+// settle ends a delivery of a queue. The step's reason and changes come from change.
 func (s *stores) settle(kind StepKind, q MessageQueue, l queue.Lock, change ...func(*Step)) error {
 	step := Step{Kind: kind, Queue: q, Lock: l}
 	for _, c := range change {
