@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -143,19 +144,14 @@ func (p *Proxy) serve(client net.Conn) {
 	var both sync.WaitGroup
 	var asked atomic.Bool // the client spoke last
 	both.Go(func() {
-		p.pump(server, client, func() {
+		p.pump(server, client, func() time.Duration {
 			if !asked.Swap(true) {
 				p.trips.Add(1)
 			}
-			if far := time.Duration(p.delay.Load()); far > 0 {
-				select {
-				case <-time.After(far):
-				case <-p.ctx.Done():
-				}
-			}
+			return time.Duration(p.delay.Load())
 		})
 	})
-	both.Go(func() { p.pump(client, server, func() { asked.Store(false) }) })
+	both.Go(func() { p.pump(client, server, func() time.Duration { asked.Store(false); return 0 }) })
 	both.Wait()
 }
 
@@ -163,31 +159,75 @@ func (p *Proxy) serve(client net.Conn) {
 // connections.
 func (p *Proxy) RoundTrips() int64 { return p.trips.Load() }
 
-// pump copies one direction and passes its end on. It calls passing before it passes bytes.
-func (p *Proxy) pump(to, from net.Conn, passing func()) {
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buffer)
-		if p.await() != nil {
+// passage is what was read from one side and is under way to the other.
+type passage struct {
+	bytes []byte
+	due   time.Time // when it arrives
+	end   error     // of the reading, after the bytes; nil: it goes on
+}
+
+// mostUnderWay bounds the passages of one direction.
+const mostUnderWay = 256
+
+// pump copies one direction and passes its end on. far returns how much later arrives what was
+// just read. A long message is read in pieces, which are under way at the same time.
+func (p *Proxy) pump(to, from net.Conn, far func() time.Duration) {
+	underWay := make(chan passage, mostUnderWay)
+	gone := make(chan struct{}) // nothing is passed any more
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer close(gone)
+	reading.Go(func() {
+		buffer := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(buffer)
+			x := passage{end: err}
+			if n > 0 {
+				x.bytes, x.due = bytes.Clone(buffer[:n]), time.Now().Add(far())
+			}
+			select {
+			case underWay <- x:
+			case <-gone:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	for x := range underWay {
+		if !p.arrives(x) {
+			from.Close()
 			return
 		}
-		if n > 0 {
-			passing()
-			if _, err := to.Write(buffer[:n]); err != nil {
+		if len(x.bytes) > 0 {
+			if _, err := to.Write(x.bytes); err != nil {
 				from.Close()
 				return
 			}
 		}
-		if errors.Is(err, io.EOF) {
+		if errors.Is(x.end, io.EOF) {
 			if tcp, ok := to.(*net.TCPConn); ok {
 				_ = tcp.CloseWrite() // it may be gone
 			}
 			return
-		} else if err != nil {
+		} else if x.end != nil {
 			to.Close()
 			return
 		}
 	}
+}
+
+// arrives waits until what is under way has arrived. It reports false once the proxy is closed.
+func (p *Proxy) arrives(x passage) bool {
+	if far := time.Until(x.due); far > 0 {
+		select {
+		case <-time.After(far):
+		case <-p.ctx.Done():
+			return false
+		}
+	}
+	return p.await() == nil
 }
 
 // await returns once bytes flow.

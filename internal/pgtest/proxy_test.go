@@ -5,6 +5,8 @@ package pgtest
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"testing"
 	"time"
 )
@@ -67,5 +69,51 @@ func TestProxyCutWhileStalled(t *testing.T) {
 	p.Cut()
 	if err := <-ended; err == nil {
 		t.Error("the connection survived the cut")
+	}
+}
+
+// The pieces of a long message are under way at the same time. One after the other they would take
+// more than two minutes here.
+func TestProxyDelaysALongMessageOnce(t *testing.T) {
+	t.Parallel()
+	const size, far = 8 << 20, time.Second / 2
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	answered := make(chan error, 1)
+	go func() {
+		conn, err := server.Accept()
+		if err == nil {
+			defer conn.Close()
+			if _, err = io.CopyN(io.Discard, conn, size); err == nil {
+				_, err = conn.Write([]byte{1})
+			}
+		}
+		answered <- err
+	}()
+	p := NewProxy(t, "postgres://"+server.Addr().String())
+	p.Delay(far)
+	conn, err := net.Dial("tcp", p.listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	before := time.Now()
+	if _, err := conn.Write(make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(before); took < far || took > time.Minute {
+		t.Errorf("a round trip of %v took %v", far, took)
+	}
+	if trips := p.RoundTrips(); trips != 1 {
+		t.Errorf("%d round trips", trips)
 	}
 }
