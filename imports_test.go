@@ -71,7 +71,7 @@ var mayImport = map[string][]string{
 	"internal/db/sqlite":               {".", "internal/db/driver", "internal/db/schema"},
 	"internal/deltas":                  {"."},
 	"internal/dispatch":                {".", "internal/deltas", "internal/jobs", "internal/memory", "internal/panics", "internal/retry", "internal/sleep", "internal/turns"},
-	"internal/documents":               {".", "internal/audit", "internal/blob", "internal/bus", "internal/db", "internal/db/driver", "internal/db/postgres", "internal/extract", "internal/ids", "internal/jobs", "internal/jobs/request", "internal/limits", "internal/listing", "internal/memory", "internal/model", "internal/panics", "internal/queue", "internal/turns", "internal/vector"},
+	"internal/documents":               {".", "internal/audit", "internal/blob", "internal/bus", "internal/db", "internal/db/driver", "internal/db/postgres", "internal/extract", "internal/ids", "internal/jobs", "internal/jobs/record", "internal/jobs/request", "internal/limits", "internal/listing", "internal/memory", "internal/model", "internal/panics", "internal/queue", "internal/turns", "internal/vector"},
 	"internal/doctor":                  {".", "internal/blob", "internal/command", "internal/config", "server"},
 	"internal/extract":                 {"."},
 	"internal/fairqueue":               {},

@@ -254,5 +254,5 @@ func (l *library) document(ctx context.Context, st *stores.Stores, tenant, queue
 	if err := st.Documents.RecordVectors(ctx, made, "job_embed"+id, searchDimensions, vectors); err != nil {
 		return err
 	}
-	return st.Documents.RecordMetadata(ctx, tenant, rev.ID, "job_metadata"+id, documents.Described{})
+	return st.Documents.RecordMetadata(ctx, made, "job_metadata"+id, documents.Described{})
 }

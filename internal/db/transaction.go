@@ -333,6 +333,12 @@ func (t *Tx) applied(op Operation) {
 	}
 }
 
+// Keeps reports whether all operations of the transaction leave the row as it was when the
+// transaction began: they change what they have named alone, and that is not among it.
+func (t *Tx) Keeps(row driver.RowName) bool {
+	return !t.Touches(row) && !slices.ContainsFunc(t.batch, func(op Operation) bool { return !op.What().Local })
+}
+
 // Touches reports whether an operation of the transaction has named the row.
 func (t *Tx) Touches(row driver.RowName) bool {
 	if t.named == nil {

@@ -27,9 +27,12 @@ UPDATE document_revisions r SET described_at = p1, entities = p2, title = CASE W
 		"UPDATE document_revisions r SET name = p1, metadata = p2 FROM %s WHERE r.no = ANY (ARRAY[p3])")
 	sqlDropRevision = onlyRevision(1, "UPDATE document_revisions SET dropped = 1, live = NULL WHERE no = ?",
 		"UPDATE document_revisions r SET dropped = 1, live = NULL FROM %s WHERE r.no = ANY (ARRAY[p1])")
-	// Each revision that goes live gets a number of its own, so this is done for one at a time.
-	sqlGoLive = driver.Only("UPDATE document_revisions SET ready_at = ?, live = (SELECT value FROM counters WHERE name = ?) WHERE no = ?",
-		driver.Rows{Table: "document_revisions", Of: "revision", By: 3}, driver.Rows{Table: "counters"})
+	// The counter counts all that go live in a transaction, and each takes its number from there.
+	sqlCountLive = driver.Only("INSERT INTO counters (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = counters.value + ?2",
+		driver.Rows{Table: "counters", Of: "counter", By: 1})
+	sqlGoLive = driver.Only(driver.BatchForm("UPDATE document_revisions SET ready_at = ?, live = (SELECT value FROM counters WHERE name = ?) - ? WHERE no = ?",
+		"UPDATE document_revisions r SET ready_at = p1, live = (SELECT c.value FROM counters c WHERE c.name = p2) - p3 FROM %s WHERE r.no = ANY (ARRAY[p4])"),
+		driver.Rows{Table: "document_revisions", Of: "revision", By: 4}, driver.Rows{Table: "counters", Of: "counter", By: 2, Many: true})
 	// Of a revision that is embedded in several batches the form adds their numbers up.
 	sqlAddEmbedded = driver.Only(driver.BatchForm("UPDATE document_revisions SET embedded = embedded + ? WHERE no = ?", `
 UPDATE document_revisions r SET embedded = r.embedded + x.more
@@ -49,6 +52,9 @@ FROM %s WHERE d.seq = ANY (ARRAY[(SELECT j.seq FROM jobs j WHERE j.id = p1)]) AN
 		driver.Rows{Table: "document_jobs", Of: "revision", By: 2, Many: true}, driver.Rows{Table: "jobs", Of: "job id", By: 1})
 	sqlJobWaits = driver.BatchForm("UPDATE document_jobs SET error_code = NULL, error_message = NULL WHERE seq = ?",
 		"UPDATE document_jobs d SET error_code = NULL, error_message = NULL FROM %s WHERE d.seq = ANY (ARRAY[p1])")
+
+	sqlJobFailed = driver.BatchForm("UPDATE document_jobs SET error_code = ?, error_message = ? WHERE seq = ? AND done = 0",
+		"UPDATE document_jobs d SET error_code = p1, error_message = p2 FROM %s WHERE d.seq = ANY (ARRAY[p3]) AND d.done + 0 = 0")
 
 	// A document that is deleted has several of these, and they become one statement.
 	// The index of dead letters is not to be walked for it.

@@ -59,13 +59,9 @@ func (e *documentEvent) message() (m bus.MessageContent, err error) {
 	return m, err
 }
 
-// documentJobRow names a job as a document has it.
-func documentJobRow(seq int64) driver.RowName { return driver.RowName{Of: "document_jobs", No: seq} }
-
 // documentJobRedriven is for a job that is sent back.
 func (t *tx) documentJobRedriven(seq int64) error {
 	clear(t.announced)
-	t.DropPrefetched(documentJobRow(seq))
 	return t.Prep(sqlJobWaits).Int(seq).Exec()
 }
 
@@ -99,8 +95,7 @@ func (t *tx) documentJobFailed(e jobs.Ended) error {
 			return err
 		}
 	}
-	t.DropPrefetched(documentJobRow(e.Seq))
-	err = t.Prep("UPDATE document_jobs SET error_code = ?, error_message = ? WHERE seq = ? AND done = 0").Text(jobs.Bounded(code)).Blob(message).Int(e.Seq).Exec()
+	err = t.Prep(sqlJobFailed).Text(jobs.Bounded(code)).Blob(message).Int(e.Seq).Exec()
 	if err != nil || !first || t.announced[rev.No] {
 		return err
 	}

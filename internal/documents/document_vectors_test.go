@@ -44,7 +44,7 @@ func liveTexts(t testing.TB, s *stores, tenant int64, id string, said []string, 
 	if found, err := s.Documents.Live(t.Context(), tenant, chunks); err != nil || len(found) != 0 {
 		t.Fatalf("what is not ready is found: %d, %v", len(found), err)
 	}
-	if err := s.Documents.RecordMetadata(t.Context(), tenant, "rev_"+id, "job_"+id+"metadata", Described{}); err != nil {
+	if err := s.Documents.RecordMetadata(t.Context(), Revision{ID: "rev_" + id, Tenant: tenant}, "job_"+id+"metadata", Described{}); err != nil {
 		t.Fatal(err)
 	}
 	if found, err := s.Documents.Live(t.Context(), tenant, chunks); err != nil || len(found) != len(chunks) {
@@ -359,7 +359,7 @@ func forgetsDimension(t *testing.T, s *stores) {
 	if err := embedTexts(t, s, tenant, "late", late, randomVectors(draw, 1, before)); forebay.CodeOf(err) != forebay.CodeDimensionsChanged {
 		t.Errorf("the dimension before, beside a document that is not live yet: %v", err)
 	}
-	if err := s.Documents.RecordMetadata(t.Context(), tenant, "rev_anew", "job_anewmetadata", Described{}); err != nil {
+	if err := s.Documents.RecordMetadata(t.Context(), Revision{ID: "rev_anew", Tenant: tenant}, "job_anewmetadata", Described{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, when := range []string{"before the rest is removed", "after it"} {

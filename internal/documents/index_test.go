@@ -71,7 +71,7 @@ func (s shelf) add(document, content string, chunks int, unit []float32) {
 		vectors[i] = ChunkVector{Chunk: text.No, Vector: vector.Bytes(unit), Code: vector.Code(unit)}
 	}
 	s.check(s.Documents.RecordVectors(ctx, rev, "job_"+content+"embed", len(unit), vectors))
-	s.check(s.Documents.RecordMetadata(ctx, s.tenant, rev.ID, "job_"+content+"metadata", Described{}))
+	s.check(s.Documents.RecordMetadata(ctx, rev, "job_"+content+"metadata", Described{}))
 }
 
 // Many nearer chunks may be deleted or replaced. The first search after that still finds the live

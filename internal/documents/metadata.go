@@ -40,7 +40,7 @@ func (s *Service) runMetadata(ctx context.Context, call forebay.TaskCall) (res f
 	}
 	recording, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
 	defer cancel()
-	err = s.Store.RecordMetadata(recording, w.tenant, w.rev.ID, call.JobID, found)
+	err = s.Store.RecordMetadata(recording, w.rev, call.JobID, found)
 	if forebay.CodeOf(err) == forebay.CodeGone {
 		res.Output = outputGone
 		return res, nil

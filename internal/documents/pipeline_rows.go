@@ -3,6 +3,7 @@ package documents
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
@@ -15,11 +16,16 @@ var errRevisionGone = forebay.Errorf(forebay.CodeGone, "this content of the docu
 // errTakenOver says that another job stores the chunks now: the latest one to begin goes on.
 var errTakenOver = forebay.Errorf(forebay.CodeConflict, "another process has begun to split this document")
 
+const sqlRevision = "SELECT " + revisionColumns + ", " + liveRevision + " FROM document_revisions r WHERE r.id = ? AND r.tenant = ?"
+
 // RevisionOf returns the revision with that id if it is the tenant's, or errRevisionGone.
 func (s *Store) RevisionOf(ctx context.Context, tenant int64, id string) (rev Revision, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
-		found, err := c.Prep("SELECT " + revisionColumns + " FROM document_revisions r WHERE r.id = ? AND r.tenant = ?").Text(id).Int(tenant).
-			One(func(r driver.Row) { rev = readRevision(r) })
+		found, err := c.Prep(sqlRevision).Text(id).Int(tenant).One(func(r driver.Row) {
+			if rev = readRevision(r); !rev.Live {
+				rev.Before = r.Int(revisionNumbers)
+			}
+		})
 		if err == nil && (!found || rev.Dropped) {
 			err = errRevisionGone
 		}
@@ -33,36 +39,43 @@ func step(tenant int64, rows, size int, asks func() []driver.Prefetch) db.Op {
 	return db.Op{Stage: db.StageChange, Party: tenant, Rows: rows, Size: size, Local: true, Interleaves: true, Asks: asks}
 }
 
-const sqlSomeChunk = "SELECT no FROM chunks WHERE revision = ? LIMIT 1"
+const sqlCountChunks = "SELECT count(*) FROM (SELECT no FROM chunks WHERE revision = ? LIMIT ? + 0) AS bounded"
+
+// prefetchChunks counts the chunks of a revision, at most one more than a transaction removes.
+func prefetchChunks(revision int64) driver.Prefetch {
+	return driver.NewPrefetch(sqlCountChunks, chunksRow(revision)).Int(revision).Int(purgeChunks + 1)
+}
 
 // BeginSplit lets the caller store a revision's chunks, under a number that nobody else has. It
-// removes chunks that another job may have left, in several transactions.
+// removes chunks that another job may have left, in several transactions if they are many.
 func (s *Store) BeginSplit(ctx context.Context, tenant, revision, splitter int64) error {
 	asks := func() []driver.Prefetch {
-		return []driver.Prefetch{prefetchRevisionNo(revision), driver.NewPrefetch(sqlSomeChunk, chunksRow(revision)).Int(revision)}
+		return []driver.Prefetch{prefetchRevisionNo(revision), prefetchChunks(revision)}
 	}
-	for rows := int64(0); ; rows = purgeChunks { // usually there are none
-		more, err := db.TransactIn(ctx, key, s.Writer, step(tenant, revisionRows+int(rows), 0, asks), func(t *tx) (bool, error) {
+	rows, most := revisionRows, int64(chunksOfOneRow) // usually there are none
+	for {
+		left, err := db.TransactIn(ctx, key, s.Writer, step(tenant, rows, 0, asks), func(t *tx) (left int64, err error) {
 			rev, err := t.revisionNo(revision)
 			if err != nil {
-				return false, err
+				return 0, err
 			}
 			if rev == nil || rev.Dropped || rev.Split {
-				return false, errRevisionGone
+				return 0, errRevisionGone
 			}
 			rev.splitter = splitter
 			if err := t.Prep(sqlBeginSplit).Int(splitter).Int(revision).Exec(); err != nil {
-				return false, err
+				return 0, err
 			}
-			some, err := t.Prep(sqlSomeChunk).Int(revision).One(func(driver.Row) {})
-			if err != nil || !some {
-				return false, err
+			if _, err := t.Ask(prefetchChunks(revision)).One(func(r driver.Row) { left = r.Int(0) }); err != nil || left == 0 {
+				return 0, err
 			}
-			return true, t.removeChunks(revision, max(rows, 1))
+			return max(left-most, 0), t.removeChunks(revision, most)
 		})
-		if err != nil || !more {
+		if err != nil || left == 0 {
 			return err
 		}
+		most = min(left, purgeChunks)
+		rows = revisionRows + rowsOf(int(most), 0)
 	}
 }
 
@@ -101,7 +114,7 @@ func (s *Store) AddChunks(ctx context.Context, tenant, revision, splitter int64,
 	for i := range chunks {
 		size += len(chunks[i].Text) + len(chunks[i].Headings)
 	}
-	_, err := db.TransactIn(ctx, key, s.Writer, splitting(tenant, revision, len(chunks), size), func(t *tx) (struct{}, error) {
+	_, err := db.TransactIn(ctx, key, s.Writer, splitting(tenant, revision, revisionRows+rowsOf(len(chunks), size), size), func(t *tx) (struct{}, error) {
 		if _, err := t.splitBy(revision, splitter); err != nil {
 			return struct{}{}, err
 		}
@@ -139,7 +152,7 @@ func (s *Store) EndSplit(ctx context.Context, tenant, revision, splitter int64, 
 	for i := range r.Rest {
 		size += len(r.Rest[i].Text)
 	}
-	o := splitting(tenant, revision, revisionRows+len(r.Rest)+len(r.Jobs), size)
+	o := splitting(tenant, revision, revisionRows+rowsOf(len(r.Rest), size)+len(r.Jobs), size)
 	o.Stage, o.Numbers = db.StageSubmit, len(r.Jobs)
 	_, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (struct{}, error) {
 		rev, err := t.splitBy(revision, splitter)
@@ -224,6 +237,15 @@ type ChunkVector struct {
 // The limit is never reached. It has PostgreSQL ask by the index for each revision.
 const sqlEmbeddedChunks = "SELECT chunk FROM chunk_codes WHERE revision = ? AND chunk >= ? AND chunk <= ? LIMIT 1000000"
 
+// prefetchLast is what a step asks that may be the last one before the revision goes live.
+func prefetchLast(rev Revision) []driver.Prefetch {
+	asks := []driver.Prefetch{prefetchRevisionID(rev.Tenant, rev.ID)}
+	if rev.Before != 0 {
+		asks = append(asks, prefetchRevisionJobs(rev.Before))
+	}
+	return asks
+}
+
 // recordingVectors describes RecordVectors to the writer. first and last are of the chunks.
 func recordingVectors(rev Revision, vectors []ChunkVector, first, last int64) db.Op {
 	size := 0
@@ -231,7 +253,7 @@ func recordingVectors(rev Revision, vectors []ChunkVector, first, last int64) db
 		size += len(vectors[i].Vector) + len(vectors[i].Code)
 	}
 	return step(rev.Tenant, revisionRows+len(vectors), size, func() []driver.Prefetch {
-		asks := []driver.Prefetch{prefetchRevisionID(rev.Tenant, rev.ID)}
+		asks := prefetchLast(rev)
 		if len(vectors) > 0 {
 			chunks := driver.NewPrefetch(sqlEmbeddedChunks, revisionRow(rev.ID)).Int(rev.No).Int(first).Int(last)
 			chunks.Shared = true // what the transaction adds, it remembers
@@ -308,10 +330,10 @@ type Described struct {
 }
 
 // RecordMetadata stores the description for the job with that id.
-func (s *Store) RecordMetadata(ctx context.Context, tenant int64, revisionID, jobID string, d Described) error {
-	o := step(tenant, revisionRows, len(d.Entities), func() []driver.Prefetch { return []driver.Prefetch{prefetchRevisionID(tenant, revisionID)} })
+func (s *Store) RecordMetadata(ctx context.Context, of Revision, jobID string, d Described) error {
+	o := step(of.Tenant, revisionRows, len(d.Entities), func() []driver.Prefetch { return prefetchLast(of) })
 	_, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (struct{}, error) {
-		rev, err := t.revisionOf(tenant, revisionID)
+		rev, err := t.revisionOf(of.Tenant, of.ID)
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -339,17 +361,29 @@ func (t *tx) advance(rev *revisionState) error {
 		return nil
 	}
 	if of.live != 0 {
-		if _, err := t.dropRevision(rev.Tenant, of.live); err != nil {
+		if err := t.readJobs(prefetchRevisionJobs(of.live), of.live); err != nil {
+			return err
+		}
+		t.dropRevision(rev.Tenant, of.live)
+	}
+	rev.Live, of.live = true, rev.No
+	t.live = append(t.live, rev)
+	return t.publishDocument(rev.Revision, rev.ID+"-ready", forebay.DocumentEvent{Type: forebay.EventDocumentReady, DocumentID: of.id})
+}
+
+// setLive writes that revisions go live, each under a number of its own.
+func (t *tx) setLive() error {
+	live := slices.DeleteFunc(t.live, func(rev *revisionState) bool { return rev.Dropped })
+	if t.live = nil; len(live) == 0 {
+		return nil
+	}
+	if err := t.Prep(sqlCountLive).Text(liveCounter).Int(int64(len(live))).Exec(); err != nil {
+		return err
+	}
+	for i, rev := range live {
+		if err := t.Prep(sqlGoLive).Int(t.Now).Text(liveCounter).Int(int64(len(live) - 1 - i)).Int(rev.No).Exec(); err != nil {
 			return err
 		}
 	}
-	rev.Live, of.live = true, rev.No
-	if err := t.Prep("INSERT INTO counters (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = counters.value + 1").Text(liveCounter).Exec(); err != nil {
-		return err
-	}
-	err := t.Prep(sqlGoLive).Int(t.Now).Text(liveCounter).Int(rev.No).Exec()
-	if err != nil {
-		return err
-	}
-	return t.publishDocument(rev.Revision, rev.ID+"-ready", forebay.DocumentEvent{Type: forebay.EventDocumentReady, DocumentID: of.id})
+	return nil
 }

@@ -5,7 +5,8 @@ import (
 
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/jobs/record"
+	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // RetryDocument sends failed jobs of a document's revision back, a few in a transaction. A job
@@ -38,14 +39,20 @@ func retrying(tenant int64, revisionID string, failed []FailedJob) db.Op {
 	return db.Op{Stage: db.StageSubmit, Party: tenant, Local: true, Interleaves: true, Touches: touched, Asks: func() []driver.Prefetch {
 		asks := []driver.Prefetch{prefetchRevisionID(tenant, revisionID)}
 		for i := range failed {
-			asks = append(asks, driver.NewPrefetch(sqlStillFailed, documentJobRow(failed[i].Seq)).Int(failed[i].Seq).Text(revisionID))
+			asks = append(asks, prefetchFailed(revisionID, failed[i].Seq))
 		}
 		return asks
 	}}
 }
 
-const sqlStillFailed = `
-SELECT 1 FROM document_jobs j JOIN document_revisions r ON r.no = j.revision WHERE j.seq = ? AND r.id = ? AND j.error_code IS NOT NULL AND j.done = 0`
+// Where a job's row or its message is gone, what is read of them is NULL.
+const sqlStillFailed = "SELECT " + record.MessageColumns + ` FROM document_jobs d JOIN document_revisions r ON r.no = d.revision
+  LEFT JOIN messages m ON m.seq = d.seq LEFT JOIN jobs j ON j.seq = d.seq WHERE d.seq = ? AND r.id = ? AND d.error_code IS NOT NULL AND d.done = 0`
+
+// prefetchFailed is what a retry asks about a job. Whatever is done to the job names its message.
+func prefetchFailed(revisionID string, seq int64) driver.Prefetch {
+	return driver.NewPrefetch(sqlStillFailed, queue.MessageRow(seq)).Int(seq).Text(revisionID)
+}
 
 func (t *tx) retryDocument(tenant int64, revisionID string, failed []FailedJob, again [][]DocumentJob) (retried int, err error) {
 	rev, err := t.revisionOf(tenant, revisionID)
@@ -68,21 +75,19 @@ func (t *tx) retryDocument(tenant int64, revisionID string, failed []FailedJob, 
 
 // retryJob sends a failed job back, or replaces it, and reports whether it was still failed.
 func (t *tx) retryJob(rev *revisionState, f FailedJob, again []DocumentJob, still *bool) error {
-	_, err := t.Prep(sqlStillFailed).Int(f.Seq).Text(rev.ID).One(func(driver.Row) { *still = true })
-	if *still = *still && !t.done[f.ID]; err != nil || !*still {
+	var m record.Message
+	_, err := t.Ask(prefetchFailed(rev.ID, f.Seq)).One(func(r driver.Row) { m, *still = record.ReadMessage(r, 0), true })
+	if *still = *still && !t.done[f.ID] && !t.forgotten[f.Seq]; err != nil || !*still {
 		return err
 	}
-	if len(again) == 1 {
-		if redriven, err := t.jobs.Redrive(jobs.Redrive{Seq: f.Seq}); err != nil || redriven {
-			return err
-		}
+	if len(again) == 1 && m.IsSetAside() {
+		return t.jobs.SendBack(m)
 	}
-	if err := t.Prep(sqlForgetJob).Int(f.Seq).Exec(); err != nil {
-		return err
+	if t.forgotten == nil {
+		t.forgotten = map[int64]bool{}
 	}
-	if err := t.jobs.RemoveDeadLetter(f.Seq); err != nil { // a redrive would do once more what the others do
-		return err
-	}
+	t.forgotten[f.Seq] = true // a redrive would do once more what the others do
+	t.Changed(f.Seq)
 	for _, j := range again {
 		if err := t.submitDocumentJob(rev.No, j); err != nil {
 			return err

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs"
@@ -47,6 +45,7 @@ type Revision struct {
 	ReadyAt    *time.Time
 	Live       bool
 	Dropped    bool
+	Before     int64 // the revision that is live until this one is, as RevisionOf saw it; 0: none
 }
 
 const revisionColumns = `r.no, r.id, r.tenant, r.document, r.hash, r.media_type, r.charset, r.name, r.size, r.content_blob, r.metadata,
@@ -112,9 +111,19 @@ func (r Revision) SameLabels(o Revision) bool {
 	return r.Name == o.Name && bytes.Equal(r.Metadata, o.Metadata)
 }
 
-// revisionRows is about how many rows a step of a document reads and writes, with its job and
-// without its chunks.
-const revisionRows = 8
+// What operations count for in a transaction, in rows of jobs (db.Op.Rows). Several rows of one
+// table are written by one statement. So a step of a document takes about as long as three jobs.
+const (
+	revisionRows   = 3    // a step, without chunks and jobs that it stores
+	deletionRows   = 8    // a deletion, with the jobs that it cancels
+	chunksOfOneRow = 4    // that are short
+	bytesOfOneRow  = 2048 // of chunks, whose words are indexed
+)
+
+// rowsOf is what it counts for that so many chunks with so many bytes of text are stored.
+func rowsOf(chunks, bytes int) int {
+	return (chunks+chunksOfOneRow-1)/chunksOfOneRow + bytes/bytesOfOneRow
+}
 
 // documentRow names a document by its id.
 func documentRow(tenant int64, id string) driver.RowName {
@@ -131,7 +140,8 @@ func (s *Store) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, 
 	}
 	o := db.Op{Stage: db.StageSubmit, Party: n.Tenant, Rows: revisionRows, Numbers: 1, Size: len(n.Metadata), Local: true, Interleaves: true,
 		Asks: func() []driver.Prefetch {
-			return []driver.Prefetch{driver.NewPrefetch(sqlLatestRevision, documentRow(n.Tenant, n.DocumentID)).Int(n.Tenant).Text(n.DocumentID)}
+			return []driver.Prefetch{driver.NewPrefetch(sqlLatestRevision, documentRow(n.Tenant, n.DocumentID)).Int(n.Tenant).Text(n.DocumentID),
+				prefetchDocumentJobs(n.Tenant, n.DocumentID)}
 		}}
 	a, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (a stored, err error) {
 		latest, err := t.read(t.Prep(sqlLatestRevision).Int(n.Tenant).Text(n.DocumentID))
@@ -144,9 +154,10 @@ func (s *Store) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, 
 				return stored{existing: true}, t.relabel(latest, n.Revision)
 			}
 			if !latest.Live {
-				if a.dropped, err = t.dropRevision(latest.Tenant, latest.No); err != nil {
+				if err := t.readJobs(prefetchDocumentJobs(n.Tenant, n.DocumentID), latest.No); err != nil {
 					return a, err
 				}
+				a.dropped = t.dropRevision(latest.Tenant, latest.No)
 			}
 			latest.document.latest = newerRevision
 			t.Changed(documentWatch(latest.Document))
@@ -207,222 +218,6 @@ func (t *tx) submitDocumentJob(revision int64, j DocumentJob) error {
 	if err != nil {
 		return err
 	}
+	delete(t.jobsOf, revision) // what was read lacks this one
 	return t.Prep(sqlInsertJob).Int(seq).Int(revision).Text(j.Branch).Int(j.First).Int(j.Last).Exec()
-}
-
-// dropJobs is how many jobs of a dropped revision are cancelled in one transaction.
-const dropJobs = 16
-
-// dropped is a dropped revision. The transaction cancels some of its jobs.
-type dropped struct {
-	revision int64
-	voided   []int64 // tokens of their locks
-	more     bool    // others are left
-}
-
-// dropRevision takes a revision out of searches and out of its pipeline. The first of its jobs are
-// cancelled as the transaction ends. cancelDropped cancels the others, and PurgeDocuments removes
-// the rest.
-func (t *tx) dropRevision(tenant, no int64) (*dropped, error) {
-	if t.dropped == nil {
-		t.dropped = map[int64]bool{}
-	}
-	t.dropped[no] = true
-	if known := t.revisions[no]; known != nil {
-		known.Dropped, known.Live = true, false
-	}
-	t.Changed(droppedWatch(tenant))
-	return t.cancelLater(no), t.Prep(sqlDropRevision).Int(no).Exec()
-}
-
-const sqlJobsToCancel = `
-SELECT d.seq FROM document_jobs d JOIN messages m ON m.seq = d.seq WHERE d.revision = ? ORDER BY m.lock_token IS NULL, d.seq LIMIT ? + 0`
-
-// cancelJobs cancels some of the jobs of each of the dropped revisions.
-func (t *tx) cancelJobs(list []*dropped) error {
-	var seqs []int64
-	var of []*dropped // whose job each is
-	found := map[*dropped]int{}
-	asks := make([]driver.Prefetch, len(list))
-	for i, d := range list {
-		asks[i] = driver.NewPrefetch(sqlJobsToCancel, driver.RowName{Of: "document_jobs", No: d.revision}).Int(d.revision).Int(dropJobs)
-	}
-	if err := t.Prefetch(asks); err != nil {
-		return err
-	}
-	for _, d := range list {
-		err := t.Prep(sqlJobsToCancel).Int(d.revision).Int(dropJobs).Each(func(r driver.Row) error {
-			seqs, of, found[d] = append(seqs, r.Int(0)), append(of, d), found[d]+1
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	for _, seq := range seqs {
-		if t.cancelling == nil {
-			t.cancelling = map[int64]bool{}
-		}
-		t.cancelling[seq] = true
-		if err := t.Prep(sqlForgetJob).Int(seq).Exec(); err != nil {
-			return err
-		}
-		if err := t.Prep(sqlForgetDeadLetter).Int(seq).Exec(); err != nil {
-			return err
-		}
-	}
-	cancelled, err := t.jobs.CancelAll(seqs)
-	if err != nil {
-		return err
-	}
-	for i, c := range cancelled {
-		if c.Token != 0 {
-			of[i].voided = append(of[i].voided, c.Token)
-		}
-	}
-	for _, d := range list {
-		if d.more = found[d] == dropJobs; d.more {
-			continue
-		}
-		if err := t.Prep(sqlForgetJobsOf).Int(d.revision).Exec(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// cancelDropped cancels the remaining jobs of a revision, step by step, and adds the tokens of
-// voided locks. If it fails, PurgeDocuments handles the others.
-func (s *Store) cancelDropped(ctx context.Context, tenant, no int64, voided []int64) []int64 {
-	o := db.Op{Stage: db.StageChange, Party: tenant, Rows: revisionRows + dropJobs, Local: true, Interleaves: true}
-	for {
-		d, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (*dropped, error) { return t.cancelLater(no), nil })
-		if err != nil {
-			return voided
-		}
-		if voided = append(voided, d.voided...); !d.more {
-			return voided
-		}
-	}
-}
-
-const sqlRevisionsOf = `
-SELECT d.no, coalesce(r.no, 0), CASE WHEN r.no = d.latest THEN r.id END FROM documents d LEFT JOIN document_revisions r ON r.document = d.no AND r.dropped = 0 WHERE d.tenant = ? AND d.id = ?`
-
-// DeleteDocument takes a document out of searches at once. PurgeDocuments removes its rows and
-// contents. It returns the tokens of locks that it voided, or forebay.ErrNotFound. The audit row
-// is written with it.
-func (s *Store) DeleteDocument(ctx context.Context, tenant int64, id string, entry audit.Act) (voided []int64, err error) {
-	o := db.Op{Stage: db.StageChange, Party: tenant, Rows: revisionRows + dropJobs, Local: true, Interleaves: true, Hints: audit.Appends{},
-		Asks: func() []driver.Prefetch {
-			return []driver.Prefetch{driver.NewPrefetch(sqlRevisionsOf, documentRow(tenant, id)).Int(tenant).Text(id)}
-		}}
-	revisions, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (list []*dropped, err error) {
-		var document int64
-		var latest string
-		var revisions []int64
-		err = t.Prep(sqlRevisionsOf).Int(tenant).Text(id).Each(func(r driver.Row) error {
-			if document = r.Int(0); r.Int(1) != 0 {
-				revisions = append(revisions, r.Int(1))
-			}
-			if revision := r.Text(2); revision != "" {
-				latest = revision
-			}
-			return nil
-		})
-		if err == nil && document == 0 {
-			err = forebay.ErrNotFound
-		}
-		if err == nil {
-			err = forebay.ConditionOf(ctx).Check(revisionETag(latest))
-		}
-		if err != nil {
-			return nil, err
-		}
-		if err := t.Prep(sqlDeleteDocument).Int(document).Exec(); err != nil {
-			return nil, err
-		}
-		if err := audit.Append(t.Tx, entry); err != nil {
-			return nil, err
-		}
-		t.Changed(documentWatch(document))
-		for _, no := range revisions {
-			d, err := t.dropRevision(tenant, no)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, d)
-		}
-		return list, nil
-	})
-	for _, d := range revisions {
-		if voided = append(voided, d.voided...); d.more {
-			voided = s.cancelDropped(ctx, tenant, d.revision, voided)
-		}
-	}
-	return voided, err
-}
-
-// purgeChunks is how many chunks one transaction removes.
-const purgeChunks = 100
-
-// sqlFirstDropped finds the oldest dropped revision. ?1 is 0.
-const sqlFirstDropped = `
-SELECT r.no, r.tenant, r.content_blob,
-  CASE WHEN EXISTS (SELECT 1 FROM document_jobs d WHERE d.revision = r.no AND (SELECT count(*) FROM messages m WHERE m.seq = d.seq) > 0) THEN 1 ELSE 0 END,
-  CASE WHEN EXISTS (SELECT 1 FROM chunks c WHERE c.revision = r.no) THEN 1 ELSE 0 END
-FROM document_revisions r WHERE r.dropped = 1 AND r.no > ? ORDER BY r.no LIMIT 1`
-
-// PurgeDocuments removes some of the rows of dropped revisions, oldest first, and returns whether
-// there may be more. It also returns the content of a revision that is gone now, for the caller
-// to delete.
-func (s *Store) PurgeDocuments(ctx context.Context) (blob string, more bool, err error) {
-	err = s.Read(ctx, func(c driver.Conn) error {
-		more, err = c.Prep("SELECT 1 FROM document_revisions WHERE dropped = 1 LIMIT 1").One(func(driver.Row) {})
-		return err
-	})
-	if err != nil || !more {
-		return "", false, err
-	}
-	type purged struct {
-		blob string
-		more bool
-	}
-	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
-		return []driver.Prefetch{driver.NewPrefetch(sqlFirstDropped, driver.RowName{Of: "dropped revisions"}).Int(0)}
-	}}
-	p, err := db.TransactIn(ctx, key, s.Writer, o, func(t *tx) (p purged, err error) {
-		var no, tenant int64
-		var someJobs, someChunks bool
-		p.more, err = t.Prep(sqlFirstDropped).Int(0).One(func(r driver.Row) {
-			no, tenant, p.blob, someJobs, someChunks = r.Int(0), r.Int(1), r.Text(2), r.Int(3) != 0, r.Int(4) != 0
-		})
-		switch {
-		case err != nil || !p.more:
-			return purged{}, err
-		case someJobs:
-			t.cancelLater(no)
-			return purged{more: true}, nil
-		case someChunks:
-			return purged{more: true}, t.removeChunks(no, purgeChunks)
-		}
-		for _, sql := range []string{sqlForgetJobsOf, "DELETE FROM document_revisions WHERE no = ?"} {
-			if err := t.Prep(sql).Int(no).Exec(); err != nil {
-				return p, err
-			}
-		}
-		return p, t.Prep("DELETE FROM document_indexes WHERE tenant = ?1 AND NOT EXISTS (SELECT 1 FROM document_revisions WHERE tenant = ?1)").Int(tenant).Exec()
-	})
-	return p.blob, p.more, err
-}
-
-// removeChunks removes the first chunks of a revision, at most so many.
-func (t *tx) removeChunks(revision, most int64) error {
-	const first = "(SELECT no FROM chunks WHERE revision = ?1 ORDER BY number LIMIT ?2 + 0)"
-	for _, of := range []string{"chunk_vectors WHERE chunk", "chunk_codes WHERE revision = ?1 AND chunk", "chunks WHERE no"} {
-		if err := t.Prep("DELETE FROM " + of + " IN " + first).Int(revision).Int(most).Exec(); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,9 +1,6 @@
 package documents
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs"
@@ -17,19 +14,17 @@ var key = db.NewKey(func(t *db.Tx, _ *participant) *tx { return &tx{Tx: t, jobs:
 
 type participant struct{ db.Passive }
 
-// StageEnded cancels the jobs of dropped revisions after the last stage: no operation may be about
-// to settle one of them.
+// StageEnded does after the last stage what operations have left: no operation may be about to
+// settle a job of a dropped revision.
 func (p *participant) StageEnded(t *db.Tx, at db.Stage) error {
 	d := key.Begun(t)
-	if d == nil || at < db.Stages-1 || len(d.dropping) == 0 {
+	if d == nil || at < db.Stages-1 {
 		return nil
 	}
-	var list []*dropped
-	for _, no := range slices.Sorted(maps.Keys(d.dropping)) {
-		list = append(list, d.dropping[no])
+	if err := d.setLive(); err != nil {
+		return err
 	}
-	d.dropping = nil
-	return d.cancelJobs(list)
+	return d.drop()
 }
 
 // OperationsEnded publishes what has happened to documents.
@@ -49,9 +44,12 @@ type tx struct {
 	revisions  map[int64]*revisionState
 	byID       map[string]*revisionState
 	documents  map[int64]*documentState
+	live       []*revisionState          // revisions that go live, in this order
 	dropped    map[int64]bool            // revisions
+	jobsOf     map[int64]*jobsRead       // of revisions, if they were read as it began
 	dropping   map[int64]*dropped        // revisions whose jobs are to be cancelled as it ends
 	cancelling map[int64]bool            // jobs of these, which are no document's any more
+	forgotten  map[int64]bool            // jobs that others replace
 	dimensions map[int64]*dimensionState // by tenant
 	embedded   map[int64]bool            // chunks whose vectors it has stored
 	done       map[string]bool           // ids of jobs whose output it has stored
@@ -76,14 +74,16 @@ type documentState struct {
 // newerRevision is what follows the revisions that a transaction has read.
 const newerRevision = -1
 
+// liveRevision is the live revision of a document, of which r is one; 0: there is none. PostgreSQL
+// would look for the highest number among all revisions, were it not for the addition.
+const liveRevision = "coalesce((SELECT max(l.no + 0) FROM document_revisions l WHERE l.document = r.document AND l.live IS NOT NULL), 0)"
+
 const (
-	revisionStateColumns = "SELECT " + revisionColumns + `, r.splitter, coalesce(d.id, ''), coalesce(d.latest, 0),
-  coalesce((SELECT max(l.no) FROM document_revisions l WHERE l.document = r.document AND l.live IS NOT NULL), 0)
-FROM `
-	ofItsDocument     = "document_revisions r LEFT JOIN documents d ON d.no = r.document WHERE "
-	sqlRevisionNo     = revisionStateColumns + ofItsDocument + "r.no = ?"
-	sqlRevisionID     = revisionStateColumns + ofItsDocument + "r.id = ? AND r.tenant = ?"
-	sqlLatestRevision = revisionStateColumns + "documents d JOIN document_revisions r ON r.no = d.latest WHERE d.tenant = ? AND d.id = ?"
+	revisionStateColumns = "SELECT " + revisionColumns + ", r.splitter, coalesce(d.id, ''), coalesce(d.latest, 0), " + liveRevision + " FROM "
+	ofItsDocument        = "document_revisions r LEFT JOIN documents d ON d.no = r.document WHERE "
+	sqlRevisionNo        = revisionStateColumns + ofItsDocument + "r.no = ?"
+	sqlRevisionID        = revisionStateColumns + ofItsDocument + "r.id = ? AND r.tenant = ?"
+	sqlLatestRevision    = revisionStateColumns + "documents d JOIN document_revisions r ON r.no = d.latest WHERE d.tenant = ? AND d.id = ?"
 )
 
 func readRevisionState(r driver.Row) *revisionState {
@@ -155,17 +155,4 @@ func (t *tx) revisionOf(tenant int64, id string) (rev *revisionState, err error)
 		return nil, errRevisionGone
 	}
 	return rev, nil
-}
-
-// cancelLater has the first of a revision's jobs cancelled as the transaction ends.
-func (t *tx) cancelLater(revision int64) *dropped {
-	d := t.dropping[revision]
-	if d == nil {
-		d = &dropped{revision: revision}
-		if t.dropping == nil {
-			t.dropping = map[int64]*dropped{}
-		}
-		t.dropping[revision] = d
-	}
-	return d
 }

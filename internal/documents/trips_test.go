@@ -9,26 +9,33 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus"
 	"github.com/forebayhq/forebay/internal/bus/entity"
+	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/queue"
 	"github.com/forebayhq/forebay/internal/vector"
 )
 
-// On PostgreSQL, the round trips of a transaction do not grow with the steps of documents in it.
-// Each step has an entry here. Removing what is left is done by one caller in each process, so
-// one is tried. No more trips are allowed where somebody subscribes to the events.
+// On PostgreSQL, steps of documents take two round trips, however many are in the transaction. One
+// begins and reads ahead, one writes and commits. Where somebody subscribes to the events, another
+// one reads the rules. Each step has an entry here. Removing what is left is done by one caller in
+// each process, so one is tried.
 func TestRoundTripsOfDocuments(t *testing.T) {
 	trips := fixture.Trips(t)
 	for _, followed := range []bool{false, true} {
 		d := tripsOfDocuments{TB: t, s: trips.Stores, tenant: tenantOf(t, trips.Stores, fmt.Sprint("followed-", followed))}
 		mixes := d.mixes()
+		most := 2 + driver.BoolInt(followed)
 		if followed {
 			d.follow("followed")
 		}
 		for name, mix := range mixes {
-			trips.Together(t, fmt.Sprintf("%s, followed: %v", name, followed), func() []func() error { return mix(16) })
+			allowed := most
+			if name == "fail" { // what is claimed before may be asked about
+				allowed++
+			}
+			trips.Within(t, allowed, fmt.Sprintf("%s, followed: %v", name, followed), func() []func() error { return mix(16) })
 		}
-		trips.Together(t, fmt.Sprintf("all, followed: %v", followed), func() (calls []func() error) {
+		trips.Within(t, most+1, fmt.Sprintf("all, followed: %v", followed), func() (calls []func() error) {
 			for _, mix := range mixes {
 				calls = append(calls, mix(2)...)
 			}
@@ -179,7 +186,7 @@ func (d *tripsOfDocuments) embeds(u uploaded) (calls []func() error) {
 }
 
 func (d *tripsOfDocuments) describe(u uploaded) error {
-	return d.s.Documents.RecordMetadata(d.Context(), d.tenant, u.rev.ID, "job_"+u.rev.ID+"metadata", Described{})
+	return d.s.Documents.RecordMetadata(d.Context(), u.rev, "job_"+u.rev.ID+"metadata", Described{})
 }
 
 // embedded are documents that need only be described.

@@ -8,6 +8,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs/events"
+	"github.com/forebayhq/forebay/internal/jobs/record"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -29,85 +30,93 @@ func prefetchCancel(seq int64) []driver.Prefetch {
 	return []driver.Prefetch{driver.NewPrefetch(sqlCancelled, queue.MessageRow(seq)).Int(seq), admission.PrefetchLiveHolds(seq, queue.MessageRow(seq))}
 }
 
-const sqlCancelled = `SELECT m.lock_token, m.visible_at, m.locked_at, m.subqueue, m.generation, m.attempt, m.number, m.version, m.started_at, m.tenant,
-  j.task, j.session_id, j.correlation_id, j.id, j.reply FROM messages m CROSS JOIN jobs j ON j.seq = m.seq WHERE m.seq = ?`
+const sqlCancelled = "SELECT " + record.MessageColumns + " FROM messages m CROSS JOIN jobs j ON j.seq = m.seq WHERE m.seq = ?"
 
 func (t *Tx) Cancel(seq int64) (c Cancellation, err error) {
-	var m struct {
-		setAside           bool
-		subqueue           queue.Subqueue
-		task, session      string
-		correlation        string
-		asker              events.Asker
-		tenant, visible    int64
-		lockedAt, started  int64
-		generation, number int
-		attempt            int
-		version            int64
-	}
-	found, err := t.Prep(sqlCancelled).Int(seq).One(func(r driver.Row) {
-		c.Token, m.visible, m.lockedAt = r.Int(0), r.Int(1), r.Int(2)
-		m.subqueue, m.task = queue.Subqueue(r.Int(3)), r.Text(10)
-		m.setAside = m.subqueue.Kind() >= queue.SubqueueDeadLetter
-		m.generation, m.attempt, m.number, m.version, m.started = int(r.Int(4)), int(r.Int(5)), int(r.Int(6)), r.Int(7), r.Int(8)
-		m.tenant, m.session, m.correlation = r.Int(9), r.Text(11), r.Text(12)
-		m.asker = events.Asker{JobID: r.Text(13), Tenant: m.tenant, Reply: r.Blob(14)}
-	})
-	if err != nil {
+	var m record.Message
+	if _, err = t.Prep(sqlCancelled).Int(seq).One(func(r driver.Row) { m = record.ReadMessage(r, 0) }); err != nil {
 		return c, err
 	}
-	if !found || m.setAside {
+	if m.Seq == 0 || m.IsSetAside() {
 		_, err := t.Prep("SELECT CASE WHEN status = 'cancelled' THEN 1 ELSE 0 END FROM outcomes WHERE seq = ?").Int(seq).One(func(r driver.Row) { c.Cancelled = r.Int(0) != 0 })
 		return c, err
 	}
-	if err := t.Prep(queue.SQLDeleteMessage).Int(seq).Exec(); err != nil {
+	return t.cancel(m)
+}
+
+// cancel ends a job whose message waits or is locked.
+func (t *Tx) cancel(m record.Message) (Cancellation, error) {
+	c := Cancellation{true, m.Token}
+	if err := t.Prep(queue.SQLDeleteMessage).Int(m.Seq).Exec(); err != nil {
 		return c, err
 	}
-	number, its := 0, jobSession{m.tenant, m.subqueue.Queue(), m.session}
-	if c.Token != 0 {
-		number = m.number
-		t.Notify(wordCancelled, c.Token, 0, 0)
+	number, its := 0, jobSession{m.Tenant, m.Subqueue.Queue(), m.SessionID}
+	if m.Token != 0 {
+		number = m.Number
+		t.Notify(wordCancelled, m.Token, 0, 0)
 		outcome := forebay.OutcomeCancelled
-		if m.visible <= t.Now {
+		if m.Visible <= t.Now {
 			outcome = forebay.OutcomeLost // its worker had gone before the cancel
-		} else if err := t.sessions().hold(its, seq, c.Token, m.visible); err != nil {
+		} else if err := t.sessions().hold(its, m.Seq, m.Token, m.Visible); err != nil {
 			return c, err
 		}
-		held, err := t.admission.LoseHolds(seq)
+		var held admission.Amount
+		var err error
+		if m.Held > 0 {
+			held, err = t.admission.LoseHolds(m.Seq)
+		}
 		if err != nil {
 			return c, err
 		}
-		call := attempted{seq, m.tenant, m.task, m.subqueue, m.generation, m.number, m.lockedAt}
+		call := attempted{m.Seq, m.Tenant, m.Task, m.Subqueue, m.Generation, m.Number, m.LockedAt}
 		if err := t.attempt(call, AttemptRecord{Outcome: outcome, Cost: forebay.Money(held.Cost), assumed: held.Tokens}); err != nil {
 			return c, err
 		}
-		t.admission.ConcurrencyFreed(m.tenant)
+		t.admission.ConcurrencyFreed(m.Tenant)
 		t.w.Unblock("", t.Now)
-	}
-	if c.Token == 0 {
+	} else {
 		t.admission.W.Sweeps = true // others can have the room in a budget that was meant for it
 	}
-	c.Cancelled = true
 	return c, t.end(ending{
-		seq: seq, status: forebay.StatusCancelled, generation: m.generation, attempt: m.attempt, number: number,
-		version: m.version + 1, started: m.started, held: m.visible == heldUntil, session: its, correlation: m.correlation,
-		asker: m.asker,
+		seq: m.Seq, status: forebay.StatusCancelled, generation: m.Generation, attempt: m.Attempt, number: number,
+		version: m.Version + 1, started: m.Started, held: m.Visible == heldUntil, session: its, correlation: m.Correlation,
+		asker: events.Asker{JobID: m.ID, Tenant: m.Tenant, Reply: m.Reply},
 	}, forebay.EventCancelled)
 }
 
 // CancelAll cancels jobs that the operations of the transaction have not named. It comes once
 // these are done.
 func (t *Tx) CancelAll(seqs []int64) ([]Cancellation, error) {
-	t.hasEnded(seqs...)
-	all, asks := make([]Cancellation, len(seqs)), make([]driver.Prefetch, 0, 2*len(seqs))
+	asks := make([]driver.Prefetch, 0, 2*len(seqs))
 	for _, seq := range seqs {
 		asks = append(asks, prefetchCancel(seq)...)
 	}
 	if err := t.Prefetch(asks); err != nil {
 		return nil, err
 	}
+	return t.cancelEach(seqs, func(i int) (Cancellation, error) { return t.Cancel(seqs[i]) })
+}
+
+// CancelMessages is CancelAll for jobs whose messages were read and have not changed since. Those
+// that are set aside stay as they are.
+func (t *Tx) CancelMessages(list []record.Message) ([]Cancellation, error) {
+	seqs := make([]int64, len(list))
+	for i := range list {
+		seqs[i] = list[i].Seq
+	}
+	return t.cancelEach(seqs, func(i int) (Cancellation, error) {
+		if list[i].IsSetAside() {
+			return Cancellation{}, nil
+		}
+		return t.cancel(list[i])
+	})
+}
+
+func (t *Tx) cancelEach(seqs []int64, cancel func(i int) (Cancellation, error)) ([]Cancellation, error) {
+	t.hasEnded(seqs...)
+	all := make([]Cancellation, len(seqs))
 	err := t.Interleave(len(seqs), func(i int) (err error) {
-		all[i], err = t.Cancel(seqs[i])
+		all[i], err = cancel(i)
 		return err
 	})
 	if err != nil {

@@ -36,26 +36,8 @@ type Redrive struct {
 	Edit       *RedriveEdit
 }
 
-// RedriveEdit replaces parts of the job. Zero fields stay as they are.
-type RedriveEdit struct {
-	Task            string
-	MaxAttempts     int
-	Input           []byte
-	InputBlob       string
-	InputSize       int64 // 0: the input stays
-	MaxOutputTokens int64 // these as in NewJob; set if the task or the input changes
-	Estimate        []byte
-}
-
-var sqlRedrive = driver.PrefetchForm(`
-UPDATE messages SET subqueue = subqueue - subqueue % 4, visible_at = ?1, generation = generation + 1, attempt = 0, number = 0, announced = 0, deliveries = 0,
-  version = version + 1, started_at = NULL, reason = NULL, last_error = NULL, waiting = NULL
-WHERE seq = ?2 AND (subqueue + 0) % 4 >= 2 AND (?3 = 0 OR generation = ?3) RETURNING subqueue, flow, generation, version, tenant,
-  (SELECT j.session_id FROM jobs j WHERE j.seq = messages.seq)`, `
-UPDATE messages m SET subqueue = m.subqueue - m.subqueue % 4, visible_at = x.p1, generation = m.generation + 1, attempt = 0, number = 0, announced = 0, deliveries = 0,
-  version = m.version + 1, started_at = NULL, reason = NULL, last_error = NULL, waiting = NULL
-FROM %s WHERE m.seq = ANY (ARRAY[x.p2]) AND (m.subqueue + 0) % 4 >= 2 AND (x.p3 = 0 OR m.generation = x.p3)
-RETURNING x.p1, x.p2, x.p3, m.subqueue, m.flow, m.generation, m.version, m.tenant, (SELECT j.session_id FROM jobs j WHERE j.seq = m.seq)`)
+// RedriveEdit replaces parts of the job.
+type RedriveEdit = record.Edit
 
 var sqlForgetOutcome = driver.BatchForm("DELETE FROM outcomes WHERE seq = ?", "DELETE FROM outcomes o USING %s WHERE o.seq = ANY (ARRAY[p1])")
 
@@ -92,73 +74,61 @@ func changingDeadLetters(seqs []int64) db.Op {
 
 func (t *Tx) Redrive(j Redrive) (bool, error) {
 	visible := t.Now + j.Delay.Milliseconds()
-	e := event{seq: j.Seq, kind: forebay.EventRedriven, status: forebay.StatusQueued}
-	if j.Delay > 0 {
-		e.status = forebay.StatusScheduled
-	}
 	if err := t.Prep(events.SQLKeepFirstStart).Int(j.Seq).Exec(); err != nil {
 		return false, err
 	}
 	if t.Arrays() {
-		redrive := driver.NewPrefetch(sqlRedrive, queue.MessageRow(j.Seq)).Int(visible).Int(j.Seq).Int(j.Generation)
+		redrive := driver.NewPrefetch(record.SQLRedrive, queue.MessageRow(j.Seq)).Int(visible).Int(j.Seq).Int(j.Generation)
 		if err := t.Prefetch([]driver.Prefetch{redrive.Changing()}); err != nil {
 			return false, err
 		}
 	}
-	var its jobSession
-	found, err := t.Prep(sqlRedrive).Int(visible).Int(j.Seq).Int(j.Generation).One(func(r driver.Row) {
-		subqueue := queue.Subqueue(r.Int(0))
-		t.Due(subqueue, r.Int(1), visible)
-		e.generation, e.number, e.tenant, e.queue = int(r.Int(2)), r.Int(3), r.Int(4), subqueue.Queue()
-		its = jobSession{r.Int(4), subqueue.Queue(), r.Text(5)}
+	m := record.Message{Seq: j.Seq}
+	found, err := t.Prep(record.SQLRedrive).Int(visible).Int(j.Seq).Int(j.Generation).One(func(r driver.Row) {
+		m.Subqueue, m.Flow, m.Generation, m.Version, m.Tenant, m.SessionID = queue.Subqueue(r.Int(0)), r.Int(1), int(r.Int(2)), r.Int(3), r.Int(4), r.Text(5)
 	})
 	if err != nil || !found {
 		return false, err
 	}
-	if err := t.Prep(sqlForgetOutcome).Int(j.Seq).Exec(); err != nil {
-		return false, err
-	}
-	if err := t.edit(j.Seq, j.Edit); err != nil {
-		return false, err
-	}
-	if its.id != "" {
-		t.rejoining = append(t.rejoining, rejoining{j.Seq, its, visible})
-	}
-	for _, f := range t.w.store.redriven {
-		if err := f(t.Tx, j.Seq); err != nil {
-			return false, err
-		}
-	}
-	return true, t.event(e)
+	return true, t.redriven(m, j)
 }
 
-func (t *Tx) edit(seq int64, e *RedriveEdit) error {
-	if e == nil {
-		return nil
+// SendBack redrives a job at once whose message was read, is set aside and has not changed since.
+func (t *Tx) SendBack(m record.Message) error {
+	err := t.Prep(events.SQLKeepFirstStart).Int(m.Seq).Exec()
+	if err == nil {
+		err = t.Prep(record.SQLSendBack).Int(t.Now).Int(m.Seq).Exec()
 	}
-	if e.Task != "" {
-		if err := t.Prep("UPDATE jobs SET task = ? WHERE seq = ?").Text(e.Task).Int(seq).Exec(); err != nil {
-			return err
-		}
-	}
-	if e.MaxAttempts > 0 {
-		if err := t.Prep("UPDATE jobs SET max_attempts = ? WHERE seq = ?").Int(int64(e.MaxAttempts)).Int(seq).Exec(); err != nil {
-			return err
-		}
-	}
-	if e.Task != "" || e.InputSize > 0 {
-		if err := t.Prep("UPDATE jobs SET max_output_tokens = ?, estimate = ? WHERE seq = ?").IntOrNull(e.MaxOutputTokens).Blob(e.Estimate).Int(seq).Exec(); err != nil {
-			return err
-		}
-	}
-	if e.InputSize == 0 {
-		return nil
-	}
-	if err := t.Prep("UPDATE jobs SET input = ?, input_blob = ?, input_size = ? WHERE seq = ?").
-		Blob(e.Input).TextOrNull(e.InputBlob).Int(e.InputSize).Int(seq).Exec(); err != nil {
+	if err != nil {
 		return err
 	}
-	return t.Prep("UPDATE messages SET size = ? WHERE seq = ?").Int(e.InputSize).Int(seq).Exec()
+	m.Subqueue, m.Generation, m.Version = queue.SubqueueOf(m.Subqueue.Queue(), queue.SubqueueMain), m.Generation+1, m.Version+1
+	return t.redriven(m, Redrive{Seq: m.Seq})
+}
+
+// redriven follows a redrive that has left the message like that.
+func (t *Tx) redriven(m record.Message, j Redrive) error {
+	visible := t.Now + j.Delay.Milliseconds()
+	t.Due(m.Subqueue, m.Flow, visible)
+	if err := t.Prep(sqlForgetOutcome).Int(m.Seq).Exec(); err != nil {
+		return err
+	}
+	if err := j.Edit.Apply(t.Conn, m.Seq); err != nil {
+		return err
+	}
+	if m.SessionID != "" {
+		t.rejoining = append(t.rejoining, rejoining{m.Seq, jobSession{m.Tenant, m.Subqueue.Queue(), m.SessionID}, visible})
+	}
+	for _, f := range t.w.store.redriven {
+		if err := f(t.Tx, m.Seq); err != nil {
+			return err
+		}
+	}
+	e := event{seq: m.Seq, kind: forebay.EventRedriven, status: forebay.StatusQueued, generation: m.Generation, number: m.Version, tenant: m.Tenant, queue: m.Subqueue.Queue()}
+	if j.Delay > 0 {
+		e.status = forebay.StatusScheduled
+	}
+	return t.event(e)
 }
 
 const sqlRemoveDeadLetter = "DELETE FROM messages WHERE seq = ? AND (subqueue + 0) % 4 >= 2"
@@ -179,10 +149,4 @@ func (s *Store) PurgeDeadLetters(ctx context.Context, seqs []int64, entry audit.
 		}
 		return purged, audit.Append(t.Tx, entry)
 	})
-}
-
-// RemoveDeadLetter removes a job from its dead-letter or quarantine subqueue, if it is there.
-func (t *Tx) RemoveDeadLetter(seq int64) error {
-	t.Changed(seq)
-	return t.Prep(sqlRemoveDeadLetter).Int(seq).Exec()
 }

@@ -13,7 +13,7 @@ import (
 func TestPlansOnSQLite(t *testing.T) {
 	allowed := []string{"SCAN messages USING INDEX messages_deadline", "SCAN messages USING COVERING INDEX messages_deadline",
 		"SCAN messages USING COVERING INDEX messages_locked_deadline", "SCAN json_each VIRTUAL TABLE INDEX 1:", "SCAN CONSTANT ROW", "SCAN x"}
-	fixture.PlansOnSQLite(t, allowed, append(record.Statements(false), sqlInput, sqlReady, sqlRedrive, events.SQLEventFollows, sqlCancelled,
+	fixture.PlansOnSQLite(t, allowed, append(record.Statements(false), sqlInput, sqlReady, record.SQLRedrive, events.SQLEventFollows, sqlCancelled,
 		sqlFreeOverdue, sqlLockedOverdue, sqlNextFreeDeadline, sqlNextLockedDeadline, sqlLaterFreeDeadline, sqlLaterLockedDeadline)...)
 }
 

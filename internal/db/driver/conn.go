@@ -207,6 +207,19 @@ func (c Conn) Prep(sql string) Statement {
 	return Statement{S: s, limit: c.Limit, gotRow: c.GotRow}
 }
 
+// Ask is Prep for a query with its arguments, whether it was fetched ahead or not.
+func (c Conn) Ask(q Prefetch) Statement {
+	st := c.Prep(q.SQL)
+	for _, a := range q.Args[:q.N] {
+		if a.Kind == KindText {
+			st = st.Text(a.Text)
+		} else {
+			st = st.Int(a.Number)
+		}
+	}
+	return st
+}
+
 func (st Statement) Int(v int64) Statement {
 	st.n++
 	if st.Err == nil {
