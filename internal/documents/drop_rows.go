@@ -83,7 +83,7 @@ func (t *tx) readJobs(asked driver.Prefetch, revisions ...int64) error {
 // knownJobs returns jobs of a revision as they are now, if that is known.
 func (t *tx) knownJobs(revision int64) *jobsRead {
 	read := t.jobsOf[revision]
-	if read == nil || slices.ContainsFunc(read.messages, func(m record.Message) bool { return !t.Keeps(queue.MessageRow(m.Seq)) }) {
+	if read == nil || t.grown[revision] || slices.ContainsFunc(read.messages, func(m record.Message) bool { return !t.Keeps(queue.MessageRow(m.Seq)) }) {
 		return nil
 	}
 	return read

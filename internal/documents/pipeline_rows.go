@@ -3,7 +3,6 @@ package documents
 import (
 	"cmp"
 	"context"
-	"slices"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
@@ -371,9 +370,10 @@ func (t *tx) advance(rev *revisionState) error {
 	return t.publishDocument(rev.Revision, rev.ID+"-ready", forebay.DocumentEvent{Type: forebay.EventDocumentReady, DocumentID: of.id})
 }
 
-// setLive writes that revisions go live, each under a number of its own.
+// setLive writes that revisions go live, each under a number of its own. It comes before what is
+// written of those that are dropped since.
 func (t *tx) setLive() error {
-	live := slices.DeleteFunc(t.live, func(rev *revisionState) bool { return rev.Dropped })
+	live := t.live
 	if t.live = nil; len(live) == 0 {
 		return nil
 	}

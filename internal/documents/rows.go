@@ -218,6 +218,9 @@ func (t *tx) submitDocumentJob(revision int64, j DocumentJob) error {
 	if err != nil {
 		return err
 	}
-	delete(t.jobsOf, revision) // what was read lacks this one
+	if t.grown == nil {
+		t.grown = map[int64]bool{}
+	}
+	t.grown[revision] = true
 	return t.Prep(sqlInsertJob).Int(seq).Int(revision).Text(j.Branch).Int(j.First).Int(j.Last).Exec()
 }

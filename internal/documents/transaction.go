@@ -47,6 +47,7 @@ type tx struct {
 	live       []*revisionState          // revisions that go live, in this order
 	dropped    map[int64]bool            // revisions
 	jobsOf     map[int64]*jobsRead       // of revisions, if they were read as it began
+	grown      map[int64]bool            // revisions that have got jobs since
 	dropping   map[int64]*dropped        // revisions whose jobs are to be cancelled as it ends
 	cancelling map[int64]bool            // jobs of these, which are no document's any more
 	forgotten  map[int64]bool            // jobs that others replace
