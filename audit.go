@@ -132,7 +132,9 @@ func ActorOf(ctx context.Context) string {
 
 // AuditFilter selects entries. Zero fields select everything.
 type AuditFilter struct {
-	Tenant string
-	Actor  string
-	Action string
+	Tenant        string
+	Actor         string
+	Action        string
+	CreatedAfter  *time.Time // that time included
+	CreatedBefore *time.Time
 }

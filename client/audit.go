@@ -5,7 +5,6 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"strconv"
 
 	"github.com/forebayhq/forebay"
 )
@@ -20,9 +19,7 @@ func (c *auditLog) Audit(ctx context.Context, f forebay.AuditFilter, limit int) 
 	set(query, "tenant", f.Tenant)
 	set(query, "actor", f.Actor)
 	set(query, "action", f.Action)
-	if limit > 0 {
-		query.Set("limit", strconv.Itoa(limit))
-	}
+	setPage(query, f.CreatedAfter, f.CreatedBefore, limit, "")
 	return pages[forebay.AuditEntry](ctx, c.endpoint, path("audit"), query)
 }
 

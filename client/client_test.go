@@ -287,6 +287,12 @@ func TestOperations(t *testing.T) {
 			}
 			return nil
 		}, "GET /v1/audit?action=purge&actor=key_1&limit=5&tenant=acme "},
+		{"audit of a time", func(ctx context.Context, c *Client) error {
+			before := after.Add(time.Hour + time.Millisecond)
+			for range c.Audit(ctx, forebay.AuditFilter{CreatedAfter: &after, CreatedBefore: &before}, 0) {
+			}
+			return nil
+		}, "GET /v1/audit?created_after=2030-01-02T03%3A04%3A05Z&created_before=2030-01-02T04%3A04%3A05.001Z "},
 		{"webhooks", func(ctx context.Context, c *Client) error { return second(c.Webhooks(ctx)) }, "GET /v1/webhooks "},
 		{"webhook", func(ctx context.Context, c *Client) error { return second(c.Webhook(ctx, "w")) }, "GET /v1/webhooks/w "},
 		{"create webhook", func(ctx context.Context, c *Client) error {

@@ -26,7 +26,9 @@ func (a auditCommands) list() *cobra.Command {
 	var f forebay.AuditFilter
 	c := command.Page(a.App, &cobra.Command{
 		Use: "list", Short: "List what operators did and what happened to jobs, newest first",
-		Example: "  forebay audit list --action purge --limit 0 -o jsonl\n  forebay audit list --action dead_lettered",
+		Example: `  forebay audit list --action purge --limit 0 -o jsonl
+  forebay audit list --action dead_lettered
+  forebay audit list --after 2030-01-02T14:00:00Z --before 2030-01-02T15:00:00Z`,
 	}, func(c *command.Call, pageSize int) iter.Seq2[forebay.AuditEntry, error] {
 		return c.API.Audit(c.Ctx, f, pageSize)
 	}, func(e forebay.AuditEntry) []command.Field {
@@ -38,6 +40,7 @@ func (a auditCommands) list() *cobra.Command {
 	c.Flags().StringVar(&f.Tenant, "tenant", "", "only of this tenant")
 	c.Flags().StringVar(&f.Actor, "actor", "", "only by the API key with this id; forebay: what happened to jobs and budgets")
 	c.Flags().StringVar(&f.Action, "action", "", "only acts or events of this kind, such as purge or dead_lettered")
+	periodFlags(a.App, c.Flags(), &f.CreatedBefore, &f.CreatedAfter, "recorded")
 	return c
 }
 

@@ -13,6 +13,7 @@ type auditQuery struct {
 	Tenant string `query:"tenant" doc:"only of this tenant"`
 	Actor  string `query:"actor" doc:"only by this API key; forebay: events of jobs and budgets"`
 	Action string `query:"action" doc:"only acts or events of this kind, such as pause or dead_lettered"`
+	CreatedInput
 	PageInput
 }
 
@@ -26,10 +27,11 @@ func (a *API) routeAudit() {
 	route(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "list-audit", Method: http.MethodGet, Path: "/v1/audit", Tags: tags,
 		Summary: "List what operators did and what happened to jobs, newest first", Description: "Of all tenants. Entries are only ever added. One call looks at 100,000 entries at most: a page may hold few or none and " +
-			"have a next_cursor all the same.",
+			"have a next_cursor all the same. A list by time goes straight to its entries.",
 	}, func(ctx context.Context, _ *call, in *auditQuery) (*answer[forebay.Page[forebay.AuditEntry]], error) {
-		entries, err := a.audit.Page(ctx, forebay.AuditFilter{Tenant: in.Tenant, Actor: in.Actor, Action: in.Action}, in.Limit, in.Cursor)
-		return pageAnswer(entries, err)
+		after, before := in.bounds()
+		f := forebay.AuditFilter{Tenant: in.Tenant, Actor: in.Actor, Action: in.Action, CreatedAfter: after, CreatedBefore: before}
+		return pageAnswer(a.audit.Page(ctx, f, in.Limit, in.Cursor))
 	})
 	route(a, forebay.ScopeAdmin, huma.Operation{
 		OperationID: "verify-audit", Method: http.MethodGet, Path: "/v1/audit/verify", Tags: tags,

@@ -2,8 +2,11 @@ package api_test
 
 import (
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/raced"
@@ -47,6 +50,42 @@ func TestAudit(t *testing.T) {
 	second := into[forebay.Page[forebay.AuditEntry]](t, f.do("GET", "/v1/audit?tenant=other&limit=1&cursor="+first.NextCursor, ""), http.StatusOK)
 	if len(first.Items) != 1 || first.Items[0].Action != "revoke-key" || len(second.Items) != 1 || second.Items[0].Action != "create-key" {
 		t.Errorf("pages %+v %+v", first, second)
+	}
+
+	// By time, from the third entry on or before it. Entries may be of the same millisecond.
+	third := all[2].At
+	for name, selects := range map[string]func(time.Time) bool{
+		"created_after":  func(at time.Time) bool { return !at.Before(third) },
+		"created_before": func(at time.Time) bool { return at.Before(third) },
+	} {
+		var want, got []int64
+		for _, e := range all {
+			if selects(e.At) {
+				want = append(want, e.Number)
+			}
+		}
+		query := url.Values{name: {third.Format(time.RFC3339Nano)}, "limit": {"1"}}
+		for more := true; more; more = query.Get("cursor") != "" {
+			page := into[forebay.Page[forebay.AuditEntry]](t, f.do("GET", "/v1/audit?"+query.Encode(), ""), http.StatusOK)
+			for _, e := range page.Items {
+				if e.Number <= all[0].Number {
+					got = append(got, e.Number)
+				}
+			}
+			query.Set("cursor", page.NextCursor)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+		for at, detail := range map[string]string{
+			"yesterday":            ": must be an RFC 3339 time such as 2030-01-02T15:04:05Z",
+			"1900-01-01T00:00:00Z": ": lies outside the years 1970 to 9999",
+		} {
+			p := wantProblem(t, f.do("GET", "/v1/audit?"+name+"="+at, ""), http.StatusUnprocessableEntity, forebay.CodeInvalidRequest)
+			if p.Field != name || p.Detail != name+detail {
+				t.Errorf("%s=%s: field %q, %q", name, at, p.Field, p.Detail)
+			}
+		}
 	}
 
 	v := into[forebay.AuditVerification](t, f.do("GET", "/v1/audit/verify?limit=2", ""), http.StatusOK)

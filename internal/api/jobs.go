@@ -104,18 +104,19 @@ func (in *listInput) filter() (forebay.JobFilter, error) {
 // CreatedInput bounds the time of creation.
 type CreatedInput struct {
 	CreatedAfter  time.Time `query:"created_after" doc:"created at this time or later"`
-	CreatedBefore time.Time `query:"created_before"`
+	CreatedBefore time.Time `query:"created_before" doc:"created before this time"`
 }
 
 // bounds returns the given times. A time that was not given is nil.
 func (in *CreatedInput) bounds() (after, before *time.Time) {
-	if !in.CreatedAfter.IsZero() {
-		after = &in.CreatedAfter
+	return given(in.CreatedAfter), given(in.CreatedBefore)
+}
+
+func given(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
 	}
-	if !in.CreatedBefore.IsZero() {
-		before = &in.CreatedBefore
-	}
-	return after, before
+	return &at
 }
 
 // PageInput selects a page of a list.
@@ -250,8 +251,7 @@ func (a jobRoutes) list(ctx context.Context, c *call, in *listInput) (*answer[fo
 	if err != nil {
 		return nil, err
 	}
-	jobs, err := a.jobs.List(ctx, c.caller.Tenant, filter)
-	return pageAnswer(jobs, err)
+	return pageAnswer(a.jobs.List(ctx, c.caller.Tenant, filter))
 }
 
 func pageAnswer[T any](p forebay.Page[T], err error) (*answer[forebay.Page[T]], error) {

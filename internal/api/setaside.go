@@ -42,14 +42,8 @@ type SetAsideInput struct {
 }
 
 func (q *SetAsideInput) filter() forebay.SetAsideFilter {
-	f := forebay.SetAsideFilter{JobIDs: splitList(q.JobIDs), Task: q.Task, Reason: q.Reason, ErrorClass: forebay.ErrorClass(q.ErrorClass), CorrelationID: q.CorrelationID}
-	if !q.Before.IsZero() {
-		f.Before = &q.Before
-	}
-	if !q.After.IsZero() {
-		f.After = &q.After
-	}
-	return f
+	return forebay.SetAsideFilter{JobIDs: splitList(q.JobIDs), Task: q.Task, Reason: q.Reason, ErrorClass: forebay.ErrorClass(q.ErrorClass),
+		CorrelationID: q.CorrelationID, Before: given(q.Before), After: given(q.After)}
 }
 
 func (q *AcrossQuery) across(c *call) (forebay.SetAsideAcross, error) {
@@ -119,8 +113,7 @@ func (a jobRoutes) routeSubqueue(segment, name string, where forebay.SetAside) {
 		OperationID: "list-" + segment, Method: http.MethodGet, Path: base, Tags: tags,
 		Summary: "List the jobs in the " + name + " subqueue, newest first",
 	}, func(ctx context.Context, c *call, in *setAsideQuery) (*answer[forebay.Page[forebay.SetAsideJob]], error) {
-		jobs, err := a.jobs.DeadLetters(ctx, c.caller.Tenant, in.Queue, where, in.filter(), in.Limit, in.Cursor)
-		return pageAnswer(jobs, err)
+		return pageAnswer(a.jobs.DeadLetters(ctx, c.caller.Tenant, in.Queue, where, in.filter(), in.Limit, in.Cursor))
 	})
 	route(a.API, forebay.ScopeOperate, huma.Operation{
 		OperationID: "peek-" + segment, Method: http.MethodGet, Path: base + "/{job_id}", Tags: tags,

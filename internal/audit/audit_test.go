@@ -127,24 +127,7 @@ func testAuditFilters(t *testing.T, e outside) {
 			}
 		}
 		for _, limit := range []int{1, 4, look + 5} {
-			var got []int64
-			below, pages := int64(0), 0
-			for pages = 1; ; pages++ {
-				entries, next, err := s.Audit.auditEntries(t.Context(), f, below, limit, look)
-				if err != nil || len(entries) > min(limit, look) {
-					t.Fatalf("%+v: %d entries (%v)", f, len(entries), err)
-				}
-				for _, e := range entries {
-					got = append(got, e.Number)
-				}
-				if next == 0 {
-					break
-				}
-				if below != 0 && next >= below {
-					t.Fatalf("%+v: from %d to %d", f, below, next)
-				}
-				below = next
-			}
+			got, pages := listed(t, s, f, 0, limit, look)
 			if !slices.Equal(got, want) {
 				t.Errorf("%+v by %d: %v; want %v", f, limit, got, want)
 			}

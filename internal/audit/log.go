@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/listing"
 )
 
 // Act is what an operator did.
@@ -100,23 +102,47 @@ func appendAudit(c driver.Conn, end *auditEnd, at int64, a Act) error {
 const (
 	auditColumns = "SELECT e.no, e.at, e.tenant, e.actor, e.action, e.target, e.detail, e.prev, e.hash FROM "
 	auditFilter  = " AND (?3 = '' OR e.tenant = ?3) AND (?4 = '' OR e.actor = ?4) AND (?5 = '' OR e.action = ?5) "
+	auditTimes   = "AND e.at >= ?7 AND e.at < ?8 "
 
 	sqlVerifyAudit  = auditColumns + "audit e WHERE e.no >= ? ORDER BY e.no LIMIT ? + 0"
-	sqlAuditEntries = auditColumns + "audit e WHERE e.no < ?1 AND e.no >= ?2" + auditFilter + "ORDER BY e.no DESC LIMIT ?6 + 0"
-	sqlAuditAct     = "SELECT no FROM audit_acts WHERE no < ? ORDER BY no DESC LIMIT 1 OFFSET ? + 0"
+	sqlAuditEntries = auditColumns + "audit e WHERE e.no < ?1 AND e.no >= ?2" + auditFilter + auditTimes + "ORDER BY e.no DESC LIMIT ?6 + 0"
+	sqlAuditAct     = "SELECT no FROM audit_acts WHERE no < ? AND no >= ? ORDER BY no DESC LIMIT 1 OFFSET ? + 0"
 )
 
 // sqlAuditActs looks an entry up only once the act fits.
 var sqlAuditActs = auditColumns + "audit_acts a CROSS JOIN audit e ON e.no = a.no WHERE a.no < ?1 AND a.no >= ?2" +
-	strings.ReplaceAll(auditFilter, "e.", "a.") + auditFilter + "ORDER BY a.no DESC LIMIT ?6 + 0"
+	strings.ReplaceAll(auditFilter, "e.", "a.") + auditFilter + auditTimes + "ORDER BY a.no DESC LIMIT ?6 + 0"
 
 func readAudit(r driver.Row) forebay.AuditEntry {
 	return forebay.AuditEntry{Number: r.Int(0), At: driver.FromMillis(r.Int(1)), Tenant: r.Text(2), Actor: r.Text(3), Action: r.Text(4),
 		Target: r.Text(5), Detail: r.Text(6), PreviousHash: hex.EncodeToString(r.Blob(7)), Hash: hex.EncodeToString(r.Blob(8))}
 }
 
-// maxAuditLook bounds the entries that one page is selected from.
-const maxAuditLook = 100_000
+// inOrder is the log: entries are numbered in the order of their times.
+var inOrder = listing.NewChronologyOfAll("audit", "no", "at")
+
+// selected returns the numbers that hold all entries below one that were made in a time, and some
+// more on both sides: clocks are set. A time of 0 is no bound.
+func selected(c driver.Conn, below, after, before int64) (from, until int64, err error) {
+	if before > 0 {
+		first, err := inOrder.FirstSince(c, 0, before+listing.CreatedSlack)
+		if err != nil {
+			return 0, 0, err
+		}
+		below = min(below, first)
+	}
+	if after > 0 {
+		from, err = inOrder.FirstSince(c, 0, after-listing.CreatedSlack)
+	}
+	return from, below, err
+}
+
+const (
+	// maxAuditLook bounds the entries that one page is selected from.
+	maxAuditLook = 100_000
+	// noBound is later than all times.
+	noBound = 1 << 62
+)
 
 // AuditEntries returns entries with a number below the given one (0: from the last on), newest
 // first. There may be more below next even if they are fewer than limit, for a page reads only
@@ -126,24 +152,34 @@ func (s *Store) Entries(ctx context.Context, f forebay.AuditFilter, below int64,
 }
 
 func (s *Store) auditEntries(ctx context.Context, f forebay.AuditFilter, below int64, limit, look int) (entries []forebay.AuditEntry, next int64, err error) {
+	after, before, err := listing.Created(f.CreatedAfter, f.CreatedBefore)
+	if err != nil {
+		return nil, 0, err
+	}
+	from := int64(0)
 	err = s.Read(ctx, func(c driver.Conn) error {
 		entries = nil
-		if below <= 0 {
+		until := below
+		if until <= 0 {
 			end, err := readAuditEnd(c)
 			if err != nil {
 				return err
 			}
-			below = end.number + 1
+			until = end.number + 1
+		}
+		var err error
+		if from, until, err = selected(c, until, after, before); err != nil {
+			return err
 		}
 		sql := sqlAuditEntries
-		next = max(below-int64(look), 0) // the numbers have no gaps
+		next = max(until-int64(look), from) // the numbers have no gaps
 		if f.Actor != "" && f.Actor != forebay.ServerActor || f.Action != "" && !isJobEvent(f.Action) {
-			sql, next = sqlAuditActs, 0
-			if _, err := c.Prep(sqlAuditAct).Int(below).Int(int64(look) - 1).One(func(r driver.Row) { next = r.Int(0) }); err != nil {
+			sql, next = sqlAuditActs, from
+			if _, err := c.Prep(sqlAuditAct).Int(until).Int(from).Int(int64(look) - 1).One(func(r driver.Row) { next = r.Int(0) }); err != nil {
 				return err
 			}
 		}
-		return c.Prep(sql).Int(below).Int(next).Text(f.Tenant).Text(f.Actor).Text(f.Action).Int(int64(limit)).Each(func(r driver.Row) error {
+		return c.Prep(sql).Int(until).Int(next).Text(f.Tenant).Text(f.Actor).Text(f.Action).Int(int64(limit)).Int(after).Int(cmp.Or(before, noBound)).Each(func(r driver.Row) error {
 			entries = append(entries, readAudit(r))
 			return nil
 		})
@@ -151,7 +187,7 @@ func (s *Store) auditEntries(ctx context.Context, f forebay.AuditFilter, below i
 	if len(entries) == limit {
 		next = entries[limit-1].Number
 	}
-	if next <= 1 {
+	if next <= max(from, 1) {
 		next = 0
 	}
 	return entries, next, err

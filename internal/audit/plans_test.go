@@ -1,11 +1,13 @@
 package audit
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
-func TestPlansOnSQLite(t *testing.T) {
-	fixture.PlansOnSQLite(t, nil, sqlVerifyAudit, sqlAuditEntries, sqlAuditActs, sqlAuditAct)
-}
+// reads are the statements that lists of the log and its check read with.
+var reads = slices.Concat([]string{sqlVerifyAudit, sqlAuditEntries, sqlAuditActs, sqlAuditAct}, inOrder.Statements())
 
-func TestPlansOnPostgres(t *testing.T) {
-	fixture.PlansOnPostgres(t, sqlVerifyAudit, sqlAuditEntries, sqlAuditActs, sqlAuditAct)
-}
+func TestPlansOnSQLite(t *testing.T) { fixture.PlansOnSQLite(t, nil, reads...) }
+
+func TestPlansOnPostgres(t *testing.T) { fixture.PlansOnPostgres(t, reads...) }

@@ -111,11 +111,11 @@ func NewChronology(table, number string) Chronology {
 }
 
 // NewChronologyOfAll returns the Chronology of a table's rows of all tenants. The table needs no
-// column tenant.
-func NewChronologyOfAll(table, number string) Chronology {
+// column tenant. created names the column with the time at which a row was made.
+func NewChronologyOfAll(table, number, created string) Chronology {
 	return Chronology{
 		last: "SELECT " + number + " FROM " + table + " WHERE " + number + " < 4611686018427387904 ORDER BY " + number + " DESC LIMIT 1 + 0",
-		from: "SELECT " + number + ", created_at FROM " + table + " WHERE " + number + " >= ?1 ORDER BY " + number + " LIMIT 1 + 0",
+		from: "SELECT " + number + ", " + created + " FROM " + table + " WHERE " + number + " >= ?1 ORDER BY " + number + " LIMIT 1 + 0",
 		all:  true,
 	}
 }

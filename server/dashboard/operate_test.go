@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"context"
 	"fmt"
+	"html"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -327,6 +328,20 @@ func TestAuditPages(t *testing.T) {
 		o.view.get("/audit?of=other").is(http.StatusOK).has("other").lacks("pause-tenant")
 		o.view.get("/audit?actor=local").is(http.StatusOK).has("create-key").lacks("pause-deployment")
 		o.view.get("/audit?action="+url.QueryEscape("<script>\u202e")).is(http.StatusOK).has("No entry here", "&lt;script&gt;\ufffd").lacks("<script>", "\u202e")
+		o.view.get("/audit?created_after=2020-01-02T15:04&action=pause-tenant").is(http.StatusOK).has("pause-tenant", "from <time", `name="created_after" value="2020-01-02T15:04"`,
+			"forebay audit list --action=pause-tenant --after=2020-01-02T15:04:00Z", `href="/ui/audit?created_after=2020-01-02T15%3A04"`).lacks("before <time")
+		o.view.get("/audit?created_before=2020-01-02T16:04:05.5%2B01:00").is(http.StatusOK).has("No entry matches", "before <time", `name="created_before" value="2020-01-02T15:04:05.5"`,
+			"forebay audit list --before=2020-01-02T15:04:05.5Z")
+		for range 26 {
+			o.admin.post("/deployments/east/resume", nil).is(http.StatusOK)
+			o.admin.post("/deployments/east/pause", nil).is(http.StatusOK)
+		}
+		next := o.view.get("/audit?created_after=2020-01-02T15:04:05&of=").is(http.StatusOK).lacks("create-key").one(`rel="next" href="/ui([^"]*)"`)
+		o.view.get(html.UnescapeString(next)).is(http.StatusOK).has("create-key", `name="created_after" value="2020-01-02T15:04:05"`).lacks(`rel="next"`)
+		for _, field := range []string{"created_after", "created_before"} {
+			o.view.get("/audit?" + field + "=yesterday").is(http.StatusUnprocessableEntity).has(field + ": must be a time")
+			o.view.get("/audit?" + field + "=1900-01-02T15:04").is(http.StatusUnprocessableEntity).has(field + ": lies outside the years")
+		}
 		o.view.get("/audit?cursor=x").isOneOf(http.StatusBadRequest, http.StatusUnprocessableEntity)
 		o.reader.get("/audit").is(http.StatusForbidden)
 		o.reader.get("/audit/verify?from=").is(http.StatusForbidden)

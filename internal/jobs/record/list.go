@@ -90,7 +90,7 @@ const (
 // jobs are numbered in the order of their creation.
 var (
 	tenantOrder = listing.NewChronology("jobs", "seq")
-	wholeOrder  = listing.NewChronologyOfAll("jobs", "seq")
+	wholeOrder  = listing.NewChronologyOfAll("jobs", "seq", "created_at")
 )
 
 // chronology returns the order of the jobs that the query is about.

@@ -3,6 +3,7 @@ package operate
 import (
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/forebayhq/forebay"
@@ -15,7 +16,14 @@ type auditData struct {
 	Entries           []auditEntry
 	Next              string
 	Of, Actor, Action string
+	After, Before     time.Time // zero: no bound
 }
+
+// AfterField is what the field of the form shows.
+func (d auditData) AfterField() string { return exactField(d.After) }
+
+// BeforeField is what the field of the form shows.
+func (d auditData) BeforeField() string { return exactField(d.Before) }
 
 type auditEntry struct{ forebay.AuditEntry }
 
@@ -37,8 +45,17 @@ func (e auditEntry) Short() string {
 // listAudit answers GET /audit. Its filter by tenant is of, since tenant is where the page is.
 func listAudit(r *kit.Request) error {
 	data := auditData{Of: r.Query("of"), Actor: r.Query("actor"), Action: r.Query("action")}
+	var err error
+	if data.After, err = timeOf(r, "created_after"); err != nil {
+		return err
+	}
+	if data.Before, err = timeOf(r, "created_before"); err != nil {
+		return err
+	}
+	after, before := timeValue(data.After), timeValue(data.Before)
 	found, err := kit.Fetch[forebay.Page[forebay.AuditEntry]](r, "/v1/audit",
-		kit.Values("tenant", data.Of, "actor", data.Actor, "action", data.Action, "limit", strconv.Itoa(pageRows), "cursor", r.Query("cursor")))
+		kit.Values("tenant", data.Of, "actor", data.Actor, "action", data.Action,
+			"created_after", after, "created_before", before, "limit", strconv.Itoa(pageRows), "cursor", r.Query("cursor")))
 	if err != nil {
 		return err
 	}
@@ -47,7 +64,7 @@ func listAudit(r *kit.Request) error {
 	}
 	data.Next = found.NextCursor
 	command := "forebay audit list"
-	for _, flag := range []struct{ name, value string }{{"tenant", data.Of}, {"actor", data.Actor}, {"action", data.Action}} {
+	for _, flag := range []struct{ name, value string }{{"tenant", data.Of}, {"actor", data.Actor}, {"action", data.Action}, {"after", after}, {"before", before}} {
 		if flag.value != "" {
 			command += " --" + flag.name + "=" + kit.Shell(flag.value)
 		}

@@ -153,6 +153,14 @@ func field(t time.Time) string {
 	return t.UTC().Format(fieldLayout)
 }
 
+// exactField is field with the seconds, if there are any.
+func exactField(t time.Time) string {
+	if t.Equal(t.Truncate(time.Minute)) {
+		return field(t)
+	}
+	return t.UTC().Format(fieldLayout + ":05.999")
+}
+
 // SinceField is what the field of a form shows.
 func (s span) SinceField() string { return field(s.Since) }
 
@@ -171,7 +179,7 @@ func timeValue(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.UTC().Format(time.RFC3339)
+	return t.UTC().Format(time.RFC3339Nano)
 }
 
 // allTenants is the parameter of the API for what all tenants have together.
