@@ -17,6 +17,12 @@ SELECT r.no, r.tenant, r.content_blob,
   CASE WHEN EXISTS (SELECT 1 FROM chunks c WHERE c.revision = r.no) THEN 1 ELSE 0 END
 FROM document_revisions r WHERE r.dropped = 1 AND r.no > ? ORDER BY r.no LIMIT 1`
 
+// sqlForgetIndex forgets the index of a tenant that has no revision left. What is not dropped
+// belongs to a document. No index finds the other revisions of a tenant.
+const sqlForgetIndex = `
+DELETE FROM document_indexes WHERE tenant = ?1 AND NOT EXISTS (SELECT 1 FROM documents WHERE tenant = ?1)
+  AND NOT EXISTS (SELECT 1 FROM document_revisions WHERE dropped = 1 AND tenant = ?1)`
+
 // PurgeDocuments removes some of the rows of dropped revisions, oldest first, and returns whether
 // there may be more. It also returns the content of a revision that is gone now, for the caller
 // to delete.
@@ -55,7 +61,7 @@ func (s *Store) PurgeDocuments(ctx context.Context) (blob string, more bool, err
 				return p, err
 			}
 		}
-		return p, t.Prep("DELETE FROM document_indexes WHERE tenant = ?1 AND NOT EXISTS (SELECT 1 FROM document_revisions WHERE tenant = ?1)").Int(tenant).Exec()
+		return p, t.Prep(sqlForgetIndex).Int(tenant).Exec()
 	})
 	return p.blob, p.more, err
 }
