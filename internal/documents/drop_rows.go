@@ -147,7 +147,9 @@ func (t *tx) cancelJobs(list []*dropped) error {
 	for _, d := range list {
 		if t.knownJobs(d.revision) == nil {
 			delete(t.jobsOf, d.revision)
-			asks = append(asks, prefetchRevisionJobs(d.revision))
+			ask := prefetchRevisionJobs(d.revision)
+			t.DropPrefetched(ask.Row) // what was asked as the transaction began is not true any more
+			asks = append(asks, ask)
 		}
 	}
 	if err := t.Prefetch(asks); err != nil {

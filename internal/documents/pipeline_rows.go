@@ -68,6 +68,9 @@ func (s *Store) BeginSplit(ctx context.Context, tenant, revision, splitter int64
 			if _, err := t.Ask(prefetchChunks(revision)).One(func(r driver.Row) { left = r.Int(0) }); err != nil || left == 0 {
 				return 0, err
 			}
+			if left > purgeChunks { // there are at least so many
+				left = purgeChunks + most
+			}
 			return max(left-most, 0), t.removeChunks(revision, most)
 		})
 		if err != nil || left == 0 {
