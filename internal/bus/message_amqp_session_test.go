@@ -119,7 +119,7 @@ func (b sdkSessions) SetState(ctx context.Context, _ bus.MessageQueue, l bus.Ses
 	return b.session(l).SetSessionState(ctx, state, nil)
 }
 
-func (b sdkSessions) WithMessages(ctx context.Context, q bus.MessageQueue) (ids []string, err error) {
+func (b sdkSessions) Used(ctx context.Context, q bus.MessageQueue) (ids []string, err error) {
 	ctx, cancel := inTime(ctx)
 	defer cancel()
 	for pager := b.client.NewListSessionsForQueuePager(entity.NameOf(q.Name), nil); pager.More(); {

@@ -49,8 +49,8 @@ type brokerSessions interface {
 	Renew(context.Context, MessageQueue, SessionLock) (time.Time, error)
 	State(context.Context, MessageQueue, SessionLock) ([]byte, error)
 	SetState(context.Context, MessageQueue, SessionLock, []byte) error
-	// WithMessages lists the ids of those that hold messages, in order.
-	WithMessages(context.Context, MessageQueue) ([]string, error)
+	// Used lists the ids of those that hold messages or a state, in order.
+	Used(context.Context, MessageQueue) ([]string, error)
 }
 
 // brokerWaits are receivers that wait until there is something for them, at most as many messages
@@ -176,10 +176,10 @@ func (b storeSessions) SetState(ctx context.Context, q MessageQueue, l SessionLo
 	return b.s.Bus.Sessions().SetState(ctx, q, l, state)
 }
 
-func (b storeSessions) WithMessages(ctx context.Context, q MessageQueue) (ids []string, err error) {
+func (b storeSessions) Used(ctx context.Context, q MessageQueue) (ids []string, err error) {
 	rows, err := b.s.Bus.Sessions().ListSessions(ctx, q, "", 100)
 	for _, row := range rows {
-		if row.HasMessages {
+		if row.HasMessages || row.StateBytes > 0 {
 			ids = append(ids, row.ID)
 		}
 	}

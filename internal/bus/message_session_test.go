@@ -317,8 +317,8 @@ func testSessionsAreListed(t *testing.T, s *stores, _ *clock) {
 	mustDo(t, err)
 	mustDo(t, s.complete(q, got[0].Lock))
 	s.closeSession(t, q, e)
-	if ids, err := s.Broker.Sessions.WithMessages(background, q); err != nil || !slices.Equal(ids, []string{"a", "b", "c"}) {
-		t.Errorf("sessions with messages are %q (%v)", ids, err)
+	if ids, err := s.Broker.Sessions.Used(background, q); err != nil || !slices.Equal(ids, []string{"a", "b", "c", "d"}) {
+		t.Errorf("sessions with messages or a state are %q (%v)", ids, err)
 	}
 	var all []entity.SessionRow
 	for after, more := "", true; more; {

@@ -11,9 +11,9 @@ import (
 // sessionsPage is how many sessions one answer lists at most.
 const sessionsPage = 100
 
-// listsByMessages is the last-updated-time that asks for sessions with messages. Others ask for
-// those whose state was set.
-var listsByMessages = time.UnixMilli(253402300800000).UTC()
+// listsAll is the last-updated-time that asks for sessions with messages or a state. The SDKs for
+// Go, .NET and JavaScript document that as their default. Others ask for those with a state.
+var listsAll = time.UnixMilli(253402300800000).UTC()
 
 // ownSession returns the session that a request is about: the one it names, or the one of the link
 // that it names. A link of its connection must hold it.
@@ -97,7 +97,7 @@ func listSessions(ctx context.Context, m *managed) (wire.Map, error) {
 		return nil, err
 	}
 	since, given := m.field("last-updated-time").(time.Time)
-	byState := given && since.Before(listsByMessages)
+	byState := given && since.Before(listsAll)
 	ids := []any{}
 	seen := int64(0)
 	for cursor := ""; int64(len(ids)) < min(top, sessionsPage); {
@@ -106,7 +106,7 @@ func listSessions(ctx context.Context, m *managed) (wire.Map, error) {
 			return nil, err
 		}
 		for _, s := range page.Items {
-			if byState && s.StateBytes == 0 || !byState && !s.HasMessages {
+			if s.StateBytes == 0 && (byState || !s.HasMessages) {
 				continue
 			}
 			if seen++; seen > skip && int64(len(ids)) < min(top, sessionsPage) {
