@@ -20,32 +20,24 @@ func BenchmarkBesideSplits(b *testing.B) {
 	for i := range uploads {
 		uploads[i] = d.upload(d.newDocument())
 	}
-	splits := make([]uploaded, b.N)
-	together := func(do func(i int)) {
-		const callers = 256
-		next := make(chan int)
-		var running sync.WaitGroup
-		for range callers {
-			running.Go(func() {
-				for i := range next {
-					do(i)
-				}
-			})
+	begins, splits := make([]func() error, b.N), make([]func() error, b.N)
+	for i := range b.N {
+		var u uploaded
+		begins[i] = func() error {
+			_, err := s.Documents.AddRevision(b.Context(), uploads[i])
+			if err != nil {
+				return err
+			}
+			rev, err := s.Documents.RevisionOf(b.Context(), d.tenant, uploads[i].ID)
+			if err != nil {
+				return err
+			}
+			u = uploaded{uploads[i].DocumentID, rev}
+			return s.Documents.BeginSplit(b.Context(), d.tenant, rev.No, splitter)
 		}
-		for i := range b.N {
-			next <- i
-		}
-		close(next)
-		running.Wait()
+		splits[i] = func() error { return d.endSplit(u) }
 	}
-	together(func(i int) {
-		_, err := s.Documents.AddRevision(b.Context(), uploads[i])
-		d.check(err)
-		rev, err := s.Documents.RevisionOf(b.Context(), d.tenant, uploads[i].ID)
-		d.check(err)
-		d.check(s.Documents.BeginSplit(b.Context(), d.tenant, rev.No, splitter))
-		splits[i] = uploaded{uploads[i].DocumentID, rev}
-	})
+	dbtest.ManyAtOnce(b, begins)
 	over := make(chan struct{})
 	var took []time.Duration
 	var waiting sync.WaitGroup
@@ -64,7 +56,7 @@ func BenchmarkBesideSplits(b *testing.B) {
 		}
 	})
 	b.ResetTimer()
-	together(func(i int) { d.check(d.endSplit(splits[i])) })
+	dbtest.ManyAtOnce(b, splits)
 	b.StopTimer()
 	close(over)
 	waiting.Wait()

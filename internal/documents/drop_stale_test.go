@@ -14,6 +14,17 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
+// committing is for tests in which no transaction may fail: each of its operations would be tried
+// alone then.
+func committing(t *testing.T, s *stores) *tripsOfDocuments {
+	s.DB.OnCommit(func(c db.Commit) {
+		if c.Err != nil {
+			t.Error(c.Err)
+		}
+	})
+	return &tripsOfDocuments{TB: t, s: s, tenant: tenantOf(t, s, "acme")}
+}
+
 // counted is how many rows a table has, or what selects from it.
 func (d *tripsOfDocuments) counted(from string, args ...int64) (n int64) {
 	d.Helper()
@@ -36,12 +47,7 @@ type replacing struct {
 }
 
 func newReplacing(t *testing.T, s *stores) *replacing {
-	d := &tripsOfDocuments{TB: t, s: s, tenant: tenantOf(t, s, "acme")}
-	s.DB.OnCommit(func(c db.Commit) {
-		if c.Err != nil { // then each of its operations is tried alone
-			t.Error(c.Err)
-		}
-	})
+	d := committing(t, s)
 	r := &replacing{tripsOfDocuments: d, live: d.embedded(1)[0]}
 	d.check(d.describe(r.live))
 	r.locked = d.claimed([]uploaded{r.live})

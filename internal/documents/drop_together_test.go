@@ -7,9 +7,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/audit"
-	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/dbtest"
-	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs"
 	"github.com/forebayhq/forebay/internal/queue"
 )
@@ -18,28 +16,14 @@ import (
 // other operations of the same transaction have settled some, or added some.
 func TestDropsTogetherWithOtherSteps(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
-		d := &tripsOfDocuments{TB: t, s: s, tenant: tenantOf(t, s, "acme")}
-		s.DB.OnCommit(func(c db.Commit) {
-			if c.Err != nil { // then each of its operations is tried alone
-				t.Error(c.Err)
-			}
-		})
+		d := committing(t, s)
 		together := func(calls ...func() error) {
 			t.Helper()
 			d.check(errors.Join(dbtest.InOneTransaction(t, s.DB, calls...)...))
 		}
-		count := func(what string, want int64, sql string, args ...int64) {
+		count := func(what string, want int64, from string, args ...int64) {
 			t.Helper()
-			var got int64
-			d.check(s.DB.Read(t.Context(), func(c driver.Conn) error {
-				st := c.Prep("SELECT count(*) FROM " + sql)
-				for _, arg := range args {
-					st = st.Int(arg)
-				}
-				_, err := st.One(func(r driver.Row) { got = r.Int(0) })
-				return err
-			}))
-			if got != want {
+			if got := d.counted(from, args...); got != want {
 				t.Errorf("%s: %d, want %d", what, got, want)
 			}
 		}

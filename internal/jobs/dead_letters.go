@@ -77,14 +77,14 @@ func (t *Tx) Redrive(j Redrive) (bool, error) {
 	if err := t.Prep(events.SQLKeepFirstStart).Int(j.Seq).Exec(); err != nil {
 		return false, err
 	}
+	redrive := driver.NewPrefetch(record.SQLRedrive, queue.MessageRow(j.Seq)).Int(visible).Int(j.Seq).Int(j.Generation)
 	if t.Arrays() {
-		redrive := driver.NewPrefetch(record.SQLRedrive, queue.MessageRow(j.Seq)).Int(visible).Int(j.Seq).Int(j.Generation)
 		if err := t.Prefetch([]driver.Prefetch{redrive.Changing()}); err != nil {
 			return false, err
 		}
 	}
 	m := record.Message{Seq: j.Seq}
-	found, err := t.Prep(record.SQLRedrive).Int(visible).Int(j.Seq).Int(j.Generation).One(func(r driver.Row) {
+	found, err := t.Ask(redrive).One(func(r driver.Row) {
 		m.Subqueue, m.Flow, m.Generation, m.Version, m.Tenant, m.SessionID = queue.Subqueue(r.Int(0)), r.Int(1), int(r.Int(2)), r.Int(3), r.Int(4), r.Text(5)
 	})
 	if err != nil || !found {

@@ -14,8 +14,25 @@ import (
 // farAway are the times that a round trip takes in [Fixture.FarAway].
 var farAway = []time.Duration{0, time.Millisecond, 5 * time.Millisecond}
 
-// callersFarAway is how many calls are under way at once.
-const callersFarAway = 256
+// ManyAtOnce makes these calls, in their order. 256 of them are under way at once.
+func ManyAtOnce(tb testing.TB, calls []func() error) {
+	next := make(chan func() error)
+	var callers sync.WaitGroup
+	for range 256 {
+		callers.Go(func() {
+			for call := range next {
+				if err := call(); err != nil {
+					tb.Error(err)
+				}
+			}
+		})
+	}
+	for _, call := range calls {
+		next <- call
+	}
+	close(next)
+	callers.Wait()
+}
 
 // FarAway measures kinds of operations on a PostgreSQL that is some time away. kinds makes, with
 // stores, a function for each that prepares so many calls.
@@ -42,25 +59,10 @@ func (f Fixture[S]) FarAway(b *testing.B, kinds func(testing.TB, S) map[string]f
 					}
 					calls := prepare(b.N)
 					proxy.Delay(delay)
-					next := make(chan func() error)
-					var callers sync.WaitGroup
-					for range callersFarAway {
-						callers.Go(func() {
-							for call := range next {
-								if err := call(); err != nil {
-									b.Error(err)
-								}
-							}
-						})
-					}
 					transactions.Store(0)
 					trips.Store(0)
 					b.ResetTimer()
-					for _, call := range calls {
-						next <- call
-					}
-					close(next)
-					callers.Wait()
+					ManyAtOnce(b, calls)
 					b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
 					n := float64(max(transactions.Load(), 1))
 					b.ReportMetric(float64(b.N)/n, "ops/transaction")
