@@ -189,8 +189,12 @@ func (s *Source) takeSession(ctx context.Context, session *azservicebus.SessionR
 		if err := link.keep(ctx, nil); err != nil {
 			return err
 		}
+		asked := window.next()
 		n, err := s.batch(ctx, link, window, sessionIdle)
-		if err != nil || n == 0 {
+		// The client gives back messages that come between two receives, while later ones are under
+		// way. Who then received again would have these first. So after less than was asked for the
+		// session is accepted anew.
+		if err != nil || n < asked {
 			return err
 		}
 	}
