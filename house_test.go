@@ -60,6 +60,19 @@ func TestPackagesStaySmall(t *testing.T) {
 	packageLines.check(t, found)
 }
 
+// TestArchitectureStaysShort keeps the page that a newcomer reads first short. What is deeper
+// stands beside the code that it explains.
+func TestArchitectureStaysShort(t *testing.T) {
+	const limit = 4000
+	text, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if words := len(strings.Fields(string(text))); words > limit {
+		t.Errorf("docs/architecture.md: %d words, %d are allowed", words, limit)
+	}
+}
+
 func TestFilesStaySmall(t *testing.T) {
 	found := map[string]int{}
 	for _, f := range sources(t) {

@@ -156,7 +156,7 @@ func TestImports(t *testing.T) {
 	for _, p := range packages {
 		row, ok := rowOf(p.dir)
 		if !ok {
-			t.Errorf("package %s has no row in mayImport (imports_test.go): add one that says which of our packages it may import, and give it a line in docs/architecture.md", p.dir)
+			t.Errorf("package %s has no row in mayImport (imports_test.go): add one that says which of our packages it may import", p.dir)
 			continue
 		}
 		used[row] = true
@@ -177,6 +177,31 @@ func TestImports(t *testing.T) {
 	for row := range mayImport {
 		if !used[row] {
 			t.Errorf("mayImport (imports_test.go) has a row for %s, where there is no package: remove the row", row)
+		}
+	}
+}
+
+// TestPackagesAreDescribed sees to it that a newcomer finds each package in a list.
+func TestPackagesAreDescribed(t *testing.T) {
+	lists := map[string]string{}
+	for _, file := range []string{"internal/README.md", "docs/architecture.md"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lists[file] = string(text)
+	}
+	isListed := func(file, name string) bool { return strings.Contains(lists[file], "\n| `"+name+"` | ") }
+	for _, p := range parseModule(t) {
+		file, name := "docs/architecture.md", p.dir
+		if below, ok := strings.CutPrefix(p.dir, "internal/"); ok {
+			file, name = "internal/README.md", below
+		}
+		for family := name; !isListed(file, name) && !isListed(file, family+"/*"); family = path.Dir(family) {
+			if family == "." {
+				t.Errorf("%s has no line for %s: say there what it is", file, name)
+				break
+			}
 		}
 	}
 }
