@@ -107,8 +107,9 @@ func (c Caller) Reaches(path string) bool {
 }
 
 // CoversEntity reports whether an entity is another one or above it, as the resource of a Service
-// Bus token is. "orders" covers the topic orders, its subscriptions and subqueues, and also a
-// queue orders/eu. "" covers all. Case does not matter: Service Bus finds names without it.
+// Bus token is. "orders" covers the topic orders with its subscriptions and subqueues. It also
+// covers a queue orders/eu. "" covers all. Case does not matter: Service Bus finds names without
+// it.
 func CoversEntity(entity, path string) bool {
 	n := len(entity)
 	return n == 0 || len(path) >= n && strings.EqualFold(path[:n], entity) && (len(path) == n || path[n] == '/')

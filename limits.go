@@ -33,16 +33,16 @@ const (
 	MaxBulkLines = 100_000 // lines of one bulk submit
 )
 
-// ValidName reports whether s may name a task, queue of jobs, tenant or deployment: 1 to 64 of
-// a-z A-Z 0-9 . _ - and starting with a letter or digit.
+// ValidName reports whether s may name a task, queue of jobs, tenant or deployment. A name has 1
+// to 64 of a-z A-Z 0-9 . _ - and starts with a letter or digit.
 func ValidName(s string) bool {
 	return len(s) <= MaxNameBytes && validFirst(s) && validCharacters(s)
 }
 
-// ValidEntityName reports whether s may name a queue of messages or a topic: 1 to 260 of a-z A-Z
-// 0-9 . _ - / starting with a letter or digit (service-bus-quotas). A part between slashes has
-// more than dots, so that no proxy changes the name in a URL. No part after the first is
-// "subscriptions" in any case, because that separates a topic from a subscription.
+// ValidEntityName reports whether s may name a queue of messages or a topic. A name has 1 to 260
+// of a-z A-Z 0-9 . _ - / and starts with a letter or digit (service-bus-quotas). A part between
+// slashes has more than dots, so that no proxy changes the name in a URL. No part after the first
+// is "subscriptions" in any case, because that separates a topic from a subscription.
 func ValidEntityName(s string) bool {
 	if len(s) > MaxEntityBytes {
 		return false

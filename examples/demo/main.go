@@ -2,8 +2,8 @@
 // documents and breaks things while they are processed. It ends with what became of every job.
 // Its exit code is 0 only if each job ended as it should.
 //
-// With -keep it gives a server work of many kinds instead, more than the simulated quota allows,
-// and leaves it open until Ctrl-C, for a look at its dashboard.
+// With -keep it gives a server work of many kinds instead, more than the simulated quota allows.
+// It leaves the server open until Ctrl-C, for a look at its dashboard.
 package main
 
 import (

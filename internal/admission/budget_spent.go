@@ -18,9 +18,9 @@ var sqlSpent = "SELECT " + budgetColumns + ", coalesce(w.tokens, 0), coalesce(w.
 FROM jobs j JOIN budgets b ON b.tenant = j.tenant AND b.key_id IN ('', coalesce(j.key_id, ''))
   LEFT JOIN budget_waits w ON w.seq = j.seq` + budgetSpending + "WHERE j.id = ?3"
 
-// Spent returns for how long the budgets of a job will have no room for it, whatever the calls
-// turn out to use that are under way now. What is held for these does not count, nor does what
-// was lost: a worker may still correct that. 0: they may have room at any time.
+// Spent returns for how long the budgets of a job will have no room for it, whatever the running
+// calls turn out to use. What is held for these calls does not count. Nor does what was lost: a
+// worker may still correct that. 0: they may have room at any time.
 func (s *Store) Spent(ctx context.Context, job string) (left time.Duration, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		left = 0

@@ -14,23 +14,24 @@
 // # Concurrency limits
 //
 // A tenant or a deployment with a concurrency takes only so many calls at once. Which are under
-// way is known: those whose locks hold their messages. So a slot is a row that finds the lock,
-// written with it and removed with the settlement; a lock that was voided or has ended makes its
-// row count for nothing, whoever died, and nobody has to see to it but a sweep when hundreds are
-// left over. A transaction that finds candidates of a capped holder counts once; those that have
-// no slot stay as they are. A full tenant's lines are left out of looks until one of its calls is
-// settled, which the settlement tells the other processes, or the first of its locks ends. Where
-// nobody is capped nothing is read or written.
+// way is known: those whose locks hold their messages. So a slot is a row that finds the lock. It
+// is written with the lock and removed with the settlement. Once a lock was voided or has ended,
+// its row counts for nothing, whoever died. Nobody has to remove such a row: a sweep does when
+// hundreds are left over. A transaction that finds candidates of a capped holder counts once;
+// those that have no slot stay as they are. Scans leave out the flows of a tenant that is full.
+// They do so until one of its calls is settled or the first of its locks ends. The settlement
+// tells the other processes. Where nobody is capped nothing is read or written.
 //
 // # Budgets
 //
 // A claim, once the job's call is admitted, inserts a row for each budget that pays (the
 // tenant's, the key's): what the call may use at most. The settlement's transaction deletes it
-// and books the use. Whoever ends a delivery in another way, the next claim of an expired lock, a
-// cancel, an expiry, marks the row as lost and books all of it, in its own transaction; the
-// worker's amendment, should it come, puts that right. spending has a row for each budget and
-// period with the sums of both, so that deciding reads one row for each budget, once a
-// transaction. Room is asked for before the quota, so that a job without room reserves none.
+// and books the use. A delivery also ends by the next claim of its expired lock, by a cancel or
+// by an expiry. Whoever ends it so marks the row as lost and books all of it, in its own
+// transaction. The worker's amendment, should it come, puts that right. The table spending has a
+// row for each budget and period with the sums of both. So deciding reads one row for each
+// budget, once a transaction. Room is asked for before the quota, so that a job without room
+// reserves none.
 //
 // A job without room gets a visible at the end of the period and a row of budget_waits with what
 // it needs. So a tenant's backlog is passed over once and not looked at again; the turn of the

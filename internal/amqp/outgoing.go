@@ -139,9 +139,9 @@ func (out *Outgoing) WaitCredit(ctx context.Context) (credit uint32, drain bool,
 	}
 }
 
-// Credit returns how many deliveries the peer takes now, whether it waits for them to be used up,
-// and a channel that is closed when it next says something else. Who waits for messages listens
-// to it, so that a drain is answered at once.
+// Credit returns how many deliveries the peer takes now, and whether it waits for them to be used
+// up. The channel is closed when one of them changes. Who waits for messages listens to it, so
+// that a drain is answered at once.
 func (out *Outgoing) Credit() (credit uint32, drain bool, changed <-chan struct{}) {
 	out.session.conn.mu.Lock()
 	defer out.session.conn.mu.Unlock()

@@ -138,8 +138,8 @@ func lastEvent(in *eventsInput) (int64, error) {
 	return n, nil
 }
 
-// follow writes the events given and then those that come, until the last one, until the client or
-// the server goes, or until the caller's key ends.
+// follow writes the events given and then those that come. It ends with the last event, when the
+// client or the server goes, or when the caller's key ends.
 func (a jobRoutes) follow(ctx context.Context, c *call, id string, changes <-chan struct{}, out *eventStream, events []forebay.Event, done bool) {
 	ctx, cancel := a.untilDrain(ctx)
 	defer cancel()

@@ -105,8 +105,9 @@ func messagesOf(list []delivery) []forebay.Message {
 // maxHeldBytes bounds the bodies that a source holds at once, by the sizes of those it got so far.
 const maxHeldBytes = 16 << 20
 
-// window says how many messages to ask for. The service does not take a limit in bytes, so a
-// window begins with one message, and has room for as many of the largest size seen lately.
+// window says how many messages to ask for. The service does not take a limit in bytes. So a
+// window begins with one message. It never asks for more than have room if each is of the largest
+// size seen lately.
 type window struct {
 	most    int
 	bytes   int64

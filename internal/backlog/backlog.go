@@ -9,17 +9,19 @@
 // along the index, up to 1,000 in the job's own line, 1,000 in its tenant's other lines and 1,000
 // in other tenants'. To find those of its class 128 lines are visited at most, each by one step
 // in the index. Another tenant counts for as many jobs as have their turn while the job's tenant
-// has the turns of those before it, by their weights. What is behind is estimated: numbers are
-// given in the order of submission, so of the stretch between the first that was counted and the
-// job 512 numbers, one of each piece, are looked up, and the share of those that are ahead tells
-// how many there are. So the cost does not depend on how many jobs, tenants, priorities and
-// classes wait. The start is what quota.State.Drain says of the work ahead, spread over the
-// deployments, at the mean charge of the last minute's calls, but not earlier than the rate at
-// which the deployments were called in the last 15 seconds allows; in the retry lane its rate,
-// places and budget take the place of that rate. Behind a tenant's limit the mean duration of the
-// calls of its latest 64 jobs says when the slots that are taken are free. A job whose time has
-// not come starts then at the earliest: after all that is ahead of it, and after what becomes
-// ready within the second before it, counted from then. Neither limit nor calls: no estimate.
+// has the turns of those before it, by their weights. What is beyond these counts is estimated
+// from a sample. Numbers are given in the order of submission. The stretch between the first
+// number that was counted and the job is divided into 512 pieces. One number of each piece is
+// looked up, and the share of those that are ahead tells how many there are. So the cost does not
+// depend on how many jobs, tenants, priorities and classes wait.
+//
+// The start is what quota.State.Drain says of the work ahead, spread over the deployments, at the
+// mean charge of the last minute's calls. It is not earlier than the rate allows at which the
+// deployments were called in the last 15 seconds. In the retry lane its rate, places and budget
+// take the place of that rate. Behind a tenant's limit the mean duration of the calls of its
+// latest 64 jobs says when the slots that are taken are free. A job whose time has not come
+// starts then at the earliest: after all that is ahead of it, and after what becomes ready within
+// the second before it, counted from then. Neither limit nor calls: no estimate.
 //
 // # Counts
 //

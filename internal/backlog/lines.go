@@ -31,9 +31,9 @@ WITH RECURSIVE l(line) AS (SELECT min(flow) FROM messages WHERE subqueue = ?1 AN
   UNION ALL SELECT (SELECT min(m.flow) FROM messages m WHERE m.subqueue = ?1 AND m.flow > l.line AND m.flow < ?3) FROM l WHERE l.line IS NOT NULL)
 SELECT line FROM l WHERE line IS NOT NULL LIMIT ?4 + 0`
 
-// Jobs of flow x.no that wait: those that are ready, up to ?4, since when the first of them is,
-// the numbers of the first and the last, those that are not ready, and one of these that waits
-// for a budget.
+// Jobs of flow x.no that wait. Of those that are ready: how many, up to ?4, since when the first
+// is, and the numbers of the first and the last. Of those that are not ready: how many, and one
+// that waits for a budget.
 const (
 	lineColumns = `
 SELECT x.no, (SELECT count(*) FROM (SELECT m.visible_at FROM messages m

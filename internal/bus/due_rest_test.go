@@ -11,7 +11,7 @@ import (
 )
 
 // A transaction does only so much of what is due. The next one must go on at once. In each of
-// these tests nothing else is due that would bring it on, and none of the times is one at which a
+// these tests nothing else is due that would bring it on. None of the times is one at which a
 // writer looks at everything.
 
 func putNamed(t *testing.T, s *stores, name string, change func(*MessageQueue)) MessageQueue {

@@ -8,8 +8,8 @@ import (
 	"github.com/forebayhq/forebay/internal/bus/dead"
 )
 
-// Dead letters that are sent back at a pace become active one after the other, also when the
-// process that sent them back is gone, and when another one goes on.
+// Dead letters that are sent back at a pace become active one after the other. They do so also
+// when the process that sent them back is gone and another one goes on.
 func testRedriveAtAPace(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{})
 	const many, every = 5, 10 * time.Second

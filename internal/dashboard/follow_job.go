@@ -67,7 +67,7 @@ func nextGeneration(ctx context.Context, r *kit.Request, id string, last int64) 
 }
 
 // deltaEvent is a part of what a call writes, for the script of the page. The script shows it as
-// text. Control characters and marks that turn the direction of text are replaced here, so the
+// text. Control characters and marks that turn the direction of text are replaced here. So the
 // text may be shorter or longer than the bytes that it stands for.
 func deltaEvent(d forebay.Delta) string {
 	data, err := json.Marshal(struct {

@@ -53,9 +53,9 @@ func (a *batchSizer) note(rows int, work, flush time.Duration) {
 	a.flush += (flush - a.flush) / 8
 }
 
-// noteServer takes in how long a transaction on a server took, with so many rows, and how much of
-// that was the way to the server and back. The server does most of the rest within the commit. A
-// row takes what transactions with more rows take longer. Few rows do not count, as in note.
+// noteServer takes in how long a transaction on a server took, with so many rows. The way to the
+// server and back is a part of that. The server does most of the rest within the commit. A row
+// takes what transactions with more rows take longer. Few rows do not count, as in note.
 func (a *batchSizer) noteServer(rows int, took, way time.Duration) {
 	if rows < SharedRows {
 		return

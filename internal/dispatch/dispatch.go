@@ -16,8 +16,8 @@
 // so the backlog drains at full speed afterwards.
 //
 // A place in a pool is free again as soon as its call is over; the outcome reaches the disk while
-// the next call runs. What can never be called right now (a paused deployment, a task that no
-// process here knows, an input that cannot be read) goes back uncharged, and a lane that meets
+// the next call runs. Some jobs cannot be called right now: a deployment is paused, no process
+// here knows the task, or the input cannot be read. They go back uncharged. A lane that meets
 // nothing else pauses for a second.
 package dispatch
 

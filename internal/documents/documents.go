@@ -12,32 +12,32 @@
 //
 // # Revisions and searches
 //
-// Each content of a document is a revision: the latest is what its pipeline works on, the live
-// one is what searches find. The pipeline is jobs, and needs nothing that drives it: the job that
-// splits a content stores the chunks and submits the jobs that embed and describe them in its
-// last transaction; each of those records what it has made, once, in a transaction that also
-// looks whether that was the last thing missing. If so, it takes the former revision out, puts
-// this one in and publishes document.ready. All of this comes before the job itself is settled,
-// so that a job that is delivered again finds what was recorded and makes what is missing.
-// Settling knows nothing of documents; only a job that ends badly looks whether it belongs to
-// one. (An orchestration could submit the same jobs in the same order; the transitions stay the
-// same.)
+// Each content of a document is a revision. Its pipeline works on the latest, and searches find
+// the live one. The pipeline is jobs, and needs nothing that drives it. The job that splits a
+// content stores the chunks. In its last transaction it submits the jobs that embed and describe
+// them. Each of those records once what it has made, in a transaction that also checks whether
+// that was the last thing missing. If so, it takes the former revision out, puts this one in and
+// publishes document.ready. All of this comes before the job itself is settled. So a job that is
+// delivered again finds what was recorded and makes what is missing. Settling knows nothing of
+// documents; only a job that ends badly looks whether it belongs to one. (An orchestration could
+// submit the same jobs in the same order; the transitions stay the same.)
 //
 // Splitting takes several transactions, so that it holds nobody up. Whoever begins takes the
-// revision over with a number of its own, removes what another may have left, and writes only as
-// long as the number is there.
+// revision over with a number of its own and removes what another may have left. It writes only
+// as long as the number is there.
 //
 // What is live is a number that counts up. A process that searches has codes of a tenant's
-// vectors in memory, up to such a number; each search reads first what went live since. A
+// vectors in memory, up to such a number. Each search reads first what went live since. A
 // transaction that drops a content says so as one that changes a job does, to other processes
-// too; the next search then reads what is live and takes out the rest, but only every five
-// seconds: in between a search looks for all its candidates in the store, and takes the contents
+// too. The next search then reads what is live and takes out the rest, but only every five
+// seconds. In between a search looks for all its candidates in the store, and takes the contents
 // out of which one is gone. If too many are gone it reads what is live after all. So memory is a
-// hint, on any number of processes. A row in pgvector's HNSW index costs milliseconds: one
-// process copies vectors there after they are live, outside of the transactions that exclude each
-// other, and the number up to which it has come says which codes need not be looked at. The index
-// of words stands on triggers (SQLite) or is a generated column (PostgreSQL), and is asked
-// together with what is live.
+// hint, on any number of processes.
+//
+// A row in pgvector's HNSW index costs milliseconds. So one process copies vectors there after
+// they are live, outside of the transactions that exclude each other. The number up to which it
+// has come says which codes need not be looked at. The index of words stands on triggers (SQLite)
+// or is a generated column (PostgreSQL). It is asked together with what is live.
 //
 // An upload goes to blob storage as it comes, and so does a document that is fetched from a
 // source. Neither is held in memory. Texts are taken apart in a few places, half as many for one

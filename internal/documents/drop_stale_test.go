@@ -78,8 +78,8 @@ func (r *replacing) failed(job int) func() error {
 	}
 }
 
-// What a transaction has read of the jobs of a live content, as it began, may no longer be true
-// when another content takes its place at the end.
+// A transaction reads the jobs of a live content as it begins. That may no longer be true when
+// another content takes its place at the end.
 func TestWhatIsReplacedHasItsJobsCancelledAsTheyAre(t *testing.T) {
 	for name, c := range map[string]func(*testing.T, *replacing) (calls []func() error, check func()){
 		"jobs end": func(t *testing.T, r *replacing) ([]func() error, func()) {

@@ -19,8 +19,8 @@ func (d *LockedJob) asker() events.Asker {
 	return events.Asker{JobID: d.ID, Tenant: d.Tenant, Reply: d.Reply}
 }
 
-// ends has the settlement of a delivery that ends its job ask where the answer goes, and take the
-// answer's number, with the beginning of the transaction.
+// ends is for the settlement of a delivery that ends its job. It has the beginning of the
+// transaction ask where the answer goes, and take the answer's number.
 func (d *LockedJob) ends(o db.Op) db.Op {
 	if d.Reply != nil {
 		asks := o.Asks

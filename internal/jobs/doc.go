@@ -39,7 +39,7 @@
 //
 // The holder of an expired lock may still settle the job until another claim gets it. The call is
 // paid for, and the token proves that there is no other result. (The expired lock of a plain
-// message settles nothing, as in Service Bus.) The primary key of outcomes is the job: it is the
+// message settles nothing, as in Service Bus.) The primary key of outcomes is the job. It is the
 // last guard of one result per generation.
 //
 // # Crashes

@@ -8,8 +8,8 @@ import (
 // Where each question is a round trip, what the claims of all subqueues need is asked together,
 // before the first is served.
 
-// askAhead makes the scans that the transaction has not made as it began, and reads what serving
-// needs to know of the jobs that all scans have found.
+// askAhead makes the scans that the transaction has not made as it began. Then it reads what
+// serving needs to know of the jobs that all scans have found.
 func (t claimTx) askAhead() error {
 	if !t.w.Shared() {
 		return nil
@@ -45,8 +45,8 @@ func (t claimTx) scanOf(subqueue queue.Subqueue) *scan {
 	return nil
 }
 
-// readOfFound reads the budgets of the jobs that were found, what was held for those whose locks
-// were lost, and what those with limits of their own have used.
+// readOfFound reads the budgets of the jobs that were found. It also reads what was held for
+// those whose locks were lost, and what those with limits of their own have used.
 func (t claimTx) readOfFound() error {
 	if len(t.scans) == 0 {
 		return nil

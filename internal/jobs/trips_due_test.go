@@ -229,7 +229,7 @@ func TestRoundTripsOfBulkAndDueJobs(t *testing.T) {
 }
 
 // A budget holds the jobs of a tenant back. Jobs that end make room in it, and as many of those
-// that wait for it are resumed, with no more round trips if they are more.
+// that wait for it are resumed. More of them take no more round trips.
 func TestRoundTripsOfJobsThatWaitForABudget(t *testing.T) {
 	t.Parallel()
 	const many = 24
@@ -245,7 +245,7 @@ func TestRoundTripsOfJobsThatWaitForABudget(t *testing.T) {
 	trips.Plans(t)
 }
 
-// tripsOfBudget returns calls that end jobs and so make room for as many others, which wait for
+// tripsOfBudget returns calls that end jobs and so make room for as many others. Those wait for
 // the tenant's budget, or each for that of its key.
 func tripsOfBudget(t *testing.T, s *stores, tenant string, many, keys int, waiting bool) (calls []func() error) {
 	name := fmt.Sprint(tenant, time.Now().UnixNano())

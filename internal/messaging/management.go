@@ -188,11 +188,11 @@ type ManagedPut struct {
 	Attributes string // a JSON object of at most forebay.MaxEntityAttributes bytes; "": none
 }
 
-// Put creates or changes an entity in one transaction. It returns entity.ErrExists for an
-// entity that was to be created and exists, entity.ErrNoQueue, entity.ErrNoTopic or
-// entity.ErrNoSubscription for one that was to be changed and does not exist. It returns a
-// forebay.CodeConflict with the Field requires_session or requires_duplicate_detection for a
-// setting that cannot change. An entity that exists keeps its name as it was first written.
+// Put creates or changes an entity in one transaction. It returns entity.ErrExists for an entity
+// that was to be created and exists. For one that was to be changed and does not exist it returns
+// entity.ErrNoQueue, entity.ErrNoTopic or entity.ErrNoSubscription. For a setting that cannot
+// change it returns a forebay.CodeConflict with the Field requires_session or
+// requires_duplicate_detection. An entity that exists keeps its name as it was first written.
 func (s Management) Put(ctx context.Context, tenant string, put ManagedPut) (e ManagedEntity, created bool, err error) {
 	if err := entity.CheckAttributes(put.Attributes); err != nil {
 		return e, false, err

@@ -43,8 +43,8 @@ type ForwardRequest struct {
 	Path   string // one of ForwardPaths, or that of Anthropic's messages
 	Body   []byte // a JSON object
 	Stream bool   // the body asks for a stream
-	// Choose returns the path and the body that a provider of this dialect gets in place of Path and
-	// Body, which then only say what the call needs. nil: Path and Body are it. It may be called
+	// Choose returns the path and the body that a provider of this dialect gets. Path and Body
+	// then only say what the call needs. nil: the provider gets Path and Body. It may be called
 	// more than once before the first Write.
 	Choose func(Dialect) (path string, body []byte, err error)
 	// WantUsage says that the chunk with the usage goes to Write although the body did not ask for

@@ -10,10 +10,10 @@ import (
 
 // Forward forwards one request. The deployment is nil if nothing was called.
 //
-// Where Write was called, the class of an error is Permanent, because nobody can make the call
-// again behind the client's back, unless the request says Again. The admission of the call still
-// learns the real class. Without an admission, deployments whose provider is no [Forwarder] are
-// passed over.
+// Where Write was called, the class of an error is Permanent: nobody can make the call again
+// behind the client's back. A request that says Again is the exception. The admission of the call
+// still learns the real class. Without an admission, deployments whose provider is no [Forwarder]
+// are passed over.
 //
 // A request without an output limit is estimated with the deployment's. The limit is not sent.
 func (r *Router) Forward(ctx context.Context, model string, req ForwardRequest) (ForwardResponse, *Deployment, error) {

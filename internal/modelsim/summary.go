@@ -12,8 +12,8 @@ const (
 )
 
 // summarize returns the best sentences of the document, in their order. A sentence's score
-// depends on its place, on the focus's terms in it, and on how frequent its terms are in the
-// document, damped by its length.
+// depends on its place and on the focus's terms in it. It also depends on how frequent its terms
+// are in the document, damped by its length.
 func summarize(document string, maxTokens, maxWords int, focus string) string {
 	list := sentences(document)
 	if len(list) == 0 {

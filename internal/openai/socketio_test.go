@@ -161,8 +161,8 @@ func TestSlowReaders(t *testing.T) {
 	}
 }
 
-// A server that stops hangs up on a client that reads nothing as soon as HTTP does, whether what
-// it does not read was being written before the stop or is written after it.
+// A server that stops hangs up on a client that reads nothing as soon as HTTP does. It does not
+// matter whether the unread data was being written before the stop or is written after it.
 func TestStopLeavesStalledReaders(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		onPipe(t, func(t *testing.T, s *socket, ctx context.Context, client net.Conn) {

@@ -61,19 +61,22 @@
 //
 // # Payloads
 //
-// An input, a result, an output or an event over 64 KiB, and the events of a turn that hold one
-// or are more than 1 MiB together, go to blob storage before the transaction that refers to them,
-// so neither transactions nor tables grow with them. Each such value belongs to one row: what is
-// handed on, from an inbox to a history or from an instance to the one that it calls, is written
-// again, so that instances can be purged without asking others. The transaction that removes a
-// row notes its blob as freed (a flag on the turn's row spares turns the question where an
-// instance never had any), and an hour later it is removed: so who copies the database and then
-// the blob storage has what the database refers to. What a crash leaves behind between an upload
-// and its transaction the sweep finds, by the table of all keys. A call to the storage may take
-// ten seconds and what its bytes take at 128 KiB/s: storage that answers nobody is soon known to
-// be away. While it cannot be used, an outcome is kept and tried again under its renewed lock,
-// and a turn that cannot be read comes back later without counting as lost. A payload that is
-// gone for good counts, and ends its instance as TurnLost.
+// An input, a result, an output or an event over 64 KiB goes to blob storage. So do the events of
+// a turn that hold one or are more than 1 MiB together. They go there before the transaction that
+// refers to them, so neither transactions nor tables grow with them.
+//
+// Each such value belongs to one row. What is handed on, from an inbox to a history or from an
+// instance to the one that it calls, is written again. So instances can be purged without asking
+// others. The transaction that removes a row notes its blob as freed, and an hour later the blob
+// is removed. So whoever copies the database and then the blob storage has what the database
+// refers to. A flag on the turn's row spares turns the question where an instance never had any
+// blob. A crash may leave something behind between an upload and its transaction. The sweep finds
+// that by the table of all keys.
+//
+// A call to the storage may take ten seconds and what its bytes take at 128 KiB/s. So storage
+// that answers nobody is soon known to be away. While it cannot be used, an outcome is kept and
+// tried again under its renewed lock. A turn that cannot be read comes back later without
+// counting as lost. A payload that is gone for good counts, and ends its instance as TurnLost.
 //
 // # Memory
 //
@@ -84,13 +87,14 @@
 // # What an execution asked for dies with it
 //
 // Answers (activities, timers, sub-orchestrations) are marked in the inbox. When an instance
-// continues as new they are removed with the activities that are under way, which then find their
-// lock lost (in one transaction activities end before turns, so that none answers after that); a
-// sub-orchestration's answer names the execution that it is for. So number 3 of the new execution
-// is never given the result of number 3 of the old one. The same holds where an instance has the
-// id of one that is over: activities, timers and locks belong to the number of an instance, not
-// to its id, and a worker's answer bears the token of the item that it answers. The old instance
-// is purged in the transaction that stores the new one, so of starts at once one finds it over.
+// continues as new they are removed, with the activities that are under way. Those then find
+// their lock lost. (In one transaction activities end before turns, so that none answers after
+// that.) A sub-orchestration's answer names the execution that it is for. So number 3 of the new
+// execution is never given the result of number 3 of the old one. The same holds where an
+// instance has the id of one that is over. Activities, timers and locks belong to the number of
+// an instance, not to its id. A worker's answer bears the token of the item that it answers. The
+// old instance is purged in the transaction that stores the new one, so of starts at once one
+// finds it over.
 //
 // # Suspending and resuming
 //
@@ -101,8 +105,8 @@
 // # Retries
 //
 // are the backend's: a failed attempt is a row and a later visible. The policy comes with the
-// call, in a field of its input that the protocol does not have and that is taken out before
-// anything is stored, or from the configuration by name.
+// call or from the configuration by name. With the call it is a field of the input that the
+// protocol does not have. It is taken out before anything is stored.
 //
 // # Tasks
 //
@@ -113,9 +117,9 @@
 //
 // # Workflows
 //
-// are orchestrations whose code is internal/workflow: told which calls have ended, in which
+// are orchestrations whose code is internal/workflow. Told which calls have ended, in which
 // order, it says which begin. The engine lets code wait for one task after the other, not for
-// whichever ends first, so such an orchestrator is given the order from the history (AddOrdered).
+// whichever ends first. So such an orchestrator is given the order from the history (AddOrdered).
 // The first activity of each instance returns the text of the workflow: the history holds it, and
 // a replay reads it from there. Processes only take that activity if they have such a workflow,
 // since its name holds the workflow's.

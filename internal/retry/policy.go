@@ -8,13 +8,17 @@
 // There is one owner of retries. Providers never retry by themselves. What follows a failure is
 // decided by internal/retry, which needs no store: the simulations of admission run it too.
 //
-// While a third of a deployment's calls fail for two minutes, its breaker stays closed, and of a
-// few hundred jobs one would use up five attempts. So a failure is the deployment's where, when
-// the call was made, ten of the latest 60 calls had failed (or of those heard of in 20 seconds
-// ten and a sixth) or the breaker had closed less than a minute before. A job whose own calls
-// alone fail does not bring that about with fewer than ten, and the failures of many jobs that
-// nobody can serve end all the same: from twice as many calls as the job has attempts on each is
-// charged.
+// While a third of a deployment's calls fail for two minutes, its breaker stays closed. Of a few
+// hundred jobs one would then use up five attempts. So some failures are the deployment's, judged
+// by what was known when the call was made:
+//
+//   - Ten of the latest 60 calls had failed. Or, of those heard of in 20 seconds, ten and a sixth
+//     had failed.
+//   - Or the breaker had closed less than a minute before.
+//
+// A job whose own calls alone fail does not bring that about with fewer than ten. The failures of
+// many jobs that nobody can serve end all the same. Each is charged once the job has had twice as
+// many calls as it has attempts.
 package retry
 
 import (

@@ -123,8 +123,8 @@ func (s *Store) LimitUsed(ctx context.Context, tenant int64, name forebay.LimitN
 	return used, nil
 }
 
-// byteSums add up stored bytes, except those of messages, in pages along a key. ?1 is the
-// tenant, ?2 the key after which a page begins, ?3 its number of rows.
+// byteSums add up stored bytes, except those of messages, in pages along a key. ?1 is the tenant.
+// ?2 is the key after which a page begins, ?3 its number of rows.
 var byteSums = []string{
 	sqlSum(`SELECT owned.seq AS no,
 		owned.input_size + coalesce(length(owned.metadata), 0) + coalesce((SELECT o.result_size FROM outcomes o WHERE o.seq = owned.seq), 0) AS size

@@ -46,7 +46,7 @@ func TestInRange(t *testing.T) {
 	}
 }
 
-// machine has a Node.js of that version, and an npm that installs the newest one, and returns a
+// machine has a Node.js of that version, and an npm that installs the newest one. It returns a
 // folder with a lock file whose packages ask for a version.
 func machine(t *testing.T, version, engines string) (folder string, npmRan func() bool) {
 	t.Helper()

@@ -19,7 +19,7 @@
 //
 // # Deliveries and endpoints
 //
-// A webhook is a row and a subscription of its tenant's topic of job events, so that an event is
+// A webhook is a row and a subscription of its tenant's topic of job events. So an event is
 // stored for it in the transition that the event is about. A few workers for each webhook receive
 // one message, send it and settle it, all in one transaction: the message's fate, the record of
 // the try, the disabling of an endpoint that is gone. A retry is the same message with a later
@@ -27,22 +27,22 @@
 // While the database cannot be written to nothing is received, and so nothing is sent.
 //
 // An endpoint has one concurrency and one breaker for all processes. A delivery under way is, as
-// a slot is, a row that finds the lock of its message: written with it, removed with the
-// settlement, and counting for nothing once the lock has ended. (To count the locks themselves
-// would mean to pass all messages that are to be tried again soon.) The row also says whether the
-// delivery is the breaker's probe, so a probe that nobody hears of again is over with its lock.
-// How many failed in a row and until when nothing is sent are columns of the webhook, read with
-// the receive and changed with the settlement, by the database's clock. A delivery that began
-// before the breaker opened tells nothing of the endpoint any more when it ends; what it was
-// asked for, Retry-After, holds all the same. One to a URL that the webhook no longer has tells
-// nothing at all.
+// a slot is, a row that finds the lock of its message. It is written with the lock and removed
+// with the settlement. Once the lock has ended it counts for nothing. (To count the locks
+// themselves would mean to pass all messages that are to be tried again soon.) The row also says
+// whether the delivery is the breaker's probe. So a probe that nobody hears of again is over with
+// its lock. Columns of the webhook say how many deliveries failed in a row and until when nothing
+// is sent. They are read with the receive and changed with the settlement, by the database's
+// clock. A delivery that began before the breaker opened tells nothing of the endpoint any more
+// when it ends; what it was asked for, Retry-After, holds all the same. One to a URL that the
+// webhook no longer has tells nothing at all.
 //
-// A receiver for which there is no room waits in the writer as one does for whom there is no
-// message, until the time at which it has some: the end of the pause, of the probe's lock, of the
-// first lock. New events do not have it look. A settlement that makes room, because all places
-// were taken, or because it changes the breaker or was the probe, has it look at once, in other
-// processes by the news of the commit; a place that is taken again in the same transaction is not
-// told.
+// A receiver for which there is no room waits in the writer, as one does for whom there is no
+// message. It waits until the time at which there is room: the end of the pause, of the probe's
+// lock, or of the first lock. New events do not have it scan. Some settlements do so at once:
+// those that make room because all places were taken, that change the breaker, or that were the
+// probe. Other processes learn of them by the notification of the commit. A place that is taken
+// again in the same transaction is not told.
 package webhook
 
 import (

@@ -13,8 +13,8 @@ import (
 	"github.com/forebayhq/forebay/server"
 )
 
-// Jobs of the task chat call tools, get their results, see pictures and answer in JSON, at an
-// upstream that nobody here wrote, by OpenAI's API and by Anthropic's.
+// Jobs of the task chat call tools, get their results, see pictures and answer in JSON. The
+// upstream is one that nobody here wrote, and is called by OpenAI's API and by Anthropic's.
 func TestChatJobs(t *testing.T) {
 	t.Parallel()
 	mock := startMock(t, toolchain.NodeModules(t, filepath.Join("testdata", "openai")))

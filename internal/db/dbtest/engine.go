@@ -175,9 +175,9 @@ type ClockServer struct{ address string }
 // NewClockServer finds the server.
 func NewClockServer(t testing.TB) *ClockServer { return &ClockServer{pgtest.Server(t)} }
 
-// ClockSchema is the Engine that Fixture.ClockSchema makes: a database whose schema stands before
-// PostgreSQL's own functions in the search path, so that its clock_timestamp is the one that
-// the stores ask for the time.
+// ClockSchema is the Engine that Fixture.ClockSchema makes. Its schema stands before PostgreSQL's
+// own functions in the search path. So its clock_timestamp is the one that the stores ask for the
+// time.
 type ClockSchema[S any] struct {
 	fixture Fixture[S]
 	server  *ClockServer

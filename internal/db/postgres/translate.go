@@ -26,8 +26,8 @@ func lookups(sql string) string {
 var messageOrder = regexp.MustCompile(`\b(visible_at, )((?:m\.)?seq)\b|\b(ORDER BY )(b\.seq)\b|\b([bm]\.\w+ = \$\d+ AND )([bm]\.seq)( >=? )`)
 
 // numberInOrder is the order of the rows that a tenant owns. A statement that walks them names
-// their table "owned". Its indexes by tenant end in (no + 0), so that the planner does not take
-// them for as good as the key while the table is empty.
+// their table "owned". Its indexes by tenant end in (no + 0). So the planner does not take them
+// for as good as the key while the table is empty.
 var numberInOrder = regexp.MustCompile(`\b(owned\.(?:no|seq))( [<>]=?)|\b(ORDER BY )(owned\.(?:no|seq))\b`)
 
 // translate turns ? and ?N into $N, leaves out SQLite's hints to its planner and puts in what

@@ -8,7 +8,7 @@ import (
 
 // These statements mend what a clock that was ahead has left of jobs; see clock.go of package db.
 // 300000 is forebay.MaxLockDuration, and 4611686018427387904 stands for the end of time. Records
-// are mended that are more than a day, 86400000, ahead. ?1 is the time; ?2 and ?3 bound the
+// are mended that are more than a day, 86400000, ahead. ?1 is the time. ?2 and ?3 bound the
 // numbers of the rows, the first exclusively.
 
 const (

@@ -65,10 +65,10 @@ var SQLEventFollows = driver.PrefetchForm("UPDATE messages SET version = version
 	"UPDATE messages m SET version = version + 1 FROM %s WHERE m.seq = ANY (ARRAY[x.p1]) RETURNING x.p1, m.version")
 
 // SendAnswers sends answers, each of at most that many bytes, as a part of the transaction. It
-// calls failed for those that cannot be sent, with why, and with the number of the next event of
-// the job if its message is still there. It takes at most two round trips: one finds where the
-// answers go, unless that is known by then, and one what they need there. What failed is counted
-// in the second.
+// calls failed for those that cannot be sent, with the reason. If the job's message is still
+// there, failed also gets the number of the job's next event. It takes at most two round trips:
+// one finds where the answers go, unless that is known by then, and one what they need there.
+// What failed is counted in the second.
 func SendAnswers(t *db.Tx, answers []Answer, maxBytes int64, tally *Tally, failed func(i int, why forebay.Code, number int64) error) error {
 	list := make([]bus.Reply, len(answers))
 	for i := range answers {

@@ -12,9 +12,9 @@
 //
 // The engine carries an answer out on goroutines of its own, where a panic would end the process.
 // So durabletask/check_response.go checks each answer of a connected process against what is
-// offered, and carries it out once on a copy of the instance without its history. What fails
-// either ends the instance as InvalidAnswer. A panic elsewhere in a turn counts as a loss of the
-// turn, of which there are ten.
+// offered. Then it carries the answer out once on a copy of the instance without its history.
+// What fails either ends the instance as InvalidAnswer. A panic elsewhere in a turn counts as a
+// loss of the turn, of which there are ten.
 //
 // # gRPC
 //
@@ -32,9 +32,9 @@
 //
 // # Sizes
 //
-// What a worker would be sent, and does not receive, ends its stream and all that was sent by it,
-// and would again when it is repeated. So a turn or an activity that is too large is failed
-// before it is handed out.
+// A worker that does not receive an item, because it is too large, loses its stream and all that
+// was sent by it. A repetition would end the stream again. So a turn or an activity that is too
+// large is failed before it is handed out.
 package durabletask
 
 import (

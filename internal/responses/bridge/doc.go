@@ -3,7 +3,7 @@
 //
 // A [Request] is the body of POST /responses, checked. An [Exchange] is one call for it. It
 // chooses what the provider gets: the request itself where that speaks Responses, else one for
-// chat completions. It reads the provider's answer, in one piece or as a stream, and returns the
+// chat completions. It reads the provider's answer, in one piece or as a stream. It returns the
 // events of the response as they become known, and the object that ends it.
 //
 // The facts of the API are those of OpenAI's OpenAPI file, and of the SDKs that read the answers.

@@ -211,8 +211,8 @@ func (it *interrupted) said(index int) string {
 	return ""
 }
 
-// Interrupted returns the events that close what an earlier call has begun and not ended, so that
-// another call can go on, and where the stream stands then. events are those of the earlier call.
+// Interrupted returns the events that close what an earlier call has begun and not ended. Another
+// call can then go on, from the state that is returned. events are those of the earlier call.
 func Interrupted(events []json.RawMessage, from State) ([]Event, State) {
 	items := map[int]*interrupted{}
 	for _, raw := range events {

@@ -154,8 +154,8 @@ func (r *Request) InputItems(response string) []json.RawMessage {
 	return list
 }
 
-// Whole returns the body of the request with the items that are known to go before in its input,
-// which is given as the client has sent it.
+// Whole returns the body of the request with the known earlier items at the beginning of its
+// input. input is as the client has sent it.
 func (r *Request) Whole(input []json.RawMessage) []byte {
 	body := maps.Clone(r.members)
 	delete(body, "previous_response_id")

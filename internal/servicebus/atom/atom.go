@@ -3,8 +3,8 @@
 // (REST API reference, "Service Bus management"; query parameter api-version 2017-04 to 2024-05).
 //
 // A PUT without If-Match creates an entity, and one with If-Match changes it. GET reads one entity
-// or a page of a list. The bodies are XML. A [Handler] reads them with limits, translates them
-// into Forebay's own settings, and keeps what Forebay has no use for as attributes, so that a
+// or a page of a list. The bodies are XML. A [Handler] reads them with limits and translates them
+// into Forebay's own settings. It keeps what Forebay has no use for as attributes, so that a
 // client reads back what it wrote.
 package atom
 

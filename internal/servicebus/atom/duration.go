@@ -157,8 +157,8 @@ func timeText(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.9999999Z")
 }
 
-// Seconds reads a duration of ISO 8601 as the protocol has it. 0 stands for none, and for a
-// duration that is so long that Forebay sets no limit instead.
+// Seconds reads a duration of ISO 8601 as the protocol has it. 0 stands for none. It also stands
+// for a duration that is so long that Forebay sets no limit.
 func Seconds(text string) (float64, error) {
 	var r reader
 	s := r.duration("duration", &text, longestTime)

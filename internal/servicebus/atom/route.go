@@ -185,7 +185,7 @@ func (r *request) version() string {
 }
 
 // Limits on pages. The default is the service's. A client takes a page that is shorter than it
-// asked for as the last one, so the largest page holds all that a tenant may have.
+// asked for as the last one. So the largest page holds all that a tenant may have.
 const (
 	defaultPage = 100
 	maxPage     = 2000

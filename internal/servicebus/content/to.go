@@ -283,8 +283,8 @@ func amqpValue(v any) any {
 	return v
 }
 
-// body writes the sections of the body as they were sent, or one section of data if the body came
-// in that form, or has changed since.
+// body writes the sections of the body as they were sent. It writes one section of data if the
+// body came in that form or has changed since.
 func (w *writer) body() error {
 	if len(w.s.body) > 0 {
 		body, _, err := bodyOf(w.s.body)

@@ -115,8 +115,9 @@ func (c *Client) config(p *provider) *oauth2.Config {
 	return &oauth2.Config{ClientID: c.options.ClientID, ClientSecret: c.options.ClientSecret.Reveal(), Endpoint: p.Endpoint(), RedirectURL: c.options.Redirect, Scopes: c.options.Scopes}
 }
 
-// SignOutAddress returns where a person ends the session at the provider too, or "" if the
-// provider has no such page or does not answer soon (OpenID Connect RP-Initiated Logout 1.0).
+// SignOutAddress returns where a person ends the session at the provider too (OpenID Connect
+// RP-Initiated Logout 1.0). It returns "" if the provider has no such page or does not answer
+// soon.
 func (c *Client) SignOutAddress(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

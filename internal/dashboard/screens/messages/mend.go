@@ -47,8 +47,8 @@ func mendingOf(m *forebay.Message) *mending {
 	return f
 }
 
-// survives reports whether the page shows the text as it is, and a browser's form gives it back
-// so, but for the ends of its lines, which are all of one kind.
+// survives reports whether the page shows the text as it is and a browser's form gives it back
+// unchanged. Only the ends of its lines may change, and they are all of one kind.
 func survives(text string) bool {
 	ends, windows := strings.Count(text, "\n"), strings.Count(text, "\r\n")
 	lines := plainLines(text)
