@@ -29,8 +29,8 @@ type AuditEntry struct {
 // auditTag begins the hashed bytes, so that the hash of an entry is the hash of nothing else.
 const auditTag = "forebay audit entry 1\n"
 
-// ComputeHash returns what Hash must be, the SHA-256 of these fields in this order: a tag, the
-// previous hash, the number, the time in Unix milliseconds, tenant, actor, action, target and
+// ComputeHash returns what Hash must be. It is the SHA-256 of these fields in this order: a tag,
+// the previous hash, the number, the time in Unix milliseconds, tenant, actor, action, target and
 // detail. Number and time have 8 bytes each, and each text comes after its length in 8 bytes.
 // Integers are big-endian. It returns "" if PreviousHash is no hash.
 func (e AuditEntry) ComputeHash() string {

@@ -30,8 +30,8 @@ const (
 	DefaultSearchResults    = 10
 )
 
-// ValidDocumentID reports whether s may be a document's id: 1 to 128 of a-z A-Z 0-9 . _ : -
-// beginning with a letter or digit.
+// ValidDocumentID reports whether s may be a document's id. An id has 1 to 128 of a-z A-Z 0-9 . _
+// : - and begins with a letter or digit.
 func ValidDocumentID(s string) bool {
 	if s == "" || len(s) > MaxDocumentIDBytes {
 		return false

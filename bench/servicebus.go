@@ -277,7 +277,7 @@ func (server *broker) isEmpty(ctx context.Context, queue string) error {
 	}
 }
 
-// latency sends messages to a receiver that waits, one after the other, and returns how long each
+// latency sends messages to a receiver that waits, one after the other. It returns how long each
 // took from before it was sent until it came.
 func (server *broker) latency(ctx context.Context, conn connection, messages int) ([]time.Duration, error) {
 	if err := server.makes(ctx, latencyQueue); err != nil {

@@ -11,9 +11,9 @@ import (
 // signIns is the part of Client about sessions of the dashboard.
 type signIns struct{ *endpoint }
 
-// SignIns returns the sessions of the dashboard that count now, those that end last first: at most
-// [forebay.MaxSignIns], all of them ("") or those of an owner. That is the id of an API key, or a
-// person such as person:ada@example.com. more tells that there are others.
+// SignIns returns the sessions of the dashboard that count now, those that end last first. It
+// returns at most [forebay.MaxSignIns], all of them ("") or those of an owner. That is the id of
+// an API key, or a person such as person:ada@example.com. more tells that there are others.
 func (c *signIns) SignIns(ctx context.Context, owner string) (list []forebay.SignIn, more bool, err error) {
 	query := url.Values{}
 	if owner != "" {

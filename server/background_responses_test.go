@@ -287,7 +287,7 @@ func TestLargeBackgroundResponse(t *testing.T) {
 }
 
 // A background response of a provider that speaks Responses has the provider's events under its
-// own numbers, and what was begun before a break is closed.
+// own numbers. What was begun before a break is closed.
 func TestBackgroundResponseOfAProviderThatSpeaksResponses(t *testing.T) {
 	t.Parallel()
 	u := startUpstream(t, func(w http.ResponseWriter, _ *http.Request, n int64) {

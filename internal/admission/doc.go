@@ -8,8 +8,8 @@
 // # Changes of a state
 //
 // Changes of a state (breaker, learned limit, pauses) are rows of deployment_changes and messages
-// of a topic, written in the transaction that made them; the process whose transaction it was
-// logs and counts them.
+// of a topic. They are written in the transaction that made them. The process whose transaction
+// it was logs and counts them.
 //
 // # Concurrency limits
 //
@@ -25,19 +25,19 @@
 // # Budgets
 //
 // A claim, once the job's call is admitted, inserts a row for each budget that pays (the
-// tenant's, the key's): what the call may use at most. The settlement's transaction deletes it
-// and books the use. A delivery also ends by the next claim of its expired lock, by a cancel or
-// by an expiry. Whoever ends it so marks the row as lost and books all of it, in its own
-// transaction. The worker's amendment, should it come, puts that right. The table spending has a
-// row for each budget and period with the sums of both. So deciding reads one row for each
+// tenant's, the key's). The row holds what the call may use at most. The settlement's transaction
+// deletes it and books the use. A delivery also ends by the next claim of its expired lock, by a
+// cancel or by an expiry. Whoever ends it so marks the row as lost and books all of it, in its
+// own transaction. The worker's amendment, should it come, puts that right. The table spending
+// has a row for each budget and period with the sums of both. So deciding reads one row for each
 // budget, once a transaction. Room is asked for before the quota, so that a job without room
 // reserves none.
 //
 // A job without room gets a visible at the end of the period and a row of budget_waits with what
-// it needs. So a tenant's backlog is passed over once and not looked at again; the turn of the
-// period needs nobody; and each booking, or a raised limit, makes as many visible as fit, in
-// order. Every two seconds on PostgreSQL, and 30 on SQLite, the budgets that are waited for are
-// looked at in any case.
+// it needs. So a tenant's backlog is passed over once and not looked at again. The turn of the
+// period needs nobody. Each booking, or a raised limit, makes as many visible as fit, in order.
+// Every two seconds on PostgreSQL, and 30 on SQLite, the budgets that are waited for are looked
+// at in any case.
 //
 // Who has a budget is kept in memory, like paused queues, so all others pay nothing. A job
 // remembers the key that submitted it only if that key has a budget.

@@ -110,7 +110,7 @@ func endless(settled bool) *handler {
 	}}
 }
 
-// BenchmarkPipelinedSends measures messages of 1 KiB from a client that encodes nothing: it sends
+// BenchmarkPipelinedSends measures messages of 1 KiB from a client that encodes nothing. It sends
 // the same bytes again, as far as it has credit, and counts the outcomes.
 func BenchmarkPipelinedSends(b *testing.B) {
 	s := serve(b, amqp.Options{Handler: &handler{incoming: func(l *amqp.Incoming) {

@@ -145,8 +145,8 @@ const (
 )
 
 // AuditEntries returns entries with a number below the given one (0: from the last on), newest
-// first. There may be more below next even if they are fewer than limit, for a page reads only
-// so many entries that the filter leaves out. A next of 0 is the end.
+// first. There may be more below next even if they are fewer than limit. A page reads only so
+// many entries that the filter leaves out. A next of 0 is the end.
 func (s *Store) Entries(ctx context.Context, f forebay.AuditFilter, below int64, limit int) (entries []forebay.AuditEntry, next int64, err error) {
 	return s.auditEntries(ctx, f, below, limit, maxAuditLook)
 }

@@ -1,12 +1,12 @@
-// Package backlog answers questions about jobs that wait: how many there are in a queue, how many
-// go before one, what it waits for and when it may start. None of this is stored. It is worked
-// out from the messages and from what is known of deployments when somebody asks.
+// Package backlog answers questions about jobs that wait. How many are there in a queue? How many
+// go before one, what does it wait for, and when may it start? None of this is stored. It is
+// worked out from the messages and from what is known of deployments when somebody asks.
 //
 // # Positions and expected starts
 //
 // What a waiting job waits for, its position and its start are not stored. Whoever asks for a job
-// reads the states of the deployments and reserves on copies of them; the position is counted
-// along the index, up to 1,000 in the job's own line, 1,000 in its tenant's other lines and 1,000
+// reads the states of the deployments and reserves on copies of them. The position is counted
+// along the index: up to 1,000 in the job's own line, 1,000 in its tenant's other lines and 1,000
 // in other tenants'. To find those of its class 128 lines are visited at most, each by one step
 // in the index. Another tenant counts for as many jobs as have their turn while the job's tenant
 // has the turns of those before it, by their weights. What is beyond these counts is estimated
@@ -20,8 +20,8 @@
 // deployments were called in the last 15 seconds. In the retry lane its rate, places and budget
 // take the place of that rate. Behind a tenant's limit the mean duration of the calls of its
 // latest 64 jobs says when the slots that are taken are free. A job whose time has not come
-// starts then at the earliest: after all that is ahead of it, and after what becomes ready within
-// the second before it, counted from then. Neither limit nor calls: no estimate.
+// starts then at the earliest. Counted from then, it starts after all that is ahead of it, and
+// after what becomes ready within the second before it. Neither limit nor calls: no estimate.
 //
 // # Counts
 //

@@ -7,8 +7,8 @@ import (
 	"github.com/forebayhq/forebay/internal/quota"
 )
 
-// causes names what holds a job back for the reason: its tenant, or the deployments, each with
-// what it would say to the job if that were next.
+// causes names what holds a job back for the reason: its tenant, or the deployments. Each
+// deployment comes with what it would say to the job if that were next.
 func (f forecast) causes(q *Query, reason forebay.WaitReason, options []option) (list []forebay.WaitCause) {
 	switch reason {
 	case forebay.WaitConcurrency:

@@ -24,6 +24,6 @@
 //
 // Lines have a low priority, and jobs of their queue below the default priority leave deployments
 // to others that wait for them (jobs.Queue.Spare). When the rest of a batch would not be done in
-// time at the pace so far, the priority rises, also of lines that wait already. At the default
-// priority they no longer yield.
+// time at the pace so far, the priority rises. It rises also for lines that wait already. At the
+// default priority they no longer yield.
 package batches

@@ -281,8 +281,8 @@ func TestCommitIsJudgedAgain(t *testing.T) {
 	})
 }
 
-// Commits that settle some of the same messages: each message is settled by one of them, and each
-// commit sends its message if and only if it settled its own.
+// Commits settle some of the same messages. Each message is settled by one of them. Each commit
+// sends its message if and only if it settled its own.
 func TestCommitsWithTheSameLocks(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		const messages, commits = 24, 96

@@ -22,9 +22,9 @@ import (
 	"github.com/forebayhq/forebay/internal/stores"
 )
 
-// sdkBroker is a server by Azure's SDK for Go. What that cannot do is read from the store: all
-// messages of a queue with sessions, or of one that forwards, and the counts of locked and
-// deferred messages.
+// sdkBroker is a server by Azure's SDK for Go. What that cannot do is read from the store. This
+// concerns all messages of a queue with sessions, or of one that forwards, and the counts of
+// locked and deferred messages.
 type sdkBroker struct {
 	client *azservicebus.Client
 	store  *stores.Stores
@@ -201,7 +201,7 @@ func sdkMessage(c bus.MessageContent) *azservicebus.Message {
 }
 
 // Send sends one message, or a batch. Those that all wait for one time are scheduled by an
-// operation of its own, which tells their numbers; the others have theirs from looking at the
+// operation of its own, which tells their numbers. The others have theirs from looking at the
 // queue.
 func (b *sdkBroker) Send(ctx context.Context, q bus.MessageQueue, contents []bus.MessageContent) ([]int64, error) {
 	ctx, cancel := inTime(ctx)

@@ -10,16 +10,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-// broker is what the models of messages and of topics are compared with, and what the suite uses:
-// the store by its own calls, or a server by a client of its protocol.
+// broker is what the models of messages and of topics are compared with, and what the suite uses.
+// It is the store by its own calls, or a server by a client of its protocol.
 type broker struct {
 	Messages brokerMessages
 	Settle   brokerSettlements
 	Sessions brokerSessions
 	Waits    brokerWaits
 	Clock    brokerClock
-	// Client says that it is a client, by an SDK that does not tell or do all that the store does:
-	// what a test leaves out then is said there.
+	// Client says that it is a client, by an SDK that does not tell or do all that the store
+	// does. What a test leaves out then is said there.
 	Client bool
 }
 

@@ -42,7 +42,7 @@ type heldSession struct {
 // clientPatience is how long a client waits for messages where there are none.
 const clientPatience = 100 * time.Millisecond
 
-// during does something at a time at which nothing else happens by itself until it is done: a
+// during does something at a time at which nothing else happens by itself until it is done. A
 // client that waits in vain does so by the clock. The model's clock stands meanwhile.
 func (d *postDriver) during(do func(*rapid.T)) func(*rapid.T) {
 	return func(t *rapid.T) {

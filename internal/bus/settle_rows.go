@@ -16,7 +16,7 @@ import (
 // A settlement takes the subqueue that the message was received from, main or dead-letter, and
 // the lock of that delivery. It returns forebay.ErrLockLost and changes nothing once the lock has
 // ended, even if nobody has received the message since. While nobody may receive from the queue,
-// messages are kept: only settlements that give them back work (Service Bus documentation,
+// messages are kept. Only settlements that give them back work (Service Bus documentation,
 // "entity-suspend", and the description of EntityStatus).
 
 // Complete deletes a message that has been processed.

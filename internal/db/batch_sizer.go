@@ -22,7 +22,7 @@ const (
 )
 
 // rows is how many a transaction takes. On a server a tenant that is alone waits for itself only,
-// and large transactions save it most: there they are as large as can be.
+// and large transactions save it most. There they are as large as can be.
 func (a *batchSizer) rows(shared bool) int {
 	switch {
 	case a.row == 0 && shared:

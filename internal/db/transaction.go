@@ -334,7 +334,7 @@ func (t *Tx) applied(op Operation) {
 }
 
 // Keeps reports whether all operations of the transaction leave the row as it was when the
-// transaction began: they change what they have named alone, and that is not among it.
+// transaction began. If so, they change what they have named alone, and that is not among it.
 func (t *Tx) Keeps(row driver.RowName) bool {
 	return !t.Touches(row) && !slices.ContainsFunc(t.batch, func(op Operation) bool { return !op.What().Local })
 }

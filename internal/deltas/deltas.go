@@ -2,9 +2,9 @@
 // of their jobs.
 //
 // A [Hub] knows the calls of this process and its listeners. Nothing is stored and nothing is
-// queued: a call keeps the text that it has so far, as its provider does anyway, and each
-// listener reads on from where it is. A slow listener delays nobody and costs no memory. It misses
-// what an attempt wrote when the next attempt begins.
+// queued. A call keeps the text that it has so far, as its provider does anyway. Each listener
+// reads on from where it is. A slow listener delays nobody and costs no memory. It misses what an
+// attempt wrote when the next attempt begins.
 //
 // Processes that share a database exchange signals by a [Relay]. A process with listeners says
 // every few seconds which jobs they follow. Only then does the process with the call send parts of

@@ -9,10 +9,10 @@
 // # Lanes and pools
 //
 // Each queue has a main lane and a retry lane with pools of their own. A job that fails is not
-// retried in place: the attempt is recorded and the message moves to the retry lane with a delay
+// retried in place. The attempt is recorded and the message moves to the retry lane with a delay
 // (exponential with full jitter, unless the provider named one). The retry lane is small, can be
-// rate-limited, and has a budget: retries that fail are bounded to a share of all calls (20 % by
-// default) plus one a second, so an outage does not multiply load; a success earns budget back,
+// rate-limited, and has a budget. Retries that fail are bounded to a share of all calls (20 % by
+// default) plus one a second. So an outage does not multiply load. A success earns budget back,
 // so the backlog drains at full speed afterwards.
 //
 // A place in a pool is free again as soon as its call is over; the outcome reaches the disk while

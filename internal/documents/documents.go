@@ -19,7 +19,7 @@
 // that was the last thing missing. If so, it takes the former revision out, puts this one in and
 // publishes document.ready. All of this comes before the job itself is settled. So a job that is
 // delivered again finds what was recorded and makes what is missing. Settling knows nothing of
-// documents; only a job that ends badly looks whether it belongs to one. (An orchestration could
+// documents. Only a job that ends badly looks whether it belongs to one. (An orchestration could
 // submit the same jobs in the same order; the transitions stay the same.)
 //
 // Splitting takes several transactions, so that it holds nobody up. Whoever begins takes the

@@ -12,8 +12,8 @@ import (
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
-// What a transaction has read ahead of the jobs of a document may no longer be true when it ends:
-// other operations of the same transaction have settled some, or added some.
+// What a transaction has read ahead of the jobs of a document may no longer be true when it ends.
+// Other operations of the same transaction have settled some, or added some.
 func TestDropsTogetherWithOtherSteps(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		d := committing(t, s)

@@ -12,10 +12,10 @@
 //
 // # Flows
 //
-// For jobs, rank is the id of a flow: one for each tenant, priority and class of what its jobs
-// call (see Admission) that has messages in the subqueue. A scan reads the beginnings of the
-// flows, so a tenant with ten thousand waiting jobs is no obstacle. internal/fairqueue decides
-// whose job goes next, in two steps.
+// For jobs, rank is the id of a flow. There is one for each tenant, priority and class of what
+// its jobs call (see Admission) that has messages in the subqueue. A scan reads the beginnings of
+// the flows, so a tenant with ten thousand waiting jobs is no obstacle. internal/fairqueue
+// decides whose job goes next, in two steps.
 //
 //   - The tenant comes first, by start-time fair queueing. Each tenant has a virtual time. A job
 //     moves it on by the tokens reserved for its call, answers included, divided by the tenant's
@@ -35,11 +35,12 @@
 //     more than one.
 //
 // Each process keeps virtual times and turns for what it delivers. A share of each process's
-// deliveries is the same share of all. A scan asks 32 flows at most (internal/flows/choose.go):
-// the first flows of the tenants that are next, the first of each class, and those asked longest
-// ago. It serves nobody whose turn is more than one claim after that of a tenant it has not
-// asked. Classes whose jobs were held last time get eight of the 32 as long as others want the
-// rest. A subqueue with one tenant, one priority and one model is one flow, at the cost of one.
+// deliveries is the same share of all. A scan asks 32 flows at most (internal/flows/choose.go).
+// They are the first flows of the tenants that are next, the first of each class, and those asked
+// longest ago. It serves nobody whose turn is more than one claim after that of a tenant it has
+// not asked. Classes whose jobs were held last time get eight of the 32 as long as others want
+// the rest. A subqueue with one tenant, one priority and one model is one flow, at the cost of
+// one.
 package flows
 
 import (

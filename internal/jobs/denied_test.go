@@ -38,8 +38,8 @@ func TestWhoIsAtFault(t *testing.T) {
 	}
 }
 
-// Of a deployment that turns calls away operators are told why, and they, or a start of the
-// server, have it tried again at once; of others that says nothing.
+// Of a deployment that turns calls away operators are told why. They, or a start of the server,
+// have it tried again at once. Of others that says nothing.
 func TestDeniedDeployments(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		ctx := t.Context()
@@ -110,7 +110,7 @@ func turnedAway(d *LockedJob, why quota.Denial) (a, back AttemptRecord) {
 }
 
 // An endpoint fails, and turns away the calls that are still under way, as an ingress does while
-// what is behind it goes: no job fails for good.
+// what is behind it goes. No job fails for good.
 func TestRefusalsOfAnOutageCostNoJob(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		const all, failing = 40, 15
@@ -155,8 +155,8 @@ func TestRefusalsOfAnOutageCostNoJob(t *testing.T) {
 	})
 }
 
-// Calls of a tenant's that are refused one by one, as a firewall refuses prompts, do not keep
-// another tenant's from a deployment that both use: it is tried about once a minute, at least
+// Some calls of a tenant are refused one by one, as a firewall refuses prompts. They do not keep
+// another tenant's from a deployment that both use. It is tried about once a minute, at least
 // every other time with the job whose turn it is.
 func TestRefusedPromptsKeepNoOtherTenantAway(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *stores, queueID int64) {

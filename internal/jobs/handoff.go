@@ -9,7 +9,7 @@ import (
 )
 
 // A job that is submitted while a claim waits for its subqueue is handed off, if nothing else is
-// ready there: its message is stored locked. That saves storing it as ready, finding it, reading
+// ready there. Its message is stored locked. That saves storing it as ready, finding it, reading
 // the job back and changing the row, a third of what a job costs.
 
 // handsOff reports whether a ready new job may be kept back for a claim that waits. Submissions

@@ -13,13 +13,13 @@
 // # What claims memory
 //
 // Requests share limits.memory_bytes, and so do running jobs: their inputs, and the payloads
-// that their tasks read besides. Of requests that is what they hold over 64 KiB: bodies, lines
-// of a bulk submit, payloads read for an answer, and the answer until it is written. A body
-// takes memory as it arrives, whatever it announces. A tenant may hold as much as it leaves
-// free. So a lone tenant has half, and n busy ones 1/(n+1) each. The eldest request of a
-// tenant may go beyond that, up to seven eighths of all together. So tenants that each hold a
-// part of a payload do not wait for each other for ever. Who finds no room in ten seconds is
-// told 503. A result is streamed from blob storage.
+// that their tasks read besides. Of requests that is what they hold over 64 KiB. These are
+// bodies, lines of a bulk submit, payloads read for an answer, and the answer until it is
+// written. A body takes memory as it arrives, whatever it announces. A tenant may hold as much as
+// it leaves free. So a lone tenant has half, and n busy ones 1/(n+1) each. The eldest request of
+// a tenant may go beyond that, up to seven eighths of all together. So tenants that each hold a
+// part of a payload do not wait for each other for ever. Who finds no room in ten seconds is told
+// 503. A result is streamed from blob storage.
 package memory
 
 import (

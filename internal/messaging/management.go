@@ -146,7 +146,7 @@ func allManaged(page []bus.MessageQueue) []ManagedEntity {
 }
 
 // EntityCounts counts what an entity holds. What is forwarded is never under way between two
-// entities, so the transfer counts of Service Bus are 0: what waits to be forwarded is active.
+// entities, so the transfer counts of Service Bus are 0. What waits to be forwarded is active.
 type EntityCounts struct {
 	Active        int64 // locked ones too
 	Scheduled     int64

@@ -40,8 +40,8 @@ func TestForwardedBody(t *testing.T) {
 	}
 }
 
-// FuzzForwardedBody compares the edits of a body with what encoding/json reads: only the model and
-// the request for usage differ, and other values have the same bytes.
+// FuzzForwardedBody compares the edits of a body with what encoding/json reads. Only the model
+// and the request for usage differ, and other values have the same bytes.
 func FuzzForwardedBody(f *testing.F) {
 	for _, s := range []string{`{}`, askStream, ` {"model" : "x" , "b":[1,{"model":"y"},"\\"],"\u006dodel":2,"stream_options":{"include_usage":false}}`,
 		`{"stream_options":null,"usage":null,"a":"}]\""}`, `{"usage":null}`, `{"usage":null,"x":1}`, `{"a":1, "usage" : null , "b":2}`, `[{}]`, "{\"\xff\":\"\xff\"}"} {

@@ -61,8 +61,8 @@ type API struct {
 // New returns the interface.
 func New(o Options) *API { return &API{o, newConversations(o.MemoryBytes)} }
 
-// roots are the addresses under which all routes are: OpenAI's, that of Azure's v1 API, and that
-// of Azure's older API, whose query has an api-version.
+// roots are the addresses under which all routes are: OpenAI's, and those of Azure's v1 API and
+// older API. The query of the last has an api-version.
 var roots = []string{"/v1/", "/openai/v1/", "/openai/"}
 
 // owned are the first parts of paths below /v1/ that are OpenAI's. Forebay's own are others.

@@ -81,8 +81,8 @@
 // # Memory
 //
 // A process keeps the histories of instances that had a turn here lately, by the number of turns
-// that are over, with their sizes: up to 200,000 events of 128 MiB. The turn says that number, so
-// what is out of date is not used.
+// that are over, with their sizes. It keeps up to 200,000 events of 128 MiB. The turn says that
+// number, so what is out of date is not used.
 //
 // # What an execution asked for dies with it
 //
@@ -98,7 +98,7 @@
 //
 // # Suspending and resuming
 //
-// is the queue that an instance waits in. A signal that would leave it there is not stored, and a
+// is the queue that an instance waits in. A signal that would leave it there is not stored. A
 // turn that a worker is sent is without such events of before: SDKs fail on being resumed without
 // having been suspended. A rewind is stored as a resume, for the history; no worker sees it.
 //
@@ -110,8 +110,8 @@
 //
 // # Tasks
 //
-// The activity forebay.task is not carried out but becomes a job: Submit puts the activity to
-// rest in its transaction, and whatever ends the job writes the answer into the inbox in its own.
+// The activity forebay.task is not carried out but becomes a job. Submit puts the activity to
+// rest in its transaction. Whatever ends the job writes the answer into the inbox in its own.
 // That a job was called shows in its correlation id, so the end of any other succeeded job costs
 // nothing.
 //

@@ -82,9 +82,9 @@ func TestItemSeesResultsOfJobsByTheirSize(t *testing.T) {
 	})
 }
 
-// The result of an activity is handled at once while its instance is suspended, also if the
-// suspension came during the work item that called it. At once means before the writer looks for
-// missed notifications.
+// The result of an activity is handled at once while its instance is suspended. That holds also
+// if the suspension came during the work item that called it. At once means before the writer
+// looks for missed notifications.
 func TestAnswerWhileSuspended(t *testing.T) {
 	fixture.WithStores(t, func(t *testing.T, s *stores) {
 		tenant := tenantOf(t, s, "acme")

@@ -12,8 +12,8 @@ import (
 )
 
 // What a transaction takes on PostgreSQL does not grow with its operations: each transition of an
-// instance and of an activity is one of [newMixes]. Left out on purpose are the first use of a
-// name, for which a queue is made, and a purge of an open instance by force.
+// instance and of an activity is one of [newMixes]. Two are left out on purpose: the first use of
+// a name, for which a queue is made, and a purge of an open instance by force.
 func TestRoundTripsOfOrchestrations(t *testing.T) {
 	const n = 24
 	trips := fixture.Trips(t)

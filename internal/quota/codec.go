@@ -77,8 +77,8 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// version is the oldest one that holds all that is known: each field that is not 0, and the lists
-// that learningVersion was the first to store.
+// version is the oldest one that holds all that is known. That is each field that is not 0, and
+// the lists that learningVersion was the first to store.
 func (s *State) version(fields []*int64) byte {
 	n := len(fields)
 	for n > 0 && *fields[n-1] == 0 {

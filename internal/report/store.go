@@ -5,10 +5,10 @@
 //
 // A transaction adds up the attempts that it records by tenant, hour, task, deployment, number
 // and outcome, with their tokens and cost. It adds each sum to its row of attempt_hours. It also
-// adds it to two rows of usage_days of its tenant and day: the one for its task and deployment,
-// and the one for all. Each sum is kept once more for all tenants together, as that of tenant 0.
-// So a report reads as many rows as there are such sums in its hours or days. What a worker adds
-// to an attempt later moves it from one sum to another.
+// adds it to two rows of usage_days of its tenant and day. One is for its task and deployment,
+// the other for all. Each sum is kept once more for all tenants together, as that of tenant 0. So
+// a report reads as many rows as there are such sums in its hours or days. What a worker adds to
+// an attempt later moves it from one sum to another.
 package report
 
 import (

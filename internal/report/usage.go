@@ -125,8 +125,8 @@ func (u *usage) read(c driver.Conn) error {
 	return u.add(c, usageOfHours, lastDay*dayHours, u.to, 1)
 }
 
-// usageSource is a table of sums: its column of time, and what adds up to attempts, to those that
-// succeeded and failed, and to those that were throttled.
+// usageSource is a table of sums. It names its column of time, and what adds up to attempts, to
+// those that succeeded and failed, and to those that were throttled.
 type usageSource struct {
 	table, time string
 	detail      bool // it has sums of all tasks and deployments too

@@ -9,6 +9,6 @@
 // they were made. So a purge walks from the oldest until the first that is too young to be over
 // for so long. It reads 5,000 at a time and deletes at most 200 in a transaction. Then it leaves
 // the database to others for three times as long as that took. Among the processes that share a
-// database one has the turn each hour. An idempotency key stays until its own time is over: a
+// database one has the turn each hour. An idempotency key stays until its own time is over. A
 // repeat of one whose job was purged is refused as gone, and makes no second job.
 package retention

@@ -16,7 +16,7 @@
 // memory for messages in transit (package memory).
 //
 // The documentation of the wire is Microsoft's "AMQP 1.0 in Azure Service Bus and Event Hubs
-// protocol guide" and "request/response-based operations"; the rest was found in the SDKs.
+// protocol guide" and "request/response-based operations". The rest was found in the SDKs.
 package servicebus
 
 import (

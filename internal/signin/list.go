@@ -31,7 +31,7 @@ func checkOwner(owner string) error {
 	return nil
 }
 
-// List returns the sessions that count now, those that end last first: at most
+// List returns the sessions that count now, those that end last first. It returns at most
 // [forebay.MaxSignIns], all of them ("") or those of one owner, who is a key's id or a person.
 // more tells that there are others.
 func (s *Service) List(ctx context.Context, owner string) (list []forebay.SignIn, more bool, err error) {

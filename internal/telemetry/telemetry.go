@@ -19,12 +19,12 @@
 // Packages that do something say so through an observer of their own: jobs.Observer,
 // store.OnCommit, the webhooks' sender; a model's provider is wrapped. internal/telemetry is
 // behind all of them, so nothing else knows OpenTelemetry, and without it each is a nil check.
-// Who could see a thing twice is decided once: how jobs ended, and which attempts were lost, the
-// store counts in the transaction that makes it so; what an attempt used and took the one who
-// settled it, after that was on disk.
+// What two places could count is counted by one of them. How jobs ended, and which attempts were
+// lost, the store counts in the transaction that makes it so. What an attempt used and took is
+// counted by the one who settled it, after that was on disk.
 //
 // The counters and histograms of the hot path are the package's own, atomic additions that the
-// SDK's readers collect; the SDK's instruments, with labels that are known beforehand, cost a job
+// SDK's readers collect. The SDK's instruments, with labels that are known beforehand, cost a job
 // five times as much. What stands in the queues is counted when somebody collects, by one
 // statement whose parts each stop at a limit.
 //

@@ -14,12 +14,12 @@
 // Go's scheduler takes a processor from a goroutine only after 10 ms, so a few goroutines that
 // compute delay all others at each step. Judging rules, counting tokens and parsing large JSON
 // therefore take turns (internal/turns). The first two milliseconds are free. What takes longer
-// needs one of a few places, half as many as there are processors, and gives it up after 2 ms
-// while others wait. Tenants have them in rotation. JSON over 256 KiB is parsed in a place in one
-// go, which takes up to some 50 ms. So is an answer encoded for which as much was read, and a
-// page of messages read that is larger; both have claimed their memory before. Who writes an
-// answer lets others run every 16 KiB, for the kernel takes megabytes at once. Tenants have the
-// four read connections of the database in rotation as well, and one of them is left to the
+// needs one of a few places, half as many as there are processors. It gives the place up after
+// 2 ms while others wait. Tenants have them in rotation. JSON over 256 KiB is parsed in a place
+// in one go, which takes up to some 50 ms. So is an answer encoded for which as much was read,
+// and a page of messages read that is larger. Both have claimed their memory before. Who writes
+// an answer lets others run every 16 KiB, for the kernel takes megabytes at once. Tenants have
+// the four read connections of the database in rotation as well, and one of them is left to the
 // others.
 package turns
 

@@ -21,10 +21,10 @@
 //
 // A webhook is a row and a subscription of its tenant's topic of job events. So an event is
 // stored for it in the transition that the event is about. A few workers for each webhook receive
-// one message, send it and settle it, all in one transaction: the message's fate, the record of
-// the try, the disabling of an endpoint that is gone. A retry is the same message with a later
-// visible; the tries are its delivery count, which the receive writes before anything is sent.
-// While the database cannot be written to nothing is received, and so nothing is sent.
+// one message, send it and settle it. The settlement is one transaction: the message's fate, the
+// record of the try, the disabling of an endpoint that is gone. A retry is the same message with
+// a later visible; the tries are its delivery count, which the receive writes before anything is
+// sent. While the database cannot be written to nothing is received, and so nothing is sent.
 //
 // An endpoint has one concurrency and one breaker for all processes. A delivery under way is, as
 // a slot is, a row that finds the lock of its message. It is written with the lock and removed
@@ -34,7 +34,7 @@
 // its lock. Columns of the webhook say how many deliveries failed in a row and until when nothing
 // is sent. They are read with the receive and changed with the settlement, by the database's
 // clock. A delivery that began before the breaker opened tells nothing of the endpoint any more
-// when it ends; what it was asked for, Retry-After, holds all the same. One to a URL that the
+// when it ends. What it was asked for, Retry-After, holds all the same. One to a URL that the
 // webhook no longer has tells nothing at all.
 //
 // A receiver for which there is no room waits in the writer, as one does for whom there is no

@@ -136,8 +136,8 @@ func (v *visitor) liveUntil(path string, has func(stream string) bool) (stream s
 	return read.String(), true
 }
 
-// What a call writes is a payload: who may not open those of another tenant gets none of it, and
-// who may leaves a row in the audit log. Another tenant's job has no stream.
+// What a call writes is a payload. Who may not open those of another tenant gets none of it. Who
+// may leaves a row in the audit log. Another tenant's job has no stream.
 func TestWhoSeesWhatARunningJobWrites(t *testing.T) {
 	t.Parallel()
 	parts, configure := writer(t)

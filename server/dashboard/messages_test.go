@@ -230,7 +230,7 @@ func mends(t *testing.T, admin *visitor, c *client.Client, box string) {
 }
 
 // rights checks that viewers and submitters see no forms that they may not send, and that what
-// they send is refused; and that other tenants find nothing.
+// they send is refused. It also checks that other tenants find nothing.
 func rights(t *testing.T, s *running, c *client.Client, database string) {
 	t.Helper()
 	must[[]forebay.SentMessage](t)(c.Messages("eu/mail").Send(t.Context(), forebay.NewMessage{Subject: "x"}))

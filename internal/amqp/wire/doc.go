@@ -47,7 +47,7 @@
 //
 // # Encoding
 //
-// Values are written in their smallest encoding, with two exceptions that widely used peers need:
-// an empty list is a list8 rather than a list0, and composite types have all of their fields, null
+// Values are written in their smallest encoding, with two exceptions that widely used peers need.
+// An empty list is a list8 rather than a list0. Composite types have all of their fields, null
 // where absent, under a small ulong descriptor. Numbers in arrays have their full width.
 package wire

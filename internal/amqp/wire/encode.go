@@ -10,10 +10,10 @@ import (
 )
 
 // Append appends the encoding of v to dst. Besides the types of the package comment it takes
-// TypedArray, []Symbol as an array, and pointers to the composite types of this package, such as
-// *Error. An error means that v has no encoding: a Go type without one, an array of several types,
-// text that is not UTF-8, a symbol that is not ASCII, or too deep nesting. The bytes returned with
-// an error are dst.
+// TypedArray, and []Symbol as an array. It also takes pointers to the composite types of this
+// package, such as *Error. An error means that v has no encoding. It is of a Go type without one,
+// an array of several types, text that is not UTF-8, a symbol that is not ASCII, or too deep
+// nesting. The bytes returned with an error are dst.
 func Append(dst []byte, v any) ([]byte, error) {
 	e := encoder{b: dst}
 	e.value(v)

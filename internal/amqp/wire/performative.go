@@ -2,8 +2,8 @@ package wire
 
 import "fmt"
 
-// Composite is a pointer to a composite type of this package: a performative, a SASL frame body, a
-// delivery state, an error, a terminus, or a request about a transaction.
+// Composite is a pointer to a composite type of this package. It is a performative, a SASL frame
+// body, a delivery state, an error, a terminus, or a request about a transaction.
 type Composite interface {
 	// Code is the numeric descriptor of the type.
 	Code() uint64

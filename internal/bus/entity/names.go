@@ -32,7 +32,7 @@ func SubscriptionOf(stored string) string {
 }
 
 // Fold returns a stored name in the form in which names that differ only in case are equal, as
-// SQL's lower does it: names have only ASCII letters.
+// SQL's lower does it. Names have only ASCII letters.
 func Fold(stored string) string { return strings.ToLower(stored) }
 
 // IsSubscription reports whether the stored name is that of a subscription.

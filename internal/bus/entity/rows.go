@@ -107,8 +107,8 @@ func Targets(c driver.Conn, name string) ([]Queue, error) {
 
 // SQLFolded finds the entity of exactly a name, and the first by name of those that differ from
 // it in case alone.
-// Many at once need a form of their own: with arrays in the inner query, the index would not give
-// its order, and all that are equal but for case were sorted. Both parts look up queues_folded.
+// Many at once need a form of their own. With arrays in the inner query, the index would not give
+// its order. All that are equal but for case would be sorted. Both parts look up queues_folded.
 var SQLFolded = driver.PrefetchForm(columns+"AND tenant = ?1 AND name = ?2 UNION ALL SELECT * FROM ("+
 	columns+"AND tenant = ?1 AND lower(name) = ?3 ORDER BY name LIMIT 1 + 0) bounded_folded",
 	"SELECT x.p1, x.p2, x.p3, q.* FROM %s, LATERAL ("+columns+"AND tenant = x.p1 AND lower(name) = x.p3 AND name = x.p2 UNION ALL SELECT * FROM ("+

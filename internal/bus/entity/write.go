@@ -33,8 +33,8 @@ var (
 	ErrNoSubscription = &forebay.Error{Code: forebay.CodeNotFound, Field: "subscription", Message: "there is no such subscription"}
 )
 
-// Check compares the mode and the condition with what is there: the entity of exactly that name,
-// if it was found, and whether there is one whose name differs in its case alone.
+// Check compares the mode and the condition with what is there. That is the entity of exactly
+// that name, if it was found, and whether there is one whose name differs in its case alone.
 func (o PutOptions) Check(c driver.Conn, q, before Queue, found bool) error {
 	if err := before.CheckCondition(o.If, found); err != nil {
 		return err

@@ -23,9 +23,9 @@ type explaining struct {
 	bytes int // of all copies so far
 }
 
-// Explain says what rules make of a message that arrives at that time, in Unix milliseconds: the
-// extra one, unless it is nil, and those of all subscriptions, or of the chosen one. name returns
-// the name of a subscription. It is ErrSteps if judging would take too long.
+// Explain says what rules make of a message that arrives at that time, in Unix milliseconds. The
+// rules are the extra one, unless it is nil, and those of all subscriptions, or of the chosen
+// one. name returns the name of a subscription. It is ErrSteps if judging would take too long.
 func (t *Topic[Q]) Explain(ctx context.Context, m *message.Content, at int64, extra *forebay.RuleSettings, chosen string, name func(Q) string) (test forebay.RuleTest, err error) {
 	turn := turns.Begin(ctx)
 	defer turn.End()

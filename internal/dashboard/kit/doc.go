@@ -1,5 +1,5 @@
-// Package kit is what all pages of the dashboard share: the request of a page, its layout, its
-// navigation, and how times, money, states and bars look.
+// Package kit is what all pages of the dashboard share. That is the request of a page, its
+// layout, its navigation, and how times, money, states and bars look.
 //
 // A page is a client of Forebay's own HTTP API. [Request.Client] calls it in this process, as
 // who has signed in. So a page can show and change what its caller may, and nothing else. Each

@@ -56,10 +56,10 @@ type Rows struct {
 // Reach are the rows of statements that were declared by [Only].
 var Reach = map[string][]Rows{}
 
-// Only declares that an execution of a statement uses no other rows than these, of the table that
-// it changes and of those that it reads. Two executions may then change places unless in one table
-// they may name the same thing. So those that wait can become one statement although others on the
-// same tables were between them.
+// Only declares that an execution of a statement uses no other rows than these. They are of the
+// table that it changes and of those that it reads. Two executions may then change places unless
+// in one table they may name the same thing. So those that wait can become one statement although
+// others on the same tables were between them.
 //
 // A unique index joins rows of different things if the thing is not in its columns. One that
 // frees such a value for another row, as a deletion does, names the index too, and so does one

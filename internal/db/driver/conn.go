@@ -45,10 +45,10 @@ type Transactions interface {
 
 // Prefetches fetches answers ahead, and drops those that were fetched so ([BeginOptions]).
 type Prefetches interface {
-	// Prefetch fetches answers within the transaction, for a driver to which each statement costs a
-	// round trip: all of them, and those of other calls of Interleave, in one. A statement with the
-	// same text and parameters then gets its answer, once. What was fetched before, and may still
-	// be true, is not asked again. Other drivers do nothing.
+	// Prefetch fetches answers within the transaction, for a driver to which each statement costs
+	// a round trip. It fetches all of them, and those of other calls of Interleave, in one trip.
+	// A statement with the same text and parameters then gets its answer, once. What was fetched
+	// before, and may still be true, is not asked again. Other drivers do nothing.
 	Prefetch([]Prefetch) error
 	// PrefetchSoon has the answers fetched with whatever the transaction asks next. It takes no round
 	// trip of its own, and there is no answer if nothing else is asked. What a statement changes

@@ -27,7 +27,7 @@
 // What is sent has a pool of its own, so that a client that reads nothing does not have its own
 // workers' results refused. A message over 64 KiB claims its size before it is encoded, and holds
 // it until grpc-go frees the buffer. A client that does not read an answer in a minute, and as
-// long as 256 KiB a second take, loses its connection; items of work have half an hour. Over the
+// long as 256 KiB a second take, loses its connection. Items of work have half an hour. Over the
 // bound of connections a new one replaces the oldest that has had no call let in.
 //
 // # Sizes

@@ -7,20 +7,20 @@
 // # The name check
 //
 // The engine compares a replay with the history by number and kind. So the history is replayed
-// without the events that say what was scheduled; the engine then returns all that the code asks
-// for, and old and new are told apart, and compared by name, here. It costs nothing: the events
-// that are left out need not be matched.
+// without the events that say what was scheduled. The engine then returns all that the code asks
+// for. Old and new are told apart, and compared by name, here. It costs nothing: the events that
+// are left out need not be matched.
 //
 // # A rewind
 //
 // takes the failures out of the history, with what was asked for and has no answer; the code asks
-// for that again. A failure that the code went on after has to stay, or what has succeeded since
-// would stand in the history without being asked for (handled_failures.go). Only failures that
-// had arrived when such a step was asked for are in doubt. The code decides: replayed without a
-// failure, it still asks for all that stays in the history, or it does not. All in doubt are
-// tried at once, then by halves. Where the code is not known all of them stay, since a later
-// rewind can still take one out. Workflows say themselves which failures they tolerate, by their
-// definition: there those stay, whatever came of them.
+// for that again. A failure that the code went on after has to stay. Otherwise what has succeeded
+// since would stand in the history without being asked for (handled_failures.go). Only failures
+// that had arrived when such a step was asked for are in doubt. The code decides: replayed
+// without a failure, it still asks for all that stays in the history, or it does not. All in
+// doubt are tried at once, then by halves. Where the code is not known all of them stay, since a
+// later rewind can still take one out. Workflows say themselves which failures they tolerate, by
+// their definition: there those stay, whatever came of them.
 package history
 
 import (

@@ -1,5 +1,5 @@
-// Package policy holds the retry policies of activities: how they are stored, how they travel from
-// a Go orchestrator to the engine, and when the next attempt is due. It does no I/O.
+// Package policy holds the retry policies of activities. It says how they are stored, how they
+// travel from a Go orchestrator to the engine, and when the next attempt is due. It does no I/O.
 package policy
 
 import (

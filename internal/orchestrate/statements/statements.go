@@ -1,5 +1,5 @@
 // Package statements has the SQL with which transitions change rows of instances. Where processes
-// share a database, the statements of many instances are done as one: each declares the rows that
+// share a database, the statements of many instances are done as one. Each declares the rows that
 // it uses (driver.Only), which are those of its instance.
 package statements
 

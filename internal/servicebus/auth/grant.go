@@ -28,8 +28,8 @@ type allowance struct {
 }
 
 // May reports whether the grant allows a right (send, listen or manage) for the entity of that
-// path: a queue, a topic, a subscription, or what is below one. "" is the namespace: what is not
-// about one entity, such as the list of queues.
+// path. That is a queue, a topic, a subscription, or what is below one. "" is the namespace: what
+// is not about one entity, such as the list of queues.
 func (g Grant) May(right forebay.Scope, path string) bool {
 	if !right.ForMessages() || !forebay.CoversEntity(g.Path, path) {
 		return false

@@ -124,9 +124,9 @@ func (p Peer) JWT(ctx context.Context, token string) (Grant, error) {
 	return g, p.count(err)
 }
 
-// Header checks the Authorization header of a request to manage entities: a shared access
-// signature, or a JSON Web Token with or without "Bearer " before it. In place of the latter an
-// API key may stand.
+// Header checks the Authorization header of a request to manage entities. It holds a shared
+// access signature, or a JSON Web Token with or without "Bearer " before it. In place of the
+// latter an API key may stand.
 func (p Peer) Header(ctx context.Context, authorization, audience string) (Grant, error) {
 	scheme, token, found := strings.Cut(authorization, " ")
 	switch {

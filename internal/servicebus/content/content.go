@@ -2,9 +2,9 @@
 //
 // [FromAMQP] reads what a sender transfers. What queues, sessions, topics and the HTTP API need of
 // it becomes the fields of [message.Content]. The field AMQP keeps the sections themselves, so
-// that [ToAMQP] gives a receiver what the sender wrote: every type of property, several sections
-// of data, values and sequences, annotations and the footer. Sections stay equal to the byte.
-// Their descriptors are written in the short form.
+// that [ToAMQP] gives a receiver what the sender wrote. That is every type of property, several
+// sections of data, values and sequences, annotations and the footer. Sections stay equal to the
+// byte. Their descriptors are written in the short form.
 //
 // A rule's action, a settlement or an edit may have changed a field since. The field then goes
 // before what the section says: only that entry is written anew.

@@ -172,9 +172,9 @@ func readProperties(c *message.Content, value []byte) error {
 	return c.SetProperties(p)
 }
 
-// stored returns the sections that are kept: all but a body that one section of data has in its
-// shortest form, and but a header that says only how long the message lives. It is never nil: that
-// is how a message is known to have come over AMQP.
+// stored returns the sections that are kept. It leaves out a body that one section of data has in
+// its shortest form, and a header that says only how long the message lives. It is never nil:
+// that is how a message is known to have come over AMQP.
 func stored(s *sections, header []field, body []byte) []byte {
 	kept := make([]byte, 0, len(s.annotations)+len(s.properties)+len(s.application)+len(s.footer)+32)
 	if at(header, fieldDurable) != nil || at(header, fieldPriority) != nil {

@@ -20,8 +20,8 @@ func LockOf(token wire.UUID) queue.Lock {
 	return queue.Lock{Seq: int64(binary.BigEndian.Uint64(token[:8])), Token: int64(binary.BigEndian.Uint64(token[8:]))}
 }
 
-// DeliveryTag is the delivery tag of a delivery with that lock token: its bytes in the order of a
-// GUID of .NET, whose first three parts are little-endian.
+// DeliveryTag is the delivery tag of a delivery with that lock token. It is the token's bytes in
+// the order of a GUID of .NET, whose first three parts are little-endian.
 func DeliveryTag(token wire.UUID) []byte {
 	return []byte{token[3], token[2], token[1], token[0], token[5], token[4], token[7], token[6],
 		token[8], token[9], token[10], token[11], token[12], token[13], token[14], token[15]}

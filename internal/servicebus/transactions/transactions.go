@@ -3,9 +3,8 @@
 // A client declares a transaction and gets an id. It then sends and settles messages under that
 // id. Their steps wait in memory, so nobody sees any of them. A discharge commits all steps in
 // one transaction of the database, or drops them. A transaction belongs to the connection, and
-// ends with the coordinator that declared it: the steps are dropped when the coordinator's
-// link, its session or the connection ends. It ends with the process too, for nothing is stored
-// before.
+// ends with the coordinator that declared it. The steps are dropped when the coordinator's link,
+// its session or the connection ends. It ends with the process too, for nothing is stored before.
 //
 // A step that is refused breaks its transaction, because a client that does not wait for
 // answers would otherwise commit a part. Such a transaction can only be rolled back.

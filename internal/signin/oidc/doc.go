@@ -5,7 +5,7 @@
 //
 // # What protects it
 //
-// A sign-in begins in one browser: its state, nonce and code verifier are in a cookie there,
+// A sign-in begins in one browser. Its state, nonce and code verifier are in a cookie there,
 // sealed with a key that comes from the client's secret. All processes with that secret can open
 // it. An answer counts only together with the cookie that began it, within ten minutes. The ID
 // token must be signed by the provider, for this client, with that nonce.

@@ -1,4 +1,3 @@
-// Package overview has the pages that answer at once: is it well, what needs somebody, when is
-// the backlog done, what is called now, which processes are there, where is the thing of this
-// id.
+// Package overview has the pages that answer at once. Is it well? What needs somebody? When is
+// the backlog done? What is called now? Which processes are there? Where is the thing of this id?
 package overview
