@@ -11,7 +11,7 @@ type Commit struct {
 	Operations int           // of callers: submits, settlements, changes, and claims that it served
 	Duration   time.Duration // from BEGIN to the end of COMMIT
 	Err        error         // of one that was rolled back
-	RoundTrips int64         // to a database server, but for those that prepare statements
+	RoundTrips int64         // to a database server
 }
 
 // observed tells whoever watches how a transaction went that began at that time.

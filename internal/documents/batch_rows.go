@@ -33,6 +33,12 @@ UPDATE document_revisions r SET described_at = p1, entities = p2, title = CASE W
 	sqlGoLive = driver.Only(driver.BatchForm("UPDATE document_revisions SET ready_at = ?, live = (SELECT value FROM counters WHERE name = ?) - ? WHERE no = ?",
 		"UPDATE document_revisions r SET ready_at = p1, live = (SELECT c.value FROM counters c WHERE c.name = p2) - p3 FROM %s WHERE r.no = ANY (ARRAY[p4])"),
 		driver.Rows{Table: "document_revisions", Of: "revision", By: 4}, driver.Rows{Table: "counters", Of: "counter", By: 2, Many: true})
+	sqlGoLiveDescribed = driver.Only(driver.BatchForm(`
+UPDATE document_revisions SET ready_at = ?1, described_at = ?1, live = (SELECT value FROM counters WHERE name = ?2) - ?3, entities = ?5,
+  title = CASE WHEN ?6 = '' THEN title ELSE ?6 END, language = CASE WHEN ?7 = '' THEN language ELSE ?7 END WHERE no = ?4`, `
+UPDATE document_revisions r SET ready_at = p1, described_at = p1, live = (SELECT c.value FROM counters c WHERE c.name = p2) - p3, entities = p5,
+  title = CASE WHEN p6 = '' THEN r.title ELSE p6 END, language = CASE WHEN p7 = '' THEN r.language ELSE p7 END FROM %s WHERE r.no = ANY (ARRAY[p4])`),
+		driver.Rows{Table: "document_revisions", Of: "revision", By: 4}, driver.Rows{Table: "counters", Of: "counter", By: 2, Many: true})
 	// Of a revision that is embedded in several batches the form adds their numbers up.
 	sqlAddEmbedded = driver.Only(driver.BatchForm("UPDATE document_revisions SET embedded = embedded + ? WHERE no = ?", `
 UPDATE document_revisions r SET embedded = r.embedded + x.more
@@ -76,7 +82,8 @@ func ofUpload(parameter int) driver.Rows {
 }
 
 // Uploads. The number of a new document and of a new revision are known to the database alone. A
-// document is looked up by its id also where all rows have one tenant.
+// document is looked up by its id also where all rows have one tenant. Of one that was read the
+// number is known.
 var (
 	sqlInsertDocument = driver.Only("INSERT INTO documents (tenant, id, latest, created_at) VALUES (?, ?, 0, ?)", ofDocument(2))
 	sqlInsertRevision = driver.Only(driver.BatchForm(`
@@ -88,6 +95,12 @@ SELECT p1, d.tenant, d.no, p2, p3, p4, p5, p6, p7, p8, p9, p10 FROM %s, LATERAL 
 	sqlSetLatest = driver.Only(driver.BatchForm("UPDATE documents SET latest = (SELECT no FROM document_revisions WHERE id = ?) WHERE tenant = ? AND id = ?",
 		"UPDATE documents d SET latest = (SELECT r.no FROM document_revisions r WHERE r.id = p1) FROM %s "+
 			"WHERE d.no = ANY (ARRAY[(SELECT e.no FROM documents e WHERE e.tenant = p2 AND e.id = p3)])"),
+		ofDocument(3), ofUpload(1))
+	sqlInsertRevisionOf = driver.Only(`
+INSERT INTO document_revisions (id, hash, media_type, charset, name, size, content_blob, metadata, key_id, uploaded_at, tenant, document)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, ofUpload(1))
+	sqlSetLatestOf = driver.Only(driver.BatchForm("UPDATE documents SET latest = (SELECT no FROM document_revisions WHERE id = ?) WHERE no = ? AND id || '' = ?",
+		"UPDATE documents d SET latest = (SELECT r.no FROM document_revisions r WHERE r.id = p1) FROM %s WHERE d.no = ANY (ARRAY[p2]) AND d.id || '' = p3"),
 		ofDocument(3), ofUpload(1))
 	sqlInsertFirstJob = driver.Only(driver.BatchForm("INSERT INTO document_jobs (seq, revision, branch, first, last) SELECT ?, no, ?, 0, 0 FROM document_revisions WHERE id = ?",
 		"INSERT INTO document_jobs (seq, revision, branch, first, last) SELECT p1, r.no, p2, 0, 0 FROM %s JOIN document_revisions r ON r.id = ANY (ARRAY[p3])"),

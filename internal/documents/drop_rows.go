@@ -172,7 +172,7 @@ func (t *tx) cancelJobs(list []*dropped) error {
 	}
 	for i := range messages {
 		t.cancelling[messages[i].Seq] = true
-		if err := t.forget(messages[i].Seq); err != nil {
+		if err := t.forgetDropped(&messages[i], of[i].more); err != nil {
 			return err
 		}
 	}
@@ -217,6 +217,20 @@ func (t *tx) forget(seq int64) error {
 		err = t.Prep(sqlForgetDeadLetter).Int(seq).Exec()
 	}
 	return err
+}
+
+// forgetDropped is forget for a job of a dropped revision whose message was read. Unless others
+// are left, the job is forgotten with all that the revision has.
+func (t *tx) forgetDropped(m *record.Message, othersLeft bool) error {
+	if othersLeft {
+		if err := t.Prep(sqlForgetJob).Int(m.Seq).Exec(); err != nil {
+			return err
+		}
+	}
+	if m.IsSetAside() {
+		return t.Prep(sqlForgetDeadLetter).Int(m.Seq).Exec()
+	}
+	return nil // its message goes as it is cancelled
 }
 
 // cancelDropped cancels the remaining jobs of a revision, step by step, and adds the tokens of

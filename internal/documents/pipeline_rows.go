@@ -339,14 +339,18 @@ func (s *Store) RecordMetadata(ctx context.Context, of Revision, jobID string, d
 		if err != nil {
 			return struct{}{}, err
 		}
-		if !rev.Described {
+		describes := !rev.Described
+		if describes {
 			rev.Described, rev.Title = true, cmp.Or(d.Title, rev.Title)
-			err := t.Prep(sqlDescribe).Int(t.Now).Blob(d.Entities).Text(d.Title).Text(d.Language).Int(rev.No).Exec()
-			if err != nil {
-				return struct{}{}, err
-			}
 		}
-		return struct{}{}, t.documentJobDone(rev, jobID)
+		if err := t.documentJobDone(rev, jobID); err != nil || !describes {
+			return struct{}{}, err
+		}
+		if rev.Live { // which is written with it
+			rev.description = &d
+			return struct{}{}, nil
+		}
+		return struct{}{}, t.Prep(sqlDescribe).Int(t.Now).Blob(d.Entities).Text(d.Title).Text(d.Language).Int(rev.No).Exec()
 	})
 	return err
 }
@@ -383,10 +387,26 @@ func (t *tx) setLive() error {
 	if err := t.Prep(sqlCountLive).Text(liveCounter).Int(int64(len(live))).Exec(); err != nil {
 		return err
 	}
-	for i, rev := range live {
-		if err := t.Prep(sqlGoLive).Int(t.Now).Text(liveCounter).Int(int64(len(live) - 1 - i)).Int(rev.No).Exec(); err != nil {
-			return err
+	for _, described := range []bool{false, true} { // each kind becomes one statement
+		for i, rev := range live {
+			if (rev.description != nil) != described {
+				continue
+			}
+			if err := t.goLive(rev, int64(len(live)-1-i)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// goLive writes that a revision goes live before so many others, and its description if it has got
+// that in the transaction.
+func (t *tx) goLive(rev *revisionState, before int64) error {
+	d := rev.description
+	if d == nil {
+		return t.Prep(sqlGoLive).Int(t.Now).Text(liveCounter).Int(before).Int(rev.No).Exec()
+	}
+	rev.description = nil
+	return t.Prep(sqlGoLiveDescribed).Int(t.Now).Text(liveCounter).Int(before).Int(rev.No).Blob(d.Entities).Text(d.Title).Text(d.Language).Exec()
 }

@@ -161,15 +161,11 @@ func (s *Store) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, 
 			}
 			latest.document.latest = newerRevision
 			t.Changed(documentWatch(latest.Document))
-		} else if err := t.Prep(sqlInsertDocument).Int(n.Tenant).Text(n.DocumentID).Int(t.Now).Exec(); err != nil {
-			return a, err
+			err = t.addRevisionTo(latest.Document, n)
+		} else {
+			err = t.addDocument(n)
 		}
-		err = t.Prep(sqlInsertRevision).Text(n.ID).Blob(n.Hash).Text(n.MediaType).Text(n.Charset).Text(n.Name).Int(n.Size).Text(n.Blob).Blob(n.Metadata).
-			TextOrNull(n.KeyID).Int(t.Now).Int(n.Tenant).Text(n.DocumentID).Exec()
 		if err != nil {
-			return a, err
-		}
-		if err := t.Prep(sqlSetLatest).Text(n.ID).Int(n.Tenant).Text(n.DocumentID).Exec(); err != nil {
 			return a, err
 		}
 		seq, err := t.submitJob(&n.Split)
@@ -185,6 +181,30 @@ func (s *Store) AddRevision(ctx context.Context, n NewRevision) (AddedRevision, 
 		}
 	}
 	return added, err
+}
+
+// addDocument stores the document of an upload, which is new, and its revision.
+func (t *tx) addDocument(n NewRevision) error {
+	if err := t.Prep(sqlInsertDocument).Int(n.Tenant).Text(n.DocumentID).Int(t.Now).Exec(); err != nil {
+		return err
+	}
+	if err := n.bind(t.Prep(sqlInsertRevision)).Int(t.Now).Int(n.Tenant).Text(n.DocumentID).Exec(); err != nil {
+		return err
+	}
+	return t.Prep(sqlSetLatest).Text(n.ID).Int(n.Tenant).Text(n.DocumentID).Exec()
+}
+
+// addRevisionTo stores the revision of an upload, whose document has that number.
+func (t *tx) addRevisionTo(document int64, n NewRevision) error {
+	if err := n.bind(t.Prep(sqlInsertRevisionOf)).Int(t.Now).Int(n.Tenant).Int(document).Exec(); err != nil {
+		return err
+	}
+	return t.Prep(sqlSetLatestOf).Text(n.ID).Int(document).Text(n.DocumentID).Exec()
+}
+
+// bind binds what an upload says of its revision.
+func (n *NewRevision) bind(st driver.Statement) driver.Statement {
+	return st.Text(n.ID).Blob(n.Hash).Text(n.MediaType).Text(n.Charset).Text(n.Name).Int(n.Size).Text(n.Blob).Blob(n.Metadata).TextOrNull(n.KeyID)
 }
 
 // relabel gives a revision the name and the metadata of an upload.

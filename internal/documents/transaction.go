@@ -61,8 +61,9 @@ type tx struct {
 // revisionState is a revision as the transaction leaves it.
 type revisionState struct {
 	Revision
-	splitter int64
-	document *documentState
+	splitter    int64
+	document    *documentState
+	description *Described // that is to be written as the revision goes live; nil: none
 }
 
 // documentState is a document as the transaction leaves it.

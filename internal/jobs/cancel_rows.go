@@ -78,7 +78,7 @@ func (t *Tx) cancel(m record.Message) (Cancellation, error) {
 		t.admission.W.Sweeps = true // others can have the room in a budget that was meant for it
 	}
 	return c, t.end(ending{
-		seq: m.Seq, status: forebay.StatusCancelled, generation: m.Generation, attempt: m.Attempt, number: number,
+		seq: m.Seq, task: m.Task, status: forebay.StatusCancelled, generation: m.Generation, attempt: m.Attempt, number: number,
 		version: m.Version + 1, started: m.Started, held: m.Visible == heldUntil, session: its, correlation: m.Correlation,
 		asker: events.Asker{JobID: m.ID, Tenant: m.Tenant, Reply: m.Reply},
 	}, forebay.EventCancelled)

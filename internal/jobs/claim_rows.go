@@ -242,7 +242,7 @@ func (t claimTx) take(m *candidate, c *claim) error {
 		}
 	}
 	if m.deadline > 0 && m.deadline <= t.Now {
-		return t.expire(ending{seq: m.Seq, generation: m.Generation, attempt: m.Attempt, version: m.Version + 1, started: m.started(),
+		return t.expire(ending{seq: m.Seq, task: m.Task, generation: m.Generation, attempt: m.Attempt, version: m.Version + 1, started: m.started(),
 			session: m.session(), correlation: m.CorrelationID, asker: m.asker()})
 	}
 	if c.MaxDeliveries > 0 && m.Deliveries >= c.MaxDeliveries {
@@ -317,14 +317,14 @@ func (m *candidate) started() int64 {
 func (t claimTx) exceedDeliveries(m *candidate, c *claim) error {
 	why := Failure{Class: forebay.ClassTransient, Code: "MaxDeliveryCountExceeded", Message: []byte("delivered as often as the queue allows without an outcome: its worker may be dying of it")}
 	if !c.NoDeadLetters {
-		return t.deadLetter(deadLetter{seq: m.Seq, to: queue.SubqueueOf(m.Subqueue.Queue(), c.FailureSubqueue), generation: m.Generation, attempt: m.Attempt, number: m.Number,
+		return t.deadLetter(deadLetter{seq: m.Seq, task: m.Task, to: queue.SubqueueOf(m.Subqueue.Queue(), c.FailureSubqueue), generation: m.Generation, attempt: m.Attempt, number: m.Number,
 			version: m.Version, started: m.started(), failure: why, reason: why.Code, session: m.session(), correlation: m.CorrelationID,
 			asker: m.asker()})
 	}
 	if err := t.Prep(queue.SQLDeleteMessage).Int(m.Seq).Exec(); err != nil {
 		return err
 	}
-	return t.end(ending{seq: m.Seq, status: forebay.StatusFailed, generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version + 1,
+	return t.end(ending{seq: m.Seq, task: m.Task, status: forebay.StatusFailed, generation: m.Generation, attempt: m.Attempt, number: m.Number, version: m.Version + 1,
 		started: m.started(), failure: why, session: m.session(), correlation: m.CorrelationID, asker: m.asker()}, forebay.EventFailed)
 }
 

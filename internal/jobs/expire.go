@@ -93,7 +93,7 @@ func (w *participant) expireDue(t *Tx) error {
 				return err
 			}
 		}
-		return t.expire(ending{seq: m.Seq, generation: m.Generation, attempt: m.Attempt, version: m.Version + 1, started: m.started, correlation: m.CorrelationID,
+		return t.expire(ending{seq: m.Seq, task: m.Task, generation: m.Generation, attempt: m.Attempt, version: m.Version + 1, started: m.started, correlation: m.CorrelationID,
 			session: m.session(), asker: m.asker(), held: m.visible == heldUntil})
 	})
 	if err == nil {

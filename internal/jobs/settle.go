@@ -58,7 +58,7 @@ func (s *Store) Fail(ctx context.Context, d *LockedJob, a AttemptRecord) error {
 func (s *Store) finish(ctx context.Context, d *LockedJob, a AttemptRecord, e ending, kind forebay.EventType) error {
 	o := d.ends(settling(d, (*LockedJob).prefetchRelease))
 	o.Size = len(e.out.Inline) + d.answerSize(e.out)
-	e.seq, e.generation, e.attempt, e.version, e.number = d.Seq, d.Generation, d.Attempt+1, d.Version+1, d.Number
+	e.seq, e.task, e.generation, e.attempt, e.version, e.number = d.Seq, d.Task, d.Generation, d.Attempt+1, d.Version+1, d.Number
 	e.started, e.session, e.correlation = d.StartedAt.UnixMilli(), d.session(), d.CorrelationID
 	e.asker = d.asker()
 	return s.settled(ctx, d, a, o, func(t *Tx) error {
@@ -209,7 +209,7 @@ func (t *Tx) fail(d *LockedJob, a AttemptRecord, to queue.SubqueueKind, reason s
 	}
 	return t.deadLetter(deadLetter{
 		session: d.session(), correlation: d.CorrelationID, asker: d.asker(),
-		seq: d.Seq, to: queue.SubqueueOf(d.Subqueue.Queue(), to), generation: d.Generation, attempt: d.Attempt + 1, number: d.Number, version: d.Version,
+		seq: d.Seq, task: d.Task, to: queue.SubqueueOf(d.Subqueue.Queue(), to), generation: d.Generation, attempt: d.Attempt + 1, number: d.Number, version: d.Version,
 		started: d.StartedAt.UnixMilli(), failure: Failure{Class: a.ErrorClass, Code: a.ErrorCode, Message: a.ErrorMessage}, reason: reason,
 	})
 }
@@ -224,7 +224,7 @@ func (s *Store) Expire(ctx context.Context, d *LockedJob, a AttemptRecord) error
 		if err := t.attempt(d.attempted(), a); err != nil {
 			return err
 		}
-		return t.expire(ending{seq: d.Seq, generation: d.Generation, attempt: d.Attempt, version: d.Version + 1, started: m.started,
+		return t.expire(ending{seq: d.Seq, task: d.Task, generation: d.Generation, attempt: d.Attempt, version: d.Version + 1, started: m.started,
 			session: d.session(), correlation: d.CorrelationID, asker: d.asker()})
 	})
 }
@@ -378,6 +378,7 @@ func (t *Tx) event(e event) error {
 // ending is how a generation of a job ends.
 type ending struct {
 	seq         int64
+	task        string
 	status      forebay.Status
 	generation  int
 	attempt     int
@@ -416,7 +417,7 @@ func (t *Tx) end(e ending, kind forebay.EventType) error {
 		t.sessions().leaves(leaving{e.seq, e.session, e.held})
 	}
 	for _, f := range t.w.store.ended {
-		if err := f(t.Tx, Ended{Seq: e.seq, Status: e.status, Generation: e.generation, Failure: e.failure, CorrelationID: e.correlation, Result: e.out.Inline, Uncalled: !strings.HasPrefix(e.correlation, callerCorrelation)}); err != nil {
+		if err := f(t.Tx, Ended{Seq: e.seq, Task: e.task, Status: e.status, Generation: e.generation, Failure: e.failure, CorrelationID: e.correlation, Result: e.out.Inline, Uncalled: !strings.HasPrefix(e.correlation, callerCorrelation)}); err != nil {
 			return err
 		}
 	}
@@ -441,6 +442,7 @@ func (t *Tx) expire(e ending) error {
 // deadLetter is a job that failed for good.
 type deadLetter struct {
 	seq         int64
+	task        string
 	to          queue.Subqueue
 	generation  int
 	attempt     int
@@ -470,7 +472,7 @@ func (t *Tx) deadLetter(s deadLetter) error {
 		return err
 	}
 	err = t.end(ending{
-		seq: s.seq, status: forebay.StatusFailed, generation: s.generation, attempt: s.attempt, number: s.number,
+		seq: s.seq, task: s.task, status: forebay.StatusFailed, generation: s.generation, attempt: s.attempt, number: s.number,
 		version: s.version + 1, started: s.started, failure: s.failure, session: s.session, correlation: s.correlation,
 		asker: s.asker, setAside: true,
 	}, forebay.EventFailed)

@@ -43,6 +43,7 @@ func (s *Store) OnJobsChanged(f func(events.Tally)) { s.tallies.Set(f) }
 // Ended is a generation of a job that has ended.
 type Ended struct {
 	Seq           int64
+	Task          string
 	Status        forebay.Status
 	Generation    int
 	Failure       Failure

@@ -7,6 +7,6 @@ import (
 )
 
 func TestPlansOnPostgres(t *testing.T) {
-	fixture.PlansOnPostgres(t, sqlRenewActivities, sqlRenewOrchestrationItems, sqlReadyOrchestrations, sqlReadyActivities, statements.FreeAll, statements.FreeRun, statements.FreeRest, statements.FreeOutcome,
-		sqlOrchestrationBlobInUse, sqlOrchestrationStart)
+	fixture.PlansOnPostgres(t, statements.RenewActivities, statements.RenewItems, statements.Ready, statements.ReadyActivities, statements.FreeAll, statements.FreeEnded, statements.FreeRun, statements.FreeRest, statements.FreeOutcome,
+		sqlOrchestrationBlobInUse, statements.Start)
 }

@@ -86,19 +86,11 @@ func (t *tx) newActivity(item *OrchestrationItem, run int64, a *NewActivity) err
 	return t.keepBlob(item.Instance, a.Event)
 }
 
-const sqlReadyActivities = `
-SELECT a.instance, o.tenant, o.id, a.event_id, a.event, a.policy, a.number, a.failures, a.lost, a.scheduled_at, coalesce(a.lock_token, 0), coalesce(a.started_at, 0), a.run, coalesce(o.key_id, ''), coalesce(a.event_blob, '')
-FROM (SELECT * FROM orchestration_activities WHERE work_queue = ? AND visible_at <= ? ORDER BY visible_at LIMIT ? + 0) a
-  CROSS JOIN orchestrations o ON o.no = a.instance`
-
-const sqlLockActivity = `
-UPDATE orchestration_activities SET visible_at = ?, lock_token = ?, number = ?, lost = ?, started_at = ? WHERE instance = ? AND event_id = ?`
-
 func (t workItemTx) takeActivities(p *knownQueue, c *claim, most int) (taken int, err error) {
 	until := t.Now + c.Lock.Milliseconds()
 	var found []ActivityItem
 	var lost []ActivityItem // attempts
-	err = t.Prep(sqlReadyActivities).Int(p.No).Int(t.Now).Int(int64(most)).Each(func(r driver.Row) error {
+	err = t.Prep(statements.ReadyActivities).Int(p.No).Int(t.Now).Int(int64(most)).Each(func(r driver.Row) error {
 		a := ActivityItem{Instance: r.Int(0), Tenant: r.Int(1), ID: r.Text(2), EventID: int(r.Int(3)), Name: p.Name, Event: payloadAt(r, 4, 14), Policy: r.Blob(5),
 			Number: int(r.Int(6)), Failures: int(r.Int(7)), Lost: int(r.Int(8)), ScheduledAt: driver.FromMillis(r.Int(9)), Token: r.Int(10), run: r.Int(12), KeyID: r.Text(13), queue: p.No}
 		if a.Token != 0 {
@@ -121,7 +113,7 @@ func (t workItemTx) takeActivities(p *knownQueue, c *claim, most int) (taken int
 		}
 	}
 	for _, a := range found {
-		err := t.Prep(sqlLockActivity).Int(until).Int(a.Token).Int(int64(a.Number)).Int(int64(a.Lost)).Int(t.Now).Int(a.Instance).Int(int64(a.EventID)).Exec()
+		err := t.Prep(statements.LockActivity).Int(until).Int(a.Token).Int(int64(a.Number)).Int(int64(a.Lost)).Int(t.Now).Int(a.Instance).Int(int64(a.EventID)).Exec()
 		if err != nil {
 			return 0, err
 		}
@@ -194,9 +186,9 @@ func (t *tx) settleActivity(a *ActivityItem, o ActivityOutcome) error {
 // activities of a transaction.
 func (t *tx) endActivity(a *ActivityItem) (instanceQueue int64, err error) {
 	if !t.w.Shared() {
-		return 0, t.Prep(sqlEndActivity).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).Fenced()
+		return 0, t.Prep(statements.EndActivity).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).Fenced()
 	}
-	found, err := t.Prep(sqlEndActivity).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).One(func(r driver.Row) { instanceQueue = r.Int(0) })
+	found, err := t.Prep(statements.EndActivity).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).One(func(r driver.Row) { instanceQueue = r.Int(0) })
 	if err == nil && !found {
 		err = forebay.ErrLockLost
 	}

@@ -22,16 +22,12 @@ func (s *Store) OrchestrationHistory(ctx context.Context, no int64) (orchestrati
 	return orchestrations, err
 }
 
-const sqlOrchestrationStart = `
-SELECT 1, events, coalesce(events_blob, '') FROM (SELECT events, events_blob FROM orchestration_history WHERE instance = ?1 ORDER BY item LIMIT 1) h
-UNION ALL SELECT 0, event, coalesce(event_blob, '') FROM (SELECT event, event_blob FROM orchestration_inbox WHERE instance = ?1 ORDER BY no LIMIT 1) i`
-
 // OrchestrationStart returns the events of an instance's first work item, or the inbox event
 // that waits for it.
 func (s *Store) OrchestrationStart(ctx context.Context, no int64) (item, waiting *Payload, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		item, waiting = nil, nil
-		return c.Prep(sqlOrchestrationStart).Int(no).Each(func(r driver.Row) error {
+		return c.Prep(statements.Start).Int(no).Each(func(r driver.Row) error {
 			p := payloadAt(r, 1, 2)
 			if r.Int(0) != 0 {
 				item = &p
@@ -44,16 +40,12 @@ func (s *Store) OrchestrationStart(ctx context.Context, no int64) (item, waiting
 	return item, waiting, err
 }
 
-const sqlActivityAttempts = `
-SELECT a.event_id, a.number, a.started_at, a.finished_at, a.outcome, a.error_type, a.error, a.retry_delay, a.run, coalesce(p.name, '')
-FROM orchestration_attempts a LEFT JOIN orchestration_queues p ON p.no = a.work_queue WHERE a.instance = ? ORDER BY a.run, a.event_id, a.number`
-
 // ActivityAttempts returns the attempts of an instance's activities: all of its current
 // execution, and the newest of earlier ones.
 func (s *Store) ActivityAttempts(ctx context.Context, no int64) (attempts []forebay.ActivityAttempt, err error) {
 	err = s.Read(ctx, func(c driver.Conn) error {
 		attempts = nil
-		return c.Prep(sqlActivityAttempts).Int(no).Each(func(r driver.Row) error {
+		return c.Prep(statements.Attempts).Int(no).Each(func(r driver.Row) error {
 			a := forebay.ActivityAttempt{EventID: int(r.Int(0)), Number: int(r.Int(1)), StartedAt: driver.FromMillis(r.Int(2)), FinishedAt: driver.FromMillis(r.Int(3)),
 				Outcome: r.Text(4), ErrorType: r.Text(5), ErrorMessage: string(r.Blob(6)), Run: int(r.Int(8)), Name: r.Text(9)}
 			if !r.IsNull(7) {
@@ -82,7 +74,7 @@ func (s *Store) PurgeOrchestration(ctx context.Context, tenant int64, id string,
 			return struct{}{}, err
 		}
 		t.Changed(o.no)
-		if err := t.purgeOrchestration(o.no); err != nil {
+		if err := t.purge(o.no, id, !o.over); err != nil {
 			return struct{}{}, err
 		}
 		return struct{}{}, audit.Append(t.Tx, entry)
@@ -120,7 +112,7 @@ func (s *Store) PurgeEnded(ctx context.Context, tenant int64, ids []string, entr
 			}
 			purged++
 			t.Changed(o.no)
-			return t.purgeOrchestration(o.no)
+			return t.purge(o.no, ids[i], false)
 		})
 		if err != nil || purged == 0 {
 			return 0, err
@@ -129,15 +121,20 @@ func (s *Store) PurgeEnded(ctx context.Context, tenant int64, ids []string, entr
 	})
 }
 
-func (t *tx) purgeOrchestration(no int64) error {
+// purge deletes an instance. Of one that has ended, what was still to happen has gone already.
+func (t *tx) purge(no int64, id string, open bool) error {
 	t.changed(no)
-	if err := t.freeBlobs(no, statements.FreeAll); err != nil {
+	free, tables := statements.FreeEnded, []string{"orchestration_history", "orchestration_attempts"}
+	if open {
+		free, tables = statements.FreeAll, append(tables, "orchestration_items", "orchestration_inbox", "orchestration_activities")
+	}
+	if err := t.freeBlobs(no, free); err != nil {
 		return err
 	}
-	if err := t.Prep(statements.DeleteInstance).Int(no).Exec(); err != nil {
+	if err := t.Prep(statements.DeleteInstance).Int(no).Text(id).Exec(); err != nil {
 		return err
 	}
-	return t.removeRows(no, "orchestration_items", "orchestration_history", "orchestration_inbox", "orchestration_activities", "orchestration_attempts")
+	return t.removeRows(no, tables...)
 }
 
 // removeRows deletes the rows of an instance from tables.
@@ -163,24 +160,28 @@ func (s *Store) PurgeOrchestrations(ctx context.Context, before time.Time, above
 	}
 	found, err := db.TransactIn(ctx, key, s.Writer, db.Op{Stage: db.StageChange}, func(t *tx) (step, error) {
 		st := step{last: above}
-		var over []int64
-		err := t.Prep("SELECT no, created_at, CASE WHEN status IS NOT NULL AND completed_at < ? THEN 1 ELSE 0 END FROM orchestrations WHERE no > ? ORDER BY no LIMIT ? + 0").
+		type ended struct {
+			no int64
+			id string
+		}
+		var over []ended
+		err := t.Prep("SELECT no, created_at, id, CASE WHEN status IS NOT NULL AND completed_at < ? THEN 1 ELSE 0 END FROM orchestrations WHERE no > ? ORDER BY no LIMIT ? + 0").
 			Int(before.UnixMilli()).Int(above).Int(purgeScan).Each(func(r driver.Row) error {
 			// An instance that was made while the clock was ahead does not bound the times of
 			// later ones.
 			if at := r.Int(1); at >= before.UnixMilli() && at <= t.Now {
 				return driver.ErrStop
 			}
-			if st.last = r.Int(0); r.Int(2) == 1 {
-				over = append(over, st.last)
+			if st.last = r.Int(0); r.Int(3) == 1 {
+				over = append(over, ended{st.last, r.Text(2)})
 			}
 			return nil
 		})
 		if driver.UnlessStopped(err) != nil {
 			return st, err
 		}
-		for _, no := range over {
-			if err := t.purgeOrchestration(no); err != nil {
+		for _, o := range over {
+			if err := t.purge(o.no, o.id, false); err != nil {
 				return st, err
 			}
 		}

@@ -54,11 +54,36 @@ func (t *tx) keepBlob(instance int64, p Payload) error {
 	if p.Blob == "" {
 		return nil
 	}
-	if err := t.Prep("INSERT INTO orchestration_blobs (key) VALUES (?)").Text(p.Blob).Exec(); err != nil {
-		return err
-	}
+	t.stored.add(p)
 	t.changed(instance)
 	return t.Prep(statements.HasBlobs).Int(instance).Exec()
+}
+
+// storedBlobs are keys of blobs whose rows a transaction has stored. They are recorded as it ends,
+// so that what frees blobs becomes one statement. A blob that was freed meanwhile stays freed.
+type storedBlobs []string
+
+// add reports whether there is a blob among the payloads.
+func (s *storedBlobs) add(payloads ...Payload) (some bool) {
+	for _, p := range payloads {
+		if p.Blob != "" {
+			*s, some = append(*s, p.Blob), true
+		}
+	}
+	return some
+}
+
+// Closes records what a transaction has stored.
+func (l *participant) Closes(of *db.Tx) error {
+	if t := key.Begun(of); t != nil {
+		for _, blob := range t.stored {
+			if err := t.Prep(statements.StoreBlob).Text(blob).Exec(); err != nil {
+				return err
+			}
+		}
+		t.stored = nil
+	}
+	return nil
 }
 
 // freeBlobs frees the blobs of an instance that the statement selects.
@@ -71,7 +96,7 @@ func (t *tx) freePayload(p Payload) error {
 	if p.Blob == "" {
 		return nil
 	}
-	return t.Prep("INSERT INTO orchestration_blobs (key, freed_at) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET freed_at = excluded.freed_at").Text(p.Blob).Int(t.Now).Exec()
+	return t.Prep(statements.FreeBlob).Text(p.Blob).Int(t.Now).Exec()
 }
 
 // FreedBlobs returns keys of blobs that were freed before that time, the oldest first, without

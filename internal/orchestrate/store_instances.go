@@ -44,7 +44,7 @@ var AnyEnd = []forebay.OrchestrationStatus{forebay.OrchestrationCompleted, foreb
 func (s *Store) CreateOrchestration(ctx context.Context, o NewOrchestration, replace ...forebay.OrchestrationStatus) error {
 	operation := db.Op{Stage: db.StageSettle, Party: o.Tenant, Numbers: 2, Rows: 4, Size: len(o.Input.inline()) + len(o.Event.inline()),
 		Local: true, Interleaves: true, Asks: func() []driver.Prefetch { return []driver.Prefetch{prefetchOrchestration(o.Tenant, o.ID)} }}
-	if o.Audit.Action != "" {
+	if o.Audit.Action != "" || len(replace) > 0 {
 		operation.Hints = audit.Appends{}
 	}
 	_, err := db.TransactIn(ctx, key, s.Writer, operation, func(t *tx) (struct{}, error) {
@@ -74,7 +74,7 @@ func (t *tx) createOrchestration(o NewOrchestration, old orchestrationRef, repla
 	if old.no != 0 {
 		t.Changed(old.no) // watchers look up the new instance
 		t.changed(old.no)
-		if err := errors.Join(t.purgeOrchestration(old.no), audit.Append(t.Tx, o.Replacing)); err != nil {
+		if err := errors.Join(t.purge(old.no, o.ID, false), audit.Append(t.Tx, o.Replacing)); err != nil {
 			return false, err
 		}
 	}
@@ -92,12 +92,14 @@ func (t *tx) createOrchestration(o NewOrchestration, old orchestrationRef, repla
 		return false, err
 	}
 	at := max(t.Now, o.StartAt)
-	if err := t.Prep(statements.InsertOrchestrationItem).Int(no).Int(workQueue).Int(at).Text(string(forebay.OrchestrationPending)).Int(t.Now).Exec(); err != nil {
+	err = t.Prep(statements.InsertOrchestrationItem).Int(no).Int(workQueue).Int(at).Text(string(forebay.OrchestrationPending)).Int(t.Now).
+		Int(driver.BoolInt(t.stored.add(o.Input, o.Event))).Exec()
+	if err != nil {
 		return false, err
 	}
 	t.workItems().ready(workQueue, at)
 	feed.Tell(t.Tx, forebay.FeedOrchestration, o.Tenant, o.ID, forebay.OrchestrationPending)
-	return true, errors.Join(t.keepBlob(no, o.Input), t.addEvent(no, at, false, o.Event))
+	return true, t.insertEvent(no, at, false, o.Event)
 }
 
 // orchestrationRef is what most transitions need to know about an instance.
@@ -115,12 +117,7 @@ type orchestrationRef struct {
 	parent    int64 // the instance that awaits its end; 0: none
 }
 
-const sqlOrchestrationOf = `SELECT o.no, o.execution, o.name, coalesce(o.status, ''), coalesce(t.work_queue, 0),
-  CASE WHEN t.status = 'Pending' AND t.lock_token IS NULL THEN t.visible_at ELSE 0 END,
-  coalesce((SELECT p.name FROM orchestration_queues p WHERE p.no = t.work_queue AND p.kind + 0 = ?), ''), coalesce(o.parent, 0)
-FROM orchestrations o LEFT JOIN orchestration_items t ON t.instance = o.no WHERE o.tenant = ? AND o.id = ?`
-
-// read takes in a row of sqlOrchestrationOf.
+// read takes in a row of statements.InstanceOf.
 func (o *orchestrationRef) read(r driver.Row) {
 	end, queueName := r.Text(3), r.Text(6)
 	*o = orchestrationRef{no: r.Int(0), execution: r.Text(1), name: r.Text(2), over: end != "", end: forebay.OrchestrationStatus(end), queue: r.Int(4),
@@ -128,13 +125,13 @@ func (o *orchestrationRef) read(r driver.Row) {
 }
 
 func (t *tx) orchestrationOf(tenant int64, id string) (o orchestrationRef, err error) {
-	_, err = t.Prep(sqlOrchestrationOf).Int(int64(kindSkipsCode)).Int(tenant).Text(id).One(o.read)
+	_, err = t.Prep(statements.InstanceOf).Int(int64(kindSkipsCode)).Int(tenant).Text(id).One(o.read)
 	return o, err
 }
 
 // prefetchOrchestration is what orchestrationOf reads. The operation may change what it says.
 func prefetchOrchestration(tenant int64, id string) driver.Prefetch {
-	return driver.NewPrefetch(sqlOrchestrationOf, orchestrationRow(tenant, id)).
+	return driver.NewPrefetch(statements.InstanceOf, orchestrationRow(tenant, id)).
 		Int(int64(kindSkipsCode)).Int(tenant).Text(id)
 }
 
@@ -149,8 +146,8 @@ type instanceKey struct {
 	id     string
 }
 
-// changed records that the transaction has changed what sqlOrchestrationOf or the row of the work
-// item says about an instance.
+// changed records that the transaction has changed what statements.InstanceOf or the row of the
+// work item says about an instance.
 func (t *tx) changed(instance int64) {
 	if t.changedInstances == nil {
 		t.changedInstances = map[int64]int{}
@@ -180,14 +177,20 @@ func (t *tx) existing(tenant int64, id string) (orchestrationRef, error) {
 // addEvent puts an event into an instance's inbox. answer says that the current execution has
 // asked for it.
 func (t *tx) addEvent(instance, at int64, answer bool, event Payload) error {
+	if err := t.keepBlob(instance, event); err != nil {
+		return err
+	}
+	return t.insertEvent(instance, at, answer, event)
+}
+
+// insertEvent is addEvent for an event whose blob is recorded.
+func (t *tx) insertEvent(instance, at int64, answer bool, event Payload) error {
 	no, err := t.queue.NewSeq()
 	if err != nil {
 		return err
 	}
+	t.arrivals.Add(instance, at, answer)
 	if event.Blob != "" {
-		if err := t.keepBlob(instance, event); err != nil {
-			return err
-		}
 		return t.Prep(statements.InsertLargeEvent).Int(instance).Int(no).Int(at).Int(driver.BoolInt(answer)).Int(t.Now).Text(event.Blob).Exec()
 	}
 	return t.Prep(statements.InsertEvent).Int(instance).Int(no).Int(at).Int(driver.BoolInt(answer)).Int(t.Now).Blob(event.Bytes).Exec()
@@ -331,11 +334,6 @@ type OrchestrationRow struct {
 	InputBlob, OutputBlob string
 }
 
-const orchestrationColumns = `
-SELECT owned.no, owned.id, owned.execution, owned.name, coalesce(owned.version, ''), coalesce(p.id, ''), coalesce(t.status, owned.status), owned.input, owned.output,
-  CASE WHEN t.instance IS NULL THEN owned.custom ELSE t.custom END, owned.failure, owned.created_at, coalesce(t.started_at, owned.started_at), coalesce(t.updated_at, owned.completed_at), owned.completed_at, coalesce(owned.input_blob, ''), coalesce(owned.output_blob, '')
-FROM orchestrations owned LEFT JOIN orchestration_items t ON t.instance = owned.no LEFT JOIN orchestrations p ON p.no = owned.parent `
-
 func readOrchestration(r driver.Row) (OrchestrationRow, error) {
 	o := OrchestrationRow{No: r.Int(0), Execution: r.Text(2), InputBlob: r.Text(15), OutputBlob: r.Text(16), Orchestration: forebay.Orchestration{
 		ID: r.Text(1), Name: r.Text(3), Version: r.Text(4), ParentID: r.Text(5), Status: forebay.OrchestrationStatus(r.Text(6)),
@@ -357,7 +355,7 @@ func (o *OrchestrationRow) size() int {
 func (s *Store) Orchestration(ctx context.Context, tenant int64, id string) (o OrchestrationRow, err error) {
 	err = s.Read(ctx, func(c driver.Conn) (err error) {
 		var failed error
-		found, err := c.Prep(orchestrationColumns + "WHERE owned.tenant = ? AND owned.id = ?").Int(tenant).Text(id).
+		found, err := c.Prep(statements.Instances + "WHERE owned.tenant = ? AND owned.id = ?").Int(tenant).Text(id).
 			One(func(r driver.Row) { o, failed = readOrchestration(r) })
 		if err == nil && !found {
 			return noOrchestration(id)
@@ -388,10 +386,6 @@ const orchestrationPage = 100
 // orchestrationPageBytes is the size of the instances at which a page ends.
 const orchestrationPageBytes = 16 << 20
 
-const sqlOrchestrations = orchestrationColumns + `
-WHERE owned.tenant = ? AND owned.no < ? AND owned.created_at >= ? AND owned.created_at <= ?
-  AND (? = '' OR owned.name = ?) AND (? = '' OR substr(owned.id, 1, CAST(? AS INTEGER)) = ?)`
-
 // among narrows a list by an index, where one exists: for open instances, and for a single
 // status other than Completed.
 func (q *OrchestrationQuery) among() (sql, status string) {
@@ -419,7 +413,7 @@ func (s *Store) Orchestrations(ctx context.Context, q OrchestrationQuery) (found
 		for seen == orchestrationPage {
 			seen = 0
 			among, status := q.among()
-			st := c.Prep(sqlOrchestrations + among + " ORDER BY owned.no DESC LIMIT ? + 0").Int(q.Tenant).Int(below).Int(driver.MillisOrZero(q.From)).Int(until).Text(q.Name).Text(q.Name).
+			st := c.Prep(statements.List + among + " ORDER BY owned.no DESC LIMIT ? + 0").Int(q.Tenant).Int(below).Int(driver.MillisOrZero(q.From)).Int(until).Text(q.Name).Text(q.Name).
 				Text(q.Prefix).Int(int64(utf8.RuneCountInString(q.Prefix))).Text(q.Prefix)
 			if status != "" {
 				st = st.Text(status)

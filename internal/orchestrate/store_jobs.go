@@ -5,6 +5,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/jobs"
+	"github.com/forebayhq/forebay/internal/orchestrate/statements"
 )
 
 // An activity can be a job. While the job runs, the activity has no lock and refers to the job.
@@ -28,17 +29,11 @@ func (a *ActivityItem) Await(in *db.Tx, seq int64) error {
 		Int(neverVisible).Int(seq).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).Fenced()
 }
 
-// The column pool is the queue of the activity, and the column turns the queue of the instance
-// at the time of the call. The subquery reads the current queue of the instance.
-const sqlAnswerCaller = `
-DELETE FROM orchestration_activities WHERE job = ? RETURNING instance, event_id, run, number, started_at,
-  (SELECT t.work_queue FROM orchestration_items t WHERE t.instance = orchestration_activities.instance), work_queue`
-
 // answerCaller tells an instance that the job it called has ended.
 func (t *tx) answerCaller(e jobs.Ended) error {
 	var a ActivityItem
 	var instanceQueue int64
-	found, err := t.Prep(sqlAnswerCaller).Int(e.Seq).
+	found, err := t.Prep(statements.AnswerCaller).Int(e.Seq).
 		One(func(r driver.Row) {
 			a = ActivityItem{Instance: r.Int(0), EventID: int(r.Int(1)), run: r.Int(2), Number: int(r.Int(3)), StartedAt: driver.FromMillis(r.Int(4)), queue: r.Int(6)}
 			instanceQueue = r.Int(5)
@@ -57,6 +52,7 @@ func (t *tx) answerCaller(e jobs.Ended) error {
 	if err != nil {
 		return err
 	}
+	t.arrivals.Add(a.Instance, t.Now, true)
 	err = t.Prep("INSERT INTO orchestration_inbox (instance, no, visible_at, answer, set_at, event_id, job) SELECT ?1, ?2, ?3, 1, ?3, ?4, id FROM jobs WHERE seq = ?5").
 		Int(a.Instance).Int(no).Int(t.Now).Int(int64(a.EventID)).Int(e.Seq).Exec()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/orchestrate/statements"
 )
 
 // Where processes share a database, as on PostgreSQL, one statement renews or ends many locks.
@@ -17,14 +18,6 @@ func (a *ActivityItem) lock() activityLock {
 	return activityLock{a.Instance, int64(a.EventID), a.Token}
 }
 
-const (
-	fromOrchestrationLocks = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(instance, lock_token) WHERE o.instance = ANY (ARRAY[x.instance]) AND o.lock_token = x.lock_token"
-	fromActivityLocks      = "unnest(CAST(? AS bigint[]), CAST(? AS bigint[]), CAST(? AS bigint[])) AS x(instance, event_id, lock_token) " +
-		"WHERE o.instance = ANY (ARRAY[x.instance]) AND o.event_id = x.event_id AND o.lock_token = x.lock_token"
-	sqlRenewActivities         = "UPDATE orchestration_activities o SET visible_at = ? FROM " + fromActivityLocks + " RETURNING o.lock_token"
-	sqlRenewOrchestrationItems = "UPDATE orchestration_items o SET visible_at = ? FROM " + fromOrchestrationLocks + " RETURNING o.lock_token"
-)
-
 func bindActivityLocks(st driver.Statement, locks []activityLock) driver.Statement {
 	instances, events, tokens := make([]int64, len(locks)), make([]int64, len(locks)), make([]int64, len(locks))
 	for i, l := range locks {
@@ -33,15 +26,9 @@ func bindActivityLocks(st driver.Statement, locks []activityLock) driver.Stateme
 	return st.Text(driver.ArrayOf(instances)).Text(driver.ArrayOf(events)).Text(driver.ArrayOf(tokens))
 }
 
-// sqlEndActivity removes an activity if its lock still holds. Where it is prefetched, it returns
-// the queue of its instance.
-var sqlEndActivity = driver.PrefetchForm("DELETE FROM orchestration_activities WHERE instance = ? AND event_id = ? AND lock_token = ?",
-	`DELETE FROM orchestration_activities o USING %s WHERE o.instance = ANY (ARRAY[x.p1]) AND o.event_id = x.p2 AND o.lock_token = x.p3
-RETURNING x.p1, x.p2, x.p3, (SELECT t.work_queue FROM orchestration_items t WHERE t.instance = o.instance)`)
-
 // prefetchEnd is what endActivity asks.
 func (a *ActivityItem) prefetchEnd() driver.Prefetch {
-	return driver.NewPrefetch(sqlEndActivity, driver.RowName{Of: "orchestration_activities", No: a.Token}).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).Changing()
+	return driver.NewPrefetch(statements.EndActivity, driver.RowName{Of: "orchestration_activities", No: a.Token}).Int(a.Instance).Int(int64(a.EventID)).Int(a.Token).Changing()
 }
 
 // renewShared is renew with one round trip for each kind of work item.
@@ -55,7 +42,7 @@ func (t workItemTx) renewShared(orchestrations []*OrchestrationItem, activities 
 		for i, item := range orchestrations {
 			instances[i], tokens[i] = item.Instance, item.Token
 		}
-		if err := t.Prep(sqlRenewOrchestrationItems).Int(until).Text(driver.ArrayOf(instances)).Text(driver.ArrayOf(tokens)).Each(each); err != nil {
+		if err := t.Prep(statements.RenewItems).Int(until).Text(driver.ArrayOf(instances)).Text(driver.ArrayOf(tokens)).Each(each); err != nil {
 			return err
 		}
 	}
@@ -66,7 +53,7 @@ func (t workItemTx) renewShared(orchestrations []*OrchestrationItem, activities 
 	for i, a := range activities {
 		locks[i] = a.lock()
 	}
-	return bindActivityLocks(t.Prep(sqlRenewActivities).Int(until), locks).Each(each)
+	return bindActivityLocks(t.Prep(statements.RenewActivities).Int(until), locks).Each(each)
 }
 
 // AbandonOrchestration returns a work item without a result to its queue, ready after the delay.

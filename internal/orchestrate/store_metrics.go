@@ -6,6 +6,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/orchestrate/statements"
 )
 
 // OpenCount is the number of instances of all tenants in a status.
@@ -45,10 +46,6 @@ type OldestItem struct {
 // queuesPage is how many queues one read looks at.
 const queuesPage = 1000
 
-const sqlOldestReady = `
-SELECT p.no, p.name, (SELECT t.visible_at FROM orchestration_items t WHERE t.work_queue = p.no AND t.visible_at <= ? ORDER BY t.visible_at LIMIT 1)
-FROM orchestration_queues p WHERE p.kind = ? AND p.no > ? ORDER BY p.no LIMIT ? + 0`
-
 // OldestReady returns the oldest ready work item of each orchestrator that has had instances.
 func (s *Store) OldestReady(ctx context.Context) (orchestrations []OldestItem, err error) {
 	at := map[string]int{}
@@ -57,7 +54,7 @@ func (s *Store) OldestReady(ctx context.Context) (orchestrations []OldestItem, e
 		err = s.Read(ctx, func(c driver.Conn) error {
 			seen = 0
 			now := c.Now()
-			return c.Prep(sqlOldestReady).Int(now).Int(int64(KindOrchestration)).Int(above).Int(queuesPage).Each(func(r driver.Row) error {
+			return c.Prep(statements.OldestReady).Int(now).Int(int64(KindOrchestration)).Int(above).Int(queuesPage).Each(func(r driver.Row) error {
 				seen++
 				last = r.Int(0)
 				name := r.Text(1)

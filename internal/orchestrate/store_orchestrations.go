@@ -77,16 +77,6 @@ func (s *Store) ClaimOrchestrations(ctx context.Context, req ClaimRequest) ([]Or
 	return c.orchestrations, nil
 }
 
-const sqlReadyOrchestrations = `
-SELECT t.instance, o.tenant, o.id, o.name, o.execution, t.number, t.events, t.deliveries, t.custom, t.run, coalesce(t.lock_token, 0), coalesce(o.key_id, ''),
-  coalesce((SELECT sum(length(i.event)) FROM (SELECT event FROM orchestration_inbox WHERE instance = t.instance AND visible_at <= ? ORDER BY no LIMIT ? + 0) i), 0)
-FROM (SELECT instance, number, events, deliveries, custom, run, lock_token FROM orchestration_items WHERE work_queue = ? AND visible_at <= ? ORDER BY visible_at LIMIT ? + 0) t
-  CROSS JOIN orchestrations o ON o.no = t.instance`
-
-const sqlArrived = `
-SELECT i.no, i.event, i.event_id, i.job, coalesce((SELECT o.result_size FROM jobs j JOIN outcomes o ON o.seq = j.seq WHERE j.id = i.job), 0), coalesce(i.event_blob, '')
-FROM orchestration_inbox i WHERE i.instance = ? AND i.visible_at <= ? ORDER BY i.no LIMIT ? + 0`
-
 func (t workItemTx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken int, err error) {
 	var found []OrchestrationItem
 	var sizes []int64 // of the new events of each; 0 where they are read one after the other
@@ -94,7 +84,7 @@ func (t workItemTx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken
 	if t.w.Shared() {
 		sized = maxArrivedEvents
 	}
-	err = t.Prep(sqlReadyOrchestrations).Int(t.Now).Int(sized).Int(p.No).Int(t.Now).Int(int64(most)).Each(func(r driver.Row) error {
+	err = t.Prep(statements.Ready).Int(t.Now).Int(sized).Int(p.No).Int(t.Now).Int(int64(most)).Each(func(r driver.Row) error {
 		found = append(found, OrchestrationItem{Instance: r.Int(0), Tenant: r.Int(1), ID: r.Text(2), Name: r.Text(3), Execution: r.Text(4),
 			Number: r.Int(5), Events: r.Int(6), Deliveries: int(r.Int(7)%lostDeliveryUnit) + 1, LostDeliveries: int(r.Int(7) / lostDeliveryUnit), Custom: r.Blob(8),
 			run: r.Int(9), keyID: r.Text(11), Queue: p.No, SkipsCode: p.Kind == kindSkipsCode, now: t.Now})
@@ -146,7 +136,7 @@ func (t workItemTx) takeOrchestrations(p *knownQueue, c *claim, most int) (taken
 // arrived reads the new events of an instance.
 func (t workItemTx) arrived(item *OrchestrationItem) error {
 	size := 0
-	return driver.UnlessStopped(t.Prep(sqlArrived).Int(item.Instance).Int(t.Now).Int(maxArrivedEvents).Each(func(r driver.Row) error {
+	return driver.UnlessStopped(t.Prep(statements.Arrived).Int(item.Instance).Int(t.Now).Int(maxArrivedEvents).Each(func(r driver.Row) error {
 		a := Arrived{Event: payloadAt(r, 1, 5), EventID: int(r.Int(2)), Job: r.Text(3)}
 		if size += a.Event.Size() + int(r.Int(4)); size > maxArrivedBytes && len(item.Arrived) > 0 {
 			return driver.ErrStop
@@ -211,7 +201,39 @@ func (r *OrchestrationResult) bytes() int {
 
 func (r *OrchestrationResult) numbers() int { return len(r.Timers) + 2*len(r.Messages) + 1 }
 
-const sqlHeldInstance = "SELECT work_queue, blobs FROM orchestration_items WHERE instance = ? AND lock_token = ?"
+// prefetchHeld is what the completion of a work item reads of it.
+func (i *OrchestrationItem) prefetchHeld(r *OrchestrationResult) driver.Prefetch {
+	return statements.Held(i.Instance, i.Token, i.last, i.now, r.Status.Terminal(), r.Reset != nil)
+}
+
+// completion is a work item that is being completed.
+type completion struct {
+	queue int64
+	blobs bool
+	next  int64 // when the first event is due that its instance has not seen; neverVisible: there is none
+}
+
+// held returns the work item, or forebay.ErrLockLost if its lock does not hold any more.
+func (t *tx) held(item *OrchestrationItem, r *OrchestrationResult) (held completion, err error) {
+	for before := -1; before != t.changedInstances[item.Instance]; { // another operation may change it meanwhile
+		if before = t.changedInstances[item.Instance]; before > 0 {
+			t.DropPrefetched(item.row())
+		}
+		found, err := t.Ask(item.prefetchHeld(r)).One(func(row driver.Row) {
+			held = completion{queue: row.Int(0), blobs: row.Int(1) != 0, next: neverVisible}
+			if !r.Status.Terminal() && !row.IsNull(2) {
+				held.next = row.Int(2)
+			}
+		})
+		if err == nil && !found {
+			err = forebay.ErrLockLost
+		}
+		if err != nil {
+			return held, err
+		}
+	}
+	return held, nil
+}
 
 // CompleteOrchestration stores the result of a work item, all or nothing. The history grows,
 // activities and timers are stored, messages are delivered, and the events it saw leave the
@@ -222,7 +244,7 @@ const sqlHeldInstance = "SELECT work_queue, blobs FROM orchestration_items WHERE
 // not be answered.
 func (s *Store) CompleteOrchestration(ctx context.Context, item *OrchestrationItem, r *OrchestrationResult) (orphans []string, err error) {
 	operation := db.Op{Stage: db.StageChange, Numbers: r.numbers(), Size: r.bytes(), Local: true, Interleaves: true, Asks: func() []driver.Prefetch {
-		asks := []driver.Prefetch{driver.NewPrefetch(sqlHeldInstance, item.row()).Int(item.Instance).Int(item.Token)}
+		asks := []driver.Prefetch{item.prefetchHeld(r)}
 		for i := range r.Messages {
 			asks = append(asks, r.Messages[i].receiver(item.Tenant).prefetch())
 		}
@@ -239,40 +261,22 @@ func (s *Store) CompleteOrchestration(ctx context.Context, item *OrchestrationIt
 }
 
 func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResult) error {
-	events, run := item.Events+int64(r.Events), item.run
-	if r.Reset != nil {
-		events, run = int64(r.Events), run+1
-	}
-	var workQueue int64
-	var blobs bool
-	for before := -1; before != t.changedInstances[item.Instance]; { // another operation may change it meanwhile
-		if before = t.changedInstances[item.Instance]; before > 0 {
-			t.DropPrefetched(item.row())
-		}
-		found, err := t.Prep(sqlHeldInstance).Int(item.Instance).Int(item.Token).One(func(row driver.Row) { workQueue, blobs = row.Int(0), row.Int(1) != 0 })
-		if err == nil && !found {
-			err = forebay.ErrLockLost
-		}
-		if err != nil {
-			return err
-		}
-	}
-	t.changed(item.Instance)
-	err := t.Prep(statements.CompleteOrchestration).Int(neverVisible).Int(events).Int(run).Text(string(r.Status)).Blob(r.CustomStatus).Int(t.Now).Int(t.Now).
-		Int(item.Instance).Int(item.Token).Exec()
+	held, err := t.held(item, r)
 	if err != nil {
 		return err
 	}
+	t.changed(item.Instance)
 	t.Changed(item.Instance)
 	feed.Tell(t.Tx, forebay.FeedOrchestration, item.Tenant, item.ID, r.Status)
-	delete(t.woken, item.Instance)
 	for i := range item.Arrived {
 		if err := t.freePayload(item.Arrived[i].Event); err != nil {
 			return err
 		}
 	}
+	events, run := item.Events+int64(r.Events), item.run
 	if r.Reset != nil {
-		if blobs {
+		events, run = int64(r.Events), run+1
+		if held.blobs {
 			if err := t.freeBlobs(item.Instance, statements.FreeRun); err != nil {
 				return err
 			}
@@ -295,7 +299,7 @@ func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResu
 		}
 	}
 	if r.Status.Terminal() {
-		if blobs {
+		if held.blobs {
 			if err := t.freeBlobs(item.Instance, statements.FreeRest); err != nil {
 				return err
 			}
@@ -318,7 +322,12 @@ func (t *tx) completeOrchestration(item *OrchestrationItem, r *OrchestrationResu
 	if err := t.sendMessages(item, r); err != nil {
 		return err
 	}
-	return t.unlockInstance(item, workQueue)
+	next := min(held.next, t.arrivals.Next(item.Instance))
+	err = t.Prep(statements.CompleteOrchestration).Int(next).Int(events).Int(run).Text(string(r.Status)).Blob(r.CustomStatus).Int(t.Now).Int(t.Now).
+		Int(item.Instance).Int(item.Token).Exec()
+	delete(t.woken, item.Instance)
+	t.workItems().ready(held.queue, max(next, t.Now))
+	return err
 }
 
 // fencedQueue runs a statement that needs a lock, and returns the current queue of the instance.
@@ -367,6 +376,7 @@ func (t *tx) forgetExecution(instance int64) error {
 	if err := t.dropActivities(instance); err != nil {
 		return err
 	}
+	t.arrivals.ForgetAnswers(instance)
 	return t.Prep(statements.ForgetAnswers).Int(instance).Exec()
 }
 
@@ -380,7 +390,7 @@ func (t *tx) endOrchestration(item *OrchestrationItem, r *OrchestrationResult) e
 			return err
 		}
 	}
-	err := t.Prep(statements.EndOrchestration).Text(string(r.Status)).Int(t.Now).Blob(r.Output.inline()).TextOrNull(r.Output.Blob).Blob(failure).Blob(r.CustomStatus).Int(item.Instance).Exec()
+	err := t.Prep(statements.EndOrchestration).Text(string(r.Status)).Int(t.Now).Blob(r.Output.inline()).TextOrNull(r.Output.Blob).Blob(failure).Blob(r.CustomStatus).Int(t.Now).Int(item.Instance).Exec()
 	if err != nil {
 		return err
 	}
@@ -395,6 +405,4 @@ func (t *tx) endOrchestration(item *OrchestrationItem, r *OrchestrationResult) e
 }
 
 // row names the work item's row.
-func (i *OrchestrationItem) row() driver.RowName {
-	return driver.RowName{Of: "orchestration_items", No: i.Instance}
-}
+func (i *OrchestrationItem) row() driver.RowName { return statements.ItemRow(i.Instance) }

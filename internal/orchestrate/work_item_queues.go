@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/orchestrate/clockmend"
+	"github.com/forebayhq/forebay/internal/orchestrate/inbox"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -58,7 +59,7 @@ type ClaimRequest struct {
 
 // neverVisible is the column visible of an item that nothing is known to make ready, and of an
 // activity that awaits a job.
-const neverVisible = 1 << 62
+const neverVisible = inbox.Never
 
 // participant is the part of orchestrations in the writer. It knows the queues and serves the
 // waiting claims.
@@ -89,6 +90,8 @@ type tx struct {
 	receiversAsked   map[instanceKey]int // how many changes there were when one was read; none: it began
 	changes          int
 	forgotten        map[int64]bool // instances of which it has removed what an execution awaited
+	arrivals         inbox.Arrivals
+	stored           storedBlobs
 }
 
 // workItemTx is the part of a transaction about the queues of work items and their claims.

@@ -2,6 +2,7 @@ package responses
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -276,10 +277,10 @@ const sqlEndWithJob = "UPDATE responses SET status = ?, error_code = ?, error_me
 // Follow ends responses whose jobs end without success, in the same transactions.
 func (s *Store) Follow(list *jobs.Store) {
 	list.WhenEnded(func(t *db.Tx, e jobs.Ended) error {
-		switch e.Status {
-		case forebay.StatusSucceeded:
+		switch {
+		case e.Status == forebay.StatusSucceeded || !strings.HasPrefix(e.Task, taskPrefix):
 			return nil
-		case forebay.StatusCancelled:
+		case e.Status == forebay.StatusCancelled:
 			return key.Of(t).endWithJob(e.Seq, bridge.StatusCancelled, nil)
 		}
 		return key.Of(t).endWithJob(e.Seq, bridge.StatusFailed, &bridge.Failure{Code: FailureCode(e.Failure.Code), Message: string(e.Failure.Message)})

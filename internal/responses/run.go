@@ -23,8 +23,11 @@ type jobInput struct {
 	AsResponses     bool   `json:"as_responses,omitempty"`
 }
 
-// TaskName is the task of background responses of a model. No task of a configuration has a slash.
-func TaskName(model string) string { return "/v1/responses/background:" + model }
+// taskPrefix begins the tasks of background responses. No task of a configuration has a slash.
+const taskPrefix = "/v1/responses/background:"
+
+// TaskName is the task of background responses of a model.
+func TaskName(model string) string { return taskPrefix + model }
 
 // Forwarder makes calls of logical models as they are asked for. The deployment is nil if none was
 // called.

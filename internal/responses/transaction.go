@@ -37,9 +37,8 @@ func (t *tx) ended(tenant int64, id, status string) {
 	t.ends = append(t.ends, events.ObjectEnd{Tenant: tenant, Kind: forebay.EventType("response." + status), ID: id})
 }
 
-// endWithJob ends the response that the job makes, if there is one that has not ended. Most jobs
-// make none, so it asks which one it was only where somebody
-// follows events.
+// endWithJob ends the response that the job makes, if there is one that has not ended. It asks
+// which one it was only where somebody follows events.
 func (t *tx) endWithJob(seq int64, status string, failure *bridge.Failure) error {
 	end := func(sql string) driver.Statement {
 		st := t.Prep(sql).Text(status)

@@ -19,7 +19,6 @@ type Conn struct {
 	strands
 	Config     *pgconn.Config
 	statements map[string]*statement // by their text
-	serial     int                   // of the last statement prepared
 	pending    pending               // statements of the transaction that are not sent yet
 	result     answer                // of the last statement
 	clock      clock

@@ -63,4 +63,34 @@ func TestErrorAmongQuestions(t *testing.T) {
 	if n, err := c.millis(SQLNow); err != nil || n == 0 {
 		t.Errorf("the next statement: %v", err)
 	}
+	again := []driver.PipelineQuery{{SQL: "SELECT 1", OnRow: count}, {SQL: "SELECT 2", OnRow: count}} // of which the server has prepared one
+	if err := c.ask(again); err != nil || ran != 2 {
+		t.Errorf("%d rows were handed over afterwards (%v)", ran, err)
+	}
+}
+
+// A statement that is new takes no round trip of its own.
+func TestStatementsArePreparedAsTheyRun(t *testing.T) {
+	direct := pgtest.Database(t)
+	proxy := pgtest.NewProxy(t, direct)
+	c, err := ConnectURL(t.Context(), proxy.URL(direct))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	conn := driver.Conn{Driver: c}
+	for i, new := range []string{"", " AND 1 = 1"} {
+		before := proxy.RoundTrips()
+		mustDo(t, c.ExecSimple("CREATE TEMPORARY TABLE IF NOT EXISTS tried (no BIGINT, text TEXT)"))
+		_, err := c.Begin(driver.BeginOptions{})
+		mustDo(t, err)
+		for n := range int64(3) {
+			mustDo(t, conn.Prep("INSERT INTO tried (no, text) VALUES (?, ?)").Int(n).Text("a").Exec())
+			mustDo(t, conn.Prep("UPDATE tried SET text = ? WHERE no = ?"+new).Text("b").Int(n).Exec())
+		}
+		mustDo(t, c.Commit())
+		if trips := proxy.RoundTrips() - before; trips > 3 {
+			t.Errorf("transaction %d took %d round trips with what was made before it", i, trips)
+		}
+	}
 }

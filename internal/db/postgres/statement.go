@@ -1,9 +1,7 @@
 package postgres
 
 import (
-	"context"
 	"encoding/binary"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,21 +132,12 @@ func (s *statement) run() error {
 	return nil
 }
 
-// ensure has the statement prepared.
-func (s *statement) ensure() error {
+// shared is the statement that the server has prepared, or will: of a copy that which it is of.
+func (s *statement) shared() *statement {
 	if s.of != nil {
-		s = s.of
+		return s.of
 	}
-	if s.name != "" {
-		return nil
-	}
-	s.c.serial++
-	name := fmt.Sprintf("s%d", s.c.serial)
-	if _, err := s.c.Pg.Prepare(context.Background(), name, s.sql, s.types); err != nil {
-		return s.c.failed(err)
-	}
-	s.name = name
-	return nil
+	return s
 }
 
 func (s *statement) Reset() {
@@ -186,10 +175,7 @@ func (s *statement) Exec() error {
 	}
 	row := c.pending.memory.copyOf(s)
 	s.Reset()
-	if s.of != nil {
-		s = s.of
-	}
-	c.pending.wait(s, row)
+	c.pending.wait(s.shared(), row)
 	return c.flushOver(maxPending)
 }
 

@@ -15,6 +15,8 @@ type wire struct {
 	Pg      *pgconn.PgConn
 	out     []byte        // messages to send
 	allowed time.Duration // what a transaction or a read may take
+	parsing []*statement  // whose texts were sent, and which the server has not prepared yet
+	serial  int           // of the last statement that was to be prepared
 	warning string        // sent by the server with the current answer; "": none
 	wrote   bool          // the transaction has changed rows, by the tags of its statements
 	trips   int64         // round trips so far
@@ -62,25 +64,13 @@ type sending struct {
 
 // send executes statements in one round trip and hands over what each returns. It writes the
 // messages itself, for pgconn also asks of each what its columns are (PostgreSQL's manual,
-// section 55.2.3 "Extended Query").
+// section 55.2.3 "Extended Query"). What is not prepared yet is prepared in the same round trip.
 func (c *wire) send(sendings []sending, took func(int, answer)) error {
-	for _, x := range sendings {
-		if err := x.s.ensure(); err != nil {
-			return err
-		}
-	}
 	c.trips++
+	defer c.unprepared()
 	out, err := c.out[:0], error(nil)
 	for _, x := range sendings {
-		name := x.s.name
-		if x.s.of != nil {
-			name = x.s.of.name
-		}
-		bind := pgproto3.Bind{PreparedStatement: name, ParameterFormatCodes: x.s.formats, Parameters: x.values, ResultFormatCodes: binaryResults}
-		if out, err = bind.Encode(out); err == nil {
-			out, err = (&pgproto3.Execute{}).Encode(out)
-		}
-		if err != nil {
+		if out, err = c.encode(out, x); err != nil {
 			return err
 		}
 	}
@@ -114,6 +104,33 @@ func (c *wire) send(sendings []sending, took func(int, answer)) error {
 	return err
 }
 
+// encode appends the messages that execute a statement, and prepare it if need be.
+func (c *wire) encode(out []byte, x sending) (_ []byte, err error) {
+	s := x.s.shared()
+	if s.name == "" {
+		c.serial++
+		s.name = fmt.Sprintf("s%d", c.serial)
+		c.parsing = append(c.parsing, s)
+		if out, err = (&pgproto3.Parse{Name: s.name, Query: s.sql, ParameterOIDs: s.types}).Encode(out); err != nil {
+			return nil, err
+		}
+	}
+	bind := pgproto3.Bind{PreparedStatement: s.name, ParameterFormatCodes: x.s.formats, Parameters: x.values, ResultFormatCodes: binaryResults}
+	if out, err = bind.Encode(out); err != nil {
+		return nil, err
+	}
+	return (&pgproto3.Execute{}).Encode(out)
+}
+
+// unprepared takes back the names of statements that the server has not prepared: it skips all
+// that follows an error.
+func (c *wire) unprepared() {
+	for _, s := range c.parsing {
+		s.name = ""
+	}
+	c.parsing = nil
+}
+
 // receive reads what the statements that were sent return.
 func (c *wire) receive(took func(int, answer)) (refused error) {
 	var result answer
@@ -123,6 +140,8 @@ func (c *wire) receive(took func(int, answer)) (refused error) {
 			return c.broken(err)
 		}
 		switch m := message.(type) {
+		case *pgproto3.ParseComplete:
+			c.parsing = c.parsing[1:]
 		case *pgproto3.DataRow:
 			result.add(m.Values)
 		case *pgproto3.CommandComplete:
@@ -189,5 +208,5 @@ func (c *wire) ExecSimple(sql string) error {
 	return nil
 }
 
-// RoundTrips is how many there were so far, but for those that prepare statements.
+// RoundTrips is how many there were so far.
 func (c *wire) RoundTrips() int64 { return c.trips }

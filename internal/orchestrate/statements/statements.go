@@ -24,9 +24,11 @@ func onlyInbox(parameter int, sql, form string) string {
 	return driver.Only(driver.BatchForm(sql, form), ofInstance("orchestration_inbox", parameter))
 }
 
-// instanceIDs stands for the unique index of the ids of instances. Who deletes an instance frees
+// instanceID stands for the unique index of the ids of instances. Who deletes an instance frees
 // an id, perhaps for the one that is stored next.
-var instanceIDs = driver.Rows{Table: "orchestrations (tenant, id)"}
+func instanceID(parameter int) driver.Rows {
+	return driver.Rows{Table: "orchestrations (tenant, id)", Of: "instance id", By: parameter, Many: true}
+}
 
 // onlyInstance declares one that uses only the row of an instance.
 func onlyInstance(parameter int, sql, form string) string {
@@ -36,7 +38,7 @@ func onlyInstance(parameter int, sql, form string) string {
 // Work items.
 var (
 	InsertOrchestrationItem = driver.Only(`
-INSERT INTO orchestration_items (instance, work_queue, visible_at, status, updated_at) VALUES (?, ?, ?, ?, ?)`, ofInstance("orchestration_items", 1))
+INSERT INTO orchestration_items (instance, work_queue, visible_at, status, updated_at, blobs) VALUES (?, ?, ?, ?, ?, ?)`, ofInstance("orchestration_items", 1))
 	LockInstance = onlyItem(4, "UPDATE orchestration_items SET visible_at = ?, lock_token = ?, deliveries = ? WHERE instance = ?",
 		"UPDATE orchestration_items o SET visible_at = p1, lock_token = p2, deliveries = p3 FROM %s WHERE o.instance = ANY (ARRAY[p4])")
 	CompleteOrchestration = onlyItem(8, `
@@ -76,7 +78,7 @@ var (
 		ofInstance("orchestration_history", 1))
 	InsertOrchestration = driver.Only(`
 INSERT INTO orchestrations (no, tenant, id, execution, name, version, parent, created_at, key_id, input, input_blob) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		ofInstance("orchestrations", 1), instanceIDs)
+		ofInstance("orchestrations", 1), instanceID(3))
 	SetVersion = onlyInstance(2, "UPDATE orchestrations SET version = ? WHERE no = ? AND version IS NULL",
 		"UPDATE orchestrations o SET version = p1 FROM %s WHERE o.no = ANY (ARRAY[p2]) AND o.version IS NULL")
 	ResetInstance = onlyInstance(5, "UPDATE orchestrations SET execution = ?, input = ?, input_blob = ?, version = ? WHERE no = ?",
@@ -85,12 +87,12 @@ INSERT INTO orchestrations (no, tenant, id, execution, name, version, parent, cr
 		"UPDATE orchestrations o SET status = NULL, completed_at = NULL, output = NULL, output_blob = NULL, failure = NULL FROM %s WHERE o.no = ANY (ARRAY[p1])")
 	EndOrchestration = driver.Only(driver.BatchForm(`
 UPDATE orchestrations SET status = ?, completed_at = ?, output = ?, output_blob = ?, failure = ?, custom = ?,
-  started_at = (SELECT started_at FROM orchestration_items WHERE instance = orchestrations.no) WHERE no = ?`, `
+  started_at = coalesce((SELECT started_at FROM orchestration_items WHERE instance = orchestrations.no), ?) WHERE no = ?`, `
 UPDATE orchestrations o SET status = p1, completed_at = p2, output = p3, output_blob = p4, failure = p5, custom = p6,
-  started_at = (SELECT t.started_at FROM orchestration_items t WHERE t.instance = o.no) FROM %s WHERE o.no = ANY (ARRAY[p7])`),
-		ofInstance("orchestrations", 7), ofInstance("orchestration_items", 7))
-	DeleteInstance = driver.Only(driver.BatchForm("DELETE FROM orchestrations WHERE no = ?", "DELETE FROM orchestrations o USING %s WHERE o.no = ANY (ARRAY[p1])"),
-		ofInstance("orchestrations", 1), instanceIDs)
+  started_at = coalesce((SELECT t.started_at FROM orchestration_items t WHERE t.instance = o.no), p7) FROM %s WHERE o.no = ANY (ARRAY[p8])`),
+		ofInstance("orchestrations", 8), ofInstance("orchestration_items", 8))
+	DeleteInstance = driver.Only(driver.BatchForm("DELETE FROM orchestrations WHERE no = ? AND id || '' = ?",
+		"DELETE FROM orchestrations o USING %s WHERE o.no = ANY (ARRAY[p1]) AND o.id || '' = p2"), ofInstance("orchestrations", 1), instanceID(2))
 )
 
 // Activities and their attempts.
@@ -141,7 +143,8 @@ WHERE instance = ?1 RETURNING visible_at`, `
 UPDATE orchestration_items o SET visible_at = coalesce((SELECT min(i.visible_at) FROM orchestration_inbox i WHERE i.instance = o.instance), x.p2), lock_token = NULL
 FROM %s WHERE o.instance = ANY (ARRAY[x.p1]) RETURNING x.p1, x.p2, o.visible_at`)
 
-// The blobs of an instance whose rows are about to be removed.
+// The blobs of an instance whose rows are about to be removed. One that has ended has no events
+// and no activities.
 const (
 	sqlHistoryBlobs  = "SELECT events_blob AS key FROM orchestration_history WHERE instance = ?1 AND events_blob IS NOT NULL"
 	sqlInboxBlobs    = "SELECT event_blob AS key FROM orchestration_inbox WHERE instance = ?1 AND event_blob IS NOT NULL"
@@ -153,6 +156,7 @@ const (
 
 var (
 	FreeAll     = freeing(sqlHistoryBlobs, sqlInboxBlobs, sqlActivityBlobs, sqlInputBlob, sqlOutputBlob)
+	FreeEnded   = freeing(sqlHistoryBlobs, sqlInputBlob, sqlOutputBlob)
 	FreeRun     = freeing(sqlHistoryBlobs, sqlAnswerBlobs, sqlActivityBlobs, sqlInputBlob)
 	FreeRest    = freeing(sqlInboxBlobs, sqlActivityBlobs)
 	FreeOutcome = freeing(sqlHistoryBlobs, sqlOutputBlob)
@@ -167,3 +171,11 @@ func freeing(selects ...string) string {
 		driver.Rows{Table: "orchestration_blobs"}, ofInstance("orchestration_history", 1), ofInstance("orchestration_inbox", 1),
 		ofInstance("orchestration_activities", 1), ofInstance("orchestrations", 1))
 }
+
+// Blobs are recorded, and freed, many at a time.
+var (
+	StoreBlob = driver.BatchForm("INSERT INTO orchestration_blobs (key) VALUES (?) ON CONFLICT (key) DO NOTHING",
+		"INSERT INTO orchestration_blobs (key) SELECT p1 FROM %s ON CONFLICT (key) DO NOTHING")
+	FreeBlob = driver.BatchForm("INSERT INTO orchestration_blobs (key, freed_at) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET freed_at = excluded.freed_at",
+		"INSERT INTO orchestration_blobs (key, freed_at) SELECT p1, max(p2) FROM %s GROUP BY p1 ON CONFLICT (key) DO UPDATE SET freed_at = excluded.freed_at")
+)
