@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 	"internal/bus":                     {".", "internal/audit", "internal/bus/clockmend", "internal/bus/dead", "internal/bus/entity", "internal/bus/message", "internal/bus/rules", "internal/db", "internal/db/driver", "internal/db/schema", "internal/queue", "internal/turns"},
 	"internal/bus/clockmend":           {"internal/db", "internal/db/driver"},
 	"internal/bus/dead":                {".", "internal/db/driver", "internal/queue"},
-	"internal/bus/entity":              {".", "internal/audit", "internal/bus/message", "internal/bus/rules", "internal/db/driver", "internal/queue"},
+	"internal/bus/entity":              {".", "internal/audit", "internal/bus/message", "internal/bus/rules", "internal/db/driver", "internal/db/schema", "internal/queue"},
 	"internal/bus/message":             {".", "internal/filter"},
 	"internal/bus/rules":               {".", "internal/bus/message", "internal/filter", "internal/turns"},
 	"internal/command":                 {".", "client"},

@@ -27,6 +27,7 @@ var busSuite = map[string]func(*testing.T, *stores, *clock){
 	"More ids are forgotten than fit":     testMoreIDsAreForgottenThanFit,
 	"More queues seem idle than fit":      testMoreQueuesSeemIdleThanFit,
 	"A queue that was kept is idle later": testKeptQueueIsIdleLater,
+	"Idle by what a transaction did":      testIdleIsJudgedByWhatTheTransactionDid,
 	"What was missed is done later":       testWhatWasMissedIsDoneLater,
 	"What is done is not due again":       testWhatIsDoneIsNotDueAgain,
 	"Redrive at a pace":                   testRedriveAtAPace,

@@ -8,41 +8,88 @@ import (
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/forebayhq/forebay/internal/db/schema"
 	"github.com/forebayhq/forebay/internal/queue"
 )
+
+// An entity that an operation drops goes as the stage ends. The other operations of the
+// transaction still find it, as what they asked ahead says. Those that change settings have it
+// dropped before they begin, so that the condition of a drop holds as it takes place.
 
 // DropMessageQueue makes the queue unknown and refuses its receivers. [Store.PurgeDropped]
 // removes its messages. It reports whether the queue existed.
 func (s *Store) DropMessageQueue(ctx context.Context, q MessageQueue) (dropped bool, err error) {
-	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (bool, error) {
-		if err := entity.CheckNumbered(t.Conn, q.No, forebay.ConditionOf(ctx)); err != nil {
+	o := db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows, Local: true, Interleaves: true, Hints: audit.Appends{},
+		Asks: func() []driver.Prefetch { return entity.PrefetchDrop(q) }}
+	if q.IsTopic || q.Topic != 0 {
+		o.Numbers = 1 // the topic's version
+	}
+	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (bool, error) {
+		present, found, err := t.MessageQueue(q.No)
+		if err != nil || !found {
 			return false, err
 		}
-		dropped, err := t.Entities.Drop(q.No)
-		if err != nil || !dropped {
-			return false, err
-		}
-		return true, audit.Append(t.Tx, q.Act(ctx, "delete", nil))
+		return t.Entities.drop(present, forebay.ConditionOf(ctx), q.Act(ctx, "delete", nil))
 	})
 }
 
-const sqlDropQueue = `
-UPDATE queues SET kind = 'deleting', name = '/deleting/' || CAST(no AS TEXT), delete_at = NULL, due_at = ? WHERE no = ? AND kind = 'messages'`
+// drop has an entity dropped as the stage ends. It reports whether it was still there.
+func (t *entityTx) drop(q MessageQueue, condition forebay.Condition, act audit.Act) (dropped bool, err error) {
+	var subscriptions []int64
+	if q.IsTopic {
+		if subscriptions, err = entity.NumbersOf(t.Conn, q.No); err != nil {
+			return false, err
+		}
+	}
+	if t.drops.Has(q.No) {
+		return false, nil
+	}
+	if err := q.CheckCondition(condition, true); err != nil {
+		return false, err
+	}
+	if t.drops == nil {
+		t.drops = &entity.Drops{}
+	}
+	t.drops.Add(q, subscriptions, act)
+	return true, nil
+}
 
+// Drop drops the entity of that number now, for an operation that runs alone.
 func (t *entityTx) Drop(no int64) (dropped bool, err error) {
-	rows, err := t.Prep(sqlDropQueue).Int(t.Now).Int(no).Count()
-	if err != nil || rows == 0 {
+	q, found, err := t.MessageQueue(no)
+	if err != nil || !found {
 		return false, err
 	}
-	t.DueBy(t.Now)
+	if dropped, err = t.drop(q, forebay.Condition{}, audit.Act{}); err == nil {
+		err = t.DropNow()
+	}
+	return dropped, err
+}
+
+// DropNow drops what the transaction is to drop. Whoever changes entities calls it first.
+func (t *entityTx) DropNow() error {
+	d := t.drops
+	if t.drops = nil; d == nil {
+		return nil
+	}
+	t.Topics.forget()
 	t.DropAllPrefetched()
+	t.DueBy(t.Now)
 	t.Notify(db.WordSettings, 0, 0, 0)
-	t.After = append(t.After, func() { t.W.dropQueue(no) })
-	if err := t.Prep(schema.SQLCount).Text("queue").Int(no + 1).Exec(); err != nil {
-		return false, err
+	t.After = append(t.After, func() {
+		for _, no := range d.Numbers {
+			t.W.dropQueue(no)
+		}
+	})
+	err := d.Write(t.Conn, t.Now)
+	if err == nil && len(d.Topics) > 0 {
+		err = t.ChangeTopic(d.Topics...)
 	}
-	return true, t.dropFromTopic(no)
+	for _, act := range d.Acts {
+		if err == nil {
+			err = audit.Append(t.Tx.Tx, act)
+		}
+	}
+	return err
 }
 
 // dropQueue refuses the receivers that wait for a queue and forgets its subqueues.
@@ -64,48 +111,39 @@ const purgeBatch = 500
 // PurgeDropped removes the messages of dropped queues in small transactions, then the queues. The
 // writer does the same in the background, so nothing depends on the caller.
 func (s *Store) PurgeDropped(ctx context.Context) error {
+	o := db.Op{Stage: db.StageChange, Local: true, Interleaves: true}
+	if s.Writer.Shared() { // elsewhere it can wait for the next transaction
+		o.Asks = func() []driver.Prefetch { return entity.PrefetchPurging(purgeBatch) }
+	}
 	for {
-		more, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange}, func(t *Tx) (bool, error) {
-			var no int64
-			found, err := t.Prep("SELECT no FROM queues WHERE kind = 'deleting' LIMIT 1").One(func(r driver.Row) { no = r.Int(0) })
-			if err != nil || !found {
-				return false, err
-			}
-			return true, t.Entities.purge(no)
-		})
-		if err != nil || !more {
+		if some, err := s.AnyDropped(ctx); err != nil || !some {
+			return err
+		}
+		_, err := db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) (struct{}, error) { return struct{}{}, t.Entities.purgeOnce() })
+		if err != nil {
 			return err
 		}
 	}
 }
 
-// purge removes a batch of the rows of a dropped queue and, once there are none, the queue.
-func (t *entityTx) purge(no int64) error {
-	var seqs []int64
-	err := t.Prep("SELECT seq FROM bodies WHERE subqueue BETWEEN ?1 AND ?1 + 3 LIMIT ?2 + 0").Int(no * queue.SubqueueKinds).Int(purgeBatch).Each(func(r driver.Row) error {
-		seqs = append(seqs, r.Int(0))
+// purgeOnce does a step of the purge unless another operation has: one is enough in a transaction.
+func (t *entityTx) purgeOnce() error {
+	if t.purged {
 		return nil
-	})
+	}
+	t.purged = true
+	p, err := entity.AskPurging(t.Conn, purgeBatch)
 	if err != nil {
 		return err
 	}
-	for _, seq := range seqs {
-		if err := t.DeleteMessage(seq); err != nil {
-			return err
-		}
-	}
-	if len(seqs) > 0 {
+	return t.purge(&p)
+}
+
+// purge does a step of the purge of dropped queues.
+func (t *entityTx) purge(p *entity.Purging) error {
+	more, err := p.Write(t.Conn, purgeBatch, t.DeleteMessage)
+	if more {
 		t.DueBy(t.Now)
-		return nil
 	}
-	for _, sql := range []string{
-		"DELETE FROM sessions WHERE no IN (SELECT no FROM sessions WHERE queue = ? LIMIT ? + 0)",
-		"DELETE FROM message_ids WHERE (queue, id) IN (SELECT queue, id FROM message_ids WHERE queue = ? LIMIT ? + 0)",
-	} {
-		if rows, err := t.Prep(sql).Int(no).Int(purgeBatch).Count(); err != nil || rows > 0 {
-			t.DueBy(t.Now)
-			return err
-		}
-	}
-	return t.Prep("DELETE FROM queues WHERE no = ? AND kind = 'deleting'").Int(no).Exec()
+	return err
 }

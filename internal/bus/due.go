@@ -111,7 +111,7 @@ func (t *dueTx) process() (next int64, err error) {
 // foreseeDue fetches what due messages, and what is due next, need.
 func (t *dueTx) foreseeDue(due []dueMessage) error {
 	next := t.queues
-	if !t.W.Shared() || len(due) == 0 && next.due == 0 {
+	if !t.W.Shared() || len(due) == 0 && next.No == 0 {
 		return nil
 	}
 	var asks []driver.Prefetch
@@ -132,11 +132,13 @@ func (t *dueTx) foreseeDue(due []dueMessage) error {
 			moving = append(moving, m.sized)
 		}
 	}
-	if next.due != 0 {
-		asks = append(asks, entity.Prefetch(next.due))
+	if next.No == 0 {
+		next.backlog = backlog{} // of one that is dropped
+	} else {
+		asks = append(asks, entity.Prefetch(next.No))
 	}
 	if next.backlog.leaveOut(isDue, t.Now); len(next.backlog.list) > 0 {
-		asks, moving = append(asks, prefetchTargets(next.forwardTo)), append(moving, next.backlog.list...)
+		asks, moving = append(asks, prefetchTargets(next.ForwardTo)), append(moving, next.backlog.list...)
 	}
 	f.takeNumbers(len(moving) + copies)
 	if err := t.forwarding.readAhead(moving, append(asks, f.asks...)...); err != nil {
@@ -169,7 +171,7 @@ func (t *dueTx) foreseeDue(due []dueMessage) error {
 	return f.fetch(func(f *foresight) {
 		for _, m := range next.backlog.list {
 			if a, known := t.forwarding.ahead[m.seq]; known {
-				f.on(next.forwardTo, a.MessageContent, a.hops)
+				f.on(next.ForwardTo, a.MessageContent, a.hops)
 			}
 		}
 		for i, m := range due {

@@ -67,7 +67,7 @@ func testMoreIDsAreForgottenThanFit(t *testing.T, s *stores, c *clock) {
 // Queues that forward are kept. That leaves nothing else to do, unlike queues that are dropped.
 func testMoreQueuesSeemIdleThanFit(t *testing.T, s *stores, c *clock) {
 	target := putNamed(t, s, "t/target", func(*MessageQueue) {})
-	for i := range idleAtOnce + 4 {
+	for i := range entity.IdleAtOnce + 4 {
 		putNamed(t, s, fmt.Sprint("t/forwards", i), func(q *MessageQueue) { q.ForwardTo, q.Idle = target.Name, time.Minute })
 	}
 	c.quiet() // their backlog
@@ -144,7 +144,7 @@ func testWhatIsDoneIsNotDueAgain(t *testing.T, s *stores, _ *clock) {
 				return err
 			}
 			tx.nextDue = 0
-			if err := tx.Entities.purge(q.No); err != nil {
+			if err := tx.Entities.purgeOnce(); err != nil {
 				return err
 			}
 			if (tx.nextDue == tx.Now) != again {

@@ -363,7 +363,7 @@ func (b *backlog) leaveOut(these map[int64]bool, now int64) {
 
 // backlogOf finds the backlog of a queue, and reads it ahead.
 func (t *forwardTx) backlogOf(q MessageQueue) (b backlog, err error) {
-	if next := t.due.queues; next != nil && next.due == q.No && next.forwardTo == q.ForwardTo {
+	if next := t.due.queues; next != nil && next.No == q.No && next.ForwardTo == q.ForwardTo {
 		if b = next.backlog; len(b.list) == 0 {
 			return b, nil
 		}

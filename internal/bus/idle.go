@@ -4,9 +4,11 @@ import (
 	"context"
 	"time"
 
+	"github.com/forebayhq/forebay"
+	"github.com/forebayhq/forebay/internal/audit"
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // A queue that is deleted when idle is kept by sends, receives, peeks, updates and scheduled
@@ -64,129 +66,85 @@ func (t *dueTx) processQueues() error {
 			return err
 		}
 	}
-	if idle := t.queues.idle; len(idle) > 0 {
-		if len(idle) == idleAtOnce { // there may be more
-			t.DueBy(t.Now)
-		}
-		err := t.Interleave(len(idle), func(i int) error {
-			busy, err := t.stillUsed(idle[i])
-			if err == nil && !busy {
-				_, err = t.Entities.Drop(idle[i])
-			}
-			return err
-		})
-		if err == nil {
-			err = t.RunPipeline(t.askQueues()) // one of them may be due as well
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if t.queues.more {
+	next := t.queues
+	if next.More {
 		t.DueBy(t.Now)
 	}
-	no := t.queues.due
-	if no == 0 {
+	if t.Entities.purged && len(next.Dropped) > 0 {
+		t.DueBy(t.Now) // an operation has purged
+	} else if err := t.Entities.purge(&next.Purging); err != nil {
+		return err
+	}
+	if dropped, err := t.dropIdle(next.idle); err != nil || dropped {
+		return err // what was asked ahead for the backlog may not be true any more
+	}
+	if next.No == 0 {
 		return nil
 	}
-	q, found, err := t.MessageQueue(no)
+	q, found, err := t.MessageQueue(next.No)
 	switch {
-	case err != nil:
+	case err != nil || !found:
 		return err
-	case !found:
-		return t.Entities.purge(no)
 	case q.ForwardTo != "" && q.Status.Receives():
 		return t.forwarding.sendBacklog(q)
 	}
-	return t.markQueue(no, 0)
+	return t.markQueue(q.No, 0)
 }
 
-const (
-	// The end of the last lock, or of the last schedule, in one kind of subqueue. It counts a
-	// queue, or a topic with its subscriptions. A free message has been visible for a while.
-	sqlHeldUntil = `
-SELECT max((SELECT m.visible_at FROM messages m WHERE m.subqueue = q.no * 4 + ?2 AND m.flow = ?3 ORDER BY m.visible_at DESC LIMIT 1))
-FROM queues q WHERE q.no = ?1 OR q.topic = ?1`
-	sqlSessionHeldUntil = `
-SELECT max((SELECT s.visible_at FROM sessions s WHERE s.queue = q.no AND s.visible_at IS NOT NULL ORDER BY s.visible_at DESC LIMIT 1))
-FROM queues q WHERE q.no = ?1 OR q.topic = ?1`
-
-	// A queue that forwards, or has a webhook, is in use.
-	sqlServed = `
-SELECT 1 FROM queues q WHERE (q.no = ?1 OR q.topic = ?1)
-  AND (q.forward_to IS NOT NULL OR EXISTS (SELECT 1 FROM webhooks w WHERE w.queue = q.no)) LIMIT 1`
-)
-
-// stillUsed reports whether a queue that seems unused is not idle after all, and then checks it
-// again later.
-func (t *dueTx) stillUsed(no int64) (bool, error) {
-	q, _, err := t.MessageQueue(no)
-	if err != nil {
-		return false, err
+// dropIdle drops queues that are idle. Those that only seem so are checked again later. It
+// reports whether it has dropped any.
+func (t *dueTx) dropIdle(list []entity.Idle) (dropped bool, err error) {
+	if len(list) == entity.IdleAtOnce { // there may be more
+		t.DueBy(t.Now)
 	}
-	served, until, err := t.keptBy(no)
-	if err != nil || until <= t.Now && !served && !q.CopiesPending {
-		return false, err
-	}
-	at := max(until, t.Now) + q.Idle.Milliseconds()
-	t.DueBy(at)
-	return true, t.Prep("UPDATE queues SET delete_at = ? WHERE no = ?").Int(at).Int(no).Exec()
-}
-
-// keptBy reports whether a queue, or a topic or one of its subscriptions, is served. It returns
-// the end of the last lock or schedule in them.
-func (t *dueTx) keptBy(no int64) (served bool, until int64, err error) {
-	by := func(args ...int64) func(driver.Statement) driver.Statement {
-		return func(st driver.Statement) driver.Statement {
-			for _, v := range args {
-				st = st.Int(v)
+	var idle []MessageQueue
+	var asks []driver.Prefetch
+	f := foresight{Tx: t.Tx, asked: map[driver.RowName]bool{}, taken: len(t.Queue.Seqs)}
+	for _, q := range list {
+		if at := q.Kept(t.Now); at > 0 {
+			t.DueBy(at)
+			if err := t.Prep(entity.SQLKeep).Int(at).Int(q.No).Exec(); err != nil {
+				return false, err
 			}
-			return st
+			continue
+		}
+		if idle = append(idle, q.Queue); q.IsTopic {
+			asks = append(asks, entity.PrefetchNumbersOf(q.No))
+		}
+		if t.W.Shared() && (q.IsTopic || q.Topic != 0) {
+			f.takeNumbers(1) // the topics' version
 		}
 	}
-	later := func(r driver.Row) { until = max(until, r.Int(0)) }
-	questions := []driver.PipelineQuery{
-		{SQL: sqlServed, Bind: by(no), OnRow: func(driver.Row) { served = true }},
-		{SQL: sqlSessionHeldUntil, Bind: by(no), OnRow: later},
-		{SQL: sqlHeldUntil, Bind: by(no, int64(queue.SubqueueMain), scheduledFlow), OnRow: later},
+	if err := t.Prefetch(append(asks, f.asks...)); err != nil {
+		return false, err
 	}
-	for kind := range int64(queue.SubqueueKinds) {
-		questions = append(questions, driver.PipelineQuery{SQL: sqlHeldUntil, Bind: by(no, kind, 0), OnRow: later})
+	if err := f.answer(); err != nil {
+		return false, err
 	}
-	err = t.RunPipeline(questions)
-	return served, until, err
+	for _, q := range idle {
+		if _, err := t.Entities.drop(q, forebay.Condition{}, audit.Act{}); err != nil {
+			return false, err
+		}
+	}
+	return len(idle) > 0, t.Entities.DropNow()
 }
 
 // queuesAhead is what processQueues asks first, with what is due.
 type queuesAhead struct {
-	idle      []int64
-	due       int64 // 0: none
-	forwardTo string
-	backlog   backlog
-	more      bool // others are due after it
+	idle []entity.Idle
+	entity.Due
+	backlog backlog
 }
 
-const (
-	idleAtOnce    = 16
-	sqlIdleQueues = "SELECT no FROM queues WHERE delete_at <= ? ORDER BY delete_at LIMIT 16"
-	sqlDueQueue   = "SELECT no, forward_to FROM queues WHERE due_at <= ? ORDER BY due_at LIMIT 2" // one, and whether there are more
-	sqlDueBacklog = `SELECT seq, visible_at, size FROM messages
+const sqlDueBacklog = `SELECT seq, visible_at, size FROM messages
 WHERE subqueue = (SELECT no * 4 FROM queues WHERE due_at <= ? ORDER BY due_at LIMIT 1) AND flow = 0 ORDER BY visible_at, seq LIMIT ? + 0`
-)
 
 // askQueues returns the questions for queuesAhead.
 func (t *dueTx) askQueues() []driver.PipelineQuery {
 	next := &queuesAhead{}
 	t.queues = next
-	now := func(st driver.Statement) driver.Statement { return st.Int(t.Now) }
-	return []driver.PipelineQuery{
-		{SQL: sqlIdleQueues, Bind: now, OnRow: func(r driver.Row) { next.idle = append(next.idle, r.Int(0)) }},
-		{SQL: sqlDueQueue, Bind: now, OnRow: func(r driver.Row) {
-			if next.more = next.more || next.due != 0; next.due == 0 {
-				next.due, next.forwardTo = r.Int(0), r.Text(1)
-			}
-		}},
-		{SQL: sqlDueBacklog, Bind: func(st driver.Statement) driver.Statement { return now(st).Int(purgeBatch) },
-			OnRow: func(r driver.Row) { _ = next.backlog.add(r, t.Now) }},
-	}
+	return append(entity.AskDue(t.Now, purgeBatch, &next.Due), entity.AskIdle(t.Now, &next.idle), driver.PipelineQuery{
+		SQL: sqlDueBacklog, Bind: func(st driver.Statement) driver.Statement { return st.Int(t.Now).Int(purgeBatch) },
+		OnRow: func(r driver.Row) { _ = next.backlog.add(r, t.Now) }, Skip: func() bool { return next.No == 0 },
+	})
 }

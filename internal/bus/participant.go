@@ -164,6 +164,14 @@ func (p *Participant) ClockMend() db.ClockMend {
 // MayStoreBeside reports that nobody subscribes to events, so no copies of them are needed.
 func (p *Participant) MayStoreBeside() bool { return p.followed != nil && len(p.followed.Topics) == 0 }
 
+// StageEnded drops what operations of the stage have dropped.
+func (p *Participant) StageEnded(t *db.Tx, _ db.Stage) error {
+	if b := Key.Begun(t); b != nil {
+		return b.Entities.DropNow()
+	}
+	return nil
+}
+
 func (p *Participant) Serve(t *db.Tx) error {
 	if p.Serving && p.nextTask > 0 && p.nextTask <= t.Now {
 		next, err := Key.Of(t).due.process()

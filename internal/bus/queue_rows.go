@@ -22,7 +22,11 @@ func (t *Tx) MessageQueueNamed(name string) (q MessageQueue, found bool, err err
 }
 
 // entityTx creates, changes and deletes queues, topics, subscriptions and rules.
-type entityTx struct{ *Tx }
+type entityTx struct {
+	*Tx
+	drops  *entity.Drops // as the stage ends; nil: none
+	purged bool          // an operation has purged
+}
 
 // entityRows is about how many rows it takes to create or change a queue, a topic or a
 // subscription.
@@ -60,6 +64,9 @@ func (t *entityTx) Put(q MessageQueue, limit int) (p Put, err error) {
 }
 
 func (t *entityTx) put(q MessageQueue, opts entity.PutOptions) (p Put, err error) {
+	if err := t.DropNow(); err != nil {
+		return p, err
+	}
 	before, found, err := t.MessageQueueNamed(q.Name)
 	if err == nil {
 		err = opts.Check(t.Conn, q, before, found)

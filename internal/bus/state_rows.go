@@ -16,6 +16,9 @@ import (
 // change leaves out stays.
 func (s EntityStore) Change(ctx context.Context, q MessageQueue, change forebay.EntityChange) (changed MessageQueue, err error) {
 	return db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: q.Tenant, Rows: entityRows}, func(t *Tx) (MessageQueue, error) {
+		if err := t.Entities.DropNow(); err != nil {
+			return q, err
+		}
 		before, found, err := t.MessageQueue(q.No)
 		if err == nil {
 			err = q.CheckPresent(before, found, forebay.ConditionOf(ctx))
@@ -102,9 +105,6 @@ const accessTime = time.Minute
 // maxAccessed bounds what is remembered of the use of entities.
 const maxAccessed = 10_000
 
-var sqlAccessed = driver.BatchForm("UPDATE queues SET accessed_at = ? WHERE no = ?",
-	"UPDATE queues q SET accessed_at = p1 FROM %s WHERE q.no = ANY (ARRAY[p2])")
-
 // accessed records that an entity is used. Memory says when this was last recorded, so that few
 // messages cost a write.
 func (t *Tx) accessed(no int64) error {
@@ -115,5 +115,5 @@ func (t *Tx) accessed(no int64) error {
 		clear(t.W.accessed)
 	}
 	t.W.accessed[no] = t.Now
-	return t.Prep(sqlAccessed).Int(t.Now).Int(no).Exec()
+	return t.Prep(entity.SQLAccessed).Int(t.Now).Int(no).Exec()
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/forebayhq/forebay/internal/audit"
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
-	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/db/schema"
 )
 
@@ -26,47 +25,25 @@ func (t *entityTx) updateTopic(q MessageQueue) error {
 	return t.ChangeTopic(q.Topic)
 }
 
-// ChangeTopic gives the topic a new version, so that every process reads it again. Versions are
+// ChangeTopic gives topics a new version, so that every process reads them again. Versions are
 // sequence numbers, which are never given twice.
-func (t *entityTx) ChangeTopic(no int64) error {
+func (t *entityTx) ChangeTopic(topics ...int64) error {
 	version, err := t.Queue.NewSeq()
 	if err != nil {
 		return err
 	}
 	t.Topics.forget()
 	t.DropAllPrefetched() // a webhook's settlement may come behind a read of the topic for events
-	t.After = append(t.After, func() { t.W.topics.Forget(no) })
+	t.After = append(t.After, func() {
+		for _, no := range topics {
+			t.W.topics.Forget(no)
+		}
+	})
 	if err := t.Prep(schema.SQLCount).Text(topicsCounter).Int(version).Exec(); err != nil {
 		return err
 	}
-	return t.Prep("UPDATE queues SET version = ? WHERE no = ? AND is_topic = 1").Int(version).Int(no).Exec()
-}
-
-// dropFromTopic does what only topics and subscriptions need when they are dropped.
-func (t *entityTx) dropFromTopic(no int64) error {
-	t.Topics.forget()
-	var topic int64
-	if _, err := t.Prep("SELECT topic FROM queues WHERE no = ? AND topic + 0 IS NOT NULL").Int(no).One(func(r driver.Row) { topic = r.Int(0) }); err != nil {
-		return err
-	}
-	if topic != 0 {
-		if err := t.Prep("DELETE FROM rules WHERE queue = ?").Int(no).Exec(); err != nil {
-			return err
-		}
-		if err := t.Prep("UPDATE queues SET topic = NULL WHERE no = ?").Int(no).Exec(); err != nil {
-			return err
-		}
-		return t.ChangeTopic(topic)
-	}
-	subscriptions, err := entity.Subscriptions(t.Conn, no)
-	if err != nil {
-		return err
-	}
-	if err := t.ChangeTopic(no); err != nil {
-		return err
-	}
-	for _, sub := range subscriptions {
-		if _, err := t.Drop(sub.No); err != nil {
+	for _, no := range topics {
+		if err := t.Prep(entity.SQLSetVersion).Int(version).Int(no).Exec(); err != nil {
 			return err
 		}
 	}
@@ -82,6 +59,9 @@ func (s *Store) PutSubscription(ctx context.Context, topic, sub MessageQueue, ru
 // PutSubscription is Store.PutSubscription with options.
 func (s EntityStore) PutSubscription(ctx context.Context, topic, sub MessageQueue, rules []Rule, opts entity.PutOptions) (stored MessageQueue, created bool, err error) {
 	p, err := db.TransactIn(ctx, Key, s.Writer, db.Op{Stage: db.StageChange, Party: topic.Tenant, Rows: entityRows}, func(t *Tx) (p Put, err error) {
+		if err := t.Entities.DropNow(); err != nil {
+			return p, err
+		}
 		topic, found, err := entity.Topic(t.Conn, topic.No)
 		if err == nil && !found {
 			err = entity.ErrNoTopic

@@ -244,6 +244,9 @@ func TestRoundTripsOfMessages(t *testing.T) {
 	for name, mix := range x.commits(received) {
 		mixes[name] = mix
 	}
+	for name, mix := range x.drops() {
+		mixes[name] = mix
+	}
 	for name, mix := range mixes {
 		trips.Together(t, name, mix(n))
 	}

@@ -194,6 +194,9 @@ func (t *tx) disabling(w Webhook) (at int64, reason string) {
 
 // subscribeWebhook creates the subscription of a webhook and returns its number.
 func (t *tx) subscribeWebhook(w Webhook) (int64, error) {
+	if err := t.Entities.DropNow(); err != nil {
+		return 0, err
+	}
 	topicName := w.TenantName + "/" + forebay.TopicJobEvents
 	name := entity.SubscriptionName(topicName, WebhookSubscription(w.Name))
 	topic, found, err := t.MessageQueueNamed(topicName)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/forebayhq/forebay"
-	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
@@ -84,19 +83,6 @@ func (q Queue) CheckPresent(present Queue, found bool, condition forebay.Conditi
 		return q.ErrUnknown()
 	}
 	return present.CheckCondition(condition, true)
-}
-
-// CheckNumbered compares a condition with the queue of that number. One that is not there is left
-// to the caller.
-func CheckNumbered(c driver.Conn, no int64, condition forebay.Condition) error {
-	if condition.Empty() {
-		return nil
-	}
-	q, found, err := Numbered(c, no)
-	if err != nil || !found {
-		return err
-	}
-	return q.CheckCondition(condition, true)
 }
 
 // CheckChange refuses changes after which the messages of a queue would contradict its settings.

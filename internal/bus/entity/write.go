@@ -126,3 +126,7 @@ func UpdateTopic(c driver.Conn, q Queue) error {
 	return c.Prep("UPDATE queues SET is_topic = ?, topic = ?, dead_letter_filter_errors = ? WHERE no = ?").
 		Int(driver.BoolInt(q.IsTopic)).IntOrNull(q.Topic).Int(driver.BoolInt(q.DeadLetterFilterErrors)).Int(q.No).Exec()
 }
+
+// SQLAccessed records when an entity was used.
+var SQLAccessed = driver.BatchForm("UPDATE queues SET accessed_at = ? WHERE no = ?",
+	"UPDATE queues q SET accessed_at = p1 FROM %s WHERE q.no = ANY (ARRAY[p2])")
