@@ -8,11 +8,11 @@ import (
 )
 
 func TestPlansOnSQLite(t *testing.T) {
-	fixture.PlansOnSQLite(t, nil, entity.SQLCounts, entity.SQLTopicCounts, entity.SQLFolded, entity.SQLRule, entity.SQLPage, entity.SQLSubscriptionPage, entity.SQLStatus, sqlSessionLock, sqlReadyMessages, sqlReadyInSession, sqlNextSessions, sqlDeleteHeld, sqlOfSession, entity.SQLHasSession, sqlHeld, sqlScheduled, sqlProperties, dead.SQLSelect, dead.SQLOne, dead.SQLLast, dead.SQLGroups,
+	fixture.PlansOnSQLite(t, nil, entity.SQLCounts, entity.SQLTopicCounts, entity.SQLTopicFilters, entity.SQLFolded, entity.SQLRule, entity.SQLPage, entity.SQLSubscriptionPage, entity.SQLStatus, sqlSessionLock, sqlReadyMessages, sqlReadyInSession, sqlNextSessions, sqlDeleteHeld, sqlOfSession, entity.SQLHasSession, sqlHeld, sqlScheduled, sqlProperties, dead.SQLSelect, dead.SQLOne, dead.SQLLast, dead.SQLGroups,
 		sqlLaterDueMessage, sqlLaterForget, sqlForgetsMore, sqlLaterDueQueue, sqlLaterIdleQueue)
 }
 
 func TestPlansOnPostgres(t *testing.T) {
-	fixture.PlansOnPostgres(t, sqlReadyMessages, sqlReadyForMany, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlHeld, sqlUnlock, sqlSessionHolder, entity.SQLFolded, entity.SQLRule, entity.SQLPage, entity.SQLSubscriptionPage, entity.SQLStatus, sqlSessionLock, sqlNextSessions, entity.SQLTopicCounts, sqlAccessed, sqlOfSession, entity.SQLHasSession, sqlScheduled, sqlProperties, dead.SQLSelect, dead.SQLOne, dead.SQLLast, dead.SQLGroups,
+	fixture.PlansOnPostgres(t, sqlReadyMessages, sqlReadyForMany, sqlReadyInSession, sqlDeferredMessage, sqlPeek, sqlOldest, sqlNextOfQueue, sqlHeld, sqlUnlock, sqlSessionHolder, entity.SQLFolded, entity.SQLRule, entity.SQLPage, entity.SQLSubscriptionPage, entity.SQLStatus, sqlSessionLock, sqlNextSessions, entity.SQLTopicCounts, entity.SQLTopicFilters, sqlAccessed, sqlOfSession, entity.SQLHasSession, sqlScheduled, sqlProperties, dead.SQLSelect, dead.SQLOne, dead.SQLLast, dead.SQLGroups,
 		sqlLaterDueMessage, sqlLaterForget, sqlForgetsMore, sqlLaterDueQueue, sqlLaterIdleQueue)
 }
