@@ -134,7 +134,9 @@ func (w *Participant) serveSubqueue(t *Tx, subqueue queue.Subqueue) error {
 		return err
 	}
 	if refusal != nil {
-		rest = w.refuseReceivers(t, rest, refusal)
+		if rest = w.refuseReceivers(t, rest, refusal); len(rest) == 0 {
+			w.DueAt[subqueue] = 0 // the next one is to be refused as well
+		}
 	}
 	t.After = append(t.After, func() {
 		w.RemoveFirst(subqueue, len(waiting)-len(rest))
