@@ -33,6 +33,7 @@ var busSuite = map[string]func(*testing.T, *stores, *clock){
 	"Redrive at a pace":                   testRedriveAtAPace,
 
 	"Complete many":            testCompleteMany,
+	"A queue that is gone":     testAQueueThatIsGone,
 	"Sizes are counted":        testSizesAreCounted,
 	"Put only new or existing": testPutOnlyNewOrExisting,
 	"Changes keep the rest":    testChangesKeepTheRest,

@@ -137,6 +137,54 @@ func testDroppedQueue(t *testing.T, s *stores, c *clock) {
 	}
 }
 
+// Who remembers a queue that was dropped is refused at once, and gets nothing of what it held.
+func testAQueueThatIsGone(t *testing.T, s *stores, _ *clock) {
+	ctx, cancel := context.WithTimeout(background, time.Minute)
+	defer cancel()
+	q, sessions := putQueues(t, s)
+	sendTo(t, s, q, content("1", 1), content("2", 1))
+	deferred := receiveOne(t, s, q)
+	mustDo(t, s.postpone(q, deferred.Lock))
+	m := content("3", 1)
+	m.SessionID = "x"
+	sendTo(t, s, sessions, m)
+	held, err := s.Bus.Sessions().Accept(ctx, sessions, "y")
+	mustDo(t, err)
+	inSession := func(wait bool) error {
+		r := waitingOne(sessions, false, wait)
+		r.Session = &held.SessionLock
+		_, err := s.Bus.Receive(ctx, r)
+		if errors.Is(err, forebay.ErrSessionLockLost) { // it is removed by now
+			return entity.ErrNoQueue
+		}
+		return err
+	}
+	for _, gone := range []MessageQueue{q, sessions} {
+		_, err := s.Bus.DropMessageQueue(ctx, gone)
+		mustDo(t, err)
+	}
+	for what, receive := range map[string]func(wait bool) error{
+		"a message":          func(wait bool) error { _, err := s.Bus.Receive(ctx, waitingOne(q, false, wait)); return err },
+		"a dead letter":      func(wait bool) error { _, err := s.Bus.Receive(ctx, waitingOne(q, true, wait)); return err },
+		"a deferred message": func(bool) error { _, err := s.Bus.ReceiveDeferred(ctx, one(q), []int64{deferred.Seq}); return err },
+		"the next session":   func(wait bool) error { _, err := s.Bus.Sessions().AcceptNext(ctx, sessions, wait); return err },
+		"one of a session":   inSession,
+		"a session":          func(bool) error { _, err := s.Bus.Sessions().Accept(ctx, sessions, "x"); return err },
+	} {
+		for _, wait := range []bool{false, true} {
+			if err := receive(wait); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
+				t.Errorf("%s, waiting %t: %v", what, wait, err)
+			}
+		}
+	}
+}
+
+func waitingOne(q MessageQueue, dead, wait bool) ReceiveRequest {
+	r := one(q)
+	r.DeadLetter, r.Wait = dead, wait
+	return r
+}
+
 func testDropMessageQueue(t *testing.T, s *stores, c *clock) {
 	q := putQueue(t, s, MessageQueue{MaxDeliveries: 1})
 	ctx := t.Context()

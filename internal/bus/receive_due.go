@@ -1,27 +1,28 @@
 package bus
 
 import (
+	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db/driver"
 	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // updateDue notes when the subqueue is to be scanned again. That is now, unless it was found
-// empty. Otherwise it is when its earliest message becomes visible. disabled reports that it was
-// found empty because nobody may receive from its queue.
-func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool) (disabled bool, err error) {
+// empty. Otherwise it is when its earliest message becomes visible. refusal says why nobody may
+// receive from its queue, if it was found empty for that.
+func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool) (refusal, err error) {
 	if !subqueue.IsOfQueue() || foundEmpty && subqueue.Kind() == subqueueSessions {
 		return w.updateSessionDue(t, subqueue, foundEmpty)
 	}
 	if !foundEmpty {
 		w.DueAt[subqueue] = t.Now
-		return false, nil
+		return nil, nil
 	}
 	if until := w.pausedUntil(subqueue); until > 0 {
 		w.DueAt[subqueue] = until
-		return false, nil
+		return nil, nil
 	}
 	var earliest int64
-	questions := []driver.PipelineQuery{askDisabled(subqueue, &disabled)}
+	questions := []driver.PipelineQuery{entity.AskRefusal(subqueue.Queue(), &refusal)}
 	for flow := range int64(scheduledFlow + 1) {
 		questions = append(questions, driver.PipelineQuery{SQL: "SELECT visible_at FROM messages WHERE subqueue = ? AND flow = ? ORDER BY visible_at LIMIT 1",
 			Bind: func(st driver.Statement) driver.Statement { return st.Int(int64(subqueue)).Int(flow) },
@@ -32,11 +33,11 @@ func (w *Participant) updateDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool)
 			}})
 	}
 	if err := t.RunPipeline(questions); err != nil {
-		return false, err
+		return nil, err
 	}
 	delete(w.DueAt, subqueue)
-	if earliest > 0 && !disabled { // else a change of the status has it scanned
+	if earliest > 0 && refusal == nil { // else a change of the status has it scanned
 		w.DueAt[subqueue] = earliest
 	}
-	return disabled, nil
+	return refusal, nil
 }

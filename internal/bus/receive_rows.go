@@ -129,26 +129,33 @@ func (w *Participant) serveSubqueue(t *Tx, subqueue queue.Subqueue) error {
 			return err
 		}
 	}
-	disabled, err := w.updateDue(t, subqueue, len(rest) > 0)
+	refusal, err := w.updateDue(t, subqueue, len(rest) > 0)
 	if err != nil {
 		return err
 	}
-	if disabled {
-		rest = w.refuseDisabled(t, rest)
+	if refusal != nil {
+		if rest = w.refuseReceivers(t, rest, refusal); len(rest) == 0 {
+			w.DueAt[subqueue] = 0 // the next one is to be refused as well
+		}
 	}
-	t.After = append(t.After, func() { w.RemoveFirst(subqueue, len(waiting)-len(rest)) })
+	t.After = append(t.After, func() {
+		w.RemoveFirst(subqueue, len(waiting)-len(rest))
+		if errors.Is(refusal, entity.ErrNoQueue) {
+			w.Drop(subqueue, refusal)
+		}
+	})
 	return nil
 }
 
 const sqlReadyMessages = messageColumns + `
-WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3 AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?1 / 4 AND q.status >= 2)
+WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3 AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?1 / 4 AND (q.status >= 2 OR q.kind = 'deleting'))
 ORDER BY m.visible_at, m.seq LIMIT ?4 + 0`
 
 // sqlReadyInSession finds the ready messages of a session while the session is locked.
 const sqlReadyInSession = messageColumns + `
 WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3
   AND EXISTS (SELECT 1 FROM sessions s WHERE s.no = ?2 - 16 AND s.queue + 0 = ?5 AND s.lock_token = ?6 AND s.locked_until > ?7)
-  AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?5 AND q.status >= 2)
+  AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?5 AND (q.status >= 2 OR q.kind = 'deleting'))
 ORDER BY m.visible_at, m.seq LIMIT ?4 + 0`
 
 // prepReady prepares the statement that finds messages for a receiver.
@@ -180,7 +187,7 @@ func (w *Participant) serveMessages(t *Tx, c *Receiver) error {
 		}
 		// The session has no messages, or its lock has ended.
 		until, err := t.sessions.heldToReceive(c.Queue, *l)
-		if errors.Is(err, forebay.ErrSessionLockLost) || errors.Is(err, entity.ErrReceiveDisabled) {
+		if errors.Is(err, forebay.ErrSessionLockLost) || errors.Is(err, entity.ErrReceiveDisabled) || errors.Is(err, entity.ErrNoQueue) {
 			c.Err = err // the receiver's answer: it need not wait any longer
 			return nil
 		}
@@ -262,7 +269,7 @@ type readyMessages struct {
 // sqlReadyForMany reads no more bytes than asked for, but one message at least.
 const sqlReadyForMany = messageSelect + `, m.place FROM
   (SELECT m.*, sum(m.size) OVER ready AS total, row_number() OVER ready AS place FROM messages m
-    WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3 AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?1 / 4 AND q.status >= 2)
+    WHERE m.subqueue = ?1 AND m.flow = ?2 AND m.visible_at <= ?3 AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?1 / 4 AND (q.status >= 2 OR q.kind = 'deleting'))
     WINDOW ready AS (ORDER BY m.visible_at, m.seq ROWS UNBOUNDED PRECEDING)
     ORDER BY m.visible_at, m.seq LIMIT ?4 + 0) m
   JOIN bodies b ON b.seq = m.seq WHERE m.total <= ?5 OR m.place = 1`
@@ -397,7 +404,7 @@ func (s *Store) ReceiveDeferred(ctx context.Context, req ReceiveRequest, seqs []
 		o.Touches = append(o.Touches, req.Session.row())
 	}
 	return db.TransactIn(ctx, Key, s.Writer, o, func(t *Tx) ([]Message, error) {
-		if err := t.checkReceives(req.Queue.No); err != nil {
+		if err := entity.CheckReceives(t.Conn, req.Queue.No); err != nil {
 			return nil, err
 		}
 		c, subqueue := req.receiver(t.W), req.Queue.Subqueue(req.DeadLetter)

@@ -37,7 +37,7 @@ func readContents(r driver.Row) sessionContents {
 }
 
 const sqlNextSessions = "SELECT " + sqlSessionContents + `, s.no, s.id, s.state
-FROM sessions s WHERE s.queue = ?3 AND s.visible_at <= ?4 AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?3 AND q.status >= 2)
+FROM sessions s WHERE s.queue = ?3 AND s.visible_at <= ?4 AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.no = ?3 AND (q.status >= 2 OR q.kind = 'deleting'))
 ORDER BY s.visible_at, s.no LIMIT ?5 + 0`
 
 // sessionTx creates, locks and releases sessions. It has what the transaction has read of them.

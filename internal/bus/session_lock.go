@@ -53,7 +53,7 @@ func (l SessionLock) prefetch(q MessageQueue) driver.Prefetch {
 const sqlSessionState = "SELECT state FROM sessions WHERE no = ?"
 
 const sqlSessionLock = `
-SELECT s.locked_until, (SELECT q.status FROM queues q WHERE q.no = s.queue) FROM sessions s WHERE s.no = ? AND s.queue + 0 = ? AND s.lock_token = ?`
+SELECT s.locked_until, (SELECT CASE q.kind WHEN 'deleting' THEN 4 ELSE q.status END FROM queues q WHERE q.no = s.queue) FROM sessions s WHERE s.no = ? AND s.queue + 0 = ? AND s.lock_token = ?`
 
 // subqueue is where a receiver waits for messages of its session. Its negative number belongs to
 // no queue.
@@ -70,27 +70,27 @@ func (t *Tx) any(sql string, args ...int64) (bool, error) {
 
 // updateSessionDue is updateDue for receivers that wait for a session, or for messages of their
 // session.
-func (w *Participant) updateSessionDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool) (disabled bool, err error) {
+func (w *Participant) updateSessionDue(t *Tx, subqueue queue.Subqueue, foundEmpty bool) (refusal, err error) {
 	delete(w.DueAt, subqueue)
 	if !foundEmpty {
-		return false, nil
+		return nil, nil
 	}
 	sql, no := "SELECT visible_at FROM sessions WHERE queue = ? AND visible_at IS NOT NULL ORDER BY visible_at LIMIT 1", subqueue.Queue()
 	if !subqueue.IsOfQueue() { // the receiver gets an error when the lock ends
 		if until, known := t.sessions.until[int64(-subqueue)]; known {
 			w.DueAt[subqueue] = until
-			return false, nil
+			return nil, nil
 		}
 		sql, no = "SELECT locked_until FROM sessions WHERE no = ? AND locked_until IS NOT NULL", int64(-subqueue)
 	}
 	questions := []driver.PipelineQuery{{SQL: sql, Bind: func(st driver.Statement) driver.Statement { return st.Int(no) }, OnRow: func(r driver.Row) { w.DueAt[subqueue] = r.Int(0) }}}
 	if subqueue.IsOfQueue() {
-		questions = append(questions, askDisabled(subqueue, &disabled))
+		questions = append(questions, entity.AskRefusal(subqueue.Queue(), &refusal))
 	}
-	if err = t.RunPipeline(questions); disabled { // a change of the status has it scanned
+	if err = t.RunPipeline(questions); refusal != nil { // a change of the status has it scanned
 		delete(w.DueAt, subqueue)
 	}
-	return disabled, err
+	return refusal, err
 }
 
 // held returns when a session's lock ends, or forebay.ErrSessionLockLost. It records that
@@ -103,8 +103,8 @@ func (t *sessionTx) held(q MessageQueue, l SessionLock) (until int64, err error)
 // heldToReceive is held for a receiver of messages, whom the queue's status may refuse.
 func (t *sessionTx) heldToReceive(q MessageQueue, l SessionLock) (until int64, err error) {
 	until, status, err := t.heldIn(q, l)
-	if err == nil && status >= entity.ReceiveDisabled {
-		err = entity.ErrReceiveDisabled
+	if err == nil {
+		err = entity.RefusalOf(status)
 	}
 	return until, err
 }

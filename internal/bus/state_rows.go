@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/forebayhq/forebay"
@@ -9,7 +10,6 @@ import (
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
-	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // Change changes the status and the metadata of a queue, a topic or a subscription. What the
@@ -64,25 +64,15 @@ func (p *Participant) scanQueue(no int64) {
 	}
 }
 
-// sqlStatus finds the status of an entity. Statements that find what a receiver gets compare it
-// themselves: they end with "NOT EXISTS …status >= 2".
-const sqlStatus = "SELECT status FROM queues WHERE no = ?"
-
-// askDisabled asks whether nobody may receive from the queue of a subqueue.
-func askDisabled(subqueue queue.Subqueue, disabled *bool) driver.PipelineQuery {
-	return driver.PipelineQuery{SQL: sqlStatus, Bind: func(st driver.Statement) driver.Statement { return st.Int(subqueue.Queue()) },
-		OnRow: func(r driver.Row) { *disabled = r.Int(0) >= entity.ReceiveDisabled }}
-}
-
-// refuseDisabled answers the receivers that wait for a queue that nobody may receive from.
-// Webhooks stand last, and wait on.
-func (p *Participant) refuseDisabled(t *Tx, waiting []*Receiver) (rest []*Receiver) {
+// refuseReceivers answers those that wait for a queue that nobody may receive from. Webhooks stand
+// last, and wait on unless the queue is gone.
+func (p *Participant) refuseReceivers(t *Tx, waiting []*Receiver, why error) (rest []*Receiver) {
 	for i, c := range waiting {
-		if c.Webhook {
+		if c.Webhook && !errors.Is(why, entity.ErrNoQueue) {
 			return waiting[i:]
 		}
 		if c.Begin() { // else its caller has gone
-			c.Err = entity.ErrReceiveDisabled
+			c.Err = why
 			t.Deliveries.served = append(t.Deliveries.served, c)
 			t.Served++
 		}
@@ -90,13 +80,13 @@ func (p *Participant) refuseDisabled(t *Tx, waiting []*Receiver) (rest []*Receiv
 	return nil
 }
 
-// checkReceives refuses what only receivers of an entity may do.
+// checkReceives is entity.CheckReceives for who holds a lock. He may settle also where the entity
+// was dropped.
 func (t *Tx) checkReceives(no int64) error {
-	q, found, err := t.MessageQueue(no)
-	if err == nil && found && !q.Status.Receives() {
-		err = entity.ErrReceiveDisabled
+	if err := entity.CheckReceives(t.Conn, no); !errors.Is(err, entity.ErrNoQueue) {
+		return err
 	}
-	return err
+	return nil
 }
 
 // accessTime is the resolution at which the use of entities is recorded.

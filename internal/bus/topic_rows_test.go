@@ -56,6 +56,10 @@ func testTopicFanOut(t *testing.T, s *stores, _ *clock) {
 	if counts, err := s.Bus.Entities().TopicCounts(t.Context(), topic, entity.CountLimit); err != nil || counts.Subscriptions != 2 {
 		t.Errorf("counts %+v (%v)", counts, err)
 	}
+	putRule(t, s, all, "one", forebay.RuleSettings{CorrelationFilter: &forebay.CorrelationFilter{Subject: "b"}, SQLAction: "SET n = 1"})
+	if sql, correlation, err := s.Bus.Entities().TopicFilters(t.Context(), topic, entity.CountLimit); err != nil || sql != 3 || correlation != 1 {
+		t.Errorf("%d SQL filters, %d correlation filters (%v)", sql, correlation, err)
+	}
 }
 
 func testFilterErrors(t *testing.T, s *stores, _ *clock) {

@@ -155,6 +155,9 @@ type EntityCounts struct {
 	Subscriptions int64 // of a topic
 	SizeBytes     int64 // of the messages that were counted
 	AtLeast       bool  // a count stopped at its limit: there are at least so many messages and bytes
+
+	// Filters of all subscriptions of a topic.
+	SQLFilters, CorrelationFilters int64
 }
 
 // Counts counts what an entity holds, by its path.
@@ -171,7 +174,11 @@ func (s Management) CountsOf(ctx context.Context, e ManagedEntity, listed int) (
 	q, limit := e.Settings, entity.CountLimitOf(listed)
 	if q.IsTopic {
 		c, err := s.store.Entities().TopicCounts(ctx, q, limit)
-		return EntityCounts{Scheduled: c.Scheduled, Subscriptions: c.Subscriptions, SizeBytes: c.Size, AtLeast: c.Scheduled >= limit}, err
+		if err != nil {
+			return EntityCounts{}, err
+		}
+		sql, correlation, err := s.store.Entities().TopicFilters(ctx, q, limit)
+		return EntityCounts{Scheduled: c.Scheduled, Subscriptions: c.Subscriptions, SizeBytes: c.Size, SQLFilters: sql, CorrelationFilters: correlation, AtLeast: c.Scheduled >= limit}, err
 	}
 	c, err := s.store.MessageCounts(ctx, q, limit)
 	return EntityCounts{Active: c.Active + c.Locked, Scheduled: c.Scheduled, Deferred: c.Deferred, DeadLetter: c.DeadLetter, SizeBytes: c.Size, AtLeast: c.Capped}, err

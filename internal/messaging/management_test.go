@@ -59,7 +59,7 @@ func testManagedEntities(t *testing.T, b *Service) {
 	if counts, err := b.Management.Counts(ctx, "acme", "in/MAIL"); err != nil || counts.Active != 1 || counts.SizeBytes < 5 || counts.AtLeast {
 		t.Errorf("counted %+v, %v", counts, err)
 	}
-	if counts, err := b.Management.Counts(ctx, "acme", "events"); err != nil || counts != (EntityCounts{Subscriptions: 1}) {
+	if counts, err := b.Management.Counts(ctx, "acme", "events"); err != nil || counts != (EntityCounts{Subscriptions: 1, SQLFilters: 1}) {
 		t.Errorf("counted %+v, %v", counts, err)
 	}
 

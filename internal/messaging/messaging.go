@@ -159,9 +159,11 @@ func (s *entities) stored(ctx context.Context, key string) (bus.MessageQueue, er
 func (s *entities) remember(key string, q bus.MessageQueue, changes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.changes == changes {
-		s.queues[key] = remembered{q, time.Now()}
+	if s.changes != changes {
+		delete(s.queues, key) // what was read before is older still
+		return
 	}
+	s.queues[key] = remembered{q, time.Now()}
 }
 
 // changed forgets a queue, and keeps reads that are under way from being remembered.
@@ -171,6 +173,30 @@ func (s *entities) changed(key string) {
 	s.changes++
 	delete(s.queues, key)
 	clear(s.spelled) // a new queue may have a name that stood for another
+}
+
+// noteGone forgets a queue that the error says is gone.
+func (s *entities) noteGone(q bus.MessageQueue, err error) {
+	if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
+		s.changed(q.Name)
+	}
+}
+
+// again does something once more if the queue that it remembered is gone. Another process may have
+// made one of the same name since.
+func (s *entities) again(do func() error) error {
+	began, before := time.Now(), s.changesSoFar()
+	err := do()
+	if forebay.CodeOf(err) == forebay.CodeUnknownQueue && s.changesSoFar() != before && time.Since(began) < rememberFor {
+		err = do()
+	}
+	return err
+}
+
+func (s *entities) changesSoFar() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.changes
 }
 
 // secondsOrNil is nil for none.

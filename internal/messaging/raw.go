@@ -54,6 +54,19 @@ func (s Raw) Entity(ctx context.Context, tenant, path string) (Entity, error) {
 	if err != nil {
 		return Entity{}, err
 	}
+	return entityOf(e), nil
+}
+
+// Current is Entity by what is stored now. What is remembered another process may have dropped.
+func (s Raw) Current(ctx context.Context, tenant, path string) (Entity, error) {
+	e, err := s.found(ctx, tenant, path, s.read)
+	if err != nil {
+		return Entity{}, err
+	}
+	return entityOf(e), nil
+}
+
+func entityOf(e namedQueue) Entity {
 	name := entity.NameOf(e.Name)
 	found := Entity{Path: name, Kind: KindQueue, DeadLetter: e.deadLetter, RequiresSession: e.RequiresSession && !e.deadLetter, Lock: e.Lock,
 		MaxDeliveries: e.MaxDeliveries, ForwardTo: entity.NameOf(e.ForwardTo)}
@@ -67,11 +80,16 @@ func (s Raw) Entity(ctx context.Context, tenant, path string) (Entity, error) {
 		found.Path += "/" + forebay.SubqueueDeadLetter
 		found.ForwardTo = ""
 	}
-	return found, nil
+	return found
 }
 
 // find finds what a path names, whatever its case.
 func (s Raw) find(ctx context.Context, tenant, path string) (namedQueue, error) {
+	return s.found(ctx, tenant, path, s.folded)
+}
+
+// found is find by a function that finds an entity by its name in the store, in any case.
+func (s Raw) found(ctx context.Context, tenant, path string, by func(ctx context.Context, tenant, key string) (bus.MessageQueue, error)) (namedQueue, error) {
 	name, subscription, sub := forebay.CutEntityPath(path)
 	if sub != "" && !strings.EqualFold(sub, forebay.SubqueueDeadLetter) {
 		return namedQueue{}, entity.ErrNoQueue
@@ -82,7 +100,7 @@ func (s Raw) find(ctx context.Context, tenant, path string) (namedQueue, error) 
 	if !entity.ValidName(name) {
 		return namedQueue{}, entity.ErrNoQueue
 	}
-	q, err := s.folded(ctx, tenant, entity.StoredName(tenant, name))
+	q, err := by(ctx, tenant, entity.StoredName(tenant, name))
 	if err == nil && q.IsTopic && sub != "" {
 		err = entity.ErrNoQueue
 	}
@@ -94,13 +112,20 @@ func (s Raw) find(ctx context.Context, tenant, path string) (namedQueue, error) 
 func (s *entities) folded(ctx context.Context, tenant, key string) (bus.MessageQueue, error) {
 	s.mu.RLock()
 	spelled, known := s.spelled[key]
-	changes := s.changes
 	s.mu.RUnlock()
 	if known && time.Since(spelled.at) < rememberFor {
 		if q, err := s.stored(ctx, spelled.name); forebay.CodeOf(err) != forebay.CodeUnknownQueue {
 			return q, err
 		}
 	}
+	return s.read(ctx, tenant, key)
+}
+
+// read is folded by what is stored now.
+func (s *entities) read(ctx context.Context, tenant, key string) (bus.MessageQueue, error) {
+	s.mu.RLock()
+	changes := s.changes
+	s.mu.RUnlock()
 	no, err := s.store.EnsureTenant(ctx, tenant)
 	if err != nil {
 		return bus.MessageQueue{}, err
@@ -141,7 +166,15 @@ func (s *entities) rememberSpelling(key, name string, changes int) {
 // numbers once they are on disk. It takes up to MaxRawMessages messages. As they are stored,
 // they may have four times as many bytes as MaxBytes allows one message: what came over AMQP is
 // partly stored twice. The caller bounds what is sent.
-func (s Raw) Send(ctx context.Context, tenant, path string, messages []message.Content) ([]int64, error) {
+func (s Raw) Send(ctx context.Context, tenant, path string, messages []message.Content) (numbers []int64, err error) {
+	err = s.again(func() error {
+		numbers, err = s.send(ctx, tenant, path, messages)
+		return err
+	})
+	return numbers, err
+}
+
+func (s Raw) send(ctx context.Context, tenant, path string, messages []message.Content) ([]int64, error) {
 	e, err := s.find(ctx, tenant, path)
 	if err == nil {
 		err = e.checkSend()
@@ -220,6 +253,7 @@ func (s Raw) receive(ctx context.Context, tenant, path string, r Received, defer
 		Wait: r.Wait > 0, Delete: r.Mode == forebay.ReceiveAndDelete}
 	m := Messages(s)
 	got, err := m.take(ctx, want, deferred, r.Wait)
+	s.noteGone(e.MessageQueue, err)
 	if err == nil && ctx.Err() != nil && !want.Delete { // nobody would ever see the locks
 		err = errors.Join(ctx.Err(), m.undeliver(ctx, want, got))
 	}

@@ -28,7 +28,15 @@ const (
 // there are fewer, or if they are large. It waits for a first message as long as the request
 // says, and returns none if none comes. Under peek-lock each message carries the token that
 // settles it.
-func (s Messages) Receive(ctx context.Context, tenant, path string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
+func (s Messages) Receive(ctx context.Context, tenant, path string, req forebay.ReceiveRequest) (got []forebay.Message, err error) {
+	err = s.again(func() error {
+		got, err = s.receiveOf(ctx, tenant, path, req)
+		return err
+	})
+	return got, err
+}
+
+func (s Messages) receiveOf(ctx context.Context, tenant, path string, req forebay.ReceiveRequest) ([]forebay.Message, error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
 		return nil, err
@@ -61,6 +69,7 @@ func (s Messages) receive(ctx context.Context, e namedQueue, session *bus.Sessio
 	}
 	got, err := s.take(ctx, want, req.DeferredSequenceNumbers, wait)
 	if err != nil {
+		s.noteGone(e.MessageQueue, err)
 		return nil, err
 	}
 	return s.answer(ctx, want, got)

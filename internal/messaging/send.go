@@ -12,15 +12,18 @@ import (
 )
 
 // Send stores the messages, all or none of them, and returns once they are on disk.
-func (s Messages) Send(ctx context.Context, tenant, path string, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
-	e, err := s.entity(ctx, tenant, path)
-	if err == nil {
-		err = e.checkSend()
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s.sendTo(ctx, tenant, e.MessageQueue, messages)
+func (s Messages) Send(ctx context.Context, tenant, path string, messages []forebay.NewMessage) (sent []forebay.SentMessage, err error) {
+	err = s.again(func() error {
+		e, err := s.entity(ctx, tenant, path)
+		if err == nil {
+			err = e.checkSend()
+		}
+		if err == nil {
+			sent, err = s.sendTo(ctx, tenant, e.MessageQueue, messages)
+		}
+		return err
+	})
+	return sent, err
 }
 
 // checkSend refuses entities that nobody can send to.
@@ -90,13 +93,6 @@ func (s *entities) checkContents(q bus.MessageQueue, contents []bus.MessageConte
 		}
 	}
 	return nil
-}
-
-// noteGone forgets a queue that the error says is gone.
-func (s *entities) noteGone(q bus.MessageQueue, err error) {
-	if forebay.CodeOf(err) == forebay.CodeUnknownQueue {
-		s.changed(q.Name)
-	}
 }
 
 // inMessage says in which of several messages the error is.

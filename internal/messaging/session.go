@@ -13,6 +13,14 @@ import (
 // Accept locks the session asked for, or else the one that has waited longest for a
 // receiver. It waits for a session as long as the request says. found is false if there is none.
 func (s Sessions) Accept(ctx context.Context, tenant, path string, req forebay.AcceptSessionRequest) (session forebay.Session, found bool, err error) {
+	err = s.again(func() error {
+		session, found, err = s.accept(ctx, tenant, path, req)
+		return err
+	})
+	return session, found, err
+}
+
+func (s Sessions) accept(ctx context.Context, tenant, path string, req forebay.AcceptSessionRequest) (session forebay.Session, found bool, err error) {
 	e, err := s.entity(ctx, tenant, path)
 	if err != nil {
 		return session, false, err
@@ -41,6 +49,7 @@ func (s Sessions) Accept(ctx context.Context, tenant, path string, req forebay.A
 	defer done()
 	accepted, err := s.store.Sessions().Accept(ctx, e.MessageQueue, req.SessionID)
 	if err != nil {
+		s.noteGone(e.MessageQueue, err)
 		return session, false, err
 	}
 	return sessionOf(accepted), true, nil
@@ -59,6 +68,7 @@ func (s Sessions) acceptNext(ctx context.Context, e namedQueue, limit time.Durat
 		return session, false, nil
 	}
 	if err != nil || accepted == nil {
+		s.noteGone(e.MessageQueue, err)
 		return session, false, err
 	}
 	if ctx.Err() != nil { // nobody would ever see this lock

@@ -131,15 +131,18 @@ func (s *entities) drop(ctx context.Context, q bus.MessageQueue, missing error) 
 
 // Publish sends messages to a topic, all or none, and returns once the subscriptions' copies are
 // on disk. Each message's number is the enqueued sequence number of its copies.
-func (s Messages) Publish(ctx context.Context, tenant, name string, messages []forebay.NewMessage) ([]forebay.SentMessage, error) {
+func (s Messages) Publish(ctx context.Context, tenant, name string, messages []forebay.NewMessage) (sent []forebay.SentMessage, err error) {
 	if entity.OnlyForebayPublishes(entity.StoredName(tenant, name)) {
 		return nil, errOurTopic
 	}
-	q, err := s.topic(ctx, tenant, name)
-	if err != nil {
-		return nil, err
-	}
-	return s.sendTo(ctx, tenant, q, messages)
+	err = s.again(func() error {
+		q, err := s.topic(ctx, tenant, name)
+		if err == nil {
+			sent, err = s.sendTo(ctx, tenant, q, messages)
+		}
+		return err
+	})
+	return sent, err
 }
 
 // CancelPublished deletes a message that is scheduled in a topic under that number and is not

@@ -1,8 +1,10 @@
 package servicebus
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/amqp/wire"
@@ -223,8 +225,10 @@ func takesMessages(e messaging.Entity) bool {
 	return !e.DeadLetter && e.Kind != messaging.KindSubscription
 }
 
+// cancelScheduled cancels as many messages as one request may schedule. If one is not found, the
+// others are cancelled nevertheless.
 func cancelScheduled(ctx context.Context, m *managed) (wire.Map, error) {
-	numbers, err := m.numbers(maxLocks)
+	numbers, err := m.numbers(messaging.MaxRawMessages)
 	if err != nil {
 		return nil, err
 	}
@@ -232,16 +236,17 @@ func cancelScheduled(ctx context.Context, m *managed) (wire.Map, error) {
 	if m.entity.Kind == messaging.KindTopic {
 		cancel = m.messages.Messages.CancelPublished
 	}
-	for _, n := range numbers {
-		err := cancel(ctx, m.tenant, m.entity.Path, n)
-		if forebay.CodeOf(err) == forebay.CodeNotFound {
-			return nil, errNoMessage
-		}
-		if err != nil {
-			return nil, err
-		}
+	var cancelling sync.WaitGroup
+	w, errs := m.workers(maxSettling, &cancelling), make([]error, len(numbers))
+	for i, n := range numbers {
+		w.do(func() { errs[i] = cancel(ctx, m.tenant, m.entity.Path, n) })
 	}
-	return wire.Map{}, nil
+	cancelling.Wait()
+	err = cmp.Or(errs...)
+	if forebay.CodeOf(err) == forebay.CodeNotFound {
+		return nil, errNoMessage
+	}
+	return wire.Map{}, err
 }
 
 func deleteMessages(ctx context.Context, m *managed) (wire.Map, error) {

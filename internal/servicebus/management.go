@@ -55,7 +55,7 @@ func (c *client) acceptRequests(l *amqp.Incoming, at node) {
 	g, err := c.grantFor(rightAny, at.path)
 	if err == nil {
 		path, _ := at.entity()
-		_, err = c.messages.Raw.Entity(l.Context(), g.tenant(), path)
+		_, err = c.messages.Raw.Current(l.Context(), g.tenant(), path)
 	}
 	if err != nil {
 		l.Refuse(c.failure(err, at.path).wire())

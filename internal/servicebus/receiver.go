@@ -84,7 +84,7 @@ func (c *client) newReceiver(l *amqp.Outgoing, at node) (r *receiver, leave func
 		return nil, nil, err
 	}
 	path, transfer := at.entity()
-	e, err := c.messages.Raw.Entity(l.Context(), g.tenant(), path)
+	e, err := c.messages.Raw.Current(l.Context(), g.tenant(), path)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -61,7 +61,7 @@ func (c *client) newSender(l *amqp.Incoming, at node) (s *sender, leave func(), 
 	if _, via := l.Attach().Properties.Get(linkTransferDestination); via {
 		return nil, nil, fail(conditionNotImpl, 501, "Sending by way of another entity is not supported.")
 	}
-	e, err := c.messages.Raw.Entity(l.Context(), g.tenant(), at.path)
+	e, err := c.messages.Raw.Current(l.Context(), g.tenant(), at.path)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -124,6 +124,16 @@ func testServiceBusGoScheduled(t *testing.T, b goBus) {
 	if err := s.CancelScheduledMessages(ctx, numbers, nil); code(err) != azservicebus.CodeNotFound {
 		t.Errorf("cancelled twice: %v", err)
 	}
+	many := make([]*azservicebus.Message, 1500)
+	for i := range many {
+		many[i] = text("many")
+	}
+	if numbers, err = s.ScheduleMessages(ctx, many, later, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CancelScheduledMessages(ctx, numbers, nil); err != nil {
+		t.Errorf("cancelled %d at once: %v", len(numbers), err)
+	}
 	soon, err := s.ScheduleMessages(ctx, []*azservicebus.Message{text("soon")}, time.Now().Add(time.Second), nil)
 	if err != nil || len(soon) != 1 {
 		t.Fatal(soon, err)

@@ -102,6 +102,24 @@ func (s Reader) TopicCounts(ctx context.Context, topic Queue, limit int64) (coun
 	return counts, err
 }
 
+// SQLTopicFilters counts rules by the beginning of their settings, which names the filter. Service
+// Bus takes filters that are true or false for SQL filters.
+const SQLTopicFilters = `
+SELECT count(*) FILTER (WHERE correlates = 0), count(*) FILTER (WHERE correlates = 1)
+FROM (SELECT CASE WHEN substr(r.settings, 1, 21) = ?2 THEN 1 ELSE 0 END AS correlates
+  FROM queues q JOIN rules r ON r.queue = q.no WHERE q.topic = ?1 AND q.kind = 'messages' LIMIT ?3 + 0) bounded`
+
+// TopicFilters counts the filters of all subscriptions of a topic, up to limit.
+func (s Reader) TopicFilters(ctx context.Context, topic Queue, limit int64) (sql, correlation int64, err error) {
+	err = s.Read(ctx, func(c driver.Conn) error {
+		_, err := c.Prep(SQLTopicFilters).Int(topic.No).Blob([]byte(`{"correlation_filter"`)).Int(limit).One(func(r driver.Row) {
+			sql, correlation = r.Int(0), r.Int(1)
+		})
+		return err
+	})
+	return sql, correlation, err
+}
+
 // CountLimit is the highest count of messages of one state in one queue or topic.
 const CountLimit = 10_000
 

@@ -53,8 +53,9 @@ type Entity struct {
 	forebay.Subscription
 	Attributes string // JSON, as Put got it; "": none
 
-	// Only topics have these.
-	Subscriptions int64
+	// Only topics have these. The filters are those of all subscriptions.
+	Subscriptions                  int64
+	SQLFilters, CorrelationFilters int64
 }
 
 // Named returns the entity's name.

@@ -167,6 +167,8 @@ type (
 		SupportOrdering                bool
 		CountDetails                   counts
 		SubscriptionCount              int64
+		SQLFilterCount                 int64 `xml:"SqlFilterCount"`
+		CorrelationFilterCount         int64
 		AutoDeleteOnIdle               string
 		EnablePartitioning             bool
 		EntityAvailabilityStatus       string
@@ -274,7 +276,7 @@ func (h *Handler) describe(host string, e *Entity) any {
 			DuplicateDetectionHistoryTimeWindow: k.windowText(e), EnableBatchedOperations: orTrue(k.EnableBatchedOperations), SizeInBytes: e.SizeBytes,
 			FilteringMessagesBeforePublishing: isTrue(k.FilteringMessagesBeforePublishing), IsAnonymousAccessible: isTrue(k.IsAnonymousAccessible), AuthorizationRules: k.rules(),
 			Status: statusText(e.Status), UserMetadata: e.UserMetadata, lifetime: lifetimeOf(e), SupportOrdering: orTrue(k.SupportOrdering), CountDetails: c,
-			SubscriptionCount: e.Subscriptions, AutoDeleteOnIdle: orForever(e.AutoDeleteOnIdleSeconds), EnablePartitioning: isTrue(k.EnablePartitioning),
+			SubscriptionCount: e.Subscriptions, SQLFilterCount: e.SQLFilters, CorrelationFilterCount: e.CorrelationFilters, AutoDeleteOnIdle: orForever(e.AutoDeleteOnIdleSeconds), EnablePartitioning: isTrue(k.EnablePartitioning),
 			EntityAvailabilityStatus: available, EnableSubscriptionPartitioning: isTrue(k.EnableSubscriptionPartitioning), EnableExpress: isTrue(k.EnableExpress),
 			MaxMessageSizeInKilobytes: largest >> 10,
 		}

@@ -64,7 +64,8 @@ func (s entities) page(ctx context.Context, tenant string, kind Kind, topic stri
 func (s entities) counted(ctx context.Context, m messaging.ManagedEntity, listed int) (Entity, error) {
 	counts, err := s.Management.CountsOf(ctx, m, listed)
 	q := m.Settings
-	e := Entity{Kind: kinds[m.Kind], Attributes: q.Attributes, Subscriptions: counts.Subscriptions}
+	e := Entity{Kind: kinds[m.Kind], Attributes: q.Attributes, Subscriptions: counts.Subscriptions,
+		SQLFilters: counts.SQLFilters, CorrelationFilters: counts.CorrelationFilters}
 	e.Topic, e.DeadLetterOnFilterError = m.Topic, q.DeadLetterFilterErrors
 	e.MessageQueue = forebay.MessageQueue{
 		Name: m.Name(), Active: counts.Active, Scheduled: counts.Scheduled, Deferred: counts.Deferred, DeadLetter: counts.DeadLetter,

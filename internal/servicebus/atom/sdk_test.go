@@ -318,6 +318,10 @@ func TestGoClientManagesRules(t *testing.T) {
 		}
 	}
 	wantEqual(t, "the list", names, []string{"$Default", "action", "correlation", "false", "parameters", "sql", "true"})
+	runtime, err := client.GetTopicRuntimeProperties(ctx, "t", nil)
+	if mustDo(t, err); runtime.SQLFilterCount != 6 || runtime.CorrelationFilterCount != 1 {
+		t.Errorf("the topic has %+v", runtime)
+	}
 	for name, rule := range map[string]admin.RuleProperties{
 		"at character 3":            {Name: "r", Filter: &admin.SQLFilter{Expression: "a = = 1"}},
 		"no value is given":         {Name: "r", Filter: &admin.SQLFilter{Expression: "a = @b"}},
