@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebayhq/forebay"
 	"github.com/forebayhq/forebay/internal/modelsim"
+	"github.com/forebayhq/forebay/internal/servertest"
 	"github.com/forebayhq/forebay/server"
 )
 
@@ -31,20 +32,20 @@ func TestStopLeavesNoGoroutine(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	r := over(t, s)
-	if job, _ := r.mustAwait(t, r.send(t, "ends").ID); job.Status != forebay.StatusSucceeded {
+	if job, _ := r.MustAwait(t, r.Send(t, "ends").ID); job.Status != forebay.StatusSucceeded {
 		t.Errorf("the job is %s", job.Status)
 	}
 	scrapeOf(t, s)
-	hanging := r.send(t, "hangs")
-	awaitModel(t, model, inFlight(1))
+	hanging := r.Send(t, "hangs")
+	servertest.AwaitModel(t, model, servertest.InFlight(1))
 	// A long poll and an event stream are open while the server stops.
 	polled, followed := make(chan error, 1), make(chan error, 1)
 	go func() {
 		var job forebay.Job
-		polled <- r.get(context.WithoutCancel(ctx), "/v1/jobs/"+hanging.ID+"?wait=60s", &job)
+		polled <- r.Get(context.WithoutCancel(ctx), "/v1/jobs/"+hanging.ID+"?wait=60s", &job)
 	}()
 	go func() {
-		_, err := r.events(context.WithoutCancel(ctx), hanging.ID)
+		_, err := r.Events(context.WithoutCancel(ctx), hanging.ID)
 		followed <- err
 	}()
 	stop()
@@ -56,5 +57,5 @@ func TestStopLeavesNoGoroutine(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	model.Close()
 	to.http.Close()
-	eventually(t, time.Minute, func() error { return goleak.Find(before) })
+	servertest.Eventually(t, time.Minute, func() error { return goleak.Find(before) })
 }

@@ -1,0 +1,12 @@
+//go:build unix
+
+package server_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/forebayhq/forebay/internal/servertest"
+)
+
+func TestMain(m *testing.M) { os.Exit(servertest.Main(m)) }
