@@ -112,3 +112,30 @@ func TestAnswersWhereQueuesChangeTogether(t *testing.T) {
 		}
 	})
 }
+
+// The queue of an answer may be dropped by an operation that leaves alone what the others have
+// read as the transaction began. The answer is not sent there all the same.
+func TestAnswersToAQueueThatIsDroppedTogether(t *testing.T) {
+	fixture.WithStores(t, func(t *testing.T, s *stores) {
+		ctx, tenant, q := t.Context(), tenantNamed(t, s, "acme"), queueOf(t, s, "q")
+		gone, _, err := s.Bus.PutMessageQueue(ctx, bus.MessageQueue{Tenant: tenant, Name: "acme/gone", Lock: time.Minute, MaxDeliveries: 5}, 10)
+		mustDo(t, err)
+		put(t, s, tenant, q, 1, func(n *NewJob) {
+			n.Reply, err = request.EncodeReply("acme", &forebay.ReplyTo{Entity: "gone"})
+			mustDo(t, err)
+		})
+		locked, err := s.Jobs.Claim(ctx, ClaimRequest{Subqueue: queue.SubqueueOf(q, queue.SubqueueMain), Max: 1, MaxBytes: 1 << 20, Lock: time.Minute,
+			MaxDeliveries: 3, FailureSubqueue: queue.SubqueueDeadLetter})
+		if err != nil || len(locked) != 1 {
+			t.Fatalf("claimed %d: %v", len(locked), err)
+		}
+		mustDo(t, errors.Join(dbtest.InOneTransaction(t, s.DB,
+			func() error { return s.Jobs.Succeed(ctx, &locked[0], wentWell, Output{Inline: []byte("1"), Size: 1}) },
+			func() error { _, err := s.Bus.DropMessageQueue(ctx, gone); return err })...))
+		events, err := s.Jobs.Events(ctx, locked[0].Seq, 0, 100)
+		mustDo(t, err)
+		if !slices.ContainsFunc(events, func(e forebay.Event) bool { return e.Type == forebay.EventReplyFailed }) {
+			t.Errorf("the answer was sent to a queue that was dropped: %+v", events)
+		}
+	})
+}
