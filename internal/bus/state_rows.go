@@ -10,6 +10,7 @@ import (
 	"github.com/forebayhq/forebay/internal/bus/entity"
 	"github.com/forebayhq/forebay/internal/db"
 	"github.com/forebayhq/forebay/internal/db/driver"
+	"github.com/forebayhq/forebay/internal/queue"
 )
 
 // Change changes the status and the metadata of a queue, a topic or a subscription. What the
@@ -55,8 +56,11 @@ func (t *entityTx) statusChanged(before, after MessageQueue) {
 	t.Notify(wordStatus, after.No, 0, 0)
 }
 
-// scanQueue lets everything be scanned that receivers of the queue wait for.
+// scanQueue lets everything be scanned that receivers of the queue wait for, now or later.
 func (p *Participant) scanQueue(no int64) {
+	for kind := range queue.SubqueueKind(queue.SubqueueKinds) {
+		p.Ready(queue.SubqueueOf(no, kind), 1) // since long ago
+	}
 	for subqueue, receivers := range p.Waiters {
 		if len(receivers) > 0 && receivers[0].Queue.No == no {
 			p.DueAt[subqueue] = 0

@@ -77,15 +77,17 @@ func testNobodyReceives(t *testing.T, s *stores, _ *clock) {
 		main := q.Subqueue(false)
 		mustDo(t, s.postpone(q, deferred.Lock))
 		mustDo(t, s.deadLetter(q, dead.Lock))
+		_, err := s.receive(one(q), 0) // it is known to be empty
+		mustDo(t, err)
 		setStatus(t, s, q, status)
 
 		for range 2 {
-			_, err := s.receive(one(q), 1)
+			_, err = s.receive(one(q), 1)
 			refusedAs(t, "receive", err)
 			_, err = s.receive(deadOne(q), 1)
 			refusedAs(t, "receive a dead letter", err)
 		}
-		_, err := s.receiveDeferred(one(q), deferred.Seq)
+		_, err = s.receiveDeferred(one(q), deferred.Seq)
 		refusedAs(t, "receive a deferred message", err)
 		refusedAs(t, "complete", s.complete(q, held.Lock))
 		refusedAs(t, "defer", s.settle(StepDefer, q, other.Lock, func(step *Step) { step.Changed = forebay.Properties{"n": int64(9)} }))
